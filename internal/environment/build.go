@@ -301,9 +301,56 @@ func (s *Store) explain(p *plan, exit sandbox.Exit, fetch *fetcher, last *tail) 
 		}
 	}
 	if name := last.missing(); name != "" {
-		return &NoPackageError{Name: name, Source: s.source()}
+		return s.noPackage(name, p, fetch)
 	}
 	return fail("pip: %s", last.reason())
+}
+
+// noPackage explains that pip found no distribution of a package, by the files that the source has.
+func (s *Store) noPackage(name string, p *plan, fetch *fetcher) error {
+	e := &NoPackageError{Name: name, Source: s.source(), Python: pythonIn(p.python.Python, p.python.Image)}
+	var files offer
+	if fetch != nil {
+		files = fetch.offered(manifest.NormalName(name))
+	}
+	if s.config.Wheels != "" {
+		entries, err := os.ReadDir(s.config.Wheels)
+		if err != nil {
+			return fmt.Errorf("wheels: %w", err)
+		}
+		for _, d := range entries {
+			if isOf(d.Name(), manifest.NormalName(name)) {
+				files.add(d.Name())
+			}
+		}
+	}
+	switch {
+	case files.wheel != "":
+		e.Wheel = files.wheel
+	case !s.config.Sdists:
+		e.Sdist = files.sdist
+	}
+	return e
+}
+
+// An offer is what a source has of a package: the names of its last wheel and its last source
+// distribution.
+type offer struct{ wheel, sdist string }
+
+func (o *offer) add(file string) {
+	switch {
+	case isWheel(file):
+		o.wheel = file
+	case isSource(file):
+		o.sdist = file
+	}
+}
+
+// isOf reports whether a file is of a project, by its name. A version, which follows the project's
+// name, begins with a digit (PEP 440); an epoch is one, too.
+func isOf(file, project string) bool {
+	rest, ok := strings.CutPrefix(manifest.NormalName(file), project+"-")
+	return ok && rest != "" && rest[0] >= '0' && rest[0] <= '9'
 }
 
 // source names where packages come from.
@@ -413,11 +460,20 @@ const maxReason = 500
 // reason is pip's last error, or the last line.
 // pip marks errors with "ERROR: " (its log), "error: " (a summary of a failed subprocess) or
 // "× " (its boxed diagnostics). A later error replaces an earlier one.
+//
+// Two of pip's last errors say less than what stands above them: which requirements conflict, and which
+// versions there are.
 func (t *tail) reason() string {
+	if m := conflict.FindSubmatch(t.last); m != nil {
+		return clip(fmt.Sprintf("its requirements conflict: %s", strings.Join(strings.FieldsFunc(string(m[1]), isLineEnd), "; ")))
+	}
 	said, isError := "", false
 	for line := range bytes.Lines(t.last) {
 		l := strings.TrimSpace(string(line))
 		rest, ok := l, false
+		if isError && strings.HasPrefix(l, "ERROR: No matching distribution found") {
+			continue
+		}
 		for _, prefix := range []string{"ERROR: ", "error: ", "× "} {
 			if cut, is := strings.CutPrefix(l, prefix); is {
 				rest, ok = cut, true
@@ -430,11 +486,21 @@ func (t *tail) reason() string {
 	if said == "" {
 		said = "it said nothing"
 	}
+	return clip(said)
+}
+
+func isLineEnd(r rune) bool { return r == '\n' || r == '\r' }
+
+// clip bounds a text of pip.
+func clip(said string) string {
 	if len(said) > maxReason {
 		said = said[:maxReason] + "..."
 	}
 	return strings.ToValidUTF8(said, "\uFFFD")
 }
+
+// conflict finds the requirements that pip can't meet together, one a line and indented.
+var conflict = regexp.MustCompile(`(?m)^The conflict is caused by:\n((?: +.*\n)+)`)
 
 var noMatch = regexp.MustCompile(`ERROR: No matching distribution found for ([A-Za-z0-9._-]+)`)
 

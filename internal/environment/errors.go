@@ -107,10 +107,22 @@ func (e *IndexError) Error() string {
 	return fmt.Sprintf("package index %s: %s; see environments.index in the daemon's configuration", e.Index, e.Reason)
 }
 
-// NoPackageError: the source has no such package.
-type NoPackageError struct{ Name, Source string }
+// NoPackageError: the source has no such package, or none that can be installed.
+type NoPackageError struct {
+	Name, Source string
+	// Wheel is the name of a wheel that the source has, for another Python or platform than Python.
+	// Sdist is the name of a source distribution that it has, and may not be built. At most one is set.
+	Wheel, Sdist string
+	Python       string // "system 3.11.2"
+}
 
 func (e *NoPackageError) Error() string {
+	switch {
+	case e.Wheel != "":
+		return fmt.Sprintf("package %s: %s has wheels, such as %s, but none for %s; add one, or choose another Python in SKILL.md (python: system or embedded)", e.Name, e.Source, e.Wheel, e.Python)
+	case e.Sdist != "":
+		return fmt.Sprintf("package %s: %s has only source distributions, such as %s, and environments.sdists is false; add a wheel, or set it to true", e.Name, e.Source, e.Sdist)
+	}
 	return fmt.Sprintf("package %s: not in %s; check its name, or add it there", e.Name, e.Source)
 }
 
@@ -150,7 +162,7 @@ func (e *BusyError) Error() string {
 // Users paste the command of an error into a shell.
 func quote(name string) string {
 	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.", r)
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./", r)
 	}
 	if name != "" && strings.TrimFunc(name, plain) == "" && name[0] != '-' {
 		return name

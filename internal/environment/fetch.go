@@ -49,11 +49,12 @@ type fetcher struct {
 	mu sync.Mutex
 	// Files are only appended, so the number in a link stays valid until the build ends.
 	files   []listedFile
-	text    int   // bytes of the links that were read
-	fetches int   // requests to the index and to file hosts
-	bytes   int64 // of all bodies, pages included
-	private bool  // the index is on a private network
-	failed  error // the first thing that went wrong with the index
+	text    int              // bytes of the links that were read
+	fetches int              // requests to the index and to file hosts
+	bytes   int64            // of all bodies, pages included
+	private bool             // the index is on a private network
+	failed  error            // the first thing that went wrong with the index
+	offers  map[string]offer // by project; one for each page that was read
 }
 
 // A listedFile is a file that a page names. It is kept until the build ends.
@@ -147,6 +148,7 @@ func (f *fetcher) page(ctx context.Context, project string) response {
 	if err != nil {
 		return f.fail(err)
 	}
+	f.noteOffer(project, links)
 	kept := links[:0]
 	for _, l := range links {
 		if f.sources || isWheel(l.name) {
@@ -159,6 +161,27 @@ func (f *fetcher) page(ctx context.Context, project string) response {
 	}
 	text := writePage(kept, first)
 	return response{http.StatusOK, "text/html; charset=utf-8", int64(len(text)), io.NopCloser(strings.NewReader(text))}
+}
+
+// noteOffer remembers what the index has of a project, for the explanation of a failure.
+func (f *fetcher) noteOffer(project string, links []link) {
+	var o offer
+	for _, l := range links {
+		o.add(l.name)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.offers == nil {
+		f.offers = map[string]offer{}
+	}
+	f.offers[project] = offer{strings.Clone(o.wheel), strings.Clone(o.sdist)}
+}
+
+// offered returns what the index has of a project, if its page was read.
+func (f *fetcher) offered(project string) offer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.offers[project]
 }
 
 // takeText counts the bytes of a link.

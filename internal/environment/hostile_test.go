@@ -246,7 +246,7 @@ func TestIndexesThatFailABuild(t *testing.T) {
 			x.files[name] = data
 		}, func(err error) bool {
 			var failed *BuildError
-			return errors.As(err, &failed) && strings.Contains(err.Error(), "No matching distribution found for skbase>=1")
+			return errors.As(err, &failed) && strings.Contains(err.Error(), "Could not find a version that satisfies the requirement skbase>=1 (from versions: 0.1)")
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

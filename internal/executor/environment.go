@@ -233,6 +233,14 @@ func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref st
 	if x.Environments == nil {
 		return environment.Environment{}, environment.ErrNoSource
 	}
+	for _, f := range sk.Warnings {
+		if f.Rule != manifest.RuleToolPlaceholder {
+			continue
+		}
+		if err := log(fmt.Appendf(nil, "warning: %s\n", f)); err != nil {
+			return environment.Environment{}, err
+		}
+	}
 	if len(sk.UnreadableRequirements()) == 0 && len(sk.Tools()) == 0 && !slices.ContainsFunc(sk.Requirements(), func(r manifest.Requirement) bool { return !r.System }) {
 		return environment.Environment{}, nil // whatever Python there is
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/skill/skilltest/folder"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
@@ -74,5 +75,25 @@ func TestMissingPackagesAreSaidBefore(t *testing.T) {
 	events := follow(t, x, execute(t, x, request("demo", "scripts/go.py")))
 	if got := events[len(events)-1].Outcome; got.End != Exited {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// Prepare says which command line of SKILL.md it leaves out.
+func TestPrepareSaysWhatItLeavesOut(t *testing.T) {
+	dir := t.TempDir()
+	folder.Files{"skills/example/SKILL.md": "---\nname: example\ndescription: d\n---\n\n`uvx PACKAGE`\n"}.Write(t, dir)
+	x := newExecutor(t, dir, newFake().runs)
+	var err error
+	if x.Environments, err = environment.Open(environment.Config{Dir: filepath.Join(dir, "environments")}); err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	env, err := x.Prepare(t.Context(), who, "example", false, func(p []byte) error { log.Write(p); return nil })
+	if err != nil || env.Digest != "" || log.String() != "warning: SKILL.md:6: PACKAGE stands for the name of a package: skillrun prepare leaves this command out\n" {
+		t.Errorf("got %+v, %v, %q", env, err, log.String())
+	}
+	full := errors.New("full")
+	if _, err := x.Prepare(t.Context(), who, "example", false, func([]byte) error { return full }); !errors.Is(err, full) {
+		t.Errorf("a caller that is gone: %v", err)
 	}
 }

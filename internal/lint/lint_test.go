@@ -181,7 +181,9 @@ var scriptRows = []row{
 	{"byte order mark", files{"scripts/a.py": "\ufeff#!/usr/bin/env python3\nprint(1)\n"}, []string{"error shebang-byte-order-mark scripts/a.py:1"}},
 	{"byte order mark without a shebang", files{"scripts/a.py": "\ufeffprint(1)\n"}, nil},
 	{"shebang of another machine", files{"scripts/a.py": "#!/opt/homebrew/bin/python3\n"}, []string{"warning shebang-interpreter scripts/a.py:1"}},
-	{"shebang of a tool that is not there", files{"scripts/a.py": "#!/usr/bin/env -S uv run --script\n"}, []string{"warning shebang-interpreter scripts/a.py:1"}},
+	{"shebang of uv", files{"scripts/a.py": "#!/usr/bin/env -S uv run --script\n", "scripts/b": "#!/usr/bin/env -S uv run --quiet\n"}, nil},
+	{"shebang of uv that can't be met", files{"scripts/a.py": "#!/usr/bin/env -S uv run --directory x\n"}, []string{"warning shebang-interpreter scripts/a.py:1"}},
+	{"shebang of a tool that is not there", files{"scripts/a.ts": "#!/usr/bin/env bun\n"}, []string{"warning shebang-interpreter scripts/a.ts:1"}},
 	{"shebang of what is there", files{"scripts/a.py": "#!/bin/python3 -u\n", "scripts/b.sh": "#!/usr/bin/env -S bash -e\n"}, nil},
 
 	{"program elsewhere", files{"tools/run.py": "def f(): pass\nif __name__ == '__main__':\n    f()\n", "make.sh": "echo\n"}, []string{

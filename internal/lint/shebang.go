@@ -78,10 +78,15 @@ func shebangProgram(line string) (name, direct string) {
 	if path.Base(words[0]) != "env" {
 		return path.Base(words[0]), words[0]
 	}
-	for _, w := range words[1:] {
-		if !strings.HasPrefix(w, "-") && !strings.Contains(w, "=") {
-			return w, ""
+	for i, w := range words[1:] {
+		if strings.HasPrefix(w, "-") || strings.Contains(w, "=") {
+			continue
 		}
+		// "uv run --script" is Python with the packages that were prepared, as in package runtime.
+		if l, ok, err := manifest.ParseLaunch(append(slices.Clone(words[1+i:]), "script.py")); ok && err == nil && slices.Equal(l.Program, []string{"python"}) {
+			return "python3", ""
+		}
+		return w, ""
 	}
 	return "", ""
 }

@@ -262,7 +262,7 @@ func TestValidateSkill(t *testing.T) {
 		{"no name", md("---\ndescription: d\n---\n", ""), false, "name-missing", 2},
 		{"broken YAML", md("---\nname: [\n---\n", ""), false, "yaml", 2},
 		{"empty", md("", ""), false, "front-matter", 0},
-		{"loaded", &pb.ValidateSkillRequest{Subject: &pb.ValidateSkillRequest_Skill{Skill: "demo"}}, false, "unknown-field", 18},
+		{"loaded", &pb.ValidateSkillRequest{Subject: &pb.ValidateSkillRequest_Skill{Skill: "demo"}}, true, "unknown-field", 18},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, err := d.about.ValidateSkill(t.Context(), c.m)
@@ -279,7 +279,7 @@ func TestValidateSkill(t *testing.T) {
 			if i < 0 {
 				t.Fatalf("no finding %s among %v", c.rule, r.Findings)
 			}
-			if f := r.Findings[i]; f.File != "SKILL.md" || c.line > 0 && f.Line != c.line || f.Message == "" || f.Severity != pb.Severity_SEVERITY_ERROR {
+			if f := r.Findings[i]; f.File != "SKILL.md" || c.line > 0 && f.Line != c.line || f.Message == "" || (f.Severity == pb.Severity_SEVERITY_ERROR) == c.valid {
 				t.Errorf("got %v, want line %d", f, c.line)
 			}
 		})

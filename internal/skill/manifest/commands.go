@@ -57,6 +57,10 @@ func fenceOf(line string) string {
 	return ""
 }
 
+// capitals are the letters of a placeholder such as PACKAGE or TOOL_NAME. Names of packages have small
+// letters by convention, and "uvx PACKAGE" must not install the package that has this name.
+const capitals = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_-"
+
 // commandLine adds what one line runs.
 func (n *needsReader) commandLine(line int, text string) {
 	if len(text) > maxCommandLine || !strings.Contains(text, "uv") && !strings.Contains(text, "pipx") {
@@ -87,6 +91,10 @@ func (n *needsReader) commandLine(line int, text string) {
 
 // addTool keeps the first line of each tool.
 func (n *needsReader) addTool(r Requirement) {
+	if p, err := ParseRequirement(r.Text); err == nil && strings.Trim(p.Name, capitals) == "" {
+		n.Warn(r.Line, RuleToolPlaceholder, "%s stands for the name of a package: skillrun prepare leaves this command out", p.Name)
+		return
+	}
 	if len(n.Tools) < maxTools && !slices.ContainsFunc(n.Tools, func(t Requirement) bool { return t.Text == r.Text }) {
 		n.Tools = append(n.Tools, r)
 	}

@@ -290,7 +290,7 @@ func (r *fieldReader) textMap(name string) map[string]string {
 		}
 		switch {
 		case value.Kind != yaml.ScalarNode:
-			r.Error(line, RuleFieldType, "Field '%s.%s' must be a string", name, snapshot.Printable(key))
+			r.Warn(line, RuleFieldType, "Field '%s.%s' must be a string", name, snapshot.Printable(key))
 			text, err := json.Marshal(plain(value))
 			if err != nil { // plain gives nothing that JSON can't hold
 				panic(err)
@@ -313,7 +313,8 @@ func (r *fieldReader) textMap(name string) map[string]string {
 func (r *fieldReader) unknown() map[string]any {
 	for _, name := range slices.Sorted(maps.Keys(r.rest)) {
 		f := r.rest[name]
-		r.Error(f.line, RuleUnknownField, "Unexpected fields in frontmatter: %s", snapshot.Printable(name))
+		// Many published skills have fields for one host, so this is no error.
+		r.Warn(f.line, RuleUnknownField, "Unexpected fields in frontmatter: %s", snapshot.Printable(name))
 		r.kept[name] = plain(f.value)
 	}
 	if len(r.kept) == 0 {

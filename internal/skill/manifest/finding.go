@@ -79,6 +79,7 @@ const (
 	RuleRequirementFile   = "requirement-file"
 	RuleRequirementOption = "requirement-option"
 	RuleScriptMetadata    = "script-metadata"
+	RuleToolPlaceholder   = "tool-placeholder"
 	RuleUnlisted          = "mcp-unlisted"
 	RuleTooMany           = "too-many-findings"
 )

@@ -111,3 +111,24 @@ uvx other
 		t.Errorf("got %d tools, want %d", len(needs.Tools), maxTools)
 	}
 }
+
+// A word in capitals stands for the name of a package. It is a warning with its line, and no tool.
+func TestPlaceholdersAreNoTools(t *testing.T) {
+	needs, found := readSkill(t, files{"SKILL.md": "---\nname: demo\ndescription: Shows things.\n---\nRun `uvx PACKAGE` or `pipx run TOOL_NAME a`.\n\n`uvx PKG@VERSION`, `uvx ruff`, `uvx A2B`\n"})
+	var tools, lines []string
+	for _, r := range needs.Tools {
+		tools = append(tools, r.Text)
+	}
+	for _, f := range found {
+		if f.Rule == RuleToolPlaceholder && f.Severity == SeverityWarning {
+			lines = append(lines, f.String())
+		}
+	}
+	if want := []string{"ruff", "A2B"}; !slices.Equal(tools, want) {
+		t.Errorf("tools %q, want %q", tools, want)
+	}
+	const leftOut = " stands for the name of a package: skillrun prepare leaves this command out"
+	if want := []string{"SKILL.md:5: PACKAGE" + leftOut, "SKILL.md:5: TOOL_NAME" + leftOut, "SKILL.md:7: PKG" + leftOut}; !slices.Equal(lines, want) {
+		t.Errorf("warnings %q, want %q", lines, want)
+	}
+}

@@ -59,8 +59,13 @@ func TestValidateText(t *testing.T) {
 		{"not closed", "---\nname: x\n", "", []string{"error front-matter-open SKILL.md:1: SKILL.md frontmatter not properly closed with ---"}},
 		{"no mapping", "---\n- a\n---\n", "", []string{"error front-matter SKILL.md:2: SKILL.md frontmatter must be a YAML mapping"}},
 		{"unknown fields", withFields("zeta: 1\nalpha: 2"), "", []string{
-			"error unknown-field SKILL.md:4: Unexpected fields in frontmatter: zeta",
-			"error unknown-field SKILL.md:5: Unexpected fields in frontmatter: alpha",
+			"warning unknown-field SKILL.md:4: Unexpected fields in frontmatter: zeta",
+			"warning unknown-field SKILL.md:5: Unexpected fields in frontmatter: alpha",
+		}},
+		{"fields of hosts", withFields("homepage: https://a.example\nuser-invocable: true\nmetadata: {openclaw: {emoji: x}}"), "", []string{
+			"warning unknown-field SKILL.md:4: Unexpected fields in frontmatter: homepage",
+			"warning unknown-field SKILL.md:5: Unexpected fields in frontmatter: user-invocable",
+			"warning field-type SKILL.md:6: Field 'metadata.openclaw' must be a string",
 		}},
 		{"types", withFields("allowed-tools: {a: b}\nmetadata: [x]\ncompatibility: [y]\nversion: 1.0"), "", []string{
 			"error field-type SKILL.md:4: Field 'allowed-tools' must be a string or a list of strings",

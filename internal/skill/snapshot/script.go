@@ -102,6 +102,8 @@ func languageOfProgram(name string) string {
 		return "node"
 	case "dash":
 		return "sh"
+	case "uv", "pipx": // "uv run --script" runs Python
+		return "python"
 	}
 	return ""
 }
