@@ -204,15 +204,15 @@ func TestArtifacts(t *testing.T) {
 func TestSkills(t *testing.T) {
 	f := answers("ListSkills", func(r *pb.ListSkillsRequest) (*pb.ListSkillsResponse, error) {
 		if r.GetPageToken() == "" {
-			return &pb.ListSkillsResponse{Skills: []*pb.SkillSummary{{Name: "a", Description: evil, Digest: demoDigest}}, NextPageToken: "2"}, nil
+			return &pb.ListSkillsResponse{Skills: []*pb.SkillSummary{{Name: "a", Description: evil, Digest: demoDigest, McpUnlisted: "its name"}}, NextPageToken: "2"}, nil
 		}
 		return &pb.ListSkillsResponse{Skills: []*pb.SkillSummary{{Name: "b", Description: strings.Repeat("é", 200), Digest: demoDigest}}}, nil
 	})
 	want := "NAME  DIGEST               DESCRIPTION\na     sha256:001122334455  " + evilShown + "\nb     sha256:001122334455  " + strings.Repeat("é", 99) + "…\n"
-	if got := f.client(t, nil, "skills"); got != (result{0, want, ""}) {
+	if got := f.client(t, nil, "skills"); got != (result{0, want, "1 of 2 not listed over MCP (skillrun validate says why): a\n"}) {
 		t.Errorf("got %+v\nwant %s", got, want)
 	}
-	if got := f.client(t, nil, "skills", "--json", "--all"); strings.Count(got.stdout, "\n") != 2 || !strings.Contains(got.stdout, demoDigest) {
+	if got := f.client(t, nil, "skills", "--json", "--all"); strings.Count(got.stdout, "\n") != 2 || !strings.Contains(got.stdout, demoDigest) || !strings.Contains(got.stdout, `"mcpUnlisted":"its name"`) || got.stderr != "" {
 		t.Errorf("json: got %+v", got)
 	}
 	if got := f.asked[len(f.asked)-1].(*pb.ListSkillsRequest); !got.GetIncludeHidden() {

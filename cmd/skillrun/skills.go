@@ -69,6 +69,7 @@ func skills(ctx context.Context, c *skillrun.Client, hidden bool) iter.Seq2[*pb.
 // as their longest cells.
 func (a *app) listSkills(ctx context.Context, c *skillrun.Client, hidden bool) error {
 	var t table
+	var unlisted []string
 	t.header("NAME", "DIGEST", "DESCRIPTION")
 	for s, err := range skills(ctx, c, hidden) {
 		if err != nil {
@@ -81,11 +82,19 @@ func (a *app) listSkills(ctx context.Context, c *skillrun.Client, hidden bool) e
 			continue
 		}
 		t.add(plain(s.GetName(), shortDigest(s.GetDigest()), shorten(s.GetDescription()))...)
+		if s.GetMcpUnlisted() != "" {
+			unlisted = append(unlisted, s.GetName())
+		}
 	}
 	if a.json {
 		return nil
 	}
-	return a.print(&t)
+	if err := a.print(&t); err != nil || len(unlisted) == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(a.stderr, "%d of %d not listed over MCP (skillrun validate says why): %s\n",
+		len(unlisted), len(t.rows)-1, printable(strings.Join(unlisted, ", ")))
+	return err
 }
 
 // showSkill leaves empty fields out. Texts of a skill are untrusted; print makes them printable.

@@ -47,7 +47,7 @@ func (c skillCalls) ListSkills(_ context.Context, m *pb.ListSkillsRequest) (*pb.
 		page := &pb.ListSkillsResponse{}
 		for _, sk := range shown[:min(size, len(shown))] {
 			page.Skills = append(page.Skills, &pb.SkillSummary{
-				Name: text(sk.Name), Description: text(sk.Manifest.Description), Digest: sk.Digest,
+				Name: text(sk.Name), Description: text(sk.Manifest.Description), Digest: sk.Digest, McpUnlisted: text(sk.Unlisted()),
 			})
 		}
 		if size < len(shown) {

@@ -39,6 +39,14 @@ func (e *UnlistedError) Error() string { return fmt.Sprintf("skill %s: %s", e.Na
 // other ways.
 func (s *Skill) Listing() (Listing, error) { return s.listing, s.unlisted }
 
+// Unlisted returns the reason why Listing returns an error, or "".
+func (s *Skill) Unlisted() string {
+	if e, ok := errors.AsType[*UnlistedError](s.unlisted); ok {
+		return e.Reason
+	}
+	return ""
+}
+
 // Files returns the files of a skill that can be listed, with the paths that lead to them. It
 // returns at most MaxListedFiles.
 func (s *Skill) Files() []snapshot.File {

@@ -1,7 +1,9 @@
 package skill
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -63,5 +65,28 @@ func TestUnlistedSkillsHaveAFinding(t *testing.T) {
 	_, dir := skillDir(t, files{"SKILL.md": "---\nname: demo\n---\n"})
 	if found, err := ValidateDir(dir); err != nil || len(found) != 1 || found[0].Rule != manifest.RuleDescription {
 		t.Errorf("%v, %v", found, err)
+	}
+}
+
+// The log counts and names the skills that are not listed, once as long as they stay the same. It leaves
+// out hidden skills.
+func TestUnlistedSkillsAreLogged(t *testing.T) {
+	root := t.TempDir()
+	files{
+		"one/SKILL.md": "---\nname: one\ndescription: d\nmetadata: {a: 1}\n---\n", "two/SKILL.md": named("two"),
+		"hidden/SKILL.md": "---\nname: hidden\ndescription: d\nmetadata: {a: 1}\ndisable-model-invocation: true\n---\n",
+	}.Write(t, root)
+	var log bytes.Buffer
+	r := open(t, RegistryConfig{Roots: []Root{{Dir: root, Namespace: "team"}}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	const line = `level=WARN msg="skills not listed over MCP; skillrun validate says why" count=1 skills=[team/one]`
+	for range 2 {
+		if got := log.String(); strings.Count(got, "not listed over MCP") != 1 || !strings.Contains(got, line) {
+			t.Errorf("log: %s", got)
+		}
+		_, err := r.Reload(t.Context())
+		mustDo(t, err)
+	}
+	if why := resolve(t, r, "one").Unlisted(); !strings.HasPrefix(why, "its metadata must map") || resolve(t, r, "two").Unlisted() != "" {
+		t.Errorf("reasons: %q", why)
 	}
 }

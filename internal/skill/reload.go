@@ -211,10 +211,23 @@ func compare(old, next *snapshotOfRoots) Changes {
 	return c
 }
 
+// unlisted returns the names of the skills that MCP's Skills extension should list, and cannot.
+func (n *snapshotOfRoots) unlisted() (names []string) {
+	for _, s := range n.list {
+		if s.Unlisted() != "" && !s.Manifest.DisableModelInvocation {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
 // log logs the changes, and those problems that the reload before did not have.
 func (r *Registry) log(old, next *snapshotOfRoots, c Changes) {
 	if len(c.Added)+len(c.Updated)+len(c.Removed) > 0 {
 		r.config.Log.Info("skills loaded", "added", c.Added, "updated", c.Updated, "removed", c.Removed, "total", len(next.list))
+	}
+	if names := next.unlisted(); len(names) > 0 && !slices.Equal(names, old.unlisted()) {
+		r.config.Log.Warn("skills not listed over MCP; skillrun validate says why", "count", len(names), "skills", names)
 	}
 	known := map[string]bool{}
 	for _, p := range old.problems {

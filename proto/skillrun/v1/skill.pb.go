@@ -196,7 +196,10 @@ type SkillSummary struct {
 	Name        string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
 	// "sha256:<64 hex digits>".
-	Digest        string `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
+	Digest string `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
+	// Why MCP's Skills extension (skills/list) does not list the skill. Empty: it does,
+	// unless the skill is hidden.
+	McpUnlisted   string `protobuf:"bytes,4,opt,name=mcp_unlisted,json=mcpUnlisted,proto3" json:"mcp_unlisted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -248,6 +251,13 @@ func (x *SkillSummary) GetDescription() string {
 func (x *SkillSummary) GetDigest() string {
 	if x != nil {
 		return x.Digest
+	}
+	return ""
+}
+
+func (x *SkillSummary) GetMcpUnlisted() string {
+	if x != nil {
+		return x.McpUnlisted
 	}
 	return ""
 }
@@ -1961,11 +1971,12 @@ const file_skillrun_v1_skill_proto_rawDesc = "" +
 	"\x0einclude_hidden\x18\x03 \x01(\bR\rincludeHidden\"o\n" +
 	"\x12ListSkillsResponse\x121\n" +
 	"\x06skills\x18\x01 \x03(\v2\x19.skillrun.v1.SkillSummaryR\x06skills\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\\\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x7f\n" +
 	"\fSkillSummary\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x16\n" +
-	"\x06digest\x18\x03 \x01(\tR\x06digest\"'\n" +
+	"\x06digest\x18\x03 \x01(\tR\x06digest\x12!\n" +
+	"\fmcp_unlisted\x18\x04 \x01(\tR\vmcpUnlisted\"'\n" +
 	"\x0fGetSkillRequest\x12\x14\n" +
 	"\x05skill\x18\x01 \x01(\tR\x05skill\"\xf8\t\n" +
 	"\x05Skill\x12\x12\n" +

@@ -308,14 +308,16 @@ class Skill(_message.Message):
     def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., digest: _Optional[str] = ..., license: _Optional[str] = ..., compatibility: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., allowed_tools: _Optional[_Iterable[str]] = ..., has_allowed_tools: bool = ..., version: _Optional[str] = ..., author: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., activation_mode: _Optional[str] = ..., required_tools: _Optional[_Iterable[str]] = ..., optional_tools: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ..., mode: bool = ..., when_to_use: _Optional[str] = ..., disable_model_invocation: bool = ..., max_execution_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., max_memory_bytes: _Optional[int] = ..., network_access: bool = ..., python_packages: _Optional[_Iterable[str]] = ..., system_packages: _Optional[_Iterable[str]] = ..., unknown_fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., scripts: _Optional[_Iterable[_Union[Script, _Mapping]]] = ..., warnings: _Optional[_Iterable[_Union[Finding, _Mapping]]] = ..., file_count: _Optional[int] = ..., size_bytes: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[RefusedEntry, _Mapping]]] = ..., python: _Optional[str] = ..., requirements: _Optional[_Iterable[_Union[Requirement, _Mapping]]] = ...) -> None: ...
 
 class SkillSummary(_message.Message):
-    __slots__ = ["description", "digest", "name"]
+    __slots__ = ["description", "digest", "mcp_unlisted", "name"]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
+    MCP_UNLISTED_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     description: str
     digest: str
+    mcp_unlisted: str
     name: str
-    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., digest: _Optional[str] = ..., mcp_unlisted: _Optional[str] = ...) -> None: ...
 
 class ValidateSkillRequest(_message.Message):
     __slots__ = ["folder", "skill", "skill_md"]
