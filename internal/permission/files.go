@@ -68,6 +68,8 @@ func (c codeWord) refusesFile(has func(string) bool, dir, name string) string {
 		return fmt.Sprintf("the request runs %s, which must be the skill's own file: leave working_directory out of the request", excerpt(c.name))
 	case folder != "." && !c.module && strings.HasPrefix(name, folder+"/"):
 		return fmt.Sprintf("the request runs %s, and programs load files from the same folder: put the file into another folder", excerpt(c.name))
+	case c.module && (has(c.folder(dir)) || has(c.folder(""))) && strings.HasPrefix(name, c.folder(dir)+"/"):
+		return fmt.Sprintf("the request runs %s, which is in this folder: put the file into another folder", excerpt(c.name))
 	case loadable(strings.TrimPrefix(name, folder+"/")):
 		return fmt.Sprintf("the request runs %s, which could load the file as code: give it another name, or put it into a folder", excerpt(c.name))
 	}
@@ -86,6 +88,12 @@ func (c codeWord) in(dir string) (file string, ok bool) {
 	}
 	file = path.Join(dir, name)
 	return file, !strings.HasPrefix(name, "/") && file != ".." && !strings.HasPrefix(file, "../")
+}
+
+// folder is the folder of a module's package in the workspace, if the command starts in dir.
+func (c codeWord) folder(dir string) string {
+	name, _, _ := strings.Cut(c.name, ".")
+	return path.Join(dir, name)
 }
 
 // startFiles have the programs that run a file of their folder, or what it names, whatever their
@@ -195,6 +203,9 @@ func replaced(code []codeWord, word string) string {
 			continue
 		}
 		parts := strings.Split(file, "/")
+		if c.module {
+			parts = append(parts, strings.Split(c.name, ".")...)
+		}
 		for _, name := range names(word) {
 			if slices.ContainsFunc(strings.Split(name, "/"), func(p string) bool { return slices.Contains(parts, p) }) ||
 				path.Dir(file) == "." && loadable(path.Clean(name)) {

@@ -95,6 +95,33 @@ func TestUnlistedScriptsStayTheSkills(t *testing.T) {
 	}
 }
 
+// A request cannot put a file beside a module that a rule names, nor a package in its place.
+func TestModulesStayTheSkills(t *testing.T) {
+	has := func(name string) bool { return slices.Contains([]string{"tools", "tools/b.py"}, name) }
+	d := ParseRules([]string{"Bash(python -m tools.b:*), Bash(cp:*)"}, "/skills/demo").Decide("python -m tools.b x")
+	if !d.Allowed || len(d.code) != 1 || !d.code[0].module {
+		t.Fatalf("got %+v", d)
+	}
+	for _, file := range []string{"tools/c.py", "tools/b/__init__.py", "tools/__init__.py", "tools.py", "json.py"} {
+		if d.code[0].refusesFile(has, "", file) == "" {
+			t.Errorf("%s is not refused", file)
+		}
+	}
+	if d.code[0].refusesFile(has, "x", "x/tools/b.py") == "" {
+		t.Error("in another directory, x/tools/b.py is not refused")
+	}
+	for _, file := range []string{"in.csv", "data/in.csv", "toolset/x.py"} {
+		if reason := d.code[0].refusesFile(has, "", file); reason != "" {
+			t.Errorf("%s: %s", file, reason)
+		}
+	}
+	for _, line := range []string{"cp x tools/b.py && python -m tools.b", "cp x tools && python -m tools.b", "cp x y > tools/c.py && python -m tools.b"} {
+		if d := ParseRules([]string{"Bash(python -m tools.b:*), Bash(cp:*)"}, "/skills/demo").Decide(line); d.Allowed {
+			t.Errorf("%s is allowed", line)
+		}
+	}
+}
+
 // Without the word scripts the list alone decides, and nothing is nothing. A skill with
 // allowed-tools, even empty ones, decides for itself.
 func TestUnlistedRules(t *testing.T) {
