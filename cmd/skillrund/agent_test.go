@@ -13,7 +13,7 @@ import (
 const agentVar = "SKILLRUN_TEST_AGENT"
 
 // leastCommands is the least number of commands that an agent must get done.
-const leastCommands = 31
+const leastCommands = 35
 
 // An agent with the official client finds skills, reads their instructions, and does what they say:
 // scripts and command lines with arguments and files, whose artifacts it reads and uses again.

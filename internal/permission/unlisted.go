@@ -140,6 +140,9 @@ func ownScript(dir string, sk *skill.Skill, args []string) int {
 	if at >= len(args) {
 		return 0
 	}
+	if at > 0 && args[at] == "-m" && dir == "." && ownPython.MatchString(args[0]) {
+		return ownModule(sk, args[at+1:], at+2)
+	}
 	word := args[at]
 	file, ok := strings.CutPrefix(word, sk.BaseDir()+"/")
 	switch {
@@ -158,6 +161,28 @@ func ownScript(dir string, sk *skill.Skill, args []string) int {
 	for _, s := range sk.Scripts {
 		if s.Path == file && s.Runnable() {
 			return at + 1
+		}
+	}
+	return 0
+}
+
+// ownPython is an interpreter that knows -m.
+var ownPython = regexp.MustCompile(`^python(3(\.[0-9]+)?)?$`)
+
+// ownModules are modules in scripts/, into which a request cannot put files (refusedByRules).
+var ownModules = regexp.MustCompile(`^scripts(\.[A-Za-z_][A-Za-z0-9_]*)+$`)
+
+// ownModule returns n if the first of args is a script of the skill in scripts/ by its name as a
+// module, such as scripts.report, else 0. Python searches it in the working directory first, which
+// must be the workspace.
+func ownModule(sk *skill.Skill, args []string, n int) int {
+	if len(args) == 0 || !ownModules.MatchString(args[0]) {
+		return 0
+	}
+	file := strings.ReplaceAll(args[0], ".", "/") + ".py"
+	for _, s := range sk.Scripts {
+		if s.Path == file && s.Runnable() {
+			return n
 		}
 	}
 	return 0

@@ -26,19 +26,20 @@ func TestUnlistedOwnScripts(t *testing.T) {
 		"uv run scripts/a.py x -c", "uv run --with x --script {baseDir}/scripts/a.py", "timeout 5 uv run python scripts/a.py", "uv run scripts/deep/b.sh", "pipx run scripts/a.py",
 		"bash scripts/deep/b.sh", "sh -eu scripts/deep/b.sh", "node c.js", "python scripts//a.py", "timeout 5 python scripts/a.py", "nohup ./scripts/a.py",
 		"python scripts/a.py | python3 scripts/a.py > out.txt && node c.js", `python "scripts/it's me.py"`, "LANG=C python scripts/a.py", "python c.js",
+		"python -m scripts.a x", "python3 -u -m scripts.a", "uv run -m scripts.a", "timeout 5 python -m scripts.a > out.txt",
 	} {
 		if d := p.DecideFor(unlistedSkill(), line); !d.Allowed || !d.scoped || len(d.Plan) == 0 || !strings.Contains(d.Reason, "the skill has no allowed-tools") {
 			t.Errorf("%s: %+v", line, d)
 		}
 	}
 	for _, line := range []string{
-		"python -c 'print(1)'", "python", "python -", "python -m scripts.a", "python scripts/no.py", "python ../demo/scripts/a.py", "python scripts/../scripts/a.py", "python sub/scripts/a.py",
+		"python -c 'print(1)'", "python", "python -", "python -m a", "python -m scripts", "python -m scripts.no", "python -m scripts.deep.b", "python -m scripts.a.x", "python -mscripts.a", "python -m ./scripts/a.py", "bash -m scripts.a", "uv run -m pytest", "python scripts/no.py", "python ../demo/scripts/a.py", "python scripts/../scripts/a.py", "python sub/scripts/a.py",
 		"python /scripts/a.py", "python /skills/demo-evil/scripts/a.py", "python /skills/demo/../demo/scripts/a.py", "c.js", "a.py", "/workspace/scripts/a.py", "/usr/bin/python scripts/a.py", "./python scripts/a.py",
 		"bash -c scripts/deep/b.sh", "bash -o x scripts/deep/b.sh", "bash --rcfile scripts/deep/b.sh x", "sh -s scripts/deep/b.sh", "python -i scripts/a.py", "python -X importtime scripts/a.py", "node -r ./x.js c.js", "node --require=./x c.js",
-		"uv run scripts/no.py", "uv run -m scripts.a", "uv run python -c 1", "uv run ls", "uvx ruff", "uvx --from scripts/a.py ls", "uv run --directory sub scripts/a.py", "uv run", "uv sync",
+		"uv run scripts/no.py", "uv run python -c 1", "uv run ls", "uvx ruff", "uvx --from scripts/a.py ls", "uv run --directory sub scripts/a.py", "uv run", "uv sync",
 		"env python scripts/a.py", "sudo scripts/a.py", "xargs python scripts/a.py", "echo x", "ls", "rm scripts/a.py", "scripts/x.bat", "cmd scripts/x.bat",
 		"python scripts/a.py; rm x", "python scripts/a.py || id", "python scripts/a.py & id", "python scripts/a.py $(id)", "python scripts/a.py `id`", "python scripts/a.p?", "python scripts/*", "PYTHONPATH=. python scripts/a.py",
-		"python scripts/a.py > scripts/a.py", "python scripts/a.py > .git/config", "python scripts/a.py > /etc/passwd", "cd scripts && python a.py", "", "python 'scripts/a.py ' x", "python scripts/A.py", "timeout -k 1 5 python scripts/a.py",
+		"python scripts/a.py > scripts/a.py", "python -m scripts.a > scripts/a.py", "python -m scripts.a > scripts/b/__init__.py", "python -m scripts.a > ./x/../scripts.py", "python -m scripts.a > json.py", "python scripts/a.py > .git/config", "python scripts/a.py > /etc/passwd", "cd scripts && python a.py", "", "python 'scripts/a.py ' x", "python scripts/A.py", "timeout -k 1 5 python scripts/a.py",
 	} {
 		if d := p.DecideFor(unlistedSkill(), line); d.Allowed || d.Reason == "" || d.Plan != nil {
 			t.Errorf("%s: allowed by %s", line, d.Rule)
@@ -62,7 +63,7 @@ func TestUnlistedScriptsInADirectory(t *testing.T) {
 	}{
 		{"scripts", "python a.py x", true}, {"./scripts/", "timeout 5 python3 ./a.py | uv run a.py", true}, {"scripts", "bash deep/b.sh && python {baseDir}/scripts/a.py", true},
 		{"scripts/deep", "./b.sh", true}, {"sub", "python /workspace/scripts/a.py", true}, {"sub", "python {baseDir}/scripts/a.py < in.csv", true}, {".", "python scripts/a.py > out", true},
-		{"scripts", "python scripts/a.py", false}, {"sub", "python scripts/a.py", false}, {"sub", "python a.py", false}, {"scripts", "a.py", false}, {"scripts/deep", "python ../a.py", false},
+		{"scripts", "python scripts/a.py", false}, {"sub", "python -m scripts.a", false}, {".", "python -m scripts.a", true}, {"sub", "python scripts/a.py", false}, {"sub", "python a.py", false}, {"scripts", "a.py", false}, {"scripts/deep", "python ../a.py", false},
 		{"sub/../scripts", "python ../scripts/a.py", false}, {"../scripts", "python a.py", false}, {"/workspace/scripts", "python a.py", false},
 		{"scripts", "python a.py > out", false}, {"scripts", "python a.py >> /workspace/scripts/helper.py && python a.py", false}, {"scripts", "cp x /workspace/scripts/helper.py && python a.py", false},
 	} {

@@ -188,6 +188,10 @@ export default async function (test, { find, call, run, read }) {
       const { links } = await bash('reports', 'python3 history.py add x', [], { working_dir: 'scripts' });
       assert.equal(await text(links['scripts/history.json']), '["x"]');
     });
+    await test('a script of the skill as a module', async () => {
+      const { links } = await bash('reports', 'python3 -m scripts.history add x');
+      assert.equal(await text(links['scripts/history.json']), '["x"]');
+    });
     await test('a time-out', async () => {
       const { failed, out } = await call('run_skill_script', { skill: 'reports', script_path: 'scripts/serve.py', timeout: 1 });
       assert.deepEqual([failed, out.timeout, out.exit_code], [true, true, 124]);
