@@ -96,6 +96,9 @@ func run(t *testing.T, h *Host, s Spec, stdin string) result {
 func runBy(t *testing.T, start func(context.Context, Spec, IO) (*Process, error), s Spec, stdin string) result {
 	t.Helper()
 	s.ID = fmt.Sprintf("t%d", testIDs.Add(1))
+	if s.Limits.Wall == 0 {
+		s.Limits.Wall = 10 * defaultWall // an emulated machine is slow
+	}
 	var out, errs bytes.Buffer
 	io := IO{Stdout: &out, Stderr: &errs}
 	if stdin != "" {
