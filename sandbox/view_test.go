@@ -36,7 +36,7 @@ func TestView(t *testing.T) { eachMaker(t, testView) }
 
 func testView(t *testing.T, h *Host) {
 	for _, tt := range []struct{ name, script, want string }{
-		{"root", "ls -A / | tr '\\n' ' '", "bin dev etc home lib lib64 opt proc run sbin skills tmp usr var workspace "},
+		{"root", "ls -A / | tr '\\n' ' '", "bin dev etc home lib lib64 node_modules opt proc run sbin skills tmp usr var workspace "},
 		{"dev", "ls -A /dev | grep -v core | tr '\\n' ' '", "fd full null random shm stderr stdin stdout urandom zero "},
 		{"empty", "ls -A /workspace /tmp /home/skill /dev/shm /run /skills | grep -v : | tr -d '\\n'", ""},
 		{"descriptors", "ls /proc/self/fd | tr '\\n' ' '", "0 1 2 3 "}, // 3 is of ls

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,12 +22,13 @@ func (a *app) prepareCommand() *cobra.Command {
 	var rebuild bool
 	cmd := &cobra.Command{
 		Use:   "prepare SKILL",
-		Short: "Install the Python packages that a skill needs, for its executions",
-		Long: `Prepare has the daemon build the environment with the packages that a skill says it
-needs, from the index or the wheels of the daemon's configuration. What pip prints
-goes to stderr, the result to stdout: the interpreter and the digest, then one package
-a line. An environment that exists already is returned at once. Executions of the
-skill use the environment from then on; they never install anything.`,
+		Short: "Install the Python and Node packages that a skill needs, for its executions",
+		Long: `Prepare has the daemon build environments with the packages that a skill says it needs,
+from the index, the wheels or the registry of the daemon's configuration. What pip and npm
+print goes to stderr, the result to stdout: the interpreter and the digest, then one package
+a line. If the skill has Python and Node packages, the result is that of Python. An
+environment that exists already is returned at once. Executions of the skill use the
+environments from then on; they never install anything.`,
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.dial()
@@ -70,21 +72,25 @@ skill use the environment from then on; they never install anything.`,
 }
 
 // printEnvironment prints the result of a build. An empty digest means that the skill declares no
-// Python packages, so there was nothing to build.
+// packages, so there was nothing to build.
 func (a *app) printEnvironment(name string, env *pb.Environment) error {
 	if a.json {
 		return a.printJSON(env)
 	}
 	var t table
 	if env.GetDigest() == "" {
-		t.add(cell{text: name + ": needs no Python packages", colour: green})
+		t.add(cell{text: name + ": needs no packages", colour: green})
 		return a.print(&t)
 	}
 	how := fmt.Sprintf("built in %s", env.GetBuildTime().AsDuration().Round(buildTimeUnit))
 	if env.GetReused() {
 		how = "was there already"
 	}
-	t.add(cell{text: fmt.Sprintf("%s: prepared for Python %s, %s: %s", name, env.GetPython(), how, env.GetDigest()), colour: green})
+	interpreter := "Python " + env.GetPython()
+	if node, ok := strings.CutPrefix(env.GetPython(), "node "); ok {
+		interpreter = "Node.js " + node
+	}
+	t.add(cell{text: fmt.Sprintf("%s: prepared for %s, %s: %s", name, interpreter, how, env.GetDigest()), colour: green})
 	for _, p := range env.GetPackages() {
 		t.add(cell{text: p})
 	}

@@ -42,7 +42,9 @@ func TestPrepare(t *testing.T) {
 			result{0, "demo: prepared for Python system 3.11.2, built in 1.23s: sha256:ab\nsix==1.16.0\nrich==13.0\n", "Collecting six\ndone\n"}},
 		{"there", preparing(&pb.Environment{Digest: "sha256:ab", Python: "system 3.11.2", Reused: true}), nil,
 			result{0, "demo: prepared for Python system 3.11.2, was there already: sha256:ab\n", ""}},
-		{"needs none", preparing(&pb.Environment{Python: "system 3.11.2"}), nil, result{0, "demo: needs no Python packages\n", ""}},
+		{"Node packages", preparing(&pb.Environment{Digest: "sha256:ab", Python: "node 20.20.2", Packages: []string{"left==1.0.0"}, Reused: true}), nil,
+			result{0, "demo: prepared for Node.js 20.20.2, was there already: sha256:ab\nleft==1.0.0\n", ""}},
+		{"needs none", preparing(&pb.Environment{Python: "system 3.11.2"}), nil, result{0, "demo: needs no packages\n", ""}},
 		{"no result", preparing(nil), nil, result{125, "", "skillrun: prepare demo: the daemon ended without a result\n"}},
 		{"refused", &fake{prepare: func(*pb.PrepareSkillRequest, prepareServer) error {
 			return status.Error(codes.FailedPrecondition, "no source of packages")

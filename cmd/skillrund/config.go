@@ -107,15 +107,17 @@ type config struct {
 		Files int  `yaml:"files"`
 		Bytes size `yaml:"bytes"`
 	} `yaml:"snapshots"`
-	// Index is a URL and may have a password in it; it must not be logged. Bytes is for all
+	// Index and Registry are URLs and may have a password in them, which must not be logged. Bytes is for all
 	// environments, WallTime and Memory are for one build.
 	Environments struct {
-		Index    string   `yaml:"index"`
-		Wheels   string   `yaml:"wheels"`
-		Sdists   bool     `yaml:"sdists"`
-		Bytes    size     `yaml:"bytes"`
-		WallTime duration `yaml:"wall_time"`
-		Memory   size     `yaml:"memory"`
+		Index          string   `yaml:"index"`
+		Wheels         string   `yaml:"wheels"`
+		Sdists         bool     `yaml:"sdists"`
+		Registry       string   `yaml:"registry"`
+		InstallScripts bool     `yaml:"install_scripts"`
+		Bytes          size     `yaml:"bytes"`
+		WallTime       duration `yaml:"wall_time"`
+		Memory         size     `yaml:"memory"`
 	} `yaml:"environments"`
 	// MessageBytes is for one message, RequestBytes for all requests that the daemon holds.
 	MessageBytes size `yaml:"message_bytes"`

@@ -181,7 +181,7 @@ func TestEnvironmentCantBePrepared(t *testing.T) {
 	if _, stderr, code := prepareBy(t, d, "greet"); code != 126 || !strings.Contains(stderr, "NO_PACKAGE_SOURCE") || !strings.Contains(stderr, "environments.index") {
 		t.Errorf("no source: got %d, %q", code, stderr)
 	}
-	if stdout, _, code := prepareBy(t, d, "none"); code != 0 || stdout != "none: needs no Python packages\n" {
+	if stdout, _, code := prepareBy(t, d, "none"); code != 0 || stdout != "none: needs no packages\n" {
 		t.Errorf("nothing to do: got %d, %q", code, stdout)
 	}
 	if _, stderr, code := prepareBy(t, d, "nowhere"); code != 127 {

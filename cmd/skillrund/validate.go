@@ -68,6 +68,11 @@ func (c *config) validate(bad badFunc) {
 			bad("environments.index", "%v", err) // no %q: the value may hold a password
 		}
 	}
+	if c.Environments.Registry != "" {
+		if _, err := environment.ParseIndex(c.Environments.Registry); err != nil {
+			bad("environments.registry", "%v", err) // the same
+		}
+	}
 }
 
 // oneOf checks a value against the words that its key accepts.

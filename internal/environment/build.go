@@ -60,6 +60,23 @@ type plan struct {
 	requirements []byte                       // pip's format
 	wanted       []manifest.PythonRequirement // what of it applies to this interpreter
 	key          string
+	node         *nodePlan // if it is for Node packages; else nil
+}
+
+// image is the root file system of the interpreter.
+func (p *plan) image() runtime.Image {
+	if p.node != nil {
+		return p.node.Image
+	}
+	return p.python.Image
+}
+
+// interpreter says what the packages are for: "system 3.11.2", "node 20.20.2".
+func (p *plan) interpreter() string {
+	if p.node != nil {
+		return p.node.name()
+	}
+	return pythonIn(p.python.Python, p.python.Image)
 }
 
 // newPlan lists the contents of a skill's environment: all Python requirements that the skill
@@ -179,19 +196,17 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 	if err != nil {
 		return frozen{}, err
 	}
-	var fetch *fetcher
-	if s.index != nil {
-		fetch = newFetcher(s.index, s.config.Sdists, s.config.MemoryBytes*downloadFactor, s.stall, s.roots)
+	fetch, get := s.fetcher(p)
+	if fetch != nil {
 		defer fetch.close()
 	}
 	relayed, stop := context.WithCancel(ctx)
 	defer stop()
-	r, stdin := newRelay(relayed, fetch)
+	r, stdin := newRelay(relayed, get)
 	last := &tail{to: log}
 	var result frozen
 	var freezeErr error
 	froze := false
-	python := pythonName(p.python.Python)
 	// compile gets the rest of Wall, after the start, the build and the copying.
 	began := time.Now()
 	process, err := s.config.Host.Start(ctx, spec, sandbox.IO{
@@ -201,7 +216,7 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 		Stdin: stdin, Stdout: r, Stderr: last,
 		Collect: func(changes *os.Root) error {
 			froze = true
-			result, freezeErr = freeze(changes, dir, python, s.config.Bytes)
+			result, freezeErr = freeze(changes, dir, p, s.config.Bytes)
 			return nil
 		},
 	})
@@ -231,6 +246,9 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 	if err := buildFailure(p, freezeErr); err != nil {
 		return frozen{}, err
 	}
+	if p.node != nil {
+		return result, errors.Join(s.completeNode(p, dir), p.linkProgram(dir))
+	}
 	if err := s.complete(p, result); err != nil {
 		return frozen{}, err
 	}
@@ -238,6 +256,24 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 		return frozen{}, err
 	}
 	return s.compile(ctx, p, dir, result, s.config.Wall-time.Since(began))
+}
+
+// fetcher returns what answers the requests of a build, and its function for the relay. Both are
+// nil if nothing is configured.
+func (s *Store) fetcher(p *plan) (*fetcher, func(context.Context, string) response) {
+	from := s.index
+	if p.node != nil {
+		from = s.registry
+	}
+	if from == nil {
+		return nil, nil
+	}
+	f := newFetcher(from, s.config.Sdists, s.config.MemoryBytes*downloadFactor, s.stall, s.roots)
+	if p.node != nil {
+		f.registry = true
+		return f, registry{f}.get
+	}
+	return f, f.get
 }
 
 // complete compares the installed packages with the plan: install code may have removed some.
@@ -300,6 +336,9 @@ func (s *Store) explain(p *plan, exit sandbox.Exit, fetch *fetcher, last *tail) 
 			return err
 		}
 	}
+	if p.node != nil {
+		return s.explainNode(p, last)
+	}
 	if name := last.missing(); name != "" {
 		return s.noPackage(name, p, fetch)
 	}
@@ -308,7 +347,7 @@ func (s *Store) explain(p *plan, exit sandbox.Exit, fetch *fetcher, last *tail) 
 
 // noPackage explains that pip found no distribution of a package, by the files that the source has.
 func (s *Store) noPackage(name string, p *plan, fetch *fetcher) error {
-	e := &NoPackageError{Name: name, Source: s.source(), Python: pythonIn(p.python.Python, p.python.Image)}
+	e := &NoPackageError{Name: name, Source: s.source(p), Python: pythonIn(p.python.Python, p.python.Image)}
 	var files offer
 	if fetch != nil {
 		files = fetch.offered(manifest.NormalName(name))
@@ -355,7 +394,12 @@ func isOf(file, project string) bool {
 
 // source names where packages come from.
 // It shows the index without credentials, since users see the text.
-func (s *Store) source() string {
+func (s *Store) source(p *plan) string {
+	if p.node != nil {
+		shown := *s.registry
+		shown.User = nil // a user without a password is a token
+		return "the registry " + shown.String()
+	}
 	var from []string
 	if s.index != nil {
 		shown := *s.index
@@ -375,12 +419,14 @@ func (s *Store) buildInputs(p *plan) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	err = errors.Join(
-		os.WriteFile(filepath.Join(dir, "requirements.txt"), p.requirements, 0o644),
-		os.WriteFile(filepath.Join(dir, "build.py"), buildProgram, 0o644),
-		readable(dir),
-	)
-	if err != nil {
+	files := map[string][]byte{"requirements.txt": p.requirements, "build.py": buildProgram}
+	if p.node != nil {
+		files = p.node.inputs()
+	}
+	for name, text := range files {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), text, 0o644))
+	}
+	if err = errors.Join(err, readable(dir)); err != nil {
 		s.discard(dir)
 		return "", err
 	}
@@ -390,6 +436,9 @@ func (s *Store) buildInputs(p *plan) (string, error) {
 // spec is the sandbox of a build. It has no network and no files of the skill or of any
 // tenant. Of the host it has what an execution has.
 func (s *Store) spec(p *plan, inputs string) (sandbox.Spec, error) {
+	if p.node != nil {
+		return s.nodeSpec(p, inputs), nil
+	}
 	options, _ := json.Marshal([]any{s.index != nil, s.config.Wheels != "", s.config.Sdists}) // can't fail
 	// -I keeps the user's site directory and PYTHON variables out of build.py; build.py sets
 	// PYTHONUSERBASE and PYTHONPATH for pip alone.
@@ -426,7 +475,7 @@ func (s *Store) baseSpec(p *plan, args []string, wall time.Duration) sandbox.Spe
 			Wall: wall, Grace: buildGrace, MemoryBytes: s.config.MemoryBytes, Processes: buildProcesses, OpenFiles: buildOpenFiles,
 		},
 		Network: sandbox.NetworkNone,
-		Root:    p.python.Image.Name,
+		Root:    p.image().Name,
 	}
 	for _, m := range p.python.Mounts {
 		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target})

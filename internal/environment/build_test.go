@@ -60,7 +60,7 @@ func TestPreparedPackagesRun(t *testing.T) {
 			}
 		})
 	}
-	if got := left(t, s); len(got) > 0 {
+	if got := leftIn(t, s); len(got) > 0 {
 		t.Errorf("left behind: %v", got)
 	}
 }
@@ -98,7 +98,7 @@ func TestNextBuildRemovesWhatIsStuck(t *testing.T) {
 	if _, log, err := prepare(t, s, "acme", sk, runtime.System); !errors.As(err, &failed) {
 		t.Fatalf("got %v, want an IndexError\n%s", err, log)
 	}
-	if got := left(t, s); len(got) != 1 {
+	if got := leftIn(t, s); len(got) != 1 {
 		t.Errorf("left behind: %v; want what could not be removed, or this test shows nothing", got)
 	}
 	if err := unix.Unmount(stuck, 0); err != nil {
@@ -106,7 +106,7 @@ func TestNextBuildRemovesWhatIsStuck(t *testing.T) {
 	}
 	x.handle = nil
 	mustPrepare(t, s, "acme", sk, runtime.System)
-	if got := left(t, s); len(got) > 0 {
+	if got := leftIn(t, s); len(got) > 0 {
 		t.Errorf("left behind: %v", got)
 	}
 }
@@ -129,7 +129,7 @@ func TestFailedRemovalLeavesNothing(t *testing.T) {
 	if !errors.Is(err, unix.EBUSY) {
 		t.Errorf("got %v, want EBUSY", err)
 	}
-	if got := left(t, s); len(got) > 0 {
+	if got := leftIn(t, s); len(got) > 0 {
 		t.Errorf("left behind: %v", got)
 	}
 }

@@ -28,6 +28,12 @@ type Use struct {
 	// skill's, as far as is known.
 	RunsPython bool
 	Scripts    []string
+	// Node is the Node.js of the execution's root file system, and RunsNode says that the
+	// execution runs Node programs.
+	Node     Node
+	RunsNode bool
+	// NodeTool is the package whose program a command line of npx runs. Nil: none.
+	NodeTool *NodeTool
 	// With are requirements that the command line names, each one that the skill declares.
 	With []string
 	// Tool is the tool that runs, one of the skill's. It gets its own environment in place of

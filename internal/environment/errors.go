@@ -8,21 +8,30 @@ import (
 	"github.com/skillrun/skillrun/internal/runtime"
 )
 
-// PackagesError: Python packages that a skill needs are not there, or, if versions are strict,
-// not in the declared version.
+// PackagesError: Python or Node packages that a skill needs are not there, or, if versions are
+// strict, not in the declared version.
 type PackagesError struct {
 	Skill    string
 	Packages []string // "pandas>=2.0.0", then the version that was found
 	Python   string   // "system 3.11.2"
+	Node     string   // "node 20.20.2", if they are Node packages
 	// Undeclared says that the skill declares none of them, so that prepare would not install
 	// them either.
 	Undeclared bool
 }
 
 func (e *PackagesError) Error() string {
+	if e.Undeclared && e.Node != "" {
+		return fmt.Sprintf("skill '%s' does not declare %s: an execution installs nothing. Write the command line into SKILL.md, or the package into package.json. Then run: skillrun prepare %s",
+			e.Skill, strings.Join(e.Packages, ", "), quote(e.Skill))
+	}
 	if e.Undeclared {
 		return fmt.Sprintf("skill '%s' does not declare %s: an execution installs nothing. Write the command line into SKILL.md, or the package into python_packages there. Then run: skillrun prepare %s",
 			e.Skill, strings.Join(e.Packages, ", "), quote(e.Skill))
+	}
+	if e.Node != "" {
+		return fmt.Sprintf("skill '%s' needs Node packages that are not installed for %s: %s. Run: skillrun prepare %s",
+			e.Skill, e.Node, strings.Join(e.Packages, ", "), quote(e.Skill))
 	}
 	return fmt.Sprintf("skill '%s' needs Python packages that are not installed for %s: %s. Run: skillrun prepare %s",
 		e.Skill, e.Python, strings.Join(e.Packages, ", "), quote(e.Skill))
@@ -91,6 +100,12 @@ func (e *RequirementError) Error() string {
 // ErrNoSource: the daemon has neither an index nor wheels.
 var ErrNoSource = errors.New("no source of packages is configured: set environments.index or environments.wheels in the daemon's configuration")
 
+// ErrNoRegistry: the daemon has no registry of Node packages.
+var ErrNoRegistry = errors.New("no registry of Node packages is configured: set environments.registry in the daemon's configuration")
+
+// ErrNoNpm says that a build has no npm.
+var ErrNoNpm = errors.New("npm is missing beside the Node.js that runs scripts: install it where the daemon runs (package npm), or in the image")
+
 // ErrClosed: the store was closed during a build.
 var ErrClosed = errors.New("the daemon stops; prepare again later")
 
@@ -101,9 +116,14 @@ var ErrNoPip = errors.New("pip is missing: it comes with the embedded Python (sk
 type IndexError struct {
 	Index  string // without credentials
 	Reason string
+	// Registry says that it is the registry of Node packages.
+	Registry bool
 }
 
 func (e *IndexError) Error() string {
+	if e.Registry {
+		return fmt.Sprintf("registry %s: %s; see environments.registry in the daemon's configuration", e.Index, e.Reason)
+	}
 	return fmt.Sprintf("package index %s: %s; see environments.index in the daemon's configuration", e.Index, e.Reason)
 }
 

@@ -40,6 +40,7 @@ type fetcher struct {
 	index    *url.URL // without credentials, its path ends in a slash
 	user     *url.Userinfo
 	sources  bool // source distributions, too
+	registry bool // of Node packages; errors name its key, and a user without a password is a token
 	maxBytes int64
 	stall    time.Duration
 	client   *http.Client
@@ -281,8 +282,12 @@ func (f *fetcher) open(ctx context.Context, u *url.URL, accept string) (*http.Re
 	req.Header.Set("Accept", accept)
 	req.Header.Set("User-Agent", "skillrund")
 	if f.user != nil && f.isIndex(u) {
-		password, _ := f.user.Password()
-		req.SetBasicAuth(f.user.Username(), password)
+		password, given := f.user.Password()
+		if f.registry && !given {
+			req.Header.Set("Authorization", "Bearer "+f.user.Username())
+		} else {
+			req.SetBasicAuth(f.user.Username(), password)
+		}
 	}
 	r, err := f.client.Do(req)
 	if err != nil {
@@ -401,7 +406,7 @@ func (f *fetcher) fail(err error) response {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.failed == nil && !errors.Is(err, context.Canceled) {
-		f.failed = &IndexError{Index: f.index.String(), Reason: err.Error()}
+		f.failed = &IndexError{Index: f.index.String(), Reason: err.Error(), Registry: f.registry}
 	}
 	return status(http.StatusBadGateway)
 }

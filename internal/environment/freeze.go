@@ -54,7 +54,10 @@ type freezer struct {
 	lines    []string // of the digest
 	links    []string
 	packages map[string]string // by normal name
-	buf      []byte
+	node     bool              // the tree is npm's
+	// manifests are the package.json of its packages.
+	manifests []string
+	buf       []byte
 }
 
 // errOversize says that a build left more than fits.
@@ -70,12 +73,12 @@ type entryError struct{ path, what string }
 
 func (e *entryError) Error() string { return fmt.Sprintf("%.200q is %s", e.path, e.what) }
 
-// freeze copies the files at builtDir of changes into a directory. python is part of the
-// digest.
+// freeze copies the files at builtDir of changes into a directory. The interpreter of p is part of
+// the digest.
 // Links are checked after the walk, when all their targets are there. An error leaves a part
 // of the files in into.
-func freeze(changes *os.Root, into, python string, maxBytes int64) (frozen, error) {
-	f := &freezer{into: into, maxBytes: maxBytes, packages: map[string]string{}, buf: make([]byte, 128<<10)}
+func freeze(changes *os.Root, into string, p *plan, maxBytes int64) (frozen, error) {
+	f := &freezer{into: into, maxBytes: maxBytes, node: p.node != nil, packages: map[string]string{}, buf: make([]byte, 128<<10)}
 	top, err := openDir(changes, builtDir)
 	if err != nil {
 		return frozen{}, &entryError{builtDir, "no directory any more"}
@@ -89,10 +92,14 @@ func freeze(changes *os.Root, into, python string, maxBytes int64) (frozen, erro
 			return frozen{}, err
 		}
 	}
-	if err := f.readPackages(); err != nil {
+	read, name := f.readPackages, pythonName(p.python.Python)
+	if f.node {
+		read, name = f.readNodePackages, p.node.name()+" "+p.node.tool
+	}
+	if err := read(); err != nil {
 		return frozen{}, err
 	}
-	return f.result(python), nil
+	return f.result(name), nil
 }
 
 // openDir opens a directory of the upper layer without following a link.
@@ -164,6 +171,9 @@ var pythonProgram = regexp.MustCompile(`^bin/python[0-9.]*$`)
 func (f *freezer) entry(dir *os.File, at, name string, depth int) error {
 	if f.files++; f.files > maxFrozenFiles {
 		return &errOversize{"files", maxFrozenFiles}
+	}
+	if f.node && nodeManifest.MatchString(at) {
+		f.manifests = append(f.manifests, at)
 	}
 	if len(at) > maxFrozenPath || strings.ContainsFunc(at, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return &entryError{at, "a path that is too long or has control characters"}

@@ -55,7 +55,7 @@ func TestDiskFullDuringABuild(t *testing.T) {
 		}
 		t.Log(options, err)
 		inTenant, err := filepath.Glob(tenantDir + "/[0-9a-f.]*") // all but prepared
-		if l := append(left(t, s), inTenant...); err != nil || len(l) > 0 {
+		if l := append(leftIn(t, s), inTenant...); err != nil || len(l) > 0 {
 			t.Errorf("%s: left behind: %v, %v", options, l, err)
 		}
 		return true

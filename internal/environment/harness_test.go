@@ -308,8 +308,8 @@ var (
 		files: map[string]string{"sktop/__init__.py": "import skbase\ndef main():\n    print('top on', skbase.NAME)\n"}}
 )
 
-// left lists the entries of a store's directory that are not finished environments.
-func left(t *testing.T, s *Store) []string {
+// leftIn lists the entries of a store's directory that are not finished environments.
+func leftIn(t *testing.T, s *Store) []string {
 	t.Helper()
 	var found []string
 	entries, err := os.ReadDir(s.config.Dir)

@@ -62,7 +62,7 @@ func TestHostileWheels(t *testing.T) {
 			if _, err := os.Lstat(outside); err == nil {
 				t.Errorf("%s is there", outside)
 			}
-			if got := left(t, s); len(got) > 0 {
+			if got := leftIn(t, s); len(got) > 0 {
 				t.Errorf("left behind: %v", got)
 			}
 			if err != nil {
@@ -200,7 +200,7 @@ func TestHostileResults(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q\n%s", err, c.want, log)
 			}
-			if got := left(t, s); len(got) > 0 {
+			if got := leftIn(t, s); len(got) > 0 {
 				t.Errorf("left behind: %v", got)
 			}
 		})
@@ -261,7 +261,7 @@ func TestIndexesThatFailABuild(t *testing.T) {
 			if err == nil || !c.check(err) {
 				t.Errorf("got %v\n%s", err, log)
 			}
-			if got := left(t, s); len(got) > 0 {
+			if got := leftIn(t, s); len(got) > 0 {
 				t.Errorf("left behind: %v", got)
 			}
 		})

@@ -34,6 +34,8 @@ type Lease struct {
 	// Empty: none.
 	Venv    string
 	Pythons []string
+	// NodeDigest is the environment of Node packages. Empty: none.
+	NodeDigest string
 	// Warnings has a sentence for each package that is installed in another version than the
 	// skill declares.
 	Warnings []string
@@ -61,6 +63,12 @@ func (s *Store) Acquire(u Use) (*Lease, error) {
 	lease, err := s.prepared(u)
 	if err == nil && u.Venv {
 		err = s.addVenv(lease, u)
+	}
+	if err == nil {
+		err = s.addNode(lease, u)
+	}
+	if err == nil && u.NodeTool != nil {
+		err = s.addNodeTool(lease, u)
 	}
 	if err != nil {
 		lease.Release()

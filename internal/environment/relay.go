@@ -34,7 +34,7 @@ const (
 type relay struct {
 	// The context of all downloads; build cancels it when its sandbox has ended.
 	ctx   context.Context
-	fetch *fetcher // nil: without an index every answer is 404
+	fetch func(context.Context, string) response // nil: without an index every answer is 404
 	out   *io.PipeWriter
 	// writing keeps the head and the payload of a frame together.
 	writing sync.Mutex
@@ -50,9 +50,9 @@ type relay struct {
 
 // newRelay returns a relay and the standard input for the build.
 // The caller calls close in any case, also if the sandbox did not start.
-func newRelay(ctx context.Context, f *fetcher) (*relay, *io.PipeReader) {
+func newRelay(ctx context.Context, fetch func(context.Context, string) response) (*relay, *io.PipeReader) {
 	r, w := io.Pipe()
-	return &relay{ctx: ctx, fetch: f, out: w, fetching: make(chan struct{}, maxRelayed), waiting: make(chan struct{}, maxRelayWait)}, r
+	return &relay{ctx: ctx, fetch: fetch, out: w, fetching: make(chan struct{}, maxRelayed), waiting: make(chan struct{}, maxRelayWait)}, r
 }
 
 var errRelay = errors.New("relay: not a request")
@@ -104,7 +104,7 @@ func (r *relay) Write(p []byte) (int, error) {
 func (r *relay) answer(id uint32, path string) {
 	res := status(404)
 	if r.fetch != nil {
-		res = r.fetch.get(r.ctx, path)
+		res = r.fetch(r.ctx, path)
 	}
 	defer res.body.Close()
 	head, _ := json.Marshal(map[string]any{"status": res.status, "type": res.kind, "length": res.length}) // can't fail

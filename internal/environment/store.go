@@ -54,6 +54,11 @@ type Config struct {
 	StrictVersions bool
 	// Sdists allows source distributions, whose build runs their own code.
 	Sdists bool
+	// Registry is the URL of a registry of Node packages. A user without a password is a token.
+	// Empty: none.
+	Registry string
+	// InstallScripts allows the scripts of Node packages that npm runs when it installs them.
+	InstallScripts bool
 	// Bytes bounds all environments together, and each. 0: DefaultBytes.
 	Bytes int64
 	// Wall and MemoryBytes bound one build. The memory also holds the downloaded and the
@@ -84,7 +89,7 @@ type Environment struct {
 	Digest    string
 	Packages  []string // "six==1.16.0", by name
 	SizeBytes int64
-	Python    string // "system 3.11.2"
+	Python    string // "system 3.11.2"; of Node packages "node 20.20.2"
 	Reused    bool   // it was there already
 	BuildTime time.Duration
 }
@@ -95,12 +100,14 @@ type Environment struct {
 // together. Trees are removed (unlock) and compared (intact) without mu, because both take
 // time in proportion to their files.
 type Store struct {
-	config  Config
-	index   *url.URL
-	machine string
-	system  map[runtime.Image]*runtime.SystemPackages // guarded by mu
-	stall   time.Duration                             // of downloads
-	roots   *x509.CertPool                            // nil: the machine's
+	config Config
+	index  *url.URL
+	// registry has the Node packages. Nil: none.
+	registry *url.URL
+	machine  string
+	system   map[runtime.Image]*runtime.SystemPackages // guarded by mu
+	stall    time.Duration                             // of downloads
+	roots    *x509.CertPool                            // nil: the machine's
 
 	// building is a semaphore: a build holds it while its sandbox runs. So all builds
 	// together have at most maxBuilds times Config.MemoryBytes.
@@ -158,6 +165,12 @@ func Open(c Config) (*Store, error) {
 			return nil, err
 		}
 	}
+	if c.Registry != "" {
+		var err error
+		if s.registry, err = ParseIndex(c.Registry); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.load(); err != nil {
 		return nil, fmt.Errorf("environments: %w", err)
 	}
@@ -180,7 +193,7 @@ func ParseIndex(text string) (*url.URL, error) {
 	case err != nil:
 		return nil, errors.New("not a URL")
 	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
-		return nil, errors.New("want https://host/path/ of a simple index, without a query")
+		return nil, errors.New("want https://host/path/, without a query")
 	}
 	return u, nil
 }
@@ -264,10 +277,8 @@ func (s *Store) PrepareTool(ctx context.Context, tenantName string, sk *skill.Sk
 
 // prepare returns the environment of a plan.
 func (s *Store) prepare(ctx context.Context, tenantName string, p *plan, rebuild bool, log func([]byte) error) (Environment, error) {
-	python := p.python
-	name := pythonIn(python.Python, python.Image)
-	if len(p.requirements) == 0 {
-		return Environment{Python: name}, nil
+	if p.node == nil && len(p.requirements) == 0 {
+		return Environment{Python: p.interpreter()}, nil
 	}
 	dir := tenantDir(tenantName)
 	if !rebuild {
@@ -278,7 +289,7 @@ func (s *Store) prepare(ctx context.Context, tenantName string, p *plan, rebuild
 			return env, nil
 		}
 	}
-	if err := s.canBuild(); err != nil {
+	if err := s.canBuild(p); err != nil {
 		return Environment{}, err
 	}
 	f, err := s.join(flightKey{dir, p.key}, p, rebuild)
@@ -292,7 +303,13 @@ func (s *Store) prepare(ctx context.Context, tenantName string, p *plan, rebuild
 // canBuild returns an error if builds lack something.
 // It looks at the disk each time, because an operator may mend the wheels' directory while
 // the daemon runs.
-func (s *Store) canBuild() error {
+func (s *Store) canBuild(p *plan) error {
+	if p.node != nil {
+		if s.registry == nil {
+			return ErrNoRegistry
+		}
+		return nil
+	}
 	if s.index == nil && s.config.Wheels == "" {
 		return ErrNoSource
 	}
@@ -391,7 +408,7 @@ func (s *Store) make(ctx context.Context, key flightKey, p *plan, f *flight) (En
 	}
 	env := Environment{
 		Digest: result.digest, Packages: result.packages, SizeBytes: result.size,
-		Python: pythonIn(p.python.Python, p.python.Image), BuildTime: time.Since(began),
+		Python: p.interpreter(), BuildTime: time.Since(began),
 	}
 	if err := s.publish(key, dir, env, func() bool { return f.replace }); err != nil {
 		s.discard(dir.dir)
@@ -403,7 +420,7 @@ func (s *Store) make(ctx context.Context, key flightKey, p *plan, f *flight) (En
 }
 
 // Write takes the build's output.
-// It takes pip's standard error. Beyond maxLog bytes the text is dropped and the build goes
+// It takes the standard error of pip or npm. Beyond maxLog bytes the text is dropped and the build goes
 // on: Write returns len(p), because an error would stop the sandbox's output.
 func (f *flight) Write(p []byte) (int, error) {
 	f.mu.Lock()

@@ -305,7 +305,7 @@ func TestBuildEndsWithItsLastCaller(t *testing.T) {
 		}
 		s.builds.Wait()
 		leave()
-		if got := left(t, s); len(got) > 0 || len(s.flights) > 0 {
+		if got := leftIn(t, s); len(got) > 0 || len(s.flights) > 0 {
 			t.Errorf("left behind: %v, %d builds", got, len(s.flights))
 		}
 	}
@@ -418,7 +418,7 @@ func TestStartAfterACrash(t *testing.T) {
 	if got, want := keys(again), []string{"acme/a"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if got := left(t, again); len(got) > 0 {
+	if got := leftIn(t, again); len(got) > 0 {
 		t.Errorf("left behind: %v", got)
 	}
 	found, err := os.ReadDir(filepath.Join(dir, "acme", preparedName))
@@ -473,7 +473,7 @@ func TestDamageIsReplaced(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(fresh.root(), "more")); fresh == k || err == nil {
 		t.Error("the damaged one is still there")
 	}
-	if got := left(t, s); len(got) > 0 {
+	if got := leftIn(t, s); len(got) > 0 {
 		t.Errorf("left behind: %v", got)
 	}
 }

@@ -90,7 +90,7 @@ func TestVenvOfASkill(t *testing.T) {
 			}
 		})
 	}
-	if got := left(t, s); len(got) != 2 {
+	if got := leftIn(t, s); len(got) != 2 {
 		t.Errorf("got %v, want the two skills' venvs", got)
 	}
 	s.Close()
@@ -98,7 +98,7 @@ func TestVenvOfASkill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := left(t, again); len(got) != 0 {
+	if got := leftIn(t, again); len(got) != 0 {
 		t.Errorf("after a start: %v", got)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
-// The Python packages that a skill declares, seen from an execution: which packages it needs
+// The packages that a skill declares, seen from an execution: which packages it needs
 // (use), the lease that keeps them on disk (acquire), and the build on request (Prepare). Package
 // environment decides whether they are there. An execution never builds or installs any.
 
@@ -30,6 +30,7 @@ func (x *Executor) acquire(e *execution, asked runtime.Python) error {
 		return nil
 	}
 	u := e.use(asked)
+	u.Node = x.node()
 	if e.grant.Source().Kind == permission.Command {
 		_, launches, err := launched(e.grant.Plan())
 		if err == nil {
@@ -97,13 +98,14 @@ func (e *execution) use(asked runtime.Python) environment.Use {
 	u := environment.Use{
 		Tenant: e.grant.Principal().Tenant, Skill: sk, Python: e.invocation.Python, Image: e.invocation.Image,
 		PythonRoot: embeddedRoot(e.invocation), RunsPython: e.invocation.Language == "python" && asked == "",
-		Venv: e.invocation.Venv,
+		Venv: e.invocation.Venv, RunsNode: e.invocation.Language == "node",
 	}
 	switch source.Kind {
 	case permission.Script:
 		u.Scripts = scriptsAt(sk, source.Script)
 	case permission.Command:
 		for _, args := range planArgs(planOf(e.grant)) {
+			u.RunsNode = u.RunsNode || runsNode(sk, args)
 			args, ok := pythonArgs(sk, args)
 			if !ok {
 				continue
@@ -135,15 +137,33 @@ func isPython(program string) bool { return strings.HasPrefix(path.Base(program)
 // wrappers are programs that start what their arguments name.
 var wrappers = []string{"env", "timeout", "nice", "nohup", "setsid", "stdbuf", "time", "ionice", "xargs"}
 
+// isNode is isPython for Node.js.
+func isNode(program string) bool {
+	base := path.Base(program)
+	return base == "node" || base == "nodejs"
+}
+
 // pythonArgs finds the Python program that a command starts and returns the arguments from
-// there on. The program is an interpreter or a Python script of the skill; wrappers such as
-// env may come first. Programs that a shell script starts are not found.
+// there on.
 func pythonArgs(sk *skill.Skill, args []string) ([]string, bool) {
+	return programArgs(sk, args, isPython, []string{".py"})
+}
+
+// runsNode reports whether a command starts a Node program.
+func runsNode(sk *skill.Skill, args []string) bool {
+	_, ok := programArgs(sk, args, isNode, []string{".js", ".mjs", ".cjs", ".ts", ".mts", ".cts"})
+	return ok
+}
+
+// programArgs finds a program that a command starts and returns the arguments from there on. The
+// program is an interpreter or a script of the skill; wrappers such as env may come first.
+// Programs that a shell script starts are not found.
+func programArgs(sk *skill.Skill, args []string, interpreter func(string) bool, extensions []string) ([]string, bool) {
 	for i, arg := range args {
 		switch {
-		case isPython(arg):
+		case interpreter(arg):
 			return args[i+1:], true
-		case isPythonScript(sk, inSkill(sk, arg)):
+		case isScript(sk, inSkill(sk, arg), interpreter, extensions):
 			return args[i:], true
 		case i == 0 && !slices.Contains(wrappers, path.Base(arg)):
 			return nil, false
@@ -162,20 +182,20 @@ func inSkill(sk *skill.Skill, arg string) string {
 	return path.Clean(arg)
 }
 
-// isPythonScript reports whether a file of the skill is a Python script, by its
-// extension or its #! line.
-func isPythonScript(sk *skill.Skill, name string) bool {
+// isScript reports whether a file of the skill is a script of an interpreter, by its extension or
+// its #! line.
+func isScript(sk *skill.Skill, name string, interpreter func(string) bool, extensions []string) bool {
 	f, _, err := sk.Open(name)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	if strings.EqualFold(path.Ext(name), ".py") {
+	if slices.Contains(extensions, strings.ToLower(path.Ext(name))) {
 		return true
 	}
 	start, err := io.ReadAll(io.LimitReader(f, 256)) // of which the kernel reads no more
 	line, _, _ := strings.Cut(string(start), "\n")
-	return err == nil && strings.HasPrefix(line, "#!") && slices.ContainsFunc(strings.Fields(line[2:]), isPython)
+	return err == nil && strings.HasPrefix(line, "#!") && slices.ContainsFunc(strings.Fields(line[2:]), interpreter)
 }
 
 // scriptsAt returns the names under which the skill may list the script at a path. It
@@ -216,8 +236,18 @@ func (x *Executor) packages(who permission.Principal, sk *skill.Skill) (*environ
 	})
 }
 
-// Prepare builds the environment of a skill, or finds it. log gets the output of the build
-// as it comes. The error comes from resolving the skill or from
+// node returns the Node.js of executions.
+func (x *Executor) node() environment.Node {
+	r, image, ok := x.Runtimes.Node()
+	if !ok {
+		return environment.Node{}
+	}
+	return environment.Node{Runtime: r, Image: image}
+}
+
+// Prepare builds the environments of a skill, or finds them: one of Python packages, one of Node
+// packages, and one for each tool. It returns the first one that the skill needs, in this order.
+// log gets the output of the builds as it comes. The error comes from resolving the skill or from
 // [environment.Store.Prepare].
 func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref string, rebuild bool, log func([]byte) error) (environment.Environment, error) {
 	if len(x.Missing) > 0 {
@@ -241,6 +271,78 @@ func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref st
 			return environment.Environment{}, err
 		}
 	}
+	env, err := x.preparePython(ctx, who, sk, rebuild, log)
+	if ctx.Err() == nil && !errors.Is(err, environment.ErrClosed) {
+		var nodeErr error
+		env, nodeErr = x.prepareNode(ctx, who, sk, env, rebuild, log)
+		err = cmp.Or(err, nodeErr)
+	}
+	if errors.Is(err, environment.ErrClosed) {
+		err = ErrDraining
+	}
+	return env, err
+}
+
+// prepareNode prepares the Node packages of a skill, then the packages whose programs its command
+// lines run by npx. env is the environment of its Python packages; prepareNode returns it, or the
+// first of its own if there is none.
+func (x *Executor) prepareNode(ctx context.Context, who permission.Principal, sk *skill.Skill, env environment.Environment, rebuild bool, log func([]byte) error) (environment.Environment, error) {
+	node, file, tools := x.node(), sk.Node().File, sk.NodeTools()
+	if file == "" && len(tools) == 0 {
+		return env, nil
+	}
+	if file == "" && !x.Environments.HasRegistry() {
+		// Many a SKILL.md names npx where no script needs it.
+		return env, log(fmt.Appendf(nil, "%d commands of npx in SKILL.md are not prepared: %v\n", len(tools), environment.ErrNoRegistry))
+	}
+	if node == (environment.Node{}) {
+		return env, &runtime.MissingError{Interpreter: "node", File: cmp.Or(file, "npx")}
+	}
+	if file != "" {
+		if err := log(fmt.Appendf(nil, "Node packages of %s\n", file)); err != nil {
+			return env, err
+		}
+		made, err := x.Environments.PrepareNode(ctx, who.Tenant, sk, node, rebuild, log)
+		if err != nil {
+			return env, err
+		}
+		if env.Digest == "" {
+			env = made
+		}
+	}
+	none := env.Digest == ""
+	made, err := prepareEach(ctx, tools, log, func(tool manifest.Requirement) (environment.Environment, error) {
+		return x.Environments.PrepareNodeTool(ctx, who.Tenant, sk, tool, node, rebuild, log)
+	})
+	if none && made.Digest != "" {
+		env = made
+	}
+	return env, err
+}
+
+// prepareEach prepares tools, one after the other. It goes on after an error, so that one missing
+// tool doesn't keep the others. It returns the environment of the last tool and the first error.
+func prepareEach(ctx context.Context, tools []manifest.Requirement, log func([]byte) error, prepare func(manifest.Requirement) (environment.Environment, error)) (env environment.Environment, err error) {
+	var first error
+	for _, tool := range tools {
+		if err := log(fmt.Appendf(nil, "tool %s of %s:%d\n", tool.Text, tool.File, tool.Line)); err != nil {
+			return env, err
+		}
+		made, err := prepare(tool)
+		switch {
+		case ctx.Err() != nil, errors.Is(err, environment.ErrClosed):
+			return env, err
+		case err != nil:
+			first = cmp.Or(first, fmt.Errorf("tool %s of %s:%d: %w", tool.Text, tool.File, tool.Line, err))
+		case made.Digest != "":
+			env = made
+		}
+	}
+	return env, first
+}
+
+// preparePython prepares the Python packages and tools of a skill.
+func (x *Executor) preparePython(ctx context.Context, who permission.Principal, sk *skill.Skill, rebuild bool, log func([]byte) error) (environment.Environment, error) {
 	if len(sk.UnreadableRequirements()) == 0 && len(sk.Tools()) == 0 && !slices.ContainsFunc(sk.Requirements(), func(r manifest.Requirement) bool { return !r.System }) {
 		return environment.Environment{}, nil // whatever Python there is
 	}
@@ -252,42 +354,42 @@ func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref st
 	if err == nil {
 		env, err = x.prepareTools(ctx, who, sk, python, env, rebuild, log)
 	}
-	if errors.Is(err, environment.ErrClosed) {
-		err = ErrDraining
+	return env, err
+}
+
+// prepareTools prepares the tools of a skill. If the skill has no packages besides its tools, it
+// returns the environment of the last one.
+func (x *Executor) prepareTools(ctx context.Context, who permission.Principal, sk *skill.Skill, python runtime.Invocation, env environment.Environment, rebuild bool, log func([]byte) error) (environment.Environment, error) {
+	tools := slices.DeleteFunc(sk.Tools(), func(tool manifest.Requirement) bool {
+		return declared(sk.Requirements(), tool.Text) != nil // the skill's own environment has it
+	})
+	made, err := prepareEach(ctx, tools, log, func(tool manifest.Requirement) (environment.Environment, error) {
+		return x.Environments.PrepareTool(ctx, who.Tenant, sk, tool, python, rebuild, log)
+	})
+	if env.Digest == "" && made.Digest != "" {
+		env = made
 	}
 	return env, err
 }
 
-// prepareTools prepares the tools of a skill, one after the other. It goes on after an error, so
-// that one missing tool doesn't keep the others, and returns the first error. If the skill has no
-// packages besides its tools, it returns the environment of the last one.
-func (x *Executor) prepareTools(ctx context.Context, who permission.Principal, sk *skill.Skill, python runtime.Invocation, env environment.Environment, rebuild bool, log func([]byte) error) (environment.Environment, error) {
-	none := env.Digest == ""
-	var first error
-	for _, tool := range sk.Tools() {
-		if declared(sk.Requirements(), tool.Text) != nil {
-			continue // the skill's own environment has it
-		}
-		if err := log(fmt.Appendf(nil, "tool %s of %s:%d\n", tool.Text, tool.File, tool.Line)); err != nil {
-			return env, err
-		}
-		made, err := x.Environments.PrepareTool(ctx, who.Tenant, sk, tool, python, rebuild, log)
-		switch {
-		case ctx.Err() != nil, errors.Is(err, environment.ErrClosed):
-			return env, err
-		case err != nil:
-			first = cmp.Or(first, fmt.Errorf("tool %s of %s:%d: %w", tool.Text, tool.File, tool.Line, err))
-		case none:
-			env = made
-		}
-	}
-	return env, first
+// HasPackages reports whether executions of a tenant find every Python and Node package that a
+// skill declares, in the declared version, prepared or on the machine. Without Environments it
+// returns true, as nothing is checked then.
+func (x *Executor) HasPackages(who permission.Principal, sk *skill.Skill) bool {
+	return x.HasPythonPackages(who, sk) && x.HasNodePackages(who, sk)
 }
 
-// HasPackages reports whether executions of a tenant find every Python package that
-// a skill declares, in the declared version, prepared or on the machine. Without Environments
-// it returns false.
-func (x *Executor) HasPackages(who permission.Principal, sk *skill.Skill) bool {
+// HasNodePackages is HasPackages for Node packages alone.
+func (x *Executor) HasNodePackages(who permission.Principal, sk *skill.Skill) bool {
+	if x.Environments == nil {
+		return true
+	}
+	node := x.node()
+	return x.Environments.HasNode(environment.Use{Tenant: who.Tenant, Skill: sk, Image: node.Image, Node: node, RunsNode: true})
+}
+
+// HasPythonPackages is HasPackages for Python packages alone.
+func (x *Executor) HasPythonPackages(who permission.Principal, sk *skill.Skill) bool {
 	if x.Environments == nil {
 		return true
 	}

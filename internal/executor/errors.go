@@ -116,4 +116,8 @@ var (
 	ErrNoPackageSource = environment.ErrNoSource
 	// ErrNoPip: there is nothing to build with.
 	ErrNoPip = environment.ErrNoPip
+	// ErrNoRegistry: the daemon has no registry of Node packages.
+	ErrNoRegistry = environment.ErrNoRegistry
+	// ErrNoNpm: there is no npm to install Node packages with.
+	ErrNoNpm = environment.ErrNoNpm
 )

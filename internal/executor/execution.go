@@ -147,7 +147,11 @@ func invoke(runtimes *runtime.Set, grant permission.Grant) (runtime.Invocation, 
 			return runtime.Invocation{}, err
 		}
 		programs := programsOf(plan)
-		if len(launches) > 0 {
+		for _, l := range launches {
+			if l.Node {
+				programs = append(programs, "node")
+				continue
+			}
 			programs = append(programs, "python3") // a tool's program is one of Python
 		}
 		return runtimes.ForCommand(sk, programs)

@@ -10,12 +10,12 @@ import (
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
-// Commands of uv and pipx. Sandboxes have neither: what they would download was prepared, and
+// Commands of uv, pipx and npx. Sandboxes don't use them: what they would download was prepared, and
 // the program that they would start runs at once. So "uv run scripts/x.py a" runs as
 // "python scripts/x.py a" in the prepared environment, forked from a Python zygote if it can be.
 // The rules of allowed-tools judge the line as it was written.
 
-// launched returns a plan in which each command of uv and pipx is replaced by the command that it
+// launched returns a plan in which each command of uv, pipx and npx is replaced by the command that it
 // starts, and what these commands ask for. It is pure.
 func launched(plan permission.Plan) (permission.Plan, []manifest.Launch, error) {
 	var launches []manifest.Launch
@@ -83,10 +83,16 @@ func planOf(grant permission.Grant) permission.Plan {
 	return plan
 }
 
-// launchedUse adds to a use what commands of uv and pipx ask for.
+// launchedUse adds to a use what commands of uv, pipx and npx ask for.
 func launchedUse(u *environment.Use, launches []manifest.Launch) error {
 	others := u.RunsPython // the line runs Python without a tool, too
 	for _, l := range launches {
+		if l.Node {
+			if err := launchedNode(u, l); err != nil {
+				return err
+			}
+			continue
+		}
 		u.RunsPython = true
 		if l.Python != "" {
 			if fits, known := runtime.Satisfies(u.Python.Version, l.Python); known && !fits {
@@ -116,6 +122,16 @@ func launchedUse(u *environment.Use, launches []manifest.Launch) error {
 		}
 		u.Tool = r
 	}
+	return nil
+}
+
+// launchedNode adds to a use what a command of npx asks for.
+func launchedNode(u *environment.Use, l manifest.Launch) error {
+	tool := &environment.NodeTool{Text: l.Tool, Program: l.Program[0]}
+	if u.NodeTool != nil && *u.NodeTool != *tool {
+		return &RequestError{"command", "a tool has an environment of its own: run it in a line of its own"}
+	}
+	u.RunsNode, u.NodeTool = true, tool
 	return nil
 }
 

@@ -51,6 +51,31 @@ func TestLaunched(t *testing.T) {
 	}
 }
 
+// A command of npx is replaced by its program, and asks for one package.
+func TestLaunchedNode(t *testing.T) {
+	lines := func(lines ...string) (plan permission.Plan) {
+		for _, line := range lines {
+			plan = append(plan, permission.Step{Pipeline: []permission.SimpleCommand{{Args: strings.Fields(line)}}})
+		}
+		return plan
+	}
+	got, launches, err := launched(lines("npx -y @s/tool@1 a", "timeout 5 npx -p x y"))
+	if err != nil || !reflect.DeepEqual(got, lines("tool a", "timeout 5 y")) {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	var u environment.Use
+	if err := launchedUse(&u, launches[:1]); err != nil || !u.RunsNode || u.RunsPython || *u.NodeTool != (environment.NodeTool{Text: "@s/tool@1", Program: "tool"}) {
+		t.Errorf("got %+v, %v", u, err)
+	}
+	var refused *RequestError
+	if err := launchedUse(&u, launches); !errors.As(err, &refused) {
+		t.Errorf("two tools: got %v, want a *RequestError", err)
+	}
+	if _, _, err := launched(lines("npx ./x.js")); !errors.As(err, &refused) || refused.Field != "command" {
+		t.Errorf("a file: got %v, want a *RequestError", err)
+	}
+}
+
 // What a line asks for must be declared, fit together, and fit the interpreter.
 func TestLaunchedUse(t *testing.T) {
 	sk := skilltest.Load(t, map[string]string{"SKILL.md": "---\nname: demo\ndescription: A demo.\npython_packages: [rich==13.0, pytest]\n---\n" +

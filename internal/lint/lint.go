@@ -41,6 +41,8 @@ type Machine struct {
 	// HasPackages says that every Python package that the skill declares is known to
 	// be there, in a prepared environment perhaps.
 	HasPackages bool
+	// HasNodePackages is the same for the packages of package.json.
+	HasNodePackages bool
 	// Daemon says that Runtimes are a daemon's, with its embedded Python if it has one.
 	Daemon bool
 }

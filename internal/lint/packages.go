@@ -51,7 +51,33 @@ func (c *check) packages() error {
 		}
 	}
 	c.imports(declared)
+	c.nodePackages()
 	return nil
+}
+
+// nodePackages names the Node packages that are neither prepared nor in the skill.
+func (c *check) nodePackages() {
+	needs := c.skill.Node()
+	if c.machine == nil || c.machine.HasNodePackages || needs.Problem.Reason != "" {
+		return
+	}
+	var missing []string
+	for _, name := range needs.Packages {
+		if !c.skill.ShipsNode(name) {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		c.warn(needs.File, 0, RuleNodePackageMissing, "Node packages are not installed for the skill: %s: run `skillrun prepare %s`%s", strings.Join(missing, ", "), c.skill.Name, c.when())
+	}
+}
+
+// when says when prepare helps, at the end of a sentence.
+func (c *check) when() string {
+	if c.machine.Daemon {
+		return ""
+	}
+	return " once the daemon has the skill"
 }
 
 // packageMissing says that a package is not there, or in a version that the skill
@@ -61,11 +87,7 @@ func (c *check) packageMissing(r manifest.Requirement, p manifest.PythonRequirem
 	if found != "" {
 		what = fmt.Sprintf("the Python package %s is on this machine as %s, not %s", p.Name, found, p.Specifier)
 	}
-	when := ""
-	if !c.machine.Daemon {
-		when = " once the daemon has the skill"
-	}
-	c.warn(r.File, r.Line, RulePackageMissing, "%s: run `skillrun prepare %s`%s", what, c.skill.Name, when)
+	c.warn(r.File, r.Line, RulePackageMissing, "%s: run `skillrun prepare %s`%s", what, c.skill.Name, c.when())
 }
 
 // bounded reports whether the versions of a requirement have an upper bound.

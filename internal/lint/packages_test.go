@@ -34,6 +34,28 @@ func TestPackageMissingText(t *testing.T) {
 	}
 }
 
+// Node packages that neither the skill nor a daemon has are named once, with the remedy.
+func TestNodePackageMissing(t *testing.T) {
+	content := files{"package.json": `{"dependencies": {"left": "1", "right": "1", "own": "1"}}`, "node_modules/own/package.json": "{}"}
+	for _, prepared := range []bool{false, true} {
+		m := machine(t)
+		m.HasNodePackages, m.Daemon = prepared, true
+		list, err := Dir(skillDir(t, content), m)
+		var got []string
+		for _, f := range list {
+			got = append(got, f.Rule+" "+f.Message)
+		}
+		want := 2
+		if prepared {
+			want = 1
+		}
+		if err != nil || len(got) != want || !strings.HasPrefix(got[0], "node-lock-missing ") ||
+			!prepared && got[1] != "node-package-missing Node packages are not installed for the skill: left, right: run `skillrun prepare demo`" {
+			t.Errorf("prepared %t: got %q, %v", prepared, got, err)
+		}
+	}
+}
+
 // Without a list of dpkg that can be read, a name that is no program can't be judged. Nothing is
 // said about it, and the other findings stay.
 func TestSystemPackagesWithoutDpkg(t *testing.T) {
@@ -66,6 +88,11 @@ var packageRows = []row{
 	// As an execution judges them.
 	{"system packages by other names", files{"SKILL.md": md("system_packages:\n  - jq>=1.6\n  - mawk\n  - awk\n  - Poppler-utils (for PDF)\n  - '!'", "")}, []string{"warning system-package-missing SKILL.md:9"}},
 	{"packages of another Python", files{"SKILL.md": md("python: embedded\npython_packages: [pandas==1.5.3]", "")}, []string{"warning package-missing SKILL.md:5"}},
+	{"Node packages", files{"package.json": `{"dependencies": {"left": "1", "own": "1"}, "devDependencies": {"other": "1"}}`, "node_modules/own/package.json": "{}"}, []string{
+		"warning node-lock-missing package.json:0", "warning node-package-missing package.json:0",
+	}},
+	{"Node packages that can't be prepared", files{"package.json": `{"dependencies": {"left": "file:.."}}`}, []string{"warning node-packages package.json:0"}},
+	{"no Node packages", files{"package.json": `{"type": "module"}`}, nil},
 	{"packages in other versions", files{"SKILL.md": md("python_packages:\n  - pandas>=2,<3\n  - PyYAML==9\n  - ruamel.yaml~=1.0", "")}, []string{
 		"warning package-missing SKILL.md:5", "warning package-missing SKILL.md:6", "warning package-missing SKILL.md:7",
 	}},

@@ -9,6 +9,7 @@ const (
 	RuleInterpreterMissing = "interpreter-missing"
 	RuleNetworkUndeclared  = "network-undeclared"
 	RulePackageMissing     = "package-missing"
+	RuleNodePackageMissing = "node-package-missing"
 	RulePackageUndeclared  = "package-undeclared"
 	RulePackageUnpinned    = "package-unpinned"
 	RuleReferenceMissing   = "reference-missing"

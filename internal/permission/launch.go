@@ -7,10 +7,10 @@ import (
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
-// launched returns what a command of uv or pipx really runs, and the rule as it would be written
+// launched returns what a command of uv, pipx or npx really runs, and the rule as it would be written
 // for that: for "uv run scripts/x.py" and Bash(uv run scripts/*), "python scripts/x.py" and
 // Bash(python scripts/*). ok is false for other commands. named is false if the rule doesn't name
-// the words that uv reads itself, and the program or script that it starts; as and words then are
+// the words that uv or npx reads itself, and the program or script that it starts; as and words then are
 // the rule and the command themselves.
 func (r rule) launched(args []string) (as rule, words []string, ok, named bool) {
 	l, ok, err := manifest.ParseLaunch(args)

@@ -35,3 +35,31 @@ func TestRulesOfUV(t *testing.T) {
 		{"Bash(uv run find:*)", "uv run find . -delete", false},
 	})
 }
+
+// The same for npx and its like.
+func TestRulesOfNPX(t *testing.T) {
+	decideRows(t, []row{
+		{"Bash(npx eslint:*)", "npx eslint . --fix", true},
+		{"Bash(npx eslint@9:*)", "npx eslint@9 .", true},
+		{"Bash(npx -y eslint *)", "npx -y eslint .", true},
+		{"Bash(npx -p typescript tsc:*)", "npx -p typescript tsc --init", true},
+		{"Bash(npx tsx scripts/*)", "npx tsx scripts/x.ts a", true},
+		{"Bash(npm exec -- eslint:*)", "npm exec -- eslint .", true},
+		{"Bash(npx eslint .)", "npx eslint .", true},
+		{"Bash(npx eslint:*)", "timeout 5 npx eslint .", true},
+		// Words that the rule doesn't name choose no package.
+		{"Bash(npx:*)", "npx evil", false},
+		{"Bash(npx:*)", "npx -y evil", false},
+		{"Bash(npx *)", "npx -p evil eslint", false},
+		{"Bash(npx -y:*)", "npx -y evil", false},
+		{"Bash(npx -p:*)", "npx -p evil x", false},
+		{"Bash(npx -p typescript:*)", "npx -p typescript sh -c id", false},
+		{"Bash(npx eslint:*)", "npx eslint@9 .", false},
+		{"Bash(npx eslint:*)", "npx -p evil eslint", false},
+		{"Bash(npx eslint)", "npx eslint .", false},
+		{"Bash(npx tsx scripts/*)", "npx tsx scripts/../evil.ts", false},
+		// What the program's own arguments can do counts, too.
+		{"Bash(npx -p x find:*)", "npx -p x find . -exec id ;", false},
+		{"Bash(npx -p x awk:*)", "npx -p x awk 'BEGIN{system(\"id\")}'", false},
+	})
+}

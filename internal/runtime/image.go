@@ -111,6 +111,13 @@ func (s *Set) ofCommand(commands []string) *Set {
 	return s
 }
 
+// Node returns the Node.js of scripts, and its root file system. ok is false if there is none.
+func (s *Set) Node() (r Runtime, image Image, ok bool) {
+	s = s.of("node")
+	r, ok = s.byName["node"]
+	return r, s.image, ok
+}
+
 // Image returns the root file system of the interpreters.
 func (s *Set) Image() Image { return s.image }
 

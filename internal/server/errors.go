@@ -218,8 +218,11 @@ var table = []row{
 
 	// The packages that it needs.
 	typed(func(e *executor.PackagesError) verdict {
-		return verdict{code: codes.FailedPrecondition, reason: "PACKAGES_MISSING",
-			metadata: map[string]string{"packages": strings.Join(e.Packages, ", "), "python": e.Python, "fix": e.Fix()}}
+		metadata := map[string]string{"packages": strings.Join(e.Packages, ", "), "python": e.Python, "fix": e.Fix()}
+		if e.Node != "" {
+			metadata["node"] = e.Node
+		}
+		return verdict{code: codes.FailedPrecondition, reason: "PACKAGES_MISSING", metadata: metadata}
 	}),
 	typed(func(e *executor.SystemPackagesError) verdict {
 		return verdict{code: codes.FailedPrecondition, reason: "SYSTEM_PACKAGES_MISSING",
@@ -236,6 +239,8 @@ var table = []row{
 	sentinel(executor.ErrNoPackageSource, verdict{code: codes.FailedPrecondition, reason: "NO_PACKAGE_SOURCE"}),
 	// Both mean the same to a caller: an operator must configure how packages are installed.
 	sentinel(executor.ErrNoPip, verdict{code: codes.FailedPrecondition, reason: "NO_PACKAGE_SOURCE"}),
+	sentinel(executor.ErrNoRegistry, verdict{code: codes.FailedPrecondition, reason: "NO_PACKAGE_SOURCE"}),
+	sentinel(executor.ErrNoNpm, verdict{code: codes.FailedPrecondition, reason: "NO_PACKAGE_SOURCE"}),
 	typed(func(e *executor.IndexError) verdict {
 		return verdict{code: codes.Unavailable, reason: "PACKAGE_INDEX_UNAVAILABLE", metadata: map[string]string{"index": e.Index}}
 	}),

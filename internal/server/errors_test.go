@@ -175,6 +175,11 @@ var errorCases = []struct {
 		meta: map[string]string{"packages": "pandas>=2, six", "python": "system 3.11.2", "fix": "skillrun prepare demo"},
 	},
 	{
+		err:  &executor.PackagesError{Skill: "demo", Packages: []string{"left"}, Node: "node 20.1.0"},
+		want: refusal{codes.FailedPrecondition, "PACKAGES_MISSING", ""},
+		meta: map[string]string{"packages": "left", "node": "node 20.1.0", "fix": "skillrun prepare demo"},
+	},
+	{
 		err:  &executor.SystemPackagesError{Skill: "demo", Packages: []string{"jq>=1.6"}},
 		want: refusal{codes.FailedPrecondition, "SYSTEM_PACKAGES_MISSING", ""},
 		meta: map[string]string{"packages": "jq>=1.6", "fix": "apt-get install jq"},
@@ -191,6 +196,8 @@ var errorCases = []struct {
 	},
 	{err: executor.ErrNoPackageSource, want: refusal{codes.FailedPrecondition, "NO_PACKAGE_SOURCE", ""}},
 	{err: executor.ErrNoPip, want: refusal{codes.FailedPrecondition, "NO_PACKAGE_SOURCE", ""}},
+	{err: executor.ErrNoRegistry, want: refusal{codes.FailedPrecondition, "NO_PACKAGE_SOURCE", ""}},
+	{err: executor.ErrNoNpm, want: refusal{codes.FailedPrecondition, "NO_PACKAGE_SOURCE", ""}},
 	{err: &executor.IndexError{Index: "https://h/simple/"}, want: refusal{codes.Unavailable, "PACKAGE_INDEX_UNAVAILABLE", ""}, meta: map[string]string{"index": "https://h/simple/"}},
 	{err: &executor.NoPackageError{Name: "six"}, want: refusal{codes.FailedPrecondition, "PACKAGE_NOT_FOUND", ""}, meta: map[string]string{"package": "six"}},
 	{err: &executor.BuildError{}, want: refusal{codes.FailedPrecondition, "BUILD_FAILED", ""}},

@@ -185,7 +185,7 @@ func (c skillCalls) ValidateSkill(ctx context.Context, m *pb.ValidateSkillReques
 			return nil, err
 		}
 		// With this daemon's runtimes and packages, as an execution would find them.
-		if findings, err = lint.Skill(sk, &lint.Machine{Runtimes: c.x.Runtimes, HasPackages: c.x.HasPackages(caller(ctx), sk), Daemon: true}); err != nil {
+		if findings, err = lint.Skill(sk, &lint.Machine{Runtimes: c.x.Runtimes, HasPackages: c.x.HasPythonPackages(caller(ctx), sk), HasNodePackages: c.x.HasNodePackages(caller(ctx), sk), Daemon: true}); err != nil {
 			return nil, err
 		}
 	case *pb.ValidateSkillRequest_SkillMd:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"os"
+	"path"
 	"slices"
 
 	"github.com/skillrun/skillrun/internal/skill/manifest"
@@ -42,6 +43,23 @@ func (s *Skill) Requirements() []manifest.Requirement { return slices.Clone(s.ne
 
 // Tools returns the packages that command lines of SKILL.md run as tools.
 func (s *Skill) Tools() []manifest.Requirement { return slices.Clone(s.needs.Tools) }
+
+// NodeTools returns the Node packages whose programs command lines of SKILL.md run.
+func (s *Skill) NodeTools() []manifest.Requirement { return slices.Clone(s.needs.NodeTools) }
+
+// Node returns the Node packages that the skill declares. The caller must not change what it
+// points to.
+func (s *Skill) Node() manifest.NodeNeeds { return s.needs.Node }
+
+// ShipsNode reports whether the skill itself has a package that its package.json declares.
+func (s *Skill) ShipsNode(name string) bool {
+	for _, dir := range []string{path.Dir(s.needs.Node.File), "."} {
+		if _, err := s.Lookup(path.Join(dir, "node_modules", name, "package.json")); err == nil {
+			return true
+		}
+	}
+	return false
+}
 
 // PythonVersions returns the interpreter versions that scripts require.
 func (s *Skill) PythonVersions() []manifest.PythonVersion { return slices.Clone(s.needs.Versions) }

@@ -10,11 +10,11 @@ import (
 
 // Bounds of the command lines of SKILL.md. The rest is left out.
 const (
-	maxTools       = 32
+	maxTools       = 32   // of each language
 	maxCommandLine = 4096 // bytes
 )
 
-// commandLines reads what the command lines of SKILL.md run with uv and pipx: the tools, and the
+// commandLines reads what the command lines of SKILL.md run with uv, pipx and npx: the tools, and the
 // packages that a script needs besides those that it declares. Lines of code blocks count, and
 // code within a line. A line that can't be read is no finding: text of a document isn't a program.
 func (n *needsReader) commandLines(d *Document) {
@@ -63,7 +63,7 @@ const capitals = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_-"
 
 // commandLine adds what one line runs.
 func (n *needsReader) commandLine(line int, text string) {
-	if len(text) > maxCommandLine || !strings.Contains(text, "uv") && !strings.Contains(text, "pipx") {
+	if len(text) > maxCommandLine || !slices.ContainsFunc(launcherParts, func(part string) bool { return strings.Contains(text, part) }) {
 		return
 	}
 	for _, words := range commandWords(text) {
@@ -71,8 +71,12 @@ func (n *needsReader) commandLine(line int, text string) {
 		if !ok || err != nil {
 			continue
 		}
-		if l.Tool != "" {
-			n.addTool(Requirement{Text: l.Tool, File: n.File, Line: line})
+		switch {
+		case l.Node:
+			n.NodeTools = n.addTool(n.NodeTools, Requirement{Text: l.Tool, File: n.File, Line: line})
+			continue
+		case l.Tool != "":
+			n.Tools = n.addTool(n.Tools, Requirement{Text: l.Tool, File: n.File, Line: line})
 			continue
 		}
 		args := l.Args(words)
@@ -89,15 +93,23 @@ func (n *needsReader) commandLine(line int, text string) {
 	}
 }
 
+// launcherParts are parts of the words that begin a Launch. A line without any of them has none.
+var launcherParts = []string{"uv", "px", "npm", "pnpm", "yarn", "bun"}
+
 // addTool keeps the first line of each tool.
-func (n *needsReader) addTool(r Requirement) {
-	if p, err := ParseRequirement(r.Text); err == nil && strings.Trim(p.Name, capitals) == "" {
-		n.Warn(r.Line, RuleToolPlaceholder, "%s stands for the name of a package: skillrun prepare leaves this command out", p.Name)
-		return
+func (n *needsReader) addTool(tools []Requirement, r Requirement) []Requirement {
+	name, _ := SplitNodeTool(r.Text) // a Python requirement has no @
+	if p, err := ParseRequirement(name); err == nil {
+		name = p.Name
 	}
-	if len(n.Tools) < maxTools && !slices.ContainsFunc(n.Tools, func(t Requirement) bool { return t.Text == r.Text }) {
-		n.Tools = append(n.Tools, r)
+	if strings.Trim(name, capitals) == "" {
+		n.Warn(r.Line, RuleToolPlaceholder, "%s stands for the name of a package: skillrun prepare leaves this command out", name)
+		return tools
 	}
+	if len(tools) < maxTools && !slices.ContainsFunc(tools, func(t Requirement) bool { return t.Text == r.Text }) {
+		tools = append(tools, r)
+	}
+	return tools
 }
 
 // commandWords splits a line of a document into the words of its commands, as a shell would split

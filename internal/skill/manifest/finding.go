@@ -80,6 +80,8 @@ const (
 	RuleRequirementOption = "requirement-option"
 	RuleScriptMetadata    = "script-metadata"
 	RuleToolPlaceholder   = "tool-placeholder"
+	RuleNodePackages      = "node-packages"
+	RuleNodeLock          = "node-lock-missing"
 	RuleUnlisted          = "mcp-unlisted"
 	RuleTooMany           = "too-many-findings"
 )

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// A Launch is what a command line of uv or pipx runs: "uv run", "uv tool run", "uvx", "pipx run".
+// A Launch is what a command line of uv, pipx or npx runs: "uv run", "uv tool run", "uvx",
+// "pipx run", and those of nodeLaunchers.
 // Sources: uv's "CLI Reference" (docs.astral.sh/uv/reference/cli) and pipx's "run".
 type Launch struct {
 	Program []string // the words in front of Rest: "python", "python -m", the tool's program
@@ -16,6 +17,7 @@ type Launch struct {
 	With    []string // requirements that the line adds to those of the script
 	Tool    string   // requirement of a tool, which runs without the skill's packages
 	Python  string   // specifier of the interpreter's version
+	Node    bool     // Tool is a Node package, such as eslint@9
 }
 
 // Args returns the words that run instead of the line.
@@ -52,8 +54,8 @@ type launchReader struct {
 	toolLauncher bool
 }
 
-// ParseLaunch reads the words of a command. ok is false if it is none of uv or pipx that runs
-// something. The error says what can't be met.
+// ParseLaunch reads the words of a command. ok is false if it is none of uv, pipx or npx that
+// runs something. The error says what can't be met.
 func ParseLaunch(line []string) (l Launch, ok bool, err error) {
 	for _, launcher := range launchers {
 		at, ok := after(line, launcher.words)
@@ -69,7 +71,7 @@ func ParseLaunch(line []string) (l Launch, ok bool, err error) {
 		}
 		return r.Launch, true, nil
 	}
-	return Launch{}, false, nil
+	return parseNode(line)
 }
 
 // after returns the index behind words at the beginning of a line. Options without a value may

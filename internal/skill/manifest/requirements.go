@@ -35,7 +35,8 @@ type UnreadableRequirement struct {
 
 // Needs holds everything that a skill declares: in python_packages and system_packages of
 // the front matter, in requirements.txt and scripts/requirements.txt, in the metadata
-// blocks of its Python scripts (PEP 723), and in the command lines of SKILL.md.
+// blocks of its Python scripts (PEP 723), in the command lines of SKILL.md, and in package.json
+// or scripts/package.json.
 type Needs struct {
 	// List also has texts that ParseRequirement rejects; each of these is a finding.
 	List []Requirement
@@ -45,6 +46,10 @@ type Needs struct {
 	// Tools are the packages that SKILL.md's command lines run as tools, with uvx, "uv tool run"
 	// or "pipx run". Each has an environment of its own.
 	Tools []Requirement
+	// NodeTools are the same with npx and its like.
+	NodeTools []Requirement
+	// Node are the packages of package.json.
+	Node NodeNeeds
 }
 
 // A needsReader collects the declarations of one skill. open reads a file of the skill.
@@ -71,6 +76,9 @@ func ReadNeeds(d *Document, tree *snapshot.Tree, open func(snapshot.Entry) ([]by
 		}
 	}
 	if err := n.scripts(); err != nil {
+		return Needs{}, nil, err
+	}
+	if err := n.nodePackages(); err != nil {
 		return Needs{}, nil, err
 	}
 	n.commandLines(d)

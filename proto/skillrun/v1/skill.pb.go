@@ -1797,7 +1797,8 @@ type Environment struct {
 	// The installed packages: "pandas==2.1.0".
 	Packages  []string `protobuf:"bytes,2,rep,name=packages,proto3" json:"packages,omitempty"`
 	SizeBytes uint64   `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	// The interpreter: "system 3.11.2" or "embedded 3.14.6".
+	// The interpreter: "system 3.11.2" or "embedded 3.14.6", and "node 20.20.2" for Node
+	// packages.
 	Python string `protobuf:"bytes,4,opt,name=python,proto3" json:"python,omitempty"`
 	// The environment already existed.
 	Reused        bool                 `protobuf:"varint,5,opt,name=reused,proto3" json:"reused,omitempty"`

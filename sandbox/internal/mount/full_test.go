@@ -40,7 +40,7 @@ func TestNoInodesAreLeft(t *testing.T) {
 			return closing((&Staging{dir: dir}).cloneLinks(map[string]string{LinksDir + "/x": "/usr/bin/env"}))
 		}),
 		"mount points":      onTmpfs(func(dir string) error { return closing((&Staging{dir: dir}).clonePoints([]string{"/a", "/a/b"})) }),
-		"generated layer":   onTmpfs(func(dir string) error { return makeOver(dir, map[string]string{"/opt/x/y": "z"}) }),
+		"generated layer":   onTmpfs(func(dir string) error { return makeOver(dir, dir, map[string]string{"/opt/x/y": "z"}) }),
 		"empty directories": onTmpfs(makeEmptyDirs),
 		"generated files":   onTmpfs(func(dir string) error { return writeFiles(dir, madeUp) }),
 		"copies":            onTmpfs(func(dir string) error { return copyHostFile(source, dir+"/copy") }),

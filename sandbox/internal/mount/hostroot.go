@@ -170,8 +170,12 @@ func rootLinks(extra map[string]string) []map[string]string {
 	return []map[string]string{fixedLinks, all, extra}
 }
 
+// nodeLink leads to the mount point of prepared Node packages. Node looks for packages in the
+// node_modules of each directory above a program, in that of the root last.
+const nodeLink = "/node_modules"
+
 // fixedLinks are in every root.
-var fixedLinks = map[string]string{"/etc/mtab": "../proc/self/mounts", "/var/tmp": "../tmp"}
+var fixedLinks = map[string]string{"/etc/mtab": "../proc/self/mounts", "/var/tmp": "../tmp", nodeLink: "opt/node_modules"}
 
 // placeLinks makes links beneath dir, path to target. If two lists have the same path,
 // the later list wins.

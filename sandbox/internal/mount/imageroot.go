@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,15 +46,16 @@ func NewImageRoot(dir, image string, links map[string]string) (*Root, error) {
 	if err := BindMapped(image, below, nil); err != nil {
 		return nil, err
 	}
-	if err := makeOver(made, links); err != nil {
+	if err := makeOver(made, image, links); err != nil {
 		return nil, err
 	}
 	return &Root{Layers: []Layer{{"/", []string{made, below}}}, links: links}, nil
 }
 
 // makeOver makes the generated layer: mount points, files and links. An opaque
-// directory in it hides the directory beneath (overlayfs.rst).
-func makeOver(dir string, links map[string]string) error {
+// directory in it hides the directory beneath (overlayfs.rst). Node packages of the image itself
+// stay visible.
+func makeOver(dir, image string, links map[string]string) error {
 	for _, d := range reservedDirs {
 		path := filepath.Join(dir, d.name)
 		if d.name == "sys" { // sandboxes have no /sys: a whiteout hides the root's (overlayfs.rst)
@@ -77,7 +79,11 @@ func makeOver(dir string, links map[string]string) error {
 	if err := writeFiles(dir, madeUp); err != nil {
 		return err
 	}
-	return placeLinks(dir, fixedLinks, links)
+	fixed := maps.Clone(fixedLinks)
+	if _, err := os.Lstat(image + nodeLink); err == nil {
+		delete(fixed, nodeLink)
+	}
+	return placeLinks(dir, fixed, links)
 }
 
 // makeOpenDir makes a directory that every sandbox may enter, whatever the umask.

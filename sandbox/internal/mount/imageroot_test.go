@@ -76,3 +76,26 @@ func TestImageIsChecked(t *testing.T) {
 		}
 	})
 }
+
+// Each root has a link to prepared Node packages, unless the image has Node packages there.
+func TestNodePackagesOfAnImage(t *testing.T) {
+	needsRoot(t)
+	for _, has := range []bool{false, true} {
+		image, root := t.TempDir(), t.TempDir()
+		fill(t, image, map[string]string{"usr/": ""})
+		if has {
+			fill(t, image, map[string]string{"node_modules/x/index.js": ""})
+		}
+		if err := Tmpfs(root, rootOptions); err != nil {
+			t.Fatal(err)
+		}
+		err := makeOver(root, image, nil)
+		target, _ := os.Readlink(root + "/node_modules")
+		if err := errors.Join(err, Detach(root)); err != nil {
+			t.Fatal(err)
+		}
+		if (target == "opt/node_modules") == has {
+			t.Errorf("with packages %t: the link leads to %q", has, target)
+		}
+	}
+}

@@ -81,7 +81,7 @@ func TestStepsNameTheirObject(t *testing.T) {
 		{"text over a file", func() error { return writeFile(file, "") }, "file exists"},
 		{"image nowhere", func() error { _, err := NewImageRoot(dir+"/x", none, nil); return err }, none},
 		{"image at a file", func() error { _, err := NewImageRoot(file, t.TempDir(), nil); return err }, "file exists"},
-		{"generated layer nowhere", func() error { return makeOver(none, nil) }, none},
+		{"generated layer nowhere", func() error { return makeOver(none, none, nil) }, none},
 
 		{"workspace nowhere", func() error { _, err := NewStaging(none, Size{}, 1<<30); return err }, "tmpfs at " + none},
 		{"directory that is there", func() error { _, err := makeDir(filepath.Dir(dir), filepath.Base(dir)); return err }, "file exists"},

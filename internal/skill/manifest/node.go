@@ -1,0 +1,305 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
+)
+
+// Bounds of a skill's Node packages.
+const (
+	maxNodePackages = 1000    // that package.json declares
+	maxNodeFile     = 1 << 20 // bytes of a package.json
+	maxNodeLock     = 8 << 20 // bytes of a package-lock.json
+	maxNodeSpec     = 200     // bytes of one version
+	maxNodeName     = 214     // characters (npm's rule for new names)
+)
+
+// nodeFiles are the files of a skill that may declare Node packages. The first one that declares
+// some counts.
+var nodeFiles = []string{"package.json", "scripts/package.json"}
+
+// NodeNeeds are the Node packages that a skill declares. The zero NodeNeeds declares none.
+type NodeNeeds struct {
+	File string // package.json or scripts/package.json; empty: none declares a package
+	Lock string // the package-lock.json in the same directory; empty: there is none
+	// Manifest is a package.json with the declarations of File alone. Each names a package of the
+	// registry, so that npm fetches nothing else.
+	Manifest []byte
+	// Packages are the names in the field dependencies. Programs of the skill import them. Other
+	// fields list packages for development, optional packages, and packages of the skill's host.
+	// The list is sorted.
+	Packages []string
+	// Problem says why the packages can't be prepared. Reason is empty if they can.
+	Problem UnreadableRequirement
+}
+
+// The fields of package.json that declare packages, each a mapping from names to versions
+// (docs.npmjs.com/cli/configuring-npm/package-json).
+var nodeFields = []string{"dependencies", "devDependencies", "optionalDependencies", "peerDependencies"}
+
+var (
+	nodeName = regexp.MustCompile(`^(?:@[A-Za-z0-9~_-][A-Za-z0-9._~-]*/)?[A-Za-z0-9~_-][A-Za-z0-9._~-]*$`)
+	// A range of versions, or a tag such as "latest". Whatever has a slash or a colon names
+	// another source: a URL, a repository, a file (npm's "package-spec").
+	nodeRange = regexp.MustCompile(`^[A-Za-z0-9.^~<>=|*+ _-]*$`)
+	// "npm:other@^1": another package of the registry.
+	nodeAlias = regexp.MustCompile(`^npm:((?:@[^/@]+/)?[^/@]+)(?:@(.*))?$`)
+)
+
+// CheckNodePackage reports whether a name and a version are of a package in a registry.
+func CheckNodePackage(name, version string) error {
+	if !nodeName.MatchString(name) || len(name) > maxNodeName || name == "node_modules" {
+		return fmt.Errorf("package %.80q: not a valid name", name)
+	}
+	if m := nodeAlias.FindStringSubmatch(version); m != nil {
+		return CheckNodePackage(m[1], m[2])
+	}
+	if !nodeRange.MatchString(version) || len(version) > maxNodeSpec {
+		return fmt.Errorf("package %.80q: %.80q is no version; packages come from the daemon's registry only", name, version)
+	}
+	return nil
+}
+
+// nodePackages reads the declarations of the first package.json that has some.
+func (n *needsReader) nodePackages() error {
+	for _, name := range nodeFiles {
+		at := n.tree.Resolve(name)
+		if at.Reason != 0 || at.Entry.Kind != snapshot.KindFile {
+			continue
+		}
+		n.File = name
+		if n.Node.File != "" {
+			n.Warn(0, RuleNodePackages, "its packages are not prepared: those of %s are", n.Node.File)
+			continue
+		}
+		if at.Entry.Size > maxNodeFile {
+			n.refuseNode(name, "is %d bytes long, the maximum is %d: it can't be read", at.Entry.Size, maxNodeFile)
+			continue
+		}
+		text, err := n.open(at.Entry)
+		if err != nil {
+			return err
+		}
+		node, err := readNode(text)
+		if err != nil {
+			n.refuseNode(name, "%v", err)
+			continue
+		}
+		if node.Manifest == nil {
+			continue
+		}
+		n.Node, n.Node.File = node, name
+		if err := n.nodeLock(path.Join(path.Dir(name), "package-lock.json")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nodeLock reads the lock in the directory of a package.json.
+func (n *needsReader) nodeLock(name string) error {
+	at := n.tree.Resolve(name)
+	if at.Reason != 0 || at.Entry.Kind != snapshot.KindFile {
+		n.Warn(0, RuleNodeLock, "it has no package-lock.json, so another day gives other versions: run npm install --package-lock-only, and keep the file")
+		return nil
+	}
+	n.File, n.Node.Lock = name, name
+	if at.Entry.Size > maxNodeLock {
+		n.refuseNode(n.Node.File, "%s is %d bytes long, the maximum is %d", name, at.Entry.Size, maxNodeLock)
+		return nil
+	}
+	text, err := n.open(at.Entry)
+	if err != nil {
+		return err
+	}
+	if _, err := NodeLock(text, n.Node.Manifest); err != nil {
+		n.refuseNode(n.Node.File, "%v", err)
+	}
+	return nil
+}
+
+// refuseNode reports why Node packages can't be prepared. It is a warning: scripts may not need
+// them, or the skill may bring them.
+func (n *needsReader) refuseNode(file, format string, args ...any) {
+	n.Warn(0, RuleNodePackages, format, args...)
+	n.Node.Problem = UnreadableRequirement{File: n.File, Reason: fmt.Sprintf(format, args...)}
+	n.Node.File = file
+}
+
+// readNode reads a package.json. Manifest is nil if it declares no package.
+func readNode(text []byte) (NodeNeeds, error) {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")), &all); err != nil {
+		return NodeNeeds{}, fmt.Errorf("it is not a JSON object")
+	}
+	var node NodeNeeds
+	clean := map[string]any{}
+	count := 0
+	for _, field := range nodeFields {
+		packages := map[string]string{}
+		if len(all[field]) > 0 {
+			if err := json.Unmarshal(all[field], &packages); err != nil {
+				return NodeNeeds{}, fmt.Errorf("%s is not a mapping from names to versions", field)
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(packages)) {
+			if err := CheckNodePackage(name, packages[name]); err != nil {
+				return NodeNeeds{}, fmt.Errorf("%s: %w", field, err)
+			}
+		}
+		if len(packages) > 0 {
+			clean[field] = packages
+		}
+		count += len(packages)
+		if field == "dependencies" {
+			node.Packages = slices.Sorted(maps.Keys(packages))
+		}
+	}
+	switch {
+	case count == 0:
+		return NodeNeeds{}, nil
+	case count > maxNodePackages:
+		return NodeNeeds{}, fmt.Errorf("it declares %d packages, the maximum is %d", count, maxNodePackages)
+	case len(all["workspaces"]) > 0:
+		return NodeNeeds{}, fmt.Errorf("it has workspaces, which can't be prepared")
+	}
+	if len(all["overrides"]) > 0 {
+		var overrides any
+		if err := json.Unmarshal(all["overrides"], &overrides); err != nil || !onlyVersions(overrides, 0) {
+			return NodeNeeds{}, fmt.Errorf("overrides name more than versions; packages come from the daemon's registry only")
+		}
+		clean["overrides"] = overrides
+	}
+	var err error
+	// Maps are written in the order of their keys, so that equal declarations give equal texts.
+	node.Manifest, err = json.Marshal(clean)
+	return node, err
+}
+
+// onlyVersions reports whether all texts of overrides are versions, or references to one that is
+// declared ("$name").
+func onlyVersions(value any, depth int) bool {
+	switch v := value.(type) {
+	case string:
+		return nodeName.MatchString(strings.TrimPrefix(v, "$")) && strings.HasPrefix(v, "$") || CheckNodePackage("x", v) == nil
+	case map[string]any:
+		for _, inner := range v {
+			if depth > 8 || !onlyVersions(inner, depth+1) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// lockedPackage has the fields of an entry of package-lock.json that say where a package comes
+// from (docs.npmjs.com/cli/configuring-npm/package-lock-json).
+type lockedPackage struct {
+	Name      string `json:"name"`
+	Version   string `json:"version"`
+	Resolved  string `json:"resolved"`
+	Integrity string `json:"integrity"`
+	Link      bool   `json:"link"`
+	InBundle  bool   `json:"inBundle"`
+}
+
+// lockedFields are the only fields of such an entry that npm gets: without "resolved" it asks the
+// registry for the package of that name and version, and compares the integrity.
+var lockedFields = []string{
+	"name", "version", "integrity", "dev", "optional", "devOptional", "peer", "inBundle", "hasInstallScript", "bin", "engines", "os", "cpu", "libc",
+	"dependencies", "optionalDependencies", "peerDependencies", "peerDependenciesMeta", "bundleDependencies",
+}
+
+var integrityForm = regexp.MustCompile(`^(?:sha(?:1|256|384|512)-[A-Za-z0-9+/]+=*\s*)+$`)
+
+// NodeLock returns a package-lock.json in which each package comes from the registry and has an
+// integrity. manifest is NodeNeeds.Manifest. The error names an entry that comes from elsewhere.
+func NodeLock(text, manifest []byte) ([]byte, error) {
+	var lock struct {
+		Version  int                                   `json:"lockfileVersion"`
+		Packages map[string]map[string]json.RawMessage `json:"packages"`
+	}
+	if err := json.Unmarshal(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")), &lock); err != nil {
+		return nil, fmt.Errorf("the lock is not JSON of the known form")
+	}
+	if lock.Version < 2 || lock.Version > 3 || lock.Packages == nil {
+		return nil, fmt.Errorf("the lock has version %d; write it anew with npm 7 or later: npm install --package-lock-only", lock.Version)
+	}
+	clean := map[string]any{"": json.RawMessage(manifest)}
+	for at, fields := range lock.Packages {
+		if at == "" {
+			continue
+		}
+		name, err := lockedName(at)
+		if err != nil {
+			return nil, err
+		}
+		if err := checkLocked(at, name, fields); err != nil {
+			return nil, err
+		}
+		kept := map[string]json.RawMessage{}
+		for _, field := range lockedFields {
+			if value, ok := fields[field]; ok {
+				kept[field] = value
+			}
+		}
+		clean[at] = kept
+	}
+	return json.Marshal(map[string]any{"name": "skill", "lockfileVersion": lock.Version, "requires": true, "packages": clean})
+}
+
+// lockedName returns the name of the package at a path of a lock: "b" of
+// "node_modules/a/node_modules/b". All its folders must be names of packages.
+func lockedName(at string) (string, error) {
+	name := ""
+	for i, part := range strings.Split("/"+at, "/node_modules/") {
+		if i == 0 && part != "" || i > 0 && CheckNodePackage(part, "") != nil {
+			return "", fmt.Errorf("the lock has %.200q, which is no package of a registry", at)
+		}
+		name = part
+	}
+	return name, nil
+}
+
+// checkLocked reports an entry of a lock that doesn't come from a registry, or has no integrity to
+// compare.
+func checkLocked(at, name string, fields map[string]json.RawMessage) error {
+	text, err := json.Marshal(fields)
+	var p lockedPackage
+	if err == nil {
+		err = json.Unmarshal(text, &p)
+	}
+	if err != nil {
+		return fmt.Errorf("the lock's entry %.200q has fields of another type", at)
+	}
+	if p.Name != "" { // an alias
+		name = p.Name
+	}
+	switch {
+	case p.Link || p.Version == "" || CheckNodePackage(name, p.Version) != nil:
+		return fmt.Errorf("the lock's entry %.200q is no version of a package in a registry", at)
+	case p.InBundle:
+		return nil // it comes within another package
+	case p.Resolved != "" && !fromRegistry(p.Resolved, name):
+		return fmt.Errorf("the lock takes %.200q from %.200q; packages come from the daemon's registry only", at, p.Resolved)
+	case !integrityForm.MatchString(p.Integrity):
+		return fmt.Errorf("the lock's entry %.200q has no integrity; write the lock anew: npm install --package-lock-only", at)
+	}
+	return nil
+}
+
+// fromRegistry reports whether a URL names the file of a package in a registry. Any registry will do:
+// npm takes the file from the daemon's registry and compares its integrity.
+func fromRegistry(resolved, name string) bool {
+	return (strings.HasPrefix(resolved, "https://") || strings.HasPrefix(resolved, "http://")) &&
+		strings.Contains(strings.ReplaceAll(resolved, "%2f", "/"), "/"+name+"/-/") && strings.HasSuffix(resolved, ".tgz")
+}
