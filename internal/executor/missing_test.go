@@ -9,6 +9,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill/skilltest/folder"
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -95,5 +96,47 @@ func TestPrepareSaysWhatItLeavesOut(t *testing.T) {
 	full := errors.New("full")
 	if _, err := x.Prepare(t.Context(), who, "example", false, func([]byte) error { return full }); !errors.Is(err, full) {
 		t.Errorf("a caller that is gone: %v", err)
+	}
+}
+
+// Prepare goes on with Node packages and tools after an error, and returns the first one.
+func TestPrepareGoesOn(t *testing.T) {
+	dir := t.TempDir()
+	folder.Files{
+		"skills/lines/SKILL.md": "---\nname: lines\ndescription: d\n---\n\n`npx one`, `npx two@1`, `uvx three`\n",
+		"skills/web/SKILL.md":   "---\nname: web\ndescription: d\n---\n", "skills/web/package.json": `{"dependencies": {"left": "1"}}`,
+		"skills/bad/SKILL.md": "---\nname: bad\ndescription: d\n---\n", "skills/bad/package.json": `{"dependencies": {"left": "file:.."}}`,
+	}.Write(t, dir)
+	x := newExecutor(t, dir, newFake().runs)
+	prepare := func(c environment.Config, name string) (string, error) {
+		var err error
+		c.Dir = filepath.Join(t.TempDir(), "environments")
+		if x.Environments, err = environment.Open(c); err != nil {
+			t.Fatal(err)
+		}
+		var log strings.Builder
+		_, err = x.Prepare(t.Context(), who, name, false, func(p []byte) error { log.Write(p); return nil })
+		return log.String(), err
+	}
+	// A registry, and a machine without npm.
+	bare := environment.Config{Registry: "https://registry.example/", Rootfs: t.TempDir()}
+	const python, node = "tool three of SKILL.md:6\n", "tool one of SKILL.md:6\ntool two@1 of SKILL.md:6\n"
+	if log, err := prepare(bare, "lines"); log != python+node || !errors.Is(err, environment.ErrNoSource) || !strings.HasPrefix(err.Error(), "tool three of SKILL.md:6: ") {
+		t.Errorf("without npm: got %q, %v", log, err)
+	}
+	if log, err := prepare(environment.Config{}, "lines"); !strings.HasPrefix(log, python+"2 commands of npx in SKILL.md are not prepared: ") || !errors.Is(err, environment.ErrNoSource) {
+		t.Errorf("without a registry: got %q, %v", log, err)
+	}
+	if log, err := prepare(bare, "web"); log != "Node packages of package.json\n" || !errors.Is(err, environment.ErrNoNpm) {
+		t.Errorf("Node packages without npm: got %q, %v", log, err)
+	}
+	var refused *RequirementError
+	if _, err := prepare(bare, "bad"); !errors.As(err, &refused) || refused.File != "package.json" {
+		t.Errorf("a file as a version: got %v, want a *RequirementError", err)
+	}
+	x.Runtimes = &runtime.Set{}
+	var missing *MissingInterpreterError
+	if _, err := prepare(bare, "web"); !errors.As(err, &missing) || missing.Interpreter != "node" {
+		t.Errorf("without Node.js: got %v, want a *MissingInterpreterError", err)
 	}
 }
