@@ -71,7 +71,7 @@ func (p *plan) image() runtime.Image {
 	return p.python.Image
 }
 
-// interpreter says what the packages are for: "system 3.11.2", "node 20.20.2".
+// interpreter names the program that uses the packages: "system 3.11.2", "node 20.20.2".
 func (p *plan) interpreter() string {
 	if p.node != nil {
 		return p.node.name()
@@ -372,7 +372,7 @@ func (s *Store) noPackage(name string, p *plan, fetch *fetcher) error {
 	return e
 }
 
-// An offer is what a source has of a package: the names of its last wheel and its last source
+// An offer describes the files that a source has for a package: the names of its last wheel and its last source
 // distribution.
 type offer struct{ wheel, sdist string }
 
@@ -434,7 +434,7 @@ func (s *Store) buildInputs(p *plan) (string, error) {
 }
 
 // spec is the sandbox of a build. It has no network and no files of the skill or of any
-// tenant. Of the host it has what an execution has.
+// tenant. It has the same files of the host as an execution.
 func (s *Store) spec(p *plan, inputs string) (sandbox.Spec, error) {
 	if p.node != nil {
 		return s.nodeSpec(p, inputs), nil
@@ -510,7 +510,7 @@ const maxReason = 500
 // pip marks errors with "ERROR: " (its log), "error: " (a summary of a failed subprocess) or
 // "× " (its boxed diagnostics). A later error replaces an earlier one.
 //
-// Two of pip's last errors say less than what stands above them: which requirements conflict, and which
+// Two of pip's last errors say less than the lines above them: which requirements conflict, and which
 // versions there are.
 func (t *tail) reason() string {
 	if m := conflict.FindSubmatch(t.last); m != nil {

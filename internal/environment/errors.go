@@ -15,7 +15,7 @@ type PackagesError struct {
 	Packages []string // "pandas>=2.0.0", then the version that was found
 	Python   string   // "system 3.11.2"
 	Node     string   // "node 20.20.2", if they are Node packages
-	// Undeclared says that the skill declares none of them, so that prepare would not install
+	// Undeclared says that the skill declares no such package, so that prepare would not install
 	// them either.
 	Undeclared bool
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/skillrun/skillrun/internal/runtime"
 )
 
-// A failed build says what the source has: nothing, wheels for another Python, or source
+// A failed build names the files of the source: none, wheels for another Python, or source
 // distributions that may not be built.
 func TestWhatTheSourceHas(t *testing.T) {
 	const wheel = "skwheel-1.0-cp27-cp27m-manylinux1_x86_64.whl"

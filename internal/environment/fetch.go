@@ -164,7 +164,7 @@ func (f *fetcher) page(ctx context.Context, project string) response {
 	return response{http.StatusOK, "text/html; charset=utf-8", int64(len(text)), io.NopCloser(strings.NewReader(text))}
 }
 
-// noteOffer remembers what the index has of a project, for the explanation of a failure.
+// noteOffer remembers the files that the index lists for a project, for the explanation of a failure.
 func (f *fetcher) noteOffer(project string, links []link) {
 	var o offer
 	for _, l := range links {
@@ -178,7 +178,7 @@ func (f *fetcher) noteOffer(project string, links []link) {
 	f.offers[project] = offer{strings.Clone(o.wheel), strings.Clone(o.sdist)}
 }
 
-// offered returns what the index has of a project, if its page was read.
+// offered returns the files that the index lists for a project, if its page was read.
 func (f *fetcher) offered(project string) offer {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -32,7 +32,7 @@ var nodeBuildProgram []byte
 // them last: a skill's own node_modules come first.
 const NodeTarget = "/opt/node_modules"
 
-// A Node is the Node.js of executions in one root file system. The zero Node means that there is no
+// A Node is the Node.js of executions in one root file system. The zero Node stands for a root without
 // Node.js.
 type Node struct {
 	Runtime runtime.Runtime

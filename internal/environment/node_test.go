@@ -80,7 +80,7 @@ type nodeRegistry struct {
 	asked    []string
 	// handle, if set, answers first; true means that it has.
 	handle func(http.ResponseWriter, *http.Request) bool
-	// dist, if set, changes what a document says of a file.
+	// dist, if set, changes the entry of a file in a document.
 	dist func(p nodePkg, d map[string]string)
 }
 
@@ -346,7 +346,7 @@ func TestHostileNodePackages(t *testing.T) {
 }
 
 // A package's links, paths and program names stay within it, its scripts run only if they are
-// allowed, and its bounds are those of the store.
+// allowed, and the bounds of the store hold for it.
 func TestNodePackagesStayInside(t *testing.T) {
 	t.Parallel()
 	sly := nodePkg{name: "sly", version: "1.0.0",
@@ -448,7 +448,7 @@ func TestRegistryCredentials(t *testing.T) {
 	}
 }
 
-// A program of npx runs from an environment of its own, or from the skill's packages.
+// A program of npx runs from its own environment, or from the skill's packages.
 func TestNodeTools(t *testing.T) {
 	t.Parallel()
 	say := func(text string) map[string]string {

@@ -395,7 +395,7 @@ func (s *Store) drop(t *tenant, k *kept) error {
 	return nil
 }
 
-// discard removes a directory that no list has: what a build needed, or left after an error.
+// discard removes a directory that is in no list: the inputs of a build, or its remains after an error.
 func (s *Store) discard(dir string) {
 	s.mu.Lock()
 	defer s.unlock()

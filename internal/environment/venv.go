@@ -80,7 +80,7 @@ func withPython(program io.Reader, target string) (io.Reader, error) {
 }
 
 // addVenv adds the virtual environment that a skill ships to a lease. Its packages come before
-// those of a prepared environment, which are then the user's.
+// the packages of a prepared environment, which are then the user's.
 func (s *Store) addVenv(l *Lease, u Use) error {
 	dir, err := s.venvOf(u)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // with its reason.
 const maxOutput = 4 << 10
 
-// A tail keeps the end of what is written to it.
+// A tail keeps the last bytes that are written to it.
 type tail []byte
 
 func (t *tail) Write(p []byte) (int, error) {

@@ -33,7 +33,7 @@ type Line struct {
 	Subject string `json:"subject,omitempty"`
 	At      int    `json:"at,omitempty"`
 	Class   Class  `json:"class"`
-	Detail  string `json:"detail,omitempty"` // the reason, or the end of what the script printed
+	Detail  string `json:"detail,omitempty"` // the reason, or the last lines of the script's output
 }
 
 // Config says what to try.

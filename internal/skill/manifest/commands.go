@@ -14,8 +14,8 @@ const (
 	maxCommandLine = 4096 // bytes
 )
 
-// commandLines reads what the command lines of SKILL.md run with uv, pipx and npx: the tools, and the
-// packages that a script needs besides those that it declares. Lines of code blocks count, and
+// commandLines finds the programs that command lines of SKILL.md run with uv, pipx and npx: the tools, and the
+// packages that a script needs besides the packages that it declares. Lines of code blocks count, and
 // code within a line. A line that can't be read is no finding: text of a document isn't a program.
 func (n *needsReader) commandLines(d *Document) {
 	n.File = d.File
@@ -93,7 +93,7 @@ func (n *needsReader) commandLine(line int, text string) {
 	}
 }
 
-// launcherParts are parts of the words that begin a Launch. A line without any of them has none.
+// launcherParts are parts of the words that begin a Launch. A line without them has no Launch.
 var launcherParts = []string{"uv", "px", "npm", "pnpm", "yarn", "bun"}
 
 // addTool keeps the first line of each tool.

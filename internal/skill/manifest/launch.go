@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// A Launch is what a command line of uv, pipx or npx runs: "uv run", "uv tool run", "uvx",
-// "pipx run", and those of nodeLaunchers.
+// A Launch describes a program that a command line of uv, pipx or npx runs: "uv run", "uv tool run", "uvx",
+// "pipx run", and the words of nodeLaunchers.
 // Sources: uv's "CLI Reference" (docs.astral.sh/uv/reference/cli) and pipx's "run".
 type Launch struct {
 	Program []string // the words in front of Rest: "python", "python -m", the tool's program
 	Rest    int      // index of the first word of the line that follows Program unchanged
-	With    []string // requirements that the line adds to those of the script
+	With    []string // requirements that the line adds to the script's
 	Tool    string   // requirement of a tool, which runs without the skill's packages
 	Python  string   // specifier of the interpreter's version
 	Node    bool     // Tool is a Node package, such as eslint@9

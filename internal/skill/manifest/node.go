@@ -29,7 +29,7 @@ var nodeFiles = []string{"package.json", "scripts/package.json"}
 // NodeNeeds are the Node packages that a skill declares. The zero NodeNeeds declares none.
 type NodeNeeds struct {
 	File string // package.json or scripts/package.json; empty: none declares a package
-	Lock string // the package-lock.json in the same directory; empty: there is none
+	Lock string // the package-lock.json in the same directory; empty: no such file
 	// Manifest is a package.json with the declarations of File alone. Each names a package of the
 	// registry, so that npm fetches nothing else.
 	Manifest []byte

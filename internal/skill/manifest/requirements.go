@@ -44,7 +44,7 @@ type Needs struct {
 	Unreadable []UnreadableRequirement
 	Versions   []PythonVersion // sorted by the scripts' paths
 	// Tools are the packages that SKILL.md's command lines run as tools, with uvx, "uv tool run"
-	// or "pipx run". Each has an environment of its own.
+	// or "pipx run". Each has its own environment.
 	Tools []Requirement
 	// NodeTools are the same with npx and its like.
 	NodeTools []Requirement
