@@ -112,3 +112,26 @@ func TestProbeOfAClosedHost(t *testing.T) {
 		t.Errorf("got %d boundaries and %v, want those of the machine and an error", len(all), err)
 	}
 }
+
+// The cgroup of a later sandbox may have the name of the probe's cgroup. It is no remains of the
+// probe.
+func TestLeftIsOfOneSandbox(t *testing.T) {
+	h := openHost(t)
+	p, err := h.Start(t.Context(), Spec{ID: "first", Program: command("true"), Env: testEnv}, IO{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.sandbox.destroyed
+	next := hold(t, h, Spec{})
+	if next.p.sandbox.ids != p.sandbox.ids {
+		t.Fatalf("the next sandbox has the ids %v, want %v", next.p.sandbox.ids, p.sandbox.ids)
+	}
+	if p.sandbox.left != "" {
+		t.Errorf("got %q, want nothing left", p.sandbox.left)
+	}
+	next.end(t)
+	noLeftovers(t, h)
+}

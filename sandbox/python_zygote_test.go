@@ -33,7 +33,8 @@ func pythonSpec(imports []string, args ...string) Spec {
 	}
 }
 
-// waitForReady returns when a sandbox with a forked Python waits for s.
+// waitForReady returns when a sandbox with a forked Python waits for s. Until then s counts as
+// asked for: on a slow machine the last request may be so old that the pool gives others its room.
 func waitForReady(t testing.TB, h *Host, s Spec) {
 	t.Helper()
 	key := s.withDefaults().profile()
@@ -42,6 +43,10 @@ func waitForReady(t testing.TB, h *Host, s Spec) {
 		defer h.pool.mu.Unlock()
 		key.python = h.pool.serving(s.pythonKey(), s.Caller)
 		f := h.pool.buckets[key]
+		if f != nil {
+			f.asked = time.Now()
+			h.pool.wakeUp()
+		}
 		return key.python != (pyzygote.Key{}) && f != nil && len(f.waiting) > 0
 	})
 }

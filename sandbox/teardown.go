@@ -39,6 +39,8 @@ func (c *sandbox) destroy() error {
 		c.pipes.close()
 	}
 	err := c.destroyInit()
+	// The next sandbox with these ids has a cgroup of the same name.
+	c.left = c.group.Left()
 	if c.staging != nil {
 		err = errors.Join(err, c.staging.Close())
 	}

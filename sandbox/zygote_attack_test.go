@@ -171,7 +171,7 @@ var odds = map[string]string{
 	"aborts":        "import os; os.abort()",
 	"is killed":     "import os; os.kill(os.getpid(), 9)",
 	"stops":         "import os, signal\nif os.fork() == 0:\n  os.kill(os.getppid(), signal.SIGSTOP); os.kill(os.getppid(), signal.SIGCONT)\n  os._exit(0)",
-	"zombies":       "import os\nfor _ in range(2000):\n  try:\n    if os.fork() == 0:\n      os._exit(0) if os.fork() == 0 else os._exit(1)\n  except OSError: pass",
+	"zombies":       "import os\nfor _ in range(200):\n  try:\n    if os.fork() == 0:\n      os._exit(0) if os.fork() == 0 else os._exit(1)\n  except OSError: pass",
 	"left children": "import os, signal\nfor _ in range(40):\n  try:\n    if os.fork() == 0: signal.pause()\n  except OSError: pass",
 	"traced":        "import ctypes; ctypes.CDLL(None).ptrace(0, 0, 0, 0)",
 	"parent death":  "import ctypes, signal; ctypes.CDLL(None).prctl(1, signal.SIGSTOP)",
