@@ -67,7 +67,7 @@ func groups(s scale) []group {
 			free("first-byte-p95", "first byte of output after the script wrote it, p95", "ms"),
 		}, python(firstByte)},
 		{"streaming", []Row{
-			valueAtLeast(400).row("stream-rate", "one script's "+units.BytesSize(float64(s.streamBytes))+" of output", "MiB/s"),
+			valueAtLeast(400).row("stream-rate", "one script's "+units.CustomSize("%g %s", float64(s.streamBytes), 1024, []string{"B", "KiB", "MiB", "GiB"})+" of output", "MiB/s"),
 			valueAtMost(16).row("stream-memory", "growth of the daemon's memory during that output", "MiB"),
 		}, python(streaming)},
 		{"ready", []Row{
