@@ -194,12 +194,7 @@ func TestClientKilledAndAttachedAgain(t *testing.T) {
 
 func TestGrpcurl(t *testing.T) {
 	t.Parallel()
-	grpcurl, err := exec.LookPath("grpcurl")
-	if err != nil {
-		if grpcurl, err = filepath.Abs("../../.tools/grpcurl"); err != nil {
-			t.Fatal(err)
-		}
-	}
+	grpcurl := grpcurl(t)
 	if _, err := os.Stat(grpcurl); err != nil {
 		t.Fatalf("no grpcurl: run make tools: %v", err)
 	}

@@ -32,6 +32,13 @@ type config struct {
 		TCP      string   `yaml:"tcp"`
 		MCPUnix  string   `yaml:"mcp_unix"`
 		MCPTCP   string   `yaml:"mcp_tcp"`
+		// For both TCP listeners; PEM files. Both are set, or none.
+		TLS struct {
+			Certificate string `yaml:"certificate"`
+			Key         string `yaml:"key"`
+		} `yaml:"tls"`
+		// Insecure allows TCP without TLS on an address that other machines reach.
+		Insecure bool `yaml:"insecure"`
 	} `yaml:"listen"`
 	// Only one daemon at a time uses StateDir (lockState). RunDir has mount points only.
 	StateDir string      `yaml:"state_dir"`
@@ -257,7 +264,7 @@ func (c *config) resolve(dir string, lines map[string]int) {
 	if lines["listen.mcp_unix"] == 0 {
 		c.Listen.MCPUnix = mcpBeside(c.Listen.Unix)
 	}
-	for _, p := range []*string{&c.StateDir, &c.RunDir, &c.Listen.Unix, &c.Listen.MCPUnix, &c.Environments.Wheels} {
+	for _, p := range []*string{&c.StateDir, &c.RunDir, &c.Listen.Unix, &c.Listen.MCPUnix, &c.Listen.TLS.Certificate, &c.Listen.TLS.Key, &c.Environments.Wheels} {
 		*p = absolute(dir, *p)
 	}
 	for i := range c.Skills {

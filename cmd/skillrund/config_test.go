@@ -110,12 +110,17 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"packages", "packages: refuse\n", `line 1: packages: "refuse" is unknown; write warn or strict`},
 		{"host network with TCP", "network: host\nlisten: {tcp: 127.0.0.1:1}\n", "asks for no credentials"},
 		{"host network with TCP for MCP", "network: host\nlisten: {mcp_tcp: 127.0.0.1:1}\n", "listen.mcp_tcp asks for no credentials"},
-		{"TCP for all, MCP", "listen: {mcp_tcp: 0.0.0.0:1}\n", `line 1: listen.mcp_tcp: "0.0.0.0" is reachable from other machines, and TCP asks for no credentials; write a loopback address such as 127.0.0.1:7878`},
+		{"TCP for all, MCP", "listen: {mcp_tcp: 0.0.0.0:1}\n", `line 1: listen.mcp_tcp: "0.0.0.0" is reachable from other machines, and listen.tls is not set; write a loopback address such as 127.0.0.1:7878, or set listen.tls`},
 		{"long socket, MCP", "listen: {mcp_unix: /" + strings.Repeat("x", 120) + "}\n", "line 1: listen.mcp_unix: the path has 121 bytes; a socket's path has at most 107"},
 		{"one socket for two", "listen: {unix: s, mcp_unix: s}\n", "/s is also listen.unix; give each socket its own path"},
 		{"one port for two", "listen: {tcp: 127.0.0.1:1, mcp_tcp: 127.0.0.1:1}\n", "line 1: listen.mcp_tcp: 127.0.0.1:1 is also listen.tcp; give each its own port"},
-		{"TCP for all", "listen: {tcp: 0.0.0.0:1}\n", `line 1: listen.tcp: "0.0.0.0" is reachable from other machines, and TCP asks for no credentials; write a loopback address such as 127.0.0.1:7878`},
+		{"TCP for all", "listen: {tcp: 0.0.0.0:1}\n", `line 1: listen.tcp: "0.0.0.0" is reachable from other machines, and listen.tls is not set; write a loopback address such as 127.0.0.1:7878, or set listen.tls`},
 		{"TCP for all by name", "listen: {tcp: ':1'}\n", `line 1: listen.tcp: "" is reachable from other machines`},
+		{"TCP for all, in the clear", "listen: {tcp: 'example.com:1', insecure: true}\n", `line 1: listen.tcp: "example.com" is not an IP address; write an address such as 0.0.0.0:7878 for all interfaces`},
+		{"TLS without a key", "listen: {tcp: '0.0.0.0:1', tls: {certificate: /c}}\n", "line 1: listen.tls.certificate: /c is set, and listen.tls.key is not; write the file with its private key (PEM)"},
+		{"TLS without a certificate", "listen:\n  tcp: 0.0.0.0:1\n  tls:\n    key: /k\n", "line 4: listen.tls.key: /k is set, and listen.tls.certificate is not; write the file with its certificate (PEM)"},
+		{"TLS for nobody", "listen: {tls: {certificate: /c, key: /k}}\n", "line 1: listen.tls: is set, but no listener uses TLS; set listen.tcp or listen.mcp_tcp, or remove it"},
+		{"TLS that is insecure", "listen: {tcp: '0.0.0.0:1', insecure: true, tls: {certificate: /c, key: /k}}\n", "line 1: listen.insecure: true, but listen.tls encrypts every TCP listener; remove one of the two"},
 		{"TCP without a port", "listen: {tcp: 127.0.0.1}\n", "missing port"},
 		{"TCP port", "listen: {tcp: 127.0.0.1:http}\n", "is not a port"},
 		{"no listener", "listen: {unix: ''}\n", "line 1: listen: unix and tcp are both empty, so no client could reach the daemon; set one of them"},
@@ -206,7 +211,7 @@ drain: 0s
   line 6: limits.default.cpus: "two" is not a number of processors; write 0.01 or more, or 0 for no limit
   line 7: limits.max.open_files: "many" is not a whole number from 0 to 9223372036854775807
   line 7: limits.max.processes: 0; must be more than 0
-  line 9: listen.tcp: "0.0.0.0" is reachable from other machines, and TCP asks for no credentials; write a loopback address such as 127.0.0.1:7878
+  line 9: listen.tcp: "0.0.0.0" is reachable from other machines, and listen.tls is not set; write a loopback address such as 127.0.0.1:7878, or set listen.tls or listen.insecure
   line 10: listen.unix_mode: "0999" is not a file mode; write it in octal, such as 0660
   line 13: boundaries.allow_missing[0]: "sawp" cannot be skipped; skillrund --doctor lists the boundaries
   line 15: boundaries.allow_missing[2]: "swap" is listed twice; remove one of the two
@@ -242,7 +247,7 @@ func TestInspectNamesKeys(t *testing.T) {
   - file
 state_dir: file/state
 run_dir: file
-listen: {unix: socket, mcp_unix: file/mcp.sock}
+listen: {unix: socket, mcp_unix: file/mcp.sock, tcp: "0.0.0.0:0", tls: {certificate: file, key: no.key}}
 environments: {wheels: nowhere}
 python: embedded
 images: {a: {rootfs: root}, b: {rootfs: gone}, unused: {rootfs: gone}}
@@ -269,6 +274,7 @@ runtimes:
 		"line 5: run_dir: " + dir + "/file is not a directory",
 		"line 6: listen.unix: " + dir + "/socket exists and is not a socket; remove it",
 		"line 6: listen.mcp_unix: lstat " + dir + "/file/mcp.sock: not a directory",
+		"line 6: listen.tls: stat " + dir + "/no.key: no such file or directory; write a certificate and its private key, both in PEM",
 		"line 7: environments.wheels: stat " + dir + "/nowhere: no such file or directory",
 		"line 8: python: embedded needs the program skillrun-python in the directory of skillrund: stat " + dir + "/skillrun-python: no such file or directory",
 		"line 9: images.a.rootfs: its /tmp is a link",
@@ -278,8 +284,8 @@ runtimes:
 			t.Errorf("got %v\nwant %s", err, want)
 		}
 	}
-	if n := len(err.(*configError).problems); n != 10 {
-		t.Errorf("%d problems, want 10: %v", n, err)
+	if n := len(err.(*configError).problems); n != 11 {
+		t.Errorf("%d problems, want 11: %v", n, err)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 4 {
@@ -316,6 +322,18 @@ func TestInspectClosedDirectory(t *testing.T) {
 	want := "line 2: run_dir: " + closed + " has mode 0700, so sandboxes can't reach " + filepath.Dir(path) + "/a/run in it; run chmod o+x " + closed
 	if err := found.err(); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v\nwant %s", err, want)
+	}
+}
+
+// With TLS, or with the word insecure, the daemon listens for other machines.
+func TestConfigForOtherMachines(t *testing.T) {
+	path := writeConfig(t, "listen: {tcp: ':1', mcp_tcp: '[::]:2', tls: {certificate: tls/c, key: tls/k}}\n")
+	c, err := loadConfig(path)
+	if dir := filepath.Dir(path); err != nil || c.Listen.TLS.Certificate != dir+"/tls/c" || c.Listen.TLS.Key != dir+"/tls/k" {
+		t.Errorf("got %+v, %v", c.Listen, err)
+	}
+	if c, err = loadConfig(writeConfig(t, "listen: {tcp: '0.0.0.0:1', insecure: true}\n")); err != nil || c.usesTLS() {
+		t.Errorf("got %+v, %v", c.Listen, err)
 	}
 }
 

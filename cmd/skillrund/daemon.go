@@ -79,7 +79,7 @@ func serve(c config, bundle string) error {
 		return err
 	}
 	// From here on clients can connect; their calls wait in the sockets until Serve runs.
-	listeners, err := listen(c)
+	listeners, err := listen(c, log)
 	if err != nil {
 		return errors.Join(err, d.close())
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -35,6 +36,11 @@ func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
 	for _, socket := range []struct{ key, path string }{{"listen.unix", c.Listen.Unix}, {"listen.mcp_unix", c.Listen.MCPUnix}} {
 		if err := freeSocket(socket.path); socket.path != "" && err != nil {
 			bad(socket.key, "%v", err)
+		}
+	}
+	if c.usesTLS() && c.Listen.TLS.Certificate != "" && c.Listen.TLS.Key != "" {
+		if _, err := c.certificate(slog.New(slog.DiscardHandler)); err != nil {
+			bad("listen.tls", "%v; write a certificate and its private key, both in PEM", err)
 		}
 	}
 	if dir := c.Environments.Wheels; dir != "" {

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
+
+	"github.com/skillrun/skillrun/internal/ingress"
 )
 
 // listeners holds the open listeners of each protocol.
@@ -17,9 +20,20 @@ type listeners struct{ grpc, mcp []net.Listener }
 
 func (l listeners) all() []net.Listener { return slices.Concat(l.grpc, l.mcp) }
 
+// certificate reads the files of listen.tls.
+func (c *config) certificate(log *slog.Logger) (*ingress.Certificate, error) {
+	return ingress.LoadCertificate(c.Listen.TLS.Certificate, c.Listen.TLS.Key, log)
+}
+
 // listen opens every configured listener. If one fails, it closes the open ones. The caller
 // closes the result; gRPC and MCP close the listeners that they serve.
-func listen(c config) (open listeners, err error) {
+func listen(c config, log *slog.Logger) (open listeners, err error) {
+	var certificate *ingress.Certificate
+	if c.usesTLS() {
+		if certificate, err = c.certificate(log); err != nil {
+			return open, fmt.Errorf("listen.tls: %w", err)
+		}
+	}
 	defer func() {
 		if err != nil {
 			for _, l := range open.all() {
@@ -29,12 +43,13 @@ func listen(c config) (open listeners, err error) {
 	}()
 	for _, at := range []struct {
 		key, unix, tcp string
+		protocol       string
 		to             *[]net.Listener
 	}{
-		{"listen.unix", c.Listen.Unix, "", &open.grpc},
-		{"listen.tcp", "", c.Listen.TCP, &open.grpc},
-		{"listen.mcp_unix", c.Listen.MCPUnix, "", &open.mcp},
-		{"listen.mcp_tcp", "", c.Listen.MCPTCP, &open.mcp},
+		{"listen.unix", c.Listen.Unix, "", "", &open.grpc},
+		{"listen.tcp", "", c.Listen.TCP, ingress.HTTP2, &open.grpc},
+		{"listen.mcp_unix", c.Listen.MCPUnix, "", "", &open.mcp},
+		{"listen.mcp_tcp", "", c.Listen.MCPTCP, ingress.HTTP1, &open.mcp},
 	} {
 		var l net.Listener
 		var err error
@@ -43,6 +58,9 @@ func listen(c config) (open listeners, err error) {
 			l, err = listenUnix(at.unix, fs.FileMode(c.Listen.UnixMode))
 		case at.tcp != "":
 			l, err = listenTCP(at.tcp)
+			if err == nil && certificate != nil {
+				l = ingress.Secure(l, certificate, at.protocol)
+			}
 		default:
 			continue
 		}
@@ -54,7 +72,7 @@ func listen(c config) (open listeners, err error) {
 	return open, nil
 }
 
-// listenTCP listens on an address that validate has found to be of this machine only.
+// listenTCP listens on an address that validate has checked.
 func listenTCP(address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {

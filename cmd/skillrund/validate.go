@@ -118,11 +118,12 @@ func (c *config) checkListen(bad badFunc) {
 	}
 	oneOf(bad, "network", c.Network, "none", "host")
 	oneOf(bad, "packages", c.Packages, "warn", "strict")
+	c.checkTLS(bad)
 	for _, tcp := range []struct{ key, address string }{{"listen.tcp", l.TCP}, {"listen.mcp_tcp", l.MCPTCP}} {
 		if tcp.address == "" {
 			continue
 		}
-		if err := loopback(tcp.address); err != nil {
+		if err := checkTCP(tcp.address, c.usesTLS() || l.Insecure); err != nil {
 			bad(tcp.key, "%v", err)
 		}
 		if c.Network == "host" {
@@ -131,9 +132,29 @@ func (c *config) checkListen(bad badFunc) {
 	}
 }
 
-// loopback refuses an address that other machines could reach, because the daemon asks TCP
-// clients for no credentials.
-func loopback(address string) error {
+// usesTLS reports whether the TCP listeners are encrypted.
+func (c *config) usesTLS() bool { return c.Listen.TLS.Certificate != "" || c.Listen.TLS.Key != "" }
+
+// checkTLS checks that the keys about TLS agree with each other.
+func (c *config) checkTLS(bad badFunc) {
+	l := c.Listen
+	switch {
+	case !c.usesTLS():
+		return
+	case l.TLS.Certificate == "":
+		bad("listen.tls.key", "%s is set, and listen.tls.certificate is not; write the file with its certificate (PEM)", l.TLS.Key)
+	case l.TLS.Key == "":
+		bad("listen.tls.certificate", "%s is set, and listen.tls.key is not; write the file with its private key (PEM)", l.TLS.Certificate)
+	case l.Insecure:
+		bad("listen.insecure", "true, but listen.tls encrypts every TCP listener; remove one of the two")
+	case l.TCP == "" && l.MCPTCP == "":
+		bad("listen.tls", "is set, but no listener uses TLS; set listen.tcp or listen.mcp_tcp, or remove it")
+	}
+}
+
+// checkTCP checks an address. Unless open is true, it refuses an address that other machines
+// could reach: nobody would be encrypted there.
+func checkTCP(address string, open bool) error {
 	const example = "such as 127.0.0.1:7878"
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -143,10 +164,15 @@ func loopback(address string) error {
 		return fmt.Errorf("%q is not a port; write an address %s", port, example)
 	}
 	// Other names are refused: the address of a name can change after the check.
-	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("%q is reachable from other machines, and TCP asks for no credentials; write a loopback address %s", host, example)
+	switch ip := net.ParseIP(host); {
+	case host == "localhost" || ip != nil && ip.IsLoopback():
+		return nil
+	case open && host != "" && ip == nil:
+		return fmt.Errorf("%q is not an IP address; write an address such as 0.0.0.0:7878 for all interfaces", host)
+	case open:
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%q is reachable from other machines, and listen.tls is not set; write a loopback address %s, or set listen.tls or listen.insecure", host, example)
 }
 
 // checkIDs checks that the range of ids has room for every sandbox that may exist at one time.

@@ -1,9 +1,12 @@
 // Package ingress accepts connections for all protocols of the daemon. Its [Listener]
-// identifies the caller of each connection (see [Identify]) and limits the connections of
-// each caller and of all callers.
+// identifies the caller of each connection (see [Identify]), encrypts it (see [Secure]), and
+// limits the connections of each caller and of all callers.
 package ingress
 
 import (
+	"crypto/tls"
+	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -15,10 +18,12 @@ const (
 	MaxConnections     = 256 // of one listener
 	MaxPeerConnections = 128 // of one caller: a user, or an address
 	// HelloTimeout is how long a new connection may take for the first part of its
-	// protocol: HTTP/2's preface and settings, or the header of an HTTP/1 request. Servers
-	// must set it as one deadline, so that a trickle of bytes does not extend it.
+	// protocol: the TLS handshake, and HTTP/2's preface and settings, or the header of an
+	// HTTP/1 request. Servers must set it as one deadline, so that a trickle of bytes does not
+	// extend it.
 	HelloTimeout = 5 * time.Second
-	// logInterval is the minimum time between two log lines about too many connections.
+	// logInterval is the minimum time between two log lines about too many connections, and
+	// between two about failed handshakes.
 	logInterval = time.Second
 )
 
@@ -27,7 +32,8 @@ const (
 // is closed at once. So a caller that only holds connections open does not lock others out.
 type Listener struct {
 	net.Listener
-	log *slog.Logger
+	config *tls.Config // nil: connections are not encrypted
+	log    *slog.Logger
 
 	// Guards the fields below, and those of each Conn that say so.
 	mu      sync.Mutex
@@ -36,11 +42,19 @@ type Listener struct {
 	refused int            // refused connections since the last log line
 	ended   int            // replaced connections since the last log line
 	told    time.Time
+	// Handshakes that failed since the last log line about them.
+	failed     int
+	failedTold time.Time
 }
 
-// Listen returns a Listener for l. Its connections have the type *Conn.
+// Listen returns a Listener for l, which may be a listener of [Secure]. Its connections have the
+// type *Conn.
 func Listen(l net.Listener, log *slog.Logger) *Listener {
-	return &Listener{Listener: l, log: log, open: map[*Conn]struct{}{}, peers: map[string]int{}}
+	n := &Listener{Listener: l, log: log, open: map[*Conn]struct{}{}, peers: map[string]int{}}
+	if secure, ok := l.(*secureListener); ok {
+		n.config = secure.config
+	}
+	return n
 }
 
 // Accept returns the next connection for which there is room. It never returns a connection that
@@ -53,10 +67,15 @@ func (l *Listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		addr := addressOf(conn)
-		c := &Conn{Conn: conn, listener: l, addr: addr, peer: peerName(addr), since: time.Now()}
+		c := &Conn{Conn: conn, listener: l, raw: conn, addr: addr, peer: peerName(addr), since: time.Now()}
+		if l.config != nil {
+			c.secure = tls.Server(conn, l.config)
+			c.Conn = c.secure
+		}
 		out, ok := l.enter(c)
 		if out != nil {
-			out.Conn.Close()
+			// Not out.Conn: TLS would wait 5 s to say goodbye to a client that does not read.
+			out.raw.Close()
 		}
 		if ok {
 			return c, nil
@@ -136,10 +155,26 @@ func (l *Listener) tell(peer string) {
 	l.refused, l.ended, l.told = 0, 0, now
 }
 
+// failedHandshake counts a handshake that failed, and logs it at most once in logInterval.
+func (l *Listener) failedHandshake(peer string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failed++
+	now := time.Now()
+	if now.Sub(l.failedTold) < logInterval {
+		return
+	}
+	l.log.Warn("TLS handshakes failed", "count", l.failed, "last_peer", peer, "last_error", err)
+	l.failed, l.failedTold = 0, now
+}
+
 // A Conn is a connection that its Listener counts until it is closed.
 type Conn struct {
-	net.Conn
+	net.Conn // secure, or raw
 	listener *Listener
+	raw      net.Conn
+	secure   *tls.Conn // nil: not encrypted
+	failed   sync.Once // the handshake was counted as failed
 	addr     net.Addr
 	peer     string
 
@@ -154,6 +189,42 @@ func (c *Conn) RemoteAddr() net.Addr { return c.addr }
 
 // Peer returns a name that all connections of a caller have in common.
 func (c *Conn) Peer() string { return c.peer }
+
+// Handshake completes the TLS handshake, if there is one. It may be called more than once. The
+// caller must have set a deadline. Read does the same: net/http knows no connections with
+// handshakes but its own.
+func (c *Conn) Handshake() error {
+	if c.secure == nil {
+		return nil
+	}
+	err := c.secure.Handshake()
+	// io.EOF: the client closed the connection, as probes of load balancers do.
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+		c.failed.Do(func() { c.listener.failedHandshake(c.peer, err) })
+	}
+	return err
+}
+
+// Read reads decrypted bytes.
+func (c *Conn) Read(p []byte) (int, error) {
+	if err := c.Handshake(); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
+}
+
+// TLS returns the state of the encrypted connection after the handshake. It returns nil if the
+// connection is not encrypted, or if the handshake is not complete.
+func (c *Conn) TLS() *tls.ConnectionState {
+	if c.secure == nil {
+		return nil
+	}
+	state := c.secure.ConnectionState()
+	if !state.HandshakeComplete {
+		return nil
+	}
+	return &state
+}
 
 // Begin says that a complete request has arrived. Until end is called, the Listener does
 // not close the connection to make room for another. Begin of a nil Conn does nothing.

@@ -163,7 +163,7 @@ func TestConnectionsOfAllPeersAreBounded(t *testing.T) {
 		rest = append(rest, offer(t, in, l, host(fmt.Sprintf("127.0.1.%d", i), 1), 1)...)
 	}
 	enter := func(addr net.Addr) (*Conn, bool) {
-		return l.enter(&Conn{Conn: most[0], listener: l, addr: addr, peer: peerName(addr), since: time.Now()})
+		return l.enter(&Conn{Conn: most[0], raw: most[0], listener: l, addr: addr, peer: peerName(addr), since: time.Now()})
 	}
 	if out, ok := enter(user(2)); out != nil || !ok {
 		t.Fatalf("the last connection with room: %v, %v", out, ok)

@@ -158,13 +158,18 @@ func (s *Server) admit(r *http.Request) (who permission.Principal, bad *refusal)
 
 // notABrowser refuses requests that a web page could send. Browsers send Origin or
 // Sec-Fetch-Site, and a page cannot omit them; agents send neither. The check of Host stops
-// pages whose DNS name was changed to point to this machine (DNS rebinding).
+// pages whose DNS name was changed to point to this machine (DNS rebinding). With TLS no check is
+// necessary: the certificate does not have the name of such a page. Other addresses than loopback
+// require a credential, which the page does not have.
 func notABrowser(r *http.Request) *refusal {
 	if len(r.Header.Values("Origin")) > 0 || len(r.Header.Values("Sec-Fetch-Site")) > 0 {
 		return refuse(http.StatusForbidden, "requests from web pages are refused (Origin, Sec-Fetch-Site)")
 	}
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && local.Network() == "unix" {
 		return nil // web pages cannot reach a Unix socket
+	}
+	if tcp, ok := connectionOf(r).LocalAddr().(*net.TCPAddr); connectionOf(r).TLS() != nil || ok && !tcp.IP.IsLoopback() {
+		return nil
 	}
 	host := r.Host
 	if h, _, err := net.SplitHostPort(host); err == nil {

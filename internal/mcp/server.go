@@ -138,9 +138,11 @@ func New(c Config) *Server {
 	s.addSkills()
 
 	server := func(*http.Request) *sdk.Server { return s.sdk }
-	s.stateful = sdk.NewStreamableHTTPHandler(server, &sdk.StreamableHTTPOptions{MaxRequestBodyBytes: -1})
+	// notABrowser has the protection of localhost that the SDK would add: the SDK knows no TLS but
+	// that of net/http.
+	s.stateful = sdk.NewStreamableHTTPHandler(server, &sdk.StreamableHTTPOptions{MaxRequestBodyBytes: -1, DisableLocalhostProtection: true})
 	s.perCall = sdk.NewStreamableHTTPHandler(server, &sdk.StreamableHTTPOptions{
-		MaxRequestBodyBytes: -1, Stateless: true, PropagateRequestCancellation: true,
+		MaxRequestBodyBytes: -1, Stateless: true, PropagateRequestCancellation: true, DisableLocalhostProtection: true,
 	})
 	s.http = &http.Server{
 		Handler:           s,

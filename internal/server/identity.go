@@ -39,17 +39,27 @@ type unixPeer struct {
 
 func (unixPeer) AuthType() string { return "unix" }
 
-// peerCredentials is a transport without encryption. It knows the user at the other end of a
-// Unix socket, and it counts the incoming messages.
+// peerCredentials knows the user at the other end of a Unix socket, and it counts the incoming
+// messages. The listener encrypts connections, if they are encrypted (ingress.Secure).
 type peerCredentials struct{ budget *budget.Budget }
 
 // ServerHandshake identifies the peer of a new connection. The listener has already asked the
-// kernel for the user (ingress.User). A TCP peer has no user.
+// kernel for the user (ingress.User). A TCP peer has no user. gRPC has set a deadline, of
+// grpc.ConnectionTimeout, and closes the connection after an error.
 func (c peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	user, ok := conn.RemoteAddr().(ingress.User)
 	m := c.budget.Meter(conn)
 	if !ok {
-		return m, plainPeer{credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}, metered{m}}, nil
+		level := credentials.NoSecurity
+		if conn, ok := conn.(*ingress.Conn); ok {
+			if err := conn.Handshake(); err != nil {
+				return nil, nil, err
+			}
+			if conn.TLS() != nil {
+				level = credentials.PrivacyAndIntegrity
+			}
+		}
+		return m, plainPeer{credentials.CommonAuthInfo{SecurityLevel: level}, metered{m}}, nil
 	}
 	// gRPC closes the connection: no call comes in without an identity.
 	if user.Err != nil {
