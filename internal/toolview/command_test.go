@@ -325,3 +325,17 @@ func TestCommandOtherErrors(t *testing.T) {
 
 // second returns the error of a call.
 func second[T any](_ T, err error) error { return err }
+
+// The function tool has a timeout, too, which the skill's own limit bounds.
+func TestBashToolTimeout(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil, skillText{name: "slow", frontMatter: "allowed-tools: Bash(sleep:*)\nmax_execution_time: 30"})
+	r := b.toolCall("bash", `{"skill": "slow", "command": "sleep 600", "timeout": 0.25}`)
+	if want := `"error": "Execution timeout (0.25s)"`; !r.IsError || !strings.Contains(r.Content, want) {
+		t.Errorf("got %s, want %s", r.Content, want)
+	}
+	r = b.toolCall("bash", `{"skill": "slow", "command": "sleep 0", "timeout": 31}`)
+	if want := "timeout"; !r.IsError || r.ExecutionID != "" || !strings.Contains(r.Content, want) {
+		t.Errorf("above the skill's limit: %s", r.Content)
+	}
+}

@@ -184,6 +184,8 @@ func TestCall(t *testing.T) {
 		{"run_python_script", `{"skill_name": "nobody", "script": "1"}`, `{"error": "Skill 'nobody' not found in skills folder"}`, true},
 		{"RunPython", `{"code": "print(1)", "scriptPath": null}`, "Stdout:\n1\n\nStderr:\n", false},
 		{"RunPython", `{}`, "Error: provide either code or scriptPath.", true},
+		{"RunPython", `{"skill": "calc", "code": "import os; print(os.path.exists('scripts/sum.py'))"}`, "Stdout:\nTrue\n\nStderr:\n", false},
+		{"RunPython", `{"skill": "nobody", "code": "1"}`, `Error: "nobody": skill not found`, true},
 	} {
 		t.Run(tt.tool+" "+tt.arguments, func(t *testing.T) {
 			r := b.toolCall(tt.tool, tt.arguments)
@@ -349,7 +351,7 @@ func TestCallRefusesArguments(t *testing.T) {
 		{"read_skill_file", `{"skill": "a", "path": "b", "offset": 1.5}`, "offset", "read_skill_file: offset: must be of the type integer"},
 		{"read_skill_file", `{"skill": "a", "path": "b", "offset": -1}`, "offset", "read_skill_file: offset: must be at least 0"},
 		{"read_skill_file", `{"skill": "a", "path": "b", "offset": true}`, "offset", "read_skill_file: offset: must be of the type integer"},
-		{"bash", `{"skill": "a", "command": "b", "args": ["c"]}`, "", `bash: no field "args"; it takes skill, command, files (optional), working_dir (optional)`},
+		{"bash", `{"skill": "a", "command": "b", "args": ["c"]}`, "", `bash: no field "args"; it takes skill, command, files (optional), timeout (optional), working_dir (optional)`},
 		{"run_skill_script", `{"skill": "a", "script_path": "b", "args": "--x"}`, "args", "run_skill_script: args: must be of the type array"},
 		{"run_skill_script", `{"skill": "a", "script_path": "b", "args": ["--x", 3]}`, "args[1]", "run_skill_script: args[1]: must be of the type string"},
 		{"run_skill_script", `{"skill": "a", "script_path": "b", "args": ["` + strings.Repeat("x", executor.MaxArgBytes+1) + `"]}`, "args[0]", "run_skill_script: args[0]: has more than 131071 characters"},
@@ -363,7 +365,8 @@ func TestCallRefusesArguments(t *testing.T) {
 		{"bash", `{"skill": "a", "command": "b", "files": [{"path": "x", "base64": "AA"}]}`, "files[0]", "bash: files[0]: base64 is not valid: illegal base64 data at input byte 0"},
 		{"bash", `{"skill": "a", "command": "b", "files": [{"path": "x", "text": "` + strings.Repeat("x", MaxInlineBytes) + `"}, {"path": "y", "text": "y"}]}`, "files[1]", "bash: files[1]: the files have more than 8388608 bytes of text and base64 together; an artifact of an earlier call can be given by its uri"},
 		{"bash", `{"skill": "a", "command": "b", "files": [` + strings.Repeat(`{"path": "x"},`, MaxToolFiles) + `{"path": "x"}]}`, "files", "bash: files: has 65 items; at most 64 are allowed"},
-		{"RunPython", `{"skill": "a"}`, "", `RunPython: no field "skill"; it takes args (optional), code (optional), files (optional), scriptPath (optional), workingDirectory (optional)`},
+		{"RunPython", `{"timeout": 3}`, "", `RunPython: no field "timeout"; it takes args (optional), code (optional), files (optional), scriptPath (optional), skill (optional), workingDirectory (optional)`},
+		{"bash", `{"skill": "a", "command": "b", "timeout": 601}`, "timeout", "bash: timeout: must be at most 600"},
 	} {
 		t.Run(fmt.Sprintf("%s %.60s", tt.tool, tt.arguments), func(t *testing.T) {
 			_, err := v.Call(t.Context(), (&bench{}).who, tt.tool, json.RawMessage(tt.arguments), nil)

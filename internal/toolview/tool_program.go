@@ -96,11 +96,12 @@ var bashTool = row{
     "skill": {"type": "string", "description": "Name of the skill"},
     "command": {"type": "string", "description": "The command line; {baseDir} in it is the skill's folder"},
     "working_dir": {"type": "string", "description": "Directory in the skill to start in; its folder if it is left out"},
+    "timeout": {"type": "number", "minimum": 0.001, "maximum": %v, "description": "Seconds; the skill's own limit, or the daemon's, if it is left out"},
     %s
   },
   "required": ["skill", "command"],
   "additionalProperties": false
-}`, filesProperty("the copy of the skill's folder"))),
+}`, MaxScriptTimeout.Seconds(), filesProperty("the copy of the skill's folder"))),
 		Output: json.RawMessage(`{
   "type": "object",
   "properties": {
@@ -125,6 +126,7 @@ var bashTool = row{
 			Skill      string         `json:"skill"`
 			Command    string         `json:"command"`
 			WorkingDir string         `json:"working_dir"`
+			Timeout    float64        `json:"timeout"`
 			Files      []fileArgument `json:"files"`
 		}](c)
 		if err != nil {
@@ -135,7 +137,7 @@ var bashTool = row{
 			return Result{}, err
 		}
 		r, err := v.ExecuteCommand(ctx, c.who, CommandRequest{
-			Skill: a.Skill, Command: a.Command, WorkingDir: a.WorkingDir, Inputs: in, KeepBytes: MaxToolOutput,
+			Skill: a.Skill, Command: a.Command, WorkingDir: a.WorkingDir, Timeout: seconds(a.Timeout), Inputs: in, KeepBytes: MaxToolOutput,
 		}, c.sink)
 		if err != nil {
 			return refusedCall(r.ExecutionID, err)

@@ -81,6 +81,7 @@ var runPythonTool = row{
 		Name: "RunPython",
 		Description: "Run Python code, or a .py file of the run directory, in a sandbox with a Python of its own. " +
 			"Provide code or scriptPath; if both are provided, scriptPath is used. " +
+			"The run directory is a copy of the folder of skill, or an empty one. " +
 			`Returns "Stdout:\n...\nStderr:\n...", or a text that begins with "Error: ".`,
 		Parameters: json.RawMessage(fmt.Sprintf(`{
   "type": "object",
@@ -97,6 +98,10 @@ var runPythonTool = row{
       "type": "string",
       "description": "Directory under the run directory to run in; the run directory itself if it is left out"
     },
+    "skill": {
+      "type": "string",
+      "description": "Name of the skill"
+    },
     %s,
     %s
   },
@@ -108,6 +113,7 @@ var runPythonTool = row{
 			Code             string         `json:"code"`
 			ScriptPath       string         `json:"scriptPath"`
 			WorkingDirectory string         `json:"workingDirectory"`
+			Skill            string         `json:"skill"`
 			Args             []string       `json:"args"`
 			Files            []fileArgument `json:"files"`
 		}](c)
@@ -120,7 +126,7 @@ var runPythonTool = row{
 		}
 		r, err := v.RunPython(ctx, c.who, PythonCall{
 			Code: a.Code, ScriptPath: a.ScriptPath, WorkingDirectory: a.WorkingDirectory,
-			Args: a.Args, Inputs: in, KeepBytes: MaxToolOutput,
+			Skill: a.Skill, Args: a.Args, Inputs: in, KeepBytes: MaxToolOutput,
 		}, c.sink)
 		if err != nil {
 			return Result{ExecutionID: r.ExecutionID}, err
