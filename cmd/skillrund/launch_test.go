@@ -24,7 +24,7 @@ func TestCommandsOfUV(t *testing.T) {
 name: guide
 description: Follows the guide for scripts.
 allowed-tools: >-
-  Bash(uv run scripts/*) Bash(uv run --with skbase scripts/*) Bash(uv run --python 3.2 scripts/base.py) Bash(uv run --directory x scripts/base.py)
+  Bash(uv run scripts/*) Bash(nice -n 5 timeout -s KILL 60 uv run scripts/*) Bash(uv run --with skbase scripts/*) Bash(uv run --python 3.2 scripts/base.py) Bash(uv run --directory x scripts/base.py)
   Bash(uvx --from skgreet==1.0 skgreet-say) Bash(pipx run skgreet==1.0) Bash(uvx unknown-tool) Bash(echo:*)
 ---
 
@@ -52,6 +52,7 @@ allowed-tools: >-
 	}
 	for line, want := range map[string]string{
 		"uv run scripts/greet.py a 'b c'":                              "hello from base\n['a', 'b c']\n",
+		"nice -n 5 timeout -s KILL 60 uv run scripts/greet.py a":       "hello from base\n['a']\n",
 		"echo | uv run scripts/greet.py --with x":                      "hello from base\n['--with', 'x']\n",
 		"uvx --from skgreet==1.0 skgreet-say":                          "hello from base\n",
 		"echo a && uvx --from skgreet==1.0 skgreet-say":                "a\nhello from base\n",

@@ -24,7 +24,7 @@ func launched(plan permission.Plan) (permission.Plan, []manifest.Launch, error) 
 		out[i] = step
 		out[i].Pipeline = slices.Clone(step.Pipeline)
 		for j, c := range step.Pipeline {
-			at := wrapped(c.Args)
+			at := manifest.AfterWrappers(c.Args)
 			l, ok, err := manifest.ParseLaunch(c.Args[at:])
 			if err != nil {
 				return nil, nil, &RequestError{"command", err.Error()}
@@ -41,21 +41,6 @@ func launched(plan permission.Plan) (permission.Plan, []manifest.Launch, error) 
 		}
 	}
 	return out, launches, nil
-}
-
-// wrapped returns the position of the program that nohup, nice or "timeout N" starts, or 0.
-func wrapped(args []string) int {
-	at := 0
-	switch args[0] {
-	case "nohup", "nice":
-		at = 1
-	case "timeout":
-		at = 2
-	}
-	if at >= len(args) {
-		return 0
-	}
-	return at
 }
 
 // launch returns a command in which the words from at on are replaced by what a launch runs. It

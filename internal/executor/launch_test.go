@@ -38,6 +38,9 @@ func TestLaunched(t *testing.T) {
 	if got, _, err := launched(permission.Plan{{Pipeline: []permission.SimpleCommand{command("timeout 60 uv run x.py a")}}}); err != nil || strings.Join(got[0].Pipeline[0].Args, " ") != "timeout 60 python x.py a" {
 		t.Errorf("behind timeout: got %+v, %v", got, err)
 	}
+	if got, _, err := launched(permission.Plan{{Pipeline: []permission.SimpleCommand{command("nohup nice -n 5 timeout -k 1 9 uv run x.py a")}}}); err != nil || strings.Join(got[0].Pipeline[0].Args, " ") != "nohup nice -n 5 timeout -k 1 9 python x.py a" {
+		t.Errorf("behind three wrappers with options: got %+v, %v", got, err)
+	}
 	for line, glob := range map[string]int{"uv run --with * x.py": 3, "uv run *": 2, "uvx ruff*": 1, "timeout 1 uv run *": 4, "uv run --directory x y.py": -1} {
 		c := command(line)
 		if glob >= 0 {

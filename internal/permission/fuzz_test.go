@@ -2,6 +2,7 @@ package permission
 
 import (
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -41,6 +42,8 @@ func simpleMatch(pattern, text string) bool {
 	}
 	return text != "" && text[0] == pattern[0] && simpleMatch(pattern[1:], text[1:])
 }
+
+var duration = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?[smhd]?$`)
 
 // checkAllowed checks that an allowed plan may run, without using the code that allowed it.
 func checkAllowed(t *testing.T, rules Rules, command string, p Plan) {

@@ -12,17 +12,21 @@ import (
 // Bash(python scripts/*). ok is false for other commands. named is false if the rule doesn't name
 // the words that uv or npx reads itself, and the program or script that it starts; as and words then are
 // the rule and the command themselves.
+//
+// The rule may name nice or timeout with options in front of them.
 func (r rule) launched(args []string) (as rule, words []string, ok, named bool) {
-	l, ok, err := manifest.ParseLaunch(args)
-	if !ok || err != nil || r.fixed < l.Rest {
+	at := manifest.AfterWrappers(args)
+	l, ok, err := manifest.ParseLaunch(args[at:])
+	rest := at + l.Rest
+	if !ok || err != nil || r.fixed < rest {
 		return r, args, ok, false
 	}
-	if len(l.Program) == 0 && r.fixed == l.Rest || l.Tool == "" && len(r.words) == l.Rest && r.kind == wildcardWords {
+	if len(l.Program) == 0 && r.fixed == rest || l.Tool == "" && len(r.words) == rest && r.kind == wildcardWords {
 		return r, args, true, false
 	}
 	as = r
-	as.words = slices.Concat(l.Program, r.words[l.Rest:])
+	as.words = slices.Concat(l.Program, r.words[rest:])
 	as.pattern = strings.Join(as.words, boundary)
-	as.fixed = r.fixed - l.Rest + len(l.Program)
-	return as, l.Args(args), true, true
+	as.fixed = r.fixed - rest + len(l.Program)
+	return as, l.Args(args[at:]), true, true
 }

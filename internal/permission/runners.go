@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
 // builtins are commands that exist only in a shell. Builtins that are also programs (echo,
@@ -141,8 +143,6 @@ func payload(words []string) int {
 	return 0
 }
 
-var duration = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?[smhd]?$`)
-
 // unwrap returns the command that nohup, nice or timeout runs, if they have no option, or a git
 // command without a harmless setting. Their effect is known, so a rule for the inner command
 // covers them. It returns nil for every other command.
@@ -150,15 +150,8 @@ func unwrap(args []string) []string {
 	if inner := withoutGitSetting(args); inner != nil {
 		return inner
 	}
-	var inner []string
-	switch {
-	case args[0] == "nohup" || args[0] == "nice":
-		inner = args[1:]
-	case args[0] == "timeout" && len(args) > 1 && duration.MatchString(args[1]):
-		inner = args[2:]
+	if at := manifest.AfterWrapper(args); at > 0 && !strings.HasPrefix(args[1], "-") {
+		return args[at:]
 	}
-	if len(inner) == 0 || inner[0] == "" || inner[0][0] == '-' {
-		return nil
-	}
-	return inner
+	return nil
 }

@@ -67,6 +67,7 @@ func (n *needsReader) commandLine(line int, text string) {
 		return
 	}
 	for _, words := range commandWords(text) {
+		words = words[AfterWrappers(words):]
 		l, ok, err := ParseLaunch(words)
 		if !ok || err != nil {
 			continue

@@ -1,0 +1,79 @@
+package manifest
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Options of nice and timeout whose effect is known: nice(1), timeout(1).
+var (
+	niceness       = regexp.MustCompile(`^[-+]?[0-9]+$`)
+	niceOption     = regexp.MustCompile(`^(-n|-|--adjustment=)[-+]?[0-9]+$`)
+	duration       = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?[smhd]?$`)
+	signalName     = regexp.MustCompile(`^[A-Z0-9]+$`)
+	timeoutFlags   = []string{"--preserve-status", "--foreground"}
+	timeoutOptions = map[string]*regexp.Regexp{"-s": signalName, "--signal": signalName, "-k": duration, "--kill-after": duration}
+)
+
+// AfterWrapper returns the index of the command that nohup, nice or timeout starts. It returns 0 for
+// every other command, and if an option is not known.
+func AfterWrapper(args []string) int {
+	at := 0
+	switch args[0] {
+	case "nohup":
+		at = 1
+	case "nice":
+		at = afterNice(args)
+	case "timeout":
+		at = afterTimeout(args)
+	}
+	if at >= len(args) || args[at] == "" || args[at][0] == '-' {
+		return 0
+	}
+	return at
+}
+
+// AfterWrappers is AfterWrapper for one wrapper behind the other.
+func AfterWrappers(args []string) int {
+	at := 0
+	for {
+		n := AfterWrapper(args[at:])
+		if n == 0 {
+			return at
+		}
+		at += n
+	}
+}
+
+func afterNice(args []string) int {
+	switch {
+	case len(args) > 2 && args[1] == "-n" && niceness.MatchString(args[2]):
+		return 3
+	case len(args) > 1 && niceOption.MatchString(args[1]):
+		return 2
+	}
+	return 1
+}
+
+func afterTimeout(args []string) int {
+	for at := 1; at < len(args); at++ {
+		word := args[at]
+		if duration.MatchString(word) {
+			return at + 1
+		}
+		if slices.Contains(timeoutFlags, word) {
+			continue
+		}
+		name, value, attached := strings.Cut(word, "=")
+		if !attached && at+1 < len(args) {
+			at++
+			value = args[at]
+		}
+		form, known := timeoutOptions[name]
+		if !known || attached && len(name) == 2 || !form.MatchString(value) {
+			return 0
+		}
+	}
+	return 0
+}
