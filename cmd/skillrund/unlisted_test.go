@@ -16,7 +16,7 @@ func TestWithoutAllowedTools(t *testing.T) {
 		runs         []string
 		refused      []string
 	}{
-		{"default", "", []string{"python scripts/own.py a", "python3 {baseDir}/scripts/own.py a", "bash scripts/own.sh a", "sh /workspace/scripts/own.sh a | python -u scripts/own.py a"}, []string{"echo a", "python -c 1", "python mine.py"}},
+		{"default", "", []string{"python scripts/own.py a", "python3 {baseDir}/scripts/own.py a", "bash scripts/own.sh a", "sh /workspace/scripts/own.sh a | python -u scripts/own.py a", "python tools/own.py a"}, []string{"echo a", "python -c 1", "python mine.py"}},
 		{"nothing", "without_allowed_tools: nothing\n", nil, []string{"python scripts/own.py a", "echo a"}},
 		{"rules", "without_allowed_tools: ['Bash(echo:*)']\n", []string{"echo a"}, []string{"python scripts/own.py a"}},
 		{"both", "without_allowed_tools: [scripts, 'Bash(echo:*)']\n", []string{"echo a && python scripts/own.py a"}, []string{"ls"}},
@@ -24,7 +24,7 @@ func TestWithoutAllowedTools(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			dir := newDir(t)
-			files := map[string]string{"scripts/own.py": "import sys\nprint(sys.argv[1])", "scripts/own.sh": "echo $1"}
+			files := map[string]string{"scripts/own.py": "import sys\nprint(sys.argv[1])", "scripts/own.sh": "echo $1", "tools/own.py": "import sys\nprint(sys.argv[1])"}
 			writeSkill(t, dir, "own", "", files)
 			writeSkill(t, dir, "listed", "allowed-tools: Bash(true)", files)
 			d := startDaemonIn(t, dir, c.config)
@@ -61,8 +61,10 @@ func TestWithoutAllowedTools(t *testing.T) {
 				if r, err := from("x", "python scripts/own.py a", "x/scripts/own.py"); err != nil || !strings.Contains(r.GetError(), "is not covered") {
 					t.Errorf("a file in place of the script: %v, %v", r, err)
 				}
-				if _, err := from("scripts", "python own.py a", "scripts/sys.py"); errorInfo(err)["reason"] != "INVALID_INPUT_FILE" {
-					t.Errorf("a file beside the script: %v", err)
+				for _, at := range []string{"scripts", "tools"} {
+					if _, err := from(at, "python own.py a", at+"/sys.py"); errorInfo(err)["reason"] != "INVALID_INPUT_FILE" {
+						t.Errorf("a file beside the script in %s: %v", at, err)
+					}
 				}
 			}
 		})

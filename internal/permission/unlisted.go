@@ -15,8 +15,8 @@ import (
 // Unlisted is what command lines of a skill without allowed-tools may run. The zero Unlisted is
 // nothing.
 type Unlisted struct {
-	// Scripts allows the skill's own scripts: exactly these files, with any arguments, run by
-	// an interpreter or directly.
+	// Scripts allows the skill's own scripts: exactly these files, wherever they lie in the skill, with
+	// any arguments, run by an interpreter or directly.
 	Scripts bool
 	// Rules are entries as in allowed-tools.
 	Rules []string
@@ -157,11 +157,8 @@ func ownScript(dir string, sk *skill.Skill, args []string) int {
 	if slices.Contains(strings.Split(file, "/"), "..") {
 		return 0
 	}
-	file = path.Clean(file)
-	for _, s := range sk.Scripts {
-		if s.Path == file && s.Runnable() {
-			return at + 1
-		}
+	if s, ok := sk.Script(path.Clean(file)); ok && s.Runnable() {
+		return at + 1
 	}
 	return 0
 }
@@ -179,11 +176,8 @@ func ownModule(sk *skill.Skill, args []string, n int) int {
 	if len(args) == 0 || !ownModules.MatchString(args[0]) {
 		return 0
 	}
-	file := strings.ReplaceAll(args[0], ".", "/") + ".py"
-	for _, s := range sk.Scripts {
-		if s.Path == file && s.Runnable() {
-			return n
-		}
+	if s, ok := sk.Script(strings.ReplaceAll(args[0], ".", "/") + ".py"); ok && s.Runnable() {
+		return n
 	}
 	return 0
 }
@@ -195,11 +189,16 @@ func ownScriptRule(sk *skill.Skill) string {
 			return fmt.Sprintf("%s {baseDir}/%s", s.Language, s.Path)
 		}
 	}
+	for e := range sk.Entries() {
+		if s, ok := sk.Script(e.Path); ok && s.Runnable() {
+			return fmt.Sprintf("%s {baseDir}/%s", s.Language, s.Path)
+		}
+	}
 	return ""
 }
 
 // Commands returns the rules by which command lines of a skill may run, as they are written.
-// Without allowed-tools the rules are those of the policy.
+// Without allowed-tools the rules are those of the policy, with the scripts that detection found.
 func (p Policy) Commands(sk *skill.Skill) []string {
 	rules := rulesOf(sk)
 	commands := []string{}

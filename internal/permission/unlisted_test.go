@@ -1,6 +1,8 @@
 package permission
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -27,6 +29,7 @@ func TestUnlistedOwnScripts(t *testing.T) {
 		"bash scripts/deep/b.sh", "sh -eu scripts/deep/b.sh", "node c.js", "python scripts//a.py", "timeout 5 python scripts/a.py", "nohup ./scripts/a.py",
 		"python scripts/a.py | python3 scripts/a.py > out.txt && node c.js", `python "scripts/it's me.py"`, "LANG=C python scripts/a.py", "python c.js",
 		"python -m scripts.a x", "python3 -u -m scripts.a", "uv run -m scripts.a", "timeout 5 python -m scripts.a > out.txt",
+		"nohup timeout 5 nice uv run python scripts/a.py > out.txt",
 	} {
 		if d := p.DecideFor(unlistedSkill(), line); !d.Allowed || !d.scoped || len(d.Plan) == 0 || !strings.Contains(d.Reason, "the skill has no allowed-tools") {
 			t.Errorf("%s: %+v", line, d)
@@ -39,7 +42,7 @@ func TestUnlistedOwnScripts(t *testing.T) {
 		"uv run scripts/no.py", "uv run python -c 1", "uv run ls", "uvx ruff", "uvx --from scripts/a.py ls", "uv run --directory sub scripts/a.py", "uv run", "uv sync",
 		"env python scripts/a.py", "sudo scripts/a.py", "xargs python scripts/a.py", "echo x", "ls", "rm scripts/a.py", "scripts/x.bat", "cmd scripts/x.bat",
 		"python scripts/a.py; rm x", "python scripts/a.py || id", "python scripts/a.py & id", "python scripts/a.py $(id)", "python scripts/a.py `id`", "python scripts/a.p?", "python scripts/*", "PYTHONPATH=. python scripts/a.py",
-		"python scripts/a.py > scripts/a.py", "python -m scripts.a > scripts/a.py", "python -m scripts.a > scripts/b/__init__.py", "python -m scripts.a > ./x/../scripts.py", "python -m scripts.a > json.py", "python scripts/a.py > .git/config", "python scripts/a.py > /etc/passwd", "cd scripts && python a.py", "", "python 'scripts/a.py ' x", "python scripts/A.py", "timeout -k 1 5 python scripts/a.py",
+		"python scripts/a.py > scripts/a.py", "python -m scripts.a > scripts/a.py", "python -m scripts.a > scripts/b/__init__.py", "python -m scripts.a > ./x/../scripts.py", "python -m scripts.a > json.py", "python scripts/a.py > .git/config", "python scripts/a.py > /etc/passwd", "cd scripts && python a.py", "", "python 'scripts/a.py ' x", "python scripts/A.py", "timeout -k 1 5 python scripts/a.py", "nice -n 5 uv run scripts/a.py",
 	} {
 		if d := p.DecideFor(unlistedSkill(), line); d.Allowed || d.Reason == "" || d.Plan != nil {
 			t.Errorf("%s: allowed by %s", line, d.Rule)
@@ -51,6 +54,45 @@ func TestUnlistedOwnScripts(t *testing.T) {
 	}
 	if got, want := p.Commands(unlistedSkill()), []string{"Bash(python {baseDir}/scripts/a.py:*)", "Bash(bash {baseDir}/scripts/deep/b.sh:*)", "Bash(node {baseDir}/c.js:*)", "Bash(python {baseDir}/scripts/it's me.py:*)"}; !slices.Equal(got, want) {
 		t.Errorf("commands %q, want %q", got, want)
+	}
+}
+
+// Own scripts may lie anywhere in the skill. Links, other files and what is not there do not count.
+func TestUnlistedScriptsElsewhere(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "demo")
+	for name, text := range map[string]string{
+		"SKILL.md": "---\nname: demo\ndescription: d\n---\n", "tools/x.py": "", "lib/deep/run.sh": "", "bin/tool": "#!/bin/sh\n", "types/x.d.ts": "", "data.csv": "",
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("tools/x.py", filepath.Join(dir, "link.py")); err != nil {
+		t.Fatal(err)
+	}
+	sk, _, err := skill.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Policy{Unlisted: Unlisted{Scripts: true}}
+	for line, want := range map[string]bool{
+		"python tools/x.py a": true, "python3 {baseDir}/tools/x.py": true, "./tools/x.py": true, "uv run tools/x.py": true, "bash lib/deep/run.sh | python tools/x.py > out.txt": true,
+		"python link.py": false, "python tools/y.py": false, "python tools": false, "node types/x.d.ts": false, "python data.csv": false, "sh bin/tool": false, "./bin/tool": false,
+		"python -m tools.x": false, "python tools/x.py > tools/x.py": false, "python tools/x.py > tools/json.py": false, "python tools/../tools/x.py": false,
+	} {
+		if d := p.DecideFor(sk, line); d.Allowed != want {
+			t.Errorf("%s: allowed %v: %s", line, d.Allowed, d.Reason)
+		}
+	}
+	d := p.DecideFor(sk, "python tools/x.py")
+	if len(d.code) != 1 || d.code[0].refusesFile(sk.Has, "", "tools/json.py") == "" || d.code[0].refusesFile(sk.Has, "", "in.csv") != "" {
+		t.Errorf("input files beside it: %+v", d.code)
+	}
+	if d := p.DecideFor(sk, "ls"); !strings.HasSuffix(d.Reason, "such as bash {baseDir}/lib/deep/run.sh") {
+		t.Errorf("got %q", d.Reason)
 	}
 }
 

@@ -30,6 +30,18 @@ func (s *Skill) Open(p string) (*os.File, snapshot.Entry, error) {
 	return f, e, nil
 }
 
+// Script returns the script at p, a path as path.Clean returns it: one of Scripts, or any other file
+// with the extension of a language. It follows no links.
+func (s *Skill) Script(p string) (snapshot.Script, bool) {
+	if i := slices.IndexFunc(s.Scripts, func(sc snapshot.Script) bool { return sc.Path == p }); i >= 0 {
+		return s.Scripts[i], true
+	}
+	if e, err := s.Lookup(p); err != nil || e.Path != p {
+		return snapshot.Script{}, false
+	}
+	return snapshot.ScriptByName(p)
+}
+
 // Has reports whether an input file at the relative path p would collide with the skill, see
 // [snapshot.Tree.Has].
 func (s *Skill) Has(p string) bool { return s.tree.Has(p) }

@@ -70,6 +70,10 @@ func detectScript(p string, executable bool, head []byte) (Script, bool) {
 	return sc, true
 }
 
+// ScriptByName returns the script that a file is by its extension, wherever it lies. Detection
+// finds fewer: it looks in the skill's root and in scripts/.
+func ScriptByName(p string) (Script, bool) { return detectScript(p, false, nil) }
+
 // shebangProgram returns the base name of the program in a first line "#!...". In "#!/usr/bin/env
 // PROGRAM" it is PROGRAM. It returns false if the first line is not a shebang.
 func shebangProgram(head []byte) (string, bool) {
