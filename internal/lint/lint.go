@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
@@ -45,6 +46,8 @@ type Machine struct {
 	HasNodePackages bool
 	// Daemon says that Runtimes are a daemon's, with its embedded Python if it has one.
 	Daemon bool
+	// Policy decides about command lines, as it does for executions. Nil: not known.
+	Policy *permission.Policy
 }
 
 // ThisMachine looks at the machine that it runs on.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
@@ -87,6 +88,45 @@ func brief(list []manifest.Finding) []string {
 		out = append(out, fmt.Sprintf("%s %s %s:%d", f.Severity, f.Rule, f.File, f.Line))
 	}
 	return out
+}
+
+// Command lines of a skill without allowed-tools are judged by the policy, if it is known.
+func TestCommandsFollowPolicy(t *testing.T) {
+	dir := skillDir(t, files{
+		"SKILL.md":     "---\nname: demo\ndescription: A demo.\n---\n```bash\npython scripts/a.py x\ngit log\ngit status\n```\n",
+		"scripts/a.py": "#!/usr/bin/env python3\nprint(1)\n",
+	})
+	for _, tt := range []struct {
+		policy *permission.Policy
+		want   []string
+	}{
+		{nil, nil},
+		{&permission.Policy{Unlisted: permission.Unlisted{Scripts: true}}, []string{"SKILL.md:7 'git log'", "SKILL.md:8 'git status'"}},
+		{&permission.Policy{Unlisted: permission.Unlisted{Scripts: true, Rules: []string{"Bash(git:*)"}}}, nil},
+		{&permission.Policy{Unlisted: permission.Unlisted{Rules: []string{"Bash(git log:*)"}}}, []string{"SKILL.md:6 'python'", "SKILL.md:8 'git status'"}},
+		{&permission.Policy{}, []string{"SKILL.md:6 'python'", "SKILL.md:7 'git log'", "SKILL.md:8 'git status'"}},
+	} {
+		m := machine(t)
+		m.Policy = tt.policy
+		list, err := Dir(dir, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range list {
+			if f.Rule != RuleCommandRefused {
+				continue
+			}
+			command, reason, _ := strings.Cut(strings.TrimPrefix(f.Message, "the daemon refuses this command: "), " is not covered")
+			if !strings.Contains(reason, "the skill has no allowed-tools") {
+				t.Errorf("message %q", f.Message)
+			}
+			got = append(got, fmt.Sprintf("%s:%d %s", f.File, f.Line, command))
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%+v: got %q, want %q", tt.policy, got, tt.want)
+		}
+	}
 }
 
 // A row has a skill in which a rule fires, or a near miss, in which nothing does.

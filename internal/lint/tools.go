@@ -93,23 +93,22 @@ func holdsRule(line, text string) bool {
 	}
 }
 
-// commands looks at the command lines in the blocks of SKILL.md: an agent will run
-// them as they stand. Without allowed-tools the daemon's
-// configuration decides, which is not known here, and none is judged.
-// rules.Decide is the function that judges executions. A reason is said once, at the first
-// command that it refuses.
+// commands looks at the command lines in the blocks of SKILL.md: an agent will run them as they
+// stand. The function that judges executions judges them here. Without allowed-tools the daemon's
+// policy decides; if it is not known, no line is judged. A reason is said once, at the first command
+// that it refuses.
 func (c *check) commands() {
-	if !c.skill.Manifest.HasAllowedTools {
+	decide, who := c.decider()
+	if decide == nil {
 		return
 	}
-	rules := permission.ParseRules(c.skill.Manifest.AllowedTools, c.skill.BaseDir())
 	said := map[string]bool{}
 	for _, b := range c.manifest.blocks {
 		if !shells[b.language] {
 			continue
 		}
 		for _, cmd := range b.commands() {
-			d := rules.Decide(cmd.text)
+			d := decide(cmd.text)
 			if d.Allowed || said[d.Reason] {
 				continue
 			}
@@ -118,7 +117,19 @@ func (c *check) commands() {
 			if d.Missing != "" {
 				add = ": add " + d.Missing + " to allowed-tools, or change the command"
 			}
-			c.warn(c.manifest.file, cmd.line, RuleCommandRefused, "allowed-tools refuses this command: %s%s", d.Reason, add)
+			c.warn(c.manifest.file, cmd.line, RuleCommandRefused, "%s refuses this command: %s%s", who, d.Reason, add)
 		}
 	}
+}
+
+// decider returns the function that decides about the skill's command lines, or nil, and what it
+// decides by.
+func (c *check) decider() (decide func(string) permission.Decision, who string) {
+	if !c.skill.Manifest.HasAllowedTools {
+		if c.machine == nil || c.machine.Policy == nil {
+			return nil, ""
+		}
+		return func(line string) permission.Decision { return c.machine.Policy.DecideFor(c.skill, line) }, "the daemon"
+	}
+	return permission.ParseRules(c.skill.Manifest.AllowedTools, c.skill.BaseDir()).Decide, "allowed-tools"
 }

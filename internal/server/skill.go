@@ -184,8 +184,11 @@ func (c skillCalls) ValidateSkill(ctx context.Context, m *pb.ValidateSkillReques
 		if err != nil {
 			return nil, err
 		}
-		// With this daemon's runtimes and packages, as an execution would find them.
-		if findings, err = lint.Skill(sk, &lint.Machine{Runtimes: c.x.Runtimes, HasPackages: c.x.HasPythonPackages(caller(ctx), sk), HasNodePackages: c.x.HasNodePackages(caller(ctx), sk), Daemon: true}); err != nil {
+		// With this daemon's runtimes, packages and policy, as an execution would find them.
+		who := caller(ctx)
+		if findings, err = lint.Skill(sk, &lint.Machine{
+			Runtimes: c.x.Runtimes, HasPackages: c.x.HasPythonPackages(who, sk), HasNodePackages: c.x.HasNodePackages(who, sk), Daemon: true, Policy: &c.policy,
+		}); err != nil {
 			return nil, err
 		}
 	case *pb.ValidateSkillRequest_SkillMd:

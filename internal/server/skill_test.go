@@ -243,6 +243,23 @@ func TestCheckCommandFollowsPolicy(t *testing.T) {
 	}
 }
 
+// A loaded skill without allowed-tools is judged by this daemon's policy.
+func TestValidateSkillFollowsPolicy(t *testing.T) {
+	for rule, refused := range map[string]bool{"Bash(git:*)": true, "Bash(ls:*)": false} {
+		d := startIdle(t, func(c *executor.Config, _ *Config) { c.Policy.Unlisted.Rules = []string{rule} })
+		r, err := d.about.ValidateSkill(t.Context(), &pb.ValidateSkillRequest{Subject: &pb.ValidateSkillRequest_Skill{Skill: "plain"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := slices.ContainsFunc(r.Findings, func(f *pb.Finding) bool {
+			return f.Rule == "command-refused" && f.Line == 10 && strings.Contains(f.Message, "'ls references' is not covered")
+		})
+		if found != refused {
+			t.Errorf("with %s: %v", rule, r.Findings)
+		}
+	}
+}
+
 func TestValidateSkill(t *testing.T) {
 	d := startIdle(t, nil)
 	md := func(text, folder string) *pb.ValidateSkillRequest {
