@@ -45,8 +45,9 @@ var mayImport = map[string][]string{
 	"internal/runtime/embedded":       {},
 	"internal/lint":                   {"internal/permission", "internal/runtime", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot"},
 	"internal/workspace":              {"sandbox"},
+	"internal/admission":              {},
 	"internal/environment":            {"sandbox", "internal/runtime", "internal/skill", "internal/skill/manifest"},
-	"internal/executor":               {"sandbox", "internal/environment", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/workspace"},
+	"internal/executor":               {"sandbox", "internal/admission", "internal/environment", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/workspace"},
 	"internal/toolview":               {"internal/executor", "internal/permission", "internal/runtime", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/workspace"},
 	"internal/certtest":               {},
 	"internal/ingress":                {"internal/ingress/reload", "internal/permission"},
@@ -82,6 +83,7 @@ var onlyIn = map[string][]string{
 	"github.com/modelcontextprotocol/": {"internal/mcp"},
 	"github.com/google/go-container":   {"internal/image"},
 	"github.com/klauspost/":            {"internal/image"},
+	"golang.org/x/time/":               {"internal/admission"},
 }
 
 // The sources are read here, not asked of the go command: a test that asks it

@@ -42,10 +42,10 @@ var bounds = map[string][]bound{
 		{"internal/ingress/listener.go", "MaxPeerConnections = 128", "MaxPeerConnections = 1 << 20", "API/api-23-connection-hogs", "the log has 0 lines about connections"},
 		{"internal/ingress/listener.go", "MaxPeerConnections = 128", "MaxPeerConnections = 1 << 20", "API/api-25-connections-in-use", "one more of the caller: <nil>"},
 		{"internal/ingress/listener.go", "HelloTimeout = 5 * time.Second", "HelloTimeout = time.Hour", "API/api-23-connection-hogs", "stays open"},
-		{"internal/executor/admission.go", "l.running == 0 && a.running < a.maxRunning+a.reserved", "false", "API/api-26-slot-hog", "execute: rpc error: code = DeadlineExceeded"},
+		{"internal/admission/tenant.go", "l.running == 0 && t.running < t.quota.Running+t.quota.Reserved", "false", "API/api-26-slot-hog", "execute: rpc error: code = DeadlineExceeded"},
 	},
 	"no bound": {
-		{"internal/executor/admission.go", "return a.queued < a.maxQueued ||", "return true ||", "API/api-26-slot-hog", "want ResourceExhausted"},
+		{"internal/admission/tenant.go", "return t.queued < t.quota.Queued ||", "return true ||", "API/api-26-slot-hog", "want ResourceExhausted"},
 		{"internal/mcp/limits.go", "maxSessions          = 1024", "maxSessions          = 1 << 20", "API/api-27-session-hogs", "want at most 1024 with the newest"},
 		{"internal/mcp/limits.go", "maxSmall = 64 << 10", "maxSmall = 64 << 20", "API/api-27-session-hogs", "an initialize of 4 MiB: "},
 		{"internal/mcp/lines.go", "release, err = func() {}, errNoRoom", "release = func() {}", "API/api-28-line-hogs", "the requests that it holds may have "},

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/admission"
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/workspace"
 	"github.com/skillrun/skillrun/sandbox"
@@ -52,12 +53,12 @@ func (x *Executor) collect(r *run, changes *os.Root) error {
 	return nil
 }
 
-// neverRan is the outcome of an execution that left the queue without a slot: errQueueTime, or
+// neverRan is the outcome of an execution that left the queue without a slot: ErrQueueTime, or
 // the cancellation.
 func (r *run) neverRan(err error) Outcome {
 	out := r.blank()
 	out.Usage.Queue = time.Since(r.created)
-	if errors.Is(err, errQueueTime) {
+	if errors.Is(err, admission.ErrQueueTime) {
 		code := TimeoutCode
 		out.End, out.TimedOut, out.Evidence.Deadline, out.ExitCode = TimedOut, true, QueueDeadline, &code
 	} else {

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
+	"github.com/skillrun/skillrun/internal/admission"
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
@@ -28,7 +28,7 @@ type LimitError struct {
 	Field    string // as the contract names it
 	Asked    string // with its unit
 	Ceiling  string // with its unit
-	SetBy    string // "daemon" or "skill"
+	SetBy    string // "daemon", "tenant" or "skill"
 	TooSmall bool   // Ceiling is a floor
 }
 
@@ -46,18 +46,16 @@ func (e *KeyConflictError) Error() string {
 	return "idempotency_key: belongs to another request (execution " + e.ID + "); use a new key"
 }
 
-// SaturatedError: every slot is taken and the queue is full.
-type SaturatedError struct {
-	Running, Queued int
-	RetryAfter      time.Duration
-}
-
-func (e *SaturatedError) Error() string {
-	return fmt.Sprintf("saturated: %d executions run and %d wait; try again in %s", e.Running, e.Queued, e.RetryAfter)
-}
-
 // ErrDraining: the daemon is about to stop and takes nothing new.
-var ErrDraining = errors.New("the daemon is draining; ask another one or try again")
+var ErrDraining = admission.ErrDraining
+
+// tooLarge is the error for a limit that is above what a whole tenant or the daemon has.
+func tooLarge(e *admission.TooLargeError) error {
+	if e.Quota == admission.Processors {
+		return &LimitError{Field: "limits.milli_cpus", Asked: count(e.Asked).String(), Ceiling: count(e.Limit).String(), SetBy: e.SetBy}
+	}
+	return &LimitError{Field: "limits.memory_bytes", Asked: byteCount(e.Asked).String(), Ceiling: byteCount(e.Limit).String(), SetBy: e.SetBy}
+}
 
 // BoundaryError: sandboxes of this machine lack something, so nothing runs.
 type BoundaryError struct{ Names []string }
@@ -72,6 +70,10 @@ var ErrNotRunning = errors.New("the execution is not running")
 
 // Errors of the stages, collected here for the packages that turn them into codes.
 type (
+	// QuotaError: the tenant has used up one of its quotas.
+	QuotaError = admission.QuotaError
+	// SaturatedError: the machine has no slot for the tenant, and its queue is full.
+	SaturatedError = admission.SaturatedError
 	// InputError: an input file that can't be put where it was asked.
 	InputError = workspace.InputError
 	// UnknownExtensionError: nothing says what interprets the script.

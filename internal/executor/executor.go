@@ -2,7 +2,7 @@
 // exactly one outcome, and gives its events to any number of readers.
 //
 // Theory of operation. Execute works in the caller's goroutine: it takes a ticket
-// (admission.go), approves the request and records it (accept). Until the record has it, a
+// (package admission), approves the request and records it (accept). Until the record has it, a
 // refusal leaves nothing on disk. Then Execute returns the ID, and the method run goes on in a
 // goroutine for each execution: it waits for the slot, starts the sandbox, waits for the
 // program and records the outcome.
@@ -19,6 +19,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -34,6 +35,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/admission"
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
@@ -86,7 +88,7 @@ type Config struct {
 // An Executor runs executions. Its methods may be called at the same time.
 type Executor struct {
 	Config
-	admission *admission
+	admission *admission.Admission
 	// hashKey is 32 bytes of KeyFile. request.hash and KeyedHash use it.
 	hashKey []byte
 	// Config.Host.Start, but for tests.
@@ -127,10 +129,13 @@ func New(ctx context.Context, c Config) (*Executor, error) {
 	}
 	x := &Executor{
 		Config:    c,
-		admission: newAdmission(c.MaxRunning, c.MaxQueued, c.Reserved),
+		admission: admission.New(admission.Config{Slots: c.MaxRunning + c.Reserved}),
 		hashKey:   key,
 		live:      map[string]*run{},
 	}
+	x.admission.SetTenant(tenantOf(permission.Principal{}), admission.Quota{
+		Running: c.MaxRunning, Reserved: c.Reserved, Queued: c.MaxQueued,
+	})
 	x.start = func(ctx context.Context, spec sandbox.Spec, io sandbox.IO) (process, error) {
 		p, err := c.Host.Start(ctx, spec, io)
 		if err != nil {
@@ -163,9 +168,9 @@ func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplica
 	if err != nil {
 		return "", false, err
 	}
-	r, earlier, err := x.accept(ctx, req)
+	r, earlier, err := x.accept(ctx, req, ticket)
 	if r == nil {
-		ticket.release()
+		ticket.Release()
 		x.calls.Done()
 		return earlier, earlier != "", err
 	}
@@ -177,15 +182,30 @@ func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplica
 	return r.id, false, nil
 }
 
+// tenantOf returns the tenant whose quotas hold for a principal. There is one: the quotas come from
+// the daemon's configuration, which has no tenants.
+func tenantOf(permission.Principal) string { return "default" }
+
 // enter takes a ticket and adds to x.calls. The caller must release the one and end the other.
-func (x *Executor) enter(who permission.Principal) (*ticket, error) {
+func (x *Executor) enter(who permission.Principal) (*admission.Ticket, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	t, err := x.admission.enter(who)
+	t, err := x.admission.Enter(tenantOf(who), who.Name)
 	if err == nil {
 		x.calls.Add(1)
 	}
 	return t, err
+}
+
+// need says to a ticket what an execution within limits takes. Without a limit on processors it
+// counts as one processor, which most scripts never exceed. The error is a *LimitError, or that of
+// a full queue.
+func need(ticket *admission.Ticket, limits Limits) error {
+	err := ticket.Need(admission.Resources{MemoryBytes: limits.MemoryBytes, MilliCPUs: int64(cmp.Or(limits.MilliCPUs, 1000))})
+	if large, ok := errors.AsType[*admission.TooLargeError](err); ok {
+		return tooLarge(large)
+	}
+	return err
 }
 
 // accept approves and records a request; nothing runs yet. It returns one of three: a live
@@ -194,7 +214,7 @@ func (x *Executor) enter(who permission.Principal) (*ticket, error) {
 // The record comes last: the claim of the key and the header must be true. The run is live
 // before that, because Cancel may come as soon as the record shows the execution. A stage that
 // fails after acquire releases the packages and the staged files again.
-func (x *Executor) accept(ctx context.Context, req Request) (r *run, earlier string, err error) {
+func (x *Executor) accept(ctx context.Context, req Request, ticket *admission.Ticket) (r *run, earlier string, err error) {
 	sk, err := x.Skills.Resolve(req.Skill)
 	if err != nil {
 		return nil, "", err
@@ -207,6 +227,9 @@ func (x *Executor) accept(ctx context.Context, req Request) (r *run, earlier str
 	}
 	e, err := x.newExecution(req, grant)
 	if err != nil {
+		return nil, "", err
+	}
+	if err := need(ticket, e.limits); err != nil {
 		return nil, "", err
 	}
 	resources, closeResources, err := x.openResources(ctx, req)
@@ -272,12 +295,12 @@ func sameRequest(err error, hash []byte) (id string, _ error) {
 // The deferred calls run from the last to the first: the workspace goes, then the slot is free,
 // then forget tells Cancel and the request's owner. All of them come after end, so an execution
 // that is not live has its outcome.
-func (x *Executor) run(r *run, ticket *ticket) {
+func (x *Executor) run(r *run, ticket *admission.Ticket) {
 	defer x.forget(r)
-	defer ticket.release()
+	defer ticket.Release()
 	defer r.removeWorkspace()
 
-	if err := ticket.wait(r.ctx, r.queueTimeout); err != nil {
+	if err := ticket.Wait(r.ctx, r.queueTimeout, nil); err != nil {
 		x.end(r, r.neverRan(err))
 		return
 	}
@@ -361,7 +384,7 @@ func (x *Executor) Signal(ctx context.Context, who permission.Principal, id stri
 // they get one in time.
 func (x *Executor) Drain(ctx context.Context) {
 	x.mu.Lock()
-	x.admission.close()
+	x.admission.Close()
 	x.mu.Unlock()
 	idle := make(chan struct{})
 	go func() { x.calls.Wait(); close(idle) }()
@@ -397,7 +420,7 @@ func (x *Executor) KeyedHash(purpose string, data []byte) string {
 
 // Counts returns how many executions hold a slot and how many wait for one. draining is true once
 // Drain has begun.
-func (x *Executor) Counts() (running, queued int, draining bool) { return x.admission.counts() }
+func (x *Executor) Counts() (running, queued int, draining bool) { return x.admission.Counts() }
 
 // find returns a live run, or nil. A caller must check with row that the principal may see it:
 // live has the executions of all tenants.

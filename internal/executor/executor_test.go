@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/admission"
 	"github.com/skillrun/skillrun/internal/hosttest"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
@@ -638,7 +639,7 @@ func TestKeyIsClaimedOnce(t *testing.T) {
 		starts <- struct{}{}
 		return f, nil
 	})
-	x.admission.maxQueued = 100
+	x.admission.SetTenant(tenantOf(who), admission.Quota{Running: 2, Queued: 100})
 	req := scriptRequest("a")
 	req.Key = "once"
 	ids := make(chan string, 20)
@@ -727,7 +728,7 @@ func TestDrainMissesNoExecution(t *testing.T) {
 				case err == nil:
 					ids <- id
 				case !errors.Is(err, ErrDraining):
-					if _, full := errors.AsType[*SaturatedError](err); !full {
+					if _, full := errors.AsType[*QuotaError](err); !full {
 						t.Error(err)
 					}
 				}
@@ -754,7 +755,7 @@ func TestAcceptedExecutionIsLive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, _, err := x.accept(t.Context(), scriptRequest())
+	r, _, err := x.accept(t.Context(), scriptRequest(), ticket)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,14 +33,15 @@ const (
 // A verdict is the answer to an error: code, text and details. The contract lists every reason
 // (proto/skillrun/v1); a new row needs its line there.
 type verdict struct {
-	code     codes.Code
-	reason   string            // of google.rpc.ErrorInfo; never changes
-	field    string            // of google.rpc.BadRequest, as the contract names it
-	quota    string            // of google.rpc.QuotaFailure: the resource that is used up
-	retry    time.Duration     // of google.rpc.RetryInfo
-	metadata map[string]string // of google.rpc.ErrorInfo
-	message  string            // empty: the error's text
-	log      bool              // the operator must know
+	code       codes.Code
+	reason     string            // of google.rpc.ErrorInfo; never changes
+	field      string            // of google.rpc.BadRequest, as the contract names it
+	quota      string            // of google.rpc.QuotaFailure: the resource that is used up
+	quotaValue int64             // of google.rpc.QuotaFailure: how much of it there is; 0: not known
+	retry      time.Duration     // of google.rpc.RetryInfo
+	metadata   map[string]string // of google.rpc.ErrorInfo
+	message    string            // empty: the error's text
+	log        bool              // the operator must know
 }
 
 // A row gives the verdict on one kind of error.
@@ -288,8 +289,13 @@ var table = []row{
 		return verdict{code: codes.FailedPrecondition, reason: "BOUNDARY_MISSING",
 			metadata: map[string]string{"boundaries": strings.Join(e.Names, ", ")}}
 	}),
+	// The tenant's own doing, and that of all tenants together.
+	typed(func(e *executor.QuotaError) verdict {
+		return verdict{code: codes.ResourceExhausted, reason: "SATURATED", quota: string(e.Quota), quotaValue: e.Limit, retry: e.RetryAfter,
+			metadata: map[string]string{"limit": strconv.FormatInt(e.Limit, 10), "used": strconv.FormatInt(e.Used, 10)}}
+	}),
 	typed(func(e *executor.SaturatedError) verdict {
-		return verdict{code: codes.ResourceExhausted, reason: "SATURATED", quota: "executions", retry: e.RetryAfter}
+		return verdict{code: codes.Unavailable, reason: "SATURATED", retry: e.RetryAfter}
 	}),
 	typed(func(*uploadsFullError) verdict {
 		return verdict{code: codes.ResourceExhausted, reason: "UPLOADS_FULL", quota: "streamed input files", retry: retryFull}

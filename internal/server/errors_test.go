@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -221,9 +222,10 @@ var errorCases = []struct {
 	},
 	{err: executor.ErrNotRunning, want: refusal{codes.FailedPrecondition, "NOT_RUNNING", ""}},
 	{
-		err: &executor.SaturatedError{Running: 2, Queued: 3, RetryAfter: time.Second}, want: refusal{codes.ResourceExhausted, "SATURATED", ""},
-		retry: time.Second, quota: "executions",
+		err: &executor.QuotaError{Quota: "queued executions", Limit: 3, Used: 4, RetryAfter: time.Second}, want: refusal{codes.ResourceExhausted, "SATURATED", ""},
+		retry: time.Second, quota: "queued executions", meta: map[string]string{"limit": "3", "used": "4"},
 	},
+	{err: &executor.SaturatedError{Queued: 3, RetryAfter: 2 * time.Second}, want: refusal{codes.Unavailable, "SATURATED", ""}, retry: 2 * time.Second},
 	{
 		err: &uploadsFullError{asked: 10, free: 2}, want: refusal{codes.ResourceExhausted, "UPLOADS_FULL", ""},
 		retry: retryFull, quota: "streamed input files",
@@ -267,6 +269,9 @@ func TestTable(t *testing.T) {
 					retry = d.RetryDelay.AsDuration()
 				case *errdetails.QuotaFailure:
 					quota = d.Violations[0].Subject
+					if limit := c.meta["limit"]; limit != "" && limit != strconv.FormatInt(d.Violations[0].QuotaValue, 10) {
+						t.Errorf("quota value %d, want %s", d.Violations[0].QuotaValue, limit)
+					}
 				}
 			}
 			if !maps.Equal(meta, c.meta) {

@@ -10,7 +10,7 @@ import (
 
 func TestExplain(t *testing.T) {
 	d := startIdle(t, nil)
-	full := &executor.SaturatedError{Running: 1, Queued: 2}
+	full := &executor.QuotaError{Limit: 1, Used: 2}
 	if got := d.Explain(full); got != full.Error() {
 		t.Errorf("got %q, want %q", got, full)
 	}

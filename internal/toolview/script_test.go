@@ -565,7 +565,7 @@ func TestScriptOtherErrors(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	sk := &skill.Skill{Name: "pdf"}
-	for _, err := range []error{io.ErrUnexpectedEOF, &executor.SaturatedError{}} {
+	for _, err := range []error{io.ErrUnexpectedEOF, &executor.QuotaError{}} {
 		if got := b.refuseScript(t.Context(), sk, ScriptRequest{}, err); got != err {
 			t.Errorf("%v became %v", err, got)
 		}

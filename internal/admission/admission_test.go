@@ -1,4 +1,4 @@
-package executor
+package admission
 
 import (
 	"context"
@@ -7,81 +7,101 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/skillrun/skillrun/internal/permission"
 )
 
-var (
-	alice = permission.Principal{Tenant: "default", Name: "alice"}
-	bob   = permission.Principal{Tenant: "default", Name: "bob"}
-	carol = permission.Principal{Tenant: "default", Name: "carol"}
+const (
+	alice, bob, carol = "alice", "bob", "carol" // callers of one tenant
+	tenant1           = "default"
 )
 
-func enter(t *testing.T, a *admission) *ticket {
+// newOne returns an Admission with one tenant, which may use the whole machine.
+func newOne(running, queued, reserved int) *Admission {
+	a := New(Config{Slots: running + reserved, Jitter: func() float64 { return 0 }})
+	a.SetTenant(tenant1, Quota{Running: running, Queued: queued, Reserved: reserved})
+	return a
+}
+
+func enter(t *testing.T, a *Admission) *Ticket {
 	t.Helper()
 	return enterAs(t, a, alice)
 }
 
-func enterAs(t *testing.T, a *admission, who permission.Principal) *ticket {
+func enterAs(t *testing.T, a *Admission, caller string) *Ticket {
 	t.Helper()
-	p, err := a.enter(who)
+	return enterFor(t, a, tenant1, caller)
+}
+
+func enterFor(t *testing.T, a *Admission, tenant, caller string) *Ticket {
+	t.Helper()
+	k, err := a.Enter(tenant, caller)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p
+	return k
+}
+
+// wantEmpty fails the test unless an Admission is as New has left it, but for its tenants.
+func wantEmpty(t *testing.T, a *Admission) {
+	t.Helper()
+	if running, queued, _ := a.Counts(); running != 0 || queued != 0 || a.used != (Resources{}) || len(a.ready) != 0 {
+		t.Errorf("left %d running, %d queued, %+v in use, %d tenants ready", running, queued, a.used, len(a.ready))
+	}
+	for name, x := range a.tenants {
+		if a.Usage(name) != (Usage{}) || len(x.lines) != 0 || x.turns.Len() != 0 || x.share != 0 {
+			t.Errorf("%s: left %+v, %d lines, %d turns, a share of %g", name, a.Usage(name), len(x.lines), x.turns.Len(), x.share)
+		}
+	}
 }
 
 func TestAdmissionServesFirstComeFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newAdmission(1, 3, 0)
+		a := newOne(1, 3, 0)
 		running := enter(t, a)
-		if err := running.wait(t.Context(), 0); err != nil {
+		if err := running.Wait(t.Context(), 0, nil); err != nil {
 			t.Fatalf("the first ticket has no slot: %v", err)
 		}
 		var order []int
 		for i := range 3 {
 			waiting := enter(t, a)
 			go func() {
-				if err := waiting.wait(t.Context(), time.Minute); err == nil {
+				if err := waiting.Wait(t.Context(), time.Minute, nil); err == nil {
 					order = append(order, i)
 				}
-				waiting.release()
+				waiting.Release()
 			}()
 			synctest.Wait()
 		}
-		running.release()
+		running.Release()
 		synctest.Wait()
 		if len(order) != 3 || order[0] != 0 || order[1] != 1 || order[2] != 2 {
 			t.Errorf("got %v, want [0 1 2]", order)
 		}
-		if r, q, _ := a.counts(); r != 0 || q != 0 {
-			t.Errorf("left %d running, %d queued", r, q)
-		}
+		wantEmpty(t, a)
 	})
 }
 
 func TestAdmissionRefusesWhenFull(t *testing.T) {
-	a := newAdmission(1, 1, 0)
+	a := newOne(1, 1, 0)
 	running, queued := enter(t, a), enter(t, a)
-	var full *SaturatedError
-	if _, err := a.enter(alice); !errors.As(err, &full) || full.Running != 1 || full.Queued != 1 || full.RetryAfter <= 0 {
-		t.Errorf("got %v, want a SaturatedError with 1 running and 1 queued", err)
+	var full *QuotaError
+	if _, err := a.Enter(tenant1, alice); !errors.As(err, &full) || *full != (QuotaError{Queued, 1, 1, time.Second}) {
+		t.Errorf("got %v, want 1 of 1 queued", err)
 	}
-	queued.release()
-	if _, err := a.enter(alice); err != nil {
+	queued.Release()
+	if _, err := a.Enter(tenant1, alice); err != nil {
 		t.Errorf("after one left the queue: %v", err)
 	}
-	running.release()
+	running.Release()
 }
 
 func TestAdmissionQueueTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newAdmission(1, 1, 0)
+		a := newOne(1, 1, 0)
 		enter(t, a)
 		waiting := enter(t, a)
 		began := time.Now()
-		if err := waiting.wait(t.Context(), 30*time.Second); !errors.Is(err, errQueueTime) {
-			t.Errorf("got %v, want errQueueTime", err)
+		if err := waiting.Wait(t.Context(), 30*time.Second, nil); !errors.Is(err, ErrQueueTime) {
+			t.Errorf("got %v, want ErrQueueTime", err)
 		}
 		if waited := time.Since(began); waited != 30*time.Second {
 			t.Errorf("waited %s, want 30s", waited)
@@ -90,47 +110,46 @@ func TestAdmissionQueueTime(t *testing.T) {
 }
 
 func TestAdmissionCancelledWhileWaiting(t *testing.T) {
-	a := newAdmission(1, 1, 0)
+	a := newOne(1, 1, 0)
 	enter(t, a)
 	waiting := enter(t, a)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cause := &cancellation{by: "someone"}
+	cause := errors.New("someone cancelled")
 	cancel(cause)
-	if err := waiting.wait(ctx, time.Hour); !errors.Is(err, cause) {
+	if err := waiting.Wait(ctx, time.Hour, nil); !errors.Is(err, cause) {
 		t.Errorf("got %v, want the cause", err)
 	}
-	waiting.release()
-	if r, q, _ := a.counts(); r != 1 || q != 0 {
+	waiting.Release()
+	if r, q, _ := a.Counts(); r != 1 || q != 0 {
 		t.Errorf("got %d running, %d queued; want 1, 0", r, q)
 	}
 }
 
 // A slot must not be lost if it goes to a ticket whose owner gives up at that moment.
 func TestAdmissionSlotHandedToReleasedTicket(t *testing.T) {
-	a := newAdmission(1, 2, 0)
+	a := newOne(1, 2, 0)
 	first, second := enter(t, a), enter(t, a)
-	first.release()  // its slot goes to second
-	second.release() // which has never waited for it
-	if r, q, _ := a.counts(); r != 0 || q != 0 {
-		t.Errorf("got %d running, %d queued; want none", r, q)
-	}
+	first.Release()  // its slot goes to second
+	second.Release() // which has never waited for it
+	second.Release() // twice: nothing happens
+	wantEmpty(t, a)
 }
 
 func TestAdmissionDraining(t *testing.T) {
-	a := newAdmission(1, 1, 0)
+	a := newOne(1, 1, 0)
 	enter(t, a)
 	queued := enter(t, a)
-	a.close()
-	if _, err := a.enter(alice); !errors.Is(err, ErrDraining) {
+	a.Close()
+	if _, err := a.Enter(tenant1, alice); !errors.Is(err, ErrDraining) {
 		t.Errorf("got %v, want ErrDraining", err)
 	}
-	if err := queued.wait(t.Context(), 0); !errors.Is(err, errQueueTime) {
+	if err := queued.Wait(t.Context(), 0, nil); !errors.Is(err, ErrQueueTime) {
 		t.Errorf("a ticket that waited before the drain lost its turn: %v", err)
 	}
 }
 
 // hasSlot reports whether a ticket holds a slot, without waiting.
-func hasSlot(p *ticket) bool {
+func hasSlot(p *Ticket) bool {
 	select {
 	case <-p.ready:
 		return true
@@ -142,8 +161,8 @@ func hasSlot(p *ticket) bool {
 // One caller takes every slot and the whole queue. The first execution of another caller
 // still runs at once, and its second one waits.
 func TestAdmissionReservesSlots(t *testing.T) {
-	a := newAdmission(2, 2, 1)
-	hog := []*ticket{enter(t, a), enter(t, a), enter(t, a)}
+	a := newOne(2, 2, 1)
+	hog := []*Ticket{enter(t, a), enter(t, a), enter(t, a)}
 	if !hasSlot(hog[0]) || !hasSlot(hog[1]) || hasSlot(hog[2]) {
 		t.Fatal("want the first two of one caller's three to run")
 	}
@@ -155,7 +174,7 @@ func TestAdmissionReservesSlots(t *testing.T) {
 		t.Error("more run than there are slots")
 	}
 	// The reserved slot goes to bob, with nothing running, and not to alice, who waited longer.
-	first.release()
+	first.Release()
 	if !hasSlot(second) || hasSlot(hog[2]) {
 		t.Error("the reserved slot went to a caller with something running")
 	}
@@ -163,28 +182,26 @@ func TestAdmissionReservesSlots(t *testing.T) {
 
 // No slot stays free while a caller waits that may have it.
 func TestAdmissionLeavesNoSlotFree(t *testing.T) {
-	a := newAdmission(1, 4, 1)
+	a := newOne(1, 4, 1)
 	mine, yours := enter(t, a), enterAs(t, a, bob)
-	next := []*ticket{enter(t, a), enter(t, a)}
-	mine.release() // alice has nothing running now and may have the reserved slot
+	next := []*Ticket{enter(t, a), enter(t, a)}
+	mine.Release() // alice has nothing running now and may have the reserved slot
 	if !hasSlot(next[0]) || hasSlot(next[1]) {
 		t.Error("want one of alice's two to run together with bob's")
 	}
-	yours.release()
-	next[0].release()
+	yours.Release()
+	next[0].Release()
 	if !hasSlot(next[1]) {
 		t.Error("a slot stays free while a ticket waits")
 	}
-	next[1].release()
-	if r, q, _ := a.counts(); r != 0 || q != 0 || len(a.callers) != 0 || a.turns.Len() != 0 {
-		t.Errorf("left %d running, %d queued, %d callers, %d turns", r, q, len(a.callers), a.turns.Len())
-	}
+	next[1].Release()
+	wantEmpty(t, a)
 }
 
 func TestAdmissionGoesRoundTheCallers(t *testing.T) {
-	a := newAdmission(1, 9, 0)
+	a := newOne(1, 9, 0)
 	running := enter(t, a)
-	names := map[*ticket]string{}
+	names := map[*Ticket]string{}
 	for range 3 {
 		names[enter(t, a)] = "a"
 	}
@@ -194,7 +211,7 @@ func TestAdmissionGoesRoundTheCallers(t *testing.T) {
 	names[enterAs(t, a, carol)] = "c"
 	order := ""
 	for len(names) > 0 {
-		running.release()
+		running.Release()
 		for p, name := range names {
 			if hasSlot(p) {
 				order += name
@@ -212,13 +229,13 @@ func TestAdmissionGoesRoundTheCallers(t *testing.T) {
 // queue stays bounded.
 func TestAdmissionKeepsSharesOfTheQueue(t *testing.T) {
 	const queued = 32 // so that a share is 2
-	a := newAdmission(1, queued, 0)
+	a := newOne(1, queued, 0)
 	for range 1 + queued {
 		enter(t, a)
 	}
-	refused := func(who permission.Principal) bool {
-		_, err := a.enter(who)
-		var full *SaturatedError
+	refused := func(who string) bool {
+		_, err := a.Enter(tenant1, who)
+		var full *QuotaError
 		if err != nil && !errors.As(err, &full) {
 			t.Fatal(err)
 		}
@@ -228,7 +245,7 @@ func TestAdmissionKeepsSharesOfTheQueue(t *testing.T) {
 		t.Error("the caller that filled the queue gets one more ticket")
 	}
 	for i := range queueLatecomer {
-		who := permission.Principal{Name: fmt.Sprint(i)}
+		who := fmt.Sprint(i)
 		for range 2 {
 			if refused(who) {
 				t.Errorf("%d: another caller is refused within their share", i)
@@ -241,9 +258,9 @@ func TestAdmissionKeepsSharesOfTheQueue(t *testing.T) {
 	if !refused(carol) {
 		t.Error("the queue has no end")
 	}
-	if a := newAdmission(1, 0, 0); enter(t, a) == nil {
+	if a := newOne(1, 0, 0); enter(t, a) == nil {
 		t.Error("no slot")
-	} else if _, err := a.enter(bob); err == nil {
+	} else if _, err := a.Enter(tenant1, bob); err == nil {
 		t.Error("a ticket waits in a queue of length 0")
 	}
 }

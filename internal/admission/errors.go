@@ -1,0 +1,105 @@
+package admission
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+var (
+	// ErrQueueTime means that no slot became free before the queue timeout.
+	ErrQueueTime = errors.New("no slot became free in time")
+	// ErrDraining: Close was called, and nothing new is admitted.
+	ErrDraining = errors.New("the daemon is draining; ask another one or try again")
+	// ErrNoTenant: there is no such tenant, or it was removed.
+	ErrNoTenant = errors.New("no such tenant")
+)
+
+// A Name is that of a quota, in words for a caller.
+type Name string
+
+// The quotas of a tenant.
+const (
+	Running    Name = "running executions"
+	Queued     Name = "queued executions"
+	Memory     Name = "bytes of memory"
+	Processors Name = "thousandths of processors"
+	Starts     Name = "starts at once"
+)
+
+// A QuotaError: the tenant has used up one of its quotas.
+type QuotaError struct {
+	Quota       Name
+	Limit, Used int64 // in the unit that Quota names
+	RetryAfter  time.Duration
+}
+
+func (e *QuotaError) Error() string {
+	return fmt.Sprintf("the quota is used up: %d of %d %s; try again in %s", e.Used, e.Limit, e.Quota, e.RetryAfter)
+}
+
+// A SaturatedError: the tenant is within its quotas but for its queue, and the machine has no slot,
+// memory or processors left.
+type SaturatedError struct {
+	Queued     int // of this tenant; the others are not its business
+	RetryAfter time.Duration
+}
+
+func (e *SaturatedError) Error() string {
+	return fmt.Sprintf("the machine is saturated, and %d of your executions wait; try again in %s", e.Queued, e.RetryAfter)
+}
+
+// A TooLargeError: an execution that could never start.
+type TooLargeError struct {
+	Quota        Name
+	Asked, Limit int64  // in the unit that Quota names
+	SetBy        string // "tenant" or "daemon"
+}
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("%d %s are more than the %s's %d", e.Asked, e.Quota, e.SetBy, e.Limit)
+}
+
+// tooLarge returns a *TooLargeError if a bound is below what one execution needs.
+func tooLarge(need, bound Resources, setBy string) error {
+	switch {
+	case bound.MemoryBytes > 0 && need.MemoryBytes > bound.MemoryBytes:
+		return &TooLargeError{Memory, need.MemoryBytes, bound.MemoryBytes, setBy}
+	case bound.MilliCPUs > 0 && need.MilliCPUs > bound.MilliCPUs:
+		return &TooLargeError{Processors, need.MilliCPUs, bound.MilliCPUs, setBy}
+	}
+	return nil
+}
+
+// refusal says why the tenant's queue takes no more of a caller: because of its own quotas, or
+// because the machine is full, so that the queue does not move. a.mu is held.
+func (a *Admission) refusal(t *tenant, l *line, now time.Time) error {
+	if t.next != nil || t.queued == 0 && t.mayRun(l) {
+		return &SaturatedError{Queued: t.queued, RetryAfter: a.retryAfter(t, now)}
+	}
+	if t.queued == 0 {
+		return a.usedUp(t, Running, int64(t.quota.Running), int64(t.running), now)
+	}
+	return a.usedUp(t, Queued, int64(t.quota.Queued), int64(t.queued), now)
+}
+
+// shortage says what a ticket with a slot lacks. a.mu is held.
+func (a *Admission) shortage(t *tenant, need Resources, now time.Time) error {
+	q := t.quota
+	switch {
+	case t.fits(need):
+		return &SaturatedError{Queued: t.queued, RetryAfter: a.retryAfter(t, now)}
+	case t.fits(Resources{MilliCPUs: need.MilliCPUs}):
+		return a.usedUp(t, Memory, q.MemoryBytes, t.used.MemoryBytes, now)
+	default:
+		return a.usedUp(t, Processors, q.MilliCPUs, t.used.MilliCPUs, now)
+	}
+}
+
+func (a *Admission) usedUp(t *tenant, quota Name, limit, used int64, now time.Time) error {
+	return &QuotaError{Quota: quota, Limit: limit, Used: used, RetryAfter: a.retryAfter(t, now)}
+}
+
+func (a *Admission) retryAfter(t *tenant, now time.Time) time.Duration {
+	return spread(t.pace.turnAway(now), a.Jitter())
+}

@@ -1,0 +1,87 @@
+package admission
+
+import (
+	"math"
+	"time"
+)
+
+// memory is the time constant with which past shares fade: after 5 s a share counts 1/e of what it
+// was. It is long against most executions, so that weights hold with few slots too. It is short
+// against the queue timeout (30 s): a tenant that had the whole machine gets no slot for at most
+// 5 s * ln 2 = 3.5 s, until a newcomer of the same weight has caught up.
+const memory = 5 * time.Second
+
+// present is the weight of the present share beside the average. With the average alone, a tenant
+// that is a little behind would take every slot that becomes free until its average has caught up,
+// and then the next tenant would: in a simulation of two equal tenants with 16 slots and executions
+// of 0.4 s, the standard deviation of a share is 0.30 without the present share, and 0.12 with it.
+// A large weight favours small tenants, because slots are whole: of 4 slots for the weights 1, 2
+// and 5, the shares are 13 % from their weights with 1/8, and 3 % with 1/64.
+const present = 1.0 / 64
+
+// A tenant's average share is that of its dominant share s(t), exponentially weighted:
+//
+//	u(t) = integral over x <= t of s(x) * exp((x-t)/memory) dx / memory
+//
+// While s is constant, u(t) * g(t) = base + s * g(t), with g(t) = exp((t-epoch)/memory). The base
+// changes only with s. All tenants have the same g(t), so to compare them needs a multiplication and
+// an addition for each, and one exp for all. A heap would not do: u changes with time, at another
+// speed for each tenant.
+
+// maxGrowth bounds g: beyond it growth moves the epoch. Squared it is still a float64.
+const maxGrowth = 1e100
+
+// growth returns g(now). a.mu is held.
+func (a *Admission) growth(now time.Time) float64 {
+	g := math.Exp(float64(now.Sub(a.epoch)) / float64(memory))
+	if g <= maxGrowth {
+		return g
+	}
+	// After hours, g may be infinite; what was is then forgotten.
+	for _, t := range a.tenants {
+		t.base /= g
+	}
+	a.epoch = now
+	return 1
+}
+
+// share computes the tenant's dominant share again, after a change of its use or its weight. a.mu
+// is held.
+func (a *Admission) share(t *tenant, now time.Time) {
+	s := fraction(int64(t.running), int64(a.Slots+a.Reserved))
+	s = max(s, fraction(t.used.MemoryBytes, a.MemoryBytes), fraction(t.used.MilliCPUs, a.MilliCPUs))
+	s /= float64(t.quota.Weight)
+	t.base += (t.share - s) * a.growth(now)
+	t.share = s
+}
+
+// fraction is zero if of is: an unbounded resource has no shares.
+func fraction(part, of int64) float64 {
+	if of == 0 {
+		return 0
+	}
+	return float64(part) / float64(of)
+}
+
+// first returns the tenant that gets the next slot, or nil: the one with the smallest recent share
+// (average and present), and of equals the one whose last start is longest ago. A reserved slot is only for tenants with
+// nothing running. a.mu is held.
+func (a *Admission) first(now time.Time) *tenant {
+	if len(a.ready) == 0 || a.running >= a.Slots+a.Reserved {
+		return nil
+	}
+	g := a.growth(now)
+	both := g * (1 + present)
+	var best *tenant
+	var least float64
+	for _, t := range a.ready {
+		if a.running >= a.Slots && t.running > 0 {
+			continue
+		}
+		u := t.base + t.share*both
+		if best == nil || u < least || u == least && t.lastStart < best.lastStart {
+			best, least = t, u
+		}
+	}
+	return best
+}

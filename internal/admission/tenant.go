@@ -1,0 +1,221 @@
+package admission
+
+import (
+	"container/list"
+	"math"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// A caller's share of its tenant's queue is Queued/queueShares, rounded up. A caller with fewer
+// waiting executions than its share may still queue when the queue is full, until the queue holds
+// Queued plus queueLatecomer shares. So at most 5/4 of Queued wait, but for the rounding.
+const (
+	queueShares    = 16
+	queueLatecomer = 4
+)
+
+// A Quota bounds what one tenant may have.
+type Quota struct {
+	// Weight is the tenant's part of a saturated machine, relative to the other tenants. Zero: 1.
+	Weight int
+	// Running is the number of executions that run at once.
+	Running int
+	// Reserved is the number of executions beyond Running that may run for callers with nothing
+	// running. They keep one caller's long executions from delaying the tenant's other callers.
+	Reserved int
+	// Queued is the number of executions that wait. Other callers than the one that fills the
+	// queue may exceed it by a quarter.
+	Queued int
+	// Resources are what the tenant's running executions may have together.
+	Resources
+	// StartsPerSecond bounds how often a caller may enter, on average. Zero: no bound.
+	StartsPerSecond float64
+	// Burst is how many may enter at once. Zero: as many as in a second, at least one.
+	Burst int
+}
+
+// A tenant is what an Admission knows of one. Admission.mu protects it.
+type tenant struct {
+	name    string
+	quota   Quota
+	bucket  *rate.Limiter
+	removed bool // refused; forgotten when it has no line left
+
+	running, queued int
+	used            Resources
+	lines           map[string]*line // of every caller with something running or waiting
+	turns           *list.List       // of *line: the callers that wait, the next one first
+	changed         chan struct{}    // closed when positions may have changed; nil: nobody watches
+	pace            pace
+
+	next        *Ticket // starts next; nil: nothing waits, or the quota holds it back
+	index       int     // in Admission.ready; -1: next is nil
+	base, share float64 // see share.go
+	lastStart   uint64  // Admission.starts of the last slot; 0: none yet
+}
+
+// A line counts one caller's running executions and lists its waiting ones.
+type line struct {
+	caller  string
+	running int
+	waiting *list.List    // of *Ticket, the oldest first
+	turn    *list.Element // in tenant.turns; nil: nothing waits
+}
+
+func newTenant(name string) *tenant {
+	return &tenant{
+		name: name, index: -1, bucket: rate.NewLimiter(rate.Inf, 1),
+		lines: map[string]*line{}, turns: list.New(),
+	}
+}
+
+// setQuota keeps the tokens that the bucket has.
+func (t *tenant) setQuota(q Quota, now time.Time) {
+	q.Weight = max(q.Weight, 1)
+	limit, burst := rate.Limit(q.StartsPerSecond), q.Burst
+	if limit <= 0 {
+		limit = rate.Inf
+	} else if burst <= 0 {
+		burst = int(math.Ceil(q.StartsPerSecond))
+	}
+	if t.bucket.Limit() == rate.Inf {
+		t.bucket = rate.NewLimiter(limit, burst)
+	}
+	t.bucket.SetLimitAt(now, limit)
+	t.bucket.SetBurstAt(now, burst)
+	t.quota, t.removed = q, false
+}
+
+// line returns the line of a caller. The caller of line must drop it if nothing comes of it.
+func (t *tenant) line(caller string) *line {
+	l := t.lines[caller]
+	if l == nil {
+		l = &line{caller: caller, waiting: list.New()}
+		t.lines[caller] = l
+	}
+	return l
+}
+
+// drop forgets a line with nothing running and nothing waiting.
+func (t *tenant) drop(l *line) {
+	if l.running == 0 && l.turn == nil {
+		delete(t.lines, l.caller)
+	}
+}
+
+// choose returns the ticket that starts next, or nil: the first ticket of the first caller that may
+// have a slot. Callers that may not are passed over, because a reserved slot is only for a caller
+// with nothing running. A ticket that needs more than the quota has left holds up all callers: if
+// smaller ones could pass, it might never start.
+func (t *tenant) choose() *Ticket {
+	if t.running >= t.quota.Running+t.quota.Reserved {
+		return nil
+	}
+	for turn := t.turns.Front(); turn != nil; turn = turn.Next() {
+		l := turn.Value.(*line)
+		if !t.mayRun(l) {
+			continue
+		}
+		k := l.waiting.Front().Value.(*Ticket)
+		if !t.fits(k.need) {
+			return nil
+		}
+		return k
+	}
+	return nil
+}
+
+// mayRun reports whether the quota lets a caller have one more slot.
+func (t *tenant) mayRun(l *line) bool {
+	return t.running < t.quota.Running || l.running == 0 && t.running < t.quota.Running+t.quota.Reserved
+}
+
+// hasRoom reports whether the queue takes one more execution of a caller.
+func (t *tenant) hasRoom(l *line) bool {
+	share := (t.quota.Queued + queueShares - 1) / queueShares
+	return t.queued < t.quota.Queued || l.waiting.Len() < share && t.queued < t.quota.Queued+queueLatecomer*share
+}
+
+// fits reports whether the quota has room for one more execution, slots apart.
+func (t *tenant) fits(r Resources) bool { return t.used.leaves(t.quota.Resources, r) }
+
+// push puts a ticket into its caller's line. In front means before all others of the tenant.
+func (t *tenant) push(k *Ticket, front bool) {
+	t.queued++
+	l := k.line
+	if front {
+		k.elem = l.waiting.PushFront(k)
+	} else {
+		k.elem = l.waiting.PushBack(k)
+	}
+	switch {
+	case l.turn == nil && front:
+		l.turn = t.turns.PushFront(l)
+	case l.turn == nil:
+		l.turn = t.turns.PushBack(l)
+	case front:
+		t.turns.MoveToFront(l.turn)
+	}
+}
+
+// remove takes a ticket out of its caller's line. It closes the caller's turn with its last waiting
+// ticket.
+func (t *tenant) remove(k *Ticket) {
+	t.queued--
+	l := k.line
+	l.waiting.Remove(k.elem)
+	k.elem = nil
+	if l.waiting.Len() == 0 {
+		t.turns.Remove(l.turn)
+		l.turn = nil
+	}
+}
+
+// rotate makes a caller that has got a slot the last one in turn.
+func (t *tenant) rotate(l *line) {
+	if l.turn != nil {
+		t.turns.MoveToBack(l.turn)
+	}
+}
+
+// position returns how many tickets of the tenant start up to and including k, if none comes or
+// goes and every caller may start. It is zero if k does not wait.
+func (t *tenant) position(k *Ticket) int {
+	if k.elem == nil {
+		return 0
+	}
+	// k is number rounds+1 in its own line, and each line gives one ticket in each round.
+	rounds := 0
+	for e := k.elem.Prev(); e != nil; e = e.Prev() {
+		rounds++
+	}
+	position := rounds + 1
+	theirs := rounds + 1
+	for turn := t.turns.Front(); turn != nil; turn = turn.Next() {
+		l := turn.Value.(*line)
+		if l == k.line {
+			theirs = rounds // the lines behind k's have had one turn less
+			continue
+		}
+		position += min(theirs, l.waiting.Len())
+	}
+	return position
+}
+
+// notify wakes the tickets that watch their positions.
+func (t *tenant) notify() {
+	if t.changed != nil {
+		close(t.changed)
+		t.changed = nil
+	}
+}
+
+// watch returns a channel that is closed at the next change of a position.
+func (t *tenant) watch() <-chan struct{} {
+	if t.changed == nil {
+		t.changed = make(chan struct{})
+	}
+	return t.changed
+}

@@ -1,0 +1,476 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A clock is moved by hand.
+type clock struct{ now time.Time }
+
+func newClock() *clock                   { return &clock{time.Unix(1_000_000, 0)} }
+func (c *clock) time() time.Time         { return c.now }
+func (c *clock) advance(d time.Duration) { c.now = c.now.Add(d) }
+
+// newMany returns an Admission with tenants and no jitter.
+func newMany(c Config, quotas map[string]Quota) *Admission {
+	c.Jitter = func() float64 { return 0 }
+	a := New(c)
+	for name, q := range quotas {
+		a.SetTenant(name, q)
+	}
+	return a
+}
+
+// need calls Need and fails the test on an error.
+func need(t *testing.T, k *Ticket, memory, cpus int64) *Ticket {
+	t.Helper()
+	if err := k.Need(Resources{memory, cpus}); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// One tenant has a queue of old tickets. The first ticket of another one takes the next slot.
+func TestTenantsTakeTurns(t *testing.T) {
+	a := newMany(Config{Slots: 1}, map[string]Quota{"a": {Running: 1, Queued: 9}, "b": {Running: 1, Queued: 9}})
+	running := enterFor(t, a, "a", alice)
+	old := []*Ticket{enterFor(t, a, "a", alice), enterFor(t, a, "a", bob)}
+	young := enterFor(t, a, "b", alice)
+	running.Release()
+	if !hasSlot(young) || hasSlot(old[0]) {
+		t.Fatal("want the tenant with nothing running to be next")
+	}
+	young.Release()
+	if !hasSlot(old[0]) || hasSlot(old[1]) {
+		t.Error("want the oldest of the other tenant to be next")
+	}
+}
+
+// Of tenants with equal shares, the one whose last start is longest ago is next.
+func TestTenantsWithEqualShares(t *testing.T) {
+	q := Quota{Running: 9, Queued: 9}
+	a := newMany(Config{Slots: 1, Now: newClock().time}, map[string]Quota{"a": q, "b": q, "c": q})
+	running := enterFor(t, a, "a", alice)
+	names := map[*Ticket]string{}
+	for _, name := range []string{"a", "a", "b", "b", "c", "c"} {
+		names[enterFor(t, a, name, alice)] = name
+	}
+	order := ""
+	for len(names) > 0 {
+		running.Release()
+		for k, name := range names {
+			if hasSlot(k) {
+				order += name
+				running = k
+				delete(names, k)
+			}
+		}
+	}
+	if want := "bcabca"; order != want {
+		t.Errorf("got %s, want %s", order, want)
+	}
+}
+
+// A full queue of one tenant is no other's business, and the refusals say which bound it is.
+func TestTenantsHaveQueuesOfTheirOwn(t *testing.T) {
+	a := newMany(Config{Slots: 3}, map[string]Quota{"a": {Running: 2, Queued: 1}, "b": {Running: 2, Queued: 1}, "c": {Running: 1}})
+	for range 3 {
+		enterFor(t, a, "a", alice) // two run, one waits
+	}
+	_, err := a.Enter("a", alice)
+	if full, ok := errors.AsType[*QuotaError](err); !ok || full.Quota != Queued || full.Limit != 1 || full.Used != 1 {
+		t.Errorf("a: got %v, want 1 of 1 queued", err)
+	}
+	if b := enterFor(t, a, "b", alice); !hasSlot(b) {
+		t.Error("b does not run though a slot is free")
+	}
+	enterFor(t, a, "b", alice)
+	_, err = a.Enter("b", alice) // b may run two, so the machine is full, and not b's quota
+	if full, ok := errors.AsType[*SaturatedError](err); !ok || full.Queued != 1 || full.RetryAfter <= 0 {
+		t.Errorf("b: got %v, want that the machine is saturated", err)
+	}
+	if _, err = a.Enter("c", alice); !isSaturated(err) {
+		t.Errorf("c: got %v, want that the machine is saturated", err)
+	}
+	a.SetTenant("c", Quota{})
+	_, err = a.Enter("c", alice)
+	if full, ok := errors.AsType[*QuotaError](err); !ok || full.Quota != Running || full.Limit != 0 {
+		t.Errorf("c, which may run nothing: got %v", err)
+	}
+}
+
+func isSaturated(err error) bool { _, ok := errors.AsType[*SaturatedError](err); return ok }
+
+// Reserved slots of the machine are for tenants with nothing running.
+func TestTenantsReservedSlots(t *testing.T) {
+	q := Quota{Running: 9, Queued: 9}
+	a := newMany(Config{Slots: 2, Reserved: 1}, map[string]Quota{"a": q, "b": q})
+	first := enterFor(t, a, "a", alice)
+	enterFor(t, a, "a", bob)
+	third := enterFor(t, a, "a", carol)
+	b := enterFor(t, a, "b", alice)
+	if hasSlot(third) || !hasSlot(b) {
+		t.Error("want the reserved slot to go to the tenant with nothing running")
+	}
+	first.Release()
+	if hasSlot(third) {
+		t.Error("a reserved slot went to a tenant with something running")
+	}
+	b.Release()
+	if !hasSlot(third) {
+		t.Error("a slot stays free while a ticket waits")
+	}
+}
+
+func TestTenantsUnknownAndRemoved(t *testing.T) {
+	a := newMany(Config{Slots: 1}, map[string]Quota{"a": {Running: 1, Queued: 1}})
+	if _, err := a.Enter("b", alice); !errors.Is(err, ErrNoTenant) {
+		t.Errorf("unknown: got %v", err)
+	}
+	if a.Usage("b") != (Usage{}) {
+		t.Error("an unknown tenant uses something")
+	}
+	running, waiting := enterFor(t, a, "a", alice), enterFor(t, a, "a", alice)
+	a.RemoveTenant("a")
+	a.RemoveTenant("b")
+	if _, err := a.Enter("a", alice); !errors.Is(err, ErrNoTenant) {
+		t.Errorf("removed: got %v", err)
+	}
+	running.Release()
+	if !hasSlot(waiting) {
+		t.Error("a ticket of a removed tenant lost its turn")
+	}
+	waiting.Release()
+	if len(a.tenants) != 0 {
+		t.Error("a removed tenant with nothing left is not forgotten")
+	}
+	// One that comes back before its last execution has ended is the same tenant.
+	a.SetTenant("a", Quota{Running: 1})
+	running = enterFor(t, a, "a", alice)
+	a.RemoveTenant("a")
+	a.SetTenant("a", Quota{Running: 2})
+	if got := a.Usage("a").Running; got != 1 {
+		t.Errorf("%d running, want 1", got)
+	}
+	running.Release()
+	a.RemoveTenant("a")
+	if len(a.tenants) != 0 {
+		t.Error("a removed tenant that has nothing is not forgotten")
+	}
+}
+
+// A lower quota ends nothing, and a higher one starts what waits.
+func TestSetTenantWhileItRuns(t *testing.T) {
+	a := newMany(Config{Slots: 4}, map[string]Quota{"a": {Running: 2, Queued: 2}})
+	var k []*Ticket
+	for range 4 {
+		k = append(k, enterFor(t, a, "a", alice))
+	}
+	a.SetTenant("a", Quota{Running: 1, Queued: 0})
+	k[0].Release()
+	if hasSlot(k[2]) {
+		t.Error("more run than the new quota allows")
+	}
+	a.SetTenant("a", Quota{Running: 3, Queued: 2})
+	if !hasSlot(k[2]) || !hasSlot(k[3]) {
+		t.Error("tickets wait though the new quota has slots")
+	}
+}
+
+func TestNeedIsBounded(t *testing.T) {
+	a := newMany(Config{Slots: 9, Resources: Resources{MemoryBytes: 100, MilliCPUs: 100}},
+		map[string]Quota{"a": {Running: 9, Queued: 9, Resources: Resources{MemoryBytes: 60, MilliCPUs: 200}}, "b": {Running: 9, Queued: 9}})
+	first := need(t, enterFor(t, a, "a", alice), 40, 0)
+	// The second has a slot, and goes back to the queue, in front of the third.
+	second, third := enterFor(t, a, "a", alice), enterFor(t, a, "a", alice)
+	if !hasSlot(second) {
+		t.Fatal("no slot before the need is known")
+	}
+	need(t, second, 30, 0)
+	need(t, third, 10, 0)
+	if hasSlot(second) {
+		t.Error("the tenant has 70 bytes, and may have 60")
+	}
+	fourth := need(t, enterFor(t, a, "a", bob), 20, 0)
+	if hasSlot(fourth) {
+		t.Error("a small one passes one that waits for memory")
+	}
+	other := need(t, enterFor(t, a, "b", alice), 50, 0)
+	if !hasSlot(other) {
+		t.Error("another tenant's quota holds b up")
+	}
+	if got := a.Usage("a"); got.MemoryBytes != 50 {
+		t.Errorf("a uses %+v, want 50 bytes of the first and the third", got)
+	}
+	first.Release()
+	if !hasSlot(second) || !hasSlot(third) || hasSlot(fourth) {
+		t.Errorf("want the second beside the third; the machine has %+v", a.used)
+	}
+	other.Release()
+	if !hasSlot(fourth) {
+		t.Error("a ticket waits though there is memory")
+	}
+	for _, k := range []*Ticket{second, third, fourth} {
+		k.Release()
+	}
+	wantEmpty(t, a)
+}
+
+// An execution that the whole tenant or the whole machine has no room for is refused at once.
+func TestNeedThatIsTooLarge(t *testing.T) {
+	a := newMany(Config{Slots: 1, Resources: Resources{MemoryBytes: 100, MilliCPUs: 100}},
+		map[string]Quota{"a": {Running: 1, Queued: 1, Resources: Resources{MemoryBytes: 60, MilliCPUs: 200}}})
+	k := enterFor(t, a, "a", alice)
+	for need, want := range map[Resources]TooLargeError{
+		{61, 0}:  {Memory, 61, 60, "tenant"},
+		{0, 201}: {Processors, 201, 200, "tenant"},
+		{0, 101}: {Processors, 101, 100, "daemon"},
+	} {
+		err := k.Need(need)
+		if got, ok := errors.AsType[*TooLargeError](err); !ok || *got != want {
+			t.Errorf("%v: got %v, want %v", need, err, &want)
+		} else if !strings.Contains(err.Error(), want.SetBy+"'s") {
+			t.Errorf("got %q", err)
+		}
+	}
+	k.Release()
+	wantEmpty(t, a)
+}
+
+// A ticket with a slot of no use is refused if the queue has no room for it.
+func TestNeedWithAFullQueue(t *testing.T) {
+	for name, c := range map[string]struct {
+		machine, tenant, need Resources
+		quota                 Name // empty: the machine's
+	}{
+		"memory of the tenant":      {tenant: Resources{100, 100}, need: Resources{60, 10}, quota: Memory},
+		"processors of the tenant":  {tenant: Resources{100, 100}, need: Resources{10, 60}, quota: Processors},
+		"memory of the machine":     {machine: Resources{100, 0}, need: Resources{60, 0}},
+		"processors of the machine": {machine: Resources{0, 100}, need: Resources{0, 60}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newMany(Config{Slots: 2, Resources: c.machine}, map[string]Quota{"a": {Running: 2, Resources: c.tenant}})
+			k := []*Ticket{enterFor(t, a, "a", alice), enterFor(t, a, "a", alice)}
+			need(t, k[0], c.need.MemoryBytes, c.need.MilliCPUs)
+			err := k[1].Need(c.need)
+			full, ok := errors.AsType[*QuotaError](err)
+			switch {
+			case c.quota == "" && !isSaturated(err):
+				t.Errorf("got %v, want that the machine is saturated", err)
+			case c.quota != "" && (!ok || *full != QuotaError{c.quota, 100, 60, time.Second}):
+				t.Errorf("got %v, want 60 of 100 %s", err, c.quota)
+			}
+			k[1].Release()
+			k[0].Release()
+			wantEmpty(t, a)
+		})
+	}
+}
+
+func TestStartsPerSecond(t *testing.T) {
+	c := newClock()
+	a := newMany(Config{Slots: 99, Now: c.time}, map[string]Quota{"a": {Running: 99, StartsPerSecond: 2.5, Burst: 2}, "b": {Running: 99}})
+	limit := int64(2)
+	take := func(want time.Duration) {
+		t.Helper()
+		k, err := a.Enter("a", alice)
+		full, refused := errors.AsType[*QuotaError](err)
+		switch {
+		case want == 0 && err != nil:
+			t.Errorf("refused: %v", err)
+		case want == 0:
+			k.Release()
+		case !refused || full.Quota != Starts || full.Limit != limit || full.RetryAfter != want:
+			t.Errorf("got %v, want a wait of %s", err, want)
+		}
+	}
+	take(0)
+	take(0)
+	take(400 * time.Millisecond)
+	take(400 * time.Millisecond) // the refused one took nothing
+	c.advance(400 * time.Millisecond)
+	take(0)
+	take(400 * time.Millisecond)
+	for range 9 {
+		enterFor(t, a, "b", alice)
+	}
+	// A new quota keeps the tokens; no bound, and then one again, gives a full bucket.
+	a.SetTenant("a", Quota{Running: 99, StartsPerSecond: 10})
+	limit = 10
+	take(100 * time.Millisecond)
+	a.SetTenant("a", Quota{Running: 99})
+	take(0)
+	a.SetTenant("a", Quota{Running: 99, StartsPerSecond: 0.5})
+	take(0)
+	if _, err := a.Enter("a", alice); err == nil {
+		t.Error("a burst of two with half a start in a second")
+	}
+	// A refusal for another reason takes no token.
+	a.SetTenant("c", Quota{StartsPerSecond: 1})
+	for range 3 {
+		_, err := a.Enter("c", alice)
+		if full, ok := errors.AsType[*QuotaError](err); !ok || full.Quota != Running {
+			t.Errorf("got %v, want the quota of running executions", err)
+		}
+	}
+}
+
+// A refused caller is told how long the queue needs to make room for all that were refused before.
+func TestRetryAfterComesFromTheQueue(t *testing.T) {
+	c := newClock()
+	jitter := 0.0
+	a := New(Config{Slots: 1, Now: c.time, Jitter: func() float64 { return jitter }})
+	a.SetTenant("a", Quota{Running: 1, Queued: 4})
+	running := []*Ticket{}
+	for range 5 {
+		running = append(running, enterFor(t, a, "a", alice))
+	}
+	told := func(want time.Duration) {
+		t.Helper()
+		_, err := a.Enter("a", alice)
+		if full, ok := errors.AsType[*QuotaError](err); !ok || full.RetryAfter != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	told(time.Second) // nothing is known yet
+	for i := range 3 {
+		c.advance(200 * time.Millisecond)
+		running[i].Release()
+		running = append(running, enterFor(t, a, "a", alice))
+	}
+	told(200 * time.Millisecond)
+	told(400 * time.Millisecond)
+	jitter = 0.5
+	told(750 * time.Millisecond)
+	jitter = 0
+	c.advance(200 * time.Millisecond)
+	running[3].Release()
+	enterFor(t, a, "a", alice)
+	told(600 * time.Millisecond) // one of the three may have come back
+	c.advance(10 * time.Second)  // the queue stands still
+	told(40 * time.Second)
+	told(50 * time.Second)
+	told(time.Minute)
+	told(time.Minute)
+}
+
+// An hour in which nobody waited says nothing about how fast the queue moves.
+func TestRetryAfterForgetsIdleTime(t *testing.T) {
+	c := newClock()
+	a := newMany(Config{Slots: 1, Now: c.time}, map[string]Quota{"a": {Running: 1, Queued: 1}})
+	for range 2 {
+		running, waiting := enterFor(t, a, "a", alice), enterFor(t, a, "a", alice)
+		_, err := a.Enter("a", alice)
+		if full, ok := errors.AsType[*QuotaError](err); !ok || full.RetryAfter > time.Second {
+			t.Errorf("got %v, want at most a second", err)
+		}
+		c.advance(100 * time.Millisecond)
+		running.Release()
+		waiting.Release()
+		c.advance(time.Hour)
+	}
+}
+
+func TestErrorsNameTheQuota(t *testing.T) {
+	for want, err := range map[string]error{
+		"the quota is used up: 3 of 4 queued executions; try again in 2s":          &QuotaError{Queued, 4, 3, 2 * time.Second},
+		"the machine is saturated, and 3 of your executions wait; try again in 2s": &SaturatedError{3, 2 * time.Second},
+	} {
+		if err.Error() != want {
+			t.Errorf("got %q, want %q", err, want)
+		}
+	}
+}
+
+func TestPositionGoesRoundTheCallers(t *testing.T) {
+	a := newOne(1, 9, 0)
+	running := enter(t, a)
+	k := []*Ticket{enter(t, a), enter(t, a), enter(t, a), enterAs(t, a, bob), enterAs(t, a, bob), enterAs(t, a, carol)}
+	for len(k) > 0 {
+		// Each release starts the first position, and moves all others up by one.
+		before := map[*Ticket]int{}
+		for _, x := range k {
+			before[x] = x.Position()
+		}
+		running.Release()
+		var rest []*Ticket
+		for _, x := range k {
+			if hasSlot(x) {
+				running = x
+			} else {
+				rest = append(rest, x)
+			}
+			if got := x.Position(); got != before[x]-1 {
+				t.Errorf("position %d became %d", before[x], got)
+			}
+		}
+		if len(rest) != len(k)-1 {
+			t.Fatalf("%d of %d started", len(k)-len(rest), len(k))
+		}
+		k = rest
+	}
+}
+
+// Wait reports positions when they change, and not more often than once in a second.
+func TestWaitReportsPositions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newOne(1, 9, 0)
+		k := []*Ticket{enter(t, a), enter(t, a), enter(t, a), enter(t, a), enter(t, a)}
+		type report struct {
+			at       time.Duration
+			position int
+		}
+		var got []report
+		began := time.Now()
+		done := make(chan error)
+		go func() {
+			done <- k[4].Wait(t.Context(), time.Minute, func(position int) {
+				got = append(got, report{time.Since(began), position})
+			})
+		}()
+		time.Sleep(5 * time.Second)
+		k[0].Release()
+		time.Sleep(100 * time.Millisecond)
+		k[1].Release()
+		time.Sleep(100 * time.Millisecond)
+		k[2].Release()
+		time.Sleep(5 * time.Second)
+		enter(t, a) // behind it: no report
+		time.Sleep(5 * time.Second)
+		k[3].Release()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		want := []report{{0, 4}, {5 * time.Second, 3}, {6 * time.Second, 1}}
+		if len(got) != 3 || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	})
+}
+
+// A watcher's wait ends with its context and with its time, too.
+func TestWaitThatReportsEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newOne(1, 9, 0)
+		enter(t, a)
+		k := enter(t, a)
+		reports := 0
+		moved := func(int) { reports++ }
+		if err := k.Wait(t.Context(), time.Hour, moved); !errors.Is(err, ErrQueueTime) {
+			t.Errorf("got %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := k.Wait(ctx, time.Hour, moved); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		if reports != 2 {
+			t.Errorf("%d reports, want one for each wait", reports)
+		}
+	})
+}

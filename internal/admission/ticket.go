@@ -1,0 +1,146 @@
+package admission
+
+import (
+	"container/list"
+	"context"
+	"time"
+)
+
+// reportEvery is the least time between two positions that Wait reports. A queue may move a thousand
+// times a second; nobody reads that fast.
+const reportEvery = time.Second
+
+// A Ticket admits one execution: it holds a slot or waits for one. One goroutine at a time uses it,
+// but for Position. Its owner must call Release.
+type Ticket struct {
+	a      *Admission
+	tenant *tenant
+	line   *line
+	// Closed when the ticket gets its slot. Need may replace it, under a.mu.
+	ready chan struct{}
+
+	// a.mu protects these.
+	need     Resources
+	elem     *list.Element // in line.waiting; nil: holds a slot, or is released
+	waited   bool          // was queued
+	released bool
+}
+
+// Need says what the execution takes from the tenant's quota and from the machine. It must be called
+// before Wait, at most once. A ticket whose slot is of no use, because there is not that much free,
+// goes back to the queue, before all others of its tenant. The error is a *TooLargeError, or a
+// *QuotaError or *SaturatedError if the queue is full; the ticket must then be released.
+func (k *Ticket) Need(r Resources) error {
+	a, t := k.a, k.tenant
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := tooLarge(r, t.quota.Resources, "tenant"); err != nil {
+		return err
+	}
+	if err := tooLarge(r, a.Resources, "daemon"); err != nil {
+		return err
+	}
+	now := a.Now()
+	if k.elem != nil {
+		k.need = r
+		a.settle(t)
+		a.dispatch(now)
+		return nil
+	}
+	if t.fits(r) && a.fits(r) {
+		k.need = r
+		a.charge(k, r, now)
+		a.settle(t)
+		return nil
+	}
+	if !t.hasRoom(k.line) {
+		return a.shortage(t, r, now)
+	}
+	a.free(k, now)
+	k.need, k.ready = r, make(chan struct{})
+	a.push(k, true)
+	a.queue(k, now)
+	a.dispatch(now)
+	return nil
+}
+
+// Wait returns nil once the ticket holds a slot. The error is ErrQueueTime after timeout, or the
+// cause of ctx; the ticket must be released then, too. A ticket may get its slot in the same moment
+// as an error; Release then frees the slot.
+//
+// A ticket that holds a slot already returns nil even if ctx is done: the start sees the same
+// context.
+//
+// Wait calls moved with the ticket's position, if it waits, and again when the position has changed,
+// at most once in a second. Position 1 is next. Nil: nobody asks.
+func (k *Ticket) Wait(ctx context.Context, timeout time.Duration, moved func(position int)) error {
+	select {
+	case <-k.ready:
+		return nil
+	default:
+	}
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	told := 0
+	var changed <-chan struct{}
+	var pause <-chan time.Time // not nil: the last report is less than reportEvery ago
+	for {
+		if moved != nil && pause == nil {
+			var position int
+			position, changed = k.watch()
+			if position != 0 && position != told {
+				moved(position)
+				told, changed, pause = position, nil, time.After(reportEvery)
+			}
+		}
+		select {
+		case <-k.ready:
+			return nil
+		case <-timer.C:
+			return ErrQueueTime
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-changed:
+		case <-pause:
+			pause = nil
+		}
+	}
+}
+
+// Position returns the ticket's position among those of its tenant, or 0 if it does not wait.
+// Position 1 is next.
+func (k *Ticket) Position() int {
+	k.a.mu.Lock()
+	defer k.a.mu.Unlock()
+	return k.tenant.position(k)
+}
+
+// watch returns the position, and a channel that is closed when it may have changed.
+func (k *Ticket) watch() (int, <-chan struct{}) {
+	k.a.mu.Lock()
+	defer k.a.mu.Unlock()
+	return k.tenant.position(k), k.tenant.watch()
+}
+
+// Release takes the ticket out of the queue, or frees its slot for the next one. The slot goes to a
+// waiting ticket under the same lock, so no request that comes later can take it first. A second
+// Release does nothing.
+func (k *Ticket) Release() {
+	a := k.a
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if k.released {
+		return
+	}
+	k.released = true
+	now := a.Now()
+	if k.elem != nil {
+		a.leave(k, now)
+		a.settle(k.tenant)
+	} else {
+		a.free(k, now)
+	}
+	k.tenant.drop(k.line)
+	a.forget(k.tenant)
+	a.dispatch(now)
+}
