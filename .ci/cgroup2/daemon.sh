@@ -143,7 +143,7 @@ lost_with_the_daemon() {
 	start within "$service/skillrun-daemon" || return
 	skillrun show --json "$running" >/var/tmp/shown
 	cat /var/tmp/shown
-	[[ ! -e $old ]] && grep -q '"end":"END_DAEMON_LOST"' /var/tmp/shown
+	[[ ! -e $old ]] && grep -q '"end":"EXECUTION_END_DAEMON_LOST"' /var/tmp/shown
 }
 
 # A daemon that was started in a terminal shares its cgroup with a shell.
@@ -170,12 +170,12 @@ in_a_container() {
 
 # The ends of executions, through the client. The catalogue tests them as well.
 ends_checks() {
-	check 'exit code' ends 7 '"END_EXITED","exitCode":7' -c 'raise SystemExit(7)'
-	check 'signal' ends 137 '"END_SIGNALED","exitCode":-9' -c 'import os; os.kill(os.getpid(), 9)'
-	check 'out of memory' ends 137 '"END_OOM_KILLED".*"oomKillCount":"[1-9]' --memory 64m -c 'x = bytearray(256 << 20)'
-	check 'out of memory in a child' ends 137 '"END_OOM_KILLED"' --memory 64m --language bash \
+	check 'exit code' ends 7 '"EXECUTION_END_EXITED","exitCode":7' -c 'raise SystemExit(7)'
+	check 'signal' ends 137 '"EXECUTION_END_SIGNALED","exitCode":-9' -c 'import os; os.kill(os.getpid(), 9)'
+	check 'out of memory' ends 137 '"EXECUTION_END_OOM_KILLED".*"oomKillCount":"[1-9]' --memory 64m -c 'x = bytearray(256 << 20)'
+	check 'out of memory in a child' ends 137 '"EXECUTION_END_OOM_KILLED"' --memory 64m --language bash \
 		-c 'python3 -c "x = bytearray(256 << 20)"; echo survived; sleep 600'
-	check 'files count as memory' ends 137 '"END_OOM_KILLED"' --memory 64m --language bash \
+	check 'files count as memory' ends 137 '"EXECUTION_END_OOM_KILLED"' --memory 64m --language bash \
 		-c 'head -c 200M /dev/zero >big; sleep 600'
 	check 'process limit' ends 3 '"pidsMaxCount":"[1-9]' --processes 9 -c '
 import os, time
@@ -185,11 +185,11 @@ try:
             time.sleep(600)
 except BlockingIOError:
     raise SystemExit(3)'
-	check 'fork bomb' ends 124 '"END_TIMED_OUT".*"pidsMaxCount":"[1-9]' --processes 32 --timeout 5s --language bash \
+	check 'fork bomb' ends 124 '"EXECUTION_END_TIMED_OUT".*"pidsMaxCount":"[1-9]' --processes 32 --timeout 5s --language bash \
 		-c 'bomb() { bomb | bomb & }; bomb; while :; do sleep 1; done'
-	check 'timeout' ends 124 '"END_TIMED_OUT".*"DEADLINE_WALL"' --timeout 2s -c 'import time; time.sleep(600)'
-	check 'CPU limit' ends 124 '"END_TIMED_OUT".*"DEADLINE_CPU"' --cpu-time 1s -c 'while True: pass'
-	check 'background processes end' ends 0 '"END_EXITED","exitCode":0' --language bash -c 'sleep 600 & setsid sleep 600 & true'
+	check 'timeout' ends 124 '"EXECUTION_END_TIMED_OUT".*"EXECUTION_DEADLINE_WALL"' --timeout 2s -c 'import time; time.sleep(600)'
+	check 'CPU limit' ends 124 '"EXECUTION_END_TIMED_OUT".*"EXECUTION_DEADLINE_CPU"' --cpu-time 1s -c 'while True: pass'
+	check 'background processes end' ends 0 '"EXECUTION_END_EXITED","exitCode":0' --language bash -c 'sleep 600 & setsid sleep 600 & true'
 }
 
 # The places to start a daemon: a service that delegates, a session, a container. The

@@ -31,12 +31,12 @@ var (
 // first error the loop ends.
 func (c *Client) Artifacts(ctx context.Context, id string) iter.Seq2[*pb.Artifact, error] {
 	return func(yield func(*pb.Artifact, error) bool) {
-		execution, err := c.executions.Get(ctx, &pb.GetRequest{ExecutionId: id})
+		answer, err := c.executions.GetExecution(ctx, &pb.GetExecutionRequest{ExecutionId: id})
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		left := execution.GetOutcome().GetArtifactCount()
+		left := answer.GetExecution().GetOutcome().GetArtifactCount()
 		request := &pb.ListArtifactsRequest{ExecutionId: id, PageSize: 1000}
 		for {
 			page, err := c.executions.ListArtifacts(ctx, request)

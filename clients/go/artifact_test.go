@@ -107,9 +107,9 @@ func TestDownloadErrors(t *testing.T) {
 }
 
 // counted answers Get with an outcome that has n artifacts.
-func counted(n uint64) func(*pb.GetRequest) (*pb.Execution, error) {
-	return func(*pb.GetRequest) (*pb.Execution, error) {
-		return &pb.Execution{Outcome: &pb.Outcome{ArtifactCount: n}}, nil
+func counted(n uint64) func(*pb.GetExecutionRequest) (*pb.Execution, error) {
+	return func(*pb.GetExecutionRequest) (*pb.Execution, error) {
+		return &pb.Execution{Outcome: &pb.ExecutionOutcome{ArtifactCount: n}}, nil
 	}
 }
 

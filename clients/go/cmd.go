@@ -99,7 +99,7 @@ func (c *Client) Script(skill, script string, args ...string) *Cmd {
 // is python, bash, sh, node, ruby or perl; empty means python.
 func (c *Client) Code(skill, language, text string, args ...string) *Cmd {
 	return &Cmd{Skill: skill, client: c, source: func(r *pb.ExecuteRequest) {
-		r.Source = &pb.ExecuteRequest_Code{Code: &pb.Code{Text: text, Language: language}}
+		r.Source = &pb.ExecuteRequest_Code{Code: &pb.InlineCode{Text: text, Language: language}}
 		r.Args = args
 	}}
 }

@@ -28,12 +28,28 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return fmt.Errorf("%T is not a protobuf message", v)
 	}
-	if e, ok := v.(*pb.ExecutionEvent); ok && unmarshalOutput(data, e) {
-		return nil
+	if event := eventOf(v); event != nil {
+		if e := unmarshalOutput(data); e != nil {
+			*event = e
+			return nil
+		}
 	}
 	buf := data.MaterializeToBuffer(&received)
 	defer buf.Free()
 	return proto.Unmarshal(buf.ReadOnlyData(), message) // copies the data
+}
+
+// eventOf returns the field with the event of a response that has one. Nil: v is another message.
+func eventOf(v any) **pb.ExecutionEvent {
+	switch m := v.(type) {
+	case *pb.ExecuteResponse:
+		return &m.Event
+	case *pb.ExecuteInteractiveResponse:
+		return &m.Event
+	case *pb.AttachExecutionResponse:
+		return &m.Event
+	}
+	return nil
 }
 
 // received holds the buffers of received messages.

@@ -13,15 +13,15 @@ import (
 // A received message does not change when its buffer is reused.
 func TestCodecKeepsMessages(t *testing.T) {
 	c := newCodec()
-	var sent, got []*pb.Output
+	var sent, got []*pb.OutputChunk
 	for _, size := range []int{5000, 100, 3 << 20, 0, 5001, 70_000} {
-		m := &pb.Output{OffsetBytes: uint64(size), Data: bytes.Repeat([]byte{byte(size)}, size)}
+		m := &pb.OutputChunk{OffsetBytes: uint64(size), Data: bytes.Repeat([]byte{byte(size)}, size)}
 		data, err := proto.Marshal(m)
 		if err != nil {
 			t.Fatal(err)
 		}
 		half := len(data) / 2
-		var g pb.Output
+		var g pb.OutputChunk
 		if err := c.Unmarshal(mem.BufferSlice{mem.SliceBuffer(data[:half]), mem.SliceBuffer(data[half:])}, &g); err != nil {
 			t.Fatal(err)
 		}

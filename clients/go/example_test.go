@@ -67,19 +67,19 @@ type calculator struct {
 	pb.UnimplementedExecutionServiceServer
 }
 
-func (calculator) Execute(r *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
-	stream, text, code := pb.Stream_STREAM_STDOUT, "4\n", int32(0)
+func (calculator) Execute(r *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecuteResponse]) error {
+	stream, text, code := pb.OutputStream_OUTPUT_STREAM_STDOUT, "4\n", int32(0)
 	if r.GetArgs()[0] != "2+2" {
-		stream, text, code = pb.Stream_STREAM_STDERR, fmt.Sprintf("calc: cannot parse %q\n", r.GetArgs()[0]), 2
+		stream, text, code = pb.OutputStream_OUTPUT_STREAM_STDERR, fmt.Sprintf("calc: cannot parse %q\n", r.GetArgs()[0]), 2
 	}
 	for i, event := range []*pb.ExecutionEvent{
-		{Event: &pb.ExecutionEvent_Header{Header: &pb.Header{Skill: r.GetSkill()}}},
-		{Event: &pb.ExecutionEvent_Started{Started: &pb.Started{}}},
-		{Event: &pb.ExecutionEvent_Output{Output: &pb.Output{Stream: stream, Data: []byte(text)}}},
-		{Event: &pb.ExecutionEvent_Outcome{Outcome: &pb.Outcome{End: pb.End_END_EXITED, ExitCode: proto.Int32(code)}}},
+		{Event: &pb.ExecutionEvent_Header{Header: &pb.ExecutionHeader{Skill: r.GetSkill()}}},
+		{Event: &pb.ExecutionEvent_Started{Started: &pb.ExecutionStarted{}}},
+		{Event: &pb.ExecutionEvent_Output{Output: &pb.OutputChunk{Stream: stream, Data: []byte(text)}}},
+		{Event: &pb.ExecutionEvent_Outcome{Outcome: &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: proto.Int32(code)}}},
 	} {
 		event.ExecutionId, event.Sequence = "e1", uint64(i+1)
-		if err := s.Send(event); err != nil {
+		if err := s.Send(&pb.ExecuteResponse{Event: event}); err != nil {
 			return err
 		}
 	}

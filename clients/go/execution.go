@@ -29,7 +29,7 @@ type Execution struct {
 	ID string
 	// Header has the accepted request and the effective limits. It is nil if Attach began
 	// after the first event.
-	Header *pb.Header
+	Header *pb.ExecutionHeader
 
 	client  *Client
 	pump    *pump         // nil: no input is sent while the program runs
@@ -38,7 +38,7 @@ type Execution struct {
 	end     context.CancelCauseFunc
 	owned   atomic.Bool // the end of the context cancels the execution
 	chunked bool        // files were sent in chunks
-	outcome *pb.Outcome
+	outcome *pb.ExecutionOutcome
 	err     error
 }
 
@@ -68,7 +68,7 @@ func (c *Client) Attach(ctx context.Context, id string, o AttachOptions) *Execut
 
 // follower returns the follower of e's events. It may reconnect for as long as the client is
 // open.
-func (e *Execution) follower(sinks map[pb.Stream]*sink, on func(*pb.ExecutionEvent)) *follower {
+func (e *Execution) follower(sinks map[pb.OutputStream]*sink, on func(*pb.ExecutionEvent)) *follower {
 	started := sync.OnceFunc(func() { close(e.started) })
 	return &follower{
 		patience: e.client.patience,
@@ -78,10 +78,12 @@ func (e *Execution) follower(sinks map[pb.Stream]*sink, on func(*pb.ExecutionEve
 			if e.client.conn.GetState() == connectivity.Shutdown {
 				return nil, errClosed
 			}
-			return e.client.executions.Attach(ctx, &pb.AttachRequest{ExecutionId: e.ID, AfterSequence: after})
+			s, err := e.client.executions.AttachExecution(ctx, &pb.AttachExecutionRequest{ExecutionId: e.ID, AfterSequence: after})
+			return responses[*pb.AttachExecutionResponse]{s}, err
 		},
 		get: func(ctx context.Context) (*pb.Execution, error) {
-			return e.client.executions.Get(ctx, &pb.GetRequest{ExecutionId: e.ID})
+			r, err := e.client.executions.GetExecution(ctx, &pb.GetExecutionRequest{ExecutionId: e.ID})
+			return r.GetExecution(), err
 		},
 		on: func(event *pb.ExecutionEvent) {
 			if event.GetStarted() != nil {
@@ -122,7 +124,7 @@ func (e *Execution) result(ctx, life context.Context, f *follower, err error) er
 		return fmt.Errorf("execution %s: %w", e.ID, err)
 	}
 	if err := outcomeError(e.ID, e.outcome); err != nil {
-		if e.owned.Load() && ctx.Err() != nil && e.outcome.GetEnd() == pb.End_END_CANCELLED {
+		if e.owned.Load() && ctx.Err() != nil && e.outcome.GetEnd() == pb.ExecutionEnd_EXECUTION_END_CANCELLED {
 			return fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
 		return err
@@ -164,7 +166,7 @@ func (e *Execution) Wait() error {
 // Outcome waits for the end and returns the execution's outcome. It is nil if the outcome
 // did not arrive; Wait then returns an error that is neither an *ExitError nor a
 // *DaemonError.
-func (e *Execution) Outcome() *pb.Outcome {
+func (e *Execution) Outcome() *pb.ExecutionOutcome {
 	<-e.done
 	return e.outcome
 }
@@ -196,7 +198,7 @@ var (
 // Signal sends a signal, such as "SIGUSR1", to the program's main process. The error is
 // FAILED_PRECONDITION if the program does not run yet, or any longer.
 func (e *Execution) Signal(ctx context.Context, name string) error {
-	_, err := e.client.executions.Signal(ctx, &pb.SignalRequest{ExecutionId: e.ID, Signal: name})
+	_, err := e.client.executions.SignalExecution(ctx, &pb.SignalExecutionRequest{ExecutionId: e.ID, Signal: name})
 	return err
 }
 
@@ -205,10 +207,10 @@ func (e *Execution) Signal(ctx context.Context, name string) error {
 // reason, which may be empty, is kept as evidence. Cancelling an ended execution has no
 // effect.
 func (e *Execution) Cancel(ctx context.Context, grace time.Duration, reason string) error {
-	r := &pb.CancelRequest{ExecutionId: e.ID, Reason: reason}
+	r := &pb.CancelExecutionRequest{ExecutionId: e.ID, Reason: reason}
 	if grace > 0 {
 		r.Grace = durationpb.New(grace)
 	}
-	_, err := e.client.executions.Cancel(ctx, r)
+	_, err := e.client.executions.CancelExecution(ctx, r)
 	return err
 }

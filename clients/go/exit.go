@@ -14,7 +14,7 @@ type ExitError struct {
 	// ID is the execution's id.
 	ID string
 	// Outcome says how the execution ended, with the evidence. It is never nil.
-	Outcome *pb.Outcome
+	Outcome *pb.ExecutionOutcome
 	// Stderr is the end of the program's standard error, at most 32 KiB. Only Output sets
 	// it, and only if Cmd.Stderr is nil.
 	Stderr []byte
@@ -24,18 +24,18 @@ type ExitError struct {
 func (e *ExitError) Error() string {
 	o := e.Outcome
 	switch o.GetEnd() {
-	case pb.End_END_EXITED:
+	case pb.ExecutionEnd_EXECUTION_END_EXITED:
 		if o.ExitCode == nil {
 			return "exited, but the daemon did not say with which exit code"
 		}
 		return fmt.Sprintf("exit status %d", o.GetExitCode())
-	case pb.End_END_SIGNALED:
+	case pb.ExecutionEnd_EXECUTION_END_SIGNALED:
 		return "signal: " + o.GetSignal()
-	case pb.End_END_TIMED_OUT:
+	case pb.ExecutionEnd_EXECUTION_END_TIMED_OUT:
 		return "timed out: " + deadline(o.GetEvidence().GetDeadline())
-	case pb.End_END_OOM_KILLED:
+	case pb.ExecutionEnd_EXECUTION_END_OOM_KILLED:
 		return "out of memory"
-	case pb.End_END_CANCELLED:
+	case pb.ExecutionEnd_EXECUTION_END_CANCELLED:
 		text := "cancelled"
 		if by := o.GetEvidence().GetCancelledBy(); by != "" {
 			text += " by " + by
@@ -45,7 +45,7 @@ func (e *ExitError) Error() string {
 		}
 		return text
 	}
-	return word("END_", o.GetEnd().String())
+	return word("EXECUTION_END_", o.GetEnd().String())
 }
 
 // ExitCode returns the program's exit code, -N if signal N ended it, 124 if it
@@ -61,12 +61,12 @@ func (e *ExitError) ExitCode() int {
 // sandbox could not be made, or the daemon died during the run.
 type DaemonError struct {
 	ID      string
-	Outcome *pb.Outcome // SETUP_FAILED or DAEMON_LOST; never nil
+	Outcome *pb.ExecutionOutcome // SETUP_FAILED or DAEMON_LOST; never nil
 }
 
 // Error says in one line why the program has no result.
 func (e *DaemonError) Error() string {
-	if e.Outcome.GetEnd() == pb.End_END_SETUP_FAILED {
+	if e.Outcome.GetEnd() == pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED {
 		evidence := e.Outcome.GetEvidence()
 		return fmt.Sprintf("execution %s: setup failed: %s: %s", e.ID, evidence.GetSetupStep(), evidence.GetSetupError())
 	}
@@ -75,30 +75,30 @@ func (e *DaemonError) Error() string {
 
 // outcomeError returns the error of Wait for an outcome, or nil for success. It is the only place
 // that decides which outcomes count as success.
-func outcomeError(id string, o *pb.Outcome) error {
+func outcomeError(id string, o *pb.ExecutionOutcome) error {
 	switch {
-	case o.GetEnd() == pb.End_END_EXITED && o.ExitCode != nil && *o.ExitCode == 0:
+	case o.GetEnd() == pb.ExecutionEnd_EXECUTION_END_EXITED && o.ExitCode != nil && *o.ExitCode == 0:
 		return nil
-	case o.GetEnd() == pb.End_END_SETUP_FAILED, o.GetEnd() == pb.End_END_DAEMON_LOST:
+	case o.GetEnd() == pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED, o.GetEnd() == pb.ExecutionEnd_EXECUTION_END_DAEMON_LOST:
 		return &DaemonError{ID: id, Outcome: o}
 	}
 	return &ExitError{ID: id, Outcome: o}
 }
 
 // deadline says in words which limit of time has passed.
-func deadline(d pb.Deadline) string {
+func deadline(d pb.ExecutionDeadline) string {
 	switch d {
-	case pb.Deadline_DEADLINE_WALL:
+	case pb.ExecutionDeadline_EXECUTION_DEADLINE_WALL:
 		return "wall time"
-	case pb.Deadline_DEADLINE_CPU:
+	case pb.ExecutionDeadline_EXECUTION_DEADLINE_CPU:
 		return "CPU time"
-	case pb.Deadline_DEADLINE_QUEUE:
+	case pb.ExecutionDeadline_EXECUTION_DEADLINE_QUEUE:
 		return "waiting for a slot"
 	}
 	return "deadline"
 }
 
-// word converts an enum's name into words: END_DAEMON_LOST becomes "daemon lost".
+// word converts an enum's name into words: EXECUTION_END_DAEMON_LOST becomes "daemon lost".
 func word(prefix, name string) string {
 	return strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, prefix), "_", " "))
 }

@@ -22,12 +22,12 @@ import (
 // nil answers UNIMPLEMENTED.
 type fake struct {
 	pb.UnimplementedExecutionServiceServer
-	execute     func(*pb.ExecuteRequest, grpc.ServerStreamingServer[pb.ExecutionEvent]) error
-	interactive func(grpc.BidiStreamingServer[pb.ExecuteInteractiveRequest, pb.ExecutionEvent]) error
-	attach      func(*pb.AttachRequest, grpc.ServerStreamingServer[pb.ExecutionEvent]) error
-	get         func(*pb.GetRequest) (*pb.Execution, error)
-	cancel      func(*pb.CancelRequest) (*pb.Execution, error)
-	signal      func(*pb.SignalRequest) (*pb.SignalResponse, error)
+	execute     func(*pb.ExecuteRequest, eventServer) error
+	interactive func(interactiveServer) error
+	attach      func(*pb.AttachExecutionRequest, eventServer) error
+	get         func(*pb.GetExecutionRequest) (*pb.Execution, error)
+	cancel      func(*pb.CancelExecutionRequest) (*pb.Execution, error)
+	signal      func(*pb.SignalExecutionRequest) (*pb.SignalExecutionResponse, error)
 	list        func(*pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error)
 	artifact    func(*pb.GetArtifactRequest, grpc.ServerStreamingServer[pb.GetArtifactResponse]) error
 
@@ -37,44 +37,46 @@ type fake struct {
 	conns   []net.Conn
 }
 
-func (f *fake) Execute(r *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+func (f *fake) Execute(r *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecuteResponse]) error {
 	if f.execute == nil {
 		return f.UnimplementedExecutionServiceServer.Execute(r, s)
 	}
-	return f.execute(r, s)
+	return f.execute(r, executeServer(s))
 }
 
-func (f *fake) ExecuteInteractive(s grpc.BidiStreamingServer[pb.ExecuteInteractiveRequest, pb.ExecutionEvent]) error {
+func (f *fake) ExecuteInteractive(s grpc.BidiStreamingServer[pb.ExecuteInteractiveRequest, pb.ExecuteInteractiveResponse]) error {
 	if f.interactive == nil {
 		return f.UnimplementedExecutionServiceServer.ExecuteInteractive(s)
 	}
-	return f.interactive(s)
+	return f.interactive(interactServer(s))
 }
 
-func (f *fake) Attach(r *pb.AttachRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+func (f *fake) AttachExecution(r *pb.AttachExecutionRequest, s grpc.ServerStreamingServer[pb.AttachExecutionResponse]) error {
 	if f.attach == nil {
-		return f.UnimplementedExecutionServiceServer.Attach(r, s)
+		return f.UnimplementedExecutionServiceServer.AttachExecution(r, s)
 	}
-	return f.attach(r, s)
+	return f.attach(r, attachServer(s))
 }
 
-func (f *fake) Get(ctx context.Context, r *pb.GetRequest) (*pb.Execution, error) {
+func (f *fake) GetExecution(ctx context.Context, r *pb.GetExecutionRequest) (*pb.GetExecutionResponse, error) {
 	if f.get == nil {
-		return f.UnimplementedExecutionServiceServer.Get(ctx, r)
+		return f.UnimplementedExecutionServiceServer.GetExecution(ctx, r)
 	}
-	return f.get(r)
+	e, err := f.get(r)
+	return &pb.GetExecutionResponse{Execution: e}, err
 }
 
-func (f *fake) Cancel(ctx context.Context, r *pb.CancelRequest) (*pb.Execution, error) {
+func (f *fake) CancelExecution(ctx context.Context, r *pb.CancelExecutionRequest) (*pb.CancelExecutionResponse, error) {
 	if f.cancel == nil {
-		return f.UnimplementedExecutionServiceServer.Cancel(ctx, r)
+		return f.UnimplementedExecutionServiceServer.CancelExecution(ctx, r)
 	}
-	return f.cancel(r)
+	e, err := f.cancel(r)
+	return &pb.CancelExecutionResponse{Execution: e}, err
 }
 
-func (f *fake) Signal(ctx context.Context, r *pb.SignalRequest) (*pb.SignalResponse, error) {
+func (f *fake) SignalExecution(ctx context.Context, r *pb.SignalExecutionRequest) (*pb.SignalExecutionResponse, error) {
 	if f.signal == nil {
-		return f.UnimplementedExecutionServiceServer.Signal(ctx, r)
+		return f.UnimplementedExecutionServiceServer.SignalExecution(ctx, r)
 	}
 	return f.signal(r)
 }
@@ -91,6 +93,35 @@ func (f *fake) GetArtifact(r *pb.GetArtifactRequest, s grpc.ServerStreamingServe
 		return f.UnimplementedExecutionServiceServer.GetArtifact(r, s)
 	}
 	return f.artifact(r, s)
+}
+
+// eventServer is the server side of Execute, ExecuteInteractive and AttachExecution: it sends an event
+// as the response of its call.
+type eventServer struct {
+	grpc.ServerStream
+	send func(*pb.ExecutionEvent) error
+}
+
+func (s eventServer) Send(e *pb.ExecutionEvent) error { return s.send(e) }
+
+// interactiveServer is the server side of ExecuteInteractive.
+type interactiveServer struct {
+	eventServer
+	recv func() (*pb.ExecuteInteractiveRequest, error)
+}
+
+func (s interactiveServer) Recv() (*pb.ExecuteInteractiveRequest, error) { return s.recv() }
+
+func executeServer(s grpc.ServerStreamingServer[pb.ExecuteResponse]) eventServer {
+	return eventServer{s, func(e *pb.ExecutionEvent) error { return s.Send(&pb.ExecuteResponse{Event: e}) }}
+}
+
+func attachServer(s grpc.ServerStreamingServer[pb.AttachExecutionResponse]) eventServer {
+	return eventServer{s, func(e *pb.ExecutionEvent) error { return s.Send(&pb.AttachExecutionResponse{Event: e}) }}
+}
+
+func interactServer(s grpc.BidiStreamingServer[pb.ExecuteInteractiveRequest, pb.ExecuteInteractiveResponse]) interactiveServer {
+	return interactiveServer{eventServer{s, func(e *pb.ExecutionEvent) error { return s.Send(&pb.ExecuteInteractiveResponse{Event: e}) }}, s.Recv}
 }
 
 // cuttable is a listener that remembers its connections, so that a test can close them.
@@ -152,13 +183,13 @@ func (f *fake) dial(t testing.TB) *Client {
 // record holds the stored events of one execution.
 type record struct {
 	events []*pb.ExecutionEvent
-	at     map[pb.Stream]uint64
+	at     map[pb.OutputStream]uint64
 }
 
 // newRecord returns a record with a header.
 func newRecord() *record {
-	r := &record{at: map[pb.Stream]uint64{}}
-	return r.add(&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Header{Header: &pb.Header{Skill: "demo"}}})
+	r := &record{at: map[pb.OutputStream]uint64{}}
+	return r.add(&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Header{Header: &pb.ExecutionHeader{Skill: "demo"}}})
 }
 
 func (r *record) add(event *pb.ExecutionEvent) *record {
@@ -169,24 +200,28 @@ func (r *record) add(event *pb.ExecutionEvent) *record {
 }
 
 func (r *record) started() *record {
-	return r.add(&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Started{Started: &pb.Started{}}})
+	return r.add(&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Started{Started: &pb.ExecutionStarted{}}})
 }
 
-func (r *record) output(stream pb.Stream, data string) *record {
-	output := &pb.Output{Stream: stream, OffsetBytes: r.at[stream], Data: []byte(data)}
+func (r *record) output(stream pb.OutputStream, data string) *record {
+	output := &pb.OutputChunk{Stream: stream, OffsetBytes: r.at[stream], Data: []byte(data)}
 	r.at[stream] += uint64(len(data))
 	return r.add(&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Output{Output: output}})
 }
 
-func (r *record) stdout(data string) *record { return r.output(pb.Stream_STREAM_STDOUT, data) }
-func (r *record) stderr(data string) *record { return r.output(pb.Stream_STREAM_STDERR, data) }
+func (r *record) stdout(data string) *record {
+	return r.output(pb.OutputStream_OUTPUT_STREAM_STDOUT, data)
+}
+func (r *record) stderr(data string) *record {
+	return r.output(pb.OutputStream_OUTPUT_STREAM_STDERR, data)
+}
 
-func (r *record) outcome(o *pb.Outcome) *record {
+func (r *record) outcome(o *pb.ExecutionOutcome) *record {
 	return r.add(&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Outcome{Outcome: o}})
 }
 
 func (r *record) exit(code int32) *record {
-	return r.outcome(&pb.Outcome{End: pb.End_END_EXITED, ExitCode: proto.Int32(code)})
+	return r.outcome(&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: proto.Int32(code)})
 }
 
 // send sends the events after one sequence number up to another one (0: all).
@@ -204,13 +239,13 @@ func (r *record) send(s interface {
 	return nil
 }
 
-// serve answers Execute and Attach with the record.
+// serve answers Execute and AttachExecution with the record.
 func (r *record) serve() *fake {
 	return &fake{
-		execute: func(_ *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+		execute: func(_ *pb.ExecuteRequest, s eventServer) error {
 			return r.send(s, 0, 0)
 		},
-		attach: func(a *pb.AttachRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+		attach: func(a *pb.AttachExecutionRequest, s eventServer) error {
 			return r.send(s, a.GetAfterSequence(), 0)
 		},
 	}

@@ -11,9 +11,22 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// eventStream is the receiving side of Execute, ExecuteInteractive and Attach.
+// eventStream is the receiving side of Execute, ExecuteInteractive and AttachExecution.
 type eventStream interface {
 	Recv() (*pb.ExecutionEvent, error)
+}
+
+// responses is the eventStream of a call. R is the type of the call's responses.
+type responses[R interface{ GetEvent() *pb.ExecutionEvent }] struct {
+	stream interface{ Recv() (R, error) }
+}
+
+func (s responses[R]) Recv() (*pb.ExecutionEvent, error) {
+	r, err := s.stream.Recv()
+	if err != nil {
+		return nil, err
+	}
+	return r.GetEvent(), nil
 }
 
 // A follower reads the events of one execution and passes its output on. Each event is
@@ -24,14 +37,14 @@ type follower struct {
 	get    func(ctx context.Context) (*pb.Execution, error) // asks for the execution's record
 	on     func(*pb.ExecutionEvent)                         // called with each event before its output is written
 	shared bool                                             // on may keep the events
-	sinks  map[pb.Stream]*sink
+	sinks  map[pb.OutputStream]*sink
 	breaks int // how often the stream was lost
 	patience
 }
 
 // follow reads events until the outcome. An error comes from the daemon or the connection. try
 // counts the tries in a row that brought no new event.
-func (f *follower) follow(ctx context.Context, s eventStream) (*pb.Outcome, error) {
+func (f *follower) follow(ctx context.Context, s eventStream) (*pb.ExecutionOutcome, error) {
 	for try := 0; ; {
 		event, err := s.Recv()
 		if err == io.EOF {
@@ -58,7 +71,7 @@ func (f *follower) follow(ctx context.Context, s eventStream) (*pb.Outcome, erro
 
 // known returns the outcome of an execution whose last event was already handled, or nil. A
 // stream that begins after the last event does not have the outcome.
-func (f *follower) known(ctx context.Context) *pb.Outcome {
+func (f *follower) known(ctx context.Context) *pb.ExecutionOutcome {
 	e, err := f.get(ctx)
 	if err != nil || e.GetLastSequence() > f.last {
 		return nil
@@ -119,7 +132,7 @@ func (f *follower) take(event *pb.ExecutionEvent) error {
 
 // writeError returns the first error of a writer.
 func (f *follower) writeError() error {
-	for _, stream := range []pb.Stream{pb.Stream_STREAM_STDOUT, pb.Stream_STREAM_STDERR} {
+	for _, stream := range []pb.OutputStream{pb.OutputStream_OUTPUT_STREAM_STDOUT, pb.OutputStream_OUTPUT_STREAM_STDERR} {
 		if err := f.sinks[stream].err; err != nil {
 			return err
 		}
@@ -138,16 +151,16 @@ type sink struct {
 
 // newSinks returns the sinks of an execution. fromStart says that it is followed from the
 // start of its output.
-func newSinks(stdout, stderr io.Writer, fromStart bool) map[pb.Stream]*sink {
-	return map[pb.Stream]*sink{
-		pb.Stream_STREAM_STDOUT: {name: "stdout", w: stdout, any: fromStart},
-		pb.Stream_STREAM_STDERR: {name: "stderr", w: stderr, any: fromStart},
+func newSinks(stdout, stderr io.Writer, fromStart bool) map[pb.OutputStream]*sink {
+	return map[pb.OutputStream]*sink{
+		pb.OutputStream_OUTPUT_STREAM_STDOUT: {name: "stdout", w: stdout, any: fromStart},
+		pb.OutputStream_OUTPUT_STREAM_STDERR: {name: "stderr", w: stderr, any: fromStart},
 	}
 }
 
 // check compares a chunk's offset with the end of the last chunk. A difference means lost
 // or repeated output, which must not reach the writer.
-func (s *sink) check(o *pb.Output) error {
+func (s *sink) check(o *pb.OutputChunk) error {
 	if s != nil && s.any && o.GetOffsetBytes() != s.at {
 		return status.Errorf(codes.DataLoss, "%s: a chunk at %d follows byte %d", s.name, o.GetOffsetBytes(), s.at)
 	}
@@ -155,7 +168,7 @@ func (s *sink) check(o *pb.Output) error {
 }
 
 // write writes a chunk. A nil sink, for a stream that this version does not know, drops it.
-func (s *sink) write(o *pb.Output) {
+func (s *sink) write(o *pb.OutputChunk) {
 	if s == nil {
 		return
 	}

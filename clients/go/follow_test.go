@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -40,13 +39,13 @@ func TestBrokenStreamLosesNothing(t *testing.T) {
 	const every = 12 // events on one stream
 	var executes, attaches atomic.Int32
 	f := &fake{}
-	f.execute = func(_ *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+	f.execute = func(_ *pb.ExecuteRequest, s eventServer) error {
 		executes.Add(1)
 		r.send(s, 0, every)
 		<-s.Context().Done() // the reader cuts the connection after the last of these events
 		return nil
 	}
-	f.attach = func(a *pb.AttachRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+	f.attach = func(a *pb.AttachExecutionRequest, s eventServer) error {
 		upTo := a.GetAfterSequence() + every
 		if upTo >= uint64(len(r.events)) {
 			return r.send(s, a.GetAfterSequence(), 0)
@@ -104,10 +103,10 @@ func TestAttachGivesUp(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var tries atomic.Int32
 			f := &fake{
-				execute: func(_ *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+				execute: func(_ *pb.ExecuteRequest, s eventServer) error {
 					return newRecord().send(s, 0, 0) // and no outcome
 				},
-				attach: func(*pb.AttachRequest, grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+				attach: func(*pb.AttachExecutionRequest, eventServer) error {
 					tries.Add(1)
 					return test.answer
 				},
@@ -137,7 +136,7 @@ func TestEventsInDisorder(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			f := whole.serve()
-			f.execute = func(_ *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+			f.execute = func(_ *pb.ExecuteRequest, s eventServer) error {
 				for _, i := range test.order {
 					if err := s.Send(whole.events[i]); err != nil {
 						return err
@@ -163,9 +162,9 @@ func TestOffsetsThatDoNotFit(t *testing.T) {
 }
 
 func TestKeepalivesAndUnknownStreams(t *testing.T) {
-	r := newRecord().stdout("a").output(pb.Stream(9), "from the future").stdout("b").exit(0)
-	keepalive := &pb.ExecutionEvent{ExecutionId: "e1", Sequence: 2, Event: &pb.ExecutionEvent_Keepalive{Keepalive: &pb.Keepalive{State: pb.State_STATE_RUNNING}}}
-	f := &fake{execute: func(_ *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+	r := newRecord().stdout("a").output(pb.OutputStream(9), "from the future").stdout("b").exit(0)
+	keepalive := &pb.ExecutionEvent{ExecutionId: "e1", Sequence: 2, Event: &pb.ExecutionEvent_Keepalive{Keepalive: &pb.ExecutionKeepalive{State: pb.ExecutionState_EXECUTION_STATE_RUNNING}}}
+	f := &fake{execute: func(_ *pb.ExecuteRequest, s eventServer) error {
 		r.send(s, 0, 2)
 		s.Send(keepalive)
 		s.Send(keepalive)
@@ -221,11 +220,11 @@ func TestAttachBehindTheEnd(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			f := r.serve()
 			var attaches atomic.Int32
-			f.attach = func(*pb.AttachRequest, grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+			f.attach = func(*pb.AttachExecutionRequest, eventServer) error {
 				attaches.Add(1)
 				return nil
 			}
-			f.get = func(*pb.GetRequest) (*pb.Execution, error) { return test.now, nil }
+			f.get = func(*pb.GetExecutionRequest) (*pb.Execution, error) { return test.now, nil }
 			e := f.dial(t).Attach(t.Context(), "e1", AttachOptions{After: last})
 			err := e.Wait()
 			if exit := (*ExitError)(nil); errors.As(err, &exit) != (test.code != 0) || exit != nil && exit.ExitCode() != test.code {
@@ -239,7 +238,7 @@ func TestAttachBehindTheEnd(t *testing.T) {
 }
 
 func TestAttachUnknown(t *testing.T) {
-	f := &fake{attach: func(*pb.AttachRequest, grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+	f := &fake{attach: func(*pb.AttachExecutionRequest, eventServer) error {
 		return refusal(codes.NotFound, "EXECUTION_NOT_FOUND", "no such execution")
 	}}
 	err := f.dial(t).Attach(t.Context(), "nope", AttachOptions{}).Wait()
@@ -251,13 +250,13 @@ func TestAttachUnknown(t *testing.T) {
 func TestEndOfContextLeavesAnAttachedExecution(t *testing.T) {
 	following := make(chan struct{})
 	f := &fake{
-		attach: func(_ *pb.AttachRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+		attach: func(_ *pb.AttachExecutionRequest, s eventServer) error {
 			newRecord().send(s, 0, 0)
 			close(following)
 			<-s.Context().Done()
 			return nil
 		},
-		cancel: func(*pb.CancelRequest) (*pb.Execution, error) {
+		cancel: func(*pb.CancelExecutionRequest) (*pb.Execution, error) {
 			t.Error("the execution was cancelled")
 			return &pb.Execution{}, nil
 		},
@@ -272,7 +271,7 @@ func TestEndOfContextLeavesAnAttachedExecution(t *testing.T) {
 }
 
 func TestCloseEndsTheFollowing(t *testing.T) {
-	f := &fake{execute: func(_ *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+	f := &fake{execute: func(_ *pb.ExecuteRequest, s eventServer) error {
 		newRecord().send(s, 0, 0)
 		<-s.Context().Done()
 		return nil
@@ -293,7 +292,7 @@ func TestRequestIsSentTwiceOnlyWithAKey(t *testing.T) {
 	for _, key := range []string{"", "k"} {
 		var requests atomic.Int32
 		f := &fake{}
-		f.execute = func(_ *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+		f.execute = func(_ *pb.ExecuteRequest, s eventServer) error {
 			if requests.Add(1) == 1 {
 				f.cut()
 				<-s.Context().Done()
@@ -328,7 +327,7 @@ func TestNoDaemonIsSaidAtOnce(t *testing.T) {
 }
 
 func TestFirstEventMustBeAHeader(t *testing.T) {
-	f := &fake{execute: func(_ *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+	f := &fake{execute: func(_ *pb.ExecuteRequest, s eventServer) error {
 		return newRecord().started().send(s, 1, 0)
 	}}
 	if err := f.dial(t).Script("demo", "x.py").Run(t.Context()); err == nil || !strings.Contains(err.Error(), "header") {

@@ -23,11 +23,11 @@ type Limits struct {
 }
 
 // message returns nil if no limit is set, so that the request stays small.
-func (l Limits) message() *pb.Limits {
+func (l Limits) message() *pb.ExecutionLimits {
 	if l == (Limits{}) {
 		return nil
 	}
-	return &pb.Limits{
+	return &pb.ExecutionLimits{
 		WallTime:       duration(l.WallTime),
 		CpuTime:        duration(l.CPUTime),
 		MemoryBytes:    l.MemoryBytes,

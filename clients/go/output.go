@@ -25,48 +25,54 @@ const (
 // Numbers of the fields that hold the output's bytes. The generated code has them only in its
 // descriptor.
 var (
+	eventField  = fieldNumber(&pb.ExecuteResponse{}, "event")
 	outputField = fieldNumber(&pb.ExecutionEvent{}, "output")
-	dataField   = fieldNumber(&pb.Output{}, "data")
+	dataField   = fieldNumber(&pb.OutputChunk{}, "data")
 )
 
 func fieldNumber(m proto.Message, name protoreflect.Name) protowire.Number {
 	return m.ProtoReflect().Descriptor().Fields().ByName(name).Number()
 }
 
-// unmarshalOutput decodes a large output event and copies its bytes only once. It handles
-// events that end with these bytes, as daemons send them, and returns false for any other
-// message. It checks no more of the bytes than their length. proto.Unmarshal would not either,
+// unmarshalOutput decodes the event of a response (see eventOf) with much output and copies the
+// output's bytes only once. It handles messages that begin with the event and end with these bytes,
+// as daemons send them, and returns nil for any other message. It checks no more of the bytes than their length. proto.Unmarshal would not either,
 // since data is of type bytes.
-func unmarshalOutput(data mem.BufferSlice, e *pb.ExecutionEvent) bool {
+func unmarshalOutput(data mem.BufferSlice) *pb.ExecutionEvent {
 	size := data.Len()
 	if size < muchBytes {
-		return false
+		return nil
 	}
 	r := data.Reader()
 	defer r.Close()
 	head := make([]byte, headBytes)
 	if _, err := io.ReadFull(r, head); err != nil {
-		return false
+		return nil
 	}
-	outer, inner, ok := lastField(head, 0, size, outputField)
+	first, outer, ok := lastField(head, 0, size, eventField)
+	if !ok || first != 0 {
+		return nil
+	}
+	outerEnd, inner, ok := lastField(head, outer, size, outputField)
 	if !ok {
-		return false
+		return nil
 	}
 	innerEnd, begin, ok := lastField(head, inner, size, dataField)
 	if !ok {
-		return false
+		return nil
 	}
-	var output pb.Output
-	if proto.Unmarshal(head[inner:innerEnd], &output) != nil || proto.Unmarshal(head[:outer], e) != nil {
-		return false
+	var event pb.ExecutionEvent
+	var output pb.OutputChunk
+	if proto.Unmarshal(head[inner:innerEnd], &output) != nil || proto.Unmarshal(head[outer:outerEnd], &event) != nil {
+		return nil
 	}
 	output.Data = newOutput(size - begin)
 	n := copy(output.Data, head[begin:])
 	if _, err := io.ReadFull(r, output.Data[n:]); err != nil {
-		return false
+		return nil
 	}
-	e.Event = &pb.ExecutionEvent_Output{Output: &output}
-	return true
+	event.Event = &pb.ExecutionEvent_Output{Output: &output}
+	return &event
 }
 
 // lastField finds the field with a number among the fields that begin at from. That field
@@ -105,7 +111,7 @@ func newOutput(n int) []byte {
 }
 
 // doneWith reuses the bytes of an output. Only the caller may have a reference to them.
-func doneWith(o *pb.Output) {
+func doneWith(o *pb.OutputChunk) {
 	if b := o.GetData(); cap(b) >= muchBytes && cap(b) <= maxOutput {
 		o.Data = nil
 		outputs.Put(&b)

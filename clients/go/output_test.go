@@ -16,8 +16,8 @@ import (
 func outputEvent(size int) *pb.ExecutionEvent {
 	return &pb.ExecutionEvent{
 		ExecutionId: "0196", Sequence: 7, Time: &timestamppb.Timestamp{Seconds: 1, Nanos: 2},
-		Event: &pb.ExecutionEvent_Output{Output: &pb.Output{
-			Stream: pb.Stream_STREAM_STDERR, OffsetBytes: 1 << 40, Data: bytes.Repeat([]byte{1, 2, 3, 4, 5, 6, 7}, size/7+1)[:size],
+		Event: &pb.ExecutionEvent_Output{Output: &pb.OutputChunk{
+			Stream: pb.OutputStream_OUTPUT_STREAM_STDERR, OffsetBytes: 1 << 40, Data: bytes.Repeat([]byte{1, 2, 3, 4, 5, 6, 7}, size/7+1)[:size],
 		}},
 	}
 }
@@ -40,16 +40,17 @@ func TestUnmarshalAnyMessage(t *testing.T) {
 		}
 		return b
 	}
+	// response is the message with an event, or with several pieces of one.
+	response := func(event []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, eventField, protowire.BytesType), event)
+	}
 	much := encode(outputEvent(256 << 10))
-	stdout := encode(&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Output{Output: &pb.Output{Stream: pb.Stream_STREAM_STDOUT}}})
+	stdout := encode(&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Output{Output: &pb.OutputChunk{Stream: pb.OutputStream_OUTPUT_STREAM_STDOUT}}})
 	front := func(n int) []byte {
 		return encode(&pb.ExecutionEvent{ExecutionId: string(bytes.Repeat([]byte{'x'}, n)), Sequence: 9})
 	}
-	dataThenStream := protowire.AppendVarint(protowire.AppendTag(encode(&pb.Output{Data: make([]byte, muchBytes)}), 1, protowire.VarintType), 2)
-	cases := map[string]struct {
-		message []byte
-		ours    bool // decoded without protobuf's decoder
-	}{
+	dataThenStream := protowire.AppendVarint(protowire.AppendTag(encode(&pb.OutputChunk{Data: make([]byte, muchBytes)}), 1, protowire.VarintType), 2)
+	cases := map[string]unmarshalCase{ // the messages are events
 		"empty":                        {nil, false},
 		"little":                       {encode(outputEvent(100)), false},
 		"much":                         {append(front(36), encode(&pb.ExecutionEvent{Event: outputEvent(muchBytes).Event})...), true},
@@ -62,27 +63,40 @@ func TestUnmarshalAnyMessage(t *testing.T) {
 		"another output after it":      {append(slices.Clone(much), stdout...), false},
 		"no output":                    {front(muchBytes), false},
 		"an unknown field before":      {append(protowire.AppendVarint(protowire.AppendTag(nil, 999, protowire.VarintType), 5), encode(&pb.ExecutionEvent{Event: outputEvent(muchBytes).Event})...), true},
-		"cut short":                    {much[:len(much)-1], false},
 		"no message":                   {bytes.Repeat([]byte{0xff}, muchBytes), false},
 		"a name that is not UTF-8":     {append([]byte{0x0a, 1, 0xff}, much...), false},
-		"the head cut within a varint": {append(front(headBytes-6), encode(&pb.ExecutionEvent{Event: outputEvent(muchBytes).Event})...), false},
+		"the head cut within a varint": {append(front(headBytes-10), encode(&pb.ExecutionEvent{Event: outputEvent(muchBytes).Event})...), false},
 	}
 	for name, c := range cases {
+		cases[name] = unmarshalCase{response(c.message), c.ours}
+	}
+	cases["cut short"] = unmarshalCase{response(much)[:len(much)-1], false}
+	cases["another response after it"] = unmarshalCase{append(response(much), response(stdout)...), false}
+	cases["an unknown field of the response"] = unmarshalCase{append(protowire.AppendVarint(protowire.AppendTag(nil, 999, protowire.VarintType), 5), response(much)...), false}
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			var want, got, direct pb.ExecutionEvent
+			var want pb.ExecuteResponse
 			wantErr := proto.Unmarshal(c.message, &want)
-			err := newCodec().Unmarshal(inFrames(c.message), &got)
-			if (err != nil) != (wantErr != nil) {
-				t.Fatalf("got %v, protobuf has %v", err, wantErr)
+			for _, got := range []proto.Message{&pb.ExecuteResponse{}, &pb.ExecuteInteractiveResponse{}, &pb.AttachExecutionResponse{}} {
+				err := newCodec().Unmarshal(inFrames(c.message), got)
+				if (err != nil) != (wantErr != nil) {
+					t.Fatalf("got %v, protobuf has %v", err, wantErr)
+				}
+				if err == nil && !proto.Equal((*eventOf(got)), want.GetEvent()) {
+					t.Error("got another event than protobuf")
+				}
 			}
-			if err == nil && !proto.Equal(&got, &want) {
-				t.Error("got another event than protobuf")
-			}
-			if ours := unmarshalOutput(inFrames(c.message), &direct); ours != c.ours {
+			if ours := unmarshalOutput(inFrames(c.message)) != nil; ours != c.ours {
 				t.Errorf("decoded here: %v, want %v", ours, c.ours)
 			}
 		})
 	}
+}
+
+// An unmarshalCase is a message, and whether it is decoded without protobuf's decoder.
+type unmarshalCase struct {
+	message []byte
+	ours    bool
 }
 
 // Bytes that a caller may have kept are not reused; others may be.
@@ -115,15 +129,15 @@ func TestKeptEventsStay(t *testing.T) {
 // numbered returns the i-th event as received, with muchBytes times i bytes.
 func numbered(t *testing.T, i int) *pb.ExecutionEvent {
 	t.Helper()
-	b, err := proto.Marshal(&pb.ExecutionEvent{Sequence: uint64(i + 1), Event: &pb.ExecutionEvent_Output{Output: &pb.Output{
-		Stream: pb.Stream_STREAM_STDOUT, OffsetBytes: uint64(i * muchBytes), Data: bytes.Repeat([]byte{byte(i)}, muchBytes),
-	}}})
+	b, err := proto.Marshal(&pb.ExecuteResponse{Event: &pb.ExecutionEvent{Sequence: uint64(i + 1), Event: &pb.ExecutionEvent_Output{Output: &pb.OutputChunk{
+		Stream: pb.OutputStream_OUTPUT_STREAM_STDOUT, OffsetBytes: uint64(i * muchBytes), Data: bytes.Repeat([]byte{byte(i)}, muchBytes),
+	}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var e pb.ExecutionEvent
-	if err := newCodec().Unmarshal(inFrames(b), &e); err != nil {
+	var m pb.ExecuteResponse
+	if err := newCodec().Unmarshal(inFrames(b), &m); err != nil {
 		t.Fatal(err)
 	}
-	return &e
+	return m.GetEvent()
 }

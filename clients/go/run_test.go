@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -38,7 +37,7 @@ func TestRunPassesOutputOn(t *testing.T) {
 	if got, want := cmd.Execution.Header.GetSkill(), "demo"; got != want {
 		t.Errorf("header: got %q, want %q", got, want)
 	}
-	if got, want := cmd.Execution.Outcome().GetEnd(), pb.End_END_EXITED; got != want {
+	if got, want := cmd.Execution.Outcome().GetEnd(), pb.ExecutionEnd_EXECUTION_END_EXITED; got != want {
 		t.Errorf("end: got %v, want %v", got, want)
 	}
 }
@@ -77,21 +76,21 @@ func TestOutputKeepsTheEndOfStderr(t *testing.T) {
 
 func TestEnds(t *testing.T) {
 	tests := []struct {
-		outcome *pb.Outcome
+		outcome *pb.ExecutionOutcome
 		want    string // "" for success
 		code    int
 	}{
-		{&pb.Outcome{End: pb.End_END_EXITED, ExitCode: proto.Int32(0)}, "", 0},
-		{&pb.Outcome{End: pb.End_END_EXITED, ExitCode: proto.Int32(124)}, "exit status 124", 124},
-		{&pb.Outcome{End: pb.End_END_EXITED}, "exited, but the daemon did not say with which exit code", -1},
-		{&pb.Outcome{End: pb.End_END_SIGNALED, ExitCode: proto.Int32(-11), Signal: "SIGSEGV"}, "signal: SIGSEGV", -11},
-		{&pb.Outcome{End: pb.End_END_TIMED_OUT, ExitCode: proto.Int32(124), TimedOut: true, Evidence: &pb.Evidence{Deadline: pb.Deadline_DEADLINE_WALL}}, "timed out: wall time", 124},
-		{&pb.Outcome{End: pb.End_END_TIMED_OUT, TimedOut: true, Evidence: &pb.Evidence{Deadline: pb.Deadline_DEADLINE_QUEUE}}, "timed out: waiting for a slot", -1},
-		{&pb.Outcome{End: pb.End_END_OOM_KILLED, ExitCode: proto.Int32(-9)}, "out of memory", -9},
-		{&pb.Outcome{End: pb.End_END_CANCELLED, ExitCode: proto.Int32(-15), Evidence: &pb.Evidence{CancelledBy: "ann", CancelReason: "enough"}}, "cancelled by ann: enough", -15},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: proto.Int32(0)}, "", 0},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: proto.Int32(124)}, "exit status 124", 124},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED}, "exited, but the daemon did not say with which exit code", -1},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_SIGNALED, ExitCode: proto.Int32(-11), Signal: "SIGSEGV"}, "signal: SIGSEGV", -11},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_TIMED_OUT, ExitCode: proto.Int32(124), TimedOut: true, Evidence: &pb.ExecutionEvidence{Deadline: pb.ExecutionDeadline_EXECUTION_DEADLINE_WALL}}, "timed out: wall time", 124},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_TIMED_OUT, TimedOut: true, Evidence: &pb.ExecutionEvidence{Deadline: pb.ExecutionDeadline_EXECUTION_DEADLINE_QUEUE}}, "timed out: waiting for a slot", -1},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_OOM_KILLED, ExitCode: proto.Int32(-9)}, "out of memory", -9},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_CANCELLED, ExitCode: proto.Int32(-15), Evidence: &pb.ExecutionEvidence{CancelledBy: "ann", CancelReason: "enough"}}, "cancelled by ann: enough", -15},
 		// A child ran out of memory, so the execution failed although the program exited
 		// with 0.
-		{&pb.Outcome{End: pb.End_END_OOM_KILLED, ExitCode: proto.Int32(0)}, "out of memory", 0},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_OOM_KILLED, ExitCode: proto.Int32(0)}, "out of memory", 0},
 	}
 	for _, test := range tests {
 		err := newRecord().outcome(test.outcome).serve().dial(t).Script("demo", "x.py").Run(t.Context())
@@ -117,11 +116,11 @@ func TestEnds(t *testing.T) {
 
 func TestDaemonErrors(t *testing.T) {
 	tests := []struct {
-		outcome *pb.Outcome
+		outcome *pb.ExecutionOutcome
 		want    string
 	}{
-		{&pb.Outcome{End: pb.End_END_SETUP_FAILED, Evidence: &pb.Evidence{SetupStep: "cgroup", SetupError: "no space left"}}, "execution e1: setup failed: cgroup: no space left"},
-		{&pb.Outcome{End: pb.End_END_DAEMON_LOST}, "execution e1: daemon lost: it died before the execution ended"},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED, Evidence: &pb.ExecutionEvidence{SetupStep: "cgroup", SetupError: "no space left"}}, "execution e1: setup failed: cgroup: no space left"},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_DAEMON_LOST}, "execution e1: daemon lost: it died before the execution ended"},
 	}
 	for _, test := range tests {
 		err := newRecord().outcome(test.outcome).serve().dial(t).Script("demo", "x.py").Run(t.Context())
@@ -134,7 +133,7 @@ func TestDaemonErrors(t *testing.T) {
 
 func TestRefusalKeepsItsStatus(t *testing.T) {
 	tries := 0
-	f := &fake{execute: func(*pb.ExecuteRequest, grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+	f := &fake{execute: func(*pb.ExecuteRequest, eventServer) error {
 		tries++
 		return refusal(codes.Unavailable, "DRAINING", "draining")
 	}}
@@ -161,7 +160,7 @@ func TestRefusalKeepsItsStatus(t *testing.T) {
 func TestRequestHasWhatTheCommandSays(t *testing.T) {
 	var got *pb.ExecuteRequest
 	done := newRecord().exit(0)
-	f := &fake{execute: func(r *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+	f := &fake{execute: func(r *pb.ExecuteRequest, s eventServer) error {
 		got = r
 		return done.send(s, 0, 0)
 	}}
@@ -189,7 +188,7 @@ func TestRequestHasWhatTheCommandSays(t *testing.T) {
 		SecretEnv:        map[string]string{"B": "2"},
 		WorkingDirectory: "sub",
 		Files:            []*pb.InputFile{{Path: "in.csv", Source: &pb.InputFile_Content{Content: []byte("x,y")}, Executable: true}, {Path: "r", Source: &pb.InputFile_Uri{Uri: "skill://s/p"}}},
-		Limits:           &pb.Limits{WallTime: durationpb.New(-time.Second), MemoryBytes: 1, Processes: 2, OutputBytes: 3, WorkspaceBytes: 4, WorkspaceFiles: 5, OpenFiles: 6, MilliCpus: 7},
+		Limits:           &pb.ExecutionLimits{WallTime: durationpb.New(-time.Second), MemoryBytes: 1, Processes: 2, OutputBytes: 3, WorkspaceBytes: 4, WorkspaceFiles: 5, OpenFiles: 6, MilliCpus: 7},
 		Network:          proto.Bool(false),
 		Labels:           map[string]string{"k": "v"},
 		IdempotencyKey:   "key",
@@ -209,7 +208,7 @@ func TestSources(t *testing.T) {
 		cmd  *Cmd
 		want *pb.ExecuteRequest
 	}{
-		{code, &pb.ExecuteRequest{Skill: "demo", Source: &pb.ExecuteRequest_Code{Code: &pb.Code{Text: "echo", Language: "bash"}}, Args: []string{"a"}, Stdin: &pb.ExecuteRequest_JsonArguments{JsonArguments: `{"a":1}`}}},
+		{code, &pb.ExecuteRequest{Skill: "demo", Source: &pb.ExecuteRequest_Code{Code: &pb.InlineCode{Text: "echo", Language: "bash"}}, Args: []string{"a"}, Stdin: &pb.ExecuteRequest_JsonArguments{JsonArguments: `{"a":1}`}}},
 		{c.Command("demo", "git log"), &pb.ExecuteRequest{Skill: "demo", Source: &pb.ExecuteRequest_Command{Command: "git log"}}},
 	}
 	for _, test := range tests {
@@ -285,9 +284,9 @@ func TestWriterErrorIsReported(t *testing.T) {
 
 func TestSignalAndCancel(t *testing.T) {
 	ended := make(chan struct{})
-	r := newRecord().started().outcome(&pb.Outcome{End: pb.End_END_CANCELLED, ExitCode: proto.Int32(-15)})
+	r := newRecord().started().outcome(&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_CANCELLED, ExitCode: proto.Int32(-15)})
 	f := &fake{
-		execute: func(_ *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+		execute: func(_ *pb.ExecuteRequest, s eventServer) error {
 			if err := r.send(s, 0, 2); err != nil {
 				return err
 			}
@@ -295,13 +294,13 @@ func TestSignalAndCancel(t *testing.T) {
 			return r.send(s, 2, 0)
 		},
 	}
-	var signal *pb.SignalRequest
-	f.signal = func(r *pb.SignalRequest) (*pb.SignalResponse, error) {
+	var signal *pb.SignalExecutionRequest
+	f.signal = func(r *pb.SignalExecutionRequest) (*pb.SignalExecutionResponse, error) {
 		signal = r
-		return &pb.SignalResponse{}, nil
+		return &pb.SignalExecutionResponse{}, nil
 	}
-	var cancel *pb.CancelRequest
-	f.cancel = func(r *pb.CancelRequest) (*pb.Execution, error) {
+	var cancel *pb.CancelExecutionRequest
+	f.cancel = func(r *pb.CancelExecutionRequest) (*pb.Execution, error) {
 		cancel = r
 		close(ended)
 		return &pb.Execution{}, nil
@@ -313,13 +312,13 @@ func TestSignalAndCancel(t *testing.T) {
 	if err := cmd.Signal(t.Context(), "SIGUSR1"); err != nil {
 		t.Fatal(err)
 	}
-	if want := (&pb.SignalRequest{ExecutionId: "e1", Signal: "SIGUSR1"}); !proto.Equal(signal, want) {
+	if want := (&pb.SignalExecutionRequest{ExecutionId: "e1", Signal: "SIGUSR1"}); !proto.Equal(signal, want) {
 		t.Errorf("signal: got %v, want %v", signal, want)
 	}
 	if err := cmd.Execution.Cancel(t.Context(), time.Second, "why"); err != nil {
 		t.Fatal(err)
 	}
-	if want := (&pb.CancelRequest{ExecutionId: "e1", Grace: durationpb.New(time.Second), Reason: "why"}); !proto.Equal(cancel, want) {
+	if want := (&pb.CancelExecutionRequest{ExecutionId: "e1", Grace: durationpb.New(time.Second), Reason: "why"}); !proto.Equal(cancel, want) {
 		t.Errorf("cancel: got %v, want %v", cancel, want)
 	}
 	if err, ok := cmd.Wait().(*ExitError); !ok {
@@ -328,17 +327,17 @@ func TestSignalAndCancel(t *testing.T) {
 }
 
 func TestEndOfContextCancels(t *testing.T) {
-	cancelled := make(chan *pb.CancelRequest, 1)
-	r := newRecord().started().stdout("last words").outcome(&pb.Outcome{End: pb.End_END_CANCELLED, ExitCode: proto.Int32(-15)})
+	cancelled := make(chan *pb.CancelExecutionRequest, 1)
+	r := newRecord().started().stdout("last words").outcome(&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_CANCELLED, ExitCode: proto.Int32(-15)})
 	f := &fake{
-		execute: func(_ *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+		execute: func(_ *pb.ExecuteRequest, s eventServer) error {
 			if err := r.send(s, 0, 2); err != nil {
 				return err
 			}
 			<-cancelled
 			return r.send(s, 2, 0)
 		},
-		cancel: func(r *pb.CancelRequest) (*pb.Execution, error) {
+		cancel: func(r *pb.CancelExecutionRequest) (*pb.Execution, error) {
 			if got, want := r.GetReason(), "enough"; got != want {
 				t.Errorf("reason: got %q, want %q", got, want)
 			}
@@ -366,7 +365,7 @@ func TestEndOfContextCancels(t *testing.T) {
 
 func TestEndOfContextWithoutDaemon(t *testing.T) {
 	// Cancel answers UNIMPLEMENTED, but Wait must return.
-	f := &fake{execute: func(_ *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+	f := &fake{execute: func(_ *pb.ExecuteRequest, s eventServer) error {
 		if err := newRecord().send(s, 0, 0); err != nil {
 			return err
 		}
@@ -389,7 +388,7 @@ func TestEndOfContextWithoutDaemon(t *testing.T) {
 
 func TestEndOfContextBeforeTheHeader(t *testing.T) {
 	asked := make(chan struct{})
-	f := &fake{execute: func(_ *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+	f := &fake{execute: func(_ *pb.ExecuteRequest, s eventServer) error {
 		close(asked)
 		<-s.Context().Done()
 		return s.Context().Err()
@@ -407,7 +406,7 @@ func TestEndOfContextBeforeTheHeader(t *testing.T) {
 func TestDetachLeavesItRunning(t *testing.T) {
 	left := make(chan struct{})
 	f := &fake{
-		execute: func(_ *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+		execute: func(_ *pb.ExecuteRequest, s eventServer) error {
 			if err := newRecord().send(s, 0, 0); err != nil {
 				return err
 			}
@@ -415,7 +414,7 @@ func TestDetachLeavesItRunning(t *testing.T) {
 			close(left)
 			return nil
 		},
-		cancel: func(*pb.CancelRequest) (*pb.Execution, error) {
+		cancel: func(*pb.CancelExecutionRequest) (*pb.Execution, error) {
 			t.Error("the execution was cancelled")
 			return &pb.Execution{}, nil
 		},

@@ -14,7 +14,7 @@ import (
 // stdinBytes is the size of one Read of standard input.
 const stdinBytes = 32 << 10
 
-type interactiveStream = grpc.BidiStreamingClient[pb.ExecuteInteractiveRequest, pb.ExecutionEvent]
+type interactiveStream = grpc.BidiStreamingClient[pb.ExecuteInteractiveRequest, pb.ExecuteInteractiveResponse]
 
 // sendCall sends the start message and then the files, in the order that the API requires. It
 // returns io.EOF if the daemon has ended the stream; Recv then returns the reason.

@@ -21,8 +21,6 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-type interactiveServer = grpc.BidiStreamingServer[pb.ExecuteInteractiveRequest, pb.ExecutionEvent]
-
 // receiveFiles receives the files that the start message announces, and checks size and
 // SHA-256 as the daemon does.
 func receiveFiles(s interactiveServer) (start *pb.ExecuteRequest, files map[string][]byte, err error) {
@@ -218,7 +216,7 @@ func TestStdinWithAKey(t *testing.T) {
 				}
 				return nil
 			}
-			f.execute = func(start *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+			f.execute = func(start *pb.ExecuteRequest, s eventServer) error {
 				return take(start, s, s.Send)
 			}
 			f.interactive = func(s interactiveServer) error {

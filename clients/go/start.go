@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -123,9 +124,11 @@ func (c *Client) openOnce(ctx context.Context, life lifetime, call *call) (_ *op
 	o := &opened{sent: make(chan bool, 1)}
 	if call.interactive() {
 		o.interactive, err = c.executions.ExecuteInteractive(streamCtx)
-		o.stream = o.interactive
+		o.stream = responses[*pb.ExecuteInteractiveResponse]{o.interactive}
 	} else {
-		o.stream, err = c.executions.Execute(streamCtx, call.request)
+		var s grpc.ServerStreamingClient[pb.ExecuteResponse]
+		s, err = c.executions.Execute(streamCtx, call.request)
+		o.stream = responses[*pb.ExecuteResponse]{s}
 	}
 	reached = err == nil // gRPC creates a stream only on an established connection
 	if err == nil && call.interactive() {

@@ -32,15 +32,16 @@ func (a *app) cancelCommand() *cobra.Command {
 			}
 			defer c.Close()
 			for _, id := range args {
-				request := &pb.CancelRequest{ExecutionId: id, Reason: reason}
+				request := &pb.CancelExecutionRequest{ExecutionId: id, Reason: reason}
 				// --grace 0 means SIGKILL at once; without the flag the daemon's default holds.
 				if cmd.Flags().Changed("grace") {
 					request.Grace = durationpb.New(grace)
 				}
-				e, err := c.Executions().Cancel(cmd.Context(), request)
+				answer, err := c.Executions().CancelExecution(cmd.Context(), request)
 				if err != nil {
 					return fmt.Errorf("cancel %s: %w", id, err)
 				}
+				e := answer.GetExecution()
 				if e.GetOutcome() == nil { // the contract promises the outcome
 					return fmt.Errorf("cancel %s: it has not ended ('skillrun show %s' says how it stands)", id, id)
 				}

@@ -25,27 +25,27 @@ const evilShown = `evil\x1b[2J\u202e\n`
 
 func ended(id string, code int32) *pb.Execution {
 	return &pb.Execution{
-		ExecutionId: id, State: pb.State_STATE_ENDED, Skill: evil, SkillDigest: demoDigest, SourceKind: "script", Script: "scripts/x.py",
+		ExecutionId: id, State: pb.ExecutionState_EXECUTION_STATE_ENDED, Skill: evil, SkillDigest: demoDigest, SourceKind: pb.SourceKind_SOURCE_KIND_SCRIPT, Script: "scripts/x.py",
 		Labels: map[string]string{"b": "2", "a": "1"}, Principal: "uid 0", LastSequence: 4,
 		CreateTime: timestamppb.New(time.Unix(1_000_000_000, 0)),
-		Limits:     &pb.Limits{WallTime: durationpb.New(30 * time.Second), MemoryBytes: 512 << 20, Processes: 64, OutputBytes: 10 << 20, WorkspaceBytes: 256 << 20, WorkspaceFiles: 100, OpenFiles: 1024},
-		Outcome: &pb.Outcome{
-			End: pb.End_END_EXITED, ExitCode: proto.Int32(code), Advice: "try\nharder", ArtifactCount: 1, ArtifactsRefused: []string{evil},
-			Usage:    &pb.Usage{WallTime: durationpb.New(1234 * time.Millisecond)},
-			Stdout:   &pb.Truncation{Truncated: true, DeliveredBytes: 1024, TotalBytes: 4096},
-			Evidence: &pb.Evidence{OomKillCount: 1, PidsMaxCount: 2},
+		Limits:     &pb.ExecutionLimits{WallTime: durationpb.New(30 * time.Second), MemoryBytes: 512 << 20, Processes: 64, OutputBytes: 10 << 20, WorkspaceBytes: 256 << 20, WorkspaceFiles: 100, OpenFiles: 1024},
+		Outcome: &pb.ExecutionOutcome{
+			End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: proto.Int32(code), Advice: "try\nharder", ArtifactCount: 1, ArtifactsRefused: []string{evil},
+			Usage:    &pb.ExecutionUsage{WallTime: durationpb.New(1234 * time.Millisecond)},
+			Stdout:   &pb.OutputTruncation{Truncated: true, DeliveredBytes: 1024, TotalBytes: 4096},
+			Evidence: &pb.ExecutionEvidence{OomKillCount: 1, PidsMaxCount: 2},
 		},
 	}
 }
 
 func TestPs(t *testing.T) {
-	var pages []*pb.ListRequest
-	f := answers("List", func(r *pb.ListRequest) (*pb.ListResponse, error) {
+	var pages []*pb.ListExecutionsRequest
+	f := answers("ListExecutions", func(r *pb.ListExecutionsRequest) (*pb.ListExecutionsResponse, error) {
 		pages = append(pages, proto.CloneOf(r))
 		if r.GetPageToken() == "" {
-			return &pb.ListResponse{Executions: []*pb.Execution{ended("e2", 3)}, NextPageToken: "p2"}, nil
+			return &pb.ListExecutionsResponse{Executions: []*pb.Execution{ended("e2", 3)}, NextPageToken: "p2"}, nil
 		}
-		return &pb.ListResponse{Executions: []*pb.Execution{{ExecutionId: "e1", State: pb.State_STATE_QUEUED, Skill: "demo", SourceKind: "command"}}}, nil
+		return &pb.ListExecutionsResponse{Executions: []*pb.Execution{{ExecutionId: "e1", State: pb.ExecutionState_EXECUTION_STATE_QUEUED, Skill: "demo", SourceKind: pb.SourceKind_SOURCE_KIND_COMMAND}}}, nil
 	})
 	created := time.Unix(1_000_000_000, 0).Local().Format(time.DateTime)
 	pad := strings.Repeat(" ", len(evilShown)-len("SKILL"))
@@ -56,7 +56,7 @@ e1  demo%s   command       queued  -     -      -
 	if got := f.client(t, nil, "ps"); got != (result{0, want, ""}) {
 		t.Errorf("got %+v\nwant %s", got, want)
 	}
-	if want := []pb.State{pb.State_STATE_QUEUED, pb.State_STATE_RUNNING}; len(pages) != 2 || fmt.Sprint(pages[0].GetStates()) != fmt.Sprint(want) {
+	if want := []pb.ExecutionState{pb.ExecutionState_EXECUTION_STATE_QUEUED, pb.ExecutionState_EXECUTION_STATE_RUNNING}; len(pages) != 2 || fmt.Sprint(pages[0].GetStates()) != fmt.Sprint(want) {
 		t.Errorf("request: got %v, want two pages of %v", pages, want)
 	}
 
@@ -66,20 +66,20 @@ e1  demo%s   command       queued  -     -      -
 	if err := protojson.Unmarshal([]byte(got.stdout), e); err != nil || !proto.Equal(e, ended("e2", 3)) {
 		t.Errorf("json: got %+v, %v, want one execution", got, err)
 	}
-	if want := (&pb.ListRequest{Skill: "demo", Labels: map[string]string{"k": "v"}, PageSize: 1}); len(pages) != 1 || !proto.Equal(pages[0], want) {
+	if want := (&pb.ListExecutionsRequest{Skill: "demo", Labels: map[string]string{"k": "v"}, PageSize: 1}); len(pages) != 1 || !proto.Equal(pages[0], want) {
 		t.Errorf("request: got %v, want %v", pages, want)
 	}
 
 	pages = nil
 	f.client(t, nil, "ps", "--end", "timed-out", "--end", "OOM_KILLED")
-	if want := (&pb.ListRequest{Ends: []pb.End{pb.End_END_TIMED_OUT, pb.End_END_OOM_KILLED}, Labels: map[string]string{}, PageSize: 100}); !proto.Equal(pages[0], want) {
+	if want := (&pb.ListExecutionsRequest{Ends: []pb.ExecutionEnd{pb.ExecutionEnd_EXECUTION_END_TIMED_OUT, pb.ExecutionEnd_EXECUTION_END_OOM_KILLED}, Labels: map[string]string{}, PageSize: 100}); !proto.Equal(pages[0], want) {
 		t.Errorf("request: got %v, want %v", pages[0], want)
 	}
 }
 
 func TestPsColours(t *testing.T) {
-	running := &pb.Execution{State: pb.State_STATE_RUNNING, StartTime: timestamppb.Now()}
-	unset := &pb.Execution{Outcome: &pb.Outcome{End: pb.End_END_EXITED}}
+	running := &pb.Execution{State: pb.ExecutionState_EXECUTION_STATE_RUNNING, StartTime: timestamppb.Now()}
+	unset := &pb.Execution{Outcome: &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED}}
 	tests := []struct {
 		execution *pb.Execution
 		want      cell
@@ -100,7 +100,7 @@ func TestPsColours(t *testing.T) {
 }
 
 func TestShow(t *testing.T) {
-	f := answers("Get", func(r *pb.GetRequest) (*pb.Execution, error) {
+	f := answers("GetExecution", func(r *pb.GetExecutionRequest) (*pb.Execution, error) {
 		if r.GetExecutionId() != "e2" {
 			return nil, refusal(codes.NotFound, "EXECUTION_NOT_FOUND", "execution nope: no such execution")
 		}
@@ -130,19 +130,19 @@ func TestShow(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
-	f := answers("Cancel", func(r *pb.CancelRequest) (*pb.Execution, error) {
+	f := answers("CancelExecution", func(r *pb.CancelExecutionRequest) (*pb.Execution, error) {
 		if r.GetExecutionId() == "nope" {
 			return nil, refusal(codes.NotFound, "EXECUTION_NOT_FOUND", "no such execution")
 		}
 		if r.GetExecutionId() == "stuck" {
-			return &pb.Execution{ExecutionId: "stuck", State: pb.State_STATE_RUNNING}, nil
+			return &pb.Execution{ExecutionId: "stuck", State: pb.ExecutionState_EXECUTION_STATE_RUNNING}, nil
 		}
-		return &pb.Execution{ExecutionId: r.GetExecutionId(), Outcome: &pb.Outcome{End: pb.End_END_CANCELLED}}, nil
+		return &pb.Execution{ExecutionId: r.GetExecutionId(), Outcome: &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_CANCELLED}}, nil
 	})
 	if got, want := f.client(t, nil, "cancel", "--grace", "5s", "--reason", "why", "e1", "e2"), (result{0, "e1 cancelled\ne2 cancelled\n", ""}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if want := (&pb.CancelRequest{ExecutionId: "e1", Grace: durationpb.New(5 * time.Second), Reason: "why"}); !proto.Equal(f.asked[0], want) {
+	if want := (&pb.CancelExecutionRequest{ExecutionId: "e1", Grace: durationpb.New(5 * time.Second), Reason: "why"}); !proto.Equal(f.asked[0], want) {
 		t.Errorf("request: got %v, want %v", f.asked[0], want)
 	}
 	if got := f.client(t, nil, "cancel", "nope", "e1"); got.code != 127 || got.stdout != "" {
@@ -163,12 +163,14 @@ func TestCancel(t *testing.T) {
 }
 
 func TestSignal(t *testing.T) {
-	f := answers("Signal", func(*pb.SignalRequest) (*pb.SignalResponse, error) { return &pb.SignalResponse{}, nil })
+	f := answers("SignalExecution", func(*pb.SignalExecutionRequest) (*pb.SignalExecutionResponse, error) {
+		return &pb.SignalExecutionResponse{}, nil
+	})
 	for name, want := range map[string]string{"usr1": "SIGUSR1", "SIGTERM": "SIGTERM", "sigint": "SIGINT"} {
 		if got := f.client(t, nil, "signal", "e1", name); got != (result{}) {
 			t.Errorf("got %+v", got)
 		}
-		if want := (&pb.SignalRequest{ExecutionId: "e1", Signal: want}); !proto.Equal(f.asked[len(f.asked)-1], want) {
+		if want := (&pb.SignalExecutionRequest{ExecutionId: "e1", Signal: want}); !proto.Equal(f.asked[len(f.asked)-1], want) {
 			t.Errorf("%s: got %v, want %v", name, f.asked[len(f.asked)-1], want)
 		}
 	}
@@ -228,9 +230,9 @@ func TestSkillDetail(t *testing.T) {
 	skill := &pb.Skill{
 		Name: "demo", Description: "does", Digest: demoDigest, Version: "1.2.3", Author: "ann", License: "MIT", HasAllowedTools: true,
 		AllowedTools: []string{"Bash(git:*)", "Read"}, MaxExecutionTime: durationpb.New(time.Minute), MaxMemoryBytes: 1 << 20,
-		Scripts: []*pb.Script{{Path: "scripts/x.py", Language: "python", Description: "first\nsecond"}}, FileCount: 3, SizeBytes: 2048,
+		Scripts: []*pb.SkillScript{{Path: "scripts/x.py", Language: "python", Description: "first\nsecond"}}, FileCount: 3, SizeBytes: 2048,
 		Refused:  []*pb.RefusedEntry{{Path: "bin/su", Reason: "setuid"}},
-		Warnings: []*pb.Finding{{Severity: pb.Severity_SEVERITY_WARNING, File: "SKILL.md", Line: 2, Rule: "name-grammar", Message: "odd name"}},
+		Warnings: []*pb.Finding{{Severity: pb.FindingSeverity_FINDING_SEVERITY_WARNING, File: "SKILL.md", Line: 2, Rule: "name-grammar", Message: "odd name"}},
 	}
 	f := answers("GetSkill", func(*pb.GetSkillRequest) (*pb.Skill, error) { return skill, nil })
 	want := `name           demo
@@ -295,8 +297,8 @@ func TestValidateThere(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	r = &pb.ValidateSkillResponse{Findings: []*pb.Finding{
-		{Severity: pb.Severity_SEVERITY_ERROR, File: "SKILL.md", Line: 3, Rule: "name", Message: evil},
-		{Severity: pb.Severity_SEVERITY_WARNING, Rule: "r", Message: "m"},
+		{Severity: pb.FindingSeverity_FINDING_SEVERITY_ERROR, File: "SKILL.md", Line: 3, Rule: "name", Message: evil},
+		{Severity: pb.FindingSeverity_FINDING_SEVERITY_WARNING, Rule: "r", Message: "m"},
 	}}
 	if got, want := f.client(t, nil, "validate", "demo"), (result{1, "demo/SKILL.md:3: error: " + evilShown + " [name]\ndemo: warning: m [r]\n", ""}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -400,11 +402,11 @@ func TestCheckThere(t *testing.T) {
 
 func TestDoctor(t *testing.T) {
 	r := &pb.GetCapabilitiesResponse{
-		Version: "v1", Kernel: "6.18", Cgroup: "hybrid", Network: "none", MaxRunning: 4, Running: 1, MaxMessageBytes: 16 << 20,
+		Version: "v1", Kernel: "6.18", CgroupVersion: pb.CgroupVersion_CGROUP_VERSION_HYBRID, Network: pb.NetworkMode_NETWORK_MODE_NONE, MaxRunning: 4, Running: 1, MaxMessageBytes: 16 << 20,
 		Boundaries: []*pb.Boundary{
-			{Name: "user namespace", Group: "machine", Found: true, Why: "ids", Detail: "yes"},
-			{Name: "swap", Group: "machine", Allowed: true, Why: "the limit", Detail: "swapoff -a"},
-			{Name: "memory limit", Group: "limits", Why: "memory", Detail: "boot with cgroup_enable=memory"},
+			{Name: "user namespace", Group: pb.BoundaryGroup_BOUNDARY_GROUP_MACHINE, Found: true, Why: "ids", Detail: "yes"},
+			{Name: "swap", Group: pb.BoundaryGroup_BOUNDARY_GROUP_MACHINE, Allowed: true, Why: "the limit", Detail: "swapoff -a"},
+			{Name: "memory limit", Group: pb.BoundaryGroup_BOUNDARY_GROUP_LIMITS, Why: "memory", Detail: "boot with cgroup_enable=memory"},
 		},
 		Runtimes: []*pb.Runtime{{Language: "python", Version: "3.11.2", Path: "/usr/bin/python3"}},
 	}

@@ -97,8 +97,8 @@ func (a *app) completeRun(cmd *cobra.Command, args []string, toComplete string) 
 		return nil, cobra.ShellCompDirectiveDefault
 	}
 	return a.ask(cmd, func(ctx context.Context, c *skillrun.Client) (words completions, err error) {
-		s, err := c.Skills().GetSkill(ctx, &pb.GetSkillRequest{Skill: args[0]})
-		for _, script := range s.GetScripts() {
+		answer, err := c.Skills().GetSkill(ctx, &pb.GetSkillRequest{Skill: args[0]})
+		for _, script := range answer.GetSkill().GetScripts() {
 			words = offer(words, script.GetPath(), script.GetDescription())
 		}
 		return words, err
@@ -126,22 +126,22 @@ func (a *app) flagBefore(flags *pflag.FlagSet) *pflag.Flag {
 	return flag
 }
 
-// Which executions a command is about. No state means all of them (ListRequest.states).
+// Which executions a command is about. No state means all of them (ListExecutionsRequest.states).
 var (
-	anyExecution  []pb.State
-	liveExecution = []pb.State{pb.State_STATE_QUEUED, pb.State_STATE_RUNNING}
+	anyExecution  []pb.ExecutionState
+	liveExecution = []pb.ExecutionState{pb.ExecutionState_EXECUTION_STATE_QUEUED, pb.ExecutionState_EXECUTION_STATE_RUNNING}
 )
 
 // completeExecution completes the ids of executions that are not among the
 // arguments yet. It offers no word if the command takes no further argument: cmd.Args is asked
 // with one more. Only the newest completeMost executions are offered, from one page.
-func (a *app) completeExecution(states []pb.State) cobra.CompletionFunc {
+func (a *app) completeExecution(states []pb.ExecutionState) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) (completions, cobra.ShellCompDirective) {
 		if len(args) > 0 && cmd.Args(cmd, append(slices.Clone(args), "one more")) != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		return a.ask(cmd, func(ctx context.Context, c *skillrun.Client) (words completions, err error) {
-			page, err := c.Executions().List(ctx, &pb.ListRequest{States: states, PageSize: completeMost})
+			page, err := c.Executions().ListExecutions(ctx, &pb.ListExecutionsRequest{States: states, PageSize: completeMost})
 			for _, e := range page.GetExecutions() {
 				if !slices.Contains(args, e.GetExecutionId()) {
 					what := []string{e.GetSkill(), e.GetScript(), stateCell(e).text, timeText(e.GetCreateTime())}

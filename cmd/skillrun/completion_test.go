@@ -25,21 +25,21 @@ func TestCompletion(t *testing.T) {
 		if r.GetSkill() != "calculator" {
 			return nil, status.Error(codes.NotFound, "no")
 		}
-		return &pb.Skill{Scripts: []*pb.Script{{Path: "scripts/calc.py", Description: "Calculates."}, {Path: "scripts/sum.sh"}}}, nil
+		return &pb.Skill{Scripts: []*pb.SkillScript{{Path: "scripts/calc.py", Description: "Calculates."}, {Path: "scripts/sum.sh"}}}, nil
 	}
 	all := []*pb.Execution{
-		{ExecutionId: "e2", Skill: "csv", State: pb.State_STATE_RUNNING},
-		{ExecutionId: "e1", Skill: "calculator", Script: "scripts/calc.py", State: pb.State_STATE_ENDED,
-			Outcome: &pb.Outcome{End: pb.End_END_EXITED, ExitCode: proto.Int32(0)}},
+		{ExecutionId: "e2", Skill: "csv", State: pb.ExecutionState_EXECUTION_STATE_RUNNING},
+		{ExecutionId: "e1", Skill: "calculator", Script: "scripts/calc.py", State: pb.ExecutionState_EXECUTION_STATE_ENDED,
+			Outcome: &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: proto.Int32(0)}},
 	}
-	f.answers["List"] = func(r *pb.ListRequest) (*pb.ListResponse, error) {
+	f.answers["ListExecutions"] = func(r *pb.ListExecutionsRequest) (*pb.ListExecutionsResponse, error) {
 		var some []*pb.Execution
 		for _, e := range all {
 			if len(r.GetStates()) == 0 || slices.Contains(r.GetStates(), e.GetState()) {
 				some = append(some, e)
 			}
 		}
-		return &pb.ListResponse{Executions: some}, nil
+		return &pb.ListExecutionsResponse{Executions: some}, nil
 	}
 	const noFiles, files, folders, failed = ":4", ":0", ":16", ":1"
 	for _, test := range []struct {

@@ -112,9 +112,9 @@ func (a *app) printCapabilities(r *pb.GetCapabilitiesResponse) error {
 	if r.GetDraining() {
 		facts.add(cell{text: "draining"}, cell{text: "it takes no more executions", colour: yellow})
 	}
-	facts.field("kernel", r.GetKernel()+", cgroup "+r.GetCgroup())
+	facts.field("kernel", r.GetKernel()+", cgroup "+word("CGROUP_VERSION_", r.GetCgroupVersion().String()))
 	facts.field("executions", fmt.Sprintf("%d of %d running, %d of %d queued", r.GetRunning(), r.GetMaxRunning(), r.GetQueued(), r.GetMaxQueued()))
-	facts.field("network", r.GetNetwork())
+	facts.field("network", word("NETWORK_MODE_", r.GetNetwork().String()))
 	facts.field("kept", durationText(r.GetRetention()))
 	facts.field("messages", "up to "+bytesText(r.GetMaxMessageBytes()))
 	facts.field("default limits", limitsText(r.GetDefaultLimits()))
@@ -135,7 +135,7 @@ func (a *app) printCapabilities(r *pb.GetCapabilitiesResponse) error {
 			}
 			missing = append(missing, b.GetName())
 		}
-		boundaries.add(cell{text: b.GetName()}, found, cell{text: b.GetGroup()}, cell{text: b.GetWhy()}, cell{text: b.GetDetail()})
+		boundaries.add(cell{text: b.GetName()}, found, cell{text: word("BOUNDARY_GROUP_", b.GetGroup().String())}, cell{text: b.GetWhy()}, cell{text: b.GetDetail()})
 	}
 
 	tables := []*table{facts, boundaries, runtimesTable(r)}

@@ -54,11 +54,11 @@ func quoteAll(words []string) string {
 // not exit with a code; truncated streams; refused artifacts; advice. It is called once, after
 // the last event. Each line begins with the execution's id: with several skillrun processes on
 // one terminal a reader must know whose line it is.
-func (a *app) notices(id string, o *pb.Outcome) {
+func (a *app) notices(id string, o *pb.ExecutionOutcome) {
 	if a.json {
 		return // it is all in the last event
 	}
-	if o.GetEnd() != pb.End_END_EXITED || o.ExitCode == nil {
+	if o.GetEnd() != pb.ExecutionEnd_EXECUTION_END_EXITED || o.ExitCode == nil {
 		a.note("execution %s: %s", id, endText(o))
 	}
 	a.truncated(id, "stdout", o.GetStdout())
@@ -85,7 +85,7 @@ func (a *app) notices(id string, o *pb.Outcome) {
 
 // truncated says how many bytes of a stream are lost. They can't be fetched later: the daemon
 // counts output beyond the limit but does not store it.
-func (a *app) truncated(id, stream string, t *pb.Truncation) {
+func (a *app) truncated(id, stream string, t *pb.OutputTruncation) {
 	if t.GetTruncated() {
 		a.note("execution %s: %s truncated: %d of %d bytes delivered (--output raises the bound)", id, stream, t.GetDeliveredBytes(), t.GetTotalBytes())
 	}

@@ -40,8 +40,8 @@ func (f *fake) python(t *testing.T, script string, args ...string) result {
 func TestPythonExamples(t *testing.T) {
 	t.Run("run_skill", func(t *testing.T) {
 		var request *pb.ExecuteRequest
-		r := newRecord().started().stdout("a").stderr("b\n").stdout("c\n").outcome(&pb.Outcome{
-			End: pb.End_END_EXITED, ExitCode: proto.Int32(3), Advice: "try harder", Usage: &pb.Usage{MemoryPeakBytes: 5 << 20},
+		r := newRecord().started().stdout("a").stderr("b\n").stdout("c\n").outcome(&pb.ExecutionOutcome{
+			End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: proto.Int32(3), Advice: "try harder", Usage: &pb.ExecutionUsage{MemoryPeakBytes: 5 << 20},
 		})
 		f := r.fake()
 		f.execute = func(q *pb.ExecuteRequest, s eventServer) error {

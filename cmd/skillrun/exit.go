@@ -80,7 +80,7 @@ func (a *app) exit(ctx context.Context, err error) int {
 
 // outcomeOf returns the outcome in an error of Wait, or nil. Only these two types mean that the
 // execution ended and that ended has printed its notices.
-func outcomeOf(err error) *pb.Outcome {
+func outcomeOf(err error) *pb.ExecutionOutcome {
 	if exit := (*skillrun.ExitError)(nil); errors.As(err, &exit) {
 		return exit.Outcome
 	}
@@ -94,26 +94,26 @@ func outcomeOf(err error) *pb.Outcome {
 // code is -N for signal N; a process can only leave 128+N. A program that a limit or a cancel
 // ended may still have exited with 0 in its grace; it gets the code of the signal that would have
 // followed.
-func outcomeCode(o *pb.Outcome) int {
+func outcomeCode(o *pb.ExecutionOutcome) int {
 	code := int(o.GetExitCode())
 	if code < 0 {
 		code = 128 - code
 	}
 	switch o.GetEnd() {
-	case pb.End_END_TIMED_OUT:
-		if o.GetEvidence().GetDeadline() == pb.Deadline_DEADLINE_QUEUE {
+	case pb.ExecutionEnd_EXECUTION_END_TIMED_OUT:
+		if o.GetEvidence().GetDeadline() == pb.ExecutionDeadline_EXECUTION_DEADLINE_QUEUE {
 			return codeFailed // nothing ran
 		}
 		return codeTimedOut
-	case pb.End_END_OOM_KILLED:
+	case pb.ExecutionEnd_EXECUTION_END_OOM_KILLED:
 		if code == 0 {
 			return codeKilled
 		}
-	case pb.End_END_CANCELLED:
+	case pb.ExecutionEnd_EXECUTION_END_CANCELLED:
 		if code == 0 {
 			return codeTerminated
 		}
-	case pb.End_END_EXITED, pb.End_END_SIGNALED:
+	case pb.ExecutionEnd_EXECUTION_END_EXITED, pb.ExecutionEnd_EXECUTION_END_SIGNALED:
 	// SETUP_FAILED, DAEMON_LOST, or an end that this client does not know.
 	default:
 		return codeFailed
@@ -133,11 +133,8 @@ func errorCode(err error) int {
 	if coded := (*codedError)(nil); errors.As(err, &coded) {
 		return coded.code
 	}
-	switch skillrun.Reason(err) {
-	case "INTERPRETER_MISSING":
+	if skillrun.Reason(err) == "INTERPRETER_MISSING" {
 		return codeNotFound
-	case "SESSIONS_NOT_OFFERED":
-		return codeRefused
 	}
 	switch status.Code(err) {
 	case codes.NotFound:

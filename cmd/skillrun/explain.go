@@ -135,11 +135,11 @@ func hint(d details, cause string) string {
 	case "EXECUTION_NOT_FOUND":
 		return "'skillrun ps --all' lists what there is"
 	case "COMMAND_NOT_ALLOWED":
-		return value("allowed-tools would need %s", "missing_rule")
+		return value("allowed-tools would need %s", "missingRule")
 	case "DIGEST_MISMATCH":
-		return value("it is %s now", "current_digest")
+		return value("it is %s now", "currentDigest")
 	case "IDEMPOTENCY_KEY_REUSED":
-		return value("it belongs to execution %s", "execution_id")
+		return value("it belongs to execution %s", "executionId")
 	}
 	return ""
 }

@@ -37,19 +37,19 @@ func TestRefusals(t *testing.T) {
 			"run demo: x.py: not found (SKILL_FILE_NOT_FOUND; 'skillrun skills NAME' lists the scripts of a skill)"},
 		{refusal(codes.FailedPrecondition, "INTERPRETER_MISSING", "ruby: not found"), 127, "run demo: ruby: not found (INTERPRETER_MISSING)"},
 		{refusal(codes.FailedPrecondition, "UNKNOWN_EXTENSION", "x.xyz: no interpreter"), 126, "run demo: x.xyz: no interpreter (UNKNOWN_EXTENSION)"},
-		{refusal(codes.PermissionDenied, "COMMAND_NOT_ALLOWED", "'rm' is not covered", meta("missing_rule", "Bash(rm:*)")), 126,
+		{refusal(codes.PermissionDenied, "COMMAND_NOT_ALLOWED", "'rm' is not covered", meta("missingRule", "Bash(rm:*)")), 126,
 			"run demo: 'rm' is not covered (COMMAND_NOT_ALLOWED; allowed-tools would need Bash(rm:*))"},
-		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "601s is too much", field("limits.wall_time"), meta("asked", "10m1s", "ceiling", "10m0s", "set_by", "daemon")), 126,
+		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "601s is too much", field("limits.wall_time"), meta("asked", "10m1s", "ceiling", "10m0s", "setBy", "daemon")), 126,
 			"run demo: --timeout 10m1s is too large; the daemon allows at most 10m (limits.max.wall_time in its configuration) (LIMIT_TOO_LARGE)"},
 		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "limits.wall_time: 601s is above 600s", field("limits.wall_time"), meta("ceiling", "600s")), 126,
 			"run demo: --timeout: 601s is above 600s (LIMIT_TOO_LARGE)"},
-		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "limits.wall_time: 1m1s is too much", field("limits.wall_time"), meta("asked", "1m1s", "ceiling", "1m0s", "set_by", "skill")), 126,
+		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "limits.wall_time: 1m1s is too much", field("limits.wall_time"), meta("asked", "1m1s", "ceiling", "1m0s", "setBy", "skill")), 126,
 			"run demo: --timeout 1m1s is too large; the skill allows at most 1m (max_execution_time in its SKILL.md) (LIMIT_TOO_LARGE)"},
-		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "limits.memory_bytes: too much", field("limits.memory_bytes"), meta("asked", "106300440576 bytes", "ceiling", "4294967296 bytes", "set_by", "daemon")), 126,
+		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "limits.memory_bytes: too much", field("limits.memory_bytes"), meta("asked", "106300440576 bytes", "ceiling", "4294967296 bytes", "setBy", "daemon")), 126,
 			"run demo: --memory 99 GiB is too large; the daemon allows at most 4 GiB (limits.max.memory in its configuration) (LIMIT_TOO_LARGE)"},
-		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "too much", field("limits.memory_bytes"), meta("asked", "4294967297 bytes", "ceiling", "4294967296 bytes", "set_by", "daemon")), 126,
+		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "too much", field("limits.memory_bytes"), meta("asked", "4294967297 bytes", "ceiling", "4294967296 bytes", "setBy", "daemon")), 126,
 			"run demo: --memory 4294967297 bytes is too large; the daemon allows at most 4 GiB (limits.max.memory in its configuration) (LIMIT_TOO_LARGE)"},
-		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "too much", field("limits.milli_cpus"), meta("asked", "8000", "ceiling", "1500", "set_by", "daemon")), 126,
+		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "too much", field("limits.milli_cpus"), meta("asked", "8000", "ceiling", "1500", "setBy", "daemon")), 126,
 			"run demo: --cpus 8 is too large; the daemon allows at most 1.5 (limits.max.cpus in its configuration) (LIMIT_TOO_LARGE)"},
 		{refusal(codes.InvalidArgument, "LIMIT_TOO_SMALL", "limits.memory_bytes: 1", field("limits.memory_bytes"), meta("asked", "1048576 bytes", "floor", "16777216 bytes")), 126,
 			"run demo: --memory 1 MiB is too small; the minimum is 16 MiB (LIMIT_TOO_SMALL)"},
@@ -71,11 +71,10 @@ func TestRefusals(t *testing.T) {
 			`run demo: --language: "cobol": no such language (UNKNOWN_LANGUAGE)`},
 		{refusal(codes.InvalidArgument, "INVALID_SKILL_NAME", "Invalid skill name: 'A'.", field("skill")), 126,
 			"run demo: Invalid skill name: 'A'. (INVALID_SKILL_NAME)"},
-		{refusal(codes.FailedPrecondition, "DIGEST_MISMATCH", "mismatch", meta("current_digest", "sha256:ab")), 126,
+		{refusal(codes.FailedPrecondition, "DIGEST_MISMATCH", "mismatch", meta("currentDigest", "sha256:ab")), 126,
 			"run demo: mismatch (DIGEST_MISMATCH; it is sha256:ab now)"},
-		{refusal(codes.AlreadyExists, "IDEMPOTENCY_KEY_REUSED", "key is taken", meta("execution_id", "e0")), 126,
+		{refusal(codes.AlreadyExists, "IDEMPOTENCY_KEY_REUSED", "key is taken", meta("executionId", "e0")), 126,
 			"run demo: key is taken (IDEMPOTENCY_KEY_REUSED; it belongs to execution e0)"},
-		{refusal(codes.Unimplemented, "SESSIONS_NOT_OFFERED", "no sessions"), 126, "run demo: no sessions (SESSIONS_NOT_OFFERED)"},
 		{refusal(codes.ResourceExhausted, "SATURATED", "full", &errdetails.RetryInfo{RetryDelay: durationpb.New(2 * time.Second)}), 125,
 			"run demo: full (SATURATED; try again in 2s)"},
 		{refusal(codes.Unavailable, "DRAINING", "draining"), 125, "run demo: draining (DRAINING)"},
@@ -94,7 +93,7 @@ func TestRefusals(t *testing.T) {
 
 // TestUnknownSignal: the answer names the argument and lists the signals.
 func TestUnknownSignal(t *testing.T) {
-	f := &fake{answers: map[string]any{"Signal": func(r *pb.SignalRequest) (*pb.SignalResponse, error) {
+	f := &fake{answers: map[string]any{"SignalExecution": func(r *pb.SignalExecutionRequest) (*pb.SignalExecutionResponse, error) {
 		return nil, refusal(codes.InvalidArgument, "INVALID_REQUEST", `signal: "`+r.GetSignal()+`" is not a signal that can be sent; choose one of SIGHUP, SIGINT`,
 			&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: "signal"}}})
 	}}}

@@ -34,11 +34,36 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-type (
-	eventServer       = grpc.ServerStreamingServer[pb.ExecutionEvent]
-	interactiveServer = grpc.BidiStreamingServer[pb.ExecuteInteractiveRequest, pb.ExecutionEvent]
-	artifactServer    = grpc.ServerStreamingServer[pb.GetArtifactResponse]
-)
+type artifactServer = grpc.ServerStreamingServer[pb.GetArtifactResponse]
+
+// eventServer is the server side of Execute, ExecuteInteractive and AttachExecution: it sends an event
+// as the response of its call.
+type eventServer struct {
+	grpc.ServerStream
+	send func(*pb.ExecutionEvent) error
+}
+
+func (s eventServer) Send(e *pb.ExecutionEvent) error { return s.send(e) }
+
+// interactiveServer is the server side of ExecuteInteractive.
+type interactiveServer struct {
+	eventServer
+	recv func() (*pb.ExecuteInteractiveRequest, error)
+}
+
+func (s interactiveServer) Recv() (*pb.ExecuteInteractiveRequest, error) { return s.recv() }
+
+func executeServer(s grpc.ServerStreamingServer[pb.ExecuteResponse]) eventServer {
+	return eventServer{s, func(e *pb.ExecutionEvent) error { return s.Send(&pb.ExecuteResponse{Event: e}) }}
+}
+
+func attachServer(s grpc.ServerStreamingServer[pb.AttachExecutionResponse]) eventServer {
+	return eventServer{s, func(e *pb.ExecutionEvent) error { return s.Send(&pb.AttachExecutionResponse{Event: e}) }}
+}
+
+func interactServer(s grpc.BidiStreamingServer[pb.ExecuteInteractiveRequest, pb.ExecuteInteractiveResponse]) interactiveServer {
+	return interactiveServer{eventServer{s, func(e *pb.ExecutionEvent) error { return s.Send(&pb.ExecuteInteractiveResponse{Event: e}) }}, s.Recv}
+}
 
 // fake is a daemon behind a real Unix socket. The test supplies its answers; for unary
 // methods they are in answers, by name.
@@ -50,11 +75,12 @@ type fake struct {
 
 	execute     func(*pb.ExecuteRequest, eventServer) error
 	interactive func(interactiveServer) error
-	attach      func(*pb.AttachRequest, eventServer) error
+	attach      func(*pb.AttachExecutionRequest, eventServer) error
 	artifact    func(*pb.GetArtifactRequest, artifactServer) error
 	prepare     func(*pb.PrepareSkillRequest, grpc.ServerStreamingServer[pb.PrepareSkillResponse]) error
 	callTool    func(*pb.CallToolRequest, grpc.ServerStreamingServer[pb.CallToolResponse]) error
-	// answers has func(*Request) (*Response, error) by method name.
+	// answers has func(*Request) (*Response, error) by method name. GetExecution, CancelExecution and
+	// GetSkill return what their response has.
 	answers map[string]any
 	refuse  error // the answer to every other unary call; nil: UNIMPLEMENTED
 
@@ -64,25 +90,25 @@ type fake struct {
 	asked   []proto.Message // every unary request
 }
 
-func (f *fake) Execute(r *pb.ExecuteRequest, s eventServer) error {
+func (f *fake) Execute(r *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecuteResponse]) error {
 	if f.execute == nil {
 		return f.UnimplementedExecutionServiceServer.Execute(r, s)
 	}
-	return f.execute(r, s)
+	return f.execute(r, executeServer(s))
 }
 
-func (f *fake) ExecuteInteractive(s interactiveServer) error {
+func (f *fake) ExecuteInteractive(s grpc.BidiStreamingServer[pb.ExecuteInteractiveRequest, pb.ExecuteInteractiveResponse]) error {
 	if f.interactive == nil {
 		return f.UnimplementedExecutionServiceServer.ExecuteInteractive(s)
 	}
-	return f.interactive(s)
+	return f.interactive(interactServer(s))
 }
 
-func (f *fake) Attach(r *pb.AttachRequest, s eventServer) error {
+func (f *fake) AttachExecution(r *pb.AttachExecutionRequest, s grpc.ServerStreamingServer[pb.AttachExecutionResponse]) error {
 	if f.attach == nil {
-		return f.UnimplementedExecutionServiceServer.Attach(r, s)
+		return f.UnimplementedExecutionServiceServer.AttachExecution(r, s)
 	}
-	return f.attach(r, s)
+	return f.attach(r, attachServer(s))
 }
 
 func (f *fake) GetArtifact(r *pb.GetArtifactRequest, s artifactServer) error {
@@ -106,20 +132,22 @@ func answer[R, A proto.Message](f *fake, method string, r R) (A, error) {
 	return none, status.Errorf(codes.Unimplemented, "method %s not implemented", method)
 }
 
-func (f *fake) Get(_ context.Context, r *pb.GetRequest) (*pb.Execution, error) {
-	return answer[*pb.GetRequest, *pb.Execution](f, "Get", r)
+func (f *fake) GetExecution(_ context.Context, r *pb.GetExecutionRequest) (*pb.GetExecutionResponse, error) {
+	e, err := answer[*pb.GetExecutionRequest, *pb.Execution](f, "GetExecution", r)
+	return &pb.GetExecutionResponse{Execution: e}, err
 }
 
-func (f *fake) List(_ context.Context, r *pb.ListRequest) (*pb.ListResponse, error) {
-	return answer[*pb.ListRequest, *pb.ListResponse](f, "List", r)
+func (f *fake) ListExecutions(_ context.Context, r *pb.ListExecutionsRequest) (*pb.ListExecutionsResponse, error) {
+	return answer[*pb.ListExecutionsRequest, *pb.ListExecutionsResponse](f, "ListExecutions", r)
 }
 
-func (f *fake) Cancel(_ context.Context, r *pb.CancelRequest) (*pb.Execution, error) {
-	return answer[*pb.CancelRequest, *pb.Execution](f, "Cancel", r)
+func (f *fake) CancelExecution(_ context.Context, r *pb.CancelExecutionRequest) (*pb.CancelExecutionResponse, error) {
+	e, err := answer[*pb.CancelExecutionRequest, *pb.Execution](f, "CancelExecution", r)
+	return &pb.CancelExecutionResponse{Execution: e}, err
 }
 
-func (f *fake) Signal(_ context.Context, r *pb.SignalRequest) (*pb.SignalResponse, error) {
-	return answer[*pb.SignalRequest, *pb.SignalResponse](f, "Signal", r)
+func (f *fake) SignalExecution(_ context.Context, r *pb.SignalExecutionRequest) (*pb.SignalExecutionResponse, error) {
+	return answer[*pb.SignalExecutionRequest, *pb.SignalExecutionResponse](f, "SignalExecution", r)
 }
 
 func (f *fake) ListArtifacts(_ context.Context, r *pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
@@ -130,8 +158,9 @@ func (f *fake) ListSkills(_ context.Context, r *pb.ListSkillsRequest) (*pb.ListS
 	return answer[*pb.ListSkillsRequest, *pb.ListSkillsResponse](f, "ListSkills", r)
 }
 
-func (f *fake) GetSkill(_ context.Context, r *pb.GetSkillRequest) (*pb.Skill, error) {
-	return answer[*pb.GetSkillRequest, *pb.Skill](f, "GetSkill", r)
+func (f *fake) GetSkill(_ context.Context, r *pb.GetSkillRequest) (*pb.GetSkillResponse, error) {
+	s, err := answer[*pb.GetSkillRequest, *pb.Skill](f, "GetSkill", r)
+	return &pb.GetSkillResponse{Skill: s}, err
 }
 
 func (f *fake) ActivateSkill(_ context.Context, r *pb.ActivateSkillRequest) (*pb.ActivateSkillResponse, error) {
@@ -248,14 +277,14 @@ func (f *fake) client(t testing.TB, stdin io.Reader, args ...string) result {
 // record is the stored events of one execution.
 type record struct {
 	events []*pb.ExecutionEvent
-	at     map[pb.Stream]uint64
+	at     map[pb.OutputStream]uint64
 }
 
 const demoDigest = "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 
 func newRecord() *record {
-	r := &record{at: map[pb.Stream]uint64{}}
-	return r.add(&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Header{Header: &pb.Header{
+	r := &record{at: map[pb.OutputStream]uint64{}}
+	return r.add(&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Header{Header: &pb.ExecutionHeader{
 		Skill: "demo", SkillDigest: demoDigest, Commands: []*pb.Argv{{Args: []string{"python3", "/skills/demo/x.py", "a b"}}},
 	}}})
 }
@@ -269,24 +298,28 @@ func (r *record) add(event *pb.ExecutionEvent) *record {
 }
 
 func (r *record) started() *record {
-	return r.add(&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Started{Started: &pb.Started{}}})
+	return r.add(&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Started{Started: &pb.ExecutionStarted{}}})
 }
 
-func (r *record) output(stream pb.Stream, data string) *record {
-	output := &pb.Output{Stream: stream, OffsetBytes: r.at[stream], Data: []byte(data)}
+func (r *record) output(stream pb.OutputStream, data string) *record {
+	output := &pb.OutputChunk{Stream: stream, OffsetBytes: r.at[stream], Data: []byte(data)}
 	r.at[stream] += uint64(len(data))
 	return r.add(&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Output{Output: output}})
 }
 
-func (r *record) stdout(data string) *record { return r.output(pb.Stream_STREAM_STDOUT, data) }
-func (r *record) stderr(data string) *record { return r.output(pb.Stream_STREAM_STDERR, data) }
+func (r *record) stdout(data string) *record {
+	return r.output(pb.OutputStream_OUTPUT_STREAM_STDOUT, data)
+}
+func (r *record) stderr(data string) *record {
+	return r.output(pb.OutputStream_OUTPUT_STREAM_STDERR, data)
+}
 
-func (r *record) outcome(o *pb.Outcome) *record {
+func (r *record) outcome(o *pb.ExecutionOutcome) *record {
 	return r.add(&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Outcome{Outcome: o}})
 }
 
 func (r *record) exit(code int32) *record {
-	return r.outcome(&pb.Outcome{End: pb.End_END_EXITED, ExitCode: proto.Int32(code)})
+	return r.outcome(&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: proto.Int32(code)})
 }
 
 // send sends the events after one sequence and up to another (0: all).
@@ -304,11 +337,11 @@ func (r *record) send(s interface {
 	return nil
 }
 
-// fake answers Execute and Attach with the record.
+// fake answers Execute and AttachExecution with the record.
 func (r *record) fake() *fake {
 	return &fake{
 		execute: func(_ *pb.ExecuteRequest, s eventServer) error { return r.send(s, 0, 0) },
-		attach:  func(a *pb.AttachRequest, s eventServer) error { return r.send(s, a.GetAfterSequence(), 0) },
+		attach:  func(a *pb.AttachExecutionRequest, s eventServer) error { return r.send(s, a.GetAfterSequence(), 0) },
 	}
 }
 
@@ -334,15 +367,15 @@ func refusal(code codes.Code, reason, message string, details ...protoadapt.Mess
 }
 
 // counted answers Get with an outcome that has n artifacts.
-func counted(n int) func(*pb.GetRequest) (*pb.Execution, error) {
-	return func(*pb.GetRequest) (*pb.Execution, error) {
-		return &pb.Execution{Outcome: &pb.Outcome{ArtifactCount: uint64(n)}}, nil
+func counted(n int) func(*pb.GetExecutionRequest) (*pb.Execution, error) {
+	return func(*pb.GetExecutionRequest) (*pb.Execution, error) {
+		return &pb.Execution{Outcome: &pb.ExecutionOutcome{ArtifactCount: uint64(n)}}, nil
 	}
 }
 
 // withArtifacts gives a fake that has files to fetch.
 func (f *fake) withArtifacts(files map[string]string) *fake {
-	f.answers = map[string]any{"Get": counted(len(files)), "ListArtifacts": func(*pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
+	f.answers = map[string]any{"GetExecution": counted(len(files)), "ListArtifacts": func(*pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
 		r := &pb.ListArtifactsResponse{}
 		for _, path := range sortedKeys(files) {
 			sum := sha256.Sum256([]byte(files[path]))

@@ -122,7 +122,7 @@ func fieldText(message, path string) string {
 
 // limitText says that a limit is out of its range: the value, the bound, and where the
 // bound is set. False means that the daemon has not sent enough for that. asked, ceiling, floor
-// and set_by are keys of the ErrorInfo's metadata (internal/server/errors.go).
+// and setBy are keys of the ErrorInfo's metadata (internal/server/errors.go).
 func limitText(d details) (string, bool) {
 	if len(d.fields) != 1 || d.metadata["asked"] == "" {
 		return "", false
@@ -142,7 +142,7 @@ func limitText(d details) (string, bool) {
 		return fmt.Sprintf("%s %s is too small; the minimum is %s", f.word, show("asked"), show("floor")), true
 	case d.reason != "LIMIT_TOO_LARGE":
 		return "", false
-	case d.metadata["set_by"] == "skill":
+	case d.metadata["setBy"] == "skill":
 		return fmt.Sprintf("%s %s is too large; the skill allows at most %s (%s in its SKILL.md)", f.word, show("asked"), show("ceiling"), f.skill), true
 	}
 	return fmt.Sprintf("%s %s is too large; the daemon allows at most %s (%s in its configuration)", f.word, show("asked"), show("ceiling"), f.config), true

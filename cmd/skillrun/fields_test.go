@@ -16,14 +16,14 @@ import (
 
 // userRequests are the requests that a command line makes.
 var userRequests = []protoreflect.ProtoMessage{
-	&pb.ExecuteRequest{}, &pb.AttachRequest{}, &pb.ListRequest{}, &pb.GetRequest{}, &pb.CancelRequest{}, &pb.SignalRequest{},
+	&pb.ExecuteRequest{}, &pb.AttachExecutionRequest{}, &pb.ListExecutionsRequest{}, &pb.GetExecutionRequest{}, &pb.CancelExecutionRequest{}, &pb.SignalExecutionRequest{},
 	&pb.ListArtifactsRequest{}, &pb.GetArtifactRequest{}, &pb.ListSkillsRequest{}, &pb.GetSkillRequest{}, &pb.ActivateSkillRequest{},
 	&pb.CheckCommandRequest{}, &pb.ValidateSkillRequest{}, &pb.PrepareSkillRequest{},
 }
 
 // notOnTheCommandLine are the fields without a flag or argument.
 var notOnTheCommandLine = []string{
-	"session", "raw_path", "page_size", "page_token", "include_hidden", "created_after", "states", "offset_bytes", "path", "skill_md", "folder", "rebuild",
+	"raw_path", "page_size", "page_token", "include_hidden", "created_after", "states", "offset_bytes", "path", "skill_md", "folder", "rebuild",
 }
 
 // notInARequest are the flags whose value never reaches the daemon, and flags that can't
@@ -152,7 +152,7 @@ func pathsOf(prefix string, m protoreflect.MessageDescriptor) (paths []string) {
 			paths = append(paths, pathsOf(path+".", nested)...)
 			continue
 		}
-		if nested := f.Message(); nested != nil && nested.Name() == "Limits" { // of another file
+		if nested := f.Message(); nested != nil && nested.Name() == "ExecutionLimits" { // of another file
 			paths = append(paths, pathsOf(path+".", nested)...)
 			continue
 		}

@@ -86,14 +86,14 @@ func scalar(field protoreflect.FieldDescriptor) protoreflect.Value {
 
 // hostileFake answers every call with escapes.
 func hostileFake() *fake {
-	outcome := hostile(&pb.Outcome{})
-	outcome.Stdout, outcome.Stderr = hostile(&pb.Truncation{}), hostile(&pb.Truncation{})
+	outcome := hostile(&pb.ExecutionOutcome{})
+	outcome.Stdout, outcome.Stderr = hostile(&pb.OutputTruncation{}), hostile(&pb.OutputTruncation{})
 	events := func(after uint64, s eventServer) error {
 		r := newRecord()
 		r.events = nil
 		for _, e := range []*pb.ExecutionEvent{
-			{Event: &pb.ExecutionEvent_Header{Header: hostile(&pb.Header{})}},
-			{Event: &pb.ExecutionEvent_Started{Started: hostile(&pb.Started{})}},
+			{Event: &pb.ExecutionEvent_Header{Header: hostile(&pb.ExecutionHeader{})}},
+			{Event: &pb.ExecutionEvent_Started{Started: hostile(&pb.ExecutionStarted{})}},
 			{Event: &pb.ExecutionEvent_Outcome{Outcome: outcome}},
 		} {
 			r.add(e)
@@ -103,22 +103,24 @@ func hostileFake() *fake {
 	}
 	f := &fake{
 		execute:     func(_ *pb.ExecuteRequest, s eventServer) error { return events(0, s) },
-		interactive: func(s interactiveServer) error { return events(0, s) },
-		attach:      func(a *pb.AttachRequest, s eventServer) error { return events(a.GetAfterSequence(), s) },
+		interactive: func(s interactiveServer) error { return events(0, s.eventServer) },
+		attach:      func(a *pb.AttachExecutionRequest, s eventServer) error { return events(a.GetAfterSequence(), s) },
 		prepare: func(_ *pb.PrepareSkillRequest, s grpc.ServerStreamingServer[pb.PrepareSkillResponse]) error {
-			return s.Send(&pb.PrepareSkillResponse{Event: &pb.PrepareSkillResponse_Environment{Environment: hostile(&pb.Environment{})}})
+			return s.Send(&pb.PrepareSkillResponse{Event: &pb.PrepareSkillResponse_Environment{Environment: hostile(&pb.SkillEnvironment{})}})
 		},
 	}
 	f.answers = map[string]any{
-		"Get": func(*pb.GetRequest) (*pb.Execution, error) {
+		"GetExecution": func(*pb.GetExecutionRequest) (*pb.Execution, error) {
 			m := hostile(&pb.Execution{})
 			m.Outcome.ArtifactCount = uint64(len(hostile(&pb.ListArtifactsResponse{}).Artifacts)) // else the list is an error
 			return m, nil
 		},
-		"Cancel": func(*pb.CancelRequest) (*pb.Execution, error) { return hostile(&pb.Execution{}), nil },
-		"Signal": func(*pb.SignalRequest) (*pb.SignalResponse, error) { return hostile(&pb.SignalResponse{}), nil },
-		"List": func(*pb.ListRequest) (*pb.ListResponse, error) {
-			m := hostile(&pb.ListResponse{})
+		"CancelExecution": func(*pb.CancelExecutionRequest) (*pb.Execution, error) { return hostile(&pb.Execution{}), nil },
+		"SignalExecution": func(*pb.SignalExecutionRequest) (*pb.SignalExecutionResponse, error) {
+			return hostile(&pb.SignalExecutionResponse{}), nil
+		},
+		"ListExecutions": func(*pb.ListExecutionsRequest) (*pb.ListExecutionsResponse, error) {
+			m := hostile(&pb.ListExecutionsResponse{})
 			m.NextPageToken = ""
 			return m, nil
 		},
@@ -162,7 +164,7 @@ var silentCalls = []string{"signal", "cancel", "bench"}
 // No text of a daemon controls the terminal of a user, whatever command shows it: neither of an
 // answer nor of an error. (What a program prints is passed on as it is.)
 func TestTextsOfADaemonAreHarmless(t *testing.T) {
-	info := &errdetails.ErrorInfo{Domain: skillrun.Domain, Reason: "IDEMPOTENCY_KEY_REUSED", Metadata: map[string]string{"execution_id": "x" + escapes}}
+	info := &errdetails.ErrorInfo{Domain: skillrun.Domain, Reason: "IDEMPOTENCY_KEY_REUSED", Metadata: map[string]string{"executionId": "x" + escapes}}
 	for name, f := range map[string]*fake{
 		"answers":      hostileFake(),
 		"unknown call": refusingFake(codes.Unimplemented),
@@ -170,7 +172,7 @@ func TestTextsOfADaemonAreHarmless(t *testing.T) {
 		"details":      refusingFake(codes.NotFound, hostile(info)),
 		"reason":       refusingFake(codes.AlreadyExists, info),
 		"limit": refusingFake(codes.InvalidArgument, &errdetails.ErrorInfo{Domain: skillrun.Domain, Reason: "LIMIT_TOO_LARGE", Metadata: map[string]string{
-			"asked": escapes, "ceiling": escapes, "set_by": escapes}}, hostile(&errdetails.BadRequest{}), hostile(&errdetails.RetryInfo{})),
+			"asked": escapes, "ceiling": escapes, "setBy": escapes}}, hostile(&errdetails.BadRequest{}), hostile(&errdetails.RetryInfo{})),
 	} {
 		for _, call := range hostileCalls {
 			for _, flags := range [][]string{nil, {"--json"}} {
@@ -216,7 +218,7 @@ func refusingFake(code codes.Code, details ...protoadapt.MessageV1) *fake {
 		refuse:      err,
 		execute:     func(*pb.ExecuteRequest, eventServer) error { return err },
 		interactive: func(interactiveServer) error { return err },
-		attach:      func(*pb.AttachRequest, eventServer) error { return err },
+		attach:      func(*pb.AttachExecutionRequest, eventServer) error { return err },
 		prepare:     func(*pb.PrepareSkillRequest, grpc.ServerStreamingServer[pb.PrepareSkillResponse]) error { return err },
 	}
 }
@@ -224,11 +226,13 @@ func refusingFake(code codes.Code, details ...protoadapt.MessageV1) *fake {
 // A list of empty pages without a last one ends.
 func TestListsWithoutEnd(t *testing.T) {
 	f := &fake{answers: map[string]any{
-		"List": func(*pb.ListRequest) (*pb.ListResponse, error) { return &pb.ListResponse{NextPageToken: "more"}, nil },
+		"ListExecutions": func(*pb.ListExecutionsRequest) (*pb.ListExecutionsResponse, error) {
+			return &pb.ListExecutionsResponse{NextPageToken: "more"}, nil
+		},
 		"ListSkills": func(*pb.ListSkillsRequest) (*pb.ListSkillsResponse, error) {
 			return &pb.ListSkillsResponse{NextPageToken: "more"}, nil
 		},
-		"Get": counted(1),
+		"GetExecution": counted(1),
 		"ListArtifacts": func(*pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
 			return &pb.ListArtifactsResponse{NextPageToken: "more"}, nil
 		},

@@ -53,9 +53,9 @@ func TestInterruptCancels(t *testing.T) {
 	}{{syscall.SIGINT, 130, "interrupted"}, {syscall.SIGTERM, 143, "terminated"}}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			cancelled := make(chan *pb.CancelRequest, 1)
-			r := newRecord().started().stdout("ready\n").stdout("last words\n").outcome(&pb.Outcome{
-				End: pb.End_END_CANCELLED, ExitCode: proto.Int32(0), Evidence: &pb.Evidence{CancelledBy: "uid 0", CancelReason: test.reason},
+			cancelled := make(chan *pb.CancelExecutionRequest, 1)
+			r := newRecord().started().stdout("ready\n").stdout("last words\n").outcome(&pb.ExecutionOutcome{
+				End: pb.ExecutionEnd_EXECUTION_END_CANCELLED, ExitCode: proto.Int32(0), Evidence: &pb.ExecutionEvidence{CancelledBy: "uid 0", CancelReason: test.reason},
 			})
 			f := &fake{
 				execute: func(_ *pb.ExecuteRequest, s eventServer) error {
@@ -63,7 +63,7 @@ func TestInterruptCancels(t *testing.T) {
 					<-cancelled
 					return r.send(s, 3, 0)
 				},
-				answers: map[string]any{"Cancel": func(r *pb.CancelRequest) (*pb.Execution, error) {
+				answers: map[string]any{"CancelExecution": func(r *pb.CancelExecutionRequest) (*pb.Execution, error) {
 					cancelled <- r
 					return &pb.Execution{}, nil
 				}},
@@ -79,7 +79,7 @@ func TestInterruptCancels(t *testing.T) {
 			if got, want := stderr.String(), "skillrun: execution e1: cancelled by uid 0: "+test.reason+"\n"; got != want {
 				t.Errorf("stderr: got %q, want %q", got, want)
 			}
-			if got, want := f.asked[0], (&pb.CancelRequest{ExecutionId: "e1", Reason: test.reason}); !proto.Equal(got, want) {
+			if got, want := f.asked[0], (&pb.CancelExecutionRequest{ExecutionId: "e1", Reason: test.reason}); !proto.Equal(got, want) {
 				t.Errorf("cancel: got %v, want %v", got, want)
 			}
 		})
@@ -96,7 +96,7 @@ func TestSecondInterruptDoesNotWait(t *testing.T) {
 			<-forever
 			return nil
 		},
-		answers: map[string]any{"Cancel": func(*pb.CancelRequest) (*pb.Execution, error) {
+		answers: map[string]any{"CancelExecution": func(*pb.CancelExecutionRequest) (*pb.Execution, error) {
 			close(asked)
 			<-forever
 			return &pb.Execution{}, nil
@@ -115,7 +115,7 @@ func TestSecondInterruptDoesNotWait(t *testing.T) {
 
 // TestInterruptedAttachLeavesTheExecution: only the following ends.
 func TestInterruptedAttachLeavesTheExecution(t *testing.T) {
-	f := &fake{attach: func(_ *pb.AttachRequest, s eventServer) error {
+	f := &fake{attach: func(_ *pb.AttachExecutionRequest, s eventServer) error {
 		newRecord().stdout("ready\n").send(s, 0, 0)
 		<-s.Context().Done()
 		return nil
@@ -175,10 +175,10 @@ func TestInterruptBeforeTheHeader(t *testing.T) {
 func TestInterruptOfAQuestion(t *testing.T) {
 	asked, forever := make(chan struct{}), make(chan struct{})
 	defer close(forever)
-	f := answers("List", func(*pb.ListRequest) (*pb.ListResponse, error) {
+	f := answers("ListExecutions", func(*pb.ListExecutionsRequest) (*pb.ListExecutionsResponse, error) {
 		close(asked)
 		<-forever
-		return &pb.ListResponse{}, nil
+		return &pb.ListExecutionsResponse{}, nil
 	})
 	cmd, _, stderr := f.process(t, "ps")
 	<-asked

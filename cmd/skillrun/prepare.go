@@ -40,7 +40,7 @@ environments from then on; they never install anything.`,
 			if err != nil {
 				return fmt.Errorf("prepare %s: %w", args[0], err)
 			}
-			var env *pb.Environment
+			var env *pb.SkillEnvironment
 			for {
 				r, err := stream.Recv()
 				if errors.Is(err, io.EOF) {
@@ -73,7 +73,7 @@ environments from then on; they never install anything.`,
 
 // printEnvironment prints the result of a build. An empty digest means that the skill declares no
 // packages, so there was nothing to build.
-func (a *app) printEnvironment(name string, env *pb.Environment) error {
+func (a *app) printEnvironment(name string, env *pb.SkillEnvironment) error {
 	if a.json {
 		return a.printJSON(env)
 	}

@@ -16,10 +16,10 @@ import (
 type prepareServer = grpc.ServerStreamingServer[pb.PrepareSkillResponse]
 
 // preparing answers with the output of a build and its result.
-func preparing(env *pb.Environment, output ...string) *fake {
+func preparing(env *pb.SkillEnvironment, output ...string) *fake {
 	return &fake{prepare: func(_ *pb.PrepareSkillRequest, s prepareServer) error {
 		for _, text := range output {
-			if err := s.Send(&pb.PrepareSkillResponse{Event: &pb.PrepareSkillResponse_Output{Output: &pb.Output{Data: []byte(text)}}}); err != nil {
+			if err := s.Send(&pb.PrepareSkillResponse{Event: &pb.PrepareSkillResponse_Output{Output: &pb.OutputChunk{Data: []byte(text)}}}); err != nil {
 				return err
 			}
 		}
@@ -31,7 +31,7 @@ func preparing(env *pb.Environment, output ...string) *fake {
 }
 
 func TestPrepare(t *testing.T) {
-	built := &pb.Environment{Digest: "sha256:ab", Packages: []string{"six==1.16.0", "rich==13.0"}, Python: "system 3.11.2", BuildTime: durationpb.New(1234 * time.Millisecond)}
+	built := &pb.SkillEnvironment{Digest: "sha256:ab", Packages: []string{"six==1.16.0", "rich==13.0"}, Python: "system 3.11.2", BuildTime: durationpb.New(1234 * time.Millisecond)}
 	for _, test := range []struct {
 		name string
 		f    *fake
@@ -40,11 +40,11 @@ func TestPrepare(t *testing.T) {
 	}{
 		{"built", preparing(built, "Collecting six\n", "done\n"), nil,
 			result{0, "demo: prepared for Python system 3.11.2, built in 1.23s: sha256:ab\nsix==1.16.0\nrich==13.0\n", "Collecting six\ndone\n"}},
-		{"there", preparing(&pb.Environment{Digest: "sha256:ab", Python: "system 3.11.2", Reused: true}), nil,
+		{"there", preparing(&pb.SkillEnvironment{Digest: "sha256:ab", Python: "system 3.11.2", Reused: true}), nil,
 			result{0, "demo: prepared for Python system 3.11.2, was there already: sha256:ab\n", ""}},
-		{"Node packages", preparing(&pb.Environment{Digest: "sha256:ab", Python: "node 20.20.2", Packages: []string{"left==1.0.0"}, Reused: true}), nil,
+		{"Node packages", preparing(&pb.SkillEnvironment{Digest: "sha256:ab", Python: "node 20.20.2", Packages: []string{"left==1.0.0"}, Reused: true}), nil,
 			result{0, "demo: prepared for Node.js 20.20.2, was there already: sha256:ab\nleft==1.0.0\n", ""}},
-		{"needs none", preparing(&pb.Environment{Python: "system 3.11.2"}), nil, result{0, "demo: needs no packages\n", ""}},
+		{"needs none", preparing(&pb.SkillEnvironment{Python: "system 3.11.2"}), nil, result{0, "demo: needs no packages\n", ""}},
 		{"no result", preparing(nil), nil, result{125, "", "skillrun: prepare demo: the daemon ended without a result\n"}},
 		{"refused", &fake{prepare: func(*pb.PrepareSkillRequest, prepareServer) error {
 			return status.Error(codes.FailedPrecondition, "no source of packages")

@@ -23,7 +23,7 @@ func requestOf(t *testing.T, args ...string) *pb.ExecuteRequest {
 	f := answers("ListArtifacts", func(*pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
 		return &pb.ListArtifactsResponse{}, nil
 	})
-	f.answers["Get"] = counted(0)
+	f.answers["GetExecution"] = counted(0)
 	f.execute = func(r *pb.ExecuteRequest, s eventServer) error {
 		request = r
 		return newRecord().exit(0).send(s, 0, 0)
@@ -45,7 +45,7 @@ func TestSkillsNamedLikeFlags(t *testing.T) {
 		{[]string{"--", "-demo", "x.py", "a"}, &pb.ExecuteRequest{Skill: "-demo", Source: script, Args: []string{"a"}}},
 		{[]string{"--", "--help", "x.py", "--help"}, &pb.ExecuteRequest{Skill: "--help", Source: script, Args: []string{"--help"}}},
 		{[]string{"--dir", "sub", "--", "-demo", "--key", "k", "x.py"}, &pb.ExecuteRequest{Skill: "-demo", Source: script, WorkingDirectory: "sub", IdempotencyKey: "k"}},
-		{[]string{"--", "-demo", "-c", "x", "--", "-b"}, &pb.ExecuteRequest{Skill: "-demo", Source: &pb.ExecuteRequest_Code{Code: &pb.Code{Text: "x"}}, Args: []string{"-b"}}},
+		{[]string{"--", "-demo", "-c", "x", "--", "-b"}, &pb.ExecuteRequest{Skill: "-demo", Source: &pb.ExecuteRequest_Code{Code: &pb.InlineCode{Text: "x"}}, Args: []string{"-b"}}},
 		{[]string{"--", "-demo", "--", "wc", "-l"}, &pb.ExecuteRequest{Skill: "-demo", Source: &pb.ExecuteRequest_Command{Command: "wc -l"}}},
 	}
 	for _, test := range tests {

@@ -28,22 +28,22 @@ func (a *app) psCommand() *cobra.Command {
 		Short: "List the executions that run or wait, or all",
 		Args:  arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			request := &pb.ListRequest{Skill: skill}
+			request := &pb.ListExecutionsRequest{Skill: skill}
 			if !all && len(ends) == 0 {
-				request.States = []pb.State{pb.State_STATE_QUEUED, pb.State_STATE_RUNNING}
+				request.States = []pb.ExecutionState{pb.ExecutionState_EXECUTION_STATE_QUEUED, pb.ExecutionState_EXECUTION_STATE_RUNNING}
 			}
 			var err error
 			if request.Labels, err = pairs("label", labels); err != nil {
 				return err
 			}
 			for _, name := range ends {
-				// "timed-out", "timed out" and "TIMED_OUT" are all END_TIMED_OUT. 0 is
-				// END_UNSPECIFIED.
-				end, ok := pb.End_value["END_"+strings.ToUpper(strings.NewReplacer(" ", "_", "-", "_").Replace(name))]
+				// "timed-out", "timed out" and "TIMED_OUT" are all EXECUTION_END_TIMED_OUT. 0 is
+				// EXECUTION_END_UNSPECIFIED.
+				end, ok := pb.ExecutionEnd_value[endPrefix+strings.ToUpper(strings.NewReplacer(" ", "_", "-", "_").Replace(name))]
 				if !ok || end == 0 {
 					return usage(cmd, fmt.Errorf("--end %s: want exited, signaled, timed-out, oom-killed, cancelled, daemon-lost or setup-failed", name))
 				}
-				request.Ends = append(request.Ends, pb.End(end))
+				request.Ends = append(request.Ends, pb.ExecutionEnd(end))
 			}
 			return a.ps(cmd.Context(), request, limit)
 		},
@@ -63,9 +63,9 @@ func (a *app) psCommand() *cobra.Command {
 // numbers, so that the list is the same each time.
 func endWords() []string {
 	var words []string
-	for number := range int32(len(pb.End_name)) {
-		if name, ok := pb.End_name[number]; ok && number > 0 {
-			words = append(words, strings.ReplaceAll(word("END_", name), " ", "-"))
+	for number := range int32(len(pb.ExecutionEnd_name)) {
+		if name, ok := pb.ExecutionEnd_name[number]; ok && number > 0 {
+			words = append(words, strings.ReplaceAll(word(endPrefix, name), " ", "-"))
 		}
 	}
 	return words
@@ -76,7 +76,7 @@ var errEmptyPage = errors.New("the daemon sent a page without entries that is no
 
 // ps lists executions, page by page, until limit; 0 or less: all. With --json each execution is
 // printed as it comes. A table is printed at the end, when the widths of its columns are known.
-func (a *app) ps(ctx context.Context, request *pb.ListRequest, limit int) error {
+func (a *app) ps(ctx context.Context, request *pb.ListExecutionsRequest, limit int) error {
 	c, err := a.dial()
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (a *app) ps(ctx context.Context, request *pb.ListRequest, limit int) error 
 		if limit > 0 {
 			request.PageSize = uint32(min(psPage, limit-shown))
 		}
-		page, err := c.Executions().List(ctx, request)
+		page, err := c.Executions().ListExecutions(ctx, request)
 		if err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func (a *app) ps(ctx context.Context, request *pb.ListRequest, limit int) error 
 // psRow is an execution's row. TIME is the wall time of an ended program, and the time since the
 // start of a running one, by this machine's clock. "-" means that the value is not known yet.
 func psRow(e *pb.Execution) []cell {
-	source := e.GetSourceKind()
+	source := sourceWord(e.GetSourceKind())
 	if e.GetScript() != "" {
 		source = e.GetScript()
 	}
@@ -142,10 +142,10 @@ func psRow(e *pb.Execution) []cell {
 func stateCell(e *pb.Execution) cell {
 	if o := e.GetOutcome(); o != nil {
 		c := cell{text: endWord(o.GetEnd()), colour: red}
-		if o.GetEnd() == pb.End_END_EXITED && proto.Equal(&pb.Outcome{ExitCode: o.ExitCode}, &pb.Outcome{ExitCode: proto.Int32(0)}) {
+		if o.GetEnd() == pb.ExecutionEnd_EXECUTION_END_EXITED && proto.Equal(&pb.ExecutionOutcome{ExitCode: o.ExitCode}, &pb.ExecutionOutcome{ExitCode: proto.Int32(0)}) {
 			c.colour = green
 		}
 		return c
 	}
-	return cell{text: word("STATE_", e.GetState().String()), colour: yellow}
+	return cell{text: word("EXECUTION_STATE_", e.GetState().String()), colour: yellow}
 }

@@ -37,30 +37,30 @@ func TestRunExitCodes(t *testing.T) {
 	code := proto.Int32
 	tests := []struct {
 		name    string
-		outcome *pb.Outcome
+		outcome *pb.ExecutionOutcome
 		want    int
 		notice  string // on stderr; empty: nothing at all
 	}{
-		{"success", &pb.Outcome{End: pb.End_END_EXITED, ExitCode: code(0)}, 0, ""},
-		{"its own 124", &pb.Outcome{End: pb.End_END_EXITED, ExitCode: code(124)}, 124, ""},
-		{"no code", &pb.Outcome{End: pb.End_END_EXITED}, 125, "skillrun: execution e1: exited, but the daemon did not say with which exit code\n"},
-		{"255", &pb.Outcome{End: pb.End_END_EXITED, ExitCode: code(255)}, 255, ""},
-		{"signal", &pb.Outcome{End: pb.End_END_SIGNALED, ExitCode: code(-11), Signal: "SIGSEGV"}, 139, "skillrun: execution e1: signal: SIGSEGV\n"},
-		{"timeout", &pb.Outcome{End: pb.End_END_TIMED_OUT, ExitCode: code(124), TimedOut: true, Evidence: &pb.Evidence{Deadline: pb.Deadline_DEADLINE_WALL}, Advice: "Raise wall_time."}, 124,
+		{"success", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: code(0)}, 0, ""},
+		{"its own 124", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: code(124)}, 124, ""},
+		{"no code", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED}, 125, "skillrun: execution e1: exited, but the daemon did not say with which exit code\n"},
+		{"255", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: code(255)}, 255, ""},
+		{"signal", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_SIGNALED, ExitCode: code(-11), Signal: "SIGSEGV"}, 139, "skillrun: execution e1: signal: SIGSEGV\n"},
+		{"timeout", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_TIMED_OUT, ExitCode: code(124), TimedOut: true, Evidence: &pb.ExecutionEvidence{Deadline: pb.ExecutionDeadline_EXECUTION_DEADLINE_WALL}, Advice: "Raise wall_time."}, 124,
 			"skillrun: execution e1: timed out: wall time\nskillrun: execution e1: Raise wall_time.\n"},
-		{"never started", &pb.Outcome{End: pb.End_END_TIMED_OUT, TimedOut: true, Evidence: &pb.Evidence{Deadline: pb.Deadline_DEADLINE_QUEUE}}, 125, "skillrun: execution e1: timed out: waiting for a slot\n"},
-		{"memory", &pb.Outcome{End: pb.End_END_OOM_KILLED, ExitCode: code(-9), Signal: "SIGKILL"}, 137, "skillrun: execution e1: out of memory\n"},
-		{"memory of a child", &pb.Outcome{End: pb.End_END_OOM_KILLED, ExitCode: code(0)}, 137, "skillrun: execution e1: out of memory\n"},
-		{"memory of a child that mattered", &pb.Outcome{End: pb.End_END_OOM_KILLED, ExitCode: code(2)}, 2, "skillrun: execution e1: out of memory\n"},
-		{"cancelled", &pb.Outcome{End: pb.End_END_CANCELLED, ExitCode: code(-15), Evidence: &pb.Evidence{CancelledBy: "ann"}}, 143, "skillrun: execution e1: cancelled by ann\n"},
-		{"cancelled in the queue", &pb.Outcome{End: pb.End_END_CANCELLED}, 143, "skillrun: execution e1: cancelled\n"},
-		{"cancelled and exited well", &pb.Outcome{End: pb.End_END_CANCELLED, ExitCode: code(0)}, 143, "skillrun: execution e1: cancelled\n"},
-		{"setup failed", &pb.Outcome{End: pb.End_END_SETUP_FAILED, Evidence: &pb.Evidence{SetupStep: "mount", SetupError: "no space"}}, 125, "skillrun: execution e1: setup failed: mount: no space\n"},
-		{"daemon lost", &pb.Outcome{End: pb.End_END_DAEMON_LOST}, 125, "skillrun: execution e1: daemon lost: it died before the execution ended\n"},
-		{"unheard of", &pb.Outcome{End: pb.End(99), ExitCode: code(0)}, 125, "skillrun: execution e1: 99\n"},
-		{"truncated", &pb.Outcome{End: pb.End_END_EXITED, ExitCode: code(0), Stdout: &pb.Truncation{Truncated: true, DeliveredBytes: 10, TotalBytes: 20}}, 0,
+		{"never started", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_TIMED_OUT, TimedOut: true, Evidence: &pb.ExecutionEvidence{Deadline: pb.ExecutionDeadline_EXECUTION_DEADLINE_QUEUE}}, 125, "skillrun: execution e1: timed out: waiting for a slot\n"},
+		{"memory", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_OOM_KILLED, ExitCode: code(-9), Signal: "SIGKILL"}, 137, "skillrun: execution e1: out of memory\n"},
+		{"memory of a child", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_OOM_KILLED, ExitCode: code(0)}, 137, "skillrun: execution e1: out of memory\n"},
+		{"memory of a child that mattered", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_OOM_KILLED, ExitCode: code(2)}, 2, "skillrun: execution e1: out of memory\n"},
+		{"cancelled", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_CANCELLED, ExitCode: code(-15), Evidence: &pb.ExecutionEvidence{CancelledBy: "ann"}}, 143, "skillrun: execution e1: cancelled by ann\n"},
+		{"cancelled in the queue", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_CANCELLED}, 143, "skillrun: execution e1: cancelled\n"},
+		{"cancelled and exited well", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_CANCELLED, ExitCode: code(0)}, 143, "skillrun: execution e1: cancelled\n"},
+		{"setup failed", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED, Evidence: &pb.ExecutionEvidence{SetupStep: "mount", SetupError: "no space"}}, 125, "skillrun: execution e1: setup failed: mount: no space\n"},
+		{"daemon lost", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_DAEMON_LOST}, 125, "skillrun: execution e1: daemon lost: it died before the execution ended\n"},
+		{"unheard of", &pb.ExecutionOutcome{End: pb.ExecutionEnd(99), ExitCode: code(0)}, 125, "skillrun: execution e1: 99\n"},
+		{"truncated", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: code(0), Stdout: &pb.OutputTruncation{Truncated: true, DeliveredBytes: 10, TotalBytes: 20}}, 0,
 			"skillrun: execution e1: stdout truncated: 10 of 20 bytes delivered (--output raises the bound)\n"},
-		{"refused artifact", &pb.Outcome{End: pb.End_END_EXITED, ExitCode: code(0), ArtifactsRefused: []string{"x: a \x1b[2Jlink"}}, 0,
+		{"refused artifact", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: code(0), ArtifactsRefused: []string{"x: a \x1b[2Jlink"}}, 0,
 			"skillrun: execution e1: not an artifact: x: a \\x1b[2Jlink\n"},
 	}
 	for _, test := range tests {
@@ -74,10 +74,10 @@ func TestRunExitCodes(t *testing.T) {
 }
 
 func TestRunVerbose(t *testing.T) {
-	r := newRecord().outcome(&pb.Outcome{
-		End: pb.End_END_EXITED, ExitCode: proto.Int32(0), ArtifactCount: 3,
+	r := newRecord().outcome(&pb.ExecutionOutcome{
+		End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: proto.Int32(0), ArtifactCount: 3,
 		Artifacts: []*pb.Artifact{{Path: "out.csv", SizeBytes: 2048}},
-		Usage:     &pb.Usage{WallTime: durationpb.New(1500 * time.Millisecond), CpuUser: durationpb.New(time.Second), MemoryPeakBytes: 1 << 20},
+		Usage:     &pb.ExecutionUsage{WallTime: durationpb.New(1500 * time.Millisecond), CpuUser: durationpb.New(time.Second), MemoryPeakBytes: 1 << 20},
 	})
 	got := r.fake().client(t, nil, "-v", "run", "demo", "x.py")
 	want := result{0, "", `skillrun: execution e1: demo@` + demoDigest + `
@@ -105,7 +105,7 @@ func TestRunRequest(t *testing.T) {
 	script := func(path string) *pb.ExecuteRequest_Script { return &pb.ExecuteRequest_Script{Script: path} }
 	command := func(line string) *pb.ExecuteRequest_Command { return &pb.ExecuteRequest_Command{Command: line} }
 	code := func(language, text string) *pb.ExecuteRequest_Code {
-		return &pb.ExecuteRequest_Code{Code: &pb.Code{Language: language, Text: text}}
+		return &pb.ExecuteRequest_Code{Code: &pb.InlineCode{Language: language, Text: text}}
 	}
 	content := func(text string) *pb.InputFile_Content { return &pb.InputFile_Content{Content: []byte(text)} }
 	tests := []struct {
@@ -114,7 +114,7 @@ func TestRunRequest(t *testing.T) {
 	}{
 		{[]string{"demo", "x.py", "--json", "-c", "a"}, &pb.ExecuteRequest{Source: script("x.py"), Args: []string{"--json", "-c", "a"}}},
 		{[]string{"--timeout", "5s", "demo", "--memory", "256m", "x.py", "--timeout"}, &pb.ExecuteRequest{
-			Source: script("x.py"), Args: []string{"--timeout"}, Limits: &pb.Limits{WallTime: durationpb.New(5 * time.Second), MemoryBytes: 256 << 20}}},
+			Source: script("x.py"), Args: []string{"--timeout"}, Limits: &pb.ExecutionLimits{WallTime: durationpb.New(5 * time.Second), MemoryBytes: 256 << 20}}},
 		{[]string{"demo", "x.py", "--", "-a"}, &pb.ExecuteRequest{Source: script("x.py"), Args: []string{"--", "-a"}}},
 		{[]string{"demo", "-c", "print(1)", "a", "-b"}, &pb.ExecuteRequest{Source: code("", "print(1)"), Args: []string{"a", "-b"}}},
 		{[]string{"demo", "-c", "x", "--language", "bash", "--", "-b"}, &pb.ExecuteRequest{Source: code("bash", "x"), Args: []string{"-b"}}},
@@ -133,7 +133,7 @@ func TestRunRequest(t *testing.T) {
 		{[]string{"--network=false", "--on-disconnect", "continue", "--queue-timeout", "1s", "demo", "x.py"}, &pb.ExecuteRequest{
 			Source: script("x.py"), Network: proto.Bool(false), OnDisconnect: pb.OnDisconnect_ON_DISCONNECT_CONTINUE, QueueTimeout: durationpb.New(time.Second)}},
 		{[]string{"--cpu-time", "2s", "--cpus", "0.5", "--processes", "3", "--output", "1k", "--workspace", "2MiB", "--workspace-files", "7", "--open-files", "40", "--network", "demo", "x.py"}, &pb.ExecuteRequest{
-			Source: script("x.py"), Network: proto.Bool(true), Limits: &pb.Limits{CpuTime: durationpb.New(2 * time.Second), MilliCpus: 500, Processes: 3, OutputBytes: 1024, WorkspaceBytes: 2 << 20, WorkspaceFiles: 7, OpenFiles: 40}}},
+			Source: script("x.py"), Network: proto.Bool(true), Limits: &pb.ExecutionLimits{CpuTime: durationpb.New(2 * time.Second), MilliCpus: 500, Processes: 3, OutputBytes: 1024, WorkspaceBytes: 2 << 20, WorkspaceFiles: 7, OpenFiles: 40}}},
 	}
 	for _, test := range tests {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
@@ -417,7 +417,7 @@ func TestRunJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil {
 		t.Fatal(err)
 	}
-	if last.ExecutionID != "e1" || last.Sequence != "5" || last.Outcome.End != "END_EXITED" || last.Outcome.ExitCode == nil || *last.Outcome.ExitCode != 2 || last.Outcome.TimedOut == nil {
+	if last.ExecutionID != "e1" || last.Sequence != "5" || last.Outcome.End != "EXECUTION_END_EXITED" || last.Outcome.ExitCode == nil || *last.Outcome.ExitCode != 2 || last.Outcome.TimedOut == nil {
 		t.Errorf("last line: got %s", lines[len(lines)-1])
 	}
 }

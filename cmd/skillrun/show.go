@@ -25,10 +25,11 @@ func (a *app) showCommand() *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			e, err := c.Executions().Get(cmd.Context(), &pb.GetRequest{ExecutionId: args[0]})
+			answer, err := c.Executions().GetExecution(cmd.Context(), &pb.GetExecutionRequest{ExecutionId: args[0]})
 			if err != nil {
 				return fmt.Errorf("execution %s: %w", args[0], err)
 			}
+			e := answer.GetExecution()
 			if a.json {
 				return a.printJSON(e)
 			}
@@ -46,7 +47,7 @@ func executionTable(e *pb.Execution) *table {
 	t.add(cell{text: "state"}, stateCell(e))
 	t.field("skill", e.GetSkill())
 	t.field("digest", e.GetSkillDigest())
-	t.field("source", strings.TrimSpace(e.GetSourceKind()+" "+e.GetScript()))
+	t.field("source", strings.TrimSpace(sourceWord(e.GetSourceKind())+" "+e.GetScript()))
 	t.field("principal", e.GetPrincipal())
 	for _, key := range slices.Sorted(maps.Keys(e.GetLabels())) {
 		t.field("label", key+"="+e.GetLabels()[key])
@@ -89,7 +90,7 @@ func (t *table) field(name, value string) {
 }
 
 // streamText is how much a program wrote to a stream, and how much of that was delivered.
-func streamText(t *pb.Truncation) string {
+func streamText(t *pb.OutputTruncation) string {
 	if t.GetTruncated() {
 		return fmt.Sprintf("%s of %s, truncated", bytesText(t.GetDeliveredBytes()), bytesText(t.GetTotalBytes()))
 	}

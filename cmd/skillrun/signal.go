@@ -24,8 +24,8 @@ func (a *app) signalCommand() *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			request := &pb.SignalRequest{ExecutionId: args[0], Signal: signalName(args[1])}
-			if _, err := c.Executions().Signal(cmd.Context(), request); err != nil {
+			request := &pb.SignalExecutionRequest{ExecutionId: args[0], Signal: signalName(args[1])}
+			if _, err := c.Executions().SignalExecution(cmd.Context(), request); err != nil {
 				return fmt.Errorf("signal %s: %w", args[0], err)
 			}
 			return nil

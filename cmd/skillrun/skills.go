@@ -99,10 +99,11 @@ func (a *app) listSkills(ctx context.Context, c *skillrun.Client, hidden bool) e
 
 // showSkill leaves empty fields out. Texts of a skill are untrusted; print makes them printable.
 func (a *app) showSkill(ctx context.Context, c *skillrun.Client, name string) error {
-	s, err := c.Skills().GetSkill(ctx, &pb.GetSkillRequest{Skill: name})
+	answer, err := c.Skills().GetSkill(ctx, &pb.GetSkillRequest{Skill: name})
 	if err != nil {
 		return fmt.Errorf("skill %s: %w", name, err)
 	}
+	s := answer.GetSkill()
 	if a.json {
 		return a.printJSON(s)
 	}

@@ -49,7 +49,7 @@ func TestRunIsByteIdentical(t *testing.T) {
 func TestReadersGetTheSameBytes(t *testing.T) {
 	r, stdout, stderr := randomRecord()
 	f := r.fake()
-	f.attach = func(a *pb.AttachRequest, s eventServer) error {
+	f.attach = func(a *pb.AttachExecutionRequest, s eventServer) error {
 		after := a.GetAfterSequence()
 		upTo := min(after+7+after%5, uint64(len(r.events)))
 		if err := r.send(s, after, upTo); err != nil || upTo == uint64(len(r.events)) {
@@ -75,8 +75,8 @@ func TestReadersGetTheSameBytes(t *testing.T) {
 func TestJSONHasEachEventOnce(t *testing.T) {
 	r := newRecord().started().stdout("a").stdout("b").exit(0)
 	f := r.fake()
-	f.attach = func(a *pb.AttachRequest, s eventServer) error {
-		s.Send(&pb.ExecutionEvent{ExecutionId: "e1", Sequence: a.GetAfterSequence(), Event: &pb.ExecutionEvent_Keepalive{Keepalive: &pb.Keepalive{}}})
+	f.attach = func(a *pb.AttachExecutionRequest, s eventServer) error {
+		s.Send(&pb.ExecutionEvent{ExecutionId: "e1", Sequence: a.GetAfterSequence(), Event: &pb.ExecutionEvent_Keepalive{Keepalive: &pb.ExecutionKeepalive{}}})
 		if err := r.send(s, a.GetAfterSequence(), a.GetAfterSequence()+1); err != nil {
 			return err
 		}

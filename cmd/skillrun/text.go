@@ -13,27 +13,33 @@ import (
 )
 
 // endText says how an execution ended.
-func endText(o *pb.Outcome) string {
+func endText(o *pb.ExecutionOutcome) string {
 	switch o.GetEnd() {
-	case pb.End_END_SETUP_FAILED:
+	case pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED:
 		return "setup failed: " + o.GetEvidence().GetSetupStep() + ": " + o.GetEvidence().GetSetupError()
-	case pb.End_END_DAEMON_LOST:
+	case pb.ExecutionEnd_EXECUTION_END_DAEMON_LOST:
 		return "daemon lost: it died before the execution ended"
 	}
 	return (&skillrun.ExitError{Outcome: o}).Error()
 }
 
 // endWord is the end in a table.
-func endWord(end pb.End) string { return word("END_", end.String()) }
+func endWord(end pb.ExecutionEnd) string { return word(endPrefix, end.String()) }
 
-// word turns an enum's name into a word: END_TIMED_OUT -> "timed out".
+// endPrefix begins the name of each ExecutionEnd.
+const endPrefix = "EXECUTION_END_"
+
+// sourceWord is the kind of program in a table.
+func sourceWord(kind pb.SourceKind) string { return word("SOURCE_KIND_", kind.String()) }
+
+// word turns an enum's name into a word: EXECUTION_END_TIMED_OUT -> "timed out".
 func word(prefix, name string) string {
 	return strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, prefix), "_", " "))
 }
 
 // usageText is the execution's use of resources, on one line. CPU is user and system time together; queue
 // and setup are the times before the program's start.
-func usageText(u *pb.Usage) string {
+func usageText(u *pb.ExecutionUsage) string {
 	return fmt.Sprintf("wall %s, CPU %s, memory %s, queue %s, setup %s",
 		durationText(u.GetWallTime()), shortTime(u.GetCpuUser().AsDuration()+u.GetCpuSystem().AsDuration()),
 		bytesText(u.GetMemoryPeakBytes()), durationText(u.GetQueueTime()), durationText(u.GetSetupTime()))
@@ -41,7 +47,7 @@ func usageText(u *pb.Usage) string {
 
 // limitsText is the effective limits, on one line. A limit that is not set (CPU time, processors)
 // is left out.
-func limitsText(l *pb.Limits) string {
+func limitsText(l *pb.ExecutionLimits) string {
 	parts := []string{"wall " + durationText(l.GetWallTime())}
 	if l.GetCpuTime() != nil {
 		parts = append(parts, "CPU "+durationText(l.GetCpuTime()))

@@ -13,17 +13,17 @@ import (
 
 func TestEndText(t *testing.T) {
 	tests := []struct {
-		outcome *pb.Outcome
+		outcome *pb.ExecutionOutcome
 		want    string
 	}{
-		{&pb.Outcome{End: pb.End_END_EXITED, ExitCode: proto.Int32(0)}, "exit status 0"},
-		{&pb.Outcome{End: pb.End_END_SIGNALED, ExitCode: proto.Int32(-6), Signal: "SIGABRT"}, "signal: SIGABRT"},
-		{&pb.Outcome{End: pb.End_END_TIMED_OUT, Evidence: &pb.Evidence{Deadline: pb.Deadline_DEADLINE_CPU}}, "timed out: CPU time"},
-		{&pb.Outcome{End: pb.End_END_TIMED_OUT}, "timed out: deadline"},
-		{&pb.Outcome{End: pb.End_END_OOM_KILLED}, "out of memory"},
-		{&pb.Outcome{End: pb.End_END_CANCELLED, Evidence: &pb.Evidence{CancelledBy: "drain"}}, "cancelled by drain"},
-		{&pb.Outcome{End: pb.End_END_SETUP_FAILED, Evidence: &pb.Evidence{SetupStep: "rootfs", SetupError: "no room"}}, "setup failed: rootfs: no room"},
-		{&pb.Outcome{End: pb.End_END_DAEMON_LOST}, "daemon lost: it died before the execution ended"},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: proto.Int32(0)}, "exit status 0"},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_SIGNALED, ExitCode: proto.Int32(-6), Signal: "SIGABRT"}, "signal: SIGABRT"},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_TIMED_OUT, Evidence: &pb.ExecutionEvidence{Deadline: pb.ExecutionDeadline_EXECUTION_DEADLINE_CPU}}, "timed out: CPU time"},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_TIMED_OUT}, "timed out: deadline"},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_OOM_KILLED}, "out of memory"},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_CANCELLED, Evidence: &pb.ExecutionEvidence{CancelledBy: "drain"}}, "cancelled by drain"},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED, Evidence: &pb.ExecutionEvidence{SetupStep: "rootfs", SetupError: "no room"}}, "setup failed: rootfs: no room"},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_DAEMON_LOST}, "daemon lost: it died before the execution ended"},
 	}
 	for _, test := range tests {
 		if got := endText(test.outcome); got != test.want {
@@ -55,7 +55,7 @@ func TestShortTime(t *testing.T) {
 }
 
 func TestLimitsText(t *testing.T) {
-	limits := &pb.Limits{WallTime: durationpb.New(time.Second), CpuTime: durationpb.New(2 * time.Second), MemoryBytes: 3 << 20, Processes: 4, OutputBytes: 5, WorkspaceBytes: 6, WorkspaceFiles: 7, OpenFiles: 8, MilliCpus: 1500}
+	limits := &pb.ExecutionLimits{WallTime: durationpb.New(time.Second), CpuTime: durationpb.New(2 * time.Second), MemoryBytes: 3 << 20, Processes: 4, OutputBytes: 5, WorkspaceBytes: 6, WorkspaceFiles: 7, OpenFiles: 8, MilliCpus: 1500}
 	if got, want := limitsText(limits), "wall 1s, CPU 2s, 1.5 CPUs, memory 3 MiB, 4 processes, output 5 B, workspace 6 B in 7 files, 8 open files"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -76,9 +76,9 @@ func TestShort(t *testing.T) {
 // TestOutcomeCodeIsNeverZero: whatever a program that did not succeed brings, a
 // shell must not take it for success.
 func TestOutcomeCodeIsNeverZero(t *testing.T) {
-	for number := range pb.End_name {
+	for number := range pb.ExecutionEnd_name {
 		for _, code := range []*int32{nil, proto.Int32(0), proto.Int32(-15), proto.Int32(3), proto.Int32(256), proto.Int32(512), proto.Int32(-128), proto.Int32(math.MaxInt32), proto.Int32(math.MinInt32)} {
-			o := &pb.Outcome{End: pb.End(number), ExitCode: code}
+			o := &pb.ExecutionOutcome{End: pb.ExecutionEnd(number), ExitCode: code}
 			if got := outcomeCode(o); got <= 0 || got > 255 {
 				t.Errorf("%v: got %d, want 1 to 255", o, got)
 			}

@@ -31,7 +31,7 @@ func TestToolCall(t *testing.T) {
 		if r.Name == "none" {
 			return refusal(codes.NotFound, "UNKNOWN_TOOL", "there is no tool")
 		}
-		if err := s.Send(&pb.CallToolResponse{Event: &pb.CallToolResponse_Output{Output: &pb.Output{Data: []byte("live\n")}}}); err != nil {
+		if err := s.Send(&pb.CallToolResponse{Event: &pb.CallToolResponse_Output{Output: &pb.OutputChunk{Data: []byte("live\n")}}}); err != nil {
 			return err
 		}
 		return s.Send(&pb.CallToolResponse{Event: &pb.CallToolResponse_Result{Result: &pb.ToolResult{Content: r.Name + r.ArgumentsJson, IsError: r.Name == "fails"}}})

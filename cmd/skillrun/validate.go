@@ -203,9 +203,9 @@ func isFolder(arg string) bool {
 func validation(findings []manifest.Finding) *pb.ValidateSkillResponse {
 	r := &pb.ValidateSkillResponse{}
 	for _, f := range findings {
-		severity := pb.Severity_SEVERITY_WARNING
+		severity := pb.FindingSeverity_FINDING_SEVERITY_WARNING
 		if f.Severity == manifest.SeverityError {
-			severity = pb.Severity_SEVERITY_ERROR
+			severity = pb.FindingSeverity_FINDING_SEVERITY_ERROR
 		}
 		r.Findings = append(r.Findings, &pb.Finding{
 			Severity: severity,
@@ -228,7 +228,7 @@ func (a *app) printValidation(name string, r *pb.ValidateSkillResponse) error {
 	var t table
 	for _, f := range r.GetFindings() {
 		c := yellow
-		if f.GetSeverity() == pb.Severity_SEVERITY_ERROR {
+		if f.GetSeverity() == pb.FindingSeverity_FINDING_SEVERITY_ERROR {
 			c = red
 		}
 		t.add(cell{text: placedText(name, f), colour: c})
@@ -279,5 +279,5 @@ func findingText(f *pb.Finding) string {
 	if place != "" {
 		place += ": "
 	}
-	return fmt.Sprintf("%s%s: %s [%s]", place, word("SEVERITY_", f.GetSeverity().String()), f.GetMessage(), f.GetRule())
+	return fmt.Sprintf("%s%s: %s [%s]", place, word("FINDING_SEVERITY_", f.GetSeverity().String()), f.GetMessage(), f.GetRule())
 }

@@ -109,7 +109,7 @@ func runBenign(t *testing.T, d *running, p benignProgram) {
 	}
 }
 
-func artifactPaths(o *pb.Outcome) (paths []string) {
+func artifactPaths(o *pb.ExecutionOutcome) (paths []string) {
 	for _, a := range o.Artifacts {
 		paths = append(paths, a.Path)
 	}

@@ -60,7 +60,7 @@ func TestMissingBoundaryKeepsItFromServing(t *testing.T) {
 	for _, b := range c.Boundaries {
 		if !b.Found {
 			missing = append(missing, b.Name)
-			if b.Allowed || b.Group != "network" || !strings.Contains(b.Detail, "is lo up?") || !strings.Contains(b.Detail, "needs") {
+			if b.Allowed || b.Group != pb.BoundaryGroup_BOUNDARY_GROUP_NETWORK || !strings.Contains(b.Detail, "is lo up?") || !strings.Contains(b.Detail, "needs") {
 				t.Errorf("got %v, want what is missing and how to get it", b)
 			}
 		}

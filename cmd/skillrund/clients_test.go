@@ -121,7 +121,7 @@ func TestClientJSON(t *testing.T) {
 		}
 	}
 	outcome, _ := last["outcome"].(map[string]any)
-	if outcome["end"] != "END_EXITED" || len(lines) < 4 {
+	if outcome["end"] != "EXECUTION_END_EXITED" || len(lines) < 4 {
 		t.Errorf("%d lines, the last %v; want header, started, output, outcome", len(lines), last)
 	}
 }
@@ -144,8 +144,8 @@ func TestClientInterruptCancels(t *testing.T) {
 	if code := exitCode(t, cmd.Wait()); code == 0 {
 		t.Error("exit code 0 after an interrupt")
 	}
-	list, err := d.runs.List(t.Context(), &pb.ListRequest{})
-	if err != nil || len(list.Executions) != 1 || list.Executions[0].Outcome.GetEnd() != pb.End_END_CANCELLED {
+	list, err := d.runs.ListExecutions(t.Context(), &pb.ListExecutionsRequest{})
+	if err != nil || len(list.Executions) != 1 || list.Executions[0].Outcome.GetEnd() != pb.ExecutionEnd_EXECUTION_END_CANCELLED {
 		t.Errorf("got %v, %v; want one that was CANCELLED", list, err)
 	}
 }
@@ -224,7 +224,7 @@ func TestGrpcurl(t *testing.T) {
 			}
 			withData := append([]string{"-d", `{"skill":"calculator","code":{"text":"echo 42","language":"bash"}}`}, target...)
 			out := call(append(withData, "skillrun.v1.ExecutionService/Execute")...)
-			if !strings.Contains(out, "END_EXITED") || !strings.Contains(out, "NDIK") { // base64 of "42\n"
+			if !strings.Contains(out, "EXECUTION_END_EXITED") || !strings.Contains(out, "NDIK") { // base64 of "42\n"
 				t.Errorf("execute: %s", out)
 			}
 		})
@@ -261,21 +261,22 @@ from skillrun.v1 import execution_pb2 as pb, execution_pb2_grpc as rpc
 channel = grpc.insecure_channel(sys.argv[1])
 runs = rpc.ExecutionServiceStub(channel)
 sent = queue.Queue()
-sent.put(pb.ExecuteInteractiveRequest(start=pb.ExecuteRequest(skill="calculator", code=pb.Code(text="for i in range(3):\n print(i)\n input()"))))
+sent.put(pb.ExecuteInteractiveRequest(start=pb.ExecuteRequest(skill="calculator", code=pb.InlineCode(text="for i in range(3):\n print(i)\n input()"))))
 text = b""
-for event in runs.ExecuteInteractive(iter(sent.get, None)):
+for response in runs.ExecuteInteractive(iter(sent.get, None)):
+    event = response.event
     kind = event.WhichOneof("event")
     if kind == "output":
         text += event.output.data
         if event.output.data.endswith(b"\n"):
             sent.put(pb.ExecuteInteractiveRequest(stdin=b"\n"))
     elif kind == "outcome":
-        print(text, pb.End.Name(event.outcome.end), event.outcome.exit_code)
+        print(text, pb.ExecutionEnd.Name(event.outcome.end), event.outcome.exit_code)
         sent.put(None)
 `, "unix:"+d.dir+"/s.sock")
 	client.Env = append(os.Environ(), "PYTHONPATH="+dir)
 	got, err := client.CombinedOutput()
-	if want := "b'0\\n1\\n2\\n' END_EXITED 0\n"; err != nil || string(got) != want {
+	if want := "b'0\\n1\\n2\\n' EXECUTION_END_EXITED 0\n"; err != nil || string(got) != want {
 		t.Errorf("got %s, %v; want %s", got, err, want)
 	}
 }

@@ -296,9 +296,9 @@ func (c conformanceCase) wantEvidence(d *running, r *pb.ExecuteScriptResponse, i
 			t.Errorf("execution_time_ms %v, want at least %v", r.GetExecutionTimeMs(), want.WallMS[0])
 		}
 		o := d.attach(id, 0).outcome
-		wantEnd, wantDeadline := pb.End_END_EXITED, pb.Deadline_DEADLINE_UNSPECIFIED
+		wantEnd, wantDeadline := pb.ExecutionEnd_EXECUTION_END_EXITED, pb.ExecutionDeadline_EXECUTION_DEADLINE_UNSPECIFIED
 		if r.GetTimeout() {
-			wantEnd, wantDeadline = pb.End_END_TIMED_OUT, pb.Deadline_DEADLINE_WALL
+			wantEnd, wantDeadline = pb.ExecutionEnd_EXECUTION_END_TIMED_OUT, pb.ExecutionDeadline_EXECUTION_DEADLINE_WALL
 		}
 		if o.GetEnd() != wantEnd || o.GetEvidence().GetDeadline() != wantDeadline ||
 			o.GetLimits().GetWallTime().AsDuration().Seconds() != c.Timeout {
@@ -387,7 +387,7 @@ func TestConformanceFindsProcesses(t *testing.T) {
 			return
 		}
 		seen = len(d.processes(e.ExecutionId))
-		if _, err := d.runs.Cancel(ctx, &pb.CancelRequest{ExecutionId: e.ExecutionId}); err != nil {
+		if _, err := d.runs.CancelExecution(ctx, &pb.CancelExecutionRequest{ExecutionId: e.ExecutionId}); err != nil {
 			t.Error(err)
 		}
 	})

@@ -78,7 +78,7 @@ func readTool(stream grpc.ServerStreamingClient[pb.CallToolResponse]) (toolCall,
 		switch o := m.GetOutput(); {
 		case o == nil:
 			r.result = m.GetResult()
-		case o.Stream == pb.Stream_STREAM_STDOUT:
+		case o.Stream == pb.OutputStream_OUTPUT_STREAM_STDOUT:
 			r.stdout += string(o.Data)
 		default:
 			r.stderr += string(o.Data)
@@ -297,12 +297,12 @@ func TestCallToolReaderThatStops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := d.runs.List(ctx, &pb.ListRequest{})
+	list, err := d.runs.ListExecutions(ctx, &pb.ListExecutionsRequest{})
 	if err != nil || len(list.Executions) != 1 {
 		t.Fatalf("got %v, %v", list, err)
 	}
 	id := list.Executions[0].ExecutionId
-	attached, err := d.runs.Attach(ctx, &pb.AttachRequest{ExecutionId: id})
+	attached, err := d.runs.AttachExecution(ctx, &pb.AttachExecutionRequest{ExecutionId: id})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,7 +355,7 @@ func TestCancelledToolCallsEndTheirPrograms(t *testing.T) {
 			done := make(chan error, 1)
 			go func() { done <- call(ctx) }()
 			id := d.runningExecution()
-			attached, err := d.runs.Attach(t.Context(), &pb.AttachRequest{ExecutionId: id})
+			attached, err := d.runs.AttachExecution(t.Context(), &pb.AttachExecutionRequest{ExecutionId: id})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -368,7 +368,7 @@ func TestCancelledToolCallsEndTheirPrograms(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r.outcome.GetEnd() != pb.End_END_CANCELLED || r.outcome.GetEvidence().GetCancelledBy() != "disconnect" {
+			if r.outcome.GetEnd() != pb.ExecutionEnd_EXECUTION_END_CANCELLED || r.outcome.GetEvidence().GetCancelledBy() != "disconnect" {
 				t.Errorf("ended as %v", r.outcome)
 			}
 			if err := <-done; err == nil {
@@ -385,7 +385,7 @@ func (d *running) runningExecution() string {
 	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
 	defer cancel()
 	for {
-		list, err := d.runs.List(ctx, &pb.ListRequest{States: []pb.State{pb.State_STATE_QUEUED, pb.State_STATE_RUNNING}})
+		list, err := d.runs.ListExecutions(ctx, &pb.ListExecutionsRequest{States: []pb.ExecutionState{pb.ExecutionState_EXECUTION_STATE_QUEUED, pb.ExecutionState_EXECUTION_STATE_RUNNING}})
 		if err != nil {
 			d.t.Fatal(err)
 		}

@@ -40,7 +40,7 @@ func TestContractExecuteScript(t *testing.T) {
 	if err != nil || !r.GetSuccess() || r.GetStdout() != "documents/sample.pdf text 3\n" || r.GetScriptPath() != "scripts/extract.py" || r.Signal != nil || r.GetExecutionTimeMs() <= 0 {
 		t.Errorf("got %v, %v", r, err)
 	}
-	if o := d.attach(id, 0).outcome; o.GetEnd() != pb.End_END_EXITED {
+	if o := d.attach(id, 0).outcome; o.GetEnd() != pb.ExecutionEnd_EXECUTION_END_EXITED {
 		t.Errorf("the execution in the header ended as %v", o)
 	}
 	// The contract's example of signals and timeouts.
@@ -128,7 +128,7 @@ func TestContractExecuteScriptCancelled(t *testing.T) {
 	}()
 	var id string
 	for deadline := time.Now().Add(patience); id == "" && time.Now().Before(deadline); {
-		list, err := d.runs.List(t.Context(), &pb.ListRequest{Skill: "slow", States: []pb.State{pb.State_STATE_RUNNING}})
+		list, err := d.runs.ListExecutions(t.Context(), &pb.ListExecutionsRequest{Skill: "slow", States: []pb.ExecutionState{pb.ExecutionState_EXECUTION_STATE_RUNNING}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +136,7 @@ func TestContractExecuteScriptCancelled(t *testing.T) {
 			id = e.GetExecutionId()
 		}
 	}
-	if _, err := d.runs.Cancel(t.Context(), &pb.CancelRequest{ExecutionId: id, Reason: "enough"}); err != nil {
+	if _, err := d.runs.CancelExecution(t.Context(), &pb.CancelExecutionRequest{ExecutionId: id, Reason: "enough"}); err != nil {
 		t.Fatal(err)
 	}
 	got := <-ended

@@ -28,7 +28,7 @@ func TestProcessorsOfAnExecution(t *testing.T) {
 	if got := d.run(req).header.Limits.MilliCpus; got != 1500 {
 		t.Errorf("who does not ask gets %d, want 1500", got)
 	}
-	req.Limits = &pb.Limits{MilliCpus: 1501}
+	req.Limits = &pb.ExecutionLimits{MilliCpus: 1501}
 	_, err = d.try(req)
 	wantCode(t, "above the ceiling", err, codes.InvalidArgument)
 }

@@ -50,7 +50,7 @@ func TestNpmFailsWithoutNetwork(t *testing.T) {
 	d := startShared(t)
 	d.addSkill("npm", "", nil)
 	r := d.run(wall(shell("npm", "npm install left-pad"), time.Minute))
-	if r.outcome.End != pb.End_END_EXITED || r.outcome.GetExitCode() == 0 {
+	if r.outcome.End != pb.ExecutionEnd_EXECUTION_END_EXITED || r.outcome.GetExitCode() == 0 {
 		t.Errorf("got %v, stderr %q", r.outcome, r.stderr.String())
 	}
 	if !strings.Contains(r.stderr.String(), "EAI_AGAIN") || !strings.Contains(r.outcome.Advice, "It seems to need a network") {

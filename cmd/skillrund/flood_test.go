@@ -85,7 +85,7 @@ func TestFloodOfLargeRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
-		runs := pb.NewExecutionServiceClient(conn)
+		runs := executionClient{pb.NewExecutionServiceClient(conn)}
 		for range 10 {
 			flood.Go(func() {
 				s, err := runs.Execute(t.Context(), big)
@@ -94,7 +94,7 @@ func TestFloodOfLargeRequests(t *testing.T) {
 					r, err = collect(t, s, 0, nil)
 				}
 				switch {
-				case err == nil && r.outcome.GetEnd() == pb.End_END_EXITED:
+				case err == nil && r.outcome.GetEnd() == pb.ExecutionEnd_EXECUTION_END_EXITED:
 					ran.Add(1)
 				case status.Code(err) == codes.ResourceExhausted && hasRetryInfo(err):
 					refused.Add(1)
@@ -108,7 +108,7 @@ func TestFloodOfLargeRequests(t *testing.T) {
 		if _, err := healthpb.NewHealthClient(d.conn).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
 			t.Errorf("health: %v", err)
 		}
-		if _, err := d.runs.List(t.Context(), &pb.ListRequest{PageSize: 10}); err != nil {
+		if _, err := d.runs.ListExecutions(t.Context(), &pb.ListExecutionsRequest{PageSize: 10}); err != nil {
 			t.Errorf("list: %v", err)
 		}
 	}

@@ -98,7 +98,7 @@ print(os.getppid())`
 		return d.run(code("demo", "import os; print(os.getppid())")).stdout.String() == "0\n"
 	})
 	request := code("demo", fill)
-	request.Limits = &pb.Limits{MemoryBytes: 256 << 20}
+	request.Limits = &pb.ExecutionLimits{MemoryBytes: 256 << 20}
 	r := d.run(request)
 	r.wantExit(t, 0)
 	if got := r.stdout.String(); got != "0\n" {

@@ -142,8 +142,8 @@ type running struct {
 	exited chan error
 
 	conn   *grpc.ClientConn
-	runs   pb.ExecutionServiceClient
-	skills pb.SkillServiceClient
+	runs   executionClient
+	skills skillClient
 	system pb.SystemServiceClient
 }
 
@@ -276,7 +276,7 @@ func (d *running) dial(target string) {
 	}
 	d.t.Cleanup(func() { conn.Close() })
 	d.conn = conn
-	d.runs, d.skills, d.system = pb.NewExecutionServiceClient(conn), pb.NewSkillServiceClient(conn), pb.NewSystemServiceClient(conn)
+	d.runs, d.skills, d.system = executionClient{pb.NewExecutionServiceClient(conn)}, skillClient{pb.NewSkillServiceClient(conn)}, pb.NewSystemServiceClient(conn)
 }
 
 func (d *running) waitServing() {
@@ -363,13 +363,9 @@ func writeSkill(t testing.TB, dir, name, frontMatter string, files map[string]st
 type result struct {
 	id             string
 	events         []*pb.ExecutionEvent // without keepalives
-	header         *pb.Header
-	outcome        *pb.Outcome
+	header         *pb.ExecutionHeader
+	outcome        *pb.ExecutionOutcome
 	stdout, stderr bytes.Buffer
-}
-
-type eventStream interface {
-	Recv() (*pb.ExecutionEvent, error)
 }
 
 // collect reads a stream to its end and checks the promises for every stream. It calls each,
@@ -414,10 +410,10 @@ func collect(t testing.TB, s eventStream, after uint64, each func(*pb.ExecutionE
 	}
 }
 
-func (r *result) add(t testing.TB, o *pb.Output, after uint64) {
+func (r *result) add(t testing.TB, o *pb.OutputChunk, after uint64) {
 	t.Helper()
 	buffer := &r.stdout
-	if o.Stream == pb.Stream_STREAM_STDERR {
+	if o.Stream == pb.OutputStream_OUTPUT_STREAM_STDERR {
 		buffer = &r.stderr
 	}
 	if after == 0 && o.OffsetBytes != uint64(buffer.Len()) {
@@ -457,11 +453,11 @@ func script(skill, path string, args ...string) *pb.ExecuteRequest {
 }
 
 func code(skill, text string) *pb.ExecuteRequest {
-	return &pb.ExecuteRequest{Skill: skill, Source: &pb.ExecuteRequest_Code{Code: &pb.Code{Text: text}}}
+	return &pb.ExecuteRequest{Skill: skill, Source: &pb.ExecuteRequest_Code{Code: &pb.InlineCode{Text: text}}}
 }
 
 func shell(skill, text string) *pb.ExecuteRequest {
-	return &pb.ExecuteRequest{Skill: skill, Source: &pb.ExecuteRequest_Code{Code: &pb.Code{Text: text, Language: "bash"}}}
+	return &pb.ExecuteRequest{Skill: skill, Source: &pb.ExecuteRequest_Code{Code: &pb.InlineCode{Text: text, Language: "bash"}}}
 }
 
 func command(skill, line string) *pb.ExecuteRequest {
@@ -470,7 +466,7 @@ func command(skill, line string) *pb.ExecuteRequest {
 
 func wall(req *pb.ExecuteRequest, d time.Duration) *pb.ExecuteRequest {
 	if req.Limits == nil {
-		req.Limits = &pb.Limits{}
+		req.Limits = &pb.ExecutionLimits{}
 	}
 	req.Limits.WallTime = durationpb.New(d)
 	return req
@@ -479,7 +475,7 @@ func wall(req *pb.ExecuteRequest, d time.Duration) *pb.ExecuteRequest {
 // wantExit checks that the program exited with this code, without a signal or a deadline.
 func (r *result) wantExit(t testing.TB, code int32) {
 	t.Helper()
-	if r.outcome.GetEnd() != pb.End_END_EXITED || r.outcome.ExitCode == nil || *r.outcome.ExitCode != code {
+	if r.outcome.GetEnd() != pb.ExecutionEnd_EXECUTION_END_EXITED || r.outcome.ExitCode == nil || *r.outcome.ExitCode != code {
 		t.Errorf("ended as %v\nwant exit code %d\nstdout %q\nstderr %q", r.outcome, code, tail(r.stdout.String(), 500), tail(r.stderr.String(), 2000))
 	}
 }

@@ -92,7 +92,7 @@ func (d *running) works() {
 
 func hugeMessage(t *testing.T, d *running, _ hostileCase) {
 	before := d.residentBytes()
-	huge := &pb.ExecuteRequest{Skill: "hostile", Source: &pb.ExecuteRequest_Code{Code: &pb.Code{Text: "#" + strings.Repeat("A", 64<<20)}}}
+	huge := &pb.ExecuteRequest{Skill: "hostile", Source: &pb.ExecuteRequest_Code{Code: &pb.InlineCode{Text: "#" + strings.Repeat("A", 64<<20)}}}
 	_, err := d.try(huge)
 	wantCode(t, "one of 64 MiB", err, codes.ResourceExhausted)
 	d.works() // the connection survives
@@ -252,7 +252,7 @@ func nulAndUTF8(t *testing.T, d *running, _ hostileCase) {
 		"language":          with(func(r *pb.ExecuteRequest) { r.GetCode().Language = "python\x00" }),
 	} {
 		r, err := d.try(req)
-		if err == nil && name == "code" && r.outcome.GetEnd() == pb.End_END_EXITED {
+		if err == nil && name == "code" && r.outcome.GetEnd() == pb.ExecutionEnd_EXECUTION_END_EXITED {
 			continue // code may reach the program without being an argument
 		}
 		wantCode(t, name, err, codes.InvalidArgument, codes.FailedPrecondition, codes.PermissionDenied)
@@ -321,7 +321,7 @@ func cwdTricks(t *testing.T, d *running, c hostileCase) {
 			switch {
 			case err != nil:
 				wantCode(t, fmt.Sprintf("%q", cwd), err, codes.InvalidArgument, codes.FailedPrecondition)
-			case r.outcome.End == pb.End_END_SETUP_FAILED:
+			case r.outcome.End == pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED:
 				if strings.HasPrefix(cwd, "/") {
 					t.Errorf("%q: found out in the sandbox only", cwd)
 				}
@@ -351,13 +351,13 @@ func entrypointTricks(t *testing.T, d *running, c hostileCase) {
 		r, err := own.try(script("tricks", path))
 		if err != nil {
 			wantCode(t, path, err, codes.InvalidArgument, codes.FailedPrecondition)
-		} else if r.outcome.GetExitCode() == 0 && r.outcome.End == pb.End_END_EXITED {
+		} else if r.outcome.GetExitCode() == 0 && r.outcome.End == pb.ExecutionEnd_EXECUTION_END_EXITED {
 			t.Errorf("%s ran: %q", path, r.stdout.String())
 		}
 	}
 	for _, line := range []string{"/proc/self/exe", "/proc/1/exe --version", "/dev/fd/3", "/proc/self/fd/6"} {
 		r, err := own.try(command("tricks", line))
-		if err == nil && r.outcome.End == pb.End_END_EXITED && r.outcome.GetExitCode() == 0 {
+		if err == nil && r.outcome.End == pb.ExecutionEnd_EXECUTION_END_EXITED && r.outcome.GetExitCode() == 0 {
 			t.Errorf("%s ran: %q", line, r.stdout.String())
 		}
 	}
@@ -486,7 +486,7 @@ func streamFlood(t *testing.T, _ *running, _ hostileCase) {
 		t.Cleanup(func() { conn.Close() })
 		for range 100 {
 			wg.Go(func() {
-				s, err := pb.NewExecutionServiceClient(conn).Execute(t.Context(), code("hostile", "print(1)"))
+				s, err := executionClient{pb.NewExecutionServiceClient(conn)}.Execute(t.Context(), code("hostile", "print(1)"))
 				if err != nil {
 					other.Add(1)
 					t.Error(err)
@@ -495,7 +495,7 @@ func streamFlood(t *testing.T, _ *running, _ hostileCase) {
 				var r *result
 				r, err = collect(t, s, 0, nil)
 				switch {
-				case err == nil && r.outcome.GetEnd() == pb.End_END_EXITED:
+				case err == nil && r.outcome.GetEnd() == pb.ExecutionEnd_EXECUTION_END_EXITED:
 					ran.Add(1)
 				case status.Code(err) == codes.ResourceExhausted:
 					refused.Add(1)
@@ -628,7 +628,7 @@ func cancelStorm(t *testing.T, _ *running, _ hostileCase) {
 	for id := range ids {
 		n++
 		r := d.attach(id, 0)
-		if r.outcome.End != pb.End_END_CANCELLED {
+		if r.outcome.End != pb.ExecutionEnd_EXECUTION_END_CANCELLED {
 			t.Errorf("%s: got %v, want CANCELLED", id, r.outcome)
 		}
 	}
@@ -637,7 +637,7 @@ func cancelStorm(t *testing.T, _ *running, _ hostileCase) {
 	}
 	// Executions whose client went before the header came may still be ending.
 	untilNone(t, "not ended", func() (running []string) {
-		list, err := d.runs.List(t.Context(), &pb.ListRequest{States: []pb.State{pb.State_STATE_RUNNING, pb.State_STATE_QUEUED}})
+		list, err := d.runs.ListExecutions(t.Context(), &pb.ListExecutionsRequest{States: []pb.ExecutionState{pb.ExecutionState_EXECUTION_STATE_RUNNING, pb.ExecutionState_EXECUTION_STATE_QUEUED}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -740,7 +740,7 @@ func disconnect(t *testing.T, _ *running, _ hostileCase) {
 			req.GetCode().Text = "echo ready; sleep 30; echo done"
 		}
 		over := *d
-		over.runs = pb.NewExecutionServiceClient(conn)
+		over.runs = executionClient{pb.NewExecutionServiceClient(conn)}
 		ready, s := over.untilOutput(t.Context(), req)
 		tcp := last.(*net.TCPConn)
 		if err := tcp.SetLinger(0); err != nil { // so that close sends RST
@@ -754,7 +754,7 @@ func disconnect(t *testing.T, _ *running, _ hostileCase) {
 		}
 		r := d.attach(ready.ExecutionId, 0)
 		if mode == pb.OnDisconnect_ON_DISCONNECT_CANCEL {
-			if r.outcome.End != pb.End_END_CANCELLED || r.stdout.String() != "ready\n" {
+			if r.outcome.End != pb.ExecutionEnd_EXECUTION_END_CANCELLED || r.stdout.String() != "ready\n" {
 				t.Errorf("cancel: ended as %v with %q", r.outcome, r.stdout.String())
 			}
 		} else {
@@ -804,14 +804,14 @@ func replay(t *testing.T, _ *running, _ hostileCase) {
 	}
 	_, err = d.try(different)
 	wantStatus(t, err, "AlreadyExists", "IDEMPOTENCY_KEY_REUSED")
-	list, err := d.runs.List(t.Context(), &pb.ListRequest{})
+	list, err := d.runs.ListExecutions(t.Context(), &pb.ListExecutionsRequest{})
 	if err != nil || len(list.Executions) != 1 {
 		t.Errorf("%v, %v; want one execution", list, err)
 	}
 }
 
 func limitOverflow(t *testing.T, d *running, _ hostileCase) {
-	for name, l := range map[string]*pb.Limits{
+	for name, l := range map[string]*pb.ExecutionLimits{
 		"memory -1":            {MemoryBytes: math.MaxUint64},
 		"memory 1":             {MemoryBytes: 1},
 		"memory max int64":     {MemoryBytes: math.MaxInt64},
@@ -839,7 +839,7 @@ func limitOverflow(t *testing.T, d *running, _ hostileCase) {
 		wantCode(t, name, err, codes.InvalidArgument)
 	}
 	// Zero means "not set", never "no limit": the kernel has a finite limit for each.
-	for name, l := range map[string]*pb.Limits{"none": nil, "all zero": {}} {
+	for name, l := range map[string]*pb.ExecutionLimits{"none": nil, "all zero": {}} {
 		req := code("hostile", "print('held', flush=True); input()")
 		req.Limits = l
 		tr := &trial{TB: t, d: d, c: hostileCase{ID: name}}
@@ -942,7 +942,7 @@ func protoFuzz(t *testing.T, _ *running, _ hostileCase) {
 	groups := append(bytes.Repeat([]byte{9<<3 | 3}, 20_000), bytes.Repeat([]byte{9<<3 | 4}, 20_000)...)
 	unknown := protowire.AppendBytes(protowire.AppendTag(slices.Clone(good), 19_999, protowire.BytesType), make([]byte, 3<<20))
 	bothArms := protowire.AppendString(protowire.AppendTag(slices.Clone(good), 2, protowire.BytesType), "data/lock")
-	enum := protowire.AppendVarint(protowire.AppendTag(slices.Clone(good), 16, protowire.VarintType), math.MaxInt32)
+	enum := protowire.AppendVarint(protowire.AppendTag(slices.Clone(good), 15, protowire.VarintType), math.MaxInt32)
 	entry := protowire.AppendString(protowire.AppendTag(protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "K"), 2, protowire.BytesType), "v")
 	twice := slices.Clone(good)
 	for range 2 {
@@ -1205,16 +1205,16 @@ func slowReader(t *testing.T, d *running, _ hostileCase) {
 		t.Fatal(err)
 	}
 	// The execution ends although its client does not read.
-	var o *pb.Outcome
+	var o *pb.ExecutionOutcome
 	until(t, "the execution does not end", func() bool {
-		e, err := d.runs.Get(t.Context(), &pb.GetRequest{ExecutionId: first.ExecutionId})
+		e, err := d.runs.GetExecution(t.Context(), &pb.GetExecutionRequest{ExecutionId: first.ExecutionId})
 		if err != nil {
 			t.Fatal(err)
 		}
 		o = e.Outcome
-		return e.State == pb.State_STATE_ENDED
+		return e.State == pb.ExecutionState_EXECUTION_STATE_ENDED
 	})
-	if o.End != pb.End_END_TIMED_OUT || o.Stdout.TotalBytes < manyWindows {
+	if o.End != pb.ExecutionEnd_EXECUTION_END_TIMED_OUT || o.Stdout.TotalBytes < manyWindows {
 		t.Errorf("ended as %v", o)
 	}
 	if o.Stdout.TotalBytes != 80<<20 {

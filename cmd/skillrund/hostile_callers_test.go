@@ -77,7 +77,7 @@ func from(ip, port string) dialFunc {
 }
 
 // executions returns a client with a new connection.
-func (f dialFunc) executions(t *testing.T) pb.ExecutionServiceClient {
+func (f dialFunc) executions(t *testing.T) executionClient {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///daemon", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return f(ctx) }))
@@ -85,12 +85,12 @@ func (f dialFunc) executions(t *testing.T) pb.ExecutionServiceClient {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return pb.NewExecutionServiceClient(conn)
+	return executionClient{pb.NewExecutionServiceClient(conn)}
 }
 
 // askGRPC sends a small request on a new connection.
 func (f dialFunc) askGRPC(t *testing.T) error {
-	_, err := f.executions(t).List(t.Context(), &pb.ListRequest{PageSize: 1})
+	_, err := f.executions(t).ListExecutions(t.Context(), &pb.ListExecutionsRequest{PageSize: 1})
 	return err
 }
 
@@ -291,7 +291,7 @@ func connectionsInUse(t *testing.T, _ *running, _ hostileCase) {
 	started, s := mine.untilOutput(t.Context(), shell("hostile", "echo ready; sleep 600"))
 	var attached []eventStream
 	for range ingress.MaxPeerConnections - 1 {
-		a, err := hostile.executions(t).Attach(t.Context(), &pb.AttachRequest{ExecutionId: started.ExecutionId})
+		a, err := hostile.executions(t).AttachExecution(t.Context(), &pb.AttachExecutionRequest{ExecutionId: started.ExecutionId})
 		if err == nil {
 			_, err = a.Recv()
 		}
@@ -308,7 +308,7 @@ func connectionsInUse(t *testing.T, _ *running, _ hostileCase) {
 	if err := other.askGRPC(t); err != nil {
 		t.Errorf("of another: %v", err)
 	}
-	if _, err := mine.runs.Cancel(t.Context(), &pb.CancelRequest{ExecutionId: started.ExecutionId}); err != nil {
+	if _, err := mine.runs.CancelExecution(t.Context(), &pb.CancelExecutionRequest{ExecutionId: started.ExecutionId}); err != nil {
 		t.Fatal(err)
 	}
 	for i, a := range append(attached, s) {
@@ -323,7 +323,7 @@ func connectionsInUse(t *testing.T, _ *running, _ hostileCase) {
 			}
 			last = e
 		}
-		if last.GetOutcome().GetEnd() != pb.End_END_CANCELLED {
+		if last.GetOutcome().GetEnd() != pb.ExecutionEnd_EXECUTION_END_CANCELLED {
 			t.Errorf("stream %d ended with %v", i, last)
 		}
 	}

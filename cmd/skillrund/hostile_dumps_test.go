@@ -232,7 +232,7 @@ func crashInside(t *testing.T, d *running, taker dumpTaker, forked bool) {
 
 func wantAborted(t *testing.T, r *result) {
 	t.Helper()
-	if r.outcome.End != pb.End_END_SIGNALED || r.outcome.GetExitCode() != -int32(unix.SIGABRT) {
+	if r.outcome.End != pb.ExecutionEnd_EXECUTION_END_SIGNALED || r.outcome.GetExitCode() != -int32(unix.SIGABRT) {
 		t.Errorf("ended as %v, want SIGABRT; stderr %q", r.outcome, r.stderr.String())
 	}
 }

@@ -82,7 +82,7 @@ func (d *running) begins(req *pb.ExecuteRequest) (id string, err error) {
 			return e.ExecutionId, nil
 		}
 		if o := e.GetOutcome(); o != nil {
-			if o.End != pb.End_END_SETUP_FAILED {
+			if o.End != pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED {
 				d.t.Errorf("%s ended before it printed anything: %v", e.ExecutionId, o)
 			}
 			return "", nil
@@ -94,12 +94,12 @@ func (d *running) begins(req *pb.ExecuteRequest) (id string, err error) {
 func (d *running) release(ids []string) {
 	d.t.Helper()
 	for _, id := range ids {
-		if _, err := d.runs.Cancel(d.t.Context(), &pb.CancelRequest{ExecutionId: id}); err != nil {
+		if _, err := d.runs.CancelExecution(d.t.Context(), &pb.CancelExecutionRequest{ExecutionId: id}); err != nil {
 			d.t.Error(err)
 		}
 	}
 	for _, id := range ids {
-		if r := d.attach(id, 0); r.outcome.End != pb.End_END_CANCELLED {
+		if r := d.attach(id, 0); r.outcome.End != pb.ExecutionEnd_EXECUTION_END_CANCELLED {
 			d.t.Errorf("%s ended as %v, want CANCELLED", id, r.outcome)
 		}
 	}
@@ -141,7 +141,7 @@ func (d *running) wantSwept(dead string, lost ...string) {
 		}
 	}
 	for _, id := range lost {
-		if r := d.attach(id, 0); r.outcome.End != pb.End_END_DAEMON_LOST {
+		if r := d.attach(id, 0); r.outcome.End != pb.ExecutionEnd_EXECUTION_END_DAEMON_LOST {
 			d.t.Errorf("%s ended as %v, want DAEMON_LOST", id, r.outcome.End)
 		}
 	}
@@ -239,7 +239,7 @@ func killedMidRun(t *testing.T, _ *running, _ hostileCase) {
 		d = startDaemonIn(t, dir, extra)
 		d.wantSwept(dead)
 		for _, id := range begun { // the daemon knows every answered execution, and how it ended
-			if r := d.attach(id, 0); r.outcome.End != pb.End_END_DAEMON_LOST && r.outcome.End != pb.End_END_EXITED && r.outcome.End != pb.End_END_CANCELLED {
+			if r := d.attach(id, 0); r.outcome.End != pb.ExecutionEnd_EXECUTION_END_DAEMON_LOST && r.outcome.End != pb.ExecutionEnd_EXECUTION_END_EXITED && r.outcome.End != pb.ExecutionEnd_EXECUTION_END_CANCELLED {
 				t.Errorf("%s ended as %v", id, r.outcome)
 			}
 		}
@@ -451,12 +451,12 @@ func diskFull(t *testing.T, _ *running, _ hostileCase) {
 		switch {
 		case err != nil:
 			wantCode(t, "on a full disk", err, codes.ResourceExhausted, codes.Unavailable)
-		case r.outcome.End == pb.End_END_EXITED && r.outcome.GetExitCode() == 5:
+		case r.outcome.End == pb.ExecutionEnd_EXECUTION_END_EXITED && r.outcome.GetExitCode() == 5:
 			ended++ // the outcome counts all bytes of stdout, kept or not
 			if int(r.outcome.Stdout.TotalBytes) != 300000 {
 				t.Errorf("stdout %v", r.outcome.Stdout)
 			}
-		case r.outcome.End != pb.End_END_SETUP_FAILED:
+		case r.outcome.End != pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED:
 			t.Errorf("ended as %v", r.outcome)
 		}
 	}
@@ -571,17 +571,17 @@ func powerCut(t *testing.T, _ *running, _ hostileCase) {
 			if r.id != id {
 				t.Errorf("key %s ran again as %s; it was claimed by %s", n, r.id, id)
 			}
-			if r.outcome.End == pb.End_END_EXITED && r.stdout.String() != n+"\n" && !r.outcome.Stdout.GetTruncated() {
+			if r.outcome.End == pb.ExecutionEnd_EXECUTION_END_EXITED && r.stdout.String() != n+"\n" && !r.outcome.Stdout.GetTruncated() {
 				t.Errorf("%s is half there: %q, %v", id, r.stdout.String(), r.outcome)
 			}
 		}
 		t.Logf("%d of %d keys were claimed by executions whose output is lost", lost, keys)
-		list, err := d.runs.List(t.Context(), &pb.ListRequest{PageSize: 1000})
+		list, err := d.runs.ListExecutions(t.Context(), &pb.ListExecutionsRequest{PageSize: 1000})
 		if err != nil {
 			t.Error(err)
 		}
 		for _, e := range list.GetExecutions() {
-			if e.State != pb.State_STATE_ENDED {
+			if e.State != pb.ExecutionState_EXECUTION_STATE_ENDED {
 				t.Errorf("%s is %v", e.ExecutionId, e.State)
 			}
 		}
@@ -680,7 +680,7 @@ func startDamaged(t *testing.T, dir, rel string, corrupt func([]byte) []byte) {
 	d.dial("unix://" + copied + "/s.sock")
 	d.waitServing()
 	d.works()
-	if _, err := d.runs.List(t.Context(), &pb.ListRequest{}); err != nil {
+	if _, err := d.runs.ListExecutions(t.Context(), &pb.ListExecutionsRequest{}); err != nil {
 		t.Errorf("list: %v", err)
 	}
 	if strings.HasSuffix(rel, "request.key") && len(damaged) != len(data) && !strings.Contains(d.log.String(), "kept_as") {
@@ -773,7 +773,7 @@ func daemonOutOfMemory(t *testing.T, _ *running, _ hostileCase) {
 	wg.Wait()
 	if d.answers() { // the requests may have filled its queue for a while
 		d.works()
-		if _, err := d.runs.Cancel(t.Context(), &pb.CancelRequest{ExecutionId: id}); err != nil {
+		if _, err := d.runs.CancelExecution(t.Context(), &pb.CancelExecutionRequest{ExecutionId: id}); err != nil {
 			t.Error(err)
 		}
 	} else { // the kernel killed it; the next daemon must sweep its leftovers
@@ -809,9 +809,9 @@ func descriptorsExhausted(t *testing.T, _ *running, _ hostileCase) {
 			case err != nil:
 				refused.Add(1)
 				wantCode(t, "without descriptors", err, codes.ResourceExhausted, codes.Unavailable, codes.Internal)
-			case r.outcome.End == pb.End_END_SETUP_FAILED:
+			case r.outcome.End == pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED:
 				failed.Add(1)
-			case r.outcome.End == pb.End_END_EXITED && r.stdout.String() != "done\n":
+			case r.outcome.End == pb.ExecutionEnd_EXECUTION_END_EXITED && r.stdout.String() != "done\n":
 				t.Errorf("ended well with %q", r.stdout.String())
 			}
 		})
@@ -1016,7 +1016,7 @@ func daemonStopped(t *testing.T, _ *running, _ hostileCase) {
 	d.untilNoProcess(id) // init enforces the deadline, too
 	d.cmd.Process.Signal(syscall.SIGCONT)
 	r := d.attach(id, 0)
-	if r.outcome.End != pb.End_END_TIMED_OUT || r.outcome.Evidence.GetDeadline() != pb.Deadline_DEADLINE_WALL {
+	if r.outcome.End != pb.ExecutionEnd_EXECUTION_END_TIMED_OUT || r.outcome.Evidence.GetDeadline() != pb.ExecutionDeadline_EXECUTION_DEADLINE_WALL {
 		t.Errorf("ended as %v, want TIMED_OUT by the wall deadline", r.outcome)
 	}
 	r.wantStdout(t, "ready\n")
@@ -1092,7 +1092,7 @@ func initFailures(t *testing.T, _ *running, _ hostileCase) {
 			wantCode(t, line, err, codes.FailedPrecondition, codes.InvalidArgument)
 			continue
 		}
-		if r.outcome.End != pb.End_END_SETUP_FAILED || r.outcome.ExitCode != nil || r.outcome.Evidence.GetSetupStep() == "" || r.outcome.Advice == "" {
+		if r.outcome.End != pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED || r.outcome.ExitCode != nil || r.outcome.Evidence.GetSetupStep() == "" || r.outcome.Advice == "" {
 			t.Errorf("%s: ended as %v, want SETUP_FAILED with its step", line, r.outcome)
 		}
 	}
@@ -1118,14 +1118,14 @@ func initFailures(t *testing.T, _ *running, _ hostileCase) {
 	r, err := d.try(script("victim", "scripts/ok.sh"))
 	if err != nil {
 		wantCode(t, "a snapshot that is gone", err, codes.Internal, codes.FailedPrecondition, codes.NotFound, codes.DataLoss, codes.Unavailable)
-	} else if r.outcome.End != pb.End_END_SETUP_FAILED {
+	} else if r.outcome.End != pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED {
 		t.Errorf("a snapshot that is gone: ended as %v %q", r.outcome, r.stdout.String())
 	}
 	small := code("hostile", "print(1)")
-	small.Limits = &pb.Limits{MemoryBytes: 8 << 20, Processes: 1, OpenFiles: 32, WorkspaceBytes: 1, WorkspaceFiles: 1}
+	small.Limits = &pb.ExecutionLimits{MemoryBytes: 8 << 20, Processes: 1, OpenFiles: 32, WorkspaceBytes: 1, WorkspaceFiles: 1}
 	if r, err := d.try(small); err != nil {
 		wantCode(t, "limits at their floor", err, codes.InvalidArgument)
-	} else if r.outcome.End == pb.End_END_UNSPECIFIED {
+	} else if r.outcome.End == pb.ExecutionEnd_EXECUTION_END_UNSPECIFIED {
 		t.Errorf("limits at their floor: ended as %v", r.outcome)
 	}
 	d.works()
@@ -1166,7 +1166,7 @@ func frozenDisk(t *testing.T, _ *running, _ hostileCase) {
 	thaw()
 	wg.Wait()
 	r := d.attach(id, 0)
-	if r.outcome.End != pb.End_END_TIMED_OUT {
+	if r.outcome.End != pb.ExecutionEnd_EXECUTION_END_TIMED_OUT {
 		t.Errorf("ended as %v, want TIMED_OUT", r.outcome)
 	}
 	d.works()

@@ -277,7 +277,7 @@ func slowLoris(t *testing.T, _ *running, _ hostileCase) {
 	trickle := dialH2(t, d)
 	stream := trickle.request("/skillrun.v1.ExecutionService/ExecuteInteractive")
 	trickle.write(func(f *http2.Framer) error { return f.WriteData(stream, false, []byte{0, 0, 0, 1, 0, 10}) })
-	list, err := d.runs.List(t.Context(), &pb.ListRequest{States: []pb.State{pb.State_STATE_QUEUED, pb.State_STATE_RUNNING}})
+	list, err := d.runs.ListExecutions(t.Context(), &pb.ListExecutionsRequest{States: []pb.ExecutionState{pb.ExecutionState_EXECUTION_STATE_QUEUED, pb.ExecutionState_EXECUTION_STATE_RUNNING}})
 	if err != nil || len(list.Executions) > 0 {
 		t.Errorf("half a request takes a place: %v, %v", list, err)
 	}

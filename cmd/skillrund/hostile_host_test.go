@@ -199,7 +199,7 @@ func oddNamesComeBack(tr *trial) {
 			tr.Errorf("%q holds %q", name, data)
 		}
 	}
-	if _, err := tr.d.runs.Get(tr.Context(), &pb.GetRequest{ExecutionId: tr.id}); err != nil {
+	if _, err := tr.d.runs.GetExecution(tr.Context(), &pb.GetExecutionRequest{ExecutionId: tr.id}); err != nil {
 		tr.Errorf("get: %v", err)
 	}
 	if s := strings.Join(o.ArtifactsRefused, ""); !utf8.ValidString(s) || strings.ContainsAny(s, "\n\x1b") {
@@ -324,7 +324,7 @@ func idsAreNobodys(tr *trial) {
 			}
 		}
 	}
-	if _, err := tr.d.runs.Cancel(tr.Context(), &pb.CancelRequest{ExecutionId: id}); err != nil {
+	if _, err := tr.d.runs.CancelExecution(tr.Context(), &pb.CancelExecutionRequest{ExecutionId: id}); err != nil {
 		tr.Error(err)
 	}
 	tr.d.attach(id, 0)
@@ -430,13 +430,13 @@ func forksWereRefused(tr *trial) {
 // background child holds the output open for much longer, so nothing waited for the child.
 func didNotWait(tr *trial) {
 	o := tr.r.outcome
-	if o.End != pb.End_END_EXITED || o.Usage.GetWallTime().AsDuration() >= o.Limits.WallTime.AsDuration() {
+	if o.End != pb.ExecutionEnd_EXECUTION_END_EXITED || o.Usage.GetWallTime().AsDuration() >= o.Limits.WallTime.AsDuration() {
 		tr.Errorf("ended as %v", o)
 	}
 }
 
 func wallDeadline(tr *trial) {
-	if got := tr.r.outcome.Evidence.GetDeadline(); got != pb.Deadline_DEADLINE_WALL {
+	if got := tr.r.outcome.Evidence.GetDeadline(); got != pb.ExecutionDeadline_EXECUTION_DEADLINE_WALL {
 		tr.Errorf("deadline %v, want the wall's", got)
 	}
 	nothingRemains(tr)
@@ -549,7 +549,7 @@ func cpuDeadline(tr *trial) {
 	req.Limits.WallTime = durationpb.New(4 * time.Minute) // on a busy machine the default is too short for 2 s of CPU time
 	req.Limits.MilliCpus = 0
 	r := tr.d.run(req)
-	if r.outcome.End != pb.End_END_TIMED_OUT || r.outcome.Evidence.GetDeadline() != pb.Deadline_DEADLINE_CPU {
+	if r.outcome.End != pb.ExecutionEnd_EXECUTION_END_TIMED_OUT || r.outcome.Evidence.GetDeadline() != pb.ExecutionDeadline_EXECUTION_DEADLINE_CPU {
 		tr.Errorf("with a limit of CPU time: ended as %v, want the CPU deadline over the sum of all processes", r.outcome)
 	}
 }
@@ -568,7 +568,7 @@ func binaryCameBack(tr *trial) {
 }
 
 func bothStreamsCut(tr *trial) {
-	for name, cut := range map[string]*pb.Truncation{"stdout": tr.r.outcome.Stdout, "stderr": tr.r.outcome.Stderr} {
+	for name, cut := range map[string]*pb.OutputTruncation{"stdout": tr.r.outcome.Stdout, "stderr": tr.r.outcome.Stderr} {
 		if !cut.GetTruncated() || cut.DeliveredBytes != tr.r.outcome.Limits.OutputBytes {
 			tr.Errorf("%s: %v, want it cut at the limit", name, cut)
 		}

@@ -236,7 +236,7 @@ func clockJump(t *testing.T) {
 	late := func() {
 		t.Helper()
 		r := d.run(wall(shell("hostile", "sleep 1000"), time.Second))
-		if r.outcome.End != pb.End_END_TIMED_OUT || r.outcome.Evidence.GetDeadline() != pb.Deadline_DEADLINE_WALL {
+		if r.outcome.End != pb.ExecutionEnd_EXECUTION_END_TIMED_OUT || r.outcome.Evidence.GetDeadline() != pb.ExecutionDeadline_EXECUTION_DEADLINE_WALL {
 			t.Errorf("ended as %v, want the wall deadline", r.outcome)
 		}
 		if got := r.outcome.Usage.GetWallTime().AsDuration(); got < time.Second || got >= jump {

@@ -114,8 +114,8 @@ func (c *hostileCase) patientLimits() {
 	}
 }
 
-func (l hostileLimits) proto() *pb.Limits {
-	return &pb.Limits{
+func (l hostileLimits) proto() *pb.ExecutionLimits {
+	return &pb.ExecutionLimits{
 		WallTime: durationpb.New(time.Duration(l.WallMS) * time.Millisecond), MemoryBytes: l.MemMB << 20, Processes: l.Pids,
 		OutputBytes: l.OutKB << 10, OpenFiles: l.NoFile, WorkspaceBytes: l.WorkMB << 20, MilliCpus: l.MilliCPUs,
 	}
@@ -531,25 +531,25 @@ func (tr *trial) judge() {
 // endedAs reports whether o is the end that the catalogue calls status. The catalogue's
 // OUTPUT_LIMIT is not an end here: the daemon drops excess output, counts it and sets a flag,
 // and the program runs to its own end or its deadline.
-func endedAs(status string, o *pb.Outcome) (ended, known bool) {
+func endedAs(status string, o *pb.ExecutionOutcome) (ended, known bool) {
 	switch status {
 	case "OK":
-		return o.End == pb.End_END_EXITED && o.GetExitCode() == 0, true
+		return o.End == pb.ExecutionEnd_EXECUTION_END_EXITED && o.GetExitCode() == 0, true
 	case "EXIT":
-		return o.End == pb.End_END_EXITED && o.GetExitCode() != 0, true
+		return o.End == pb.ExecutionEnd_EXECUTION_END_EXITED && o.GetExitCode() != 0, true
 	case "SIGNAL":
-		return o.End == pb.End_END_SIGNALED, true
+		return o.End == pb.ExecutionEnd_EXECUTION_END_SIGNALED, true
 	case "TIMEOUT":
-		return o.End == pb.End_END_TIMED_OUT && o.TimedOut, true
+		return o.End == pb.ExecutionEnd_EXECUTION_END_TIMED_OUT && o.TimedOut, true
 	case "OOM":
-		return o.End == pb.End_END_OOM_KILLED && o.Evidence.GetOomKillCount() > 0, true
+		return o.End == pb.ExecutionEnd_EXECUTION_END_OOM_KILLED && o.Evidence.GetOomKillCount() > 0, true
 	case "MEMORY": // memory that the kernel charges to no cgroup; the daemon enforces its bound
-		return o.End == pb.End_END_OOM_KILLED, true
+		return o.End == pb.ExecutionEnd_EXECUTION_END_OOM_KILLED, true
 	case "OUTPUT_LIMIT":
 		cut := o.Stdout.GetTruncated() && o.Stdout.DeliveredBytes == o.Limits.OutputBytes && o.Stdout.TotalBytes > o.Limits.OutputBytes
-		return cut && (o.End == pb.End_END_EXITED || o.End == pb.End_END_TIMED_OUT), true
+		return cut && (o.End == pb.ExecutionEnd_EXECUTION_END_EXITED || o.End == pb.ExecutionEnd_EXECUTION_END_TIMED_OUT), true
 	case "ANY":
-		return o.End != pb.End_END_UNSPECIFIED && o.End != pb.End_END_SETUP_FAILED && o.End != pb.End_END_DAEMON_LOST, true
+		return o.End != pb.ExecutionEnd_EXECUTION_END_UNSPECIFIED && o.End != pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED && o.End != pb.ExecutionEnd_EXECUTION_END_DAEMON_LOST, true
 	}
 	return false, false
 }

@@ -47,7 +47,7 @@ func TestSources(t *testing.T) {
 		{"absolute shebang", script("sources", "scripts/absolute"), "absolute\n"},
 		{"code with args", withArgs(code("sources", "import sys; print(sys.argv)"), "a", "b c"), "['-c', 'a', 'b c']\n"},
 		{"bash code", shell("sources", "echo $#"), "0\n"},
-		{"node code", &pb.ExecuteRequest{Skill: "sources", Source: &pb.ExecuteRequest_Code{Code: &pb.Code{Text: "console.log(1+1)", Language: "node"}}}, "2\n"},
+		{"node code", &pb.ExecuteRequest{Skill: "sources", Source: &pb.ExecuteRequest_Code{Code: &pb.InlineCode{Text: "console.log(1+1)", Language: "node"}}}, "2\n"},
 		{"command", command("sources", "printf '%s|' a 'b c'"), "a|b c|"},
 		{"command with python and a path of the workspace", command("sources", "python scripts/args.py in.csv"), "['in.csv'] scripts/args.py\n"},
 		{"command with {baseDir}", command("sources", "python {baseDir}/scripts/args.py in.csv"), "['in.csv'] /skills/sources/scripts/args.py\n"},
@@ -142,7 +142,6 @@ func TestInteractive(t *testing.T) {
 		case "3":
 			send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Signal{Signal: &pb.SendSignal{Signal: "SIGUSR1"}}})
 		case "signal":
-			send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Window{Window: &pb.Window{Columns: 80, Rows: 24}}})
 			send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_CloseStdin{CloseStdin: &pb.CloseStdin{}}})
 		}
 	})

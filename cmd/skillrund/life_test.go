@@ -66,7 +66,7 @@ func TestKilledDaemonLosesNothing(t *testing.T) {
 
 	d = startDaemonIn(t, dir, "")
 	lost := d.attach(before.ExecutionId, 0)
-	if lost.outcome.End != pb.End_END_DAEMON_LOST || lost.outcome.ExitCode != nil || lost.outcome.Advice == "" {
+	if lost.outcome.End != pb.ExecutionEnd_EXECUTION_END_DAEMON_LOST || lost.outcome.ExitCode != nil || lost.outcome.Advice == "" {
 		t.Errorf("got %v, want DAEMON_LOST", lost.outcome)
 	}
 	lost.wantStdout(t, "before\n")
@@ -173,7 +173,7 @@ func TestDrainEndsWhatRunsOn(t *testing.T) {
 	if err != nil && r.outcome == nil {
 		t.Fatal(err)
 	}
-	if r.outcome.End != pb.End_END_CANCELLED || r.outcome.Evidence.CancelledBy != "drain" {
+	if r.outcome.End != pb.ExecutionEnd_EXECUTION_END_CANCELLED || r.outcome.Evidence.CancelledBy != "drain" {
 		t.Errorf("got %v, want CANCELLED by drain", r.outcome)
 	}
 	if err := d.wait(); err != nil {
@@ -348,7 +348,7 @@ func TestDiskFullWhileSpooling(t *testing.T) {
 	resize := disktest.Mount(t, record, "size=40m,mode=0700")
 	d := startDaemonIn(t, dir, "")
 	req := code("calculator", "import sys\nsys.stdout.buffer.write(b'x' * (60 << 20))\nsys.exit(5)")
-	req.Limits = &pb.Limits{OutputBytes: 100 << 20}
+	req.Limits = &pb.ExecutionLimits{OutputBytes: 100 << 20}
 	r := d.run(req)
 	r.wantExit(t, 5)
 	if o := r.outcome.Stdout; !o.Truncated || o.TotalBytes != 60<<20 || o.DeliveredBytes != uint64(r.stdout.Len()) {
@@ -369,7 +369,7 @@ func TestRetention(t *testing.T) {
 	d.stop()
 	d = startDaemonIn(t, d.dir, "retention: {age: 1ms, bytes: 1GiB}\n")
 	for {
-		s, err := d.runs.Attach(t.Context(), &pb.AttachRequest{ExecutionId: r.id})
+		s, err := d.runs.AttachExecution(t.Context(), &pb.AttachExecutionRequest{ExecutionId: r.id})
 		if err != nil {
 			t.Fatal(err)
 		}

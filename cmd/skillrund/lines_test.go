@@ -38,7 +38,7 @@ sys.stdout.write("end")
 			if !strings.HasSuffix(string(e.GetOutput().GetData()), "\n") {
 				return
 			}
-			if _, err := d.runs.Signal(ctx, &pb.SignalRequest{ExecutionId: e.ExecutionId, Signal: "SIGUSR1"}); err != nil {
+			if _, err := d.runs.SignalExecution(ctx, &pb.SignalExecutionRequest{ExecutionId: e.ExecutionId, Signal: "SIGUSR1"}); err != nil {
 				t.Error(err)
 			}
 		})

@@ -43,7 +43,7 @@ func TestLogKeysOfABusyLife(t *testing.T) {
 	if _, err := d.try(code("no-such-skill", "print(1)")); err == nil {
 		t.Error("a skill that does not exist ran")
 	}
-	if _, err := d.runs.Signal(t.Context(), &pb.SignalRequest{ExecutionId: "none", Signal: "SIGFOO"}); err == nil {
+	if _, err := d.runs.SignalExecution(t.Context(), &pb.SignalExecutionRequest{ExecutionId: "none", Signal: "SIGFOO"}); err == nil {
 		t.Error("a signal that does not exist was sent")
 	}
 	if stream, err := d.skills.PrepareSkill(t.Context(), &pb.PrepareSkillRequest{Skill: "changing"}); err != nil {
@@ -52,7 +52,7 @@ func TestLogKeysOfABusyLife(t *testing.T) {
 		t.Errorf("prepare: %v", err)
 	}
 	ready, s := d.untilOutput(t.Context(), shell("calculator", "echo ready; sleep 3600"))
-	if _, err := d.runs.Cancel(t.Context(), &pb.CancelRequest{ExecutionId: ready.ExecutionId, Reason: "enough"}); err != nil {
+	if _, err := d.runs.CancelExecution(t.Context(), &pb.CancelExecutionRequest{ExecutionId: ready.ExecutionId, Reason: "enough"}); err != nil {
 		t.Error(err)
 	}
 	if r, err := collect(t, s, ready.Sequence, nil); err != nil && r.outcome == nil {

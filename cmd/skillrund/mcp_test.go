@@ -109,13 +109,13 @@ func (a *agent) startWaiting() {
 }
 
 // newest waits for the end of the execution that was accepted last and returns its outcome.
-func (d *running) newest() *pb.Outcome {
+func (d *running) newest() *pb.ExecutionOutcome {
 	d.t.Helper()
-	list, err := d.runs.List(d.t.Context(), &pb.ListRequest{PageSize: 1})
+	list, err := d.runs.ListExecutions(d.t.Context(), &pb.ListExecutionsRequest{PageSize: 1})
 	if err != nil || len(list.Executions) == 0 {
 		d.t.Fatalf("no execution: %v", err)
 	}
-	s, err := d.runs.Attach(d.t.Context(), &pb.AttachRequest{ExecutionId: list.Executions[0].ExecutionId})
+	s, err := d.runs.AttachExecution(d.t.Context(), &pb.AttachExecutionRequest{ExecutionId: list.Executions[0].ExecutionId})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestMCPOverStandardStreams(t *testing.T) {
 	}
 	a.startWaiting()
 	a.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7,"reason":"enough"}}`)
-	if got := d.newest(); got.GetEnd() != pb.End_END_CANCELLED {
+	if got := d.newest(); got.GetEnd() != pb.ExecutionEnd_EXECUTION_END_CANCELLED {
 		t.Errorf("cancelled: %v", got)
 	}
 	if m := a.receive(); fmt.Sprint(m["id"]) != "7" || m["error"] == nil {
@@ -218,7 +218,7 @@ func TestMCPAgentGoes(t *testing.T) {
 			a.initialize()
 			a.startWaiting()
 			tt.end(a)
-			if got := d.newest(); got.GetEnd() != pb.End_END_CANCELLED {
+			if got := d.newest(); got.GetEnd() != pb.ExecutionEnd_EXECUTION_END_CANCELLED {
 				t.Errorf("got %v", got)
 			}
 			if code := a.exit(); code != tt.code {
@@ -309,7 +309,7 @@ func TestMCPClients(t *testing.T) {
 			}
 		})
 	}
-	e, err := d.runs.List(t.Context(), &pb.ListRequest{})
+	e, err := d.runs.ListExecutions(t.Context(), &pb.ListExecutionsRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -373,7 +373,7 @@ func TestMCPSessionOfAnotherUser(t *testing.T) {
 			t.Errorf("got %d, want %d", got, tt.want)
 		}
 	}
-	list, err := d.runs.List(t.Context(), &pb.ListRequest{})
+	list, err := d.runs.ListExecutions(t.Context(), &pb.ListExecutionsRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -199,7 +199,7 @@ func wantPostureRefused(t *testing.T, program string) {
 			d.waitServing()
 			r := d.run(shell("hostile", "echo ran"))
 			o := r.outcome
-			if o.End != pb.End_END_SETUP_FAILED || o.Evidence.GetSetupStep() != "posture" || o.ExitCode != nil || r.stdout.Len() > 0 {
+			if o.End != pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED || o.Evidence.GetSetupStep() != "posture" || o.ExitCode != nil || r.stdout.Len() > 0 {
 				t.Errorf("ended as %v with stdout %q, want SETUP_FAILED at the posture", o, r.stdout.String())
 			}
 			// The caller does not learn the difference, because it describes this machine.

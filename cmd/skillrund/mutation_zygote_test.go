@@ -139,7 +139,7 @@ func checkKeyring(t testing.TB, d *running) {
 // checkProcessors checks that the kernel has the limit of processors.
 func checkProcessors(t testing.TB, d *running) {
 	req := shell("hostile", "echo up; trap '' TERM; while :; do sleep 1; done")
-	req.Limits = &pb.Limits{MilliCpus: 500}
+	req.Limits = &pb.ExecutionLimits{MilliCpus: 500}
 	id := d.hold(1, req)[0]
 	got := ""
 	for _, b := range d.boxesOfExecution(id) {
@@ -234,7 +234,7 @@ func checkNamespaces(t testing.TB, d *running) {
 // cancel cancels an execution and waits for its end.
 func (d *running) cancel(id string) {
 	d.t.Helper()
-	if _, err := d.runs.Cancel(d.t.Context(), &pb.CancelRequest{ExecutionId: id}); err != nil {
+	if _, err := d.runs.CancelExecution(d.t.Context(), &pb.CancelExecutionRequest{ExecutionId: id}); err != nil {
 		d.t.Error(err)
 	}
 	d.attach(id, 0)

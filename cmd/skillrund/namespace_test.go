@@ -65,7 +65,7 @@ func TestNamespaces(t *testing.T) {
 	}
 	// Records have the full name. A request for them may have the name.
 	for _, skill := range []string{"two/only", "only"} {
-		if l, err := d.runs.List(t.Context(), &pb.ListRequest{Skill: skill}); err != nil || len(l.Executions) != 1 || l.Executions[0].Skill != "two/only" {
+		if l, err := d.runs.ListExecutions(t.Context(), &pb.ListExecutionsRequest{Skill: skill}); err != nil || len(l.Executions) != 1 || l.Executions[0].Skill != "two/only" {
 			t.Errorf("executions of %s: %v, %v", skill, l, err)
 		}
 	}

@@ -17,78 +17,78 @@ func TestOutcomes(t *testing.T) {
 	dir := newDir(t)
 	writeSkill(t, dir, "finder", "allowed-tools: Bash", nil)
 	d := startDaemonIn(t, dir, "limits: {default: {memory: 128MiB}}\n")
-	bounded := func(req *pb.ExecuteRequest, l *pb.Limits) *pb.ExecuteRequest {
+	bounded := func(req *pb.ExecuteRequest, l *pb.ExecutionLimits) *pb.ExecuteRequest {
 		req.Limits = l
 		return req
 	}
 	tests := []struct {
 		name   string
 		req    *pb.ExecuteRequest
-		end    pb.End
+		end    pb.ExecutionEnd
 		code   int32
 		signal string
 		check  func(*testing.T, *result)
 	}{
-		{"exit 0", code("calculator", "print(2 + 2)"), pb.End_END_EXITED, 0, "", nil},
-		{"exit 3", code("calculator", "import sys; sys.exit(3)"), pb.End_END_EXITED, 3, "", nil},
-		{"exit 256 wraps", code("calculator", "import sys; sys.exit(256)"), pb.End_END_EXITED, 0, "", nil},
-		{"exit -1", code("calculator", "import sys; sys.exit(-1)"), pb.End_END_EXITED, 255, "", nil},
-		{"a failing program has its stderr", code("calculator", "x = 1 / 0"), pb.End_END_EXITED, 1, "", func(t *testing.T, r *result) {
+		{"exit 0", code("calculator", "print(2 + 2)"), pb.ExecutionEnd_EXECUTION_END_EXITED, 0, "", nil},
+		{"exit 3", code("calculator", "import sys; sys.exit(3)"), pb.ExecutionEnd_EXECUTION_END_EXITED, 3, "", nil},
+		{"exit 256 wraps", code("calculator", "import sys; sys.exit(256)"), pb.ExecutionEnd_EXECUTION_END_EXITED, 0, "", nil},
+		{"exit -1", code("calculator", "import sys; sys.exit(-1)"), pb.ExecutionEnd_EXECUTION_END_EXITED, 255, "", nil},
+		{"a failing program has its stderr", code("calculator", "x = 1 / 0"), pb.ExecutionEnd_EXECUTION_END_EXITED, 1, "", func(t *testing.T, r *result) {
 			want := "Traceback (most recent call last):\n  File \"<string>\", line 1, in <module>\nZeroDivisionError: division by zero\n"
 			if got := r.stderr.String(); got != want {
 				t.Errorf("stderr %q, want %q", got, want)
 			}
 		}},
-		{"SIGKILL of itself", code("calculator", "import os; os.kill(os.getpid(), 9)"), pb.End_END_SIGNALED, -9, "SIGKILL", nil},
-		{"SIGTERM of itself", code("calculator", "import os; os.kill(os.getpid(), 15)"), pb.End_END_SIGNALED, -15, "SIGTERM", nil},
-		{"abort", code("calculator", "import os; os.abort()"), pb.End_END_SIGNALED, -6, "SIGABRT", nil},
-		{"segmentation fault", code("calculator", "import ctypes; ctypes.string_at(0)"), pb.End_END_SIGNALED, -11, "SIGSEGV", nil},
-		{"real-time signal", code("calculator", "import os; os.kill(os.getpid(), 35)"), pb.End_END_SIGNALED, -35, "UNKNOWN_SIGNAL_35", nil},
-		{"a shell whose child was killed exits by itself", shell("calculator", "bash -c 'kill -9 $$'; exit $?"), pb.End_END_EXITED, 137, "", nil},
-		{"124 of its own is no timeout", code("calculator", "import sys; sys.stderr.write('Timeout'); sys.exit(124)"), pb.End_END_EXITED, 124, "", func(t *testing.T, r *result) {
+		{"SIGKILL of itself", code("calculator", "import os; os.kill(os.getpid(), 9)"), pb.ExecutionEnd_EXECUTION_END_SIGNALED, -9, "SIGKILL", nil},
+		{"SIGTERM of itself", code("calculator", "import os; os.kill(os.getpid(), 15)"), pb.ExecutionEnd_EXECUTION_END_SIGNALED, -15, "SIGTERM", nil},
+		{"abort", code("calculator", "import os; os.abort()"), pb.ExecutionEnd_EXECUTION_END_SIGNALED, -6, "SIGABRT", nil},
+		{"segmentation fault", code("calculator", "import ctypes; ctypes.string_at(0)"), pb.ExecutionEnd_EXECUTION_END_SIGNALED, -11, "SIGSEGV", nil},
+		{"real-time signal", code("calculator", "import os; os.kill(os.getpid(), 35)"), pb.ExecutionEnd_EXECUTION_END_SIGNALED, -35, "UNKNOWN_SIGNAL_35", nil},
+		{"a shell whose child was killed exits by itself", shell("calculator", "bash -c 'kill -9 $$'; exit $?"), pb.ExecutionEnd_EXECUTION_END_EXITED, 137, "", nil},
+		{"124 of its own is no timeout", code("calculator", "import sys; sys.stderr.write('Timeout'); sys.exit(124)"), pb.ExecutionEnd_EXECUTION_END_EXITED, 124, "", func(t *testing.T, r *result) {
 			if r.outcome.TimedOut {
 				t.Error("timed_out is set")
 			}
 		}},
-		{"wall time", wall(code("calculator", "import time\nprint('part')\ntime.sleep(60)"), startsWithin), pb.End_END_TIMED_OUT, 124, "", func(t *testing.T, r *result) {
+		{"wall time", wall(code("calculator", "import time\nprint('part')\ntime.sleep(60)"), startsWithin), pb.ExecutionEnd_EXECUTION_END_TIMED_OUT, 124, "", func(t *testing.T, r *result) {
 			r.wantStdout(t, "part\n")
-			if !r.outcome.TimedOut || r.outcome.Evidence.Deadline != pb.Deadline_DEADLINE_WALL {
+			if !r.outcome.TimedOut || r.outcome.Evidence.Deadline != pb.ExecutionDeadline_EXECUTION_DEADLINE_WALL {
 				t.Errorf("got %v, want timed_out by the wall deadline", r.outcome)
 			}
 			if !strings.Contains(r.outcome.Advice, startsWithin.String()) {
 				t.Errorf("advice %q does not name the limit", r.outcome.Advice)
 			}
 		}},
-		{"wall time, SIGTERM ignored", wall(code("calculator", "import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(60)"), startsWithin), pb.End_END_TIMED_OUT, 124, "", nil},
-		{"wall time, SIGTERM answered", wall(code("calculator", "import signal, sys, time\nsignal.signal(15, lambda *a: (print('bye'), sys.exit(0)))\ntime.sleep(60)"), startsWithin), pb.End_END_TIMED_OUT, 124, "", func(t *testing.T, r *result) {
+		{"wall time, SIGTERM ignored", wall(code("calculator", "import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(60)"), startsWithin), pb.ExecutionEnd_EXECUTION_END_TIMED_OUT, 124, "", nil},
+		{"wall time, SIGTERM answered", wall(code("calculator", "import signal, sys, time\nsignal.signal(15, lambda *a: (print('bye'), sys.exit(0)))\ntime.sleep(60)"), startsWithin), pb.ExecutionEnd_EXECUTION_END_TIMED_OUT, 124, "", func(t *testing.T, r *result) {
 			r.wantStdout(t, "bye\n")
 		}},
-		{"CPU time", bounded(code("calculator", "while True: pass"), &pb.Limits{CpuTime: durationpb.New(time.Second)}), pb.End_END_TIMED_OUT, 124, "", func(t *testing.T, r *result) {
-			if r.outcome.Evidence.Deadline != pb.Deadline_DEADLINE_CPU {
+		{"CPU time", bounded(code("calculator", "while True: pass"), &pb.ExecutionLimits{CpuTime: durationpb.New(time.Second)}), pb.ExecutionEnd_EXECUTION_END_TIMED_OUT, 124, "", func(t *testing.T, r *result) {
+			if r.outcome.Evidence.Deadline != pb.ExecutionDeadline_EXECUTION_DEADLINE_CPU {
 				t.Errorf("got %v, want the CPU deadline", r.outcome.Evidence)
 			}
 		}},
-		{"out of memory", code("calculator", "x = bytearray(1 << 30)"), pb.End_END_OOM_KILLED, -9, "SIGKILL", func(t *testing.T, r *result) {
+		{"out of memory", code("calculator", "x = bytearray(1 << 30)"), pb.ExecutionEnd_EXECUTION_END_OOM_KILLED, -9, "SIGKILL", func(t *testing.T, r *result) {
 			if r.outcome.Evidence.OomKillCount == 0 || !strings.Contains(r.outcome.Advice, "128 MiB") {
 				t.Errorf("evidence %v, advice %q", r.outcome.Evidence, r.outcome.Advice)
 			}
 		}},
-		{"refused forks", bounded(shell("calculator", "for i in 1 2 3 4 5 6 7 8; do sleep 5 & done; echo done"), &pb.Limits{Processes: 4}), pb.End_END_EXITED, -1, "", func(t *testing.T, r *result) {
+		{"refused forks", bounded(shell("calculator", "for i in 1 2 3 4 5 6 7 8; do sleep 5 & done; echo done"), &pb.ExecutionLimits{Processes: 4}), pb.ExecutionEnd_EXECUTION_END_EXITED, -1, "", func(t *testing.T, r *result) {
 			if r.outcome.Evidence.PidsMaxCount == 0 {
 				t.Errorf("evidence %v, want refused forks", r.outcome.Evidence)
 			}
 		}},
-		{"fork bomb", bounded(shell("calculator", ":(){ :|:& };:; wait; sleep 60"), &pb.Limits{Processes: 20, WallTime: durationpb.New(startsWithin)}), pb.End_END_UNSPECIFIED, -1, "", func(t *testing.T, r *result) {
+		{"fork bomb", bounded(shell("calculator", ":(){ :|:& };:; wait; sleep 60"), &pb.ExecutionLimits{Processes: 20, WallTime: durationpb.New(startsWithin)}), pb.ExecutionEnd_EXECUTION_END_UNSPECIFIED, -1, "", func(t *testing.T, r *result) {
 			if r.outcome.Evidence.PidsMaxCount == 0 {
 				t.Errorf("evidence %v, want refused forks", r.outcome.Evidence)
 			}
 		}},
-		{"a program that is not there", command("finder", "no-such-program x"), pb.End_END_SETUP_FAILED, -1, "", func(t *testing.T, r *result) {
+		{"a program that is not there", command("finder", "no-such-program x"), pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED, -1, "", func(t *testing.T, r *result) {
 			if r.outcome.ExitCode != nil || r.outcome.Evidence.SetupStep != "exec" || r.outcome.Advice == "" {
 				t.Errorf("got %v, want no exit code, set-up step exec, and advice", r.outcome)
 			}
 		}},
-		{"a working directory that is not there", in(code("calculator", "print(1)"), "no/such"), pb.End_END_SETUP_FAILED, -1, "", nil},
+		{"a working directory that is not there", in(code("calculator", "print(1)"), "no/such"), pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED, -1, "", nil},
 	}
 	t.Run("all", func(t *testing.T) {
 		for _, tt := range tests {
@@ -100,10 +100,10 @@ func TestOutcomes(t *testing.T) {
 				mine.t = t
 				r := mine.run(tt.req)
 				o := r.outcome
-				if tt.end != pb.End_END_UNSPECIFIED && o.End != tt.end {
+				if tt.end != pb.ExecutionEnd_EXECUTION_END_UNSPECIFIED && o.End != tt.end {
 					t.Fatalf("ended as %v, want %v\nstderr %s", o, tt.end, tail(r.stderr.String(), 1000))
 				}
-				if tt.code != -1 && o.GetExitCode() != tt.code || o.Signal != tt.signal && tt.end != pb.End_END_UNSPECIFIED {
+				if tt.code != -1 && o.GetExitCode() != tt.code || o.Signal != tt.signal && tt.end != pb.ExecutionEnd_EXECUTION_END_UNSPECIFIED {
 					t.Errorf("exit code %d, signal %q; want %d, %q", o.GetExitCode(), o.Signal, tt.code, tt.signal)
 				}
 				if tt.check != nil {
@@ -186,15 +186,15 @@ func TestCancel(t *testing.T) {
 			t.Fatal(err)
 		}
 		queuedID = header.ExecutionId
-		if _, err := d.runs.Cancel(ctx, &pb.CancelRequest{ExecutionId: queuedID, Reason: "changed my mind"}); err != nil {
+		if _, err := d.runs.CancelExecution(ctx, &pb.CancelExecutionRequest{ExecutionId: queuedID, Reason: "changed my mind"}); err != nil {
 			t.Fatal(err)
 		}
 		q, err := collect(t, s, 1, nil)
-		if err != nil || q.outcome.GetEnd() != pb.End_END_CANCELLED || q.outcome.ExitCode != nil || len(q.events) != 1 {
+		if err != nil || q.outcome.GetEnd() != pb.ExecutionEnd_EXECUTION_END_CANCELLED || q.outcome.ExitCode != nil || len(q.events) != 1 {
 			t.Errorf("queued: got %v, %v; want CANCELLED and no program", q.outcome, err)
 		}
 		go func() {
-			if _, err := d.runs.Cancel(ctx, &pb.CancelRequest{ExecutionId: e.ExecutionId, Reason: "enough"}); err != nil {
+			if _, err := d.runs.CancelExecution(ctx, &pb.CancelExecutionRequest{ExecutionId: e.ExecutionId, Reason: "enough"}); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -202,12 +202,12 @@ func TestCancel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.outcome.End != pb.End_END_CANCELLED || r.outcome.GetExitCode() != 9 || r.outcome.Evidence.CancelReason != "enough" || !strings.HasPrefix(r.outcome.Evidence.CancelledBy, "uid:") {
+	if r.outcome.End != pb.ExecutionEnd_EXECUTION_END_CANCELLED || r.outcome.GetExitCode() != 9 || r.outcome.Evidence.CancelReason != "enough" || !strings.HasPrefix(r.outcome.Evidence.CancelledBy, "uid:") {
 		t.Errorf("running: got %v, want CANCELLED by a uid, exit code 9", r.outcome)
 	}
 	r.wantStdout(t, "ready\nterm\n")
 
-	again, err := d.runs.Cancel(ctx, &pb.CancelRequest{ExecutionId: r.id})
+	again, err := d.runs.CancelExecution(ctx, &pb.CancelExecutionRequest{ExecutionId: r.id})
 	if err != nil || again.Outcome.GetEvidence().GetCancelReason() != "enough" {
 		t.Errorf("cancelling an ended one: got %v, %v; want what it was", again, err)
 	}
@@ -225,10 +225,10 @@ func TestCancelGraceEndsInKill(t *testing.T) {
 	}
 	r, err := collect(t, s, 0, func(e *pb.ExecutionEvent) {
 		if e.GetOutput() != nil {
-			go d.runs.Cancel(ctx, &pb.CancelRequest{ExecutionId: e.ExecutionId, Grace: durationpb.New(50 * time.Millisecond)})
+			go d.runs.CancelExecution(ctx, &pb.CancelExecutionRequest{ExecutionId: e.ExecutionId, Grace: durationpb.New(50 * time.Millisecond)})
 		}
 	})
-	if err != nil || r.outcome.End != pb.End_END_CANCELLED || r.outcome.Signal != "SIGKILL" {
+	if err != nil || r.outcome.End != pb.ExecutionEnd_EXECUTION_END_CANCELLED || r.outcome.Signal != "SIGKILL" {
 		t.Errorf("got %v, %v; want CANCELLED by SIGKILL", r.outcome, err)
 	}
 }
@@ -244,7 +244,7 @@ func TestSignal(t *testing.T) {
 	}
 	r, err := collect(t, s, 0, func(e *pb.ExecutionEvent) {
 		if string(e.GetOutput().GetData()) == "ready\n" {
-			if _, err := d.runs.Signal(ctx, &pb.SignalRequest{ExecutionId: e.ExecutionId, Signal: "SIGUSR1"}); err != nil {
+			if _, err := d.runs.SignalExecution(ctx, &pb.SignalExecutionRequest{ExecutionId: e.ExecutionId, Signal: "SIGUSR1"}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -254,7 +254,7 @@ func TestSignal(t *testing.T) {
 	}
 	r.wantExit(t, 0)
 	r.wantStdout(t, "ready\none\n")
-	_, err = d.runs.Signal(ctx, &pb.SignalRequest{ExecutionId: r.id, Signal: "SIGUSR1"})
+	_, err = d.runs.SignalExecution(ctx, &pb.SignalExecutionRequest{ExecutionId: r.id, Signal: "SIGUSR1"})
 	wantStatus(t, err, "FailedPrecondition", "NOT_RUNNING")
 }
 
@@ -274,7 +274,7 @@ func TestQueueTimeUp(t *testing.T) {
 		waiting := code("calculator", "print(1)")
 		waiting.QueueTimeout = durationpb.New(100 * time.Millisecond)
 		r := d.run(waiting)
-		if r.outcome.End != pb.End_END_TIMED_OUT || r.outcome.Evidence.Deadline != pb.Deadline_DEADLINE_QUEUE || len(r.events) != 2 {
+		if r.outcome.End != pb.ExecutionEnd_EXECUTION_END_TIMED_OUT || r.outcome.Evidence.Deadline != pb.ExecutionDeadline_EXECUTION_DEADLINE_QUEUE || len(r.events) != 2 {
 			t.Errorf("got %v, want the queue deadline", r.outcome)
 		}
 		// One execution waits, so the queue is full and the next one is refused.
@@ -287,8 +287,8 @@ func TestQueueTimeUp(t *testing.T) {
 		}
 		_, err = d.try(code("calculator", "print(1)"))
 		wantStatus(t, err, "ResourceExhausted", "SATURATED")
-		go d.runs.Cancel(ctx, &pb.CancelRequest{ExecutionId: e.ExecutionId})
-		if r, err := collect(t, q, 1, nil); err != nil || r.outcome.End != pb.End_END_EXITED {
+		go d.runs.CancelExecution(ctx, &pb.CancelExecutionRequest{ExecutionId: e.ExecutionId})
+		if r, err := collect(t, q, 1, nil); err != nil || r.outcome.End != pb.ExecutionEnd_EXECUTION_END_EXITED {
 			t.Errorf("who waited in line: %v, %v", r, err)
 		}
 	})

@@ -49,7 +49,7 @@ func TestZygoteDies(t *testing.T) {
 	killPid(t, first)
 	for _, id := range ids {
 		o := d.attach(id, 0).outcome
-		if o.End == pb.End_END_EXITED || o.ExitCode != nil && o.GetExitCode() == 0 || o.Advice == "" {
+		if o.End == pb.ExecutionEnd_EXECUTION_END_EXITED || o.ExitCode != nil && o.GetExitCode() == 0 || o.Advice == "" {
 			t.Errorf("%s ended as %v, want that it was lost", id, o)
 		}
 		d.untilNoProcess(id)

@@ -40,7 +40,7 @@ max_memory: 256`, map[string]string{
 	}
 	d := startDaemonIn(t, dir, "")
 
-	limited := func(l *pb.Limits) *pb.ExecuteRequest {
+	limited := func(l *pb.ExecutionLimits) *pb.ExecuteRequest {
 		req := script("demo", "scripts/ok.py")
 		req.Limits = l
 		return req
@@ -91,7 +91,7 @@ max_memory: 256`, map[string]string{
 		{"unknown extension", "FailedPrecondition", "UNKNOWN_EXTENSION", script("demo", "scripts/notes.xyz")},
 		{"no extension, no shebang", "FailedPrecondition", "UNKNOWN_EXTENSION", script("demo", "scripts/sub/x")},
 		{"missing interpreter", "FailedPrecondition", "INTERPRETER_MISSING", script("demo", "scripts/win.ps1")},
-		{"unknown language", "InvalidArgument", "UNKNOWN_LANGUAGE", &pb.ExecuteRequest{Skill: "demo", Source: &pb.ExecuteRequest_Code{Code: &pb.Code{Text: "x", Language: "cobol"}}}},
+		{"unknown language", "InvalidArgument", "UNKNOWN_LANGUAGE", &pb.ExecuteRequest{Skill: "demo", Source: &pb.ExecuteRequest_Code{Code: &pb.InlineCode{Text: "x", Language: "cobol"}}}},
 		{"code too large", "InvalidArgument", "INVALID_REQUEST", code("demo", strings.Repeat("#", 128<<10))},
 		{"code with NUL", "InvalidArgument", "INVALID_REQUEST", code("demo", "a\x00b")},
 		{"command not allowed", "PermissionDenied", "COMMAND_NOT_ALLOWED", command("demo", "rm -rf /")},
@@ -114,18 +114,18 @@ max_memory: 256`, map[string]string{
 		{"env empty name", "InvalidArgument", "ENV_NOT_ALLOWED", env("", "x")},
 		{"env value with NUL", "InvalidArgument", "ENV_NOT_ALLOWED", env("A", "x\x00")},
 		{"secret env too", "InvalidArgument", "ENV_NOT_ALLOWED", with(func(r *pb.ExecuteRequest) { r.SecretEnv = map[string]string{"LD_AUDIT": "x"} })},
-		{"timeout 0", "InvalidArgument", "INVALID_REQUEST", limited(&pb.Limits{WallTime: durationpb.New(0)})},
-		{"timeout negative", "InvalidArgument", "INVALID_REQUEST", limited(&pb.Limits{WallTime: durationpb.New(-time.Second)})},
+		{"timeout 0", "InvalidArgument", "INVALID_REQUEST", limited(&pb.ExecutionLimits{WallTime: durationpb.New(0)})},
+		{"timeout negative", "InvalidArgument", "INVALID_REQUEST", limited(&pb.ExecutionLimits{WallTime: durationpb.New(-time.Second)})},
 		{"timeout 601 s", "InvalidArgument", "LIMIT_TOO_LARGE", wall(code("calculator", "print(1)"), 601*time.Second)},
-		{"timeout above the skill's", "InvalidArgument", "LIMIT_TOO_LARGE", limited(&pb.Limits{WallTime: durationpb.New(61 * time.Second)})},
-		{"timeout not a duration", "InvalidArgument", "INVALID_REQUEST", limited(&pb.Limits{WallTime: &durationpb.Duration{Seconds: 1, Nanos: -5}})},
-		{"memory above the skill's", "InvalidArgument", "LIMIT_TOO_LARGE", limited(&pb.Limits{MemoryBytes: 257 << 20})},
-		{"memory too small to start", "InvalidArgument", "LIMIT_TOO_SMALL", limited(&pb.Limits{MemoryBytes: 1 << 20})},
-		{"too few open files to start", "InvalidArgument", "LIMIT_TOO_SMALL", limited(&pb.Limits{OpenFiles: 31})},
+		{"timeout above the skill's", "InvalidArgument", "LIMIT_TOO_LARGE", limited(&pb.ExecutionLimits{WallTime: durationpb.New(61 * time.Second)})},
+		{"timeout not a duration", "InvalidArgument", "INVALID_REQUEST", limited(&pb.ExecutionLimits{WallTime: &durationpb.Duration{Seconds: 1, Nanos: -5}})},
+		{"memory above the skill's", "InvalidArgument", "LIMIT_TOO_LARGE", limited(&pb.ExecutionLimits{MemoryBytes: 257 << 20})},
+		{"memory too small to start", "InvalidArgument", "LIMIT_TOO_SMALL", limited(&pb.ExecutionLimits{MemoryBytes: 1 << 20})},
+		{"too few open files to start", "InvalidArgument", "LIMIT_TOO_SMALL", limited(&pb.ExecutionLimits{OpenFiles: 31})},
 		{"queue timeout", "InvalidArgument", "INVALID_REQUEST", with(func(r *pb.ExecuteRequest) { r.QueueTimeout = durationpb.New(601 * time.Second) })},
-		{"memory overflow", "InvalidArgument", "LIMIT_TOO_LARGE", limited(&pb.Limits{MemoryBytes: 1<<64 - 1})},
-		{"processes", "InvalidArgument", "LIMIT_TOO_LARGE", limited(&pb.Limits{Processes: 1 << 31})},
-		{"output", "InvalidArgument", "LIMIT_TOO_LARGE", limited(&pb.Limits{OutputBytes: 1 << 63})},
+		{"memory overflow", "InvalidArgument", "LIMIT_TOO_LARGE", limited(&pb.ExecutionLimits{MemoryBytes: 1<<64 - 1})},
+		{"processes", "InvalidArgument", "LIMIT_TOO_LARGE", limited(&pb.ExecutionLimits{Processes: 1 << 31})},
+		{"output", "InvalidArgument", "LIMIT_TOO_LARGE", limited(&pb.ExecutionLimits{OutputBytes: 1 << 63})},
 		{"input absolute", "InvalidArgument", "INVALID_INPUT_FILE", file("/etc/x")},
 		{"input with ..", "InvalidArgument", "INVALID_INPUT_FILE", file("a/../../x")},
 		{"input twice", "InvalidArgument", "INVALID_INPUT_FILE", file("a", "a")},
@@ -145,7 +145,6 @@ max_memory: 256`, map[string]string{
 				r.Labels[fmt.Sprint(i)] = "x"
 			}
 		})},
-		{"a session", "Unimplemented", "SESSIONS_NOT_OFFERED", with(func(r *pb.ExecuteRequest) { r.Session = "s" })},
 		{"network that the daemon does not give", "FailedPrecondition", "NETWORK_NOT_GRANTED", code("online", "print(1)")},
 		{"network that the skill does not ask for", "FailedPrecondition", "NETWORK_NOT_GRANTED", with(func(r *pb.ExecuteRequest) { r.Network = &yes })},
 	} {
@@ -162,7 +161,7 @@ max_memory: 256`, map[string]string{
 		})
 	}
 	d.t = t
-	list, err := d.runs.List(t.Context(), &pb.ListRequest{})
+	list, err := d.runs.ListExecutions(t.Context(), &pb.ListExecutionsRequest{})
 	if err != nil || len(list.Executions) != 0 {
 		t.Errorf("refused requests left records: %v, %v", list, err)
 	}

@@ -138,7 +138,7 @@ func (c shippedCase) request(skill string) *pb.ExecuteRequest {
 	case c.Script != "":
 		req.Source = &pb.ExecuteRequest_Script{Script: c.Script}
 	case c.Code != "":
-		req.Source = &pb.ExecuteRequest_Code{Code: &pb.Code{Text: c.Code}}
+		req.Source = &pb.ExecuteRequest_Code{Code: &pb.InlineCode{Text: c.Code}}
 	default:
 		req.Source = &pb.ExecuteRequest_Command{Command: c.Command}
 	}

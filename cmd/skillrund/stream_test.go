@@ -59,7 +59,7 @@ func TestLargeOutput(t *testing.T) {
 			d.t = t
 			req := code("calculator", fmt.Sprintf("import sys\nn=%d\nb=bytes(range(256))*4096\nwhile n:\n c=b[:n]\n sys.stdout.buffer.write(c)\n n-=len(c)\nsys.stderr.write('done')", tt.total))
 			if tt.limit > 0 {
-				req.Limits = &pb.Limits{OutputBytes: uint64(tt.limit)}
+				req.Limits = &pb.ExecutionLimits{OutputBytes: uint64(tt.limit)}
 			}
 			r := d.run(req)
 			r.wantExit(t, 0)
@@ -79,7 +79,7 @@ func TestLargeOutput(t *testing.T) {
 	t.Run("endless", func(t *testing.T) {
 		d.t = t
 		r := d.run(wall(shell("calculator", "yes"), startsWithin))
-		if r.outcome.End != pb.End_END_TIMED_OUT || r.stdout.Len() != 10<<20 || !r.outcome.Stdout.Truncated {
+		if r.outcome.End != pb.ExecutionEnd_EXECUTION_END_TIMED_OUT || r.stdout.Len() != 10<<20 || !r.outcome.Stdout.Truncated {
 			t.Errorf("%v, %d bytes, %v; want TIMED_OUT with 10 MiB delivered", r.outcome.End, r.stdout.Len(), r.outcome.Stdout)
 		}
 	})
@@ -120,7 +120,7 @@ func (d *running) attach(id string, after uint64) *result {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(d.t.Context(), 2*patience)
 	defer cancel()
-	s, err := d.runs.Attach(ctx, &pb.AttachRequest{ExecutionId: id, AfterSequence: after})
+	s, err := d.runs.AttachExecution(ctx, &pb.AttachExecutionRequest{ExecutionId: id, AfterSequence: after})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestAttachResumesByteForByte(t *testing.T) {
 	for _, after := range []uint64{0, 1, 2, last / 2, last - 1, last} {
 		if after == last {
 			// No event follows the outcome.
-			s, err := d.runs.Attach(t.Context(), &pb.AttachRequest{ExecutionId: whole.id, AfterSequence: after})
+			s, err := d.runs.AttachExecution(t.Context(), &pb.AttachExecutionRequest{ExecutionId: whole.id, AfterSequence: after})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -154,7 +154,7 @@ func TestAttachResumesByteForByte(t *testing.T) {
 		}
 		var stdout bytes.Buffer
 		for _, e := range whole.events[after:] {
-			if o := e.GetOutput(); o.GetStream() == pb.Stream_STREAM_STDOUT {
+			if o := e.GetOutput(); o.GetStream() == pb.OutputStream_OUTPUT_STREAM_STDOUT {
 				stdout.Write(o.Data)
 			}
 		}
@@ -192,14 +192,14 @@ func TestDisconnect(t *testing.T) {
 	t.Run("cancels", func(t *testing.T) {
 		d.t = t
 		r := d.attach(begin(t, pb.OnDisconnect_ON_DISCONNECT_UNSPECIFIED, loop), 0)
-		if r.outcome.End != pb.End_END_CANCELLED || r.outcome.Evidence.CancelledBy != "disconnect" {
+		if r.outcome.End != pb.ExecutionEnd_EXECUTION_END_CANCELLED || r.outcome.Evidence.CancelledBy != "disconnect" {
 			t.Errorf("got %v, want CANCELLED by disconnect", r.outcome)
 		}
 	})
 	t.Run("continues", func(t *testing.T) {
 		d.t = t
 		id := begin(t, pb.OnDisconnect_ON_DISCONNECT_CONTINUE, "trap 'echo told; exit 0' USR1; echo ready; while :; do sleep 0.02; done")
-		if _, err := d.runs.Signal(t.Context(), &pb.SignalRequest{ExecutionId: id, Signal: "SIGUSR1"}); err != nil {
+		if _, err := d.runs.SignalExecution(t.Context(), &pb.SignalExecutionRequest{ExecutionId: id, Signal: "SIGUSR1"}); err != nil {
 			t.Fatal(err)
 		}
 		r := d.attach(id, 0)
@@ -221,9 +221,9 @@ func TestKeepalive(t *testing.T) {
 	}
 	keepalives := 0
 	r, err := collect(t, s, 0, func(e *pb.ExecutionEvent) {
-		if k := e.GetKeepalive(); k != nil && k.State == pb.State_STATE_RUNNING {
+		if k := e.GetKeepalive(); k != nil && k.State == pb.ExecutionState_EXECUTION_STATE_RUNNING {
 			if keepalives++; keepalives == 3 {
-				d.runs.Signal(ctx, &pb.SignalRequest{ExecutionId: e.ExecutionId, Signal: "SIGUSR1"})
+				d.runs.SignalExecution(ctx, &pb.SignalExecutionRequest{ExecutionId: e.ExecutionId, Signal: "SIGUSR1"})
 			}
 		}
 	})

@@ -31,7 +31,13 @@ func TestCapabilities(t *testing.T) {
 			t.Errorf("no %s with a version among %v", want, c.Runtimes)
 		}
 	}
-	if c.Version == "" || c.Kernel == "" || c.Cgroup == "" || c.Network != "none" || c.MaxLimits.GetMemoryBytes() == 0 || c.DefaultLimits.GetWallTime() == nil || c.MaxRunning != 3+2 {
+	// A group that the contract lacks would be unspecified.
+	for _, b := range c.Boundaries {
+		if b.Group == pb.BoundaryGroup_BOUNDARY_GROUP_UNSPECIFIED {
+			t.Errorf("boundary %s has no group", b.Name)
+		}
+	}
+	if c.Version == "" || c.Kernel == "" || c.CgroupVersion == pb.CgroupVersion_CGROUP_VERSION_UNSPECIFIED || c.Network != pb.NetworkMode_NETWORK_MODE_NONE || c.MaxLimits.GetMemoryBytes() == 0 || c.DefaultLimits.GetWallTime() == nil || c.MaxRunning != 3+2 {
 		t.Errorf("got %v", c)
 	}
 }
@@ -46,23 +52,23 @@ func TestListAndGet(t *testing.T) {
 		req.Labels = map[string]string{"n": string(rune('a' + i)), "all": mine}
 		ids = append(ids, d.run(req).id)
 	}
-	page, err := d.runs.List(t.Context(), &pb.ListRequest{Labels: map[string]string{"all": mine}, PageSize: 2})
+	page, err := d.runs.ListExecutions(t.Context(), &pb.ListExecutionsRequest{Labels: map[string]string{"all": mine}, PageSize: 2})
 	if err != nil || len(page.Executions) != 2 || page.Executions[0].ExecutionId != ids[2] || page.NextPageToken == "" {
 		t.Fatalf("first page: %v, %v; want the newest two and a token", page, err)
 	}
-	page, err = d.runs.List(t.Context(), &pb.ListRequest{Labels: map[string]string{"all": mine}, PageSize: 2, PageToken: page.NextPageToken})
+	page, err = d.runs.ListExecutions(t.Context(), &pb.ListExecutionsRequest{Labels: map[string]string{"all": mine}, PageSize: 2, PageToken: page.NextPageToken})
 	if err != nil || len(page.Executions) != 1 || page.Executions[0].ExecutionId != ids[0] || page.NextPageToken != "" {
 		t.Errorf("second page: %v, %v; want the oldest and no token", page, err)
 	}
-	page, err = d.runs.List(t.Context(), &pb.ListRequest{Labels: map[string]string{"n": "b", "all": mine}, Ends: []pb.End{pb.End_END_EXITED}, Skill: "calculator", States: []pb.State{pb.State_STATE_ENDED}})
+	page, err = d.runs.ListExecutions(t.Context(), &pb.ListExecutionsRequest{Labels: map[string]string{"n": "b", "all": mine}, Ends: []pb.ExecutionEnd{pb.ExecutionEnd_EXECUTION_END_EXITED}, Skill: "calculator", States: []pb.ExecutionState{pb.ExecutionState_EXECUTION_STATE_ENDED}})
 	if err != nil || len(page.Executions) != 1 || page.Executions[0].Outcome.GetExitCode() != 3 {
 		t.Errorf("filtered: %v, %v", page, err)
 	}
-	e, err := d.runs.Get(t.Context(), &pb.GetRequest{ExecutionId: ids[1]})
-	if err != nil || e.State != pb.State_STATE_ENDED || e.Principal != "uid:0" || e.SourceKind != "code" || e.StartTime == nil || e.EndTime == nil || e.LastSequence == 0 {
+	e, err := d.runs.GetExecution(t.Context(), &pb.GetExecutionRequest{ExecutionId: ids[1]})
+	if err != nil || e.State != pb.ExecutionState_EXECUTION_STATE_ENDED || e.Principal != "uid:0" || e.SourceKind != pb.SourceKind_SOURCE_KIND_CODE || e.StartTime == nil || e.EndTime == nil || e.LastSequence == 0 {
 		t.Errorf("get: %v, %v", e, err)
 	}
-	_, err = d.runs.Get(t.Context(), &pb.GetRequest{ExecutionId: "none"})
+	_, err = d.runs.GetExecution(t.Context(), &pb.GetExecutionRequest{ExecutionId: "none"})
 	wantStatus(t, err, "NotFound", "EXECUTION_NOT_FOUND")
 }
 

@@ -158,7 +158,7 @@ func cancelAll(r *run, all []*sleeper) error {
 		}
 		err := all[i].cmd.Wait()
 		exit := (*skillrun.ExitError)(nil)
-		if !errors.As(err, &exit) || exit.Outcome.GetEnd() != pb.End_END_CANCELLED {
+		if !errors.As(err, &exit) || exit.Outcome.GetEnd() != pb.ExecutionEnd_EXECUTION_END_CANCELLED {
 			return fmt.Errorf("a cancelled execution ended with %w", err)
 		}
 		return nil

@@ -191,7 +191,7 @@ func BenchmarkSleepers(b *testing.B) {
 		began := time.Now()
 		for i, id := range ids {
 			over.Go(func() {
-				if _, err := d.others[i%len(d.others)].Executions().Cancel(b.Context(), &pb.CancelRequest{ExecutionId: id}); err != nil {
+				if _, err := d.others[i%len(d.others)].Executions().CancelExecution(b.Context(), &pb.CancelExecutionRequest{ExecutionId: id}); err != nil {
 					b.Error(err)
 				}
 			})

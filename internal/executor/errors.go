@@ -12,8 +12,23 @@ import (
 	"github.com/skillrun/skillrun/internal/workspace"
 )
 
-// ErrNotFound: no such execution, or another tenant's.
+// ErrNotFound: no such execution, or another tenant's. A *NotFoundError wraps it.
 var ErrNotFound = errors.New("execution not found")
+
+// NotFoundError is ErrNotFound with the ID that was asked for.
+type NotFoundError struct{ ID string }
+
+func (e *NotFoundError) Error() string { return ErrNotFound.Error() }
+func (e *NotFoundError) Unwrap() error { return ErrNotFound }
+
+// ErrNoArtifact: the execution left no such file. A *NoArtifactError wraps it.
+var ErrNoArtifact = errors.New("no such artifact")
+
+// NoArtifactError is ErrNoArtifact with the execution and the path that was asked for.
+type NoArtifactError struct{ ID, Path string }
+
+func (e *NoArtifactError) Error() string { return ErrNoArtifact.Error() }
+func (e *NoArtifactError) Unwrap() error { return ErrNoArtifact }
 
 // A RequestError is a mistake in a request that every daemon would refuse.
 type RequestError struct {
@@ -65,8 +80,14 @@ func (e *BoundaryError) Error() string {
 		"; skillrun doctor says how to get them; boundaries.allow_missing in the daemon's configuration allows them to be missing"
 }
 
-// ErrNotRunning: a signal for an execution that does not run.
+// ErrNotRunning: a signal for an execution that does not run. A *NotRunningError wraps it.
 var ErrNotRunning = errors.New("the execution is not running")
+
+// NotRunningError is ErrNotRunning with the execution.
+type NotRunningError struct{ ID string }
+
+func (e *NotRunningError) Error() string { return ErrNotRunning.Error() }
+func (e *NotRunningError) Unwrap() error { return ErrNotRunning }
 
 // Errors of the stages, collected here for the packages that turn them into codes.
 type (

@@ -363,15 +363,15 @@ func (x *Executor) Signal(ctx context.Context, who permission.Principal, id stri
 	}
 	r := x.find(id)
 	if r == nil {
-		return ErrNotRunning
+		return &NotRunningError{id}
 	}
 	p := r.running(ctx)
 	if p == nil {
-		return ErrNotRunning
+		return &NotRunningError{id}
 	}
 	if err := p.Signal(sig); err != nil {
 		if errors.Is(err, sandbox.ErrEnded) {
-			return ErrNotRunning
+			return &NotRunningError{id}
 		}
 		return fmt.Errorf("signal %s: %w", id, err)
 	}

@@ -32,7 +32,7 @@ func (x *Executor) Get(ctx context.Context, who permission.Principal, id string)
 // so that IDs of other tenants can't be told from unused ones.
 func (x *Executor) row(ctx context.Context, who permission.Principal, id string) (record.Execution, error) {
 	r, err := x.Record.Get(ctx, who.Tenant, id)
-	return r, notFound(err)
+	return r, notFound(err, id)
 }
 
 // listed returns the artifacts that an outcome names.
@@ -106,7 +106,7 @@ type Follower struct {
 func (x *Executor) Follow(ctx context.Context, who permission.Principal, id string, after uint64) (*Follower, error) {
 	r, err := x.Record.Read(ctx, who.Tenant, id, after)
 	if err != nil {
-		return nil, notFound(err)
+		return nil, notFound(err, id)
 	}
 	return &Follower{x, who.Tenant, id, r}, nil
 }
@@ -151,7 +151,7 @@ func (f *Follower) Close() error { return f.r.Close() }
 func (x *Executor) Artifacts(ctx context.Context, who permission.Principal, id string, pageSize int, pageToken string) ([]Artifact, string, error) {
 	rows, next, err := x.Record.ListArtifacts(ctx, who.Tenant, id, pageSize, pageToken)
 	if err != nil {
-		return nil, "", pageError(notFound(err))
+		return nil, "", pageError(notFound(err, id))
 	}
 	out := make([]Artifact, len(rows))
 	for i, a := range rows {
@@ -160,9 +160,6 @@ func (x *Executor) Artifacts(ctx context.Context, who permission.Principal, id s
 	return out, next, nil
 }
 
-// ErrNoArtifact: the execution left no such file.
-var ErrNoArtifact = errors.New("no such artifact")
-
 // OpenArtifact opens the content of one artifact. path is its exact name.
 func (x *Executor) OpenArtifact(ctx context.Context, who permission.Principal, id, path string) (*os.File, Artifact, error) {
 	if _, err := x.row(ctx, who, id); err != nil {
@@ -170,7 +167,7 @@ func (x *Executor) OpenArtifact(ctx context.Context, who permission.Principal, i
 	}
 	f, a, err := x.Record.OpenArtifact(ctx, who.Tenant, id, path)
 	if errors.Is(err, record.ErrNotFound) {
-		return nil, Artifact{}, ErrNoArtifact
+		return nil, Artifact{}, &NoArtifactError{id, path}
 	}
 	if err != nil {
 		return nil, Artifact{}, err
@@ -221,10 +218,10 @@ func decode[T any](data []byte) (*T, error) {
 	return v, json.Unmarshal(data, v)
 }
 
-// notFound turns the record's error into this package's, which callers know.
-func notFound(err error) error {
+// notFound turns the record's error about the execution id into this package's, which callers know.
+func notFound(err error, id string) error {
 	if errors.Is(err, record.ErrNotFound) {
-		return ErrNotFound
+		return &NotFoundError{id}
 	}
 	return err
 }

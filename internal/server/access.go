@@ -24,11 +24,11 @@ const (
 var accessTable = map[string]access{
 	pb.ExecutionService_Execute_FullMethodName:            callers,
 	pb.ExecutionService_ExecuteInteractive_FullMethodName: callers,
-	pb.ExecutionService_Attach_FullMethodName:             callers,
-	pb.ExecutionService_Get_FullMethodName:                callers,
-	pb.ExecutionService_List_FullMethodName:               callers,
-	pb.ExecutionService_Cancel_FullMethodName:             callers,
-	pb.ExecutionService_Signal_FullMethodName:             callers,
+	pb.ExecutionService_AttachExecution_FullMethodName:    callers,
+	pb.ExecutionService_GetExecution_FullMethodName:       callers,
+	pb.ExecutionService_ListExecutions_FullMethodName:     callers,
+	pb.ExecutionService_CancelExecution_FullMethodName:    callers,
+	pb.ExecutionService_SignalExecution_FullMethodName:    callers,
 	pb.ExecutionService_ListArtifacts_FullMethodName:      callers,
 	pb.ExecutionService_GetArtifact_FullMethodName:        callers,
 

@@ -78,7 +78,7 @@ func TestRequestsTogetherAreBounded(t *testing.T) {
 	hangUp()
 	refusedNow("while nobody listens")
 	for _, id := range ids {
-		if _, err := d.runs.Cancel(t.Context(), &pb.CancelRequest{ExecutionId: id}); err != nil {
+		if _, err := d.runs.CancelExecution(t.Context(), &pb.CancelExecutionRequest{ExecutionId: id}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -132,7 +132,7 @@ func TestARefusedMessageOfAStreamCancels(t *testing.T) {
 	r := readUntil(t, s, nil, "ready")
 	s.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Stdin{Stdin: make([]byte, 1<<20)}})
 	r.until(s, func(*transcript) bool { return false })
-	if r.err != nil || r.outcome.GetEnd() != pb.End_END_CANCELLED || !strings.Contains(r.outcome.GetEvidence().GetCancelReason(), "larger than max") {
+	if r.err != nil || r.outcome.GetEnd() != pb.ExecutionEnd_EXECUTION_END_CANCELLED || !strings.Contains(r.outcome.GetEvidence().GetCancelReason(), "larger than max") {
 		t.Errorf("got %v, %v; want a cancellation that names the message", r.err, r.outcome)
 	}
 }
@@ -146,7 +146,7 @@ func TestFieldsOfAMessageAreBounded(t *testing.T) {
 	}
 	wantRefusal(t, d.execute(m).err, refusal{codes.InvalidArgument, "MALFORMED_MESSAGE", "request"})
 	wantRefusal(t, func() error {
-		_, err := d.runs.List(t.Context(), &pb.ListRequest{Labels: map[string]string{"a": "b"}, Ends: make([]pb.End, 3), Skill: "x"})
+		_, err := d.runs.ListExecutions(t.Context(), &pb.ListExecutionsRequest{Labels: map[string]string{"a": "b"}, Ends: make([]pb.ExecutionEnd, 3), Skill: "x"})
 		return err
 	}(), refusal{codes.InvalidArgument, "INVALID_REQUEST", "ends"})
 }

@@ -7,40 +7,71 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
 // The executor uses words, and the contract uses numbers. A word that is missing in a map would
 // go out as 0, which the contract calls UNSPECIFIED.
-var endNumbers = map[executor.End]pb.End{
-	executor.Exited:      pb.End_END_EXITED,
-	executor.Signaled:    pb.End_END_SIGNALED,
-	executor.TimedOut:    pb.End_END_TIMED_OUT,
-	executor.OOMKilled:   pb.End_END_OOM_KILLED,
-	executor.Cancelled:   pb.End_END_CANCELLED,
-	executor.DaemonLost:  pb.End_END_DAEMON_LOST,
-	executor.SetupFailed: pb.End_END_SETUP_FAILED,
+var endNumbers = map[executor.End]pb.ExecutionEnd{
+	executor.Exited:      pb.ExecutionEnd_EXECUTION_END_EXITED,
+	executor.Signaled:    pb.ExecutionEnd_EXECUTION_END_SIGNALED,
+	executor.TimedOut:    pb.ExecutionEnd_EXECUTION_END_TIMED_OUT,
+	executor.OOMKilled:   pb.ExecutionEnd_EXECUTION_END_OOM_KILLED,
+	executor.Cancelled:   pb.ExecutionEnd_EXECUTION_END_CANCELLED,
+	executor.DaemonLost:  pb.ExecutionEnd_EXECUTION_END_DAEMON_LOST,
+	executor.SetupFailed: pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED,
 }
 
-var stateNumbers = map[executor.State]pb.State{
-	executor.Queued:  pb.State_STATE_QUEUED,
-	executor.Running: pb.State_STATE_RUNNING,
-	executor.Ended:   pb.State_STATE_ENDED,
+var stateNumbers = map[executor.State]pb.ExecutionState{
+	executor.Queued:  pb.ExecutionState_EXECUTION_STATE_QUEUED,
+	executor.Running: pb.ExecutionState_EXECUTION_STATE_RUNNING,
+	executor.Ended:   pb.ExecutionState_EXECUTION_STATE_ENDED,
 }
 
-var deadlineNumbers = map[executor.Deadline]pb.Deadline{
-	executor.WallDeadline:  pb.Deadline_DEADLINE_WALL,
-	executor.CPUDeadline:   pb.Deadline_DEADLINE_CPU,
-	executor.QueueDeadline: pb.Deadline_DEADLINE_QUEUE,
+var sourceNumbers = map[string]pb.SourceKind{
+	permission.Script.String():  pb.SourceKind_SOURCE_KIND_SCRIPT,
+	permission.Code.String():    pb.SourceKind_SOURCE_KIND_CODE,
+	permission.Command.String(): pb.SourceKind_SOURCE_KIND_COMMAND,
 }
 
-var severityNumbers = map[manifest.Severity]pb.Severity{
-	manifest.SeverityError:   pb.Severity_SEVERITY_ERROR,
-	manifest.SeverityWarning: pb.Severity_SEVERITY_WARNING,
+var deadlineNumbers = map[executor.Deadline]pb.ExecutionDeadline{
+	executor.WallDeadline:  pb.ExecutionDeadline_EXECUTION_DEADLINE_WALL,
+	executor.CPUDeadline:   pb.ExecutionDeadline_EXECUTION_DEADLINE_CPU,
+	executor.QueueDeadline: pb.ExecutionDeadline_EXECUTION_DEADLINE_QUEUE,
 }
 
-// For the filters of List.
+var severityNumbers = map[manifest.Severity]pb.FindingSeverity{
+	manifest.SeverityError:   pb.FindingSeverity_FINDING_SEVERITY_ERROR,
+	manifest.SeverityWarning: pb.FindingSeverity_FINDING_SEVERITY_WARNING,
+}
+
+// The words of GetCapabilities; see Capabilities and Boundary.
+var (
+	networkNumbers = map[string]pb.NetworkMode{
+		"none": pb.NetworkMode_NETWORK_MODE_NONE,
+		"host": pb.NetworkMode_NETWORK_MODE_HOST,
+	}
+	cgroupNumbers = map[string]pb.CgroupVersion{
+		"v1":     pb.CgroupVersion_CGROUP_VERSION_V1,
+		"v2":     pb.CgroupVersion_CGROUP_VERSION_V2,
+		"hybrid": pb.CgroupVersion_CGROUP_VERSION_HYBRID,
+	}
+	groupNumbers = map[string]pb.BoundaryGroup{
+		"machine":    pb.BoundaryGroup_BOUNDARY_GROUP_MACHINE,
+		"identity":   pb.BoundaryGroup_BOUNDARY_GROUP_IDENTITY,
+		"namespaces": pb.BoundaryGroup_BOUNDARY_GROUP_NAMESPACES,
+		"processes":  pb.BoundaryGroup_BOUNDARY_GROUP_PROCESSES,
+		"files":      pb.BoundaryGroup_BOUNDARY_GROUP_FILES,
+		"network":    pb.BoundaryGroup_BOUNDARY_GROUP_NETWORK,
+		"kernel":     pb.BoundaryGroup_BOUNDARY_GROUP_KERNEL,
+		"limits":     pb.BoundaryGroup_BOUNDARY_GROUP_LIMITS,
+		"probe":      pb.BoundaryGroup_BOUNDARY_GROUP_PROBE,
+	}
+)
+
+// For the filters of ListExecutions.
 var endWords, stateWords = inverse(endNumbers), inverse(stateNumbers)
 
 // inverse returns the map from values to keys. The values are different.

@@ -18,6 +18,7 @@ import (
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
 	"github.com/skillrun/skillrun/internal/toolview"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
 // Waits that a refused caller is told, in google.rpc.RetryInfo.
@@ -30,11 +31,11 @@ const (
 	retryBusy  = time.Second
 )
 
-// A verdict is the answer to an error: code, text and details. The contract lists every reason
-// (proto/skillrun/v1); a new row needs its line there.
+// A verdict is the answer to an error: code, text and details. The contract (error.proto) says
+// which keys the metadata of each reason has.
 type verdict struct {
 	code       codes.Code
-	reason     string            // of google.rpc.ErrorInfo; never changes
+	reason     pb.ErrorReason    // of google.rpc.ErrorInfo
 	field      string            // of google.rpc.BadRequest, as the contract names it
 	quota      string            // of google.rpc.QuotaFailure: the resource that is used up
 	quotaValue int64             // of google.rpc.QuotaFailure: how much of it there is; 0: not known
@@ -52,7 +53,6 @@ type row func(error) (verdict, bool)
 type (
 	unidentifiedError  struct{ err error }
 	unknownMethodError struct{ method string }
-	sessionError       struct{}
 	digestError        struct{ path, want, have string } // of a streamed file
 	uploadsFullError   struct{ asked, free int64 }
 	uploadTimeError    struct{ limit time.Duration }
@@ -65,7 +65,6 @@ type (
 
 func (e *unidentifiedError) Error() string  { return "not identified: " + e.err.Error() }
 func (e *unknownMethodError) Error() string { return e.method + ": no such method" }
-func (e *sessionError) Error() string       { return "session: this version has no sessions" }
 func (e *digestError) Error() string {
 	return fmt.Sprintf("%s: SHA-256 is %s, but %s was announced", e.path, e.have, e.want)
 }
@@ -92,129 +91,132 @@ func (e *sequenceError) Error() string {
 var table = []row{
 	// The call as such.
 	typed(func(*unidentifiedError) verdict {
-		return verdict{code: codes.Unauthenticated, reason: "UNIDENTIFIED"}
+		return verdict{code: codes.Unauthenticated, reason: pb.ErrorReason_ERROR_REASON_UNIDENTIFIED}
 	}),
 	typed(func(*unknownMethodError) verdict {
-		return verdict{code: codes.Unimplemented, reason: "UNKNOWN_METHOD"}
+		return verdict{code: codes.Unimplemented, reason: pb.ErrorReason_ERROR_REASON_UNKNOWN_METHOD}
 	}),
 	// A message that the codec could not decode.
 	typed(func(*messageError) verdict {
-		return verdict{code: codes.InvalidArgument, reason: "MALFORMED_MESSAGE", field: "request"} // the decoder doesn't say which
+		return verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_MALFORMED_MESSAGE, field: "request"} // the decoder doesn't say which
 	}),
 	typed(func(e *budget.SizeError) verdict {
-		return verdict{code: codes.ResourceExhausted, reason: "MESSAGE_TOO_LARGE",
-			metadata: map[string]string{"size_bytes": strconv.FormatInt(e.Size, 10), "max_message_bytes": strconv.FormatInt(e.Limit, 10)}}
+		return verdict{code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_MESSAGE_TOO_LARGE,
+			metadata: map[string]string{"sizeBytes": strconv.FormatInt(e.Size, 10), "maxMessageBytes": strconv.FormatInt(e.Limit, 10)}}
 	}),
 	typed(func(*budget.FullError) verdict {
-		return verdict{code: codes.ResourceExhausted, reason: "REQUESTS_FULL", quota: "memory for requests", retry: budget.RetryAfter}
+		return verdict{code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_REQUESTS_FULL, quota: "memory for requests", retry: budget.RetryAfter}
 	}),
 	typed(func(e *executor.RequestError) verdict {
-		return verdict{code: codes.InvalidArgument, reason: "INVALID_REQUEST", field: e.Field}
-	}),
-	typed(func(*sessionError) verdict {
-		return verdict{code: codes.Unimplemented, reason: "SESSIONS_NOT_OFFERED"}
+		return verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_INVALID_REQUEST, field: e.Field}
 	}),
 	typed(func(e *offsetError) verdict {
-		return verdict{code: codes.OutOfRange, reason: "OFFSET_PAST_END", field: "offset_bytes",
-			metadata: map[string]string{"size_bytes": strconv.FormatInt(e.size, 10)}}
+		return verdict{code: codes.OutOfRange, reason: pb.ErrorReason_ERROR_REASON_OFFSET_PAST_END, field: "offset_bytes",
+			metadata: map[string]string{"sizeBytes": strconv.FormatInt(e.size, 10)}}
 	}),
 	typed(func(e *sequenceError) verdict {
-		return verdict{code: codes.OutOfRange, reason: "OFFSET_PAST_END", field: "after_sequence",
-			metadata: map[string]string{"last_sequence": strconv.FormatUint(e.last, 10)}}
+		return verdict{code: codes.OutOfRange, reason: pb.ErrorReason_ERROR_REASON_OFFSET_PAST_END, field: "after_sequence",
+			metadata: map[string]string{"lastSequence": strconv.FormatUint(e.last, 10)}}
 	}),
 
 	// Errors in the request.
 	typed(func(e *executor.LimitError) verdict {
-		v := verdict{code: codes.InvalidArgument, reason: "LIMIT_TOO_LARGE", field: e.Field,
-			metadata: map[string]string{"asked": e.Asked, "ceiling": e.Ceiling, "set_by": e.SetBy}}
+		v := verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_LIMIT_TOO_LARGE, field: e.Field,
+			metadata: map[string]string{"asked": e.Asked, "ceiling": e.Ceiling, "setBy": e.SetBy}}
 		if e.TooSmall {
-			v.reason, v.metadata = "LIMIT_TOO_SMALL", map[string]string{"asked": e.Asked, "floor": e.Ceiling}
+			v.reason, v.metadata = pb.ErrorReason_ERROR_REASON_LIMIT_TOO_SMALL, map[string]string{"asked": e.Asked, "floor": e.Ceiling}
 		}
 		return v
 	}),
 	typed(func(e *executor.ArgumentError) verdict {
-		v := verdict{code: codes.InvalidArgument, reason: "INVALID_ARGUMENTS", field: "json_arguments"}
+		v := verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_INVALID_ARGUMENTS, field: "json_arguments"}
 		if e.Size > 0 {
-			v.reason = "ARGUMENTS_TOO_LARGE"
+			v.reason = pb.ErrorReason_ERROR_REASON_ARGUMENTS_TOO_LARGE
 		}
 		return v
 	}),
 	typed(func(e *executor.InputError) verdict {
-		return verdict{code: codes.InvalidArgument, reason: "INVALID_INPUT_FILE", field: "files",
+		return verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_INVALID_INPUT_FILE, field: "files",
 			metadata: map[string]string{"path": e.Path}}
 	}),
 	typed(func(e *digestError) verdict {
-		return verdict{code: codes.DataLoss, reason: "FILE_DIGEST_MISMATCH", metadata: map[string]string{"path": e.path}}
+		return verdict{code: codes.DataLoss, reason: pb.ErrorReason_ERROR_REASON_FILE_DIGEST_MISMATCH, metadata: map[string]string{"path": e.path}}
 	}),
 	typed(func(e *permission.EnvError) verdict {
-		return verdict{code: codes.InvalidArgument, reason: "ENV_NOT_ALLOWED", field: e.Field(),
+		return verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_ENV_NOT_ALLOWED, field: e.Field(),
 			metadata: map[string]string{"name": e.Name}}
 	}),
 	typed(func(e *executor.KeyConflictError) verdict {
-		return verdict{code: codes.AlreadyExists, reason: "IDEMPOTENCY_KEY_REUSED", metadata: map[string]string{"execution_id": e.ID}}
+		return verdict{code: codes.AlreadyExists, reason: pb.ErrorReason_ERROR_REASON_IDEMPOTENCY_KEY_REUSED, metadata: map[string]string{"executionId": e.ID}}
 	}),
 
 	typed(func(e *toolview.UnknownToolError) verdict {
-		return verdict{code: codes.NotFound, reason: "UNKNOWN_TOOL", metadata: map[string]string{"tool": e.Name}}
+		return verdict{code: codes.NotFound, reason: pb.ErrorReason_ERROR_REASON_UNKNOWN_TOOL, metadata: map[string]string{"tool": e.Name}}
 	}),
 	typed(func(e *toolview.ArgumentsError) verdict {
-		return verdict{code: codes.InvalidArgument, reason: "INVALID_TOOL_ARGUMENTS", field: "arguments_json",
+		return verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_INVALID_TOOL_ARGUMENTS, field: "arguments_json",
 			metadata: map[string]string{"tool": e.Tool, "argument": e.Field}}
 	}),
 
 	// Errors that the published contracts name.
-	exception(toolview.PathSecurityError, verdict{code: codes.InvalidArgument, reason: "PATH_SECURITY_ERROR", field: "script_path"}),
-	exception(toolview.ScriptPermissionError, verdict{code: codes.FailedPrecondition, reason: "SCRIPT_PERMISSION_ERROR"}),
-	exception(toolview.InterpreterNotFoundError, verdict{code: codes.FailedPrecondition, reason: "INTERPRETER_NOT_FOUND_ERROR"}),
-	exception(toolview.ArgumentSerializationError, verdict{code: codes.InvalidArgument, reason: "ARGUMENT_SERIALIZATION_ERROR", field: "arguments"}),
-	exception(toolview.ArgumentSizeError, verdict{code: codes.InvalidArgument, reason: "ARGUMENT_SIZE_ERROR", field: "arguments"}),
-	exception(toolview.FileNotFoundError, verdict{code: codes.NotFound, reason: "FILE_NOT_FOUND_ERROR"}),
-	exception(toolview.ValueError, verdict{code: codes.InvalidArgument, reason: "VALUE_ERROR"}),
-	exception(toolview.OSError, verdict{code: codes.FailedPrecondition, reason: "OS_ERROR"}),
+	exception(toolview.PathSecurityError, verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_PATH_SECURITY_ERROR, field: "script_path"}),
+	exception(toolview.ScriptPermissionError, verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_SCRIPT_PERMISSION_ERROR}),
+	exception(toolview.InterpreterNotFoundError, verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_INTERPRETER_NOT_FOUND_ERROR}),
+	exception(toolview.ArgumentSerializationError, verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_ARGUMENT_SERIALIZATION_ERROR, field: "arguments"}),
+	exception(toolview.ArgumentSizeError, verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_ARGUMENT_SIZE_ERROR, field: "arguments"}),
+	exception(toolview.FileNotFoundError, verdict{code: codes.NotFound, reason: pb.ErrorReason_ERROR_REASON_FILE_NOT_FOUND_ERROR}),
+	exception(toolview.ValueError, verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_VALUE_ERROR}),
+	exception(toolview.OSError, verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_OS_ERROR}),
 	typed(func(e *toolview.ScriptPathError) verdict {
-		v := verdict{code: codes.InvalidArgument, reason: "VALUE_ERROR", field: "script_path", metadata: map[string]string{"error": toolview.ValueError}}
+		v := verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_VALUE_ERROR, field: "script_path", metadata: map[string]string{"error": toolview.ValueError}}
 		if e.Missing {
 			v.code, v.field = codes.NotFound, ""
 		}
 		return v
 	}),
 	typed(func(*toolview.NoSlotError) verdict {
-		return verdict{code: codes.ResourceExhausted, reason: "QUEUE_TIMED_OUT", quota: "executions", retry: retryQueue}
+		return verdict{code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_QUEUE_TIMED_OUT, quota: "executions", retry: retryQueue}
 	}),
 
 	// The skill.
 	typed(func(e *manifest.InvalidNameError) verdict {
-		return verdict{code: codes.InvalidArgument, reason: "INVALID_SKILL_NAME", field: "skill"}
+		return verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_INVALID_SKILL_NAME, field: "skill",
+			metadata: map[string]string{"skill": e.Name}}
 	}),
 	typed(func(e *skill.InvalidPinError) verdict {
-		return verdict{code: codes.InvalidArgument, reason: "INVALID_SKILL_DIGEST", field: "skill"}
+		return verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_INVALID_SKILL_DIGEST, field: "skill",
+			metadata: map[string]string{"skill": e.Name}}
 	}),
 	typed(func(e *skill.AmbiguousError) verdict {
-		return verdict{code: codes.InvalidArgument, reason: "AMBIGUOUS_SKILL_NAME", field: "skill",
-			metadata: map[string]string{"candidates": strings.Join(e.Candidates, ", ")}}
+		return verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_AMBIGUOUS_SKILL_NAME, field: "skill",
+			metadata: map[string]string{"skill": e.Name, "candidates": strings.Join(e.Candidates, ", ")}}
 	}),
 	typed(func(e *skill.DigestMismatch) verdict {
-		return verdict{code: codes.FailedPrecondition, reason: "DIGEST_MISMATCH",
-			metadata: map[string]string{"skill": e.Name, "current_digest": e.Have}}
+		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_DIGEST_MISMATCH,
+			metadata: map[string]string{"skill": e.Name, "currentDigest": e.Have}}
 	}),
 	typed(pathVerdict),
-	sentinel(skill.ErrNotFound, verdict{code: codes.NotFound, reason: "SKILL_NOT_FOUND"}),
-	sentinel(snapshot.ErrBusy, verdict{code: codes.Unavailable, reason: "SKILL_FILE_BUSY", retry: retryBusy}),
+	typed(func(e *skill.NotFoundError) verdict {
+		return verdict{code: codes.NotFound, reason: pb.ErrorReason_ERROR_REASON_SKILL_NOT_FOUND, metadata: map[string]string{"skill": e.Name}}
+	}),
+	sentinel(snapshot.ErrBusy, verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_SKILL_FILE_BUSY, retry: retryBusy}),
 	typed(func(e *executor.UnknownExtensionError) verdict {
-		return verdict{code: codes.FailedPrecondition, reason: "UNKNOWN_EXTENSION"}
+		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_UNKNOWN_EXTENSION,
+			metadata: map[string]string{"extension": e.Ext}}
 	}),
 	typed(func(e *executor.MissingInterpreterError) verdict {
-		return verdict{code: codes.FailedPrecondition, reason: "INTERPRETER_MISSING",
+		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_INTERPRETER_MISSING,
 			metadata: map[string]string{"interpreter": e.Interpreter}}
 	}),
 	typed(func(e *executor.LanguageError) verdict {
-		return verdict{code: codes.InvalidArgument, reason: "UNKNOWN_LANGUAGE", field: "code.language"}
+		return verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_UNKNOWN_LANGUAGE, field: "code.language",
+			metadata: map[string]string{"language": e.Language}}
 	}),
 	typed(func(e *executor.CodeError) verdict {
-		return verdict{code: codes.InvalidArgument, reason: "INVALID_REQUEST", field: "code.text"}
+		return verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_INVALID_REQUEST, field: "code.text"}
 	}),
 	typed(func(e *executor.VenvError) verdict {
-		return verdict{code: codes.FailedPrecondition, reason: "VENV_UNUSABLE"}
+		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_VENV_UNUSABLE, metadata: map[string]string{"skill": e.Skill}}
 	}),
 
 	// The packages that it needs.
@@ -223,110 +225,117 @@ var table = []row{
 		if e.Node != "" {
 			metadata["node"] = e.Node
 		}
-		return verdict{code: codes.FailedPrecondition, reason: "PACKAGES_MISSING", metadata: metadata}
+		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_PACKAGES_MISSING, metadata: metadata}
 	}),
 	typed(func(e *executor.SystemPackagesError) verdict {
-		return verdict{code: codes.FailedPrecondition, reason: "SYSTEM_PACKAGES_MISSING",
+		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_SYSTEM_PACKAGES_MISSING,
 			metadata: map[string]string{"packages": strings.Join(e.Packages, ", "), "fix": e.Fix()}}
 	}),
 	typed(func(e *executor.InterpreterError) verdict {
-		return verdict{code: codes.FailedPrecondition, reason: "PYTHON_VERSION_UNSUITABLE",
-			metadata: map[string]string{"script": e.Script, "requires_python": e.Want, "python": e.Python}}
+		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_PYTHON_VERSION_UNSUITABLE,
+			metadata: map[string]string{"script": e.Script, "requiresPython": e.Want, "python": e.Python}}
 	}),
 	typed(func(e *executor.RequirementError) verdict {
-		return verdict{code: codes.FailedPrecondition, reason: "REQUIREMENT_INVALID",
+		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_REQUIREMENT_INVALID,
 			metadata: map[string]string{"requirement": e.Text, "file": e.File, "line": strconv.Itoa(e.Line)}}
 	}),
-	sentinel(executor.ErrNoPackageSource, verdict{code: codes.FailedPrecondition, reason: "NO_PACKAGE_SOURCE"}),
+	sentinel(executor.ErrNoPackageSource, verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_NO_PACKAGE_SOURCE}),
 	// Both mean the same to a caller: an operator must configure how packages are installed.
-	sentinel(executor.ErrNoPip, verdict{code: codes.FailedPrecondition, reason: "NO_PACKAGE_SOURCE"}),
-	sentinel(executor.ErrNoRegistry, verdict{code: codes.FailedPrecondition, reason: "NO_PACKAGE_SOURCE"}),
-	sentinel(executor.ErrNoNpm, verdict{code: codes.FailedPrecondition, reason: "NO_PACKAGE_SOURCE"}),
+	sentinel(executor.ErrNoPip, verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_NO_PACKAGE_SOURCE}),
+	sentinel(executor.ErrNoRegistry, verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_NO_PACKAGE_SOURCE}),
+	sentinel(executor.ErrNoNpm, verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_NO_PACKAGE_SOURCE}),
 	typed(func(e *executor.IndexError) verdict {
-		return verdict{code: codes.Unavailable, reason: "PACKAGE_INDEX_UNAVAILABLE", metadata: map[string]string{"index": e.Index}}
+		return verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_PACKAGE_INDEX_UNAVAILABLE, metadata: map[string]string{"index": e.Index}}
 	}),
 	typed(func(e *executor.NoPackageError) verdict {
-		return verdict{code: codes.FailedPrecondition, reason: "PACKAGE_NOT_FOUND", metadata: map[string]string{"package": e.Name}}
+		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_PACKAGE_NOT_FOUND, metadata: map[string]string{"package": e.Name}}
 	}),
 	typed(func(*executor.BuildError) verdict {
-		return verdict{code: codes.FailedPrecondition, reason: "BUILD_FAILED"}
+		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_BUILD_FAILED}
 	}),
 	typed(func(*executor.EnvironmentTooLargeError) verdict {
-		return verdict{code: codes.FailedPrecondition, reason: "ENVIRONMENT_TOO_LARGE"}
+		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_ENVIRONMENT_TOO_LARGE}
 	}),
 	typed(func(*executor.BuildsFullError) verdict {
-		return verdict{code: codes.ResourceExhausted, reason: "BUILDS_FULL", quota: "builds of environments", retry: retryFull}
+		return verdict{code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_BUILDS_FULL, quota: "builds of environments", retry: retryFull}
 	}),
 
 	// Errors of the policy.
 	typed(func(e *permission.Denied) verdict {
-		v := verdict{code: codes.PermissionDenied, reason: "COMMAND_NOT_ALLOWED",
-			metadata: map[string]string{"missing_rule": e.Rule}}
+		v := verdict{code: codes.PermissionDenied, reason: pb.ErrorReason_ERROR_REASON_COMMAND_NOT_ALLOWED,
+			metadata: map[string]string{"missingRule": e.Rule}}
 		if e.Instead != "" {
 			v.metadata["instead"] = string(e.Instead)
 		}
 		if e.Command == "" {
-			v.reason = "SOURCE_NOT_ALLOWED"
+			v.reason = pb.ErrorReason_ERROR_REASON_SOURCE_NOT_ALLOWED
 		}
 		return v
 	}),
 	typed(func(e *permission.NetworkRefused) verdict {
-		return verdict{code: codes.FailedPrecondition, reason: "NETWORK_NOT_GRANTED"}
+		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_NETWORK_NOT_GRANTED, metadata: map[string]string{"skill": e.Skill}}
 	}),
 
 	// Errors about executions, their output and their artifacts.
-	sentinel(executor.ErrNotFound, verdict{code: codes.NotFound, reason: "EXECUTION_NOT_FOUND"}),
-	sentinel(executor.ErrNoArtifact, verdict{code: codes.NotFound, reason: "ARTIFACT_NOT_FOUND"}),
+	typed(func(e *executor.NotFoundError) verdict {
+		return verdict{code: codes.NotFound, reason: pb.ErrorReason_ERROR_REASON_EXECUTION_NOT_FOUND, metadata: map[string]string{"executionId": e.ID}}
+	}),
+	typed(func(e *executor.NoArtifactError) verdict {
+		return verdict{code: codes.NotFound, reason: pb.ErrorReason_ERROR_REASON_ARTIFACT_NOT_FOUND,
+			metadata: map[string]string{"executionId": e.ID, "path": e.Path}}
+	}),
 	typed(func(e *executor.CorruptError) verdict {
 		// Only the log has the reason: it can name files of the daemon.
-		return verdict{code: codes.DataLoss, reason: "OUTPUT_DAMAGED", metadata: map[string]string{"execution_id": e.ID},
+		return verdict{code: codes.DataLoss, reason: pb.ErrorReason_ERROR_REASON_OUTPUT_DAMAGED, metadata: map[string]string{"executionId": e.ID},
 			message: "execution " + e.ID + ": what the daemon has stored of it is damaged", log: true}
 	}),
-	sentinel(executor.ErrNotRunning, verdict{code: codes.FailedPrecondition, reason: "NOT_RUNNING"}),
+	typed(func(e *executor.NotRunningError) verdict {
+		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_NOT_RUNNING, metadata: map[string]string{"executionId": e.ID}}
+	}),
 
 	// The daemon has no safe sandboxes, no room, or no time.
 	typed(func(e *executor.BoundaryError) verdict {
-		return verdict{code: codes.FailedPrecondition, reason: "BOUNDARY_MISSING",
+		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_BOUNDARY_MISSING,
 			metadata: map[string]string{"boundaries": strings.Join(e.Names, ", ")}}
 	}),
 	// The tenant's own doing, and that of all tenants together.
 	typed(func(e *executor.QuotaError) verdict {
-		return verdict{code: codes.ResourceExhausted, reason: "SATURATED", quota: string(e.Quota), quotaValue: e.Limit, retry: e.RetryAfter,
+		return verdict{code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_SATURATED, quota: string(e.Quota), quotaValue: e.Limit, retry: e.RetryAfter,
 			metadata: map[string]string{"limit": strconv.FormatInt(e.Limit, 10), "used": strconv.FormatInt(e.Used, 10)}}
 	}),
 	typed(func(e *executor.SaturatedError) verdict {
-		return verdict{code: codes.Unavailable, reason: "SATURATED", retry: e.RetryAfter}
+		return verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_SATURATED, retry: e.RetryAfter}
 	}),
 	typed(func(*uploadsFullError) verdict {
-		return verdict{code: codes.ResourceExhausted, reason: "UPLOADS_FULL", quota: "streamed input files", retry: retryFull}
+		return verdict{code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_UPLOADS_FULL, quota: "streamed input files", retry: retryFull}
 	}),
 	typed(func(*uploadTimeError) verdict {
-		return verdict{code: codes.DeadlineExceeded, reason: "UPLOAD_TIMED_OUT"}
+		return verdict{code: codes.DeadlineExceeded, reason: pb.ErrorReason_ERROR_REASON_UPLOAD_TIMED_OUT}
 	}),
-	sentinel(executor.ErrDraining, verdict{code: codes.Unavailable, reason: "DRAINING", retry: retryDraining}),
+	sentinel(executor.ErrDraining, verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_DRAINING, retry: retryDraining}),
 	typed(func(*executor.DiskFullError) verdict { return diskFull }),
 	sentinel(syscall.ENOSPC, diskFull),
 	sentinel(syscall.EDQUOT, diskFull),
 }
 
 // diskFull does not quote the error: it names the daemon's own paths.
-var diskFull = verdict{code: codes.ResourceExhausted, reason: "DISK_FULL", quota: "the daemon's disk", retry: retryFull,
+var diskFull = verdict{code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_DISK_FULL, quota: "the daemon's disk", retry: retryFull,
 	message: "the daemon's disk is full; make room on the disk of its state_dir, or try again later", log: true}
 
 // pathVerdict is about a path into a skill: a script, unless the error says of
 // another field that it is there.
 func pathVerdict(e *snapshot.PathError) verdict {
-	v := verdict{code: codes.InvalidArgument, reason: "INVALID_SKILL_PATH", field: "script",
+	v := verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_INVALID_SKILL_PATH, field: "script",
 		metadata: map[string]string{"path": e.Path}}
 	switch e.Reason {
 	case snapshot.ReasonNotFound:
-		v.code, v.reason, v.field = codes.NotFound, "SKILL_FILE_NOT_FOUND", ""
+		v.code, v.reason, v.field = codes.NotFound, pb.ErrorReason_ERROR_REASON_SKILL_FILE_NOT_FOUND, ""
 	case snapshot.ReasonEscapes:
-		v.reason = "SKILL_PATH_ESCAPES"
+		v.reason = pb.ErrorReason_ERROR_REASON_SKILL_PATH_ESCAPES
 	case snapshot.ReasonDirectory:
-		v.reason = "SKILL_PATH_IS_DIRECTORY"
+		v.reason = pb.ErrorReason_ERROR_REASON_SKILL_PATH_IS_DIRECTORY
 	case snapshot.ReasonRefused, snapshot.ReasonLoop:
-		v.code, v.reason, v.field = codes.FailedPrecondition, "SKILL_FILE_REFUSED", ""
+		v.code, v.reason, v.field = codes.FailedPrecondition, pb.ErrorReason_ERROR_REASON_SKILL_FILE_REFUSED, ""
 	}
 	return v
 }

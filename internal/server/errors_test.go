@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +28,7 @@ import (
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
 	"github.com/skillrun/skillrun/internal/toolview"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
 // path is the error of a path into a skill.
@@ -45,19 +47,18 @@ var errorCases = []struct {
 	{err: &unknownMethodError{"/a/b"}, want: refusal{codes.Unimplemented, "UNKNOWN_METHOD", ""}},
 	{err: &messageError{"proto: cannot parse invalid wire-format data"}, want: refusal{codes.InvalidArgument, "MALFORMED_MESSAGE", "request"}},
 	{err: &executor.RequestError{Field: "args[3]", Reason: "has a NUL byte"}, want: refusal{codes.InvalidArgument, "INVALID_REQUEST", "args[3]"}},
-	{err: &sessionError{}, want: refusal{codes.Unimplemented, "SESSIONS_NOT_OFFERED", ""}},
 	{
 		err: &sequenceError{after: 8, last: 7}, want: refusal{codes.OutOfRange, "OFFSET_PAST_END", "after_sequence"},
-		meta: map[string]string{"last_sequence": "7"},
+		meta: map[string]string{"lastSequence": "7"},
 	},
 	{
 		err: &offsetError{size: 10, offset: 11}, want: refusal{codes.OutOfRange, "OFFSET_PAST_END", "offset_bytes"},
-		meta: map[string]string{"size_bytes": "10"},
+		meta: map[string]string{"sizeBytes": "10"},
 	},
 	{
 		err:  &executor.LimitError{Field: "limits.wall_time", Asked: "601s", Ceiling: "600s", SetBy: "daemon"},
 		want: refusal{codes.InvalidArgument, "LIMIT_TOO_LARGE", "limits.wall_time"},
-		meta: map[string]string{"asked": "601s", "ceiling": "600s", "set_by": "daemon"},
+		meta: map[string]string{"asked": "601s", "ceiling": "600s", "setBy": "daemon"},
 	},
 	{
 		err:  &executor.LimitError{Field: "limits.memory_bytes", Asked: "1 bytes", Ceiling: "8388608 bytes", TooSmall: true},
@@ -80,7 +81,7 @@ var errorCases = []struct {
 	},
 	{
 		err: &executor.KeyConflictError{ID: "e1"}, want: refusal{codes.AlreadyExists, "IDEMPOTENCY_KEY_REUSED", ""},
-		meta: map[string]string{"execution_id": "e1"},
+		meta: map[string]string{"executionId": "e1"},
 	},
 	{
 		err: &executor.BoundaryError{Names: []string{"mounts", "swap"}}, want: refusal{codes.FailedPrecondition, "BOUNDARY_MISSING", ""},
@@ -136,15 +137,15 @@ var errorCases = []struct {
 		meta: map[string]string{"error": "ValueError"},
 	},
 	{err: &toolview.NoSlotError{Advice: "wait"}, want: refusal{codes.ResourceExhausted, "QUEUE_TIMED_OUT", ""}, retry: retryQueue, quota: "executions"},
-	{err: &manifest.InvalidNameError{Name: "a/b", Reason: "no"}, want: refusal{codes.InvalidArgument, "INVALID_SKILL_NAME", "skill"}},
-	{err: &skill.InvalidPinError{Name: "a", Digest: "sha256:1"}, want: refusal{codes.InvalidArgument, "INVALID_SKILL_DIGEST", "skill"}},
+	{err: &manifest.InvalidNameError{Name: "a/b", Reason: "no"}, want: refusal{codes.InvalidArgument, "INVALID_SKILL_NAME", "skill"}, meta: map[string]string{"skill": "a/b"}},
+	{err: &skill.InvalidPinError{Name: "a", Digest: "sha256:1"}, want: refusal{codes.InvalidArgument, "INVALID_SKILL_DIGEST", "skill"}, meta: map[string]string{"skill": "a"}},
 	{
 		err: &skill.AmbiguousError{Name: "a", Candidates: []string{"x/a", "y/a"}}, want: refusal{codes.InvalidArgument, "AMBIGUOUS_SKILL_NAME", "skill"},
-		meta: map[string]string{"candidates": "x/a, y/a"},
+		meta: map[string]string{"skill": "a", "candidates": "x/a, y/a"},
 	},
 	{
 		err: &skill.DigestMismatch{Name: "a", Want: "w", Have: "h"}, want: refusal{codes.FailedPrecondition, "DIGEST_MISMATCH", ""},
-		meta: map[string]string{"skill": "a", "current_digest": "h"},
+		meta: map[string]string{"skill": "a", "currentDigest": "h"},
 	},
 	{err: path(snapshot.ReasonNotFound), want: refusal{codes.NotFound, "SKILL_FILE_NOT_FOUND", ""}, meta: map[string]string{"path": "scripts/x.py"}},
 	{err: path(snapshot.ReasonEscapes), want: refusal{codes.InvalidArgument, "SKILL_PATH_ESCAPES", "script"}, meta: map[string]string{"path": "scripts/x.py"}},
@@ -161,15 +162,21 @@ var errorCases = []struct {
 		err:  &fieldError{"path", path(snapshot.ReasonNotFound)},
 		want: refusal{codes.NotFound, "SKILL_FILE_NOT_FOUND", ""}, meta: map[string]string{"path": "scripts/x.py"},
 	},
-	{err: skill.ErrNotFound, want: refusal{codes.NotFound, "SKILL_NOT_FOUND", ""}},
-	{err: &executor.UnknownExtensionError{}, want: refusal{codes.FailedPrecondition, "UNKNOWN_EXTENSION", ""}},
+	{err: &skill.NotFoundError{Name: "a"}, want: refusal{codes.NotFound, "SKILL_NOT_FOUND", ""}, meta: map[string]string{"skill": "a"}},
+	{
+		err: &executor.UnknownExtensionError{Ext: ".xyz"}, want: refusal{codes.FailedPrecondition, "UNKNOWN_EXTENSION", ""},
+		meta: map[string]string{"extension": ".xyz"},
+	},
 	{
 		err: &executor.MissingInterpreterError{Interpreter: "ruby"}, want: refusal{codes.FailedPrecondition, "INTERPRETER_MISSING", ""},
 		meta: map[string]string{"interpreter": "ruby"},
 	},
-	{err: &executor.LanguageError{Language: "cobol"}, want: refusal{codes.InvalidArgument, "UNKNOWN_LANGUAGE", "code.language"}},
+	{
+		err: &executor.LanguageError{Language: "cobol"}, want: refusal{codes.InvalidArgument, "UNKNOWN_LANGUAGE", "code.language"},
+		meta: map[string]string{"language": "cobol"},
+	},
 	{err: &executor.CodeError{Reason: "empty"}, want: refusal{codes.InvalidArgument, "INVALID_REQUEST", "code.text"}},
-	{err: &executor.VenvError{}, want: refusal{codes.FailedPrecondition, "VENV_UNUSABLE", ""}},
+	{err: &executor.VenvError{Skill: "a"}, want: refusal{codes.FailedPrecondition, "VENV_UNUSABLE", ""}, meta: map[string]string{"skill": "a"}},
 	{
 		err:  &executor.PackagesError{Skill: "demo", Packages: []string{"pandas>=2", "six"}, Python: "system 3.11.2"},
 		want: refusal{codes.FailedPrecondition, "PACKAGES_MISSING", ""},
@@ -188,7 +195,7 @@ var errorCases = []struct {
 	{
 		err:  &executor.InterpreterError{Script: "scripts/x.py", Want: ">=4", Python: "system 3.11.2"},
 		want: refusal{codes.FailedPrecondition, "PYTHON_VERSION_UNSUITABLE", ""},
-		meta: map[string]string{"script": "scripts/x.py", "requires_python": ">=4", "python": "system 3.11.2"},
+		meta: map[string]string{"script": "scripts/x.py", "requiresPython": ">=4", "python": "system 3.11.2"},
 	},
 	{
 		err:  &executor.RequirementError{Text: "==2", File: "requirements.txt", Line: 3},
@@ -206,21 +213,27 @@ var errorCases = []struct {
 	{err: &executor.BuildsFullError{}, want: refusal{codes.ResourceExhausted, "BUILDS_FULL", ""}, retry: retryFull, quota: "builds of environments"},
 	{
 		err:  &permission.Denied{Command: "rm -rf /", Reason: "no rule", Rule: "Bash(rm:*)"},
-		want: refusal{codes.PermissionDenied, "COMMAND_NOT_ALLOWED", ""}, meta: map[string]string{"missing_rule": "Bash(rm:*)"},
+		want: refusal{codes.PermissionDenied, "COMMAND_NOT_ALLOWED", ""}, meta: map[string]string{"missingRule": "Bash(rm:*)"},
 	},
 	{
 		err:  &permission.Denied{Command: "cd x", Reason: "no shell", Instead: permission.InsteadDirectory},
 		want: refusal{codes.PermissionDenied, "COMMAND_NOT_ALLOWED", ""}, meta: map[string]string{"instead": "working_directory"},
 	},
 	{err: &permission.Denied{Reason: "inline code is switched off"}, want: refusal{codes.PermissionDenied, "SOURCE_NOT_ALLOWED", ""}},
-	{err: &permission.NetworkRefused{Skill: "a", Reason: "not granted"}, want: refusal{codes.FailedPrecondition, "NETWORK_NOT_GRANTED", ""}},
-	{err: executor.ErrNotFound, want: refusal{codes.NotFound, "EXECUTION_NOT_FOUND", ""}},
-	{err: executor.ErrNoArtifact, want: refusal{codes.NotFound, "ARTIFACT_NOT_FOUND", ""}},
+	{
+		err: &permission.NetworkRefused{Skill: "a", Reason: "not granted"}, want: refusal{codes.FailedPrecondition, "NETWORK_NOT_GRANTED", ""},
+		meta: map[string]string{"skill": "a"},
+	},
+	{err: &executor.NotFoundError{ID: "e1"}, want: refusal{codes.NotFound, "EXECUTION_NOT_FOUND", ""}, meta: map[string]string{"executionId": "e1"}},
+	{
+		err: &executor.NoArtifactError{ID: "e1", Path: "out.txt"}, want: refusal{codes.NotFound, "ARTIFACT_NOT_FOUND", ""},
+		meta: map[string]string{"executionId": "e1", "path": "out.txt"},
+	},
 	{
 		err: &executor.CorruptError{ID: "e1", Offset: 7, Reason: "secret"}, want: refusal{codes.DataLoss, "OUTPUT_DAMAGED", ""},
-		meta: map[string]string{"execution_id": "e1"},
+		meta: map[string]string{"executionId": "e1"},
 	},
-	{err: executor.ErrNotRunning, want: refusal{codes.FailedPrecondition, "NOT_RUNNING", ""}},
+	{err: &executor.NotRunningError{ID: "e1"}, want: refusal{codes.FailedPrecondition, "NOT_RUNNING", ""}, meta: map[string]string{"executionId": "e1"}},
 	{
 		err: &executor.QuotaError{Quota: "queued executions", Limit: 3, Used: 4, RetryAfter: time.Second}, want: refusal{codes.ResourceExhausted, "SATURATED", ""},
 		retry: time.Second, quota: "queued executions", meta: map[string]string{"limit": "3", "used": "4"},
@@ -233,7 +246,7 @@ var errorCases = []struct {
 	{err: &uploadTimeError{time.Minute}, want: refusal{codes.DeadlineExceeded, "UPLOAD_TIMED_OUT", ""}},
 	{
 		err: &budget.SizeError{Size: 9, Limit: 8}, want: refusal{codes.ResourceExhausted, "MESSAGE_TOO_LARGE", ""},
-		meta: map[string]string{"size_bytes": "9", "max_message_bytes": "8"},
+		meta: map[string]string{"sizeBytes": "9", "maxMessageBytes": "8"},
 	},
 	{err: &budget.FullError{Limit: 8}, want: refusal{codes.ResourceExhausted, "REQUESTS_FULL", ""}, retry: budget.RetryAfter, quota: "memory for requests"},
 	{err: snapshot.ErrBusy, want: refusal{codes.Unavailable, "SKILL_FILE_BUSY", ""}, retry: retryBusy},
@@ -292,11 +305,34 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// A reason is part of the contract: one word for one thing.
+// The contract lists exactly the reasons that the table gives. INTERNAL is the answer to an error
+// without a row.
 func TestReasons(t *testing.T) {
+	given := map[string]bool{"UNSPECIFIED": true, "INTERNAL": true}
 	for _, c := range errorCases {
-		if strings.ToUpper(c.want.reason) != c.want.reason || strings.ContainsAny(c.want.reason, " -.") {
-			t.Errorf("%q is not UPPER_SNAKE", c.want.reason)
+		given[c.want.reason] = true
+	}
+	for name := range pb.ErrorReason_value {
+		if reason := strings.TrimPrefix(name, "ERROR_REASON_"); !given[reason] {
+			t.Errorf("the contract has %s, and no row gives it", reason)
+		}
+		delete(given, strings.TrimPrefix(name, "ERROR_REASON_"))
+	}
+	for reason := range given {
+		t.Errorf("the contract does not have %s", reason)
+	}
+}
+
+// metadataKey is the form of keys that google.rpc.ErrorInfo asks for: lowerCamelCase, at most 64
+// characters.
+var metadataKey = regexp.MustCompile(`^[a-z][a-zA-Z0-9]{1,63}$`)
+
+func TestMetadataKeys(t *testing.T) {
+	for _, c := range errorCases {
+		for key := range c.meta {
+			if !metadataKey.MatchString(key) {
+				t.Errorf("%s: metadata key %q", c.want.reason, key)
+			}
 		}
 	}
 }
@@ -324,7 +360,7 @@ func TestDiskFullIsTerse(t *testing.T) {
 func TestStatusIsBounded(t *testing.T) {
 	long := strings.Repeat("\xff\"\u00e9\n", 100_000)
 	v := verdict{
-		code: codes.InvalidArgument, reason: "INVALID_REQUEST", field: "skill", quota: "executions", retry: time.Second,
+		code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_INVALID_REQUEST, field: "skill", quota: "executions", retry: time.Second,
 		metadata: map[string]string{"a": long, "b": long}, message: long,
 	}
 	st := v.status()
@@ -368,13 +404,13 @@ func TestAnswer(t *testing.T) {
 	}{
 		{"none", context.Background(), nil, codes.OK, "", 0},
 		{"gRPC's own", context.Background(), transport, codes.Unavailable, "transport is closing", 0},
-		{"in the table", context.Background(), executor.ErrNotRunning, codes.FailedPrecondition, "the execution is not running", 0},
+		{"in the table", context.Background(), &executor.NotRunningError{ID: "e1"}, codes.FailedPrecondition, "the execution is not running", 0},
 		{"caller gone", over, fmt.Errorf("read: %w", context.Canceled), codes.Canceled, "context canceled", 0},
 		{"caller out of time", late, fmt.Errorf("read: %w", context.DeadlineExceeded), codes.DeadlineExceeded, "context deadline exceeded", 0},
 		{"a deadline of ours", context.Background(), context.DeadlineExceeded, codes.Internal, "internal error (reference REF)", 1},
 		{"ours", context.Background(), errors.New("secret"), codes.Internal, "internal error (reference REF)", 1},
 		{"ours, of an execution", context.Background(), &executionError{"e1", errors.New("secret")}, codes.Internal, "internal error (execution e1)", 1},
-		{"of an execution", context.Background(), &executionError{"e1", executor.ErrNotFound}, codes.NotFound, "execution e1: execution not found", 0},
+		{"of an execution", context.Background(), &executionError{"e1", &executor.NotFoundError{ID: "e1"}}, codes.NotFound, "execution not found", 0},
 		{"disk full", context.Background(), fmt.Errorf("secret: %w", syscall.ENOSPC), codes.ResourceExhausted, "the daemon's disk is full; make room on the disk of its state_dir, or try again later", 1},
 		{"damaged", context.Background(), &executionError{"e1", &executor.CorruptError{ID: "e1", Reason: "secret"}}, codes.DataLoss, "execution e1: what the daemon has stored of it is damaged", 1},
 	} {

@@ -18,7 +18,7 @@ func fromEvent(e executor.Event, deduplicated bool) *pb.ExecutionEvent {
 	case e.Header != nil:
 		m.Event = &pb.ExecutionEvent_Header{Header: fromHeader(e.Header, deduplicated)}
 	case e.Started != nil:
-		m.Event = &pb.ExecutionEvent_Started{Started: &pb.Started{
+		m.Event = &pb.ExecutionEvent_Started{Started: &pb.ExecutionStarted{
 			QueueTime: durationpb.New(e.Started.Queue),
 			SetupTime: durationpb.New(e.Started.Setup),
 		}}
@@ -31,13 +31,13 @@ func fromEvent(e executor.Event, deduplicated bool) *pb.ExecutionEvent {
 }
 
 // fromOutput shares o.Data with the message; see fromEvent.
-func fromOutput(o executor.Output) *pb.Output {
-	return &pb.Output{Stream: pb.Stream(o.Stream), OffsetBytes: o.Offset, Data: o.Data}
+func fromOutput(o executor.Output) *pb.OutputChunk {
+	return &pb.OutputChunk{Stream: pb.OutputStream(o.Stream), OffsetBytes: o.Offset, Data: o.Data}
 }
 
 // fromHeader: the digest and the limits are the daemon's own values, so only the name needs text.
-func fromHeader(h *executor.Header, deduplicated bool) *pb.Header {
-	return &pb.Header{
+func fromHeader(h *executor.Header, deduplicated bool) *pb.ExecutionHeader {
+	return &pb.ExecutionHeader{
 		Skill: text(h.Skill), SkillDigest: h.SkillDigest, Limits: fromLimits(h.Limits), Network: h.Network,
 		Commands: fromCommands(h.Commands), Deduplicated: deduplicated, Warnings: texts(h.Warnings),
 	}
@@ -55,13 +55,13 @@ func fromCommands(commands [][]string) []*pb.Argv {
 
 // fromOutcome lists the artifacts that fit into a message. artifact_count counts all of them,
 // and ListArtifacts gives the rest in pages.
-func fromOutcome(id string, o *executor.Outcome) *pb.Outcome {
+func fromOutcome(id string, o *executor.Outcome) *pb.ExecutionOutcome {
 	room := maxAnswerBytes
-	m := &pb.Outcome{
+	m := &pb.ExecutionOutcome{
 		End:      endNumbers[o.End],
 		Signal:   o.Signal,
 		TimedOut: o.TimedOut,
-		Evidence: &pb.Evidence{
+		Evidence: &pb.ExecutionEvidence{
 			OomKillCount: o.Evidence.OOMKills,
 			PidsMaxCount: o.Evidence.PidsMax,
 			Deadline:     deadlineNumbers[o.Evidence.Deadline],
@@ -70,7 +70,7 @@ func fromOutcome(id string, o *executor.Outcome) *pb.Outcome {
 			SetupStep:    text(o.Evidence.SetupStep),
 			SetupError:   text(o.Evidence.SetupError),
 		},
-		Usage: &pb.Usage{
+		Usage: &pb.ExecutionUsage{
 			CpuUser:         durationpb.New(o.Usage.UserCPU),
 			CpuSystem:       durationpb.New(o.Usage.SystemCPU),
 			MemoryPeakBytes: uint64(o.Usage.MemoryPeakBytes),
@@ -96,16 +96,16 @@ func fromOutcome(id string, o *executor.Outcome) *pb.Outcome {
 }
 
 // fromTruncation converts counts of bytes, which are never negative.
-func fromTruncation(t executor.Truncation) *pb.Truncation {
-	return &pb.Truncation{
+func fromTruncation(t executor.Truncation) *pb.OutputTruncation {
+	return &pb.OutputTruncation{
 		Truncated: t.Truncated(), DeliveredBytes: uint64(t.DeliveredBytes), TotalBytes: uint64(t.TotalBytes),
 	}
 }
 
 // fromLimits sets every field but the CPU time and the processors, which may have no
 // bound.
-func fromLimits(l executor.Limits) *pb.Limits {
-	m := &pb.Limits{
+func fromLimits(l executor.Limits) *pb.ExecutionLimits {
+	m := &pb.ExecutionLimits{
 		WallTime:       durationpb.New(l.Wall),
 		MemoryBytes:    uint64(l.MemoryBytes),
 		Processes:      uint32(l.Processes),
@@ -143,7 +143,7 @@ func fromExecution(e executor.Execution) *pb.Execution {
 		State:        stateNumbers[e.State],
 		Skill:        text(e.Header.Skill),
 		SkillDigest:  e.Header.SkillDigest,
-		SourceKind:   e.SourceKind,
+		SourceKind:   sourceNumbers[e.SourceKind],
 		Script:       text(e.Script),
 		Labels:       e.Labels,
 		CreateTime:   fromTime(e.Created),

@@ -17,7 +17,7 @@ var (
 	someLimits = executor.Limits{
 		Wall: 1, CPU: 2, MemoryBytes: 3, Processes: 4, OutputBytes: 5, WorkspaceBytes: 6, WorkspaceFiles: 7, OpenFiles: 8, MilliCPUs: 9,
 	}
-	someLimitsMessage = &pb.Limits{
+	someLimitsMessage = &pb.ExecutionLimits{
 		WallTime: durationpb.New(1), CpuTime: durationpb.New(2), MemoryBytes: 3, Processes: 4,
 		OutputBytes: 5, WorkspaceBytes: 6, WorkspaceFiles: 7, OpenFiles: 8, MilliCpus: 9,
 	}
@@ -39,18 +39,18 @@ func TestFromEvent(t *testing.T) {
 		Count:     7, Refused: []string{"l\xff"}, SkillDigest: "sha256:d", Limits: someLimits, Advice: "do\xff",
 	}
 	exit := int32(-9)
-	outcomeMessage := &pb.Outcome{
-		End: pb.End_END_SIGNALED, ExitCode: &exit, Signal: "SIGKILL", TimedOut: true,
-		Evidence: &pb.Evidence{
-			OomKillCount: 1, PidsMaxCount: 2, Deadline: pb.Deadline_DEADLINE_CPU, CancelledBy: "uid:\uFFFD", CancelReason: "r\uFFFD",
+	outcomeMessage := &pb.ExecutionOutcome{
+		End: pb.ExecutionEnd_EXECUTION_END_SIGNALED, ExitCode: &exit, Signal: "SIGKILL", TimedOut: true,
+		Evidence: &pb.ExecutionEvidence{
+			OomKillCount: 1, PidsMaxCount: 2, Deadline: pb.ExecutionDeadline_EXECUTION_DEADLINE_CPU, CancelledBy: "uid:\uFFFD", CancelReason: "r\uFFFD",
 			SetupStep: "exec", SetupError: "e\uFFFD",
 		},
-		Usage: &pb.Usage{
+		Usage: &pb.ExecutionUsage{
 			CpuUser: durationpb.New(1), CpuSystem: durationpb.New(2), MemoryPeakBytes: 3,
 			WallTime: durationpb.New(4), QueueTime: durationpb.New(5), SetupTime: durationpb.New(6),
 		},
-		Stdout:        &pb.Truncation{Truncated: true, DeliveredBytes: 1, TotalBytes: 2},
-		Stderr:        &pb.Truncation{DeliveredBytes: 3, TotalBytes: 3},
+		Stdout:        &pb.OutputTruncation{Truncated: true, DeliveredBytes: 1, TotalBytes: 2},
+		Stderr:        &pb.OutputTruncation{DeliveredBytes: 3, TotalBytes: 3},
 		Artifacts:     []*pb.Artifact{{Path: "a\uFFFD", RawPath: []byte("a\xff"), SizeBytes: 1, Sha256: "s", Executable: true, Uri: "execution://e1/artifacts/a%FF"}},
 		ArtifactCount: 7, ArtifactsRefused: []string{"l\uFFFD"}, SkillDigest: "sha256:d", Limits: someLimitsMessage, Advice: "do\uFFFD",
 	}
@@ -62,7 +62,7 @@ func TestFromEvent(t *testing.T) {
 		{
 			"header",
 			executor.Event{Header: &executor.Header{Skill: "s", SkillDigest: "sha256:d", Limits: someLimits, Network: true, Commands: [][]string{{"a", "\xff"}, {"b"}}}},
-			&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Header{Header: &pb.Header{
+			&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Header{Header: &pb.ExecutionHeader{
 				Skill: "s", SkillDigest: "sha256:d", Limits: someLimitsMessage, Network: true, Deduplicated: true,
 				Commands: []*pb.Argv{{Args: []string{"a", "\uFFFD"}}, {Args: []string{"b"}}},
 			}}},
@@ -70,12 +70,12 @@ func TestFromEvent(t *testing.T) {
 		{
 			"started",
 			executor.Event{Started: &executor.Started{Queue: 1, Setup: 2}},
-			&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Started{Started: &pb.Started{QueueTime: durationpb.New(1), SetupTime: durationpb.New(2)}}},
+			&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Started{Started: &pb.ExecutionStarted{QueueTime: durationpb.New(1), SetupTime: durationpb.New(2)}}},
 		},
 		{
 			"output",
 			executor.Event{Output: &executor.Output{Stream: executor.Stderr, Offset: 9, Data: []byte("\xff\x00")}},
-			&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Output{Output: &pb.Output{Stream: pb.Stream_STREAM_STDERR, OffsetBytes: 9, Data: []byte("\xff\x00")}}},
+			&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Output{Output: &pb.OutputChunk{Stream: pb.OutputStream_OUTPUT_STREAM_STDERR, OffsetBytes: 9, Data: []byte("\xff\x00")}}},
 		},
 		{"outcome", executor.Event{Outcome: outcome}, &pb.ExecutionEvent{Event: &pb.ExecutionEvent_Outcome{Outcome: outcomeMessage}}},
 	} {
@@ -95,20 +95,20 @@ func TestFromEvent(t *testing.T) {
 
 // Every word of the executor has its number, and no two the same.
 func TestNumbers(t *testing.T) {
-	if got, want := len(endWords), len(pb.End_name)-1; got != want {
+	if got, want := len(endWords), len(pb.ExecutionEnd_name)-1; got != want {
 		t.Errorf("%d ends, want %d", got, want)
 	}
-	if got, want := len(stateWords), len(pb.State_name)-1; got != want {
+	if got, want := len(stateWords), len(pb.ExecutionState_name)-1; got != want {
 		t.Errorf("%d states, want %d", got, want)
 	}
-	if got, want := len(inverse(deadlineNumbers)), len(pb.Deadline_name)-1; got != want {
+	if got, want := len(inverse(deadlineNumbers)), len(pb.ExecutionDeadline_name)-1; got != want {
 		t.Errorf("%d deadlines, want %d", got, want)
 	}
-	if got, want := len(inverse(severityNumbers)), len(pb.Severity_name)-1; got != want {
+	if got, want := len(inverse(severityNumbers)), len(pb.FindingSeverity_name)-1; got != want {
 		t.Errorf("%d severities, want %d", got, want)
 	}
 	for word, n := range endNumbers {
-		if got := strings.TrimPrefix(n.String(), "END_"); got != string(word) {
+		if got := strings.TrimPrefix(n.String(), "EXECUTION_END_"); got != string(word) {
 			t.Errorf("%s is %s", word, n)
 		}
 	}
@@ -118,7 +118,7 @@ func TestNumbers(t *testing.T) {
 // a program has no exit code.
 func TestFromExecutionLeavesUnset(t *testing.T) {
 	m := fromExecution(executor.Execution{ID: "e", State: executor.Queued, Created: time.Unix(1, 0)})
-	if m.StartTime != nil || m.EndTime != nil || m.Outcome != nil || m.CreateTime == nil || m.State != pb.State_STATE_QUEUED {
+	if m.StartTime != nil || m.EndTime != nil || m.Outcome != nil || m.CreateTime == nil || m.State != pb.ExecutionState_EXECUTION_STATE_QUEUED {
 		t.Errorf("got %v", m)
 	}
 	if m := fromOutcome("e", &executor.Outcome{End: executor.SetupFailed}); m.ExitCode != nil || m.Limits.CpuTime != nil {

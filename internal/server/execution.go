@@ -22,7 +22,7 @@ type executionCalls struct {
 
 // Execute starts an execution and follows it. An error before the header is the call's status.
 // After the header the outcome is an event, and an error says only that following failed.
-func (c executionCalls) Execute(m *pb.ExecuteRequest, stream grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+func (c executionCalls) Execute(m *pb.ExecuteRequest, stream grpc.ServerStreamingServer[pb.ExecuteResponse]) error {
 	ctx := stream.Context()
 	req, err := newRequest(caller(ctx), m, false)
 	if err != nil {
@@ -93,10 +93,10 @@ func (s *Server) cancel(who permission.Principal, id, by, reason string) {
 	}
 }
 
-// Attach sends the events after a sequence number, from the stored ones to the outcome. The
+// AttachExecution sends the events after a sequence number, from the stored ones to the outcome. The
 // execution goes on if the stream breaks: only the break of the stream that started it cancels it.
-// Every caller of the tenant may Cancel.
-func (c executionCalls) Attach(m *pb.AttachRequest, stream grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+// Every caller of the tenant may cancel it.
+func (c executionCalls) AttachExecution(m *pb.AttachExecutionRequest, stream grpc.ServerStreamingServer[pb.AttachExecutionResponse]) error {
 	ctx := stream.Context()
 	e, err := c.x.Get(ctx, caller(ctx), m.GetExecutionId())
 	if err != nil {
@@ -110,19 +110,19 @@ func (c executionCalls) Attach(m *pb.AttachRequest, stream grpc.ServerStreamingS
 	return f.run(ctx)
 }
 
-// Get returns an execution of the caller's tenant. The outcome lists only the first artifacts. An
+// GetExecution returns an execution of the caller's tenant. The outcome lists only the first artifacts. An
 // execution of another tenant is NOT_FOUND, as in every call here.
-func (c executionCalls) Get(ctx context.Context, m *pb.GetRequest) (*pb.Execution, error) {
+func (c executionCalls) GetExecution(ctx context.Context, m *pb.GetExecutionRequest) (*pb.GetExecutionResponse, error) {
 	e, err := c.x.Get(ctx, caller(ctx), m.GetExecutionId())
 	if err != nil {
 		return nil, err
 	}
-	return fromExecution(e), nil
+	return &pb.GetExecutionResponse{Execution: fromExecution(e)}, nil
 }
 
-// List returns the executions of the caller's tenant, newest first. If the executions of a page
+// ListExecutions returns the executions of the caller's tenant, newest first. If the executions of a page
 // are too large for one answer, the page is shorter than asked.
-func (c executionCalls) List(ctx context.Context, m *pb.ListRequest) (*pb.ListResponse, error) {
+func (c executionCalls) ListExecutions(ctx context.Context, m *pb.ListExecutionsRequest) (*pb.ListExecutionsResponse, error) {
 	filter := executor.Filter{Skill: m.GetSkill(), Labels: m.GetLabels(), PageToken: m.GetPageToken()}
 	var err error
 	if filter.States, err = words("states", m.GetStates(), stateWords); err != nil {
@@ -141,13 +141,13 @@ func (c executionCalls) List(ctx context.Context, m *pb.ListRequest) (*pb.ListRe
 	if err != nil {
 		return nil, err
 	}
-	return fittingPage(size, func(size int) (*pb.ListResponse, error) {
+	return fittingPage(size, func(size int) (*pb.ListExecutionsResponse, error) {
 		filter.PageSize = size
 		list, next, err := c.x.List(ctx, caller(ctx), filter)
 		if err != nil {
 			return nil, err
 		}
-		page := &pb.ListResponse{NextPageToken: next}
+		page := &pb.ListExecutionsResponse{NextPageToken: next}
 		for _, e := range list {
 			page.Executions = append(page.Executions, listed(e))
 		}
@@ -155,7 +155,7 @@ func (c executionCalls) List(ctx context.Context, m *pb.ListRequest) (*pb.ListRe
 	})
 }
 
-// listed leaves out what can be long: Get has it.
+// listed leaves out what can be long: GetExecution has it.
 func listed(e executor.Execution) *pb.Execution {
 	m := fromExecution(e)
 	if m.Outcome != nil {
@@ -164,7 +164,7 @@ func listed(e executor.Execution) *pb.Execution {
 	return m
 }
 
-// Bounds of Cancel, as the contract has them.
+// Bounds of CancelExecution, as the contract has them.
 const (
 	maxGrace = 60 * time.Second
 	// defaultGrace leaves it to the executor.
@@ -173,9 +173,9 @@ const (
 	maxReason = 256
 )
 
-// Cancel returns after the end of the execution, with the outcome. Every caller of the tenant may
+// CancelExecution returns after the end of the execution, with the outcome. Every caller of the tenant may
 // cancel. An execution that has ended is no error: it comes back unchanged.
-func (c executionCalls) Cancel(ctx context.Context, m *pb.CancelRequest) (*pb.Execution, error) {
+func (c executionCalls) CancelExecution(ctx context.Context, m *pb.CancelExecutionRequest) (*pb.CancelExecutionResponse, error) {
 	grace := defaultGrace
 	if m.Grace != nil {
 		var err error
@@ -194,12 +194,12 @@ func (c executionCalls) Cancel(ctx context.Context, m *pb.CancelRequest) (*pb.Ex
 	if err != nil {
 		return nil, err
 	}
-	return fromExecution(e), nil
+	return &pb.CancelExecutionResponse{Execution: fromExecution(e)}, nil
 }
 
-// Signal returns when the request is in the socket of the sandbox's init; init then sends the
+// SignalExecution returns when the request is in the socket of the sandbox's init; init then sends the
 // signal. Whether the program reacts shows in its events.
-func (c executionCalls) Signal(ctx context.Context, m *pb.SignalRequest) (*pb.SignalResponse, error) {
+func (c executionCalls) SignalExecution(ctx context.Context, m *pb.SignalExecutionRequest) (*pb.SignalExecutionResponse, error) {
 	sig, err := newSignal(m.GetSignal())
 	if err != nil {
 		return nil, err
@@ -207,5 +207,5 @@ func (c executionCalls) Signal(ctx context.Context, m *pb.SignalRequest) (*pb.Si
 	if err := c.x.Signal(ctx, caller(ctx), m.GetExecutionId(), sig); err != nil {
 		return nil, err
 	}
-	return &pb.SignalResponse{}, nil
+	return &pb.SignalExecutionResponse{}, nil
 }

@@ -31,7 +31,7 @@ func TestExecute(t *testing.T) {
 	d := startDaemon(t, nil)
 	m := script("scripts/hello.sh", "big", "world")
 	m.Labels = map[string]string{"for": "test"}
-	m.Limits = &pb.Limits{WallTime: durationpb.New(20 * time.Second), OpenFiles: 99}
+	m.Limits = &pb.ExecutionLimits{WallTime: durationpb.New(20 * time.Second), OpenFiles: 99}
 	r := d.execute(m)
 	wantExit(t, r, 3)
 	if r.stdout != "hello big world\n" || r.stderr != "nobody\n" {
@@ -59,11 +59,11 @@ func TestExecute(t *testing.T) {
 		t.Errorf("usage %v", o.Usage)
 	}
 
-	e, err := d.runs.Get(t.Context(), &pb.GetRequest{ExecutionId: r.id})
+	e, err := d.runs.GetExecution(t.Context(), &pb.GetExecutionRequest{ExecutionId: r.id})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.State != pb.State_STATE_ENDED || e.Skill != "demo" || e.SourceKind != "script" || e.Script != "scripts/hello.sh" ||
+	if e.State != pb.ExecutionState_EXECUTION_STATE_ENDED || e.Skill != "demo" || e.SourceKind != pb.SourceKind_SOURCE_KIND_SCRIPT || e.Script != "scripts/hello.sh" ||
 		!maps.Equal(e.Labels, m.Labels) || e.Principal != fmt.Sprintf("uid:%d", os.Getuid()) || !proto.Equal(e.Outcome, o) ||
 		e.LastSequence != r.sequences[len(r.sequences)-1] || e.EndTime.AsTime().Before(e.StartTime.AsTime()) || e.StartTime.AsTime().Before(e.CreateTime.AsTime()) {
 		t.Errorf("execution %v", e)
@@ -79,7 +79,7 @@ func TestSourcesAndInput(t *testing.T) {
 		stdout string
 	}{
 		{"code", func(m *pb.ExecuteRequest) {
-			m.Source = &pb.ExecuteRequest_Code{Code: &pb.Code{Text: `echo "$1 $APP_X $SECRET"; pwd`, Language: "bash"}}
+			m.Source = &pb.ExecuteRequest_Code{Code: &pb.InlineCode{Text: `echo "$1 $APP_X $SECRET"; pwd`, Language: "bash"}}
 			m.Args, m.Env, m.SecretEnv = []string{"a b"}, map[string]string{"APP_X": "x"}, map[string]string{"SECRET": "s"}
 		}, "a b x s\n/workspace\n"},
 		{"command", func(m *pb.ExecuteRequest) {
@@ -90,7 +90,7 @@ func TestSourcesAndInput(t *testing.T) {
 		}, "ready\ngot line\nend of input\n"},
 		{"no stdin", func(*pb.ExecuteRequest) {}, "ready\nend of input\n"},
 		{"JSON", func(m *pb.ExecuteRequest) {
-			m.Source = &pb.ExecuteRequest_Code{Code: &pb.Code{Text: "cat", Language: "sh"}}
+			m.Source = &pb.ExecuteRequest_Code{Code: &pb.InlineCode{Text: "cat", Language: "sh"}}
 			m.Stdin = &pb.ExecuteRequest_JsonArguments{JsonArguments: `{"a":[1,2.50]}`}
 		}, `{"a": [1, 2.5]}`},
 		{"files and directory", func(m *pb.ExecuteRequest) {
@@ -128,7 +128,7 @@ func TestRefusals(t *testing.T) {
 		return func(m *pb.ExecuteRequest) { m.Source = &pb.ExecuteRequest_Script{Script: p} }
 	}
 	wall := func(d time.Duration) func(*pb.ExecuteRequest) {
-		return func(m *pb.ExecuteRequest) { m.Limits = &pb.Limits{WallTime: durationpb.New(d)} }
+		return func(m *pb.ExecuteRequest) { m.Limits = &pb.ExecutionLimits{WallTime: durationpb.New(d)} }
 	}
 	yes := true
 	for _, c := range []struct {
@@ -158,8 +158,8 @@ func TestRefusals(t *testing.T) {
 		{"wall time negative", wall(-time.Second), refusal{codes.InvalidArgument, "INVALID_REQUEST", "limits.wall_time"}},
 		{"wall time above the daemon's", wall(601 * time.Second), refusal{codes.InvalidArgument, "LIMIT_TOO_LARGE", "limits.wall_time"}},
 		{"wall time above the skill's", wall(61 * time.Second), refusal{codes.InvalidArgument, "LIMIT_TOO_LARGE", "limits.wall_time"}},
-		{"memory above what there is", func(m *pb.ExecuteRequest) { m.Limits = &pb.Limits{MemoryBytes: 1<<64 - 1} }, refusal{codes.InvalidArgument, "LIMIT_TOO_LARGE", "limits.memory_bytes"}},
-		{"memory below what can start", func(m *pb.ExecuteRequest) { m.Limits = &pb.Limits{MemoryBytes: 1} }, refusal{codes.InvalidArgument, "LIMIT_TOO_SMALL", "limits.memory_bytes"}},
+		{"memory above what there is", func(m *pb.ExecuteRequest) { m.Limits = &pb.ExecutionLimits{MemoryBytes: 1<<64 - 1} }, refusal{codes.InvalidArgument, "LIMIT_TOO_LARGE", "limits.memory_bytes"}},
+		{"memory below what can start", func(m *pb.ExecuteRequest) { m.Limits = &pb.ExecutionLimits{MemoryBytes: 1} }, refusal{codes.InvalidArgument, "LIMIT_TOO_SMALL", "limits.memory_bytes"}},
 		{"absolute input", func(m *pb.ExecuteRequest) { m.Files = file("/etc/x") }, refusal{codes.InvalidArgument, "INVALID_INPUT_FILE", "files"}},
 		{"climbing input", func(m *pb.ExecuteRequest) { m.Files = file("../x") }, refusal{codes.InvalidArgument, "INVALID_INPUT_FILE", "files"}},
 		{"duplicate input", func(m *pb.ExecuteRequest) { m.Files = append(file("x"), file("x")...) }, refusal{codes.InvalidArgument, "INVALID_INPUT_FILE", "files"}},
@@ -172,7 +172,6 @@ func TestRefusals(t *testing.T) {
 			m.Stdin = &pb.ExecuteRequest_JsonArguments{JsonArguments: `{"a":"` + strings.Repeat("x", executor.MaxArgumentBytes) + `"}`}
 		}, refusal{codes.InvalidArgument, "ARGUMENTS_TOO_LARGE", "json_arguments"}},
 		{"NUL in an argument", func(m *pb.ExecuteRequest) { m.Args = []string{"a", "b\x00"} }, refusal{codes.InvalidArgument, "INVALID_REQUEST", "args[1]"}},
-		{"session", func(m *pb.ExecuteRequest) { m.Session = "s" }, refusal{codes.Unimplemented, "SESSIONS_NOT_OFFERED", ""}},
 		{"idempotency key", func(m *pb.ExecuteRequest) { m.IdempotencyKey = "a b" }, refusal{codes.InvalidArgument, "INVALID_REQUEST", "idempotency_key"}},
 		{"queue timeout", func(m *pb.ExecuteRequest) { m.QueueTimeout = durationpb.New(-1) }, refusal{codes.InvalidArgument, "INVALID_REQUEST", "queue_timeout"}},
 	} {
@@ -186,7 +185,7 @@ func TestRefusals(t *testing.T) {
 			wantRefusal(t, r.err, c.want)
 		})
 	}
-	list, err := d.runs.List(t.Context(), &pb.ListRequest{})
+	list, err := d.runs.ListExecutions(t.Context(), &pb.ListExecutionsRequest{})
 	if err != nil || len(list.Executions) > 0 {
 		t.Errorf("got %v, %v; want no execution recorded", list, err)
 	}
@@ -196,7 +195,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func code(language, text string) *pb.ExecuteRequest {
-	return &pb.ExecuteRequest{Skill: "demo", Source: &pb.ExecuteRequest_Code{Code: &pb.Code{Text: text, Language: language}}}
+	return &pb.ExecuteRequest{Skill: "demo", Source: &pb.ExecuteRequest_Code{Code: &pb.InlineCode{Text: text, Language: language}}}
 }
 
 // What does not fit into a message is refused unread, and the connection lives.
@@ -243,7 +242,7 @@ func TestDuplicateLeavesItRunning(t *testing.T) {
 	cancel()
 	again.until(s2, func(*transcript) bool { return false })
 	// Its end must be the one that comes now.
-	if _, err := d.runs.Cancel(t.Context(), &pb.CancelRequest{ExecutionId: first.id, Reason: "enough"}); err != nil {
+	if _, err := d.runs.CancelExecution(t.Context(), &pb.CancelExecutionRequest{ExecutionId: first.id, Reason: "enough"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := d.ended(first.id).outcome.Evidence.CancelReason; got != "enough" {
@@ -274,13 +273,13 @@ func TestDisconnect(t *testing.T) {
 			}
 			if c.cancel {
 				o := d.ended(r.id).outcome
-				if o.End != pb.End_END_CANCELLED || o.Evidence.CancelledBy != "disconnect" {
+				if o.End != pb.ExecutionEnd_EXECUTION_END_CANCELLED || o.Evidence.CancelledBy != "disconnect" {
 					t.Errorf("got %v", o)
 				}
 				return
 			}
 			// It answers, so it lives. Then it exits.
-			if _, err := d.runs.Signal(t.Context(), &pb.SignalRequest{ExecutionId: r.id, Signal: "SIGUSR1"}); err != nil {
+			if _, err := d.runs.SignalExecution(t.Context(), &pb.SignalExecutionRequest{ExecutionId: r.id, Signal: "SIGUSR1"}); err != nil {
 				t.Fatal(err)
 			}
 			after := d.ended(r.id)
@@ -320,7 +319,7 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// Attach gives the same events from any point, during and after the run, to a
+// AttachExecution gives the same events from any point, during and after the run, to a
 // client on another connection.
 func TestAttach(t *testing.T) {
 	d := startDaemon(t, nil)
@@ -330,9 +329,9 @@ func TestAttach(t *testing.T) {
 	}
 	send(t, s, start(script("scripts/echo.sh")))
 	first := readUntil(t, s, nil, "ready")
-	attached, err := d.runs.Attach(t.Context(), &pb.AttachRequest{ExecutionId: first.id, AfterSequence: 1})
+	attached, err := d.runs.AttachExecution(t.Context(), &pb.AttachExecutionRequest{ExecutionId: first.id, AfterSequence: 1})
 	during := readUntil(t, attached, err, "ready")
-	past, err := d.runs.Attach(t.Context(), &pb.AttachRequest{ExecutionId: first.id, AfterSequence: 1 << 40})
+	past, err := d.runs.AttachExecution(t.Context(), &pb.AttachExecutionRequest{ExecutionId: first.id, AfterSequence: 1 << 40})
 	wantRefusal(t, readAll(t, past, err).err, refusal{codes.OutOfRange, "OFFSET_PAST_END", "after_sequence"})
 	send(t, s, stdinMessage("x\n"))
 	during.until(attached, func(r *transcript) bool { return strings.Contains(r.stdout, "got x") })
@@ -347,15 +346,15 @@ func TestAttach(t *testing.T) {
 		t.Errorf("during: sequences %v, want them from 2", during.sequences)
 	}
 	for after := range len(first.raw) + 1 {
-		attached, err := d.runs.Attach(t.Context(), &pb.AttachRequest{ExecutionId: first.id, AfterSequence: uint64(after)})
+		attached, err := d.runs.AttachExecution(t.Context(), &pb.AttachExecutionRequest{ExecutionId: first.id, AfterSequence: uint64(after)})
 		r := readAll(t, attached, err)
 		if r.err != nil || !slices.EqualFunc(r.raw, first.raw[after:], func(a, b *pb.ExecutionEvent) bool { return proto.Equal(a, b) }) {
 			t.Errorf("after %d: got %v, %v; want the same events", after, r.sequences, r.err)
 		}
 	}
-	attached, err = d.runs.Attach(t.Context(), &pb.AttachRequest{ExecutionId: first.id, AfterSequence: uint64(len(first.raw)) + 1})
+	attached, err = d.runs.AttachExecution(t.Context(), &pb.AttachExecutionRequest{ExecutionId: first.id, AfterSequence: uint64(len(first.raw)) + 1})
 	wantRefusal(t, readAll(t, attached, err).err, refusal{codes.OutOfRange, "OFFSET_PAST_END", "after_sequence"})
-	attached, err = d.runs.Attach(t.Context(), &pb.AttachRequest{ExecutionId: "nope"})
+	attached, err = d.runs.AttachExecution(t.Context(), &pb.AttachExecutionRequest{ExecutionId: "nope"})
 	wantRefusal(t, readAll(t, attached, err).err, refusal{codes.NotFound, "EXECUTION_NOT_FOUND", ""})
 }
 
@@ -371,14 +370,14 @@ func TestKeepalive(t *testing.T) {
 		t.Fatal(r.err)
 	}
 	last := r.keepalives[len(r.keepalives)-1]
-	if last.ExecutionId != r.id || last.Sequence != r.sequences[len(r.sequences)-1] || last.GetKeepalive().State != pb.State_STATE_RUNNING {
+	if last.ExecutionId != r.id || last.Sequence != r.sequences[len(r.sequences)-1] || last.GetKeepalive().State != pb.ExecutionState_EXECUTION_STATE_RUNNING {
 		t.Errorf("got %v after %v", last, r.sequences)
 	}
-	if _, err := d.runs.Cancel(t.Context(), &pb.CancelRequest{ExecutionId: r.id}); err != nil {
+	if _, err := d.runs.CancelExecution(t.Context(), &pb.CancelExecutionRequest{ExecutionId: r.id}); err != nil {
 		t.Fatal(err)
 	}
 	r.until(s, func(*transcript) bool { return false })
-	if r.outcome.GetEnd() != pb.End_END_CANCELLED || !consecutive(r.sequences, 1) {
+	if r.outcome.GetEnd() != pb.ExecutionEnd_EXECUTION_END_CANCELLED || !consecutive(r.sequences, 1) {
 		t.Errorf("got %v, sequences %v", r.outcome, r.sequences)
 	}
 }
@@ -391,30 +390,30 @@ func TestCancel(t *testing.T) {
 	id := readUntil(t, s, err, "ready").id
 	for _, c := range []struct {
 		name  string
-		m     *pb.CancelRequest
+		m     *pb.CancelExecutionRequest
 		field string
 	}{
-		{"negative grace", &pb.CancelRequest{Grace: durationpb.New(-1)}, "grace"},
-		{"long grace", &pb.CancelRequest{Grace: durationpb.New(maxGrace + 1)}, "grace"},
-		{"broken grace", &pb.CancelRequest{Grace: &durationpb.Duration{Seconds: 1, Nanos: -1}}, "grace"},
-		{"long reason", &pb.CancelRequest{Reason: strings.Repeat("é", maxReason+1)}, "reason"},
+		{"negative grace", &pb.CancelExecutionRequest{Grace: durationpb.New(-1)}, "grace"},
+		{"long grace", &pb.CancelExecutionRequest{Grace: durationpb.New(maxGrace + 1)}, "grace"},
+		{"broken grace", &pb.CancelExecutionRequest{Grace: &durationpb.Duration{Seconds: 1, Nanos: -1}}, "grace"},
+		{"long reason", &pb.CancelExecutionRequest{Reason: strings.Repeat("é", maxReason+1)}, "reason"},
 	} {
 		c.m.ExecutionId = id
-		_, err := d.runs.Cancel(t.Context(), c.m)
+		_, err := d.runs.CancelExecution(t.Context(), c.m)
 		wantRefusal(t, err, refusal{codes.InvalidArgument, "INVALID_REQUEST", c.field})
 	}
-	e, err := d.runs.Cancel(t.Context(), &pb.CancelRequest{ExecutionId: id, Grace: durationpb.New(maxGrace), Reason: strings.Repeat("é", maxReason)})
+	e, err := d.runs.CancelExecution(t.Context(), &pb.CancelExecutionRequest{ExecutionId: id, Grace: durationpb.New(maxGrace), Reason: strings.Repeat("é", maxReason)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o := e.Outcome; e.State != pb.State_STATE_ENDED || o.End != pb.End_END_CANCELLED || o.Evidence.CancelledBy != e.Principal || o.Evidence.CancelReason != strings.Repeat("é", maxReason) {
+	if o := e.Outcome; e.State != pb.ExecutionState_EXECUTION_STATE_ENDED || o.End != pb.ExecutionEnd_EXECUTION_END_CANCELLED || o.Evidence.CancelledBy != e.Principal || o.Evidence.CancelReason != strings.Repeat("é", maxReason) {
 		t.Errorf("got %v", e)
 	}
-	again, err := d.runs.Cancel(t.Context(), &pb.CancelRequest{ExecutionId: id, Reason: "again"})
+	again, err := d.runs.CancelExecution(t.Context(), &pb.CancelExecutionRequest{ExecutionId: id, Reason: "again"})
 	if err != nil || !proto.Equal(again, e) {
 		t.Errorf("cancelled again: got %v, %v; want it unchanged", again, err)
 	}
-	_, err = d.runs.Cancel(t.Context(), &pb.CancelRequest{ExecutionId: "nope"})
+	_, err = d.runs.CancelExecution(t.Context(), &pb.CancelExecutionRequest{ExecutionId: "nope"})
 	wantRefusal(t, err, refusal{codes.NotFound, "EXECUTION_NOT_FOUND", ""})
 }
 
@@ -423,7 +422,7 @@ func TestSignal(t *testing.T) {
 	s, err := d.runs.Execute(t.Context(), script("scripts/signals.sh"))
 	r := readUntil(t, s, err, "ready")
 	signal := func(id, name string) error {
-		_, err := d.runs.Signal(t.Context(), &pb.SignalRequest{ExecutionId: id, Signal: name})
+		_, err := d.runs.SignalExecution(t.Context(), &pb.SignalExecutionRequest{ExecutionId: id, Signal: name})
 		return err
 	}
 	for _, name := range []string{"", "USR1", "SIGSEGV", "10", "sigusr1"} {
@@ -451,11 +450,11 @@ func TestSaturated(t *testing.T) {
 	}
 	waiting := &transcript{}
 	waiting.until(queued, func(r *transcript) bool { return r.header != nil })
-	e, err := d.runs.Get(t.Context(), &pb.GetRequest{ExecutionId: waiting.id})
-	if err != nil || e.State != pb.State_STATE_QUEUED || e.StartTime != nil || e.EndTime != nil || e.Outcome != nil {
+	e, err := d.runs.GetExecution(t.Context(), &pb.GetExecutionRequest{ExecutionId: waiting.id})
+	if err != nil || e.State != pb.ExecutionState_EXECUTION_STATE_QUEUED || e.StartTime != nil || e.EndTime != nil || e.Outcome != nil {
 		t.Errorf("queued: got %v, %v", e, err)
 	}
-	_, err = d.runs.Signal(t.Context(), &pb.SignalRequest{ExecutionId: waiting.id, Signal: "SIGTERM"})
+	_, err = d.runs.SignalExecution(t.Context(), &pb.SignalExecutionRequest{ExecutionId: waiting.id, Signal: "SIGTERM"})
 	wantRefusal(t, err, refusal{codes.FailedPrecondition, "NOT_RUNNING", ""})
 	wantRefusal(t, d.execute(script("scripts/hello.sh")).err, refusal{codes.ResourceExhausted, "SATURATED", ""})
 	can, err := d.system.GetCapabilities(t.Context(), &pb.GetCapabilitiesRequest{})
@@ -486,9 +485,9 @@ func TestList(t *testing.T) {
 	ids = append(ids, readUntil(t, s, err, "ready").id)
 	slices.Reverse(ids) // newest first
 
-	list := func(m *pb.ListRequest) ([]string, *pb.ListResponse) {
+	list := func(m *pb.ListExecutionsRequest) ([]string, *pb.ListExecutionsResponse) {
 		t.Helper()
-		page, err := d.runs.List(t.Context(), m)
+		page, err := d.runs.ListExecutions(t.Context(), m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -500,24 +499,24 @@ func TestList(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		m    *pb.ListRequest
+		m    *pb.ListExecutionsRequest
 		want []string
 	}{
-		{"all", &pb.ListRequest{}, ids},
-		{"skill", &pb.ListRequest{Skill: "plain"}, nil},
-		{"running", &pb.ListRequest{States: []pb.State{pb.State_STATE_RUNNING, pb.State_STATE_QUEUED}}, ids[:1]},
-		{"ends", &pb.ListRequest{Ends: []pb.End{pb.End_END_EXITED}}, ids[1:]},
-		{"other ends", &pb.ListRequest{Ends: []pb.End{pb.End_END_OOM_KILLED}}, nil},
-		{"labels", &pb.ListRequest{Labels: map[string]string{"i": "3", "all": "yes"}}, ids[2:3]},
-		{"labels together", &pb.ListRequest{Labels: map[string]string{"i": "3", "all": "no"}}, nil},
-		{"later", &pb.ListRequest{CreatedAfter: timestamppb.New(time.Now().Add(time.Hour))}, nil},
+		{"all", &pb.ListExecutionsRequest{}, ids},
+		{"skill", &pb.ListExecutionsRequest{Skill: "plain"}, nil},
+		{"running", &pb.ListExecutionsRequest{States: []pb.ExecutionState{pb.ExecutionState_EXECUTION_STATE_RUNNING, pb.ExecutionState_EXECUTION_STATE_QUEUED}}, ids[:1]},
+		{"ends", &pb.ListExecutionsRequest{Ends: []pb.ExecutionEnd{pb.ExecutionEnd_EXECUTION_END_EXITED}}, ids[1:]},
+		{"other ends", &pb.ListExecutionsRequest{Ends: []pb.ExecutionEnd{pb.ExecutionEnd_EXECUTION_END_OOM_KILLED}}, nil},
+		{"labels", &pb.ListExecutionsRequest{Labels: map[string]string{"i": "3", "all": "yes"}}, ids[2:3]},
+		{"labels together", &pb.ListExecutionsRequest{Labels: map[string]string{"i": "3", "all": "no"}}, nil},
+		{"later", &pb.ListExecutionsRequest{CreatedAfter: timestamppb.New(time.Now().Add(time.Hour))}, nil},
 	} {
 		if got, _ := list(c.m); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
 	}
 	var paged []string
-	m := &pb.ListRequest{PageSize: 4}
+	m := &pb.ListExecutionsRequest{PageSize: 4}
 	for {
 		got, page := list(m)
 		paged = append(paged, got...)
@@ -530,17 +529,17 @@ func TestList(t *testing.T) {
 		t.Errorf("pages: got %v, want %v", paged, ids)
 	}
 	for _, c := range []struct {
-		m     *pb.ListRequest
+		m     *pb.ListExecutionsRequest
 		field string
 	}{
-		{&pb.ListRequest{PageSize: maxPage + 1}, "page_size"},
-		{&pb.ListRequest{PageToken: "x"}, "page_token"},
-		{&pb.ListRequest{States: []pb.State{99}}, "states"},
-		{&pb.ListRequest{States: []pb.State{pb.State_STATE_UNSPECIFIED}}, "states"},
-		{&pb.ListRequest{Ends: []pb.End{99}}, "ends"},
-		{&pb.ListRequest{CreatedAfter: &timestamppb.Timestamp{Nanos: -1}}, "created_after"},
+		{&pb.ListExecutionsRequest{PageSize: maxPage + 1}, "page_size"},
+		{&pb.ListExecutionsRequest{PageToken: "x"}, "page_token"},
+		{&pb.ListExecutionsRequest{States: []pb.ExecutionState{99}}, "states"},
+		{&pb.ListExecutionsRequest{States: []pb.ExecutionState{pb.ExecutionState_EXECUTION_STATE_UNSPECIFIED}}, "states"},
+		{&pb.ListExecutionsRequest{Ends: []pb.ExecutionEnd{99}}, "ends"},
+		{&pb.ListExecutionsRequest{CreatedAfter: &timestamppb.Timestamp{Nanos: -1}}, "created_after"},
 	} {
-		_, err := d.runs.List(t.Context(), c.m)
+		_, err := d.runs.ListExecutions(t.Context(), c.m)
 		wantRefusal(t, err, refusal{codes.InvalidArgument, "INVALID_REQUEST", c.field})
 	}
 }
@@ -659,15 +658,15 @@ func TestTenants(t *testing.T) {
 	tenant <- "b"
 	ctx := t.Context()
 	notFound := refusal{codes.NotFound, "EXECUTION_NOT_FOUND", ""}
-	_, err := d.runs.Get(ctx, &pb.GetRequest{ExecutionId: r.id})
+	_, err := d.runs.GetExecution(ctx, &pb.GetExecutionRequest{ExecutionId: r.id})
 	wantRefusal(t, err, notFound)
-	_, err = d.runs.Cancel(ctx, &pb.CancelRequest{ExecutionId: r.id})
+	_, err = d.runs.CancelExecution(ctx, &pb.CancelExecutionRequest{ExecutionId: r.id})
 	wantRefusal(t, err, notFound)
-	_, err = d.runs.Signal(ctx, &pb.SignalRequest{ExecutionId: r.id, Signal: "SIGTERM"})
+	_, err = d.runs.SignalExecution(ctx, &pb.SignalExecutionRequest{ExecutionId: r.id, Signal: "SIGTERM"})
 	wantRefusal(t, err, notFound)
 	_, err = d.runs.ListArtifacts(ctx, &pb.ListArtifactsRequest{ExecutionId: r.id})
 	wantRefusal(t, err, notFound)
-	attached, err := d.runs.Attach(ctx, &pb.AttachRequest{ExecutionId: r.id})
+	attached, err := d.runs.AttachExecution(ctx, &pb.AttachExecutionRequest{ExecutionId: r.id})
 	wantRefusal(t, readAll(t, attached, err).err, notFound)
 	file, err := d.runs.GetArtifact(ctx, &pb.GetArtifactRequest{ExecutionId: r.id, Path: "out/a.txt"})
 	if err != nil {
@@ -675,7 +674,7 @@ func TestTenants(t *testing.T) {
 	}
 	_, err = file.Recv()
 	wantRefusal(t, err, notFound)
-	list, err := d.runs.List(ctx, &pb.ListRequest{})
+	list, err := d.runs.ListExecutions(ctx, &pb.ListExecutionsRequest{})
 	if err != nil || len(list.Executions) > 0 {
 		t.Errorf("got %v, %v; want nothing of another tenant", list, err)
 	}
@@ -707,7 +706,7 @@ func TestUnreadableOutput(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s, err := d.runs.Attach(t.Context(), &pb.AttachRequest{ExecutionId: r.id})
+			s, err := d.runs.AttachExecution(t.Context(), &pb.AttachExecutionRequest{ExecutionId: r.id})
 			st := wantRefusal(t, readAll(t, s, err).err, c.want)
 			if got, want := st.Message(), strings.Replace(c.message, "ID", r.id, 1); got != want {
 				t.Errorf("got %q, want %q", got, want)

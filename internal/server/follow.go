@@ -18,7 +18,7 @@ type follow struct {
 	id        string
 	after     uint64 // the last sequence that the caller has
 	duplicate bool   // an earlier request started it
-	// send sends an event, or an outgoing. It blocks while the caller reads slowly,
+	// send sends an outgoing. It blocks while the caller reads slowly,
 	// and nothing else does: the events are on disk.
 	send func(any) error
 	// started is called at each event from which the program runs, or has run.
@@ -77,10 +77,10 @@ func (f *follow) sendKeepalive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return f.send(&pb.ExecutionEvent{
+	return f.send(outgoing{event: &pb.ExecutionEvent{
 		ExecutionId: f.id, Sequence: f.after, Time: timestamppb.New(time.Now()),
-		Event: &pb.ExecutionEvent_Keepalive{Keepalive: &pb.Keepalive{State: stateNumbers[e.State]}},
-	})
+		Event: &pb.ExecutionEvent_Keepalive{Keepalive: &pb.ExecutionKeepalive{State: stateNumbers[e.State]}},
+	}})
 }
 
 // failed names the execution in an error, so that an internal error's line in the log has it.

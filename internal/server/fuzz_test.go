@@ -58,11 +58,11 @@ func seedRequests(f *testing.F) map[string][]proto.Message {
 		script("scripts/hello.sh", "a", ""),
 		&pb.ExecuteRequest{Skill: "demo", Source: &pb.ExecuteRequest_Command{Command: "cat a | grep 'b c' > d && ls"}, QueueTimeout: long},
 		&pb.ExecuteRequest{
-			Skill: "demo@sha256:" + strings.Repeat("0", 64), Source: &pb.ExecuteRequest_Code{Code: &pb.Code{Text: "print()", Language: "python"}},
+			Skill: "demo@sha256:" + strings.Repeat("0", 64), Source: &pb.ExecuteRequest_Code{Code: &pb.InlineCode{Text: "print()", Language: "python"}},
 			Stdin: &pb.ExecuteRequest_JsonArguments{JsonArguments: `{"a": [1, 2.5, null, "\ud800"]}`}, WorkingDirectory: "a/b",
 			Files: []*pb.InputFile{{Path: "a/b", Source: &pb.InputFile_Content{Content: []byte("x")}, Executable: true}},
 			Env:   map[string]string{"A": "b"}, SecretEnv: map[string]string{"C": "d"}, Labels: map[string]string{"k": "v"},
-			Limits:  &pb.Limits{WallTime: long, CpuTime: long, MemoryBytes: 1 << 27, Processes: 5, MilliCpus: 100},
+			Limits:  &pb.ExecutionLimits{WallTime: long, CpuTime: long, MemoryBytes: 1 << 27, Processes: 5, MilliCpus: 100},
 			Network: proto.Bool(true), OnDisconnect: pb.OnDisconnect_ON_DISCONNECT_CONTINUE, IdempotencyKey: "key",
 		},
 	}
@@ -82,7 +82,7 @@ func seedRequests(f *testing.F) map[string][]proto.Message {
 	for _, c := range conformance.Cases {
 		if len(c.Body)+len(c.Args) < 4096 {
 			execute = append(execute, &pb.ExecuteRequest{
-				Skill: "demo", Source: &pb.ExecuteRequest_Code{Code: &pb.Code{Text: c.Body, Language: map[string]string{"py": "python", "sh": "bash"}[c.Ext]}},
+				Skill: "demo", Source: &pb.ExecuteRequest_Code{Code: &pb.InlineCode{Text: c.Body, Language: map[string]string{"py": "python", "sh": "bash"}[c.Ext]}},
 				Stdin: &pb.ExecuteRequest_JsonArguments{JsonArguments: string(c.Args)},
 			})
 		}
@@ -101,31 +101,31 @@ func seedRequests(f *testing.F) map[string][]proto.Message {
 	return map[string][]proto.Message{
 		pb.ExecutionService_Execute_FullMethodName:            execute,
 		pb.ExecutionService_ExecuteInteractive_FullMethodName: interactive,
-		pb.ExecutionService_List_FullMethodName: {&pb.ListRequest{
-			Skill: "demo", States: []pb.State{1}, Ends: []pb.End{2}, Labels: map[string]string{"a": "b"}, PageSize: 3, PageToken: "x",
+		pb.ExecutionService_ListExecutions_FullMethodName: {&pb.ListExecutionsRequest{
+			Skill: "demo", States: []pb.ExecutionState{1}, Ends: []pb.ExecutionEnd{2}, Labels: map[string]string{"a": "b"}, PageSize: 3, PageToken: "x",
 		}},
-		pb.ExecutionService_Cancel_FullMethodName:        {&pb.CancelRequest{ExecutionId: "x", Reason: "y", Grace: long}},
-		pb.ExecutionService_GetArtifact_FullMethodName:   {&pb.GetArtifactRequest{ExecutionId: "x", Path: "a", OffsetBytes: 1}},
-		pb.SkillService_ReadSkillFile_FullMethodName:     {&pb.ReadSkillFileRequest{Skill: "demo", Path: "SKILL.md"}},
-		pb.SkillService_CheckCommand_FullMethodName:      {&pb.CheckCommandRequest{Skill: "demo", Command: "cat a | sh -c 'b'"}},
-		pb.SkillService_ActivateSkill_FullMethodName:     {&pb.ActivateSkillRequest{Skill: "demo"}},
-		pb.ToolService_CallTool_FullMethodName:           {&pb.CallToolRequest{Name: "ExecuteScript", ArgumentsJson: `{"skill": "demo"}`}},
-		pb.ToolService_ExecuteScript_FullMethodName:      {&pb.ExecuteScriptRequest{Skill: "demo", ScriptPath: "scripts/hello.sh", ArgumentsJson: "{}"}},
-		pb.ToolService_ExecuteCommand_FullMethodName:     {&pb.ExecuteCommandRequest{Skill: "demo", Command: "ls"}},
-		pb.ToolService_ValidateScriptPath_FullMethodName: {&pb.ValidateScriptPathRequest{Skill: "demo", ScriptPath: "../x"}},
-		pb.SystemService_GetCapabilities_FullMethodName:  {&pb.GetCapabilitiesRequest{}},
-		pb.SkillService_PrepareSkill_FullMethodName:      {&pb.PrepareSkillRequest{Skill: "demo"}},
-		pb.ExecutionService_Attach_FullMethodName:        {&pb.AttachRequest{ExecutionId: "x", AfterSequence: 1}},
-		pb.ExecutionService_ListArtifacts_FullMethodName: {&pb.ListArtifactsRequest{ExecutionId: "x"}},
-		pb.ExecutionService_Signal_FullMethodName:        {&pb.SignalRequest{ExecutionId: "x", Signal: "TERM"}},
-		pb.ToolService_RunPythonScript_FullMethodName:    {&pb.RunPythonScriptRequest{}},
-		pb.ToolService_RunPython_FullMethodName:          {&pb.RunPythonRequest{}},
-		pb.SkillService_GetSkill_FullMethodName:          {&pb.GetSkillRequest{Skill: "demo"}},
-		pb.SkillService_ListSkills_FullMethodName:        {&pb.ListSkillsRequest{}},
-		pb.SkillService_ValidateSkill_FullMethodName:     {&pb.ValidateSkillRequest{}},
-		pb.ToolService_ListTools_FullMethodName:          {&pb.ListToolsRequest{}},
-		pb.ExecutionService_Get_FullMethodName:           {&pb.GetRequest{ExecutionId: "x"}},
-		healthpb.Health_Check_FullMethodName:             {&healthpb.HealthCheckRequest{Service: "x"}},
+		pb.ExecutionService_CancelExecution_FullMethodName: {&pb.CancelExecutionRequest{ExecutionId: "x", Reason: "y", Grace: long}},
+		pb.ExecutionService_GetArtifact_FullMethodName:     {&pb.GetArtifactRequest{ExecutionId: "x", Path: "a", OffsetBytes: 1}},
+		pb.SkillService_ReadSkillFile_FullMethodName:       {&pb.ReadSkillFileRequest{Skill: "demo", Path: "SKILL.md"}},
+		pb.SkillService_CheckCommand_FullMethodName:        {&pb.CheckCommandRequest{Skill: "demo", Command: "cat a | sh -c 'b'"}},
+		pb.SkillService_ActivateSkill_FullMethodName:       {&pb.ActivateSkillRequest{Skill: "demo"}},
+		pb.ToolService_CallTool_FullMethodName:             {&pb.CallToolRequest{Name: "ExecuteScript", ArgumentsJson: `{"skill": "demo"}`}},
+		pb.ToolService_ExecuteScript_FullMethodName:        {&pb.ExecuteScriptRequest{Skill: "demo", ScriptPath: "scripts/hello.sh", ArgumentsJson: "{}"}},
+		pb.ToolService_ExecuteCommand_FullMethodName:       {&pb.ExecuteCommandRequest{Skill: "demo", Command: "ls"}},
+		pb.ToolService_ValidateScriptPath_FullMethodName:   {&pb.ValidateScriptPathRequest{Skill: "demo", ScriptPath: "../x"}},
+		pb.SystemService_GetCapabilities_FullMethodName:    {&pb.GetCapabilitiesRequest{}},
+		pb.SkillService_PrepareSkill_FullMethodName:        {&pb.PrepareSkillRequest{Skill: "demo"}},
+		pb.ExecutionService_AttachExecution_FullMethodName: {&pb.AttachExecutionRequest{ExecutionId: "x", AfterSequence: 1}},
+		pb.ExecutionService_ListArtifacts_FullMethodName:   {&pb.ListArtifactsRequest{ExecutionId: "x"}},
+		pb.ExecutionService_SignalExecution_FullMethodName: {&pb.SignalExecutionRequest{ExecutionId: "x", Signal: "TERM"}},
+		pb.ToolService_RunPythonScript_FullMethodName:      {&pb.RunPythonScriptRequest{}},
+		pb.ToolService_RunPython_FullMethodName:            {&pb.RunPythonRequest{}},
+		pb.SkillService_GetSkill_FullMethodName:            {&pb.GetSkillRequest{Skill: "demo"}},
+		pb.SkillService_ListSkills_FullMethodName:          {&pb.ListSkillsRequest{}},
+		pb.SkillService_ValidateSkill_FullMethodName:       {&pb.ValidateSkillRequest{}},
+		pb.ToolService_ListTools_FullMethodName:            {&pb.ListToolsRequest{}},
+		pb.ExecutionService_GetExecution_FullMethodName:    {&pb.GetExecutionRequest{ExecutionId: "x"}},
+		healthpb.Health_Check_FullMethodName:               {&healthpb.HealthCheckRequest{Service: "x"}},
 	}
 }
 
@@ -206,11 +206,11 @@ func (d *daemon) send(t testing.TB, method string, data []byte) (codes.Code, str
 		} else if err != nil {
 			return status.Code(err), status.Convert(err).Message()
 		}
-		var event pb.ExecutionEvent
+		var m pb.ExecuteResponse // on the wire, the same as an ExecuteInteractiveResponse
 		if (method == pb.ExecutionService_Execute_FullMethodName || method == pb.ExecutionService_ExecuteInteractive_FullMethodName) &&
-			proto.Unmarshal(answer, &event) == nil && event.GetHeader() != nil {
+			proto.Unmarshal(answer, &m) == nil && m.GetEvent().GetHeader() != nil {
 			who := permission.Principal{Tenant: ingress.DefaultTenant, Name: "fuzz"}
-			if _, err := d.x.Cancel(ctx, who, event.ExecutionId, "fuzz", "", 0); err != nil {
+			if _, err := d.x.Cancel(ctx, who, m.GetEvent().GetExecutionId(), "fuzz", "", 0); err != nil {
 				t.Errorf("cancel: %v", err)
 			}
 		}

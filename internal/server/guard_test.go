@@ -132,7 +132,7 @@ func TestPanicWhileFollowing(t *testing.T) {
 func TestUnknownMethod(t *testing.T) {
 	d := startIdle(t, nil)
 	for _, method := range []string{"/skillrun.v1.ExecutionService/Nope", "/skillrun.v2.ExecutionService/Execute", "/grpc.channelz.v1.Channelz/GetServers"} {
-		err := d.conn.Invoke(t.Context(), method, &pb.GetRequest{}, &pb.Execution{})
+		err := d.conn.Invoke(t.Context(), method, &pb.GetExecutionRequest{}, &pb.Execution{})
 		wantRefusal(t, err, refusal{codes.Unimplemented, "UNKNOWN_METHOD", ""})
 	}
 }
@@ -312,7 +312,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if got := len(d.logs.With("WARN", "too many connections")); got != 1 {
 		t.Errorf("logged %d times, want once", got)
 	}
-	if _, err := d.runs.Cancel(t.Context(), &pb.CancelRequest{ExecutionId: r.id, Reason: "enough"}); err != nil {
+	if _, err := d.runs.CancelExecution(t.Context(), &pb.CancelExecutionRequest{ExecutionId: r.id, Reason: "enough"}); err != nil {
 		t.Fatal(err)
 	}
 	if r.until(s, func(*transcript) bool { return false }); r.err != nil {

@@ -38,8 +38,8 @@ type daemon struct {
 	logs   *executortest.Logs
 	conn   *grpc.ClientConn
 	health healthpb.HealthClient
-	runs   pb.ExecutionServiceClient
-	about  pb.SkillServiceClient
+	runs   executionClient
+	about  skillClient
 	system pb.SystemServiceClient
 }
 
@@ -86,8 +86,8 @@ func startOn(t testing.TB, host *sandbox.Host, edit func(*executor.Config, *Conf
 		t.Fatal(err)
 	}
 	d.conn = d.serve(l, "unix://"+d.socket)
-	d.health, d.runs = healthpb.NewHealthClient(d.conn), pb.NewExecutionServiceClient(d.conn)
-	d.about, d.system = pb.NewSkillServiceClient(d.conn), pb.NewSystemServiceClient(d.conn)
+	d.health, d.runs = healthpb.NewHealthClient(d.conn), executionClient{pb.NewExecutionServiceClient(d.conn)}
+	d.about, d.system = skillClient{pb.NewSkillServiceClient(d.conn)}, pb.NewSystemServiceClient(d.conn)
 	return d
 }
 
@@ -119,18 +119,13 @@ func script(path string, args ...string) *pb.ExecuteRequest {
 	return &pb.ExecuteRequest{Skill: "demo", Source: &pb.ExecuteRequest_Script{Script: path}, Args: args}
 }
 
-// events is what both calls that execute, and Attach, return.
-type events interface {
-	Recv() (*pb.ExecutionEvent, error)
-}
-
 // A transcript collects the events of a stream.
 type transcript struct {
 	id             string
-	header         *pb.Header
+	header         *pb.ExecutionHeader
 	started        bool
 	stdout, stderr string
-	outcome        *pb.Outcome
+	outcome        *pb.ExecutionOutcome
 	sequences      []uint64
 	raw            []*pb.ExecutionEvent // without keepalives
 	keepalives     []*pb.ExecutionEvent
@@ -150,7 +145,7 @@ func (r *transcript) add(e *pb.ExecutionEvent) {
 	case *pb.ExecutionEvent_Started:
 		r.started = true
 	case *pb.ExecutionEvent_Output:
-		if e.Output.Stream == pb.Stream_STREAM_STDOUT {
+		if e.Output.Stream == pb.OutputStream_OUTPUT_STREAM_STDOUT {
 			r.stdout += string(e.Output.Data)
 		} else {
 			r.stderr += string(e.Output.Data)
@@ -161,7 +156,7 @@ func (r *transcript) add(e *pb.ExecutionEvent) {
 }
 
 // until reads on until done says so, or the stream ends.
-func (r *transcript) until(s events, done func(*transcript) bool) {
+func (r *transcript) until(s eventStream, done func(*transcript) bool) {
 	for !done(r) {
 		e, err := s.Recv()
 		if errors.Is(err, io.EOF) {
@@ -176,7 +171,7 @@ func (r *transcript) until(s events, done func(*transcript) bool) {
 }
 
 // readAll reads a stream to its end.
-func readAll(t testing.TB, s events, err error) *transcript {
+func readAll(t testing.TB, s eventStream, err error) *transcript {
 	t.Helper()
 	r := &transcript{}
 	if err != nil {
@@ -187,7 +182,7 @@ func readAll(t testing.TB, s events, err error) *transcript {
 }
 
 // readUntil reads until stdout has some text.
-func readUntil(t testing.TB, s events, err error, stdout string) *transcript {
+func readUntil(t testing.TB, s eventStream, err error, stdout string) *transcript {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -210,7 +205,7 @@ func (d *daemon) execute(m *pb.ExecuteRequest) *transcript {
 // ended reads an execution to its end, from another stream.
 func (d *daemon) ended(id string) *transcript {
 	d.t.Helper()
-	s, err := d.runs.Attach(d.t.Context(), &pb.AttachRequest{ExecutionId: id})
+	s, err := d.runs.AttachExecution(d.t.Context(), &pb.AttachExecutionRequest{ExecutionId: id})
 	r := readAll(d.t, s, err)
 	if r.outcome == nil {
 		d.t.Fatalf("execution %s: no outcome: %v", id, r.err)
@@ -221,7 +216,7 @@ func (d *daemon) ended(id string) *transcript {
 // wantOK fails the test unless a program ran and exited with code.
 func wantExit(t testing.TB, r *transcript, code int32) {
 	t.Helper()
-	if r.err != nil || r.outcome.GetEnd() != pb.End_END_EXITED || r.outcome.GetExitCode() != code {
+	if r.err != nil || r.outcome.GetEnd() != pb.ExecutionEnd_EXECUTION_END_EXITED || r.outcome.GetExitCode() != code {
 		t.Fatalf("got error %v, outcome %v; want exit code %d", r.err, r.outcome, code)
 	}
 }

@@ -22,11 +22,11 @@ import (
 // whoami returns the name under which a connection's calls run.
 func whoami(t *testing.T, conn *grpc.ClientConn) string {
 	t.Helper()
-	runs := pb.NewExecutionServiceClient(conn)
+	runs := executionClient{pb.NewExecutionServiceClient(conn)}
 	s, err := runs.Execute(t.Context(), script("scripts/hello.sh"))
 	r := readAll(t, s, err)
 	wantExit(t, r, 3)
-	e, err := runs.Get(t.Context(), &pb.GetRequest{ExecutionId: r.id})
+	e, err := runs.GetExecution(t.Context(), &pb.GetExecutionRequest{ExecutionId: r.id})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestPeerOfNoKnownKind(t *testing.T) {
 	}))
 	_, err := pb.NewSystemServiceClient(conn).GetCapabilities(t.Context(), &pb.GetCapabilitiesRequest{})
 	wantRefusal(t, err, refusal{codes.Unauthenticated, "UNIDENTIFIED", ""})
-	s, err := pb.NewExecutionServiceClient(conn).Execute(t.Context(), script("scripts/hello.sh"))
+	s, err := executionClient{pb.NewExecutionServiceClient(conn)}.Execute(t.Context(), script("scripts/hello.sh"))
 	wantRefusal(t, readAll(t, s, err).err, refusal{codes.Unauthenticated, "UNIDENTIFIED", ""})
 	_, err = reflected(t, conn)
 	wantRefusal(t, err, refusal{codes.Unauthenticated, "UNIDENTIFIED", ""})
@@ -116,7 +116,7 @@ func TestIdentify(t *testing.T) {
 			return permission.Principal{}, errors.New("the token has expired")
 		}
 	})
-	_, err := d.runs.Get(t.Context(), &pb.GetRequest{ExecutionId: "x"})
+	_, err := d.runs.GetExecution(t.Context(), &pb.GetExecutionRequest{ExecutionId: "x"})
 	st := wantRefusal(t, err, refusal{codes.Unauthenticated, "UNIDENTIFIED", ""})
 	if got, want := st.Message(), "not identified: the token has expired"; got != want {
 		t.Errorf("got %q, want %q", got, want)

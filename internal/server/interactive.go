@@ -14,7 +14,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-type interactiveStream = grpc.BidiStreamingServer[pb.ExecuteInteractiveRequest, pb.ExecutionEvent]
+type interactiveStream = grpc.BidiStreamingServer[pb.ExecuteInteractiveRequest, pb.ExecuteInteractiveResponse]
 
 // ExecuteInteractive has two directions. The stream's first messages are the request: start,
 // then the chunks of streamed files. From then on a feed reads the caller's messages in a
@@ -125,8 +125,6 @@ func receiveFile(m *pb.ExecuteInteractiveRequest, up *upload) error {
 	switch m := m.GetMessage().(type) {
 	case *pb.ExecuteInteractiveRequest_FileChunk:
 		return up.add(m.FileChunk)
-	case *pb.ExecuteInteractiveRequest_Window:
-		return nil
 	}
 	return invalid("message", "%s before the announced files are complete", messageName(m))
 }
@@ -198,8 +196,6 @@ func (f *feed) take(ctx context.Context, m *pb.ExecuteInteractiveRequest) error 
 	case *pb.ExecuteInteractiveRequest_CloseStdin:
 		f.ended = true
 		return f.stdin.Close()
-	case *pb.ExecuteInteractiveRequest_Window:
-		return nil
 	case *pb.ExecuteInteractiveRequest_Signal:
 		sig, err := newSignal(m.Signal.GetSignal())
 		if err != nil {

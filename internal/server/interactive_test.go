@@ -8,14 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	"github.com/skillrun/skillrun/internal/executor"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
-
-type interactiveClient = grpc.BidiStreamingClient[pb.ExecuteInteractiveRequest, pb.ExecutionEvent]
 
 func start(m *pb.ExecuteRequest) *pb.ExecuteInteractiveRequest {
 	return &pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Start{Start: m}}
@@ -35,10 +32,6 @@ func signalMessage(name string) *pb.ExecuteInteractiveRequest {
 
 func closeMessage() *pb.ExecuteInteractiveRequest {
 	return &pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_CloseStdin{CloseStdin: &pb.CloseStdin{}}}
-}
-
-func windowMessage() *pb.ExecuteInteractiveRequest {
-	return &pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Window{Window: &pb.Window{Columns: 80, Rows: 25}}}
 }
 
 // send sends messages. It ignores the error of a call that has ended: the reader sees it.
@@ -70,10 +63,10 @@ func TestInteractive(t *testing.T) {
 	s := d.interact(t.Context(), start(m))
 	r := readUntil(t, s, nil, "got from the start\n")
 	for i := range 5 {
-		send(t, s, windowMessage(), stdinMessage(fmt.Sprintf("line %d\n", i)))
+		send(t, s, stdinMessage(fmt.Sprintf("line %d\n", i)))
 		r.until(s, func(r *transcript) bool { return strings.Contains(r.stdout, fmt.Sprintf("got line %d\n", i)) })
 	}
-	send(t, s, closeMessage(), windowMessage())
+	send(t, s, closeMessage())
 	r.until(s, func(*transcript) bool { return false })
 	wantExit(t, r, 0)
 	if !strings.HasSuffix(r.stdout, "got line 4\nend of input\n") || !consecutive(r.sequences, 1) {
@@ -146,7 +139,7 @@ func TestInteractiveSignal(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.until(s, func(*transcript) bool { return false })
-	if r.outcome.GetEnd() != pb.End_END_SIGNALED || r.outcome.GetSignal() != "SIGTERM" {
+	if r.outcome.GetEnd() != pb.ExecutionEnd_EXECUTION_END_SIGNALED || r.outcome.GetSignal() != "SIGTERM" {
 		t.Errorf("got %v, %v", r.outcome, r.err)
 	}
 }
@@ -160,7 +153,7 @@ func TestInteractiveUpload(t *testing.T) {
 		{Path: "inline", Source: &pb.InputFile_Content{Content: []byte("i")}},
 	}
 	m.Files[1].Executable = true
-	s := d.interact(t.Context(), start(m), windowMessage())
+	s := d.interact(t.Context(), start(m))
 	half := len(big) / 2
 	send(t, s,
 		chunkMessage(chunk("in/big", 0, big[:half])), chunkMessage(chunk("small", 0, "s")), chunkMessage(chunk("in/big", half, big[half:])))
@@ -250,7 +243,7 @@ func TestInteractiveProtocol(t *testing.T) {
 			r := readUntil(t, s, nil, "ready")
 			send(t, s, c.messages...)
 			r.until(s, func(*transcript) bool { return false })
-			if r.err != nil || r.outcome.GetEnd() != pb.End_END_CANCELLED {
+			if r.err != nil || r.outcome.GetEnd() != pb.ExecutionEnd_EXECUTION_END_CANCELLED {
 				t.Fatalf("got %v, %v", r.outcome, r.err)
 			}
 			if ev := r.outcome.Evidence; ev.CancelledBy == "disconnect" || !strings.HasPrefix(ev.CancelReason, "protocol: ") || !strings.Contains(ev.CancelReason, c.reason) {
@@ -267,11 +260,11 @@ func TestInteractiveDisconnect(t *testing.T) {
 	d := startDaemon(t, nil)
 	for _, c := range []struct {
 		policy pb.OnDisconnect
-		end    pb.End
+		end    pb.ExecutionEnd
 		stdout string
 	}{
-		{pb.OnDisconnect_ON_DISCONNECT_CANCEL, pb.End_END_CANCELLED, "got x\n"},
-		{pb.OnDisconnect_ON_DISCONNECT_CONTINUE, pb.End_END_EXITED, "got x\nend of input\n"},
+		{pb.OnDisconnect_ON_DISCONNECT_CANCEL, pb.ExecutionEnd_EXECUTION_END_CANCELLED, "got x\n"},
+		{pb.OnDisconnect_ON_DISCONNECT_CONTINUE, pb.ExecutionEnd_EXECUTION_END_EXITED, "got x\nend of input\n"},
 	} {
 		t.Run(c.policy.String(), func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -317,7 +310,7 @@ func TestInteractiveWithKey(t *testing.T) {
 	}
 	m.IdempotencyKey = "other"
 	r := readAll(t, d.interact(t.Context(), start(m), stdinMessage("more")), nil)
-	if e := r.outcome.GetEvidence(); r.outcome.GetEnd() == pb.End_END_CANCELLED && !strings.Contains(e.GetCancelReason(), "idempotency_key") {
+	if e := r.outcome.GetEvidence(); r.outcome.GetEnd() == pb.ExecutionEnd_EXECUTION_END_CANCELLED && !strings.Contains(e.GetCancelReason(), "idempotency_key") {
 		t.Errorf("cancelled because of %q", e.GetCancelReason())
 	}
 	if strings.Contains(r.stdout, "more") {

@@ -17,7 +17,7 @@ func (c skillCalls) PrepareSkill(m *pb.PrepareSkillRequest, stream grpc.ServerSt
 	env, err := c.x.Prepare(stream.Context(), caller(stream.Context()), m.GetSkill(), m.GetRebuild(), func(data []byte) error {
 		for len(data) > 0 {
 			n := min(len(data), maxBuildChunk)
-			out := &pb.Output{Stream: pb.Stream_STREAM_STDERR, OffsetBytes: offset, Data: data[:n]}
+			out := &pb.OutputChunk{Stream: pb.OutputStream_OUTPUT_STREAM_STDERR, OffsetBytes: offset, Data: data[:n]}
 			if err := stream.Send(&pb.PrepareSkillResponse{Event: &pb.PrepareSkillResponse_Output{Output: out}}); err != nil {
 				return err
 			}
@@ -29,7 +29,7 @@ func (c skillCalls) PrepareSkill(m *pb.PrepareSkillRequest, stream grpc.ServerSt
 	if err != nil {
 		return err
 	}
-	return stream.Send(&pb.PrepareSkillResponse{Event: &pb.PrepareSkillResponse_Environment{Environment: &pb.Environment{
+	return stream.Send(&pb.PrepareSkillResponse{Event: &pb.PrepareSkillResponse_Environment{Environment: &pb.SkillEnvironment{
 		Digest: env.Digest, Packages: texts(env.Packages), SizeBytes: uint64(env.SizeBytes), Python: env.Python,
 		Reused: env.Reused, BuildTime: durationpb.New(env.BuildTime),
 	}}})

@@ -25,7 +25,7 @@ func (rawCodec) Name() string                    { return "proto" }
 func TestMessagesThatCantBeDecoded(t *testing.T) {
 	d := startDaemon(t, nil)
 	const (
-		get     = pb.ExecutionService_Get_FullMethodName
+		get     = pb.ExecutionService_GetExecution_FullMethodName
 		execute = pb.ExecutionService_Execute_FullMethodName
 		tool    = pb.ToolService_ExecuteScript_FullMethodName
 		both    = pb.ExecutionService_ExecuteInteractive_FullMethodName

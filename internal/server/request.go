@@ -33,9 +33,6 @@ func newRequest(who permission.Principal, m *pb.ExecuteRequest, streams bool) (e
 		Network:   m.Network,
 		Key:       m.GetIdempotencyKey(),
 	}
-	if m.GetSession() != "" {
-		return r, &sessionError{}
-	}
 	var err error
 	if r.Source, err = newSource(m); err != nil {
 		return r, err
@@ -104,7 +101,7 @@ func newSource(m *pb.ExecuteRequest) (permission.Source, error) {
 // newLimits takes unset for "derive it". A time that is set to zero is an error: the executor
 // could not tell it from unset. The numbers have no presence in the contract, so their zero is
 // unset.
-func newLimits(m *pb.Limits) (executor.Limits, error) {
+func newLimits(m *pb.ExecutionLimits) (executor.Limits, error) {
 	l := executor.Limits{
 		MemoryBytes:    clamp(m.GetMemoryBytes()),
 		Processes:      int(m.GetProcesses()),

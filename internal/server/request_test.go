@@ -22,7 +22,7 @@ func TestNewRequest(t *testing.T) {
 	no, json := false, "{}"
 	m := &pb.ExecuteRequest{
 		Skill:            "demo@sha256:x",
-		Source:           &pb.ExecuteRequest_Code{Code: &pb.Code{Text: "print()", Language: "python"}},
+		Source:           &pb.ExecuteRequest_Code{Code: &pb.InlineCode{Text: "print()", Language: "python"}},
 		Args:             []string{"a", "b"},
 		Stdin:            &pb.ExecuteRequest_JsonArguments{JsonArguments: json},
 		WorkingDirectory: "d",
@@ -33,7 +33,7 @@ func TestNewRequest(t *testing.T) {
 		Env:       map[string]string{"A": "1"},
 		SecretEnv: map[string]string{"B": "2"},
 		Labels:    map[string]string{"l": "v"},
-		Limits: &pb.Limits{
+		Limits: &pb.ExecutionLimits{
 			WallTime: durationpb.New(time.Second), CpuTime: durationpb.New(2 * time.Second), MemoryBytes: 3, Processes: 4,
 			OutputBytes: 5, WorkspaceBytes: 6, WorkspaceFiles: 7, OpenFiles: 8, MilliCpus: 9,
 		},
@@ -86,7 +86,7 @@ func TestNewRequestLeavesUnset(t *testing.T) {
 }
 
 func TestNewRequestRefuses(t *testing.T) {
-	limits := func(l *pb.Limits) func(*pb.ExecuteRequest) {
+	limits := func(l *pb.ExecutionLimits) func(*pb.ExecuteRequest) {
 		return func(m *pb.ExecuteRequest) { m.Limits = l }
 	}
 	for _, c := range []struct {
@@ -94,11 +94,11 @@ func TestNewRequestRefuses(t *testing.T) {
 		edit  func(*pb.ExecuteRequest)
 	}{
 		{"source", func(m *pb.ExecuteRequest) { m.Source = nil }},
-		{"limits.wall_time", limits(&pb.Limits{WallTime: &durationpb.Duration{}})},
-		{"limits.wall_time", limits(&pb.Limits{WallTime: durationpb.New(-1)})},
-		{"limits.wall_time", limits(&pb.Limits{WallTime: &durationpb.Duration{Seconds: 1, Nanos: -1}})},
-		{"limits.wall_time", limits(&pb.Limits{WallTime: &durationpb.Duration{Seconds: math.MaxInt64}})},
-		{"limits.cpu_time", limits(&pb.Limits{CpuTime: &durationpb.Duration{}})},
+		{"limits.wall_time", limits(&pb.ExecutionLimits{WallTime: &durationpb.Duration{}})},
+		{"limits.wall_time", limits(&pb.ExecutionLimits{WallTime: durationpb.New(-1)})},
+		{"limits.wall_time", limits(&pb.ExecutionLimits{WallTime: &durationpb.Duration{Seconds: 1, Nanos: -1}})},
+		{"limits.wall_time", limits(&pb.ExecutionLimits{WallTime: &durationpb.Duration{Seconds: math.MaxInt64}})},
+		{"limits.cpu_time", limits(&pb.ExecutionLimits{CpuTime: &durationpb.Duration{}})},
 		{"queue_timeout", func(m *pb.ExecuteRequest) { m.QueueTimeout = &durationpb.Duration{Nanos: 2e9} }},
 		{"on_disconnect", func(m *pb.ExecuteRequest) { m.OnDisconnect = 9 }},
 		{"files[1]", func(m *pb.ExecuteRequest) {
@@ -117,7 +117,7 @@ func TestNewRequestRefuses(t *testing.T) {
 
 // No number becomes another one by its size.
 func TestNewLimitsIsLossless(t *testing.T) {
-	got, err := newLimits(&pb.Limits{
+	got, err := newLimits(&pb.ExecutionLimits{
 		MemoryBytes: math.MaxUint64, OutputBytes: math.MaxInt64 + 1, WorkspaceBytes: math.MaxInt64,
 		Processes: math.MaxUint32, WorkspaceFiles: math.MaxUint32, OpenFiles: math.MaxUint32,
 	})
@@ -156,7 +156,7 @@ func TestUnknownSignalListsTheSignals(t *testing.T) {
 func FuzzNewRequest(f *testing.F) {
 	for _, m := range []*pb.ExecuteRequest{
 		script("x", "y"),
-		{Source: &pb.ExecuteRequest_Code{}, Limits: &pb.Limits{WallTime: &durationpb.Duration{Nanos: -1}}},
+		{Source: &pb.ExecuteRequest_Code{}, Limits: &pb.ExecutionLimits{WallTime: &durationpb.Duration{Nanos: -1}}},
 		{Source: &pb.ExecuteRequest_Command{Command: "ls"}, Files: []*pb.InputFile{announce("a", "b"), {}}},
 	} {
 		data, err := proto.Marshal(m)

@@ -15,8 +15,9 @@ const wholeBytes = 4 << 10
 
 // The fields that lead to the bytes of an output.
 var (
+	eventField  = fieldNumber(&pb.ExecuteResponse{}, "event")
 	outputField = fieldNumber(&pb.ExecutionEvent{}, "output")
-	dataField   = fieldNumber(&pb.Output{}, "data")
+	dataField   = fieldNumber(&pb.OutputChunk{}, "data")
 )
 
 // fieldNumber reads a number from the generated descriptor, so that no number stands here twice.
@@ -24,8 +25,9 @@ func fieldNumber(m proto.Message, name protoreflect.Name) protowire.Number {
 	return m.ProtoReflect().Descriptor().Fields().ByName(name).Number()
 }
 
-// An outgoing is an event that is being sent. release is called when gRPC needs its
-// output no more; if it can't be sent, perhaps never.
+// An outgoing is an event that is being sent as an ExecuteResponse, ExecuteInteractiveResponse or
+// AttachExecutionResponse, which are the same on the wire. release is called when gRPC needs the
+// event's output no more. If the event can't be sent, release may never be called. Nil: nothing.
 type outgoing struct {
 	event   *pb.ExecutionEvent
 	release func()
@@ -33,7 +35,13 @@ type outgoing struct {
 
 // Get and Put make an outgoing the pool of a buffer that isn't used again here.
 func (o outgoing) Get(length int) *[]byte { return mem.DefaultBufferPool().Get(length) }
-func (o outgoing) Put(*[]byte)            { o.release() }
+func (o outgoing) Put(*[]byte)            { o.done() }
+
+func (o outgoing) done() {
+	if o.release != nil {
+		o.release()
+	}
+}
 
 // Marshal is gRPC's, except for events with much output: their bytes are not copied. They must
 // not change until gRPC frees the buffer, which calls Put and so release.
@@ -42,20 +50,17 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 		if len(o.event.GetOutput().GetData()) >= wholeBytes {
 			return marshalOutput(o.event, func(data []byte) mem.Buffer { return mem.NewBuffer(&data, o) })
 		}
-		defer o.release()
-		return c.CodecV2.Marshal(o.event)
-	}
-	if e, ok := v.(*pb.ExecutionEvent); ok && len(e.GetOutput().GetData()) >= wholeBytes {
-		return marshalOutput(e, func(data []byte) mem.Buffer { return mem.SliceBuffer(data) })
+		defer o.done()
+		return c.CodecV2.Marshal(&pb.ExecuteResponse{Event: o.event})
 	}
 	return c.CodecV2.Marshal(v)
 }
 
-// marshalOutput encodes an event with output: first the other fields, then the bytes. The
-// order of fields is free, so the output comes last, and its bytes last in it.
+// marshalOutput encodes a response with an event with output: first the other fields, then the
+// bytes. The order of fields is free, so the output comes last, and its bytes last in it.
 func marshalOutput(e *pb.ExecutionEvent, whole func([]byte) mem.Buffer) (mem.BufferSlice, error) {
 	data := e.GetOutput().GetData()
-	output, err := proto.Marshal(&pb.Output{Stream: e.GetOutput().GetStream(), OffsetBytes: e.GetOutput().GetOffsetBytes()})
+	output, err := proto.Marshal(&pb.OutputChunk{Stream: e.GetOutput().GetStream(), OffsetBytes: e.GetOutput().GetOffsetBytes()})
 	if err != nil {
 		return nil, err
 	}
@@ -67,5 +72,8 @@ func marshalOutput(e *pb.ExecutionEvent, whole func([]byte) mem.Buffer) (mem.Buf
 	}
 	front = protowire.AppendTag(front, outputField, protowire.BytesType)
 	front = protowire.AppendVarint(front, uint64(len(output)+len(data)))
-	return mem.BufferSlice{mem.SliceBuffer(append(front, output...)), whole(data)}, nil
+	front = append(front, output...)
+	head := protowire.AppendTag(nil, eventField, protowire.BytesType)
+	head = protowire.AppendVarint(head, uint64(len(front)+len(data)))
+	return mem.BufferSlice{mem.SliceBuffer(append(head, front...)), whole(data)}, nil
 }

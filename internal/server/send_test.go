@@ -11,37 +11,42 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// An outgoing message has the same bytes as protobuf's own encoding, whatever the output's
-// size.
+// A sent event is a response of each of the three calls with events, whatever the size of its
+// output. It has as many bytes as protobuf's own encoding.
 func TestOutputIsSentAsItIs(t *testing.T) {
 	for _, size := range []int{0, 1, wholeBytes - 1, wholeBytes, wholeBytes + 1, 16384, 1 << 20} {
 		want := &pb.ExecutionEvent{
 			ExecutionId: "x", Sequence: 7, Time: timestamppb.New(time.Unix(1, 2)),
-			Event: &pb.ExecutionEvent_Output{Output: &pb.Output{
-				Stream: pb.Stream_STREAM_STDERR, OffsetBytes: 1 << 40, Data: bytes.Repeat([]byte{0xff, 0}, size)[:size],
+			Event: &pb.ExecutionEvent_Output{Output: &pb.OutputChunk{
+				Stream: pb.OutputStream_OUTPUT_STREAM_STDERR, OffsetBytes: 1 << 40, Data: bytes.Repeat([]byte{0xff, 0}, size)[:size],
 			}},
 		}
-		data, err := newCodec().Marshal(want)
+		data, err := newCodec().Marshal(outgoing{event: want})
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got pb.ExecutionEvent
-		if err := proto.Unmarshal(data.Materialize(), &got); err != nil {
-			t.Fatal(err)
-		}
-		if !proto.Equal(&got, want) {
-			t.Errorf("%d bytes: got %v", size, &got)
-		}
-		if data.Len() != proto.Size(want) {
-			t.Errorf("%d bytes: %d are sent, want %d", size, data.Len(), proto.Size(want))
+		for _, got := range []interface {
+			proto.Message
+			GetEvent() *pb.ExecutionEvent
+		}{&pb.ExecuteResponse{}, &pb.ExecuteInteractiveResponse{}, &pb.AttachExecutionResponse{}} {
+			if err := proto.Unmarshal(data.Materialize(), got); err != nil {
+				t.Fatal(err)
+			}
+			if !proto.Equal(got.GetEvent(), want) || data.Len() != proto.Size(got) {
+				t.Errorf("%d bytes: got %v in %d bytes, want %d", size, got, data.Len(), proto.Size(got))
+			}
 		}
 		data.Free()
 	}
 }
 
-// marshalOutput would leave out a field that someone adds to an event. This test then fails.
+// marshalOutput would leave out a field that someone adds to an event or a response. This test
+// then fails.
 func TestOutputFieldsAreKnown(t *testing.T) {
-	for message, known := range map[proto.Message]int{&pb.Output{}: 3, &pb.ExecutionEvent{}: 3} {
+	for message, known := range map[proto.Message]int{
+		&pb.OutputChunk{}: 3, &pb.ExecutionEvent{}: 3,
+		&pb.ExecuteResponse{}: 1, &pb.ExecuteInteractiveResponse{}: 1, &pb.AttachExecutionResponse{}: 1,
+	} {
 		fields := message.ProtoReflect().Descriptor().Fields()
 		outside := 0 // of a oneof
 		for i := range fields.Len() {
@@ -60,7 +65,7 @@ func TestOutputFieldsAreKnown(t *testing.T) {
 func TestOutgoingIsReleased(t *testing.T) {
 	for _, size := range []int{0, wholeBytes - 1, wholeBytes, 256 << 10} {
 		released := 0
-		e := &pb.ExecutionEvent{Sequence: 7, Event: &pb.ExecutionEvent_Output{Output: &pb.Output{Data: make([]byte, size)}}}
+		e := &pb.ExecutionEvent{Sequence: 7, Event: &pb.ExecutionEvent_Output{Output: &pb.OutputChunk{Data: make([]byte, size)}}}
 		data, err := newCodec().Marshal(outgoing{e, func() { released++ }})
 		if err != nil {
 			t.Fatal(err)
@@ -73,8 +78,8 @@ func TestOutgoingIsReleased(t *testing.T) {
 		if size >= wholeBytes && released != 0 {
 			t.Errorf("%d bytes: released while they were being sent", size)
 		}
-		var got pb.ExecutionEvent
-		if err := proto.Unmarshal(data.Materialize(), &got); err != nil || !proto.Equal(&got, e) {
+		var got pb.ExecuteResponse
+		if err := proto.Unmarshal(data.Materialize(), &got); err != nil || !proto.Equal(got.GetEvent(), e) {
 			t.Errorf("%d bytes: got %v, %v", size, &got, err)
 		}
 		data.Free()

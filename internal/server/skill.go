@@ -58,12 +58,16 @@ func (c skillCalls) ListSkills(_ context.Context, m *pb.ListSkillsRequest) (*pb.
 }
 
 // GetSkill takes a name, or name@digest for one version of the skill (skill.Registry.Resolve).
-func (c skillCalls) GetSkill(_ context.Context, m *pb.GetSkillRequest) (*pb.Skill, error) {
+func (c skillCalls) GetSkill(_ context.Context, m *pb.GetSkillRequest) (*pb.GetSkillResponse, error) {
 	sk, err := c.skills.Resolve(m.GetSkill())
 	if err != nil {
 		return nil, err
 	}
-	return fromSkill(sk)
+	found, err := fromSkill(sk)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.GetSkillResponse{Skill: found}, nil
 }
 
 // ActivateSkill returns the instructions and the messages that an agent adds to its conversation,

@@ -67,7 +67,7 @@ func TestGetSkill(t *testing.T) {
 	if got := s.UnknownFields.AsMap()["custom"].(map[string]any)["nested"].([]any); len(got) != 3 || got[0] != 1.0 || got[1] != true || got[2] != "two" {
 		t.Errorf("unknown fields %v", s.UnknownFields)
 	}
-	i := slices.IndexFunc(s.Scripts, func(s *pb.Script) bool { return s.Path == "scripts/hello.sh" })
+	i := slices.IndexFunc(s.Scripts, func(s *pb.SkillScript) bool { return s.Path == "scripts/hello.sh" })
 	if i < 0 || s.Scripts[i].Language != "bash" || !strings.HasPrefix(s.Scripts[i].Description, "Says hello") {
 		t.Errorf("scripts %v", s.Scripts)
 	}
@@ -95,7 +95,7 @@ func TestGetSkill(t *testing.T) {
 
 func TestActivateSkill(t *testing.T) {
 	d := startIdle(t, nil)
-	a, err := d.about.ActivateSkill(t.Context(), &pb.ActivateSkillRequest{Skill: "demo", Limits: &pb.Limits{Processes: 7}})
+	a, err := d.about.ActivateSkill(t.Context(), &pb.ActivateSkillRequest{Skill: "demo", Limits: &pb.ExecutionLimits{Processes: 7}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,9 +125,9 @@ func TestActivateSkill(t *testing.T) {
 		k.GetNetworkAccess() || !slices.Equal(k.GetAllowedCommands(), a.AllowedTools) || k.GetWorkingDirectory() != "/workspace" {
 		t.Errorf("context %v", a.Context)
 	}
-	_, err = d.about.ActivateSkill(t.Context(), &pb.ActivateSkillRequest{Skill: "demo", Limits: &pb.Limits{WallTime: durationpb.New(time.Hour)}})
+	_, err = d.about.ActivateSkill(t.Context(), &pb.ActivateSkillRequest{Skill: "demo", Limits: &pb.ExecutionLimits{WallTime: durationpb.New(time.Hour)}})
 	wantRefusal(t, err, refusal{codes.InvalidArgument, "LIMIT_TOO_LARGE", "limits.wall_time"})
-	_, err = d.about.ActivateSkill(t.Context(), &pb.ActivateSkillRequest{Skill: "demo", Limits: &pb.Limits{CpuTime: durationpb.New(0)}})
+	_, err = d.about.ActivateSkill(t.Context(), &pb.ActivateSkillRequest{Skill: "demo", Limits: &pb.ExecutionLimits{CpuTime: durationpb.New(0)}})
 	wantRefusal(t, err, refusal{codes.InvalidArgument, "INVALID_REQUEST", "limits.cpu_time"})
 	_, err = d.about.ActivateSkill(t.Context(), &pb.ActivateSkillRequest{Skill: "nope"})
 	wantRefusal(t, err, refusal{codes.NotFound, "SKILL_NOT_FOUND", ""})
@@ -296,7 +296,7 @@ func TestValidateSkill(t *testing.T) {
 			if i < 0 {
 				t.Fatalf("no finding %s among %v", c.rule, r.Findings)
 			}
-			if f := r.Findings[i]; f.File != "SKILL.md" || c.line > 0 && f.Line != c.line || f.Message == "" || (f.Severity == pb.Severity_SEVERITY_ERROR) == c.valid {
+			if f := r.Findings[i]; f.File != "SKILL.md" || c.line > 0 && f.Line != c.line || f.Message == "" || (f.Severity == pb.FindingSeverity_FINDING_SEVERITY_ERROR) == c.valid {
 				t.Errorf("got %v, want line %d", f, c.line)
 			}
 		})
@@ -304,7 +304,7 @@ func TestValidateSkill(t *testing.T) {
 	// A loaded skill is looked at as skillrun validate does.
 	r, err := d.about.ValidateSkill(t.Context(), &pb.ValidateSkillRequest{Subject: &pb.ValidateSkillRequest_Skill{Skill: "demo"}})
 	if err != nil || !slices.ContainsFunc(r.Findings, func(f *pb.Finding) bool {
-		return f.Rule == lint.RulePackageUnpinned && f.File == "SKILL.md" && f.Line == 17 && f.Severity == pb.Severity_SEVERITY_WARNING
+		return f.Rule == lint.RulePackageUnpinned && f.File == "SKILL.md" && f.Line == 17 && f.Severity == pb.FindingSeverity_FINDING_SEVERITY_WARNING
 	}) {
 		t.Errorf("no finding %s in line 17: %v, %v", lint.RulePackageUnpinned, r, err)
 	}

@@ -59,11 +59,11 @@ func fromSkill(sk *skill.Skill) (*pb.Skill, error) {
 	}
 	// The lists share the rest of the message's size, in this order.
 	room := maxAnswerBytes - proto.Size(m)
-	m.Scripts = fitting(&room, sk.Scripts, func(s snapshot.Script) *pb.Script {
-		return &pb.Script{Path: text(s.Path), Language: s.Language, Description: text(s.Description)}
+	m.Scripts = fitting(&room, sk.Scripts, func(s snapshot.Script) *pb.SkillScript {
+		return &pb.SkillScript{Path: text(s.Path), Language: s.Language, Description: text(s.Description)}
 	})
-	m.Requirements = fitting(&room, sk.Requirements(), func(r manifest.Requirement) *pb.Requirement {
-		return &pb.Requirement{Text: text(r.Text), System: r.System, File: text(r.File), Line: uint32(r.Line), Script: text(r.Script)}
+	m.Requirements = fitting(&room, sk.Requirements(), func(r manifest.Requirement) *pb.SkillRequirement {
+		return &pb.SkillRequirement{Text: text(r.Text), System: r.System, File: text(r.File), Line: uint32(r.Line), Script: text(r.Script)}
 	})
 	m.Refused = fitting(&room, sk.Refused, func(r snapshot.Refused) *pb.RefusedEntry {
 		return &pb.RefusedEntry{Path: text(r.Path), Reason: text(r.Reason)}

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
 // errorDomain is the domain of every google.rpc.ErrorInfo.
@@ -68,11 +70,11 @@ func (s *Server) Explain(err error) string {
 // internalError names the line of the log with the cause, and not the cause. The id is empty
 // if the error is about no execution.
 func internalError(reference, id string) error {
-	v := verdict{code: codes.Internal, reason: "INTERNAL", metadata: map[string]string{"reference": reference}}
+	v := verdict{code: codes.Internal, reason: pb.ErrorReason_ERROR_REASON_INTERNAL, metadata: map[string]string{"reference": reference}}
 	v.message = "internal error (reference " + reference + ")"
 	if id != "" {
 		v.message = "internal error (execution " + id + ")"
-		v.metadata["execution_id"] = id
+		v.metadata["executionId"] = id
 	}
 	return v.status().Err()
 }
@@ -80,7 +82,7 @@ func internalError(reference, id string) error {
 // status puts a verdict into gRPC's form, with the details of google.rpc that fit.
 func (v verdict) status() *status.Status {
 	message := clip(v.message, maxStatusText)
-	info := &errdetails.ErrorInfo{Reason: v.reason, Domain: errorDomain, Metadata: map[string]string{}}
+	info := &errdetails.ErrorInfo{Reason: reasonName(v.reason), Domain: errorDomain, Metadata: map[string]string{}}
 	for key, value := range v.metadata {
 		if value != "" {
 			info.Metadata[key] = clip(value, maxStatusField)
@@ -106,6 +108,9 @@ func (v verdict) status() *status.Status {
 	}
 	return st // a detail that can't be encoded must not hide the error
 }
+
+// reasonName returns a reason as the contract wants it in an ErrorInfo.
+func reasonName(r pb.ErrorReason) string { return strings.TrimPrefix(r.String(), "ERROR_REASON_") }
 
 // text makes bytes from elsewhere fit for a string field, which must be UTF-8.
 func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

@@ -28,8 +28,8 @@ type Capabilities struct {
 	Retention time.Duration
 }
 
-// A Boundary is something that a sandbox relies on. Group and Why are texts for operators; the
-// daemon's configuration knows a boundary by its Name.
+// A Boundary is something that a sandbox relies on. Group is one of groupNumbers. Why is a text for
+// operators. The daemon's configuration knows a boundary by its Name.
 type Boundary struct {
 	Name, Group, Why, Detail string
 	Found                    bool
@@ -65,8 +65,8 @@ func (c systemCalls) GetCapabilities(context.Context, *pb.GetCapabilitiesRequest
 		MaxMessageBytes: uint64(c.maxMessage),
 		MaxRunning:      uint32(can.MaxRunning),
 		MaxQueued:       uint32(can.MaxQueued),
-		Network:         can.Network,
-		Cgroup:          can.Cgroup,
+		Network:         networkNumbers[can.Network],
+		CgroupVersion:   cgroupNumbers[can.Cgroup],
 		Kernel:          text(can.Kernel),
 		Retention:       durationpb.New(can.Retention),
 	}
@@ -74,7 +74,7 @@ func (c systemCalls) GetCapabilities(context.Context, *pb.GetCapabilitiesRequest
 	m.Running, m.Queued, m.Draining = uint32(running), uint32(queued), draining
 	for _, b := range can.Boundaries {
 		m.Boundaries = append(m.Boundaries, &pb.Boundary{
-			Name: text(b.Name), Group: text(b.Group), Found: b.Found, Allowed: b.Allowed, Why: text(b.Why), Detail: text(b.Detail),
+			Name: text(b.Name), Group: groupNumbers[b.Group], Found: b.Found, Allowed: b.Allowed, Why: text(b.Why), Detail: text(b.Detail),
 		})
 	}
 	for _, r := range can.Runtimes {

@@ -84,7 +84,7 @@ func (d *daemon) callTool(name, arguments string) callTranscript {
 		switch o := m.GetOutput(); {
 		case o == nil:
 			r.result = m.GetResult()
-		case o.Stream == pb.Stream_STREAM_STDOUT:
+		case o.Stream == pb.OutputStream_OUTPUT_STREAM_STDOUT:
 			r.stdout += string(o.Data)
 		default:
 			r.stderr += string(o.Data)
@@ -148,13 +148,13 @@ func TestCancelledCallToolCancels(t *testing.T) {
 	if m, err := stream.Recv(); err != nil || string(m.GetOutput().GetData()) != "ready\n" {
 		t.Fatalf("got %v, %v", m, err)
 	}
-	list, err := d.runs.List(t.Context(), &pb.ListRequest{})
+	list, err := d.runs.ListExecutions(t.Context(), &pb.ListExecutionsRequest{})
 	if err != nil || len(list.Executions) != 1 {
 		t.Fatalf("got %v, %v", list, err)
 	}
 	cancel()
 	got := d.ended(list.Executions[0].ExecutionId).outcome
-	if got.End != pb.End_END_CANCELLED || got.Evidence.CancelledBy != "disconnect" {
+	if got.End != pb.ExecutionEnd_EXECUTION_END_CANCELLED || got.Evidence.CancelledBy != "disconnect" {
 		t.Errorf("ended as %v", got)
 	}
 }

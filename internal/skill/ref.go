@@ -20,8 +20,14 @@ func (e *AmbiguousError) Error() string {
 	return fmt.Sprintf("%q is the name of several skills; use one of %s", e.Name, strings.Join(e.Candidates, ", "))
 }
 
-// ErrNotFound says that no skill with the name is loaded.
+// ErrNotFound says that no skill with the name is loaded. A *NotFoundError wraps it.
 var ErrNotFound = errors.New("skill not found")
+
+// NotFoundError is ErrNotFound with the name.
+type NotFoundError struct{ Name string }
+
+func (e *NotFoundError) Error() string { return fmt.Sprintf("%q: %v", e.Name, ErrNotFound) }
+func (e *NotFoundError) Unwrap() error { return ErrNotFound }
 
 // DigestMismatch says that the skill is loaded with another digest than the pinned one.
 type DigestMismatch struct{ Name, Want, Have string }

@@ -162,7 +162,7 @@ func (r *Registry) Close() error {
 // Resolve finds a skill by its full name, or by its name if that is unique. Either may have a pin,
 // "@sha256:<digest>". The full name of a skill without a namespace wins over the same name in a
 // namespace, because that skill has no other name. The error is an *manifest.InvalidNameError, an
-// *InvalidPinError, an *AmbiguousError, a *DigestMismatch, or wraps ErrNotFound. Only
+// *InvalidPinError, an *AmbiguousError, a *DigestMismatch, or a *NotFoundError. Only
 // the loaded version of a skill can be resolved: a pin protects against a change, and does not
 // bring an older version back.
 func (r *Registry) Resolve(ref string) (*Skill, error) {
@@ -190,7 +190,7 @@ func (n *snapshotOfRoots) find(name string) (*Skill, error) {
 	}
 	switch all := n.byBare[name]; len(all) {
 	case 0:
-		return nil, fmt.Errorf("%q: %w", name, ErrNotFound)
+		return nil, &NotFoundError{Name: name}
 	case 1:
 		return all[0], nil
 	default:

@@ -96,14 +96,14 @@ var texts = []struct {
 }
 
 // classOfOutcome classifies a run that did not exit with 0.
-func classOfOutcome(o *pb.Outcome, printed string) Class {
+func classOfOutcome(o *pb.ExecutionOutcome, printed string) Class {
 	switch o.GetEnd() {
-	case pb.End_END_EXITED:
-	case pb.End_END_TIMED_OUT:
+	case pb.ExecutionEnd_EXECUTION_END_EXITED:
+	case pb.ExecutionEnd_EXECUTION_END_TIMED_OUT:
 		return TimedOut
-	case pb.End_END_OOM_KILLED:
+	case pb.ExecutionEnd_EXECUTION_END_OOM_KILLED:
 		return Confined
-	case pb.End_END_SIGNALED:
+	case pb.ExecutionEnd_EXECUTION_END_SIGNALED:
 		if o.GetSignal() == "SIGSYS" {
 			return Confined
 		}

@@ -28,9 +28,11 @@ func TestClassOfCommand(t *testing.T) {
 }
 
 func TestClassOfOutcome(t *testing.T) {
-	exited := func(code int32) *pb.Outcome { return &pb.Outcome{End: pb.End_END_EXITED, ExitCode: &code} }
+	exited := func(code int32) *pb.ExecutionOutcome {
+		return &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: &code}
+	}
 	for _, c := range []struct {
-		outcome *pb.Outcome
+		outcome *pb.ExecutionOutcome
 		printed string
 		want    Class
 	}{
@@ -49,12 +51,12 @@ func TestClassOfOutcome(t *testing.T) {
 		{exited(2), "error: the following arguments are required: file", UsageError},
 		{exited(1), "Usage: x FILE", UsageError},
 		{exited(1), "ValueError: bad", OwnError},
-		{&pb.Outcome{End: pb.End_END_TIMED_OUT}, "usage: x", TimedOut},
-		{&pb.Outcome{End: pb.End_END_OOM_KILLED}, "", Confined},
-		{&pb.Outcome{End: pb.End_END_SIGNALED, Signal: "SIGSYS"}, "", Confined},
-		{&pb.Outcome{End: pb.End_END_SIGNALED, Signal: "SIGSEGV"}, "", OwnError},
-		{&pb.Outcome{End: pb.End_END_SETUP_FAILED}, "", Ours},
-		{&pb.Outcome{End: pb.End_END_DAEMON_LOST}, "", Ours},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_TIMED_OUT}, "usage: x", TimedOut},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_OOM_KILLED}, "", Confined},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_SIGNALED, Signal: "SIGSYS"}, "", Confined},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_SIGNALED, Signal: "SIGSEGV"}, "", OwnError},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED}, "", Ours},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_DAEMON_LOST}, "", Ours},
 	} {
 		if got := classOfOutcome(c.outcome, c.printed); got != c.want {
 			t.Errorf("%v %q: %q, want %q", c.outcome, c.printed, got, c.want)

@@ -51,7 +51,7 @@ func (s *survey) help(ctx context.Context, sk *pb.Skill, script string) (Line, e
 		line.Class = Ran
 	case errors.As(err, &exit):
 		line.Class, line.Detail = classOfOutcome(exit.Outcome, printed), lastLines(printed)
-		if exit.Outcome.GetEnd() != pb.End_END_EXITED {
+		if exit.Outcome.GetEnd() != pb.ExecutionEnd_EXECUTION_END_EXITED {
 			line.Detail = strings.TrimSpace(exit.Outcome.GetAdvice() + "\n" + line.Detail)
 		}
 	default:

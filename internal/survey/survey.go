@@ -110,10 +110,11 @@ func (s *survey) each(l Line) {
 
 // skill tries one skill.
 func (s *survey) skill(ctx context.Context, name string) error {
-	sk, err := s.Client.Skills().GetSkill(ctx, &pb.GetSkillRequest{Skill: name})
+	answer, err := s.Client.Skills().GetSkill(ctx, &pb.GetSkillRequest{Skill: name})
 	if err != nil {
 		return err
 	}
+	sk := answer.GetSkill()
 	s.each(Line{Kind: KindSkill, Skill: name, Class: Loaded})
 	if err := s.commands(ctx, sk); err != nil {
 		return err

@@ -203,32 +203,35 @@ class Client:
 
     def execution(self, execution_id: str) -> pb.Execution:
         """Returns the current state of an execution."""
-        return self._ask(self.execution_service.Get, pb.GetRequest(execution_id=execution_id))
+        execution: pb.Execution = self._ask(self.execution_service.GetExecution, pb.GetExecutionRequest(execution_id=execution_id)).execution
+        return execution
 
     def executions(
         self,
         *,
         skill: str = "",
         labels: Optional[Mapping[str, str]] = None,
-        states: Sequence[pb.State] = (),
-        ends: Sequence[pb.End] = (),
+        states: Sequence[pb.ExecutionState] = (),
+        ends: Sequence[pb.ExecutionEnd] = (),
     ) -> Iterator[pb.Execution]:
         """Yields executions, newest first, page by page. Their outcomes have no artifacts."""
-        request = pb.ListRequest(skill=skill, labels=labels or {}, states=states, ends=ends)
-        return self._pages(self.execution_service.List, request, lambda page: page.executions)
+        request = pb.ListExecutionsRequest(skill=skill, labels=labels or {}, states=states, ends=ends)
+        return self._pages(self.execution_service.ListExecutions, request, lambda page: page.executions)
 
     def cancel(
         self, execution_id: str, grace: Optional[Duration] = None, reason: str = "", timeout: Optional[float] = None
     ) -> pb.Execution:
         """Ends an execution and returns when it has ended. The daemon sends SIGTERM, and
         SIGKILL after the grace. Cancelling an ended execution has no effect."""
-        request = pb.CancelRequest(execution_id=execution_id, grace=inputs.duration(grace), reason=reason)
+        request = pb.CancelExecutionRequest(execution_id=execution_id, grace=inputs.duration(grace), reason=reason)
         # The daemon's maximum grace is 60 s.
-        return self._ask(self.execution_service.Cancel, request, timeout=timeout or self._timeout + 60, retry=timeout is None)
+        answer = self._ask(self.execution_service.CancelExecution, request, timeout=timeout or self._timeout + 60, retry=timeout is None)
+        execution: pb.Execution = answer.execution
+        return execution
 
     def signal(self, execution_id: str, name: str) -> None:
         """Sends a signal, such as "SIGUSR1", to the main process of a running execution."""
-        self._ask(self.execution_service.Signal, pb.SignalRequest(execution_id=execution_id, signal=name), retry=False)
+        self._ask(self.execution_service.SignalExecution, pb.SignalExecutionRequest(execution_id=execution_id, signal=name), retry=False)
 
     # Artifacts.
 
@@ -279,7 +282,8 @@ class Client:
 
     def skill(self, name: str) -> skill_pb2.Skill:
         """Returns every field of a skill's front matter, and its scripts."""
-        return self._ask(self.skill_service.GetSkill, skill_pb2.GetSkillRequest(skill=name))
+        skill: skill_pb2.Skill = self._ask(self.skill_service.GetSkill, skill_pb2.GetSkillRequest(skill=name)).skill
+        return skill
 
     def activate(self, name: str) -> skill_pb2.ActivateSkillResponse:
         """Returns a skill's instructions with {baseDir} replaced, its allowed tools and
@@ -302,7 +306,7 @@ class Client:
 
     def prepare(
         self, skill: str, rebuild: bool = False, on_output: Optional[Callable[[Chunk], None]] = None
-    ) -> skill_pb2.Environment:
+    ) -> skill_pb2.SkillEnvironment:
         """Has the daemon build the environment with a skill's packages, and returns it. An
         existing environment is returned at once, unless rebuild is set. on_output receives
         the output of the build."""
@@ -467,10 +471,10 @@ class Client:
         while True:
             sender = Sender(request, streamed, stdin) if streamed or stdin is not None else None
             if sender is not None:
-                stream = self._call(self.execution_service.ExecuteInteractive, sender.messages(), _left(deadline))
+                stream = _Events(self._call(self.execution_service.ExecuteInteractive, sender.messages(), _left(deadline)))
                 sender.started(stream)
             else:
-                stream = self._call(self.execution_service.Execute, request, _left(deadline))
+                stream = _Events(self._call(self.execution_service.Execute, request, _left(deadline)))
             try:
                 header = next(stream, None)
             except grpc.RpcError as cause:
@@ -514,17 +518,19 @@ class Client:
             raise CallError(f"the client is closed: {error}", grpc.StatusCode.CANCELLED) from error
 
     def _attach_stream(self, execution_id: str, after_sequence: int, deadline: Optional[float]) -> Any:
-        request = pb.AttachRequest(execution_id=execution_id, after_sequence=after_sequence)
-        return self._call(self.execution_service.Attach, request, _left(deadline))
+        request = pb.AttachExecutionRequest(execution_id=execution_id, after_sequence=after_sequence)
+        return _Events(self._call(self.execution_service.AttachExecution, request, _left(deadline)))
 
     def _get(self, execution_id: str) -> pb.Execution:
-        return self._ask(self.execution_service.Get, pb.GetRequest(execution_id=execution_id), retry=False)
+        request = pb.GetExecutionRequest(execution_id=execution_id)
+        execution: pb.Execution = self._ask(self.execution_service.GetExecution, request, retry=False).execution
+        return execution
 
     def _cancel_soon(self, execution_id: str, reason: str) -> None:
         """Requests a cancel without waiting for the answer. It never raises."""
-        request = pb.CancelRequest(execution_id=execution_id, reason=reason)
+        request = pb.CancelExecutionRequest(execution_id=execution_id, reason=reason)
         try:
-            call = self.execution_service.Cancel.future(request, timeout=self._timeout)
+            call = self.execution_service.CancelExecution.future(request, timeout=self._timeout)
             self._cancelling.add(call)  # grpcio ends a call without references
             call.add_done_callback(self._cancelling.discard)
         except Exception:
@@ -571,6 +577,23 @@ class Client:
             if not found:  # such a list would have no end
                 raise CallError("protocol: a page without entries is not the last one", grpc.StatusCode.INTERNAL)
             request.page_token = page.next_page_token
+
+
+class _Events:
+    """The events of a call whose responses have one event each."""
+
+    def __init__(self, responses: Any) -> None:
+        self._responses = responses
+
+    def __iter__(self) -> "_Events":
+        return self
+
+    def __next__(self) -> pb.ExecutionEvent:
+        event: pb.ExecutionEvent = next(self._responses).event
+        return event
+
+    def cancel(self) -> None:
+        self._responses.cancel()
 
 
 class _Replay:

@@ -102,7 +102,7 @@ class ProgramError(SkillrunError):
     """The program did not succeed: it exited with a code other than 0, a signal or a
     limit ended it, or it was cancelled. outcome has the evidence."""
 
-    def __init__(self, execution_id: str, outcome: pb.Outcome) -> None:
+    def __init__(self, execution_id: str, outcome: pb.ExecutionOutcome) -> None:
         super().__init__(describe(outcome))
         self.execution_id = execution_id
         self.outcome = outcome
@@ -118,7 +118,7 @@ class ExecutionLost(SkillrunError):
     """An accepted execution ended without a result of its program: the sandbox could not
     be made, or the daemon died during the run."""
 
-    def __init__(self, execution_id: str, outcome: pb.Outcome) -> None:
+    def __init__(self, execution_id: str, outcome: pb.ExecutionOutcome) -> None:
         super().__init__(f"execution {execution_id}: {describe(outcome)}")
         self.execution_id = execution_id
         self.outcome = outcome
@@ -230,7 +230,7 @@ def message_too_large(size: int, limit: int) -> CallError:
         "standard input of run, which are sent in pieces, or raise message_bytes in the daemon's configuration",
         code=grpc.StatusCode.RESOURCE_EXHAUSTED,
         reason="MESSAGE_TOO_LARGE",
-        metadata={"max_message_bytes": str(limit)},
+        metadata={"maxMessageBytes": str(limit)},
     )
 
 
@@ -250,48 +250,48 @@ def broken(error: CallError) -> bool:
     )
 
 
-def outcome_error(execution_id: str, outcome: pb.Outcome) -> Optional[SkillrunError]:
+def outcome_error(execution_id: str, outcome: pb.ExecutionOutcome) -> Optional[SkillrunError]:
     """Returns the exception for an outcome, or None for success."""
     # An exit code that is not set reads as 0. It breaks the protocol, so it is no success.
-    if outcome.end == pb.END_EXITED and outcome.HasField("exit_code") and outcome.exit_code == 0:
+    if outcome.end == pb.EXECUTION_END_EXITED and outcome.HasField("exit_code") and outcome.exit_code == 0:
         return None
-    if outcome.end in (pb.END_SETUP_FAILED, pb.END_DAEMON_LOST):
+    if outcome.end in (pb.EXECUTION_END_SETUP_FAILED, pb.EXECUTION_END_DAEMON_LOST):
         return ExecutionLost(execution_id, outcome)
     return ProgramError(execution_id, outcome)
 
 
-def describe(outcome: pb.Outcome) -> str:
+def describe(outcome: pb.ExecutionOutcome) -> str:
     """Returns one line that says how an execution ended."""
     evidence = outcome.evidence
     text = end_word(outcome.end)
-    if outcome.end == pb.END_EXITED and not outcome.HasField("exit_code"):
+    if outcome.end == pb.EXECUTION_END_EXITED and not outcome.HasField("exit_code"):
         text = "exited, but the daemon did not say with which exit code"
-    elif outcome.end == pb.END_EXITED:
+    elif outcome.end == pb.EXECUTION_END_EXITED:
         text = f"exit status {outcome.exit_code}"
-    elif outcome.end == pb.END_SIGNALED:
+    elif outcome.end == pb.EXECUTION_END_SIGNALED:
         text = f"signal: {outcome.signal}"
-    elif outcome.end == pb.END_TIMED_OUT:
+    elif outcome.end == pb.EXECUTION_END_TIMED_OUT:
         text = f"timed out: {_DEADLINES.get(evidence.deadline, 'deadline')}"
-    elif outcome.end == pb.END_CANCELLED:
+    elif outcome.end == pb.EXECUTION_END_CANCELLED:
         text = ": ".join(filter(None, [f"cancelled by {evidence.cancelled_by}", evidence.cancel_reason]))
-    elif outcome.end == pb.END_SETUP_FAILED:
+    elif outcome.end == pb.EXECUTION_END_SETUP_FAILED:
         text = f"setup failed: {evidence.setup_step}: {evidence.setup_error}"
     return f"{text}; {outcome.advice}" if outcome.advice else text
 
 
 def end_word(end: int) -> str:
-    """Converts an enum value into words: END_OOM_KILLED becomes "oom killed". It accepts unknown values."""
+    """Converts an enum value into words: EXECUTION_END_OOM_KILLED becomes "oom killed". It accepts unknown values."""
     try:
-        name: str = pb.End.Name(end)
+        name: str = pb.ExecutionEnd.Name(end)
     except builtins.ValueError:
         return f"ended in way {end}"
-    return name[len("END_") :].lower().replace("_", " ")
+    return name[len("EXECUTION_END_") :].lower().replace("_", " ")
 
 
 _DEADLINES = {
-    pb.DEADLINE_WALL: "wall time",
-    pb.DEADLINE_CPU: "CPU time",
-    pb.DEADLINE_QUEUE: "waiting for a slot",
+    pb.EXECUTION_DEADLINE_WALL: "wall time",
+    pb.EXECUTION_DEADLINE_CPU: "CPU time",
+    pb.EXECUTION_DEADLINE_QUEUE: "waiting for a slot",
 }
 
 # A larger status is ignored. gRPC limits metadata to 8 KiB by default.

@@ -55,8 +55,8 @@ class Limits:
     open_files: int = 0
     milli_cpus: int = 0  # thousandths of a processor, for all processes together
 
-    def message(self) -> pb.Limits:
-        return pb.Limits(
+    def message(self) -> pb.ExecutionLimits:
+        return pb.ExecutionLimits(
             wall_time=duration(self.wall_time),
             cpu_time=duration(self.cpu_time),
             memory_bytes=self.memory_bytes,

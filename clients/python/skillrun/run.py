@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # seconds. The daemon's default grace is 2 s.
 CANCEL_SECONDS = 15.0
 
-_STREAMS: Dict[int, str] = {pb.STREAM_STDOUT: "stdout", pb.STREAM_STDERR: "stderr"}
+_STREAMS: Dict[int, str] = {pb.OUTPUT_STREAM_STDOUT: "stdout", pb.OUTPUT_STREAM_STDERR: "stderr"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Result:
     id: str
     stdout: bytes
     stderr: bytes
-    outcome: pb.Outcome
+    outcome: pb.ExecutionOutcome
 
     @property
     def ok(self) -> bool:
@@ -144,9 +144,9 @@ class Run:
         # Identifies the execution on every connection, as long as the daemon keeps its record.
         self.id = execution_id
         # The accepted request and the effective limits; None until this event was read.
-        self.header: Optional[pb.Header] = None
+        self.header: Optional[pb.ExecutionHeader] = None
         # How the execution ended, with the evidence; None before its end.
-        self.outcome: Optional[pb.Outcome] = None
+        self.outcome: Optional[pb.ExecutionOutcome] = None
         # The sequence number of the last event that was read, for attach(id, last_sequence).
         self.last_sequence = after_sequence
         self._client = client
@@ -185,7 +185,7 @@ class Run:
             output[chunk.stream].append(chunk.data)
         return Result(self.id, b"".join(output["stdout"]), b"".join(output["stderr"]), self._ended())
 
-    def wait(self) -> pb.Outcome:
+    def wait(self) -> pb.ExecutionOutcome:
         """Reads to the end, drops the output, and returns the outcome."""
         for _ in self.events():
             pass
@@ -257,7 +257,7 @@ class Run:
             self._left = True
             self._client._cancel_soon(self.id, "abandoned")
 
-    def _ended(self) -> pb.Outcome:
+    def _ended(self) -> pb.ExecutionOutcome:
         if self.outcome is None:
             raise SkillrunError(f"execution {self.id}: the run is no longer followed")
         return self.outcome
@@ -360,7 +360,7 @@ class Run:
         self.last_sequence = event.sequence
         return event
 
-    def _place(self, output: pb.Output) -> None:
+    def _place(self, output: pb.OutputChunk) -> None:
         want = self._offsets.get(output.stream, output.offset_bytes)
         if output.offset_bytes != want:
             name = _STREAMS.get(output.stream, "output")

@@ -11,7 +11,7 @@ from google.protobuf import any_pb2
 import skillrun
 from skillrun import details_pb2
 from skillrun.v1 import execution_pb2 as pb
-from skillrun.v1 import execution_pb2_grpc, skill_pb2_grpc, tool_pb2_grpc
+from skillrun.v1 import execution_pb2_grpc, skill_pb2, skill_pb2_grpc, tool_pb2_grpc
 
 # Short pauses, so that the tests are fast.
 QUICK = skillrun.Patience(tries=4, first=0.001, most=0.002)
@@ -20,6 +20,16 @@ SERVICES = {
     "execution": (execution_pb2_grpc.ExecutionServiceServicer, execution_pb2_grpc.add_ExecutionServiceServicer_to_server),
     "skill": (skill_pb2_grpc.SkillServiceServicer, skill_pb2_grpc.add_SkillServiceServicer_to_server),
     "tool": (tool_pb2_grpc.ToolServiceServicer, tool_pb2_grpc.add_ToolServiceServicer_to_server),
+}
+
+
+# The responses that have only one field, and its name. Functions of a test return what is in it:
+# an event, an execution or a skill.
+STREAMED = {"Execute": pb.ExecuteResponse, "ExecuteInteractive": pb.ExecuteInteractiveResponse, "AttachExecution": pb.AttachExecutionResponse}
+WRAPPED = {
+    "GetExecution": lambda e: pb.GetExecutionResponse(execution=e),
+    "CancelExecution": lambda e: pb.CancelExecutionResponse(execution=e),
+    "GetSkill": lambda s: skill_pb2.GetSkillResponse(skill=s),
 }
 
 
@@ -45,7 +55,10 @@ class Daemon:
         def answer(_, request, context):
             if hasattr(request, "DESCRIPTOR"):
                 self.seen.append((name, request))
-            return self.answers[name](request, context)
+            given = self.answers[name](request, context)
+            if name in STREAMED:
+                return (STREAMED[name](event=event) for event in given)
+            return WRAPPED[name](given) if name in WRAPPED else given
 
         return answer
 
@@ -69,7 +82,7 @@ class Case(unittest.TestCase):
 
 
 def header(execution_id="x1", **fields):
-    return pb.ExecutionEvent(execution_id=execution_id, sequence=1, header=pb.Header(skill="s", **fields))
+    return pb.ExecutionEvent(execution_id=execution_id, sequence=1, header=pb.ExecutionHeader(skill="s", **fields))
 
 
 class Record:
@@ -77,26 +90,26 @@ class Record:
 
     def __init__(self, execution_id="x1"):
         self.id = execution_id
-        self.events = [header(execution_id), pb.ExecutionEvent(execution_id=execution_id, sequence=2, started=pb.Started())]
-        self.at = {pb.STREAM_STDOUT: 0, pb.STREAM_STDERR: 0}
+        self.events = [header(execution_id), pb.ExecutionEvent(execution_id=execution_id, sequence=2, started=pb.ExecutionStarted())]
+        self.at = {pb.OUTPUT_STREAM_STDOUT: 0, pb.OUTPUT_STREAM_STDERR: 0}
 
     def _add(self, **event):
         self.events.append(pb.ExecutionEvent(execution_id=self.id, sequence=len(self.events) + 1, **event))
         return self
 
-    def out(self, data, stream=pb.STREAM_STDOUT):
-        self._add(output=pb.Output(stream=stream, offset_bytes=self.at[stream], data=data))
+    def out(self, data, stream=pb.OUTPUT_STREAM_STDOUT):
+        self._add(output=pb.OutputChunk(stream=stream, offset_bytes=self.at[stream], data=data))
         self.at[stream] += len(data)
         return self
 
     def err(self, data):
-        return self.out(data, pb.STREAM_STDERR)
+        return self.out(data, pb.OUTPUT_STREAM_STDERR)
 
     def exit(self, code=0):
-        return self._add(outcome=pb.Outcome(end=pb.END_EXITED, exit_code=code))
+        return self._add(outcome=pb.ExecutionOutcome(end=pb.EXECUTION_END_EXITED, exit_code=code))
 
     def end(self, end, **fields):
-        return self._add(outcome=pb.Outcome(end=end, **fields))
+        return self._add(outcome=pb.ExecutionOutcome(end=end, **fields))
 
     def after(self, sequence):
         return self.events[sequence:]

@@ -135,9 +135,9 @@ class Pages(Case):
         self.assertIn("page without entries", str(caught.exception))
 
     def test_more_artifacts_than_the_outcome_has(self):
-        execution = pb.Execution(outcome=pb.Outcome(artifact_count=3))
+        execution = pb.Execution(outcome=pb.ExecutionOutcome(artifact_count=3))
         page = pb.ListArtifactsResponse(artifacts=[artifact("a"), artifact("b")], next_page_token="again")
-        _, client = self.daemon(Get=lambda request, context: execution, ListArtifacts=lambda request, context: page)
+        _, client = self.daemon(GetExecution=lambda request, context: execution, ListArtifacts=lambda request, context: page)
         found = []
         with self.assertRaises(skillrun.CallError) as caught:
             for each in client.artifacts("e1"):
@@ -147,9 +147,9 @@ class Pages(Case):
         self.assertIn("more artifacts than the outcome has", str(caught.exception))
 
     def test_fewer_artifacts_than_the_outcome_has(self):
-        execution = pb.Execution(outcome=pb.Outcome(artifact_count=3))
+        execution = pb.Execution(outcome=pb.ExecutionOutcome(artifact_count=3))
         page = pb.ListArtifactsResponse(artifacts=[artifact("a"), artifact("b")])
-        _, client = self.daemon(Get=lambda request, context: execution, ListArtifacts=lambda request, context: page)
+        _, client = self.daemon(GetExecution=lambda request, context: execution, ListArtifacts=lambda request, context: page)
         found = []
         with self.assertRaises(skillrun.CallError) as caught:
             found.extend(each.path for each in client.artifacts("e1"))
@@ -250,9 +250,9 @@ class Tools(Case):
 
     def test_prepare(self):
         def prepare(request, context):
-            yield skill_pb2.PrepareSkillResponse(output=pb.Output(stream=pb.STREAM_STDERR, data=b"building"))
+            yield skill_pb2.PrepareSkillResponse(output=pb.OutputChunk(stream=pb.OUTPUT_STREAM_STDERR, data=b"building"))
             if request.skill == "s":
-                yield skill_pb2.PrepareSkillResponse(environment=skill_pb2.Environment(digest="sha256:1", packages=["a==1"]))
+                yield skill_pb2.PrepareSkillResponse(environment=skill_pb2.SkillEnvironment(digest="sha256:1", packages=["a==1"]))
 
         daemon, client = self.daemon(PrepareSkill=prepare)
         seen = []
@@ -270,7 +270,7 @@ class Tools(Case):
         parameters.update(schema)
 
         def call(request, context):
-            yield tool_pb2.CallToolResponse(output=pb.Output(stream=pb.STREAM_STDOUT, data=b"hi"))
+            yield tool_pb2.CallToolResponse(output=pb.OutputChunk(stream=pb.OUTPUT_STREAM_STDOUT, data=b"hi"))
             result = tool_pb2.ToolResult(content="done", execution_id="x1")
             result.structured.update({"n": 3, "f": 1.5})
             yield tool_pb2.CallToolResponse(result=result)
@@ -324,7 +324,7 @@ class Sizes(Case):
         with self.assertRaises(skillrun.InvalidRequest) as caught:
             client.run_python("#")
         self.assertEqual(caught.exception.reason, "MESSAGE_TOO_LARGE")
-        self.assertEqual(caught.exception.metadata, {"max_message_bytes": str(16 << 20)})
+        self.assertEqual(caught.exception.metadata, {"maxMessageBytes": str(16 << 20)})
         self.assertIn("as files", caught.exception.message)
         with self.assertRaises(skillrun.InvalidRequest) as caught:
             client.run("s", code="#")

@@ -207,18 +207,18 @@ class Leaving(Daemon):
         for chunk in self.client.run_code("py", self.SLEEPER, labels={"test": label}):
             break
         (execution,) = self.of(label)
-        self.assertEqual((execution.outcome.end, execution.outcome.evidence.cancel_reason), (pb.END_CANCELLED, "the caller left"))
+        self.assertEqual((execution.outcome.end, execution.outcome.evidence.cancel_reason), (pb.EXECUTION_END_CANCELLED, "the caller left"))
 
     def test_leaving_the_block_cancels(self):
         with self.client.run_code("py", self.SLEEPER) as run:
             pass
-        self.assertEqual((run.end, self.client.execution(run.id).outcome.end), ("cancelled", pb.END_CANCELLED))
+        self.assertEqual((run.end, self.client.execution(run.id).outcome.end), ("cancelled", pb.EXECUTION_END_CANCELLED))
 
     def test_the_deadline_cancels(self):
         run = self.client.run_code("py", self.SLEEPER, deadline=5)
         with self.assertRaises(skillrun.DeadlineExceeded):
             run.wait()
-        self.assertEqual(self.client.execution(run.id).outcome.end, pb.END_CANCELLED)
+        self.assertEqual(self.client.execution(run.id).outcome.end, pb.EXECUTION_END_CANCELLED)
 
     def test_detached_it_goes_on_and_is_attached(self):
         pid = self.client.run_code("py", BLOCKS).detach()
@@ -259,7 +259,7 @@ class Leaving(Daemon):
             _, said = process.communicate(timeout=60)
         self.assertIn(b"KeyboardInterrupt", said)
         (execution,) = self.of(label)
-        self.assertEqual((execution.outcome.end, execution.outcome.evidence.cancel_reason), (pb.END_CANCELLED, "the caller left"))
+        self.assertEqual((execution.outcome.end, execution.outcome.evidence.cancel_reason), (pb.EXECUTION_END_CANCELLED, "the caller left"))
 
     def test_cancel_says_why(self):
         run = self.client.run_code("py", self.SLEEPER)
@@ -342,7 +342,7 @@ class Tools(Daemon):
         got = self.client.execute_script("py", "scripts/echo.py", {"b": "é", "a": 1}, timeout=20)
         self.assertEqual((got.success, got.exit_code, got.script_path, got.timeout, got.signal), (True, 0, "scripts/echo.py", False, None))
         self.assertEqual(got.stdout, '\n{"b": "é", "a": 1}')
-        self.assertEqual(self.client.execution(got.execution_id).state, pb.STATE_ENDED)
+        self.assertEqual(self.client.execution(got.execution_id).state, pb.EXECUTION_STATE_ENDED)
         with self.assertRaises(skillrun.PathSecurityError) as caught:
             self.client.execute_script("py", "../x.py")
         self.assertEqual(caught.exception.metadata["error"], "PathSecurityError")
@@ -390,7 +390,7 @@ class Tools(Daemon):
     def test_what_the_daemon_does_not_read(self):
         with self.assertRaises(skillrun.InvalidRequest) as caught:
             self.client.run_python("#" * (17 << 20))
-        self.assertEqual((caught.exception.reason, caught.exception.metadata["max_message_bytes"]), ("MESSAGE_TOO_LARGE", str(16 << 20)))
+        self.assertEqual((caught.exception.reason, caught.exception.metadata["maxMessageBytes"]), ("MESSAGE_TOO_LARGE", str(16 << 20)))
 
     def test_list_and_call(self):
         tools = {tool.name: tool for tool in self.client.list_tools()}

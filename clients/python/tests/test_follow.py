@@ -51,7 +51,7 @@ class Following(Case):
             abort(context, code, "going away")
 
         daemon, client = self.daemon(
-            Execute=stream, Attach=stream, Get=lambda r, c: pb.Execution(execution_id="x1", last_sequence=len(record.events))
+            Execute=stream, AttachExecution=stream, GetExecution=lambda r, c: pb.Execution(execution_id="x1", last_sequence=len(record.events))
         )
         run = client.run("s", code="")
         sequences = [event.sequence for event in run.events()]
@@ -61,7 +61,7 @@ class Following(Case):
         self.assertEqual(result.stdout, b"".join(b"%d " % i for i in range(100) if i % 3))
         self.assertEqual(result.stderr, b"".join(b"%d " % i for i in range(100) if not i % 3))
         self.assertEqual(len(daemon.asked("Execute")), 2)
-        self.assertGreaterEqual(len(daemon.asked("Attach")), 12)
+        self.assertGreaterEqual(len(daemon.asked("AttachExecution")), 12)
 
     def test_repeats_are_dropped_and_gaps_healed(self):
         whole = Record().out(b"ab").out(b"cd").out(b"ef").exit().events
@@ -69,41 +69,41 @@ class Following(Case):
             with self.subTest(name):
                 daemon, client = self.daemon(
                     Execute=lambda r, c: iter([whole[i] for i in first]),
-                    Attach=lambda r, c: iter(whole[r.after_sequence :]),
+                    AttachExecution=lambda r, c: iter(whole[r.after_sequence :]),
                 )
                 self.assertEqual(client.run("s", code="").result().stdout, b"abcdef")
-                attached = [r.after_sequence for r in daemon.asked("Attach")]
+                attached = [r.after_sequence for r in daemon.asked("AttachExecution")]
                 self.assertEqual(attached, [] if name == "repeated" else [2])
 
     def test_a_wrong_offset_is_data_loss_and_cancels(self):
         events = Record().out(b"ab").out(b"cd").exit().events
         events[3].output.offset_bytes = 7
         daemon, client = self.daemon(
-            Execute=lambda r, c: iter(events), Cancel=lambda r, c: pb.Execution(outcome=pb.Outcome(end=pb.END_CANCELLED))
+            Execute=lambda r, c: iter(events), CancelExecution=lambda r, c: pb.Execution(outcome=pb.ExecutionOutcome(end=pb.EXECUTION_END_CANCELLED))
         )
         with self.assertRaises(skillrun.DataLoss) as caught:
             client.run("s", code="").result()
         self.assertIn("a chunk at 7 follows byte 2", str(caught.exception))
-        self.assertEqual((daemon.asked("Attach"), len(daemon.asked("Cancel"))), ([], 1))
+        self.assertEqual((daemon.asked("AttachExecution"), len(daemon.asked("CancelExecution"))), ([], 1))
 
     def test_attaching_gives_up(self):
         for code, tries in ((grpc.StatusCode.UNAVAILABLE, 4), (grpc.StatusCode.NOT_FOUND, 1)):
             with self.subTest(code.name):
                 daemon, client = self.daemon(
                     Execute=lambda r, c: iter([header()]),
-                    Get=lambda r, c: pb.Execution(last_sequence=9),
-                    Attach=lambda r, c, code=code: abort(c, code, "away"),
+                    GetExecution=lambda r, c: pb.Execution(last_sequence=9),
+                    AttachExecution=lambda r, c, code=code: abort(c, code, "away"),
                 )
                 with self.assertRaises(skillrun.CallError) as caught:
                     client.run("s", code="").result()
                 self.assertEqual(caught.exception.code, code)
-                self.assertEqual(len(daemon.asked("Attach")), tries)
+                self.assertEqual(len(daemon.asked("AttachExecution")), tries)
 
     def test_a_stream_after_the_last_event_asks_how_it_ended(self):
         record = Record().out(b"x").exit(4)
         _, client = self.daemon(
-            Attach=lambda r, c: iter(record.after(r.after_sequence)),
-            Get=lambda r, c: pb.Execution(last_sequence=4, outcome=record.events[-1].outcome),
+            AttachExecution=lambda r, c: iter(record.after(r.after_sequence)),
+            GetExecution=lambda r, c: pb.Execution(last_sequence=4, outcome=record.events[-1].outcome),
         )
         run = client.attach("x1", after_sequence=4)
         self.assertEqual((run.result().stdout, run.exit_code), (b"", 4))
@@ -111,13 +111,13 @@ class Following(Case):
     def test_attach_goes_on_where_it_left(self):
         record = Record().out(b"one ").out(b"two").exit()
         daemon, client = self.daemon(
-            Attach=lambda r, c: iter(record.after(r.after_sequence)), Cancel=lambda r, c: pb.Execution(execution_id="x1")
+            AttachExecution=lambda r, c: iter(record.after(r.after_sequence)), CancelExecution=lambda r, c: pb.Execution(execution_id="x1")
         )
         for _ in client.attach("x1"):
             break
         run = client.attach("x1", after_sequence=3)
         self.assertEqual(run.result().stdout, b"two")
-        self.assertEqual((run.last_sequence, daemon.asked("Cancel")), (5, []))
+        self.assertEqual((run.last_sequence, daemon.asked("CancelExecution")), (5, []))
 
 
 class Leaving(Case):
@@ -134,9 +134,9 @@ class Leaving(Case):
 
         def cancel(request, context):
             cancelled.set()
-            return pb.Execution(outcome=pb.Outcome(end=pb.END_CANCELLED))
+            return pb.Execution(outcome=pb.ExecutionOutcome(end=pb.EXECUTION_END_CANCELLED))
 
-        daemon, client = self.daemon(Execute=execute, Cancel=cancel)
+        daemon, client = self.daemon(Execute=execute, CancelExecution=cancel)
         self.addCleanup(cancelled.set)
         return daemon, client, cancelled
 
@@ -144,7 +144,7 @@ class Leaving(Case):
         daemon, client, _ = self.live()
         for chunk in client.run("s", code=""):
             break
-        self.assertEqual([(r.execution_id, r.reason) for r in daemon.asked("Cancel")], [("x1", "the caller left")])
+        self.assertEqual([(r.execution_id, r.reason) for r in daemon.asked("CancelExecution")], [("x1", "the caller left")])
 
     def test_exception_in_the_loop(self):
         daemon, client, _ = self.live()
@@ -152,19 +152,19 @@ class Leaving(Case):
         with self.assertRaises(KeyError):
             for chunk in run:
                 raise KeyError
-        self.assertEqual((len(daemon.asked("Cancel")), run.end), (1, "cancelled"))
+        self.assertEqual((len(daemon.asked("CancelExecution")), run.end), (1, "cancelled"))
 
     def test_with_block(self):
         daemon, client, _ = self.live()
         with client.run("s", code="") as run:
             next(iter(run.events()))
-        self.assertEqual((len(daemon.asked("Cancel")), run.end), (1, "cancelled"))
+        self.assertEqual((len(daemon.asked("CancelExecution")), run.end), (1, "cancelled"))
 
     def test_client_closed(self):
         daemon, client, _ = self.live()
         run = client.run("s", code="")
         client.close()
-        self.assertEqual((len(daemon.asked("Cancel")), run.end), (1, "cancelled"))
+        self.assertEqual((len(daemon.asked("CancelExecution")), run.end), (1, "cancelled"))
         with self.assertRaises(skillrun.CallError):
             client.run("s", code="")
 
@@ -182,14 +182,14 @@ class Leaving(Case):
         self.assertEqual(client.run("s", code="").detach(), "x1")
         self.assertEqual(daemon.asked("Execute")[0].on_disconnect, pb.ON_DISCONNECT_CONTINUE)
         client.close()
-        self.assertEqual(daemon.asked("Cancel"), [])
+        self.assertEqual(daemon.asked("CancelExecution"), [])
 
     def test_deadline(self):
         daemon, client, _ = self.live()
         run = client.run("s", code="", deadline=2)
         with self.assertRaises(skillrun.DeadlineExceeded):
             run.wait()
-        self.assertEqual((len(daemon.asked("Cancel")), run.end), (1, "cancelled"))
+        self.assertEqual((len(daemon.asked("CancelExecution")), run.end), (1, "cancelled"))
 
 
 if __name__ == "__main__":

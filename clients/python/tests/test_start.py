@@ -237,9 +237,9 @@ class Retries(Case):
             yield record.events[0]
             abort(context, UNAVAILABLE, "gone")
 
-        daemon, client = self.daemon(Execute=execute, Attach=lambda r, c: iter(record.after(r.after_sequence)))
+        daemon, client = self.daemon(Execute=execute, AttachExecution=lambda r, c: iter(record.after(r.after_sequence)))
         self.assertTrue(client.run("s", script="x").check().ok)
-        self.assertEqual((len(executes), [r.after_sequence for r in daemon.asked("Attach")]), (1, [1]))
+        self.assertEqual((len(executes), [r.after_sequence for r in daemon.asked("AttachExecution")]), (1, [1]))
 
     def test_no_daemon_is_said_at_once(self):
         waits = []
@@ -272,7 +272,7 @@ class Retries(Case):
             hold.wait(60)
             yield b"b"
 
-        daemon, client = self.daemon(ExecuteInteractive=interactive, Attach=lambda r, c: iter(record.after(r.after_sequence)))
+        daemon, client = self.daemon(ExecuteInteractive=interactive, AttachExecution=lambda r, c: iter(record.after(r.after_sequence)))
         record.exit()
         with self.assertRaises(skillrun.InputLost):
             client.run("s", script="x", stdin=never_ends()).wait()
@@ -326,18 +326,18 @@ class Refusals(Case):
 
     def test_ends_of_programs(self):
         for end, fields, kind, text in (
-            (pb.END_EXITED, {"exit_code": 2, "advice": "look"}, skillrun.ProgramError, "exit status 2; look"),
-            (pb.END_EXITED, {}, skillrun.ProgramError, "exited, but the daemon did not say with which exit code"),
-            (pb.END_SIGNALED, {"exit_code": -9, "signal": "SIGKILL"}, skillrun.ProgramError, "signal: SIGKILL"),
-            (pb.END_TIMED_OUT, {"exit_code": 124}, skillrun.ProgramError, "timed out: wall time"),
-            (pb.END_OOM_KILLED, {}, skillrun.ProgramError, "oom killed"),
-            (pb.END_CANCELLED, {}, skillrun.ProgramError, "cancelled by uid 0: why"),
-            (pb.END_SETUP_FAILED, {}, skillrun.ExecutionLost, "execution x1: setup failed: mount: no"),
-            (pb.END_DAEMON_LOST, {}, skillrun.ExecutionLost, "execution x1: daemon lost"),
+            (pb.EXECUTION_END_EXITED, {"exit_code": 2, "advice": "look"}, skillrun.ProgramError, "exit status 2; look"),
+            (pb.EXECUTION_END_EXITED, {}, skillrun.ProgramError, "exited, but the daemon did not say with which exit code"),
+            (pb.EXECUTION_END_SIGNALED, {"exit_code": -9, "signal": "SIGKILL"}, skillrun.ProgramError, "signal: SIGKILL"),
+            (pb.EXECUTION_END_TIMED_OUT, {"exit_code": 124}, skillrun.ProgramError, "timed out: wall time"),
+            (pb.EXECUTION_END_OOM_KILLED, {}, skillrun.ProgramError, "oom killed"),
+            (pb.EXECUTION_END_CANCELLED, {}, skillrun.ProgramError, "cancelled by uid 0: why"),
+            (pb.EXECUTION_END_SETUP_FAILED, {}, skillrun.ExecutionLost, "execution x1: setup failed: mount: no"),
+            (pb.EXECUTION_END_DAEMON_LOST, {}, skillrun.ExecutionLost, "execution x1: daemon lost"),
         ):
             with self.subTest(text):
-                evidence = pb.Evidence(
-                    deadline=pb.DEADLINE_WALL, cancelled_by="uid 0", cancel_reason="why", setup_step="mount", setup_error="no"
+                evidence = pb.ExecutionEvidence(
+                    deadline=pb.EXECUTION_DEADLINE_WALL, cancelled_by="uid 0", cancel_reason="why", setup_step="mount", setup_error="no"
                 )
                 record = Record().end(end, evidence=evidence, **fields)
                 _, client = self.daemon(Execute=lambda r, c: iter(record.events))

@@ -7,12 +7,8 @@
 // The API of skillrun. Its comments are the API reference.
 //
 // Errors. A gRPC error means that nothing ran, or that the daemon failed. A program
-// that fails, is killed or exceeds a limit is an Outcome with status OK. Every
-// error carries a google.rpc.ErrorInfo with a stable reason and the domain
-// "skillrun". INVALID_ARGUMENT adds a google.rpc.BadRequest that names the field.
-// RESOURCE_EXHAUSTED and UNAVAILABLE add a google.rpc.RetryInfo, except for
-// MESSAGE_TOO_LARGE: a message above GetCapabilities' max_message_bytes is refused
-// unread, and a retry would be refused too.
+// that fails, is killed or exceeds a limit is an ExecutionOutcome with status OK.
+// error.proto lists the reasons of errors and the details that come with them.
 
 package skillrunv1
 
@@ -41,7 +37,7 @@ const (
 	OnDisconnect_ON_DISCONNECT_UNSPECIFIED OnDisconnect = 0
 	// The execution is cancelled when the stream that started it breaks.
 	OnDisconnect_ON_DISCONNECT_CANCEL OnDisconnect = 1
-	// The execution goes on, and Attach can read its output.
+	// The execution goes on, and AttachExecution can read its output.
 	OnDisconnect_ON_DISCONNECT_CONTINUE OnDisconnect = 2
 )
 
@@ -86,235 +82,291 @@ func (OnDisconnect) EnumDescriptor() ([]byte, []int) {
 	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{0}
 }
 
-// Stream names an output stream of the program.
-type Stream int32
+// OutputStream names an output stream of the program.
+type OutputStream int32
 
 const (
-	Stream_STREAM_UNSPECIFIED Stream = 0
-	Stream_STREAM_STDOUT      Stream = 1
-	Stream_STREAM_STDERR      Stream = 2
+	OutputStream_OUTPUT_STREAM_UNSPECIFIED OutputStream = 0
+	OutputStream_OUTPUT_STREAM_STDOUT      OutputStream = 1
+	OutputStream_OUTPUT_STREAM_STDERR      OutputStream = 2
 )
 
-// Enum value maps for Stream.
+// Enum value maps for OutputStream.
 var (
-	Stream_name = map[int32]string{
-		0: "STREAM_UNSPECIFIED",
-		1: "STREAM_STDOUT",
-		2: "STREAM_STDERR",
+	OutputStream_name = map[int32]string{
+		0: "OUTPUT_STREAM_UNSPECIFIED",
+		1: "OUTPUT_STREAM_STDOUT",
+		2: "OUTPUT_STREAM_STDERR",
 	}
-	Stream_value = map[string]int32{
-		"STREAM_UNSPECIFIED": 0,
-		"STREAM_STDOUT":      1,
-		"STREAM_STDERR":      2,
+	OutputStream_value = map[string]int32{
+		"OUTPUT_STREAM_UNSPECIFIED": 0,
+		"OUTPUT_STREAM_STDOUT":      1,
+		"OUTPUT_STREAM_STDERR":      2,
 	}
 )
 
-func (x Stream) Enum() *Stream {
-	p := new(Stream)
+func (x OutputStream) Enum() *OutputStream {
+	p := new(OutputStream)
 	*p = x
 	return p
 }
 
-func (x Stream) String() string {
+func (x OutputStream) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (Stream) Descriptor() protoreflect.EnumDescriptor {
+func (OutputStream) Descriptor() protoreflect.EnumDescriptor {
 	return file_skillrun_v1_execution_proto_enumTypes[1].Descriptor()
 }
 
-func (Stream) Type() protoreflect.EnumType {
+func (OutputStream) Type() protoreflect.EnumType {
 	return &file_skillrun_v1_execution_proto_enumTypes[1]
 }
 
-func (x Stream) Number() protoreflect.EnumNumber {
+func (x OutputStream) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use Stream.Descriptor instead.
-func (Stream) EnumDescriptor() ([]byte, []int) {
+// Deprecated: Use OutputStream.Descriptor instead.
+func (OutputStream) EnumDescriptor() ([]byte, []int) {
 	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{1}
 }
 
-// End says how an execution ended.
-type End int32
+// ExecutionEnd says how an execution ended.
+type ExecutionEnd int32
 
 const (
-	End_END_UNSPECIFIED End = 0
+	ExecutionEnd_EXECUTION_END_UNSPECIFIED ExecutionEnd = 0
 	// The program exited.
-	End_END_EXITED End = 1
+	ExecutionEnd_EXECUTION_END_EXITED ExecutionEnd = 1
 	// A signal that the daemon did not send ended it: from the program, the kernel,
 	// or outside the sandbox.
-	End_END_SIGNALED End = 2
-	// A deadline passed: wall, CPU or queue; see Evidence.deadline.
-	End_END_TIMED_OUT End = 3
+	ExecutionEnd_EXECUTION_END_SIGNALED ExecutionEnd = 2
+	// A deadline passed: wall, CPU or queue; see ExecutionEvidence.deadline.
+	ExecutionEnd_EXECUTION_END_TIMED_OUT ExecutionEnd = 3
 	// The kernel killed one of its processes because its memory limit was reached. If
-	// Evidence.oom_kill_count is 0, the daemon killed it because its sockets held more
-	// than that limit.
-	End_END_OOM_KILLED End = 4
+	// ExecutionEvidence.oom_kill_count is 0, the daemon killed it because its sockets
+	// held more than that limit.
+	ExecutionEnd_EXECUTION_END_OOM_KILLED ExecutionEnd = 4
 	// Cancelled by a client, by a lost connection, or by the daemon's drain.
-	End_END_CANCELLED End = 5
+	ExecutionEnd_EXECUTION_END_CANCELLED ExecutionEnd = 5
 	// The daemon died during the run, so the program's result is not known.
-	End_END_DAEMON_LOST End = 6
+	ExecutionEnd_EXECUTION_END_DAEMON_LOST ExecutionEnd = 6
 	// The sandbox could not be made, or the program could not be started in it.
-	End_END_SETUP_FAILED End = 7
+	ExecutionEnd_EXECUTION_END_SETUP_FAILED ExecutionEnd = 7
 )
 
-// Enum value maps for End.
+// Enum value maps for ExecutionEnd.
 var (
-	End_name = map[int32]string{
-		0: "END_UNSPECIFIED",
-		1: "END_EXITED",
-		2: "END_SIGNALED",
-		3: "END_TIMED_OUT",
-		4: "END_OOM_KILLED",
-		5: "END_CANCELLED",
-		6: "END_DAEMON_LOST",
-		7: "END_SETUP_FAILED",
+	ExecutionEnd_name = map[int32]string{
+		0: "EXECUTION_END_UNSPECIFIED",
+		1: "EXECUTION_END_EXITED",
+		2: "EXECUTION_END_SIGNALED",
+		3: "EXECUTION_END_TIMED_OUT",
+		4: "EXECUTION_END_OOM_KILLED",
+		5: "EXECUTION_END_CANCELLED",
+		6: "EXECUTION_END_DAEMON_LOST",
+		7: "EXECUTION_END_SETUP_FAILED",
 	}
-	End_value = map[string]int32{
-		"END_UNSPECIFIED":  0,
-		"END_EXITED":       1,
-		"END_SIGNALED":     2,
-		"END_TIMED_OUT":    3,
-		"END_OOM_KILLED":   4,
-		"END_CANCELLED":    5,
-		"END_DAEMON_LOST":  6,
-		"END_SETUP_FAILED": 7,
+	ExecutionEnd_value = map[string]int32{
+		"EXECUTION_END_UNSPECIFIED":  0,
+		"EXECUTION_END_EXITED":       1,
+		"EXECUTION_END_SIGNALED":     2,
+		"EXECUTION_END_TIMED_OUT":    3,
+		"EXECUTION_END_OOM_KILLED":   4,
+		"EXECUTION_END_CANCELLED":    5,
+		"EXECUTION_END_DAEMON_LOST":  6,
+		"EXECUTION_END_SETUP_FAILED": 7,
 	}
 )
 
-func (x End) Enum() *End {
-	p := new(End)
+func (x ExecutionEnd) Enum() *ExecutionEnd {
+	p := new(ExecutionEnd)
 	*p = x
 	return p
 }
 
-func (x End) String() string {
+func (x ExecutionEnd) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (End) Descriptor() protoreflect.EnumDescriptor {
+func (ExecutionEnd) Descriptor() protoreflect.EnumDescriptor {
 	return file_skillrun_v1_execution_proto_enumTypes[2].Descriptor()
 }
 
-func (End) Type() protoreflect.EnumType {
+func (ExecutionEnd) Type() protoreflect.EnumType {
 	return &file_skillrun_v1_execution_proto_enumTypes[2]
 }
 
-func (x End) Number() protoreflect.EnumNumber {
+func (x ExecutionEnd) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use End.Descriptor instead.
-func (End) EnumDescriptor() ([]byte, []int) {
+// Deprecated: Use ExecutionEnd.Descriptor instead.
+func (ExecutionEnd) EnumDescriptor() ([]byte, []int) {
 	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{2}
 }
 
-// Deadline names a deadline.
-type Deadline int32
+// ExecutionDeadline names a deadline of an execution.
+type ExecutionDeadline int32
 
 const (
-	Deadline_DEADLINE_UNSPECIFIED Deadline = 0
-	Deadline_DEADLINE_WALL        Deadline = 1
-	Deadline_DEADLINE_CPU         Deadline = 2
-	Deadline_DEADLINE_QUEUE       Deadline = 3
+	ExecutionDeadline_EXECUTION_DEADLINE_UNSPECIFIED ExecutionDeadline = 0
+	ExecutionDeadline_EXECUTION_DEADLINE_WALL        ExecutionDeadline = 1
+	ExecutionDeadline_EXECUTION_DEADLINE_CPU         ExecutionDeadline = 2
+	ExecutionDeadline_EXECUTION_DEADLINE_QUEUE       ExecutionDeadline = 3
 )
 
-// Enum value maps for Deadline.
+// Enum value maps for ExecutionDeadline.
 var (
-	Deadline_name = map[int32]string{
-		0: "DEADLINE_UNSPECIFIED",
-		1: "DEADLINE_WALL",
-		2: "DEADLINE_CPU",
-		3: "DEADLINE_QUEUE",
+	ExecutionDeadline_name = map[int32]string{
+		0: "EXECUTION_DEADLINE_UNSPECIFIED",
+		1: "EXECUTION_DEADLINE_WALL",
+		2: "EXECUTION_DEADLINE_CPU",
+		3: "EXECUTION_DEADLINE_QUEUE",
 	}
-	Deadline_value = map[string]int32{
-		"DEADLINE_UNSPECIFIED": 0,
-		"DEADLINE_WALL":        1,
-		"DEADLINE_CPU":         2,
-		"DEADLINE_QUEUE":       3,
+	ExecutionDeadline_value = map[string]int32{
+		"EXECUTION_DEADLINE_UNSPECIFIED": 0,
+		"EXECUTION_DEADLINE_WALL":        1,
+		"EXECUTION_DEADLINE_CPU":         2,
+		"EXECUTION_DEADLINE_QUEUE":       3,
 	}
 )
 
-func (x Deadline) Enum() *Deadline {
-	p := new(Deadline)
+func (x ExecutionDeadline) Enum() *ExecutionDeadline {
+	p := new(ExecutionDeadline)
 	*p = x
 	return p
 }
 
-func (x Deadline) String() string {
+func (x ExecutionDeadline) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (Deadline) Descriptor() protoreflect.EnumDescriptor {
+func (ExecutionDeadline) Descriptor() protoreflect.EnumDescriptor {
 	return file_skillrun_v1_execution_proto_enumTypes[3].Descriptor()
 }
 
-func (Deadline) Type() protoreflect.EnumType {
+func (ExecutionDeadline) Type() protoreflect.EnumType {
 	return &file_skillrun_v1_execution_proto_enumTypes[3]
 }
 
-func (x Deadline) Number() protoreflect.EnumNumber {
+func (x ExecutionDeadline) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use Deadline.Descriptor instead.
-func (Deadline) EnumDescriptor() ([]byte, []int) {
+// Deprecated: Use ExecutionDeadline.Descriptor instead.
+func (ExecutionDeadline) EnumDescriptor() ([]byte, []int) {
 	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{3}
 }
 
-// State is the state of an execution.
-type State int32
+// ExecutionState is the state of an execution.
+type ExecutionState int32
 
 const (
-	State_STATE_UNSPECIFIED State = 0
-	State_STATE_QUEUED      State = 1
-	State_STATE_RUNNING     State = 2
-	State_STATE_ENDED       State = 3
+	ExecutionState_EXECUTION_STATE_UNSPECIFIED ExecutionState = 0
+	ExecutionState_EXECUTION_STATE_QUEUED      ExecutionState = 1
+	ExecutionState_EXECUTION_STATE_RUNNING     ExecutionState = 2
+	ExecutionState_EXECUTION_STATE_ENDED       ExecutionState = 3
 )
 
-// Enum value maps for State.
+// Enum value maps for ExecutionState.
 var (
-	State_name = map[int32]string{
-		0: "STATE_UNSPECIFIED",
-		1: "STATE_QUEUED",
-		2: "STATE_RUNNING",
-		3: "STATE_ENDED",
+	ExecutionState_name = map[int32]string{
+		0: "EXECUTION_STATE_UNSPECIFIED",
+		1: "EXECUTION_STATE_QUEUED",
+		2: "EXECUTION_STATE_RUNNING",
+		3: "EXECUTION_STATE_ENDED",
 	}
-	State_value = map[string]int32{
-		"STATE_UNSPECIFIED": 0,
-		"STATE_QUEUED":      1,
-		"STATE_RUNNING":     2,
-		"STATE_ENDED":       3,
+	ExecutionState_value = map[string]int32{
+		"EXECUTION_STATE_UNSPECIFIED": 0,
+		"EXECUTION_STATE_QUEUED":      1,
+		"EXECUTION_STATE_RUNNING":     2,
+		"EXECUTION_STATE_ENDED":       3,
 	}
 )
 
-func (x State) Enum() *State {
-	p := new(State)
+func (x ExecutionState) Enum() *ExecutionState {
+	p := new(ExecutionState)
 	*p = x
 	return p
 }
 
-func (x State) String() string {
+func (x ExecutionState) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (State) Descriptor() protoreflect.EnumDescriptor {
+func (ExecutionState) Descriptor() protoreflect.EnumDescriptor {
 	return file_skillrun_v1_execution_proto_enumTypes[4].Descriptor()
 }
 
-func (State) Type() protoreflect.EnumType {
+func (ExecutionState) Type() protoreflect.EnumType {
 	return &file_skillrun_v1_execution_proto_enumTypes[4]
 }
 
-func (x State) Number() protoreflect.EnumNumber {
+func (x ExecutionState) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use State.Descriptor instead.
-func (State) EnumDescriptor() ([]byte, []int) {
+// Deprecated: Use ExecutionState.Descriptor instead.
+func (ExecutionState) EnumDescriptor() ([]byte, []int) {
 	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{4}
+}
+
+// SourceKind says which kind of program an execution runs.
+type SourceKind int32
+
+const (
+	SourceKind_SOURCE_KIND_UNSPECIFIED SourceKind = 0
+	// A file of the skill.
+	SourceKind_SOURCE_KIND_SCRIPT SourceKind = 1
+	// A program as text.
+	SourceKind_SOURCE_KIND_CODE SourceKind = 2
+	// A command line.
+	SourceKind_SOURCE_KIND_COMMAND SourceKind = 3
+)
+
+// Enum value maps for SourceKind.
+var (
+	SourceKind_name = map[int32]string{
+		0: "SOURCE_KIND_UNSPECIFIED",
+		1: "SOURCE_KIND_SCRIPT",
+		2: "SOURCE_KIND_CODE",
+		3: "SOURCE_KIND_COMMAND",
+	}
+	SourceKind_value = map[string]int32{
+		"SOURCE_KIND_UNSPECIFIED": 0,
+		"SOURCE_KIND_SCRIPT":      1,
+		"SOURCE_KIND_CODE":        2,
+		"SOURCE_KIND_COMMAND":     3,
+	}
+)
+
+func (x SourceKind) Enum() *SourceKind {
+	p := new(SourceKind)
+	*p = x
+	return p
+}
+
+func (x SourceKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SourceKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_skillrun_v1_execution_proto_enumTypes[5].Descriptor()
+}
+
+func (SourceKind) Type() protoreflect.EnumType {
+	return &file_skillrun_v1_execution_proto_enumTypes[5]
+}
+
+func (x SourceKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SourceKind.Descriptor instead.
+func (SourceKind) EnumDescriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{5}
 }
 
 // ExecuteRequest says what to run, with which input and limits.
@@ -365,24 +417,21 @@ type ExecuteRequest struct {
 	// Limits. An unset value comes from the skill, the tenant or the daemon. A value
 	// above one of their ceilings is INVALID_ARGUMENT. The header event has the
 	// effective values.
-	Limits *Limits `protobuf:"bytes,13,opt,name=limits,proto3" json:"limits,omitempty"`
+	Limits *ExecutionLimits `protobuf:"bytes,13,opt,name=limits,proto3" json:"limits,omitempty"`
 	// Unset: the skill's network_access decides. false: no network. true: an error
 	// unless the skill asks for network and the tenant's policy grants it.
 	Network *bool `protobuf:"varint,14,opt,name=network,proto3,oneof" json:"network,omitempty"`
-	// A session whose files are in the workspace. Not supported by this version:
-	// setting it is UNIMPLEMENTED.
-	Session string `protobuf:"bytes,15,opt,name=session,proto3" json:"session,omitempty"`
 	// What happens to the execution if the caller's stream breaks.
-	OnDisconnect OnDisconnect `protobuf:"varint,16,opt,name=on_disconnect,json=onDisconnect,proto3,enum=skillrun.v1.OnDisconnect" json:"on_disconnect,omitempty"`
+	OnDisconnect OnDisconnect `protobuf:"varint,15,opt,name=on_disconnect,json=onDisconnect,proto3,enum=skillrun.v1.OnDisconnect" json:"on_disconnect,omitempty"`
 	// The same key with the same request returns the same execution instead of
 	// starting a second one; the same key with another request is ALREADY_EXISTS. Up
 	// to 128 printable ASCII characters, kept as long as the execution. With a key,
 	// ExecuteInteractive takes standard input only from start, and no stdin message
 	// may follow.
-	IdempotencyKey string `protobuf:"bytes,17,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	IdempotencyKey string `protobuf:"bytes,16,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	// How long to wait for a free slot, at most 600 s. Unset: the daemon's default
 	// (30 s).
-	QueueTimeout  *durationpb.Duration `protobuf:"bytes,18,opt,name=queue_timeout,json=queueTimeout,proto3" json:"queue_timeout,omitempty"`
+	QueueTimeout  *durationpb.Duration `protobuf:"bytes,17,opt,name=queue_timeout,json=queueTimeout,proto3" json:"queue_timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -440,7 +489,7 @@ func (x *ExecuteRequest) GetScript() string {
 	return ""
 }
 
-func (x *ExecuteRequest) GetCode() *Code {
+func (x *ExecuteRequest) GetCode() *InlineCode {
 	if x != nil {
 		if x, ok := x.Source.(*ExecuteRequest_Code); ok {
 			return x.Code
@@ -525,7 +574,7 @@ func (x *ExecuteRequest) GetLabels() map[string]string {
 	return nil
 }
 
-func (x *ExecuteRequest) GetLimits() *Limits {
+func (x *ExecuteRequest) GetLimits() *ExecutionLimits {
 	if x != nil {
 		return x.Limits
 	}
@@ -537,13 +586,6 @@ func (x *ExecuteRequest) GetNetwork() bool {
 		return *x.Network
 	}
 	return false
-}
-
-func (x *ExecuteRequest) GetSession() string {
-	if x != nil {
-		return x.Session
-	}
-	return ""
 }
 
 func (x *ExecuteRequest) GetOnDisconnect() OnDisconnect {
@@ -582,7 +624,7 @@ type ExecuteRequest_Script struct {
 
 type ExecuteRequest_Code struct {
 	// A program as text.
-	Code *Code `protobuf:"bytes,3,opt,name=code,proto3,oneof"`
+	Code *InlineCode `protobuf:"bytes,3,opt,name=code,proto3,oneof"`
 }
 
 type ExecuteRequest_Command struct {
@@ -618,8 +660,8 @@ func (*ExecuteRequest_StdinBytes) isExecuteRequest_Stdin() {}
 
 func (*ExecuteRequest_JsonArguments) isExecuteRequest_Stdin() {}
 
-// Code is a program as text.
-type Code struct {
+// InlineCode is a program as text.
+type InlineCode struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The text, below 128 KiB.
 	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
@@ -629,20 +671,20 @@ type Code struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Code) Reset() {
-	*x = Code{}
+func (x *InlineCode) Reset() {
+	*x = InlineCode{}
 	mi := &file_skillrun_v1_execution_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Code) String() string {
+func (x *InlineCode) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Code) ProtoMessage() {}
+func (*InlineCode) ProtoMessage() {}
 
-func (x *Code) ProtoReflect() protoreflect.Message {
+func (x *InlineCode) ProtoReflect() protoreflect.Message {
 	mi := &file_skillrun_v1_execution_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -654,19 +696,19 @@ func (x *Code) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Code.ProtoReflect.Descriptor instead.
-func (*Code) Descriptor() ([]byte, []int) {
+// Deprecated: Use InlineCode.ProtoReflect.Descriptor instead.
+func (*InlineCode) Descriptor() ([]byte, []int) {
 	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *Code) GetText() string {
+func (x *InlineCode) GetText() string {
 	if x != nil {
 		return x.Text
 	}
 	return ""
 }
 
-func (x *Code) GetLanguage() string {
+func (x *InlineCode) GetLanguage() string {
 	if x != nil {
 		return x.Language
 	}
@@ -852,10 +894,10 @@ func (x *StreamedFile) GetSha256() string {
 	return ""
 }
 
-// Limits of one execution. Unset means that the skill, the tenant or the daemon
+// ExecutionLimits are the limits of one execution. Unset means that the skill, the tenant or the daemon
 // decides. So does zero, except for durations, which must be above 0 if they are
 // set.
-type Limits struct {
+type ExecutionLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Real time from the start of the program, at most 600 s.
 	WallTime *durationpb.Duration `protobuf:"bytes,1,opt,name=wall_time,json=wallTime,proto3" json:"wall_time,omitempty"`
@@ -882,20 +924,20 @@ type Limits struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Limits) Reset() {
-	*x = Limits{}
+func (x *ExecutionLimits) Reset() {
+	*x = ExecutionLimits{}
 	mi := &file_skillrun_v1_execution_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Limits) String() string {
+func (x *ExecutionLimits) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Limits) ProtoMessage() {}
+func (*ExecutionLimits) ProtoMessage() {}
 
-func (x *Limits) ProtoReflect() protoreflect.Message {
+func (x *ExecutionLimits) ProtoReflect() protoreflect.Message {
 	mi := &file_skillrun_v1_execution_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -907,68 +949,68 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Limits.ProtoReflect.Descriptor instead.
-func (*Limits) Descriptor() ([]byte, []int) {
+// Deprecated: Use ExecutionLimits.ProtoReflect.Descriptor instead.
+func (*ExecutionLimits) Descriptor() ([]byte, []int) {
 	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *Limits) GetWallTime() *durationpb.Duration {
+func (x *ExecutionLimits) GetWallTime() *durationpb.Duration {
 	if x != nil {
 		return x.WallTime
 	}
 	return nil
 }
 
-func (x *Limits) GetCpuTime() *durationpb.Duration {
+func (x *ExecutionLimits) GetCpuTime() *durationpb.Duration {
 	if x != nil {
 		return x.CpuTime
 	}
 	return nil
 }
 
-func (x *Limits) GetMemoryBytes() uint64 {
+func (x *ExecutionLimits) GetMemoryBytes() uint64 {
 	if x != nil {
 		return x.MemoryBytes
 	}
 	return 0
 }
 
-func (x *Limits) GetProcesses() uint32 {
+func (x *ExecutionLimits) GetProcesses() uint32 {
 	if x != nil {
 		return x.Processes
 	}
 	return 0
 }
 
-func (x *Limits) GetOutputBytes() uint64 {
+func (x *ExecutionLimits) GetOutputBytes() uint64 {
 	if x != nil {
 		return x.OutputBytes
 	}
 	return 0
 }
 
-func (x *Limits) GetWorkspaceBytes() uint64 {
+func (x *ExecutionLimits) GetWorkspaceBytes() uint64 {
 	if x != nil {
 		return x.WorkspaceBytes
 	}
 	return 0
 }
 
-func (x *Limits) GetWorkspaceFiles() uint32 {
+func (x *ExecutionLimits) GetWorkspaceFiles() uint32 {
 	if x != nil {
 		return x.WorkspaceFiles
 	}
 	return 0
 }
 
-func (x *Limits) GetOpenFiles() uint32 {
+func (x *ExecutionLimits) GetOpenFiles() uint32 {
 	if x != nil {
 		return x.OpenFiles
 	}
 	return 0
 }
 
-func (x *Limits) GetMilliCpus() uint32 {
+func (x *ExecutionLimits) GetMilliCpus() uint32 {
 	if x != nil {
 		return x.MilliCpus
 	}
@@ -985,7 +1027,6 @@ type ExecuteInteractiveRequest struct {
 	//	*ExecuteInteractiveRequest_Stdin
 	//	*ExecuteInteractiveRequest_CloseStdin
 	//	*ExecuteInteractiveRequest_Signal
-	//	*ExecuteInteractiveRequest_Window
 	Message       isExecuteInteractiveRequest_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1073,15 +1114,6 @@ func (x *ExecuteInteractiveRequest) GetSignal() *SendSignal {
 	return nil
 }
 
-func (x *ExecuteInteractiveRequest) GetWindow() *Window {
-	if x != nil {
-		if x, ok := x.Message.(*ExecuteInteractiveRequest_Window); ok {
-			return x.Window
-		}
-	}
-	return nil
-}
-
 type isExecuteInteractiveRequest_Message interface {
 	isExecuteInteractiveRequest_Message()
 }
@@ -1111,11 +1143,6 @@ type ExecuteInteractiveRequest_Signal struct {
 	Signal *SendSignal `protobuf:"bytes,5,opt,name=signal,proto3,oneof"`
 }
 
-type ExecuteInteractiveRequest_Window struct {
-	// The size of the caller's terminal window. Accepted, but not used yet.
-	Window *Window `protobuf:"bytes,6,opt,name=window,proto3,oneof"`
-}
-
 func (*ExecuteInteractiveRequest_Start) isExecuteInteractiveRequest_Message() {}
 
 func (*ExecuteInteractiveRequest_FileChunk) isExecuteInteractiveRequest_Message() {}
@@ -1125,8 +1152,6 @@ func (*ExecuteInteractiveRequest_Stdin) isExecuteInteractiveRequest_Message() {}
 func (*ExecuteInteractiveRequest_CloseStdin) isExecuteInteractiveRequest_Message() {}
 
 func (*ExecuteInteractiveRequest_Signal) isExecuteInteractiveRequest_Message() {}
-
-func (*ExecuteInteractiveRequest_Window) isExecuteInteractiveRequest_Message() {}
 
 // FileChunk is a piece of a streamed input file. The pieces of a file come in order
 // and without gaps. Pieces of different files may alternate.
@@ -1276,29 +1301,28 @@ func (x *SendSignal) GetSignal() string {
 	return ""
 }
 
-// Window is the size of a terminal.
-type Window struct {
+// ExecuteResponse has one event of the execution.
+type ExecuteResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Columns       uint32                 `protobuf:"varint,1,opt,name=columns,proto3" json:"columns,omitempty"`
-	Rows          uint32                 `protobuf:"varint,2,opt,name=rows,proto3" json:"rows,omitempty"`
+	Event         *ExecutionEvent        `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Window) Reset() {
-	*x = Window{}
+func (x *ExecuteResponse) Reset() {
+	*x = ExecuteResponse{}
 	mi := &file_skillrun_v1_execution_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Window) String() string {
+func (x *ExecuteResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Window) ProtoMessage() {}
+func (*ExecuteResponse) ProtoMessage() {}
 
-func (x *Window) ProtoReflect() protoreflect.Message {
+func (x *ExecuteResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_skillrun_v1_execution_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1310,23 +1334,106 @@ func (x *Window) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Window.ProtoReflect.Descriptor instead.
-func (*Window) Descriptor() ([]byte, []int) {
+// Deprecated: Use ExecuteResponse.ProtoReflect.Descriptor instead.
+func (*ExecuteResponse) Descriptor() ([]byte, []int) {
 	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{9}
 }
 
-func (x *Window) GetColumns() uint32 {
+func (x *ExecuteResponse) GetEvent() *ExecutionEvent {
 	if x != nil {
-		return x.Columns
+		return x.Event
 	}
-	return 0
+	return nil
 }
 
-func (x *Window) GetRows() uint32 {
+// ExecuteInteractiveResponse has one event of the execution.
+type ExecuteInteractiveResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Event         *ExecutionEvent        `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecuteInteractiveResponse) Reset() {
+	*x = ExecuteInteractiveResponse{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecuteInteractiveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecuteInteractiveResponse) ProtoMessage() {}
+
+func (x *ExecuteInteractiveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[10]
 	if x != nil {
-		return x.Rows
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
 	}
-	return 0
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecuteInteractiveResponse.ProtoReflect.Descriptor instead.
+func (*ExecuteInteractiveResponse) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ExecuteInteractiveResponse) GetEvent() *ExecutionEvent {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+// AttachExecutionResponse has one event of the execution.
+type AttachExecutionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Event         *ExecutionEvent        `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachExecutionResponse) Reset() {
+	*x = AttachExecutionResponse{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachExecutionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachExecutionResponse) ProtoMessage() {}
+
+func (x *AttachExecutionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachExecutionResponse.ProtoReflect.Descriptor instead.
+func (*AttachExecutionResponse) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *AttachExecutionResponse) GetEvent() *ExecutionEvent {
+	if x != nil {
+		return x.Event
+	}
+	return nil
 }
 
 // ExecutionEvent is one thing that happened to an execution.
@@ -1353,7 +1460,7 @@ type ExecutionEvent struct {
 
 func (x *ExecutionEvent) Reset() {
 	*x = ExecutionEvent{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[10]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1472,7 @@ func (x *ExecutionEvent) String() string {
 func (*ExecutionEvent) ProtoMessage() {}
 
 func (x *ExecutionEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[10]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1485,7 @@ func (x *ExecutionEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionEvent.ProtoReflect.Descriptor instead.
 func (*ExecutionEvent) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{10}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ExecutionEvent) GetExecutionId() string {
@@ -1409,7 +1516,7 @@ func (x *ExecutionEvent) GetEvent() isExecutionEvent_Event {
 	return nil
 }
 
-func (x *ExecutionEvent) GetHeader() *Header {
+func (x *ExecutionEvent) GetHeader() *ExecutionHeader {
 	if x != nil {
 		if x, ok := x.Event.(*ExecutionEvent_Header); ok {
 			return x.Header
@@ -1418,7 +1525,7 @@ func (x *ExecutionEvent) GetHeader() *Header {
 	return nil
 }
 
-func (x *ExecutionEvent) GetStarted() *Started {
+func (x *ExecutionEvent) GetStarted() *ExecutionStarted {
 	if x != nil {
 		if x, ok := x.Event.(*ExecutionEvent_Started); ok {
 			return x.Started
@@ -1427,7 +1534,7 @@ func (x *ExecutionEvent) GetStarted() *Started {
 	return nil
 }
 
-func (x *ExecutionEvent) GetOutput() *Output {
+func (x *ExecutionEvent) GetOutput() *OutputChunk {
 	if x != nil {
 		if x, ok := x.Event.(*ExecutionEvent_Output); ok {
 			return x.Output
@@ -1436,7 +1543,7 @@ func (x *ExecutionEvent) GetOutput() *Output {
 	return nil
 }
 
-func (x *ExecutionEvent) GetKeepalive() *Keepalive {
+func (x *ExecutionEvent) GetKeepalive() *ExecutionKeepalive {
 	if x != nil {
 		if x, ok := x.Event.(*ExecutionEvent_Keepalive); ok {
 			return x.Keepalive
@@ -1445,7 +1552,7 @@ func (x *ExecutionEvent) GetKeepalive() *Keepalive {
 	return nil
 }
 
-func (x *ExecutionEvent) GetOutcome() *Outcome {
+func (x *ExecutionEvent) GetOutcome() *ExecutionOutcome {
 	if x != nil {
 		if x, ok := x.Event.(*ExecutionEvent_Outcome); ok {
 			return x.Outcome
@@ -1460,27 +1567,27 @@ type isExecutionEvent_Event interface {
 
 type ExecutionEvent_Header struct {
 	// The execution is recorded; it will end with an outcome.
-	Header *Header `protobuf:"bytes,4,opt,name=header,proto3,oneof"`
+	Header *ExecutionHeader `protobuf:"bytes,4,opt,name=header,proto3,oneof"`
 }
 
 type ExecutionEvent_Started struct {
 	// The program has started.
-	Started *Started `protobuf:"bytes,5,opt,name=started,proto3,oneof"`
+	Started *ExecutionStarted `protobuf:"bytes,5,opt,name=started,proto3,oneof"`
 }
 
 type ExecutionEvent_Output struct {
 	// The program has printed output.
-	Output *Output `protobuf:"bytes,6,opt,name=output,proto3,oneof"`
+	Output *OutputChunk `protobuf:"bytes,6,opt,name=output,proto3,oneof"`
 }
 
 type ExecutionEvent_Keepalive struct {
 	// Nothing happened for a while (15 s unless configured).
-	Keepalive *Keepalive `protobuf:"bytes,7,opt,name=keepalive,proto3,oneof"`
+	Keepalive *ExecutionKeepalive `protobuf:"bytes,7,opt,name=keepalive,proto3,oneof"`
 }
 
 type ExecutionEvent_Outcome struct {
 	// The execution has ended; the last event.
-	Outcome *Outcome `protobuf:"bytes,8,opt,name=outcome,proto3,oneof"`
+	Outcome *ExecutionOutcome `protobuf:"bytes,8,opt,name=outcome,proto3,oneof"`
 }
 
 func (*ExecutionEvent_Header) isExecutionEvent_Event() {}
@@ -1493,15 +1600,15 @@ func (*ExecutionEvent_Keepalive) isExecutionEvent_Event() {}
 
 func (*ExecutionEvent_Outcome) isExecutionEvent_Event() {}
 
-// Header is the first event: the accepted request with its effective values.
-type Header struct {
+// ExecutionHeader is the first event: the accepted request with its effective values.
+type ExecutionHeader struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The skill's full name.
 	Skill string `protobuf:"bytes,1,opt,name=skill,proto3" json:"skill,omitempty"`
 	// Its digest, "sha256:<64 hex digits>".
 	SkillDigest string `protobuf:"bytes,2,opt,name=skill_digest,json=skillDigest,proto3" json:"skill_digest,omitempty"`
 	// The effective limits, every field set.
-	Limits *Limits `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
+	Limits *ExecutionLimits `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
 	// Whether it has network.
 	Network bool `protobuf:"varint,4,opt,name=network,proto3" json:"network,omitempty"`
 	// The argument vectors of the command line, one for each simple command, with
@@ -1517,21 +1624,21 @@ type Header struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Header) Reset() {
-	*x = Header{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[11]
+func (x *ExecutionHeader) Reset() {
+	*x = ExecutionHeader{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Header) String() string {
+func (x *ExecutionHeader) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Header) ProtoMessage() {}
+func (*ExecutionHeader) ProtoMessage() {}
 
-func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[11]
+func (x *ExecutionHeader) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1542,54 +1649,54 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Header.ProtoReflect.Descriptor instead.
-func (*Header) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{11}
+// Deprecated: Use ExecutionHeader.ProtoReflect.Descriptor instead.
+func (*ExecutionHeader) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{13}
 }
 
-func (x *Header) GetSkill() string {
+func (x *ExecutionHeader) GetSkill() string {
 	if x != nil {
 		return x.Skill
 	}
 	return ""
 }
 
-func (x *Header) GetSkillDigest() string {
+func (x *ExecutionHeader) GetSkillDigest() string {
 	if x != nil {
 		return x.SkillDigest
 	}
 	return ""
 }
 
-func (x *Header) GetLimits() *Limits {
+func (x *ExecutionHeader) GetLimits() *ExecutionLimits {
 	if x != nil {
 		return x.Limits
 	}
 	return nil
 }
 
-func (x *Header) GetNetwork() bool {
+func (x *ExecutionHeader) GetNetwork() bool {
 	if x != nil {
 		return x.Network
 	}
 	return false
 }
 
-func (x *Header) GetCommands() []*Argv {
+func (x *ExecutionHeader) GetCommands() []*Argv {
 	if x != nil {
 		return x.Commands
 	}
 	return nil
 }
 
-func (x *Header) GetDeduplicated() bool {
+func (x *ExecutionHeader) GetDeduplicated() bool {
 	if x != nil {
 		return x.Deduplicated
 	}
 	return false
 }
 
-func (x *Header) GetWarnings() []string {
+func (x *ExecutionHeader) GetWarnings() []string {
 	if x != nil {
 		return x.Warnings
 	}
@@ -1606,7 +1713,7 @@ type Argv struct {
 
 func (x *Argv) Reset() {
 	*x = Argv{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[12]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1618,7 +1725,7 @@ func (x *Argv) String() string {
 func (*Argv) ProtoMessage() {}
 
 func (x *Argv) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[12]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1631,7 +1738,7 @@ func (x *Argv) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Argv.ProtoReflect.Descriptor instead.
 func (*Argv) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{12}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Argv) GetArgs() []string {
@@ -1641,8 +1748,8 @@ func (x *Argv) GetArgs() []string {
 	return nil
 }
 
-// Started says that the program runs.
-type Started struct {
+// ExecutionStarted says that the program runs.
+type ExecutionStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Time in the queue.
 	QueueTime *durationpb.Duration `protobuf:"bytes,1,opt,name=queue_time,json=queueTime,proto3" json:"queue_time,omitempty"`
@@ -1652,21 +1759,21 @@ type Started struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Started) Reset() {
-	*x = Started{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[13]
+func (x *ExecutionStarted) Reset() {
+	*x = ExecutionStarted{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Started) String() string {
+func (x *ExecutionStarted) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Started) ProtoMessage() {}
+func (*ExecutionStarted) ProtoMessage() {}
 
-func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[13]
+func (x *ExecutionStarted) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1677,29 +1784,29 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Started.ProtoReflect.Descriptor instead.
-func (*Started) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{13}
+// Deprecated: Use ExecutionStarted.ProtoReflect.Descriptor instead.
+func (*ExecutionStarted) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{15}
 }
 
-func (x *Started) GetQueueTime() *durationpb.Duration {
+func (x *ExecutionStarted) GetQueueTime() *durationpb.Duration {
 	if x != nil {
 		return x.QueueTime
 	}
 	return nil
 }
 
-func (x *Started) GetSetupTime() *durationpb.Duration {
+func (x *ExecutionStarted) GetSetupTime() *durationpb.Duration {
 	if x != nil {
 		return x.SetupTime
 	}
 	return nil
 }
 
-// Output is a piece of the program's output: raw bytes, not text.
-type Output struct {
+// OutputChunk is a piece of a program's output: raw bytes, not text.
+type OutputChunk struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
-	Stream Stream                 `protobuf:"varint,1,opt,name=stream,proto3,enum=skillrun.v1.Stream" json:"stream,omitempty"`
+	Stream OutputStream           `protobuf:"varint,1,opt,name=stream,proto3,enum=skillrun.v1.OutputStream" json:"stream,omitempty"`
 	// Position of the first byte of data in its stream.
 	OffsetBytes   uint64 `protobuf:"varint,2,opt,name=offset_bytes,json=offsetBytes,proto3" json:"offset_bytes,omitempty"`
 	Data          []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
@@ -1707,21 +1814,21 @@ type Output struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Output) Reset() {
-	*x = Output{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[14]
+func (x *OutputChunk) Reset() {
+	*x = OutputChunk{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Output) String() string {
+func (x *OutputChunk) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Output) ProtoMessage() {}
+func (*OutputChunk) ProtoMessage() {}
 
-func (x *Output) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[14]
+func (x *OutputChunk) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1732,56 +1839,56 @@ func (x *Output) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Output.ProtoReflect.Descriptor instead.
-func (*Output) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{14}
+// Deprecated: Use OutputChunk.ProtoReflect.Descriptor instead.
+func (*OutputChunk) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{16}
 }
 
-func (x *Output) GetStream() Stream {
+func (x *OutputChunk) GetStream() OutputStream {
 	if x != nil {
 		return x.Stream
 	}
-	return Stream_STREAM_UNSPECIFIED
+	return OutputStream_OUTPUT_STREAM_UNSPECIFIED
 }
 
-func (x *Output) GetOffsetBytes() uint64 {
+func (x *OutputChunk) GetOffsetBytes() uint64 {
 	if x != nil {
 		return x.OffsetBytes
 	}
 	return 0
 }
 
-func (x *Output) GetData() []byte {
+func (x *OutputChunk) GetData() []byte {
 	if x != nil {
 		return x.Data
 	}
 	return nil
 }
 
-// Keepalive shows that the connection and the execution are alive.
-type Keepalive struct {
+// ExecutionKeepalive shows that the connection and the execution are alive.
+type ExecutionKeepalive struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in Execution.
-	State         State `protobuf:"varint,1,opt,name=state,proto3,enum=skillrun.v1.State" json:"state,omitempty"`
+	State         ExecutionState `protobuf:"varint,1,opt,name=state,proto3,enum=skillrun.v1.ExecutionState" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Keepalive) Reset() {
-	*x = Keepalive{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[15]
+func (x *ExecutionKeepalive) Reset() {
+	*x = ExecutionKeepalive{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Keepalive) String() string {
+func (x *ExecutionKeepalive) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Keepalive) ProtoMessage() {}
+func (*ExecutionKeepalive) ProtoMessage() {}
 
-func (x *Keepalive) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[15]
+func (x *ExecutionKeepalive) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1792,33 +1899,33 @@ func (x *Keepalive) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Keepalive.ProtoReflect.Descriptor instead.
-func (*Keepalive) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{15}
+// Deprecated: Use ExecutionKeepalive.ProtoReflect.Descriptor instead.
+func (*ExecutionKeepalive) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{17}
 }
 
-func (x *Keepalive) GetState() State {
+func (x *ExecutionKeepalive) GetState() ExecutionState {
 	if x != nil {
 		return x.State
 	}
-	return State_STATE_UNSPECIFIED
+	return ExecutionState_EXECUTION_STATE_UNSPECIFIED
 }
 
-// Outcome is the end of an execution, with the evidence for it.
-type Outcome struct {
+// ExecutionOutcome is the end of an execution, with the evidence for it.
+type ExecutionOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	End   End                    `protobuf:"varint,1,opt,name=end,proto3,enum=skillrun.v1.End" json:"end,omitempty"`
+	End   ExecutionEnd           `protobuf:"varint,1,opt,name=end,proto3,enum=skillrun.v1.ExecutionEnd" json:"end,omitempty"`
 	// The program's exit code; -N if signal N ended it; 124 if it timed out. Not
 	// set if no program ran.
 	ExitCode *int32 `protobuf:"varint,2,opt,name=exit_code,json=exitCode,proto3,oneof" json:"exit_code,omitempty"`
 	// Name of the signal that ended it ("SIGKILL"), else empty.
 	Signal string `protobuf:"bytes,3,opt,name=signal,proto3" json:"signal,omitempty"`
 	// Set from the daemon's own deadlines, never from an exit code of 124.
-	TimedOut bool        `protobuf:"varint,4,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`
-	Evidence *Evidence   `protobuf:"bytes,5,opt,name=evidence,proto3" json:"evidence,omitempty"`
-	Usage    *Usage      `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
-	Stdout   *Truncation `protobuf:"bytes,7,opt,name=stdout,proto3" json:"stdout,omitempty"`
-	Stderr   *Truncation `protobuf:"bytes,8,opt,name=stderr,proto3" json:"stderr,omitempty"`
+	TimedOut bool               `protobuf:"varint,4,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`
+	Evidence *ExecutionEvidence `protobuf:"bytes,5,opt,name=evidence,proto3" json:"evidence,omitempty"`
+	Usage    *ExecutionUsage    `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
+	Stdout   *OutputTruncation  `protobuf:"bytes,7,opt,name=stdout,proto3" json:"stdout,omitempty"`
+	Stderr   *OutputTruncation  `protobuf:"bytes,8,opt,name=stderr,proto3" json:"stderr,omitempty"`
 	// Artifacts, sorted by path: the first 1,000, or fewer if their paths are long.
 	// ListArtifacts returns all of them.
 	Artifacts []*Artifact `protobuf:"bytes,9,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
@@ -1828,8 +1935,8 @@ type Outcome struct {
 	// device, above a limit), at most 100 lines.
 	ArtifactsRefused []string `protobuf:"bytes,11,rep,name=artifacts_refused,json=artifactsRefused,proto3" json:"artifacts_refused,omitempty"`
 	// As in the header.
-	SkillDigest string  `protobuf:"bytes,12,opt,name=skill_digest,json=skillDigest,proto3" json:"skill_digest,omitempty"`
-	Limits      *Limits `protobuf:"bytes,13,opt,name=limits,proto3" json:"limits,omitempty"`
+	SkillDigest string           `protobuf:"bytes,12,opt,name=skill_digest,json=skillDigest,proto3" json:"skill_digest,omitempty"`
+	Limits      *ExecutionLimits `protobuf:"bytes,13,opt,name=limits,proto3" json:"limits,omitempty"`
 	// One sentence that a person or a model can act on. Empty if there is nothing to
 	// say.
 	Advice        string `protobuf:"bytes,14,opt,name=advice,proto3" json:"advice,omitempty"`
@@ -1837,21 +1944,21 @@ type Outcome struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Outcome) Reset() {
-	*x = Outcome{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[16]
+func (x *ExecutionOutcome) Reset() {
+	*x = ExecutionOutcome{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Outcome) String() string {
+func (x *ExecutionOutcome) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Outcome) ProtoMessage() {}
+func (*ExecutionOutcome) ProtoMessage() {}
 
-func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[16]
+func (x *ExecutionOutcome) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1862,118 +1969,118 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
-func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{16}
+// Deprecated: Use ExecutionOutcome.ProtoReflect.Descriptor instead.
+func (*ExecutionOutcome) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{18}
 }
 
-func (x *Outcome) GetEnd() End {
+func (x *ExecutionOutcome) GetEnd() ExecutionEnd {
 	if x != nil {
 		return x.End
 	}
-	return End_END_UNSPECIFIED
+	return ExecutionEnd_EXECUTION_END_UNSPECIFIED
 }
 
-func (x *Outcome) GetExitCode() int32 {
+func (x *ExecutionOutcome) GetExitCode() int32 {
 	if x != nil && x.ExitCode != nil {
 		return *x.ExitCode
 	}
 	return 0
 }
 
-func (x *Outcome) GetSignal() string {
+func (x *ExecutionOutcome) GetSignal() string {
 	if x != nil {
 		return x.Signal
 	}
 	return ""
 }
 
-func (x *Outcome) GetTimedOut() bool {
+func (x *ExecutionOutcome) GetTimedOut() bool {
 	if x != nil {
 		return x.TimedOut
 	}
 	return false
 }
 
-func (x *Outcome) GetEvidence() *Evidence {
+func (x *ExecutionOutcome) GetEvidence() *ExecutionEvidence {
 	if x != nil {
 		return x.Evidence
 	}
 	return nil
 }
 
-func (x *Outcome) GetUsage() *Usage {
+func (x *ExecutionOutcome) GetUsage() *ExecutionUsage {
 	if x != nil {
 		return x.Usage
 	}
 	return nil
 }
 
-func (x *Outcome) GetStdout() *Truncation {
+func (x *ExecutionOutcome) GetStdout() *OutputTruncation {
 	if x != nil {
 		return x.Stdout
 	}
 	return nil
 }
 
-func (x *Outcome) GetStderr() *Truncation {
+func (x *ExecutionOutcome) GetStderr() *OutputTruncation {
 	if x != nil {
 		return x.Stderr
 	}
 	return nil
 }
 
-func (x *Outcome) GetArtifacts() []*Artifact {
+func (x *ExecutionOutcome) GetArtifacts() []*Artifact {
 	if x != nil {
 		return x.Artifacts
 	}
 	return nil
 }
 
-func (x *Outcome) GetArtifactCount() uint64 {
+func (x *ExecutionOutcome) GetArtifactCount() uint64 {
 	if x != nil {
 		return x.ArtifactCount
 	}
 	return 0
 }
 
-func (x *Outcome) GetArtifactsRefused() []string {
+func (x *ExecutionOutcome) GetArtifactsRefused() []string {
 	if x != nil {
 		return x.ArtifactsRefused
 	}
 	return nil
 }
 
-func (x *Outcome) GetSkillDigest() string {
+func (x *ExecutionOutcome) GetSkillDigest() string {
 	if x != nil {
 		return x.SkillDigest
 	}
 	return ""
 }
 
-func (x *Outcome) GetLimits() *Limits {
+func (x *ExecutionOutcome) GetLimits() *ExecutionLimits {
 	if x != nil {
 		return x.Limits
 	}
 	return nil
 }
 
-func (x *Outcome) GetAdvice() string {
+func (x *ExecutionOutcome) GetAdvice() string {
 	if x != nil {
 		return x.Advice
 	}
 	return ""
 }
 
-// Evidence has the facts of an end that the kernel and the daemon observed.
-type Evidence struct {
+// ExecutionEvidence has the facts of an end that the kernel and the daemon observed.
+type ExecutionEvidence struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// memory.events oom_kill of the execution's cgroup.
 	OomKillCount uint64 `protobuf:"varint,1,opt,name=oom_kill_count,json=oomKillCount,proto3" json:"oom_kill_count,omitempty"`
 	// pids.events max: how often a fork was refused.
 	PidsMaxCount uint64 `protobuf:"varint,2,opt,name=pids_max_count,json=pidsMaxCount,proto3" json:"pids_max_count,omitempty"`
 	// The deadline that passed.
-	Deadline Deadline `protobuf:"varint,3,opt,name=deadline,proto3,enum=skillrun.v1.Deadline" json:"deadline,omitempty"`
+	Deadline ExecutionDeadline `protobuf:"varint,3,opt,name=deadline,proto3,enum=skillrun.v1.ExecutionDeadline" json:"deadline,omitempty"`
 	// Who cancelled: a principal, "disconnect", or "drain".
 	CancelledBy string `protobuf:"bytes,4,opt,name=cancelled_by,json=cancelledBy,proto3" json:"cancelled_by,omitempty"`
 	// The reason that the canceller gave.
@@ -1986,21 +2093,21 @@ type Evidence struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Evidence) Reset() {
-	*x = Evidence{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[17]
+func (x *ExecutionEvidence) Reset() {
+	*x = ExecutionEvidence{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Evidence) String() string {
+func (x *ExecutionEvidence) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Evidence) ProtoMessage() {}
+func (*ExecutionEvidence) ProtoMessage() {}
 
-func (x *Evidence) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[17]
+func (x *ExecutionEvidence) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2011,63 +2118,63 @@ func (x *Evidence) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Evidence.ProtoReflect.Descriptor instead.
-func (*Evidence) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{17}
+// Deprecated: Use ExecutionEvidence.ProtoReflect.Descriptor instead.
+func (*ExecutionEvidence) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{19}
 }
 
-func (x *Evidence) GetOomKillCount() uint64 {
+func (x *ExecutionEvidence) GetOomKillCount() uint64 {
 	if x != nil {
 		return x.OomKillCount
 	}
 	return 0
 }
 
-func (x *Evidence) GetPidsMaxCount() uint64 {
+func (x *ExecutionEvidence) GetPidsMaxCount() uint64 {
 	if x != nil {
 		return x.PidsMaxCount
 	}
 	return 0
 }
 
-func (x *Evidence) GetDeadline() Deadline {
+func (x *ExecutionEvidence) GetDeadline() ExecutionDeadline {
 	if x != nil {
 		return x.Deadline
 	}
-	return Deadline_DEADLINE_UNSPECIFIED
+	return ExecutionDeadline_EXECUTION_DEADLINE_UNSPECIFIED
 }
 
-func (x *Evidence) GetCancelledBy() string {
+func (x *ExecutionEvidence) GetCancelledBy() string {
 	if x != nil {
 		return x.CancelledBy
 	}
 	return ""
 }
 
-func (x *Evidence) GetCancelReason() string {
+func (x *ExecutionEvidence) GetCancelReason() string {
 	if x != nil {
 		return x.CancelReason
 	}
 	return ""
 }
 
-func (x *Evidence) GetSetupStep() string {
+func (x *ExecutionEvidence) GetSetupStep() string {
 	if x != nil {
 		return x.SetupStep
 	}
 	return ""
 }
 
-func (x *Evidence) GetSetupError() string {
+func (x *ExecutionEvidence) GetSetupError() string {
 	if x != nil {
 		return x.SetupError
 	}
 	return ""
 }
 
-// Usage has the resources that an execution used. The kernel counted the processor time
-// and the memory.
-type Usage struct {
+// ExecutionUsage has the resources that an execution used. The kernel counted the
+// processor time and the memory.
+type ExecutionUsage struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	CpuUser   *durationpb.Duration   `protobuf:"bytes,1,opt,name=cpu_user,json=cpuUser,proto3" json:"cpu_user,omitempty"`
 	CpuSystem *durationpb.Duration   `protobuf:"bytes,2,opt,name=cpu_system,json=cpuSystem,proto3" json:"cpu_system,omitempty"`
@@ -2081,21 +2188,21 @@ type Usage struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Usage) Reset() {
-	*x = Usage{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[18]
+func (x *ExecutionUsage) Reset() {
+	*x = ExecutionUsage{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Usage) String() string {
+func (x *ExecutionUsage) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Usage) ProtoMessage() {}
+func (*ExecutionUsage) ProtoMessage() {}
 
-func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[18]
+func (x *ExecutionUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2106,55 +2213,55 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Usage.ProtoReflect.Descriptor instead.
-func (*Usage) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{18}
+// Deprecated: Use ExecutionUsage.ProtoReflect.Descriptor instead.
+func (*ExecutionUsage) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{20}
 }
 
-func (x *Usage) GetCpuUser() *durationpb.Duration {
+func (x *ExecutionUsage) GetCpuUser() *durationpb.Duration {
 	if x != nil {
 		return x.CpuUser
 	}
 	return nil
 }
 
-func (x *Usage) GetCpuSystem() *durationpb.Duration {
+func (x *ExecutionUsage) GetCpuSystem() *durationpb.Duration {
 	if x != nil {
 		return x.CpuSystem
 	}
 	return nil
 }
 
-func (x *Usage) GetMemoryPeakBytes() uint64 {
+func (x *ExecutionUsage) GetMemoryPeakBytes() uint64 {
 	if x != nil {
 		return x.MemoryPeakBytes
 	}
 	return 0
 }
 
-func (x *Usage) GetWallTime() *durationpb.Duration {
+func (x *ExecutionUsage) GetWallTime() *durationpb.Duration {
 	if x != nil {
 		return x.WallTime
 	}
 	return nil
 }
 
-func (x *Usage) GetQueueTime() *durationpb.Duration {
+func (x *ExecutionUsage) GetQueueTime() *durationpb.Duration {
 	if x != nil {
 		return x.QueueTime
 	}
 	return nil
 }
 
-func (x *Usage) GetSetupTime() *durationpb.Duration {
+func (x *ExecutionUsage) GetSetupTime() *durationpb.Duration {
 	if x != nil {
 		return x.SetupTime
 	}
 	return nil
 }
 
-// Truncation says how much of a stream was kept.
-type Truncation struct {
+// OutputTruncation says how much of a stream was kept.
+type OutputTruncation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// True if the program printed more than was delivered.
 	Truncated bool `protobuf:"varint,1,opt,name=truncated,proto3" json:"truncated,omitempty"`
@@ -2166,21 +2273,21 @@ type Truncation struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Truncation) Reset() {
-	*x = Truncation{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[19]
+func (x *OutputTruncation) Reset() {
+	*x = OutputTruncation{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Truncation) String() string {
+func (x *OutputTruncation) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Truncation) ProtoMessage() {}
+func (*OutputTruncation) ProtoMessage() {}
 
-func (x *Truncation) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[19]
+func (x *OutputTruncation) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2191,26 +2298,26 @@ func (x *Truncation) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Truncation.ProtoReflect.Descriptor instead.
-func (*Truncation) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{19}
+// Deprecated: Use OutputTruncation.ProtoReflect.Descriptor instead.
+func (*OutputTruncation) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{21}
 }
 
-func (x *Truncation) GetTruncated() bool {
+func (x *OutputTruncation) GetTruncated() bool {
 	if x != nil {
 		return x.Truncated
 	}
 	return false
 }
 
-func (x *Truncation) GetDeliveredBytes() uint64 {
+func (x *OutputTruncation) GetDeliveredBytes() uint64 {
 	if x != nil {
 		return x.DeliveredBytes
 	}
 	return 0
 }
 
-func (x *Truncation) GetTotalBytes() uint64 {
+func (x *OutputTruncation) GetTotalBytes() uint64 {
 	if x != nil {
 		return x.TotalBytes
 	}
@@ -2240,7 +2347,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[20]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2252,7 +2359,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[20]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2265,7 +2372,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{20}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Artifact) GetPath() string {
@@ -2314,33 +2421,32 @@ func (x *Artifact) GetUri() string {
 type Execution struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ExecutionId string                 `protobuf:"bytes,1,opt,name=execution_id,json=executionId,proto3" json:"execution_id,omitempty"`
-	State       State                  `protobuf:"varint,2,opt,name=state,proto3,enum=skillrun.v1.State" json:"state,omitempty"`
+	State       ExecutionState         `protobuf:"varint,2,opt,name=state,proto3,enum=skillrun.v1.ExecutionState" json:"state,omitempty"`
 	// The skill's full name and digest.
-	Skill       string `protobuf:"bytes,3,opt,name=skill,proto3" json:"skill,omitempty"`
-	SkillDigest string `protobuf:"bytes,4,opt,name=skill_digest,json=skillDigest,proto3" json:"skill_digest,omitempty"`
-	// "script", "code" or "command".
-	SourceKind string `protobuf:"bytes,5,opt,name=source_kind,json=sourceKind,proto3" json:"source_kind,omitempty"`
+	Skill       string     `protobuf:"bytes,3,opt,name=skill,proto3" json:"skill,omitempty"`
+	SkillDigest string     `protobuf:"bytes,4,opt,name=skill_digest,json=skillDigest,proto3" json:"skill_digest,omitempty"`
+	SourceKind  SourceKind `protobuf:"varint,5,opt,name=source_kind,json=sourceKind,proto3,enum=skillrun.v1.SourceKind" json:"source_kind,omitempty"`
 	// The script's path; empty for code and commands.
 	Script     string                 `protobuf:"bytes,6,opt,name=script,proto3" json:"script,omitempty"`
 	Labels     map[string]string      `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	StartTime  *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	EndTime    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
-	Limits     *Limits                `protobuf:"bytes,11,opt,name=limits,proto3" json:"limits,omitempty"`
+	Limits     *ExecutionLimits       `protobuf:"bytes,11,opt,name=limits,proto3" json:"limits,omitempty"`
 	Network    bool                   `protobuf:"varint,12,opt,name=network,proto3" json:"network,omitempty"`
 	// The principal that requested it.
 	Principal string `protobuf:"bytes,13,opt,name=principal,proto3" json:"principal,omitempty"`
 	// The sequence of the newest event.
 	LastSequence uint64 `protobuf:"varint,14,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
 	// Set once the execution has ended.
-	Outcome       *Outcome `protobuf:"bytes,15,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	Outcome       *ExecutionOutcome `protobuf:"bytes,15,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Execution) Reset() {
 	*x = Execution{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[21]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2352,7 +2458,7 @@ func (x *Execution) String() string {
 func (*Execution) ProtoMessage() {}
 
 func (x *Execution) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[21]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2365,7 +2471,7 @@ func (x *Execution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Execution.ProtoReflect.Descriptor instead.
 func (*Execution) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{21}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Execution) GetExecutionId() string {
@@ -2375,11 +2481,11 @@ func (x *Execution) GetExecutionId() string {
 	return ""
 }
 
-func (x *Execution) GetState() State {
+func (x *Execution) GetState() ExecutionState {
 	if x != nil {
 		return x.State
 	}
-	return State_STATE_UNSPECIFIED
+	return ExecutionState_EXECUTION_STATE_UNSPECIFIED
 }
 
 func (x *Execution) GetSkill() string {
@@ -2396,11 +2502,11 @@ func (x *Execution) GetSkillDigest() string {
 	return ""
 }
 
-func (x *Execution) GetSourceKind() string {
+func (x *Execution) GetSourceKind() SourceKind {
 	if x != nil {
 		return x.SourceKind
 	}
-	return ""
+	return SourceKind_SOURCE_KIND_UNSPECIFIED
 }
 
 func (x *Execution) GetScript() string {
@@ -2438,7 +2544,7 @@ func (x *Execution) GetEndTime() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *Execution) GetLimits() *Limits {
+func (x *Execution) GetLimits() *ExecutionLimits {
 	if x != nil {
 		return x.Limits
 	}
@@ -2466,14 +2572,14 @@ func (x *Execution) GetLastSequence() uint64 {
 	return 0
 }
 
-func (x *Execution) GetOutcome() *Outcome {
+func (x *Execution) GetOutcome() *ExecutionOutcome {
 	if x != nil {
 		return x.Outcome
 	}
 	return nil
 }
 
-type AttachRequest struct {
+type AttachExecutionRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ExecutionId string                 `protobuf:"bytes,1,opt,name=execution_id,json=executionId,proto3" json:"execution_id,omitempty"`
 	// Only events after this sequence; 0: all. A sequence above the newest event's is
@@ -2483,21 +2589,21 @@ type AttachRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *AttachRequest) Reset() {
-	*x = AttachRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[22]
+func (x *AttachExecutionRequest) Reset() {
+	*x = AttachExecutionRequest{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *AttachRequest) String() string {
+func (x *AttachExecutionRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*AttachRequest) ProtoMessage() {}
+func (*AttachExecutionRequest) ProtoMessage() {}
 
-func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[22]
+func (x *AttachExecutionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2508,47 +2614,47 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
-func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{22}
+// Deprecated: Use AttachExecutionRequest.ProtoReflect.Descriptor instead.
+func (*AttachExecutionRequest) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{24}
 }
 
-func (x *AttachRequest) GetExecutionId() string {
+func (x *AttachExecutionRequest) GetExecutionId() string {
 	if x != nil {
 		return x.ExecutionId
 	}
 	return ""
 }
 
-func (x *AttachRequest) GetAfterSequence() uint64 {
+func (x *AttachExecutionRequest) GetAfterSequence() uint64 {
 	if x != nil {
 		return x.AfterSequence
 	}
 	return 0
 }
 
-type GetRequest struct {
+type GetExecutionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ExecutionId   string                 `protobuf:"bytes,1,opt,name=execution_id,json=executionId,proto3" json:"execution_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *GetRequest) Reset() {
-	*x = GetRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[23]
+func (x *GetExecutionRequest) Reset() {
+	*x = GetExecutionRequest{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *GetRequest) String() string {
+func (x *GetExecutionRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*GetRequest) ProtoMessage() {}
+func (*GetExecutionRequest) ProtoMessage() {}
 
-func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[23]
+func (x *GetExecutionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2559,53 +2665,40 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
-func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{23}
+// Deprecated: Use GetExecutionRequest.ProtoReflect.Descriptor instead.
+func (*GetExecutionRequest) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{25}
 }
 
-func (x *GetRequest) GetExecutionId() string {
+func (x *GetExecutionRequest) GetExecutionId() string {
 	if x != nil {
 		return x.ExecutionId
 	}
 	return ""
 }
 
-type ListRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only executions of this skill. A name, as in ExecuteRequest.
-	Skill string `protobuf:"bytes,1,opt,name=skill,proto3" json:"skill,omitempty"`
-	// Only executions in one of these states. Empty: all.
-	States []State `protobuf:"varint,2,rep,packed,name=states,proto3,enum=skillrun.v1.State" json:"states,omitempty"`
-	// Only executions with all of these labels.
-	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Only executions that ended in one of these ways. Empty: all.
-	Ends []End `protobuf:"varint,4,rep,packed,name=ends,proto3,enum=skillrun.v1.End" json:"ends,omitempty"`
-	// Only executions created at or after this time.
-	CreatedAfter *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_after,json=createdAfter,proto3" json:"created_after,omitempty"`
-	// At most 1,000; 0: 100.
-	PageSize uint32 `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// From the last ListResponse, with the same filter.
-	PageToken     string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+type GetExecutionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Execution     *Execution             `protobuf:"bytes,1,opt,name=execution,proto3" json:"execution,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ListRequest) Reset() {
-	*x = ListRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
+func (x *GetExecutionResponse) Reset() {
+	*x = GetExecutionResponse{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ListRequest) String() string {
+func (x *GetExecutionResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ListRequest) ProtoMessage() {}
+func (*GetExecutionResponse) ProtoMessage() {}
 
-func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
+func (x *GetExecutionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2616,61 +2709,118 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
-func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{24}
+// Deprecated: Use GetExecutionResponse.ProtoReflect.Descriptor instead.
+func (*GetExecutionResponse) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{26}
 }
 
-func (x *ListRequest) GetSkill() string {
+func (x *GetExecutionResponse) GetExecution() *Execution {
+	if x != nil {
+		return x.Execution
+	}
+	return nil
+}
+
+type ListExecutionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only executions of this skill. A name, as in ExecuteRequest.
+	Skill string `protobuf:"bytes,1,opt,name=skill,proto3" json:"skill,omitempty"`
+	// Only executions in one of these states. Empty: all.
+	States []ExecutionState `protobuf:"varint,2,rep,packed,name=states,proto3,enum=skillrun.v1.ExecutionState" json:"states,omitempty"`
+	// Only executions with all of these labels.
+	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Only executions that ended in one of these ways. Empty: all.
+	Ends []ExecutionEnd `protobuf:"varint,4,rep,packed,name=ends,proto3,enum=skillrun.v1.ExecutionEnd" json:"ends,omitempty"`
+	// Only executions created at or after this time.
+	CreatedAfter *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_after,json=createdAfter,proto3" json:"created_after,omitempty"`
+	// At most 1,000; 0: 100.
+	PageSize uint32 `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// From the last ListExecutionsResponse, with the same filter.
+	PageToken     string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListExecutionsRequest) Reset() {
+	*x = ListExecutionsRequest{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListExecutionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListExecutionsRequest) ProtoMessage() {}
+
+func (x *ListExecutionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListExecutionsRequest.ProtoReflect.Descriptor instead.
+func (*ListExecutionsRequest) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ListExecutionsRequest) GetSkill() string {
 	if x != nil {
 		return x.Skill
 	}
 	return ""
 }
 
-func (x *ListRequest) GetStates() []State {
+func (x *ListExecutionsRequest) GetStates() []ExecutionState {
 	if x != nil {
 		return x.States
 	}
 	return nil
 }
 
-func (x *ListRequest) GetLabels() map[string]string {
+func (x *ListExecutionsRequest) GetLabels() map[string]string {
 	if x != nil {
 		return x.Labels
 	}
 	return nil
 }
 
-func (x *ListRequest) GetEnds() []End {
+func (x *ListExecutionsRequest) GetEnds() []ExecutionEnd {
 	if x != nil {
 		return x.Ends
 	}
 	return nil
 }
 
-func (x *ListRequest) GetCreatedAfter() *timestamppb.Timestamp {
+func (x *ListExecutionsRequest) GetCreatedAfter() *timestamppb.Timestamp {
 	if x != nil {
 		return x.CreatedAfter
 	}
 	return nil
 }
 
-func (x *ListRequest) GetPageSize() uint32 {
+func (x *ListExecutionsRequest) GetPageSize() uint32 {
 	if x != nil {
 		return x.PageSize
 	}
 	return 0
 }
 
-func (x *ListRequest) GetPageToken() string {
+func (x *ListExecutionsRequest) GetPageToken() string {
 	if x != nil {
 		return x.PageToken
 	}
 	return ""
 }
 
-type ListResponse struct {
+type ListExecutionsResponse struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Executions []*Execution           `protobuf:"bytes,1,rep,name=executions,proto3" json:"executions,omitempty"`
 	// Empty: this is the last page.
@@ -2679,21 +2829,21 @@ type ListResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ListResponse) Reset() {
-	*x = ListResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
+func (x *ListExecutionsResponse) Reset() {
+	*x = ListExecutionsResponse{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ListResponse) String() string {
+func (x *ListExecutionsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ListResponse) ProtoMessage() {}
+func (*ListExecutionsResponse) ProtoMessage() {}
 
-func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
+func (x *ListExecutionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2704,26 +2854,26 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
-func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{25}
+// Deprecated: Use ListExecutionsResponse.ProtoReflect.Descriptor instead.
+func (*ListExecutionsResponse) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{28}
 }
 
-func (x *ListResponse) GetExecutions() []*Execution {
+func (x *ListExecutionsResponse) GetExecutions() []*Execution {
 	if x != nil {
 		return x.Executions
 	}
 	return nil
 }
 
-func (x *ListResponse) GetNextPageToken() string {
+func (x *ListExecutionsResponse) GetNextPageToken() string {
 	if x != nil {
 		return x.NextPageToken
 	}
 	return ""
 }
 
-type CancelRequest struct {
+type CancelExecutionRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ExecutionId string                 `protobuf:"bytes,1,opt,name=execution_id,json=executionId,proto3" json:"execution_id,omitempty"`
 	// Time between SIGTERM and SIGKILL, at most 60 s. Unset: the daemon's default (2
@@ -2735,21 +2885,21 @@ type CancelRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *CancelRequest) Reset() {
-	*x = CancelRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
+func (x *CancelExecutionRequest) Reset() {
+	*x = CancelExecutionRequest{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *CancelRequest) String() string {
+func (x *CancelExecutionRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*CancelRequest) ProtoMessage() {}
+func (*CancelExecutionRequest) ProtoMessage() {}
 
-func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
+func (x *CancelExecutionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2760,33 +2910,78 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
-func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{26}
+// Deprecated: Use CancelExecutionRequest.ProtoReflect.Descriptor instead.
+func (*CancelExecutionRequest) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{29}
 }
 
-func (x *CancelRequest) GetExecutionId() string {
+func (x *CancelExecutionRequest) GetExecutionId() string {
 	if x != nil {
 		return x.ExecutionId
 	}
 	return ""
 }
 
-func (x *CancelRequest) GetGrace() *durationpb.Duration {
+func (x *CancelExecutionRequest) GetGrace() *durationpb.Duration {
 	if x != nil {
 		return x.Grace
 	}
 	return nil
 }
 
-func (x *CancelRequest) GetReason() string {
+func (x *CancelExecutionRequest) GetReason() string {
 	if x != nil {
 		return x.Reason
 	}
 	return ""
 }
 
-type SignalRequest struct {
+type CancelExecutionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The execution, with its outcome.
+	Execution     *Execution `protobuf:"bytes,1,opt,name=execution,proto3" json:"execution,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelExecutionResponse) Reset() {
+	*x = CancelExecutionResponse{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelExecutionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelExecutionResponse) ProtoMessage() {}
+
+func (x *CancelExecutionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelExecutionResponse.ProtoReflect.Descriptor instead.
+func (*CancelExecutionResponse) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *CancelExecutionResponse) GetExecution() *Execution {
+	if x != nil {
+		return x.Execution
+	}
+	return nil
+}
+
+type SignalExecutionRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ExecutionId string                 `protobuf:"bytes,1,opt,name=execution_id,json=executionId,proto3" json:"execution_id,omitempty"`
 	// As SendSignal.signal.
@@ -2795,21 +2990,21 @@ type SignalRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SignalRequest) Reset() {
-	*x = SignalRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
+func (x *SignalExecutionRequest) Reset() {
+	*x = SignalExecutionRequest{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SignalRequest) String() string {
+func (x *SignalExecutionRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SignalRequest) ProtoMessage() {}
+func (*SignalExecutionRequest) ProtoMessage() {}
 
-func (x *SignalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
+func (x *SignalExecutionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2820,46 +3015,46 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
-func (*SignalRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{27}
+// Deprecated: Use SignalExecutionRequest.ProtoReflect.Descriptor instead.
+func (*SignalExecutionRequest) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{31}
 }
 
-func (x *SignalRequest) GetExecutionId() string {
+func (x *SignalExecutionRequest) GetExecutionId() string {
 	if x != nil {
 		return x.ExecutionId
 	}
 	return ""
 }
 
-func (x *SignalRequest) GetSignal() string {
+func (x *SignalExecutionRequest) GetSignal() string {
 	if x != nil {
 		return x.Signal
 	}
 	return ""
 }
 
-type SignalResponse struct {
+type SignalExecutionResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SignalResponse) Reset() {
-	*x = SignalResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
+func (x *SignalExecutionResponse) Reset() {
+	*x = SignalExecutionResponse{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SignalResponse) String() string {
+func (x *SignalExecutionResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SignalResponse) ProtoMessage() {}
+func (*SignalExecutionResponse) ProtoMessage() {}
 
-func (x *SignalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
+func (x *SignalExecutionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2870,9 +3065,9 @@ func (x *SignalResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SignalResponse.ProtoReflect.Descriptor instead.
-func (*SignalResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{28}
+// Deprecated: Use SignalExecutionResponse.ProtoReflect.Descriptor instead.
+func (*SignalExecutionResponse) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{32}
 }
 
 type ListArtifactsRequest struct {
@@ -2887,7 +3082,7 @@ type ListArtifactsRequest struct {
 
 func (x *ListArtifactsRequest) Reset() {
 	*x = ListArtifactsRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2899,7 +3094,7 @@ func (x *ListArtifactsRequest) String() string {
 func (*ListArtifactsRequest) ProtoMessage() {}
 
 func (x *ListArtifactsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2912,7 +3107,7 @@ func (x *ListArtifactsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListArtifactsRequest.ProtoReflect.Descriptor instead.
 func (*ListArtifactsRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{29}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListArtifactsRequest) GetExecutionId() string {
@@ -2946,7 +3141,7 @@ type ListArtifactsResponse struct {
 
 func (x *ListArtifactsResponse) Reset() {
 	*x = ListArtifactsResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3153,7 @@ func (x *ListArtifactsResponse) String() string {
 func (*ListArtifactsResponse) ProtoMessage() {}
 
 func (x *ListArtifactsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3166,7 @@ func (x *ListArtifactsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListArtifactsResponse.ProtoReflect.Descriptor instead.
 func (*ListArtifactsResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{30}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListArtifactsResponse) GetArtifacts() []*Artifact {
@@ -3003,7 +3198,7 @@ type GetArtifactRequest struct {
 
 func (x *GetArtifactRequest) Reset() {
 	*x = GetArtifactRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3015,7 +3210,7 @@ func (x *GetArtifactRequest) String() string {
 func (*GetArtifactRequest) ProtoMessage() {}
 
 func (x *GetArtifactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3028,7 +3223,7 @@ func (x *GetArtifactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArtifactRequest.ProtoReflect.Descriptor instead.
 func (*GetArtifactRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{31}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetArtifactRequest) GetExecutionId() string {
@@ -3072,7 +3267,7 @@ type GetArtifactResponse struct {
 
 func (x *GetArtifactResponse) Reset() {
 	*x = GetArtifactResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3084,7 +3279,7 @@ func (x *GetArtifactResponse) String() string {
 func (*GetArtifactResponse) ProtoMessage() {}
 
 func (x *GetArtifactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3097,7 +3292,7 @@ func (x *GetArtifactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArtifactResponse.ProtoReflect.Descriptor instead.
 func (*GetArtifactResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{32}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetArtifactResponse) GetArtifact() *Artifact {
@@ -3125,11 +3320,11 @@ var File_skillrun_v1_execution_proto protoreflect.FileDescriptor
 
 const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\n" +
-	"\x1bskillrun/v1/execution.proto\x12\vskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe3\a\n" +
+	"\x1bskillrun/v1/execution.proto\x12\vskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd8\a\n" +
 	"\x0eExecuteRequest\x12\x14\n" +
 	"\x05skill\x18\x01 \x01(\tR\x05skill\x12\x18\n" +
-	"\x06script\x18\x02 \x01(\tH\x00R\x06script\x12'\n" +
-	"\x04code\x18\x03 \x01(\v2\x11.skillrun.v1.CodeH\x00R\x04code\x12\x1a\n" +
+	"\x06script\x18\x02 \x01(\tH\x00R\x06script\x12-\n" +
+	"\x04code\x18\x03 \x01(\v2\x17.skillrun.v1.InlineCodeH\x00R\x04code\x12\x1a\n" +
 	"\acommand\x18\x04 \x01(\tH\x00R\acommand\x12\x12\n" +
 	"\x04args\x18\x05 \x03(\tR\x04args\x12!\n" +
 	"\vstdin_bytes\x18\x06 \x01(\fH\x01R\n" +
@@ -3141,13 +3336,12 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	" \x03(\v2$.skillrun.v1.ExecuteRequest.EnvEntryR\x03env\x12I\n" +
 	"\n" +
 	"secret_env\x18\v \x03(\v2*.skillrun.v1.ExecuteRequest.SecretEnvEntryR\tsecretEnv\x12?\n" +
-	"\x06labels\x18\f \x03(\v2'.skillrun.v1.ExecuteRequest.LabelsEntryR\x06labels\x12+\n" +
-	"\x06limits\x18\r \x01(\v2\x13.skillrun.v1.LimitsR\x06limits\x12\x1d\n" +
-	"\anetwork\x18\x0e \x01(\bH\x02R\anetwork\x88\x01\x01\x12\x18\n" +
-	"\asession\x18\x0f \x01(\tR\asession\x12>\n" +
-	"\ron_disconnect\x18\x10 \x01(\x0e2\x19.skillrun.v1.OnDisconnectR\fonDisconnect\x12'\n" +
-	"\x0fidempotency_key\x18\x11 \x01(\tR\x0eidempotencyKey\x12>\n" +
-	"\rqueue_timeout\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\fqueueTimeout\x1a6\n" +
+	"\x06labels\x18\f \x03(\v2'.skillrun.v1.ExecuteRequest.LabelsEntryR\x06labels\x124\n" +
+	"\x06limits\x18\r \x01(\v2\x1c.skillrun.v1.ExecutionLimitsR\x06limits\x12\x1d\n" +
+	"\anetwork\x18\x0e \x01(\bH\x02R\anetwork\x88\x01\x01\x12>\n" +
+	"\ron_disconnect\x18\x0f \x01(\x0e2\x19.skillrun.v1.OnDisconnectR\fonDisconnect\x12'\n" +
+	"\x0fidempotency_key\x18\x10 \x01(\tR\x0eidempotencyKey\x12>\n" +
+	"\rqueue_timeout\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\fqueueTimeout\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
@@ -3160,8 +3354,9 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\x06sourceB\a\n" +
 	"\x05stdinB\n" +
 	"\n" +
-	"\b_network\"6\n" +
-	"\x04Code\x12\x12\n" +
+	"\b_network\"<\n" +
+	"\n" +
+	"InlineCode\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x1a\n" +
 	"\blanguage\x18\x02 \x01(\tR\blanguage\"\xb2\x01\n" +
 	"\tInputFile\x12\x12\n" +
@@ -3176,8 +3371,8 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\fStreamedFile\x12\x1d\n" +
 	"\n" +
 	"size_bytes\x18\x01 \x01(\x04R\tsizeBytes\x12\x16\n" +
-	"\x06sha256\x18\x02 \x01(\tR\x06sha256\"\xea\x02\n" +
-	"\x06Limits\x126\n" +
+	"\x06sha256\x18\x02 \x01(\tR\x06sha256\"\xf3\x02\n" +
+	"\x0fExecutionLimits\x126\n" +
 	"\twall_time\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bwallTime\x124\n" +
 	"\bcpu_time\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x12!\n" +
 	"\fmemory_bytes\x18\x03 \x01(\x04R\vmemoryBytes\x12\x1c\n" +
@@ -3188,7 +3383,7 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\n" +
 	"open_files\x18\b \x01(\rR\topenFiles\x12\x1d\n" +
 	"\n" +
-	"milli_cpus\x18\t \x01(\rR\tmilliCpus\"\xca\x02\n" +
+	"milli_cpus\x18\t \x01(\rR\tmilliCpus\"\x9b\x02\n" +
 	"\x19ExecuteInteractiveRequest\x123\n" +
 	"\x05start\x18\x01 \x01(\v2\x1b.skillrun.v1.ExecuteRequestH\x00R\x05start\x127\n" +
 	"\n" +
@@ -3196,8 +3391,7 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\x05stdin\x18\x03 \x01(\fH\x00R\x05stdin\x12:\n" +
 	"\vclose_stdin\x18\x04 \x01(\v2\x17.skillrun.v1.CloseStdinH\x00R\n" +
 	"closeStdin\x121\n" +
-	"\x06signal\x18\x05 \x01(\v2\x17.skillrun.v1.SendSignalH\x00R\x06signal\x12-\n" +
-	"\x06window\x18\x06 \x01(\v2\x13.skillrun.v1.WindowH\x00R\x06windowB\t\n" +
+	"\x06signal\x18\x05 \x01(\v2\x17.skillrun.v1.SendSignalH\x00R\x06signalB\t\n" +
 	"\amessage\"V\n" +
 	"\tFileChunk\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12!\n" +
@@ -3207,70 +3401,73 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"CloseStdin\"$\n" +
 	"\n" +
 	"SendSignal\x12\x16\n" +
-	"\x06signal\x18\x01 \x01(\tR\x06signal\"6\n" +
-	"\x06Window\x12\x18\n" +
-	"\acolumns\x18\x01 \x01(\rR\acolumns\x12\x12\n" +
-	"\x04rows\x18\x02 \x01(\rR\x04rows\"\x82\x03\n" +
+	"\x06signal\x18\x01 \x01(\tR\x06signal\"D\n" +
+	"\x0fExecuteResponse\x121\n" +
+	"\x05event\x18\x01 \x01(\v2\x1b.skillrun.v1.ExecutionEventR\x05event\"O\n" +
+	"\x1aExecuteInteractiveResponse\x121\n" +
+	"\x05event\x18\x01 \x01(\v2\x1b.skillrun.v1.ExecutionEventR\x05event\"L\n" +
+	"\x17AttachExecutionResponse\x121\n" +
+	"\x05event\x18\x01 \x01(\v2\x1b.skillrun.v1.ExecutionEventR\x05event\"\xab\x03\n" +
 	"\x0eExecutionEvent\x12!\n" +
 	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12.\n" +
-	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12-\n" +
-	"\x06header\x18\x04 \x01(\v2\x13.skillrun.v1.HeaderH\x00R\x06header\x120\n" +
-	"\astarted\x18\x05 \x01(\v2\x14.skillrun.v1.StartedH\x00R\astarted\x12-\n" +
-	"\x06output\x18\x06 \x01(\v2\x13.skillrun.v1.OutputH\x00R\x06output\x126\n" +
-	"\tkeepalive\x18\a \x01(\v2\x16.skillrun.v1.KeepaliveH\x00R\tkeepalive\x120\n" +
-	"\aoutcome\x18\b \x01(\v2\x14.skillrun.v1.OutcomeH\x00R\aoutcomeB\a\n" +
-	"\x05event\"\xf7\x01\n" +
-	"\x06Header\x12\x14\n" +
+	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x126\n" +
+	"\x06header\x18\x04 \x01(\v2\x1c.skillrun.v1.ExecutionHeaderH\x00R\x06header\x129\n" +
+	"\astarted\x18\x05 \x01(\v2\x1d.skillrun.v1.ExecutionStartedH\x00R\astarted\x122\n" +
+	"\x06output\x18\x06 \x01(\v2\x18.skillrun.v1.OutputChunkH\x00R\x06output\x12?\n" +
+	"\tkeepalive\x18\a \x01(\v2\x1f.skillrun.v1.ExecutionKeepaliveH\x00R\tkeepalive\x129\n" +
+	"\aoutcome\x18\b \x01(\v2\x1d.skillrun.v1.ExecutionOutcomeH\x00R\aoutcomeB\a\n" +
+	"\x05event\"\x89\x02\n" +
+	"\x0fExecutionHeader\x12\x14\n" +
 	"\x05skill\x18\x01 \x01(\tR\x05skill\x12!\n" +
-	"\fskill_digest\x18\x02 \x01(\tR\vskillDigest\x12+\n" +
-	"\x06limits\x18\x03 \x01(\v2\x13.skillrun.v1.LimitsR\x06limits\x12\x18\n" +
+	"\fskill_digest\x18\x02 \x01(\tR\vskillDigest\x124\n" +
+	"\x06limits\x18\x03 \x01(\v2\x1c.skillrun.v1.ExecutionLimitsR\x06limits\x12\x18\n" +
 	"\anetwork\x18\x04 \x01(\bR\anetwork\x12-\n" +
 	"\bcommands\x18\x05 \x03(\v2\x11.skillrun.v1.ArgvR\bcommands\x12\"\n" +
 	"\fdeduplicated\x18\x06 \x01(\bR\fdeduplicated\x12\x1a\n" +
 	"\bwarnings\x18\a \x03(\tR\bwarnings\"\x1a\n" +
 	"\x04Argv\x12\x12\n" +
-	"\x04args\x18\x01 \x03(\tR\x04args\"}\n" +
-	"\aStarted\x128\n" +
+	"\x04args\x18\x01 \x03(\tR\x04args\"\x86\x01\n" +
+	"\x10ExecutionStarted\x128\n" +
 	"\n" +
 	"queue_time\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\tqueueTime\x128\n" +
 	"\n" +
-	"setup_time\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tsetupTime\"l\n" +
-	"\x06Output\x12+\n" +
-	"\x06stream\x18\x01 \x01(\x0e2\x13.skillrun.v1.StreamR\x06stream\x12!\n" +
+	"setup_time\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tsetupTime\"w\n" +
+	"\vOutputChunk\x121\n" +
+	"\x06stream\x18\x01 \x01(\x0e2\x19.skillrun.v1.OutputStreamR\x06stream\x12!\n" +
 	"\foffset_bytes\x18\x02 \x01(\x04R\voffsetBytes\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data\"5\n" +
-	"\tKeepalive\x12(\n" +
-	"\x05state\x18\x01 \x01(\x0e2\x12.skillrun.v1.StateR\x05state\"\xc2\x04\n" +
-	"\aOutcome\x12\"\n" +
-	"\x03end\x18\x01 \x01(\x0e2\x10.skillrun.v1.EndR\x03end\x12 \n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"G\n" +
+	"\x12ExecutionKeepalive\x121\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x1b.skillrun.v1.ExecutionStateR\x05state\"\xfb\x04\n" +
+	"\x10ExecutionOutcome\x12+\n" +
+	"\x03end\x18\x01 \x01(\x0e2\x19.skillrun.v1.ExecutionEndR\x03end\x12 \n" +
 	"\texit_code\x18\x02 \x01(\x05H\x00R\bexitCode\x88\x01\x01\x12\x16\n" +
 	"\x06signal\x18\x03 \x01(\tR\x06signal\x12\x1b\n" +
-	"\ttimed_out\x18\x04 \x01(\bR\btimedOut\x121\n" +
-	"\bevidence\x18\x05 \x01(\v2\x15.skillrun.v1.EvidenceR\bevidence\x12(\n" +
-	"\x05usage\x18\x06 \x01(\v2\x12.skillrun.v1.UsageR\x05usage\x12/\n" +
-	"\x06stdout\x18\a \x01(\v2\x17.skillrun.v1.TruncationR\x06stdout\x12/\n" +
-	"\x06stderr\x18\b \x01(\v2\x17.skillrun.v1.TruncationR\x06stderr\x123\n" +
+	"\ttimed_out\x18\x04 \x01(\bR\btimedOut\x12:\n" +
+	"\bevidence\x18\x05 \x01(\v2\x1e.skillrun.v1.ExecutionEvidenceR\bevidence\x121\n" +
+	"\x05usage\x18\x06 \x01(\v2\x1b.skillrun.v1.ExecutionUsageR\x05usage\x125\n" +
+	"\x06stdout\x18\a \x01(\v2\x1d.skillrun.v1.OutputTruncationR\x06stdout\x125\n" +
+	"\x06stderr\x18\b \x01(\v2\x1d.skillrun.v1.OutputTruncationR\x06stderr\x123\n" +
 	"\tartifacts\x18\t \x03(\v2\x15.skillrun.v1.ArtifactR\tartifacts\x12%\n" +
 	"\x0eartifact_count\x18\n" +
 	" \x01(\x04R\rartifactCount\x12+\n" +
 	"\x11artifacts_refused\x18\v \x03(\tR\x10artifactsRefused\x12!\n" +
-	"\fskill_digest\x18\f \x01(\tR\vskillDigest\x12+\n" +
-	"\x06limits\x18\r \x01(\v2\x13.skillrun.v1.LimitsR\x06limits\x12\x16\n" +
+	"\fskill_digest\x18\f \x01(\tR\vskillDigest\x124\n" +
+	"\x06limits\x18\r \x01(\v2\x1c.skillrun.v1.ExecutionLimitsR\x06limits\x12\x16\n" +
 	"\x06advice\x18\x0e \x01(\tR\x06adviceB\f\n" +
 	"\n" +
-	"_exit_code\"\x91\x02\n" +
-	"\bEvidence\x12$\n" +
+	"_exit_code\"\xa3\x02\n" +
+	"\x11ExecutionEvidence\x12$\n" +
 	"\x0eoom_kill_count\x18\x01 \x01(\x04R\foomKillCount\x12$\n" +
-	"\x0epids_max_count\x18\x02 \x01(\x04R\fpidsMaxCount\x121\n" +
-	"\bdeadline\x18\x03 \x01(\x0e2\x15.skillrun.v1.DeadlineR\bdeadline\x12!\n" +
+	"\x0epids_max_count\x18\x02 \x01(\x04R\fpidsMaxCount\x12:\n" +
+	"\bdeadline\x18\x03 \x01(\x0e2\x1e.skillrun.v1.ExecutionDeadlineR\bdeadline\x12!\n" +
 	"\fcancelled_by\x18\x04 \x01(\tR\vcancelledBy\x12#\n" +
 	"\rcancel_reason\x18\x05 \x01(\tR\fcancelReason\x12\x1d\n" +
 	"\n" +
 	"setup_step\x18\x06 \x01(\tR\tsetupStep\x12\x1f\n" +
 	"\vsetup_error\x18\a \x01(\tR\n" +
-	"setupError\"\xcf\x02\n" +
-	"\x05Usage\x124\n" +
+	"setupError\"\xd8\x02\n" +
+	"\x0eExecutionUsage\x124\n" +
 	"\bcpu_user\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\acpuUser\x128\n" +
 	"\n" +
 	"cpu_system\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tcpuSystem\x12*\n" +
@@ -3279,9 +3476,8 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\n" +
 	"queue_time\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\tqueueTime\x128\n" +
 	"\n" +
-	"setup_time\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\tsetupTime\"t\n" +
-	"\n" +
-	"Truncation\x12\x1c\n" +
+	"setup_time\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\tsetupTime\"z\n" +
+	"\x10OutputTruncation\x12\x1c\n" +
 	"\ttruncated\x18\x01 \x01(\bR\ttruncated\x12'\n" +
 	"\x0fdelivered_bytes\x18\x02 \x01(\x04R\x0edeliveredBytes\x12\x1f\n" +
 	"\vtotal_bytes\x18\x03 \x01(\x04R\n" +
@@ -3295,13 +3491,13 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\n" +
 	"executable\x18\x05 \x01(\bR\n" +
 	"executable\x12\x10\n" +
-	"\x03uri\x18\x06 \x01(\tR\x03uri\"\xaa\x05\n" +
+	"\x03uri\x18\x06 \x01(\tR\x03uri\"\xde\x05\n" +
 	"\tExecution\x12!\n" +
-	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\x12(\n" +
-	"\x05state\x18\x02 \x01(\x0e2\x12.skillrun.v1.StateR\x05state\x12\x14\n" +
+	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\x121\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x1b.skillrun.v1.ExecutionStateR\x05state\x12\x14\n" +
 	"\x05skill\x18\x03 \x01(\tR\x05skill\x12!\n" +
-	"\fskill_digest\x18\x04 \x01(\tR\vskillDigest\x12\x1f\n" +
-	"\vsource_kind\x18\x05 \x01(\tR\n" +
+	"\fskill_digest\x18\x04 \x01(\tR\vskillDigest\x128\n" +
+	"\vsource_kind\x18\x05 \x01(\x0e2\x17.skillrun.v1.SourceKindR\n" +
 	"sourceKind\x12\x16\n" +
 	"\x06script\x18\x06 \x01(\tR\x06script\x12:\n" +
 	"\x06labels\x18\a \x03(\v2\".skillrun.v1.Execution.LabelsEntryR\x06labels\x12;\n" +
@@ -3310,46 +3506,49 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\n" +
 	"start_time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +
 	"\bend_time\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12+\n" +
-	"\x06limits\x18\v \x01(\v2\x13.skillrun.v1.LimitsR\x06limits\x12\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x124\n" +
+	"\x06limits\x18\v \x01(\v2\x1c.skillrun.v1.ExecutionLimitsR\x06limits\x12\x18\n" +
 	"\anetwork\x18\f \x01(\bR\anetwork\x12\x1c\n" +
 	"\tprincipal\x18\r \x01(\tR\tprincipal\x12#\n" +
-	"\rlast_sequence\x18\x0e \x01(\x04R\flastSequence\x12.\n" +
-	"\aoutcome\x18\x0f \x01(\v2\x14.skillrun.v1.OutcomeR\aoutcome\x1a9\n" +
+	"\rlast_sequence\x18\x0e \x01(\x04R\flastSequence\x127\n" +
+	"\aoutcome\x18\x0f \x01(\v2\x1d.skillrun.v1.ExecutionOutcomeR\aoutcome\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Y\n" +
-	"\rAttachRequest\x12!\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"b\n" +
+	"\x16AttachExecutionRequest\x12!\n" +
 	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\x12%\n" +
-	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"/\n" +
-	"\n" +
-	"GetRequest\x12!\n" +
-	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\"\xeb\x02\n" +
-	"\vListRequest\x12\x14\n" +
-	"\x05skill\x18\x01 \x01(\tR\x05skill\x12*\n" +
-	"\x06states\x18\x02 \x03(\x0e2\x12.skillrun.v1.StateR\x06states\x12<\n" +
-	"\x06labels\x18\x03 \x03(\v2$.skillrun.v1.ListRequest.LabelsEntryR\x06labels\x12$\n" +
-	"\x04ends\x18\x04 \x03(\x0e2\x10.skillrun.v1.EndR\x04ends\x12?\n" +
+	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"8\n" +
+	"\x13GetExecutionRequest\x12!\n" +
+	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\"L\n" +
+	"\x14GetExecutionResponse\x124\n" +
+	"\texecution\x18\x01 \x01(\v2\x16.skillrun.v1.ExecutionR\texecution\"\x91\x03\n" +
+	"\x15ListExecutionsRequest\x12\x14\n" +
+	"\x05skill\x18\x01 \x01(\tR\x05skill\x123\n" +
+	"\x06states\x18\x02 \x03(\x0e2\x1b.skillrun.v1.ExecutionStateR\x06states\x12F\n" +
+	"\x06labels\x18\x03 \x03(\v2..skillrun.v1.ListExecutionsRequest.LabelsEntryR\x06labels\x12-\n" +
+	"\x04ends\x18\x04 \x03(\x0e2\x19.skillrun.v1.ExecutionEndR\x04ends\x12?\n" +
 	"\rcreated_after\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\fcreatedAfter\x12\x1b\n" +
 	"\tpage_size\x18\x06 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\a \x01(\tR\tpageToken\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"n\n" +
-	"\fListResponse\x126\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"x\n" +
+	"\x16ListExecutionsResponse\x126\n" +
 	"\n" +
 	"executions\x18\x01 \x03(\v2\x16.skillrun.v1.ExecutionR\n" +
 	"executions\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"{\n" +
-	"\rCancelRequest\x12!\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x84\x01\n" +
+	"\x16CancelExecutionRequest\x12!\n" +
 	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\x12/\n" +
 	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"J\n" +
-	"\rSignalRequest\x12!\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"O\n" +
+	"\x17CancelExecutionResponse\x124\n" +
+	"\texecution\x18\x01 \x01(\v2\x16.skillrun.v1.ExecutionR\texecution\"S\n" +
+	"\x16SignalExecutionRequest\x12!\n" +
 	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\x12\x16\n" +
-	"\x06signal\x18\x02 \x01(\tR\x06signal\"\x10\n" +
-	"\x0eSignalResponse\"u\n" +
+	"\x06signal\x18\x02 \x01(\tR\x06signal\"\x19\n" +
+	"\x17SignalExecutionResponse\"u\n" +
 	"\x14ListArtifactsRequest\x12!\n" +
 	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
@@ -3370,39 +3569,44 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\fOnDisconnect\x12\x1d\n" +
 	"\x19ON_DISCONNECT_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14ON_DISCONNECT_CANCEL\x10\x01\x12\x1a\n" +
-	"\x16ON_DISCONNECT_CONTINUE\x10\x02*F\n" +
-	"\x06Stream\x12\x16\n" +
-	"\x12STREAM_UNSPECIFIED\x10\x00\x12\x11\n" +
-	"\rSTREAM_STDOUT\x10\x01\x12\x11\n" +
-	"\rSTREAM_STDERR\x10\x02*\xa1\x01\n" +
-	"\x03End\x12\x13\n" +
-	"\x0fEND_UNSPECIFIED\x10\x00\x12\x0e\n" +
+	"\x16ON_DISCONNECT_CONTINUE\x10\x02*a\n" +
+	"\fOutputStream\x12\x1d\n" +
+	"\x19OUTPUT_STREAM_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14OUTPUT_STREAM_STDOUT\x10\x01\x12\x18\n" +
+	"\x14OUTPUT_STREAM_STDERR\x10\x02*\xfa\x01\n" +
+	"\fExecutionEnd\x12\x1d\n" +
+	"\x19EXECUTION_END_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14EXECUTION_END_EXITED\x10\x01\x12\x1a\n" +
+	"\x16EXECUTION_END_SIGNALED\x10\x02\x12\x1b\n" +
+	"\x17EXECUTION_END_TIMED_OUT\x10\x03\x12\x1c\n" +
+	"\x18EXECUTION_END_OOM_KILLED\x10\x04\x12\x1b\n" +
+	"\x17EXECUTION_END_CANCELLED\x10\x05\x12\x1d\n" +
+	"\x19EXECUTION_END_DAEMON_LOST\x10\x06\x12\x1e\n" +
+	"\x1aEXECUTION_END_SETUP_FAILED\x10\a*\x8e\x01\n" +
+	"\x11ExecutionDeadline\x12\"\n" +
+	"\x1eEXECUTION_DEADLINE_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17EXECUTION_DEADLINE_WALL\x10\x01\x12\x1a\n" +
+	"\x16EXECUTION_DEADLINE_CPU\x10\x02\x12\x1c\n" +
+	"\x18EXECUTION_DEADLINE_QUEUE\x10\x03*\x85\x01\n" +
+	"\x0eExecutionState\x12\x1f\n" +
+	"\x1bEXECUTION_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16EXECUTION_STATE_QUEUED\x10\x01\x12\x1b\n" +
+	"\x17EXECUTION_STATE_RUNNING\x10\x02\x12\x19\n" +
+	"\x15EXECUTION_STATE_ENDED\x10\x03*p\n" +
 	"\n" +
-	"END_EXITED\x10\x01\x12\x10\n" +
-	"\fEND_SIGNALED\x10\x02\x12\x11\n" +
-	"\rEND_TIMED_OUT\x10\x03\x12\x12\n" +
-	"\x0eEND_OOM_KILLED\x10\x04\x12\x11\n" +
-	"\rEND_CANCELLED\x10\x05\x12\x13\n" +
-	"\x0fEND_DAEMON_LOST\x10\x06\x12\x14\n" +
-	"\x10END_SETUP_FAILED\x10\a*]\n" +
-	"\bDeadline\x12\x18\n" +
-	"\x14DEADLINE_UNSPECIFIED\x10\x00\x12\x11\n" +
-	"\rDEADLINE_WALL\x10\x01\x12\x10\n" +
-	"\fDEADLINE_CPU\x10\x02\x12\x12\n" +
-	"\x0eDEADLINE_QUEUE\x10\x03*T\n" +
-	"\x05State\x12\x15\n" +
-	"\x11STATE_UNSPECIFIED\x10\x00\x12\x10\n" +
-	"\fSTATE_QUEUED\x10\x01\x12\x11\n" +
-	"\rSTATE_RUNNING\x10\x02\x12\x0f\n" +
-	"\vSTATE_ENDED\x10\x032\x9f\x05\n" +
-	"\x10ExecutionService\x12E\n" +
-	"\aExecute\x12\x1b.skillrun.v1.ExecuteRequest\x1a\x1b.skillrun.v1.ExecutionEvent0\x01\x12]\n" +
-	"\x12ExecuteInteractive\x12&.skillrun.v1.ExecuteInteractiveRequest\x1a\x1b.skillrun.v1.ExecutionEvent(\x010\x01\x12C\n" +
-	"\x06Attach\x12\x1a.skillrun.v1.AttachRequest\x1a\x1b.skillrun.v1.ExecutionEvent0\x01\x126\n" +
-	"\x03Get\x12\x17.skillrun.v1.GetRequest\x1a\x16.skillrun.v1.Execution\x12;\n" +
-	"\x04List\x12\x18.skillrun.v1.ListRequest\x1a\x19.skillrun.v1.ListResponse\x12<\n" +
-	"\x06Cancel\x12\x1a.skillrun.v1.CancelRequest\x1a\x16.skillrun.v1.Execution\x12A\n" +
-	"\x06Signal\x12\x1a.skillrun.v1.SignalRequest\x1a\x1b.skillrun.v1.SignalResponse\x12V\n" +
+	"SourceKind\x12\x1b\n" +
+	"\x17SOURCE_KIND_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12SOURCE_KIND_SCRIPT\x10\x01\x12\x14\n" +
+	"\x10SOURCE_KIND_CODE\x10\x02\x12\x17\n" +
+	"\x13SOURCE_KIND_COMMAND\x10\x032\xbd\x06\n" +
+	"\x10ExecutionService\x12F\n" +
+	"\aExecute\x12\x1b.skillrun.v1.ExecuteRequest\x1a\x1c.skillrun.v1.ExecuteResponse0\x01\x12i\n" +
+	"\x12ExecuteInteractive\x12&.skillrun.v1.ExecuteInteractiveRequest\x1a'.skillrun.v1.ExecuteInteractiveResponse(\x010\x01\x12^\n" +
+	"\x0fAttachExecution\x12#.skillrun.v1.AttachExecutionRequest\x1a$.skillrun.v1.AttachExecutionResponse0\x01\x12S\n" +
+	"\fGetExecution\x12 .skillrun.v1.GetExecutionRequest\x1a!.skillrun.v1.GetExecutionResponse\x12Y\n" +
+	"\x0eListExecutions\x12\".skillrun.v1.ListExecutionsRequest\x1a#.skillrun.v1.ListExecutionsResponse\x12\\\n" +
+	"\x0fCancelExecution\x12#.skillrun.v1.CancelExecutionRequest\x1a$.skillrun.v1.CancelExecutionResponse\x12\\\n" +
+	"\x0fSignalExecution\x12#.skillrun.v1.SignalExecutionRequest\x1a$.skillrun.v1.SignalExecutionResponse\x12V\n" +
 	"\rListArtifacts\x12!.skillrun.v1.ListArtifactsRequest\x1a\".skillrun.v1.ListArtifactsResponse\x12R\n" +
 	"\vGetArtifact\x12\x1f.skillrun.v1.GetArtifactRequest\x1a .skillrun.v1.GetArtifactResponse0\x01B;Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1b\x06proto3"
 
@@ -3418,135 +3622,145 @@ func file_skillrun_v1_execution_proto_rawDescGZIP() []byte {
 	return file_skillrun_v1_execution_proto_rawDescData
 }
 
-var file_skillrun_v1_execution_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_skillrun_v1_execution_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_skillrun_v1_execution_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_skillrun_v1_execution_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_skillrun_v1_execution_proto_goTypes = []any{
-	(OnDisconnect)(0),                 // 0: skillrun.v1.OnDisconnect
-	(Stream)(0),                       // 1: skillrun.v1.Stream
-	(End)(0),                          // 2: skillrun.v1.End
-	(Deadline)(0),                     // 3: skillrun.v1.Deadline
-	(State)(0),                        // 4: skillrun.v1.State
-	(*ExecuteRequest)(nil),            // 5: skillrun.v1.ExecuteRequest
-	(*Code)(nil),                      // 6: skillrun.v1.Code
-	(*InputFile)(nil),                 // 7: skillrun.v1.InputFile
-	(*StreamedFile)(nil),              // 8: skillrun.v1.StreamedFile
-	(*Limits)(nil),                    // 9: skillrun.v1.Limits
-	(*ExecuteInteractiveRequest)(nil), // 10: skillrun.v1.ExecuteInteractiveRequest
-	(*FileChunk)(nil),                 // 11: skillrun.v1.FileChunk
-	(*CloseStdin)(nil),                // 12: skillrun.v1.CloseStdin
-	(*SendSignal)(nil),                // 13: skillrun.v1.SendSignal
-	(*Window)(nil),                    // 14: skillrun.v1.Window
-	(*ExecutionEvent)(nil),            // 15: skillrun.v1.ExecutionEvent
-	(*Header)(nil),                    // 16: skillrun.v1.Header
-	(*Argv)(nil),                      // 17: skillrun.v1.Argv
-	(*Started)(nil),                   // 18: skillrun.v1.Started
-	(*Output)(nil),                    // 19: skillrun.v1.Output
-	(*Keepalive)(nil),                 // 20: skillrun.v1.Keepalive
-	(*Outcome)(nil),                   // 21: skillrun.v1.Outcome
-	(*Evidence)(nil),                  // 22: skillrun.v1.Evidence
-	(*Usage)(nil),                     // 23: skillrun.v1.Usage
-	(*Truncation)(nil),                // 24: skillrun.v1.Truncation
-	(*Artifact)(nil),                  // 25: skillrun.v1.Artifact
-	(*Execution)(nil),                 // 26: skillrun.v1.Execution
-	(*AttachRequest)(nil),             // 27: skillrun.v1.AttachRequest
-	(*GetRequest)(nil),                // 28: skillrun.v1.GetRequest
-	(*ListRequest)(nil),               // 29: skillrun.v1.ListRequest
-	(*ListResponse)(nil),              // 30: skillrun.v1.ListResponse
-	(*CancelRequest)(nil),             // 31: skillrun.v1.CancelRequest
-	(*SignalRequest)(nil),             // 32: skillrun.v1.SignalRequest
-	(*SignalResponse)(nil),            // 33: skillrun.v1.SignalResponse
-	(*ListArtifactsRequest)(nil),      // 34: skillrun.v1.ListArtifactsRequest
-	(*ListArtifactsResponse)(nil),     // 35: skillrun.v1.ListArtifactsResponse
-	(*GetArtifactRequest)(nil),        // 36: skillrun.v1.GetArtifactRequest
-	(*GetArtifactResponse)(nil),       // 37: skillrun.v1.GetArtifactResponse
-	nil,                               // 38: skillrun.v1.ExecuteRequest.EnvEntry
-	nil,                               // 39: skillrun.v1.ExecuteRequest.SecretEnvEntry
-	nil,                               // 40: skillrun.v1.ExecuteRequest.LabelsEntry
-	nil,                               // 41: skillrun.v1.Execution.LabelsEntry
-	nil,                               // 42: skillrun.v1.ListRequest.LabelsEntry
-	(*durationpb.Duration)(nil),       // 43: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),     // 44: google.protobuf.Timestamp
+	(OnDisconnect)(0),                  // 0: skillrun.v1.OnDisconnect
+	(OutputStream)(0),                  // 1: skillrun.v1.OutputStream
+	(ExecutionEnd)(0),                  // 2: skillrun.v1.ExecutionEnd
+	(ExecutionDeadline)(0),             // 3: skillrun.v1.ExecutionDeadline
+	(ExecutionState)(0),                // 4: skillrun.v1.ExecutionState
+	(SourceKind)(0),                    // 5: skillrun.v1.SourceKind
+	(*ExecuteRequest)(nil),             // 6: skillrun.v1.ExecuteRequest
+	(*InlineCode)(nil),                 // 7: skillrun.v1.InlineCode
+	(*InputFile)(nil),                  // 8: skillrun.v1.InputFile
+	(*StreamedFile)(nil),               // 9: skillrun.v1.StreamedFile
+	(*ExecutionLimits)(nil),            // 10: skillrun.v1.ExecutionLimits
+	(*ExecuteInteractiveRequest)(nil),  // 11: skillrun.v1.ExecuteInteractiveRequest
+	(*FileChunk)(nil),                  // 12: skillrun.v1.FileChunk
+	(*CloseStdin)(nil),                 // 13: skillrun.v1.CloseStdin
+	(*SendSignal)(nil),                 // 14: skillrun.v1.SendSignal
+	(*ExecuteResponse)(nil),            // 15: skillrun.v1.ExecuteResponse
+	(*ExecuteInteractiveResponse)(nil), // 16: skillrun.v1.ExecuteInteractiveResponse
+	(*AttachExecutionResponse)(nil),    // 17: skillrun.v1.AttachExecutionResponse
+	(*ExecutionEvent)(nil),             // 18: skillrun.v1.ExecutionEvent
+	(*ExecutionHeader)(nil),            // 19: skillrun.v1.ExecutionHeader
+	(*Argv)(nil),                       // 20: skillrun.v1.Argv
+	(*ExecutionStarted)(nil),           // 21: skillrun.v1.ExecutionStarted
+	(*OutputChunk)(nil),                // 22: skillrun.v1.OutputChunk
+	(*ExecutionKeepalive)(nil),         // 23: skillrun.v1.ExecutionKeepalive
+	(*ExecutionOutcome)(nil),           // 24: skillrun.v1.ExecutionOutcome
+	(*ExecutionEvidence)(nil),          // 25: skillrun.v1.ExecutionEvidence
+	(*ExecutionUsage)(nil),             // 26: skillrun.v1.ExecutionUsage
+	(*OutputTruncation)(nil),           // 27: skillrun.v1.OutputTruncation
+	(*Artifact)(nil),                   // 28: skillrun.v1.Artifact
+	(*Execution)(nil),                  // 29: skillrun.v1.Execution
+	(*AttachExecutionRequest)(nil),     // 30: skillrun.v1.AttachExecutionRequest
+	(*GetExecutionRequest)(nil),        // 31: skillrun.v1.GetExecutionRequest
+	(*GetExecutionResponse)(nil),       // 32: skillrun.v1.GetExecutionResponse
+	(*ListExecutionsRequest)(nil),      // 33: skillrun.v1.ListExecutionsRequest
+	(*ListExecutionsResponse)(nil),     // 34: skillrun.v1.ListExecutionsResponse
+	(*CancelExecutionRequest)(nil),     // 35: skillrun.v1.CancelExecutionRequest
+	(*CancelExecutionResponse)(nil),    // 36: skillrun.v1.CancelExecutionResponse
+	(*SignalExecutionRequest)(nil),     // 37: skillrun.v1.SignalExecutionRequest
+	(*SignalExecutionResponse)(nil),    // 38: skillrun.v1.SignalExecutionResponse
+	(*ListArtifactsRequest)(nil),       // 39: skillrun.v1.ListArtifactsRequest
+	(*ListArtifactsResponse)(nil),      // 40: skillrun.v1.ListArtifactsResponse
+	(*GetArtifactRequest)(nil),         // 41: skillrun.v1.GetArtifactRequest
+	(*GetArtifactResponse)(nil),        // 42: skillrun.v1.GetArtifactResponse
+	nil,                                // 43: skillrun.v1.ExecuteRequest.EnvEntry
+	nil,                                // 44: skillrun.v1.ExecuteRequest.SecretEnvEntry
+	nil,                                // 45: skillrun.v1.ExecuteRequest.LabelsEntry
+	nil,                                // 46: skillrun.v1.Execution.LabelsEntry
+	nil,                                // 47: skillrun.v1.ListExecutionsRequest.LabelsEntry
+	(*durationpb.Duration)(nil),        // 48: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 49: google.protobuf.Timestamp
 }
 var file_skillrun_v1_execution_proto_depIdxs = []int32{
-	6,  // 0: skillrun.v1.ExecuteRequest.code:type_name -> skillrun.v1.Code
-	7,  // 1: skillrun.v1.ExecuteRequest.files:type_name -> skillrun.v1.InputFile
-	38, // 2: skillrun.v1.ExecuteRequest.env:type_name -> skillrun.v1.ExecuteRequest.EnvEntry
-	39, // 3: skillrun.v1.ExecuteRequest.secret_env:type_name -> skillrun.v1.ExecuteRequest.SecretEnvEntry
-	40, // 4: skillrun.v1.ExecuteRequest.labels:type_name -> skillrun.v1.ExecuteRequest.LabelsEntry
-	9,  // 5: skillrun.v1.ExecuteRequest.limits:type_name -> skillrun.v1.Limits
+	7,  // 0: skillrun.v1.ExecuteRequest.code:type_name -> skillrun.v1.InlineCode
+	8,  // 1: skillrun.v1.ExecuteRequest.files:type_name -> skillrun.v1.InputFile
+	43, // 2: skillrun.v1.ExecuteRequest.env:type_name -> skillrun.v1.ExecuteRequest.EnvEntry
+	44, // 3: skillrun.v1.ExecuteRequest.secret_env:type_name -> skillrun.v1.ExecuteRequest.SecretEnvEntry
+	45, // 4: skillrun.v1.ExecuteRequest.labels:type_name -> skillrun.v1.ExecuteRequest.LabelsEntry
+	10, // 5: skillrun.v1.ExecuteRequest.limits:type_name -> skillrun.v1.ExecutionLimits
 	0,  // 6: skillrun.v1.ExecuteRequest.on_disconnect:type_name -> skillrun.v1.OnDisconnect
-	43, // 7: skillrun.v1.ExecuteRequest.queue_timeout:type_name -> google.protobuf.Duration
-	8,  // 8: skillrun.v1.InputFile.streamed:type_name -> skillrun.v1.StreamedFile
-	43, // 9: skillrun.v1.Limits.wall_time:type_name -> google.protobuf.Duration
-	43, // 10: skillrun.v1.Limits.cpu_time:type_name -> google.protobuf.Duration
-	5,  // 11: skillrun.v1.ExecuteInteractiveRequest.start:type_name -> skillrun.v1.ExecuteRequest
-	11, // 12: skillrun.v1.ExecuteInteractiveRequest.file_chunk:type_name -> skillrun.v1.FileChunk
-	12, // 13: skillrun.v1.ExecuteInteractiveRequest.close_stdin:type_name -> skillrun.v1.CloseStdin
-	13, // 14: skillrun.v1.ExecuteInteractiveRequest.signal:type_name -> skillrun.v1.SendSignal
-	14, // 15: skillrun.v1.ExecuteInteractiveRequest.window:type_name -> skillrun.v1.Window
-	44, // 16: skillrun.v1.ExecutionEvent.time:type_name -> google.protobuf.Timestamp
-	16, // 17: skillrun.v1.ExecutionEvent.header:type_name -> skillrun.v1.Header
-	18, // 18: skillrun.v1.ExecutionEvent.started:type_name -> skillrun.v1.Started
-	19, // 19: skillrun.v1.ExecutionEvent.output:type_name -> skillrun.v1.Output
-	20, // 20: skillrun.v1.ExecutionEvent.keepalive:type_name -> skillrun.v1.Keepalive
-	21, // 21: skillrun.v1.ExecutionEvent.outcome:type_name -> skillrun.v1.Outcome
-	9,  // 22: skillrun.v1.Header.limits:type_name -> skillrun.v1.Limits
-	17, // 23: skillrun.v1.Header.commands:type_name -> skillrun.v1.Argv
-	43, // 24: skillrun.v1.Started.queue_time:type_name -> google.protobuf.Duration
-	43, // 25: skillrun.v1.Started.setup_time:type_name -> google.protobuf.Duration
-	1,  // 26: skillrun.v1.Output.stream:type_name -> skillrun.v1.Stream
-	4,  // 27: skillrun.v1.Keepalive.state:type_name -> skillrun.v1.State
-	2,  // 28: skillrun.v1.Outcome.end:type_name -> skillrun.v1.End
-	22, // 29: skillrun.v1.Outcome.evidence:type_name -> skillrun.v1.Evidence
-	23, // 30: skillrun.v1.Outcome.usage:type_name -> skillrun.v1.Usage
-	24, // 31: skillrun.v1.Outcome.stdout:type_name -> skillrun.v1.Truncation
-	24, // 32: skillrun.v1.Outcome.stderr:type_name -> skillrun.v1.Truncation
-	25, // 33: skillrun.v1.Outcome.artifacts:type_name -> skillrun.v1.Artifact
-	9,  // 34: skillrun.v1.Outcome.limits:type_name -> skillrun.v1.Limits
-	3,  // 35: skillrun.v1.Evidence.deadline:type_name -> skillrun.v1.Deadline
-	43, // 36: skillrun.v1.Usage.cpu_user:type_name -> google.protobuf.Duration
-	43, // 37: skillrun.v1.Usage.cpu_system:type_name -> google.protobuf.Duration
-	43, // 38: skillrun.v1.Usage.wall_time:type_name -> google.protobuf.Duration
-	43, // 39: skillrun.v1.Usage.queue_time:type_name -> google.protobuf.Duration
-	43, // 40: skillrun.v1.Usage.setup_time:type_name -> google.protobuf.Duration
-	4,  // 41: skillrun.v1.Execution.state:type_name -> skillrun.v1.State
-	41, // 42: skillrun.v1.Execution.labels:type_name -> skillrun.v1.Execution.LabelsEntry
-	44, // 43: skillrun.v1.Execution.create_time:type_name -> google.protobuf.Timestamp
-	44, // 44: skillrun.v1.Execution.start_time:type_name -> google.protobuf.Timestamp
-	44, // 45: skillrun.v1.Execution.end_time:type_name -> google.protobuf.Timestamp
-	9,  // 46: skillrun.v1.Execution.limits:type_name -> skillrun.v1.Limits
-	21, // 47: skillrun.v1.Execution.outcome:type_name -> skillrun.v1.Outcome
-	4,  // 48: skillrun.v1.ListRequest.states:type_name -> skillrun.v1.State
-	42, // 49: skillrun.v1.ListRequest.labels:type_name -> skillrun.v1.ListRequest.LabelsEntry
-	2,  // 50: skillrun.v1.ListRequest.ends:type_name -> skillrun.v1.End
-	44, // 51: skillrun.v1.ListRequest.created_after:type_name -> google.protobuf.Timestamp
-	26, // 52: skillrun.v1.ListResponse.executions:type_name -> skillrun.v1.Execution
-	43, // 53: skillrun.v1.CancelRequest.grace:type_name -> google.protobuf.Duration
-	25, // 54: skillrun.v1.ListArtifactsResponse.artifacts:type_name -> skillrun.v1.Artifact
-	25, // 55: skillrun.v1.GetArtifactResponse.artifact:type_name -> skillrun.v1.Artifact
-	5,  // 56: skillrun.v1.ExecutionService.Execute:input_type -> skillrun.v1.ExecuteRequest
-	10, // 57: skillrun.v1.ExecutionService.ExecuteInteractive:input_type -> skillrun.v1.ExecuteInteractiveRequest
-	27, // 58: skillrun.v1.ExecutionService.Attach:input_type -> skillrun.v1.AttachRequest
-	28, // 59: skillrun.v1.ExecutionService.Get:input_type -> skillrun.v1.GetRequest
-	29, // 60: skillrun.v1.ExecutionService.List:input_type -> skillrun.v1.ListRequest
-	31, // 61: skillrun.v1.ExecutionService.Cancel:input_type -> skillrun.v1.CancelRequest
-	32, // 62: skillrun.v1.ExecutionService.Signal:input_type -> skillrun.v1.SignalRequest
-	34, // 63: skillrun.v1.ExecutionService.ListArtifacts:input_type -> skillrun.v1.ListArtifactsRequest
-	36, // 64: skillrun.v1.ExecutionService.GetArtifact:input_type -> skillrun.v1.GetArtifactRequest
-	15, // 65: skillrun.v1.ExecutionService.Execute:output_type -> skillrun.v1.ExecutionEvent
-	15, // 66: skillrun.v1.ExecutionService.ExecuteInteractive:output_type -> skillrun.v1.ExecutionEvent
-	15, // 67: skillrun.v1.ExecutionService.Attach:output_type -> skillrun.v1.ExecutionEvent
-	26, // 68: skillrun.v1.ExecutionService.Get:output_type -> skillrun.v1.Execution
-	30, // 69: skillrun.v1.ExecutionService.List:output_type -> skillrun.v1.ListResponse
-	26, // 70: skillrun.v1.ExecutionService.Cancel:output_type -> skillrun.v1.Execution
-	33, // 71: skillrun.v1.ExecutionService.Signal:output_type -> skillrun.v1.SignalResponse
-	35, // 72: skillrun.v1.ExecutionService.ListArtifacts:output_type -> skillrun.v1.ListArtifactsResponse
-	37, // 73: skillrun.v1.ExecutionService.GetArtifact:output_type -> skillrun.v1.GetArtifactResponse
-	65, // [65:74] is the sub-list for method output_type
-	56, // [56:65] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	48, // 7: skillrun.v1.ExecuteRequest.queue_timeout:type_name -> google.protobuf.Duration
+	9,  // 8: skillrun.v1.InputFile.streamed:type_name -> skillrun.v1.StreamedFile
+	48, // 9: skillrun.v1.ExecutionLimits.wall_time:type_name -> google.protobuf.Duration
+	48, // 10: skillrun.v1.ExecutionLimits.cpu_time:type_name -> google.protobuf.Duration
+	6,  // 11: skillrun.v1.ExecuteInteractiveRequest.start:type_name -> skillrun.v1.ExecuteRequest
+	12, // 12: skillrun.v1.ExecuteInteractiveRequest.file_chunk:type_name -> skillrun.v1.FileChunk
+	13, // 13: skillrun.v1.ExecuteInteractiveRequest.close_stdin:type_name -> skillrun.v1.CloseStdin
+	14, // 14: skillrun.v1.ExecuteInteractiveRequest.signal:type_name -> skillrun.v1.SendSignal
+	18, // 15: skillrun.v1.ExecuteResponse.event:type_name -> skillrun.v1.ExecutionEvent
+	18, // 16: skillrun.v1.ExecuteInteractiveResponse.event:type_name -> skillrun.v1.ExecutionEvent
+	18, // 17: skillrun.v1.AttachExecutionResponse.event:type_name -> skillrun.v1.ExecutionEvent
+	49, // 18: skillrun.v1.ExecutionEvent.time:type_name -> google.protobuf.Timestamp
+	19, // 19: skillrun.v1.ExecutionEvent.header:type_name -> skillrun.v1.ExecutionHeader
+	21, // 20: skillrun.v1.ExecutionEvent.started:type_name -> skillrun.v1.ExecutionStarted
+	22, // 21: skillrun.v1.ExecutionEvent.output:type_name -> skillrun.v1.OutputChunk
+	23, // 22: skillrun.v1.ExecutionEvent.keepalive:type_name -> skillrun.v1.ExecutionKeepalive
+	24, // 23: skillrun.v1.ExecutionEvent.outcome:type_name -> skillrun.v1.ExecutionOutcome
+	10, // 24: skillrun.v1.ExecutionHeader.limits:type_name -> skillrun.v1.ExecutionLimits
+	20, // 25: skillrun.v1.ExecutionHeader.commands:type_name -> skillrun.v1.Argv
+	48, // 26: skillrun.v1.ExecutionStarted.queue_time:type_name -> google.protobuf.Duration
+	48, // 27: skillrun.v1.ExecutionStarted.setup_time:type_name -> google.protobuf.Duration
+	1,  // 28: skillrun.v1.OutputChunk.stream:type_name -> skillrun.v1.OutputStream
+	4,  // 29: skillrun.v1.ExecutionKeepalive.state:type_name -> skillrun.v1.ExecutionState
+	2,  // 30: skillrun.v1.ExecutionOutcome.end:type_name -> skillrun.v1.ExecutionEnd
+	25, // 31: skillrun.v1.ExecutionOutcome.evidence:type_name -> skillrun.v1.ExecutionEvidence
+	26, // 32: skillrun.v1.ExecutionOutcome.usage:type_name -> skillrun.v1.ExecutionUsage
+	27, // 33: skillrun.v1.ExecutionOutcome.stdout:type_name -> skillrun.v1.OutputTruncation
+	27, // 34: skillrun.v1.ExecutionOutcome.stderr:type_name -> skillrun.v1.OutputTruncation
+	28, // 35: skillrun.v1.ExecutionOutcome.artifacts:type_name -> skillrun.v1.Artifact
+	10, // 36: skillrun.v1.ExecutionOutcome.limits:type_name -> skillrun.v1.ExecutionLimits
+	3,  // 37: skillrun.v1.ExecutionEvidence.deadline:type_name -> skillrun.v1.ExecutionDeadline
+	48, // 38: skillrun.v1.ExecutionUsage.cpu_user:type_name -> google.protobuf.Duration
+	48, // 39: skillrun.v1.ExecutionUsage.cpu_system:type_name -> google.protobuf.Duration
+	48, // 40: skillrun.v1.ExecutionUsage.wall_time:type_name -> google.protobuf.Duration
+	48, // 41: skillrun.v1.ExecutionUsage.queue_time:type_name -> google.protobuf.Duration
+	48, // 42: skillrun.v1.ExecutionUsage.setup_time:type_name -> google.protobuf.Duration
+	4,  // 43: skillrun.v1.Execution.state:type_name -> skillrun.v1.ExecutionState
+	5,  // 44: skillrun.v1.Execution.source_kind:type_name -> skillrun.v1.SourceKind
+	46, // 45: skillrun.v1.Execution.labels:type_name -> skillrun.v1.Execution.LabelsEntry
+	49, // 46: skillrun.v1.Execution.create_time:type_name -> google.protobuf.Timestamp
+	49, // 47: skillrun.v1.Execution.start_time:type_name -> google.protobuf.Timestamp
+	49, // 48: skillrun.v1.Execution.end_time:type_name -> google.protobuf.Timestamp
+	10, // 49: skillrun.v1.Execution.limits:type_name -> skillrun.v1.ExecutionLimits
+	24, // 50: skillrun.v1.Execution.outcome:type_name -> skillrun.v1.ExecutionOutcome
+	29, // 51: skillrun.v1.GetExecutionResponse.execution:type_name -> skillrun.v1.Execution
+	4,  // 52: skillrun.v1.ListExecutionsRequest.states:type_name -> skillrun.v1.ExecutionState
+	47, // 53: skillrun.v1.ListExecutionsRequest.labels:type_name -> skillrun.v1.ListExecutionsRequest.LabelsEntry
+	2,  // 54: skillrun.v1.ListExecutionsRequest.ends:type_name -> skillrun.v1.ExecutionEnd
+	49, // 55: skillrun.v1.ListExecutionsRequest.created_after:type_name -> google.protobuf.Timestamp
+	29, // 56: skillrun.v1.ListExecutionsResponse.executions:type_name -> skillrun.v1.Execution
+	48, // 57: skillrun.v1.CancelExecutionRequest.grace:type_name -> google.protobuf.Duration
+	29, // 58: skillrun.v1.CancelExecutionResponse.execution:type_name -> skillrun.v1.Execution
+	28, // 59: skillrun.v1.ListArtifactsResponse.artifacts:type_name -> skillrun.v1.Artifact
+	28, // 60: skillrun.v1.GetArtifactResponse.artifact:type_name -> skillrun.v1.Artifact
+	6,  // 61: skillrun.v1.ExecutionService.Execute:input_type -> skillrun.v1.ExecuteRequest
+	11, // 62: skillrun.v1.ExecutionService.ExecuteInteractive:input_type -> skillrun.v1.ExecuteInteractiveRequest
+	30, // 63: skillrun.v1.ExecutionService.AttachExecution:input_type -> skillrun.v1.AttachExecutionRequest
+	31, // 64: skillrun.v1.ExecutionService.GetExecution:input_type -> skillrun.v1.GetExecutionRequest
+	33, // 65: skillrun.v1.ExecutionService.ListExecutions:input_type -> skillrun.v1.ListExecutionsRequest
+	35, // 66: skillrun.v1.ExecutionService.CancelExecution:input_type -> skillrun.v1.CancelExecutionRequest
+	37, // 67: skillrun.v1.ExecutionService.SignalExecution:input_type -> skillrun.v1.SignalExecutionRequest
+	39, // 68: skillrun.v1.ExecutionService.ListArtifacts:input_type -> skillrun.v1.ListArtifactsRequest
+	41, // 69: skillrun.v1.ExecutionService.GetArtifact:input_type -> skillrun.v1.GetArtifactRequest
+	15, // 70: skillrun.v1.ExecutionService.Execute:output_type -> skillrun.v1.ExecuteResponse
+	16, // 71: skillrun.v1.ExecutionService.ExecuteInteractive:output_type -> skillrun.v1.ExecuteInteractiveResponse
+	17, // 72: skillrun.v1.ExecutionService.AttachExecution:output_type -> skillrun.v1.AttachExecutionResponse
+	32, // 73: skillrun.v1.ExecutionService.GetExecution:output_type -> skillrun.v1.GetExecutionResponse
+	34, // 74: skillrun.v1.ExecutionService.ListExecutions:output_type -> skillrun.v1.ListExecutionsResponse
+	36, // 75: skillrun.v1.ExecutionService.CancelExecution:output_type -> skillrun.v1.CancelExecutionResponse
+	38, // 76: skillrun.v1.ExecutionService.SignalExecution:output_type -> skillrun.v1.SignalExecutionResponse
+	40, // 77: skillrun.v1.ExecutionService.ListArtifacts:output_type -> skillrun.v1.ListArtifactsResponse
+	42, // 78: skillrun.v1.ExecutionService.GetArtifact:output_type -> skillrun.v1.GetArtifactResponse
+	70, // [70:79] is the sub-list for method output_type
+	61, // [61:70] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_skillrun_v1_execution_proto_init() }
@@ -3572,23 +3786,22 @@ func file_skillrun_v1_execution_proto_init() {
 		(*ExecuteInteractiveRequest_Stdin)(nil),
 		(*ExecuteInteractiveRequest_CloseStdin)(nil),
 		(*ExecuteInteractiveRequest_Signal)(nil),
-		(*ExecuteInteractiveRequest_Window)(nil),
 	}
-	file_skillrun_v1_execution_proto_msgTypes[10].OneofWrappers = []any{
+	file_skillrun_v1_execution_proto_msgTypes[12].OneofWrappers = []any{
 		(*ExecutionEvent_Header)(nil),
 		(*ExecutionEvent_Started)(nil),
 		(*ExecutionEvent_Output)(nil),
 		(*ExecutionEvent_Keepalive)(nil),
 		(*ExecutionEvent_Outcome)(nil),
 	}
-	file_skillrun_v1_execution_proto_msgTypes[16].OneofWrappers = []any{}
+	file_skillrun_v1_execution_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skillrun_v1_execution_proto_rawDesc), len(file_skillrun_v1_execution_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   38,
+			NumEnums:      6,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -7,12 +7,8 @@
 // The API of skillrun. Its comments are the API reference.
 //
 // Errors. A gRPC error means that nothing ran, or that the daemon failed. A program
-// that fails, is killed or exceeds a limit is an Outcome with status OK. Every
-// error carries a google.rpc.ErrorInfo with a stable reason and the domain
-// "skillrun". INVALID_ARGUMENT adds a google.rpc.BadRequest that names the field.
-// RESOURCE_EXHAUSTED and UNAVAILABLE add a google.rpc.RetryInfo, except for
-// MESSAGE_TOO_LARGE: a message above GetCapabilities' max_message_bytes is refused
-// unread, and a retry would be refused too.
+// that fails, is killed or exceeds a limit is an ExecutionOutcome with status OK.
+// error.proto lists the reasons of errors and the details that come with them.
 
 package skillrunv1
 
@@ -31,11 +27,11 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	ExecutionService_Execute_FullMethodName            = "/skillrun.v1.ExecutionService/Execute"
 	ExecutionService_ExecuteInteractive_FullMethodName = "/skillrun.v1.ExecutionService/ExecuteInteractive"
-	ExecutionService_Attach_FullMethodName             = "/skillrun.v1.ExecutionService/Attach"
-	ExecutionService_Get_FullMethodName                = "/skillrun.v1.ExecutionService/Get"
-	ExecutionService_List_FullMethodName               = "/skillrun.v1.ExecutionService/List"
-	ExecutionService_Cancel_FullMethodName             = "/skillrun.v1.ExecutionService/Cancel"
-	ExecutionService_Signal_FullMethodName             = "/skillrun.v1.ExecutionService/Signal"
+	ExecutionService_AttachExecution_FullMethodName    = "/skillrun.v1.ExecutionService/AttachExecution"
+	ExecutionService_GetExecution_FullMethodName       = "/skillrun.v1.ExecutionService/GetExecution"
+	ExecutionService_ListExecutions_FullMethodName     = "/skillrun.v1.ExecutionService/ListExecutions"
+	ExecutionService_CancelExecution_FullMethodName    = "/skillrun.v1.ExecutionService/CancelExecution"
+	ExecutionService_SignalExecution_FullMethodName    = "/skillrun.v1.ExecutionService/SignalExecution"
 	ExecutionService_ListArtifacts_FullMethodName      = "/skillrun.v1.ExecutionService/ListArtifacts"
 	ExecutionService_GetArtifact_FullMethodName        = "/skillrun.v1.ExecutionService/GetArtifact"
 )
@@ -52,7 +48,7 @@ type ExecutionServiceClient interface {
 	// header the stream ends with an outcome, whatever happened. A client that loses
 	// the stream should attach again. It should repeat the request only with an
 	// idempotency key.
-	Execute(ctx context.Context, in *ExecuteRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecutionEvent], error)
+	Execute(ctx context.Context, in *ExecuteRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecuteResponse], error)
 	// ExecuteInteractive is Execute with standard input that arrives while the
 	// program runs, signals, and large input files in chunks. The first message is
 	// `start`. If start declares streamed files, their chunks come next, and the
@@ -60,26 +56,26 @@ type ExecutionServiceClient interface {
 	// closes standard input and nothing else. A signal, and all messages after it,
 	// wait until the program has started. A message in the wrong order is
 	// INVALID_ARGUMENT before the header; after it, it cancels the execution.
-	ExecuteInteractive(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecuteInteractiveRequest, ExecutionEvent], error)
-	// Attach streams the events of an execution after a sequence number: the stored
+	ExecuteInteractive(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecuteInteractiveRequest, ExecuteInteractiveResponse], error)
+	// AttachExecution streams the events of an execution after a sequence number: the stored
 	// events, then new ones until the outcome. It works during the run, and after it
 	// until retention removes the execution. Any number of clients of the same tenant
 	// can attach, and all of them get the same bytes.
-	Attach(ctx context.Context, in *AttachRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecutionEvent], error)
-	// Get returns the current state of one execution.
-	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*Execution, error)
-	// List returns executions, newest first, in pages. Their outcomes have no
-	// artifacts; Get returns these. A page can be shorter than page_size; the last
-	// one has no token.
-	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
-	// Cancel ends an execution. A queued one ends at once. A running one gets
-	// SIGTERM, and after the grace everything in its sandbox is killed. Cancel
+	AttachExecution(ctx context.Context, in *AttachExecutionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AttachExecutionResponse], error)
+	// GetExecution returns the current state of one execution.
+	GetExecution(ctx context.Context, in *GetExecutionRequest, opts ...grpc.CallOption) (*GetExecutionResponse, error)
+	// ListExecutions returns executions, newest first, in pages. Their outcomes have no
+	// artifacts; GetExecution returns these. A page can be shorter than page_size; the
+	// last one has no token.
+	ListExecutions(ctx context.Context, in *ListExecutionsRequest, opts ...grpc.CallOption) (*ListExecutionsResponse, error)
+	// CancelExecution ends an execution. A queued one ends at once. A running one gets
+	// SIGTERM, and after the grace everything in its sandbox is killed. The call
 	// returns when the execution has ended. Cancelling an ended execution is not an
 	// error and has no effect.
-	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*Execution, error)
-	// Signal sends one signal to the main process of a running execution.
+	CancelExecution(ctx context.Context, in *CancelExecutionRequest, opts ...grpc.CallOption) (*CancelExecutionResponse, error)
+	// SignalExecution sends one signal to the main process of a running execution.
 	// FAILED_PRECONDITION if it is not running.
-	Signal(ctx context.Context, in *SignalRequest, opts ...grpc.CallOption) (*SignalResponse, error)
+	SignalExecution(ctx context.Context, in *SignalExecutionRequest, opts ...grpc.CallOption) (*SignalExecutionResponse, error)
 	// ListArtifacts returns the artifacts of an ended execution, sorted by path, in
 	// pages.
 	ListArtifacts(ctx context.Context, in *ListArtifactsRequest, opts ...grpc.CallOption) (*ListArtifactsResponse, error)
@@ -95,13 +91,13 @@ func NewExecutionServiceClient(cc grpc.ClientConnInterface) ExecutionServiceClie
 	return &executionServiceClient{cc}
 }
 
-func (c *executionServiceClient) Execute(ctx context.Context, in *ExecuteRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecutionEvent], error) {
+func (c *executionServiceClient) Execute(ctx context.Context, in *ExecuteRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecuteResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &ExecutionService_ServiceDesc.Streams[0], ExecutionService_Execute_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[ExecuteRequest, ExecutionEvent]{ClientStream: stream}
+	x := &grpc.GenericClientStream[ExecuteRequest, ExecuteResponse]{ClientStream: stream}
 	if err := x.ClientStream.SendMsg(in); err != nil {
 		return nil, err
 	}
@@ -112,28 +108,28 @@ func (c *executionServiceClient) Execute(ctx context.Context, in *ExecuteRequest
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type ExecutionService_ExecuteClient = grpc.ServerStreamingClient[ExecutionEvent]
+type ExecutionService_ExecuteClient = grpc.ServerStreamingClient[ExecuteResponse]
 
-func (c *executionServiceClient) ExecuteInteractive(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecuteInteractiveRequest, ExecutionEvent], error) {
+func (c *executionServiceClient) ExecuteInteractive(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecuteInteractiveRequest, ExecuteInteractiveResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &ExecutionService_ServiceDesc.Streams[1], ExecutionService_ExecuteInteractive_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[ExecuteInteractiveRequest, ExecutionEvent]{ClientStream: stream}
+	x := &grpc.GenericClientStream[ExecuteInteractiveRequest, ExecuteInteractiveResponse]{ClientStream: stream}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type ExecutionService_ExecuteInteractiveClient = grpc.BidiStreamingClient[ExecuteInteractiveRequest, ExecutionEvent]
+type ExecutionService_ExecuteInteractiveClient = grpc.BidiStreamingClient[ExecuteInteractiveRequest, ExecuteInteractiveResponse]
 
-func (c *executionServiceClient) Attach(ctx context.Context, in *AttachRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecutionEvent], error) {
+func (c *executionServiceClient) AttachExecution(ctx context.Context, in *AttachExecutionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AttachExecutionResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &ExecutionService_ServiceDesc.Streams[2], ExecutionService_Attach_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &ExecutionService_ServiceDesc.Streams[2], ExecutionService_AttachExecution_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[AttachRequest, ExecutionEvent]{ClientStream: stream}
+	x := &grpc.GenericClientStream[AttachExecutionRequest, AttachExecutionResponse]{ClientStream: stream}
 	if err := x.ClientStream.SendMsg(in); err != nil {
 		return nil, err
 	}
@@ -144,42 +140,42 @@ func (c *executionServiceClient) Attach(ctx context.Context, in *AttachRequest, 
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type ExecutionService_AttachClient = grpc.ServerStreamingClient[ExecutionEvent]
+type ExecutionService_AttachExecutionClient = grpc.ServerStreamingClient[AttachExecutionResponse]
 
-func (c *executionServiceClient) Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*Execution, error) {
+func (c *executionServiceClient) GetExecution(ctx context.Context, in *GetExecutionRequest, opts ...grpc.CallOption) (*GetExecutionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Execution)
-	err := c.cc.Invoke(ctx, ExecutionService_Get_FullMethodName, in, out, cOpts...)
+	out := new(GetExecutionResponse)
+	err := c.cc.Invoke(ctx, ExecutionService_GetExecution_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-func (c *executionServiceClient) List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error) {
+func (c *executionServiceClient) ListExecutions(ctx context.Context, in *ListExecutionsRequest, opts ...grpc.CallOption) (*ListExecutionsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ListResponse)
-	err := c.cc.Invoke(ctx, ExecutionService_List_FullMethodName, in, out, cOpts...)
+	out := new(ListExecutionsResponse)
+	err := c.cc.Invoke(ctx, ExecutionService_ListExecutions_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-func (c *executionServiceClient) Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*Execution, error) {
+func (c *executionServiceClient) CancelExecution(ctx context.Context, in *CancelExecutionRequest, opts ...grpc.CallOption) (*CancelExecutionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Execution)
-	err := c.cc.Invoke(ctx, ExecutionService_Cancel_FullMethodName, in, out, cOpts...)
+	out := new(CancelExecutionResponse)
+	err := c.cc.Invoke(ctx, ExecutionService_CancelExecution_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-func (c *executionServiceClient) Signal(ctx context.Context, in *SignalRequest, opts ...grpc.CallOption) (*SignalResponse, error) {
+func (c *executionServiceClient) SignalExecution(ctx context.Context, in *SignalExecutionRequest, opts ...grpc.CallOption) (*SignalExecutionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(SignalResponse)
-	err := c.cc.Invoke(ctx, ExecutionService_Signal_FullMethodName, in, out, cOpts...)
+	out := new(SignalExecutionResponse)
+	err := c.cc.Invoke(ctx, ExecutionService_SignalExecution_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +223,7 @@ type ExecutionServiceServer interface {
 	// header the stream ends with an outcome, whatever happened. A client that loses
 	// the stream should attach again. It should repeat the request only with an
 	// idempotency key.
-	Execute(*ExecuteRequest, grpc.ServerStreamingServer[ExecutionEvent]) error
+	Execute(*ExecuteRequest, grpc.ServerStreamingServer[ExecuteResponse]) error
 	// ExecuteInteractive is Execute with standard input that arrives while the
 	// program runs, signals, and large input files in chunks. The first message is
 	// `start`. If start declares streamed files, their chunks come next, and the
@@ -235,26 +231,26 @@ type ExecutionServiceServer interface {
 	// closes standard input and nothing else. A signal, and all messages after it,
 	// wait until the program has started. A message in the wrong order is
 	// INVALID_ARGUMENT before the header; after it, it cancels the execution.
-	ExecuteInteractive(grpc.BidiStreamingServer[ExecuteInteractiveRequest, ExecutionEvent]) error
-	// Attach streams the events of an execution after a sequence number: the stored
+	ExecuteInteractive(grpc.BidiStreamingServer[ExecuteInteractiveRequest, ExecuteInteractiveResponse]) error
+	// AttachExecution streams the events of an execution after a sequence number: the stored
 	// events, then new ones until the outcome. It works during the run, and after it
 	// until retention removes the execution. Any number of clients of the same tenant
 	// can attach, and all of them get the same bytes.
-	Attach(*AttachRequest, grpc.ServerStreamingServer[ExecutionEvent]) error
-	// Get returns the current state of one execution.
-	Get(context.Context, *GetRequest) (*Execution, error)
-	// List returns executions, newest first, in pages. Their outcomes have no
-	// artifacts; Get returns these. A page can be shorter than page_size; the last
-	// one has no token.
-	List(context.Context, *ListRequest) (*ListResponse, error)
-	// Cancel ends an execution. A queued one ends at once. A running one gets
-	// SIGTERM, and after the grace everything in its sandbox is killed. Cancel
+	AttachExecution(*AttachExecutionRequest, grpc.ServerStreamingServer[AttachExecutionResponse]) error
+	// GetExecution returns the current state of one execution.
+	GetExecution(context.Context, *GetExecutionRequest) (*GetExecutionResponse, error)
+	// ListExecutions returns executions, newest first, in pages. Their outcomes have no
+	// artifacts; GetExecution returns these. A page can be shorter than page_size; the
+	// last one has no token.
+	ListExecutions(context.Context, *ListExecutionsRequest) (*ListExecutionsResponse, error)
+	// CancelExecution ends an execution. A queued one ends at once. A running one gets
+	// SIGTERM, and after the grace everything in its sandbox is killed. The call
 	// returns when the execution has ended. Cancelling an ended execution is not an
 	// error and has no effect.
-	Cancel(context.Context, *CancelRequest) (*Execution, error)
-	// Signal sends one signal to the main process of a running execution.
+	CancelExecution(context.Context, *CancelExecutionRequest) (*CancelExecutionResponse, error)
+	// SignalExecution sends one signal to the main process of a running execution.
 	// FAILED_PRECONDITION if it is not running.
-	Signal(context.Context, *SignalRequest) (*SignalResponse, error)
+	SignalExecution(context.Context, *SignalExecutionRequest) (*SignalExecutionResponse, error)
 	// ListArtifacts returns the artifacts of an ended execution, sorted by path, in
 	// pages.
 	ListArtifacts(context.Context, *ListArtifactsRequest) (*ListArtifactsResponse, error)
@@ -270,26 +266,26 @@ type ExecutionServiceServer interface {
 // pointer dereference when methods are called.
 type UnimplementedExecutionServiceServer struct{}
 
-func (UnimplementedExecutionServiceServer) Execute(*ExecuteRequest, grpc.ServerStreamingServer[ExecutionEvent]) error {
+func (UnimplementedExecutionServiceServer) Execute(*ExecuteRequest, grpc.ServerStreamingServer[ExecuteResponse]) error {
 	return status.Error(codes.Unimplemented, "method Execute not implemented")
 }
-func (UnimplementedExecutionServiceServer) ExecuteInteractive(grpc.BidiStreamingServer[ExecuteInteractiveRequest, ExecutionEvent]) error {
+func (UnimplementedExecutionServiceServer) ExecuteInteractive(grpc.BidiStreamingServer[ExecuteInteractiveRequest, ExecuteInteractiveResponse]) error {
 	return status.Error(codes.Unimplemented, "method ExecuteInteractive not implemented")
 }
-func (UnimplementedExecutionServiceServer) Attach(*AttachRequest, grpc.ServerStreamingServer[ExecutionEvent]) error {
-	return status.Error(codes.Unimplemented, "method Attach not implemented")
+func (UnimplementedExecutionServiceServer) AttachExecution(*AttachExecutionRequest, grpc.ServerStreamingServer[AttachExecutionResponse]) error {
+	return status.Error(codes.Unimplemented, "method AttachExecution not implemented")
 }
-func (UnimplementedExecutionServiceServer) Get(context.Context, *GetRequest) (*Execution, error) {
-	return nil, status.Error(codes.Unimplemented, "method Get not implemented")
+func (UnimplementedExecutionServiceServer) GetExecution(context.Context, *GetExecutionRequest) (*GetExecutionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetExecution not implemented")
 }
-func (UnimplementedExecutionServiceServer) List(context.Context, *ListRequest) (*ListResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method List not implemented")
+func (UnimplementedExecutionServiceServer) ListExecutions(context.Context, *ListExecutionsRequest) (*ListExecutionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListExecutions not implemented")
 }
-func (UnimplementedExecutionServiceServer) Cancel(context.Context, *CancelRequest) (*Execution, error) {
-	return nil, status.Error(codes.Unimplemented, "method Cancel not implemented")
+func (UnimplementedExecutionServiceServer) CancelExecution(context.Context, *CancelExecutionRequest) (*CancelExecutionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CancelExecution not implemented")
 }
-func (UnimplementedExecutionServiceServer) Signal(context.Context, *SignalRequest) (*SignalResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method Signal not implemented")
+func (UnimplementedExecutionServiceServer) SignalExecution(context.Context, *SignalExecutionRequest) (*SignalExecutionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SignalExecution not implemented")
 }
 func (UnimplementedExecutionServiceServer) ListArtifacts(context.Context, *ListArtifactsRequest) (*ListArtifactsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListArtifacts not implemented")
@@ -323,98 +319,98 @@ func _ExecutionService_Execute_Handler(srv interface{}, stream grpc.ServerStream
 	if err := stream.RecvMsg(m); err != nil {
 		return err
 	}
-	return srv.(ExecutionServiceServer).Execute(m, &grpc.GenericServerStream[ExecuteRequest, ExecutionEvent]{ServerStream: stream})
+	return srv.(ExecutionServiceServer).Execute(m, &grpc.GenericServerStream[ExecuteRequest, ExecuteResponse]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type ExecutionService_ExecuteServer = grpc.ServerStreamingServer[ExecutionEvent]
+type ExecutionService_ExecuteServer = grpc.ServerStreamingServer[ExecuteResponse]
 
 func _ExecutionService_ExecuteInteractive_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(ExecutionServiceServer).ExecuteInteractive(&grpc.GenericServerStream[ExecuteInteractiveRequest, ExecutionEvent]{ServerStream: stream})
+	return srv.(ExecutionServiceServer).ExecuteInteractive(&grpc.GenericServerStream[ExecuteInteractiveRequest, ExecuteInteractiveResponse]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type ExecutionService_ExecuteInteractiveServer = grpc.BidiStreamingServer[ExecuteInteractiveRequest, ExecutionEvent]
+type ExecutionService_ExecuteInteractiveServer = grpc.BidiStreamingServer[ExecuteInteractiveRequest, ExecuteInteractiveResponse]
 
-func _ExecutionService_Attach_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(AttachRequest)
+func _ExecutionService_AttachExecution_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(AttachExecutionRequest)
 	if err := stream.RecvMsg(m); err != nil {
 		return err
 	}
-	return srv.(ExecutionServiceServer).Attach(m, &grpc.GenericServerStream[AttachRequest, ExecutionEvent]{ServerStream: stream})
+	return srv.(ExecutionServiceServer).AttachExecution(m, &grpc.GenericServerStream[AttachExecutionRequest, AttachExecutionResponse]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type ExecutionService_AttachServer = grpc.ServerStreamingServer[ExecutionEvent]
+type ExecutionService_AttachExecutionServer = grpc.ServerStreamingServer[AttachExecutionResponse]
 
-func _ExecutionService_Get_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(GetRequest)
+func _ExecutionService_GetExecution_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetExecutionRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(ExecutionServiceServer).Get(ctx, in)
+		return srv.(ExecutionServiceServer).GetExecution(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: ExecutionService_Get_FullMethodName,
+		FullMethod: ExecutionService_GetExecution_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutionServiceServer).Get(ctx, req.(*GetRequest))
+		return srv.(ExecutionServiceServer).GetExecution(ctx, req.(*GetExecutionRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
-func _ExecutionService_List_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListRequest)
+func _ExecutionService_ListExecutions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListExecutionsRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(ExecutionServiceServer).List(ctx, in)
+		return srv.(ExecutionServiceServer).ListExecutions(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: ExecutionService_List_FullMethodName,
+		FullMethod: ExecutionService_ListExecutions_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutionServiceServer).List(ctx, req.(*ListRequest))
+		return srv.(ExecutionServiceServer).ListExecutions(ctx, req.(*ListExecutionsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
-func _ExecutionService_Cancel_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(CancelRequest)
+func _ExecutionService_CancelExecution_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CancelExecutionRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(ExecutionServiceServer).Cancel(ctx, in)
+		return srv.(ExecutionServiceServer).CancelExecution(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: ExecutionService_Cancel_FullMethodName,
+		FullMethod: ExecutionService_CancelExecution_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutionServiceServer).Cancel(ctx, req.(*CancelRequest))
+		return srv.(ExecutionServiceServer).CancelExecution(ctx, req.(*CancelExecutionRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
-func _ExecutionService_Signal_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SignalRequest)
+func _ExecutionService_SignalExecution_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SignalExecutionRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(ExecutionServiceServer).Signal(ctx, in)
+		return srv.(ExecutionServiceServer).SignalExecution(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: ExecutionService_Signal_FullMethodName,
+		FullMethod: ExecutionService_SignalExecution_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutionServiceServer).Signal(ctx, req.(*SignalRequest))
+		return srv.(ExecutionServiceServer).SignalExecution(ctx, req.(*SignalExecutionRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -456,20 +452,20 @@ var ExecutionService_ServiceDesc = grpc.ServiceDesc{
 	HandlerType: (*ExecutionServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
 		{
-			MethodName: "Get",
-			Handler:    _ExecutionService_Get_Handler,
+			MethodName: "GetExecution",
+			Handler:    _ExecutionService_GetExecution_Handler,
 		},
 		{
-			MethodName: "List",
-			Handler:    _ExecutionService_List_Handler,
+			MethodName: "ListExecutions",
+			Handler:    _ExecutionService_ListExecutions_Handler,
 		},
 		{
-			MethodName: "Cancel",
-			Handler:    _ExecutionService_Cancel_Handler,
+			MethodName: "CancelExecution",
+			Handler:    _ExecutionService_CancelExecution_Handler,
 		},
 		{
-			MethodName: "Signal",
-			Handler:    _ExecutionService_Signal_Handler,
+			MethodName: "SignalExecution",
+			Handler:    _ExecutionService_SignalExecution_Handler,
 		},
 		{
 			MethodName: "ListArtifacts",
@@ -489,8 +485,8 @@ var ExecutionService_ServiceDesc = grpc.ServiceDesc{
 			ClientStreams: true,
 		},
 		{
-			StreamName:    "Attach",
-			Handler:       _ExecutionService_Attach_Handler,
+			StreamName:    "AttachExecution",
+			Handler:       _ExecutionService_AttachExecution_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -23,55 +23,55 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Severity of a finding.
-type Severity int32
+// FindingSeverity says how serious a finding is.
+type FindingSeverity int32
 
 const (
-	Severity_SEVERITY_UNSPECIFIED Severity = 0
+	FindingSeverity_FINDING_SEVERITY_UNSPECIFIED FindingSeverity = 0
 	// A breach of the published rules.
-	Severity_SEVERITY_ERROR Severity = 1
+	FindingSeverity_FINDING_SEVERITY_ERROR FindingSeverity = 1
 	// Something that is likely to break or not portable.
-	Severity_SEVERITY_WARNING Severity = 2
+	FindingSeverity_FINDING_SEVERITY_WARNING FindingSeverity = 2
 )
 
-// Enum value maps for Severity.
+// Enum value maps for FindingSeverity.
 var (
-	Severity_name = map[int32]string{
-		0: "SEVERITY_UNSPECIFIED",
-		1: "SEVERITY_ERROR",
-		2: "SEVERITY_WARNING",
+	FindingSeverity_name = map[int32]string{
+		0: "FINDING_SEVERITY_UNSPECIFIED",
+		1: "FINDING_SEVERITY_ERROR",
+		2: "FINDING_SEVERITY_WARNING",
 	}
-	Severity_value = map[string]int32{
-		"SEVERITY_UNSPECIFIED": 0,
-		"SEVERITY_ERROR":       1,
-		"SEVERITY_WARNING":     2,
+	FindingSeverity_value = map[string]int32{
+		"FINDING_SEVERITY_UNSPECIFIED": 0,
+		"FINDING_SEVERITY_ERROR":       1,
+		"FINDING_SEVERITY_WARNING":     2,
 	}
 )
 
-func (x Severity) Enum() *Severity {
-	p := new(Severity)
+func (x FindingSeverity) Enum() *FindingSeverity {
+	p := new(FindingSeverity)
 	*p = x
 	return p
 }
 
-func (x Severity) String() string {
+func (x FindingSeverity) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (Severity) Descriptor() protoreflect.EnumDescriptor {
+func (FindingSeverity) Descriptor() protoreflect.EnumDescriptor {
 	return file_skillrun_v1_skill_proto_enumTypes[0].Descriptor()
 }
 
-func (Severity) Type() protoreflect.EnumType {
+func (FindingSeverity) Type() protoreflect.EnumType {
 	return &file_skillrun_v1_skill_proto_enumTypes[0]
 }
 
-func (x Severity) Number() protoreflect.EnumNumber {
+func (x FindingSeverity) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use Severity.Descriptor instead.
-func (Severity) EnumDescriptor() ([]byte, []int) {
+// Deprecated: Use FindingSeverity.Descriptor instead.
+func (FindingSeverity) EnumDescriptor() ([]byte, []int) {
 	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{0}
 }
 
@@ -307,6 +307,50 @@ func (x *GetSkillRequest) GetSkill() string {
 	return ""
 }
 
+type GetSkillResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Skill         *Skill                 `protobuf:"bytes,1,opt,name=skill,proto3" json:"skill,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSkillResponse) Reset() {
+	*x = GetSkillResponse{}
+	mi := &file_skillrun_v1_skill_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSkillResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSkillResponse) ProtoMessage() {}
+
+func (x *GetSkillResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_skill_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSkillResponse.ProtoReflect.Descriptor instead.
+func (*GetSkillResponse) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *GetSkillResponse) GetSkill() *Skill {
+	if x != nil {
+		return x.Skill
+	}
+	return nil
+}
+
 // Skill is an imported skill.
 type Skill struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -345,7 +389,7 @@ type Skill struct {
 	// All other fields of the front matter, unchanged.
 	UnknownFields *structpb.Struct `protobuf:"bytes,24,opt,name=unknown_fields,json=unknownFields,proto3" json:"unknown_fields,omitempty"`
 	// The skill's scripts, sorted by path.
-	Scripts []*Script `protobuf:"bytes,25,rep,name=scripts,proto3" json:"scripts,omitempty"`
+	Scripts []*SkillScript `protobuf:"bytes,25,rep,name=scripts,proto3" json:"scripts,omitempty"`
 	// Findings that loading tolerated.
 	Warnings []*Finding `protobuf:"bytes,26,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// The number of regular files, and their size together.
@@ -357,14 +401,14 @@ type Skill struct {
 	Python string `protobuf:"bytes,30,opt,name=python,proto3" json:"python,omitempty"`
 	// The packages that the skill declares in python_packages, system_packages,
 	// requirements.txt and the PEP 723 blocks of its scripts.
-	Requirements  []*Requirement `protobuf:"bytes,31,rep,name=requirements,proto3" json:"requirements,omitempty"`
+	Requirements  []*SkillRequirement `protobuf:"bytes,31,rep,name=requirements,proto3" json:"requirements,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Skill) Reset() {
 	*x = Skill{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[4]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -376,7 +420,7 @@ func (x *Skill) String() string {
 func (*Skill) ProtoMessage() {}
 
 func (x *Skill) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[4]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -389,7 +433,7 @@ func (x *Skill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Skill.ProtoReflect.Descriptor instead.
 func (*Skill) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{4}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Skill) GetName() string {
@@ -560,7 +604,7 @@ func (x *Skill) GetUnknownFields() *structpb.Struct {
 	return nil
 }
 
-func (x *Skill) GetScripts() []*Script {
+func (x *Skill) GetScripts() []*SkillScript {
 	if x != nil {
 		return x.Scripts
 	}
@@ -602,15 +646,15 @@ func (x *Skill) GetPython() string {
 	return ""
 }
 
-func (x *Skill) GetRequirements() []*Requirement {
+func (x *Skill) GetRequirements() []*SkillRequirement {
 	if x != nil {
 		return x.Requirements
 	}
 	return nil
 }
 
-// Requirement is a package that a skill declares.
-type Requirement struct {
+// SkillRequirement is a package that a skill declares.
+type SkillRequirement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As written: "pandas>=2.0.0", "jq".
 	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
@@ -625,21 +669,21 @@ type Requirement struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Requirement) Reset() {
-	*x = Requirement{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[5]
+func (x *SkillRequirement) Reset() {
+	*x = SkillRequirement{}
+	mi := &file_skillrun_v1_skill_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Requirement) String() string {
+func (x *SkillRequirement) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Requirement) ProtoMessage() {}
+func (*SkillRequirement) ProtoMessage() {}
 
-func (x *Requirement) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[5]
+func (x *SkillRequirement) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_skill_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -650,48 +694,48 @@ func (x *Requirement) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Requirement.ProtoReflect.Descriptor instead.
-func (*Requirement) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{5}
+// Deprecated: Use SkillRequirement.ProtoReflect.Descriptor instead.
+func (*SkillRequirement) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *Requirement) GetText() string {
+func (x *SkillRequirement) GetText() string {
 	if x != nil {
 		return x.Text
 	}
 	return ""
 }
 
-func (x *Requirement) GetSystem() bool {
+func (x *SkillRequirement) GetSystem() bool {
 	if x != nil {
 		return x.System
 	}
 	return false
 }
 
-func (x *Requirement) GetFile() string {
+func (x *SkillRequirement) GetFile() string {
 	if x != nil {
 		return x.File
 	}
 	return ""
 }
 
-func (x *Requirement) GetLine() uint32 {
+func (x *SkillRequirement) GetLine() uint32 {
 	if x != nil {
 		return x.Line
 	}
 	return 0
 }
 
-func (x *Requirement) GetScript() string {
+func (x *SkillRequirement) GetScript() string {
 	if x != nil {
 		return x.Script
 	}
 	return ""
 }
 
-// Script is a program of a skill.
-type Script struct {
+// SkillScript is a program of a skill.
+type SkillScript struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Relative to the skill.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
@@ -703,21 +747,21 @@ type Script struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Script) Reset() {
-	*x = Script{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[6]
+func (x *SkillScript) Reset() {
+	*x = SkillScript{}
+	mi := &file_skillrun_v1_skill_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Script) String() string {
+func (x *SkillScript) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Script) ProtoMessage() {}
+func (*SkillScript) ProtoMessage() {}
 
-func (x *Script) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[6]
+func (x *SkillScript) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_skill_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -728,26 +772,26 @@ func (x *Script) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Script.ProtoReflect.Descriptor instead.
-func (*Script) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{6}
+// Deprecated: Use SkillScript.ProtoReflect.Descriptor instead.
+func (*SkillScript) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *Script) GetPath() string {
+func (x *SkillScript) GetPath() string {
 	if x != nil {
 		return x.Path
 	}
 	return ""
 }
 
-func (x *Script) GetLanguage() string {
+func (x *SkillScript) GetLanguage() string {
 	if x != nil {
 		return x.Language
 	}
 	return ""
 }
 
-func (x *Script) GetDescription() string {
+func (x *SkillScript) GetDescription() string {
 	if x != nil {
 		return x.Description
 	}
@@ -765,7 +809,7 @@ type RefusedEntry struct {
 
 func (x *RefusedEntry) Reset() {
 	*x = RefusedEntry{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[7]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -777,7 +821,7 @@ func (x *RefusedEntry) String() string {
 func (*RefusedEntry) ProtoMessage() {}
 
 func (x *RefusedEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[7]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -790,7 +834,7 @@ func (x *RefusedEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedEntry.ProtoReflect.Descriptor instead.
 func (*RefusedEntry) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{7}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RefusedEntry) GetPath() string {
@@ -811,14 +855,14 @@ type ActivateSkillRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Skill string                 `protobuf:"bytes,1,opt,name=skill,proto3" json:"skill,omitempty"`
 	// As ExecuteRequest.limits, for computing the effective limits.
-	Limits        *Limits `protobuf:"bytes,2,opt,name=limits,proto3" json:"limits,omitempty"`
+	Limits        *ExecutionLimits `protobuf:"bytes,2,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ActivateSkillRequest) Reset() {
 	*x = ActivateSkillRequest{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[8]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -830,7 +874,7 @@ func (x *ActivateSkillRequest) String() string {
 func (*ActivateSkillRequest) ProtoMessage() {}
 
 func (x *ActivateSkillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[8]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -843,7 +887,7 @@ func (x *ActivateSkillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateSkillRequest.ProtoReflect.Descriptor instead.
 func (*ActivateSkillRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{8}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ActivateSkillRequest) GetSkill() string {
@@ -853,7 +897,7 @@ func (x *ActivateSkillRequest) GetSkill() string {
 	return ""
 }
 
-func (x *ActivateSkillRequest) GetLimits() *Limits {
+func (x *ActivateSkillRequest) GetLimits() *ExecutionLimits {
 	if x != nil {
 		return x.Limits
 	}
@@ -871,8 +915,8 @@ type ActivateSkillResponse struct {
 	// The entries of allowed-tools, with {baseDir} replaced.
 	AllowedTools []string `protobuf:"bytes,5,rep,name=allowed_tools,json=allowedTools,proto3" json:"allowed_tools,omitempty"`
 	// The limits of an execution of this skill that asks for none.
-	Limits        *Limits `protobuf:"bytes,6,opt,name=limits,proto3" json:"limits,omitempty"`
-	NetworkAccess bool    `protobuf:"varint,7,opt,name=network_access,json=networkAccess,proto3" json:"network_access,omitempty"`
+	Limits        *ExecutionLimits `protobuf:"bytes,6,opt,name=limits,proto3" json:"limits,omitempty"`
+	NetworkAccess bool             `protobuf:"varint,7,opt,name=network_access,json=networkAccess,proto3" json:"network_access,omitempty"`
 	// The messages of the published activation flow, in order: metadata (visible),
 	// the full prompt (hidden), and, if the skill has allowed-tools,
 	// command_permissions (hidden).
@@ -886,7 +930,7 @@ type ActivateSkillResponse struct {
 
 func (x *ActivateSkillResponse) Reset() {
 	*x = ActivateSkillResponse{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[9]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -898,7 +942,7 @@ func (x *ActivateSkillResponse) String() string {
 func (*ActivateSkillResponse) ProtoMessage() {}
 
 func (x *ActivateSkillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[9]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -911,7 +955,7 @@ func (x *ActivateSkillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateSkillResponse.ProtoReflect.Descriptor instead.
 func (*ActivateSkillResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{9}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ActivateSkillResponse) GetName() string {
@@ -949,7 +993,7 @@ func (x *ActivateSkillResponse) GetAllowedTools() []string {
 	return nil
 }
 
-func (x *ActivateSkillResponse) GetLimits() *Limits {
+func (x *ActivateSkillResponse) GetLimits() *ExecutionLimits {
 	if x != nil {
 		return x.Limits
 	}
@@ -999,7 +1043,7 @@ type ActivationContext struct {
 
 func (x *ActivationContext) Reset() {
 	*x = ActivationContext{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[10]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1055,7 @@ func (x *ActivationContext) String() string {
 func (*ActivationContext) ProtoMessage() {}
 
 func (x *ActivationContext) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[10]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1068,7 @@ func (x *ActivationContext) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivationContext.ProtoReflect.Descriptor instead.
 func (*ActivationContext) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{10}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ActivationContext) GetBaseDir() string {
@@ -1067,7 +1111,7 @@ type ExecutionConstraints struct {
 
 func (x *ExecutionConstraints) Reset() {
 	*x = ExecutionConstraints{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[11]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1079,7 +1123,7 @@ func (x *ExecutionConstraints) String() string {
 func (*ExecutionConstraints) ProtoMessage() {}
 
 func (x *ExecutionConstraints) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[11]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1092,7 +1136,7 @@ func (x *ExecutionConstraints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionConstraints.ProtoReflect.Descriptor instead.
 func (*ExecutionConstraints) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{11}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ExecutionConstraints) GetMaxExecutionTime() int32 {
@@ -1151,7 +1195,7 @@ type ActivationMessage struct {
 
 func (x *ActivationMessage) Reset() {
 	*x = ActivationMessage{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[12]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1163,7 +1207,7 @@ func (x *ActivationMessage) String() string {
 func (*ActivationMessage) ProtoMessage() {}
 
 func (x *ActivationMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[12]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1176,7 +1220,7 @@ func (x *ActivationMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivationMessage.ProtoReflect.Descriptor instead.
 func (*ActivationMessage) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{12}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ActivationMessage) GetRole() string {
@@ -1233,7 +1277,7 @@ type ReadSkillFileRequest struct {
 
 func (x *ReadSkillFileRequest) Reset() {
 	*x = ReadSkillFileRequest{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[13]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1245,7 +1289,7 @@ func (x *ReadSkillFileRequest) String() string {
 func (*ReadSkillFileRequest) ProtoMessage() {}
 
 func (x *ReadSkillFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[13]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1258,7 +1302,7 @@ func (x *ReadSkillFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadSkillFileRequest.ProtoReflect.Descriptor instead.
 func (*ReadSkillFileRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{13}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReadSkillFileRequest) GetSkill() string {
@@ -1296,7 +1340,7 @@ type ReadSkillFileResponse struct {
 
 func (x *ReadSkillFileResponse) Reset() {
 	*x = ReadSkillFileResponse{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[14]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1352,7 @@ func (x *ReadSkillFileResponse) String() string {
 func (*ReadSkillFileResponse) ProtoMessage() {}
 
 func (x *ReadSkillFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[14]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1365,7 @@ func (x *ReadSkillFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadSkillFileResponse.ProtoReflect.Descriptor instead.
 func (*ReadSkillFileResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{14}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReadSkillFileResponse) GetSizeBytes() uint64 {
@@ -1366,7 +1410,7 @@ type CheckCommandRequest struct {
 
 func (x *CheckCommandRequest) Reset() {
 	*x = CheckCommandRequest{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[15]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1378,7 +1422,7 @@ func (x *CheckCommandRequest) String() string {
 func (*CheckCommandRequest) ProtoMessage() {}
 
 func (x *CheckCommandRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[15]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1391,7 +1435,7 @@ func (x *CheckCommandRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckCommandRequest.ProtoReflect.Descriptor instead.
 func (*CheckCommandRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{15}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CheckCommandRequest) GetSkill() string {
@@ -1436,7 +1480,7 @@ type CheckCommandResponse struct {
 
 func (x *CheckCommandResponse) Reset() {
 	*x = CheckCommandResponse{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[16]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1448,7 +1492,7 @@ func (x *CheckCommandResponse) String() string {
 func (*CheckCommandResponse) ProtoMessage() {}
 
 func (x *CheckCommandResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[16]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1461,7 +1505,7 @@ func (x *CheckCommandResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckCommandResponse.ProtoReflect.Descriptor instead.
 func (*CheckCommandResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{16}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CheckCommandResponse) GetAllowed() bool {
@@ -1521,7 +1565,7 @@ type ValidateSkillRequest struct {
 
 func (x *ValidateSkillRequest) Reset() {
 	*x = ValidateSkillRequest{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[17]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1533,7 +1577,7 @@ func (x *ValidateSkillRequest) String() string {
 func (*ValidateSkillRequest) ProtoMessage() {}
 
 func (x *ValidateSkillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[17]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1546,7 +1590,7 @@ func (x *ValidateSkillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateSkillRequest.ProtoReflect.Descriptor instead.
 func (*ValidateSkillRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{17}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ValidateSkillRequest) GetSubject() isValidateSkillRequest_Subject {
@@ -1610,7 +1654,7 @@ type ValidateSkillResponse struct {
 
 func (x *ValidateSkillResponse) Reset() {
 	*x = ValidateSkillResponse{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[18]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1622,7 +1666,7 @@ func (x *ValidateSkillResponse) String() string {
 func (*ValidateSkillResponse) ProtoMessage() {}
 
 func (x *ValidateSkillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[18]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1635,7 +1679,7 @@ func (x *ValidateSkillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateSkillResponse.ProtoReflect.Descriptor instead.
 func (*ValidateSkillResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{18}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ValidateSkillResponse) GetValid() bool {
@@ -1663,7 +1707,7 @@ type PrepareSkillRequest struct {
 
 func (x *PrepareSkillRequest) Reset() {
 	*x = PrepareSkillRequest{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[19]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1675,7 +1719,7 @@ func (x *PrepareSkillRequest) String() string {
 func (*PrepareSkillRequest) ProtoMessage() {}
 
 func (x *PrepareSkillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[19]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1688,7 +1732,7 @@ func (x *PrepareSkillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareSkillRequest.ProtoReflect.Descriptor instead.
 func (*PrepareSkillRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{19}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PrepareSkillRequest) GetSkill() string {
@@ -1719,7 +1763,7 @@ type PrepareSkillResponse struct {
 
 func (x *PrepareSkillResponse) Reset() {
 	*x = PrepareSkillResponse{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[20]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1731,7 +1775,7 @@ func (x *PrepareSkillResponse) String() string {
 func (*PrepareSkillResponse) ProtoMessage() {}
 
 func (x *PrepareSkillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[20]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1744,7 +1788,7 @@ func (x *PrepareSkillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareSkillResponse.ProtoReflect.Descriptor instead.
 func (*PrepareSkillResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{20}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PrepareSkillResponse) GetEvent() isPrepareSkillResponse_Event {
@@ -1754,7 +1798,7 @@ func (x *PrepareSkillResponse) GetEvent() isPrepareSkillResponse_Event {
 	return nil
 }
 
-func (x *PrepareSkillResponse) GetOutput() *Output {
+func (x *PrepareSkillResponse) GetOutput() *OutputChunk {
 	if x != nil {
 		if x, ok := x.Event.(*PrepareSkillResponse_Output); ok {
 			return x.Output
@@ -1763,7 +1807,7 @@ func (x *PrepareSkillResponse) GetOutput() *Output {
 	return nil
 }
 
-func (x *PrepareSkillResponse) GetEnvironment() *Environment {
+func (x *PrepareSkillResponse) GetEnvironment() *SkillEnvironment {
 	if x != nil {
 		if x, ok := x.Event.(*PrepareSkillResponse_Environment); ok {
 			return x.Environment
@@ -1777,19 +1821,19 @@ type isPrepareSkillResponse_Event interface {
 }
 
 type PrepareSkillResponse_Output struct {
-	Output *Output `protobuf:"bytes,1,opt,name=output,proto3,oneof"`
+	Output *OutputChunk `protobuf:"bytes,1,opt,name=output,proto3,oneof"`
 }
 
 type PrepareSkillResponse_Environment struct {
-	Environment *Environment `protobuf:"bytes,2,opt,name=environment,proto3,oneof"`
+	Environment *SkillEnvironment `protobuf:"bytes,2,opt,name=environment,proto3,oneof"`
 }
 
 func (*PrepareSkillResponse_Output) isPrepareSkillResponse_Event() {}
 
 func (*PrepareSkillResponse_Environment) isPrepareSkillResponse_Event() {}
 
-// Environment is a prepared environment of one tenant. Executions see it read-only.
-type Environment struct {
+// SkillEnvironment is a prepared environment of one tenant. Executions see it read-only.
+type SkillEnvironment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "sha256:<64 hex digits>" of the resolved requirements and the interpreter.
 	// Empty if the skill needs no packages.
@@ -1807,21 +1851,21 @@ type Environment struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Environment) Reset() {
-	*x = Environment{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[21]
+func (x *SkillEnvironment) Reset() {
+	*x = SkillEnvironment{}
+	mi := &file_skillrun_v1_skill_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Environment) String() string {
+func (x *SkillEnvironment) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Environment) ProtoMessage() {}
+func (*SkillEnvironment) ProtoMessage() {}
 
-func (x *Environment) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[21]
+func (x *SkillEnvironment) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_skill_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1832,47 +1876,47 @@ func (x *Environment) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Environment.ProtoReflect.Descriptor instead.
-func (*Environment) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{21}
+// Deprecated: Use SkillEnvironment.ProtoReflect.Descriptor instead.
+func (*SkillEnvironment) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{22}
 }
 
-func (x *Environment) GetDigest() string {
+func (x *SkillEnvironment) GetDigest() string {
 	if x != nil {
 		return x.Digest
 	}
 	return ""
 }
 
-func (x *Environment) GetPackages() []string {
+func (x *SkillEnvironment) GetPackages() []string {
 	if x != nil {
 		return x.Packages
 	}
 	return nil
 }
 
-func (x *Environment) GetSizeBytes() uint64 {
+func (x *SkillEnvironment) GetSizeBytes() uint64 {
 	if x != nil {
 		return x.SizeBytes
 	}
 	return 0
 }
 
-func (x *Environment) GetPython() string {
+func (x *SkillEnvironment) GetPython() string {
 	if x != nil {
 		return x.Python
 	}
 	return ""
 }
 
-func (x *Environment) GetReused() bool {
+func (x *SkillEnvironment) GetReused() bool {
 	if x != nil {
 		return x.Reused
 	}
 	return false
 }
 
-func (x *Environment) GetBuildTime() *durationpb.Duration {
+func (x *SkillEnvironment) GetBuildTime() *durationpb.Duration {
 	if x != nil {
 		return x.BuildTime
 	}
@@ -1882,7 +1926,7 @@ func (x *Environment) GetBuildTime() *durationpb.Duration {
 // Finding is something that validation or loading noticed.
 type Finding struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
-	Severity Severity               `protobuf:"varint,1,opt,name=severity,proto3,enum=skillrun.v1.Severity" json:"severity,omitempty"`
+	Severity FindingSeverity        `protobuf:"varint,1,opt,name=severity,proto3,enum=skillrun.v1.FindingSeverity" json:"severity,omitempty"`
 	// Relative to the skill.
 	File string `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
 	// From 1; 0: the whole file.
@@ -1897,7 +1941,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[22]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1909,7 +1953,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[22]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1922,14 +1966,14 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{22}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{23}
 }
 
-func (x *Finding) GetSeverity() Severity {
+func (x *Finding) GetSeverity() FindingSeverity {
 	if x != nil {
 		return x.Severity
 	}
-	return Severity_SEVERITY_UNSPECIFIED
+	return FindingSeverity_FINDING_SEVERITY_UNSPECIFIED
 }
 
 func (x *Finding) GetFile() string {
@@ -1979,7 +2023,10 @@ const file_skillrun_v1_skill_proto_rawDesc = "" +
 	"\x06digest\x18\x03 \x01(\tR\x06digest\x12!\n" +
 	"\fmcp_unlisted\x18\x04 \x01(\tR\vmcpUnlisted\"'\n" +
 	"\x0fGetSkillRequest\x12\x14\n" +
-	"\x05skill\x18\x01 \x01(\tR\x05skill\"\xf8\t\n" +
+	"\x05skill\x18\x01 \x01(\tR\x05skill\"<\n" +
+	"\x10GetSkillResponse\x12(\n" +
+	"\x05skill\x18\x01 \x01(\v2\x12.skillrun.v1.SkillR\x05skill\"\x82\n" +
+	"\n" +
 	"\x05Skill\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x16\n" +
@@ -2005,42 +2052,42 @@ const file_skillrun_v1_skill_proto_rawDesc = "" +
 	"\x0enetwork_access\x18\x15 \x01(\bR\rnetworkAccess\x12'\n" +
 	"\x0fpython_packages\x18\x16 \x03(\tR\x0epythonPackages\x12'\n" +
 	"\x0fsystem_packages\x18\x17 \x03(\tR\x0esystemPackages\x12>\n" +
-	"\x0eunknown_fields\x18\x18 \x01(\v2\x17.google.protobuf.StructR\runknownFields\x12-\n" +
-	"\ascripts\x18\x19 \x03(\v2\x13.skillrun.v1.ScriptR\ascripts\x120\n" +
+	"\x0eunknown_fields\x18\x18 \x01(\v2\x17.google.protobuf.StructR\runknownFields\x122\n" +
+	"\ascripts\x18\x19 \x03(\v2\x18.skillrun.v1.SkillScriptR\ascripts\x120\n" +
 	"\bwarnings\x18\x1a \x03(\v2\x14.skillrun.v1.FindingR\bwarnings\x12\x1d\n" +
 	"\n" +
 	"file_count\x18\x1b \x01(\x04R\tfileCount\x12\x1d\n" +
 	"\n" +
 	"size_bytes\x18\x1c \x01(\x04R\tsizeBytes\x123\n" +
 	"\arefused\x18\x1d \x03(\v2\x19.skillrun.v1.RefusedEntryR\arefused\x12\x16\n" +
-	"\x06python\x18\x1e \x01(\tR\x06python\x12<\n" +
-	"\frequirements\x18\x1f \x03(\v2\x18.skillrun.v1.RequirementR\frequirements\x1a;\n" +
+	"\x06python\x18\x1e \x01(\tR\x06python\x12A\n" +
+	"\frequirements\x18\x1f \x03(\v2\x1d.skillrun.v1.SkillRequirementR\frequirements\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"y\n" +
-	"\vRequirement\x12\x12\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"~\n" +
+	"\x10SkillRequirement\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x16\n" +
 	"\x06system\x18\x02 \x01(\bR\x06system\x12\x12\n" +
 	"\x04file\x18\x03 \x01(\tR\x04file\x12\x12\n" +
 	"\x04line\x18\x04 \x01(\rR\x04line\x12\x16\n" +
-	"\x06script\x18\x05 \x01(\tR\x06script\"Z\n" +
-	"\x06Script\x12\x12\n" +
+	"\x06script\x18\x05 \x01(\tR\x06script\"_\n" +
+	"\vSkillScript\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1a\n" +
 	"\blanguage\x18\x02 \x01(\tR\blanguage\x12 \n" +
 	"\vdescription\x18\x03 \x01(\tR\vdescription\":\n" +
 	"\fRefusedEntry\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"Y\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"b\n" +
 	"\x14ActivateSkillRequest\x12\x14\n" +
-	"\x05skill\x18\x01 \x01(\tR\x05skill\x12+\n" +
-	"\x06limits\x18\x02 \x01(\v2\x13.skillrun.v1.LimitsR\x06limits\"\x87\x03\n" +
+	"\x05skill\x18\x01 \x01(\tR\x05skill\x124\n" +
+	"\x06limits\x18\x02 \x01(\v2\x1c.skillrun.v1.ExecutionLimitsR\x06limits\"\x90\x03\n" +
 	"\x15ActivateSkillResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\"\n" +
 	"\finstructions\x18\x03 \x01(\tR\finstructions\x12\x19\n" +
 	"\bbase_dir\x18\x04 \x01(\tR\abaseDir\x12#\n" +
-	"\rallowed_tools\x18\x05 \x03(\tR\fallowedTools\x12+\n" +
-	"\x06limits\x18\x06 \x01(\v2\x13.skillrun.v1.LimitsR\x06limits\x12%\n" +
+	"\rallowed_tools\x18\x05 \x03(\tR\fallowedTools\x124\n" +
+	"\x06limits\x18\x06 \x01(\v2\x1c.skillrun.v1.ExecutionLimitsR\x06limits\x12%\n" +
 	"\x0enetwork_access\x18\a \x01(\bR\rnetworkAccess\x12:\n" +
 	"\bmessages\x18\b \x03(\v2\x1e.skillrun.v1.ActivationMessageR\bmessages\x12\x14\n" +
 	"\x05model\x18\t \x01(\tR\x05model\x128\n" +
@@ -2100,12 +2147,12 @@ const file_skillrun_v1_skill_proto_rawDesc = "" +
 	"\bfindings\x18\x02 \x03(\v2\x14.skillrun.v1.FindingR\bfindings\"E\n" +
 	"\x13PrepareSkillRequest\x12\x14\n" +
 	"\x05skill\x18\x01 \x01(\tR\x05skill\x12\x18\n" +
-	"\arebuild\x18\x02 \x01(\bR\arebuild\"\x8c\x01\n" +
-	"\x14PrepareSkillResponse\x12-\n" +
-	"\x06output\x18\x01 \x01(\v2\x13.skillrun.v1.OutputH\x00R\x06output\x12<\n" +
-	"\venvironment\x18\x02 \x01(\v2\x18.skillrun.v1.EnvironmentH\x00R\venvironmentB\a\n" +
-	"\x05event\"\xca\x01\n" +
-	"\vEnvironment\x12\x16\n" +
+	"\arebuild\x18\x02 \x01(\bR\arebuild\"\x96\x01\n" +
+	"\x14PrepareSkillResponse\x122\n" +
+	"\x06output\x18\x01 \x01(\v2\x18.skillrun.v1.OutputChunkH\x00R\x06output\x12A\n" +
+	"\venvironment\x18\x02 \x01(\v2\x1d.skillrun.v1.SkillEnvironmentH\x00R\venvironmentB\a\n" +
+	"\x05event\"\xcf\x01\n" +
+	"\x10SkillEnvironment\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x1a\n" +
 	"\bpackages\x18\x02 \x03(\tR\bpackages\x12\x1d\n" +
 	"\n" +
@@ -2113,21 +2160,21 @@ const file_skillrun_v1_skill_proto_rawDesc = "" +
 	"\x06python\x18\x04 \x01(\tR\x06python\x12\x16\n" +
 	"\x06reused\x18\x05 \x01(\bR\x06reused\x128\n" +
 	"\n" +
-	"build_time\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\tbuildTime\"\x92\x01\n" +
-	"\aFinding\x121\n" +
-	"\bseverity\x18\x01 \x01(\x0e2\x15.skillrun.v1.SeverityR\bseverity\x12\x12\n" +
+	"build_time\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\tbuildTime\"\x99\x01\n" +
+	"\aFinding\x128\n" +
+	"\bseverity\x18\x01 \x01(\x0e2\x1c.skillrun.v1.FindingSeverityR\bseverity\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x12\n" +
 	"\x04line\x18\x03 \x01(\rR\x04line\x12\x12\n" +
 	"\x04rule\x18\x04 \x01(\tR\x04rule\x12\x18\n" +
-	"\amessage\x18\x05 \x01(\tR\amessage*N\n" +
-	"\bSeverity\x12\x18\n" +
-	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x12\n" +
-	"\x0eSEVERITY_ERROR\x10\x01\x12\x14\n" +
-	"\x10SEVERITY_WARNING\x10\x022\xd1\x04\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage*m\n" +
+	"\x0fFindingSeverity\x12 \n" +
+	"\x1cFINDING_SEVERITY_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16FINDING_SEVERITY_ERROR\x10\x01\x12\x1c\n" +
+	"\x18FINDING_SEVERITY_WARNING\x10\x022\xdc\x04\n" +
 	"\fSkillService\x12M\n" +
 	"\n" +
-	"ListSkills\x12\x1e.skillrun.v1.ListSkillsRequest\x1a\x1f.skillrun.v1.ListSkillsResponse\x12<\n" +
-	"\bGetSkill\x12\x1c.skillrun.v1.GetSkillRequest\x1a\x12.skillrun.v1.Skill\x12V\n" +
+	"ListSkills\x12\x1e.skillrun.v1.ListSkillsRequest\x1a\x1f.skillrun.v1.ListSkillsResponse\x12G\n" +
+	"\bGetSkill\x12\x1c.skillrun.v1.GetSkillRequest\x1a\x1d.skillrun.v1.GetSkillResponse\x12V\n" +
 	"\rActivateSkill\x12!.skillrun.v1.ActivateSkillRequest\x1a\".skillrun.v1.ActivateSkillResponse\x12X\n" +
 	"\rReadSkillFile\x12!.skillrun.v1.ReadSkillFileRequest\x1a\".skillrun.v1.ReadSkillFileResponse0\x01\x12S\n" +
 	"\fCheckCommand\x12 .skillrun.v1.CheckCommandRequest\x1a!.skillrun.v1.CheckCommandResponse\x12V\n" +
@@ -2147,78 +2194,80 @@ func file_skillrun_v1_skill_proto_rawDescGZIP() []byte {
 }
 
 var file_skillrun_v1_skill_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_skillrun_v1_skill_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_skillrun_v1_skill_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_skillrun_v1_skill_proto_goTypes = []any{
-	(Severity)(0),                 // 0: skillrun.v1.Severity
+	(FindingSeverity)(0),          // 0: skillrun.v1.FindingSeverity
 	(*ListSkillsRequest)(nil),     // 1: skillrun.v1.ListSkillsRequest
 	(*ListSkillsResponse)(nil),    // 2: skillrun.v1.ListSkillsResponse
 	(*SkillSummary)(nil),          // 3: skillrun.v1.SkillSummary
 	(*GetSkillRequest)(nil),       // 4: skillrun.v1.GetSkillRequest
-	(*Skill)(nil),                 // 5: skillrun.v1.Skill
-	(*Requirement)(nil),           // 6: skillrun.v1.Requirement
-	(*Script)(nil),                // 7: skillrun.v1.Script
-	(*RefusedEntry)(nil),          // 8: skillrun.v1.RefusedEntry
-	(*ActivateSkillRequest)(nil),  // 9: skillrun.v1.ActivateSkillRequest
-	(*ActivateSkillResponse)(nil), // 10: skillrun.v1.ActivateSkillResponse
-	(*ActivationContext)(nil),     // 11: skillrun.v1.ActivationContext
-	(*ExecutionConstraints)(nil),  // 12: skillrun.v1.ExecutionConstraints
-	(*ActivationMessage)(nil),     // 13: skillrun.v1.ActivationMessage
-	(*ReadSkillFileRequest)(nil),  // 14: skillrun.v1.ReadSkillFileRequest
-	(*ReadSkillFileResponse)(nil), // 15: skillrun.v1.ReadSkillFileResponse
-	(*CheckCommandRequest)(nil),   // 16: skillrun.v1.CheckCommandRequest
-	(*CheckCommandResponse)(nil),  // 17: skillrun.v1.CheckCommandResponse
-	(*ValidateSkillRequest)(nil),  // 18: skillrun.v1.ValidateSkillRequest
-	(*ValidateSkillResponse)(nil), // 19: skillrun.v1.ValidateSkillResponse
-	(*PrepareSkillRequest)(nil),   // 20: skillrun.v1.PrepareSkillRequest
-	(*PrepareSkillResponse)(nil),  // 21: skillrun.v1.PrepareSkillResponse
-	(*Environment)(nil),           // 22: skillrun.v1.Environment
-	(*Finding)(nil),               // 23: skillrun.v1.Finding
-	nil,                           // 24: skillrun.v1.Skill.MetadataEntry
-	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
-	(*structpb.Struct)(nil),       // 26: google.protobuf.Struct
-	(*Limits)(nil),                // 27: skillrun.v1.Limits
-	(*Argv)(nil),                  // 28: skillrun.v1.Argv
-	(*Output)(nil),                // 29: skillrun.v1.Output
+	(*GetSkillResponse)(nil),      // 5: skillrun.v1.GetSkillResponse
+	(*Skill)(nil),                 // 6: skillrun.v1.Skill
+	(*SkillRequirement)(nil),      // 7: skillrun.v1.SkillRequirement
+	(*SkillScript)(nil),           // 8: skillrun.v1.SkillScript
+	(*RefusedEntry)(nil),          // 9: skillrun.v1.RefusedEntry
+	(*ActivateSkillRequest)(nil),  // 10: skillrun.v1.ActivateSkillRequest
+	(*ActivateSkillResponse)(nil), // 11: skillrun.v1.ActivateSkillResponse
+	(*ActivationContext)(nil),     // 12: skillrun.v1.ActivationContext
+	(*ExecutionConstraints)(nil),  // 13: skillrun.v1.ExecutionConstraints
+	(*ActivationMessage)(nil),     // 14: skillrun.v1.ActivationMessage
+	(*ReadSkillFileRequest)(nil),  // 15: skillrun.v1.ReadSkillFileRequest
+	(*ReadSkillFileResponse)(nil), // 16: skillrun.v1.ReadSkillFileResponse
+	(*CheckCommandRequest)(nil),   // 17: skillrun.v1.CheckCommandRequest
+	(*CheckCommandResponse)(nil),  // 18: skillrun.v1.CheckCommandResponse
+	(*ValidateSkillRequest)(nil),  // 19: skillrun.v1.ValidateSkillRequest
+	(*ValidateSkillResponse)(nil), // 20: skillrun.v1.ValidateSkillResponse
+	(*PrepareSkillRequest)(nil),   // 21: skillrun.v1.PrepareSkillRequest
+	(*PrepareSkillResponse)(nil),  // 22: skillrun.v1.PrepareSkillResponse
+	(*SkillEnvironment)(nil),      // 23: skillrun.v1.SkillEnvironment
+	(*Finding)(nil),               // 24: skillrun.v1.Finding
+	nil,                           // 25: skillrun.v1.Skill.MetadataEntry
+	(*durationpb.Duration)(nil),   // 26: google.protobuf.Duration
+	(*structpb.Struct)(nil),       // 27: google.protobuf.Struct
+	(*ExecutionLimits)(nil),       // 28: skillrun.v1.ExecutionLimits
+	(*Argv)(nil),                  // 29: skillrun.v1.Argv
+	(*OutputChunk)(nil),           // 30: skillrun.v1.OutputChunk
 }
 var file_skillrun_v1_skill_proto_depIdxs = []int32{
 	3,  // 0: skillrun.v1.ListSkillsResponse.skills:type_name -> skillrun.v1.SkillSummary
-	24, // 1: skillrun.v1.Skill.metadata:type_name -> skillrun.v1.Skill.MetadataEntry
-	25, // 2: skillrun.v1.Skill.max_execution_time:type_name -> google.protobuf.Duration
-	26, // 3: skillrun.v1.Skill.unknown_fields:type_name -> google.protobuf.Struct
-	7,  // 4: skillrun.v1.Skill.scripts:type_name -> skillrun.v1.Script
-	23, // 5: skillrun.v1.Skill.warnings:type_name -> skillrun.v1.Finding
-	8,  // 6: skillrun.v1.Skill.refused:type_name -> skillrun.v1.RefusedEntry
-	6,  // 7: skillrun.v1.Skill.requirements:type_name -> skillrun.v1.Requirement
-	27, // 8: skillrun.v1.ActivateSkillRequest.limits:type_name -> skillrun.v1.Limits
-	27, // 9: skillrun.v1.ActivateSkillResponse.limits:type_name -> skillrun.v1.Limits
-	13, // 10: skillrun.v1.ActivateSkillResponse.messages:type_name -> skillrun.v1.ActivationMessage
-	11, // 11: skillrun.v1.ActivateSkillResponse.context:type_name -> skillrun.v1.ActivationContext
-	12, // 12: skillrun.v1.ActivationContext.constraints:type_name -> skillrun.v1.ExecutionConstraints
-	28, // 13: skillrun.v1.CheckCommandResponse.commands:type_name -> skillrun.v1.Argv
-	23, // 14: skillrun.v1.ValidateSkillResponse.findings:type_name -> skillrun.v1.Finding
-	29, // 15: skillrun.v1.PrepareSkillResponse.output:type_name -> skillrun.v1.Output
-	22, // 16: skillrun.v1.PrepareSkillResponse.environment:type_name -> skillrun.v1.Environment
-	25, // 17: skillrun.v1.Environment.build_time:type_name -> google.protobuf.Duration
-	0,  // 18: skillrun.v1.Finding.severity:type_name -> skillrun.v1.Severity
-	1,  // 19: skillrun.v1.SkillService.ListSkills:input_type -> skillrun.v1.ListSkillsRequest
-	4,  // 20: skillrun.v1.SkillService.GetSkill:input_type -> skillrun.v1.GetSkillRequest
-	9,  // 21: skillrun.v1.SkillService.ActivateSkill:input_type -> skillrun.v1.ActivateSkillRequest
-	14, // 22: skillrun.v1.SkillService.ReadSkillFile:input_type -> skillrun.v1.ReadSkillFileRequest
-	16, // 23: skillrun.v1.SkillService.CheckCommand:input_type -> skillrun.v1.CheckCommandRequest
-	18, // 24: skillrun.v1.SkillService.ValidateSkill:input_type -> skillrun.v1.ValidateSkillRequest
-	20, // 25: skillrun.v1.SkillService.PrepareSkill:input_type -> skillrun.v1.PrepareSkillRequest
-	2,  // 26: skillrun.v1.SkillService.ListSkills:output_type -> skillrun.v1.ListSkillsResponse
-	5,  // 27: skillrun.v1.SkillService.GetSkill:output_type -> skillrun.v1.Skill
-	10, // 28: skillrun.v1.SkillService.ActivateSkill:output_type -> skillrun.v1.ActivateSkillResponse
-	15, // 29: skillrun.v1.SkillService.ReadSkillFile:output_type -> skillrun.v1.ReadSkillFileResponse
-	17, // 30: skillrun.v1.SkillService.CheckCommand:output_type -> skillrun.v1.CheckCommandResponse
-	19, // 31: skillrun.v1.SkillService.ValidateSkill:output_type -> skillrun.v1.ValidateSkillResponse
-	21, // 32: skillrun.v1.SkillService.PrepareSkill:output_type -> skillrun.v1.PrepareSkillResponse
-	26, // [26:33] is the sub-list for method output_type
-	19, // [19:26] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	6,  // 1: skillrun.v1.GetSkillResponse.skill:type_name -> skillrun.v1.Skill
+	25, // 2: skillrun.v1.Skill.metadata:type_name -> skillrun.v1.Skill.MetadataEntry
+	26, // 3: skillrun.v1.Skill.max_execution_time:type_name -> google.protobuf.Duration
+	27, // 4: skillrun.v1.Skill.unknown_fields:type_name -> google.protobuf.Struct
+	8,  // 5: skillrun.v1.Skill.scripts:type_name -> skillrun.v1.SkillScript
+	24, // 6: skillrun.v1.Skill.warnings:type_name -> skillrun.v1.Finding
+	9,  // 7: skillrun.v1.Skill.refused:type_name -> skillrun.v1.RefusedEntry
+	7,  // 8: skillrun.v1.Skill.requirements:type_name -> skillrun.v1.SkillRequirement
+	28, // 9: skillrun.v1.ActivateSkillRequest.limits:type_name -> skillrun.v1.ExecutionLimits
+	28, // 10: skillrun.v1.ActivateSkillResponse.limits:type_name -> skillrun.v1.ExecutionLimits
+	14, // 11: skillrun.v1.ActivateSkillResponse.messages:type_name -> skillrun.v1.ActivationMessage
+	12, // 12: skillrun.v1.ActivateSkillResponse.context:type_name -> skillrun.v1.ActivationContext
+	13, // 13: skillrun.v1.ActivationContext.constraints:type_name -> skillrun.v1.ExecutionConstraints
+	29, // 14: skillrun.v1.CheckCommandResponse.commands:type_name -> skillrun.v1.Argv
+	24, // 15: skillrun.v1.ValidateSkillResponse.findings:type_name -> skillrun.v1.Finding
+	30, // 16: skillrun.v1.PrepareSkillResponse.output:type_name -> skillrun.v1.OutputChunk
+	23, // 17: skillrun.v1.PrepareSkillResponse.environment:type_name -> skillrun.v1.SkillEnvironment
+	26, // 18: skillrun.v1.SkillEnvironment.build_time:type_name -> google.protobuf.Duration
+	0,  // 19: skillrun.v1.Finding.severity:type_name -> skillrun.v1.FindingSeverity
+	1,  // 20: skillrun.v1.SkillService.ListSkills:input_type -> skillrun.v1.ListSkillsRequest
+	4,  // 21: skillrun.v1.SkillService.GetSkill:input_type -> skillrun.v1.GetSkillRequest
+	10, // 22: skillrun.v1.SkillService.ActivateSkill:input_type -> skillrun.v1.ActivateSkillRequest
+	15, // 23: skillrun.v1.SkillService.ReadSkillFile:input_type -> skillrun.v1.ReadSkillFileRequest
+	17, // 24: skillrun.v1.SkillService.CheckCommand:input_type -> skillrun.v1.CheckCommandRequest
+	19, // 25: skillrun.v1.SkillService.ValidateSkill:input_type -> skillrun.v1.ValidateSkillRequest
+	21, // 26: skillrun.v1.SkillService.PrepareSkill:input_type -> skillrun.v1.PrepareSkillRequest
+	2,  // 27: skillrun.v1.SkillService.ListSkills:output_type -> skillrun.v1.ListSkillsResponse
+	5,  // 28: skillrun.v1.SkillService.GetSkill:output_type -> skillrun.v1.GetSkillResponse
+	11, // 29: skillrun.v1.SkillService.ActivateSkill:output_type -> skillrun.v1.ActivateSkillResponse
+	16, // 30: skillrun.v1.SkillService.ReadSkillFile:output_type -> skillrun.v1.ReadSkillFileResponse
+	18, // 31: skillrun.v1.SkillService.CheckCommand:output_type -> skillrun.v1.CheckCommandResponse
+	20, // 32: skillrun.v1.SkillService.ValidateSkill:output_type -> skillrun.v1.ValidateSkillResponse
+	22, // 33: skillrun.v1.SkillService.PrepareSkill:output_type -> skillrun.v1.PrepareSkillResponse
+	27, // [27:34] is the sub-list for method output_type
+	20, // [20:27] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_skillrun_v1_skill_proto_init() }
@@ -2227,12 +2276,12 @@ func file_skillrun_v1_skill_proto_init() {
 		return
 	}
 	file_skillrun_v1_execution_proto_init()
-	file_skillrun_v1_skill_proto_msgTypes[11].OneofWrappers = []any{}
-	file_skillrun_v1_skill_proto_msgTypes[17].OneofWrappers = []any{
+	file_skillrun_v1_skill_proto_msgTypes[12].OneofWrappers = []any{}
+	file_skillrun_v1_skill_proto_msgTypes[18].OneofWrappers = []any{
 		(*ValidateSkillRequest_Skill)(nil),
 		(*ValidateSkillRequest_SkillMd)(nil),
 	}
-	file_skillrun_v1_skill_proto_msgTypes[20].OneofWrappers = []any{
+	file_skillrun_v1_skill_proto_msgTypes[21].OneofWrappers = []any{
 		(*PrepareSkillResponse_Output)(nil),
 		(*PrepareSkillResponse_Environment)(nil),
 	}
@@ -2242,7 +2291,7 @@ func file_skillrun_v1_skill_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skillrun_v1_skill_proto_rawDesc), len(file_skillrun_v1_skill_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

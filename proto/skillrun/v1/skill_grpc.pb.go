@@ -39,7 +39,7 @@ type SkillServiceClient interface {
 	// disable-model-invocation are omitted unless include_hidden is set.
 	ListSkills(ctx context.Context, in *ListSkillsRequest, opts ...grpc.CallOption) (*ListSkillsResponse, error)
 	// GetSkill returns every field of a skill's front matter, and its scripts.
-	GetSkill(ctx context.Context, in *GetSkillRequest, opts ...grpc.CallOption) (*Skill, error)
+	GetSkill(ctx context.Context, in *GetSkillRequest, opts ...grpc.CallOption) (*GetSkillResponse, error)
 	// ActivateSkill returns the instructions with {baseDir} replaced, the allowed
 	// tools and limits, and the messages that an agent adds to its conversation.
 	ActivateSkill(ctx context.Context, in *ActivateSkillRequest, opts ...grpc.CallOption) (*ActivateSkillResponse, error)
@@ -77,9 +77,9 @@ func (c *skillServiceClient) ListSkills(ctx context.Context, in *ListSkillsReque
 	return out, nil
 }
 
-func (c *skillServiceClient) GetSkill(ctx context.Context, in *GetSkillRequest, opts ...grpc.CallOption) (*Skill, error) {
+func (c *skillServiceClient) GetSkill(ctx context.Context, in *GetSkillRequest, opts ...grpc.CallOption) (*GetSkillResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Skill)
+	out := new(GetSkillResponse)
 	err := c.cc.Invoke(ctx, SkillService_GetSkill_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ type SkillServiceServer interface {
 	// disable-model-invocation are omitted unless include_hidden is set.
 	ListSkills(context.Context, *ListSkillsRequest) (*ListSkillsResponse, error)
 	// GetSkill returns every field of a skill's front matter, and its scripts.
-	GetSkill(context.Context, *GetSkillRequest) (*Skill, error)
+	GetSkill(context.Context, *GetSkillRequest) (*GetSkillResponse, error)
 	// ActivateSkill returns the instructions with {baseDir} replaced, the allowed
 	// tools and limits, and the messages that an agent adds to its conversation.
 	ActivateSkill(context.Context, *ActivateSkillRequest) (*ActivateSkillResponse, error)
@@ -197,7 +197,7 @@ type UnimplementedSkillServiceServer struct{}
 func (UnimplementedSkillServiceServer) ListSkills(context.Context, *ListSkillsRequest) (*ListSkillsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListSkills not implemented")
 }
-func (UnimplementedSkillServiceServer) GetSkill(context.Context, *GetSkillRequest) (*Skill, error) {
+func (UnimplementedSkillServiceServer) GetSkill(context.Context, *GetSkillRequest) (*GetSkillResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetSkill not implemented")
 }
 func (UnimplementedSkillServiceServer) ActivateSkill(context.Context, *ActivateSkillRequest) (*ActivateSkillResponse, error) {

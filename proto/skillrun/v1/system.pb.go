@@ -23,6 +23,186 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// NetworkMode says which network the daemon gives an execution whose skill asks for it.
+type NetworkMode int32
+
+const (
+	NetworkMode_NETWORK_MODE_UNSPECIFIED NetworkMode = 0
+	// None: an execution that needs network is refused.
+	NetworkMode_NETWORK_MODE_NONE NetworkMode = 1
+	// The network of the daemon's machine.
+	NetworkMode_NETWORK_MODE_HOST NetworkMode = 2
+)
+
+// Enum value maps for NetworkMode.
+var (
+	NetworkMode_name = map[int32]string{
+		0: "NETWORK_MODE_UNSPECIFIED",
+		1: "NETWORK_MODE_NONE",
+		2: "NETWORK_MODE_HOST",
+	}
+	NetworkMode_value = map[string]int32{
+		"NETWORK_MODE_UNSPECIFIED": 0,
+		"NETWORK_MODE_NONE":        1,
+		"NETWORK_MODE_HOST":        2,
+	}
+)
+
+func (x NetworkMode) Enum() *NetworkMode {
+	p := new(NetworkMode)
+	*p = x
+	return p
+}
+
+func (x NetworkMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (NetworkMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_skillrun_v1_system_proto_enumTypes[0].Descriptor()
+}
+
+func (NetworkMode) Type() protoreflect.EnumType {
+	return &file_skillrun_v1_system_proto_enumTypes[0]
+}
+
+func (x NetworkMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use NetworkMode.Descriptor instead.
+func (NetworkMode) EnumDescriptor() ([]byte, []int) {
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{0}
+}
+
+// CgroupVersion says which control groups the machine has.
+type CgroupVersion int32
+
+const (
+	CgroupVersion_CGROUP_VERSION_UNSPECIFIED CgroupVersion = 0
+	CgroupVersion_CGROUP_VERSION_V1          CgroupVersion = 1
+	CgroupVersion_CGROUP_VERSION_V2          CgroupVersion = 2
+	// The controllers are in v1, and v2 is mounted beside it.
+	CgroupVersion_CGROUP_VERSION_HYBRID CgroupVersion = 3
+)
+
+// Enum value maps for CgroupVersion.
+var (
+	CgroupVersion_name = map[int32]string{
+		0: "CGROUP_VERSION_UNSPECIFIED",
+		1: "CGROUP_VERSION_V1",
+		2: "CGROUP_VERSION_V2",
+		3: "CGROUP_VERSION_HYBRID",
+	}
+	CgroupVersion_value = map[string]int32{
+		"CGROUP_VERSION_UNSPECIFIED": 0,
+		"CGROUP_VERSION_V1":          1,
+		"CGROUP_VERSION_V2":          2,
+		"CGROUP_VERSION_HYBRID":      3,
+	}
+)
+
+func (x CgroupVersion) Enum() *CgroupVersion {
+	p := new(CgroupVersion)
+	*p = x
+	return p
+}
+
+func (x CgroupVersion) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CgroupVersion) Descriptor() protoreflect.EnumDescriptor {
+	return file_skillrun_v1_system_proto_enumTypes[1].Descriptor()
+}
+
+func (CgroupVersion) Type() protoreflect.EnumType {
+	return &file_skillrun_v1_system_proto_enumTypes[1]
+}
+
+func (x CgroupVersion) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CgroupVersion.Descriptor instead.
+func (CgroupVersion) EnumDescriptor() ([]byte, []int) {
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{1}
+}
+
+// BoundaryGroup says what a boundary is about.
+type BoundaryGroup int32
+
+const (
+	BoundaryGroup_BOUNDARY_GROUP_UNSPECIFIED BoundaryGroup = 0
+	// A property of the machine. Every other group has tests in a sandbox, which the
+	// daemon makes when it starts.
+	BoundaryGroup_BOUNDARY_GROUP_MACHINE    BoundaryGroup = 1
+	BoundaryGroup_BOUNDARY_GROUP_IDENTITY   BoundaryGroup = 2
+	BoundaryGroup_BOUNDARY_GROUP_NAMESPACES BoundaryGroup = 3
+	BoundaryGroup_BOUNDARY_GROUP_PROCESSES  BoundaryGroup = 4
+	BoundaryGroup_BOUNDARY_GROUP_FILES      BoundaryGroup = 5
+	BoundaryGroup_BOUNDARY_GROUP_NETWORK    BoundaryGroup = 6
+	BoundaryGroup_BOUNDARY_GROUP_KERNEL     BoundaryGroup = 7
+	BoundaryGroup_BOUNDARY_GROUP_LIMITS     BoundaryGroup = 8
+	// The test itself.
+	BoundaryGroup_BOUNDARY_GROUP_PROBE BoundaryGroup = 9
+)
+
+// Enum value maps for BoundaryGroup.
+var (
+	BoundaryGroup_name = map[int32]string{
+		0: "BOUNDARY_GROUP_UNSPECIFIED",
+		1: "BOUNDARY_GROUP_MACHINE",
+		2: "BOUNDARY_GROUP_IDENTITY",
+		3: "BOUNDARY_GROUP_NAMESPACES",
+		4: "BOUNDARY_GROUP_PROCESSES",
+		5: "BOUNDARY_GROUP_FILES",
+		6: "BOUNDARY_GROUP_NETWORK",
+		7: "BOUNDARY_GROUP_KERNEL",
+		8: "BOUNDARY_GROUP_LIMITS",
+		9: "BOUNDARY_GROUP_PROBE",
+	}
+	BoundaryGroup_value = map[string]int32{
+		"BOUNDARY_GROUP_UNSPECIFIED": 0,
+		"BOUNDARY_GROUP_MACHINE":     1,
+		"BOUNDARY_GROUP_IDENTITY":    2,
+		"BOUNDARY_GROUP_NAMESPACES":  3,
+		"BOUNDARY_GROUP_PROCESSES":   4,
+		"BOUNDARY_GROUP_FILES":       5,
+		"BOUNDARY_GROUP_NETWORK":     6,
+		"BOUNDARY_GROUP_KERNEL":      7,
+		"BOUNDARY_GROUP_LIMITS":      8,
+		"BOUNDARY_GROUP_PROBE":       9,
+	}
+)
+
+func (x BoundaryGroup) Enum() *BoundaryGroup {
+	p := new(BoundaryGroup)
+	*p = x
+	return p
+}
+
+func (x BoundaryGroup) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BoundaryGroup) Descriptor() protoreflect.EnumDescriptor {
+	return file_skillrun_v1_system_proto_enumTypes[2].Descriptor()
+}
+
+func (BoundaryGroup) Type() protoreflect.EnumType {
+	return &file_skillrun_v1_system_proto_enumTypes[2]
+}
+
+func (x BoundaryGroup) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BoundaryGroup.Descriptor instead.
+func (BoundaryGroup) EnumDescriptor() ([]byte, []int) {
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{2}
+}
+
 type GetCapabilitiesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -70,9 +250,9 @@ type GetCapabilitiesResponse struct {
 	// Interpreters that a sandbox sees.
 	Runtimes []*Runtime `protobuf:"bytes,4,rep,name=runtimes,proto3" json:"runtimes,omitempty"`
 	// The limits of an execution that asks for none.
-	DefaultLimits *Limits `protobuf:"bytes,5,opt,name=default_limits,json=defaultLimits,proto3" json:"default_limits,omitempty"`
+	DefaultLimits *ExecutionLimits `protobuf:"bytes,5,opt,name=default_limits,json=defaultLimits,proto3" json:"default_limits,omitempty"`
 	// The limits that no execution may exceed.
-	MaxLimits *Limits `protobuf:"bytes,6,opt,name=max_limits,json=maxLimits,proto3" json:"max_limits,omitempty"`
+	MaxLimits *ExecutionLimits `protobuf:"bytes,6,opt,name=max_limits,json=maxLimits,proto3" json:"max_limits,omitempty"`
 	// Maximum size of a message to the daemon.
 	MaxMessageBytes uint64 `protobuf:"varint,7,opt,name=max_message_bytes,json=maxMessageBytes,proto3" json:"max_message_bytes,omitempty"`
 	// Maximum number of running and of queued executions.
@@ -81,11 +261,10 @@ type GetCapabilitiesResponse struct {
 	// Current number of running and of queued executions.
 	Running uint32 `protobuf:"varint,10,opt,name=running,proto3" json:"running,omitempty"`
 	Queued  uint32 `protobuf:"varint,11,opt,name=queued,proto3" json:"queued,omitempty"`
-	// "none" or "host".
-	Network string `protobuf:"bytes,12,opt,name=network,proto3" json:"network,omitempty"`
-	// "v2", "v1" or "hybrid".
-	Cgroup string `protobuf:"bytes,13,opt,name=cgroup,proto3" json:"cgroup,omitempty"`
-	Kernel string `protobuf:"bytes,14,opt,name=kernel,proto3" json:"kernel,omitempty"`
+	// What an execution with network gets.
+	Network       NetworkMode   `protobuf:"varint,12,opt,name=network,proto3,enum=skillrun.v1.NetworkMode" json:"network,omitempty"`
+	CgroupVersion CgroupVersion `protobuf:"varint,13,opt,name=cgroup_version,json=cgroupVersion,proto3,enum=skillrun.v1.CgroupVersion" json:"cgroup_version,omitempty"`
+	Kernel        string        `protobuf:"bytes,14,opt,name=kernel,proto3" json:"kernel,omitempty"`
 	// How long ended executions are kept.
 	Retention *durationpb.Duration `protobuf:"bytes,15,opt,name=retention,proto3" json:"retention,omitempty"`
 	// True once the daemon has begun to drain.
@@ -154,14 +333,14 @@ func (x *GetCapabilitiesResponse) GetRuntimes() []*Runtime {
 	return nil
 }
 
-func (x *GetCapabilitiesResponse) GetDefaultLimits() *Limits {
+func (x *GetCapabilitiesResponse) GetDefaultLimits() *ExecutionLimits {
 	if x != nil {
 		return x.DefaultLimits
 	}
 	return nil
 }
 
-func (x *GetCapabilitiesResponse) GetMaxLimits() *Limits {
+func (x *GetCapabilitiesResponse) GetMaxLimits() *ExecutionLimits {
 	if x != nil {
 		return x.MaxLimits
 	}
@@ -203,18 +382,18 @@ func (x *GetCapabilitiesResponse) GetQueued() uint32 {
 	return 0
 }
 
-func (x *GetCapabilitiesResponse) GetNetwork() string {
+func (x *GetCapabilitiesResponse) GetNetwork() NetworkMode {
 	if x != nil {
 		return x.Network
 	}
-	return ""
+	return NetworkMode_NETWORK_MODE_UNSPECIFIED
 }
 
-func (x *GetCapabilitiesResponse) GetCgroup() string {
+func (x *GetCapabilitiesResponse) GetCgroupVersion() CgroupVersion {
 	if x != nil {
-		return x.Cgroup
+		return x.CgroupVersion
 	}
-	return ""
+	return CgroupVersion_CGROUP_VERSION_UNSPECIFIED
 }
 
 func (x *GetCapabilitiesResponse) GetKernel() string {
@@ -254,11 +433,8 @@ type Boundary struct {
 	// The purpose of the boundary.
 	Why string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
 	// The daemon's observation. If the boundary is missing: how to get it.
-	Detail string `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`
-	// "machine" for a property of the machine. "identity", "namespaces", "processes",
-	// "files", "network", "kernel", "limits" or "probe" for a test in a sandbox when
-	// the daemon started.
-	Group string `protobuf:"bytes,5,opt,name=group,proto3" json:"group,omitempty"`
+	Detail string        `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`
+	Group  BoundaryGroup `protobuf:"varint,5,opt,name=group,proto3,enum=skillrun.v1.BoundaryGroup" json:"group,omitempty"`
 	// The configuration allows that the boundary is missing. If a boundary is missing
 	// that is not allowed, the daemon's health is NOT_SERVING and executions are
 	// refused with FAILED_PRECONDITION, BOUNDARY_MISSING.
@@ -325,11 +501,11 @@ func (x *Boundary) GetDetail() string {
 	return ""
 }
 
-func (x *Boundary) GetGroup() string {
+func (x *Boundary) GetGroup() BoundaryGroup {
 	if x != nil {
 		return x.Group
 	}
-	return ""
+	return BoundaryGroup_BOUNDARY_GROUP_UNSPECIFIED
 }
 
 func (x *Boundary) GetAllowed() bool {
@@ -480,7 +656,7 @@ var File_skillrun_v1_system_proto protoreflect.FileDescriptor
 const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\n" +
 	"\x18skillrun/v1/system.proto\x12\vskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bskillrun/v1/execution.proto\"\x18\n" +
-	"\x16GetCapabilitiesRequest\"\xb0\x05\n" +
+	"\x16GetCapabilitiesRequest\"\x87\x06\n" +
 	"\x17GetCapabilitiesResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x129\n" +
 	"\n" +
@@ -488,10 +664,10 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\n" +
 	"boundaries\x18\x03 \x03(\v2\x15.skillrun.v1.BoundaryR\n" +
 	"boundaries\x120\n" +
-	"\bruntimes\x18\x04 \x03(\v2\x14.skillrun.v1.RuntimeR\bruntimes\x12:\n" +
-	"\x0edefault_limits\x18\x05 \x01(\v2\x13.skillrun.v1.LimitsR\rdefaultLimits\x122\n" +
+	"\bruntimes\x18\x04 \x03(\v2\x14.skillrun.v1.RuntimeR\bruntimes\x12C\n" +
+	"\x0edefault_limits\x18\x05 \x01(\v2\x1c.skillrun.v1.ExecutionLimitsR\rdefaultLimits\x12;\n" +
 	"\n" +
-	"max_limits\x18\x06 \x01(\v2\x13.skillrun.v1.LimitsR\tmaxLimits\x12*\n" +
+	"max_limits\x18\x06 \x01(\v2\x1c.skillrun.v1.ExecutionLimitsR\tmaxLimits\x12*\n" +
 	"\x11max_message_bytes\x18\a \x01(\x04R\x0fmaxMessageBytes\x12\x1f\n" +
 	"\vmax_running\x18\b \x01(\rR\n" +
 	"maxRunning\x12\x1d\n" +
@@ -499,19 +675,19 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"max_queued\x18\t \x01(\rR\tmaxQueued\x12\x18\n" +
 	"\arunning\x18\n" +
 	" \x01(\rR\arunning\x12\x16\n" +
-	"\x06queued\x18\v \x01(\rR\x06queued\x12\x18\n" +
-	"\anetwork\x18\f \x01(\tR\anetwork\x12\x16\n" +
-	"\x06cgroup\x18\r \x01(\tR\x06cgroup\x12\x16\n" +
+	"\x06queued\x18\v \x01(\rR\x06queued\x122\n" +
+	"\anetwork\x18\f \x01(\x0e2\x18.skillrun.v1.NetworkModeR\anetwork\x12A\n" +
+	"\x0ecgroup_version\x18\r \x01(\x0e2\x1a.skillrun.v1.CgroupVersionR\rcgroupVersion\x12\x16\n" +
 	"\x06kernel\x18\x0e \x01(\tR\x06kernel\x127\n" +
 	"\tretention\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\tretention\x12\x1a\n" +
 	"\bdraining\x18\x10 \x01(\bR\bdraining\x12*\n" +
-	"\x06images\x18\x11 \x03(\v2\x12.skillrun.v1.ImageR\x06images\"\x8e\x01\n" +
+	"\x06images\x18\x11 \x03(\v2\x12.skillrun.v1.ImageR\x06images\"\xaa\x01\n" +
 	"\bBoundary\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\bR\x05found\x12\x10\n" +
 	"\x03why\x18\x03 \x01(\tR\x03why\x12\x16\n" +
-	"\x06detail\x18\x04 \x01(\tR\x06detail\x12\x14\n" +
-	"\x05group\x18\x05 \x01(\tR\x05group\x12\x18\n" +
+	"\x06detail\x18\x04 \x01(\tR\x06detail\x120\n" +
+	"\x05group\x18\x05 \x01(\x0e2\x1a.skillrun.v1.BoundaryGroupR\x05group\x12\x18\n" +
 	"\aallowed\x18\x06 \x01(\bR\aallowed\"i\n" +
 	"\aRuntime\x12\x1a\n" +
 	"\blanguage\x18\x01 \x01(\tR\blanguage\x12\x12\n" +
@@ -521,7 +697,27 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\x05Image\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1a\n" +
-	"\bruntimes\x18\x03 \x03(\tR\bruntimes2m\n" +
+	"\bruntimes\x18\x03 \x03(\tR\bruntimes*Y\n" +
+	"\vNetworkMode\x12\x1c\n" +
+	"\x18NETWORK_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11NETWORK_MODE_NONE\x10\x01\x12\x15\n" +
+	"\x11NETWORK_MODE_HOST\x10\x02*x\n" +
+	"\rCgroupVersion\x12\x1e\n" +
+	"\x1aCGROUP_VERSION_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11CGROUP_VERSION_V1\x10\x01\x12\x15\n" +
+	"\x11CGROUP_VERSION_V2\x10\x02\x12\x19\n" +
+	"\x15CGROUP_VERSION_HYBRID\x10\x03*\xab\x02\n" +
+	"\rBoundaryGroup\x12\x1e\n" +
+	"\x1aBOUNDARY_GROUP_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16BOUNDARY_GROUP_MACHINE\x10\x01\x12\x1b\n" +
+	"\x17BOUNDARY_GROUP_IDENTITY\x10\x02\x12\x1d\n" +
+	"\x19BOUNDARY_GROUP_NAMESPACES\x10\x03\x12\x1c\n" +
+	"\x18BOUNDARY_GROUP_PROCESSES\x10\x04\x12\x18\n" +
+	"\x14BOUNDARY_GROUP_FILES\x10\x05\x12\x1a\n" +
+	"\x16BOUNDARY_GROUP_NETWORK\x10\x06\x12\x19\n" +
+	"\x15BOUNDARY_GROUP_KERNEL\x10\a\x12\x19\n" +
+	"\x15BOUNDARY_GROUP_LIMITS\x10\b\x12\x18\n" +
+	"\x14BOUNDARY_GROUP_PROBE\x10\t2m\n" +
 	"\rSystemService\x12\\\n" +
 	"\x0fGetCapabilities\x12#.skillrun.v1.GetCapabilitiesRequest\x1a$.skillrun.v1.GetCapabilitiesResponseB;Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1b\x06proto3"
 
@@ -537,32 +733,39 @@ func file_skillrun_v1_system_proto_rawDescGZIP() []byte {
 	return file_skillrun_v1_system_proto_rawDescData
 }
 
+var file_skillrun_v1_system_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_skillrun_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_skillrun_v1_system_proto_goTypes = []any{
-	(*GetCapabilitiesRequest)(nil),  // 0: skillrun.v1.GetCapabilitiesRequest
-	(*GetCapabilitiesResponse)(nil), // 1: skillrun.v1.GetCapabilitiesResponse
-	(*Boundary)(nil),                // 2: skillrun.v1.Boundary
-	(*Runtime)(nil),                 // 3: skillrun.v1.Runtime
-	(*Image)(nil),                   // 4: skillrun.v1.Image
-	(*timestamppb.Timestamp)(nil),   // 5: google.protobuf.Timestamp
-	(*Limits)(nil),                  // 6: skillrun.v1.Limits
-	(*durationpb.Duration)(nil),     // 7: google.protobuf.Duration
+	(NetworkMode)(0),                // 0: skillrun.v1.NetworkMode
+	(CgroupVersion)(0),              // 1: skillrun.v1.CgroupVersion
+	(BoundaryGroup)(0),              // 2: skillrun.v1.BoundaryGroup
+	(*GetCapabilitiesRequest)(nil),  // 3: skillrun.v1.GetCapabilitiesRequest
+	(*GetCapabilitiesResponse)(nil), // 4: skillrun.v1.GetCapabilitiesResponse
+	(*Boundary)(nil),                // 5: skillrun.v1.Boundary
+	(*Runtime)(nil),                 // 6: skillrun.v1.Runtime
+	(*Image)(nil),                   // 7: skillrun.v1.Image
+	(*timestamppb.Timestamp)(nil),   // 8: google.protobuf.Timestamp
+	(*ExecutionLimits)(nil),         // 9: skillrun.v1.ExecutionLimits
+	(*durationpb.Duration)(nil),     // 10: google.protobuf.Duration
 }
 var file_skillrun_v1_system_proto_depIdxs = []int32{
-	5, // 0: skillrun.v1.GetCapabilitiesResponse.start_time:type_name -> google.protobuf.Timestamp
-	2, // 1: skillrun.v1.GetCapabilitiesResponse.boundaries:type_name -> skillrun.v1.Boundary
-	3, // 2: skillrun.v1.GetCapabilitiesResponse.runtimes:type_name -> skillrun.v1.Runtime
-	6, // 3: skillrun.v1.GetCapabilitiesResponse.default_limits:type_name -> skillrun.v1.Limits
-	6, // 4: skillrun.v1.GetCapabilitiesResponse.max_limits:type_name -> skillrun.v1.Limits
-	7, // 5: skillrun.v1.GetCapabilitiesResponse.retention:type_name -> google.protobuf.Duration
-	4, // 6: skillrun.v1.GetCapabilitiesResponse.images:type_name -> skillrun.v1.Image
-	0, // 7: skillrun.v1.SystemService.GetCapabilities:input_type -> skillrun.v1.GetCapabilitiesRequest
-	1, // 8: skillrun.v1.SystemService.GetCapabilities:output_type -> skillrun.v1.GetCapabilitiesResponse
-	8, // [8:9] is the sub-list for method output_type
-	7, // [7:8] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	8,  // 0: skillrun.v1.GetCapabilitiesResponse.start_time:type_name -> google.protobuf.Timestamp
+	5,  // 1: skillrun.v1.GetCapabilitiesResponse.boundaries:type_name -> skillrun.v1.Boundary
+	6,  // 2: skillrun.v1.GetCapabilitiesResponse.runtimes:type_name -> skillrun.v1.Runtime
+	9,  // 3: skillrun.v1.GetCapabilitiesResponse.default_limits:type_name -> skillrun.v1.ExecutionLimits
+	9,  // 4: skillrun.v1.GetCapabilitiesResponse.max_limits:type_name -> skillrun.v1.ExecutionLimits
+	0,  // 5: skillrun.v1.GetCapabilitiesResponse.network:type_name -> skillrun.v1.NetworkMode
+	1,  // 6: skillrun.v1.GetCapabilitiesResponse.cgroup_version:type_name -> skillrun.v1.CgroupVersion
+	10, // 7: skillrun.v1.GetCapabilitiesResponse.retention:type_name -> google.protobuf.Duration
+	7,  // 8: skillrun.v1.GetCapabilitiesResponse.images:type_name -> skillrun.v1.Image
+	2,  // 9: skillrun.v1.Boundary.group:type_name -> skillrun.v1.BoundaryGroup
+	3,  // 10: skillrun.v1.SystemService.GetCapabilities:input_type -> skillrun.v1.GetCapabilitiesRequest
+	4,  // 11: skillrun.v1.SystemService.GetCapabilities:output_type -> skillrun.v1.GetCapabilitiesResponse
+	11, // [11:12] is the sub-list for method output_type
+	10, // [10:11] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_skillrun_v1_system_proto_init() }
@@ -576,13 +779,14 @@ func file_skillrun_v1_system_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skillrun_v1_system_proto_rawDesc), len(file_skillrun_v1_system_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      3,
 			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_skillrun_v1_system_proto_goTypes,
 		DependencyIndexes: file_skillrun_v1_system_proto_depIdxs,
+		EnumInfos:         file_skillrun_v1_system_proto_enumTypes,
 		MessageInfos:      file_skillrun_v1_system_proto_msgTypes,
 	}.Build()
 	File_skillrun_v1_system_proto = out.File

@@ -1233,7 +1233,7 @@ func (x *CallToolResponse) GetEvent() isCallToolResponse_Event {
 	return nil
 }
 
-func (x *CallToolResponse) GetOutput() *Output {
+func (x *CallToolResponse) GetOutput() *OutputChunk {
 	if x != nil {
 		if x, ok := x.Event.(*CallToolResponse_Output); ok {
 			return x.Output
@@ -1256,7 +1256,7 @@ type isCallToolResponse_Event interface {
 }
 
 type CallToolResponse_Output struct {
-	Output *Output `protobuf:"bytes,1,opt,name=output,proto3,oneof"`
+	Output *OutputChunk `protobuf:"bytes,1,opt,name=output,proto3,oneof"`
 }
 
 type CallToolResponse_Result struct {
@@ -1279,9 +1279,9 @@ type ToolResult struct {
 	IsError bool `protobuf:"varint,3,opt,name=is_error,json=isError,proto3" json:"is_error,omitempty"`
 	// Empty if nothing ran.
 	ExecutionId string `protobuf:"bytes,4,opt,name=execution_id,json=executionId,proto3" json:"execution_id,omitempty"`
-	// The program's artifacts, as in Outcome.artifacts.
+	// The program's artifacts, as in ExecutionOutcome.artifacts.
 	Artifacts []*Artifact `protobuf:"bytes,5,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
-	// As in Header.warnings.
+	// As in ExecutionHeader.warnings.
 	Warnings      []string `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1503,9 +1503,9 @@ const file_skillrun_v1_tool_proto_rawDesc = "" +
 	"\x0fdefinition_json\x18\x04 \x01(\tR\x0edefinitionJson\"L\n" +
 	"\x0fCallToolRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
-	"\x0earguments_json\x18\x02 \x01(\tR\rargumentsJson\"}\n" +
-	"\x10CallToolResponse\x12-\n" +
-	"\x06output\x18\x01 \x01(\v2\x13.skillrun.v1.OutputH\x00R\x06output\x121\n" +
+	"\x0earguments_json\x18\x02 \x01(\tR\rargumentsJson\"\x82\x01\n" +
+	"\x10CallToolResponse\x122\n" +
+	"\x06output\x18\x01 \x01(\v2\x18.skillrun.v1.OutputChunkH\x00R\x06output\x121\n" +
 	"\x06result\x18\x02 \x01(\v2\x17.skillrun.v1.ToolResultH\x00R\x06resultB\a\n" +
 	"\x05event\"\xee\x01\n" +
 	"\n" +
@@ -1562,7 +1562,7 @@ var file_skillrun_v1_tool_proto_goTypes = []any{
 	(*InputFile)(nil),                  // 18: skillrun.v1.InputFile
 	(*Artifact)(nil),                   // 19: skillrun.v1.Artifact
 	(*structpb.Struct)(nil),            // 20: google.protobuf.Struct
-	(*Output)(nil),                     // 21: skillrun.v1.Output
+	(*OutputChunk)(nil),                // 21: skillrun.v1.OutputChunk
 }
 var file_skillrun_v1_tool_proto_depIdxs = []int32{
 	17, // 0: skillrun.v1.RunPythonScriptRequest.timeout:type_name -> google.protobuf.Duration
@@ -1581,7 +1581,7 @@ var file_skillrun_v1_tool_proto_depIdxs = []int32{
 	19, // 13: skillrun.v1.RunPythonResponse.artifacts:type_name -> skillrun.v1.Artifact
 	12, // 14: skillrun.v1.ListToolsResponse.tools:type_name -> skillrun.v1.Tool
 	20, // 15: skillrun.v1.Tool.parameters:type_name -> google.protobuf.Struct
-	21, // 16: skillrun.v1.CallToolResponse.output:type_name -> skillrun.v1.Output
+	21, // 16: skillrun.v1.CallToolResponse.output:type_name -> skillrun.v1.OutputChunk
 	15, // 17: skillrun.v1.CallToolResponse.result:type_name -> skillrun.v1.ToolResult
 	20, // 18: skillrun.v1.ToolResult.structured:type_name -> google.protobuf.Struct
 	19, // 19: skillrun.v1.ToolResult.artifacts:type_name -> skillrun.v1.Artifact

@@ -6,29 +6,33 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
-DEADLINE_CPU: Deadline
-DEADLINE_QUEUE: Deadline
-DEADLINE_UNSPECIFIED: Deadline
-DEADLINE_WALL: Deadline
 DESCRIPTOR: _descriptor.FileDescriptor
-END_CANCELLED: End
-END_DAEMON_LOST: End
-END_EXITED: End
-END_OOM_KILLED: End
-END_SETUP_FAILED: End
-END_SIGNALED: End
-END_TIMED_OUT: End
-END_UNSPECIFIED: End
+EXECUTION_DEADLINE_CPU: ExecutionDeadline
+EXECUTION_DEADLINE_QUEUE: ExecutionDeadline
+EXECUTION_DEADLINE_UNSPECIFIED: ExecutionDeadline
+EXECUTION_DEADLINE_WALL: ExecutionDeadline
+EXECUTION_END_CANCELLED: ExecutionEnd
+EXECUTION_END_DAEMON_LOST: ExecutionEnd
+EXECUTION_END_EXITED: ExecutionEnd
+EXECUTION_END_OOM_KILLED: ExecutionEnd
+EXECUTION_END_SETUP_FAILED: ExecutionEnd
+EXECUTION_END_SIGNALED: ExecutionEnd
+EXECUTION_END_TIMED_OUT: ExecutionEnd
+EXECUTION_END_UNSPECIFIED: ExecutionEnd
+EXECUTION_STATE_ENDED: ExecutionState
+EXECUTION_STATE_QUEUED: ExecutionState
+EXECUTION_STATE_RUNNING: ExecutionState
+EXECUTION_STATE_UNSPECIFIED: ExecutionState
 ON_DISCONNECT_CANCEL: OnDisconnect
 ON_DISCONNECT_CONTINUE: OnDisconnect
 ON_DISCONNECT_UNSPECIFIED: OnDisconnect
-STATE_ENDED: State
-STATE_QUEUED: State
-STATE_RUNNING: State
-STATE_UNSPECIFIED: State
-STREAM_STDERR: Stream
-STREAM_STDOUT: Stream
-STREAM_UNSPECIFIED: Stream
+OUTPUT_STREAM_STDERR: OutputStream
+OUTPUT_STREAM_STDOUT: OutputStream
+OUTPUT_STREAM_UNSPECIFIED: OutputStream
+SOURCE_KIND_CODE: SourceKind
+SOURCE_KIND_COMMAND: SourceKind
+SOURCE_KIND_SCRIPT: SourceKind
+SOURCE_KIND_UNSPECIFIED: SourceKind
 
 class Argv(_message.Message):
     __slots__ = ["args"]
@@ -52,7 +56,7 @@ class Artifact(_message.Message):
     uri: str
     def __init__(self, path: _Optional[str] = ..., size_bytes: _Optional[int] = ..., sha256: _Optional[str] = ..., raw_path: _Optional[bytes] = ..., executable: bool = ..., uri: _Optional[str] = ...) -> None: ...
 
-class AttachRequest(_message.Message):
+class AttachExecutionRequest(_message.Message):
     __slots__ = ["after_sequence", "execution_id"]
     AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -60,7 +64,13 @@ class AttachRequest(_message.Message):
     execution_id: str
     def __init__(self, execution_id: _Optional[str] = ..., after_sequence: _Optional[int] = ...) -> None: ...
 
-class CancelRequest(_message.Message):
+class AttachExecutionResponse(_message.Message):
+    __slots__ = ["event"]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    event: ExecutionEvent
+    def __init__(self, event: _Optional[_Union[ExecutionEvent, _Mapping]] = ...) -> None: ...
+
+class CancelExecutionRequest(_message.Message):
     __slots__ = ["execution_id", "grace", "reason"]
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
     GRACE_FIELD_NUMBER: _ClassVar[int]
@@ -70,54 +80,38 @@ class CancelRequest(_message.Message):
     reason: str
     def __init__(self, execution_id: _Optional[str] = ..., grace: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class CancelExecutionResponse(_message.Message):
+    __slots__ = ["execution"]
+    EXECUTION_FIELD_NUMBER: _ClassVar[int]
+    execution: Execution
+    def __init__(self, execution: _Optional[_Union[Execution, _Mapping]] = ...) -> None: ...
+
 class CloseStdin(_message.Message):
     __slots__ = []
     def __init__(self) -> None: ...
 
-class Code(_message.Message):
-    __slots__ = ["language", "text"]
-    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
-    TEXT_FIELD_NUMBER: _ClassVar[int]
-    language: str
-    text: str
-    def __init__(self, text: _Optional[str] = ..., language: _Optional[str] = ...) -> None: ...
-
-class Evidence(_message.Message):
-    __slots__ = ["cancel_reason", "cancelled_by", "deadline", "oom_kill_count", "pids_max_count", "setup_error", "setup_step"]
-    CANCELLED_BY_FIELD_NUMBER: _ClassVar[int]
-    CANCEL_REASON_FIELD_NUMBER: _ClassVar[int]
-    DEADLINE_FIELD_NUMBER: _ClassVar[int]
-    OOM_KILL_COUNT_FIELD_NUMBER: _ClassVar[int]
-    PIDS_MAX_COUNT_FIELD_NUMBER: _ClassVar[int]
-    SETUP_ERROR_FIELD_NUMBER: _ClassVar[int]
-    SETUP_STEP_FIELD_NUMBER: _ClassVar[int]
-    cancel_reason: str
-    cancelled_by: str
-    deadline: Deadline
-    oom_kill_count: int
-    pids_max_count: int
-    setup_error: str
-    setup_step: str
-    def __init__(self, oom_kill_count: _Optional[int] = ..., pids_max_count: _Optional[int] = ..., deadline: _Optional[_Union[Deadline, str]] = ..., cancelled_by: _Optional[str] = ..., cancel_reason: _Optional[str] = ..., setup_step: _Optional[str] = ..., setup_error: _Optional[str] = ...) -> None: ...
-
 class ExecuteInteractiveRequest(_message.Message):
-    __slots__ = ["close_stdin", "file_chunk", "signal", "start", "stdin", "window"]
+    __slots__ = ["close_stdin", "file_chunk", "signal", "start", "stdin"]
     CLOSE_STDIN_FIELD_NUMBER: _ClassVar[int]
     FILE_CHUNK_FIELD_NUMBER: _ClassVar[int]
     SIGNAL_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     STDIN_FIELD_NUMBER: _ClassVar[int]
-    WINDOW_FIELD_NUMBER: _ClassVar[int]
     close_stdin: CloseStdin
     file_chunk: FileChunk
     signal: SendSignal
     start: ExecuteRequest
     stdin: bytes
-    window: Window
-    def __init__(self, start: _Optional[_Union[ExecuteRequest, _Mapping]] = ..., file_chunk: _Optional[_Union[FileChunk, _Mapping]] = ..., stdin: _Optional[bytes] = ..., close_stdin: _Optional[_Union[CloseStdin, _Mapping]] = ..., signal: _Optional[_Union[SendSignal, _Mapping]] = ..., window: _Optional[_Union[Window, _Mapping]] = ...) -> None: ...
+    def __init__(self, start: _Optional[_Union[ExecuteRequest, _Mapping]] = ..., file_chunk: _Optional[_Union[FileChunk, _Mapping]] = ..., stdin: _Optional[bytes] = ..., close_stdin: _Optional[_Union[CloseStdin, _Mapping]] = ..., signal: _Optional[_Union[SendSignal, _Mapping]] = ...) -> None: ...
+
+class ExecuteInteractiveResponse(_message.Message):
+    __slots__ = ["event"]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    event: ExecutionEvent
+    def __init__(self, event: _Optional[_Union[ExecutionEvent, _Mapping]] = ...) -> None: ...
 
 class ExecuteRequest(_message.Message):
-    __slots__ = ["args", "code", "command", "env", "files", "idempotency_key", "json_arguments", "labels", "limits", "network", "on_disconnect", "queue_timeout", "script", "secret_env", "session", "skill", "stdin_bytes", "working_directory"]
+    __slots__ = ["args", "code", "command", "env", "files", "idempotency_key", "json_arguments", "labels", "limits", "network", "on_disconnect", "queue_timeout", "script", "secret_env", "skill", "stdin_bytes", "working_directory"]
     class EnvEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -153,29 +147,33 @@ class ExecuteRequest(_message.Message):
     QUEUE_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     SCRIPT_FIELD_NUMBER: _ClassVar[int]
     SECRET_ENV_FIELD_NUMBER: _ClassVar[int]
-    SESSION_FIELD_NUMBER: _ClassVar[int]
     SKILL_FIELD_NUMBER: _ClassVar[int]
     STDIN_BYTES_FIELD_NUMBER: _ClassVar[int]
     WORKING_DIRECTORY_FIELD_NUMBER: _ClassVar[int]
     args: _containers.RepeatedScalarFieldContainer[str]
-    code: Code
+    code: InlineCode
     command: str
     env: _containers.ScalarMap[str, str]
     files: _containers.RepeatedCompositeFieldContainer[InputFile]
     idempotency_key: str
     json_arguments: str
     labels: _containers.ScalarMap[str, str]
-    limits: Limits
+    limits: ExecutionLimits
     network: bool
     on_disconnect: OnDisconnect
     queue_timeout: _duration_pb2.Duration
     script: str
     secret_env: _containers.ScalarMap[str, str]
-    session: str
     skill: str
     stdin_bytes: bytes
     working_directory: str
-    def __init__(self, skill: _Optional[str] = ..., script: _Optional[str] = ..., code: _Optional[_Union[Code, _Mapping]] = ..., command: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., stdin_bytes: _Optional[bytes] = ..., json_arguments: _Optional[str] = ..., working_directory: _Optional[str] = ..., files: _Optional[_Iterable[_Union[InputFile, _Mapping]]] = ..., env: _Optional[_Mapping[str, str]] = ..., secret_env: _Optional[_Mapping[str, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., network: bool = ..., session: _Optional[str] = ..., on_disconnect: _Optional[_Union[OnDisconnect, str]] = ..., idempotency_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    def __init__(self, skill: _Optional[str] = ..., script: _Optional[str] = ..., code: _Optional[_Union[InlineCode, _Mapping]] = ..., command: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., stdin_bytes: _Optional[bytes] = ..., json_arguments: _Optional[str] = ..., working_directory: _Optional[str] = ..., files: _Optional[_Iterable[_Union[InputFile, _Mapping]]] = ..., env: _Optional[_Mapping[str, str]] = ..., secret_env: _Optional[_Mapping[str, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., network: bool = ..., on_disconnect: _Optional[_Union[OnDisconnect, str]] = ..., idempotency_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class ExecuteResponse(_message.Message):
+    __slots__ = ["event"]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    event: ExecutionEvent
+    def __init__(self, event: _Optional[_Union[ExecutionEvent, _Mapping]] = ...) -> None: ...
 
 class Execution(_message.Message):
     __slots__ = ["create_time", "end_time", "execution_id", "labels", "last_sequence", "limits", "network", "outcome", "principal", "script", "skill", "skill_digest", "source_kind", "start_time", "state"]
@@ -206,17 +204,17 @@ class Execution(_message.Message):
     execution_id: str
     labels: _containers.ScalarMap[str, str]
     last_sequence: int
-    limits: Limits
+    limits: ExecutionLimits
     network: bool
-    outcome: Outcome
+    outcome: ExecutionOutcome
     principal: str
     script: str
     skill: str
     skill_digest: str
-    source_kind: str
+    source_kind: SourceKind
     start_time: _timestamp_pb2.Timestamp
-    state: State
-    def __init__(self, execution_id: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., skill: _Optional[str] = ..., skill_digest: _Optional[str] = ..., source_kind: _Optional[str] = ..., script: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., network: bool = ..., principal: _Optional[str] = ..., last_sequence: _Optional[int] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ...) -> None: ...
+    state: ExecutionState
+    def __init__(self, execution_id: _Optional[str] = ..., state: _Optional[_Union[ExecutionState, str]] = ..., skill: _Optional[str] = ..., skill_digest: _Optional[str] = ..., source_kind: _Optional[_Union[SourceKind, str]] = ..., script: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., network: bool = ..., principal: _Optional[str] = ..., last_sequence: _Optional[int] = ..., outcome: _Optional[_Union[ExecutionOutcome, _Mapping]] = ...) -> None: ...
 
 class ExecutionEvent(_message.Message):
     __slots__ = ["execution_id", "header", "keepalive", "outcome", "output", "sequence", "started", "time"]
@@ -229,14 +227,134 @@ class ExecutionEvent(_message.Message):
     STARTED_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     execution_id: str
-    header: Header
-    keepalive: Keepalive
-    outcome: Outcome
-    output: Output
+    header: ExecutionHeader
+    keepalive: ExecutionKeepalive
+    outcome: ExecutionOutcome
+    output: OutputChunk
     sequence: int
-    started: Started
+    started: ExecutionStarted
     time: _timestamp_pb2.Timestamp
-    def __init__(self, execution_id: _Optional[str] = ..., sequence: _Optional[int] = ..., time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., header: _Optional[_Union[Header, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., output: _Optional[_Union[Output, _Mapping]] = ..., keepalive: _Optional[_Union[Keepalive, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ...) -> None: ...
+    def __init__(self, execution_id: _Optional[str] = ..., sequence: _Optional[int] = ..., time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., header: _Optional[_Union[ExecutionHeader, _Mapping]] = ..., started: _Optional[_Union[ExecutionStarted, _Mapping]] = ..., output: _Optional[_Union[OutputChunk, _Mapping]] = ..., keepalive: _Optional[_Union[ExecutionKeepalive, _Mapping]] = ..., outcome: _Optional[_Union[ExecutionOutcome, _Mapping]] = ...) -> None: ...
+
+class ExecutionEvidence(_message.Message):
+    __slots__ = ["cancel_reason", "cancelled_by", "deadline", "oom_kill_count", "pids_max_count", "setup_error", "setup_step"]
+    CANCELLED_BY_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_REASON_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    OOM_KILL_COUNT_FIELD_NUMBER: _ClassVar[int]
+    PIDS_MAX_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SETUP_ERROR_FIELD_NUMBER: _ClassVar[int]
+    SETUP_STEP_FIELD_NUMBER: _ClassVar[int]
+    cancel_reason: str
+    cancelled_by: str
+    deadline: ExecutionDeadline
+    oom_kill_count: int
+    pids_max_count: int
+    setup_error: str
+    setup_step: str
+    def __init__(self, oom_kill_count: _Optional[int] = ..., pids_max_count: _Optional[int] = ..., deadline: _Optional[_Union[ExecutionDeadline, str]] = ..., cancelled_by: _Optional[str] = ..., cancel_reason: _Optional[str] = ..., setup_step: _Optional[str] = ..., setup_error: _Optional[str] = ...) -> None: ...
+
+class ExecutionHeader(_message.Message):
+    __slots__ = ["commands", "deduplicated", "limits", "network", "skill", "skill_digest", "warnings"]
+    COMMANDS_FIELD_NUMBER: _ClassVar[int]
+    DEDUPLICATED_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    SKILL_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SKILL_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    commands: _containers.RepeatedCompositeFieldContainer[Argv]
+    deduplicated: bool
+    limits: ExecutionLimits
+    network: bool
+    skill: str
+    skill_digest: str
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, skill: _Optional[str] = ..., skill_digest: _Optional[str] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., network: bool = ..., commands: _Optional[_Iterable[_Union[Argv, _Mapping]]] = ..., deduplicated: bool = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ExecutionKeepalive(_message.Message):
+    __slots__ = ["state"]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    state: ExecutionState
+    def __init__(self, state: _Optional[_Union[ExecutionState, str]] = ...) -> None: ...
+
+class ExecutionLimits(_message.Message):
+    __slots__ = ["cpu_time", "memory_bytes", "milli_cpus", "open_files", "output_bytes", "processes", "wall_time", "workspace_bytes", "workspace_files"]
+    CPU_TIME_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MILLI_CPUS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FILES_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    WALL_TIME_FIELD_NUMBER: _ClassVar[int]
+    WORKSPACE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WORKSPACE_FILES_FIELD_NUMBER: _ClassVar[int]
+    cpu_time: _duration_pb2.Duration
+    memory_bytes: int
+    milli_cpus: int
+    open_files: int
+    output_bytes: int
+    processes: int
+    wall_time: _duration_pb2.Duration
+    workspace_bytes: int
+    workspace_files: int
+    def __init__(self, wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cpu_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., output_bytes: _Optional[int] = ..., workspace_bytes: _Optional[int] = ..., workspace_files: _Optional[int] = ..., open_files: _Optional[int] = ..., milli_cpus: _Optional[int] = ...) -> None: ...
+
+class ExecutionOutcome(_message.Message):
+    __slots__ = ["advice", "artifact_count", "artifacts", "artifacts_refused", "end", "evidence", "exit_code", "limits", "signal", "skill_digest", "stderr", "stdout", "timed_out", "usage"]
+    ADVICE_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACTS_REFUSED_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    SKILL_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    STDERR_FIELD_NUMBER: _ClassVar[int]
+    STDOUT_FIELD_NUMBER: _ClassVar[int]
+    TIMED_OUT_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    advice: str
+    artifact_count: int
+    artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
+    artifacts_refused: _containers.RepeatedScalarFieldContainer[str]
+    end: ExecutionEnd
+    evidence: ExecutionEvidence
+    exit_code: int
+    limits: ExecutionLimits
+    signal: str
+    skill_digest: str
+    stderr: OutputTruncation
+    stdout: OutputTruncation
+    timed_out: bool
+    usage: ExecutionUsage
+    def __init__(self, end: _Optional[_Union[ExecutionEnd, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., timed_out: bool = ..., evidence: _Optional[_Union[ExecutionEvidence, _Mapping]] = ..., usage: _Optional[_Union[ExecutionUsage, _Mapping]] = ..., stdout: _Optional[_Union[OutputTruncation, _Mapping]] = ..., stderr: _Optional[_Union[OutputTruncation, _Mapping]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., artifact_count: _Optional[int] = ..., artifacts_refused: _Optional[_Iterable[str]] = ..., skill_digest: _Optional[str] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., advice: _Optional[str] = ...) -> None: ...
+
+class ExecutionStarted(_message.Message):
+    __slots__ = ["queue_time", "setup_time"]
+    QUEUE_TIME_FIELD_NUMBER: _ClassVar[int]
+    SETUP_TIME_FIELD_NUMBER: _ClassVar[int]
+    queue_time: _duration_pb2.Duration
+    setup_time: _duration_pb2.Duration
+    def __init__(self, queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., setup_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class ExecutionUsage(_message.Message):
+    __slots__ = ["cpu_system", "cpu_user", "memory_peak_bytes", "queue_time", "setup_time", "wall_time"]
+    CPU_SYSTEM_FIELD_NUMBER: _ClassVar[int]
+    CPU_USER_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_TIME_FIELD_NUMBER: _ClassVar[int]
+    SETUP_TIME_FIELD_NUMBER: _ClassVar[int]
+    WALL_TIME_FIELD_NUMBER: _ClassVar[int]
+    cpu_system: _duration_pb2.Duration
+    cpu_user: _duration_pb2.Duration
+    memory_peak_bytes: int
+    queue_time: _duration_pb2.Duration
+    setup_time: _duration_pb2.Duration
+    wall_time: _duration_pb2.Duration
+    def __init__(self, cpu_user: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cpu_system: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., memory_peak_bytes: _Optional[int] = ..., wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., setup_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class FileChunk(_message.Message):
     __slots__ = ["data", "offset_bytes", "path"]
@@ -270,29 +388,25 @@ class GetArtifactResponse(_message.Message):
     offset_bytes: int
     def __init__(self, artifact: _Optional[_Union[Artifact, _Mapping]] = ..., offset_bytes: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
-class GetRequest(_message.Message):
+class GetExecutionRequest(_message.Message):
     __slots__ = ["execution_id"]
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
     execution_id: str
     def __init__(self, execution_id: _Optional[str] = ...) -> None: ...
 
-class Header(_message.Message):
-    __slots__ = ["commands", "deduplicated", "limits", "network", "skill", "skill_digest", "warnings"]
-    COMMANDS_FIELD_NUMBER: _ClassVar[int]
-    DEDUPLICATED_FIELD_NUMBER: _ClassVar[int]
-    LIMITS_FIELD_NUMBER: _ClassVar[int]
-    NETWORK_FIELD_NUMBER: _ClassVar[int]
-    SKILL_DIGEST_FIELD_NUMBER: _ClassVar[int]
-    SKILL_FIELD_NUMBER: _ClassVar[int]
-    WARNINGS_FIELD_NUMBER: _ClassVar[int]
-    commands: _containers.RepeatedCompositeFieldContainer[Argv]
-    deduplicated: bool
-    limits: Limits
-    network: bool
-    skill: str
-    skill_digest: str
-    warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, skill: _Optional[str] = ..., skill_digest: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., network: bool = ..., commands: _Optional[_Iterable[_Union[Argv, _Mapping]]] = ..., deduplicated: bool = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+class GetExecutionResponse(_message.Message):
+    __slots__ = ["execution"]
+    EXECUTION_FIELD_NUMBER: _ClassVar[int]
+    execution: Execution
+    def __init__(self, execution: _Optional[_Union[Execution, _Mapping]] = ...) -> None: ...
+
+class InlineCode(_message.Message):
+    __slots__ = ["language", "text"]
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    language: str
+    text: str
+    def __init__(self, text: _Optional[str] = ..., language: _Optional[str] = ...) -> None: ...
 
 class InputFile(_message.Message):
     __slots__ = ["content", "executable", "path", "streamed", "uri"]
@@ -307,34 +421,6 @@ class InputFile(_message.Message):
     streamed: StreamedFile
     uri: str
     def __init__(self, path: _Optional[str] = ..., content: _Optional[bytes] = ..., streamed: _Optional[_Union[StreamedFile, _Mapping]] = ..., uri: _Optional[str] = ..., executable: bool = ...) -> None: ...
-
-class Keepalive(_message.Message):
-    __slots__ = ["state"]
-    STATE_FIELD_NUMBER: _ClassVar[int]
-    state: State
-    def __init__(self, state: _Optional[_Union[State, str]] = ...) -> None: ...
-
-class Limits(_message.Message):
-    __slots__ = ["cpu_time", "memory_bytes", "milli_cpus", "open_files", "output_bytes", "processes", "wall_time", "workspace_bytes", "workspace_files"]
-    CPU_TIME_FIELD_NUMBER: _ClassVar[int]
-    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
-    MILLI_CPUS_FIELD_NUMBER: _ClassVar[int]
-    OPEN_FILES_FIELD_NUMBER: _ClassVar[int]
-    OUTPUT_BYTES_FIELD_NUMBER: _ClassVar[int]
-    PROCESSES_FIELD_NUMBER: _ClassVar[int]
-    WALL_TIME_FIELD_NUMBER: _ClassVar[int]
-    WORKSPACE_BYTES_FIELD_NUMBER: _ClassVar[int]
-    WORKSPACE_FILES_FIELD_NUMBER: _ClassVar[int]
-    cpu_time: _duration_pb2.Duration
-    memory_bytes: int
-    milli_cpus: int
-    open_files: int
-    output_bytes: int
-    processes: int
-    wall_time: _duration_pb2.Duration
-    workspace_bytes: int
-    workspace_files: int
-    def __init__(self, wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cpu_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., output_bytes: _Optional[int] = ..., workspace_bytes: _Optional[int] = ..., workspace_files: _Optional[int] = ..., open_files: _Optional[int] = ..., milli_cpus: _Optional[int] = ...) -> None: ...
 
 class ListArtifactsRequest(_message.Message):
     __slots__ = ["execution_id", "page_size", "page_token"]
@@ -354,7 +440,7 @@ class ListArtifactsResponse(_message.Message):
     next_page_token: str
     def __init__(self, artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
-class ListRequest(_message.Message):
+class ListExecutionsRequest(_message.Message):
     __slots__ = ["created_after", "ends", "labels", "page_size", "page_token", "skill", "states"]
     class LabelsEntry(_message.Message):
         __slots__ = ["key", "value"]
@@ -371,15 +457,15 @@ class ListRequest(_message.Message):
     SKILL_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
     created_after: _timestamp_pb2.Timestamp
-    ends: _containers.RepeatedScalarFieldContainer[End]
+    ends: _containers.RepeatedScalarFieldContainer[ExecutionEnd]
     labels: _containers.ScalarMap[str, str]
     page_size: int
     page_token: str
     skill: str
-    states: _containers.RepeatedScalarFieldContainer[State]
-    def __init__(self, skill: _Optional[str] = ..., states: _Optional[_Iterable[_Union[State, str]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., ends: _Optional[_Iterable[_Union[End, str]]] = ..., created_after: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    states: _containers.RepeatedScalarFieldContainer[ExecutionState]
+    def __init__(self, skill: _Optional[str] = ..., states: _Optional[_Iterable[_Union[ExecutionState, str]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., ends: _Optional[_Iterable[_Union[ExecutionEnd, str]]] = ..., created_after: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
-class ListResponse(_message.Message):
+class ListExecutionsResponse(_message.Message):
     __slots__ = ["executions", "next_page_token"]
     EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
@@ -387,83 +473,17 @@ class ListResponse(_message.Message):
     next_page_token: str
     def __init__(self, executions: _Optional[_Iterable[_Union[Execution, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
-class Outcome(_message.Message):
-    __slots__ = ["advice", "artifact_count", "artifacts", "artifacts_refused", "end", "evidence", "exit_code", "limits", "signal", "skill_digest", "stderr", "stdout", "timed_out", "usage"]
-    ADVICE_FIELD_NUMBER: _ClassVar[int]
-    ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
-    ARTIFACTS_REFUSED_FIELD_NUMBER: _ClassVar[int]
-    ARTIFACT_COUNT_FIELD_NUMBER: _ClassVar[int]
-    END_FIELD_NUMBER: _ClassVar[int]
-    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
-    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
-    LIMITS_FIELD_NUMBER: _ClassVar[int]
-    SIGNAL_FIELD_NUMBER: _ClassVar[int]
-    SKILL_DIGEST_FIELD_NUMBER: _ClassVar[int]
-    STDERR_FIELD_NUMBER: _ClassVar[int]
-    STDOUT_FIELD_NUMBER: _ClassVar[int]
-    TIMED_OUT_FIELD_NUMBER: _ClassVar[int]
-    USAGE_FIELD_NUMBER: _ClassVar[int]
-    advice: str
-    artifact_count: int
-    artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
-    artifacts_refused: _containers.RepeatedScalarFieldContainer[str]
-    end: End
-    evidence: Evidence
-    exit_code: int
-    limits: Limits
-    signal: str
-    skill_digest: str
-    stderr: Truncation
-    stdout: Truncation
-    timed_out: bool
-    usage: Usage
-    def __init__(self, end: _Optional[_Union[End, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., timed_out: bool = ..., evidence: _Optional[_Union[Evidence, _Mapping]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., stdout: _Optional[_Union[Truncation, _Mapping]] = ..., stderr: _Optional[_Union[Truncation, _Mapping]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., artifact_count: _Optional[int] = ..., artifacts_refused: _Optional[_Iterable[str]] = ..., skill_digest: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., advice: _Optional[str] = ...) -> None: ...
-
-class Output(_message.Message):
+class OutputChunk(_message.Message):
     __slots__ = ["data", "offset_bytes", "stream"]
     DATA_FIELD_NUMBER: _ClassVar[int]
     OFFSET_BYTES_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     data: bytes
     offset_bytes: int
-    stream: Stream
-    def __init__(self, stream: _Optional[_Union[Stream, str]] = ..., offset_bytes: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+    stream: OutputStream
+    def __init__(self, stream: _Optional[_Union[OutputStream, str]] = ..., offset_bytes: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
-class SendSignal(_message.Message):
-    __slots__ = ["signal"]
-    SIGNAL_FIELD_NUMBER: _ClassVar[int]
-    signal: str
-    def __init__(self, signal: _Optional[str] = ...) -> None: ...
-
-class SignalRequest(_message.Message):
-    __slots__ = ["execution_id", "signal"]
-    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
-    SIGNAL_FIELD_NUMBER: _ClassVar[int]
-    execution_id: str
-    signal: str
-    def __init__(self, execution_id: _Optional[str] = ..., signal: _Optional[str] = ...) -> None: ...
-
-class SignalResponse(_message.Message):
-    __slots__ = []
-    def __init__(self) -> None: ...
-
-class Started(_message.Message):
-    __slots__ = ["queue_time", "setup_time"]
-    QUEUE_TIME_FIELD_NUMBER: _ClassVar[int]
-    SETUP_TIME_FIELD_NUMBER: _ClassVar[int]
-    queue_time: _duration_pb2.Duration
-    setup_time: _duration_pb2.Duration
-    def __init__(self, queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., setup_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
-
-class StreamedFile(_message.Message):
-    __slots__ = ["sha256", "size_bytes"]
-    SHA256_FIELD_NUMBER: _ClassVar[int]
-    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
-    sha256: str
-    size_bytes: int
-    def __init__(self, size_bytes: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
-
-class Truncation(_message.Message):
+class OutputTruncation(_message.Message):
     __slots__ = ["delivered_bytes", "total_bytes", "truncated"]
     DELIVERED_BYTES_FIELD_NUMBER: _ClassVar[int]
     TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -473,41 +493,46 @@ class Truncation(_message.Message):
     truncated: bool
     def __init__(self, truncated: bool = ..., delivered_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ...) -> None: ...
 
-class Usage(_message.Message):
-    __slots__ = ["cpu_system", "cpu_user", "memory_peak_bytes", "queue_time", "setup_time", "wall_time"]
-    CPU_SYSTEM_FIELD_NUMBER: _ClassVar[int]
-    CPU_USER_FIELD_NUMBER: _ClassVar[int]
-    MEMORY_PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
-    QUEUE_TIME_FIELD_NUMBER: _ClassVar[int]
-    SETUP_TIME_FIELD_NUMBER: _ClassVar[int]
-    WALL_TIME_FIELD_NUMBER: _ClassVar[int]
-    cpu_system: _duration_pb2.Duration
-    cpu_user: _duration_pb2.Duration
-    memory_peak_bytes: int
-    queue_time: _duration_pb2.Duration
-    setup_time: _duration_pb2.Duration
-    wall_time: _duration_pb2.Duration
-    def __init__(self, cpu_user: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cpu_system: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., memory_peak_bytes: _Optional[int] = ..., wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., setup_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+class SendSignal(_message.Message):
+    __slots__ = ["signal"]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    signal: str
+    def __init__(self, signal: _Optional[str] = ...) -> None: ...
 
-class Window(_message.Message):
-    __slots__ = ["columns", "rows"]
-    COLUMNS_FIELD_NUMBER: _ClassVar[int]
-    ROWS_FIELD_NUMBER: _ClassVar[int]
-    columns: int
-    rows: int
-    def __init__(self, columns: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
+class SignalExecutionRequest(_message.Message):
+    __slots__ = ["execution_id", "signal"]
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    execution_id: str
+    signal: str
+    def __init__(self, execution_id: _Optional[str] = ..., signal: _Optional[str] = ...) -> None: ...
+
+class SignalExecutionResponse(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class StreamedFile(_message.Message):
+    __slots__ = ["sha256", "size_bytes"]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    sha256: str
+    size_bytes: int
+    def __init__(self, size_bytes: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class OnDisconnect(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
-class Stream(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+class OutputStream(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
-class End(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+class ExecutionEnd(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
-class Deadline(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+class ExecutionDeadline(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
-class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+class ExecutionState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class SourceKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

@@ -18,37 +18,37 @@ class ExecutionServiceStub(object):
         self.Execute = channel.unary_stream(
                 '/skillrun.v1.ExecutionService/Execute',
                 request_serializer=skillrun_dot_v1_dot_execution__pb2.ExecuteRequest.SerializeToString,
-                response_deserializer=skillrun_dot_v1_dot_execution__pb2.ExecutionEvent.FromString,
+                response_deserializer=skillrun_dot_v1_dot_execution__pb2.ExecuteResponse.FromString,
                 )
         self.ExecuteInteractive = channel.stream_stream(
                 '/skillrun.v1.ExecutionService/ExecuteInteractive',
                 request_serializer=skillrun_dot_v1_dot_execution__pb2.ExecuteInteractiveRequest.SerializeToString,
-                response_deserializer=skillrun_dot_v1_dot_execution__pb2.ExecutionEvent.FromString,
+                response_deserializer=skillrun_dot_v1_dot_execution__pb2.ExecuteInteractiveResponse.FromString,
                 )
-        self.Attach = channel.unary_stream(
-                '/skillrun.v1.ExecutionService/Attach',
-                request_serializer=skillrun_dot_v1_dot_execution__pb2.AttachRequest.SerializeToString,
-                response_deserializer=skillrun_dot_v1_dot_execution__pb2.ExecutionEvent.FromString,
+        self.AttachExecution = channel.unary_stream(
+                '/skillrun.v1.ExecutionService/AttachExecution',
+                request_serializer=skillrun_dot_v1_dot_execution__pb2.AttachExecutionRequest.SerializeToString,
+                response_deserializer=skillrun_dot_v1_dot_execution__pb2.AttachExecutionResponse.FromString,
                 )
-        self.Get = channel.unary_unary(
-                '/skillrun.v1.ExecutionService/Get',
-                request_serializer=skillrun_dot_v1_dot_execution__pb2.GetRequest.SerializeToString,
-                response_deserializer=skillrun_dot_v1_dot_execution__pb2.Execution.FromString,
+        self.GetExecution = channel.unary_unary(
+                '/skillrun.v1.ExecutionService/GetExecution',
+                request_serializer=skillrun_dot_v1_dot_execution__pb2.GetExecutionRequest.SerializeToString,
+                response_deserializer=skillrun_dot_v1_dot_execution__pb2.GetExecutionResponse.FromString,
                 )
-        self.List = channel.unary_unary(
-                '/skillrun.v1.ExecutionService/List',
-                request_serializer=skillrun_dot_v1_dot_execution__pb2.ListRequest.SerializeToString,
-                response_deserializer=skillrun_dot_v1_dot_execution__pb2.ListResponse.FromString,
+        self.ListExecutions = channel.unary_unary(
+                '/skillrun.v1.ExecutionService/ListExecutions',
+                request_serializer=skillrun_dot_v1_dot_execution__pb2.ListExecutionsRequest.SerializeToString,
+                response_deserializer=skillrun_dot_v1_dot_execution__pb2.ListExecutionsResponse.FromString,
                 )
-        self.Cancel = channel.unary_unary(
-                '/skillrun.v1.ExecutionService/Cancel',
-                request_serializer=skillrun_dot_v1_dot_execution__pb2.CancelRequest.SerializeToString,
-                response_deserializer=skillrun_dot_v1_dot_execution__pb2.Execution.FromString,
+        self.CancelExecution = channel.unary_unary(
+                '/skillrun.v1.ExecutionService/CancelExecution',
+                request_serializer=skillrun_dot_v1_dot_execution__pb2.CancelExecutionRequest.SerializeToString,
+                response_deserializer=skillrun_dot_v1_dot_execution__pb2.CancelExecutionResponse.FromString,
                 )
-        self.Signal = channel.unary_unary(
-                '/skillrun.v1.ExecutionService/Signal',
-                request_serializer=skillrun_dot_v1_dot_execution__pb2.SignalRequest.SerializeToString,
-                response_deserializer=skillrun_dot_v1_dot_execution__pb2.SignalResponse.FromString,
+        self.SignalExecution = channel.unary_unary(
+                '/skillrun.v1.ExecutionService/SignalExecution',
+                request_serializer=skillrun_dot_v1_dot_execution__pb2.SignalExecutionRequest.SerializeToString,
+                response_deserializer=skillrun_dot_v1_dot_execution__pb2.SignalExecutionResponse.FromString,
                 )
         self.ListArtifacts = channel.unary_unary(
                 '/skillrun.v1.ExecutionService/ListArtifacts',
@@ -91,8 +91,8 @@ class ExecutionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Attach(self, request, context):
-        """Attach streams the events of an execution after a sequence number: the stored
+    def AttachExecution(self, request, context):
+        """AttachExecution streams the events of an execution after a sequence number: the stored
         events, then new ones until the outcome. It works during the run, and after it
         until retention removes the execution. Any number of clients of the same tenant
         can attach, and all of them get the same bytes.
@@ -101,25 +101,25 @@ class ExecutionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Get(self, request, context):
-        """Get returns the current state of one execution.
+    def GetExecution(self, request, context):
+        """GetExecution returns the current state of one execution.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def List(self, request, context):
-        """List returns executions, newest first, in pages. Their outcomes have no
-        artifacts; Get returns these. A page can be shorter than page_size; the last
-        one has no token.
+    def ListExecutions(self, request, context):
+        """ListExecutions returns executions, newest first, in pages. Their outcomes have no
+        artifacts; GetExecution returns these. A page can be shorter than page_size; the
+        last one has no token.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Cancel(self, request, context):
-        """Cancel ends an execution. A queued one ends at once. A running one gets
-        SIGTERM, and after the grace everything in its sandbox is killed. Cancel
+    def CancelExecution(self, request, context):
+        """CancelExecution ends an execution. A queued one ends at once. A running one gets
+        SIGTERM, and after the grace everything in its sandbox is killed. The call
         returns when the execution has ended. Cancelling an ended execution is not an
         error and has no effect.
         """
@@ -127,8 +127,8 @@ class ExecutionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Signal(self, request, context):
-        """Signal sends one signal to the main process of a running execution.
+    def SignalExecution(self, request, context):
+        """SignalExecution sends one signal to the main process of a running execution.
         FAILED_PRECONDITION if it is not running.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -156,37 +156,37 @@ def add_ExecutionServiceServicer_to_server(servicer, server):
             'Execute': grpc.unary_stream_rpc_method_handler(
                     servicer.Execute,
                     request_deserializer=skillrun_dot_v1_dot_execution__pb2.ExecuteRequest.FromString,
-                    response_serializer=skillrun_dot_v1_dot_execution__pb2.ExecutionEvent.SerializeToString,
+                    response_serializer=skillrun_dot_v1_dot_execution__pb2.ExecuteResponse.SerializeToString,
             ),
             'ExecuteInteractive': grpc.stream_stream_rpc_method_handler(
                     servicer.ExecuteInteractive,
                     request_deserializer=skillrun_dot_v1_dot_execution__pb2.ExecuteInteractiveRequest.FromString,
-                    response_serializer=skillrun_dot_v1_dot_execution__pb2.ExecutionEvent.SerializeToString,
+                    response_serializer=skillrun_dot_v1_dot_execution__pb2.ExecuteInteractiveResponse.SerializeToString,
             ),
-            'Attach': grpc.unary_stream_rpc_method_handler(
-                    servicer.Attach,
-                    request_deserializer=skillrun_dot_v1_dot_execution__pb2.AttachRequest.FromString,
-                    response_serializer=skillrun_dot_v1_dot_execution__pb2.ExecutionEvent.SerializeToString,
+            'AttachExecution': grpc.unary_stream_rpc_method_handler(
+                    servicer.AttachExecution,
+                    request_deserializer=skillrun_dot_v1_dot_execution__pb2.AttachExecutionRequest.FromString,
+                    response_serializer=skillrun_dot_v1_dot_execution__pb2.AttachExecutionResponse.SerializeToString,
             ),
-            'Get': grpc.unary_unary_rpc_method_handler(
-                    servicer.Get,
-                    request_deserializer=skillrun_dot_v1_dot_execution__pb2.GetRequest.FromString,
-                    response_serializer=skillrun_dot_v1_dot_execution__pb2.Execution.SerializeToString,
+            'GetExecution': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetExecution,
+                    request_deserializer=skillrun_dot_v1_dot_execution__pb2.GetExecutionRequest.FromString,
+                    response_serializer=skillrun_dot_v1_dot_execution__pb2.GetExecutionResponse.SerializeToString,
             ),
-            'List': grpc.unary_unary_rpc_method_handler(
-                    servicer.List,
-                    request_deserializer=skillrun_dot_v1_dot_execution__pb2.ListRequest.FromString,
-                    response_serializer=skillrun_dot_v1_dot_execution__pb2.ListResponse.SerializeToString,
+            'ListExecutions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListExecutions,
+                    request_deserializer=skillrun_dot_v1_dot_execution__pb2.ListExecutionsRequest.FromString,
+                    response_serializer=skillrun_dot_v1_dot_execution__pb2.ListExecutionsResponse.SerializeToString,
             ),
-            'Cancel': grpc.unary_unary_rpc_method_handler(
-                    servicer.Cancel,
-                    request_deserializer=skillrun_dot_v1_dot_execution__pb2.CancelRequest.FromString,
-                    response_serializer=skillrun_dot_v1_dot_execution__pb2.Execution.SerializeToString,
+            'CancelExecution': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelExecution,
+                    request_deserializer=skillrun_dot_v1_dot_execution__pb2.CancelExecutionRequest.FromString,
+                    response_serializer=skillrun_dot_v1_dot_execution__pb2.CancelExecutionResponse.SerializeToString,
             ),
-            'Signal': grpc.unary_unary_rpc_method_handler(
-                    servicer.Signal,
-                    request_deserializer=skillrun_dot_v1_dot_execution__pb2.SignalRequest.FromString,
-                    response_serializer=skillrun_dot_v1_dot_execution__pb2.SignalResponse.SerializeToString,
+            'SignalExecution': grpc.unary_unary_rpc_method_handler(
+                    servicer.SignalExecution,
+                    request_deserializer=skillrun_dot_v1_dot_execution__pb2.SignalExecutionRequest.FromString,
+                    response_serializer=skillrun_dot_v1_dot_execution__pb2.SignalExecutionResponse.SerializeToString,
             ),
             'ListArtifacts': grpc.unary_unary_rpc_method_handler(
                     servicer.ListArtifacts,
@@ -222,7 +222,7 @@ class ExecutionService(object):
             metadata=None):
         return grpc.experimental.unary_stream(request, target, '/skillrun.v1.ExecutionService/Execute',
             skillrun_dot_v1_dot_execution__pb2.ExecuteRequest.SerializeToString,
-            skillrun_dot_v1_dot_execution__pb2.ExecutionEvent.FromString,
+            skillrun_dot_v1_dot_execution__pb2.ExecuteResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
@@ -239,12 +239,12 @@ class ExecutionService(object):
             metadata=None):
         return grpc.experimental.stream_stream(request_iterator, target, '/skillrun.v1.ExecutionService/ExecuteInteractive',
             skillrun_dot_v1_dot_execution__pb2.ExecuteInteractiveRequest.SerializeToString,
-            skillrun_dot_v1_dot_execution__pb2.ExecutionEvent.FromString,
+            skillrun_dot_v1_dot_execution__pb2.ExecuteInteractiveResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
     @staticmethod
-    def Attach(request,
+    def AttachExecution(request,
             target,
             options=(),
             channel_credentials=None,
@@ -254,14 +254,14 @@ class ExecutionService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_stream(request, target, '/skillrun.v1.ExecutionService/Attach',
-            skillrun_dot_v1_dot_execution__pb2.AttachRequest.SerializeToString,
-            skillrun_dot_v1_dot_execution__pb2.ExecutionEvent.FromString,
+        return grpc.experimental.unary_stream(request, target, '/skillrun.v1.ExecutionService/AttachExecution',
+            skillrun_dot_v1_dot_execution__pb2.AttachExecutionRequest.SerializeToString,
+            skillrun_dot_v1_dot_execution__pb2.AttachExecutionResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
     @staticmethod
-    def Get(request,
+    def GetExecution(request,
             target,
             options=(),
             channel_credentials=None,
@@ -271,14 +271,14 @@ class ExecutionService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(request, target, '/skillrun.v1.ExecutionService/Get',
-            skillrun_dot_v1_dot_execution__pb2.GetRequest.SerializeToString,
-            skillrun_dot_v1_dot_execution__pb2.Execution.FromString,
+        return grpc.experimental.unary_unary(request, target, '/skillrun.v1.ExecutionService/GetExecution',
+            skillrun_dot_v1_dot_execution__pb2.GetExecutionRequest.SerializeToString,
+            skillrun_dot_v1_dot_execution__pb2.GetExecutionResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
     @staticmethod
-    def List(request,
+    def ListExecutions(request,
             target,
             options=(),
             channel_credentials=None,
@@ -288,14 +288,14 @@ class ExecutionService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(request, target, '/skillrun.v1.ExecutionService/List',
-            skillrun_dot_v1_dot_execution__pb2.ListRequest.SerializeToString,
-            skillrun_dot_v1_dot_execution__pb2.ListResponse.FromString,
+        return grpc.experimental.unary_unary(request, target, '/skillrun.v1.ExecutionService/ListExecutions',
+            skillrun_dot_v1_dot_execution__pb2.ListExecutionsRequest.SerializeToString,
+            skillrun_dot_v1_dot_execution__pb2.ListExecutionsResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
     @staticmethod
-    def Cancel(request,
+    def CancelExecution(request,
             target,
             options=(),
             channel_credentials=None,
@@ -305,14 +305,14 @@ class ExecutionService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(request, target, '/skillrun.v1.ExecutionService/Cancel',
-            skillrun_dot_v1_dot_execution__pb2.CancelRequest.SerializeToString,
-            skillrun_dot_v1_dot_execution__pb2.Execution.FromString,
+        return grpc.experimental.unary_unary(request, target, '/skillrun.v1.ExecutionService/CancelExecution',
+            skillrun_dot_v1_dot_execution__pb2.CancelExecutionRequest.SerializeToString,
+            skillrun_dot_v1_dot_execution__pb2.CancelExecutionResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
     @staticmethod
-    def Signal(request,
+    def SignalExecution(request,
             target,
             options=(),
             channel_credentials=None,
@@ -322,9 +322,9 @@ class ExecutionService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(request, target, '/skillrun.v1.ExecutionService/Signal',
-            skillrun_dot_v1_dot_execution__pb2.SignalRequest.SerializeToString,
-            skillrun_dot_v1_dot_execution__pb2.SignalResponse.FromString,
+        return grpc.experimental.unary_unary(request, target, '/skillrun.v1.ExecutionService/SignalExecution',
+            skillrun_dot_v1_dot_execution__pb2.SignalExecutionRequest.SerializeToString,
+            skillrun_dot_v1_dot_execution__pb2.SignalExecutionResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -16,7 +16,7 @@ from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from skillrun.v1 import execution_pb2 as skillrun_dot_v1_dot_execution__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17skillrun/v1/skill.proto\x12\x0bskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1bskillrun/v1/execution.proto\"R\n\x11ListSkillsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x16\n\x0einclude_hidden\x18\x03 \x01(\x08\"X\n\x12ListSkillsResponse\x12)\n\x06skills\x18\x01 \x03(\x0b\x32\x19.skillrun.v1.SkillSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"W\n\x0cSkillSummary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x14\n\x0cmcp_unlisted\x18\x04 \x01(\t\" \n\x0fGetSkillRequest\x12\r\n\x05skill\x18\x01 \x01(\t\"\xf3\x06\n\x05Skill\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x0f\n\x07license\x18\x04 \x01(\t\x12\x15\n\rcompatibility\x18\x05 \x01(\t\x12\x32\n\x08metadata\x18\x06 \x03(\x0b\x32 .skillrun.v1.Skill.MetadataEntry\x12\x15\n\rallowed_tools\x18\x07 \x03(\t\x12\x19\n\x11has_allowed_tools\x18\x08 \x01(\x08\x12\x0f\n\x07version\x18\t \x01(\t\x12\x0e\n\x06\x61uthor\x18\n \x01(\t\x12\x0c\n\x04tags\x18\x0b \x03(\t\x12\x17\n\x0f\x61\x63tivation_mode\x18\x0c \x01(\t\x12\x16\n\x0erequired_tools\x18\r \x03(\t\x12\x16\n\x0eoptional_tools\x18\x0e \x03(\t\x12\r\n\x05model\x18\x0f \x01(\t\x12\x0c\n\x04mode\x18\x10 \x01(\x08\x12\x13\n\x0bwhen_to_use\x18\x11 \x01(\t\x12 \n\x18\x64isable_model_invocation\x18\x12 \x01(\x08\x12\x35\n\x12max_execution_time\x18\x13 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x18\n\x10max_memory_bytes\x18\x14 \x01(\x04\x12\x16\n\x0enetwork_access\x18\x15 \x01(\x08\x12\x17\n\x0fpython_packages\x18\x16 \x03(\t\x12\x17\n\x0fsystem_packages\x18\x17 \x03(\t\x12/\n\x0eunknown_fields\x18\x18 \x01(\x0b\x32\x17.google.protobuf.Struct\x12$\n\x07scripts\x18\x19 \x03(\x0b\x32\x13.skillrun.v1.Script\x12&\n\x08warnings\x18\x1a \x03(\x0b\x32\x14.skillrun.v1.Finding\x12\x12\n\nfile_count\x18\x1b \x01(\x04\x12\x12\n\nsize_bytes\x18\x1c \x01(\x04\x12*\n\x07refused\x18\x1d \x03(\x0b\x32\x19.skillrun.v1.RefusedEntry\x12\x0e\n\x06python\x18\x1e \x01(\t\x12.\n\x0crequirements\x18\x1f \x03(\x0b\x32\x18.skillrun.v1.Requirement\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"W\n\x0bRequirement\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0e\n\x06system\x18\x02 \x01(\x08\x12\x0c\n\x04\x66ile\x18\x03 \x01(\t\x12\x0c\n\x04line\x18\x04 \x01(\r\x12\x0e\n\x06script\x18\x05 \x01(\t\"=\n\x06Script\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x10\n\x08language\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\",\n\x0cRefusedEntry\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"J\n\x14\x41\x63tivateSkillRequest\x12\r\n\x05skill\x18\x01 \x01(\t\x12#\n\x06limits\x18\x02 \x01(\x0b\x32\x13.skillrun.v1.Limits\"\xa3\x02\n\x15\x41\x63tivateSkillResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x14\n\x0cinstructions\x18\x03 \x01(\t\x12\x10\n\x08\x62\x61se_dir\x18\x04 \x01(\t\x12\x15\n\rallowed_tools\x18\x05 \x03(\t\x12#\n\x06limits\x18\x06 \x01(\x0b\x32\x13.skillrun.v1.Limits\x12\x16\n\x0enetwork_access\x18\x07 \x01(\x08\x12\x30\n\x08messages\x18\x08 \x03(\x0b\x32\x1e.skillrun.v1.ActivationMessage\x12\r\n\x05model\x18\t \x01(\t\x12/\n\x07\x63ontext\x18\n \x01(\x0b\x32\x1e.skillrun.v1.ActivationContext\"v\n\x11\x41\x63tivationContext\x12\x10\n\x08\x62\x61se_dir\x18\x01 \x01(\t\x12\x17\n\x0fscript_executor\x18\x02 \x01(\x08\x12\x36\n\x0b\x63onstraints\x18\x03 \x01(\x0b\x32!.skillrun.v1.ExecutionConstraints\"\xcb\x02\n\x14\x45xecutionConstraints\x12\x33\n\x12max_execution_time\x18\x01 \x01(\x05H\x00R\x12max_execution_time\x88\x01\x01\x12#\n\nmax_memory\x18\x02 \x01(\x05H\x01R\nmax_memory\x88\x01\x01\x12+\n\x0enetwork_access\x18\x03 \x01(\x08H\x02R\x0enetwork_access\x88\x01\x01\x12*\n\x10\x61llowed_commands\x18\x04 \x03(\tR\x10\x61llowed_commands\x12\x31\n\x11working_directory\x18\x05 \x01(\tH\x03R\x11working_directory\x88\x01\x01\x42\x15\n\x13_max_execution_timeB\r\n\x0b_max_memoryB\x11\n\x0f_network_accessB\x14\n\x12_working_directory\"w\n\x11\x41\x63tivationMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x0f\n\x07is_meta\x18\x03 \x01(\x08\x12\x0f\n\x07\x63ontent\x18\x04 \x01(\t\x12\x15\n\rallowed_tools\x18\x05 \x03(\t\x12\r\n\x05model\x18\x06 \x01(\t\"I\n\x14ReadSkillFileRequest\x12\r\n\x05skill\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x14\n\x0coffset_bytes\x18\x03 \x01(\x04\"_\n\x15ReadSkillFileResponse\x12\x12\n\nsize_bytes\x18\x01 \x01(\x04\x12\x0e\n\x06sha256\x18\x02 \x01(\t\x12\x14\n\x0coffset_bytes\x18\x03 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\"L\n\x13\x43heckCommandRequest\x12\r\n\x05skill\x18\x01 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x02 \x01(\t\x12\x15\n\rallowed_tools\x18\x03 \x01(\t\"\x91\x01\n\x14\x43heckCommandResponse\x12\x0f\n\x07\x61llowed\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0c\n\x04rule\x18\x03 \x01(\t\x12#\n\x08\x63ommands\x18\x04 \x03(\x0b\x32\x11.skillrun.v1.Argv\x12\x14\n\x0cmissing_rule\x18\x05 \x01(\t\x12\x0f\n\x07instead\x18\x06 \x01(\t\"V\n\x14ValidateSkillRequest\x12\x0f\n\x05skill\x18\x01 \x01(\tH\x00\x12\x12\n\x08skill_md\x18\x02 \x01(\tH\x00\x12\x0e\n\x06\x66older\x18\x03 \x01(\tB\t\n\x07subject\"N\n\x15ValidateSkillResponse\x12\r\n\x05valid\x18\x01 \x01(\x08\x12&\n\x08\x66indings\x18\x02 \x03(\x0b\x32\x14.skillrun.v1.Finding\"5\n\x13PrepareSkillRequest\x12\r\n\x05skill\x18\x01 \x01(\t\x12\x0f\n\x07rebuild\x18\x02 \x01(\x08\"w\n\x14PrepareSkillResponse\x12%\n\x06output\x18\x01 \x01(\x0b\x32\x13.skillrun.v1.OutputH\x00\x12/\n\x0b\x65nvironment\x18\x02 \x01(\x0b\x32\x18.skillrun.v1.EnvironmentH\x00\x42\x07\n\x05\x65vent\"\x92\x01\n\x0b\x45nvironment\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x10\n\x08packages\x18\x02 \x03(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06python\x18\x04 \x01(\t\x12\x0e\n\x06reused\x18\x05 \x01(\x08\x12-\n\nbuild_time\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"m\n\x07\x46inding\x12\'\n\x08severity\x18\x01 \x01(\x0e\x32\x15.skillrun.v1.Severity\x12\x0c\n\x04\x66ile\x18\x02 \x01(\t\x12\x0c\n\x04line\x18\x03 \x01(\r\x12\x0c\n\x04rule\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t*N\n\x08Severity\x12\x18\n\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x12\n\x0eSEVERITY_ERROR\x10\x01\x12\x14\n\x10SEVERITY_WARNING\x10\x02\x32\xd1\x04\n\x0cSkillService\x12M\n\nListSkills\x12\x1e.skillrun.v1.ListSkillsRequest\x1a\x1f.skillrun.v1.ListSkillsResponse\x12<\n\x08GetSkill\x12\x1c.skillrun.v1.GetSkillRequest\x1a\x12.skillrun.v1.Skill\x12V\n\rActivateSkill\x12!.skillrun.v1.ActivateSkillRequest\x1a\".skillrun.v1.ActivateSkillResponse\x12X\n\rReadSkillFile\x12!.skillrun.v1.ReadSkillFileRequest\x1a\".skillrun.v1.ReadSkillFileResponse0\x01\x12S\n\x0c\x43heckCommand\x12 .skillrun.v1.CheckCommandRequest\x1a!.skillrun.v1.CheckCommandResponse\x12V\n\rValidateSkill\x12!.skillrun.v1.ValidateSkillRequest\x1a\".skillrun.v1.ValidateSkillResponse\x12U\n\x0cPrepareSkill\x12 .skillrun.v1.PrepareSkillRequest\x1a!.skillrun.v1.PrepareSkillResponse0\x01\x42;Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17skillrun/v1/skill.proto\x12\x0bskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1bskillrun/v1/execution.proto\"R\n\x11ListSkillsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x16\n\x0einclude_hidden\x18\x03 \x01(\x08\"X\n\x12ListSkillsResponse\x12)\n\x06skills\x18\x01 \x03(\x0b\x32\x19.skillrun.v1.SkillSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"W\n\x0cSkillSummary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x14\n\x0cmcp_unlisted\x18\x04 \x01(\t\" \n\x0fGetSkillRequest\x12\r\n\x05skill\x18\x01 \x01(\t\"5\n\x10GetSkillResponse\x12!\n\x05skill\x18\x01 \x01(\x0b\x32\x12.skillrun.v1.Skill\"\xfd\x06\n\x05Skill\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x0f\n\x07license\x18\x04 \x01(\t\x12\x15\n\rcompatibility\x18\x05 \x01(\t\x12\x32\n\x08metadata\x18\x06 \x03(\x0b\x32 .skillrun.v1.Skill.MetadataEntry\x12\x15\n\rallowed_tools\x18\x07 \x03(\t\x12\x19\n\x11has_allowed_tools\x18\x08 \x01(\x08\x12\x0f\n\x07version\x18\t \x01(\t\x12\x0e\n\x06\x61uthor\x18\n \x01(\t\x12\x0c\n\x04tags\x18\x0b \x03(\t\x12\x17\n\x0f\x61\x63tivation_mode\x18\x0c \x01(\t\x12\x16\n\x0erequired_tools\x18\r \x03(\t\x12\x16\n\x0eoptional_tools\x18\x0e \x03(\t\x12\r\n\x05model\x18\x0f \x01(\t\x12\x0c\n\x04mode\x18\x10 \x01(\x08\x12\x13\n\x0bwhen_to_use\x18\x11 \x01(\t\x12 \n\x18\x64isable_model_invocation\x18\x12 \x01(\x08\x12\x35\n\x12max_execution_time\x18\x13 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x18\n\x10max_memory_bytes\x18\x14 \x01(\x04\x12\x16\n\x0enetwork_access\x18\x15 \x01(\x08\x12\x17\n\x0fpython_packages\x18\x16 \x03(\t\x12\x17\n\x0fsystem_packages\x18\x17 \x03(\t\x12/\n\x0eunknown_fields\x18\x18 \x01(\x0b\x32\x17.google.protobuf.Struct\x12)\n\x07scripts\x18\x19 \x03(\x0b\x32\x18.skillrun.v1.SkillScript\x12&\n\x08warnings\x18\x1a \x03(\x0b\x32\x14.skillrun.v1.Finding\x12\x12\n\nfile_count\x18\x1b \x01(\x04\x12\x12\n\nsize_bytes\x18\x1c \x01(\x04\x12*\n\x07refused\x18\x1d \x03(\x0b\x32\x19.skillrun.v1.RefusedEntry\x12\x0e\n\x06python\x18\x1e \x01(\t\x12\x33\n\x0crequirements\x18\x1f \x03(\x0b\x32\x1d.skillrun.v1.SkillRequirement\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\\\n\x10SkillRequirement\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0e\n\x06system\x18\x02 \x01(\x08\x12\x0c\n\x04\x66ile\x18\x03 \x01(\t\x12\x0c\n\x04line\x18\x04 \x01(\r\x12\x0e\n\x06script\x18\x05 \x01(\t\"B\n\x0bSkillScript\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x10\n\x08language\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\",\n\x0cRefusedEntry\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"S\n\x14\x41\x63tivateSkillRequest\x12\r\n\x05skill\x18\x01 \x01(\t\x12,\n\x06limits\x18\x02 \x01(\x0b\x32\x1c.skillrun.v1.ExecutionLimits\"\xac\x02\n\x15\x41\x63tivateSkillResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x14\n\x0cinstructions\x18\x03 \x01(\t\x12\x10\n\x08\x62\x61se_dir\x18\x04 \x01(\t\x12\x15\n\rallowed_tools\x18\x05 \x03(\t\x12,\n\x06limits\x18\x06 \x01(\x0b\x32\x1c.skillrun.v1.ExecutionLimits\x12\x16\n\x0enetwork_access\x18\x07 \x01(\x08\x12\x30\n\x08messages\x18\x08 \x03(\x0b\x32\x1e.skillrun.v1.ActivationMessage\x12\r\n\x05model\x18\t \x01(\t\x12/\n\x07\x63ontext\x18\n \x01(\x0b\x32\x1e.skillrun.v1.ActivationContext\"v\n\x11\x41\x63tivationContext\x12\x10\n\x08\x62\x61se_dir\x18\x01 \x01(\t\x12\x17\n\x0fscript_executor\x18\x02 \x01(\x08\x12\x36\n\x0b\x63onstraints\x18\x03 \x01(\x0b\x32!.skillrun.v1.ExecutionConstraints\"\xcb\x02\n\x14\x45xecutionConstraints\x12\x33\n\x12max_execution_time\x18\x01 \x01(\x05H\x00R\x12max_execution_time\x88\x01\x01\x12#\n\nmax_memory\x18\x02 \x01(\x05H\x01R\nmax_memory\x88\x01\x01\x12+\n\x0enetwork_access\x18\x03 \x01(\x08H\x02R\x0enetwork_access\x88\x01\x01\x12*\n\x10\x61llowed_commands\x18\x04 \x03(\tR\x10\x61llowed_commands\x12\x31\n\x11working_directory\x18\x05 \x01(\tH\x03R\x11working_directory\x88\x01\x01\x42\x15\n\x13_max_execution_timeB\r\n\x0b_max_memoryB\x11\n\x0f_network_accessB\x14\n\x12_working_directory\"w\n\x11\x41\x63tivationMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x0f\n\x07is_meta\x18\x03 \x01(\x08\x12\x0f\n\x07\x63ontent\x18\x04 \x01(\t\x12\x15\n\rallowed_tools\x18\x05 \x03(\t\x12\r\n\x05model\x18\x06 \x01(\t\"I\n\x14ReadSkillFileRequest\x12\r\n\x05skill\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x14\n\x0coffset_bytes\x18\x03 \x01(\x04\"_\n\x15ReadSkillFileResponse\x12\x12\n\nsize_bytes\x18\x01 \x01(\x04\x12\x0e\n\x06sha256\x18\x02 \x01(\t\x12\x14\n\x0coffset_bytes\x18\x03 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\"L\n\x13\x43heckCommandRequest\x12\r\n\x05skill\x18\x01 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x02 \x01(\t\x12\x15\n\rallowed_tools\x18\x03 \x01(\t\"\x91\x01\n\x14\x43heckCommandResponse\x12\x0f\n\x07\x61llowed\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0c\n\x04rule\x18\x03 \x01(\t\x12#\n\x08\x63ommands\x18\x04 \x03(\x0b\x32\x11.skillrun.v1.Argv\x12\x14\n\x0cmissing_rule\x18\x05 \x01(\t\x12\x0f\n\x07instead\x18\x06 \x01(\t\"V\n\x14ValidateSkillRequest\x12\x0f\n\x05skill\x18\x01 \x01(\tH\x00\x12\x12\n\x08skill_md\x18\x02 \x01(\tH\x00\x12\x0e\n\x06\x66older\x18\x03 \x01(\tB\t\n\x07subject\"N\n\x15ValidateSkillResponse\x12\r\n\x05valid\x18\x01 \x01(\x08\x12&\n\x08\x66indings\x18\x02 \x03(\x0b\x32\x14.skillrun.v1.Finding\"5\n\x13PrepareSkillRequest\x12\r\n\x05skill\x18\x01 \x01(\t\x12\x0f\n\x07rebuild\x18\x02 \x01(\x08\"\x81\x01\n\x14PrepareSkillResponse\x12*\n\x06output\x18\x01 \x01(\x0b\x32\x18.skillrun.v1.OutputChunkH\x00\x12\x34\n\x0b\x65nvironment\x18\x02 \x01(\x0b\x32\x1d.skillrun.v1.SkillEnvironmentH\x00\x42\x07\n\x05\x65vent\"\x97\x01\n\x10SkillEnvironment\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x10\n\x08packages\x18\x02 \x03(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06python\x18\x04 \x01(\t\x12\x0e\n\x06reused\x18\x05 \x01(\x08\x12-\n\nbuild_time\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"t\n\x07\x46inding\x12.\n\x08severity\x18\x01 \x01(\x0e\x32\x1c.skillrun.v1.FindingSeverity\x12\x0c\n\x04\x66ile\x18\x02 \x01(\t\x12\x0c\n\x04line\x18\x03 \x01(\r\x12\x0c\n\x04rule\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t*m\n\x0f\x46indingSeverity\x12 \n\x1c\x46INDING_SEVERITY_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x46INDING_SEVERITY_ERROR\x10\x01\x12\x1c\n\x18\x46INDING_SEVERITY_WARNING\x10\x02\x32\xdc\x04\n\x0cSkillService\x12M\n\nListSkills\x12\x1e.skillrun.v1.ListSkillsRequest\x1a\x1f.skillrun.v1.ListSkillsResponse\x12G\n\x08GetSkill\x12\x1c.skillrun.v1.GetSkillRequest\x1a\x1d.skillrun.v1.GetSkillResponse\x12V\n\rActivateSkill\x12!.skillrun.v1.ActivateSkillRequest\x1a\".skillrun.v1.ActivateSkillResponse\x12X\n\rReadSkillFile\x12!.skillrun.v1.ReadSkillFileRequest\x1a\".skillrun.v1.ReadSkillFileResponse0\x01\x12S\n\x0c\x43heckCommand\x12 .skillrun.v1.CheckCommandRequest\x1a!.skillrun.v1.CheckCommandResponse\x12V\n\rValidateSkill\x12!.skillrun.v1.ValidateSkillRequest\x1a\".skillrun.v1.ValidateSkillResponse\x12U\n\x0cPrepareSkill\x12 .skillrun.v1.PrepareSkillRequest\x1a!.skillrun.v1.PrepareSkillResponse0\x01\x42;Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1b\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'skillrun.v1.skill_pb2', globals())
@@ -26,8 +26,8 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._serialized_options = b'Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1'
   _SKILL_METADATAENTRY._options = None
   _SKILL_METADATAENTRY._serialized_options = b'8\001'
-  _SEVERITY._serialized_start=3459
-  _SEVERITY._serialized_end=3537
+  _FINDINGSEVERITY._serialized_start=3575
+  _FINDINGSEVERITY._serialized_end=3684
   _LISTSKILLSREQUEST._serialized_start=131
   _LISTSKILLSREQUEST._serialized_end=213
   _LISTSKILLSRESPONSE._serialized_start=215
@@ -36,46 +36,48 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _SKILLSUMMARY._serialized_end=392
   _GETSKILLREQUEST._serialized_start=394
   _GETSKILLREQUEST._serialized_end=426
-  _SKILL._serialized_start=429
-  _SKILL._serialized_end=1312
-  _SKILL_METADATAENTRY._serialized_start=1265
-  _SKILL_METADATAENTRY._serialized_end=1312
-  _REQUIREMENT._serialized_start=1314
-  _REQUIREMENT._serialized_end=1401
-  _SCRIPT._serialized_start=1403
-  _SCRIPT._serialized_end=1464
-  _REFUSEDENTRY._serialized_start=1466
-  _REFUSEDENTRY._serialized_end=1510
-  _ACTIVATESKILLREQUEST._serialized_start=1512
-  _ACTIVATESKILLREQUEST._serialized_end=1586
-  _ACTIVATESKILLRESPONSE._serialized_start=1589
-  _ACTIVATESKILLRESPONSE._serialized_end=1880
-  _ACTIVATIONCONTEXT._serialized_start=1882
-  _ACTIVATIONCONTEXT._serialized_end=2000
-  _EXECUTIONCONSTRAINTS._serialized_start=2003
-  _EXECUTIONCONSTRAINTS._serialized_end=2334
-  _ACTIVATIONMESSAGE._serialized_start=2336
-  _ACTIVATIONMESSAGE._serialized_end=2455
-  _READSKILLFILEREQUEST._serialized_start=2457
-  _READSKILLFILEREQUEST._serialized_end=2530
-  _READSKILLFILERESPONSE._serialized_start=2532
-  _READSKILLFILERESPONSE._serialized_end=2627
-  _CHECKCOMMANDREQUEST._serialized_start=2629
-  _CHECKCOMMANDREQUEST._serialized_end=2705
-  _CHECKCOMMANDRESPONSE._serialized_start=2708
-  _CHECKCOMMANDRESPONSE._serialized_end=2853
-  _VALIDATESKILLREQUEST._serialized_start=2855
-  _VALIDATESKILLREQUEST._serialized_end=2941
-  _VALIDATESKILLRESPONSE._serialized_start=2943
-  _VALIDATESKILLRESPONSE._serialized_end=3021
-  _PREPARESKILLREQUEST._serialized_start=3023
-  _PREPARESKILLREQUEST._serialized_end=3076
-  _PREPARESKILLRESPONSE._serialized_start=3078
-  _PREPARESKILLRESPONSE._serialized_end=3197
-  _ENVIRONMENT._serialized_start=3200
-  _ENVIRONMENT._serialized_end=3346
-  _FINDING._serialized_start=3348
-  _FINDING._serialized_end=3457
-  _SKILLSERVICE._serialized_start=3540
-  _SKILLSERVICE._serialized_end=4133
+  _GETSKILLRESPONSE._serialized_start=428
+  _GETSKILLRESPONSE._serialized_end=481
+  _SKILL._serialized_start=484
+  _SKILL._serialized_end=1377
+  _SKILL_METADATAENTRY._serialized_start=1330
+  _SKILL_METADATAENTRY._serialized_end=1377
+  _SKILLREQUIREMENT._serialized_start=1379
+  _SKILLREQUIREMENT._serialized_end=1471
+  _SKILLSCRIPT._serialized_start=1473
+  _SKILLSCRIPT._serialized_end=1539
+  _REFUSEDENTRY._serialized_start=1541
+  _REFUSEDENTRY._serialized_end=1585
+  _ACTIVATESKILLREQUEST._serialized_start=1587
+  _ACTIVATESKILLREQUEST._serialized_end=1670
+  _ACTIVATESKILLRESPONSE._serialized_start=1673
+  _ACTIVATESKILLRESPONSE._serialized_end=1973
+  _ACTIVATIONCONTEXT._serialized_start=1975
+  _ACTIVATIONCONTEXT._serialized_end=2093
+  _EXECUTIONCONSTRAINTS._serialized_start=2096
+  _EXECUTIONCONSTRAINTS._serialized_end=2427
+  _ACTIVATIONMESSAGE._serialized_start=2429
+  _ACTIVATIONMESSAGE._serialized_end=2548
+  _READSKILLFILEREQUEST._serialized_start=2550
+  _READSKILLFILEREQUEST._serialized_end=2623
+  _READSKILLFILERESPONSE._serialized_start=2625
+  _READSKILLFILERESPONSE._serialized_end=2720
+  _CHECKCOMMANDREQUEST._serialized_start=2722
+  _CHECKCOMMANDREQUEST._serialized_end=2798
+  _CHECKCOMMANDRESPONSE._serialized_start=2801
+  _CHECKCOMMANDRESPONSE._serialized_end=2946
+  _VALIDATESKILLREQUEST._serialized_start=2948
+  _VALIDATESKILLREQUEST._serialized_end=3034
+  _VALIDATESKILLRESPONSE._serialized_start=3036
+  _VALIDATESKILLRESPONSE._serialized_end=3114
+  _PREPARESKILLREQUEST._serialized_start=3116
+  _PREPARESKILLREQUEST._serialized_end=3169
+  _PREPARESKILLRESPONSE._serialized_start=3172
+  _PREPARESKILLRESPONSE._serialized_end=3301
+  _SKILLENVIRONMENT._serialized_start=3304
+  _SKILLENVIRONMENT._serialized_end=3455
+  _FINDING._serialized_start=3457
+  _FINDING._serialized_end=3573
+  _SKILLSERVICE._serialized_start=3687
+  _SKILLSERVICE._serialized_end=4291
 # @@protoc_insertion_point(module_scope)

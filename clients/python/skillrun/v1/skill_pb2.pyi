@@ -8,17 +8,17 @@ from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
-SEVERITY_ERROR: Severity
-SEVERITY_UNSPECIFIED: Severity
-SEVERITY_WARNING: Severity
+FINDING_SEVERITY_ERROR: FindingSeverity
+FINDING_SEVERITY_UNSPECIFIED: FindingSeverity
+FINDING_SEVERITY_WARNING: FindingSeverity
 
 class ActivateSkillRequest(_message.Message):
     __slots__ = ["limits", "skill"]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     SKILL_FIELD_NUMBER: _ClassVar[int]
-    limits: _execution_pb2.Limits
+    limits: _execution_pb2.ExecutionLimits
     skill: str
-    def __init__(self, skill: _Optional[str] = ..., limits: _Optional[_Union[_execution_pb2.Limits, _Mapping]] = ...) -> None: ...
+    def __init__(self, skill: _Optional[str] = ..., limits: _Optional[_Union[_execution_pb2.ExecutionLimits, _Mapping]] = ...) -> None: ...
 
 class ActivateSkillResponse(_message.Message):
     __slots__ = ["allowed_tools", "base_dir", "context", "digest", "instructions", "limits", "messages", "model", "name", "network_access"]
@@ -37,12 +37,12 @@ class ActivateSkillResponse(_message.Message):
     context: ActivationContext
     digest: str
     instructions: str
-    limits: _execution_pb2.Limits
+    limits: _execution_pb2.ExecutionLimits
     messages: _containers.RepeatedCompositeFieldContainer[ActivationMessage]
     model: str
     name: str
     network_access: bool
-    def __init__(self, name: _Optional[str] = ..., digest: _Optional[str] = ..., instructions: _Optional[str] = ..., base_dir: _Optional[str] = ..., allowed_tools: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[_execution_pb2.Limits, _Mapping]] = ..., network_access: bool = ..., messages: _Optional[_Iterable[_Union[ActivationMessage, _Mapping]]] = ..., model: _Optional[str] = ..., context: _Optional[_Union[ActivationContext, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., digest: _Optional[str] = ..., instructions: _Optional[str] = ..., base_dir: _Optional[str] = ..., allowed_tools: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[_execution_pb2.ExecutionLimits, _Mapping]] = ..., network_access: bool = ..., messages: _Optional[_Iterable[_Union[ActivationMessage, _Mapping]]] = ..., model: _Optional[str] = ..., context: _Optional[_Union[ActivationContext, _Mapping]] = ...) -> None: ...
 
 class ActivationContext(_message.Message):
     __slots__ = ["base_dir", "constraints", "script_executor"]
@@ -96,22 +96,6 @@ class CheckCommandResponse(_message.Message):
     rule: str
     def __init__(self, allowed: bool = ..., reason: _Optional[str] = ..., rule: _Optional[str] = ..., commands: _Optional[_Iterable[_Union[_execution_pb2.Argv, _Mapping]]] = ..., missing_rule: _Optional[str] = ..., instead: _Optional[str] = ...) -> None: ...
 
-class Environment(_message.Message):
-    __slots__ = ["build_time", "digest", "packages", "python", "reused", "size_bytes"]
-    BUILD_TIME_FIELD_NUMBER: _ClassVar[int]
-    DIGEST_FIELD_NUMBER: _ClassVar[int]
-    PACKAGES_FIELD_NUMBER: _ClassVar[int]
-    PYTHON_FIELD_NUMBER: _ClassVar[int]
-    REUSED_FIELD_NUMBER: _ClassVar[int]
-    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
-    build_time: _duration_pb2.Duration
-    digest: str
-    packages: _containers.RepeatedScalarFieldContainer[str]
-    python: str
-    reused: bool
-    size_bytes: int
-    def __init__(self, digest: _Optional[str] = ..., packages: _Optional[_Iterable[str]] = ..., size_bytes: _Optional[int] = ..., python: _Optional[str] = ..., reused: bool = ..., build_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
-
 class ExecutionConstraints(_message.Message):
     __slots__ = ["allowed_commands", "max_execution_time", "max_memory", "network_access", "working_directory"]
     ALLOWED_COMMANDS_FIELD_NUMBER: _ClassVar[int]
@@ -137,14 +121,20 @@ class Finding(_message.Message):
     line: int
     message: str
     rule: str
-    severity: Severity
-    def __init__(self, severity: _Optional[_Union[Severity, str]] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., rule: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+    severity: FindingSeverity
+    def __init__(self, severity: _Optional[_Union[FindingSeverity, str]] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., rule: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class GetSkillRequest(_message.Message):
     __slots__ = ["skill"]
     SKILL_FIELD_NUMBER: _ClassVar[int]
     skill: str
     def __init__(self, skill: _Optional[str] = ...) -> None: ...
+
+class GetSkillResponse(_message.Message):
+    __slots__ = ["skill"]
+    SKILL_FIELD_NUMBER: _ClassVar[int]
+    skill: Skill
+    def __init__(self, skill: _Optional[_Union[Skill, _Mapping]] = ...) -> None: ...
 
 class ListSkillsRequest(_message.Message):
     __slots__ = ["include_hidden", "page_size", "page_token"]
@@ -176,9 +166,9 @@ class PrepareSkillResponse(_message.Message):
     __slots__ = ["environment", "output"]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
-    environment: Environment
-    output: _execution_pb2.Output
-    def __init__(self, output: _Optional[_Union[_execution_pb2.Output, _Mapping]] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ...) -> None: ...
+    environment: SkillEnvironment
+    output: _execution_pb2.OutputChunk
+    def __init__(self, output: _Optional[_Union[_execution_pb2.OutputChunk, _Mapping]] = ..., environment: _Optional[_Union[SkillEnvironment, _Mapping]] = ...) -> None: ...
 
 class ReadSkillFileRequest(_message.Message):
     __slots__ = ["offset_bytes", "path", "skill"]
@@ -209,30 +199,6 @@ class RefusedEntry(_message.Message):
     path: str
     reason: str
     def __init__(self, path: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
-
-class Requirement(_message.Message):
-    __slots__ = ["file", "line", "script", "system", "text"]
-    FILE_FIELD_NUMBER: _ClassVar[int]
-    LINE_FIELD_NUMBER: _ClassVar[int]
-    SCRIPT_FIELD_NUMBER: _ClassVar[int]
-    SYSTEM_FIELD_NUMBER: _ClassVar[int]
-    TEXT_FIELD_NUMBER: _ClassVar[int]
-    file: str
-    line: int
-    script: str
-    system: bool
-    text: str
-    def __init__(self, text: _Optional[str] = ..., system: bool = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., script: _Optional[str] = ...) -> None: ...
-
-class Script(_message.Message):
-    __slots__ = ["description", "language", "path"]
-    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
-    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
-    PATH_FIELD_NUMBER: _ClassVar[int]
-    description: str
-    language: str
-    path: str
-    def __init__(self, path: _Optional[str] = ..., language: _Optional[str] = ..., description: _Optional[str] = ...) -> None: ...
 
 class Skill(_message.Message):
     __slots__ = ["activation_mode", "allowed_tools", "author", "compatibility", "description", "digest", "disable_model_invocation", "file_count", "has_allowed_tools", "license", "max_execution_time", "max_memory_bytes", "metadata", "mode", "model", "name", "network_access", "optional_tools", "python", "python_packages", "refused", "required_tools", "requirements", "scripts", "size_bytes", "system_packages", "tags", "unknown_fields", "version", "warnings", "when_to_use"]
@@ -296,8 +262,8 @@ class Skill(_message.Message):
     python_packages: _containers.RepeatedScalarFieldContainer[str]
     refused: _containers.RepeatedCompositeFieldContainer[RefusedEntry]
     required_tools: _containers.RepeatedScalarFieldContainer[str]
-    requirements: _containers.RepeatedCompositeFieldContainer[Requirement]
-    scripts: _containers.RepeatedCompositeFieldContainer[Script]
+    requirements: _containers.RepeatedCompositeFieldContainer[SkillRequirement]
+    scripts: _containers.RepeatedCompositeFieldContainer[SkillScript]
     size_bytes: int
     system_packages: _containers.RepeatedScalarFieldContainer[str]
     tags: _containers.RepeatedScalarFieldContainer[str]
@@ -305,7 +271,47 @@ class Skill(_message.Message):
     version: str
     warnings: _containers.RepeatedCompositeFieldContainer[Finding]
     when_to_use: str
-    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., digest: _Optional[str] = ..., license: _Optional[str] = ..., compatibility: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., allowed_tools: _Optional[_Iterable[str]] = ..., has_allowed_tools: bool = ..., version: _Optional[str] = ..., author: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., activation_mode: _Optional[str] = ..., required_tools: _Optional[_Iterable[str]] = ..., optional_tools: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ..., mode: bool = ..., when_to_use: _Optional[str] = ..., disable_model_invocation: bool = ..., max_execution_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., max_memory_bytes: _Optional[int] = ..., network_access: bool = ..., python_packages: _Optional[_Iterable[str]] = ..., system_packages: _Optional[_Iterable[str]] = ..., unknown_fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., scripts: _Optional[_Iterable[_Union[Script, _Mapping]]] = ..., warnings: _Optional[_Iterable[_Union[Finding, _Mapping]]] = ..., file_count: _Optional[int] = ..., size_bytes: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[RefusedEntry, _Mapping]]] = ..., python: _Optional[str] = ..., requirements: _Optional[_Iterable[_Union[Requirement, _Mapping]]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., digest: _Optional[str] = ..., license: _Optional[str] = ..., compatibility: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., allowed_tools: _Optional[_Iterable[str]] = ..., has_allowed_tools: bool = ..., version: _Optional[str] = ..., author: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., activation_mode: _Optional[str] = ..., required_tools: _Optional[_Iterable[str]] = ..., optional_tools: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ..., mode: bool = ..., when_to_use: _Optional[str] = ..., disable_model_invocation: bool = ..., max_execution_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., max_memory_bytes: _Optional[int] = ..., network_access: bool = ..., python_packages: _Optional[_Iterable[str]] = ..., system_packages: _Optional[_Iterable[str]] = ..., unknown_fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., scripts: _Optional[_Iterable[_Union[SkillScript, _Mapping]]] = ..., warnings: _Optional[_Iterable[_Union[Finding, _Mapping]]] = ..., file_count: _Optional[int] = ..., size_bytes: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[RefusedEntry, _Mapping]]] = ..., python: _Optional[str] = ..., requirements: _Optional[_Iterable[_Union[SkillRequirement, _Mapping]]] = ...) -> None: ...
+
+class SkillEnvironment(_message.Message):
+    __slots__ = ["build_time", "digest", "packages", "python", "reused", "size_bytes"]
+    BUILD_TIME_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    PACKAGES_FIELD_NUMBER: _ClassVar[int]
+    PYTHON_FIELD_NUMBER: _ClassVar[int]
+    REUSED_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    build_time: _duration_pb2.Duration
+    digest: str
+    packages: _containers.RepeatedScalarFieldContainer[str]
+    python: str
+    reused: bool
+    size_bytes: int
+    def __init__(self, digest: _Optional[str] = ..., packages: _Optional[_Iterable[str]] = ..., size_bytes: _Optional[int] = ..., python: _Optional[str] = ..., reused: bool = ..., build_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class SkillRequirement(_message.Message):
+    __slots__ = ["file", "line", "script", "system", "text"]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    SCRIPT_FIELD_NUMBER: _ClassVar[int]
+    SYSTEM_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    file: str
+    line: int
+    script: str
+    system: bool
+    text: str
+    def __init__(self, text: _Optional[str] = ..., system: bool = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., script: _Optional[str] = ...) -> None: ...
+
+class SkillScript(_message.Message):
+    __slots__ = ["description", "language", "path"]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    description: str
+    language: str
+    path: str
+    def __init__(self, path: _Optional[str] = ..., language: _Optional[str] = ..., description: _Optional[str] = ...) -> None: ...
 
 class SkillSummary(_message.Message):
     __slots__ = ["description", "digest", "mcp_unlisted", "name"]
@@ -337,5 +343,5 @@ class ValidateSkillResponse(_message.Message):
     valid: bool
     def __init__(self, valid: bool = ..., findings: _Optional[_Iterable[_Union[Finding, _Mapping]]] = ...) -> None: ...
 
-class Severity(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+class FindingSeverity(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

@@ -24,7 +24,7 @@ class SkillServiceStub(object):
         self.GetSkill = channel.unary_unary(
                 '/skillrun.v1.SkillService/GetSkill',
                 request_serializer=skillrun_dot_v1_dot_skill__pb2.GetSkillRequest.SerializeToString,
-                response_deserializer=skillrun_dot_v1_dot_skill__pb2.Skill.FromString,
+                response_deserializer=skillrun_dot_v1_dot_skill__pb2.GetSkillResponse.FromString,
                 )
         self.ActivateSkill = channel.unary_unary(
                 '/skillrun.v1.SkillService/ActivateSkill',
@@ -126,7 +126,7 @@ def add_SkillServiceServicer_to_server(servicer, server):
             'GetSkill': grpc.unary_unary_rpc_method_handler(
                     servicer.GetSkill,
                     request_deserializer=skillrun_dot_v1_dot_skill__pb2.GetSkillRequest.FromString,
-                    response_serializer=skillrun_dot_v1_dot_skill__pb2.Skill.SerializeToString,
+                    response_serializer=skillrun_dot_v1_dot_skill__pb2.GetSkillResponse.SerializeToString,
             ),
             'ActivateSkill': grpc.unary_unary_rpc_method_handler(
                     servicer.ActivateSkill,
@@ -195,7 +195,7 @@ class SkillService(object):
             metadata=None):
         return grpc.experimental.unary_unary(request, target, '/skillrun.v1.SkillService/GetSkill',
             skillrun_dot_v1_dot_skill__pb2.GetSkillRequest.SerializeToString,
-            skillrun_dot_v1_dot_skill__pb2.Skill.FromString,
+            skillrun_dot_v1_dot_skill__pb2.GetSkillResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -2,11 +2,29 @@ from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from skillrun.v1 import execution_pb2 as _execution_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
+BOUNDARY_GROUP_FILES: BoundaryGroup
+BOUNDARY_GROUP_IDENTITY: BoundaryGroup
+BOUNDARY_GROUP_KERNEL: BoundaryGroup
+BOUNDARY_GROUP_LIMITS: BoundaryGroup
+BOUNDARY_GROUP_MACHINE: BoundaryGroup
+BOUNDARY_GROUP_NAMESPACES: BoundaryGroup
+BOUNDARY_GROUP_NETWORK: BoundaryGroup
+BOUNDARY_GROUP_PROBE: BoundaryGroup
+BOUNDARY_GROUP_PROCESSES: BoundaryGroup
+BOUNDARY_GROUP_UNSPECIFIED: BoundaryGroup
+CGROUP_VERSION_HYBRID: CgroupVersion
+CGROUP_VERSION_UNSPECIFIED: CgroupVersion
+CGROUP_VERSION_V1: CgroupVersion
+CGROUP_VERSION_V2: CgroupVersion
 DESCRIPTOR: _descriptor.FileDescriptor
+NETWORK_MODE_HOST: NetworkMode
+NETWORK_MODE_NONE: NetworkMode
+NETWORK_MODE_UNSPECIFIED: NetworkMode
 
 class Boundary(_message.Message):
     __slots__ = ["allowed", "detail", "found", "group", "name", "why"]
@@ -19,19 +37,19 @@ class Boundary(_message.Message):
     allowed: bool
     detail: str
     found: bool
-    group: str
+    group: BoundaryGroup
     name: str
     why: str
-    def __init__(self, name: _Optional[str] = ..., found: bool = ..., why: _Optional[str] = ..., detail: _Optional[str] = ..., group: _Optional[str] = ..., allowed: bool = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., found: bool = ..., why: _Optional[str] = ..., detail: _Optional[str] = ..., group: _Optional[_Union[BoundaryGroup, str]] = ..., allowed: bool = ...) -> None: ...
 
 class GetCapabilitiesRequest(_message.Message):
     __slots__ = []
     def __init__(self) -> None: ...
 
 class GetCapabilitiesResponse(_message.Message):
-    __slots__ = ["boundaries", "cgroup", "default_limits", "draining", "images", "kernel", "max_limits", "max_message_bytes", "max_queued", "max_running", "network", "queued", "retention", "running", "runtimes", "start_time", "version"]
+    __slots__ = ["boundaries", "cgroup_version", "default_limits", "draining", "images", "kernel", "max_limits", "max_message_bytes", "max_queued", "max_running", "network", "queued", "retention", "running", "runtimes", "start_time", "version"]
     BOUNDARIES_FIELD_NUMBER: _ClassVar[int]
-    CGROUP_FIELD_NUMBER: _ClassVar[int]
+    CGROUP_VERSION_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_LIMITS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     IMAGES_FIELD_NUMBER: _ClassVar[int]
@@ -48,23 +66,23 @@ class GetCapabilitiesResponse(_message.Message):
     START_TIME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     boundaries: _containers.RepeatedCompositeFieldContainer[Boundary]
-    cgroup: str
-    default_limits: _execution_pb2.Limits
+    cgroup_version: CgroupVersion
+    default_limits: _execution_pb2.ExecutionLimits
     draining: bool
     images: _containers.RepeatedCompositeFieldContainer[Image]
     kernel: str
-    max_limits: _execution_pb2.Limits
+    max_limits: _execution_pb2.ExecutionLimits
     max_message_bytes: int
     max_queued: int
     max_running: int
-    network: str
+    network: NetworkMode
     queued: int
     retention: _duration_pb2.Duration
     running: int
     runtimes: _containers.RepeatedCompositeFieldContainer[Runtime]
     start_time: _timestamp_pb2.Timestamp
     version: str
-    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ..., runtimes: _Optional[_Iterable[_Union[Runtime, _Mapping]]] = ..., default_limits: _Optional[_Union[_execution_pb2.Limits, _Mapping]] = ..., max_limits: _Optional[_Union[_execution_pb2.Limits, _Mapping]] = ..., max_message_bytes: _Optional[int] = ..., max_running: _Optional[int] = ..., max_queued: _Optional[int] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., network: _Optional[str] = ..., cgroup: _Optional[str] = ..., kernel: _Optional[str] = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., draining: bool = ..., images: _Optional[_Iterable[_Union[Image, _Mapping]]] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ..., runtimes: _Optional[_Iterable[_Union[Runtime, _Mapping]]] = ..., default_limits: _Optional[_Union[_execution_pb2.ExecutionLimits, _Mapping]] = ..., max_limits: _Optional[_Union[_execution_pb2.ExecutionLimits, _Mapping]] = ..., max_message_bytes: _Optional[int] = ..., max_running: _Optional[int] = ..., max_queued: _Optional[int] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., network: _Optional[_Union[NetworkMode, str]] = ..., cgroup_version: _Optional[_Union[CgroupVersion, str]] = ..., kernel: _Optional[str] = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., draining: bool = ..., images: _Optional[_Iterable[_Union[Image, _Mapping]]] = ...) -> None: ...
 
 class Image(_message.Message):
     __slots__ = ["name", "runtimes", "source"]
@@ -87,3 +105,12 @@ class Runtime(_message.Message):
     path: str
     version: str
     def __init__(self, language: _Optional[str] = ..., path: _Optional[str] = ..., version: _Optional[str] = ..., image: _Optional[str] = ...) -> None: ...
+
+class NetworkMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class CgroupVersion(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class BoundaryGroup(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []

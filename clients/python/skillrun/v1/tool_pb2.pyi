@@ -20,9 +20,9 @@ class CallToolResponse(_message.Message):
     __slots__ = ["output", "result"]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
-    output: _execution_pb2.Output
+    output: _execution_pb2.OutputChunk
     result: ToolResult
-    def __init__(self, output: _Optional[_Union[_execution_pb2.Output, _Mapping]] = ..., result: _Optional[_Union[ToolResult, _Mapping]] = ...) -> None: ...
+    def __init__(self, output: _Optional[_Union[_execution_pb2.OutputChunk, _Mapping]] = ..., result: _Optional[_Union[ToolResult, _Mapping]] = ...) -> None: ...
 
 class ExecuteCommandRequest(_message.Message):
     __slots__ = ["command", "env", "files", "skill", "timeout", "working_dir"]

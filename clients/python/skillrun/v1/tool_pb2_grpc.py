@@ -12,7 +12,7 @@ class ToolServiceStub(object):
 
     A program that fails is a result. A status other than OK means that nothing ran,
     or that skillrun failed. The four typed calls return the execution's id in the
-    header skillrun-execution-id, for Get, Attach and artifacts.
+    header skillrun-execution-id, for GetExecution, AttachExecution and artifacts.
 
     RunPythonScript, RunPython and CallTool answer a request that cannot run with a
     result in the words of their contract. They return a status only if the daemon is
@@ -24,12 +24,13 @@ class ToolServiceStub(object):
     The answer of a typed call has the program's whole output, up to the execution's
     limit of 10 MiB for each stream. A client that expects that much must raise
     gRPC's limit of 4 MiB for a received message. CallTool's answers always fit: the
-    result has the first 256 KiB of each stream, and its events and Attach have all
-    of it.
+    result has the first 256 KiB of each stream, and its events and AttachExecution
+    have all of it.
 
     The fields args and files of a request, and artifacts and warnings of an answer, are
-    additions to the documents. They are as in ExecuteRequest, Outcome and Header; an
-    answer has as many artifacts as fit into a message, and ListArtifacts has the rest.
+    additions to the documents. They are as in ExecuteRequest, ExecutionOutcome and
+    ExecutionHeader; an answer has as many artifacts as fit into a message, and
+    ListArtifacts has the rest.
     """
 
     def __init__(self, channel):
@@ -82,7 +83,7 @@ class ToolServiceServicer(object):
 
     A program that fails is a result. A status other than OK means that nothing ran,
     or that skillrun failed. The four typed calls return the execution's id in the
-    header skillrun-execution-id, for Get, Attach and artifacts.
+    header skillrun-execution-id, for GetExecution, AttachExecution and artifacts.
 
     RunPythonScript, RunPython and CallTool answer a request that cannot run with a
     result in the words of their contract. They return a status only if the daemon is
@@ -94,12 +95,13 @@ class ToolServiceServicer(object):
     The answer of a typed call has the program's whole output, up to the execution's
     limit of 10 MiB for each stream. A client that expects that much must raise
     gRPC's limit of 4 MiB for a received message. CallTool's answers always fit: the
-    result has the first 256 KiB of each stream, and its events and Attach have all
-    of it.
+    result has the first 256 KiB of each stream, and its events and AttachExecution
+    have all of it.
 
     The fields args and files of a request, and artifacts and warnings of an answer, are
-    additions to the documents. They are as in ExecuteRequest, Outcome and Header; an
-    answer has as many artifacts as fit into a message, and ListArtifacts has the rest.
+    additions to the documents. They are as in ExecuteRequest, ExecutionOutcome and
+    ExecutionHeader; an answer has as many artifacts as fit into a message, and
+    ListArtifacts has the rest.
     """
 
     def RunPythonScript(self, request, context):
@@ -219,7 +221,7 @@ class ToolService(object):
 
     A program that fails is a result. A status other than OK means that nothing ran,
     or that skillrun failed. The four typed calls return the execution's id in the
-    header skillrun-execution-id, for Get, Attach and artifacts.
+    header skillrun-execution-id, for GetExecution, AttachExecution and artifacts.
 
     RunPythonScript, RunPython and CallTool answer a request that cannot run with a
     result in the words of their contract. They return a status only if the daemon is
@@ -231,12 +233,13 @@ class ToolService(object):
     The answer of a typed call has the program's whole output, up to the execution's
     limit of 10 MiB for each stream. A client that expects that much must raise
     gRPC's limit of 4 MiB for a received message. CallTool's answers always fit: the
-    result has the first 256 KiB of each stream, and its events and Attach have all
-    of it.
+    result has the first 256 KiB of each stream, and its events and AttachExecution
+    have all of it.
 
     The fields args and files of a request, and artifacts and warnings of an answer, are
-    additions to the documents. They are as in ExecuteRequest, Outcome and Header; an
-    answer has as many artifacts as fit into a message, and ListArtifacts has the rest.
+    additions to the documents. They are as in ExecuteRequest, ExecutionOutcome and
+    ExecutionHeader; an answer has as many artifacts as fit into a message, and
+    ListArtifacts has the rest.
     """
 
     @staticmethod
