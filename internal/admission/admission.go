@@ -1,49 +1,42 @@
 // Package admission decides which execution may start, and when. It is logic only: it starts
-// nothing, and its one input from outside is a clock.
+// nothing, and its only input from outside is a clock.
 //
-// Theory of operation. A caller of a tenant enters and gets a ticket, or a refusal that says which
-// quota is used up. A ticket holds a slot or waits for one. Its owner says what the execution needs
-// (Ticket.Need), waits, and releases the ticket. Each of these steps ends with dispatch, which gives
-// out slots until nobody may start. So between two steps no slot is free that a waiting ticket could
-// have.
+// Theory of operation. A caller of a tenant enters. It gets a ticket, or a refusal that names the
+// quota that is used up. A ticket holds a slot or waits for a slot. Its owner says how much memory
+// and how many processors the execution needs (Ticket.Need), waits, and releases the ticket. Each of
+// these steps ends with dispatch, which gives out slots until no waiting ticket may have one.
 //
 // Dispatch gives the next slot to the tenant with the smallest weighted share of the machine. A
-// tenant's share is that of the resource of which it has most: slots, memory or processors (the
-// dominant share). The shares of the last seconds count, not only those of this moment: with few
-// slots, weights could not be kept otherwise. Within a tenant, callers take turns, and one caller's
-// executions start in the order in which they came. share.go and tenant.go have the two rules.
+// tenant has a share of the slots, of the memory and of the processors; the largest of the three
+// counts (the dominant share). Dispatch compares averages over the last seconds: with few slots, the
+// shares of one moment can't follow the weights. Within a tenant, callers take turns, and one
+// caller's executions start in the order in which they came. The first rule is in share.go, the
+// second in tenant.go.
 //
-// The next ticket blocks those behind it if it does not fit: in its tenant if the tenant's quota is
-// too full, and for all tenants if the machine is. If smaller ones could pass, it might never start.
+// If the next ticket needs more than is free, the tickets behind it wait too. A ticket that needs
+// more than its tenant's quota has left blocks its tenant; a ticket that needs more than the machine
+// has left blocks all tenants. If small tickets could pass, a large one might never start.
 //
-// What others do, and what is taken from them:
+// Sources:
 //
 //   - Dominant Resource Fairness (Ghodsi and others, NSDI 2011): the dominant share, divided by a
-//     weight; the lowest share is next; a task that does not fit ends the round.
-//   - Kubernetes' API priority and fairness: queues are bounded for each flow; past use counts; the
-//     first request blocks the others while it does not fit. Its virtual time needs an estimate of
-//     each request's duration and a bound on old credit. A decaying average needs neither.
-//   - HTCondor's and Slurm's fair share: use decays with a half-life, so an hour alone on an idle
-//     machine is soon forgiven.
-//   - Buildbarn's scheduler: of two equals, the one that started something longer ago comes first.
-//     The older ticket would be unfair: a long queue has the oldest tickets.
+//     weight; the smallest share is next; a task that does not fit ends the round.
+//   - Kubernetes' API priority and fairness: a bounded queue for each flow; past use counts; a
+//     request that does not fit blocks the others. Kubernetes keeps a virtual time, which needs an
+//     estimate of each request's duration and a bound on old credit. A fading average needs neither.
+//   - HTCondor's and Slurm's fair share: past use fades with a half-life, so they soon forgive an
+//     hour alone on an idle machine.
+//   - Buildbarn's scheduler: if two shares are equal, the tenant whose last start is longest ago is
+//     next. The older ticket would be the wrong choice: a long queue has the oldest tickets.
 package admission
 
 import (
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 )
-
-// Resources are amounts that the executions of a tenant, or of all tenants, have together: the sums
-// of their limits. In a bound, zero means no bound.
-type Resources struct {
-	MemoryBytes int64
-	MilliCPUs   int64 // thousandths of a processor
-}
 
 // Config configures an Admission.
 type Config struct {
@@ -174,99 +167,6 @@ func (a *Admission) takeToken(t *tenant, now time.Time) (*rate.Reservation, erro
 	}
 }
 
-// push puts a ticket into its caller's line, at the end or in front, and counts it. a.mu is held.
-func (a *Admission) push(k *Ticket, front bool) {
-	a.queued++
-	k.tenant.push(k, front)
-	a.settle(k.tenant)
-}
-
-// queue notes that a ticket, which push has put into its line, stays there. a.mu is held.
-func (a *Admission) queue(k *Ticket, now time.Time) {
-	k.waited = true
-	k.tenant.pace.arrived(now)
-	k.tenant.notify()
-}
-
-// remove takes a ticket out of its caller's line. The caller of remove must call settle. a.mu is
-// held.
-func (a *Admission) remove(k *Ticket) {
-	a.queued--
-	k.tenant.remove(k)
-}
-
-// leave is remove for a ticket that waited: somebody moves up, and a refused caller may come.
-// a.mu is held.
-func (a *Admission) leave(k *Ticket, now time.Time) {
-	a.remove(k)
-	if k.waited {
-		k.tenant.pace.departed(now, k.tenant.queued)
-		k.tenant.notify()
-	}
-}
-
-// dispatch gives slots to waiting tickets until the next one does not fit. a.mu is held.
-func (a *Admission) dispatch(now time.Time) {
-	for {
-		t := a.first(now)
-		if t == nil || !a.fits(t.next.need) {
-			return
-		}
-		a.start(t.next, now)
-	}
-}
-
-// start gives a waiting ticket its slot. Closing ready wakes its Wait. a.mu is held.
-func (a *Admission) start(k *Ticket, now time.Time) {
-	a.leave(k, now)
-	t := k.tenant
-	a.starts++
-	t.lastStart = a.starts
-	a.running++
-	t.running++
-	k.line.running++
-	a.charge(k, k.need, now)
-	close(k.ready)
-	t.rotate(k.line)
-	a.settle(t)
-}
-
-// free takes the slot of a ticket, and what the ticket needs, back. a.mu is held.
-func (a *Admission) free(k *Ticket, now time.Time) {
-	a.running--
-	k.tenant.running--
-	k.line.running--
-	a.charge(k, Resources{-k.need.MemoryBytes, -k.need.MilliCPUs}, now)
-	a.settle(k.tenant)
-}
-
-// charge adds to what a ticket's tenant uses. a.mu is held.
-func (a *Admission) charge(k *Ticket, r Resources, now time.Time) {
-	a.used.add(r)
-	k.tenant.used.add(r)
-	a.share(k.tenant, now)
-}
-
-// settle finds the tenant's next ticket, after any change of its lines, its use or its quota.
-// a.mu is held.
-func (a *Admission) settle(t *tenant) {
-	t.next = t.choose()
-	switch ready := t.index >= 0; {
-	case t.next != nil && !ready:
-		t.index = len(a.ready)
-		a.ready = append(a.ready, t)
-	case t.next == nil && ready:
-		last := len(a.ready) - 1
-		a.ready[t.index] = a.ready[last]
-		a.ready[t.index].index = t.index
-		a.ready = slices.Delete(a.ready, last, last+1)
-		t.index = -1
-	}
-}
-
-// fits reports whether the machine has room for one more execution, slots apart. a.mu is held.
-func (a *Admission) fits(r Resources) bool { return a.used.leaves(a.Resources, r) }
-
 // Close makes Enter refuse every later request. Tickets that wait stay in the queue: they were
 // accepted, and a drain waits for them.
 func (a *Admission) Close() {
@@ -282,13 +182,13 @@ func (a *Admission) Counts() (running, queued int, draining bool) {
 	return a.running, a.queued, a.draining
 }
 
-// Usage is what a tenant uses of its quota.
+// Usage counts a tenant's executions and sums up what the running ones may use.
 type Usage struct {
 	Running, Queued int
 	Resources
 }
 
-// Usage returns what a tenant uses. It is zero for an unknown tenant.
+// Usage returns a tenant's Usage. It is zero for an unknown tenant.
 func (a *Admission) Usage(tenant string) Usage {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -297,15 +197,4 @@ func (a *Admission) Usage(tenant string) Usage {
 		return Usage{}
 	}
 	return Usage{t.running, t.queued, t.used}
-}
-
-func (r *Resources) add(o Resources) {
-	r.MemoryBytes += o.MemoryBytes
-	r.MilliCPUs += o.MilliCPUs
-}
-
-// leaves reports whether r and need together stay within bound.
-func (r Resources) leaves(bound, need Resources) bool {
-	return (bound.MemoryBytes == 0 || r.MemoryBytes+need.MemoryBytes <= bound.MemoryBytes) &&
-		(bound.MilliCPUs == 0 || r.MilliCPUs+need.MilliCPUs <= bound.MilliCPUs)
 }

@@ -11,11 +11,11 @@ var (
 	ErrQueueTime = errors.New("no slot became free in time")
 	// ErrDraining: Close was called, and nothing new is admitted.
 	ErrDraining = errors.New("the daemon is draining; ask another one or try again")
-	// ErrNoTenant: there is no such tenant, or it was removed.
+	// ErrNoTenant: SetTenant was never called for the tenant, or RemoveTenant was.
 	ErrNoTenant = errors.New("no such tenant")
 )
 
-// A Name is that of a quota, in words for a caller.
+// A Name names a quota, in words for a caller.
 type Name string
 
 // The quotas of a tenant.
@@ -71,8 +71,8 @@ func tooLarge(need, bound Resources, setBy string) error {
 	return nil
 }
 
-// refusal says why the tenant's queue takes no more of a caller: because of its own quotas, or
-// because the machine is full, so that the queue does not move. a.mu is held.
+// refusal returns the error for a caller whose tenant's queue is full. A tenant that is within its
+// other quotas waits only for the machine: then the machine is the reason. a.mu is held.
 func (a *Admission) refusal(t *tenant, l *line, now time.Time) error {
 	if t.next != nil || t.queued == 0 && t.mayRun(l) {
 		return &SaturatedError{Queued: t.queued, RetryAfter: a.retryAfter(t, now)}
@@ -83,7 +83,7 @@ func (a *Admission) refusal(t *tenant, l *line, now time.Time) error {
 	return a.usedUp(t, Queued, int64(t.quota.Queued), int64(t.queued), now)
 }
 
-// shortage says what a ticket with a slot lacks. a.mu is held.
+// shortage returns the error for a ticket that has a slot, but less than need is free. a.mu is held.
 func (a *Admission) shortage(t *tenant, need Resources, now time.Time) error {
 	q := t.quota
 	switch {

@@ -380,9 +380,9 @@ func TestNobodyStarves(t *testing.T) {
 		steps   = 1_000_000
 		tenants = 8
 		queued  = 8
-		// A ticket waits for 12 of its own tenant at most, whose weight is a thirtieth of all
-		// weights at least, and which gets a fifth of the starts that others get for the same
-		// share, because it needs five times as much. Twice that is for chance.
+		// At most 12 tickets of the own tenant are ahead. The smallest weight is a thirtieth of
+		// the sum. Tenant 0 needs five times as much for each start as the others. The factor 2
+		// is for chance.
 		passed = 2 * 12 * 30 * 5
 	)
 	random := rand.New(rand.NewPCG(7, 7))

@@ -11,11 +11,11 @@ const (
 )
 
 // A pace estimates when a full queue has room again. It measures the time between two departures
-// while somebody waits. Callers that were turned away stand in a queue, too, one that exists only
-// here: each departure makes room for one of them. Each new one is told to come back when all before
-// it have had room, so they don't all come back at once.
+// from a queue that is not empty. Each departure makes room for one refused caller. So a pace counts
+// refused callers, and tells each new one to come back after as many departures: they don't all come
+// back at once.
 type pace struct {
-	last       time.Time     // the last departure, or when the queue began; zero: nobody waits
+	last       time.Time     // the last departure, or the arrival in an empty queue; zero: the queue is empty
 	interval   time.Duration // moving average between departures; 0: not known
 	turnedAway int
 }

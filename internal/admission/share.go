@@ -5,21 +5,22 @@ import (
 	"time"
 )
 
-// memory is the time constant with which past shares fade: after 5 s a share counts 1/e of what it
-// was. It is long against most executions, so that weights hold with few slots too. It is short
-// against the queue timeout (30 s): a tenant that had the whole machine gets no slot for at most
-// 5 s * ln 2 = 3.5 s, until a newcomer of the same weight has caught up.
+// memory is the time constant of the average: the weight of a past share falls to 1/e in 5 s. Most
+// executions are much shorter, so weights hold with few slots, too. The default queue timeout (30 s)
+// is much longer: a tenant that had the whole machine gets no slot for at most 5 s * ln 2 = 3.5 s,
+// until a newcomer of the same weight has caught up.
 const memory = 5 * time.Second
 
-// present is the weight of the present share beside the average. With the average alone, a tenant
-// that is a little behind would take every slot that becomes free until its average has caught up,
-// and then the next tenant would: in a simulation of two equal tenants with 16 slots and executions
-// of 0.4 s, the standard deviation of a share is 0.30 without the present share, and 0.12 with it.
+// present is the weight of the present share, which is added to the average. With the average alone,
+// a tenant with a slightly smaller average would take every free slot until its average has caught
+// up, and then the next tenant would. In a simulation of two equal tenants with 16 slots and
+// executions of 0.4 s, the standard deviation of a share is 0.30 without the present share, and 0.12
+// with it.
 // A large weight favours small tenants, because slots are whole: of 4 slots for the weights 1, 2
 // and 5, the shares are 13 % from their weights with 1/8, and 3 % with 1/64.
 const present = 1.0 / 64
 
-// A tenant's average share is that of its dominant share s(t), exponentially weighted:
+// A tenant's average share u(t) is the exponentially weighted average of its dominant share s(t):
 //
 //	u(t) = integral over x <= t of s(x) * exp((x-t)/memory) dx / memory
 //
@@ -37,7 +38,7 @@ func (a *Admission) growth(now time.Time) float64 {
 	if g <= maxGrowth {
 		return g
 	}
-	// After hours, g may be infinite; what was is then forgotten.
+	// After hours, g may be infinite; then every average becomes zero.
 	for _, t := range a.tenants {
 		t.base /= g
 	}

@@ -108,7 +108,7 @@ func TestSharesConvergeToWeights(t *testing.T) {
 	}
 }
 
-// The average is that of its definition, over hours and with many changes.
+// The average stays equal to its definition, over hours and many changes.
 func TestAverageShare(t *testing.T) {
 	c := newClock()
 	a := newMany(Config{Slots: 4, Now: c.time}, map[string]Quota{"a": {Weight: 2, Running: 4, Queued: 4}})
@@ -137,8 +137,8 @@ func TestAverageShare(t *testing.T) {
 	}
 }
 
-// A tenant with one client beside one with 50 times its share: the client waits for one execution at
-// most, as it would for one of its own.
+// One tenant has one client, the other a crowd of 400. The one client gets the first slot that becomes
+// free, each time.
 func TestOneClientBesideACrowd(t *testing.T) {
 	c := newClock()
 	a := newMany(Config{Slots: 8, Now: c.time}, map[string]Quota{"crowd": {Running: 8, Queued: 1000}, "one": {Running: 8, Queued: 10}})

@@ -28,7 +28,7 @@ type Quota struct {
 	// Queued is the number of executions that wait. Other callers than the one that fills the
 	// queue may exceed it by a quarter.
 	Queued int
-	// Resources are what the tenant's running executions may have together.
+	// Resources bound the sums over the tenant's running executions.
 	Resources
 	// StartsPerSecond bounds how often a caller may enter, on average. Zero: no bound.
 	StartsPerSecond float64
@@ -36,7 +36,7 @@ type Quota struct {
 	Burst int
 }
 
-// A tenant is what an Admission knows of one. Admission.mu protects it.
+// A tenant is the state of one tenant. Admission.mu protects it.
 type tenant struct {
 	name    string
 	quota   Quota
@@ -47,7 +47,7 @@ type tenant struct {
 	used            Resources
 	lines           map[string]*line // of every caller with something running or waiting
 	turns           *list.List       // of *line: the callers that wait, the next one first
-	changed         chan struct{}    // closed when positions may have changed; nil: nobody watches
+	changed         chan struct{}    // closed at the next change of the queue; nil: nobody watches
 	pace            pace
 
 	next        *Ticket // starts next; nil: nothing waits, or the quota holds it back
@@ -196,7 +196,7 @@ func (t *tenant) position(k *Ticket) int {
 	for turn := t.turns.Front(); turn != nil; turn = turn.Next() {
 		l := turn.Value.(*line)
 		if l == k.line {
-			theirs = rounds // the lines behind k's have had one turn less
+			theirs = rounds // each line behind k's has given one ticket less
 			continue
 		}
 		position += min(theirs, l.waiting.Len())

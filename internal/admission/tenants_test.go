@@ -164,7 +164,7 @@ func TestTenantsUnknownAndRemoved(t *testing.T) {
 	}
 }
 
-// A lower quota ends nothing, and a higher one starts what waits.
+// A lower quota ends no execution. A higher quota starts waiting ones.
 func TestSetTenantWhileItRuns(t *testing.T) {
 	a := newMany(Config{Slots: 4}, map[string]Quota{"a": {Running: 2, Queued: 2}})
 	var k []*Ticket

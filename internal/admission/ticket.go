@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// reportEvery is the least time between two positions that Wait reports. A queue may move a thousand
-// times a second; nobody reads that fast.
+// reportEvery is the least time between two positions that Wait reports. Positions can change a
+// thousand times in a second, and each report may become an event on disk.
 const reportEvery = time.Second
 
 // A Ticket admits one execution: it holds a slot or waits for one. One goroutine at a time uses it,
@@ -26,10 +26,10 @@ type Ticket struct {
 	released bool
 }
 
-// Need says what the execution takes from the tenant's quota and from the machine. It must be called
-// before Wait, at most once. A ticket whose slot is of no use, because there is not that much free,
-// goes back to the queue, before all others of its tenant. The error is a *TooLargeError, or a
-// *QuotaError or *SaturatedError if the queue is full; the ticket must then be released.
+// Need sets the execution's memory and processors. It must be called before Wait, at most once. A
+// ticket with a slot goes back to the queue, before all others of its tenant, if less than r is
+// free. The error is a *TooLargeError, or a *QuotaError or *SaturatedError if the queue is full; the
+// ticket must then be released.
 func (k *Ticket) Need(r Resources) error {
 	a, t := k.a, k.tenant
 	a.mu.Lock()
@@ -72,7 +72,7 @@ func (k *Ticket) Need(r Resources) error {
 // context.
 //
 // Wait calls moved with the ticket's position, if it waits, and again when the position has changed,
-// at most once in a second. Position 1 is next. Nil: nobody asks.
+// at most once in a second. Position 1 is next. A nil moved is not called.
 func (k *Ticket) Wait(ctx context.Context, timeout time.Duration, moved func(position int)) error {
 	select {
 	case <-k.ready:
@@ -107,7 +107,7 @@ func (k *Ticket) Wait(ctx context.Context, timeout time.Duration, moved func(pos
 	}
 }
 
-// Position returns the ticket's position among those of its tenant, or 0 if it does not wait.
+// Position returns the ticket's position in its tenant's queue, or 0 if it does not wait.
 // Position 1 is next.
 func (k *Ticket) Position() int {
 	k.a.mu.Lock()

@@ -1,0 +1,117 @@
+package admission
+
+import (
+	"slices"
+	"time"
+)
+
+// push puts a ticket into its caller's line, at the end or in front, and counts it. a.mu is held.
+func (a *Admission) push(k *Ticket, front bool) {
+	a.queued++
+	k.tenant.push(k, front)
+	a.settle(k.tenant)
+}
+
+// queue notes that a ticket, which push has put into its line, stays there. a.mu is held.
+func (a *Admission) queue(k *Ticket, now time.Time) {
+	k.waited = true
+	k.tenant.pace.arrived(now)
+	k.tenant.notify()
+}
+
+// remove takes a ticket out of its caller's line. The caller of remove must call settle. a.mu is
+// held.
+func (a *Admission) remove(k *Ticket) {
+	a.queued--
+	k.tenant.remove(k)
+}
+
+// leave removes a ticket from the queue and tells the others that they may have moved up. The caller
+// of leave must call settle. a.mu is held.
+func (a *Admission) leave(k *Ticket, now time.Time) {
+	a.remove(k)
+	if k.waited {
+		k.tenant.pace.departed(now, k.tenant.queued)
+		k.tenant.notify()
+	}
+}
+
+// dispatch gives slots to waiting tickets until the next one does not fit. a.mu is held.
+func (a *Admission) dispatch(now time.Time) {
+	for {
+		t := a.first(now)
+		if t == nil || !a.fits(t.next.need) {
+			return
+		}
+		a.start(t.next, now)
+	}
+}
+
+// start gives a waiting ticket its slot. Closing ready wakes its Wait. a.mu is held.
+func (a *Admission) start(k *Ticket, now time.Time) {
+	a.leave(k, now)
+	t := k.tenant
+	a.starts++
+	t.lastStart = a.starts
+	a.running++
+	t.running++
+	k.line.running++
+	a.charge(k, k.need, now)
+	close(k.ready)
+	t.rotate(k.line)
+	a.settle(t)
+}
+
+// free takes back a ticket's slot, memory and processors. a.mu is held.
+func (a *Admission) free(k *Ticket, now time.Time) {
+	a.running--
+	k.tenant.running--
+	k.line.running--
+	a.charge(k, Resources{-k.need.MemoryBytes, -k.need.MilliCPUs}, now)
+	a.settle(k.tenant)
+}
+
+// charge adds r to the use of a ticket's tenant and of the machine. a.mu is held.
+func (a *Admission) charge(k *Ticket, r Resources, now time.Time) {
+	a.used.add(r)
+	k.tenant.used.add(r)
+	a.share(k.tenant, now)
+}
+
+// settle finds the tenant's next ticket, after any change of its lines, its use or its quota.
+// a.mu is held.
+func (a *Admission) settle(t *tenant) {
+	t.next = t.choose()
+	switch ready := t.index >= 0; {
+	case t.next != nil && !ready:
+		t.index = len(a.ready)
+		a.ready = append(a.ready, t)
+	case t.next == nil && ready:
+		last := len(a.ready) - 1
+		a.ready[t.index] = a.ready[last]
+		a.ready[t.index].index = t.index
+		a.ready = slices.Delete(a.ready, last, last+1)
+		t.index = -1
+	}
+}
+
+// fits reports whether the machine has room for one more execution, slots apart. a.mu is held.
+func (a *Admission) fits(r Resources) bool { return a.used.leaves(a.Resources, r) }
+
+// Resources are sums of the limits of executions: of one, of a tenant's, or of all. In a bound, zero
+// means no bound.
+type Resources struct {
+	MemoryBytes int64
+	MilliCPUs   int64 // thousandths of a processor
+}
+
+func (r *Resources) add(o Resources) {
+	r.MemoryBytes += o.MemoryBytes
+	r.MilliCPUs += o.MilliCPUs
+}
+
+// leaves reports whether r and need together stay within bound.
+func (r Resources) leaves(bound, need Resources) bool {
+	return (bound.MemoryBytes == 0 || r.MemoryBytes+need.MemoryBytes <= bound.MemoryBytes) &&
+		(bound.MilliCPUs == 0 || r.MilliCPUs+need.MilliCPUs <= bound.MilliCPUs)
+}
