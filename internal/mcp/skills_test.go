@@ -296,6 +296,41 @@ func TestSkillsThatAreNotListed(t *testing.T) {
 	}
 }
 
+// A virtual environment has more files than an entry may have. Neither the entry nor the listing of
+// the skill's directory has it. A folder of that name that is none is listed.
+func TestVenvIsNotListed(t *testing.T) {
+	d := startIdle(t, nil)
+	for _, name := range []string{"venv", "plain"} {
+		d.write(name+"/SKILL.md", "---\nname: "+name+"\ndescription: d\n---\n")
+		d.write(name+"/scripts/a.py", "")
+		d.write(name+"/venv/lib/x.py", "x")
+	}
+	d.write("venv/venv/pyvenv.cfg", "home = /usr/bin\nversion = 3.11.2\n")
+	for i := range skill.MaxListedFiles {
+		d.write(fmt.Sprintf("venv/venv/lib/%d.py", i), "x")
+	}
+	d.reload()
+	c := d.connect(t, "http", "")
+	listed, _ := c.listAll()
+	for name, want := range map[string]string{"venv": "[SKILL.md scripts/a.py] [SKILL.md scripts]", "plain": "[SKILL.md scripts/a.py venv/lib/x.py] [SKILL.md scripts venv]"} {
+		root := "skill://" + name
+		var files, children []string
+		for _, r := range listed[root+"/SKILL.md"]["resources"].([]any) {
+			files = append(files, strings.TrimPrefix(r.(map[string]any)["uri"].(string), root+"/"))
+		}
+		for _, line := range c.listing(root) {
+			uri, _, _ := strings.Cut(line, " ")
+			children = append(children, strings.TrimPrefix(uri, root+"/"))
+		}
+		if got := fmt.Sprint(files, " ", children); got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
+	if got := c.read("skill://venv/venv/lib/x.py").Text; got != "x" {
+		t.Errorf("a file of the venv: %q", got)
+	}
+}
+
 // Listings come in pages that neither repeat nor lose an entry, also if skills change between two
 // pages.
 func TestSkillPages(t *testing.T) {

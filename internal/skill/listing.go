@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -48,15 +49,30 @@ func (s *Skill) Unlisted() string {
 }
 
 // Files returns the files of a skill that can be listed, with the paths that lead to them. It
-// returns at most MaxListedFiles.
+// returns at most MaxListedFiles, and none of the skill's virtual environment.
 func (s *Skill) Files() []snapshot.File {
-	files, _ := s.tree.Files(MaxListedFiles)
+	files, _ := s.tree.Files(MaxListedFiles, venvOf(&s.tree))
 	return files
 }
 
-// Children lists a directory of the skill, see [snapshot.Tree.Children].
+// Children lists a directory of the skill, see [snapshot.Tree.Children]. The skill's virtual
+// environment is left out, as in Files.
 func (s *Skill) Children(p, after string, most int) (list []snapshot.Child, next string, err error) {
-	return s.tree.Children(p, after, most)
+	list, next, err = s.tree.Children(p, after, most)
+	if venv := venvOf(&s.tree); p == "" && venv != "" {
+		list = slices.DeleteFunc(list, func(c snapshot.Child) bool { return c.Name == venv })
+	}
+	return list, next, err
+}
+
+// venvOf returns the path of the virtual environment that a skill ships, or "". It has installed
+// packages, thousands of files that scripts run with and agents do not read. They would exceed the
+// limits of the extension.
+func venvOf(t *snapshot.Tree) string {
+	if _, err := t.Lookup("venv/pyvenv.cfg"); err != nil { // PEP 405
+		return ""
+	}
+	return "venv"
 }
 
 // list judges whether MCP's Skills extension may list the skill.
@@ -135,7 +151,7 @@ func optionalFields(fields map[string]json.RawMessage) string {
 
 // fits checks the limits of the extension.
 func (r *reading) fits() error {
-	files, ok := r.tree.Files(MaxListedFiles)
+	files, ok := r.tree.Files(MaxListedFiles, venvOf(r.tree))
 	if !ok {
 		return fmt.Errorf("it has more than %d files, or its links multiply them; remove files that agents and scripts do not use", MaxListedFiles)
 	}

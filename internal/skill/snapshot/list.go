@@ -119,9 +119,10 @@ type File struct {
 
 // Files lists the files that the walk of a directory tree finds if it follows links as Children
 // does, in byte order of their paths. A file that a link leads to is listed at each of its paths.
-// It returns false if there are more than most, or if the walk is too long (maxListed).
-func (t *Tree) Files(most int) ([]File, bool) {
-	w := walk{tree: t, most: most}
+// It leaves out the directory at the path omit, if that is not empty. It returns false if there are
+// more than most, or if the walk is too long (maxListed).
+func (t *Tree) Files(most int, omit string) ([]File, bool) {
+	w := walk{tree: t, most: most, omit: omit}
 	ok := w.dir("", []string{""})
 	slices.SortFunc(w.files, func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
 	return w.files, ok
@@ -130,6 +131,7 @@ func (t *Tree) Files(most int) ([]File, bool) {
 type walk struct {
 	tree  *Tree
 	most  int
+	omit  string
 	files []File
 	seen  int // entries, also the omitted ones
 }
@@ -140,6 +142,7 @@ func (w *walk) dir(p string, trail []string) bool {
 	for c, ok := range w.tree.each(trail, "") {
 		at := join(p, c.Name)
 		switch w.seen++; {
+		case at == w.omit:
 		case w.seen > maxListed || len(at) > maxPathBytes:
 			return false
 		case !ok:

@@ -43,7 +43,7 @@ func TestFiles(t *testing.T) {
 	tree := mustScan(t, dir)
 	want := walkDisk(t, dir, "", []string{dir})
 	slices.Sort(want)
-	list, ok := tree.Files(len(want))
+	list, ok := tree.Files(len(want), "")
 	var got []string
 	for _, f := range list {
 		got = append(got, f.Path)
@@ -54,8 +54,12 @@ func TestFiles(t *testing.T) {
 	if !ok || !slices.Equal(got, want) || len(want) < 20 {
 		t.Errorf("got  %v, %v\nwant %v", got, ok, want)
 	}
-	if _, ok := tree.Files(len(want) - 1); ok {
+	if _, ok := tree.Files(len(want)-1, ""); ok {
 		t.Error("one file too many is not noticed")
+	}
+	without, ok := tree.Files(len(want), "a")
+	if want = slices.DeleteFunc(want, func(p string) bool { return strings.HasPrefix(p, "a/") }); !ok || len(without) != len(want) || without[0].Path != want[0] {
+		t.Errorf("without a: %v, %v", without, ok)
 	}
 }
 
@@ -68,7 +72,7 @@ func TestFilesAreBounded(t *testing.T) {
 	}
 	content["d24/deep/__pycache__/x"] = "" // no file at all
 	_, dir := skillDir(t, content)
-	if list, ok := mustScan(t, dir).Files(1000); ok {
+	if list, ok := mustScan(t, dir).Files(1000, ""); ok {
 		t.Errorf("%d files, and no limit was exceeded", len(list))
 	}
 }
