@@ -25,24 +25,10 @@ import (
 // the files are read-only and their times are not part of the digest. compileall's exit code
 // doesn't count, because it is 1 if a single source doesn't compile.
 func (s *Store) compile(ctx context.Context, p *plan, dir string, f frozen, wall time.Duration) (frozen, error) {
-	spec := s.baseSpec(p, []string{
-		p.python.Python.Path, "-I", "-X", "pycache_prefix=/workspace/" + builtDir,
-		"-m", "compileall", "-q", "-q", "--invalidation-mode", "unchecked-hash", Target + "/lib",
-	}, max(wall, buildGrace))
+	spec := s.baseSpec(p, compilerArgs(p, "unchecked-hash", Target+"/lib"), max(wall, buildGrace))
 	spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: dir, Target: Target})
-	var collectErr error
-	process, err := s.config.Host.Start(ctx, spec, sandbox.IO{
-		Collect: func(changes *os.Root) error {
-			collectErr = s.collectCompiled(changes, dir, &f)
-			return nil
-		},
-	})
-	if err != nil {
-		return frozen{}, fmt.Errorf("compile an environment: %w", err)
-	}
-	unwatch := context.AfterFunc(ctx, func() { process.Stop(0) })
-	exit, err := process.Wait()
-	unwatch()
+	c := &compiledCopier{maxBytes: s.config.Bytes, frozen: &f}
+	exit, err := s.runCompiler(ctx, spec, c, dir, Target)
 	if err != nil {
 		return frozen{}, fmt.Errorf("compile an environment: %w", err)
 	}
@@ -52,28 +38,34 @@ func (s *Store) compile(ctx context.Context, p *plan, dir string, f frozen, wall
 	if exit.End == sandbox.TimedOut || exit.End == sandbox.OOMKilled {
 		return frozen{}, s.explain(p, exit, nil, nil)
 	}
-	return f, buildFailure(p, collectErr)
+	return f, buildFailure(p, c.err)
 }
 
-// collectCompiled moves the compiled files next to their sources.
-// pycache_prefix mirrors the absolute path of each source beneath the prefix (sys.pycache_prefix,
-// since Python 3.8). So the tree lies at builtDir + Target.
-func (s *Store) collectCompiled(changes *os.Root, dir string, f *frozen) error {
-	into, err := os.OpenRoot(dir)
+// compilerArgs is the command line that compiles the sources beneath a directory of the sandbox.
+// Compiled files go to the workspace: pycache_prefix mirrors the absolute path of each source
+// beneath the prefix (sys.pycache_prefix, since Python 3.8).
+func compilerArgs(p *plan, mode string, args ...string) []string {
+	return append([]string{
+		p.python.Python.Path, "-I", "-X", "pycache_prefix=/workspace/" + builtDir,
+		"-m", "compileall", "-q", "-q", "--invalidation-mode", mode,
+	}, args...)
+}
+
+// runCompiler runs a compiler. c moves the compiled files into dir, which the sandbox has at target,
+// next to their sources; c.err says why it could not.
+func (s *Store) runCompiler(ctx context.Context, spec sandbox.Spec, c *compiledCopier, dir, target string) (sandbox.Exit, error) {
+	process, err := s.config.Host.Start(ctx, spec, sandbox.IO{
+		Collect: func(changes *os.Root) error {
+			c.err = c.collect(changes, dir, target)
+			return nil
+		},
+	})
 	if err != nil {
-		return err
+		return sandbox.Exit{}, err
 	}
-	defer into.Close()
-	top, err := openDir(changes, path.Join(builtDir, Target))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // there was nothing to compile
-	}
-	if err != nil {
-		return &entryError{builtDir, "not what a compiler leaves"}
-	}
-	defer top.Close()
-	c := &compiledCopier{into: into, maxBytes: s.config.Bytes, frozen: f}
-	return c.walk(top, "", 1)
+	unwatch := context.AfterFunc(ctx, func() { process.Stop(0) })
+	defer unwatch()
+	return process.Wait()
 }
 
 // A compiledCopier copies compiled files out of their sandbox.
@@ -82,7 +74,27 @@ func (s *Store) collectCompiled(changes *os.Root, dir string, f *frozen) error {
 type compiledCopier struct {
 	into     *os.Root
 	maxBytes int64
-	frozen   *frozen
+	frozen   *frozen // counts them
+	err      error   // of collect
+}
+
+// collect moves the compiled files of the sources in dir, which the sandbox had at target.
+func (c *compiledCopier) collect(changes *os.Root, dir, target string) error {
+	into, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer into.Close()
+	c.into = into
+	top, err := openDir(changes, path.Join(builtDir, target))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // there was nothing to compile
+	}
+	if err != nil {
+		return &entryError{builtDir, "not what a compiler leaves"}
+	}
+	defer top.Close()
+	return c.walk(top, "", 1)
 }
 
 var compiledName = regexp.MustCompile(`^(.+)\.cpython-[0-9]+\.pyc$`)

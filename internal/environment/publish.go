@@ -102,7 +102,7 @@ func (s *Store) load() error {
 	}
 	for _, e := range entries {
 		path := filepath.Join(s.config.Dir, e.Name())
-		if slices.ContainsFunc([]string{newPrefix, oldPrefix, venvPrefix}, func(p string) bool { return strings.HasPrefix(e.Name(), p) }) {
+		if slices.ContainsFunc([]string{newPrefix, oldPrefix, venvPrefix, compiledPrefix}, func(p string) bool { return strings.HasPrefix(e.Name(), p) }) {
 			if err := os.RemoveAll(path); err != nil {
 				return err
 			}

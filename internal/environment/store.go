@@ -112,6 +112,8 @@ type Store struct {
 	// building is a semaphore: a build holds it while its sandbox runs. So all builds
 	// together have at most maxBuilds times Config.MemoryBytes.
 	building chan struct{}
+	// compiling is a semaphore for compileSkill. It is not building: a caller waits for a build.
+	compiling chan struct{}
 
 	life   context.Context // of builds
 	end    context.CancelFunc
@@ -122,9 +124,12 @@ type Store struct {
 	flights map[flightKey]*flight  // builds that run or wait
 	passed  map[string]passedCheck // what checked remembers
 	library map[string]bool        // what inLibrary remembers
-	over    bool                   // more than fits is in use
-	trash   []string               // directories without a name, to be removed without the lock
-	stuck   []string               // directories that could not be removed; the next build tries again
+	// compiled has the directories of SkillDir: true if they can be used, false before and after an
+	// error.
+	compiled map[string]bool
+	over     bool     // more than fits is in use
+	trash    []string // directories without a name, to be removed without the lock
+	stuck    []string // directories that could not be removed; the next build tries again
 }
 
 // A tenant's environments by digest, and the digest that is prepared for each key.
@@ -156,7 +161,7 @@ func Open(c Config) (*Store, error) {
 	}
 	s := &Store{
 		config: c, stall: stallTimeout, machine: machine(), system: map[runtime.Image]*runtime.SystemPackages{},
-		building: make(chan struct{}, maxBuilds), tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]passedCheck{}, library: map[string]bool{},
+		building: make(chan struct{}, maxBuilds), compiling: make(chan struct{}, 1), compiled: map[string]bool{}, tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]passedCheck{}, library: map[string]bool{},
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	if c.Index != "" {
@@ -180,7 +185,9 @@ func Open(c Config) (*Store, error) {
 // Close ends the builds and waits until they are gone.
 // It must come before Config.Host is closed, which runs the builds. Leases stay valid.
 func (s *Store) Close() {
-	s.end()
+	s.mu.Lock()
+	s.end() // SkillDir begins nothing from here on
+	s.mu.Unlock()
 	s.builds.Wait()
 }
 

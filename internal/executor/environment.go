@@ -23,7 +23,7 @@ import (
 
 // acquire leases the packages that the skill needs for a new execution; its error names the
 // missing packages. asked is the Python that the request names. The lease keeps the environment
-// on disk; forget releases it. A variable of the lease replaces the invocation's variable of
+// on disk; forget releases it. The skill's folder may be a copy with compiled files. A variable of the lease replaces the invocation's variable of
 // the same name.
 func (x *Executor) acquire(e *execution, asked runtime.Python) error {
 	if x.Environments == nil {
@@ -45,6 +45,7 @@ func (x *Executor) acquire(e *execution, asked runtime.Python) error {
 		return err
 	}
 	e.lease = lease
+	e.skillDir = x.Environments.SkillDir(u)
 	e.enterVenv(lease)
 	inv := &e.invocation
 	inv.Env = slices.DeleteFunc(slices.Clone(inv.Env), func(old string) bool {

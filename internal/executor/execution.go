@@ -70,6 +70,9 @@ type settings struct {
 	limits    Limits
 	grace     time.Duration // between SIGTERM and SIGKILL when time is up
 	workspace *workspace.Workspace
+	// Where the grant's skill lies on this machine: its snapshot, or a copy that also has
+	// compiled files.
+	skillDir string
 }
 
 // newExecution checks the form of a request and derives the settings of its execution. The
@@ -112,7 +115,7 @@ func (x *Executor) newExecution(req Request, grant permission.Grant) (*execution
 			id: record.NewID(), invocation: invocation, python: pythonOf(grant, invocation, req),
 			args: slices.Clone(req.Args), runner: req.Runner, dir: req.Dir,
 			env: maps.Clone(req.Env), secretEnv: maps.Clone(req.SecretEnv),
-			limits: limits, grace: x.Grace,
+			limits: limits, grace: x.Grace, skillDir: grant.Skill().Dir,
 		},
 		grant: grant, key: req.Key, labels: maps.Clone(req.Labels),
 		queueTimeout: cmp.Or(req.QueueTimeout, x.QueueTimeout),

@@ -32,9 +32,9 @@ func newSpec(grant permission.Grant, s settings) sandbox.Spec {
 		Program: programOf(grant, s),
 		Env:     environmentOf(grant, s),
 		Dir:     s.dir,
-		Mounts:  []sandbox.Mount{{Source: sk.Dir, Target: sk.BaseDir(), Owned: true}},
+		Mounts:  []sandbox.Mount{{Source: s.skillDir, Target: sk.BaseDir(), Owned: true}},
 		Workspace: sandbox.Workspace{
-			Lower:     s.workspace.Lower(),
+			Lower:     lowerLayers(s, sk.Dir),
 			SizeBytes: s.limits.WorkspaceBytes,
 			Files:     int64(s.limits.WorkspaceFiles),
 		},
@@ -55,6 +55,16 @@ func newSpec(grant permission.Grant, s settings) sandbox.Spec {
 		spec.Network = sandbox.NetworkHost
 	}
 	return spec
+}
+
+// lowerLayers returns the lower layers of the workspace: the inputs, then the skill's folder with
+// its compiled files. The workspace itself compares a program's files with the snapshot.
+func lowerLayers(s settings, snapshot string) []string {
+	lower := slices.Clone(s.workspace.Lower())
+	if i := slices.Index(lower, snapshot); i >= 0 {
+		lower[i] = s.skillDir
+	}
+	return lower
 }
 
 // callerOf tells principals apart for package sandbox, which knows none. The quotes keep

@@ -182,8 +182,8 @@ func (c *collector) walk(dir *os.File, prefix []byte, depth int, fresh bool) err
 		e := &entries[i]
 		path := append(prefix[:len(prefix):len(prefix)], e.name...)
 		switch {
-		case e.name == bytecodeDir && e.is(unix.S_IFDIR):
-			// not an artifact
+		case e.name == bytecodeDir && (e.is(unix.S_IFDIR) || isWhiteout(&e.stat)):
+			// no artifact, and nothing of the skill's or an input's that the program deleted
 		case isWhiteout(&e.stat):
 			c.delete(string(path))
 		case len(path) > MaxPathBytes:

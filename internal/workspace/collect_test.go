@@ -198,6 +198,7 @@ func TestCollect(t *testing.T) {
 			u.link("scripts/__pycache__/link", "x")
 			u.file("other/__pycache__", "a file of that name", 0o644)
 		}, []string{"other/__pycache__=a file of that name"}, nil, nil},
+		{"deleted compiled modules", func(u upper) { u.node("scripts/__pycache__", unix.S_IFCHR, 0) }, nil, nil, nil},
 		{"whiteout beneath the depth", func(u upper) { u.node("a/b/c/d/e/f/g/h/i", unix.S_IFCHR, 0) }, nil,
 			[]string{"a/b/c/d/e: deeper than 4"}, nil},
 	} {

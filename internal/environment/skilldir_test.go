@@ -1,0 +1,204 @@
+package environment
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/skillrun/skillrun/internal/hosttest"
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/skilltest"
+)
+
+// modules are the files of a skill that is compiled: modules in scripts and in a venv. The
+// compiler must run none of them: hang.py would not end, and compileall.py is in its way.
+func modules(version string) map[string]string {
+	site := "venv/lib/python" + version + "/site-packages/"
+	files := map[string]string{
+		"venv/bin/python3": "-> /home/me/bin/python3", "venv/pyvenv.cfg": "home = /home/me/bin\nversion = " + version + ".0\n",
+		site + "mine.py": "", site + "run.pth": "import hang\n", site + "hang.py": "while True: pass\n",
+		"scripts/hang.py": "while True: pass\n", "scripts/compileall.py": "raise SystemExit(3)\n", "scripts/wrong.py": "(\n", "scripts/linked.py": "-> m0.py",
+		"scripts/py.txt": "",
+	}
+	for i := range minModules {
+		files[fmt.Sprintf("scripts/m%d.py", i)] = fmt.Sprintf("WHO = %d\n", i)
+	}
+	return files
+}
+
+// compiledDir returns the directory with compiled files of a skill, when it has been made.
+func compiledDir(t *testing.T, s *Store, u Use) string {
+	t.Helper()
+	if dir := s.SkillDir(u); dir != u.Skill.Dir {
+		t.Fatalf("the first call returned %s", dir)
+	}
+	s.builds.Wait()
+	dir := s.SkillDir(u)
+	if dir == u.Skill.Dir {
+		t.Fatal("the skill was not compiled")
+	}
+	return dir
+}
+
+// A skill with modules is compiled once, for all tenants. The copy has the files of the snapshot
+// and one compiled file for each source.
+func TestSkillIsCompiled(t *testing.T) {
+	s := newStore(t, nil)
+	t.Cleanup(s.Close)
+	version := minorOf(python(t, newSkill(t, "", nil), runtime.System).Python.Version)
+	sk := newSkill(t, "", modules(version))
+	u := useOf("acme", sk, python(t, sk, runtime.Auto))
+	dir := compiledDir(t, s, u)
+	u.Tenant = "other"
+	if again := s.SkillDir(u); again != dir {
+		t.Errorf("another tenant got %s", again)
+	}
+	var cached []string
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		rel, _ := filepath.Rel(dir, p)
+		got, _ := os.Lstat(p)
+		st := got.Sys().(*syscall.Stat_t)
+		if owner := skilltest.Owner(); int(st.Uid) != owner.UID || int(st.Gid) != owner.GID {
+			t.Errorf("%s belongs to %d:%d", rel, st.Uid, st.Gid)
+		}
+		original, missing := os.Lstat(filepath.Join(sk.Dir, rel))
+		switch {
+		case missing != nil && filepath.Base(filepath.Dir(rel)) == cacheName:
+			cached = append(cached, strings.TrimSuffix(rel, ".cpython-"+strings.ReplaceAll(version, ".", "")+".pyc"))
+		case missing != nil && d.Name() == cacheName && d.IsDir():
+		case missing != nil:
+			t.Errorf("%s is not in the snapshot", rel)
+		case d.IsDir() && (got.Mode() != original.Mode() || !got.ModTime().Equal(original.ModTime())):
+			t.Errorf("%s: %v %v, in the snapshot %v %v", rel, got.Mode(), got.ModTime(), original.Mode(), original.ModTime())
+		case !d.IsDir() && !os.SameFile(got, original):
+			t.Errorf("%s is another file than the snapshot's", rel)
+		}
+		return err
+	})
+	want := []string{"scripts/__pycache__/compileall", "scripts/__pycache__/hang"}
+	for i := range minModules {
+		want = append(want, fmt.Sprintf("scripts/__pycache__/m%d", i))
+	}
+	want = append(want, "venv/lib/python"+version+"/site-packages/__pycache__/hang", "venv/lib/python"+version+"/site-packages/__pycache__/mine")
+	if err != nil || !slices.Equal(cached, want) {
+		t.Errorf("compiled files %v, %v\nwant %v", cached, err, want)
+	}
+	for e := range sk.Entries() {
+		if _, err := os.Lstat(filepath.Join(dir, e.Path)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Each interpreter has compiled files of its own.
+func TestSkillIsCompiledForEachPython(t *testing.T) {
+	s := newStore(t, nil)
+	t.Cleanup(s.Close)
+	files := modules("3.11")
+	for name := range files {
+		if strings.HasPrefix(name, "venv/") {
+			delete(files, name)
+		}
+	}
+	sk := newSkill(t, "", files)
+	seen := map[string]bool{}
+	for _, kind := range []runtime.Python{runtime.System, runtime.Embedded} {
+		u := useOf("acme", sk, python(t, sk, kind))
+		dir := compiledDir(t, s, u)
+		m0, err := filepath.Glob(filepath.Join(dir, "scripts/__pycache__/m0.cpython-"+strings.ReplaceAll(minorOf(u.Python.Version), ".", "")+".pyc"))
+		if len(m0) != 1 || err != nil || seen[dir] {
+			t.Errorf("%s: %v, %v in %s", kind, m0, err, dir)
+		}
+		seen[dir] = true
+	}
+}
+
+// A skill with few modules, and an execution without a Python, get the snapshot. So does each
+// execution once the store is closed, and compiled files end with the process.
+func TestSkillIsNotCompiled(t *testing.T) {
+	hosttest.Host(t)
+	s := newStore(t, nil)
+	files := modules("3.11")
+	many := newSkill(t, "", files)
+	delete(files, "scripts/m0.py")
+	for name := range files {
+		if strings.HasPrefix(name, "venv/") || name == "scripts/hang.py" || name == "scripts/linked.py" || name == "scripts/wrong.py" {
+			delete(files, name)
+		}
+	}
+	files["scripts/compileall.py"] = "-> m1.py" // a link is no module of its own
+	few := newSkillNamed(t, "few", "", files)
+	system := python(t, few, runtime.System)
+	snapshotOf := func(u Use) {
+		t.Helper()
+		for range 2 {
+			if got := s.SkillDir(u); got != u.Skill.Dir {
+				t.Errorf("%s: got %s", u.Skill.Name, got)
+			}
+			s.builds.Wait()
+		}
+	}
+	snapshotOf(useOf("acme", few, system))
+	snapshotOf(Use{Tenant: "acme", Skill: many})
+	if left := leftIn(t, s); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+	u := Use{Tenant: "acme", Skill: many, Python: system.Python, RunsPython: true}
+	compiledDir(t, s, u)
+	s.Close()
+	u.Python.Version += ".1" // another key
+	snapshotOf(u)
+	again, err := Open(s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if left := leftIn(t, again); len(left) != 0 {
+		t.Errorf("after a start: %v", left)
+	}
+	s = again
+	u = Use{Tenant: "acme", Skill: many, Python: system.Python, RunsPython: true}
+	compiledDir(t, s, u)
+}
+
+// Executions go on with the snapshot if compiling fails. It is tried once.
+func TestSkillCantBeCompiled(t *testing.T) {
+	sk := newSkill(t, "", modules("3.11"))
+	python := runtime.Runtime{Language: "python", Path: "/usr/bin/no-such-python3", Version: "3.11.2"}
+	for _, c := range []struct {
+		what  string
+		spoil func(*Store, *skill.Skill) error
+	}{
+		{"no such interpreter", func(*Store, *skill.Skill) error { return nil }},
+		{"no directory of the store", func(s *Store, _ *skill.Skill) error { return os.RemoveAll(s.config.Dir) }},
+		{"no snapshot", func(_ *Store, sk *skill.Skill) error { return os.RemoveAll(sk.Dir) }},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			var log bytes.Buffer
+			s := newStore(t, func(c *Config) { c.Log = logTo(&log) })
+			if err := c.spoil(s, sk); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if got := s.SkillDir(Use{Tenant: "acme", Skill: sk, Python: python, RunsPython: true}); got != sk.Dir {
+					t.Errorf("got %s", got)
+				}
+				s.builds.Wait()
+			}
+			s.Close()
+			if n := strings.Count(log.String(), "skill not compiled"); n != 1 {
+				t.Errorf("%d attempts: %s", n, log.String())
+			}
+			if entries, err := os.ReadDir(s.config.Dir); len(entries) != 0 {
+				t.Errorf("left: %v, %v", entries, err)
+			}
+		})
+	}
+}
