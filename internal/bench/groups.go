@@ -43,6 +43,11 @@ func groups(s scale) []group {
 		{"warm pandas, " + gap(s.idle[1]), []Row{
 			free("pandas-idle300-p50", "warm Python that imports pandas, "+gap(s.idle[1])+", p50", "ms"),
 		}, python(pandas(latency("pandas-idle300", pandasSum, 20, s.idle[1])))},
+		{"warm Python of a virtual environment", []Row{
+			free("venv-p50", "warm Python of a skill's venv that imports 200 modules, p50", "ms"),
+			free("venv-p95", "warm Python of a skill's venv that imports 200 modules, p95", "ms"),
+			valueAtMost(50).row("venv-overhead-p95", "time that skillrun adds to that, p95", "ms"),
+		}, venv},
 		{"cold true", []Row{
 			ratioAtMost(0.6).row("cold-true-p50", "cold `true`, p50", "ms").against("runc run"),
 			free("cold-true-bare-p50", "cold `true`, p50", "ms"),

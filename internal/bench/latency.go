@@ -83,25 +83,31 @@ func latency(name string, p program, n int, idle time.Duration) func(*run, rowSe
 		if err != nil {
 			return err
 		}
-		all := r.subjects(d.client, p)
-		if err := r.warm(all); err != nil {
-			return err
-		}
-		times, err := r.takeTurns(r.samples(n), idle, all)
-		if err != nil {
-			return err
-		}
-		r.report.keep(name, "ms", all, times)
-		for suffix, q := range map[string]float64{"-p50": 0.5, "-p95": 0.95} {
-			row := rows[name+suffix]
-			if row == nil {
-				continue
-			}
-			row.setPairs(times[sandboxedSubject], times[bareSubject], q)
-			row.setPeers(all, times, q)
-		}
-		return nil
+		_, err = r.latencyOf(d, rows, name, p, n, idle)
+		return err
 	}
+}
+
+// latencyOf is latency for a daemon. It returns the times of the subjects.
+func (r *run) latencyOf(d *daemon, rows rowSet, name string, p program, n int, idle time.Duration) ([][]float64, error) {
+	all := r.subjects(d.client, p)
+	if err := r.warm(all); err != nil {
+		return nil, err
+	}
+	times, err := r.takeTurns(r.samples(n), idle, all)
+	if err != nil {
+		return nil, err
+	}
+	r.report.keep(name, "ms", all, times)
+	for suffix, q := range map[string]float64{"-p50": 0.5, "-p95": 0.95} {
+		row := rows[name+suffix]
+		if row == nil {
+			continue
+		}
+		row.setPairs(times[sandboxedSubject], times[bareSubject], q)
+		row.setPeers(all, times, q)
+	}
+	return times, nil
 }
 
 // setPeers adds the values of the peers to the row.

@@ -33,6 +33,15 @@ func ratios(samples, beside []float64) []float64 {
 	return out
 }
 
+// differences subtracts each sample's neighbour from it.
+func differences(samples, beside []float64) []float64 {
+	out := make([]float64, min(len(samples), len(beside)))
+	for i := range out {
+		out[i] = samples[i] - beside[i]
+	}
+	return out
+}
+
 // selfRatios divides each sample by the next one. The result is what ratios gives for two
 // equal things.
 // Its spread is the noise of the machine: a difference that is smaller is no finding.
