@@ -53,15 +53,14 @@ func output(t *testing.T, cmd *exec.Cmd) []byte {
 	return stdout.Bytes()
 }
 
-// runClient runs a module of testdata/mcpclients, and returns what it prints.
-func runClient(t *testing.T, module string, args []string, env ...string) []byte {
+// clientModule returns a copy of a module of testdata/mcpclients from which it finds the packages: a
+// module imports packages from above its own file. The path is relative to their directory.
+func clientModule(t *testing.T, module string) string {
 	t.Helper()
 	script, err := os.ReadFile("testdata/mcpclients/" + module)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := nodeCommand(t)
-	// A module imports packages from above its own file.
 	dir, err := os.MkdirTemp(mcpClients, "test-")
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +69,14 @@ func runClient(t *testing.T, module string, args []string, env ...string) []byte
 	if err := os.WriteFile(filepath.Join(dir, module), script, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	cmd.Args = append(append(cmd.Args, filepath.Join(filepath.Base(dir), module)), args...)
+	return filepath.Join(filepath.Base(dir), module)
+}
+
+// runClient runs a module of testdata/mcpclients, and returns what it prints.
+func runClient(t *testing.T, module string, args []string, env ...string) []byte {
+	t.Helper()
+	cmd := nodeCommand(t)
+	cmd.Args = append(append(cmd.Args, clientModule(t, module)), args...)
 	cmd.Env = append(cmd.Env, env...)
 	return output(t, cmd)
 }
@@ -212,5 +218,26 @@ func TestMCPSkillsInspector(t *testing.T) {
 	}
 	if err := json.Unmarshal(inspect("--method", "resources/directory/read", "--uri", "skill://plain"), &got); err != nil || len(got.Resources) != 4 {
 		t.Errorf("directory: %+v, %v", got, err)
+	}
+}
+
+// A host that holds an entry refuses the files that changed since then, and those that are new, until
+// it has asked again. It can load a skill that is not listed.
+func TestMCPSkillsChangeOfficialClient(t *testing.T) {
+	t.Parallel()
+	nodeProgram(t)
+	dir := newDir(t)
+	writeSkill(t, dir, "hidden", "disable-model-invocation: true", nil)
+	for _, era := range []string{"legacy", "2026-07-28"} {
+		writeSkill(t, dir, "changing-"+era, "", map[string]string{"references/guide.md": "# Guide\n"})
+	}
+	d := startDaemonIn(t, dir, "skills: [skills]\n")
+	for _, era := range []string{"legacy", "2026-07-28"} {
+		got := runClient(t, "change.mjs", []string{era, filepath.Join(dir, "skills/changing-"+era), binary(t, "skillrun"), "mcp", "--address", "unix://" + d.dir + "/s.sock"})
+		const want = `{"heldChanged":"size","heldNew":"unlisted","heldSame":"verified","freshChanged":"verified","freshNew":"verified",` +
+			`"directory":["guide.md","new.md"],"hiddenListed":false,"hidden":"verified"}`
+		if string(bytes.TrimSpace(got)) != want {
+			t.Errorf("%s: got  %s\nwant %s", era, got, want)
+		}
 	}
 }
