@@ -50,18 +50,19 @@ var mayImport = map[string][]string{
 	"internal/executor":               {"sandbox", "internal/admission", "internal/environment", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/workspace"},
 	"internal/toolview":               {"internal/executor", "internal/permission", "internal/runtime", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/workspace"},
 	"internal/certtest":               {},
-	"internal/ingress":                {"internal/ingress/reload", "internal/permission"},
+	"internal/ingress":                {"internal/ingress/identity", "internal/ingress/reload"},
+	"internal/ingress/identity":       {"internal/ingress/reload", "internal/permission"},
 	"internal/ingress/reload":         {},
 	"internal/ingress/budget":         {},
-	"internal/mcp":                    {"internal/executor", "internal/ingress", "internal/permission", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/toolview"},
-	"internal/server":                 {"internal/executor", "internal/ingress", "internal/ingress/budget", "internal/lint", "internal/permission", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/toolview", "proto/skillrun/v1"},
+	"internal/mcp":                    {"internal/executor", "internal/ingress", "internal/ingress/identity", "internal/permission", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/toolview"},
+	"internal/server":                 {"internal/executor", "internal/ingress", "internal/ingress/budget", "internal/ingress/identity", "internal/lint", "internal/permission", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/toolview", "proto/skillrun/v1"},
 	"internal/bench":                  {"clients/go", "internal/record", "proto/skillrun/v1"},
 	"internal/survey":                 {"clients/go", "internal/lint", "internal/skill/manifest", "proto/skillrun/v1"},
 	"clients/go":                      {"proto/skillrun/v1"},
 	"cmd/skillrun":                    {"clients/go", "proto/skillrun/v1", "internal/bench", "internal/survey", "internal/lint", "internal/skill/manifest", "internal/permission"},
 	"cmd/skillrun-python":             {"internal/runtime/embedded"},
 	"cmd/skillrund": {"sandbox", "internal/environment", "internal/skill", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/workspace",
-		"internal/executor", "internal/image", "internal/ingress", "internal/ingress/budget", "internal/toolview", "internal/mcp", "internal/server"},
+		"internal/executor", "internal/image", "internal/ingress", "internal/ingress/budget", "internal/ingress/identity", "internal/toolview", "internal/mcp", "internal/server"},
 	// What a list of system calls says, for tests that compare a filter or a kernel with it.
 	"sandbox/internal/seccomp/seccomptest": {"sandbox/internal/seccomp"},
 	"sandbox/internal/socket/sockettest":   {}, // the peer of a socket, for tests
@@ -84,6 +85,8 @@ var onlyIn = map[string][]string{
 	"github.com/google/go-container":   {"internal/image"},
 	"github.com/klauspost/":            {"internal/image"},
 	"golang.org/x/time/":               {"internal/admission"},
+	"github.com/coreos/go-oidc/":       {"internal/ingress/identity"},
+	"github.com/spiffe/":               {"internal/ingress/identity"},
 }
 
 // The sources are read here, not asked of the go command: a test that asks it

@@ -24,8 +24,7 @@ import (
 // The life of a value: defaultConfig, then the file over it (decode), then resolve for the
 // values that follow from others, then validate.
 type config struct {
-	// An empty address: the daemon does not listen there. No client is asked for credentials: a
-	// Unix socket admits by its mode, TCP by its loopback address.
+	// An empty address: the daemon does not listen there.
 	Listen struct {
 		Unix     string   `yaml:"unix"`
 		UnixMode fileMode `yaml:"unix_mode"`
@@ -40,6 +39,7 @@ type config struct {
 		// Insecure allows TCP without TLS on an address that other machines reach.
 		Insecure bool `yaml:"insecure"`
 	} `yaml:"listen"`
+	Identity identityConfig `yaml:"identity"`
 	// Only one daemon at a time uses StateDir (lockState). RunDir has mount points only.
 	StateDir string      `yaml:"state_dir"`
 	RunDir   string      `yaml:"run_dir"`
@@ -189,6 +189,7 @@ func defaultConfig() config {
 	c.Listen.Unix = "/run/skillrun/skillrun.sock"
 	c.Listen.UnixMode = 0o660
 	c.Listen.MCPUnix = mcpBeside(c.Listen.Unix)
+	c.Identity.Callers, c.Identity.SPIFFE, c.Identity.Issuers = []callerRow{}, map[string]string{}, []issuerConfig{}
 	c.StateDir = "/var/lib/skillrun"
 	c.RunDir = "/run/skillrun"
 	c.Skills = []skillRoot{{Path: "/usr/share/skillrun/skills"}}
@@ -267,6 +268,7 @@ func (c *config) resolve(dir string, lines map[string]int) {
 	for _, p := range []*string{&c.StateDir, &c.RunDir, &c.Listen.Unix, &c.Listen.MCPUnix, &c.Listen.TLS.Certificate, &c.Listen.TLS.Key, &c.Environments.Wheels} {
 		*p = absolute(dir, *p)
 	}
+	c.resolveIdentity(dir, lines)
 	for i := range c.Skills {
 		c.Skills[i].Path = absolute(dir, c.Skills[i].Path)
 	}

@@ -121,6 +121,26 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"TLS without a certificate", "listen:\n  tcp: 0.0.0.0:1\n  tls:\n    key: /k\n", "line 4: listen.tls.key: /k is set, and listen.tls.certificate is not; write the file with its certificate (PEM)"},
 		{"TLS for nobody", "listen: {tls: {certificate: /c, key: /k}}\n", "line 1: listen.tls: is set, but no listener uses TLS; set listen.tcp or listen.mcp_tcp, or remove it"},
 		{"TLS that is insecure", "listen: {tcp: '0.0.0.0:1', insecure: true, tls: {certificate: /c, key: /k}}\n", "line 1: listen.insecure: true, but listen.tls encrypts every TCP listener; remove one of the two"},
+		{"TLS without credentials", "listen: {tcp: '0.0.0.0:1', tls: {certificate: /c, key: /k}}\n", "line 1: listen.tls: lets other machines connect, but nobody on them could be identified; set identity.tokens, identity.authorities, identity.spiffe or identity.issuers"},
+		{"insecure without credentials", "listen: {tcp: '0.0.0.0:1', insecure: true}\n", "line 1: listen.insecure: lets other machines connect, but nobody on them could be identified"},
+		{"a caller", "identity:\n  callers:\n    - {caller: alice, tenant: a, role: read}\n", `line 3: identity.callers[0].caller: "alice" is no caller; write uid:N, gid:N, subject:CN=NAME or spiffe://DOMAIN/PATH`},
+		{"a caller's tenant", "identity: {callers: [{caller: 'uid:1', tenant: A, role: read}]}\n", `line 1: identity.callers[0].tenant: "A" is not a name of a tenant`},
+		{"a caller's role", "identity: {callers: [{caller: 'uid:1', tenant: a, role: root}]}\n", `line 1: identity.callers[0].role: "root" is not a role; write read, invoke, admin or operator`},
+		{"a caller without a role", "identity: {callers: [{caller: 'uid:1', tenant: a}]}\n", "identity.callers[0].role: is not set; write read, invoke, admin or operator"},
+		{"a caller twice", "identity: {callers: [{caller: 'uid:1', tenant: a, role: read}, {caller: 'uid:1', tenant: b, role: read}]}\n", "identity.callers[1].caller: uid:1 is listed twice; remove one of the two"},
+		{"a subject without an authority", "identity: {callers: [{caller: 'subject:CN=a', tenant: a, role: read}]}\n", "identity.callers[0].caller: subject:CN=a is the subject of a certificate, but identity.authorities is not set"},
+		{"a SPIFFE ID without a bundle", "identity: {callers: [{caller: 'spiffe://e.org/a', tenant: a, role: read}]}\n", "identity.callers[0].caller: spiffe://e.org/a is of the trust domain e.org, but identity.spiffe does not have it; write spiffe: {e.org: FILE}"},
+		{"a trust domain", "identity: {spiffe: {E/a: f}}\n", `line 1: identity.spiffe.E/a: "E/a" is not a trust domain; write a name such as example.org`},
+		{"a trust domain without a file", "identity: {spiffe: {e.org: ''}}\n", "line 1: identity.spiffe.e.org: is empty; write the file"},
+		{"an issuer", "identity: {issuers: [{issuer: 'http://e.org', audience: a, tenant: a, role: read}]}\n", `identity.issuers[0].issuer: "http://e.org" is not encrypted; write https://HOST`},
+		{"an issuer twice", "identity: {issuers: [{issuer: 'https://e.org', audience: a, tenant: a, role: read}, {issuer: 'https://e.org', audience: b, tenant: b, role: read}]}\n", "identity.issuers[1].issuer: https://e.org is listed twice"},
+		{"an issuer without an audience", "identity: {issuers: [{issuer: 'https://e.org', tenant: a, role: read}]}\n", "identity.issuers[0].audience: is empty; write the audience"},
+		{"an issuer without a tenant", "identity: {issuers: [{issuer: 'https://e.org', audience: a, role: read}]}\n", "identity.issuers[0]: set one of tenant and tenant_claim"},
+		{"an issuer's tenant", "identity: {issuers: [{issuer: 'https://e.org', audience: a, tenant: A, role: read}]}\n", `identity.issuers[0].tenant: "A" is not a name of a tenant`},
+		{"an issuer's tenants", "identity: {issuers: [{issuer: 'https://e.org', audience: a, tenant_claim: t, tenants: [a, B], role: read}]}\n", `identity.issuers[0].tenants[1]: "B" is not a name of a tenant`},
+		{"an issuer's tenant and tenants", "identity: {issuers: [{issuer: 'https://e.org', audience: a, tenant: a, tenants: [a], role: read}]}\n", "identity.issuers[0].tenants: is for tenant_claim, which is not set; remove it"},
+		{"an issuer's two roles", "identity: {issuers: [{issuer: 'https://e.org', audience: a, tenant: a, role: read, role_claim: r}]}\n", "identity.issuers[0]: set one of role and role_claim"},
+		{"an issuer's clock", "identity: {issuers: [{issuer: 'https://e.org', audience: a, tenant: a, role: read, clock_skew: 1h}]}\n", "identity.issuers[0].clock_skew: 1h0m0s; must be 0s to 5m0s"},
 		{"TCP without a port", "listen: {tcp: 127.0.0.1}\n", "missing port"},
 		{"TCP port", "listen: {tcp: 127.0.0.1:http}\n", "is not a port"},
 		{"no listener", "listen: {unix: ''}\n", "line 1: listen: unix and tcp are both empty, so no client could reach the daemon; set one of them"},
@@ -250,6 +270,7 @@ run_dir: file
 listen: {unix: socket, mcp_unix: file/mcp.sock, tcp: "0.0.0.0:0", tls: {certificate: file, key: no.key}}
 environments: {wheels: nowhere}
 python: embedded
+identity: {authorities: file, tokens: no/tokens, spiffe: {e.org: file}, issuers: [{issuer: "https://e.org", audience: a, tenant: a, role: read, authorities: no.crt}]}
 images: {a: {rootfs: root}, b: {rootfs: gone}, unused: {rootfs: gone}}
 runtimes:
   default: a
@@ -277,15 +298,19 @@ runtimes:
 		"line 6: listen.tls: stat " + dir + "/no.key: no such file or directory; write a certificate and its private key, both in PEM",
 		"line 7: environments.wheels: stat " + dir + "/nowhere: no such file or directory",
 		"line 8: python: embedded needs the program skillrun-python in the directory of skillrund: stat " + dir + "/skillrun-python: no such file or directory",
-		"line 9: images.a.rootfs: its /tmp is a link",
-		"line 9: images.b.rootfs: ",
+		"line 9: identity.authorities: " + dir + "/file has no certificate in PEM",
+		"line 9: identity.tokens: stat " + dir + "/no: no such file or directory; write a file in a directory that exists",
+		"line 9: identity.spiffe.e.org: " + dir + "/file: it has no certificate in PEM",
+		"line 9: identity.issuers[0].authorities: open " + dir + "/no.crt: no such file or directory",
+		"line 10: images.a.rootfs: its /tmp is a link",
+		"line 10: images.b.rootfs: ",
 	} {
 		if !strings.Contains(err.Error(), "  "+want) {
 			t.Errorf("got %v\nwant %s", err, want)
 		}
 	}
-	if n := len(err.(*configError).problems); n != 11 {
-		t.Errorf("%d problems, want 11: %v", n, err)
+	if n := len(err.(*configError).problems); n != 15 {
+		t.Errorf("%d problems, want 15: %v", n, err)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 4 {
@@ -327,12 +352,13 @@ func TestInspectClosedDirectory(t *testing.T) {
 
 // With TLS, or with the word insecure, the daemon listens for other machines.
 func TestConfigForOtherMachines(t *testing.T) {
-	path := writeConfig(t, "listen: {tcp: ':1', mcp_tcp: '[::]:2', tls: {certificate: tls/c, key: tls/k}}\n")
+	path := writeConfig(t, "listen: {tcp: ':1', mcp_tcp: '[::]:2', tls: {certificate: tls/c, key: tls/k}}\nidentity: {tokens: t}\n")
 	c, err := loadConfig(path)
 	if dir := filepath.Dir(path); err != nil || c.Listen.TLS.Certificate != dir+"/tls/c" || c.Listen.TLS.Key != dir+"/tls/k" {
 		t.Errorf("got %+v, %v", c.Listen, err)
 	}
-	if c, err = loadConfig(writeConfig(t, "listen: {tcp: '0.0.0.0:1', insecure: true}\n")); err != nil || c.usesTLS() {
+	// Whoever must send a credential is no script of this machine.
+	if c, err = loadConfig(writeConfig(t, "network: host\nlisten: {tcp: '0.0.0.0:1', insecure: true}\nidentity: {tokens: t}\n")); err != nil || c.usesTLS() {
 		t.Errorf("got %+v, %v", c.Listen, err)
 	}
 }

@@ -18,8 +18,8 @@ import (
 
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/executor"
-	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/ingress/budget"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/mcp"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
@@ -205,8 +205,12 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	if err != nil {
 		return d, err
 	}
+	callers, err := identity.Open(c.identity(log))
+	if err != nil {
+		return d, err
+	}
 	d.server, err = server.New(server.Config{
-		Executor: d.executor, Skills: d.skills, Policy: policy, Tools: tools, Capabilities: d.capabilities,
+		Identify: callers.Identify, Executor: d.executor, Skills: d.skills, Policy: policy, Tools: tools, Capabilities: d.capabilities,
 		MaxMessageBytes: int(c.MessageBytes), Budget: requests, KeepaliveInterval: time.Duration(c.Keepalive),
 		StagingDir: filepath.Join(c.StateDir, "uploads"), Log: log,
 	})
@@ -215,7 +219,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	}
 	// MCP uses the same tools, executor and budget of request memory (Hold) as gRPC.
 	d.mcp = mcp.New(mcp.Config{
-		Tools: tools, Executor: d.executor, Skills: d.skills, Identify: ingress.Identify, Explain: d.server.Explain,
+		Tools: tools, Executor: d.executor, Skills: d.skills, Identify: callers.Identify, Explain: d.server.Explain,
 		Version: buildVersion(), OpenWorld: policy.Network, MaxMessageBytes: int64(c.MessageBytes), Hold: requests.Hold, Log: log,
 	})
 	return d, nil

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 )
 
 // decode reads a YAML file into c, which holds the defaults. It continues after a mistake,
@@ -165,6 +167,8 @@ func wanted(v any) string {
 	switch v := v.(type) {
 	case interface{ wants() string }:
 		return v.wants()
+	case identity.Role:
+		return "a role; write read, invoke, admin or operator"
 	case slog.Level:
 		return "a log level; write debug, info, warn or error"
 	case bool:

@@ -43,6 +43,7 @@ func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
 			bad("listen.tls", "%v; write a certificate and its private key, both in PEM", err)
 		}
 	}
+	c.inspectIdentity(bad)
 	if dir := c.Environments.Wheels; dir != "" {
 		if err := readableDir(dir); err != nil {
 			bad("environments.wheels", "%v; write the directory with the wheels", err)

@@ -36,11 +36,12 @@ func main() {
 	}
 }
 
-// run returns an error for exit code 1. Only one of check, try and version is looked at, in the
-// order of the code.
+// run returns an error for exit code 1. Only one of version, the command token, check and try is
+// looked at, in the order of the code.
 func run(args []string, path string, check, try, version bool) error {
-	if len(args) > 0 {
-		return fmt.Errorf("%q: takes no arguments; see --help", args[0])
+	token := len(args) > 0 && args[0] == "token"
+	if len(args) > 0 && !token {
+		return fmt.Errorf("%q: the only command is token; see --help", args[0])
 	}
 	if version {
 		fmt.Println("skillrund", buildVersion())
@@ -49,6 +50,12 @@ func run(args []string, path string, check, try, version bool) error {
 	c, found, err := readConfig(path)
 	if err != nil {
 		return err
+	}
+	if token {
+		if err := found.err(); err != nil {
+			return err
+		}
+		return tokenCommand(c, args[1:], os.Stdout, os.Stderr)
 	}
 	bundle, err := findBundle()
 	if err != nil {

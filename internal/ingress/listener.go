@@ -1,6 +1,6 @@
-// Package ingress accepts connections for all protocols of the daemon. Its [Listener]
-// identifies the caller of each connection (see [Identify]), encrypts it (see [Secure]), and
-// limits the connections of each caller and of all callers.
+// Package ingress accepts connections for all protocols of the daemon. Its [Listener] encrypts
+// connections (see [Secure]), and limits the connections of each caller and of all callers. Package
+// identity tells who a connection's caller is.
 package ingress
 
 import (
@@ -11,6 +11,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 )
 
 // Limits on connections.
@@ -175,6 +177,7 @@ type Conn struct {
 	raw      net.Conn
 	secure   *tls.Conn // nil: not encrypted
 	failed   sync.Once // the handshake was counted as failed
+	session  identity.Session
 	addr     net.Addr
 	peer     string
 
@@ -184,8 +187,14 @@ type Conn struct {
 	since    time.Time // time of Accept, or of the end of the last request
 }
 
-// RemoteAddr returns the address that Identify needs: a [User] on a Unix socket.
+// RemoteAddr returns an [identity.User] on a Unix socket.
 func (c *Conn) RemoteAddr() net.Addr { return c.addr }
+
+// Credentials returns what the connection says about the sender of a call, together with the values
+// of the call's header Authorization.
+func (c *Conn) Credentials(authorization []string) identity.Credentials {
+	return identity.Credentials{Addr: c.addr, TLS: c.TLS(), Session: &c.session, Authorization: authorization}
+}
 
 // Peer returns a name that all connections of a caller have in common.
 func (c *Conn) Peer() string { return c.peer }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 )
 
 // callersListener is a listener whose connections come from the addresses that a test
@@ -52,7 +54,7 @@ func offer(t *testing.T, in callersListener, l *Listener, addr net.Addr, n int) 
 	}
 }
 
-func user(uid uint32) net.Addr { return User{Addr: &net.UnixAddr{}, UID: uid} }
+func user(uid uint32) net.Addr { return identity.User{Addr: &net.UnixAddr{}, UID: uid} }
 
 func host(ip string, port int) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: port} }
 
@@ -74,7 +76,7 @@ func TestConnectionsOfOnePeerAreBounded(t *testing.T) {
 	}{
 		{name: "users", one: user(1), same: user(1), other: user(2)},
 		{name: "addresses", one: host("192.0.2.1", 1), same: host("192.0.2.1", 2), other: host("192.0.2.2", 1)},
-		{name: "an unknown user", one: User{Addr: &net.UnixAddr{}, Err: errors.New("gone")}, same: User{Addr: &net.UnixAddr{}, Err: errors.New("gone too")}, other: user(0)},
+		{name: "an unknown user", one: identity.User{Addr: &net.UnixAddr{}, Err: errors.New("gone")}, same: identity.User{Addr: &net.UnixAddr{}, Err: errors.New("gone too")}, other: user(0)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			in := make(callersListener)

@@ -1,52 +1,17 @@
 package ingress
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"strconv"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 )
-
-// DefaultTenant is the tenant of every caller as long as no tenants are configured.
-const DefaultTenant = "default"
-
-// Identify returns the principal of a connection by its remote address, as a Listener gives
-// it. Over a Unix socket the name is "uid:N", from the kernel. Over TCP it is "anonymous",
-// and the connection must come from this machine. Loopback is a check against a mistake in the
-// configuration, not a credential: every user of the machine can connect to it.
-func Identify(addr net.Addr) (permission.Principal, error) {
-	if user, ok := addr.(User); ok {
-		if user.Err != nil {
-			return permission.Principal{}, user.Err
-		}
-		return principal(peerName(user)), nil
-	}
-	tcp, ok := addr.(*net.TCPAddr)
-	if !ok || !tcp.IP.IsLoopback() {
-		return permission.Principal{}, fmt.Errorf("%v is not on this machine, and no credentials are configured", addr)
-	}
-	return Anonymous(), nil
-}
-
-// Anonymous returns the principal of all callers without credentials.
-func Anonymous() permission.Principal { return principal("anonymous") }
-
-// principal makes every caller one of DefaultTenant.
-func principal(name string) permission.Principal {
-	return permission.Principal{Tenant: DefaultTenant, Name: name}
-}
-
-// A User is the remote address of a connection over a Unix socket: the user who connected.
-// The process id is not kept, because another process may have it by now.
-type User struct {
-	net.Addr
-	UID uint32
-	Err error // not nil if UID is not known
-}
 
 // addressOf asks the kernel who connected, right after accept. The answer becomes the
 // connection's remote address, which passes through all wrappers.
@@ -55,8 +20,8 @@ func addressOf(conn net.Conn) net.Addr {
 	if !ok {
 		return conn.RemoteAddr()
 	}
-	uid, err := peerUID(c)
-	return User{c.RemoteAddr(), uid, err}
+	uid, groups, err := peerUser(c)
+	return identity.User{Addr: c.RemoteAddr(), UID: uid, Groups: groups, Err: err}
 }
 
 // peerName returns a name that all connections of a user, or from an IP address, have in
@@ -64,7 +29,7 @@ func addressOf(conn net.Conn) net.Addr {
 // can choose, such as a port.
 func peerName(addr net.Addr) string {
 	switch addr := addr.(type) {
-	case User:
+	case identity.User:
 		if addr.Err == nil {
 			return "uid:" + strconv.FormatUint(uint64(addr.UID), 10)
 		}
@@ -74,20 +39,47 @@ func peerName(addr net.Addr) string {
 	return addr.Network()
 }
 
-// peerUID returns the user id of the process that called connect(2): SO_PEERCRED, see
-// unix(7).
-func peerUID(c *net.UnixConn) (uint32, error) {
+// peerUser returns the user id and the groups of the process that called connect(2): SO_PEERCRED
+// and SO_PEERGROUPS, see unix(7) and socket(7).
+func peerUser(c *net.UnixConn) (uid uint32, groups []uint32, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	var cred *unix.Ucred
 	var optErr error
 	err = raw.Control(func(fd uintptr) {
-		cred, optErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if cred, optErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); optErr == nil {
+			groups, optErr = peerGroups(int(fd))
+		}
 	})
 	if err := errors.Join(err, optErr); err != nil {
-		return 0, fmt.Errorf("peer credentials: %w", err)
+		return 0, nil, fmt.Errorf("peer credentials: %w", err)
 	}
-	return cred.Uid, nil
+	return cred.Uid, append(groups, cred.Gid), nil
+}
+
+// peerGroups returns the supplementary groups. golang.org/x/sys/unix has no function for this
+// option. The kernel answers ERANGE, and the size that it needs, if the buffer is too small.
+func peerGroups(fd int) ([]uint32, error) {
+	buf := make([]byte, 4*64)
+	for {
+		size := uint32(len(buf))
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+			uintptr(unsafe.Pointer(&buf[0])), uintptr(unsafe.Pointer(&size)), 0)
+		switch {
+		case errno == unix.ERANGE && int(size) > len(buf):
+			buf = make([]byte, size)
+			continue
+		case errno == unix.ENOPROTOOPT: // before Linux 4.13
+			return nil, nil
+		case errno != 0:
+			return nil, errno
+		}
+		var groups []uint32
+		for rest := buf[:size]; len(rest) >= 4; rest = rest[4:] {
+			groups = append(groups, binary.NativeEndian.Uint32(rest))
+		}
+		return groups, nil
+	}
 }

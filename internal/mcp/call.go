@@ -67,7 +67,7 @@ func (s *Server) call(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallT
 	if c.keepAlive != nil {
 		defer c.keepAlive()()
 	}
-	r, err := s.tools.Call(running, c.who, req.Params.Name, req.Params.Arguments, sink)
+	r, err := s.tools.Call(running, c.Principal, req.Params.Name, req.Params.Arguments, sink)
 	if p != nil {
 		p.end()
 	}
@@ -81,7 +81,7 @@ func (s *Server) call(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallT
 	if err != nil {
 		return failed(s.explain(err)), nil
 	}
-	return result(r, versionOf(req.Session) >= linkVersion, func() []string { return s.printed(ctx, c.who, r.ExecutionID) }), nil
+	return result(r, versionOf(req.Session) >= linkVersion, func() []string { return s.printed(ctx, c.Principal, r.ExecutionID) }), nil
 }
 
 // printed returns the streams of which the execution's record has any output.

@@ -20,6 +20,7 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/executor/executortest"
 	"github.com/skillrun/skillrun/internal/hosttest"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/toolview"
@@ -89,12 +90,12 @@ func startOn(t *testing.T, host *sandbox.Host, edit func(*Config)) *daemon {
 	c := Config{
 		Tools:    toolview.New(toolview.Config{Executor: d.x, Skills: d.skills, Log: b.Log}),
 		Executor: d.x, Skills: d.skills, Version: "test", Log: b.Log,
-		Identify: func(addr net.Addr) (permission.Principal, error) {
-			who, ok := addr.(peer)
+		Identify: func(c identity.Credentials) (identity.Identity, error) {
+			who, ok := c.Addr.(peer)
 			if !ok {
-				return permission.Principal{}, errors.New("unknown peer")
+				return identity.Identity{}, errors.New("unknown peer")
 			}
-			return permission.Principal{Tenant: who.tenant, Name: who.name}, nil
+			return identity.Identity{Principal: principal(who.tenant, who.name), Role: identity.Operator}, nil
 		},
 		Explain: func(err error) string { return "explained: " + err.Error() },
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/skillrun/skillrun/internal/ingress"
-	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 )
 
 // Path is the path of the endpoint's URL.
@@ -85,7 +85,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(errGone)
-	c := &caller{who: who, here: ctx, keepAlive: patient.keepAlive}
+	c := &caller{Identity: who, here: ctx, keepAlive: patient.keepAlive}
 	if r.Method == http.MethodPost {
 		release, ok := s.holdMessage(r)
 		if !ok {
@@ -116,7 +116,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if id := r.Header.Get(sessionHeader); id != "" {
-		session, ok := s.sessions.enter(id, who)
+		session, ok := s.sessions.enter(id, who.Principal)
 		if !ok {
 			refuse(http.StatusNotFound, "no such session: initialize a new one").write(w)
 			return
@@ -135,7 +135,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func connectionOf(r *http.Request) *ingress.Conn { return r.Context().Value(connKey{}).(*ingress.Conn) }
 
 // admit identifies the sender of a request and decides whether to process it.
-func (s *Server) admit(r *http.Request) (who permission.Principal, bad *refusal) {
+func (s *Server) admit(r *http.Request) (who identity.Identity, bad *refusal) {
 	if s.stopping.Err() != nil {
 		return who, refuseStopping()
 	}
@@ -145,7 +145,7 @@ func (s *Server) admit(r *http.Request) (who permission.Principal, bad *refusal)
 	if err := notABrowser(r); err != nil {
 		return who, err
 	}
-	who, err := s.identify(connectionOf(r).RemoteAddr())
+	who, err := s.identify(credentialsOf(r))
 	if err != nil {
 		return who, refuse(http.StatusUnauthorized, "not identified: %v", err)
 	}
@@ -154,6 +154,11 @@ func (s *Server) admit(r *http.Request) (who permission.Principal, bad *refusal)
 		return who, nil
 	}
 	return who, refuse(http.StatusMethodNotAllowed, "method %.20q: use POST, GET or DELETE", r.Method)
+}
+
+// credentialsOf returns what a request says about its sender.
+func credentialsOf(r *http.Request) identity.Credentials {
+	return connectionOf(r).Credentials(r.Header.Values("Authorization"))
 }
 
 // notABrowser refuses requests that a web page could send. Browsers send Origin or
@@ -257,6 +262,9 @@ func (e *refusal) encoded() []byte {
 
 // write sends the refusal as the answer to a request. Nothing may have been written before.
 func (e *refusal) write(w http.ResponseWriter) {
+	if e.status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 6750, section 3
+	}
 	if e.status == http.StatusMethodNotAllowed {
 		w.Header().Set("Allow", "GET, POST, DELETE")
 	}

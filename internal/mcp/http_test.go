@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/toolview"
 )
@@ -212,13 +214,18 @@ func TestHost(t *testing.T) {
 
 func TestUnidentified(t *testing.T) {
 	d := startIdle(t, func(c *Config) {
-		c.Identify = func(net.Addr) (permission.Principal, error) {
-			return permission.Principal{}, errors.New("unknown peer")
+		c.Identify = func(c identity.Credentials) (identity.Identity, error) {
+			if !slices.Equal(c.Authorization, []string{"Bearer peer"}) {
+				t.Errorf("got %+v", c)
+			}
+			return identity.Identity{}, errors.New("unknown peer")
 		}
 	})
 	r := &raw{t: t, http: httpClient(t, d.mine)}
-	if got := r.ping("Authorization", "Bearer peer"); got != http.StatusUnauthorized {
-		t.Errorf("got %d, want 401", got)
+	resp := r.request(http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, "Authorization", "Bearer peer")
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusUnauthorized || resp.Header.Get("WWW-Authenticate") != "Bearer" {
+		t.Errorf("got %s with %v, want 401", resp.Status, resp.Header)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 )
 
 // The life of a connection without HTTP. serveLines takes it over from net/http and gives it to
@@ -33,7 +33,7 @@ import (
 const LinesProtocol = "skillrun-mcp-lines"
 
 // serveLines takes a connection over from HTTP and serves it until it ends.
-func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who permission.Principal) {
+func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who identity.Identity) {
 	if r.Method != http.MethodGet {
 		refuse(http.StatusBadRequest, "upgrade to %s with GET", LinesProtocol).write(w)
 		return
@@ -51,7 +51,8 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who permissi
 	defer conn.Close()
 	// A hijacked connection may have deadlines of its HTTP request (net/http.Hijacker).
 	conn.SetDeadline(time.Time{})
-	c := &caller{who: who}
+	credentials := credentialsOf(r)
+	c := &caller{Identity: who, again: func() (identity.Identity, error) { return s.identify(credentials) }}
 	ctx, gone := context.WithCancelCause(s.broken)
 	defer gone(errGone)
 	c.here = ctx

@@ -97,7 +97,7 @@ func (s *Server) readExecution(ctx context.Context, req *sdk.ReadResourceRequest
 	ctx, stop := c.while(ctx)
 	defer stop()
 	if path, ok := t.ArtifactPath(); ok {
-		f, a, err := s.x.OpenArtifact(ctx, c.who, t.Owner, path)
+		f, a, err := s.x.OpenArtifact(ctx, c.Principal, t.Owner, path)
 		if err != nil {
 			return nil, s.unreadable(req, err)
 		}
@@ -108,7 +108,7 @@ func (s *Server) readExecution(ctx context.Context, req *sdk.ReadResourceRequest
 	if !ok {
 		return nil, sdk.ResourceNotFoundError(req.Params.URI)
 	}
-	data, more, err := s.output(ctx, c.who, t, stream)
+	data, more, err := s.output(ctx, c.Principal, t, stream)
 	if err != nil {
 		return nil, s.unreadable(req, err)
 	}

@@ -36,6 +36,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/toolview"
@@ -54,8 +55,8 @@ type Config struct {
 	// Executor and Skills must be the ones that Tools uses.
 	Executor *executor.Executor
 	Skills   *skill.Registry
-	// Identify returns the principal of a connection by its remote address.
-	Identify func(net.Addr) (permission.Principal, error)
+	// Identify returns who sends a request.
+	Identify func(identity.Credentials) (identity.Identity, error)
 	// Explain returns the text for a caller about an error that its request did not cause.
 	// It logs the errors of the daemon.
 	Explain func(error) string
@@ -78,7 +79,7 @@ type Server struct {
 	tools      Tools
 	x          *executor.Executor
 	skills     *skill.Registry
-	identify   func(net.Addr) (permission.Principal, error)
+	identify   func(identity.Credentials) (identity.Identity, error)
 	explain    func(error) string
 	openWorld  bool
 	maxMessage int64
@@ -192,8 +193,11 @@ func (s *Server) Stop(ctx context.Context) {
 
 // A caller is the sender of a message.
 type caller struct {
-	who  permission.Principal
-	here context.Context // done when the caller has gone
+	identity.Identity
+	// again identifies the caller once more, for each message of a connection without HTTP: a token
+	// may have expired since, or may have been revoked. Nil: the caller sent one message.
+	again func() (identity.Identity, error)
+	here  context.Context // done when the caller has gone
 	// keepAlive sends comments into a silent answer until stop is called. Nil: the
 	// transport needs none.
 	keepAlive func() (stop func())
@@ -227,12 +231,12 @@ func (c *caller) while(ctx context.Context) (context.Context, context.CancelFunc
 
 // bear passes the caller of a request to the SDK as the owner of a bearer token, because
 // the SDK gives that owner to handlers and compares it within a session. The token is a
-// constant. A token that the client sent is not read.
+// constant, so a token that the client sent goes no further.
 func bear(c *caller, h http.Handler, w http.ResponseWriter, r *http.Request) {
 	r = r.Clone(c.here)
 	r.Header.Set("Authorization", "Bearer peer")
 	verify := func(context.Context, string, *http.Request) (*auth.TokenInfo, error) {
-		return &auth.TokenInfo{UserID: strconv.Quote(c.who.Tenant) + " " + strconv.Quote(c.who.Name), Extra: map[string]any{callerInfo: c}}, nil
+		return &auth.TokenInfo{UserID: strconv.Quote(c.Tenant) + " " + strconv.Quote(c.Name), Extra: map[string]any{callerInfo: c}}, nil
 	}
 	auth.RequireBearerToken(verify, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true})(h).ServeHTTP(w, r)
 }
@@ -248,6 +252,9 @@ func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
 				res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error (reference " + reference + ")"}
 			}
 		}()
+		if err := callerOf(ctx, req.GetExtra()).mayCall(method); err != nil {
+			return nil, err
+		}
 		switch method {
 		case "initialize":
 			if err := s.open(ctx, req); err != nil {
@@ -277,5 +284,5 @@ func (s *Server) open(ctx context.Context, req sdk.Request) error {
 	if s.stopping.Err() != nil {
 		return errStopping
 	}
-	return s.sessions.add(ss, callerOf(ctx, req.GetExtra()).who)
+	return s.sessions.add(ss, callerOf(ctx, req.GetExtra()).Principal)
 }

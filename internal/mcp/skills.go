@@ -136,7 +136,7 @@ func (s *Server) listSkills(ctx context.Context, _ *sdk.ServerSession, p *listSk
 	if err != nil {
 		return nil, err
 	}
-	who := callerOf(ctx, nil).who
+	who := callerOf(ctx, nil).Principal
 	r := &listSkillsResult{Cacheable: cacheable(), ResultType: complete, Skills: []json.RawMessage{}}
 	last, bytes := "", 0
 	for _, sk := range s.skills.List() {
@@ -179,7 +179,7 @@ func (s *Server) getSkill(ctx context.Context, _ *sdk.ServerSession, p *getSkill
 	if own := executor.SkillURI(sk.Name, manifestName); uri != own {
 		return nil, invalid(reasonNoSkill, uri, "No skill is served at %.300s; the skill %s is at %s", uri, sk.Name, own)
 	}
-	return &getSkillResult{Cacheable: cacheable(), ResultType: complete, Skill: s.entryOf(callerOf(ctx, nil).who, sk, listing)}, nil
+	return &getSkillResult{Cacheable: cacheable(), ResultType: complete, Skill: s.entryOf(callerOf(ctx, nil).Principal, sk, listing)}, nil
 }
 
 // manifestName is the name that the extension requires.

@@ -5,55 +5,51 @@ import (
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// access is the set of callers that may call a method. The zero access is nobody, and a method
-// that is not in the table has it. So a method that a library adds is closed until someone
-// opens it here.
-type access int
+// anyone marks methods that need no identity: probes. It is not a role.
+const anyone identity.Role = -1
 
-const (
-	nobody  access = iota
-	anyone         // needs no identity: probes
-	callers        // every caller with an identity
-)
+// accessTable has every method of the services that New registers, with the role that it needs.
+// guard reads it before the handler receives a message. A method that is not in the table is closed
+// for everybody, so a method that a library adds is closed until someone opens it here.
+var accessTable = map[string]identity.Role{
+	pb.ExecutionService_Execute_FullMethodName:            identity.Invoke,
+	pb.ExecutionService_ExecuteInteractive_FullMethodName: identity.Invoke,
+	pb.ExecutionService_AttachExecution_FullMethodName:    identity.Read,
+	pb.ExecutionService_GetExecution_FullMethodName:       identity.Read,
+	pb.ExecutionService_ListExecutions_FullMethodName:     identity.Read,
+	pb.ExecutionService_CancelExecution_FullMethodName:    identity.Invoke,
+	pb.ExecutionService_SignalExecution_FullMethodName:    identity.Invoke,
+	pb.ExecutionService_ListArtifacts_FullMethodName:      identity.Read,
+	pb.ExecutionService_GetArtifact_FullMethodName:        identity.Read,
 
-// accessTable has every method of the services that New registers. guard reads it before the
-// handler receives a message.
-var accessTable = map[string]access{
-	pb.ExecutionService_Execute_FullMethodName:            callers,
-	pb.ExecutionService_ExecuteInteractive_FullMethodName: callers,
-	pb.ExecutionService_AttachExecution_FullMethodName:    callers,
-	pb.ExecutionService_GetExecution_FullMethodName:       callers,
-	pb.ExecutionService_ListExecutions_FullMethodName:     callers,
-	pb.ExecutionService_CancelExecution_FullMethodName:    callers,
-	pb.ExecutionService_SignalExecution_FullMethodName:    callers,
-	pb.ExecutionService_ListArtifacts_FullMethodName:      callers,
-	pb.ExecutionService_GetArtifact_FullMethodName:        callers,
+	pb.SkillService_ListSkills_FullMethodName:    identity.Read,
+	pb.SkillService_GetSkill_FullMethodName:      identity.Read,
+	pb.SkillService_ActivateSkill_FullMethodName: identity.Read,
+	pb.SkillService_ReadSkillFile_FullMethodName: identity.Read,
+	pb.SkillService_CheckCommand_FullMethodName:  identity.Read,
+	pb.SkillService_ValidateSkill_FullMethodName: identity.Read,
+	// It installs packages for every user of the tenant.
+	pb.SkillService_PrepareSkill_FullMethodName: identity.Admin,
 
-	pb.SkillService_ListSkills_FullMethodName:    callers,
-	pb.SkillService_GetSkill_FullMethodName:      callers,
-	pb.SkillService_ActivateSkill_FullMethodName: callers,
-	pb.SkillService_ReadSkillFile_FullMethodName: callers,
-	pb.SkillService_CheckCommand_FullMethodName:  callers,
-	pb.SkillService_ValidateSkill_FullMethodName: callers,
-	pb.SkillService_PrepareSkill_FullMethodName:  callers,
+	pb.ToolService_RunPythonScript_FullMethodName:    identity.Invoke,
+	pb.ToolService_ExecuteScript_FullMethodName:      identity.Invoke,
+	pb.ToolService_ExecuteCommand_FullMethodName:     identity.Invoke,
+	pb.ToolService_ValidateScriptPath_FullMethodName: identity.Read,
+	pb.ToolService_RunPython_FullMethodName:          identity.Invoke,
+	pb.ToolService_ListTools_FullMethodName:          identity.Read,
+	// Most tools run programs.
+	pb.ToolService_CallTool_FullMethodName: identity.Invoke,
 
-	pb.ToolService_RunPythonScript_FullMethodName:    callers,
-	pb.ToolService_ExecuteScript_FullMethodName:      callers,
-	pb.ToolService_ExecuteCommand_FullMethodName:     callers,
-	pb.ToolService_ValidateScriptPath_FullMethodName: callers,
-	pb.ToolService_RunPython_FullMethodName:          callers,
-	pb.ToolService_ListTools_FullMethodName:          callers,
-	pb.ToolService_CallTool_FullMethodName:           callers,
-
-	pb.SystemService_GetCapabilities_FullMethodName: callers,
+	pb.SystemService_GetCapabilities_FullMethodName: identity.Read,
 
 	healthpb.Health_Check_FullMethodName: anyone,
 	healthpb.Health_List_FullMethodName:  anyone,
 	healthpb.Health_Watch_FullMethodName: anyone,
 
-	reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName:      callers,
-	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: callers,
+	reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName:      identity.Read,
+	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: identity.Read,
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress/budget"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
@@ -53,10 +54,14 @@ type row func(error) (verdict, bool)
 type (
 	unidentifiedError  struct{ err error }
 	unknownMethodError struct{ method string }
-	digestError        struct{ path, want, have string } // of a streamed file
-	uploadsFullError   struct{ asked, free int64 }
-	uploadTimeError    struct{ limit time.Duration }
-	offsetError        struct {
+	roleError          struct {
+		who  identity.Identity
+		need identity.Role // None: the method has no row in accessTable
+	}
+	digestError      struct{ path, want, have string } // of a streamed file
+	uploadsFullError struct{ asked, free int64 }
+	uploadTimeError  struct{ limit time.Duration }
+	offsetError      struct {
 		size   int64
 		offset uint64
 	}
@@ -65,6 +70,12 @@ type (
 
 func (e *unidentifiedError) Error() string  { return "not identified: " + e.err.Error() }
 func (e *unknownMethodError) Error() string { return e.method + ": no such method" }
+func (e *roleError) Error() string {
+	if e.need == identity.None {
+		return "no role may call this method"
+	}
+	return fmt.Sprintf("this call needs the role %s; %s of tenant %s has %s", e.need, e.who.Name, e.who.Tenant, e.who.Role)
+}
 func (e *digestError) Error() string {
 	return fmt.Sprintf("%s: SHA-256 is %s, but %s was announced", e.path, e.have, e.want)
 }
@@ -95,6 +106,10 @@ var table = []row{
 	}),
 	typed(func(*unknownMethodError) verdict {
 		return verdict{code: codes.Unimplemented, reason: pb.ErrorReason_ERROR_REASON_UNKNOWN_METHOD}
+	}),
+	typed(func(e *roleError) verdict {
+		return verdict{code: codes.PermissionDenied, reason: pb.ErrorReason_ERROR_REASON_ROLE_REQUIRED,
+			metadata: map[string]string{"role": e.who.Role.String(), "requiredRole": e.need.String()}}
 	}),
 	// A message that the codec could not decode.
 	typed(func(*messageError) verdict {

@@ -23,6 +23,7 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/executor/executortest"
 	"github.com/skillrun/skillrun/internal/ingress/budget"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
@@ -45,6 +46,10 @@ var errorCases = []struct {
 }{
 	{err: &unidentifiedError{errors.New("no token")}, want: refusal{codes.Unauthenticated, "UNIDENTIFIED", ""}},
 	{err: &unknownMethodError{"/a/b"}, want: refusal{codes.Unimplemented, "UNKNOWN_METHOD", ""}},
+	{
+		err: &roleError{identity.Identity{Role: identity.Read}, identity.Invoke}, want: refusal{codes.PermissionDenied, "ROLE_REQUIRED", ""},
+		meta: map[string]string{"role": "read", "requiredRole": "invoke"},
+	},
 	{err: &messageError{"proto: cannot parse invalid wire-format data"}, want: refusal{codes.InvalidArgument, "MALFORMED_MESSAGE", "request"}},
 	{err: &executor.RequestError{Field: "args[3]", Reason: "has a NUL byte"}, want: refusal{codes.InvalidArgument, "INVALID_REQUEST", "args[3]"}},
 	{

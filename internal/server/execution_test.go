@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/permission"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -645,10 +646,10 @@ func (d *daemon) artifact(id string, a *pb.Artifact, offset uint64) ([]byte, []*
 func TestTenants(t *testing.T) {
 	tenant := make(chan string, 1)
 	d := startDaemon(t, func(_ *executor.Config, c *Config) {
-		c.Identify = func(context.Context) (permission.Principal, error) {
+		c.Identify = func(identity.Credentials) (identity.Identity, error) {
 			name := <-tenant
 			tenant <- name
-			return permission.Principal{Tenant: name, Name: "who"}, nil
+			return identity.Identity{Principal: permission.Principal{Tenant: name, Name: "who"}, Role: identity.Operator}, nil
 		}
 	})
 	tenant <- "a"

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/skillrun/skillrun/internal/executor"
-	"github.com/skillrun/skillrun/internal/ingress"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/permission"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -139,8 +139,8 @@ func FuzzRequest(f *testing.F) {
 		x.MaxRunning, x.MaxQueued, x.QueueTimeout = 0, 1000, time.Millisecond
 		x.Log, c.Log = slog.New(log), slog.New(log)
 		c.MaxMessageBytes = 1 << 20
-		c.Identify = func(context.Context) (permission.Principal, error) {
-			return permission.Principal{Tenant: ingress.DefaultTenant, Name: "fuzz"}, nil
+		c.Identify = func(identity.Credentials) (identity.Identity, error) {
+			return identity.Identity{Principal: permission.Principal{Tenant: identity.DefaultTenant, Name: "fuzz"}, Role: identity.Operator}, nil
 		}
 	})
 	methods := fuzzedMethods()
@@ -209,7 +209,7 @@ func (d *daemon) send(t testing.TB, method string, data []byte) (codes.Code, str
 		var m pb.ExecuteResponse // on the wire, the same as an ExecuteInteractiveResponse
 		if (method == pb.ExecutionService_Execute_FullMethodName || method == pb.ExecutionService_ExecuteInteractive_FullMethodName) &&
 			proto.Unmarshal(answer, &m) == nil && m.GetEvent().GetHeader() != nil {
-			who := permission.Principal{Tenant: ingress.DefaultTenant, Name: "fuzz"}
+			who := permission.Principal{Tenant: identity.DefaultTenant, Name: "fuzz"}
 			if _, err := d.x.Cancel(ctx, who, m.GetEvent().GetExecutionId(), "fuzz", "", 0); err != nil {
 				t.Errorf("cancel: %v", err)
 			}

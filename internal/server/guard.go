@@ -99,14 +99,20 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 		}
 		err = s.answer(ctx, c, err)
 	}()
-	switch accessTable[method] {
-	case callers:
-		if c.who, err = s.identify(ctx); err != nil {
+	// None, which no role covers, for a method without a row.
+	need := accessTable[method]
+	if _, registered := s.bidirectional[method]; !registered {
+		return &unknownMethodError{method}
+	}
+	if need != anyone {
+		who, err := s.callerOf(ctx)
+		if err != nil {
 			return &unidentifiedError{err}
 		}
-	case anyone:
-	default:
-		return &unknownMethodError{method}
+		c.who = who.Principal
+		if !who.Role.Covers(need) {
+			return &roleError{who, need}
+		}
 	}
 	return run(context.WithValue(ctx, callKey{}, c))
 }

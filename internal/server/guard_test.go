@@ -23,6 +23,7 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/executor/executortest"
 	"github.com/skillrun/skillrun/internal/ingress"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/permission"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -94,7 +95,7 @@ func TestPanic(t *testing.T) {
 // The panic of a stream's call too.
 func TestPanicInStream(t *testing.T) {
 	d := startIdle(t, func(_ *executor.Config, c *Config) {
-		c.Identify = func(context.Context) (permission.Principal, error) { panic("secret cause") }
+		c.Identify = func(identity.Credentials) (identity.Identity, error) { panic("secret cause") }
 	})
 	wantRefusal(t, d.execute(script("scripts/hello.sh")).err, refusal{codes.Internal, "INTERNAL", ""})
 }
@@ -102,7 +103,7 @@ func TestPanicInStream(t *testing.T) {
 // A panic while events are sent breaks the stream, with all that follows from it.
 func TestPanicWhileFollowing(t *testing.T) {
 	d := startDaemon(t, nil)
-	who := permission.Principal{Tenant: ingress.DefaultTenant, Name: "who"}
+	who := permission.Principal{Tenant: identity.DefaultTenant, Name: "who"}
 	ctx := context.WithValue(t.Context(), callKey{}, &call{who: who})
 	req, err := newRequest(who, script("scripts/forever.sh"), false)
 	if err != nil {
@@ -137,8 +138,8 @@ func TestUnknownMethod(t *testing.T) {
 	}
 }
 
-// The access table has exactly the registered methods. A missing method would be closed; a
-// superfluous entry would open a later method of that name.
+// The access table has exactly the registered methods, each with a role. A missing method would be
+// closed; a superfluous entry would open a later method of that name.
 func TestAccessTable(t *testing.T) {
 	d := startIdle(t, nil)
 	registered := map[string]bool{}
@@ -146,7 +147,7 @@ func TestAccessTable(t *testing.T) {
 		for _, m := range service.Methods {
 			full := "/" + name + "/" + m.Name
 			registered[full] = true
-			if accessTable[full] == nobody {
+			if accessTable[full] == identity.None {
 				t.Errorf("%s is closed", full)
 			}
 			if accessTable[full] == anyone && name != healthpb.Health_ServiceDesc.ServiceName {
@@ -163,10 +164,10 @@ func TestAccessTable(t *testing.T) {
 
 // A method that was registered and is not in the table is closed.
 func TestGuardDeniesByDefault(t *testing.T) {
-	s := &Server{log: (&executortest.Logs{}).Logger(), identify: Anonymous}
+	s := &Server{log: (&executortest.Logs{}).Logger(), identify: as(identity.Operator), bidirectional: map[string]bool{"/other.Service/Method": false}}
 	ran := false
-	err := s.guard(t.Context(), "/other.Service/Method", func(context.Context) error { ran = true; return nil })
-	wantRefusal(t, err, refusal{codes.Unimplemented, "UNKNOWN_METHOD", ""})
+	err := s.guard(callContext(t), "/other.Service/Method", func(context.Context) error { ran = true; return nil })
+	wantRefusal(t, err, refusal{codes.PermissionDenied, "ROLE_REQUIRED", ""})
 	if ran {
 		t.Error("it ran")
 	}
@@ -273,7 +274,7 @@ func TestStopInAHurry(t *testing.T) {
 		t.Errorf("got %v", r.err)
 	}
 	// The execution of the broken call is cancelled before Stop returns.
-	e, err := d.x.Get(context.Background(), permission.Principal{Tenant: ingress.DefaultTenant}, r.id)
+	e, err := d.x.Get(context.Background(), permission.Principal{Tenant: identity.DefaultTenant}, r.id)
 	if err != nil || e.Outcome == nil || e.Outcome.Evidence.CancelledBy != byDisconnect {
 		t.Errorf("got %+v, %v", e, err)
 	}

@@ -3,80 +3,65 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/ingress/budget"
-	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 )
 
-// Peer names the caller by its connection, as ingress.Identify does.
-func Peer(ctx context.Context) (permission.Principal, error) {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return permission.Principal{}, errors.New("the connection has no peer")
+// callerOf identifies the caller of a call by its connection and its header Authorization.
+func (s *Server) callerOf(ctx context.Context) (identity.Identity, error) {
+	conn := connectionOf(ctx)
+	if conn == nil {
+		return identity.Identity{}, errors.New("the connection has no peer")
 	}
-	if unix, ok := p.AuthInfo.(unixPeer); ok {
-		return ingress.Identify(unix.user)
-	}
-	return ingress.Identify(p.Addr)
+	return s.identify(conn.Credentials(metadata.ValueFromIncomingContext(ctx, "authorization")))
 }
 
-// Anonymous lets everyone in under one name. It is for a listener that something
-// else protects.
-func Anonymous(context.Context) (permission.Principal, error) { return ingress.Anonymous(), nil }
-
-// unixPeer is the user at the other end of a Unix socket. gRPC keeps it as the AuthInfo of the
-// connection's calls.
-type unixPeer struct {
+// A peerInfo is the AuthInfo of a connection's calls. It makes the connection known to them: gRPC
+// passes AuthInfo to the tap handle and to handlers, and passes the net.Conn to neither.
+type peerInfo struct {
 	credentials.CommonAuthInfo
-	metered
-	user ingress.User
+	kind string
+	conn *budget.Conn // its Conn is an *ingress.Conn
 }
 
-func (unixPeer) AuthType() string { return "unix" }
+// AuthType is the kind of the connection: unix, tls or insecure.
+func (p peerInfo) AuthType() string { return p.kind }
 
-// peerCredentials knows the user at the other end of a Unix socket, and it counts the incoming
-// messages. The listener encrypts connections, if they are encrypted (ingress.Secure).
+// peerCredentials knows the peer of each connection, and it counts the incoming messages. The
+// listener encrypts connections, if they are encrypted (ingress.Secure).
 type peerCredentials struct{ budget *budget.Budget }
 
-// ServerHandshake identifies the peer of a new connection. The listener has already asked the
-// kernel for the user (ingress.User). A TCP peer has no user. gRPC has set a deadline, of
+// ServerHandshake completes the beginning of a new connection. gRPC has set a deadline, of
 // grpc.ConnectionTimeout, and closes the connection after an error.
 func (c peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	user, ok := conn.RemoteAddr().(ingress.User)
-	m := c.budget.Meter(conn)
+	counted, ok := conn.(*ingress.Conn)
 	if !ok {
-		level := credentials.NoSecurity
-		if conn, ok := conn.(*ingress.Conn); ok {
-			if err := conn.Handshake(); err != nil {
-				return nil, nil, err
-			}
-			if conn.TLS() != nil {
-				level = credentials.PrivacyAndIntegrity
-			}
+		return nil, nil, fmt.Errorf("a %T is not a connection of package ingress", conn)
+	}
+	if err := counted.Handshake(); err != nil {
+		return nil, nil, err
+	}
+	kind, level := "insecure", credentials.NoSecurity
+	if user, ok := conn.RemoteAddr().(identity.User); ok {
+		if user.Err != nil {
+			return nil, nil, user.Err // no call comes in without an identity
 		}
-		return m, plainPeer{credentials.CommonAuthInfo{SecurityLevel: level}, metered{m}}, nil
+		// As gRPC's credentials/local: bytes on a Unix socket do not leave the machine.
+		kind, level = "unix", credentials.PrivacyAndIntegrity
 	}
-	// gRPC closes the connection: no call comes in without an identity.
-	if user.Err != nil {
-		return nil, nil, user.Err
+	if counted.TLS() != nil {
+		kind, level = "tls", credentials.PrivacyAndIntegrity
 	}
-	// As gRPC's credentials/local: bytes on a Unix socket do not leave the machine.
-	level := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
-	return m, unixPeer{level, metered{m}, user}, nil
+	m := c.budget.Meter(conn)
+	return m, peerInfo{credentials.CommonAuthInfo{SecurityLevel: level}, kind, m}, nil
 }
-
-// plainPeer is a peer without a known user.
-type plainPeer struct {
-	credentials.CommonAuthInfo
-	metered
-}
-
-func (plainPeer) AuthType() string { return "insecure" }
 
 // The methods below only complete the interface credentials.TransportCredentials.
 func (peerCredentials) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {

@@ -4,17 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress"
+	"github.com/skillrun/skillrun/internal/ingress/budget"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/permission"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -69,75 +75,119 @@ func TestPeerOfNoKnownKind(t *testing.T) {
 	}
 }
 
-func TestPeer(t *testing.T) {
-	tcp := func(ip string) context.Context {
-		return peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}, AuthInfo: plainPeer{}})
-	}
-	unix := func(uid uint32) context.Context {
-		return peer.NewContext(t.Context(), &peer.Peer{Addr: &net.UnixAddr{}, AuthInfo: unixPeer{user: ingress.User{UID: uid}}})
-	}
-	for _, c := range []struct {
-		name string
-		ctx  context.Context
-		want string // "": refused
-	}{
-		{"no peer", t.Context(), ""},
-		{"root", unix(0), "uid:0"},
-		{"the largest user", unix(1<<32 - 1), "uid:4294967295"},
-		{"a socket of unknown user", peer.NewContext(t.Context(), &peer.Peer{Addr: &net.UnixAddr{}, AuthInfo: plainPeer{}}), ""},
-		{"loopback", tcp("127.0.0.1"), "anonymous"},
-		{"loopback 6", tcp("::1"), "anonymous"},
-		{"mapped loopback", tcp("::ffff:127.0.0.1"), "anonymous"},
-		{"another machine", tcp("192.0.2.1"), ""},
-		{"every address", tcp("0.0.0.0"), ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			got, err := Peer(c.ctx)
-			if (err != nil) != (c.want == "") || got.Name != c.want {
-				t.Errorf("got %v, %v; want %q", got, err, c.want)
-			}
-			if err == nil && got.Tenant != ingress.DefaultTenant {
-				t.Errorf("tenant %q", got.Tenant)
-			}
-		})
-	}
-}
-
-func TestAnonymous(t *testing.T) {
-	got, err := Anonymous(t.Context())
-	if want := (permission.Principal{Tenant: ingress.DefaultTenant, Name: "anonymous"}); got != want || err != nil {
-		t.Errorf("got %v, %v; want %v", got, err, want)
-	}
-}
-
 func TestIdentify(t *testing.T) {
+	asked := make(chan identity.Credentials, 1)
 	d := startIdle(t, func(_ *executor.Config, c *Config) {
-		c.Identify = func(context.Context) (permission.Principal, error) {
-			return permission.Principal{}, errors.New("the token has expired")
+		c.Identify = func(c identity.Credentials) (identity.Identity, error) {
+			asked <- c
+			return identity.Identity{}, errors.New("the token has expired")
 		}
 	})
-	_, err := d.runs.GetExecution(t.Context(), &pb.GetExecutionRequest{ExecutionId: "x"})
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer a", "authorization", "Bearer b")
+	_, err := d.runs.GetExecution(ctx, &pb.GetExecutionRequest{ExecutionId: "x"})
 	st := wantRefusal(t, err, refusal{codes.Unauthenticated, "UNIDENTIFIED", ""})
 	if got, want := st.Message(), "not identified: the token has expired"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	c := <-asked
+	if user, ok := c.Addr.(identity.User); !ok || int(user.UID) != os.Getuid() || c.TLS != nil || c.Session == nil || !slices.Equal(c.Authorization, []string{"Bearer a", "Bearer b"}) {
+		t.Errorf("got %+v", c)
+	}
+	if _, err := d.callerOf(t.Context()); err == nil {
+		t.Error("a call without a connection has a caller")
+	}
 }
 
-// A socket whose peer is not known is not served at all.
+// as is an Identify for which everybody has a role.
+func as(role identity.Role) func(identity.Credentials) (identity.Identity, error) {
+	return func(identity.Credentials) (identity.Identity, error) {
+		return identity.Identity{Principal: permission.Principal{Tenant: "acme", Name: "token:ci"}, Role: role}, nil
+	}
+}
+
+// Every method is open to the role that the table names, and closed to the role below.
+func TestRoles(t *testing.T) {
+	for role := identity.None; role <= identity.Operator; role++ {
+		s := &Server{log: slog.New(slog.DiscardHandler), identify: as(role), bidirectional: map[string]bool{}}
+		for method, need := range accessTable {
+			ran := false
+			s.bidirectional[method] = false // it is registered
+			err := s.guard(callContext(t), method, func(context.Context) error { ran = true; return nil })
+			switch may := need == anyone || role >= need; {
+			case ran != may:
+				t.Errorf("%s by %s: ran %v", method, role, ran)
+			case may && err != nil:
+				t.Errorf("%s by %s: %v", method, role, err)
+			case !may:
+				st := wantRefusal(t, err, refusal{codes.PermissionDenied, "ROLE_REQUIRED", ""})
+				if !strings.Contains(st.Message(), "this call needs the role "+need.String()+"; token:ci of tenant acme has "+role.String()) {
+					t.Errorf("got %q", st.Message())
+				}
+			}
+		}
+	}
+}
+
+// What each role is for. The table itself is the list.
+func TestRolesOfCalls(t *testing.T) {
+	for method, want := range map[string]identity.Role{
+		pb.ExecutionService_GetExecution_FullMethodName:         identity.Read,
+		pb.ExecutionService_GetArtifact_FullMethodName: identity.Read,
+		pb.ExecutionService_Execute_FullMethodName:     identity.Invoke,
+		pb.ExecutionService_CancelExecution_FullMethodName:      identity.Invoke,
+		pb.ToolService_CallTool_FullMethodName:         identity.Invoke,
+		pb.SkillService_PrepareSkill_FullMethodName:    identity.Admin,
+		"/grpc.health.v1.Health/Check":                 anyone,
+		"/skillrun.v1.ExecutionService/SomethingNew":   identity.None,
+	} {
+		if got := accessTable[method]; got != want {
+			t.Errorf("%s: %s, want %s", method, got, want)
+		}
+	}
+}
+
+// A socket whose peer is not known is not served at all, and neither is a connection that did not
+// come through package ingress.
 func TestHandshakeNeedsPeer(t *testing.T) {
-	broken := errors.New("no credentials")
+	requests, err := budget.New(1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
-	_, _, err := peerCredentials{}.ServerHandshake(addressed{a, ingress.User{Addr: a.RemoteAddr(), Err: broken}})
-	if !errors.Is(err, broken) {
-		t.Errorf("got %v, want %v", err, broken)
+	if _, _, err := (peerCredentials{requests}).ServerHandshake(a); err == nil {
+		t.Error("a connection that nobody counts is served")
 	}
-	_, info, err := peerCredentials{}.ServerHandshake(addressed{a, ingress.User{Addr: a.RemoteAddr(), UID: 7}})
-	if who, ok := info.(unixPeer); err != nil || !ok || who.user.UID != 7 {
-		t.Errorf("got %v, %v", info, err)
+	broken := errors.New("no credentials")
+	for _, c := range []struct {
+		addr net.Addr
+		kind string
+		err  error
+	}{
+		{identity.User{Addr: a.RemoteAddr(), Err: broken}, "", broken},
+		{identity.User{Addr: a.RemoteAddr(), UID: 7}, "unix", nil},
+		{&net.TCPAddr{}, "insecure", nil},
+	} {
+		l := ingress.Listen(oneConn{conn: addressed{a, c.addr}}, slog.New(slog.DiscardHandler))
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, info, err := peerCredentials{requests}.ServerHandshake(conn)
+		if !errors.Is(err, c.err) || err == nil && (info.AuthType() != c.kind || info.(peerInfo).conn.Conn != conn) {
+			t.Errorf("%v: got %+v, %v", c.addr, info, err)
+		}
 	}
 }
+
+// oneConn is a listener with one connection.
+type oneConn struct {
+	net.Listener
+	conn net.Conn
+}
+
+func (l oneConn) Accept() (net.Conn, error) { return l.conn, nil }
 
 type addressed struct {
 	net.Conn
@@ -145,3 +195,23 @@ type addressed struct {
 }
 
 func (c addressed) RemoteAddr() net.Addr { return c.addr }
+
+// callContext is the context of a call over a connection of package ingress.
+func callContext(t *testing.T) context.Context {
+	t.Helper()
+	a, b := net.Pipe()
+	t.Cleanup(func() { a.Close(); b.Close() })
+	conn, err := ingress.Listen(oneConn{conn: a}, nil).Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests, err := budget.New(1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, info, err := peerCredentials{requests}.ServerHandshake(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return peer.NewContext(t.Context(), &peer.Peer{Addr: conn.RemoteAddr(), AuthInfo: info})
+}

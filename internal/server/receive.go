@@ -129,6 +129,7 @@ func (r registrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	guarded := *desc
 	guarded.Methods, guarded.Streams = nil, nil
 	for _, m := range desc.Methods {
+		r.bidirectional["/"+desc.ServiceName+"/"+m.MethodName] = false
 		guarded.Streams = append(guarded.Streams, grpc.StreamDesc{
 			StreamName: m.MethodName, ServerStreams: true, ClientStreams: true,
 			Handler: func(srv any, ss grpc.ServerStream) error {
@@ -143,9 +144,7 @@ func (r registrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 		})
 	}
 	for _, s := range desc.Streams {
-		if s.ClientStreams {
-			r.bidirectional["/"+desc.ServiceName+"/"+s.StreamName] = true
-		}
+		r.bidirectional["/"+desc.ServiceName+"/"+s.StreamName] = s.ClientStreams
 		s.ClientStreams = true
 		guarded.Streams = append(guarded.Streams, s)
 	}

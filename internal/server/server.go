@@ -41,6 +41,7 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/ingress/budget"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/toolview"
@@ -71,9 +72,9 @@ type Config struct {
 	// KeepaliveInterval is how long a stream of events may be silent. Zero:
 	// DefaultKeepaliveInterval.
 	KeepaliveInterval time.Duration
-	// Identify names the caller; an error is UNAUTHENTICATED. Nil: Peer, which names the
-	// caller by the connection.
-	Identify func(context.Context) (permission.Principal, error)
+	// Identify returns who calls; an error is UNAUTHENTICATED. Nil: as an empty identity.Config has
+	// it.
+	Identify func(identity.Credentials) (identity.Identity, error)
 	// Log gets every error that is ours. Nil: slog.Default().
 	Log *slog.Logger
 }
@@ -88,12 +89,13 @@ type Server struct {
 	maxMessage   int
 	budget       *budget.Budget
 	keepalive    time.Duration
-	identify     func(context.Context) (permission.Principal, error)
+	identify     func(identity.Credentials) (identity.Identity, error)
 	log          *slog.Logger
 
 	grpc   *grpc.Server
 	health *health.Server
-	// bidirectional has the methods whose callers send any number of messages.
+	// bidirectional has every registered method, and whether its callers send any number of
+	// messages.
 	bidirectional map[string]bool
 	stopping      chan struct{} // closed when the server begins to stop
 	stop          func()        // closes it, once
@@ -114,11 +116,15 @@ func New(c Config) (*Server, error) {
 	if c.KeepaliveInterval == 0 {
 		c.KeepaliveInterval = DefaultKeepaliveInterval
 	}
-	if c.Identify == nil {
-		c.Identify = Peer
-	}
 	if c.Log == nil {
 		c.Log = slog.Default()
+	}
+	if c.Identify == nil {
+		table, err := identity.Open(identity.Config{Log: c.Log})
+		if err != nil {
+			return nil, err
+		}
+		c.Identify = table.Identify
 	}
 	up, err := newUploads(c.StagingDir)
 	if err != nil {

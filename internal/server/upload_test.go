@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/skillrun/skillrun/internal/executor"
-	"github.com/skillrun/skillrun/internal/ingress"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/permission"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -33,7 +33,7 @@ func chunk(path string, offset int, data string) *pb.FileChunk {
 	return &pb.FileChunk{Path: path, OffsetBytes: uint64(offset), Data: []byte(data)}
 }
 
-var uploader = permission.Principal{Tenant: ingress.DefaultTenant, Name: "uploader"}
+var uploader = permission.Principal{Tenant: identity.DefaultTenant, Name: "uploader"}
 
 // room is how much may be announced now by callers who have announced nothing.
 func (u *uploads) room() int64 {

@@ -42,6 +42,9 @@ const (
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 1
 	// UNAUTHENTICATED: the daemon could not identify the caller.
 	ErrorReason_ERROR_REASON_UNIDENTIFIED ErrorReason = 2
+	// PERMISSION_DENIED: the method needs another role than the caller has (role,
+	// requiredRole).
+	ErrorReason_ERROR_REASON_ROLE_REQUIRED ErrorReason = 66
 	// UNIMPLEMENTED: there is no such method.
 	ErrorReason_ERROR_REASON_UNKNOWN_METHOD ErrorReason = 3
 	// INVALID_ARGUMENT: the message cannot be decoded.
@@ -197,6 +200,7 @@ var (
 		0:  "ERROR_REASON_UNSPECIFIED",
 		1:  "ERROR_REASON_INTERNAL",
 		2:  "ERROR_REASON_UNIDENTIFIED",
+		66: "ERROR_REASON_ROLE_REQUIRED",
 		3:  "ERROR_REASON_UNKNOWN_METHOD",
 		4:  "ERROR_REASON_MALFORMED_MESSAGE",
 		5:  "ERROR_REASON_MESSAGE_TOO_LARGE",
@@ -265,6 +269,7 @@ var (
 		"ERROR_REASON_UNSPECIFIED":                  0,
 		"ERROR_REASON_INTERNAL":                     1,
 		"ERROR_REASON_UNIDENTIFIED":                 2,
+		"ERROR_REASON_ROLE_REQUIRED":                66,
 		"ERROR_REASON_UNKNOWN_METHOD":               3,
 		"ERROR_REASON_MALFORMED_MESSAGE":            4,
 		"ERROR_REASON_MESSAGE_TOO_LARGE":            5,
@@ -362,11 +367,12 @@ var File_skillrun_v1_error_proto protoreflect.FileDescriptor
 
 const file_skillrun_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x17skillrun/v1/error.proto\x12\vskillrun.v1*\xc5\x12\n" +
+	"\x17skillrun/v1/error.proto\x12\vskillrun.v1*\xe5\x12\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10\x01\x12\x1d\n" +
-	"\x19ERROR_REASON_UNIDENTIFIED\x10\x02\x12\x1f\n" +
+	"\x19ERROR_REASON_UNIDENTIFIED\x10\x02\x12\x1e\n" +
+	"\x1aERROR_REASON_ROLE_REQUIRED\x10B\x12\x1f\n" +
 	"\x1bERROR_REASON_UNKNOWN_METHOD\x10\x03\x12\"\n" +
 	"\x1eERROR_REASON_MALFORMED_MESSAGE\x10\x04\x12\"\n" +
 	"\x1eERROR_REASON_MESSAGE_TOO_LARGE\x10\x05\x12\x1e\n" +

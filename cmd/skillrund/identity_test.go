@@ -1,0 +1,343 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+	"github.com/skillrun/skillrun/internal/certtest"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// A secured is a daemon with TLS, tokens and client certificates.
+type secured struct {
+	*running
+	authority *certtest.Authority
+	clients   *certtest.Authority
+	address   string // of gRPC, host:port
+	mcp       string // the URL of MCP
+}
+
+func startSecured(t *testing.T, extra string) *secured {
+	t.Helper()
+	dir := newDir(t)
+	s := &secured{authority: certtest.NewAuthority(t, "authority"), clients: certtest.NewAuthority(t, "clients", "spiffe://example.org")}
+	s.authority.Server("daemon").Write(dir, "daemon")
+	s.authority.WriteRoots(filepath.Join(dir, "ca.crt"))
+	s.clients.WriteRoots(filepath.Join(dir, "clients.crt"))
+	s.running = startDaemonIn(t, dir, `
+listen:
+  unix: s.sock
+  tcp: "127.0.0.1:0"
+  mcp_tcp: "127.0.0.1:0"
+  tls: {certificate: daemon.crt, key: daemon.key}
+identity:
+  tokens: tokens.json
+  authorities: clients.crt
+  spiffe: {example.org: clients.crt}
+  callers:
+    - {caller: "subject:CN=agent", tenant: acme, role: read}
+    - {caller: "spiffe://example.org/agents/*", tenant: globex, role: invoke}
+`+extra)
+	s.address = tcpAddress(t, s.running)
+	s.mcp = "https://" + mcpTCPAddress(t, s.running) + "/mcp"
+	return s
+}
+
+// token runs skillrund token for the daemon's configuration and returns what it prints.
+func (s *secured) token(args ...string) string {
+	s.t.Helper()
+	cmd := exec.Command(binary(s.t, "skillrund"), append([]string{"--config", s.dir + "/skillrund.yaml", "token"}, args...)...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		s.t.Fatalf("skillrund token %v: %v\n%s", args, err, &stderr)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// trust is a client's TLS without a certificate.
+func (s *secured) trust() *tls.Config { return &tls.Config{RootCAs: s.authority.Roots()} }
+
+// connect returns a connection with a certificate, if pair is not nil.
+func (s *secured) connect(pair *certtest.Pair) *grpc.ClientConn {
+	s.t.Helper()
+	config := s.trust()
+	if pair != nil {
+		config.Certificates = []tls.Certificate{pair.TLS()}
+	}
+	conn, err := grpc.NewClient(s.address, grpc.WithTransportCredentials(credentials.NewTLS(config)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// with returns a context whose calls have a token.
+func with(ctx context.Context, token string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+}
+
+// wantReason checks the code and the reason of a refused call.
+func wantReason(t *testing.T, err error, code codes.Code, reason, text string) {
+	t.Helper()
+	if status.Code(err) != code || skillrun.Reason(err) != reason || !strings.Contains(status.Convert(err).Message(), text) {
+		t.Errorf("got %v (%s), want %s %s with %q", err, skillrun.Reason(err), code, reason, text)
+	}
+}
+
+// Tokens and certificates over TLS, with grpcurl, gRPC and MCP: each caller has its tenant and its
+// role, and another tenant's execution does not exist.
+func TestCredentials(t *testing.T) {
+	t.Parallel()
+	s := startSecured(t, "")
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	acme := s.token("create", "--tenant", "acme", "--name", "ci", "--role", "invoke")
+	globex := s.token("create", "--tenant", "globex", "--name", "ci", "--role", "admin", "--expires", "0")
+	reader := s.token("create", "--tenant", "acme", "--name", "reader", "--role", "read")
+
+	out, err := exec.Command(grpcurl(t), "-cacert", s.dir+"/ca.crt", "-H", "Authorization: Bearer "+acme,
+		"-d", `{"skill":"calculator","code":{"text":"echo 42","language":"bash"}}`, s.address, "skillrun.v1.ExecutionService/Execute").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "NDIK") { // base64 of "42\n"
+		t.Errorf("grpcurl: %v\n%s", err, out)
+	}
+
+	runs := executionClient{pb.NewExecutionServiceClient(s.connect(nil))}
+	stream, err := runs.Execute(with(ctx, acme), shell("calculator", "echo hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := collect(t, stream, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.wantStdout(t, "hello\n")
+	get := &pb.GetExecutionRequest{ExecutionId: r.id}
+	if e, err := runs.GetExecution(with(ctx, reader), get); err != nil || e.Principal != "token:ci" {
+		t.Errorf("a reader of the tenant: got %v, %v", e, err)
+	}
+	_, err = runs.GetExecution(with(ctx, globex), get)
+	wantReason(t, err, codes.NotFound, "EXECUTION_NOT_FOUND", "")
+	if list, err := runs.ListExecutions(with(ctx, globex), &pb.ListExecutionsRequest{}); err != nil || len(list.Executions) > 0 {
+		t.Errorf("another tenant's list: %v, %v", list, err)
+	}
+	_, err = s.runs.GetExecution(ctx, get) // over the Unix socket: an operator of the tenant default
+	wantReason(t, err, codes.NotFound, "EXECUTION_NOT_FOUND", "")
+	stream, err = runs.Execute(with(ctx, reader), shell("calculator", "echo hello"))
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	wantReason(t, err, codes.PermissionDenied, "ROLE_REQUIRED", "this call needs the role invoke; token:reader of tenant acme has read")
+
+	agent := executionClient{pb.NewExecutionServiceClient(s.connect(s.clients.Client("agent", nil)))}
+	if e, err := agent.GetExecution(ctx, get); err != nil || e.Principal != "token:ci" {
+		t.Errorf("a certificate: got %v, %v", e, err)
+	}
+	workload := executionClient{pb.NewExecutionServiceClient(s.connect(s.clients.Client("", nil, "spiffe://example.org/agents/7")))}
+	_, err = workload.GetExecution(ctx, get)
+	wantReason(t, err, codes.NotFound, "EXECUTION_NOT_FOUND", "")
+	stream, err = workload.Execute(ctx, shell("calculator", "echo hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = collect(t, stream, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := runs.ListExecutions(with(ctx, globex), &pb.ListExecutionsRequest{}); err != nil || len(list.Executions) != 1 || list.Executions[0].Principal != "spiffe://example.org/agents/7" {
+		t.Errorf("the tenant's list: %v, %v", list, err)
+	}
+
+	overTLS := &http.Client{Transport: bearing{&http.Transport{TLSClientConfig: s.trust()}, acme}}
+	c, err := mcp.NewClient(&mcp.Implementation{Name: "test"}, nil).Connect(ctx, &mcp.StreamableClientTransport{Endpoint: s.mcp, HTTPClient: overTLS}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	answer, err := c.CallTool(ctx, &mcp.CallToolParams{Name: "run_skill_script", Arguments: map[string]any{
+		"skill": "calculator", "script_path": "scripts/calc.py", "arguments": map[string]any{"expression": "6*7"},
+	}})
+	if err != nil || answer.IsError || !strings.Contains(fmt.Sprint(answer.StructuredContent), "42") {
+		t.Errorf("MCP: got %+v, %v", answer, err)
+	}
+	for _, secret := range []string{acme, globex, reader} {
+		if strings.Contains(s.log.String(), secret[len(secret)-20:]) {
+			t.Error("the log has a token")
+		}
+	}
+}
+
+// bearing adds a token to each request.
+type bearing struct {
+	http.RoundTripper
+	token string
+}
+
+func (b bearing) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+b.token)
+	return b.RoundTripper.RoundTrip(r)
+}
+
+// Everything that identifies nobody is UNAUTHENTICATED, with a reason, for gRPC and for MCP. Probes
+// of health work without a credential.
+func TestCredentialsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	s := startSecured(t, "")
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	revoked := s.token("create", "--name", "old", "--role", "invoke")
+	id := strings.Split(revoked, "_")[1]
+	if list := s.token("list"); !strings.Contains(list, id) || strings.Contains(list, revoked) {
+		t.Errorf("token list: %s", list)
+	}
+	overTLS := pb.NewSystemServiceClient(s.connect(nil))
+	if _, err := overTLS.GetCapabilities(with(ctx, revoked), &pb.GetCapabilitiesRequest{}); err != nil {
+		t.Error(err)
+	}
+	s.token("revoke", id)
+	expired := s.token("create", "--name", "short", "--role", "invoke", "--expires", "1ns")
+	for _, c := range []struct{ name, token, want string }{
+		{"nothing", "", "no credential was sent; send a token (Authorization: Bearer) or a client certificate"},
+		{"revoked", revoked, "the token is unknown, or it was revoked"},
+		{"expired", expired, "the token has expired at"},
+		{"oversized", strings.Repeat("x", 9000), "the token has 9000 bytes; a token has at most 8192"},
+		{"algorithm none", "eyJhbGciOiJub25lIn0.eyJpc3MiOiJodHRwczovL2EifQ.", "the token is not one of this daemon"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, client := ctx, &http.Client{Transport: &http.Transport{TLSClientConfig: s.trust()}}
+			if c.token != "" {
+				ctx, client.Transport = with(ctx, c.token), bearing{client.Transport, c.token}
+			}
+			_, err := overTLS.GetCapabilities(ctx, &pb.GetCapabilitiesRequest{})
+			wantReason(t, err, codes.Unauthenticated, "UNIDENTIFIED", c.want)
+			r, err := client.Post(s.mcp, "application/json", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Body.Close()
+			if r.StatusCode != http.StatusUnauthorized {
+				t.Errorf("MCP: got %s, want 401", r.Status)
+			}
+		})
+	}
+	past := func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }
+	for _, c := range []struct {
+		name string
+		pair *certtest.Pair
+		want string
+	}{
+		{"another authority", certtest.NewAuthority(t, "clients").Client("agent", nil), "signed by unknown authority"},
+		{"an expired certificate", s.clients.Client("agent", past), "has expired"},
+		{"two SPIFFE IDs", s.clients.Client("", nil, "spiffe://example.org/agents/1", "spiffe://example.org/agents/2"), "more than one URI SAN"},
+		{"no row", s.clients.Client("stranger", nil), "subject:CN=stranger has no row in identity.callers"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := pb.NewSystemServiceClient(s.connect(c.pair)).GetCapabilities(ctx, &pb.GetCapabilitiesRequest{})
+			wantReason(t, err, codes.Unauthenticated, "UNIDENTIFIED", c.want)
+		})
+	}
+	if err := probeTLS(t, s.address, s.authority, "daemon"); err != nil {
+		t.Errorf("health: %v", err)
+	}
+	if !strings.Contains(s.log.String(), "callers not identified") {
+		t.Error("the log has no line about the callers that were not identified")
+	}
+}
+
+// A client that begins a handshake and goes on too slowly is closed, and others are served meanwhile.
+func TestSlowTLSHandshake(t *testing.T) {
+	t.Parallel()
+	s := startSecured(t, "")
+	slow, err := net.Dial("tcp", s.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	if _, err := slow.Write([]byte{22, 3, 1, 1, 0}); err != nil { // the header of a TLS record
+		t.Fatal(err)
+	}
+	token := s.token("create", "--name", "a", "--role", "read")
+	if _, err := pb.NewSystemServiceClient(s.connect(nil)).GetCapabilities(with(t.Context(), token), &pb.GetCapabilitiesRequest{}); err != nil {
+		t.Error(err)
+	}
+	slow.SetReadDeadline(time.Now().Add(patience))
+	if _, err := slow.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
+		t.Errorf("got %v; want the connection closed", err)
+	}
+}
+
+func TestTokenCommand(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "c.yaml")
+	if err := os.WriteFile(path, []byte("identity: {tokens: tokens.json}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := loadConfig(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) (out, notes string, err error) {
+		var o, n bytes.Buffer
+		err = tokenCommand(c, args, &o, &n)
+		return o.String(), n.String(), err
+	}
+	out, notes, err := run("create", "--name", "ci", "--role", "admin", "--expires", "0")
+	if err != nil || !strings.HasPrefix(out, "skillrun_") || strings.Count(out, "\n") != 1 || !strings.Contains(notes, "of tenant default, role admin, expires never; it can't be shown again") {
+		t.Errorf("got %q, %q, %v", out, notes, err)
+	}
+	if _, _, err := run("create", "--name", "old", "--role", "read", "--expires", "1ns"); err != nil {
+		t.Error(err)
+	}
+	list, _, err := run("list")
+	if err != nil || !strings.Contains(list, "ID") || !strings.Contains(list, "never") || !strings.Contains(list, "(expired)") || strings.Contains(list, strings.TrimSpace(out)) {
+		t.Errorf("got %q, %v", list, err)
+	}
+	id := strings.Split(out, "_")[1]
+	if _, notes, err = run("revoke", "nobodys", id); err == nil || !strings.Contains(err.Error(), `"nobodys": no such token`) || !strings.Contains(notes, id+" is revoked") {
+		t.Errorf("got %q, %v", notes, err)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "token: which command?\nusage: skillrund"},
+		{[]string{"make"}, `token "make": no such command`},
+		{[]string{"create", "--name", "a"}, `"" is not a role; write read, invoke, admin or operator`},
+		{[]string{"create", "--role", "read"}, "can't be the name of a token"},
+		{[]string{"create", "--name", "a", "--role", "read", "--tenant", "../x"}, "is not a name of a tenant"},
+		{[]string{"create", "--name", "a", "--role", "read", "--expires", "-1h"}, "is in the past"},
+		{[]string{"create", "--name", "a", "--role", "read", "more"}, `"more" is too much`},
+		{[]string{"create", "--nome"}, "flag provided but not defined"},
+		{[]string{"list", "more"}, `"more" is too much`},
+		{[]string{"revoke"}, "which one?"},
+	} {
+		if _, _, err := run(c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: got %v, want %q", c.args, err, c.want)
+		}
+	}
+	c.Identity.Tokens = ""
+	if _, _, err := run("list"); err == nil || !strings.Contains(err.Error(), "set identity.tokens") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/ingress/identity"
+)
+
+// defaultExpiry is the life of a token without --expires: 90 days.
+const defaultExpiry = 90 * 24 * time.Hour
+
+const tokenUsage = `usage: skillrund --config FILE token create --name NAME --role ROLE [--tenant TENANT] [--expires DURATION]
+       skillrund --config FILE token list
+       skillrund --config FILE token revoke ID...`
+
+// tokenCommand changes or prints the file of identity.tokens. A daemon need not run; one that runs
+// sees the change at once.
+func tokenCommand(c config, args []string, out, notes io.Writer) error {
+	path := c.Identity.Tokens
+	if path == "" {
+		return errors.New("the configuration has no file for tokens; set identity.tokens, such as /var/lib/skillrun/tokens.json")
+	}
+	if len(args) == 0 {
+		return fmt.Errorf("token: which command?\n%s", tokenUsage)
+	}
+	switch args[0] {
+	case "create":
+		return createToken(path, args[1:], out, notes)
+	case "list":
+		return listTokens(path, args[1:], out)
+	case "revoke":
+		return revokeTokens(path, args[1:], notes)
+	}
+	return fmt.Errorf("token %q: no such command\n%s", args[0], tokenUsage)
+}
+
+// createToken prints the token alone to out, so that a redirection has it in a file.
+func createToken(path string, args []string, out, notes io.Writer) error {
+	flags := flag.NewFlagSet("token create", flag.ContinueOnError)
+	flags.SetOutput(notes)
+	name := flags.String("name", "", "`name` of the token; its principal is token:NAME")
+	tenant := flags.String("tenant", identity.DefaultTenant, "`tenant` of its holders")
+	word := flags.String("role", "", "`role`: read, invoke, admin or operator")
+	life := flags.Duration("expires", defaultExpiry, "`duration` until it expires, such as 720h; 0: never")
+	if err := flags.Parse(args); err != nil {
+		return fmt.Errorf("token create: %w", err)
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("token create: %q is too much\n%s", flags.Arg(0), tokenUsage)
+	}
+	role, err := identity.ParseRole(*word)
+	if err != nil {
+		return fmt.Errorf("token create: --role: %w", err)
+	}
+	if *life < 0 {
+		return fmt.Errorf("token create: --expires: %s is in the past", *life)
+	}
+	t := identity.Token{Tenant: *tenant, Name: *name, Role: role}
+	if *life > 0 {
+		t.Expires = time.Now().Add(*life).UTC().Truncate(time.Second)
+	}
+	token, row, err := identity.CreateToken(path, t)
+	if err != nil {
+		return fmt.Errorf("token create: %w", err)
+	}
+	fmt.Fprintf(notes, "token %s of tenant %s, role %s, expires %s; it can't be shown again\n", row.ID, row.Tenant, row.Role, expiryText(row))
+	_, err = fmt.Fprintln(out, token)
+	return err
+}
+
+func listTokens(path string, args []string, out io.Writer) error {
+	if len(args) > 0 {
+		return fmt.Errorf("token list: %q is too much\n%s", args[0], tokenUsage)
+	}
+	list, err := identity.ListTokens(path)
+	if err != nil {
+		return fmt.Errorf("token list: %w", err)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "ID\tTENANT\tNAME\tROLE\tCREATED\tEXPIRES")
+	for _, t := range list {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", t.ID, t.Tenant, t.Name, t.Role, t.Created.Format(time.DateTime), expiryText(t))
+	}
+	return w.Flush()
+}
+
+// expiryText marks a token that has expired.
+func expiryText(t identity.Token) string {
+	switch {
+	case t.Expires.IsZero():
+		return "never"
+	case time.Now().Before(t.Expires):
+		return t.Expires.Format(time.DateTime)
+	}
+	return t.Expires.Format(time.DateTime) + " (expired)"
+}
+
+// revokeTokens goes on after an ID that no token has, so that one mistake keeps no token alive.
+func revokeTokens(path string, ids []string, notes io.Writer) error {
+	if len(ids) == 0 {
+		return fmt.Errorf("token revoke: which one? skillrund token list has the IDs\n%s", tokenUsage)
+	}
+	var errs []error
+	for _, id := range ids {
+		if err := identity.RevokeToken(path, id); err != nil {
+			errs = append(errs, fmt.Errorf("token revoke: %w", err))
+			continue
+		}
+		fmt.Fprintf(notes, "token %s is revoked\n", id)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,267 @@
+package identity
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+
+	"github.com/skillrun/skillrun/internal/permission"
+)
+
+// An Issuer signs JSON Web Tokens that the daemon accepts. Its keys are found by OpenID Connect
+// Discovery.
+type Issuer struct {
+	// URL is the claim iss, exactly. It must be https, or http on a loopback address.
+	URL string
+	// Audience must be one of the values of the claim aud.
+	Audience string
+	// Tenant is the tenant of every caller. If it is empty, TenantClaim names a claim with the
+	// tenant, and Tenants lists the tenants that it may name (empty: any).
+	Tenant, TenantClaim string
+	Tenants             []string
+	// Role is the role of every caller. If RoleClaim is set, the claim has a role or a list of
+	// words, of which the highest role counts, at most Admin; Role must be None then.
+	Role      Role
+	RoleClaim string
+	// ClockSkew is how far the clocks of the issuer and the daemon may be apart.
+	ClockSkew time.Duration
+	// Authorities is a file with the authorities of the issuer's https, in PEM. Empty: the
+	// system's.
+	Authorities string
+}
+
+const (
+	// fetchInterval is the minimum time between two requests to an issuer for the same page, so
+	// that tokens with invented keys don't become requests.
+	fetchInterval = 10 * time.Second
+	fetchTimeout  = 5 * time.Second
+	maxPage       = 1 << 20 // bytes of an issuer's answer
+	// maxSubject is the length of a claim sub: OpenID Connect Core 1.0, section 2.
+	maxSubject = 255
+)
+
+// algorithms are the signatures that a token may have: those of asymmetric keys. "none" is not
+// among them.
+var algorithms = []string{
+	oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.EdDSA,
+}
+
+// CheckIssuerURL returns why a text can't be an Issuer.URL, or nil.
+func CheckIssuerURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return fmt.Errorf("%.200q is not the URL of an issuer; write https://HOST, as in the claim iss", text)
+	}
+	if ip := net.ParseIP(u.Hostname()); u.Scheme == "https" || u.Scheme == "http" && ip != nil && ip.IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("%.200q is not encrypted; write https://HOST, or an http URL of a loopback address such as http://127.0.0.1:8080", text)
+}
+
+// An issuer verifies the tokens of one Issuer.
+type issuer struct {
+	Issuer
+	client *http.Client
+
+	mu       sync.Mutex // guards the field below
+	verifier *oidc.IDTokenVerifier
+}
+
+func newIssuer(c Issuer, log *slog.Logger) (*issuer, error) {
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}}
+	if c.Authorities != "" {
+		data, err := os.ReadFile(c.Authorities)
+		if err != nil {
+			return nil, err
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(data) {
+			return nil, fmt.Errorf("%s has no certificate in PEM", c.Authorities)
+		}
+		transport.TLSClientConfig.RootCAs = pool
+	}
+	return &issuer{Issuer: c, client: &http.Client{
+		Timeout:   fetchTimeout,
+		Transport: &patientTransport{next: transport, interval: fetchInterval, log: log, last: map[string]time.Time{}},
+		// A redirect could lead to a page that the issuer does not answer for.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+// A patientTransport asks for each page at most once in an interval, and bounds the answers. The
+// pages are those of one issuer: its configuration and its keys.
+type patientTransport struct {
+	next     http.RoundTripper
+	interval time.Duration
+	log      *slog.Logger
+
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+var errTooSoon = errors.New("asked a moment ago")
+
+func (t *patientTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	page, now := r.URL.String(), time.Now()
+	t.mu.Lock()
+	last, asked := t.last[page]
+	if asked && now.Sub(last) < t.interval {
+		t.mu.Unlock()
+		return nil, errTooSoon
+	}
+	t.last[page] = now
+	t.mu.Unlock()
+	answer, err := t.next.RoundTrip(r)
+	if err != nil {
+		// Once in an interval, since it is a request.
+		t.log.Error("the issuer of tokens does not answer", "page", page, "err", err)
+		return nil, err
+	}
+	answer.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(answer.Body, maxPage), answer.Body}
+	return answer, nil
+}
+
+// ready returns the verifier, which needs the issuer's configuration once.
+func (i *issuer) ready(ctx context.Context) (*oidc.IDTokenVerifier, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.verifier != nil {
+		return i.verifier, nil
+	}
+	// The provider keeps the client and not the end of ctx.
+	provider, err := oidc.NewProvider(oidc.ClientContext(ctx, i.client), i.URL)
+	if err != nil {
+		return nil, &Error{Reason: "the issuer of the token can't be asked for its keys now; try again later", Detail: err}
+	}
+	i.verifier = provider.Verifier(&oidc.Config{
+		ClientID: i.Audience, SupportedSigningAlgs: algorithms,
+		// The library compares this time with the claim exp. For nbf it allows five minutes.
+		Now: func() time.Time { return time.Now().Add(-i.ClockSkew) },
+	})
+	return i.verifier, nil
+}
+
+// jwt identifies a caller by a JSON Web Token.
+func (t *Table) jwt(text string) (Identity, error) {
+	url, err := issuerOf(text)
+	if err != nil {
+		return Identity{}, err
+	}
+	i := t.issuers[url]
+	if i == nil {
+		return Identity{}, refuse("the issuer of the token, %.200q, is not in identity.issuers", url)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*fetchTimeout)
+	defer cancel()
+	verifier, err := i.ready(ctx)
+	if err != nil {
+		return Identity{}, err
+	}
+	token, err := verifier.Verify(ctx, text)
+	if err != nil {
+		return Identity{}, i.explain(err)
+	}
+	var claims map[string]any
+	if err := token.Claims(&claims); err != nil {
+		return Identity{}, refuse("the token's claims can't be read")
+	}
+	return i.identify(token.Subject, claims)
+}
+
+// issuerOf reads the claim iss of a token that nobody has verified yet.
+func issuerOf(text string) (string, error) {
+	parts := strings.Split(text, ".")
+	if len(parts) != 3 {
+		return "", refuse("the token is neither one of this daemon nor a JSON Web Token")
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return "", refuse("the token is not a JSON Web Token: its claims are not base64")
+	}
+	var claims struct {
+		Issuer string `json:"iss"`
+	}
+	if err := json.Unmarshal(payload, &claims); err != nil || claims.Issuer == "" {
+		return "", refuse("the token has no claim iss")
+	}
+	return claims.Issuer, nil
+}
+
+// explain says what is wrong with a token. The library's errors stay in the log: some name the
+// issuer's addresses.
+func (i *issuer) explain(err error) error {
+	reason := "the token is not valid"
+	var expired *oidc.TokenExpiredError
+	switch text := err.Error(); {
+	case errors.As(err, &expired):
+		reason = "the token has expired at " + expired.Expiry.UTC().Format(time.RFC3339)
+	case strings.HasPrefix(text, "oidc: malformed jwt"):
+		reason = "the token is malformed, or its algorithm is not allowed"
+	case strings.HasPrefix(text, "oidc: expected audience"):
+		reason = fmt.Sprintf("the token is for another audience; it must be for %q", i.Audience)
+	case strings.HasPrefix(text, "failed to verify signature: fetching keys"):
+		reason = "no key of the issuer that is known now fits the token's signature"
+	case strings.HasPrefix(text, "failed to verify signature"):
+		reason = "the token's signature is not the issuer's"
+	}
+	return &Error{Reason: reason, Detail: err}
+}
+
+// identify reads the tenant and the role from the claims of a verified token.
+func (i *issuer) identify(subject string, claims map[string]any) (Identity, error) {
+	if nbf, ok := claims["nbf"].(float64); ok && time.Unix(int64(nbf), 0).After(time.Now().Add(i.ClockSkew)) {
+		return Identity{}, refuse("the token is not valid yet (nbf)")
+	}
+	if subject == "" || len(subject) > maxSubject || strings.IndexFunc(subject, func(r rune) bool { return r < ' ' || r == 0x7f }) >= 0 {
+		return Identity{}, refuse("the token's claim sub is empty, too long, or has control characters")
+	}
+	id := Identity{permission.Principal{Tenant: i.Tenant, Name: i.URL + "#" + subject}, i.Role}
+	if i.Tenant == "" {
+		name, _ := claims[i.TenantClaim].(string)
+		if CheckTenant(name) != nil || len(i.Tenants) > 0 && !slices.Contains(i.Tenants, name) {
+			return Identity{}, refuse("the token's claim %s names no tenant of this issuer", i.TenantClaim)
+		}
+		id.Tenant = name
+	}
+	if i.RoleClaim != "" {
+		if id.Role = highestRole(claims[i.RoleClaim]); id.Role == None {
+			return Identity{}, refuse("the token's claim %s has no role; it needs read, invoke or admin", i.RoleClaim)
+		}
+	}
+	return id, nil
+}
+
+// highestRole returns the highest role in a claim, a word or a list of words, up to Admin: only
+// the configuration makes operators.
+func highestRole(claim any) (highest Role) {
+	words, ok := claim.([]any)
+	if !ok {
+		words = []any{claim}
+	}
+	for _, word := range words {
+		text, _ := word.(string)
+		if r, err := ParseRole(text); err == nil && r <= Admin {
+			highest = max(highest, r)
+		}
+	}
+	return highest
+}

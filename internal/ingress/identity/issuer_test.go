@@ -1,0 +1,298 @@
+package identity
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+// A testIssuer is an issuer on loopback. It signs with its last key.
+type testIssuer struct {
+	t      *testing.T
+	server *httptest.Server
+
+	mu      sync.Mutex // guards the fields below
+	keys    []jose.JSONWebKey
+	fetches map[string]int // by path
+	down    bool
+}
+
+func newTestIssuer(t *testing.T) *testIssuer {
+	t.Helper()
+	i := &testIssuer{t: t, fetches: map[string]int{}}
+	i.server = httptest.NewServer(i)
+	t.Cleanup(i.server.Close)
+	i.rotate("one")
+	return i
+}
+
+func (i *testIssuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.fetches[r.URL.Path]++
+	if i.down {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	switch r.URL.Path {
+	case "/.well-known/openid-configuration":
+		json.NewEncoder(w).Encode(map[string]any{"issuer": i.server.URL, "jwks_uri": i.server.URL + "/keys"})
+	case "/keys":
+		var public jose.JSONWebKeySet
+		for _, k := range i.keys {
+			public.Keys = append(public.Keys, k.Public())
+		}
+		json.NewEncoder(w).Encode(public)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// rotate makes a new key and forgets the others.
+func (i *testIssuer) rotate(id string) {
+	i.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.keys = []jose.JSONWebKey{{Key: key, KeyID: id, Algorithm: "ES256", Use: "sig"}}
+}
+
+func (i *testIssuer) fetched(path string) int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.fetches[path]
+}
+
+// claims are good ones, with changes; nil removes a claim.
+func (i *testIssuer) claims(changes map[string]any) map[string]any {
+	c := map[string]any{
+		"iss": i.server.URL, "sub": "agent-1", "aud": "skillrun", "exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(),
+		"tenant": "acme", "role": "invoke",
+	}
+	maps.Copy(c, changes)
+	maps.DeleteFunc(c, func(_ string, v any) bool { return v == nil })
+	return c
+}
+
+// sign returns a token of the issuer.
+func (i *testIssuer) sign(changes map[string]any) string {
+	i.t.Helper()
+	i.mu.Lock()
+	key := i.keys[len(i.keys)-1]
+	i.mu.Unlock()
+	return signed(i.t, jose.SigningKey{Algorithm: jose.ES256, Key: key}, i.claims(changes))
+}
+
+func signed(t *testing.T, key jose.SigningKey, claims any) string {
+	t.Helper()
+	s, err := jose.NewSigner(key, (&jose.SignerOptions{}).WithType("JWT"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload, err := json.Marshal(claims)
+	if err != nil {
+		t.Fatal(err)
+	}
+	jws, err := s.Sign(payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := jws.CompactSerialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// issuerTable accepts the tokens of an issuer. The issuer may be asked as often as a token wants.
+func issuerTable(t *testing.T, i *testIssuer, edit func(*Issuer)) *Table {
+	t.Helper()
+	c := Issuer{URL: i.server.URL, Audience: "skillrun", TenantClaim: "tenant", RoleClaim: "role", ClockSkew: time.Minute}
+	if edit != nil {
+		edit(&c)
+	}
+	table := openTable(t, Config{Issuers: []Issuer{c}})
+	pages(table, i).interval = 0
+	return table
+}
+
+// pages returns the transport that asks an issuer.
+func pages(table *Table, i *testIssuer) *patientTransport {
+	return table.issuers[i.server.URL].client.Transport.(*patientTransport)
+}
+
+func TestJSONWebTokens(t *testing.T) {
+	i := newTestIssuer(t)
+	table := issuerTable(t, i, func(c *Issuer) { c.Tenants = []string{"acme", "globex"} })
+	now := time.Now()
+	name := i.server.URL + "#agent-1"
+	for _, c := range []struct {
+		name    string
+		changes map[string]any
+		want    Identity
+		reason  string
+	}{
+		{"a good one", nil, identified("acme", name, Invoke), ""},
+		{"several audiences", map[string]any{"aud": []string{"x", "skillrun"}}, identified("acme", name, Invoke), ""},
+		{"another tenant", map[string]any{"tenant": "globex"}, identified("globex", name, Invoke), ""},
+		{"several roles", map[string]any{"role": []any{"x", "admin", "read", 5}}, identified("acme", name, Admin), ""},
+		{"within the skew", map[string]any{"exp": now.Add(-30 * time.Second).Unix(), "nbf": now.Add(30 * time.Second).Unix()}, identified("acme", name, Invoke), ""},
+		{"expired", map[string]any{"exp": now.Add(-2 * time.Minute).Unix()}, Identity{}, "the token has expired at"},
+		{"without an end", map[string]any{"exp": nil}, Identity{}, "the token has expired at"},
+		{"not yet valid", map[string]any{"nbf": now.Add(2 * time.Minute).Unix()}, Identity{}, "not valid yet"},
+		{"another audience", map[string]any{"aud": "other"}, Identity{}, `the token is for another audience; it must be for "skillrun"`},
+		{"no audience", map[string]any{"aud": nil}, Identity{}, "for another audience"},
+		{"another issuer", map[string]any{"iss": "https://evil.example"}, Identity{}, `the issuer of the token, "https://evil.example", is not in identity.issuers`},
+		{"no issuer", map[string]any{"iss": nil}, Identity{}, "no claim iss"},
+		{"no subject", map[string]any{"sub": nil}, Identity{}, "claim sub"},
+		{"a long subject", map[string]any{"sub": strings.Repeat("x", 256)}, Identity{}, "claim sub"},
+		{"a subject of two lines", map[string]any{"sub": "a\nb"}, Identity{}, "claim sub"},
+		{"no tenant", map[string]any{"tenant": nil}, Identity{}, "the token's claim tenant names no tenant of this issuer"},
+		{"a tenant of another issuer", map[string]any{"tenant": "default"}, Identity{}, "names no tenant of this issuer"},
+		{"tenants", map[string]any{"tenant": []string{"acme"}}, Identity{}, "names no tenant of this issuer"},
+		{"no role", map[string]any{"role": nil}, Identity{}, "the token's claim role has no role; it needs read, invoke or admin"},
+		{"an operator", map[string]any{"role": "operator"}, Identity{}, "has no role"},
+		{"no operator", map[string]any{"role": []string{"operator", "read"}}, identified("acme", name, Read), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			wantIdentity(t, table, bearer(i.sign(c.changes)), c.want, c.reason)
+		})
+	}
+}
+
+// Tokens that nobody of the issuer signed.
+func TestForgedTokens(t *testing.T) {
+	i := newTestIssuer(t)
+	table := issuerTable(t, i, nil)
+	good := i.sign(nil)
+	wantIdentity(t, table, bearer(good), identified("acme", i.server.URL+"#agent-1", Invoke), "")
+	parts := strings.Split(good, ".")
+	encode := func(v any) string {
+		data, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return base64.RawURLEncoding.EncodeToString(data)
+	}
+	stranger, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The published key, used as the secret of a symmetric algorithm.
+	public, err := i.keys[0].Public().MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, token, reason string }{
+		{"algorithm none", encode(map[string]any{"alg": "none"}) + "." + parts[1] + ".", "its algorithm is not allowed"},
+		{"algorithm None", encode(map[string]any{"alg": "None"}) + "." + parts[1] + "." + parts[2], "its algorithm is not allowed"},
+		{"a symmetric key", signed(t, jose.SigningKey{Algorithm: jose.HS256, Key: public}, i.claims(nil)), "its algorithm is not allowed"},
+		{"a key of the token", signed(t, jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: stranger, KeyID: "one"}}, i.claims(nil)), "the token's signature is not the issuer's"},
+		{"other claims", parts[0] + "." + encode(i.claims(map[string]any{"role": "admin"})) + "." + parts[2], "the token's signature is not the issuer's"},
+		{"no signature", parts[0] + "." + parts[1] + ".", "the token"},
+		{"two parts", parts[0] + "." + parts[1], "neither one of this daemon nor a JSON Web Token"},
+		{"claims that are not base64", parts[0] + ".%." + parts[2], "its claims are not base64"},
+		{"claims that are not JSON", parts[0] + "." + base64.RawURLEncoding.EncodeToString([]byte("x")) + "." + parts[2], "no claim iss"},
+		{"of this daemon", tokenPrefix + "a_b", "identity.tokens is not set"},
+		{"too long", parts[0] + "." + strings.Repeat("A", maxToken) + "." + parts[2], "a token has at most 8192"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			wantIdentity(t, table, bearer(c.token), Identity{}, c.reason)
+		})
+	}
+}
+
+// A new key of the issuer counts at once, and the old one no longer.
+func TestKeysRotate(t *testing.T) {
+	i := newTestIssuer(t)
+	table := issuerTable(t, i, nil)
+	want := identified("acme", i.server.URL+"#agent-1", Invoke)
+	old := i.sign(nil)
+	wantIdentity(t, table, bearer(old), want, "")
+	i.rotate("two")
+	wantIdentity(t, table, bearer(i.sign(nil)), want, "")
+	wantIdentity(t, table, bearer(old), Identity{}, "signature")
+	if n := i.fetched("/.well-known/openid-configuration"); n != 1 {
+		t.Errorf("asked %d times for the configuration, want once", n)
+	}
+}
+
+// Tokens with invented keys don't become requests to the issuer.
+func TestIssuersAreAskedSeldom(t *testing.T) {
+	i := newTestIssuer(t)
+	table := issuerTable(t, i, nil)
+	pages(table, i).interval = fetchInterval
+	good := i.sign(nil)
+	wantIdentity(t, table, bearer(good), identified("acme", i.server.URL+"#agent-1", Invoke), "")
+	stranger, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 50 {
+		key := jose.JSONWebKey{Key: stranger, KeyID: fmt.Sprint("invented-", n)}
+		forged := signed(t, jose.SigningKey{Algorithm: jose.ES256, Key: key}, i.claims(nil))
+		wantIdentity(t, table, bearer(forged), Identity{}, "no key of the issuer that is known now fits the token's signature")
+	}
+	wantIdentity(t, table, bearer(good), identified("acme", i.server.URL+"#agent-1", Invoke), "")
+	if n := i.fetched("/keys"); n != 1 {
+		t.Errorf("asked %d times for the keys, want once", n)
+	}
+}
+
+// An issuer that does not answer is asked again later. Its addresses are for the log alone.
+func TestIssuerIsDown(t *testing.T) {
+	i := newTestIssuer(t)
+	table := issuerTable(t, i, func(c *Issuer) { c.TenantClaim, c.Tenant, c.RoleClaim, c.Role = "", "acme", "", Read })
+	var logs bytes.Buffer
+	table.log = slog.New(slog.NewTextHandler(&logs, nil))
+	i.mu.Lock()
+	i.down = true
+	i.mu.Unlock()
+	_, err := table.Identify(bearer(i.sign(nil)))
+	if err == nil || err.Error() != "the issuer of the token can't be asked for its keys now; try again later" {
+		t.Errorf("got %v", err)
+	}
+	if !strings.Contains(logs.String(), "503") {
+		t.Errorf("the log does not say why:\n%s", logs.String())
+	}
+	i.mu.Lock()
+	i.down = false
+	i.mu.Unlock()
+	wantIdentity(t, table, bearer(i.sign(map[string]any{"tenant": "globex", "role": "admin"})), identified("acme", i.server.URL+"#agent-1", Read), "")
+}
+
+func TestCheckIssuerURL(t *testing.T) {
+	for url, want := range map[string]string{
+		"https://login.example.org": "", "https://login.example.org/tenant/1": "", "http://127.0.0.1:8080": "", "http://[::1]:1/a": "",
+		"http://login.example.org": "is not encrypted; write https://HOST",
+		"http://localhost:1":       "is not encrypted",
+		"login.example.org":        "is not the URL of an issuer",
+		"https://user@example.org": "is not the URL of an issuer",
+		"https://example.org?x=1":  "is not the URL of an issuer",
+		"https://":                 "is not the URL of an issuer",
+		"":                         "is not the URL of an issuer",
+	} {
+		err := CheckIssuerURL(url)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", url, err, want)
+		}
+	}
+}

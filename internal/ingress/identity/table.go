@@ -1,0 +1,198 @@
+package identity
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/ingress/reload"
+	"github.com/skillrun/skillrun/internal/permission"
+)
+
+// Config has the credentials that a Table accepts. The zero Config accepts users of Unix sockets
+// and callers on a loopback address, all for DefaultTenant.
+type Config struct {
+	Rows []Row
+	// Authorities is a file with the authorities of client certificates, in PEM. Empty: none.
+	Authorities string
+	// Bundles has a file with authorities, in PEM, for each SPIFFE trust domain.
+	Bundles map[string]string
+	// Tokens is the file that CreateToken and RevokeToken write. It may be missing. Empty: none.
+	Tokens string
+	// Issuers are the issuers of JSON Web Tokens.
+	Issuers []Issuer
+	Log     *slog.Logger
+}
+
+// Network reports whether there is a credential for callers without a Unix socket. If there is,
+// a loopback address alone identifies nobody.
+func (c *Config) Network() bool {
+	return c.Authorities != "" || len(c.Bundles) > 0 || c.Tokens != "" || len(c.Issuers) > 0
+}
+
+// A Table identifies callers. Its methods may be called concurrently.
+type Table struct {
+	rows    map[string]Row
+	gids    []Row // rows of groups, in their order
+	hasUnix bool  // some row is about users or groups
+	network bool
+	certs   certificates
+	tokens  *reload.Files[tokens] // nil: none
+	issuers map[string]*issuer    // by URL
+	log     *slog.Logger
+
+	mu     sync.Mutex // guards the fields below
+	failed int        // callers that were not identified since the last line of the log
+	told   time.Time
+}
+
+// logInterval is the minimum time between two lines of the log about callers that were not
+// identified.
+const logInterval = time.Second
+
+// Open reads the files of a Config. They are read again when they change. Open connects to no
+// issuer.
+func Open(c Config) (*Table, error) {
+	t := &Table{rows: map[string]Row{}, network: c.Network(), issuers: map[string]*issuer{}, log: c.Log}
+	for _, r := range c.Rows {
+		if err := CheckCaller(r.Caller); err != nil {
+			return nil, err
+		}
+		t.rows[r.Caller] = r
+		isGID := strings.HasPrefix(r.Caller, prefixGID)
+		if isGID {
+			t.gids = append(t.gids, r)
+		}
+		t.hasUnix = t.hasUnix || isGID || strings.HasPrefix(r.Caller, prefixUID)
+	}
+	var err error
+	if t.certs, err = openCertificates(c); err != nil {
+		return nil, err
+	}
+	if c.Tokens != "" {
+		if t.tokens, err = reload.OpenOptional(c.Log, "tokens", parseTokens(c.Tokens), c.Tokens); err != nil {
+			return nil, err
+		}
+	}
+	for _, i := range c.Issuers {
+		if t.issuers[i.URL], err = newIssuer(i, c.Log); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// Identify returns who calls, or an [Error]. It counts the callers that it can't identify, and
+// logs their number at most once a second.
+//
+// A token comes first, since a caller sends one on purpose. If it is not valid, the caller is
+// refused, whatever else the connection has.
+func (t *Table) Identify(c Credentials) (Identity, error) {
+	id, err := t.identify(c)
+	if err != nil {
+		t.count(c.Addr, err)
+		return Identity{}, err
+	}
+	return id, nil
+}
+
+func (t *Table) identify(c Credentials) (Identity, error) {
+	if len(c.Authorization) > 0 && (t.tokens != nil || len(t.issuers) > 0) {
+		return t.bearer(c.Authorization)
+	}
+	if user, ok := c.Addr.(User); ok {
+		return t.user(user)
+	}
+	if c.TLS != nil && len(c.TLS.PeerCertificates) > 0 {
+		return t.certificate(c)
+	}
+	tcp, ok := c.Addr.(*net.TCPAddr)
+	switch {
+	case t.network:
+		return Identity{}, refuse("no credential was sent; send %s", t.wanted())
+	case c.TLS != nil || !ok || !tcp.IP.IsLoopback():
+		return Identity{}, refuse("%s is not on this machine, and no credentials are configured", hostOf(c.Addr))
+	}
+	return Anonymous(), nil
+}
+
+// wanted names the credentials that callers without a Unix socket may have.
+func (t *Table) wanted() string {
+	switch {
+	case t.tokens == nil && len(t.issuers) == 0:
+		return "a client certificate"
+	case !t.certs.any():
+		return "a token (Authorization: Bearer)"
+	}
+	return "a token (Authorization: Bearer) or a client certificate"
+}
+
+// Anonymous returns the identity of callers on a loopback address while no credentials for a
+// network are configured. Loopback is no credential: every user of the machine can connect to it.
+func Anonymous() Identity {
+	return Identity{permission.Principal{Tenant: DefaultTenant, Name: "anonymous"}, Admin}
+}
+
+// user identifies a user of a Unix socket. Without rows about users and groups, everybody who can
+// open the socket operates the daemon: the mode of the socket decides. With such rows only root and
+// the daemon's own user do without one.
+func (t *Table) user(u User) (Identity, error) {
+	if u.Err != nil {
+		return Identity{}, u.Err
+	}
+	name := prefixUID + strconv.FormatUint(uint64(u.UID), 10)
+	if r, ok := t.rows[name]; ok {
+		return r.identity(name), nil
+	}
+	if !t.hasUnix || u.UID == 0 || int(u.UID) == os.Geteuid() {
+		return Row{Tenant: DefaultTenant, Role: Operator}.identity(name), nil
+	}
+	for _, r := range t.gids {
+		for _, gid := range u.Groups {
+			if r.Caller == prefixGID+strconv.FormatUint(uint64(gid), 10) {
+				return r.identity(name), nil
+			}
+		}
+	}
+	return Identity{}, refuse("%s has no row in identity.callers, and no group of it has", name)
+}
+
+// identity returns the identity of a principal with this row.
+func (r Row) identity(name string) Identity {
+	return Identity{permission.Principal{Tenant: r.Tenant, Name: name}, r.Role}
+}
+
+// count counts a caller that was not identified.
+func (t *Table) count(addr net.Addr, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failed++
+	now := time.Now()
+	if now.Sub(t.told) < logInterval {
+		return
+	}
+	args := []any{"count", t.failed, "last_from", hostOf(addr), "last_reason", err.Error()}
+	if e, ok := err.(*Error); ok && e.Detail != nil {
+		args = append(args, "last_detail", e.Detail.Error())
+	}
+	t.log.Warn("callers not identified", args...)
+	t.failed, t.told = 0, now
+}
+
+// hostOf returns an address without its port.
+func hostOf(addr net.Addr) string {
+	switch addr := addr.(type) {
+	case nil:
+		return "an unknown address"
+	case User:
+		return prefixUID + strconv.FormatUint(uint64(addr.UID), 10)
+	case *net.TCPAddr:
+		return addr.IP.String()
+	}
+	return fmt.Sprint(addr)
+}

@@ -1,0 +1,67 @@
+package mcp
+
+import (
+	"fmt"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/skillrun/skillrun/internal/ingress/identity"
+)
+
+// codeDenied is the JSON-RPC error code for a caller who may not send a message. It lies in the
+// range of errors that a server defines (JSON-RPC 2.0, section 5.1); the SDK uses others there.
+const codeDenied = -32010
+
+// accessTable has the role that each method needs. A method that is not in the table is closed for
+// everybody, so a method that the SDK adds is closed until someone opens it here. The SDK itself
+// refuses the methods that it does not know.
+var accessTable = map[string]identity.Role{
+	"initialize":                       identity.Read,
+	"ping":                             identity.Read,
+	"server/discover":                  identity.Read,
+	"notifications/initialized":        identity.Read,
+	"notifications/cancelled":          identity.Read,
+	"notifications/progress":           identity.Read,
+	"notifications/roots/list_changed": identity.Read,
+	"logging/setLevel":                 identity.Read,
+	"completion/complete":              identity.Read,
+	"prompts/list":                     identity.Read,
+	"prompts/get":                      identity.Read,
+	"resources/list":                   identity.Read,
+	"resources/templates/list":         identity.Read,
+	"resources/read":                   identity.Read,
+	"resources/subscribe":              identity.Read,
+	"resources/unsubscribe":            identity.Read,
+	"subscriptions/listen":             identity.Read,
+	"tools/list":                       identity.Read,
+	// Most tools run programs.
+	"tools/call": identity.Invoke,
+
+	methodList:      identity.Read,
+	methodGet:       identity.Read,
+	methodDirectory: identity.Read,
+}
+
+// mayCall returns nil if the caller may send a message with this method.
+func (c *caller) mayCall(method string) error {
+	who := c.Identity
+	if c.again != nil {
+		now, err := c.again()
+		if err != nil {
+			return &jsonrpc.Error{Code: codeDenied, Message: "not identified: " + err.Error()}
+		}
+		// The connection is the session of one principal.
+		if now.Principal != who.Principal {
+			return &jsonrpc.Error{Code: codeDenied, Message: "not identified: the credential is another principal's now; connect again"}
+		}
+		who = now
+	}
+	need := accessTable[method]
+	if need == identity.None {
+		return &jsonrpc.Error{Code: codeDenied, Message: fmt.Sprintf("%.80q: no role may call this method", method)}
+	}
+	if !who.Role.Covers(need) {
+		return &jsonrpc.Error{Code: codeDenied, Message: fmt.Sprintf("%s needs the role %s; %s of tenant %s has %s", method, need, who.Name, who.Tenant, who.Role)}
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package mcp
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/skillrun/skillrun/internal/ingress/identity"
+)
+
+// everyMethod has the methods that the SDK passes on to this package.
+var everyMethod = []string{
+	"completion/complete", "initialize", "logging/setLevel", "notifications/cancelled", "notifications/initialized",
+	"notifications/progress", "notifications/roots/list_changed", "ping", "prompts/get", "prompts/list", "resources/list",
+	"resources/read", "resources/subscribe", "resources/templates/list", "resources/unsubscribe", "server/discover",
+	"subscriptions/listen", "tools/call", "tools/list", methodList, methodGet, methodDirectory,
+}
+
+// Every method is open to the role that the table names and closed to the role below; a method
+// without a row is closed.
+func TestAccessTable(t *testing.T) {
+	for _, method := range everyMethod {
+		if accessTable[method] == identity.None {
+			t.Errorf("%s is closed", method)
+		}
+	}
+	if len(everyMethod) != len(accessTable) {
+		t.Errorf("the table has %d methods, want %d", len(accessTable), len(everyMethod))
+	}
+	for role := identity.None; role <= identity.Operator; role++ {
+		c := &caller{Identity: identity.Identity{Principal: alice, Role: role}}
+		for method, need := range accessTable {
+			if err := c.mayCall(method); (err == nil) != (role >= need) {
+				t.Errorf("%s by %s: %v", method, role, err)
+			}
+		}
+		if err := c.mayCall("tools/new"); err == nil || !strings.Contains(err.Error(), `"tools/new": no role may call this method`) {
+			t.Errorf("a method without a row: %v", err)
+		}
+	}
+}
+
+// A reader sees skills and tools, and runs nothing, over both transports.
+func TestReaders(t *testing.T) {
+	d := startIdle(t, func(c *Config) {
+		c.Identify = func(identity.Credentials) (identity.Identity, error) {
+			return identity.Identity{Principal: alice, Role: identity.Read}, nil
+		}
+	})
+	for _, transport := range []string{"lines", "http"} {
+		for _, version := range []string{"", "2025-11-25"} {
+			t.Run(fmt.Sprint(transport, version), func(t *testing.T) {
+				c := d.connect(t, transport, version)
+				if _, err := c.ListTools(t.Context(), nil); err != nil {
+					t.Error(err)
+				}
+				if _, err := c.ListResources(t.Context(), nil); err != nil {
+					t.Error(err)
+				}
+				_, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: "list_skills", Arguments: json.RawMessage("{}")})
+				var denied *jsonrpc.Error
+				if !errors.As(err, &denied) || denied.Code != codeDenied || !strings.Contains(denied.Message, "tools/call needs the role invoke; alice of tenant default has read") {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
+	}
+}
+
+// A connection without HTTP lasts for hours. Each message on it needs a credential that is valid
+// then, of the same principal.
+func TestLinesIdentifyEachMessage(t *testing.T) {
+	var state atomic.Value
+	state.Store("valid")
+	d := startIdle(t, func(c *Config) {
+		c.Identify = func(identity.Credentials) (identity.Identity, error) {
+			switch state.Load() {
+			case "revoked":
+				return identity.Identity{}, errors.New("the token is unknown, or it was revoked")
+			case "another's":
+				return identity.Identity{Principal: principal("other", "alice"), Role: identity.Operator}, nil
+			}
+			return identity.Identity{Principal: alice, Role: identity.Operator}, nil
+		}
+	})
+	c := d.connect(t, "lines", "")
+	for _, want := range []struct{ state, text string }{
+		{"valid", ""}, {"revoked", "not identified: the token is unknown, or it was revoked"}, {"another's", "another principal's now"}, {"valid", ""},
+	} {
+		state.Store(want.state)
+		_, err := c.ListTools(t.Context(), nil)
+		if (err == nil) != (want.text == "") || err != nil && !strings.Contains(err.Error(), want.text) {
+			t.Errorf("%s: got %v", want.state, err)
+		}
+	}
+}
