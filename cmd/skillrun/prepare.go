@@ -16,7 +16,7 @@ import (
 const buildTimeUnit = 10 * time.Millisecond
 
 // prepareCommand makes one call, PrepareSkill, whose stream carries pip's output and then the
-// environment. If the command is interrupted, the daemon ends the build unless another caller
+// environments. If the command is interrupted, the daemon ends the build unless another caller
 // waits for it.
 func (a *app) prepareCommand() *cobra.Command {
 	var rebuild bool
@@ -25,9 +25,9 @@ func (a *app) prepareCommand() *cobra.Command {
 		Short: "Install the Python and Node packages that a skill needs, for its executions",
 		Long: `Prepare has the daemon build environments with the packages that a skill says it needs,
 from the index, the wheels or the registry of the daemon's configuration. What pip and npm
-print goes to stderr, the result to stdout: the interpreter and the digest, then one package
-a line. If the skill has Python and Node packages, the result is that of Python. An
-environment that exists already is returned at once. Executions of the skill use the
+print goes to stderr, the result to stdout: for each environment the interpreter and the
+digest, then one package a line. Python and Node packages have an environment each, and so
+has each tool. An environment that exists already is returned at once. Executions of the skill use the
 environments from then on; they never install anything.`,
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -40,7 +40,7 @@ environments from then on; they never install anything.`,
 			if err != nil {
 				return fmt.Errorf("prepare %s: %w", args[0], err)
 			}
-			var env *pb.SkillEnvironment
+			var made []*pb.SkillEnvironment
 			for {
 				r, err := stream.Recv()
 				if errors.Is(err, io.EOF) {
@@ -49,8 +49,8 @@ environments from then on; they never install anything.`,
 				if err != nil {
 					return fmt.Errorf("prepare %s: %w", args[0], err)
 				}
-				if e := r.GetEnvironment(); e != nil {
-					env = e
+				if env := r.GetEnvironment(); env != nil {
+					made = append(made, env)
 				}
 				text := string(r.GetOutput().GetData())
 				if terminal(a.stderr) {
@@ -60,10 +60,15 @@ environments from then on; they never install anything.`,
 					return err
 				}
 			}
-			if env == nil {
+			if len(made) == 0 {
 				return fmt.Errorf("prepare %s: the daemon ended without a result", args[0])
 			}
-			return a.printEnvironment(args[0], env)
+			for _, env := range made {
+				if err := a.printEnvironment(args[0], env); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 		ValidArgsFunction: a.completeSkill,
 	}
@@ -71,7 +76,7 @@ environments from then on; they never install anything.`,
 	return cmd
 }
 
-// printEnvironment prints the result of a build. An empty digest means that the skill declares no
+// printEnvironment prints one result of a build. An empty digest means that the skill declares no
 // packages, so there was nothing to build.
 func (a *app) printEnvironment(name string, env *pb.SkillEnvironment) error {
 	if a.json {

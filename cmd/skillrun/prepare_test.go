@@ -17,16 +17,26 @@ type prepareServer = grpc.ServerStreamingServer[pb.PrepareSkillResponse]
 
 // preparing answers with the output of a build and its result.
 func preparing(env *pb.SkillEnvironment, output ...string) *fake {
+	if env == nil {
+		return preparingAll(nil, output...)
+	}
+	return preparingAll([]*pb.SkillEnvironment{env}, output...)
+}
+
+// preparingAll answers with several results.
+func preparingAll(made []*pb.SkillEnvironment, output ...string) *fake {
 	return &fake{prepare: func(_ *pb.PrepareSkillRequest, s prepareServer) error {
 		for _, text := range output {
 			if err := s.Send(&pb.PrepareSkillResponse{Event: &pb.PrepareSkillResponse_Output{Output: &pb.OutputChunk{Data: []byte(text)}}}); err != nil {
 				return err
 			}
 		}
-		if env == nil {
-			return nil
+		for _, env := range made {
+			if err := s.Send(&pb.PrepareSkillResponse{Event: &pb.PrepareSkillResponse_Environment{Environment: env}}); err != nil {
+				return err
+			}
 		}
-		return s.Send(&pb.PrepareSkillResponse{Event: &pb.PrepareSkillResponse_Environment{Environment: env}})
+		return nil
 	}}
 }
 
@@ -44,6 +54,8 @@ func TestPrepare(t *testing.T) {
 			result{0, "demo: prepared for Python system 3.11.2, was there already: sha256:ab\n", ""}},
 		{"Node packages", preparing(&pb.SkillEnvironment{Digest: "sha256:ab", Python: "node 20.20.2", Packages: []string{"left==1.0.0"}, Reused: true}), nil,
 			result{0, "demo: prepared for Node.js 20.20.2, was there already: sha256:ab\nleft==1.0.0\n", ""}},
+		{"Python and Node", preparingAll([]*pb.SkillEnvironment{built, {Digest: "sha256:cd", Python: "node 20.20.2", Reused: true}}), nil,
+			result{0, "demo: prepared for Python system 3.11.2, built in 1.23s: sha256:ab\nsix==1.16.0\nrich==13.0\ndemo: prepared for Node.js 20.20.2, was there already: sha256:cd\n", ""}},
 		{"needs none", preparing(&pb.SkillEnvironment{Python: "system 3.11.2"}), nil, result{0, "demo: needs no packages\n", ""}},
 		{"no result", preparing(nil), nil, result{125, "", "skillrun: prepare demo: the daemon ended without a result\n"}},
 		{"refused", &fake{prepare: func(*pb.PrepareSkillRequest, prepareServer) error {

@@ -167,7 +167,9 @@ allowed-tools: Bash(npx greet@1.2.0:*) Bash(npx -y say:*) Bash(npx unknown:*) Ba
 			t.Errorf("%s: got %v, %v; want PACKAGES_MISSING", line, err, info)
 		}
 	}
-	if stdout, stderr, exit := prepareBy(t, d, "guide"); exit != 0 || !strings.Contains(stdout, "guide: prepared for Node.js ") || !strings.Contains(stderr, "tool greet@1.2.0 of SKILL.md:8") {
+	// One environment is that of package.json, one that of the tool.
+	stdout, stderr, exit := prepareBy(t, d, "guide")
+	if exit != 0 || strings.Count(stdout, "guide: prepared for Node.js ") < 2 || !strings.Contains(stderr, "tool greet@1.2.0 of SKILL.md:8") {
 		t.Fatalf("prepare: got %d, %q, %q", exit, stdout, stderr)
 	}
 	for line, want := range map[string]string{

@@ -246,131 +246,123 @@ func (x *Executor) node() environment.Node {
 	return environment.Node{Runtime: r, Image: image}
 }
 
-// Prepare builds the environments of a skill, or finds them: one of Python packages, one of Node
-// packages, and one for each tool. It returns the first one that the skill needs, in this order.
-// log gets the output of the builds as it comes. The error comes from resolving the skill or from
-// [environment.Store.Prepare].
-func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref string, rebuild bool, log func([]byte) error) (environment.Environment, error) {
+// Prepare builds the environments of a skill, or finds them: one of Python packages, one for each
+// tool of Python, one of Node packages, and one for each tool of Node. It returns them in this order;
+// none if the skill needs no packages. log gets the output of the builds as it comes. The error comes
+// from resolving the skill or from [environment.Store.Prepare].
+func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref string, rebuild bool, log func([]byte) error) ([]environment.Environment, error) {
 	if len(x.Missing) > 0 {
-		return environment.Environment{}, &BoundaryError{x.Missing}
+		return nil, &BoundaryError{x.Missing}
 	}
 	if _, _, draining := x.Counts(); draining {
-		return environment.Environment{}, ErrDraining
+		return nil, ErrDraining
 	}
 	sk, err := x.Skills.Resolve(ref)
 	if err != nil {
-		return environment.Environment{}, err
+		return nil, err
 	}
 	if x.Environments == nil {
-		return environment.Environment{}, environment.ErrNoSource
+		return nil, environment.ErrNoSource
 	}
 	for _, f := range sk.Warnings {
 		if f.Rule != manifest.RuleToolPlaceholder {
 			continue
 		}
 		if err := log(fmt.Appendf(nil, "warning: %s\n", f)); err != nil {
-			return environment.Environment{}, err
+			return nil, err
 		}
 	}
-	env, err := x.preparePython(ctx, who, sk, rebuild, log)
+	made, err := x.preparePython(ctx, who, sk, rebuild, log)
 	if ctx.Err() == nil && !errors.Is(err, environment.ErrClosed) {
-		var nodeErr error
-		env, nodeErr = x.prepareNode(ctx, who, sk, env, rebuild, log)
-		err = cmp.Or(err, nodeErr)
+		node, nodeErr := x.prepareNode(ctx, who, sk, rebuild, log)
+		made, err = append(made, node...), cmp.Or(err, nodeErr)
 	}
 	if errors.Is(err, environment.ErrClosed) {
 		err = ErrDraining
 	}
-	return env, err
+	return made, err
 }
 
 // prepareNode prepares the Node packages of a skill, then the packages whose programs its command
-// lines run by npx. env is the environment of its Python packages; prepareNode returns it, or the
-// first of its own if there is none.
-func (x *Executor) prepareNode(ctx context.Context, who permission.Principal, sk *skill.Skill, env environment.Environment, rebuild bool, log func([]byte) error) (environment.Environment, error) {
+// lines run by npx.
+func (x *Executor) prepareNode(ctx context.Context, who permission.Principal, sk *skill.Skill, rebuild bool, log func([]byte) error) ([]environment.Environment, error) {
 	node, file, tools := x.node(), sk.Node().File, sk.NodeTools()
 	if file == "" && len(tools) == 0 {
-		return env, nil
+		return nil, nil
 	}
 	if file == "" && !x.Environments.HasRegistry() {
 		// Many a SKILL.md names npx where no script needs it.
-		return env, log(fmt.Appendf(nil, "%d commands of npx in SKILL.md are not prepared: %v\n", len(tools), environment.ErrNoRegistry))
+		return nil, log(fmt.Appendf(nil, "%d commands of npx in SKILL.md are not prepared: %v\n", len(tools), environment.ErrNoRegistry))
 	}
 	if node == (environment.Node{}) {
-		return env, &runtime.MissingError{Interpreter: "node", File: cmp.Or(file, "npx")}
+		return nil, &runtime.MissingError{Interpreter: "node", File: cmp.Or(file, "npx")}
 	}
+	var made []environment.Environment
 	if file != "" {
 		if err := log(fmt.Appendf(nil, "Node packages of %s\n", file)); err != nil {
-			return env, err
+			return nil, err
 		}
-		made, err := x.Environments.PrepareNode(ctx, who.Tenant, sk, node, rebuild, log)
+		env, err := x.Environments.PrepareNode(ctx, who.Tenant, sk, node, rebuild, log)
 		if err != nil {
-			return env, err
+			return nil, err
 		}
-		if env.Digest == "" {
-			env = made
-		}
+		made = withPackages(made, env)
 	}
-	none := env.Digest == ""
-	made, err := prepareEach(ctx, tools, log, func(tool manifest.Requirement) (environment.Environment, error) {
+	more, err := prepareEach(ctx, tools, log, func(tool manifest.Requirement) (environment.Environment, error) {
 		return x.Environments.PrepareNodeTool(ctx, who.Tenant, sk, tool, node, rebuild, log)
 	})
-	if none && made.Digest != "" {
-		env = made
+	return append(made, more...), err
+}
+
+// withPackages appends an environment, unless it stands for no packages.
+func withPackages(made []environment.Environment, env environment.Environment) []environment.Environment {
+	if env.Digest == "" {
+		return made
 	}
-	return env, err
+	return append(made, env)
 }
 
 // prepareEach prepares tools, one after the other. It goes on after an error, so that one missing
-// tool doesn't keep the others. It returns the environment of the last tool and the first error.
-func prepareEach(ctx context.Context, tools []manifest.Requirement, log func([]byte) error, prepare func(manifest.Requirement) (environment.Environment, error)) (env environment.Environment, err error) {
+// tool doesn't keep the others. It returns their environments and the first error.
+func prepareEach(ctx context.Context, tools []manifest.Requirement, log func([]byte) error, prepare func(manifest.Requirement) (environment.Environment, error)) (made []environment.Environment, err error) {
 	var first error
 	for _, tool := range tools {
 		if err := log(fmt.Appendf(nil, "tool %s of %s:%d\n", tool.Text, tool.File, tool.Line)); err != nil {
-			return env, err
+			return made, err
 		}
-		made, err := prepare(tool)
+		env, err := prepare(tool)
 		switch {
 		case ctx.Err() != nil, errors.Is(err, environment.ErrClosed):
-			return env, err
+			return made, err
 		case err != nil:
 			first = cmp.Or(first, fmt.Errorf("tool %s of %s:%d: %w", tool.Text, tool.File, tool.Line, err))
-		case made.Digest != "":
-			env = made
+		default:
+			made = withPackages(made, env)
 		}
 	}
-	return env, first
+	return made, first
 }
 
 // preparePython prepares the Python packages and tools of a skill.
-func (x *Executor) preparePython(ctx context.Context, who permission.Principal, sk *skill.Skill, rebuild bool, log func([]byte) error) (environment.Environment, error) {
+func (x *Executor) preparePython(ctx context.Context, who permission.Principal, sk *skill.Skill, rebuild bool, log func([]byte) error) ([]environment.Environment, error) {
 	if len(sk.UnreadableRequirements()) == 0 && len(sk.Tools()) == 0 && !slices.ContainsFunc(sk.Requirements(), func(r manifest.Requirement) bool { return !r.System }) {
-		return environment.Environment{}, nil // whatever Python there is
+		return nil, nil // whatever Python there is
 	}
 	python, err := x.Runtimes.ForCommand(sk, []string{"python3"})
 	if err != nil {
-		return environment.Environment{}, err
+		return nil, err
 	}
 	env, err := x.Environments.Prepare(ctx, who.Tenant, sk, python, rebuild, log)
-	if err == nil {
-		env, err = x.prepareTools(ctx, who, sk, python, env, rebuild, log)
+	if err != nil {
+		return nil, err
 	}
-	return env, err
-}
-
-// prepareTools prepares the tools of a skill. If the skill has no packages besides its tools, it
-// returns the environment of the last one.
-func (x *Executor) prepareTools(ctx context.Context, who permission.Principal, sk *skill.Skill, python runtime.Invocation, env environment.Environment, rebuild bool, log func([]byte) error) (environment.Environment, error) {
 	tools := slices.DeleteFunc(sk.Tools(), func(tool manifest.Requirement) bool {
 		return declared(sk.Requirements(), tool.Text) != nil // the skill's own environment has it
 	})
 	made, err := prepareEach(ctx, tools, log, func(tool manifest.Requirement) (environment.Environment, error) {
 		return x.Environments.PrepareTool(ctx, who.Tenant, sk, tool, python, rebuild, log)
 	})
-	if env.Digest == "" && made.Digest != "" {
-		env = made
-	}
-	return env, err
+	return append(withPackages(nil, env), made...), err
 }
 
 // HasPackages reports whether executions of a tenant find every Python and Node package that a

@@ -306,13 +306,14 @@ class Client:
 
     def prepare(
         self, skill: str, rebuild: bool = False, on_output: Optional[Callable[[Chunk], None]] = None
-    ) -> skill_pb2.SkillEnvironment:
-        """Has the daemon build the environment with a skill's packages, and returns it. An
-        existing environment is returned at once, unless rebuild is set. on_output receives
-        the output of the build."""
+    ) -> List[skill_pb2.SkillEnvironment]:
+        """Has the daemon build the environments with a skill's packages, and returns them: of
+        Python packages, of Node packages, and of each tool. A single one without a digest means
+        that the skill needs no packages. An existing environment is returned at once, unless
+        rebuild is set. on_output receives the output of the builds."""
         request = skill_pb2.PrepareSkillRequest(skill=skill, rebuild=rebuild)
-        event = tools.last_event(self._call(self.skill_service.PrepareSkill, request), "environment", on_output)
-        return event.environment
+        events = tools.last_events(self._call(self.skill_service.PrepareSkill, request), "environment", on_output)
+        return [event.environment for event in events]
 
     def capabilities(self) -> system_pb2.GetCapabilitiesResponse:
         """Returns the capabilities of the daemon and its machine."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import dataclasses
 import json
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Generator, List, Optional
 
 import grpc
 from google.protobuf import json_format
@@ -166,14 +167,15 @@ def follow_call(stream: Any, on_output: Optional[Callable[[Chunk], None]]) -> To
     return _tool_result(last_event(stream, "result", on_output).result)
 
 
-def last_event(stream: Any, last: str, on_output: Optional[Callable[[Chunk], None]]) -> Any:
-    """Reads a stream of output up to the event with the field last, and returns that event.
-    An exception from on_output ends the call and cancels its program."""
+def _events(stream: Any, name: str, on_output: Optional[Callable[[Chunk], None]]) -> Generator[Any, None, None]:
+    """Yields the events of a stream of output that have the field name. An exception from
+    on_output ends the call and cancels its program."""
     decoders = {n: codecs.getincrementaldecoder("utf-8")("replace") for n in _STREAMS}
     try:
         for event in stream:
-            if event.HasField(last):
-                return event
+            if event.HasField(name):
+                yield event
+                continue
             output = event.output
             if on_output is not None and output.stream in _STREAMS:
                 text = decoders[output.stream].decode(output.data)
@@ -182,7 +184,26 @@ def last_event(stream: Any, last: str, on_output: Optional[Callable[[Chunk], Non
         raise call_error(error) from None
     finally:
         stream.cancel()
-    raise CallError(f"protocol: the stream ended without its {last}", grpc.StatusCode.INTERNAL)
+
+
+def last_event(stream: Any, last: str, on_output: Optional[Callable[[Chunk], None]]) -> Any:
+    """Reads a stream of output up to the event with the field last, and returns that event."""
+    with contextlib.closing(_events(stream, last, on_output)) as events:
+        for event in events:
+            return event
+    raise _ended_without(last)
+
+
+def last_events(stream: Any, last: str, on_output: Optional[Callable[[Chunk], None]]) -> List[Any]:
+    """Reads a stream of output to its end, and returns its events with the field last."""
+    events = list(_events(stream, last, on_output))
+    if not events:
+        raise _ended_without(last)
+    return events
+
+
+def _ended_without(last: str) -> CallError:
+    return CallError(f"protocol: the stream ended without its {last}", grpc.StatusCode.INTERNAL)
 
 
 def _tool_result(result: tool_pb2.ToolResult) -> ToolResult:

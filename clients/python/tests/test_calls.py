@@ -253,11 +253,13 @@ class Tools(Case):
             yield skill_pb2.PrepareSkillResponse(output=pb.OutputChunk(stream=pb.OUTPUT_STREAM_STDERR, data=b"building"))
             if request.skill == "s":
                 yield skill_pb2.PrepareSkillResponse(environment=skill_pb2.SkillEnvironment(digest="sha256:1", packages=["a==1"]))
+                yield skill_pb2.PrepareSkillResponse(environment=skill_pb2.SkillEnvironment(digest="sha256:2", python="node 20.20.2"))
 
         daemon, client = self.daemon(PrepareSkill=prepare)
         seen = []
         got = client.prepare("s", rebuild=True, on_output=lambda chunk: seen.append((chunk.stream, chunk.text)))
-        self.assertEqual((got.digest, list(got.packages), seen), ("sha256:1", ["a==1"], [("stderr", "building")]))
+        self.assertEqual([(env.digest, list(env.packages)) for env in got], [("sha256:1", ["a==1"]), ("sha256:2", [])])
+        self.assertEqual(seen, [("stderr", "building")])
         self.assertTrue(daemon.asked("PrepareSkill")[0].rebuild)
         with self.assertRaises(skillrun.CallError) as caught:
             client.prepare("other")

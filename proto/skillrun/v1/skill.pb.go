@@ -1749,7 +1749,9 @@ func (x *PrepareSkillRequest) GetRebuild() bool {
 	return false
 }
 
-// PrepareSkillResponse is a piece of the build's output, or, last, the environment.
+// PrepareSkillResponse is a piece of a build's output, or, at the end, an environment: one of
+// Python packages, one of Node packages, and one for each tool; an empty one if the skill
+// needs no packages.
 type PrepareSkillResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Event:

@@ -52,10 +52,10 @@ type SkillServiceClient interface {
 	// ValidateSkill checks a skill strictly and returns all findings with file and
 	// line.
 	ValidateSkill(ctx context.Context, in *ValidateSkillRequest, opts ...grpc.CallOption) (*ValidateSkillResponse, error)
-	// PrepareSkill builds an environment with the skill's packages in a separate
-	// sandbox. It streams the output of the build and ends with the environment. An
-	// existing environment is returned at once. Executions use the environment from
-	// then on; they never install packages themselves.
+	// PrepareSkill builds environments with the skill's packages in separate sandboxes.
+	// It streams the output of the builds and ends with the environments. An existing
+	// environment is returned at once. Executions use the environments from then on;
+	// they never install packages themselves.
 	PrepareSkill(ctx context.Context, in *PrepareSkillRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PrepareSkillResponse], error)
 }
 
@@ -179,10 +179,10 @@ type SkillServiceServer interface {
 	// ValidateSkill checks a skill strictly and returns all findings with file and
 	// line.
 	ValidateSkill(context.Context, *ValidateSkillRequest) (*ValidateSkillResponse, error)
-	// PrepareSkill builds an environment with the skill's packages in a separate
-	// sandbox. It streams the output of the build and ends with the environment. An
-	// existing environment is returned at once. Executions use the environment from
-	// then on; they never install packages themselves.
+	// PrepareSkill builds environments with the skill's packages in separate sandboxes.
+	// It streams the output of the builds and ends with the environments. An existing
+	// environment is returned at once. Executions use the environments from then on;
+	// they never install packages themselves.
 	PrepareSkill(*PrepareSkillRequest, grpc.ServerStreamingServer[PrepareSkillResponse]) error
 	mustEmbedUnimplementedSkillServiceServer()
 }

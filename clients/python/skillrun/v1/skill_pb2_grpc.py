@@ -106,10 +106,10 @@ class SkillServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PrepareSkill(self, request, context):
-        """PrepareSkill builds an environment with the skill's packages in a separate
-        sandbox. It streams the output of the build and ends with the environment. An
-        existing environment is returned at once. Executions use the environment from
-        then on; they never install packages themselves.
+        """PrepareSkill builds environments with the skill's packages in separate sandboxes.
+        It streams the output of the builds and ends with the environments. An existing
+        environment is returned at once. Executions use the environments from then on;
+        they never install packages themselves.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
