@@ -441,8 +441,15 @@ func TestDoctor(t *testing.T) {
 	}
 	r.Boundaries = r.Boundaries[:1]
 	r.Draining = true
-	if got := f.client(t, nil, "doctor"); got.code != 0 || got.stderr != "" || !strings.Contains(got.stdout, "draining") {
+	if got := f.client(t, nil, "doctor"); got.code != 0 || got.stderr != "" || !strings.Contains(got.stdout, "draining") || strings.Contains(got.stdout, "NOT LOADED") {
 		t.Errorf("nothing missing: got %+v", got)
+	}
+	r.SkillProblems = []*pb.SkillProblem{{Folder: "/srv/skills/x", Reason: "Missing required file: SKILL.md"}, {Folder: "/srv/skills/y", Reason: "line 2: name: missing", KeptSkill: "y"}}
+	got = f.client(t, nil, "doctor")
+	for _, want := range []string{"/srv/skills/x  Missing required file: SKILL.md  -\n", "/srv/skills/y  line 2: name: missing            y\n"} {
+		if got.code != 0 || !strings.Contains(got.stdout, want) {
+			t.Errorf("got %+v\nwant %q in it", got, want)
+		}
 	}
 }
 

@@ -25,6 +25,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		Long: `Doctor shows each boundary that a sandbox needs, whether the daemon found it when
 it started, what it keeps apart, and how to get what is missing. "allowed" is
 missing, too, but the daemon's configuration lets it be (boundaries.allow_missing).
+It also shows the folders of skills that did not load, and why.
 It exits with 1 if one is missing, allowed or not, and with 125 if there is no
 daemon; skillrund --doctor tries a machine without one.`,
 		Args: arguments(cobra.NoArgs),
@@ -103,8 +104,18 @@ func imagesTable(r *pb.GetCapabilitiesResponse) *table {
 	return t
 }
 
-// printCapabilities prints the daemon's facts, the boundaries, the interpreters and the images,
-// with an empty line between the tables. The missing boundaries come again on stderr, after
+// problemsTable lists the folders whose skills did not load.
+func problemsTable(r *pb.GetCapabilitiesResponse) *table {
+	t := &table{}
+	t.header("NOT LOADED", "REASON", "STILL LOADED")
+	for _, p := range r.GetSkillProblems() {
+		t.add(cell{text: p.GetFolder()}, cell{text: p.GetReason(), colour: yellow}, cell{text: cmp.Or(p.GetKeptSkill(), "-")})
+	}
+	return t
+}
+
+// printCapabilities prints the daemon's facts, the boundaries, the interpreters, the images and the
+// skills that did not load, with an empty line between the tables. The missing boundaries come again on stderr, after
 // tables that may be longer than a screen.
 func (a *app) printCapabilities(r *pb.GetCapabilitiesResponse) error {
 	facts := &table{}
@@ -141,6 +152,9 @@ func (a *app) printCapabilities(r *pb.GetCapabilitiesResponse) error {
 	tables := []*table{facts, boundaries, runtimesTable(r)}
 	if len(r.GetImages()) > 0 {
 		tables = append(tables, imagesTable(r))
+	}
+	if len(r.GetSkillProblems()) > 0 {
+		tables = append(tables, problemsTable(r))
 	}
 	for i, t := range tables {
 		if i > 0 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -48,6 +50,29 @@ func (d *running) doctor(args ...string) (out string, code int) {
 		d.t.Fatal(err)
 	}
 	return string(b), cmd.ProcessState.ExitCode()
+}
+
+// doctor shows the folders whose skills did not load, and the skill that stays loaded from what a folder
+// had before.
+func TestDoctorShowsSkillsThatDidNotLoad(t *testing.T) {
+	t.Parallel()
+	d := startDaemonIn(t, newDir(t), "")
+	d.addSkill("kept", "", nil)
+	folder := func(name string) string { return filepath.Join(d.dir, "skills", name) }
+	if err := errors.Join(os.Mkdir(folder("none"), 0o755), os.WriteFile(folder("kept/SKILL.md"), []byte("---\nname: [\n---\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	var got []*pb.SkillProblem
+	for begin := time.Now(); len(got) < 2 && time.Since(begin) < patience; { // the daemon watches the folder
+		got = d.capabilities().SkillProblems
+	}
+	if len(got) != 2 || got[0].Folder != folder("kept") || got[0].KeptSkill != "kept" || got[0].Reason == "" || got[1].Folder != folder("none") || got[1].KeptSkill != "" || got[1].Reason != "Missing required file: SKILL.md" {
+		t.Errorf("got %v", got)
+	}
+	out, code := d.doctor()
+	if code != 0 || !strings.Contains(out, "NOT LOADED") || !strings.Contains(out, folder("none")+"  Missing required file: SKILL.md") {
+		t.Errorf("got %d, %s", code, out)
+	}
 }
 
 // A daemon without one boundary reports which boundary is missing and why, and executes

@@ -47,6 +47,9 @@ type Image struct {
 	Runtimes     []string // "default", and languages as in Runtime
 }
 
+// maxSkillProblems bounds the answer: a root of the wrong kind can have thousands of folders.
+const maxSkillProblems = 100
+
 // systemCalls answers the calls of SystemService.
 type systemCalls struct {
 	pb.UnsafeSystemServiceServer // every method is here
@@ -82,6 +85,10 @@ func (c systemCalls) GetCapabilities(context.Context, *pb.GetCapabilitiesRequest
 	}
 	for _, i := range can.Images {
 		m.Images = append(m.Images, &pb.Image{Name: text(i.Name), Source: text(i.Source), Runtimes: i.Runtimes})
+	}
+	problems := c.skills.Problems()
+	for _, p := range problems[:min(len(problems), maxSkillProblems)] {
+		m.SkillProblems = append(m.SkillProblems, &pb.SkillProblem{Folder: text(p.Folder), Reason: clip(p.Err.Error(), maxStatusText), KeptSkill: text(p.Kept)})
 	}
 	return m, nil
 }

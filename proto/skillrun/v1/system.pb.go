@@ -270,7 +270,9 @@ type GetCapabilitiesResponse struct {
 	// True once the daemon has begun to drain.
 	Draining bool `protobuf:"varint,16,opt,name=draining,proto3" json:"draining,omitempty"`
 	// Root file systems that sandboxes see in place of the machine's own, by name.
-	Images        []*Image `protobuf:"bytes,17,rep,name=images,proto3" json:"images,omitempty"`
+	Images []*Image `protobuf:"bytes,17,rep,name=images,proto3" json:"images,omitempty"`
+	// Folders of skills that did not load, the first 100.
+	SkillProblems []*SkillProblem `protobuf:"bytes,18,rep,name=skill_problems,json=skillProblems,proto3" json:"skill_problems,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -424,6 +426,77 @@ func (x *GetCapabilitiesResponse) GetImages() []*Image {
 	return nil
 }
 
+func (x *GetCapabilitiesResponse) GetSkillProblems() []*SkillProblem {
+	if x != nil {
+		return x.SkillProblems
+	}
+	return nil
+}
+
+// SkillProblem is a folder of skills, or of one skill, that did not load.
+type SkillProblem struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A path on the daemon's machine.
+	Folder string `protobuf:"bytes,1,opt,name=folder,proto3" json:"folder,omitempty"`
+	// One sentence.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The skill that stays loaded from the folder's former content. Empty: none.
+	KeptSkill     string `protobuf:"bytes,3,opt,name=kept_skill,json=keptSkill,proto3" json:"kept_skill,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SkillProblem) Reset() {
+	*x = SkillProblem{}
+	mi := &file_skillrun_v1_system_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SkillProblem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SkillProblem) ProtoMessage() {}
+
+func (x *SkillProblem) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_system_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SkillProblem.ProtoReflect.Descriptor instead.
+func (*SkillProblem) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SkillProblem) GetFolder() string {
+	if x != nil {
+		return x.Folder
+	}
+	return ""
+}
+
+func (x *SkillProblem) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *SkillProblem) GetKeptSkill() string {
+	if x != nil {
+		return x.KeptSkill
+	}
+	return ""
+}
+
 // Boundary is a protection that a sandbox relies on.
 type Boundary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -445,7 +518,7 @@ type Boundary struct {
 
 func (x *Boundary) Reset() {
 	*x = Boundary{}
-	mi := &file_skillrun_v1_system_proto_msgTypes[2]
+	mi := &file_skillrun_v1_system_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -457,7 +530,7 @@ func (x *Boundary) String() string {
 func (*Boundary) ProtoMessage() {}
 
 func (x *Boundary) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_system_proto_msgTypes[2]
+	mi := &file_skillrun_v1_system_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -470,7 +543,7 @@ func (x *Boundary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Boundary.ProtoReflect.Descriptor instead.
 func (*Boundary) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{2}
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Boundary) GetName() string {
@@ -531,7 +604,7 @@ type Runtime struct {
 
 func (x *Runtime) Reset() {
 	*x = Runtime{}
-	mi := &file_skillrun_v1_system_proto_msgTypes[3]
+	mi := &file_skillrun_v1_system_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -543,7 +616,7 @@ func (x *Runtime) String() string {
 func (*Runtime) ProtoMessage() {}
 
 func (x *Runtime) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_system_proto_msgTypes[3]
+	mi := &file_skillrun_v1_system_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -556,7 +629,7 @@ func (x *Runtime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Runtime.ProtoReflect.Descriptor instead.
 func (*Runtime) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{3}
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Runtime) GetLanguage() string {
@@ -602,7 +675,7 @@ type Image struct {
 
 func (x *Image) Reset() {
 	*x = Image{}
-	mi := &file_skillrun_v1_system_proto_msgTypes[4]
+	mi := &file_skillrun_v1_system_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -614,7 +687,7 @@ func (x *Image) String() string {
 func (*Image) ProtoMessage() {}
 
 func (x *Image) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_system_proto_msgTypes[4]
+	mi := &file_skillrun_v1_system_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -627,7 +700,7 @@ func (x *Image) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Image.ProtoReflect.Descriptor instead.
 func (*Image) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{4}
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Image) GetName() string {
@@ -656,7 +729,7 @@ var File_skillrun_v1_system_proto protoreflect.FileDescriptor
 const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\n" +
 	"\x18skillrun/v1/system.proto\x12\vskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bskillrun/v1/execution.proto\"\x18\n" +
-	"\x16GetCapabilitiesRequest\"\x87\x06\n" +
+	"\x16GetCapabilitiesRequest\"\xc9\x06\n" +
 	"\x17GetCapabilitiesResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x129\n" +
 	"\n" +
@@ -681,7 +754,13 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\x06kernel\x18\x0e \x01(\tR\x06kernel\x127\n" +
 	"\tretention\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\tretention\x12\x1a\n" +
 	"\bdraining\x18\x10 \x01(\bR\bdraining\x12*\n" +
-	"\x06images\x18\x11 \x03(\v2\x12.skillrun.v1.ImageR\x06images\"\xaa\x01\n" +
+	"\x06images\x18\x11 \x03(\v2\x12.skillrun.v1.ImageR\x06images\x12@\n" +
+	"\x0eskill_problems\x18\x12 \x03(\v2\x19.skillrun.v1.SkillProblemR\rskillProblems\"]\n" +
+	"\fSkillProblem\x12\x16\n" +
+	"\x06folder\x18\x01 \x01(\tR\x06folder\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1d\n" +
+	"\n" +
+	"kept_skill\x18\x03 \x01(\tR\tkeptSkill\"\xaa\x01\n" +
 	"\bBoundary\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\bR\x05found\x12\x10\n" +
@@ -734,38 +813,40 @@ func file_skillrun_v1_system_proto_rawDescGZIP() []byte {
 }
 
 var file_skillrun_v1_system_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_skillrun_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_skillrun_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_skillrun_v1_system_proto_goTypes = []any{
 	(NetworkMode)(0),                // 0: skillrun.v1.NetworkMode
 	(CgroupVersion)(0),              // 1: skillrun.v1.CgroupVersion
 	(BoundaryGroup)(0),              // 2: skillrun.v1.BoundaryGroup
 	(*GetCapabilitiesRequest)(nil),  // 3: skillrun.v1.GetCapabilitiesRequest
 	(*GetCapabilitiesResponse)(nil), // 4: skillrun.v1.GetCapabilitiesResponse
-	(*Boundary)(nil),                // 5: skillrun.v1.Boundary
-	(*Runtime)(nil),                 // 6: skillrun.v1.Runtime
-	(*Image)(nil),                   // 7: skillrun.v1.Image
-	(*timestamppb.Timestamp)(nil),   // 8: google.protobuf.Timestamp
-	(*ExecutionLimits)(nil),         // 9: skillrun.v1.ExecutionLimits
-	(*durationpb.Duration)(nil),     // 10: google.protobuf.Duration
+	(*SkillProblem)(nil),            // 5: skillrun.v1.SkillProblem
+	(*Boundary)(nil),                // 6: skillrun.v1.Boundary
+	(*Runtime)(nil),                 // 7: skillrun.v1.Runtime
+	(*Image)(nil),                   // 8: skillrun.v1.Image
+	(*timestamppb.Timestamp)(nil),   // 9: google.protobuf.Timestamp
+	(*ExecutionLimits)(nil),         // 10: skillrun.v1.ExecutionLimits
+	(*durationpb.Duration)(nil),     // 11: google.protobuf.Duration
 }
 var file_skillrun_v1_system_proto_depIdxs = []int32{
-	8,  // 0: skillrun.v1.GetCapabilitiesResponse.start_time:type_name -> google.protobuf.Timestamp
-	5,  // 1: skillrun.v1.GetCapabilitiesResponse.boundaries:type_name -> skillrun.v1.Boundary
-	6,  // 2: skillrun.v1.GetCapabilitiesResponse.runtimes:type_name -> skillrun.v1.Runtime
-	9,  // 3: skillrun.v1.GetCapabilitiesResponse.default_limits:type_name -> skillrun.v1.ExecutionLimits
-	9,  // 4: skillrun.v1.GetCapabilitiesResponse.max_limits:type_name -> skillrun.v1.ExecutionLimits
+	9,  // 0: skillrun.v1.GetCapabilitiesResponse.start_time:type_name -> google.protobuf.Timestamp
+	6,  // 1: skillrun.v1.GetCapabilitiesResponse.boundaries:type_name -> skillrun.v1.Boundary
+	7,  // 2: skillrun.v1.GetCapabilitiesResponse.runtimes:type_name -> skillrun.v1.Runtime
+	10, // 3: skillrun.v1.GetCapabilitiesResponse.default_limits:type_name -> skillrun.v1.ExecutionLimits
+	10, // 4: skillrun.v1.GetCapabilitiesResponse.max_limits:type_name -> skillrun.v1.ExecutionLimits
 	0,  // 5: skillrun.v1.GetCapabilitiesResponse.network:type_name -> skillrun.v1.NetworkMode
 	1,  // 6: skillrun.v1.GetCapabilitiesResponse.cgroup_version:type_name -> skillrun.v1.CgroupVersion
-	10, // 7: skillrun.v1.GetCapabilitiesResponse.retention:type_name -> google.protobuf.Duration
-	7,  // 8: skillrun.v1.GetCapabilitiesResponse.images:type_name -> skillrun.v1.Image
-	2,  // 9: skillrun.v1.Boundary.group:type_name -> skillrun.v1.BoundaryGroup
-	3,  // 10: skillrun.v1.SystemService.GetCapabilities:input_type -> skillrun.v1.GetCapabilitiesRequest
-	4,  // 11: skillrun.v1.SystemService.GetCapabilities:output_type -> skillrun.v1.GetCapabilitiesResponse
-	11, // [11:12] is the sub-list for method output_type
-	10, // [10:11] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	11, // 7: skillrun.v1.GetCapabilitiesResponse.retention:type_name -> google.protobuf.Duration
+	8,  // 8: skillrun.v1.GetCapabilitiesResponse.images:type_name -> skillrun.v1.Image
+	5,  // 9: skillrun.v1.GetCapabilitiesResponse.skill_problems:type_name -> skillrun.v1.SkillProblem
+	2,  // 10: skillrun.v1.Boundary.group:type_name -> skillrun.v1.BoundaryGroup
+	3,  // 11: skillrun.v1.SystemService.GetCapabilities:input_type -> skillrun.v1.GetCapabilitiesRequest
+	4,  // 12: skillrun.v1.SystemService.GetCapabilities:output_type -> skillrun.v1.GetCapabilitiesResponse
+	12, // [12:13] is the sub-list for method output_type
+	11, // [11:12] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_skillrun_v1_system_proto_init() }
@@ -780,7 +861,7 @@ func file_skillrun_v1_system_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skillrun_v1_system_proto_rawDesc), len(file_skillrun_v1_system_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   5,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

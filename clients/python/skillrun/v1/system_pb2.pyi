@@ -47,7 +47,7 @@ class GetCapabilitiesRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetCapabilitiesResponse(_message.Message):
-    __slots__ = ["boundaries", "cgroup_version", "default_limits", "draining", "images", "kernel", "max_limits", "max_message_bytes", "max_queued", "max_running", "network", "queued", "retention", "running", "runtimes", "start_time", "version"]
+    __slots__ = ["boundaries", "cgroup_version", "default_limits", "draining", "images", "kernel", "max_limits", "max_message_bytes", "max_queued", "max_running", "network", "queued", "retention", "running", "runtimes", "skill_problems", "start_time", "version"]
     BOUNDARIES_FIELD_NUMBER: _ClassVar[int]
     CGROUP_VERSION_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_LIMITS_FIELD_NUMBER: _ClassVar[int]
@@ -63,6 +63,7 @@ class GetCapabilitiesResponse(_message.Message):
     RETENTION_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     RUNTIMES_FIELD_NUMBER: _ClassVar[int]
+    SKILL_PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     START_TIME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     boundaries: _containers.RepeatedCompositeFieldContainer[Boundary]
@@ -80,9 +81,10 @@ class GetCapabilitiesResponse(_message.Message):
     retention: _duration_pb2.Duration
     running: int
     runtimes: _containers.RepeatedCompositeFieldContainer[Runtime]
+    skill_problems: _containers.RepeatedCompositeFieldContainer[SkillProblem]
     start_time: _timestamp_pb2.Timestamp
     version: str
-    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ..., runtimes: _Optional[_Iterable[_Union[Runtime, _Mapping]]] = ..., default_limits: _Optional[_Union[_execution_pb2.ExecutionLimits, _Mapping]] = ..., max_limits: _Optional[_Union[_execution_pb2.ExecutionLimits, _Mapping]] = ..., max_message_bytes: _Optional[int] = ..., max_running: _Optional[int] = ..., max_queued: _Optional[int] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., network: _Optional[_Union[NetworkMode, str]] = ..., cgroup_version: _Optional[_Union[CgroupVersion, str]] = ..., kernel: _Optional[str] = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., draining: bool = ..., images: _Optional[_Iterable[_Union[Image, _Mapping]]] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ..., runtimes: _Optional[_Iterable[_Union[Runtime, _Mapping]]] = ..., default_limits: _Optional[_Union[_execution_pb2.ExecutionLimits, _Mapping]] = ..., max_limits: _Optional[_Union[_execution_pb2.ExecutionLimits, _Mapping]] = ..., max_message_bytes: _Optional[int] = ..., max_running: _Optional[int] = ..., max_queued: _Optional[int] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., network: _Optional[_Union[NetworkMode, str]] = ..., cgroup_version: _Optional[_Union[CgroupVersion, str]] = ..., kernel: _Optional[str] = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., draining: bool = ..., images: _Optional[_Iterable[_Union[Image, _Mapping]]] = ..., skill_problems: _Optional[_Iterable[_Union[SkillProblem, _Mapping]]] = ...) -> None: ...
 
 class Image(_message.Message):
     __slots__ = ["name", "runtimes", "source"]
@@ -105,6 +107,16 @@ class Runtime(_message.Message):
     path: str
     version: str
     def __init__(self, language: _Optional[str] = ..., path: _Optional[str] = ..., version: _Optional[str] = ..., image: _Optional[str] = ...) -> None: ...
+
+class SkillProblem(_message.Message):
+    __slots__ = ["folder", "kept_skill", "reason"]
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    KEPT_SKILL_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    folder: str
+    kept_skill: str
+    reason: str
+    def __init__(self, folder: _Optional[str] = ..., reason: _Optional[str] = ..., kept_skill: _Optional[str] = ...) -> None: ...
 
 class NetworkMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
