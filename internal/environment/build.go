@@ -419,7 +419,7 @@ func (s *Store) buildInputs(p *plan) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	files := map[string][]byte{"requirements.txt": p.requirements, "build.py": buildProgram}
+	files := map[string][]byte{"requirements.txt": p.requirements, "build.py": s.runner}
 	if p.node != nil {
 		files = p.node.inputs()
 	}

@@ -18,6 +18,7 @@ import (
 // Prepared packages and their dependencies can be imported, and their programs run, by the
 // system's Python and by the embedded one.
 func TestPreparedPackagesRun(t *testing.T) {
+	t.Parallel()
 	x := newIndex(t, base, top)
 	s := newStore(t, x.from)
 	for _, kind := range []runtime.Python{runtime.System, runtime.Embedded} {
@@ -77,6 +78,7 @@ func TestTooLargeErrorHelps(t *testing.T) {
 
 // A directory that can't be removed after a failed build goes when the next build starts.
 func TestNextBuildRemovesWhatIsStuck(t *testing.T) {
+	t.Parallel()
 	x := newIndex(t, base)
 	s := newStore(t, x.from)
 	stuck := ""

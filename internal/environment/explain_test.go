@@ -14,6 +14,7 @@ import (
 // A failed build names the files of the source: none, wheels for another Python, or source
 // distributions that may not be built.
 func TestWhatTheSourceHas(t *testing.T) {
+	t.Parallel()
 	const wheel = "skwheel-1.0-cp27-cp27m-manylinux1_x86_64.whl"
 	sdist, source := pkg{name: "sksource", version: "1.0"}.sdist("")
 	x := newIndex(t)
@@ -44,6 +45,7 @@ func TestWhatTheSourceHas(t *testing.T) {
 
 // Of a conflict and of a version that is not there, the error has pip's reason.
 func TestReasonsOfPip(t *testing.T) {
+	t.Parallel()
 	other := pkg{name: "sk-other", version: "1.0", requires: []string{"skbase<1"}, files: map[string]string{"skother.py": ""}}
 	old := pkg{name: "skbase", version: "0.5", files: base.files}
 	s := newStore(t, newIndex(t, base, old, top, other).from)

@@ -15,9 +15,9 @@ import (
 	"github.com/skillrun/skillrun/internal/runtime"
 )
 
-// buildWithoutPip makes builds install the package sk-large. pip would do the same in ten times
-// the processor time. It writes into the sandbox's memory, which the disk of this test is not.
-func buildWithoutPip(t *testing.T) {
+// buildWithoutPip makes builds of a store install the package sk-large. pip would do the same in ten
+// times the processor time. It writes into the sandbox's memory, which the disk of this test is not.
+func buildWithoutPip(t *testing.T, s *Store) {
 	t.Helper()
 	const pip, large = "    done = subprocess.run(", `    site = TARGET + "/lib/python%d.%d/site-packages" % sys.version_info[:2]
     info = site + "/sk_large-1.0.dist-info"
@@ -26,23 +26,22 @@ func buildWithoutPip(t *testing.T) {
     with open(info + "/METADATA", "w") as f: f.write("Metadata-Version: 2.1\nName: sk-large\nVersion: 1.0\n")
     return 0
 `
-	program := buildProgram
-	t.Cleanup(func() { buildProgram = program })
-	if strings.Count(string(program), pip) != 1 {
+	if strings.Count(string(buildProgram), pip) != 1 {
 		t.Fatalf("build.py does not have %q once", pip)
 	}
-	buildProgram = []byte(strings.Replace(string(program), pip, large+pip, 1))
+	s.runner = []byte(strings.Replace(string(buildProgram), pip, large+pip, 1))
 }
 
 // A disk that is full gives an error that says so, whichever file of a build has no room. It
 // leaves nothing. After the operator made room, the same store builds the environment.
 func TestDiskFullDuringABuild(t *testing.T) {
+	t.Parallel()
 	sk := newSkill(t, "python_packages: [sk-large]\n", nil)
-	buildWithoutPip(t)
 	disk := hosttest.Dir(t)
 	resize := disktest.Mount(t, disk, "mode=711,size=64m,nr_inodes=1000")
 	index := newIndex(t)
 	s := newStore(t, func(c *Config) { c.Dir = disk + "/environments"; index.from(c) })
+	buildWithoutPip(t, s)
 	tenantDir := disk + "/environments/acme"
 	refused := func(options string) bool {
 		resize(options)

@@ -36,8 +36,7 @@ func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
 // newStore opens a store; edit may change its configuration.
 func newStore(t *testing.T, edit func(*Config)) *Store {
 	t.Helper()
-	host, pip := hosttest.Host(t), filepath.Join(hosttest.Python(t).Dir, "pip")
-	c := Config{Dir: filepath.Join(hosttest.Dir(t), "environments"), Host: host, Pip: pip, MemoryBytes: 1 << 30, Wall: 2 * time.Minute}
+	c := Config{Dir: filepath.Join(hosttest.Dir(t), "environments"), Host: hosttest.Host(t), Pip: hosttest.Pip(t), MemoryBytes: 1 << 30, Wall: 2 * time.Minute}
 	if edit != nil {
 		edit(&c)
 	}

@@ -30,6 +30,7 @@ func entry(name string, mode fs.FileMode, data string) func(*zip.Writer) {
 
 // A wheel is a stranger's archive. Its files end up only in the environment, as plain files.
 func TestHostileWheels(t *testing.T) {
+	t.Parallel()
 	outside := filepath.Join("/tmp", "skillrun-escaped")
 	for _, c := range []struct {
 		name string
@@ -43,7 +44,7 @@ func TestHostileWheels(t *testing.T) {
 		{name: "setuid", raw: entry("skevil-1.0.data/scripts/suid", fs.ModeSetuid|0o4755, "#!/bin/sh\n")},
 		{name: "own python", raw: entry("skevil-1.0.data/scripts/python3", 0o755, "#!/bin/sh\necho evil\n")},
 		{name: "device", raw: entry("evil_device", fs.ModeDevice|0o666, "")},
-		{name: "huge", raw: entry("zeroes", 0o644, strings.Repeat("\x00", 64<<20)), edit: func(c *Config) { c.Bytes = 16 << 20 }, err: "more than 16777216 bytes"},
+		{name: "huge", raw: entry("zeroes", 0o644, strings.Repeat("\x00", 20<<20)), edit: func(c *Config) { c.Bytes = 16 << 20 }, err: "more than 16777216 bytes"},
 		{name: "more than the memory", raw: entry("zeroes", 0o644, strings.Repeat("\x00", 300<<20)), edit: func(c *Config) { c.MemoryBytes = 256 << 20 }, err: "environment of skill"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -145,6 +146,7 @@ func source(x *index, s *Store, after string) {
 
 // Install code reaches nothing but the relay.
 func TestInstallCodeIsConfined(t *testing.T) {
+	t.Parallel()
 	x := newIndex(t)
 	s := newStore(t, func(c *Config) { x.from(c); c.Sdists = true })
 	source(x, s, "pass")
@@ -167,6 +169,7 @@ func TestInstallCodeIsConfined(t *testing.T) {
 
 // Wheels only, unless the configuration says otherwise.
 func TestSourcesAreOffByDefault(t *testing.T) {
+	t.Parallel()
 	x := newIndex(t)
 	s := newStore(t, x.from)
 	source(x, s, "pass")
@@ -179,6 +182,7 @@ func TestSourcesAreOffByDefault(t *testing.T) {
 
 // Files of install code that lie next to honest packages: no environment comes of them.
 func TestHostileResults(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ after, want string }{
 		"a link out":              {`os.symlink("/etc/passwd", "/workspace/env/x")`, "a link that leads out"},
 		"a link up":               {`os.symlink("../../../etc", "/workspace/env/x")`, "a link that leads out"},
@@ -209,6 +213,7 @@ func TestHostileResults(t *testing.T) {
 
 // An index that stalls, lies, or is not there: a typed error, and nothing is left.
 func TestIndexesThatFailABuild(t *testing.T) {
+	t.Parallel()
 	hold := make(chan struct{})
 	defer close(hold)
 	for _, c := range []struct {
@@ -278,6 +283,7 @@ func unavailable(text string) func(error) bool {
 // Install code may outlive its package's build and spoil the files of other packages. Nothing
 // of that reaches a skill that asked for the honest package only.
 func TestInstallCodeSpoilsNobodyElse(t *testing.T) {
+	t.Parallel()
 	good := pkg{name: "skgood", version: "1.0", files: map[string]string{"skgood.py": "WHO = 'honest'\n"}}
 	// The code of a process that outlived its build, for when pip is done.
 	const spoil = `    import glob, importlib._bootstrap_external as b, importlib.util, shutil
@@ -294,10 +300,8 @@ func TestInstallCodeSpoilsNobodyElse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			x := newIndex(t, good)
 			s := newStore(t, func(c *Config) { x.from(c); c.Sdists = true })
-			program := buildProgram
-			t.Cleanup(func() { buildProgram = program })
 			value := map[bool]string{false: "False", true: "True"}[remove]
-			buildProgram = []byte(strings.Replace(string(program), "    return 0 if done", strings.ReplaceAll(spoil, "REMOVE", value)+"    return 0 if done", 1))
+			s.runner = []byte(strings.Replace(string(buildProgram), "    return 0 if done", strings.ReplaceAll(spoil, "REMOVE", value)+"    return 0 if done", 1))
 			source(x, s, "pass")
 			evil := newSkillNamed(t, "evil", "python_packages: [sksource, skgood]\n", nil)
 			env, log, err := prepare(t, s, "acme", evil, runtime.System)
@@ -308,7 +312,7 @@ func TestInstallCodeSpoilsNobodyElse(t *testing.T) {
 			case !remove && err != nil:
 				t.Fatalf("%v\n%s", err, log)
 			}
-			buildProgram = program
+			s.runner = buildProgram
 			honest := newSkillNamed(t, "honest", "python_packages: [skgood]\n", nil)
 			got := mustPrepare(t, s, "acme", honest, runtime.System)
 			if got.Digest == env.Digest {
@@ -336,6 +340,7 @@ func TestInstallCodeSpoilsNobodyElse(t *testing.T) {
 // A wheel that names a dependency by a URL gets nothing from there, and above all no install
 // code runs.
 func TestDirectReferencesOfWheels(t *testing.T) {
+	t.Parallel()
 	wheels := hosttest.Dir(t)
 	if err := os.Chmod(wheels, 0o755); err != nil {
 		t.Fatal(err)

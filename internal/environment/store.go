@@ -107,6 +107,7 @@ type Store struct {
 	machine  string
 	system   map[runtime.Image]*runtime.SystemPackages // guarded by mu
 	stall    time.Duration                             // of downloads
+	runner   []byte                                    // what runs pip in a build
 	roots    *x509.CertPool                            // nil: the machine's
 
 	// building is a semaphore: a build holds it while its sandbox runs. So all builds
@@ -160,7 +161,7 @@ func Open(c Config) (*Store, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{
-		config: c, stall: stallTimeout, machine: machine(), system: map[runtime.Image]*runtime.SystemPackages{},
+		config: c, stall: stallTimeout, runner: buildProgram, machine: machine(), system: map[runtime.Image]*runtime.SystemPackages{},
 		building: make(chan struct{}, maxBuilds), compiling: make(chan struct{}, 1), compiled: map[string]bool{}, tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]passedCheck{}, library: map[string]bool{},
 	}
 	s.life, s.end = context.WithCancel(context.Background())

@@ -102,6 +102,7 @@ func TestPlanLeavesOutTheInterpreter(t *testing.T) {
 
 // Wheels of a directory, without an index.
 func TestPrepareFromWheels(t *testing.T) {
+	t.Parallel()
 	wheels := hosttest.Dir(t)
 	if err := os.Chmod(wheels, 0o755); err != nil {
 		t.Fatal(err)
@@ -129,6 +130,7 @@ func TestPrepareFromWheels(t *testing.T) {
 
 // A hash in requirements.txt holds.
 func TestHashesAreHonoured(t *testing.T) {
+	t.Parallel()
 	x := newIndex(t, base)
 	s := newStore(t, x.from)
 	sk := newSkill(t, "", map[string]string{"requirements.txt": "skbase==1.2.0 --hash=sha256:" + strings.Repeat("0", 64) + "\n"})
@@ -142,6 +144,7 @@ func TestHashesAreHonoured(t *testing.T) {
 // Two skills that resolve to the same packages share an environment; two tenants
 // never do.
 func TestWhoSharesAnEnvironment(t *testing.T) {
+	t.Parallel()
 	x := newIndex(t, base, top)
 	s := newStore(t, x.from)
 	one := mustPrepare(t, s, "acme", newSkillNamed(t, "one", "python_packages: [sk-top]\n", nil), runtime.System)
@@ -172,6 +175,7 @@ func TestWhoSharesAnEnvironment(t *testing.T) {
 
 // A virtual environment of the skill's own comes first.
 func TestVenvComesFirst(t *testing.T) {
+	t.Parallel()
 	x := newIndex(t, base, top)
 	s := newStore(t, x.from)
 	version := minorOf(python(t, newSkill(t, "", nil), runtime.System).Python.Version)
@@ -196,6 +200,7 @@ func TestVenvComesFirst(t *testing.T) {
 
 // Callers that want the same share one build; one that goes away doesn't end it.
 func TestOneBuildForAll(t *testing.T) {
+	t.Parallel()
 	asked, proceed := make(chan struct{}), make(chan struct{})
 	x := newIndex(t, base)
 	first := true
@@ -271,6 +276,7 @@ func waitFor(t *testing.T, ok func() bool) {
 
 // A build whose last waiting caller has left is ended, and leaves no files.
 func TestBuildEndsWithItsLastCaller(t *testing.T) {
+	t.Parallel()
 	asked := make(chan struct{}, 8)
 	x := newIndex(t, base)
 	hold := make(chan struct{})
@@ -479,6 +485,7 @@ func TestDamageIsReplaced(t *testing.T) {
 }
 
 func TestRebuild(t *testing.T) {
+	t.Parallel()
 	x := newIndex(t, base)
 	s := newStore(t, x.from)
 	sk := newSkill(t, "python_packages: [skbase]\n", nil)
@@ -502,6 +509,7 @@ func TestRebuild(t *testing.T) {
 // A rebuild replaces an environment even if the result is the same. A lease of the old
 // environment keeps it until the end.
 func TestRebuildReplacesTheSame(t *testing.T) {
+	t.Parallel()
 	x := newIndex(t, base)
 	s := newStore(t, x.from)
 	sk := newSkill(t, "python_packages: [skbase]\n", nil)

@@ -15,6 +15,7 @@ const place = "import sys; print(sys.prefix, sys.executable, sys.base_prefix != 
 // A prepared environment is a virtual environment: each Python that PATH leads to, and each
 // program of a package, has its prefix and its executable.
 func TestEnvironmentIsAVenv(t *testing.T) {
+	t.Parallel()
 	tool := pkg{name: "sktool", version: "1.0", entryPoint: "sktool = sktool:main", files: map[string]string{
 		"sktool.py":                             "def main():\n    " + place + "\n",
 		"sktool-1.0.data/scripts/skold":         "#!python\n" + place + "\n",
@@ -58,6 +59,7 @@ func TestEnvironmentIsAVenv(t *testing.T) {
 // The virtual environment of a skill works although its interpreter and its programs name
 // paths of the author's machine. The packages of an environment come after it.
 func TestVenvOfASkill(t *testing.T) {
+	t.Parallel()
 	s := newStore(t, newIndex(t, base).from)
 	version := minorOf(python(t, newSkill(t, "", nil), runtime.System).Python.Version)
 	files := map[string]string{

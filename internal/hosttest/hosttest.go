@@ -181,3 +181,38 @@ func Python(t testing.TB) *runtime.Installation {
 	}
 	return i
 }
+
+var pip = sync.OnceValues(func() (string, error) {
+	i, err := python()
+	if err != nil {
+		return "", err
+	}
+	top, err := root()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(top, "pip")
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(i.Dir, "pip"))); err != nil {
+		return "", err
+	}
+	system, err := exec.LookPath("python3")
+	if err != nil {
+		return dir, nil // no test can use it
+	}
+	if out, err := exec.Command(system, "-I", "-m", "compileall", "-q", "-q", "--invalidation-mode", "unchecked-hash", dir).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s: compile pip: %w: %s", system, err, out)
+	}
+	return dir, nil
+})
+
+// Pip returns a copy of the embedded CPython's pip that also has compiled files for the machine's
+// Python. Without them each build with the machine's Python compiles pip anew, which takes longer
+// than the rest of a small build.
+func Pip(t testing.TB) string {
+	t.Helper()
+	dir, err := pip()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
