@@ -48,6 +48,7 @@ type cpythonRun struct {
 // CPython's tests have the same outcomes in a forked Python as in a started one. Some fail
 // in a sandbox both ways.
 func TestForkServerCPython(t *testing.T) {
+	t.Parallel()
 	if _, err := os.Stat(fmt.Sprintf(cpythonTests, forkServerVersion(t))); err != nil {
 		t.Skipf("CPython's tests are not there: install lib%s-testsuite: %v", forkServerVersion(t), err)
 	}

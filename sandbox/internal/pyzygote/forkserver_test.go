@@ -533,6 +533,7 @@ func directive(text, name string) string {
 }
 
 func TestForkServerScripts(t *testing.T) {
+	t.Parallel()
 	dir, names := scriptsOfForkServer(t)
 	// Another user may not read the checkout, so the scripts are copied.
 	skills := filepath.Join(publicDir(t), "skills")
@@ -613,6 +614,7 @@ func runBoth(t *testing.T, server *forkServer, ready, bare *forkTarget, command 
 
 // Command lines other than the name of a script.
 func TestForkServerCommands(t *testing.T) {
+	t.Parallel()
 	skills := filepath.Join(publicDir(t), "skills")
 	archive := zipOf(t, map[string]string{"__main__.py": "import sys, inzip\nprint(sys.argv, sys.path[0], __file__, inzip.x)\n1/0\n", "inzip.py": "x = 1\n"})
 	for name, text := range map[string]string{

@@ -94,6 +94,7 @@ func judge(t *testing.T, server *forkServer, c *forkTarget, command forkServerCo
 
 // The fork server executes each command that it can't judge. No command fails to start.
 func TestForkServerJudges(t *testing.T) {
+	t.Parallel()
 	server := startForkServerIn(t, forkServerEnv(), forkServerPython(), []string{"json", "csv"}, change{"forkserver/judge.py", "MAX_LISTED = 1 << 16", "MAX_LISTED = 1 << 8"})
 	python := server.cmd.Args[0]
 	version := forkServerVersion(t)
@@ -230,6 +231,7 @@ func TestForkServerReadsNoTimeZone(t *testing.T) {
 // A child executes the command if any step of the judgement, or of the change into
 // the Python that was asked for, raises an exception.
 func TestForkServerFailsTowardsExecution(t *testing.T) {
+	t.Parallel()
 	workspace := openDir(t)
 	c := newForkTargetOn(t, workspace, publicDir(t), forkServerAlso()...)
 	makeTree(t, workspace, map[string]string{
@@ -280,6 +282,7 @@ func TestForkServerFailsTowardsExecution(t *testing.T) {
 
 // In trees made by chance a forked Python imports the same files as a started one.
 func TestForkServerJudgesByChance(t *testing.T) {
+	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))

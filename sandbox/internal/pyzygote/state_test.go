@@ -54,6 +54,7 @@ func startedState(t *testing.T, names []string) processState {
 // Two forked Pythons have only that in common which two started ones have in common. No
 // random state, key, token or time of the fork server is in both.
 func TestForkServerRenews(t *testing.T) {
+	t.Parallel()
 	const runs = 3
 	names := pyzygote.Modules()
 	server := startForkServer(t, forkServerPython(), names...)

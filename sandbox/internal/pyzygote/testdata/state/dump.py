@@ -14,6 +14,7 @@ import re
 import sys
 import types
 
+gc.disable()  # it would look at all objects again and again
 for name in sys.argv[1:]:
     try:
         importlib.import_module(name)
@@ -75,31 +76,32 @@ def children(thing):
                 yield "#%d" % number, value
 
 
-seen, todo, kept = set(), collections.deque(), []
+seen, todo, kept, lines = set(), collections.deque(), [], []
 for name in sorted(sys.modules):
     if name != "__main__":
         todo.append((name, sys.modules[name]))
-mine = {id(o) for o in (globals(), seen, todo, kept, module_of, sys.argv)}
+mine = {id(o) for o in (globals(), seen, todo, kept, lines, module_of, sys.argv)}
 while todo:
     path, thing = todo.popleft()
     if id(thing) in seen or id(thing) in mine or isinstance(thing, OPAQUE):
         continue
     seen.add(id(thing))
     kept.append(thing)  # an id is used once only while its object lives
-    plain = hashlib.blake2b(digest_size=8)
+    held = []
     try:
-        plain.update(state(thing).encode("utf-8", "surrogateescape"))
+        held.append(state(thing))
         for name, value in children(thing):
             if isinstance(value, PLAIN) and type(thing).__name__ == "Dummy":
                 continue  # a symbol that sympy made: its number is no secret, and changing it would break its hash
             if isinstance(value, PLAIN):
-                plain.update(("%s %r\n" % (name, value)).encode("utf-8", "surrogateescape"))
-            else:
+                held.append("%s %r\n" % (name, value))
+            elif id(value) not in seen:
                 todo.append((path + name, value))
     except Exception as e:
-        plain.update(type(e).__name__.encode())
-    print(path.replace(" ", "_").replace("\n", "_").encode("ascii", "backslashreplace").decode(), plain.hexdigest())
-
+        held.append(type(e).__name__)
+    plain = hashlib.blake2b("".join(held).encode("utf-8", "surrogatepass"), digest_size=8)
+    lines.append("%s %s\n" % (path.replace(" ", "_").replace("\n", "_").encode("ascii", "backslashreplace").decode(), plain.hexdigest()))
+print("".join(lines), end="")
 for thing in gc.get_objects():
     if isinstance(thing, random.Random) and not isinstance(thing, random.SystemRandom):
         print("random", hashlib.sha256(repr(thing.getstate()).encode()).hexdigest())
