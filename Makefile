@@ -169,6 +169,7 @@ breaking: tools ## Refuses a change of the contract that breaks its users
 .PHONY: generate
 generate: tools packages-generate ## Generates the Go and Python code of the contract
 	@buf generate
+	@buf build --as-file-descriptor-set --exclude-imports -o proto/skillrun/v1/descriptors.binpb
 	@clients/python/generate.sh
 
 .PHONY: drift

@@ -121,7 +121,7 @@ Other commands: 0, or 125 to 127 in the same sense; bench, doctor and validate
 	// value as if it were built in.
 	flags.Lookup("address").DefValue = ""
 	cmd.AddCommand(
-		a.runCommand(), a.attachCommand(), a.psCommand(), a.showCommand(), a.cancelCommand(),
+		a.runCommand(), a.attachCommand(), a.psCommand(), a.showCommand(), a.cancelCommand(), a.deleteCommand(),
 		a.signalCommand(), a.artifactsCommand(), a.skillsCommand(), a.activateCommand(),
 		a.validateCommand(), a.prepareCommand(), a.checkCommand(), a.toolCommand(), a.doctorCommand(), a.mcpCommand(), a.benchCommand(), a.surveyCommand(), a.versionCommand(),
 	)

@@ -12,11 +12,12 @@ import (
 
 // cancelCommand cancels the executions one after the other, in the order of the arguments, and
 // stops at the first error. Cancel returns when the execution has ended, so each takes up to the
-// grace. An execution that has ended already is not an error: the daemon answers with its
+// grace, unless --no-wait is given. An execution that has ended already is not an error: the daemon answers with its
 // outcome.
 func (a *app) cancelCommand() *cobra.Command {
 	var grace time.Duration
 	var reason string
+	var noWait bool
 	cmd := &cobra.Command{
 		Use:               "cancel ID...",
 		Short:             "End executions: SIGTERM, and after the grace SIGKILL",
@@ -32,7 +33,7 @@ func (a *app) cancelCommand() *cobra.Command {
 			}
 			defer c.Close()
 			for _, id := range args {
-				request := &pb.CancelExecutionRequest{ExecutionId: id, Reason: reason}
+				request := &pb.CancelExecutionRequest{ExecutionId: id, Reason: reason, ReturnImmediately: noWait}
 				// --grace 0 means SIGKILL at once; without the flag the daemon's default holds.
 				if cmd.Flags().Changed("grace") {
 					request.Grace = durationpb.New(grace)
@@ -42,13 +43,13 @@ func (a *app) cancelCommand() *cobra.Command {
 					return fmt.Errorf("cancel %s: %w", id, err)
 				}
 				e := answer.GetExecution()
-				if e.GetOutcome() == nil { // the contract promises the outcome
+				if e.GetOutcome() == nil && !noWait { // the contract promises the outcome
 					return fmt.Errorf("cancel %s: it has not ended ('skillrun show %s' says how it stands)", id, id)
 				}
 				if a.json {
 					err = a.printJSON(e)
 				} else {
-					_, err = fmt.Fprintf(a.stdout, "%s %s\n", printable(id), endWord(e.GetOutcome().GetEnd()))
+					_, err = fmt.Fprintf(a.stdout, "%s %s\n", printable(id), stateCell(e).text)
 				}
 				if err != nil {
 					return err
@@ -59,6 +60,7 @@ func (a *app) cancelCommand() *cobra.Command {
 	}
 	cmd.Flags().DurationVar(&grace, "grace", 0, "`time` between SIGTERM and SIGKILL (default the daemon's)")
 	cmd.Flags().StringVar(&reason, "reason", "", "`text` that the record keeps")
+	cmd.Flags().BoolVar(&noWait, "no-wait", false, "return at once, not when the execution has ended")
 	completeNothing(cmd, "grace", "reason")
 	return cmd
 }

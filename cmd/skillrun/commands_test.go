@@ -291,7 +291,7 @@ func TestActivate(t *testing.T) {
 }
 
 func TestValidateThere(t *testing.T) {
-	r := &pb.ValidateSkillResponse{Valid: true}
+	r := &pb.ValidateSkillResponse{Valid: proto.Bool(true)}
 	f := answers("ValidateSkill", func(*pb.ValidateSkillRequest) (*pb.ValidateSkillResponse, error) { return r, nil })
 	if got, want := f.client(t, nil, "validate", "demo"), (result{0, "demo: valid\n", ""}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -390,7 +390,7 @@ func TestCheckHere(t *testing.T) {
 
 func TestCheckThere(t *testing.T) {
 	f := answers("CheckCommand", func(r *pb.CheckCommandRequest) (*pb.CheckCommandResponse, error) {
-		return &pb.CheckCommandResponse{Allowed: r.GetCommand() == "git 'a b'", Reason: "because", Rule: "r"}, nil
+		return &pb.CheckCommandResponse{Allowed: proto.Bool(r.GetCommand() == "git 'a b'"), Reason: "because", Rule: "r"}, nil
 	})
 	if got, want := f.client(t, nil, "check", "demo", "--", "git", "a b"), (result{0, "allowed  because\n", ""}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -400,13 +400,77 @@ func TestCheckThere(t *testing.T) {
 	}
 }
 
+// --no-wait prints the state, because there is no end yet.
+func TestCancelWithoutWait(t *testing.T) {
+	f := answers("CancelExecution", func(r *pb.CancelExecutionRequest) (*pb.Execution, error) {
+		e := &pb.Execution{ExecutionId: r.GetExecutionId(), State: pb.ExecutionState_EXECUTION_STATE_RUNNING}
+		if !r.GetReturnImmediately() {
+			e.State, e.Outcome = pb.ExecutionState_EXECUTION_STATE_ENDED, &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_CANCELLED}
+		}
+		return e, nil
+	})
+	if got, want := f.client(t, nil, "cancel", "--no-wait", "e1", "e2"), (result{0, "e1 running\ne2 running\n", ""}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got, want := f.client(t, nil, "cancel", "e1"), (result{0, "e1 cancelled\n", ""}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestDelete(t *testing.T) {
+	f := answers("DeleteExecution", func(r *pb.DeleteExecutionRequest) (*pb.DeleteExecutionResponse, error) {
+		if r.GetExecutionId() == "live" {
+			return nil, refusal(codes.FailedPrecondition, "NOT_ENDED", "the execution has not ended; cancel it, then delete it")
+		}
+		return &pb.DeleteExecutionResponse{}, nil
+	})
+	want := result{126, "e1 deleted\n", "skillrun: delete live: the execution has not ended; cancel it, then delete it (NOT_ENDED)\n"}
+	if got := f.client(t, nil, "delete", "e1", "live", "e2"); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// ps asks for a principal's executions and for the order.
+func TestPsFilters(t *testing.T) {
+	var asked *pb.ListExecutionsRequest
+	f := answers("ListExecutions", func(r *pb.ListExecutionsRequest) (*pb.ListExecutionsResponse, error) {
+		asked = r
+		return &pb.ListExecutionsResponse{}, nil
+	})
+	if got := f.client(t, nil, "ps", "--all", "--principal", "uid:7", "--oldest"); got.code != 0 {
+		t.Fatalf("got %+v", got)
+	}
+	if asked.GetPrincipal() != "uid:7" || asked.GetOrder() != pb.ExecutionOrder_EXECUTION_ORDER_OLDEST_FIRST {
+		t.Errorf("asked for %v", asked)
+	}
+}
+
+// show prints the request, and until when the execution is kept.
+func TestShowRequest(t *testing.T) {
+	f := answers("GetExecution", func(*pb.GetExecutionRequest) (*pb.Execution, error) {
+		return &pb.Execution{
+			ExecutionId: "e1", State: pb.ExecutionState_EXECUTION_STATE_ENDED, SourceKind: pb.SourceKind_SOURCE_KIND_CODE,
+			ExpireTime: timestamppb.New(time.Unix(1, 0)), Request: &pb.RequestSummary{
+				Language: "bash", Args: []string{"a b", "c"}, WorkingDirectory: "sub", EnvNames: []string{"A"}, SecretEnvNames: []string{"TOKEN"},
+				FilePaths: []string{"in.csv"}, Truncated: true,
+			},
+		}, nil
+	})
+	got := f.client(t, nil, "show", "e1")
+	for _, want := range []string{"language    bash\n", "arguments   'a b' c\n", "directory   sub\n", "variables   A TOKEN\n", "files       in.csv\n", "kept until  ", "too long for the record"} {
+		if !strings.Contains(got.stdout, want) {
+			t.Errorf("got %s\nwant %q in it", got.stdout, want)
+		}
+	}
+}
+
 func TestDoctor(t *testing.T) {
 	r := &pb.GetCapabilitiesResponse{
 		Version: "v1", Kernel: "6.18", CgroupVersion: pb.CgroupVersion_CGROUP_VERSION_HYBRID, Network: pb.NetworkMode_NETWORK_MODE_NONE, MaxRunning: 4, Running: 1, MaxMessageBytes: 16 << 20,
 		Boundaries: []*pb.Boundary{
-			{Name: "user namespace", Group: pb.BoundaryGroup_BOUNDARY_GROUP_MACHINE, Found: true, Why: "ids", Detail: "yes"},
-			{Name: "swap", Group: pb.BoundaryGroup_BOUNDARY_GROUP_MACHINE, Allowed: true, Why: "the limit", Detail: "swapoff -a"},
-			{Name: "memory limit", Group: pb.BoundaryGroup_BOUNDARY_GROUP_LIMITS, Why: "memory", Detail: "boot with cgroup_enable=memory"},
+			{Name: "user namespace", Group: pb.BoundaryGroup_BOUNDARY_GROUP_MACHINE, Found: proto.Bool(true), Why: "ids", Detail: "yes"},
+			{Name: "swap", Group: pb.BoundaryGroup_BOUNDARY_GROUP_MACHINE, Found: proto.Bool(false), Allowed: true, Why: "the limit", Detail: "swapoff -a"},
+			{Name: "memory limit", Group: pb.BoundaryGroup_BOUNDARY_GROUP_LIMITS, Found: proto.Bool(false), Why: "memory", Detail: "boot with cgroup_enable=memory"},
 		},
 		Runtimes: []*pb.Runtime{{Language: "python", Version: "3.11.2", Path: "/usr/bin/python3"}},
 	}

@@ -128,8 +128,9 @@ func (a *app) flagBefore(flags *pflag.FlagSet) *pflag.Flag {
 
 // Which executions a command is about. No state means all of them (ListExecutionsRequest.states).
 var (
-	anyExecution  []pb.ExecutionState
-	liveExecution = []pb.ExecutionState{pb.ExecutionState_EXECUTION_STATE_QUEUED, pb.ExecutionState_EXECUTION_STATE_RUNNING}
+	anyExecution   []pb.ExecutionState
+	endedExecution = []pb.ExecutionState{pb.ExecutionState_EXECUTION_STATE_ENDED}
+	liveExecution  = []pb.ExecutionState{pb.ExecutionState_EXECUTION_STATE_QUEUED, pb.ExecutionState_EXECUTION_STATE_RUNNING}
 )
 
 // completeExecution completes the ids of executions that are not among the

@@ -150,6 +150,10 @@ func (f *fake) SignalExecution(_ context.Context, r *pb.SignalExecutionRequest) 
 	return answer[*pb.SignalExecutionRequest, *pb.SignalExecutionResponse](f, "SignalExecution", r)
 }
 
+func (f *fake) DeleteExecution(_ context.Context, r *pb.DeleteExecutionRequest) (*pb.DeleteExecutionResponse, error) {
+	return answer[*pb.DeleteExecutionRequest, *pb.DeleteExecutionResponse](f, "DeleteExecution", r)
+}
+
 func (f *fake) ListArtifacts(_ context.Context, r *pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
 	return answer[*pb.ListArtifactsRequest, *pb.ListArtifactsResponse](f, "ListArtifacts", r)
 }

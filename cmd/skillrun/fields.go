@@ -57,6 +57,9 @@ var fields = []field{
 	{path: "grace", word: "--grace"},
 	{path: "reason", word: "--reason"},
 	{path: "ends", word: "--end"},
+	{path: "principal", word: "--principal"},
+	{path: "order", word: "--oldest"},
+	{path: "return_immediately", word: "--no-wait"},
 	{path: "allowed_tools", word: "--allowed-tools"},
 }
 

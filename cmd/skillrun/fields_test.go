@@ -16,14 +16,14 @@ import (
 
 // userRequests are the requests that a command line makes.
 var userRequests = []protoreflect.ProtoMessage{
-	&pb.ExecuteRequest{}, &pb.AttachExecutionRequest{}, &pb.ListExecutionsRequest{}, &pb.GetExecutionRequest{}, &pb.CancelExecutionRequest{}, &pb.SignalExecutionRequest{},
+	&pb.ExecuteRequest{}, &pb.AttachExecutionRequest{}, &pb.ListExecutionsRequest{}, &pb.GetExecutionRequest{}, &pb.CancelExecutionRequest{}, &pb.SignalExecutionRequest{}, &pb.DeleteExecutionRequest{},
 	&pb.ListArtifactsRequest{}, &pb.GetArtifactRequest{}, &pb.ListSkillsRequest{}, &pb.GetSkillRequest{}, &pb.ActivateSkillRequest{},
 	&pb.CheckCommandRequest{}, &pb.ValidateSkillRequest{}, &pb.PrepareSkillRequest{},
 }
 
 // notOnTheCommandLine are the fields without a flag or argument.
 var notOnTheCommandLine = []string{
-	"raw_path", "page_size", "page_token", "include_hidden", "created_after", "states", "offset_bytes", "path", "skill_md", "folder", "rebuild",
+	"raw_path", "page_size", "page_token", "include_hidden", "created_after", "created_before", "states", "offset_bytes", "path", "skill_md", "folder", "rebuild",
 }
 
 // notInARequest are the flags whose value never reaches the daemon, and flags that can't

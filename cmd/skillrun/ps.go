@@ -21,14 +21,18 @@ const psPage = 100
 func (a *app) psCommand() *cobra.Command {
 	var all bool
 	var limit int
-	var skill string
+	var skill, principal string
+	var oldest bool
 	var labels, ends []string
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List the executions that run or wait, or all",
 		Args:  arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			request := &pb.ListExecutionsRequest{Skill: skill}
+			request := &pb.ListExecutionsRequest{Skill: skill, Principal: principal}
+			if oldest {
+				request.Order = pb.ExecutionOrder_EXECUTION_ORDER_OLDEST_FIRST
+			}
 			if !all && len(ends) == 0 {
 				request.States = []pb.ExecutionState{pb.ExecutionState_EXECUTION_STATE_QUEUED, pb.ExecutionState_EXECUTION_STATE_RUNNING}
 			}
@@ -49,11 +53,13 @@ func (a *app) psCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also executions that have ended")
-	cmd.Flags().IntVarP(&limit, "limit", "n", psPage, "show at most this many, the newest first; 0: all")
+	cmd.Flags().IntVarP(&limit, "limit", "n", psPage, "show at most this many; 0: all")
+	cmd.Flags().BoolVar(&oldest, "oldest", false, "the oldest first, not the newest")
 	cmd.Flags().StringVar(&skill, "skill", "", "only of this `skill`")
+	cmd.Flags().StringVar(&principal, "principal", "", "only executions that this `principal` requested, as 'skillrun show' prints it")
 	cmd.Flags().StringArrayVar(&labels, "label", nil, "only executions with this label, `key=value` (repeatable)")
 	cmd.Flags().StringArrayVar(&ends, "end", nil, "only executions with this end: `exited`, timed-out, ... (repeatable)")
-	completeNothing(cmd, "limit", "label")
+	completeNothing(cmd, "limit", "label", "principal")
 	completeWith(cmd, "skill", a.completeSkill)
 	completeWith(cmd, "end", cobra.FixedCompletions(endWords(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd

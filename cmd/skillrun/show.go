@@ -38,6 +38,19 @@ func (a *app) showCommand() *cobra.Command {
 	}
 }
 
+// addRequest adds what was asked for. Arguments are quoted where a shell would need it.
+func addRequest(t *table, r *pb.RequestSummary) {
+	t.field("command", r.GetCommand())
+	t.field("language", r.GetLanguage())
+	t.field("arguments", quoteAll(r.GetArgs()))
+	t.field("directory", r.GetWorkingDirectory())
+	t.field("variables", strings.Join(slices.Concat(r.GetEnvNames(), r.GetSecretEnvNames()), " "))
+	t.field("files", quoteAll(r.GetFilePaths()))
+	if r.GetTruncated() {
+		t.field("", "the request is too long for the record; this is its beginning")
+	}
+}
+
 // executionTable has names and values; it leaves empty values out. "kills" counts the OOM
 // killer's victims in the sandbox's cgroup (memory.events), "refused" the forks that the limit of
 // processes stopped (pids.events).
@@ -48,6 +61,7 @@ func executionTable(e *pb.Execution) *table {
 	t.field("skill", e.GetSkill())
 	t.field("digest", e.GetSkillDigest())
 	t.field("source", strings.TrimSpace(sourceWord(e.GetSourceKind())+" "+e.GetScript()))
+	addRequest(t, e.GetRequest())
 	t.field("principal", e.GetPrincipal())
 	for _, key := range slices.Sorted(maps.Keys(e.GetLabels())) {
 		t.field("label", key+"="+e.GetLabels()[key])
@@ -55,6 +69,9 @@ func executionTable(e *pb.Execution) *table {
 	t.field("created", timeText(e.GetCreateTime()))
 	t.field("started", timeText(e.GetStartTime()))
 	t.field("ended", timeText(e.GetEndTime()))
+	if e.GetExpireTime() != nil {
+		t.field("kept until", timeText(e.GetExpireTime()))
+	}
 	t.field("limits", limitsText(e.GetLimits()))
 	t.field("network", fmt.Sprint(e.GetNetwork()))
 	o := e.GetOutcome()

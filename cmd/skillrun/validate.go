@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	skillrun "github.com/skillrun/skillrun/clients/go"
 	"github.com/skillrun/skillrun/internal/lint"
@@ -215,7 +216,7 @@ func validation(findings []manifest.Finding) *pb.ValidateSkillResponse {
 			Message:  strings.ToValidUTF8(f.Message, "\uFFFD"),
 		})
 	}
-	r.Valid = !slices.ContainsFunc(findings, func(f manifest.Finding) bool { return f.Severity == manifest.SeverityError })
+	r.Valid = proto.Bool(!slices.ContainsFunc(findings, func(f manifest.Finding) bool { return f.Severity == manifest.SeverityError }))
 	return r
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -89,7 +90,7 @@ func TestValidateMissing(t *testing.T) {
 	}
 	absent := func(r *pb.ValidateSkillRequest) (*pb.ValidateSkillResponse, error) {
 		if r.GetSkill() == "loaded" || r.GetSkill() == "team/loaded" {
-			return &pb.ValidateSkillResponse{Valid: true}, nil
+			return &pb.ValidateSkillResponse{Valid: proto.Bool(true)}, nil
 		}
 		if r.GetSkill() == "file.md" || r.GetSkill() == "other/loaded" {
 			return nil, status.Error(codes.InvalidArgument, "no name of a skill")

@@ -83,7 +83,7 @@ func TestMissingBoundaryKeepsItFromServing(t *testing.T) {
 	c := d.capabilities()
 	var missing []string
 	for _, b := range c.Boundaries {
-		if !b.Found {
+		if !b.GetFound() {
 			missing = append(missing, b.Name)
 			if b.Allowed || b.Group != pb.BoundaryGroup_BOUNDARY_GROUP_NETWORK || !strings.Contains(b.Detail, "is lo up?") || !strings.Contains(b.Detail, "needs") {
 				t.Errorf("got %v, want what is missing and how to get it", b)
@@ -126,8 +126,8 @@ func TestAllowedMissingBoundary(t *testing.T) {
 	d := withoutLoopback(t, "boundaries: {allow_missing: ["+absentBoundary+", swap]}\n")
 	d.waitServing()
 	for _, b := range d.capabilities().Boundaries {
-		if want := b.Name != absentBoundary; b.Found != want {
-			t.Errorf("%s: found %v: %s", b.Name, b.Found, b.Detail)
+		if want := b.Name != absentBoundary; b.GetFound() != want {
+			t.Errorf("%s: found %v: %s", b.Name, b.GetFound(), b.Detail)
 		}
 		if want := b.Name == absentBoundary || b.Name == "swap"; b.Allowed != want {
 			t.Errorf("%s: allowed %v", b.Name, b.Allowed)

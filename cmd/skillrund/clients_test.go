@@ -219,8 +219,19 @@ func TestGrpcurl(t *testing.T) {
 					t.Errorf("no %s in\n%s", want, services)
 				}
 			}
-			if text := call(append(target, "describe", "skillrun.v1.ExecuteRequest")...); !strings.Contains(text, "json_arguments") {
-				t.Errorf("describe: %s", text)
+			// The comments are the API reference.
+			for name, want := range map[string]string{
+				"skillrun.v1.ExecuteRequest":   "// Standard input. Unset: empty.",
+				"skillrun.v1.ExecutionService": "// GetExecution returns the current state of one execution.",
+				"skillrun.v1.ErrorReason":      "// NOT_FOUND: there is no such skill (skill).",
+			} {
+				if text := call(append(target, "describe", name)...); !strings.Contains(text, want) {
+					t.Errorf("describe: %s\nwant %q in it", text, want)
+				}
+			}
+			check := append([]string{"-d", `{"skill":"calculator","command":"rm -rf /"}`}, target...)
+			if text := call(append(check, "skillrun.v1.SkillService/CheckCommand")...); !strings.Contains(text, `"allowed": false`) {
+				t.Errorf("a refused command: %s", text)
 			}
 			withData := append([]string{"-d", `{"skill":"calculator","code":{"text":"echo 42","language":"bash"}}`}, target...)
 			out := call(append(withData, "skillrun.v1.ExecutionService/Execute")...)

@@ -439,7 +439,7 @@ func TestConformanceAllowedTools(t *testing.T) {
 		t.Run(fmt.Sprintf("%02d %.60q", i, c.Cmd), func(t *testing.T) {
 			d.t = t
 			checked, err := d.skills.CheckCommand(t.Context(), &pb.CheckCommandRequest{Skill: skills[c.Tools], Command: c.Cmd})
-			if err != nil || checked.Allowed != c.Allow {
+			if err != nil || checked.GetAllowed() != c.Allow {
 				t.Errorf("%s by %s: %v, %v; want allowed %t (%s)", c.Cmd, c.Tools, checked, err, c.Allow, c.Note)
 			}
 			r, id, err := d.executeCommand(&pb.ExecuteCommandRequest{Skill: skills[c.Tools], Command: c.Cmd})

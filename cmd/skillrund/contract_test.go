@@ -219,7 +219,7 @@ func TestContractIsCommandAllowed(t *testing.T) {
 		for want, list := range map[bool][]string{true: tt.allowed, false: tt.refused} {
 			for _, line := range list {
 				r, err := d.skills.CheckCommand(t.Context(), &pb.CheckCommandRequest{AllowedTools: tt.tools, Command: line})
-				if err != nil || r.Allowed != want {
+				if err != nil || r.GetAllowed() != want {
 					t.Errorf("%s by %s: %v, %v; want %t", line, tt.tools, r, err, want)
 				}
 			}

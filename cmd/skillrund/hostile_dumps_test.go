@@ -176,7 +176,7 @@ func pipedDumps(t *testing.T) {
 		var found []string
 		for _, b := range d.capabilities().Boundaries {
 			if strings.Contains(b.Name, "core dumps") {
-				found = append(found, fmt.Sprint(b.Name, " ", b.Found))
+				found = append(found, fmt.Sprint(b.Name, " ", b.GetFound()))
 				if b.Name == "core dumps" && !strings.Contains(b.Detail, taker.path) {
 					t.Errorf("%s: %q doesn't name what takes dumps", b.Name, b.Detail)
 				}
@@ -290,8 +290,8 @@ func dumpsToASocket(t *testing.T) {
 	d := launch(t, dir, "")
 	d.dial("unix://" + dir + "/s.sock")
 	for _, b := range d.capabilities().Boundaries {
-		if want := b.Name != "core dumps"; b.Found != want {
-			t.Errorf("%s: found %v: %s", b.Name, b.Found, b.Detail)
+		if want := b.Name != "core dumps"; b.GetFound() != want {
+			t.Errorf("%s: found %v: %s", b.Name, b.GetFound(), b.Detail)
 		} else if !want && (!strings.Contains(b.Detail, "a socket, /run/dumps") || !strings.Contains(b.Detail, "sysctl kernel.core_pattern")) {
 			t.Errorf("got %q, want what takes the dumps and how to end that", b.Detail)
 		}

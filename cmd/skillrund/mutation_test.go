@@ -331,7 +331,7 @@ func (d *running) wantMissing(want []string) {
 	d.t.Helper()
 	missing := map[string]bool{}
 	for _, b := range d.capabilities().Boundaries {
-		missing[b.Name] = !b.Found
+		missing[b.Name] = !b.GetFound()
 	}
 	for _, name := range want {
 		if !missing[name] {

@@ -2,6 +2,9 @@ package main
 
 import (
 	"crypto/rand"
+	"io/fs"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
@@ -18,7 +21,7 @@ func TestCapabilities(t *testing.T) {
 		t.Errorf("%d boundaries", len(c.Boundaries))
 	}
 	for _, b := range c.Boundaries {
-		if !b.Found || b.Name == "" || b.Why == "" {
+		if !b.GetFound() || b.Name == "" || b.Why == "" {
 			t.Errorf("boundary %v: the daemon serves without it, or it says nothing", b)
 		}
 	}
@@ -68,7 +71,41 @@ func TestListAndGet(t *testing.T) {
 	if err != nil || e.State != pb.ExecutionState_EXECUTION_STATE_ENDED || e.Principal != "uid:0" || e.SourceKind != pb.SourceKind_SOURCE_KIND_CODE || e.StartTime == nil || e.EndTime == nil || e.LastSequence == 0 {
 		t.Errorf("get: %v, %v", e, err)
 	}
+	if e.ExpireTime.AsTime().Sub(e.EndTime.AsTime()) <= 0 || e.Request == nil || strings.Contains(e.String(), "sys.exit") {
+		t.Errorf("expires at %v, request %v; want a time after the end, and no code", e.ExpireTime, e.Request)
+	}
 	_, err = d.runs.GetExecution(t.Context(), &pb.GetExecutionRequest{ExecutionId: "none"})
+	wantStatus(t, err, "NotFound", "EXECUTION_NOT_FOUND")
+}
+
+// A deleted execution leaves no file in the daemon's state.
+func TestDelete(t *testing.T) {
+	t.Parallel()
+	d := startDaemon(t, "")
+	r := d.run(shell("calculator", "head -c 100000 /dev/zero; echo x >out.txt"))
+	r.wantExit(t, 0)
+	of := func() (found []string) {
+		err := filepath.WalkDir(filepath.Join(d.dir, "state/record"), func(path string, _ fs.DirEntry, err error) error {
+			if strings.Contains(path, r.id) {
+				found = append(found, path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	if len(of()) == 0 {
+		t.Fatal("the execution has no files")
+	}
+	if out, err := d.cli("delete", r.id).CombinedOutput(); err != nil || string(out) != r.id+" deleted\n" {
+		t.Fatalf("got %v: %s", err, out)
+	}
+	if left := of(); len(left) > 0 {
+		t.Errorf("left %v", left)
+	}
+	_, err := d.runs.GetExecution(t.Context(), &pb.GetExecutionRequest{ExecutionId: r.id})
 	wantStatus(t, err, "NotFound", "EXECUTION_NOT_FOUND")
 }
 

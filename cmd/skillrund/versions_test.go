@@ -57,7 +57,7 @@ print([d for d in ("pandas", "PyYAML", "numpy", "six") if any(m.distributions(na
 		t.Errorf("the client: %v, %s", err, text)
 	}
 	v, err := d.skills.ValidateSkill(t.Context(), &pb.ValidateSkillRequest{Subject: &pb.ValidateSkillRequest_Skill{Skill: "versions"}})
-	if err != nil || !v.Valid || !slices.ContainsFunc(v.Findings, func(f *pb.Finding) bool {
+	if err != nil || !v.GetValid() || !slices.ContainsFunc(v.Findings, func(f *pb.Finding) bool {
 		return f.Rule == "package-missing" && f.Severity == pb.FindingSeverity_FINDING_SEVERITY_WARNING && strings.Contains(f.Message, ", not >=9999")
 	}) {
 		t.Errorf("validate: %v, %v", v, err)

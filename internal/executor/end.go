@@ -281,7 +281,7 @@ func (x *Executor) closeLost(ctx context.Context) error {
 
 // closeLostOne ends one lost execution. Its output stays readable: Reopen keeps every whole event.
 func (x *Executor) closeLostOne(ctx context.Context, r record.Execution) error {
-	out := Outcome{End: DaemonLost, SkillDigest: r.Digest, Limits: x.header(r).Limits}
+	out := Outcome{End: DaemonLost, SkillDigest: r.Digest, Limits: x.detail(r).Limits}
 	out.Advice = advise(out, nil)
 	log, err := x.Record.Reopen(ctx, r.ID)
 	if err != nil {
@@ -295,17 +295,22 @@ func (x *Executor) closeLostOne(ctx context.Context, r record.Execution) error {
 // (sameRequest).
 func (x *Executor) recordQueued(ctx context.Context, e *execution) (*record.Log, error) {
 	who, sk, source := e.grant.Principal(), e.grant.Skill(), e.grant.Source()
-	header, err := json.Marshal(Header{
+	h := Header{
 		Skill: sk.Name, SkillDigest: sk.Digest, Limits: e.limits,
 		Network: e.grant.Network(), Commands: e.commands(), Warnings: e.warnings(),
-	})
+	}
+	header, err := json.Marshal(h)
+	if err != nil {
+		return nil, err
+	}
+	about, err := json.Marshal(detail{h, e.asked})
 	if err != nil {
 		return nil, err
 	}
 	log, err := x.Record.Create(ctx, record.Execution{
 		ID: e.id, Tenant: who.Tenant, Principal: who.Name, Skill: sk.Name, Digest: sk.Digest,
 		SourceKind: source.Kind.String(), Script: source.Script, Labels: e.labels,
-		Key: e.key, RequestHash: e.hash, Created: e.created, Detail: header,
+		Key: e.key, RequestHash: e.hash, Created: e.created, Detail: about,
 	}, header)
 	if err != nil {
 		return nil, fmt.Errorf("record: %w", err)

@@ -89,6 +89,13 @@ type NotRunningError struct{ ID string }
 func (e *NotRunningError) Error() string { return ErrNotRunning.Error() }
 func (e *NotRunningError) Unwrap() error { return ErrNotRunning }
 
+// NotEndedError: an execution that has not ended can't be deleted.
+type NotEndedError struct{ ID string }
+
+func (e *NotEndedError) Error() string {
+	return "the execution has not ended; cancel it, then delete it"
+}
+
 // Errors of the stages, collected here for the packages that turn them into codes.
 type (
 	// QuotaError: the tenant has used up one of its quotas.

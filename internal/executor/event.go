@@ -1,6 +1,13 @@
 package executor
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/permission"
+)
 
 // An Event is one thing that happened to an execution. Exactly one of the
 // pointers is set.
@@ -35,6 +42,48 @@ type Header struct {
 	// Warnings are sentences about what may make the program fail, such as a package of
 	// another version than the declared one.
 	Warnings []string `json:"warnings,omitempty"`
+}
+
+// A Summary says what a request asked for, without the content of code, input and environment. The
+// record has it as JSON.
+type Summary struct {
+	Command  string   `json:"command,omitempty"`
+	Language string   `json:"language,omitempty"` // of code; empty: python
+	Dir      string   `json:"dir,omitempty"`
+	Args     []string `json:"args,omitempty"`
+	// Names of variables and paths of input files, sorted.
+	Env       []string `json:"env,omitempty"`
+	SecretEnv []string `json:"secret_env,omitempty"`
+	Files     []string `json:"files,omitempty"`
+	// Truncated: the lists above are too long for the record. Only their beginning is here.
+	Truncated bool `json:"truncated,omitempty"`
+}
+
+// maxSummaryBytes bounds the text of a Summary: a page of a listing has many.
+const maxSummaryBytes = 16 << 10
+
+// newSummary returns the summary of a request. Its texts are valid UTF-8, so they stay the same in
+// JSON.
+func newSummary(req Request, source permission.Source) Summary {
+	s := Summary{Language: source.Language, Dir: req.Dir}
+	room := maxSummaryBytes
+	take := func(list []string) (out []string) {
+		for _, text := range list {
+			if room -= len(text) + 1; room < 0 {
+				s.Truncated = true
+				return out
+			}
+			out = append(out, strings.ToValidUTF8(text, "\uFFFD"))
+		}
+		return out
+	}
+	if source.Kind == permission.Command {
+		s.Command = strings.Join(take([]string{source.Command}), "")
+	}
+	s.Args = take(req.Args)
+	s.Env, s.SecretEnv = take(slices.Sorted(maps.Keys(req.Env))), take(slices.Sorted(maps.Keys(req.SecretEnv)))
+	s.Files = take(slices.Sorted(slices.Values(req.inputPaths())))
+	return s
 }
 
 // Started says that the program runs. Queue is the wait for a slot, Setup the time from there
@@ -76,7 +125,9 @@ type Execution struct {
 	SourceKind, Script      string
 	Labels                  map[string]string
 	Created, Started, Ended time.Time // zero: not yet
+	Expires                 time.Time // when retention removes it, see record.Store.Expires
 	Header                  Header
+	Request                 Summary
 	LastSeq                 uint64
 	Outcome                 *Outcome // nil until it has ended
 }

@@ -44,6 +44,7 @@ type execution struct {
 	hash   []byte // nil without an idempotency key
 	key    string
 	labels map[string]string
+	asked  Summary
 	// Nil: empty.
 	stdin        io.Reader
 	queueTimeout time.Duration
@@ -117,7 +118,7 @@ func (x *Executor) newExecution(req Request, grant permission.Grant) (*execution
 			env: maps.Clone(req.Env), secretEnv: maps.Clone(req.SecretEnv),
 			limits: limits, grace: x.Grace, skillDir: grant.Skill().Dir,
 		},
-		grant: grant, key: req.Key, labels: maps.Clone(req.Labels),
+		grant: grant, key: req.Key, labels: maps.Clone(req.Labels), asked: newSummary(req, grant.Source()),
 		queueTimeout: cmp.Or(req.QueueTimeout, x.QueueTimeout),
 		created:      time.Now(), ended: req.Ended, logger: x.Log,
 	}

@@ -334,14 +334,11 @@ func (x *Executor) run(r *run, ticket *admission.Ticket) {
 // first Cancel's only. The error is ErrNotFound for an unknown ID, or that of ctx; the execution
 // then ends all the same.
 func (x *Executor) Cancel(ctx context.Context, who permission.Principal, id, by, reason string, grace time.Duration) (Execution, error) {
-	if _, err := x.row(ctx, who, id); err != nil {
+	r, err := x.beginCancel(ctx, who, id, by, reason, grace)
+	if err != nil {
 		return Execution{}, err
 	}
-	if grace < 0 {
-		grace = x.CancelGrace
-	}
-	if r := x.find(id); r != nil {
-		r.cancel(&cancellation{by: by, reason: reason, grace: grace})
+	if r != nil {
 		select {
 		case <-r.done:
 		case <-ctx.Done():
@@ -353,6 +350,29 @@ func (x *Executor) Cancel(ctx context.Context, who permission.Principal, id, by,
 		err = fmt.Errorf("execution %s: its record says %s, but it does not run", id, ended.State)
 	}
 	return ended, err
+}
+
+// CancelSoon is Cancel, but it returns the execution as it is now, and does not wait for the end.
+func (x *Executor) CancelSoon(ctx context.Context, who permission.Principal, id, by, reason string, grace time.Duration) (Execution, error) {
+	if _, err := x.beginCancel(ctx, who, id, by, reason, grace); err != nil {
+		return Execution{}, err
+	}
+	return x.Get(ctx, who, id)
+}
+
+// beginCancel asks an execution to end. The run is nil if the execution has ended.
+func (x *Executor) beginCancel(ctx context.Context, who permission.Principal, id, by, reason string, grace time.Duration) (*run, error) {
+	if _, err := x.row(ctx, who, id); err != nil {
+		return nil, err
+	}
+	if grace < 0 {
+		grace = x.CancelGrace
+	}
+	r := x.find(id)
+	if r != nil {
+		r.cancel(&cancellation{by: by, reason: reason, grace: grace})
+	}
+	return r, nil
 }
 
 // Signal sends sig to the main process of a running execution. The error is ErrNotRunning

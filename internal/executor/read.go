@@ -54,22 +54,26 @@ func (x *Executor) listed(ctx context.Context, tenant, id string) ([]Artifact, e
 
 // A Filter selects executions. Zero fields select all.
 type Filter struct {
-	Skill        string
-	States       []State
-	Ends         []End
-	Labels       map[string]string // all of them
-	CreatedAfter time.Time         // or at it
+	Principal string
+	Skill     string
+	States    []State
+	Ends      []End
+	Labels    map[string]string // all of them
+	// Created at CreatedAfter or later, and before CreatedBefore.
+	CreatedAfter, CreatedBefore time.Time
+	OldestFirst                 bool
 	// As in record.Filter. PageToken is from an earlier page of the same filter; empty: the first
 	// page.
 	PageSize  int
 	PageToken string
 }
 
-// List returns a page of executions, newest first and without their artifacts, and
-// the token of the next one, empty at the end.
+// List returns a page of executions without their artifacts, newest first unless f says otherwise,
+// and the token of the next page, empty at the end.
 func (x *Executor) List(ctx context.Context, who permission.Principal, f Filter) ([]Execution, string, error) {
 	filter := record.Filter{
-		Tenant: who.Tenant, Skill: f.Skill, Labels: f.Labels, CreatedAfter: f.CreatedAfter,
+		Tenant: who.Tenant, Principal: f.Principal, Skill: f.Skill, Labels: f.Labels,
+		CreatedAfter: f.CreatedAfter, CreatedBefore: f.CreatedBefore, OldestFirst: f.OldestFirst,
 		PageSize: f.PageSize, PageToken: f.PageToken,
 	}
 	// Records have full names. The name of a skill that is no longer loaded stays as it is.
@@ -160,6 +164,16 @@ func (x *Executor) Artifacts(ctx context.Context, who permission.Principal, id s
 	return out, next, nil
 }
 
+// Delete removes an ended execution: its record, its output and its artifacts. Its idempotency key
+// is free again. The error is a *NotFoundError, a *NotEndedError, or ours.
+func (x *Executor) Delete(ctx context.Context, who permission.Principal, id string) error {
+	err := x.Record.Remove(ctx, who.Tenant, id)
+	if errors.Is(err, record.ErrNotEnded) {
+		return &NotEndedError{id}
+	}
+	return notFound(err, id)
+}
+
 // OpenArtifact opens the content of one artifact. path is its exact name.
 func (x *Executor) OpenArtifact(ctx context.Context, who permission.Principal, id, path string) (*os.File, Artifact, error) {
 	if _, err := x.row(ctx, who, id); err != nil {
@@ -190,8 +204,10 @@ func (x *Executor) toExecution(r record.Execution) Execution {
 		ID: r.ID, State: fromRecordState[r.State], Principal: r.Principal,
 		SourceKind: r.SourceKind, Script: r.Script, Labels: r.Labels,
 		Created: r.Created, Started: r.Started, Ended: r.Ended, LastSeq: r.LastSeq,
-		Header: x.header(r),
+		Expires: x.Record.Expires(r.Ended),
 	}
+	d := x.detail(r)
+	e.Header, e.Request = d.Header, d.Request
 	if r.State == record.Ended {
 		var err error
 		if e.Outcome, err = decode[Outcome](r.Outcome); err != nil {
@@ -202,15 +218,22 @@ func (x *Executor) toExecution(r record.Execution) Execution {
 	return e
 }
 
-// header reads the header from a row. A damaged one is logged, and the row's own columns stand
+// A detail is what a row has of an execution beside its columns: the header's JSON with the
+// request's summary in it.
+type detail struct {
+	Header
+	Request Summary `json:"request"`
+}
+
+// detail reads the detail from a row. A damaged one is logged, and the row's own columns stand
 // for it.
-func (x *Executor) header(r record.Execution) Header {
-	h, err := decode[Header](r.Detail)
+func (x *Executor) detail(r record.Execution) detail {
+	d, err := decode[detail](r.Detail)
 	if err != nil {
 		x.Log.Error("header is damaged", "execution", r.ID, "err", err)
-		return Header{Skill: r.Skill, SkillDigest: r.Digest}
+		return detail{Header: Header{Skill: r.Skill, SkillDigest: r.Digest}}
 	}
-	return *h
+	return *d
 }
 
 func decode[T any](data []byte) (*T, error) {

@@ -13,6 +13,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrEnded says that the execution has ended: nothing can be added.
 	ErrEnded = errors.New("execution has ended")
+	// ErrNotEnded says that the execution has not ended, so it cannot be removed.
+	ErrNotEnded = errors.New("execution has not ended")
 	// ErrClosed says that the store was closed.
 	ErrClosed = errors.New("store is closed")
 	// ErrInUse says that another process has the store open, or that the execution

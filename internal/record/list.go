@@ -23,21 +23,24 @@ const (
 // Filter selects executions for List. A zero field selects all, but an empty Tenant
 // selects none: no listing crosses tenants.
 type Filter struct {
-	Tenant string
-	Skill  string
-	States []State
+	Tenant    string
+	Principal string
+	Skill     string
+	States    []State
 	// Labels selects executions that have all of these.
 	Labels map[string]string
 	Ends   []string
-	// CreatedAfter is the earliest time of creation.
-	CreatedAfter time.Time
+	// Executions created at CreatedAfter or later, and before CreatedBefore.
+	CreatedAfter, CreatedBefore time.Time
+	// OldestFirst reverses the order.
+	OldestFirst bool
 	// PageSize is clamped to MaxPage; zero or less: DefaultPage.
 	PageSize int
 	// PageToken is the token from the last List with this filter.
 	PageToken string
 }
 
-// List returns the executions that f selects, newest first, and the token of the next
+// List returns the executions that f selects, newest first unless OldestFirst is set, and the token of the next
 // page, which is empty on the last one. Large executions make a page shorter. New
 // executions don't move the pages. A token of another filter is a *TokenError.
 func (s *Store) List(ctx context.Context, f Filter) (page []Execution, next string, err error) {
@@ -93,8 +96,7 @@ func pageSize(asked int) int {
 
 // query is f as SQL, for at most limit rows. A filter with labels searches the index
 // of the first label, which has the same order.
-// n is the primary key and grows with time, so "newest first" and the page token need no
-// sort. Values only come in as arguments; the text has no part of a request.
+// n is the primary key and grows with time, so both orders and the page token need no sort. Values only come in as arguments; the text has no part of a request.
 func (f Filter) query(limit int) (string, []any, error) {
 	var q strings.Builder
 	var args []any
@@ -119,11 +121,14 @@ func (f Filter) query(limit int) (string, []any, error) {
 	}
 	where(" AND e.tenant = ?", f.Tenant)
 	if f.PageToken != "" {
-		before, err := f.token().decode(f.PageToken)
+		last, err := f.token().decode(f.PageToken)
 		if err != nil {
 			return "", nil, err
 		}
-		where(" AND "+order+" < ?", before)
+		where(" AND "+order+f.past(), last)
+	}
+	if f.Principal != "" {
+		where(" AND e.principal = ?", f.Principal)
 	}
 	if f.Skill != "" {
 		where(" AND e.skill = ?", f.Skill)
@@ -141,8 +146,23 @@ func (f Filter) query(limit int) (string, []any, error) {
 		// The first bounds the search, the second decides: n >= created.
 		where(" AND "+order+" >= ? AND e.created >= ?", nanos(f.CreatedAfter), nanos(f.CreatedAfter))
 	}
-	fmt.Fprintf(&q, " ORDER BY %s DESC LIMIT %d", order, limit)
+	if !f.CreatedBefore.IsZero() {
+		where(" AND e.created < ?", nanos(f.CreatedBefore))
+	}
+	direction := "DESC"
+	if f.OldestFirst {
+		direction = "ASC"
+	}
+	fmt.Fprintf(&q, " ORDER BY %s %s LIMIT %d", order, direction, limit)
 	return q.String(), args, nil
+}
+
+// past compares a row with the last one of the page before.
+func (f Filter) past() string {
+	if f.OldestFirst {
+		return " > ?"
+	}
+	return " < ?"
 }
 
 // placeholders is "?, ?, ?" for n values.

@@ -43,7 +43,7 @@ func TestList(t *testing.T) {
 		{Execution: Execution{ID: "e2", Skill: "hello", Labels: map[string]string{"team": "y", "run": "1"}}, end: "TIMED_OUT"},
 		{Execution: Execution{ID: "e3", Skill: "data", Labels: map[string]string{"team": "x"}}, state: Running},
 		{Execution: Execution{ID: "e4", Skill: "data", Labels: map[string]string{"team": "x", "run": "2"}}, state: Queued},
-		{Execution: Execution{ID: "e5", Skill: "hello"}, end: "EXITED"},
+		{Execution: Execution{ID: "e5", Skill: "hello", Principal: "bob"}, end: "EXITED"},
 		{Execution: Execution{ID: "b1", Tenant: "b", Skill: "hello", Labels: map[string]string{"team": "x", "run": "1"}}, end: "EXITED"},
 	} {
 		x.Created = hour(i)
@@ -80,6 +80,14 @@ func TestList(t *testing.T) {
 		{"ends", Filter{Ends: []string{"TIMED_OUT", "EXITED"}}, "e5 e2 e1"},
 		{"created at or after", Filter{CreatedAfter: hour(3)}, "e5 e4"},
 		{"created after", Filter{CreatedAfter: hour(3).Add(1)}, "e5"},
+		{"created before", Filter{CreatedBefore: hour(2)}, "e2 e1"},
+		{"created between", Filter{CreatedAfter: hour(1), CreatedBefore: hour(3)}, "e3 e2"},
+		{"principal", Filter{Principal: "bob"}, "e5"},
+		{"principal that none has", Filter{Principal: "nobody"}, ""},
+		{"principal of another tenant", Filter{Tenant: "b", Principal: "bob"}, ""},
+		{"oldest first", Filter{OldestFirst: true}, "e1 e2 e3 e4 e5"},
+		{"oldest first, by label", Filter{OldestFirst: true, Labels: map[string]string{"team": "x"}}, "e1 e3 e4"},
+		{"oldest first, by time", Filter{OldestFirst: true, CreatedAfter: hour(1), CreatedBefore: hour(4)}, "e2 e3 e4"},
 		{"everything", Filter{Skill: "hello", States: []State{Ended}, Ends: []string{"EXITED"}, Labels: map[string]string{"run": "1"}, CreatedAfter: hour(0)}, "e1"},
 	} {
 		for _, size := range []int{0, 1, 2, 3, 5, MaxPage + 1} {

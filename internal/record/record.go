@@ -28,8 +28,8 @@
 // up to the damage, and the row still has the end. An execution that can't be
 // recovered does not stop the recovery of others.
 //
-// Every query names a tenant, and finds no execution of another tenant. Inputs,
-// environments and programs are never stored here. The caller fills Detail and
+// Every query names a tenant, and finds no execution of another tenant. The content of
+// inputs, environments and programs is never stored here. The caller fills Detail and
 // Outcome; this package does not read them.
 //
 // Locks, in the order in which they are taken: Store.sweeping, Log.mu, batch.flushing,

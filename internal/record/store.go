@@ -61,7 +61,7 @@ type Store struct {
 	closing chan struct{} // closed by Close
 	keeping sync.WaitGroup
 
-	sweeping sync.Mutex // held by the one Sweep
+	sweeping sync.Mutex // held by the one Sweep or Remove
 }
 
 // Open opens the store in c.Dir, or makes one, and repairs the damage of a crash. If

@@ -47,6 +47,35 @@ func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed in
 	return removed, freed, nil
 }
 
+// Remove removes one ended execution of the tenant with its spool and artifacts, at once. Its
+// idempotency key is free again. Open readers and artifacts stay readable. The error is
+// ErrNotFound or ErrNotEnded.
+func (s *Store) Remove(ctx context.Context, tenant, id string) error {
+	s.sweeping.Lock()
+	defer s.sweeping.Unlock()
+	s.flushForQuery(ctx)
+	x, err := getRow(ctx, s.db.queries, "id = ? AND tenant = ?", id, tenant)
+	if err == nil && x.State != Ended {
+		err = ErrNotEnded
+	}
+	if err == nil {
+		err = s.remove(ctx, []expired{{n: x.n, id: x.ID}})
+	}
+	if err != nil {
+		return fmt.Errorf("record: remove %s: %w", id, err)
+	}
+	return nil
+}
+
+// Expires returns when Sweep removes an execution that ended at a time, unless MaxBytes removes it
+// before. Zero: never by its age.
+func (s *Store) Expires(ended time.Time) time.Time {
+	if s.config.MaxAge <= 0 || ended.IsZero() {
+		return time.Time{}
+	}
+	return ended.Add(s.config.MaxAge)
+}
+
 // sweepBytes removes the oldest executions until MaxBytes holds. It adds to removed and
 // freed.
 func (s *Store) sweepBytes(ctx context.Context, removed int, freed int64) (int, int64, error) {

@@ -96,6 +96,56 @@ func TestSweepByAge(t *testing.T) {
 	}
 }
 
+// Remove removes one ended execution of the tenant with its files, and frees its key.
+func TestRemove(t *testing.T) {
+	s := openStore(t, Config{})
+	for _, id := range []string{"e0", "e1"} {
+		l := createInFile(t, s, Execution{ID: id, Key: "key " + id, Labels: map[string]string{"a": "b"}})
+		writeArtifacts(t, s, l, map[string]string{"x": "12345"})
+		end(t, l, "EXITED", start)
+	}
+	create(t, s, Execution{ID: "small", Key: "small"})
+	end(t, s.liveLog("small"), "EXITED", start)
+	createInFile(t, s, Execution{ID: "runs"})
+	for _, c := range []struct {
+		tenant, id string
+		want       error
+	}{{"b", "e0", ErrNotFound}, {"a", "none", ErrNotFound}, {"a", "", ErrNotFound}, {"a", "runs", ErrNotEnded}} {
+		if err := s.Remove(t.Context(), c.tenant, c.id); !errors.Is(err, c.want) {
+			t.Errorf("%s of %s: got %v, want %v", c.id, c.tenant, err, c.want)
+		}
+	}
+	for _, id := range []string{"e0", "small"} {
+		if err := s.Remove(t.Context(), "a", id); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Remove(t.Context(), "a", id); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%s again: got %v, want %v", id, err, ErrNotFound)
+		}
+	}
+	if got, want := files(t, s), []string{"spool/e1", "spool/runs", "artifacts/e1"}; !slices.Equal(got, want) {
+		t.Errorf("left %v, want %v", got, want)
+	}
+	for table, want := range map[string]int{"executions": 2, "labels": 1, "artifacts": 1, "garbage": 0, "frames": 0} {
+		if got := rowsIn(t, s, table); got != want {
+			t.Errorf("%d rows in %s, want %d", got, table, want)
+		}
+	}
+	create(t, s, Execution{ID: "again", Key: "key e0"})
+}
+
+func TestExpires(t *testing.T) {
+	for _, c := range []struct {
+		age         time.Duration
+		ended, want time.Time
+	}{{0, start, time.Time{}}, {time.Hour, time.Time{}, time.Time{}}, {time.Hour, start, start.Add(time.Hour)}} {
+		s := openStore(t, Config{MaxAge: c.age})
+		if got := s.Expires(c.ended); !got.Equal(c.want) {
+			t.Errorf("age %s: got %s, want %s", c.age, got, c.want)
+		}
+	}
+}
+
 // Open executions count, but only ended ones go, the oldest end first, and no
 // more of them than it takes.
 func TestSweepByBytes(t *testing.T) {

@@ -23,6 +23,7 @@ var accessTable = map[string]identity.Role{
 	pb.ExecutionService_ListExecutions_FullMethodName:     identity.Read,
 	pb.ExecutionService_CancelExecution_FullMethodName:    identity.Invoke,
 	pb.ExecutionService_SignalExecution_FullMethodName:    identity.Invoke,
+	pb.ExecutionService_DeleteExecution_FullMethodName:    identity.Invoke,
 	pb.ExecutionService_ListArtifacts_FullMethodName:      identity.Read,
 	pb.ExecutionService_GetArtifact_FullMethodName:        identity.Read,
 

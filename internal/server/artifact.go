@@ -13,10 +13,7 @@ import (
 // ListArtifacts returns a page of an ended execution's artifacts, sorted by path; before the end
 // the list is empty. A page that is too large for one answer is shorter than asked.
 func (c executionCalls) ListArtifacts(ctx context.Context, m *pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
-	size, err := pageSize(m.GetPageSize(), defaultPage)
-	if err != nil {
-		return nil, err
-	}
+	size := pageSize(m.GetPageSize(), defaultPage)
 	return fittingPage(size, func(size int) (*pb.ListArtifactsResponse, error) {
 		list, next, err := c.x.Artifacts(ctx, caller(ctx), m.GetExecutionId(), size, m.GetPageToken())
 		if err != nil {

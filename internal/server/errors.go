@@ -307,6 +307,9 @@ var table = []row{
 	typed(func(e *executor.NotRunningError) verdict {
 		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_NOT_RUNNING, metadata: map[string]string{"executionId": e.ID}}
 	}),
+	typed(func(e *executor.NotEndedError) verdict {
+		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_NOT_ENDED, metadata: map[string]string{"executionId": e.ID}}
+	}),
 
 	// The daemon has no safe sandboxes, no room, or no time.
 	typed(func(e *executor.BoundaryError) verdict {

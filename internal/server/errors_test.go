@@ -238,6 +238,7 @@ var errorCases = []struct {
 		err: &executor.CorruptError{ID: "e1", Offset: 7, Reason: "secret"}, want: refusal{codes.DataLoss, "OUTPUT_DAMAGED", ""},
 		meta: map[string]string{"executionId": "e1"},
 	},
+	{err: &executor.NotEndedError{ID: "e1"}, want: refusal{codes.FailedPrecondition, "NOT_ENDED", ""}, meta: map[string]string{"executionId": "e1"}},
 	{err: &executor.NotRunningError{ID: "e1"}, want: refusal{codes.FailedPrecondition, "NOT_RUNNING", ""}, meta: map[string]string{"executionId": "e1"}},
 	{
 		err: &executor.QuotaError{Quota: "queued executions", Limit: 3, Used: 4, RetryAfter: time.Second}, want: refusal{codes.ResourceExhausted, "SATURATED", ""},

@@ -153,11 +153,21 @@ func fromExecution(e executor.Execution) *pb.Execution {
 		Network:      e.Header.Network,
 		Principal:    text(e.Principal),
 		LastSequence: e.LastSeq,
+		Request:      fromSummary(e.Request),
+		ExpireTime:   fromTime(e.Expires),
 	}
 	if e.Outcome != nil {
 		m.Outcome = fromOutcome(e.ID, e.Outcome)
 	}
 	return m
+}
+
+// fromSummary: the executor has made every text valid UTF-8, except for the working directory.
+func fromSummary(s executor.Summary) *pb.RequestSummary {
+	return &pb.RequestSummary{
+		Command: s.Command, Language: text(s.Language), Args: s.Args, WorkingDirectory: text(s.Dir),
+		EnvNames: s.Env, SecretEnvNames: s.SecretEnv, FilePaths: s.Files, Truncated: s.Truncated,
+	}
 }
 
 // fromTime leaves a time that has not come unset.

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress/budget"
@@ -120,10 +121,16 @@ func (c executionCalls) GetExecution(ctx context.Context, m *pb.GetExecutionRequ
 	return &pb.GetExecutionResponse{Execution: fromExecution(e)}, nil
 }
 
-// ListExecutions returns the executions of the caller's tenant, newest first. If the executions of a page
-// are too large for one answer, the page is shorter than asked.
+// ListExecutions returns the executions of the caller's tenant. If the executions of a page are too
+// large for one answer, the page is shorter than asked.
 func (c executionCalls) ListExecutions(ctx context.Context, m *pb.ListExecutionsRequest) (*pb.ListExecutionsResponse, error) {
-	filter := executor.Filter{Skill: m.GetSkill(), Labels: m.GetLabels(), PageToken: m.GetPageToken()}
+	filter := executor.Filter{
+		Principal: m.GetPrincipal(), Skill: m.GetSkill(), Labels: m.GetLabels(), PageToken: m.GetPageToken(),
+		OldestFirst: m.GetOrder() == pb.ExecutionOrder_EXECUTION_ORDER_OLDEST_FIRST,
+	}
+	if _, ok := pb.ExecutionOrder_name[int32(m.GetOrder())]; !ok {
+		return nil, invalid("order", "%d has no meaning", m.GetOrder())
+	}
 	var err error
 	if filter.States, err = words("states", m.GetStates(), stateWords); err != nil {
 		return nil, err
@@ -131,16 +138,13 @@ func (c executionCalls) ListExecutions(ctx context.Context, m *pb.ListExecutions
 	if filter.Ends, err = words("ends", m.GetEnds(), endWords); err != nil {
 		return nil, err
 	}
-	if after := m.GetCreatedAfter(); after != nil {
-		if err := after.CheckValid(); err != nil {
-			return nil, invalid("created_after", "not a time")
-		}
-		filter.CreatedAfter = after.AsTime()
-	}
-	size, err := pageSize(m.GetPageSize(), defaultPage)
-	if err != nil {
+	if filter.CreatedAfter, err = newTime("created_after", m.GetCreatedAfter()); err != nil {
 		return nil, err
 	}
+	if filter.CreatedBefore, err = newTime("created_before", m.GetCreatedBefore()); err != nil {
+		return nil, err
+	}
+	size := pageSize(m.GetPageSize(), defaultPage)
 	return fittingPage(size, func(size int) (*pb.ListExecutionsResponse, error) {
 		filter.PageSize = size
 		list, next, err := c.x.List(ctx, caller(ctx), filter)
@@ -153,6 +157,17 @@ func (c executionCalls) ListExecutions(ctx context.Context, m *pb.ListExecutions
 		}
 		return page, nil
 	})
+}
+
+// newTime is the time of a field of a filter. An unset field is the zero time.
+func newTime(field string, t *timestamppb.Timestamp) (time.Time, error) {
+	if t == nil {
+		return time.Time{}, nil
+	}
+	if err := t.CheckValid(); err != nil {
+		return time.Time{}, invalid(field, "not a time")
+	}
+	return t.AsTime(), nil
 }
 
 // listed leaves out what can be long: GetExecution has it.
@@ -173,7 +188,8 @@ const (
 	maxReason = 256
 )
 
-// CancelExecution returns after the end of the execution, with the outcome. Every caller of the tenant may
+// CancelExecution returns after the end of the execution, with the outcome, unless the request
+// asks for an answer at once. Every caller of the tenant may
 // cancel. An execution that has ended is no error: it comes back unchanged.
 func (c executionCalls) CancelExecution(ctx context.Context, m *pb.CancelExecutionRequest) (*pb.CancelExecutionResponse, error) {
 	grace := defaultGrace
@@ -190,11 +206,23 @@ func (c executionCalls) CancelExecution(ctx context.Context, m *pb.CancelExecuti
 		return nil, invalid("reason", "longer than %d characters", maxReason)
 	}
 	who := caller(ctx)
-	e, err := c.x.Cancel(ctx, who, m.GetExecutionId(), who.Name, m.GetReason(), grace)
+	cancel := c.x.Cancel
+	if m.GetReturnImmediately() {
+		cancel = c.x.CancelSoon
+	}
+	e, err := cancel(ctx, who, m.GetExecutionId(), who.Name, m.GetReason(), grace)
 	if err != nil {
 		return nil, err
 	}
 	return &pb.CancelExecutionResponse{Execution: fromExecution(e)}, nil
+}
+
+// DeleteExecution removes what is left of an ended execution. Every caller of the tenant may.
+func (c executionCalls) DeleteExecution(ctx context.Context, m *pb.DeleteExecutionRequest) (*pb.DeleteExecutionResponse, error) {
+	if err := c.x.Delete(ctx, caller(ctx), m.GetExecutionId()); err != nil {
+		return nil, err
+	}
+	return &pb.DeleteExecutionResponse{}, nil
 }
 
 // SignalExecution returns when the request is in the socket of the sandbox's init; init then sends the

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -418,6 +419,86 @@ func TestCancel(t *testing.T) {
 	wantRefusal(t, err, refusal{codes.NotFound, "EXECUTION_NOT_FOUND", ""})
 }
 
+// With return_immediately the answer does not wait for the program, which ignores SIGTERM for the
+// whole grace.
+func TestCancelAnswersAtOnce(t *testing.T) {
+	d := startDaemon(t, nil)
+	s, err := d.runs.Execute(t.Context(), &pb.ExecuteRequest{Skill: "demo", Source: &pb.ExecuteRequest_Code{
+		Code: &pb.InlineCode{Text: "trap '' TERM; echo ready; while :; do sleep 0.05; done", Language: "sh"},
+	}})
+	id := readUntil(t, s, err, "ready").id
+	e, err := d.runs.CancelExecution(t.Context(), &pb.CancelExecutionRequest{
+		ExecutionId: id, Grace: durationpb.New(maxGrace), Reason: "enough", ReturnImmediately: true,
+	})
+	if err != nil || e.State != pb.ExecutionState_EXECUTION_STATE_RUNNING || e.Outcome != nil {
+		t.Fatalf("got %v, %v; want an execution that still runs", e, err)
+	}
+	// The shortest grace holds, so this ends it.
+	e, err = d.runs.CancelExecution(t.Context(), &pb.CancelExecutionRequest{ExecutionId: id, Grace: durationpb.New(0), Reason: "now"})
+	if err != nil || e.Outcome.GetEnd() != pb.ExecutionEnd_EXECUTION_END_CANCELLED || e.Outcome.GetEvidence().GetCancelReason() != "enough" {
+		t.Errorf("got %v, %v; want it cancelled by the first call", e, err)
+	}
+}
+
+// A deleted execution is gone from every call, and its key is free again.
+func TestDelete(t *testing.T) {
+	d := startDaemon(t, nil)
+	m := script("scripts/files.sh")
+	m.IdempotencyKey = "once"
+	r := d.execute(m)
+	running, err := d.runs.Execute(t.Context(), script("scripts/forever.sh"))
+	live := readUntil(t, running, err, "ready").id
+	_, err = d.runs.DeleteExecution(t.Context(), &pb.DeleteExecutionRequest{ExecutionId: live})
+	wantRefusal(t, err, refusal{codes.FailedPrecondition, "NOT_ENDED", ""})
+	for _, id := range []string{"nope", ""} {
+		_, err = d.runs.DeleteExecution(t.Context(), &pb.DeleteExecutionRequest{ExecutionId: id})
+		wantRefusal(t, err, refusal{codes.NotFound, "EXECUTION_NOT_FOUND", ""})
+	}
+	if _, err := d.runs.DeleteExecution(t.Context(), &pb.DeleteExecutionRequest{ExecutionId: r.id}); err != nil {
+		t.Fatal(err)
+	}
+	gone := refusal{codes.NotFound, "EXECUTION_NOT_FOUND", ""}
+	_, err = d.runs.GetExecution(t.Context(), &pb.GetExecutionRequest{ExecutionId: r.id})
+	wantRefusal(t, err, gone)
+	attached, err := d.runs.AttachExecution(t.Context(), &pb.AttachExecutionRequest{ExecutionId: r.id})
+	wantRefusal(t, readAll(t, attached, err).err, gone)
+	_, err = d.runs.ListArtifacts(t.Context(), &pb.ListArtifactsRequest{ExecutionId: r.id})
+	wantRefusal(t, err, gone)
+	_, err = d.runs.DeleteExecution(t.Context(), &pb.DeleteExecutionRequest{ExecutionId: r.id})
+	wantRefusal(t, err, gone)
+	if again := d.execute(m); again.id == r.id || again.header.Deduplicated {
+		t.Errorf("the key of a deleted execution is not free: got %v", again.header)
+	}
+}
+
+// GetExecution says what was asked for, and never the content of code, input and environment.
+func TestRequestIsRecorded(t *testing.T) {
+	d := startDaemon(t, nil)
+	m := script("scripts/hello.sh", "one", "two \xe2\x82\xac")
+	m.Env, m.SecretEnv = map[string]string{"B": "hidden", "A": "hidden"}, map[string]string{"C": "hidden"}
+	m.Files = []*pb.InputFile{{Path: "in/b", Source: &pb.InputFile_Content{Content: []byte("hidden")}}, {Path: "a", Source: &pb.InputFile_Content{}}}
+	m.Stdin, m.WorkingDirectory = &pb.ExecuteRequest_StdinBytes{StdinBytes: []byte("hidden")}, "scripts"
+	r := d.execute(m)
+	wantExit(t, r, 3)
+	e, err := d.runs.GetExecution(t.Context(), &pb.GetExecutionRequest{ExecutionId: r.id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &pb.RequestSummary{
+		Args: []string{"one", "two \xe2\x82\xac"}, WorkingDirectory: "scripts", EnvNames: []string{"A", "B"}, SecretEnvNames: []string{"C"}, FilePaths: []string{"a", "in/b"},
+	}
+	if !proto.Equal(e.Request, want) || strings.Contains(e.String(), "hidden") {
+		t.Errorf("got %v, want %v", e.Request, want)
+	}
+	r = d.execute(&pb.ExecuteRequest{Skill: "demo", Source: &pb.ExecuteRequest_Code{Code: &pb.InlineCode{Text: "exit 0 # hidden", Language: "sh"}}, Args: slices.Repeat([]string{strings.Repeat("x", 1000)}, 20)})
+	if e, err = d.runs.GetExecution(t.Context(), &pb.GetExecutionRequest{ExecutionId: r.id}); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.Request; got.Language != "sh" || !got.Truncated || len(got.Args) != 16 || strings.Contains(e.String(), "hidden") {
+		t.Errorf("got %v, want the first 16 KiB of the arguments", got)
+	}
+}
+
 func TestSignal(t *testing.T) {
 	d := startDaemon(t, nil)
 	s, err := d.runs.Execute(t.Context(), script("scripts/signals.sh"))
@@ -498,6 +579,10 @@ func TestList(t *testing.T) {
 		}
 		return got, page
 	}
+	_, first := list(&pb.ListExecutionsRequest{PageSize: 1})
+	principal := first.Executions[0].Principal
+	oldest := slices.Clone(ids)
+	slices.Reverse(oldest)
 	for _, c := range []struct {
 		name string
 		m    *pb.ListExecutionsRequest
@@ -511,6 +596,13 @@ func TestList(t *testing.T) {
 		{"labels", &pb.ListExecutionsRequest{Labels: map[string]string{"i": "3", "all": "yes"}}, ids[2:3]},
 		{"labels together", &pb.ListExecutionsRequest{Labels: map[string]string{"i": "3", "all": "no"}}, nil},
 		{"later", &pb.ListExecutionsRequest{CreatedAfter: timestamppb.New(time.Now().Add(time.Hour))}, nil},
+		{"before later", &pb.ListExecutionsRequest{CreatedBefore: timestamppb.New(time.Now().Add(time.Hour))}, ids},
+		{"earlier", &pb.ListExecutionsRequest{CreatedBefore: timestamppb.New(time.Now().Add(-time.Hour))}, nil},
+		{"principal", &pb.ListExecutionsRequest{Principal: principal}, ids},
+		{"other principal", &pb.ListExecutionsRequest{Principal: "nobody"}, nil},
+		{"oldest first", &pb.ListExecutionsRequest{Order: pb.ExecutionOrder_EXECUTION_ORDER_OLDEST_FIRST}, oldest},
+		{"newest first", &pb.ListExecutionsRequest{Order: pb.ExecutionOrder_EXECUTION_ORDER_NEWEST_FIRST}, ids},
+		{"a page that is too large is clamped", &pb.ListExecutionsRequest{PageSize: math.MaxUint32}, ids},
 	} {
 		if got, _ := list(c.m); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
@@ -529,11 +621,16 @@ func TestList(t *testing.T) {
 	if !slices.Equal(paged, ids) {
 		t.Errorf("pages: got %v, want %v", paged, ids)
 	}
+	// A token belongs to its order.
+	_, page := list(&pb.ListExecutionsRequest{PageSize: 4})
+	_, err = d.runs.ListExecutions(t.Context(), &pb.ListExecutionsRequest{PageToken: page.NextPageToken, Order: pb.ExecutionOrder_EXECUTION_ORDER_OLDEST_FIRST})
+	wantRefusal(t, err, refusal{codes.InvalidArgument, "INVALID_REQUEST", "page_token"})
 	for _, c := range []struct {
 		m     *pb.ListExecutionsRequest
 		field string
 	}{
-		{&pb.ListExecutionsRequest{PageSize: maxPage + 1}, "page_size"},
+		{&pb.ListExecutionsRequest{Order: 99}, "order"},
+		{&pb.ListExecutionsRequest{CreatedBefore: &timestamppb.Timestamp{Nanos: -1}}, "created_before"},
 		{&pb.ListExecutionsRequest{PageToken: "x"}, "page_token"},
 		{&pb.ListExecutionsRequest{States: []pb.ExecutionState{99}}, "states"},
 		{&pb.ListExecutionsRequest{States: []pb.ExecutionState{pb.ExecutionState_EXECUTION_STATE_UNSPECIFIED}}, "states"},

@@ -116,6 +116,7 @@ func seedRequests(f *testing.F) map[string][]proto.Message {
 		pb.SystemService_GetCapabilities_FullMethodName:    {&pb.GetCapabilitiesRequest{}},
 		pb.SkillService_PrepareSkill_FullMethodName:        {&pb.PrepareSkillRequest{Skill: "demo"}},
 		pb.ExecutionService_AttachExecution_FullMethodName: {&pb.AttachExecutionRequest{ExecutionId: "x", AfterSequence: 1}},
+		pb.ExecutionService_DeleteExecution_FullMethodName: {&pb.DeleteExecutionRequest{ExecutionId: "x"}},
 		pb.ExecutionService_ListArtifacts_FullMethodName:   {&pb.ListArtifactsRequest{ExecutionId: "x"}},
 		pb.ExecutionService_SignalExecution_FullMethodName: {&pb.SignalExecutionRequest{ExecutionId: "x", Signal: "TERM"}},
 		pb.ToolService_RunPythonScript_FullMethodName:      {&pb.RunPythonScriptRequest{}},

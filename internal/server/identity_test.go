@@ -131,14 +131,14 @@ func TestRoles(t *testing.T) {
 // What each role is for. The table itself is the list.
 func TestRolesOfCalls(t *testing.T) {
 	for method, want := range map[string]identity.Role{
-		pb.ExecutionService_GetExecution_FullMethodName:         identity.Read,
-		pb.ExecutionService_GetArtifact_FullMethodName: identity.Read,
-		pb.ExecutionService_Execute_FullMethodName:     identity.Invoke,
-		pb.ExecutionService_CancelExecution_FullMethodName:      identity.Invoke,
-		pb.ToolService_CallTool_FullMethodName:         identity.Invoke,
-		pb.SkillService_PrepareSkill_FullMethodName:    identity.Admin,
-		"/grpc.health.v1.Health/Check":                 anyone,
-		"/skillrun.v1.ExecutionService/SomethingNew":   identity.None,
+		pb.ExecutionService_GetExecution_FullMethodName:    identity.Read,
+		pb.ExecutionService_GetArtifact_FullMethodName:     identity.Read,
+		pb.ExecutionService_Execute_FullMethodName:         identity.Invoke,
+		pb.ExecutionService_CancelExecution_FullMethodName: identity.Invoke,
+		pb.ToolService_CallTool_FullMethodName:             identity.Invoke,
+		pb.SkillService_PrepareSkill_FullMethodName:        identity.Admin,
+		"/grpc.health.v1.Health/Check":                     anyone,
+		"/skillrun.v1.ExecutionService/SomethingNew":       identity.None,
 	} {
 		if got := accessTable[method]; got != want {
 			t.Errorf("%s: %s, want %s", method, got, want)

@@ -2,15 +2,12 @@ package server
 
 import "google.golang.org/protobuf/proto"
 
-// pageSize checks the page_size of a request; 0 is def.
-func pageSize(asked uint32, def int) (int, error) {
-	switch {
-	case asked > maxPage:
-		return 0, invalid("page_size", "%d; at most %d", asked, maxPage)
-	case asked == 0:
-		return def, nil
+// pageSize is the page_size of a request: 0 is def, and more than maxPage is maxPage.
+func pageSize(asked uint32, def int) int {
+	if asked == 0 {
+		return def
 	}
-	return int(asked), nil
+	return int(min(asked, maxPage))
 }
 
 // fittingPage gets a page, and ever smaller pages until one fits into a message: no size of an

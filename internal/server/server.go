@@ -37,6 +37,8 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress"
@@ -146,7 +148,9 @@ func New(c Config) (*Server, error) {
 	pb.RegisterToolServiceServer(registrar{s}, toolCalls{Server: s, view: c.Tools})
 	pb.RegisterSystemServiceServer(registrar{s}, systemCalls{Server: s})
 	healthpb.RegisterHealthServer(registrar{s}, s.health)
-	reflection.Register(registrar{s}) // v1, and v1alpha for old tools
+	described := reflection.ServerOptions{Services: registrar{s}, DescriptorResolver: pb.Files} // with comments
+	reflectionv1.RegisterServerReflectionServer(registrar{s}, reflection.NewServerV1(described))
+	reflectionv1alpha.RegisterServerReflectionServer(registrar{s}, reflection.NewServer(described)) // for old tools
 	s.SetServing(false)
 	return s, nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/skillrun/skillrun/internal/lint"
 	"github.com/skillrun/skillrun/internal/permission"
@@ -31,10 +32,7 @@ type skillCalls struct {
 // A page token of ListSkills is the name after which the page begins, so that it
 // stays good when the registry changes.
 func (c skillCalls) ListSkills(_ context.Context, m *pb.ListSkillsRequest) (*pb.ListSkillsResponse, error) {
-	size, err := pageSize(m.GetPageSize(), maxPage)
-	if err != nil {
-		return nil, err
-	}
+	size := pageSize(m.GetPageSize(), maxPage)
 	after, err := base64.RawURLEncoding.DecodeString(m.GetPageToken())
 	if err != nil {
 		return nil, invalid("page_token", "not a token of this list; start again without one")
@@ -173,7 +171,7 @@ func (c skillCalls) CheckCommand(ctx context.Context, m *pb.CheckCommandRequest)
 // fromDecision has the commands only if the line is allowed: a refused line has no plan.
 func fromDecision(d permission.Decision) *pb.CheckCommandResponse {
 	return &pb.CheckCommandResponse{
-		Allowed: d.Allowed, Reason: text(d.Reason), Rule: text(d.Rule), Commands: fromCommands(d.Plan.Commands()),
+		Allowed: proto.Bool(d.Allowed), Reason: text(d.Reason), Rule: text(d.Rule), Commands: fromCommands(d.Plan.Commands()),
 		MissingRule: text(d.Missing), Instead: string(d.Instead),
 	}
 }
@@ -204,7 +202,7 @@ func (c skillCalls) ValidateSkill(ctx context.Context, m *pb.ValidateSkillReques
 		return nil, invalid("subject", "set one of skill and skill_md")
 	}
 	valid := !slices.ContainsFunc(findings, func(f manifest.Finding) bool { return f.Severity == manifest.SeverityError })
-	return &pb.ValidateSkillResponse{Valid: valid, Findings: fromFindings(findings)}, nil
+	return &pb.ValidateSkillResponse{Valid: proto.Bool(valid), Findings: fromFindings(findings)}, nil
 }
 
 // fromFindings keeps the order. A line of 0 means the whole file.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/skillrun/skillrun/internal/executor"
@@ -77,7 +78,7 @@ func (c systemCalls) GetCapabilities(context.Context, *pb.GetCapabilitiesRequest
 	m.Running, m.Queued, m.Draining = uint32(running), uint32(queued), draining
 	for _, b := range can.Boundaries {
 		m.Boundaries = append(m.Boundaries, &pb.Boundary{
-			Name: text(b.Name), Group: groupNumbers[b.Group], Found: b.Found, Allowed: b.Allowed, Why: text(b.Why), Detail: text(b.Detail),
+			Name: text(b.Name), Group: groupNumbers[b.Group], Found: proto.Bool(b.Found), Allowed: b.Allowed, Why: text(b.Why), Detail: text(b.Detail),
 		})
 	}
 	for _, r := range can.Runtimes {

@@ -3,6 +3,8 @@ package survey
 import (
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -13,7 +15,7 @@ func TestClassOfCommand(t *testing.T) {
 		d    *pb.CheckCommandResponse
 		want Class
 	}{
-		{listed, &pb.CheckCommandResponse{Allowed: true}, Allowed},
+		{listed, &pb.CheckCommandResponse{Allowed: proto.Bool(true)}, Allowed},
 		{listed, &pb.CheckCommandResponse{MissingRule: "Bash(ls:*)"}, NoRule},
 		{unlisted, &pb.CheckCommandResponse{MissingRule: "Bash(ls:*)"}, NotOwnScript},
 		{unlisted, &pb.CheckCommandResponse{Reason: "'ls' is not covered: no rule"}, NotOwnScript},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import time
@@ -213,21 +214,45 @@ class Client:
         labels: Optional[Mapping[str, str]] = None,
         states: Sequence[pb.ExecutionState] = (),
         ends: Sequence[pb.ExecutionEnd] = (),
+        principal: str = "",
+        created_after: Optional[datetime.datetime] = None,
+        created_before: Optional[datetime.datetime] = None,
+        oldest_first: bool = False,
     ) -> Iterator[pb.Execution]:
-        """Yields executions, newest first, page by page. Their outcomes have no artifacts."""
-        request = pb.ListExecutionsRequest(skill=skill, labels=labels or {}, states=states, ends=ends)
+        """Yields executions, newest first unless oldest_first is set, page by page. Their
+        outcomes have no artifacts. A time without a time zone is in UTC."""
+        request = pb.ListExecutionsRequest(skill=skill, labels=labels or {}, states=states, ends=ends, principal=principal)
+        if created_after is not None:
+            request.created_after.FromDatetime(created_after)
+        if created_before is not None:
+            request.created_before.FromDatetime(created_before)
+        if oldest_first:
+            request.order = pb.EXECUTION_ORDER_OLDEST_FIRST
         return self._pages(self.execution_service.ListExecutions, request, lambda page: page.executions)
 
     def cancel(
-        self, execution_id: str, grace: Optional[Duration] = None, reason: str = "", timeout: Optional[float] = None
+        self,
+        execution_id: str,
+        grace: Optional[Duration] = None,
+        reason: str = "",
+        timeout: Optional[float] = None,
+        wait: bool = True,
     ) -> pb.Execution:
-        """Ends an execution and returns when it has ended. The daemon sends SIGTERM, and
-        SIGKILL after the grace. Cancelling an ended execution has no effect."""
-        request = pb.CancelExecutionRequest(execution_id=execution_id, grace=inputs.duration(grace), reason=reason)
+        """Ends an execution and returns when it has ended, or at once if wait is False. The
+        daemon sends SIGTERM, and SIGKILL after the grace. Cancelling an ended execution has
+        no effect."""
+        request = pb.CancelExecutionRequest(
+            execution_id=execution_id, grace=inputs.duration(grace), reason=reason, return_immediately=not wait
+        )
         # The daemon's maximum grace is 60 s.
         answer = self._ask(self.execution_service.CancelExecution, request, timeout=timeout or self._timeout + 60, retry=timeout is None)
         execution: pb.Execution = answer.execution
         return execution
+
+    def delete(self, execution_id: str) -> None:
+        """Removes an ended execution with its output and artifacts. If it has not ended, this
+        raises FailedPrecondition: cancel it first."""
+        self._ask(self.execution_service.DeleteExecution, pb.DeleteExecutionRequest(execution_id=execution_id), retry=False)
 
     def signal(self, execution_id: str, name: str) -> None:
         """Sends a signal, such as "SIGUSR1", to the main process of a running execution."""

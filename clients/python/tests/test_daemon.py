@@ -2,6 +2,7 @@
 socket, SKILLRUN_TCP its TCP address. The skill "py" is the Go test's."""
 
 import concurrent.futures
+import datetime
 import hashlib
 import io
 import os
@@ -213,6 +214,24 @@ class Leaving(Daemon):
         with self.client.run_code("py", self.SLEEPER) as run:
             pass
         self.assertEqual((run.end, self.client.execution(run.id).outcome.end), ("cancelled", pb.EXECUTION_END_CANCELLED))
+
+    def test_cancelled_without_waiting_then_deleted(self):
+        label = self.label()
+        pid = self.client.run_code("py", self.SLEEPER, labels={"test": label}, args=["a"]).detach()
+        with self.assertRaises(skillrun.FailedPrecondition) as caught:
+            self.client.delete(pid)
+        self.assertEqual((caught.exception.reason, caught.exception.metadata), ("NOT_ENDED", {"executionId": pid}))
+        self.client.cancel(pid, reason="enough", wait=False)
+        self.assertEqual(self.client.cancel(pid).outcome.evidence.cancel_reason, "enough")
+        (one,) = self.client.executions(labels={"test": label}, principal=self.client.execution(pid).principal, oldest_first=True)
+        self.assertEqual(list(one.request.args), ["a"])
+        created = one.create_time.ToDatetime()
+        for end, want in ((created, 0), (created + datetime.timedelta(seconds=1), 1)):
+            self.assertEqual(len(list(self.client.executions(labels={"test": label}, created_before=end))), want)
+        self.assertEqual(len(list(self.client.executions(labels={"test": label}, created_after=created + datetime.timedelta(seconds=1)))), 0)
+        self.client.delete(pid)
+        with self.assertRaises(skillrun.NotFound):
+            self.client.execution(pid)
 
     def test_the_deadline_cancels(self):
         run = self.client.run_code("py", self.SLEEPER, deadline=5)

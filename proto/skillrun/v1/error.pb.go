@@ -159,6 +159,8 @@ const (
 	ErrorReason_ERROR_REASON_OUTPUT_DAMAGED ErrorReason = 49
 	// FAILED_PRECONDITION: the execution does not run (executionId).
 	ErrorReason_ERROR_REASON_NOT_RUNNING ErrorReason = 50
+	// FAILED_PRECONDITION: the execution has not ended (executionId).
+	ErrorReason_ERROR_REASON_NOT_ENDED ErrorReason = 67
 	// FAILED_PRECONDITION: the machine lacks boundaries, so nothing runs (boundaries:
 	// their names, separated by ", ").
 	ErrorReason_ERROR_REASON_BOUNDARY_MISSING ErrorReason = 51
@@ -249,6 +251,7 @@ var (
 		48: "ERROR_REASON_ARTIFACT_NOT_FOUND",
 		49: "ERROR_REASON_OUTPUT_DAMAGED",
 		50: "ERROR_REASON_NOT_RUNNING",
+		67: "ERROR_REASON_NOT_ENDED",
 		51: "ERROR_REASON_BOUNDARY_MISSING",
 		52: "ERROR_REASON_SATURATED",
 		53: "ERROR_REASON_QUEUE_TIMED_OUT",
@@ -318,6 +321,7 @@ var (
 		"ERROR_REASON_ARTIFACT_NOT_FOUND":           48,
 		"ERROR_REASON_OUTPUT_DAMAGED":               49,
 		"ERROR_REASON_NOT_RUNNING":                  50,
+		"ERROR_REASON_NOT_ENDED":                    67,
 		"ERROR_REASON_BOUNDARY_MISSING":             51,
 		"ERROR_REASON_SATURATED":                    52,
 		"ERROR_REASON_QUEUE_TIMED_OUT":              53,
@@ -367,7 +371,7 @@ var File_skillrun_v1_error_proto protoreflect.FileDescriptor
 
 const file_skillrun_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x17skillrun/v1/error.proto\x12\vskillrun.v1*\xe5\x12\n" +
+	"\x17skillrun/v1/error.proto\x12\vskillrun.v1*\x81\x13\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10\x01\x12\x1d\n" +
@@ -421,7 +425,8 @@ const file_skillrun_v1_error_proto_rawDesc = "" +
 	" ERROR_REASON_EXECUTION_NOT_FOUND\x10/\x12#\n" +
 	"\x1fERROR_REASON_ARTIFACT_NOT_FOUND\x100\x12\x1f\n" +
 	"\x1bERROR_REASON_OUTPUT_DAMAGED\x101\x12\x1c\n" +
-	"\x18ERROR_REASON_NOT_RUNNING\x102\x12!\n" +
+	"\x18ERROR_REASON_NOT_RUNNING\x102\x12\x1a\n" +
+	"\x16ERROR_REASON_NOT_ENDED\x10C\x12!\n" +
 	"\x1dERROR_REASON_BOUNDARY_MISSING\x103\x12\x1a\n" +
 	"\x16ERROR_REASON_SATURATED\x104\x12 \n" +
 	"\x1cERROR_REASON_QUEUE_TIMED_OUT\x105\x12\x19\n" +

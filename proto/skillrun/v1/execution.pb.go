@@ -369,6 +369,57 @@ func (SourceKind) EnumDescriptor() ([]byte, []int) {
 	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{5}
 }
 
+// ExecutionOrder is the order of a list, by the time of creation.
+type ExecutionOrder int32
+
+const (
+	// As EXECUTION_ORDER_NEWEST_FIRST.
+	ExecutionOrder_EXECUTION_ORDER_UNSPECIFIED  ExecutionOrder = 0
+	ExecutionOrder_EXECUTION_ORDER_NEWEST_FIRST ExecutionOrder = 1
+	ExecutionOrder_EXECUTION_ORDER_OLDEST_FIRST ExecutionOrder = 2
+)
+
+// Enum value maps for ExecutionOrder.
+var (
+	ExecutionOrder_name = map[int32]string{
+		0: "EXECUTION_ORDER_UNSPECIFIED",
+		1: "EXECUTION_ORDER_NEWEST_FIRST",
+		2: "EXECUTION_ORDER_OLDEST_FIRST",
+	}
+	ExecutionOrder_value = map[string]int32{
+		"EXECUTION_ORDER_UNSPECIFIED":  0,
+		"EXECUTION_ORDER_NEWEST_FIRST": 1,
+		"EXECUTION_ORDER_OLDEST_FIRST": 2,
+	}
+)
+
+func (x ExecutionOrder) Enum() *ExecutionOrder {
+	p := new(ExecutionOrder)
+	*p = x
+	return p
+}
+
+func (x ExecutionOrder) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ExecutionOrder) Descriptor() protoreflect.EnumDescriptor {
+	return file_skillrun_v1_execution_proto_enumTypes[6].Descriptor()
+}
+
+func (ExecutionOrder) Type() protoreflect.EnumType {
+	return &file_skillrun_v1_execution_proto_enumTypes[6]
+}
+
+func (x ExecutionOrder) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ExecutionOrder.Descriptor instead.
+func (ExecutionOrder) EnumDescriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{6}
+}
+
 // ExecuteRequest says what to run, with which input and limits.
 type ExecuteRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2439,7 +2490,12 @@ type Execution struct {
 	// The sequence of the newest event.
 	LastSequence uint64 `protobuf:"varint,14,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
 	// Set once the execution has ended.
-	Outcome       *ExecutionOutcome `protobuf:"bytes,15,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	Outcome *ExecutionOutcome `protobuf:"bytes,15,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// The request that started it.
+	Request *RequestSummary `protobuf:"bytes,16,opt,name=request,proto3" json:"request,omitempty"`
+	// When retention removes it. Set once the execution has ended, unless retention has no
+	// age. It can be removed earlier if all executions together need too much room.
+	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2579,6 +2635,128 @@ func (x *Execution) GetOutcome() *ExecutionOutcome {
 	return nil
 }
 
+func (x *Execution) GetRequest() *RequestSummary {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *Execution) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
+// RequestSummary says what a request asked for. It never has the content of code,
+// standard input, files or environment variables.
+type RequestSummary struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The command line, as requested.
+	Command string `protobuf:"bytes,1,opt,name=command,proto3" json:"command,omitempty"`
+	// The language of code, as requested.
+	Language         string   `protobuf:"bytes,2,opt,name=language,proto3" json:"language,omitempty"`
+	Args             []string `protobuf:"bytes,3,rep,name=args,proto3" json:"args,omitempty"`
+	WorkingDirectory string   `protobuf:"bytes,4,opt,name=working_directory,json=workingDirectory,proto3" json:"working_directory,omitempty"`
+	// The names in env and in secret_env, sorted.
+	EnvNames       []string `protobuf:"bytes,5,rep,name=env_names,json=envNames,proto3" json:"env_names,omitempty"`
+	SecretEnvNames []string `protobuf:"bytes,6,rep,name=secret_env_names,json=secretEnvNames,proto3" json:"secret_env_names,omitempty"`
+	// The paths of the input files, sorted.
+	FilePaths []string `protobuf:"bytes,7,rep,name=file_paths,json=filePaths,proto3" json:"file_paths,omitempty"`
+	// True if these texts have more than 16 KiB together: the summary then has only
+	// the first of them.
+	Truncated     bool `protobuf:"varint,8,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RequestSummary) Reset() {
+	*x = RequestSummary{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequestSummary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequestSummary) ProtoMessage() {}
+
+func (x *RequestSummary) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequestSummary.ProtoReflect.Descriptor instead.
+func (*RequestSummary) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *RequestSummary) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+func (x *RequestSummary) GetLanguage() string {
+	if x != nil {
+		return x.Language
+	}
+	return ""
+}
+
+func (x *RequestSummary) GetArgs() []string {
+	if x != nil {
+		return x.Args
+	}
+	return nil
+}
+
+func (x *RequestSummary) GetWorkingDirectory() string {
+	if x != nil {
+		return x.WorkingDirectory
+	}
+	return ""
+}
+
+func (x *RequestSummary) GetEnvNames() []string {
+	if x != nil {
+		return x.EnvNames
+	}
+	return nil
+}
+
+func (x *RequestSummary) GetSecretEnvNames() []string {
+	if x != nil {
+		return x.SecretEnvNames
+	}
+	return nil
+}
+
+func (x *RequestSummary) GetFilePaths() []string {
+	if x != nil {
+		return x.FilePaths
+	}
+	return nil
+}
+
+func (x *RequestSummary) GetTruncated() bool {
+	if x != nil {
+		return x.Truncated
+	}
+	return false
+}
+
 type AttachExecutionRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ExecutionId string                 `protobuf:"bytes,1,opt,name=execution_id,json=executionId,proto3" json:"execution_id,omitempty"`
@@ -2591,7 +2769,7 @@ type AttachExecutionRequest struct {
 
 func (x *AttachExecutionRequest) Reset() {
 	*x = AttachExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2603,7 +2781,7 @@ func (x *AttachExecutionRequest) String() string {
 func (*AttachExecutionRequest) ProtoMessage() {}
 
 func (x *AttachExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2616,7 +2794,7 @@ func (x *AttachExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachExecutionRequest.ProtoReflect.Descriptor instead.
 func (*AttachExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{24}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AttachExecutionRequest) GetExecutionId() string {
@@ -2642,7 +2820,7 @@ type GetExecutionRequest struct {
 
 func (x *GetExecutionRequest) Reset() {
 	*x = GetExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2654,7 +2832,7 @@ func (x *GetExecutionRequest) String() string {
 func (*GetExecutionRequest) ProtoMessage() {}
 
 func (x *GetExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2667,7 +2845,7 @@ func (x *GetExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecutionRequest.ProtoReflect.Descriptor instead.
 func (*GetExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{25}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetExecutionRequest) GetExecutionId() string {
@@ -2686,7 +2864,7 @@ type GetExecutionResponse struct {
 
 func (x *GetExecutionResponse) Reset() {
 	*x = GetExecutionResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2698,7 +2876,7 @@ func (x *GetExecutionResponse) String() string {
 func (*GetExecutionResponse) ProtoMessage() {}
 
 func (x *GetExecutionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2711,7 +2889,7 @@ func (x *GetExecutionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecutionResponse.ProtoReflect.Descriptor instead.
 func (*GetExecutionResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{26}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetExecutionResponse) GetExecution() *Execution {
@@ -2733,17 +2911,22 @@ type ListExecutionsRequest struct {
 	Ends []ExecutionEnd `protobuf:"varint,4,rep,packed,name=ends,proto3,enum=skillrun.v1.ExecutionEnd" json:"ends,omitempty"`
 	// Only executions created at or after this time.
 	CreatedAfter *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_after,json=createdAfter,proto3" json:"created_after,omitempty"`
-	// At most 1,000; 0: 100.
-	PageSize uint32 `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// From the last ListExecutionsResponse, with the same filter.
-	PageToken     string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only executions created before this time.
+	CreatedBefore *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_before,json=createdBefore,proto3" json:"created_before,omitempty"`
+	// Only executions that this principal requested.
+	Principal string         `protobuf:"bytes,7,opt,name=principal,proto3" json:"principal,omitempty"`
+	Order     ExecutionOrder `protobuf:"varint,8,opt,name=order,proto3,enum=skillrun.v1.ExecutionOrder" json:"order,omitempty"`
+	// 0: 100. A value above 1,000 counts as 1,000.
+	PageSize uint32 `protobuf:"varint,9,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// From the last ListExecutionsResponse, with the same filter and order.
+	PageToken     string `protobuf:"bytes,10,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListExecutionsRequest) Reset() {
 	*x = ListExecutionsRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2755,7 +2938,7 @@ func (x *ListExecutionsRequest) String() string {
 func (*ListExecutionsRequest) ProtoMessage() {}
 
 func (x *ListExecutionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2768,7 +2951,7 @@ func (x *ListExecutionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecutionsRequest.ProtoReflect.Descriptor instead.
 func (*ListExecutionsRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{27}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListExecutionsRequest) GetSkill() string {
@@ -2806,6 +2989,27 @@ func (x *ListExecutionsRequest) GetCreatedAfter() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *ListExecutionsRequest) GetCreatedBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedBefore
+	}
+	return nil
+}
+
+func (x *ListExecutionsRequest) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
+}
+
+func (x *ListExecutionsRequest) GetOrder() ExecutionOrder {
+	if x != nil {
+		return x.Order
+	}
+	return ExecutionOrder_EXECUTION_ORDER_UNSPECIFIED
+}
+
 func (x *ListExecutionsRequest) GetPageSize() uint32 {
 	if x != nil {
 		return x.PageSize
@@ -2831,7 +3035,7 @@ type ListExecutionsResponse struct {
 
 func (x *ListExecutionsResponse) Reset() {
 	*x = ListExecutionsResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2843,7 +3047,7 @@ func (x *ListExecutionsResponse) String() string {
 func (*ListExecutionsResponse) ProtoMessage() {}
 
 func (x *ListExecutionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2856,7 +3060,7 @@ func (x *ListExecutionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecutionsResponse.ProtoReflect.Descriptor instead.
 func (*ListExecutionsResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{28}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListExecutionsResponse) GetExecutions() []*Execution {
@@ -2880,14 +3084,16 @@ type CancelExecutionRequest struct {
 	// s).
 	Grace *durationpb.Duration `protobuf:"bytes,2,opt,name=grace,proto3" json:"grace,omitempty"`
 	// Kept as evidence, at most 256 characters.
-	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Answer at once. The execution may still run then, and ends soon.
+	ReturnImmediately bool `protobuf:"varint,4,opt,name=return_immediately,json=returnImmediately,proto3" json:"return_immediately,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *CancelExecutionRequest) Reset() {
 	*x = CancelExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2899,7 +3105,7 @@ func (x *CancelExecutionRequest) String() string {
 func (*CancelExecutionRequest) ProtoMessage() {}
 
 func (x *CancelExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2912,7 +3118,7 @@ func (x *CancelExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelExecutionRequest.ProtoReflect.Descriptor instead.
 func (*CancelExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{29}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CancelExecutionRequest) GetExecutionId() string {
@@ -2936,9 +3142,17 @@ func (x *CancelExecutionRequest) GetReason() string {
 	return ""
 }
 
+func (x *CancelExecutionRequest) GetReturnImmediately() bool {
+	if x != nil {
+		return x.ReturnImmediately
+	}
+	return false
+}
+
 type CancelExecutionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The execution, with its outcome.
+	// The execution, with its outcome. If return_immediately was set and the execution has
+	// not ended yet, there is no outcome.
 	Execution     *Execution `protobuf:"bytes,1,opt,name=execution,proto3" json:"execution,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2946,7 +3160,7 @@ type CancelExecutionResponse struct {
 
 func (x *CancelExecutionResponse) Reset() {
 	*x = CancelExecutionResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3172,7 @@ func (x *CancelExecutionResponse) String() string {
 func (*CancelExecutionResponse) ProtoMessage() {}
 
 func (x *CancelExecutionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3185,7 @@ func (x *CancelExecutionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelExecutionResponse.ProtoReflect.Descriptor instead.
 func (*CancelExecutionResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{30}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CancelExecutionResponse) GetExecution() *Execution {
@@ -2979,6 +3193,86 @@ func (x *CancelExecutionResponse) GetExecution() *Execution {
 		return x.Execution
 	}
 	return nil
+}
+
+type DeleteExecutionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ExecutionId   string                 `protobuf:"bytes,1,opt,name=execution_id,json=executionId,proto3" json:"execution_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteExecutionRequest) Reset() {
+	*x = DeleteExecutionRequest{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteExecutionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteExecutionRequest) ProtoMessage() {}
+
+func (x *DeleteExecutionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteExecutionRequest.ProtoReflect.Descriptor instead.
+func (*DeleteExecutionRequest) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *DeleteExecutionRequest) GetExecutionId() string {
+	if x != nil {
+		return x.ExecutionId
+	}
+	return ""
+}
+
+type DeleteExecutionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteExecutionResponse) Reset() {
+	*x = DeleteExecutionResponse{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteExecutionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteExecutionResponse) ProtoMessage() {}
+
+func (x *DeleteExecutionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteExecutionResponse.ProtoReflect.Descriptor instead.
+func (*DeleteExecutionResponse) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{33}
 }
 
 type SignalExecutionRequest struct {
@@ -2992,7 +3286,7 @@ type SignalExecutionRequest struct {
 
 func (x *SignalExecutionRequest) Reset() {
 	*x = SignalExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3004,7 +3298,7 @@ func (x *SignalExecutionRequest) String() string {
 func (*SignalExecutionRequest) ProtoMessage() {}
 
 func (x *SignalExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3017,7 +3311,7 @@ func (x *SignalExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalExecutionRequest.ProtoReflect.Descriptor instead.
 func (*SignalExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{31}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SignalExecutionRequest) GetExecutionId() string {
@@ -3042,7 +3336,7 @@ type SignalExecutionResponse struct {
 
 func (x *SignalExecutionResponse) Reset() {
 	*x = SignalExecutionResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +3348,7 @@ func (x *SignalExecutionResponse) String() string {
 func (*SignalExecutionResponse) ProtoMessage() {}
 
 func (x *SignalExecutionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,13 +3361,13 @@ func (x *SignalExecutionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalExecutionResponse.ProtoReflect.Descriptor instead.
 func (*SignalExecutionResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{32}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{35}
 }
 
 type ListArtifactsRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ExecutionId string                 `protobuf:"bytes,1,opt,name=execution_id,json=executionId,proto3" json:"execution_id,omitempty"`
-	// At most 1,000; 0: 100.
+	// 0: 100. A value above 1,000 counts as 1,000.
 	PageSize      uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3082,7 +3376,7 @@ type ListArtifactsRequest struct {
 
 func (x *ListArtifactsRequest) Reset() {
 	*x = ListArtifactsRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[33]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3094,7 +3388,7 @@ func (x *ListArtifactsRequest) String() string {
 func (*ListArtifactsRequest) ProtoMessage() {}
 
 func (x *ListArtifactsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[33]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3107,7 +3401,7 @@ func (x *ListArtifactsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListArtifactsRequest.ProtoReflect.Descriptor instead.
 func (*ListArtifactsRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{33}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListArtifactsRequest) GetExecutionId() string {
@@ -3141,7 +3435,7 @@ type ListArtifactsResponse struct {
 
 func (x *ListArtifactsResponse) Reset() {
 	*x = ListArtifactsResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[34]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3153,7 +3447,7 @@ func (x *ListArtifactsResponse) String() string {
 func (*ListArtifactsResponse) ProtoMessage() {}
 
 func (x *ListArtifactsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[34]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3166,7 +3460,7 @@ func (x *ListArtifactsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListArtifactsResponse.ProtoReflect.Descriptor instead.
 func (*ListArtifactsResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{34}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListArtifactsResponse) GetArtifacts() []*Artifact {
@@ -3198,7 +3492,7 @@ type GetArtifactRequest struct {
 
 func (x *GetArtifactRequest) Reset() {
 	*x = GetArtifactRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[35]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3210,7 +3504,7 @@ func (x *GetArtifactRequest) String() string {
 func (*GetArtifactRequest) ProtoMessage() {}
 
 func (x *GetArtifactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[35]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3223,7 +3517,7 @@ func (x *GetArtifactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArtifactRequest.ProtoReflect.Descriptor instead.
 func (*GetArtifactRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{35}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetArtifactRequest) GetExecutionId() string {
@@ -3267,7 +3561,7 @@ type GetArtifactResponse struct {
 
 func (x *GetArtifactResponse) Reset() {
 	*x = GetArtifactResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[36]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3279,7 +3573,7 @@ func (x *GetArtifactResponse) String() string {
 func (*GetArtifactResponse) ProtoMessage() {}
 
 func (x *GetArtifactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[36]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3292,7 +3586,7 @@ func (x *GetArtifactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArtifactResponse.ProtoReflect.Descriptor instead.
 func (*GetArtifactResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{36}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetArtifactResponse) GetArtifact() *Artifact {
@@ -3491,7 +3785,7 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\n" +
 	"executable\x18\x05 \x01(\bR\n" +
 	"executable\x12\x10\n" +
-	"\x03uri\x18\x06 \x01(\tR\x03uri\"\xde\x05\n" +
+	"\x03uri\x18\x06 \x01(\tR\x03uri\"\xd2\x06\n" +
 	"\tExecution\x12!\n" +
 	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\x121\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1b.skillrun.v1.ExecutionStateR\x05state\x12\x14\n" +
@@ -3511,26 +3805,43 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\anetwork\x18\f \x01(\bR\anetwork\x12\x1c\n" +
 	"\tprincipal\x18\r \x01(\tR\tprincipal\x12#\n" +
 	"\rlast_sequence\x18\x0e \x01(\x04R\flastSequence\x127\n" +
-	"\aoutcome\x18\x0f \x01(\v2\x1d.skillrun.v1.ExecutionOutcomeR\aoutcome\x1a9\n" +
+	"\aoutcome\x18\x0f \x01(\v2\x1d.skillrun.v1.ExecutionOutcomeR\aoutcome\x125\n" +
+	"\arequest\x18\x10 \x01(\v2\x1b.skillrun.v1.RequestSummaryR\arequest\x12;\n" +
+	"\vexpire_time\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"b\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8b\x02\n" +
+	"\x0eRequestSummary\x12\x18\n" +
+	"\acommand\x18\x01 \x01(\tR\acommand\x12\x1a\n" +
+	"\blanguage\x18\x02 \x01(\tR\blanguage\x12\x12\n" +
+	"\x04args\x18\x03 \x03(\tR\x04args\x12+\n" +
+	"\x11working_directory\x18\x04 \x01(\tR\x10workingDirectory\x12\x1b\n" +
+	"\tenv_names\x18\x05 \x03(\tR\benvNames\x12(\n" +
+	"\x10secret_env_names\x18\x06 \x03(\tR\x0esecretEnvNames\x12\x1d\n" +
+	"\n" +
+	"file_paths\x18\a \x03(\tR\tfilePaths\x12\x1c\n" +
+	"\ttruncated\x18\b \x01(\bR\ttruncated\"b\n" +
 	"\x16AttachExecutionRequest\x12!\n" +
 	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\x12%\n" +
 	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"8\n" +
 	"\x13GetExecutionRequest\x12!\n" +
 	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\"L\n" +
 	"\x14GetExecutionResponse\x124\n" +
-	"\texecution\x18\x01 \x01(\v2\x16.skillrun.v1.ExecutionR\texecution\"\x91\x03\n" +
+	"\texecution\x18\x01 \x01(\v2\x16.skillrun.v1.ExecutionR\texecution\"\xa5\x04\n" +
 	"\x15ListExecutionsRequest\x12\x14\n" +
 	"\x05skill\x18\x01 \x01(\tR\x05skill\x123\n" +
 	"\x06states\x18\x02 \x03(\x0e2\x1b.skillrun.v1.ExecutionStateR\x06states\x12F\n" +
 	"\x06labels\x18\x03 \x03(\v2..skillrun.v1.ListExecutionsRequest.LabelsEntryR\x06labels\x12-\n" +
 	"\x04ends\x18\x04 \x03(\x0e2\x19.skillrun.v1.ExecutionEndR\x04ends\x12?\n" +
-	"\rcreated_after\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\fcreatedAfter\x12\x1b\n" +
-	"\tpage_size\x18\x06 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\rcreated_after\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\fcreatedAfter\x12A\n" +
+	"\x0ecreated_before\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\rcreatedBefore\x12\x1c\n" +
+	"\tprincipal\x18\a \x01(\tR\tprincipal\x121\n" +
+	"\x05order\x18\b \x01(\x0e2\x1b.skillrun.v1.ExecutionOrderR\x05order\x12\x1b\n" +
+	"\tpage_size\x18\t \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\a \x01(\tR\tpageToken\x1a9\n" +
+	"page_token\x18\n" +
+	" \x01(\tR\tpageToken\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"x\n" +
@@ -3538,13 +3849,17 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\n" +
 	"executions\x18\x01 \x03(\v2\x16.skillrun.v1.ExecutionR\n" +
 	"executions\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x84\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xb3\x01\n" +
 	"\x16CancelExecutionRequest\x12!\n" +
 	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\x12/\n" +
 	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"O\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12-\n" +
+	"\x12return_immediately\x18\x04 \x01(\bR\x11returnImmediately\"O\n" +
 	"\x17CancelExecutionResponse\x124\n" +
-	"\texecution\x18\x01 \x01(\v2\x16.skillrun.v1.ExecutionR\texecution\"S\n" +
+	"\texecution\x18\x01 \x01(\v2\x16.skillrun.v1.ExecutionR\texecution\";\n" +
+	"\x16DeleteExecutionRequest\x12!\n" +
+	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\"\x19\n" +
+	"\x17DeleteExecutionResponse\"S\n" +
 	"\x16SignalExecutionRequest\x12!\n" +
 	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\x12\x16\n" +
 	"\x06signal\x18\x02 \x01(\tR\x06signal\"\x19\n" +
@@ -3598,7 +3913,11 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\x17SOURCE_KIND_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12SOURCE_KIND_SCRIPT\x10\x01\x12\x14\n" +
 	"\x10SOURCE_KIND_CODE\x10\x02\x12\x17\n" +
-	"\x13SOURCE_KIND_COMMAND\x10\x032\xbd\x06\n" +
+	"\x13SOURCE_KIND_COMMAND\x10\x03*u\n" +
+	"\x0eExecutionOrder\x12\x1f\n" +
+	"\x1bEXECUTION_ORDER_UNSPECIFIED\x10\x00\x12 \n" +
+	"\x1cEXECUTION_ORDER_NEWEST_FIRST\x10\x01\x12 \n" +
+	"\x1cEXECUTION_ORDER_OLDEST_FIRST\x10\x022\x9b\a\n" +
 	"\x10ExecutionService\x12F\n" +
 	"\aExecute\x12\x1b.skillrun.v1.ExecuteRequest\x1a\x1c.skillrun.v1.ExecuteResponse0\x01\x12i\n" +
 	"\x12ExecuteInteractive\x12&.skillrun.v1.ExecuteInteractiveRequest\x1a'.skillrun.v1.ExecuteInteractiveResponse(\x010\x01\x12^\n" +
@@ -3606,7 +3925,8 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\fGetExecution\x12 .skillrun.v1.GetExecutionRequest\x1a!.skillrun.v1.GetExecutionResponse\x12Y\n" +
 	"\x0eListExecutions\x12\".skillrun.v1.ListExecutionsRequest\x1a#.skillrun.v1.ListExecutionsResponse\x12\\\n" +
 	"\x0fCancelExecution\x12#.skillrun.v1.CancelExecutionRequest\x1a$.skillrun.v1.CancelExecutionResponse\x12\\\n" +
-	"\x0fSignalExecution\x12#.skillrun.v1.SignalExecutionRequest\x1a$.skillrun.v1.SignalExecutionResponse\x12V\n" +
+	"\x0fSignalExecution\x12#.skillrun.v1.SignalExecutionRequest\x1a$.skillrun.v1.SignalExecutionResponse\x12\\\n" +
+	"\x0fDeleteExecution\x12#.skillrun.v1.DeleteExecutionRequest\x1a$.skillrun.v1.DeleteExecutionResponse\x12V\n" +
 	"\rListArtifacts\x12!.skillrun.v1.ListArtifactsRequest\x1a\".skillrun.v1.ListArtifactsResponse\x12R\n" +
 	"\vGetArtifact\x12\x1f.skillrun.v1.GetArtifactRequest\x1a .skillrun.v1.GetArtifactResponse0\x01B;Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1b\x06proto3"
 
@@ -3622,8 +3942,8 @@ func file_skillrun_v1_execution_proto_rawDescGZIP() []byte {
 	return file_skillrun_v1_execution_proto_rawDescData
 }
 
-var file_skillrun_v1_execution_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_skillrun_v1_execution_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_skillrun_v1_execution_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_skillrun_v1_execution_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_skillrun_v1_execution_proto_goTypes = []any{
 	(OnDisconnect)(0),                  // 0: skillrun.v1.OnDisconnect
 	(OutputStream)(0),                  // 1: skillrun.v1.OutputStream
@@ -3631,136 +3951,146 @@ var file_skillrun_v1_execution_proto_goTypes = []any{
 	(ExecutionDeadline)(0),             // 3: skillrun.v1.ExecutionDeadline
 	(ExecutionState)(0),                // 4: skillrun.v1.ExecutionState
 	(SourceKind)(0),                    // 5: skillrun.v1.SourceKind
-	(*ExecuteRequest)(nil),             // 6: skillrun.v1.ExecuteRequest
-	(*InlineCode)(nil),                 // 7: skillrun.v1.InlineCode
-	(*InputFile)(nil),                  // 8: skillrun.v1.InputFile
-	(*StreamedFile)(nil),               // 9: skillrun.v1.StreamedFile
-	(*ExecutionLimits)(nil),            // 10: skillrun.v1.ExecutionLimits
-	(*ExecuteInteractiveRequest)(nil),  // 11: skillrun.v1.ExecuteInteractiveRequest
-	(*FileChunk)(nil),                  // 12: skillrun.v1.FileChunk
-	(*CloseStdin)(nil),                 // 13: skillrun.v1.CloseStdin
-	(*SendSignal)(nil),                 // 14: skillrun.v1.SendSignal
-	(*ExecuteResponse)(nil),            // 15: skillrun.v1.ExecuteResponse
-	(*ExecuteInteractiveResponse)(nil), // 16: skillrun.v1.ExecuteInteractiveResponse
-	(*AttachExecutionResponse)(nil),    // 17: skillrun.v1.AttachExecutionResponse
-	(*ExecutionEvent)(nil),             // 18: skillrun.v1.ExecutionEvent
-	(*ExecutionHeader)(nil),            // 19: skillrun.v1.ExecutionHeader
-	(*Argv)(nil),                       // 20: skillrun.v1.Argv
-	(*ExecutionStarted)(nil),           // 21: skillrun.v1.ExecutionStarted
-	(*OutputChunk)(nil),                // 22: skillrun.v1.OutputChunk
-	(*ExecutionKeepalive)(nil),         // 23: skillrun.v1.ExecutionKeepalive
-	(*ExecutionOutcome)(nil),           // 24: skillrun.v1.ExecutionOutcome
-	(*ExecutionEvidence)(nil),          // 25: skillrun.v1.ExecutionEvidence
-	(*ExecutionUsage)(nil),             // 26: skillrun.v1.ExecutionUsage
-	(*OutputTruncation)(nil),           // 27: skillrun.v1.OutputTruncation
-	(*Artifact)(nil),                   // 28: skillrun.v1.Artifact
-	(*Execution)(nil),                  // 29: skillrun.v1.Execution
-	(*AttachExecutionRequest)(nil),     // 30: skillrun.v1.AttachExecutionRequest
-	(*GetExecutionRequest)(nil),        // 31: skillrun.v1.GetExecutionRequest
-	(*GetExecutionResponse)(nil),       // 32: skillrun.v1.GetExecutionResponse
-	(*ListExecutionsRequest)(nil),      // 33: skillrun.v1.ListExecutionsRequest
-	(*ListExecutionsResponse)(nil),     // 34: skillrun.v1.ListExecutionsResponse
-	(*CancelExecutionRequest)(nil),     // 35: skillrun.v1.CancelExecutionRequest
-	(*CancelExecutionResponse)(nil),    // 36: skillrun.v1.CancelExecutionResponse
-	(*SignalExecutionRequest)(nil),     // 37: skillrun.v1.SignalExecutionRequest
-	(*SignalExecutionResponse)(nil),    // 38: skillrun.v1.SignalExecutionResponse
-	(*ListArtifactsRequest)(nil),       // 39: skillrun.v1.ListArtifactsRequest
-	(*ListArtifactsResponse)(nil),      // 40: skillrun.v1.ListArtifactsResponse
-	(*GetArtifactRequest)(nil),         // 41: skillrun.v1.GetArtifactRequest
-	(*GetArtifactResponse)(nil),        // 42: skillrun.v1.GetArtifactResponse
-	nil,                                // 43: skillrun.v1.ExecuteRequest.EnvEntry
-	nil,                                // 44: skillrun.v1.ExecuteRequest.SecretEnvEntry
-	nil,                                // 45: skillrun.v1.ExecuteRequest.LabelsEntry
-	nil,                                // 46: skillrun.v1.Execution.LabelsEntry
-	nil,                                // 47: skillrun.v1.ListExecutionsRequest.LabelsEntry
-	(*durationpb.Duration)(nil),        // 48: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 49: google.protobuf.Timestamp
+	(ExecutionOrder)(0),                // 6: skillrun.v1.ExecutionOrder
+	(*ExecuteRequest)(nil),             // 7: skillrun.v1.ExecuteRequest
+	(*InlineCode)(nil),                 // 8: skillrun.v1.InlineCode
+	(*InputFile)(nil),                  // 9: skillrun.v1.InputFile
+	(*StreamedFile)(nil),               // 10: skillrun.v1.StreamedFile
+	(*ExecutionLimits)(nil),            // 11: skillrun.v1.ExecutionLimits
+	(*ExecuteInteractiveRequest)(nil),  // 12: skillrun.v1.ExecuteInteractiveRequest
+	(*FileChunk)(nil),                  // 13: skillrun.v1.FileChunk
+	(*CloseStdin)(nil),                 // 14: skillrun.v1.CloseStdin
+	(*SendSignal)(nil),                 // 15: skillrun.v1.SendSignal
+	(*ExecuteResponse)(nil),            // 16: skillrun.v1.ExecuteResponse
+	(*ExecuteInteractiveResponse)(nil), // 17: skillrun.v1.ExecuteInteractiveResponse
+	(*AttachExecutionResponse)(nil),    // 18: skillrun.v1.AttachExecutionResponse
+	(*ExecutionEvent)(nil),             // 19: skillrun.v1.ExecutionEvent
+	(*ExecutionHeader)(nil),            // 20: skillrun.v1.ExecutionHeader
+	(*Argv)(nil),                       // 21: skillrun.v1.Argv
+	(*ExecutionStarted)(nil),           // 22: skillrun.v1.ExecutionStarted
+	(*OutputChunk)(nil),                // 23: skillrun.v1.OutputChunk
+	(*ExecutionKeepalive)(nil),         // 24: skillrun.v1.ExecutionKeepalive
+	(*ExecutionOutcome)(nil),           // 25: skillrun.v1.ExecutionOutcome
+	(*ExecutionEvidence)(nil),          // 26: skillrun.v1.ExecutionEvidence
+	(*ExecutionUsage)(nil),             // 27: skillrun.v1.ExecutionUsage
+	(*OutputTruncation)(nil),           // 28: skillrun.v1.OutputTruncation
+	(*Artifact)(nil),                   // 29: skillrun.v1.Artifact
+	(*Execution)(nil),                  // 30: skillrun.v1.Execution
+	(*RequestSummary)(nil),             // 31: skillrun.v1.RequestSummary
+	(*AttachExecutionRequest)(nil),     // 32: skillrun.v1.AttachExecutionRequest
+	(*GetExecutionRequest)(nil),        // 33: skillrun.v1.GetExecutionRequest
+	(*GetExecutionResponse)(nil),       // 34: skillrun.v1.GetExecutionResponse
+	(*ListExecutionsRequest)(nil),      // 35: skillrun.v1.ListExecutionsRequest
+	(*ListExecutionsResponse)(nil),     // 36: skillrun.v1.ListExecutionsResponse
+	(*CancelExecutionRequest)(nil),     // 37: skillrun.v1.CancelExecutionRequest
+	(*CancelExecutionResponse)(nil),    // 38: skillrun.v1.CancelExecutionResponse
+	(*DeleteExecutionRequest)(nil),     // 39: skillrun.v1.DeleteExecutionRequest
+	(*DeleteExecutionResponse)(nil),    // 40: skillrun.v1.DeleteExecutionResponse
+	(*SignalExecutionRequest)(nil),     // 41: skillrun.v1.SignalExecutionRequest
+	(*SignalExecutionResponse)(nil),    // 42: skillrun.v1.SignalExecutionResponse
+	(*ListArtifactsRequest)(nil),       // 43: skillrun.v1.ListArtifactsRequest
+	(*ListArtifactsResponse)(nil),      // 44: skillrun.v1.ListArtifactsResponse
+	(*GetArtifactRequest)(nil),         // 45: skillrun.v1.GetArtifactRequest
+	(*GetArtifactResponse)(nil),        // 46: skillrun.v1.GetArtifactResponse
+	nil,                                // 47: skillrun.v1.ExecuteRequest.EnvEntry
+	nil,                                // 48: skillrun.v1.ExecuteRequest.SecretEnvEntry
+	nil,                                // 49: skillrun.v1.ExecuteRequest.LabelsEntry
+	nil,                                // 50: skillrun.v1.Execution.LabelsEntry
+	nil,                                // 51: skillrun.v1.ListExecutionsRequest.LabelsEntry
+	(*durationpb.Duration)(nil),        // 52: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 53: google.protobuf.Timestamp
 }
 var file_skillrun_v1_execution_proto_depIdxs = []int32{
-	7,  // 0: skillrun.v1.ExecuteRequest.code:type_name -> skillrun.v1.InlineCode
-	8,  // 1: skillrun.v1.ExecuteRequest.files:type_name -> skillrun.v1.InputFile
-	43, // 2: skillrun.v1.ExecuteRequest.env:type_name -> skillrun.v1.ExecuteRequest.EnvEntry
-	44, // 3: skillrun.v1.ExecuteRequest.secret_env:type_name -> skillrun.v1.ExecuteRequest.SecretEnvEntry
-	45, // 4: skillrun.v1.ExecuteRequest.labels:type_name -> skillrun.v1.ExecuteRequest.LabelsEntry
-	10, // 5: skillrun.v1.ExecuteRequest.limits:type_name -> skillrun.v1.ExecutionLimits
+	8,  // 0: skillrun.v1.ExecuteRequest.code:type_name -> skillrun.v1.InlineCode
+	9,  // 1: skillrun.v1.ExecuteRequest.files:type_name -> skillrun.v1.InputFile
+	47, // 2: skillrun.v1.ExecuteRequest.env:type_name -> skillrun.v1.ExecuteRequest.EnvEntry
+	48, // 3: skillrun.v1.ExecuteRequest.secret_env:type_name -> skillrun.v1.ExecuteRequest.SecretEnvEntry
+	49, // 4: skillrun.v1.ExecuteRequest.labels:type_name -> skillrun.v1.ExecuteRequest.LabelsEntry
+	11, // 5: skillrun.v1.ExecuteRequest.limits:type_name -> skillrun.v1.ExecutionLimits
 	0,  // 6: skillrun.v1.ExecuteRequest.on_disconnect:type_name -> skillrun.v1.OnDisconnect
-	48, // 7: skillrun.v1.ExecuteRequest.queue_timeout:type_name -> google.protobuf.Duration
-	9,  // 8: skillrun.v1.InputFile.streamed:type_name -> skillrun.v1.StreamedFile
-	48, // 9: skillrun.v1.ExecutionLimits.wall_time:type_name -> google.protobuf.Duration
-	48, // 10: skillrun.v1.ExecutionLimits.cpu_time:type_name -> google.protobuf.Duration
-	6,  // 11: skillrun.v1.ExecuteInteractiveRequest.start:type_name -> skillrun.v1.ExecuteRequest
-	12, // 12: skillrun.v1.ExecuteInteractiveRequest.file_chunk:type_name -> skillrun.v1.FileChunk
-	13, // 13: skillrun.v1.ExecuteInteractiveRequest.close_stdin:type_name -> skillrun.v1.CloseStdin
-	14, // 14: skillrun.v1.ExecuteInteractiveRequest.signal:type_name -> skillrun.v1.SendSignal
-	18, // 15: skillrun.v1.ExecuteResponse.event:type_name -> skillrun.v1.ExecutionEvent
-	18, // 16: skillrun.v1.ExecuteInteractiveResponse.event:type_name -> skillrun.v1.ExecutionEvent
-	18, // 17: skillrun.v1.AttachExecutionResponse.event:type_name -> skillrun.v1.ExecutionEvent
-	49, // 18: skillrun.v1.ExecutionEvent.time:type_name -> google.protobuf.Timestamp
-	19, // 19: skillrun.v1.ExecutionEvent.header:type_name -> skillrun.v1.ExecutionHeader
-	21, // 20: skillrun.v1.ExecutionEvent.started:type_name -> skillrun.v1.ExecutionStarted
-	22, // 21: skillrun.v1.ExecutionEvent.output:type_name -> skillrun.v1.OutputChunk
-	23, // 22: skillrun.v1.ExecutionEvent.keepalive:type_name -> skillrun.v1.ExecutionKeepalive
-	24, // 23: skillrun.v1.ExecutionEvent.outcome:type_name -> skillrun.v1.ExecutionOutcome
-	10, // 24: skillrun.v1.ExecutionHeader.limits:type_name -> skillrun.v1.ExecutionLimits
-	20, // 25: skillrun.v1.ExecutionHeader.commands:type_name -> skillrun.v1.Argv
-	48, // 26: skillrun.v1.ExecutionStarted.queue_time:type_name -> google.protobuf.Duration
-	48, // 27: skillrun.v1.ExecutionStarted.setup_time:type_name -> google.protobuf.Duration
+	52, // 7: skillrun.v1.ExecuteRequest.queue_timeout:type_name -> google.protobuf.Duration
+	10, // 8: skillrun.v1.InputFile.streamed:type_name -> skillrun.v1.StreamedFile
+	52, // 9: skillrun.v1.ExecutionLimits.wall_time:type_name -> google.protobuf.Duration
+	52, // 10: skillrun.v1.ExecutionLimits.cpu_time:type_name -> google.protobuf.Duration
+	7,  // 11: skillrun.v1.ExecuteInteractiveRequest.start:type_name -> skillrun.v1.ExecuteRequest
+	13, // 12: skillrun.v1.ExecuteInteractiveRequest.file_chunk:type_name -> skillrun.v1.FileChunk
+	14, // 13: skillrun.v1.ExecuteInteractiveRequest.close_stdin:type_name -> skillrun.v1.CloseStdin
+	15, // 14: skillrun.v1.ExecuteInteractiveRequest.signal:type_name -> skillrun.v1.SendSignal
+	19, // 15: skillrun.v1.ExecuteResponse.event:type_name -> skillrun.v1.ExecutionEvent
+	19, // 16: skillrun.v1.ExecuteInteractiveResponse.event:type_name -> skillrun.v1.ExecutionEvent
+	19, // 17: skillrun.v1.AttachExecutionResponse.event:type_name -> skillrun.v1.ExecutionEvent
+	53, // 18: skillrun.v1.ExecutionEvent.time:type_name -> google.protobuf.Timestamp
+	20, // 19: skillrun.v1.ExecutionEvent.header:type_name -> skillrun.v1.ExecutionHeader
+	22, // 20: skillrun.v1.ExecutionEvent.started:type_name -> skillrun.v1.ExecutionStarted
+	23, // 21: skillrun.v1.ExecutionEvent.output:type_name -> skillrun.v1.OutputChunk
+	24, // 22: skillrun.v1.ExecutionEvent.keepalive:type_name -> skillrun.v1.ExecutionKeepalive
+	25, // 23: skillrun.v1.ExecutionEvent.outcome:type_name -> skillrun.v1.ExecutionOutcome
+	11, // 24: skillrun.v1.ExecutionHeader.limits:type_name -> skillrun.v1.ExecutionLimits
+	21, // 25: skillrun.v1.ExecutionHeader.commands:type_name -> skillrun.v1.Argv
+	52, // 26: skillrun.v1.ExecutionStarted.queue_time:type_name -> google.protobuf.Duration
+	52, // 27: skillrun.v1.ExecutionStarted.setup_time:type_name -> google.protobuf.Duration
 	1,  // 28: skillrun.v1.OutputChunk.stream:type_name -> skillrun.v1.OutputStream
 	4,  // 29: skillrun.v1.ExecutionKeepalive.state:type_name -> skillrun.v1.ExecutionState
 	2,  // 30: skillrun.v1.ExecutionOutcome.end:type_name -> skillrun.v1.ExecutionEnd
-	25, // 31: skillrun.v1.ExecutionOutcome.evidence:type_name -> skillrun.v1.ExecutionEvidence
-	26, // 32: skillrun.v1.ExecutionOutcome.usage:type_name -> skillrun.v1.ExecutionUsage
-	27, // 33: skillrun.v1.ExecutionOutcome.stdout:type_name -> skillrun.v1.OutputTruncation
-	27, // 34: skillrun.v1.ExecutionOutcome.stderr:type_name -> skillrun.v1.OutputTruncation
-	28, // 35: skillrun.v1.ExecutionOutcome.artifacts:type_name -> skillrun.v1.Artifact
-	10, // 36: skillrun.v1.ExecutionOutcome.limits:type_name -> skillrun.v1.ExecutionLimits
+	26, // 31: skillrun.v1.ExecutionOutcome.evidence:type_name -> skillrun.v1.ExecutionEvidence
+	27, // 32: skillrun.v1.ExecutionOutcome.usage:type_name -> skillrun.v1.ExecutionUsage
+	28, // 33: skillrun.v1.ExecutionOutcome.stdout:type_name -> skillrun.v1.OutputTruncation
+	28, // 34: skillrun.v1.ExecutionOutcome.stderr:type_name -> skillrun.v1.OutputTruncation
+	29, // 35: skillrun.v1.ExecutionOutcome.artifacts:type_name -> skillrun.v1.Artifact
+	11, // 36: skillrun.v1.ExecutionOutcome.limits:type_name -> skillrun.v1.ExecutionLimits
 	3,  // 37: skillrun.v1.ExecutionEvidence.deadline:type_name -> skillrun.v1.ExecutionDeadline
-	48, // 38: skillrun.v1.ExecutionUsage.cpu_user:type_name -> google.protobuf.Duration
-	48, // 39: skillrun.v1.ExecutionUsage.cpu_system:type_name -> google.protobuf.Duration
-	48, // 40: skillrun.v1.ExecutionUsage.wall_time:type_name -> google.protobuf.Duration
-	48, // 41: skillrun.v1.ExecutionUsage.queue_time:type_name -> google.protobuf.Duration
-	48, // 42: skillrun.v1.ExecutionUsage.setup_time:type_name -> google.protobuf.Duration
+	52, // 38: skillrun.v1.ExecutionUsage.cpu_user:type_name -> google.protobuf.Duration
+	52, // 39: skillrun.v1.ExecutionUsage.cpu_system:type_name -> google.protobuf.Duration
+	52, // 40: skillrun.v1.ExecutionUsage.wall_time:type_name -> google.protobuf.Duration
+	52, // 41: skillrun.v1.ExecutionUsage.queue_time:type_name -> google.protobuf.Duration
+	52, // 42: skillrun.v1.ExecutionUsage.setup_time:type_name -> google.protobuf.Duration
 	4,  // 43: skillrun.v1.Execution.state:type_name -> skillrun.v1.ExecutionState
 	5,  // 44: skillrun.v1.Execution.source_kind:type_name -> skillrun.v1.SourceKind
-	46, // 45: skillrun.v1.Execution.labels:type_name -> skillrun.v1.Execution.LabelsEntry
-	49, // 46: skillrun.v1.Execution.create_time:type_name -> google.protobuf.Timestamp
-	49, // 47: skillrun.v1.Execution.start_time:type_name -> google.protobuf.Timestamp
-	49, // 48: skillrun.v1.Execution.end_time:type_name -> google.protobuf.Timestamp
-	10, // 49: skillrun.v1.Execution.limits:type_name -> skillrun.v1.ExecutionLimits
-	24, // 50: skillrun.v1.Execution.outcome:type_name -> skillrun.v1.ExecutionOutcome
-	29, // 51: skillrun.v1.GetExecutionResponse.execution:type_name -> skillrun.v1.Execution
-	4,  // 52: skillrun.v1.ListExecutionsRequest.states:type_name -> skillrun.v1.ExecutionState
-	47, // 53: skillrun.v1.ListExecutionsRequest.labels:type_name -> skillrun.v1.ListExecutionsRequest.LabelsEntry
-	2,  // 54: skillrun.v1.ListExecutionsRequest.ends:type_name -> skillrun.v1.ExecutionEnd
-	49, // 55: skillrun.v1.ListExecutionsRequest.created_after:type_name -> google.protobuf.Timestamp
-	29, // 56: skillrun.v1.ListExecutionsResponse.executions:type_name -> skillrun.v1.Execution
-	48, // 57: skillrun.v1.CancelExecutionRequest.grace:type_name -> google.protobuf.Duration
-	29, // 58: skillrun.v1.CancelExecutionResponse.execution:type_name -> skillrun.v1.Execution
-	28, // 59: skillrun.v1.ListArtifactsResponse.artifacts:type_name -> skillrun.v1.Artifact
-	28, // 60: skillrun.v1.GetArtifactResponse.artifact:type_name -> skillrun.v1.Artifact
-	6,  // 61: skillrun.v1.ExecutionService.Execute:input_type -> skillrun.v1.ExecuteRequest
-	11, // 62: skillrun.v1.ExecutionService.ExecuteInteractive:input_type -> skillrun.v1.ExecuteInteractiveRequest
-	30, // 63: skillrun.v1.ExecutionService.AttachExecution:input_type -> skillrun.v1.AttachExecutionRequest
-	31, // 64: skillrun.v1.ExecutionService.GetExecution:input_type -> skillrun.v1.GetExecutionRequest
-	33, // 65: skillrun.v1.ExecutionService.ListExecutions:input_type -> skillrun.v1.ListExecutionsRequest
-	35, // 66: skillrun.v1.ExecutionService.CancelExecution:input_type -> skillrun.v1.CancelExecutionRequest
-	37, // 67: skillrun.v1.ExecutionService.SignalExecution:input_type -> skillrun.v1.SignalExecutionRequest
-	39, // 68: skillrun.v1.ExecutionService.ListArtifacts:input_type -> skillrun.v1.ListArtifactsRequest
-	41, // 69: skillrun.v1.ExecutionService.GetArtifact:input_type -> skillrun.v1.GetArtifactRequest
-	15, // 70: skillrun.v1.ExecutionService.Execute:output_type -> skillrun.v1.ExecuteResponse
-	16, // 71: skillrun.v1.ExecutionService.ExecuteInteractive:output_type -> skillrun.v1.ExecuteInteractiveResponse
-	17, // 72: skillrun.v1.ExecutionService.AttachExecution:output_type -> skillrun.v1.AttachExecutionResponse
-	32, // 73: skillrun.v1.ExecutionService.GetExecution:output_type -> skillrun.v1.GetExecutionResponse
-	34, // 74: skillrun.v1.ExecutionService.ListExecutions:output_type -> skillrun.v1.ListExecutionsResponse
-	36, // 75: skillrun.v1.ExecutionService.CancelExecution:output_type -> skillrun.v1.CancelExecutionResponse
-	38, // 76: skillrun.v1.ExecutionService.SignalExecution:output_type -> skillrun.v1.SignalExecutionResponse
-	40, // 77: skillrun.v1.ExecutionService.ListArtifacts:output_type -> skillrun.v1.ListArtifactsResponse
-	42, // 78: skillrun.v1.ExecutionService.GetArtifact:output_type -> skillrun.v1.GetArtifactResponse
-	70, // [70:79] is the sub-list for method output_type
-	61, // [61:70] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	50, // 45: skillrun.v1.Execution.labels:type_name -> skillrun.v1.Execution.LabelsEntry
+	53, // 46: skillrun.v1.Execution.create_time:type_name -> google.protobuf.Timestamp
+	53, // 47: skillrun.v1.Execution.start_time:type_name -> google.protobuf.Timestamp
+	53, // 48: skillrun.v1.Execution.end_time:type_name -> google.protobuf.Timestamp
+	11, // 49: skillrun.v1.Execution.limits:type_name -> skillrun.v1.ExecutionLimits
+	25, // 50: skillrun.v1.Execution.outcome:type_name -> skillrun.v1.ExecutionOutcome
+	31, // 51: skillrun.v1.Execution.request:type_name -> skillrun.v1.RequestSummary
+	53, // 52: skillrun.v1.Execution.expire_time:type_name -> google.protobuf.Timestamp
+	30, // 53: skillrun.v1.GetExecutionResponse.execution:type_name -> skillrun.v1.Execution
+	4,  // 54: skillrun.v1.ListExecutionsRequest.states:type_name -> skillrun.v1.ExecutionState
+	51, // 55: skillrun.v1.ListExecutionsRequest.labels:type_name -> skillrun.v1.ListExecutionsRequest.LabelsEntry
+	2,  // 56: skillrun.v1.ListExecutionsRequest.ends:type_name -> skillrun.v1.ExecutionEnd
+	53, // 57: skillrun.v1.ListExecutionsRequest.created_after:type_name -> google.protobuf.Timestamp
+	53, // 58: skillrun.v1.ListExecutionsRequest.created_before:type_name -> google.protobuf.Timestamp
+	6,  // 59: skillrun.v1.ListExecutionsRequest.order:type_name -> skillrun.v1.ExecutionOrder
+	30, // 60: skillrun.v1.ListExecutionsResponse.executions:type_name -> skillrun.v1.Execution
+	52, // 61: skillrun.v1.CancelExecutionRequest.grace:type_name -> google.protobuf.Duration
+	30, // 62: skillrun.v1.CancelExecutionResponse.execution:type_name -> skillrun.v1.Execution
+	29, // 63: skillrun.v1.ListArtifactsResponse.artifacts:type_name -> skillrun.v1.Artifact
+	29, // 64: skillrun.v1.GetArtifactResponse.artifact:type_name -> skillrun.v1.Artifact
+	7,  // 65: skillrun.v1.ExecutionService.Execute:input_type -> skillrun.v1.ExecuteRequest
+	12, // 66: skillrun.v1.ExecutionService.ExecuteInteractive:input_type -> skillrun.v1.ExecuteInteractiveRequest
+	32, // 67: skillrun.v1.ExecutionService.AttachExecution:input_type -> skillrun.v1.AttachExecutionRequest
+	33, // 68: skillrun.v1.ExecutionService.GetExecution:input_type -> skillrun.v1.GetExecutionRequest
+	35, // 69: skillrun.v1.ExecutionService.ListExecutions:input_type -> skillrun.v1.ListExecutionsRequest
+	37, // 70: skillrun.v1.ExecutionService.CancelExecution:input_type -> skillrun.v1.CancelExecutionRequest
+	41, // 71: skillrun.v1.ExecutionService.SignalExecution:input_type -> skillrun.v1.SignalExecutionRequest
+	39, // 72: skillrun.v1.ExecutionService.DeleteExecution:input_type -> skillrun.v1.DeleteExecutionRequest
+	43, // 73: skillrun.v1.ExecutionService.ListArtifacts:input_type -> skillrun.v1.ListArtifactsRequest
+	45, // 74: skillrun.v1.ExecutionService.GetArtifact:input_type -> skillrun.v1.GetArtifactRequest
+	16, // 75: skillrun.v1.ExecutionService.Execute:output_type -> skillrun.v1.ExecuteResponse
+	17, // 76: skillrun.v1.ExecutionService.ExecuteInteractive:output_type -> skillrun.v1.ExecuteInteractiveResponse
+	18, // 77: skillrun.v1.ExecutionService.AttachExecution:output_type -> skillrun.v1.AttachExecutionResponse
+	34, // 78: skillrun.v1.ExecutionService.GetExecution:output_type -> skillrun.v1.GetExecutionResponse
+	36, // 79: skillrun.v1.ExecutionService.ListExecutions:output_type -> skillrun.v1.ListExecutionsResponse
+	38, // 80: skillrun.v1.ExecutionService.CancelExecution:output_type -> skillrun.v1.CancelExecutionResponse
+	42, // 81: skillrun.v1.ExecutionService.SignalExecution:output_type -> skillrun.v1.SignalExecutionResponse
+	40, // 82: skillrun.v1.ExecutionService.DeleteExecution:output_type -> skillrun.v1.DeleteExecutionResponse
+	44, // 83: skillrun.v1.ExecutionService.ListArtifacts:output_type -> skillrun.v1.ListArtifactsResponse
+	46, // 84: skillrun.v1.ExecutionService.GetArtifact:output_type -> skillrun.v1.GetArtifactResponse
+	75, // [75:85] is the sub-list for method output_type
+	65, // [65:75] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_skillrun_v1_execution_proto_init() }
@@ -3800,8 +4130,8 @@ func file_skillrun_v1_execution_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skillrun_v1_execution_proto_rawDesc), len(file_skillrun_v1_execution_proto_rawDesc)),
-			NumEnums:      6,
-			NumMessages:   42,
+			NumEnums:      7,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,6 +32,7 @@ const (
 	ExecutionService_ListExecutions_FullMethodName     = "/skillrun.v1.ExecutionService/ListExecutions"
 	ExecutionService_CancelExecution_FullMethodName    = "/skillrun.v1.ExecutionService/CancelExecution"
 	ExecutionService_SignalExecution_FullMethodName    = "/skillrun.v1.ExecutionService/SignalExecution"
+	ExecutionService_DeleteExecution_FullMethodName    = "/skillrun.v1.ExecutionService/DeleteExecution"
 	ExecutionService_ListArtifacts_FullMethodName      = "/skillrun.v1.ExecutionService/ListArtifacts"
 	ExecutionService_GetArtifact_FullMethodName        = "/skillrun.v1.ExecutionService/GetArtifact"
 )
@@ -64,18 +65,23 @@ type ExecutionServiceClient interface {
 	AttachExecution(ctx context.Context, in *AttachExecutionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AttachExecutionResponse], error)
 	// GetExecution returns the current state of one execution.
 	GetExecution(ctx context.Context, in *GetExecutionRequest, opts ...grpc.CallOption) (*GetExecutionResponse, error)
-	// ListExecutions returns executions, newest first, in pages. Their outcomes have no
+	// ListExecutions returns executions in pages. Their outcomes have no
 	// artifacts; GetExecution returns these. A page can be shorter than page_size; the
 	// last one has no token.
 	ListExecutions(ctx context.Context, in *ListExecutionsRequest, opts ...grpc.CallOption) (*ListExecutionsResponse, error)
 	// CancelExecution ends an execution. A queued one ends at once. A running one gets
 	// SIGTERM, and after the grace everything in its sandbox is killed. The call
-	// returns when the execution has ended. Cancelling an ended execution is not an
-	// error and has no effect.
+	// returns when the execution has ended, unless return_immediately is set.
+	// Cancelling an ended execution is not an error and has no effect.
 	CancelExecution(ctx context.Context, in *CancelExecutionRequest, opts ...grpc.CallOption) (*CancelExecutionResponse, error)
 	// SignalExecution sends one signal to the main process of a running execution.
 	// FAILED_PRECONDITION if it is not running.
 	SignalExecution(ctx context.Context, in *SignalExecutionRequest, opts ...grpc.CallOption) (*SignalExecutionResponse, error)
+	// DeleteExecution removes an ended execution at once: its record, its output and its
+	// artifacts. Its idempotency key can be used again. FAILED_PRECONDITION if it has
+	// not ended: cancel it first. Readers that have its output or an artifact open can
+	// read on.
+	DeleteExecution(ctx context.Context, in *DeleteExecutionRequest, opts ...grpc.CallOption) (*DeleteExecutionResponse, error)
 	// ListArtifacts returns the artifacts of an ended execution, sorted by path, in
 	// pages.
 	ListArtifacts(ctx context.Context, in *ListArtifactsRequest, opts ...grpc.CallOption) (*ListArtifactsResponse, error)
@@ -182,6 +188,16 @@ func (c *executionServiceClient) SignalExecution(ctx context.Context, in *Signal
 	return out, nil
 }
 
+func (c *executionServiceClient) DeleteExecution(ctx context.Context, in *DeleteExecutionRequest, opts ...grpc.CallOption) (*DeleteExecutionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteExecutionResponse)
+	err := c.cc.Invoke(ctx, ExecutionService_DeleteExecution_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *executionServiceClient) ListArtifacts(ctx context.Context, in *ListArtifactsRequest, opts ...grpc.CallOption) (*ListArtifactsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListArtifactsResponse)
@@ -239,18 +255,23 @@ type ExecutionServiceServer interface {
 	AttachExecution(*AttachExecutionRequest, grpc.ServerStreamingServer[AttachExecutionResponse]) error
 	// GetExecution returns the current state of one execution.
 	GetExecution(context.Context, *GetExecutionRequest) (*GetExecutionResponse, error)
-	// ListExecutions returns executions, newest first, in pages. Their outcomes have no
+	// ListExecutions returns executions in pages. Their outcomes have no
 	// artifacts; GetExecution returns these. A page can be shorter than page_size; the
 	// last one has no token.
 	ListExecutions(context.Context, *ListExecutionsRequest) (*ListExecutionsResponse, error)
 	// CancelExecution ends an execution. A queued one ends at once. A running one gets
 	// SIGTERM, and after the grace everything in its sandbox is killed. The call
-	// returns when the execution has ended. Cancelling an ended execution is not an
-	// error and has no effect.
+	// returns when the execution has ended, unless return_immediately is set.
+	// Cancelling an ended execution is not an error and has no effect.
 	CancelExecution(context.Context, *CancelExecutionRequest) (*CancelExecutionResponse, error)
 	// SignalExecution sends one signal to the main process of a running execution.
 	// FAILED_PRECONDITION if it is not running.
 	SignalExecution(context.Context, *SignalExecutionRequest) (*SignalExecutionResponse, error)
+	// DeleteExecution removes an ended execution at once: its record, its output and its
+	// artifacts. Its idempotency key can be used again. FAILED_PRECONDITION if it has
+	// not ended: cancel it first. Readers that have its output or an artifact open can
+	// read on.
+	DeleteExecution(context.Context, *DeleteExecutionRequest) (*DeleteExecutionResponse, error)
 	// ListArtifacts returns the artifacts of an ended execution, sorted by path, in
 	// pages.
 	ListArtifacts(context.Context, *ListArtifactsRequest) (*ListArtifactsResponse, error)
@@ -286,6 +307,9 @@ func (UnimplementedExecutionServiceServer) CancelExecution(context.Context, *Can
 }
 func (UnimplementedExecutionServiceServer) SignalExecution(context.Context, *SignalExecutionRequest) (*SignalExecutionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SignalExecution not implemented")
+}
+func (UnimplementedExecutionServiceServer) DeleteExecution(context.Context, *DeleteExecutionRequest) (*DeleteExecutionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteExecution not implemented")
 }
 func (UnimplementedExecutionServiceServer) ListArtifacts(context.Context, *ListArtifactsRequest) (*ListArtifactsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListArtifacts not implemented")
@@ -415,6 +439,24 @@ func _ExecutionService_SignalExecution_Handler(srv interface{}, ctx context.Cont
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ExecutionService_DeleteExecution_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteExecutionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutionServiceServer).DeleteExecution(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ExecutionService_DeleteExecution_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutionServiceServer).DeleteExecution(ctx, req.(*DeleteExecutionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ExecutionService_ListArtifacts_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListArtifactsRequest)
 	if err := dec(in); err != nil {
@@ -466,6 +508,10 @@ var ExecutionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SignalExecution",
 			Handler:    _ExecutionService_SignalExecution_Handler,
+		},
+		{
+			MethodName: "DeleteExecution",
+			Handler:    _ExecutionService_DeleteExecution_Handler,
 		},
 		{
 			MethodName: "ListArtifacts",

@@ -77,7 +77,7 @@ func (FindingSeverity) EnumDescriptor() ([]byte, []int) {
 
 type ListSkillsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most 1,000; 0: 1,000.
+	// 0: 1,000. A value above 1,000 counts as 1,000.
 	PageSize  uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Also return skills that are hidden from models.
@@ -1460,8 +1460,9 @@ func (x *CheckCommandRequest) GetAllowedTools() string {
 }
 
 type CheckCommandResponse struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Allowed bool                   `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Always set, so that false is in the JSON, too.
+	Allowed *bool `protobuf:"varint,1,opt,name=allowed,proto3,oneof" json:"allowed,omitempty"`
 	// The reason for the decision, in one sentence.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The rules that cover the line, separated by ", "; empty if it is refused.
@@ -1509,8 +1510,8 @@ func (*CheckCommandResponse) Descriptor() ([]byte, []int) {
 }
 
 func (x *CheckCommandResponse) GetAllowed() bool {
-	if x != nil {
-		return x.Allowed
+	if x != nil && x.Allowed != nil {
+		return *x.Allowed
 	}
 	return false
 }
@@ -1645,8 +1646,8 @@ func (*ValidateSkillRequest_SkillMd) isValidateSkillRequest_Subject() {}
 
 type ValidateSkillResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// True if no finding has the severity error.
-	Valid         bool       `protobuf:"varint,1,opt,name=valid,proto3" json:"valid,omitempty"`
+	// True if no finding has the severity error. Always set.
+	Valid         *bool      `protobuf:"varint,1,opt,name=valid,proto3,oneof" json:"valid,omitempty"`
 	Findings      []*Finding `protobuf:"bytes,2,rep,name=findings,proto3" json:"findings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1683,8 +1684,8 @@ func (*ValidateSkillResponse) Descriptor() ([]byte, []int) {
 }
 
 func (x *ValidateSkillResponse) GetValid() bool {
-	if x != nil {
-		return x.Valid
+	if x != nil && x.Valid != nil {
+		return *x.Valid
 	}
 	return false
 }
@@ -2131,22 +2132,25 @@ const file_skillrun_v1_skill_proto_rawDesc = "" +
 	"\x13CheckCommandRequest\x12\x14\n" +
 	"\x05skill\x18\x01 \x01(\tR\x05skill\x12\x18\n" +
 	"\acommand\x18\x02 \x01(\tR\acommand\x12#\n" +
-	"\rallowed_tools\x18\x03 \x01(\tR\fallowedTools\"\xc8\x01\n" +
-	"\x14CheckCommandResponse\x12\x18\n" +
-	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x16\n" +
+	"\rallowed_tools\x18\x03 \x01(\tR\fallowedTools\"\xd9\x01\n" +
+	"\x14CheckCommandResponse\x12\x1d\n" +
+	"\aallowed\x18\x01 \x01(\bH\x00R\aallowed\x88\x01\x01\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
 	"\x04rule\x18\x03 \x01(\tR\x04rule\x12-\n" +
 	"\bcommands\x18\x04 \x03(\v2\x11.skillrun.v1.ArgvR\bcommands\x12!\n" +
 	"\fmissing_rule\x18\x05 \x01(\tR\vmissingRule\x12\x18\n" +
-	"\ainstead\x18\x06 \x01(\tR\ainstead\"n\n" +
+	"\ainstead\x18\x06 \x01(\tR\ainsteadB\n" +
+	"\n" +
+	"\b_allowed\"n\n" +
 	"\x14ValidateSkillRequest\x12\x16\n" +
 	"\x05skill\x18\x01 \x01(\tH\x00R\x05skill\x12\x1b\n" +
 	"\bskill_md\x18\x02 \x01(\tH\x00R\askillMd\x12\x16\n" +
 	"\x06folder\x18\x03 \x01(\tR\x06folderB\t\n" +
-	"\asubject\"_\n" +
-	"\x15ValidateSkillResponse\x12\x14\n" +
-	"\x05valid\x18\x01 \x01(\bR\x05valid\x120\n" +
-	"\bfindings\x18\x02 \x03(\v2\x14.skillrun.v1.FindingR\bfindings\"E\n" +
+	"\asubject\"n\n" +
+	"\x15ValidateSkillResponse\x12\x19\n" +
+	"\x05valid\x18\x01 \x01(\bH\x00R\x05valid\x88\x01\x01\x120\n" +
+	"\bfindings\x18\x02 \x03(\v2\x14.skillrun.v1.FindingR\bfindingsB\b\n" +
+	"\x06_valid\"E\n" +
 	"\x13PrepareSkillRequest\x12\x14\n" +
 	"\x05skill\x18\x01 \x01(\tR\x05skill\x12\x18\n" +
 	"\arebuild\x18\x02 \x01(\bR\arebuild\"\x96\x01\n" +
@@ -2279,10 +2283,12 @@ func file_skillrun_v1_skill_proto_init() {
 	}
 	file_skillrun_v1_execution_proto_init()
 	file_skillrun_v1_skill_proto_msgTypes[12].OneofWrappers = []any{}
+	file_skillrun_v1_skill_proto_msgTypes[17].OneofWrappers = []any{}
 	file_skillrun_v1_skill_proto_msgTypes[18].OneofWrappers = []any{
 		(*ValidateSkillRequest_Skill)(nil),
 		(*ValidateSkillRequest_SkillMd)(nil),
 	}
+	file_skillrun_v1_skill_proto_msgTypes[19].OneofWrappers = []any{}
 	file_skillrun_v1_skill_proto_msgTypes[21].OneofWrappers = []any{
 		(*PrepareSkillResponse_Output)(nil),
 		(*PrepareSkillResponse_Environment)(nil),

@@ -501,8 +501,9 @@ func (x *SkillProblem) GetKeptSkill() string {
 type Boundary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "user namespace", "cgroup memory", ...
-	Name  string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Found bool   `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"`
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Always set.
+	Found *bool `protobuf:"varint,2,opt,name=found,proto3,oneof" json:"found,omitempty"`
 	// The purpose of the boundary.
 	Why string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
 	// The daemon's observation. If the boundary is missing: how to get it.
@@ -554,8 +555,8 @@ func (x *Boundary) GetName() string {
 }
 
 func (x *Boundary) GetFound() bool {
-	if x != nil {
-		return x.Found
+	if x != nil && x.Found != nil {
+		return *x.Found
 	}
 	return false
 }
@@ -760,14 +761,15 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\x06folder\x18\x01 \x01(\tR\x06folder\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1d\n" +
 	"\n" +
-	"kept_skill\x18\x03 \x01(\tR\tkeptSkill\"\xaa\x01\n" +
+	"kept_skill\x18\x03 \x01(\tR\tkeptSkill\"\xb9\x01\n" +
 	"\bBoundary\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05found\x18\x02 \x01(\bR\x05found\x12\x10\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
+	"\x05found\x18\x02 \x01(\bH\x00R\x05found\x88\x01\x01\x12\x10\n" +
 	"\x03why\x18\x03 \x01(\tR\x03why\x12\x16\n" +
 	"\x06detail\x18\x04 \x01(\tR\x06detail\x120\n" +
 	"\x05group\x18\x05 \x01(\x0e2\x1a.skillrun.v1.BoundaryGroupR\x05group\x12\x18\n" +
-	"\aallowed\x18\x06 \x01(\bR\aallowed\"i\n" +
+	"\aallowed\x18\x06 \x01(\bR\aallowedB\b\n" +
+	"\x06_found\"i\n" +
 	"\aRuntime\x12\x1a\n" +
 	"\blanguage\x18\x01 \x01(\tR\blanguage\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x18\n" +
@@ -855,6 +857,7 @@ func file_skillrun_v1_system_proto_init() {
 		return
 	}
 	file_skillrun_v1_execution_proto_init()
+	file_skillrun_v1_system_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -19,6 +19,9 @@ EXECUTION_END_SETUP_FAILED: ExecutionEnd
 EXECUTION_END_SIGNALED: ExecutionEnd
 EXECUTION_END_TIMED_OUT: ExecutionEnd
 EXECUTION_END_UNSPECIFIED: ExecutionEnd
+EXECUTION_ORDER_NEWEST_FIRST: ExecutionOrder
+EXECUTION_ORDER_OLDEST_FIRST: ExecutionOrder
+EXECUTION_ORDER_UNSPECIFIED: ExecutionOrder
 EXECUTION_STATE_ENDED: ExecutionState
 EXECUTION_STATE_QUEUED: ExecutionState
 EXECUTION_STATE_RUNNING: ExecutionState
@@ -71,14 +74,16 @@ class AttachExecutionResponse(_message.Message):
     def __init__(self, event: _Optional[_Union[ExecutionEvent, _Mapping]] = ...) -> None: ...
 
 class CancelExecutionRequest(_message.Message):
-    __slots__ = ["execution_id", "grace", "reason"]
+    __slots__ = ["execution_id", "grace", "reason", "return_immediately"]
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
     GRACE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    RETURN_IMMEDIATELY_FIELD_NUMBER: _ClassVar[int]
     execution_id: str
     grace: _duration_pb2.Duration
     reason: str
-    def __init__(self, execution_id: _Optional[str] = ..., grace: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+    return_immediately: bool
+    def __init__(self, execution_id: _Optional[str] = ..., grace: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., reason: _Optional[str] = ..., return_immediately: bool = ...) -> None: ...
 
 class CancelExecutionResponse(_message.Message):
     __slots__ = ["execution"]
@@ -87,6 +92,16 @@ class CancelExecutionResponse(_message.Message):
     def __init__(self, execution: _Optional[_Union[Execution, _Mapping]] = ...) -> None: ...
 
 class CloseStdin(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class DeleteExecutionRequest(_message.Message):
+    __slots__ = ["execution_id"]
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    execution_id: str
+    def __init__(self, execution_id: _Optional[str] = ...) -> None: ...
+
+class DeleteExecutionResponse(_message.Message):
     __slots__ = []
     def __init__(self) -> None: ...
 
@@ -176,7 +191,7 @@ class ExecuteResponse(_message.Message):
     def __init__(self, event: _Optional[_Union[ExecutionEvent, _Mapping]] = ...) -> None: ...
 
 class Execution(_message.Message):
-    __slots__ = ["create_time", "end_time", "execution_id", "labels", "last_sequence", "limits", "network", "outcome", "principal", "script", "skill", "skill_digest", "source_kind", "start_time", "state"]
+    __slots__ = ["create_time", "end_time", "execution_id", "expire_time", "labels", "last_sequence", "limits", "network", "outcome", "principal", "request", "script", "skill", "skill_digest", "source_kind", "start_time", "state"]
     class LabelsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -187,12 +202,14 @@ class Execution(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
     END_TIME_FIELD_NUMBER: _ClassVar[int]
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    EXPIRE_TIME_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     NETWORK_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
     SCRIPT_FIELD_NUMBER: _ClassVar[int]
     SKILL_DIGEST_FIELD_NUMBER: _ClassVar[int]
     SKILL_FIELD_NUMBER: _ClassVar[int]
@@ -202,19 +219,21 @@ class Execution(_message.Message):
     create_time: _timestamp_pb2.Timestamp
     end_time: _timestamp_pb2.Timestamp
     execution_id: str
+    expire_time: _timestamp_pb2.Timestamp
     labels: _containers.ScalarMap[str, str]
     last_sequence: int
     limits: ExecutionLimits
     network: bool
     outcome: ExecutionOutcome
     principal: str
+    request: RequestSummary
     script: str
     skill: str
     skill_digest: str
     source_kind: SourceKind
     start_time: _timestamp_pb2.Timestamp
     state: ExecutionState
-    def __init__(self, execution_id: _Optional[str] = ..., state: _Optional[_Union[ExecutionState, str]] = ..., skill: _Optional[str] = ..., skill_digest: _Optional[str] = ..., source_kind: _Optional[_Union[SourceKind, str]] = ..., script: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., network: bool = ..., principal: _Optional[str] = ..., last_sequence: _Optional[int] = ..., outcome: _Optional[_Union[ExecutionOutcome, _Mapping]] = ...) -> None: ...
+    def __init__(self, execution_id: _Optional[str] = ..., state: _Optional[_Union[ExecutionState, str]] = ..., skill: _Optional[str] = ..., skill_digest: _Optional[str] = ..., source_kind: _Optional[_Union[SourceKind, str]] = ..., script: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., network: bool = ..., principal: _Optional[str] = ..., last_sequence: _Optional[int] = ..., outcome: _Optional[_Union[ExecutionOutcome, _Mapping]] = ..., request: _Optional[_Union[RequestSummary, _Mapping]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ExecutionEvent(_message.Message):
     __slots__ = ["execution_id", "header", "keepalive", "outcome", "output", "sequence", "started", "time"]
@@ -441,7 +460,7 @@ class ListArtifactsResponse(_message.Message):
     def __init__(self, artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class ListExecutionsRequest(_message.Message):
-    __slots__ = ["created_after", "ends", "labels", "page_size", "page_token", "skill", "states"]
+    __slots__ = ["created_after", "created_before", "ends", "labels", "order", "page_size", "page_token", "principal", "skill", "states"]
     class LabelsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -450,20 +469,26 @@ class ListExecutionsRequest(_message.Message):
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     CREATED_AFTER_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BEFORE_FIELD_NUMBER: _ClassVar[int]
     ENDS_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     SKILL_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
     created_after: _timestamp_pb2.Timestamp
+    created_before: _timestamp_pb2.Timestamp
     ends: _containers.RepeatedScalarFieldContainer[ExecutionEnd]
     labels: _containers.ScalarMap[str, str]
+    order: ExecutionOrder
     page_size: int
     page_token: str
+    principal: str
     skill: str
     states: _containers.RepeatedScalarFieldContainer[ExecutionState]
-    def __init__(self, skill: _Optional[str] = ..., states: _Optional[_Iterable[_Union[ExecutionState, str]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., ends: _Optional[_Iterable[_Union[ExecutionEnd, str]]] = ..., created_after: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    def __init__(self, skill: _Optional[str] = ..., states: _Optional[_Iterable[_Union[ExecutionState, str]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., ends: _Optional[_Iterable[_Union[ExecutionEnd, str]]] = ..., created_after: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., created_before: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., principal: _Optional[str] = ..., order: _Optional[_Union[ExecutionOrder, str]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListExecutionsResponse(_message.Message):
     __slots__ = ["executions", "next_page_token"]
@@ -492,6 +517,26 @@ class OutputTruncation(_message.Message):
     total_bytes: int
     truncated: bool
     def __init__(self, truncated: bool = ..., delivered_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ...) -> None: ...
+
+class RequestSummary(_message.Message):
+    __slots__ = ["args", "command", "env_names", "file_paths", "language", "secret_env_names", "truncated", "working_directory"]
+    ARGS_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    ENV_NAMES_FIELD_NUMBER: _ClassVar[int]
+    FILE_PATHS_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    SECRET_ENV_NAMES_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    WORKING_DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    args: _containers.RepeatedScalarFieldContainer[str]
+    command: str
+    env_names: _containers.RepeatedScalarFieldContainer[str]
+    file_paths: _containers.RepeatedScalarFieldContainer[str]
+    language: str
+    secret_env_names: _containers.RepeatedScalarFieldContainer[str]
+    truncated: bool
+    working_directory: str
+    def __init__(self, command: _Optional[str] = ..., language: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., working_directory: _Optional[str] = ..., env_names: _Optional[_Iterable[str]] = ..., secret_env_names: _Optional[_Iterable[str]] = ..., file_paths: _Optional[_Iterable[str]] = ..., truncated: bool = ...) -> None: ...
 
 class SendSignal(_message.Message):
     __slots__ = ["signal"]
@@ -535,4 +580,7 @@ class ExecutionState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class SourceKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class ExecutionOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

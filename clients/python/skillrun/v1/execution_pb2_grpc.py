@@ -50,6 +50,11 @@ class ExecutionServiceStub(object):
                 request_serializer=skillrun_dot_v1_dot_execution__pb2.SignalExecutionRequest.SerializeToString,
                 response_deserializer=skillrun_dot_v1_dot_execution__pb2.SignalExecutionResponse.FromString,
                 )
+        self.DeleteExecution = channel.unary_unary(
+                '/skillrun.v1.ExecutionService/DeleteExecution',
+                request_serializer=skillrun_dot_v1_dot_execution__pb2.DeleteExecutionRequest.SerializeToString,
+                response_deserializer=skillrun_dot_v1_dot_execution__pb2.DeleteExecutionResponse.FromString,
+                )
         self.ListArtifacts = channel.unary_unary(
                 '/skillrun.v1.ExecutionService/ListArtifacts',
                 request_serializer=skillrun_dot_v1_dot_execution__pb2.ListArtifactsRequest.SerializeToString,
@@ -109,7 +114,7 @@ class ExecutionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListExecutions(self, request, context):
-        """ListExecutions returns executions, newest first, in pages. Their outcomes have no
+        """ListExecutions returns executions in pages. Their outcomes have no
         artifacts; GetExecution returns these. A page can be shorter than page_size; the
         last one has no token.
         """
@@ -120,8 +125,8 @@ class ExecutionServiceServicer(object):
     def CancelExecution(self, request, context):
         """CancelExecution ends an execution. A queued one ends at once. A running one gets
         SIGTERM, and after the grace everything in its sandbox is killed. The call
-        returns when the execution has ended. Cancelling an ended execution is not an
-        error and has no effect.
+        returns when the execution has ended, unless return_immediately is set.
+        Cancelling an ended execution is not an error and has no effect.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -130,6 +135,16 @@ class ExecutionServiceServicer(object):
     def SignalExecution(self, request, context):
         """SignalExecution sends one signal to the main process of a running execution.
         FAILED_PRECONDITION if it is not running.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteExecution(self, request, context):
+        """DeleteExecution removes an ended execution at once: its record, its output and its
+        artifacts. Its idempotency key can be used again. FAILED_PRECONDITION if it has
+        not ended: cancel it first. Readers that have its output or an artifact open can
+        read on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -187,6 +202,11 @@ def add_ExecutionServiceServicer_to_server(servicer, server):
                     servicer.SignalExecution,
                     request_deserializer=skillrun_dot_v1_dot_execution__pb2.SignalExecutionRequest.FromString,
                     response_serializer=skillrun_dot_v1_dot_execution__pb2.SignalExecutionResponse.SerializeToString,
+            ),
+            'DeleteExecution': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteExecution,
+                    request_deserializer=skillrun_dot_v1_dot_execution__pb2.DeleteExecutionRequest.FromString,
+                    response_serializer=skillrun_dot_v1_dot_execution__pb2.DeleteExecutionResponse.SerializeToString,
             ),
             'ListArtifacts': grpc.unary_unary_rpc_method_handler(
                     servicer.ListArtifacts,
@@ -325,6 +345,23 @@ class ExecutionService(object):
         return grpc.experimental.unary_unary(request, target, '/skillrun.v1.ExecutionService/SignalExecution',
             skillrun_dot_v1_dot_execution__pb2.SignalExecutionRequest.SerializeToString,
             skillrun_dot_v1_dot_execution__pb2.SignalExecutionResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def DeleteExecution(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/skillrun.v1.ExecutionService/DeleteExecution',
+            skillrun_dot_v1_dot_execution__pb2.DeleteExecutionRequest.SerializeToString,
+            skillrun_dot_v1_dot_execution__pb2.DeleteExecutionResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// deleteCommand deletes the executions one after the other, in the order of the arguments, and
+// stops at the first error.
+func (a *app) deleteCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "delete ID...",
+		Short:             "Remove ended executions with their output and artifacts",
+		Args:              arguments(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: a.completeExecution(endedExecution),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			for _, id := range args {
+				if _, err := c.Executions().DeleteExecution(cmd.Context(), &pb.DeleteExecutionRequest{ExecutionId: id}); err != nil {
+					return fmt.Errorf("delete %s: %w", id, err)
+				}
+				if _, err := fmt.Fprintf(a.stdout, "%s deleted\n", printable(id)); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
