@@ -15,7 +15,7 @@ var direct = []string{"env", "xargs", "time", "setsid", "sh", "bash", "dash", "z
 // the command runs, so no pattern may be where words are checked: among the arguments of a
 // program with a guard, or at or before the program that a runner runs.
 func globDanger(args []string, first int) string {
-	if guarded(args[0]) && !guards[programOf(args[0])].patterns {
+	if guarded(args[0]) && !takesPatterns(args, first) {
 		return fmt.Sprintf("* ? and [...] are not expanded for %s, since their matches can't be checked: name the files, or quote the word to pass it unchanged", excerpt(args[0]))
 	}
 	if runnerAt(args) < 0 {
@@ -26,6 +26,17 @@ func globDanger(args []string, first int) string {
 		return fmt.Sprintf("* ? and [...] are not expanded in the program that %s runs: name the program, without options before it, or quote the word to pass it unchanged", excerpt(args[0]))
 	}
 	return globDanger(args[at:], first-at)
+}
+
+// takesPatterns reports whether a program with a guard may have a pattern at position first. A match is
+// never an option, and all dangerous forms of such a program are options, see options.patterns. Of tar
+// the first word may be a cluster of options without a dash (tarDanger), so no pattern may stand there.
+func takesPatterns(args []string, first int) bool {
+	name := programOf(args[0])
+	if slices.Contains(tars, name) {
+		return first > 1
+	}
+	return guards[name].patterns
 }
 
 // runs returns the position of the program that a runner without options runs, or 0 if the

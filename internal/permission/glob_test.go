@@ -85,7 +85,7 @@ func TestGlobsElsewhereAreRefused(t *testing.T) {
 	for _, command := range []string{
 		"l* x", "g*t status", "?s", "[l]s", "/usr/bin/l?", "ls | c*", "LANG=* ls", "APP_X=? ls", "APP_X=[a] ls", "ls > *", "ls >> a?", "ls < *.csv", "ls 2> [a]", "ls &> *", "cat <<< *", "cat <<< [a]",
 		// Programs with a guard take no patterns, whatever the rule.
-		"find *", "find . -name *.py", "sort *.csv", "/usr/bin/sort ?", "./sort ?", "sed s/a/b/ *.txt", "sed -n *", "git status *", "git add ?", "awk 1 *.csv", "gawk 1 [a]", "tar cf x.tar *", "gcc *.c", "rg x *", "make *",
+		"find *", "find . -name *.py", "sort *.csv", "/usr/bin/sort ?", "./sort ?", "sed s/a/b/ *.txt", "sed -n *", "git status *", "git add ?", "awk 1 *.csv", "gawk 1 [a]", "tar *", "tar c* x", "gcc *.c", "rg x *", "make *",
 		"zip x.zip *", "npm run *", "rsync * x", "go test ./*", "wget *", "pandoc *.md", "fd *",
 		// The program that a runner runs is not a pattern.
 		"env *", "env A=* ls", "env -i ls *", "env -u * ls", "env git *", "env A=1 find *", "xargs *", "xargs git add *", "xargs -n 1 cat *", "xargs sh *", "nice *", "nice git *", "nice -n 5 cat *", "nohup find *", "timeout 5 *",
@@ -97,6 +97,16 @@ func TestGlobsElsewhereAreRefused(t *testing.T) {
 	decideRows(t, []row{
 		{"Bash(git log ?.c)", "git log ?.c", false},
 		{"Bash(find:*)", "find . -name '*.py'", true},
+		{"Bash(tar:*)", "tar cf x.tar *.py data/*", true},
+		{"Bash(tar:*)", "tar -xzf build-*.tar.gz -C out", true},
+		{"Bash(tar:*)", "tar --create --file x.tar [a-z]*", true},
+		{"Bash(tar:*)", "tar [cI]f x", false},
+		{"Bash(tar:*)", "tar xf x.tar -I *", false},
+		{"Bash(tar:*)", "tar xIf * x.tar", false},
+		{"Bash(tar:*)", "tar xf x.tar --to-command=*", false},
+		{"Bash(tar:*)", "tar xf x.tar --checkpoint=1 --checkpoint-action=exec=?", false},
+		{"Bash(tar:*), Bash(python scripts/x.py:*)", "tar xf *.tar scripts/* && python scripts/x.py", false},
+		{"Bash(xargs tar:*)", "xargs tar cf x.tar *", false},
 		{"Bash(sort:*)", "sort '*'", true},
 		{"Bash(cat:*)", "nice cat *", true},
 		{"Bash(cat:*)", "nohup timeout 5 cat *", true},

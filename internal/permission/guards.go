@@ -196,6 +196,8 @@ func javacDanger(args []string, fixed int) string {
 	return javacOptions.danger(args, 1, fixed)
 }
 
+var tars = []string{"tar", "gtar", "bsdtar"}
+
 // tarOptions: tar(1); gtfobins/tar.
 var tarOptions = options{valued: "fbCgHKLNVXT", forms: []form{
 	{short: 'I', long: "use-compress-program"}, {short: 'F', long: "info-script"}, {long: "new-volume-script"},

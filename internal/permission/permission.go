@@ -18,7 +18,7 @@
 // begins with "-", the sandbox prepends "./".
 //
 // Programs with a guard (find, sort, sed, git, awk and more) take no patterns, because the
-// matches cannot be checked in advance. For the same reason a runner takes no patterns
+// matches cannot be checked in advance. A few take them, see takesPatterns. For the same reason a runner takes no patterns
 // before the program that it runs.
 //
 // # Skills without allowed-tools

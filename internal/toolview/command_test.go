@@ -339,3 +339,17 @@ func TestBashToolTimeout(t *testing.T) {
 		t.Errorf("above the skill's limit: %s", r.Content)
 	}
 }
+
+// tar takes patterns of file names. A file whose name is an option of tar stays a file.
+func TestTarTakesPatterns(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil, skillText{name: "packer", frontMatter: "allowed-tools: Bash(tar:*)", files: map[string]string{"data/a.csv": "a"}})
+	r := b.toolCall("bash", `{"skill": "packer", "command": "tar cf out.tar * data/*.csv && tar tf out.tar", "files": [
+		{"path": "--checkpoint=1", "text": ""}, {"path": "--checkpoint-action=exec=touch pwned", "text": ""}]}`)
+	if want := `"stdout": "./--checkpoint-action=exec=touch pwned\n./--checkpoint=1\n`; r.IsError || !strings.Contains(r.Content, want) || !strings.Contains(r.Content, `data/a.csv`) {
+		t.Errorf("got %s, want %s", r.Content, want)
+	}
+	if len(r.Artifacts) != 1 || r.Artifacts[0].Path != "out.tar" {
+		t.Errorf("artifacts %+v, want out.tar alone", r.Artifacts)
+	}
+}
