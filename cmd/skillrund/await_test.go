@@ -6,15 +6,19 @@ import (
 	"time"
 )
 
+// pollInterval is the least time between two polls.
+const pollInterval = 10 * time.Millisecond
+
 // await polls until done returns true. It returns false after patience. It is for the state
 // of other processes and of the kernel, which give a test no event to wait for.
+// It waits as long as the last poll took: a poll may be an execution, which would otherwise take the
+// processors from what it waits for.
 func await(done func() bool) bool {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for over := time.Now().Add(patience); !done(); <-tick.C {
+	for began, over := time.Now(), time.Now().Add(patience); !done(); began = time.Now() {
 		if time.Now().After(over) {
 			return false
 		}
+		<-time.After(max(pollInterval, time.Since(began)))
 	}
 	return true
 }

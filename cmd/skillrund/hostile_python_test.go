@@ -67,13 +67,13 @@ func deepInput(t *testing.T, _ *running, _ hostileCase) {
 // pythonHog asks for three kinds of Python zygotes, while there is room for two. The zygote of another
 // caller stays. A zygote with sqlite3 never replaces one without it by one with the modules of both.
 func pythonHog(t *testing.T, _ *running, _ hostileCase) {
-	d := startPythons(t, "pandas")
+	d := startPythons(t, "unittest")
 	victim, hog := d.as(nobody), d.as(nobody-1)
-	before, _ := victim.untilForked("pandas", "")
+	before, _ := victim.untilForked("unittest", "")
 	for _, kind := range []string{"asyncio", "sqlite3", "xml"} {
 		hog.untilForked(kind, "")
 	}
-	if after, _ := victim.untilForked("pandas", ""); after != before {
+	if after, _ := victim.untilForked("unittest", ""); after != before {
 		t.Error("another Python zygote serves the caller: the hog's requests ended the first one")
 	}
 }
