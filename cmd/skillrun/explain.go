@@ -12,6 +12,10 @@ import (
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
 
+// joinGroup helps a user who may not open the socket. listen.unix_group of the daemon's configuration
+// names the group.
+const joinGroup = "your user may not open the socket; join its group, sudo usermod -aG skillrun $USER, and log in again"
+
 // explain returns one line: the failure, its cause, and a remedy. Without the daemon's details
 // the error comes from gRPC itself: no daemon, or one that does not know the call. The parts of
 // the line: the object (which execution or skill), the cause, and in parentheses the reason and
@@ -37,7 +41,11 @@ func (a *app) explain(err error) string {
 	if d.reason == "" {
 		switch st.Code() {
 		case codes.Unavailable:
-			return printable(fmt.Sprintf("%sdaemon at %s: %s (%s)", object, a.at(), connectCause(cause), "is skillrund running? skillrun doctor says more"))
+			help := "is skillrund running? skillrun doctor says more"
+			if strings.Contains(cause, "permission denied") {
+				help = joinGroup
+			}
+			return printable(fmt.Sprintf("%sdaemon at %s: %s (%s)", object, a.at(), connectCause(cause), help))
 		case codes.Unimplemented:
 			return printable(fmt.Sprintf("%sdaemon at %s: %s (it is older than this client, %s: update it)", object, a.at(), cause, version))
 		}

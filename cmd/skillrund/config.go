@@ -28,9 +28,11 @@ type config struct {
 	Listen struct {
 		Unix     string   `yaml:"unix"`
 		UnixMode fileMode `yaml:"unix_mode"`
-		TCP      string   `yaml:"tcp"`
-		MCPUnix  string   `yaml:"mcp_unix"`
-		MCPTCP   string   `yaml:"mcp_tcp"`
+		// The group of both Unix sockets, a name or a number. Empty: the daemon's own.
+		UnixGroup string `yaml:"unix_group"`
+		TCP       string `yaml:"tcp"`
+		MCPUnix   string `yaml:"mcp_unix"`
+		MCPTCP    string `yaml:"mcp_tcp"`
 		// For both TCP listeners; PEM files. Both are set, or none.
 		TLS struct {
 			Certificate string `yaml:"certificate"`
@@ -187,7 +189,7 @@ const minBuildMemory = 128 << 20
 func defaultConfig() config {
 	var c config
 	c.Listen.Unix = "/run/skillrun/skillrun.sock"
-	c.Listen.UnixMode = 0o660
+	c.Listen.UnixMode, c.Listen.UnixGroup = 0o660, defaultGroup
 	c.Listen.MCPUnix = mcpBeside(c.Listen.Unix)
 	c.Identity.Callers, c.Identity.SPIFFE, c.Identity.Issuers = []callerRow{}, map[string]string{}, []issuerConfig{}
 	c.StateDir = "/var/lib/skillrun"

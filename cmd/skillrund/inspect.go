@@ -43,6 +43,10 @@ func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
 			bad("listen.tls", "%v; write a certificate and its private key, both in PEM", err)
 		}
 	}
+	// The default group may be missing, because a package may not have made it.
+	if _, err := c.socketGroup(); err != nil && c.Listen.UnixGroup != defaultGroup {
+		bad("listen.unix_group", "%v; run groupadd --system, or write a group that exists", err)
+	}
 	c.inspectIdentity(bad)
 	if dir := c.Environments.Wheels; dir != "" {
 		if err := readableDir(dir); err != nil {

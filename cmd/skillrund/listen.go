@@ -8,8 +8,10 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"syscall"
 
 	"github.com/skillrun/skillrun/internal/ingress"
@@ -25,9 +27,37 @@ func (c *config) certificate(log *slog.Logger) (*ingress.Certificate, error) {
 	return ingress.LoadCertificate(c.Listen.TLS.Certificate, c.Listen.TLS.Key, log)
 }
 
+// defaultGroup is the default of listen.unix_group. If the machine does not have it, the sockets keep
+// the daemon's own group.
+const defaultGroup = "skillrun"
+
+// socketGroup returns the id of listen.unix_group, or -1 for the daemon's own group. After an error it
+// is -1, too.
+func (c *config) socketGroup() (gid int, err error) {
+	name := c.Listen.UnixGroup
+	if name == "" {
+		return -1, nil
+	}
+	if n, err := strconv.ParseUint(name, 10, 31); err == nil {
+		return int(n), nil
+	}
+	g, err := user.LookupGroup(name)
+	if err != nil {
+		return -1, fmt.Errorf("%q is not a group of this machine", name)
+	}
+	return strconv.Atoi(g.Gid)
+}
+
 // listen opens every configured listener. If one fails, it closes the open ones. The caller
 // closes the result; gRPC and MCP close the listeners that they serve.
 func listen(c config, log *slog.Logger) (open listeners, err error) {
+	gid, err := c.socketGroup()
+	if err != nil {
+		if c.Listen.UnixGroup != defaultGroup {
+			return open, fmt.Errorf("listen.unix_group: %w", err)
+		}
+		log.Info("the group of the sockets does not exist, so only root can open them; run groupadd --system "+defaultGroup, "group", defaultGroup)
+	}
 	var certificate *ingress.Certificate
 	if c.usesTLS() {
 		if certificate, err = c.certificate(log); err != nil {
@@ -55,7 +85,7 @@ func listen(c config, log *slog.Logger) (open listeners, err error) {
 		var err error
 		switch {
 		case at.unix != "":
-			l, err = listenUnix(at.unix, fs.FileMode(c.Listen.UnixMode))
+			l, err = listenUnix(at.unix, fs.FileMode(c.Listen.UnixMode), gid)
 		case at.tcp != "":
 			l, err = listenTCP(at.tcp)
 			if err == nil && certificate != nil {
@@ -84,7 +114,7 @@ func listenTCP(address string) (net.Listener, error) {
 // listenUnix listens on a Unix socket. It replaces the socket of a daemon that died, but
 // refuses if a daemon answers there. The directory and the mode of the socket decide who may
 // connect (unix(7)); the caller is identified by the credentials of the connection.
-func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
+func listenUnix(path string, mode fs.FileMode, gid int) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
@@ -116,7 +146,8 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, mode); err != nil {
+	// chown(2) leaves an id of -1 as it is.
+	if err := errors.Join(os.Chown(path, -1, gid), os.Chmod(path, mode)); err != nil {
 		l.Close()
 		return nil, err
 	}
