@@ -49,7 +49,8 @@ type Client struct {
 // a socket, "tcp://host:port" or "host:port". Empty means [DefaultAddress]. Dial does not
 // connect; if there is no daemon, the first call returns an error.
 //
-// The connection is not encrypted unless opts give transport credentials.
+// The connection is not encrypted unless opts have [WithTLS] or other transport credentials.
+// [WithToken] identifies the caller.
 func Dial(address string, opts ...grpc.DialOption) (*Client, error) {
 	target, err := dialTarget(address)
 	if err != nil {
@@ -67,7 +68,7 @@ func Dial(address string, opts ...grpc.DialOption) (*Client, error) {
 			Backoff:           backoff.Config{BaseDelay: reconnectFirst, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMost},
 			MinConnectTimeout: pingTimeout,
 		}),
-	}, opts...)
+	}, withTokens(target, opts)...)
 	conn, err := grpc.NewClient(target, all...)
 	if err != nil {
 		return nil, fmt.Errorf("address %q: %w", address, err)

@@ -26,9 +26,10 @@ type app struct {
 
 	// The persistent flags. cobra sets them before a RunE is called, and nothing changes them
 	// later.
-	address string
-	json    bool
-	verbose bool
+	address    string
+	connection connection
+	json       bool
+	verbose    bool
 }
 
 // An interrupt is the cause of a context that a signal ended. SIGINT and SIGTERM both cancel.
@@ -112,6 +113,7 @@ Other commands: 0, or 125 to 127 in the same sense; bench, doctor and validate
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, err) })
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&a.address, "address", os.Getenv(addressVariable), "daemon's `address`: unix:///path or host:port (default $"+addressVariable+", else "+skillrun.DefaultAddress+")")
+	a.connection.flags(flags)
 	flags.BoolVar(&a.json, "json", false, "print JSON, one object a line")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say more on stderr")
 	cmd.Version = version
@@ -130,7 +132,13 @@ Other commands: 0, or 125 to 127 in the same sense; bench, doctor and validate
 
 // dial returns a client of the daemon that the flags name. It does not connect: the first call
 // does, and its error says that no daemon answers. The caller closes the client.
-func (a *app) dial() (*skillrun.Client, error) { return skillrun.Dial(a.address) }
+func (a *app) dial() (*skillrun.Client, error) {
+	opts, err := a.connection.options()
+	if err != nil {
+		return nil, err
+	}
+	return skillrun.Dial(a.address, opts...)
+}
 
 // at is the daemon's address, for people.
 func (a *app) at() string {

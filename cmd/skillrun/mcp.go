@@ -52,7 +52,7 @@ the endpoint is mcp.sock beside the socket of --address.`,
 // read of standard input can't be interrupted: its goroutine may outlive bridge, and ends with
 // the process.
 func (a *app) bridge(ctx context.Context, at endpoint) error {
-	conn, err := at.dial(ctx)
+	conn, err := at.dial(ctx, &a.connection)
 	if err != nil {
 		return err
 	}

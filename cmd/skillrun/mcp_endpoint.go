@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,6 +39,13 @@ func (e endpoint) String() string {
 	return e.address
 }
 
+// local reports whether the bytes to the endpoint stay on this machine.
+func (e endpoint) local() bool {
+	host, _, err := net.SplitHostPort(e.address)
+	ip := net.ParseIP(host)
+	return e.network == "unix" || err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+}
+
 // mcpAddress reads an address, or derives it from the daemon's gRPC address.
 func mcpAddress(address, daemon string) (endpoint, error) {
 	if address == "" {
@@ -56,7 +64,7 @@ func mcpAddress(address, daemon string) (endpoint, error) {
 }
 
 // parseEndpoint accepts unix:PATH, unix:///PATH, an absolute path, and host:port, also as a
-// tcp:// or http:// URL whose path is /mcp.
+// tcp://, http:// or https:// URL whose path is /mcp.
 func parseEndpoint(address string) (endpoint, error) {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok || strings.HasPrefix(address, "/") {
 		path = strings.TrimPrefix(path, "//")
@@ -68,7 +76,7 @@ func parseEndpoint(address string) (endpoint, error) {
 		}
 		return endpoint{"unix", path}, nil
 	}
-	host := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(address, "tcp://"), "http://"), mcpPath)
+	host := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(address, "tcp://"), "http://"), "https://"), mcpPath)
 	if _, _, err := net.SplitHostPort(host); err != nil {
 		return endpoint{}, fmt.Errorf("%q: want unix:///path or host:port", address)
 	}
@@ -79,7 +87,15 @@ func parseEndpoint(address string) (endpoint, error) {
 // Connecting and the daemon's first answer are each bounded by mcpConnectTimeout. Every error is
 // a codedError that says what to do, except a signal's, which is the cause of ctx. The caller
 // closes the connection.
-func (e endpoint) dial(ctx context.Context) (io.ReadWriteCloser, error) {
+func (e endpoint) dial(ctx context.Context, via *connection) (io.ReadWriteCloser, error) {
+	config, err := via.config()
+	if err != nil {
+		return nil, err
+	}
+	token, err := via.token()
+	if err != nil {
+		return nil, err
+	}
 	dialer := net.Dialer{Timeout: mcpConnectTimeout}
 	conn, err := dialer.DialContext(ctx, e.network, e.address)
 	if err != nil {
@@ -92,7 +108,18 @@ func (e endpoint) dial(ctx context.Context) (io.ReadWriteCloser, error) {
 		}
 		return nil, &codedError{codeFailed, fmt.Sprintf("no MCP endpoint at %s: %v (is skillrund running? Its config says where it serves MCP: listen.mcp_unix, listen.mcp_tcp; tell this command by --mcp-address or %s)", e, err, mcpVariable)}
 	}
-	r, err := upgrade(conn, e)
+	switch {
+	case config != nil && e.network == "tcp":
+		// The address has a port: parseEndpoint has checked it.
+		if host, _, err := net.SplitHostPort(e.address); err == nil && config.ServerName == "" {
+			config.ServerName = host
+		}
+		conn = tls.Client(conn, config)
+	case token != "" && !e.local():
+		conn.Close()
+		return nil, &codedError{codeFailed, fmt.Sprintf("%s: a token needs an encrypted connection; give --tls or --tls-ca", e)}
+	}
+	r, err := upgrade(conn, e, token)
 	if err != nil {
 		conn.Close()
 		return nil, &codedError{codeFailed, fmt.Sprintf("%s is no MCP endpoint of this version (%s): %v", e, version, err)}
@@ -102,7 +129,7 @@ func (e endpoint) dial(ctx context.Context) (io.ReadWriteCloser, error) {
 
 // upgrade asks for a connection without HTTP. The reader may hold the first bytes of that
 // connection. After it the connection has no deadline: an agent may be silent for hours.
-func upgrade(conn net.Conn, e endpoint) (*bufio.Reader, error) {
+func upgrade(conn net.Conn, e endpoint, token string) (*bufio.Reader, error) {
 	// The daemon refuses a Host that is not this machine, because of DNS rebinding. A Unix
 	// socket has no host, but HTTP/1.1 requires the header (RFC 9112, section 3.2).
 	host := "localhost"
@@ -110,7 +137,11 @@ func upgrade(conn net.Conn, e endpoint) (*bufio.Reader, error) {
 		host = e.address
 	}
 	conn.SetDeadline(time.Now().Add(mcpConnectTimeout))
-	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", mcpPath, host, mcpProtocol); err != nil {
+	credential := ""
+	if token != "" {
+		credential = "Authorization: Bearer " + token + "\r\n"
+	}
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n%sConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", mcpPath, host, credential, mcpProtocol); err != nil {
 		return nil, err
 	}
 	// After the upgrade the bridge keeps the reader, which may hold bytes of the next

@@ -341,3 +341,85 @@ func TestTokenCommand(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// The command, its bridge for agents, and the clients for Go and Python, over TLS with a token.
+func TestClientsWithCredentials(t *testing.T) {
+	t.Parallel()
+	s := startSecured(t, "")
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	token := s.token("create", "--tenant", "acme", "--name", "ci", "--role", "invoke")
+	tokenFile, ca := filepath.Join(s.dir, "ci.token"), filepath.Join(s.dir, "ca.crt")
+	if err := os.WriteFile(tokenFile, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	agentCert, agentKey := s.clients.Client("agent", nil).Write(s.dir, "agent")
+	t.Run("command", func(t *testing.T) {
+		out, err := exec.Command(binary(t, "skillrun"), "--address", s.address, "--tls-ca", ca, "--token-file", tokenFile,
+			"run", "calculator", "scripts/calc.py", "6*7").CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "42") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		ps := exec.Command(binary(t, "skillrun"), "--address", s.address, "--tls-cert", agentCert, "--tls-key", agentKey, "ps", "--all")
+		ps.Env = append(os.Environ(), "SKILLRUN_TLS_CA="+ca)
+		if out, err := ps.CombinedOutput(); err != nil || !strings.Contains(string(out), "calculator") {
+			t.Errorf("ps by certificate: %v\n%s", err, out)
+		}
+		out, err = exec.Command(binary(t, "skillrun"), "--address", s.address, "--tls-ca", ca, "ps").CombinedOutput()
+		if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 126 || !strings.Contains(string(out), "no credential was sent") {
+			t.Errorf("without a token: %v\n%s", err, out)
+		}
+	})
+	t.Run("bridge", func(t *testing.T) {
+		address := strings.TrimPrefix(strings.TrimSuffix(s.mcp, "/mcp"), "https://")
+		bridge := exec.Command(binary(t, "skillrun"), "--tls-ca", ca, "--token-file", tokenFile, "mcp", "--mcp-address", address)
+		c, err := mcp.NewClient(&mcp.Implementation{Name: "test"}, nil).Connect(ctx, &mcp.CommandTransport{Command: bridge}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.ListTools(ctx, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("Go", func(t *testing.T) {
+		config, err := skillrun.TLSFiles{CA: ca}.Config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := skillrun.Dial(s.address, skillrun.WithTLS(config), skillrun.WithToken(token))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		out, err := c.Script("calculator", "scripts/calc.py", "6*7").Output(ctx)
+		if err != nil || !strings.Contains(string(out), "42") {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+	t.Run("Python", func(t *testing.T) {
+		client := exec.Command("/usr/bin/python3", "-c", `
+import sys, skillrun
+address, ca, token, cert, key, socket = sys.argv[1:]
+with skillrun.connect(address, tls_ca=ca, token_file=token) as c:
+    print(c.run("calculator", script="scripts/calc.py", args=["6*7"]).result().stdout.decode())
+with skillrun.connect(socket, token=open(token).read()) as c:
+    print("over the socket:", {e.principal for e in c.executions()})
+with skillrun.connect(address, tls_ca=ca, tls_cert=cert, tls_key=key) as c:
+    print("by certificate:", {e.principal for e in c.executions()})
+for wrong in {"token": "x"}, {"tls_cert": cert}, {"token": "x", "token_file": token}:
+    try:
+        skillrun.connect(address, **wrong)
+    except ValueError as e:
+        print("refused:", e)
+`, s.address, ca, tokenFile, agentCert, agentKey, "unix://"+s.dir+"/s.sock")
+		client.Env = append(os.Environ(), "PYTHONPATH=../../clients/python")
+		out, err := client.CombinedOutput()
+		for _, want := range []string{"42", "over the socket: {'token:ci'}", "by certificate: {'token:ci'}",
+			"refused: a token needs an encrypted connection", "refused: tls_cert and tls_key go together", "refused: token and token_file: give one of them"} {
+			if err != nil || !strings.Contains(string(out), want) {
+				t.Fatalf("%v\n%s\nwant %q", err, out, want)
+			}
+		}
+	})
+}

@@ -14,6 +14,7 @@ import grpc
 
 from skillrun import address as addresses
 from skillrun import inputs, tools
+from skillrun.credentials import File, channel_credentials
 from skillrun.download import Download, save
 from skillrun.errors import ArgumentSerializationError, CallError, SkillrunError, broken, call_error
 from skillrun.inputs import Duration, InputError, Limits, Stdin
@@ -56,6 +57,11 @@ def connect(
     address: Optional[str] = None,
     *,
     credentials: Optional[grpc.ChannelCredentials] = None,
+    tls_ca: Optional[File] = None,
+    tls_cert: Optional[File] = None,
+    tls_key: Optional[File] = None,
+    token: Optional[str] = None,
+    token_file: Optional[File] = None,
     timeout: float = 30.0,
     patience: Patience = Patience(),
 ) -> "Client":
@@ -64,10 +70,23 @@ def connect(
     unix:///run/skillrun/skillrun.sock. It does not connect yet; without a daemon, the
     first call raises Unavailable.
 
-    The connection is not encrypted unless credentials are given. timeout, in seconds,
-    limits each call that runs no program.
+    The connection is not encrypted unless tls_ca, tls_cert or credentials are given. tls_ca
+    is a file with the authorities of the daemon's certificate, tls_cert and tls_key are
+    files with this client's certificate and its private key, all in PEM. token, or the
+    content of token_file, identifies the caller; it needs a Unix socket or an encrypted
+    connection. timeout, in seconds, limits each call that runs no program.
     """
-    return Client(address, credentials=credentials, timeout=timeout, patience=patience)
+    return Client(
+        address,
+        credentials=credentials,
+        tls_ca=tls_ca,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        token=token,
+        token_file=token_file,
+        timeout=timeout,
+        patience=patience,
+    )
 
 
 class Client:
@@ -79,10 +98,16 @@ class Client:
         address: Optional[str] = None,
         *,
         credentials: Optional[grpc.ChannelCredentials] = None,
+        tls_ca: Optional[File] = None,
+        tls_cert: Optional[File] = None,
+        tls_key: Optional[File] = None,
+        token: Optional[str] = None,
+        token_file: Optional[File] = None,
         timeout: float = 30.0,
         patience: Patience = Patience(),
     ) -> None:
         target = addresses.target(address)
+        credentials = channel_credentials(target, credentials, tls_ca, tls_cert, tls_key, token, token_file)
         if credentials is not None:
             self._channel = grpc.secure_channel(target, credentials, options=_OPTIONS)
         else:

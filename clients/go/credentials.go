@@ -1,0 +1,114 @@
+package skillrun
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+)
+
+// WithToken has every call send a token that the daemon knows, or a JSON Web Token of an issuer
+// that it trusts. [Dial] returns an error if the token could be read on the way: the address must be
+// a Unix socket or a loopback address, or an option such as [WithTLS] must encrypt the connection.
+func WithToken(token string) grpc.DialOption {
+	return tokenOption{source: func() (string, error) { return token, nil }}
+}
+
+// WithTokenFile is like WithToken. It reads the file for each call, so that a renewed token counts at
+// once.
+func WithTokenFile(path string) grpc.DialOption {
+	return tokenOption{source: func() (string, error) {
+		data, err := os.ReadFile(path)
+		return string(data), err
+	}}
+}
+
+// WithTLS encrypts the connection. A nil config trusts the system's authorities.
+func WithTLS(config *tls.Config) grpc.DialOption {
+	return grpc.WithTransportCredentials(credentials.NewTLS(config))
+}
+
+// TLSFiles are files in PEM for [TLSFiles.Config]. Empty ones are left out.
+type TLSFiles struct {
+	CA               string // the authorities of the daemon's certificate; empty: the system's
+	Certificate, Key string // of this client; both or none
+	ServerName       string // the name in the daemon's certificate; empty: the host of the address
+}
+
+// Config reads the files, for [WithTLS].
+func (f TLSFiles) Config() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS13, ServerName: f.ServerName}
+	if f.CA != "" {
+		data, err := os.ReadFile(f.CA)
+		if err != nil {
+			return nil, err
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(data) {
+			return nil, fmt.Errorf("%s has no certificate in PEM", f.CA)
+		}
+	}
+	if f.Certificate != "" || f.Key != "" {
+		pair, err := tls.LoadX509KeyPair(f.Certificate, f.Key)
+		if err != nil {
+			return nil, err
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+// tokenOption is an option that Dial itself applies, since it depends on the address.
+type tokenOption struct {
+	grpc.EmptyDialOption
+	source func() (string, error)
+}
+
+// tokenCredentials adds a token to each call.
+type tokenCredentials struct {
+	source func() (string, error)
+	local  bool // the connection does not leave this machine
+}
+
+func (t tokenCredentials) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	token, err := t.source()
+	if err != nil {
+		return nil, fmt.Errorf("token: %w", err)
+	}
+	if token = strings.TrimSpace(token); token == "" {
+		return nil, errors.New("token: it is empty")
+	}
+	return map[string]string{"authorization": "Bearer " + token}, nil
+}
+
+// RequireTransportSecurity makes gRPC refuse a connection that is not encrypted.
+func (t tokenCredentials) RequireTransportSecurity() bool { return !t.local }
+
+// withTokens replaces the options of this package by options of gRPC.
+func withTokens(target string, opts []grpc.DialOption) []grpc.DialOption {
+	all := make([]grpc.DialOption, len(opts))
+	for i, o := range opts {
+		if t, ok := o.(tokenOption); ok {
+			o = grpc.WithPerRPCCredentials(tokenCredentials{t.source, isLocal(target)})
+		}
+		all[i] = o
+	}
+	return all
+}
+
+// isLocal reports whether the bytes to a target stay on this machine.
+func isLocal(target string) bool {
+	if strings.HasPrefix(target, "unix:") || strings.HasPrefix(target, "unix-abstract:") {
+		return true
+	}
+	host, _, err := net.SplitHostPort(strings.TrimPrefix(target, "dns:///"))
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+}
