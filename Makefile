@@ -257,7 +257,7 @@ $(TOOLS)/mcpclients/installed: $(MCP_CLIENTS)/package.json $(MCP_CLIENTS)/packag
 .PHONY: packages-build packages-demo packages-test packages-generate packages-cgroup2
 packages-build: ; @bash deploy/packages.sh $(BUILD_PACKAGES)
 packages-demo: ; @bash deploy/packages.sh $(DEMO_PACKAGES)
-packages-test: ; @bash deploy/packages.sh $(TEST_PACKAGES) $(CPYTHON_TESTS) node:nodejs npm:npm
+packages-test: ; @bash deploy/packages.sh $(TEST_PACKAGES) $(CPYTHON_TESTS) node:nodejs npm:npm prometheus:prometheus
 packages-generate: ; @bash deploy/packages.sh $(GENERATE_PACKAGES)
 
 packages-cgroup2: ; @bash deploy/packages.sh $(CGROUP2_PACKAGES)

@@ -54,6 +54,7 @@ var mayImport = map[string][]string{
 	"internal/ingress/identity":       {"internal/ingress/reload", "internal/permission"},
 	"internal/ingress/reload":         {},
 	"internal/ingress/budget":         {},
+	"internal/metrics":                {"internal/executor", "internal/ingress", "internal/record", "sandbox"},
 	"internal/mcp":                    {"internal/executor", "internal/ingress", "internal/ingress/identity", "internal/permission", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/toolview"},
 	"internal/server":                 {"internal/executor", "internal/ingress", "internal/ingress/budget", "internal/ingress/identity", "internal/lint", "internal/permission", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/toolview", "proto/skillrun/v1"},
 	"internal/bench":                  {"clients/go", "internal/record", "proto/skillrun/v1"},
@@ -62,7 +63,7 @@ var mayImport = map[string][]string{
 	"cmd/skillrun":                    {"clients/go", "proto/skillrun/v1", "internal/bench", "internal/survey", "internal/lint", "internal/skill/manifest", "internal/permission"},
 	"cmd/skillrun-python":             {"internal/runtime/embedded"},
 	"cmd/skillrund": {"sandbox", "internal/environment", "internal/skill", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/workspace",
-		"internal/executor", "internal/image", "internal/ingress", "internal/ingress/budget", "internal/ingress/identity", "internal/toolview", "internal/mcp", "internal/server"},
+		"internal/executor", "internal/image", "internal/ingress", "internal/ingress/budget", "internal/ingress/identity", "internal/toolview", "internal/mcp", "internal/metrics", "internal/server"},
 	// What a list of system calls says, for tests that compare a filter or a kernel with it.
 	"sandbox/internal/seccomp/seccomptest": {"sandbox/internal/seccomp"},
 	"sandbox/internal/socket/sockettest":   {}, // the peer of a socket, for tests
@@ -87,6 +88,7 @@ var onlyIn = map[string][]string{
 	"golang.org/x/time/":               {"internal/admission"},
 	"github.com/coreos/go-oidc/":       {"internal/ingress/identity"},
 	"github.com/spiffe/":               {"internal/ingress/identity"},
+	"github.com/prometheus/":           {"internal/metrics"},
 }
 
 // The sources are read here, not asked of the go command: a test that asks it

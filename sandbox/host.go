@@ -94,10 +94,11 @@ type Host struct {
 	config  Config
 	cgroups *cgroup.Hierarchy
 	filters seccomp.Filters
-	found   []Boundary             // the machine's boundaries, as Open found them
-	bound   bool                   // this Host mounted RunDir on itself
-	faults  faults                 // empty, except in a build for tests (fault_inject.go)
-	pool    *pool                  // nil: no zygote, libcontainer makes every sandbox
+	found   []Boundary // the machine's boundaries, as Open found them
+	bound   bool       // this Host mounted RunDir on itself
+	faults  faults     // empty, except in a build for tests (fault_inject.go)
+	pool    *pool      // nil: no zygote, libcontainer makes every sandbox
+	starts  starts
 	roots   map[string]*mount.Root // by name; "" is the host's
 	// pythonLog takes the lines of all Python zygotes.
 	pythonLog pyzygote.Log

@@ -286,4 +286,16 @@ func (b *idBlock) release(s idPair) {
 	b.used[s.index] = false
 }
 
+// count returns how many pairs are in use, and how many there are.
+func (b *idBlock) count() (used, all int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, u := range b.used {
+		if u {
+			used++
+		}
+	}
+	return used, len(b.used)
+}
+
 func (b *idBlock) close() { b.lock.Close() }

@@ -465,6 +465,7 @@ func (p *pool) makeOne() bool {
 		p.host.log().Error("a sandbox could not be prewarmed", "err", err)
 		return false
 	}
+	c.prewarmed = true
 	p.mu.Lock()
 	kept := p.buckets[at] == b // the bucket may have been removed since
 	if kept {

@@ -37,6 +37,7 @@ type sandbox struct {
 	oom       *cgroup.OOMNotifier
 	userns    *os.File      // the sandbox's user namespace
 	held      []*os.File    // namespaces that the daemon destroys, not init
+	prewarmed bool          // made before its program was known
 	limited   Limits        // limits that the cgroup has
 	before    cgroup.Usage  // of init, before the program starts
 	refill    *time.Timer   // from pool.refill; nil: not taken from the pool
@@ -71,6 +72,7 @@ func (h *Host) start(ctx context.Context, s Spec, io IO, take func(context.Conte
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	c, err := take(ctx, s), error(nil)
+	h.starts.count(c)
 	if c == nil {
 		c, err = h.build(ctx, direct{h}, s)
 	} else {

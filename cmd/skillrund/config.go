@@ -33,7 +33,9 @@ type config struct {
 		TCP       string `yaml:"tcp"`
 		MCPUnix   string `yaml:"mcp_unix"`
 		MCPTCP    string `yaml:"mcp_tcp"`
-		// For both TCP listeners; PEM files. Both are set, or none.
+		// For Prometheus. It gives numbers and takes no request that changes anything.
+		MetricsTCP string `yaml:"metrics_tcp"`
+		// For all TCP listeners; PEM files. Both are set, or none.
 		TLS struct {
 			Certificate string `yaml:"certificate"`
 			Key         string `yaml:"key"`

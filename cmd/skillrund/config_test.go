@@ -114,6 +114,8 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"long socket, MCP", "listen: {mcp_unix: /" + strings.Repeat("x", 120) + "}\n", "line 1: listen.mcp_unix: the path has 121 bytes; a socket's path has at most 107"},
 		{"one socket for two", "listen: {unix: s, mcp_unix: s}\n", "/s is also listen.unix; give each socket its own path"},
 		{"one port for two", "listen: {tcp: 127.0.0.1:1, mcp_tcp: 127.0.0.1:1}\n", "line 1: listen.mcp_tcp: 127.0.0.1:1 is also listen.tcp; give each its own port"},
+		{"metrics for all", "listen: {metrics_tcp: 0.0.0.0:1}\n", `line 1: listen.metrics_tcp: "0.0.0.0" is reachable from other machines, and listen.tls is not set; write a loopback address such as 127.0.0.1:7878, or set listen.tls`},
+		{"metrics on the port of MCP", "listen: {mcp_tcp: 127.0.0.1:1, metrics_tcp: 127.0.0.1:1}\n", "line 1: listen.metrics_tcp: 127.0.0.1:1 is also listen.mcp_tcp; give each its own port"},
 		{"TCP for all", "listen: {tcp: 0.0.0.0:1}\n", `line 1: listen.tcp: "0.0.0.0" is reachable from other machines, and listen.tls is not set; write a loopback address such as 127.0.0.1:7878, or set listen.tls`},
 		{"TCP for all by name", "listen: {tcp: ':1'}\n", `line 1: listen.tcp: "" is reachable from other machines`},
 		{"TCP for all, in the clear", "listen: {tcp: 'example.com:1', insecure: true}\n", `line 1: listen.tcp: "example.com" is not an IP address; write an address such as 0.0.0.0:7878 for all interfaces`},
@@ -360,6 +362,16 @@ func TestConfigForOtherMachines(t *testing.T) {
 	// Whoever must send a credential is no script of this machine.
 	if c, err = loadConfig(writeConfig(t, "network: host\nlisten: {tcp: '0.0.0.0:1', insecure: true}\nidentity: {tokens: t}\n")); err != nil || c.usesTLS() {
 		t.Errorf("got %+v, %v", c.Listen, err)
+	}
+	// The metrics alone may be there, too, and on loopback beside network: host.
+	for _, text := range []string{
+		"listen: {metrics_tcp: '0.0.0.0:1', tls: {certificate: c, key: k}}\nidentity: {tokens: t}\n",
+		"listen: {metrics_tcp: '0.0.0.0:1', insecure: true}\nidentity: {tokens: t}\n",
+		"network: host\nlisten: {metrics_tcp: '127.0.0.1:1'}\n",
+	} {
+		if _, err := loadConfig(writeConfig(t, text)); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/skillrun/skillrun/internal/ingress/budget"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/mcp"
+	"github.com/skillrun/skillrun/internal/metrics"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
@@ -58,6 +59,8 @@ type daemon struct {
 	executor     *executor.Executor
 	server       *server.Server
 	mcp          *mcp.Server
+	metrics      *metrics.Metrics // counts also if nothing serves it
+	scrapes      *metrics.Server
 }
 
 // serve starts the daemon and runs it until a signal ends it. Health says SERVING only if every
@@ -97,6 +100,10 @@ func serve(c config, bundle string) error {
 		log.Info("listening for MCP", "network", l.Addr().Network(), "address", l.Addr().String())
 		serving.Go(func() { failed <- d.mcp.Serve(l) })
 	}
+	for _, l := range listeners.metrics {
+		log.Info("listening for Prometheus", "network", l.Addr().Network(), "address", l.Addr().String())
+		serving.Go(func() { failed <- d.scrapes.Serve(l) })
+	}
 	var background sync.WaitGroup
 	background.Go(func() { d.watchSkills(ctx) })
 	background.Go(func() { d.sweepRecords(ctx) })
@@ -112,7 +119,7 @@ func serve(c config, bundle string) error {
 			"missing", strings.Join(d.missing, ", "))
 	}
 
-	// wait has drained the executor and stopped both servers, so every Serve returns.
+	// wait has drained the executor and stopped all servers, so every Serve returns.
 	err = d.wait(ctx, signals, failed)
 	cancel()
 	serving.Wait()
@@ -124,7 +131,7 @@ func serve(c config, bundle string) error {
 // that it has made. sandbox.Open comes before executor.New: it ends the sandboxes of a dead daemon
 // before their executions are recorded as lost. d is not nil even with an error, but then closed.
 func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *daemon, err error) {
-	d = &daemon{config: c, started: time.Now(), log: log}
+	d = &daemon{config: c, started: time.Now(), log: log, metrics: metrics.New(buildVersion(), server.Reason, server.Reasons())}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.close())
@@ -151,7 +158,8 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 		return d, err
 	}
 	d.record, err = record.Open(record.Config{
-		Dir: filepath.Join(c.StateDir, "record"), MaxAge: time.Duration(c.Retention.Age), MaxBytes: int64(c.Retention.Bytes), Log: log,
+		Dir: filepath.Join(c.StateDir, "record"), MaxAge: time.Duration(c.Retention.Age), MaxBytes: int64(c.Retention.Bytes),
+		Wrote: d.metrics.Wrote, Log: log,
 	})
 	if err != nil {
 		return d, err
@@ -195,7 +203,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 		Keep: workspace.CollectLimits{
 			Files: c.Artifacts.Files, FileBytes: int64(c.Artifacts.FileBytes), TotalBytes: int64(c.Artifacts.TotalBytes),
 		},
-		Log: log,
+		Observer: d.metrics, Log: log,
 	})
 	if err != nil {
 		return d, err
@@ -212,7 +220,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	d.server, err = server.New(server.Config{
 		Identify: callers.Identify, Executor: d.executor, Skills: d.skills, Policy: policy, Tools: tools, Capabilities: d.capabilities,
 		MaxMessageBytes: int(c.MessageBytes), Budget: requests, KeepaliveInterval: time.Duration(c.Keepalive),
-		StagingDir: filepath.Join(c.StateDir, "uploads"), Log: log,
+		StagingDir: filepath.Join(c.StateDir, "uploads"), Failed: d.metrics.Failed, Log: log,
 	})
 	if err != nil {
 		return d, err
@@ -222,6 +230,8 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 		Tools: tools, Executor: d.executor, Skills: d.skills, Identify: callers.Identify, Explain: d.server.Explain,
 		Version: buildVersion(), OpenWorld: policy.Network, MaxMessageBytes: int64(c.MessageBytes), Hold: requests.Hold, Log: log,
 	})
+	d.metrics.Watch(func() metrics.State { return d.state(requests) })
+	d.scrapes = d.metrics.NewServer(log)
 	return d, nil
 }
 
@@ -264,6 +274,7 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-ch
 	var stopping sync.WaitGroup
 	stopping.Go(func() { d.server.Stop(readers) })
 	stopping.Go(func() { d.mcp.Stop(readers) })
+	stopping.Go(func() { d.scrapes.Stop(readers) })
 	stopping.Wait()
 	return err
 }

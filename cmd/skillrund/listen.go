@@ -18,9 +18,9 @@ import (
 )
 
 // listeners holds the open listeners of each protocol.
-type listeners struct{ grpc, mcp []net.Listener }
+type listeners struct{ grpc, mcp, metrics []net.Listener }
 
-func (l listeners) all() []net.Listener { return slices.Concat(l.grpc, l.mcp) }
+func (l listeners) all() []net.Listener { return slices.Concat(l.grpc, l.mcp, l.metrics) }
 
 // certificate reads the files of listen.tls.
 func (c *config) certificate(log *slog.Logger) (*ingress.Certificate, error) {
@@ -49,7 +49,7 @@ func (c *config) socketGroup() (gid int, err error) {
 }
 
 // listen opens every configured listener. If one fails, it closes the open ones. The caller
-// closes the result; gRPC and MCP close the listeners that they serve.
+// closes the result; each server closes the listeners that it serves.
 func listen(c config, log *slog.Logger) (open listeners, err error) {
 	gid, err := c.socketGroup()
 	if err != nil {
@@ -80,6 +80,7 @@ func listen(c config, log *slog.Logger) (open listeners, err error) {
 		{"listen.tcp", "", c.Listen.TCP, ingress.HTTP2, &open.grpc},
 		{"listen.mcp_unix", c.Listen.MCPUnix, "", "", &open.mcp},
 		{"listen.mcp_tcp", "", c.Listen.MCPTCP, ingress.HTTP1, &open.mcp},
+		{"listen.metrics_tcp", "", c.Listen.MetricsTCP, ingress.HTTP1, &open.metrics},
 	} {
 		var l net.Listener
 		var err error

@@ -114,8 +114,14 @@ func (c *config) checkListen(bad badFunc) {
 	if l.MCPUnix != "" && l.MCPUnix == l.Unix {
 		bad("listen.mcp_unix", "%s is also listen.unix; give each socket its own path", l.MCPUnix)
 	}
-	if _, port, err := net.SplitHostPort(l.TCP); err == nil && port != "0" && l.MCPTCP == l.TCP {
-		bad("listen.mcp_tcp", "%s is also listen.tcp; give each its own port", l.MCPTCP)
+	used := map[string]string{}
+	for _, tcp := range []struct{ key, address string }{{"listen.tcp", l.TCP}, {"listen.mcp_tcp", l.MCPTCP}, {"listen.metrics_tcp", l.MetricsTCP}} {
+		if other, ok := used[tcp.address]; ok {
+			bad(tcp.key, "%s is also %s; give each its own port", tcp.address, other)
+		}
+		if _, port, err := net.SplitHostPort(tcp.address); err == nil && port != "0" {
+			used[tcp.address] = tcp.key
+		}
 	}
 	oneOf(bad, "network", c.Network, "none", "host")
 	oneOf(bad, "packages", c.Packages, "warn", "strict")
@@ -129,6 +135,12 @@ func (c *config) checkListen(bad badFunc) {
 		}
 		if c.Network == "host" && !c.asksCredentials() {
 			bad("network", "host gives scripts this machine's network, and %s asks for no credentials: a script could call the daemon itself; remove one of the two, or set identity.tokens", tcp.key)
+		}
+	}
+	// It changes nothing, so network: host does not forbid it.
+	if l.MetricsTCP != "" {
+		if err := checkTCP(l.MetricsTCP, c.usesTLS() || l.Insecure); err != nil {
+			bad("listen.metrics_tcp", "%v", err)
 		}
 	}
 }
@@ -148,7 +160,7 @@ func (c *config) checkTLS(bad badFunc) {
 		bad("listen.tls.certificate", "%s is set, and listen.tls.key is not; write the file with its private key (PEM)", l.TLS.Certificate)
 	case l.Insecure:
 		bad("listen.insecure", "true, but listen.tls encrypts every TCP listener; remove one of the two")
-	case l.TCP == "" && l.MCPTCP == "":
+	case l.TCP == "" && l.MCPTCP == "" && l.MetricsTCP == "":
 		bad("listen.tls", "is set, but no listener uses TLS; set listen.tcp or listen.mcp_tcp, or remove it")
 	}
 }

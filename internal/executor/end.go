@@ -220,6 +220,14 @@ func (x *Executor) end(r *run, out Outcome) {
 		r.logger.Error("outcome not recorded", "execution", r.id, "end", out.End, "err", err)
 	}
 	x.audit(r.execution, out, now)
+	x.observe(r.grant.Principal().Tenant, r.startup, out)
+}
+
+// observe tells the observer of an end.
+func (x *Executor) observe(tenant string, started time.Duration, out Outcome) {
+	if x.Observer != nil {
+		x.Observer.Ended(tenant, started, out)
+	}
 }
 
 // recordEnd shows the outcome to readers and closes the execution's row. It uses no request's
@@ -287,7 +295,11 @@ func (x *Executor) closeLostOne(ctx context.Context, r record.Execution) error {
 	if err != nil {
 		return err
 	}
-	return recordEnd(log, out, time.Now())
+	if err := recordEnd(log, out, time.Now()); err != nil {
+		return err
+	}
+	x.observe(r.Tenant, 0, out)
+	return nil
 }
 
 // recordQueued makes the execution durable and claims its key; event 1 is its
@@ -325,7 +337,8 @@ func (r *run) recordStarted() {
 	r.once.Do(func() {
 		close(r.started) // before anyone can read of it, and then send a signal
 		now := time.Now()
-		data, err := json.Marshal(Started{Queue: r.queued, Setup: now.Sub(r.created) - r.queued})
+		r.startup = now.Sub(r.created) - r.queued
+		data, err := json.Marshal(Started{Queue: r.queued, Setup: r.startup})
 		if err := errors.Join(err, r.log.Started(context.Background(), now, data)); err != nil {
 			r.logger.Error("start not recorded", "execution", r.id, "err", err)
 		}

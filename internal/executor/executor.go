@@ -81,8 +81,21 @@ type Config struct {
 	CancelGrace time.Duration
 	// Keep bounds the artifacts of an execution.
 	Keep workspace.CollectLimits
+	// Observer is told of executions. Nil: nobody is.
+	Observer Observer
 	// Log gets one audit line for every execution. Nil: slog.Default().
 	Log *slog.Logger
+}
+
+// An Observer counts executions. Its methods may be called at the same time, and must be quick:
+// they are called while a caller waits.
+type Observer interface {
+	// Ended is called once for each accepted execution, after its outcome was recorded. started is
+	// the time from the acceptance to the start of the program, without the wait for a slot. Zero:
+	// no program started.
+	Ended(tenant string, started time.Duration, out Outcome)
+	// Refused is called with each error of Execute.
+	Refused(tenant string, err error)
 }
 
 // An Executor runs executions. Its methods may be called at the same time.
@@ -160,6 +173,11 @@ func New(ctx context.Context, c Config) (*Executor, error) {
 // ctx bounds this call and not the execution, which Cancel ends. The errors are the types of
 // errors.go, those of package permission and skill, and unexpected ones.
 func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplicate bool, err error) {
+	defer func() {
+		if err != nil && x.Observer != nil {
+			x.Observer.Refused(req.Principal.Tenant, err)
+		}
+	}()
 	if len(x.Missing) > 0 {
 		return "", false, &BoundaryError{x.Missing}
 	}
@@ -441,6 +459,9 @@ func (x *Executor) KeyedHash(purpose string, data []byte) string {
 // Counts returns how many executions hold a slot and how many wait for one. draining is true once
 // Drain has begun.
 func (x *Executor) Counts() (running, queued int, draining bool) { return x.admission.Counts() }
+
+// Usages returns the slots and the places in the queue that each tenant has, by its name.
+func (x *Executor) Usages() map[string]admission.Usage { return x.admission.Usages() }
 
 // find returns a live run, or nil. A caller must check with row that the principal may see it:
 // live has the executions of all tenants.

@@ -19,6 +19,9 @@ const (
 	SetupFailed End = "SETUP_FAILED" // no program ran
 )
 
+// Ends lists every End.
+var Ends = []End{Exited, Signaled, TimedOut, OOMKilled, Cancelled, DaemonLost, SetupFailed}
+
 // TimeoutCode is the exit code of an execution that timed out, as timeout(1) has it. It has
 // this code after a wait in the queue too.
 const TimeoutCode = 124

@@ -14,6 +14,7 @@ import (
 type run struct {
 	*execution
 	queued    time.Duration // waited for a slot
+	startup   time.Duration // from the acceptance to the program's start, without queued; zero: it did not start
 	collected collected
 
 	// Ended by cancel, with a *cancellation as the cause, or by unlive, without one.

@@ -177,6 +177,7 @@ func (s *Store) flushFirst(ctx context.Context, n int) error {
 // apply runs changes in one transaction. The last one is entry seq of the journal.
 // WithoutCancel: a caller that gives up must not stop changes of others.
 func (s *Store) apply(ctx context.Context, changes [][]statement, seq uint64) error {
+	defer s.wrote(Flushing, time.Now())
 	return s.write(context.WithoutCancel(ctx), func(ctx context.Context, tx *sql.Tx) error {
 		for _, change := range changes {
 			if err := runStatements(ctx, tx, change); err != nil {

@@ -22,6 +22,7 @@ const maxCreated = math.MaxInt64 - 1<<53
 //
 // ctx bounds only the time before the write: a write that began is finished.
 func (s *Store) Create(ctx context.Context, x Execution, first []byte) (*Log, error) {
+	defer s.wrote(Creating, time.Now())
 	if !validID(x.ID) {
 		return nil, fmt.Errorf("record %q: not an execution's id", x.ID)
 	}

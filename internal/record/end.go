@@ -22,6 +22,7 @@ import (
 // The state logEnding keeps other writers out while l.mu is free, so readers go on during
 // the write to the journal.
 func (l *Log) End(ctx context.Context, end string, outcome []byte, at time.Time) error {
+	defer l.store.wrote(Ending, time.Now())
 	if end == "" || len(end) > maxEnd {
 		return fmt.Errorf("record %s: end %q: not 1 to %d bytes", l.id, end, maxEnd)
 	}

@@ -59,6 +59,7 @@ func newLog(s *Store, id string) *Log { return &Log{store: s, id: id} }
 // is a *SpoolFullError: nothing was added, earlier events stay, and End still works.
 // After End it is ErrEnded.
 func (l *Log) Append(e Event) (seq uint64, err error) {
+	defer l.store.wrote(Appending, time.Now())
 	if e.Kind != KindOutput {
 		return 0, fmt.Errorf("record %s: append of kind %d", l.id, e.Kind)
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,9 +38,24 @@ type Config struct {
 	// MaxBytes bounds the bytes of spools, artifacts and row contents together: past
 	// it Sweep removes the oldest ended executions. Zero: no bound.
 	MaxBytes int64
+	// Wrote is called after each write with the time that it took. Nil: no call.
+	Wrote func(op Operation, took time.Duration)
 	// Log receives repairs and failures. Nil: they are not logged.
 	Log *slog.Logger
 }
+
+// An Operation is a kind of write to the record.
+type Operation string
+
+const (
+	Creating  Operation = "create" // of an execution, with its header
+	Appending Operation = "output" // one piece of output
+	Ending    Operation = "end"    // of an execution, with its outcome
+	Flushing  Operation = "flush"  // a transaction of the database with waiting changes
+)
+
+// Operations lists every Operation.
+var Operations = []Operation{Creating, Appending, Ending, Flushing}
 
 // Store is the record of all executions. Its methods can be called from any
 // number of goroutines.
@@ -57,6 +73,9 @@ type Store struct {
 	live    map[string]*Log // by execution; nil once closed
 	lastRow int64           // the newest row's number
 	lastID  string          // the last ID, in the order of strings, that an execution has or had
+
+	// held is what Bytes returns.
+	held atomic.Int64
 
 	closing chan struct{} // closed by Close
 	keeping sync.WaitGroup
@@ -220,6 +239,13 @@ func (s *Store) liveLogs() []*Log {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.live))
+}
+
+// wrote tells Config.Wrote of a write, whether it succeeded or not.
+func (s *Store) wrote(op Operation, began time.Time) {
+	if s.config.Wrote != nil {
+		s.config.Wrote(op, time.Since(began))
+	}
 }
 
 func (s *Store) spoolPath(id string) string {

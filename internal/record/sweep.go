@@ -34,7 +34,7 @@ func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed in
 	if s.config.MaxAge > 0 {
 		removed, freed, err = s.sweepOldest(ctx, nanos(now.Add(-s.config.MaxAge)), math.MaxInt64)
 	}
-	if err == nil && s.config.MaxBytes > 0 {
+	if err == nil {
 		removed, freed, err = s.sweepBytes(ctx, removed, freed)
 	}
 	// Even after an error there may be room again.
@@ -76,16 +76,24 @@ func (s *Store) Expires(ended time.Time) time.Time {
 	return ended.Add(s.config.MaxAge)
 }
 
-// sweepBytes removes the oldest executions until MaxBytes holds. It adds to removed and
-// freed.
+// sweepBytes removes the oldest executions until MaxBytes holds, if there is such a bound. It
+// adds to removed and freed.
 func (s *Store) sweepBytes(ctx context.Context, removed int, freed int64) (int, int64, error) {
 	total, err := s.bytes(ctx)
 	if err != nil {
 		return removed, freed, err
 	}
-	n, bytes, err := s.sweepOldest(ctx, math.MaxInt64, total-s.config.MaxBytes)
+	n, bytes := 0, int64(0)
+	if s.config.MaxBytes > 0 {
+		n, bytes, err = s.sweepOldest(ctx, math.MaxInt64, total-s.config.MaxBytes)
+	}
+	s.held.Store(total - bytes)
 	return removed + n, freed + bytes, err
 }
+
+// Bytes returns the bytes of spools, artifacts and rows together, as the last Sweep left them. Zero
+// before the first one: to count them reads every row.
+func (s *Store) Bytes() int64 { return s.held.Load() }
 
 // bytes returns the bytes of spools, artifacts and rows together.
 // Rows of open executions have no spool_bytes yet; their logs know the size.

@@ -167,8 +167,15 @@ func TestSweepByBytes(t *testing.T) {
 	if err != nil || total < 55_000 || total > 57_000 {
 		t.Errorf("got %d, %v", total, err)
 	}
-	if removed, freed := sweep(t, s, start); removed != 3 || freed < 27_000 || freed > 28_500 {
+	if held := s.Bytes(); held != 0 {
+		t.Errorf("before a sweep: %d bytes", held)
+	}
+	removed, freed := sweep(t, s, start)
+	if removed != 3 || freed < 27_000 || freed > 28_500 {
 		t.Errorf("got %d, %d bytes", removed, freed)
+	}
+	if held := s.Bytes(); held != total-freed {
+		t.Errorf("after a sweep: %d bytes, want %d", held, total-freed)
 	}
 	if got, want := files(t, s), []string{"spool/e3", "spool/e4", "spool/runs", "artifacts/e3", "artifacts/e4"}; !slices.Equal(got, want) {
 		t.Errorf("left %v, want %v", got, want)

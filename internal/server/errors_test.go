@@ -407,22 +407,24 @@ func TestAnswer(t *testing.T) {
 		code    codes.Code
 		message string
 		logged  int
+		reason  string // as it is counted
 	}{
-		{"none", context.Background(), nil, codes.OK, "", 0},
-		{"gRPC's own", context.Background(), transport, codes.Unavailable, "transport is closing", 0},
-		{"in the table", context.Background(), &executor.NotRunningError{ID: "e1"}, codes.FailedPrecondition, "the execution is not running", 0},
-		{"caller gone", over, fmt.Errorf("read: %w", context.Canceled), codes.Canceled, "context canceled", 0},
-		{"caller out of time", late, fmt.Errorf("read: %w", context.DeadlineExceeded), codes.DeadlineExceeded, "context deadline exceeded", 0},
-		{"a deadline of ours", context.Background(), context.DeadlineExceeded, codes.Internal, "internal error (reference REF)", 1},
-		{"ours", context.Background(), errors.New("secret"), codes.Internal, "internal error (reference REF)", 1},
-		{"ours, of an execution", context.Background(), &executionError{"e1", errors.New("secret")}, codes.Internal, "internal error (execution e1)", 1},
-		{"of an execution", context.Background(), &executionError{"e1", &executor.NotFoundError{ID: "e1"}}, codes.NotFound, "execution not found", 0},
-		{"disk full", context.Background(), fmt.Errorf("secret: %w", syscall.ENOSPC), codes.ResourceExhausted, "the daemon's disk is full; make room on the disk of its state_dir, or try again later", 1},
-		{"damaged", context.Background(), &executionError{"e1", &executor.CorruptError{ID: "e1", Reason: "secret"}}, codes.DataLoss, "execution e1: what the daemon has stored of it is damaged", 1},
+		{"none", context.Background(), nil, codes.OK, "", 0, ""},
+		{"gRPC's own", context.Background(), transport, codes.Unavailable, "transport is closing", 0, ""},
+		{"in the table", context.Background(), &executor.NotRunningError{ID: "e1"}, codes.FailedPrecondition, "the execution is not running", 0, "NOT_RUNNING"},
+		{"caller gone", over, fmt.Errorf("read: %w", context.Canceled), codes.Canceled, "context canceled", 0, "CANCELLED"},
+		{"caller out of time", late, fmt.Errorf("read: %w", context.DeadlineExceeded), codes.DeadlineExceeded, "context deadline exceeded", 0, "CANCELLED"},
+		{"a deadline of ours", context.Background(), context.DeadlineExceeded, codes.Internal, "internal error (reference REF)", 1, "INTERNAL"},
+		{"ours", context.Background(), errors.New("secret"), codes.Internal, "internal error (reference REF)", 1, "INTERNAL"},
+		{"ours, of an execution", context.Background(), &executionError{"e1", errors.New("secret")}, codes.Internal, "internal error (execution e1)", 1, "INTERNAL"},
+		{"of an execution", context.Background(), &executionError{"e1", &executor.NotFoundError{ID: "e1"}}, codes.NotFound, "execution not found", 0, "EXECUTION_NOT_FOUND"},
+		{"disk full", context.Background(), fmt.Errorf("secret: %w", syscall.ENOSPC), codes.ResourceExhausted, "the daemon's disk is full; make room on the disk of its state_dir, or try again later", 1, "DISK_FULL"},
+		{"damaged", context.Background(), &executionError{"e1", &executor.CorruptError{ID: "e1", Reason: "secret"}}, codes.DataLoss, "execution e1: what the daemon has stored of it is damaged", 1, "OUTPUT_DAMAGED"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			logs := &executortest.Logs{}
-			s := &Server{log: logs.Logger()}
+			var counted string
+			s := &Server{log: logs.Logger(), failed: func(reason string) { counted += reason }}
 			st := status.Convert(s.answer(c.ctx, &call{method: "/m", reference: "REF"}, c.err))
 			if st.Code() != c.code || st.Message() != c.message {
 				t.Errorf("got %s %q, want %s %q", st.Code(), st.Message(), c.code, c.message)
@@ -430,6 +432,27 @@ func TestAnswer(t *testing.T) {
 			if got := len(logs.With("reference=REF", "err=")); got != c.logged {
 				t.Errorf("logged %d times, want %d", got, c.logged)
 			}
+			if counted != c.reason {
+				t.Errorf("counted %q, want %q", counted, c.reason)
+			}
 		})
+	}
+}
+
+// Reason has one of the words of Reasons for every error.
+func TestReasonIsOfAClosedSet(t *testing.T) {
+	all := Reasons()
+	for _, c := range errorCases {
+		if got := Reason(c.err); got != c.want.reason || !slices.Contains(all, got) {
+			t.Errorf("%v: got %s, want %s", c.err, got, c.want.reason)
+		}
+	}
+	for err, want := range map[error]string{context.Canceled: "CANCELLED", context.DeadlineExceeded: "CANCELLED", io.EOF: "INTERNAL"} {
+		if got := Reason(fmt.Errorf("read: %w", err)); got != want || !slices.Contains(all, got) {
+			t.Errorf("%v: got %s, want %s", err, got, want)
+		}
+	}
+	if slices.Contains(all, "UNSPECIFIED") {
+		t.Error("UNSPECIFIED is no reason")
 	}
 }

@@ -77,6 +77,8 @@ type Config struct {
 	// Identify returns who calls; an error is UNAUTHENTICATED. Nil: as an empty identity.Config has
 	// it.
 	Identify func(identity.Credentials) (identity.Identity, error)
+	// Failed is called with the reason of each error that a caller gets; see Reason. Nil: no call.
+	Failed func(reason string)
 	// Log gets every error that is ours. Nil: slog.Default().
 	Log *slog.Logger
 }
@@ -92,6 +94,7 @@ type Server struct {
 	budget       *budget.Budget
 	keepalive    time.Duration
 	identify     func(identity.Credentials) (identity.Identity, error)
+	failed       func(reason string)
 	log          *slog.Logger
 
 	grpc   *grpc.Server
@@ -135,7 +138,7 @@ func New(c Config) (*Server, error) {
 	s := &Server{
 		x: c.Executor, skills: c.Skills, policy: c.Policy, capabilities: c.Capabilities,
 		uploads: up, maxMessage: c.MaxMessageBytes, keepalive: c.KeepaliveInterval,
-		identify: c.Identify, log: c.Log,
+		identify: c.Identify, failed: c.Failed, log: c.Log,
 		budget: c.Budget, bidirectional: map[string]bool{},
 		health: health.NewServer(), stopping: make(chan struct{}),
 	}

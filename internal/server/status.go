@@ -44,14 +44,17 @@ func (s *Server) answer(ctx context.Context, c *call, err error) error {
 		return err // gRPC's own, of a stream
 	}
 	if ofCaller(ctx, err) {
+		s.count(cancelled)
 		return status.FromContextError(ctx.Err()).Err()
 	}
 	if v, ok := classify(err); ok {
+		s.count(reasonName(v.reason))
 		if v.log {
 			s.log.Error(v.message, "reference", c.reference, "method", c.method, "err", err)
 		}
 		return v.status().Err()
 	}
+	s.count(internal)
 	var id string
 	if e, ok := errors.AsType[*executionError](err); ok {
 		id = e.id
@@ -59,6 +62,43 @@ func (s *Server) answer(ctx context.Context, c *call, err error) error {
 	s.log.Error("internal error", "reference", c.reference, "method", c.method, "execution", id, "err", err)
 	return internalError(c.reference, id)
 }
+
+// count tells Config.Failed of an error.
+func (s *Server) count(reason string) {
+	if s.failed != nil {
+		s.failed(reason)
+	}
+}
+
+// Reason names the cause of an error as the contract's list of reasons does. It is CANCELLED if a
+// context has ended, and INTERNAL for any other error that is not in the table. Reasons lists the
+// words.
+func Reason(err error) string {
+	if v, ok := classify(err); ok {
+		return reasonName(v.reason)
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return cancelled
+	}
+	return internal
+}
+
+// Reasons returns every word that Reason returns.
+func Reasons() []string {
+	all := []string{cancelled}
+	for n := range pb.ErrorReason_name {
+		if r := pb.ErrorReason(n); r != pb.ErrorReason_ERROR_REASON_UNSPECIFIED {
+			all = append(all, reasonName(r))
+		}
+	}
+	return all
+}
+
+// cancelled is the reason of a call that its caller ended, internal that of an error that is not in
+// the table.
+const cancelled = "CANCELLED"
+
+var internal = reasonName(pb.ErrorReason_ERROR_REASON_INTERNAL)
 
 // Explain returns an error's text for a caller who does not speak gRPC: the message of its
 // status. It logs an internal error.

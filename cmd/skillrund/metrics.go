@@ -1,0 +1,29 @@
+package main
+
+import (
+	"syscall"
+
+	"github.com/skillrun/skillrun/internal/ingress/budget"
+	"github.com/skillrun/skillrun/internal/metrics"
+)
+
+// state returns what the metrics show of this moment. It is called for each request of Prometheus.
+func (d *daemon) state(requests *budget.Budget) metrics.State {
+	_, _, draining := d.executor.Counts()
+	s := metrics.State{
+		Serving: len(d.missing) == 0 && !draining, Draining: draining,
+		Tenants: map[string]metrics.Load{}, Slots: d.config.Concurrency.Running + d.config.Concurrency.Reserved,
+		Sandboxes:    d.host.Stats(),
+		RequestBytes: requests.Used(), RequestLimit: d.config.requestBytes(),
+		StateBytes: d.record.Bytes(), StateLimit: int64(d.config.Retention.Bytes),
+	}
+	for name, use := range d.executor.Usages() {
+		s.Tenants[name] = metrics.Load{Running: use.Running, Queued: use.Queued}
+	}
+	var disk syscall.Statfs_t
+	// statfs(2) fails only if the directory is gone. The zeros then show it.
+	if err := syscall.Statfs(d.config.StateDir, &disk); err == nil {
+		s.DiskFree, s.DiskSize = disk.Bavail*uint64(disk.Bsize), disk.Blocks*uint64(disk.Bsize)
+	}
+	return s
+}

@@ -1,0 +1,143 @@
+// Package metrics measures the daemon for Prometheus.
+//
+// Theory of operation. The other packages don't import this package, and no other package imports
+// the Prometheus client. Events go into counters and histograms when they happen: [Metrics] is the
+// observer of package executor, and its methods are hooks of the packages record and server.
+// States, such as the length of the queue, are read when Prometheus asks ([State]), so they cost
+// nothing in between. [Metrics.Serve] answers Prometheus.
+//
+// A label has a value of a closed set, or the name of a tenant, which the configuration bounds. A
+// skill, a caller or a path is never a label.
+package metrics
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/record"
+)
+
+// Bounds of the histograms' buckets, in seconds. Each has the values that matter for its quantity: a
+// prewarmed sandbox takes a few milliseconds, an event in the record some microseconds.
+var (
+	queueBuckets  = []float64{.001, .01, .1, .5, 1, 5, 10, 30, 60, 300, 600}
+	startBuckets  = []float64{.001, .002, .004, .006, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10}
+	runBuckets    = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
+	recordBuckets = []float64{.00001, .00002, .00005, .0001, .0002, .0005, .001, .005, .01, .05, .1, .5, 1, 5}
+)
+
+// Metrics has the counters and histograms of one daemon. Make it with New. Its methods may be called
+// at the same time, also those of a Metrics that nothing serves.
+type Metrics struct {
+	registry *prometheus.Registry
+	reason   func(error) string
+
+	executions *prometheus.CounterVec
+	refused    *prometheus.CounterVec
+	errors     *prometheus.CounterVec
+	output     *prometheus.CounterVec
+	cpu        *prometheus.CounterVec
+	queue      *prometheus.HistogramVec
+	start      prometheus.Histogram
+	setup      prometheus.Histogram
+	run        prometheus.Histogram
+	record     map[record.Operation]prometheus.Observer
+
+	tenants sync.Map // of *tenant by name
+}
+
+// A tenant has the series of one tenant. To look each one up by its labels takes longer than to count.
+type tenant struct {
+	ends           map[executor.End]prometheus.Counter
+	stdout, stderr prometheus.Counter
+	cpu            prometheus.Counter
+	queue          prometheus.Observer
+}
+
+// New makes the metrics of a daemon. reason names the cause of an error by one of the words in reasons.
+func New(version string, reason func(error) string, reasons []string) *Metrics {
+	m := &Metrics{registry: prometheus.NewRegistry(), reason: reason, record: map[record.Operation]prometheus.Observer{}}
+	m.executions = counters("executions_total", "Executions that have ended, by tenant and by end.", "tenant", "end")
+	m.refused = counters("executions_refused_total", "Requests for an execution that were refused before anything ran, by tenant and by reason.", "tenant", "reason")
+	m.errors = counters("call_errors_total", "Calls of gRPC and MCP that were answered with an error, by reason.", "reason")
+	m.output = counters("output_bytes_total", "Bytes that programs wrote, also beyond their output limit, by tenant and stream.", "tenant", "stream")
+	m.cpu = counters("cpu_seconds_total", "Processor time of all processes of ended executions, by tenant.", "tenant")
+	m.queue = prometheus.NewHistogramVec(options("execution_queue_seconds", "Time that executions waited for a slot, by tenant.", queueBuckets), []string{"tenant"})
+	m.start = prometheus.NewHistogram(options("execution_start_seconds", "Time from the acceptance of an execution to the start of its program, without the wait for a slot.", startBuckets))
+	m.setup = prometheus.NewHistogram(options("sandbox_setup_seconds", "Time that the start of an execution's sandbox took.", startBuckets))
+	m.run = prometheus.NewHistogram(options("execution_run_seconds", "Time from the start of an execution's program to the end of its last process.", runBuckets))
+	recorded := prometheus.NewHistogramVec(options("record_seconds", "Time that a write to the record took, by operation.", recordBuckets), []string{"operation"})
+	for _, op := range record.Operations {
+		m.record[op] = recorded.WithLabelValues(string(op))
+	}
+	for _, word := range reasons {
+		m.errors.WithLabelValues(word) // exists from now on, so that a rate sees the first error
+	}
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "skillrun_build_info", Help: "Always 1; the label is the daemon's version."}, []string{"version"})
+	build.WithLabelValues(version).Set(1)
+	m.registry.MustRegister(m.executions, m.refused, m.errors, m.output, m.cpu, m.queue, m.start, m.setup, m.run, recorded, build,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "skillrun_" + name, Help: help}, labels)
+}
+
+func options(name, help string, buckets []float64) prometheus.HistogramOpts {
+	return prometheus.HistogramOpts{Name: "skillrun_" + name, Help: help, Buckets: buckets}
+}
+
+// of returns the series of a tenant. All of them exist from then on, with the value 0, so that a rate
+// sees the first event of each kind.
+func (m *Metrics) of(name string) *tenant {
+	if t, ok := m.tenants.Load(name); ok {
+		return t.(*tenant)
+	}
+	t := &tenant{
+		ends:   map[executor.End]prometheus.Counter{},
+		stdout: m.output.WithLabelValues(name, "stdout"), stderr: m.output.WithLabelValues(name, "stderr"),
+		cpu: m.cpu.WithLabelValues(name), queue: m.queue.WithLabelValues(name),
+	}
+	for _, end := range executor.Ends {
+		t.ends[end] = m.executions.WithLabelValues(name, string(end))
+	}
+	m.tenants.Store(name, t)
+	return t
+}
+
+// Ended counts an execution. It implements [executor.Observer].
+func (m *Metrics) Ended(tenant string, started time.Duration, out executor.Outcome) {
+	t := m.of(tenant)
+	t.ends[out.End].Inc()
+	if out.End == executor.DaemonLost {
+		return // nothing of it was measured
+	}
+	t.queue.Observe(out.Usage.Queue.Seconds())
+	t.stdout.Add(float64(out.Stdout.TotalBytes))
+	t.stderr.Add(float64(out.Stderr.TotalBytes))
+	if started == 0 {
+		return
+	}
+	t.cpu.Add((out.Usage.UserCPU + out.Usage.SystemCPU).Seconds())
+	m.start.Observe(started.Seconds())
+	m.setup.Observe(out.Usage.Setup.Seconds())
+	m.run.Observe(out.Usage.Wall.Seconds())
+}
+
+// Refused counts a refused request. It implements [executor.Observer].
+func (m *Metrics) Refused(tenant string, err error) {
+	m.refused.WithLabelValues(tenant, m.reason(err)).Inc()
+}
+
+// Failed counts a call that was answered with an error, by one of the reasons.
+func (m *Metrics) Failed(reason string) { m.errors.WithLabelValues(reason).Inc() }
+
+// Wrote counts a write to the record.
+func (m *Metrics) Wrote(op record.Operation, took time.Duration) {
+	m.record[op].Observe(took.Seconds())
+}

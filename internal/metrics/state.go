@@ -1,0 +1,110 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// A State is what the daemon holds at one moment.
+type State struct {
+	// Serving: the daemon takes executions. Draining: it is about to stop.
+	Serving, Draining bool
+	// Tenants has the executions of each tenant.
+	Tenants map[string]Load
+	// Slots is the number of executions that may run at once.
+	Slots     int
+	Sandboxes sandbox.Stats
+	// Memory of all requests together, and its bound.
+	RequestBytes, RequestLimit int64
+	// The record with all output and artifacts, and its bound; 0: none.
+	StateBytes, StateLimit int64
+	// Of the file system with the state directory. DiskFree is for users other than root.
+	DiskFree, DiskSize uint64
+}
+
+// A Load is the number of a tenant's executions.
+type Load struct{ Running, Queued int }
+
+// Watch has each request of Prometheus read the daemon's state. It must be called once, before Serve.
+// read may be called at the same time.
+func (m *Metrics) Watch(read func() State) { m.registry.MustRegister(states{m, read}) }
+
+// states reads a State when Prometheus asks.
+type states struct {
+	*Metrics
+	read func() State
+}
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("skillrun_"+name, help, labels, nil)
+}
+
+var (
+	serving       = describe("serving", "1 if the daemon takes executions, else 0.")
+	draining      = describe("draining", "1 if the daemon waits for its executions in order to stop, else 0.")
+	slots         = describe("slots", "Executions that may run at once, of all tenants together.")
+	running       = describe("executions_running", "Executions that hold a slot, by tenant.", "tenant")
+	queued        = describe("executions_queued", "Executions that wait for a slot, by tenant.", "tenant")
+	started       = describe("sandboxes_started_total", "Sandboxes that programs were started in, by the source of the sandbox: prewarmed (waited in the pool), zygote (made on request by the zygote), libcontainer (made on request without it).", "source")
+	prewarmed     = describe("sandboxes_prewarmed", "Prewarmed sandboxes that wait in the pool.")
+	existing      = describe("sandboxes", "Sandboxes that exist: those that run, that wait in the pool, and that have ended and are not torn down yet.")
+	most          = describe("sandboxes_limit", "Sandboxes that may exist at once; the ids of the configuration bound them.")
+	deferred      = describe("teardowns_pending", "Ended sandboxes that wait for their teardown.")
+	zygotes       = describe("zygotes", "Zygotes that run: zygote makes sandboxes, python forks Python scripts.", "kind")
+	requestBytes  = describe("request_bytes", "Memory that running and waiting requests hold.")
+	requestLimit  = describe("request_limit_bytes", "Memory that requests may hold together.")
+	stateBytes    = describe("state_bytes", "Bytes of all executions in the record, with output and artifacts, at the last sweep of the record (once a minute).")
+	stateLimit    = describe("state_limit_bytes", "Bytes that executions may have in the record (retention.bytes); 0 means no limit.")
+	diskAvailable = describe("disk_available_bytes", "Free bytes of the file system with state_dir.")
+	diskSize      = describe("disk_size_bytes", "Bytes of the file system with state_dir.")
+)
+
+// Describe implements prometheus.Collector.
+func (s states) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		serving, draining, slots, running, queued, started, prewarmed, existing, most, deferred, zygotes,
+		requestBytes, requestLimit, stateBytes, stateLimit, diskAvailable, diskSize,
+	} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s states) Collect(to chan<- prometheus.Metric) {
+	now := s.read()
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	gauge(serving, number(now.Serving))
+	gauge(draining, number(now.Draining))
+	gauge(slots, float64(now.Slots))
+	for name, load := range now.Tenants {
+		s.of(name) // so that Prometheus knows the tenant's counters before their first event
+		gauge(running, float64(load.Running), name)
+		gauge(queued, float64(load.Queued), name)
+	}
+	b := now.Sandboxes
+	for source, n := range map[string]uint64{"prewarmed": b.FromPool, "zygote": b.FromZygote, "libcontainer": b.FromLibcontainer} {
+		to <- prometheus.MustNewConstMetric(started, prometheus.CounterValue, float64(n), source)
+	}
+	gauge(prewarmed, float64(b.Prewarmed))
+	gauge(existing, float64(b.Existing))
+	gauge(most, float64(b.Most))
+	gauge(deferred, float64(b.Deferred))
+	gauge(zygotes, number(b.Zygote), "zygote")
+	gauge(zygotes, float64(b.PythonZygotes), "python")
+	gauge(requestBytes, float64(now.RequestBytes))
+	gauge(requestLimit, float64(now.RequestLimit))
+	gauge(stateBytes, float64(now.StateBytes))
+	gauge(stateLimit, float64(now.StateLimit))
+	gauge(diskAvailable, float64(now.DiskFree))
+	gauge(diskSize, float64(now.DiskSize))
+}
+
+func number(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
