@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,4 +44,68 @@ func TestTypeScript(t *testing.T) {
 		t.Errorf("got %v, want a refusal", err)
 	}
 	wantStatus(t, err, "FailedPrecondition", "INTERPRETER_MISSING")
+}
+
+// A TypeScript script imports packages that were prepared for the node that strips its types. That
+// node is the clients' (nodeProgram), in a root file system of its own.
+func TestTypeScriptWithNodePackages(t *testing.T) {
+	t.Parallel()
+	tree := newTree(t)
+	addNode(t, tree)
+	dir := newDir(t)
+	writeSkill(t, dir, "typed", "", map[string]string{
+		"package.json":  `{"dependencies": {"greet": "^1.0.0"}}`,
+		"scripts/a.mts": "import greet from 'greet'\nconst words: string[] = process.argv.slice(2)\nconsole.log(greet, words.length)\n",
+		"scripts/b.cts": "const greet: string = require('greet')\nconsole.log(greet)\n",
+	})
+	d := startDaemonIn(t, dir, fmt.Sprintf("images: {modern: {rootfs: %q}}\nruntimes: {node: modern}\nenvironments: {registry: %q}\n", tree, nodeRegistry(t, nodeGreet)))
+	if _, err := d.try(script("typed", "scripts/a.mts")); errorInfo(err)["reason"] != "PACKAGES_MISSING" {
+		t.Errorf("before prepare: got %v, want PACKAGES_MISSING", err)
+	}
+	if stdout, stderr, exit := prepareBy(t, d, "typed"); exit != 0 || !strings.Contains(stdout, "greet==1.2.0") {
+		t.Fatalf("prepare: got %d, %q, %q", exit, stdout, stderr)
+	}
+	for path, want := range map[string]string{"scripts/a.mts": "greet on base 2\n", "scripts/b.cts": "greet on base\n"} {
+		r := d.run(script("typed", path, "x", "y"))
+		r.wantExit(t, 0)
+		r.wantStdout(t, want)
+	}
+}
+
+// addNode adds the clients' node with its libraries, and this machine's npm, to a root file system.
+func addNode(t *testing.T, tree string) {
+	t.Helper()
+	node := nodeProgram(t)
+	npm, err := filepath.EvalSymlinks("/usr/bin/npm")
+	if err != nil {
+		t.Skip("no npm here: ", err)
+	}
+	copied := func(from, to string) {
+		to = filepath.Join(tree, to)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("cp", "-rL", from, to).CombinedOutput(); err != nil {
+			t.Fatalf("cp %s: %v: %s", from, err, out)
+		}
+	}
+	copied(node, "usr/bin/node")
+	copied("/usr/bin/env", "usr/bin/env")
+	libraries, err := exec.Command("ldd", node).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range loaded.FindAllStringSubmatch(string(libraries), -1) {
+		copied(m[1], m[1])
+	}
+	// npm and what it requires: .../node_modules/npm/bin/npm-cli.js, or Debian's /usr/share/nodejs, where
+	// links of other packages may lead nowhere. So cp's exit code does not count; npm's own does.
+	modules := filepath.Dir(filepath.Dir(filepath.Dir(npm)))
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(tree, modules)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	exec.Command("cp", "-rL", modules, filepath.Join(tree, modules)).Run()
+	if err := os.Symlink(npm, filepath.Join(tree, "usr/bin/npm")); err != nil {
+		t.Fatal(err)
+	}
 }
