@@ -16,8 +16,11 @@ const answers = new Map();
 let last = 0;
 
 function ask(req, res) {
-  answers.set(++last, res);
-  fs.writeSync(1, JSON.stringify({ id: last, path: req.url }) + '\n');
+  const id = ++last;
+  answers.set(id, res);
+  // npm no longer wants the answer: the daemon ends the download.
+  res.on('close', () => { if (answers.delete(id)) fs.writeSync(1, JSON.stringify({ drop: id }) + '\n'); });
+  fs.writeSync(1, JSON.stringify({ id, path: req.url }) + '\n');
 }
 
 function frame(id, kind, data) {

@@ -43,9 +43,15 @@ def ask(path):
         last += 1
         ident = last
         frames = answers[ident] = queue.Queue(PENDING)
-        stdout.write(json.dumps({"id": ident, "path": path}).encode() + b"\n")
-        stdout.flush()
+    tell(id=ident, path=path)
     return ident, frames
+
+
+def tell(**line):
+    """Sends a line to the daemon."""
+    with lock:
+        stdout.write(json.dumps(line).encode() + b"\n")
+        stdout.flush()
 
 
 def read():
@@ -69,7 +75,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         try:
             self.answer(frames)
         finally:
-            # The rest of the answer is read and dropped.
+            # The daemon ends the download; what it had sent by then is read and dropped.
+            if not getattr(frames, "ended", False):
+                tell(drop=ident)
             threading.Thread(target=drop, args=(ident, frames), daemon=True).start()
 
     def answer(self, frames):

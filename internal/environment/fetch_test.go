@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -503,6 +505,54 @@ func TestRelayTakesRequestsOnly(t *testing.T) {
 		t.Errorf("got %v, %v; want the head of answer 258", got, err)
 	}
 	r.close(in)
+}
+
+// zerosUntil is a download without an end.
+type zerosUntil struct{ ctx context.Context }
+
+func (z zerosUntil) Read(p []byte) (int, error) { return len(p), z.ctx.Err() }
+func (z zerosUntil) Close() error               { return nil }
+
+// The download of an answer that nobody waits for ends. Another one goes on.
+func TestRelayEndsWhatIsDropped(t *testing.T) {
+	r, in := newRelay(t.Context(), func(ctx context.Context, _ string) response {
+		return response{http.StatusOK, "x", -1, zerosUntil{ctx}}
+	})
+	defer r.close(in)
+	frames := func(most int, end uint32) (ids []uint32, ended bool) {
+		for range most {
+			head := make([]byte, 9)
+			if _, err := io.ReadFull(in, head); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.CopyN(io.Discard, in, int64(binary.BigEndian.Uint32(head[5:]))); err != nil {
+				t.Fatal(err)
+			}
+			id := binary.BigEndian.Uint32(head)
+			if ids = append(ids, id); id == end && head[4] == frameEnd {
+				return ids, true
+			}
+		}
+		return ids, false
+	}
+	write := func(line string) {
+		if _, err := r.Write([]byte(line + "\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`{"id":7,"path":"/a"}`)
+	write(`{"id":8,"path":"/b"}`)
+	if _, ended := frames(50, 7); ended {
+		t.Fatal("answer 7 ended before it was dropped")
+	}
+	write(`{"drop":7}`)
+	write(`{"drop":9}`) // none has this id
+	if _, ended := frames(10_000, 7); !ended {
+		t.Error("answer 7 goes on after it was dropped")
+	}
+	if ids, ended := frames(50, 8); ended || !slices.Contains(ids, 8) {
+		t.Errorf("answer 8 does not go on: frames of %v", ids)
+	}
 }
 
 func TestPrivateIndexMayNamePrivateFiles(t *testing.T) {

@@ -29,8 +29,10 @@ const (
 )
 
 // A relay reads requests, one line of JSON each, from a build's standard output and writes
-// answers to its standard input. The requests come from a stranger's program, so the relay
-// obeys only the fetcher's rules and these bounds.
+// answers to its standard input. The line {"drop": 7} ends the download of answer 7: pip or npm has
+// hung up. Without it, the download of an endless file would go on after the build has failed, until
+// the bound of all downloads, and the build's error would blame the index. The requests come from a
+// stranger's program, so the relay obeys only the fetcher's rules and these bounds.
 type relay struct {
 	// The context of all downloads; build cancels it when its sandbox has ended.
 	ctx   context.Context
@@ -46,13 +48,19 @@ type relay struct {
 	fetching chan struct{}
 	waiting  chan struct{}
 	running  sync.WaitGroup
+	// dropping protects dropped, which has what ends the download of each request that was read
+	// and not yet answered.
+	dropping sync.Mutex
+	dropped  map[uint32]context.CancelFunc
 }
 
 // newRelay returns a relay and the standard input for the build.
 // The caller calls close in any case, also if the sandbox did not start.
 func newRelay(ctx context.Context, fetch func(context.Context, string) response) (*relay, *io.PipeReader) {
 	r, w := io.Pipe()
-	return &relay{ctx: ctx, fetch: fetch, out: w, fetching: make(chan struct{}, maxRelayed), waiting: make(chan struct{}, maxRelayWait)}, r
+	return &relay{ctx: ctx, fetch: fetch, out: w,
+		fetching: make(chan struct{}, maxRelayed), waiting: make(chan struct{}, maxRelayWait),
+		dropped: map[uint32]context.CancelFunc{}}, r
 }
 
 var errRelay = errors.New("relay: not a request")
@@ -74,37 +82,58 @@ func (r *relay) Write(p []byte) (int, error) {
 		var req struct {
 			ID   uint32 `json:"id"`
 			Path string `json:"path"`
+			Drop uint32 `json:"drop"`
 		}
 		if err := json.Unmarshal(r.line, &req); err != nil {
 			return 0, errRelay
 		}
 		r.line = r.line[:0]
+		if req.Drop != 0 {
+			r.drop(req.Drop)
+			continue
+		}
 		select {
 		case r.waiting <- struct{}{}:
 		default:
 			return 0, errRelay
 		}
+		ctx, cancel := context.WithCancel(r.ctx)
+		r.dropping.Lock()
+		r.dropped[req.ID] = cancel
+		r.dropping.Unlock()
 		r.running.Go(func() {
 			defer func() { <-r.waiting }()
+			defer r.drop(req.ID)
+			defer cancel() // two requests can have one id
 			select {
 			case r.fetching <- struct{}{}:
 			case <-r.ctx.Done():
 				return
 			}
 			defer func() { <-r.fetching }()
-			r.answer(req.ID, req.Path)
+			r.answer(ctx, req.ID, req.Path)
 		})
 	}
 	return n, nil
 }
 
+// drop ends the download of a request, if it is still under way.
+func (r *relay) drop(id uint32) {
+	r.dropping.Lock()
+	defer r.dropping.Unlock()
+	if cancel := r.dropped[id]; cancel != nil {
+		cancel()
+		delete(r.dropped, id)
+	}
+}
+
 // answer fetches a path and writes the answer. Frames of several answers mix on the pipe; the
 // id tells them apart. A body that breaks off ends in a frame with a payload, because the head
 // has already gone.
-func (r *relay) answer(id uint32, path string) {
+func (r *relay) answer(ctx context.Context, id uint32, path string) {
 	res := status(404)
 	if r.fetch != nil {
-		res = r.fetch(r.ctx, path)
+		res = r.fetch(ctx, path)
 	}
 	defer res.body.Close()
 	head, _ := json.Marshal(map[string]any{"status": res.status, "type": res.kind, "length": res.length}) // can't fail
