@@ -158,13 +158,14 @@ lint: tools packages-test ## Checks format, Go and C code, the contract and its 
 	@go run ./cmd/skillrun validate --strict skills/*
 	@$(MAKE) --no-print-directory breaking
 
+# The contract since this commit may only grow. A clone without the commit compares with HEAD~1.
+CONTRACT := 2271376efdcd5fa85c437880c1070c03077d69db
+
 .PHONY: breaking
 breaking: tools ## Refuses a change of the contract that breaks its users
-	@if git rev-parse -q --verify refs/remotes/origin/main >/dev/null && git cat-file -e refs/remotes/origin/main:buf.yaml 2>/dev/null; \
-	then buf breaking --against '.git#ref=refs/remotes/origin/main'; \
-	elif git rev-parse -q --verify HEAD~1 >/dev/null && git cat-file -e HEAD~1:buf.yaml 2>/dev/null; \
-	then buf breaking --against '.git#ref=HEAD~1'; \
-	else echo "breaking: no earlier contract to compare with"; fi
+	@for base in $(CONTRACT) HEAD~1; do \
+		if git cat-file -e $$base:buf.yaml 2>/dev/null; then exec buf breaking --against ".git#ref=$$base"; fi; \
+	done; echo "breaking: no earlier contract to compare with"
 
 .PHONY: generate
 generate: tools packages-generate ## Generates the Go and Python code of the contract
