@@ -13,9 +13,9 @@
 // caller's executions start in the order in which they came. The first rule is in share.go, the
 // second in tenant.go.
 //
-// If the next ticket needs more than is free, the tickets behind it wait too. A ticket that needs
+// If the next ticket needs more than is free, all later tickets wait too. A ticket that needs
 // more than its tenant's quota has left blocks its tenant; a ticket that needs more than the machine
-// has left blocks all tenants. If small tickets could pass, a large one might never start.
+// has left blocks all tenants. If small tickets could pass, a large ticket might never start.
 //
 // Sources:
 //
@@ -49,7 +49,7 @@ type Config struct {
 	Resources
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time
-	// Jitter returns a number in [0, 1), by which waits of refused callers differ. Nil: random.
+	// Jitter returns a number in [0, 1). It makes the waits of refused callers differ. Nil: random.
 	Jitter func() float64
 }
 
@@ -57,13 +57,14 @@ type Config struct {
 type Admission struct {
 	Config // never changed after New
 
-	// mu protects the fields below, every tenant and line, and of every ticket what ticket.go says.
+	// mu protects the fields below, every tenant and line, and the fields of tickets that ticket.go
+	// lists.
 	mu       sync.Mutex
 	running  int // tickets that hold a slot
 	queued   int // tickets that wait
 	used     Resources
 	tenants  map[string]*tenant
-	ready    []*tenant // those with a next ticket, in no order; see tenant.index
+	ready    []*tenant // tenants with a next ticket, in no order; see tenant.index
 	starts   uint64    // counts slots that were given; see tenant.lastStart
 	epoch    time.Time // see growth
 	draining bool
@@ -80,8 +81,8 @@ func New(c Config) *Admission {
 	return &Admission{Config: c, tenants: map[string]*tenant{}, epoch: c.Now()}
 }
 
-// SetTenant adds a tenant, or changes the quota of one. Tickets that wait and executions that run
-// stay, even if there are more of them than the new quota allows.
+// SetTenant adds a tenant, or changes the quota of a tenant. Waiting tickets and running executions
+// stay, even if the new quota allows fewer.
 func (a *Admission) SetTenant(name string, q Quota) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -144,7 +145,7 @@ func (a *Admission) Enter(tenant, caller string) (*Ticket, error) {
 	default:
 		a.remove(k)
 		a.settle(t)
-		// Before the line goes: it says whether the tenant's quota is the reason.
+		// Before drop: refusal reads the line to find out whether the tenant's quota is the reason.
 		err := a.refusal(t, l, now)
 		t.drop(l)
 		token.CancelAt(now)
@@ -175,14 +176,14 @@ func (a *Admission) Close() {
 	a.draining = true
 }
 
-// Counts returns how many tickets hold a slot and how many wait. Both are of one moment.
+// Counts returns how many tickets hold a slot and how many wait, at one moment.
 func (a *Admission) Counts() (running, queued int, draining bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.running, a.queued, a.draining
 }
 
-// Usage counts a tenant's executions and sums up what the running ones may use.
+// Usage counts a tenant's executions. Resources are the sums of the running executions' limits.
 type Usage struct {
 	Running, Queued int
 	Resources

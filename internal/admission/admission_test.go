@@ -40,7 +40,7 @@ func enterFor(t *testing.T, a *Admission, tenant, caller string) *Ticket {
 	return k
 }
 
-// wantEmpty fails the test unless an Admission is as New has left it, but for its tenants.
+// wantEmpty fails the test if an Admission has a ticket, uses a resource, or remembers a caller.
 func wantEmpty(t *testing.T, a *Admission) {
 	t.Helper()
 	if running, queued, _ := a.Counts(); running != 0 || queued != 0 || a.used != (Resources{}) || len(a.ready) != 0 {
@@ -180,7 +180,7 @@ func TestAdmissionReservesSlots(t *testing.T) {
 	}
 }
 
-// No slot stays free while a caller waits that may have it.
+// No slot stays free while a caller waits and may have the slot.
 func TestAdmissionLeavesNoSlotFree(t *testing.T) {
 	a := newOne(1, 4, 1)
 	mine, yours := enter(t, a), enterAs(t, a, bob)

@@ -12,7 +12,7 @@ func (a *Admission) push(k *Ticket, front bool) {
 	a.settle(k.tenant)
 }
 
-// queue notes that a ticket, which push has put into its line, stays there. a.mu is held.
+// queue notes that a ticket stays in its line, into which push has put it. a.mu is held.
 func (a *Admission) queue(k *Ticket, now time.Time) {
 	k.waited = true
 	k.tenant.pace.arrived(now)
@@ -95,11 +95,11 @@ func (a *Admission) settle(t *tenant) {
 	}
 }
 
-// fits reports whether the machine has room for one more execution, slots apart. a.mu is held.
+// fits reports whether the machine has memory and processors for one more execution. a.mu is held.
 func (a *Admission) fits(r Resources) bool { return a.used.leaves(a.Resources, r) }
 
-// Resources are sums of the limits of executions: of one, of a tenant's, or of all. In a bound, zero
-// means no bound.
+// Resources are the limits of one execution, or their sums over the executions of a tenant or of all
+// tenants. In a bound, zero means no bound.
 type Resources struct {
 	MemoryBytes int64
 	MilliCPUs   int64 // thousandths of a processor

@@ -38,10 +38,10 @@ func (e *QuotaError) Error() string {
 	return fmt.Sprintf("the quota is used up: %d of %d %s; try again in %s", e.Used, e.Limit, e.Quota, e.RetryAfter)
 }
 
-// A SaturatedError: the tenant is within its quotas but for its queue, and the machine has no slot,
-// memory or processors left.
+// A SaturatedError: the machine has no slot, memory or processors left, and the tenant's queue is full.
+// The tenant is within its other quotas.
 type SaturatedError struct {
-	Queued     int // of this tenant; the others are not its business
+	Queued     int // of this tenant only; it must not learn about other tenants
 	RetryAfter time.Duration
 }
 
@@ -71,8 +71,8 @@ func tooLarge(need, bound Resources, setBy string) error {
 	return nil
 }
 
-// refusal returns the error for a caller whose tenant's queue is full. A tenant that is within its
-// other quotas waits only for the machine: then the machine is the reason. a.mu is held.
+// refusal returns the error for a caller whose tenant's queue is full. If the tenant is within its
+// other quotas, it waits only for the machine, and the error is a *SaturatedError. a.mu is held.
 func (a *Admission) refusal(t *tenant, l *line, now time.Time) error {
 	if t.next != nil || t.queued == 0 && t.mayRun(l) {
 		return &SaturatedError{Queued: t.queued, RetryAfter: a.retryAfter(t, now)}
@@ -83,7 +83,7 @@ func (a *Admission) refusal(t *tenant, l *line, now time.Time) error {
 	return a.usedUp(t, Queued, int64(t.quota.Queued), int64(t.queued), now)
 }
 
-// shortage returns the error for a ticket that has a slot, but less than need is free. a.mu is held.
+// shortage returns the error for a ticket with a slot for which less than need is free. a.mu is held.
 func (a *Admission) shortage(t *tenant, need Resources, now time.Time) error {
 	q := t.quota
 	switch {

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// The reference: what package admission promises, without lists, caches and clever sums. It can't
-// say which of two tenants with almost equal shares is next, so it does not choose: it judges what
-// an Admission has chosen.
+// The reference is a simple model of package admission, without lists, caches and clever sums. It
+// can't say which of two tenants with almost equal shares is next. So it does not choose a ticket: it
+// judges the choice of an Admission.
 type reference struct {
 	Config
 	tenants []*refTenant
@@ -99,9 +99,9 @@ func (t *refTenant) next() *refTicket {
 	return nil
 }
 
-// nexts returns the tickets that may be given a slot now: one of the tenant with the smallest share,
-// or several if their shares differ by rounding errors at most. blocked means that the next one may
-// be one that does not fit.
+// nexts returns the tickets that may get a slot now: the ticket of the tenant with the smallest share,
+// or several tickets if the shares of their tenants differ by rounding errors at most. blocked means
+// that the next ticket may be one that does not fit.
 func (r *reference) nexts() (may []*refTicket, blocked bool) {
 	running, used := r.used()
 	least := math.Inf(1)
@@ -148,7 +148,7 @@ func (t *refTenant) remove(k *refTicket) {
 	t.waiting[k.caller] = line
 }
 
-// start gives a slot to a waiting ticket. Its caller is the last one in turn then.
+// start gives a slot to a waiting ticket. Its caller then has the last turn.
 func (t *refTenant) start(k *refTicket) {
 	t.remove(k)
 	if at := slices.Index(t.turns, k.caller); at >= 0 {
@@ -163,8 +163,8 @@ func (t *refTenant) hold(k *refTicket, sign int) {
 	t.used.add(Resources{int64(sign) * k.need.MemoryBytes, int64(sign) * k.need.MilliCPUs})
 }
 
-// A world drives an Admission with random steps, and the reference beside it. Every ticket is
-// released once.
+// A world makes the same random steps with an Admission and with the reference. It releases every
+// ticket once.
 type world struct {
 	t      testing.TB
 	a      *Admission
@@ -288,7 +288,7 @@ func (w *world) drop(i int) {
 	w.judge()
 }
 
-// judge compares the tickets that have got a slot with those that the reference allows.
+// judge compares the tickets that have got a slot with the tickets that the reference allows.
 func (w *world) judge() {
 	w.t.Helper()
 	got := map[*refTicket]bool{}
@@ -380,7 +380,7 @@ func TestNobodyStarves(t *testing.T) {
 		steps   = 1_000_000
 		tenants = 8
 		queued  = 8
-		// At most 12 tickets of the own tenant are ahead. The smallest weight is a thirtieth of
+		// At most 12 tickets of the same tenant start first. The smallest weight is a thirtieth of
 		// the sum. Tenant 0 needs five times as much for each start as the others. The factor 2
 		// is for chance.
 		passed = 2 * 12 * 30 * 5

@@ -2,8 +2,8 @@ package admission
 
 import "time"
 
-// Bounds on the wait that a refused caller is told. firstRetry holds as long as nothing has left the
-// queue.
+// Bounds on RetryAfter, the wait that the error for a refused caller names. firstRetry is the estimate
+// until a first ticket has left the queue.
 const (
 	minRetry   = 50 * time.Millisecond
 	firstRetry = time.Second
@@ -12,8 +12,8 @@ const (
 
 // A pace estimates when a full queue has room again. It measures the time between two departures
 // from a queue that is not empty. Each departure makes room for one refused caller. So a pace counts
-// refused callers, and tells each new one to come back after as many departures: they don't all come
-// back at once.
+// refused callers, and tells each new one to come back after that many departures. Then they don't all
+// come back at once.
 type pace struct {
 	last       time.Time     // the last departure, or the arrival in an empty queue; zero: the queue is empty
 	interval   time.Duration // moving average between departures; 0: not known
@@ -41,8 +41,8 @@ func (p *pace) departed(now time.Time, left int) {
 	p.turnedAway = max(p.turnedAway-1, 0)
 }
 
-// turnAway returns when one more refused caller should come back. A queue that stands still makes
-// the estimate grow.
+// turnAway returns the time after which one more refused caller should come back. While no ticket
+// leaves the queue, the estimate grows.
 func (p *pace) turnAway(now time.Time) time.Duration {
 	interval := p.interval
 	if interval == 0 {

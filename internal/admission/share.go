@@ -25,11 +25,11 @@ const present = 1.0 / 64
 //	u(t) = integral over x <= t of s(x) * exp((x-t)/memory) dx / memory
 //
 // While s is constant, u(t) * g(t) = base + s * g(t), with g(t) = exp((t-epoch)/memory). The base
-// changes only with s. All tenants have the same g(t), so to compare them needs a multiplication and
-// an addition for each, and one exp for all. A heap would not do: u changes with time, at another
-// speed for each tenant.
+// changes only with s. All tenants have the same g(t), so a comparison needs a multiplication and an
+// addition for each tenant, and one exp for all. A heap can't keep the order: u changes with time, at
+// another speed for each tenant.
 
-// maxGrowth bounds g: beyond it growth moves the epoch. Squared it is still a float64.
+// maxGrowth bounds g: beyond it growth moves the epoch. Its square is still a finite float64.
 const maxGrowth = 1e100
 
 // growth returns g(now). a.mu is held.
@@ -38,7 +38,7 @@ func (a *Admission) growth(now time.Time) float64 {
 	if g <= maxGrowth {
 		return g
 	}
-	// After hours, g may be infinite; then every average becomes zero.
+	// After hours without a call, g may be infinite; then every average becomes zero.
 	for _, t := range a.tenants {
 		t.base /= g
 	}
@@ -64,9 +64,9 @@ func fraction(part, of int64) float64 {
 	return float64(part) / float64(of)
 }
 
-// first returns the tenant that gets the next slot, or nil: the one with the smallest recent share
-// (average and present), and of equals the one whose last start is longest ago. A reserved slot is only for tenants with
-// nothing running. a.mu is held.
+// first returns the tenant that gets the next slot, or nil. This is the tenant with the smallest recent
+// share (average and present share). Among equals it is the tenant whose last start is longest ago. A
+// reserved slot is only for tenants with nothing running. a.mu is held.
 func (a *Admission) first(now time.Time) *tenant {
 	if len(a.ready) == 0 || a.running >= a.Slots+a.Reserved {
 		return nil

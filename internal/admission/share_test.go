@@ -77,8 +77,8 @@ func simulate(t *testing.T, c Config, loads []load, span time.Duration) []float6
 	return shares
 }
 
-// Shares become as the weights within 10 s, whatever resource is dominant, however long the
-// executions are and however few slots there are.
+// Within 10 s the shares are in proportion to the weights, for each dominant resource, for short and
+// long executions, and with few slots.
 func TestSharesConvergeToWeights(t *testing.T) {
 	const ms = time.Millisecond
 	short, long := 50*ms, 400*ms
@@ -196,8 +196,8 @@ func TestConcurrentCallers(t *testing.T) {
 	wantEmpty(t, a)
 }
 
-// BenchmarkAdmit measures an execution's whole admission on a machine that others saturate: Enter,
-// Need and, after another one's end, the slot.
+// BenchmarkAdmit measures an execution's whole admission on a saturated machine: Enter, Need and, after
+// the end of another execution, the slot.
 func BenchmarkAdmit(b *testing.B) {
 	for _, tenants := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprintf("tenants=%d", tenants), func(b *testing.B) {

@@ -16,7 +16,7 @@ const (
 	queueLatecomer = 4
 )
 
-// A Quota bounds what one tenant may have.
+// A Quota bounds the executions of one tenant.
 type Quota struct {
 	// Weight is the tenant's part of a saturated machine, relative to the other tenants. Zero: 1.
 	Weight int
@@ -25,14 +25,15 @@ type Quota struct {
 	// Reserved is the number of executions beyond Running that may run for callers with nothing
 	// running. They keep one caller's long executions from delaying the tenant's other callers.
 	Reserved int
-	// Queued is the number of executions that wait. Other callers than the one that fills the
-	// queue may exceed it by a quarter.
+	// Queued is the number of executions that wait. If one caller fills the queue, other callers may
+	// exceed Queued by a quarter.
 	Queued int
 	// Resources bound the sums over the tenant's running executions.
 	Resources
 	// StartsPerSecond bounds how often a caller may enter, on average. Zero: no bound.
 	StartsPerSecond float64
-	// Burst is how many may enter at once. Zero: as many as in a second, at least one.
+	// Burst is the number of executions that may enter at once. Zero: as many as in a second, at least
+	// one.
 	Burst int
 }
 
@@ -47,7 +48,7 @@ type tenant struct {
 	used            Resources
 	lines           map[string]*line // of every caller with something running or waiting
 	turns           *list.List       // of *line: the callers that wait, the next one first
-	changed         chan struct{}    // closed at the next change of the queue; nil: nobody watches
+	changed         chan struct{}    // closed at the next change of the queue; nil: no watcher
 	pace            pace
 
 	next        *Ticket // starts next; nil: nothing waits, or the quota holds it back
@@ -71,7 +72,7 @@ func newTenant(name string) *tenant {
 	}
 }
 
-// setQuota keeps the tokens that the bucket has.
+// setQuota changes the quota. The bucket keeps its tokens.
 func (t *tenant) setQuota(q Quota, now time.Time) {
 	q.Weight = max(q.Weight, 1)
 	limit, burst := rate.Limit(q.StartsPerSecond), q.Burst
@@ -88,7 +89,7 @@ func (t *tenant) setQuota(q Quota, now time.Time) {
 	t.quota, t.removed = q, false
 }
 
-// line returns the line of a caller. The caller of line must drop it if nothing comes of it.
+// line returns the line of a caller. The caller of line must call drop if no ticket joins the line.
 func (t *tenant) line(caller string) *line {
 	l := t.lines[caller]
 	if l == nil {
@@ -106,9 +107,9 @@ func (t *tenant) drop(l *line) {
 }
 
 // choose returns the ticket that starts next, or nil: the first ticket of the first caller that may
-// have a slot. Callers that may not are passed over, because a reserved slot is only for a caller
-// with nothing running. A ticket that needs more than the quota has left holds up all callers: if
-// smaller ones could pass, it might never start.
+// have a slot. It passes over callers that may not have one, because a reserved slot is only for a
+// caller with nothing running. A ticket that needs more than the quota has left blocks all callers: if
+// smaller tickets could pass, it might never start.
 func (t *tenant) choose() *Ticket {
 	if t.running >= t.quota.Running+t.quota.Reserved {
 		return nil
@@ -141,7 +142,8 @@ func (t *tenant) hasRoom(l *line) bool {
 // fits reports whether the quota has room for one more execution, slots apart.
 func (t *tenant) fits(r Resources) bool { return t.used.leaves(t.quota.Resources, r) }
 
-// push puts a ticket into its caller's line. In front means before all others of the tenant.
+// push puts a ticket into its caller's line: in front of all tickets of the tenant, or at the end of
+// the line.
 func (t *tenant) push(k *Ticket, front bool) {
 	t.queued++
 	l := k.line
@@ -160,8 +162,7 @@ func (t *tenant) push(k *Ticket, front bool) {
 	}
 }
 
-// remove takes a ticket out of its caller's line. It closes the caller's turn with its last waiting
-// ticket.
+// remove takes a ticket out of its caller's line. If it was the last one, the caller loses its turn.
 func (t *tenant) remove(k *Ticket) {
 	t.queued--
 	l := k.line
@@ -180,8 +181,8 @@ func (t *tenant) rotate(l *line) {
 	}
 }
 
-// position returns how many tickets of the tenant start up to and including k, if none comes or
-// goes and every caller may start. It is zero if k does not wait.
+// position returns how many tickets of the tenant start up to and including k, if every caller may
+// start and no ticket comes or goes. It is zero if k does not wait.
 func (t *tenant) position(k *Ticket) int {
 	if k.elem == nil {
 		return 0
@@ -196,7 +197,7 @@ func (t *tenant) position(k *Ticket) int {
 	for turn := t.turns.Front(); turn != nil; turn = turn.Next() {
 		l := turn.Value.(*line)
 		if l == k.line {
-			theirs = rounds // each line behind k's has given one ticket less
+			theirs = rounds // each line after k's line has given one ticket less
 			continue
 		}
 		position += min(theirs, l.waiting.Len())

@@ -76,7 +76,7 @@ func TestTenantsWithEqualShares(t *testing.T) {
 	}
 }
 
-// A full queue of one tenant is no other's business, and the refusals say which bound it is.
+// A full queue of one tenant does not affect another tenant, and each refusal names the bound.
 func TestTenantsHaveQueuesOfTheirOwn(t *testing.T) {
 	a := newMany(Config{Slots: 3}, map[string]Quota{"a": {Running: 2, Queued: 1}, "b": {Running: 2, Queued: 1}, "c": {Running: 1}})
 	for range 3 {
@@ -221,7 +221,7 @@ func TestNeedIsBounded(t *testing.T) {
 	wantEmpty(t, a)
 }
 
-// An execution that the whole tenant or the whole machine has no room for is refused at once.
+// An execution that is too large for the whole tenant or the whole machine is refused at once.
 func TestNeedThatIsTooLarge(t *testing.T) {
 	a := newMany(Config{Slots: 1, Resources: Resources{MemoryBytes: 100, MilliCPUs: 100}},
 		map[string]Quota{"a": {Running: 1, Queued: 1, Resources: Resources{MemoryBytes: 60, MilliCPUs: 200}}})
@@ -242,7 +242,8 @@ func TestNeedThatIsTooLarge(t *testing.T) {
 	wantEmpty(t, a)
 }
 
-// A ticket with a slot of no use is refused if the queue has no room for it.
+// A ticket whose slot is of no use, because memory or processors are missing, is refused if the queue
+// has no room for it.
 func TestNeedWithAFullQueue(t *testing.T) {
 	for name, c := range map[string]struct {
 		machine, tenant, need Resources
@@ -320,7 +321,7 @@ func TestStartsPerSecond(t *testing.T) {
 	}
 }
 
-// A refused caller is told how long the queue needs to make room for all that were refused before.
+// RetryAfter of a refusal is the time until the queue has room for all callers that were refused before.
 func TestRetryAfterComesFromTheQueue(t *testing.T) {
 	c := newClock()
 	jitter := 0.0
@@ -359,7 +360,7 @@ func TestRetryAfterComesFromTheQueue(t *testing.T) {
 	told(time.Minute)
 }
 
-// An hour in which nobody waited says nothing about how fast the queue moves.
+// An hour without waiting tickets does not change the estimate of the queue's pace.
 func TestRetryAfterForgetsIdleTime(t *testing.T) {
 	c := newClock()
 	a := newMany(Config{Slots: 1, Now: c.time}, map[string]Quota{"a": {Running: 1, Queued: 1}})
@@ -416,7 +417,7 @@ func TestPositionGoesRoundTheCallers(t *testing.T) {
 	}
 }
 
-// Wait reports positions when they change, and not more often than once in a second.
+// Wait reports positions when they change, at most once a second.
 func TestWaitReportsPositions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newOne(1, 9, 0)
@@ -440,7 +441,7 @@ func TestWaitReportsPositions(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		k[2].Release()
 		time.Sleep(5 * time.Second)
-		enter(t, a) // behind it: no report
+		enter(t, a) // after it in the queue: no report
 		time.Sleep(5 * time.Second)
 		k[3].Release()
 		if err := <-done; err != nil {

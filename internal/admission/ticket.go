@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// reportEvery is the least time between two positions that Wait reports. Positions can change a
+// reportEvery is the minimum time between two positions that Wait reports. Positions can change a
 // thousand times in a second, and each report may become an event on disk.
 const reportEvery = time.Second
 
-// A Ticket admits one execution: it holds a slot or waits for one. One goroutine at a time uses it,
-// but for Position. Its owner must call Release.
+// A Ticket admits one execution: it holds a slot or waits for one. Only one goroutine at a time may use
+// it, except for Position. Its owner must call Release.
 type Ticket struct {
 	a      *Admission
 	tenant *tenant
@@ -65,8 +65,8 @@ func (k *Ticket) Need(r Resources) error {
 }
 
 // Wait returns nil once the ticket holds a slot. The error is ErrQueueTime after timeout, or the
-// cause of ctx; the ticket must be released then, too. A ticket may get its slot in the same moment
-// as an error; Release then frees the slot.
+// cause of ctx. The ticket must be released after an error, too: it may get its slot at the same
+// moment, and Release then frees the slot.
 //
 // A ticket that holds a slot already returns nil even if ctx is done: the start sees the same
 // context.

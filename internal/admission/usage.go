@@ -1,6 +1,6 @@
 package admission
 
-// Usages returns what each tenant uses now, by its name.
+// Usages returns the present Usage of each tenant, by its name.
 func (a *Admission) Usages() map[string]Usage {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -1,6 +1,6 @@
 // Package ingress accepts connections for all protocols of the daemon. Its [Listener] encrypts
 // connections (see [Secure]), and limits the connections of each caller and of all callers. Package
-// identity tells who a connection's caller is.
+// identity identifies the caller of a connection.
 package ingress
 
 import (
@@ -37,7 +37,7 @@ type Listener struct {
 	config *tls.Config // nil: connections are not encrypted
 	log    *slog.Logger
 
-	// Guards the fields below, and those of each Conn that say so.
+	// mu guards the fields below, and some fields of each Conn; their comments say so.
 	mu      sync.Mutex
 	open    map[*Conn]struct{}
 	peers   map[string]int // number of open connections by peer; no zeros
@@ -59,9 +59,8 @@ func Listen(l net.Listener, log *slog.Logger) *Listener {
 	return n
 }
 
-// Accept returns the next connection for which there is room. It never returns a connection that
-// is refused, and it does not wait for a connection to end. The caller closes the connection;
-// until then it counts.
+// Accept returns the next connection that is within the limits. It closes refused connections, and it
+// does not wait for a connection to end. The connection counts until the caller closes it.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -76,7 +75,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 		out, ok := l.enter(c)
 		if out != nil {
-			// Not out.Conn: TLS would wait 5 s to say goodbye to a client that does not read.
+			// Not out.Conn: TLS would try for 5 s to send its last message to a client that does not read.
 			out.raw.Close()
 		}
 		if ok {
@@ -146,8 +145,8 @@ func (l *Listener) remove(c *Conn) {
 	}
 }
 
-// tell logs that there was no room, at most once in logInterval. l.mu is held. The counts are of
-// the time since the last line, so no event is lost to the interval.
+// tell logs that there was no room, at most once in logInterval. l.mu is held. The counts include all
+// events since the last line.
 func (l *Listener) tell(peer string) {
 	now := time.Now()
 	if now.Sub(l.told) < logInterval {
@@ -190,8 +189,8 @@ type Conn struct {
 // RemoteAddr returns an [identity.User] on a Unix socket.
 func (c *Conn) RemoteAddr() net.Addr { return c.addr }
 
-// Credentials returns what the connection says about the sender of a call, together with the values
-// of the call's header Authorization.
+// Credentials returns the credentials of a call: the connection's credentials, and the values of the
+// call's header Authorization.
 func (c *Conn) Credentials(authorization []string) identity.Credentials {
 	return identity.Credentials{Addr: c.addr, TLS: c.TLS(), Session: &c.session, Authorization: authorization}
 }
@@ -199,9 +198,9 @@ func (c *Conn) Credentials(authorization []string) identity.Credentials {
 // Peer returns a name that all connections of a caller have in common.
 func (c *Conn) Peer() string { return c.peer }
 
-// Handshake completes the TLS handshake, if there is one. It may be called more than once. The
-// caller must have set a deadline. Read does the same: net/http knows no connections with
-// handshakes but its own.
+// Handshake completes the TLS handshake of an encrypted connection. It may be called more than once.
+// The caller must have set a deadline. Read completes the handshake, too, because net/http does so
+// only for connections of the type *tls.Conn.
 func (c *Conn) Handshake() error {
 	if c.secure == nil {
 		return nil
@@ -235,7 +234,7 @@ func (c *Conn) TLS() *tls.ConnectionState {
 	return &state
 }
 
-// Begin says that a complete request has arrived. Until end is called, the Listener does
+// Begin must be called when a complete request has arrived. Until end is called, the Listener does
 // not close the connection to make room for another. Begin of a nil Conn does nothing.
 func (c *Conn) Begin() (end func()) {
 	if c == nil {

@@ -107,9 +107,9 @@ func TestConnectionsOfOnePeerAreBounded(t *testing.T) {
 	}
 }
 
-// At a caller's limit, a new connection replaces the caller's least used one: first those
-// that never had a request, then those without one for longest, and never one with a
-// request.
+// At a caller's limit, a new connection replaces an idle connection of the caller: first one that never
+// had a request, then the one that has been idle for longest. It never replaces a connection with a
+// running request.
 func TestConnectionsWithoutRequestsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := make(callersListener)

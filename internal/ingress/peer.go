@@ -13,8 +13,8 @@ import (
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 )
 
-// addressOf asks the kernel who connected, right after accept. The answer becomes the
-// connection's remote address, which passes through all wrappers.
+// addressOf asks the kernel for the user at the other end, right after accept. The answer becomes the
+// connection's remote address, which all wrappers pass on.
 func addressOf(conn net.Conn) net.Addr {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -60,7 +60,7 @@ func peerUser(c *net.UnixConn) (uid uint32, groups []uint32, err error) {
 }
 
 // peerGroups returns the supplementary groups. golang.org/x/sys/unix has no function for this
-// option. The kernel answers ERANGE, and the size that it needs, if the buffer is too small.
+// option. If the buffer is too small, the kernel answers ERANGE and the size that it needs.
 func peerGroups(fd int) ([]uint32, error) {
 	buf := make([]byte, 4*64)
 	for {

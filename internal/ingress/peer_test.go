@@ -41,7 +41,7 @@ func TestAddressOfASocket(t *testing.T) {
 	}
 }
 
-// So many supplementary groups that the first answer has no room for them.
+// More supplementary groups than the first buffer has room for.
 func TestGroupsOfAPeer(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can choose its groups")

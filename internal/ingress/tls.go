@@ -16,8 +16,8 @@ type Certificate struct {
 	files *reload.Files[*tls.Certificate]
 }
 
-// LoadCertificate reads a certificate and its private key, both in PEM. The file of the
-// certificate may have the certificates between it and its authority, in this order.
+// LoadCertificate reads a certificate and its private key, both in PEM. After the certificate, the file
+// may have the certificates between it and its authority, in this order.
 func LoadCertificate(certificate, key string, log *slog.Logger) (*Certificate, error) {
 	parse := func(contents [][]byte) (*tls.Certificate, error) {
 		pair, err := tls.X509KeyPair(contents[0], contents[1])
@@ -42,19 +42,19 @@ const (
 	HTTP2 = "h2"
 )
 
-// Secure returns a listener for [Listen] whose connections are encrypted with TLS 1.3. protocol is
-// the one that the clients speak within TLS.
+// Secure returns a listener for [Listen] that encrypts its connections with TLS 1.3. protocol is the
+// protocol of the clients within TLS, HTTP1 or HTTP2.
 //
-// The handshake asks for a client certificate, accepts any, and verifies only that the client has
-// its private key. So a client without a certificate can send another credential, and a client whose
-// certificate is not accepted gets an answer that says why.
+// The handshake asks for a client certificate and accepts any, or none. It verifies only that the
+// client has the certificate's private key. So a client without a certificate can send another
+// credential, and a client whose certificate is not accepted gets an answer with the reason.
 func Secure(l net.Listener, c *Certificate, protocol string) net.Listener {
 	return &secureListener{l, &tls.Config{
 		MinVersion:     tls.VersionTLS13,
 		NextProtos:     []string{protocol},
 		ClientAuth:     tls.RequestClientCert,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { pair, _ := c.files.Get(); return pair, nil },
-		// A resumed session would keep the identity of a certificate that has expired since.
+		// A resumed session would keep the identity of a certificate that has expired in between.
 		SessionTicketsDisabled: true,
 	}}
 }

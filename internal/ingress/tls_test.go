@@ -123,7 +123,7 @@ func TestLoadCertificate(t *testing.T) {
 	}
 }
 
-// Clients that do not complete the handshake are counted as idle connections, so they make room.
+// A connection without a complete handshake counts as idle, so a new connection can replace it.
 func TestSlowHandshakesMakeRoom(t *testing.T) {
 	a, dir := certtest.NewAuthority(t, "authority"), t.TempDir()
 	a.Server("one").Write(dir, "daemon")
@@ -149,7 +149,7 @@ func TestSlowHandshakesMakeRoom(t *testing.T) {
 	}
 }
 
-// Handshakes that fail have one line in a second.
+// Handshakes that fail have at most one line of the log each second.
 func TestFailedHandshakesAreLogged(t *testing.T) {
 	a, dir := certtest.NewAuthority(t, "authority"), t.TempDir()
 	a.Server("one").Write(dir, "daemon")

@@ -31,7 +31,7 @@ var (
 )
 
 // Metrics has the counters and histograms of one daemon. Make it with New. Its methods may be called
-// at the same time, also those of a Metrics that nothing serves.
+// concurrently. They count even if no Server serves the Metrics.
 type Metrics struct {
 	registry *prometheus.Registry
 	reason   func(error) string
@@ -50,7 +50,8 @@ type Metrics struct {
 	tenants sync.Map // of *tenant by name
 }
 
-// A tenant has the series of one tenant. To look each one up by its labels takes longer than to count.
+// A tenant has the series of one tenant, because looking up a series by its labels takes longer than
+// counting.
 type tenant struct {
 	ends           map[executor.End]prometheus.Counter
 	stdout, stderr prometheus.Counter
@@ -58,7 +59,7 @@ type tenant struct {
 	queue          prometheus.Observer
 }
 
-// New makes the metrics of a daemon. reason names the cause of an error by one of the words in reasons.
+// New makes the metrics of a daemon. reason returns the cause of an error, a word of reasons.
 func New(version string, reason func(error) string, reasons []string) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), reason: reason, record: map[record.Operation]prometheus.Observer{}}
 	m.executions = counters("executions_total", "Executions that have ended, by tenant and by end.", "tenant", "end")
@@ -75,7 +76,7 @@ func New(version string, reason func(error) string, reasons []string) *Metrics {
 		m.record[op] = recorded.WithLabelValues(string(op))
 	}
 	for _, word := range reasons {
-		m.errors.WithLabelValues(word) // exists from now on, so that a rate sees the first error
+		m.errors.WithLabelValues(word) // the series begins with 0, so that a rate includes the first error
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "skillrun_build_info", Help: "Always 1; the label is the daemon's version."}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
@@ -92,8 +93,8 @@ func options(name, help string, buckets []float64) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{Name: "skillrun_" + name, Help: help, Buckets: buckets}
 }
 
-// of returns the series of a tenant. All of them exist from then on, with the value 0, so that a rate
-// sees the first event of each kind.
+// of returns the series of a tenant. The first call makes them all with the value 0, so that a rate
+// includes the first event of each kind.
 func (m *Metrics) of(name string) *tenant {
 	if t, ok := m.tenants.Load(name); ok {
 		return t.(*tenant)
@@ -115,7 +116,7 @@ func (m *Metrics) Ended(tenant string, started time.Duration, out executor.Outco
 	t := m.of(tenant)
 	t.ends[out.End].Inc()
 	if out.End == executor.DaemonLost {
-		return // nothing of it was measured
+		return // the times and the output are not known
 	}
 	t.queue.Observe(out.Usage.Queue.Seconds())
 	t.stdout.Add(float64(out.Stdout.TotalBytes))

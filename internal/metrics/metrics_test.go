@@ -116,7 +116,7 @@ func TestEventsAreCounted(t *testing.T) {
 		`skillrun_execution_queue_seconds_bucket{tenant="acme",le="0.01"} 1`,
 		`skillrun_execution_queue_seconds_count{tenant="old"} 0`, // the last daemon's times are not known
 		`skillrun_execution_start_seconds_bucket{le="0.006"} 2`,
-		`skillrun_execution_start_seconds_count 2`, // without those that did not start
+		`skillrun_execution_start_seconds_count 2`, // without the executions that did not start
 		`skillrun_sandbox_setup_seconds_bucket{le="0.004"} 2`,
 		`skillrun_execution_run_seconds_bucket{le="2.5"} 2`,
 		`skillrun_record_seconds_bucket{operation="end",le="5e-05"} 1`,
@@ -218,7 +218,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// What an execution costs here: its end, and four writes to the record.
+// One execution: its end, and four writes to the record.
 func BenchmarkExecution(b *testing.B) {
 	m := newMetrics()
 	out := ran(executor.Exited)

@@ -13,14 +13,15 @@ import (
 	"github.com/skillrun/skillrun/internal/ingress"
 )
 
-// Path is where Prometheus finds the metrics.
+// Path is the path of the metrics in the server's URL.
 const Path = "/metrics"
 
-// Bounds on requests. Some Prometheus servers ask at once; one answer takes milliseconds.
+// Bounds on requests. Several Prometheus servers may ask at the same time. One answer takes
+// milliseconds.
 const (
 	maxScrapes     = 8
 	scrapeTimeout  = 10 * time.Second
-	idleTimeout    = 5 * time.Minute // more than a usual scrape interval, so that connections stay
+	idleTimeout    = 5 * time.Minute // more than a usual scrape interval, so that connections stay open
 	maxHeaderBytes = 16 << 10
 )
 
@@ -40,12 +41,12 @@ func (m *Metrics) NewServer(log *slog.Logger) *Server {
 	return &Server{log: log, http: &http.Server{
 		Handler: mux, ReadHeaderTimeout: ingress.HelloTimeout, ReadTimeout: scrapeTimeout, WriteTimeout: 2 * scrapeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		// Of bad requests and broken connections. They are the caller's own doing.
+		// Errors of bad requests and broken connections. The caller causes them.
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}}
 }
 
-// Serve answers on l until Stop, and closes l. A stop is no error.
+// Serve answers requests on l until Stop, and closes l. It returns nil after a Stop.
 func (s *Server) Serve(l net.Listener) error {
 	err := s.http.Serve(ingress.Listen(l, s.log))
 	if errors.Is(err, http.ErrServerClosed) {
@@ -54,9 +55,9 @@ func (s *Server) Serve(l net.Listener) error {
 	return err
 }
 
-// Stop takes no new request, and waits for those under way until ctx is done.
+// Stop accepts no new request, and waits for running requests until ctx is done.
 func (s *Server) Stop(ctx context.Context) {
 	if err := s.http.Shutdown(ctx); err != nil {
-		s.http.Close() // breaks what is left; its errors say no more than that
+		s.http.Close() // closes the remaining connections; an error has no further use
 	}
 }

@@ -6,28 +6,30 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// A State is what the daemon holds at one moment.
+// A State has the daemon's executions, sandboxes, memory and disk space at one moment.
 type State struct {
-	// Serving: the daemon takes executions. Draining: it is about to stop.
+	// Serving: the daemon takes executions. Draining: it waits for its executions in order to stop.
 	Serving, Draining bool
 	// Tenants has the executions of each tenant.
 	Tenants map[string]Load
 	// Slots is the number of executions that may run at once.
 	Slots     int
 	Sandboxes sandbox.Stats
-	// Memory of all requests together, and its bound.
+	// RequestBytes is the memory of all requests together. RequestLimit is its bound.
 	RequestBytes, RequestLimit int64
-	// The record with all output and artifacts, and its bound; 0: none.
+	// StateBytes is the size of the record with all output and artifacts. StateLimit is its bound; 0
+	// means no bound.
 	StateBytes, StateLimit int64
-	// Of the file system with the state directory. DiskFree is for users other than root.
+	// Bytes of the file system with the state directory. DiskFree is the space that users other than
+	// root may use.
 	DiskFree, DiskSize uint64
 }
 
-// A Load is the number of a tenant's executions.
+// A Load has the numbers of a tenant's executions.
 type Load struct{ Running, Queued int }
 
-// Watch has each request of Prometheus read the daemon's state. It must be called once, before Serve.
-// read may be called at the same time.
+// Watch makes each request of Prometheus call read, which returns the daemon's state. Call Watch once,
+// before Serve. Calls of read may be concurrent.
 func (m *Metrics) Watch(read func() State) { m.registry.MustRegister(states{m, read}) }
 
 // states reads a State when Prometheus asks.
@@ -80,7 +82,7 @@ func (s states) Collect(to chan<- prometheus.Metric) {
 	gauge(draining, number(now.Draining))
 	gauge(slots, float64(now.Slots))
 	for name, load := range now.Tenants {
-		s.of(name) // so that Prometheus knows the tenant's counters before their first event
+		s.of(name) // makes the tenant's counters, so that Prometheus has them before their first event
 		gauge(running, float64(load.Running), name)
 		gauge(queued, float64(load.Queued), name)
 	}

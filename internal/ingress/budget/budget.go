@@ -13,34 +13,34 @@ import (
 	"time"
 )
 
-// Bounds on what requests hold in memory together. A budget of B bytes (request_bytes)
-// has three limits on the sum of all requests; a message counts by the most generous one that
-// applies:
+// Bounds on the memory of all requests together. A budget of B bytes (request_bytes) has three
+// limits on the sum of all requests. For each message the largest limit that applies decides:
 //
 //	B    any message
 //	1.5B a small message
 //	2B   a message whose caller then holds at most B/callerShare
 const (
 	// SmallMessage, in bytes, is the largest small message. A gRPC server must have stream
-	// windows of this size: they hold a small message whole, so what small messages can hold
-	// is bounded by the number of streams too.
+	// windows of this size. A window then holds a whole small message, so the number of streams also
+	// bounds the memory of small messages.
 	SmallMessage = 64 << 10
-	// tinyMessage is never refused: that is what asks, cancels and looks after health.
+	// tinyMessage, in bytes, is the largest message that is never refused. Queries, cancels and health
+	// checks are that small.
 	tinyMessage = 4 << 10
-	// stalledAfter is how long a message may take that is in the way of others.
+	// stalledAfter is the time after which an incomplete message has stalled, if it keeps other messages
+	// out.
 	stalledAfter = 20 * time.Second
-	// RetryAfter is the wait that a refused caller is told.
+	// RetryAfter is the time after which a refused caller should try again.
 	RetryAfter = time.Second
-	// callerShare is the part of the budget that each caller may hold though others have
-	// taken all of it.
+	// Each caller may hold 1/callerShare of the budget even if others have taken all of it.
 	callerShare = 8
 )
 
 // A Budget bounds the bytes of requests in memory: requests that are being received, that
 // wait, and that a running execution holds. A message counts from the five bytes that announce
 // its size, before gRPC makes room for it, until its last holder releases it. Small messages
-// may use half as much again, so that large messages don't keep them out. Callers who hold
-// little may use twice as much, so that other callers don't keep them out.
+// may use one and a half times the budget, so that large messages don't keep them out. Callers with
+// little memory may use twice the budget, so that other callers don't keep them out.
 type Budget struct {
 	// B, and the largest message, in bytes. Never changed.
 	limit, maxMessage int64
@@ -48,8 +48,8 @@ type Budget struct {
 	mu sync.Mutex // guards the fields below
 	// The sum of callers. Tiny messages are counted but never refused, so used may pass 2B.
 	used      int64
-	callers   map[string]int64      // what each of them uses; no zeros
-	receiving map[*Intake]time.Time // incomplete ones of more than one frame, and since when
+	callers   map[string]int64      // bytes that each caller uses; no zeros
+	receiving map[*Intake]time.Time // calls with an incomplete message of more than one frame, and since when
 }
 
 // A FullError refuses a message because the budget has no room for it now.
@@ -59,8 +59,8 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("request memory is full (%d bytes); retry shortly", e.Limit)
 }
 
-// A SizeError is a message that is larger than the daemon takes. The words are
-// gRPC's own, which clients look for.
+// A SizeError refuses a message that is larger than the maximum. Its text is gRPC's text, because
+// clients look for it.
 type SizeError struct{ Size, Limit int64 } // bytes
 
 func (e *SizeError) Error() string {
@@ -119,7 +119,7 @@ func (b *Budget) Hold(who string, n int64) (release func(), ok bool) {
 	}), true
 }
 
-// Used returns the bytes that count now.
+// Used returns the bytes that all messages use now.
 func (b *Budget) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -48,7 +48,7 @@ func message(size int) []byte {
 	return m
 }
 
-// played is a connection on which a client said no more than sent.
+// played is a connection on which a client has sent only the bytes sent.
 type played struct {
 	net.Conn
 	sent   io.Reader
@@ -307,8 +307,8 @@ func TestLargeMessagesLeaveRoomForSmallOnes(t *testing.T) {
 	}
 }
 
-// One caller who has taken the whole budget leaves each other caller a share. All shares
-// together are bounded, too.
+// If one caller has taken the whole budget, each other caller still has a share. All shares together
+// are bounded, too.
 func TestOneCallerLeavesRoomForOthers(t *testing.T) {
 	const limit = 1 << 20
 	b := newBudget(t, limit, limit)

@@ -60,8 +60,8 @@ func openCertificates(c Config) (certs certificates, err error) {
 	return certs, nil
 }
 
-// generation changes when a file of authorities changes. Generations only grow, and so does their
-// sum.
+// generation changes when a file of authorities changes. It is the sum of the files' generations, each
+// of which only grows.
 func (c *certificates) generation() int {
 	sum := 0
 	if c.authorities != nil {
@@ -75,11 +75,11 @@ func (c *certificates) generation() int {
 	return sum
 }
 
-// A Session remembers the identity that a connection's certificate gave, so that not every call
-// verifies signatures. The zero Session remembers nothing.
+// A Session keeps the identity of a connection with a client certificate, so that the signatures are not
+// verified for each call. The zero Session has no identity yet.
 type Session struct {
 	mu         sync.Mutex
-	identity   Identity // the zero Identity: nothing is remembered
+	identity   Identity // the zero Identity: not known
 	until      time.Time
 	generation int
 }
@@ -110,7 +110,7 @@ func (t *Table) certificate(c Credentials) (Identity, error) {
 	return s.identity, nil
 }
 
-// verify returns the name in a certificate: its SPIFFE ID, or its subject if it has none.
+// verify returns the name in a certificate: its SPIFFE ID, or its subject if it has no URI.
 func (c *certificates) verify(certs []*x509.Certificate) (name string, chains [][]*x509.Certificate, err error) {
 	leaf := certs[0]
 	if len(leaf.URIs) > 0 {
@@ -146,12 +146,12 @@ func subjectOf(cert *x509.Certificate) (string, error) {
 	return prefixSubject + subject.String(), nil
 }
 
-// certificateError tells a caller what is wrong with its certificate.
+// certificateError returns the error for a certificate that is not accepted.
 func certificateError(err error) error {
 	return &Error{Reason: fmt.Sprintf("the client certificate is not accepted: %.300s", err)}
 }
 
-// GetX509BundleForTrustDomain is for x509svid.Verify.
+// GetX509BundleForTrustDomain implements x509bundle.Source, for x509svid.Verify.
 func (c *certificates) GetX509BundleForTrustDomain(domain spiffeid.TrustDomain) (*x509bundle.Bundle, error) {
 	files := c.bundles[domain]
 	if files == nil {
@@ -161,7 +161,7 @@ func (c *certificates) GetX509BundleForTrustDomain(domain spiffeid.TrustDomain) 
 	return b, nil
 }
 
-// expiry returns when the last chain expires.
+// expiry returns the time at which the last of the chains expires.
 func expiry(chains [][]*x509.Certificate) (latest time.Time) {
 	for _, chain := range chains {
 		first := chain[0].NotAfter

@@ -102,7 +102,7 @@ func TestCertificates(t *testing.T) {
 	wantIdentity(t, ids, presented(t, a.Client("agent", nil)), Identity{}, "has no SPIFFE ID, and identity.authorities is not set")
 }
 
-// A connection loses its identity when the authority goes, and when its certificate expires.
+// A connection loses its identity when its authority leaves the file, and when its certificate expires.
 func TestSessionsEnd(t *testing.T) {
 	dir := t.TempDir()
 	a := certtest.NewAuthority(t, "authority")

@@ -1,6 +1,7 @@
-// Package identity finds out who calls. A [Table] has every credential that the daemon accepts:
-// users of Unix sockets, client certificates, tokens, and JSON Web Tokens of an issuer. Each
-// gives an [Identity]: a tenant, a principal and a role. A request never names its own tenant.
+// Package identity identifies callers by their credentials. A [Table] has every credential that the
+// daemon accepts: users of Unix sockets, client certificates, tokens, and JSON Web Tokens of an issuer.
+// A valid credential gives an [Identity]: a tenant, a principal and a role. A request never names its
+// own tenant.
 //
 // No error and no line of the log has a secret: not a token, not a part of one, and not a hash.
 package identity
@@ -17,22 +18,22 @@ import (
 // DefaultTenant is the tenant of callers for whom the configuration names no other.
 const DefaultTenant = "default"
 
-// A Role is what a caller may do. Each role includes the ones before it.
+// A Role is a set of permissions of a caller. Each role includes the roles before it.
 type Role int
 
-// The zero Role may do nothing.
+// The zero Role, None, has no permission.
 const (
 	None     Role = iota
 	Read          // sees skills, executions and their output
 	Invoke        // runs and cancels executions
-	Admin         // changes what the tenant has, such as its prepared packages
-	Operator      // all of the above for the daemon, not for a tenant alone
+	Admin         // changes a tenant's environments: prepares the packages of skills
+	Operator      // makes the calls that concern the daemon and all tenants
 )
 
 var roleNames = [...]string{"none", "read", "invoke", "admin", "operator"}
 
-// Covers reports whether a caller with role r may do what needs a role. Nobody may do what needs
-// None.
+// Covers reports whether a caller with role r may make a call that needs the role need. If need is
+// None, no caller may.
 func (r Role) Covers(need Role) bool { return need > None && r >= need }
 
 func (r Role) String() string {
@@ -52,16 +53,16 @@ func ParseRole(word string) (Role, error) {
 	return None, fmt.Errorf("%q is not a role; write read, invoke, admin or operator", word)
 }
 
-// MarshalText is for files of tokens.
+// MarshalText writes a role into a file of tokens.
 func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText is for files of tokens and for the configuration.
+// UnmarshalText reads a role from a file of tokens or from the configuration.
 func (r *Role) UnmarshalText(text []byte) (err error) {
 	*r, err = ParseRole(string(text))
 	return err
 }
 
-// An Identity is who calls. The zero Identity is nobody.
+// An Identity is the principal and the role of a caller. The zero Identity belongs to no caller.
 type Identity struct {
 	permission.Principal
 	Role Role
@@ -73,16 +74,17 @@ type User struct {
 	net.Addr
 	UID    uint32
 	Groups []uint32 // the process's group and its supplementary groups
-	Err    error    // not nil if the user is not known
+	Err    error    // not nil if the kernel did not say the user
 }
 
-// Credentials are what a connection and the headers of a call say about the caller.
+// Credentials are the credentials of a call: its connection's credentials, and its header
+// Authorization.
 type Credentials struct {
 	// Addr is a [User] on a Unix socket.
 	Addr net.Addr
 	// TLS is nil if the connection is not encrypted.
 	TLS *tls.ConnectionState
-	// Session may be nil. Otherwise it belongs to the connection.
+	// Session belongs to the connection. It may be nil.
 	Session *Session
 	// Authorization has the values of the header of that name.
 	Authorization []string
@@ -91,7 +93,7 @@ type Credentials struct {
 // An Error says why a caller could not be identified. The text is for the caller.
 type Error struct {
 	Reason string
-	// Detail is for the log. It may name addresses that are not the caller's business.
+	// Detail is for the log only, because it may name addresses that the caller must not see.
 	Detail error
 }
 

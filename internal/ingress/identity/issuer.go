@@ -24,8 +24,8 @@ import (
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
-// An Issuer signs JSON Web Tokens that the daemon accepts. Its keys are found by OpenID Connect
-// Discovery.
+// An Issuer signs JSON Web Tokens that the daemon accepts. The daemon finds the issuer's keys by OpenID
+// Connect Discovery.
 type Issuer struct {
 	// URL is the claim iss, exactly. It must be https, or http on a loopback address.
 	URL string
@@ -35,29 +35,29 @@ type Issuer struct {
 	// tenant, and Tenants lists the tenants that it may name (empty: any).
 	Tenant, TenantClaim string
 	Tenants             []string
-	// Role is the role of every caller. If RoleClaim is set, the claim has a role or a list of
-	// words, of which the highest role counts, at most Admin; Role must be None then.
+	// Role is the role of every caller. If RoleClaim is set, Role must be None. RoleClaim names a claim
+	// with a word or a list of words. The highest role in it applies, at most Admin.
 	Role      Role
 	RoleClaim string
-	// ClockSkew is how far the clocks of the issuer and the daemon may be apart.
+	// ClockSkew is the largest difference between the clocks of the issuer and the daemon.
 	ClockSkew time.Duration
-	// Authorities is a file with the authorities of the issuer's https, in PEM. Empty: the
-	// system's.
+	// Authorities is a file with the authorities of the issuer's https certificate, in PEM. Empty: the
+	// system's authorities.
 	Authorities string
 }
 
 const (
-	// fetchInterval is the minimum time between two requests to an issuer for the same page, so
-	// that tokens with invented keys don't become requests.
+	// fetchInterval is the minimum time between two requests to an issuer for the same page. So
+	// tokens with invented keys can't make the daemon flood the issuer.
 	fetchInterval = 10 * time.Second
 	fetchTimeout  = 5 * time.Second
 	maxPage       = 1 << 20 // bytes of an issuer's answer
-	// maxSubject is the length of a claim sub: OpenID Connect Core 1.0, section 2.
+	// maxSubject is the maximum length of a claim sub: OpenID Connect Core 1.0, section 2.
 	maxSubject = 255
 )
 
-// algorithms are the signatures that a token may have: those of asymmetric keys. "none" is not
-// among them.
+// algorithms are the signature algorithms that a token may have. All use asymmetric keys. "none" is
+// not in the list.
 var algorithms = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.EdDSA,
 }
@@ -99,13 +99,13 @@ func newIssuer(c Issuer, log *slog.Logger) (*issuer, error) {
 	return &issuer{Issuer: c, client: &http.Client{
 		Timeout:   fetchTimeout,
 		Transport: &patientTransport{next: transport, interval: fetchInterval, log: log, last: map[string]time.Time{}},
-		// A redirect could lead to a page that the issuer does not answer for.
+		// A redirect could lead to a page of another server than the issuer's.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
 
-// A patientTransport asks for each page at most once in an interval, and bounds the answers. The
-// pages are those of one issuer: its configuration and its keys.
+// A patientTransport asks for each page at most once in an interval, and bounds the answers. An issuer
+// has two pages: its configuration and its keys.
 type patientTransport struct {
 	next     http.RoundTripper
 	interval time.Duration
@@ -129,7 +129,7 @@ func (t *patientTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.mu.Unlock()
 	answer, err := t.next.RoundTrip(r)
 	if err != nil {
-		// Once in an interval, since it is a request.
+		// At most one line in an interval, because each line belongs to a request.
 		t.log.Error("the issuer of tokens does not answer", "page", page, "err", err)
 		return nil, err
 	}
@@ -140,21 +140,22 @@ func (t *patientTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// ready returns the verifier, which needs the issuer's configuration once.
+// ready returns the verifier. The first call that succeeds reads the issuer's configuration.
 func (i *issuer) ready(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.verifier != nil {
 		return i.verifier, nil
 	}
-	// The provider keeps the client and not the end of ctx.
+	// The provider keeps the client of ctx, but does not end with ctx.
 	provider, err := oidc.NewProvider(oidc.ClientContext(ctx, i.client), i.URL)
 	if err != nil {
 		return nil, &Error{Reason: "the issuer of the token can't be asked for its keys now; try again later", Detail: err}
 	}
 	i.verifier = provider.Verifier(&oidc.Config{
 		ClientID: i.Audience, SupportedSigningAlgs: algorithms,
-		// The library compares this time with the claim exp. For nbf it allows five minutes.
+		// The library compares this time with the claim exp. For nbf it allows five more minutes, so
+		// identify checks nbf again.
 		Now: func() time.Time { return time.Now().Add(-i.ClockSkew) },
 	})
 	return i.verifier, nil
@@ -187,7 +188,7 @@ func (t *Table) jwt(text string) (Identity, error) {
 	return i.identify(token.Subject, claims)
 }
 
-// issuerOf reads the claim iss of a token that nobody has verified yet.
+// issuerOf reads the claim iss of a token before the token is verified.
 func issuerOf(text string) (string, error) {
 	parts := strings.Split(text, ".")
 	if len(parts) != 3 {
@@ -206,8 +207,8 @@ func issuerOf(text string) (string, error) {
 	return claims.Issuer, nil
 }
 
-// explain says what is wrong with a token. The library's errors stay in the log: some name the
-// issuer's addresses.
+// explain returns the error for a token that is not valid. The library's errors are for the log only,
+// because some name the issuer's addresses.
 func (i *issuer) explain(err error) error {
 	reason := "the token is not valid"
 	var expired *oidc.TokenExpiredError
@@ -250,8 +251,8 @@ func (i *issuer) identify(subject string, claims map[string]any) (Identity, erro
 	return id, nil
 }
 
-// highestRole returns the highest role in a claim, a word or a list of words, up to Admin: only
-// the configuration makes operators.
+// highestRole returns the highest role in a claim, a word or a list of words. It ignores the role
+// Operator, which only the configuration and token create give.
 func highestRole(claim any) (highest Role) {
 	words, ok := claim.([]any)
 	if !ok {

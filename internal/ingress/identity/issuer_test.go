@@ -81,7 +81,7 @@ func (i *testIssuer) fetched(path string) int {
 	return i.fetches[path]
 }
 
-// claims are good ones, with changes; nil removes a claim.
+// claims returns valid claims with changes. nil removes a claim.
 func (i *testIssuer) claims(changes map[string]any) map[string]any {
 	c := map[string]any{
 		"iss": i.server.URL, "sub": "agent-1", "aud": "skillrun", "exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(),
@@ -122,7 +122,7 @@ func signed(t *testing.T, key jose.SigningKey, claims any) string {
 	return text
 }
 
-// issuerTable accepts the tokens of an issuer. The issuer may be asked as often as a token wants.
+// issuerTable accepts the tokens of an issuer. It has no minimum time between requests to the issuer.
 func issuerTable(t *testing.T, i *testIssuer, edit func(*Issuer)) *Table {
 	t.Helper()
 	c := Issuer{URL: i.server.URL, Audience: "skillrun", TenantClaim: "tenant", RoleClaim: "role", ClockSkew: time.Minute}
@@ -178,7 +178,7 @@ func TestJSONWebTokens(t *testing.T) {
 	}
 }
 
-// Tokens that nobody of the issuer signed.
+// Tokens that the issuer did not sign are refused.
 func TestForgedTokens(t *testing.T) {
 	i := newTestIssuer(t)
 	table := issuerTable(t, i, nil)
@@ -220,7 +220,7 @@ func TestForgedTokens(t *testing.T) {
 	}
 }
 
-// A new key of the issuer counts at once, and the old one no longer.
+// A new key of the issuer is valid at once, and the old one is not valid any longer.
 func TestKeysRotate(t *testing.T) {
 	i := newTestIssuer(t)
 	table := issuerTable(t, i, nil)
@@ -235,7 +235,7 @@ func TestKeysRotate(t *testing.T) {
 	}
 }
 
-// Tokens with invented keys don't become requests to the issuer.
+// Tokens with invented keys don't cause requests to the issuer.
 func TestIssuersAreAskedSeldom(t *testing.T) {
 	i := newTestIssuer(t)
 	table := issuerTable(t, i, nil)
@@ -257,7 +257,7 @@ func TestIssuersAreAskedSeldom(t *testing.T) {
 	}
 }
 
-// An issuer that does not answer is asked again later. Its addresses are for the log alone.
+// The daemon asks an issuer that does not answer again later. Only the log has the issuer's addresses.
 func TestIssuerIsDown(t *testing.T) {
 	i := newTestIssuer(t)
 	table := issuerTable(t, i, func(c *Issuer) { c.TenantClaim, c.Tenant, c.RoleClaim, c.Role = "", "acme", "", Read })

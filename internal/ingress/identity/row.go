@@ -56,7 +56,7 @@ func CheckCaller(caller string) error {
 	return fmt.Errorf("%.80q is no caller; write uid:N, gid:N, subject:CN=NAME or spiffe://DOMAIN/PATH", caller)
 }
 
-// must is for numbers that ParseUint has accepted.
+// must returns a number that ParseUint has accepted.
 func must(number string) int {
 	n, _ := strconv.Atoi(number)
 	return n

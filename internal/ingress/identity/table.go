@@ -18,19 +18,20 @@ import (
 // and callers on a loopback address, all for DefaultTenant.
 type Config struct {
 	Rows []Row
-	// Authorities is a file with the authorities of client certificates, in PEM. Empty: none.
+	// Authorities is a file with the authorities of client certificates, in PEM. Empty: no file.
 	Authorities string
 	// Bundles has a file with authorities, in PEM, for each SPIFFE trust domain.
 	Bundles map[string]string
-	// Tokens is the file that CreateToken and RevokeToken write. It may be missing. Empty: none.
+	// Tokens is the file that CreateToken and RevokeToken write. The file may be missing. Empty: no
+	// tokens.
 	Tokens string
 	// Issuers are the issuers of JSON Web Tokens.
 	Issuers []Issuer
 	Log     *slog.Logger
 }
 
-// Network reports whether there is a credential for callers without a Unix socket. If there is,
-// a loopback address alone identifies nobody.
+// Network reports whether the Config has a credential for callers over TCP. If it has one, a loopback
+// address alone does not identify a caller.
 func (c *Config) Network() bool {
 	return c.Authorities != "" || len(c.Bundles) > 0 || c.Tokens != "" || len(c.Issuers) > 0
 }
@@ -39,7 +40,7 @@ func (c *Config) Network() bool {
 type Table struct {
 	rows    map[string]Row
 	gids    []Row // rows of groups, in their order
-	hasUnix bool  // some row is about users or groups
+	hasUnix bool  // a row is for a user or a group
 	network bool
 	certs   certificates
 	tokens  *reload.Files[tokens] // nil: none
@@ -55,8 +56,8 @@ type Table struct {
 // identified.
 const logInterval = time.Second
 
-// Open reads the files of a Config. They are read again when they change. Open connects to no
-// issuer.
+// Open reads the files of a Config. The Table reads them again when they change. Open does not connect
+// to issuers.
 func Open(c Config) (*Table, error) {
 	t := &Table{rows: map[string]Row{}, network: c.Network(), issuers: map[string]*issuer{}, log: c.Log}
 	for _, r := range c.Rows {
@@ -87,11 +88,11 @@ func Open(c Config) (*Table, error) {
 	return t, nil
 }
 
-// Identify returns who calls, or an [Error]. It counts the callers that it can't identify, and
-// logs their number at most once a second.
+// Identify returns the identity of a caller, or an [Error]. It counts the callers that it can't
+// identify, and logs their number at most once a second.
 //
-// A token comes first, since a caller sends one on purpose. If it is not valid, the caller is
-// refused, whatever else the connection has.
+// If the Table accepts tokens, the header Authorization comes first, since a caller sends it on
+// purpose. A caller whose token is not valid is refused, even if its connection has another credential.
 func (t *Table) Identify(c Credentials) (Identity, error) {
 	id, err := t.identify(c)
 	if err != nil {
@@ -132,15 +133,15 @@ func (t *Table) wanted() string {
 	return "a token (Authorization: Bearer) or a client certificate"
 }
 
-// Anonymous returns the identity of callers on a loopback address while no credentials for a
-// network are configured. Loopback is no credential: every user of the machine can connect to it.
+// Anonymous returns the identity of callers on a loopback address while no credentials for TCP are
+// configured. A loopback address is not a credential: every user of the machine can connect to it.
 func Anonymous() Identity {
 	return Identity{permission.Principal{Tenant: DefaultTenant, Name: "anonymous"}, Admin}
 }
 
-// user identifies a user of a Unix socket. Without rows about users and groups, everybody who can
-// open the socket operates the daemon: the mode of the socket decides. With such rows only root and
-// the daemon's own user do without one.
+// user identifies a user of a Unix socket. If no row is for a user or a group, every user with
+// permission to open the socket is an operator; the mode of the socket gives that permission. If such a
+// row exists, only root and the daemon's own user need no row.
 func (t *Table) user(u User) (Identity, error) {
 	if u.Err != nil {
 		return Identity{}, u.Err

@@ -92,7 +92,7 @@ func TestIdentifyWithoutConfiguration(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			wantIdentity(t, table, Credentials{Addr: c.addr}, c.want, c.reason)
-			// Nothing can check a token, so nobody reads it.
+			// Without tokens and issuers the daemon ignores a token.
 			wantIdentity(t, table, Credentials{Addr: c.addr, Authorization: []string{"Bearer x"}}, c.want, c.reason)
 		})
 	}
@@ -123,7 +123,7 @@ func TestIdentifyUsers(t *testing.T) {
 	}
 }
 
-// With a credential for networks, a loopback address alone is none.
+// If a credential for TCP is configured, a loopback address alone does not identify a caller.
 func TestLoopbackIsNoCredential(t *testing.T) {
 	table := openTable(t, Config{Tokens: t.TempDir() + "/tokens"})
 	wantIdentity(t, table, Credentials{Addr: host("127.0.0.1")}, Identity{}, "no credential was sent; send a token (Authorization: Bearer)")
@@ -163,7 +163,7 @@ func TestCheckTenant(t *testing.T) {
 	}
 }
 
-// The log has a line at once, and later one for all callers of a second. It has no secret.
+// The log has a line at once, and later one line for all callers of a second. No line has a secret.
 func TestFailuresAreCounted(t *testing.T) {
 	path := t.TempDir() + "/tokens"
 	synctest.Test(t, func(t *testing.T) {

@@ -20,15 +20,15 @@ import (
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
-// A token is skillrun_ID_SECRET. The ID finds its row and is no secret. The secret has 130 random
-// bits (crypto/rand.Text), so a plain salted hash protects it: there is nothing to guess.
+// A token is skillrun_ID_SECRET. The ID finds its row and is not secret. The secret has 130 random
+// bits (crypto/rand.Text), too many to guess. So a plain salted hash is enough.
 const tokenPrefix = "skillrun_"
 
 const (
 	// maxToken is the maximum length of a token of any kind, in bytes. The header of a call has
 	// at most 16 KiB.
 	maxToken = 8 << 10
-	// idLength is the length of a token's ID: 50 random bits. CreateToken looks for an unused one.
+	// idLength is the length of a token's ID: 50 random bits. CreateToken looks for an unused ID.
 	idLength = 10
 	// maxTokenName is the maximum length of Token.Name.
 	maxTokenName = 64
@@ -94,7 +94,7 @@ func decodeTokens(data []byte) ([]Token, error) {
 	return file.Tokens, nil
 }
 
-// check returns what is wrong with a row.
+// check returns an error if a row is not complete and valid.
 func (t Token) check() error {
 	switch {
 	case len(t.ID) != idLength:
@@ -139,7 +139,8 @@ func (t *Table) bearer(values []string) (Identity, error) {
 	return t.jwt(token)
 }
 
-// nobodysToken takes the place of an unknown token, so that unknown IDs take as long as known ones.
+// nobodysToken takes the place of an unknown token. So the check of an unknown ID takes as long as the
+// check of a known one.
 var nobodysToken = Token{Salt: make([]byte, 16), Hash: make([]byte, sha256.Size)}
 
 // token identifies a caller by a token without its prefix.
@@ -163,7 +164,8 @@ func (t *Table) token(text string) (Identity, error) {
 }
 
 // CreateToken adds a token to the file at path, which it makes if necessary, and returns the token.
-// Nothing can show the token again. Only Tenant, Name, Role and Expires of t are used.
+// The file does not have the token, so no later call can return it. CreateToken uses only Tenant, Name,
+// Role and Expires of t.
 func CreateToken(path string, t Token) (token string, row Token, err error) {
 	secret := rand.Text()
 	err = changeTokens(path, func(list []Token) ([]Token, error) {
@@ -184,8 +186,8 @@ func CreateToken(path string, t Token) (token string, row Token, err error) {
 // ErrNoToken is the error for an ID that no token has.
 var ErrNoToken = errors.New("no such token")
 
-// RevokeToken removes a token from the file at path. A daemon that uses the file refuses the token
-// from then on.
+// RevokeToken removes a token from the file at path. From then on a daemon that uses the file refuses
+// the token.
 func RevokeToken(path, id string) error {
 	return changeTokens(path, func(list []Token) ([]Token, error) {
 		left := slices.DeleteFunc(slices.Clone(list), func(t Token) bool { return t.ID == id })
@@ -196,8 +198,8 @@ func RevokeToken(path, id string) error {
 	})
 }
 
-// ListTokens returns the rows of the file at path, in the order in which they were created. A
-// missing file has none.
+// ListTokens returns the rows of the file at path, in the order in which they were created. It returns
+// no rows for a missing file.
 func ListTokens(path string) ([]Token, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -213,8 +215,8 @@ func ListTokens(path string) ([]Token, error) {
 	return list, nil
 }
 
-// changeTokens replaces the file at path, as a whole or not at all. The lock of path.lock keeps
-// two changes apart.
+// changeTokens replaces the file at path, as a whole or not at all. A lock on path.lock makes
+// concurrent changes wait for each other.
 func changeTokens(path string, change func([]Token) ([]Token, error)) error {
 	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -238,7 +240,7 @@ func changeTokens(path string, change func([]Token) ([]Token, error)) error {
 	return replaceFile(path, append(data, '\n'))
 }
 
-// replaceFile writes a file with mode 0600 and gives it its name when it is on disk.
+// replaceFile writes a new file with mode 0600 and, when the content is on disk, renames it to path.
 func replaceFile(path string, data []byte) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-")
 	if err != nil {

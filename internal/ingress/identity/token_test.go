@@ -43,7 +43,7 @@ func TestTokens(t *testing.T) {
 		wantIdentity(t, table, bearer(other), identified("globex", "token:ci", Operator), "")
 		lower := Credentials{Addr: user(0), Authorization: []string{"bearer " + second}}
 		wantIdentity(t, table, lower, identified("acme", "token:ci-2", Read), "")
-		// A token that is not valid is not passed over for another credential.
+		// If the token is not valid, another credential does not help.
 		wantIdentity(t, table, Credentials{Addr: user(0), Authorization: []string{"Bearer " + first + "x"}}, Identity{}, "unknown, or it was revoked")
 
 		data, err := os.ReadFile(path)

@@ -34,7 +34,7 @@ type Files[T any] struct {
 }
 
 // stamp tells versions of a file apart. An editor replaces a file (another inode) or writes into
-// it (another time). The zero stamp is of a file that is not there.
+// it (another time). A missing file has the zero stamp.
 type stamp struct {
 	device, inode uint64
 	size          int64
@@ -76,7 +76,7 @@ func (f *Files[T]) Get() (value T, generation int) {
 	if err == nil {
 		err = f.read(stamps)
 	}
-	f.seen = stamps // also after an error: one change has one line in the log
+	f.seen = stamps // also after an error, so that one change has one line in the log
 	if err != nil {
 		f.log.Error("file not reloaded; the last good version stays in force", "what", f.what, "err", err)
 	} else {

@@ -21,7 +21,7 @@ func joined(contents [][]byte) (string, error) {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	// As editors and tools for certificates do: a new file takes the name.
+	// Editors and tools for certificates also write a new file and rename it.
 	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
