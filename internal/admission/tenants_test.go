@@ -242,8 +242,8 @@ func TestNeedThatIsTooLarge(t *testing.T) {
 	wantEmpty(t, a)
 }
 
-// A ticket whose slot is of no use, because memory or processors are missing, is refused if the queue
-// has no room for it.
+// A ticket that has a slot, but too little memory or too few processors, goes back to the queue. It is
+// refused if the queue has no room for it.
 func TestNeedWithAFullQueue(t *testing.T) {
 	for name, c := range map[string]struct {
 		machine, tenant, need Resources

@@ -16,8 +16,8 @@ import (
 // decimal. docs/contracts.md has the source.
 const MaxArgumentBytes = 10_000_000
 
-// maxArgumentDepth is how deep arguments may nest: Python's own parser gives up
-// near 1,000.
+// maxArgumentDepth is the maximum depth of nested arguments: Python's own parser gives
+// up near 1,000.
 const maxArgumentDepth = 500
 
 // An ArgumentError is a set of JSON arguments that can't be passed on. Its texts are the
@@ -214,8 +214,8 @@ func pythonNumber(text string) ([]byte, error) {
 	}
 	f, err := strconv.ParseFloat(text, 64)
 	if math.IsInf(f, 0) {
-		// What json.loads makes of 1e999 json.dumps prints as Infinity, which is
-		// not JSON, so the program might not read it back.
+		// json.loads turns 1e999 into a float that json.dumps prints as Infinity. That
+		// is not JSON, so the program might not be able to read it.
 		return nil, &ArgumentError{Reason: "a number is out of the range of a float: " + text}
 	}
 	if err != nil {
@@ -241,7 +241,7 @@ func pythonFloat(f float64) []byte {
 }
 
 // HasLoneSurrogate reports whether a \u escape of valid JSON is half of a surrogate
-// pair. The decoder turns such a half into U+FFFD without a word; Python keeps
+// pair. The decoder replaces such a half by U+FFFD without an error; Python keeps
 // it and then can't encode it as UTF-8.
 func HasLoneSurrogate(text string) bool {
 	high := false // the escape right before was a high half

@@ -75,7 +75,7 @@ func TestRequestChangedAfterTheCheckHasNoEffect(t *testing.T) {
 	})
 }
 
-// Two principals are never one caller of the sandboxes.
+// Different principals are different callers of the sandboxes.
 func TestCallersOfSandboxes(t *testing.T) {
 	seen := map[string]permission.Principal{}
 	for _, who := range []permission.Principal{{}, {Tenant: "a", Name: "b"}, {Tenant: "a b"}, {Name: "a b"}, {Tenant: "a\" \"b"}, {Tenant: "a", Name: "uid:1"}, {Tenant: "b", Name: "uid:1"}} {
@@ -93,8 +93,8 @@ func TestCallersOfSandboxes(t *testing.T) {
 	}
 }
 
-// specOf checks a source, changes the rest of the request, and returns the Spec that comes
-// of both, without the ID, which is always another one.
+// specOf checks a source, changes the rest of the request, and returns the resulting Spec without the
+// ID, which always differs.
 func specOf(t *testing.T, x *Executor, req Request, source permission.Source, change func(*Request)) sandbox.Spec {
 	t.Helper()
 	if req.Source = source; source.Kind == permission.Command {

@@ -86,7 +86,7 @@ func (r *run) neverStarted(err error, s sinks) Outcome {
 	}
 	level := slog.LevelError
 	if out.Evidence.SetupError != internalSetupError {
-		level = slog.LevelInfo // the caller's own part
+		level = slog.LevelInfo // the caller's request is the cause
 	}
 	r.logger.Log(context.Background(), level, "sandbox", "execution", r.id, "err", err)
 	out.Advice = advise(out, nil)
@@ -97,8 +97,8 @@ func (r *run) neverStarted(err error, s sinks) Outcome {
 // the cause, with the execution's ID.
 const internalSetupError = "internal error"
 
-// publicSetupError is the caller's part of a failed start. The daemon's part names this
-// machine and stays in the log.
+// publicSetupError returns the text for the caller about a failed start. If the request is not the
+// cause, the error may name files of this machine, so it stays in the log.
 func (e *execution) publicSetupError(err *sandbox.SetupError) string {
 	switch err.Step {
 	case stepExec:
@@ -118,8 +118,8 @@ const (
 	stepMemory    = "memory"
 )
 
-// scarcity names the resource that the daemon lacks. Other causes are only in the log. Only such
-// a cause reaches the caller, who can wait or ask the operator.
+// scarcity names the resource that the daemon lacks. The caller sees only such a cause, and can wait or
+// ask the operator. Other causes are only in the log.
 func scarcity(err error) string {
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
@@ -130,8 +130,8 @@ func scarcity(err error) string {
 	return "internal error"
 }
 
-// outcome is the end of a program that ran. err is Wait's: the sandbox's own failure. It is
-// logged, and the outcome still has all that is known (exit).
+// outcome is the end of a program that ran. err is the error of Wait, a failure of the sandbox. outcome
+// logs it; the result still has everything that is known (exit).
 func (r *run) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 	out := r.blank()
 	var lost [2]error
@@ -195,7 +195,7 @@ func (e *execution) blank() Outcome {
 	return Outcome{SkillDigest: e.grant.Skill().Digest, Limits: e.limits}
 }
 
-// cancelledBy makes out a cancelled one. Nil: the cause is not known.
+// cancelledBy sets the end to Cancelled. Nil: the cause is not known.
 func (out *Outcome) cancelledBy(c *cancellation) {
 	out.End = Cancelled
 	if c != nil {
@@ -203,20 +203,20 @@ func (out *Outcome) cancelledBy(c *cancellation) {
 	}
 }
 
-// end records the outcome: exactly one for each execution. A second try without the list of
-// refused files can succeed where the first failed for its size. If another path has ended the
-// row already (record.ErrEnded), the recorded end stays.
+// end records the outcome: exactly one for each execution. If the first try fails, perhaps because the
+// outcome is too large, end tries again without the list of refused files. If another path has already
+// ended the row (record.ErrEnded), the recorded end stays.
 func (x *Executor) end(r *run, out Outcome) {
 	now := time.Now()
 	err := recordEnd(r.log, out, now)
 	if err != nil {
 		r.logger.Error("outcome not recorded", "execution", r.id, "end", out.End, "err", err)
-		// Without what makes it large: readers must not wait for ever.
+		// Without the list that makes it large. Readers must not wait for ever.
 		out.Refused = nil
 		err = recordEnd(r.log, out, now)
 	}
 	if err != nil && !errors.Is(err, record.ErrEnded) {
-		// The next start of the daemon closes it as lost: better than a made-up end.
+		// The next start of the daemon closes the execution as lost.
 		r.logger.Error("outcome not recorded", "execution", r.id, "end", out.End, "err", err)
 	}
 	x.audit(r.execution, out, now)
@@ -269,15 +269,15 @@ func (x *Executor) audit(e *execution, out Outcome, now time.Time) {
 	)
 }
 
-// closeLost ends, as DAEMON_LOST, every execution that the record has as unended, running or
-// queued. The daemon has ended the sandboxes of the last daemon before.
+// closeLost ends, as DAEMON_LOST, every execution that has no end in the record. The sandboxes of the
+// last daemon are already gone.
 func (x *Executor) closeLost(ctx context.Context) error {
 	lost, err := x.Record.Unended(ctx)
 	if err != nil {
 		return err
 	}
 	for _, r := range lost {
-		// One that can't be closed must not keep the daemon from starting.
+		// An execution that can't be closed must not keep the daemon from starting.
 		if err := x.closeLostOne(ctx, r); err != nil {
 			x.Log.Error("an execution of the last daemon could not be closed", "execution", r.ID, "err", err)
 			continue
@@ -330,12 +330,12 @@ func (x *Executor) recordQueued(ctx context.Context, e *execution) (*record.Log,
 	return log, nil
 }
 
-// recordStarted says, once, that the program runs. Its first output may be here before the
-// sandbox's start has returned. So both sinks call it before their first write, and
+// recordStarted records, once, that the program runs. The program's first output may come before the
+// sandbox's start has returned. So both sinks call recordStarted before their first write, and
 // Executor.run calls it after the start.
 func (r *run) recordStarted() {
 	r.once.Do(func() {
-		close(r.started) // before anyone can read of it, and then send a signal
+		close(r.started) // first: a reader of the started event may send a signal at once
 		now := time.Now()
 		r.startup = now.Sub(r.created) - r.queued
 		data, err := json.Marshal(Started{Queue: r.queued, Setup: r.startup})

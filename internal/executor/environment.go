@@ -19,12 +19,12 @@ import (
 
 // The packages that a skill declares, seen from an execution: which packages it needs
 // (use), the lease that keeps them on disk (acquire), and the build on request (Prepare). Package
-// environment decides whether they are there. An execution never builds or installs any.
+// environment decides whether they are installed. An execution never builds or installs packages.
 
-// acquire leases the packages that the skill needs for a new execution; its error names the
-// missing packages. asked is the Python that the request names. The lease keeps the environment
-// on disk; forget releases it. The skill's folder may be a copy with compiled files. A variable of the lease replaces the invocation's variable of
-// the same name.
+// acquire leases the packages that the skill needs for a new execution. Its error names the missing
+// packages. asked is the Python that the request names. The lease keeps the environment on disk; forget
+// releases it. acquire may also replace the skill's folder by a copy with compiled files. A variable of
+// the lease replaces the invocation's variable of the same name.
 func (x *Executor) acquire(e *execution, asked runtime.Python) error {
 	if x.Environments == nil {
 		return nil
@@ -78,7 +78,7 @@ func (e *execution) enterVenv(lease *environment.Lease) {
 		return
 	}
 	if !slices.Contains(lease.Pythons, python) {
-		e.python = nil // another Python, which has no zygote with this PATH
+		e.python = nil // no Python zygote has this Python and PATH
 		return
 	}
 	e.python.Venv, e.python.Base = lease.Venv, inv.Python.Path
@@ -92,8 +92,8 @@ func (e *execution) warnings() []string {
 	return e.lease.Warnings
 }
 
-// use says which packages an execution needs. A request that names a Python gets that
-// Python without packages: the skill's packages are meant for the skill's Python.
+// use returns the packages that an execution needs. A request that names a Python gets that
+// Python without packages, because the skill's packages are for the skill's Python.
 func (e *execution) use(asked runtime.Python) environment.Use {
 	sk, source := e.grant.Skill(), e.grant.Source()
 	u := environment.Use{
@@ -120,8 +120,8 @@ func (e *execution) use(asked runtime.Python) environment.Use {
 	return u
 }
 
-// embeddedRoot is where the embedded CPython lies on the host, if an invocation
-// has it. "": the invocation has no embedded CPython.
+// embeddedRoot returns the directory of an invocation's embedded CPython on the host.
+// "": the invocation has no embedded CPython.
 func embeddedRoot(inv runtime.Invocation) string {
 	for _, m := range inv.Mounts {
 		if m.Target == runtime.EmbeddedDir {
@@ -131,11 +131,11 @@ func embeddedRoot(inv runtime.Invocation) string {
 	return ""
 }
 
-// isPython goes by the name: python, python3, python3.12. It is a heuristic for the check of
-// packages, not for authority: permission has decided before.
+// isPython reports whether a program has the name of a Python: python, python3, python3.12. It is a
+// heuristic for the check of packages. It grants nothing: package permission has decided before.
 func isPython(program string) bool { return strings.HasPrefix(path.Base(program), "python") }
 
-// wrappers are programs that start what their arguments name.
+// wrappers are programs that start the program in their arguments.
 var wrappers = []string{"env", "timeout", "nice", "nohup", "setsid", "stdbuf", "time", "ionice", "xargs"}
 
 // isNode is isPython for Node.js.
@@ -194,7 +194,7 @@ func isScript(sk *skill.Skill, name string, interpreter func(string) bool, exten
 	if slices.Contains(extensions, strings.ToLower(path.Ext(name))) {
 		return true
 	}
-	start, err := io.ReadAll(io.LimitReader(f, 256)) // of which the kernel reads no more
+	start, err := io.ReadAll(io.LimitReader(f, 256)) // the kernel reads no more for a #! line
 	line, _, _ := strings.Cut(string(start), "\n")
 	return err == nil && strings.HasPrefix(line, "#!") && slices.ContainsFunc(strings.Fields(line[2:]), interpreter)
 }
@@ -291,7 +291,7 @@ func (x *Executor) prepareNode(ctx context.Context, who permission.Principal, sk
 		return nil, nil
 	}
 	if file == "" && !x.Environments.HasRegistry() {
-		// Many a SKILL.md names npx where no script needs it.
+		// Many SKILL.md files name npx although no script needs it.
 		return nil, log(fmt.Appendf(nil, "%d commands of npx in SKILL.md are not prepared: %v\n", len(tools), environment.ErrNoRegistry))
 	}
 	if node == (environment.Node{}) {
@@ -314,7 +314,7 @@ func (x *Executor) prepareNode(ctx context.Context, who permission.Principal, sk
 	return append(made, more...), err
 }
 
-// withPackages appends an environment, unless it stands for no packages.
+// withPackages appends an environment, unless it has no packages.
 func withPackages(made []environment.Environment, env environment.Environment) []environment.Environment {
 	if env.Digest == "" {
 		return made
@@ -322,8 +322,8 @@ func withPackages(made []environment.Environment, env environment.Environment) [
 	return append(made, env)
 }
 
-// prepareEach prepares tools, one after the other. It goes on after an error, so that one missing
-// tool doesn't keep the others. It returns their environments and the first error.
+// prepareEach prepares tools, one after the other. It continues after an error, so that one missing
+// tool doesn't prevent the others. It returns their environments and the first error.
 func prepareEach(ctx context.Context, tools []manifest.Requirement, log func([]byte) error, prepare func(manifest.Requirement) (environment.Environment, error)) (made []environment.Environment, err error) {
 	var first error
 	for _, tool := range tools {

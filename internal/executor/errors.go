@@ -61,10 +61,10 @@ func (e *KeyConflictError) Error() string {
 	return "idempotency_key: belongs to another request (execution " + e.ID + "); use a new key"
 }
 
-// ErrDraining: the daemon is about to stop and takes nothing new.
+// ErrDraining: the daemon is about to stop and accepts no new execution.
 var ErrDraining = admission.ErrDraining
 
-// tooLarge is the error for a limit that is above what a whole tenant or the daemon has.
+// tooLarge is the error for a limit above the quota of a tenant or the bound of the daemon.
 func tooLarge(e *admission.TooLargeError) error {
 	if e.Quota == admission.Processors {
 		return &LimitError{Field: "limits.milli_cpus", Asked: count(e.Asked).String(), Ceiling: count(e.Limit).String(), SetBy: e.SetBy}
@@ -104,7 +104,7 @@ type (
 	SaturatedError = admission.SaturatedError
 	// InputError: an input file that can't be put where it was asked.
 	InputError = workspace.InputError
-	// UnknownExtensionError: nothing says what interprets the script.
+	// UnknownExtensionError: neither the extension nor the #! line names an interpreter of the script.
 	UnknownExtensionError = runtime.UnknownExtensionError
 	// MissingInterpreterError: the sandbox has no such interpreter.
 	MissingInterpreterError = runtime.MissingError
@@ -118,13 +118,13 @@ type (
 	DiskFullError = record.SpoolFullError
 	// VenvError: the skill's venv has no usable interpreter.
 	VenvError = runtime.VenvError
-	// PackagesError: Python packages that the skill needs are not there.
+	// PackagesError: packages that the skill needs are missing.
 	PackagesError = environment.PackagesError
-	// SystemPackagesError: packages of the system that the skill needs are not there.
+	// SystemPackagesError: system packages that the skill needs are missing.
 	SystemPackagesError = environment.SystemPackagesError
 	// InterpreterError: the script needs another version of Python.
 	InterpreterError = environment.InterpreterError
-	// RequirementError: a requirement of the skill can't be installed as it is written.
+	// RequirementError: a requirement of the skill has a form that can't be installed.
 	RequirementError = environment.RequirementError
 	// IndexError: the package index can't be reached or is not usable.
 	IndexError = environment.IndexError
@@ -144,10 +144,10 @@ type (
 var (
 	// ErrNoPackageSource: neither an index nor wheels are configured.
 	ErrNoPackageSource = environment.ErrNoSource
-	// ErrNoPip: there is nothing to build with.
+	// ErrNoPip: the daemon has no pip to build with.
 	ErrNoPip = environment.ErrNoPip
 	// ErrNoRegistry: the daemon has no registry of Node packages.
 	ErrNoRegistry = environment.ErrNoRegistry
-	// ErrNoNpm: there is no npm to install Node packages with.
+	// ErrNoNpm: the daemon has no npm to install Node packages with.
 	ErrNoNpm = environment.ErrNoNpm
 )

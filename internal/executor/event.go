@@ -38,14 +38,14 @@ type Header struct {
 	SkillDigest string     `json:"skill_digest"`
 	Limits      Limits     `json:"limits"`
 	Network     bool       `json:"network"`
-	Commands    [][]string `json:"commands"` // one a simple command; inline code is left out
-	// Warnings are sentences about what may make the program fail, such as a package of
-	// another version than the declared one.
+	Commands    [][]string `json:"commands"` // one list for each simple command, without inline code
+	// Warnings are sentences about possible causes of a failure, such as a package of another version
+	// than the declared one.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// A Summary says what a request asked for, without the content of code, input and environment. The
-// record has it as JSON.
+// A Summary describes a request, without the content of code, input and environment. The record has it
+// as JSON.
 type Summary struct {
 	Command  string   `json:"command,omitempty"`
 	Language string   `json:"language,omitempty"` // of code; empty: python
@@ -108,7 +108,7 @@ type Output struct {
 	Data   []byte
 }
 
-// State is where an execution stands.
+// State is the present stage of an execution.
 type State string
 
 const (
@@ -117,7 +117,7 @@ const (
 	Ended   State = "ENDED"
 )
 
-// An Execution is an execution as a whole.
+// An Execution is the record of an execution, for readers.
 type Execution struct {
 	ID                      string
 	State                   State

@@ -35,9 +35,8 @@ const (
 	maxDirBytes   = 4096
 )
 
-// An execution is one accepted request. Nothing in it changes once accept has returned
-// it; what changes while it runs is a run's. Skill, source, command plan, network and
-// principal stand in its grant and nowhere else.
+// An execution is one accepted request. Once accept has returned it, it never changes: a run has the
+// state that changes. Only its grant has the skill, source, command plan, network and principal.
 type execution struct {
 	settings
 	grant  permission.Grant
@@ -50,17 +49,17 @@ type execution struct {
 	queueTimeout time.Duration
 	lease        *environment.Lease // of packages; nil: none
 	log          *record.Log
-	// By this machine's clock; with its monotonic part, so that differences survive a change of
-	// the clock.
+	// The time of acceptance. It has Go's monotonic reading, so that differences stay right after a
+	// change of the machine's clock.
 	created time.Time
-	ended   func() // nil: nobody asks
+	ended   func() // Request.Ended; nil: no call
 	logger  *slog.Logger
 }
 
 // settings hold everything that an execution runs with, except for the grant.
 type settings struct {
 	id         string
-	invocation runtime.Invocation // of the grant's source; of a command, only its environment and mounts
+	invocation runtime.Invocation // of the grant's source; a command has only environment and mounts here
 	python     *sandbox.Python    // nil: the program is not one Python
 	args       []string           // after a script or code
 	runner     string             // see Request.Runner
@@ -145,7 +144,7 @@ func invoke(runtimes *runtime.Set, grant permission.Grant) (runtime.Invocation, 
 		return runtimes.ForScript(sk, source.Script)
 	case permission.Code:
 		return runtimes.ForCode(sk, source.Language, source.Code)
-	default: // of a command the plan has the arguments; the runtimes only say what it sees
+	default: // the plan has a command's arguments; the runtimes add only environment and mounts
 		plan, launches, err := launched(grant.Plan())
 		if err != nil {
 			return runtime.Invocation{}, err
@@ -156,13 +155,13 @@ func invoke(runtimes *runtime.Set, grant permission.Grant) (runtime.Invocation, 
 				programs = append(programs, "node")
 				continue
 			}
-			programs = append(programs, "python3") // a tool's program is one of Python
+			programs = append(programs, "python3") // a tool's program runs on Python
 		}
 		return runtimes.ForCommand(sk, programs)
 	}
 }
 
-// plain is for checks only: the values of its result would print.
+// plain returns secrets as texts that print. Only checks may use it.
 func plain(secrets map[string]Secret) map[string]string {
 	out := make(map[string]string, len(secrets))
 	for name, value := range secrets {
@@ -193,7 +192,7 @@ func (s Stdin) reader() (io.Reader, error) {
 	return io.MultiReader(parts...), nil
 }
 
-// checkForm refuses what no skill, policy or machine could make right. It reads only the
+// checkForm refuses requests that are wrong for every skill, policy and machine. It reads only the
 // request.
 func checkForm(req Request, kind permission.SourceKind) error {
 	switch {
@@ -246,8 +245,8 @@ func checkForm(req Request, kind permission.SourceKind) error {
 	return nil
 }
 
-// A failure is only logged: the outcome is recorded, and New of the next daemon empties the
-// staging directory.
+// removeWorkspace removes the staged input files. It only logs a failure: the outcome is recorded, and
+// New of the next daemon empties the staging directory.
 func (e *execution) removeWorkspace() {
 	if err := e.workspace.Remove(); err != nil {
 		e.logger.Error("input files were not removed", "execution", e.id, "err", err)

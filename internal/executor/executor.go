@@ -81,7 +81,7 @@ type Config struct {
 	CancelGrace time.Duration
 	// Keep bounds the artifacts of an execution.
 	Keep workspace.CollectLimits
-	// Observer is told of executions. Nil: nobody is.
+	// Observer gets the ends and refusals of executions. Nil: no observer.
 	Observer Observer
 	// Log gets one audit line for every execution. Nil: slog.Default().
 	Log *slog.Logger
@@ -112,7 +112,7 @@ type Executor struct {
 	// calls counts executions from their ticket on. Execute adds to it only under mu and
 	// before Drain closes the admission, so no call begins once Drain waits.
 	calls    sync.WaitGroup
-	deadline *cancellation // set when a drain has run out of time; ends what is accepted later
+	deadline *cancellation // set when a drain has run out of time; cancels executions accepted later
 }
 
 // A startFunc is [sandbox.Host.Start]; tests put another in its place. Its context bounds only
@@ -171,7 +171,7 @@ func New(ctx context.Context, c Config) (*Executor, error) {
 // request with the same key started it.
 //
 // ctx bounds this call and not the execution, which Cancel ends. The errors are the types of
-// errors.go, those of package permission and skill, and unexpected ones.
+// errors.go, the errors of packages permission and skill, and unexpected errors.
 func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplicate bool, err error) {
 	defer func() {
 		if err != nil && x.Observer != nil {
@@ -200,11 +200,11 @@ func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplica
 	return r.id, false, nil
 }
 
-// tenantOf returns the tenant whose quotas hold for a principal. There is one: the quotas come from
-// the daemon's configuration, which has no tenants.
+// tenantOf returns the tenant whose quotas hold for a principal. All principals have the same tenant
+// here, because the configuration has one set of quotas for all.
 func tenantOf(permission.Principal) string { return "default" }
 
-// enter takes a ticket and adds to x.calls. The caller must release the one and end the other.
+// enter takes a ticket and adds to x.calls. The caller must release the ticket and call x.calls.Done.
 func (x *Executor) enter(who permission.Principal) (*admission.Ticket, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -215,9 +215,9 @@ func (x *Executor) enter(who permission.Principal) (*admission.Ticket, error) {
 	return t, err
 }
 
-// need says to a ticket what an execution within limits takes. Without a limit on processors it
-// counts as one processor, which most scripts never exceed. The error is a *LimitError, or that of
-// a full queue.
+// need tells a ticket the memory and processors of an execution with these limits. An execution
+// without a limit on processors counts as one processor, which most scripts never exceed. The error is a
+// *LimitError, or the error of a full queue.
 func need(ticket *admission.Ticket, limits Limits) error {
 	err := ticket.Need(admission.Resources{MemoryBytes: limits.MemoryBytes, MilliCPUs: int64(cmp.Or(limits.MilliCPUs, 1000))})
 	if large, ok := errors.AsType[*admission.TooLargeError](err); ok {
@@ -226,8 +226,8 @@ func need(ticket *admission.Ticket, limits Limits) error {
 	return err
 }
 
-// accept approves and records a request; nothing runs yet. It returns one of three: a live
-// run, the ID of the earlier execution that has this request's key, or an error.
+// accept approves and records a request; nothing runs yet. It returns a live run, or the ID of the
+// earlier execution that has this request's key, or an error.
 //
 // The record comes last: the claim of the key and the header must be true. The run is live
 // before that, because Cancel may come as soon as the record shows the execution. A stage that
@@ -310,8 +310,8 @@ func sameRequest(err error, hash []byte) (id string, _ error) {
 
 // run takes a recorded execution to its outcome. It has no error: failures are outcomes.
 //
-// The deferred calls run from the last to the first: the workspace goes, then the slot is free,
-// then forget tells Cancel and the request's owner. All of them come after end, so an execution
+// The deferred calls run from the last to the first: they remove the workspace, free the slot, and
+// then forget lets Cancel return and calls Request.Ended. All of them come after end, so an execution
 // that is not live has its outcome.
 func (x *Executor) run(r *run, ticket *admission.Ticket) {
 	defer x.forget(r)
@@ -348,9 +348,9 @@ func (x *Executor) run(r *run, ticket *admission.Ticket) {
 }
 
 // Cancel asks an execution to end and waits for the end. It returns an ended execution
-// unchanged. A negative grace means the default. by and reason are recorded as evidence, the
-// first Cancel's only. The error is ErrNotFound for an unknown ID, or that of ctx; the execution
-// then ends all the same.
+// unchanged. A negative grace means the default. The outcome has by and reason of the first Cancel as
+// evidence. The error is ErrNotFound for an unknown ID, or the error of ctx; after an error of ctx the
+// execution still ends.
 func (x *Executor) Cancel(ctx context.Context, who permission.Principal, id, by, reason string, grace time.Duration) (Execution, error) {
 	r, err := x.beginCancel(ctx, who, id, by, reason, grace)
 	if err != nil {
@@ -370,7 +370,8 @@ func (x *Executor) Cancel(ctx context.Context, who permission.Principal, id, by,
 	return ended, err
 }
 
-// CancelSoon is Cancel, but it returns the execution as it is now, and does not wait for the end.
+// CancelSoon is like Cancel, but does not wait for the end. It returns the present state of the
+// execution.
 func (x *Executor) CancelSoon(ctx context.Context, who permission.Principal, id, by, reason string, grace time.Duration) (Execution, error) {
 	if _, err := x.beginCancel(ctx, who, id, by, reason, grace); err != nil {
 		return Execution{}, err
@@ -446,9 +447,9 @@ func (x *Executor) EffectiveLimits(asked Limits, kind permission.SourceKind, sk 
 	return x.Bounds.effective(asked, kind, sk.Manifest)
 }
 
-// KeyedHash is a hash of data, as hex. Equal data has an equal hash for one purpose, and a
-// different one for another. Without the daemon's key, the data can't be guessed from it: audit
-// lines have it in place of a tool's arguments.
+// KeyedHash is a hash of data, as hex. For one purpose, equal data has an equal hash; for another
+// purpose, the hash differs. Without the daemon's key, a reader of the hash can't guess the data. Audit
+// lines have the hash in place of a tool's arguments.
 func (x *Executor) KeyedHash(purpose string, data []byte) string {
 	mac := hmac.New(sha256.New, x.hashKey)
 	fmt.Fprintf(mac, "%d %s ", len(purpose), purpose) // no request begins like that
@@ -460,7 +461,7 @@ func (x *Executor) KeyedHash(purpose string, data []byte) string {
 // Drain has begun.
 func (x *Executor) Counts() (running, queued int, draining bool) { return x.admission.Counts() }
 
-// Usages returns the slots and the places in the queue that each tenant has, by its name.
+// Usages returns each tenant's running and queued executions, by its name.
 func (x *Executor) Usages() map[string]admission.Usage { return x.admission.Usages() }
 
 // find returns a live run, or nil. A caller must check with row that the principal may see it:
@@ -482,8 +483,8 @@ func (x *Executor) forget(r *run) {
 	}
 }
 
-// emptyDir removes the entries of dir, or makes dir. It does not follow links. It goes on after
-// an error, so that one entry can't keep the others.
+// emptyDir removes the entries of dir, or makes dir. It does not follow links. It continues after
+// an error, so that it removes all other entries.
 func emptyDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -423,7 +423,7 @@ func TestCommandRunsWhatWasChecked(t *testing.T) {
 	}
 }
 
-// The text of inline code is not to be stored, in whatever way it is passed on.
+// The text of inline code is never stored, however it reaches the program.
 func TestCodeIsNotRecorded(t *testing.T) {
 	for _, language := range []string{"python", "bash", "sh", "node", "perl"} {
 		f := newFake()
@@ -712,8 +712,8 @@ func TestDrainCancelsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// When Drain returns, every accepted execution has ended, also those that were accepted while
-// it began.
+// When Drain returns, every accepted execution has ended, even an execution that was accepted while
+// Drain began.
 func TestDrainMissesNoExecution(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -18,13 +18,13 @@ import (
 // so it must be as durable as the record: with another key, a repeated request would look like a
 // different one.
 
-// keyBytes is the size of SHA-256, which is what RFC 2104, section 3, recommends as the least
-// length of an HMAC key.
+// keyBytes is the size of SHA-256. RFC 2104, section 3, recommends it as the minimum length of an HMAC
+// key.
 const keyBytes = 32
 
-// loadKey reads the key of request hashes, or makes one. A file that can't be one is
-// put aside: then nothing is executed twice, but an idempotency key of before conflicts
-// with the same request, and the log says so.
+// loadKey reads the key of request hashes, or makes one. It renames a file that can't be a key, makes a
+// new key, and logs that. Then no request runs twice, but an older idempotency key conflicts even with
+// the same request.
 func loadKey(path string, log *slog.Logger) ([]byte, error) {
 	key, err := readKey(path)
 	switch {
@@ -65,9 +65,9 @@ func readKey(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, keyBytes+1))
 }
 
-// writeSynced makes the file, at once or not at all: rename(2) is atomic, and the sync of the
+// writeSynced makes the file as a whole or not at all: rename(2) is atomic, and the sync of the
 // directory makes it durable (fsync(2)). os.CreateTemp gives it mode 0600. A crash can leave a
-// file .new-*, which nothing reads.
+// file .new-*, which no code reads.
 func writeSynced(path string, data []byte) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {

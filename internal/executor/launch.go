@@ -10,13 +10,13 @@ import (
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
-// Commands of uv, pipx and npx. Sandboxes don't use them: what they would download was prepared, and
-// the program that they would start runs at once. So "uv run scripts/x.py a" runs as
-// "python scripts/x.py a" in the prepared environment, forked from a Python zygote if it can be.
-// The rules of allowed-tools judge the line as it was written.
+// Commands of uv, pipx and npx. Sandboxes don't have these programs. The packages that they would
+// download are prepared before, and the daemon starts the program that they would start. So
+// "uv run scripts/x.py a" runs as "python scripts/x.py a" in the prepared environment, if possible forked
+// from a Python zygote. The rules of allowed-tools judge the line as it was written.
 
-// launched returns a plan in which each command of uv, pipx and npx is replaced by the command that it
-// starts, and what these commands ask for. It is pure.
+// launched replaces each command of uv, pipx and npx in a plan by the command that it starts. It returns
+// the new plan, and the requirements of the replaced commands. It is pure.
 func launched(plan permission.Plan) (permission.Plan, []manifest.Launch, error) {
 	var launches []manifest.Launch
 	out := make(permission.Plan, len(plan))
@@ -43,8 +43,8 @@ func launched(plan permission.Plan) (permission.Plan, []manifest.Launch, error) 
 	return out, launches, nil
 }
 
-// launch returns a command in which the words from at on are replaced by what a launch runs. It
-// returns false if one of the words that the launch has read is a pattern.
+// launch replaces the words of a command from at on by the command that a launch runs. It returns false
+// if one of the words that the launch has read is a pattern.
 func launch(c permission.SimpleCommand, at int, l manifest.Launch) (permission.SimpleCommand, bool) {
 	shift := len(l.Program) - l.Rest
 	c.Args = slices.Concat(c.Args[:at], l.Args(c.Args[at:]))
@@ -68,7 +68,7 @@ func planOf(grant permission.Grant) permission.Plan {
 	return plan
 }
 
-// launchedUse adds to a use what commands of uv, pipx and npx ask for.
+// launchedUse adds the requirements of commands of uv, pipx and npx to a use.
 func launchedUse(u *environment.Use, launches []manifest.Launch) error {
 	others := u.RunsPython // the line runs Python without a tool, too
 	for _, l := range launches {
@@ -94,7 +94,7 @@ func launchedUse(u *environment.Use, launches []manifest.Launch) error {
 		if l.Tool == "" {
 			continue
 		}
-		if r := declared(u.Skill.Requirements(), l.Tool); r != nil { // an environment that has it
+		if r := declared(u.Skill.Requirements(), l.Tool); r != nil { // the skill's own environment has it
 			u.With = append(u.With, r.Text)
 			continue
 		}
@@ -110,7 +110,7 @@ func launchedUse(u *environment.Use, launches []manifest.Launch) error {
 	return nil
 }
 
-// launchedNode adds to a use what a command of npx asks for.
+// launchedNode adds the package of a command of npx to a use.
 func launchedNode(u *environment.Use, l manifest.Launch) error {
 	tool := &environment.NodeTool{Text: l.Tool, Program: l.Program[0]}
 	if u.NodeTool != nil && *u.NodeTool != *tool {
@@ -120,8 +120,8 @@ func launchedNode(u *environment.Use, l manifest.Launch) error {
 	return nil
 }
 
-// declared returns the requirement of a list that meets a text of a command line: one of the same
-// package, and of the same versions if the text names some.
+// declared returns the requirement in a list that meets a requirement of a command line. It must have
+// the same package, and the same versions if the command line names versions.
 func declared(list []manifest.Requirement, text string) *manifest.Requirement {
 	want, err := manifest.ParseRequirement(text)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/skillrun/skillrun/internal/skill/skilltest"
 )
 
-// A command of uv or pipx is replaced by what it starts; everything else of the plan stays.
+// A command of uv or pipx is replaced by the command that it starts. The rest of the plan stays.
 func TestLaunched(t *testing.T) {
 	command := func(words string) permission.SimpleCommand {
 		return permission.SimpleCommand{Args: strings.Fields(words), Env: []string{"X=1"}, PipeStderr: true, Redirects: []permission.Redirect{{FD: 1, Kind: permission.Write, Path: "out"}}}
@@ -79,7 +79,7 @@ func TestLaunchedNode(t *testing.T) {
 	}
 }
 
-// What a line asks for must be declared, fit together, and fit the interpreter.
+// The packages of a command line must be declared, and they must fit each other and the interpreter.
 func TestLaunchedUse(t *testing.T) {
 	sk := skilltest.Load(t, map[string]string{"SKILL.md": "---\nname: demo\ndescription: A demo.\npython_packages: [rich==13.0, pytest]\n---\n" +
 		"Run `uvx ruff@1 check` or `uvx black` or `uv run --with attrs x.py`.\n", "x.py": ""})

@@ -10,29 +10,29 @@ import (
 
 // Bounds are the daemon's limits on executions: the defaults and the maxima.
 type Bounds struct {
-	Default     Limits        // for what neither the request nor the skill sets
+	Default     Limits        // for limits that neither the request nor the skill sets
 	CommandWall time.Duration // the default wall time of commands
-	Max         Limits        // what no execution exceeds
+	Max         Limits        // the maxima of every execution
 }
 
-// MinMemoryBytes is the least memory that an execution may ask for: the sandbox
-// itself and a small program. Below it the start would fail, or only seem to
-// work.
+// MinMemoryBytes is the least memory that an execution may ask for. The sandbox
+// itself and a small program need it. With less memory, the start would fail, or
+// the program soon after.
 const MinMemoryBytes = manifest.MinMemoryBytes
 
-// MinOpenFiles is the least number of open files: the start of a program needs
-// some itself.
+// MinOpenFiles is the least number of open files that a request may ask for: the
+// start of a program needs some files itself.
 const MinOpenFiles = 32
 
-// MinMilliCPUs and MaxMilliCPUs bound how many processors may be asked for, in
-// thousandths: less than a hundredth of one the kernel can't share out, and more than a
-// thousand is no bound.
+// MinMilliCPUs and MaxMilliCPUs bound the processors that a request may ask for, in
+// thousandths. The kernel can't give less than a hundredth of a processor. A limit of more than
+// a thousand processors bounds nothing.
 const (
 	MinMilliCPUs = 10
 	MaxMilliCPUs = 1_000_000
 )
 
-// StandardBounds are the documented defaults, for a daemon whose configuration sets none.
+// StandardBounds are the documented defaults, for a configuration without bounds.
 func StandardBounds() Bounds {
 	return Bounds{
 		Default: Limits{
@@ -105,8 +105,8 @@ func (b Bounds) effective(asked Limits, kind permission.SourceKind, m manifest.M
 	}, nil
 }
 
-// processors chooses the only limit that may be unset: without a ceiling of the daemon, the
-// request's value or the daemon's default applies, if there is any.
+// processors chooses the only limit that may be unset. If the daemon has no ceiling, the request's
+// value applies, else the daemon's default, else no limit.
 func (b Bounds) processors(asked int) (int, error) {
 	const field = "limits.milli_cpus"
 	ceiling := b.Max.MilliCPUs

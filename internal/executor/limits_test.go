@@ -91,7 +91,7 @@ func TestEffectiveLimitsRefuses(t *testing.T) {
 	})
 }
 
-// Of processors there may be no limit; a daemon's ceiling is also its default.
+// An execution may have no limit of processors. A daemon's ceiling is also its default.
 func TestEffectiveProcessors(t *testing.T) {
 	for _, tt := range []struct {
 		asked, def, most, want int

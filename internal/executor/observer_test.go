@@ -11,7 +11,7 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// An observed notes what an observer is told.
+// An observed notes the calls of an observer.
 type observed struct {
 	mu      sync.Mutex
 	ended   map[End]int

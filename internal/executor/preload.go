@@ -15,7 +15,7 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// maxPreloadText is how much of a script is looked through for its imports. A longer script
+// maxPreloadText, in bytes, is the part of a script that is searched for imports. A longer script
 // counts as one that searches elsewhere.
 const maxPreloadText = 64 << 10
 
@@ -25,10 +25,10 @@ const (
 	maxSearchedText  = 4 << 20
 )
 
-// A preload says which Python zygote serves an execution, if its program is one Python. It
-// looks at texts only; its answer changes how soon the program starts, and nothing else. That
-// holds because of Elsewhere: a program that might import its own module of a preimported name
-// is executed and not forked (sandbox.Python). So every doubt sets Elsewhere.
+// A preload chooses the Python zygote for an execution whose program is one Python. It reads texts
+// only. Its choice changes how soon the program starts, and nothing else, because of Elsewhere: a
+// program that might import its own module of a preimported name is executed and not forked
+// (sandbox.Python). So in doubt Elsewhere is set.
 type preload struct {
 	skill      *skill.Skill
 	invocation runtime.Invocation
@@ -36,8 +36,7 @@ type preload struct {
 	modules    bool   // the request has files that a program may import
 }
 
-// pythonOf returns the Python zygote that serves a program, or nil if the program is not
-// one Python and no more.
+// pythonOf returns the Python zygote for a program, or nil if the program is not exactly one Python.
 func pythonOf(grant permission.Grant, invocation runtime.Invocation, req Request) *sandbox.Python {
 	source := grant.Source()
 	p := preload{skill: grant.Skill(), invocation: invocation, dir: req.Dir, modules: bringsModules(req.inputPaths())}
@@ -70,7 +69,7 @@ var pythonName = regexp.MustCompile(`^python(3(\.\d+)?)?$`)
 // ofCommand is pythonOf for a line that was checked.
 func (p preload) ofCommand(plan permission.Plan) *sandbox.Python {
 	if len(plan) != 1 || len(plan[0].Pipeline) != 1 || len(p.invocation.Path)+len(p.invocation.Mounts) > 0 {
-		return nil // a Python that is found by another PATH is another one
+		return nil // another PATH may lead to another Python
 	}
 	args := plan[0].Pipeline[0].Args
 	if len(args) < 2 || !pythonName.MatchString(args[0]) {
@@ -91,7 +90,7 @@ func (p preload) ofCommand(plan permission.Plan) *sandbox.Python {
 			return python
 		}
 	}
-	// Of a file that the request brings, or that another line made, nothing is known.
+	// The request may bring the file, so its imports are not known.
 	return &sandbox.Python{Imports: runtime.CommonPreloads(), Elsewhere: true}
 }
 
@@ -103,8 +102,8 @@ func (p preload) ofText(text []byte) *sandbox.Python {
 	}
 }
 
-// ofFile is pythonOf for a file of the skill, which is read once: skill.Derived keeps the
-// result as long as the snapshot. p.modules stays out of it, because it depends on the request.
+// ofFile is pythonOf for a file of the skill. The file is read once: skill.Derived keeps the result as
+// long as the snapshot. The kept result leaves out p.modules, which depends on the request.
 func (p preload) ofFile(file string) (*sandbox.Python, error) {
 	entry, err := p.skill.Lookup(file)
 	if err != nil {
@@ -128,9 +127,9 @@ func (p preload) ofFile(file string) (*sandbox.Python, error) {
 	return &sandbox.Python{Imports: of.imports, Elsewhere: of.elsewhere || p.modules}, nil
 }
 
-// searchesElsewhere reports whether a module of the skill may change the module path. It
-// asks runtime.SearchesElsewhere for each module except those of the skill's venv, which
-// Python puts after its own.
+// searchesElsewhere reports whether a module of the skill may change the module path. It calls
+// runtime.SearchesElsewhere for each module, except for modules of the skill's venv, because Python
+// searches the venv after its own modules.
 func searchesElsewhere(sk *skill.Skill) bool {
 	type key struct{}
 	elsewhere, _ := skill.Derived(sk, key{}, func() (bool, error) {
@@ -142,7 +141,7 @@ func searchesElsewhere(sk *skill.Skill) bool {
 			text, err := readText(sk, entry.Path, left)
 			files, left = files+1, left-len(text)
 			if err != nil || left <= 0 || files > maxSearchedFiles || runtime.SearchesElsewhere(text) {
-				return true, nil // of what can't be read nothing is known either
+				return true, nil // also if a file can't be read
 			}
 		}
 		return false, nil
@@ -150,8 +149,7 @@ func searchesElsewhere(sk *skill.Skill) bool {
 	return elsewhere
 }
 
-// readText is the first bytes of a file of a skill. most bytes at most; fewer if the file is
-// shorter.
+// readText returns the first bytes of a file of a skill: at most most bytes.
 func readText(sk *skill.Skill, file string, most int) ([]byte, error) {
 	f, _, err := sk.Open(file)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// The tenant's quotas hold for what executions may use. A refused execution gives back everything.
+// The tenant's quotas bound the memory and processors of its executions. A refused execution gives back
+// everything.
 func TestQuotaOfTheTenant(t *testing.T) {
 	f := newFake()
 	x := newExecutor(t, t.TempDir(), f.runs)

@@ -76,7 +76,7 @@ func (x *Executor) List(ctx context.Context, who permission.Principal, f Filter)
 		CreatedAfter: f.CreatedAfter, CreatedBefore: f.CreatedBefore, OldestFirst: f.OldestFirst,
 		PageSize: f.PageSize, PageToken: f.PageToken,
 	}
-	// Records have full names. The name of a skill that is no longer loaded stays as it is.
+	// Records have full names. If no loaded skill has the name, the filter takes the name unchanged.
 	if sk, err := x.Skills.Resolve(f.Skill); err == nil {
 		filter.Skill = sk.Name
 	}
@@ -104,9 +104,8 @@ type Follower struct {
 	r          *record.Reader
 }
 
-// Follow reads the events of an execution after a sequence number, the stored ones first. It
-// makes no difference whether the execution runs in this daemon. The caller closes the
-// Follower.
+// Follow reads the events of an execution after a sequence number, the stored ones first. The execution
+// may have run in an earlier daemon. The caller closes the Follower.
 func (x *Executor) Follow(ctx context.Context, who permission.Principal, id string, after uint64) (*Follower, error) {
 	r, err := x.Record.Read(ctx, who.Tenant, id, after)
 	if err != nil {
@@ -197,8 +196,8 @@ var fromRecordState = map[record.State]State{
 	record.Queued: Queued, record.Running: Running, record.Ended: Ended,
 }
 
-// toExecution reads a row. What of it is damaged is logged and left out: one bad
-// row must not hide the others.
+// toExecution reads a row. It logs damaged parts and leaves them out: one bad row must not hide the
+// others.
 func (x *Executor) toExecution(r record.Execution) Execution {
 	e := Execution{
 		ID: r.ID, State: fromRecordState[r.State], Principal: r.Principal,
@@ -218,15 +217,15 @@ func (x *Executor) toExecution(r record.Execution) Execution {
 	return e
 }
 
-// A detail is what a row has of an execution beside its columns: the header's JSON with the
+// A detail is the part of an execution that has no columns in its row: the header's JSON, with the
 // request's summary in it.
 type detail struct {
 	Header
 	Request Summary `json:"request"`
 }
 
-// detail reads the detail from a row. A damaged one is logged, and the row's own columns stand
-// for it.
+// detail reads the detail from a row. If the detail is damaged, it logs that and returns one from the
+// row's columns.
 func (x *Executor) detail(r record.Execution) detail {
 	d, err := decode[detail](r.Detail)
 	if err != nil {
@@ -241,7 +240,7 @@ func decode[T any](data []byte) (*T, error) {
 	return v, json.Unmarshal(data, v)
 }
 
-// notFound turns the record's error about the execution id into this package's, which callers know.
+// notFound turns the record's error about the execution id into a *NotFoundError.
 func notFound(err error, id string) error {
 	if errors.Is(err, record.ErrNotFound) {
 		return &NotFoundError{id}
@@ -249,7 +248,7 @@ func notFound(err error, id string) error {
 	return err
 }
 
-// pageError says which field of the request a bad page token is.
+// pageError turns the record's error about a page token into a *RequestError.
 func pageError(err error) error {
 	var bad *record.TokenError
 	if errors.As(err, &bad) {

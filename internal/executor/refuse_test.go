@@ -202,8 +202,8 @@ func TestAdviceOnOutcomes(t *testing.T) {
 	}
 }
 
-// Advice is true: a program with a network is not told that it has none, and only a path
-// beneath /skills is called a skill's folder.
+// Advice is true. For a program with a network, it does not say that the network is missing. It calls
+// only paths beneath /skills a skill's folder.
 func TestAdviceIsTrue(t *testing.T) {
 	for _, tt := range []struct {
 		stderr    string
@@ -223,7 +223,7 @@ func TestAdviceIsTrue(t *testing.T) {
 	}
 }
 
-// A row that is damaged is shown as far as it goes, and said in the log.
+// Readers get the intact parts of a damaged row, and the log names the damage.
 func TestDamagedRow(t *testing.T) {
 	x := newExecutor(t, t.TempDir(), nil)
 	var log bytes.Buffer

@@ -15,8 +15,8 @@ import (
 	"github.com/skillrun/skillrun/internal/workspace"
 )
 
-// A Request says what to run, with what, and within which bounds. Nothing in it
-// is approved yet.
+// A Request names a program to run, its inputs and its limits. No part of it is
+// approved yet.
 type Request struct {
 	// Principal is the caller, by its credentials. It never comes from the message.
 	Principal permission.Principal
@@ -28,15 +28,15 @@ type Request struct {
 	Args []string
 	// Stdin is the program's standard input. The zero Stdin is empty.
 	Stdin Stdin
-	// Dir is where the program starts, relative to /workspace. Empty: ".".
+	// Dir is the program's working directory, relative to /workspace. Empty: ".".
 	Dir string
 	// Files are put into /workspace before the start.
 	Files []workspace.Input
-	// Resources are put there, too.
+	// Resources are put into /workspace, too.
 	Resources []Resource
 	// Env is added to the base environment.
 	Env map[string]string
-	// SecretEnv is as Env; its values appear nowhere but in the program.
+	// SecretEnv is like Env, but only the program sees its values.
 	SecretEnv map[string]Secret
 	// Labels are for finding the execution again.
 	Labels map[string]string
@@ -44,7 +44,8 @@ type Request struct {
 	Limits Limits
 	// Network asks for a network or refuses one. Nil: as the skill says.
 	Network *bool
-	// Key makes a repeated request the same execution. Empty: none.
+	// Key is the idempotency key: a repeated request with the same Key gives the same execution.
+	// Empty: no key.
 	Key string
 	// Python chooses the execution's Python for every kind of source. Empty: the skill's
 	// choice, else the configuration's.
@@ -138,7 +139,7 @@ func (r Request) hash(key []byte) ([]byte, error) {
 		}
 		files[i] = file{f.Path, sum, f.Executable}
 	}
-	// What can be large is in it by its sum: encoded it would be in memory once more.
+	// Large parts are in the hash by their sums, because encoding them would copy them in memory.
 	source := r.Source
 	source.Code = ""
 	var arguments []byte

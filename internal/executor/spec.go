@@ -67,8 +67,8 @@ func lowerLayers(s settings, snapshot string) []string {
 	return lower
 }
 
-// callerOf tells principals apart for package sandbox, which knows none. The quotes keep
-// different pairs of names different.
+// callerOf returns a different text for each principal, for package sandbox, which has no principals.
+// The quotes keep different pairs of names different.
 func callerOf(who permission.Principal) string {
 	return strconv.Quote(who.Tenant) + " " + strconv.Quote(who.Name)
 }
@@ -123,7 +123,7 @@ func environmentOf(grant permission.Grant, s settings) []string {
 	env = append(env, s.invocation.Env...)
 	add := func(name, value string) {
 		if name == permission.Unbuffered && value != "1" {
-			return // as if it were not set; a Python zygote has no variable without effect
+			return // like an unset variable, so that a Python zygote can still serve the program
 		}
 		env = append(env, name+"="+value)
 	}
