@@ -21,31 +21,31 @@ type Decision struct {
 	// Missing is a rule that would cover the first command without a rule. Empty if the
 	// line is allowed or no rule would help.
 	Missing string
-	// Instead is another way to do what a refused line asks for, if there is one.
+	// Instead is another way to the result of a refused line, or empty.
 	Instead Instead
-	// Plan is what to run. Nil if the line is refused.
+	// Plan has the programs to run. Nil if the line is refused.
 	Plan Plan
 
 	scoped bool       // the line is allowed, and not by an unscoped Bash rule
-	code   []codeWord // of the commands whose rules name their code
+	code   []codeWord // words of the commands whose rules name their code
 }
 
-// Instead is what a caller can do in place of a refused line.
+// Instead is a remedy for the caller of a refused line.
 type Instead string
 
 const (
 	// InsteadDirectory: start in the directory, which is a field of every request.
 	InsteadDirectory Instead = "working_directory"
-	// InsteadCode: write it as code, since it needs what only a shell or a language has.
+	// InsteadCode: send the line as code, since it needs a feature that only a shell or a language has.
 	InsteadCode Instead = "code"
 )
 
-// A needsCode is the refusal of a part of a line that no rule can allow and that code can do.
+// A needsCode refuses a part of a line that no rule can allow. Code can do the same.
 type needsCode struct{ error }
 
 // Decide checks a command line against the rules. Every simple command of the line must be
-// covered. Each refusal has one reason, the first that is found: the model mends one thing at a
-// time.
+// covered. Each refusal has one reason, the first one that Decide finds, because a model mends one
+// mistake at a time.
 func (r Rules) Decide(command string) Decision {
 	plan, err := parse(command, r.baseDir)
 	if err != nil {
@@ -99,7 +99,7 @@ func without(env, other []string) []string {
 	})
 }
 
-// A cover says how a rule covers one simple command.
+// A cover describes how a rule covers one simple command.
 type cover struct {
 	rule  string
 	args  []string // without wrappers, see unwrap
@@ -110,7 +110,7 @@ type cover struct {
 	env  []string // added to the command's environment
 }
 
-// A refusal says why no rule covers a command.
+// A refusal has the reason why no rule covers a command.
 type refusal struct {
 	reason  string
 	missing string
@@ -186,8 +186,8 @@ func (r rule) coverOf(args []string) cover {
 	return c
 }
 
-// exception says why a rule does not cover args although it matches them, or is empty. It
-// looks only at the words that a wildcard matched.
+// exception returns the reason why a rule does not cover args although it matches them, or "". It
+// checks only the words that a wildcard matched.
 func (r rule) exception(args []string) string {
 	if r.kind != wildcardWords {
 		return ""
@@ -215,7 +215,7 @@ func (r rule) exception(args []string) string {
 	return danger(args[at:], r.fixed-at)
 }
 
-// builtinRefusal says what to do in place of a shell's builtin.
+// builtinRefusal returns the refusal of a shell's builtin, with a remedy.
 func builtinRefusal(name string) *refusal {
 	switch name {
 	case "cd", "chdir", "pushd", "popd":
@@ -267,7 +267,7 @@ func summary(args []string) string {
 }
 
 // missingRule returns a narrow rule that would cover args, or "" if args cannot be written
-// as a rule. It is a suggestion for the skill's author, who decides; nothing applies it.
+// as a rule. It is only a suggestion for the skill's author.
 func missingRule(args []string) string {
 	if runnerAt(args) >= 0 || danger(args, 1) != "" {
 		return exactRule(args)

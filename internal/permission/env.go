@@ -56,8 +56,8 @@ var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 // *EnvError about the first variable, by name, that is refused.
 //
 // A command may only set a few names (commandEnvironment). A script or code may set any
-// name except those that the sandbox sets, and those that change which code an interpreter,
-// the loader or a common tool runs. Refused names are refused in upper and lower case.
+// name, with two exceptions: names that the sandbox sets, and names that change which code an
+// interpreter, the loader or a common tool runs. Refused names are refused in upper and lower case.
 func CheckEnv(kind SourceKind, env map[string]string) error {
 	if len(env) > MaxEnv {
 		return &EnvError{Reason: fmt.Sprintf("more than %d variables", MaxEnv)}
@@ -108,8 +108,8 @@ func checkVariable(kind SourceKind, name, value string) string {
 // commandEnvironment lists what commandMaySet allows, for messages.
 const commandEnvironment = "LANG, LC_*, TZ, TERM, COLUMNS, LINES, NO_COLOR, GIT_AUTHOR_*, GIT_COMMITTER_*, APP_* and INPUT_*"
 
-// commandMaySet reports whether a command may have the variable name: one that cannot make
-// a program under a rule do something else.
+// commandMaySet reports whether a command may have the variable name: the variable must not change
+// which code a program runs.
 func commandMaySet(name string) bool {
 	switch name {
 	case "LANG", "TZ", "TERM", "COLUMNS", "LINES", "NO_COLOR":
@@ -162,7 +162,7 @@ var reservedNames = strings.Fields(`
 	HGRCPATH HGEDITOR CVS_RSH RSH NOTIFY_SOCKET`)
 
 // reservedPrefixes are families of names. A leading underscore marks names that launchers
-// use themselves, such as __PYVENV_LAUNCHER__, _JAVA_OPTIONS and those of libcontainer.
+// use themselves, such as __PYVENV_LAUNCHER__, _JAVA_OPTIONS and libcontainer's variables.
 var reservedPrefixes = strings.Fields(`
 	_ LD_ DYLD_ GLIBC_ MALLOC_ ASAN_ LSAN_ MSAN_ TSAN_ UBSAN_ GCOV_ LLVM_PROFILE_
 	BASH SKILL PYTHON PIP_ PYTEST_ CONDA_ NODE_ NPM_CONFIG_ RUBY GEM_ BUNDLE_ PERL LUA_ PHP_ JULIA_ GUILE_

@@ -15,10 +15,10 @@ import (
 // covered by the check. A rule that names {baseDir}/scripts/x.py does not need it, since
 // that folder is read-only.
 
-// RefusesFile says why a request with this grant may not have the input file name, or is
-// empty. dir is the request's working directory; both are relative to the workspace. It
+// RefusesFile returns the reason why a request with this grant may not have the input file name,
+// or "". dir is the request's working directory; both are relative to the workspace. RefusesFile
 // refuses files only for commands that a scoped rule covers, and for scripts if the policy
-// refuses inline code: any other caller may send code and needs no file to run it.
+// refuses inline code. Any other caller may send code and needs no file to run it.
 func (g Grant) RefusesFile(dir, name string) string {
 	if g.scoped {
 		if reason := refusedByRules(g.skill.Has, name); reason != "" {
@@ -33,8 +33,8 @@ func (g Grant) RefusesFile(dir, name string) string {
 	return ""
 }
 
-// refusedByRules says why no command of a skill with scoped rules may have the input file
-// name, or is empty.
+// refusedByRules returns the reason why no command of a skill with scoped rules may have the input
+// file name, or "".
 func refusedByRules(has func(string) bool, name string) string {
 	switch {
 	case ownedByGit(name):
@@ -48,8 +48,8 @@ func refusedByRules(has func(string) bool, name string) string {
 	return ""
 }
 
-// refusesFile says why an input file may not be beside code that the request runs, or is
-// empty.
+// refusesFile returns the reason why a request may not have an input file, because of the code that it
+// runs, or "".
 func (c codeWord) refusesFile(has func(string) bool, dir, name string) string {
 	file, ok := c.in(dir)
 	if !ok {
@@ -96,17 +96,18 @@ func (c codeWord) folder(dir string) string {
 	return path.Join(dir, name)
 }
 
-// startFiles have the programs that run a file of their folder, or what it names, whatever their
-// arguments are: Startup(R), octave(1), latexmk(1). javac's class path is its folder if no option says
-// otherwise, and it runs the processors and plugins that these files of META-INF/services name: javac(1).
+// startFiles has programs that, with any arguments, run a file of their working directory, or code that
+// such a file names: Startup(R), octave(1), latexmk(1). javac's class path is its working directory unless
+// an option names another. javac runs the processors and plugins that these files of META-INF/services
+// name: javac(1).
 var startFiles = map[string]string{
 	".Rprofile": "R", ".Renviron": "R", ".octaverc": "Octave", "latexmkrc": "latexmk", ".latexmkrc": "latexmk",
 	"javax.annotation.processing.Processor": "javac", "com.sun.source.util.Plugin": "javac",
 }
 
 // codeSuffixes are the suffixes of files that a program loads as code from its script's
-// folder or from its working directory. The list errs on the long side: a refused name costs the
-// caller a renaming.
+// folder or from its working directory. In doubt a suffix is in the list: a caller can rename a
+// refused file.
 var codeSuffixes = strings.Fields(".py .pyc .so .js .mjs .cjs .node .ts .mts .cts .rb .pl .pm .php .lua .sh .class .jar")
 
 // loadable reports whether a program loads a file because of its name: a module or package
@@ -143,15 +144,15 @@ func checkWrite(name string) error {
 	return nil
 }
 
-// readers are programs for reading files. Their writing forms, such as sort -o and find
-// -fprintf, are covered by no wildcard (programs.go).
+// readers are programs for reading files. No wildcard covers the options by which they write, such as
+// sort -o and find -fprintf (programs.go).
 var readers = strings.Fields(`cat ls head tail wc file stat chmod test [ grep egrep fgrep find echo printf diff cmp cksum md5sum sha1sum
 	sha256sum sha512sum du tree pwd true false sort cut tr nl od basename dirname realpath readlink mkdir which`)
 
-// checkLine says why covered commands may not run in the same line, or is empty. It refuses
+// checkLine returns the reason why covered commands may not run in the same line, or "". It refuses
 // a line in which one command could write the code that another one runs. covers[i] belongs to
-// commands[i]. A command whose rule has every word is trusted: its author wrote that line. A
-// command that runs code itself is not looked at either, since code can write anything.
+// commands[i]. checkLine does not check a command whose rule has every word, because the skill's author
+// wrote that command. It also does not check a command that runs code, since code can write anything.
 func checkLine(commands []SimpleCommand, covers []cover) string {
 	var code []codeWord
 	git := false
@@ -188,7 +189,7 @@ func checkLine(commands []SimpleCommand, covers []cover) string {
 	return ""
 }
 
-// writesCode is the reason for a line that could change its own code, with the way out.
+// writesCode is the refusal of a line that could change its own code, with the remedy.
 func writesCode(what, code string) string {
 	return fmt.Sprintf("%s could change %s, which the same line runs: write to another file, or use {baseDir}/%s in the rule and the command, which is read-only",
 		what, excerpt(code), path.Clean(strings.TrimPrefix(code, skill.WorkspaceDir+"/")))
@@ -228,7 +229,7 @@ func couldName(pattern, name string) bool {
 	return slices.ContainsFunc(strings.Split(pattern, "/"), func(part string) bool {
 		hidden := strings.HasPrefix(name, ".") && strings.HasPrefix(part, "*")
 		if at := strings.IndexByte(part, '['); at >= 0 {
-			part = part[:at] + "*" // shells know more forms of [...] than package path
+			part = part[:at] + "*" // shells have more forms of [...] than package path
 		}
 		matched, err := path.Match(part, name)
 		return strings.ContainsAny(part, "*?") && !hidden && (matched || err != nil)

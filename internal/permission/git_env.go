@@ -35,7 +35,7 @@ var gitSettings = [][2]string{
 	{"rebase.instructionFormat", "%s"}, // a newline in it would add a command to the list of git rebase -i
 }
 
-// gitEnv returns the environment that makes a git command safe to cover by a rule, or nil
+// gitEnv returns the environment with which a rule may cover a git command, or nil
 // if args do not run git. named is the number of args that the rule has letter by letter.
 // GIT_CONFIG_COUNT and its keys have the rank of -c (git-config(1), "ENVIRONMENT").
 func gitEnv(args []string, named int) []string {

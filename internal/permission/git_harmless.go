@@ -28,8 +28,7 @@ var gitHarmlessValues = map[string][]string{
 	"gc.auto": {"0"}, "maintenance.auto": {"false"}, "submodule.recurse": {"false"}, "commit.verbose": {"false"}, "credential.helper": {""},
 }
 
-// gitSets reports whether the value of a -c sets only what is harmless. A key without a value is
-// true.
+// gitSets reports whether the value of a -c is a harmless setting. A key without a value means true.
 func gitSets(setting string) bool {
 	key, value, given := strings.Cut(setting, "=")
 	if !given {
@@ -41,9 +40,8 @@ func gitSets(setting string) bool {
 	return gitHarmlessKey.MatchString(key)
 }
 
-// withoutGitSetting returns a git command without its first harmless -c, or nil if it has none.
-// Rules are compared with the command without it: Bash(git commit:*) covers
-// git -c user.name=x commit.
+// withoutGitSetting returns a git command without its first harmless -c, or nil if no -c is harmless.
+// Rules are compared with the shorter command: Bash(git commit:*) covers git -c user.name=x commit.
 func withoutGitSetting(args []string) []string {
 	if programOf(args[0]) != "git" {
 		return nil

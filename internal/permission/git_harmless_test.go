@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Settings that run nothing pass beside a rule, and do not widen it.
+// A rule also allows settings that run no program, and the settings do not widen the rule.
 func TestGitHarmlessSettings(t *testing.T) {
 	for _, c := range []struct {
 		rules, command string
@@ -70,8 +70,8 @@ func TestGitHarmlessSettings(t *testing.T) {
 	}
 }
 
-// What runs has the settings of the line, and the variables of a covered git after those of the
-// line, each name once.
+// The plan has the settings of the line, and the variables of a covered git after the variables of the
+// line. Each name is there once.
 func TestGitHarmlessPlan(t *testing.T) {
 	d := ParseRules([]string{"Bash(git log:*)"}, "").Decide("GIT_PAGER= GIT_AUTHOR_NAME=a git -c color.ui=never log")
 	if !d.Allowed {

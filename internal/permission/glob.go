@@ -10,10 +10,10 @@ import (
 // runners may join them into a line for a shell. For wrappers see unwrap.
 var direct = []string{"env", "xargs", "time", "setsid", "sh", "bash", "dash", "zsh", "ksh"}
 
-// globDanger says why args may not have a pattern of file names, whatever the rules are, or
-// is empty. first is the position of the first pattern. Its matches are not known before
-// the command runs, so no pattern may be where words are checked: among the arguments of a
-// program with a guard, or at or before the program that a runner runs.
+// globDanger returns the reason why no rule allows args with a pattern of file names, or "". first is
+// the position of the first pattern. The matches are not known before the command runs. So no pattern
+// may be where words are checked: among the arguments of a program with a guard, or at or before the
+// program that a runner runs.
 func globDanger(args []string, first int) string {
 	if guarded(args[0]) && !takesPatterns(args, first) {
 		return fmt.Sprintf("* ? and [...] are not expanded for %s, since their matches can't be checked: name the files, or quote the word to pass it unchanged", excerpt(args[0]))
@@ -29,8 +29,8 @@ func globDanger(args []string, first int) string {
 }
 
 // takesPatterns reports whether a program with a guard may have a pattern at position first. A match is
-// never an option, and all dangerous forms of such a program are options, see options.patterns. Of tar
-// the first word may be a cluster of options without a dash (tarDanger), so no pattern may stand there.
+// never an option, and all dangerous forms of such a program are options, see options.patterns. tar's
+// first word may be a cluster of options without a dash (tarDanger), so it must not be a pattern.
 func takesPatterns(args []string, first int) bool {
 	name := programOf(args[0])
 	if slices.Contains(tars, name) {

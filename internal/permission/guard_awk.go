@@ -51,7 +51,7 @@ func awkDanger(args []string, fixed int) string {
 
 // awkOption classifies an option of awk: F, v, e (program text), 0 (another option, without a
 // value) or f (an option that takes code). Unknown options are f. attached: the value is in the
-// same word, or the option has none.
+// same word, or the option takes no value.
 func awkOption(arg string) (option byte, attached bool) {
 	if long, ok := strings.CutPrefix(arg, "--"); ok {
 		name, _, attached := strings.Cut(long, "=")
@@ -80,13 +80,14 @@ func awkOption(arg string) (option byte, attached bool) {
 
 // awkRuns reports whether an awk program may run another one: whether it has the
 // word system, a | that is not ||, or an @ outside strings, regular expressions
-// and comments. If it has one of them anywhere, it must also be plain where
-// those begin and end: implementations differ there, and a doubt is a yes.
+// and comments. If one of them is anywhere in the program, the begin and end of
+// every string, regular expression and comment must be certain, because
+// implementations differ there. In doubt the answer is yes.
 func awkRuns(program string) bool {
 	if !strings.ContainsAny(strings.ReplaceAll(program, "||", ""), "|@") && !strings.Contains(program, "system") {
 		return false
 	}
-	previous := byte('\n') // the last byte that is no blank
+	previous := byte('\n') // the last byte that is not a blank
 	for i := 0; i < len(program); i++ {
 		c := program[i]
 		switch {

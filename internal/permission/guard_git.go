@@ -55,8 +55,9 @@ var gitSubcommands = map[string]options{
 	"format-patch": {forms: []form{{short: 'o', long: "output-directory", opens: true}}},
 }
 
-// gitRunners are subcommands that run what their arguments or the configuration
-// name. With second words, only those forms of the subcommand.
+// gitRunners are subcommands that run programs that their arguments or the
+// configuration name. If a subcommand has second words here, only its forms with
+// these words do.
 var gitRunners = map[string][]string{
 	"maintenance": {"start"}, "bisect": {"run", "visualize", "view"}, "submodule": {"foreach"}, "hook": {"run"},
 	"submodule--helper": nil, "bisect--helper": nil, "merge-index": nil, "filter-branch": nil, "for-each-repo": nil,
@@ -65,8 +66,8 @@ var gitRunners = map[string][]string{
 	"daemon": nil, "upload-pack": nil, "receive-pack": nil, "upload-archive": nil, "gui": nil, "citool": nil,
 }
 
-// gitRunningKey matches the keys of git's configuration that hold a program, the
-// place of one, or another configuration file, git-config(1).
+// gitRunningKey matches the keys of git's configuration that hold a program, a
+// program's directory, or another configuration file, git-config(1).
 var gitRunningKey = regexp.MustCompile(`(?i)^(alias|pager|man|browser|web|instaweb|difftool|mergetool|filter|credential|gpg|` +
 	`include|includeif|uploadpack|receive|url|protocol|interactive|trailer|submodule|rebase|gc|sendemail|guitool|hook|http|ssh|tar|extensions|safe|init)\.` +
 	`|^core\.(fsmonitor|pager|editor|sshcommand|hookspath|gitproxy|askpass|worktree|attributesfile|alternaterefscommand)` +
@@ -87,9 +88,9 @@ func gitSubcommandAt(args []string) int {
 	return min(at, len(args))
 }
 
-// gitDanger says why a wildcard must not cover these words of git, or "". It checks the global
-// options, the words of every subcommand, and the subcommand with its options, in this order. The
-// rule itself has the first fixed words.
+// gitDanger returns the reason why a wildcard must not cover these words of git, or "". It checks the
+// global options, the words of every subcommand, and the subcommand with its options, in this order.
+// The rule itself has the first fixed words.
 func gitDanger(args []string, fixed int) string {
 	at := gitSubcommandAt(args)
 	if len(args) > 1 && args[1] == "--exec-path" {

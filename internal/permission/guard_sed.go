@@ -67,7 +67,7 @@ func sedDanger(args []string, fixed int) string {
 var sedLong = map[string]byte{"expression": 'e', "file": 'f', "line-length": 'l', "in-place": 'i'}
 
 // sedOption returns the option of an argument by which it takes a value, or 0,
-// and the value attached to it. known is false if it is no option of GNU sed.
+// and the value attached to it. known is false if GNU sed has no such option.
 func sedOption(arg string) (name byte, value string, attached, known bool) {
 	if long, ok := strings.CutPrefix(arg, "--"); ok {
 		long, value, attached = strings.Cut(long, "=")
@@ -91,9 +91,9 @@ func sedOption(arg string) (name byte, value string, attached, known bool) {
 	return 0, "", true, true
 }
 
-// sedScript says what in a sed script a wildcard must not cover, or "". It
-// follows the grammar of GNU sed just so far as to tell commands from text. Where versions of sed
-// differ, or the grammar is not certain, the script is refused.
+// sedScript returns the part of a sed script that a wildcard must not cover, or "". It reads only as much
+// of GNU sed's grammar as it needs to tell commands from text. If versions of sed differ, or the
+// grammar is not certain, it refuses the script.
 func sedScript(script string) string {
 	const unread = "the sed script is not understood, so only a rule with the exact command allows it"
 	s := script

@@ -86,8 +86,8 @@ var psqlFiles = options{source: "psql(1); gtfobins/psql", valued: "dhpUvFRTP", f
 	{short: 'f', long: "file"}, {short: 'o', long: "output", opens: true}, {short: 'L', long: "log-file", opens: true},
 }}
 
-// psqlDanger looks at the commands of psql: \! and what sends or takes through a
-// pipe runs a program, \i a script.
+// psqlDanger checks the commands of psql. \! runs a program, and so does a command with
+// a pipe for its input or output. \i runs a script.
 func psqlDanger(args []string, fixed int) string {
 	if reason := psqlFiles.danger(args, 1, fixed); reason != "" {
 		return reason
@@ -115,8 +115,8 @@ var mysqlFiles = options{source: "mysql(1); gtfobins/mysql", valued: "DhPpuSe", 
 
 var mysqlRuns = regexp.MustCompile(`(?i)\\[!.PTe]|(^|;|\n)\s*(system|source|pager|tee|edit)\b`)
 
-// mysqlPrefix matches what mysql takes off an option that it does not know. skip and disable in front
-// of the name turn an option off.
+// mysqlPrefix matches the prefixes that mysql removes from an option that it does not know. The prefixes
+// skip and disable turn an option off.
 var mysqlPrefix = regexp.MustCompile(`^((skip|disable|enable|maximum|loose|autoset)-)*(enable|maximum|loose|autoset)-`)
 
 // mysqlOption returns a word with the name that mysql takes it for: "Program Option Modifiers" and
@@ -134,7 +134,7 @@ func mysqlOption(arg string) string {
 	return name
 }
 
-// mysqlDanger looks at the commands of mysql: system and \! run a program.
+// mysqlDanger checks the commands of mysql: system and \! run a program.
 func mysqlDanger(args []string, fixed int) string {
 	words := make([]string, len(args))
 	for i, arg := range args {

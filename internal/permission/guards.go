@@ -10,9 +10,9 @@ import (
 
 // How a guard works. A rule such as Bash(sort:*) covers any words after sort, also an option that
 // starts a program (--compress-program). danger looks for such options in the words that the
-// wildcard took. For most programs a table of options is enough (guards in programs.go); the
+// wildcard matched. For most programs a table of options is enough (guards in programs.go). The
 // programs in languages take a language in their arguments and need a reader for that language. A
-// guard may refuse a harmless line: the skill's author can still allow that line by a rule with
+// guard may refuse a harmless line. The skill's author can still allow that line by a rule with
 // its exact words.
 
 // A form is an option of a program that starts another program, loads code, takes
@@ -30,7 +30,7 @@ type form struct {
 	cluster     string // stands in a word with one dash
 	// runs says which values are dangerous. Nil: all.
 	runs func(value string) bool
-	// opens: the value is a file to write. It may be one that a redirect may open, but no
+	// opens: the value is a file to write. It may be a file that a redirect may open, but not a
 	// pipe: see isPipe.
 	opens bool
 	flag  bool // it takes no value
@@ -42,8 +42,8 @@ type options struct {
 	// valued has the short options that take a value. In a cluster, the text after such a
 	// letter is a value and not an option.
 	valued string
-	// patterns of file names may be among the arguments: what one matches is never an
-	// option, and all forms are.
+	// patterns: the arguments may have patterns of file names. A match is never an option, and all
+	// forms of the program are options.
 	patterns bool
 	forms    []form
 	// cross: its builds for other machines have the machine before the name, as in
@@ -62,9 +62,9 @@ var languages = map[string]func(args []string, fixed int) string{
 	"javac":    javacDanger,
 }
 
-// danger says what in args a wildcard must not cover, or "". The first fixed
-// words stand in the rule itself: a form that lies within them, with its value,
-// was meant.
+// danger names the part of args that a wildcard must not cover, or returns "". The
+// first fixed words are in the rule itself, so the author allows a form that lies
+// within them, with its value.
 func danger(args []string, fixed int) string {
 	name := programOf(args[0])
 	if language, ok := languages[name]; ok {
@@ -73,7 +73,7 @@ func danger(args []string, fixed int) string {
 	return guards[name].danger(args, 1, fixed)
 }
 
-// guarded reports whether danger looks at the program's arguments at all.
+// guarded reports whether danger checks the program's arguments.
 func guarded(name string) bool {
 	return isGuarded(programOf(name))
 }
@@ -100,8 +100,8 @@ func programOf(name string) string {
 // the threads of a MinGW (gcc-posix).
 var version = regexp.MustCompile(`(-?[0-9][0-9.]*[a-z]?)?(-[a-z0-9_]+-linux-gnu[a-z0-9_]*|-posix|-win32|-dbg|-dev)?$`)
 
-// withoutVersion returns a program's name without its version, or the name as it is if it is
-// known with the version (sqlite3, linux32).
+// withoutVersion returns a program's name without its version. It returns the whole name if a table
+// has the name with the version (sqlite3, linux32).
 func withoutVersion(base string, known func(string) bool) string {
 	if known(base) {
 		return base

@@ -51,7 +51,7 @@ func TestSedGuardAgainstSed(t *testing.T) {
 	}
 }
 
-// An awk program that is passed as harmless runs nothing.
+// An awk program that the guard allows runs no other program.
 func TestAwkGuardAgainstAwk(t *testing.T) {
 	awk, err := exec.LookPath("awk")
 	if err != nil {

@@ -7,11 +7,11 @@ import (
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
-// launched returns what a command of uv, pipx or npx really runs, and the rule as it would be written
-// for that: for "uv run scripts/x.py" and Bash(uv run scripts/*), "python scripts/x.py" and
-// Bash(python scripts/*). ok is false for other commands. named is false if the rule doesn't name
-// the words that uv or npx reads itself, and the program or script that it starts; as and words then are
-// the rule and the command themselves.
+// launched returns the command that a command of uv, pipx or npx starts, and the rule in the form for
+// that command: for "uv run scripts/x.py" and Bash(uv run scripts/*) it returns "python scripts/x.py" and
+// Bash(python scripts/*). ok is false for other commands. named is false if the rule doesn't name both
+// the words that uv or npx reads itself and the program or script that it starts; as and words are then
+// the unchanged rule and command.
 //
 // The rule may name nice or timeout with options in front of them.
 func (r rule) launched(args []string) (as rule, words []string, ok, named bool) {

@@ -2,7 +2,7 @@ package permission
 
 import "testing"
 
-// A rule for a command of uv or pipx holds for the program that really runs.
+// A rule for a command of uv or pipx also holds for the program that the command starts.
 func TestRulesOfUV(t *testing.T) {
 	decideRows(t, []row{
 		{"Bash(uv run scripts/*)", "uv run scripts/x.py a", true},
@@ -32,12 +32,12 @@ func TestRulesOfUV(t *testing.T) {
 		{"Bash(uv run *)", "uv run --with evil scripts/x.py", false},
 		{"Bash(uv run scripts/*)", "uv run scripts/../evil.py", false},
 		{"Bash(uv run scripts/*)", "uv run --with evil scripts/x.py", false},
-		{"Bash(uv run scripts/*)", "uv run scripts/tool", false}, // a program, which uv runs as it is
+		{"Bash(uv run scripts/*)", "uv run scripts/tool", false}, // a program, which uv runs directly
 		{"Bash(uv run:*)", "uv run -m evil", false},
 		{"Bash(uv run -m:*)", "uv run -m evil", false},
 		{"Bash(uvx:*)", "uvx evil", false},
 		{"Bash(uvx --from httpie:*)", "uvx --from httpie sh -c id", false},
-		// What the program's own arguments can do counts, too.
+		// Rules also check the arguments of the started program.
 		{"Bash(uvx --from x awk:*)", "uvx --from x awk 'BEGIN{system(\"id\")}'", false},
 		{"Bash(uvx --from x find:*)", "uvx --from x find . -exec id ;", false},
 		{"Bash(uv run find:*)", "uv run find . -delete", false},
@@ -66,7 +66,7 @@ func TestRulesOfNPX(t *testing.T) {
 		{"Bash(npx eslint:*)", "npx -p evil eslint", false},
 		{"Bash(npx eslint)", "npx eslint .", false},
 		{"Bash(npx tsx scripts/*)", "npx tsx scripts/../evil.ts", false},
-		// What the program's own arguments can do counts, too.
+		// Rules also check the arguments of the started program.
 		{"Bash(npx -p x find:*)", "npx -p x find . -exec id ;", false},
 		{"Bash(npx -p x awk:*)", "npx -p x awk 'BEGIN{system(\"id\")}'", false},
 	})

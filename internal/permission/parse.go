@@ -10,9 +10,9 @@ import (
 )
 
 // parse turns a command line into a plan. It accepts simple commands with redirects, joined
-// by ; && || | |& or newlines. The text of an error is the reason for the refusal. Everything
-// else of a shell is refused, not left to a shell: the words of the plan are final, except patterns
-// of file names, which the sandbox expands. The first mistake is the reason.
+// by ; && || | |& or newlines. It refuses all other constructs of a shell, because no shell runs the
+// plan: its words are final, except patterns of file names, which the sandbox expands. The text of an
+// error is the reason for the refusal: the first mistake.
 func parse(line, baseDir string) (Plan, error) {
 	if err := checkText(line); err != nil {
 		return nil, fmt.Errorf("the command line is refused: %w", err)
@@ -38,7 +38,7 @@ func parse(line, baseDir string) (Plan, error) {
 
 // doubtfulContinuation reports a backslash at the end of a line, or of the text, in places
 // where the parser and bash differ: after another backslash or a $, and in a comment. The
-// plan would still have the checked words, but perhaps not the ones that the author meant.
+// plan would still have the checked words, but the author may have meant other words.
 func doubtfulContinuation(line string, file *syntax.File) bool {
 	end := strings.TrimRight(line, " \t\n")
 	doubt := strings.Contains(line, "\\\\\n") || strings.Contains(line, "$\\\n") ||
@@ -111,8 +111,8 @@ func (p *planner) pipeline(before []SimpleCommand, s *syntax.Stmt) ([]SimpleComm
 	return append(before, c), nil
 }
 
-// checkStmt refuses what surrounds a command. joined says that s is two commands and their
-// connector, which can have no redirect.
+// checkStmt refuses constructs around a command, such as &. joined says that s is two commands and
+// their connector, which can have no redirect.
 func checkStmt(s *syntax.Stmt, joined bool) error {
 	switch {
 	case s.Negated:
@@ -186,7 +186,7 @@ func (p *planner) assignment(a *syntax.Assign) (string, error) {
 	return name + "=" + value, nil
 }
 
-// construct names a shell construct in a refusal. The words are a shell user's, not the parser's.
+// construct names a shell construct in a refusal, in the words of shell users.
 func construct(c syntax.Command) string {
 	switch c := c.(type) {
 	case *syntax.Subshell:

@@ -7,8 +7,7 @@
 // A command line is parsed and never passed to a shell. It may consist of simple commands
 // with literal words, joined by ; && || | and |&, with redirects beneath the working
 // directory. Everything else is refused, and the refusal names it. A rule must cover every
-// simple command, word by word after quote removal. The [Plan] has exactly the words that
-// were compared.
+// simple command, word by word after quote removal. The [Plan] has exactly the compared words.
 //
 // # Patterns of file names
 //
@@ -17,14 +16,14 @@
 // match the words before a rule's wildcard. A file name never becomes an option: if it
 // begins with "-", the sandbox prepends "./".
 //
-// Programs with a guard (find, sort, sed, git, awk and more) take no patterns, because the
-// matches cannot be checked in advance. A few take them, see takesPatterns. For the same reason a runner takes no patterns
-// before the program that it runs.
+// Most programs with a guard (find, sort, sed, git, awk and more) take no patterns, because the
+// matches cannot be checked in advance; takesPatterns names the exceptions. For the same reason a runner
+// takes no patterns before the program that it runs.
 //
 // # Skills without allowed-tools
 //
-// The policy says what they may run (unlisted.go): nothing, the skill's own scripts, or a list of
-// rules. Own scripts are rules, too, made for the line at hand.
+// The policy decides which programs these skills may run (unlisted.go): none, the skill's own scripts, or
+// a list of rules. For own scripts, the package makes a rule for each command line.
 //
 // # What a rule restricts
 //

@@ -48,7 +48,7 @@ type Source struct {
 	Dir      string // of Command: the working directory, relative to the workspace; empty: the workspace
 }
 
-// Policy is what a tenant may do. The zero Policy allows scripts, code and checked
+// Policy has the permissions of a tenant. The zero Policy allows scripts, code and checked
 // commands, without network and without a shell.
 type Policy struct {
 	// Network gives the host's network to a skill that asks for network.
@@ -58,14 +58,13 @@ type Policy struct {
 	Shell bool
 	// NoCode refuses inline code.
 	NoCode bool
-	// Unlisted is what command lines of a skill without allowed-tools may run.
+	// Unlisted has the programs that command lines of a skill without allowed-tools may run.
 	Unlisted Unlisted
 }
 
 // A Grant is proof that Check approved one source of one skill for one principal. Only this
-// package can make one that approves something; the zero Grant approves nothing. Copies of a
-// Grant are as good as the original. It shares the plan and the skill, and nothing changes either
-// of them.
+// package can make one that approves something; the zero Grant approves nothing. A copy of a
+// Grant approves the same. Copies share the plan and the skill, which never change.
 type Grant struct {
 	valid     bool
 	principal Principal
@@ -102,7 +101,7 @@ type Denied struct {
 	Reason  string // one sentence
 	// Rule is the rule that allowed-tools would need; empty if no rule would help.
 	Rule string
-	// Instead is another way to do it, or empty.
+	// Instead is another way to the same result, or empty.
 	Instead Instead
 }
 
@@ -130,7 +129,7 @@ func (e *NetworkRefused) Error() string {
 }
 
 // Check decides whether a principal may run a source of a skill. network is the request's
-// wish for network, or nil if the request does not mention it. The error is a *Denied, a
+// field for network, or nil if the request does not set it. The error is a *Denied, a
 // *NetworkRefused, or a *snapshot.PathError about the path of a script.
 func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *bool) (Grant, error) {
 	if sk == nil {
@@ -179,7 +178,7 @@ func (p Policy) decideIn(dir string, sk *skill.Skill, command string) Decision {
 	return p.Decide(rulesOf(sk), command)
 }
 
-// instead returns the decision's way out, unless the policy closes that, too.
+// instead returns the decision's remedy, unless the policy refuses that, too.
 func (p Policy) instead(d Decision) Instead {
 	if d.Instead == InsteadCode && p.NoCode {
 		return ""

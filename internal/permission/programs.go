@@ -6,8 +6,8 @@ import (
 )
 
 // guards are the programs whose dangerous forms are all options. git, sed, tar, awk and
-// others have more to them: see languages. A program that is in no table is covered as
-// its author wrote the rule.
+// others have other dangerous forms, too: see languages. For a program that is in no table,
+// a rule covers every option.
 var guards = map[string]options{
 	"find": {source: "find(1)", forms: []form{
 		{exact: "exec"}, {exact: "execdir"}, {exact: "ok"}, {exact: "okdir"}, {exact: "delete", flag: true},
@@ -185,5 +185,5 @@ var hostCompilerRuns = regexp.MustCompile(`plugin|@|-load|(^|[,\s'"])--?(B|prefi
 // options: go tool link -help.
 var goToolRuns = regexp.MustCompile(`(^|[\s'"=])(--?ext|@)`).MatchString
 
-// isFalse reports whether the value of a switch that is on switches it off.
+// isFalse reports whether a value turns off a switch that is on by default.
 func isFalse(value string) bool { return value != "" && !strings.HasSuffix(value, "true") }

@@ -209,7 +209,7 @@ func stripTabs(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// isDigits is also true for "", which is no number: callers have parsed the text or cut a suffix.
+// isDigits is also true for "", which is not a number: callers have parsed the text or cut a suffix.
 func isDigits(s string) bool {
 	return strings.Trim(s, "0123456789") == ""
 }

@@ -14,7 +14,7 @@ import (
 type Rules struct {
 	list    []rule
 	baseDir string
-	none    string // why a command that no rule matches is refused; empty: the rules say it
+	none    string // the reason for a command that no rule matches; empty: derived from the rules
 }
 
 // A Problem is an entry of an allowed-tools field that probably does not match what its
@@ -130,8 +130,7 @@ const (
 	wildcardWords
 )
 
-// A rule is one parsed entry of allowed-tools. parseRule makes it, and nothing changes it
-// afterwards.
+// A rule is one parsed entry of allowed-tools. parseRule makes it, and it never changes.
 type rule struct {
 	text    string // as written
 	problem string

@@ -82,8 +82,8 @@ func runnerName(name string) string {
 	return withoutVersion(path.Base(name), func(known string) bool { return slices.Contains(runners, known) })
 }
 
-// all is the number of operands of runners of which every word may be a program or a line
-// of text to run. Only a rule with the exact words covers them.
+// all, as a number of operands, means that every word of a runner may be a program or a line of text
+// to run. Only a rule with the exact words covers such a runner.
 const all = math.MaxInt
 
 // A runnerUsage describes a runner's arguments, to find the program that it runs.
@@ -143,9 +143,9 @@ func payload(words []string) int {
 	return 0
 }
 
-// unwrap returns the command that nohup, nice or timeout runs, if they have no option, or a git
-// command without a harmless setting. Their effect is known, so a rule for the inner command
-// covers them. It returns nil for every other command.
+// unwrap returns the command that nohup, nice or timeout without options runs, or a git command without
+// its first harmless setting. The effect of the removed words is known, so a rule for the inner command
+// covers the whole command. unwrap returns nil for every other command.
 func unwrap(args []string) []string {
 	if inner := withoutGitSetting(args); inner != nil {
 		return inner

@@ -12,8 +12,8 @@ import (
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
-// Unlisted is what command lines of a skill without allowed-tools may run. The zero Unlisted is
-// nothing.
+// Unlisted has the programs that command lines of a skill without allowed-tools may run. The zero
+// Unlisted allows none.
 type Unlisted struct {
 	// Scripts allows the skill's own scripts: exactly these files, wherever they lie in the skill, with
 	// any arguments, run by an interpreter or directly.
@@ -38,7 +38,7 @@ func ParseUnlisted(list []string) Unlisted {
 	return u
 }
 
-// CheckUnlisted says why an entry of such a list allows nothing, or is empty.
+// CheckUnlisted returns the reason why an entry of such a list allows nothing, or "".
 func CheckUnlisted(entry string) string {
 	if entry == OwnScripts {
 		return ""
@@ -87,10 +87,10 @@ var ownFlags = map[string]*regexp.Regexp{
 
 // ownScriptRules returns a rule for each command in the line that runs a script of the skill. The
 // rule has the words up to the script letter by letter, and a wildcard after them. So every other
-// check of rules holds for it, and nothing but these words is allowed.
+// check of rules holds for it, and it allows only these words.
 //
-// checkLine compares names as they are in the workspace. So in another directory a line writes
-// no files, and runs nothing but own scripts.
+// checkLine compares names relative to the workspace. So in another directory a line may write
+// no files, and may run only own scripts.
 func ownScriptRules(dir string, sk *skill.Skill, command string) []rule {
 	plan, err := parse(command, sk.BaseDir())
 	if err != nil {
@@ -197,8 +197,8 @@ func ownScriptRule(sk *skill.Skill) string {
 	return ""
 }
 
-// Commands returns the rules by which command lines of a skill may run, as they are written.
-// Without allowed-tools the rules are those of the policy, with the scripts that detection found.
+// Commands returns the texts of the rules for command lines of a skill. Without allowed-tools these are
+// the rules of the policy, and the scripts that detection found.
 func (p Policy) Commands(sk *skill.Skill) []string {
 	rules := rulesOf(sk)
 	commands := []string{}

@@ -57,7 +57,7 @@ func TestUnlistedOwnScripts(t *testing.T) {
 	}
 }
 
-// Own scripts may lie anywhere in the skill. Links, other files and what is not there do not count.
+// Own scripts may lie anywhere in the skill. Links, other files and missing files do not count.
 func TestUnlistedScriptsElsewhere(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "demo")
 	for name, text := range map[string]string{
@@ -138,7 +138,8 @@ func TestUnlistedScriptsStayTheSkills(t *testing.T) {
 	}
 }
 
-// A request cannot put a file beside a module that a rule names, nor a package in its place.
+// A request cannot put a file into the directory of a module that a rule names, or replace the module
+// by a package.
 func TestModulesStayTheSkills(t *testing.T) {
 	has := func(name string) bool { return slices.Contains([]string{"tools", "tools/b.py"}, name) }
 	d := ParseRules([]string{"Bash(python -m tools.b:*), Bash(cp:*)"}, "/skills/demo").Decide("python -m tools.b x")
@@ -165,8 +166,8 @@ func TestModulesStayTheSkills(t *testing.T) {
 	}
 }
 
-// Without the word scripts the list alone decides, and nothing is nothing. A skill with
-// allowed-tools, even empty ones, decides for itself.
+// Without the word scripts only the list decides, and an empty list allows nothing. For a skill with
+// allowed-tools, even empty ones, only allowed-tools decide.
 func TestUnlistedRules(t *testing.T) {
 	for _, c := range []struct {
 		list    []string
