@@ -15,8 +15,8 @@ const agentVar = "SKILLRUN_TEST_AGENT"
 // leastCommands is the least number of commands that an agent must get done.
 const leastCommands = 35
 
-// An agent with the official client finds skills, reads their instructions, and does what they say:
-// scripts and command lines with arguments and files, whose artifacts it reads and uses again.
+// An agent with the official client finds skills, reads their instructions, and follows them: it runs
+// scripts and command lines with arguments and files, and reads and reuses their artifacts.
 func TestMCPAgentOfficialClient(t *testing.T) {
 	t.Parallel()
 	nodeProgram(t)

@@ -11,8 +11,8 @@ const pollInterval = 10 * time.Millisecond
 
 // await polls until done returns true. It returns false after patience. It is for the state
 // of other processes and of the kernel, which give a test no event to wait for.
-// It waits as long as the last poll took: a poll may be an execution, which would otherwise take the
-// processors from what it waits for.
+// Between two polls it waits as long as the last poll took. A poll may be an execution. Without the
+// pause, polls would use the processors that the awaited process needs.
 func await(done func() bool) bool {
 	for began, over := time.Now(), time.Now().Add(patience); !done(); began = time.Now() {
 		if time.Now().After(over) {

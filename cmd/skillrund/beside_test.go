@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// besideScripts print their directory and their path, and write a file beside themselves.
+// besideScripts print their directory and their path, and write a file into their directory.
 var besideScripts = map[string]string{
 	"scripts/py.py": `import os, sys
 here = os.path.dirname(__file__)
@@ -26,7 +26,7 @@ fs.writeFileSync(new URL("mjs.txt", import.meta.url), "new")
 	"scripts/pl.pl": "use FindBin; print \"$FindBin::Bin $0\\n\"; open(my $f, '>', \"$FindBin::Bin/pl.txt\"); print $f 'new';\n",
 }
 
-// A script runs by its path in the workspace: it can write beside itself, the new file is an
+// A script runs by its path in the workspace, so it can write into its directory. The new file is an
 // artifact, and the snapshot and the next execution don't have it.
 func TestScriptsWriteBesideThemselves(t *testing.T) {
 	t.Parallel()
@@ -63,9 +63,9 @@ func TestScriptsWriteBesideThemselves(t *testing.T) {
 	})
 }
 
-// A forked Python behaves here as a started one does: the first run is started, because no
-// Python zygote has started yet. Its parent is in the sandbox; that of a forked one is not, so
-// getppid returns 0.
+// A forked Python behaves here like a started one. The first run is started, because no Python zygote
+// is running yet. The parent of a started Python is in the sandbox. The parent of a forked Python is not,
+// so its getppid returns 0.
 func TestForkedScriptsWriteBesideThemselves(t *testing.T) {
 	t.Parallel()
 	const text = `import os, sys

@@ -52,8 +52,8 @@ func (d *running) doctor(args ...string) (out string, code int) {
 	return string(b), cmd.ProcessState.ExitCode()
 }
 
-// doctor shows the folders whose skills did not load, and the skill that stays loaded from what a folder
-// had before.
+// doctor shows the folders whose skills did not load. If an earlier version of a folder's skill stays
+// loaded, doctor shows that, too.
 func TestDoctorShowsSkillsThatDidNotLoad(t *testing.T) {
 	t.Parallel()
 	d := startDaemonIn(t, newDir(t), "")

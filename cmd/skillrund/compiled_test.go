@@ -22,8 +22,8 @@ for module in m0, mine:
 `
 
 // The modules of a skill and of its venv are compiled once, after the first execution. Then all
-// executions find the compiled files, and nothing else is different: artifacts, the digest, and
-// what a script may change.
+// executions find the compiled files. The artifacts, the digest and the files that a script may change
+// stay the same.
 func TestModulesAreCompiledOnce(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("/usr/bin/python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2], end='')").Output()

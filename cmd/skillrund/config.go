@@ -33,9 +33,9 @@ type config struct {
 		TCP       string `yaml:"tcp"`
 		MCPUnix   string `yaml:"mcp_unix"`
 		MCPTCP    string `yaml:"mcp_tcp"`
-		// For Prometheus. It gives numbers and takes no request that changes anything.
+		// For Prometheus. The listener only gives numbers; no request changes anything.
 		MetricsTCP string `yaml:"metrics_tcp"`
-		// For all TCP listeners; PEM files. Both are set, or none.
+		// PEM files, for all TCP listeners. Both are set, or both are empty.
 		TLS struct {
 			Certificate string `yaml:"certificate"`
 			Key         string `yaml:"key"`
@@ -50,14 +50,15 @@ type config struct {
 	Skills   []skillRoot `yaml:"skills"`
 	Network  string      `yaml:"network"`
 	Shell    bool        `yaml:"shell"`
-	// What command lines of skills without allowed-tools may run.
+	// The programs that command lines of skills without allowed-tools may run.
 	WithoutAllowedTools commandRules `yaml:"without_allowed_tools"`
 	Python              string       `yaml:"python"`
 	Packages            string       `yaml:"packages"`
 	// Images maps names to root file systems. Runtimes maps languages to these names.
 	Images   map[string]imageConfig `yaml:"images"`
 	Runtimes map[string]string      `yaml:"runtimes"`
-	// For the images at a start. WallTime is for all together, the others for each image.
+	// Limits on pulling images at a start. WallTime is for all images together, the others are for each
+	// image.
 	Pull struct {
 		WallTime duration `yaml:"wall_time"`
 		Bytes    size     `yaml:"bytes"`
@@ -74,7 +75,8 @@ type config struct {
 	Boundaries struct {
 		AllowMissing []string `yaml:"allow_missing"`
 	} `yaml:"boundaries"`
-	// A request gets Default if neither it nor the skill sets a limit, and never more than Max.
+	// A request gets Default if neither the request nor the skill sets a limit. It never gets more than
+	// Max.
 	// CommandWallTime is the default wall time of command lines.
 	Limits struct {
 		Default         limits   `yaml:"default"`
@@ -89,7 +91,7 @@ type config struct {
 		Queued       int      `yaml:"queued"`
 		QueueTimeout duration `yaml:"queue_timeout"`
 	} `yaml:"concurrency"`
-	// How many the daemon keeps ready, and the way to make sandboxes.
+	// The numbers of prewarmed sandboxes and Python zygotes, and the way to make sandboxes.
 	Prepared struct {
 		Zygote         bool `yaml:"zygote"`
 		Sandboxes      int  `yaml:"sandboxes"`
@@ -186,7 +188,7 @@ const buildsAtOnce = 2
 // minBuildMemory is the memory that pip needs for the smallest environment.
 const minBuildMemory = 128 << 20
 
-// defaultConfig returns the built-in defaults. deploy/skillrund.yaml must say the same; a test
+// defaultConfig returns the built-in defaults. deploy/skillrund.yaml must have the same values; a test
 // compares the two.
 func defaultConfig() config {
 	var c config

@@ -323,7 +323,7 @@ runtimes:
 // inspect accepts directories that do not exist yet if the daemon can create them.
 func TestInspectPasses(t *testing.T) {
 	path := writeConfig(t, "state_dir: a/b/c\nrun_dir: run\nlisten: {unix: run/s.sock}\n")
-	// The directory above those of t.TempDir is the user's alone.
+	// Only the user may enter the parent of t.TempDir's directories.
 	if err := os.Chmod(filepath.Dir(filepath.Dir(path)), 0o711); err != nil {
 		t.Fatal(err)
 	}
@@ -359,11 +359,11 @@ func TestConfigForOtherMachines(t *testing.T) {
 	if dir := filepath.Dir(path); err != nil || c.Listen.TLS.Certificate != dir+"/tls/c" || c.Listen.TLS.Key != dir+"/tls/k" {
 		t.Errorf("got %+v, %v", c.Listen, err)
 	}
-	// Whoever must send a credential is no script of this machine.
+	// A script of this machine has no credential, so network: host is allowed.
 	if c, err = loadConfig(writeConfig(t, "network: host\nlisten: {tcp: '0.0.0.0:1', insecure: true}\nidentity: {tokens: t}\n")); err != nil || c.usesTLS() {
 		t.Errorf("got %+v, %v", c.Listen, err)
 	}
-	// The metrics alone may be there, too, and on loopback beside network: host.
+	// The metrics listener alone may have such an address, too. With network: host it may be on loopback.
 	for _, text := range []string{
 		"listen: {metrics_tcp: '0.0.0.0:1', tls: {certificate: c, key: k}}\nidentity: {tokens: t}\n",
 		"listen: {metrics_tcp: '0.0.0.0:1', insecure: true}\nidentity: {tokens: t}\n",

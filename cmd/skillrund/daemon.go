@@ -59,7 +59,7 @@ type daemon struct {
 	executor     *executor.Executor
 	server       *server.Server
 	mcp          *mcp.Server
-	metrics      *metrics.Metrics // counts also if nothing serves it
+	metrics      *metrics.Metrics // counts even if listen.metrics_tcp is empty
 	scrapes      *metrics.Server
 }
 
@@ -89,7 +89,7 @@ func serve(c config, bundle string) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 
-	// One place for each Serve: after wait has returned, no goroutine reads the channel.
+	// The buffer has room for each Serve, because no goroutine reads the channel after wait has returned.
 	failed := make(chan error, len(listeners.all()))
 	var serving sync.WaitGroup
 	for _, l := range listeners.grpc {
@@ -303,7 +303,7 @@ func (d *daemon) sweepRecords(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
 	for {
-		// The first sweep is at the start: records may have come of age while no daemon ran.
+		// The first sweep is at the start: records may have expired while no daemon ran.
 		if removed, freed, err := d.record.Sweep(ctx, time.Now()); err != nil && ctx.Err() == nil {
 			d.log.Error("retention", "err", err)
 		} else if removed > 0 {
@@ -346,13 +346,13 @@ func (d *daemon) close() error {
 }
 
 // lockPatience is how long a start waits for the lock of a killed daemon. The kernel
-// releases the lock when its last copy is closed (flock(2)). A child that the daemon forked
-// holds a copy until its exec.
+// releases the lock when the last copy of its descriptor is closed (flock(2)). A child that the daemon
+// forked holds a copy until its exec.
 const lockPatience = 3 * time.Second
 
 // lockState creates the state directory and locks it against other daemons. unlock
-// releases the lock. The file stays after the daemon's end: its name is the lock's, and removing
-// it would let two daemons lock two files of one name.
+// releases the lock. The file stays after the daemon's end: if it were removed, two daemons could lock
+// two files with the same name.
 func lockState(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err

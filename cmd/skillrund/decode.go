@@ -90,7 +90,7 @@ func (f *problems) items(key string, node *yaml.Node, out reflect.Value) {
 	}
 }
 
-// scalar has yaml.v3 read a value without keys of its own.
+// scalar lets yaml.v3 read a value that has no keys.
 func (f *problems) scalar(key string, node *yaml.Node, out reflect.Value) {
 	if err := node.Decode(out.Addr().Interface()); err != nil {
 		f.bad(key, "%s is not %s", shown(node), wanted(out.Interface()))
@@ -185,8 +185,8 @@ func wanted(v any) string {
 	return "a text"
 }
 
-// closest returns the name that is at most two edits away from a misspelled one. It returns "" if
-// none is that close.
+// closest returns the name that is at most two edits away from a misspelled name. It returns "" if
+// no name is that close.
 func closest(word string, names []string) string {
 	best, at := "", 3
 	for _, name := range names {

@@ -176,7 +176,7 @@ func processHas(t *testing.T, pid, text string) bool {
 	for line := range strings.Lines(string(maps)) { // BEGIN-END RIGHTS ..., proc_pid_maps(5)
 		fields := strings.Fields(line)
 		from, to, _ := strings.Cut(fields[0], "-")
-		begin, _ := strconv.ParseInt(from, 16, 64) // fails for [vsyscall], which nobody can write
+		begin, _ := strconv.ParseInt(from, 16, 64) // fails for [vsyscall], which is not writable
 		end, _ := strconv.ParseInt(to, 16, 64)
 		if fields[1][1] != 'w' {
 			continue

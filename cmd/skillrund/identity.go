@@ -10,7 +10,7 @@ import (
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 )
 
-// identityConfig is the key identity: who may call.
+// identityConfig is the key identity: the credentials of callers, with their tenants and roles.
 type identityConfig struct {
 	Callers []callerRow `yaml:"callers"`
 	// PEM files with the authorities of client certificates. SPIFFE maps trust domains to them.
@@ -86,7 +86,7 @@ func (c *config) asksCredentials() bool {
 	return to.Network()
 }
 
-// checkIdentity checks the rows, and that callers over a network can be identified.
+// checkIdentity checks the rows. It also checks that callers over a network can be identified.
 func (c *config) checkIdentity(bad badFunc) {
 	for n := range c.Identity.Callers {
 		c.checkCaller(n, bad)
@@ -169,7 +169,8 @@ func (c *config) checkIssuer(n int, bad badFunc) {
 	}
 }
 
-// inspectIdentity reads the files of credentials, each by itself.
+// inspectIdentity reads each file of credentials, and reports an error for each file that can't be
+// used.
 func (c *config) inspectIdentity(bad badFunc) {
 	log := slog.New(slog.DiscardHandler)
 	try := func(key string, part identity.Config) {

@@ -62,7 +62,7 @@ identity:
 	return s
 }
 
-// token runs skillrund token for the daemon's configuration and returns what it prints.
+// token runs skillrund token for the daemon's configuration and returns its output.
 func (s *secured) token(args ...string) string {
 	s.t.Helper()
 	cmd := exec.Command(binary(s.t, "skillrund"), append([]string{"--config", s.dir + "/skillrund.yaml", "token"}, args...)...)
@@ -199,8 +199,8 @@ func (b bearing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.RoundTripper.RoundTrip(r)
 }
 
-// Everything that identifies nobody is UNAUTHENTICATED, with a reason, for gRPC and for MCP. Probes
-// of health work without a credential.
+// A call without a valid credential gets UNAUTHENTICATED with a reason, for gRPC and for MCP. Health
+// checks work without a credential.
 func TestCredentialsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	s := startSecured(t, "")
@@ -265,7 +265,8 @@ func TestCredentialsThatAreRefused(t *testing.T) {
 	}
 }
 
-// A client that begins a handshake and goes on too slowly is closed, and others are served meanwhile.
+// The daemon closes the connection of a client whose handshake is too slow, and serves other clients at
+// the same time.
 func TestSlowTLSHandshake(t *testing.T) {
 	t.Parallel()
 	s := startSecured(t, "")

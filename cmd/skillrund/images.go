@@ -158,7 +158,7 @@ func openImages(ctx context.Context, c config, log *slog.Logger) (_ images, err 
 	return all, all.store.Settle()
 }
 
-// get pulls one image, or takes its directory as it is.
+// get pulls one image. A root directory needs no pull.
 func (all images) get(ctx context.Context, name string, i imageConfig) (runtime.Image, error) {
 	if i.Rootfs != "" {
 		return runtime.Image{Name: name, Dir: i.Rootfs, Digest: "directory:" + i.Rootfs}, nil

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Commands of uv and pipx run what `skillrun prepare` has installed for them, without uv, pipx or a
-// network. The rules of allowed-tools judge the line as it is written.
+// Commands of uv and pipx run the packages that `skillrun prepare` has installed for them, without uv,
+// pipx or a network. The rules of allowed-tools judge the line as written.
 func TestCommandsOfUV(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)

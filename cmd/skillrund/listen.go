@@ -27,8 +27,8 @@ func (c *config) certificate(log *slog.Logger) (*ingress.Certificate, error) {
 	return ingress.LoadCertificate(c.Listen.TLS.Certificate, c.Listen.TLS.Key, log)
 }
 
-// defaultGroup is the default of listen.unix_group. If the machine does not have it, the sockets keep
-// the daemon's own group.
+// defaultGroup is the default of listen.unix_group. If the machine does not have this group, the sockets
+// keep the daemon's own group.
 const defaultGroup = "skillrun"
 
 // socketGroup returns the id of listen.unix_group, or -1 for the daemon's own group. After an error it
@@ -113,8 +113,8 @@ func listenTCP(address string) (net.Listener, error) {
 }
 
 // listenUnix listens on a Unix socket. It replaces the socket of a daemon that died, but
-// refuses if a daemon answers there. The directory and the mode of the socket decide who may
-// connect (unix(7)); the caller is identified by the credentials of the connection.
+// refuses if a daemon answers there. The directory and the mode of the socket restrict the users that may
+// connect (unix(7)); the credentials of the connection identify the caller.
 func listenUnix(path string, mode fs.FileMode, gid int) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func listenUnix(path string, mode fs.FileMode, gid int) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	// chown(2) leaves an id of -1 as it is.
+	// chown(2) does not change an id for which it gets -1.
 	if err := errors.Join(os.Chown(path, -1, gid), os.Chmod(path, mode)); err != nil {
 		l.Close()
 		return nil, err

@@ -148,7 +148,7 @@ func TestLogKeysInTheSources(t *testing.T) {
 	}
 }
 
-// otherKeys maps keys that the log does not use to those that it uses for the same.
+// otherKeys maps keys that the log does not use to the keys that it uses instead.
 var otherKeys = map[string]string{"error": "err", "id": "execution", "execution_id": "execution", "slot": "sandbox"}
 
 // keysBegin maps methods of a logger to the index of their first key.

@@ -2,7 +2,7 @@
 // See docs/operating.md.
 //
 // Theory of operation. run reads the whole configuration and reports the mistakes in its form
-// (decode.go) and its values (validate.go) together. If there are none, inspect.go compares the
+// (decode.go) and its values (validate.go) together. If it finds no mistake, inspect.go compares the
 // configuration with this machine; --check reports all three together. sandbox.Isolate executes
 // the program again, so everything before it runs twice and everything after it once.
 //
@@ -36,8 +36,8 @@ func main() {
 	}
 }
 
-// run returns an error for exit code 1. Only one of version, the command token, check and try is
-// looked at, in the order of the code.
+// run returns an error for exit code 1. Of version, the command token, check and try, only the first
+// one that is set has an effect, in the order of the code.
 func run(args []string, path string, check, try, version bool) error {
 	token := len(args) > 0 && args[0] == "token"
 	if len(args) > 0 && !token {

@@ -221,8 +221,8 @@ func TestMCPSkillsInspector(t *testing.T) {
 	}
 }
 
-// A host that holds an entry refuses the files that changed since then, and those that are new, until
-// it has asked again. It can load a skill that is not listed.
+// A host that holds an entry refuses changed and new files until it has asked for the entry again. It
+// can load a skill that is not listed.
 func TestMCPSkillsChangeOfficialClient(t *testing.T) {
 	t.Parallel()
 	nodeProgram(t)

@@ -62,8 +62,8 @@ func memoryLimit(proc, cgroups string) int64 {
 			continue
 		}
 		switch {
-		// cgroup v2: each cgroup above counts too. A memory.max of "max" is no number, so
-		// readLimit passes over it.
+		// cgroup v2: the limits of all cgroups above count, too. readLimit ignores a memory.max of
+		// "max", which is not a number.
 		case parts[0] == "0":
 			for dir := filepath.Clean(parts[2]); ; dir = filepath.Dir(dir) {
 				limit = min(limit, readLimit(filepath.Join(cgroups, dir, "memory.max"), ""))

@@ -7,7 +7,7 @@ import (
 	"github.com/skillrun/skillrun/internal/metrics"
 )
 
-// state returns what the metrics show of this moment. It is called for each request of Prometheus.
+// state returns the daemon's state for the metrics. Each request of Prometheus calls it.
 func (d *daemon) state(requests *budget.Budget) metrics.State {
 	_, _, draining := d.executor.Counts()
 	s := metrics.State{
@@ -21,7 +21,7 @@ func (d *daemon) state(requests *budget.Budget) metrics.State {
 		s.Tenants[name] = metrics.Load{Running: use.Running, Queued: use.Queued}
 	}
 	var disk syscall.Statfs_t
-	// statfs(2) fails only if the directory is gone. The zeros then show it.
+	// statfs(2) fails only if the directory is gone. Then both sizes are 0.
 	if err := syscall.Statfs(d.config.StateDir, &disk); err == nil {
 		s.DiskFree, s.DiskSize = disk.Bavail*uint64(disk.Bsize), disk.Blocks*uint64(disk.Bsize)
 	}

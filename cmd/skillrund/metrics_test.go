@@ -194,8 +194,8 @@ func TestMetricsInPrometheus(t *testing.T) {
 	}
 }
 
-// promtool finds no mistake in the rules, its tests of the rules pass, and it finds nothing to
-// complain about in what the daemon sends.
+// promtool finds no mistake in the rules, its tests of the rules pass, and it finds no mistake in the
+// daemon's metrics.
 func TestPromtool(t *testing.T) {
 	t.Parallel()
 	tool := prometheusProgram(t, "promtool")

@@ -99,7 +99,7 @@ func TestMutationOfBounds(t *testing.T) {
 }
 
 // TestBoundsStand fails if TestMutationOfBounds can no longer make one of its changes. make test runs
-// it, so that whoever moves a bound learns it at once.
+// it, so that a moved bound is noticed at once.
 func TestBoundsStand(t *testing.T) {
 	for name, off := range bounds {
 		t.Run(name, func(t *testing.T) { changed(t, off) })

@@ -96,7 +96,7 @@ func TestMutation(t *testing.T) {
 	}
 }
 
-// faultyDir has the daemon of buildFaulty; "" if there is none. TestMain removes it.
+// faultyDir has the daemon of buildFaulty; "" before the build. TestMain removes it.
 var faultyDir string
 
 var faulty = sync.OnceValue(func() error {
@@ -268,8 +268,8 @@ func TestMutationOfTheDaemon(t *testing.T) {
 // writeProgram writes a script that can be executed.
 func writeProgram(t testing.TB, path, text string) {
 	t.Helper()
-	// Another test's child that is forked meanwhile would keep the script open for writing.
-	// Then it can't be executed, ETXTBSY in execve(2).
+	// If another test forked a child now, the child would keep the script open for writing. Then the
+	// script can't be executed (ETXTBSY in execve(2)).
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {

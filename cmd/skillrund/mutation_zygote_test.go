@@ -18,8 +18,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// TestMutationOfPrewarmed does the same as TestMutation with prewarmed sandboxes: with those
-// of the zygote alone, and with those that have a child of a Python zygote.
+// TestMutationOfPrewarmed does the same as TestMutation with prewarmed sandboxes: with sandboxes that
+// only the zygote has made, and with sandboxes in which a child of a Python zygote waits.
 
 // A zygoteMutation has the expected results with one layer of a prewarmed sandbox off.
 type zygoteMutation struct {
@@ -373,10 +373,10 @@ func (d *running) judgedOne(t testing.TB, cases map[string]hostileCase, id strin
 	})
 }
 
-// If a Python zygote ends before its child can ask for its parent's end, the child lives on
-// and nobody learns its wait status. No script may run in such a child: it is executed
-// plainly, and its end is its own. No sandbox is prewarmed, so each script would get the
-// child that was forked for it.
+// A Python zygote may end before its child can ask the kernel for a signal at its parent's end. Then the
+// child lives on, and no process gets its wait status. No script may run in such a child: the daemon
+// executes the script instead, and records the script's own end. No sandbox is prewarmed, so each script
+// would get the child that was forked for it.
 func TestMutationOrphans(t *testing.T) {
 	mutates(t)
 	d := launchFaulty(t, buildFaulty(t), "forked: orphans", "prepared: {sandboxes: 0, python_zygotes: 4}\n")

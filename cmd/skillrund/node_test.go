@@ -140,8 +140,8 @@ func TestNodePackages(t *testing.T) {
 	}
 }
 
-// Commands of npx run what `skillrun prepare` has installed for them, without npm or a network. The
-// rules of allowed-tools judge the line as it is written.
+// Commands of npx run the packages that `skillrun prepare` has installed for them, without npm or a
+// network. The rules of allowed-tools judge the line as written.
 func TestCommandsOfNPX(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -167,7 +167,7 @@ allowed-tools: Bash(npx greet@1.2.0:*) Bash(npx -y say:*) Bash(npx unknown:*) Ba
 			t.Errorf("%s: got %v, %v; want PACKAGES_MISSING", line, err, info)
 		}
 	}
-	// One environment is that of package.json, one that of the tool.
+	// One environment is for package.json, the other one for the tool.
 	stdout, stderr, exit := prepareBy(t, d, "guide")
 	if exit != 0 || strings.Count(stdout, "guide: prepared for Node.js ") < 2 || !strings.Contains(stderr, "tool greet@1.2.0 of SKILL.md:8") {
 		t.Fatalf("prepare: got %d, %q, %q", exit, stdout, stderr)

@@ -56,13 +56,13 @@ func writeSurveyFolders(t *testing.T, root string) {
 	}
 }
 
-// make survey takes folders and counts what loads, what is allowed and what runs, with each failure in
-// its class.
+// make survey takes folders. It counts the skills that load, the command lines that are allowed and the
+// scripts that run, and each failure by its class.
 func TestSurvey(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
 	writeSurveyFolders(t, dir)
-	// Without skillrun-python beside it, the daemon unpacks no Python.
+	// Without skillrun-python in its directory, the daemon unpacks no Python.
 	bin := filepath.Join(dir, "bin")
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ func buildVersion() string {
 	if version != "" {
 		return version
 	}
-	// A build by go install has only this one.
+	// A build by go install has only the module's version.
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
 	}

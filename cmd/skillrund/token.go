@@ -18,8 +18,8 @@ const tokenUsage = `usage: skillrund --config FILE token create --name NAME --ro
        skillrund --config FILE token list
        skillrund --config FILE token revoke ID...`
 
-// tokenCommand changes or prints the file of identity.tokens. A daemon need not run; one that runs
-// sees the change at once.
+// tokenCommand changes or prints the file of identity.tokens. It needs no daemon. A running daemon
+// sees the change with the next call.
 func tokenCommand(c config, args []string, out, notes io.Writer) error {
 	path := c.Identity.Tokens
 	if path == "" {
@@ -39,7 +39,7 @@ func tokenCommand(c config, args []string, out, notes io.Writer) error {
 	return fmt.Errorf("token %q: no such command\n%s", args[0], tokenUsage)
 }
 
-// createToken prints the token alone to out, so that a redirection has it in a file.
+// createToken prints only the token to out, so that a caller can redirect it to a file.
 func createToken(path string, args []string, out, notes io.Writer) error {
 	flags := flag.NewFlagSet("token create", flag.ContinueOnError)
 	flags.SetOutput(notes)
@@ -100,7 +100,7 @@ func expiryText(t identity.Token) string {
 	return t.Expires.Format(time.DateTime) + " (expired)"
 }
 
-// revokeTokens goes on after an ID that no token has, so that one mistake keeps no token alive.
+// revokeTokens continues after an ID that no token has, so that it revokes all other tokens.
 func revokeTokens(path string, ids []string, notes io.Writer) error {
 	if len(ids) == 0 {
 		return fmt.Errorf("token revoke: which one? skillrund token list has the IDs\n%s", tokenUsage)

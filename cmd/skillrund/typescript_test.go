@@ -47,7 +47,7 @@ func TestTypeScript(t *testing.T) {
 }
 
 // A TypeScript script imports packages that were prepared for the node that strips its types. That
-// node is the clients' (nodeProgram), in a root file system of its own.
+// node is the node of the test clients (nodeProgram), in a separate root file system.
 func TestTypeScriptWithNodePackages(t *testing.T) {
 	t.Parallel()
 	tree := newTree(t)
@@ -98,8 +98,9 @@ func addNode(t *testing.T, tree string) {
 	for _, m := range loaded.FindAllStringSubmatch(string(libraries), -1) {
 		copied(m[1], m[1])
 	}
-	// npm and what it requires: .../node_modules/npm/bin/npm-cli.js, or Debian's /usr/share/nodejs, where
-	// links of other packages may lead nowhere. So cp's exit code does not count; npm's own does.
+	// npm and its modules: .../node_modules/npm/bin/npm-cli.js, or Debian's /usr/share/nodejs, where
+	// links of other packages may lead nowhere. So the exit code of cp is ignored; the exit code of npm
+	// is not.
 	modules := filepath.Dir(filepath.Dir(filepath.Dir(npm)))
 	if err := os.MkdirAll(filepath.Dir(filepath.Join(tree, modules)), 0o755); err != nil {
 		t.Fatal(err)

@@ -57,7 +57,8 @@ func TestWithoutAllowedTools(t *testing.T) {
 				if r, err := from("scripts", "python own.py a", "in.csv"); err != nil || r.GetStdout() != "a\n" {
 					t.Errorf("in the directory of the script: %v, %v", r, err)
 				}
-				// A file of the request in place of the script, by another working directory, or beside it.
+				// Files of the request: one at the script's path in another working directory, and one in
+				// the script's directory.
 				if r, err := from("x", "python scripts/own.py a", "x/scripts/own.py"); err != nil || !strings.Contains(r.GetError(), "is not covered") {
 					t.Errorf("a file in place of the script: %v, %v", r, err)
 				}

@@ -137,7 +137,7 @@ func (c *config) checkListen(bad badFunc) {
 			bad("network", "host gives scripts this machine's network, and %s asks for no credentials: a script could call the daemon itself; remove one of the two, or set identity.tokens", tcp.key)
 		}
 	}
-	// It changes nothing, so network: host does not forbid it.
+	// A request for metrics changes nothing, so network: host does not forbid the listener.
 	if l.MetricsTCP != "" {
 		if err := checkTCP(l.MetricsTCP, c.usesTLS() || l.Insecure); err != nil {
 			bad("listen.metrics_tcp", "%v", err)
@@ -166,7 +166,7 @@ func (c *config) checkTLS(bad badFunc) {
 }
 
 // checkTCP checks an address. Unless open is true, it refuses an address that other machines
-// could reach: nobody would be encrypted there.
+// could reach, because connections there would not be encrypted.
 func checkTCP(address string, open bool) error {
 	const example = "such as 127.0.0.1:7878"
 	host, port, err := net.SplitHostPort(address)

@@ -9,18 +9,18 @@ import (
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
-// An answer says whether a command line may run, and if not, what would help.
+// An answer says whether a command line may run. If not, it has the reason and a remedy.
 type answer struct {
 	Allowed     bool       `json:"allowed"`
 	Reason      string     `json:"reason"`
-	Rule        string     `json:"rule,omitempty"`         // that covers the line
-	MissingRule string     `json:"missing_rule,omitempty"` // that would cover it
+	Rule        string     `json:"rule,omitempty"`         // the rule that covers the line
+	MissingRule string     `json:"missing_rule,omitempty"` // a rule that would cover the line
 	Instead     string     `json:"instead,omitempty"`      // see permission.Instead
 	Commands    [][]string `json:"commands,omitempty"`     // the words that would run
 }
 
-// commandWords replaces the fields of gRPC requests in reasons: bash and ExecuteCommand call them
-// otherwise, or have none.
+// commandWords replaces the fields of gRPC requests in reasons, because bash and ExecuteCommand have
+// other names for them, or don't have them.
 var commandWords = strings.NewReplacer(
 	"set working_directory in the request", "set working_dir",
 	"set env in the request", "put NAME=value in front of the command",
@@ -31,7 +31,7 @@ func answerOf(allowed bool, reason, missing string, instead permission.Instead) 
 	return answer{Allowed: allowed, Reason: commandWords.Replace(reason), MissingRule: missing, Instead: string(instead)}
 }
 
-// text returns the reason of a refusal, and a sentence with the way out if there is one.
+// text returns the reason of a refusal and, if possible, a sentence with the remedy.
 func (a answer) text() string {
 	switch {
 	case a.Instead == string(permission.InsteadDirectory):

@@ -8,8 +8,8 @@ import (
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
-// A refusal has the published sentence as its first line, then the reason and the way out, in text
-// and in fields. check_command says the same of the same line.
+// The first line of a refusal is the published sentence. The reason and the remedy follow, in text and
+// in fields. check_command gives the same answer for the same line.
 func TestRefusedCommandsSayWhatHelps(t *testing.T) {
 	t.Parallel()
 	const front = "allowed-tools: Bash(echo:*)"

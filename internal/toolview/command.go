@@ -47,7 +47,7 @@ type CommandResult struct {
 	MissingRule string `json:"missing_rule,omitempty"` // empty: no rule would help
 	Instead     string `json:"instead,omitempty"`      // see permission.Instead
 
-	// The fields below are the daemon's; the contract's object does not have them.
+	// The daemon adds the fields below. The contract's object does not have them.
 	ExecutionID string              `json:"-"` // empty: nothing ran
 	Artifacts   []executor.Artifact `json:"-"`
 	Warnings    []string            `json:"-"`
@@ -118,14 +118,14 @@ func (c CommandResult) fill(r run) (CommandResult, error) {
 		}
 		return c, err
 	}
-	// Every other end has an exit code. DAEMON_LOST has none, but no caller of the dead daemon
-	// is left to see it.
+	// Every other end has an exit code, except DAEMON_LOST. No caller gets that end here, because the
+	// connections end with the daemon.
 	c.ExitCode = *r.ExitCode
 	c.Success = c.ExitCode == 0
 	switch {
 	case r.End == executor.OOMKilled && c.Success:
-		// The kernel killed another process. The contract's success is the exit code alone, and
-		// then it has no error.
+		// The kernel killed another process. In the contract only the exit code decides about success,
+		// and a success has no error.
 		c.Stderr += "\nOut of memory: " + r.why()
 	case r.End == executor.OOMKilled:
 		return c.because("Execution error: %s", r.why()), nil
@@ -135,16 +135,16 @@ func (c CommandResult) fill(r run) (CommandResult, error) {
 	return c, nil
 }
 
-// denied returns the result of a refused command: the published sentence, then the reason and the
-// way out in lines of their own.
+// denied returns the result of a refused command: the published sentence, then a line with the reason
+// and a line with the remedy.
 func (c CommandResult) denied(d *permission.Denied) CommandResult {
 	a := answerOf(false, d.Reason, d.Rule, d.Instead)
 	c.Reason, c.MissingRule, c.Instead = a.Reason, a.MissingRule, a.Instead
 	return c.because("%s\n%s", d.Message(), a.text())
 }
 
-// because returns the result with an error text. In the contract an error text goes with success
-// false.
+// because returns the result with an error text. In the contract a result with an error text has
+// success false.
 func (c CommandResult) because(format string, args ...any) CommandResult {
 	why := fmt.Sprintf(format, args...)
 	c.Error = &why

@@ -48,7 +48,8 @@ type PythonScriptResult struct {
 	Warnings    []string
 }
 
-// JSON returns the contract's object, with the artifacts and the warnings if there are any, as Python's json.dumps prints it.
+// JSON returns the contract's object as Python's json.dumps prints it, with artifacts and warnings if
+// there are any.
 func (r PythonScriptResult) JSON() []byte {
 	if !r.Ran {
 		return dumps(struct {
@@ -67,8 +68,8 @@ func (r PythonScriptResult) JSON() []byte {
 }
 
 // RunPythonScript runs Python code in a skill's virtual environment: the contract of
-// run_python_script. Every refusal of the request, including those of the contract's table
-// of errors, is a result. An error means that the daemon failed; if an execution was
+// run_python_script. Every refusal of the request is a result, also a refusal that is not in the
+// contract's table of errors. An error means that the daemon failed; if an execution was
 // accepted, the result has its ID.
 func (v *View) RunPythonScript(ctx context.Context, who permission.Principal, c PythonScriptCall, sink Sink) (PythonScriptResult, error) {
 	sk, err := v.skills.Resolve(c.Skill)

@@ -7,8 +7,7 @@ import (
 )
 
 // A quietSink forwards output without the runner's line, which may arrive in pieces. Only the
-// goroutine of View.run uses it. It holds back at most one byte less than the start of the line
-// has.
+// goroutine of View.run uses it. It holds back at most the start of the line without its last byte.
 type quietSink struct {
 	to    Sink
 	begin []byte // the start of the line
@@ -67,8 +66,8 @@ func (q *quietSink) pass() error {
 	}
 }
 
-// last forwards the held bytes, which turned out not to be the line. After a line that has begun
-// and not ended, the program is over, and the rest is the report's.
+// last forwards the held bytes, because they are not the start of the line. If the line has begun, the
+// program has ended, and all remaining bytes belong to the runner's report.
 func (q *quietSink) last() error {
 	if q.to == nil || q.line {
 		return nil
@@ -86,7 +85,7 @@ func (q *quietSink) give(n int) error {
 	return q.to(o)
 }
 
-// drop forgets the first n held bytes. at moves with them, so offsets stay the program's own.
+// drop forgets the first n held bytes and adds n to at, so that at stays the offset of held.
 func (q *quietSink) drop(n int) {
 	q.held = q.held[n:]
 	q.at += uint64(n)

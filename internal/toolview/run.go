@@ -120,7 +120,7 @@ func (v *View) run(ctx context.Context, req executor.Request, keep int64, sink S
 			err = errors.Join(err, cancelErr)
 		}
 	}()
-	// Follow reads from disk, so a slow sink holds up no program.
+	// Follow reads from disk, so a slow sink does not slow down a program.
 	events, err := v.x.Follow(ctx, req.Principal, id, 0)
 	if err != nil {
 		return r, err

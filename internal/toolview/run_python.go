@@ -122,7 +122,8 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 	return PythonResult{Text: pythonText(r, by, c.KeepBytes), ExecutionID: r.id, Artifacts: r.Artifacts, Warnings: r.warnings}, nil
 }
 
-// blank: models send "" or blanks for an argument that they mean to leave out.
+// blank reports whether a text is empty or has only blanks. Models send such texts for an argument that
+// they want to leave out.
 func blank(s string) bool { return strings.TrimSpace(s) == "" }
 
 // pythonRefusal returns the text for a refused request, or err itself.
@@ -202,8 +203,8 @@ func escapes(err error) bool {
 }
 
 // pythonText converts an outcome to the contract's text, with up to keep bytes of each stream.
-// 0: all. It takes the runner's report out before it cuts: the report is at the end of stderr,
-// and the program did not print it.
+// 0: all. It removes the runner's report before it cuts stderr, because the report is at the end of
+// stderr, and the program did not print it.
 func pythonText(r run, by runner, keep int64) string {
 	left, exception, raised := by.cut(r.stderr)
 	r.Outcome.Stderr.TotalBytes -= int64(len(r.stderr) - len(left))

@@ -17,7 +17,7 @@ import (
 type schema struct {
 	Type        string            `json:"type"`
 	Description string            `json:"description"`
-	Properties  map[string]schema `json:"properties"` // of an object; nil: it may have any
+	Properties  map[string]schema `json:"properties"` // of an object; nil: any properties
 	Required    []string          `json:"required"`
 	Additional  *bool             `json:"additionalProperties"`
 	Items       *schema           `json:"items"`
@@ -31,8 +31,8 @@ type schema struct {
 type misfit struct{ field, reason string }
 
 // check returns a value without the optional fields that are null. field is the name of the
-// value; the arguments of a call have none. Objects whose schema names no properties stay as they
-// are.
+// value; it is empty for the arguments of a call. check does not change objects whose schema names no
+// properties.
 func (s schema) check(field string, value json.RawMessage) (json.RawMessage, *misfit) {
 	switch {
 	case s.Properties != nil:
@@ -110,8 +110,8 @@ func encoded(v any) json.RawMessage {
 	return text
 }
 
-// refuse says why a value does not fit this schema. Empty: it fits. A number is compared as a
-// float64; above 2^53 that would not tell two integers apart, so larger ones are not integers
+// refuse returns the reason why a value does not fit this schema. Empty: it fits. It compares numbers as
+// float64. Above 2^53 a float64 does not tell two integers apart, so larger numbers are not integers
 // here.
 func (s schema) refuse(value json.RawMessage) string {
 	var got any

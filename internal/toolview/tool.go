@@ -32,6 +32,6 @@ type Result struct {
 	ExecutionID string
 	// Artifacts are the first of the program's artifacts.
 	Artifacts []executor.Artifact
-	// Warnings are those of the execution's header.
+	// Warnings are the warnings of the execution's header.
 	Warnings []string
 }

@@ -47,7 +47,7 @@ func TestToolsTakeArgsAndFiles(t *testing.T) {
 	}
 }
 
-// stdout returns what an execution printed.
+// stdout returns the standard output of an execution.
 func (b *bench) stdout(id string) string {
 	b.t.Helper()
 	events, err := b.x.Follow(b.t.Context(), b.who, id, 0)
@@ -144,7 +144,7 @@ func TestToolFilesAreRefused(t *testing.T) {
 	}
 }
 
-// A list of artifacts is bounded, and says what it left out.
+// A list of artifacts is bounded, and says how many artifacts it leaves out.
 func TestExtrasAreBounded(t *testing.T) {
 	t.Parallel()
 	var list []executor.Artifact

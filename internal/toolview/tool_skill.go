@@ -33,7 +33,8 @@ func say(format string, args ...any) Result {
 }
 
 // listSkillsTool leaves out skills with disable-model-invocation. Calls with their names still
-// work. A page goes on after a name, so it is right even if skills change between two pages.
+// work. A page begins after the last name of the page before it, so it is right even if skills change
+// between two pages.
 var listSkillsTool = row{
 	Tool: Tool{
 		Name: "list_skills",
@@ -77,8 +78,8 @@ type skillSummary struct {
 	Description string `json:"description"`
 }
 
-// listSkills returns a page of the skills that match the query. A page ends at the limit, or before
-// a skill for which its bytes have no room; it has at least one skill.
+// listSkills returns a page of the skills that match the query. A page ends at the limit of skills, or
+// before a skill that would exceed the limit of bytes. It has at least one skill.
 func listSkills(_ context.Context, v *View, c call) (Result, error) {
 	a, err := decode[struct {
 		Query  string  `json:"query"`

@@ -32,7 +32,8 @@ const (
 	stalledAfter = 20 * time.Second
 	// RetryAfter is the time after which a refused caller should try again.
 	RetryAfter = time.Second
-	// Each caller may hold 1/callerShare of the budget even if others have taken all of it.
+	// callerShare divides the budget: each caller may hold one part, even if others have taken the
+	// whole budget.
 	callerShare = 8
 )
 
