@@ -400,7 +400,7 @@ func TestCheckThere(t *testing.T) {
 	}
 }
 
-// --no-wait prints the state, because there is no end yet.
+// --no-wait prints the state, because the execution has not ended yet.
 func TestCancelWithoutWait(t *testing.T) {
 	f := answers("CancelExecution", func(r *pb.CancelExecutionRequest) (*pb.Execution, error) {
 		e := &pb.Execution{ExecutionId: r.GetExecutionId(), State: pb.ExecutionState_EXECUTION_STATE_RUNNING}

@@ -75,7 +75,7 @@ func fieldOf(path string) (field, bool) {
 	return field{}, false
 }
 
-// wordOf returns the command line's word for a path, or the path if it has none.
+// wordOf returns the command line's word for a path, or the path if the command line has no word for it.
 func wordOf(path string) string {
 	var index int
 	if n, _ := fmt.Sscanf(path, "args[%d]", &index); n == 1 {

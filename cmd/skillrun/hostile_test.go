@@ -20,8 +20,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// escapes are what a hostile daemon puts into a text: a terminal would set its title, change
-// its colours (ESC, and its form of one character), write backwards and begin a new line.
+// escapes is a text of a hostile daemon. A terminal would set its title, change its colours (ESC, and
+// its form of one character), write backwards and begin a new line.
 const escapes = "a\x1b]0;title\x07\x1b[31m\u009b32m\u202eb\r\x7f\u2028c"
 
 // hostile fills every field of a message, so that each text is escapes.
@@ -161,8 +161,8 @@ var hostileCalls = [][]string{
 // silentCalls print no text of an answer.
 var silentCalls = []string{"signal", "cancel", "bench"}
 
-// No text of a daemon controls the terminal of a user, whatever command shows it: neither of an
-// answer nor of an error. (What a program prints is passed on as it is.)
+// No text of a daemon controls the terminal of a user, neither in an answer nor in an error, whatever
+// command shows the text. (The output of a program is passed on unchanged.)
 func TestTextsOfADaemonAreHarmless(t *testing.T) {
 	info := &errdetails.ErrorInfo{Domain: skillrun.Domain, Reason: "IDEMPOTENCY_KEY_REUSED", Metadata: map[string]string{"executionId": "x" + escapes}}
 	for name, f := range map[string]*fake{

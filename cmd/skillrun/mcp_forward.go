@@ -28,10 +28,10 @@ func (e *writeError) Error() string { return "write messages: " + e.err.Error() 
 func (e *readError) Unwrap() error  { return e.err }
 func (e *writeError) Unwrap() error { return e.err }
 
-// forward copies lines until from ends, which is no error. It calls before and after with
+// forward copies lines until from ends, which is not an error. It calls before and after with
 // each line, before and after the write; nil: no call. The last line may lack its newline; it is
-// forwarded with one. Empty lines are dropped: JSON-RPC has none. before and after must not keep
-// line.
+// forwarded with one. forward drops empty lines, because JSON-RPC has no empty messages. before and
+// after must not keep line.
 func forward(to io.Writer, from io.Reader, before, after func(line []byte)) error {
 	r := bufio.NewReaderSize(from, 64<<10)
 	for {

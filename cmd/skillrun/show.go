@@ -38,7 +38,7 @@ func (a *app) showCommand() *cobra.Command {
 	}
 }
 
-// addRequest adds what was asked for. Arguments are quoted where a shell would need it.
+// addRequest adds the fields of the request. It quotes arguments where a shell needs quotes.
 func addRequest(t *table, r *pb.RequestSummary) {
 	t.field("command", r.GetCommand())
 	t.field("language", r.GetLanguage())

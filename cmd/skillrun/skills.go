@@ -149,8 +149,8 @@ func (a *app) showSkill(ctx context.Context, c *skillrun.Client, name string) er
 	return a.print(t)
 }
 
-// shortDigest is the beginning of a digest: enough to tell two apart. Twelve hex digits are 48
-// bits. A digest that is shorter, or empty, stays as it is.
+// shortDigest returns the beginning of a digest, enough to tell two digests apart. Twelve hex digits are
+// 48 bits. It returns a shorter or empty digest unchanged.
 func shortDigest(digest string) string {
 	if len(digest) > len("sha256:")+12 {
 		return digest[:len("sha256:")+12]

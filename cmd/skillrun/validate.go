@@ -189,8 +189,8 @@ func (v *validator) here(ctx context.Context, dir string) (*pb.ValidateSkillResp
 	return validation(findings), nil
 }
 
-// isFolder tells a folder from the name of a skill, as the help text says. Of what has a "/", a
-// skill's full name is a name unless there is such a folder.
+// isFolder tells a folder from the name of a skill, as the help text says. An argument with a "/" that
+// could be a skill's full name is a name, unless such a folder exists.
 func isFolder(arg string) bool {
 	info, err := os.Stat(arg)
 	if err == nil && info.IsDir() || arg == "." || arg == ".." {

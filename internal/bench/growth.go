@@ -34,9 +34,8 @@ func (r *run) against(name string, row *Row, large, small func() error) error {
 }
 
 // twoDaemons compares a daemon with a large directory with one with a small directory.
-// Their starts take turns, and no other daemon runs meanwhile: a neighbour, even an idle one,
-// takes memory and processor time. Then both run at the same time, so that their requests take
-// turns.
+// The two daemons start in turns, and no other daemon runs during a start: even an idle daemon takes
+// memory and processor time. Then both run at the same time, so that their requests take turns.
 func (r *run) twoDaemons(name string, rows rowSet, large, small string) error {
 	if err := r.startTurns(name+"-ready", rows[name+"-ready"], large, small); err != nil {
 		return err

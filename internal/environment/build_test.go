@@ -113,7 +113,7 @@ func TestNextBuildRemovesWhatIsStuck(t *testing.T) {
 	}
 }
 
-// A removal that fails leaves no empty directory behind.
+// A removal that fails leaves no empty directory.
 func TestFailedRemovalLeavesNothing(t *testing.T) {
 	s := newStore(t, nil)
 	dir := filepath.Join(s.config.Dir, "environment")

@@ -513,7 +513,7 @@ type zerosUntil struct{ ctx context.Context }
 func (z zerosUntil) Read(p []byte) (int, error) { return len(p), z.ctx.Err() }
 func (z zerosUntil) Close() error               { return nil }
 
-// The download of an answer that nobody waits for ends. Another one goes on.
+// If no request waits for an answer any longer, its download ends. Other downloads continue.
 func TestRelayEndsWhatIsDropped(t *testing.T) {
 	r, in := newRelay(t.Context(), func(ctx context.Context, _ string) response {
 		return response{http.StatusOK, "x", -1, zerosUntil{ctx}}

@@ -14,9 +14,9 @@ import (
 	"github.com/skillrun/skillrun/internal/runtime"
 )
 
-// A platform is what environment markers ask about (PEP 508).
-// The names and values are those of the table "Environment Markers" in PEP 508. No Go module
-// evaluates markers, so this file does; go-pep440-version compares the versions in them.
+// A platform has the values of the variables in environment markers. The table "Environment Markers"
+// of PEP 508 has their names and values. No Go module evaluates markers, so this file does;
+// go-pep440-version compares the versions in them.
 type platform map[string]string
 
 // newPlatform describes CPython of a full version on this kind of machine.

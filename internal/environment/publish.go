@@ -257,7 +257,7 @@ func (s *Store) publish(key flightKey, b building, env Environment, replace func
 	}
 	s.touch(k)
 	if err := t.remember(key.key, env.Digest); err != nil {
-		if !t.hasKey(env.Digest) { // nobody would find it
+		if !t.hasKey(env.Digest) { // no key leads to it
 			delete(t.kept, env.Digest)
 			s.retire(k)
 		}

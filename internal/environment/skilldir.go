@@ -57,7 +57,7 @@ func (s *Store) SkillDir(u Use) string {
 	return u.Skill.Dir
 }
 
-// hasModules reports whether a skill has enough modules, those of a venv included.
+// hasModules reports whether a skill, with its venv, has enough modules.
 func hasModules(sk *skill.Skill) bool {
 	type key struct{}
 	enough, _ := skill.Derived(sk, key{}, func() (bool, error) {

@@ -18,7 +18,8 @@ import (
 )
 
 // modules are the files of a skill that is compiled: modules in scripts and in a venv. The
-// compiler must run none of them: hang.py would not end, and compileall.py is in its way.
+// compiler must not run any of them: hang.py would not end, and compileall.py would hide the
+// compiler's own module.
 func modules(version string) map[string]string {
 	site := "venv/lib/python" + version + "/site-packages/"
 	files := map[string]string{
@@ -97,7 +98,7 @@ func TestSkillIsCompiled(t *testing.T) {
 	}
 }
 
-// Each interpreter has compiled files of its own.
+// Each interpreter has its own compiled files.
 func TestSkillIsCompiledForEachPython(t *testing.T) {
 	s := newStore(t, nil)
 	t.Cleanup(s.Close)
@@ -133,7 +134,7 @@ func TestSkillIsNotCompiled(t *testing.T) {
 			delete(files, name)
 		}
 	}
-	files["scripts/compileall.py"] = "-> m1.py" // a link is no module of its own
+	files["scripts/compileall.py"] = "-> m1.py" // a link does not count as another module
 	few := newSkillNamed(t, "few", "", files)
 	system := python(t, few, runtime.System)
 	snapshotOf := func(u Use) {

@@ -349,7 +349,7 @@ type flight struct {
 
 // join returns the running build for a key, or starts one.
 // Every join needs a leave. A flight counts against maxBuilds+maxWaiting until its build has
-// ended or nobody waits.
+// ended or no caller waits for it.
 func (s *Store) join(key flightKey, p *plan, rebuild bool) (*flight, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

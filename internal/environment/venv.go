@@ -38,7 +38,7 @@ func pythonNames(python runtime.Runtime) []string {
 
 // writeVenv makes a directory a virtual environment of an interpreter. The directory has no
 // pyvenv.cfg and no bin/python.
-// The system's packages stay visible, as they are without an environment.
+// The system's packages stay visible, as without an environment.
 func writeVenv(dir string, python runtime.Runtime) error {
 	config := fmt.Sprintf("home = %s\ninclude-system-site-packages = true\nversion = %s\n", path.Dir(python.Path), python.Version)
 	bin := filepath.Join(dir, "bin")
@@ -98,10 +98,10 @@ func (s *Store) addVenv(l *Lease, u Use) error {
 	return nil
 }
 
-// venvOf returns a directory that is a virtual environment with the packages of the skill's
-// own one. The snapshot's can't be used as it is: its interpreter is a link out of the skill,
+// venvOf returns a directory that is a virtual environment with the packages of the skill's own
+// venv. An execution can't use the venv of the snapshot: its interpreter is a link out of the skill,
 // and its programs name the interpreter of the author's machine.
-// The directory has links to the snapshot's directories and copies of its programs. It is a
+// The directory has links to the snapshot's directories and copies of its programs. It takes a
 // few kilobytes, and stays until the next start.
 func (s *Store) venvOf(u Use) (string, error) {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", u.Skill.Digest, u.Skill.BaseDir(), u.Python.Path, u.Python.Version))

@@ -145,7 +145,7 @@ func newTransport() *http.Transport {
 	return t
 }
 
-// options are those of every request to the registry. authn.DefaultKeychain reads the docker
+// options returns the options of every request to the registry. authn.DefaultKeychain reads the docker
 // configuration of the daemon's user.
 func (s Source) options(ctx context.Context, t http.RoundTripper) []remote.Option {
 	options := []remote.Option{remote.WithContext(ctx), remote.WithTransport(t), remote.WithPlatform(thisPlatform), remote.WithJobs(1), remote.WithUserAgent("skillrund")}

@@ -65,7 +65,7 @@ func (s *Store) layer(ctx context.Context, cancel context.CancelCauseFunc, u *un
 
 // decompress detects gzip, zstd or an uncompressed archive by the first bytes, because the
 // media types of registries and builders are not reliable.
-// The magic numbers are those of RFC 1952 (gzip) and RFC 8878 (zstd). gzip.Reader reads
+// RFC 1952 (gzip) and RFC 8878 (zstd) have the magic numbers. gzip.Reader reads
 // concatenated members as one stream, as some builders write them.
 func decompress(r io.Reader) (io.ReadCloser, error) {
 	b := bufio.NewReaderSize(r, 64<<10)

@@ -20,9 +20,9 @@ const (
 	maxConfig = 4 << 20
 )
 
-// stallPatience is how long a registry may send nothing while a layer is read. There is no
-// limit on a layer's total time, because large layers over slow lines are normal; the caller
-// limits the time of all pulls.
+// stallPatience is how long a registry may send nothing while a layer is read. A layer's total time
+// has no limit, because large layers over slow lines are normal; the caller limits the time of all
+// pulls.
 const stallPatience = time.Minute
 
 var thisPlatform = v1.Platform{OS: "linux", Architecture: runtime.GOARCH}

@@ -59,10 +59,10 @@ func ThisMachine(ctx context.Context) (*Machine, error) {
 	return &Machine{Runtimes: set}, nil
 }
 
-// Dir checks a skill folder where it stands. Without a machine, what depends on
-// one is not judged. The error says that the folder couldn't be read at all.
-// If the folder breaks the published rules so badly that it is no skill, the findings are only
-// those of skill.ReadDir.
+// Dir checks a skill folder in its place. Without a machine, it leaves out rules that depend on a
+// machine. The error says that the folder couldn't be read at all.
+// If the folder breaks the published rules so badly that it is not a skill, the result has only the
+// findings of skill.ReadDir.
 func Dir(dir string, m *Machine) ([]manifest.Finding, error) {
 	sk, found, err := skill.ReadDir(dir)
 	if err != nil || sk == nil {

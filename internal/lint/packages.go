@@ -121,10 +121,8 @@ func (c *check) imports(declared map[string][]string) {
 	}
 }
 
-// modules are the names that a program of the skill can import from it, wherever
-// they stand.
-// It errs on the side of "own module": programs change sys.path, and what they put there is
-// not known here.
+// modules returns the names that a program can import from its skill, from any directory of the skill.
+// In doubt a name counts as a module of the skill, because programs may add any directory to sys.path.
 func (c *check) modules() map[string]bool {
 	found := map[string]bool{}
 	for e := range c.skill.Entries() {

@@ -15,7 +15,7 @@ type pythonText struct {
 // scanPython finds strings and comments, see "Lexical analysis" in the Python
 // reference. Expressions inside f-strings count as string.
 // A docstring is a string that begins a statement outside of brackets; it is text for
-// people, so paths in it don't count. Blanks replace what is cut out, so that lines and
+// people, so paths in it don't count. Blanks replace the removed parts, so that lines and
 // columns stay.
 func scanPython(text string) pythonText {
 	code, strs := []byte(text), []byte(text)

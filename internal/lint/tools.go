@@ -122,8 +122,8 @@ func (c *check) commands() {
 	}
 }
 
-// decider returns the function that decides about the skill's command lines, or nil, and what it
-// decides by.
+// decider returns the function that decides about the skill's command lines, or nil, and the source of
+// its rules.
 func (c *check) decider() (decide func(string) permission.Decision, who string) {
 	if !c.skill.Manifest.HasAllowedTools {
 		if c.machine == nil || c.machine.Policy == nil {

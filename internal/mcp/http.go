@@ -156,7 +156,7 @@ func (s *Server) admit(r *http.Request) (who identity.Identity, bad *refusal) {
 	return who, refuse(http.StatusMethodNotAllowed, "method %.20q: use POST, GET or DELETE", r.Method)
 }
 
-// credentialsOf returns what a request says about its sender.
+// credentialsOf returns the credentials of a request and its connection.
 func credentialsOf(r *http.Request) identity.Credentials {
 	return connectionOf(r).Credentials(r.Header.Values("Authorization"))
 }

@@ -139,8 +139,8 @@ func New(c Config) *Server {
 	s.addSkills()
 
 	server := func(*http.Request) *sdk.Server { return s.sdk }
-	// notABrowser has the protection of localhost that the SDK would add: the SDK knows no TLS but
-	// that of net/http.
+	// notABrowser has the protection of localhost that the SDK would add. The SDK's protection does not
+	// work here, because it knows only net/http's own TLS.
 	s.stateful = sdk.NewStreamableHTTPHandler(server, &sdk.StreamableHTTPOptions{MaxRequestBodyBytes: -1, DisableLocalhostProtection: true})
 	s.perCall = sdk.NewStreamableHTTPHandler(server, &sdk.StreamableHTTPOptions{
 		MaxRequestBodyBytes: -1, Stateless: true, PropagateRequestCancellation: true, DisableLocalhostProtection: true,

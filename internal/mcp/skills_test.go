@@ -297,7 +297,7 @@ func TestSkillsThatAreNotListed(t *testing.T) {
 }
 
 // A virtual environment has more files than an entry may have. Neither the entry nor the listing of
-// the skill's directory has it. A folder of that name that is none is listed.
+// the skill's directory has it. A folder with the name venv that is not a virtual environment is listed.
 func TestVenvIsNotListed(t *testing.T) {
 	d := startIdle(t, nil)
 	for _, name := range []string{"venv", "plain"} {

@@ -88,7 +88,7 @@ func (s *Store) isNew(ctx context.Context, id string) error {
 	if later {
 		return ctx.Err()
 	}
-	// The journal first: a change that leaves it meanwhile is in the database.
+	// The journal first: a change that leaves the journal in between is then in the database.
 	err := ErrInUse
 	if !s.batch.creates(id) {
 		_, err = getRow(ctx, s.db.queries, "id = ?", id)

@@ -142,8 +142,8 @@ func (l *Log) writeFrame(e Event, data []byte, sum uint32) error {
 	}
 	putFrame(&l.head, e, data, sum)
 	if err := writeParts(l.f, [][]byte{l.head[:], data}, l.size); err != nil {
-		// If the truncation fails too, the next frame overwrites the rest. After an end
-		// there is no next frame, and nobody reads the rest.
+		// If the truncation fails too, the next frame overwrites the rest. After the last frame no
+		// reader reads the rest.
 		l.f.Truncate(l.size)
 		return err
 	}

@@ -111,7 +111,7 @@ func (s *Set) ofCommand(commands []string) *Set {
 	return s
 }
 
-// Node returns the Node.js of scripts, and its root file system. ok is false if there is none.
+// Node returns the Node.js of scripts, and its root file system. ok is false if scripts have no Node.js.
 func (s *Set) Node() (r Runtime, image Image, ok bool) {
 	s = s.of("node")
 	r, ok = s.byName["node"]

@@ -93,8 +93,8 @@ func Install(ctx context.Context, c InstallConfig) (*Installation, error) {
 
 // install is Install without the prefix of its errors. It holds the exclusive lock of Dir
 // until the installation is locked, so that no other process removes it.
-// Order: exclusive lock, look, remove what is unused, unpack if needed, shared lock on the
-// result. The exclusive lock ends with the deferred Close.
+// The order is: take the exclusive lock, look for an installation, remove unused ones, unpack if needed,
+// take a shared lock on the result. The deferred Close releases the exclusive lock.
 func install(ctx context.Context, c InstallConfig) (*Installation, error) {
 	name, version, err := askBundle(ctx, c.Bundle)
 	if err != nil {

@@ -156,8 +156,8 @@ func (p Packages) add(entry string, open func(file string) (io.ReadCloser, error
 }
 
 // PackageMetadata reads name and version from a core metadata file.
-// The format is that of e-mail headers ("Core metadata specifications"); the first empty
-// line ends them.
+// The file has the format of e-mail headers ("Core metadata specifications"). The first empty
+// line ends the headers.
 func PackageMetadata(r io.Reader) (name, version string) {
 	lines := bufio.NewScanner(io.LimitReader(r, MaxMetadata))
 	for lines.Scan() && lines.Text() != "" && (name == "" || version == "") {

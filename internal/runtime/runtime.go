@@ -191,7 +191,7 @@ type MissingError struct {
 	Interpreter string // "powershell"
 	File        string // the script's name without directories
 	Image       string // the image that lacks it; empty: this machine
-	Reason      string // why another one does not help; empty: there is none, or it is unknown
+	Reason      string // why another interpreter does not help; empty: no such interpreter, or not known
 }
 
 func (e *MissingError) Error() string {
@@ -215,7 +215,7 @@ func (s *Set) get(program, file string) (Runtime, error) {
 }
 
 // minor returns the first two numbers of a version: minor("3.11.2") is "3.11".
-// It is "" if there is no second number.
+// It returns "" if the version has no second number.
 func minor(version string) string {
 	parts := strings.SplitN(version, ".", 3)
 	if len(parts) < 2 {

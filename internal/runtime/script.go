@@ -26,8 +26,8 @@ const shebangBytes = 256
 
 // ForScript returns the invocation of a file of a skill, by its extension, or by its
 // #! line if the extension is unknown. The script is run by its path in the workspace, so that
-// it can write beside itself. Case does not matter. The error is the skill's
-// for the path, an *UnknownExtensionError, a *MissingError or a *VenvError.
+// it can write into its directory. The case of the extension does not matter. The error is the
+// skill's error for the path, an *UnknownExtensionError, a *MissingError or a *VenvError.
 // The extension comes before the #! line, since the published contract names interpreters by
 // extension; the line decides for other files only.
 func (s *Set) ForScript(sk *skill.Skill, name string) (Invocation, error) {
@@ -66,8 +66,8 @@ var typeScript = map[string]bool{".ts": true, ".mts": true, ".cts": true}
 // typeOptions returns the options with which node runs TypeScript. The error is a
 // *MissingError if the node of s is too old.
 // Node strips types since 22.6 with an option, and without it since 22.18 and 23.6; since 22.18
-// and 24.3 it prints no warning (https://nodejs.org/api/typescript.html, "History"). If no
-// version is known, node itself says what it lacks.
+// and 24.3 it prints no warning (https://nodejs.org/api/typescript.html, "History"). If the
+// version is not known, node itself reports that it can't run the file.
 func (s *Set) typeOptions(file string) ([]string, error) {
 	version := s.byName["node"].Version
 	var major, minor int

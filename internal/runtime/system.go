@@ -20,7 +20,7 @@ const maxStatusLine = 1 << 20
 var systemNames = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9+._-]*`)
 
 // SystemName is the name in a text such as "jq", "jq>=1.6" or "jq (for JSON)". It is empty if
-// the text has none. Versions are not judged.
+// the text has no name. Versions are not checked.
 func SystemName(text string) string { return systemNames.FindString(strings.TrimSpace(text)) }
 
 // SystemPackages knows which system packages a root file system has. A package counts if it

@@ -34,8 +34,8 @@ func newBudget(t *testing.T, limit int64) *budget.Budget {
 	return b
 }
 
-// waitFree returns when nothing counts any more: a call's end reaches the daemon after the
-// client has it.
+// waitFree returns when the budget counts no bytes. The client learns of a call's end before the
+// daemon does.
 func waitFree(t *testing.T, b *budget.Budget) {
 	t.Helper()
 	for late := time.After(time.Minute); b.Used() > 0; runtime.Gosched() {

@@ -316,7 +316,7 @@ var table = []row{
 		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_BOUNDARY_MISSING,
 			metadata: map[string]string{"boundaries": strings.Join(e.Names, ", ")}}
 	}),
-	// The tenant's own doing, and that of all tenants together.
+	// QuotaError: the tenant's own executions are the reason. SaturatedError: all tenants together are.
 	typed(func(e *executor.QuotaError) verdict {
 		return verdict{code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_SATURATED, quota: string(e.Quota), quotaValue: e.Limit, retry: e.RetryAfter,
 			metadata: map[string]string{"limit": strconv.FormatInt(e.Limit, 10), "used": strconv.FormatInt(e.Used, 10)}}

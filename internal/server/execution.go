@@ -217,7 +217,8 @@ func (c executionCalls) CancelExecution(ctx context.Context, m *pb.CancelExecuti
 	return &pb.CancelExecutionResponse{Execution: fromExecution(e)}, nil
 }
 
-// DeleteExecution removes what is left of an ended execution. Every caller of the tenant may.
+// DeleteExecution removes an ended execution with its output and artifacts. It accepts every caller of
+// the tenant with the role that the call needs.
 func (c executionCalls) DeleteExecution(ctx context.Context, m *pb.DeleteExecutionRequest) (*pb.DeleteExecutionResponse, error) {
 	if err := c.x.Delete(ctx, caller(ctx), m.GetExecutionId()); err != nil {
 		return nil, err

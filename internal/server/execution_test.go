@@ -471,7 +471,7 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// GetExecution says what was asked for, and never the content of code, input and environment.
+// GetExecution returns a summary of the request, but never the content of code, input and environment.
 func TestRequestIsRecorded(t *testing.T) {
 	d := startDaemon(t, nil)
 	m := script("scripts/hello.sh", "one", "two \xe2\x82\xac")

@@ -74,8 +74,8 @@ type Config struct {
 	// KeepaliveInterval is how long a stream of events may be silent. Zero:
 	// DefaultKeepaliveInterval.
 	KeepaliveInterval time.Duration
-	// Identify returns who calls; an error is UNAUTHENTICATED. Nil: as an empty identity.Config has
-	// it.
+	// Identify returns the identity of the caller. An error becomes UNAUTHENTICATED. Nil: the
+	// identities of an empty identity.Config.
 	Identify func(identity.Credentials) (identity.Identity, error)
 	// Failed is called with the reason of each error that a caller gets; see Reason. Nil: no call.
 	Failed func(reason string)

@@ -11,7 +11,7 @@ const (
 	// Watched directories of all roots, so that skills can't use up fs.inotify.max_user_watches
 	// (inotify(7)).
 	maxWatches = 8192
-	// What is not watched is read again after this time.
+	// The time after which skills are read again if some directories are not watched.
 	unwatchedInterval = 5 * time.Minute
 
 	scanAttempts = 3 // attempts at a folder that changes during the read

@@ -48,8 +48,8 @@ func TestRecursiveRoot(t *testing.T) {
 	}
 }
 
-// Skills beneath a directory that can't be read any more stay loaded; those of a directory that
-// is gone do not.
+// If a directory can no longer be read, the skills beneath it stay loaded. If the directory is gone,
+// they don't.
 func TestRecursiveRootLosesADirectory(t *testing.T) {
 	root := t.TempDir()
 	files{"x/a/SKILL.md": named("a"), "y/b/SKILL.md": named("b")}.Write(t, root)
@@ -189,7 +189,7 @@ func TestMoreDirectoriesThanWatches(t *testing.T) {
 	}
 }
 
-// What is not watched is read again after a time.
+// Directories that are not watched are read again after a time.
 func TestUnwatchedIsReadAgain(t *testing.T) {
 	w, err := fsnotify.NewWatcher()
 	mustDo(t, err)

@@ -54,8 +54,8 @@ type launchReader struct {
 	toolLauncher bool
 }
 
-// ParseLaunch reads the words of a command. ok is false if it is none of uv, pipx or npx that
-// runs something. The error says what can't be met.
+// ParseLaunch reads the words of a command. ok is false if it is not a command of uv, pipx or npx that
+// starts a program. The error names the part of the command that the daemon can't run.
 func ParseLaunch(line []string) (l Launch, ok bool, err error) {
 	for _, launcher := range launchers {
 		at, ok := after(line, launcher.words)
@@ -74,8 +74,8 @@ func ParseLaunch(line []string) (l Launch, ok bool, err error) {
 	return parseNode(line)
 }
 
-// after returns the index behind words at the beginning of a line. Options without a value may
-// come between them.
+// after returns the index of the word that follows words at the beginning of a line. Options without a
+// value may come between words.
 func after(line, words []string) (int, bool) {
 	at := 0
 	for _, word := range words {

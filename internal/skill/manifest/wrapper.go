@@ -34,7 +34,7 @@ func AfterWrapper(args []string) int {
 	return at
 }
 
-// AfterWrappers is AfterWrapper for one wrapper behind the other.
+// AfterWrappers is AfterWrapper for a series of wrappers.
 func AfterWrappers(args []string) int {
 	at := 0
 	for {
