@@ -8,8 +8,8 @@ import (
 )
 
 // A command line that is a single Python command is forked from a Python zygote, as scripts
-// are. Its output is the same as when it is executed, as the first one is, because no
-// Python zygote has started yet. The parent of a forked process is outside of the sandbox, so
+// are. The first run is executed, because no Python zygote has started yet. A forked run has the
+// same output as an executed one. The parent of a forked process is outside of the sandbox, so
 // getppid returns 0.
 func TestForkedCommands(t *testing.T) {
 	t.Parallel()
@@ -40,8 +40,8 @@ func TestForkedCommands(t *testing.T) {
 	}
 }
 
-// A program gets the module that it finds first on its search path, even if the Python
-// zygote has imported another module of that name.
+// A program gets the first module on its search path, even if the Python zygote has imported
+// another module of that name.
 func TestForkedFindsItsOwnModules(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)

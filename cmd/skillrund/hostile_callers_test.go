@@ -383,7 +383,7 @@ func (f dialFunc) openSession(t *testing.T) (string, error) {
 	return id, nil
 }
 
-// sessionHogs lets some users open all possible MCP sessions, and then another user open
+// sessionHogs lets some users open all possible MCP sessions, and then lets another user open
 // one.
 func sessionHogs(t *testing.T, _ *running, _ hostileCase) {
 	d := startForAll(t, "")

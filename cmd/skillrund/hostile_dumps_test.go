@@ -78,8 +78,8 @@ func crashOutside(t *testing.T, limit int64) bool {
 	return status.CoreDump()
 }
 
-// crashes starts processes that each try to change their RLIMIT_CORE and then die, every one
-// by another signal or in another way.
+// crashes starts processes. Each one tries to change its RLIMIT_CORE and then dies by another
+// signal, or in another way, than the others.
 const crashes = `
 import ctypes, os, resource, signal, struct, threading
 libc = ctypes.CDLL(None)

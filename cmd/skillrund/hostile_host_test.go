@@ -20,8 +20,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// A hostCheck checks an expectation about the host. Its functions run before the case, at
-// the same time as the case, and after it. Each may be nil.
+// A hostCheck checks an expectation about the host. One of its functions runs before the case,
+// one at the same time, and one after it. Each may be nil.
 type hostCheck struct{ before, during, after func(*trial) }
 
 // hostChecks maps each sentence of the catalogue about the host to its check.

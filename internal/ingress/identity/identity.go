@@ -25,7 +25,7 @@ type Role int
 const (
 	None     Role = iota
 	Read          // sees skills, executions and their output
-	Invoke        // runs and cancels executions
+	Invoke        // runs, cancels and deletes executions
 	Admin         // changes a tenant's environments: prepares the packages of skills
 	Operator      // makes the calls that concern the daemon and all tenants
 )
