@@ -61,13 +61,15 @@ func startPrometheus(t *testing.T, target string) prometheus {
 	cmd := exec.Command(prometheusProgram(t, "prometheus"), "--config.file="+filepath.Join(dir, "prometheus.yml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:0")
 	cmd.Stderr = log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		cmd.Process.Signal(syscall.SIGTERM)
 		cmd.Wait()
+		if text, _ := os.ReadFile(log.Name()); t.Failed() {
+			t.Logf("Prometheus' log:\n%s", text)
+		}
 	})
 	return prometheus{"http://" + loggedAddress(t, &logFile{log.Name()}, `msg="Listening on" address=`)}
 }
