@@ -7,23 +7,20 @@ import (
 // waiting has the cases that need a feature which the daemon does not have yet. Each is
 // skipped with its reason.
 var waiting = map[string]string{
-	"leak-10-skill-of-other-tenant":     needsTenants,
-	"leak-11-execution-of-other-tenant": needsTenants,
-	"api-17-bad-credentials":            "waits for bearer tokens and TLS: the daemon takes none yet, and no connection from outside of the machine",
-	"api-18-tenant-spoof":               needsTenants,
-	"api-22-noisy-neighbour":            needsTenants,
+	"leak-10-skill-of-other-tenant": "waits for skills that belong to one tenant: there are none",
+	"api-17-bad-credentials":        "waits for a daemon with an issuer of tokens; TestCredentialsThatAreRefused and internal/ingress/identity test its parts",
+	"api-22-noisy-neighbour":        "waits for tenants with quotas: they have none",
 }
-
-const needsTenants = "waits for tenants: there is one"
 
 // directCases has the cases that are requests of clients or faults of the host. d is the
 // daemon of the group. Faults start their own daemons and get a nil d.
 var directCases = map[string]func(t *testing.T, d *running, c hostileCase){
-	"leak-12-error-and-log-hygiene": errorAndLogHygiene,
-	"leak-16-random-state":          randomState,
-	"leak-17-bytes-in-zygotes":      bytesInZygotes,
-	"res-32-slow-reader":            slowReader,
-	"res-33-stdin-flood":            stdinFlood,
+	"leak-11-execution-of-other-tenant": foreignExecution,
+	"leak-12-error-and-log-hygiene":     errorAndLogHygiene,
+	"leak-16-random-state":              randomState,
+	"leak-17-bytes-in-zygotes":          bytesInZygotes,
+	"res-32-slow-reader":                slowReader,
+	"res-33-stdin-flood":                stdinFlood,
 
 	"api-01-huge-message":       hugeMessage,
 	"api-02-gzip-bomb":          gzipBomb,
@@ -41,6 +38,7 @@ var directCases = map[string]func(t *testing.T, d *running, c hostileCase){
 	"api-14-disconnect":         disconnect,
 	"api-15-replay":             replay,
 	"api-16-limit-overflow":     limitOverflow,
+	"api-18-tenant-spoof":       spoofedTenant,
 	"api-19-proto-fuzz":         protoFuzz,
 	"api-20-quota-race":         quotaRace,
 	"api-21-skill-swap-toctou":  skillSwap,
