@@ -51,6 +51,7 @@ func (k *Ticket) Need(r Resources) error {
 		k.need = r
 		a.charge(k, r, now)
 		a.settle(t)
+		a.dispatch(now) // the tenant's share has grown: another tenant may be next
 		return nil
 	}
 	if !t.hasRoom(k.line) {
