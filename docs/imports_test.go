@@ -50,6 +50,7 @@ var mayImport = map[string][]string{
 	"internal/executor":               {"sandbox", "internal/admission", "internal/environment", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/workspace"},
 	"internal/toolview":               {"internal/executor", "internal/permission", "internal/runtime", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/workspace"},
 	"internal/certtest":               {},
+	"internal/eventtest":              {"proto/skillrun/v1"},
 	"internal/ingress":                {"internal/ingress/identity", "internal/ingress/reload"},
 	"internal/ingress/identity":       {"internal/ingress/reload", "internal/permission"},
 	"internal/ingress/reload":         {},

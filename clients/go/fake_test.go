@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/skillrun/skillrun/internal/eventtest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -22,9 +23,9 @@ import (
 // nil answers UNIMPLEMENTED.
 type fake struct {
 	pb.UnimplementedExecutionServiceServer
-	execute     func(*pb.ExecuteRequest, eventServer) error
-	interactive func(interactiveServer) error
-	attach      func(*pb.AttachExecutionRequest, eventServer) error
+	execute     func(*pb.ExecuteRequest, eventtest.Server) error
+	interactive func(eventtest.Interactive) error
+	attach      func(*pb.AttachExecutionRequest, eventtest.Server) error
 	get         func(*pb.GetExecutionRequest) (*pb.Execution, error)
 	cancel      func(*pb.CancelExecutionRequest) (*pb.Execution, error)
 	signal      func(*pb.SignalExecutionRequest) (*pb.SignalExecutionResponse, error)
@@ -41,21 +42,21 @@ func (f *fake) Execute(r *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.Exe
 	if f.execute == nil {
 		return f.UnimplementedExecutionServiceServer.Execute(r, s)
 	}
-	return f.execute(r, executeServer(s))
+	return f.execute(r, eventtest.Execute(s))
 }
 
 func (f *fake) ExecuteInteractive(s grpc.BidiStreamingServer[pb.ExecuteInteractiveRequest, pb.ExecuteInteractiveResponse]) error {
 	if f.interactive == nil {
 		return f.UnimplementedExecutionServiceServer.ExecuteInteractive(s)
 	}
-	return f.interactive(interactServer(s))
+	return f.interactive(eventtest.Interact(s))
 }
 
 func (f *fake) AttachExecution(r *pb.AttachExecutionRequest, s grpc.ServerStreamingServer[pb.AttachExecutionResponse]) error {
 	if f.attach == nil {
 		return f.UnimplementedExecutionServiceServer.AttachExecution(r, s)
 	}
-	return f.attach(r, attachServer(s))
+	return f.attach(r, eventtest.Attach(s))
 }
 
 func (f *fake) GetExecution(ctx context.Context, r *pb.GetExecutionRequest) (*pb.GetExecutionResponse, error) {
@@ -93,35 +94,6 @@ func (f *fake) GetArtifact(r *pb.GetArtifactRequest, s grpc.ServerStreamingServe
 		return f.UnimplementedExecutionServiceServer.GetArtifact(r, s)
 	}
 	return f.artifact(r, s)
-}
-
-// eventServer is the server side of Execute, ExecuteInteractive and AttachExecution: it sends an event
-// as the response of its call.
-type eventServer struct {
-	grpc.ServerStream
-	send func(*pb.ExecutionEvent) error
-}
-
-func (s eventServer) Send(e *pb.ExecutionEvent) error { return s.send(e) }
-
-// interactiveServer is the server side of ExecuteInteractive.
-type interactiveServer struct {
-	eventServer
-	recv func() (*pb.ExecuteInteractiveRequest, error)
-}
-
-func (s interactiveServer) Recv() (*pb.ExecuteInteractiveRequest, error) { return s.recv() }
-
-func executeServer(s grpc.ServerStreamingServer[pb.ExecuteResponse]) eventServer {
-	return eventServer{s, func(e *pb.ExecutionEvent) error { return s.Send(&pb.ExecuteResponse{Event: e}) }}
-}
-
-func attachServer(s grpc.ServerStreamingServer[pb.AttachExecutionResponse]) eventServer {
-	return eventServer{s, func(e *pb.ExecutionEvent) error { return s.Send(&pb.AttachExecutionResponse{Event: e}) }}
-}
-
-func interactServer(s grpc.BidiStreamingServer[pb.ExecuteInteractiveRequest, pb.ExecuteInteractiveResponse]) interactiveServer {
-	return interactiveServer{eventServer{s, func(e *pb.ExecutionEvent) error { return s.Send(&pb.ExecuteInteractiveResponse{Event: e}) }}, s.Recv}
 }
 
 // cuttable is a listener that remembers its connections, so that a test can close them.
@@ -242,10 +214,10 @@ func (r *record) send(s interface {
 // serve answers Execute and AttachExecution with the record.
 func (r *record) serve() *fake {
 	return &fake{
-		execute: func(_ *pb.ExecuteRequest, s eventServer) error {
+		execute: func(_ *pb.ExecuteRequest, s eventtest.Server) error {
 			return r.send(s, 0, 0)
 		},
-		attach: func(a *pb.AttachExecutionRequest, s eventServer) error {
+		attach: func(a *pb.AttachExecutionRequest, s eventtest.Server) error {
 			return r.send(s, a.GetAfterSequence(), 0)
 		},
 	}

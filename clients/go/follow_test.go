@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/skillrun/skillrun/internal/eventtest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -39,13 +40,13 @@ func TestBrokenStreamLosesNothing(t *testing.T) {
 	const every = 12 // events on one stream
 	var executes, attaches atomic.Int32
 	f := &fake{}
-	f.execute = func(_ *pb.ExecuteRequest, s eventServer) error {
+	f.execute = func(_ *pb.ExecuteRequest, s eventtest.Server) error {
 		executes.Add(1)
 		r.send(s, 0, every)
 		<-s.Context().Done() // the reader cuts the connection after the last of these events
 		return nil
 	}
-	f.attach = func(a *pb.AttachExecutionRequest, s eventServer) error {
+	f.attach = func(a *pb.AttachExecutionRequest, s eventtest.Server) error {
 		upTo := a.GetAfterSequence() + every
 		if upTo >= uint64(len(r.events)) {
 			return r.send(s, a.GetAfterSequence(), 0)
@@ -103,10 +104,10 @@ func TestAttachGivesUp(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var tries atomic.Int32
 			f := &fake{
-				execute: func(_ *pb.ExecuteRequest, s eventServer) error {
+				execute: func(_ *pb.ExecuteRequest, s eventtest.Server) error {
 					return newRecord().send(s, 0, 0) // and no outcome
 				},
-				attach: func(*pb.AttachExecutionRequest, eventServer) error {
+				attach: func(*pb.AttachExecutionRequest, eventtest.Server) error {
 					tries.Add(1)
 					return test.answer
 				},
@@ -136,7 +137,7 @@ func TestEventsInDisorder(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			f := whole.serve()
-			f.execute = func(_ *pb.ExecuteRequest, s eventServer) error {
+			f.execute = func(_ *pb.ExecuteRequest, s eventtest.Server) error {
 				for _, i := range test.order {
 					if err := s.Send(whole.events[i]); err != nil {
 						return err
@@ -164,7 +165,7 @@ func TestOffsetsThatDoNotFit(t *testing.T) {
 func TestKeepalivesAndUnknownStreams(t *testing.T) {
 	r := newRecord().stdout("a").output(pb.OutputStream(9), "from the future").stdout("b").exit(0)
 	keepalive := &pb.ExecutionEvent{ExecutionId: "e1", Sequence: 2, Event: &pb.ExecutionEvent_Keepalive{Keepalive: &pb.ExecutionKeepalive{State: pb.ExecutionState_EXECUTION_STATE_RUNNING}}}
-	f := &fake{execute: func(_ *pb.ExecuteRequest, s eventServer) error {
+	f := &fake{execute: func(_ *pb.ExecuteRequest, s eventtest.Server) error {
 		r.send(s, 0, 2)
 		s.Send(keepalive)
 		s.Send(keepalive)
@@ -220,7 +221,7 @@ func TestAttachBehindTheEnd(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			f := r.serve()
 			var attaches atomic.Int32
-			f.attach = func(*pb.AttachExecutionRequest, eventServer) error {
+			f.attach = func(*pb.AttachExecutionRequest, eventtest.Server) error {
 				attaches.Add(1)
 				return nil
 			}
@@ -238,7 +239,7 @@ func TestAttachBehindTheEnd(t *testing.T) {
 }
 
 func TestAttachUnknown(t *testing.T) {
-	f := &fake{attach: func(*pb.AttachExecutionRequest, eventServer) error {
+	f := &fake{attach: func(*pb.AttachExecutionRequest, eventtest.Server) error {
 		return refusal(codes.NotFound, "EXECUTION_NOT_FOUND", "no such execution")
 	}}
 	err := f.dial(t).Attach(t.Context(), "nope", AttachOptions{}).Wait()
@@ -250,7 +251,7 @@ func TestAttachUnknown(t *testing.T) {
 func TestEndOfContextLeavesAnAttachedExecution(t *testing.T) {
 	following := make(chan struct{})
 	f := &fake{
-		attach: func(_ *pb.AttachExecutionRequest, s eventServer) error {
+		attach: func(_ *pb.AttachExecutionRequest, s eventtest.Server) error {
 			newRecord().send(s, 0, 0)
 			close(following)
 			<-s.Context().Done()
@@ -271,7 +272,7 @@ func TestEndOfContextLeavesAnAttachedExecution(t *testing.T) {
 }
 
 func TestCloseEndsTheFollowing(t *testing.T) {
-	f := &fake{execute: func(_ *pb.ExecuteRequest, s eventServer) error {
+	f := &fake{execute: func(_ *pb.ExecuteRequest, s eventtest.Server) error {
 		newRecord().send(s, 0, 0)
 		<-s.Context().Done()
 		return nil
@@ -292,7 +293,7 @@ func TestRequestIsSentTwiceOnlyWithAKey(t *testing.T) {
 	for _, key := range []string{"", "k"} {
 		var requests atomic.Int32
 		f := &fake{}
-		f.execute = func(_ *pb.ExecuteRequest, s eventServer) error {
+		f.execute = func(_ *pb.ExecuteRequest, s eventtest.Server) error {
 			if requests.Add(1) == 1 {
 				f.cut()
 				<-s.Context().Done()
@@ -327,7 +328,7 @@ func TestNoDaemonIsSaidAtOnce(t *testing.T) {
 }
 
 func TestFirstEventMustBeAHeader(t *testing.T) {
-	f := &fake{execute: func(_ *pb.ExecuteRequest, s eventServer) error {
+	f := &fake{execute: func(_ *pb.ExecuteRequest, s eventtest.Server) error {
 		return newRecord().started().send(s, 1, 0)
 	}}
 	if err := f.dial(t).Script("demo", "x.py").Run(t.Context()); err == nil || !strings.Contains(err.Error(), "header") {

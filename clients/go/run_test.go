@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/skillrun/skillrun/internal/eventtest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -133,7 +134,7 @@ func TestDaemonErrors(t *testing.T) {
 
 func TestRefusalKeepsItsStatus(t *testing.T) {
 	tries := 0
-	f := &fake{execute: func(*pb.ExecuteRequest, eventServer) error {
+	f := &fake{execute: func(*pb.ExecuteRequest, eventtest.Server) error {
 		tries++
 		return refusal(codes.Unavailable, "DRAINING", "draining")
 	}}
@@ -160,7 +161,7 @@ func TestRefusalKeepsItsStatus(t *testing.T) {
 func TestRequestHasWhatTheCommandSays(t *testing.T) {
 	var got *pb.ExecuteRequest
 	done := newRecord().exit(0)
-	f := &fake{execute: func(r *pb.ExecuteRequest, s eventServer) error {
+	f := &fake{execute: func(r *pb.ExecuteRequest, s eventtest.Server) error {
 		got = r
 		return done.send(s, 0, 0)
 	}}
@@ -286,7 +287,7 @@ func TestSignalAndCancel(t *testing.T) {
 	ended := make(chan struct{})
 	r := newRecord().started().outcome(&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_CANCELLED, ExitCode: proto.Int32(-15)})
 	f := &fake{
-		execute: func(_ *pb.ExecuteRequest, s eventServer) error {
+		execute: func(_ *pb.ExecuteRequest, s eventtest.Server) error {
 			if err := r.send(s, 0, 2); err != nil {
 				return err
 			}
@@ -330,7 +331,7 @@ func TestEndOfContextCancels(t *testing.T) {
 	cancelled := make(chan *pb.CancelExecutionRequest, 1)
 	r := newRecord().started().stdout("last words").outcome(&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_CANCELLED, ExitCode: proto.Int32(-15)})
 	f := &fake{
-		execute: func(_ *pb.ExecuteRequest, s eventServer) error {
+		execute: func(_ *pb.ExecuteRequest, s eventtest.Server) error {
 			if err := r.send(s, 0, 2); err != nil {
 				return err
 			}
@@ -365,7 +366,7 @@ func TestEndOfContextCancels(t *testing.T) {
 
 func TestEndOfContextWithoutDaemon(t *testing.T) {
 	// Cancel answers UNIMPLEMENTED, but Wait must return.
-	f := &fake{execute: func(_ *pb.ExecuteRequest, s eventServer) error {
+	f := &fake{execute: func(_ *pb.ExecuteRequest, s eventtest.Server) error {
 		if err := newRecord().send(s, 0, 0); err != nil {
 			return err
 		}
@@ -388,7 +389,7 @@ func TestEndOfContextWithoutDaemon(t *testing.T) {
 
 func TestEndOfContextBeforeTheHeader(t *testing.T) {
 	asked := make(chan struct{})
-	f := &fake{execute: func(_ *pb.ExecuteRequest, s eventServer) error {
+	f := &fake{execute: func(_ *pb.ExecuteRequest, s eventtest.Server) error {
 		close(asked)
 		<-s.Context().Done()
 		return s.Context().Err()
@@ -406,7 +407,7 @@ func TestEndOfContextBeforeTheHeader(t *testing.T) {
 func TestDetachLeavesItRunning(t *testing.T) {
 	left := make(chan struct{})
 	f := &fake{
-		execute: func(_ *pb.ExecuteRequest, s eventServer) error {
+		execute: func(_ *pb.ExecuteRequest, s eventtest.Server) error {
 			if err := newRecord().send(s, 0, 0); err != nil {
 				return err
 			}

@@ -14,16 +14,16 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/skillrun/skillrun/internal/eventtest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
 // receiveFiles receives the files that the start message announces, and checks size and
 // SHA-256 as the daemon does.
-func receiveFiles(s interactiveServer) (start *pb.ExecuteRequest, files map[string][]byte, err error) {
+func receiveFiles(s eventtest.Interactive) (start *pb.ExecuteRequest, files map[string][]byte, err error) {
 	first, err := s.Recv()
 	if err != nil {
 		return nil, nil, err
@@ -59,7 +59,7 @@ func receiveFiles(s interactiveServer) (start *pb.ExecuteRequest, files map[stri
 }
 
 // echo acts as a program that prints each piece of its input.
-func echo(s interactiveServer) error {
+func echo(s eventtest.Interactive) error {
 	r := newRecord()
 	if _, _, err := receiveFiles(s); err != nil {
 		return err
@@ -125,7 +125,7 @@ func TestStdinIsByteIdentical(t *testing.T) {
 }
 
 func TestStdinOfAProgramThatDoesNotRead(t *testing.T) {
-	f := &fake{interactive: func(s interactiveServer) error {
+	f := &fake{interactive: func(s eventtest.Interactive) error {
 		if _, err := s.Recv(); err != nil {
 			return err
 		}
@@ -160,7 +160,7 @@ func TestStdinLostWithTheConnection(t *testing.T) {
 	defer w.Close()
 	r := newRecord().started().stdout("sum of half the numbers").exit(0)
 	f := r.serve()
-	f.interactive = func(s interactiveServer) error {
+	f.interactive = func(s eventtest.Interactive) error {
 		r.send(s, 0, 2)
 		if _, err := s.Recv(); err != nil {
 			return err
@@ -203,7 +203,7 @@ func TestStdinWithAKey(t *testing.T) {
 			var got []byte
 			first := true
 			f := &fake{}
-			take := func(start *pb.ExecuteRequest, s grpc.ServerStream, send func(*pb.ExecutionEvent) error) error {
+			take := func(start *pb.ExecuteRequest, s eventtest.Server) error {
 				if first {
 					first = false
 					f.cut()
@@ -212,14 +212,14 @@ func TestStdinWithAKey(t *testing.T) {
 				}
 				got = start.GetStdinBytes()
 				for _, event := range newRecord().exit(0).events {
-					send(event)
+					s.Send(event)
 				}
 				return nil
 			}
-			f.execute = func(start *pb.ExecuteRequest, s eventServer) error {
-				return take(start, s, s.Send)
+			f.execute = func(start *pb.ExecuteRequest, s eventtest.Server) error {
+				return take(start, s)
 			}
-			f.interactive = func(s interactiveServer) error {
+			f.interactive = func(s eventtest.Interactive) error {
 				start, files, err := receiveFiles(s)
 				if err != nil {
 					return err
@@ -227,7 +227,7 @@ func TestStdinWithAKey(t *testing.T) {
 				if m, err := s.Recv(); err != io.EOF || string(files["in"]) != "x" {
 					t.Errorf("after the files %q: got %v, want the end", files, m)
 				}
-				return take(start, s, s.Send)
+				return take(start, s.Server)
 			}
 			f.limit = keyedBytes + inlineBytes
 			cmd := f.dial(t).Script("demo", "x.py")
@@ -311,7 +311,7 @@ func TestFilesGoInlineOrInChunks(t *testing.T) {
 	f := &fake{}
 	var start *pb.ExecuteRequest
 	var streamed map[string][]byte
-	f.interactive = func(s interactiveServer) error {
+	f.interactive = func(s eventtest.Interactive) error {
 		var err error
 		if start, streamed, err = receiveFiles(s); err != nil {
 			return err
@@ -380,7 +380,7 @@ func TestFileShrinksWhileItIsSent(t *testing.T) {
 	if err := os.WriteFile(source, make([]byte, inlineBytes+8*chunkBytes), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := &fake{interactive: func(s interactiveServer) error {
+	f := &fake{interactive: func(s eventtest.Interactive) error {
 		_, _, err := receiveFiles(s)
 		return err
 	}}
@@ -406,7 +406,7 @@ func TestFileThatChangedIsRefused(t *testing.T) {
 	if err := os.WriteFile(source, make([]byte, inlineBytes+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := &fake{interactive: func(s interactiveServer) error {
+	f := &fake{interactive: func(s eventtest.Interactive) error {
 		_, _, err := receiveFiles(s)
 		return err
 	}}
@@ -429,7 +429,7 @@ func TestFileThatChangedIsRefused(t *testing.T) {
 // TestDetachWaitsForTheFiles: the program starts only when the files have arrived.
 func TestDetachWaitsForTheFiles(t *testing.T) {
 	arrived := false
-	f := &fake{interactive: func(s interactiveServer) error {
+	f := &fake{interactive: func(s eventtest.Interactive) error {
 		r := newRecord().started()
 		if err := r.send(s, 0, 1); err != nil { // the header comes first
 			return err

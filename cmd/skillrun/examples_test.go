@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/skillrun/skillrun/internal/eventtest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -44,7 +45,7 @@ func TestPythonExamples(t *testing.T) {
 			End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: proto.Int32(3), Advice: "try harder", Usage: &pb.ExecutionUsage{MemoryPeakBytes: 5 << 20},
 		})
 		f := r.fake()
-		f.execute = func(q *pb.ExecuteRequest, s eventServer) error {
+		f.execute = func(q *pb.ExecuteRequest, s eventtest.Server) error {
 			request = q
 			return r.send(s, 0, 0)
 		}
@@ -67,7 +68,7 @@ func TestPythonExamples(t *testing.T) {
 	t.Run("run_skill attaches again", func(t *testing.T) {
 		r := newRecord().started().stdout("one ").stdout("two ").stdout("three").exit(0)
 		f := r.fake()
-		f.execute = func(_ *pb.ExecuteRequest, s eventServer) error {
+		f.execute = func(_ *pb.ExecuteRequest, s eventtest.Server) error {
 			r.send(s, 0, 3)
 			return refusal(codes.Unavailable, "DRAINING", "going away")
 		}
@@ -78,7 +79,7 @@ func TestPythonExamples(t *testing.T) {
 	})
 
 	t.Run("run_skill refused", func(t *testing.T) {
-		f := &fake{execute: func(*pb.ExecuteRequest, eventServer) error {
+		f := &fake{execute: func(*pb.ExecuteRequest, eventtest.Server) error {
 			return refusal(codes.NotFound, "SKILL_NOT_FOUND", "resolve nobody: skill not found")
 		}}
 		got := f.python(t, "run_skill.py", "nobody", "x.py")
@@ -97,7 +98,7 @@ func TestPythonExamples(t *testing.T) {
 
 // asks is a program with three questions: each comes after the answer to the one
 // before.
-func asks(s interactiveServer) error {
+func asks(s eventtest.Interactive) error {
 	if m, err := s.Recv(); err != nil || m.GetStart().GetCode().GetText() == "" {
 		return fmt.Errorf("start: %v, %v", m, err)
 	}

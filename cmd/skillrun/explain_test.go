@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/skillrun/skillrun/internal/eventtest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -83,7 +84,7 @@ func TestRefusals(t *testing.T) {
 		{status.Error(codes.NotFound, "\x1b]0;evil\a"), 127, `run demo: \x1b]0;evil\x07 (NotFound)`},
 	}
 	for _, test := range tests {
-		f := &fake{execute: func(*pb.ExecuteRequest, eventServer) error { return test.err }}
+		f := &fake{execute: func(*pb.ExecuteRequest, eventtest.Server) error { return test.err }}
 		got := f.client(t, nil, "run", "demo", "x.py")
 		if want := (result{test.code, "", "skillrun: " + test.want + "\n"}); got != want {
 			t.Errorf("got %+v\nwant %+v", got, want)

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	skillrun "github.com/skillrun/skillrun/clients/go"
+	"github.com/skillrun/skillrun/internal/eventtest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -36,35 +37,6 @@ func TestMain(m *testing.M) {
 
 type artifactServer = grpc.ServerStreamingServer[pb.GetArtifactResponse]
 
-// eventServer is the server side of Execute, ExecuteInteractive and AttachExecution: it sends an event
-// as the response of its call.
-type eventServer struct {
-	grpc.ServerStream
-	send func(*pb.ExecutionEvent) error
-}
-
-func (s eventServer) Send(e *pb.ExecutionEvent) error { return s.send(e) }
-
-// interactiveServer is the server side of ExecuteInteractive.
-type interactiveServer struct {
-	eventServer
-	recv func() (*pb.ExecuteInteractiveRequest, error)
-}
-
-func (s interactiveServer) Recv() (*pb.ExecuteInteractiveRequest, error) { return s.recv() }
-
-func executeServer(s grpc.ServerStreamingServer[pb.ExecuteResponse]) eventServer {
-	return eventServer{s, func(e *pb.ExecutionEvent) error { return s.Send(&pb.ExecuteResponse{Event: e}) }}
-}
-
-func attachServer(s grpc.ServerStreamingServer[pb.AttachExecutionResponse]) eventServer {
-	return eventServer{s, func(e *pb.ExecutionEvent) error { return s.Send(&pb.AttachExecutionResponse{Event: e}) }}
-}
-
-func interactServer(s grpc.BidiStreamingServer[pb.ExecuteInteractiveRequest, pb.ExecuteInteractiveResponse]) interactiveServer {
-	return interactiveServer{eventServer{s, func(e *pb.ExecutionEvent) error { return s.Send(&pb.ExecuteInteractiveResponse{Event: e}) }}, s.Recv}
-}
-
 // fake is a daemon behind a real Unix socket. The test supplies its answers; for unary
 // methods they are in answers, by name.
 type fake struct {
@@ -73,9 +45,9 @@ type fake struct {
 	pb.UnimplementedSystemServiceServer
 	pb.UnimplementedToolServiceServer
 
-	execute     func(*pb.ExecuteRequest, eventServer) error
-	interactive func(interactiveServer) error
-	attach      func(*pb.AttachExecutionRequest, eventServer) error
+	execute     func(*pb.ExecuteRequest, eventtest.Server) error
+	interactive func(eventtest.Interactive) error
+	attach      func(*pb.AttachExecutionRequest, eventtest.Server) error
 	artifact    func(*pb.GetArtifactRequest, artifactServer) error
 	prepare     func(*pb.PrepareSkillRequest, grpc.ServerStreamingServer[pb.PrepareSkillResponse]) error
 	callTool    func(*pb.CallToolRequest, grpc.ServerStreamingServer[pb.CallToolResponse]) error
@@ -94,21 +66,21 @@ func (f *fake) Execute(r *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.Exe
 	if f.execute == nil {
 		return f.UnimplementedExecutionServiceServer.Execute(r, s)
 	}
-	return f.execute(r, executeServer(s))
+	return f.execute(r, eventtest.Execute(s))
 }
 
 func (f *fake) ExecuteInteractive(s grpc.BidiStreamingServer[pb.ExecuteInteractiveRequest, pb.ExecuteInteractiveResponse]) error {
 	if f.interactive == nil {
 		return f.UnimplementedExecutionServiceServer.ExecuteInteractive(s)
 	}
-	return f.interactive(interactServer(s))
+	return f.interactive(eventtest.Interact(s))
 }
 
 func (f *fake) AttachExecution(r *pb.AttachExecutionRequest, s grpc.ServerStreamingServer[pb.AttachExecutionResponse]) error {
 	if f.attach == nil {
 		return f.UnimplementedExecutionServiceServer.AttachExecution(r, s)
 	}
-	return f.attach(r, attachServer(s))
+	return f.attach(r, eventtest.Attach(s))
 }
 
 func (f *fake) GetArtifact(r *pb.GetArtifactRequest, s artifactServer) error {
@@ -344,8 +316,10 @@ func (r *record) send(s interface {
 // fake answers Execute and AttachExecution with the record.
 func (r *record) fake() *fake {
 	return &fake{
-		execute: func(_ *pb.ExecuteRequest, s eventServer) error { return r.send(s, 0, 0) },
-		attach:  func(a *pb.AttachExecutionRequest, s eventServer) error { return r.send(s, a.GetAfterSequence(), 0) },
+		execute: func(_ *pb.ExecuteRequest, s eventtest.Server) error { return r.send(s, 0, 0) },
+		attach: func(a *pb.AttachExecutionRequest, s eventtest.Server) error {
+			return r.send(s, a.GetAfterSequence(), 0)
+		},
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	skillrun "github.com/skillrun/skillrun/clients/go"
+	"github.com/skillrun/skillrun/internal/eventtest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -88,7 +89,7 @@ func scalar(field protoreflect.FieldDescriptor) protoreflect.Value {
 func hostileFake() *fake {
 	outcome := hostile(&pb.ExecutionOutcome{})
 	outcome.Stdout, outcome.Stderr = hostile(&pb.OutputTruncation{}), hostile(&pb.OutputTruncation{})
-	events := func(after uint64, s eventServer) error {
+	events := func(after uint64, s eventtest.Server) error {
 		r := newRecord()
 		r.events = nil
 		for _, e := range []*pb.ExecutionEvent{
@@ -102,9 +103,9 @@ func hostileFake() *fake {
 		return r.send(s, after, 0)
 	}
 	f := &fake{
-		execute:     func(_ *pb.ExecuteRequest, s eventServer) error { return events(0, s) },
-		interactive: func(s interactiveServer) error { return events(0, s.eventServer) },
-		attach:      func(a *pb.AttachExecutionRequest, s eventServer) error { return events(a.GetAfterSequence(), s) },
+		execute:     func(_ *pb.ExecuteRequest, s eventtest.Server) error { return events(0, s) },
+		interactive: func(s eventtest.Interactive) error { return events(0, s.Server) },
+		attach:      func(a *pb.AttachExecutionRequest, s eventtest.Server) error { return events(a.GetAfterSequence(), s) },
 		prepare: func(_ *pb.PrepareSkillRequest, s grpc.ServerStreamingServer[pb.PrepareSkillResponse]) error {
 			return s.Send(&pb.PrepareSkillResponse{Event: &pb.PrepareSkillResponse_Environment{Environment: hostile(&pb.SkillEnvironment{})}})
 		},
@@ -216,9 +217,9 @@ func refusingFake(code codes.Code, details ...protoadapt.MessageV1) *fake {
 	err := st.Err()
 	return &fake{
 		refuse:      err,
-		execute:     func(*pb.ExecuteRequest, eventServer) error { return err },
-		interactive: func(interactiveServer) error { return err },
-		attach:      func(*pb.AttachExecutionRequest, eventServer) error { return err },
+		execute:     func(*pb.ExecuteRequest, eventtest.Server) error { return err },
+		interactive: func(eventtest.Interactive) error { return err },
+		attach:      func(*pb.AttachExecutionRequest, eventtest.Server) error { return err },
 		prepare:     func(*pb.PrepareSkillRequest, grpc.ServerStreamingServer[pb.PrepareSkillResponse]) error { return err },
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/skillrun/skillrun/internal/eventtest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -58,7 +59,7 @@ func TestInterruptCancels(t *testing.T) {
 				End: pb.ExecutionEnd_EXECUTION_END_CANCELLED, ExitCode: proto.Int32(0), Evidence: &pb.ExecutionEvidence{CancelledBy: "uid 0", CancelReason: test.reason},
 			})
 			f := &fake{
-				execute: func(_ *pb.ExecuteRequest, s eventServer) error {
+				execute: func(_ *pb.ExecuteRequest, s eventtest.Server) error {
 					r.send(s, 0, 3)
 					<-cancelled
 					return r.send(s, 3, 0)
@@ -91,7 +92,7 @@ func TestSecondInterruptDoesNotWait(t *testing.T) {
 	asked, forever := make(chan struct{}), make(chan struct{})
 	defer close(forever)
 	f := &fake{
-		execute: func(_ *pb.ExecuteRequest, s eventServer) error {
+		execute: func(_ *pb.ExecuteRequest, s eventtest.Server) error {
 			newRecord().stdout("ready\n").send(s, 0, 0)
 			<-forever
 			return nil
@@ -115,7 +116,7 @@ func TestSecondInterruptDoesNotWait(t *testing.T) {
 
 // TestInterruptedAttachLeavesTheExecution: only the following ends.
 func TestInterruptedAttachLeavesTheExecution(t *testing.T) {
-	f := &fake{attach: func(_ *pb.AttachExecutionRequest, s eventServer) error {
+	f := &fake{attach: func(_ *pb.AttachExecutionRequest, s eventtest.Server) error {
 		newRecord().stdout("ready\n").send(s, 0, 0)
 		<-s.Context().Done()
 		return nil
@@ -152,7 +153,7 @@ func TestMainUsesTheProcess(t *testing.T) {
 // tells the daemon.
 func TestInterruptBeforeTheHeader(t *testing.T) {
 	asked, gone := make(chan struct{}), make(chan struct{})
-	f := &fake{execute: func(_ *pb.ExecuteRequest, s eventServer) error {
+	f := &fake{execute: func(_ *pb.ExecuteRequest, s eventtest.Server) error {
 		close(asked)
 		<-s.Context().Done()
 		close(gone)

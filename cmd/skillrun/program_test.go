@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/skillrun/skillrun/internal/eventtest"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/skilltest"
@@ -24,7 +25,7 @@ func requestOf(t *testing.T, args ...string) *pb.ExecuteRequest {
 		return &pb.ListArtifactsResponse{}, nil
 	})
 	f.answers["GetExecution"] = counted(0)
-	f.execute = func(r *pb.ExecuteRequest, s eventServer) error {
+	f.execute = func(r *pb.ExecuteRequest, s eventtest.Server) error {
 		request = r
 		return newRecord().exit(0).send(s, 0, 0)
 	}

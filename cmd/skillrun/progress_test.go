@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/eventtest"
 )
 
 // openScreen returns the program's side of a pseudo-terminal, and what gives all
@@ -61,7 +63,7 @@ func TestProgress(t *testing.T) {
 	}
 	r := newRecord().started().exit(0)
 	f := r.fake().withArtifacts(map[string]string{"out/chart\x1b[31m.png": strings.Repeat("x", 5000), "empty": ""})
-	f.interactive = func(s interactiveServer) error {
+	f.interactive = func(s eventtest.Interactive) error {
 		for got := 0; got < len(large); {
 			m, err := s.Recv()
 			if err != nil {

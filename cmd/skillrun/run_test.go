@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/skillrun/skillrun/internal/eventtest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -139,7 +140,7 @@ func TestRunRequest(t *testing.T) {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
 			var got *pb.ExecuteRequest
 			done := newRecord().exit(0)
-			f := &fake{execute: func(r *pb.ExecuteRequest, s eventServer) error {
+			f := &fake{execute: func(r *pb.ExecuteRequest, s eventtest.Server) error {
 				got = r
 				return done.send(s, 0, 0)
 			}}
@@ -201,7 +202,7 @@ func TestRunRefusesHere(t *testing.T) {
 		{[]string{"--artifacts", "/dev/null/x", "demo", "x.py"}, 125, "--artifacts"},
 	}
 	for _, test := range tests {
-		f := &fake{execute: func(*pb.ExecuteRequest, eventServer) error {
+		f := &fake{execute: func(*pb.ExecuteRequest, eventtest.Server) error {
 			t.Error("the daemon was asked")
 			return nil
 		}}
@@ -221,7 +222,7 @@ func TestRunHelp(t *testing.T) {
 }
 
 // echo is a program that prints each piece of its input as it comes.
-func echo(s interactiveServer) error {
+func echo(s eventtest.Interactive) error {
 	r := newRecord().started()
 	if m, err := s.Recv(); err != nil || m.GetStart() == nil {
 		return fmt.Errorf("start: %v, %v", m, err)
@@ -313,7 +314,7 @@ func TestRunUploadsLargeFilesInChunks(t *testing.T) {
 		t.Fatal(err)
 	}
 	chunks := 0
-	f := &fake{interactive: func(s interactiveServer) error {
+	f := &fake{interactive: func(s eventtest.Interactive) error {
 		m, err := s.Recv()
 		if err != nil {
 			return err
@@ -355,7 +356,7 @@ func TestRunSurvivesBrokenStreams(t *testing.T) {
 	seen := make(chan int, 1)
 	stdout := &notifyingWriter{at: len(want) / 3, reached: seen}
 	f := r.fake()
-	f.execute = func(_ *pb.ExecuteRequest, s eventServer) error {
+	f.execute = func(_ *pb.ExecuteRequest, s eventtest.Server) error {
 		r.send(s, 0, 30)
 		<-seen // the client has a part of it
 		f.cut()
@@ -424,7 +425,7 @@ func TestRunJSON(t *testing.T) {
 
 func TestRunDetached(t *testing.T) {
 	var got *pb.ExecuteRequest
-	f := &fake{execute: func(r *pb.ExecuteRequest, s eventServer) error {
+	f := &fake{execute: func(r *pb.ExecuteRequest, s eventtest.Server) error {
 		got = r
 		newRecord().send(s, 0, 0)
 		<-s.Context().Done()

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/skillrun/skillrun/internal/eventtest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -49,7 +50,7 @@ func TestRunIsByteIdentical(t *testing.T) {
 func TestReadersGetTheSameBytes(t *testing.T) {
 	r, stdout, stderr := randomRecord()
 	f := r.fake()
-	f.attach = func(a *pb.AttachExecutionRequest, s eventServer) error {
+	f.attach = func(a *pb.AttachExecutionRequest, s eventtest.Server) error {
 		after := a.GetAfterSequence()
 		upTo := min(after+7+after%5, uint64(len(r.events)))
 		if err := r.send(s, after, upTo); err != nil || upTo == uint64(len(r.events)) {
@@ -75,7 +76,7 @@ func TestReadersGetTheSameBytes(t *testing.T) {
 func TestJSONHasEachEventOnce(t *testing.T) {
 	r := newRecord().started().stdout("a").stdout("b").exit(0)
 	f := r.fake()
-	f.attach = func(a *pb.AttachExecutionRequest, s eventServer) error {
+	f.attach = func(a *pb.AttachExecutionRequest, s eventtest.Server) error {
 		s.Send(&pb.ExecutionEvent{ExecutionId: "e1", Sequence: a.GetAfterSequence(), Event: &pb.ExecutionEvent_Keepalive{Keepalive: &pb.ExecutionKeepalive{}}})
 		if err := r.send(s, a.GetAfterSequence(), a.GetAfterSequence()+1); err != nil {
 			return err
@@ -125,7 +126,7 @@ func TestStdinOfARealFile(t *testing.T) {
 func TestStdinAfterArguments(t *testing.T) {
 	var start *pb.ExecuteRequest
 	var behind string
-	f := &fake{interactive: func(s interactiveServer) error {
+	f := &fake{interactive: func(s eventtest.Interactive) error {
 		m, err := s.Recv()
 		if err != nil {
 			return err
