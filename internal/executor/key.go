@@ -8,10 +8,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/durable"
 )
 
 // The key of request hashes. Every idempotency key's claim in the record has a hash made with it,
@@ -44,7 +45,7 @@ func loadKey(path string, log *slog.Logger) ([]byte, error) {
 	if _, err := rand.Read(key); err != nil {
 		return nil, err
 	}
-	return key, writeSynced(path, key)
+	return key, durable.WriteFile(path, key)
 }
 
 // readKey reads just enough to tell whether the file is a key. It returns no bytes for a path
@@ -63,27 +64,4 @@ func readKey(path string) ([]byte, error) {
 		return nil, err
 	}
 	return io.ReadAll(io.LimitReader(f, keyBytes+1))
-}
-
-// writeSynced makes the file as a whole or not at all: rename(2) is atomic, and the sync of the
-// directory makes it durable (fsync(2)). os.CreateTemp gives it mode 0600. A crash can leave a
-// file .new-*, which no code reads.
-func writeSynced(path string, data []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(data)
-	if err := errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp.Name(), path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -10,13 +10,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/internal/durable"
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
@@ -237,31 +237,5 @@ func changeTokens(path string, change func([]Token) ([]Token, error)) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(path, append(data, '\n'))
-}
-
-// replaceFile writes a new file with mode 0600 and, when the content is on disk, renames it to path.
-func replaceFile(path string, data []byte) (err error) {
-	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(file.Name())
-		}
-	}()
-	_, err = file.Write(data)
-	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(file.Name(), path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
+	return durable.WriteFile(path, append(data, '\n'))
 }

@@ -1,0 +1,33 @@
+package durable
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestWriteFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	for _, text := range []string{"first, and longer", "second"} {
+		if err := WriteFile(path, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil || string(got) != text {
+			t.Errorf("got %q, %v; want %q", got, err, text)
+		}
+	}
+	if fi, err := os.Stat(path); err != nil || fi.Mode() != 0o600 {
+		t.Errorf("got %v, %v; want mode 0600", fi.Mode(), err)
+	}
+	if err := WriteFile(t.TempDir(), nil); err == nil {
+		t.Error("a directory was replaced")
+	}
+	if err := WriteFile(filepath.Join(path, "file"), nil); err == nil {
+		t.Error("a file beneath a file was written")
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("got %v, %v; want the file only", entries, err)
+	}
+}
