@@ -244,6 +244,10 @@ $(TOOLS)/govulncheck: Makefile
 $(TOOLS)/runc: Makefile | packages-build
 	@echo "==> $(RUNC)"; GOBIN=$(TOOLS) CGO_ENABLED=1 go install -tags seccomp $(RUNC) && touch $@
 
+# Debian's Prometheus, for the tests of the metrics.
+$(TOOLS)/promtool: deploy/programs.sh
+	@bash deploy/programs.sh $(TOOLS) prometheus prometheus promtool && touch $@
+
 # Packages from npm for the tests of MCP: the official client, the Inspector, and the Node.js
 # that these need. The lock file has the versions and the hashes; no script of a package runs.
 MCP_CLIENTS := cmd/skillrund/testdata/mcpclients
@@ -258,7 +262,7 @@ $(TOOLS)/mcpclients/installed: $(MCP_CLIENTS)/package.json $(MCP_CLIENTS)/packag
 .PHONY: packages-build packages-demo packages-test packages-generate packages-cgroup2
 packages-build: ; @bash deploy/packages.sh $(BUILD_PACKAGES)
 packages-demo: ; @bash deploy/packages.sh $(DEMO_PACKAGES)
-packages-test: ; @bash deploy/packages.sh $(TEST_PACKAGES) $(CPYTHON_TESTS) node:nodejs npm:npm prometheus:prometheus
+packages-test: $(TOOLS)/promtool ; @bash deploy/packages.sh $(TEST_PACKAGES) $(CPYTHON_TESTS) node:nodejs npm:npm
 packages-generate: ; @bash deploy/packages.sh $(GENERATE_PACKAGES)
 
 packages-cgroup2: ; @bash deploy/packages.sh $(CGROUP2_PACKAGES)

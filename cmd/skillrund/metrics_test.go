@@ -16,12 +16,16 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// prometheusProgram returns a program of Debian's package prometheus, which make test installs.
+// prometheusProgram returns the path of a program of Prometheus. make test downloads the programs
+// into .tools.
 func prometheusProgram(t *testing.T, name string) string {
 	t.Helper()
-	path, err := exec.LookPath(name)
+	path, err := filepath.Abs("../../.tools/" + name)
 	if err != nil {
-		t.Fatalf("%v: install the package prometheus", err)
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%v: run make packages-test", err)
 	}
 	return path
 }
