@@ -46,8 +46,9 @@ var mayImport = map[string][]string{
 	"internal/lint":                   {"internal/permission", "internal/runtime", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot"},
 	"internal/workspace":              {"sandbox"},
 	"internal/admission":              {},
+	"internal/tenant":                 {"internal/admission", "internal/permission", "internal/skill"},
 	"internal/environment":            {"sandbox", "internal/runtime", "internal/skill", "internal/skill/manifest"},
-	"internal/executor":               {"sandbox", "internal/admission", "internal/durable", "internal/environment", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/workspace"},
+	"internal/executor":               {"sandbox", "internal/admission", "internal/durable", "internal/environment", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/tenant", "internal/workspace"},
 	"internal/toolview":               {"internal/executor", "internal/permission", "internal/runtime", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/workspace"},
 	"internal/certtest":               {},
 	"internal/durable":                {},
@@ -65,7 +66,7 @@ var mayImport = map[string][]string{
 	"cmd/skillrun":                    {"clients/go", "proto/skillrun/v1", "internal/bench", "internal/survey", "internal/lint", "internal/skill/manifest", "internal/permission"},
 	"cmd/skillrun-python":             {"internal/runtime/embedded"},
 	"cmd/skillrund": {"sandbox", "internal/environment", "internal/skill", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/workspace",
-		"internal/executor", "internal/image", "internal/ingress", "internal/ingress/budget", "internal/ingress/identity", "internal/toolview", "internal/mcp", "internal/metrics", "internal/server"},
+		"internal/executor", "internal/image", "internal/ingress", "internal/ingress/budget", "internal/ingress/identity", "internal/toolview", "internal/mcp", "internal/metrics", "internal/server", "internal/tenant", "internal/admission"},
 	// What a list of system calls says, for tests that compare a filter or a kernel with it.
 	"sandbox/internal/seccomp/seccomptest": {"sandbox/internal/seccomp"},
 	"sandbox/internal/socket/sockettest":   {}, // the peer of a socket, for tests

@@ -191,7 +191,6 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	if err := d.routeRuntimes(ctx); err != nil {
 		return d, err
 	}
-	// One policy for both: CheckCommand of the server must answer as the executor decides.
 	policy := permission.Policy{
 		Network: c.Network == "host", Shell: c.Shell, Unlisted: permission.ParseUnlisted(c.WithoutAllowedTools),
 	}
@@ -218,7 +217,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 		return d, err
 	}
 	d.server, err = server.New(server.Config{
-		Identify: callers.Identify, Executor: d.executor, Skills: d.skills, Policy: policy, Tools: tools, Capabilities: d.capabilities,
+		Identify: callers.Identify, Executor: d.executor, Skills: d.skills, Tools: tools, Capabilities: d.capabilities,
 		MaxMessageBytes: int(c.MessageBytes), Budget: requests, KeepaliveInterval: time.Duration(c.Keepalive),
 		StagingDir: filepath.Join(c.StateDir, "uploads"), Failed: d.metrics.Failed, Log: log,
 	})

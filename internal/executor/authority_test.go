@@ -104,12 +104,12 @@ func specOf(t *testing.T, x *Executor, req Request, source permission.Source, ch
 	if err != nil {
 		t.Fatal(err)
 	}
-	grant, err := x.Policy.Check(req.Principal, sk, req.Source, req.Network)
+	grant, err := x.Check(req.Principal, sk, req.Source, req.Network)
 	if err != nil {
 		t.Fatal(err)
 	}
 	change(&req)
-	e, err := x.newExecution(req, grant)
+	e, err := x.newExecution(x.Tenants.All()[0], req, grant)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,11 +128,11 @@ func newTestExecution(t *testing.T, x *Executor, req Request, name string, sourc
 	if err != nil {
 		t.Fatal(err)
 	}
-	grant, err := x.Policy.Check(who, sk, source, nil)
+	grant, err := x.Check(who, sk, source, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := x.newExecution(req, grant)
+	e, err := x.newExecution(x.Tenants.All()[0], req, grant)
 	if err != nil {
 		t.Fatal(err)
 	}

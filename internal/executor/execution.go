@@ -17,6 +17,7 @@ import (
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/tenant"
 	"github.com/skillrun/skillrun/internal/workspace"
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -82,7 +83,7 @@ type settings struct {
 //
 // A request with several mistakes gets the error of the first check, and the form is checked
 // first.
-func (x *Executor) newExecution(req Request, grant permission.Grant) (*execution, error) {
+func (x *Executor) newExecution(t *tenant.Tenant, req Request, grant permission.Grant) (*execution, error) {
 	kind := grant.Source().Kind
 	if err := checkForm(req, kind); err != nil {
 		return nil, err
@@ -102,7 +103,7 @@ func (x *Executor) newExecution(req Request, grant permission.Grant) (*execution
 		}
 		return nil, err
 	}
-	limits, err := x.Bounds.effective(req.Limits, kind, grant.Skill().Manifest)
+	limits, err := effective(t.Bounds, req.Limits, kind, grant.Skill().Manifest)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +119,7 @@ func (x *Executor) newExecution(req Request, grant permission.Grant) (*execution
 			limits: limits, grace: x.Grace, skillDir: grant.Skill().Dir,
 		},
 		grant: grant, key: req.Key, labels: maps.Clone(req.Labels), asked: newSummary(req, grant.Source()),
-		queueTimeout: cmp.Or(req.QueueTimeout, x.QueueTimeout),
+		queueTimeout: cmp.Or(req.QueueTimeout, t.QueueTimeout),
 		created:      time.Now(), ended: req.Ended, logger: x.Log,
 	}
 	if e.python != nil {

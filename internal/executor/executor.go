@@ -41,14 +41,18 @@ import (
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/tenant"
 	"github.com/skillrun/skillrun/internal/workspace"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// Config configures an Executor. Every field but Environments, Missing and Log must be
+// Config configures an Executor. Every field but Environments, Missing, Tenants and Log must be
 // set.
 type Config struct {
-	Skills   *skill.Registry
+	Skills *skill.Registry
+	// Tenants are the tenants of callers. Nil: one tenant for all callers, with the fields Policy,
+	// Bounds, MaxQueued and QueueTimeout, which have no other use.
+	Tenants  *tenant.Set
 	Policy   permission.Policy
 	Runtimes *runtime.Set
 	Record   *record.Store
@@ -67,11 +71,11 @@ type Config struct {
 	Owner workspace.Owner
 	// KeyFile holds the key of request hashes; New makes it if it is missing.
 	KeyFile string
-	// MaxRunning is the number of slots, MaxQueued the number of executions that wait for one.
+	// MaxRunning is the number of slots of all tenants, MaxQueued the number of executions that wait for one.
 	MaxRunning int
 	MaxQueued  int
-	// Reserved is the number of slots beyond MaxRunning for callers with nothing
-	// running. They keep one caller's long executions from delaying the others.
+	// Reserved is the number of slots beyond MaxRunning for tenants with nothing running, or, if Tenants
+	// is nil, for callers with nothing running. They keep long executions from delaying the others.
 	Reserved int
 	// QueueTimeout is how long a request waits for a slot if it does not set queue_timeout.
 	QueueTimeout time.Duration
@@ -142,13 +146,14 @@ func New(ctx context.Context, c Config) (*Executor, error) {
 	}
 	x := &Executor{
 		Config:    c,
-		admission: admission.New(admission.Config{Slots: c.MaxRunning + c.Reserved}),
+		admission: admission.New(c.slots()),
 		hashKey:   key,
 		live:      map[string]*run{},
 	}
-	x.admission.SetTenant(tenantOf(permission.Principal{}), admission.Quota{
-		Running: c.MaxRunning, Reserved: c.Reserved, Queued: c.MaxQueued,
-	})
+	x.Tenants = c.tenants()
+	for _, t := range x.Tenants.All() {
+		x.admission.SetTenant(t.Name, t.Quota)
+	}
 	x.start = func(ctx context.Context, spec sandbox.Spec, io sandbox.IO) (process, error) {
 		p, err := c.Host.Start(ctx, spec, io)
 		if err != nil {
@@ -175,18 +180,22 @@ func New(ctx context.Context, c Config) (*Executor, error) {
 func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplicate bool, err error) {
 	defer func() {
 		if err != nil && x.Observer != nil {
-			x.Observer.Refused(req.Principal.Tenant, err)
+			x.Observer.Refused(x.observed(req.Principal.Tenant), err)
 		}
 	}()
 	if len(x.Missing) > 0 {
 		return "", false, &BoundaryError{x.Missing}
 	}
-	// Before any other work, so that a refused request costs next to nothing.
-	ticket, err := x.enter(req.Principal)
+	t, err := x.Tenant(req.Principal)
 	if err != nil {
 		return "", false, err
 	}
-	r, earlier, err := x.accept(ctx, req, ticket)
+	// Before any other work, so that a refused request costs next to nothing.
+	ticket, err := x.enter(t, req.Principal)
+	if err != nil {
+		return "", false, err
+	}
+	r, earlier, err := x.accept(ctx, t, req, ticket)
 	if r == nil {
 		ticket.Release()
 		x.calls.Done()
@@ -200,19 +209,18 @@ func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplica
 	return r.id, false, nil
 }
 
-// tenantOf returns the tenant whose quotas hold for a principal. All principals have the same tenant
-// here, because the configuration has one set of quotas for all.
-func tenantOf(permission.Principal) string { return "default" }
-
 // enter takes a ticket and adds to x.calls. The caller must release the ticket and call x.calls.Done.
-func (x *Executor) enter(who permission.Principal) (*admission.Ticket, error) {
+func (x *Executor) enter(t *tenant.Tenant, who permission.Principal) (*admission.Ticket, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	t, err := x.admission.Enter(tenantOf(who), who.Name)
-	if err == nil {
+	ticket, err := x.admission.Enter(t.Name, who.Name)
+	switch {
+	case err == nil:
 		x.calls.Add(1)
+	case errors.Is(err, admission.ErrNoTenant): // it was removed a moment ago
+		err = &UnknownTenantError{who.Tenant}
 	}
-	return t, err
+	return ticket, err
 }
 
 // need tells a ticket the memory and processors of an execution with these limits. An execution
@@ -232,18 +240,18 @@ func need(ticket *admission.Ticket, limits Limits) error {
 // The record comes last: the claim of the key and the header must be true. The run is live
 // before that, because Cancel may come as soon as the record shows the execution. A stage that
 // fails after acquire releases the packages and the staged files again.
-func (x *Executor) accept(ctx context.Context, req Request, ticket *admission.Ticket) (r *run, earlier string, err error) {
+func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ticket *admission.Ticket) (r *run, earlier string, err error) {
 	sk, err := x.Skills.Resolve(req.Skill)
 	if err != nil {
 		return nil, "", err
 	}
 	source := req.Source
 	source.Dir = req.Dir
-	grant, err := x.Policy.Check(req.Principal, sk, source, req.Network)
+	grant, err := x.check(t, req.Principal, sk, source, req.Network)
 	if err != nil {
 		return nil, "", err
 	}
-	e, err := x.newExecution(req, grant)
+	e, err := x.newExecution(t, req, grant)
 	if err != nil {
 		return nil, "", err
 	}
@@ -441,10 +449,14 @@ func (x *Executor) Drain(ctx context.Context) {
 	<-idle
 }
 
-// EffectiveLimits returns the limits that an execution of a skill would run
-// with. The error is a *LimitError or a *RequestError.
-func (x *Executor) EffectiveLimits(asked Limits, kind permission.SourceKind, sk *skill.Skill) (Limits, error) {
-	return x.Bounds.effective(asked, kind, sk.Manifest)
+// EffectiveLimits returns the limits that a caller's execution of a skill would run
+// with. The error is a *LimitError, a *RequestError or an *UnknownTenantError.
+func (x *Executor) EffectiveLimits(who permission.Principal, asked Limits, kind permission.SourceKind, sk *skill.Skill) (Limits, error) {
+	t, err := x.Tenant(who)
+	if err != nil {
+		return Limits{}, err
+	}
+	return effective(t.Bounds, asked, kind, sk.Manifest)
 }
 
 // KeyedHash is a hash of data, as hex. For one purpose, equal data has an equal hash; for another

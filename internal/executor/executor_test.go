@@ -31,7 +31,7 @@ var who = permission.Principal{Tenant: "default", Name: "uid:0"}
 
 // newExecutor makes an Executor with everything real but the sandbox, which start
 // stands in for.
-func newExecutor(t *testing.T, dir string, start startFunc) *Executor {
+func newExecutor(t *testing.T, dir string, start startFunc, edit ...func(*Config)) *Executor {
 	t.Helper()
 	root := filepath.Join(dir, "skills/demo")
 	if err := os.MkdirAll(filepath.Join(root, "scripts"), 0o755); err != nil {
@@ -55,11 +55,15 @@ func newExecutor(t *testing.T, dir string, start startFunc) *Executor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := New(t.Context(), Config{
+	c := Config{
 		Skills: skills, Runtimes: hosttest.Runtimes(t), Record: store, Bounds: StandardBounds(),
 		StagingDir: filepath.Join(dir, "staging"), Owner: workspace.Owner(skilltest.Owner()), KeyFile: filepath.Join(dir, "key"),
 		MaxRunning: 2, MaxQueued: 2, QueueTimeout: time.Minute, Grace: time.Second, CancelGrace: time.Second, Log: log,
-	})
+	}
+	for _, change := range edit {
+		change(&c)
+	}
+	x, err := New(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,6 +99,11 @@ func scriptRequest(args ...string) Request {
 
 // follow reads an execution to its outcome.
 func follow(t *testing.T, x *Executor, id string) []Event {
+	t.Helper()
+	return followAs(t, x, who, id)
+}
+
+func followAs(t *testing.T, x *Executor, who permission.Principal, id string) []Event {
 	t.Helper()
 	f, err := x.Follow(t.Context(), who, id, 0)
 	if err != nil {
@@ -639,7 +648,7 @@ func TestKeyIsClaimedOnce(t *testing.T) {
 		starts <- struct{}{}
 		return f, nil
 	})
-	x.admission.SetTenant(tenantOf(who), admission.Quota{Running: 2, Queued: 100})
+	x.admission.SetTenant("default", admission.Quota{Running: 2, Queued: 100})
 	req := scriptRequest("a")
 	req.Key = "once"
 	ids := make(chan string, 20)
@@ -751,11 +760,11 @@ func TestDrainMissesNoExecution(t *testing.T) {
 // Cancel finds an execution as soon as the record shows it, before its goroutine has begun.
 func TestAcceptedExecutionIsLive(t *testing.T) {
 	x := newExecutor(t, t.TempDir(), newFake().runs)
-	ticket, err := x.enter(who)
+	ticket, err := x.enter(x.Tenants.All()[0], who)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, _, err := x.accept(t.Context(), scriptRequest(), ticket)
+	r, _, err := x.accept(t.Context(), x.Tenants.All()[0], scriptRequest(), ticket)
 	if err != nil {
 		t.Fatal(err)
 	}

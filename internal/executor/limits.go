@@ -1,19 +1,17 @@
 package executor
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
+	"github.com/skillrun/skillrun/internal/tenant"
 )
 
-// Bounds are the daemon's limits on executions: the defaults and the maxima.
-type Bounds struct {
-	Default     Limits        // for limits that neither the request nor the skill sets
-	CommandWall time.Duration // the default wall time of commands
-	Max         Limits        // the maxima of every execution
-}
+// Bounds are a tenant's limits on executions: the defaults and the maxima.
+type Bounds = tenant.Bounds
 
 // MinMemoryBytes is the least memory that an execution may ask for. The sandbox
 // itself and a small program need it. With less memory, the start would fail, or
@@ -48,53 +46,53 @@ func StandardBounds() Bounds {
 }
 
 // effective derives the limits in force: the request's value, else the skill's, else the
-// daemon's. A request above a ceiling is an error; a derived value is lowered to the
+// tenant's default. A request above a ceiling is an error; a derived value is lowered to the
 // ceiling.
-func (b Bounds) effective(asked Limits, kind permission.SourceKind, m manifest.Manifest) (Limits, error) {
-	def := b.Default
+func effective(b Bounds, asked Limits, kind permission.SourceKind, m manifest.Manifest) (Limits, error) {
+	def, setBy := b.Default, cmp.Or(b.SetBy, "daemon")
 	if kind == permission.Command {
 		def.Wall = b.CommandWall
 	}
 	var out Limits
-	wall, err := pick("limits.wall_time", asked.Wall, m.MaxExecutionTime, def.Wall, b.Max.Wall)
+	wall, err := pick("limits.wall_time", setBy, asked.Wall, m.MaxExecutionTime, def.Wall, b.Max.Wall)
 	if err != nil {
 		return out, err
 	}
-	memory, err := pick("limits.memory_bytes", byteCount(asked.MemoryBytes), byteCount(m.MaxMemoryBytes), byteCount(def.MemoryBytes), byteCount(b.Max.MemoryBytes))
+	memory, err := pick("limits.memory_bytes", setBy, byteCount(asked.MemoryBytes), byteCount(m.MaxMemoryBytes), byteCount(def.MemoryBytes), byteCount(b.Max.MemoryBytes))
 	if err != nil {
 		return out, err
 	}
 	if memory < MinMemoryBytes {
 		return out, &LimitError{Field: "limits.memory_bytes", Asked: memory.String(), Ceiling: byteCount(MinMemoryBytes).String(), TooSmall: true}
 	}
-	cpu, err := pick("limits.cpu_time", asked.CPU, 0, def.CPU, b.Max.CPU)
+	cpu, err := pick("limits.cpu_time", setBy, asked.CPU, 0, def.CPU, b.Max.CPU)
 	if err != nil {
 		return out, err
 	}
-	output, err := pick("limits.output_bytes", byteCount(asked.OutputBytes), 0, byteCount(def.OutputBytes), byteCount(b.Max.OutputBytes))
+	output, err := pick("limits.output_bytes", setBy, byteCount(asked.OutputBytes), 0, byteCount(def.OutputBytes), byteCount(b.Max.OutputBytes))
 	if err != nil {
 		return out, err
 	}
-	space, err := pick("limits.workspace_bytes", byteCount(asked.WorkspaceBytes), 0, byteCount(def.WorkspaceBytes), byteCount(b.Max.WorkspaceBytes))
+	space, err := pick("limits.workspace_bytes", setBy, byteCount(asked.WorkspaceBytes), 0, byteCount(def.WorkspaceBytes), byteCount(b.Max.WorkspaceBytes))
 	if err != nil {
 		return out, err
 	}
-	processes, err := pick("limits.processes", count(asked.Processes), 0, count(def.Processes), count(b.Max.Processes))
+	processes, err := pick("limits.processes", setBy, count(asked.Processes), 0, count(def.Processes), count(b.Max.Processes))
 	if err != nil {
 		return out, err
 	}
-	files, err := pick("limits.workspace_files", count(asked.WorkspaceFiles), 0, count(def.WorkspaceFiles), count(b.Max.WorkspaceFiles))
+	files, err := pick("limits.workspace_files", setBy, count(asked.WorkspaceFiles), 0, count(def.WorkspaceFiles), count(b.Max.WorkspaceFiles))
 	if err != nil {
 		return out, err
 	}
-	open, err := pick("limits.open_files", count(asked.OpenFiles), 0, count(def.OpenFiles), count(b.Max.OpenFiles))
+	open, err := pick("limits.open_files", setBy, count(asked.OpenFiles), 0, count(def.OpenFiles), count(b.Max.OpenFiles))
 	if err != nil {
 		return out, err
 	}
 	if open < MinOpenFiles {
 		return out, &LimitError{Field: "limits.open_files", Asked: open.String(), Ceiling: count(MinOpenFiles).String(), TooSmall: true}
 	}
-	processors, err := b.processors(asked.MilliCPUs)
+	processors, err := processors(b, asked.MilliCPUs)
 	if err != nil {
 		return out, err
 	}
@@ -107,7 +105,7 @@ func (b Bounds) effective(asked Limits, kind permission.SourceKind, m manifest.M
 
 // processors chooses the only limit that may be unset. If the daemon has no ceiling, the request's
 // value applies, else the daemon's default, else no limit.
-func (b Bounds) processors(asked int) (int, error) {
+func processors(b Bounds, asked int) (int, error) {
 	const field = "limits.milli_cpus"
 	ceiling := b.Max.MilliCPUs
 	if ceiling == 0 {
@@ -117,7 +115,7 @@ func (b Bounds) processors(asked int) (int, error) {
 	if def == 0 {
 		def = b.Max.MilliCPUs
 	}
-	n, err := pick(field, count(asked), 0, count(def), count(ceiling))
+	n, err := pick(field, cmp.Or(b.SetBy, "daemon"), count(asked), 0, count(def), count(ceiling))
 	if err == nil && asked > 0 && asked < MinMilliCPUs {
 		err = &LimitError{Field: field, Asked: count(asked).String(), Ceiling: count(MinMilliCPUs).String(), TooSmall: true}
 	}
@@ -125,13 +123,13 @@ func (b Bounds) processors(asked int) (int, error) {
 }
 
 // pick chooses one limit: asked is the request's value, own the skill's, def and most the
-// daemon's default and maximum. Zero means unset for asked and own. A skill can lower the
+// default and maximum of setBy. Zero means unset for asked and own. A skill can lower the
 // ceiling, and never raise it.
 func pick[T interface {
 	~int | ~int64
 	fmt.Stringer
-}](field string, asked, own, def, most T) (T, error) {
-	ceiling, setBy := most, "daemon"
+}](field, setBy string, asked, own, def, most T) (T, error) {
+	ceiling := most
 	if own > 0 && own < ceiling {
 		ceiling, setBy = own, "skill"
 	}

@@ -30,14 +30,14 @@ func TestEffectiveLimits(t *testing.T) {
 			manifest.Manifest{MaxMemoryBytes: 1 << 40}, func(l *Limits) { l.MemoryBytes = b.Max.MemoryBytes }},
 		{"what is asked", Limits{Wall: 100 * time.Millisecond, CPU: time.Second, MemoryBytes: 64 << 20, Processes: 3, OutputBytes: 100, WorkspaceBytes: 1 << 20, WorkspaceFiles: 5, OpenFiles: 32, MilliCPUs: 10},
 			permission.Script, manifest.Manifest{}, func(l *Limits) {
-				*l = Limits{100 * time.Millisecond, time.Second, 64 << 20, 3, 100, 1 << 20, 5, 32, 10}
+				*l = Limits{Wall: 100 * time.Millisecond, CPU: time.Second, MemoryBytes: 64 << 20, Processes: 3, OutputBytes: 100, WorkspaceBytes: 1 << 20, WorkspaceFiles: 5, OpenFiles: 32, MilliCPUs: 10}
 			}},
 		{"the ceiling itself", Limits{Wall: 600 * time.Second}, permission.Script, manifest.Manifest{}, func(l *Limits) { l.Wall = 600 * time.Second }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			want := b.Default
 			tt.want(&want)
-			got, err := b.effective(tt.asked, tt.kind, tt.manifest)
+			got, err := effective(b, tt.asked, tt.kind, tt.manifest)
 			if err != nil || got != want {
 				t.Errorf("got %+v, %v\nwant %+v", got, err, want)
 			}
@@ -68,7 +68,7 @@ func TestEffectiveLimitsRefuses(t *testing.T) {
 		{"open files", Limits{OpenFiles: 65_537}, manifest.Manifest{}, "limits.open_files", "daemon"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := b.effective(tt.asked, permission.Script, tt.manifest)
+			_, err := effective(b, tt.asked, permission.Script, tt.manifest)
 			var over *LimitError
 			if !errors.As(err, &over) || over.Field != tt.field || over.SetBy != tt.setBy {
 				t.Errorf("got %v, want a LimitError on %s set by the %s", err, tt.field, tt.setBy)
@@ -76,14 +76,14 @@ func TestEffectiveLimitsRefuses(t *testing.T) {
 		})
 	}
 	t.Run("less memory than can start", func(t *testing.T) {
-		_, err := b.effective(Limits{MemoryBytes: 1 << 20}, permission.Script, manifest.Manifest{})
+		_, err := effective(b, Limits{MemoryBytes: 1 << 20}, permission.Script, manifest.Manifest{})
 		var under *LimitError
 		if !errors.As(err, &under) || !under.TooSmall {
 			t.Errorf("got %v, want a LimitError that says too small", err)
 		}
 	})
 	t.Run("negative", func(t *testing.T) {
-		_, err := b.effective(Limits{Wall: -1}, permission.Script, manifest.Manifest{})
+		_, err := effective(b, Limits{Wall: -1}, permission.Script, manifest.Manifest{})
 		var bad *RequestError
 		if !errors.As(err, &bad) || bad.Field != "limits.wall_time" {
 			t.Errorf("got %v, want a RequestError on limits.wall_time", err)
@@ -110,7 +110,7 @@ func TestEffectiveProcessors(t *testing.T) {
 	} {
 		b := StandardBounds()
 		b.Default.MilliCPUs, b.Max.MilliCPUs = tt.def, tt.most
-		got, err := b.effective(Limits{MilliCPUs: tt.asked}, permission.Script, manifest.Manifest{})
+		got, err := effective(b, Limits{MilliCPUs: tt.asked}, permission.Script, manifest.Manifest{})
 		var limit *LimitError
 		if tt.refused {
 			if !errors.As(err, &limit) || limit.Field != "limits.milli_cpus" {

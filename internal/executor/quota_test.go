@@ -13,7 +13,7 @@ import (
 func TestQuotaOfTheTenant(t *testing.T) {
 	f := newFake()
 	x := newExecutor(t, t.TempDir(), f.runs)
-	tenant, limits := tenantOf(who), Limits{MemoryBytes: 64 << 20, MilliCPUs: 1500}
+	tenant, limits := "default", Limits{MemoryBytes: 64 << 20, MilliCPUs: 1500}
 	x.admission.SetTenant(tenant, admission.Quota{Running: 2, Resources: admission.Resources{MemoryBytes: 100 << 20, MilliCPUs: 2000}})
 
 	req := scriptRequest()

@@ -296,11 +296,11 @@ func TestUseNamesTheScripts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		grant, err := x.Policy.Check(who, sk, tt.source, nil)
+		grant, err := x.Check(who, sk, tt.source, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := x.newExecution(Request{Principal: who, Skill: "demo", Source: tt.source}, grant)
+		e, err := x.newExecution(x.Tenants.All()[0], Request{Principal: who, Skill: "demo", Source: tt.source}, grant)
 		if err != nil {
 			t.Fatalf("%+v: %v", tt.source, err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/tenant"
 	"github.com/skillrun/skillrun/internal/workspace"
 )
 
@@ -89,19 +90,8 @@ func (Secret) String() string               { return mask }
 func (Secret) LogValue() slog.Value         { return slog.StringValue(mask) }
 func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + mask + `"`), nil }
 
-// Limits bound one execution. In a request, zero means "derive it". The header in the record
-// has them as JSON.
-type Limits struct {
-	Wall           time.Duration `json:"wall"`
-	CPU            time.Duration `json:"cpu"` // zero also when derived: no bound
-	MemoryBytes    int64         `json:"memory_bytes"`
-	Processes      int           `json:"processes"`
-	OutputBytes    int64         `json:"output_bytes"` // of each stream
-	WorkspaceBytes int64         `json:"workspace_bytes"`
-	WorkspaceFiles int           `json:"workspace_files"`
-	OpenFiles      int           `json:"open_files"`
-	MilliCPUs      int           `json:"milli_cpus,omitempty"` // zero also when derived: all that the machine has
-}
+// Limits bound one execution. In a request, zero means "derive it".
+type Limits = tenant.Limits
 
 // inputPaths returns the paths in /workspace at which the request puts files.
 func (r Request) inputPaths() []string {

@@ -252,8 +252,12 @@ func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
 				res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error (reference " + reference + ")"}
 			}
 		}()
-		if err := callerOf(ctx, req.GetExtra()).mayCall(method); err != nil {
+		who := callerOf(ctx, req.GetExtra())
+		if err := who.mayCall(method); err != nil {
 			return nil, err
+		}
+		if _, err := s.x.Tenant(who.Principal); err != nil {
+			return nil, &jsonrpc.Error{Code: codeDenied, Message: err.Error()}
 		}
 		switch method {
 		case "initialize":

@@ -205,10 +205,14 @@ func (s *Server) metaOf(who permission.Principal, sk *skill.Skill) map[string]an
 			scripts = append(scripts, sc.Path)
 		}
 	}
+	commands := []string{}
+	if t, err := s.x.Tenant(who); err == nil {
+		commands = t.Policy.Commands(sk)
+	}
 	return map[string]any{
 		metaPrefix + "digest":   sk.Digest,
 		metaPrefix + "scripts":  scripts,
-		metaPrefix + "commands": s.x.Policy.Commands(sk),
+		metaPrefix + "commands": commands,
 		metaPrefix + "prepared": s.x.HasPackages(who, sk),
 	}
 }

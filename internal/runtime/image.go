@@ -97,18 +97,41 @@ func (s *Set) of(program string) *Set {
 // Only one root file system can be used for a line, so the first interpreter decides.
 func (s *Set) ofCommand(commands []string) *Set {
 	for _, command := range commands {
-		name := path.Base(command)
-		if script, ok := extensions[strings.ToLower(path.Ext(name))]; ok {
-			name = script
-		}
-		if name == "nodejs" {
-			name = "node"
-		}
-		if pythonName.MatchString(name) || slices.ContainsFunc(programs, func(p struct{ name, language string }) bool { return p.name == name }) {
+		if name := interpreterOf(command); languageOf(name) != "" {
 			return s.of(name)
 		}
 	}
 	return s
+}
+
+// interpreterOf returns the interpreter of a program that is a script by its extension, else the
+// program's own name.
+func interpreterOf(command string) string {
+	name := path.Base(command)
+	if script, ok := extensions[strings.ToLower(path.Ext(name))]; ok {
+		return script
+	}
+	if name == "nodejs" {
+		return "node"
+	}
+	return name
+}
+
+// LanguageOf returns the language of a command line's program, if it is an interpreter such as
+// python3.12, or a script by its extension. Else it returns "".
+func LanguageOf(command string) string { return languageOf(interpreterOf(command)) }
+
+// languageOf returns the language of an interpreter by its name, or "".
+func languageOf(name string) string {
+	if pythonName.MatchString(name) {
+		return "python"
+	}
+	for _, p := range programs {
+		if p.name == name {
+			return p.language
+		}
+	}
+	return ""
 }
 
 // Node returns the Node.js of scripts, and its root file system. ok is false if scripts have no Node.js.

@@ -54,3 +54,12 @@ var accessTable = map[string]identity.Role{
 	reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName:      identity.Read,
 	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: identity.Read,
 }
+
+// aboutDaemon has the methods that concern the daemon and no tenant. An operator may call them even if the
+// tenant of its credential is not configured: root of a Unix socket is of the tenant default.
+var aboutDaemon = map[string]bool{
+	pb.SystemService_GetCapabilities_FullMethodName: true,
+
+	reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName:      true,
+	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: true,
+}

@@ -111,6 +111,9 @@ var table = []row{
 		return verdict{code: codes.PermissionDenied, reason: pb.ErrorReason_ERROR_REASON_ROLE_REQUIRED,
 			metadata: map[string]string{"role": e.who.Role.String(), "requiredRole": e.need.String()}}
 	}),
+	typed(func(e *executor.UnknownTenantError) verdict {
+		return verdict{code: codes.PermissionDenied, reason: pb.ErrorReason_ERROR_REASON_TENANT_UNKNOWN, metadata: map[string]string{"tenant": e.Tenant}}
+	}),
 	// A message that the codec could not decode.
 	typed(func(*messageError) verdict {
 		return verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_MALFORMED_MESSAGE, field: "request"} // the decoder doesn't say which

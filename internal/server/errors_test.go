@@ -61,6 +61,10 @@ var errorCases = []struct {
 		meta: map[string]string{"sizeBytes": "10"},
 	},
 	{
+		err: &executor.UnknownTenantError{Tenant: "acme"}, want: refusal{codes.PermissionDenied, "TENANT_UNKNOWN", ""},
+		meta: map[string]string{"tenant": "acme"},
+	},
+	{
 		err:  &executor.LimitError{Field: "limits.wall_time", Asked: "601s", Ceiling: "600s", SetBy: "daemon"},
 		want: refusal{codes.InvalidArgument, "LIMIT_TOO_LARGE", "limits.wall_time"},
 		meta: map[string]string{"asked": "601s", "ceiling": "600s", "setBy": "daemon"},

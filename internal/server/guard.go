@@ -14,6 +14,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/ingress/budget"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
@@ -112,6 +113,9 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 		c.who = who.Principal
 		if !who.Role.Covers(need) {
 			return &roleError{who, need}
+		}
+		if _, err := s.x.Tenant(who.Principal); err != nil && !(who.Role == identity.Operator && aboutDaemon[method]) {
+			return err
 		}
 	}
 	return run(context.WithValue(ctx, callKey{}, c))

@@ -25,6 +25,7 @@ import (
 	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/tenant"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -164,7 +165,7 @@ func TestAccessTable(t *testing.T) {
 
 // A method that was registered and is not in the table is closed.
 func TestGuardDeniesByDefault(t *testing.T) {
-	s := &Server{log: (&executortest.Logs{}).Logger(), identify: as(identity.Operator), bidirectional: map[string]bool{"/other.Service/Method": false}}
+	s := &Server{log: (&executortest.Logs{}).Logger(), identify: as(identity.Operator), x: executorOf(tenant.Single(&tenant.Tenant{})), bidirectional: map[string]bool{"/other.Service/Method": false}}
 	ran := false
 	err := s.guard(callContext(t), "/other.Service/Method", func(context.Context) error { ran = true; return nil })
 	wantRefusal(t, err, refusal{codes.PermissionDenied, "ROLE_REQUIRED", ""})

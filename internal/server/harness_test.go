@@ -74,7 +74,7 @@ func startOn(t testing.TB, host *sandbox.Host, edit func(*executor.Config, *Conf
 			}
 		},
 	})
-	sc.Executor, sc.Policy = b.Executor, b.Policy
+	sc.Executor = b.Executor
 	sc.Tools = toolview.New(toolview.Config{Executor: b.Executor, Skills: b.Skills, Log: b.Logs.Logger()})
 	s, err := New(sc)
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/skillrun/skillrun/internal/ingress/budget"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/tenant"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -105,10 +106,39 @@ func as(role identity.Role) func(identity.Credentials) (identity.Identity, error
 	}
 }
 
+// executorOf returns an executor that knows only its tenants.
+func executorOf(tenants *tenant.Set) *executor.Executor {
+	return &executor.Executor{Config: executor.Config{Tenants: tenants}}
+}
+
+// A credential of a tenant that is not configured opens nothing. An operator still gets what concerns the
+// daemon.
+func TestUnknownTenant(t *testing.T) {
+	for _, role := range []identity.Role{identity.Admin, identity.Operator} {
+		s := &Server{log: slog.New(slog.DiscardHandler), identify: as(role), x: executorOf(tenant.New(&tenant.Tenant{Name: "globex"})), bidirectional: map[string]bool{}}
+		for method, need := range accessTable {
+			ran := false
+			s.bidirectional[method] = false
+			err := s.guard(callContext(t), method, func(context.Context) error { ran = true; return nil })
+			may := need == anyone || role == identity.Operator && aboutDaemon[method]
+			if ran != may {
+				t.Errorf("%s by %s: ran %v", method, role, ran)
+			}
+			if may || !role.Covers(need) {
+				continue
+			}
+			st := wantRefusal(t, err, refusal{codes.PermissionDenied, "TENANT_UNKNOWN", ""})
+			if !strings.Contains(st.Message(), "the tenant acme of the credential is not configured; add it to tenants") {
+				t.Errorf("got %q", st.Message())
+			}
+		}
+	}
+}
+
 // Every method is open to the role that the table names, and closed to the role below.
 func TestRoles(t *testing.T) {
 	for role := identity.None; role <= identity.Operator; role++ {
-		s := &Server{log: slog.New(slog.DiscardHandler), identify: as(role), bidirectional: map[string]bool{}}
+		s := &Server{log: slog.New(slog.DiscardHandler), identify: as(role), x: executorOf(tenant.Single(&tenant.Tenant{})), bidirectional: map[string]bool{}}
 		for method, need := range accessTable {
 			ran := false
 			s.bidirectional[method] = false // it is registered

@@ -44,7 +44,6 @@ import (
 	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/ingress/budget"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
-	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/toolview"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
@@ -55,8 +54,6 @@ import (
 type Config struct {
 	Executor *executor.Executor
 	Skills   *skill.Registry
-	// Policy must be the executor's.
-	Policy permission.Policy
 	// Tools must be a view of the executor.
 	Tools *toolview.View
 	// Capabilities returns what GetCapabilities reports. It is called for each
@@ -87,7 +84,6 @@ type Config struct {
 type Server struct {
 	x            *executor.Executor
 	skills       *skill.Registry
-	policy       permission.Policy
 	capabilities func() Capabilities
 	uploads      *uploads
 	maxMessage   int
@@ -136,7 +132,7 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("staging: %w", err)
 	}
 	s := &Server{
-		x: c.Executor, skills: c.Skills, policy: c.Policy, capabilities: c.Capabilities,
+		x: c.Executor, skills: c.Skills, capabilities: c.Capabilities,
 		uploads: up, maxMessage: c.MaxMessageBytes, keepalive: c.KeepaliveInterval,
 		identify: c.Identify, failed: c.Failed, log: c.Log,
 		budget: c.Budget, bidirectional: map[string]bool{},

@@ -70,7 +70,7 @@ func (c skillCalls) GetSkill(_ context.Context, m *pb.GetSkillRequest) (*pb.GetS
 
 // ActivateSkill returns the instructions and the messages that an agent adds to its conversation,
 // with the limits that an execution would have. It runs nothing and records nothing.
-func (c skillCalls) ActivateSkill(_ context.Context, m *pb.ActivateSkillRequest) (*pb.ActivateSkillResponse, error) {
+func (c skillCalls) ActivateSkill(ctx context.Context, m *pb.ActivateSkillRequest) (*pb.ActivateSkillResponse, error) {
 	sk, err := c.skills.Resolve(m.GetSkill())
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (c skillCalls) ActivateSkill(_ context.Context, m *pb.ActivateSkillRequest)
 		return nil, err
 	}
 	// Of a script: the kinds differ only in the default wall time of commands.
-	limits, err := c.x.EffectiveLimits(asked, permission.Script, sk)
+	limits, err := c.x.EffectiveLimits(caller(ctx), asked, permission.Script, sk)
 	if err != nil {
 		return nil, err
 	}
@@ -149,23 +149,34 @@ func (c skillCalls) ReadSkillFile(m *pb.ReadSkillFileRequest, stream grpc.Server
 func (c skillCalls) CheckCommand(ctx context.Context, m *pb.CheckCommandRequest) (*pb.CheckCommandResponse, error) {
 	if m.GetSkill() == "" {
 		rules := permission.ParseRules([]string{m.GetAllowedTools()}, rulesBaseDir)
-		return fromDecision(c.policy.Decide(rules, m.GetCommand())), nil
+		t, err := c.x.Tenant(caller(ctx))
+		if err != nil {
+			return nil, err
+		}
+		return fromDecision(t.Policy.Decide(rules, m.GetCommand())), nil
 	}
 	sk, err := c.skills.Resolve(m.GetSkill())
 	if err != nil {
 		return nil, err
 	}
 	source := permission.Source{Kind: permission.Command, Command: m.GetCommand()}
-	// Check finds more reasons to refuse than the rules: a network that the daemon does not
-	// grant, say. The decision with its rule, for an answer in words, comes from DecideFor.
-	_, err = c.policy.Check(caller(ctx), sk, source, nil)
+	// Check finds more reasons to refuse than the rules: a network that the tenant does not
+	// get, say. If it allows the line, DecideFor has the rule.
+	_, err = c.x.Check(caller(ctx), sk, source, nil)
 	if refused, ok := errors.AsType[*permission.NetworkRefused](err); ok {
-		return &pb.CheckCommandResponse{Reason: text(refused.Error())}, nil
+		return fromDecision(permission.Decision{Reason: refused.Error()}), nil
 	}
-	if _, ok := errors.AsType[*permission.Denied](err); err != nil && !ok {
+	if denied, ok := errors.AsType[*permission.Denied](err); ok {
+		return fromDecision(permission.Decision{Reason: denied.Reason, Missing: denied.Rule, Instead: denied.Instead}), nil
+	}
+	if err != nil {
 		return nil, err
 	}
-	return fromDecision(c.policy.DecideFor(sk, m.GetCommand())), nil
+	t, err := c.x.Tenant(caller(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return fromDecision(t.Policy.DecideFor(sk, m.GetCommand())), nil
 }
 
 // fromDecision has the commands only if the line is allowed: a refused line has no plan.
@@ -188,8 +199,12 @@ func (c skillCalls) ValidateSkill(ctx context.Context, m *pb.ValidateSkillReques
 		}
 		// With this daemon's runtimes, packages and policy, as an execution would find them.
 		who := caller(ctx)
+		t, err := c.x.Tenant(who)
+		if err != nil {
+			return nil, err
+		}
 		if findings, err = lint.Skill(sk, &lint.Machine{
-			Runtimes: c.x.Runtimes, HasPackages: c.x.HasPythonPackages(who, sk), HasNodePackages: c.x.HasNodePackages(who, sk), Daemon: true, Policy: &c.policy,
+			Runtimes: c.x.Runtimes, HasPackages: c.x.HasPythonPackages(who, sk), HasNodePackages: c.x.HasNodePackages(who, sk), Daemon: true, Policy: &t.Policy,
 		}); err != nil {
 			return nil, err
 		}

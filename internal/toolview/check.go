@@ -85,7 +85,7 @@ var checkCommandTool = row{
 		if sk == nil {
 			return refusal, nil
 		}
-		grant, err := v.x.Policy.Check(c.who, sk, permission.Source{Kind: permission.Command, Command: a.Command}, nil)
+		grant, err := v.x.Check(c.who, sk, permission.Source{Kind: permission.Command, Command: a.Command}, nil)
 		if denied, ok := errors.AsType[*permission.Denied](err); ok {
 			object := dumps(answerOf(false, denied.Reason, denied.Rule, denied.Instead))
 			return Result{Content: string(object), Structured: object}, nil
@@ -97,7 +97,11 @@ var checkCommandTool = row{
 		if err != nil {
 			return Result{}, err
 		}
-		d := v.x.Policy.DecideFor(sk, a.Command)
+		t, err := v.x.Tenant(c.who)
+		if err != nil {
+			return Result{}, err
+		}
+		d := t.Policy.DecideFor(sk, a.Command)
 		yes := answerOf(true, d.Reason, "", "")
 		yes.Rule, yes.Commands = d.Rule, grant.Plan().Commands()
 		object := dumps(yes)

@@ -86,7 +86,11 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 	}
 	wall := c.Timeout
 	if wall == 0 {
-		wall = min(RunPythonTimeout, v.x.Bounds.Max.Wall)
+		t, err := v.x.Tenant(who)
+		if err != nil {
+			return PythonResult{}, err
+		}
+		wall = min(RunPythonTimeout, t.Bounds.Max.Wall)
 		if own := sk.Manifest.MaxExecutionTime; own > 0 {
 			wall = min(wall, own)
 		}

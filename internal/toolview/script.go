@@ -89,7 +89,7 @@ func (v *View) ExecuteScript(ctx context.Context, who permission.Principal, req 
 	}
 	output := req.MaxOutputSize
 	if output == 0 {
-		if output, err = v.defaultOutput(sk); err != nil {
+		if output, err = v.defaultOutput(who, sk); err != nil {
 			return ScriptResult{}, err
 		}
 	}
@@ -122,8 +122,8 @@ func (v *View) ExecuteScript(ctx context.Context, who permission.Principal, req 
 
 // defaultOutput is the default of MaxOutputSize: the daemon's default, at most
 // MaxScriptOutput.
-func (v *View) defaultOutput(sk *skill.Skill) (int64, error) {
-	limits, err := v.x.EffectiveLimits(executor.Limits{}, permission.Script, sk)
+func (v *View) defaultOutput(who permission.Principal, sk *skill.Skill) (int64, error) {
+	limits, err := v.x.EffectiveLimits(who, executor.Limits{}, permission.Script, sk)
 	return min(limits.OutputBytes, MaxScriptOutput), err
 }
 

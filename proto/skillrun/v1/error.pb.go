@@ -45,6 +45,8 @@ const (
 	// PERMISSION_DENIED: the method needs another role than the caller has (role,
 	// requiredRole).
 	ErrorReason_ERROR_REASON_ROLE_REQUIRED ErrorReason = 66
+	// PERMISSION_DENIED: the credential names a tenant that is not configured (tenant).
+	ErrorReason_ERROR_REASON_TENANT_UNKNOWN ErrorReason = 68
 	// UNIMPLEMENTED: there is no such method.
 	ErrorReason_ERROR_REASON_UNKNOWN_METHOD ErrorReason = 3
 	// INVALID_ARGUMENT: the message cannot be decoded.
@@ -61,8 +63,8 @@ const (
 	// OUT_OF_RANGE: an offset is behind the end of a file (sizeBytes), or a sequence
 	// behind the newest event (lastSequence).
 	ErrorReason_ERROR_REASON_OFFSET_PAST_END ErrorReason = 8
-	// INVALID_ARGUMENT: a limit is above its ceiling (asked, ceiling, setBy: "daemon"
-	// or "skill").
+	// INVALID_ARGUMENT: a limit is above its ceiling (asked, ceiling, setBy: "daemon",
+	// "tenant" or "skill").
 	ErrorReason_ERROR_REASON_LIMIT_TOO_LARGE ErrorReason = 9
 	// INVALID_ARGUMENT: a limit is too small (asked, floor).
 	ErrorReason_ERROR_REASON_LIMIT_TOO_SMALL ErrorReason = 10
@@ -203,6 +205,7 @@ var (
 		1:  "ERROR_REASON_INTERNAL",
 		2:  "ERROR_REASON_UNIDENTIFIED",
 		66: "ERROR_REASON_ROLE_REQUIRED",
+		68: "ERROR_REASON_TENANT_UNKNOWN",
 		3:  "ERROR_REASON_UNKNOWN_METHOD",
 		4:  "ERROR_REASON_MALFORMED_MESSAGE",
 		5:  "ERROR_REASON_MESSAGE_TOO_LARGE",
@@ -273,6 +276,7 @@ var (
 		"ERROR_REASON_INTERNAL":                     1,
 		"ERROR_REASON_UNIDENTIFIED":                 2,
 		"ERROR_REASON_ROLE_REQUIRED":                66,
+		"ERROR_REASON_TENANT_UNKNOWN":               68,
 		"ERROR_REASON_UNKNOWN_METHOD":               3,
 		"ERROR_REASON_MALFORMED_MESSAGE":            4,
 		"ERROR_REASON_MESSAGE_TOO_LARGE":            5,
@@ -371,12 +375,13 @@ var File_skillrun_v1_error_proto protoreflect.FileDescriptor
 
 const file_skillrun_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x17skillrun/v1/error.proto\x12\vskillrun.v1*\x81\x13\n" +
+	"\x17skillrun/v1/error.proto\x12\vskillrun.v1*\xa2\x13\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10\x01\x12\x1d\n" +
 	"\x19ERROR_REASON_UNIDENTIFIED\x10\x02\x12\x1e\n" +
 	"\x1aERROR_REASON_ROLE_REQUIRED\x10B\x12\x1f\n" +
+	"\x1bERROR_REASON_TENANT_UNKNOWN\x10D\x12\x1f\n" +
 	"\x1bERROR_REASON_UNKNOWN_METHOD\x10\x03\x12\"\n" +
 	"\x1eERROR_REASON_MALFORMED_MESSAGE\x10\x04\x12\"\n" +
 	"\x1eERROR_REASON_MESSAGE_TOO_LARGE\x10\x05\x12\x1e\n" +

@@ -1,0 +1,136 @@
+package executor
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/skillrun/skillrun/internal/admission"
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/tenant"
+)
+
+// UnknownTenantError: the caller's credential names a tenant that is not configured.
+type UnknownTenantError struct{ Tenant string }
+
+func (e *UnknownTenantError) Error() string {
+	return fmt.Sprintf("the tenant %s of the credential is not configured; add it to tenants in the daemon's configuration, or use another credential", e.Tenant)
+}
+
+// tenants returns the configured tenants, or the only tenant of a Config without them.
+func (c *Config) tenants() *tenant.Set {
+	if c.Tenants != nil {
+		return c.Tenants
+	}
+	return tenant.Single(&tenant.Tenant{
+		Name: "default", Policy: c.Policy, Bounds: c.Bounds, QueueTimeout: c.QueueTimeout,
+		Quota: admission.Quota{Running: c.MaxRunning, Reserved: c.Reserved, Queued: c.MaxQueued},
+	})
+}
+
+// slots returns the bounds of the admission. A single tenant has the reserved slots for its callers;
+// otherwise they are for tenants with nothing running.
+func (c *Config) slots() admission.Config {
+	if c.Tenants == nil || c.Tenants.IsSingle() {
+		return admission.Config{Slots: c.MaxRunning + c.Reserved}
+	}
+	return admission.Config{Slots: c.MaxRunning, Reserved: c.Reserved}
+}
+
+// SetTenants replaces the tenants. A removed tenant gets no new execution; its running and queued ones
+// go on. Calls of SetTenants must not overlap.
+func (x *Executor) SetTenants(list ...*tenant.Tenant) {
+	before := x.Tenants.All()
+	for _, t := range list {
+		if old, ok := x.Tenants.Get(t.Name); !ok || old != t {
+			x.admission.SetTenant(t.Name, t.Quota)
+		}
+	}
+	x.Tenants.Replace(list...)
+	for _, t := range before {
+		if _, ok := x.Tenants.Get(t.Name); !ok {
+			x.admission.RemoveTenant(t.Name)
+		}
+	}
+}
+
+// Tenant returns the tenant of a caller, or an *UnknownTenantError.
+func (x *Executor) Tenant(who permission.Principal) (*tenant.Tenant, error) {
+	t, ok := x.Tenants.Get(who.Tenant)
+	if !ok {
+		return nil, &UnknownTenantError{who.Tenant}
+	}
+	return t, nil
+}
+
+// Check decides whether a caller may run a source of a skill, exactly as Execute does. The error is
+// an *UnknownTenantError or an error of [permission.Policy.Check].
+func (x *Executor) Check(who permission.Principal, sk *skill.Skill, source permission.Source, network *bool) (permission.Grant, error) {
+	t, err := x.Tenant(who)
+	if err != nil {
+		return permission.Grant{}, err
+	}
+	return x.check(t, who, sk, source, network)
+}
+
+func (x *Executor) check(t *tenant.Tenant, who permission.Principal, sk *skill.Skill, source permission.Source, network *bool) (permission.Grant, error) {
+	grant, err := t.Policy.Check(who, sk, source, network)
+	if err != nil {
+		return permission.Grant{}, err
+	}
+	if reason := x.refusesRuntime(t, grant); reason != "" {
+		return permission.Grant{}, &permission.Denied{Command: source.Command, Reason: reason}
+	}
+	return grant, nil
+}
+
+// refusesRuntime returns why a tenant may not use the interpreters or the image of an approved source,
+// or "". If the source can't be started at all, newExecution has the error.
+func (x *Executor) refusesRuntime(t *tenant.Tenant, grant permission.Grant) string {
+	if t.Runtimes == nil && t.Images == nil {
+		return ""
+	}
+	how, err := invoke(x.Runtimes, grant)
+	if err != nil {
+		return ""
+	}
+	languages := []string{how.Language}
+	if grant.Source().Kind == permission.Command {
+		languages = nil
+		for _, program := range programsOf(planOf(grant)) {
+			languages = append(languages, runtime.LanguageOf(path.Base(program)))
+		}
+	}
+	for _, language := range languages {
+		if language != "" && t.Runtimes != nil && !slices.Contains(t.Runtimes, language) {
+			return fmt.Sprintf("the policy of tenant %s has no runtime %s; its runtimes are %s", t.Name, language, listed(t.Runtimes))
+		}
+	}
+	image := how.Image.Name
+	if image == "" {
+		image = tenant.HostImage
+	}
+	if t.Images != nil && !slices.Contains(t.Images, image) {
+		return fmt.Sprintf("the policy of tenant %s has no image %s, in which this runs; its images are %s", t.Name, image, listed(t.Images))
+	}
+	return ""
+}
+
+func listed(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+// observed returns the name of a tenant for the observer. It is empty for a tenant that is not
+// configured: the observer keeps data for each name.
+func (x *Executor) observed(name string) string {
+	if _, ok := x.Tenants.Get(name); !ok {
+		return ""
+	}
+	return name
+}
