@@ -127,6 +127,7 @@ type config struct {
 		Wheels         string   `yaml:"wheels"`
 		Sdists         bool     `yaml:"sdists"`
 		Registry       string   `yaml:"registry"`
+		Tarballs       string   `yaml:"tarballs"`
 		InstallScripts bool     `yaml:"install_scripts"`
 		Bytes          size     `yaml:"bytes"`
 		WallTime       duration `yaml:"wall_time"`
@@ -271,7 +272,7 @@ func (c *config) resolve(dir string, lines map[string]int) {
 	if lines["listen.mcp_unix"] == 0 {
 		c.Listen.MCPUnix = mcpBeside(c.Listen.Unix)
 	}
-	for _, p := range []*string{&c.StateDir, &c.RunDir, &c.Listen.Unix, &c.Listen.MCPUnix, &c.Listen.TLS.Certificate, &c.Listen.TLS.Key, &c.Environments.Wheels} {
+	for _, p := range []*string{&c.StateDir, &c.RunDir, &c.Listen.Unix, &c.Listen.MCPUnix, &c.Listen.TLS.Certificate, &c.Listen.TLS.Key, &c.Environments.Wheels, &c.Environments.Tarballs} {
 		*p = absolute(dir, *p)
 	}
 	c.resolveIdentity(dir, lines)

@@ -270,7 +270,7 @@ func TestInspectNamesKeys(t *testing.T) {
 state_dir: file/state
 run_dir: file
 listen: {unix: socket, mcp_unix: file/mcp.sock, tcp: "0.0.0.0:0", tls: {certificate: file, key: no.key}}
-environments: {wheels: nowhere}
+environments: {wheels: nowhere, tarballs: file}
 python: embedded
 identity: {authorities: file, tokens: no/tokens, spiffe: {e.org: file}, issuers: [{issuer: "https://e.org", audience: a, tenant: a, role: read, authorities: no.crt}]}
 images: {a: {rootfs: root}, b: {rootfs: gone}, unused: {rootfs: gone}}
@@ -299,6 +299,7 @@ runtimes:
 		"line 6: listen.mcp_unix: lstat " + dir + "/file/mcp.sock: not a directory",
 		"line 6: listen.tls: stat " + dir + "/no.key: no such file or directory; write a certificate and its private key, both in PEM",
 		"line 7: environments.wheels: stat " + dir + "/nowhere: no such file or directory",
+		"line 7: environments.tarballs: " + dir + "/file is not a directory; write the directory with the .tgz files of Node packages",
 		"line 8: python: embedded needs the program skillrun-python in the directory of skillrund: stat " + dir + "/skillrun-python: no such file or directory",
 		"line 9: identity.authorities: " + dir + "/file has no certificate in PEM",
 		"line 9: identity.tokens: stat " + dir + "/no: no such file or directory; write a file in a directory that exists",
@@ -311,8 +312,8 @@ runtimes:
 			t.Errorf("got %v\nwant %s", err, want)
 		}
 	}
-	if n := len(err.(*configError).problems); n != 15 {
-		t.Errorf("%d problems, want 15: %v", n, err)
+	if n := len(err.(*configError).problems); n != 16 {
+		t.Errorf("%d problems, want 16: %v", n, err)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 4 {

@@ -18,7 +18,7 @@ func (c *config) environments(host *sandbox.Host, python *runtime.Installation, 
 		Dir: filepath.Join(c.StateDir, "environments"), Host: host, Rootfs: "/",
 		StrictVersions: c.Packages == "strict",
 		Index:          c.Environments.Index, Wheels: c.Environments.Wheels, Sdists: c.Environments.Sdists,
-		Registry: c.Environments.Registry, InstallScripts: c.Environments.InstallScripts,
+		Registry: c.Environments.Registry, Tarballs: c.Environments.Tarballs, InstallScripts: c.Environments.InstallScripts,
 		Bytes: int64(c.Environments.Bytes), Wall: time.Duration(c.Environments.WallTime), MemoryBytes: int64(c.Environments.Memory), Log: log,
 	}
 	if python != nil {

@@ -53,6 +53,11 @@ func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
 			bad("environments.wheels", "%v; write the directory with the wheels", err)
 		}
 	}
+	if dir := c.Environments.Tarballs; dir != "" {
+		if err := readableDir(dir); err != nil {
+			bad("environments.tarballs", "%v; write the directory with the .tgz files of Node packages", err)
+		}
+	}
 	if c.Python == string(runtime.Embedded) {
 		if _, err := os.Stat(bundle); err != nil {
 			bad("python", "embedded needs the program skillrun-python in the directory of skillrund: %v", err)

@@ -197,3 +197,47 @@ allowed-tools: Bash(npx greet@1.2.0:*) Bash(npx -y say:*) Bash(npx unknown:*) Ba
 		}
 	}
 }
+
+// Node packages and programs of npx come from a directory of files, without a registry. `skillrun
+// prepare` says what it left out of the directory, and that it does not read a lock of pnpm.
+func TestNodePackagesFromTarballs(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	tarballs := t.TempDir()
+	for name, files := range nodeGreet {
+		if err := os.WriteFile(filepath.Join(tarballs, path.Base(name)+".tgz"), nodePackage(files), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(tarballs, "broken.tgz"), []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	writeSkill(t, dir, "web", "", map[string]string{
+		"package.json": `{"dependencies": {"greet": "^1.0.0"}}`, "pnpm-lock.yaml": "lockfileVersion: '9.0'\n",
+		"scripts/a.js": "console.log(require('greet'))\n",
+	})
+	const text = "---\nname: web\ndescription: Greets.\nallowed-tools: Bash(npx greet:*)\n---\n`npx greet`\n"
+	if err := os.WriteFile(filepath.Join(dir, "skills/web/SKILL.md"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	writeSkill(t, dir, "more", "", map[string]string{"package.json": `{"dependencies": {"elsewhere": "1"}}`})
+	d := startDaemonIn(t, dir, "environments: {tarballs: \""+tarballs+"\"}\n")
+	_, stderr, exit := prepareBy(t, d, "web")
+	for _, want := range []string{"environments.tarballs: \"broken.tgz\" is left out: not a tar file in gzip", "the versions in pnpm-lock.yaml do not count"} {
+		if exit != 0 || !strings.Contains(stderr, want) {
+			t.Errorf("prepare: got %d, %q, want %q", exit, stderr, want)
+		}
+	}
+	if r := d.run(script("web", "scripts/a.js")); r.stdout.String() != "greet on base\n" {
+		t.Errorf("a script: got %q, %q", r.stdout.String(), r.stderr.String())
+	}
+	if r := d.run(command("web", "npx greet a")); r.stdout.String() != "greet on base [ 'a' ]\n" {
+		t.Errorf("npx: got %q, %q", r.stdout.String(), r.stderr.String())
+	}
+	if _, stderr, exit := prepareBy(t, d, "more"); exit == 0 || !strings.Contains(stderr, "package elsewhere: not in the daemon's files, environments.tarballs") {
+		t.Errorf("a package that is nowhere: got %d, %q", exit, stderr)
+	}
+	if stdout, _ := d.cli("validate", "web").Output(); !bytes.Contains(stdout, []byte("the versions in pnpm-lock.yaml do not count")) {
+		t.Errorf("validate: got %q", stdout)
+	}
+}

@@ -200,6 +200,14 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 	if fetch != nil {
 		defer fetch.close()
 	}
+	if p.node != nil && s.tarballs != nil {
+		shelf, err := s.tarballs.shelf(ctx, log)
+		if err != nil {
+			return frozen{}, err
+		}
+		shelf.next = get
+		get = shelf.get
+	}
 	relayed, stop := context.WithCancel(ctx)
 	defer stop()
 	r, stdin := newRelay(relayed, get)
@@ -396,9 +404,7 @@ func isOf(file, project string) bool {
 // It shows the index without credentials, since users see the text.
 func (s *Store) source(p *plan) string {
 	if p.node != nil {
-		shown := *s.registry
-		shown.User = nil // a user without a password is a token
-		return "the registry " + shown.String()
+		return s.nodeSource()
 	}
 	var from []string
 	if s.index != nil {
@@ -408,6 +414,20 @@ func (s *Store) source(p *plan) string {
 	}
 	if s.config.Wheels != "" {
 		from = append(from, "the daemon's wheels, environments.wheels")
+	}
+	return strings.Join(from, " and ")
+}
+
+// nodeSource is source for Node packages.
+func (s *Store) nodeSource() string {
+	var from []string
+	if s.registry != nil {
+		shown := *s.registry
+		shown.User = nil // a user without a password is a token
+		from = append(from, "the registry "+shown.String())
+	}
+	if s.tarballs != nil {
+		from = append(from, "the daemon's files, environments.tarballs")
 	}
 	return strings.Join(from, " and ")
 }

@@ -100,8 +100,8 @@ func (e *RequirementError) Error() string {
 // ErrNoSource: the daemon has neither an index nor wheels.
 var ErrNoSource = errors.New("no source of packages is configured: set environments.index or environments.wheels in the daemon's configuration")
 
-// ErrNoRegistry: the daemon has no registry of Node packages.
-var ErrNoRegistry = errors.New("no registry of Node packages is configured: set environments.registry in the daemon's configuration")
+// ErrNoRegistry: the daemon has neither a registry of Node packages nor their files.
+var ErrNoRegistry = errors.New("no source of Node packages is configured: set environments.registry or environments.tarballs in the daemon's configuration")
 
 // ErrNoNpm says that a build has no npm.
 var ErrNoNpm = errors.New("npm is missing beside the Node.js that runs scripts: install it where the daemon runs (package npm), or in the image")
@@ -118,13 +118,19 @@ type IndexError struct {
 	Reason string
 	// Registry says that it is the registry of Node packages.
 	Registry bool
+	// Key is the configuration key of a directory with packages, which Index is then.
+	Key string
 }
 
 func (e *IndexError) Error() string {
-	if e.Registry {
-		return fmt.Sprintf("registry %s: %s; see environments.registry in the daemon's configuration", e.Index, e.Reason)
+	what, key := "package index", "environments.index"
+	switch {
+	case e.Key != "":
+		what, key = "directory", e.Key
+	case e.Registry:
+		what, key = "registry", "environments.registry"
 	}
-	return fmt.Sprintf("package index %s: %s; see environments.index in the daemon's configuration", e.Index, e.Reason)
+	return fmt.Sprintf("%s %s: %s; see %s in the daemon's configuration", what, e.Index, e.Reason, key)
 }
 
 // NoPackageError: the source has no such package, or none that can be installed.

@@ -56,8 +56,8 @@ type nodePlan struct {
 	tool     string // the package whose program it is for; empty: a skill's package.json
 }
 
-// HasRegistry reports whether Node packages can be installed.
-func (s *Store) HasRegistry() bool { return s.registry != nil }
+// InstallsNode reports whether a source of Node packages is configured.
+func (s *Store) InstallsNode() bool { return s.registry != nil || s.tarballs != nil }
 
 // PrepareNode is Prepare for the packages of a skill's package.json. Its error can be ErrNoRegistry
 // or ErrNoNpm, too.
@@ -184,7 +184,7 @@ func (s *Store) explainNode(p *plan, last *tail) error {
 		}
 	}
 	text := strings.Join(said, "\n")
-	const only = "; packages come from the daemon's registry only"
+	const only = "; packages come from the daemon's sources only"
 	if m := npmMissing.FindStringSubmatch(text); m != nil {
 		return &NoPackageError{Name: strings.ReplaceAll(m[1], "%2f", "/"), Source: s.source(p)}
 	}

@@ -325,8 +325,8 @@ func TestHostileNodePackages(t *testing.T) {
 	}
 	s := newStore(t, registry.from)
 	for name, want := range map[string]string{
-		"by-url":     "environment of skill 'demo': npm: a package needs http://192.0.2.1/x.tgz; packages come from the daemon's registry only",
-		"by-git":     "environment of skill 'demo': npm: a package needs a git repository; packages come from the daemon's registry only",
+		"by-url":     "environment of skill 'demo': npm: a package needs http://192.0.2.1/x.tgz; packages come from the daemon's sources only",
+		"by-git":     "environment of skill 'demo': npm: a package needs a git repository; packages come from the daemon's sources only",
 		"changed":    "environment of skill 'demo': npm: a file differs from its integrity: ",
 		"elsewhere":  "registry " + registry.URL + "/: elsewhere-1.0.0.tgz is at ",
 		"needs-none": "package no-such-package: not in the registry " + registry.URL,

@@ -92,15 +92,24 @@ func (r registry) document(ctx context.Context, name string) response {
 	if err := json.Unmarshal(text, &p); err != nil {
 		return r.fail(fmt.Errorf("the document of %s is not that of a package: %w", name, err))
 	}
-	if text, err = r.rewrite(name, p, answer.Request.URL); err != nil {
+	if p, err = r.rewrite(name, p, answer.Request.URL); err != nil {
 		return r.fail(err)
+	}
+	return p.response()
+}
+
+// response answers with a document.
+func (p packument) response() response {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return status(http.StatusBadGateway)
 	}
 	return response{http.StatusOK, "application/vnd.npm.install-v1+json", int64(len(text)), io.NopCloser(bytes.NewReader(text))}
 }
 
 // rewrite returns a document in which each file is one of the build's server, by its number. A
 // version without a usable file is left out.
-func (r registry) rewrite(name string, p packument, at *url.URL) ([]byte, error) {
+func (r registry) rewrite(name string, p packument, at *url.URL) (packument, error) {
 	var links []link
 	var dists []dist
 	var versions []string
@@ -115,21 +124,21 @@ func (r registry) rewrite(name string, p packument, at *url.URL) ([]byte, error)
 		}
 		u.User, u.Fragment = nil, ""
 		if err := r.takeText(len(d.Tarball) + len(version)); err != nil {
-			return nil, err
+			return packument{}, err
 		}
 		links = append(links, link{url: u.String(), name: path.Base(name) + "-" + version + ".tgz"})
 		dists, versions = append(dists, d), append(versions, version)
 	}
 	first, err := r.keep(links)
 	if err != nil {
-		return nil, err
+		return packument{}, err
 	}
 	kept := map[string]map[string]json.RawMessage{}
 	for i, version := range versions {
 		dists[i].Tarball = fmt.Sprintf("http://127.0.0.1:%d/file/%d/%s", registryPort, first+i, links[i].name)
 		fields := p.Versions[version]
 		if fields["dist"], err = json.Marshal(dists[i]); err != nil {
-			return nil, err
+			return packument{}, err
 		}
 		kept[version] = fields
 	}
@@ -139,5 +148,5 @@ func (r registry) rewrite(name string, p packument, at *url.URL) ([]byte, error)
 			delete(p.Tags, tag)
 		}
 	}
-	return json.Marshal(packument{name, p.Tags, kept})
+	return packument{name, p.Tags, kept}, nil
 }

@@ -57,6 +57,8 @@ type Config struct {
 	// Registry is the URL of a registry of Node packages. A user without a password is a token.
 	// Empty: none.
 	Registry string
+	// Tarballs is a directory with files of Node packages, NAME.tgz. Empty: none.
+	Tarballs string
 	// InstallScripts allows the scripts of Node packages that npm runs when it installs them.
 	InstallScripts bool
 	// Bytes bounds all environments together, and each. 0: DefaultBytes.
@@ -104,6 +106,7 @@ type Store struct {
 	index  *url.URL
 	// registry has the Node packages. Nil: none.
 	registry *url.URL
+	tarballs *tarballs // nil: none
 	machine  string
 	system   map[runtime.Image]*runtime.SystemPackages // guarded by mu
 	stall    time.Duration                             // of downloads
@@ -176,6 +179,9 @@ func Open(c Config) (*Store, error) {
 		if s.registry, err = ParseIndex(c.Registry); err != nil {
 			return nil, err
 		}
+	}
+	if c.Tarballs != "" {
+		s.tarballs = &tarballs{dir: c.Tarballs, log: c.Log}
 	}
 	if err := s.load(); err != nil {
 		return nil, fmt.Errorf("environments: %w", err)
@@ -313,7 +319,7 @@ func (s *Store) prepare(ctx context.Context, tenantName string, p *plan, rebuild
 // the daemon runs.
 func (s *Store) canBuild(p *plan) error {
 	if p.node != nil {
-		if s.registry == nil {
+		if s.registry == nil && s.tarballs == nil {
 			return ErrNoRegistry
 		}
 		return nil
@@ -326,7 +332,7 @@ func (s *Store) canBuild(p *plan) error {
 	}
 	if s.config.Wheels != "" {
 		if fi, err := os.Stat(s.config.Wheels); err != nil || !fi.IsDir() { // or a link to one
-			return &IndexError{Index: s.config.Wheels, Reason: "the directory of wheels does not exist"}
+			return &IndexError{Index: s.config.Wheels, Reason: "it does not exist; it should have the wheels", Key: "environments.wheels"}
 		}
 	}
 	return nil

@@ -290,7 +290,7 @@ func (x *Executor) prepareNode(ctx context.Context, who permission.Principal, sk
 	if file == "" && len(tools) == 0 {
 		return nil, nil
 	}
-	if file == "" && !x.Environments.HasRegistry() {
+	if file == "" && !x.Environments.InstallsNode() {
 		// Many SKILL.md files name npx although no script needs it.
 		return nil, log(fmt.Appendf(nil, "%d commands of npx in SKILL.md are not prepared: %v\n", len(tools), environment.ErrNoRegistry))
 	}
@@ -299,7 +299,11 @@ func (x *Executor) prepareNode(ctx context.Context, who permission.Principal, sk
 	}
 	var made []environment.Environment
 	if file != "" {
-		if err := log(fmt.Appendf(nil, "Node packages of %s\n", file)); err != nil {
+		say := fmt.Appendf(nil, "Node packages of %s\n", file)
+		if other := sk.Node().Unread; other != "" {
+			say = fmt.Appendln(say, manifest.UnreadNodeLock(other))
+		}
+		if err := log(say); err != nil {
 			return nil, err
 		}
 		env, err := x.Environments.PrepareNode(ctx, who.Tenant, sk, node, rebuild, log)

@@ -146,7 +146,7 @@ var (
 	ErrNoPackageSource = environment.ErrNoSource
 	// ErrNoPip: the daemon has no pip to build with.
 	ErrNoPip = environment.ErrNoPip
-	// ErrNoRegistry: the daemon has no registry of Node packages.
+	// ErrNoRegistry: the daemon has neither a registry of Node packages nor their files.
 	ErrNoRegistry = environment.ErrNoRegistry
 	// ErrNoNpm: the daemon has no npm to install Node packages with.
 	ErrNoNpm = environment.ErrNoNpm

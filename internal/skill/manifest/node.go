@@ -26,10 +26,20 @@ const (
 // some counts.
 var nodeFiles = []string{"package.json", "scripts/package.json"}
 
+// nodeLocks are the names of npm's lock. The first one counts (docs.npmjs.com, npm-shrinkwrap.json).
+var nodeLocks = []string{"npm-shrinkwrap.json", "package-lock.json"}
+
+// foreignLocks are the locks of pnpm, yarn and bun. Each has a format of its own, which npm can't read
+// as its own lock.
+var foreignLocks = []string{"pnpm-lock.yaml", "yarn.lock", "bun.lock", "bun.lockb"}
+
 // NodeNeeds are the Node packages that a skill declares. The zero NodeNeeds declares none.
 type NodeNeeds struct {
 	File string // package.json or scripts/package.json; empty: none declares a package
-	Lock string // the package-lock.json in the same directory; empty: no such file
+	Lock string // npm's lock in the same directory; empty: no such file
+	// Unread is the lock of another program in the same directory, if npm's is not there. Its
+	// versions do not count.
+	Unread string
 	// Manifest is a package.json with the declarations of File alone. Each names a package of the
 	// registry, so that npm fetches nothing else.
 	Manifest []byte
@@ -63,7 +73,7 @@ func CheckNodePackage(name, version string) error {
 		return CheckNodePackage(m[1], m[2])
 	}
 	if !nodeRange.MatchString(version) || len(version) > maxNodeSpec {
-		return fmt.Errorf("package %.80q: %.80q is no version; packages come from the daemon's registry only", name, version)
+		return fmt.Errorf("package %.80q: %.80q is no version; packages come from the daemon's sources only", name, version)
 	}
 	return nil
 }
@@ -97,26 +107,41 @@ func (n *needsReader) nodePackages() error {
 			continue
 		}
 		n.Node, n.Node.File = node, name
-		if err := n.nodeLock(path.Join(path.Dir(name), "package-lock.json")); err != nil {
+		if err := n.nodeLock(path.Dir(name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// firstFile returns the first of the names that is a file in a directory of the skill.
+func (n *needsReader) firstFile(dir string, names []string) (string, snapshot.Entry) {
+	for _, name := range names {
+		at := n.tree.Resolve(path.Join(dir, name))
+		if at.Reason == 0 && at.Entry.Kind == snapshot.KindFile {
+			return path.Join(dir, name), at.Entry
+		}
+	}
+	return "", snapshot.Entry{}
+}
+
 // nodeLock reads the lock in the directory of a package.json.
-func (n *needsReader) nodeLock(name string) error {
-	at := n.tree.Resolve(name)
-	if at.Reason != 0 || at.Entry.Kind != snapshot.KindFile {
+func (n *needsReader) nodeLock(dir string) error {
+	name, entry := n.firstFile(dir, nodeLocks)
+	if name == "" {
+		if n.Node.Unread, _ = n.firstFile(dir, foreignLocks); n.Node.Unread != "" {
+			n.Warn(0, RuleNodeLock, "%s", UnreadNodeLock(n.Node.Unread))
+			return nil
+		}
 		n.Warn(0, RuleNodeLock, "it has no package-lock.json, so another day gives other versions: run npm install --package-lock-only, and keep the file")
 		return nil
 	}
 	n.File, n.Node.Lock = name, name
-	if at.Entry.Size > maxNodeLock {
-		n.refuseNode(n.Node.File, "%s is %d bytes long, the maximum is %d", name, at.Entry.Size, maxNodeLock)
+	if entry.Size > maxNodeLock {
+		n.refuseNode(n.Node.File, "%s is %d bytes long, the maximum is %d", name, entry.Size, maxNodeLock)
 		return nil
 	}
-	text, err := n.open(at.Entry)
+	text, err := n.open(entry)
 	if err != nil {
 		return err
 	}
@@ -124,6 +149,11 @@ func (n *needsReader) nodeLock(name string) error {
 		n.refuseNode(n.Node.File, "%v", err)
 	}
 	return nil
+}
+
+// UnreadNodeLock says what the lock of another program means for a build.
+func UnreadNodeLock(name string) string {
+	return fmt.Sprintf("the versions in %s do not count: npm, which prepares the packages, reads only its own lock, so the ranges in package.json decide, and another day gives other versions; run npm install --package-lock-only, and keep package-lock.json", name)
 }
 
 // refuseNode reports why Node packages can't be prepared. It is a warning: scripts may not need
@@ -174,7 +204,7 @@ func readNode(text []byte) (NodeNeeds, error) {
 	if len(all["overrides"]) > 0 {
 		var overrides any
 		if err := json.Unmarshal(all["overrides"], &overrides); err != nil || !onlyVersions(overrides, 0) {
-			return NodeNeeds{}, fmt.Errorf("overrides name more than versions; packages come from the daemon's registry only")
+			return NodeNeeds{}, fmt.Errorf("overrides name more than versions; packages come from the daemon's sources only")
 		}
 		clean["overrides"] = overrides
 	}
@@ -290,7 +320,7 @@ func checkLocked(at, name string, fields map[string]json.RawMessage) error {
 	case p.InBundle:
 		return nil // it comes within another package
 	case p.Resolved != "" && !fromRegistry(p.Resolved, name):
-		return fmt.Errorf("the lock takes %.200q from %.200q; packages come from the daemon's registry only", at, p.Resolved)
+		return fmt.Errorf("the lock takes %.200q from %.200q; packages come from the daemon's sources only", at, p.Resolved)
 	case !integrityForm.MatchString(p.Integrity):
 		return fmt.Errorf("the lock's entry %.200q has no integrity; write the lock anew: npm install --package-lock-only", at)
 	}

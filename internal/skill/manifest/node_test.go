@@ -31,6 +31,38 @@ func TestNodePackagesOfAManifest(t *testing.T) {
 	}
 }
 
+// npm's locks count, the shrinkwrap first. The lock of another program is named, and does not count.
+func TestNodeLocks(t *testing.T) {
+	const text = `{"dependencies": {"z": "1"}}`
+	own := lock(`"node_modules/z": ` + locked)
+	for name, tt := range map[string]struct {
+		files          files
+		counts, unread string
+		finding        string
+	}{
+		"both of npm":    {files{"npm-shrinkwrap.json": own, "package-lock.json": "{"}, "npm-shrinkwrap.json", "", ""},
+		"npm and others": {files{"package-lock.json": own, "yarn.lock": "", "bun.lockb": ""}, "package-lock.json", "", ""},
+		"pnpm":           {files{"pnpm-lock.yaml": "lockfileVersion: 9"}, "", "pnpm-lock.yaml", "the versions in pnpm-lock.yaml do not count: npm, "},
+		"yarn":           {files{"yarn.lock": "# yarn"}, "", "yarn.lock", "the versions in yarn.lock do not count: npm, "},
+		"bun":            {files{"bun.lock": "{}"}, "", "bun.lock", "the versions in bun.lock do not count: npm, "},
+		"bun, binary":    {files{"bun.lockb": "\x00"}, "", "bun.lockb", "the versions in bun.lockb do not count: npm, "},
+		"none":           {files{"sub/yarn.lock": ""}, "", "", "it has no package-lock.json"},
+	} {
+		tt.files["SKILL.md"], tt.files["package.json"] = nodeFront, text
+		needs, found := readSkill(t, tt.files)
+		if got := needs.Node; got.Lock != tt.counts || got.Unread != tt.unread || got.Problem.Reason != "" {
+			t.Errorf("%s: got %+v", name, got)
+		}
+		if tt.finding == "" != (len(found) == 0) || len(found) > 0 && (found[0].Rule != RuleNodeLock || found[0].File != "package.json" || !strings.HasPrefix(found[0].Message, tt.finding)) {
+			t.Errorf("%s: got %v, want %q", name, found, tt.finding)
+		}
+	}
+	needs, _ := readSkill(t, files{"SKILL.md": nodeFront, "scripts/package.json": text, "scripts/pnpm-lock.yaml": "", "yarn.lock": ""})
+	if needs.Node.Unread != "scripts/pnpm-lock.yaml" {
+		t.Errorf("in scripts: got %q", needs.Node.Unread)
+	}
+}
+
 func rulesOf(list []Finding) (rules []string) {
 	for _, f := range list {
 		rules = append(rules, f.Rule+" "+f.File)

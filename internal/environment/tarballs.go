@@ -1,0 +1,338 @@
+package environment
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"crypto/sha512"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/mod/semver"
+
+	"github.com/skillrun/skillrun/internal/skill/manifest"
+)
+
+// Bounds of the directory environments.tarballs. Its files may come from strangers.
+const (
+	maxTarballs = 10_000
+	// bytes of a file, unpacked, in which package.json must end
+	maxTarballScan = 512 << 20
+	// bytes of the fields of one package.json that npm needs, and of all of them
+	maxTarballFields = 64 << 10
+	maxAllFields     = 64 << 20
+)
+
+// tarballs is the directory environments.tarballs. It has files of Node packages, as `npm pack`
+// writes them and as registries serve them. Files are read once, and again when they have changed.
+type tarballs struct {
+	dir string
+	log *slog.Logger
+
+	mu   sync.Mutex
+	read map[string]tarball // by the name of the file
+}
+
+// A tarball is one file of the directory. problem says why it can't be used.
+type tarball struct {
+	stamp         string // changes with the file
+	file          string
+	name, version string
+	fields        map[string]json.RawMessage // of a version in a packument
+	size          int                        // bytes of fields
+	problem       error
+}
+
+// shelf returns the files of the directory for one build. It writes to the build's log why files
+// are left out.
+func (t *tarballs) shelf(ctx context.Context, log io.Writer) (*tarballShelf, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	root, err := os.OpenRoot(t.dir)
+	if err != nil {
+		return nil, t.fail("%v", err)
+	}
+	defer root.Close()
+	entries, err := fs.ReadDir(root.FS(), ".")
+	switch {
+	case err != nil:
+		return nil, t.fail("%v", err)
+	case len(entries) > maxTarballs:
+		return nil, t.fail("it has more than %d files", maxTarballs)
+	}
+	read := map[string]tarball{}
+	shelf := &tarballShelf{dir: t.dir, packages: map[string][]tarball{}, files: map[string]bool{}}
+	for _, e := range entries {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if !strings.HasSuffix(e.Name(), ".tgz") && !strings.HasSuffix(e.Name(), ".tar.gz") {
+			continue
+		}
+		file := t.look(root, e.Name())
+		read[e.Name()] = file
+		err := file.problem
+		if err == nil {
+			err = shelf.add(file)
+		}
+		if err != nil {
+			fmt.Fprintf(log, "environments.tarballs: %.200q is left out: %v\n", e.Name(), err)
+		}
+	}
+	t.read = read
+	return shelf, nil
+}
+
+func (t *tarballs) fail(format string, args ...any) error {
+	return &IndexError{Index: t.dir, Reason: fmt.Sprintf(format, args...), Key: "environments.tarballs"}
+}
+
+// look returns a file of the directory. It reads the file if it is new or has changed.
+func (t *tarballs) look(root *os.Root, name string) tarball {
+	f, stamp, err := openTarball(root, name)
+	if err != nil {
+		return tarball{problem: err}
+	}
+	defer f.Close()
+	if known, ok := t.read[name]; ok && known.stamp == stamp {
+		return known
+	}
+	file, err := readTarball(f)
+	if file.stamp, file.file, file.problem = stamp, name, err; err != nil {
+		t.log.Warn("a Node package is left out", "dir", t.dir, "file", name, "err", err)
+	}
+	return file
+}
+
+// openTarball opens a regular file. Links may lead to other files of the directory.
+func openTarball(root *os.Root, name string) (f *os.File, stamp string, err error) {
+	// O_NONBLOCK: the open of a named pipe would wait for its writer.
+	if f, err = root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0); err != nil {
+		var wrapped *os.PathError // names the file again
+		if errors.As(err, &wrapped) {
+			err = wrapped.Err
+		}
+		return nil, "", err
+	}
+	fi, err := f.Stat()
+	if err == nil && !fi.Mode().IsRegular() {
+		err = errors.New("not a file")
+	}
+	if err != nil {
+		f.Close()
+		return nil, "", err
+	}
+	st := fi.Sys().(*syscall.Stat_t)
+	return f, fmt.Sprint(st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim), nil
+}
+
+// tarballFields are the fields of package.json that npm gets: those of a registry's short form
+// (github.com/npm/registry, docs/responses/package-metadata.md), without the ones that it makes
+// itself.
+var tarballFields = []string{
+	"name", "version", "dependencies", "optionalDependencies", "peerDependencies", "peerDependenciesMeta", "bundleDependencies",
+	"bundledDependencies", "bin", "engines", "os", "cpu", "libc", "deprecated",
+}
+
+// readTarball reads the package.json of a file, and the file's hash.
+func readTarball(f *os.File) (tarball, error) {
+	sum := sha512.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return tarball{}, err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return tarball{}, err
+	}
+	text, err := packageJSON(f)
+	if err != nil {
+		return tarball{}, err
+	}
+	file, err := newTarball(text)
+	if err != nil {
+		return tarball{}, fmt.Errorf("its package.json: %w", err)
+	}
+	file.fields["dist"], _ = json.Marshal(dist{ // can't fail
+		Integrity: "sha512-" + base64.StdEncoding.EncodeToString(sum.Sum(nil)),
+	})
+	return file, nil
+}
+
+// packageJSON finds the package.json of a file. npm ignores the first part of each path in it.
+func packageJSON(f io.Reader) ([]byte, error) {
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, fmt.Errorf("not a tar file in gzip: %w", err)
+	}
+	limited := &io.LimitedReader{R: z, N: maxTarballScan}
+	for r := tar.NewReader(limited); ; {
+		h, err := r.Next()
+		switch {
+		case limited.N <= 0:
+			return nil, fmt.Errorf("no package.json in its first %d bytes, unpacked", int64(maxTarballScan))
+		case err == io.EOF:
+			return nil, errors.New("it has no package.json")
+		case err != nil:
+			return nil, fmt.Errorf("not a tar file in gzip: %w", err)
+		}
+		if _, rest, _ := strings.Cut(h.Name, "/"); rest != "package.json" || h.Typeflag != tar.TypeReg {
+			continue
+		}
+		if h.Size > maxMetadata {
+			return nil, fmt.Errorf("its package.json is %d bytes long, the maximum is %d", h.Size, int64(maxMetadata))
+		}
+		return io.ReadAll(r)
+	}
+}
+
+// newTarball checks a package.json and keeps the fields that npm needs.
+func newTarball(text []byte) (tarball, error) {
+	var all map[string]json.RawMessage
+	var head struct {
+		Name, Version string
+		Scripts       map[string]any
+		Bin           any
+		// The types that npm relies on.
+		Dependencies, OptionalDependencies, PeerDependencies map[string]string
+	}
+	text = []byte(strings.TrimPrefix(string(text), "\ufeff"))
+	if err := errors.Join(json.Unmarshal(text, &all), json.Unmarshal(text, &head)); err != nil {
+		return tarball{}, errors.New("not JSON of the known form")
+	}
+	if err := manifest.CheckNodePackage(head.Name, ""); err != nil {
+		return tarball{}, err
+	}
+	// Canonical writes v1.2 as v1.2.0, and leaves out the build.
+	v := "v" + head.Version
+	if !semver.IsValid(v) || semver.Canonical(v)+semver.Build(v) != v || manifest.CheckNodePackage(head.Name, head.Version) != nil {
+		return tarball{}, fmt.Errorf("%.80q is no version, such as 1.2.3", head.Version)
+	}
+	file := tarball{name: head.Name, version: head.Version, fields: map[string]json.RawMessage{}}
+	for _, field := range tarballFields {
+		if value := all[field]; len(value) > 0 && string(value) != "null" {
+			file.fields[field] = value
+			file.size += len(value)
+		}
+	}
+	if file.size > maxTarballFields {
+		return tarball{}, fmt.Errorf("its fields for npm have more than %d bytes", maxTarballFields)
+	}
+	if program, ok := head.Bin.(string); ok { // a registry stores the mapping
+		file.fields["bin"], _ = json.Marshal(map[string]string{path.Base(head.Name): program})
+	}
+	for _, name := range []string{"preinstall", "install", "postinstall"} {
+		if head.Scripts[name] != nil {
+			file.fields["hasInstallScript"] = json.RawMessage("true")
+		}
+	}
+	return file, nil
+}
+
+// A tarballShelf answers the requests of one build from the directory's files. A package that the
+// directory has comes from there alone, so that no registry can offer a higher version of a private
+// package. A shelf does not change after tarballs.shelf has returned it.
+type tarballShelf struct {
+	dir      string
+	packages map[string][]tarball
+	files    map[string]bool
+	bytes    int
+	next     func(context.Context, string) response // a registry's; nil: none
+}
+
+// add puts a file on the shelf. Files of the same name and version must be equal.
+func (s *tarballShelf) add(file tarball) error {
+	for _, other := range s.packages[file.name] {
+		switch {
+		case other.version != file.version:
+		case string(other.fields["dist"]) == string(file.fields["dist"]):
+			return nil
+		default:
+			return fmt.Errorf("%.200q has %s %s, too, and differs", other.file, file.name, file.version)
+		}
+	}
+	if s.bytes += file.size; s.bytes > maxAllFields {
+		return fmt.Errorf("the files before it have %d bytes of package.json, the maximum", maxAllFields)
+	}
+	var d dist
+	if err := json.Unmarshal(file.fields["dist"], &d); err != nil {
+		return err
+	}
+	s.packages[file.name] = append(s.packages[file.name], file)
+	s.files[file.file] = true
+	return nil
+}
+
+const tarballPath = "/tarball/"
+
+// get answers one request of npm, as registry.get does.
+func (s *tarballShelf) get(ctx context.Context, at string) response {
+	if name, ok := strings.CutPrefix(at, tarballPath); ok {
+		if name, err := url.PathUnescape(name); err == nil && s.files[name] {
+			return s.open(name)
+		}
+		return status(http.StatusNotFound)
+	}
+	if m := packagePath.FindStringSubmatch(at); m != nil {
+		if name, err := url.PathUnescape(m[1]); err == nil && len(s.packages[name]) > 0 {
+			return s.document(name)
+		}
+	}
+	if s.next == nil {
+		return status(http.StatusNotFound)
+	}
+	return s.next(ctx, at)
+}
+
+// document is the packument of a package. Its tag "latest" is the highest version, if possible one
+// that is no prerelease.
+func (s *tarballShelf) document(name string) response {
+	p := packument{name, map[string]string{}, map[string]map[string]json.RawMessage{}}
+	latest := ""
+	for _, file := range s.packages[name] {
+		fields := maps.Clone(file.fields)
+		var d dist
+		_ = json.Unmarshal(fields["dist"], &d) // add has tried it
+		d.Tarball = fmt.Sprintf("http://127.0.0.1:%d%s%s", registryPort, tarballPath, url.PathEscape(file.file))
+		fields["dist"], _ = json.Marshal(d) // can't fail
+		p.Versions[file.version] = fields
+		if latest == "" || laterTag("v"+latest, "v"+file.version) {
+			latest = file.version
+		}
+	}
+	p.Tags["latest"] = latest
+	return p.response()
+}
+
+// laterTag reports whether version b is a better "latest" than a.
+func laterTag(a, b string) bool {
+	if pre := semver.Prerelease(a) != ""; pre != (semver.Prerelease(b) != "") {
+		return pre
+	}
+	return semver.Compare(a, b) < 0
+}
+
+// open answers with a file. npm compares its hash with the document's.
+func (s *tarballShelf) open(name string) response {
+	root, err := os.OpenRoot(s.dir)
+	if err != nil {
+		return status(http.StatusBadGateway)
+	}
+	defer root.Close()
+	f, _, err := openTarball(root, name)
+	if err != nil {
+		return status(http.StatusBadGateway)
+	}
+	return response{http.StatusOK, "application/octet-stream", -1, f}
+}
