@@ -50,6 +50,15 @@ build: packages-build ## Builds bin/skillrund, bin/skillrun and bin/skillrun-pyt
 	@echo "==> build bin/skillrund bin/skillrun bin/skillrun-python"
 	@CGO_ENABLED=1 go build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/ ./cmd/skillrund ./cmd/skillrun ./cmd/skillrun-python
 
+# The client alone, for users and agents on other machines. It needs no cgo.
+PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+
+.PHONY: cross
+cross: ## Builds and vets the client for Linux, macOS and Windows, on amd64 and arm64, into bin/cross
+	@echo "==> cross $(PLATFORMS)"
+	@PLATFORMS='$(PLATFORMS)' bash .ci/cross.sh build bin/cross -ldflags '-s -w -X main.version=$(VERSION)'
+	@bash .ci/cross.sh vet
+
 .PHONY: demo
 demo: packages-demo build ## Starts the daemon and runs a shipped skill in a sandbox
 	@bash deploy/demo.sh

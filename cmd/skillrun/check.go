@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/skillrun/skillrun/internal/permission"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -52,7 +51,7 @@ not. With --json it exits with 0 for either: the answer is in the output,
 			var err error
 			switch {
 			case offline && len(args) == 0:
-				d = decideHere(rules, baseDir, line)
+				d, err = decideHere(rules, baseDir, line)
 			case !offline && len(args) == 1:
 				d, err = a.decideThere(cmd.Context(), args[0], line)
 			default:
@@ -69,13 +68,6 @@ not. With --json it exits with 0 for either: the answer is in the output,
 	cmd.Flags().StringVar(&line, "command", "", "the command `line`")
 	cmd.Flags().StringVar(&baseDir, "base-dir", checkBaseDir, "what {baseDir} stands for with --allowed-tools")
 	return cmd
-}
-
-// decideHere decides by the package that the daemon uses, too, so both give the same answer. It
-// knows no policy: with shell: true, a daemon allows every line to a skill with an unscoped Bash rule.
-func decideHere(rules, baseDir, line string) decision {
-	d := permission.ParseRules([]string{rules}, baseDir).Decide(line)
-	return decision{Allowed: d.Allowed, Reason: d.Reason, Rule: d.Rule}
 }
 
 // decideThere asks the daemon (CheckCommand), which also applies its policy.

@@ -7,20 +7,15 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 
 	skillrun "github.com/skillrun/skillrun/clients/go"
-	"github.com/skillrun/skillrun/internal/lint"
-	"github.com/skillrun/skillrun/internal/skill/manifest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -99,8 +94,7 @@ func (a *app) completeFolderOrSkill(cmd *cobra.Command, _ []string, word string)
 // A validator has what several arguments share, once one needs it.
 type validator struct {
 	*app
-	// nil until a folder is checked: finding the interpreters of this machine takes time.
-	machine *lint.Machine
+	folders folders
 	// nil until a skill of the daemon is checked: folders need no daemon.
 	client interface {
 		Skills() pb.SkillServiceClient
@@ -118,7 +112,7 @@ func (v *validator) close() {
 // loaded. The connection stays open for the next argument; close closes it.
 func (v *validator) validate(ctx context.Context, arg string) (*pb.ValidateSkillResponse, error) {
 	if isFolder(arg) {
-		return v.here(ctx, arg)
+		return v.folders.validate(ctx, arg)
 	}
 	if v.client == nil {
 		c, err := v.dial()
@@ -160,64 +154,6 @@ func notAFolder(name string, info fs.FileInfo) string {
 		}
 	}
 	return "not a folder: name the one that holds SKILL.md"
-}
-
-// here checks a folder without a daemon.
-func (v *validator) here(ctx context.Context, dir string) (*pb.ValidateSkillResponse, error) {
-	// A slash at the end would follow a link that leads nowhere.
-	name := strings.TrimRight(dir, "/")
-	switch info, err := os.Stat(dir); {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		why := "no such folder"
-		if info, err := os.Lstat(name); err == nil {
-			why = notAFolder(name, info)
-		}
-		return nil, &codedError{codeNotFound, fmt.Sprintf("validate %s: %s", dir, why)}
-	case err == nil && !info.IsDir():
-		return nil, &codedError{codeNotFound, fmt.Sprintf("validate %s: %s", dir, notAFolder(dir, info))}
-	}
-	if v.machine == nil {
-		var err error
-		if v.machine, err = lint.ThisMachine(ctx); err != nil {
-			return nil, fmt.Errorf("validate %s: %w", dir, err)
-		}
-	}
-	findings, err := lint.Dir(dir, v.machine)
-	if err != nil {
-		return nil, fmt.Errorf("validate %s: %w", dir, err)
-	}
-	return validation(findings), nil
-}
-
-// isFolder tells a folder from the name of a skill, as the help text says. An argument with a "/" that
-// could be a skill's full name is a name, unless such a folder exists.
-func isFolder(arg string) bool {
-	info, err := os.Stat(arg)
-	if err == nil && info.IsDir() || arg == "." || arg == ".." {
-		return true
-	}
-	namespace, _ := manifest.SplitName(arg)
-	return strings.ContainsRune(arg, filepath.Separator) && namespace == ""
-}
-
-// validation is the daemon's answer, made here.
-func validation(findings []manifest.Finding) *pb.ValidateSkillResponse {
-	r := &pb.ValidateSkillResponse{}
-	for _, f := range findings {
-		severity := pb.FindingSeverity_FINDING_SEVERITY_WARNING
-		if f.Severity == manifest.SeverityError {
-			severity = pb.FindingSeverity_FINDING_SEVERITY_ERROR
-		}
-		r.Findings = append(r.Findings, &pb.Finding{
-			Severity: severity,
-			File:     strings.ToValidUTF8(f.File, "\uFFFD"),
-			Line:     uint32(f.Line),
-			Rule:     f.Rule,
-			Message:  strings.ToValidUTF8(f.Message, "\uFFFD"),
-		})
-	}
-	r.Valid = proto.Bool(!slices.ContainsFunc(findings, func(f manifest.Finding) bool { return f.Severity == manifest.SeverityError }))
-	return r
 }
 
 // printValidation prints one line for each finding, in the daemon's or lint's order, or that
