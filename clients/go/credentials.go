@@ -18,13 +18,13 @@ import (
 // that it trusts. [Dial] returns an error if the token could be read on the way: the address must be
 // a Unix socket or a loopback address, or an option such as [WithTLS] must encrypt the connection.
 func WithToken(token string) grpc.DialOption {
-	return tokenOption{source: func() (string, error) { return token, nil }}
+	return tokenOption{source: func(context.Context) (string, error) { return token, nil }}
 }
 
 // WithTokenFile is like WithToken. It reads the file for each call, so that a renewed token counts at
 // once.
 func WithTokenFile(path string) grpc.DialOption {
-	return tokenOption{source: func() (string, error) {
+	return tokenOption{source: func(context.Context) (string, error) {
 		data, err := os.ReadFile(path)
 		return string(data), err
 	}}
@@ -68,17 +68,21 @@ func (f TLSFiles) Config() (*tls.Config, error) {
 // tokenOption is an option that Dial itself applies, since it depends on the address.
 type tokenOption struct {
 	grpc.EmptyDialOption
-	source func() (string, error)
+	source tokenSource
+	more   []grpc.DialOption // that the source needs
 }
+
+// A tokenSource returns the token for one call.
+type tokenSource func(context.Context) (string, error)
 
 // tokenCredentials adds a token to each call.
 type tokenCredentials struct {
-	source func() (string, error)
+	source tokenSource
 	local  bool // the connection does not leave this machine
 }
 
-func (t tokenCredentials) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	token, err := t.source()
+func (t tokenCredentials) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
+	token, err := t.source(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("token: %w", err)
 	}
@@ -92,13 +96,15 @@ func (t tokenCredentials) GetRequestMetadata(context.Context, ...string) (map[st
 func (t tokenCredentials) RequireTransportSecurity() bool { return !t.local }
 
 // withTokens replaces the options of this package by options of gRPC.
-func withTokens(target string, opts []grpc.DialOption) []grpc.DialOption {
-	all := make([]grpc.DialOption, len(opts))
-	for i, o := range opts {
-		if t, ok := o.(tokenOption); ok {
-			o = grpc.WithPerRPCCredentials(tokenCredentials{t.source, isLocal(target)})
+func withTokens(target string, opts []grpc.DialOption) (all []grpc.DialOption) {
+	for _, o := range opts {
+		t, ok := o.(tokenOption)
+		if !ok {
+			all = append(all, o)
+			continue
 		}
-		all[i] = o
+		all = append(all, grpc.WithPerRPCCredentials(tokenCredentials{t.source, isLocal(target)}))
+		all = append(all, t.more...)
 	}
 	return all
 }
