@@ -44,6 +44,10 @@ type config struct {
 		Insecure bool `yaml:"insecure"`
 	} `yaml:"listen"`
 	Identity identityConfig `yaml:"identity"`
+	// Without tenants, all callers share the quotas of this file.
+	Tenants map[string]tenantConfig `yaml:"tenants"`
+	// A directory with one file NAME.yaml for each tenant.
+	TenantsDir string `yaml:"tenants_dir"`
 	// Only one daemon at a time uses StateDir (lockState). RunDir has mount points only.
 	StateDir string      `yaml:"state_dir"`
 	RunDir   string      `yaml:"run_dir"`
@@ -143,6 +147,8 @@ type config struct {
 		Format string     `yaml:"format"`
 		Level  slog.Level `yaml:"level"`
 	} `yaml:"log"`
+
+	loaded []*tenantSource // of Tenants and of TenantsDir, in the order of their names
 }
 
 // A skillRoot is a folder that holds skills. A text in the file is its path.
@@ -197,6 +203,7 @@ func defaultConfig() config {
 	c.Listen.UnixMode, c.Listen.UnixGroup = 0o660, defaultGroup
 	c.Listen.MCPUnix = mcpBeside(c.Listen.Unix)
 	c.Identity.Callers, c.Identity.SPIFFE, c.Identity.Issuers = []callerRow{}, map[string]string{}, []issuerConfig{}
+	c.Tenants = map[string]tenantConfig{}
 	c.StateDir = "/var/lib/skillrun"
 	c.RunDir = "/run/skillrun"
 	c.Skills = []skillRoot{{Path: "/usr/share/skillrun/skills"}}
@@ -262,8 +269,24 @@ func readConfig(path string) (c config, found *problems, err error) {
 		}
 		c.resolve(dir, found.lines)
 	}
+	if err := c.loadTenants(found); err != nil {
+		found.bad("tenants_dir", "%v; write a directory that the daemon can read", err)
+	}
 	c.validate(found.bad)
 	return c, found, nil
+}
+
+// loadTenants reads all tenants and checks them.
+func (c *config) loadTenants(found *problems) (err error) {
+	if c.loaded, err = c.readTenants(c.Tenants, found); len(c.loaded) == 0 {
+		return err
+	}
+	claims := c.newClaims()
+	for _, s := range c.loaded {
+		claims.add(s)
+		found.files = append(found.files, s.found)
+	}
+	return err
 }
 
 // resolve derives the values that depend on other keys or on the file's directory. lines
@@ -272,7 +295,7 @@ func (c *config) resolve(dir string, lines map[string]int) {
 	if lines["listen.mcp_unix"] == 0 {
 		c.Listen.MCPUnix = mcpBeside(c.Listen.Unix)
 	}
-	for _, p := range []*string{&c.StateDir, &c.RunDir, &c.Listen.Unix, &c.Listen.MCPUnix, &c.Listen.TLS.Certificate, &c.Listen.TLS.Key, &c.Environments.Wheels, &c.Environments.Tarballs} {
+	for _, p := range []*string{&c.StateDir, &c.RunDir, &c.TenantsDir, &c.Listen.Unix, &c.Listen.MCPUnix, &c.Listen.TLS.Certificate, &c.Listen.TLS.Key, &c.Environments.Wheels, &c.Environments.Tarballs} {
 		*p = absolute(dir, *p)
 	}
 	c.resolveIdentity(dir, lines)

@@ -41,14 +41,21 @@ func TestShippedConfigNamesEveryKey(t *testing.T) {
 	}
 }
 
-// keysOf returns the YAML keys of a struct and of the structs in it.
+// keysOf returns the YAML keys of a struct and of the structs in it, also in its lists and maps.
 func keysOf(t reflect.Type) []string {
 	var keys []string
 	for i := range t.NumField() {
 		f := t.Field(i)
+		if !f.IsExported() {
+			continue // not a key
+		}
 		keys = append(keys, f.Tag.Get("yaml"))
-		if f.Type.Kind() == reflect.Struct {
-			keys = append(keys, keysOf(f.Type)...)
+		in := f.Type
+		if kind := in.Kind(); kind == reflect.Slice || kind == reflect.Map {
+			in = in.Elem()
+		}
+		if in.Kind() == reflect.Struct {
+			keys = append(keys, keysOf(in)...)
 		}
 	}
 	return keys

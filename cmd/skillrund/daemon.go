@@ -22,7 +22,6 @@ import (
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/mcp"
 	"github.com/skillrun/skillrun/internal/metrics"
-	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/server"
@@ -169,12 +168,8 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	if err != nil {
 		return d, err
 	}
-	roots := skill.Roots(builtIn)
-	for _, root := range c.Skills {
-		roots = append(roots, skill.Root{Dir: root.Path, Namespace: root.Namespace, Recursive: root.Recursive})
-	}
 	d.skills, err = skill.OpenRegistry(ctx, skill.RegistryConfig{
-		Roots: roots, Dir: filepath.Join(c.StateDir, "snapshots"),
+		Roots: append(skill.Roots(builtIn), roots(c.Skills)...), Dir: filepath.Join(c.StateDir, "snapshots"),
 		Owner:    snapshot.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID},
 		MaxFiles: c.Snapshots.Files, MaxBytes: int64(c.Snapshots.Bytes), Log: log,
 	})
@@ -191,13 +186,10 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	if err := d.routeRuntimes(ctx); err != nil {
 		return d, err
 	}
-	policy := permission.Policy{
-		Network: c.Network == "host", Shell: c.Shell, Unlisted: permission.ParseUnlisted(c.WithoutAllowedTools),
-	}
 	d.executor, err = executor.New(ctx, executor.Config{
-		Skills: d.skills, Policy: policy, Runtimes: d.runtimes, Record: d.record, Host: d.host, Environments: d.environments, Bounds: c.bounds(), Missing: d.missing,
+		Skills: d.skills, Tenants: c.tenantSet(), Runtimes: d.runtimes, Record: d.record, Host: d.host, Environments: d.environments, Missing: d.missing,
 		StagingDir: filepath.Join(c.StateDir, "staging"), Owner: workspace.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID}, KeyFile: filepath.Join(c.StateDir, "request.key"),
-		MaxRunning: c.Concurrency.Running, MaxQueued: c.Concurrency.Queued, Reserved: c.Concurrency.Reserved, QueueTimeout: time.Duration(c.Concurrency.QueueTimeout),
+		MaxRunning: c.Concurrency.Running, Reserved: c.Concurrency.Reserved,
 		Grace: time.Duration(c.Grace), CancelGrace: time.Duration(c.CancelGrace),
 		Keep: workspace.CollectLimits{
 			Files: c.Artifacts.Files, FileBytes: int64(c.Artifacts.FileBytes), TotalBytes: int64(c.Artifacts.TotalBytes),
@@ -227,7 +219,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	// MCP uses the same tools, executor and budget of request memory (Hold) as gRPC.
 	d.mcp = mcp.New(mcp.Config{
 		Tools: tools, Executor: d.executor, Skills: d.skills, Identify: callers.Identify, Explain: d.server.Explain,
-		Version: buildVersion(), OpenWorld: policy.Network, MaxMessageBytes: int64(c.MessageBytes), Hold: requests.Hold, Log: log,
+		Version: buildVersion(), OpenWorld: c.Network == "host", MaxMessageBytes: int64(c.MessageBytes), Hold: requests.Hold, Log: log,
 	})
 	d.metrics.Watch(func() metrics.State { return d.state(requests) })
 	d.scrapes = d.metrics.NewServer(log)

@@ -15,10 +15,10 @@ import (
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 )
 
-// decode reads a YAML file into c, which holds the defaults. It continues after a mistake,
+// decode reads a YAML file into *c, which holds the defaults. It continues after a mistake,
 // so that one run reports all mistakes. A value that can't be read keeps its default.
 // yaml.v3 itself stops at the first error of an Unmarshaler and names no keys.
-func (f *problems) decode(data []byte, c *config) {
+func (f *problems) decode(data []byte, c any) {
 	f.lines = map[string]int{}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
@@ -108,6 +108,9 @@ func (f *problems) field(key, name string, at, value *yaml.Node, out reflect.Val
 	var names []string
 	for i := range out.NumField() {
 		tag := out.Type().Field(i).Tag.Get("yaml")
+		if tag == "" {
+			continue // not a key
+		}
 		if tag == name {
 			f.value(key, value, out.Field(i))
 			return
@@ -148,7 +151,7 @@ func (f *problems) eachPair(key string, node *yaml.Node, g func(name string, at,
 func index(key string, i int) string { return fmt.Sprintf("%s[%d]", key, i) }
 
 // join is a key's name within its parent: "limits.max"; at the top level the name alone.
-func join(key, name string) string { return strings.TrimPrefix(key+"."+name, ".") }
+func join(key, name string) string { return strings.Trim(key+"."+name, ".") }
 
 // shown formats a value for a message. It does not show lists and mappings, which are too
 // long.

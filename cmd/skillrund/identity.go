@@ -70,6 +70,9 @@ func (c *config) identity(log *slog.Logger) identity.Config {
 	for _, r := range c.Identity.Callers {
 		to.Rows = append(to.Rows, identity.Row(r))
 	}
+	for _, s := range c.loaded {
+		to.Rows = append(to.Rows, s.rows()...)
+	}
 	for _, i := range c.Identity.Issuers {
 		to.Issuers = append(to.Issuers, identity.Issuer{
 			URL: i.Issuer, Audience: i.Audience, Tenant: i.Tenant, TenantClaim: i.TenantClaim, Tenants: i.Tenants,
@@ -115,9 +118,7 @@ func (c *config) checkIdentity(bad badFunc) {
 // checkCaller checks one row of identity.callers.
 func (c *config) checkCaller(n int, bad badFunc) {
 	row, key := c.Identity.Callers[n], index("identity.callers", n)
-	if err := identity.CheckCaller(row.Caller); err != nil {
-		bad(join(key, "caller"), "%v", err)
-	}
+	c.checkCredential(join(key, "caller"), row.Caller, bad)
 	if err := identity.CheckTenant(row.Tenant); err != nil {
 		bad(join(key, "tenant"), "%v", err)
 	}
@@ -125,14 +126,21 @@ func (c *config) checkCaller(n int, bad badFunc) {
 		bad(join(key, "role"), "is not set; write read, invoke, admin or operator")
 	}
 	same := func(other callerRow) bool { return other.Caller == row.Caller }
-	domain := identity.TrustDomain(row.Caller)
-	switch {
-	case slices.ContainsFunc(c.Identity.Callers[:n], same):
+	if slices.ContainsFunc(c.Identity.Callers[:n], same) {
 		bad(join(key, "caller"), "%s is listed twice; remove one of the two", row.Caller)
-	case identity.IsSubject(row.Caller) && c.Identity.Authorities == "":
-		bad(join(key, "caller"), "%s is the subject of a certificate, but identity.authorities is not set; write the file with its authority (PEM)", row.Caller)
+	}
+}
+
+// checkCredential checks the name of a caller, and that the daemon can check its credential.
+func (c *config) checkCredential(key, caller string, bad badFunc) {
+	domain := identity.TrustDomain(caller)
+	switch err := identity.CheckCaller(caller); {
+	case err != nil:
+		bad(key, "%v", err)
+	case identity.IsSubject(caller) && c.Identity.Authorities == "":
+		bad(key, "%s is the subject of a certificate, but identity.authorities is not set; write the file with its authority (PEM)", caller)
 	case domain != "" && c.Identity.SPIFFE[domain] == "":
-		bad(join(key, "caller"), "%s is of the trust domain %s, but identity.spiffe does not have it; write spiffe: {%s: FILE}", row.Caller, domain, domain)
+		bad(key, "%s is of the trust domain %s, but identity.spiffe does not have it; write spiffe: {%s: FILE}", caller, domain, domain)
 	}
 }
 

@@ -63,14 +63,14 @@ identity:
 }
 
 // token runs skillrund token for the daemon's configuration and returns its output.
-func (s *secured) token(args ...string) string {
-	s.t.Helper()
-	cmd := exec.Command(binary(s.t, "skillrund"), append([]string{"--config", s.dir + "/skillrund.yaml", "token"}, args...)...)
+func (d *running) token(args ...string) string {
+	d.t.Helper()
+	cmd := exec.Command(binary(d.t, "skillrund"), append([]string{"--config", d.dir + "/skillrund.yaml", "token"}, args...)...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		s.t.Fatalf("skillrund token %v: %v\n%s", args, err, &stderr)
+		d.t.Fatalf("skillrund token %v: %v\n%s", args, err, &stderr)
 	}
 	return strings.TrimSpace(string(out))
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,6 +53,21 @@ type problems struct {
 	path  string
 	lines map[string]int // the line of every key that the file sets; see decode
 	list  []problem
+	files []*problems // of other files, and of tenants
+}
+
+// take returns the problems of a key and of the keys beneath it, and removes them from f. f reports
+// them, too, because the result is one of f.files.
+func (f *problems) take(key string) *problems {
+	part := &problems{path: f.path, lines: f.lines}
+	f.list = slices.DeleteFunc(f.list, func(p problem) bool {
+		mine := p.key == key || strings.HasPrefix(p.key, key+".")
+		if mine {
+			part.list = append(part.list, p)
+		}
+		return mine
+	})
+	return part
 }
 
 // bad adds a problem, unless the key or a parent of the key has a problem already: then the new
@@ -79,13 +95,29 @@ func (f *problems) lineOf(key string) int {
 	return 0
 }
 
-// err returns all problems in the order of the file, or nil.
+// err returns all problems, file by file and in the order of each file, or nil. It is a *configError if
+// one file has all problems.
 func (f *problems) err() error {
-	if len(f.list) == 0 {
-		return nil
+	var errs []error
+	paths, lists := []string{f.path}, map[string][]problem{f.path: slices.Clone(f.list)}
+	for _, part := range f.files {
+		if !slices.Contains(paths, part.path) {
+			paths = append(paths, part.path)
+		}
+		lists[part.path] = append(lists[part.path], part.list...)
 	}
-	slices.SortStableFunc(f.list, func(a, b problem) int {
-		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.key, b.key))
-	})
-	return &configError{f.path, f.list}
+	for _, path := range paths {
+		list := lists[path]
+		if len(list) == 0 {
+			continue
+		}
+		slices.SortStableFunc(list, func(a, b problem) int {
+			return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.key, b.key))
+		})
+		errs = append(errs, &configError{path, list})
+	}
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return errors.Join(errs...)
 }

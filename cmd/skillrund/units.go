@@ -115,6 +115,28 @@ func (c cpus) String() string { return strconv.FormatFloat(float64(c)/1000, 'f',
 
 func (cpus) wants() string { return "a number of processors; write 0.01 or more, or 0 for no limit" }
 
+// rate is a number in a second. The configuration has it as 5 or 0.5.
+type rate float64
+
+func (r *rate) UnmarshalYAML(node *yaml.Node) error {
+	v, err := strconv.ParseFloat(node.Value, 64)
+	if err != nil || !(v == 0 || v >= minRate && v <= maxRate) {
+		return errNotRead
+	}
+	*r = rate(v)
+	return nil
+}
+
+// Bounds of a rate other than 0. At more than a million starts in a second nothing is limited.
+const (
+	minRate = 0.001
+	maxRate = 1e6
+)
+
+func (rate) wants() string {
+	return "a number in a second; write 0.001 to 1000000, or 0 for no limit"
+}
+
 // fileMode is a file mode, in octal: 0660. It has the nine permission bits and no others.
 type fileMode fs.FileMode
 

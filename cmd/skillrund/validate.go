@@ -33,6 +33,7 @@ const maxWall = duration(600 * time.Second)
 func (c *config) validate(bad badFunc) {
 	c.checkListen(bad)
 	c.checkIdentity(bad)
+	c.checkTenantNames(bad)
 	c.checkImages(bad)
 	c.checkIDs(bad)
 	c.checkBoundaries(bad)
@@ -260,7 +261,6 @@ func (c *config) checkRanges(bad badFunc) {
 		{"concurrency.reserved", number(c.Concurrency.Reserved), int64(c.Concurrency.Reserved), 0},
 		{"concurrency.queued", number(c.Concurrency.Queued), int64(c.Concurrency.Queued), 0},
 		{"concurrency.queue_timeout", c.Concurrency.QueueTimeout, int64(c.Concurrency.QueueTimeout), 1},
-		{"limits.command_wall_time", c.Limits.CommandWallTime, int64(c.Limits.CommandWallTime), 1},
 		{"grace", c.Grace, int64(c.Grace), 0},
 		{"cancel_grace", c.CancelGrace, int64(c.CancelGrace), 0},
 		{"keepalive", c.Keepalive, int64(c.Keepalive), 1},
@@ -297,38 +297,52 @@ func (c *config) checkRanges(bad badFunc) {
 	}
 }
 
-// checkLimits checks that every default is set and within its maximum.
+// checkLimits checks the daemon's limits.
 func (c *config) checkLimits(bad badFunc) {
-	l, most := c.Limits.Default, c.Limits.Max
-	for _, f := range []struct {
-		key            string
-		value, ceiling fmt.Stringer
-		n, top         int64
-		zero           bool // 0 is allowed and means no limit
-	}{
-		{"wall_time", l.WallTime, most.WallTime, int64(l.WallTime), int64(most.WallTime), false},
-		{"cpu_time", l.CPUTime, most.CPUTime, int64(l.CPUTime), int64(most.CPUTime), true},
-		{"memory", l.Memory, most.Memory, int64(l.Memory), int64(most.Memory), false},
-		{"processes", number(l.Processes), number(most.Processes), int64(l.Processes), int64(most.Processes), false},
-		{"output", l.Output, most.Output, int64(l.Output), int64(most.Output), false},
-		{"workspace", l.Workspace, most.Workspace, int64(l.Workspace), int64(most.Workspace), false},
-		{"workspace_files", number(l.WorkspaceFiles), number(most.WorkspaceFiles), int64(l.WorkspaceFiles), int64(most.WorkspaceFiles), false},
-		{"open_files", number(l.OpenFiles), number(most.OpenFiles), int64(l.OpenFiles), int64(most.OpenFiles), false},
-	} {
-		def, top := "limits.default."+f.key, "limits.max."+f.key
-		if f.top <= 0 {
-			bad(top, "%s; must be more than 0", f.ceiling)
+	checkLimitSet(bad, c.Limits.Default, c.Limits.Max, c.Limits.CommandWallTime)
+	if most := c.Limits.Max.WallTime; most > maxWall {
+		bad("limits.max.wall_time", "%s is too long; write at most %s", most, maxWall)
+	}
+}
+
+// A limitField is one limit. zero: 0 is allowed and means no limit.
+type limitField struct {
+	key   string
+	value fmt.Stringer
+	n     int64
+	zero  bool
+}
+
+func limitFields(l limits) []limitField {
+	return []limitField{
+		{"wall_time", l.WallTime, int64(l.WallTime), false},
+		{"cpu_time", l.CPUTime, int64(l.CPUTime), true},
+		{"memory", l.Memory, int64(l.Memory), false},
+		{"processes", number(l.Processes), int64(l.Processes), false},
+		{"output", l.Output, int64(l.Output), false},
+		{"workspace", l.Workspace, int64(l.Workspace), false},
+		{"workspace_files", number(l.WorkspaceFiles), int64(l.WorkspaceFiles), false},
+		{"open_files", number(l.OpenFiles), int64(l.OpenFiles), false},
+		{"cpus", l.CPUs, int64(l.CPUs), true},
+	}
+}
+
+// checkLimitSet checks that every default is set and within its maximum. wall is the default wall time of
+// commands.
+func checkLimitSet(bad badFunc, l, most limits, wall duration) {
+	tops := limitFields(most)
+	for i, f := range limitFields(l) {
+		top, def, max := tops[i], "limits.default."+f.key, "limits.max."+f.key
+		// Only the processors of the machine need no maximum.
+		if top.n < 0 || top.n == 0 && f.key != "cpus" {
+			bad(max, "%s; must be more than 0", top.value)
 		}
 		switch {
 		case f.n < 0 || f.n == 0 && !f.zero:
 			bad(def, "%s; must be more than 0", f.value)
-		case f.n > f.top && f.top > 0:
-			bad(def, "%s is above %s, %s; lower it or raise the maximum", f.value, top, f.ceiling)
+		case f.n > top.n && top.n > 0:
+			bad(def, "%s is above %s, %s; lower it or raise the maximum", f.value, max, top.value)
 		}
-	}
-	// Outside of the table, since 0 means no limit for both.
-	if most.CPUs > 0 && l.CPUs > most.CPUs {
-		bad("limits.default.cpus", "%s is above limits.max.cpus, %s; lower it or raise the maximum", l.CPUs, most.CPUs)
 	}
 	if l.Memory > 0 && l.Memory < executor.MinMemoryBytes {
 		bad("limits.default.memory", "%s is too small to start a sandbox; write at least %s", l.Memory, size(executor.MinMemoryBytes))
@@ -336,10 +350,10 @@ func (c *config) checkLimits(bad badFunc) {
 	if l.OpenFiles > 0 && l.OpenFiles < executor.MinOpenFiles {
 		bad("limits.default.open_files", "%d are too few to start a program; write at least %d", l.OpenFiles, executor.MinOpenFiles)
 	}
-	if wall := c.Limits.CommandWallTime; wall > most.WallTime && most.WallTime > 0 {
+	if wall > most.WallTime && most.WallTime > 0 {
 		bad("limits.command_wall_time", "%s is above limits.max.wall_time, %s; lower it or raise the maximum", wall, most.WallTime)
 	}
-	if most.WallTime > maxWall {
-		bad("limits.max.wall_time", "%s is too long; write at most %s", most.WallTime, maxWall)
+	if wall <= 0 {
+		bad("limits.command_wall_time", "%s; must be more than 0", wall)
 	}
 }

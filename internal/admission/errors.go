@@ -27,6 +27,23 @@ const (
 	Starts     Name = "starts at once"
 )
 
+// Key returns the name of a quota in the configuration of tenants: a key of quotas.
+func (n Name) Key() string {
+	switch n {
+	case Running:
+		return "running"
+	case Queued:
+		return "queued"
+	case Memory:
+		return "memory"
+	case Processors:
+		return "cpus"
+	case Starts:
+		return "starts_per_second"
+	}
+	return ""
+}
+
 // A QuotaError: the tenant has used up one of its quotas.
 type QuotaError struct {
 	Quota       Name

@@ -39,6 +39,7 @@ type verdict struct {
 	reason     pb.ErrorReason    // of google.rpc.ErrorInfo
 	field      string            // of google.rpc.BadRequest, as the contract names it
 	quota      string            // of google.rpc.QuotaFailure: the resource that is used up
+	quotaKey   string            // of google.rpc.QuotaFailure: the key of a tenant's quota; empty: it is not one
 	quotaValue int64             // of google.rpc.QuotaFailure: how much of it there is; 0: not known
 	retry      time.Duration     // of google.rpc.RetryInfo
 	metadata   map[string]string // of google.rpc.ErrorInfo
@@ -321,8 +322,8 @@ var table = []row{
 	}),
 	// QuotaError: the tenant's own executions are the reason. SaturatedError: all tenants together are.
 	typed(func(e *executor.QuotaError) verdict {
-		return verdict{code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_SATURATED, quota: string(e.Quota), quotaValue: e.Limit, retry: e.RetryAfter,
-			metadata: map[string]string{"limit": strconv.FormatInt(e.Limit, 10), "used": strconv.FormatInt(e.Used, 10)}}
+		return verdict{code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_SATURATED, quota: string(e.Quota), quotaKey: e.Quota.Key(), quotaValue: e.Limit, retry: e.RetryAfter,
+			metadata: map[string]string{"quota": e.Quota.Key(), "limit": strconv.FormatInt(e.Limit, 10), "used": strconv.FormatInt(e.Used, 10)}}
 	}),
 	typed(func(e *executor.SaturatedError) verdict {
 		return verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_SATURATED, retry: e.RetryAfter}

@@ -246,7 +246,7 @@ var errorCases = []struct {
 	{err: &executor.NotRunningError{ID: "e1"}, want: refusal{codes.FailedPrecondition, "NOT_RUNNING", ""}, meta: map[string]string{"executionId": "e1"}},
 	{
 		err: &executor.QuotaError{Quota: "queued executions", Limit: 3, Used: 4, RetryAfter: time.Second}, want: refusal{codes.ResourceExhausted, "SATURATED", ""},
-		retry: time.Second, quota: "queued executions", meta: map[string]string{"limit": "3", "used": "4"},
+		retry: time.Second, quota: "queued executions", meta: map[string]string{"quota": "queued", "limit": "3", "used": "4"},
 	},
 	{err: &executor.SaturatedError{Queued: 3, RetryAfter: 2 * time.Second}, want: refusal{codes.Unavailable, "SATURATED", ""}, retry: 2 * time.Second},
 	{

@@ -136,7 +136,7 @@ func (v verdict) status() *status.Status {
 	}
 	if v.quota != "" {
 		details = append(details, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{
-			{Subject: v.quota, Description: clip(v.message, maxStatusField), QuotaValue: v.quotaValue},
+			{Subject: v.quota, Description: clip(v.message, maxStatusField), QuotaId: v.quotaKey, QuotaValue: v.quotaValue},
 		}})
 	}
 	if v.retry > 0 {

@@ -167,8 +167,8 @@ const (
 	// their names, separated by ", ").
 	ErrorReason_ERROR_REASON_BOUNDARY_MISSING ErrorReason = 51
 	// UNAVAILABLE: all slots are taken and the queue is full. RESOURCE_EXHAUSTED: the
-	// caller's tenant has no room in a quota of its own, which QuotaFailure names (limit,
-	// used).
+	// caller's tenant has no room in a quota of its own, which QuotaFailure names (quota:
+	// its key in the tenant's quotas, limit, used).
 	ErrorReason_ERROR_REASON_SATURATED ErrorReason = 52
 	// RESOURCE_EXHAUSTED: a call of ToolService got no slot in time.
 	ErrorReason_ERROR_REASON_QUEUE_TIMED_OUT ErrorReason = 53

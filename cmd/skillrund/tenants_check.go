@@ -1,0 +1,245 @@
+package main
+
+import (
+	"cmp"
+	"path/filepath"
+	"slices"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/tenant"
+)
+
+// Bounds of a tenant's keys. cgroup.cpu_weight is cgroup v2's cpu.weight.
+const (
+	maxWeight    = 10_000
+	maxCPUWeight = 10_000
+)
+
+// check reports every mistake in one tenant that does not depend on other tenants. bad gets the keys
+// beneath the tenant.
+func (t *tenantConfig) check(c *config, bad badFunc) {
+	for n, row := range t.Callers {
+		key := index("callers", n)
+		c.checkCredential(join(key, "caller"), row.Caller, bad)
+		if row.Role == identity.None {
+			bad(join(key, "role"), "is not set; write read, invoke or admin")
+		}
+		if row.Role == identity.Operator {
+			bad(join(key, "role"), "operator is a role for the whole daemon; write read, invoke or admin, or add the caller to identity.callers")
+		}
+	}
+	t.checkSkills(c, bad)
+	t.checkPolicy(c, bad)
+	checkLimitSet(bad, t.Limits.Default, t.Limits.Max, t.Limits.CommandWallTime)
+	for i, f := range limitFields(t.Limits.Max) {
+		if top := limitFields(c.Limits.Max)[i]; top.n > 0 && (f.n > top.n || f.n == 0) {
+			bad("limits.max."+f.key, "%s is above the daemon's limits.max.%s, %s; lower it", f.value, f.key, top.value)
+		}
+	}
+	t.checkQuotas(c, bad)
+}
+
+// checkSkills checks the folders and patterns of skills.
+func (t *tenantConfig) checkSkills(c *config, bad badFunc) {
+	for i, root := range t.Skills {
+		key := index("skills", i)
+		if root.Path == "" {
+			bad(join(key, "path"), "is empty; write the folder that holds the skills")
+		}
+		if root.Namespace != "" && !skill.ValidNamespace(root.Namespace) {
+			bad(join(key, "namespace"), "%q is not a namespace; write at most 64 lowercase letters, digits and single hyphens", root.Namespace)
+		}
+		if liesIn(root.Path, c.StateDir) {
+			bad(key, "%s lies in state_dir, %s, which belongs to the daemon; write a folder outside of it", root.Path, c.StateDir)
+		}
+	}
+	for i, pattern := range t.SharedSkills {
+		if err := tenant.CheckPattern(pattern); err != nil || pattern == "" {
+			bad(index("shared_skills", i), "%q is not a pattern of names; write names such as pdf, team/* or *", pattern)
+		}
+	}
+}
+
+// liesIn reports whether path is dir or lies in it.
+func liesIn(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// checkPolicy checks that the policy is not wider than the daemon's.
+func (t *tenantConfig) checkPolicy(c *config, bad badFunc) {
+	p := t.Policy
+	oneOf(bad, "policy.network", p.Network, "none", "host")
+	if p.Network == "host" && c.Network == "none" {
+		bad("policy.network", "host is wider than the daemon's network, none; write none, or set network: host for the daemon")
+	}
+	if p.Shell && !c.Shell {
+		bad("policy.shell", "true is wider than the daemon's shell, false; write false, or set shell: true for the daemon")
+	}
+	for i, entry := range p.WithoutAllowedTools {
+		key := index("policy.without_allowed_tools", i)
+		if reason := permission.CheckUnlisted(entry); reason != "" {
+			bad(key, "%q: %s", entry, reason)
+		} else if !slices.Contains(c.WithoutAllowedTools, entry) {
+			bad(key, "%q is wider than the daemon's without_allowed_tools, which does not have it; remove it, or add it there", entry)
+		}
+	}
+	for i, language := range p.Runtimes {
+		if !slices.Contains(runtime.Languages(), language) {
+			bad(index("policy.runtimes", i), "%q is unknown; write %s", language, orList(runtime.Languages()))
+		}
+	}
+	known := append([]string{tenant.HostImage}, c.usedImages()...)
+	for i, name := range p.Images {
+		if !slices.Contains(known, name) {
+			bad(index("policy.images", i), "%q is not a root file system of the daemon's runtimes; write %s", name, orList(known))
+		}
+	}
+}
+
+// checkQuotas checks the quotas and the cgroup. A quota below what runs at the moment is not a mistake:
+// what runs may finish.
+func (t *tenantConfig) checkQuotas(c *config, bad badFunc) {
+	q := t.Quotas
+	between := func(key string, n, least, most int, why string) {
+		if n < least || n > most {
+			bad(key, "%d; must be %d to %d%s", n, least, most, why)
+		}
+	}
+	between("quotas.weight", q.Weight, 1, maxWeight, "")
+	between("quotas.running", q.Running, 1, max(1, c.Concurrency.Running), ", the daemon's concurrency.running")
+	between("quotas.queued", q.Queued, 0, max(0, c.Concurrency.Queued), ", the daemon's concurrency.queued")
+	if q.QueueTimeout <= 0 || q.QueueTimeout > duration(executor.MaxQueue) {
+		bad("quotas.queue_timeout", "%s; must be more than 0s and at most %s", q.QueueTimeout, executor.MaxQueue)
+	}
+	for _, f := range []struct {
+		key string
+		n   int
+	}{{"quotas.burst", q.Burst}, {"quotas.streams", q.Streams}, {"quotas.skill_versions", q.SkillVersions}, {"cgroup.processes", t.Cgroup.Processes}} {
+		if f.n < 0 {
+			bad(f.key, "%d is negative; write 0 or more", f.n)
+		}
+	}
+	if q.Burst > 0 && q.StartsPerSecond == 0 {
+		bad("quotas.burst", "%d, but quotas.starts_per_second is not set, so starts have no limit; set both", q.Burst)
+	}
+	if need := t.Limits.Default.Memory; q.Memory > 0 && q.Memory < need {
+		bad("quotas.memory", "%s is less than one execution gets by default (limits.default.memory), %s; raise it or lower limits.default.memory", q.Memory, need)
+	}
+	// An execution without a limit counts as one processor.
+	if need := cmp.Or(t.Limits.Default.CPUs, t.Limits.Max.CPUs, 1000); q.CPUs > 0 && q.CPUs < need {
+		bad("quotas.cpus", "%s is less than one execution counts by default (limits.default.cpus), %s; raise it or lower limits.default.cpus", q.CPUs, need)
+	}
+	if q.StateBytes > c.Retention.Bytes {
+		bad("quotas.state_bytes", "%s is above the daemon's retention.bytes, %s; lower it", q.StateBytes, c.Retention.Bytes)
+	}
+	if need := t.Limits.Default.Memory; t.Cgroup.Memory > 0 && t.Cgroup.Memory < need {
+		bad("cgroup.memory", "%s is less than one execution gets by default (limits.default.memory), %s; raise it or lower limits.default.memory", t.Cgroup.Memory, need)
+	}
+	if n := t.Cgroup.Processes; n > 0 && n < t.Limits.Default.Processes {
+		bad("cgroup.processes", "%d are less than one execution gets by default (limits.default.processes), %d; raise it or lower limits.default.processes", n, t.Limits.Default.Processes)
+	}
+	between("cgroup.cpu_weight", t.Cgroup.CPUWeight, 0, maxCPUWeight, "; 0 means 100")
+}
+
+// claims have the callers and folders of skills that belong to one tenant only.
+type claims struct {
+	callers map[string]string // to the owner, in words
+	roots   map[string]string // to the owner, in words
+	above   map[string]string // the directories above a root, to its owner
+}
+
+// newClaims returns the claims of the daemon itself.
+func (c *config) newClaims() *claims {
+	k := &claims{callers: map[string]string{}, roots: map[string]string{}, above: map[string]string{}}
+	for n, row := range c.Identity.Callers {
+		k.callers[row.Caller] = index("identity.callers", n)
+	}
+	for i, root := range c.Skills {
+		k.addRoot(root.Path, "the daemon's "+index("skills", i))
+	}
+	return k
+}
+
+// add reports the conflicts of a tenant with earlier ones. Without a conflict, it adds the tenant's claims.
+func (k *claims) add(s *tenantSource) bool {
+	n := len(s.found.list)
+	for i, row := range s.config.Callers {
+		key := join(index("callers", i), "caller")
+		same := func(o tenantCaller) bool { return o.Caller == row.Caller }
+		if owner, ok := k.callers[row.Caller]; ok {
+			s.bad(key, "%s belongs to %s already; remove one of the two", row.Caller, owner)
+		} else if slices.ContainsFunc(s.config.Callers[:i], same) {
+			s.bad(key, "%s is listed twice; remove one of the two", row.Caller)
+		}
+	}
+	for i, root := range s.config.Skills {
+		if owner := k.rootOwner(root.Path); owner != "" {
+			s.bad(index("skills", i), "%s is in use by %s; give each tenant folders that no other tenant has", root.Path, owner)
+		}
+	}
+	if len(s.found.list) > n {
+		return false
+	}
+	owner := "tenant " + s.name
+	for _, row := range s.config.Callers {
+		k.callers[row.Caller] = owner
+	}
+	for _, root := range s.config.Skills {
+		k.addRoot(root.Path, owner)
+	}
+	return true
+}
+
+func (k *claims) addRoot(dir, owner string) {
+	dir = filepath.Clean(dir)
+	k.roots[dir] = owner
+	for dir != filepath.Dir(dir) {
+		dir = filepath.Dir(dir)
+		k.above[dir] = owner
+	}
+}
+
+// rootOwner returns the owner of a root that is dir, contains dir or lies in dir. It is empty if there is
+// none.
+func (k *claims) rootOwner(dir string) string {
+	dir = filepath.Clean(dir)
+	if owner := k.above[dir]; owner != "" {
+		return owner
+	}
+	for {
+		if owner := k.roots[dir]; owner != "" || dir == filepath.Dir(dir) {
+			return owner
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// checkTenantNames checks that identity names only tenants that exist. An operator needs none: the calls about
+// the daemon work without.
+func (c *config) checkTenantNames(bad badFunc) {
+	if !c.manyTenants() {
+		return
+	}
+	check := func(key, name string) {
+		if name != "" && identity.CheckTenant(name) == nil && !slices.ContainsFunc(c.loaded, func(s *tenantSource) bool { return s.name == name }) {
+			bad(key, "%s is not configured; add it to tenants or to tenants_dir, or write one of the tenants there", name)
+		}
+	}
+	for n, row := range c.Identity.Callers {
+		if row.Role != identity.Operator {
+			check(join(index("identity.callers", n), "tenant"), row.Tenant)
+		}
+	}
+	for n, i := range c.Identity.Issuers {
+		key := index("identity.issuers", n)
+		check(join(key, "tenant"), i.Tenant)
+		for k, name := range i.Tenants {
+			check(index(join(key, "tenants"), k), name)
+		}
+	}
+}

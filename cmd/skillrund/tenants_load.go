@@ -1,0 +1,121 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/skillrun/skillrun/internal/ingress/identity"
+)
+
+// tenantExt is the extension of the files of tenants_dir. Other files there are ignored.
+const tenantExt = ".yaml"
+
+// maxTenantFile bounds a file of tenants_dir, so that a wrong file does not fill the memory.
+const maxTenantFile = 1 << 20
+
+// A tenantSource is the configuration of one tenant, with the mistakes in it.
+type tenantSource struct {
+	name   string
+	key    string // of the tenant in its file: "tenants.NAME", or ""
+	config tenantConfig
+	found  *problems
+}
+
+// bad reports a mistake. key is beneath the tenant.
+func (s *tenantSource) bad(key, format string, args ...any) {
+	s.found.bad(join(s.key, key), format, args...)
+}
+
+// readTenants returns the tenants of the key tenants, which found has decoded, and of the files of
+// tenants_dir, in the order of their names. It has checked each tenant alone; settle compares them. c has the
+// daemon's other keys. The error says why the directory can't be read.
+func (c *config) readTenants(inline map[string]tenantConfig, found *problems) ([]*tenantSource, error) {
+	var list []*tenantSource
+	dir := filepath.Dir(found.path)
+	for name, t := range inline {
+		s := &tenantSource{name: name, key: join("tenants", name), config: t, found: found.take(join("tenants", name))}
+		s.check(c, dir)
+		list = append(list, s)
+	}
+	files, err := tenantFiles(c.TenantsDir)
+	for _, path := range files {
+		s := readTenant(path)
+		s.check(c, filepath.Dir(path))
+		if _, ok := inline[s.name]; ok {
+			s.bad("", "the tenant %s is in tenants of %s already; remove one of the two", s.name, found.path)
+		}
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b *tenantSource) int { return strings.Compare(a.name, b.name) })
+	return list, err
+}
+
+// tenantFiles returns the paths of the files of tenants_dir. An empty dir has none.
+func tenantFiles(dir string) (paths []string, err error) {
+	if dir == "" {
+		return nil, nil
+	}
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if name := e.Name(); strings.HasSuffix(name, tenantExt) && !strings.HasPrefix(name, ".") {
+			paths = append(paths, filepath.Join(dir, name))
+		}
+	}
+	return paths, err
+}
+
+// readTenant reads one file of tenants_dir.
+func readTenant(path string) *tenantSource {
+	s := &tenantSource{name: strings.TrimSuffix(filepath.Base(path), tenantExt), found: &problems{path: path, lines: map[string]int{}}}
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && !info.Mode().IsRegular():
+		err = errors.New("is not a file")
+	case err == nil && info.Size() > maxTenantFile:
+		err = errors.New("is larger than 1 MiB")
+	}
+	var data []byte
+	if err == nil {
+		data, err = os.ReadFile(path)
+	}
+	if err != nil {
+		if pathError, ok := errors.AsType[*fs.PathError](err); ok {
+			err = pathError.Err
+		}
+		s.bad("", "%v; write a file with the keys of a tenant", err)
+		return s
+	}
+	s.found.decode(data, &s.config)
+	return s
+}
+
+// check completes the configuration of a tenant and reports its mistakes. Relative paths are relative
+// to dir.
+func (s *tenantSource) check(c *config, dir string) {
+	if err := identity.CheckTenant(s.name); err != nil {
+		s.bad("", "%v", err)
+	}
+	s.config.inherit(c, dir, s.key, s.found.lines)
+	s.config.check(c, s.bad)
+}
+
+// inspect compares a tenant with this machine.
+func (s *tenantSource) inspect() {
+	for i, root := range s.config.Skills {
+		if err := readableDir(root.Path); err != nil {
+			s.bad(index("skills", i), "%v; write the folder that holds the skills", err)
+		}
+	}
+}
+
+// rows returns the credentials of a tenant.
+func (s *tenantSource) rows() (rows []identity.Row) {
+	for _, row := range s.config.Callers {
+		rows = append(rows, identity.Row{Caller: row.Caller, Tenant: s.name, Role: row.Role})
+	}
+	return rows
+}
