@@ -63,7 +63,7 @@ var mayImport = map[string][]string{
 	"internal/bench":                  {"clients/go", "internal/record", "proto/skillrun/v1"},
 	"internal/survey":                 {"clients/go", "internal/lint", "internal/skill/manifest", "proto/skillrun/v1"},
 	"clients/go":                      {"proto/skillrun/v1"},
-	"cmd/skillrun":                    {"clients/go", "proto/skillrun/v1", "internal/bench", "internal/survey", "internal/lint", "internal/skill/manifest", "internal/permission"},
+	"cmd/skillrun":                    {"clients/go", "proto/skillrun/v1", "internal/bench", "internal/durable", "internal/survey", "internal/lint", "internal/skill/manifest", "internal/permission"},
 	"cmd/skillrun-python":             {"internal/runtime/embedded"},
 	"cmd/skillrund": {"sandbox", "internal/environment", "internal/skill", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/workspace",
 		"internal/executor", "internal/image", "internal/ingress", "internal/ingress/budget", "internal/ingress/identity", "internal/toolview", "internal/mcp", "internal/metrics", "internal/server", "internal/tenant", "internal/admission"},

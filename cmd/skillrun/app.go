@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
@@ -28,8 +29,14 @@ type app struct {
 	// later.
 	address    string
 	connection connection
+	context    string // the name of one; empty: the current one
 	json       bool
 	verbose    bool
+
+	flags      *pflag.FlagSet // these flags
+	resolved   bool           // resolve was called
+	hasContext bool           // a context is used
+	mcpAddress string         // of the context
 }
 
 // An interrupt is the cause of a context that a signal ended. SIGINT and SIGTERM both cancel.
@@ -113,40 +120,43 @@ Other commands: 0, or 125 to 127 in the same sense; bench, doctor and validate
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, err) })
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&a.address, "address", os.Getenv(addressVariable), "daemon's `address`: unix:///path or host:port (default $"+addressVariable+", else "+skillrun.DefaultAddress+")")
+	a.flags = flags
+	flags.StringVar(&a.context, "context", os.Getenv(contextVariable), "`name` of a context, see skillrun context (default $"+contextVariable+", else the current one)")
+	flags.Lookup("context").DefValue = ""
 	a.connection.flags(flags)
 	flags.BoolVar(&a.json, "json", false, "print JSON, one object a line")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say more on stderr")
 	cmd.Version = version
 	cmd.Flags().Bool("version", false, "print the version of this client and exit")
 	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	completeWith(cmd, "context", completeContext)
 	// An address in the environment is no default to be shown. Help would print the variable's
 	// value as if it were built in.
 	flags.Lookup("address").DefValue = ""
 	cmd.AddCommand(
 		a.runCommand(), a.attachCommand(), a.psCommand(), a.showCommand(), a.cancelCommand(), a.deleteCommand(),
 		a.signalCommand(), a.artifactsCommand(), a.skillsCommand(), a.activateCommand(),
-		a.validateCommand(), a.prepareCommand(), a.checkCommand(), a.toolCommand(), a.doctorCommand(), a.mcpCommand(), a.benchCommand(), a.surveyCommand(), a.versionCommand(),
+		a.validateCommand(), a.prepareCommand(), a.checkCommand(), a.toolCommand(), a.doctorCommand(), a.mcpCommand(), a.contextCommand(), a.benchCommand(), a.surveyCommand(), a.versionCommand(),
 	)
 	return root{cmd}
 }
 
-// dial returns a client of the daemon that the flags name. It does not connect: the first call
+// dial returns a client of the daemon that the flags or the context name. It does not connect: the first call
 // does, and its error says that no daemon answers. The caller closes the client.
 func (a *app) dial() (*skillrun.Client, error) {
+	if err := a.resolve(); err != nil {
+		return nil, err
+	}
 	opts, err := a.connection.options()
 	if err != nil {
 		return nil, err
 	}
+	a.warnExposed(a.connection.tokenFile)
 	return skillrun.Dial(a.address, opts...)
 }
 
-// at is the daemon's address, for people.
-func (a *app) at() string {
-	if a.address == "" {
-		return skillrun.DefaultAddress
-	}
-	return a.address
-}
+// at is the daemon's address, for people, once resolve was called.
+func (a *app) at() string { return addressText(a.address) }
 
 // note writes one line about what happened to stderr. It is for facts that are not the result. A
 // command that fails returns an error instead, so that the message is printed once. An error of

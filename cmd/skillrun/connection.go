@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 
@@ -18,6 +20,10 @@ type connection struct {
 	tls       bool
 	files     skillrun.TLSFiles
 	tokenFile string
+
+	// Only contexts have these.
+	tokenCommand  []string
+	tokenVariable string
 }
 
 // flags adds the flags. The variables are defaults that help does not print, as for --address.
@@ -39,10 +45,12 @@ func (c *connection) flags(to *pflag.FlagSet) {
 	}
 }
 
+var errCertAndKey = errors.New("--tls-cert and --tls-key go together: the certificate and its private key")
+
 // config returns the client's TLS, or nil without TLS.
 func (c *connection) config() (*tls.Config, error) {
 	if (c.files.Certificate == "") != (c.files.Key == "") {
-		return nil, errors.New("--tls-cert and --tls-key go together: the certificate and its private key")
+		return nil, errCertAndKey
 	}
 	if !c.tls && c.files == (skillrun.TLSFiles{}) {
 		return nil, nil
@@ -50,16 +58,27 @@ func (c *connection) config() (*tls.Config, error) {
 	return c.files.Config()
 }
 
-// token returns the token, or "" without --token-file.
-func (c *connection) token() (string, error) {
-	if c.tokenFile == "" {
-		return "", nil
+// token returns the token for a connection, or "" if the flags and the context name none.
+func (c *connection) token(ctx context.Context) (string, error) {
+	switch {
+	case c.tokenFile != "":
+		data, err := os.ReadFile(c.tokenFile)
+		return strings.TrimSpace(string(data)), err
+	case len(c.tokenCommand) > 0:
+		return skillrun.TokenFromCommand(ctx, c.tokenCommand[0], c.tokenCommand[1:]...)
+	case c.tokenVariable != "":
+		return c.variable()
 	}
-	data, err := os.ReadFile(c.tokenFile)
-	if err != nil {
-		return "", err
+	return "", nil
+}
+
+// variable returns the token in an environment variable.
+func (c *connection) variable() (string, error) {
+	token := strings.TrimSpace(os.Getenv(c.tokenVariable))
+	if token == "" {
+		return "", fmt.Errorf("the context takes its token from $%s, which is not set", c.tokenVariable)
 	}
-	return strings.TrimSpace(string(data)), nil
+	return token, nil
 }
 
 // options are for skillrun.Dial.
@@ -71,8 +90,17 @@ func (c *connection) options() (opts []grpc.DialOption, err error) {
 	if config != nil {
 		opts = append(opts, skillrun.WithTLS(config))
 	}
-	if c.tokenFile != "" {
+	switch {
+	case c.tokenFile != "":
 		opts = append(opts, skillrun.WithTokenFile(c.tokenFile))
+	case len(c.tokenCommand) > 0:
+		opts = append(opts, skillrun.WithTokenCommand(c.tokenCommand[0], c.tokenCommand[1:]...))
+	case c.tokenVariable != "":
+		token, err := c.variable()
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, skillrun.WithToken(token))
 	}
 	return opts, nil
 }

@@ -32,6 +32,8 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	os.Unsetenv(addressVariable)
+	os.Unsetenv(contextVariable)
+	os.Setenv(contextFileVariable, "/nonexistent/contexts.yaml")
 	os.Exit(m.Run())
 }
 
@@ -54,7 +56,8 @@ type fake struct {
 	// answers has func(*Request) (*Response, error) by method name. GetExecution, CancelExecution and
 	// GetSkill return what their response has.
 	answers map[string]any
-	refuse  error // the answer to every other unary call; nil: UNIMPLEMENTED
+	seen    func(context.Context) // gets the context of each unary call; may be nil
+	refuse  error                 // the answer to every other unary call; nil: UNIMPLEMENTED
 
 	address string
 	mu      sync.Mutex
@@ -224,7 +227,12 @@ func (f *fake) serve(t testing.TB, network string) {
 	if network == "unix" {
 		f.address = "unix://" + f.address
 	}
-	s := grpc.NewServer()
+	s := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, r any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		if f.seen != nil {
+			f.seen(ctx)
+		}
+		return handle(ctx, r)
+	}))
 	pb.RegisterExecutionServiceServer(s, f)
 	pb.RegisterSkillServiceServer(s, f)
 	pb.RegisterSystemServiceServer(s, f)

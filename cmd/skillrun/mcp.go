@@ -32,9 +32,16 @@ as
 
 When standard input ends it waits a moment for the last answers, cancels what runs
 then, and ends. Without --mcp-address
-the endpoint is mcp.sock beside the socket of --address.`,
+the endpoint is the one of the context, or mcp.sock beside the socket of --address.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.resolve(); err != nil {
+				return err
+			}
+			if a.hasContext && !cmd.Flags().Changed("mcp-address") {
+				address = a.mcpAddress
+			}
+			a.warnExposed(a.connection.tokenFile)
 			at, err := mcpAddress(address, a.at())
 			if err != nil {
 				return usage(cmd, err)

@@ -92,7 +92,7 @@ func (e endpoint) dial(ctx context.Context, via *connection) (io.ReadWriteCloser
 	if err != nil {
 		return nil, err
 	}
-	token, err := via.token()
+	token, err := via.token(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -383,6 +383,33 @@ func TestClientsWithCredentials(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("context", func(t *testing.T) {
+		skillrun := func(args ...string) *exec.Cmd {
+			cmd := exec.Command(binary(t, "skillrun"), args...)
+			cmd.Env = append(os.Environ(), "SKILLRUN_CONTEXT_FILE="+s.dir+"/contexts.yaml")
+			return cmd
+		}
+		for _, args := range [][]string{
+			{"context", "set", "prod", "--address", s.address, "--mcp-address", s.mcp, "--tls-ca", ca, "--", "cat", tokenFile},
+			{"context", "use", "prod"},
+		} {
+			if out, err := skillrun(args...).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %v\n%s", args, err, out)
+			}
+		}
+		out, err := skillrun("run", "calculator", "scripts/calc.py", "6*7").CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "42") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		c, err := mcp.NewClient(&mcp.Implementation{Name: "test"}, nil).Connect(ctx, &mcp.CommandTransport{Command: skillrun("mcp")}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.ListTools(ctx, nil); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("Go", func(t *testing.T) {
 		config, err := skillrun.TLSFiles{CA: ca}.Config()
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 )
 
 // WriteFile makes or replaces the file as a whole or not at all: rename(2) is atomic, and the sync of
@@ -22,6 +23,9 @@ func WriteFile(path string, data []byte) error {
 	}
 	if err := os.Rename(tmp.Name(), path); err != nil {
 		return err
+	}
+	if runtime.GOOS == "windows" {
+		return nil // directories cannot be synced
 	}
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
