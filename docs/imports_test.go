@@ -58,6 +58,7 @@ var mayImport = map[string][]string{
 	"internal/ingress/reload":         {},
 	"internal/ingress/budget":         {},
 	"internal/metrics":                {"internal/executor", "internal/ingress", "internal/record", "sandbox"},
+	"internal/tracing":                {},
 	"internal/mcp":                    {"internal/executor", "internal/ingress", "internal/ingress/identity", "internal/permission", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/toolview"},
 	"internal/server":                 {"internal/executor", "internal/ingress", "internal/ingress/budget", "internal/ingress/identity", "internal/lint", "internal/permission", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/toolview", "proto/skillrun/v1"},
 	"internal/bench":                  {"clients/go", "internal/record", "proto/skillrun/v1"},
@@ -66,7 +67,7 @@ var mayImport = map[string][]string{
 	"cmd/skillrun":                    {"clients/go", "proto/skillrun/v1", "internal/bench", "internal/durable", "internal/survey", "internal/lint", "internal/skill/manifest", "internal/permission"},
 	"cmd/skillrun-python":             {"internal/runtime/embedded"},
 	"cmd/skillrund": {"sandbox", "internal/environment", "internal/skill", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/workspace",
-		"internal/executor", "internal/image", "internal/ingress", "internal/ingress/budget", "internal/ingress/identity", "internal/toolview", "internal/mcp", "internal/metrics", "internal/server", "internal/tenant", "internal/admission"},
+		"internal/executor", "internal/image", "internal/ingress", "internal/ingress/budget", "internal/ingress/identity", "internal/toolview", "internal/mcp", "internal/metrics", "internal/server", "internal/tracing", "internal/tenant", "internal/admission"},
 	// What a list of system calls says, for tests that compare a filter or a kernel with it.
 	"sandbox/internal/seccomp/seccomptest": {"sandbox/internal/seccomp"},
 	"sandbox/internal/socket/sockettest":   {}, // the peer of a socket, for tests
@@ -80,7 +81,7 @@ var mayImport = map[string][]string{
 var onlyIn = map[string][]string{
 	"github.com/opencontainers/":       {"sandbox", "sandbox/internal/cgroup", "sandbox/internal/pid1", "sandbox/internal/zygote"},
 	"github.com/seccomp/":              {"sandbox/internal/seccomp"},
-	"google.golang.org/grpc":           {"internal/bench", "internal/survey", "internal/server", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},
+	"google.golang.org/grpc":           {"internal/bench", "internal/survey", "internal/server", "internal/tracing", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},
 	"google.golang.org/protobuf":       {"internal/server", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},
 	"github.com/mattn/go-sqlite":       {"internal/record"},
 	"github.com/kluctl/":               {"internal/runtime/embedded"}, // 45 MB of data
@@ -92,6 +93,14 @@ var onlyIn = map[string][]string{
 	"github.com/coreos/go-oidc/":       {"internal/ingress/identity"},
 	"github.com/spiffe/":               {"internal/ingress/identity"},
 	"github.com/prometheus/":           {"internal/metrics"},
+	// The interfaces of spans. The implementation is in one place.
+	"go.opentelemetry.io/":                {"internal/executor", "internal/server", "internal/mcp", "internal/tracing", "clients/go", "cmd/skillrun"},
+	"go.opentelemetry.io/otel/sdk":        {"internal/tracing"},
+	"go.opentelemetry.io/otel/exporters/": {"internal/tracing"},
+	"go.opentelemetry.io/proto/":          {"internal/tracing"},
+	// It registers gzip with gRPC, and package budget counts bytes before they are unpacked.
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc": {},
+	"google.golang.org/grpc/encoding/gzip":                            {},
 }
 
 // The sources are read here, not asked of the go command: a test that asks it

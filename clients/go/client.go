@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
@@ -49,6 +51,9 @@ type Client struct {
 // a socket, "tcp://host:port" or "host:port". Empty means [DefaultAddress]. Dial does not
 // connect; if there is no daemon, the first call returns an error.
 //
+// The daemon gets the trace context of each call's ctx (OpenTelemetry). If the program has set a
+// TracerProvider (otel.SetTracerProvider), each call also has a span.
+//
 // The connection is not encrypted unless opts have [WithTLS] or other transport credentials.
 // [WithToken] identifies the caller.
 func Dial(address string, opts ...grpc.DialOption) (*Client, error) {
@@ -63,6 +68,7 @@ func Dial(address string, opts ...grpc.DialOption) (*Client, error) {
 		grpc.WithInitialWindowSize(windowBytes),
 		grpc.WithInitialConnWindowSize(windowBytes),
 		grpc.WithReadBufferSize(readBytes),
+		grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithPropagators(propagation.TraceContext{}))),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: reconnectFirst, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMost},

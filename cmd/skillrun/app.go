@@ -58,7 +58,7 @@ func (i *interrupt) code() int { return 128 + int(i.signal) }
 // which cancels the execution; the second one returns without waiting for that. run is main
 // without the process, so that tests can call it.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	ctx, end := context.WithCancelCause(ctx)
+	ctx, end := context.WithCancelCause(traceOf(ctx))
 	defer end(nil)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)

@@ -143,7 +143,8 @@ type config struct {
 	Audit        struct {
 		Arguments toolview.AuditArguments `yaml:"arguments"`
 	} `yaml:"audit"`
-	Log struct {
+	Tracing tracingConfig `yaml:"tracing"`
+	Log     struct {
 		Format string     `yaml:"format"`
 		Level  slog.Level `yaml:"level"`
 	} `yaml:"log"`
@@ -237,6 +238,7 @@ func defaultConfig() config {
 	c.Environments.WallTime = duration(environment.DefaultWall)
 	c.MessageBytes = 16 << 20
 	c.Audit.Arguments = toolview.AuditOff
+	c.Tracing.SampleRatio = 1
 	c.Log.Format, c.Log.Level = "text", slog.LevelInfo
 	return c
 }
@@ -295,7 +297,7 @@ func (c *config) resolve(dir string, lines map[string]int) {
 	if lines["listen.mcp_unix"] == 0 {
 		c.Listen.MCPUnix = mcpBeside(c.Listen.Unix)
 	}
-	for _, p := range []*string{&c.StateDir, &c.RunDir, &c.TenantsDir, &c.Listen.Unix, &c.Listen.MCPUnix, &c.Listen.TLS.Certificate, &c.Listen.TLS.Key, &c.Environments.Wheels, &c.Environments.Tarballs} {
+	for _, p := range []*string{&c.StateDir, &c.RunDir, &c.TenantsDir, &c.Listen.Unix, &c.Listen.MCPUnix, &c.Listen.TLS.Certificate, &c.Listen.TLS.Key, &c.Environments.Wheels, &c.Environments.Tarballs, &c.Tracing.CA, &c.Tracing.HeadersFile} {
 		*p = absolute(dir, *p)
 	}
 	c.resolveIdentity(dir, lines)

@@ -120,6 +120,13 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"TCP for all, MCP", "listen: {mcp_tcp: 0.0.0.0:1}\n", `line 1: listen.mcp_tcp: "0.0.0.0" is reachable from other machines, and listen.tls is not set; write a loopback address such as 127.0.0.1:7878, or set listen.tls`},
 		{"long socket, MCP", "listen: {mcp_unix: /" + strings.Repeat("x", 120) + "}\n", "line 1: listen.mcp_unix: the path has 121 bytes; a socket's path has at most 107"},
 		{"one socket for two", "listen: {unix: s, mcp_unix: s}\n", "/s is also listen.unix; give each socket its own path"},
+		{"no receiver", "tracing: {endpoint: 'localhost:4317'}\n", `line 1: tracing.endpoint: "localhost:4317" is not the address of a receiver; write http://host:port, or https://host:port for TLS`},
+		{"a receiver elsewhere", "tracing: {endpoint: 'http://collector:4317'}\n", "line 1: tracing.endpoint: http://collector:4317 is not on this machine, and http is not encrypted; write https, or set tracing.insecure: true"},
+		{"a receiver with TLS that is insecure", "tracing: {endpoint: 'https://collector:4317', insecure: true}\n", "line 1: tracing.insecure: true, but tracing.endpoint is https; remove one of the two"},
+		{"authorities without TLS", "tracing: {endpoint: 'http://127.0.0.1:4317', ca: x.pem}\n", "line 1: tracing.ca: is for https, and tracing.endpoint is http; write https, or remove this key"},
+		{"headers for no receiver", "tracing: {headers_file: x}\n", "line 1: tracing.headers_file: is set, but tracing.endpoint is empty; set it, or remove this key"},
+		{"too many traces", "tracing: {sample_ratio: 1.5}\n", "line 1: tracing.sample_ratio: 1.5; must be 0 to 1"},
+		{"a part of NaN", "tracing: {sample_ratio: .nan}\n", "line 1: tracing.sample_ratio: NaN; must be 0 to 1"},
 		{"one port for two", "listen: {tcp: 127.0.0.1:1, mcp_tcp: 127.0.0.1:1}\n", "line 1: listen.mcp_tcp: 127.0.0.1:1 is also listen.tcp; give each its own port"},
 		{"metrics for all", "listen: {metrics_tcp: 0.0.0.0:1}\n", `line 1: listen.metrics_tcp: "0.0.0.0" is reachable from other machines, and listen.tls is not set; write a loopback address such as 127.0.0.1:7878, or set listen.tls`},
 		{"metrics on the port of MCP", "listen: {mcp_tcp: 127.0.0.1:1, metrics_tcp: 127.0.0.1:1}\n", "line 1: listen.metrics_tcp: 127.0.0.1:1 is also listen.mcp_tcp; give each its own port"},
@@ -284,6 +291,7 @@ images: {a: {rootfs: root}, b: {rootfs: gone}, unused: {rootfs: gone}}
 runtimes:
   default: a
   python: b
+tracing: {endpoint: "https://collector:4317", ca: file, headers_file: no.headers}
 `
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -314,13 +322,15 @@ runtimes:
 		"line 9: identity.issuers[0].authorities: open " + dir + "/no.crt: no such file or directory",
 		"line 10: images.a.rootfs: its /tmp is a link",
 		"line 10: images.b.rootfs: ",
+		"line 14: tracing.ca: " + dir + "/file has no certificate in PEM; write a file with the receiver's authority (PEM)",
+		"line 14: tracing.headers_file: open " + dir + "/no.headers: no such file or directory",
 	} {
 		if !strings.Contains(err.Error(), "  "+want) {
 			t.Errorf("got %v\nwant %s", err, want)
 		}
 	}
-	if n := len(err.(*configError).problems); n != 16 {
-		t.Errorf("%d problems, want 16: %v", n, err)
+	if n := len(err.(*configError).problems); n != 18 {
+		t.Errorf("%d problems, want 18: %v", n, err)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 4 {

@@ -28,6 +28,7 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
 	"github.com/skillrun/skillrun/internal/toolview"
+	"github.com/skillrun/skillrun/internal/tracing"
 	"github.com/skillrun/skillrun/internal/workspace"
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -58,6 +59,7 @@ type daemon struct {
 	executor     *executor.Executor
 	server       *server.Server
 	mcp          *mcp.Server
+	tracing      *tracing.Tracing // nil without tracing.endpoint
 	metrics      *metrics.Metrics // counts even if listen.metrics_tcp is empty
 	scrapes      *metrics.Server
 }
@@ -136,6 +138,9 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 			err = errors.Join(err, d.close())
 		}
 	}()
+	if d.tracing, err = c.openTracing(log); err != nil {
+		return d, err
+	}
 	// Images come before the host, since the host mounts their directories as root file systems.
 	if d.images, err = openImages(ctx, c, log); err != nil {
 		return d, err
@@ -194,7 +199,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 		Keep: workspace.CollectLimits{
 			Files: c.Artifacts.Files, FileBytes: int64(c.Artifacts.FileBytes), TotalBytes: int64(c.Artifacts.TotalBytes),
 		},
-		Observer: d.metrics, Log: log,
+		Observer: d.metrics, Tracer: d.tracing.Tracer(), Log: log,
 	})
 	if err != nil {
 		return d, err
@@ -211,7 +216,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	d.server, err = server.New(server.Config{
 		Identify: callers.Identify, Executor: d.executor, Skills: d.skills, Tools: tools, Capabilities: d.capabilities,
 		MaxMessageBytes: int(c.MessageBytes), Budget: requests, KeepaliveInterval: time.Duration(c.Keepalive),
-		StagingDir: filepath.Join(c.StateDir, "uploads"), Failed: d.metrics.Failed, Log: log,
+		StagingDir: filepath.Join(c.StateDir, "uploads"), Failed: d.metrics.Failed, Tracer: d.tracing.Tracer(), Log: log,
 	})
 	if err != nil {
 		return d, err
@@ -219,7 +224,8 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	// MCP uses the same tools, executor and budget of request memory (Hold) as gRPC.
 	d.mcp = mcp.New(mcp.Config{
 		Tools: tools, Executor: d.executor, Skills: d.skills, Identify: callers.Identify, Explain: d.server.Explain,
-		Version: buildVersion(), OpenWorld: c.Network == "host", MaxMessageBytes: int64(c.MessageBytes), Hold: requests.Hold, Log: log,
+		Version: buildVersion(), OpenWorld: c.Network == "host", MaxMessageBytes: int64(c.MessageBytes), Hold: requests.Hold,
+		Tracer: d.tracing.Tracer(), Log: log,
 	})
 	d.metrics.Watch(func() metrics.State { return d.state(requests) })
 	d.scrapes = d.metrics.NewServer(log)
@@ -313,6 +319,7 @@ func (d *daemon) sweepRecords(ctx context.Context) {
 // images. It may be called when start has failed half-way.
 func (d *daemon) close() error {
 	var errs []error
+	d.tracing.Close() // all calls and executions have ended
 	// A build waits for its sandbox, so it must end before the host does.
 	if d.environments != nil {
 		d.environments.Close()

@@ -51,6 +51,7 @@ func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
 		bad("listen.unix_group", "%v; run groupadd --system, or write a group that exists", err)
 	}
 	c.inspectIdentity(bad)
+	c.inspectTracing(bad)
 	if dir := c.Environments.Wheels; dir != "" {
 		if err := readableDir(dir); err != nil {
 			bad("environments.wheels", "%v; write the directory with the wheels", err)

@@ -40,6 +40,7 @@ func (c *config) validate(bad badFunc) {
 	c.checkPrepared(bad)
 	c.checkRanges(bad)
 	c.checkLimits(bad)
+	c.checkTracing(bad)
 	oneOf(bad, "python", c.Python, "auto", "system", "embedded")
 	oneOf(bad, "log.format", c.Log.Format, "text", "json")
 	oneOf(bad, "audit.arguments", string(c.Audit.Arguments), string(toolview.AuditOff), string(toolview.AuditHash), string(toolview.AuditTruncated))

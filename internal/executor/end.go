@@ -26,19 +26,23 @@ import (
 type collected struct {
 	artifacts []workspace.Artifact
 	refused   []string
+	begun     time.Time // zero: nothing was to collect
 }
 
 // collect keeps the artifacts. Every process of the execution is dead. The sandbox calls it
 // before Wait returns, so outcome finds the list. After an error no artifact is kept: a part of
 // them would look like the whole. The files come first and then the rows that name them;
 // record.Reopen drops both after a crash in between. Like recordEnd it uses no request's context.
-func (x *Executor) collect(r *run, changes *os.Root) error {
+func (x *Executor) collect(r *run, changes *os.Root) (err error) {
+	begun := time.Now()
+	ended := r.span.stage("collect")
+	defer func() { ended(err) }()
 	into := x.Record.ArtifactDir(r.id)
 	got, err := r.workspace.Collect(changes, into, x.Keep)
 	if err != nil {
 		return errors.Join(fmt.Errorf("artifacts: %w", err), os.RemoveAll(into))
 	}
-	r.collected = collected{got.Artifacts, got.Refused}
+	r.collected = collected{got.Artifacts, got.Refused, begun}
 	if len(got.Artifacts) == 0 {
 		return nil
 	}
@@ -208,6 +212,7 @@ func (out *Outcome) cancelledBy(c *cancellation) {
 // ended the row (record.ErrEnded), the recorded end stays.
 func (x *Executor) end(r *run, out Outcome) {
 	now := time.Now()
+	recorded := r.span.stage("record")
 	err := recordEnd(r.log, out, now)
 	if err != nil {
 		r.logger.Error("outcome not recorded", "execution", r.id, "end", out.End, "err", err)
@@ -219,14 +224,16 @@ func (x *Executor) end(r *run, out Outcome) {
 		// The next start of the daemon closes the execution as lost.
 		r.logger.Error("outcome not recorded", "execution", r.id, "end", out.End, "err", err)
 	}
+	recorded(err)
+	r.span.ended(out)
 	x.audit(r.execution, out, now)
-	x.observe(r.grant.Principal().Tenant, r.startup, out)
+	x.observe(r.grant.Principal().Tenant, r.startup, out, r.span.id())
 }
 
 // observe tells the observer of an end.
-func (x *Executor) observe(tenant string, started time.Duration, out Outcome) {
+func (x *Executor) observe(tenant string, started time.Duration, out Outcome, trace string) {
 	if x.Observer != nil {
-		x.Observer.Ended(tenant, started, out)
+		x.Observer.Ended(tenant, started, out, trace)
 	}
 }
 
@@ -298,7 +305,7 @@ func (x *Executor) closeLostOne(ctx context.Context, r record.Execution) error {
 	if err := recordEnd(log, out, time.Now()); err != nil {
 		return err
 	}
-	x.observe(r.Tenant, 0, out)
+	x.observe(r.Tenant, 0, out, "")
 	return nil
 }
 

@@ -55,6 +55,7 @@ type execution struct {
 	created time.Time
 	ended   func() // Request.Ended; nil: no call
 	logger  *slog.Logger
+	span    executionSpan
 }
 
 // settings hold everything that an execution runs with, except for the grant.
@@ -68,6 +69,7 @@ type settings struct {
 	dir       string
 	env       map[string]string
 	secretEnv map[string]Secret
+	trace     map[string]string // variables with the trace context; nil: none
 	limits    Limits
 	grace     time.Duration // between SIGTERM and SIGKILL when time is up
 	workspace *workspace.Workspace

@@ -35,6 +35,8 @@ import (
 	"syscall"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/skillrun/skillrun/internal/admission"
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/permission"
@@ -87,6 +89,9 @@ type Config struct {
 	Keep workspace.CollectLimits
 	// Observer gets the ends and refusals of executions. Nil: no observer.
 	Observer Observer
+	// Tracer makes the spans of executions, beneath the span in the context of Execute. Nil: no
+	// spans.
+	Tracer trace.Tracer
 	// Log gets one audit line for every execution. Nil: slog.Default().
 	Log *slog.Logger
 }
@@ -96,8 +101,8 @@ type Config struct {
 type Observer interface {
 	// Ended is called once for each accepted execution, after its outcome was recorded. started is
 	// the time from the acceptance to the start of the program, without the wait for a slot. Zero:
-	// no program started.
-	Ended(tenant string, started time.Duration, out Outcome)
+	// no program started. trace is the id of the trace that has the execution, or "".
+	Ended(tenant string, started time.Duration, out Outcome, trace string)
 	// Refused is called with each error of Execute.
 	Refused(tenant string, err error)
 }
@@ -183,6 +188,12 @@ func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplica
 			x.Observer.Refused(x.observed(req.Principal.Tenant), err)
 		}
 	}()
+	ctx, span := x.trace(ctx)
+	defer func() {
+		if err != nil || duplicate {
+			span.refused(id)
+		}
+	}()
 	if len(x.Missing) > 0 {
 		return "", false, &BoundaryError{x.Missing}
 	}
@@ -255,6 +266,8 @@ func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ti
 	if err != nil {
 		return nil, "", err
 	}
+	e.span = spanOf(ctx)
+	e.trace = e.span.environment()
 	if err := need(ticket, e.limits); err != nil {
 		return nil, "", err
 	}
@@ -273,7 +286,10 @@ func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ti
 	}
 	r = newRun(e)
 	x.enliven(r)
-	if e.log, err = x.recordQueued(ctx, e); err != nil {
+	recorded := e.span.stage("record")
+	e.log, err = x.recordQueued(ctx, e)
+	recorded(err)
+	if err != nil {
 		x.unlive(r)
 		e.lease.Release()
 		if removeErr := e.workspace.Remove(); removeErr != nil {
@@ -282,6 +298,7 @@ func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ti
 		earlier, err = sameRequest(err, e.hash)
 		return nil, earlier, err
 	}
+	e.span.accepted(e)
 	return r, "", nil
 }
 
@@ -326,7 +343,10 @@ func (x *Executor) run(r *run, ticket *admission.Ticket) {
 	defer ticket.Release()
 	defer r.removeWorkspace()
 
-	if err := ticket.Wait(r.ctx, r.queueTimeout, nil); err != nil {
+	admitted := r.span.stage("admission")
+	err := ticket.Wait(r.ctx, r.queueTimeout, nil)
+	admitted(err)
+	if err != nil {
 		x.end(r, r.neverRan(err))
 		return
 	}
@@ -335,12 +355,14 @@ func (x *Executor) run(r *run, ticket *admission.Ticket) {
 	// A ticket can get its slot after a cancel. Then start fails, because r.ctx is done.
 	spec := newSpec(r.grant, r.settings)
 	out := newSinks(r)
+	assigned := r.span.stage("assign")
 	p, err := x.start(r.ctx, spec, sandbox.IO{
 		Stdin:   r.stdin,
 		Stdout:  out.stdout,
 		Stderr:  out.stderr,
 		Collect: func(changes *os.Root) error { return x.collect(r, changes) },
 	})
+	assigned(err)
 	r.settle(p)
 	if err != nil {
 		x.end(r, r.neverStarted(err, out))
@@ -352,7 +374,9 @@ func (x *Executor) run(r *run, ticket *admission.Ticket) {
 	stop := context.AfterFunc(r.ctx, func() { p.Stop(r.cancelled().grace) })
 	exit, err := p.Wait()
 	stop()
-	x.end(r, r.outcome(exit, err, out))
+	ended := r.outcome(exit, err, out)
+	r.span.ran(r, ended)
+	x.end(r, ended)
 }
 
 // Cancel asks an execution to end and waits for the end. It returns an ended execution

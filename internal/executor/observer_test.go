@@ -20,7 +20,7 @@ type observed struct {
 	tenants map[string]bool
 }
 
-func (o *observed) Ended(tenant string, started time.Duration, out Outcome) {
+func (o *observed) Ended(tenant string, started time.Duration, out Outcome, _ string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ended[out.End]++

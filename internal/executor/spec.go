@@ -89,7 +89,8 @@ func programOf(grant permission.Grant, s settings) sandbox.Program {
 }
 
 // environmentOf returns the whole environment of the program, sorted: a fixed base, the
-// runtime's, then the request's, which was checked not to touch either.
+// runtime's, then the request's, which was checked not to touch either. The variables of a trace give
+// way to the request's.
 func environmentOf(grant permission.Grant, s settings) []string {
 	sk := grant.Skill()
 	base := sk.BaseDir()
@@ -132,6 +133,12 @@ func environmentOf(grant permission.Grant, s settings) []string {
 	}
 	for name, value := range s.secretEnv {
 		add(name, string(value))
+	}
+	for name, value := range s.trace {
+		_, open := s.env[name]
+		if _, secret := s.secretEnv[name]; !open && !secret {
+			add(name, value)
+		}
 	}
 	slices.Sort(env)
 	return env

@@ -33,6 +33,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress"
@@ -48,8 +49,8 @@ type Tools interface {
 	Call(ctx context.Context, who permission.Principal, name string, arguments json.RawMessage, sink toolview.Sink) (toolview.Result, error)
 }
 
-// Config holds the parts of a Server. All fields except OpenWorld, MaxMessageBytes, Hold
-// and Log must be set.
+// Config holds the parts of a Server. All fields except OpenWorld, MaxMessageBytes, Hold,
+// Tracer and Log must be set.
 type Config struct {
 	Tools Tools
 	// Executor and Skills must be the ones that Tools uses.
@@ -70,6 +71,8 @@ type Config struct {
 	// bytes is the size. ok is false if the memory is full; otherwise release must be called
 	// when the message is answered. Nil: no limit.
 	Hold func(peer string, bytes int64) (release func(), ok bool)
+	// Tracer makes a span for each request. Nil: no spans.
+	Tracer trace.Tracer
 	// Log gets every error of the daemon. Nil: slog.Default().
 	Log *slog.Logger
 }
@@ -87,6 +90,7 @@ type Server struct {
 	patience   time.Duration // how long a client may not read
 	keepalive  time.Duration
 	bodyTime   time.Duration // how long a message may take to arrive
+	tracer     trace.Tracer
 	log        *slog.Logger
 
 	sdk      *sdk.Server
@@ -118,7 +122,7 @@ func New(c Config) *Server {
 	}
 	s := &Server{
 		tools: c.Tools, x: c.Executor, skills: c.Skills, identify: c.Identify, explain: c.Explain,
-		openWorld: c.OpenWorld, maxMessage: c.MaxMessageBytes, hold: c.Hold, patience: writeTimeout, keepalive: keepaliveInterval, bodyTime: bodyTimeout, log: c.Log,
+		openWorld: c.OpenWorld, maxMessage: c.MaxMessageBytes, hold: c.Hold, patience: writeTimeout, keepalive: keepaliveInterval, bodyTime: bodyTimeout, tracer: c.Tracer, log: c.Log,
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.broken, s.breakAll = context.WithCancelCause(context.Background())
@@ -259,6 +263,8 @@ func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
 		if _, err := s.x.Tenant(who.Principal); err != nil {
 			return nil, &jsonrpc.Error{Code: codeDenied, Message: err.Error()}
 		}
+		ctx, traced := s.trace(ctx, method, req)
+		defer func() { traced(res, err) }()
 		switch method {
 		case "initialize":
 			if err := s.open(ctx, req); err != nil {

@@ -111,23 +111,34 @@ func (m *Metrics) of(name string) *tenant {
 	return t
 }
 
-// Ended counts an execution. It implements [executor.Observer].
-func (m *Metrics) Ended(tenant string, started time.Duration, out executor.Outcome) {
+// Ended counts an execution. The times get the trace as their exemplar. It implements
+// [executor.Observer].
+func (m *Metrics) Ended(tenant string, started time.Duration, out executor.Outcome, trace string) {
 	t := m.of(tenant)
 	t.ends[out.End].Inc()
 	if out.End == executor.DaemonLost {
 		return // the times and the output are not known
 	}
-	t.queue.Observe(out.Usage.Queue.Seconds())
+	observe(t.queue, out.Usage.Queue, trace)
 	t.stdout.Add(float64(out.Stdout.TotalBytes))
 	t.stderr.Add(float64(out.Stderr.TotalBytes))
 	if started == 0 {
 		return
 	}
 	t.cpu.Add((out.Usage.UserCPU + out.Usage.SystemCPU).Seconds())
-	m.start.Observe(started.Seconds())
-	m.setup.Observe(out.Usage.Setup.Seconds())
-	m.run.Observe(out.Usage.Wall.Seconds())
+	observe(m.start, started, trace)
+	observe(m.setup, out.Usage.Setup, trace)
+	observe(m.run, out.Usage.Wall, trace)
+}
+
+// observe counts a time. Prometheus gets the id of the last trace in each bucket, as an exemplar.
+func observe(h prometheus.Observer, took time.Duration, trace string) {
+	if trace == "" {
+		h.Observe(took.Seconds())
+		return
+	}
+	// Every histogram is an ExemplarObserver. The label is the one that Grafana looks for.
+	h.(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(), prometheus.Labels{"trace_id": trace})
 }
 
 // Refused counts a refused request. It implements [executor.Observer].

@@ -94,10 +94,10 @@ func ran(end executor.End) executor.Outcome {
 
 func TestEventsAreCounted(t *testing.T) {
 	m := newMetrics()
-	m.Ended("acme", 5*time.Millisecond, ran(executor.Exited))
-	m.Ended("acme", 5*time.Millisecond, ran(executor.Exited))
-	m.Ended("acme", 0, executor.Outcome{End: executor.SetupFailed})
-	m.Ended("old", 0, executor.Outcome{End: executor.DaemonLost})
+	m.Ended("acme", 5*time.Millisecond, ran(executor.Exited), "")
+	m.Ended("acme", 5*time.Millisecond, ran(executor.Exited), "")
+	m.Ended("acme", 0, executor.Outcome{End: executor.SetupFailed}, "")
+	m.Ended("old", 0, executor.Outcome{End: executor.DaemonLost}, "")
 	m.Refused("acme", fmt.Errorf("enter: %w", errFull))
 	m.Failed("SATURATED")
 	m.Wrote(record.Ending, 30*time.Microsecond)
@@ -191,7 +191,7 @@ var labels = map[string]string{
 func TestLabels(t *testing.T) {
 	m := newMetrics()
 	m.Watch(func() State { return State{Tenants: map[string]Load{"acme": {}}} })
-	m.Ended("acme", time.Millisecond, ran(executor.Exited))
+	m.Ended("acme", time.Millisecond, ran(executor.Exited), "")
 	m.Refused("acme", errFull)
 	families, err := m.registry.Gather()
 	if err != nil {
@@ -228,6 +228,41 @@ func BenchmarkExecution(b *testing.B) {
 		m.Wrote(record.Appending, time.Microsecond)
 		m.Wrote(record.Ending, time.Microsecond)
 		m.Wrote(record.Flushing, time.Microsecond)
-		m.Ended("acme", time.Millisecond, out)
+		m.Ended("acme", time.Millisecond, out, "")
+	}
+}
+
+// A time of an execution in a trace has the trace's id as its exemplar. Only OpenMetrics has exemplars.
+func TestExemplars(t *testing.T) {
+	m := newMetrics()
+	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
+	m.Ended("acme", 5*time.Millisecond, ran(executor.Exited), id)
+	url := serve(t, m)
+	if text := scrape(t, url); strings.Contains(text, id) {
+		t.Errorf("an exemplar in Prometheus' text format:\n%s", grep(text, "skillrun_execution"))
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
+	r, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bucket := range []string{
+		`skillrun_execution_queue_seconds_bucket{tenant="acme",le="0.1"} 1 # {trace_id="` + id + `"} 0.02`,
+		`skillrun_execution_start_seconds_bucket{le="0.006"} 1 # {trace_id="` + id + `"} 0.005`,
+		`skillrun_sandbox_setup_seconds_bucket{le="0.004"} 1 # {trace_id="` + id + `"} 0.003`,
+		`skillrun_execution_run_seconds_bucket{le="2.5"} 1 # {trace_id="` + id + `"} 2.0`,
+	} {
+		if !strings.Contains(string(body), "\n"+bucket) {
+			t.Errorf("no %s; there are:\n%s", bucket, grep(string(body), strings.SplitN(bucket, "{", 2)[0]))
+		}
 	}
 }

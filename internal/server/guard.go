@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -24,6 +25,7 @@ type call struct {
 	method    string
 	reference string // names it in the log and to the caller
 	who       permission.Principal
+	span      trace.Span // nil: none
 }
 
 type callKey struct{}
@@ -89,6 +91,7 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 	// until then.
 	defer budget.Of(ctx).Hold()()
 	defer func() {
+		c.endTrace(err)
 		s.log.Debug("call", "method", method, "reference", c.reference, "principal", c.who.Name,
 			"code", status.Code(err), "took_ms", float64(time.Since(began).Microseconds())/1000)
 	}()
@@ -117,6 +120,7 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 		if _, err := s.x.Tenant(who.Principal); err != nil && !(who.Role == identity.Operator && aboutDaemon[method]) {
 			return err
 		}
+		ctx = s.trace(ctx, c)
 	}
 	return run(context.WithValue(ctx, callKey{}, c))
 }

@@ -33,6 +33,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -76,6 +77,8 @@ type Config struct {
 	Identify func(identity.Credentials) (identity.Identity, error)
 	// Failed is called with the reason of each error that a caller gets; see Reason. Nil: no call.
 	Failed func(reason string)
+	// Tracer makes a span for each call. Nil: no spans.
+	Tracer trace.Tracer
 	// Log gets every error that is ours. Nil: slog.Default().
 	Log *slog.Logger
 }
@@ -91,6 +94,7 @@ type Server struct {
 	keepalive    time.Duration
 	identify     func(identity.Credentials) (identity.Identity, error)
 	failed       func(reason string)
+	tracer       trace.Tracer
 	log          *slog.Logger
 
 	grpc   *grpc.Server
@@ -134,7 +138,7 @@ func New(c Config) (*Server, error) {
 	s := &Server{
 		x: c.Executor, skills: c.Skills, capabilities: c.Capabilities,
 		uploads: up, maxMessage: c.MaxMessageBytes, keepalive: c.KeepaliveInterval,
-		identify: c.Identify, failed: c.Failed, log: c.Log,
+		identify: c.Identify, failed: c.Failed, tracer: c.Tracer, log: c.Log,
 		budget: c.Budget, bidirectional: map[string]bool{},
 		health: health.NewServer(), stopping: make(chan struct{}),
 	}

@@ -1,0 +1,43 @@
+package tracing
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+)
+
+// logInterval is the shortest time between two lines about spans that were not sent.
+const logInterval = time.Minute
+
+// An exporter logs the errors of another one. The SDK would print each of them.
+type exporter struct {
+	sdktrace.SpanExporter
+	log *slog.Logger
+
+	mu   sync.Mutex // guards the fields below
+	last time.Time  // of the last line
+	lost int        // spans since then
+}
+
+// ExportSpans sends a batch. It returns no error: the SDK can do nothing about one.
+func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	if err := e.SpanExporter.ExportSpans(ctx, spans); err != nil {
+		e.failed(err, len(spans), time.Now())
+	}
+	return nil
+}
+
+// failed counts lost spans and logs them, at most once in a logInterval.
+func (e *exporter) failed(err error, spans int, now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lost += spans
+	if !e.last.IsZero() && now.Sub(e.last) < logInterval {
+		return
+	}
+	e.log.Warn("spans not sent; see tracing.endpoint", "spans", e.lost, "err", err)
+	e.last, e.lost = now, 0
+}
