@@ -8,7 +8,6 @@ import (
 // skipped with its reason.
 var waiting = map[string]string{
 	"leak-10-skill-of-other-tenant": "waits for skills that belong to one tenant: there are none",
-	"api-17-bad-credentials":        "waits for a daemon with an issuer of tokens; TestCredentialsThatAreRefused and internal/ingress/identity test its parts",
 	"api-22-noisy-neighbour":        "waits for tenants with quotas: they have none",
 }
 
@@ -38,6 +37,7 @@ var directCases = map[string]func(t *testing.T, d *running, c hostileCase){
 	"api-14-disconnect":         disconnect,
 	"api-15-replay":             replay,
 	"api-16-limit-overflow":     limitOverflow,
+	"api-17-bad-credentials":    badCredentials,
 	"api-18-tenant-spoof":       spoofedTenant,
 	"api-19-proto-fuzz":         protoFuzz,
 	"api-20-quota-race":         quotaRace,

@@ -1,4 +1,4 @@
-// Package certtest makes certificates for tests.
+// Package certtest makes certificates and JSON Web Tokens for tests.
 package certtest
 
 import (

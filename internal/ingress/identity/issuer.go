@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
+	uniquejson "github.com/go-jose/go-jose/v4/json"
 
 	"github.com/skillrun/skillrun/internal/permission"
 )
@@ -181,9 +182,15 @@ func (t *Table) jwt(text string) (Identity, error) {
 	if err != nil {
 		return Identity{}, i.explain(err)
 	}
+	var payload json.RawMessage
 	var claims map[string]any
-	if err := token.Claims(&claims); err != nil {
+	if err := token.Claims(&payload); err != nil {
 		return Identity{}, refuse("the token's claims can't be read")
+	}
+	// Not encoding/json, which takes the last of two claims with the same name. Another reader of the
+	// token may take the first.
+	if err := uniquejson.Unmarshal(payload, &claims); err != nil {
+		return Identity{}, &Error{Reason: "the token's claims are not clear: one may be there twice", Detail: err}
 	}
 	return i.identify(token.Subject, claims)
 }
@@ -215,6 +222,8 @@ func (i *issuer) explain(err error) error {
 	switch text := err.Error(); {
 	case errors.As(err, &expired):
 		reason = "the token has expired at " + expired.Expiry.UTC().Format(time.RFC3339)
+	case strings.HasPrefix(text, "oidc: current time"):
+		reason = notYet
 	case strings.HasPrefix(text, "oidc: malformed jwt"):
 		reason = "the token is malformed, or its algorithm is not allowed"
 	case strings.HasPrefix(text, "oidc: expected audience"):
@@ -227,10 +236,13 @@ func (i *issuer) explain(err error) error {
 	return &Error{Reason: reason, Detail: err}
 }
 
+// notYet is the reason of a token from the future.
+const notYet = "the token is not valid yet (nbf)"
+
 // identify reads the tenant and the role from the claims of a verified token.
 func (i *issuer) identify(subject string, claims map[string]any) (Identity, error) {
 	if nbf, ok := claims["nbf"].(float64); ok && time.Unix(int64(nbf), 0).After(time.Now().Add(i.ClockSkew)) {
-		return Identity{}, refuse("the token is not valid yet (nbf)")
+		return Identity{}, refuse(notYet)
 	}
 	if subject == "" || len(subject) > maxSubject || strings.IndexFunc(subject, func(r rune) bool { return r < ' ' || r == 0x7f }) >= 0 {
 		return Identity{}, refuse("the token's claim sub is empty, too long, or has control characters")

@@ -9,123 +9,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"maps"
-	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/skillrun/skillrun/internal/certtest"
 )
 
-// A testIssuer is an issuer on loopback. It signs with its last key.
-type testIssuer struct {
-	t      *testing.T
-	server *httptest.Server
-
-	mu      sync.Mutex // guards the fields below
-	keys    []jose.JSONWebKey
-	fetches map[string]int // by path
-	down    bool
-}
-
-func newTestIssuer(t *testing.T) *testIssuer {
-	t.Helper()
-	i := &testIssuer{t: t, fetches: map[string]int{}}
-	i.server = httptest.NewServer(i)
-	t.Cleanup(i.server.Close)
-	i.rotate("one")
-	return i
-}
-
-func (i *testIssuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.fetches[r.URL.Path]++
-	if i.down {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	switch r.URL.Path {
-	case "/.well-known/openid-configuration":
-		json.NewEncoder(w).Encode(map[string]any{"issuer": i.server.URL, "jwks_uri": i.server.URL + "/keys"})
-	case "/keys":
-		var public jose.JSONWebKeySet
-		for _, k := range i.keys {
-			public.Keys = append(public.Keys, k.Public())
-		}
-		json.NewEncoder(w).Encode(public)
-	default:
-		http.NotFound(w, r)
-	}
-}
-
-// rotate makes a new key and forgets the others.
-func (i *testIssuer) rotate(id string) {
-	i.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.keys = []jose.JSONWebKey{{Key: key, KeyID: id, Algorithm: "ES256", Use: "sig"}}
-}
-
-func (i *testIssuer) fetched(path string) int {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.fetches[path]
-}
-
-// claims returns valid claims with changes. nil removes a claim.
-func (i *testIssuer) claims(changes map[string]any) map[string]any {
-	c := map[string]any{
-		"iss": i.server.URL, "sub": "agent-1", "aud": "skillrun", "exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(),
-		"tenant": "acme", "role": "invoke",
-	}
-	maps.Copy(c, changes)
-	maps.DeleteFunc(c, func(_ string, v any) bool { return v == nil })
-	return c
-}
-
-// sign returns a token of the issuer.
-func (i *testIssuer) sign(changes map[string]any) string {
-	i.t.Helper()
-	i.mu.Lock()
-	key := i.keys[len(i.keys)-1]
-	i.mu.Unlock()
-	return signed(i.t, jose.SigningKey{Algorithm: jose.ES256, Key: key}, i.claims(changes))
-}
-
-func signed(t *testing.T, key jose.SigningKey, claims any) string {
-	t.Helper()
-	s, err := jose.NewSigner(key, (&jose.SignerOptions{}).WithType("JWT"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	payload, err := json.Marshal(claims)
-	if err != nil {
-		t.Fatal(err)
-	}
-	jws, err := s.Sign(payload)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := jws.CompactSerialize()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
-}
-
 // issuerTable accepts the tokens of an issuer. It has no minimum time between requests to the issuer.
-func issuerTable(t *testing.T, i *testIssuer, edit func(*Issuer)) *Table {
+func issuerTable(t *testing.T, i *certtest.Issuer, edit func(*Issuer)) *Table {
 	t.Helper()
-	c := Issuer{URL: i.server.URL, Audience: "skillrun", TenantClaim: "tenant", RoleClaim: "role", ClockSkew: time.Minute}
+	c := Issuer{URL: i.URL, Audience: "skillrun", TenantClaim: "tenant", RoleClaim: "role", ClockSkew: time.Minute}
 	if edit != nil {
 		edit(&c)
 	}
@@ -135,15 +31,15 @@ func issuerTable(t *testing.T, i *testIssuer, edit func(*Issuer)) *Table {
 }
 
 // pages returns the transport that asks an issuer.
-func pages(table *Table, i *testIssuer) *patientTransport {
-	return table.issuers[i.server.URL].client.Transport.(*patientTransport)
+func pages(table *Table, i *certtest.Issuer) *patientTransport {
+	return table.issuers[i.URL].client.Transport.(*patientTransport)
 }
 
 func TestJSONWebTokens(t *testing.T) {
-	i := newTestIssuer(t)
+	i := certtest.NewIssuer(t)
 	table := issuerTable(t, i, func(c *Issuer) { c.Tenants = []string{"acme", "globex"} })
 	now := time.Now()
-	name := i.server.URL + "#agent-1"
+	name := i.URL + "#agent-1"
 	for _, c := range []struct {
 		name    string
 		changes map[string]any
@@ -158,6 +54,7 @@ func TestJSONWebTokens(t *testing.T) {
 		{"expired", map[string]any{"exp": now.Add(-2 * time.Minute).Unix()}, Identity{}, "the token has expired at"},
 		{"without an end", map[string]any{"exp": nil}, Identity{}, "the token has expired at"},
 		{"not yet valid", map[string]any{"nbf": now.Add(2 * time.Minute).Unix()}, Identity{}, "not valid yet"},
+		{"valid in an hour", map[string]any{"nbf": now.Add(time.Hour).Unix()}, Identity{}, "not valid yet"},
 		{"another audience", map[string]any{"aud": "other"}, Identity{}, `the token is for another audience; it must be for "skillrun"`},
 		{"no audience", map[string]any{"aud": nil}, Identity{}, "for another audience"},
 		{"another issuer", map[string]any{"iss": "https://evil.example"}, Identity{}, `the issuer of the token, "https://evil.example", is not in identity.issuers`},
@@ -173,17 +70,17 @@ func TestJSONWebTokens(t *testing.T) {
 		{"no operator", map[string]any{"role": []string{"operator", "read"}}, identified("acme", name, Read), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			wantIdentity(t, table, bearer(i.sign(c.changes)), c.want, c.reason)
+			wantIdentity(t, table, bearer(i.Sign(c.changes)), c.want, c.reason)
 		})
 	}
 }
 
-// Tokens that the issuer did not sign are refused.
+// Tokens that the issuer did not sign are refused, and so is one with two tenants.
 func TestForgedTokens(t *testing.T) {
-	i := newTestIssuer(t)
+	i := certtest.NewIssuer(t)
 	table := issuerTable(t, i, nil)
-	good := i.sign(nil)
-	wantIdentity(t, table, bearer(good), identified("acme", i.server.URL+"#agent-1", Invoke), "")
+	good := i.Sign(nil)
+	wantIdentity(t, table, bearer(good), identified("acme", i.URL+"#agent-1", Invoke), "")
 	parts := strings.Split(good, ".")
 	encode := func(v any) string {
 		data, err := json.Marshal(v)
@@ -197,16 +94,18 @@ func TestForgedTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The published key, used as the secret of a symmetric algorithm.
-	public, err := i.keys[0].Public().MarshalJSON()
+	public, err := i.PublicKey().MarshalJSON()
 	if err != nil {
 		t.Fatal(err)
 	}
+	twice := fmt.Sprintf(`{"iss":%q,"sub":"agent-1","aud":"skillrun","exp":%d,"tenant":"acme","tenant":"globex","role":"invoke"}`, i.URL, time.Now().Add(time.Hour).Unix())
 	for _, c := range []struct{ name, token, reason string }{
+		{"a claim twice", i.SignText(twice), "the token's claims are not clear: one may be there twice"},
 		{"algorithm none", encode(map[string]any{"alg": "none"}) + "." + parts[1] + ".", "its algorithm is not allowed"},
 		{"algorithm None", encode(map[string]any{"alg": "None"}) + "." + parts[1] + "." + parts[2], "its algorithm is not allowed"},
-		{"a symmetric key", signed(t, jose.SigningKey{Algorithm: jose.HS256, Key: public}, i.claims(nil)), "its algorithm is not allowed"},
-		{"a key of the token", signed(t, jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: stranger, KeyID: "one"}}, i.claims(nil)), "the token's signature is not the issuer's"},
-		{"other claims", parts[0] + "." + encode(i.claims(map[string]any{"role": "admin"})) + "." + parts[2], "the token's signature is not the issuer's"},
+		{"a symmetric key", certtest.SignJWT(t, jose.SigningKey{Algorithm: jose.HS256, Key: public}, i.Claims(nil)), "its algorithm is not allowed"},
+		{"a key of the token", certtest.SignJWT(t, jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: stranger, KeyID: "one"}}, i.Claims(nil)), "the token's signature is not the issuer's"},
+		{"other claims", parts[0] + "." + encode(i.Claims(map[string]any{"role": "admin"})) + "." + parts[2], "the token's signature is not the issuer's"},
 		{"no signature", parts[0] + "." + parts[1] + ".", "the token"},
 		{"two parts", parts[0] + "." + parts[1], "neither one of this daemon nor a JSON Web Token"},
 		{"claims that are not base64", parts[0] + ".%." + parts[2], "its claims are not base64"},
@@ -222,61 +121,57 @@ func TestForgedTokens(t *testing.T) {
 
 // A new key of the issuer is valid at once, and the old one is not valid any longer.
 func TestKeysRotate(t *testing.T) {
-	i := newTestIssuer(t)
+	i := certtest.NewIssuer(t)
 	table := issuerTable(t, i, nil)
-	want := identified("acme", i.server.URL+"#agent-1", Invoke)
-	old := i.sign(nil)
+	want := identified("acme", i.URL+"#agent-1", Invoke)
+	old := i.Sign(nil)
 	wantIdentity(t, table, bearer(old), want, "")
-	i.rotate("two")
-	wantIdentity(t, table, bearer(i.sign(nil)), want, "")
+	i.Rotate("two")
+	wantIdentity(t, table, bearer(i.Sign(nil)), want, "")
 	wantIdentity(t, table, bearer(old), Identity{}, "signature")
-	if n := i.fetched("/.well-known/openid-configuration"); n != 1 {
+	if n := i.Fetched("/.well-known/openid-configuration"); n != 1 {
 		t.Errorf("asked %d times for the configuration, want once", n)
 	}
 }
 
 // Tokens with invented keys don't cause requests to the issuer.
 func TestIssuersAreAskedSeldom(t *testing.T) {
-	i := newTestIssuer(t)
+	i := certtest.NewIssuer(t)
 	table := issuerTable(t, i, nil)
 	pages(table, i).interval = fetchInterval
-	good := i.sign(nil)
-	wantIdentity(t, table, bearer(good), identified("acme", i.server.URL+"#agent-1", Invoke), "")
+	good := i.Sign(nil)
+	wantIdentity(t, table, bearer(good), identified("acme", i.URL+"#agent-1", Invoke), "")
 	stranger, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n := range 50 {
 		key := jose.JSONWebKey{Key: stranger, KeyID: fmt.Sprint("invented-", n)}
-		forged := signed(t, jose.SigningKey{Algorithm: jose.ES256, Key: key}, i.claims(nil))
+		forged := certtest.SignJWT(t, jose.SigningKey{Algorithm: jose.ES256, Key: key}, i.Claims(nil))
 		wantIdentity(t, table, bearer(forged), Identity{}, "no key of the issuer that is known now fits the token's signature")
 	}
-	wantIdentity(t, table, bearer(good), identified("acme", i.server.URL+"#agent-1", Invoke), "")
-	if n := i.fetched("/keys"); n != 1 {
+	wantIdentity(t, table, bearer(good), identified("acme", i.URL+"#agent-1", Invoke), "")
+	if n := i.Fetched("/keys"); n != 1 {
 		t.Errorf("asked %d times for the keys, want once", n)
 	}
 }
 
 // The daemon asks an issuer that does not answer again later. Only the log has the issuer's addresses.
 func TestIssuerIsDown(t *testing.T) {
-	i := newTestIssuer(t)
+	i := certtest.NewIssuer(t)
 	table := issuerTable(t, i, func(c *Issuer) { c.TenantClaim, c.Tenant, c.RoleClaim, c.Role = "", "acme", "", Read })
 	var logs bytes.Buffer
 	table.log = slog.New(slog.NewTextHandler(&logs, nil))
-	i.mu.Lock()
-	i.down = true
-	i.mu.Unlock()
-	_, err := table.Identify(bearer(i.sign(nil)))
+	i.SetDown(true)
+	_, err := table.Identify(bearer(i.Sign(nil)))
 	if err == nil || err.Error() != "the issuer of the token can't be asked for its keys now; try again later" {
 		t.Errorf("got %v", err)
 	}
 	if !strings.Contains(logs.String(), "503") {
 		t.Errorf("the log does not say why:\n%s", logs.String())
 	}
-	i.mu.Lock()
-	i.down = false
-	i.mu.Unlock()
-	wantIdentity(t, table, bearer(i.sign(map[string]any{"tenant": "globex", "role": "admin"})), identified("acme", i.server.URL+"#agent-1", Read), "")
+	i.SetDown(false)
+	wantIdentity(t, table, bearer(i.Sign(map[string]any{"tenant": "globex", "role": "admin"})), identified("acme", i.URL+"#agent-1", Read), "")
 }
 
 func TestCheckIssuerURL(t *testing.T) {
