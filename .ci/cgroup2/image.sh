@@ -120,7 +120,7 @@ copy_packages() {
 	fi
 	echo "==> root file system of ${#packages[@]} packages"
 	rm -rf "$tree" "$tree.versions"
-	mkdir -p "$tree"/{dev,etc,home,mnt,opt,proc,root,run,sys,tmp,usr/{bin,lib,lib64,sbin},var/{lib,tmp}}
+	mkdir -p "$tree"/{dev,etc,home,mnt,opt,proc,root,run,sys,tmp,usr/{bin,lib,lib64,sbin},var/{lib/dpkg,tmp}}
 	chmod 1777 "$tree/tmp" "$tree/var/tmp"
 	ln -s usr/bin usr/lib usr/lib64 usr/sbin "$tree"
 	# A listed directory is copied without its other content; npm and documentation

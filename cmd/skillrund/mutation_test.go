@@ -35,6 +35,8 @@ type mutation struct {
 	// case failed because of the layer, and not because of a busy machine.
 	Red   map[string]string `json:"red"`
 	Green []string          `json:"green"` // cases that attack something else and must pass
+	// V1 is set for a layer that only cgroup v1 has.
+	V1 bool `json:"v1"`
 	// Refused is part of the daemon's error if no sandbox can be made without the layer, so
 	// that the daemon does not start.
 	Refused string `json:"refused"`
@@ -85,6 +87,9 @@ func TestMutation(t *testing.T) {
 	for _, layer := range slices.Sorted(maps.Keys(all)) {
 		t.Run(layer, func(t *testing.T) {
 			m := all[layer]
+			if m.V1 && unified() {
+				t.Skip("on cgroup v2, the memory limit covers this")
+			}
 			if m.Refused != "" {
 				wantNoStart(t, daemon, layer, m.Refused)
 				return
@@ -364,7 +369,7 @@ func (d *running) wantJudged(t testing.TB, cases map[string]hostileCase, m mutat
 			case !red && v.Failed():
 				t.Errorf("%s fails:\n%s", id, tail(v.text(), 3000))
 			case red && !v.Failed():
-				t.Errorf("%s does not notice", id)
+				t.Errorf("%s does not notice:\n%s", id, tail(v.text(), 3000))
 			case red && !strings.Contains(v.text(), words):
 				t.Errorf("%s fails, but not with %q:\n%s", id, words, tail(v.text(), 3000))
 			}

@@ -354,7 +354,7 @@ func (d *running) wantJudgedBefore(t testing.TB, cases map[string]hostileCase, m
 		case !red && v.Failed():
 			t.Errorf("%s fails:\n%s", id, tail(v.text(), 3000))
 		case red && !v.Failed():
-			t.Errorf("%s does not notice", id)
+			t.Errorf("%s does not notice:\n%s", id, tail(v.text(), 3000))
 		case red && !strings.Contains(v.text(), words):
 			t.Errorf("%s fails, but not with %q:\n%s", id, words, tail(v.text(), 3000))
 		}

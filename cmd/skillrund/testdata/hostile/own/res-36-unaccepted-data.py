@@ -6,6 +6,7 @@ while held < 512 << 20:
     kept.append(server)
     for _ in range(100):
         client = socket.create_connection(server.getsockname())
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)  # which is charged
         client.setblocking(False)
         try:
             while True:
