@@ -89,7 +89,7 @@ var onlyIn = map[string][]string{
 	"github.com/modelcontextprotocol/": {"internal/mcp"},
 	"github.com/google/go-container":   {"internal/image"},
 	"github.com/klauspost/":            {"internal/image"},
-	"golang.org/x/time/":               {"internal/admission"},
+	"golang.org/x/time/":               {"internal/admission", "internal/ingress"},
 	"github.com/coreos/go-oidc/":       {"internal/ingress/identity"},
 	"github.com/spiffe/":               {"internal/ingress/identity"},
 	"github.com/prometheus/":           {"internal/metrics"},

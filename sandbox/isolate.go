@@ -12,6 +12,8 @@ import (
 
 	"github.com/opencontainers/runc/libcontainer/exeseal"
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/preflight"
 )
 
 // isolatedVar marks the second run of a daemon. The second run removes it at once.
@@ -32,7 +34,8 @@ const timerSlack = 1_000_000
 //
 // The namespace hides the mounts of sandboxes from the machine, and the kernel
 // removes them when the process ends. The machine's later mounts and unmounts still
-// reach the namespace, so a daemon keeps no file system of the machine busy.
+// reach the namespace, so a daemon keeps no file system of the machine busy. A crash of the second
+// run leaves no core dump.
 // libcontainer starts sandboxes from the sealed copy instead of making a copy for
 // each. A program in a sandbox can't write to the daemon's binary through
 // /proc/self/exe. After Isolate the path of os.Executable is useless, and the umask is 022.
@@ -68,12 +71,26 @@ func Isolate() error {
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, timerSlack, 0, 0, 0); err != nil {
 		return fmt.Errorf("sandbox: timer slack: %w", err)
 	}
+	if err := noDumps(); err != nil {
+		return fmt.Errorf("sandbox: limit of core dumps: %w", err)
+	}
 	// Sandboxes enter the directories of their roots as other users. The second run inherits
 	// the umask (umask(2)). What others may not read has a mode of its own.
 	unix.Umask(0o022)
 	env := append(os.Environ(), isolatedVar+"=1")
 	err = syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", binary.Fd()), os.Args, env)
 	return fmt.Errorf("sandbox: execute again: %w", err)
+}
+
+// noDumps keeps a crash of the daemon from writing its memory, which has secrets of callers, into
+// a core dump. The hard limit stays: the limits of sandboxes must not need a privilege.
+func noDumps() error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &limit); err != nil {
+		return err
+	}
+	limit.Cur = min(preflight.NoDump, limit.Max)
+	return unix.Setrlimit(unix.RLIMIT_CORE, &limit)
 }
 
 // sealedSelf returns a copy of the running binary that no process can change.

@@ -220,6 +220,9 @@ func crashInside(t *testing.T, d *running, taker dumpTaker, forked bool) {
 		wantAborted(t, r)
 		taker.wantTaken(t, "Python with parent "+kind)
 	}
+	if limit := dumpLimitOf(t, strconv.Itoa(d.cmd.Process.Pid)); limit == nil || limit.Cur > 1 {
+		t.Errorf("the daemon has the limit %v", limit)
+	}
 	for _, b := range boxesOf(d.instance()) {
 		for _, pid := range b.pids {
 			limit := dumpLimitOf(t, pid)

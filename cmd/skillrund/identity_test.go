@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -179,6 +180,9 @@ func TestCredentials(t *testing.T) {
 	}})
 	if err != nil || answer.IsError || !strings.Contains(fmt.Sprint(answer.StructuredContent), "42") {
 		t.Errorf("MCP: got %+v, %v", answer, err)
+	}
+	if limit := dumpLimitOf(t, strconv.Itoa(s.cmd.Process.Pid)); limit == nil || limit.Cur > 1 {
+		t.Errorf("a crash may dump the daemon's memory: the limit is %v", limit)
 	}
 	for _, secret := range []string{acme, globex, reader} {
 		if strings.Contains(s.log.String(), secret[len(secret)-20:]) {
@@ -450,4 +454,29 @@ for wrong in {"token": "x"}, {"tls_cert": cert}, {"token": "x", "token_file": to
 			}
 		}
 	})
+}
+
+// A key that every user may read is a mistake in the configuration.
+func TestKeyForEveryUser(t *testing.T) {
+	dir := t.TempDir()
+	_, key := certtest.NewAuthority(t, "authority").Server("daemon").Write(dir, "daemon")
+	for mode, want := range map[os.FileMode]string{
+		0o600: "", 0o640: "",
+		0o644: "listen.tls.key: " + key + " has the mode 0644, so every user may read it; run chmod o= " + key,
+	} {
+		if err := os.Chmod(key, mode); err != nil {
+			t.Fatal(err)
+		}
+		var found []string
+		c := defaultConfig()
+		c.Listen.TLS.Certificate, c.Listen.TLS.Key = filepath.Join(dir, "daemon.crt"), key
+		c.inspect(t.Context(), "", func(at, format string, args ...any) {
+			if at == "listen.tls.key" {
+				found = append(found, at+": "+fmt.Sprintf(format, args...))
+			}
+		})
+		if got := strings.Join(found, "; "); got != want {
+			t.Errorf("%04o: got %q, want %q", mode, got, want)
+		}
+	}
 }

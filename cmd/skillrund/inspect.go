@@ -45,6 +45,11 @@ func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
 		if _, err := c.certificate(slog.New(slog.DiscardHandler)); err != nil {
 			bad("listen.tls", "%v; write a certificate and its private key, both in PEM", err)
 		}
+		// A group may read it: Debian's group ssl-cert, for example.
+		key := c.Listen.TLS.Key
+		if info, err := os.Stat(key); err == nil && info.Mode()&0o007 != 0 {
+			bad("listen.tls.key", "%s has the mode %04o, so every user may read it; run chmod o= %s", key, info.Mode().Perm(), key)
+		}
 	}
 	// The default group may be missing, because a package may not have made it.
 	if _, err := c.socketGroup(); err != nil && c.Listen.UnixGroup != defaultGroup {

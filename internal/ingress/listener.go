@@ -29,7 +29,7 @@ const (
 	logInterval = time.Second
 )
 
-// A Listener limits the connections of another listener. A connection beyond the limit of
+// A Listener limits the connections of another listener, and the TLS handshakes of each caller. A connection beyond the limit of
 // its caller, or of all callers, replaces an idle connection. If all are in use, it
 // is closed at once. So a caller that only holds connections open does not lock others out.
 type Listener struct {
@@ -44,6 +44,7 @@ type Listener struct {
 	refused int            // refused connections since the last log line
 	ended   int            // replaced connections since the last log line
 	told    time.Time
+	begun   handshakes
 	// Handshakes that failed since the last log line about them.
 	failed     int
 	failedTold time.Time
@@ -86,10 +87,15 @@ func (l *Listener) Accept() (net.Conn, error) {
 }
 
 // enter registers a connection and returns the connection that it replaces, or nil. ok is
-// false if all connections are in use.
+// false if all connections are in use, or if the caller has begun too many TLS handshakes.
 func (l *Listener) enter(c *Conn) (out *Conn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if c.secure != nil && !l.begun.allow(c.peer, c.since) {
+		l.refused++
+		l.tell(c.peer)
+		return nil, false
+	}
 	full := l.peers[c.peer] >= MaxPeerConnections
 	if full || len(l.open) >= MaxConnections {
 		if out = l.spare(c, full); out == nil {

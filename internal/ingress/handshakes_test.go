@@ -1,0 +1,59 @@
+package ingress
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A caller who only begins handshakes is refused after a while, and other callers are not.
+func TestHandshakesOfOnePeerAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := make(callersListener)
+		l := Listen(in, slog.New(slog.DiscardHandler))
+		l.config = &tls.Config{}
+		let := func(address string, n int) int {
+			open := offer(t, in, l, host(address, 1), n)
+			for _, c := range open {
+				c.Close()
+			}
+			return len(open)
+		}
+		if got := let("192.0.2.1", handshakeBurst+10); got != handshakeBurst {
+			t.Errorf("at once: got %d, want %d", got, handshakeBurst)
+		}
+		if got := let("192.0.2.2", 1); got != 1 {
+			t.Error("another address was refused")
+		}
+		time.Sleep(time.Second)
+		if got := let("192.0.2.1", 2*handshakesPerSecond); got != handshakesPerSecond {
+			t.Errorf("a second later: got %d, want %d", got, handshakesPerSecond)
+		}
+	})
+}
+
+// The memory for callers who have gone is given back.
+func TestHandshakesForgetPeers(t *testing.T) {
+	var h handshakes
+	now := time.Now()
+	for n := range 10 * minSweep {
+		now = now.Add(time.Second)
+		if !h.allow(strconv.Itoa(n), now) {
+			t.Fatalf("caller %d was refused", n)
+		}
+	}
+	if len(h.buckets) > 2*minSweep {
+		t.Errorf("%d buckets are left", len(h.buckets))
+	}
+	for range handshakeBurst {
+		h.allow("busy", now)
+	}
+	h.sweepAt = 0
+	h.allow("other", now)
+	if h.allow("busy", now) {
+		t.Error("the bucket of a busy caller was forgotten")
+	}
+}
