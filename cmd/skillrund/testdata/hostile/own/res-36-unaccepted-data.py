@@ -13,4 +13,5 @@ while held < 512 << 20:
                 held += client.send(bytes(1 << 20))
         except BlockingIOError:
             client.close()
+signal.alarm(2)
 signal.pause()
