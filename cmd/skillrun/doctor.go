@@ -13,7 +13,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// codeMissing is the exit code of doctor if a boundary is missing.
+// codeMissing is the exit code of doctor if a boundary is missing, or the audit log cannot be written.
 const codeMissing = 1
 
 // doctorCommand makes one call, GetCapabilities, which a daemon answers even if it refuses to run
@@ -26,8 +26,8 @@ func (a *app) doctorCommand() *cobra.Command {
 it started, what it keeps apart, and how to get what is missing. "allowed" is
 missing, too, but the daemon's configuration lets it be (boundaries.allow_missing).
 It also shows the folders of skills that did not load, and why.
-It exits with 1 if one is missing, allowed or not, and with 125 if there is no
-daemon; skillrund --doctor tries a machine without one.`,
+It exits with 1 if one is missing, allowed or not, or if the daemon cannot write
+its audit log, and with 125 if there is no daemon; skillrund --doctor tries a machine without one.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.dial()
@@ -57,6 +57,9 @@ daemon; skillrund --doctor tries a machine without one.`,
 				if !b.GetFound() {
 					return verdict(codeMissing)
 				}
+			}
+			if r.GetAuditProblem() != "" {
+				return verdict(codeMissing)
 			}
 			return nil
 		},
@@ -122,6 +125,9 @@ func (a *app) printCapabilities(r *pb.GetCapabilitiesResponse) error {
 	facts.field("daemon", r.GetVersion()+", since "+timeText(r.GetStartTime()))
 	if r.GetDraining() {
 		facts.add(cell{text: "draining"}, cell{text: "it takes no more executions", colour: yellow})
+	}
+	if r.GetAuditProblem() != "" {
+		facts.add(cell{text: "audit log"}, cell{text: "it takes no executions, because the audit log cannot be written: " + r.GetAuditProblem(), colour: red})
 	}
 	facts.field("kernel", r.GetKernel()+", cgroup "+word("CGROUP_VERSION_", r.GetCgroupVersion().String()))
 	facts.field("executions", fmt.Sprintf("%d of %d running, %d of %d queued", r.GetRunning(), r.GetMaxRunning(), r.GetQueued(), r.GetMaxQueued()))

@@ -140,13 +140,19 @@ type config struct {
 	// MessageBytes is for one message, RequestBytes for all requests that the daemon holds.
 	MessageBytes size `yaml:"message_bytes"`
 	RequestBytes size `yaml:"request_bytes"` // 0: a share of the daemon's memory limit
-	Audit        struct {
-		Arguments toolview.AuditArguments `yaml:"arguments"`
+	// An empty Dir means the directory audit in StateDir. FileBytes is for one of the Files.
+	Audit struct {
+		Enabled   bool   `yaml:"enabled"`
+		Dir       string `yaml:"dir"`
+		FileBytes size   `yaml:"file_bytes"`
+		Files     int    `yaml:"files"`
 	} `yaml:"audit"`
 	Tracing tracingConfig `yaml:"tracing"`
-	Log     struct {
-		Format string     `yaml:"format"`
-		Level  slog.Level `yaml:"level"`
+	// Arguments are those of ExecuteScript, in the lines of its contract.
+	Log struct {
+		Format    string                  `yaml:"format"`
+		Level     slog.Level              `yaml:"level"`
+		Arguments toolview.AuditArguments `yaml:"arguments"`
 	} `yaml:"log"`
 
 	loaded []*tenantSource // of Tenants and of TenantsDir, in the order of their names
@@ -237,9 +243,9 @@ func defaultConfig() config {
 	c.Environments.Bytes, c.Environments.Memory = environment.DefaultBytes, environment.DefaultMemory
 	c.Environments.WallTime = duration(environment.DefaultWall)
 	c.MessageBytes = 16 << 20
-	c.Audit.Arguments = toolview.AuditOff
 	c.Tracing.SampleRatio = 1
-	c.Log.Format, c.Log.Level = "text", slog.LevelInfo
+	c.Audit.Enabled, c.Audit.FileBytes, c.Audit.Files = true, 64<<20, 32
+	c.Log.Format, c.Log.Level, c.Log.Arguments = "text", slog.LevelInfo, toolview.AuditOff
 	return c
 }
 
@@ -297,7 +303,7 @@ func (c *config) resolve(dir string, lines map[string]int) {
 	if lines["listen.mcp_unix"] == 0 {
 		c.Listen.MCPUnix = mcpBeside(c.Listen.Unix)
 	}
-	for _, p := range []*string{&c.StateDir, &c.RunDir, &c.TenantsDir, &c.Listen.Unix, &c.Listen.MCPUnix, &c.Listen.TLS.Certificate, &c.Listen.TLS.Key, &c.Environments.Wheels, &c.Environments.Tarballs, &c.Tracing.CA, &c.Tracing.HeadersFile} {
+	for _, p := range []*string{&c.StateDir, &c.RunDir, &c.TenantsDir, &c.Listen.Unix, &c.Listen.MCPUnix, &c.Listen.TLS.Certificate, &c.Listen.TLS.Key, &c.Environments.Wheels, &c.Environments.Tarballs, &c.Audit.Dir, &c.Tracing.CA, &c.Tracing.HeadersFile} {
 		*p = absolute(dir, *p)
 	}
 	c.resolveIdentity(dir, lines)

@@ -170,18 +170,21 @@ func TestContractAuditLog(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
 	writeSkill(t, dir, "audited", "", map[string]string{"scripts/x.sh": "cat\necho bad >&2\nexit 3\n"})
-	d := startDaemonIn(t, dir, "audit: {arguments: hash}\n")
+	d := startDaemonIn(t, dir, "log: {arguments: hash}\n")
 	if _, _, err := d.executeScript(&pb.ExecuteScriptRequest{Skill: "audited", ScriptPath: "scripts/x.sh", ArgumentsJson: `{"password": "hunter2"}`}); err != nil {
 		t.Fatal(err)
 	}
 	log := d.log.String()
 	for _, want := range []string{
-		`level=ERROR msg="Script failed: x\.sh \| exit_code=3 \| time=[0-9.]+ms \| error=bad\\n" execution=`,
+		`level=INFO msg="Script failed: x\.sh \| exit_code=3 \| time=[0-9.]+ms \| error=bad\\n" execution=`,
 		`level=INFO msg="AUDIT: Script execution - timestamp=\S+, skill=audited, script=scripts/x\.sh, args=hmac-sha256:[0-9a-f]{64}, exit_code=3, execution_time_ms=[0-9.]+, signal=None, stdout_truncated=False, stderr_truncated=False" execution=`,
 	} {
 		if n := len(regexp.MustCompile(want).FindAllString(log, -1)); n != 1 {
 			t.Errorf("%d lines like %s", n, want)
 		}
+	}
+	if strings.Contains(log, "level=ERROR") {
+		t.Errorf("the failure of a tenant's script is an error of the daemon:\n%s", log)
 	}
 	if strings.Contains(log, "hunter2") {
 		t.Error("the arguments are in the log")

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress/budget"
@@ -50,7 +51,9 @@ type daemon struct {
 	host    *sandbox.Host
 	// Runs from sandbox.Open on; judge and close wait for it.
 	probing      *probing
-	missing      []string // missing boundaries that the configuration does not allow; if any, nothing is executed
+	missing      []string   // missing boundaries that the configuration does not allow; if any, nothing is executed
+	audit        *audit.Log // nil: switched off
+	readiness    readiness
 	record       *record.Store
 	skills       *skill.Registry
 	runtimes     *runtime.Set
@@ -110,7 +113,7 @@ func serve(c config, bundle string) error {
 	background.Go(func() { d.sweepRecords(ctx) })
 
 	if len(d.missing) == 0 {
-		d.server.SetServing(true)
+		d.readiness.set(func(r *readiness) { r.ready = true })
 		notify("READY=1")
 		log.Info("serving", "version", buildVersion(), "skills", len(d.skills.List()))
 	} else {
@@ -161,6 +164,9 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	if err := d.installPython(ctx, bundle); err != nil {
 		return d, err
 	}
+	if d.audit, err = d.openAudit(); err != nil {
+		return d, fmt.Errorf("audit log: %w", err)
+	}
 	d.record, err = record.Open(record.Config{
 		Dir: filepath.Join(c.StateDir, "record"), MaxAge: time.Duration(c.Retention.Age), MaxBytes: int64(c.Retention.Bytes),
 		Wrote: d.metrics.Wrote, Log: log,
@@ -199,33 +205,36 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 		Keep: workspace.CollectLimits{
 			Files: c.Artifacts.Files, FileBytes: int64(c.Artifacts.FileBytes), TotalBytes: int64(c.Artifacts.TotalBytes),
 		},
-		Observer: d.metrics, Tracer: d.tracing.Tracer(), Log: log,
+		Observer: d.metrics, Audit: d.audit, Tracer: d.tracing.Tracer(), Log: log,
 	})
 	if err != nil {
 		return d, err
 	}
-	tools := toolview.New(toolview.Config{Executor: d.executor, Skills: d.skills, AuditArguments: c.Audit.Arguments, Log: log})
+	tools := toolview.New(toolview.Config{Executor: d.executor, Skills: d.skills, AuditArguments: c.Log.Arguments, Log: log})
 	requests, err := budget.New(c.requestBytes(), int64(c.MessageBytes))
 	if err != nil {
 		return d, err
 	}
-	callers, err := identity.Open(c.identity(log))
+	identities := c.identity(log)
+	identities.Failed = d.unidentified
+	callers, err := identity.Open(identities)
 	if err != nil {
 		return d, err
 	}
 	d.server, err = server.New(server.Config{
 		Identify: callers.Identify, Executor: d.executor, Skills: d.skills, Tools: tools, Capabilities: d.capabilities,
 		MaxMessageBytes: int(c.MessageBytes), Budget: requests, KeepaliveInterval: time.Duration(c.Keepalive),
-		StagingDir: filepath.Join(c.StateDir, "uploads"), Failed: d.metrics.Failed, Tracer: d.tracing.Tracer(), Log: log,
+		StagingDir: filepath.Join(c.StateDir, "uploads"), Audit: d.audit, Failed: d.metrics.Failed, Tracer: d.tracing.Tracer(), Log: log,
 	})
 	if err != nil {
 		return d, err
 	}
+	d.readiness.set(func(r *readiness) { r.server = d.server })
 	// MCP uses the same tools, executor and budget of request memory (Hold) as gRPC.
 	d.mcp = mcp.New(mcp.Config{
 		Tools: tools, Executor: d.executor, Skills: d.skills, Identify: callers.Identify, Explain: d.server.Explain,
 		Version: buildVersion(), OpenWorld: c.Network == "host", MaxMessageBytes: int64(c.MessageBytes), Hold: requests.Hold,
-		Tracer: d.tracing.Tracer(), Log: log,
+		Audit: d.audit, Tracer: d.tracing.Tracer(), Log: log,
 	})
 	d.metrics.Watch(func() metrics.State { return d.state(requests) })
 	d.scrapes = d.metrics.NewServer(log)
@@ -252,7 +261,7 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-ch
 	}
 	// sd_notify(3): the shutdown begins. Health keeps new callers away.
 	notify("STOPPING=1")
-	d.server.SetServing(false)
+	d.readiness.set(func(r *readiness) { r.ready = false })
 	go func() {
 		for s := range signals {
 			if s != syscall.SIGHUP {
@@ -336,6 +345,7 @@ func (d *daemon) close() error {
 	if d.record != nil {
 		errs = append(errs, d.record.Close())
 	}
+	errs = append(errs, d.audit.Close())
 	if d.python != nil {
 		errs = append(errs, d.python.Close())
 	}

@@ -33,7 +33,7 @@ func TestLogKeysOfABusyLife(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
 	writeSkill(t, dir, "changing", "", map[string]string{"scripts/v.py": "print(1)"})
-	d := startDaemonIn(t, dir, "drain: 100ms\naudit: {arguments: truncated}\nlog: {format: json, level: debug}\n")
+	d := startDaemonIn(t, dir, "drain: 100ms\nlog: {format: json, level: debug, arguments: truncated}\n")
 	d.run(code("calculator", "print(1)")).wantExit(t, 0)
 	d.run(code("calculator", "open('/usr/x', 'w')")).wantExit(t, 1)
 	d.run(shell("calculator", "kill -9 $$"))

@@ -19,6 +19,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/skillrun/skillrun/sandbox"
@@ -36,12 +37,20 @@ func main() {
 	}
 }
 
-// run returns an error for exit code 1. Of version, the command token, check and try, only the first
+// commands are the commands that need no daemon.
+var commands = map[string]func(c config, args []string, out, notes io.Writer) error{
+	"audit": auditCommand,
+	"token": tokenCommand,
+}
+
+// run returns an error for exit code 1. Of version, a command, check and try, only the first
 // one that is set has an effect, in the order of the code.
 func run(args []string, path string, check, try, version bool) error {
-	token := len(args) > 0 && args[0] == "token"
-	if len(args) > 0 && !token {
-		return fmt.Errorf("%q: the only command is token; see --help", args[0])
+	var command func(c config, args []string, out, notes io.Writer) error
+	if len(args) > 0 {
+		if command = commands[args[0]]; command == nil {
+			return fmt.Errorf("%q: the commands are audit and token; see --help", args[0])
+		}
 	}
 	if version {
 		fmt.Println("skillrund", buildVersion())
@@ -51,11 +60,11 @@ func run(args []string, path string, check, try, version bool) error {
 	if err != nil {
 		return err
 	}
-	if token {
+	if command != nil {
 		if err := found.err(); err != nil {
 			return err
 		}
-		return tokenCommand(c, args[1:], os.Stdout, os.Stderr)
+		return command(c, args[1:], os.Stdout, os.Stderr)
 	}
 	bundle, err := findBundle()
 	if err != nil {

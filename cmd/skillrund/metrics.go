@@ -10,8 +10,10 @@ import (
 // state returns the daemon's state for the metrics. Each request of Prometheus calls it.
 func (d *daemon) state(requests *budget.Budget) metrics.State {
 	_, _, draining := d.executor.Counts()
+	audited := d.audit.Stats()
 	s := metrics.State{
-		Serving: len(d.missing) == 0 && !draining, Draining: draining,
+		Serving: len(d.missing) == 0 && !draining && audited.Broken == nil, Draining: draining,
+		AuditEntries: audited.Entries, AuditFailures: audited.Failures,
 		Tenants: map[string]metrics.Load{}, Slots: d.config.Concurrency.Running + d.config.Concurrency.Reserved,
 		Sandboxes:    d.host.Stats(),
 		RequestBytes: requests.Used(), RequestLimit: d.config.requestBytes(),

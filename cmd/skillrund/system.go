@@ -65,6 +65,9 @@ func (d *daemon) capabilities() server.Capabilities {
 			c.Runtimes = append(c.Runtimes, server.Runtime{Language: r.Language, Path: r.Path, Version: r.Version, Image: set.Image().Name})
 		}
 	}
+	if err := d.audit.Stats().Broken; err != nil {
+		c.AuditProblem = err.Error()
+	}
 	c.Images = d.images.capabilities(&d.config)
 	return c
 }

@@ -43,7 +43,7 @@ func (c *config) validate(bad badFunc) {
 	c.checkTracing(bad)
 	oneOf(bad, "python", c.Python, "auto", "system", "embedded")
 	oneOf(bad, "log.format", c.Log.Format, "text", "json")
-	oneOf(bad, "audit.arguments", string(c.Audit.Arguments), string(toolview.AuditOff), string(toolview.AuditHash), string(toolview.AuditTruncated))
+	oneOf(bad, "log.arguments", string(c.Log.Arguments), string(toolview.AuditOff), string(toolview.AuditHash), string(toolview.AuditTruncated))
 	for i, entry := range c.WithoutAllowedTools {
 		if reason := permission.CheckUnlisted(entry); reason != "" {
 			bad(index("without_allowed_tools", i), "%q: %s", entry, reason)
@@ -292,6 +292,12 @@ func (c *config) checkRanges(bad badFunc) {
 	// skillrun mcp relies on the upper bound: maxMCPMessage there is the same number.
 	if least, most := size(64<<10), size(256<<20); c.MessageBytes < least || c.MessageBytes > most {
 		bad("message_bytes", "%s; must be %s to %s", c.MessageBytes, least, most)
+	}
+	if least := size(64 << 10); c.Audit.FileBytes < least {
+		bad("audit.file_bytes", "%s is too small; write at least %s", c.Audit.FileBytes, least)
+	}
+	if c.Audit.Files < 2 {
+		bad("audit.files", "%d; write 2 or more, because the oldest file is removed when a new one begins", c.Audit.Files)
 	}
 	if c.RequestBytes != 0 && c.RequestBytes < c.MessageBytes {
 		bad("request_bytes", "%s is less than one message of message_bytes, %s; write 0 or at least that", c.RequestBytes, c.MessageBytes)

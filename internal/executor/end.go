@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/internal/admission"
+	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/workspace"
 	"github.com/skillrun/skillrun/sandbox"
@@ -212,6 +213,7 @@ func (out *Outcome) cancelledBy(c *cancellation) {
 // ended the row (record.ErrEnded), the recorded end stays.
 func (x *Executor) end(r *run, out Outcome) {
 	now := time.Now()
+	x.auditEnd(r.grant.Principal(), r.id, out) // first: readers see the recorded end
 	recorded := r.span.stage("record")
 	err := recordEnd(r.log, out, now)
 	if err != nil {
@@ -226,7 +228,7 @@ func (x *Executor) end(r *run, out Outcome) {
 	}
 	recorded(err)
 	r.span.ended(out)
-	x.audit(r.execution, out, now)
+	x.logEnd(r.execution, out, now)
 	x.observe(r.grant.Principal().Tenant, r.startup, out, r.span.id())
 }
 
@@ -247,9 +249,9 @@ func recordEnd(log *record.Log, out Outcome, now time.Time) error {
 	return log.End(context.Background(), string(out.End), data, now)
 }
 
-// audit writes the one line that every execution of this daemon leaves. It has no arguments,
+// logEnd writes the one line that every execution of this daemon leaves in the log. It has no arguments,
 // environment or output: they may hold secrets.
-func (x *Executor) audit(e *execution, out Outcome, now time.Time) {
+func (x *Executor) logEnd(e *execution, out Outcome, now time.Time) {
 	code := any(nil)
 	if out.ExitCode != nil {
 		code = *out.ExitCode
@@ -302,6 +304,7 @@ func (x *Executor) closeLostOne(ctx context.Context, r record.Execution) error {
 	if err != nil {
 		return err
 	}
+	x.auditEnd(permission.Principal{Tenant: r.Tenant, Name: r.Principal}, r.ID, out)
 	if err := recordEnd(log, out, time.Now()); err != nil {
 		return err
 	}

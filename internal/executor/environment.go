@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/runtime"
@@ -250,7 +251,7 @@ func (x *Executor) node() environment.Node {
 // tool of Python, one of Node packages, and one for each tool of Node. It returns them in this order;
 // none if the skill needs no packages. log gets the output of the builds as it comes. The error comes
 // from resolving the skill or from [environment.Store.Prepare].
-func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref string, rebuild bool, log func([]byte) error) ([]environment.Environment, error) {
+func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref string, rebuild bool, log func([]byte) error) (made []environment.Environment, err error) {
 	if len(x.Missing) > 0 {
 		return nil, &BoundaryError{x.Missing}
 	}
@@ -264,6 +265,17 @@ func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref st
 	if x.Environments == nil {
 		return nil, environment.ErrNoSource
 	}
+	entry := entryOf(ctx, audit.Prepare, who, "")
+	entry.Skill = sk.Name + "@" + sk.Digest
+	err = x.audited(entry, func() error {
+		made, err = x.prepare(ctx, who, sk, rebuild, log)
+		return err
+	})
+	return made, err
+}
+
+// prepare is Prepare of a skill.
+func (x *Executor) prepare(ctx context.Context, who permission.Principal, sk *skill.Skill, rebuild bool, log func([]byte) error) ([]environment.Environment, error) {
 	for _, f := range sk.Warnings {
 		if f.Rule != manifest.RuleToolPlaceholder {
 			continue

@@ -38,6 +38,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/skillrun/skillrun/internal/admission"
+	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
@@ -46,6 +47,8 @@ import (
 	"github.com/skillrun/skillrun/internal/tenant"
 	"github.com/skillrun/skillrun/internal/workspace"
 	"github.com/skillrun/skillrun/sandbox"
+
+	"golang.org/x/sys/unix"
 )
 
 // Config configures an Executor. Every field but Environments, Missing, Tenants and Log must be
@@ -92,7 +95,10 @@ type Config struct {
 	// Tracer makes the spans of executions, beneath the span in the context of Execute. Nil: no
 	// spans.
 	Tracer trace.Tracer
-	// Log gets one audit line for every execution. Nil: slog.Default().
+	// Audit gets an entry for each request and for each end of an execution. Nothing runs that it
+	// cannot record. Nil: no audit log.
+	Audit *audit.Log
+	// Log gets one line for every execution. Nil: slog.Default().
 	Log *slog.Logger
 }
 
@@ -184,8 +190,8 @@ func New(ctx context.Context, c Config) (*Executor, error) {
 // errors.go, the errors of packages permission and skill, and unexpected errors.
 func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplicate bool, err error) {
 	defer func() {
-		if err != nil && x.Observer != nil {
-			x.Observer.Refused(x.observed(req.Principal.Tenant), err)
+		if err != nil {
+			x.refused(ctx, req, err)
 		}
 	}()
 	ctx, span := x.trace(ctx)
@@ -210,7 +216,10 @@ func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplica
 	if r == nil {
 		ticket.Release()
 		x.calls.Done()
-		return earlier, earlier != "", err
+		if err == nil {
+			err = x.auditDuplicate(ctx, req, earlier)
+		}
+		return earlier, err == nil, err
 	}
 	go func() {
 		defer x.calls.Done()
@@ -286,9 +295,12 @@ func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ti
 	}
 	r = newRun(e)
 	x.enliven(r)
-	recorded := e.span.stage("record")
-	e.log, err = x.recordQueued(ctx, e)
-	recorded(err)
+	// Before the record, whose claim of the key can't be undone.
+	if err = x.auditAccepted(ctx, e); err == nil {
+		recorded := e.span.stage("record")
+		e.log, err = x.recordQueued(ctx, e)
+		recorded(err)
+	}
 	if err != nil {
 		x.unlive(r)
 		e.lease.Release()
@@ -413,7 +425,10 @@ func (x *Executor) CancelSoon(ctx context.Context, who permission.Principal, id,
 
 // beginCancel asks an execution to end. The run is nil if the execution has ended.
 func (x *Executor) beginCancel(ctx context.Context, who permission.Principal, id, by, reason string, grace time.Duration) (*run, error) {
+	entry := entryOf(ctx, audit.Cancel, who, id)
+	entry.By, entry.Why = by, reason
 	if _, err := x.row(ctx, who, id); err != nil {
+		x.Audit.NoteRefusal(entry, err)
 		return nil, err
 	}
 	if grace < 0 {
@@ -421,6 +436,7 @@ func (x *Executor) beginCancel(ctx context.Context, who permission.Principal, id
 	}
 	r := x.find(id)
 	if r != nil {
+		x.auditNote(entry)
 		r.cancel(&cancellation{by: by, reason: reason, grace: grace})
 	}
 	return r, nil
@@ -428,7 +444,14 @@ func (x *Executor) beginCancel(ctx context.Context, who permission.Principal, id
 
 // Signal sends sig to the main process of a running execution. The error is ErrNotRunning
 // before the started event and after the program's end.
-func (x *Executor) Signal(ctx context.Context, who permission.Principal, id string, sig syscall.Signal) error {
+func (x *Executor) Signal(ctx context.Context, who permission.Principal, id string, sig syscall.Signal) (err error) {
+	entry := entryOf(ctx, audit.Signal, who, id)
+	entry.Signal = unix.SignalName(sig)
+	defer func() {
+		if err != nil {
+			x.Audit.NoteRefusal(entry, err)
+		}
+	}()
 	if _, err := x.row(ctx, who, id); err != nil {
 		return err
 	}
@@ -440,6 +463,7 @@ func (x *Executor) Signal(ctx context.Context, who permission.Principal, id stri
 	if p == nil {
 		return &NotRunningError{id}
 	}
+	x.auditNote(entry)
 	if err := p.Signal(sig); err != nil {
 		if errors.Is(err, sandbox.ErrEnded) {
 			return &NotRunningError{id}
@@ -484,8 +508,8 @@ func (x *Executor) EffectiveLimits(who permission.Principal, asked Limits, kind 
 }
 
 // KeyedHash is a hash of data, as hex. For one purpose, equal data has an equal hash; for another
-// purpose, the hash differs. Without the daemon's key, a reader of the hash can't guess the data. Audit
-// lines have the hash in place of a tool's arguments.
+// purpose, the hash differs. Without the daemon's key, a reader of the hash can't guess the data. Lines
+// of the log have the hash in place of a tool's arguments.
 func (x *Executor) KeyedHash(purpose string, data []byte) string {
 	mac := hmac.New(sha256.New, x.hashKey)
 	fmt.Fprintf(mac, "%d %s ", len(purpose), purpose) // no request begins like that

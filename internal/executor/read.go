@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
 )
@@ -166,11 +167,18 @@ func (x *Executor) Artifacts(ctx context.Context, who permission.Principal, id s
 // Delete removes an ended execution: its record, its output and its artifacts. Its idempotency key
 // is free again. The error is a *NotFoundError, a *NotEndedError, or ours.
 func (x *Executor) Delete(ctx context.Context, who permission.Principal, id string) error {
-	err := x.Record.Remove(ctx, who.Tenant, id)
-	if errors.Is(err, record.ErrNotEnded) {
-		return &NotEndedError{id}
+	// Before the audit log has an entry, so that nobody fills it by deleting what doesn't exist.
+	if _, err := x.row(ctx, who, id); err != nil {
+		x.Audit.NoteRefusal(entryOf(ctx, audit.Delete, who, id), err)
+		return err
 	}
-	return notFound(err, id)
+	return x.audited(entryOf(ctx, audit.Delete, who, id), func() error {
+		err := x.Record.Remove(ctx, who.Tenant, id)
+		if errors.Is(err, record.ErrNotEnded) {
+			return &NotEndedError{id}
+		}
+		return notFound(err, id)
+	})
 }
 
 // OpenArtifact opens the content of one artifact. path is its exact name.

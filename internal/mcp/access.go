@@ -42,26 +42,44 @@ var accessTable = map[string]identity.Role{
 	methodDirectory: identity.Read,
 }
 
-// mayCall returns nil if the caller may send a message with this method.
-func (c *caller) mayCall(method string) error {
+// Reasons for the audit log, as in the contract's ErrorReason.
+const (
+	unidentified  = "UNIDENTIFIED"
+	roleRequired  = "ROLE_REQUIRED"
+	tenantUnknown = "TENANT_UNKNOWN"
+)
+
+// mayCall returns nil if the caller may send a message with this method, else an error and its reason.
+func (c *caller) mayCall(method string) (reason string, err error) {
 	who := c.Identity
 	if c.again != nil {
 		now, err := c.again()
 		if err != nil {
-			return &jsonrpc.Error{Code: codeDenied, Message: "not identified: " + err.Error()}
+			return unidentified, &jsonrpc.Error{Code: codeDenied, Message: "not identified: " + err.Error()}
 		}
 		// The connection is the session of one principal.
 		if now.Principal != who.Principal {
-			return &jsonrpc.Error{Code: codeDenied, Message: "not identified: the credential is another principal's now; connect again"}
+			return unidentified, &jsonrpc.Error{Code: codeDenied, Message: "not identified: the credential is another principal's now; connect again"}
 		}
 		who = now
 	}
 	need := accessTable[method]
 	if need == identity.None {
-		return &jsonrpc.Error{Code: codeDenied, Message: fmt.Sprintf("%.80q: no role may call this method", method)}
+		return roleRequired, &jsonrpc.Error{Code: codeDenied, Message: fmt.Sprintf("%.80q: no role may call this method", method)}
 	}
 	if !who.Role.Covers(need) {
-		return &jsonrpc.Error{Code: codeDenied, Message: fmt.Sprintf("%s needs the role %s; %s of tenant %s has %s", method, need, who.Name, who.Tenant, who.Role)}
+		return roleRequired, &jsonrpc.Error{Code: codeDenied, Message: fmt.Sprintf("%s needs the role %s; %s of tenant %s has %s", method, need, who.Name, who.Tenant, who.Role)}
 	}
-	return nil
+	return "", nil
+}
+
+// mayCall is caller.mayCall, for callers whose tenant exists.
+func (s *Server) mayCall(c *caller, method string) (reason string, err error) {
+	if reason, err := c.mayCall(method); err != nil {
+		return reason, err
+	}
+	if _, err := s.x.Tenant(c.Principal); err != nil {
+		return tenantUnknown, &jsonrpc.Error{Code: codeDenied, Message: err.Error()}
+	}
+	return "", nil
 }

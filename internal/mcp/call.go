@@ -11,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/toolview"
@@ -70,6 +71,9 @@ func (s *Server) call(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallT
 	r, err := s.tools.Call(running, c.Principal, req.Params.Name, req.Params.Arguments, sink)
 	if p != nil {
 		p.end()
+	}
+	if err != nil && !audit.CallerOf(ctx).Wrote() {
+		s.audit.NoteRefusal(audit.By(ctx, audit.Call, c.Tenant, c.Name), err)
 	}
 	// A call that ended well before the cancellation is still answered with its result.
 	if running.Err() != nil && err != nil {

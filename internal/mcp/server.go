@@ -35,6 +35,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
@@ -73,6 +74,8 @@ type Config struct {
 	Hold func(peer string, bytes int64) (release func(), ok bool)
 	// Tracer makes a span for each request. Nil: no spans.
 	Tracer trace.Tracer
+	// Audit gets an entry for each refused call. Nil: no audit log.
+	Audit *audit.Log
 	// Log gets every error of the daemon. Nil: slog.Default().
 	Log *slog.Logger
 }
@@ -91,6 +94,7 @@ type Server struct {
 	keepalive  time.Duration
 	bodyTime   time.Duration // how long a message may take to arrive
 	tracer     trace.Tracer
+	audit      *audit.Log
 	log        *slog.Logger
 
 	sdk      *sdk.Server
@@ -122,7 +126,7 @@ func New(c Config) *Server {
 	}
 	s := &Server{
 		tools: c.Tools, x: c.Executor, skills: c.Skills, identify: c.Identify, explain: c.Explain,
-		openWorld: c.OpenWorld, maxMessage: c.MaxMessageBytes, hold: c.Hold, patience: writeTimeout, keepalive: keepaliveInterval, bodyTime: bodyTimeout, tracer: c.Tracer, log: c.Log,
+		openWorld: c.OpenWorld, maxMessage: c.MaxMessageBytes, hold: c.Hold, patience: writeTimeout, keepalive: keepaliveInterval, bodyTime: bodyTimeout, audit: c.Audit, tracer: c.Tracer, log: c.Log,
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.broken, s.breakAll = context.WithCancelCause(context.Background())
@@ -198,6 +202,7 @@ func (s *Server) Stop(ctx context.Context) {
 // A caller is the sender of a message.
 type caller struct {
 	identity.Identity
+	address string // for the audit log
 	// again identifies the caller once more, for each message of a connection without HTTP: a token
 	// may have expired since, or may have been revoked. Nil: the caller sent one message.
 	again func() (identity.Identity, error)
@@ -256,12 +261,13 @@ func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
 				res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error (reference " + reference + ")"}
 			}
 		}()
-		who := callerOf(ctx, req.GetExtra())
-		if err := who.mayCall(method); err != nil {
+		c := callerOf(ctx, req.GetExtra())
+		ctx = audit.WithCaller(ctx, &audit.Caller{Address: c.address, Method: methodOf(method, req)})
+		if reason, err := s.mayCall(c, method); err != nil {
+			entry := audit.By(ctx, audit.Call, c.Tenant, c.Name)
+			entry.Reason = reason
+			s.audit.NoteRefusal(entry, err)
 			return nil, err
-		}
-		if _, err := s.x.Tenant(who.Principal); err != nil {
-			return nil, &jsonrpc.Error{Code: codeDenied, Message: err.Error()}
 		}
 		ctx, traced := s.trace(ctx, method, req)
 		defer func() { traced(res, err) }()
@@ -283,6 +289,14 @@ func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
 		}
 		return res, coded(err)
 	}
+}
+
+// methodOf is a method as the audit log has it: with the name of a tool.
+func methodOf(method string, req sdk.Request) string {
+	if call, ok := req.(*sdk.CallToolRequest); ok && call.Params != nil {
+		return method + " " + call.Params.Name
+	}
+	return method
 }
 
 // open assigns a new HTTP session to its principal.

@@ -20,6 +20,8 @@ type State struct {
 	// StateBytes is the size of the record with all output and artifacts. StateLimit is its bound; 0
 	// means no bound.
 	StateBytes, StateLimit int64
+	// AuditEntries and AuditFailures count entries of the audit log, and those that could not be written.
+	AuditEntries, AuditFailures uint64
 	// Bytes of the file system with the state directory. DiskFree is the space that users other than
 	// root may use.
 	DiskFree, DiskSize uint64
@@ -58,6 +60,8 @@ var (
 	requestLimit  = describe("request_limit_bytes", "Memory that requests may hold together.")
 	stateBytes    = describe("state_bytes", "Bytes of all executions in the record, with output and artifacts, at the last sweep of the record (once a minute).")
 	stateLimit    = describe("state_limit_bytes", "Bytes that executions may have in the record (retention.bytes); 0 means no limit.")
+	auditEntries  = describe("audit_entries_total", "Entries that were written to the audit log.")
+	auditFailures = describe("audit_failures_total", "Entries and checkpoints that could not be written to the audit log.")
 	diskAvailable = describe("disk_available_bytes", "Free bytes of the file system with state_dir.")
 	diskSize      = describe("disk_size_bytes", "Bytes of the file system with state_dir.")
 )
@@ -66,7 +70,7 @@ var (
 func (s states) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		serving, draining, slots, running, queued, started, prewarmed, existing, most, deferred, zygotes,
-		requestBytes, requestLimit, stateBytes, stateLimit, diskAvailable, diskSize,
+		requestBytes, requestLimit, stateBytes, stateLimit, auditEntries, auditFailures, diskAvailable, diskSize,
 	} {
 		to <- d
 	}
@@ -100,6 +104,8 @@ func (s states) Collect(to chan<- prometheus.Metric) {
 	gauge(requestLimit, float64(now.RequestLimit))
 	gauge(stateBytes, float64(now.StateBytes))
 	gauge(stateLimit, float64(now.StateLimit))
+	to <- prometheus.MustNewConstMetric(auditEntries, prometheus.CounterValue, float64(now.AuditEntries))
+	to <- prometheus.MustNewConstMetric(auditFailures, prometheus.CounterValue, float64(now.AuditFailures))
 	gauge(diskAvailable, float64(now.DiskFree))
 	gauge(diskSize, float64(now.DiskSize))
 }

@@ -72,6 +72,7 @@ type Grant struct {
 	source    Source
 	plan      Plan
 	network   bool
+	rule      string
 	scoped    bool       // for RefusesFile, see Decision
 	code      []codeWord // for RefusesFile, see Decision
 }
@@ -87,6 +88,10 @@ func (g Grant) Skill() *skill.Skill { return g.skill }
 
 // Source returns the approved source.
 func (g Grant) Source() Source { return g.source }
+
+// Rule returns what allowed the source: the rules that cover a command, separated by ", ", or the
+// kind of source that the policy allows.
+func (g Grant) Rule() string { return g.rule }
 
 // Plan returns the plan of an approved command, or nil for a script or code. The caller
 // must not change it.
@@ -135,7 +140,7 @@ func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *bool)
 	if sk == nil {
 		return Grant{}, errors.New("check: no skill")
 	}
-	g := Grant{valid: true, principal: who, skill: sk, source: src}
+	g := Grant{valid: true, principal: who, skill: sk, source: src, rule: src.Kind.String()}
 	switch src.Kind {
 	case Script:
 		entry, err := sk.Lookup(src.Script)
@@ -154,7 +159,7 @@ func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *bool)
 		if !d.Allowed {
 			return Grant{}, &Denied{Command: src.Command, Reason: d.Reason, Rule: d.Missing, Instead: p.instead(d)}
 		}
-		g.plan, g.scoped, g.code = d.Plan, d.scoped, d.code
+		g.plan, g.rule, g.scoped, g.code = d.Plan, d.Rule, d.scoped, d.code
 	default:
 		return Grant{}, &Denied{Reason: "the request names neither a script nor code nor a command"}
 	}

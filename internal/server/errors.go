@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress/budget"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
@@ -335,6 +336,9 @@ var table = []row{
 		return verdict{code: codes.DeadlineExceeded, reason: pb.ErrorReason_ERROR_REASON_UPLOAD_TIMED_OUT}
 	}),
 	sentinel(executor.ErrDraining, verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_DRAINING, retry: retryDraining}),
+	typed(func(*audit.UnavailableError) verdict { // before ENOSPC, which can be its cause
+		return verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_AUDIT_UNAVAILABLE, retry: retryFull}
+	}),
 	typed(func(*executor.DiskFullError) verdict { return diskFull }),
 	sentinel(syscall.ENOSPC, diskFull),
 	sentinel(syscall.EDQUOT, diskFull),

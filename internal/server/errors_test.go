@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/executor/executortest"
 	"github.com/skillrun/skillrun/internal/ingress/budget"
@@ -95,6 +96,9 @@ var errorCases = []struct {
 	{
 		err: &executor.BoundaryError{Names: []string{"mounts", "swap"}}, want: refusal{codes.FailedPrecondition, "BOUNDARY_MISSING", ""},
 		meta: map[string]string{"boundaries": "mounts, swap"},
+	},
+	{
+		err: &audit.UnavailableError{}, want: refusal{codes.Unavailable, "AUDIT_UNAVAILABLE", ""}, retry: retryFull,
 	},
 	{
 		err: &toolview.UnknownToolError{Name: "rm"}, want: refusal{codes.NotFound, "UNKNOWN_TOOL", ""},

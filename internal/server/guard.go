@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -13,6 +14,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/skillrun/skillrun/internal/audit"
+	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/ingress/budget"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
@@ -101,6 +104,7 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 			err = internalError(c.reference, "")
 			return
 		}
+		s.noteRefusal(ctx, c, err)
 		err = s.answer(ctx, c, err)
 	}()
 	// None, which no role covers, for a method without a row.
@@ -114,6 +118,7 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 			return &unidentifiedError{err}
 		}
 		c.who = who.Principal
+		ctx = audit.WithCaller(ctx, &audit.Caller{Address: connectionOf(ctx).Peer(), Method: method})
 		if !who.Role.Covers(need) {
 			return &roleError{who, need}
 		}
@@ -123,6 +128,24 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 		ctx = s.trace(ctx, c)
 	}
 	return run(context.WithValue(ctx, callKey{}, c))
+}
+
+// noteRefusal writes a refused call into the audit log, unless the executor has written it. ctx has an
+// audit.Caller if the caller was identified; the audit log counts the others by another way. A refused
+// read is not written, unless the caller's role or tenant is the reason.
+func (s *Server) noteRefusal(ctx context.Context, c *call, err error) {
+	from := audit.CallerOf(ctx)
+	if err == nil || from == nil || from.Wrote() || ofCaller(ctx, err) {
+		return
+	}
+	entry := audit.By(ctx, audit.Call, c.who.Tenant, c.who.Name)
+	_, noTenant := errors.AsType[*executor.UnknownTenantError](err)
+	if e, ok := errors.AsType[*roleError](err); ok {
+		entry.Missing = "role " + e.need.String()
+	} else if accessTable[c.method] < identity.Invoke && !noTenant {
+		return
+	}
+	s.audit.NoteRefusal(entry, err)
 }
 
 // unknownMethod answers calls of unknown methods.

@@ -41,6 +41,7 @@ import (
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 
+	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/ingress/budget"
@@ -75,6 +76,9 @@ type Config struct {
 	// Identify returns the identity of the caller. An error becomes UNAUTHENTICATED. Nil: the
 	// identities of an empty identity.Config.
 	Identify func(identity.Credentials) (identity.Identity, error)
+	// Audit gets an entry for each refused call that needs more than the role read, and for each call
+	// that needs another role. Nil: no audit log.
+	Audit *audit.Log
 	// Failed is called with the reason of each error that a caller gets; see Reason. Nil: no call.
 	Failed func(reason string)
 	// Tracer makes a span for each call. Nil: no spans.
@@ -93,6 +97,7 @@ type Server struct {
 	budget       *budget.Budget
 	keepalive    time.Duration
 	identify     func(identity.Credentials) (identity.Identity, error)
+	audit        *audit.Log
 	failed       func(reason string)
 	tracer       trace.Tracer
 	log          *slog.Logger
@@ -138,7 +143,7 @@ func New(c Config) (*Server, error) {
 	s := &Server{
 		x: c.Executor, skills: c.Skills, capabilities: c.Capabilities,
 		uploads: up, maxMessage: c.MaxMessageBytes, keepalive: c.KeepaliveInterval,
-		identify: c.Identify, failed: c.Failed, tracer: c.Tracer, log: c.Log,
+		identify: c.Identify, audit: c.Audit, failed: c.Failed, tracer: c.Tracer, log: c.Log,
 		budget: c.Budget, bidirectional: map[string]bool{},
 		health: health.NewServer(), stopping: make(chan struct{}),
 	}

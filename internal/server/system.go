@@ -27,6 +27,8 @@ type Capabilities struct {
 	Kernel                string
 	// How long ended executions are kept.
 	Retention time.Duration
+	// AuditProblem is why the audit log cannot be written now. Empty: it can be.
+	AuditProblem string
 }
 
 // A Boundary is something that a sandbox relies on. Group is one of groupNumbers. Why is a text for
@@ -73,6 +75,7 @@ func (c systemCalls) GetCapabilities(context.Context, *pb.GetCapabilitiesRequest
 		CgroupVersion:   cgroupNumbers[can.Cgroup],
 		Kernel:          text(can.Kernel),
 		Retention:       durationpb.New(can.Retention),
+		AuditProblem:    clip(can.AuditProblem, maxStatusText),
 	}
 	running, queued, draining := c.x.Counts()
 	m.Running, m.Queued, m.Draining = uint32(running), uint32(queued), draining

@@ -13,7 +13,7 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 )
 
-// AuditArguments selects how the audit log shows a script's arguments.
+// AuditArguments selects how the log shows a script's arguments.
 type AuditArguments string
 
 // The zero AuditArguments is AuditOff.
@@ -27,11 +27,11 @@ const (
 	AuditTruncated AuditArguments = "truncated"
 )
 
-// auditCharacters is the published length of a text in the audit log, in characters: code
+// auditCharacters is the published length of a text in the log, in characters: code
 // points, as Python counts them.
 const auditCharacters = 256
 
-// auditArguments returns the arguments as the audit log shows them. It takes them in the
+// auditArguments returns the arguments as the log shows them. It takes them in the
 // encoding that the script reads, so equal arguments look equal however they were
 // written.
 func (v *View) auditArguments(arguments string) string {
@@ -67,7 +67,7 @@ func firstCharacters(s string) string {
 	return s
 }
 
-// auditValue returns a value for a line of the audit log, in quotes if it could be read
+// auditValue returns a value for a line of the log, in quotes if it could be read
 // as more than one value.
 func auditValue(s string) string {
 	if s == "" || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool {
@@ -78,7 +78,8 @@ func auditValue(s string) string {
 	return s
 }
 
-// A scriptAudit logs one execution as the contract of ScriptExecutor promises. The log
+// A scriptAudit logs one execution as the contract of ScriptExecutor promises, except for the level of
+// a script that fails: that is a tenant's own error, and not one of the daemon. The log
 // handler quotes messages, so a line end in a name or in output starts no second line.
 // Values are quoted so that none can pass for another field.
 type scriptAudit struct {
@@ -98,7 +99,7 @@ func (a scriptAudit) ended(ctx context.Context, s ScriptResult) {
 	case s.ExitCode == 0:
 		a.say(ctx, slog.LevelInfo, "Script executed: %s | exit_code=0 | time=%.2fms", name, s.ExecutionTimeMS)
 	default:
-		a.say(ctx, slog.LevelError, "Script failed: %s | exit_code=%d | time=%.2fms | error=%s", name, s.ExitCode, s.ExecutionTimeMS, firstCharacters(s.Stderr))
+		a.say(ctx, slog.LevelInfo, "Script failed: %s | exit_code=%d | time=%.2fms | error=%s", name, s.ExitCode, s.ExecutionTimeMS, firstCharacters(s.Stderr))
 	}
 	a.truncation(ctx, "Stdout", name, a.run.Outcome.Stdout)
 	a.truncation(ctx, "Stderr", name, a.run.Outcome.Stderr)
@@ -115,7 +116,7 @@ func (a scriptAudit) failed(ctx context.Context, err error) {
 	if a.run.ExitCode != nil {
 		code = strconv.Itoa(*a.run.ExitCode)
 	}
-	a.say(ctx, slog.LevelError, "Script failed: %s | exit_code=%s | time=%.2fms | error=%s", name, code, took, firstCharacters(err.Error()))
+	a.say(ctx, slog.LevelInfo, "Script failed: %s | exit_code=%s | time=%.2fms | error=%s", name, code, took, firstCharacters(err.Error()))
 	a.line(ctx, code, took, "None")
 }
 

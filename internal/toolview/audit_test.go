@@ -36,10 +36,10 @@ func TestContractScriptLog(t *testing.T) {
 	}
 
 	r = b.script(ScriptRequest{ScriptPath: "scripts/fail.py"})
-	matches(one("ERROR", r.ExecutionID, "Script failed"), `"Script failed: fail\.py \| exit_code=1 \| time=\d+\.\d\dms \| error=bad"`)
+	matches(one("INFO", r.ExecutionID, "Script failed"), `"Script failed: fail\.py \| exit_code=1 \| time=\d+\.\d\dms \| error=bad"`)
 
 	r = b.script(ScriptRequest{ScriptPath: "scripts/segv.py"})
-	matches(one("ERROR", r.ExecutionID, "Script failed"), `segv\.py \| exit_code=-11 \|`)
+	matches(one("INFO", r.ExecutionID, "Script failed"), `segv\.py \| exit_code=-11 \|`)
 	matches(one("INFO", r.ExecutionID, "AUDIT:"), `signal=SIGSEGV,`)
 
 	r = b.script(ScriptRequest{ScriptPath: "scripts/slow.py", Timeout: 100 * time.Millisecond})
@@ -52,7 +52,7 @@ func TestContractScriptLog(t *testing.T) {
 	r = b.script(ScriptRequest{ScriptPath: "scripts/big.py", MaxOutputSize: 1000})
 	matches(one("WARN", r.ExecutionID, "Stdout truncated"), `"Stdout truncated for big\.py: 10485761 bytes -> 1000 bytes"`)
 	matches(one("WARN", r.ExecutionID, "Stderr truncated"), `"Stderr truncated for big\.py: 10485762 bytes -> 1000 bytes"`)
-	failed := one("ERROR", r.ExecutionID, "Script failed")
+	failed := one("INFO", r.ExecutionID, "Script failed")
 	if n := strings.Count(failed, "y"); n != 256+1 { // and the y of big.py
 		t.Errorf("%d characters of stderr, want 256: %s", n-1, failed)
 	}

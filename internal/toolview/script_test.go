@@ -458,7 +458,7 @@ func TestScriptCancelled(t *testing.T) {
 	if x, ok := errors.AsType[*Exception](got.err); !ok || *x != want || got.r.ExecutionID != <-id {
 		t.Errorf("got %v, %+v\nwant %s: %s", got.err, got.r, want.Name, want.Text)
 	}
-	if lines := b.logs.With("level=ERROR", "Script failed: tick.sh", "error=Script did not run to its end"); len(lines) != 1 {
+	if lines := b.logs.With("level=INFO", "Script failed: tick.sh", "error=Script did not run to its end"); len(lines) != 1 {
 		t.Errorf("log: %q", lines)
 	}
 	if lines := b.logs.With("AUDIT: Script execution", "script=scripts/tick.sh"); len(lines) != 1 {

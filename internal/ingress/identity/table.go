@@ -27,7 +27,10 @@ type Config struct {
 	Tokens string
 	// Issuers are the issuers of JSON Web Tokens.
 	Issuers []Issuer
-	Log     *slog.Logger
+	// Failed is called for each caller that could not be identified, with its address and the reason.
+	// Nil: no call.
+	Failed func(from string, err error)
+	Log    *slog.Logger
 }
 
 // Network reports whether the Config has a credential for callers over TCP. If it has one, a loopback
@@ -45,6 +48,7 @@ type Table struct {
 	certs   certificates
 	tokens  *reload.Files[tokens] // nil: none
 	issuers map[string]*issuer    // by URL
+	report  func(from string, err error)
 	log     *slog.Logger
 
 	mu     sync.Mutex // guards the fields below
@@ -59,7 +63,7 @@ const logInterval = time.Second
 // Open reads the files of a Config. The Table reads them again when they change. Open does not connect
 // to issuers.
 func Open(c Config) (*Table, error) {
-	t := &Table{rows: map[string]Row{}, network: c.Network(), issuers: map[string]*issuer{}, log: c.Log}
+	t := &Table{rows: map[string]Row{}, network: c.Network(), issuers: map[string]*issuer{}, report: c.Failed, log: c.Log}
 	for _, r := range c.Rows {
 		if err := CheckCaller(r.Caller); err != nil {
 			return nil, err
@@ -170,6 +174,9 @@ func (r Row) identity(name string) Identity {
 
 // count counts a caller that was not identified.
 func (t *Table) count(addr net.Addr, err error) {
+	if t.report != nil {
+		t.report(hostOf(addr), err)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.failed++

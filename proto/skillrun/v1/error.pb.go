@@ -176,6 +176,9 @@ const (
 	ErrorReason_ERROR_REASON_DRAINING ErrorReason = 54
 	// RESOURCE_EXHAUSTED: the disk of the daemon is full.
 	ErrorReason_ERROR_REASON_DISK_FULL ErrorReason = 55
+	// UNAVAILABLE: the daemon cannot write its audit log, so it accepts nothing that it
+	// must record there.
+	ErrorReason_ERROR_REASON_AUDIT_UNAVAILABLE ErrorReason = 73
 	// NOT_FOUND: there is no such tool (tool).
 	ErrorReason_ERROR_REASON_UNKNOWN_TOOL ErrorReason = 56
 	// INVALID_ARGUMENT: the arguments do not fit the tool's schema (tool, argument).
@@ -260,6 +263,7 @@ var (
 		53: "ERROR_REASON_QUEUE_TIMED_OUT",
 		54: "ERROR_REASON_DRAINING",
 		55: "ERROR_REASON_DISK_FULL",
+		73: "ERROR_REASON_AUDIT_UNAVAILABLE",
 		56: "ERROR_REASON_UNKNOWN_TOOL",
 		57: "ERROR_REASON_INVALID_TOOL_ARGUMENTS",
 		58: "ERROR_REASON_PATH_SECURITY_ERROR",
@@ -331,6 +335,7 @@ var (
 		"ERROR_REASON_QUEUE_TIMED_OUT":              53,
 		"ERROR_REASON_DRAINING":                     54,
 		"ERROR_REASON_DISK_FULL":                    55,
+		"ERROR_REASON_AUDIT_UNAVAILABLE":            73,
 		"ERROR_REASON_UNKNOWN_TOOL":                 56,
 		"ERROR_REASON_INVALID_TOOL_ARGUMENTS":       57,
 		"ERROR_REASON_PATH_SECURITY_ERROR":          58,
@@ -375,7 +380,7 @@ var File_skillrun_v1_error_proto protoreflect.FileDescriptor
 
 const file_skillrun_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x17skillrun/v1/error.proto\x12\vskillrun.v1*\xa2\x13\n" +
+	"\x17skillrun/v1/error.proto\x12\vskillrun.v1*\xc6\x13\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10\x01\x12\x1d\n" +
@@ -436,7 +441,8 @@ const file_skillrun_v1_error_proto_rawDesc = "" +
 	"\x16ERROR_REASON_SATURATED\x104\x12 \n" +
 	"\x1cERROR_REASON_QUEUE_TIMED_OUT\x105\x12\x19\n" +
 	"\x15ERROR_REASON_DRAINING\x106\x12\x1a\n" +
-	"\x16ERROR_REASON_DISK_FULL\x107\x12\x1d\n" +
+	"\x16ERROR_REASON_DISK_FULL\x107\x12\"\n" +
+	"\x1eERROR_REASON_AUDIT_UNAVAILABLE\x10I\x12\x1d\n" +
 	"\x19ERROR_REASON_UNKNOWN_TOOL\x108\x12'\n" +
 	"#ERROR_REASON_INVALID_TOOL_ARGUMENTS\x109\x12$\n" +
 	" ERROR_REASON_PATH_SECURITY_ERROR\x10:\x12(\n" +

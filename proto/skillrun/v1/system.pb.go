@@ -273,6 +273,9 @@ type GetCapabilitiesResponse struct {
 	Images []*Image `protobuf:"bytes,17,rep,name=images,proto3" json:"images,omitempty"`
 	// Folders of skills that did not load, the first 100.
 	SkillProblems []*SkillProblem `protobuf:"bytes,18,rep,name=skill_problems,json=skillProblems,proto3" json:"skill_problems,omitempty"`
+	// Why the audit log cannot be written now; executions are refused until it can be.
+	// Empty: it can be, or the daemon has none.
+	AuditProblem  string `protobuf:"bytes,19,opt,name=audit_problem,json=auditProblem,proto3" json:"audit_problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -431,6 +434,13 @@ func (x *GetCapabilitiesResponse) GetSkillProblems() []*SkillProblem {
 		return x.SkillProblems
 	}
 	return nil
+}
+
+func (x *GetCapabilitiesResponse) GetAuditProblem() string {
+	if x != nil {
+		return x.AuditProblem
+	}
+	return ""
 }
 
 // SkillProblem is a folder of skills, or of one skill, that did not load.
@@ -730,7 +740,7 @@ var File_skillrun_v1_system_proto protoreflect.FileDescriptor
 const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\n" +
 	"\x18skillrun/v1/system.proto\x12\vskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bskillrun/v1/execution.proto\"\x18\n" +
-	"\x16GetCapabilitiesRequest\"\xc9\x06\n" +
+	"\x16GetCapabilitiesRequest\"\xee\x06\n" +
 	"\x17GetCapabilitiesResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x129\n" +
 	"\n" +
@@ -756,7 +766,8 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\tretention\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\tretention\x12\x1a\n" +
 	"\bdraining\x18\x10 \x01(\bR\bdraining\x12*\n" +
 	"\x06images\x18\x11 \x03(\v2\x12.skillrun.v1.ImageR\x06images\x12@\n" +
-	"\x0eskill_problems\x18\x12 \x03(\v2\x19.skillrun.v1.SkillProblemR\rskillProblems\"]\n" +
+	"\x0eskill_problems\x18\x12 \x03(\v2\x19.skillrun.v1.SkillProblemR\rskillProblems\x12#\n" +
+	"\raudit_problem\x18\x13 \x01(\tR\fauditProblem\"]\n" +
 	"\fSkillProblem\x12\x16\n" +
 	"\x06folder\x18\x01 \x01(\tR\x06folder\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1d\n" +

@@ -1,0 +1,114 @@
+package audit
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/durable"
+)
+
+// checkpointInterval is the time between two checkpoints. flushInterval is the time for which Note counts.
+const (
+	checkpointInterval = time.Minute
+	flushInterval      = time.Second
+)
+
+// sign writes a checkpoint, unless the last entry is one.
+func (l *Log) sign() error {
+	if l.signed == l.seq {
+		return nil
+	}
+	return l.put(Entry{Event: Checkpoint})
+}
+
+// rotate ends the newest file with a checkpoint and begins another file. After an error the old file
+// stays in use.
+func (l *Log) rotate() error {
+	if err := l.sign(); err != nil {
+		return err
+	}
+	if err := l.f.Sync(); err != nil {
+		return err
+	}
+	f, err := create(l.Dir, l.seq+1)
+	if err != nil {
+		return err
+	}
+	l.f.Close()
+	l.f, l.size = f, 0
+	if err := l.prune(); err != nil {
+		l.Log.Error("old files of the audit log were not removed", "err", err)
+	}
+	return nil
+}
+
+// prune removes the oldest files. An entry says so first: without it, Verify reports that the log's
+// beginning is missing.
+func (l *Log) prune() error {
+	files, err := list(l.Dir)
+	if err != nil || len(files) <= l.Files {
+		return err
+	}
+	old := files[:len(files)-l.Files]
+	if err := l.put(Entry{Event: Pruned, Through: files[len(old)].first - 1}); err != nil {
+		return err
+	}
+	for _, f := range old {
+		if err := os.Remove(f.path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Checkpoint signs the entries so far, brings them to the disk and then replaces the file head. It does
+// nothing if nothing was written since the last one.
+func (l *Log) Checkpoint() error {
+	l.checkpointing.Lock()
+	defer l.checkpointing.Unlock()
+	l.mu.Lock()
+	if l.saved == l.seq {
+		l.mu.Unlock()
+		return nil
+	}
+	err := l.sign()
+	f, head, signed := l.f, l.head, l.signed
+	l.mu.Unlock()
+	if err == nil {
+		err = syncFile(f)
+	}
+	if err == nil {
+		err = durable.WriteFile(filepath.Join(l.Dir, headName), head)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		l.stats.Failures++
+		return fmt.Errorf("checkpoint of the audit log: %w", err)
+	}
+	l.saved = signed
+	return nil
+}
+
+// keep writes counts and checkpoints until Close.
+func (l *Log) keep() {
+	tick := time.NewTicker(flushInterval)
+	defer tick.Stop()
+	next := time.Now() // the first checkpoint comes at once
+	for {
+		if now := time.Now(); !now.Before(next) {
+			next = now.Add(checkpointInterval)
+			if err := l.Checkpoint(); err != nil {
+				l.Log.Error("audit", "err", err)
+			}
+		}
+		select {
+		case <-l.stop:
+			return
+		case <-tick.C:
+			l.flush()
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package audit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A file of the log is named by its first entry: audit-000000000001.jsonl.
+const (
+	filePrefix = "audit-"
+	fileSuffix = ".jsonl"
+	headName   = "head"
+)
+
+// A logFile is a file of the log.
+type logFile struct {
+	path  string
+	first uint64 // by its name
+}
+
+// list returns the files of a directory, the oldest first.
+func list(dir string) ([]logFile, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var files []logFile
+	for _, e := range entries {
+		digits, isOurs := strings.CutPrefix(e.Name(), filePrefix)
+		digits, ends := strings.CutSuffix(digits, fileSuffix)
+		if first, err := strconv.ParseUint(digits, 10, 64); err == nil && isOurs && ends {
+			files = append(files, logFile{filepath.Join(dir, e.Name()), first})
+		}
+	}
+	slices.SortFunc(files, func(a, b logFile) int {
+		if a.first < b.first {
+			return -1
+		}
+		return 1
+	})
+	return files, nil
+}
+
+// create makes the file that begins with an entry. An empty one can be there after a failure.
+func create(dir string, first uint64) (*os.File, error) {
+	path := filepath.Join(dir, fmt.Sprintf("%s%012d%s", filePrefix, first, fileSuffix))
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syncDir(dir); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// syncFile is Sync. A file that rotate has synced and closed is no error.
+func syncFile(f *os.File) error {
+	if err := f.Sync(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Open opens the log and continues its chain. It makes the directory and the key if they are missing.
+func Open(c Config) (_ *Log, err error) {
+	l := &Log{Config: c, stop: make(chan struct{}), notes: notes{map[string]int{}, map[noteKey]*Entry{}}}
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	if l.dir, err = lock(c.Dir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			l.dir.Close()
+			l.f.Close() // os.ErrInvalid if it is nil
+		}
+	}()
+	if l.key, err = openKey(c.KeyFile, c.Dir); err != nil {
+		return nil, err
+	}
+	start, err := l.resume()
+	if err != nil {
+		return nil, err
+	}
+	if err := l.append(start); err != nil {
+		return nil, err
+	}
+	l.done.Go(l.keep)
+	return l, nil
+}
+
+// lockPatience is how long lock waits for a killed daemon, whose children hold its descriptors until
+// their exec.
+const lockPatience = 3 * time.Second
+
+// lock keeps two daemons from writing to one directory.
+func lock(dir string) (*os.File, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	deadline := time.Now().Add(lockPatience)
+	for err = unix.EWOULDBLOCK; errors.Is(err, unix.EWOULDBLOCK) && time.Now().Before(deadline); {
+		if err = unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	if err != nil {
+		d.Close()
+		return nil, fmt.Errorf("%s: another skillrund writes its audit log there; choose another directory: %w", dir, err)
+	}
+	return d, nil
+}
+
+// resume finds the end of the chain and opens the file in which it continues. It returns the first
+// entry of this daemon, which has the damage, if any.
+func (l *Log) resume() (start Entry, err error) {
+	start = Entry{Event: Start}
+	files, err := list(l.Dir)
+	if err != nil {
+		return start, err
+	}
+	var end fileEnd
+	for len(files) > 0 {
+		last := files[len(files)-1]
+		if end, err = readEnd(last.path); err != nil {
+			return start, err
+		}
+		if end.torn > 0 {
+			start.Torn, start.Count = end.text, uint64(end.torn)
+		}
+		if end.whole > 0 {
+			break
+		}
+		// A daemon died between the creation of the file and its first line.
+		if err := os.Remove(last.path); err != nil {
+			return start, err
+		}
+		files = files[:len(files)-1]
+	}
+	head, headHash, headErr := readHead(l.Dir)
+	if len(files) == 0 && headErr != nil { // a new log
+		l.f, err = create(l.Dir, 1)
+		return start, err
+	}
+	e, hash, err := decode(end.line)
+	if len(files) > 0 && err == nil && (headErr != nil || head.Seq <= e.Seq) {
+		l.seq, l.prev, l.size = e.Seq, hash, end.whole
+		if l.f, err = os.OpenFile(files[len(files)-1].path, os.O_WRONLY|os.O_APPEND, 0); err != nil {
+			return start, err
+		}
+		return start, l.f.Truncate(end.whole)
+	}
+	// The end was changed or is missing. The chain continues after the last known checkpoint, in a new
+	// file. VerifyDir will find the place.
+	l.seq, l.prev = head.Seq, headHash
+	if len(files) > 0 && files[len(files)-1].first > l.seq {
+		l.seq, l.prev = files[len(files)-1].first, ""
+	}
+	start.Detail = "the end of the log was changed or is missing"
+	l.Log.Error("the end of the audit log was changed or is missing; skillrund audit verify shows the place", "dir", l.Dir)
+	l.f, err = create(l.Dir, l.seq+1)
+	return start, err
+}
+
+// readHead reads the copy of the last checkpoint.
+func readHead(dir string) (e Entry, hash string, err error) {
+	line, err := os.ReadFile(filepath.Join(dir, headName))
+	if err != nil {
+		return e, "", err
+	}
+	return decode(bytes.TrimSuffix(line, []byte("\n")))
+}
+
+// A fileEnd is the end of a file.
+type fileEnd struct {
+	line  []byte // the last line, without its newline
+	whole int64  // bytes up to the end of that line
+	torn  int64  // bytes after it
+	text  string // the beginning of these bytes
+}
+
+// readEnd reads the last line of a file. If the file's end has no newline within the length of two lines,
+// the line is empty.
+func readEnd(path string) (end fileEnd, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return end, err
+	}
+	defer f.Close()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return end, err
+	}
+	window := make([]byte, min(size, 2*maxLine))
+	if _, err := f.ReadAt(window, size-int64(len(window))); err != nil {
+		return end, err
+	}
+	newline := bytes.LastIndexByte(window, '\n')
+	if newline < 0 && int64(len(window)) < size {
+		return fileEnd{whole: size}, nil
+	}
+	end.torn = int64(len(window) - newline - 1)
+	end.whole = size - end.torn
+	end.text = clip(string(window[newline+1:]), maxCommand)
+	if newline >= 0 {
+		end.line = window[bytes.LastIndexByte(window[:newline], '\n')+1 : newline]
+	}
+	return end, nil
+}
+
+// isMissing reports whether an error is about a file that does not exist.
+func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

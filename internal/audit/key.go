@@ -1,0 +1,90 @@
+package audit
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/skillrun/skillrun/internal/durable"
+)
+
+// publicName is the file with the public key, in the directory of the log.
+const publicName = "audit.pub"
+
+// openKey reads the private key, or makes one, and writes the public key into dir.
+func openKey(path, dir string) (ed25519.PrivateKey, error) {
+	key, err := readKey(path)
+	if isMissing(err) {
+		if _, key, err = ed25519.GenerateKey(rand.Reader); err == nil {
+			err = writeKey(path, key)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	text := encodePublic(key.Public().(ed25519.PublicKey))
+	if old, err := os.ReadFile(filepath.Join(dir, publicName)); err == nil && string(old) == string(text) {
+		return key, nil
+	}
+	return key, durable.WriteFile(filepath.Join(dir, publicName), text)
+}
+
+func writeKey(path string, key ed25519.PrivateKey) error {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	return durable.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+}
+
+func readKey(path string) (ed25519.PrivateKey, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if block, _ := pem.Decode(data); block != nil {
+		if parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
+			if key, ok := parsed.(ed25519.PrivateKey); ok {
+				return key, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("%s: not the private key of an audit log; move it away, and the daemon makes a new one", path)
+}
+
+// PublicKey returns the public key of the private key in a file, as PEM.
+func PublicKey(keyFile string) ([]byte, error) {
+	key, err := readKey(keyFile)
+	if isMissing(err) {
+		return nil, fmt.Errorf("%s: no key; a daemon makes it when it starts", keyFile)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return encodePublic(key.Public().(ed25519.PublicKey)), nil
+}
+
+func encodePublic(key ed25519.PublicKey) []byte {
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		panic(err) // cannot happen: the type is known
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+}
+
+// ParsePublicKey reads what PublicKey returns.
+func ParsePublicKey(text []byte) (ed25519.PublicKey, error) {
+	if block, _ := pem.Decode(text); block != nil {
+		if parsed, err := x509.ParsePKIXPublicKey(block.Bytes); err == nil {
+			if key, ok := parsed.(ed25519.PublicKey); ok {
+				return key, nil
+			}
+		}
+	}
+	return nil, errors.New("not an Ed25519 public key in PEM, as skillrund audit key prints it")
+}

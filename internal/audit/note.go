@@ -1,0 +1,120 @@
+package audit
+
+import (
+	"context"
+	"sync/atomic"
+)
+
+// Entries of a tenant that Note writes in full each second, and entries about unidentified callers, who
+// have no tenant.
+const (
+	fullNotes        = 20
+	fullUnidentified = 1
+)
+
+// notes counts what Note does not write in full. The keys are bounded: a caller cannot choose the names
+// of tenants and reasons.
+type notes struct {
+	written map[string]int     // by tenant, in this interval
+	counted map[noteKey]*Entry // the last of each kind, with the count
+}
+
+type noteKey struct {
+	event          Event
+	tenant, reason string
+}
+
+// Note writes an entry that callers can cause at will. Beyond a number each second, one later entry
+// has the count. The failure of a write is in Stats only.
+func (l *Log) Note(e Entry) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	limit := fullNotes
+	if e.Event == Unidentified {
+		limit = fullUnidentified
+	}
+	if l.notes.written[e.Tenant] < limit {
+		l.notes.written[e.Tenant]++
+		_ = l.write(e)
+		return
+	}
+	key := noteKey{e.Event, e.Tenant, e.Reason}
+	if was := l.notes.counted[key]; was != nil {
+		e.Count = was.Count
+	}
+	e.Count++
+	e.bound()
+	l.notes.counted[key] = &e
+}
+
+// flush writes the counts and begins a new interval. It also tries to note lost entries, so that the log
+// is seen to work again without a call.
+func (l *Log) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.notes.written)
+	for key, e := range l.notes.counted {
+		if l.write(*e) != nil {
+			l.lost += e.Count - 1 // write has counted one
+		}
+		delete(l.notes.counted, key)
+	}
+	if l.lost == 0 {
+		return
+	}
+	lost := l.lost
+	l.lost = 0
+	if err := l.append(Entry{Event: Lost, Count: lost}); err != nil {
+		l.lost = lost
+		l.report(err)
+		return
+	}
+	l.report(nil)
+}
+
+// A Caller is where a call came from. It travels in the context of the call.
+type Caller struct {
+	Address, Method string
+	wrote           atomic.Bool
+}
+
+type callerKey struct{}
+
+// WithCaller returns a context for a call of a caller.
+func WithCaller(ctx context.Context, c *Caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, c)
+}
+
+// Wrote reports whether an entry about the call was written. A nil Caller has no entries.
+func (c *Caller) Wrote() bool { return c != nil && c.wrote.Load() }
+
+// CallerOf returns the Caller of a context, or nil.
+func CallerOf(ctx context.Context) *Caller {
+	c, _ := ctx.Value(callerKey{}).(*Caller)
+	return c
+}
+
+// By begins an entry about the call of a context.
+func By(ctx context.Context, event Event, tenant, principal string) Entry {
+	e := Entry{Event: event, Tenant: tenant, Principal: principal}
+	if c := CallerOf(ctx); c != nil {
+		e.Address, e.Method = c.Address, c.Method
+		c.wrote.Store(true)
+	}
+	return e
+}
+
+// NoteRefusal notes that a call was refused with an error. It sets the reason, unless the entry has one.
+func (l *Log) NoteRefusal(e Entry, err error) {
+	if l == nil {
+		return
+	}
+	e.Decision, e.Detail = Refused, err.Error()
+	if e.Reason == "" && l.Reason != nil {
+		e.Reason = l.Reason(err)
+	}
+	l.Note(e)
+}

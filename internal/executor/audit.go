@@ -1,0 +1,94 @@
+package executor
+
+import (
+	"context"
+	"errors"
+
+	"github.com/skillrun/skillrun/internal/audit"
+	"github.com/skillrun/skillrun/internal/permission"
+)
+
+// Entries of the audit log. An entry is written before the thing that it is about: a request that
+// cannot be recorded is refused, and a reader who sees an end finds it in the log. A cancel and a signal
+// happen even if their entry cannot be written, so that a caller can always end an execution.
+//
+// An entry has the command line, which rules have judged. Like the log it has no arguments, code,
+// environment, input or output: they may hold secrets.
+
+// entryOf begins an entry about an execution.
+func entryOf(ctx context.Context, event audit.Event, who permission.Principal, id string) audit.Entry {
+	e := audit.By(ctx, event, who.Tenant, who.Name)
+	e.Execution = id
+	return e
+}
+
+// entryOfRequest begins an entry about a request.
+func entryOfRequest(ctx context.Context, event audit.Event, req Request, id string) audit.Entry {
+	e := entryOf(ctx, event, req.Principal, id)
+	e.Skill, e.Source = req.Skill, req.Source.Kind.String()
+	switch req.Source.Kind {
+	case permission.Script:
+		e.Script = req.Source.Script
+	case permission.Command:
+		e.Command = req.Source.Command
+	}
+	return e
+}
+
+// refused tells the audit log and the observer of a refused request.
+func (x *Executor) refused(ctx context.Context, req Request, err error) {
+	e := entryOfRequest(ctx, audit.Execute, req, "")
+	if denied, ok := errors.AsType[*permission.Denied](err); ok {
+		e.Missing = denied.Rule
+	}
+	x.Audit.NoteRefusal(e, err)
+	if x.Observer != nil {
+		x.Observer.Refused(x.observed(req.Principal.Tenant), err)
+	}
+}
+
+// auditAccepted writes that an execution is about to be recorded. After an error it must not be.
+func (x *Executor) auditAccepted(ctx context.Context, e *execution) error {
+	sk := e.grant.Skill()
+	entry := entryOfRequest(ctx, audit.Execute, Request{
+		Principal: e.grant.Principal(), Skill: sk.Name + "@" + sk.Digest, Source: e.grant.Source(),
+	}, e.id)
+	entry.Decision, entry.Rule = audit.Allowed, e.grant.Rule()
+	return x.Audit.Write(entry)
+}
+
+// auditDuplicate writes that a request got the execution of an earlier one.
+func (x *Executor) auditDuplicate(ctx context.Context, req Request, id string) error {
+	entry := entryOfRequest(ctx, audit.Duplicate, req, id)
+	entry.Decision = audit.Allowed
+	return x.Audit.Write(entry)
+}
+
+// auditNote writes that an execution gets a cancel or a signal.
+func (x *Executor) auditNote(e audit.Entry) {
+	e.Decision = audit.Allowed
+	x.Audit.Note(e)
+}
+
+// audited does something only if the audit log has it. It notes a failure in another entry.
+func (x *Executor) audited(e audit.Entry, do func() error) error {
+	allowed := e
+	allowed.Decision = audit.Allowed
+	err := x.Audit.Write(allowed)
+	if err == nil {
+		err = do()
+	}
+	if err != nil {
+		x.Audit.NoteRefusal(e, err)
+	}
+	return err
+}
+
+// auditEnd writes the end of an execution. The outcome is recorded even if that fails; the audit log
+// counts the entries that it has lost.
+func (x *Executor) auditEnd(who permission.Principal, id string, out Outcome) {
+	_ = x.Audit.Write(audit.Entry{
+		Event: audit.End, Tenant: who.Tenant, Principal: who.Name, Execution: id,
+		End: string(out.End), ExitCode: out.ExitCode, Signal: out.Signal, By: out.Evidence.CancelledBy, Why: out.Evidence.CancelReason,
+	})
+}
