@@ -145,9 +145,19 @@ func checkWrite(name string) error {
 }
 
 // readers are programs for reading files. No wildcard covers the options by which they write, such as
-// sort -o and find -fprintf (programs.go).
+// find -fprintf (programs.go), except for the options that onlyReads finds.
 var readers = strings.Fields(`cat ls head tail wc file stat chmod test [ grep egrep fgrep find echo printf diff cmp cksum md5sum sha1sum
 	sha256sum sha512sum du tree pwd true false sort cut tr nl od basename dirname realpath readlink mkdir which`)
+
+// onlyReads reports whether a command can't write a file of the workspace: it is a reader, without an
+// option such as sort -o.
+func onlyReads(args []string) bool {
+	options := guards[programOf(args[0])]
+	return slices.Contains(readers, args[0]) && !slices.ContainsFunc(args[1:], func(arg string) bool {
+		hit, _, _ := options.find(arg)
+		return hit != nil && hit.opens
+	})
+}
 
 // checkLine returns the reason why covered commands may not run in the same line, or "". It refuses
 // a line in which one command could write the code that another one runs. covers[i] belongs to
@@ -174,7 +184,7 @@ func checkLine(commands []SimpleCommand, covers []cover) string {
 				return writesCode("the redirect to "+excerpt(r.Path), one)
 			}
 		}
-		if at, _ := codeAt(covers[i].args); at >= 0 || covers[i].exact || slices.Contains(readers, covers[i].args[0]) {
+		if at, _ := codeAt(covers[i].args); at >= 0 || covers[i].exact || onlyReads(covers[i].args) {
 			continue
 		}
 		for _, arg := range covers[i].args[1:] {
@@ -209,7 +219,7 @@ func replaced(code []codeWord, word string) string {
 		}
 		for _, name := range names(word) {
 			if slices.ContainsFunc(strings.Split(name, "/"), func(p string) bool { return slices.Contains(parts, p) }) ||
-				path.Dir(file) == "." && loadable(path.Clean(name)) {
+				path.Dir(file) == "." && loadable(path.Clean(name)) || endsIn(name, parts) {
 				return c.name
 			}
 		}
@@ -218,6 +228,13 @@ func replaced(code []codeWord, word string) string {
 		}
 	}
 	return ""
+}
+
+// endsIn reports whether an option with an attached value, such as -tscripts or -rtscripts/x, could
+// have a value that begins with one of the parts.
+func endsIn(word string, parts []string) bool {
+	first, _, _ := strings.Cut(word, "/")
+	return strings.HasPrefix(word, "-") && slices.ContainsFunc(parts, func(part string) bool { return part != "." && strings.HasSuffix(first, part) })
 }
 
 // couldName reports whether a component of a pattern of file names could match name. As in
