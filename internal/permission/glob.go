@@ -28,15 +28,84 @@ func globDanger(args []string, first int) string {
 	return globDanger(args[at:], first-at)
 }
 
-// takesPatterns reports whether a program with a guard may have a pattern at position first. A match is
-// never an option, and all dangerous forms of such a program are options, see options.patterns. tar's
-// first word may be a cluster of options without a dash (tarDanger), so it must not be a pattern.
+// takesPatterns reports whether a program with a guard may have a pattern at position first. A match
+// never is an option, see options.patterns. Programs in languages take patterns only where they expect
+// files.
 func takesPatterns(args []string, first int) bool {
 	name := programOf(args[0])
-	if slices.Contains(tars, name) {
-		return first > 1
+	switch {
+	case slices.Contains(tars, name):
+		return first > 1 // the first word may be a cluster of options without a dash (tarDanger)
+	case slices.Contains(seds, name):
+		return onlyOperands(args[first:]) && sedHasScript(args[:first])
+	case slices.Contains(awks, name):
+		return onlyOperands(args[first:]) && awkHasProgram(args[:first])
 	}
-	return guards[name].patterns
+	return guards[name].patterns && !guards[name].writesNext(args, first)
+}
+
+// onlyOperands reports whether no word is an option, whose value could be a match.
+func onlyOperands(words []string) bool {
+	return !slices.ContainsFunc(words, func(word string) bool { return strings.HasPrefix(word, "-") })
+}
+
+// writesNext reports whether a word from position first on may be a pattern and the value of an option
+// that names a file to write. checkWrite can't check a match.
+func (o options) writesNext(args []string, first int) bool {
+	for i := max(first-1, 1); i+1 < len(args); i++ {
+		if hit, _, attached := o.find(args[i]); hit != nil && hit.opens && !attached && strings.ContainsAny(args[i+1], "*?[") {
+			return true
+		}
+	}
+	return false
+}
+
+// sedHasScript reports whether words have the whole script of sed, so that operands after them are
+// files.
+func sedHasScript(words []string) bool {
+	has := false
+	for i := 1; i < len(words); i++ {
+		arg := words[i]
+		if arg == "--" {
+			return has || i+1 < len(words)
+		}
+		if len(arg) < 2 || arg[0] != '-' {
+			has = true // the script, or a file after it
+			continue
+		}
+		name, _, attached, known := sedOption(arg)
+		if !attached && strings.IndexByte("efl", name) >= 0 {
+			i++ // its value
+		}
+		if !known || i >= len(words) {
+			return false
+		}
+		has = has || name == 'e' || name == 'f'
+	}
+	return has
+}
+
+// awkHasProgram is sedHasScript for awk. awk takes no option after the first operand.
+func awkHasProgram(words []string) bool {
+	has := false
+	for i := 1; i < len(words); i++ {
+		arg := words[i]
+		if arg == "--" {
+			return has || i+1 < len(words)
+		}
+		if len(arg) < 2 || arg[0] != '-' {
+			return true
+		}
+		option, attached := awkOption(arg)
+		if !attached {
+			i++ // its value
+		}
+		if i >= len(words) {
+			return false
+		}
+		has = has || option == 'e' || option == 'f'
+	}
+	return has
 }
 
 // runs returns the position of the program that a runner without options runs, or 0 if the

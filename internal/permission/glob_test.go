@@ -84,12 +84,15 @@ func TestGlobsAreCovered(t *testing.T) {
 func TestGlobsElsewhereAreRefused(t *testing.T) {
 	for _, command := range []string{
 		"l* x", "g*t status", "?s", "[l]s", "/usr/bin/l?", "ls | c*", "LANG=* ls", "APP_X=? ls", "APP_X=[a] ls", "ls > *", "ls >> a?", "ls < *.csv", "ls 2> [a]", "ls &> *", "cat <<< *", "cat <<< [a]",
-		// Programs with a guard take no patterns, whatever the rule.
-		"find *", "find . -name *.py", "sort *.csv", "/usr/bin/sort ?", "./sort ?", "sed s/a/b/ *.txt", "sed -n *", "git status *", "git add ?", "awk 1 *.csv", "gawk 1 [a]", "tar *", "tar c* x", "gcc *.c", "rg x *", "make *",
-		"zip x.zip *", "npm run *", "rsync * x", "go test ./*", "wget *", "pandoc *.md", "fd *",
+		// Programs with a guard take no patterns where a match could be more than a file, whatever the rule.
+		"sed *", "sed -n *", "sed -f *", "sed -e *.sed x", "sed -n -l * p", "sed --expression * x", "sed p *.txt -e *", "sed p *.txt -f x", "sed -- *", "sed p -- *.txt -f", "gsed -- ?",
+		"awk *", "awk -f *", "awk -f ? x", "awk -v * 1", "gawk -i * 1", "gawk --source * x", "awk -- *", "awk 1 *.csv -f x", "mawk -F * 1",
+		"sort -o * x", "sort -uo * x", "sort --output *.txt", "sort x* -o ?", "shuf -o * x", "git status *", "git add ?",
+		"tar *", "tar c* x", "gcc *.c", "make *", "split *", "tree *", "diff3 *",
+		"npm run *", "rsync * x", "go test ./*", "wget *", "pandoc *.md", "fd *",
 		// The program that a runner runs is not a pattern.
-		"env *", "env A=* ls", "env -i ls *", "env -u * ls", "env git *", "env A=1 find *", "xargs *", "xargs git add *", "xargs -n 1 cat *", "xargs sh *", "nice *", "nice git *", "nice -n 5 cat *", "nohup find *", "timeout 5 *",
-		"timeout * ls", "timeout -s 9 5 ls *", "timeout 5 nice sort *", "bash *", "bash -c *", "bash -c 'cat \"$@\"' x *", "sh *.sh", "sh -- *", "sudo cat *", "sudo --user bob *", "watch ls *", "ssh host cat *", "parallel cat *",
+		"env *", "env A=* ls", "env -i ls *", "env -u * ls", "env git *", "env A=1 make *", "xargs *", "xargs git add *", "xargs -n 1 cat *", "xargs sh *", "nice *", "nice git *", "nice -n 5 cat *", "nohup make *", "timeout 5 *",
+		"timeout * ls", "timeout -s 9 5 ls *", "timeout 5 nice make *", "bash *", "bash -c *", "bash -c 'cat \"$@\"' x *", "sh *.sh", "sh -- *", "sudo cat *", "sudo --user bob *", "watch ls *", "ssh host cat *", "parallel cat *",
 		"docker exec c *", "docker run *", "vim *", "su bob *", "flock f *", "busybox ls *", "env env cat *", "strace cat *",
 	} {
 		decideRows(t, []row{{"Bash", command, false}})
@@ -97,6 +100,36 @@ func TestGlobsElsewhereAreRefused(t *testing.T) {
 	decideRows(t, []row{
 		{"Bash(git log ?.c)", "git log ?.c", false},
 		{"Bash(find:*)", "find . -name '*.py'", true},
+		{"Bash(find:*)", "find src/* -name *.py", true},
+		{"Bash(sort:*)", "sort -u *.csv", true},
+		{"Bash(sort:*)", "sort *.csv -o out.csv", true},
+		{"Bash(sort:*)", "sort -oout.csv ?.csv", true},
+		{"Bash(sort:*)", "/usr/bin/sort ?", false},
+		{"Bash(/usr/bin/sort:*)", "/usr/bin/sort ?", true},
+		{"Bash(sort:*)", "sort -o ../x *.csv", false},
+		{"Bash(shuf:*)", "shuf -n 3 *.txt", true},
+		{"Bash(rg:*)", "rg -n TODO src/*.py", true},
+		{"Bash(zip:*)", "zip -r out.zip *.csv data/*", true},
+		{"Bash(sed:*)", "sed s/a/b/ *.txt", true},
+		{"Bash(sed:*)", "sed -i.bak -e s/a/b/ -e p *.txt x", true},
+		{"Bash(sed:*)", "sed --quiet --expression=1p *.txt", true},
+		{"Bash(sed:*)", "sed -n -- 1p *.txt", true},
+		{"Bash(sed:*)", "sed -n 1e *.txt", false},
+		{"Bash(sed:*)", "sed 's/a/b/w x' *.txt", false},
+		{"Bash(sed -f x.sed:*)", "sed -f x.sed *.txt", true},
+		{"Bash(sed:*)", "sed -f x.sed *.txt", false},
+		{"Bash(awk:*)", "awk '{print $1}' *.csv", true},
+		{"Bash(awk:*)", "awk -F , -v n=1 -- '{print n}' [a-z]*.csv", true},
+		{"Bash(awk:*)", "awk '{system($0)}' *.csv", false},
+		{"Bash(gawk:*)", "gawk --source 1 *.csv", true},
+		{"Bash(sort:*)", "sort --compress-program * x", false},
+		{"Bash(rg:*)", "rg --pre * x", false},
+		{"Bash(find:*)", "find . -exec * ;", false},
+		{"Bash(find:*)", "find * -delete", false},
+		{"Bash(zip:*)", "zip -T -TT * x", false},
+		{"Bash(nice sort:*)", "nice sort *.csv", true},
+		{"Bash(sed:*), Bash(python scripts/x.py:*)", "sed -i s/a/b/ scripts/* && python scripts/x.py", false},
+		{"Bash(sed:*), Bash(python scripts/x.py:*)", "sed -i s/a/b/ *.csv && python scripts/x.py", true},
 		{"Bash(tar:*)", "tar cf x.tar *.py data/*", true},
 		{"Bash(tar:*)", "tar -xzf build-*.tar.gz -C out", true},
 		{"Bash(tar:*)", "tar --create --file x.tar [a-z]*", true},
@@ -121,7 +154,7 @@ func TestGlobsElsewhereAreRefused(t *testing.T) {
 		{"Bash", "nice env cat *", true},
 	})
 	for command, want := range map[string]string{
-		"git add *": "'git'", "l* x": "name the program", "ls > *": "in arguments only", "env *": "program that 'env' runs", "cd *": "builtin", "nice find *": "'find'",
+		"git add *": "'git'", "l* x": "name the program", "ls > *": "in arguments only", "env *": "program that 'env' runs", "cd *": "builtin", "nice make *": "'make'",
 	} {
 		d := ParseRules([]string{"Bash"}, "").Decide(command)
 		if !strings.Contains(d.Reason, want) || d.Missing != "" {

@@ -196,7 +196,11 @@ func javacDanger(args []string, fixed int) string {
 	return javacOptions.danger(args, 1, fixed)
 }
 
-var tars = []string{"tar", "gtar", "bsdtar"}
+var (
+	tars = []string{"tar", "gtar", "bsdtar"}
+	seds = []string{"sed", "gsed", "ssed"}
+	awks = []string{"awk", "gawk", "mawk", "nawk", "original-awk"}
+)
 
 // tarOptions: tar(1); gtfobins/tar.
 var tarOptions = options{valued: "fbCgHKLNVXT", forms: []form{

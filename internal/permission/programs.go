@@ -9,15 +9,15 @@ import (
 // others have other dangerous forms, too: see languages. For a program that is in no table,
 // a rule covers every option.
 var guards = map[string]options{
-	"find": {source: "find(1)", forms: []form{
+	"find": {source: "find(1)", patterns: true, forms: []form{
 		{exact: "exec"}, {exact: "execdir"}, {exact: "ok"}, {exact: "okdir"}, {exact: "delete", flag: true},
 		{exact: "fprint"}, {exact: "fprint0"}, {exact: "fprintf"}, {exact: "fls"},
 	}},
-	"sort":   {source: "sort(1)", valued: "kStT", forms: []form{{long: "compress-program"}, {short: 'o', long: "output", opens: true}}},
-	"shuf":   {source: "shuf(1)", valued: "in", forms: []form{{short: 'o', long: "output", opens: true}}},
+	"sort":   {source: "sort(1)", valued: "kStT", patterns: true, forms: []form{{long: "compress-program"}, {short: 'o', long: "output", opens: true}}},
+	"shuf":   {source: "shuf(1)", valued: "in", patterns: true, forms: []form{{short: 'o', long: "output", opens: true}}},
 	"tree":   {source: "tree(1)", valued: "LPIHT", forms: []form{{short: 'o', opens: true}}},
 	"split":  {source: "split(1)", valued: "abCln", forms: []form{{long: "filter"}}},
-	"rg":     {source: "rg(1)", forms: []form{{long: "pre"}, {long: "hostname-bin"}}},
+	"rg":     {source: "rg(1)", patterns: true, forms: []form{{long: "pre"}, {long: "hostname-bin"}}},
 	"fd":     finders,
 	"fdfind": finders,
 	"ag":     {source: "ag(1)", forms: []form{{long: "pager"}}},
@@ -28,7 +28,7 @@ var guards = map[string]options{
 	"rsync":  {source: "rsync(1)", valued: "fBTM", forms: []form{{short: 'e', long: "rsh"}, {long: "rsync-path"}, {long: "daemon"}}},
 	"wget":   {source: "wget(1); gtfobins/wget", valued: "aioBtOTwQPUlARDI", forms: []form{{short: 'e', long: "execute"}, {long: "use-askpass"}, {long: "config"}}},
 	"curl":   {source: "curl(1); gtfobins/curl", valued: "AbcCdDeEFhHmoPQrtTuUwxXyYz", patterns: true, forms: []form{{short: 'K', long: "config"}, {long: "engine"}}},
-	"zip":    {source: "zip(1); gtfobins/zip", forms: []form{{cluster: "TT"}, {long: "unzip-command"}}},
+	"zip":    {source: "zip(1); gtfobins/zip", patterns: true, forms: []form{{cluster: "TT"}, {long: "unzip-command"}}},
 	"pandoc": {source: "pandoc(1); gtfobins/pandoc", valued: "oVMHBAcTDp", forms: pandocForms},
 	"go": {source: "go help build, go help test, go help env", forms: []form{
 		{exact: "exec"}, {exact: "toolexec"}, {exact: "vettool"}, {exact: "overlay"}, {exact: "gccgoflags"}, {exact: "extld"}, {exact: "w", flag: true},
