@@ -47,7 +47,7 @@ subprocess.run([sys.executable, "-c", "import m1; print(m1.WHO)"], cwd="scripts"
 		files[fmt.Sprintf("scripts/m%d.py", i)] = fmt.Sprintf("WHO = %d\n", i)
 	}
 	dir := newDir(t)
-	writeSkill(t, dir, "modules", "allowed-tools: Bash(python:*)", files)
+	writeSkill(t, dir, "modules", "allowed-tools: Bash(python:*) Bash(venv/bin/python3 scripts/*)", files)
 	bin := filepath.Join(dir, "skills/modules/venv/bin")
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ subprocess.run([sys.executable, "-c", "import m1; print(m1.WHO)"], cwd="scripts"
 	with := m0 + " " + m0 + "\n" + mine + " " + mine + "\n"
 	for what, req := range map[string]*pb.ExecuteRequest{
 		"script": script("modules", "scripts/a.py"), "code": code("modules", compiledOf),
-		"command": command("modules", "python scripts/a.py"), "from bash": script("modules", "scripts/sh.sh"),
+		"command": command("modules", "python scripts/a.py"), "command by path": command("modules", "venv/bin/python3 scripts/a.py"), "from bash": script("modules", "scripts/sh.sh"),
 	} {
 		t.Run(what, func(t *testing.T) {
 			r := d.run(req)

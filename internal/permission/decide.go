@@ -69,6 +69,7 @@ func (r Rules) Decide(command string) Decision {
 		}
 	}
 	rules := strings.Join(texts, ", ")
+	r.startByName(plan)
 	d := Decision{Allowed: true, Reason: "covered by " + rules, Rule: rules, Plan: plan}
 	if r.Unscoped() {
 		return d
@@ -145,7 +146,7 @@ func (r Rules) cover(c SimpleCommand) (cover, *refusal) {
 			}
 			exception := one.exception(inner)
 			if exception == "" {
-				c := one.coverOf(inner)
+				c := one.coverOf(inner, r.named(inner))
 				if c.code == nil {
 					return c, nil
 				}
@@ -169,20 +170,21 @@ func (r Rules) cover(c SimpleCommand) (cover, *refusal) {
 	return cover{}, refused
 }
 
-// coverOf describes how r covers args, which it must match.
-func (r rule) coverOf(args []string) cover {
-	c := cover{rule: r.text, args: args, exact: r.kind == exactWords}
+// coverOf describes how r covers args, which it must match. named are the words that run, see
+// Rules.named.
+func (r rule) coverOf(args, named []string) cover {
+	c := cover{rule: r.text, args: named, exact: r.kind == exactWords}
 	if r.kind == wholeTool {
 		return c
 	}
-	if code, ok := r.codeOf(args); ok {
+	if code, ok := r.codeOf(named); ok {
 		c.code = &code
 	}
-	named := r.fixed
+	fixed := r.fixed
 	if c.exact {
-		named = len(args)
+		fixed = len(args)
 	}
-	c.env = gitEnv(args, named)
+	c.env = gitEnv(args, fixed)
 	return c
 }
 

@@ -195,7 +195,9 @@ func (p Policy) instead(d Decision) Instead {
 func rulesOf(sk *skill.Skill) Rules {
 	type key struct{}
 	rules, _ := skill.Derived(sk, key{}, func() (Rules, error) {
-		return ParseRules(sk.Manifest.AllowedTools, sk.BaseDir()), nil
+		rules := ParseRules(sk.Manifest.AllowedTools, sk.BaseDir())
+		rules.byPath = venvOf(sk)
+		return rules, nil
 	})
 	return rules
 }

@@ -15,6 +15,8 @@ type Rules struct {
 	list    []rule
 	baseDir string
 	none    string // the reason for a command that no rule matches; empty: derived from the rules
+	// byPath returns the name of a program on PATH for its path in a venv, see venvOf. Nil: no change.
+	byPath func(word string) string
 }
 
 // A Problem is an entry of an allowed-tools field that probably does not match what its

@@ -57,6 +57,7 @@ func CheckUnlisted(entry string) string {
 // directory, relative to the workspace.
 func (p Policy) decideUnlisted(dir string, sk *skill.Skill, command string) Decision {
 	rules := ParseRules(p.Unlisted.Rules, sk.BaseDir())
+	rules.byPath = venvOf(sk)
 	if p.Unlisted.Scripts {
 		rules.add(ownScriptRules(path.Clean(dir), sk, command)...)
 	}
@@ -130,9 +131,13 @@ func ownScript(dir string, sk *skill.Skill, args []string) int {
 		return 0
 	}
 	at := 0
-	if ownInterpreters.MatchString(args[0]) {
+	program := args[0]
+	if dir == "." {
+		program = venvOf(sk)(program)
+	}
+	if ownInterpreters.MatchString(program) {
 		at = 1
-		flags := ownFlags[strings.TrimRight(args[0], "0123456789.")]
+		flags := ownFlags[strings.TrimRight(program, "0123456789.")]
 		if len(args) > 2 && flags != nil && flags.MatchString(args[1]) {
 			at = 2
 		}
@@ -140,7 +145,7 @@ func ownScript(dir string, sk *skill.Skill, args []string) int {
 	if at >= len(args) {
 		return 0
 	}
-	if at > 0 && args[at] == "-m" && dir == "." && ownPython.MatchString(args[0]) {
+	if at > 0 && args[at] == "-m" && dir == "." && ownPython.MatchString(program) {
 		return ownModule(sk, args[at+1:], at+2)
 	}
 	word := args[at]
