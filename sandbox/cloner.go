@@ -33,7 +33,7 @@ func (s Spec) clonable() bool { return s.Network == NetworkNone }
 func (z cloner) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 	h := c.host
 	c.faults = faultsOf(h, true, c.spec.ID)
-	c.group = h.cgroups.Slim(h.groupName(), "_"+c.ids.String())
+	c.group = h.cgroups.Slim(c.in.elem("_" + c.ids.String())...)
 	if err := c.group.Create(); err != nil {
 		return step("cgroup", err)
 	}
@@ -92,11 +92,11 @@ func (z cloner) clone(ctx context.Context, c *sandbox, theirs *os.File, procsFil
 	return c.init.open(pid, pidfd)
 }
 
-// startZygote starts a zygote whose posture is right.
-func (h *Host) startZygote() (*zygote.Zygote, error) {
-	group := h.cgroups.Group(h.groupName(), zygote.Name)
+// startZygote starts a zygote for the sandboxes of one group. Its posture is right.
+func (h *Host) startZygote(of *group) (*zygote.Zygote, error) {
+	group, ids := of.zygoteCgroup(), of.ids.Load()
 	z, err := zygote.Start(zygote.Config{
-		Containers: h.containers(), Container: h.zygoteConfig(group), Group: group, Parent: h.cgroups.Group(h.groupName()), FirstID: h.ids.first,
+		Containers: of.containers(), Container: h.zygoteConfig(group, ids), Group: group, Parent: h.cgroups.Group(h.groupName()), FirstID: ids.first,
 		Filters: h.filters, Python: h.config.PythonZygotes > 0, Masked: maskedPaths, Places: h.roots[""].Places(),
 	})
 	if err != nil {
@@ -109,9 +109,9 @@ func (h *Host) startZygote() (*zygote.Zygote, error) {
 }
 
 // zygoteConfig is libcontainer's configuration of the zygote. Its user namespace has the ids of
-// all sandboxes.
-func (h *Host) zygoteConfig(g cgroup.Group) *configs.Config {
-	c := newConfig(h.rootfs(), NetworkNone, []configs.IDMap{{ContainerID: 0, HostID: int64(h.ids.first), Size: int64(2 * len(h.ids.used))}})
+// all sandboxes of its group, and no others.
+func (h *Host) zygoteConfig(g cgroup.Group, ids *idBlock) *configs.Config {
+	c := newConfig(h.rootfs(), NetworkNone, []configs.IDMap{{ContainerID: 0, HostID: int64(ids.first), Size: int64(2 * len(ids.used))}})
 	c.Rlimits = []configs.Rlimit{{Type: unix.RLIMIT_CORE, Hard: preflight.DumpLimit(), Soft: preflight.DumpLimit()}}
 	c.Cgroups = &cgroups.Cgroup{Path: g.Path, Resources: &cgroups.Resources{Devices: cgroup.DeviceRules()}}
 	zygote.Configure(c)

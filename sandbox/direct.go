@@ -17,8 +17,8 @@ type direct struct{ host *Host }
 func (d direct) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 	h := d.host
 	c.faults = faultsOf(h, false, c.spec.ID)
-	name := "_" + c.ids.String()                   // unique until the ids are released
-	c.group = h.cgroups.Group(h.groupName(), name) // libcontainer makes the cgroup
+	name := "_" + c.ids.String()                  // unique until the ids are released
+	c.group = h.cgroups.Group(c.in.elem(name)...) // libcontainer makes the cgroup
 	trees, err := c.rootTrees()
 	if err == nil {
 		err = c.staging.ShowRoot(trees)
@@ -29,7 +29,7 @@ func (d direct) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 	}
 	config := c.containerConfig()
 	faultyConfig(c.faults, config)
-	container, err := libcontainer.Create(h.containers(), name, config)
+	container, err := libcontainer.Create(c.in.containers(), name, config)
 	if err != nil {
 		return step("container", err)
 	}

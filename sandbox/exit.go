@@ -16,7 +16,8 @@ type Exit struct {
 	Signal   syscall.Signal // the signal that ended the last command, 0 if it exited
 	Deadline Deadline       // the limit that was reached, for TimedOut
 	OOMKills uint64         // processes that the kernel killed for memory
-	PidsMax  uint64         // forks that the kernel refused for Limits.Processes
+	OOMScope OOMScope       // whose memory ran out, if OOMKills > 0
+	PidsMax  uint64         // forks that the kernel refused for Limits.Processes, or before Linux 6.11 and on cgroup v1 for the group's limit
 	Usage    Usage
 	// CollectErr is the error that IO.Collect returned.
 	CollectErr error
@@ -45,6 +46,19 @@ const (
 func (e End) String() string {
 	return name([]string{"exited", "signaled", "timed out", "oom killed", "stopped"}, int(e))
 }
+
+// OOMScope says whose memory ran out when the kernel killed a process. If a sandbox has reached its
+// own limit at any time, it is OwnMemory.
+type OOMScope int
+
+// The scopes.
+const (
+	OwnMemory     OOMScope = iota // Limits.MemoryBytes
+	GroupMemory                   // GroupLimits.MemoryBytes: the sandboxes of the group together reached it
+	MachineMemory                 // the machine's, or that of a cgroup above all sandboxes
+)
+
+func (s OOMScope) String() string { return name([]string{"own", "group", "machine"}, int(s)) }
 
 // Deadline is the limit of time that a program reached.
 type Deadline int

@@ -35,6 +35,10 @@ type Config struct {
 	// FirstID and IDs are the first and the number of host uids and gids for
 	// sandboxes. No account may have one. A sandbox takes two. Default 1<<28 and 65536.
 	FirstID, IDs uint32
+	// GroupIDs is how many of the ids each group of sandboxes (Spec.Group) gets while it has a
+	// sandbox or a zygote. Default 256. Groups says how many groups that allows. The default
+	// group has up to 4096.
+	GroupIDs uint32
 	// Links are further symbolic links in the root filesystem: path to target.
 	Links map[string]string
 	// Roots are root file systems that a Spec can name.
@@ -47,10 +51,13 @@ type Config struct {
 	// time. libcontainer makes the sandboxes that the zygote can't make, and all of
 	// them without a zygote.
 	Zygote bool
-	// Prewarmed bounds how many prewarmed sandboxes wait for their programs. Zero:
+	// Prewarmed bounds how many prewarmed sandboxes of all groups wait for their programs. Zero:
 	// each sandbox is made at its Start. A positive value implies Zygote.
 	Prewarmed int
-	// PythonZygotes bounds how many Python zygotes run. They need Zygote.
+	// GroupZygotes bounds how many groups of sandboxes besides the default one have a zygote.
+	// libcontainer makes the sandboxes of groups without one. They need Zygote.
+	GroupZygotes int
+	// PythonZygotes bounds how many Python zygotes run, of all groups together. They need Zygote.
 	PythonZygotes int
 	// PythonFastExit lets scripts that a Python zygote forked skip the destruction of their
 	// modules at their end, if nobody can see a difference. If false, each ends like a
@@ -60,16 +67,18 @@ type Config struct {
 }
 
 const (
-	defaultRunDir  = "/run/skillrun"
-	defaultFirstID = 1 << 28
-	defaultIDs     = 1 << 16
-	minFirstID     = 1 << 16 // below are accounts
+	defaultRunDir   = "/run/skillrun"
+	defaultFirstID  = 1 << 28
+	defaultIDs      = 1 << 16
+	defaultGroupIDs = 256
+	minFirstID      = 1 << 16 // below are accounts
 )
 
 func (c Config) withDefaults() Config {
 	c.RunDir = cmp.Or(c.RunDir, defaultRunDir)
 	c.FirstID = cmp.Or(c.FirstID, defaultFirstID)
 	c.IDs = cmp.Or(c.IDs, defaultIDs)
+	c.GroupIDs = cmp.Or(c.GroupIDs, min(defaultGroupIDs, c.IDs, blockIDs)&^1)
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
 }
@@ -84,6 +93,8 @@ func (c Config) check() error {
 		return fmt.Errorf("cgroup parent %q: not absolute", c.CgroupParent)
 	case c.FirstID < minFirstID || c.IDs < 2 || uint64(c.FirstID)+uint64(c.IDs) > 1<<32-2:
 		return fmt.Errorf("ids %d, %d of them: outside %d to 2^32-2", c.FirstID, c.IDs, minFirstID)
+	case c.GroupIDs < 2 || c.GroupIDs%2 != 0 || c.GroupIDs > min(c.IDs, blockIDs):
+		return fmt.Errorf("ids of a group: %d: want an even number from 2 to %d", c.GroupIDs, min(c.IDs, blockIDs))
 	}
 	return checkRoots(c.Roots)
 }
@@ -99,6 +110,7 @@ type Host struct {
 	faults  faults     // empty, except in a build for tests (fault_inject.go)
 	pool    *pool      // nil: no zygote, libcontainer makes every sandbox
 	starts  starts
+	groups  *groups
 	roots   map[string]*mount.Root // by name; "" is the host's
 	// pythonLog takes the lines of all Python zygotes.
 	pythonLog pyzygote.Log
@@ -150,6 +162,7 @@ func (h *Host) open(ctx context.Context) (err error) {
 	if err := h.begin(ctx); err != nil {
 		return err
 	}
+	h.groups = newGroups(h)
 	if err := h.makeSandboxes(); err != nil {
 		return err
 	}
@@ -218,7 +231,7 @@ func (h *Host) makeSandboxes() error {
 }
 
 // sandboxesOptions leave room for a directory for each sandbox that an instance can have.
-var sandboxesOptions = fmt.Sprintf("mode=711,size=64k,nr_inodes=%d", blockIDs)
+var sandboxesOptions = "mode=711,size=64k,nr_inodes=65536"
 
 func (h *Host) containers() string { return filepath.Join(h.instance.state, "containers") }
 func (h *Host) groupName() string  { return groupPrefix + h.instance.name }
@@ -261,6 +274,7 @@ func (h *Host) free() error {
 		// The lock stays until this process ends; the next daemon's sweep tries again.
 		return fmt.Errorf("sandbox: close: %w", err)
 	}
+	h.groups.close()
 	err = h.instance.close()
 	if h.bound {
 		// Busy while another instance uses the directory. The mount then stays, and

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -196,10 +197,13 @@ const idLocks = "/run/lock/skillrun"
 
 // An idBlock is the range of host ids of one instance. The process holds the lock.
 type idBlock struct {
-	lock  *os.File
+	lock  *os.File // nil: a part of a piece, which has the lock (blocks.go)
+	base  uint32   // Config.FirstID, which has index 0
 	first uint32
-	mu    sync.Mutex
-	used  []bool // by idPair.index
+	// deferred counts the pairs whose sandboxes have ended and wait for their teardown.
+	deferred atomic.Int32
+	mu       sync.Mutex
+	used     []bool // from first on
 }
 
 // blockIDs bounds how many ids an instance gets: a pair for each of 2,048 sandboxes.
@@ -235,7 +239,7 @@ func claimBlock(c Config) (*idBlock, error) {
 			lock.Close() // processes of a dead daemon with another StateDir have these ids
 			continue
 		}
-		return &idBlock{lock: lock, first: first, used: make([]bool, size/2)}, nil
+		return &idBlock{lock: lock, base: c.FirstID, first: first, used: make([]bool, size/2)}, nil
 	}
 	return nil, fmt.Errorf("ids %d to %d: all blocks of %d are in use", c.FirstID, c.FirstID+c.IDs-1, size)
 }
@@ -273,7 +277,8 @@ func (b *idBlock) take() (idPair, error) {
 	for i, used := range b.used {
 		if !used {
 			b.used[i] = true
-			return idPair{index: i, root: b.first + uint32(2*i)}, nil
+			root := b.first + uint32(2*i)
+			return idPair{index: int(root-b.base) / 2, root: root}, nil
 		}
 	}
 	return idPair{}, fmt.Errorf("all %d pairs of ids are in use", len(b.used))
@@ -283,7 +288,7 @@ func (b *idBlock) take() (idPair, error) {
 func (b *idBlock) release(s idPair) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.used[s.index] = false
+	b.used[(s.root-b.first)/2] = false
 }
 
 // count returns how many pairs are in use, and how many there are.
@@ -298,4 +303,18 @@ func (b *idBlock) count() (used, all int) {
 	return used, len(b.used)
 }
 
-func (b *idBlock) close() { b.lock.Close() }
+// mayDefer reserves the deferral of one teardown. At most half of the pairs may belong to ended
+// sandboxes.
+func (b *idBlock) mayDefer() bool {
+	if int(b.deferred.Add(1)) > len(b.used)/2 {
+		b.deferred.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (b *idBlock) close() {
+	if b.lock != nil {
+		b.lock.Close()
+	}
+}

@@ -17,6 +17,7 @@ import (
 func noLeftovers(t *testing.T, h *Host) {
 	t.Helper()
 	h.pool.close() // also discards prewarmed sandboxes and waits for deferred teardowns
+	freeGroups(h)
 	for _, child := range h.cgroups.Group(h.groupName()).Children() {
 		t.Errorf("cgroup %s is left", child.Path)
 	}

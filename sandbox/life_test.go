@@ -27,13 +27,24 @@ func init() {
 }
 
 func daemon() {
-	h, err := Open(context.Background(), Config{StateDir: os.Getenv(daemonVar)})
+	h, err := Open(context.Background(), Config{StateDir: os.Getenv(daemonVar), Zygote: true, GroupZygotes: 1})
 	if err == nil {
 		_, err = h.Start(context.Background(), Spec{ID: "orphan", Env: testEnv, Program: bash("setsid sleep 1000 & trap '' TERM HUP; while :; do sleep 1; done")}, IO{})
 	}
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
+	}
+	// The same in a group, with a zygote of its own.
+	start := func(id string) *Process {
+		p, err := h.Start(context.Background(), Spec{ID: id, Group: "acme", Env: testEnv, Program: bash("setsid sleep 1000 & trap '' TERM HUP; while :; do sleep 1; done")}, IO{})
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		return p
+	}
+	for n := 0; !byZygote(start(fmt.Sprintf("of-group-%d", n)).sandbox); n++ {
 	}
 	fmt.Println(h.instance.name, h.ids.first, h.running["orphan"].sandbox.group.File("pids", "cgroup.procs"))
 	select {}

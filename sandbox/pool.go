@@ -49,23 +49,31 @@ const (
 type pool struct {
 	host *Host
 	max  int // waiting sandboxes, of all profiles together
-	// pythonZygotes bounds how many Python zygotes run.
-	pythonZygotes int
-	wakeups       chan struct{}
-	making        chan struct{} // holds a token for each sandbox being made; one per processor, since more only slow each other down
-	quit          chan struct{}
-	once          sync.Once      // closes quit
-	decided       chan struct{}  // closed when the first start of a zygote has succeeded or failed
-	done          sync.WaitGroup // work, discards and deferred teardowns
+	// pythonZygotes bounds how many Python zygotes run, zygotes how many of groups. The zygote of
+	// the default group is not counted.
+	pythonZygotes, zygotes int
+	wakeups                chan struct{}
+	making                 chan struct{} // holds a token for each sandbox being made; one per processor, since more only slow each other down
+	quit                   chan struct{}
+	once                   sync.Once      // closes quit
+	decided                chan struct{}  // closed when the first start of a zygote has succeeded or failed
+	done                   sync.WaitGroup // work, discards and deferred teardowns
 
 	// mu guards the fields up to turnEnds, the buckets and the Python zygotes' entries. It is
 	// never held while a sandbox is made or destroyed.
 	mu      sync.Mutex
-	zygote  *zygote.Zygote // nil: none runs. Only the goroutine of work sets it, and reads it without mu
+	zygote  *zygote.Zygote // the default group's; nil: none runs. Only the goroutine of work sets it, and reads it without mu
+	byGroup map[string]*zygoteEntry
+	ending  map[string]bool // groups whose last zygote is not destroyed yet
 	buckets map[profile]*bucket
-	pythons map[pyzygote.Key]*pythonEntry
+	pythons map[pythonKey]*pythonEntry
 	rest    time.Time // until then no Python zygote is started
 	starter string    // the caller that the last one was started for
+	// zygoteStarts says that the zygote of a group is being started. Before zygoteRest none
+	// starts in the place of another group's; after the pool has ended, none at all.
+	zygoteStarts bool
+	zygoteRest   time.Time
+	ended        bool
 	// Until turnEnds the starter starts no other one, because another caller was refused
 	// during rest.
 	turnEnds time.Time
@@ -97,7 +105,8 @@ type bucket struct {
 // startPool starts the pool's goroutine. max is Config.Prewarmed.
 func startPool(h *Host, max int) *pool {
 	p := &pool{
-		host: h, max: max, pythonZygotes: h.config.PythonZygotes, buckets: map[profile]*bucket{}, pythons: map[pyzygote.Key]*pythonEntry{},
+		host: h, max: max, pythonZygotes: h.config.PythonZygotes, zygotes: h.config.GroupZygotes,
+		byGroup: map[string]*zygoteEntry{}, ending: map[string]bool{}, buckets: map[profile]*bucket{}, pythons: map[pythonKey]*pythonEntry{},
 		wakeups: make(chan struct{}, 1), quit: make(chan struct{}), decided: make(chan struct{}),
 		making:       make(chan struct{}, runtime.NumCPU()),
 		mostDeferred: min(maxDeferred, len(h.ids.used)/2),
@@ -128,7 +137,7 @@ func (p *pool) take(ctx context.Context, s Spec) *sandbox {
 		return nil
 	}
 	key := s.profile()
-	if k := s.pythonKey(); k != (pyzygote.Key{}) && p.pythonZygotes > 0 {
+	if k := s.pythonKey(); !k.none() && p.pythonZygotes > 0 {
 		var python *pyzygote.Zygote
 		key.python, python = p.askPythonZygote(k, s.Caller)
 		c, z := p.pick(key, s)
@@ -142,7 +151,7 @@ func (p *pool) take(ctx context.Context, s Spec) *sandbox {
 			}
 			p.host.log().Warn("a Python zygote could not fork; the script is executed", "err", err)
 		}
-		key.python = pyzygote.Key{}
+		key.python = pythonKey{}
 	}
 	c, z := p.pick(key, s)
 	if c != nil || z == nil {
@@ -175,7 +184,8 @@ func (p *pool) buildCloned(ctx context.Context, z *zygote.Zygote, python *pyzygo
 func (p *pool) pick(key profile, s Spec) (*sandbox, *zygote.Zygote) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.zygote == nil {
+	z := p.zygoteFor(s.Group)
+	if z == nil {
 		return nil, nil
 	}
 	b := p.buckets[key]
@@ -191,23 +201,29 @@ func (p *pool) pick(key profile, s Spec) (*sandbox, *zygote.Zygote) {
 		b.waiting = b.waiting[:last]
 		b.least = min(b.least, len(b.waiting))
 		if c.waits() {
-			return c, p.zygote
+			return c, z
 		}
 		p.done.Go(c.discard) // it was killed while it waited
 	}
 	b.want = min(b.want+1, p.max)
 	b.least = 0
-	return nil, p.zygote
+	return nil, z
 }
 
-// forgetBucket removes the bucket with the oldest request if there are maxBuckets. p.mu is held.
+// forgetBucket removes a bucket if there are maxBuckets: of the group with the most buckets, the
+// bucket with the oldest request. p.mu is held.
 func (p *pool) forgetBucket() {
 	if len(p.buckets) < maxBuckets {
 		return
 	}
+	of := map[string]int{}
+	for key := range p.buckets {
+		of[key.group]++
+	}
 	var oldest profile
 	for key, b := range p.buckets {
-		if o := p.buckets[oldest]; o == nil || b.asked.Before(o.asked) {
+		o := p.buckets[oldest]
+		if o == nil || of[key.group] > of[oldest.group] || of[key.group] == of[oldest.group] && b.asked.Before(o.asked) {
 			oldest = key
 		}
 	}
@@ -224,7 +240,7 @@ func (p *pool) removeBucket(key profile) {
 
 // forgetPythonZygote removes a Python zygote that has ended, so that another one can start.
 // It also removes its waiting sandboxes, whose processes ended with the Python zygote.
-func (p *pool) forgetPythonZygote(k pyzygote.Key, e *pythonEntry) {
+func (p *pool) forgetPythonZygote(k pythonKey, e *pythonEntry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.pythons[k] == e {
@@ -233,7 +249,7 @@ func (p *pool) forgetPythonZygote(k pyzygote.Key, e *pythonEntry) {
 }
 
 // drop ends a Python zygote and its waiting sandboxes. p.mu is held.
-func (p *pool) drop(k pyzygote.Key) {
+func (p *pool) drop(k pythonKey) {
 	python := p.pythons[k].zygote
 	delete(p.pythons, k)
 	for key := range p.buckets {
@@ -248,7 +264,7 @@ func (p *pool) drop(k pyzygote.Key) {
 
 // running counts the children of a Python zygote that run programs, and not the children
 // that wait in a bucket. A Python zygote that is being started counts as one. p.mu is held.
-func (p *pool) running(k pyzygote.Key) int {
+func (p *pool) running(k pythonKey) int {
 	e := p.pythons[k]
 	if e.failed {
 		return 0
@@ -396,7 +412,7 @@ func (p *pool) keepZygote() bool {
 				return true
 			}
 		}
-		z, err := p.host.startZygote()
+		z, err := p.host.startZygote(p.host.groups.common)
 		if err == nil {
 			p.mu.Lock()
 			p.zygote = z
@@ -408,6 +424,7 @@ func (p *pool) keepZygote() bool {
 		p.host.log().Error("the zygote did not start; libcontainer makes each sandbox", "err", err)
 		select {
 		case <-p.quit:
+			p.end()
 			return false
 		case <-time.After(zygotePause):
 		}
@@ -422,26 +439,41 @@ func (p *pool) gone() <-chan struct{} {
 	return p.zygote.Gone()
 }
 
-// discardZygote removes a zygote and its waiting sandboxes. Sandboxes in use died with the
-// zygote; the Process of each removes its own.
+// discardZygote removes the default group's zygote and its waiting sandboxes. Sandboxes in use
+// died with the zygote; the Process of each removes its own.
 func (p *pool) discardZygote() {
 	p.mu.Lock()
-	z, buckets, pythons := p.zygote, p.buckets, p.pythons
-	p.zygote, p.buckets, p.pythons = nil, map[profile]*bucket{}, map[pyzygote.Key]*pythonEntry{}
+	z := p.zygote
+	p.zygote = nil
+	waiting := p.emptyGroup("")
 	p.mu.Unlock()
-	for _, e := range pythons {
-		if e.zygote != nil {
-			e.zygote.Close()
-		}
-	}
-	for _, b := range buckets {
-		for _, c := range b.waiting {
-			c.discard()
-		}
+	for _, c := range waiting {
+		c.discard()
 	}
 	if err := z.Destroy(); err != nil {
 		p.host.log().Error("the zygote was not removed", "err", err)
 	}
+}
+
+// emptyGroup forgets the buckets of a group and ends its Python zygotes. The caller discards the
+// sandboxes that waited. p.mu is held.
+func (p *pool) emptyGroup(name string) (waiting []*sandbox) {
+	for k, e := range p.pythons {
+		if k.group != name {
+			continue
+		}
+		delete(p.pythons, k)
+		if e.zygote != nil {
+			e.zygote.Close()
+		}
+	}
+	for key, b := range p.buckets {
+		if key.group == name {
+			waiting = append(waiting, b.waiting...)
+			delete(p.buckets, key)
+		}
+	}
+	return waiting
 }
 
 // makeOne makes one sandbox for the bucket that shortfall names. It returns false if no
@@ -458,11 +490,11 @@ func (p *pool) makeOne() bool {
 	if e := p.pythons[at.python]; e != nil {
 		python = e.zygote
 	}
-	template, z := b.template, p.zygote
+	template, z := b.template, p.zygoteOf(at.group)
 	p.mu.Unlock()
 	c, err := p.buildCloned(context.Background(), z, python, template)
 	if err != nil {
-		p.host.log().Error("a sandbox could not be prewarmed", "err", err)
+		p.notPrewarmed(at, b, err)
 		return false
 	}
 	c.prewarmed = true
@@ -486,7 +518,7 @@ func (p *pool) shortfall() (profile, bool) {
 	for key, s := range p.buckets {
 		total += len(s.waiting)
 		e := p.pythons[key.python]
-		if key.python != (pyzygote.Key{}) && (e == nil || e.zygote == nil) {
+		if !key.python.none() && (e == nil || e.zygote == nil) {
 			continue // no such Python zygote runs: its programs are executed
 		}
 		if len(s.waiting) < s.want {
@@ -495,34 +527,56 @@ func (p *pool) shortfall() (profile, bool) {
 	}
 	slices.SortFunc(found, func(a, b profile) int { return p.buckets[b].asked.Compare(p.buckets[a].asked) })
 	for _, key := range found {
-		if total < p.max || p.makeRoom(p.buckets[key]) {
+		if total < p.max || p.makeRoom(key) {
 			return key, true
 		}
 	}
 	return profile{}, false
 }
 
-// makeRoom discards one sandbox of another bucket in favor of b. Buckets that were asked for at
-// most poolPeriod before the latest request of any bucket are recent. Only a recent bucket gets
-// room: from a bucket that is not recent, or from a recent one that holds at least two more.
-// So a sandbox never leaves the recent buckets, and between them each move makes their numbers
-// more equal. Therefore the moves end, with any number of buckets. p.mu is held.
-func (p *pool) makeRoom(b *bucket) bool {
+// makeRoom discards one waiting sandbox in favor of the bucket for key. Buckets that were asked for
+// at most poolPeriod before the latest request of any bucket are recent, and so are their groups.
+// Only a recent bucket gets room, by one of these rules:
+//
+//   - A bucket of the same group gives if it is not recent, or if it holds at least two more.
+//   - A group that holds at least two more than this one gives, the largest first.
+//   - A group that is not recent gives its last sandbox to a group that has none.
+//
+// So one group's burst leaves every other recent group a sandbox. The moves end: within a group a
+// sandbox never leaves the recent buckets, and between those each move makes their numbers more
+// equal; the second rule makes the numbers of groups more equal; and after a move by the third rule
+// the giver is not recent, so it gets none back. p.mu is held.
+func (p *pool) makeRoom(key profile) bool {
 	var latest time.Time
 	for _, s := range p.buckets {
 		if s.asked.After(latest) {
 			latest = s.asked
 		}
 	}
+	b := p.buckets[key]
 	recent := func(s *bucket) bool { return latest.Sub(s.asked) <= poolPeriod }
 	if !recent(b) {
 		return false
 	}
+	groups := map[string]groupShare{}
+	for k, s := range p.buckets {
+		g := groups[k.group]
+		groups[k.group] = groupShare{g.held + len(s.waiting), g.recent || recent(s)}
+	}
+	held := groups[key.group].held
 	var from *bucket
-	for _, s := range p.buckets {
-		gives := !recent(s) || len(s.waiting) > len(b.waiting)+1
-		if s != b && len(s.waiting) > 0 && gives && (from == nil || s.asked.Before(from.asked)) {
-			from = s
+	var fromHeld int
+	for k, s := range p.buckets {
+		g := groups[k.group]
+		gives := g.held > held+1 || held == 0 && !g.recent
+		if k.group == key.group {
+			gives = !recent(s) || len(s.waiting) > len(b.waiting)+1
+		}
+		if s == b || len(s.waiting) == 0 || !gives {
+			continue
+		}
+		if from == nil || g.held > fromHeld || g.held == fromHeld && s.asked.Before(from.asked) {
+			from, fromHeld = s, g.held
 		}
 	}
 	if from == nil {
@@ -534,6 +588,12 @@ func (p *pool) makeRoom(b *bucket) bool {
 	return true
 }
 
+// A groupShare says how many sandboxes of a group wait, and whether one of its buckets is recent.
+type groupShare struct {
+	held   int
+	recent bool
+}
+
 // shrink discards sandboxes and Python zygotes that were not needed lately.
 func (p *pool) shrink() {
 	var surplus []*sandbox
@@ -543,6 +603,7 @@ func (p *pool) shrink() {
 			p.drop(k)
 		}
 	}
+	p.dropIdleZygotes()
 	for key, b := range p.buckets {
 		if time.Since(b.asked) > poolIdle {
 			p.removeBucket(key)
@@ -566,10 +627,12 @@ func (p *pool) shrink() {
 	for _, c := range surplus {
 		c.discard()
 	}
+	p.host.groups.freeSurplus()
 }
 
-// end removes the zygote. work calls it last.
+// end removes the zygotes. work calls it last.
 func (p *pool) end() {
+	p.endGroups()
 	if p.zygote != nil {
 		p.discardZygote()
 	}

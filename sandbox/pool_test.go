@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"testing"
 	"time"
 )
@@ -281,4 +282,60 @@ func TestBusyInterpreter(t *testing.T) {
 		t.Error(err)
 	}
 	noLeftovers(t, h)
+}
+
+// One group's burst takes prewarmed sandboxes only from groups with more, and the last one only of a
+// group that was idle. Then all stay where they are.
+func TestGroupsKeepASandbox(t *testing.T) {
+	h := openPrewarmed(t)
+	type group struct {
+		held    int
+		earlier time.Duration // it was asked for, before the latest request
+	}
+	for _, tt := range []struct {
+		name   string
+		groups []group // the first one wants as many as there are
+		want   []int
+	}{
+		{"a burst beside one", []group{{0, 0}, {1, 0}}, []int{0, 1}},
+		{"a burst beside one that was idle", []group{{0, 0}, {1, 2 * poolPeriod}}, []int{1, 0}},
+		{"it has some, and the other was idle", []group{{3, 0}, {1, 2 * poolPeriod}}, []int{3, 1}},
+		{"the other has all", []group{{0, 0}, {8, 0}}, []int{4, 4}},
+		{"the largest gives first", []group{{0, 0}, {2, 0}, {6, 0}}, []int{3, 2, 3}},
+		{"each has one", []group{{0, 0}, {1, 0}, {1, 0}, {1, 0}}, []int{0, 1, 1, 1}},
+		{"the oldest of the idle", []group{{0, 0}, {1, 2 * poolPeriod}, {1, 3 * poolPeriod}}, []int{1, 1, 0}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			now, total := time.Now(), 0
+			p := &pool{host: h, buckets: map[profile]*bucket{}}
+			key := func(i int) profile { return profile{group: fmt.Sprintf("g%d", i)} }
+			for i, g := range tt.groups {
+				b := &bucket{asked: now.Add(-g.earlier)}
+				for range g.held {
+					b.waiting = append(b.waiting, &sandbox{host: h})
+				}
+				p.buckets[key(i)], total = b, total+g.held
+			}
+			p.max = total
+			p.buckets[key(0)].want = total
+			for moves := 0; ; moves++ {
+				at, ok := p.shortfall()
+				if !ok {
+					break
+				}
+				if moves > total {
+					t.Fatal("the moves don't end")
+				}
+				p.buckets[at].waiting = append(p.buckets[at].waiting, &sandbox{host: h})
+			}
+			p.done.Wait()
+			var got []int
+			for i := range tt.groups {
+				got = append(got, len(p.buckets[key(i)].waiting))
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+		})
+	}
 }

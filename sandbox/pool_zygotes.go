@@ -8,9 +8,10 @@ import (
 	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
-// The pool keeps a few Python zygotes, of the kinds that programs ask for. A caller is
-// an opaque string (Spec.Caller). Callers share the zygotes fairly: when no more
-// may run, a caller with its full share gives up one of its zygotes for a new one.
+// The pool keeps a few Python zygotes, of the kinds that programs ask for. Each serves one group of
+// sandboxes: it runs in the container of the group's zygote. A caller is an opaque string
+// (Spec.Caller). Groups share the zygotes fairly, and so do the callers of a group: when no more
+// may run, a group or a caller with its full share gives up one of its zygotes for a new one.
 
 // maxCallers bounds how many callers a Python zygote remembers.
 const maxCallers = 64
@@ -18,6 +19,18 @@ const maxCallers = 64
 // slowModules make each forked child end slowly, whether its program uses them or not
 // (_ACTING in exit.py).
 var slowModules = pyzygote.NewSet("sqlite3")
+
+// A pythonKey identifies a Python zygote: the group that it serves, and its kind. Without a kind
+// it means that no Python zygote serves a program.
+type pythonKey struct {
+	group string
+	pyzygote.Key
+}
+
+func (k pythonKey) none() bool { return k.Key == pyzygote.Key{} }
+
+// same says whether two zygotes of one group differ at most in their modules.
+func (k pythonKey) same(other pythonKey) bool { return k.group == other.group && k.Same(other.Key) }
 
 // A pythonEntry is the pool's entry for one Python zygote, from the begin of its start.
 type pythonEntry struct {
@@ -59,15 +72,15 @@ func (e *pythonEntry) users(now time.Time) (users []string) {
 // modules of k, or more of them if this caller uses that zygote anyway. If k has no zygote of
 // its own, askPythonZygote starts one when choose allows it. It returns a nil zygote if none
 // can serve k now.
-func (p *pool) askPythonZygote(k pyzygote.Key, caller string) (pyzygote.Key, *pyzygote.Zygote) {
+func (p *pool) askPythonZygote(k pythonKey, caller string) (pythonKey, *pyzygote.Zygote) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
 	at := p.serving(k, caller)
 	if own := p.pythons[k]; own != nil {
 		own.ask(caller, now)
-	} else if p.zygote != nil {
-		if start, ok := p.choose(k, caller, at != pyzygote.Key{}, now); ok {
+	} else if p.zygoteOf(k.group) != nil {
+		if start, ok := p.choose(k, caller, !at.none(), now); ok {
 			p.startEntry(start, &pythonEntry{asked: map[string]time.Time{caller: now}, has: start.Imports()})
 		}
 	}
@@ -83,13 +96,13 @@ func (p *pool) askPythonZygote(k pyzygote.Key, caller string) (pyzygote.Key, *py
 // of other callers are not considered, so that no caller sees which modules others import.
 // To fork from a zygote with more modules takes a little longer; to start a Python takes
 // much longer. The zero key means that no zygote can serve k. p.mu is held.
-func (p *pool) serving(k pyzygote.Key, caller string) (best pyzygote.Key) {
+func (p *pool) serving(k pythonKey, caller string) (best pythonKey) {
 	if e := p.pythons[k]; e != nil && e.zygote != nil {
 		return k
 	}
 	for key, e := range p.pythons {
 		_, uses := e.asked[caller]
-		if e.zygote == nil || !uses || !key.Same(k) || !e.has.Covers(k.Imports()) || e.has.And(slowModules) != k.Imports().And(slowModules) {
+		if e.zygote == nil || !uses || !key.same(k) || !e.has.Covers(k.Imports()) || e.has.And(slowModules) != k.Imports().And(slowModules) {
 			continue
 		}
 		b := p.pythons[best]
@@ -103,7 +116,7 @@ func (p *pool) serving(k pyzygote.Key, caller string) (best pyzygote.Key) {
 // choose returns the key of the zygote to start for k, and makes room for it. It returns
 // false if the next start must wait, or if no zygote may be dropped. served: another zygote
 // serves k. p.mu is held.
-func (p *pool) choose(k pyzygote.Key, caller string, served bool, now time.Time) (start pyzygote.Key, ok bool) {
+func (p *pool) choose(k pythonKey, caller string, served bool, now time.Time) (start pythonKey, ok bool) {
 	if now.Before(p.rest) {
 		if caller != p.starter {
 			p.turnEnds = now.Add(poolIdle)
@@ -114,11 +127,11 @@ func (p *pool) choose(k pyzygote.Key, caller string, served bool, now time.Time)
 		return k, false
 	}
 	if len(p.pythons) >= p.pythonZygotes {
-		old, ok := p.victim(caller, served, now)
+		old, ok := p.victim(k.group, caller, served, now)
 		if !ok {
 			return k, false
 		}
-		if all := k.With(old); p.mayMerge(k, old, caller, now) && p.pythons[all] == nil {
+		if all := (pythonKey{k.group, k.With(old.Key)}); p.mayMerge(k, old, caller, now) && p.pythons[all] == nil {
 			k = all
 		}
 		p.drop(old)
@@ -130,51 +143,71 @@ func (p *pool) choose(k pyzygote.Key, caller string, served bool, now time.Time)
 
 // mayMerge says whether the new zygote for k may also import the modules of old, the zygote
 // that it replaces. The new one then serves the programs of both. p.mu is held.
-func (p *pool) mayMerge(k, old pyzygote.Key, caller string, now time.Time) bool {
+func (p *pool) mayMerge(k, old pythonKey, caller string, now time.Time) bool {
 	e := p.pythons[old]
-	return e.zygote != nil && old.Same(k) && k.Imports().And(slowModules) == old.Imports().And(slowModules) && slices.Equal(e.users(now), []string{caller})
+	return e.zygote != nil && old.same(k) && k.Imports().And(slowModules) == old.Imports().And(slowModules) && slices.Equal(e.users(now), []string{caller})
 }
 
-// victim returns the zygote to drop in favor of a new one for caller: of the zygotes without
-// running programs, the one with the oldest last request. A caller with less than its share
-// takes from callers with more than theirs; any other caller takes from its own zygotes.
-// served: the caller has a zygote already, so that only a zygote without a request within
-// poolIdle may be dropped. p.mu is held.
-func (p *pool) victim(caller string, served bool, now time.Time) (oldest pyzygote.Key, ok bool) {
-	held := map[string]int{caller: 0}
-	for _, e := range p.pythons {
-		for _, user := range e.users(now) {
-			held[user]++
-		}
+// victim returns the zygote to drop in favor of a new one for a caller of a group: of the zygotes
+// without running programs, the one with the oldest last request. A group with less than its share
+// takes from the group with the most, if that has more than its share; a group without any also takes
+// a zygote without a request within poolIdle. Any other group takes from its own zygotes, by the same
+// rule for callers: a caller with less than its share takes from callers with more than theirs, and
+// any other caller from its own. served: the caller has a zygote already, so that only a zygote
+// without a request within poolIdle may be dropped. p.mu is held.
+func (p *pool) victim(group, caller string, served bool, now time.Time) (oldest pythonKey, ok bool) {
+	held := map[string]int{group: 0}
+	for key := range p.pythons {
+		held[key.group]++
 	}
 	share := max(1, p.pythonZygotes/len(held))
-	find := func(may func(user string) bool) {
+	find := func(may func(key pythonKey, e *pythonEntry) bool) bool {
 		for key, e := range p.pythons {
-			refuses := func(user string) bool { return !may(user) }
-			if p.running(key) > 0 || served && now.Sub(e.last()) < poolIdle || slices.ContainsFunc(e.users(now), refuses) {
+			if p.running(key) > 0 || served && now.Sub(e.last()) < poolIdle || !may(key, e) {
 				continue
 			}
-			if !ok || e.last().Before(p.pythons[oldest].last()) {
+			larger := held[key.group] - held[oldest.group]
+			if !ok || larger > 0 || larger == 0 && e.last().Before(p.pythons[oldest].last()) {
 				oldest, ok = key, true
 			}
 		}
+		return ok
 	}
-	if held[caller] < share {
-		find(func(user string) bool { return user != caller && held[user] > share })
+	if held[group] < share && find(func(key pythonKey, _ *pythonEntry) bool { return key.group != group && held[key.group] > share }) {
+		return oldest, true
 	}
-	if !ok {
-		find(func(user string) bool { return user == caller })
+	if held[group] == 0 {
+		find(func(_ pythonKey, e *pythonEntry) bool { return now.Sub(e.last()) >= poolIdle })
+		return oldest, ok
 	}
-	return oldest, ok
+	byCaller := map[string]int{caller: 0}
+	for key, e := range p.pythons {
+		if key.group != group {
+			continue
+		}
+		for _, user := range e.users(now) {
+			byCaller[user]++
+		}
+	}
+	share = max(1, held[group]/len(byCaller))
+	all := func(may func(user string) bool) func(pythonKey, *pythonEntry) bool {
+		return func(key pythonKey, e *pythonEntry) bool {
+			return key.group == group && !slices.ContainsFunc(e.users(now), func(user string) bool { return !may(user) })
+		}
+	}
+	if byCaller[caller] < share && find(all(func(user string) bool { return user != caller && byCaller[user] > share })) {
+		return oldest, true
+	}
+	return oldest, find(all(func(user string) bool { return user == caller }))
 }
 
 // startEntry adds e to the pool and starts its Python zygote in the background. p.mu is held.
-func (p *pool) startEntry(k pyzygote.Key, e *pythonEntry) {
+func (p *pool) startEntry(k pythonKey, e *pythonEntry) {
 	p.pythons[k] = e
-	z := p.zygote
+	z := p.zygoteOf(k.group)
 	p.done.Go(func() {
 		begin := time.Now()
-		python, err := p.host.startPythonZygote(z, k)
+		python, err := p.host.startPythonZygote(z, k.Key)
 		p.mu.Lock()
 		p.rest = time.Now().Add(startShare * time.Since(begin))
 		p.mu.Unlock()

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -17,25 +18,29 @@ type zygotePool struct {
 }
 
 func newZygotePool(size int) *zygotePool {
-	return &zygotePool{&pool{pythonZygotes: size, pythons: map[pyzygote.Key]*pythonEntry{}, buckets: map[profile]*bucket{}}, time.Now()}
+	return &zygotePool{&pool{pythonZygotes: size, pythons: map[pythonKey]*pythonEntry{}, buckets: map[profile]*bucket{}}, time.Now()}
 }
 
 // keyOf returns the key of a Python that needs modules, separated by blanks.
-func keyOf(modules string) pyzygote.Key {
-	return pyzygote.NewKey("python3", pythonSpec(nil).Env, strings.Fields(modules))
+func keyOf(modules string) pythonKey {
+	return pythonKey{Key: pyzygote.NewKey("python3", pythonSpec(nil).Env, strings.Fields(modules))}
 }
 
 // ask asks for a zygote with modules on behalf of a caller, some seconds after the last
 // request. It returns the modules of the zygote that serves the caller, or "" if the program
 // is executed.
-func (p *zygotePool) ask(caller, modules string) string {
+func (p *zygotePool) ask(caller, modules string) string { return p.askIn("", caller, modules) }
+
+// askIn is ask of a caller of a group.
+func (p *zygotePool) askIn(group, caller, modules string) string {
 	p.now = p.now.Add(2 * time.Second)
 	k := keyOf(modules)
+	k.group = group
 	at := p.serving(k, caller)
 	if own := p.pythons[k]; own != nil {
 		own.ask(caller, p.now)
 	} else {
-		if start, ok := p.choose(k, caller, at != pyzygote.Key{}, p.now); ok {
+		if start, ok := p.choose(k, caller, !at.none(), p.now); ok {
 			p.pythons[start] = &pythonEntry{zygote: &pyzygote.Zygote{}, has: start.Imports(), asked: map[string]time.Time{caller: p.now}}
 		}
 	}
@@ -141,8 +146,8 @@ func TestZygoteThatServes(t *testing.T) {
 			if got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
-			other := pyzygote.NewKey("python3", pythonSpec(nil).Env[:3], strings.Fields(tt.asked))
-			if at := p.serving(other, tt.caller); at != (pyzygote.Key{}) {
+			other := pythonKey{Key: pyzygote.NewKey("python3", pythonSpec(nil).Env[:3], strings.Fields(tt.asked))}
+			if at := p.serving(other, tt.caller); !at.none() {
 				t.Errorf("with other settings: got %q", at.Modules())
 			}
 		})
@@ -174,5 +179,49 @@ func TestZygoteStartsInTurns(t *testing.T) {
 	}
 	if want := "a:csv b:copy b:glob a:html "; starts != want {
 		t.Errorf("started: got %q, want %q", starts, want)
+	}
+}
+
+// A group's burst of kinds leaves another group its share of the Python zygotes. A group without any
+// gets one of the largest group, or one that was not used for a while, but no other.
+func TestGroupsKeepTheirPythonZygotes(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		size  int
+		steps string // group:modules, several times; "wait" is poolIdle
+		want  map[string]int
+	}{
+		{"a burst, another comes", 4, kindsOf("b") + "a:pandas a:numpy", map[string]int{"a": 2, "b": 2}},
+		{"another was first", 4, "a:pandas a:numpy " + kindsOf("b") + kindsOf("b"), map[string]int{"a": 2, "b": 2}},
+		{"one of few", 2, "a:pandas " + kindsOf("b") + kindsOf("b"), map[string]int{"a": 1, "b": 1}},
+		{"three groups", 4, "a:pandas c:sympy " + kindsOf("b"), map[string]int{"a": 1, "b": 2, "c": 1}},
+		{"more groups than zygotes", 2, "a:pandas c:sympy " + kindsOf("b"), map[string]int{"a": 1, "c": 1}},
+		{"and then one is idle", 2, "a:pandas wait c:sympy b:csv", map[string]int{"b": 1, "c": 1}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newZygotePool(tt.size)
+			for _, step := range strings.Fields(tt.steps) {
+				group, modules, ok := strings.Cut(step, ":")
+				if !ok {
+					p.now = p.now.Add(poolIdle)
+					continue
+				}
+				p.askIn(group, "same caller", modules)
+				p.rest, p.turnEnds = time.Time{}, time.Time{}
+			}
+			got := map[string]int{}
+			for k := range p.pythons {
+				got[k.group]++
+			}
+			if !maps.Equal(got, tt.want) {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+			for k, e := range p.pythons {
+				other := pythonKey{"another", k.Key}
+				if at := p.serving(other, "same caller"); !at.none() {
+					t.Errorf("a Python zygote of group %q serves another group (%v)", k.group, e.asked)
+				}
+			}
+		})
 	}
 }

@@ -204,7 +204,11 @@ func (p posture) checkGroups(pid int) error {
 		if c == "devices" && p.devices.Path != "" {
 			path = p.devices.Path
 		}
-		end := filepath.Join(filepath.Base(filepath.Dir(path)), filepath.Base(path))
+		parent := filepath.Dir(path)
+		end := filepath.Join(filepath.Base(parent), filepath.Base(path))
+		if strings.HasPrefix(end, groupDirPrefix) {
+			end = filepath.Join(filepath.Base(filepath.Dir(parent)), end)
+		}
 		if !strings.HasSuffix(got[c], "/"+end) {
 			return fmt.Errorf("cgroup of %q: got %s, want .../%s", c, got[c], end)
 		}

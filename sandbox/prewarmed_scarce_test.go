@@ -27,7 +27,7 @@ func zygoteOf(h *Host) *zygote.Zygote {
 func TestPrewarmWithoutDescriptors(t *testing.T) {
 	h := openForkServer(t)
 	z := zygoteOf(h)
-	python, err := h.startPythonZygote(z, pythonSpec(nil, "-c", "").pythonKey())
+	python, err := h.startPythonZygote(z, pythonSpec(nil, "-c", "").pythonKey().Key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestZygoteWithoutDescriptors(t *testing.T) {
 		if more == 200 {
 			t.Fatal("200 descriptors are not enough")
 		}
-		withDescriptors(t, more, func() { z, err = h.startZygote() })
+		withDescriptors(t, more, func() { z, err = h.startZygote(h.groups.common) })
 		if err != nil {
 			z = nil
 			failed++
@@ -129,7 +129,7 @@ func TestZygoteWithoutDescriptors(t *testing.T) {
 			t.Fatal("100 descriptors are not enough")
 		}
 		var python *pyzygote.Zygote
-		withDescriptors(t, more, func() { python, err = h.startPythonZygote(z, k) })
+		withDescriptors(t, more, func() { python, err = h.startPythonZygote(z, k.Key) })
 		if err == nil {
 			python.Close()
 			break
@@ -209,8 +209,8 @@ func TestPythonZygotesMakeRoom(t *testing.T) {
 	// A program that does not exist can't start.
 	until(t, "a Python zygote that can't be started is not known to be one", func() bool {
 		rested() // no start while all Python zygotes have running children
-		h.pool.askPythonZygote(noPython(), "")
-		r := pythonEntries(h)[noPython()]
+		h.pool.askPythonZygote(pythonKey{Key: noPython()}, "")
+		r := pythonEntries(h)[pythonKey{Key: noPython()}]
 		return r != nil && r.failed
 	})
 	ask(first)
@@ -231,10 +231,10 @@ func TestPythonZygotesMakeRoom(t *testing.T) {
 }
 
 // pythonEntries returns a copy of the pool's map of Python zygotes.
-func pythonEntries(h *Host) map[pyzygote.Key]*pythonEntry {
+func pythonEntries(h *Host) map[pythonKey]*pythonEntry {
 	h.pool.mu.Lock()
 	defer h.pool.mu.Unlock()
-	all := map[pyzygote.Key]*pythonEntry{}
+	all := map[pythonKey]*pythonEntry{}
 	for k, r := range h.pool.pythons {
 		all[k] = &pythonEntry{r.zygote, r.failed, r.has, maps.Clone(r.asked)}
 	}
@@ -243,7 +243,7 @@ func pythonEntries(h *Host) map[pyzygote.Key]*pythonEntry {
 
 func TestWhatIsNotForked(t *testing.T) {
 	base := func() Spec { return pythonSpec(nil, "-c", "pass") }
-	if base().pythonKey() == (pyzygote.Key{}) {
+	if base().pythonKey().none() {
 		t.Fatal("a Python is not forked")
 	}
 	for name, change := range map[string]func(*Spec){
@@ -273,7 +273,7 @@ func TestWhatIsNotForked(t *testing.T) {
 		"no module":                    func(s *Spec) { s.Python.Imports = []string{""} },
 	} {
 		s := base()
-		if change(&s); s.pythonKey() != (pyzygote.Key{}) {
+		if change(&s); !s.pythonKey().none() {
 			t.Errorf("%s: it is forked", name)
 		}
 	}

@@ -85,6 +85,7 @@ func (p *Process) supervise() {
 	p.exit.Usage.Setup = p.setup
 	p.err = err
 	p.finish()
+	p.sandbox.host.groups.leave(p.sandbox.in)
 	p.sandbox.host.forget(p.sandbox.spec.ID) // before Wait returns: its caller may use the ID again
 	close(p.done)
 }

@@ -12,21 +12,22 @@ import (
 // A profile is the part of a Spec that the daemon must know before it has a sandbox made.
 // It cannot change afterwards.
 type profile struct {
+	group            string // Spec.Group
 	root             string // Spec.Root
 	sizeBytes, files int64
 	openFiles        int
 	cpu              time.Duration
-	python           pyzygote.Key // of the Python zygote that forked the first process; zero: init forked it
+	python           pythonKey // of the Python zygote that forked the first process; zero: init forked it
 }
 
 func (s Spec) profile() profile {
-	return profile{root: s.Root, sizeBytes: s.Workspace.SizeBytes, files: s.Workspace.Files, openFiles: s.Limits.OpenFiles, cpu: s.Limits.CPU}
+	return profile{group: s.Group, root: s.Root, sizeBytes: s.Workspace.SizeBytes, files: s.Workspace.Files, openFiles: s.Limits.OpenFiles, cpu: s.Limits.CPU}
 }
 
 // blank returns the parts of s that a sandbox needs before its program is known. It leaves out everything of
 // the skill and of the request: the daemon keeps those only while the program runs.
 func (s Spec) blank() Spec {
-	return Spec{Root: s.Root, Workspace: Workspace{SizeBytes: s.Workspace.SizeBytes, Files: s.Workspace.Files}, Limits: s.Limits}
+	return Spec{Group: s.Group, Root: s.Root, Workspace: Workspace{SizeBytes: s.Workspace.SizeBytes, Files: s.Workspace.Files}, Limits: s.Limits}
 }
 
 // buildCloned has the zygote make a sandbox for one program with s's profile.

@@ -38,16 +38,16 @@ func PythonModules() []string { return pyzygote.Modules() }
 
 // pythonKey returns the key of the Python zygote that can fork s's program. The zero key
 // means that the program must be executed.
-func (s Spec) pythonKey() pyzygote.Key {
+func (s Spec) pythonKey() pythonKey {
 	if s.Root != "" || s.Python == nil || len(s.Program) != 1 || len(s.Program[0].Pipeline) != 1 {
-		return pyzygote.Key{}
+		return pythonKey{}
 	}
 	c := s.Program[0].Pipeline[0]
 	env := slices.Sorted(slices.Values(environ(s.Env, c.Env)))
 	// The child's command line is JSON, which can hold only valid UTF-8.
 	valid := !slices.ContainsFunc(slices.Concat(c.Args, env), func(s string) bool { return !utf8.ValidString(s) })
 	if !valid || len(c.Globs)+len(c.Redirects) > 0 {
-		return pyzygote.Key{}
+		return pythonKey{}
 	}
 	// No key has a program of an execution's mounts. A virtual environment is one; its
 	// interpreter isn't.
@@ -55,7 +55,7 @@ func (s Spec) pythonKey() pyzygote.Key {
 	if s.Python.Venv != "" {
 		name = s.Python.Base
 	}
-	return pyzygote.NewKey(name, env, s.Python.Imports)
+	return pythonKey{s.Group, pyzygote.NewKey(name, env, s.Python.Imports)}
 }
 
 // pythonCommand returns the command line of s's program, for the child that a Python zygote

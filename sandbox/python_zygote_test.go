@@ -47,7 +47,7 @@ func waitForReady(t testing.TB, h *Host, s Spec) {
 			f.asked = time.Now()
 			h.pool.wakeUp()
 		}
-		return key.python != (pyzygote.Key{}) && f != nil && len(f.waiting) > 0
+		return !key.python.none() && f != nil && len(f.waiting) > 0
 	})
 }
 

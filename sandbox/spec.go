@@ -24,6 +24,10 @@ type Spec struct {
 	Limits    Limits
 	Network   Network
 	Root      string // name of a root file system in Config.Roots; "" is the host's
+	// Group names the group of sandboxes that this one belongs to (group.go); "" is the default
+	// group. Sandboxes of different groups have nothing in common but the machine and the
+	// directories that their Specs name.
+	Group string
 	// Python describes a Python program that a Python zygote may fork. The program is
 	// executed instead if Python is nil or no such zygote serves it.
 	Python *Python
@@ -191,6 +195,9 @@ func (s Spec) check() error {
 		return err
 	}
 	if err := checkEnv(s.Env); err != nil {
+		return err
+	}
+	if err := checkGroup(s.Group); err != nil {
 		return err
 	}
 	if s.Dir != "" && !filepath.IsLocal(s.Dir) || strings.ContainsRune(s.Dir, 0) {

@@ -25,6 +25,7 @@ const startPatience = 60 * time.Second
 type sandbox struct {
 	host      *Host
 	spec      Spec
+	in        *group
 	ids       idPair
 	group     cgroup.Group
 	dir       string // staging's mount point
@@ -69,9 +70,14 @@ func (h *Host) start(ctx context.Context, s Spec, io IO, take func(context.Conte
 	if err := h.reserve(s.ID); err != nil {
 		return nil, &SetupError{Step: "id", Err: err}
 	}
+	in, err := h.groups.enter(s.Group)
+	if err != nil {
+		h.forget(s.ID)
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	c, err := take(ctx, s), error(nil)
+	c := take(ctx, s)
 	h.starts.count(c)
 	if c == nil {
 		c, err = h.build(ctx, direct{h}, s)
@@ -92,6 +98,7 @@ func (h *Host) start(ctx context.Context, s Spec, io IO, take func(context.Conte
 	if derr := c.destroy(); derr != nil {
 		h.log().Error("a sandbox was not removed", "execution", s.ID, "err", derr)
 	}
+	h.groups.leave(in)
 	h.forget(s.ID)
 	return nil, err
 }
@@ -104,7 +111,10 @@ func (h *Host) build(ctx context.Context, m maker, s Spec) (c *sandbox, err erro
 	if cause := context.Cause(ctx); cause != nil {
 		return c, step("start", cause)
 	}
-	if c.ids, err = h.ids.take(); err != nil {
+	if c.in, err = h.groups.hold(s.Group); err != nil {
+		return c, &SetupError{Step: groupStep, Err: err}
+	}
+	if c.ids, err = c.in.ids.Load().take(); err != nil {
 		return c, &SetupError{Step: "ids", Err: err}
 	}
 	dir := filepath.Join(h.sandboxes(), c.ids.String())
@@ -158,9 +168,38 @@ func (c *sandbox) explain(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return &SetupError{Step: "start", Err: cause}
 	}
+	if err := c.explainGroup(err); err != nil {
+		return err
+	}
 	kills, _ := c.group.OOMKills() // libcontainer may have removed the count with the cgroup
 	if kills > 0 || errors.Is(err, unix.ENOMEM) || strings.Contains(err.Error(), "memory limit") {
 		return &SetupError{Step: "memory", Err: fmt.Errorf("%d bytes are too few to start a sandbox: %w", c.spec.Limits.MemoryBytes, err)}
 	}
 	return step("start", err)
+}
+
+// explainGroup returns an error if the limits of the sandbox's group are the cause of err, else nil.
+func (c *sandbox) explainGroup(err error) error {
+	if c.in == nil || c.in.name == "" {
+		return nil
+	}
+	kills, _ := c.group.OOMKills()
+	if kills > 0 && c.oomScope() == GroupMemory {
+		return &SetupError{Step: groupStep, Err: fmt.Errorf("%w of memory: %w", ErrGroupFull, err)}
+	}
+	if refused := c.in.cgroup().RefusedForks(); errors.Is(err, unix.EAGAIN) && refused+c.group.RefusedForks() > 0 {
+		return &SetupError{Step: groupStep, Err: fmt.Errorf("%w of processes: %w", ErrGroupFull, err)}
+	}
+	return nil
+}
+
+// oomScope says whose memory limit made the kernel kill a process of the sandbox.
+func (c *sandbox) oomScope() OOMScope {
+	switch {
+	case c.group.ReachedMemoryLimit():
+		return OwnMemory
+	case c.in.name != "" && c.in.cgroup().ReachedMemoryLimit():
+		return GroupMemory
+	}
+	return MachineMemory
 }

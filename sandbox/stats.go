@@ -17,6 +17,8 @@ type Stats struct {
 	Zygote bool
 	// PythonZygotes that run.
 	PythonZygotes int
+	// Groups, besides the default one, that hold ids and a cgroup, and those with a zygote.
+	Groups, GroupZygotes int
 }
 
 // starts counts the starts of programs by the source of their sandboxes.
@@ -38,8 +40,21 @@ func (s *starts) count(c *sandbox) {
 func (h *Host) Stats() Stats {
 	s := Stats{FromPool: h.starts.pool.Load(), FromZygote: h.starts.zygote.Load(), FromLibcontainer: h.starts.libcontainer.Load()}
 	s.Existing, s.Most = h.ids.count()
+	h.groups.stats(&s)
 	h.pool.stats(&s)
 	return s
+}
+
+// stats adds the groups' sandboxes.
+func (g *groups) stats(s *Stats) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, of := range g.named {
+		if b := of.ids.Load(); b != nil {
+			used, all := b.count()
+			s.Existing, s.Most, s.Groups = s.Existing+used-1, s.Most+all-1, s.Groups+1 // the first pair is the zygote's
+		}
+	}
 }
 
 // stats fills in the pool's part.
@@ -52,6 +67,11 @@ func (p *pool) stats(s *Stats) {
 	s.Most--
 	p.mu.Lock()
 	s.Zygote = p.zygote != nil
+	for _, e := range p.byGroup {
+		if e.zygote != nil {
+			s.GroupZygotes++
+		}
+	}
 	for _, b := range p.buckets {
 		s.Prewarmed += len(b.waiting)
 	}

@@ -13,15 +13,24 @@ import (
 // after the answer: only empty directories, mounts and namespaces remain, and no process
 // can reach them. bytes is the sandbox's peak of memory.
 func (c *sandbox) teardown(bytes int64) {
+	ids := c.in.ids.Load() // destroy may give them back
 	destroy := func() {
 		defer close(c.destroyed)
 		if err := c.destroy(); err != nil {
 			c.host.log().Error("a sandbox was not removed", "execution", c.spec.ID, "err", err)
 		}
 	}
-	if !c.host.pool.deferTeardown(bytes, destroy) {
-		destroy()
+	if ids.mayDefer() {
+		deferred := func() {
+			destroy()
+			ids.deferred.Add(-1)
+		}
+		if c.host.pool.deferTeardown(bytes, deferred) {
+			return
+		}
+		ids.deferred.Add(-1)
 	}
+	destroy()
 }
 
 // destroyPatience bounds how long the removal of a dead sandbox may take.
@@ -49,8 +58,11 @@ func (c *sandbox) destroy() error {
 			err = errors.Join(err, fmt.Errorf("remove %s: %w", c.dir, rerr))
 		}
 	}
-	if err == nil && c.ids.root != 0 {
-		c.host.ids.release(c.ids)
+	if err == nil && c.in != nil {
+		if c.ids.root != 0 {
+			c.in.ids.Load().release(c.ids)
+		}
+		c.host.groups.release(c.in)
 	}
 	return err
 }

@@ -194,7 +194,9 @@ func (w *watch) measure() {
 	g := w.p.sandbox.group
 	u := g.Usage().Since(w.p.sandbox.before)
 	w.exit.Usage = Usage{UserCPU: u.UserCPU, SystemCPU: u.SystemCPU, MemoryPeakBytes: u.MemoryPeakBytes}
-	w.exit.OOMKills, _ = g.OOMKills()
+	if w.exit.OOMKills, _ = g.OOMKills(); w.exit.OOMKills > 0 {
+		w.exit.OOMScope = w.p.sandbox.oomScope()
+	}
 	w.exit.PidsMax = g.RefusedForks()
 }
 
