@@ -100,6 +100,7 @@ type config struct {
 		Zygote         bool `yaml:"zygote"`
 		Sandboxes      int  `yaml:"sandboxes"`
 		PythonZygotes  int  `yaml:"python_zygotes"`
+		TenantZygotes  int  `yaml:"tenant_zygotes"`
 		PythonFastExit bool `yaml:"python_fast_exit"`
 	} `yaml:"prepared"`
 	// Grace and CancelGrace are the time between SIGTERM and SIGKILL; Drain limits the end of the
@@ -233,6 +234,7 @@ func defaultConfig() config {
 	c.Concurrency.Queued = 1000
 	c.Concurrency.QueueTimeout = duration(30 * time.Second)
 	c.Prepared.Zygote, c.Prepared.Sandboxes, c.Prepared.PythonZygotes, c.Prepared.PythonFastExit = true, 8, 4, true
+	c.Prepared.TenantZygotes = 8
 	c.Grace = duration(500 * time.Millisecond)
 	c.CancelGrace = duration(2 * time.Second)
 	c.Drain = duration(30 * time.Second)
@@ -337,7 +339,7 @@ func (c *config) sandbox(log *slog.Logger) sandbox.Config {
 	return sandbox.Config{
 		StateDir: filepath.Join(c.StateDir, "sandbox"), RunDir: c.RunDir, CgroupParent: c.CgroupParent,
 		FirstID: c.IDs.First, IDs: c.IDs.Count, Zygote: c.Prepared.Zygote, Prewarmed: c.Prepared.Sandboxes, Log: log,
-		PythonZygotes: c.Prepared.PythonZygotes, PythonFastExit: c.Prepared.PythonFastExit,
+		GroupIDs: c.tenantIDs(), GroupZygotes: c.Prepared.TenantZygotes, PythonZygotes: c.Prepared.PythonZygotes, PythonFastExit: c.Prepared.PythonFastExit,
 		// The daemon starts without these boundaries and reports them. judge decides whether
 		// it executes anything.
 		Tolerate: sandbox.Lowerable(),

@@ -213,6 +213,12 @@ func (c *config) checkIDs(bad badFunc) {
 	bad(key, "%s enough for %d sandboxes, but concurrency.running, concurrency.reserved, prepared.sandboxes and a build need %d; %s", which, room, need, remedy)
 }
 
+// tenantIDs returns the size of a tenant's block of ids: one tenant may have every sandbox of the
+// daemon.
+func (c *config) tenantIDs() uint32 {
+	return uint32(min(sandbox.IDs(c.sandboxesAtOnce()), uint64(c.IDs.Count)&^1, sandbox.MaxGroupIDs))
+}
+
 // sandboxesAtOnce returns the largest number of sandboxes at one time. It clamps values
 // that are out of range, so that the sum does not overflow.
 func (c *config) sandboxesAtOnce() uint64 {
@@ -244,6 +250,9 @@ func (c *config) checkPrepared(bad badFunc) {
 	}
 	if n := c.Prepared.PythonZygotes; n < 0 || n > maxPrepared {
 		bad("prepared.python_zygotes", "%d; must be 0 to %d", n, maxPrepared)
+	}
+	if n := c.Prepared.TenantZygotes; n < 0 || n > maxPrepared {
+		bad("prepared.tenant_zygotes", "%d; must be 0 to %d", n, maxPrepared)
 	}
 	if p := c.Prepared; !p.Zygote && p.Sandboxes+p.PythonZygotes > 0 {
 		bad("prepared.zygote", "false, but the zygote makes prewarmed sandboxes and Python zygotes; write true, or set prepared.sandboxes and prepared.python_zygotes to 0")

@@ -26,13 +26,21 @@ func advise(out Outcome, lost error) string {
 		if out.Evidence.OOMKills == 0 { // not the kernel's decision: sandbox/socket_memory.go
 			return fmt.Sprintf("Its sockets held more than its %s of memory, in connections that it did not accept or messages that it did not read; let it accept and read them, or raise limits.memory_bytes.", size(l.MemoryBytes))
 		}
+		switch out.Evidence.OOMScope {
+		case TenantMemory:
+			return "It was killed because all executions of its tenant together had used the memory that the tenant may have, not because of its own limit; run fewer at the same time, or ask the operator for more."
+		case MachineMemory:
+			return "It was killed because the machine ran out of memory, not because of its own limit; try again later, or tell the operator."
+		}
 		return fmt.Sprintf("It needed more than its %s of memory; raise limits.memory_bytes (up to the skill's max_memory, if it has one) or let it work in smaller pieces. Files in /workspace, /tmp, HOME and /dev/shm count as memory.", size(l.MemoryBytes))
 	case DaemonLost:
 		return "The daemon died before this execution ended. If its program ran, it was killed with the daemon, and how far it came is not known. Run it again only if doing its work twice does no harm."
 	case SetupFailed:
 		switch out.Evidence.SetupStep {
-		case stepExec, stepDirectory, stepMemory:
-			return "Nothing ran: " + out.Evidence.SetupError + "."
+		case stepExec, stepDirectory, stepMemory, stepGroup:
+			if out.Evidence.SetupError != internalSetupError {
+				return "Nothing ran: " + out.Evidence.SetupError + "."
+			}
 		}
 		return "Nothing ran: the sandbox could not be made; the daemon's log says why under this execution's ID."
 	case Signaled:

@@ -90,8 +90,8 @@ func (r *run) neverStarted(err error, s sinks) Outcome {
 		out.Evidence.SetupStep, out.Evidence.SetupError = setup.Step, r.publicSetupError(setup)
 	}
 	level := slog.LevelError
-	if out.Evidence.SetupError != internalSetupError {
-		level = slog.LevelInfo // the caller's request is the cause
+	if out.Evidence.SetupError != internalSetupError && !errors.Is(err, sandbox.ErrNoIDs) {
+		level = slog.LevelInfo // the caller's request or tenant is the cause
 	}
 	r.logger.Log(context.Background(), level, "sandbox", "execution", r.id, "err", err)
 	out.Advice = advise(out, nil)
@@ -113,14 +113,23 @@ func (e *execution) publicSetupError(err *sandbox.SetupError) string {
 	case stepMemory:
 		return fmt.Sprintf("%s of memory is too small to start a sandbox", size(e.limits.MemoryBytes))
 	}
+	switch {
+	case errors.Is(err, sandbox.ErrGroupFull):
+		return "the tenant's executions have used up its limit of processes or memory for all of them together; wait until some have ended"
+	case errors.Is(err, sandbox.ErrGroupRemoved):
+		return "the tenant was removed"
+	case errors.Is(err, sandbox.ErrNoIDs):
+		return "too many tenants have executions at the same time for the daemon's ids (ids.count); try again later"
+	}
 	return internalSetupError
 }
 
-// The steps of a sandbox's start that the caller's own request can make fail.
+// The steps of a sandbox's start that the caller's own request or tenant can make fail.
 const (
 	stepExec      = "exec"
 	stepDirectory = "directory"
 	stepMemory    = "memory"
+	stepGroup     = "sandbox group" // of the tenant's group
 )
 
 // scarcity names the resource that the daemon lacks. The caller sees only such a cause, and can wait or
@@ -147,6 +156,13 @@ func (r *run) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 		Wall: exit.Usage.Wall, Queue: r.queued, Setup: exit.Usage.Setup,
 	}
 	out.Evidence.OOMKills, out.Evidence.PidsMax = exit.OOMKills, exit.PidsMax
+	switch {
+	case exit.OOMKills == 0:
+	case exit.OOMScope == sandbox.GroupMemory:
+		out.Evidence.OOMScope = TenantMemory
+	case exit.OOMScope == sandbox.MachineMemory:
+		out.Evidence.OOMScope = MachineMemory
+	}
 	if err != nil {
 		r.logger.Error("sandbox", "execution", r.id, "err", err)
 	}

@@ -61,6 +61,7 @@ type execution struct {
 // settings hold everything that an execution runs with, except for the grant.
 type settings struct {
 	id         string
+	group      string             // of sandboxes, groupOf
 	invocation runtime.Invocation // of the grant's source; a command has only environment and mounts here
 	python     *sandbox.Python    // nil: the program is not one Python
 	args       []string           // after a script or code
@@ -115,7 +116,8 @@ func (x *Executor) newExecution(t *tenant.Tenant, req Request, grant permission.
 	}
 	e := &execution{
 		settings: settings{
-			id: record.NewID(), invocation: invocation, python: pythonOf(grant, invocation, req),
+			group: groupOf(t, grant.Principal()),
+			id:    record.NewID(), invocation: invocation, python: pythonOf(grant, invocation, req),
 			args: slices.Clone(req.Args), runner: req.Runner, dir: req.Dir,
 			env: maps.Clone(req.Env), secretEnv: maps.Clone(req.SecretEnv),
 			limits: limits, grace: x.Grace, skillDir: grant.Skill().Dir,
@@ -132,7 +134,7 @@ func (x *Executor) newExecution(t *tenant.Tenant, req Request, grant permission.
 		return nil, err
 	}
 	if req.Key != "" {
-		if e.hash, err = req.hash(x.hashKey); err != nil {
+		if e.hash, err = req.hash(tenantKey(x.hashKey, req.Principal.Tenant)); err != nil {
 			return nil, fmt.Errorf("request hash: %w", err)
 		}
 	}

@@ -119,6 +119,9 @@ type Executor struct {
 	admission *admission.Admission
 	// hashKey is 32 bytes of KeyFile. request.hash and KeyedHash use it.
 	hashKey []byte
+	// groups orders changes of the tenants' groups of sandboxes: SetTenants and removeGroup.
+	groups    sync.Mutex
+	sandboxes sandboxGroups // Config.Host; nil: tests have none
 	// Config.Host.Start, but for tests.
 	start startFunc
 
@@ -162,6 +165,10 @@ func New(ctx context.Context, c Config) (*Executor, error) {
 		live:      map[string]*run{},
 	}
 	x.Tenants = c.tenants()
+	if c.Host != nil {
+		x.sandboxes = c.Host
+	}
+	x.setGroups(x.Tenants.All())
 	for _, t := range x.Tenants.All() {
 		x.admission.SetTenant(t.Name, t.Quota)
 	}
@@ -537,6 +544,7 @@ func (x *Executor) find(id string) *run {
 func (x *Executor) forget(r *run) {
 	x.unlive(r)
 	r.lease.Release()
+	x.removeGroup(r.grant.Principal().Tenant)
 	close(r.done)
 	if r.ended != nil {
 		r.ended()

@@ -165,6 +165,10 @@ func TestOutcomeFollowsTheExit(t *testing.T) {
 		{"wall", sandbox.Exit{End: sandbox.TimedOut, Signal: 9}, nil, Outcome{End: TimedOut, TimedOut: true, Evidence: Evidence{Deadline: WallDeadline}}, 124},
 		{"cpu", sandbox.Exit{End: sandbox.TimedOut, Deadline: sandbox.CPU}, nil, Outcome{End: TimedOut, TimedOut: true, Evidence: Evidence{Deadline: CPUDeadline}}, 124},
 		{"oom", sandbox.Exit{End: sandbox.OOMKilled, Signal: 9, OOMKills: 2}, nil, Outcome{End: OOMKilled, Signal: "SIGKILL", Evidence: Evidence{OOMKills: 2}}, -9},
+		{"oom of the tenant", sandbox.Exit{End: sandbox.OOMKilled, Signal: 9, OOMKills: 1, OOMScope: sandbox.GroupMemory}, nil,
+			Outcome{End: OOMKilled, Signal: "SIGKILL", Advice: "It was killed because all executions of its tenant", Evidence: Evidence{OOMKills: 1, OOMScope: TenantMemory}}, -9},
+		{"oom of the machine", sandbox.Exit{End: sandbox.OOMKilled, Signal: 9, OOMKills: 1, OOMScope: sandbox.MachineMemory}, nil,
+			Outcome{End: OOMKilled, Signal: "SIGKILL", Advice: "It was killed because the machine ran out of memory", Evidence: Evidence{OOMKills: 1, OOMScope: MachineMemory}}, -9},
 		{"sockets", sandbox.Exit{End: sandbox.OOMKilled, Signal: 9}, nil, Outcome{End: OOMKilled, Signal: "SIGKILL", Advice: "Its sockets held more than"}, -9},
 		{"pids", sandbox.Exit{End: sandbox.Exited, PidsMax: 7}, nil, Outcome{End: Exited, Evidence: Evidence{PidsMax: 7}}, 0},
 	} {
@@ -201,6 +205,7 @@ func TestFailuresOfOursAreOutcomes(t *testing.T) {
 	for name, start := range map[string]startFunc{
 		"cgroup":    fails("cgroup"),
 		"posture":   fails("posture"),
+		"group":     fails(stepGroup),
 		"any error": func(context.Context, sandbox.Spec, sandbox.IO) (process, error) { return nil, secret },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -224,6 +229,22 @@ func TestFailuresOfOursAreOutcomes(t *testing.T) {
 			t.Errorf("advice %q", out.Advice)
 		}
 	})
+	for cause, want := range map[error]string{
+		sandbox.ErrGroupFull:    "Nothing ran: the tenant's executions have used up its limit",
+		sandbox.ErrGroupRemoved: "Nothing ran: the tenant was removed",
+		sandbox.ErrNoIDs:        "Nothing ran: too many tenants",
+	} {
+		t.Run(cause.Error(), func(t *testing.T) {
+			x := newExecutor(t, t.TempDir(), func(context.Context, sandbox.Spec, sandbox.IO) (process, error) {
+				return nil, &sandbox.SetupError{Step: stepGroup, Err: fmt.Errorf("acme: %w: %w", cause, secret)}
+			})
+			events := follow(t, x, execute(t, x, scriptRequest()))
+			out := events[len(events)-1].Outcome
+			if out.End != SetupFailed || !strings.HasPrefix(out.Advice, want) || strings.Contains(out.Advice, "secret") {
+				t.Errorf("got %s, %q, want %q", out.End, out.Advice, want)
+			}
+		})
+	}
 }
 
 // The exit that init or the kernel reported counts, even if the sandbox is lost after it.

@@ -1,7 +1,9 @@
 package executor
 
 import (
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -46,6 +48,17 @@ func loadKey(path string, log *slog.Logger) ([]byte, error) {
 		return nil, err
 	}
 	return key, durable.WriteFile(path, key)
+}
+
+// tenantKey derives a tenant's key of request hashes from the daemon's, so that a tenant that learns its
+// own hashes learns nothing about another's. The default tenant has the daemon's key.
+func tenantKey(key []byte, tenant string) []byte {
+	if tenant == defaultTenant {
+		return key
+	}
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte("key of request hashes, tenant " + tenant))
+	return mac.Sum(nil)
 }
 
 // readKey reads just enough to tell whether the file is a key. It returns no bytes for a path

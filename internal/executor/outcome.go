@@ -65,11 +65,21 @@ const (
 	QueueDeadline Deadline = "QUEUE"
 )
 
+// OOMScope says whose memory ran out, if the kernel killed processes for memory. Empty: the
+// execution's own, limits.memory_bytes.
+type OOMScope string
+
+const (
+	TenantMemory  OOMScope = "TENANT"  // of all executions of the tenant together
+	MachineMemory OOMScope = "MACHINE" // of the machine, or of a cgroup above all sandboxes
+)
+
 // Evidence holds the observations of the kernel and the daemon that explain an end.
 type Evidence struct {
 	// OOMKills counts processes of the sandbox that the kernel killed for memory; a program can
 	// survive the kill of a child.
 	OOMKills     uint64   `json:"oom_kills,omitempty"`
+	OOMScope     OOMScope `json:"oom_scope,omitempty"`
 	PidsMax      uint64   `json:"pids_max,omitempty"` // refused forks
 	Deadline     Deadline `json:"deadline,omitempty"`
 	CancelledBy  string   `json:"cancelled_by,omitempty"`

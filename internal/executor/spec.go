@@ -47,6 +47,7 @@ func newSpec(grant permission.Grant, s settings) sandbox.Spec {
 		Root:    s.invocation.Image.Name,
 		Python:  s.python,
 		Caller:  callerOf(grant.Principal()),
+		Group:   s.group,
 	}
 	for _, m := range s.invocation.Mounts {
 		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target})

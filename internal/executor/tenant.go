@@ -44,15 +44,19 @@ func (c *Config) slots() admission.Config {
 // go on. Calls of SetTenants must not overlap.
 func (x *Executor) SetTenants(list ...*tenant.Tenant) {
 	before := x.Tenants.All()
+	x.groups.Lock()
+	x.setGroups(list)
 	for _, t := range list {
 		if old, ok := x.Tenants.Get(t.Name); !ok || old != t {
 			x.admission.SetTenant(t.Name, t.Quota)
 		}
 	}
 	x.Tenants.Replace(list...)
+	x.groups.Unlock()
 	for _, t := range before {
 		if _, ok := x.Tenants.Get(t.Name); !ok {
 			x.admission.RemoveTenant(t.Name)
+			x.removeGroup(t.Name)
 		}
 	}
 }
