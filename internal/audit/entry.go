@@ -24,7 +24,7 @@ const (
 	Signal       Event = "signal"       // a signal was sent to an execution
 	Delete       Event = "delete"       // an execution's record was removed
 	Prepare      Event = "prepare"      // packages of a skill were prepared
-	Call         Event = "call"         // another call was refused
+	Call         Event = "call"         // another call, or a call that the executor did not see
 	Unidentified Event = "unidentified" // a caller could not be identified
 )
 

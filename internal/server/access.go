@@ -9,6 +9,22 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
+// entriesBelow has the methods whose entries of the audit log package executor writes, with the
+// execution and the skill. guard writes an entry for every other call that needs more than the role read.
+var entriesBelow = map[string]bool{
+	pb.ExecutionService_Execute_FullMethodName:            true,
+	pb.ExecutionService_ExecuteInteractive_FullMethodName: true,
+	pb.ExecutionService_CancelExecution_FullMethodName:    true,
+	pb.ExecutionService_SignalExecution_FullMethodName:    true,
+	pb.ExecutionService_DeleteExecution_FullMethodName:    true,
+	pb.SkillService_PrepareSkill_FullMethodName:           true,
+	pb.ToolService_RunPythonScript_FullMethodName:         true,
+	pb.ToolService_ExecuteScript_FullMethodName:           true,
+	pb.ToolService_ExecuteCommand_FullMethodName:          true,
+	pb.ToolService_RunPython_FullMethodName:               true,
+	pb.ToolService_CallTool_FullMethodName:                true,
+}
+
 // anyone marks methods that need no identity: probes. It is not a role.
 const anyone identity.Role = -1
 

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"log/slog"
 	"os"
@@ -14,8 +15,44 @@ import (
 
 	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
+	"github.com/skillrun/skillrun/internal/tenant"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
+
+// A method that someone adds has entries, and is refused while they cannot be written.
+func TestAuditOfNewMethods(t *testing.T) {
+	const method = "/skillrun.v1.SkillService/SomethingNew"
+	accessTable[method] = identity.Invoke
+	t.Cleanup(func() { delete(accessTable, method) })
+	dir := t.TempDir()
+	log, err := audit.Open(audit.Config{
+		Dir: dir, KeyFile: filepath.Join(dir, "key"), FileBytes: 1 << 20, Files: 2, Reason: Reason, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{log: slog.New(slog.DiscardHandler), x: executorOf(tenant.New(&tenant.Tenant{Name: "acme"})), identify: as(identity.Invoke), audit: log, bidirectional: map[string]bool{method: false}}
+	refused := &executor.RequestError{Field: "name", Reason: "no"}
+	for _, want := range []error{nil, refused} {
+		if err := s.guard(callContext(t), method, func(context.Context) error { return want }); (err == nil) != (want == nil) {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "audit-000000000001.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed, denied := bytes.Count(data, []byte(`"decision":"allowed"`)), bytes.Count(data, []byte(`"reason":"INVALID_REQUEST"`))
+	if allowed != 2 || denied != 1 {
+		t.Errorf("%d allowed and %d refused, want 2 and 1:\n%s", allowed, denied, data)
+	}
+	err = s.guard(callContext(t), method, func(context.Context) error { t.Error("it ran, but the log is closed"); return nil })
+	wantRefusal(t, err, refusal{codes.Unavailable, "AUDIT_UNAVAILABLE", ""})
+}
 
 // Calls that change something and refused calls leave exactly one entry each, and reads leave none.
 func TestAudit(t *testing.T) {

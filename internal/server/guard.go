@@ -127,6 +127,12 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 		}
 		ctx = s.trace(ctx, c)
 	}
+	if need >= identity.Invoke && !entriesBelow[method] {
+		entry := audit.Entry{Event: audit.Call, Tenant: c.who.Tenant, Principal: c.who.Name, Address: connectionOf(ctx).Peer(), Method: method, Decision: audit.Allowed}
+		if err := s.audit.Write(entry); err != nil {
+			return err
+		}
+	}
 	return run(context.WithValue(ctx, callKey{}, c))
 }
 
