@@ -17,12 +17,16 @@ import (
 	"sync"
 	"testing"
 
+	"go.opentelemetry.io/otel"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	spans "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/prototext"
 
+	skillrun "github.com/skillrun/skillrun/clients/go"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -259,6 +263,47 @@ func TestTraceOfCommand(t *testing.T) {
 	got := r.await(t, givenTrace, call)
 	wantTrace(t, got, call, givenParent)
 	if want := fmt.Sprintf("00-%s-%x-01 None\n", givenTrace, got["execution"][0].SpanId); string(out) != want {
+		t.Errorf("the script has %q, want %q", out, want)
+	}
+}
+
+// A program in Go whose client makes spans has them between its own span and the daemon's.
+func TestTraceOfGoClient(t *testing.T) {
+	t.Parallel()
+	r := startReceiver(t, false)
+	d := startTraced(t, r.address, "")
+	recorder := tracetest.NewSpanRecorder()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder))
+	// Of the whole process. Spans of other tests have other traces.
+	otel.SetTracerProvider(provider)
+	c, err := skillrun.Dial(d.dir + "/s.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, own := provider.Tracer("test").Start(t.Context(), "agent")
+	out, err := c.Script("traced", "scripts/show.sh").Output(ctx)
+	own.End()
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace := own.SpanContext().TraceID()
+	const call = "skillrun.v1.ExecutionService/Execute"
+	var sent sdktrace.ReadOnlySpan
+	until(t, "no span of the client", func() bool {
+		for _, s := range recorder.Ended() {
+			if s.SpanContext().TraceID() == trace && s.Name() == call {
+				sent = s
+			}
+		}
+		return sent != nil
+	})
+	if sent.Parent().SpanID() != own.SpanContext().SpanID() {
+		t.Errorf("the parent of the client's span is %s, want %s", sent.Parent().SpanID(), own.SpanContext().SpanID())
+	}
+	got := r.await(t, trace.String(), call)
+	wantTrace(t, got, call, sent.SpanContext().SpanID().String())
+	if want := fmt.Sprintf("00-%s-%x-01 None\n", trace, got["execution"][0].SpanId); string(out) != want {
 		t.Errorf("the script has %q, want %q", out, want)
 	}
 }
