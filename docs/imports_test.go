@@ -29,7 +29,7 @@ var mayImport = map[string][]string{
 	"sandbox/internal/seccomp":        {},
 	"sandbox/internal/socket":         {},
 	"sandbox/internal/zygote":         {"sandbox/internal/cgroup", "sandbox/internal/pid1", "sandbox/internal/pseudofs", "sandbox/internal/seccomp", "sandbox/internal/socket"},
-	"internal/skill":                  {"internal/skill/manifest", "internal/skill/snapshot"},
+	"internal/skill":                  {"internal/durable", "internal/skill/manifest", "internal/skill/snapshot"},
 	"internal/skill/manifest":         {"internal/skill/snapshot"},
 	"internal/skill/snapshot":         {},
 	"internal/disktest":               {},

@@ -58,6 +58,7 @@ var fields = []field{
 	{path: "reason", word: "--reason"},
 	{path: "ends", word: "--end"},
 	{path: "principal", word: "--principal"},
+	{path: "header.name", word: "--name"},
 	{path: "order", word: "--oldest"},
 	{path: "return_immediately", word: "--no-wait"},
 	{path: "allowed_tools", word: "--allowed-tools"},

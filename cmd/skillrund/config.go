@@ -120,10 +120,15 @@ type config struct {
 		Age   duration `yaml:"age"`
 		Bytes size     `yaml:"bytes"`
 	} `yaml:"retention"`
-	// For one skill. A larger one is not loaded.
+	// Files and Bytes are for one skill; a larger one is not loaded. The others are about the skills that
+	// each tenant pushes: PushedBytes is for all kept versions together, PushedVersions for the kept
+	// versions of one skill, Sources are patterns of hosts.
 	Snapshots struct {
-		Files int  `yaml:"files"`
-		Bytes size `yaml:"bytes"`
+		Files          int      `yaml:"files"`
+		Bytes          size     `yaml:"bytes"`
+		PushedBytes    size     `yaml:"pushed_bytes"`
+		PushedVersions int      `yaml:"pushed_versions"`
+		Sources        []string `yaml:"sources"`
 	} `yaml:"snapshots"`
 	// Index and Registry are URLs and may have a password in them, which must not be logged. Bytes is for all
 	// environments, WallTime and Memory are for one build.
@@ -242,6 +247,7 @@ func defaultConfig() config {
 	c.Artifacts.Files, c.Artifacts.FileBytes, c.Artifacts.TotalBytes = 10_000, 256<<20, 512<<20
 	c.Retention.Age, c.Retention.Bytes = duration(24*time.Hour), 10<<30
 	c.Snapshots.Files, c.Snapshots.Bytes = 20_000, 1<<30
+	c.Snapshots.PushedBytes, c.Snapshots.PushedVersions, c.Snapshots.Sources = 1<<30, 10, []string{"*"}
 	c.Environments.Bytes, c.Environments.Memory = environment.DefaultBytes, environment.DefaultMemory
 	c.Environments.WallTime = duration(environment.DefaultWall)
 	c.MessageBytes = 16 << 20

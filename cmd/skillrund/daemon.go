@@ -179,10 +179,12 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	if err != nil {
 		return d, err
 	}
+	tenants := c.tenantSet()
 	d.skills, err = skill.OpenRegistry(ctx, skill.RegistryConfig{
 		Roots: append(skill.Roots(builtIn), roots(c.Skills)...), Dir: filepath.Join(c.StateDir, "snapshots"),
 		Owner:    snapshot.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID},
 		MaxFiles: c.Snapshots.Files, MaxBytes: int64(c.Snapshots.Bytes), Log: log,
+		TenantsDir: filepath.Join(c.StateDir, "tenants"), Rules: c.skillRules(tenants), Reserved: []string{toolview.BuiltInSkill},
 	})
 	if err != nil {
 		return d, err
@@ -198,7 +200,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 		return d, err
 	}
 	d.executor, err = executor.New(ctx, executor.Config{
-		Skills: d.skills, Tenants: c.tenantSet(), Runtimes: d.runtimes, Record: d.record, Host: d.host, Environments: d.environments, Missing: d.missing,
+		Skills: d.skills, Tenants: tenants, Runtimes: d.runtimes, Record: d.record, Host: d.host, Environments: d.environments, Missing: d.missing,
 		StagingDir: filepath.Join(c.StateDir, "staging"), Owner: workspace.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID}, KeyFile: filepath.Join(c.StateDir, "request.key"),
 		MaxRunning: c.Concurrency.Running, Reserved: c.Concurrency.Reserved,
 		Grace: time.Duration(c.Grace), CancelGrace: time.Duration(c.CancelGrace),

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -54,6 +55,11 @@ func (c *config) validate(bad badFunc) {
 	}
 	if c.RunDir == "" {
 		bad("run_dir", "is empty; write a directory such as /run/skillrun")
+	}
+	for i, pattern := range c.Snapshots.Sources {
+		if _, err := path.Match(pattern, ""); pattern == "" || err != nil {
+			bad(index("snapshots.sources", i), "%q is not a pattern; write a host such as skills.example.com, or * for any characters", pattern)
+		}
 	}
 	for i, root := range c.Skills {
 		if root.Path == "" {
@@ -287,6 +293,8 @@ func (c *config) checkRanges(bad badFunc) {
 		{"pull.files", number(c.Pull.Files), int64(c.Pull.Files), 1},
 		{"snapshots.files", number(c.Snapshots.Files), int64(c.Snapshots.Files), 1},
 		{"snapshots.bytes", c.Snapshots.Bytes, int64(c.Snapshots.Bytes), 1},
+		{"snapshots.pushed_bytes", c.Snapshots.PushedBytes, int64(c.Snapshots.PushedBytes), 1},
+		{"snapshots.pushed_versions", number(c.Snapshots.PushedVersions), int64(c.Snapshots.PushedVersions), 1},
 	} {
 		switch {
 		case f.n < 0 && f.least == 0:

@@ -258,10 +258,11 @@ func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref st
 	if _, _, draining := x.Counts(); draining {
 		return nil, ErrDraining
 	}
-	sk, err := x.Skills.Resolve(ref)
+	sk, release, err := x.skillsOf(who).Hold(ref)
 	if err != nil {
 		return nil, err
 	}
+	defer release()
 	if x.Environments == nil {
 		return nil, environment.ErrNoSource
 	}

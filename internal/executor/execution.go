@@ -49,6 +49,7 @@ type execution struct {
 	stdin        io.Reader
 	queueTimeout time.Duration
 	lease        *environment.Lease // of packages; nil: none
+	releaseSkill func()             // lets the snapshot go if the skill was deleted
 	log          *record.Log
 	// The time of acceptance. It has Go's monotonic reading, so that differences stay right after a
 	// change of the machine's clock.

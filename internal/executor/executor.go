@@ -268,10 +268,15 @@ func need(ticket *admission.Ticket, limits Limits) error {
 // before that, because Cancel may come as soon as the record shows the execution. A stage that
 // fails after acquire releases the packages and the staged files again.
 func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ticket *admission.Ticket) (r *run, earlier string, err error) {
-	sk, err := x.Skills.Resolve(req.Skill)
+	sk, release, err := x.skillsOf(req.Principal).Hold(req.Skill)
 	if err != nil {
 		return nil, "", err
 	}
+	defer func() {
+		if r == nil {
+			release()
+		}
+	}()
 	source := req.Source
 	source.Dir = req.Dir
 	grant, err := x.check(t, req.Principal, sk, source, req.Network)
@@ -300,8 +305,9 @@ func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ti
 		e.lease.Release()
 		return nil, "", err
 	}
-	r = newRun(e)
-	x.enliven(r)
+	e.releaseSkill = release
+	accepted := newRun(e)
+	x.enliven(accepted)
 	// Before the record, whose claim of the key can't be undone.
 	if err = x.auditAccepted(ctx, e); err == nil {
 		recorded := e.span.stage("record")
@@ -309,7 +315,7 @@ func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ti
 		recorded(err)
 	}
 	if err != nil {
-		x.unlive(r)
+		x.unlive(accepted)
 		e.lease.Release()
 		if removeErr := e.workspace.Remove(); removeErr != nil {
 			return nil, "", errors.Join(err, removeErr)
@@ -318,8 +324,11 @@ func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ti
 		return nil, earlier, err
 	}
 	e.span.accepted(e)
-	return r, "", nil
+	return accepted, "", nil
 }
+
+// skillsOf returns the skills that a principal sees.
+func (x *Executor) skillsOf(who permission.Principal) skill.View { return x.Skills.For(who.Tenant) }
 
 // enliven lets Cancel, Signal and Drain find a run.
 func (x *Executor) enliven(r *run) {
@@ -544,6 +553,7 @@ func (x *Executor) find(id string) *run {
 func (x *Executor) forget(r *run) {
 	x.unlive(r)
 	r.lease.Release()
+	r.releaseSkill()
 	x.removeGroup(r.grant.Principal().Tenant)
 	close(r.done)
 	if r.ended != nil {

@@ -78,7 +78,7 @@ func (x *Executor) List(ctx context.Context, who permission.Principal, f Filter)
 		PageSize: f.PageSize, PageToken: f.PageToken,
 	}
 	// Records have full names. If no loaded skill has the name, the filter takes the name unchanged.
-	if sk, err := x.Skills.Resolve(f.Skill); err == nil {
+	if sk, err := x.skillsOf(who).Resolve(f.Skill); err == nil {
 		filter.Skill = sk.Name
 	}
 	for _, s := range f.States {

@@ -105,7 +105,7 @@ func ParseURI(uri, scheme string) (u URI, ok bool) {
 
 // ParseSkillURI parses the URI of a skill's file. The first segment is a namespace if a root has it:
 // no skill without a namespace has the same name.
-func ParseSkillURI(skills *skill.Registry, uri string) (u URI, ok bool) {
+func ParseSkillURI(skills skill.View, uri string) (u URI, ok bool) {
 	u, ok = ParseURI(uri, SkillScheme)
 	if !ok || !skills.HasNamespace(u.Owner) {
 		return u, ok
@@ -156,8 +156,8 @@ func (x *Executor) openResource(ctx context.Context, who permission.Principal, r
 	bad := func(reason string) error {
 		return &InputError{Path: r.Path, Reason: fmt.Sprintf("%.300s: %s", r.URI, reason)}
 	}
-	if u, ok := ParseSkillURI(x.Skills, r.URI); ok && !u.Asked {
-		sk, err := x.Skills.Resolve(u.Owner)
+	if u, ok := ParseSkillURI(x.skillsOf(who), r.URI); ok && !u.Asked {
+		sk, err := x.skillsOf(who).Resolve(u.Owner)
 		if err != nil {
 			return nil, 0, bad(err.Error())
 		}

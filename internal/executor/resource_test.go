@@ -53,19 +53,19 @@ func TestSkillURIsOfNamespaces(t *testing.T) {
 	}
 	t.Cleanup(func() { skills.Close() })
 	for uri, name := range map[string]string{"skill://pdf/x/y": "pdf", "skill://team/pdf/x/y": "team/pdf", "skill://team/a%20b/x/y": "team/a b"} {
-		u, ok := ParseSkillURI(skills, uri)
+		u, ok := ParseSkillURI(skills.For(""), uri)
 		if !ok || u.Owner != name || u.Path != "x/y" {
 			t.Errorf("%s: %+v, %v", uri, u, ok)
 		}
 		if got := SkillURI(name, "x/y"); got != uri {
 			t.Errorf("%s has the URI %s", name, got)
 		}
-		if piece, ok := ParseSkillURI(skills, uri+"?offset=7"); !ok || piece.Owner != name || piece.Offset != 7 || piece.Base != uri {
+		if piece, ok := ParseSkillURI(skills.For(""), uri+"?offset=7"); !ok || piece.Owner != name || piece.Offset != 7 || piece.Base != uri {
 			t.Errorf("%s from 7: %+v, %v", uri, piece, ok)
 		}
 	}
 	for _, uri := range []string{"skill://team/pdf", "skill://team/pdf/", "skill://team", "skill://team//x", "skill://team/"} {
-		if u, ok := ParseSkillURI(skills, uri); ok && u.Owner != "team/" {
+		if u, ok := ParseSkillURI(skills.For(""), uri); ok && u.Owner != "team/" {
 			t.Errorf("%s: %+v", uri, u)
 		} else if _, err := skills.Resolve(u.Owner); ok && err == nil {
 			t.Errorf("%s is a skill", uri)

@@ -22,7 +22,7 @@ import (
 const linkVersion = "2025-06-18"
 
 // addTools registers the view's tools. They never change.
-func (s *Server) addTools() {
+func (s *Server) addTools(to *sdk.Server) {
 	for _, t := range s.tools.Tools() {
 		tool := &sdk.Tool{
 			Name:        t.Name,
@@ -34,7 +34,7 @@ func (s *Server) addTools() {
 		if t.Output != nil {
 			tool.OutputSchema = t.Output
 		}
-		s.sdk.AddTool(tool, s.call)
+		to.AddTool(tool, s.call)
 	}
 }
 

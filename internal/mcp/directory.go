@@ -31,11 +31,11 @@ type readDirectoryResult struct {
 }
 
 // readDirectory answers resources/directory/read for a directory of any skill.
-func (s *Server) readDirectory(_ context.Context, _ *sdk.ServerSession, p *readDirectoryParams) (*readDirectoryResult, error) {
+func (s *Server) readDirectory(ctx context.Context, _ *sdk.ServerSession, p *readDirectoryParams) (*readDirectoryResult, error) {
 	if p == nil {
 		p = &readDirectoryParams{}
 	}
-	sk, dir, err := s.directory(p.URI)
+	sk, dir, err := s.directory(s.skills.For(callerOf(ctx, nil).Tenant), p.URI)
 	if err != nil {
 		return nil, err
 	}
@@ -59,13 +59,13 @@ func (s *Server) readDirectory(_ context.Context, _ *sdk.ServerSession, p *readD
 
 // directory finds the skill and the directory of a URI, which has no slash at its end. dir is ""
 // for the skill's own directory.
-func (s *Server) directory(uri string) (sk *skill.Skill, dir string, err error) {
+func (s *Server) directory(skills skill.View, uri string) (sk *skill.Skill, dir string, err error) {
 	// A skill's own directory has no path, which ParseSkillURI requires.
-	t, ok := executor.ParseSkillURI(s.skills, uri+"/"+manifestName)
+	t, ok := executor.ParseSkillURI(skills, uri+"/"+manifestName)
 	if !ok || strings.Contains(uri, "?") || strings.HasSuffix(uri, "/") {
 		return nil, "", invalid(reasonNoDirectory, uri, "No directory is served at %.300q; give the URI of a skill without /SKILL.md, or of a directory in it, without a slash at its end", uri)
 	}
-	if sk, err = s.skills.Resolve(t.Owner); err != nil {
+	if sk, err = skills.Resolve(t.Owner); err != nil {
 		return nil, "", invalid(reasonNoSkill, uri, "No directory is served at %.300s: %v; %s has the skills that are", uri, err, methodList)
 	}
 	return sk, strings.TrimSuffix(strings.TrimSuffix(t.Path, manifestName), "/"), nil

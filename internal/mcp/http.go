@@ -95,7 +95,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer release()
 		e, bad := s.readMessage(w, r)
 		if bad == nil {
-			release, bad = s.holdAnswer(e, func(n int64) (func(), bool) { return s.hold(connectionOf(r).Peer(), n) })
+			release, bad = s.holdAnswer(who.Tenant, e, func(n int64) (func(), bool) { return s.hold(connectionOf(r).Peer(), n) })
 		}
 		if bad != nil {
 			bad.write(w)
@@ -205,8 +205,8 @@ func (s *Server) holdMessage(r *http.Request) (release func(), ok bool) {
 }
 
 // holdAnswer reserves memory for a large answer until it is sent.
-func (s *Server) holdAnswer(e envelope, hold func(int64) (func(), bool)) (release func(), bad *refusal) {
-	n := s.answerBytes(e)
+func (s *Server) holdAnswer(tenant string, e envelope, hold func(int64) (func(), bool)) (release func(), bad *refusal) {
+	n := s.answerBytes(tenant, e)
 	if n == 0 {
 		return func() {}, nil
 	}

@@ -363,7 +363,7 @@ func TestIdleSessionsEnd(t *testing.T) {
 	d := startIdle(t, nil)
 	d.sessions.idle = time.Nanosecond
 	r := d.open(t, d.mine)
-	for ss := range d.sdk.Sessions() {
+	for ss := range d.allAudiences()[0].sdk.Sessions() {
 		ss.Wait()
 	}
 	if got := r.ping(); got != 404 {

@@ -62,12 +62,12 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who identity
 		conn: conn, r: buffered.Reader, max: int(s.maxMessage), patience: s.patience, lineTime: s.bodyTime,
 		hold: func(n int64) (func(), bool) { return s.hold(counted.Peer(), n) }, begin: counted.Begin, gone: gone, calls: map[jsonrpc.ID]lineCall{},
 	}
-	l.holdAnswer = func(e envelope) (func(), *refusal) { return s.holdAnswer(e, l.hold) }
+	l.holdAnswer = func(e envelope) (func(), *refusal) { return s.holdAnswer(who.Tenant, e, l.hold) }
 	hello := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + LinesProtocol + "\r\n\r\n"
 	if l.write([]byte(hello)) != nil {
 		return
 	}
-	ss, err := s.sdk.Connect(context.WithValue(ctx, callerKey{}, c), l, nil)
+	ss, err := s.audienceOf(who.Tenant).sdk.Connect(context.WithValue(ctx, callerKey{}, c), l, nil)
 	if err != nil {
 		s.log.Error("mcp connection", "err", err)
 		return

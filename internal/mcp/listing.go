@@ -1,6 +1,8 @@
 package mcp
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -19,19 +21,51 @@ const instructions = `skillrun runs the scripts of agent skills in sandboxes.
 
 Every run starts in a fresh copy of the skill without a network, unless the skill has one. Give it input files in files: as text, as base64, or by the uri of a resource. What it writes to the working directory comes back as links to resources; give such a link as the uri of a file to the next run. Nothing else is kept. A failed run is a result that says why: read it, correct the call, try again.`
 
-// A listing is the answer to resources/list: the SKILL.md of each skill that is not hidden.
-type listing struct {
+// An audience is the agents of one tenant. Each has a server of the SDK, whose list of resources has
+// the skills that the tenant sees. So a change of one tenant's skills notifies its own agents only.
+type audience struct {
+	sdk    *sdk.Server
+	skills skill.View
+	read   sdk.ResourceHandler
+
 	mu    sync.Mutex
-	shown map[string]string // URI -> digest of the skill
+	shown map[string]string // URI -> digest of the skill, of resources/list
 }
 
-// syncSkills updates the listing. The SDK notifies the sessions of a change. Only changed entries
-// are added again, because each AddResource notifies every session.
-func (s *Server) syncSkills() {
-	s.listed.mu.Lock()
-	defer s.listed.mu.Unlock()
+// audienceOf returns the agents of a tenant. It makes the tenant's server at the first call.
+func (s *Server) audienceOf(tenant string) *audience {
+	s.agents.Lock()
+	defer s.agents.Unlock()
+	if a := s.audiences[tenant]; a != nil {
+		return a
+	}
+	a := &audience{
+		sdk:    sdk.NewServer(&sdk.Implementation{Name: "skillrun", Title: "skillrun", Version: s.version}, s.options),
+		skills: s.skills.For(tenant), read: s.readSkill,
+	}
+	a.sdk.AddReceivingMiddleware(s.receive)
+	s.addTools(a.sdk)
+	s.addResources(a.sdk)
+	s.addSkills(a.sdk)
+	a.syncSkills()
+	s.audiences[tenant] = a
+	return a
+}
+
+func (s *Server) allAudiences() []*audience {
+	s.agents.Lock()
+	defer s.agents.Unlock()
+	return slices.Collect(maps.Values(s.audiences))
+}
+
+// syncSkills updates the answer to resources/list: the SKILL.md of each skill that is not hidden. The
+// SDK notifies the sessions of a change. Only changed entries are added again, because each
+// AddResource notifies every session.
+func (a *audience) syncSkills() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	now := map[string]string{}
-	for _, sk := range s.skills.List() {
+	for _, sk := range a.skills.List() {
 		if sk.Manifest.DisableModelInvocation {
 			continue
 		}
@@ -41,17 +75,17 @@ func (s *Server) syncSkills() {
 		}
 		uri := executor.SkillURI(sk.Name, e.Path)
 		now[uri] = sk.Digest
-		if s.listed.shown[uri] == sk.Digest {
+		if a.shown[uri] == sk.Digest {
 			continue
 		}
-		s.sdk.AddResource(manifestResource(sk, e.Path, e.Size), s.readSkill)
+		a.sdk.AddResource(manifestResource(sk, e.Path, e.Size), a.read)
 	}
-	for uri := range s.listed.shown {
+	for uri := range a.shown {
 		if _, still := now[uri]; !still {
-			s.sdk.RemoveResources(uri)
+			a.sdk.RemoveResources(uri)
 		}
 	}
-	s.listed.shown = now
+	a.shown = now
 }
 
 // manifestResource describes the manifest of a skill.
@@ -76,12 +110,14 @@ func manifestOf(sk *skill.Skill) (snapshot.Entry, bool) {
 	return snapshot.Entry{}, false
 }
 
-// watchSkills updates the listing after every reload of the registry, so that sessions are
-// notified without asking.
+// watchSkills updates the lists after every change of the registry, so that sessions are notified
+// without asking.
 func (s *Server) watchSkills() {
 	for {
 		changed := s.skills.Changed()
-		s.syncSkills()
+		for _, a := range s.allAudiences() {
+			a.syncSkills()
+		}
 		select {
 		case <-changed:
 		case <-s.stopping.Done():

@@ -28,26 +28,26 @@ import (
 
 // addResources registers templates, so that every file and every execution is a resource without
 // being listed. The second template is for names that can't be the authority of a URI.
-func (s *Server) addResources() {
+func (s *Server) addResources(to *sdk.Server) {
 	for _, template := range []string{executor.SkillScheme + "{name}/{+path}", executor.SkillScheme + "/{name}/{+path}"} {
-		s.sdk.AddResourceTemplate(&sdk.ResourceTemplate{
+		to.AddResourceTemplate(&sdk.ResourceTemplate{
 			URITemplate: template, Name: "skill file", Description: "A file of a skill, by its path in the skill.",
 		}, s.readSkill)
 	}
-	s.sdk.AddResourceTemplate(&sdk.ResourceTemplate{
+	to.AddResourceTemplate(&sdk.ResourceTemplate{
 		URITemplate: executor.ExecutionScheme + "{id}/{+path}", Name: "execution output",
 		Description: "Output (stdout, stderr) or a file (artifacts/PATH) of an execution.",
 	}, s.readExecution)
-	s.syncSkills()
 }
 
 // readSkill reads a file of a skill. A hidden skill can be read by its name.
-func (s *Server) readSkill(_ context.Context, req *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
-	t, ok := executor.ParseSkillURI(s.skills, req.Params.URI)
+func (s *Server) readSkill(ctx context.Context, req *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
+	skills := s.skills.For(callerOf(ctx, req.Extra).Tenant)
+	t, ok := executor.ParseSkillURI(skills, req.Params.URI)
 	if !ok {
 		return nil, sdk.ResourceNotFoundError(req.Params.URI)
 	}
-	sk, err := s.skills.Resolve(t.Owner)
+	sk, err := skills.Resolve(t.Owner)
 	if err != nil {
 		return nil, s.unreadable(req, err)
 	}
@@ -70,12 +70,13 @@ func pieceSize(t executor.URI, size int64) int64 {
 // answerBytes returns how many bytes of memory the answer to a message needs in addition to a
 // usual answer: the encoded size of a skill's file that is larger than a piece. JSON escapes at
 // most double such a file, see escapes; base64 adds a third.
-func (s *Server) answerBytes(e envelope) int64 {
-	t, ok := executor.ParseSkillURI(s.skills, e.uri)
+func (s *Server) answerBytes(tenant string, e envelope) int64 {
+	skills := s.skills.For(tenant)
+	t, ok := executor.ParseSkillURI(skills, e.uri)
 	if !ok {
 		return 0
 	}
-	sk, err := s.skills.Resolve(t.Owner)
+	sk, err := skills.Resolve(t.Owner)
 	if err != nil {
 		return 0
 	}

@@ -97,15 +97,17 @@ type Server struct {
 	audit      *audit.Log
 	log        *slog.Logger
 
-	sdk      *sdk.Server
+	options  *sdk.ServerOptions // of the SDK's servers
+	version  string
 	stateful http.Handler // protocol versions with sessions, up to 2025-11-25
 	perCall  http.Handler // protocol versions without sessions, from 2026-07-28 on
 	http     *http.Server
 	sessions *sessions
-	listed   listing
 
-	mu         sync.Mutex      // guards stop, and the start of work that Stop waits for
-	stopping   context.Context // done when the server begins to stop
+	agents     sync.Mutex
+	audiences  map[string]*audience // by tenant; guarded by agents
+	mu         sync.Mutex           // guards stop, and the start of work that Stop waits for
+	stopping   context.Context      // done when the server begins to stop
 	stop       context.CancelFunc
 	lines      sync.WaitGroup  // connections without HTTP
 	broken     context.Context // done when Stop no longer waits for calls
@@ -126,12 +128,12 @@ func New(c Config) *Server {
 	}
 	s := &Server{
 		tools: c.Tools, x: c.Executor, skills: c.Skills, identify: c.Identify, explain: c.Explain,
-		openWorld: c.OpenWorld, maxMessage: c.MaxMessageBytes, hold: c.Hold, patience: writeTimeout, keepalive: keepaliveInterval, bodyTime: bodyTimeout, audit: c.Audit, tracer: c.Tracer, log: c.Log,
+		version: c.Version, audiences: map[string]*audience{}, openWorld: c.OpenWorld, maxMessage: c.MaxMessageBytes, hold: c.Hold, patience: writeTimeout, keepalive: keepaliveInterval, bodyTime: bodyTimeout, audit: c.Audit, tracer: c.Tracer, log: c.Log,
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.broken, s.breakAll = context.WithCancelCause(context.Background())
 	s.sessions = newSessions(s.broken, &s.background)
-	s.sdk = sdk.NewServer(&sdk.Implementation{Name: "skillrun", Title: "skillrun", Version: c.Version}, &sdk.ServerOptions{
+	s.options = &sdk.ServerOptions{
 		Instructions: instructions,
 		Capabilities: &sdk.ServerCapabilities{
 			Tools:      &sdk.ToolCapabilities{}, // the tools never change
@@ -140,13 +142,11 @@ func New(c Config) *Server {
 		},
 		// A proxy must not give one user's answer to another.
 		SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.CacheScope = "private" },
-	})
-	s.sdk.AddReceivingMiddleware(s.receive)
-	s.addTools()
-	s.addResources()
-	s.addSkills()
+	}
 
-	server := func(*http.Request) *sdk.Server { return s.sdk }
+	server := func(r *http.Request) *sdk.Server {
+		return s.audienceOf(callerOf(r.Context(), &sdk.RequestExtra{TokenInfo: auth.TokenInfoFromContext(r.Context())}).Tenant).sdk
+	}
 	// notABrowser has the protection of localhost that the SDK would add. The SDK's protection does not
 	// work here, because it knows only net/http's own TLS.
 	s.stateful = sdk.NewStreamableHTTPHandler(server, &sdk.StreamableHTTPOptions{MaxRequestBodyBytes: -1, DisableLocalhostProtection: true})
@@ -193,8 +193,10 @@ func (s *Server) Stop(ctx context.Context) {
 	s.http.Shutdown(context.WithoutCancel(ctx))
 	s.lines.Wait()
 	// Sessions are closed last, because closing one loses the answers to its calls.
-	for ss := range s.sdk.Sessions() {
-		ss.Close()
+	for _, a := range s.allAudiences() {
+		for ss := range a.sdk.Sessions() {
+			ss.Close()
+		}
 	}
 	s.background.Wait()
 }
@@ -278,7 +280,7 @@ func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
 			}
 		// A client that asks gets the skills of now; watchSkills may be a moment late.
 		case "resources/list":
-			s.syncSkills()
+			s.audienceOf(callerOf(ctx, req.GetExtra()).Tenant).syncSkills()
 		// The SDK does not give the caller of an HTTP request to a method of an extension.
 		case methodList, methodGet, methodDirectory:
 			ctx = context.WithValue(ctx, callerKey{}, callerOf(ctx, req.GetExtra()))

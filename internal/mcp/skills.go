@@ -29,11 +29,11 @@ const (
 const metaPrefix = "io.github.skillrun/"
 
 // addSkills registers the methods of the extension.
-func (s *Server) addSkills() {
+func (s *Server) addSkills(to *sdk.Server) {
 	for _, err := range []error{
-		sdk.AddReceivingCustomMethod(s.sdk, methodList, s.listSkills),
-		sdk.AddReceivingCustomMethod(s.sdk, methodGet, s.getSkill),
-		sdk.AddReceivingCustomMethod(s.sdk, methodDirectory, s.readDirectory),
+		sdk.AddReceivingCustomMethod(to, methodList, s.listSkills),
+		sdk.AddReceivingCustomMethod(to, methodGet, s.getSkill),
+		sdk.AddReceivingCustomMethod(to, methodDirectory, s.readDirectory),
 	} {
 		if err != nil {
 			panic(err) // a name of the SDK's own methods
@@ -139,7 +139,7 @@ func (s *Server) listSkills(ctx context.Context, _ *sdk.ServerSession, p *listSk
 	who := callerOf(ctx, nil).Principal
 	r := &listSkillsResult{Cacheable: cacheable(), ResultType: complete, Skills: []json.RawMessage{}}
 	last, bytes := "", 0
-	for _, sk := range s.skills.List() {
+	for _, sk := range s.skills.For(who.Tenant).List() {
 		listing, err := sk.Listing()
 		if err != nil || sk.Name <= after || sk.Manifest.DisableModelInvocation {
 			continue
@@ -164,11 +164,12 @@ func (s *Server) getSkill(ctx context.Context, _ *sdk.ServerSession, p *getSkill
 	if p != nil {
 		uri = p.URI
 	}
-	t, ok := executor.ParseSkillURI(s.skills, uri)
+	skills := s.skills.For(callerOf(ctx, nil).Tenant)
+	t, ok := executor.ParseSkillURI(skills, uri)
 	if !ok {
 		return nil, invalid(reasonNoSkill, uri, "No skill is served at %.300q; give the URI of a SKILL.md, such as skill://NAME/SKILL.md", uri)
 	}
-	sk, err := s.skills.Resolve(t.Owner)
+	sk, err := skills.Resolve(t.Owner)
 	if err != nil {
 		return nil, invalid(reasonNoSkill, uri, "No skill is served at %.300s: %v; %s has the skills that are", uri, err, methodList)
 	}

@@ -50,7 +50,10 @@ var accessTable = map[string]identity.Role{
 	pb.SkillService_CheckCommand_FullMethodName:  identity.Read,
 	pb.SkillService_ValidateSkill_FullMethodName: identity.Read,
 	// It installs packages for every user of the tenant.
-	pb.SkillService_PrepareSkill_FullMethodName: identity.Admin,
+	pb.SkillService_PrepareSkill_FullMethodName:      identity.Admin,
+	pb.SkillService_PushSkill_FullMethodName:         identity.Admin,
+	pb.SkillService_DeleteSkill_FullMethodName:       identity.Admin,
+	pb.SkillService_ListSkillVersions_FullMethodName: identity.Read,
 
 	pb.ToolService_RunPythonScript_FullMethodName:    identity.Invoke,
 	pb.ToolService_ExecuteScript_FullMethodName:      identity.Invoke,

@@ -37,15 +37,16 @@ const (
 // which keys the metadata of each reason has.
 type verdict struct {
 	code       codes.Code
-	reason     pb.ErrorReason    // of google.rpc.ErrorInfo
-	field      string            // of google.rpc.BadRequest, as the contract names it
-	quota      string            // of google.rpc.QuotaFailure: the resource that is used up
-	quotaKey   string            // of google.rpc.QuotaFailure: the key of a tenant's quota; empty: it is not one
-	quotaValue int64             // of google.rpc.QuotaFailure: how much of it there is; 0: not known
-	retry      time.Duration     // of google.rpc.RetryInfo
-	metadata   map[string]string // of google.rpc.ErrorInfo
-	message    string            // empty: the error's text
-	log        bool              // the operator must know
+	reason     pb.ErrorReason     // of google.rpc.ErrorInfo
+	field      string             // of google.rpc.BadRequest, as the contract names it
+	quota      string             // of google.rpc.QuotaFailure: the resource that is used up
+	quotaKey   string             // of google.rpc.QuotaFailure: the key of a tenant's quota; empty: it is not one
+	quotaValue int64              // of google.rpc.QuotaFailure: how much of it there is; 0: not known
+	retry      time.Duration      // of google.rpc.RetryInfo
+	metadata   map[string]string  // of google.rpc.ErrorInfo
+	findings   []manifest.Finding // of google.rpc.BadRequest, in place of field
+	message    string             // empty: the error's text
+	log        bool               // the operator must know
 }
 
 // A row gives the verdict on one kind of error.
@@ -63,6 +64,7 @@ type (
 	digestError      struct{ path, want, have string } // of a streamed file
 	uploadsFullError struct{ asked, free int64 }
 	uploadTimeError  struct{ limit time.Duration }
+	pushesFullError  struct{ limit int } // of one tenant at the same time
 	offsetError      struct {
 		size   int64
 		offset uint64
@@ -86,6 +88,9 @@ func (e *uploadsFullError) Error() string {
 }
 func (e *uploadTimeError) Error() string {
 	return fmt.Sprintf("files: not complete after %s", e.limit)
+}
+func (e *pushesFullError) Error() string {
+	return fmt.Sprintf("%d pushes of the tenant are under way, which is the maximum; retry when one has ended", e.limit)
 }
 func (e *offsetError) Error() string {
 	return fmt.Sprintf("offset_bytes: %d is past the end, %d", e.offset, e.size)
@@ -215,6 +220,22 @@ var table = []row{
 		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_DIGEST_MISMATCH,
 			metadata: map[string]string{"skill": e.Name, "currentDigest": e.Have}}
 	}),
+	typed(func(e *skill.InvalidSkillError) verdict {
+		return verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_SKILL_INVALID, findings: e.Findings, metadata: map[string]string{"skill": e.Name}}
+	}),
+	typed(func(e *skill.QuotaError) verdict {
+		return verdict{code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_SKILL_QUOTA_EXCEEDED, quota: e.Quota, quotaValue: e.Limit,
+			metadata: map[string]string{"limit": strconv.FormatInt(e.Limit, 10), "used": strconv.FormatInt(e.Used, 10)}}
+	}),
+	typed(func(e *skill.NotPushedError) verdict {
+		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_SKILL_NOT_PUSHED, metadata: map[string]string{"skill": e.Name}}
+	}),
+	typed(func(e *skill.ReservedNameError) verdict {
+		return verdict{code: codes.AlreadyExists, reason: pb.ErrorReason_ERROR_REASON_SKILL_NAME_RESERVED, metadata: map[string]string{"skill": e.Name}}
+	}),
+	typed(func(e *skill.SourceError) verdict {
+		return verdict{code: codes.PermissionDenied, reason: pb.ErrorReason_ERROR_REASON_SKILL_SOURCE_NOT_ALLOWED, metadata: map[string]string{"host": e.Host}}
+	}),
 	typed(pathVerdict),
 	typed(func(e *skill.NotFoundError) verdict {
 		return verdict{code: codes.NotFound, reason: pb.ErrorReason_ERROR_REASON_SKILL_NOT_FOUND, metadata: map[string]string{"skill": e.Name}}
@@ -334,6 +355,9 @@ var table = []row{
 	}),
 	typed(func(*uploadTimeError) verdict {
 		return verdict{code: codes.DeadlineExceeded, reason: pb.ErrorReason_ERROR_REASON_UPLOAD_TIMED_OUT}
+	}),
+	typed(func(*pushesFullError) verdict {
+		return verdict{code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_UPLOADS_FULL, quota: "pushes of skills", retry: retryFull}
 	}),
 	sentinel(executor.ErrDraining, verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_DRAINING, retry: retryDraining}),
 	typed(func(*audit.UnavailableError) verdict { // before ENOSPC, which can be its cause

@@ -160,6 +160,18 @@ var errorCases = []struct {
 		err: &skill.DigestMismatch{Name: "a", Want: "w", Have: "h"}, want: refusal{codes.FailedPrecondition, "DIGEST_MISMATCH", ""},
 		meta: map[string]string{"skill": "a", "currentDigest": "h"},
 	},
+	{
+		err:  &skill.InvalidSkillError{Name: "a", Findings: []manifest.Finding{{File: "SKILL.md", Line: 3, Rule: "name-grammar", Message: "no"}}},
+		want: refusal{codes.InvalidArgument, "SKILL_INVALID", "SKILL.md:3"}, meta: map[string]string{"skill": "a"},
+	},
+	{
+		err: &skill.QuotaError{Quota: "skill bytes", Limit: 10, Used: 8, Asked: 3}, want: refusal{codes.ResourceExhausted, "SKILL_QUOTA_EXCEEDED", ""},
+		meta: map[string]string{"limit": "10", "used": "8"}, quota: "skill bytes",
+	},
+	{err: &skill.NotPushedError{Name: "a"}, want: refusal{codes.FailedPrecondition, "SKILL_NOT_PUSHED", ""}, meta: map[string]string{"skill": "a"}},
+	{err: &skill.ReservedNameError{Name: "a"}, want: refusal{codes.AlreadyExists, "SKILL_NAME_RESERVED", ""}, meta: map[string]string{"skill": "a"}},
+	{err: &skill.SourceError{Host: "a.example"}, want: refusal{codes.PermissionDenied, "SKILL_SOURCE_NOT_ALLOWED", ""}, meta: map[string]string{"host": "a.example"}},
+	{err: &pushesFullError{4}, want: refusal{codes.ResourceExhausted, "UPLOADS_FULL", ""}, retry: retryFull, quota: "pushes of skills"},
 	{err: path(snapshot.ReasonNotFound), want: refusal{codes.NotFound, "SKILL_FILE_NOT_FOUND", ""}, meta: map[string]string{"path": "scripts/x.py"}},
 	{err: path(snapshot.ReasonEscapes), want: refusal{codes.InvalidArgument, "SKILL_PATH_ESCAPES", "script"}, meta: map[string]string{"path": "scripts/x.py"}},
 	{err: path(snapshot.ReasonDirectory), want: refusal{codes.InvalidArgument, "SKILL_PATH_IS_DIRECTORY", "script"}, meta: map[string]string{"path": "scripts/x.py"}},

@@ -123,10 +123,17 @@ func seedRequests(f *testing.F) map[string][]proto.Message {
 		pb.ToolService_RunPython_FullMethodName:            {&pb.RunPythonRequest{}},
 		pb.SkillService_GetSkill_FullMethodName:            {&pb.GetSkillRequest{Skill: "demo"}},
 		pb.SkillService_ListSkills_FullMethodName:          {&pb.ListSkillsRequest{}},
-		pb.SkillService_ValidateSkill_FullMethodName:       {&pb.ValidateSkillRequest{}},
-		pb.ToolService_ListTools_FullMethodName:            {&pb.ListToolsRequest{}},
-		pb.ExecutionService_GetExecution_FullMethodName:    {&pb.GetExecutionRequest{ExecutionId: "x"}},
-		healthpb.Health_Check_FullMethodName:               {&healthpb.HealthCheckRequest{Service: "x"}},
+		pb.SkillService_DeleteSkill_FullMethodName:         {&pb.DeleteSkillRequest{Skill: "demo"}},
+		pb.SkillService_ListSkillVersions_FullMethodName:   {&pb.ListSkillVersionsRequest{Skill: "demo", PageToken: "x"}},
+		pb.SkillService_PushSkill_FullMethodName: {
+			&pb.PushSkillRequest{Message: &pb.PushSkillRequest_Header{Header: &pb.PushSkillHeader{Name: "demo", SizeBytes: 1, Source: "https://a.example/x"}}},
+			&pb.PushSkillRequest{Message: &pb.PushSkillRequest_Entry{Entry: &pb.PushSkillEntry{Path: "SKILL.md", SizeBytes: 1, Data: []byte("x")}}},
+			&pb.PushSkillRequest{Message: &pb.PushSkillRequest_Data{Data: []byte("x")}},
+		},
+		pb.SkillService_ValidateSkill_FullMethodName:    {&pb.ValidateSkillRequest{}},
+		pb.ToolService_ListTools_FullMethodName:         {&pb.ListToolsRequest{}},
+		pb.ExecutionService_GetExecution_FullMethodName: {&pb.GetExecutionRequest{ExecutionId: "x"}},
+		healthpb.Health_Check_FullMethodName:            {&healthpb.HealthCheckRequest{Service: "x"}},
 	}
 }
 

@@ -71,10 +71,10 @@ func (c executionCalls) executeUploaded(stream interactiveStream, start *pb.Exec
 	}()
 	if up.open > 0 {
 		// Better now than after a gigabyte.
-		if _, err := c.skills.Resolve(start.GetSkill()); err != nil {
+		if _, err := c.skills.For(req.Principal.Tenant).Resolve(start.GetSkill()); err != nil {
 			return "", false, err
 		}
-		if err := c.receiveFiles(stream, up); err != nil {
+		if err := c.inUploadTime(func() error { return receiveChunks(stream, up) }); err != nil {
 			return "", false, err
 		}
 	}
@@ -82,14 +82,14 @@ func (c executionCalls) executeUploaded(stream interactiveStream, start *pb.Exec
 	return c.execute(stream.Context(), req)
 }
 
-// receiveFiles receives chunks until every file is complete.
-func (c executionCalls) receiveFiles(stream interactiveStream, up *upload) error {
+// inUploadTime receives the messages of an upload. It gives up after maxUploadTime.
+func (s *Server) inUploadTime(receive func() error) error {
 	// A goroutine, because Recv has no deadline and the stream's context ends with this call.
 	// After the timeout the goroutine ends in Recv, when the handler has returned.
 	done := make(chan error, 1)
-	c.spawn(func() {
+	s.spawn(func() {
 		defer close(done)
-		done <- receiveChunks(stream, up)
+		done <- receive()
 	})
 	timer := time.NewTimer(maxUploadTime)
 	defer timer.Stop()

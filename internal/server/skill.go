@@ -29,16 +29,19 @@ type skillCalls struct {
 	*Server
 }
 
+// skillsOf returns the skills that the caller sees.
+func (c skillCalls) skillsOf(ctx context.Context) skill.View { return c.skills.For(caller(ctx).Tenant) }
+
 // A page token of ListSkills is the name after which the page begins, so that it
 // stays good when the registry changes.
-func (c skillCalls) ListSkills(_ context.Context, m *pb.ListSkillsRequest) (*pb.ListSkillsResponse, error) {
+func (c skillCalls) ListSkills(ctx context.Context, m *pb.ListSkillsRequest) (*pb.ListSkillsResponse, error) {
 	size := pageSize(m.GetPageSize(), maxPage)
 	after, err := base64.RawURLEncoding.DecodeString(m.GetPageToken())
 	if err != nil {
 		return nil, invalid("page_token", "not a token of this list; start again without one")
 	}
 	// List is sorted by name and makes a new slice for each call.
-	shown := slices.DeleteFunc(c.skills.List(), func(sk *skill.Skill) bool {
+	shown := slices.DeleteFunc(c.skillsOf(ctx).List(), func(sk *skill.Skill) bool {
 		return sk.Name <= string(after) || sk.Name == toolview.BuiltInSkill || sk.Manifest.DisableModelInvocation && !m.GetIncludeHidden()
 	})
 	return fittingPage(size, func(size int) (*pb.ListSkillsResponse, error) {
@@ -55,9 +58,9 @@ func (c skillCalls) ListSkills(_ context.Context, m *pb.ListSkillsRequest) (*pb.
 	})
 }
 
-// GetSkill takes a name, or name@digest for one version of the skill (skill.Registry.Resolve).
-func (c skillCalls) GetSkill(_ context.Context, m *pb.GetSkillRequest) (*pb.GetSkillResponse, error) {
-	sk, err := c.skills.Resolve(m.GetSkill())
+// GetSkill takes a name, or name@digest for one version of the skill (skill.View.Resolve).
+func (c skillCalls) GetSkill(ctx context.Context, m *pb.GetSkillRequest) (*pb.GetSkillResponse, error) {
+	sk, err := c.skillsOf(ctx).Resolve(m.GetSkill())
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +74,7 @@ func (c skillCalls) GetSkill(_ context.Context, m *pb.GetSkillRequest) (*pb.GetS
 // ActivateSkill returns the instructions and the messages that an agent adds to its conversation,
 // with the limits that an execution would have. It runs nothing and records nothing.
 func (c skillCalls) ActivateSkill(ctx context.Context, m *pb.ActivateSkillRequest) (*pb.ActivateSkillResponse, error) {
-	sk, err := c.skills.Resolve(m.GetSkill())
+	sk, err := c.skillsOf(ctx).Resolve(m.GetSkill())
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +129,7 @@ func fromContext(c skill.Context) *pb.ActivationContext {
 // ReadSkillFile sends a file of a snapshot, from an offset. The file can't change while it
 // is sent: a snapshot is immutable.
 func (c skillCalls) ReadSkillFile(m *pb.ReadSkillFileRequest, stream grpc.ServerStreamingServer[pb.ReadSkillFileResponse]) error {
-	sk, err := c.skills.Resolve(m.GetSkill())
+	sk, err := c.skillsOf(stream.Context()).Resolve(m.GetSkill())
 	if err != nil {
 		return err
 	}
@@ -155,7 +158,7 @@ func (c skillCalls) CheckCommand(ctx context.Context, m *pb.CheckCommandRequest)
 		}
 		return fromDecision(t.Policy.Decide(rules, m.GetCommand())), nil
 	}
-	sk, err := c.skills.Resolve(m.GetSkill())
+	sk, err := c.skillsOf(ctx).Resolve(m.GetSkill())
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +196,7 @@ func (c skillCalls) ValidateSkill(ctx context.Context, m *pb.ValidateSkillReques
 	var findings []manifest.Finding
 	switch subject := m.GetSubject().(type) {
 	case *pb.ValidateSkillRequest_Skill:
-		sk, err := c.skills.Resolve(subject.Skill)
+		sk, err := c.skillsOf(ctx).Resolve(subject.Skill)
 		if err != nil {
 			return nil, err
 		}
@@ -224,9 +227,13 @@ func (c skillCalls) ValidateSkill(ctx context.Context, m *pb.ValidateSkillReques
 func fromFindings(list []manifest.Finding) []*pb.Finding {
 	out := make([]*pb.Finding, len(list))
 	for i, f := range list {
-		out[i] = &pb.Finding{
-			Severity: severityNumbers[f.Severity], File: text(f.File), Line: uint32(f.Line), Rule: f.Rule, Message: text(f.Message),
-		}
+		out[i] = fromFinding(f)
 	}
 	return out
+}
+
+func fromFinding(f manifest.Finding) *pb.Finding {
+	return &pb.Finding{
+		Severity: severityNumbers[f.Severity], File: text(f.File), Line: uint32(f.Line), Rule: f.Rule, Message: text(f.Message),
+	}
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"unicode/utf8"
 
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -24,6 +26,8 @@ const errorDomain = "skillrun"
 const (
 	maxStatusText  = 1000
 	maxStatusField = 200
+	// Findings of one skill. skillrun validate lists all.
+	maxStatusFindings = 8
 )
 
 // An executionError is an internal error about one execution.
@@ -119,6 +123,21 @@ func internalError(reference, id string) error {
 	return v.status().Err()
 }
 
+// violationsOf returns the findings with their file and line as the field.
+func violationsOf(findings []manifest.Finding) *errdetails.BadRequest {
+	out := &errdetails.BadRequest{}
+	for _, f := range findings[:min(len(findings), maxStatusFindings)] {
+		at := f.File
+		if f.Line > 0 {
+			at = fmt.Sprintf("%s:%d", f.File, f.Line)
+		}
+		out.FieldViolations = append(out.FieldViolations, &errdetails.BadRequest_FieldViolation{
+			Field: clip(at, maxStatusField), Description: clip(f.Message, maxStatusField), Reason: f.Rule,
+		})
+	}
+	return out
+}
+
 // status puts a verdict into gRPC's form, with the details of google.rpc that fit.
 func (v verdict) status() *status.Status {
 	message := clip(v.message, maxStatusText)
@@ -133,6 +152,9 @@ func (v verdict) status() *status.Status {
 		details = append(details, &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
 			{Field: v.field, Description: clip(v.message, maxStatusField)},
 		}})
+	}
+	if len(v.findings) > 0 {
+		details = append(details, violationsOf(v.findings))
 	}
 	if v.quota != "" {
 		details = append(details, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{

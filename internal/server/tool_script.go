@@ -121,7 +121,7 @@ func unlessEmpty(s string) *string {
 // ValidateScriptPath runs nothing. It returns the path of a script in a sandbox, or the reason for a
 // refusal.
 func (c toolCalls) ValidateScriptPath(ctx context.Context, m *pb.ValidateScriptPathRequest) (*pb.ValidateScriptPathResponse, error) {
-	path, err := c.view.ValidateScriptPath(ctx, m.GetSkill(), m.GetScriptPath())
+	path, err := c.view.ValidateScriptPath(ctx, caller(ctx), m.GetSkill(), m.GetScriptPath())
 	if err != nil {
 		return nil, &fieldError{"script_path", err}
 	}

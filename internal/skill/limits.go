@@ -14,5 +14,11 @@ const (
 	// The time after which skills are read again if some directories are not watched.
 	unwatchedInterval = 5 * time.Minute
 
+	// Kept versions of all skills that one tenant pushed: the daemon has the newest one of each skill in
+	// memory.
+	maxOwnVersions = 2000
+	maxSourceBytes = 2048    // of the URL that a pushed skill comes from
+	diskBlock      = 4 << 10 // the unit in which pushed skills count
+
 	scanAttempts = 3 // attempts at a folder that changes during the read
 )

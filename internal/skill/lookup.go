@@ -1,7 +1,9 @@
 package skill
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"os"
 	"path"
@@ -16,14 +18,17 @@ import (
 func (s *Skill) Lookup(p string) (snapshot.Entry, error) { return s.tree.Lookup(p) }
 
 // Open opens the file that Lookup finds. It never blocks: a file with a lease gives
-// snapshot.ErrBusy. The error is a *snapshot.PathError if Lookup fails. The caller closes
-// the file.
+// snapshot.ErrBusy. The error is a *snapshot.PathError if Lookup fails, and a *NotFoundError if the
+// skill was deleted. The caller closes the file.
 func (s *Skill) Open(p string) (*os.File, snapshot.Entry, error) {
 	e, err := s.Lookup(p)
 	if err != nil {
 		return nil, snapshot.Entry{}, err
 	}
 	f, err := snapshot.Open(s.Dir, e)
+	if s.owned && errors.Is(err, fs.ErrNotExist) { // deleted since it was resolved
+		return nil, snapshot.Entry{}, &NotFoundError{Name: s.Name}
+	}
 	if err != nil {
 		return nil, snapshot.Entry{}, fmt.Errorf("snapshot of %s: %w", s.Name, err)
 	}

@@ -64,13 +64,22 @@ type RegistryConfig struct {
 	Dir string
 	// Owner owns every entry of a snapshot. It must be given, and cannot be root.
 	Owner    snapshot.Owner
-	MaxFiles int          // see snapshot.Bounds
-	MaxBytes int64        // see snapshot.Bounds
+	MaxFiles int   // see snapshot.Bounds
+	MaxBytes int64 // see snapshot.Bounds
+	// TenantsDir has a directory for each tenant with pushed skills. Empty: nobody can push.
+	TenantsDir string
+	// Rules returns what a tenant may see and push. Nil: everything, without quotas. It is called
+	// often, and must be quick.
+	Rules func(tenant string) Rules
+	// Reserved are names of shared skills that every tenant sees and none can push.
+	Reserved []string
 	Log      *slog.Logger // nil: no log
 }
 
-// Registry holds the skills of its roots, each in the last version that loaded. It is safe
-// for concurrent use, and looking up a skill never waits for loading.
+// Registry holds the skills of its roots, each in the last version that loaded, and the skills that
+// tenants pushed (tenant.go). All tenants share the skills of the roots. Code that acts for a tenant
+// looks skills up in a View, which For returns. It is safe for concurrent use, and looking up a skill
+// of the roots never waits for loading.
 type Registry struct {
 	config RegistryConfig
 	bounds snapshot.Bounds
@@ -81,7 +90,9 @@ type Registry struct {
 	// Serializes Reload and Close; readers don't take it.
 	loading sync.Mutex // held while roots are read
 	// The last result. Readers load it once, so all they see is of one reload.
-	now atomic.Pointer[snapshotOfRoots]
+	now     atomic.Pointer[snapshotOfRoots]
+	changes notice
+	owners  sync.Map // of *owned, by tenant
 }
 
 // snapshotOfRoots is the result of one reload. It is immutable.
@@ -91,7 +102,6 @@ type snapshotOfRoots struct {
 	list     []*Skill            // in the order of full names
 	byFolder map[place]*Skill    // each folder's last version that loaded
 	problems []Problem
-	replaced chan struct{} // closed when the next result is in place
 }
 
 // A place is a folder of a root with a namespace or with none. Two roots may have the same folder.
@@ -115,12 +125,18 @@ func OpenRegistry(ctx context.Context, c RegistryConfig) (*Registry, error) {
 		}
 		c.Roots[i].Dir = abs
 	}
+	if c.TenantsDir != "" {
+		var err error
+		if c.TenantsDir, err = filepath.Abs(c.TenantsDir); err != nil {
+			return nil, err
+		}
+	}
 	st, alone, err := snapshot.OpenStore(ctx, c.Dir, c.Owner)
 	if err != nil {
 		return nil, fmt.Errorf("skill snapshots: %w", err)
 	}
 	r := &Registry{config: c, bounds: snapshot.Bounds{MaxFiles: c.MaxFiles, MaxBytes: c.MaxBytes}, store: st}
-	r.now.Store(&snapshotOfRoots{replaced: make(chan struct{})})
+	r.now.Store(&snapshotOfRoots{})
 	if _, err := r.Reload(ctx); err != nil {
 		st.Close()
 		return nil, err
@@ -156,24 +172,29 @@ func (r *Registry) sweep() error {
 func (r *Registry) Close() error {
 	r.loading.Lock()
 	defer r.loading.Unlock()
-	return r.store.Close()
+	return errors.Join(r.closeOwned(), r.store.Close())
 }
 
-// Resolve finds a skill by its full name, or by its name if that is unique. Either may have a pin,
+// Resolve finds a shared skill by its full name, or by its name if that is unique. Either may have a pin,
 // "@sha256:<digest>". The full name of a skill without a namespace wins over the same name in a
 // namespace, because that skill has no other name. The error is an *manifest.InvalidNameError, an
 // *InvalidPinError, an *AmbiguousError, a *DigestMismatch, or a *NotFoundError. Only
-// the loaded version of a skill can be resolved: a pin protects against a change, and does not
-// bring an older version back.
+// the loaded version of a shared skill can be resolved: a pin protects against a change, and does not
+// bring back a version that its operator has replaced.
 func (r *Registry) Resolve(ref string) (*Skill, error) {
 	name, digest, err := ParseRef(ref)
 	if err != nil {
 		return nil, err
 	}
+	return r.resolve(name, digest, nil)
+}
+
+// resolve finds a shared skill that visible accepts. A nil visible accepts all.
+func (r *Registry) resolve(name, digest string, visible func(name string) bool) (*Skill, error) {
 	if namespace, _ := manifest.SplitName(name); namespace != "" && !r.HasNamespace(namespace) {
 		return nil, manifest.ValidName(name)
 	}
-	s, err := r.now.Load().find(name)
+	s, err := r.now.Load().find(name, visible)
 	if err != nil {
 		return nil, err
 	}
@@ -184,11 +205,16 @@ func (r *Registry) Resolve(ref string) (*Skill, error) {
 }
 
 // find finds a skill by its full name or by its name.
-func (n *snapshotOfRoots) find(name string) (*Skill, error) {
-	if s := n.byName[name]; s != nil {
+func (n *snapshotOfRoots) find(name string, visible func(name string) bool) (*Skill, error) {
+	see := func(s *Skill) bool { return s != nil && (visible == nil || visible(s.Name)) }
+	if s := n.byName[name]; see(s) {
 		return s, nil
 	}
-	switch all := n.byBare[name]; len(all) {
+	all := n.byBare[name]
+	if visible != nil {
+		all = slices.DeleteFunc(slices.Clone(all), func(s *Skill) bool { return !see(s) })
+	}
+	switch len(all) {
 	case 0:
 		return nil, &NotFoundError{Name: name}
 	case 1:
@@ -207,12 +233,39 @@ func (r *Registry) HasNamespace(namespace string) bool {
 	return slices.ContainsFunc(r.config.Roots, func(root Root) bool { return namespace != "" && root.Namespace == namespace })
 }
 
-// List returns all skills, sorted by full name.
+// List returns all shared skills, sorted by full name.
 func (r *Registry) List() []*Skill { return slices.Clone(r.now.Load().list) }
 
 // Changed returns a channel that is closed after the next reload, whether or not a skill
-// changed. To miss no change, call Changed before List.
-func (r *Registry) Changed() <-chan struct{} { return r.now.Load().replaced }
+// changed, and after a tenant pushed or deleted a skill. To miss no change, call Changed before List.
+func (r *Registry) Changed() <-chan struct{} { return r.changes.next() }
+
+// Bounds returns the bounds of one skill.
+func (r *Registry) Bounds() snapshot.Bounds { return r.bounds.WithDefaults() }
+
+// A notice tells any number of waiters that something has changed.
+type notice struct {
+	mu sync.Mutex
+	ch chan struct{} // nil: nobody waits
+}
+
+func (n *notice) next() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ch == nil {
+		n.ch = make(chan struct{})
+	}
+	return n.ch
+}
+
+func (n *notice) tell() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ch != nil {
+		close(n.ch)
+		n.ch = nil
+	}
+}
 
 // Problems returns the folders and roots that did not load, in reading order.
 func (r *Registry) Problems() []Problem { return slices.Clone(r.now.Load().problems) }

@@ -24,7 +24,7 @@ func (r *Registry) Reload(ctx context.Context) (Changes, error) {
 
 	old := r.now.Load()
 	l := &loading{registry: r, old: old, next: &snapshotOfRoots{
-		byName: map[string]*Skill{}, byBare: map[string][]*Skill{}, byFolder: map[place]*Skill{}, replaced: make(chan struct{}),
+		byName: map[string]*Skill{}, byBare: map[string][]*Skill{}, byFolder: map[place]*Skill{},
 	}}
 	for _, root := range r.config.Roots {
 		from := len(l.found)
@@ -40,7 +40,7 @@ func (r *Registry) Reload(ctx context.Context) (Changes, error) {
 	}
 	l.settle()
 	r.now.Store(l.next)
-	close(old.replaced)
+	r.changes.tell()
 	changes := compare(old, l.next)
 	r.log(old, l.next, changes)
 	return changes, nil

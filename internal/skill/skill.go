@@ -35,6 +35,7 @@ type Skill struct {
 	unlisted error              // an *UnlistedError, or nil
 	findings []manifest.Finding // see Validate
 	derived  sync.Map           // see Derived
+	owned    bool               // pushed by a tenant; the snapshot can be removed while the daemon runs
 }
 
 // BareName returns the skill's name without the namespace, which is the name in its front matter.

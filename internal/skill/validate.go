@@ -43,6 +43,16 @@ func ReadDir(dir string) (*Skill, []manifest.Finding, error) {
 		sk := newSkill(r, abs, "")
 		return sk, sk.Validate(), nil
 	}
+	if f, ok := findingOf(err); ok {
+		return nil, []manifest.Finding{f}, nil
+	}
+	return nil, nil, err
+}
+
+// findingOf returns the finding that explains why a folder does not load. It returns false if the
+// folder is not the reason.
+func findingOf(err error) (manifest.Finding, bool) {
+	f := manifest.Finding{Severity: manifest.SeverityError}
 	var (
 		invalid *manifest.ManifestError
 		path    *snapshot.PathError
@@ -50,15 +60,18 @@ func ReadDir(dir string) (*Skill, []manifest.Finding, error) {
 	)
 	switch {
 	case errors.Is(err, ErrNoManifest):
-		return nil, []manifest.Finding{{Severity: manifest.SeverityError, File: manifest.Names[0], Rule: manifest.RuleManifestMissing, Message: err.Error()}}, nil
+		f.File, f.Rule = manifest.Names[0], manifest.RuleManifestMissing
 	case errors.As(err, &invalid):
-		return nil, []manifest.Finding{invalid.Finding}, nil
+		return invalid.Finding, true
 	case errors.As(err, &path):
-		return nil, []manifest.Finding{{Severity: manifest.SeverityError, File: path.Path, Rule: manifest.RuleRefused, Message: err.Error()}}, nil
+		f.File, f.Rule = path.Path, manifest.RuleRefused
 	case errors.As(err, &bound):
-		return nil, []manifest.Finding{{Severity: manifest.SeverityError, Rule: manifest.RuleTooLarge, Message: err.Error()}}, nil
+		f.Rule = manifest.RuleTooLarge
+	default:
+		return f, false
 	}
-	return nil, nil, err
+	f.Message = err.Error()
+	return f, true
 }
 
 // validate returns all findings about a folder, sorted by file and line.

@@ -92,7 +92,7 @@ func TestContractSecurityViolationIsLogged(t *testing.T) {
 	if lines := b.logs.With("Security violation"); len(lines) != 1 {
 		t.Errorf("a missing file is logged as a security violation: %q", lines)
 	}
-	b.ValidateScriptPath(t.Context(), "pdf", "../../etc/passwd")
+	b.ValidateScriptPath(t.Context(), b.who, "pdf", "../../etc/passwd")
 	if lines := b.logs.With("level=WARN", `msg="Path traversal attack detected: skill=pdf, script=../../etc/passwd"`); len(lines) != 1 {
 		t.Errorf("got %q", lines)
 	}

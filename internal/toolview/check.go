@@ -81,7 +81,7 @@ var checkCommandTool = row{
 		if err != nil {
 			return Result{}, err
 		}
-		sk, refusal := v.resolve(a.Skill)
+		sk, refusal := v.resolve(c.who, a.Skill)
 		if sk == nil {
 			return refusal, nil
 		}

@@ -64,7 +64,7 @@ const didNotEnd = -1
 // malformed, the skill does not exist, the daemon has no room, or the daemon failed. The
 // result that comes with an error has the ID of the execution, if one was accepted.
 func (v *View) ExecuteCommand(ctx context.Context, who permission.Principal, req CommandRequest, sink Sink) (CommandResult, error) {
-	sk, err := v.skills.Resolve(req.Skill)
+	sk, err := v.skills.For(who.Tenant).Resolve(req.Skill)
 	if err != nil {
 		return CommandResult{}, err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
@@ -30,8 +31,8 @@ func (e *ScriptPathError) Error() string {
 // resolved. The error is a *ScriptPathError, the skill's error for a refused entry, or
 // that the skill does not exist. Nothing is executed. An attempt to leave the skill is logged, as
 // the contract promises.
-func (v *View) ValidateScriptPath(ctx context.Context, ref, scriptPath string) (string, error) {
-	sk, err := v.skills.Resolve(ref)
+func (v *View) ValidateScriptPath(ctx context.Context, who permission.Principal, ref, scriptPath string) (string, error) {
+	sk, err := v.skills.For(who.Tenant).Resolve(ref)
 	if err != nil {
 		return "", err
 	}

@@ -272,7 +272,7 @@ func TestContractValidateScriptPath(t *testing.T) {
 		{"SKILL.md", "ValueError: Script must be in scripts/ directory: SKILL.md"},
 		{".", "ValueError: Script must be in scripts/ directory: ."},
 	} {
-		got, err := b.ValidateScriptPath(t.Context(), "data-analysis", tt.path)
+		got, err := b.ValidateScriptPath(t.Context(), b.who, "data-analysis", tt.path)
 		if e, ok := errors.AsType[*ScriptPathError](err); ok {
 			got = "ValueError: " + e.Error()
 		} else if err != nil {
@@ -282,7 +282,7 @@ func TestContractValidateScriptPath(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", tt.path, got, tt.want)
 		}
 	}
-	if _, err := b.ValidateScriptPath(t.Context(), "nope", "scripts/x.py"); !errors.Is(err, skill.ErrNotFound) {
+	if _, err := b.ValidateScriptPath(t.Context(), b.who, "nope", "scripts/x.py"); !errors.Is(err, skill.ErrNotFound) {
 		t.Errorf("got %v", err)
 	}
 	if lines := b.logs.With("Path traversal attack detected", `script=\"a\\x00b\"`); len(lines) != 1 {

@@ -72,7 +72,7 @@ func (r PythonScriptResult) JSON() []byte {
 // contract's table of errors. An error means that the daemon failed; if an execution was
 // accepted, the result has its ID.
 func (v *View) RunPythonScript(ctx context.Context, who permission.Principal, c PythonScriptCall, sink Sink) (PythonScriptResult, error) {
-	sk, err := v.skills.Resolve(c.Skill)
+	sk, err := v.skills.For(who.Tenant).Resolve(c.Skill)
 	if err != nil {
 		return pythonScriptRefusal(c.Skill, err)
 	}

@@ -72,7 +72,7 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 	if name == "" {
 		name = BuiltInSkill
 	}
-	sk, err := v.skills.Resolve(name)
+	sk, err := v.skills.For(who.Tenant).Resolve(name)
 	if err != nil {
 		return pythonRefusal(err)
 	}

@@ -67,7 +67,7 @@ type ScriptResult struct {
 // means that the skill does not exist, the daemon has no room, or the daemon failed. The
 // result that comes with an error has the ID of the execution, if one was accepted.
 func (v *View) ExecuteScript(ctx context.Context, who permission.Principal, req ScriptRequest, sink Sink) (ScriptResult, error) {
-	sk, err := v.skills.Resolve(req.Skill)
+	sk, err := v.skills.For(who.Tenant).Resolve(req.Skill)
 	if err != nil {
 		return ScriptResult{}, err
 	}

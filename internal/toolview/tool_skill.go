@@ -11,6 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
@@ -96,7 +97,7 @@ func listSkills(_ context.Context, v *View, c call) (Result, error) {
 	}{Skills: []skillSummary{}}
 	words := strings.Fields(strings.ToLower(a.Query))
 	limit, room := cmp.Or(int(a.Limit), DefaultListedSkills), MaxListedText
-	for _, sk := range v.skills.List() {
+	for _, sk := range v.skills.For(c.who.Tenant).List() {
 		if sk.Manifest.DisableModelInvocation || sk.Name <= a.Cursor || !hasWords(sk, words) {
 			continue
 		}
@@ -156,7 +157,7 @@ var activateSkillTool = row{
 		if err != nil {
 			return Result{}, err
 		}
-		sk, refusal := v.resolve(a.Skill)
+		sk, refusal := v.resolve(c.who, a.Skill)
 		if sk == nil {
 			return refusal, nil
 		}
@@ -184,8 +185,8 @@ var activateSkillTool = row{
 }
 
 // resolve finds a skill, or returns a result that says why it can't.
-func (v *View) resolve(ref string) (*skill.Skill, Result) {
-	sk, err := v.skills.Resolve(ref)
+func (v *View) resolve(who permission.Principal, ref string) (*skill.Skill, Result) {
+	sk, err := v.skills.For(who.Tenant).Resolve(ref)
 	if errors.Is(err, skill.ErrNotFound) {
 		return nil, say("There is no skill %q. list_skills names those that there are.", ref)
 	}
@@ -245,7 +246,7 @@ func readSkillFile(_ context.Context, v *View, c call) (Result, error) {
 	if limit == 0 {
 		limit = DefaultReadBytes
 	}
-	sk, refusal := v.resolve(a.Skill)
+	sk, refusal := v.resolve(c.who, a.Skill)
 	if sk == nil {
 		return refusal, nil
 	}

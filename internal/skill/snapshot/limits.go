@@ -5,8 +5,8 @@ const (
 	DefaultMaxFiles = 100_000
 	DefaultMaxBytes = 1 << 30
 
-	maxPathBytes  = 1024     // beneath the skill; leaves room for any prefix within PATH_MAX
-	maxPathDepth  = 64       // reading holds one open descriptor for each level
+	MaxPathBytes  = 1024     // beneath the skill; leaves room for any prefix within PATH_MAX
+	MaxPathDepth  = 64       // reading holds one open descriptor for each level
 	maxLinks      = 40       // the kernel's limit, see path_resolution(7)
 	maxLinkSteps  = 256      // components followed for one path
 	maxScriptHead = 16 << 10 // bytes that detection and description see
@@ -26,8 +26,8 @@ type Bounds struct {
 	MaxBytes int64 // of regular files; 0: DefaultMaxBytes
 }
 
-// withDefaults replaces zeros.
-func (b Bounds) withDefaults() Bounds {
+// WithDefaults replaces zeros.
+func (b Bounds) WithDefaults() Bounds {
 	if b.MaxFiles == 0 {
 		b.MaxFiles = DefaultMaxFiles
 	}

@@ -85,7 +85,7 @@ func (t *Tree) trail(p string) ([]string, error) {
 	}
 	clean := path.Clean("/" + p)[1:]
 	switch {
-	case badName(p) || len(p) > maxPathBytes:
+	case badName(p) || len(p) > MaxPathBytes:
 		return fail(ReasonBadPath, Spot{})
 	case clean != p:
 		return fail(ReasonNotFound, Spot{Path: p})
@@ -143,7 +143,7 @@ func (w *walk) dir(p string, trail []string) bool {
 		at := join(p, c.Name)
 		switch w.seen++; {
 		case at == w.omit:
-		case w.seen > maxListed || len(at) > maxPathBytes:
+		case w.seen > maxListed || len(at) > MaxPathBytes:
 			return false
 		case !ok:
 		case c.Entry.Kind == KindDir:

@@ -114,7 +114,7 @@ func TestChildren(t *testing.T) {
 	for p, reason := range map[string]Reason{
 		"nothing": ReasonNotFound, "data.csv": ReasonNotDirectory, "data.csv/x": ReasonNotDirectory, "in": ReasonNotDirectory, "home": ReasonLoop, "scripts/deep/nothing": ReasonNotFound,
 		"outdir": ReasonEscapes, "loop1": ReasonLoop, "..": ReasonNotFound, "scripts/": ReasonNotFound, "scripts/../scripts": ReasonNotFound, "/scripts": ReasonNotFound, "a\x00": ReasonBadPath,
-		strings.Repeat("x", maxPathBytes+1): ReasonBadPath,
+		strings.Repeat("x", MaxPathBytes+1): ReasonBadPath,
 	} {
 		_, _, err := tree.Children(p, "", 10)
 		if at := (*PathError)(nil); !errors.As(err, &at) || at.Reason != reason || at.Path != p {

@@ -14,7 +14,7 @@ func (t *Tree) Lookup(p string) (Entry, error) {
 	}
 	clean := path.Clean(p)
 	switch {
-	case badName(p) || len(p) > 4*maxPathBytes:
+	case badName(p) || len(p) > 4*MaxPathBytes:
 		return fail(ReasonBadPath, "", nil)
 	case p == "" || clean == ".":
 		return fail(ReasonOutside, "", nil)

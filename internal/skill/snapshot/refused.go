@@ -25,7 +25,7 @@ const (
 	NotRegular
 	// BadName: a name that is not UTF-8 or has control characters.
 	BadName
-	// TooDeep: nested deeper than maxPathDepth, or with a path longer than maxPathBytes.
+	// TooDeep: nested deeper than MaxPathDepth, or with a path longer than MaxPathBytes.
 	TooDeep
 	// Unreadable: the daemon has no permission to read it.
 	Unreadable

@@ -78,7 +78,7 @@ func scanTree(ctx context.Context, src Source, dst *destination, b Bounds) (*Tre
 // newScan has one buffer and one hash for all files.
 func newScan(ctx context.Context, dst *destination, b Bounds) *scan {
 	return &scan{
-		ctx: ctx, bounds: b.withDefaults(), dst: dst,
+		ctx: ctx, bounds: b.WithDefaults(), dst: dst,
 		tree: new(Tree), hash: sha256.New(), buf: make([]byte, scanBytes),
 	}
 }
@@ -130,8 +130,8 @@ func (s *scan) entry(dir int, name, path string, depth int) error {
 	case badName(name):
 		s.refuse(path, BadName, "has a name that is not UTF-8 or has control characters")
 		return nil
-	case len(path) > maxPathBytes || depth >= maxPathDepth:
-		s.refuse(path, TooDeep, fmt.Sprintf("is nested deeper than %d levels or its path is longer than %d bytes", maxPathDepth, maxPathBytes))
+	case len(path) > MaxPathBytes || depth >= MaxPathDepth:
+		s.refuse(path, TooDeep, fmt.Sprintf("is nested deeper than %d levels or its path is longer than %d bytes", MaxPathDepth, MaxPathBytes))
 		return nil
 	}
 	var st unix.Stat_t

@@ -121,8 +121,8 @@ func TestHostileTrees(t *testing.T) {
 		}
 		unix.Close(fd)
 		tr := mustScan(t, dir)
-		if len(tr.Entries) != maxPathDepth || len(tr.Refused) != 1 || tr.Refused[0].Why != TooDeep {
-			t.Errorf("%d entries, refused %v, want %d and one too deep", len(tr.Entries), tr.Refused, maxPathDepth)
+		if len(tr.Entries) != MaxPathDepth || len(tr.Refused) != 1 || tr.Refused[0].Why != TooDeep {
+			t.Errorf("%d entries, refused %v, want %d and one too deep", len(tr.Entries), tr.Refused, MaxPathDepth)
 		}
 	})
 	t.Run("long paths", func(t *testing.T) {

@@ -259,6 +259,24 @@ func verifyEntry(p string, d fs.DirEntry, e Entry, owner Owner) error {
 	return nil
 }
 
+// Remove removes a snapshot that nothing uses any longer. It first takes the name away, so that a
+// crash leaves no part of a snapshot under it.
+func (s *Store) Remove(digest string) error {
+	name := strings.TrimPrefix(digest, "sha256:")
+	if !snapshotName.MatchString(name) {
+		return fmt.Errorf("%q is no digest", digest)
+	}
+	old, err := os.MkdirTemp(s.dir, oldPrefix)
+	if err != nil {
+		return err
+	}
+	err = os.Rename(filepath.Join(s.dir, name), filepath.Join(old, "snapshot"))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, os.RemoveAll(old))
+}
+
 // Sweep removes snapshots that are not in use, and incomplete and damaged ones. It keeps
 // entries with other names. The caller must hold the lock exclusively.
 func (s *Store) Sweep(inUse map[string]bool) (removed int, err error) {

@@ -100,6 +100,19 @@ const (
 	// FAILED_PRECONDITION: the skill has another digest than the pinned one (skill,
 	// currentDigest).
 	ErrorReason_ERROR_REASON_DIGEST_MISMATCH ErrorReason = 24
+	// INVALID_ARGUMENT: the pushed files are not a valid skill (skill). BadRequest has the
+	// findings of severity error, the file and line of each as its field.
+	ErrorReason_ERROR_REASON_SKILL_INVALID ErrorReason = 72
+	// RESOURCE_EXHAUSTED: the tenant's skills use all of a quota, and no older version can
+	// be removed (limit, used).
+	ErrorReason_ERROR_REASON_SKILL_QUOTA_EXCEEDED ErrorReason = 77
+	// FAILED_PRECONDITION: the skill is not one that was pushed, so it cannot be deleted
+	// (skill).
+	ErrorReason_ERROR_REASON_SKILL_NOT_PUSHED ErrorReason = 74
+	// ALREADY_EXISTS: no tenant may push a skill with this name (skill).
+	ErrorReason_ERROR_REASON_SKILL_NAME_RESERVED ErrorReason = 75
+	// PERMISSION_DENIED: the tenant's policy does not allow skills from this host (host).
+	ErrorReason_ERROR_REASON_SKILL_SOURCE_NOT_ALLOWED ErrorReason = 76
 	// INVALID_ARGUMENT: no file of a skill can have this path (path).
 	ErrorReason_ERROR_REASON_INVALID_SKILL_PATH ErrorReason = 25
 	// INVALID_ARGUMENT: the path leaves the skill (path).
@@ -231,6 +244,11 @@ var (
 		22: "ERROR_REASON_AMBIGUOUS_SKILL_NAME",
 		23: "ERROR_REASON_SKILL_NOT_FOUND",
 		24: "ERROR_REASON_DIGEST_MISMATCH",
+		72: "ERROR_REASON_SKILL_INVALID",
+		77: "ERROR_REASON_SKILL_QUOTA_EXCEEDED",
+		74: "ERROR_REASON_SKILL_NOT_PUSHED",
+		75: "ERROR_REASON_SKILL_NAME_RESERVED",
+		76: "ERROR_REASON_SKILL_SOURCE_NOT_ALLOWED",
 		25: "ERROR_REASON_INVALID_SKILL_PATH",
 		26: "ERROR_REASON_SKILL_PATH_ESCAPES",
 		27: "ERROR_REASON_SKILL_PATH_IS_DIRECTORY",
@@ -303,6 +321,11 @@ var (
 		"ERROR_REASON_AMBIGUOUS_SKILL_NAME":         22,
 		"ERROR_REASON_SKILL_NOT_FOUND":              23,
 		"ERROR_REASON_DIGEST_MISMATCH":              24,
+		"ERROR_REASON_SKILL_INVALID":                72,
+		"ERROR_REASON_SKILL_QUOTA_EXCEEDED":         77,
+		"ERROR_REASON_SKILL_NOT_PUSHED":             74,
+		"ERROR_REASON_SKILL_NAME_RESERVED":          75,
+		"ERROR_REASON_SKILL_SOURCE_NOT_ALLOWED":     76,
 		"ERROR_REASON_INVALID_SKILL_PATH":           25,
 		"ERROR_REASON_SKILL_PATH_ESCAPES":           26,
 		"ERROR_REASON_SKILL_PATH_IS_DIRECTORY":      27,
@@ -380,7 +403,7 @@ var File_skillrun_v1_error_proto protoreflect.FileDescriptor
 
 const file_skillrun_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x17skillrun/v1/error.proto\x12\vskillrun.v1*\xc6\x13\n" +
+	"\x17skillrun/v1/error.proto\x12\vskillrun.v1*\x81\x15\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10\x01\x12\x1d\n" +
@@ -409,7 +432,12 @@ const file_skillrun_v1_error_proto_rawDesc = "" +
 	"!ERROR_REASON_INVALID_SKILL_DIGEST\x10\x15\x12%\n" +
 	"!ERROR_REASON_AMBIGUOUS_SKILL_NAME\x10\x16\x12 \n" +
 	"\x1cERROR_REASON_SKILL_NOT_FOUND\x10\x17\x12 \n" +
-	"\x1cERROR_REASON_DIGEST_MISMATCH\x10\x18\x12#\n" +
+	"\x1cERROR_REASON_DIGEST_MISMATCH\x10\x18\x12\x1e\n" +
+	"\x1aERROR_REASON_SKILL_INVALID\x10H\x12%\n" +
+	"!ERROR_REASON_SKILL_QUOTA_EXCEEDED\x10M\x12!\n" +
+	"\x1dERROR_REASON_SKILL_NOT_PUSHED\x10J\x12$\n" +
+	" ERROR_REASON_SKILL_NAME_RESERVED\x10K\x12)\n" +
+	"%ERROR_REASON_SKILL_SOURCE_NOT_ALLOWED\x10L\x12#\n" +
 	"\x1fERROR_REASON_INVALID_SKILL_PATH\x10\x19\x12#\n" +
 	"\x1fERROR_REASON_SKILL_PATH_ESCAPES\x10\x1a\x12(\n" +
 	"$ERROR_REASON_SKILL_PATH_IS_DIRECTORY\x10\x1b\x12%\n" +

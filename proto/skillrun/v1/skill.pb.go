@@ -11,6 +11,7 @@ import (
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	structpb "google.golang.org/protobuf/types/known/structpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -1926,6 +1927,618 @@ func (x *SkillEnvironment) GetBuildTime() *durationpb.Duration {
 	return nil
 }
 
+// PushSkillRequest is one message of a push: the header, then for each file an entry
+// with the first bytes of the file, then the rest of the file.
+type PushSkillRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*PushSkillRequest_Header
+	//	*PushSkillRequest_Entry
+	//	*PushSkillRequest_Data
+	Message       isPushSkillRequest_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PushSkillRequest) Reset() {
+	*x = PushSkillRequest{}
+	mi := &file_skillrun_v1_skill_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PushSkillRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PushSkillRequest) ProtoMessage() {}
+
+func (x *PushSkillRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_skill_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PushSkillRequest.ProtoReflect.Descriptor instead.
+func (*PushSkillRequest) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *PushSkillRequest) GetMessage() isPushSkillRequest_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *PushSkillRequest) GetHeader() *PushSkillHeader {
+	if x != nil {
+		if x, ok := x.Message.(*PushSkillRequest_Header); ok {
+			return x.Header
+		}
+	}
+	return nil
+}
+
+func (x *PushSkillRequest) GetEntry() *PushSkillEntry {
+	if x != nil {
+		if x, ok := x.Message.(*PushSkillRequest_Entry); ok {
+			return x.Entry
+		}
+	}
+	return nil
+}
+
+func (x *PushSkillRequest) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Message.(*PushSkillRequest_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+type isPushSkillRequest_Message interface {
+	isPushSkillRequest_Message()
+}
+
+type PushSkillRequest_Header struct {
+	// The first message, and only this one.
+	Header *PushSkillHeader `protobuf:"bytes,1,opt,name=header,proto3,oneof"`
+}
+
+type PushSkillRequest_Entry struct {
+	// The next file or link. The file before it must be complete.
+	Entry *PushSkillEntry `protobuf:"bytes,2,opt,name=entry,proto3,oneof"`
+}
+
+type PushSkillRequest_Data struct {
+	// The next bytes of the latest file.
+	Data []byte `protobuf:"bytes,3,opt,name=data,proto3,oneof"`
+}
+
+func (*PushSkillRequest_Header) isPushSkillRequest_Message() {}
+
+func (*PushSkillRequest_Entry) isPushSkillRequest_Message() {}
+
+func (*PushSkillRequest_Data) isPushSkillRequest_Message() {}
+
+// PushSkillHeader begins a push.
+type PushSkillHeader struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name that SKILL.md must have. Empty: any.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The size of all files together. More bytes than announced are an error.
+	SizeBytes uint64 `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	// Where the skill comes from, as a URL: https://example.com/skills/pdf.tar.gz. The
+	// daemon records it and compares its host with the tenant's policy. Nothing proves
+	// that the files came from there. Empty: from the caller. At most 2,048 bytes.
+	Source        string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PushSkillHeader) Reset() {
+	*x = PushSkillHeader{}
+	mi := &file_skillrun_v1_skill_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PushSkillHeader) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PushSkillHeader) ProtoMessage() {}
+
+func (x *PushSkillHeader) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_skill_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PushSkillHeader.ProtoReflect.Descriptor instead.
+func (*PushSkillHeader) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *PushSkillHeader) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PushSkillHeader) GetSizeBytes() uint64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *PushSkillHeader) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+// PushSkillEntry is a file or a link of a skill. Directories need no entry.
+type PushSkillEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Relative to the skill, with "/" between components. "..", ".", empty components,
+	// backslashes and control characters are refused, and so is a path that comes twice
+	// or differs from another one only in case.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// At least one user may execute the file. All other permissions are dropped.
+	Executable bool `protobuf:"varint,2,opt,name=executable,proto3" json:"executable,omitempty"`
+	// The size of the whole file.
+	SizeBytes uint64 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	// The first bytes of the file.
+	Data []byte `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	// The entry is a link to this target. Links that leave the skill are refused.
+	LinkTarget    string `protobuf:"bytes,5,opt,name=link_target,json=linkTarget,proto3" json:"link_target,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PushSkillEntry) Reset() {
+	*x = PushSkillEntry{}
+	mi := &file_skillrun_v1_skill_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PushSkillEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PushSkillEntry) ProtoMessage() {}
+
+func (x *PushSkillEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_skill_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PushSkillEntry.ProtoReflect.Descriptor instead.
+func (*PushSkillEntry) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *PushSkillEntry) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *PushSkillEntry) GetExecutable() bool {
+	if x != nil {
+		return x.Executable
+	}
+	return false
+}
+
+func (x *PushSkillEntry) GetSizeBytes() uint64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *PushSkillEntry) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *PushSkillEntry) GetLinkTarget() string {
+	if x != nil {
+		return x.LinkTarget
+	}
+	return ""
+}
+
+type PushSkillResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The pushed version.
+	Version *SkillVersion `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	// The name of the skill, from its SKILL.md.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// The version was kept already. It is the newest version now.
+	Existed bool `protobuf:"varint,3,opt,name=existed,proto3" json:"existed,omitempty"`
+	// The older versions that were removed to stay within the tenant's quota.
+	RemovedDigests []string `protobuf:"bytes,4,rep,name=removed_digests,json=removedDigests,proto3" json:"removed_digests,omitempty"`
+	// What validation noticed. A push with a finding of severity error is refused.
+	Findings      []*Finding `protobuf:"bytes,5,rep,name=findings,proto3" json:"findings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PushSkillResponse) Reset() {
+	*x = PushSkillResponse{}
+	mi := &file_skillrun_v1_skill_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PushSkillResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PushSkillResponse) ProtoMessage() {}
+
+func (x *PushSkillResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_skill_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PushSkillResponse.ProtoReflect.Descriptor instead.
+func (*PushSkillResponse) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *PushSkillResponse) GetVersion() *SkillVersion {
+	if x != nil {
+		return x.Version
+	}
+	return nil
+}
+
+func (x *PushSkillResponse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PushSkillResponse) GetExisted() bool {
+	if x != nil {
+		return x.Existed
+	}
+	return false
+}
+
+func (x *PushSkillResponse) GetRemovedDigests() []string {
+	if x != nil {
+		return x.RemovedDigests
+	}
+	return nil
+}
+
+func (x *PushSkillResponse) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+// SkillVersion is a version of a skill that the daemon keeps.
+type SkillVersion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "sha256:<64 hex digits>".
+	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	// When it was pushed. Unset: the skill is in a folder of the daemon's configuration.
+	PushTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=push_time,json=pushTime,proto3" json:"push_time,omitempty"`
+	// As in PushSkillHeader.
+	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
+	// What the version counts in the tenant's quota: its size on disk. 0: it does not count.
+	SizeBytes     uint64 `protobuf:"varint,4,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SkillVersion) Reset() {
+	*x = SkillVersion{}
+	mi := &file_skillrun_v1_skill_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SkillVersion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SkillVersion) ProtoMessage() {}
+
+func (x *SkillVersion) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_skill_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SkillVersion.ProtoReflect.Descriptor instead.
+func (*SkillVersion) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *SkillVersion) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *SkillVersion) GetPushTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.PushTime
+	}
+	return nil
+}
+
+func (x *SkillVersion) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *SkillVersion) GetSizeBytes() uint64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+type DeleteSkillRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A name, which deletes all versions, or name@sha256:<64 hex digits>.
+	Skill         string `protobuf:"bytes,1,opt,name=skill,proto3" json:"skill,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteSkillRequest) Reset() {
+	*x = DeleteSkillRequest{}
+	mi := &file_skillrun_v1_skill_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteSkillRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteSkillRequest) ProtoMessage() {}
+
+func (x *DeleteSkillRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_skill_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteSkillRequest.ProtoReflect.Descriptor instead.
+func (*DeleteSkillRequest) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *DeleteSkillRequest) GetSkill() string {
+	if x != nil {
+		return x.Skill
+	}
+	return ""
+}
+
+type DeleteSkillResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The removed versions.
+	Digests       []string `protobuf:"bytes,1,rep,name=digests,proto3" json:"digests,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteSkillResponse) Reset() {
+	*x = DeleteSkillResponse{}
+	mi := &file_skillrun_v1_skill_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteSkillResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteSkillResponse) ProtoMessage() {}
+
+func (x *DeleteSkillResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_skill_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteSkillResponse.ProtoReflect.Descriptor instead.
+func (*DeleteSkillResponse) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *DeleteSkillResponse) GetDigests() []string {
+	if x != nil {
+		return x.Digests
+	}
+	return nil
+}
+
+type ListSkillVersionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name of the skill.
+	Skill string `protobuf:"bytes,1,opt,name=skill,proto3" json:"skill,omitempty"`
+	// 0: 100. A value above 1,000 counts as 1,000.
+	PageSize      uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSkillVersionsRequest) Reset() {
+	*x = ListSkillVersionsRequest{}
+	mi := &file_skillrun_v1_skill_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSkillVersionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSkillVersionsRequest) ProtoMessage() {}
+
+func (x *ListSkillVersionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_skill_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSkillVersionsRequest.ProtoReflect.Descriptor instead.
+func (*ListSkillVersionsRequest) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ListSkillVersionsRequest) GetSkill() string {
+	if x != nil {
+		return x.Skill
+	}
+	return ""
+}
+
+func (x *ListSkillVersionsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListSkillVersionsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListSkillVersionsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The newest first: the first one of the first page runs if a request names no digest.
+	Versions      []*SkillVersion `protobuf:"bytes,1,rep,name=versions,proto3" json:"versions,omitempty"`
+	NextPageToken string          `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSkillVersionsResponse) Reset() {
+	*x = ListSkillVersionsResponse{}
+	mi := &file_skillrun_v1_skill_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSkillVersionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSkillVersionsResponse) ProtoMessage() {}
+
+func (x *ListSkillVersionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_skill_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSkillVersionsResponse.ProtoReflect.Descriptor instead.
+func (*ListSkillVersionsResponse) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ListSkillVersionsResponse) GetVersions() []*SkillVersion {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
+func (x *ListSkillVersionsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
 // Finding is something that validation or loading noticed.
 type Finding struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -1944,7 +2557,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[23]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1956,7 +2569,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[23]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1969,7 +2582,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{23}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Finding) GetSeverity() FindingSeverity {
@@ -2011,7 +2624,7 @@ var File_skillrun_v1_skill_proto protoreflect.FileDescriptor
 
 const file_skillrun_v1_skill_proto_rawDesc = "" +
 	"\n" +
-	"\x17skillrun/v1/skill.proto\x12\vskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1bskillrun/v1/execution.proto\"v\n" +
+	"\x17skillrun/v1/skill.proto\x12\vskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bskillrun/v1/execution.proto\"v\n" +
 	"\x11ListSkillsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -2166,7 +2779,51 @@ const file_skillrun_v1_skill_proto_rawDesc = "" +
 	"\x06python\x18\x04 \x01(\tR\x06python\x12\x16\n" +
 	"\x06reused\x18\x05 \x01(\bR\x06reused\x128\n" +
 	"\n" +
-	"build_time\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\tbuildTime\"\x99\x01\n" +
+	"build_time\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\tbuildTime\"\xa0\x01\n" +
+	"\x10PushSkillRequest\x126\n" +
+	"\x06header\x18\x01 \x01(\v2\x1c.skillrun.v1.PushSkillHeaderH\x00R\x06header\x123\n" +
+	"\x05entry\x18\x02 \x01(\v2\x1b.skillrun.v1.PushSkillEntryH\x00R\x05entry\x12\x14\n" +
+	"\x04data\x18\x03 \x01(\fH\x00R\x04dataB\t\n" +
+	"\amessage\"\\\n" +
+	"\x0fPushSkillHeader\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x02 \x01(\x04R\tsizeBytes\x12\x16\n" +
+	"\x06source\x18\x03 \x01(\tR\x06source\"\x98\x01\n" +
+	"\x0ePushSkillEntry\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1e\n" +
+	"\n" +
+	"executable\x18\x02 \x01(\bR\n" +
+	"executable\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x03 \x01(\x04R\tsizeBytes\x12\x12\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\x12\x1f\n" +
+	"\vlink_target\x18\x05 \x01(\tR\n" +
+	"linkTarget\"\xd1\x01\n" +
+	"\x11PushSkillResponse\x123\n" +
+	"\aversion\x18\x01 \x01(\v2\x19.skillrun.v1.SkillVersionR\aversion\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\aexisted\x18\x03 \x01(\bR\aexisted\x12'\n" +
+	"\x0fremoved_digests\x18\x04 \x03(\tR\x0eremovedDigests\x120\n" +
+	"\bfindings\x18\x05 \x03(\v2\x14.skillrun.v1.FindingR\bfindings\"\x96\x01\n" +
+	"\fSkillVersion\x12\x16\n" +
+	"\x06digest\x18\x01 \x01(\tR\x06digest\x127\n" +
+	"\tpush_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\bpushTime\x12\x16\n" +
+	"\x06source\x18\x03 \x01(\tR\x06source\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x04 \x01(\x04R\tsizeBytes\"*\n" +
+	"\x12DeleteSkillRequest\x12\x14\n" +
+	"\x05skill\x18\x01 \x01(\tR\x05skill\"/\n" +
+	"\x13DeleteSkillResponse\x12\x18\n" +
+	"\adigests\x18\x01 \x03(\tR\adigests\"l\n" +
+	"\x18ListSkillVersionsRequest\x12\x14\n" +
+	"\x05skill\x18\x01 \x01(\tR\x05skill\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"z\n" +
+	"\x19ListSkillVersionsResponse\x125\n" +
+	"\bversions\x18\x01 \x03(\v2\x19.skillrun.v1.SkillVersionR\bversions\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x99\x01\n" +
 	"\aFinding\x128\n" +
 	"\bseverity\x18\x01 \x01(\x0e2\x1c.skillrun.v1.FindingSeverityR\bseverity\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x12\n" +
@@ -2176,7 +2833,7 @@ const file_skillrun_v1_skill_proto_rawDesc = "" +
 	"\x0fFindingSeverity\x12 \n" +
 	"\x1cFINDING_SEVERITY_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16FINDING_SEVERITY_ERROR\x10\x01\x12\x1c\n" +
-	"\x18FINDING_SEVERITY_WARNING\x10\x022\xdc\x04\n" +
+	"\x18FINDING_SEVERITY_WARNING\x10\x022\xe0\x06\n" +
 	"\fSkillService\x12M\n" +
 	"\n" +
 	"ListSkills\x12\x1e.skillrun.v1.ListSkillsRequest\x1a\x1f.skillrun.v1.ListSkillsResponse\x12G\n" +
@@ -2185,7 +2842,10 @@ const file_skillrun_v1_skill_proto_rawDesc = "" +
 	"\rReadSkillFile\x12!.skillrun.v1.ReadSkillFileRequest\x1a\".skillrun.v1.ReadSkillFileResponse0\x01\x12S\n" +
 	"\fCheckCommand\x12 .skillrun.v1.CheckCommandRequest\x1a!.skillrun.v1.CheckCommandResponse\x12V\n" +
 	"\rValidateSkill\x12!.skillrun.v1.ValidateSkillRequest\x1a\".skillrun.v1.ValidateSkillResponse\x12U\n" +
-	"\fPrepareSkill\x12 .skillrun.v1.PrepareSkillRequest\x1a!.skillrun.v1.PrepareSkillResponse0\x01B;Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1b\x06proto3"
+	"\fPrepareSkill\x12 .skillrun.v1.PrepareSkillRequest\x1a!.skillrun.v1.PrepareSkillResponse0\x01\x12L\n" +
+	"\tPushSkill\x12\x1d.skillrun.v1.PushSkillRequest\x1a\x1e.skillrun.v1.PushSkillResponse(\x01\x12P\n" +
+	"\vDeleteSkill\x12\x1f.skillrun.v1.DeleteSkillRequest\x1a .skillrun.v1.DeleteSkillResponse\x12b\n" +
+	"\x11ListSkillVersions\x12%.skillrun.v1.ListSkillVersionsRequest\x1a&.skillrun.v1.ListSkillVersionsResponseB;Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1b\x06proto3"
 
 var (
 	file_skillrun_v1_skill_proto_rawDescOnce sync.Once
@@ -2200,80 +2860,102 @@ func file_skillrun_v1_skill_proto_rawDescGZIP() []byte {
 }
 
 var file_skillrun_v1_skill_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_skillrun_v1_skill_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_skillrun_v1_skill_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_skillrun_v1_skill_proto_goTypes = []any{
-	(FindingSeverity)(0),          // 0: skillrun.v1.FindingSeverity
-	(*ListSkillsRequest)(nil),     // 1: skillrun.v1.ListSkillsRequest
-	(*ListSkillsResponse)(nil),    // 2: skillrun.v1.ListSkillsResponse
-	(*SkillSummary)(nil),          // 3: skillrun.v1.SkillSummary
-	(*GetSkillRequest)(nil),       // 4: skillrun.v1.GetSkillRequest
-	(*GetSkillResponse)(nil),      // 5: skillrun.v1.GetSkillResponse
-	(*Skill)(nil),                 // 6: skillrun.v1.Skill
-	(*SkillRequirement)(nil),      // 7: skillrun.v1.SkillRequirement
-	(*SkillScript)(nil),           // 8: skillrun.v1.SkillScript
-	(*RefusedEntry)(nil),          // 9: skillrun.v1.RefusedEntry
-	(*ActivateSkillRequest)(nil),  // 10: skillrun.v1.ActivateSkillRequest
-	(*ActivateSkillResponse)(nil), // 11: skillrun.v1.ActivateSkillResponse
-	(*ActivationContext)(nil),     // 12: skillrun.v1.ActivationContext
-	(*ExecutionConstraints)(nil),  // 13: skillrun.v1.ExecutionConstraints
-	(*ActivationMessage)(nil),     // 14: skillrun.v1.ActivationMessage
-	(*ReadSkillFileRequest)(nil),  // 15: skillrun.v1.ReadSkillFileRequest
-	(*ReadSkillFileResponse)(nil), // 16: skillrun.v1.ReadSkillFileResponse
-	(*CheckCommandRequest)(nil),   // 17: skillrun.v1.CheckCommandRequest
-	(*CheckCommandResponse)(nil),  // 18: skillrun.v1.CheckCommandResponse
-	(*ValidateSkillRequest)(nil),  // 19: skillrun.v1.ValidateSkillRequest
-	(*ValidateSkillResponse)(nil), // 20: skillrun.v1.ValidateSkillResponse
-	(*PrepareSkillRequest)(nil),   // 21: skillrun.v1.PrepareSkillRequest
-	(*PrepareSkillResponse)(nil),  // 22: skillrun.v1.PrepareSkillResponse
-	(*SkillEnvironment)(nil),      // 23: skillrun.v1.SkillEnvironment
-	(*Finding)(nil),               // 24: skillrun.v1.Finding
-	nil,                           // 25: skillrun.v1.Skill.MetadataEntry
-	(*durationpb.Duration)(nil),   // 26: google.protobuf.Duration
-	(*structpb.Struct)(nil),       // 27: google.protobuf.Struct
-	(*ExecutionLimits)(nil),       // 28: skillrun.v1.ExecutionLimits
-	(*Argv)(nil),                  // 29: skillrun.v1.Argv
-	(*OutputChunk)(nil),           // 30: skillrun.v1.OutputChunk
+	(FindingSeverity)(0),              // 0: skillrun.v1.FindingSeverity
+	(*ListSkillsRequest)(nil),         // 1: skillrun.v1.ListSkillsRequest
+	(*ListSkillsResponse)(nil),        // 2: skillrun.v1.ListSkillsResponse
+	(*SkillSummary)(nil),              // 3: skillrun.v1.SkillSummary
+	(*GetSkillRequest)(nil),           // 4: skillrun.v1.GetSkillRequest
+	(*GetSkillResponse)(nil),          // 5: skillrun.v1.GetSkillResponse
+	(*Skill)(nil),                     // 6: skillrun.v1.Skill
+	(*SkillRequirement)(nil),          // 7: skillrun.v1.SkillRequirement
+	(*SkillScript)(nil),               // 8: skillrun.v1.SkillScript
+	(*RefusedEntry)(nil),              // 9: skillrun.v1.RefusedEntry
+	(*ActivateSkillRequest)(nil),      // 10: skillrun.v1.ActivateSkillRequest
+	(*ActivateSkillResponse)(nil),     // 11: skillrun.v1.ActivateSkillResponse
+	(*ActivationContext)(nil),         // 12: skillrun.v1.ActivationContext
+	(*ExecutionConstraints)(nil),      // 13: skillrun.v1.ExecutionConstraints
+	(*ActivationMessage)(nil),         // 14: skillrun.v1.ActivationMessage
+	(*ReadSkillFileRequest)(nil),      // 15: skillrun.v1.ReadSkillFileRequest
+	(*ReadSkillFileResponse)(nil),     // 16: skillrun.v1.ReadSkillFileResponse
+	(*CheckCommandRequest)(nil),       // 17: skillrun.v1.CheckCommandRequest
+	(*CheckCommandResponse)(nil),      // 18: skillrun.v1.CheckCommandResponse
+	(*ValidateSkillRequest)(nil),      // 19: skillrun.v1.ValidateSkillRequest
+	(*ValidateSkillResponse)(nil),     // 20: skillrun.v1.ValidateSkillResponse
+	(*PrepareSkillRequest)(nil),       // 21: skillrun.v1.PrepareSkillRequest
+	(*PrepareSkillResponse)(nil),      // 22: skillrun.v1.PrepareSkillResponse
+	(*SkillEnvironment)(nil),          // 23: skillrun.v1.SkillEnvironment
+	(*PushSkillRequest)(nil),          // 24: skillrun.v1.PushSkillRequest
+	(*PushSkillHeader)(nil),           // 25: skillrun.v1.PushSkillHeader
+	(*PushSkillEntry)(nil),            // 26: skillrun.v1.PushSkillEntry
+	(*PushSkillResponse)(nil),         // 27: skillrun.v1.PushSkillResponse
+	(*SkillVersion)(nil),              // 28: skillrun.v1.SkillVersion
+	(*DeleteSkillRequest)(nil),        // 29: skillrun.v1.DeleteSkillRequest
+	(*DeleteSkillResponse)(nil),       // 30: skillrun.v1.DeleteSkillResponse
+	(*ListSkillVersionsRequest)(nil),  // 31: skillrun.v1.ListSkillVersionsRequest
+	(*ListSkillVersionsResponse)(nil), // 32: skillrun.v1.ListSkillVersionsResponse
+	(*Finding)(nil),                   // 33: skillrun.v1.Finding
+	nil,                               // 34: skillrun.v1.Skill.MetadataEntry
+	(*durationpb.Duration)(nil),       // 35: google.protobuf.Duration
+	(*structpb.Struct)(nil),           // 36: google.protobuf.Struct
+	(*ExecutionLimits)(nil),           // 37: skillrun.v1.ExecutionLimits
+	(*Argv)(nil),                      // 38: skillrun.v1.Argv
+	(*OutputChunk)(nil),               // 39: skillrun.v1.OutputChunk
+	(*timestamppb.Timestamp)(nil),     // 40: google.protobuf.Timestamp
 }
 var file_skillrun_v1_skill_proto_depIdxs = []int32{
 	3,  // 0: skillrun.v1.ListSkillsResponse.skills:type_name -> skillrun.v1.SkillSummary
 	6,  // 1: skillrun.v1.GetSkillResponse.skill:type_name -> skillrun.v1.Skill
-	25, // 2: skillrun.v1.Skill.metadata:type_name -> skillrun.v1.Skill.MetadataEntry
-	26, // 3: skillrun.v1.Skill.max_execution_time:type_name -> google.protobuf.Duration
-	27, // 4: skillrun.v1.Skill.unknown_fields:type_name -> google.protobuf.Struct
+	34, // 2: skillrun.v1.Skill.metadata:type_name -> skillrun.v1.Skill.MetadataEntry
+	35, // 3: skillrun.v1.Skill.max_execution_time:type_name -> google.protobuf.Duration
+	36, // 4: skillrun.v1.Skill.unknown_fields:type_name -> google.protobuf.Struct
 	8,  // 5: skillrun.v1.Skill.scripts:type_name -> skillrun.v1.SkillScript
-	24, // 6: skillrun.v1.Skill.warnings:type_name -> skillrun.v1.Finding
+	33, // 6: skillrun.v1.Skill.warnings:type_name -> skillrun.v1.Finding
 	9,  // 7: skillrun.v1.Skill.refused:type_name -> skillrun.v1.RefusedEntry
 	7,  // 8: skillrun.v1.Skill.requirements:type_name -> skillrun.v1.SkillRequirement
-	28, // 9: skillrun.v1.ActivateSkillRequest.limits:type_name -> skillrun.v1.ExecutionLimits
-	28, // 10: skillrun.v1.ActivateSkillResponse.limits:type_name -> skillrun.v1.ExecutionLimits
+	37, // 9: skillrun.v1.ActivateSkillRequest.limits:type_name -> skillrun.v1.ExecutionLimits
+	37, // 10: skillrun.v1.ActivateSkillResponse.limits:type_name -> skillrun.v1.ExecutionLimits
 	14, // 11: skillrun.v1.ActivateSkillResponse.messages:type_name -> skillrun.v1.ActivationMessage
 	12, // 12: skillrun.v1.ActivateSkillResponse.context:type_name -> skillrun.v1.ActivationContext
 	13, // 13: skillrun.v1.ActivationContext.constraints:type_name -> skillrun.v1.ExecutionConstraints
-	29, // 14: skillrun.v1.CheckCommandResponse.commands:type_name -> skillrun.v1.Argv
-	24, // 15: skillrun.v1.ValidateSkillResponse.findings:type_name -> skillrun.v1.Finding
-	30, // 16: skillrun.v1.PrepareSkillResponse.output:type_name -> skillrun.v1.OutputChunk
+	38, // 14: skillrun.v1.CheckCommandResponse.commands:type_name -> skillrun.v1.Argv
+	33, // 15: skillrun.v1.ValidateSkillResponse.findings:type_name -> skillrun.v1.Finding
+	39, // 16: skillrun.v1.PrepareSkillResponse.output:type_name -> skillrun.v1.OutputChunk
 	23, // 17: skillrun.v1.PrepareSkillResponse.environment:type_name -> skillrun.v1.SkillEnvironment
-	26, // 18: skillrun.v1.SkillEnvironment.build_time:type_name -> google.protobuf.Duration
-	0,  // 19: skillrun.v1.Finding.severity:type_name -> skillrun.v1.FindingSeverity
-	1,  // 20: skillrun.v1.SkillService.ListSkills:input_type -> skillrun.v1.ListSkillsRequest
-	4,  // 21: skillrun.v1.SkillService.GetSkill:input_type -> skillrun.v1.GetSkillRequest
-	10, // 22: skillrun.v1.SkillService.ActivateSkill:input_type -> skillrun.v1.ActivateSkillRequest
-	15, // 23: skillrun.v1.SkillService.ReadSkillFile:input_type -> skillrun.v1.ReadSkillFileRequest
-	17, // 24: skillrun.v1.SkillService.CheckCommand:input_type -> skillrun.v1.CheckCommandRequest
-	19, // 25: skillrun.v1.SkillService.ValidateSkill:input_type -> skillrun.v1.ValidateSkillRequest
-	21, // 26: skillrun.v1.SkillService.PrepareSkill:input_type -> skillrun.v1.PrepareSkillRequest
-	2,  // 27: skillrun.v1.SkillService.ListSkills:output_type -> skillrun.v1.ListSkillsResponse
-	5,  // 28: skillrun.v1.SkillService.GetSkill:output_type -> skillrun.v1.GetSkillResponse
-	11, // 29: skillrun.v1.SkillService.ActivateSkill:output_type -> skillrun.v1.ActivateSkillResponse
-	16, // 30: skillrun.v1.SkillService.ReadSkillFile:output_type -> skillrun.v1.ReadSkillFileResponse
-	18, // 31: skillrun.v1.SkillService.CheckCommand:output_type -> skillrun.v1.CheckCommandResponse
-	20, // 32: skillrun.v1.SkillService.ValidateSkill:output_type -> skillrun.v1.ValidateSkillResponse
-	22, // 33: skillrun.v1.SkillService.PrepareSkill:output_type -> skillrun.v1.PrepareSkillResponse
-	27, // [27:34] is the sub-list for method output_type
-	20, // [20:27] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	35, // 18: skillrun.v1.SkillEnvironment.build_time:type_name -> google.protobuf.Duration
+	25, // 19: skillrun.v1.PushSkillRequest.header:type_name -> skillrun.v1.PushSkillHeader
+	26, // 20: skillrun.v1.PushSkillRequest.entry:type_name -> skillrun.v1.PushSkillEntry
+	28, // 21: skillrun.v1.PushSkillResponse.version:type_name -> skillrun.v1.SkillVersion
+	33, // 22: skillrun.v1.PushSkillResponse.findings:type_name -> skillrun.v1.Finding
+	40, // 23: skillrun.v1.SkillVersion.push_time:type_name -> google.protobuf.Timestamp
+	28, // 24: skillrun.v1.ListSkillVersionsResponse.versions:type_name -> skillrun.v1.SkillVersion
+	0,  // 25: skillrun.v1.Finding.severity:type_name -> skillrun.v1.FindingSeverity
+	1,  // 26: skillrun.v1.SkillService.ListSkills:input_type -> skillrun.v1.ListSkillsRequest
+	4,  // 27: skillrun.v1.SkillService.GetSkill:input_type -> skillrun.v1.GetSkillRequest
+	10, // 28: skillrun.v1.SkillService.ActivateSkill:input_type -> skillrun.v1.ActivateSkillRequest
+	15, // 29: skillrun.v1.SkillService.ReadSkillFile:input_type -> skillrun.v1.ReadSkillFileRequest
+	17, // 30: skillrun.v1.SkillService.CheckCommand:input_type -> skillrun.v1.CheckCommandRequest
+	19, // 31: skillrun.v1.SkillService.ValidateSkill:input_type -> skillrun.v1.ValidateSkillRequest
+	21, // 32: skillrun.v1.SkillService.PrepareSkill:input_type -> skillrun.v1.PrepareSkillRequest
+	24, // 33: skillrun.v1.SkillService.PushSkill:input_type -> skillrun.v1.PushSkillRequest
+	29, // 34: skillrun.v1.SkillService.DeleteSkill:input_type -> skillrun.v1.DeleteSkillRequest
+	31, // 35: skillrun.v1.SkillService.ListSkillVersions:input_type -> skillrun.v1.ListSkillVersionsRequest
+	2,  // 36: skillrun.v1.SkillService.ListSkills:output_type -> skillrun.v1.ListSkillsResponse
+	5,  // 37: skillrun.v1.SkillService.GetSkill:output_type -> skillrun.v1.GetSkillResponse
+	11, // 38: skillrun.v1.SkillService.ActivateSkill:output_type -> skillrun.v1.ActivateSkillResponse
+	16, // 39: skillrun.v1.SkillService.ReadSkillFile:output_type -> skillrun.v1.ReadSkillFileResponse
+	18, // 40: skillrun.v1.SkillService.CheckCommand:output_type -> skillrun.v1.CheckCommandResponse
+	20, // 41: skillrun.v1.SkillService.ValidateSkill:output_type -> skillrun.v1.ValidateSkillResponse
+	22, // 42: skillrun.v1.SkillService.PrepareSkill:output_type -> skillrun.v1.PrepareSkillResponse
+	27, // 43: skillrun.v1.SkillService.PushSkill:output_type -> skillrun.v1.PushSkillResponse
+	30, // 44: skillrun.v1.SkillService.DeleteSkill:output_type -> skillrun.v1.DeleteSkillResponse
+	32, // 45: skillrun.v1.SkillService.ListSkillVersions:output_type -> skillrun.v1.ListSkillVersionsResponse
+	36, // [36:46] is the sub-list for method output_type
+	26, // [26:36] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_skillrun_v1_skill_proto_init() }
@@ -2293,13 +2975,18 @@ func file_skillrun_v1_skill_proto_init() {
 		(*PrepareSkillResponse_Output)(nil),
 		(*PrepareSkillResponse_Environment)(nil),
 	}
+	file_skillrun_v1_skill_proto_msgTypes[23].OneofWrappers = []any{
+		(*PushSkillRequest_Header)(nil),
+		(*PushSkillRequest_Entry)(nil),
+		(*PushSkillRequest_Data)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skillrun_v1_skill_proto_rawDesc), len(file_skillrun_v1_skill_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   25,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

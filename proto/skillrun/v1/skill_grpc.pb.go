@@ -19,13 +19,16 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	SkillService_ListSkills_FullMethodName    = "/skillrun.v1.SkillService/ListSkills"
-	SkillService_GetSkill_FullMethodName      = "/skillrun.v1.SkillService/GetSkill"
-	SkillService_ActivateSkill_FullMethodName = "/skillrun.v1.SkillService/ActivateSkill"
-	SkillService_ReadSkillFile_FullMethodName = "/skillrun.v1.SkillService/ReadSkillFile"
-	SkillService_CheckCommand_FullMethodName  = "/skillrun.v1.SkillService/CheckCommand"
-	SkillService_ValidateSkill_FullMethodName = "/skillrun.v1.SkillService/ValidateSkill"
-	SkillService_PrepareSkill_FullMethodName  = "/skillrun.v1.SkillService/PrepareSkill"
+	SkillService_ListSkills_FullMethodName        = "/skillrun.v1.SkillService/ListSkills"
+	SkillService_GetSkill_FullMethodName          = "/skillrun.v1.SkillService/GetSkill"
+	SkillService_ActivateSkill_FullMethodName     = "/skillrun.v1.SkillService/ActivateSkill"
+	SkillService_ReadSkillFile_FullMethodName     = "/skillrun.v1.SkillService/ReadSkillFile"
+	SkillService_CheckCommand_FullMethodName      = "/skillrun.v1.SkillService/CheckCommand"
+	SkillService_ValidateSkill_FullMethodName     = "/skillrun.v1.SkillService/ValidateSkill"
+	SkillService_PrepareSkill_FullMethodName      = "/skillrun.v1.SkillService/PrepareSkill"
+	SkillService_PushSkill_FullMethodName         = "/skillrun.v1.SkillService/PushSkill"
+	SkillService_DeleteSkill_FullMethodName       = "/skillrun.v1.SkillService/DeleteSkill"
+	SkillService_ListSkillVersions_FullMethodName = "/skillrun.v1.SkillService/ListSkillVersions"
 )
 
 // SkillServiceClient is the client API for SkillService service.
@@ -57,6 +60,17 @@ type SkillServiceClient interface {
 	// environment is returned at once. Executions use the environments from then on;
 	// they never install packages themselves.
 	PrepareSkill(ctx context.Context, in *PrepareSkillRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PrepareSkillResponse], error)
+	// PushSkill imports a skill of the caller's tenant, or a new version of one. Only this
+	// tenant sees it; it hides a shared skill of the same name. Older versions are kept
+	// within the tenant's quota, and name@sha256:<digest> runs them. The skill is imported
+	// as a whole or not at all.
+	PushSkill(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[PushSkillRequest, PushSkillResponse], error)
+	// DeleteSkill removes a skill that was pushed, or one version of it. Executions that
+	// run keep their version until they end. Shared skills cannot be deleted.
+	DeleteSkill(ctx context.Context, in *DeleteSkillRequest, opts ...grpc.CallOption) (*DeleteSkillResponse, error)
+	// ListSkillVersions returns the kept versions of a skill, the newest first. Of a
+	// shared skill it returns the loaded version only.
+	ListSkillVersions(ctx context.Context, in *ListSkillVersionsRequest, opts ...grpc.CallOption) (*ListSkillVersionsResponse, error)
 }
 
 type skillServiceClient struct {
@@ -155,6 +169,39 @@ func (c *skillServiceClient) PrepareSkill(ctx context.Context, in *PrepareSkillR
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SkillService_PrepareSkillClient = grpc.ServerStreamingClient[PrepareSkillResponse]
 
+func (c *skillServiceClient) PushSkill(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[PushSkillRequest, PushSkillResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SkillService_ServiceDesc.Streams[2], SkillService_PushSkill_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[PushSkillRequest, PushSkillResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SkillService_PushSkillClient = grpc.ClientStreamingClient[PushSkillRequest, PushSkillResponse]
+
+func (c *skillServiceClient) DeleteSkill(ctx context.Context, in *DeleteSkillRequest, opts ...grpc.CallOption) (*DeleteSkillResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteSkillResponse)
+	err := c.cc.Invoke(ctx, SkillService_DeleteSkill_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *skillServiceClient) ListSkillVersions(ctx context.Context, in *ListSkillVersionsRequest, opts ...grpc.CallOption) (*ListSkillVersionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListSkillVersionsResponse)
+	err := c.cc.Invoke(ctx, SkillService_ListSkillVersions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SkillServiceServer is the server API for SkillService service.
 // All implementations must embed UnimplementedSkillServiceServer
 // for forward compatibility.
@@ -184,6 +231,17 @@ type SkillServiceServer interface {
 	// environment is returned at once. Executions use the environments from then on;
 	// they never install packages themselves.
 	PrepareSkill(*PrepareSkillRequest, grpc.ServerStreamingServer[PrepareSkillResponse]) error
+	// PushSkill imports a skill of the caller's tenant, or a new version of one. Only this
+	// tenant sees it; it hides a shared skill of the same name. Older versions are kept
+	// within the tenant's quota, and name@sha256:<digest> runs them. The skill is imported
+	// as a whole or not at all.
+	PushSkill(grpc.ClientStreamingServer[PushSkillRequest, PushSkillResponse]) error
+	// DeleteSkill removes a skill that was pushed, or one version of it. Executions that
+	// run keep their version until they end. Shared skills cannot be deleted.
+	DeleteSkill(context.Context, *DeleteSkillRequest) (*DeleteSkillResponse, error)
+	// ListSkillVersions returns the kept versions of a skill, the newest first. Of a
+	// shared skill it returns the loaded version only.
+	ListSkillVersions(context.Context, *ListSkillVersionsRequest) (*ListSkillVersionsResponse, error)
 	mustEmbedUnimplementedSkillServiceServer()
 }
 
@@ -214,6 +272,15 @@ func (UnimplementedSkillServiceServer) ValidateSkill(context.Context, *ValidateS
 }
 func (UnimplementedSkillServiceServer) PrepareSkill(*PrepareSkillRequest, grpc.ServerStreamingServer[PrepareSkillResponse]) error {
 	return status.Error(codes.Unimplemented, "method PrepareSkill not implemented")
+}
+func (UnimplementedSkillServiceServer) PushSkill(grpc.ClientStreamingServer[PushSkillRequest, PushSkillResponse]) error {
+	return status.Error(codes.Unimplemented, "method PushSkill not implemented")
+}
+func (UnimplementedSkillServiceServer) DeleteSkill(context.Context, *DeleteSkillRequest) (*DeleteSkillResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteSkill not implemented")
+}
+func (UnimplementedSkillServiceServer) ListSkillVersions(context.Context, *ListSkillVersionsRequest) (*ListSkillVersionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListSkillVersions not implemented")
 }
 func (UnimplementedSkillServiceServer) mustEmbedUnimplementedSkillServiceServer() {}
 func (UnimplementedSkillServiceServer) testEmbeddedByValue()                      {}
@@ -348,6 +415,49 @@ func _SkillService_PrepareSkill_Handler(srv interface{}, stream grpc.ServerStrea
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SkillService_PrepareSkillServer = grpc.ServerStreamingServer[PrepareSkillResponse]
 
+func _SkillService_PushSkill_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(SkillServiceServer).PushSkill(&grpc.GenericServerStream[PushSkillRequest, PushSkillResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SkillService_PushSkillServer = grpc.ClientStreamingServer[PushSkillRequest, PushSkillResponse]
+
+func _SkillService_DeleteSkill_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteSkillRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SkillServiceServer).DeleteSkill(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SkillService_DeleteSkill_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SkillServiceServer).DeleteSkill(ctx, req.(*DeleteSkillRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SkillService_ListSkillVersions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListSkillVersionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SkillServiceServer).ListSkillVersions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SkillService_ListSkillVersions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SkillServiceServer).ListSkillVersions(ctx, req.(*ListSkillVersionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SkillService_ServiceDesc is the grpc.ServiceDesc for SkillService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -375,6 +485,14 @@ var SkillService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "ValidateSkill",
 			Handler:    _SkillService_ValidateSkill_Handler,
 		},
+		{
+			MethodName: "DeleteSkill",
+			Handler:    _SkillService_DeleteSkill_Handler,
+		},
+		{
+			MethodName: "ListSkillVersions",
+			Handler:    _SkillService_ListSkillVersions_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -386,6 +504,11 @@ var SkillService_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "PrepareSkill",
 			Handler:       _SkillService_PrepareSkill_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "PushSkill",
+			Handler:       _SkillService_PushSkill_Handler,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "skillrun/v1/skill.proto",

@@ -1,5 +1,6 @@
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import struct_pb2 as _struct_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from skillrun.v1 import execution_pb2 as _execution_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -96,6 +97,18 @@ class CheckCommandResponse(_message.Message):
     rule: str
     def __init__(self, allowed: bool = ..., reason: _Optional[str] = ..., rule: _Optional[str] = ..., commands: _Optional[_Iterable[_Union[_execution_pb2.Argv, _Mapping]]] = ..., missing_rule: _Optional[str] = ..., instead: _Optional[str] = ...) -> None: ...
 
+class DeleteSkillRequest(_message.Message):
+    __slots__ = ["skill"]
+    SKILL_FIELD_NUMBER: _ClassVar[int]
+    skill: str
+    def __init__(self, skill: _Optional[str] = ...) -> None: ...
+
+class DeleteSkillResponse(_message.Message):
+    __slots__ = ["digests"]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    digests: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, digests: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class ExecutionConstraints(_message.Message):
     __slots__ = ["allowed_commands", "max_execution_time", "max_memory", "network_access", "working_directory"]
     ALLOWED_COMMANDS_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +149,24 @@ class GetSkillResponse(_message.Message):
     skill: Skill
     def __init__(self, skill: _Optional[_Union[Skill, _Mapping]] = ...) -> None: ...
 
+class ListSkillVersionsRequest(_message.Message):
+    __slots__ = ["page_size", "page_token", "skill"]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    SKILL_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    skill: str
+    def __init__(self, skill: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListSkillVersionsResponse(_message.Message):
+    __slots__ = ["next_page_token", "versions"]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    next_page_token: str
+    versions: _containers.RepeatedCompositeFieldContainer[SkillVersion]
+    def __init__(self, versions: _Optional[_Iterable[_Union[SkillVersion, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
 class ListSkillsRequest(_message.Message):
     __slots__ = ["include_hidden", "page_size", "page_token"]
     INCLUDE_HIDDEN_FIELD_NUMBER: _ClassVar[int]
@@ -169,6 +200,54 @@ class PrepareSkillResponse(_message.Message):
     environment: SkillEnvironment
     output: _execution_pb2.OutputChunk
     def __init__(self, output: _Optional[_Union[_execution_pb2.OutputChunk, _Mapping]] = ..., environment: _Optional[_Union[SkillEnvironment, _Mapping]] = ...) -> None: ...
+
+class PushSkillEntry(_message.Message):
+    __slots__ = ["data", "executable", "link_target", "path", "size_bytes"]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    EXECUTABLE_FIELD_NUMBER: _ClassVar[int]
+    LINK_TARGET_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    executable: bool
+    link_target: str
+    path: str
+    size_bytes: int
+    def __init__(self, path: _Optional[str] = ..., executable: bool = ..., size_bytes: _Optional[int] = ..., data: _Optional[bytes] = ..., link_target: _Optional[str] = ...) -> None: ...
+
+class PushSkillHeader(_message.Message):
+    __slots__ = ["name", "size_bytes", "source"]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    size_bytes: int
+    source: str
+    def __init__(self, name: _Optional[str] = ..., size_bytes: _Optional[int] = ..., source: _Optional[str] = ...) -> None: ...
+
+class PushSkillRequest(_message.Message):
+    __slots__ = ["data", "entry", "header"]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    entry: PushSkillEntry
+    header: PushSkillHeader
+    def __init__(self, header: _Optional[_Union[PushSkillHeader, _Mapping]] = ..., entry: _Optional[_Union[PushSkillEntry, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class PushSkillResponse(_message.Message):
+    __slots__ = ["existed", "findings", "name", "removed_digests", "version"]
+    EXISTED_FIELD_NUMBER: _ClassVar[int]
+    FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    existed: bool
+    findings: _containers.RepeatedCompositeFieldContainer[Finding]
+    name: str
+    removed_digests: _containers.RepeatedScalarFieldContainer[str]
+    version: SkillVersion
+    def __init__(self, version: _Optional[_Union[SkillVersion, _Mapping]] = ..., name: _Optional[str] = ..., existed: bool = ..., removed_digests: _Optional[_Iterable[str]] = ..., findings: _Optional[_Iterable[_Union[Finding, _Mapping]]] = ...) -> None: ...
 
 class ReadSkillFileRequest(_message.Message):
     __slots__ = ["offset_bytes", "path", "skill"]
@@ -324,6 +403,18 @@ class SkillSummary(_message.Message):
     mcp_unlisted: str
     name: str
     def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., digest: _Optional[str] = ..., mcp_unlisted: _Optional[str] = ...) -> None: ...
+
+class SkillVersion(_message.Message):
+    __slots__ = ["digest", "push_time", "size_bytes", "source"]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    PUSH_TIME_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    push_time: _timestamp_pb2.Timestamp
+    size_bytes: int
+    source: str
+    def __init__(self, digest: _Optional[str] = ..., push_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., source: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class ValidateSkillRequest(_message.Message):
     __slots__ = ["folder", "skill", "skill_md"]

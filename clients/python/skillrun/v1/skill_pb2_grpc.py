@@ -51,6 +51,21 @@ class SkillServiceStub(object):
                 request_serializer=skillrun_dot_v1_dot_skill__pb2.PrepareSkillRequest.SerializeToString,
                 response_deserializer=skillrun_dot_v1_dot_skill__pb2.PrepareSkillResponse.FromString,
                 )
+        self.PushSkill = channel.stream_unary(
+                '/skillrun.v1.SkillService/PushSkill',
+                request_serializer=skillrun_dot_v1_dot_skill__pb2.PushSkillRequest.SerializeToString,
+                response_deserializer=skillrun_dot_v1_dot_skill__pb2.PushSkillResponse.FromString,
+                )
+        self.DeleteSkill = channel.unary_unary(
+                '/skillrun.v1.SkillService/DeleteSkill',
+                request_serializer=skillrun_dot_v1_dot_skill__pb2.DeleteSkillRequest.SerializeToString,
+                response_deserializer=skillrun_dot_v1_dot_skill__pb2.DeleteSkillResponse.FromString,
+                )
+        self.ListSkillVersions = channel.unary_unary(
+                '/skillrun.v1.SkillService/ListSkillVersions',
+                request_serializer=skillrun_dot_v1_dot_skill__pb2.ListSkillVersionsRequest.SerializeToString,
+                response_deserializer=skillrun_dot_v1_dot_skill__pb2.ListSkillVersionsResponse.FromString,
+                )
 
 
 class SkillServiceServicer(object):
@@ -115,6 +130,32 @@ class SkillServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PushSkill(self, request_iterator, context):
+        """PushSkill imports a skill of the caller's tenant, or a new version of one. Only this
+        tenant sees it; it hides a shared skill of the same name. Older versions are kept
+        within the tenant's quota, and name@sha256:<digest> runs them. The skill is imported
+        as a whole or not at all.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSkill(self, request, context):
+        """DeleteSkill removes a skill that was pushed, or one version of it. Executions that
+        run keep their version until they end. Shared skills cannot be deleted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSkillVersions(self, request, context):
+        """ListSkillVersions returns the kept versions of a skill, the newest first. Of a
+        shared skill it returns the loaded version only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SkillServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -152,6 +193,21 @@ def add_SkillServiceServicer_to_server(servicer, server):
                     servicer.PrepareSkill,
                     request_deserializer=skillrun_dot_v1_dot_skill__pb2.PrepareSkillRequest.FromString,
                     response_serializer=skillrun_dot_v1_dot_skill__pb2.PrepareSkillResponse.SerializeToString,
+            ),
+            'PushSkill': grpc.stream_unary_rpc_method_handler(
+                    servicer.PushSkill,
+                    request_deserializer=skillrun_dot_v1_dot_skill__pb2.PushSkillRequest.FromString,
+                    response_serializer=skillrun_dot_v1_dot_skill__pb2.PushSkillResponse.SerializeToString,
+            ),
+            'DeleteSkill': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSkill,
+                    request_deserializer=skillrun_dot_v1_dot_skill__pb2.DeleteSkillRequest.FromString,
+                    response_serializer=skillrun_dot_v1_dot_skill__pb2.DeleteSkillResponse.SerializeToString,
+            ),
+            'ListSkillVersions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSkillVersions,
+                    request_deserializer=skillrun_dot_v1_dot_skill__pb2.ListSkillVersionsRequest.FromString,
+                    response_serializer=skillrun_dot_v1_dot_skill__pb2.ListSkillVersionsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -281,5 +337,56 @@ class SkillService(object):
         return grpc.experimental.unary_stream(request, target, '/skillrun.v1.SkillService/PrepareSkill',
             skillrun_dot_v1_dot_skill__pb2.PrepareSkillRequest.SerializeToString,
             skillrun_dot_v1_dot_skill__pb2.PrepareSkillResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def PushSkill(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(request_iterator, target, '/skillrun.v1.SkillService/PushSkill',
+            skillrun_dot_v1_dot_skill__pb2.PushSkillRequest.SerializeToString,
+            skillrun_dot_v1_dot_skill__pb2.PushSkillResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def DeleteSkill(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/skillrun.v1.SkillService/DeleteSkill',
+            skillrun_dot_v1_dot_skill__pb2.DeleteSkillRequest.SerializeToString,
+            skillrun_dot_v1_dot_skill__pb2.DeleteSkillResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ListSkillVersions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/skillrun.v1.SkillService/ListSkillVersions',
+            skillrun_dot_v1_dot_skill__pb2.ListSkillVersionsRequest.SerializeToString,
+            skillrun_dot_v1_dot_skill__pb2.ListSkillVersionsResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/status"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// pushCommand sends a folder with PushSkill. The daemon validates it; validate says the same without
+// a daemon.
+func (a *app) pushCommand() *cobra.Command {
+	var o skillrun.PushOptions
+	cmd := &cobra.Command{
+		Use:   "push DIR",
+		Short: "Import a folder as a skill of your tenant, or as a new version of one",
+		Long: `Push has the daemon import the folder DIR as a skill that only your tenant sees. If the tenant
+has a skill of this name, the folder becomes its newest version; a shared skill of the same
+name is hidden by it. The daemon keeps older versions within the tenant's quota, and
+NAME@sha256:DIGEST runs them. It needs the role admin.`,
+		Example: `  skillrun push ./my-skill
+  skillrun run my-skill scripts/main.py
+  skillrun skills versions my-skill`,
+		Args: arguments(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root, err := os.OpenRoot(args[0])
+			if err != nil {
+				return err
+			}
+			defer root.Close()
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return a.push(cmd.Context(), c, args[0], root.FS(), o)
+		},
+	}
+	cmd.Flags().StringVar(&o.Name, "name", "", "push only if the skill has this `name`")
+	return cmd
+}
+
+// push pushes a folder and prints the result. what names the folder in errors.
+func (a *app) push(ctx context.Context, c *skillrun.Client, what string, dir fs.FS, o skillrun.PushOptions) error {
+	pushed, err := c.PushSkill(ctx, dir, o)
+	if err != nil {
+		a.printViolations(err)
+		return fmt.Errorf("push %s: %w", what, err)
+	}
+	if a.json {
+		return a.printJSON(pushed)
+	}
+	for _, f := range pushed.GetFindings() {
+		a.note("%s", findingText(f))
+	}
+	how := "pushed"
+	if pushed.GetExisted() {
+		how = "was there already"
+	}
+	var t table
+	t.add(cell{text: fmt.Sprintf("%s@%s %s", pushed.GetName(), pushed.GetVersion().GetDigest(), how), colour: green})
+	for _, digest := range pushed.GetRemovedDigests() {
+		t.add(cell{text: "removed the older version " + shortDigest(digest)})
+	}
+	return a.print(&t)
+}
+
+// printViolations prints the findings of a refused skill, which the error's message only counts.
+func (a *app) printViolations(err error) {
+	if skillrun.Reason(err) != "SKILL_INVALID" {
+		return
+	}
+	var grpcError interface{ GRPCStatus() *status.Status }
+	if !errors.As(err, &grpcError) {
+		return
+	}
+	for _, detail := range grpcError.GRPCStatus().Details() {
+		if bad, ok := detail.(*errdetails.BadRequest); ok {
+			for _, v := range bad.GetFieldViolations() {
+				a.note("%s: %s", v.GetField(), v.GetDescription())
+			}
+		}
+	}
+}
+
+// versionsCommand lists what name@sha256:DIGEST can run.
+func (a *app) versionsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "versions SKILL",
+		Short: "List the versions of a skill that the daemon keeps, the newest first",
+		Args:  arguments(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return a.listVersions(cmd.Context(), c, args[0])
+		},
+		ValidArgsFunction: a.completeSkill,
+	}
+}
+
+func (a *app) listVersions(ctx context.Context, c *skillrun.Client, name string) error {
+	var t table
+	t.header("DIGEST", "PUSHED", "SIZE", "SOURCE")
+	request := &pb.ListSkillVersionsRequest{Skill: name}
+	for {
+		page, err := c.Skills().ListSkillVersions(ctx, request)
+		if err != nil {
+			return fmt.Errorf("versions of %s: %w", name, err)
+		}
+		for _, v := range page.GetVersions() {
+			if a.json {
+				if err := a.printJSON(v); err != nil {
+					return err
+				}
+				continue
+			}
+			pushed, size := "-", "-"
+			if v.GetPushTime() != nil {
+				pushed, size = v.GetPushTime().AsTime().Local().Format("2006-01-02 15:04:05"), bytesText(v.GetSizeBytes())
+			}
+			t.add(plain(v.GetDigest(), pushed, size, v.GetSource())...)
+		}
+		if page.GetNextPageToken() == "" {
+			break
+		}
+		if len(page.GetVersions()) == 0 {
+			return errEmptyPage
+		}
+		request.PageToken = page.GetNextPageToken()
+	}
+	if a.json {
+		return nil
+	}
+	return a.print(&t)
+}
+
+// removeSkillCommand removes what was pushed.
+func (a *app) removeSkillCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "rm SKILL...",
+		Short: "Delete skills of your tenant, or one version of a skill (NAME@sha256:DIGEST)",
+		Long: `Rm deletes skills that were pushed to your tenant. What runs keeps its version until it ends. A
+skill that all tenants share cannot be deleted. It needs the role admin.`,
+		Args: arguments(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			for _, name := range args {
+				gone, err := c.Skills().DeleteSkill(cmd.Context(), &pb.DeleteSkillRequest{Skill: name})
+				if err != nil {
+					return fmt.Errorf("delete %s: %w", name, err)
+				}
+				if a.json {
+					if err := a.printJSON(gone); err != nil {
+						return err
+					}
+					continue
+				}
+				if _, err := fmt.Fprintf(a.stdout, "%s: %d version(s) deleted\n", printable(name), len(gone.GetDigests())); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeSkill,
+	}
+}

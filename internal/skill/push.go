@@ -1,0 +1,324 @@
+package skill
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/skill/manifest"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
+)
+
+// InvalidSkillError says that pushed files are not a valid skill.
+type InvalidSkillError struct {
+	Name     string // empty: not known
+	Findings []manifest.Finding
+}
+
+func (e *InvalidSkillError) Error() string {
+	more := ""
+	if n := len(e.Findings) - 1; n > 0 {
+		more = fmt.Sprintf(" (and %d more)", n)
+	}
+	return fmt.Sprintf("not a valid skill: %s%s; skillrun validate DIR lists all findings", e.Findings[0], more)
+}
+
+// ReservedNameError says that no tenant can push a skill with the name.
+type ReservedNameError struct{ Name string }
+
+func (e *ReservedNameError) Error() string {
+	return fmt.Sprintf("the name %q is taken by the daemon's configuration; rename the skill", e.Name)
+}
+
+// NotPushedError says that a skill cannot be deleted because it is a shared skill.
+type NotPushedError struct{ Name string }
+
+func (e *NotPushedError) Error() string {
+	return fmt.Sprintf("skill %q is shared by all tenants; only the operator of the daemon can remove it", e.Name)
+}
+
+// SourceError says that a tenant may not have skills from a host.
+type SourceError struct{ Host string }
+
+func (e *SourceError) Error() string {
+	return fmt.Sprintf("the tenant's policy does not allow skills from %q; ask the operator of the daemon to add the host", e.Host)
+}
+
+// QuotaError says that a tenant's kept versions leave no room for another one, even after all
+// versions that can be removed.
+type QuotaError struct {
+	Quota string // quotaBytes, quotaVersions or quotaAllVersions
+	Limit int64
+	Used  int64 // by versions that cannot be removed: the newest version of each skill, and running ones
+	Asked int64
+}
+
+func (e *QuotaError) Error() string {
+	return fmt.Sprintf("quota of %s: the skill needs %d, and %d of %d are in use by the newest versions and by running ones; delete skills that are not needed (skillrun skills rm)",
+		e.Quota, e.Asked, e.Used, e.Limit)
+}
+
+// A Push is a request to import a folder as a tenant's skill.
+type Push struct {
+	// Parent is the directory of the folder, Folder its name there. The folder may be removed after
+	// the push.
+	Parent, Folder string
+	Name           string // that SKILL.md must have; empty: any
+	Source         string // a URL; empty: the caller
+}
+
+// A Pushed is the result of a Push.
+type Pushed struct {
+	Skill   *Skill
+	Version Version
+	Existed bool      // the version was kept already
+	Removed []Version // to stay within the quota
+}
+
+// CheckSource returns the host of a source, or why it cannot be one.
+func CheckSource(source string) (host string, err error) {
+	u, err := url.Parse(source)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || len(source) > maxSourceBytes {
+		return "", fmt.Errorf("must be an https URL without credentials, of at most %d bytes", maxSourceBytes)
+	}
+	return u.Hostname(), nil
+}
+
+// CheckPush returns an error if the tenant may not push a skill from this source, or with this size.
+// Callers use it before they receive files. Push repeats the checks.
+func (v View) CheckPush(source string, bytes int64) error {
+	rules := v.registry.rules(v.tenant)
+	if v.registry.owner(v.tenant) == nil {
+		return &QuotaError{Quota: quotaAllVersions, Asked: 1}
+	}
+	if source != "" {
+		host, err := CheckSource(source)
+		if err != nil {
+			return err
+		}
+		if rules.Source != nil && !rules.Source(host) {
+			return &SourceError{host}
+		}
+	}
+	if rules.MaxBytes > 0 && bytes > rules.MaxBytes {
+		return &QuotaError{Quota: quotaBytes, Limit: rules.MaxBytes, Asked: bytes}
+	}
+	return nil
+}
+
+// Push imports a folder as the newest version of a skill of the tenant. The version is durable when
+// Push returns. Older versions go if a quota needs room: the oldest first, but never one that runs
+// and never the newest one of another skill. The error is an *InvalidSkillError, a
+// *ReservedNameError, a *QuotaError, a *SourceError, or one of the operating system.
+func (v View) Push(ctx context.Context, p Push) (Pushed, error) {
+	if err := v.CheckPush(p.Source, 0); err != nil {
+		return Pushed{}, err
+	}
+	o := v.registry.owner(v.tenant)
+	if err := o.open(ctx, true); err != nil {
+		return Pushed{}, err
+	}
+	root, err := os.Open(p.Parent)
+	if err != nil {
+		return Pushed{}, err
+	}
+	defer root.Close()
+	// Held during the import, too: a deletion must not remove the snapshot that Stage finds.
+	select {
+	case o.changing <- struct{}{}:
+		defer func() { <-o.changing }()
+	case <-ctx.Done():
+		return Pushed{}, ctx.Err()
+	}
+	sk, staged, err := importFolder(ctx, o.store, folder{root: root, relative: p.Folder, name: p.Name, path: p.Folder}, v.registry.bounds)
+	if f, ok := findingOf(err); ok {
+		return Pushed{}, &InvalidSkillError{p.Name, []manifest.Finding{f}}
+	}
+	if err != nil {
+		return Pushed{}, err
+	}
+	discard := func() {
+		if staged != nil {
+			staged.Discard()
+		}
+	}
+	sk.owned = true
+	if err := v.mayHave(sk); err != nil {
+		discard()
+		return Pushed{}, err
+	}
+	done := Pushed{Skill: sk, Version: Version{Name: sk.Name, Digest: sk.Digest, Pushed: time.Now().UTC(), Source: p.Source, Bytes: diskBytes(sk)}}
+	list, err := o.plan(&done, v.registry.rules(v.tenant))
+	if err != nil {
+		discard()
+		return Pushed{}, err
+	}
+	if staged != nil {
+		if err := o.store.Publish([]*snapshot.Staged{staged}); err != nil {
+			discard()
+			return Pushed{}, err
+		}
+	}
+	return done, o.replace(list)
+}
+
+// mayHave checks the skill itself. Importing tolerates findings of severity error, and a push does
+// not: its author is there to mend them.
+func (v View) mayHave(sk *Skill) error {
+	var bad []manifest.Finding
+	for _, f := range sk.Validate() {
+		if f.Severity == manifest.SeverityError {
+			bad = append(bad, f)
+		}
+	}
+	if len(bad) > 0 {
+		return &InvalidSkillError{sk.Name, bad}
+	}
+	if slices.Contains(v.registry.config.Reserved, sk.Name) || v.registry.HasNamespace(sk.Name) {
+		return &ReservedNameError{sk.Name}
+	}
+	return nil
+}
+
+const (
+	quotaBytes       = "skill bytes"
+	quotaVersions    = "versions of a skill"
+	quotaAllVersions = "skill versions"
+)
+
+// plan returns the list of versions after a push. The caller has o.changing, so only holds can change.
+func (o *owned) plan(p *Pushed, rules Rules) ([]*kept, error) {
+	var list []*kept
+	for _, k := range o.current() {
+		if k.Name == p.Version.Name && k.Digest == p.Version.Digest {
+			p.Existed = true
+			continue // it becomes the newest
+		}
+		list = append(list, k)
+	}
+	list = append(list, &kept{Version: p.Version, skill: p.Skill})
+	for {
+		short := o.short(list, p.Version, rules)
+		if short == nil {
+			return list, nil
+		}
+		gone := o.oldest(list, func(k *kept) bool { return short.Quota != quotaVersions || k.Name == p.Version.Name })
+		if gone == nil {
+			return nil, short
+		}
+		p.Removed = append(p.Removed, gone.Version)
+		list = slices.DeleteFunc(list, func(k *kept) bool { return k == gone })
+	}
+}
+
+// short returns the quota that a list with the pushed version exceeds, or nil.
+func (o *owned) short(list []*kept, pushed Version, rules Rules) *QuotaError {
+	bytes, named := int64(0), 0
+	seen := map[string]bool{}
+	for _, k := range list {
+		seen[k.Digest] = true
+		bytes += k.Bytes
+		if k.Name == pushed.Name {
+			named++
+		}
+	}
+	o.mu.Lock()
+	for digest, size := range o.unkept {
+		if !seen[digest] {
+			bytes += size // deleted, and still in use
+		}
+	}
+	o.mu.Unlock()
+	switch {
+	case len(list) > maxOwnVersions:
+		return &QuotaError{Quota: quotaAllVersions, Limit: maxOwnVersions, Used: int64(len(list)) - 1, Asked: 1}
+	case rules.MaxVersions > 0 && named > rules.MaxVersions:
+		return &QuotaError{Quota: quotaVersions, Limit: int64(rules.MaxVersions), Used: int64(named) - 1, Asked: 1}
+	case rules.MaxBytes > 0 && bytes > rules.MaxBytes:
+		return &QuotaError{Quota: quotaBytes, Limit: rules.MaxBytes, Used: bytes - pushed.Bytes, Asked: pushed.Bytes}
+	}
+	return nil
+}
+
+// oldest returns the oldest version that may go, or nil: it does not run, and is not the newest one of
+// a skill.
+func (o *owned) oldest(list []*kept, ok func(*kept) bool) *kept {
+	newest := map[string]*kept{}
+	for _, k := range list {
+		newest[k.Name] = k
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, k := range list {
+		if newest[k.Name] != k && o.holds[k.Digest] == 0 && ok(k) {
+			return k
+		}
+	}
+	return nil
+}
+
+// Delete removes the versions that ref names: all of a skill, or a pinned one. Executions that run
+// keep their snapshots until they end. The error is a *NotFoundError, a *DigestMismatch, a
+// *NotPushedError, or one of the operating system.
+func (v View) Delete(ctx context.Context, ref string) ([]Version, error) {
+	name, digest, err := ParseRef(ref)
+	if err != nil {
+		return nil, err
+	}
+	o := v.registry.owner(v.tenant)
+	if o == nil {
+		return nil, v.notPushed(name)
+	}
+	select {
+	case o.changing <- struct{}{}:
+		defer func() { <-o.changing }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	old, err := o.versions()
+	if err != nil {
+		return nil, err
+	}
+	var gone []Version
+	var list []*kept
+	newest := ""
+	for _, k := range old {
+		if k.Name == name {
+			newest = k.Digest
+		}
+		if k.Name == name && (digest == "" || k.Digest == digest) {
+			gone = append(gone, k.Version)
+		} else {
+			list = append(list, k)
+		}
+	}
+	switch {
+	case len(gone) > 0:
+		return gone, o.replace(list)
+	case newest != "":
+		return nil, &DigestMismatch{Name: name, Want: digest, Have: newest}
+	}
+	return nil, v.notPushed(name)
+}
+
+// notPushed is the error of a skill that is not the tenant's own.
+func (v View) notPushed(name string) error {
+	sk, err := v.registry.resolve(name, "", v.sees)
+	if err != nil {
+		return err
+	}
+	return &NotPushedError{sk.Name}
+}
+
+// diskBytes returns the size of a skill's snapshot on a disk with blocks of 4 KiB. Counted so, a quota
+// of bytes bounds the number of files, too.
+func diskBytes(sk *Skill) int64 {
+	total := int64(diskBlock) // the directory itself
+	for e := range sk.Entries() {
+		total += max(1, (e.Size+diskBlock-1)/diskBlock) * diskBlock
+	}
+	return total
+}

@@ -1,0 +1,394 @@
+package skill
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A tenantBench is a registry with one shared skill, demo, and tenants that push.
+type tenantBench struct {
+	t       *testing.T
+	root    string
+	state   string
+	rules   Rules
+	log     strings.Builder
+	now     *Registry
+	folders int
+}
+
+func newTenantBench(t *testing.T) *tenantBench {
+	t.Helper()
+	root, _ := skillDir(t, files{"which": "shared"})
+	b := &tenantBench{t: t, root: root, state: t.TempDir()}
+	b.restart()
+	return b
+}
+
+// restart opens the registry again, as the next daemon does.
+func (b *tenantBench) restart() {
+	b.t.Helper()
+	if b.now != nil {
+		mustDo(b.t, b.now.Close())
+	}
+	b.now = open(b.t, RegistryConfig{
+		Roots: Roots(b.root), Dir: filepath.Join(b.state, "snapshots"), TenantsDir: filepath.Join(b.state, "tenants"),
+		Rules: func(string) Rules { return b.rules }, Reserved: []string{"reserved"}, Log: slog.New(slog.NewTextHandler(&b.log, nil)),
+	})
+}
+
+func (b *tenantBench) try(tenant, name, text string, more files) (Pushed, error) {
+	b.t.Helper()
+	b.folders++
+	parent := filepath.Join(b.state, fmt.Sprint("push-", b.folders))
+	all := files{"f/SKILL.md": "---\nname: " + name + "\ndescription: Is pushed.\n---\n", "f/which": text}
+	for p, text := range more {
+		all["f/"+p] = text
+	}
+	all.Write(b.t, parent)
+	return b.now.For(tenant).Push(b.t.Context(), Push{Parent: parent, Folder: "f"})
+}
+
+func (b *tenantBench) push(tenant, name, text string) Pushed {
+	b.t.Helper()
+	p, err := b.try(tenant, name, text, nil)
+	mustDo(b.t, err)
+	return p
+}
+
+// which returns the text of the file which in a skill, or the error's.
+func (b *tenantBench) which(tenant, ref string) string {
+	b.t.Helper()
+	sk, err := b.now.For(tenant).Resolve(ref)
+	if err != nil {
+		return err.Error()
+	}
+	text, err := os.ReadFile(filepath.Join(sk.Dir, "which"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+func (b *tenantBench) want(tenant, ref, text string) {
+	b.t.Helper()
+	if got := b.which(tenant, ref); got != text {
+		b.t.Errorf("%s of %s: got %q, want %q", ref, tenant, got, text)
+	}
+}
+
+// snapshots returns the names in a tenant's store, without its two files.
+func (b *tenantBench) snapshots(tenant string) (names []string) {
+	b.t.Helper()
+	all, err := os.ReadDir(filepath.Join(b.state, "tenants", tenant, "skills"))
+	mustDo(b.t, err)
+	for _, e := range all {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+func TestPushedSkillsArePrivate(t *testing.T) {
+	b := newTenantBench(t)
+	const missing = `"own": skill not found`
+	b.push("a", "own", "of a")
+	b.push("a", "demo", "demo of a")
+	b.want("a", "own", "of a")
+	b.want("a", "demo", "demo of a")
+	b.want("b", "own", missing)
+	b.want("b", "demo", "shared")
+	b.want("", "own", missing)
+	b.push("b", "own", "of b")
+	b.want("a", "own", "of a")
+	b.want("b", "own", "of b")
+	digest := b.push("a", "own", "newer of a").Skill.Digest
+	if got := b.which("b", "own@"+digest); !strings.Contains(got, "digest mismatch") {
+		t.Errorf("b has a's version: %s", got)
+	}
+	var names []string
+	for _, sk := range b.now.For("a").List() {
+		names = append(names, sk.Name+" "+b.which("a", sk.Name))
+	}
+	if want := []string{"demo demo of a", "own newer of a"}; !slices.Equal(names, want) {
+		t.Errorf("got %q, want %q", names, want)
+	}
+	if _, err := b.now.Resolve("own"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a shared skill: %v", err)
+	}
+	if _, err := b.now.For("b").Delete(t.Context(), "demo"); !isNotPushed(err) {
+		t.Errorf("b deletes a shared skill: %v", err)
+	}
+	// Names of tenants that would lead elsewhere have no skills.
+	for _, tenant := range []string{"", ".", "..", "../a", "a/b"} {
+		if _, err := b.try(tenant, "own", "x", nil); err == nil {
+			t.Errorf("%q has pushed", tenant)
+		}
+	}
+}
+
+func isNotPushed(err error) bool { _, ok := errors.AsType[*NotPushedError](err); return ok }
+
+func TestSharedSkillsAreFiltered(t *testing.T) {
+	b := newTenantBench(t)
+	b.rules.Shared = func(name string) bool { return name != "demo" }
+	b.want("a", "demo", `"demo": skill not found`)
+	if list := b.now.For("a").List(); len(list) > 0 {
+		t.Errorf("got %v", list)
+	}
+	b.push("a", "demo", "own")
+	b.want("a", "demo", "own")
+}
+
+func TestPinsFindEveryKeptVersion(t *testing.T) {
+	b := newTenantBench(t)
+	shared, err := b.now.Resolve("demo")
+	mustDo(t, err)
+	var digests []string
+	for _, text := range []string{"one", "two", "three"} {
+		digests = append(digests, b.push("a", "demo", text).Skill.Digest)
+	}
+	check := func() {
+		t.Helper()
+		for i, text := range []string{"one", "two", "three"} {
+			b.want("a", "demo@"+digests[i], text)
+		}
+		b.want("a", "demo", "three")
+		b.want("a", "demo@"+shared.Digest, "shared")
+		if got := b.which("a", "demo@sha256:"+strings.Repeat("0", 64)); !strings.Contains(got, "digest mismatch: want") || !strings.Contains(got, "have "+digests[2]) {
+			t.Errorf("got %s", got)
+		}
+	}
+	check()
+	b.restart()
+	check()
+	// A version that is pushed again becomes the newest.
+	if p := b.push("a", "demo", "one"); !p.Existed || p.Skill.Digest != digests[0] {
+		t.Errorf("got %+v", p)
+	}
+	b.want("a", "demo", "one")
+	versions, err := b.now.For("a").Versions("demo")
+	if err != nil || len(versions) != 3 || versions[0].Digest != digests[0] || versions[2].Digest != digests[1] || versions[0].Bytes == 0 || time.Since(versions[0].Pushed) < 0 {
+		t.Errorf("got %+v, %v", versions, err)
+	}
+	if v, err := b.now.For("b").Versions("demo"); err != nil || len(v) != 1 || v[0].Digest != shared.Digest || !v[0].Pushed.IsZero() {
+		t.Errorf("of b: %+v, %v", v, err)
+	}
+	if _, err := b.now.For("a").Delete(t.Context(), "demo@"+digests[0]); err != nil {
+		t.Fatal(err)
+	}
+	b.want("a", "demo", "three")
+	gone, err := b.now.For("a").Delete(t.Context(), "demo")
+	if err != nil || len(gone) != 2 || len(b.snapshots("a")) != 0 {
+		t.Errorf("got %v, %v, %v", gone, err, b.snapshots("a"))
+	}
+	b.want("a", "demo", "shared")
+}
+
+func TestHeldVersionStaysUntilItsEnd(t *testing.T) {
+	b := newTenantBench(t)
+	v := b.now.For("a")
+	b.push("a", "own", "one")
+	sk, release, err := v.Hold("own")
+	mustDo(t, err)
+	_, releaseToo, err := v.Hold("own")
+	mustDo(t, err)
+	_, err = v.Delete(t.Context(), "own")
+	mustDo(t, err)
+	b.want("a", "own", `"own": skill not found`)
+	if _, err := os.ReadFile(filepath.Join(sk.Dir, "which")); err != nil {
+		t.Errorf("the snapshot is gone: %v", err)
+	}
+	// Pushed again meanwhile: it stays afterwards, too.
+	b.push("a", "own", "one")
+	release()
+	release() // twice is once
+	releaseToo()
+	b.want("a", "own", "one")
+	sk, release, err = v.Hold("own")
+	mustDo(t, err)
+	_, err = v.Delete(t.Context(), "own")
+	mustDo(t, err)
+	release()
+	b.now.owner("a").removal.Wait()
+	if _, err := os.Stat(sk.Dir); !errors.Is(err, os.ErrNotExist) || len(b.snapshots("a")) != 0 {
+		t.Errorf("after the last hold: %v, %v", err, b.snapshots("a"))
+	}
+	if _, _, err := sk.Open("which"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a file of a deleted skill: %v", err)
+	}
+}
+
+func TestQuotasOfVersions(t *testing.T) {
+	b := newTenantBench(t)
+	b.rules.MaxVersions = 2
+	first := b.push("a", "own", "1")
+	b.push("a", "other", "other")
+	b.push("a", "own", "2")
+	_, release, err := b.now.For("a").Hold("own@" + first.Skill.Digest)
+	mustDo(t, err)
+	// The oldest one runs, and the other one is the newest until the push.
+	third := b.push("a", "own", "3")
+	if len(third.Removed) != 1 || third.Removed[0].Digest == first.Skill.Digest {
+		t.Errorf("removed %v", third.Removed)
+	}
+	b.want("a", "own@"+first.Skill.Digest, "1")
+	release()
+	if p := b.push("a", "own", "4"); len(p.Removed) != 1 || p.Removed[0].Digest != first.Skill.Digest {
+		t.Errorf("removed %v", p.Removed)
+	}
+	b.want("a", "other", "other")
+	b.rules.MaxVersions = 1
+	_, release, err = b.now.For("a").Hold("own")
+	mustDo(t, err)
+	defer release()
+	_, err = b.try("a", "own", "5", nil)
+	if e, ok := errors.AsType[*QuotaError](err); !ok || e.Limit != 1 || e.Quota != quotaVersions {
+		t.Errorf("got %v", err)
+	}
+	b.want("a", "own", "4")
+	b.want("b", "own", `"own": skill not found`)
+}
+
+func TestQuotaOfBytes(t *testing.T) {
+	b := newTenantBench(t)
+	one := b.push("a", "own", "1").Version.Bytes // two files and a directory
+	if one != 3*diskBlock {
+		t.Fatalf("got %d bytes", one)
+	}
+	b.rules.MaxBytes = 2 * one
+	b.push("a", "own", "2")
+	if p := b.push("a", "own", "3"); len(p.Removed) != 1 {
+		t.Errorf("removed %v", p.Removed)
+	}
+	if p := b.push("a", "other", "x"); len(p.Removed) != 1 {
+		t.Errorf("removed %v", p.Removed)
+	}
+	// Now both are the newest of their names.
+	_, err := b.try("a", "third", "x", nil)
+	if e, ok := errors.AsType[*QuotaError](err); !ok || e.Quota != quotaBytes || e.Limit != 2*one || e.Used != 2*one || e.Asked != one {
+		t.Errorf("got %v", err)
+	}
+	if n := len(b.snapshots("a")); n != 2 {
+		t.Errorf("%d snapshots after a refused push", n)
+	}
+	// A deleted version counts as long as it runs.
+	_, release, err := b.now.For("a").Hold("own")
+	mustDo(t, err)
+	_, err = b.now.For("a").Delete(t.Context(), "own")
+	mustDo(t, err)
+	if _, err := b.try("a", "third", "x", nil); err == nil {
+		t.Error("the quota forgot a version that runs")
+	}
+	release()
+	b.now.owner("a").removal.Wait()
+	b.push("a", "third", "x")
+	b.push("b", "own", "y") // another tenant's quota
+}
+
+func TestPushRefuses(t *testing.T) {
+	b := newTenantBench(t)
+	for name, more := range map[string]files{
+		"no manifest":         {"SKILL.md": ""},
+		"a bad name":          {"SKILL.md": "---\nname: Not Good\ndescription: d\n---\n"},
+		"a link out of it":    {"link": "-> /etc/passwd"},
+		"a link to a sibling": {"link": "-> ../other"},
+		"a loop":              {"link": "-> link"},
+	} {
+		if _, err := b.try("a", "own", "x", more); !isInvalid(err) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if _, err := b.try("a", "reserved", "x", nil); errors.As(err, new(*ReservedNameError)) == false {
+		t.Errorf("a reserved name: %v", err)
+	}
+	if n := b.snapshots("a"); len(n) > 0 {
+		t.Errorf("left: %v", n)
+	}
+	b.push("a", "own", "x")
+	parent := filepath.Join(b.state, "named")
+	files{"f/SKILL.md": minimal}.Write(t, parent)
+	if _, err := b.now.For("a").Push(t.Context(), Push{Parent: parent, Folder: "f", Name: "other"}); !isInvalid(err) {
+		t.Errorf("another name: %v", err)
+	}
+	b.rules.Source = func(host string) bool { return host == "good.example" }
+	for source, ok := range map[string]bool{
+		"https://good.example/x": true, "https://bad.example/x": false, "http://good.example/x": false, "good.example": false,
+		"https://u:p@good.example/x": false, "https://good.example@bad.example/": false, "": true,
+	} {
+		if _, err := b.now.For("a").Push(t.Context(), Push{Parent: parent, Folder: "f", Source: source}); (err == nil) != ok {
+			t.Errorf("source %q: %v", source, err)
+		}
+	}
+}
+
+func isInvalid(err error) bool { _, ok := errors.AsType[*InvalidSkillError](err); return ok }
+
+// What a crash can leave is gone after the next start: a snapshot that index.json does not list,
+// and incomplete ones.
+func TestCrashLeavesNoHalfPush(t *testing.T) {
+	b := newTenantBench(t)
+	kept := b.push("a", "own", "kept")
+	lost := b.push("a", "own", "lost")
+	// As if the daemon had been killed between the two steps of the second push.
+	index := filepath.Join(b.state, "tenants/a/skills/index.json")
+	before := b.now.owner("a").current()[:1]
+	mustDo(t, b.now.owner("a").writeIndex(before))
+	mustDo(t, os.MkdirAll(filepath.Join(b.state, "tenants/a/skills/new-1/half"), 0o700))
+	mustDo(t, os.WriteFile(filepath.Join(filepath.Dir(index), ".new-1"), []byte("half"), 0o600))
+	b.restart()
+	b.want("a", "own", "kept")
+	if got := b.which("a", "own@"+lost.Skill.Digest); !strings.Contains(got, "digest mismatch") {
+		t.Errorf("got %s", got)
+	}
+	if got := b.snapshots("a"); !slices.Equal(got, []string{strings.TrimPrefix(kept.Skill.Digest, "sha256:")}) {
+		t.Errorf("left: %v", got)
+	}
+}
+
+// A tenant whose directory is damaged has no skills at all: a shared skill must not take the name of
+// one that cannot be read.
+func TestDamagedTenantFailsClosed(t *testing.T) {
+	b := newTenantBench(t)
+	sk := b.push("a", "demo", "own").Skill
+	mustDo(t, os.WriteFile(filepath.Join(sk.Dir, "which"), []byte("changed"), 0o644))
+	b.restart()
+	if got := b.which("a", "demo"); !strings.Contains(got, "damaged") {
+		t.Errorf("got %s", got)
+	}
+	mustDo(t, os.WriteFile(filepath.Join(b.state, "tenants/a/skills/index.json"), []byte("{"), 0o600))
+	b.restart()
+	if got := b.which("a", "demo"); !strings.Contains(got, "index.json") {
+		t.Errorf("got %s", got)
+	}
+	if _, err := b.try("a", "demo", "new", nil); err == nil {
+		t.Error("a push to a damaged directory")
+	}
+	b.want("b", "demo", "shared")
+	if n := strings.Count(b.log.String(), "cannot be used"); n != 2 {
+		t.Errorf("logged %d times:\n%s", n, b.log.String())
+	}
+}
+
+func TestPushIsAChange(t *testing.T) {
+	b := newTenantBench(t)
+	for _, change := range []func(){
+		func() { b.push("a", "own", "1") },
+		func() { _, err := b.now.For("a").Delete(t.Context(), "own"); mustDo(t, err) },
+	} {
+		changed := b.now.Changed()
+		change()
+		select {
+		case <-changed:
+		default:
+			t.Error("no notice of the change")
+		}
+	}
+}
