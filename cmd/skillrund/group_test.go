@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -20,6 +21,34 @@ func TestSocketGroup(t *testing.T) {
 		out, err := list.CombinedOutput()
 		if (err == nil) != (gid == 71234) || !strings.Contains(string(out), want) {
 			t.Errorf("group %d: %v\n%s\nwant %q", gid, err, out, want)
+		}
+	}
+}
+
+// The Python clients tell a user who may not open the socket what to do, too.
+func TestSocketGroupPython(t *testing.T) {
+	t.Parallel()
+	d := startDaemon(t, "listen: {unix: s.sock, unix_group: '71234'}\n")
+	// The user may not be able to read the sources.
+	if err := os.CopyFS(d.dir+"/python/skillrun", os.DirFS(pythonPackage+"/skillrun")); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"threads": "print(len(list(skillrun.connect(a).skills())) > 0)",
+		"asyncio": `
+async def main():
+    async with aio.connect(a) as c: print(len([s async for s in c.skills()]) > 0)
+asyncio.run(main())`,
+	} {
+		for gid, want := range map[uint32]string{71234: "True", 71235: "your user may not open the socket; join its group, sudo usermod -aG skillrun $USER, and log in again"} {
+			list := exec.Command(debianPython, "-c", "import asyncio, sys, skillrun\nfrom skillrun import aio\na = sys.argv[1]\n"+text, "unix://"+d.dir+"/s.sock")
+			list.Env = append(os.Environ(), "PYTHONPATH="+d.dir+"/python", "PYTHONDONTWRITEBYTECODE=1")
+			list.Dir = "/"
+			list.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 71234, Gid: gid, Groups: []uint32{gid}}}
+			out, err := list.CombinedOutput()
+			if (err == nil) != (gid == 71234) || !strings.Contains(string(out), want) {
+				t.Errorf("%s, group %d: %v\n%s\nwant %q", name, gid, err, out, want)
+			}
 		}
 	}
 }

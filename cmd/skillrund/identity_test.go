@@ -441,7 +441,7 @@ with skillrun.connect(address, tls_ca=ca, tls_cert=cert, tls_key=key) as c:
     print("by certificate:", {e.principal for e in c.executions()})
 for wrong in {"token": "x"}, {"tls_cert": cert}, {"token": "x", "token_file": token}:
     try:
-        skillrun.connect(address, **wrong)
+        skillrun.connect("192.0.2.1:7", **wrong)
     except ValueError as e:
         print("refused:", e)
 `, s.address, ca, tokenFile, agentCert, agentKey, "unix://"+s.dir+"/s.sock")
@@ -477,6 +477,72 @@ func TestKeyForEveryUser(t *testing.T) {
 		})
 		if got := strings.Join(found, "; "); got != want {
 			t.Errorf("%04o: got %q, want %q", mode, got, want)
+		}
+	}
+}
+
+// The Python clients for threads and for asyncio send tokens over TLS, a Unix socket and a loopback
+// address. The token may be a text, in a file, or come from a function.
+func TestPythonTokens(t *testing.T) {
+	t.Parallel()
+	s := startSecured(t, "")
+	dir := newDir(t)
+	plain := startDaemonIn(t, dir, "listen: {unix: s.sock, tcp: \"127.0.0.1:0\"}\nidentity: {tokens: tokens.json}\n")
+	for name, d := range map[string]*secured{"TLS": s, "plain": {running: plain}} {
+		token := d.token("create", "--tenant", "acme", "--name", "ci", "--role", "invoke")
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(token+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client := exec.Command(debianPython, "-c", `
+import asyncio, sys, skillrun
+from skillrun import aio
+tls, ca, plain, socket, dir = sys.argv[1:]
+read = lambda name: open(dir + "/" + name).read()
+ways = [(tls, {"tls_ca": ca, "token_file": dir + "/TLS"}), (tls, {"tls_ca": ca, "token": lambda: read("TLS")}),
+        (plain, {"token": read("plain")}), (plain, {"token": lambda: read("plain")}), (socket, {"token_file": dir + "/plain"})]
+def check(who):
+    assert who == "token:ci", who
+for address, options in ways:
+    with skillrun.connect(address, **options) as c:
+        run = c.run("calculator", script="scripts/calc.py", args=["6*7"], stdin=iter([b""]))
+        assert b"42" in run.result().check().stdout
+        check(c.execution(run.id).principal)
+async def main():
+    for address, options in ways:
+        async with aio.connect(address, **options) as c:
+            run = await c.run("calculator", script="scripts/calc.py", args=["6*7"], stdin=iter([b""]))
+            assert b"42" in (await run.result()).check().stdout
+            check((await c.execution(run.id)).principal)
+            run = await c.run_code("calculator", "print(1)")
+            check((await (await run.check())._client.execution(run.id)).principal)
+    def fail(): raise OSError("locked")
+    for wrong in fail, lambda: "":
+        async with aio.connect(plain, token=wrong) as c:
+            try:
+                await c.capabilities()
+            except skillrun.Unauthenticated as e:
+                print("aio:", e)
+        with skillrun.connect(plain, token=wrong) as c:
+            try:
+                c.capabilities()
+            except skillrun.Unauthenticated as e:
+                print("sync:", e)
+asyncio.run(main())
+for connect in skillrun.connect, aio.connect:
+    try:
+        connect("192.0.2.1:7", token="x")
+    except ValueError as e:
+        print("refused:", e)
+`, s.address, filepath.Join(s.dir, "ca.crt"), tcpAddress(t, plain), "unix://"+plain.dir+"/s.sock", dir)
+	client.Env = append(os.Environ(), "PYTHONPATH=../../clients/python", "PYTHONDONTWRITEBYTECODE=1", "no_proxy=*", "no_grpc_proxy=*")
+	out, err := client.CombinedOutput()
+	for want, n := range map[string]int{
+		"refused: a token needs an encrypted connection": 2,
+		"aio: token: locked":                             1, "sync: token: locked": 1, "aio: token: it is empty": 1, "sync: token: it is empty": 1,
+	} {
+		if err != nil || strings.Count(string(out), want) != n {
+			t.Errorf("%v\n%s\nwant %q %d times", err, out, want, n)
 		}
 	}
 }

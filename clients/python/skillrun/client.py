@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import datetime
-import json
 import os
 import time
-import uuid
 import weakref
 from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 import grpc
 
 from skillrun import address as addresses
-from skillrun import inputs, tools
-from skillrun.credentials import File, channel_credentials
+from skillrun import inputs, requests, tools
+from skillrun.credentials import File, Interceptor, Token, channel_credentials
 from skillrun.download import Download, save
-from skillrun.errors import ArgumentSerializationError, CallError, SkillrunError, broken, call_error
-from skillrun.inputs import Duration, InputError, Limits, Stdin
+from skillrun.errors import CallError, broken, call_error
+from skillrun.inputs import Duration, Limits, Stdin
 from skillrun.patience import Patience
 from skillrun.run import Chunk, Run, Sender
 from skillrun.v1 import (
@@ -47,8 +45,6 @@ _OPTIONS: Tuple[Tuple[str, int], ...] = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 
-_ON_DISCONNECT = {"cancel": pb.ON_DISCONNECT_CANCEL, "continue": pb.ON_DISCONNECT_CONTINUE}
-
 # The header with the id of the execution of a ToolService call.
 _EXECUTION_HEADER = "skillrun-execution-id"
 
@@ -60,7 +56,7 @@ def connect(
     tls_ca: Optional[File] = None,
     tls_cert: Optional[File] = None,
     tls_key: Optional[File] = None,
-    token: Optional[str] = None,
+    token: Optional[Token] = None,
     token_file: Optional[File] = None,
     timeout: float = 30.0,
     patience: Patience = Patience(),
@@ -73,8 +69,9 @@ def connect(
     The connection is not encrypted unless tls_ca, tls_cert or credentials are given. tls_ca
     is a file with the authorities of the daemon's certificate, tls_cert and tls_key are
     files with this client's certificate and its private key, all in PEM. token, or the
-    content of token_file, identifies the caller; it needs a Unix socket or an encrypted
-    connection. timeout, in seconds, limits each call that runs no program.
+    content of token_file, identifies the caller; it needs a Unix socket, a loopback address or
+    an encrypted connection. token may be a function, which is called for each call. timeout,
+    in seconds, limits each call that runs no program.
     """
     return Client(
         address,
@@ -89,7 +86,29 @@ def connect(
     )
 
 
-class Client:
+class Reach:
+    """What a client knows of its connection."""
+
+    _reached = False  # whether a daemon has ever answered
+
+    def _may_repeat(self, error: CallError, whole: bool) -> bool:
+        """Reports whether a request without a header may be sent again. whole says that no
+        standard input was consumed, and that the request has a key."""
+        if error.reason:
+            self._reached = True
+            return whole and error.reason == "DRAINING"  # another daemon takes over
+        if not self._reached and "failed to connect" in error.message:
+            return False  # no daemon was ever reached: report that at once
+        self._reached = True
+        # gRPC answers a message that is too large with RESOURCE_EXHAUSTED.
+        return whole and broken(error) and error.code not in (
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            grpc.StatusCode.CANCELLED,
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+        )
+
+
+class Client(Reach):
     """A connection to one daemon. Any number of threads may use it. Call ``close`` or use
     a ``with`` block: closing cancels the runs of this client that have not ended."""
 
@@ -101,20 +120,21 @@ class Client:
         tls_ca: Optional[File] = None,
         tls_cert: Optional[File] = None,
         tls_key: Optional[File] = None,
-        token: Optional[str] = None,
+        token: Optional[Token] = None,
         token_file: Optional[File] = None,
         timeout: float = 30.0,
         patience: Patience = Patience(),
     ) -> None:
         target = addresses.target(address)
-        credentials = channel_credentials(target, credentials, tls_ca, tls_cert, tls_key, token, token_file)
+        credentials, source = channel_credentials(target, credentials, tls_ca, tls_cert, tls_key, token, token_file)
         if credentials is not None:
             self._channel = grpc.secure_channel(target, credentials, options=_OPTIONS)
         else:
             self._channel = grpc.insecure_channel(target, options=_OPTIONS)
+        if source is not None:
+            self._channel = grpc.intercept_channel(self._channel, Interceptor(source))
         self._timeout = timeout
         self._patience = patience
-        self._reached = False  # whether a daemon has ever answered
         self._runs: "weakref.WeakSet[Run]" = weakref.WeakSet()
         self._cancelling: Set[Any] = set()
         # The generated stubs, for calls that this class does not wrap.
@@ -181,34 +201,23 @@ class Client:
         slot. After it the run is cancelled and DeadlineExceeded is raised. In contrast,
         limits.wall_time limits the program alone, and exceeding it is an outcome.
         """
-        sources = [name for name, value in (("script", script), ("code", code), ("command", command)) if value is not None]
-        if len(sources) != 1:
-            raise TypeError(f"run: want one of script, code and command, got {' and '.join(sources) or 'none'}")
-        if on_disconnect not in _ON_DISCONNECT:
-            raise ValueError(f"on_disconnect {on_disconnect!r}: want cancel or continue")
-        if isinstance(args, (str, bytes)):
-            raise TypeError("args: want a list of strings, got one string")
-        request = pb.ExecuteRequest(
-            skill=skill,
+        request = requests.execute(
+            skill,
+            script=script,
+            code=code,
+            language=language,
+            command=command,
             args=args,
             working_directory=working_directory,
-            env=env or {},
-            secret_env=secret_env or {},
-            labels=labels or {},
-            on_disconnect=_ON_DISCONNECT[on_disconnect],
+            env=env,
+            secret_env=secret_env,
+            labels=labels,
+            limits=limits,
+            network=network,
+            on_disconnect=on_disconnect,
             idempotency_key=idempotency_key,
-            queue_timeout=inputs.duration(queue_timeout),
+            queue_timeout=queue_timeout,
         )
-        if script is not None:
-            request.script = script
-        elif code is not None:
-            request.code.text, request.code.language = code, language
-        elif command is not None:
-            request.command = command
-        if limits is not None:
-            request.limits.CopyFrom(limits.message())
-        if network is not None:
-            request.network = network
         return self._start(request, stdin, json_arguments, files, deadline)
 
     def run_code(self, skill: str, code: str, language: str = "", **options: Any) -> Run:
@@ -246,13 +255,7 @@ class Client:
     ) -> Iterator[pb.Execution]:
         """Yields executions, newest first unless oldest_first is set, page by page. Their
         outcomes have no artifacts. A time without a time zone is in UTC."""
-        request = pb.ListExecutionsRequest(skill=skill, labels=labels or {}, states=states, ends=ends, principal=principal)
-        if created_after is not None:
-            request.created_after.FromDatetime(created_after)
-        if created_before is not None:
-            request.created_before.FromDatetime(created_before)
-        if oldest_first:
-            request.order = pb.EXECUTION_ORDER_OLDEST_FIRST
+        request = requests.executions(skill, labels, states, ends, principal, created_after, created_before, oldest_first)
         return self._pages(self.execution_service.ListExecutions, request, lambda page: page.executions)
 
     def cancel(
@@ -382,11 +385,9 @@ class Client:
         """Runs Python code in a skill's venv and returns the object of the function tool
         run_python_script: a run, a timeout, or {"error": ...}. "artifacts" and "warnings"
         are in it if there are any."""
-        request = tool_pb2.RunPythonScriptRequest(
-            skill_name=skill_name, script=script, timeout=inputs.duration(timeout), args=args, files=inputs.whole_files(files)
-        )
+        request = requests.run_python_script(skill_name, script, timeout, args, files)
         reply, _ = self._tool(self.tool_service.RunPythonScript, request)
-        return {field.name: list(value) if field.name in ("artifacts", "warnings") else value for field, value in reply.ListFields()}
+        return tools.fields(reply)
 
     def execute_script(
         self,
@@ -402,16 +403,7 @@ class Client:
         its command line. If skillkit would raise an exception, this raises a CallError of
         that name, such as ArgumentSerializationError; those with the name of a builtin
         exception, such as FileNotFoundError, are also of the builtin's type."""
-        request = tool_pb2.ExecuteScriptRequest(
-            skill=skill,
-            script_path=script_path,
-            timeout=inputs.duration(timeout),
-            max_output_size=max_output_size,
-            args=args,
-            files=inputs.whole_files(files),
-        )
-        if arguments is not None:
-            request.arguments_json = tools.script_arguments(script_json(arguments))
+        request = requests.execute_script(skill, script_path, arguments, timeout, max_output_size, args, files)
         return tools.script_result(*self._tool(self.tool_service.ExecuteScript, request))
 
     def execute_command(
@@ -425,14 +417,7 @@ class Client:
     ) -> tools.ExecutionResult:
         """Runs a command line that the skill's allowed-tools cover and returns the
         ExecutionResult of the Agent Skills guide. A refused command is a result too."""
-        request = tool_pb2.ExecuteCommandRequest(
-            skill=skill,
-            command=command,
-            working_dir=working_dir,
-            env=env or {},
-            timeout=inputs.duration(timeout),
-            files=inputs.whole_files(files),
-        )
+        request = requests.execute_command(skill, command, working_dir, env, timeout, files)
         return tools.command_result(*self._tool(self.tool_service.ExecuteCommand, request))
 
     def run_python(
@@ -447,15 +432,7 @@ class Client:
         files: Optional[Mapping[str, inputs.Input]] = None,
     ) -> tools.PythonText:
         """Runs Python code or a file on the embedded CPython. Every outcome is text."""
-        request = tool_pb2.RunPythonRequest(
-            code=code,
-            script_path=script_path,
-            working_directory=working_directory,
-            skill=skill,
-            timeout=inputs.duration(timeout),
-            args=args,
-            files=inputs.whole_files(files),
-        )
+        request = requests.run_python(code, script_path, working_directory, skill, timeout, args, files)
         return tools.python_text(*self._tool(self.tool_service.RunPython, request))
 
     def list_tools(self) -> List[tools.Tool]:
@@ -472,7 +449,7 @@ class Client:
     ) -> tools.ToolResult:
         """Runs a function tool with a model's arguments, an object or its text. on_output
         receives the program's output while it runs."""
-        request = tool_pb2.CallToolRequest(name=name, arguments_json=json_text(arguments) if arguments is not None else "")
+        request = tool_pb2.CallToolRequest(name=name, arguments_json=requests.json_text(arguments) if arguments is not None else "")
         return tools.follow_call(self._call(self.tool_service.CallTool, request, timeout), on_output)
 
     # Internals.
@@ -486,21 +463,10 @@ class Client:
         deadline: Optional[float],
     ) -> Run:
         by = _at(deadline)
-        small = inputs.small_stdin(stdin, keyed=bool(request.idempotency_key))
-        if json_arguments is not None:
-            request.json_arguments = json_text(json_arguments)
-            if small and request.idempotency_key:
-                raise ValueError("stdin: not allowed after JSON arguments if there is an idempotency key")
-            small = None if small else small  # standard input after the arguments is streamed
-        elif small:
-            request.stdin_bytes = small
-        if small is not None:
-            stdin = None  # all of it is in the request
-            if not request.idempotency_key:
-                request.idempotency_key = "skillrun-python-" + uuid.uuid4().hex
+        stdin, inline = requests.add_input(request, stdin, json_arguments)
         opened = inputs.uploads(files)
         try:
-            streamed = inputs.add_files(request, opened, max(0, inputs.INLINE_BYTES - len(small or b"")))
+            streamed = inputs.add_files(request, opened, max(0, inputs.INLINE_BYTES - inline))
             stream, sender, header = self._open(request, streamed, stdin, by)
         except BaseException:
             inputs.close(opened)
@@ -545,22 +511,6 @@ class Client:
             if not self._may_repeat(error, stdin is None) or not self._patience.wait(attempt, deadline):
                 raise error
 
-    def _may_repeat(self, error: CallError, whole: bool) -> bool:
-        """Reports whether a request without a header may be sent again. whole says that no
-        standard input was consumed, and that the request has a key."""
-        if error.reason:
-            self._reached = True
-            return whole and error.reason == "DRAINING"  # another daemon takes over
-        if not self._reached and "failed to connect" in error.message:
-            return False  # no daemon was ever reached: report that at once
-        self._reached = True
-        # gRPC answers a message that is too large with RESOURCE_EXHAUSTED.
-        return whole and broken(error) and error.code not in (
-            grpc.StatusCode.RESOURCE_EXHAUSTED,
-            grpc.StatusCode.CANCELLED,
-            grpc.StatusCode.DEADLINE_EXCEEDED,
-        )
-
     def _call(self, method: Any, request: Any, timeout: Optional[float] = None) -> Any:
         """Begins a streaming call. Its errors are raised with its first message."""
         try:
@@ -604,10 +554,7 @@ class Client:
     def _tool(self, method: Any, request: Any) -> Tuple[Any, str]:
         """Makes a call that runs a program, and never repeats it. Returns the reply and the execution's id."""
         reply, call = self._unary(method, request, None)
-        for key, value in call.initial_metadata() or ():
-            if key == _EXECUTION_HEADER:
-                return reply, value
-        return reply, ""
+        return reply, execution_of(call.initial_metadata())
 
     def _unary(self, method: Any, request: Any, timeout: Optional[float]) -> Tuple[Any, Any]:
         try:
@@ -628,6 +575,11 @@ class Client:
             if not found:  # such a list would have no end
                 raise CallError("protocol: a page without entries is not the last one", grpc.StatusCode.INTERNAL)
             request.page_token = page.next_page_token
+
+
+def execution_of(metadata: Any) -> str:
+    """Returns the id of the execution of a ToolService call; empty if nothing ran."""
+    return next((value for key, value in metadata or () if key == _EXECUTION_HEADER), "")
 
 
 class _Events:
@@ -666,34 +618,6 @@ class _Replay:
 
     def cancel(self) -> None:
         self._stream.cancel()
-
-
-def json_text(value: Union[str, Mapping[str, Any]]) -> str:
-    """Returns a JSON object as text. Text is returned as it is."""
-    try:
-        text = value if isinstance(value, str) else json.dumps(dict(value), ensure_ascii=False, allow_nan=False)
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"arguments: {error.object[error.start]!r} is half of a surrogate pair, which UTF-8 cannot encode") from error
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"arguments: {error}") from error
-    return text
-
-
-def script_json(value: Union[str, Mapping[str, Any]]) -> str:
-    """Returns json_text of the arguments of execute_script, or raises the exception of its
-    contract."""
-    try:
-        return json_text(value)
-    except InputError as error:
-        cause = str(error).replace("arguments: ", "", 1)
-        raise ArgumentSerializationError(
-            f"Cannot serialize arguments: {cause}",
-            code=grpc.StatusCode.INVALID_ARGUMENT,
-            reason="ARGUMENT_SERIALIZATION_ERROR",
-            field="arguments",
-            metadata={"error": "ArgumentSerializationError"},
-        ) from error
 
 
 def _at(seconds: Optional[float]) -> Optional[float]:

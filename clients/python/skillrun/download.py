@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
 import secrets
-from typing import Any, BinaryIO, Callable, Union
+from typing import Any, BinaryIO, Callable, Iterator, Tuple, Union
 
 import grpc
 
@@ -15,23 +16,59 @@ from skillrun.patience import Patience
 from skillrun.v1 import execution_pb2 as pb
 
 
-class Download:
-    """One download. open begins a stream of pieces at an offset. The first message of a
-    stream has the size and SHA-256 of the whole file."""
+class Progress:
+    """What has arrived of a file, checked. The first message of a stream has the size and SHA-256
+    of the whole file. Download and skillrun.aio receive the messages."""
 
-    def __init__(self, what: str, open: Callable[[int], Any], patience: Patience) -> None:
+    def __init__(self, what: str) -> None:
         self._what = what
-        self._open = open
-        self._patience = patience
-        self._at = 0
+        self.at = 0  # how many bytes have arrived
         self._sum = hashlib.sha256()
         self._head: Any = None
+
+    def take(self, piece: Any, file: BinaryIO) -> None:
+        # An artifact's description is a separate message; a skill file's description is in each piece.
+        head = getattr(piece, "artifact", piece)
+        if self._head is None:
+            self._head = head
+        if not piece.data:
+            return
+        if piece.offset_bytes != self.at:
+            raise self._corrupt(f"a piece at {piece.offset_bytes} follows byte {self.at}")
+        if self.at + len(piece.data) > self._head.size_bytes:
+            raise self._corrupt(f"the file is larger than {self._head.size_bytes} bytes")
+        file.write(piece.data)
+        self._sum.update(piece.data)
+        self.at += len(piece.data)
+
+    def stream_ended(self) -> None:
+        """Raises if a stream has ended before the file."""
+        if self._head is None or self.at < self._head.size_bytes:
+            raise Unavailable(f"{self._what}: the stream ended at byte {self.at}", grpc.StatusCode.UNAVAILABLE)
+
+    def checked(self) -> Any:
+        """Returns the first message's description of the whole file, if the SHA-256 is right."""
+        if self._sum.hexdigest() != self._head.sha256:
+            raise self._corrupt(f"its SHA-256 is {self._sum.hexdigest()}, not {self._head.sha256}")
+        return self._head
+
+    def _corrupt(self, why: str) -> CallError:
+        return DataLoss(f"{self._what}: {why}", grpc.StatusCode.DATA_LOSS)
+
+
+class Download(Progress):
+    """One download. open begins a stream of pieces at an offset."""
+
+    def __init__(self, what: str, open: Callable[[int], Any], patience: Patience) -> None:
+        super().__init__(what)
+        self._open = open
+        self._patience = patience
 
     def to(self, file: BinaryIO) -> Any:
         """Writes the content to a file and returns the first message's description of it."""
         attempt = 0
         while True:
-            before = self._at
+            before = self.at
             try:
                 self._receive(file)
                 break
@@ -39,14 +76,12 @@ class Download:
                 error = call_error(cause)
             except Unavailable as cause:
                 error = cause
-            if self._at > before:
+            if self.at > before:
                 attempt = 0
             attempt += 1
             if not broken(error) or not self._patience.wait(attempt, None):
                 raise error
-        if self._sum.hexdigest() != self._head.sha256:
-            raise self._corrupt(f"its SHA-256 is {self._sum.hexdigest()}, not {self._head.sha256}")
-        return self._head
+        return self.checked()
 
     def content(self) -> bytes:
         """Returns the whole content."""
@@ -55,37 +90,27 @@ class Download:
         return buffer.getvalue()
 
     def _receive(self, file: BinaryIO) -> None:
-        stream = self._open(self._at)
+        stream = self._open(self.at)
         try:
             for piece in stream:
-                self._take(piece, file)
+                self.take(piece, file)
         finally:
             stream.cancel()
-        if self._head is None or self._at < self._head.size_bytes:
-            raise Unavailable(f"{self._what}: the stream ended at byte {self._at}", grpc.StatusCode.UNAVAILABLE)
-
-    def _take(self, piece: Any, file: BinaryIO) -> None:
-        # An artifact's description is a separate message; a skill file's description is in each piece.
-        head = getattr(piece, "artifact", piece)
-        if self._head is None:
-            self._head = head
-        if not piece.data:
-            return
-        if piece.offset_bytes != self._at:
-            raise self._corrupt(f"a piece at {piece.offset_bytes} follows byte {self._at}")
-        if self._at + len(piece.data) > self._head.size_bytes:
-            raise self._corrupt(f"the file is larger than {self._head.size_bytes} bytes")
-        file.write(piece.data)
-        self._sum.update(piece.data)
-        self._at += len(piece.data)
-
-    def _corrupt(self, why: str) -> CallError:
-        return DataLoss(f"{self._what}: {why}", grpc.StatusCode.DATA_LOSS)
+        self.stream_ended()
 
 
 def save(folder: Union[str, "os.PathLike[str]"], artifact: pb.Artifact, fetch: Callable[[BinaryIO], object]) -> str:
-    """Calls fetch to write an artifact to its path beneath a folder. Each component of the
-    path is opened relative to a descriptor, and links are not followed."""
+    """Calls fetch to write an artifact to its path beneath a folder; see saving."""
+    with saving(folder, artifact) as (file, path):
+        fetch(file)
+    return path
+
+
+@contextlib.contextmanager
+def saving(folder: Union[str, "os.PathLike[str]"], artifact: pb.Artifact) -> Iterator[Tuple[BinaryIO, str]]:
+    """Opens a new file for an artifact. It gets the artifact's path beneath the folder at the end of
+    the block, and is removed if the block raises. Each component of the path is opened relative
+    to a descriptor, and links are not followed."""
     name: bytes = artifact.raw_path or os.fsencode(artifact.path)
     parts = name.split(b"/")
     if b"\0" in name or any(part in (b"", b".", b"..") for part in parts):
@@ -106,11 +131,10 @@ def save(folder: Union[str, "os.PathLike[str]"], artifact: pb.Artifact, fetch: C
         descriptor = os.open(part_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=at)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                fetch(file)
+                yield file, os.path.join(os.fspath(folder), os.fsdecode(name))
             os.replace(part_name, parts[-1], src_dir_fd=at, dst_dir_fd=at)
         except BaseException:
             os.unlink(part_name, dir_fd=at)
             raise
     finally:
         os.close(at)
-    return os.path.join(os.fspath(folder), os.fsdecode(name))

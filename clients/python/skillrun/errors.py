@@ -195,6 +195,11 @@ _BY_CODE: Dict[grpc.StatusCode, Type[CallError]] = {
 }
 
 
+# Helps a user who may not open the socket. listen.unix_group of the daemon's configuration names
+# the group.
+JOIN_GROUP = " (your user may not open the socket; join its group, sudo usermod -aG skillrun $USER, and log in again)"
+
+
 def call_error(error: grpc.RpcError) -> CallError:
     """Converts grpcio's exception into one of this package."""
     info, bad, retry = _details(error)
@@ -207,8 +212,11 @@ def call_error(error: grpc.RpcError) -> CallError:
             kind = CallError  # not from the daemon: gRPC uses the code for other errors too
     if info is not None:
         kind = _PUBLISHED.get(info.metadata.get("error", ""), kind)
+    message = error.details() or error.code().name
+    if kind is Unavailable and info is None and "permission denied" in message.lower():
+        message += JOIN_GROUP
     return kind(
-        error.details() or error.code().name,
+        message,
         code=error.code(),
         reason=info.reason if info is not None else "",
         field=bad.field_violations[0].field if bad is not None and bad.field_violations else None,

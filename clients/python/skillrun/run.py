@@ -118,7 +118,94 @@ class Sender:
         self.done = True
 
 
-class Run:
+class State:
+    """What is known of an execution from its events. Run and skillrun.aio.Run receive them."""
+
+    def __init__(self, execution_id: str, after_sequence: int) -> None:
+        # Identifies the execution on every connection, as long as the daemon keeps its record.
+        self.id = execution_id
+        # The accepted request and the effective limits; None until this event was read.
+        self.header: Optional[pb.ExecutionHeader] = None
+        # How the execution ended, with the evidence; None before its end.
+        self.outcome: Optional[pb.ExecutionOutcome] = None
+        # The sequence number of the last event that was read, for attach(id, last_sequence).
+        self.last_sequence = after_sequence
+        self._started = False
+        # Offset of the next byte of each stream; not known after an attach in the middle.
+        self._offsets: Dict[int, int] = dict.fromkeys(_STREAMS, 0) if after_sequence == 0 else {}
+        self._decoders = {n: codecs.getincrementaldecoder("utf-8")("replace") for n in _STREAMS}
+
+    @property
+    def ok(self) -> bool:
+        """Whether the run has ended and its program exited with 0."""
+        return self.outcome is not None and outcome_error(self.id, self.outcome) is None
+
+    @property
+    def exit_code(self) -> Optional[int]:
+        """The program's exit code, -N for signal N, 124 if it timed out. None before the end,
+        if no program ran, or if the daemon did not say."""
+        if self.outcome is None or not self.outcome.HasField("exit_code"):
+            return None
+        return self.outcome.exit_code
+
+    @property
+    def end(self) -> str:
+        """The kind of end, such as "exited" or "timed out"; empty before the end."""
+        return end_word(self.outcome.end) if self.outcome is not None else ""
+
+    def _chunk(self, event: pb.ExecutionEvent) -> Optional[Chunk]:
+        """Returns the output in an event, or None."""
+        if event.WhichOneof("event") != "output" or event.output.stream not in _STREAMS:
+            return None
+        number, data = event.output.stream, event.output.data
+        return Chunk(_STREAMS[number], data, self._decoders[number].decode(data))
+
+    def _ended(self) -> pb.ExecutionOutcome:
+        if self.outcome is None:
+            raise SkillrunError(f"execution {self.id}: the run is no longer followed")
+        return self.outcome
+
+    def _no_event(self, known: pb.Execution) -> None:
+        """Handles the end of a stream without an outcome. A stream that begins after the last
+        event has no events."""
+        if not known.HasField("outcome") or known.last_sequence > self.last_sequence:
+            raise Unavailable("the stream ended before the execution", grpc.StatusCode.UNAVAILABLE)
+        self.outcome = known.outcome
+
+    def _take(self, event: pb.ExecutionEvent) -> Optional[pb.ExecutionEvent]:
+        """Checks an event's sequence number and returns the event. For a keepalive, and for
+        an event that was seen before, it returns None. A gap is an error, which a new
+        stream may repair."""
+        kind = event.WhichOneof("event")
+        if kind == "keepalive" or event.sequence <= self.last_sequence:
+            return None
+        if event.sequence != self.last_sequence + 1:
+            raise Unavailable(
+                f"event {event.sequence} follows {self.last_sequence}: events are missing",
+                grpc.StatusCode.UNAVAILABLE,
+            )
+        if kind == "output":
+            self._place(event.output)
+        elif kind == "header":
+            self.header = event.header
+        elif kind == "started":
+            self._started = True
+        elif kind == "outcome":
+            self.outcome = event.outcome
+        self.last_sequence = event.sequence
+        return event
+
+    def _place(self, output: pb.OutputChunk) -> None:
+        want = self._offsets.get(output.stream, output.offset_bytes)
+        if output.offset_bytes != want:
+            name = _STREAMS.get(output.stream, "output")
+            raise DataLoss(
+                f"{name}: a chunk at {output.offset_bytes} follows byte {want}", grpc.StatusCode.DATA_LOSS
+            )
+        self._offsets[output.stream] = want + len(output.data)
+
+
+class Run(State):
     """An execution that the client follows. Iterating yields the program's output, each
     byte once and in order, even if the connection breaks. The loop ends when the execution
     has ended; ``outcome`` then says how.
@@ -141,14 +228,7 @@ class Run:
         sender: Optional[Sender] = None,
         uploads: Optional[List[inputs.Upload]] = None,
     ) -> None:
-        # Identifies the execution on every connection, as long as the daemon keeps its record.
-        self.id = execution_id
-        # The accepted request and the effective limits; None until this event was read.
-        self.header: Optional[pb.ExecutionHeader] = None
-        # How the execution ended, with the evidence; None before its end.
-        self.outcome: Optional[pb.ExecutionOutcome] = None
-        # The sequence number of the last event that was read, for attach(id, last_sequence).
-        self.last_sequence = after_sequence
+        super().__init__(execution_id, after_sequence)
         self._client = client
         self._stream = stream
         self._owned = owned
@@ -157,18 +237,13 @@ class Run:
         self._uploads = uploads or []
         self._breaks = 0
         self._left = False
-        self._started = False
-        # Offset of the next byte of each stream; not known after an attach in the middle.
-        self._offsets: Dict[int, int] = dict.fromkeys(_STREAMS, 0) if after_sequence == 0 else {}
-        self._decoders = {n: codecs.getincrementaldecoder("utf-8")("replace") for n in _STREAMS}
         self._following: Optional[Iterator[pb.ExecutionEvent]] = None
 
     def __iter__(self) -> Iterator[Chunk]:
         for event in self.events():
-            if event.WhichOneof("event") == "output" and event.output.stream in _STREAMS:
-                number = event.output.stream
-                data = event.output.data
-                yield Chunk(_STREAMS[number], data, self._decoders[number].decode(data))
+            chunk = self._chunk(event)
+            if chunk is not None:
+                yield chunk
 
     def events(self) -> Iterator[pb.ExecutionEvent]:
         """Yields every event except keepalives."""
@@ -198,24 +273,6 @@ class Run:
         if error is not None:
             raise error
         return self
-
-    @property
-    def ok(self) -> bool:
-        """Whether the run has ended and its program exited with 0."""
-        return self.outcome is not None and outcome_error(self.id, self.outcome) is None
-
-    @property
-    def exit_code(self) -> Optional[int]:
-        """The program's exit code, -N for signal N, 124 if it timed out. None before the end,
-        if no program ran, or if the daemon did not say."""
-        if self.outcome is None or not self.outcome.HasField("exit_code"):
-            return None
-        return self.outcome.exit_code
-
-    @property
-    def end(self) -> str:
-        """The kind of end, such as "exited" or "timed out"; empty before the end."""
-        return end_word(self.outcome.end) if self.outcome is not None else ""
 
     def cancel(self, grace: Optional[inputs.Duration] = None, reason: str = "") -> None:
         """Ends the execution and returns when it has ended. Its output can still be read."""
@@ -256,11 +313,6 @@ class Run:
             warnings.warn(f"run {self.id} was neither read to its end nor closed: cancelling it", ResourceWarning)
             self._left = True
             self._client._cancel_soon(self.id, "abandoned")
-
-    def _ended(self) -> pb.ExecutionOutcome:
-        if self.outcome is None:
-            raise SkillrunError(f"execution {self.id}: the run is no longer followed")
-        return self.outcome
 
     def _leave(self, reason: str) -> None:
         """Cancels an execution whose caller no longer waits for it."""
@@ -303,7 +355,9 @@ class Run:
         while not self._left:
             try:
                 event = next(self._stream, None)
-                fresh = self._take(event)
+                if event is None:
+                    self._no_event(self._client._get(self.id))
+                fresh = self._take(event) if event is not None else None
             except grpc.RpcError as error:
                 cause = call_error(error)
             except CallError as error:
@@ -329,42 +383,3 @@ class Run:
             raise cause
         self._stream = self._client._attach_stream(self.id, self.last_sequence, self._deadline)
         return attempt
-
-    def _take(self, event: Optional[pb.ExecutionEvent]) -> Optional[pb.ExecutionEvent]:
-        """Checks an event's sequence number and returns the event. For a keepalive, and for
-        an event that was seen before, it returns None. A gap is an error, which a new
-        stream may repair."""
-        if event is None:
-            # A stream that begins after the last event has no events.
-            known = self._client._get(self.id)
-            if known.HasField("outcome") and known.last_sequence <= self.last_sequence:
-                self.outcome = known.outcome
-                return None
-            raise Unavailable("the stream ended before the execution", grpc.StatusCode.UNAVAILABLE)
-        kind = event.WhichOneof("event")
-        if kind == "keepalive" or event.sequence <= self.last_sequence:
-            return None
-        if event.sequence != self.last_sequence + 1:
-            raise Unavailable(
-                f"event {event.sequence} follows {self.last_sequence}: events are missing",
-                grpc.StatusCode.UNAVAILABLE,
-            )
-        if kind == "output":
-            self._place(event.output)
-        elif kind == "header":
-            self.header = event.header
-        elif kind == "started":
-            self._started = True
-        elif kind == "outcome":
-            self.outcome = event.outcome
-        self.last_sequence = event.sequence
-        return event
-
-    def _place(self, output: pb.OutputChunk) -> None:
-        want = self._offsets.get(output.stream, output.offset_bytes)
-        if output.offset_bytes != want:
-            name = _STREAMS.get(output.stream, "output")
-            raise DataLoss(
-                f"{name}: a chunk at {output.offset_bytes} follows byte {want}", grpc.StatusCode.DATA_LOSS
-            )
-        self._offsets[output.stream] = want + len(output.data)

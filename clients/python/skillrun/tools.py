@@ -109,6 +109,11 @@ def script_arguments(text: str) -> str:
     return text
 
 
+def fields(reply: tool_pb2.RunPythonScriptResponse) -> Dict[str, Any]:
+    """Returns the set fields as an object."""
+    return {field.name: list(value) if field.name in ("artifacts", "warnings") else value for field, value in reply.ListFields()}
+
+
 def script_result(reply: tool_pb2.ExecuteScriptResponse, execution_id: str) -> ScriptExecutionResult:
     return ScriptExecutionResult(
         exit_code=reply.exit_code,
@@ -164,22 +169,31 @@ def tool(message: tool_pb2.Tool) -> Tool:
 
 def follow_call(stream: Any, on_output: Optional[Callable[[Chunk], None]]) -> ToolResult:
     """Reads a CallTool stream up to its result."""
-    return _tool_result(last_event(stream, "result", on_output).result)
+    return tool_result(last_event(stream, "result", on_output).result)
+
+
+def chunks_for(on_output: Optional[Callable[[Chunk], None]]) -> Callable[[pb.OutputChunk], None]:
+    """Returns a function that passes output on as chunks with decoded text."""
+    decoders = {n: codecs.getincrementaldecoder("utf-8")("replace") for n in _STREAMS}
+
+    def deliver(output: pb.OutputChunk) -> None:
+        if on_output is not None and output.stream in _STREAMS:
+            text = decoders[output.stream].decode(output.data)
+            on_output(Chunk(_STREAMS[output.stream], output.data, text))
+
+    return deliver
 
 
 def _events(stream: Any, name: str, on_output: Optional[Callable[[Chunk], None]]) -> Generator[Any, None, None]:
     """Yields the events of a stream of output that have the field name. An exception from
     on_output ends the call and cancels its program."""
-    decoders = {n: codecs.getincrementaldecoder("utf-8")("replace") for n in _STREAMS}
+    deliver = chunks_for(on_output)
     try:
         for event in stream:
             if event.HasField(name):
                 yield event
-                continue
-            output = event.output
-            if on_output is not None and output.stream in _STREAMS:
-                text = decoders[output.stream].decode(output.data)
-                on_output(Chunk(_STREAMS[output.stream], output.data, text))
+            else:
+                deliver(event.output)
     except grpc.RpcError as error:
         raise call_error(error) from None
     finally:
@@ -191,22 +205,22 @@ def last_event(stream: Any, last: str, on_output: Optional[Callable[[Chunk], Non
     with contextlib.closing(_events(stream, last, on_output)) as events:
         for event in events:
             return event
-    raise _ended_without(last)
+    raise ended_without(last)
 
 
 def last_events(stream: Any, last: str, on_output: Optional[Callable[[Chunk], None]]) -> List[Any]:
     """Reads a stream of output to its end, and returns its events with the field last."""
     events = list(_events(stream, last, on_output))
     if not events:
-        raise _ended_without(last)
+        raise ended_without(last)
     return events
 
 
-def _ended_without(last: str) -> CallError:
+def ended_without(last: str) -> CallError:
     return CallError(f"protocol: the stream ended without its {last}", grpc.StatusCode.INTERNAL)
 
 
-def _tool_result(result: tool_pb2.ToolResult) -> ToolResult:
+def tool_result(result: tool_pb2.ToolResult) -> ToolResult:
     structured = None
     if result.HasField("structured"):
         structured = _whole(json_format.MessageToDict(result.structured))
