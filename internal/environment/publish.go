@@ -446,9 +446,17 @@ func (s *Store) evict() {
 				}
 			}
 		}
-		if total <= s.config.Bytes || oldest == nil {
+		compiled, oldestCompiled, size := s.oldestCompiled()
+		total += size
+		if total <= s.config.Bytes || oldest == nil && compiled == nil {
 			s.over = total > s.config.Bytes
 			return
+		}
+		if compiled != nil && (oldest == nil || compiled.used.Before(oldest.used)) {
+			s.config.Log.Info("compiled files of a skill removed: least recently used", "dir", oldestCompiled, "bytes", compiled.size)
+			*compiled = compiledSkill{}
+			s.trash = append(s.trash, oldestCompiled)
+			continue
 		}
 		if err := s.drop(of, oldest); err != nil {
 			s.config.Log.Error("environment not removed", "dir", oldest.dir, "err", err)
@@ -457,6 +465,18 @@ func (s *Store) evict() {
 		}
 		s.config.Log.Info("environment removed: least recently used", "digest", oldest.environment.Digest, "bytes", oldest.environment.SizeBytes)
 	}
+}
+
+// oldestCompiled returns the least recently used directory of SkillDir that nobody uses, or nil, and the
+// bytes of all of them. The caller holds Store.mu.
+func (s *Store) oldestCompiled() (oldest *compiledSkill, dir string, total int64) {
+	for at, c := range s.compiled {
+		total += c.size
+		if c.usable && c.leases == 0 && (oldest == nil || c.used.Before(oldest.used)) {
+			oldest, dir = c, at
+		}
+	}
+	return oldest, dir, total
 }
 
 // intact reports whether an environment is as it was published. Each is looked at

@@ -33,12 +33,25 @@ const (
 	compileWall      = 5 * time.Minute
 )
 
+// A compiledSkill is a directory of SkillDir, from the start of its compilation on. It is not usable
+// before its compilation has ended, after an error, and after evict has removed it. Then it stays so until
+// the next start: if all directories don't fit into environments.bytes, they would be compiled again
+// and again. Store.mu guards the fields.
+type compiledSkill struct {
+	usable bool
+	size   int64 // bytes of the compiled files; the others are the snapshot's
+	used   time.Time
+	leases int
+}
+
 // SkillDir returns the directory of this machine that an execution sees as the skill's folder: its
 // snapshot, or a copy of it that also has Python's compiled files. The copy is made in the
 // background, after the first call for a skill with many modules. It has hard links to the
-// snapshot's files, and stays until the next start.
+// snapshot's files. Its compiled files count towards environments.bytes, and it goes as the least
+// recently used environment does, but not before the lease is released, and at the latest at the next
+// start.
 // The copy depends only on the snapshot and the interpreter. So all tenants share it.
-func (s *Store) SkillDir(u Use) string {
+func (s *Store) SkillDir(u Use, l *Lease) string {
 	if (u.Python == runtime.Runtime{}) || !hasModules(u.Skill) {
 		return u.Skill.Dir
 	}
@@ -46,15 +59,26 @@ func (s *Store) SkillDir(u Use) string {
 	dir := filepath.Join(s.config.Dir, compiledPrefix+hex.EncodeToString(sum[:]))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	usable, begun := s.compiled[dir]
-	if usable {
+	c := s.compiled[dir]
+	switch {
+	case c != nil && c.usable:
+		c.used = time.Now()
+		c.leases++
+		l.also(func() { s.releaseCompiled(c) })
 		return dir
-	}
-	if !begun && s.life.Err() == nil {
-		s.compiled[dir] = false
+	case c == nil && s.life.Err() == nil:
+		s.compiled[dir] = &compiledSkill{}
 		s.builds.Go(func() { s.compileSkill(u, dir) })
 	}
 	return u.Skill.Dir
+}
+
+func (s *Store) releaseCompiled(c *compiledSkill) {
+	s.mu.Lock()
+	defer s.unlock()
+	if c.leases--; c.leases == 0 && s.over {
+		s.evict()
+	}
 }
 
 // hasModules reports whether a skill, with its venv, has enough modules.
@@ -82,12 +106,13 @@ func (s *Store) compileSkill(u Use, dir string) {
 	}
 	defer func() { <-s.compiling }()
 	began := time.Now()
+	var size int64
 	tmp, err := os.MkdirTemp(s.config.Dir, newPrefix)
 	if err == nil {
 		err = linkTree(u.Skill.Dir, tmp)
 	}
 	if err == nil {
-		err = s.compileTree(s.life, u, tmp)
+		size, err = s.compileTree(s.life, u, tmp)
 	}
 	if err == nil {
 		err = os.Rename(tmp, dir)
@@ -95,8 +120,9 @@ func (s *Store) compileSkill(u Use, dir string) {
 	switch {
 	case err == nil:
 		s.mu.Lock()
-		s.compiled[dir] = true
-		s.mu.Unlock()
+		*s.compiled[dir] = compiledSkill{usable: true, size: size, used: time.Now()}
+		s.evict()
+		s.unlock()
 		s.config.Log.Info("skill compiled", "skill", u.Skill.Name, "python", pythonName(u.Python), "took_ms", time.Since(began).Milliseconds())
 		return
 	case s.life.Err() == nil:
@@ -124,13 +150,13 @@ func linkTree(from, to string) error {
 	})
 }
 
-// compileTree adds the compiled files to a copy of a skill's snapshot. The sandbox runs only
+// compileTree adds the compiled files to a copy of a skill's snapshot, and returns their bytes. The sandbox runs only
 // Python's compiler, and sees nothing but the skill and the interpreter.
 //
 // checked-hash (PEP 552) makes Python compare a source with its compiled file, because a script
 // may change a module in its workspace. -d gives the compiled files the path from which
 // executions import a module; another one costs time at each import.
-func (s *Store) compileTree(ctx context.Context, u Use, dir string) error {
+func (s *Store) compileTree(ctx context.Context, u Use, dir string) (int64, error) {
 	p := &plan{skill: u.Skill.Name, python: invocationOf(u)}
 	const mode, venv = "checked-hash", skillTarget + "/venv"
 	spec := s.baseSpec(p, compilerArgs(p, mode, "-d", skill.WorkspaceDir, "-x", "^"+venv+"/", skillTarget), compileWall)
@@ -145,13 +171,13 @@ func (s *Store) compileTree(ctx context.Context, u Use, dir string) error {
 	exit, err := s.runCompiler(ctx, spec, c, dir, skillTarget)
 	switch {
 	case err != nil:
-		return err
+		return 0, err
 	case exit.End != sandbox.Exited:
-		return fmt.Errorf("the compiler ended by %v", exit.End)
+		return 0, fmt.Errorf("the compiler ended by %v", exit.End)
 	case c.err != nil:
-		return c.err
+		return 0, c.err
 	}
-	return likeSnapshot(u.Skill.Dir, dir)
+	return c.frozen.size, likeSnapshot(u.Skill.Dir, dir)
 }
 
 // likeSnapshot gives the directories and compiled files of a copy the owner and the time of a

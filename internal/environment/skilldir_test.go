@@ -34,14 +34,21 @@ func modules(version string) map[string]string {
 	return files
 }
 
+// skillDir is the directory for an execution that ends at once.
+func skillDir(s *Store, u Use) string {
+	l := &Lease{}
+	defer l.Release()
+	return s.SkillDir(u, l)
+}
+
 // compiledDir returns the directory with compiled files of a skill, when it has been made.
 func compiledDir(t *testing.T, s *Store, u Use) string {
 	t.Helper()
-	if dir := s.SkillDir(u); dir != u.Skill.Dir {
+	if dir := skillDir(s, u); dir != u.Skill.Dir {
 		t.Fatalf("the first call returned %s", dir)
 	}
 	s.builds.Wait()
-	dir := s.SkillDir(u)
+	dir := skillDir(s, u)
 	if dir == u.Skill.Dir {
 		t.Fatal("the skill was not compiled")
 	}
@@ -58,7 +65,7 @@ func TestSkillIsCompiled(t *testing.T) {
 	u := useOf("acme", sk, python(t, sk, runtime.Auto))
 	dir := compiledDir(t, s, u)
 	u.Tenant = "other"
-	if again := s.SkillDir(u); again != dir {
+	if again := skillDir(s, u); again != dir {
 		t.Errorf("another tenant got %s", again)
 	}
 	var cached []string
@@ -140,7 +147,7 @@ func TestSkillIsNotCompiled(t *testing.T) {
 	snapshotOf := func(u Use) {
 		t.Helper()
 		for range 2 {
-			if got := s.SkillDir(u); got != u.Skill.Dir {
+			if got := skillDir(s, u); got != u.Skill.Dir {
 				t.Errorf("%s: got %s", u.Skill.Name, got)
 			}
 			s.builds.Wait()
@@ -169,6 +176,60 @@ func TestSkillIsNotCompiled(t *testing.T) {
 	compiledDir(t, s, u)
 }
 
+// Compiled files count towards the bound of all environments, and the least recently used ones go, but not
+// under an execution. Executions go on with the snapshot then.
+func TestCompiledFilesAreBounded(t *testing.T) {
+	s := newStore(t, nil)
+	t.Cleanup(s.Close)
+	files := map[string]string{}
+	for i := range minModules {
+		files[fmt.Sprintf("scripts/m%d.py", i)] = fmt.Sprintf("WHO = %d\n", i)
+	}
+	use := func(name string) Use {
+		sk := newSkillNamed(t, name, "", files)
+		return useOf("acme", sk, python(t, sk, runtime.System))
+	}
+	first, second := use("first"), use("second")
+	one := compiledDir(t, s, first)
+	size := s.compiled[one].size
+	var onDisk int64
+	err := filepath.WalkDir(one, func(p string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(p, ".pyc") {
+			fi, _ := d.Info()
+			onDisk += fi.Size()
+		}
+		return err
+	})
+	if err != nil || size != onDisk || size == 0 {
+		t.Fatalf("counts %d bytes, and has %d on disk, %v", size, onDisk, err)
+	}
+	s.config.Bytes = size * 3 / 2 // both have the same size
+	l := &Lease{}
+	if got := s.SkillDir(first, l); got != one {
+		t.Fatalf("got %s", got)
+	}
+	// The first one is in use, so the second one goes.
+	if skillDir(s, second) != second.Skill.Dir {
+		t.Fatal("the second skill was there already")
+	}
+	s.builds.Wait()
+	if _, err := os.Lstat(one); err != nil || skillDir(s, second) != second.Skill.Dir {
+		t.Errorf("in use: %v, the second skill has %s", err, skillDir(s, second))
+	}
+	l.Release()
+	// A smaller bound takes the first one at the next look.
+	s.config.Bytes = size - 1
+	third := use("third")
+	skillDir(s, third)
+	s.builds.Wait()
+	if skillDir(s, first) != first.Skill.Dir {
+		t.Error("the first skill's compiled files stay")
+	}
+	if left := leftIn(t, s); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
 // Executions go on with the snapshot if compiling fails. It is tried once.
 func TestSkillCantBeCompiled(t *testing.T) {
 	sk := newSkill(t, "", modules("3.11"))
@@ -188,7 +249,7 @@ func TestSkillCantBeCompiled(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 {
-				if got := s.SkillDir(Use{Tenant: "acme", Skill: sk, Python: python, RunsPython: true}); got != sk.Dir {
+				if got := skillDir(s, Use{Tenant: "acme", Skill: sk, Python: python, RunsPython: true}); got != sk.Dir {
 					t.Errorf("got %s", got)
 				}
 				s.builds.Wait()

@@ -123,17 +123,15 @@ type Store struct {
 	end    context.CancelFunc
 	builds sync.WaitGroup
 
-	mu      sync.Mutex
-	tenants map[string]*tenant
-	flights map[flightKey]*flight  // builds that run or wait
-	passed  map[string]passedCheck // what checked remembers
-	library map[string]bool        // what inLibrary remembers
-	// compiled has the directories of SkillDir: true if they can be used, false before and after an
-	// error.
-	compiled map[string]bool
-	over     bool     // more than fits is in use
-	trash    []string // directories without a name, to be removed without the lock
-	stuck    []string // directories that could not be removed; the next build tries again
+	mu       sync.Mutex
+	tenants  map[string]*tenant
+	flights  map[flightKey]*flight     // builds that run or wait
+	passed   map[string]passedCheck    // what checked remembers
+	library  map[string]bool           // what inLibrary remembers
+	compiled map[string]*compiledSkill // by directory
+	over     bool                      // more than fits is in use
+	trash    []string                  // directories without a name, to be removed without the lock
+	stuck    []string                  // directories that could not be removed; the next build tries again
 }
 
 // A tenant's environments by digest, and the digest that is prepared for each key.
@@ -165,7 +163,7 @@ func Open(c Config) (*Store, error) {
 	}
 	s := &Store{
 		config: c, stall: stallTimeout, runner: buildProgram, machine: machine(), system: map[runtime.Image]*runtime.SystemPackages{},
-		building: make(chan struct{}, maxBuilds), compiling: make(chan struct{}, 1), compiled: map[string]bool{}, tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]passedCheck{}, library: map[string]bool{},
+		building: make(chan struct{}, maxBuilds), compiling: make(chan struct{}, 1), compiled: map[string]*compiledSkill{}, tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]passedCheck{}, library: map[string]bool{},
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	if c.Index != "" {

@@ -46,7 +46,7 @@ func (x *Executor) acquire(e *execution, asked runtime.Python) error {
 		return err
 	}
 	e.lease = lease
-	e.skillDir = x.Environments.SkillDir(u)
+	e.skillDir = x.Environments.SkillDir(u, lease)
 	e.enterVenv(lease)
 	inv := &e.invocation
 	inv.Env = slices.DeleteFunc(slices.Clone(inv.Env), func(old string) bool {
