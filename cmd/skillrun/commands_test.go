@@ -517,6 +517,51 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
+func TestDoctorShowsTenantsWithMistakes(t *testing.T) {
+	f := answers("GetCapabilities", func(*pb.GetCapabilitiesRequest) (*pb.GetCapabilitiesResponse, error) {
+		return &pb.GetCapabilitiesResponse{TenantProblems: []*pb.TenantProblem{
+			{Tenant: "acme", File: "/t/acme.yaml", Reason: "config /t/acme.yaml: line 1: skills: x", Kept: true},
+			{Tenant: "new", File: "/t/new.yaml", Reason: "no"}, {File: "/t", Reason: "gone", Kept: true},
+		}}, nil
+	})
+	got := f.client(t, nil, "doctor")
+	for _, want := range []string{
+		"degraded", "acme       its former version  config /t/acme.yaml: line 1: skills: x\n", "new        nothing             no\n", "all of /t  its former version  gone\n",
+	} {
+		if got.code != 0 || !strings.Contains(got.stdout, want) {
+			t.Errorf("got %+v\nwant %q in it", got, want)
+		}
+	}
+}
+
+func TestTenants(t *testing.T) {
+	acme := &pb.Tenant{Name: "acme", Weight: 2, Quotas: []*pb.Quota{
+		{Key: "running", Limit: 8, Used: 8}, {Key: "queued", Limit: 100}, {Key: "memory", Limit: 1 << 30, Used: 512 << 20},
+		{Key: "cpus", Used: 1500}, {Key: "starts_per_second", Limit: 10, Used: 3}, {Key: "streams", Limit: 20, Used: 1},
+	}}
+	f := answers("ListTenants", func(m *pb.ListTenantsRequest) (*pb.ListTenantsResponse, error) {
+		if m.PageToken == "" {
+			return &pb.ListTenantsResponse{Tenants: []*pb.Tenant{acme}, NextPageToken: "acme"}, nil
+		}
+		return &pb.ListTenantsResponse{Tenants: []*pb.Tenant{{Name: "globex", Weight: 1}}}, nil
+	})
+	want := "TENANT  WEIGHT  RUNNING  QUEUED  MEMORY         CPUS   STARTS  STREAMS\n" +
+		"acme    2       8/8      0/100   512 MiB/1 GiB  1.5/-  3/10    1/20\n" +
+		"globex  1       -        -       -              -      -       -\n"
+	if got := f.client(t, nil, "tenants"); got != (result{0, want, ""}) {
+		t.Errorf("got %+v\nwant %s", got, want)
+	}
+	if got := f.client(t, nil, "tenants", "--json"); got.code != 0 || strings.Count(got.stdout, "\n") != 2 || !strings.Contains(got.stdout, `"name":"acme"`) {
+		t.Errorf("got %+v", got)
+	}
+	f = answers("GetBudget", func(*pb.GetBudgetRequest) (*pb.GetBudgetResponse, error) {
+		return &pb.GetBudgetResponse{Tenant: acme}, nil
+	})
+	if got := f.client(t, nil, "budget"); got.code != 0 || !strings.Contains(got.stdout, "acme    2       8/8      0/100   512 MiB/1 GiB  1.5/-  3/10    1/20\n") {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestVersion(t *testing.T) {
 	f := answers("GetCapabilities", func(*pb.GetCapabilitiesRequest) (*pb.GetCapabilitiesResponse, error) {
 		return &pb.GetCapabilitiesResponse{Version: "v1"}, nil

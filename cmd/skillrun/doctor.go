@@ -25,7 +25,8 @@ func (a *app) doctorCommand() *cobra.Command {
 		Long: `Doctor shows each boundary that a sandbox needs, whether the daemon found it when
 it started, what it keeps apart, and how to get what is missing. "allowed" is
 missing, too, but the daemon's configuration lets it be (boundaries.allow_missing).
-It also shows the folders of skills that did not load, and why.
+It also shows the folders of skills that did not load, and why; an operator sees the
+tenants whose last change is not in force because of a mistake.
 It exits with 1 if one is missing, allowed or not, or if the daemon cannot write
 its audit log, and with 125 if there is no daemon; skillrund --doctor tries a machine without one.`,
 		Args: arguments(cobra.NoArgs),
@@ -117,6 +118,20 @@ func problemsTable(r *pb.GetCapabilitiesResponse) *table {
 	return t
 }
 
+// tenantProblemsTable lists the tenants whose last change has a mistake.
+func tenantProblemsTable(r *pb.GetCapabilitiesResponse) *table {
+	t := &table{}
+	t.header("TENANT", "IN FORCE", "REASON")
+	for _, p := range r.GetTenantProblems() {
+		kept := "nothing"
+		if p.GetKept() {
+			kept = "its former version"
+		}
+		t.add(cell{text: cmp.Or(p.GetTenant(), "all of "+p.GetFile())}, cell{text: kept}, cell{text: p.GetReason(), colour: yellow})
+	}
+	return t
+}
+
 // printCapabilities prints the daemon's facts, the boundaries, the interpreters, the images and the
 // skills that did not load, with an empty line between the tables. The missing boundaries come again on stderr, after
 // tables that may be longer than a screen.
@@ -158,6 +173,10 @@ func (a *app) printCapabilities(r *pb.GetCapabilitiesResponse) error {
 	tables := []*table{facts, boundaries, runtimesTable(r)}
 	if len(r.GetImages()) > 0 {
 		tables = append(tables, imagesTable(r))
+	}
+	if len(r.GetTenantProblems()) > 0 {
+		facts.add(cell{text: "degraded"}, cell{text: "tenants have mistakes in their files, see below", colour: yellow})
+		tables = append(tables, tenantProblemsTable(r))
 	}
 	if len(r.GetSkillProblems()) > 0 {
 		tables = append(tables, problemsTable(r))

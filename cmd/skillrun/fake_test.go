@@ -172,6 +172,14 @@ func (f *fake) ValidateSkill(_ context.Context, r *pb.ValidateSkillRequest) (*pb
 	return answer[*pb.ValidateSkillRequest, *pb.ValidateSkillResponse](f, "ValidateSkill", r)
 }
 
+func (f *fake) ListTenants(_ context.Context, r *pb.ListTenantsRequest) (*pb.ListTenantsResponse, error) {
+	return answer[*pb.ListTenantsRequest, *pb.ListTenantsResponse](f, "ListTenants", r)
+}
+
+func (f *fake) GetBudget(_ context.Context, r *pb.GetBudgetRequest) (*pb.GetBudgetResponse, error) {
+	return answer[*pb.GetBudgetRequest, *pb.GetBudgetResponse](f, "GetBudget", r)
+}
+
 func (f *fake) GetCapabilities(_ context.Context, r *pb.GetCapabilitiesRequest) (*pb.GetCapabilitiesResponse, error) {
 	return answer[*pb.GetCapabilitiesRequest, *pb.GetCapabilitiesResponse](f, "GetCapabilities", r)
 }

@@ -44,7 +44,9 @@ const readerPatience = 5 * time.Second
 // A daemon has the parts of a running skillrund, in the order of their start.
 type daemon struct {
 	// As validated; never changed.
-	config  config
+	config config
+	// Of the configuration file; empty without one.
+	path    string
 	started time.Time
 	log     *slog.Logger
 	images  images
@@ -60,6 +62,8 @@ type daemon struct {
 	python       *runtime.Installation // nil without an embedded Python
 	environments *environment.Store
 	executor     *executor.Executor
+	callers      *identity.Table
+	tenants      *tenancy
 	server       *server.Server
 	mcp          *mcp.Server
 	tracing      *tracing.Tracing // nil without tracing.endpoint
@@ -70,7 +74,7 @@ type daemon struct {
 // serve starts the daemon and runs it until a signal ends it. Health says SERVING only if every
 // required boundary holds. bundle is the path of skillrun-python, the program that carries the
 // embedded Python.
-func serve(c config, bundle string) error {
+func serve(c config, path, bundle string) error {
 	log := newLogger(c, os.Stderr)
 	// No signal ends ctx: wait needs it during the drain. It ends when the executions have ended.
 	ctx, cancel := context.WithCancel(context.Background())
@@ -81,7 +85,7 @@ func serve(c config, bundle string) error {
 		return err
 	}
 	defer unlock()
-	d, err := start(ctx, c, bundle, log)
+	d, err := start(ctx, c, path, bundle, log)
 	if err != nil {
 		return err
 	}
@@ -111,6 +115,7 @@ func serve(c config, bundle string) error {
 	var background sync.WaitGroup
 	background.Go(func() { d.watchSkills(ctx) })
 	background.Go(func() { d.sweepRecords(ctx) })
+	background.Go(func() { d.watchTenants(ctx) })
 
 	if len(d.missing) == 0 {
 		d.readiness.set(func(r *readiness) { r.ready = true })
@@ -134,8 +139,8 @@ func serve(c config, bundle string) error {
 // start makes all parts of a daemon except the listeners. On an error it closes the parts
 // that it has made. sandbox.Open comes before executor.New: it ends the sandboxes of a dead daemon
 // before their executions are recorded as lost. d is not nil even with an error, but then closed.
-func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *daemon, err error) {
-	d = &daemon{config: c, started: time.Now(), log: log, metrics: metrics.New(buildVersion(), server.Reason, server.Reasons())}
+func start(ctx context.Context, c config, path, bundle string, log *slog.Logger) (d *daemon, err error) {
+	d = &daemon{config: c, path: path, started: time.Now(), log: log, metrics: metrics.New(buildVersion(), server.Reason, server.Reasons())}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.close())
@@ -219,12 +224,12 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	}
 	identities := c.identity(log)
 	identities.Failed = d.unidentified
-	callers, err := identity.Open(identities)
-	if err != nil {
+	if d.callers, err = identity.Open(identities); err != nil {
 		return d, err
 	}
+	d.tenants = newTenancy(&d.config, d.executor.Tenants)
 	d.server, err = server.New(server.Config{
-		Identify: callers.Identify, Executor: d.executor, Skills: d.skills, Tools: tools, Capabilities: d.capabilities,
+		Identify: d.callers.Identify, Executor: d.executor, Skills: d.skills, Tools: tools, Capabilities: d.capabilities,
 		MaxMessageBytes: int(c.MessageBytes), Budget: requests, KeepaliveInterval: time.Duration(c.Keepalive),
 		StagingDir: filepath.Join(c.StateDir, "uploads"), Audit: d.audit, Failed: d.metrics.Failed, Tracer: d.tracing.Tracer(), Log: log,
 	})
@@ -234,7 +239,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	d.readiness.set(func(r *readiness) { r.server = d.server })
 	// MCP uses the same tools, executor and budget of request memory (Hold) as gRPC.
 	d.mcp = mcp.New(mcp.Config{
-		Tools: tools, Executor: d.executor, Skills: d.skills, Identify: callers.Identify, Explain: d.server.Explain,
+		Tools: tools, Executor: d.executor, Skills: d.skills, Identify: d.callers.Identify, Explain: d.server.Explain,
 		Version: buildVersion(), OpenWorld: c.Network == "host", MaxMessageBytes: int64(c.MessageBytes), Hold: requests.Hold,
 		Audit: d.audit, Tracer: d.tracing.Tracer(), Log: log,
 	})
@@ -287,8 +292,9 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-ch
 	return err
 }
 
-// reload loads the skills again, after SIGHUP. An error leaves the loaded skills as they were.
+// reload loads the tenants and the skills again, after SIGHUP. An error leaves the loaded skills as they were.
 func (d *daemon) reload(ctx context.Context) {
+	d.reloadTenants()
 	changes, err := d.skills.Reload(ctx)
 	if err != nil {
 		d.log.Error("skills not reloaded", "err", err)

@@ -64,12 +64,17 @@ func (c *config) resolveIdentity(dir string, lines map[string]int) {
 	}
 }
 
+// callers returns the rows of identity.callers.
+func (c *config) callers() (rows []identity.Row) {
+	for _, r := range c.Identity.Callers {
+		rows = append(rows, identity.Row(r))
+	}
+	return rows
+}
+
 // identity converts the configuration.
 func (c *config) identity(log *slog.Logger) identity.Config {
-	to := identity.Config{Authorities: c.Identity.Authorities, Bundles: c.Identity.SPIFFE, Tokens: c.Identity.Tokens, Log: log}
-	for _, r := range c.Identity.Callers {
-		to.Rows = append(to.Rows, identity.Row(r))
-	}
+	to := identity.Config{Rows: c.callers(), Authorities: c.Identity.Authorities, Bundles: c.Identity.SPIFFE, Tokens: c.Identity.Tokens, Log: log}
 	for _, s := range c.loaded {
 		to.Rows = append(to.Rows, s.rows()...)
 	}

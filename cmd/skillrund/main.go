@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -92,5 +93,10 @@ func run(args []string, path string, check, try, version bool) error {
 	if err := found.err(); err != nil {
 		return err
 	}
-	return serve(c, bundle)
+	if path != "" { // the daemon reads the tenants again
+		if path, err = filepath.Abs(path); err != nil {
+			return err
+		}
+	}
+	return serve(c, path, bundle)
 }

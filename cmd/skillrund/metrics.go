@@ -20,7 +20,11 @@ func (d *daemon) state(requests *budget.Budget) metrics.State {
 		StateBytes: d.record.Bytes(), StateLimit: int64(d.config.Retention.Bytes),
 	}
 	for name, use := range d.executor.Usages() {
-		s.Tenants[name] = metrics.Load{Running: use.Running, Queued: use.Queued}
+		if _, ok := d.executor.Tenants.Get(name); !ok {
+			name = "" // its series were forgotten
+		}
+		load := s.Tenants[name]
+		s.Tenants[name] = metrics.Load{Running: load.Running + use.Running, Queued: load.Queued + use.Queued}
 	}
 	var disk syscall.Statfs_t
 	// statfs(2) fails only if the directory is gone. Then both sizes are 0.

@@ -69,6 +69,7 @@ func (d *daemon) capabilities() server.Capabilities {
 		c.AuditProblem = err.Error()
 	}
 	c.Images = d.images.capabilities(&d.config)
+	c.TenantProblems = d.tenants.degraded()
 	return c
 }
 

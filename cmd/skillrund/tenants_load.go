@@ -35,7 +35,10 @@ func (s *tenantSource) bad(key, format string, args ...any) {
 // daemon's other keys. The error says why the directory can't be read.
 func (c *config) readTenants(inline map[string]tenantConfig, found *problems) ([]*tenantSource, error) {
 	var list []*tenantSource
-	dir := filepath.Dir(found.path)
+	dir, err := filepath.Abs(filepath.Dir(found.path))
+	if err != nil {
+		return nil, err
+	}
 	for name, t := range inline {
 		s := &tenantSource{name: name, key: join("tenants", name), config: t, found: found.take(join("tenants", name))}
 		s.check(c, dir)

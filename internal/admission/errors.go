@@ -25,6 +25,7 @@ const (
 	Memory     Name = "bytes of memory"
 	Processors Name = "thousandths of processors"
 	Starts     Name = "starts at once"
+	Streams    Name = "open streams" // package server counts them
 )
 
 // Key returns the name of a quota in the configuration of tenants: a key of quotas.
@@ -40,6 +41,8 @@ func (n Name) Key() string {
 		return "cpus"
 	case Starts:
 		return "starts_per_second"
+	case Streams:
+		return "streams"
 	}
 	return ""
 }

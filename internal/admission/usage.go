@@ -1,5 +1,11 @@
 package admission
 
+import (
+	"math"
+
+	"golang.org/x/time/rate"
+)
+
 // Usages returns the present Usage of each tenant, by its name.
 func (a *Admission) Usages() map[string]Usage {
 	a.mu.Lock()
@@ -9,4 +15,17 @@ func (a *Admission) Usages() map[string]Usage {
 		all[name] = Usage{t.running, t.queued, t.used}
 	}
 	return all
+}
+
+// Starts returns the number of a tenant's executions that may start at once after a pause, and how many of
+// them can't start now. Both are zero if starts have no quota.
+func (a *Admission) Starts(tenant string) (burst, used int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t := a.tenants[tenant]
+	if t == nil || t.bucket.Limit() == rate.Inf {
+		return 0, 0
+	}
+	burst = t.bucket.Burst()
+	return burst, burst - int(math.Floor(t.bucket.TokensAt(a.Now())))
 }

@@ -19,3 +19,23 @@ func TestUsages(t *testing.T) {
 		t.Errorf("left %v", got)
 	}
 }
+
+func TestStartsInUse(t *testing.T) {
+	c := newClock()
+	a := New(Config{Slots: 5, Now: c.time})
+	a.SetTenant("free", Quota{Running: 5})
+	a.SetTenant("bound", Quota{Running: 5, StartsPerSecond: 2, Burst: 3})
+	for _, tt := range []struct {
+		tenant      string
+		burst, used int
+	}{{"free", 0, 0}, {"bound", 3, 2}, {"unknown", 0, 0}} {
+		for range tt.used {
+			if _, err := a.Enter(tt.tenant, "c"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if burst, used := a.Starts(tt.tenant); burst != tt.burst || used != tt.used {
+			t.Errorf("%s: got %d of %d, want %d of %d", tt.tenant, used, burst, tt.used, tt.burst)
+		}
+	}
+}

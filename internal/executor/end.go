@@ -251,7 +251,7 @@ func (x *Executor) end(r *run, out Outcome) {
 // observe tells the observer of an end.
 func (x *Executor) observe(tenant string, started time.Duration, out Outcome, trace string) {
 	if x.Observer != nil {
-		x.Observer.Ended(tenant, started, out, trace)
+		x.Observer.Ended(x.observed(tenant), started, out, trace)
 	}
 }
 

@@ -13,6 +13,9 @@ import (
 	"github.com/skillrun/skillrun/internal/tenant"
 )
 
+// Tenant is the configuration of a tenant.
+type Tenant = tenant.Tenant
+
 // UnknownTenantError: the caller's credential names a tenant that is not configured.
 type UnknownTenantError struct{ Tenant string }
 
@@ -59,6 +62,19 @@ func (x *Executor) SetTenants(list ...*tenant.Tenant) {
 			x.removeGroup(t.Name)
 		}
 	}
+}
+
+// Use is the use of a tenant's quotas of executions. Of Burst starts at once, Started are used up; see
+// [admission.Admission.Starts].
+type Use struct {
+	admission.Usage
+	Burst, Started int
+}
+
+// Use returns the use of a tenant's quotas of executions.
+func (x *Executor) Use(t *Tenant) Use {
+	burst, started := x.admission.Starts(t.Name)
+	return Use{x.admission.Usage(t.Name), burst, started}
 }
 
 // Tenant returns the tenant of a caller, or an *UnknownTenantError.

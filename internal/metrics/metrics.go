@@ -141,6 +141,16 @@ func observe(h prometheus.Observer, took time.Duration, trace string) {
 	h.(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(), prometheus.Labels{"trace_id": trace})
 }
 
+// Forget removes the series of a tenant that is no longer configured.
+func (m *Metrics) Forget(name string) {
+	m.tenants.Delete(name)
+	for _, series := range []interface {
+		DeletePartialMatch(prometheus.Labels) int
+	}{m.executions, m.refused, m.output, m.cpu, m.queue} {
+		series.DeletePartialMatch(prometheus.Labels{"tenant": name})
+	}
+}
+
 // Refused counts a refused request. It implements [executor.Observer].
 func (m *Metrics) Refused(tenant string, err error) {
 	m.refused.WithLabelValues(tenant, m.reason(err)).Inc()

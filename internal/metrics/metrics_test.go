@@ -156,6 +156,24 @@ func TestStateIsReadAtEachScrape(t *testing.T) {
 	}
 }
 
+// A tenant that is no longer configured leaves no series, and the others keep theirs.
+func TestForget(t *testing.T) {
+	m := newMetrics()
+	url := serve(t, m)
+	for _, name := range []string{"gone", "acme"} {
+		m.Ended(name, time.Second, executor.Outcome{End: executor.Exited}, "")
+		m.Refused(name, errors.New("no"))
+	}
+	m.Forget("gone")
+	text := scrape(t, url)
+	if left := grep(text, `tenant="gone"`); left != "" {
+		t.Errorf("left: %s", left)
+	}
+	want(t, text, `skillrun_executions_total{end="EXITED",tenant="acme"} 1`)
+	m.Ended("gone", time.Second, executor.Outcome{End: executor.Exited}, "") // it is back
+	want(t, scrape(t, url), `skillrun_executions_total{end="EXITED",tenant="gone"} 1`)
+}
+
 func TestOnlyMetricsAreServed(t *testing.T) {
 	url := serve(t, newMetrics())
 	for _, c := range []struct {

@@ -65,6 +65,9 @@ var accessTable = map[string]identity.Role{
 	pb.ToolService_CallTool_FullMethodName: identity.Invoke,
 
 	pb.SystemService_GetCapabilities_FullMethodName: identity.Read,
+	pb.SystemService_GetBudget_FullMethodName:       identity.Read,
+	// Of the own tenant; of all tenants for an operator.
+	pb.SystemService_ListTenants_FullMethodName: identity.Admin,
 
 	healthpb.Health_Check_FullMethodName: anyone,
 	healthpb.Health_List_FullMethodName:  anyone,
@@ -78,6 +81,7 @@ var accessTable = map[string]identity.Role{
 // tenant of its credential is not configured: root of a Unix socket is of the tenant default.
 var aboutDaemon = map[string]bool{
 	pb.SystemService_GetCapabilities_FullMethodName: true,
+	pb.SystemService_ListTenants_FullMethodName:     true,
 
 	reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName:      true,
 	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: true,

@@ -29,6 +29,7 @@ type call struct {
 	reference string // names it in the log and to the caller
 	who       permission.Principal
 	span      trace.Span // nil: none
+	role      identity.Role
 }
 
 type callKey struct{}
@@ -37,6 +38,9 @@ type callKey struct{}
 func caller(ctx context.Context) permission.Principal {
 	return ctx.Value(callKey{}).(*call).who
 }
+
+// roleOf returns the role of the caller. It is None for methods that need no identity.
+func roleOf(ctx context.Context) identity.Role { return ctx.Value(callKey{}).(*call).role }
 
 // newReference returns a name for one call: 16 characters of base32, 80 bits
 // (crypto/rand.Text).
@@ -117,13 +121,21 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 		if err != nil {
 			return &unidentifiedError{err}
 		}
-		c.who = who.Principal
+		c.who, c.role = who.Principal, who.Role
 		ctx = audit.WithCaller(ctx, &audit.Caller{Address: connectionOf(ctx).Peer(), Method: method})
 		if !who.Role.Covers(need) {
 			return &roleError{who, need}
 		}
-		if _, err := s.x.Tenant(who.Principal); err != nil && !(who.Role == identity.Operator && aboutDaemon[method]) {
+		t, err := s.x.Tenant(who.Principal)
+		if err != nil && !(who.Role == identity.Operator && aboutDaemon[method]) {
 			return err
+		}
+		if streaming[method] {
+			leave, err := s.streams.enter(t)
+			if err != nil {
+				return err
+			}
+			defer leave()
 		}
 		ctx = s.trace(ctx, c)
 	}

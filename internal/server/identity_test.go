@@ -135,6 +135,32 @@ func TestUnknownTenant(t *testing.T) {
 	}
 }
 
+// A tenant's streams are bounded. The calls that are no streams go on, and a stream's end makes room.
+func TestStreamsOfATenant(t *testing.T) {
+	one := &tenant.Tenant{Name: "acme", Streams: 1}
+	s := &Server{log: slog.New(slog.DiscardHandler), identify: as(identity.Admin), x: executorOf(tenant.New(one)), bidirectional: map[string]bool{}}
+	for method := range accessTable {
+		s.bidirectional[method] = false
+	}
+	const attach, get = pb.ExecutionService_AttachExecution_FullMethodName, pb.ExecutionService_GetExecution_FullMethodName
+	nothing := func(context.Context) error { return nil }
+	for range 2 {
+		err := s.guard(callContext(t), attach, func(context.Context) error {
+			if n := s.streams.open("acme"); n != 1 {
+				t.Errorf("%d open streams", n)
+			}
+			st := wantRefusal(t, s.guard(callContext(t), attach, nothing), refusal{codes.ResourceExhausted, "SATURATED", ""})
+			if !strings.Contains(st.Message(), "1 of 1 open streams") {
+				t.Errorf("got %q", st.Message())
+			}
+			return s.guard(callContext(t), get, nothing)
+		})
+		if err != nil || s.streams.open("acme") != 0 {
+			t.Errorf("got %v, %d open streams", err, s.streams.open("acme"))
+		}
+	}
+}
+
 // Every method is open to the role that the table names, and closed to the role below.
 func TestRoles(t *testing.T) {
 	for role := identity.None; role <= identity.Operator; role++ {

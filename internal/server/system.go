@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -29,6 +30,15 @@ type Capabilities struct {
 	Retention time.Duration
 	// AuditProblem is why the audit log cannot be written now. Empty: it can be.
 	AuditProblem string
+	// TenantProblems are for operators only.
+	TenantProblems []TenantProblem
+}
+
+// A TenantProblem is why a tenant's configuration is not in force. Tenant is empty if it concerns all
+// tenants of File. Kept: the former configuration is in force.
+type TenantProblem struct {
+	Tenant, File, Reason string
+	Kept                 bool
 }
 
 // A Boundary is something that a sandbox relies on. Group is one of groupNumbers. Why is a text for
@@ -50,8 +60,11 @@ type Image struct {
 	Runtimes     []string // "default", and languages as in Runtime
 }
 
-// maxSkillProblems bounds the answer: a root of the wrong kind can have thousands of folders.
-const maxSkillProblems = 100
+// Bounds on the answer: a root of the wrong kind can have thousands of folders.
+const (
+	maxSkillProblems  = 100
+	maxTenantProblems = 100
+)
 
 // systemCalls answers the calls of SystemService.
 type systemCalls struct {
@@ -61,8 +74,23 @@ type systemCalls struct {
 
 // GetCapabilities answers also while the daemon refuses executions or drains: operators ask it
 // why.
-func (c systemCalls) GetCapabilities(context.Context, *pb.GetCapabilitiesRequest) (*pb.GetCapabilitiesResponse, error) {
+func (c systemCalls) GetCapabilities(ctx context.Context, _ *pb.GetCapabilitiesRequest) (*pb.GetCapabilitiesResponse, error) {
 	can := c.capabilities()
+	running, queued, draining := c.x.Counts()
+	operator := roleOf(ctx) == identity.Operator
+	if !operator && !c.x.Tenants.IsSingle() {
+		// A tenant must not learn how busy the others are.
+		t, err := c.x.Tenant(caller(ctx))
+		if err != nil {
+			return nil, err
+		}
+		use := c.x.Use(t)
+		can.Default, can.Max, can.MaxRunning, can.MaxQueued = t.Bounds.Default, t.Bounds.Max, t.Quota.Running, t.Quota.Queued
+		running, queued = use.Running, use.Queued
+		if !t.Policy.Network {
+			can.Network = "none"
+		}
+	}
 	m := &pb.GetCapabilitiesResponse{
 		Version:         text(can.Version),
 		StartTime:       fromTime(can.Started),
@@ -77,7 +105,6 @@ func (c systemCalls) GetCapabilities(context.Context, *pb.GetCapabilitiesRequest
 		Retention:       durationpb.New(can.Retention),
 		AuditProblem:    clip(can.AuditProblem, maxStatusText),
 	}
-	running, queued, draining := c.x.Counts()
 	m.Running, m.Queued, m.Draining = uint32(running), uint32(queued), draining
 	for _, b := range can.Boundaries {
 		m.Boundaries = append(m.Boundaries, &pb.Boundary{
@@ -89,6 +116,11 @@ func (c systemCalls) GetCapabilities(context.Context, *pb.GetCapabilitiesRequest
 	}
 	for _, i := range can.Images {
 		m.Images = append(m.Images, &pb.Image{Name: text(i.Name), Source: text(i.Source), Runtimes: i.Runtimes})
+	}
+	if operator {
+		for _, p := range can.TenantProblems[:min(len(can.TenantProblems), maxTenantProblems)] {
+			m.TenantProblems = append(m.TenantProblems, &pb.TenantProblem{Tenant: text(p.Tenant), File: text(p.File), Reason: clip(p.Reason, maxStatusText), Kept: p.Kept})
+		}
 	}
 	problems := c.skills.Problems()
 	for _, p := range problems[:min(len(problems), maxSkillProblems)] {

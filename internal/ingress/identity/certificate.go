@@ -82,6 +82,7 @@ type Session struct {
 	identity   Identity // the zero Identity: not known
 	until      time.Time
 	generation int
+	rows       *rowSet // with which the caller was identified
 }
 
 // certificate identifies a caller by the certificate of its connection. The handshake has verified
@@ -94,7 +95,8 @@ func (t *Table) certificate(c Credentials) (Identity, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.identity != (Identity{}) && s.generation == generation && time.Now().Before(s.until) {
+	rows := t.rows.Load()
+	if s.identity != (Identity{}) && s.rows == rows && s.generation == generation && time.Now().Before(s.until) {
 		return s.identity, nil
 	}
 	s.identity = Identity{}
@@ -102,11 +104,11 @@ func (t *Table) certificate(c Credentials) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	row, ok := lookup(t.rows, name)
+	row, ok := lookup(rows.byCaller, name)
 	if !ok {
 		return Identity{}, refuse("%.300s has no row in identity.callers", name)
 	}
-	s.identity, s.until, s.generation = row.identity(name), expiry(chains), generation
+	s.identity, s.until, s.generation, s.rows = row.identity(name), expiry(chains), generation, rows
 	return s.identity, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/skillrun/skillrun/internal/ingress/reload"
@@ -41,9 +42,7 @@ func (c *Config) Network() bool {
 
 // A Table identifies callers. Its methods may be called concurrently.
 type Table struct {
-	rows    map[string]Row
-	gids    []Row // rows of groups, in their order
-	hasUnix bool  // a row is for a user or a group
+	rows    atomic.Pointer[rowSet]
 	network bool
 	certs   certificates
 	tokens  *reload.Files[tokens] // nil: none
@@ -63,19 +62,11 @@ const logInterval = time.Second
 // Open reads the files of a Config. The Table reads them again when they change. Open does not connect
 // to issuers.
 func Open(c Config) (*Table, error) {
-	t := &Table{rows: map[string]Row{}, network: c.Network(), issuers: map[string]*issuer{}, report: c.Failed, log: c.Log}
-	for _, r := range c.Rows {
-		if err := CheckCaller(r.Caller); err != nil {
-			return nil, err
-		}
-		t.rows[r.Caller] = r
-		isGID := strings.HasPrefix(r.Caller, prefixGID)
-		if isGID {
-			t.gids = append(t.gids, r)
-		}
-		t.hasUnix = t.hasUnix || isGID || strings.HasPrefix(r.Caller, prefixUID)
+	t := &Table{network: c.Network(), issuers: map[string]*issuer{}, report: c.Failed, log: c.Log}
+	err := t.SetRows(c.Rows)
+	if err != nil {
+		return nil, err
 	}
-	var err error
 	if t.certs, err = openCertificates(c); err != nil {
 		return nil, err
 	}
@@ -90,6 +81,32 @@ func Open(c Config) (*Table, error) {
 		}
 	}
 	return t, nil
+}
+
+// A rowSet has the rows of a Table.
+type rowSet struct {
+	byCaller map[string]Row
+	gids     []Row // rows of groups, in their order
+	hasUnix  bool  // a row is for a user or a group
+}
+
+// SetRows replaces the rows of the Table, all together. After an error the rows stay as they were. If two
+// rows have the same caller, the last one counts.
+func (t *Table) SetRows(rows []Row) error {
+	set := &rowSet{byCaller: map[string]Row{}}
+	for _, r := range rows {
+		if err := CheckCaller(r.Caller); err != nil {
+			return err
+		}
+		set.byCaller[r.Caller] = r
+		isGID := strings.HasPrefix(r.Caller, prefixGID)
+		if isGID {
+			set.gids = append(set.gids, r)
+		}
+		set.hasUnix = set.hasUnix || isGID || strings.HasPrefix(r.Caller, prefixUID)
+	}
+	t.rows.Store(set)
+	return nil
 }
 
 // Identify returns the identity of a caller, or an [Error]. It counts the callers that it can't
@@ -151,13 +168,14 @@ func (t *Table) user(u User) (Identity, error) {
 		return Identity{}, u.Err
 	}
 	name := prefixUID + strconv.FormatUint(uint64(u.UID), 10)
-	if r, ok := t.rows[name]; ok {
+	rows := t.rows.Load()
+	if r, ok := rows.byCaller[name]; ok {
 		return r.identity(name), nil
 	}
-	if !t.hasUnix || u.UID == 0 || int(u.UID) == os.Geteuid() {
+	if !rows.hasUnix || u.UID == 0 || int(u.UID) == os.Geteuid() {
 		return Row{Tenant: DefaultTenant, Role: Operator}.identity(name), nil
 	}
-	for _, r := range t.gids {
+	for _, r := range rows.gids {
 		for _, gid := range u.Groups {
 			if r.Caller == prefixGID+strconv.FormatUint(uint64(gid), 10) {
 				return r.identity(name), nil

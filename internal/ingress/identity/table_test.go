@@ -7,11 +7,13 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/certtest"
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
@@ -191,4 +193,36 @@ func TestFailuresAreCounted(t *testing.T) {
 			t.Error("the log has the token")
 		}
 	})
+}
+
+// A reload of the rows takes effect with the next call, also for a certificate that was identified before.
+func TestRowsAreReplaced(t *testing.T) {
+	a := certtest.NewAuthority(t, "authority")
+	table := openTable(t, Config{
+		Rows:        []Row{{"uid:1000", "acme", Read}, {"subject:CN=agent", "acme", Read}},
+		Authorities: a.WriteRoots(filepath.Join(t.TempDir(), "ca.crt")),
+	})
+	agent := presented(t, a.Client("agent", nil))
+	if got, err := table.Identify(agent); err != nil || got.Tenant != "acme" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	user := Credentials{Addr: User{UID: 1000}}
+	if got, err := table.Identify(user); err != nil || got.Tenant != "acme" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if err := table.SetRows([]Row{{"bob", "acme", Read}}); err == nil {
+		t.Error("a wrong row is accepted")
+	}
+	if got, err := table.Identify(user); err != nil || got.Tenant != "acme" {
+		t.Errorf("after an error: got %+v, %v", got, err)
+	}
+	if err := table.SetRows([]Row{{"uid:1001", "acme", Read}}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := table.Identify(user); err == nil {
+		t.Errorf("a caller without a row is %+v", got)
+	}
+	if got, err := table.Identify(agent); err == nil {
+		t.Errorf("a certificate without a row is %+v", got)
+	}
 }

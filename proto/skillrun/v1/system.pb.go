@@ -203,6 +203,320 @@ func (BoundaryGroup) EnumDescriptor() ([]byte, []int) {
 	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{2}
 }
 
+type GetBudgetRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetBudgetRequest) Reset() {
+	*x = GetBudgetRequest{}
+	mi := &file_skillrun_v1_system_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetBudgetRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetBudgetRequest) ProtoMessage() {}
+
+func (x *GetBudgetRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_system_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetBudgetRequest.ProtoReflect.Descriptor instead.
+func (*GetBudgetRequest) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{0}
+}
+
+type GetBudgetResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        *Tenant                `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetBudgetResponse) Reset() {
+	*x = GetBudgetResponse{}
+	mi := &file_skillrun_v1_system_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetBudgetResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetBudgetResponse) ProtoMessage() {}
+
+func (x *GetBudgetResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_system_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetBudgetResponse.ProtoReflect.Descriptor instead.
+func (*GetBudgetResponse) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *GetBudgetResponse) GetTenant() *Tenant {
+	if x != nil {
+		return x.Tenant
+	}
+	return nil
+}
+
+type ListTenantsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 1,000, which is also the default. A larger number is taken as 1,000.
+	PageSize uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the page before. Empty: the first page.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTenantsRequest) Reset() {
+	*x = ListTenantsRequest{}
+	mi := &file_skillrun_v1_system_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTenantsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTenantsRequest) ProtoMessage() {}
+
+func (x *ListTenantsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_system_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTenantsRequest.ProtoReflect.Descriptor instead.
+func (*ListTenantsRequest) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ListTenantsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListTenantsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListTenantsResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Tenants []*Tenant              `protobuf:"bytes,1,rep,name=tenants,proto3" json:"tenants,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTenantsResponse) Reset() {
+	*x = ListTenantsResponse{}
+	mi := &file_skillrun_v1_system_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTenantsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTenantsResponse) ProtoMessage() {}
+
+func (x *ListTenantsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_system_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTenantsResponse.ProtoReflect.Descriptor instead.
+func (*ListTenantsResponse) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ListTenantsResponse) GetTenants() []*Tenant {
+	if x != nil {
+		return x.Tenants
+	}
+	return nil
+}
+
+func (x *ListTenantsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// Tenant is a tenant with its quotas.
+type Tenant struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The tenant's part of a busy machine, relative to the other tenants.
+	Weight        uint32   `protobuf:"varint,2,opt,name=weight,proto3" json:"weight,omitempty"`
+	Quotas        []*Quota `protobuf:"bytes,3,rep,name=quotas,proto3" json:"quotas,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Tenant) Reset() {
+	*x = Tenant{}
+	mi := &file_skillrun_v1_system_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Tenant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Tenant) ProtoMessage() {}
+
+func (x *Tenant) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_system_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Tenant.ProtoReflect.Descriptor instead.
+func (*Tenant) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Tenant) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Tenant) GetWeight() uint32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+func (x *Tenant) GetQuotas() []*Quota {
+	if x != nil {
+		return x.Quotas
+	}
+	return nil
+}
+
+// Quota is a bound on all executions of a tenant together.
+type Quota struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The key in the configuration: running, queued, memory (bytes), cpus (thousandths of
+	// processors), starts_per_second (starts at once), streams.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// 0: no bound.
+	Limit uint64 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	// May be above limit: a configuration can lower it while executions run.
+	Used          uint64 `protobuf:"varint,3,opt,name=used,proto3" json:"used,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Quota) Reset() {
+	*x = Quota{}
+	mi := &file_skillrun_v1_system_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Quota) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Quota) ProtoMessage() {}
+
+func (x *Quota) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_system_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Quota.ProtoReflect.Descriptor instead.
+func (*Quota) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Quota) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Quota) GetLimit() uint64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *Quota) GetUsed() uint64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
 type GetCapabilitiesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -211,7 +525,7 @@ type GetCapabilitiesRequest struct {
 
 func (x *GetCapabilitiesRequest) Reset() {
 	*x = GetCapabilitiesRequest{}
-	mi := &file_skillrun_v1_system_proto_msgTypes[0]
+	mi := &file_skillrun_v1_system_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -223,7 +537,7 @@ func (x *GetCapabilitiesRequest) String() string {
 func (*GetCapabilitiesRequest) ProtoMessage() {}
 
 func (x *GetCapabilitiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_system_proto_msgTypes[0]
+	mi := &file_skillrun_v1_system_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -236,7 +550,7 @@ func (x *GetCapabilitiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapabilitiesRequest.ProtoReflect.Descriptor instead.
 func (*GetCapabilitiesRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{0}
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{6}
 }
 
 type GetCapabilitiesResponse struct {
@@ -249,7 +563,8 @@ type GetCapabilitiesResponse struct {
 	Boundaries []*Boundary `protobuf:"bytes,3,rep,name=boundaries,proto3" json:"boundaries,omitempty"`
 	// Interpreters that a sandbox sees.
 	Runtimes []*Runtime `protobuf:"bytes,4,rep,name=runtimes,proto3" json:"runtimes,omitempty"`
-	// The limits of an execution that asks for none.
+	// The limits of an execution that asks for none. These, the numbers of executions and
+	// network are of the caller's tenant; an operator gets the daemon's.
 	DefaultLimits *ExecutionLimits `protobuf:"bytes,5,opt,name=default_limits,json=defaultLimits,proto3" json:"default_limits,omitempty"`
 	// The limits that no execution may exceed.
 	MaxLimits *ExecutionLimits `protobuf:"bytes,6,opt,name=max_limits,json=maxLimits,proto3" json:"max_limits,omitempty"`
@@ -275,14 +590,17 @@ type GetCapabilitiesResponse struct {
 	SkillProblems []*SkillProblem `protobuf:"bytes,18,rep,name=skill_problems,json=skillProblems,proto3" json:"skill_problems,omitempty"`
 	// Why the audit log cannot be written now; executions are refused until it can be.
 	// Empty: it can be, or the daemon has none.
-	AuditProblem  string `protobuf:"bytes,19,opt,name=audit_problem,json=auditProblem,proto3" json:"audit_problem,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	AuditProblem string `protobuf:"bytes,19,opt,name=audit_problem,json=auditProblem,proto3" json:"audit_problem,omitempty"`
+	// Tenants whose configuration has a mistake, so that its last change is not in force,
+	// the first 100. Only operators get them.
+	TenantProblems []*TenantProblem `protobuf:"bytes,20,rep,name=tenant_problems,json=tenantProblems,proto3" json:"tenant_problems,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *GetCapabilitiesResponse) Reset() {
 	*x = GetCapabilitiesResponse{}
-	mi := &file_skillrun_v1_system_proto_msgTypes[1]
+	mi := &file_skillrun_v1_system_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -294,7 +612,7 @@ func (x *GetCapabilitiesResponse) String() string {
 func (*GetCapabilitiesResponse) ProtoMessage() {}
 
 func (x *GetCapabilitiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_system_proto_msgTypes[1]
+	mi := &file_skillrun_v1_system_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -307,7 +625,7 @@ func (x *GetCapabilitiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapabilitiesResponse.ProtoReflect.Descriptor instead.
 func (*GetCapabilitiesResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{1}
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetCapabilitiesResponse) GetVersion() string {
@@ -443,6 +761,86 @@ func (x *GetCapabilitiesResponse) GetAuditProblem() string {
 	return ""
 }
 
+func (x *GetCapabilitiesResponse) GetTenantProblems() []*TenantProblem {
+	if x != nil {
+		return x.TenantProblems
+	}
+	return nil
+}
+
+// TenantProblem is a mistake in the configuration of a tenant.
+type TenantProblem struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: the mistake concerns all tenants of the file.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// A file or directory on the daemon's machine.
+	File string `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
+	// The mistakes, with their lines.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The tenant's former configuration is in force. If false, the tenant does not exist.
+	Kept          bool `protobuf:"varint,4,opt,name=kept,proto3" json:"kept,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TenantProblem) Reset() {
+	*x = TenantProblem{}
+	mi := &file_skillrun_v1_system_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TenantProblem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TenantProblem) ProtoMessage() {}
+
+func (x *TenantProblem) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_system_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TenantProblem.ProtoReflect.Descriptor instead.
+func (*TenantProblem) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *TenantProblem) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *TenantProblem) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *TenantProblem) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *TenantProblem) GetKept() bool {
+	if x != nil {
+		return x.Kept
+	}
+	return false
+}
+
 // SkillProblem is a folder of skills, or of one skill, that did not load.
 type SkillProblem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -458,7 +856,7 @@ type SkillProblem struct {
 
 func (x *SkillProblem) Reset() {
 	*x = SkillProblem{}
-	mi := &file_skillrun_v1_system_proto_msgTypes[2]
+	mi := &file_skillrun_v1_system_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -470,7 +868,7 @@ func (x *SkillProblem) String() string {
 func (*SkillProblem) ProtoMessage() {}
 
 func (x *SkillProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_system_proto_msgTypes[2]
+	mi := &file_skillrun_v1_system_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -483,7 +881,7 @@ func (x *SkillProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkillProblem.ProtoReflect.Descriptor instead.
 func (*SkillProblem) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{2}
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SkillProblem) GetFolder() string {
@@ -529,7 +927,7 @@ type Boundary struct {
 
 func (x *Boundary) Reset() {
 	*x = Boundary{}
-	mi := &file_skillrun_v1_system_proto_msgTypes[3]
+	mi := &file_skillrun_v1_system_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -541,7 +939,7 @@ func (x *Boundary) String() string {
 func (*Boundary) ProtoMessage() {}
 
 func (x *Boundary) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_system_proto_msgTypes[3]
+	mi := &file_skillrun_v1_system_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -554,7 +952,7 @@ func (x *Boundary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Boundary.ProtoReflect.Descriptor instead.
 func (*Boundary) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{3}
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Boundary) GetName() string {
@@ -615,7 +1013,7 @@ type Runtime struct {
 
 func (x *Runtime) Reset() {
 	*x = Runtime{}
-	mi := &file_skillrun_v1_system_proto_msgTypes[4]
+	mi := &file_skillrun_v1_system_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -627,7 +1025,7 @@ func (x *Runtime) String() string {
 func (*Runtime) ProtoMessage() {}
 
 func (x *Runtime) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_system_proto_msgTypes[4]
+	mi := &file_skillrun_v1_system_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -640,7 +1038,7 @@ func (x *Runtime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Runtime.ProtoReflect.Descriptor instead.
 func (*Runtime) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{4}
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Runtime) GetLanguage() string {
@@ -686,7 +1084,7 @@ type Image struct {
 
 func (x *Image) Reset() {
 	*x = Image{}
-	mi := &file_skillrun_v1_system_proto_msgTypes[5]
+	mi := &file_skillrun_v1_system_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -698,7 +1096,7 @@ func (x *Image) String() string {
 func (*Image) ProtoMessage() {}
 
 func (x *Image) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_system_proto_msgTypes[5]
+	mi := &file_skillrun_v1_system_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -711,7 +1109,7 @@ func (x *Image) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Image.ProtoReflect.Descriptor instead.
 func (*Image) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{5}
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Image) GetName() string {
@@ -739,8 +1137,26 @@ var File_skillrun_v1_system_proto protoreflect.FileDescriptor
 
 const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\n" +
-	"\x18skillrun/v1/system.proto\x12\vskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bskillrun/v1/execution.proto\"\x18\n" +
-	"\x16GetCapabilitiesRequest\"\xee\x06\n" +
+	"\x18skillrun/v1/system.proto\x12\vskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bskillrun/v1/execution.proto\"\x12\n" +
+	"\x10GetBudgetRequest\"@\n" +
+	"\x11GetBudgetResponse\x12+\n" +
+	"\x06tenant\x18\x01 \x01(\v2\x13.skillrun.v1.TenantR\x06tenant\"P\n" +
+	"\x12ListTenantsRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"l\n" +
+	"\x13ListTenantsResponse\x12-\n" +
+	"\atenants\x18\x01 \x03(\v2\x13.skillrun.v1.TenantR\atenants\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"`\n" +
+	"\x06Tenant\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06weight\x18\x02 \x01(\rR\x06weight\x12*\n" +
+	"\x06quotas\x18\x03 \x03(\v2\x12.skillrun.v1.QuotaR\x06quotas\"C\n" +
+	"\x05Quota\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\x04R\x05limit\x12\x12\n" +
+	"\x04used\x18\x03 \x01(\x04R\x04used\"\x18\n" +
+	"\x16GetCapabilitiesRequest\"\xb3\a\n" +
 	"\x17GetCapabilitiesResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x129\n" +
 	"\n" +
@@ -767,7 +1183,13 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\bdraining\x18\x10 \x01(\bR\bdraining\x12*\n" +
 	"\x06images\x18\x11 \x03(\v2\x12.skillrun.v1.ImageR\x06images\x12@\n" +
 	"\x0eskill_problems\x18\x12 \x03(\v2\x19.skillrun.v1.SkillProblemR\rskillProblems\x12#\n" +
-	"\raudit_problem\x18\x13 \x01(\tR\fauditProblem\"]\n" +
+	"\raudit_problem\x18\x13 \x01(\tR\fauditProblem\x12C\n" +
+	"\x0ftenant_problems\x18\x14 \x03(\v2\x1a.skillrun.v1.TenantProblemR\x0etenantProblems\"g\n" +
+	"\rTenantProblem\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
+	"\x04file\x18\x02 \x01(\tR\x04file\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04kept\x18\x04 \x01(\bR\x04kept\"]\n" +
 	"\fSkillProblem\x12\x16\n" +
 	"\x06folder\x18\x01 \x01(\tR\x06folder\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1d\n" +
@@ -809,9 +1231,11 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\x16BOUNDARY_GROUP_NETWORK\x10\x06\x12\x19\n" +
 	"\x15BOUNDARY_GROUP_KERNEL\x10\a\x12\x19\n" +
 	"\x15BOUNDARY_GROUP_LIMITS\x10\b\x12\x18\n" +
-	"\x14BOUNDARY_GROUP_PROBE\x10\t2m\n" +
+	"\x14BOUNDARY_GROUP_PROBE\x10\t2\x8b\x02\n" +
 	"\rSystemService\x12\\\n" +
-	"\x0fGetCapabilities\x12#.skillrun.v1.GetCapabilitiesRequest\x1a$.skillrun.v1.GetCapabilitiesResponseB;Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1b\x06proto3"
+	"\x0fGetCapabilities\x12#.skillrun.v1.GetCapabilitiesRequest\x1a$.skillrun.v1.GetCapabilitiesResponse\x12J\n" +
+	"\tGetBudget\x12\x1d.skillrun.v1.GetBudgetRequest\x1a\x1e.skillrun.v1.GetBudgetResponse\x12P\n" +
+	"\vListTenants\x12\x1f.skillrun.v1.ListTenantsRequest\x1a .skillrun.v1.ListTenantsResponseB;Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1b\x06proto3"
 
 var (
 	file_skillrun_v1_system_proto_rawDescOnce sync.Once
@@ -826,40 +1250,55 @@ func file_skillrun_v1_system_proto_rawDescGZIP() []byte {
 }
 
 var file_skillrun_v1_system_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_skillrun_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_skillrun_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_skillrun_v1_system_proto_goTypes = []any{
 	(NetworkMode)(0),                // 0: skillrun.v1.NetworkMode
 	(CgroupVersion)(0),              // 1: skillrun.v1.CgroupVersion
 	(BoundaryGroup)(0),              // 2: skillrun.v1.BoundaryGroup
-	(*GetCapabilitiesRequest)(nil),  // 3: skillrun.v1.GetCapabilitiesRequest
-	(*GetCapabilitiesResponse)(nil), // 4: skillrun.v1.GetCapabilitiesResponse
-	(*SkillProblem)(nil),            // 5: skillrun.v1.SkillProblem
-	(*Boundary)(nil),                // 6: skillrun.v1.Boundary
-	(*Runtime)(nil),                 // 7: skillrun.v1.Runtime
-	(*Image)(nil),                   // 8: skillrun.v1.Image
-	(*timestamppb.Timestamp)(nil),   // 9: google.protobuf.Timestamp
-	(*ExecutionLimits)(nil),         // 10: skillrun.v1.ExecutionLimits
-	(*durationpb.Duration)(nil),     // 11: google.protobuf.Duration
+	(*GetBudgetRequest)(nil),        // 3: skillrun.v1.GetBudgetRequest
+	(*GetBudgetResponse)(nil),       // 4: skillrun.v1.GetBudgetResponse
+	(*ListTenantsRequest)(nil),      // 5: skillrun.v1.ListTenantsRequest
+	(*ListTenantsResponse)(nil),     // 6: skillrun.v1.ListTenantsResponse
+	(*Tenant)(nil),                  // 7: skillrun.v1.Tenant
+	(*Quota)(nil),                   // 8: skillrun.v1.Quota
+	(*GetCapabilitiesRequest)(nil),  // 9: skillrun.v1.GetCapabilitiesRequest
+	(*GetCapabilitiesResponse)(nil), // 10: skillrun.v1.GetCapabilitiesResponse
+	(*TenantProblem)(nil),           // 11: skillrun.v1.TenantProblem
+	(*SkillProblem)(nil),            // 12: skillrun.v1.SkillProblem
+	(*Boundary)(nil),                // 13: skillrun.v1.Boundary
+	(*Runtime)(nil),                 // 14: skillrun.v1.Runtime
+	(*Image)(nil),                   // 15: skillrun.v1.Image
+	(*timestamppb.Timestamp)(nil),   // 16: google.protobuf.Timestamp
+	(*ExecutionLimits)(nil),         // 17: skillrun.v1.ExecutionLimits
+	(*durationpb.Duration)(nil),     // 18: google.protobuf.Duration
 }
 var file_skillrun_v1_system_proto_depIdxs = []int32{
-	9,  // 0: skillrun.v1.GetCapabilitiesResponse.start_time:type_name -> google.protobuf.Timestamp
-	6,  // 1: skillrun.v1.GetCapabilitiesResponse.boundaries:type_name -> skillrun.v1.Boundary
-	7,  // 2: skillrun.v1.GetCapabilitiesResponse.runtimes:type_name -> skillrun.v1.Runtime
-	10, // 3: skillrun.v1.GetCapabilitiesResponse.default_limits:type_name -> skillrun.v1.ExecutionLimits
-	10, // 4: skillrun.v1.GetCapabilitiesResponse.max_limits:type_name -> skillrun.v1.ExecutionLimits
-	0,  // 5: skillrun.v1.GetCapabilitiesResponse.network:type_name -> skillrun.v1.NetworkMode
-	1,  // 6: skillrun.v1.GetCapabilitiesResponse.cgroup_version:type_name -> skillrun.v1.CgroupVersion
-	11, // 7: skillrun.v1.GetCapabilitiesResponse.retention:type_name -> google.protobuf.Duration
-	8,  // 8: skillrun.v1.GetCapabilitiesResponse.images:type_name -> skillrun.v1.Image
-	5,  // 9: skillrun.v1.GetCapabilitiesResponse.skill_problems:type_name -> skillrun.v1.SkillProblem
-	2,  // 10: skillrun.v1.Boundary.group:type_name -> skillrun.v1.BoundaryGroup
-	3,  // 11: skillrun.v1.SystemService.GetCapabilities:input_type -> skillrun.v1.GetCapabilitiesRequest
-	4,  // 12: skillrun.v1.SystemService.GetCapabilities:output_type -> skillrun.v1.GetCapabilitiesResponse
-	12, // [12:13] is the sub-list for method output_type
-	11, // [11:12] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	7,  // 0: skillrun.v1.GetBudgetResponse.tenant:type_name -> skillrun.v1.Tenant
+	7,  // 1: skillrun.v1.ListTenantsResponse.tenants:type_name -> skillrun.v1.Tenant
+	8,  // 2: skillrun.v1.Tenant.quotas:type_name -> skillrun.v1.Quota
+	16, // 3: skillrun.v1.GetCapabilitiesResponse.start_time:type_name -> google.protobuf.Timestamp
+	13, // 4: skillrun.v1.GetCapabilitiesResponse.boundaries:type_name -> skillrun.v1.Boundary
+	14, // 5: skillrun.v1.GetCapabilitiesResponse.runtimes:type_name -> skillrun.v1.Runtime
+	17, // 6: skillrun.v1.GetCapabilitiesResponse.default_limits:type_name -> skillrun.v1.ExecutionLimits
+	17, // 7: skillrun.v1.GetCapabilitiesResponse.max_limits:type_name -> skillrun.v1.ExecutionLimits
+	0,  // 8: skillrun.v1.GetCapabilitiesResponse.network:type_name -> skillrun.v1.NetworkMode
+	1,  // 9: skillrun.v1.GetCapabilitiesResponse.cgroup_version:type_name -> skillrun.v1.CgroupVersion
+	18, // 10: skillrun.v1.GetCapabilitiesResponse.retention:type_name -> google.protobuf.Duration
+	15, // 11: skillrun.v1.GetCapabilitiesResponse.images:type_name -> skillrun.v1.Image
+	12, // 12: skillrun.v1.GetCapabilitiesResponse.skill_problems:type_name -> skillrun.v1.SkillProblem
+	11, // 13: skillrun.v1.GetCapabilitiesResponse.tenant_problems:type_name -> skillrun.v1.TenantProblem
+	2,  // 14: skillrun.v1.Boundary.group:type_name -> skillrun.v1.BoundaryGroup
+	9,  // 15: skillrun.v1.SystemService.GetCapabilities:input_type -> skillrun.v1.GetCapabilitiesRequest
+	3,  // 16: skillrun.v1.SystemService.GetBudget:input_type -> skillrun.v1.GetBudgetRequest
+	5,  // 17: skillrun.v1.SystemService.ListTenants:input_type -> skillrun.v1.ListTenantsRequest
+	10, // 18: skillrun.v1.SystemService.GetCapabilities:output_type -> skillrun.v1.GetCapabilitiesResponse
+	4,  // 19: skillrun.v1.SystemService.GetBudget:output_type -> skillrun.v1.GetBudgetResponse
+	6,  // 20: skillrun.v1.SystemService.ListTenants:output_type -> skillrun.v1.ListTenantsResponse
+	18, // [18:21] is the sub-list for method output_type
+	15, // [15:18] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_skillrun_v1_system_proto_init() }
@@ -868,14 +1307,14 @@ func file_skillrun_v1_system_proto_init() {
 		return
 	}
 	file_skillrun_v1_execution_proto_init()
-	file_skillrun_v1_system_proto_msgTypes[3].OneofWrappers = []any{}
+	file_skillrun_v1_system_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skillrun_v1_system_proto_rawDesc), len(file_skillrun_v1_system_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   6,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

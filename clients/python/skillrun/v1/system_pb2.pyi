@@ -42,12 +42,22 @@ class Boundary(_message.Message):
     why: str
     def __init__(self, name: _Optional[str] = ..., found: bool = ..., why: _Optional[str] = ..., detail: _Optional[str] = ..., group: _Optional[_Union[BoundaryGroup, str]] = ..., allowed: bool = ...) -> None: ...
 
+class GetBudgetRequest(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class GetBudgetResponse(_message.Message):
+    __slots__ = ["tenant"]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    tenant: Tenant
+    def __init__(self, tenant: _Optional[_Union[Tenant, _Mapping]] = ...) -> None: ...
+
 class GetCapabilitiesRequest(_message.Message):
     __slots__ = []
     def __init__(self) -> None: ...
 
 class GetCapabilitiesResponse(_message.Message):
-    __slots__ = ["audit_problem", "boundaries", "cgroup_version", "default_limits", "draining", "images", "kernel", "max_limits", "max_message_bytes", "max_queued", "max_running", "network", "queued", "retention", "running", "runtimes", "skill_problems", "start_time", "version"]
+    __slots__ = ["audit_problem", "boundaries", "cgroup_version", "default_limits", "draining", "images", "kernel", "max_limits", "max_message_bytes", "max_queued", "max_running", "network", "queued", "retention", "running", "runtimes", "skill_problems", "start_time", "tenant_problems", "version"]
     AUDIT_PROBLEM_FIELD_NUMBER: _ClassVar[int]
     BOUNDARIES_FIELD_NUMBER: _ClassVar[int]
     CGROUP_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +76,7 @@ class GetCapabilitiesResponse(_message.Message):
     RUNTIMES_FIELD_NUMBER: _ClassVar[int]
     SKILL_PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     START_TIME_FIELD_NUMBER: _ClassVar[int]
+    TENANT_PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     audit_problem: str
     boundaries: _containers.RepeatedCompositeFieldContainer[Boundary]
@@ -85,8 +96,9 @@ class GetCapabilitiesResponse(_message.Message):
     runtimes: _containers.RepeatedCompositeFieldContainer[Runtime]
     skill_problems: _containers.RepeatedCompositeFieldContainer[SkillProblem]
     start_time: _timestamp_pb2.Timestamp
+    tenant_problems: _containers.RepeatedCompositeFieldContainer[TenantProblem]
     version: str
-    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ..., runtimes: _Optional[_Iterable[_Union[Runtime, _Mapping]]] = ..., default_limits: _Optional[_Union[_execution_pb2.ExecutionLimits, _Mapping]] = ..., max_limits: _Optional[_Union[_execution_pb2.ExecutionLimits, _Mapping]] = ..., max_message_bytes: _Optional[int] = ..., max_running: _Optional[int] = ..., max_queued: _Optional[int] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., network: _Optional[_Union[NetworkMode, str]] = ..., cgroup_version: _Optional[_Union[CgroupVersion, str]] = ..., kernel: _Optional[str] = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., draining: bool = ..., images: _Optional[_Iterable[_Union[Image, _Mapping]]] = ..., skill_problems: _Optional[_Iterable[_Union[SkillProblem, _Mapping]]] = ..., audit_problem: _Optional[str] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ..., runtimes: _Optional[_Iterable[_Union[Runtime, _Mapping]]] = ..., default_limits: _Optional[_Union[_execution_pb2.ExecutionLimits, _Mapping]] = ..., max_limits: _Optional[_Union[_execution_pb2.ExecutionLimits, _Mapping]] = ..., max_message_bytes: _Optional[int] = ..., max_running: _Optional[int] = ..., max_queued: _Optional[int] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., network: _Optional[_Union[NetworkMode, str]] = ..., cgroup_version: _Optional[_Union[CgroupVersion, str]] = ..., kernel: _Optional[str] = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., draining: bool = ..., images: _Optional[_Iterable[_Union[Image, _Mapping]]] = ..., skill_problems: _Optional[_Iterable[_Union[SkillProblem, _Mapping]]] = ..., audit_problem: _Optional[str] = ..., tenant_problems: _Optional[_Iterable[_Union[TenantProblem, _Mapping]]] = ...) -> None: ...
 
 class Image(_message.Message):
     __slots__ = ["name", "runtimes", "source"]
@@ -97,6 +109,32 @@ class Image(_message.Message):
     runtimes: _containers.RepeatedScalarFieldContainer[str]
     source: str
     def __init__(self, name: _Optional[str] = ..., source: _Optional[str] = ..., runtimes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ListTenantsRequest(_message.Message):
+    __slots__ = ["page_size", "page_token"]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListTenantsResponse(_message.Message):
+    __slots__ = ["next_page_token", "tenants"]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
+    next_page_token: str
+    tenants: _containers.RepeatedCompositeFieldContainer[Tenant]
+    def __init__(self, tenants: _Optional[_Iterable[_Union[Tenant, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class Quota(_message.Message):
+    __slots__ = ["key", "limit", "used"]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    USED_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    limit: int
+    used: int
+    def __init__(self, key: _Optional[str] = ..., limit: _Optional[int] = ..., used: _Optional[int] = ...) -> None: ...
 
 class Runtime(_message.Message):
     __slots__ = ["image", "language", "path", "version"]
@@ -119,6 +157,28 @@ class SkillProblem(_message.Message):
     kept_skill: str
     reason: str
     def __init__(self, folder: _Optional[str] = ..., reason: _Optional[str] = ..., kept_skill: _Optional[str] = ...) -> None: ...
+
+class Tenant(_message.Message):
+    __slots__ = ["name", "quotas", "weight"]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    quotas: _containers.RepeatedCompositeFieldContainer[Quota]
+    weight: int
+    def __init__(self, name: _Optional[str] = ..., weight: _Optional[int] = ..., quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ...) -> None: ...
+
+class TenantProblem(_message.Message):
+    __slots__ = ["file", "kept", "reason", "tenant"]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    file: str
+    kept: bool
+    reason: str
+    tenant: str
+    def __init__(self, tenant: _Optional[str] = ..., file: _Optional[str] = ..., reason: _Optional[str] = ..., kept: bool = ...) -> None: ...
 
 class NetworkMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

@@ -20,6 +20,16 @@ class SystemServiceStub(object):
                 request_serializer=skillrun_dot_v1_dot_system__pb2.GetCapabilitiesRequest.SerializeToString,
                 response_deserializer=skillrun_dot_v1_dot_system__pb2.GetCapabilitiesResponse.FromString,
                 )
+        self.GetBudget = channel.unary_unary(
+                '/skillrun.v1.SystemService/GetBudget',
+                request_serializer=skillrun_dot_v1_dot_system__pb2.GetBudgetRequest.SerializeToString,
+                response_deserializer=skillrun_dot_v1_dot_system__pb2.GetBudgetResponse.FromString,
+                )
+        self.ListTenants = channel.unary_unary(
+                '/skillrun.v1.SystemService/ListTenants',
+                request_serializer=skillrun_dot_v1_dot_system__pb2.ListTenantsRequest.SerializeToString,
+                response_deserializer=skillrun_dot_v1_dot_system__pb2.ListTenantsResponse.FromString,
+                )
 
 
 class SystemServiceServicer(object):
@@ -34,6 +44,21 @@ class SystemServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetBudget(self, request, context):
+        """GetBudget returns the quotas of the caller's tenant, and their use.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTenants(self, request, context):
+        """ListTenants returns tenants with their quotas and their use, in the order of their
+        names. An operator gets all tenants, an admin its own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SystemServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -41,6 +66,16 @@ def add_SystemServiceServicer_to_server(servicer, server):
                     servicer.GetCapabilities,
                     request_deserializer=skillrun_dot_v1_dot_system__pb2.GetCapabilitiesRequest.FromString,
                     response_serializer=skillrun_dot_v1_dot_system__pb2.GetCapabilitiesResponse.SerializeToString,
+            ),
+            'GetBudget': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetBudget,
+                    request_deserializer=skillrun_dot_v1_dot_system__pb2.GetBudgetRequest.FromString,
+                    response_serializer=skillrun_dot_v1_dot_system__pb2.GetBudgetResponse.SerializeToString,
+            ),
+            'ListTenants': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTenants,
+                    request_deserializer=skillrun_dot_v1_dot_system__pb2.ListTenantsRequest.FromString,
+                    response_serializer=skillrun_dot_v1_dot_system__pb2.ListTenantsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -67,5 +102,39 @@ class SystemService(object):
         return grpc.experimental.unary_unary(request, target, '/skillrun.v1.SystemService/GetCapabilities',
             skillrun_dot_v1_dot_system__pb2.GetCapabilitiesRequest.SerializeToString,
             skillrun_dot_v1_dot_system__pb2.GetCapabilitiesResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def GetBudget(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/skillrun.v1.SystemService/GetBudget',
+            skillrun_dot_v1_dot_system__pb2.GetBudgetRequest.SerializeToString,
+            skillrun_dot_v1_dot_system__pb2.GetBudgetResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ListTenants(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/skillrun.v1.SystemService/ListTenants',
+            skillrun_dot_v1_dot_system__pb2.ListTenantsRequest.SerializeToString,
+            skillrun_dot_v1_dot_system__pb2.ListTenantsResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// tenantsCommand prints all tenants for an operator, and the own one for an admin.
+func (a *app) tenantsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "tenants",
+		Short: "List tenants with their quotas and what they use of them",
+		Long: `Tenants lists the daemon's tenants: all of them for an operator, its own for an
+admin. Each quota is printed as used/limit; a quota without a limit as used/-.`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			var list []*pb.Tenant
+			for page := ""; ; {
+				r, err := c.System().ListTenants(cmd.Context(), &pb.ListTenantsRequest{PageToken: page})
+				if err != nil {
+					return err
+				}
+				list = append(list, r.GetTenants()...)
+				if page = r.GetNextPageToken(); page == "" {
+					return a.printTenants(list)
+				}
+			}
+		},
+	}
+}
+
+// budgetCommand prints the caller's tenant.
+func (a *app) budgetCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "budget",
+		Short: "Show the quotas of your tenant and what is used of them",
+		Args:  arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			r, err := c.System().GetBudget(cmd.Context(), &pb.GetBudgetRequest{})
+			if err != nil {
+				return err
+			}
+			return a.printTenants([]*pb.Tenant{r.GetTenant()})
+		},
+	}
+}
+
+func (a *app) printTenants(list []*pb.Tenant) error {
+	if a.json {
+		for _, t := range list {
+			if err := a.printJSON(t); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	t := &table{}
+	t.header("TENANT", "WEIGHT", "RUNNING", "QUEUED", "MEMORY", "CPUS", "STARTS", "STREAMS")
+	for _, one := range list {
+		row := plain(one.GetName(), fmt.Sprint(one.GetWeight()))
+		for _, key := range []string{"running", "queued", "memory", "cpus", "starts_per_second", "streams"} {
+			row = append(row, quotaCell(key, one.GetQuotas()))
+		}
+		t.add(row...)
+	}
+	return a.print(t)
+}
+
+// quotaCell prints one quota as used/limit. It is yellow if nothing is left.
+func quotaCell(key string, quotas []*pb.Quota) cell {
+	for _, q := range quotas {
+		if q.GetKey() != key {
+			continue
+		}
+		text := func(n uint64) string { return fmt.Sprint(n) }
+		switch key {
+		case "memory":
+			text = bytesText
+		case "cpus":
+			text = func(n uint64) string { return fmt.Sprint(float64(n) / 1000) }
+		}
+		if q.GetLimit() == 0 {
+			return cell{text: text(q.GetUsed()) + "/-"}
+		}
+		c := cell{text: text(q.GetUsed()) + "/" + text(q.GetLimit())}
+		if q.GetUsed() >= q.GetLimit() {
+			c.colour = yellow
+		}
+		return c
+	}
+	return cell{text: "-"}
+}

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/skillrun/skillrun/internal/server"
+	"github.com/skillrun/skillrun/internal/tenant"
+)
+
+// A change of files is read when no further change has come for tenantsQuiet, or tenantsMost after the first
+// change. So a file that an editor writes in pieces is read once.
+const (
+	tenantsQuiet = 200 * time.Millisecond
+	tenantsMost  = 2 * time.Second
+)
+
+// tenancy has the tenants that are in force. A reload replaces them; what runs is not touched.
+type tenancy struct {
+	mu       sync.Mutex               // guards the fields below; also makes reloads take turns
+	sources  map[string]*tenantSource // in force, by name
+	values   map[string]*tenant.Tenant
+	problems []server.TenantProblem // of the last reload
+}
+
+// newTenancy returns the tenants with which the daemon starts.
+func newTenancy(c *config, set *tenant.Set) *tenancy {
+	t := &tenancy{sources: map[string]*tenantSource{}, values: map[string]*tenant.Tenant{}}
+	for _, s := range c.loaded {
+		t.sources[s.name] = s
+		t.values[s.name], _ = set.Get(s.name)
+	}
+	return t
+}
+
+// degraded returns the problems of the last reload. Each is about a tenant whose former version is in force.
+func (t *tenancy) degraded() []server.TenantProblem {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.problems
+}
+
+// reloadTenants reads the tenants again. A tenant with a mistake stays as it was, and the log and
+// GetCapabilities say why.
+func (d *daemon) reloadTenants() {
+	if !d.config.manyTenants() {
+		return
+	}
+	t := d.tenants
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list, problems := t.read(&d.config, d.path)
+	accepted := settle(&d.config, list, t.sources)
+	for _, s := range list {
+		if err := s.found.err(); err != nil {
+			problems = append(problems, server.TenantProblem{Tenant: s.name, File: s.found.path, Reason: err.Error(), Kept: t.sources[s.name] != nil})
+		}
+	}
+	for _, p := range problems {
+		if !slices.Contains(t.problems, p) { // one line for each mistake, not for each reload
+			d.log.Error("tenant not reloaded; its former version stays in force", "tenant", p.Tenant, "file", p.File, "kept", p.Kept, "err", p.Reason)
+		}
+	}
+	t.problems = problems
+	d.apply(accepted)
+}
+
+// read returns the tenants as the files have them now. A tenant whose file can't be read is as in force.
+func (t *tenancy) read(c *config, path string) (list []*tenantSource, degraded []server.TenantProblem) {
+	found, fresh := &problems{path: path}, defaultConfig()
+	keep := func(err error, file string, mine func(*tenantSource) bool) {
+		degraded = append(degraded, server.TenantProblem{File: file, Reason: err.Error(), Kept: true})
+		for _, s := range t.sources {
+			if mine(s) {
+				list = append(list, s)
+			}
+		}
+	}
+	data, err := os.ReadFile(path)
+	if err == nil {
+		found.decode(data, &fresh)
+		// A mistake without a key: the file is not YAML. Mistakes in other keys have no effect now.
+		if i := slices.IndexFunc(found.list, func(p problem) bool { return p.key == "" || p.key == "tenants" }); i >= 0 {
+			err = &configError{path, found.list[i : i+1]}
+		}
+	}
+	if err != nil {
+		fresh.Tenants = nil
+		keep(err, path, func(s *tenantSource) bool { return s.key != "" })
+	}
+	read, err := c.readTenants(fresh.Tenants, found)
+	if err != nil {
+		read = slices.DeleteFunc(read, func(s *tenantSource) bool { return s.key == "" })
+		keep(err, c.TenantsDir, func(s *tenantSource) bool { return s.key == "" })
+	}
+	for _, s := range read {
+		s.inspect()
+	}
+	return append(list, read...), degraded
+}
+
+// settle chooses the version of each tenant that is in force from now on: the one in list, or, if that has a
+// mistake, the one in force until now. A conflict with another tenant is a mistake of the tenant that has
+// changed.
+func settle(c *config, list []*tenantSource, inForce map[string]*tenantSource) map[string]*tenantSource {
+	changed := func(s *tenantSource) int {
+		if old := inForce[s.name]; old != nil && reflect.DeepEqual(old.config, s.config) {
+			return 0
+		}
+		return 1
+	}
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(a, b *tenantSource) int { return changed(a) - changed(b) })
+	for {
+		accepted, ok := choose(c, list, inForce)
+		if ok {
+			return accepted
+		}
+		// One more tenant has a mistake now: its former version may be in conflict with others.
+	}
+}
+
+// choose is one attempt of settle. It returns false after the first conflict, which it has reported.
+func choose(c *config, list []*tenantSource, inForce map[string]*tenantSource) (map[string]*tenantSource, bool) {
+	accepted, claims := map[string]*tenantSource{}, c.newClaims()
+	for _, s := range list {
+		if old := inForce[s.name]; len(s.found.list) > 0 && old != nil {
+			claims.add(&tenantSource{name: old.name, config: old.config, found: &problems{}})
+			accepted[old.name] = old
+		}
+	}
+	for _, s := range list {
+		if len(s.found.list) > 0 {
+			continue
+		}
+		if !claims.add(s) {
+			return nil, false
+		}
+		accepted[s.name] = s
+	}
+	return accepted, true
+}
+
+// apply puts the accepted tenants in force. d.tenants.mu is held.
+func (d *daemon) apply(accepted map[string]*tenantSource) {
+	t := d.tenants
+	var added, updated, removed []string
+	var list []*tenant.Tenant
+	rows := d.config.callers()
+	values := map[string]*tenant.Tenant{}
+	for name, s := range accepted {
+		old := t.sources[name]
+		switch {
+		case old == nil:
+			added = append(added, name)
+		case !reflect.DeepEqual(old.config, s.config):
+			updated = append(updated, name)
+		}
+		value := t.values[name]
+		if old == nil || !reflect.DeepEqual(old.config, s.config) {
+			value = s.config.tenant(name)
+		}
+		values[name] = value
+		list = append(list, value)
+		rows = append(rows, s.rows()...)
+	}
+	for name := range t.sources {
+		if accepted[name] == nil {
+			removed = append(removed, name)
+		}
+	}
+	t.sources, t.values = accepted, values
+	if len(added)+len(updated)+len(removed) == 0 {
+		return
+	}
+	d.executor.SetTenants(list...)
+	if err := d.callers.SetRows(rows); err != nil {
+		d.log.Error("callers of tenants not reloaded", "err", err) // never: each row was checked
+	}
+	for _, name := range removed {
+		d.metrics.Forget(name)
+	}
+	d.log.Info("tenants reloaded", "added", few(added), "updated", few(updated), "removed", few(removed), "total", len(accepted))
+}
+
+// few returns the first names of a list, for the log.
+func few(names []string) string {
+	const most = 20
+	slices.Sort(names)
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], " "), more)
+	}
+	return strings.Join(names, " ")
+}
+
+// watchTenants reloads the tenants after a change of their files, until ctx ends. If watching fails, the
+// daemon goes on; SIGHUP still reloads.
+func (d *daemon) watchTenants(ctx context.Context) {
+	if !d.config.manyTenants() {
+		return
+	}
+	w, err := fsnotify.NewWatcher()
+	if err == nil {
+		defer w.Close()
+		// The directory of the file, since editors replace files.
+		err = w.Add(filepath.Dir(d.path))
+		if d.config.TenantsDir != "" {
+			err = errors.Join(err, w.Add(d.config.TenantsDir))
+		}
+	}
+	if err != nil {
+		d.log.Error("tenants are not watched; send SIGHUP after a change", "err", err)
+		return
+	}
+	d.reloadTenants() // they may have changed before the watch began
+	timer := time.NewTimer(0)
+	<-timer.C
+	var first time.Time // of the changes that are not read yet
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-w.Events:
+			if !d.concernsTenants(e.Name) {
+				continue
+			}
+		case <-w.Errors: // events were lost
+		case <-timer.C:
+			first = time.Time{}
+			d.reloadTenants()
+			continue
+		}
+		if first.IsZero() {
+			first = time.Now()
+		}
+		timer.Reset(min(tenantsQuiet, max(0, time.Until(first.Add(tenantsMost)))))
+	}
+}
+
+// concernsTenants reports whether a changed file can have tenants. Kubernetes changes a mounted directory of
+// files by a link ..data.
+func (d *daemon) concernsTenants(path string) bool {
+	return path == d.path || d.config.TenantsDir != "" && filepath.Dir(path) == filepath.Clean(d.config.TenantsDir) || filepath.Base(path) == "..data"
+}

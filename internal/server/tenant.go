@@ -1,0 +1,62 @@
+package server
+
+import (
+	"context"
+	"strings"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// GetBudget answers for the caller's own tenant.
+func (c systemCalls) GetBudget(ctx context.Context, _ *pb.GetBudgetRequest) (*pb.GetBudgetResponse, error) {
+	t, err := c.x.Tenant(caller(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return &pb.GetBudgetResponse{Tenant: c.fromTenant(t)}, nil
+}
+
+// ListTenants pages by name: the token of a page is the last name of the page before.
+func (c systemCalls) ListTenants(ctx context.Context, m *pb.ListTenantsRequest) (*pb.ListTenantsResponse, error) {
+	if roleOf(ctx) != identity.Operator {
+		t, err := c.x.Tenant(caller(ctx))
+		if err != nil {
+			return nil, err
+		}
+		return &pb.ListTenantsResponse{Tenants: []*pb.Tenant{c.fromTenant(t)}}, nil
+	}
+	size := maxPage
+	if n := int(m.GetPageSize()); n > 0 {
+		size = min(n, maxPage)
+	}
+	out := &pb.ListTenantsResponse{}
+	for _, t := range c.x.Tenants.All() {
+		if strings.Compare(t.Name, m.GetPageToken()) <= 0 {
+			continue
+		}
+		if len(out.Tenants) == size {
+			out.NextPageToken = out.Tenants[size-1].Name
+			break
+		}
+		out.Tenants = append(out.Tenants, c.fromTenant(t))
+	}
+	return out, nil
+}
+
+// fromTenant converts a tenant with its quotas.
+func (c systemCalls) fromTenant(t *executor.Tenant) *pb.Tenant {
+	use, q := c.x.Use(t), t.Quota
+	return &pb.Tenant{
+		Name: text(t.Name), Weight: uint32(max(q.Weight, 1)),
+		Quotas: []*pb.Quota{
+			{Key: "running", Limit: uint64(q.Running), Used: uint64(use.Running)},
+			{Key: "queued", Limit: uint64(q.Queued), Used: uint64(use.Queued)},
+			{Key: "memory", Limit: uint64(q.MemoryBytes), Used: uint64(use.MemoryBytes)},
+			{Key: "cpus", Limit: uint64(q.MilliCPUs), Used: uint64(use.MilliCPUs)},
+			{Key: "starts_per_second", Limit: uint64(use.Burst), Used: uint64(use.Started)},
+			{Key: "streams", Limit: uint64(t.Streams), Used: uint64(c.streams.open(t.Name))},
+		},
+	}
+}
