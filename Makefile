@@ -29,7 +29,8 @@ LDFLAGS := -s -w -X main.version=$(VERSION) -linkmode external -extldflags "-sta
 # Debian packages for the build, the demo and the tests.
 BUILD_PACKAGES := gcc libc6-dev libseccomp-dev pkg-config
 DEMO_PACKAGES := $(BUILD_PACKAGES)
-TEST_PACKAGES := $(DEMO_PACKAGES) python3 python3-pandas python3-matplotlib python3-grpcio python3-protobuf \
+WHEEL_PACKAGES := python3 python3-setuptools python3-wheel
+TEST_PACKAGES := $(DEMO_PACKAGES) $(WHEEL_PACKAGES) python3-pip python3-venv python3-pandas python3-matplotlib python3-grpcio python3-protobuf \
 	protobuf-compiler protobuf-compiler-grpc libprotobuf-dev mypy python3-typeshed libcap2-bin git perl ruby procps jq cppcheck
 
 # CPython's own tests come in a package for each version.
@@ -58,6 +59,10 @@ cross: ## Builds and vets the client for Linux, macOS and Windows, on amd64 and 
 	@echo "==> cross $(PLATFORMS)"
 	@PLATFORMS='$(PLATFORMS)' bash .ci/cross.sh build bin/cross -ldflags '-s -w -X main.version=$(VERSION)'
 	@bash .ci/cross.sh vet
+
+.PHONY: wheel
+wheel: packages-wheel ## Builds the wheel of the Python client into dist/, without a network
+	@bash clients/python/wheel.sh dist
 
 .PHONY: demo
 demo: packages-demo build ## Starts the daemon and runs a shipped skill in a sandbox
@@ -225,11 +230,11 @@ vuln: $(TOOLS)/govulncheck ## Looks for known vulnerabilities in called code; ne
 	@bash .ci/vuln.sh
 
 .PHONY: release
-release: packages-build ## Builds static, stripped binaries, their parts lists and checksums into dist/
+release: packages-build packages-wheel ## Builds static, stripped binaries, their parts lists and checksums into dist/
 	@bash deploy/release.sh dist
 
 .PHONY: release-check
-release-check: packages-build ## Builds a release twice, in different directories, and compares the bytes
+release-check: packages-build packages-wheel ## Builds a release twice, in different directories, and compares the bytes
 	@bash deploy/release.sh --check dist
 
 .PHONY: tools
@@ -268,8 +273,9 @@ $(TOOLS)/mcpclients/installed: $(MCP_CLIENTS)/package.json $(MCP_CLIENTS)/packag
 	@echo "==> npm packages of $(MCP_CLIENTS)"
 	@mkdir -p $(@D) && cp $^ $(@D)/ && npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --loglevel error && touch $@
 
-.PHONY: packages-build packages-demo packages-test packages-generate packages-cgroup2
+.PHONY: packages-build packages-demo packages-wheel packages-test packages-generate packages-cgroup2
 packages-build: ; @bash deploy/packages.sh $(BUILD_PACKAGES)
+packages-wheel: ; @bash deploy/packages.sh $(WHEEL_PACKAGES)
 packages-demo: ; @bash deploy/packages.sh $(DEMO_PACKAGES)
 packages-test: $(TOOLS)/promtool ; @bash deploy/packages.sh $(TEST_PACKAGES) $(CPYTHON_TESTS) node:nodejs npm:npm
 packages-generate: ; @bash deploy/packages.sh $(GENERATE_PACKAGES)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the release into a directory: static, stripped binaries, the client for other
-# systems, their bills of materials, and checksums. The same commit and toolchain give the same bytes on
-# every machine; --check builds a second time in a fresh clone and compares.
+# Builds the release into a directory: static, stripped binaries, the client for other systems, their bills
+# of materials, the wheel of the Python client, and checksums. The same commit and toolchain give the same
+# bytes on every machine; --check builds a second time in a fresh clone and compares.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -25,6 +25,7 @@ platforms="linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64"
 
 build() { # SOURCE OUT
 	(cd "$1" && PLATFORMS=$platforms bash .ci/cross.sh build "$2" -buildvcs=false -ldflags "-s -w -buildid= -X main.version=$version")
+	(cd "$1" && bash clients/python/wheel.sh "$2")
 	(cd "$1" && CGO_ENABLED=1 go build -trimpath -buildvcs=false -tags "$tags" -ldflags "$ldflags" -o "$2/" ./cmd/skillrund ./cmd/skillrun ./cmd/skillrun-python)
 }
 
@@ -50,7 +51,7 @@ for program in "${programs[@]}"; do
 	esac
 	(cd deploy/sbom && go run . "$out/$program" "$version" "${linked[@]}") >"$out/$program.cdx.json"
 done
-(cd "$out" && sha256sum "${programs[@]}" ./*.cdx.json | sed 's| \./| |' >SHA256SUMS && cat SHA256SUMS)
+(cd "$out" && sha256sum "${programs[@]}" ./*.whl ./*.cdx.json | sed 's| \./| |' >SHA256SUMS && cat SHA256SUMS)
 
 if [[ $check ]]; then
 	again=$(mktemp -d /var/tmp/skillrun-release.XXXXXX)
@@ -59,6 +60,9 @@ if [[ $check ]]; then
 	GOCACHE=$again/cache build "$again/src" "$again/out"
 	for program in "${programs[@]}"; do
 		cmp "$out/$program" "$again/out/$program"
+	done
+	for wheel in "$again"/out/*.whl; do
+		cmp "$out/${wheel##*/}" "$wheel"
 	done
 	echo "==> built again elsewhere, from an empty cache: the same bytes"
 fi
