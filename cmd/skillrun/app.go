@@ -35,6 +35,7 @@ type app struct {
 
 	flags      *pflag.FlagSet // these flags
 	resolved   bool           // resolve was called
+	elsewhere  bool           // a flag of the command itself has the address, as of skillrun mcp
 	hasContext bool           // a context is used
 	mcpAddress string         // of the context
 }

@@ -13,7 +13,7 @@ import (
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
 
-// contextCommand has commands for the file of contexts. None of them asks a daemon.
+// contextCommand has the commands for the file of contexts. They make no call to a daemon.
 func (a *app) contextCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "context",
@@ -244,7 +244,7 @@ func (a *app) setContext(cmd *cobra.Command, name string, command []string, mcpA
 	if err := a.setToken(t, flags, command, variable); err != nil {
 		return err
 	}
-	// What a command would refuse is refused here, before the file has it.
+	// Other commands refuse these mistakes later. The file must not have them.
 	if _, err := skillrun.Dial(t.Address); err != nil {
 		return usage(cmd, err)
 	}

@@ -177,6 +177,21 @@ func TestContextIsUsed(t *testing.T) {
 			os.Unsetenv(name)
 		}
 	}
+	// The bridge has an address of its own.
+	os.Unsetenv("SOME_TOKEN")
+	for want, args := range map[string][]string{
+		"no MCP endpoint at unix:///nonexistent":                                      {"mcp", "--mcp-address", "unix:///nonexistent"},
+		"the context takes its token from $SOME_TOKEN, which is not set":              {"--context", "three", "mcp", "--mcp-address", "unix:///nonexistent"},
+		"the context has no address for MCP: skillrun context set NAME --mcp-address": {"--context", "far", "mcp"},
+	} {
+		local(t, "context", "set", "far", "--address", "192.0.2.1:7")
+		local(t, "context", "use", "three")
+		if got := local(t, args...); got.code != 125 || !strings.Contains(got.stderr, want) {
+			t.Errorf("%v: got %+v, want %q", args, got, want)
+		}
+	}
+	local(t, "context", "delete", "far")
+	local(t, "context", "use", "one")
 	if err := os.Chmod(file, 0o644); err != nil {
 		t.Fatal(err)
 	}

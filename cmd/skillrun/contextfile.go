@@ -21,7 +21,7 @@ const contextFileVariable = "SKILLRUN_CONTEXT_FILE"
 
 const (
 	maxContextName = 64
-	// maxContextFile bounds what is read of the file, in bytes.
+	// maxContextFile is the most that is read of the file, in bytes.
 	maxContextFile = 1 << 20
 )
 
@@ -66,7 +66,7 @@ type contextFile struct {
 	path string
 }
 
-// contextPath is the file's path. Without a home directory there is none.
+// contextPath returns the file's path. It returns an error if the user has no home directory.
 func contextPath() (string, error) {
 	if path := os.Getenv(contextFileVariable); path != "" {
 		return path, nil
@@ -108,7 +108,7 @@ func readContexts() (*contextFile, error) {
 	return f, f.check()
 }
 
-// check finds what a person's editor may have broken.
+// check finds mistakes that a person made in an editor.
 func (f *contextFile) check() error {
 	for name, t := range f.Contexts {
 		if err := contextName(name); err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"time"
 
@@ -35,14 +36,19 @@ then, and ends. Without --mcp-address
 the endpoint is the one of the context, or mcp.sock beside the socket of --address.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			named := cmd.Flags().Changed("mcp-address")
+			a.elsewhere = named
 			if err := a.resolve(); err != nil {
 				return err
 			}
-			if a.hasContext && !cmd.Flags().Changed("mcp-address") {
+			if a.hasContext && !named {
 				address = a.mcpAddress
 			}
 			a.warnExposed(a.connection.tokenFile)
 			at, err := mcpAddress(address, a.at())
+			if err != nil && a.hasContext && address == "" {
+				err = fmt.Errorf("the context has no address for MCP: skillrun context set NAME --mcp-address HOST:PORT adds it")
+			}
 			if err != nil {
 				return usage(cmd, err)
 			}

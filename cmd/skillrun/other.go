@@ -14,9 +14,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// This file has, for other systems than Linux, what the files *_linux.go have for Linux. A daemon runs
-// on Linux only, and so do the packages that it shares with these commands. Every other command is the
-// same on all systems.
+// The files *_linux.go have the commands that share packages with the daemon, which runs on Linux only.
+// This file replaces these commands on other systems. All other commands are the same everywhere.
 
 // needsLinux is the answer of a command, or of a form of it, to a user of another system.
 func needsLinux(what, instead string) error {

@@ -11,7 +11,7 @@ func (a *app) contextInUse(f *contextFile) string {
 	switch {
 	case a.flags.Changed("context"):
 		return a.context
-	case a.flags.Changed("address"):
+	case a.flags.Changed("address") || a.elsewhere:
 		return ""
 	case a.context != "": // from the variable
 		return a.context
@@ -21,7 +21,7 @@ func (a *app) contextInUse(f *contextFile) string {
 	return f.Current
 }
 
-// resolve replaces what no flag says by the context, and makes a.address and a.connection final. Calls
+// resolve takes from the context each value without a flag. Then a.address and a.connection are final. Calls
 // after the first do nothing.
 func (a *app) resolve() error {
 	if a.resolved {
@@ -30,7 +30,7 @@ func (a *app) resolve() error {
 	a.resolved = true
 	if a.context == "" {
 		if path, err := contextPath(); err != nil || !exists(path) {
-			return nil // without a file there is no current context
+			return nil // no file, so no current context
 		}
 	}
 	f, err := readContexts()
@@ -54,7 +54,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// use takes the values of a context, except those that a flag has.
+// use takes the values of a context. A flag on the command line keeps its value.
 func (a *app) use(t *target) {
 	c := &a.connection
 	for _, v := range []struct {

@@ -1,5 +1,5 @@
-"""The requests of the calls, for Client and skillrun.aio.Client, whose methods say what the
-arguments mean."""
+"""Makes the requests of the calls. Client and skillrun.aio.Client share these functions; their
+methods say what the arguments mean."""
 
 from __future__ import annotations
 
