@@ -77,7 +77,7 @@ func TestCompletion(t *testing.T) {
 		{"artifacts ", "e2 e1", noFiles},
 		{"artifacts e1 ", "chart.png out/data.csv", noFiles},
 		{"artifacts e1 chart.png ", "out/data.csv", noFiles},
-		{"skills ", "rm versions calculator csv", noFiles},
+		{"skills ", "add rm versions calculator csv", noFiles},
 		{"skills csv ", "", noFiles},
 		{"activate ", "calculator csv", noFiles},
 		{"check ", "calculator csv", noFiles},

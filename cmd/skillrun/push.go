@@ -41,7 +41,8 @@ NAME@sha256:DIGEST runs them. It needs the role admin.`,
 				return err
 			}
 			defer c.Close()
-			return a.push(cmd.Context(), c, args[0], root.FS(), o)
+			_, err = a.push(cmd.Context(), c, args[0], root.FS(), o)
+			return err
 		},
 	}
 	cmd.Flags().StringVar(&o.Name, "name", "", "push only if the skill has this `name`")
@@ -49,14 +50,14 @@ NAME@sha256:DIGEST runs them. It needs the role admin.`,
 }
 
 // push pushes a folder and prints the result. what names the folder in errors.
-func (a *app) push(ctx context.Context, c *skillrun.Client, what string, dir fs.FS, o skillrun.PushOptions) error {
+func (a *app) push(ctx context.Context, c *skillrun.Client, what string, dir fs.FS, o skillrun.PushOptions) (*pb.PushSkillResponse, error) {
 	pushed, err := c.PushSkill(ctx, dir, o)
 	if err != nil {
 		a.printViolations(err)
-		return fmt.Errorf("push %s: %w", what, err)
+		return nil, fmt.Errorf("push %s: %w", what, err)
 	}
 	if a.json {
-		return a.printJSON(pushed)
+		return pushed, a.printJSON(pushed)
 	}
 	for _, f := range pushed.GetFindings() {
 		a.note("%s", findingText(f))
@@ -70,7 +71,7 @@ func (a *app) push(ctx context.Context, c *skillrun.Client, what string, dir fs.
 	for _, digest := range pushed.GetRemovedDigests() {
 		t.add(cell{text: "removed the older version " + shortDigest(digest)})
 	}
-	return a.print(&t)
+	return pushed, a.print(&t)
 }
 
 // printViolations prints the findings of a refused skill, which the error's message only counts.

@@ -34,7 +34,7 @@ func (a *app) skillsCommand() *cobra.Command {
 		ValidArgsFunction: a.completeSkill,
 	}
 	cmd.Flags().BoolVarP(&hidden, "all", "a", false, "also skills that ask not to be shown to a model")
-	cmd.AddCommand(a.versionsCommand(), a.removeSkillCommand())
+	cmd.AddCommand(a.versionsCommand(), a.removeSkillCommand(), a.addCommand())
 	return cmd
 }
 

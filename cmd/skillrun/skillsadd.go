@@ -1,0 +1,152 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+	"github.com/skillrun/skillrun/internal/durable"
+	"github.com/skillrun/skillrun/internal/wellknown"
+)
+
+// lockName is the default file that pins what skills add has installed.
+const lockName = "skillrun.lock.json"
+
+// A pin is a skill in the lock file.
+type pin struct {
+	Index   string `json:"index"`
+	Version string `json:"version,omitempty"`
+	Digest  string `json:"digest"` // of the artifact, as the index has it
+	Skill   string `json:"skill"`  // the digest that name@ takes
+}
+
+// addCommand downloads skills of a published index and pushes them.
+func (a *app) addCommand() *cobra.Command {
+	var update bool
+	var lock string
+	cmd := &cobra.Command{
+		Use:   "add URL [SKILL...]",
+		Short: "Push skills of a published index to your tenant",
+		Long: `Add reads the index that a host publishes at ` + wellknown.Path + `,
+downloads the named skills (or all), verifies their digests, and pushes them to your tenant. URL is
+https://HOST, or the URL of a versioned index.json.
+
+The lock file pins each skill's digest. A skill whose digest in the index differs from its pin is
+refused; --update takes the new one. It needs the role admin, and the tenant's policy must allow the
+host. Only https is used, redirects to other hosts and archives with links are refused.`,
+		Example: "  skillrun skills add https://skills.example.com code-review",
+		Args:    arguments(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at, err := wellknown.IndexURL(args[0])
+			if err != nil {
+				return err
+			}
+			pins, err := readPins(lock)
+			if err != nil {
+				return err
+			}
+			index, err := wellknown.Client{}.Index(cmd.Context(), at)
+			if err != nil {
+				return err
+			}
+			for _, what := range index.Skipped {
+				a.note("skipped, because its type is not known: %s", what)
+			}
+			chosen, err := choose(index, args[1:], pins, update)
+			if err != nil {
+				return err
+			}
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			for _, e := range chosen {
+				if err := a.addSkill(cmd, c, index.URL, e, pins); err != nil {
+					return err
+				}
+				if err := writePins(lock, pins); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&update, "update", false, "take skills whose digest differs from the lock file's")
+	cmd.Flags().StringVar(&lock, "lock", lockName, "the lock `file`")
+	return cmd
+}
+
+// choose returns the entries with these names, or all. A digest that differs from its pin is an error.
+func choose(index *wellknown.Index, names []string, pins map[string]pin, update bool) ([]wellknown.Entry, error) {
+	var chosen []wellknown.Entry
+	for _, e := range index.Skills {
+		if len(names) == 0 || slices.Contains(names, e.Name) {
+			chosen = append(chosen, e)
+		}
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(chosen, func(e wellknown.Entry) bool { return e.Name == name }) {
+			return nil, fmt.Errorf("%s has no skill %q", index.URL, name)
+		}
+	}
+	for _, e := range chosen {
+		if p, pinned := pins[e.Name]; pinned && p.Digest != e.Digest && !update {
+			return nil, fmt.Errorf("skill %q: the index has the digest %s, and the lock file pins %s; look at what has changed, then add --update", e.Name, e.Digest, p.Digest)
+		}
+	}
+	return chosen, nil
+}
+
+// addSkill downloads and pushes one skill, and pins it.
+func (a *app) addSkill(cmd *cobra.Command, c *skillrun.Client, index string, e wellknown.Entry, pins map[string]pin) (err error) {
+	dir, err := os.MkdirTemp("", "skillrun-add-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := (wellknown.Client{}).Fetch(cmd.Context(), e, dir); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	pushed, err := a.push(cmd.Context(), c, e.Name, root.FS(), skillrun.PushOptions{Name: e.Name, Source: index})
+	if err != nil {
+		return err
+	}
+	pins[e.Name] = pin{Index: index, Version: e.Version, Digest: e.Digest, Skill: pushed.GetVersion().GetDigest()}
+	return nil
+}
+
+func readPins(file string) (map[string]pin, error) {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return map[string]pin{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	pins := map[string]pin{}
+	if err := json.Unmarshal(data, &pins); err != nil {
+		return nil, fmt.Errorf("--lock %s: %w", file, err)
+	}
+	return pins, nil
+}
+
+// writePins replaces the lock file as a whole.
+func writePins(file string, pins map[string]pin) error {
+	data, err := json.MarshalIndent(pins, "", "  ")
+	if err != nil {
+		return err
+	}
+	return durable.WriteFile(file, append(data, '\n'))
+}

@@ -1,0 +1,176 @@
+package wellknown
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"unicode"
+)
+
+// Bounds of an unpacked skill. The daemon has its own.
+const (
+	maxUnpackedBytes = 256 << 20
+	maxFiles         = 20_000
+)
+
+// unpack writes the files of an artifact to dir.
+func unpack(e Entry, contentType string, data []byte, dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	w := &unpacker{root: root, bytes: maxUnpackedBytes, files: maxFiles}
+	if e.Type == TypeSkillMD {
+		return w.file("SKILL.md", 0o644, bytes.NewReader(data))
+	}
+	switch formatOf(contentType, e.URL) {
+	case "tar.gz":
+		err = w.tar(data)
+	case "zip":
+		err = w.zip(data)
+	default:
+		return fmt.Errorf("neither its Content-Type (%q) nor its name says that it is a .tar.gz or a .zip", contentType)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := root.Stat("SKILL.md"); err != nil {
+		return errors.New("the archive has no SKILL.md at its root")
+	}
+	return nil
+}
+
+// formatOf takes the format from the media type, or from the name if the type is generic.
+func formatOf(contentType, at string) string {
+	switch contentType {
+	case "application/gzip", "application/x-gzip", "application/x-tar+gzip", "application/x-gtar":
+		return "tar.gz"
+	case "application/zip", "application/x-zip-compressed":
+		return "zip"
+	}
+	u, err := url.Parse(at)
+	switch {
+	case err != nil || contentType != "" && contentType != "application/octet-stream":
+	case strings.HasSuffix(u.Path, ".tar.gz") || strings.HasSuffix(u.Path, ".tgz"):
+		return "tar.gz"
+	case strings.HasSuffix(u.Path, ".zip"):
+		return "zip"
+	}
+	return ""
+}
+
+// An unpacker writes files until a bound is reached. It believes no size that an archive states.
+type unpacker struct {
+	root  *os.Root
+	bytes int64
+	files int
+}
+
+func (w *unpacker) tar(data []byte) error {
+	unzipped, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	// Headers and gaps of a tar are bytes, too.
+	r := tar.NewReader(&bounded{unzipped, 2 * maxUnpackedBytes})
+	for {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		switch h.Typeflag {
+		case tar.TypeDir:
+			continue // a directory is made for its files
+		case tar.TypeReg:
+		case tar.TypeXGlobalHeader: // git archive writes one
+			continue
+		default:
+			return fmt.Errorf("%q is a link or a special file; only files and directories are unpacked", h.Name)
+		}
+		if err := w.file(h.Name, h.FileInfo().Mode(), r); err != nil {
+			return err
+		}
+	}
+}
+
+func (w *unpacker) zip(data []byte) error {
+	r, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		return err
+	}
+	for _, f := range r.File {
+		switch mode := f.Mode(); {
+		case mode.IsDir():
+			continue
+		case !mode.IsRegular():
+			return fmt.Errorf("%q is a link or a special file; only files and directories are unpacked", f.Name)
+		}
+		content, err := f.Open()
+		if err != nil {
+			return fmt.Errorf("%q: %w", f.Name, err)
+		}
+		err = w.file(f.Name, f.Mode(), content)
+		content.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// file writes one file. A name that comes twice is an error.
+func (w *unpacker) file(name string, mode fs.FileMode, content io.Reader) error {
+	clean := strings.TrimPrefix(name, "./")
+	if clean == "" || path.Clean(clean) != clean || !filepath.IsLocal(clean) || strings.Contains(clean, `\`) || strings.ContainsFunc(clean, unicode.IsControl) {
+		return fmt.Errorf("%q is not a path inside a skill", name)
+	}
+	if w.files--; w.files < 0 {
+		return fmt.Errorf("the archive has more than %d files", maxFiles)
+	}
+	if dir := path.Dir(clean); dir != "." {
+		if err := w.root.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	out, err := w.root.OpenFile(clean, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644|mode&0o111)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(out, io.LimitReader(content, w.bytes+1))
+	if err := errors.Join(err, out.Close()); err != nil {
+		return fmt.Errorf("%q: %w", name, err)
+	}
+	if w.bytes -= n; w.bytes < 0 {
+		return fmt.Errorf("the archive has more than %d bytes unpacked", int64(maxUnpackedBytes))
+	}
+	return nil
+}
+
+// bounded ends in an error instead of io.EOF.
+type bounded struct {
+	r    io.Reader
+	left int64
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, fmt.Errorf("the archive has more than %d bytes unpacked", int64(maxUnpackedBytes))
+	}
+	n, err := b.r.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
+}
