@@ -205,6 +205,28 @@ func TestAuditLog(t *testing.T) {
 	wantVerified(t, s.dir)
 }
 
+// A push and a delete of a skill have an entry before they happen, and one with the skill.
+func TestAuditOfPushes(t *testing.T) {
+	t.Parallel()
+	p := startPushing(t, "")
+	digest := p.mustPush(p.acme, "say", "one")
+	if _, err := p.about.DeleteSkill(p.acme, &pb.DeleteSkillRequest{Skill: "say@" + digest}); err != nil {
+		t.Fatal(err)
+	}
+	p.stop()
+	var got []string
+	for _, e := range auditEntries(t, p.dir) {
+		if e.Tenant == "acme" && e.Principal == "token:a" && e.Decision == audit.Allowed {
+			got = append(got, string(e.Event)+" "+e.Method[strings.LastIndex(e.Method, "/")+1:]+" "+e.Skill)
+		}
+	}
+	want := []string{"call PushSkill ", "push PushSkill say@" + digest, "call DeleteSkill ", "delete DeleteSkill say@" + digest}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	wantVerified(t, p.dir)
+}
+
 // SIGKILL in the middle of many executions: the log has each execution whose caller got an answer, the
 // chain goes on in the next daemon, and every accepted execution has an end.
 func TestAuditSurvivesSIGKILL(t *testing.T) {

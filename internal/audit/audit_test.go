@@ -476,13 +476,20 @@ func TestNotesAreBounded(t *testing.T) {
 			l.NoteRefusal(Entry{Event: Unidentified, Address: "192.0.2.1", Reason: "UNIDENTIFIED"}, errors.New("who?"))
 		}
 		l.NoteRefusal(Entry{Event: Execute, Tenant: "globex"}, errors.New("no"))
+		for i := range 100 {
+			l.NoteRefusal(Entry{Event: Call, Tenant: fmt.Sprint("made-up-", i), Reason: TenantUnknown}, errors.New("no such tenant"))
+		}
 		time.Sleep(flushInterval)
 		synctest.Wait()
 		l.NoteRefusal(refusal, errors.New("no"))
 		closeLog(t, l)
-		single, counted := map[string]int{}, map[string]uint64{}
+		single, counted, unknown := map[string]int{}, map[string]uint64{}, 0
 		for _, e := range entries(t, c.Dir) {
 			if e.Decision != Refused {
+				continue
+			}
+			if e.Reason == TenantUnknown {
+				unknown++
 				continue
 			}
 			if e.Count == 0 {
@@ -495,6 +502,9 @@ func TestNotesAreBounded(t *testing.T) {
 		}
 		if single["acme"] != fullNotes+1 || counted["acme"] != 1000-fullNotes || single["globex"] != 1 {
 			t.Errorf("in full: %v, counted: %v", single, counted)
+		}
+		if unknown != fullNotes+1 {
+			t.Errorf("%d entries about unknown tenants, want %d and one with a count", unknown, fullNotes)
 		}
 		if single[""] != fullUnidentified || counted[""] != 1000-fullUnidentified {
 			t.Errorf("in full: %v, counted: %v", single, counted)

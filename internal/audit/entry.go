@@ -22,7 +22,8 @@ const (
 	End          Event = "end"          // an execution has ended
 	Cancel       Event = "cancel"       // an execution was asked to end
 	Signal       Event = "signal"       // a signal was sent to an execution
-	Delete       Event = "delete"       // an execution's record was removed
+	Delete       Event = "delete"       // an execution's record, or versions of a skill, were removed
+	Push         Event = "push"         // a skill was pushed
 	Prepare      Event = "prepare"      // packages of a skill were prepared
 	Call         Event = "call"         // another call, or a call that the executor did not see
 	Unidentified Event = "unidentified" // a caller could not be identified

@@ -12,8 +12,12 @@ const (
 	fullUnidentified = 1
 )
 
-// notes counts what Note does not write in full. The keys are bounded: a caller cannot choose the names
-// of tenants and reasons.
+// TenantUnknown is the reason of a refusal because the caller's tenant is not configured. A JSON Web Token
+// can have any name there, so Note counts all these tenants as one.
+const TenantUnknown = "TENANT_UNKNOWN"
+
+// notes counts what Note does not write in full. The keys are bounded: they are reasons of the contract and
+// names of configured tenants.
 type notes struct {
 	written map[string]int     // by tenant, in this interval
 	counted map[noteKey]*Entry // the last of each kind, with the count
@@ -32,16 +36,19 @@ func (l *Log) Note(e Entry) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	limit := fullNotes
+	limit, tenant := fullNotes, e.Tenant
 	if e.Event == Unidentified {
 		limit = fullUnidentified
 	}
-	if l.notes.written[e.Tenant] < limit {
-		l.notes.written[e.Tenant]++
+	if e.Reason == TenantUnknown {
+		tenant = "(unknown)" // no tenant has this name
+	}
+	if l.notes.written[tenant] < limit {
+		l.notes.written[tenant]++
 		_ = l.write(e)
 		return
 	}
-	key := noteKey{e.Event, e.Tenant, e.Reason}
+	key := noteKey{e.Event, tenant, e.Reason}
 	if was := l.notes.counted[key]; was != nil {
 		e.Count = was.Count
 	}

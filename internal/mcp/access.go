@@ -5,6 +5,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 )
 
@@ -44,9 +45,8 @@ var accessTable = map[string]identity.Role{
 
 // Reasons for the audit log, as in the contract's ErrorReason.
 const (
-	unidentified  = "UNIDENTIFIED"
-	roleRequired  = "ROLE_REQUIRED"
-	tenantUnknown = "TENANT_UNKNOWN"
+	unidentified = "UNIDENTIFIED"
+	roleRequired = "ROLE_REQUIRED"
 )
 
 // mayCall returns nil if the caller may send a message with this method, else an error and its reason.
@@ -79,7 +79,7 @@ func (s *Server) mayCall(c *caller, method string) (reason string, err error) {
 		return reason, err
 	}
 	if _, err := s.x.Tenant(c.Principal); err != nil {
-		return tenantUnknown, &jsonrpc.Error{Code: codeDenied, Message: err.Error()}
+		return audit.TenantUnknown, &jsonrpc.Error{Code: codeDenied, Message: err.Error()}
 	}
 	return "", nil
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
@@ -56,6 +57,7 @@ func (c skillCalls) PushSkill(stream grpc.ClientStreamingServer[pb.PushSkillRequ
 	if err != nil {
 		return err
 	}
+	c.auditSkill(ctx, audit.Push, done.Skill.Name+"@"+done.Skill.Digest)
 	c.log.Info("skill pushed", "tenant", who.Tenant, "principal", who.Name, "skill", done.Skill.Name+"@"+done.Skill.Digest,
 		"source", header.GetSource(), "existed", done.Existed, "removed", len(done.Removed))
 	out := &pb.PushSkillResponse{Version: fromVersion(done.Version), Name: text(done.Skill.Name), Existed: done.Existed}
@@ -150,12 +152,21 @@ func (c skillCalls) DeleteSkill(ctx context.Context, m *pb.DeleteSkillRequest) (
 		return nil, err
 	}
 	who := caller(ctx)
+	c.auditSkill(ctx, audit.Delete, m.GetSkill())
 	c.log.Info("skill deleted", "tenant", who.Tenant, "principal", who.Name, "skill", m.GetSkill(), "versions", len(gone))
 	out := &pb.DeleteSkillResponse{}
 	for _, v := range gone {
 		out.Digests = append(out.Digests, v.Digest)
 	}
 	return out, nil
+}
+
+// auditSkill writes which skill a call has changed. guard has written the call itself, so that nothing
+// changes without an entry; the audit log counts this one if it is lost.
+func (c skillCalls) auditSkill(ctx context.Context, event audit.Event, ref string) {
+	entry := audit.By(ctx, event, caller(ctx).Tenant, caller(ctx).Name)
+	entry.Skill, entry.Decision = ref, audit.Allowed
+	_ = c.audit.Write(entry)
 }
 
 // ListSkillVersions has the digest after which a page begins as its token.
