@@ -1,5 +1,5 @@
 import signal
-kept, held = [], 0
+kept, held, data = [], 0, bytes(1 << 18)
 print("INFO begins", flush=True)
 while held < 512 << 20:
     server = socket.create_server(("127.0.0.1", 0), backlog=4096)
@@ -10,7 +10,7 @@ while held < 512 << 20:
         client.setblocking(False)
         try:
             while True:
-                held += client.send(bytes(1 << 20))
+                held += client.send(data)
         except BlockingIOError:
             client.close()
 signal.alarm(2)
