@@ -92,6 +92,9 @@ var packageRows = []row{
 		"warning node-lock-missing package.json:0", "warning node-package-missing package.json:0",
 	}},
 	{"Node packages that can't be prepared", files{"package.json": `{"dependencies": {"left": "file:.."}}`}, []string{"warning node-packages package.json:0"}},
+	// The Python of a venv that the skill doesn't ship is the Python of its prepared packages.
+	{"rules for the Python of a venv", files{"SKILL.md": md("python_packages: [pandas==1.5.3]\nallowed-tools: Bash(.venv/bin/python scripts/*) Bash(venv/bin/tool:*)", ""), "scripts/a.py": "1\n"}, []string{"warning tool-program-missing SKILL.md:5"}},
+	{"rules for uv", files{"SKILL.md": md("allowed-tools: Bash(uv run scripts/*)", ""), "scripts/a.py": "1\n"}, nil},
 	{"no Node packages", files{"package.json": `{"type": "module"}`}, nil},
 	{"packages in other versions", files{"SKILL.md": md("python_packages:\n  - pandas>=2,<3\n  - PyYAML==9\n  - ruamel.yaml~=1.0", "")}, []string{
 		"warning package-missing SKILL.md:5", "warning package-missing SKILL.md:6", "warning package-missing SKILL.md:7",

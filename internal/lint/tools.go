@@ -8,10 +8,10 @@ import (
 )
 
 // tools looks at the rules of allowed-tools.
-// permission.ParseRules judges the rules; this only turns its answers into findings. The
+// permission.RulesOf judges the rules; this only turns its answers into findings. The
 // first case that applies decides.
 func (c *check) tools() {
-	rules := permission.ParseRules(c.skill.Manifest.AllowedTools, c.skill.BaseDir())
+	rules := permission.RulesOf(c.skill)
 	for _, e := range rules.Entries() {
 		line := c.toolLine(e.Text)
 		switch {
@@ -19,8 +19,10 @@ func (c *check) tools() {
 			c.warn(c.manifest.file, line, RuleToolRule, "the rule %s never matches: %s", e.Text, e.Problem)
 		case e.Shadow != "":
 			c.warn(c.manifest.file, line, RuleToolShadowed, "the rule %s adds nothing to %s: remove one of them", e.Text, e.Shadow)
-		case e.Program != "":
-			c.toolProgram(line, e)
+		default:
+			if e.Program != "" {
+				c.toolProgram(line, e)
+			}
 			c.toolCode(line, e)
 		}
 	}
@@ -131,5 +133,5 @@ func (c *check) decider() (decide func(string) permission.Decision, who string) 
 		}
 		return func(line string) permission.Decision { return c.machine.Policy.DecideFor(c.skill, line) }, "the daemon"
 	}
-	return permission.ParseRules(c.skill.Manifest.AllowedTools, c.skill.BaseDir()).Decide, "allowed-tools"
+	return permission.RulesOf(c.skill).Decide, "allowed-tools"
 }

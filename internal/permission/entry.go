@@ -1,9 +1,6 @@
 package permission
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
 // An Entry is one rule of an allowed-tools field, for programs that check the field itself.
 type Entry struct {
@@ -12,7 +9,8 @@ type Entry struct {
 	// rule is fine.
 	Problem string
 	// Program is the program that the rule allows, with {baseDir} replaced. Empty if the
-	// rule allows all programs or a pattern of them, or is not a Bash rule.
+	// rule allows all programs or a pattern of them, is not a Bash rule, or is for uv, pipx or npx, which
+	// do not run.
 	Program string
 	// Code is the script that the rule allows, with {baseDir} replaced, if the rule names
 	// one letter by letter.
@@ -31,8 +29,11 @@ func (r Rules) Entries() []Entry {
 			continue
 		}
 		if one.fixed > 0 {
-			list[i].Program, _, _ = strings.Cut(one.pattern, boundary)
-			if code, ok := one.codeOf(one.words[:one.fixed]); ok && !code.module && code.name != list[i].Program {
+			named := r.named(one.words[:one.fixed])
+			if !one.namesLaunched() {
+				list[i].Program = named[0]
+			}
+			if code, ok := one.codeOf(named); ok && !code.module && code.name != list[i].Program {
 				list[i].Code = code.name
 			}
 		}

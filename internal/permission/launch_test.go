@@ -71,3 +71,19 @@ func TestRulesOfNPX(t *testing.T) {
 		{"Bash(npx -p x awk:*)", "npx -p x awk 'BEGIN{system(\"id\")}'", false},
 	})
 }
+
+// A rule that names the begin of what uv or npx starts can match, so validation has nothing to say.
+func TestProblemsOfLaunchRules(t *testing.T) {
+	for text, fine := range map[string]bool{
+		"Bash(uv run scripts/*)": true, "Bash(uv run --with x scripts/*)": true, "Bash(npx eslint:*)": true, "Bash(uvx ruff*)": true, "Bash(uv run scripts/x.py)": true,
+		"Bash(uv run:*)": false, "Bash(uv run *)": false, "Bash(npx:*)": false, "Bash(uvx *)": false, "Bash(bash scripts/*)": false,
+	} {
+		if got := ParseRules([]string{text}, "").Problems(); (len(got) == 0) != fine {
+			t.Errorf("%s: got %v", text, got)
+		}
+		// Sandboxes have no uv and no npx, so nobody need install them.
+		if got := ParseRules([]string{text}, "").Entries()[0].Program; fine && got != "" {
+			t.Errorf("%s: it allows the program %q", text, got)
+		}
+	}
+}

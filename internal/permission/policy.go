@@ -180,7 +180,7 @@ func (p Policy) decideIn(dir string, sk *skill.Skill, command string) Decision {
 	if !sk.Manifest.HasAllowedTools {
 		return p.decideUnlisted(dir, sk, command)
 	}
-	return p.Decide(rulesOf(sk), command)
+	return p.Decide(RulesOf(sk), command)
 }
 
 // instead returns the decision's remedy, unless the policy refuses that, too.
@@ -191,8 +191,8 @@ func (p Policy) instead(d Decision) Instead {
 	return d.Instead
 }
 
-// rulesOf returns the rules of a skill, which are parsed once for each skill.
-func rulesOf(sk *skill.Skill) Rules {
+// RulesOf returns the rules of a skill, which are parsed once for each skill.
+func RulesOf(sk *skill.Skill) Rules {
 	type key struct{}
 	rules, _ := skill.Derived(sk, key{}, func() (Rules, error) {
 		rules := ParseRules(sk.Manifest.AllowedTools, sk.BaseDir())

@@ -205,7 +205,7 @@ func ownScriptRule(sk *skill.Skill) string {
 // Commands returns the texts of the rules for command lines of a skill. Without allowed-tools these are
 // the rules of the policy, and the scripts that detection found.
 func (p Policy) Commands(sk *skill.Skill) []string {
-	rules := rulesOf(sk)
+	rules := RulesOf(sk)
 	commands := []string{}
 	if !sk.Manifest.HasAllowedTools {
 		rules = ParseRules(p.Unlisted.Rules, sk.BaseDir())
