@@ -226,13 +226,14 @@ func (r *run) samples(n int) int {
 // A scale is the size of all measurements. Each field is a quantity of one of the measurements;
 // full has the published values.
 type scale struct {
-	divide int           // divisor of the number of samples
-	warmUp int           // untimed requests of each kind
-	refill time.Duration // pause in which the daemon prepares sandboxes
-	settle time.Duration // pause after which a daemon counts as idle
-	idle   [2]time.Duration
-	load   time.Duration // duration of a sustained load
-	slices int           // slices of the load, in turns with the bare program
+	divide     int           // divisor of the number of samples
+	warmUp     int           // untimed requests of each kind
+	refill     time.Duration // pause in which the daemon prepares sandboxes
+	settle     time.Duration // pause after which a daemon counts as idle
+	tenantIdle time.Duration // the same for a tenant
+	idle       [2]time.Duration
+	load       time.Duration // duration of a sustained load
+	slices     int           // slices of the load, in turns with the bare program
 	// Bytes that the streaming script prints, and how many executions sleep at once.
 	streamBytes int
 	sleeping    int
@@ -245,7 +246,7 @@ type scale struct {
 
 // full is the scale for which the targets are defined.
 var full = scale{
-	divide: 1, warmUp: 10, refill: time.Second, settle: 3 * time.Second,
+	divide: 1, warmUp: 10, refill: time.Second, settle: 3 * time.Second, tenantIdle: fullTenantIdle,
 	// Agents pause between calls. After a pause caches and clocks of the processor are cold,
 	// so requests take longer than back to back.
 	idle: [2]time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
@@ -255,7 +256,7 @@ var full = scale{
 
 // short is the scale of a run that takes about a minute.
 var short = scale{
-	divide: 30, warmUp: 2, refill: 100 * time.Millisecond, settle: 200 * time.Millisecond,
+	divide: 30, warmUp: 2, refill: 100 * time.Millisecond, settle: 200 * time.Millisecond, tenantIdle: 200 * time.Millisecond,
 	idle: [2]time.Duration{10 * time.Millisecond, 30 * time.Millisecond},
 	load: time.Second, slices: 2,
 	streamBytes: 32 << 20, sleeping: 20, records: 5000, skills: 100, snapshotBytes: 10_000_000,

@@ -85,6 +85,15 @@ func groups(s scale) []group {
 			valueAtMost(2).row("memory-prewarmed", "memory of each prewarmed sandbox without a Python", "MiB"),
 			valueAtMost(8).row("memory-prewarmed-python", "memory of each prewarmed sandbox with a Python", "MiB"),
 		}, prewarmedMemory},
+		{"tenants", []Row{
+			free("tenants-memory-1", "memory of the daemon for one idle tenant", "KiB"),
+			free("tenants-memory-10", "memory of the daemon for each of 10 idle tenants", "KiB"),
+			valueAtMost(256).row("tenants-memory-100", "memory of the daemon for each of 100 idle tenants", "KiB"),
+			free("tenants-waiting", "memory of all zygotes and prewarmed sandboxes, with 100 tenants", "MiB"),
+			free("tenants-back-1", "warm `true` of one tenant, p50", "ms"),
+			free("tenants-back-10", "`true` of a tenant that comes back after 9 others, p50", "ms"),
+			free("tenants-back-100", "`true` of a tenant that comes back after 99 others, p50", "ms"),
+		}, tenants},
 		{"sleeping executions", []Row{
 			valueAtLeast(float64(s.sleeping)).row("sleeping", count(s.sleeping)+" sleeping executions at once: how many ran", "executions"),
 			valueAtMost(256).row("memory-running", "memory of each running execution in the daemon", "KiB"),
