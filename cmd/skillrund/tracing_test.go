@@ -308,6 +308,35 @@ func TestTraceOfGoClient(t *testing.T) {
 	}
 }
 
+// The Python client sends the trace context that its caller's function returns. A function that returns
+// None sends nothing.
+func TestTraceOfPythonClient(t *testing.T) {
+	t.Parallel()
+	r := startReceiver(t, false)
+	d := startTraced(t, r.address, "")
+	cmd := exec.Command(debianPython, "-c", `
+import skillrun, sys
+for parent in sys.argv[2], None:
+    with skillrun.connect(sys.argv[1], traceparent=lambda: parent) as client:
+        sys.stdout.write(b"".join(c.data for c in client.run("traced", script="scripts/show.sh")).decode())
+`, d.dir+"/s.sock", given)
+	path, err := filepath.Abs(pythonPackage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+path, "PYTHONDONTWRITEBYTECODE=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	const call = "skillrun.v1.ExecutionService/Execute"
+	got := r.await(t, givenTrace, call)
+	wantTrace(t, got, call, givenParent)
+	if want := fmt.Sprintf("00-%s-%x-01 None\nNone None\n", givenTrace, got["execution"][0].SpanId); string(out) != want {
+		t.Errorf("the scripts have %q, want %q", out, want)
+	}
+}
+
 // An agent sends the trace context with a call of a tool, in _meta or in a header of HTTP. The first
 // counts.
 func TestTraceOfMCP(t *testing.T) {

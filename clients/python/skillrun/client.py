@@ -18,6 +18,8 @@ from skillrun.errors import CallError, broken, call_error
 from skillrun.inputs import Duration, Limits, Stdin
 from skillrun.patience import Patience
 from skillrun.run import Chunk, Run, Sender
+from skillrun.trace import Interceptor as TraceInterceptor
+from skillrun.trace import trace_source
 from skillrun.v1 import (
     execution_pb2 as pb,
     execution_pb2_grpc,
@@ -58,6 +60,7 @@ def connect(
     tls_key: Optional[File] = None,
     token: Optional[Token] = None,
     token_file: Optional[File] = None,
+    traceparent: Optional[Callable[[], Optional[str]]] = None,
     timeout: float = 30.0,
     patience: Patience = Patience(),
 ) -> "Client":
@@ -72,6 +75,9 @@ def connect(
     content of token_file, identifies the caller; it needs a Unix socket, a loopback address or
     an encrypted connection. token may be a function, which is called for each call. timeout,
     in seconds, limits each call that runs no program.
+
+    Each call sends the trace context that traceparent returns (W3C Trace Context); None or "":
+    no trace. Without the argument, it is OpenTelemetry's current context if that is installed.
     """
     return Client(
         address,
@@ -81,6 +87,7 @@ def connect(
         tls_key=tls_key,
         token=token,
         token_file=token_file,
+        traceparent=traceparent,
         timeout=timeout,
         patience=patience,
     )
@@ -122,6 +129,7 @@ class Client(Reach):
         tls_key: Optional[File] = None,
         token: Optional[Token] = None,
         token_file: Optional[File] = None,
+        traceparent: Optional[Callable[[], Optional[str]]] = None,
         timeout: float = 30.0,
         patience: Patience = Patience(),
     ) -> None:
@@ -133,6 +141,9 @@ class Client(Reach):
             self._channel = grpc.insecure_channel(target, options=_OPTIONS)
         if source is not None:
             self._channel = grpc.intercept_channel(self._channel, Interceptor(source))
+        trace = trace_source(traceparent)
+        if trace is not None:
+            self._channel = grpc.intercept_channel(self._channel, TraceInterceptor(trace))
         self._timeout = timeout
         self._patience = patience
         self._runs: "weakref.WeakSet[Run]" = weakref.WeakSet()

@@ -1,0 +1,54 @@
+"""The trace context of calls (W3C Trace Context, OpenTelemetry)."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Callable, Dict, Optional
+
+import grpc
+
+# Returns the headers of the present trace: traceparent, and tracestate if there is one.
+Source = Callable[[], Dict[str, str]]
+
+_FIELDS = ("traceparent", "tracestate")
+
+
+def trace_source(traceparent: Optional[Callable[[], Optional[str]]]) -> Optional[Source]:
+    """Returns where the trace context comes from: the caller's function, else OpenTelemetry if
+    it is installed. None: there is no trace."""
+    if traceparent is not None:
+        ask = traceparent
+
+        def asked() -> Dict[str, str]:
+            value = ask()
+            return {"traceparent": value} if value else {}
+
+        return asked
+    try:
+        inject: Any = importlib.import_module("opentelemetry.propagate").inject
+    except ImportError:
+        return None
+
+    def current() -> Dict[str, str]:
+        headers: Dict[str, str] = {}
+        inject(headers)
+        return {name: headers[name] for name in _FIELDS if headers.get(name)}
+
+    return current
+
+
+class Interceptor(
+    grpc.UnaryUnaryClientInterceptor,  # type: ignore[misc] # grpc has no types
+    grpc.UnaryStreamClientInterceptor,  # type: ignore[misc]
+    grpc.StreamStreamClientInterceptor,  # type: ignore[misc]
+):
+    """Adds the trace context to the metadata of each call."""
+
+    def __init__(self, headers: Source) -> None:
+        self._headers = headers
+
+    def _add(self, proceed: Callable[[Any, Any], Any], details: Any, request: Any) -> Any:
+        added = tuple(details.metadata or ()) + tuple(self._headers().items())
+        return proceed(details._replace(metadata=added), request)
+
+    intercept_unary_unary = intercept_unary_stream = intercept_stream_stream = _add
