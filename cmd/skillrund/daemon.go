@@ -323,6 +323,7 @@ func (d *daemon) sweepRecords(ctx context.Context) {
 		} else if removed > 0 {
 			d.log.Info("retention", "removed", removed, "freed_bytes", freed)
 		}
+		d.sweepTenants(ctx)
 		select {
 		case <-ctx.Done():
 			return

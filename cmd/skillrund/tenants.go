@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"reflect"
 	"slices"
 	"time"
@@ -18,9 +19,8 @@ import (
 type tenantConfig struct {
 	// The tenant's rows of identity.callers.
 	Callers []tenantCaller `yaml:"callers"`
-	// The tenant's own folders of skills, and patterns of the daemon's skills.
-	Skills       []skillRoot `yaml:"skills"`
-	SharedSkills []string    `yaml:"shared_skills"`
+	// Patterns of the daemon's skills.
+	SharedSkills []string `yaml:"shared_skills"`
 	// Nothing here is wider than the daemon's own keys.
 	Policy struct {
 		Network             string       `yaml:"network"`
@@ -75,13 +75,10 @@ const (
 // manyTenants reports whether tenants are configured. If not, all callers share the daemon's quotas.
 func (c *config) manyTenants() bool { return len(c.Tenants) > 0 || c.TenantsDir != "" }
 
-// inherit sets the keys that a tenant's file does not set, and makes paths absolute. lines has the keys
-// that the file sets; key is the tenant's key in it, or "".
-func (t *tenantConfig) inherit(c *config, dir, key string, lines map[string]int) {
+// inherit sets the keys that a tenant's file does not set. lines has the keys that the file sets; key is the
+// tenant's key in it, or "".
+func (t *tenantConfig) inherit(c *config, key string, lines map[string]int) {
 	set := func(name string) bool { return lines[join(key, name)] > 0 }
-	for i := range t.Skills {
-		t.Skills[i].Path = absolute(dir, t.Skills[i].Path)
-	}
 	if !set("policy.network") {
 		t.Policy.Network = c.Network
 	}
@@ -153,7 +150,7 @@ func (t *tenantConfig) tenant(name string) *tenant.Tenant {
 			Resources: admission.Resources{MemoryBytes: int64(q.Memory), MilliCPUs: int64(q.CPUs)},
 		},
 		QueueTimeout: time.Duration(q.QueueTimeout), Streams: q.Streams, StateBytes: int64(q.StateBytes),
-		Skills: roots(t.Skills), SharedSkills: t.SharedSkills, SkillBytes: int64(q.SkillBytes), SkillVersions: q.SkillVersions,
+		SharedSkills: t.SharedSkills, SkillBytes: int64(q.SkillBytes), SkillVersions: q.SkillVersions,
 		Cgroup: tenant.Cgroup{MemoryBytes: int64(t.Cgroup.Memory), Processes: t.Cgroup.Processes, CPUWeight: t.Cgroup.CPUWeight},
 	}
 	return to
@@ -191,4 +188,23 @@ func (c *config) tenantSet() *tenant.Set {
 		list = append(list, s.config.tenant(s.name))
 	}
 	return tenant.New(list...)
+}
+
+// sweepTenants removes the oldest executions of each tenant that is above its quota of state_bytes.
+func (d *daemon) sweepTenants(ctx context.Context) {
+	limits := map[string]int64{}
+	for _, t := range d.executor.Tenants.All() {
+		if t.StateBytes > 0 {
+			limits[t.Name] = t.StateBytes
+		}
+	}
+	if len(limits) == 0 {
+		return
+	}
+	removed, freed, err := d.record.SweepTenants(ctx, func(name string) int64 { return limits[name] })
+	if err != nil && ctx.Err() == nil {
+		d.log.Error("retention of tenants", "err", err)
+	} else if removed > 0 {
+		d.log.Info("retention of tenants", "removed", removed, "freed_bytes", freed)
+	}
 }

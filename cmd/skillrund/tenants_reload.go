@@ -103,9 +103,6 @@ func (t *tenancy) read(c *config, path string) (list []*tenantSource, degraded [
 		read = slices.DeleteFunc(read, func(s *tenantSource) bool { return s.key == "" })
 		keep(err, c.TenantsDir, func(s *tenantSource) bool { return s.key == "" })
 	}
-	for _, s := range read {
-		s.inspect()
-	}
 	return append(list, read...), degraded
 }
 

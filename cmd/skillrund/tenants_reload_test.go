@@ -29,7 +29,7 @@ func sourcesOf(t *testing.T, callers map[string]string) (list []*tenantSource) {
 			text += fmt.Sprintf("{caller: %q, role: read}, ", caller)
 		}
 		s.found.decode([]byte("callers: ["+text+"]"), &s.config)
-		s.check(&c, "/")
+		s.check(&c)
 		list = append(list, s)
 	}
 	return list
@@ -155,7 +155,7 @@ func TestTenantsReload(t *testing.T) {
 	wantQuota(t, d.refusalOf(acme, shell("calculator", "true")), "running", 1, "1")
 
 	// A file with mistakes: the former one stays, and the operator gets all of them.
-	d.write("tenants/acme.yaml", "quotas: {running: 0}\nskills: 5\n")
+	d.write("tenants/acme.yaml", "quotas: {running: 0}\ncallers: 5\n")
 	var found []*pb.TenantProblem
 	problems := func(ctx context.Context) []*pb.TenantProblem {
 		r, err := d.system.GetCapabilities(ctx, &pb.GetCapabilitiesRequest{})
@@ -167,7 +167,7 @@ func TestTenantsReload(t *testing.T) {
 	d.await("a bad file", func() bool { found = problems(ctx); return len(found) > 0 })
 	file := filepath.Join(dir, "tenants/acme.yaml")
 	if p := found[0]; len(found) != 1 || p.Tenant != "acme" || p.File != file || !p.Kept ||
-		!strings.Contains(p.Reason, "line 1: quotas.running: 0; must be 1 to") || !strings.Contains(p.Reason, `line 2: skills: "5" is not a list`) {
+		!strings.Contains(p.Reason, "line 1: quotas.running: 0; must be 1 to") || !strings.Contains(p.Reason, `line 2: callers: "5" is not a list`) {
 		t.Errorf("got %v", found)
 	}
 	if got := problems(acme); got != nil {

@@ -32,7 +32,7 @@ func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed in
 	s.flushForQuery(ctx)
 	// First by age, whatever the sum of bytes is. Then by bytes, whatever the age is.
 	if s.config.MaxAge > 0 {
-		removed, freed, err = s.sweepOldest(ctx, nanos(now.Add(-s.config.MaxAge)), math.MaxInt64)
+		removed, freed, err = s.sweepOldest(ctx, "", nanos(now.Add(-s.config.MaxAge)), math.MaxInt64)
 	}
 	if err == nil {
 		removed, freed, err = s.sweepBytes(ctx, removed, freed)
@@ -45,6 +45,51 @@ func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed in
 		return removed, freed, fmt.Errorf("record: sweep: %w", err)
 	}
 	return removed, freed, nil
+}
+
+// SweepTenants removes the oldest ended executions of each tenant whose ended executions have more bytes than
+// limit returns for its name. Zero means no limit. It returns the number of removed executions and of their
+// bytes. Open readers and artifacts stay readable.
+func (s *Store) SweepTenants(ctx context.Context, limit func(tenant string) int64) (removed int, freed int64, err error) {
+	s.sweeping.Lock()
+	defer s.sweeping.Unlock()
+	s.flushForQuery(ctx)
+	held, err := s.bytesOfTenants(ctx)
+	if err != nil {
+		return 0, 0, fmt.Errorf("record: sweep of tenants: %w", err)
+	}
+	for tenant, bytes := range held {
+		most := limit(tenant)
+		if most <= 0 || bytes <= most || tenant == "" {
+			continue
+		}
+		n, b, err := s.sweepOldest(ctx, tenant, math.MaxInt64, bytes-most)
+		removed, freed = removed+n, freed+b
+		if err != nil {
+			return removed, freed, fmt.Errorf("record: sweep of tenant %s: %w", tenant, err)
+		}
+	}
+	return removed, freed, nil
+}
+
+// bytesOfTenants returns the bytes of the ended executions of each tenant.
+func (s *Store) bytesOfTenants(ctx context.Context) (map[string]int64, error) {
+	rows, err := s.db.queries.QueryContext(ctx, `
+		SELECT tenant, sum(spool_bytes + artifact_bytes + row_bytes) FROM executions WHERE state = 3 GROUP BY tenant`)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	held := map[string]int64{}
+	for rows.Next() {
+		var tenant string
+		var bytes int64
+		if err := rows.Scan(&tenant, &bytes); err != nil {
+			return nil, err
+		}
+		held[tenant] = bytes
+	}
+	return held, rows.Err()
 }
 
 // Remove removes one ended execution of the tenant with its spool and artifacts, at once. Its
@@ -85,7 +130,7 @@ func (s *Store) sweepBytes(ctx context.Context, removed int, freed int64) (int, 
 	}
 	n, bytes := 0, int64(0)
 	if s.config.MaxBytes > 0 {
-		n, bytes, err = s.sweepOldest(ctx, math.MaxInt64, total-s.config.MaxBytes)
+		n, bytes, err = s.sweepOldest(ctx, "", math.MaxInt64, total-s.config.MaxBytes)
 	}
 	s.held.Store(total - bytes)
 	return removed + n, freed + bytes, err
@@ -112,10 +157,10 @@ func (s *Store) bytes(ctx context.Context) (int64, error) {
 }
 
 // sweepOldest removes executions that ended before a time, oldest first, until it has
-// freed enough bytes.
-func (s *Store) sweepOldest(ctx context.Context, before, enough int64) (removed int, freed int64, err error) {
+// freed enough bytes. An empty tenant means the executions of all tenants.
+func (s *Store) sweepOldest(ctx context.Context, tenant string, before, enough int64) (removed int, freed int64, err error) {
 	for freed < enough {
-		oldest, err := s.oldest(ctx, before)
+		oldest, err := s.oldest(ctx, tenant, before)
 		if err != nil || len(oldest) == 0 {
 			return removed, freed, err
 		}
@@ -135,11 +180,11 @@ func (s *Store) sweepOldest(ctx context.Context, before, enough int64) (removed 
 	return removed, freed, nil
 }
 
-// oldest returns the first sweepBatch executions that ended before a time.
-func (s *Store) oldest(ctx context.Context, before int64) ([]expired, error) {
+// oldest returns the first sweepBatch executions that ended before a time, of one tenant or of all.
+func (s *Store) oldest(ctx context.Context, tenant string, before int64) ([]expired, error) {
 	rows, err := s.db.queries.QueryContext(ctx, `
 		SELECT n, id, spool_bytes + artifact_bytes + row_bytes FROM executions
-		WHERE state = 3 AND ended < ? ORDER BY ended LIMIT ?`, before, sweepBatch)
+		WHERE state = 3 AND ended < ? AND (? = '' OR tenant = ?) ORDER BY ended LIMIT ?`, before, tenant, tenant, sweepBatch)
 	if err != nil {
 		return nil, err
 	}

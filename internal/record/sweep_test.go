@@ -50,6 +50,33 @@ func rowsIn(t testing.TB, s *Store, table string) int {
 	return n
 }
 
+// Each tenant loses its oldest ended executions until it is within its own limit. The other tenants lose
+// nothing, and open executions stay.
+func TestSweepTenants(t *testing.T) {
+	s := openStore(t, Config{})
+	for i, tenant := range []string{"full", "other", "full", "full", "free"} {
+		l := createInFile(t, s, Execution{ID: fmt.Sprint("e", i), Tenant: tenant})
+		writeArtifacts(t, s, l, map[string]string{"x": strings.Repeat("x", 10_000)})
+		end(t, l, "EXITED", start.Add(time.Duration(i)*time.Minute))
+	}
+	createInFile(t, s, Execution{ID: "runs", Tenant: "full", Created: start.Add(-time.Hour)})
+	held, err := s.bytesOfTenants(t.Context())
+	if err != nil || held["full"] < 30_000 || held["other"] < 10_000 || held["other"] > 20_000 {
+		t.Fatalf("got %v, %v", held, err)
+	}
+	limits := map[string]int64{"full": held["other"], "other": held["other"]} // free has none
+	removed, freed, err := s.SweepTenants(t.Context(), func(tenant string) int64 { return limits[tenant] })
+	if err != nil || removed != 2 || freed < 20_000 {
+		t.Errorf("got %d, %d bytes, %v; want 2", removed, freed, err)
+	}
+	if got, want := files(t, s), []string{"spool/e1", "spool/e3", "spool/e4", "spool/runs", "artifacts/e1", "artifacts/e3", "artifacts/e4"}; !slices.Equal(got, want) {
+		t.Errorf("left %v, want %v", got, want)
+	}
+	if removed, _, err := s.SweepTenants(t.Context(), func(tenant string) int64 { return limits[tenant] }); err != nil || removed != 0 {
+		t.Errorf("again: got %d, %v", removed, err)
+	}
+}
+
 func TestSweepByAge(t *testing.T) {
 	s := openStore(t, Config{MaxAge: time.Hour})
 	for i, age := range []time.Duration{3 * time.Hour, 0, time.Hour + 1, time.Hour} {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/skillrun/skillrun/internal/admission"
 	"github.com/skillrun/skillrun/internal/permission"
-	"github.com/skillrun/skillrun/internal/skill"
 )
 
 // A Tenant is the configuration of one tenant. Nobody changes a Tenant that is in a Set.
@@ -40,8 +39,6 @@ type Tenant struct {
 	Streams int
 	// StateBytes bounds the output and artifacts of the tenant's ended executions. Zero: no bound.
 	StateBytes int64
-	// Skills are the folders of the tenant's own skills, which no other tenant sees.
-	Skills []skill.Root
 	// SharedSkills are patterns of the daemon's skills that the tenant sees; see SeesShared. Nil: all.
 	SharedSkills []string
 	// SkillBytes and SkillVersions bound the skills that the tenant's callers push: the bytes of all
