@@ -108,7 +108,7 @@ func badTokens(t *testing.T, i *certtest.Issuer) map[string]badToken {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An attacker's keys, which the header jku names. Nobody may ask for them.
+	// An attacker's keys, which the header jku names. The daemon must not ask for them.
 	var asked atomic.Int32
 	keys := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
@@ -156,7 +156,7 @@ func wantNoPlainText(t *testing.T, s *secured) {
 	}
 }
 
-// wantUserRefused connects to the Unix socket as a user who may open it, but has no row.
+// wantUserRefused connects to the Unix socket as a user with permission to open it, but without a row.
 func wantUserRefused(t *testing.T, s *secured) {
 	socket := filepath.Join(s.dir, "s.sock")
 	if err := os.Chmod(socket, 0o666); err != nil {
@@ -202,8 +202,8 @@ func wantEveryMethodRefused(t *testing.T, conn *grpc.ClientConn) {
 	}
 }
 
-// wantRotatedBundleRefused takes the authority out of the trust domain's file. A connection that had
-// an identity until then has none any longer.
+// wantRotatedBundleRefused takes the authority out of the trust domain's file. A connection loses the
+// identity that it had.
 func wantRotatedBundleRefused(t *testing.T, s *secured) {
 	conn := s.connect(s.clients.Client("", nil, "spiffe://example.org/agents/7"))
 	system := pb.NewSystemServiceClient(conn)

@@ -81,8 +81,8 @@ func (t *tenantConfig) checkPolicy(c *config, bad badFunc) {
 	}
 }
 
-// checkQuotas checks the quotas and the cgroup. A quota below what runs at the moment is not a mistake:
-// what runs may finish.
+// checkQuotas checks the quotas and the cgroup. A quota below the present use is not a mistake:
+// running executions may finish.
 func (t *tenantConfig) checkQuotas(c *config, bad badFunc) {
 	q := t.Quotas
 	between := func(key string, n, least, most int, why string) {

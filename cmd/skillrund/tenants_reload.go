@@ -25,7 +25,8 @@ const (
 	tenantsMost  = 2 * time.Second
 )
 
-// tenancy has the tenants that are in force. A reload replaces them; what runs is not touched.
+// tenancy has the tenants that are in force. A reload replaces them; running executions
+// keep the version with which they were accepted.
 type tenancy struct {
 	mu       sync.Mutex               // guards the fields below; also makes reloads take turns
 	sources  map[string]*tenantSource // in force, by name

@@ -126,7 +126,7 @@ func limitOf(t *pb.Tenant, key string) (limit, used uint64) {
 	return 0, 0
 }
 
-// Tenants come, change and go by their files, without a restart and without a break of what runs. A bad file
+// Tenants come, change and go by their files, without a restart, and running executions continue. A bad file
 // changes nothing, and the operator is told.
 func TestTenantsReload(t *testing.T) {
 	t.Parallel()
@@ -149,7 +149,7 @@ func TestTenantsReload(t *testing.T) {
 		t.Errorf("got %d of %d running", used, limit)
 	}
 
-	// A quota below what runs.
+	// A quota below the present use.
 	d.write("tenants/acme.yaml", "quotas: {running: 1, queued: 0, weight: 5}\n")
 	d.await("a changed file", func() bool { return d.tenant("acme").Weight == 5 })
 	wantQuota(t, d.refusalOf(acme, shell("calculator", "true")), "running", 1, "1")

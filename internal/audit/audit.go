@@ -1,5 +1,5 @@
 // Package audit keeps the audit log: each request to the daemon with its caller, the decision and the
-// rule behind it, and the end of each execution. It is separate from the daemon's own log.
+// rule behind it, and the end of each execution. The daemon's log is another one.
 //
 // Theory of operation. The log is a directory of files, and each line of a file is an [Entry] as JSON.
 // Three things show a later change:
@@ -7,7 +7,7 @@
 //   - Each line ends with its SHA-256 and has the SHA-256 of the line before (field prev), also across
 //     files. A changed, removed or moved line breaks this chain.
 //   - Once a minute, and at the end of each file, an entry is a checkpoint: an Ed25519 signature over
-//     the chain up to it. Without the daemon's key, nobody can replace the chain by another.
+//     the chain up to it. To replace the chain by another, an attacker needs the daemon's key.
 //   - The file head has a copy of the last checkpoint. So the end of the log cannot be cut off, except
 //     for the entries after the last checkpoint.
 //

@@ -143,7 +143,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// A nil Log writes nothing, and says so to nobody.
+// A nil Log accepts entries and writes nothing.
 func TestNil(t *testing.T) {
 	var l *Log
 	l.Note(Entry{})
@@ -552,7 +552,7 @@ func TestHostileTexts(t *testing.T) {
 	}
 }
 
-// The directory cannot be written, or is none.
+// The directory is a file, or has no write permission.
 func TestOpenFails(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "file"), nil)
@@ -583,7 +583,7 @@ func TestCaller(t *testing.T) {
 	}
 }
 
-// The disk is full while nobody calls: checkpoints fail and are counted, and the log works again by itself.
+// The disk is full and no call comes: checkpoints fail and are counted, and the log recovers.
 func TestCheckpointOnFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "audit"), 0o700); err != nil {

@@ -1,5 +1,4 @@
-// Package tenant says what a tenant is: a value with everything that the configuration sets for one
-// group of callers. It has no I/O and no locks on the path of a call.
+// Package tenant has the configuration of each tenant, a group of callers, as an immutable value. It has no I/O and no locks on the path of a call.
 //
 // Theory of operation. The configuration makes the Tenants and puts them into a [Set]. Each call
 // looks up its caller's Tenant in the Set, once, and works with that value until its end. A reload
@@ -17,11 +16,11 @@ import (
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
-// A Tenant is the configuration of one tenant. Nobody changes a Tenant that is in a Set.
+// A Tenant is the configuration of one tenant. It does not change after it is in a Set.
 type Tenant struct {
 	// Name identifies the tenant, except in a Set made by [Single].
 	Name string
-	// Policy says what the tenant's callers may run.
+	// Policy has the permissions of the tenant's callers.
 	Policy permission.Policy
 	// Runtimes are the languages of scripts, code and interpreters in command lines that the tenant may
 	// use. Nil: all.

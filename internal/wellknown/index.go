@@ -77,7 +77,7 @@ func IndexURL(text string) (string, error) {
 	return u.String(), nil
 }
 
-// parse reads an index. An entry with a mistake is an error: nobody may guess what it means. An entry
+// parse reads an index. An entry with a mistake is an error, because its meaning would be a guess. An entry
 // of an unknown type is skipped, as the definition says.
 func parse(data []byte, at string) (*Index, error) {
 	var raw struct {
