@@ -58,7 +58,7 @@ var bounds = map[string][]bound{
 	"Python zygotes and rules": {
 		{"internal/permission/files.go", "case ownedByGit(name):", "case false:", "API/api-31-around-the-rules", "--- FAIL: TestHostileAPI/api-31-around-the-rules/configuration_of_git "},
 		{"internal/permission/guards.go", "return guards[name].danger(args, 1, fixed)", "return \"\"", "API/api-31-around-the-rules", "--- FAIL: TestHostileAPI/api-31-around-the-rules/programs_of_gcc "},
-		{"internal/permission/decide.go", "c.env = gitEnv(args, named)", "gitEnv(args, named)", "API/api-32-unpacked-git", "ran true, want false"},
+		{"internal/permission/decide.go", "c.env = gitEnv(args, fixed)", "gitEnv(args, fixed)", "API/api-32-unpacked-git", "ran true, want false"},
 		{forkServer + "judge.py", "if left < 0 or depth > MAX_DEPTH:\n            return True", "if depth > MAX_DEPTH:\n            raise RecursionError", "API/api-33-deep-input", "SETUP_FAILED"},
 		{forkServer + "become.py", "except BaseException:\n        forked = False", "except OSError:\n        forked = False", "API/api-33-deep-input", "SETUP_FAILED"},
 		{"sandbox/pool_zygotes.go", "|| slices.ContainsFunc(e.users(now), refuses)", "|| refuses == nil", "API/api-34-python-hog", "another Python zygote serves the caller"},

@@ -306,10 +306,6 @@ func TestOtherKey(t *testing.T) {
 	if _, err := VerifyDir(c.Dir, "", nil); err == nil || !strings.Contains(err.Error(), "not an Ed25519 public key") {
 		t.Errorf("got %v", err)
 	}
-	write(t, c.KeyFile, []byte("nonsense"))
-	if _, err := Open(c); err == nil || !strings.Contains(err.Error(), "not the private key") {
-		t.Errorf("got %v", err)
-	}
 	if err := os.Remove(c.KeyFile); err != nil {
 		t.Fatal(err)
 	}
@@ -549,6 +545,48 @@ func TestHostileTexts(t *testing.T) {
 	}
 	if size := len(read(t, filepath.Join(c.Dir, "audit-000000000001.jsonl"))); size > maxLine {
 		t.Errorf("%d bytes", size)
+	}
+}
+
+// If the key is damaged or missing, a new log begins. The old one is kept, and can be verified.
+func TestDamagedKey(t *testing.T) {
+	for name, damage := range map[string]func(path string) error{
+		"damaged": func(path string) error { return os.WriteFile(path, []byte("nonsense"), 0o600) },
+		"missing": os.Remove,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var said bytes.Buffer
+			top := t.TempDir()
+			c := Config{Dir: filepath.Join(top, "log"), KeyFile: filepath.Join(top, "key"), FileBytes: 1 << 20, Files: 3, Log: slog.New(slog.NewTextHandler(&said, nil))}
+			for range 2 {
+				l, err := Open(c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := l.Write(Entry{Event: Cancel, Why: "a test"}); err != nil {
+					t.Error(err)
+				}
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+				if err := damage(c.KeyFile); err != nil {
+					t.Fatal(err)
+				}
+			}
+			kept, err := filepath.Glob(c.Dir + ".damaged-*")
+			if err != nil || len(kept) != 1 || !strings.Contains(said.String(), kept[0]) {
+				t.Fatalf("got %v, %v, want one old log, which the daemon's log names:\n%s", kept, err, &said)
+			}
+			for _, dir := range []string{c.Dir, kept[0]} {
+				if r, err := VerifyDir(dir, "", nil); err != nil || r.First != 1 || r.Signed != r.Last {
+					t.Errorf("%s: got %+v, %v", dir, r, err)
+				}
+			}
+			keys, err := filepath.Glob(c.KeyFile + ".damaged-*")
+			if want := map[string]int{"damaged": 1}[name]; err != nil || len(keys) != want {
+				t.Errorf("got the keys %v, want %d", keys, want)
+			}
+		})
 	}
 }
 

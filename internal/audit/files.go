@@ -82,8 +82,21 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Open opens the log and continues its chain. It makes the directory and the key if they are missing.
-func Open(c Config) (_ *Log, err error) {
+// Open opens the log and continues its chain. It makes the directory and the key if they are missing. If
+// the key is damaged, a new log begins, and the old one is kept beside it.
+func Open(c Config) (*Log, error) {
+	l, err := openLog(c)
+	var damaged *damagedKey
+	if !errors.As(err, &damaged) {
+		return l, err
+	}
+	if err := setAside(c); err != nil {
+		return nil, errors.Join(damaged, err)
+	}
+	return openLog(c)
+}
+
+func openLog(c Config) (_ *Log, err error) {
 	l := &Log{Config: c, stop: make(chan struct{}), notes: notes{map[string]int{}, map[noteKey]*Entry{}}}
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/skillrun/skillrun/internal/durable"
 )
@@ -16,10 +17,14 @@ import (
 // publicName is the file with the public key, in the directory of the log.
 const publicName = "audit.pub"
 
-// openKey reads the private key, or makes one, and writes the public key into dir.
+// openKey reads the private key, or makes one, and writes the public key into dir. A log without its
+// private key is damaged.
 func openKey(path, dir string) (ed25519.PrivateKey, error) {
 	key, err := readKey(path)
 	if isMissing(err) {
+		if _, err := os.Stat(filepath.Join(dir, publicName)); err == nil {
+			return nil, &damagedKey{path}
+		}
 		if _, key, err = ed25519.GenerateKey(rand.Reader); err == nil {
 			err = writeKey(path, key)
 		}
@@ -54,7 +59,28 @@ func readKey(path string) (ed25519.PrivateKey, error) {
 			}
 		}
 	}
-	return nil, fmt.Errorf("%s: not the private key of an audit log; move it away, and the daemon makes a new one", path)
+	return nil, &damagedKey{path}
+}
+
+// A damagedKey is the error for a file that is not a private key, or that a log lacks.
+type damagedKey struct{ path string }
+
+func (e *damagedKey) Error() string {
+	return e.path + ": not the private key of the audit log; the daemon begins a new log with a new key when it starts"
+}
+
+// setAside renames the directory of the log and a damaged key, if there is one, so that a new log begins with a new
+// key. The old directory stays whole and has its public key, with which it can still be verified. The
+// key goes last: if the daemon dies in between, the next one finds the damage again.
+func setAside(c Config) error {
+	suffix := ".damaged-" + time.Now().UTC().Format("20060102T150405.000000000")
+	for _, path := range []string{c.Dir, c.KeyFile} {
+		if err := os.Rename(path, path+suffix); err != nil && !(path == c.KeyFile && isMissing(err)) {
+			return err
+		}
+	}
+	c.Log.Error("the key of the audit log is damaged; a new log with a new key begins", "kept_as", c.Dir+suffix, "key", c.KeyFile, "key_kept_as", c.KeyFile+suffix)
+	return nil
 }
 
 // PublicKey returns the public key of the private key in a file, as PEM.

@@ -64,7 +64,12 @@ func (r Rules) startByName(plan Plan) {
 		for i := range step.Pipeline {
 			c := &step.Pipeline[i]
 			for inner := c.Args; inner != nil; inner = unwrap(inner) {
-				c.Args = slices.Concat(c.Args[:len(c.Args)-len(inner)], r.named(inner))
+				// A git command without its settings is no part of the line. Its program was named before.
+				at := len(c.Args) - len(inner)
+				if name := r.byPath(inner[0]); name != inner[0] && slices.Equal(c.Args[at:], inner) {
+					c.Args = slices.Clone(c.Args)
+					c.Args[at] = name
+				}
 			}
 		}
 	}

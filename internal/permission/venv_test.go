@@ -14,7 +14,7 @@ func TestProgramsOfAVenvByPath(t *testing.T) {
 	head := func(more string) string {
 		return "---\nname: demo\ndescription: Shows things.\nallowed-tools: " + more + "\n---\n"
 	}
-	const rules = "Bash(venv/bin/python scripts/*) Bash(.venv/bin/python3 scripts/*) Bash(venv/bin/tool:*) Bash({baseDir}/venv/bin/python3 scripts/*) Bash(./venv/bin/python scripts/*) Bash(.venv/bin/tool) Bash(venv/bin/other) Bash(cp:*)"
+	const rules = "Bash(venv/bin/python scripts/*) Bash(.venv/bin/python3 scripts/*) Bash(venv/bin/tool:*) Bash({baseDir}/venv/bin/python3 scripts/*) Bash(./venv/bin/python scripts/*) Bash(.venv/bin/tool) Bash(venv/bin/other) Bash(cp:*) Bash(git commit:*)"
 	files := func(more map[string]string) map[string]string {
 		more["SKILL.md"], more["scripts/x.py"] = head(rules), "1"
 		return more
@@ -34,6 +34,8 @@ func TestProgramsOfAVenvByPath(t *testing.T) {
 		{ships, "venv/bin/tool x | venv/bin/python scripts/x.py", "tool x|python scripts/x.py"},
 		{ships, ".venv/bin/python3 scripts/x.py", "python3 scripts/x.py"}, // it declares packages, too
 		{ships, "venv/bin/other", "venv/bin/other"},
+		{ships, "git -c user.name=a -c user.email=b commit -m x", "git -c user.name=a -c user.email=b commit -m x"},
+		{ships, "timeout 5 git -c user.name=a commit -m x", "timeout 5 git -c user.name=a commit -m x"},
 		{ships, ".venv/bin/tool", ".venv/bin/tool"},
 		{declares, "venv/bin/python scripts/x.py", "python scripts/x.py"},
 		{declares, ".venv/bin/python3 scripts/x.py", "python3 scripts/x.py"},
