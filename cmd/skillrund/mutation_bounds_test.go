@@ -61,10 +61,10 @@ var bounds = map[string][]bound{
 		{"internal/permission/decide.go", "c.env = gitEnv(args, fixed)", "gitEnv(args, fixed)", "API/api-32-unpacked-git", "ran true, want false"},
 		{forkServer + "judge.py", "if left < 0 or depth > MAX_DEPTH:\n            return True", "if depth > MAX_DEPTH:\n            raise RecursionError", "API/api-33-deep-input", "SETUP_FAILED"},
 		{forkServer + "become.py", "except BaseException:\n        forked = False", "except OSError:\n        forked = False", "API/api-33-deep-input", "SETUP_FAILED"},
-		{"sandbox/pool_zygotes.go", "|| slices.ContainsFunc(e.users(now), refuses)", "|| refuses == nil", "API/api-34-python-hog", "another Python zygote serves the caller"},
+		{"sandbox/pool_zygotes.go", "&& !slices.ContainsFunc(e.users(now), func(user string) bool { return !may(user) })", "&& may != nil", "API/api-34-python-hog", "another Python zygote serves the caller"},
 		{forkServer + "renew.py", "generator.seed()", "pass", "Leak/leak-16-random-state", "drew the same rng"},
 		{forkServer + "renew.py", "dummy._base_dummy_index = 10**6", "name = 10**6", "Leak/leak-16-random-state", "drew the same Dummy"},
-		{"sandbox/python.go", "func (s Spec) pythonKey() pyzygote.Key {", "var last []string\n\nfunc (s Spec) pythonKey() pyzygote.Key {\n\tlast = s.Env", "Leak/leak-17-bytes-in-zygotes", "has a text of a request"},
+		{"sandbox/python.go", "func (s Spec) pythonKey() pythonKey {", "var last []string\n\nfunc (s Spec) pythonKey() pythonKey {\n\tlast = s.Env", "Leak/leak-17-bytes-in-zygotes", "has a text of a request"},
 		{"sandbox/cloner.go", "pyzygote.Start(z.Spawn, ", "pyzygote.Start(func(p string, env []string, theirs, log *os.File) (int, *os.File, error) {\n\treturn z.Spawn(p, append(env, last...), theirs, log)\n}, ", "Leak/leak-17-bytes-in-zygotes", "has a text of a request"},
 	},
 }
