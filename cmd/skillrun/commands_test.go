@@ -562,6 +562,37 @@ func TestTenants(t *testing.T) {
 	}
 }
 
+func TestTenantsPurge(t *testing.T) {
+	calls := 0
+	f := answers("PurgeTenant", func(m *pb.PurgeTenantRequest) (*pb.PurgeTenantResponse, error) {
+		calls++
+		if m.Tenant != "acme" {
+			return &pb.PurgeTenantResponse{}, nil
+		}
+		return &pb.PurgeTenantResponse{Executions: 3, ExecutionBytes: 2048, SkillVersions: 1, SkillBytes: 4096, Environments: 2, EnvironmentBytes: 1 << 20}, nil
+	})
+	if got := f.client(t, strings.NewReader("acme\n"), "tenants", "purge", "acme"); got.code != codeFailed || calls != 0 || !strings.Contains(got.stderr, "add --yes") {
+		t.Errorf("without --yes: got %+v after %d calls", got, calls)
+	}
+	want := "acme: 3 execution(s) with 2 KiB, 1 version(s) of skills with 4 KiB and 2 environment(s) with 1 MiB removed\n"
+	if got := f.client(t, nil, "tenants", "purge", "acme", "--yes"); got != (result{0, want, ""}) {
+		t.Errorf("got %+v\nwant %s", got, want)
+	}
+	if got := f.client(t, nil, "tenants", "purge", "amce", "--yes"); got != (result{0, "the daemon had no data of tenant amce\n", ""}) {
+		t.Errorf("got %+v", got)
+	}
+	if got := f.client(t, nil, "tenants", "purge", "acme", "--yes", "--json"); got.code != 0 || !strings.Contains(got.stdout, `"executions":"3"`) {
+		t.Errorf("got %+v", got)
+	}
+	for answer, want := range map[string]error{"acme\n": nil, " acme": nil, "yes\n": errNotPurged, "": errNotPurged} {
+		asked := &strings.Builder{}
+		a := &app{stderr: asked}
+		if err := a.confirmPurge(strings.NewReader(answer), "acme"); err != want || !strings.Contains(asked.String(), "all data of tenant acme") {
+			t.Errorf("%q: got %v, want %v; asked %q", answer, err, want, asked)
+		}
+	}
+}
+
 func TestVersion(t *testing.T) {
 	f := answers("GetCapabilities", func(*pb.GetCapabilitiesRequest) (*pb.GetCapabilitiesResponse, error) {
 		return &pb.GetCapabilitiesResponse{Version: "v1"}, nil

@@ -176,6 +176,10 @@ func (f *fake) ListTenants(_ context.Context, r *pb.ListTenantsRequest) (*pb.Lis
 	return answer[*pb.ListTenantsRequest, *pb.ListTenantsResponse](f, "ListTenants", r)
 }
 
+func (f *fake) PurgeTenant(_ context.Context, r *pb.PurgeTenantRequest) (*pb.PurgeTenantResponse, error) {
+	return answer[*pb.PurgeTenantRequest, *pb.PurgeTenantResponse](f, "PurgeTenant", r)
+}
+
 func (f *fake) GetBudget(_ context.Context, r *pb.GetBudgetRequest) (*pb.GetBudgetResponse, error) {
 	return answer[*pb.GetBudgetRequest, *pb.GetBudgetResponse](f, "GetBudget", r)
 }

@@ -10,7 +10,7 @@ import (
 
 // tenantsCommand prints all tenants for an operator, and the own one for an admin.
 func (a *app) tenantsCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "tenants",
 		Short: "List tenants with their quotas and what they use of them",
 		Long: `Tenants lists the daemon's tenants: all of them for an operator, its own for an
@@ -35,6 +35,8 @@ admin. Each quota is printed as used/limit; a quota without a limit as used/-.`,
 			}
 		},
 	}
+	cmd.AddCommand(a.purgeCommand())
+	return cmd
 }
 
 // budgetCommand prints the caller's tenant.

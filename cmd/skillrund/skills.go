@@ -22,7 +22,7 @@ func (c *config) skillRules(tenants *tenant.Set) func(string) skill.Rules {
 		}
 		t, ok := tenants.Get(name)
 		if !ok { // removed a moment ago
-			rules.Shared = func(string) bool { return false }
+			rules.Shared, rules.NoPush = func(string) bool { return false }, true
 			return rules
 		}
 		rules.Shared, rules.MaxBytes, rules.MaxVersions = t.SeesShared, t.SkillBytes, t.SkillVersions

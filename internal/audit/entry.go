@@ -25,6 +25,7 @@ const (
 	Delete       Event = "delete"       // an execution's record, or versions of a skill, were removed
 	Push         Event = "push"         // a skill was pushed
 	Prepare      Event = "prepare"      // packages of a skill were prepared
+	Purge        Event = "purge"        // all data of a removed tenant was removed; Detail names it
 	Call         Event = "call"         // another call, or a call that the executor did not see
 	Unidentified Event = "unidentified" // a caller could not be identified
 )

@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -214,8 +215,9 @@ func readKept(dir string) (*kept, error) {
 // publish gives a finished environment its name, and the key of its requirements
 // its digest. If it was there already, the new one is dropped: they are the same. If
 // replace says so, or the one that is there is damaged, the new one takes its place,
-// and who uses the old one keeps it.
-func (s *Store) publish(key flightKey, b building, env Environment, replace func() bool) error {
+// and who uses the old one keeps it. If ctx is done, nobody waits for the environment, and the error is
+// that of ctx.
+func (s *Store) publish(ctx context.Context, key flightKey, b building, env Environment, replace func() bool) error {
 	inodes, err := inodesOf(b.root)
 	if err != nil {
 		return err
@@ -237,6 +239,10 @@ func (s *Store) publish(key flightKey, b building, env Environment, replace func
 	damaged := s.damaged(key.tenant, env.Digest)
 	s.mu.Lock()
 	defer s.unlock()
+	// leave ends ctx under this lock. So no build adds an environment of a tenant after Purge has seen no build.
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	t, err := s.tenant(key.tenant)
 	if err != nil {
 		return err

@@ -422,7 +422,7 @@ func (s *Store) make(ctx context.Context, key flightKey, p *plan, f *flight) (En
 		Digest: result.digest, Packages: result.packages, SizeBytes: result.size,
 		Python: p.interpreter(), BuildTime: time.Since(began),
 	}
-	if err := s.publish(key, dir, env, func() bool { return f.replace }); err != nil {
+	if err := s.publish(ctx, key, dir, env, func() bool { return f.replace }); err != nil {
 		s.discard(dir.dir)
 		return Environment{}, err
 	}

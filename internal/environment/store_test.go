@@ -340,7 +340,7 @@ func put(t testing.TB, s *Store, tenant, key string, size int) *kept {
 		t.Fatal(err)
 	}
 	digest := "sha256:" + strings.Repeat(key, 64)
-	err = s.publish(flightKey{tenant, strings.Repeat(key, 64)}, b, Environment{Digest: digest, Packages: []string{key + "==1"}, SizeBytes: int64(size), Python: "system 3.11.2"}, func() bool { return false })
+	err = s.publish(t.Context(), flightKey{tenant, strings.Repeat(key, 64)}, b, Environment{Digest: digest, Packages: []string{key + "==1"}, SizeBytes: int64(size), Python: "system 3.11.2"}, func() bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}

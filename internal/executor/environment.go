@@ -249,8 +249,8 @@ func (x *Executor) node() environment.Node {
 
 // Prepare builds the environments of a skill, or finds them: one of Python packages, one for each
 // tool of Python, one of Node packages, and one for each tool of Node. It returns them in this order;
-// none if the skill needs no packages. log gets the output of the builds as it comes. The error comes
-// from resolving the skill or from [environment.Store.Prepare].
+// none if the skill needs no packages. log gets the output of the builds as it comes. The error is an
+// *UnknownTenantError, or comes from resolving the skill or from [environment.Store.Prepare].
 func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref string, rebuild bool, log func([]byte) error) (made []environment.Environment, err error) {
 	if len(x.Missing) > 0 {
 		return nil, &BoundaryError{x.Missing}
@@ -258,6 +258,11 @@ func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref st
 	if _, _, draining := x.Counts(); draining {
 		return nil, ErrDraining
 	}
+	end, err := x.beginPrepare(who)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	sk, release, err := x.skillsOf(who).Hold(ref)
 	if err != nil {
 		return nil, err

@@ -121,12 +121,14 @@ type Executor struct {
 	hashKey []byte
 	// groups orders changes of the tenants' groups of sandboxes: SetTenants and removeGroup.
 	groups    sync.Mutex
+	purging   sync.Mutex    // held by Purge and SetTenants, so that no tenant comes back during its Purge; before all others
 	sandboxes sandboxGroups // Config.Host; nil: tests have none
 	// Config.Host.Start, but for tests.
 	start startFunc
 
-	mu   sync.Mutex      // guards live and deadline, and orders calls.Add and Drain
-	live map[string]*run // accepted and not ended, by ID
+	mu        sync.Mutex      // guards live, preparing and deadline, and orders calls.Add and Drain
+	live      map[string]*run // accepted and not ended, by ID
+	preparing map[string]int  // calls of Prepare, by tenant
 	// calls counts executions from their ticket on. Execute adds to it only under mu and
 	// before Drain closes the admission, so no call begins once Drain waits.
 	calls    sync.WaitGroup
@@ -163,6 +165,7 @@ func New(ctx context.Context, c Config) (*Executor, error) {
 		admission: admission.New(c.slots()),
 		hashKey:   key,
 		live:      map[string]*run{},
+		preparing: map[string]int{},
 	}
 	x.Tenants = c.tenants()
 	if c.Host != nil {
@@ -551,9 +554,9 @@ func (x *Executor) find(id string) *run {
 // forget ends the life of a run. It releases the packages first; then the calls of Cancel
 // return, and then the owner of the request may free it.
 func (x *Executor) forget(r *run) {
-	x.unlive(r)
 	r.lease.Release()
 	r.releaseSkill()
+	x.unlive(r) // after them: Purge takes an execution that is not live to hold nothing
 	x.removeGroup(r.grant.Principal().Tenant)
 	close(r.done)
 	if r.ended != nil {

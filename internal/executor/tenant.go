@@ -46,6 +46,8 @@ func (c *Config) slots() admission.Config {
 // SetTenants replaces the tenants. A removed tenant gets no new execution; its running and queued ones
 // go on. Calls of SetTenants must not overlap.
 func (x *Executor) SetTenants(list ...*tenant.Tenant) {
+	x.purging.Lock()
+	defer x.purging.Unlock()
 	before := x.Tenants.All()
 	x.groups.Lock()
 	x.setGroups(list)

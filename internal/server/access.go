@@ -18,6 +18,7 @@ var entriesBelow = map[string]bool{
 	pb.ExecutionService_SignalExecution_FullMethodName:    true,
 	pb.ExecutionService_DeleteExecution_FullMethodName:    true,
 	pb.SkillService_PrepareSkill_FullMethodName:           true,
+	pb.SystemService_PurgeTenant_FullMethodName:           true,
 	pb.ToolService_RunPythonScript_FullMethodName:         true,
 	pb.ToolService_ExecuteScript_FullMethodName:           true,
 	pb.ToolService_ExecuteCommand_FullMethodName:          true,
@@ -68,6 +69,7 @@ var accessTable = map[string]identity.Role{
 	pb.SystemService_GetBudget_FullMethodName:       identity.Read,
 	// Of the own tenant; of all tenants for an operator.
 	pb.SystemService_ListTenants_FullMethodName: identity.Admin,
+	pb.SystemService_PurgeTenant_FullMethodName: identity.Operator,
 
 	healthpb.Health_Check_FullMethodName: anyone,
 	healthpb.Health_List_FullMethodName:  anyone,
@@ -82,6 +84,7 @@ var accessTable = map[string]identity.Role{
 var aboutDaemon = map[string]bool{
 	pb.SystemService_GetCapabilities_FullMethodName: true,
 	pb.SystemService_ListTenants_FullMethodName:     true,
+	pb.SystemService_PurgeTenant_FullMethodName:     true,
 
 	reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName:      true,
 	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: true,

@@ -121,6 +121,12 @@ var table = []row{
 	typed(func(e *executor.UnknownTenantError) verdict {
 		return verdict{code: codes.PermissionDenied, reason: pb.ErrorReason_ERROR_REASON_TENANT_UNKNOWN, metadata: map[string]string{"tenant": e.Tenant}}
 	}),
+	typed(func(e *executor.TenantConfiguredError) verdict {
+		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_TENANT_CONFIGURED, metadata: map[string]string{"tenant": e.Tenant}}
+	}),
+	typed(func(e *executor.TenantBusyError) verdict {
+		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_TENANT_BUSY, metadata: map[string]string{"tenant": e.Tenant}}
+	}),
 	// A message that the codec could not decode.
 	typed(func(*messageError) verdict {
 		return verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_MALFORMED_MESSAGE, field: "request"} // the decoder doesn't say which

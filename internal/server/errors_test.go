@@ -66,6 +66,14 @@ var errorCases = []struct {
 		meta: map[string]string{"tenant": "acme"},
 	},
 	{
+		err: &executor.TenantConfiguredError{Tenant: "acme"}, want: refusal{codes.FailedPrecondition, "TENANT_CONFIGURED", ""},
+		meta: map[string]string{"tenant": "acme"},
+	},
+	{
+		err: &executor.TenantBusyError{Tenant: "acme", Reason: "2 of its executions run or wait"}, want: refusal{codes.FailedPrecondition, "TENANT_BUSY", ""},
+		meta: map[string]string{"tenant": "acme"},
+	},
+	{
 		err:  &executor.LimitError{Field: "limits.wall_time", Asked: "601s", Ceiling: "600s", SetBy: "daemon"},
 		want: refusal{codes.InvalidArgument, "LIMIT_TOO_LARGE", "limits.wall_time"},
 		meta: map[string]string{"asked": "601s", "ceiling": "600s", "setBy": "daemon"},

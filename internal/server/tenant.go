@@ -45,6 +45,22 @@ func (c systemCalls) ListTenants(ctx context.Context, m *pb.ListTenantsRequest) 
 	return out, nil
 }
 
+// PurgeTenant removes the data of a tenant that is not configured.
+func (c systemCalls) PurgeTenant(ctx context.Context, m *pb.PurgeTenantRequest) (*pb.PurgeTenantResponse, error) {
+	if err := identity.CheckTenant(m.GetTenant()); err != nil {
+		return nil, invalid("tenant", "%v", err)
+	}
+	done, err := c.x.Purge(ctx, caller(ctx), m.GetTenant())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.PurgeTenantResponse{
+		Executions: uint64(done.Executions), ExecutionBytes: uint64(done.ExecutionBytes),
+		SkillVersions: uint64(done.SkillVersions), SkillBytes: uint64(done.SkillBytes),
+		Environments: uint64(done.Environments), EnvironmentBytes: uint64(done.EnvironmentBytes),
+	}, nil
+}
+
 // fromTenant converts a tenant with its quotas.
 func (c systemCalls) fromTenant(t *executor.Tenant) *pb.Tenant {
 	use, q := c.x.Use(t), t.Quota

@@ -91,7 +91,7 @@ func CheckSource(source string) (host string, err error) {
 // Callers use it before they receive files. Push repeats the checks.
 func (v View) CheckPush(source string, bytes int64) error {
 	rules := v.registry.rules(v.tenant)
-	if v.registry.owner(v.tenant) == nil {
+	if v.registry.owner(v.tenant) == nil || rules.NoPush {
 		return &QuotaError{Quota: quotaAllVersions, Asked: 1}
 	}
 	if source != "" {
@@ -118,9 +118,6 @@ func (v View) Push(ctx context.Context, p Push) (Pushed, error) {
 		return Pushed{}, err
 	}
 	o := v.registry.owner(v.tenant)
-	if err := o.open(ctx, true); err != nil {
-		return Pushed{}, err
-	}
 	root, err := os.Open(p.Parent)
 	if err != nil {
 		return Pushed{}, err
@@ -132,6 +129,13 @@ func (v View) Push(ctx context.Context, p Push) (Pushed, error) {
 		defer func() { <-o.changing }()
 	case <-ctx.Done():
 		return Pushed{}, ctx.Err()
+	}
+	// Purge may have come in between: it holds the same lock.
+	if err := v.CheckPush(p.Source, 0); err != nil {
+		return Pushed{}, err
+	}
+	if err := o.open(ctx, true); err != nil {
+		return Pushed{}, err
 	}
 	sk, staged, err := importFolder(ctx, o.store, folder{root: root, relative: p.Folder, name: p.Name, path: p.Folder}, v.registry.bounds)
 	if f, ok := findingOf(err); ok {

@@ -15,6 +15,8 @@ type Rules struct {
 	// versions of each skill. 0: no bound.
 	MaxBytes    int64
 	MaxVersions int
+	// NoPush: the tenant may push nothing, because it is not configured any longer.
+	NoPush bool
 	// Source reports whether the tenant may push a skill that comes from a host. Nil: from every host.
 	Source func(host string) bool
 }

@@ -47,6 +47,11 @@ const (
 	ErrorReason_ERROR_REASON_ROLE_REQUIRED ErrorReason = 66
 	// PERMISSION_DENIED: the credential names a tenant that is not configured (tenant).
 	ErrorReason_ERROR_REASON_TENANT_UNKNOWN ErrorReason = 68
+	// FAILED_PRECONDITION: the tenant whose data shall be removed is configured (tenant).
+	ErrorReason_ERROR_REASON_TENANT_CONFIGURED ErrorReason = 78
+	// FAILED_PRECONDITION: executions, builds or pushes of the tenant whose data shall be
+	// removed are under way (tenant).
+	ErrorReason_ERROR_REASON_TENANT_BUSY ErrorReason = 79
 	// UNIMPLEMENTED: there is no such method.
 	ErrorReason_ERROR_REASON_UNKNOWN_METHOD ErrorReason = 3
 	// INVALID_ARGUMENT: the message cannot be decoded.
@@ -222,6 +227,8 @@ var (
 		2:  "ERROR_REASON_UNIDENTIFIED",
 		66: "ERROR_REASON_ROLE_REQUIRED",
 		68: "ERROR_REASON_TENANT_UNKNOWN",
+		78: "ERROR_REASON_TENANT_CONFIGURED",
+		79: "ERROR_REASON_TENANT_BUSY",
 		3:  "ERROR_REASON_UNKNOWN_METHOD",
 		4:  "ERROR_REASON_MALFORMED_MESSAGE",
 		5:  "ERROR_REASON_MESSAGE_TOO_LARGE",
@@ -299,6 +306,8 @@ var (
 		"ERROR_REASON_UNIDENTIFIED":                 2,
 		"ERROR_REASON_ROLE_REQUIRED":                66,
 		"ERROR_REASON_TENANT_UNKNOWN":               68,
+		"ERROR_REASON_TENANT_CONFIGURED":            78,
+		"ERROR_REASON_TENANT_BUSY":                  79,
 		"ERROR_REASON_UNKNOWN_METHOD":               3,
 		"ERROR_REASON_MALFORMED_MESSAGE":            4,
 		"ERROR_REASON_MESSAGE_TOO_LARGE":            5,
@@ -403,13 +412,15 @@ var File_skillrun_v1_error_proto protoreflect.FileDescriptor
 
 const file_skillrun_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x17skillrun/v1/error.proto\x12\vskillrun.v1*\x81\x15\n" +
+	"\x17skillrun/v1/error.proto\x12\vskillrun.v1*\xc3\x15\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10\x01\x12\x1d\n" +
 	"\x19ERROR_REASON_UNIDENTIFIED\x10\x02\x12\x1e\n" +
 	"\x1aERROR_REASON_ROLE_REQUIRED\x10B\x12\x1f\n" +
-	"\x1bERROR_REASON_TENANT_UNKNOWN\x10D\x12\x1f\n" +
+	"\x1bERROR_REASON_TENANT_UNKNOWN\x10D\x12\"\n" +
+	"\x1eERROR_REASON_TENANT_CONFIGURED\x10N\x12\x1c\n" +
+	"\x18ERROR_REASON_TENANT_BUSY\x10O\x12\x1f\n" +
 	"\x1bERROR_REASON_UNKNOWN_METHOD\x10\x03\x12\"\n" +
 	"\x1eERROR_REASON_MALFORMED_MESSAGE\x10\x04\x12\"\n" +
 	"\x1eERROR_REASON_MESSAGE_TOO_LARGE\x10\x05\x12\x1e\n" +

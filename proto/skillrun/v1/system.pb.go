@@ -390,6 +390,139 @@ func (x *ListTenantsResponse) GetNextPageToken() string {
 	return ""
 }
 
+type PurgeTenantRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name of the tenant.
+	Tenant        string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeTenantRequest) Reset() {
+	*x = PurgeTenantRequest{}
+	mi := &file_skillrun_v1_system_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeTenantRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeTenantRequest) ProtoMessage() {}
+
+func (x *PurgeTenantRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_system_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeTenantRequest.ProtoReflect.Descriptor instead.
+func (*PurgeTenantRequest) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *PurgeTenantRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+// PurgeTenantResponse says what was removed.
+type PurgeTenantResponse struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Executions uint64                 `protobuf:"varint,1,opt,name=executions,proto3" json:"executions,omitempty"`
+	// Of the executions: output, artifacts and records.
+	ExecutionBytes uint64 `protobuf:"varint,2,opt,name=execution_bytes,json=executionBytes,proto3" json:"execution_bytes,omitempty"`
+	// Versions of pushed skills.
+	SkillVersions uint64 `protobuf:"varint,3,opt,name=skill_versions,json=skillVersions,proto3" json:"skill_versions,omitempty"`
+	SkillBytes    uint64 `protobuf:"varint,4,opt,name=skill_bytes,json=skillBytes,proto3" json:"skill_bytes,omitempty"`
+	// Environments of prepared packages.
+	Environments     uint64 `protobuf:"varint,5,opt,name=environments,proto3" json:"environments,omitempty"`
+	EnvironmentBytes uint64 `protobuf:"varint,6,opt,name=environment_bytes,json=environmentBytes,proto3" json:"environment_bytes,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *PurgeTenantResponse) Reset() {
+	*x = PurgeTenantResponse{}
+	mi := &file_skillrun_v1_system_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeTenantResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeTenantResponse) ProtoMessage() {}
+
+func (x *PurgeTenantResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_system_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeTenantResponse.ProtoReflect.Descriptor instead.
+func (*PurgeTenantResponse) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PurgeTenantResponse) GetExecutions() uint64 {
+	if x != nil {
+		return x.Executions
+	}
+	return 0
+}
+
+func (x *PurgeTenantResponse) GetExecutionBytes() uint64 {
+	if x != nil {
+		return x.ExecutionBytes
+	}
+	return 0
+}
+
+func (x *PurgeTenantResponse) GetSkillVersions() uint64 {
+	if x != nil {
+		return x.SkillVersions
+	}
+	return 0
+}
+
+func (x *PurgeTenantResponse) GetSkillBytes() uint64 {
+	if x != nil {
+		return x.SkillBytes
+	}
+	return 0
+}
+
+func (x *PurgeTenantResponse) GetEnvironments() uint64 {
+	if x != nil {
+		return x.Environments
+	}
+	return 0
+}
+
+func (x *PurgeTenantResponse) GetEnvironmentBytes() uint64 {
+	if x != nil {
+		return x.EnvironmentBytes
+	}
+	return 0
+}
+
 // Tenant is a tenant with its quotas.
 type Tenant struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -403,7 +536,7 @@ type Tenant struct {
 
 func (x *Tenant) Reset() {
 	*x = Tenant{}
-	mi := &file_skillrun_v1_system_proto_msgTypes[4]
+	mi := &file_skillrun_v1_system_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -415,7 +548,7 @@ func (x *Tenant) String() string {
 func (*Tenant) ProtoMessage() {}
 
 func (x *Tenant) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_system_proto_msgTypes[4]
+	mi := &file_skillrun_v1_system_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -428,7 +561,7 @@ func (x *Tenant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tenant.ProtoReflect.Descriptor instead.
 func (*Tenant) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{4}
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Tenant) GetName() string {
@@ -468,7 +601,7 @@ type Quota struct {
 
 func (x *Quota) Reset() {
 	*x = Quota{}
-	mi := &file_skillrun_v1_system_proto_msgTypes[5]
+	mi := &file_skillrun_v1_system_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -480,7 +613,7 @@ func (x *Quota) String() string {
 func (*Quota) ProtoMessage() {}
 
 func (x *Quota) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_system_proto_msgTypes[5]
+	mi := &file_skillrun_v1_system_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -493,7 +626,7 @@ func (x *Quota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quota.ProtoReflect.Descriptor instead.
 func (*Quota) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{5}
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Quota) GetKey() string {
@@ -525,7 +658,7 @@ type GetCapabilitiesRequest struct {
 
 func (x *GetCapabilitiesRequest) Reset() {
 	*x = GetCapabilitiesRequest{}
-	mi := &file_skillrun_v1_system_proto_msgTypes[6]
+	mi := &file_skillrun_v1_system_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -537,7 +670,7 @@ func (x *GetCapabilitiesRequest) String() string {
 func (*GetCapabilitiesRequest) ProtoMessage() {}
 
 func (x *GetCapabilitiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_system_proto_msgTypes[6]
+	mi := &file_skillrun_v1_system_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -550,7 +683,7 @@ func (x *GetCapabilitiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapabilitiesRequest.ProtoReflect.Descriptor instead.
 func (*GetCapabilitiesRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{6}
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{8}
 }
 
 type GetCapabilitiesResponse struct {
@@ -600,7 +733,7 @@ type GetCapabilitiesResponse struct {
 
 func (x *GetCapabilitiesResponse) Reset() {
 	*x = GetCapabilitiesResponse{}
-	mi := &file_skillrun_v1_system_proto_msgTypes[7]
+	mi := &file_skillrun_v1_system_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -612,7 +745,7 @@ func (x *GetCapabilitiesResponse) String() string {
 func (*GetCapabilitiesResponse) ProtoMessage() {}
 
 func (x *GetCapabilitiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_system_proto_msgTypes[7]
+	mi := &file_skillrun_v1_system_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -625,7 +758,7 @@ func (x *GetCapabilitiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapabilitiesResponse.ProtoReflect.Descriptor instead.
 func (*GetCapabilitiesResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{7}
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetCapabilitiesResponse) GetVersion() string {
@@ -785,7 +918,7 @@ type TenantProblem struct {
 
 func (x *TenantProblem) Reset() {
 	*x = TenantProblem{}
-	mi := &file_skillrun_v1_system_proto_msgTypes[8]
+	mi := &file_skillrun_v1_system_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -797,7 +930,7 @@ func (x *TenantProblem) String() string {
 func (*TenantProblem) ProtoMessage() {}
 
 func (x *TenantProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_system_proto_msgTypes[8]
+	mi := &file_skillrun_v1_system_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -810,7 +943,7 @@ func (x *TenantProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantProblem.ProtoReflect.Descriptor instead.
 func (*TenantProblem) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{8}
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TenantProblem) GetTenant() string {
@@ -856,7 +989,7 @@ type SkillProblem struct {
 
 func (x *SkillProblem) Reset() {
 	*x = SkillProblem{}
-	mi := &file_skillrun_v1_system_proto_msgTypes[9]
+	mi := &file_skillrun_v1_system_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -868,7 +1001,7 @@ func (x *SkillProblem) String() string {
 func (*SkillProblem) ProtoMessage() {}
 
 func (x *SkillProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_system_proto_msgTypes[9]
+	mi := &file_skillrun_v1_system_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -881,7 +1014,7 @@ func (x *SkillProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkillProblem.ProtoReflect.Descriptor instead.
 func (*SkillProblem) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{9}
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SkillProblem) GetFolder() string {
@@ -927,7 +1060,7 @@ type Boundary struct {
 
 func (x *Boundary) Reset() {
 	*x = Boundary{}
-	mi := &file_skillrun_v1_system_proto_msgTypes[10]
+	mi := &file_skillrun_v1_system_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -939,7 +1072,7 @@ func (x *Boundary) String() string {
 func (*Boundary) ProtoMessage() {}
 
 func (x *Boundary) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_system_proto_msgTypes[10]
+	mi := &file_skillrun_v1_system_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -952,7 +1085,7 @@ func (x *Boundary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Boundary.ProtoReflect.Descriptor instead.
 func (*Boundary) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{10}
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Boundary) GetName() string {
@@ -1013,7 +1146,7 @@ type Runtime struct {
 
 func (x *Runtime) Reset() {
 	*x = Runtime{}
-	mi := &file_skillrun_v1_system_proto_msgTypes[11]
+	mi := &file_skillrun_v1_system_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1025,7 +1158,7 @@ func (x *Runtime) String() string {
 func (*Runtime) ProtoMessage() {}
 
 func (x *Runtime) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_system_proto_msgTypes[11]
+	mi := &file_skillrun_v1_system_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1038,7 +1171,7 @@ func (x *Runtime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Runtime.ProtoReflect.Descriptor instead.
 func (*Runtime) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{11}
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Runtime) GetLanguage() string {
@@ -1084,7 +1217,7 @@ type Image struct {
 
 func (x *Image) Reset() {
 	*x = Image{}
-	mi := &file_skillrun_v1_system_proto_msgTypes[12]
+	mi := &file_skillrun_v1_system_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1096,7 +1229,7 @@ func (x *Image) String() string {
 func (*Image) ProtoMessage() {}
 
 func (x *Image) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_system_proto_msgTypes[12]
+	mi := &file_skillrun_v1_system_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1109,7 +1242,7 @@ func (x *Image) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Image.ProtoReflect.Descriptor instead.
 func (*Image) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{12}
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Image) GetName() string {
@@ -1147,7 +1280,19 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\"l\n" +
 	"\x13ListTenantsResponse\x12-\n" +
 	"\atenants\x18\x01 \x03(\v2\x13.skillrun.v1.TenantR\atenants\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"`\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\",\n" +
+	"\x12PurgeTenantRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\"\xf7\x01\n" +
+	"\x13PurgeTenantResponse\x12\x1e\n" +
+	"\n" +
+	"executions\x18\x01 \x01(\x04R\n" +
+	"executions\x12'\n" +
+	"\x0fexecution_bytes\x18\x02 \x01(\x04R\x0eexecutionBytes\x12%\n" +
+	"\x0eskill_versions\x18\x03 \x01(\x04R\rskillVersions\x12\x1f\n" +
+	"\vskill_bytes\x18\x04 \x01(\x04R\n" +
+	"skillBytes\x12\"\n" +
+	"\fenvironments\x18\x05 \x01(\x04R\fenvironments\x12+\n" +
+	"\x11environment_bytes\x18\x06 \x01(\x04R\x10environmentBytes\"`\n" +
 	"\x06Tenant\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\rR\x06weight\x12*\n" +
@@ -1231,11 +1376,12 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\x16BOUNDARY_GROUP_NETWORK\x10\x06\x12\x19\n" +
 	"\x15BOUNDARY_GROUP_KERNEL\x10\a\x12\x19\n" +
 	"\x15BOUNDARY_GROUP_LIMITS\x10\b\x12\x18\n" +
-	"\x14BOUNDARY_GROUP_PROBE\x10\t2\x8b\x02\n" +
+	"\x14BOUNDARY_GROUP_PROBE\x10\t2\xdd\x02\n" +
 	"\rSystemService\x12\\\n" +
 	"\x0fGetCapabilities\x12#.skillrun.v1.GetCapabilitiesRequest\x1a$.skillrun.v1.GetCapabilitiesResponse\x12J\n" +
 	"\tGetBudget\x12\x1d.skillrun.v1.GetBudgetRequest\x1a\x1e.skillrun.v1.GetBudgetResponse\x12P\n" +
-	"\vListTenants\x12\x1f.skillrun.v1.ListTenantsRequest\x1a .skillrun.v1.ListTenantsResponseB;Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1b\x06proto3"
+	"\vListTenants\x12\x1f.skillrun.v1.ListTenantsRequest\x1a .skillrun.v1.ListTenantsResponse\x12P\n" +
+	"\vPurgeTenant\x12\x1f.skillrun.v1.PurgeTenantRequest\x1a .skillrun.v1.PurgeTenantResponseB;Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1b\x06proto3"
 
 var (
 	file_skillrun_v1_system_proto_rawDescOnce sync.Once
@@ -1250,7 +1396,7 @@ func file_skillrun_v1_system_proto_rawDescGZIP() []byte {
 }
 
 var file_skillrun_v1_system_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_skillrun_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_skillrun_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_skillrun_v1_system_proto_goTypes = []any{
 	(NetworkMode)(0),                // 0: skillrun.v1.NetworkMode
 	(CgroupVersion)(0),              // 1: skillrun.v1.CgroupVersion
@@ -1259,43 +1405,47 @@ var file_skillrun_v1_system_proto_goTypes = []any{
 	(*GetBudgetResponse)(nil),       // 4: skillrun.v1.GetBudgetResponse
 	(*ListTenantsRequest)(nil),      // 5: skillrun.v1.ListTenantsRequest
 	(*ListTenantsResponse)(nil),     // 6: skillrun.v1.ListTenantsResponse
-	(*Tenant)(nil),                  // 7: skillrun.v1.Tenant
-	(*Quota)(nil),                   // 8: skillrun.v1.Quota
-	(*GetCapabilitiesRequest)(nil),  // 9: skillrun.v1.GetCapabilitiesRequest
-	(*GetCapabilitiesResponse)(nil), // 10: skillrun.v1.GetCapabilitiesResponse
-	(*TenantProblem)(nil),           // 11: skillrun.v1.TenantProblem
-	(*SkillProblem)(nil),            // 12: skillrun.v1.SkillProblem
-	(*Boundary)(nil),                // 13: skillrun.v1.Boundary
-	(*Runtime)(nil),                 // 14: skillrun.v1.Runtime
-	(*Image)(nil),                   // 15: skillrun.v1.Image
-	(*timestamppb.Timestamp)(nil),   // 16: google.protobuf.Timestamp
-	(*ExecutionLimits)(nil),         // 17: skillrun.v1.ExecutionLimits
-	(*durationpb.Duration)(nil),     // 18: google.protobuf.Duration
+	(*PurgeTenantRequest)(nil),      // 7: skillrun.v1.PurgeTenantRequest
+	(*PurgeTenantResponse)(nil),     // 8: skillrun.v1.PurgeTenantResponse
+	(*Tenant)(nil),                  // 9: skillrun.v1.Tenant
+	(*Quota)(nil),                   // 10: skillrun.v1.Quota
+	(*GetCapabilitiesRequest)(nil),  // 11: skillrun.v1.GetCapabilitiesRequest
+	(*GetCapabilitiesResponse)(nil), // 12: skillrun.v1.GetCapabilitiesResponse
+	(*TenantProblem)(nil),           // 13: skillrun.v1.TenantProblem
+	(*SkillProblem)(nil),            // 14: skillrun.v1.SkillProblem
+	(*Boundary)(nil),                // 15: skillrun.v1.Boundary
+	(*Runtime)(nil),                 // 16: skillrun.v1.Runtime
+	(*Image)(nil),                   // 17: skillrun.v1.Image
+	(*timestamppb.Timestamp)(nil),   // 18: google.protobuf.Timestamp
+	(*ExecutionLimits)(nil),         // 19: skillrun.v1.ExecutionLimits
+	(*durationpb.Duration)(nil),     // 20: google.protobuf.Duration
 }
 var file_skillrun_v1_system_proto_depIdxs = []int32{
-	7,  // 0: skillrun.v1.GetBudgetResponse.tenant:type_name -> skillrun.v1.Tenant
-	7,  // 1: skillrun.v1.ListTenantsResponse.tenants:type_name -> skillrun.v1.Tenant
-	8,  // 2: skillrun.v1.Tenant.quotas:type_name -> skillrun.v1.Quota
-	16, // 3: skillrun.v1.GetCapabilitiesResponse.start_time:type_name -> google.protobuf.Timestamp
-	13, // 4: skillrun.v1.GetCapabilitiesResponse.boundaries:type_name -> skillrun.v1.Boundary
-	14, // 5: skillrun.v1.GetCapabilitiesResponse.runtimes:type_name -> skillrun.v1.Runtime
-	17, // 6: skillrun.v1.GetCapabilitiesResponse.default_limits:type_name -> skillrun.v1.ExecutionLimits
-	17, // 7: skillrun.v1.GetCapabilitiesResponse.max_limits:type_name -> skillrun.v1.ExecutionLimits
+	9,  // 0: skillrun.v1.GetBudgetResponse.tenant:type_name -> skillrun.v1.Tenant
+	9,  // 1: skillrun.v1.ListTenantsResponse.tenants:type_name -> skillrun.v1.Tenant
+	10, // 2: skillrun.v1.Tenant.quotas:type_name -> skillrun.v1.Quota
+	18, // 3: skillrun.v1.GetCapabilitiesResponse.start_time:type_name -> google.protobuf.Timestamp
+	15, // 4: skillrun.v1.GetCapabilitiesResponse.boundaries:type_name -> skillrun.v1.Boundary
+	16, // 5: skillrun.v1.GetCapabilitiesResponse.runtimes:type_name -> skillrun.v1.Runtime
+	19, // 6: skillrun.v1.GetCapabilitiesResponse.default_limits:type_name -> skillrun.v1.ExecutionLimits
+	19, // 7: skillrun.v1.GetCapabilitiesResponse.max_limits:type_name -> skillrun.v1.ExecutionLimits
 	0,  // 8: skillrun.v1.GetCapabilitiesResponse.network:type_name -> skillrun.v1.NetworkMode
 	1,  // 9: skillrun.v1.GetCapabilitiesResponse.cgroup_version:type_name -> skillrun.v1.CgroupVersion
-	18, // 10: skillrun.v1.GetCapabilitiesResponse.retention:type_name -> google.protobuf.Duration
-	15, // 11: skillrun.v1.GetCapabilitiesResponse.images:type_name -> skillrun.v1.Image
-	12, // 12: skillrun.v1.GetCapabilitiesResponse.skill_problems:type_name -> skillrun.v1.SkillProblem
-	11, // 13: skillrun.v1.GetCapabilitiesResponse.tenant_problems:type_name -> skillrun.v1.TenantProblem
+	20, // 10: skillrun.v1.GetCapabilitiesResponse.retention:type_name -> google.protobuf.Duration
+	17, // 11: skillrun.v1.GetCapabilitiesResponse.images:type_name -> skillrun.v1.Image
+	14, // 12: skillrun.v1.GetCapabilitiesResponse.skill_problems:type_name -> skillrun.v1.SkillProblem
+	13, // 13: skillrun.v1.GetCapabilitiesResponse.tenant_problems:type_name -> skillrun.v1.TenantProblem
 	2,  // 14: skillrun.v1.Boundary.group:type_name -> skillrun.v1.BoundaryGroup
-	9,  // 15: skillrun.v1.SystemService.GetCapabilities:input_type -> skillrun.v1.GetCapabilitiesRequest
+	11, // 15: skillrun.v1.SystemService.GetCapabilities:input_type -> skillrun.v1.GetCapabilitiesRequest
 	3,  // 16: skillrun.v1.SystemService.GetBudget:input_type -> skillrun.v1.GetBudgetRequest
 	5,  // 17: skillrun.v1.SystemService.ListTenants:input_type -> skillrun.v1.ListTenantsRequest
-	10, // 18: skillrun.v1.SystemService.GetCapabilities:output_type -> skillrun.v1.GetCapabilitiesResponse
-	4,  // 19: skillrun.v1.SystemService.GetBudget:output_type -> skillrun.v1.GetBudgetResponse
-	6,  // 20: skillrun.v1.SystemService.ListTenants:output_type -> skillrun.v1.ListTenantsResponse
-	18, // [18:21] is the sub-list for method output_type
-	15, // [15:18] is the sub-list for method input_type
+	7,  // 18: skillrun.v1.SystemService.PurgeTenant:input_type -> skillrun.v1.PurgeTenantRequest
+	12, // 19: skillrun.v1.SystemService.GetCapabilities:output_type -> skillrun.v1.GetCapabilitiesResponse
+	4,  // 20: skillrun.v1.SystemService.GetBudget:output_type -> skillrun.v1.GetBudgetResponse
+	6,  // 21: skillrun.v1.SystemService.ListTenants:output_type -> skillrun.v1.ListTenantsResponse
+	8,  // 22: skillrun.v1.SystemService.PurgeTenant:output_type -> skillrun.v1.PurgeTenantResponse
+	19, // [19:23] is the sub-list for method output_type
+	15, // [15:19] is the sub-list for method input_type
 	15, // [15:15] is the sub-list for extension type_name
 	15, // [15:15] is the sub-list for extension extendee
 	0,  // [0:15] is the sub-list for field type_name
@@ -1307,14 +1457,14 @@ func file_skillrun_v1_system_proto_init() {
 		return
 	}
 	file_skillrun_v1_execution_proto_init()
-	file_skillrun_v1_system_proto_msgTypes[10].OneofWrappers = []any{}
+	file_skillrun_v1_system_proto_msgTypes[12].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skillrun_v1_system_proto_rawDesc), len(file_skillrun_v1_system_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   13,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,6 +22,7 @@ const (
 	SystemService_GetCapabilities_FullMethodName = "/skillrun.v1.SystemService/GetCapabilities"
 	SystemService_GetBudget_FullMethodName       = "/skillrun.v1.SystemService/GetBudget"
 	SystemService_ListTenants_FullMethodName     = "/skillrun.v1.SystemService/ListTenants"
+	SystemService_PurgeTenant_FullMethodName     = "/skillrun.v1.SystemService/PurgeTenant"
 )
 
 // SystemServiceClient is the client API for SystemService service.
@@ -38,6 +39,12 @@ type SystemServiceClient interface {
 	// ListTenants returns tenants with their quotas and their use, in the order of their
 	// names. An operator gets all tenants, an admin its own.
 	ListTenants(ctx context.Context, in *ListTenantsRequest, opts ...grpc.CallOption) (*ListTenantsResponse, error)
+	// PurgeTenant removes all data of a tenant that is no longer configured: its executions
+	// with their output, artifacts and idempotency keys, the skills that it has pushed, and
+	// the packages that were prepared for it. It needs the role operator. A tenant without
+	// data is no error, so the call can be repeated after a failure. The audit log keeps its
+	// entries.
+	PurgeTenant(ctx context.Context, in *PurgeTenantRequest, opts ...grpc.CallOption) (*PurgeTenantResponse, error)
 }
 
 type systemServiceClient struct {
@@ -78,6 +85,16 @@ func (c *systemServiceClient) ListTenants(ctx context.Context, in *ListTenantsRe
 	return out, nil
 }
 
+func (c *systemServiceClient) PurgeTenant(ctx context.Context, in *PurgeTenantRequest, opts ...grpc.CallOption) (*PurgeTenantResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PurgeTenantResponse)
+	err := c.cc.Invoke(ctx, SystemService_PurgeTenant_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SystemServiceServer is the server API for SystemService service.
 // All implementations must embed UnimplementedSystemServiceServer
 // for forward compatibility.
@@ -92,6 +109,12 @@ type SystemServiceServer interface {
 	// ListTenants returns tenants with their quotas and their use, in the order of their
 	// names. An operator gets all tenants, an admin its own.
 	ListTenants(context.Context, *ListTenantsRequest) (*ListTenantsResponse, error)
+	// PurgeTenant removes all data of a tenant that is no longer configured: its executions
+	// with their output, artifacts and idempotency keys, the skills that it has pushed, and
+	// the packages that were prepared for it. It needs the role operator. A tenant without
+	// data is no error, so the call can be repeated after a failure. The audit log keeps its
+	// entries.
+	PurgeTenant(context.Context, *PurgeTenantRequest) (*PurgeTenantResponse, error)
 	mustEmbedUnimplementedSystemServiceServer()
 }
 
@@ -110,6 +133,9 @@ func (UnimplementedSystemServiceServer) GetBudget(context.Context, *GetBudgetReq
 }
 func (UnimplementedSystemServiceServer) ListTenants(context.Context, *ListTenantsRequest) (*ListTenantsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListTenants not implemented")
+}
+func (UnimplementedSystemServiceServer) PurgeTenant(context.Context, *PurgeTenantRequest) (*PurgeTenantResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PurgeTenant not implemented")
 }
 func (UnimplementedSystemServiceServer) mustEmbedUnimplementedSystemServiceServer() {}
 func (UnimplementedSystemServiceServer) testEmbeddedByValue()                       {}
@@ -186,6 +212,24 @@ func _SystemService_ListTenants_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SystemService_PurgeTenant_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PurgeTenantRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SystemServiceServer).PurgeTenant(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SystemService_PurgeTenant_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SystemServiceServer).PurgeTenant(ctx, req.(*PurgeTenantRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SystemService_ServiceDesc is the grpc.ServiceDesc for SystemService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -204,6 +248,10 @@ var SystemService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListTenants",
 			Handler:    _SystemService_ListTenants_Handler,
+		},
+		{
+			MethodName: "PurgeTenant",
+			Handler:    _SystemService_PurgeTenant_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -30,6 +30,11 @@ class SystemServiceStub(object):
                 request_serializer=skillrun_dot_v1_dot_system__pb2.ListTenantsRequest.SerializeToString,
                 response_deserializer=skillrun_dot_v1_dot_system__pb2.ListTenantsResponse.FromString,
                 )
+        self.PurgeTenant = channel.unary_unary(
+                '/skillrun.v1.SystemService/PurgeTenant',
+                request_serializer=skillrun_dot_v1_dot_system__pb2.PurgeTenantRequest.SerializeToString,
+                response_deserializer=skillrun_dot_v1_dot_system__pb2.PurgeTenantResponse.FromString,
+                )
 
 
 class SystemServiceServicer(object):
@@ -59,6 +64,17 @@ class SystemServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PurgeTenant(self, request, context):
+        """PurgeTenant removes all data of a tenant that is no longer configured: its executions
+        with their output, artifacts and idempotency keys, the skills that it has pushed, and
+        the packages that were prepared for it. It needs the role operator. A tenant without
+        data is no error, so the call can be repeated after a failure. The audit log keeps its
+        entries.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SystemServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -76,6 +92,11 @@ def add_SystemServiceServicer_to_server(servicer, server):
                     servicer.ListTenants,
                     request_deserializer=skillrun_dot_v1_dot_system__pb2.ListTenantsRequest.FromString,
                     response_serializer=skillrun_dot_v1_dot_system__pb2.ListTenantsResponse.SerializeToString,
+            ),
+            'PurgeTenant': grpc.unary_unary_rpc_method_handler(
+                    servicer.PurgeTenant,
+                    request_deserializer=skillrun_dot_v1_dot_system__pb2.PurgeTenantRequest.FromString,
+                    response_serializer=skillrun_dot_v1_dot_system__pb2.PurgeTenantResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -136,5 +157,22 @@ class SystemService(object):
         return grpc.experimental.unary_unary(request, target, '/skillrun.v1.SystemService/ListTenants',
             skillrun_dot_v1_dot_system__pb2.ListTenantsRequest.SerializeToString,
             skillrun_dot_v1_dot_system__pb2.ListTenantsResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def PurgeTenant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/skillrun.v1.SystemService/PurgeTenant',
+            skillrun_dot_v1_dot_system__pb2.PurgeTenantRequest.SerializeToString,
+            skillrun_dot_v1_dot_system__pb2.PurgeTenantResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

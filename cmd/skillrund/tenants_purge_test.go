@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// purgedText is in the executions and skills of tenants.
+const purgedText = "words-of-acme-only"
+
+// filesWith returns the files of the state directory that have purgedText. The database is left out, which
+// overwrites removed rows later, and the audit log, which keeps its entries.
+func (d *running) filesWith() (names []string) {
+	d.t.Helper()
+	state := filepath.Join(d.dir, "state")
+	err := filepath.WalkDir(state, func(path string, entry os.DirEntry, err error) error {
+		if os.IsNotExist(err) {
+			return nil // the daemon removes files meanwhile
+		}
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		name, _ := filepath.Rel(state, path)
+		data, err := os.ReadFile(path)
+		if strings.Contains(string(data), purgedText) && !strings.HasPrefix(name, "audit/") && !strings.HasPrefix(name, "record/record.db") {
+			names = append(names, name)
+		}
+		return err
+	})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return names
+}
+
+// Purge is refused while the tenant is configured and while its last execution runs. Then it removes all
+// that the tenant has left, also if another daemon stored it, and no data of another tenant.
+func TestPurgeTenant(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	if err := os.Mkdir(filepath.Join(dir, "tenants"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const config = withTokens + "tenants_dir: tenants\ntenants: {globex: {}}\n"
+	d := startDaemonIn(t, dir, config)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	acme, globex := d.asTenant(ctx, "acme", "admin"), d.asTenant(ctx, "globex", "admin")
+	d.write("tenants/acme.yaml", "")
+	d.await("a new tenant", func() bool { return !d.unknownTenant(acme) })
+	push := func(who context.Context) {
+		t.Helper()
+		p := &pushing{secured: &secured{running: d}, about: pb.NewSkillServiceClient(d.conn)}
+		p.mustPush(who, "say", purgedText)
+	}
+	push(acme)
+	push(globex)
+	keyed := func(who context.Context) string {
+		t.Helper()
+		req := shell("calculator", "echo "+purgedText+"; echo "+purgedText+" >/output/left.txt")
+		req.IdempotencyKey = "once"
+		stream, err := d.runs.Execute(who, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := collect(t, stream, 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.wantStdout(t, purgedText+"\n")
+		return r.id
+	}
+	first, theirs := keyed(acme), keyed(globex)
+	runs := d.begin(acme)
+
+	purge := func(who context.Context, name string) (*pb.PurgeTenantResponse, error) {
+		return d.system.PurgeTenant(who, &pb.PurgeTenantRequest{Tenant: name})
+	}
+	_, err := purge(globex, "acme")
+	wantReason(t, err, codes.PermissionDenied, "ROLE_REQUIRED", "")
+	_, err = purge(ctx, "../acme")
+	wantReason(t, err, codes.InvalidArgument, "INVALID_REQUEST", "is not a name of a tenant")
+	_, err = purge(ctx, "acme")
+	wantReason(t, err, codes.FailedPrecondition, "TENANT_CONFIGURED", "tenant acme is configured; remove it from tenants or tenants_dir first")
+	if err := os.Remove(filepath.Join(dir, "tenants/acme.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	d.await("a removed file", func() bool { return d.unknownTenant(acme) })
+	_, err = purge(ctx, "acme")
+	wantReason(t, err, codes.FailedPrecondition, "TENANT_BUSY", "tenant acme: 1 of its executions run or wait; try again when it has ended")
+
+	// SIGKILL leaves the execution open; the next daemon ends its record.
+	d.kill()
+	d = startDaemonIn(t, dir, config)
+	if len(d.filesWith()) == 0 {
+		t.Fatal("the state directory has nothing of acme")
+	}
+	done, err := purge(ctx, "acme")
+	if err != nil || done.Executions != 2 || done.ExecutionBytes == 0 || done.SkillVersions != 1 || done.SkillBytes == 0 {
+		t.Errorf("got %v, %v", done, err)
+	}
+	if done, err := purge(ctx, "acme"); err != nil || done.Executions+done.SkillVersions+done.Environments != 0 {
+		t.Errorf("again: got %v, %v", done, err)
+	}
+	for _, name := range d.filesWith() {
+		if !strings.Contains(name, theirs) && !strings.HasPrefix(name, "tenants/globex/") {
+			t.Errorf("%s still has data of acme", name)
+		}
+	}
+	if e, err := d.runs.GetExecution(globex, &pb.GetExecutionRequest{ExecutionId: theirs}); err != nil || e.ExecutionId != theirs {
+		t.Errorf("the other tenant: got %v, %v", e, err)
+	}
+
+	// The tenant comes back and finds nothing; its key is free.
+	d.write("tenants/acme.yaml", "")
+	d.await("the tenant again", func() bool { return !d.unknownTenant(acme) })
+	list, err := d.runs.ListExecutions(acme, &pb.ListExecutionsRequest{})
+	if err != nil || len(list.GetExecutions()) != 0 {
+		t.Errorf("got %v, %v", list, err)
+	}
+	skills, err := d.skills.ListSkills(acme, &pb.ListSkillsRequest{})
+	if err != nil || slices.ContainsFunc(skills.GetSkills(), func(s *pb.SkillSummary) bool { return s.Name == "say" }) {
+		t.Errorf("got %v, %v", skills, err)
+	}
+	for _, id := range []string{first, runs} {
+		_, err := d.runs.GetExecution(acme, &pb.GetExecutionRequest{ExecutionId: id})
+		wantReason(t, err, codes.NotFound, "EXECUTION_NOT_FOUND", "")
+	}
+	if again := keyed(acme); again == first {
+		t.Error("the key still has its first execution")
+	}
+}

@@ -1,0 +1,65 @@
+package record
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Purge removes all executions of a tenant with their spools, artifacts and idempotency keys. It returns the
+// number of removed executions and of their bytes, also with an error. Before the first removal it returns
+// ErrNotEnded if an execution of the tenant has not ended. A Purge that failed can be repeated. As after
+// Sweep, SQLite uses the room of the removed rows for new ones, and overwrites them only then.
+func (s *Store) Purge(ctx context.Context, tenant string) (removed int, freed int64, err error) {
+	if err := s.hasEnded(ctx, tenant); err != nil {
+		return 0, 0, fmt.Errorf("record: purge of tenant %q: %w", tenant, err)
+	}
+	for {
+		n, bytes, err := s.purgeBatch(ctx, tenant)
+		removed, freed = removed+n, freed+bytes
+		if err != nil {
+			return removed, freed, fmt.Errorf("record: purge of tenant %s: %w", tenant, err)
+		}
+		if n == 0 {
+			return removed, freed, nil
+		}
+	}
+}
+
+// hasEnded returns ErrNotEnded if an execution of the tenant has not ended.
+func (s *Store) hasEnded(ctx context.Context, tenant string) error {
+	if tenant == "" {
+		return errors.New("no name") // oldest would take it for all tenants
+	}
+	s.flushForQuery(ctx)
+	var open int
+	err := s.db.queries.QueryRowContext(ctx, "SELECT count(*) FROM executions WHERE tenant = ? AND state < 3", tenant).Scan(&open)
+	if err == nil && open > 0 {
+		err = ErrNotEnded
+	}
+	return err
+}
+
+// purgeBatch removes some executions of a tenant. It holds the lock for one batch only, so that others can
+// remove executions in between.
+func (s *Store) purgeBatch(ctx context.Context, tenant string) (removed int, freed int64, err error) {
+	s.sweeping.Lock()
+	defer s.sweeping.Unlock()
+	batch, err := s.oldest(ctx, tenant, math.MaxInt64)
+	if err != nil || len(batch) == 0 {
+		return 0, 0, err
+	}
+	if err := s.remove(ctx, batch); err != nil {
+		return 0, 0, err
+	}
+	for _, d := range batch {
+		freed += d.bytes
+	}
+	left, err := s.garbage(ctx)
+	if err == nil && slices.ContainsFunc(batch, func(d expired) bool { return slices.Contains(left, d.id) }) {
+		err = errors.New("files remain, and the log says why; the daemon tries again with its next sweep")
+	}
+	return len(batch), freed, err
+}

@@ -1,0 +1,68 @@
+package skill
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// ErrInUse says that an execution, or a build of packages, uses a skill.
+var ErrInUse = errors.New("a skill of the tenant is in use")
+
+// Purge removes everything that a tenant has pushed, also if it is damaged. It returns the number of removed
+// versions and their bytes. The error is ErrInUse, or one of the operating system; then Purge can be
+// repeated. The tenant's rules must say NoPush until Purge returns.
+func (r *Registry) Purge(ctx context.Context, tenant string) (versions int, bytes int64, err error) {
+	o := r.owner(tenant)
+	if o == nil {
+		return 0, 0, nil
+	}
+	select {
+	case o.changing <- struct{}{}:
+		defer func() { <-o.changing }()
+	case <-ctx.Done():
+		return 0, 0, ctx.Err()
+	}
+	list, _ := o.versions() // an error is about a damaged directory, which goes, too
+	if err := o.forget(); err != nil {
+		return 0, 0, err
+	}
+	for _, k := range list {
+		bytes += k.Bytes
+	}
+	if len(list) > 0 {
+		r.changes.tell()
+	}
+	return len(list), bytes, nil
+}
+
+// forget removes the tenant's directory, and begins again without versions. The index goes first: after a
+// crash, no version is listed whose snapshot is gone. The caller has o.changing.
+func (o *owned) forget() error {
+	o.opening.Lock()
+	defer o.opening.Unlock()
+	o.mu.Lock()
+	held := len(o.holds) > 0
+	if !held {
+		o.now.Store(nil)
+		clear(o.unkept)
+	}
+	o.mu.Unlock()
+	if held {
+		return ErrInUse
+	}
+	if err := os.Remove(filepath.Join(o.dir, indexName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.RemoveAll(filepath.Dir(o.dir)); err != nil {
+		return err
+	}
+	var err error
+	if o.store != nil {
+		err = o.store.Close()
+	}
+	o.store, o.failed = nil, nil
+	o.opened.Store(true)
+	return err
+}
