@@ -49,8 +49,8 @@ const (
 	ErrorReason_ERROR_REASON_TENANT_UNKNOWN ErrorReason = 68
 	// FAILED_PRECONDITION: the tenant whose data shall be removed is configured (tenant).
 	ErrorReason_ERROR_REASON_TENANT_CONFIGURED ErrorReason = 78
-	// FAILED_PRECONDITION: executions, builds or pushes of the tenant whose data shall be
-	// removed are under way (tenant).
+	// FAILED_PRECONDITION: executions or builds of the tenant whose data shall be removed
+	// are under way (tenant).
 	ErrorReason_ERROR_REASON_TENANT_BUSY ErrorReason = 79
 	// UNIMPLEMENTED: there is no such method.
 	ErrorReason_ERROR_REASON_UNKNOWN_METHOD ErrorReason = 3
