@@ -61,7 +61,7 @@ var mayImport = map[string][]string{
 	"internal/ingress/budget":         {},
 	"internal/metrics":                {"internal/executor", "internal/ingress", "internal/record", "sandbox"},
 	"internal/tracing":                {},
-	"internal/mcp":                    {"internal/audit", "internal/executor", "internal/ingress", "internal/ingress/identity", "internal/permission", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/toolview"},
+	"internal/mcp":                    {"internal/audit", "internal/executor", "internal/ingress", "internal/ingress/identity", "internal/permission", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/toolview", "internal/wellknown"},
 	"internal/server":                 {"internal/audit", "internal/executor", "internal/ingress", "internal/ingress/budget", "internal/ingress/identity", "internal/lint", "internal/permission", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/toolview", "proto/skillrun/v1"},
 	"internal/bench":                  {"clients/go", "internal/record", "proto/skillrun/v1"},
 	"internal/survey":                 {"clients/go", "internal/lint", "internal/skill/manifest", "proto/skillrun/v1"},

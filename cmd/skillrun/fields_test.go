@@ -32,7 +32,7 @@ var notOnTheCommandLine = []string{
 var notInARequest = []string{
 	"address", "json", "verbose", "help", "version", "quiet", "artifacts", "detach", "interactive", "all", "limit", "strict", "rebuild",
 	"mcp-address", "command", "base-dir", "skill", "log", "jobs", "checks-only",
-	"tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "token-file", "context", "token-variable", "update", "lock", "yes",
+	"tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "token-file", "context", "token-variable", "update", "lock", "index-token-file", "yes",
 }
 
 // TestFieldsAreComplete holds the table, the contract and the flags together: a field of

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -29,7 +31,7 @@ type pin struct {
 // addCommand downloads skills of a published index and pushes them.
 func (a *app) addCommand() *cobra.Command {
 	var update bool
-	var lock string
+	var lock, tokenFile string
 	cmd := &cobra.Command{
 		Use:   "add URL [SKILL...]",
 		Short: "Push skills of a published index to your tenant",
@@ -39,9 +41,14 @@ https://HOST, or the URL of a versioned index.json.
 
 The lock file pins each skill's digest. A skill whose digest in the index differs from its pin is
 refused; --update takes the new one. It needs the role admin, and the tenant's policy must allow the
-host. Only https is used, redirects to other hosts and archives with links are refused.`,
-		Example: "  skillrun skills add https://skills.example.com code-review",
-		Args:    arguments(cobra.MinimumNArgs(1)),
+host. Only https is used, redirects to other hosts and archives with links are refused.
+
+With --index-token-file, requests to the host of URL carry the file's token. Other hosts, such as one that
+the index names for an archive, never get it. skillrund asks for a token if it serves an index
+(listen.skills_index).`,
+		Example: `  skillrun skills add https://skills.example.com code-review
+  skillrun skills add https://skillrund.example.com:7879 --index-token-file token code-review`,
+		Args: arguments(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			at, err := wellknown.IndexURL(args[0])
 			if err != nil {
@@ -51,7 +58,11 @@ host. Only https is used, redirects to other hosts and archives with links are r
 			if err != nil {
 				return err
 			}
-			index, err := wellknown.Client{}.Index(cmd.Context(), at)
+			client, err := a.indexClient(at, tokenFile)
+			if err != nil {
+				return err
+			}
+			index, err := client.Index(cmd.Context(), at)
 			if err != nil {
 				return err
 			}
@@ -68,7 +79,7 @@ host. Only https is used, redirects to other hosts and archives with links are r
 			}
 			defer c.Close()
 			for _, e := range chosen {
-				if err := a.addSkill(cmd, c, index.URL, e, pins); err != nil {
+				if err := a.addSkill(cmd, c, client, index.URL, e, pins); err != nil {
 					return err
 				}
 				if err := writePins(lock, pins); err != nil {
@@ -80,7 +91,29 @@ host. Only https is used, redirects to other hosts and archives with links are r
 	}
 	cmd.Flags().BoolVar(&update, "update", false, "take skills whose digest differs from the lock file's")
 	cmd.Flags().StringVar(&lock, "lock", lockName, "the lock `file`")
+	cmd.Flags().StringVar(&tokenFile, "index-token-file", "", "`file` with a token for the host of URL")
 	return cmd
+}
+
+// indexClient returns a client for an index that sends the token of a file, if one is named.
+func (a *app) indexClient(at, tokenFile string) (wellknown.Client, error) {
+	if tokenFile == "" {
+		return wellknown.Client{}, nil
+	}
+	u, err := url.Parse(at)
+	if err != nil {
+		return wellknown.Client{}, err
+	}
+	data, err := os.ReadFile(tokenFile)
+	token := strings.TrimSpace(string(data))
+	if err == nil && (token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' })) {
+		err = fmt.Errorf("%s: want one line with a token", tokenFile)
+	}
+	if err != nil {
+		return wellknown.Client{}, fmt.Errorf("--index-token-file: %w", err)
+	}
+	a.warnExposed(tokenFile)
+	return wellknown.Client{Token: token, Host: u.Host}, nil
 }
 
 // choose returns the entries with these names, or all. A digest that differs from its pin is an error.
@@ -105,13 +138,13 @@ func choose(index *wellknown.Index, names []string, pins map[string]pin, update 
 }
 
 // addSkill downloads and pushes one skill, and pins it.
-func (a *app) addSkill(cmd *cobra.Command, c *skillrun.Client, index string, e wellknown.Entry, pins map[string]pin) (err error) {
+func (a *app) addSkill(cmd *cobra.Command, c *skillrun.Client, from wellknown.Client, index string, e wellknown.Entry, pins map[string]pin) (err error) {
 	dir, err := os.MkdirTemp("", "skillrun-add-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := (wellknown.Client{}).Fetch(cmd.Context(), e, dir); err != nil {
+	if err := from.Fetch(cmd.Context(), e, dir); err != nil {
 		return err
 	}
 	root, err := os.OpenRoot(dir)

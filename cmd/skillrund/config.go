@@ -33,6 +33,8 @@ type config struct {
 		TCP       string `yaml:"tcp"`
 		MCPUnix   string `yaml:"mcp_unix"`
 		MCPTCP    string `yaml:"mcp_tcp"`
+		// On the listeners of MCP.
+		SkillsIndex bool `yaml:"skills_index"`
 		// For Prometheus. The listener only gives numbers; no request changes anything.
 		MetricsTCP string `yaml:"metrics_tcp"`
 		// PEM files, for all TCP listeners. Both are set, or both are empty.

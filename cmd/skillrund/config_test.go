@@ -136,6 +136,7 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"TLS without a key", "listen: {tcp: '0.0.0.0:1', tls: {certificate: /c}}\n", "line 1: listen.tls.certificate: /c is set, and listen.tls.key is not; write the file with its private key (PEM)"},
 		{"TLS without a certificate", "listen:\n  tcp: 0.0.0.0:1\n  tls:\n    key: /k\n", "line 4: listen.tls.key: /k is set, and listen.tls.certificate is not; write the file with its certificate (PEM)"},
 		{"TLS for nobody", "listen: {tls: {certificate: /c, key: /k}}\n", "line 1: listen.tls: is set, but no listener uses TLS; set listen.tcp or listen.mcp_tcp, or remove it"},
+		{"an index without a listener", "listen: {unix: s, mcp_unix: '', skills_index: true}\n", "line 1: listen.skills_index: true, but the index is on the listeners of MCP, and there are none; set listen.mcp_tcp"},
 		{"TLS that is insecure", "listen: {tcp: '0.0.0.0:1', insecure: true, tls: {certificate: /c, key: /k}}\n", "line 1: listen.insecure: true, but listen.tls encrypts every TCP listener; remove one of the two"},
 		{"TLS without credentials", "listen: {tcp: '0.0.0.0:1', tls: {certificate: /c, key: /k}}\n", "line 1: listen.tls: lets other machines connect, but nobody on them could be identified; set identity.tokens, identity.authorities, identity.spiffe or identity.issuers"},
 		{"insecure without credentials", "listen: {tcp: '0.0.0.0:1', insecure: true}\n", "line 1: listen.insecure: lets other machines connect, but nobody on them could be identified"},

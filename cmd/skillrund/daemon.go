@@ -240,7 +240,7 @@ func start(ctx context.Context, c config, path, bundle string, log *slog.Logger)
 	// MCP uses the same tools, executor and budget of request memory (Hold) as gRPC.
 	d.mcp = mcp.New(mcp.Config{
 		Tools: tools, Executor: d.executor, Skills: d.skills, Identify: d.callers.Identify, Explain: d.server.Explain,
-		Version: buildVersion(), OpenWorld: c.Network == "host", MaxMessageBytes: int64(c.MessageBytes), Hold: requests.Hold,
+		Version: buildVersion(), OpenWorld: c.Network == "host", Publish: c.Listen.SkillsIndex, MaxMessageBytes: int64(c.MessageBytes), Hold: requests.Hold,
 		Audit: d.audit, Tracer: d.tracing.Tracer(), Log: log,
 	})
 	d.metrics.Watch(func() metrics.State { return d.state(requests) })

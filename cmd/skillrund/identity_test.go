@@ -39,6 +39,12 @@ type secured struct {
 
 func startSecured(t *testing.T, extra string) *secured {
 	t.Helper()
+	return startSecuredOn(t, "", extra)
+}
+
+// startSecuredOn is startSecured with more keys of listen.
+func startSecuredOn(t *testing.T, listen, extra string) *secured {
+	t.Helper()
 	dir := newDir(t)
 	s := &secured{authority: certtest.NewAuthority(t, "authority"), clients: certtest.NewAuthority(t, "clients", "spiffe://example.org")}
 	s.authority.Server("daemon").Write(dir, "daemon")
@@ -50,6 +56,7 @@ listen:
   tcp: "127.0.0.1:0"
   mcp_tcp: "127.0.0.1:0"
   tls: {certificate: daemon.crt, key: daemon.key}
+`+listen+`
 identity:
   tokens: tokens.json
   authorities: clients.crt

@@ -32,12 +32,17 @@ type pushing struct {
 
 func startPushing(t *testing.T, extra string) *pushing {
 	t.Helper()
-	s := startSecured(t, extra)
+	return startSecured(t, extra).pushing()
+}
+
+// pushing returns a secured daemon with tokens of two tenants.
+func (s *secured) pushing() *pushing {
+	s.t.Helper()
 	conn := s.connect(nil)
 	p := &pushing{secured: s, runs: executionClient{pb.NewExecutionServiceClient(conn)}, about: pb.NewSkillServiceClient(conn)}
 	p.acmes = s.token("create", "--tenant", "acme", "--name", "a", "--role", "admin")
-	p.acme = with(t.Context(), p.acmes)
-	p.other = with(t.Context(), s.token("create", "--tenant", "globex", "--name", "b", "--role", "admin"))
+	p.acme = with(s.t.Context(), p.acmes)
+	p.other = with(s.t.Context(), s.token("create", "--tenant", "globex", "--name", "b", "--role", "admin"))
 	return p
 }
 

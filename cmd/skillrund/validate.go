@@ -122,6 +122,9 @@ func (c *config) checkListen(bad badFunc) {
 	if l.MCPUnix != "" && l.MCPUnix == l.Unix {
 		bad("listen.mcp_unix", "%s is also listen.unix; give each socket its own path", l.MCPUnix)
 	}
+	if l.SkillsIndex && l.MCPUnix == "" && l.MCPTCP == "" {
+		bad("listen.skills_index", "true, but the index is on the listeners of MCP, and there are none; set listen.mcp_tcp")
+	}
 	used := map[string]string{}
 	for _, tcp := range []struct{ key, address string }{{"listen.tcp", l.TCP}, {"listen.mcp_tcp", l.MCPTCP}, {"listen.metrics_tcp", l.MetricsTCP}} {
 		if other, ok := used[tcp.address]; ok {

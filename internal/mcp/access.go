@@ -41,6 +41,8 @@ var accessTable = map[string]identity.Role{
 	methodList:      identity.Read,
 	methodGet:       identity.Read,
 	methodDirectory: identity.Read,
+
+	methodPublished: identity.Read, // not of MCP
 }
 
 // Reasons for the audit log, as in the contract's ErrorReason.

@@ -14,12 +14,12 @@ import (
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 )
 
-// everyMethod has the methods that the SDK passes on to this package.
+// everyMethod has the methods that the SDK passes on to this package, and the published index.
 var everyMethod = []string{
 	"completion/complete", "initialize", "logging/setLevel", "notifications/cancelled", "notifications/initialized",
 	"notifications/progress", "notifications/roots/list_changed", "ping", "prompts/get", "prompts/list", "resources/list",
 	"resources/read", "resources/subscribe", "resources/templates/list", "resources/unsubscribe", "server/discover",
-	"subscriptions/listen", "tools/call", "tools/list", methodList, methodGet, methodDirectory,
+	"subscriptions/listen", "tools/call", "tools/list", methodList, methodGet, methodDirectory, methodPublished,
 }
 
 // Every method is open to the role that the table names and closed to the role below; a method

@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -51,6 +52,7 @@ type refusal struct {
 	code   int64 // JSON-RPC error code
 	reason string
 	id     json.RawMessage // of the refused request; nil: not known
+	allow  []string        // the methods of the URL, if status is 405
 }
 
 // refuse has the code of an invalid request, which fits most refusals.
@@ -77,6 +79,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	who, err := s.admit(r)
 	if err != nil {
 		err.write(w)
+		return
+	}
+	if r.URL.Path != Path {
+		s.servePublished(w, r, who)
 		return
 	}
 	if strings.EqualFold(r.Header.Get("Upgrade"), LinesProtocol) { // other upgrades, such as h2c, are ignored, see RFC 9110, section 7.8
@@ -139,7 +145,12 @@ func (s *Server) admit(r *http.Request) (who identity.Identity, bad *refusal) {
 	if s.stopping.Err() != nil {
 		return who, refuseStopping()
 	}
-	if r.URL.Path != Path {
+	methods := []string{http.MethodPost, http.MethodGet, http.MethodDelete}
+	switch {
+	case r.URL.Path == Path:
+	case s.publish && strings.HasPrefix(r.URL.Path, publishedDir):
+		methods = []string{http.MethodGet, http.MethodHead}
+	default:
 		return who, refuse(http.StatusNotFound, "%.80q: the endpoint is %s", r.URL.Path, Path)
 	}
 	if err := notABrowser(r); err != nil {
@@ -149,11 +160,12 @@ func (s *Server) admit(r *http.Request) (who identity.Identity, bad *refusal) {
 	if err != nil {
 		return who, refuse(http.StatusUnauthorized, "not identified: %v", err)
 	}
-	switch r.Method {
-	case http.MethodGet, http.MethodPost, http.MethodDelete:
+	if slices.Contains(methods, r.Method) {
 		return who, nil
 	}
-	return who, refuse(http.StatusMethodNotAllowed, "method %.20q: use POST, GET or DELETE", r.Method)
+	bad = refuse(http.StatusMethodNotAllowed, "method %.20q: use %s", r.Method, strings.Join(methods, ", "))
+	bad.allow = methods
+	return who, bad
 }
 
 // credentialsOf returns the credentials of a request and its connection.
@@ -266,7 +278,7 @@ func (e *refusal) write(w http.ResponseWriter) {
 		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 6750, section 3
 	}
 	if e.status == http.StatusMethodNotAllowed {
-		w.Header().Set("Allow", "GET, POST, DELETE")
+		w.Header().Set("Allow", strings.Join(e.allow, ", "))
 	}
 	if e.status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")

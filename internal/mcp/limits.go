@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/wellknown"
 )
 
 // DefaultMaxMessageBytes is the default of Config.MaxMessageBytes: 16 MiB, as for gRPC.
@@ -59,6 +60,14 @@ const (
 	// skillsTTL is how long a host may use an entry without asking again, in milliseconds. A
 	// change is also notified, and shows in the digests.
 	skillsTTL = 60_000
+)
+
+// Limits on the published index and its artifacts.
+const (
+	maxPublishing = 4               // requests under way of one tenant
+	publishTime   = 5 * time.Minute // of one request
+	// Memory of one request: the index as entries and as text, or an archive's compressor (1 MiB).
+	publishBytes = 2 * wellknown.MaxIndexBytes
 )
 
 // Limits on progress notifications.

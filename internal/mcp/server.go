@@ -50,8 +50,8 @@ type Tools interface {
 	Call(ctx context.Context, who permission.Principal, name string, arguments json.RawMessage, sink toolview.Sink) (toolview.Result, error)
 }
 
-// Config holds the parts of a Server. All fields except OpenWorld, MaxMessageBytes, Hold,
-// Tracer and Log must be set.
+// Config holds the parts of a Server. All fields except OpenWorld, Publish, MaxMessageBytes,
+// Hold, Tracer and Log must be set.
 type Config struct {
 	Tools Tools
 	// Executor and Skills must be the ones that Tools uses.
@@ -66,6 +66,8 @@ type Config struct {
 	Version string
 	// OpenWorld says that programs may reach a network.
 	OpenWorld bool
+	// Publish says that callers also get an index of their tenant's skills, see published.go.
+	Publish bool
 	// MaxMessageBytes limits the size of a message. Zero: DefaultMaxMessageBytes.
 	MaxMessageBytes int64
 	// Hold reserves memory for a message. peer identifies the other end of the connection,
@@ -88,6 +90,8 @@ type Server struct {
 	identify   func(identity.Credentials) (identity.Identity, error)
 	explain    func(error) string
 	openWorld  bool
+	publish    bool
+	publishing tenantLimit
 	maxMessage int64
 	hold       func(string, int64) (func(), bool)
 	patience   time.Duration // how long a client may not read
@@ -128,7 +132,7 @@ func New(c Config) *Server {
 	}
 	s := &Server{
 		tools: c.Tools, x: c.Executor, skills: c.Skills, identify: c.Identify, explain: c.Explain,
-		version: c.Version, audiences: map[string]*audience{}, openWorld: c.OpenWorld, maxMessage: c.MaxMessageBytes, hold: c.Hold, patience: writeTimeout, keepalive: keepaliveInterval, bodyTime: bodyTimeout, audit: c.Audit, tracer: c.Tracer, log: c.Log,
+		version: c.Version, audiences: map[string]*audience{}, openWorld: c.OpenWorld, publish: c.Publish, publishing: tenantLimit{now: map[string]int{}}, maxMessage: c.MaxMessageBytes, hold: c.Hold, patience: writeTimeout, keepalive: keepaliveInterval, bodyTime: bodyTimeout, audit: c.Audit, tracer: c.Tracer, log: c.Log,
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.broken, s.breakAll = context.WithCancelCause(context.Background())

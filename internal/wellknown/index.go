@@ -1,8 +1,8 @@
-// Package wellknown reads published indexes of agent skills, as docs/well-known-uri.mdx of
-// agentskills/agentskills defines them (schema 0.2.0): it fetches an index and its artifacts, verifies
-// digests, and unpacks archives.
+// Package wellknown reads and writes published indexes of agent skills, as docs/well-known-uri.mdx of
+// agentskills/agentskills defines them (schema 0.2.0). A [Client] fetches an index and its artifacts,
+// verifies digests, and unpacks archives. [EncodeIndex] and [WriteArchive] are for servers.
 //
-// An index and its archives are untrusted. The package takes https only, follows redirects within one
+// To a client, an index and its archives are untrusted. A Client takes https only, follows redirects within one
 // host, bounds every size, and refuses links in archives, which the definition allows inside a skill.
 package wellknown
 
@@ -29,7 +29,6 @@ const (
 	// Schema is the only version of an index that this package knows.
 	Schema = "https://schemas.agentskills.io/discovery/0.2.0/schema.json"
 
-	maxIndexBytes    = 4 << 20
 	maxArtifactBytes = 64 << 20
 	maxRedirects     = 5
 	fetchTime        = 5 * time.Minute
@@ -48,7 +47,7 @@ type Entry struct {
 	Description string `json:"description"`
 	URL         string `json:"url"`
 	Digest      string `json:"digest"`
-	Version     string `json:"version"`
+	Version     string `json:"version,omitempty"`
 }
 
 // An Index is a parsed index.
@@ -118,11 +117,14 @@ func parse(data []byte, at string) (*Index, error) {
 // A Client fetches. The zero Client trusts the certificates of the system.
 type Client struct {
 	Transport http.RoundTripper // nil: http.DefaultTransport
+	// Token is a bearer token for Host, which is written as in URLs, HOST or HOST:PORT. No other host
+	// gets the token. Empty: no token.
+	Token, Host string
 }
 
 // Index fetches an index.
 func (c Client) Index(ctx context.Context, at string) (*Index, error) {
-	data, _, err := c.get(ctx, at, maxIndexBytes)
+	data, _, err := c.get(ctx, at, MaxIndexBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -154,6 +156,10 @@ func (c Client) get(ctx context.Context, at string, most int64) (data []byte, co
 		return nil, "", err
 	}
 	host := request.URL.Host
+	if c.Token != "" && request.URL.Scheme == "https" && host == c.Host {
+		// net/http repeats the header after a redirect; the check below keeps redirects within the host.
+		request.Header.Set("Authorization", "Bearer "+c.Token)
+	}
 	client := &http.Client{Transport: c.Transport, CheckRedirect: func(r *http.Request, via []*http.Request) error {
 		switch {
 		case r.URL.Scheme != "https" || r.URL.Host != host:

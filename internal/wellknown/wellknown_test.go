@@ -7,12 +7,15 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -37,7 +40,7 @@ func newHost(t *testing.T) *host {
 	return h
 }
 
-func (h *host) client() Client { return Client{h.Client().Transport} }
+func (h *host) client() Client { return Client{Transport: h.Client().Transport} }
 
 func (h *host) page(path, contentType string, data []byte) {
 	h.pages[path] = func(w http.ResponseWriter, _ *http.Request) {
@@ -177,7 +180,7 @@ func TestIndexesThatAreRefused(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"no schema": `{"skills": []}`, "another schema": `{"$schema": "https://schemas.agentskills.io/discovery/0.3.0/schema.json"}`, "no JSON": "<html>",
-		"large": `{"$schema": "` + Schema + `", "x": "` + strings.Repeat("x", maxIndexBytes) + `"}`,
+		"large": `{"$schema": "` + Schema + `", "x": "` + strings.Repeat("x", MaxIndexBytes) + `"}`,
 	} {
 		h.page(Path, "application/json", []byte(text))
 		if _, err := h.client().Index(t.Context(), h.URL+Path); err == nil {
@@ -285,4 +288,85 @@ func FuzzUnpack(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// What a server writes, a client reads: the same files, and the same bytes each time.
+func TestWriteArchive(t *testing.T) {
+	long := "references/" + strings.Repeat("ä", 100) + ".md"
+	texts := map[string]string{"SKILL.md": skillMD.text, long: "", "scripts/say.sh": "echo x"}
+	var files []File
+	for _, path := range []string{"SKILL.md", long, "scripts/say.sh"} {
+		files = append(files, File{Path: path, Size: int64(len(texts[path])), Executable: path == "scripts/say.sh", Open: func() (io.ReadCloser, error) {
+			return io.NopCloser(strings.NewReader(texts[path])), nil
+		}})
+	}
+	var one, two bytes.Buffer
+	if err := errors.Join(WriteArchive(&one, files), WriteArchive(&two, files)); err != nil || !bytes.Equal(one.Bytes(), two.Bytes()) {
+		t.Fatalf("%v, or two archives differ", err)
+	}
+	dir := t.TempDir()
+	if err := unpack(Entry{Type: TypeArchive}, "application/gzip", one.Bytes(), dir); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range texts {
+		got, err := os.ReadFile(filepath.Join(dir, path))
+		fi, statErr := os.Stat(filepath.Join(dir, path))
+		if err != nil || statErr != nil || string(got) != want || (fi.Mode()&0o100 != 0) != (path == "scripts/say.sh") {
+			t.Errorf("%s: got %q %v, %v, %v", path, got, fi, err, statErr)
+		}
+	}
+	files[0].Size++
+	if err := WriteArchive(io.Discard, files); err == nil || !strings.Contains(err.Error(), "SKILL.md") {
+		t.Errorf("a short file: %v", err)
+	}
+	files[0].Size -= 2
+	if err := WriteArchive(io.Discard, files); err == nil || !strings.Contains(err.Error(), "SKILL.md") {
+		t.Errorf("a long file: %v", err)
+	}
+}
+
+func TestEncodeIndex(t *testing.T) {
+	data, err := EncodeIndex(nil)
+	if index, parseErr := parse(data, "https://a.example/index.json"); err != nil || parseErr != nil || len(index.Skills) != 0 || !strings.Contains(string(data), "[]") {
+		t.Errorf("got %s, %v, %v", data, err, parseErr)
+	}
+	if _, err := EncodeIndex([]Entry{{Description: strings.Repeat("x", MaxIndexBytes)}}); err == nil || !strings.Contains(err.Error(), "the maximum is") {
+		t.Errorf("a large index: %v", err)
+	}
+}
+
+// Only the named host gets the token, also after a redirect within it.
+func TestTokenGoesToOneHost(t *testing.T) {
+	asks := func(h *host, path string, got *[]string) {
+		page := h.pages[path]
+		h.pages[path] = func(w http.ResponseWriter, r *http.Request) {
+			*got = append(*got, r.Header.Get("Authorization"))
+			page(w, r)
+		}
+	}
+	h, cdn := newHost(t), newHost(t)
+	md := []byte(skillMD.text)
+	var own, others []string
+	h.page("/here", "text/markdown", md)
+	h.pages["/moved"] = func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/here", http.StatusFound) }
+	cdn.page("/there", "text/markdown", md)
+	h.index(Entry{Name: "moved", Type: TypeSkillMD, URL: "/moved", Digest: digest(md)}, Entry{Name: "there", Type: TypeSkillMD, URL: cdn.URL + "/there", Digest: digest(md)})
+	for _, path := range []string{Path, "/moved", "/here"} {
+		asks(h, path, &own)
+	}
+	asks(cdn, "/there", &others)
+	c := h.client()
+	c.Token, c.Host = "secret", strings.TrimPrefix(h.URL, "https://")
+	index, err := c.Index(t.Context(), h.URL+Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range index.Skills {
+		if err := c.Fetch(t.Context(), e, t.TempDir()); err != nil {
+			t.Error(err)
+		}
+	}
+	if want := []string{"Bearer secret", "Bearer secret", "Bearer secret"}; !slices.Equal(own, want) || !slices.Equal(others, []string{""}) {
+		t.Errorf("the host got %q, another one %q", own, others)
+	}
 }
