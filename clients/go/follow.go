@@ -101,7 +101,9 @@ func (f *follower) again(ctx context.Context, cause error, try *int) (eventStrea
 // has seen before. A gap is an error, which a new stream may repair.
 func (f *follower) take(event *pb.ExecutionEvent) error {
 	sequence := event.GetSequence()
-	if event.GetKeepalive() == nil {
+	// Events that are not stored repeat the sequence of the last one.
+	stored := event.GetKeepalive() == nil && event.GetQueued() == nil
+	if stored {
 		if sequence <= f.last {
 			return nil
 		}
@@ -115,7 +117,7 @@ func (f *follower) take(event *pb.ExecutionEvent) error {
 			return err
 		}
 	}
-	if event.GetKeepalive() == nil {
+	if stored {
 		f.last = sequence
 	}
 	if f.on != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -181,6 +182,35 @@ func TestKeepalivesAndUnknownStreams(t *testing.T) {
 	out, err := cmd.Output(t.Context())
 	if string(out) != "ab" || err != nil || seen != 2 {
 		t.Errorf("got %q, %v and %d keepalives, want %q, nil and 2", out, err, seen, "ab")
+	}
+}
+
+// The position in the queue reaches OnEvent. It repeats the last sequence, so the stored events after it
+// are complete, also after a break.
+func TestQueued(t *testing.T) {
+	r := newRecord().started().stdout("ab").exit(0)
+	queued := func(s eventtest.Server, position uint32) {
+		s.Send(&pb.ExecutionEvent{ExecutionId: "e1", Sequence: 1, Event: &pb.ExecutionEvent_Queued{Queued: &pb.ExecutionQueued{Position: position}}})
+	}
+	f := &fake{execute: func(_ *pb.ExecuteRequest, s eventtest.Server) error {
+		r.send(s, 0, 1)
+		queued(s, 3)
+		queued(s, 2)
+		return status.Error(codes.Unavailable, "away")
+	}, attach: func(a *pb.AttachExecutionRequest, s eventtest.Server) error {
+		queued(s, 1)
+		return r.send(s, a.GetAfterSequence(), 0)
+	}}
+	var positions []uint32
+	cmd := f.dial(t).Script("demo", "x.py")
+	cmd.OnEvent = func(e *pb.ExecutionEvent) {
+		if q := e.GetQueued(); q != nil {
+			positions = append(positions, q.GetPosition())
+		}
+	}
+	out, err := cmd.Output(t.Context())
+	if string(out) != "ab" || err != nil || !slices.Equal(positions, []uint32{3, 2, 1}) {
+		t.Errorf("got %q, %v and the positions %v", out, err, positions)
 	}
 }
 

@@ -51,7 +51,8 @@ func (a *app) attach(ctx context.Context, id string, after uint64, artifacts str
 	if dir != nil {
 		defer dir.Close()
 	}
-	out := &printer{app: a}
+	bars := a.progress(quiet)
+	out := &printer{app: a, bars: bars}
 	options := skillrun.AttachOptions{After: after, OnEvent: out.event}
 	// With --json the output is in the events, so the client must not write it, too.
 	if !a.json {
@@ -59,9 +60,10 @@ func (a *app) attach(ctx context.Context, id string, after uint64, artifacts str
 	}
 	e := c.Attach(ctx, id, options)
 	err = e.Wait()
+	bars.end()
 	// A user who presses Ctrl-C may believe that it has ended the program.
 	if errors.Is(err, context.Canceled) && e.Outcome() == nil {
 		return fmt.Errorf("%w: it is left alone ('skillrun cancel %s' ends it)", err, id)
 	}
-	return a.ended(ctx, c, e, out, dir, a.progress(quiet), err)
+	return a.ended(ctx, c, e, out, dir, bars, err)
 }

@@ -45,13 +45,13 @@ func TestPs(t *testing.T) {
 		if r.GetPageToken() == "" {
 			return &pb.ListExecutionsResponse{Executions: []*pb.Execution{ended("e2", 3)}, NextPageToken: "p2"}, nil
 		}
-		return &pb.ListExecutionsResponse{Executions: []*pb.Execution{{ExecutionId: "e1", State: pb.ExecutionState_EXECUTION_STATE_QUEUED, Skill: "demo", SourceKind: pb.SourceKind_SOURCE_KIND_COMMAND}}}, nil
+		return &pb.ListExecutionsResponse{Executions: []*pb.Execution{{ExecutionId: "e1", State: pb.ExecutionState_EXECUTION_STATE_QUEUED, QueuePosition: 4, Skill: "demo", SourceKind: pb.SourceKind_SOURCE_KIND_COMMAND}}}, nil
 	})
 	created := time.Unix(1_000_000_000, 0).Local().Format(time.DateTime)
 	pad := strings.Repeat(" ", len(evilShown)-len("SKILL"))
-	want := fmt.Sprintf(`ID  SKILL%s  SOURCE        STATE   CODE  TIME   CREATED
-e2  %s  scripts/x.py  exited  3     1.23s  %s
-e1  demo%s   command       queued  -     -      -
+	want := fmt.Sprintf(`ID  SKILL%s  SOURCE        STATE               CODE  TIME   CREATED
+e2  %s  scripts/x.py  exited              3     1.23s  %s
+e1  demo%s   command       queued, position 4  -     -      -
 `, pad, evilShown, created, pad)
 	if got := f.client(t, nil, "ps"); got != (result{0, want, ""}) {
 		t.Errorf("got %+v\nwant %s", got, want)

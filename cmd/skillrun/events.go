@@ -9,14 +9,16 @@ import (
 // A printer shows events: as JSON, or the header's warnings and with -v the whole header on
 // stderr. The client writes the output itself.
 type printer struct {
-	app *app
-	err error // the first error of standard output
+	app  *app
+	bars *progress // shows the position in the queue; nil: nothing
+	err  error     // the first error of standard output
 }
 
 // event is a Cmd's OnEvent: the client calls it from one goroutine, in the order of the events,
 // before it writes the event's output. After an error of standard output it prints no more; the
 // execution goes on, and ended returns the error.
 func (p *printer) event(e *pb.ExecutionEvent) {
+	p.bars.event(e)
 	if p.app.json {
 		if p.err == nil {
 			p.err = p.app.printJSON(e)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -15,18 +16,20 @@ import (
 // progressEvery bounds how often a bar is drawn: a terminal may be far away.
 const progressEvery = 100 * time.Millisecond
 
-// progress draws bars on stderr, one at a time. Nil draws none. Its methods may be
+// progress draws bars, and the position in the queue, on stderr, one at a time. Nil draws none. Its methods may be
 // called at the same time: a request that failed may still be sending.
 type progress struct {
 	w  io.Writer
 	mu sync.Mutex
 	// Guarded by mu; nil while no bar is on the terminal.
 	bar *progressbar.ProgressBar
+	// Guarded by mu: the position is on the terminal.
+	waiting bool
 }
 
 // addQuiet adds the flag that asks for no bars.
 func addQuiet(flags *pflag.FlagSet, quiet *bool) {
-	flags.BoolVarP(quiet, "quiet", "q", false, "show no progress of uploads and downloads (it is only shown on a terminal)")
+	flags.BoolVarP(quiet, "quiet", "q", false, "show no progress of uploads and downloads, and no position in the queue (they are only shown on a terminal)")
 }
 
 // progress returns where bars are drawn: on a terminal, unless they would be
@@ -52,7 +55,7 @@ func (p *progress) begin(what string, total int64) {
 		progressbar.OptionClearOnFinish())
 }
 
-// clear removes the bar, so that the next line of output begins on an empty line. It ignores
+// clear removes the bar or the position, so that the next line of output begins on an empty line. It ignores
 // errors of the terminal: the program must not fail for them. The caller holds p.mu.
 func (p *progress) clear() {
 	if p.bar != nil {
@@ -60,9 +63,35 @@ func (p *progress) clear() {
 		_ = p.bar.Exit()
 		p.bar = nil
 	}
+	if p.waiting {
+		_, _ = io.WriteString(p.w, eraseLine)
+		p.waiting = false
+	}
 }
 
-// end removes the bar.
+// eraseLine goes to the beginning of the line and erases it (ECMA-48, EL).
+const eraseLine = "\r\x1b[K"
+
+// event shows the position of an execution that waits for a slot, until the next event that is stored.
+// It is called before the event's output is written.
+func (p *progress) event(e *pb.ExecutionEvent) {
+	if p == nil || e.GetKeepalive() != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	queued := e.GetQueued()
+	if queued != nil && p.bar != nil {
+		return // the program waits for its files, too
+	}
+	p.clear()
+	if queued != nil {
+		_, _ = fmt.Fprintf(p.w, "skillrun: waiting, position %d", queued.GetPosition())
+		p.waiting = true
+	}
+}
+
+// end removes the bar or the position.
 func (p *progress) end() {
 	if p != nil {
 		p.mu.Lock()

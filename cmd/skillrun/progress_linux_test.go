@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/eventtest"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
 // openScreen returns the program's side of a pseudo-terminal, and what gives all
@@ -49,6 +50,48 @@ func openScreen(t *testing.T) (*os.File, func() string) {
 	return screen, func() string {
 		screen.Close()
 		return <-written
+	}
+}
+
+// The position in the queue is drawn on a terminal, and erased before the program's output.
+func TestWaitingIsShown(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	r := newRecord().started().stderr("oops\n").exit(0)
+	queued := func(s eventtest.Server, position uint32) {
+		s.Send(&pb.ExecutionEvent{ExecutionId: "e1", Sequence: 1, Event: &pb.ExecutionEvent_Queued{Queued: &pb.ExecutionQueued{Position: position}}})
+		s.Send(&pb.ExecutionEvent{ExecutionId: "e1", Sequence: 1, Event: &pb.ExecutionEvent_Keepalive{Keepalive: &pb.ExecutionKeepalive{}}})
+	}
+	f := r.fake()
+	serve := func(s eventtest.Server, after uint64) error {
+		if after == 0 {
+			r.send(s, 0, 1)
+		}
+		queued(s, 12)
+		queued(s, 3)
+		return r.send(s, 1, 0)
+	}
+	f.execute = func(_ *pb.ExecuteRequest, s eventtest.Server) error { return serve(s, 0) }
+	f.attach = func(a *pb.AttachExecutionRequest, s eventtest.Server) error { return serve(s, a.GetAfterSequence()) }
+	f.serve(t, "unix")
+	const shown = "skillrun: waiting, position 12\r\x1b[Kskillrun: waiting, position 3\r\x1b[Koops\r\n"
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"run", "demo", "x.py"}, shown},
+		{[]string{"attach", "e1"}, shown},
+		{[]string{"attach", "--after", "1", "e1"}, shown},
+		{[]string{"run", "-q", "demo", "x.py"}, "oops\r\n"},
+		{[]string{"run", "--json", "demo", "x.py"}, ""},
+	} {
+		screen, all := openScreen(t)
+		code := run(t.Context(), append([]string{"--address", f.address}, test.args...), nil, io.Discard, screen)
+		if got := all(); code != 0 || got != test.want {
+			t.Errorf("%v: got %d and %q, want %q", test.args, code, got, test.want)
+		}
+	}
+	if got := f.client(t, nil, "run", "demo", "x.py"); got.stderr != "oops\n" {
+		t.Errorf("no terminal: got %q", got.stderr)
 	}
 }
 

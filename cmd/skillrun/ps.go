@@ -153,5 +153,9 @@ func stateCell(e *pb.Execution) cell {
 		}
 		return c
 	}
-	return cell{text: word("EXECUTION_STATE_", e.GetState().String()), colour: yellow}
+	text := word("EXECUTION_STATE_", e.GetState().String())
+	if n := e.GetQueuePosition(); n > 0 {
+		text = fmt.Sprintf("%s, position %d", text, n)
+	}
+	return cell{text: text, colour: yellow}
 }

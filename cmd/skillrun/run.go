@@ -77,7 +77,7 @@ func (a *app) runProgram(ctx context.Context, f *runFlags, what *program) error 
 	if dir != nil {
 		defer dir.Close()
 	}
-	out := &printer{app: a}
+	out := &printer{app: a, bars: bars}
 	cmd.OnEvent = out.event
 	if !a.json {
 		cmd.Stdout, cmd.Stderr = a.stdout, a.stderr

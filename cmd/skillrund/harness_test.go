@@ -388,7 +388,7 @@ func collect(t testing.TB, s eventStream, after uint64, each func(*pb.ExecutionE
 		if r.outcome != nil {
 			t.Errorf("an event after the outcome: %v", e)
 		}
-		if e.GetKeepalive() == nil {
+		if e.GetKeepalive() == nil && e.GetQueued() == nil {
 			if e.Sequence != next {
 				t.Errorf("sequence %d, want %d", e.Sequence, next)
 			}

@@ -57,14 +57,14 @@ func TestAdmissionServesFirstComeFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newOne(1, 3, 0)
 		running := enter(t, a)
-		if err := running.Wait(t.Context(), 0, nil); err != nil {
+		if err := running.Wait(t.Context(), 0); err != nil {
 			t.Fatalf("the first ticket has no slot: %v", err)
 		}
 		var order []int
 		for i := range 3 {
 			waiting := enter(t, a)
 			go func() {
-				if err := waiting.Wait(t.Context(), time.Minute, nil); err == nil {
+				if err := waiting.Wait(t.Context(), time.Minute); err == nil {
 					order = append(order, i)
 				}
 				waiting.Release()
@@ -100,7 +100,7 @@ func TestAdmissionQueueTime(t *testing.T) {
 		enter(t, a)
 		waiting := enter(t, a)
 		began := time.Now()
-		if err := waiting.Wait(t.Context(), 30*time.Second, nil); !errors.Is(err, ErrQueueTime) {
+		if err := waiting.Wait(t.Context(), 30*time.Second); !errors.Is(err, ErrQueueTime) {
 			t.Errorf("got %v, want ErrQueueTime", err)
 		}
 		if waited := time.Since(began); waited != 30*time.Second {
@@ -116,7 +116,7 @@ func TestAdmissionCancelledWhileWaiting(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("someone cancelled")
 	cancel(cause)
-	if err := waiting.Wait(ctx, time.Hour, nil); !errors.Is(err, cause) {
+	if err := waiting.Wait(ctx, time.Hour); !errors.Is(err, cause) {
 		t.Errorf("got %v, want the cause", err)
 	}
 	waiting.Release()
@@ -143,7 +143,7 @@ func TestAdmissionDraining(t *testing.T) {
 	if _, err := a.Enter(tenant1, alice); !errors.Is(err, ErrDraining) {
 		t.Errorf("got %v, want ErrDraining", err)
 	}
-	if err := queued.Wait(t.Context(), 0, nil); !errors.Is(err, ErrQueueTime) {
+	if err := queued.Wait(t.Context(), 0); !errors.Is(err, ErrQueueTime) {
 		t.Errorf("a ticket that waited before the drain lost its turn: %v", err)
 	}
 }

@@ -16,7 +16,6 @@ func (a *Admission) push(k *Ticket, front bool) {
 func (a *Admission) queue(k *Ticket, now time.Time) {
 	k.waited = true
 	k.tenant.pace.arrived(now)
-	k.tenant.notify()
 }
 
 // remove takes a ticket out of its caller's line. The caller of remove must call settle. a.mu is
@@ -26,13 +25,11 @@ func (a *Admission) remove(k *Ticket) {
 	k.tenant.remove(k)
 }
 
-// leave removes a ticket from the queue and tells the others that they may have moved up. The caller
-// of leave must call settle. a.mu is held.
+// leave removes a ticket from the queue. The caller of leave must call settle. a.mu is held.
 func (a *Admission) leave(k *Ticket, now time.Time) {
 	a.remove(k)
 	if k.waited {
 		k.tenant.pace.departed(now, k.tenant.queued)
-		k.tenant.notify()
 	}
 }
 

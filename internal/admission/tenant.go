@@ -48,7 +48,6 @@ type tenant struct {
 	used            Resources
 	lines           map[string]*line // of every caller with something running or waiting
 	turns           *list.List       // of *line: the callers that wait, the next one first
-	changed         chan struct{}    // closed at the next change of the queue; nil: no watcher
 	pace            pace
 
 	next        *Ticket // starts next; nil: nothing waits, or the quota holds it back
@@ -203,20 +202,4 @@ func (t *tenant) position(k *Ticket) int {
 		position += min(theirs, l.waiting.Len())
 	}
 	return position
-}
-
-// notify wakes the tickets that watch their positions.
-func (t *tenant) notify() {
-	if t.changed != nil {
-		close(t.changed)
-		t.changed = nil
-	}
-}
-
-// watch returns a channel that is closed at the next change of a position.
-func (t *tenant) watch() <-chan struct{} {
-	if t.changed == nil {
-		t.changed = make(chan struct{})
-	}
-	return t.changed
 }

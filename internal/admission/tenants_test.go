@@ -1,11 +1,9 @@
 package admission
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -415,63 +413,4 @@ func TestPositionGoesRoundTheCallers(t *testing.T) {
 		}
 		k = rest
 	}
-}
-
-// Wait reports positions when they change, at most once a second.
-func TestWaitReportsPositions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newOne(1, 9, 0)
-		k := []*Ticket{enter(t, a), enter(t, a), enter(t, a), enter(t, a), enter(t, a)}
-		type report struct {
-			at       time.Duration
-			position int
-		}
-		var got []report
-		began := time.Now()
-		done := make(chan error)
-		go func() {
-			done <- k[4].Wait(t.Context(), time.Minute, func(position int) {
-				got = append(got, report{time.Since(began), position})
-			})
-		}()
-		time.Sleep(5 * time.Second)
-		k[0].Release()
-		time.Sleep(100 * time.Millisecond)
-		k[1].Release()
-		time.Sleep(100 * time.Millisecond)
-		k[2].Release()
-		time.Sleep(5 * time.Second)
-		enter(t, a) // after it in the queue: no report
-		time.Sleep(5 * time.Second)
-		k[3].Release()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		want := []report{{0, 4}, {5 * time.Second, 3}, {6 * time.Second, 1}}
-		if len(got) != 3 || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
-			t.Errorf("got %v, want %v", got, want)
-		}
-	})
-}
-
-// A watcher's wait ends with its context and with its time, too.
-func TestWaitThatReportsEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newOne(1, 9, 0)
-		enter(t, a)
-		k := enter(t, a)
-		reports := 0
-		moved := func(int) { reports++ }
-		if err := k.Wait(t.Context(), time.Hour, moved); !errors.Is(err, ErrQueueTime) {
-			t.Errorf("got %v", err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		if err := k.Wait(ctx, time.Hour, moved); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
-		}
-		if reports != 2 {
-			t.Errorf("%d reports, want one for each wait", reports)
-		}
-	})
 }

@@ -6,10 +6,6 @@ import (
 	"time"
 )
 
-// reportEvery is the minimum time between two positions that Wait reports. Positions can change a
-// thousand times in a second, and each report may become an event on disk.
-const reportEvery = time.Second
-
 // A Ticket admits one execution: it holds a slot or waits for one. Only one goroutine at a time may use
 // it, except for Position. Its owner must call Release.
 type Ticket struct {
@@ -71,10 +67,7 @@ func (k *Ticket) Need(r Resources) error {
 //
 // A ticket that holds a slot already returns nil even if ctx is done: the start sees the same
 // context.
-//
-// Wait calls moved with the ticket's position, if it waits, and again when the position has changed,
-// at most once in a second. Position 1 is next. A nil moved is not called.
-func (k *Ticket) Wait(ctx context.Context, timeout time.Duration, moved func(position int)) error {
+func (k *Ticket) Wait(ctx context.Context, timeout time.Duration) error {
 	select {
 	case <-k.ready:
 		return nil
@@ -82,45 +75,23 @@ func (k *Ticket) Wait(ctx context.Context, timeout time.Duration, moved func(pos
 	}
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
-	told := 0
-	var changed <-chan struct{}
-	var pause <-chan time.Time // not nil: the last report is less than reportEvery ago
-	for {
-		if moved != nil && pause == nil {
-			var position int
-			position, changed = k.watch()
-			if position != 0 && position != told {
-				moved(position)
-				told, changed, pause = position, nil, time.After(reportEvery)
-			}
-		}
-		select {
-		case <-k.ready:
-			return nil
-		case <-timer.C:
-			return ErrQueueTime
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-changed:
-		case <-pause:
-			pause = nil
-		}
+	select {
+	case <-k.ready:
+		return nil
+	case <-timer.C:
+		return ErrQueueTime
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
 // Position returns the ticket's position in its tenant's queue, or 0 if it does not wait.
-// Position 1 is next.
+// Position 1 is next. The time that it takes grows with the position and with the number of callers
+// that wait.
 func (k *Ticket) Position() int {
 	k.a.mu.Lock()
 	defer k.a.mu.Unlock()
 	return k.tenant.position(k)
-}
-
-// watch returns the position, and a channel that is closed when it may have changed.
-func (k *Ticket) watch() (int, <-chan struct{}) {
-	k.a.mu.Lock()
-	defer k.a.mu.Unlock()
-	return k.tenant.position(k), k.tenant.watch()
 }
 
 // Release takes the ticket out of the queue, or frees its slot for the next one. The slot goes to a

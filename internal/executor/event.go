@@ -129,5 +129,6 @@ type Execution struct {
 	Header                  Header
 	Request                 Summary
 	LastSeq                 uint64
+	Position                int      // in the queue of its tenant, from 1; 0: it does not wait for a slot
 	Outcome                 *Outcome // nil until it has ended
 }

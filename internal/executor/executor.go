@@ -309,7 +309,7 @@ func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ti
 		return nil, "", err
 	}
 	e.releaseSkill = release
-	accepted := newRun(e)
+	accepted := newRun(e, ticket)
 	x.enliven(accepted)
 	// Before the record, whose claim of the key can't be undone.
 	if err = x.auditAccepted(ctx, e); err == nil {
@@ -375,7 +375,7 @@ func (x *Executor) run(r *run, ticket *admission.Ticket) {
 	defer r.removeWorkspace()
 
 	admitted := r.span.stage("admission")
-	err := ticket.Wait(r.ctx, r.queueTimeout, nil)
+	err := ticket.Wait(r.ctx, r.queueTimeout)
 	admitted(err)
 	if err != nil {
 		x.end(r, r.neverRan(err))

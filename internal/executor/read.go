@@ -14,7 +14,7 @@ import (
 )
 
 // Reading executions. Everything here asks the record, with the caller's tenant: an execution of
-// another tenant is ErrNotFound. Nothing here needs a live run.
+// another tenant is ErrNotFound. Only the position in the queue comes from the live run.
 
 // Get returns one execution. The error is ErrNotFound, or ours.
 func (x *Executor) Get(ctx context.Context, who permission.Principal, id string) (Execution, error) {
@@ -147,6 +147,10 @@ func (f *Follower) Next(ctx context.Context) (Event, error) {
 	return e, nil
 }
 
+// Position returns the present position of the execution in its tenant's queue, or 0 if it does not
+// wait for a slot. Position 1 is next. An execution whose Position was 0 once never waits again.
+func (f *Follower) Position() int { return f.x.position(f.id) }
+
 // Close frees the Follower's resources.
 func (f *Follower) Close() error { return f.r.Close() }
 
@@ -215,6 +219,9 @@ func (x *Executor) toExecution(r record.Execution) Execution {
 	}
 	d := x.detail(r)
 	e.Header, e.Request = d.Header, d.Request
+	if e.State == Queued {
+		e.Position = x.position(e.ID)
+	}
 	if r.State == record.Ended {
 		var err error
 		if e.Outcome, err = decode[Outcome](r.Outcome); err != nil {

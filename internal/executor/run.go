@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/skillrun/skillrun/internal/admission"
 )
 
 // A run is what changes of an execution between its acceptance and its outcome. Only the
@@ -13,8 +15,9 @@ import (
 // goroutines use the context and the channels, and proc after settled is closed.
 type run struct {
 	*execution
-	queued    time.Duration // waited for a slot
-	startup   time.Duration // from the acceptance to the program's start, without queued; zero: it did not start
+	ticket    *admission.Ticket // others ask it for the position only
+	queued    time.Duration     // waited for a slot
+	startup   time.Duration     // from the acceptance to the program's start, without queued; zero: it did not start
 	collected collected
 
 	// Ended by cancel, with a *cancellation as the cause, or by unlive, without one.
@@ -29,8 +32,8 @@ type run struct {
 
 // newRun gives the run a context that no request's end cancels: an execution outlives the call
 // that started it. Executor.unlive must end it.
-func newRun(e *execution) *run {
-	r := &run{execution: e, started: make(chan struct{}), settled: make(chan struct{}), done: make(chan struct{})}
+func newRun(e *execution, ticket *admission.Ticket) *run {
+	r := &run{execution: e, ticket: ticket, started: make(chan struct{}), settled: make(chan struct{}), done: make(chan struct{})}
 	r.ctx, r.end = context.WithCancelCause(context.Background())
 	return r
 }
@@ -87,4 +90,13 @@ func (r *run) running(ctx context.Context) process {
 	case <-ctx.Done():
 		return nil
 	}
+}
+
+// position returns the present position of an execution in its tenant's queue, or 0 if it does not wait
+// for a slot. The caller must have checked the tenant.
+func (x *Executor) position(id string) int {
+	if r := x.find(id); r != nil {
+		return r.ticket.Position()
+	}
+	return 0
 }

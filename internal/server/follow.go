@@ -21,6 +21,10 @@ type follow struct {
 	// send sends an outgoing. It blocks while the caller reads slowly,
 	// and nothing else does: the events are on disk.
 	send func(any) error
+	// admitted: the execution does not wait for a slot. position is the last position in the queue that
+	// was sent; 0: none.
+	admitted bool
+	position int
 	// started is called at each event from which the program runs, or has run.
 	// Nil: nobody asks.
 	started func()
@@ -52,11 +56,19 @@ func (f follow) run(ctx context.Context) error {
 	}
 }
 
-// next waits for the next event, and sends a keepalive as often as that takes
-// long.
+// next waits for the next event. Until it comes, next sends the position in the queue whenever it has
+// changed, and keepalives.
 func (f *follow) next(ctx context.Context, events *executor.Follower) (executor.Event, error) {
+	silent := time.Duration(0)
 	for {
-		silence, cancel := context.WithTimeout(ctx, f.keepalive)
+		if err := f.sendPosition(events); err != nil {
+			return executor.Event{}, err
+		}
+		wait := f.keepalive - silent
+		if f.position > 0 && !f.admitted {
+			wait = min(wait, f.positionWait())
+		}
+		silence, cancel := context.WithTimeout(ctx, wait)
 		e, err := events.Next(silence)
 		// Only the silence is over. If ctx is done too, its error goes to the caller of next.
 		idle := err != nil && silence.Err() != nil && ctx.Err() == nil
@@ -64,10 +76,46 @@ func (f *follow) next(ctx context.Context, events *executor.Follower) (executor.
 		if !idle {
 			return e, err
 		}
+		if silent += wait; silent < f.keepalive {
+			continue
+		}
 		if err := f.sendKeepalive(ctx); err != nil {
 			return executor.Event{}, err
 		}
+		silent = 0
 	}
+}
+
+// positionInterval is the minimum time between two events about the position in the queue.
+const positionInterval = time.Second
+
+// positionWait is the time until the next look at the position. A look takes a step for each execution
+// ahead in the queue. The time grows with the position, so that looks at a long queue don't take more and
+// more of the processor.
+func (f *follow) positionWait() time.Duration {
+	return f.positions * time.Duration(1+f.position/100)
+}
+
+// sendPosition sends the position of an execution that waits for a slot, if it is another than the last
+// one sent. The header goes first. A position is not in the record, because a queue of n executions
+// would write n rows for each start; so the event repeats the sequence of the last one.
+func (f *follow) sendPosition(events *executor.Follower) error {
+	if f.admitted || f.after == 0 {
+		return nil
+	}
+	position := events.Position()
+	if position == 0 {
+		f.admitted = true
+		return nil
+	}
+	if position == f.position {
+		return nil
+	}
+	f.position = position
+	return f.send(outgoing{event: &pb.ExecutionEvent{
+		ExecutionId: f.id, Sequence: f.after, Time: timestamppb.New(time.Now()),
+		Event: &pb.ExecutionEvent_Queued{Queued: &pb.ExecutionQueued{Position: uint32(position)}},
+	}})
 }
 
 // sendKeepalive sends the state as of now. It repeats the sequence of the last event, because a

@@ -127,7 +127,8 @@ type transcript struct {
 	stdout, stderr string
 	outcome        *pb.ExecutionOutcome
 	sequences      []uint64
-	raw            []*pb.ExecutionEvent // without keepalives
+	raw            []*pb.ExecutionEvent // without keepalives and positions
+	positions      []uint32             // in the queue
 	keepalives     []*pb.ExecutionEvent
 	err            error // io.EOF is nil
 }
@@ -136,6 +137,10 @@ func (r *transcript) add(e *pb.ExecutionEvent) {
 	r.id = e.ExecutionId
 	if e.GetKeepalive() != nil {
 		r.keepalives = append(r.keepalives, e)
+		return
+	}
+	if q := e.GetQueued(); q != nil {
+		r.positions = append(r.positions, q.Position)
 		return
 	}
 	r.sequences, r.raw = append(r.sequences, e.Sequence), append(r.raw, e)

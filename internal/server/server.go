@@ -96,6 +96,7 @@ type Server struct {
 	maxMessage   int
 	budget       *budget.Budget
 	keepalive    time.Duration
+	positions    time.Duration // between two looks at a position in the queue
 	identify     func(identity.Credentials) (identity.Identity, error)
 	audit        *audit.Log
 	failed       func(reason string)
@@ -143,7 +144,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		x: c.Executor, skills: c.Skills, capabilities: c.Capabilities,
-		uploads: up, maxMessage: c.MaxMessageBytes, keepalive: c.KeepaliveInterval,
+		uploads: up, maxMessage: c.MaxMessageBytes, keepalive: c.KeepaliveInterval, positions: positionInterval,
 		identify: c.Identify, audit: c.Audit, failed: c.Failed, tracer: c.Tracer, log: c.Log,
 		budget: c.Budget, bidirectional: map[string]bool{},
 		health: health.NewServer(), stopping: make(chan struct{}),

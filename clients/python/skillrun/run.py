@@ -177,6 +177,8 @@ class State:
         an event that was seen before, it returns None. A gap is an error, which a new
         stream may repair."""
         kind = event.WhichOneof("event")
+        if kind == "queued":
+            return event  # not stored: it repeats the last sequence
         if kind == "keepalive" or event.sequence <= self.last_sequence:
             return None
         if event.sequence != self.last_sequence + 1:

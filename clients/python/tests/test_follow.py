@@ -63,6 +63,16 @@ class Following(Case):
         self.assertEqual(len(daemon.asked("Execute")), 2)
         self.assertGreaterEqual(len(daemon.asked("AttachExecution")), 12)
 
+    def test_positions_in_the_queue_are_events(self):
+        events = Record().out(b"ab").exit().events
+        for position in (1, 2):
+            events.insert(1, pb.ExecutionEvent(execution_id="x1", sequence=1, queued=pb.ExecutionQueued(position=position)))
+        _, client = self.daemon(Execute=lambda r, c: iter(events))
+        run = client.run("s", code="")
+        seen = [(e.WhichOneof("event"), e.sequence, e.queued.position) for e in run.events()]
+        self.assertEqual(seen[:4], [("header", 1, 0), ("queued", 1, 2), ("queued", 1, 1), ("started", 2, 0)])
+        self.assertEqual(client.run("s", code="").result().stdout, b"ab")
+
     def test_repeats_are_dropped_and_gaps_healed(self):
         whole = Record().out(b"ab").out(b"cd").out(b"ef").exit().events
         for name, first in {"repeated": [0, 1, 2, 2, 1, 3, 4, 5], "left out": [0, 1, 3]}.items():

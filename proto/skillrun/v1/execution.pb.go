@@ -1492,8 +1492,9 @@ type ExecutionEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The execution.
 	ExecutionId string `protobuf:"bytes,1,opt,name=execution_id,json=executionId,proto3" json:"execution_id,omitempty"`
-	// Increases by one from 1 (the header). A keepalive repeats the last one and is
-	// not stored. A reader resumes after the last sequence that it has seen.
+	// Increases by one from 1 (the header). A keepalive and a queued event repeat the
+	// last one and are not stored. A reader resumes after the last sequence that it has
+	// seen, and ignores a kind of event that it does not know.
 	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// When it happened, by the daemon's clock.
 	Time *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`
@@ -1504,6 +1505,7 @@ type ExecutionEvent struct {
 	//	*ExecutionEvent_Output
 	//	*ExecutionEvent_Keepalive
 	//	*ExecutionEvent_Outcome
+	//	*ExecutionEvent_Queued
 	Event         isExecutionEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1612,6 +1614,15 @@ func (x *ExecutionEvent) GetOutcome() *ExecutionOutcome {
 	return nil
 }
 
+func (x *ExecutionEvent) GetQueued() *ExecutionQueued {
+	if x != nil {
+		if x, ok := x.Event.(*ExecutionEvent_Queued); ok {
+			return x.Queued
+		}
+	}
+	return nil
+}
+
 type isExecutionEvent_Event interface {
 	isExecutionEvent_Event()
 }
@@ -1641,6 +1652,12 @@ type ExecutionEvent_Outcome struct {
 	Outcome *ExecutionOutcome `protobuf:"bytes,8,opt,name=outcome,proto3,oneof"`
 }
 
+type ExecutionEvent_Queued struct {
+	// The execution waits for a slot. Sent after the header, and again when the position
+	// has changed, at most once a second.
+	Queued *ExecutionQueued `protobuf:"bytes,9,opt,name=queued,proto3,oneof"`
+}
+
 func (*ExecutionEvent_Header) isExecutionEvent_Event() {}
 
 func (*ExecutionEvent_Started) isExecutionEvent_Event() {}
@@ -1650,6 +1667,8 @@ func (*ExecutionEvent_Output) isExecutionEvent_Event() {}
 func (*ExecutionEvent_Keepalive) isExecutionEvent_Event() {}
 
 func (*ExecutionEvent_Outcome) isExecutionEvent_Event() {}
+
+func (*ExecutionEvent_Queued) isExecutionEvent_Event() {}
 
 // ExecutionHeader is the first event: the accepted request with its effective values.
 type ExecutionHeader struct {
@@ -1854,6 +1873,54 @@ func (x *ExecutionStarted) GetSetupTime() *durationpb.Duration {
 	return nil
 }
 
+// ExecutionQueued says that the execution waits for a slot. An execution that gets its
+// slot at once has no such event.
+type ExecutionQueued struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The position in the queue of the tenant. 1 is next. It grows when another of the
+	// tenant's callers gets its turn first.
+	Position      uint32 `protobuf:"varint,1,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecutionQueued) Reset() {
+	*x = ExecutionQueued{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecutionQueued) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecutionQueued) ProtoMessage() {}
+
+func (x *ExecutionQueued) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecutionQueued.ProtoReflect.Descriptor instead.
+func (*ExecutionQueued) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ExecutionQueued) GetPosition() uint32 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
 // OutputChunk is a piece of a program's output: raw bytes, not text.
 type OutputChunk struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1867,7 +1934,7 @@ type OutputChunk struct {
 
 func (x *OutputChunk) Reset() {
 	*x = OutputChunk{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[16]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1879,7 +1946,7 @@ func (x *OutputChunk) String() string {
 func (*OutputChunk) ProtoMessage() {}
 
 func (x *OutputChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[16]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1892,7 +1959,7 @@ func (x *OutputChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputChunk.ProtoReflect.Descriptor instead.
 func (*OutputChunk) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{16}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *OutputChunk) GetStream() OutputStream {
@@ -1927,7 +1994,7 @@ type ExecutionKeepalive struct {
 
 func (x *ExecutionKeepalive) Reset() {
 	*x = ExecutionKeepalive{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[17]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1939,7 +2006,7 @@ func (x *ExecutionKeepalive) String() string {
 func (*ExecutionKeepalive) ProtoMessage() {}
 
 func (x *ExecutionKeepalive) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[17]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1952,7 +2019,7 @@ func (x *ExecutionKeepalive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionKeepalive.ProtoReflect.Descriptor instead.
 func (*ExecutionKeepalive) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{17}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ExecutionKeepalive) GetState() ExecutionState {
@@ -1997,7 +2064,7 @@ type ExecutionOutcome struct {
 
 func (x *ExecutionOutcome) Reset() {
 	*x = ExecutionOutcome{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[18]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2009,7 +2076,7 @@ func (x *ExecutionOutcome) String() string {
 func (*ExecutionOutcome) ProtoMessage() {}
 
 func (x *ExecutionOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[18]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2022,7 +2089,7 @@ func (x *ExecutionOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionOutcome.ProtoReflect.Descriptor instead.
 func (*ExecutionOutcome) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{18}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExecutionOutcome) GetEnd() ExecutionEnd {
@@ -2146,7 +2213,7 @@ type ExecutionEvidence struct {
 
 func (x *ExecutionEvidence) Reset() {
 	*x = ExecutionEvidence{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[19]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2158,7 +2225,7 @@ func (x *ExecutionEvidence) String() string {
 func (*ExecutionEvidence) ProtoMessage() {}
 
 func (x *ExecutionEvidence) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[19]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2171,7 +2238,7 @@ func (x *ExecutionEvidence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionEvidence.ProtoReflect.Descriptor instead.
 func (*ExecutionEvidence) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{19}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExecutionEvidence) GetOomKillCount() uint64 {
@@ -2241,7 +2308,7 @@ type ExecutionUsage struct {
 
 func (x *ExecutionUsage) Reset() {
 	*x = ExecutionUsage{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[20]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2253,7 +2320,7 @@ func (x *ExecutionUsage) String() string {
 func (*ExecutionUsage) ProtoMessage() {}
 
 func (x *ExecutionUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[20]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2266,7 +2333,7 @@ func (x *ExecutionUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionUsage.ProtoReflect.Descriptor instead.
 func (*ExecutionUsage) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{20}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExecutionUsage) GetCpuUser() *durationpb.Duration {
@@ -2326,7 +2393,7 @@ type OutputTruncation struct {
 
 func (x *OutputTruncation) Reset() {
 	*x = OutputTruncation{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[21]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2338,7 +2405,7 @@ func (x *OutputTruncation) String() string {
 func (*OutputTruncation) ProtoMessage() {}
 
 func (x *OutputTruncation) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[21]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2351,7 +2418,7 @@ func (x *OutputTruncation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputTruncation.ProtoReflect.Descriptor instead.
 func (*OutputTruncation) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{21}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *OutputTruncation) GetTruncated() bool {
@@ -2398,7 +2465,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[22]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2410,7 +2477,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[22]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2423,7 +2490,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{22}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Artifact) GetPath() string {
@@ -2495,14 +2562,16 @@ type Execution struct {
 	Request *RequestSummary `protobuf:"bytes,16,opt,name=request,proto3" json:"request,omitempty"`
 	// When retention removes it. Set once the execution has ended, unless retention has no
 	// age. It can be removed earlier if all executions together need too much room.
-	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	// The position in the queue of the tenant while it waits for a slot. 1 is next.
+	QueuePosition uint32 `protobuf:"varint,18,opt,name=queue_position,json=queuePosition,proto3" json:"queue_position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Execution) Reset() {
 	*x = Execution{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[23]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2514,7 +2583,7 @@ func (x *Execution) String() string {
 func (*Execution) ProtoMessage() {}
 
 func (x *Execution) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[23]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2527,7 +2596,7 @@ func (x *Execution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Execution.ProtoReflect.Descriptor instead.
 func (*Execution) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{23}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Execution) GetExecutionId() string {
@@ -2649,6 +2718,13 @@ func (x *Execution) GetExpireTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Execution) GetQueuePosition() uint32 {
+	if x != nil {
+		return x.QueuePosition
+	}
+	return 0
+}
+
 // RequestSummary says what a request asked for. It never has the content of code,
 // standard input, files or environment variables.
 type RequestSummary struct {
@@ -2673,7 +2749,7 @@ type RequestSummary struct {
 
 func (x *RequestSummary) Reset() {
 	*x = RequestSummary{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2685,7 +2761,7 @@ func (x *RequestSummary) String() string {
 func (*RequestSummary) ProtoMessage() {}
 
 func (x *RequestSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2698,7 +2774,7 @@ func (x *RequestSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestSummary.ProtoReflect.Descriptor instead.
 func (*RequestSummary) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{24}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RequestSummary) GetCommand() string {
@@ -2769,7 +2845,7 @@ type AttachExecutionRequest struct {
 
 func (x *AttachExecutionRequest) Reset() {
 	*x = AttachExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2781,7 +2857,7 @@ func (x *AttachExecutionRequest) String() string {
 func (*AttachExecutionRequest) ProtoMessage() {}
 
 func (x *AttachExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2794,7 +2870,7 @@ func (x *AttachExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachExecutionRequest.ProtoReflect.Descriptor instead.
 func (*AttachExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{25}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AttachExecutionRequest) GetExecutionId() string {
@@ -2820,7 +2896,7 @@ type GetExecutionRequest struct {
 
 func (x *GetExecutionRequest) Reset() {
 	*x = GetExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2832,7 +2908,7 @@ func (x *GetExecutionRequest) String() string {
 func (*GetExecutionRequest) ProtoMessage() {}
 
 func (x *GetExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2845,7 +2921,7 @@ func (x *GetExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecutionRequest.ProtoReflect.Descriptor instead.
 func (*GetExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{26}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetExecutionRequest) GetExecutionId() string {
@@ -2864,7 +2940,7 @@ type GetExecutionResponse struct {
 
 func (x *GetExecutionResponse) Reset() {
 	*x = GetExecutionResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2876,7 +2952,7 @@ func (x *GetExecutionResponse) String() string {
 func (*GetExecutionResponse) ProtoMessage() {}
 
 func (x *GetExecutionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2889,7 +2965,7 @@ func (x *GetExecutionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecutionResponse.ProtoReflect.Descriptor instead.
 func (*GetExecutionResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{27}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetExecutionResponse) GetExecution() *Execution {
@@ -2926,7 +3002,7 @@ type ListExecutionsRequest struct {
 
 func (x *ListExecutionsRequest) Reset() {
 	*x = ListExecutionsRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2938,7 +3014,7 @@ func (x *ListExecutionsRequest) String() string {
 func (*ListExecutionsRequest) ProtoMessage() {}
 
 func (x *ListExecutionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2951,7 +3027,7 @@ func (x *ListExecutionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecutionsRequest.ProtoReflect.Descriptor instead.
 func (*ListExecutionsRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{28}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListExecutionsRequest) GetSkill() string {
@@ -3035,7 +3111,7 @@ type ListExecutionsResponse struct {
 
 func (x *ListExecutionsResponse) Reset() {
 	*x = ListExecutionsResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3047,7 +3123,7 @@ func (x *ListExecutionsResponse) String() string {
 func (*ListExecutionsResponse) ProtoMessage() {}
 
 func (x *ListExecutionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3060,7 +3136,7 @@ func (x *ListExecutionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecutionsResponse.ProtoReflect.Descriptor instead.
 func (*ListExecutionsResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{29}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListExecutionsResponse) GetExecutions() []*Execution {
@@ -3093,7 +3169,7 @@ type CancelExecutionRequest struct {
 
 func (x *CancelExecutionRequest) Reset() {
 	*x = CancelExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3105,7 +3181,7 @@ func (x *CancelExecutionRequest) String() string {
 func (*CancelExecutionRequest) ProtoMessage() {}
 
 func (x *CancelExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3118,7 +3194,7 @@ func (x *CancelExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelExecutionRequest.ProtoReflect.Descriptor instead.
 func (*CancelExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{30}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CancelExecutionRequest) GetExecutionId() string {
@@ -3160,7 +3236,7 @@ type CancelExecutionResponse struct {
 
 func (x *CancelExecutionResponse) Reset() {
 	*x = CancelExecutionResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3172,7 +3248,7 @@ func (x *CancelExecutionResponse) String() string {
 func (*CancelExecutionResponse) ProtoMessage() {}
 
 func (x *CancelExecutionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3185,7 +3261,7 @@ func (x *CancelExecutionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelExecutionResponse.ProtoReflect.Descriptor instead.
 func (*CancelExecutionResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{31}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CancelExecutionResponse) GetExecution() *Execution {
@@ -3204,7 +3280,7 @@ type DeleteExecutionRequest struct {
 
 func (x *DeleteExecutionRequest) Reset() {
 	*x = DeleteExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3216,7 +3292,7 @@ func (x *DeleteExecutionRequest) String() string {
 func (*DeleteExecutionRequest) ProtoMessage() {}
 
 func (x *DeleteExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3229,7 +3305,7 @@ func (x *DeleteExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExecutionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{32}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DeleteExecutionRequest) GetExecutionId() string {
@@ -3247,7 +3323,7 @@ type DeleteExecutionResponse struct {
 
 func (x *DeleteExecutionResponse) Reset() {
 	*x = DeleteExecutionResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[33]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3259,7 +3335,7 @@ func (x *DeleteExecutionResponse) String() string {
 func (*DeleteExecutionResponse) ProtoMessage() {}
 
 func (x *DeleteExecutionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[33]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3272,7 +3348,7 @@ func (x *DeleteExecutionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExecutionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteExecutionResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{33}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{34}
 }
 
 type SignalExecutionRequest struct {
@@ -3286,7 +3362,7 @@ type SignalExecutionRequest struct {
 
 func (x *SignalExecutionRequest) Reset() {
 	*x = SignalExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[34]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3298,7 +3374,7 @@ func (x *SignalExecutionRequest) String() string {
 func (*SignalExecutionRequest) ProtoMessage() {}
 
 func (x *SignalExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[34]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3311,7 +3387,7 @@ func (x *SignalExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalExecutionRequest.ProtoReflect.Descriptor instead.
 func (*SignalExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{34}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SignalExecutionRequest) GetExecutionId() string {
@@ -3336,7 +3412,7 @@ type SignalExecutionResponse struct {
 
 func (x *SignalExecutionResponse) Reset() {
 	*x = SignalExecutionResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[35]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3348,7 +3424,7 @@ func (x *SignalExecutionResponse) String() string {
 func (*SignalExecutionResponse) ProtoMessage() {}
 
 func (x *SignalExecutionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[35]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3361,7 +3437,7 @@ func (x *SignalExecutionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalExecutionResponse.ProtoReflect.Descriptor instead.
 func (*SignalExecutionResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{35}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{36}
 }
 
 type ListArtifactsRequest struct {
@@ -3376,7 +3452,7 @@ type ListArtifactsRequest struct {
 
 func (x *ListArtifactsRequest) Reset() {
 	*x = ListArtifactsRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[36]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3388,7 +3464,7 @@ func (x *ListArtifactsRequest) String() string {
 func (*ListArtifactsRequest) ProtoMessage() {}
 
 func (x *ListArtifactsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[36]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3401,7 +3477,7 @@ func (x *ListArtifactsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListArtifactsRequest.ProtoReflect.Descriptor instead.
 func (*ListArtifactsRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{36}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListArtifactsRequest) GetExecutionId() string {
@@ -3435,7 +3511,7 @@ type ListArtifactsResponse struct {
 
 func (x *ListArtifactsResponse) Reset() {
 	*x = ListArtifactsResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[37]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3447,7 +3523,7 @@ func (x *ListArtifactsResponse) String() string {
 func (*ListArtifactsResponse) ProtoMessage() {}
 
 func (x *ListArtifactsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[37]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3460,7 +3536,7 @@ func (x *ListArtifactsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListArtifactsResponse.ProtoReflect.Descriptor instead.
 func (*ListArtifactsResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{37}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListArtifactsResponse) GetArtifacts() []*Artifact {
@@ -3492,7 +3568,7 @@ type GetArtifactRequest struct {
 
 func (x *GetArtifactRequest) Reset() {
 	*x = GetArtifactRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[38]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3504,7 +3580,7 @@ func (x *GetArtifactRequest) String() string {
 func (*GetArtifactRequest) ProtoMessage() {}
 
 func (x *GetArtifactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[38]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3517,7 +3593,7 @@ func (x *GetArtifactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArtifactRequest.ProtoReflect.Descriptor instead.
 func (*GetArtifactRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{38}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetArtifactRequest) GetExecutionId() string {
@@ -3561,7 +3637,7 @@ type GetArtifactResponse struct {
 
 func (x *GetArtifactResponse) Reset() {
 	*x = GetArtifactResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[39]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3573,7 +3649,7 @@ func (x *GetArtifactResponse) String() string {
 func (*GetArtifactResponse) ProtoMessage() {}
 
 func (x *GetArtifactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[39]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3586,7 +3662,7 @@ func (x *GetArtifactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArtifactResponse.ProtoReflect.Descriptor instead.
 func (*GetArtifactResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{39}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetArtifactResponse) GetArtifact() *Artifact {
@@ -3701,7 +3777,7 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\x1aExecuteInteractiveResponse\x121\n" +
 	"\x05event\x18\x01 \x01(\v2\x1b.skillrun.v1.ExecutionEventR\x05event\"L\n" +
 	"\x17AttachExecutionResponse\x121\n" +
-	"\x05event\x18\x01 \x01(\v2\x1b.skillrun.v1.ExecutionEventR\x05event\"\xab\x03\n" +
+	"\x05event\x18\x01 \x01(\v2\x1b.skillrun.v1.ExecutionEventR\x05event\"\xe3\x03\n" +
 	"\x0eExecutionEvent\x12!\n" +
 	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12.\n" +
@@ -3710,7 +3786,8 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\astarted\x18\x05 \x01(\v2\x1d.skillrun.v1.ExecutionStartedH\x00R\astarted\x122\n" +
 	"\x06output\x18\x06 \x01(\v2\x18.skillrun.v1.OutputChunkH\x00R\x06output\x12?\n" +
 	"\tkeepalive\x18\a \x01(\v2\x1f.skillrun.v1.ExecutionKeepaliveH\x00R\tkeepalive\x129\n" +
-	"\aoutcome\x18\b \x01(\v2\x1d.skillrun.v1.ExecutionOutcomeH\x00R\aoutcomeB\a\n" +
+	"\aoutcome\x18\b \x01(\v2\x1d.skillrun.v1.ExecutionOutcomeH\x00R\aoutcome\x126\n" +
+	"\x06queued\x18\t \x01(\v2\x1c.skillrun.v1.ExecutionQueuedH\x00R\x06queuedB\a\n" +
 	"\x05event\"\x89\x02\n" +
 	"\x0fExecutionHeader\x12\x14\n" +
 	"\x05skill\x18\x01 \x01(\tR\x05skill\x12!\n" +
@@ -3726,7 +3803,9 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\n" +
 	"queue_time\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\tqueueTime\x128\n" +
 	"\n" +
-	"setup_time\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tsetupTime\"w\n" +
+	"setup_time\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tsetupTime\"-\n" +
+	"\x0fExecutionQueued\x12\x1a\n" +
+	"\bposition\x18\x01 \x01(\rR\bposition\"w\n" +
 	"\vOutputChunk\x121\n" +
 	"\x06stream\x18\x01 \x01(\x0e2\x19.skillrun.v1.OutputStreamR\x06stream\x12!\n" +
 	"\foffset_bytes\x18\x02 \x01(\x04R\voffsetBytes\x12\x12\n" +
@@ -3785,7 +3864,7 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\n" +
 	"executable\x18\x05 \x01(\bR\n" +
 	"executable\x12\x10\n" +
-	"\x03uri\x18\x06 \x01(\tR\x03uri\"\xd2\x06\n" +
+	"\x03uri\x18\x06 \x01(\tR\x03uri\"\xf9\x06\n" +
 	"\tExecution\x12!\n" +
 	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\x121\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1b.skillrun.v1.ExecutionStateR\x05state\x12\x14\n" +
@@ -3808,7 +3887,8 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\aoutcome\x18\x0f \x01(\v2\x1d.skillrun.v1.ExecutionOutcomeR\aoutcome\x125\n" +
 	"\arequest\x18\x10 \x01(\v2\x1b.skillrun.v1.RequestSummaryR\arequest\x12;\n" +
 	"\vexpire_time\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"expireTime\x1a9\n" +
+	"expireTime\x12%\n" +
+	"\x0equeue_position\x18\x12 \x01(\rR\rqueuePosition\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8b\x02\n" +
@@ -3943,7 +4023,7 @@ func file_skillrun_v1_execution_proto_rawDescGZIP() []byte {
 }
 
 var file_skillrun_v1_execution_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_skillrun_v1_execution_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_skillrun_v1_execution_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_skillrun_v1_execution_proto_goTypes = []any{
 	(OnDisconnect)(0),                  // 0: skillrun.v1.OnDisconnect
 	(OutputStream)(0),                  // 1: skillrun.v1.OutputStream
@@ -3968,50 +4048,51 @@ var file_skillrun_v1_execution_proto_goTypes = []any{
 	(*ExecutionHeader)(nil),            // 20: skillrun.v1.ExecutionHeader
 	(*Argv)(nil),                       // 21: skillrun.v1.Argv
 	(*ExecutionStarted)(nil),           // 22: skillrun.v1.ExecutionStarted
-	(*OutputChunk)(nil),                // 23: skillrun.v1.OutputChunk
-	(*ExecutionKeepalive)(nil),         // 24: skillrun.v1.ExecutionKeepalive
-	(*ExecutionOutcome)(nil),           // 25: skillrun.v1.ExecutionOutcome
-	(*ExecutionEvidence)(nil),          // 26: skillrun.v1.ExecutionEvidence
-	(*ExecutionUsage)(nil),             // 27: skillrun.v1.ExecutionUsage
-	(*OutputTruncation)(nil),           // 28: skillrun.v1.OutputTruncation
-	(*Artifact)(nil),                   // 29: skillrun.v1.Artifact
-	(*Execution)(nil),                  // 30: skillrun.v1.Execution
-	(*RequestSummary)(nil),             // 31: skillrun.v1.RequestSummary
-	(*AttachExecutionRequest)(nil),     // 32: skillrun.v1.AttachExecutionRequest
-	(*GetExecutionRequest)(nil),        // 33: skillrun.v1.GetExecutionRequest
-	(*GetExecutionResponse)(nil),       // 34: skillrun.v1.GetExecutionResponse
-	(*ListExecutionsRequest)(nil),      // 35: skillrun.v1.ListExecutionsRequest
-	(*ListExecutionsResponse)(nil),     // 36: skillrun.v1.ListExecutionsResponse
-	(*CancelExecutionRequest)(nil),     // 37: skillrun.v1.CancelExecutionRequest
-	(*CancelExecutionResponse)(nil),    // 38: skillrun.v1.CancelExecutionResponse
-	(*DeleteExecutionRequest)(nil),     // 39: skillrun.v1.DeleteExecutionRequest
-	(*DeleteExecutionResponse)(nil),    // 40: skillrun.v1.DeleteExecutionResponse
-	(*SignalExecutionRequest)(nil),     // 41: skillrun.v1.SignalExecutionRequest
-	(*SignalExecutionResponse)(nil),    // 42: skillrun.v1.SignalExecutionResponse
-	(*ListArtifactsRequest)(nil),       // 43: skillrun.v1.ListArtifactsRequest
-	(*ListArtifactsResponse)(nil),      // 44: skillrun.v1.ListArtifactsResponse
-	(*GetArtifactRequest)(nil),         // 45: skillrun.v1.GetArtifactRequest
-	(*GetArtifactResponse)(nil),        // 46: skillrun.v1.GetArtifactResponse
-	nil,                                // 47: skillrun.v1.ExecuteRequest.EnvEntry
-	nil,                                // 48: skillrun.v1.ExecuteRequest.SecretEnvEntry
-	nil,                                // 49: skillrun.v1.ExecuteRequest.LabelsEntry
-	nil,                                // 50: skillrun.v1.Execution.LabelsEntry
-	nil,                                // 51: skillrun.v1.ListExecutionsRequest.LabelsEntry
-	(*durationpb.Duration)(nil),        // 52: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 53: google.protobuf.Timestamp
+	(*ExecutionQueued)(nil),            // 23: skillrun.v1.ExecutionQueued
+	(*OutputChunk)(nil),                // 24: skillrun.v1.OutputChunk
+	(*ExecutionKeepalive)(nil),         // 25: skillrun.v1.ExecutionKeepalive
+	(*ExecutionOutcome)(nil),           // 26: skillrun.v1.ExecutionOutcome
+	(*ExecutionEvidence)(nil),          // 27: skillrun.v1.ExecutionEvidence
+	(*ExecutionUsage)(nil),             // 28: skillrun.v1.ExecutionUsage
+	(*OutputTruncation)(nil),           // 29: skillrun.v1.OutputTruncation
+	(*Artifact)(nil),                   // 30: skillrun.v1.Artifact
+	(*Execution)(nil),                  // 31: skillrun.v1.Execution
+	(*RequestSummary)(nil),             // 32: skillrun.v1.RequestSummary
+	(*AttachExecutionRequest)(nil),     // 33: skillrun.v1.AttachExecutionRequest
+	(*GetExecutionRequest)(nil),        // 34: skillrun.v1.GetExecutionRequest
+	(*GetExecutionResponse)(nil),       // 35: skillrun.v1.GetExecutionResponse
+	(*ListExecutionsRequest)(nil),      // 36: skillrun.v1.ListExecutionsRequest
+	(*ListExecutionsResponse)(nil),     // 37: skillrun.v1.ListExecutionsResponse
+	(*CancelExecutionRequest)(nil),     // 38: skillrun.v1.CancelExecutionRequest
+	(*CancelExecutionResponse)(nil),    // 39: skillrun.v1.CancelExecutionResponse
+	(*DeleteExecutionRequest)(nil),     // 40: skillrun.v1.DeleteExecutionRequest
+	(*DeleteExecutionResponse)(nil),    // 41: skillrun.v1.DeleteExecutionResponse
+	(*SignalExecutionRequest)(nil),     // 42: skillrun.v1.SignalExecutionRequest
+	(*SignalExecutionResponse)(nil),    // 43: skillrun.v1.SignalExecutionResponse
+	(*ListArtifactsRequest)(nil),       // 44: skillrun.v1.ListArtifactsRequest
+	(*ListArtifactsResponse)(nil),      // 45: skillrun.v1.ListArtifactsResponse
+	(*GetArtifactRequest)(nil),         // 46: skillrun.v1.GetArtifactRequest
+	(*GetArtifactResponse)(nil),        // 47: skillrun.v1.GetArtifactResponse
+	nil,                                // 48: skillrun.v1.ExecuteRequest.EnvEntry
+	nil,                                // 49: skillrun.v1.ExecuteRequest.SecretEnvEntry
+	nil,                                // 50: skillrun.v1.ExecuteRequest.LabelsEntry
+	nil,                                // 51: skillrun.v1.Execution.LabelsEntry
+	nil,                                // 52: skillrun.v1.ListExecutionsRequest.LabelsEntry
+	(*durationpb.Duration)(nil),        // 53: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 54: google.protobuf.Timestamp
 }
 var file_skillrun_v1_execution_proto_depIdxs = []int32{
 	8,  // 0: skillrun.v1.ExecuteRequest.code:type_name -> skillrun.v1.InlineCode
 	9,  // 1: skillrun.v1.ExecuteRequest.files:type_name -> skillrun.v1.InputFile
-	47, // 2: skillrun.v1.ExecuteRequest.env:type_name -> skillrun.v1.ExecuteRequest.EnvEntry
-	48, // 3: skillrun.v1.ExecuteRequest.secret_env:type_name -> skillrun.v1.ExecuteRequest.SecretEnvEntry
-	49, // 4: skillrun.v1.ExecuteRequest.labels:type_name -> skillrun.v1.ExecuteRequest.LabelsEntry
+	48, // 2: skillrun.v1.ExecuteRequest.env:type_name -> skillrun.v1.ExecuteRequest.EnvEntry
+	49, // 3: skillrun.v1.ExecuteRequest.secret_env:type_name -> skillrun.v1.ExecuteRequest.SecretEnvEntry
+	50, // 4: skillrun.v1.ExecuteRequest.labels:type_name -> skillrun.v1.ExecuteRequest.LabelsEntry
 	11, // 5: skillrun.v1.ExecuteRequest.limits:type_name -> skillrun.v1.ExecutionLimits
 	0,  // 6: skillrun.v1.ExecuteRequest.on_disconnect:type_name -> skillrun.v1.OnDisconnect
-	52, // 7: skillrun.v1.ExecuteRequest.queue_timeout:type_name -> google.protobuf.Duration
+	53, // 7: skillrun.v1.ExecuteRequest.queue_timeout:type_name -> google.protobuf.Duration
 	10, // 8: skillrun.v1.InputFile.streamed:type_name -> skillrun.v1.StreamedFile
-	52, // 9: skillrun.v1.ExecutionLimits.wall_time:type_name -> google.protobuf.Duration
-	52, // 10: skillrun.v1.ExecutionLimits.cpu_time:type_name -> google.protobuf.Duration
+	53, // 9: skillrun.v1.ExecutionLimits.wall_time:type_name -> google.protobuf.Duration
+	53, // 10: skillrun.v1.ExecutionLimits.cpu_time:type_name -> google.protobuf.Duration
 	7,  // 11: skillrun.v1.ExecuteInteractiveRequest.start:type_name -> skillrun.v1.ExecuteRequest
 	13, // 12: skillrun.v1.ExecuteInteractiveRequest.file_chunk:type_name -> skillrun.v1.FileChunk
 	14, // 13: skillrun.v1.ExecuteInteractiveRequest.close_stdin:type_name -> skillrun.v1.CloseStdin
@@ -4019,78 +4100,79 @@ var file_skillrun_v1_execution_proto_depIdxs = []int32{
 	19, // 15: skillrun.v1.ExecuteResponse.event:type_name -> skillrun.v1.ExecutionEvent
 	19, // 16: skillrun.v1.ExecuteInteractiveResponse.event:type_name -> skillrun.v1.ExecutionEvent
 	19, // 17: skillrun.v1.AttachExecutionResponse.event:type_name -> skillrun.v1.ExecutionEvent
-	53, // 18: skillrun.v1.ExecutionEvent.time:type_name -> google.protobuf.Timestamp
+	54, // 18: skillrun.v1.ExecutionEvent.time:type_name -> google.protobuf.Timestamp
 	20, // 19: skillrun.v1.ExecutionEvent.header:type_name -> skillrun.v1.ExecutionHeader
 	22, // 20: skillrun.v1.ExecutionEvent.started:type_name -> skillrun.v1.ExecutionStarted
-	23, // 21: skillrun.v1.ExecutionEvent.output:type_name -> skillrun.v1.OutputChunk
-	24, // 22: skillrun.v1.ExecutionEvent.keepalive:type_name -> skillrun.v1.ExecutionKeepalive
-	25, // 23: skillrun.v1.ExecutionEvent.outcome:type_name -> skillrun.v1.ExecutionOutcome
-	11, // 24: skillrun.v1.ExecutionHeader.limits:type_name -> skillrun.v1.ExecutionLimits
-	21, // 25: skillrun.v1.ExecutionHeader.commands:type_name -> skillrun.v1.Argv
-	52, // 26: skillrun.v1.ExecutionStarted.queue_time:type_name -> google.protobuf.Duration
-	52, // 27: skillrun.v1.ExecutionStarted.setup_time:type_name -> google.protobuf.Duration
-	1,  // 28: skillrun.v1.OutputChunk.stream:type_name -> skillrun.v1.OutputStream
-	4,  // 29: skillrun.v1.ExecutionKeepalive.state:type_name -> skillrun.v1.ExecutionState
-	2,  // 30: skillrun.v1.ExecutionOutcome.end:type_name -> skillrun.v1.ExecutionEnd
-	26, // 31: skillrun.v1.ExecutionOutcome.evidence:type_name -> skillrun.v1.ExecutionEvidence
-	27, // 32: skillrun.v1.ExecutionOutcome.usage:type_name -> skillrun.v1.ExecutionUsage
-	28, // 33: skillrun.v1.ExecutionOutcome.stdout:type_name -> skillrun.v1.OutputTruncation
-	28, // 34: skillrun.v1.ExecutionOutcome.stderr:type_name -> skillrun.v1.OutputTruncation
-	29, // 35: skillrun.v1.ExecutionOutcome.artifacts:type_name -> skillrun.v1.Artifact
-	11, // 36: skillrun.v1.ExecutionOutcome.limits:type_name -> skillrun.v1.ExecutionLimits
-	3,  // 37: skillrun.v1.ExecutionEvidence.deadline:type_name -> skillrun.v1.ExecutionDeadline
-	52, // 38: skillrun.v1.ExecutionUsage.cpu_user:type_name -> google.protobuf.Duration
-	52, // 39: skillrun.v1.ExecutionUsage.cpu_system:type_name -> google.protobuf.Duration
-	52, // 40: skillrun.v1.ExecutionUsage.wall_time:type_name -> google.protobuf.Duration
-	52, // 41: skillrun.v1.ExecutionUsage.queue_time:type_name -> google.protobuf.Duration
-	52, // 42: skillrun.v1.ExecutionUsage.setup_time:type_name -> google.protobuf.Duration
-	4,  // 43: skillrun.v1.Execution.state:type_name -> skillrun.v1.ExecutionState
-	5,  // 44: skillrun.v1.Execution.source_kind:type_name -> skillrun.v1.SourceKind
-	50, // 45: skillrun.v1.Execution.labels:type_name -> skillrun.v1.Execution.LabelsEntry
-	53, // 46: skillrun.v1.Execution.create_time:type_name -> google.protobuf.Timestamp
-	53, // 47: skillrun.v1.Execution.start_time:type_name -> google.protobuf.Timestamp
-	53, // 48: skillrun.v1.Execution.end_time:type_name -> google.protobuf.Timestamp
-	11, // 49: skillrun.v1.Execution.limits:type_name -> skillrun.v1.ExecutionLimits
-	25, // 50: skillrun.v1.Execution.outcome:type_name -> skillrun.v1.ExecutionOutcome
-	31, // 51: skillrun.v1.Execution.request:type_name -> skillrun.v1.RequestSummary
-	53, // 52: skillrun.v1.Execution.expire_time:type_name -> google.protobuf.Timestamp
-	30, // 53: skillrun.v1.GetExecutionResponse.execution:type_name -> skillrun.v1.Execution
-	4,  // 54: skillrun.v1.ListExecutionsRequest.states:type_name -> skillrun.v1.ExecutionState
-	51, // 55: skillrun.v1.ListExecutionsRequest.labels:type_name -> skillrun.v1.ListExecutionsRequest.LabelsEntry
-	2,  // 56: skillrun.v1.ListExecutionsRequest.ends:type_name -> skillrun.v1.ExecutionEnd
-	53, // 57: skillrun.v1.ListExecutionsRequest.created_after:type_name -> google.protobuf.Timestamp
-	53, // 58: skillrun.v1.ListExecutionsRequest.created_before:type_name -> google.protobuf.Timestamp
-	6,  // 59: skillrun.v1.ListExecutionsRequest.order:type_name -> skillrun.v1.ExecutionOrder
-	30, // 60: skillrun.v1.ListExecutionsResponse.executions:type_name -> skillrun.v1.Execution
-	52, // 61: skillrun.v1.CancelExecutionRequest.grace:type_name -> google.protobuf.Duration
-	30, // 62: skillrun.v1.CancelExecutionResponse.execution:type_name -> skillrun.v1.Execution
-	29, // 63: skillrun.v1.ListArtifactsResponse.artifacts:type_name -> skillrun.v1.Artifact
-	29, // 64: skillrun.v1.GetArtifactResponse.artifact:type_name -> skillrun.v1.Artifact
-	7,  // 65: skillrun.v1.ExecutionService.Execute:input_type -> skillrun.v1.ExecuteRequest
-	12, // 66: skillrun.v1.ExecutionService.ExecuteInteractive:input_type -> skillrun.v1.ExecuteInteractiveRequest
-	32, // 67: skillrun.v1.ExecutionService.AttachExecution:input_type -> skillrun.v1.AttachExecutionRequest
-	33, // 68: skillrun.v1.ExecutionService.GetExecution:input_type -> skillrun.v1.GetExecutionRequest
-	35, // 69: skillrun.v1.ExecutionService.ListExecutions:input_type -> skillrun.v1.ListExecutionsRequest
-	37, // 70: skillrun.v1.ExecutionService.CancelExecution:input_type -> skillrun.v1.CancelExecutionRequest
-	41, // 71: skillrun.v1.ExecutionService.SignalExecution:input_type -> skillrun.v1.SignalExecutionRequest
-	39, // 72: skillrun.v1.ExecutionService.DeleteExecution:input_type -> skillrun.v1.DeleteExecutionRequest
-	43, // 73: skillrun.v1.ExecutionService.ListArtifacts:input_type -> skillrun.v1.ListArtifactsRequest
-	45, // 74: skillrun.v1.ExecutionService.GetArtifact:input_type -> skillrun.v1.GetArtifactRequest
-	16, // 75: skillrun.v1.ExecutionService.Execute:output_type -> skillrun.v1.ExecuteResponse
-	17, // 76: skillrun.v1.ExecutionService.ExecuteInteractive:output_type -> skillrun.v1.ExecuteInteractiveResponse
-	18, // 77: skillrun.v1.ExecutionService.AttachExecution:output_type -> skillrun.v1.AttachExecutionResponse
-	34, // 78: skillrun.v1.ExecutionService.GetExecution:output_type -> skillrun.v1.GetExecutionResponse
-	36, // 79: skillrun.v1.ExecutionService.ListExecutions:output_type -> skillrun.v1.ListExecutionsResponse
-	38, // 80: skillrun.v1.ExecutionService.CancelExecution:output_type -> skillrun.v1.CancelExecutionResponse
-	42, // 81: skillrun.v1.ExecutionService.SignalExecution:output_type -> skillrun.v1.SignalExecutionResponse
-	40, // 82: skillrun.v1.ExecutionService.DeleteExecution:output_type -> skillrun.v1.DeleteExecutionResponse
-	44, // 83: skillrun.v1.ExecutionService.ListArtifacts:output_type -> skillrun.v1.ListArtifactsResponse
-	46, // 84: skillrun.v1.ExecutionService.GetArtifact:output_type -> skillrun.v1.GetArtifactResponse
-	75, // [75:85] is the sub-list for method output_type
-	65, // [65:75] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	24, // 21: skillrun.v1.ExecutionEvent.output:type_name -> skillrun.v1.OutputChunk
+	25, // 22: skillrun.v1.ExecutionEvent.keepalive:type_name -> skillrun.v1.ExecutionKeepalive
+	26, // 23: skillrun.v1.ExecutionEvent.outcome:type_name -> skillrun.v1.ExecutionOutcome
+	23, // 24: skillrun.v1.ExecutionEvent.queued:type_name -> skillrun.v1.ExecutionQueued
+	11, // 25: skillrun.v1.ExecutionHeader.limits:type_name -> skillrun.v1.ExecutionLimits
+	21, // 26: skillrun.v1.ExecutionHeader.commands:type_name -> skillrun.v1.Argv
+	53, // 27: skillrun.v1.ExecutionStarted.queue_time:type_name -> google.protobuf.Duration
+	53, // 28: skillrun.v1.ExecutionStarted.setup_time:type_name -> google.protobuf.Duration
+	1,  // 29: skillrun.v1.OutputChunk.stream:type_name -> skillrun.v1.OutputStream
+	4,  // 30: skillrun.v1.ExecutionKeepalive.state:type_name -> skillrun.v1.ExecutionState
+	2,  // 31: skillrun.v1.ExecutionOutcome.end:type_name -> skillrun.v1.ExecutionEnd
+	27, // 32: skillrun.v1.ExecutionOutcome.evidence:type_name -> skillrun.v1.ExecutionEvidence
+	28, // 33: skillrun.v1.ExecutionOutcome.usage:type_name -> skillrun.v1.ExecutionUsage
+	29, // 34: skillrun.v1.ExecutionOutcome.stdout:type_name -> skillrun.v1.OutputTruncation
+	29, // 35: skillrun.v1.ExecutionOutcome.stderr:type_name -> skillrun.v1.OutputTruncation
+	30, // 36: skillrun.v1.ExecutionOutcome.artifacts:type_name -> skillrun.v1.Artifact
+	11, // 37: skillrun.v1.ExecutionOutcome.limits:type_name -> skillrun.v1.ExecutionLimits
+	3,  // 38: skillrun.v1.ExecutionEvidence.deadline:type_name -> skillrun.v1.ExecutionDeadline
+	53, // 39: skillrun.v1.ExecutionUsage.cpu_user:type_name -> google.protobuf.Duration
+	53, // 40: skillrun.v1.ExecutionUsage.cpu_system:type_name -> google.protobuf.Duration
+	53, // 41: skillrun.v1.ExecutionUsage.wall_time:type_name -> google.protobuf.Duration
+	53, // 42: skillrun.v1.ExecutionUsage.queue_time:type_name -> google.protobuf.Duration
+	53, // 43: skillrun.v1.ExecutionUsage.setup_time:type_name -> google.protobuf.Duration
+	4,  // 44: skillrun.v1.Execution.state:type_name -> skillrun.v1.ExecutionState
+	5,  // 45: skillrun.v1.Execution.source_kind:type_name -> skillrun.v1.SourceKind
+	51, // 46: skillrun.v1.Execution.labels:type_name -> skillrun.v1.Execution.LabelsEntry
+	54, // 47: skillrun.v1.Execution.create_time:type_name -> google.protobuf.Timestamp
+	54, // 48: skillrun.v1.Execution.start_time:type_name -> google.protobuf.Timestamp
+	54, // 49: skillrun.v1.Execution.end_time:type_name -> google.protobuf.Timestamp
+	11, // 50: skillrun.v1.Execution.limits:type_name -> skillrun.v1.ExecutionLimits
+	26, // 51: skillrun.v1.Execution.outcome:type_name -> skillrun.v1.ExecutionOutcome
+	32, // 52: skillrun.v1.Execution.request:type_name -> skillrun.v1.RequestSummary
+	54, // 53: skillrun.v1.Execution.expire_time:type_name -> google.protobuf.Timestamp
+	31, // 54: skillrun.v1.GetExecutionResponse.execution:type_name -> skillrun.v1.Execution
+	4,  // 55: skillrun.v1.ListExecutionsRequest.states:type_name -> skillrun.v1.ExecutionState
+	52, // 56: skillrun.v1.ListExecutionsRequest.labels:type_name -> skillrun.v1.ListExecutionsRequest.LabelsEntry
+	2,  // 57: skillrun.v1.ListExecutionsRequest.ends:type_name -> skillrun.v1.ExecutionEnd
+	54, // 58: skillrun.v1.ListExecutionsRequest.created_after:type_name -> google.protobuf.Timestamp
+	54, // 59: skillrun.v1.ListExecutionsRequest.created_before:type_name -> google.protobuf.Timestamp
+	6,  // 60: skillrun.v1.ListExecutionsRequest.order:type_name -> skillrun.v1.ExecutionOrder
+	31, // 61: skillrun.v1.ListExecutionsResponse.executions:type_name -> skillrun.v1.Execution
+	53, // 62: skillrun.v1.CancelExecutionRequest.grace:type_name -> google.protobuf.Duration
+	31, // 63: skillrun.v1.CancelExecutionResponse.execution:type_name -> skillrun.v1.Execution
+	30, // 64: skillrun.v1.ListArtifactsResponse.artifacts:type_name -> skillrun.v1.Artifact
+	30, // 65: skillrun.v1.GetArtifactResponse.artifact:type_name -> skillrun.v1.Artifact
+	7,  // 66: skillrun.v1.ExecutionService.Execute:input_type -> skillrun.v1.ExecuteRequest
+	12, // 67: skillrun.v1.ExecutionService.ExecuteInteractive:input_type -> skillrun.v1.ExecuteInteractiveRequest
+	33, // 68: skillrun.v1.ExecutionService.AttachExecution:input_type -> skillrun.v1.AttachExecutionRequest
+	34, // 69: skillrun.v1.ExecutionService.GetExecution:input_type -> skillrun.v1.GetExecutionRequest
+	36, // 70: skillrun.v1.ExecutionService.ListExecutions:input_type -> skillrun.v1.ListExecutionsRequest
+	38, // 71: skillrun.v1.ExecutionService.CancelExecution:input_type -> skillrun.v1.CancelExecutionRequest
+	42, // 72: skillrun.v1.ExecutionService.SignalExecution:input_type -> skillrun.v1.SignalExecutionRequest
+	40, // 73: skillrun.v1.ExecutionService.DeleteExecution:input_type -> skillrun.v1.DeleteExecutionRequest
+	44, // 74: skillrun.v1.ExecutionService.ListArtifacts:input_type -> skillrun.v1.ListArtifactsRequest
+	46, // 75: skillrun.v1.ExecutionService.GetArtifact:input_type -> skillrun.v1.GetArtifactRequest
+	16, // 76: skillrun.v1.ExecutionService.Execute:output_type -> skillrun.v1.ExecuteResponse
+	17, // 77: skillrun.v1.ExecutionService.ExecuteInteractive:output_type -> skillrun.v1.ExecuteInteractiveResponse
+	18, // 78: skillrun.v1.ExecutionService.AttachExecution:output_type -> skillrun.v1.AttachExecutionResponse
+	35, // 79: skillrun.v1.ExecutionService.GetExecution:output_type -> skillrun.v1.GetExecutionResponse
+	37, // 80: skillrun.v1.ExecutionService.ListExecutions:output_type -> skillrun.v1.ListExecutionsResponse
+	39, // 81: skillrun.v1.ExecutionService.CancelExecution:output_type -> skillrun.v1.CancelExecutionResponse
+	43, // 82: skillrun.v1.ExecutionService.SignalExecution:output_type -> skillrun.v1.SignalExecutionResponse
+	41, // 83: skillrun.v1.ExecutionService.DeleteExecution:output_type -> skillrun.v1.DeleteExecutionResponse
+	45, // 84: skillrun.v1.ExecutionService.ListArtifacts:output_type -> skillrun.v1.ListArtifactsResponse
+	47, // 85: skillrun.v1.ExecutionService.GetArtifact:output_type -> skillrun.v1.GetArtifactResponse
+	76, // [76:86] is the sub-list for method output_type
+	66, // [66:76] is the sub-list for method input_type
+	66, // [66:66] is the sub-list for extension type_name
+	66, // [66:66] is the sub-list for extension extendee
+	0,  // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_skillrun_v1_execution_proto_init() }
@@ -4123,15 +4205,16 @@ func file_skillrun_v1_execution_proto_init() {
 		(*ExecutionEvent_Output)(nil),
 		(*ExecutionEvent_Keepalive)(nil),
 		(*ExecutionEvent_Outcome)(nil),
+		(*ExecutionEvent_Queued)(nil),
 	}
-	file_skillrun_v1_execution_proto_msgTypes[18].OneofWrappers = []any{}
+	file_skillrun_v1_execution_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skillrun_v1_execution_proto_rawDesc), len(file_skillrun_v1_execution_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   45,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -45,6 +45,7 @@ const (
 type ExecutionServiceClient interface {
 	// Execute starts one execution and streams its events: exactly one header first,
 	// then at most one started, any number of outputs, and exactly one outcome last.
+	// While the execution waits for a slot, queued events tell its position.
 	// If the call fails before the header, it has a status and nothing ran. After the
 	// header the stream ends with an outcome, whatever happened. A client that loses
 	// the stream should attach again. It should repeat the request only with an
@@ -235,6 +236,7 @@ type ExecutionService_GetArtifactClient = grpc.ServerStreamingClient[GetArtifact
 type ExecutionServiceServer interface {
 	// Execute starts one execution and streams its events: exactly one header first,
 	// then at most one started, any number of outputs, and exactly one outcome last.
+	// While the execution waits for a slot, queued events tell its position.
 	// If the call fails before the header, it has a status and nothing ran. After the
 	// header the stream ends with an outcome, whatever happened. A client that loses
 	// the stream should attach again. It should repeat the request only with an

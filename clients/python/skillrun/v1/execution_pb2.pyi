@@ -191,7 +191,7 @@ class ExecuteResponse(_message.Message):
     def __init__(self, event: _Optional[_Union[ExecutionEvent, _Mapping]] = ...) -> None: ...
 
 class Execution(_message.Message):
-    __slots__ = ["create_time", "end_time", "execution_id", "expire_time", "labels", "last_sequence", "limits", "network", "outcome", "principal", "request", "script", "skill", "skill_digest", "source_kind", "start_time", "state"]
+    __slots__ = ["create_time", "end_time", "execution_id", "expire_time", "labels", "last_sequence", "limits", "network", "outcome", "principal", "queue_position", "request", "script", "skill", "skill_digest", "source_kind", "start_time", "state"]
     class LabelsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -209,6 +209,7 @@ class Execution(_message.Message):
     NETWORK_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_POSITION_FIELD_NUMBER: _ClassVar[int]
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     SCRIPT_FIELD_NUMBER: _ClassVar[int]
     SKILL_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -226,6 +227,7 @@ class Execution(_message.Message):
     network: bool
     outcome: ExecutionOutcome
     principal: str
+    queue_position: int
     request: RequestSummary
     script: str
     skill: str
@@ -233,15 +235,16 @@ class Execution(_message.Message):
     source_kind: SourceKind
     start_time: _timestamp_pb2.Timestamp
     state: ExecutionState
-    def __init__(self, execution_id: _Optional[str] = ..., state: _Optional[_Union[ExecutionState, str]] = ..., skill: _Optional[str] = ..., skill_digest: _Optional[str] = ..., source_kind: _Optional[_Union[SourceKind, str]] = ..., script: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., network: bool = ..., principal: _Optional[str] = ..., last_sequence: _Optional[int] = ..., outcome: _Optional[_Union[ExecutionOutcome, _Mapping]] = ..., request: _Optional[_Union[RequestSummary, _Mapping]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    def __init__(self, execution_id: _Optional[str] = ..., state: _Optional[_Union[ExecutionState, str]] = ..., skill: _Optional[str] = ..., skill_digest: _Optional[str] = ..., source_kind: _Optional[_Union[SourceKind, str]] = ..., script: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., network: bool = ..., principal: _Optional[str] = ..., last_sequence: _Optional[int] = ..., outcome: _Optional[_Union[ExecutionOutcome, _Mapping]] = ..., request: _Optional[_Union[RequestSummary, _Mapping]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., queue_position: _Optional[int] = ...) -> None: ...
 
 class ExecutionEvent(_message.Message):
-    __slots__ = ["execution_id", "header", "keepalive", "outcome", "output", "sequence", "started", "time"]
+    __slots__ = ["execution_id", "header", "keepalive", "outcome", "output", "queued", "sequence", "started", "time"]
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
     HEADER_FIELD_NUMBER: _ClassVar[int]
     KEEPALIVE_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
@@ -250,10 +253,11 @@ class ExecutionEvent(_message.Message):
     keepalive: ExecutionKeepalive
     outcome: ExecutionOutcome
     output: OutputChunk
+    queued: ExecutionQueued
     sequence: int
     started: ExecutionStarted
     time: _timestamp_pb2.Timestamp
-    def __init__(self, execution_id: _Optional[str] = ..., sequence: _Optional[int] = ..., time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., header: _Optional[_Union[ExecutionHeader, _Mapping]] = ..., started: _Optional[_Union[ExecutionStarted, _Mapping]] = ..., output: _Optional[_Union[OutputChunk, _Mapping]] = ..., keepalive: _Optional[_Union[ExecutionKeepalive, _Mapping]] = ..., outcome: _Optional[_Union[ExecutionOutcome, _Mapping]] = ...) -> None: ...
+    def __init__(self, execution_id: _Optional[str] = ..., sequence: _Optional[int] = ..., time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., header: _Optional[_Union[ExecutionHeader, _Mapping]] = ..., started: _Optional[_Union[ExecutionStarted, _Mapping]] = ..., output: _Optional[_Union[OutputChunk, _Mapping]] = ..., keepalive: _Optional[_Union[ExecutionKeepalive, _Mapping]] = ..., outcome: _Optional[_Union[ExecutionOutcome, _Mapping]] = ..., queued: _Optional[_Union[ExecutionQueued, _Mapping]] = ...) -> None: ...
 
 class ExecutionEvidence(_message.Message):
     __slots__ = ["cancel_reason", "cancelled_by", "deadline", "oom_kill_count", "pids_max_count", "setup_error", "setup_step"]
@@ -350,6 +354,12 @@ class ExecutionOutcome(_message.Message):
     timed_out: bool
     usage: ExecutionUsage
     def __init__(self, end: _Optional[_Union[ExecutionEnd, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., timed_out: bool = ..., evidence: _Optional[_Union[ExecutionEvidence, _Mapping]] = ..., usage: _Optional[_Union[ExecutionUsage, _Mapping]] = ..., stdout: _Optional[_Union[OutputTruncation, _Mapping]] = ..., stderr: _Optional[_Union[OutputTruncation, _Mapping]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., artifact_count: _Optional[int] = ..., artifacts_refused: _Optional[_Iterable[str]] = ..., skill_digest: _Optional[str] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., advice: _Optional[str] = ...) -> None: ...
+
+class ExecutionQueued(_message.Message):
+    __slots__ = ["position"]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    def __init__(self, position: _Optional[int] = ...) -> None: ...
 
 class ExecutionStarted(_message.Message):
     __slots__ = ["queue_time", "setup_time"]
