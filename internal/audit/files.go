@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/durable"
 )
 
 // A file of the log is named by its first entry: audit-000000000001.jsonl.
@@ -59,7 +61,7 @@ func create(dir string, first uint64) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := syncDir(dir); err != nil {
+	if err := durable.SyncDir(dir); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -72,14 +74,6 @@ func syncFile(f *os.File) error {
 		return err
 	}
 	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // Open opens the log and continues its chain. It makes the directory and the key if they are missing. If

@@ -1,4 +1,4 @@
-// Package durable writes small files that survive a crash of the machine.
+// Package durable makes files and directories survive a crash of the machine.
 package durable
 
 import (
@@ -24,12 +24,18 @@ func WriteFile(path string, data []byte) error {
 	if err := os.Rename(tmp.Name(), path); err != nil {
 		return err
 	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// SyncDir makes new, renamed and removed files in a directory durable; a sync of a file does not
+// (fsync(2)). On Windows, where directories cannot be synced, it does nothing.
+func SyncDir(dir string) error {
 	if runtime.GOOS == "windows" {
-		return nil // directories cannot be synced
+		return nil
 	}
-	dir, err := os.Open(filepath.Dir(path))
+	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return errors.Join(d.Sync(), d.Close())
 }

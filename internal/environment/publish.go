@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/durable"
 )
 
 // Names in a store. An environment lies at TENANT/DIGEST, or at TENANT/DIGEST.NUMBER if it
@@ -358,7 +360,7 @@ func (t *tenant) remember(key, digest string) error {
 		return err
 	}
 	t.prepared[key] = digest
-	return errors.Join(syncDir(dir), syncDir(t.dir))
+	return errors.Join(durable.SyncDir(dir), durable.SyncDir(t.dir))
 }
 
 // hasKey reports whether a digest is prepared for some key. The caller holds Store.mu.
@@ -561,13 +563,4 @@ func syncfs(dir string) error {
 		return fmt.Errorf("sync %s: %w", dir, err)
 	}
 	return nil
-}
-
-// syncDir makes renames in dir durable; fsync of a file doesn't (fsync(2)).
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
