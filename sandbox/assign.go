@@ -83,7 +83,7 @@ func (c *sandbox) limit(l Limits) (changed bool, err error) {
 	}
 	err = c.group.LimitMemory(l.MemoryBytes)
 	if err == nil {
-		err = c.group.LimitProcesses(l.Processes + 1) // plus one for init
+		err = c.group.LimitProcesses(l.pids())
 	}
 	if err == nil && was.MilliCPUs != l.MilliCPUs {
 		err = c.group.LimitCPU(l.MilliCPUs)
@@ -107,7 +107,7 @@ func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 		return err
 	}
 	if changed { // verify compared the earlier values
-		err := c.host.enforce(func() error { return c.group.Verify(s.Limits.MemoryBytes, s.Limits.Processes+1) })
+		err := c.host.enforce(func() error { return c.group.Verify(s.Limits.MemoryBytes, s.Limits.pids()) })
 		if err != nil {
 			return &SetupError{Step: "posture", Err: err}
 		}

@@ -50,7 +50,7 @@ func (c *sandbox) containerConfig() *configs.Config {
 	config.Umask = new(uint32(0o077))
 	config.MaskPaths = maskedPaths
 	config.Rlimits = rlimits(s)
-	config.Cgroups = &cgroups.Cgroup{Path: g.Path, Resources: g.Resources(s.Limits.MemoryBytes, max(s.Limits.Processes+1, firstStageThreads))}
+	config.Cgroups = &cgroups.Cgroup{Path: g.Path, Resources: g.Resources(s.Limits.MemoryBytes, max(s.Limits.pids(), firstStageThreads))}
 	config.Mounts = mounts(s, st)
 	// These limits are per user namespace, so they also bind root of the sandbox.
 	config.Sysctl = map[string]string{

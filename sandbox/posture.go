@@ -20,23 +20,23 @@ import (
 // process waits before its exec. The posture does not change later: no_new_privs keeps
 // exec from adding a privilege.
 type posture struct {
-	ids       idPair
-	group     cgroup.Group
-	network   Network
-	rlimits   map[int]uint64    // by RLIMIT_ number, in the units of getrlimit(2)
-	initPid   int               // of the host
-	memory    int64             // limit, in bytes
-	processes int               // limit, without init
-	filters   int               // number of the daemon's filters on the process
-	devices   cgroup.Group      // initProcess.devices
-	spaces    map[string]string // initProcess.spaces
+	ids     idPair
+	group   cgroup.Group
+	network Network
+	rlimits map[int]uint64    // by RLIMIT_ number, in the units of getrlimit(2)
+	initPid int               // of the host
+	memory  int64             // limit, in bytes
+	pids    int               // the cgroup's limit of processes
+	filters int               // number of the daemon's filters on the process
+	devices cgroup.Group      // initProcess.devices
+	spaces  map[string]string // initProcess.spaces
 }
 
 // posture is the posture that c's first process should have.
 func (c *sandbox) posture() posture {
 	l := c.spec.Limits
 	return posture{
-		ids: c.ids, group: c.group, network: c.spec.Network, rlimits: wantRlimits(c.spec), memory: l.MemoryBytes, processes: l.Processes,
+		ids: c.ids, group: c.group, network: c.spec.Network, rlimits: wantRlimits(c.spec), memory: l.MemoryBytes, pids: l.pids(),
 		initPid: c.init.pid, filters: c.init.filters, spaces: c.init.spaces, devices: c.init.devices,
 	}
 }
@@ -61,7 +61,7 @@ func (p posture) check(insidePid uint32) (uint32, error) {
 	for _, step := range steps {
 		all = all.And(step(pid))
 	}
-	return insidePid, all.And(p.group.Verify(p.memory, p.processes+1)).OrNil()
+	return insidePid, all.And(p.group.Verify(p.memory, p.pids)).OrNil()
 }
 
 // find looks for the process in the sandbox's cgroup, which must hold only it and init.

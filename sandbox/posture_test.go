@@ -22,7 +22,7 @@ func TestPostureRefuses(t *testing.T) {
 	}
 	p := posture{
 		ids: idPair{root: 1 << 28}, group: h.cgroups.Group(h.groupName(), "none"), initPid: self,
-		rlimits: map[int]uint64{unix.RLIMIT_CORE: 12345}, memory: 1 << 20, processes: 1,
+		rlimits: map[int]uint64{unix.RLIMIT_CORE: 12345}, memory: 1 << 20, pids: 3,
 	}
 	for _, tt := range []struct {
 		name  string
@@ -89,7 +89,7 @@ func testPostureOfARunningProgram(t *testing.T, h *Host) {
 		"NSpid":      func(p *posture) { pid++ },
 		"rlimit":     func(p *posture) { p.rlimits = map[int]uint64{unix.RLIMIT_NOFILE: 1 << 20} },
 		"memory":     func(p *posture) { p.memory *= 2 },
-		"pids.max":   func(p *posture) { p.processes++ },
+		"pids.max":   func(p *posture) { p.pids++ },
 		"processes":  func(p *posture) { p.initPid = 1 },
 		"cgroup of ": func(p *posture) { p.group.Path += "x" },
 	} {

@@ -124,10 +124,15 @@ type Limits struct {
 	CPU         time.Duration // none; user and system time of all processes
 	Grace       time.Duration // none; between SIGTERM and SIGKILL at a deadline
 	MemoryBytes int64         // 512 MiB; includes the files on the sandbox's tmpfs mounts
-	Processes   int           // 64; with threads and the program itself
+	Processes   int           // 64; with threads, besides the program itself
 	OpenFiles   int           // 1024; per process, at least 32
 	MilliCPUs   int           // none; thousandths of a processor, of all processes together, at least 10
 }
+
+// pids is the limit of the sandbox's cgroup, which also counts the program itself and init:
+// Processes counts what the program starts. A program that starts 64 children, as many pools of
+// workers do, has enough with 64.
+func (l Limits) pids() int { return l.Processes + 2 }
 
 // Network says which network the program can reach.
 type Network int

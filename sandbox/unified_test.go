@@ -126,7 +126,7 @@ func TestUnifiedLimits(t *testing.T) {
 	}
 	for file, want := range map[string]string{
 		"memory.max": strconv.Itoa(64 << 20), "memory.swap.max": "0", "memory.oom.group": "1",
-		"pids.max": "10", "cgroup.max.descendants": "0", "cgroup.type": "domain",
+		"pids.max": "11", "cgroup.max.descendants": "0", "cgroup.type": "domain",
 	} {
 		if got, err := g.Read("", file); err != nil || got != want {
 			if file == "memory.swap.max" && os.IsNotExist(err) {

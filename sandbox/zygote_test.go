@@ -353,7 +353,7 @@ func TestPrewarmedLimits(t *testing.T) {
 		if !byZygote(k.p.sandbox) {
 			t.Errorf("%+v: not made by the zygote", s.Limits)
 		}
-		if err := k.p.sandbox.group.Verify(with.Limits.MemoryBytes, with.Limits.Processes+1); err != nil {
+		if err := k.p.sandbox.group.Verify(with.Limits.MemoryBytes, with.Limits.pids()); err != nil {
 			t.Errorf("%+v: %v", s.Limits, err)
 		}
 		k.end(t)

@@ -115,7 +115,7 @@ limits_are_set() {
 		memory.max $((64 << 20))
 		memory.swap.max 0
 		memory.oom.group 1
-		pids.max 10
+		pids.max 11
 		cgroup.max.descendants 0
 	LIMITS
 	skillrun cancel "$running"

@@ -69,7 +69,7 @@ func (f *runFlags) add(flags *pflag.FlagSet) {
 	flags.Var(&f.output, "output", "limit of bytes delivered from each of stdout and stderr")
 	flags.Var(&f.writable, "workspace", "limit of bytes in the workspace")
 	flags.Uint32Var(&f.writableFiles, "workspace-files", 0, "limit of files and directories in the workspace")
-	flags.Uint32Var(&f.processes, "processes", 0, "limit of processes and threads, the program itself included")
+	flags.Uint32Var(&f.processes, "processes", 0, "limit of processes and threads, besides the program itself")
 	flags.Uint32Var(&f.openFiles, "open-files", 0, "limit of open files of each process")
 }
 

@@ -21,9 +21,9 @@ func TestOSRelease(t *testing.T) {
 	d.run(shell("calculator", "cat /etc/os-release")).wantStdout(t, string(want))
 }
 
-// The limit of processes counts the program itself, as pids.max does: the default of 64 leaves
-// 63 for its children. The advice says so.
-func TestProcessLimitCountsTheProgram(t *testing.T) {
+// The limit of processes counts what the program starts: with the default of 64 it has 64 children,
+// and the 65th is refused. The advice says so.
+func TestProcessLimitIsForChildren(t *testing.T) {
 	t.Parallel()
 	d := startShared(t)
 	d.addSkill("forks", "", nil)
@@ -34,8 +34,8 @@ try:
         if os.fork() == 0: signal.pause()
         n += 1
 except OSError: print(n)`))
-	r.wantStdout(t, "63\n")
-	if r.outcome.Limits.Processes != 64 || !strings.Contains(r.outcome.Advice, "its limit of 64, which counts the program itself") {
+	r.wantStdout(t, "64\n")
+	if r.outcome.Limits.Processes != 64 || !strings.Contains(r.outcome.Advice, "its limit of 64, which counts processes and threads besides the program itself") {
 		t.Errorf("limit %d, advice %q", r.outcome.Limits.Processes, r.outcome.Advice)
 	}
 }

@@ -120,8 +120,9 @@ func (t *tenantConfig) checkQuotas(c *config, bad badFunc) {
 	if need := t.Limits.Default.Memory; t.Cgroup.Memory > 0 && t.Cgroup.Memory < need {
 		bad("cgroup.memory", "%s is less than one execution gets by default (limits.default.memory), %s; raise it or lower limits.default.memory", t.Cgroup.Memory, need)
 	}
-	if n := t.Cgroup.Processes; n > 0 && n < t.Limits.Default.Processes {
-		bad("cgroup.processes", "%d are less than one execution gets by default (limits.default.processes), %d; raise it or lower limits.default.processes", n, t.Limits.Default.Processes)
+	// limits.default.processes counts neither the program itself nor its sandbox's init.
+	if n, need := t.Cgroup.Processes, t.Limits.Default.Processes+2; n > 0 && n < need {
+		bad("cgroup.processes", "%d are less than one execution gets by default (limits.default.processes, its program and an init), %d; raise it or lower limits.default.processes", n, need)
 	}
 	between("cgroup.cpu_weight", t.Cgroup.CPUWeight, 0, maxCPUWeight, "; 0 means 100")
 }

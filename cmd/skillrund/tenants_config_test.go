@@ -137,7 +137,7 @@ func TestTenantErrorsSayWhereAndWhat(t *testing.T) {
 		{"processors for nothing", "quotas: {cpus: 0.5}", "line 1: quotas.cpus: 0.5 is less than one execution counts by default (limits.default.cpus), 2"},
 		{"more state than the daemon", "quotas: {state_bytes: 11GiB}", "line 1: quotas.state_bytes: 11GiB is above the daemon's retention.bytes, 10GiB; lower it"},
 		{"a small cgroup", "cgroup: {memory: 1MiB, processes: 3}", "line 1: cgroup.memory: 1MiB is less than one execution gets by default"},
-		{"a cgroup of few processes", "cgroup: {processes: 3}", "line 1: cgroup.processes: 3 are less than one execution gets by default (limits.default.processes), 64"},
+		{"a cgroup of few processes", "cgroup: {processes: 3}", "line 1: cgroup.processes: 3 are less than one execution gets by default (limits.default.processes, its program and an init), 66"},
 		{"a heavy cgroup", "cgroup: {cpu_weight: 10001}", "line 1: cgroup.cpu_weight: 10001; must be 0 to 10000"},
 		{"not YAML", "callers: [", "line 1: "},
 		{"two documents", "{}\n---\n{}\n", "more than one document"},

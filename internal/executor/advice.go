@@ -56,7 +56,7 @@ func advise(out Outcome, lost error) string {
 	}
 	switch {
 	case out.Evidence.PidsMax > 0:
-		return fmt.Sprintf("It was refused new processes or threads %d times by its limit of %d, which counts the program itself and its threads; raise limits.processes or start fewer.", out.Evidence.PidsMax, l.Processes)
+		return fmt.Sprintf("It was refused new processes or threads %d times by its limit of %d, which counts processes and threads besides the program itself; raise limits.processes or start fewer.", out.Evidence.PidsMax, l.Processes)
 	case lost != nil:
 		return "The daemon could not store all of the output (its disk may be full), so some of it was dropped."
 	case out.Stdout.Truncated() || out.Stderr.Truncated():

@@ -956,8 +956,8 @@ type ExecutionLimits struct {
 	CpuTime *durationpb.Duration `protobuf:"bytes,2,opt,name=cpu_time,json=cpuTime,proto3" json:"cpu_time,omitempty"`
 	// Memory of all processes, with page cache and tmpfs. Swap is off.
 	MemoryBytes uint64 `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
-	// Processes and threads at the same time, the program itself included: a program
-	// with 64 of them can start 63.
+	// Processes and threads at the same time besides the program itself: a program
+	// can start 64 if this is 64.
 	Processes uint32 `protobuf:"varint,4,opt,name=processes,proto3" json:"processes,omitempty"`
 	// Bytes delivered of stdout and of stderr, each. Further output is read, counted
 	// and dropped.

@@ -975,8 +975,8 @@ static void try_files(void) {
 
 /* ---- the end ---- */
 
-/* Forks up to twice the limit of processes. Each child would stay for ever: it starts a
- * session and ignores SIGTERM. */
+/* Forks up to twice the limit of processes, which does not count this process. Each child would
+ * stay for ever: it starts a session and ignores SIGTERM. */
 static void use_processes(void) {
 	long limit = told_number("PROBE_PROCESSES"), made = 0;
 	pid_t pid = 0;
@@ -990,7 +990,7 @@ static void use_processes(void) {
 			pause();
 	}
 	int error = errno;
-	say("process limit", pid < 0 && error == EAGAIN && made < limit, "%ld forks, limit %ld (%s)", made, limit, pid < 0 ? strerror(error) : "no end");
+	say("process limit", pid < 0 && error == EAGAIN && made <= limit, "%ld forks, limit %ld (%s)", made, limit, pid < 0 ? strerror(error) : "no end");
 }
 
 /* Takes memory far above the limit. The kernel ends this process on the way. */
