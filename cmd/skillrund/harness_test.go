@@ -71,6 +71,9 @@ var binaries = sync.OnceValues(func() (string, error) {
 		if dir, err = os.MkdirTemp("", "skillrun-bin-"); err != nil {
 			return "", err
 		}
+		if err := os.Chmod(dir, 0o755); err != nil { // tests run the client as other users
+			return "", err
+		}
 	}
 	out, err := exec.Command("go", append([]string{"build", "-o", dir + "/"}, build...)...).CombinedOutput()
 	if err != nil {

@@ -55,7 +55,7 @@ func TestPurgeTenant(t *testing.T) {
 	defer cancel()
 	acme, globex := d.asTenant(ctx, "acme", "admin"), d.asTenant(ctx, "globex", "admin")
 	d.write("tenants/acme.yaml", "")
-	d.await("a new tenant", func() bool { return !d.unknownTenant(acme) })
+	until(t, "a new tenant: no effect in time", func() bool { return !d.unknownTenant(acme) })
 	push := func(who context.Context) {
 		t.Helper()
 		p := &pushing{secured: &secured{running: d}, about: pb.NewSkillServiceClient(d.conn)}
@@ -93,7 +93,7 @@ func TestPurgeTenant(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "tenants/acme.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	d.await("a removed file", func() bool { return d.unknownTenant(acme) })
+	until(t, "a removed file: no effect in time", func() bool { return d.unknownTenant(acme) })
 	_, err = purge(ctx, "acme")
 	wantReason(t, err, codes.FailedPrecondition, "TENANT_BUSY", "tenant acme: 1 of its executions run or wait; try again when it has ended")
 
@@ -121,7 +121,7 @@ func TestPurgeTenant(t *testing.T) {
 
 	// The tenant comes back and finds nothing; its key is free.
 	d.write("tenants/acme.yaml", "")
-	d.await("the tenant again", func() bool { return !d.unknownTenant(acme) })
+	until(t, "the tenant again: no effect in time", func() bool { return !d.unknownTenant(acme) })
 	list, err := d.runs.ListExecutions(acme, &pb.ListExecutionsRequest{})
 	if err != nil || len(list.GetExecutions()) != 0 {
 		t.Errorf("got %v, %v", list, err)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -84,17 +83,6 @@ func (d *running) write(name, text string) {
 	}
 }
 
-// await repeats a check until it passes.
-func (d *running) await(what string, check func() bool) {
-	d.t.Helper()
-	for deadline := time.Now().Add(patience); !check(); {
-		if time.Now().After(deadline) {
-			d.t.Fatalf("%s: not in time", what)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}
-
 // unknownTenant reports whether a caller's tenant is not configured.
 func (d *running) unknownTenant(ctx context.Context) bool {
 	_, err := d.runs.ListExecutions(ctx, &pb.ListExecutionsRequest{PageSize: 1})
@@ -143,7 +131,7 @@ func TestTenantsReload(t *testing.T) {
 	}
 
 	d.write("tenants/acme.yaml", "quotas: {running: 2}\n")
-	d.await("a new file", func() bool { return !d.unknownTenant(acme) })
+	until(t, "a new file: no effect in time", func() bool { return !d.unknownTenant(acme) })
 	runs := d.begin(acme)
 	if limit, used := limitOf(d.tenant("acme"), "running"); limit != 2 || used != 1 {
 		t.Errorf("got %d of %d running", used, limit)
@@ -151,7 +139,7 @@ func TestTenantsReload(t *testing.T) {
 
 	// A quota below the present use.
 	d.write("tenants/acme.yaml", "quotas: {running: 1, queued: 0, weight: 5}\n")
-	d.await("a changed file", func() bool { return d.tenant("acme").Weight == 5 })
+	until(t, "a changed file: no effect in time", func() bool { return d.tenant("acme").Weight == 5 })
 	wantQuota(t, d.refusalOf(acme, shell("calculator", "true")), "running", 1, "1")
 
 	// A file with mistakes: the former one stays, and the operator gets all of them.
@@ -164,7 +152,7 @@ func TestTenantsReload(t *testing.T) {
 		}
 		return r.TenantProblems
 	}
-	d.await("a bad file", func() bool { found = problems(ctx); return len(found) > 0 })
+	until(t, "a bad file: no effect in time", func() bool { found = problems(ctx); return len(found) > 0 })
 	file := filepath.Join(dir, "tenants/acme.yaml")
 	if p := found[0]; len(found) != 1 || p.Tenant != "acme" || p.File != file || !p.Kept ||
 		!strings.Contains(p.Reason, "line 1: quotas.running: 0; must be 1 to") || !strings.Contains(p.Reason, `line 2: callers: "5" is not a list`) {
@@ -179,9 +167,9 @@ func TestTenantsReload(t *testing.T) {
 
 	// The caller of another tenant.
 	d.write("tenants/globex.yaml", "callers: [{caller: 'uid:4242', role: read}]\n")
-	d.await("another tenant", func() bool { return !d.unknownTenant(globex) })
+	until(t, "another tenant: no effect in time", func() bool { return !d.unknownTenant(globex) })
 	d.write("tenants/acme.yaml", "callers: [{caller: 'uid:4242', role: read}]\n")
-	d.await("the same caller", func() bool {
+	until(t, "the same caller: no effect in time", func() bool {
 		found = problems(ctx)
 		return len(found) == 1 && strings.Contains(found[0].Reason, "callers[0].caller: uid:4242 belongs to tenant globex already; remove one of the two")
 	})
@@ -202,12 +190,12 @@ func TestTenantsReload(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	d.await("a removed file", func() bool { return d.unknownTenant(acme) })
+	until(t, "a removed file: no effect in time", func() bool { return d.unknownTenant(acme) })
 	if d.tenant("acme") != nil {
 		t.Error("a removed tenant is listed")
 	}
 	d.write("tenants/acme.yaml", "")
-	d.await("the file again", func() bool { return !d.unknownTenant(acme) })
+	until(t, "the file again: no effect in time", func() bool { return !d.unknownTenant(acme) })
 	if e, err := d.runs.GetExecution(acme, &pb.GetExecutionRequest{ExecutionId: runs}); err != nil || e.State != pb.ExecutionState_EXECUTION_STATE_RUNNING {
 		t.Errorf("got %v, %v", e, err)
 	}
@@ -222,9 +210,9 @@ func TestTenantsReload(t *testing.T) {
 	}
 	d.write("skillrund.yaml", string(config)+"grace: 5 minutes\ntenants: {initech: {quotas: {weight: 7}}}\n")
 	d.cmd.Process.Signal(syscall.SIGHUP)
-	d.await("SIGHUP", func() bool { return d.tenant("initech").GetWeight() == 7 })
+	until(t, "SIGHUP: no effect in time", func() bool { return d.tenant("initech").GetWeight() == 7 })
 	d.write("skillrund.yaml", "tenants: [")
-	d.await("not YAML", func() bool { found = problems(ctx); return len(found) > 0 })
+	until(t, "not YAML: no effect in time", func() bool { found = problems(ctx); return len(found) > 0 })
 	if p := found[0]; p.Tenant != "" || !p.Kept || d.tenant("initech") == nil || d.tenant("globex") == nil {
 		t.Errorf("got %v", found)
 	}
@@ -281,13 +269,13 @@ func TestThousandTenants(t *testing.T) {
 	for n := range many {
 		d.write(file(n), fmt.Sprintf("callers: [{caller: 'uid:%d', role: read}]\nquotas: {weight: %d}\n", 5000+n, 1+n%10))
 	}
-	d.await("all tenants", func() bool { return count() == many+1 })
+	until(t, "all tenants: no effect in time", func() bool { return count() == many+1 })
 	for n := range many {
 		if err := os.Remove(filepath.Join(dir, file(n))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	d.await("no other tenant", func() bool { return count() == 1 })
+	until(t, "no other tenant: no effect in time", func() bool { return count() == 1 })
 	close(over)
 	if n := <-rounds; n == 0 {
 		t.Error("no execution ran meanwhile")

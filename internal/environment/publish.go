@@ -339,28 +339,22 @@ func (s *Store) tenant(name string) (*tenant, error) {
 	return t, nil
 }
 
-// remember writes down the digest that is prepared for a key.
-// The caller holds Store.mu. The file is replaced by a rename, so a crash leaves the old
-// digest or the new one, never a part.
+// remember writes down the digest that is prepared for a key. After an error the key
+// keeps its former digest; if the file has the new one already, the next start keeps the file only if
+// that environment is there. The caller holds Store.mu.
 func (t *tenant) remember(key, digest string) error {
 	dir := filepath.Join(t.dir, preparedName)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(t.dir, newPrefix)
-	if err != nil {
+	if err := durable.WriteFile(filepath.Join(dir, key), []byte(digest)); err != nil {
 		return err
 	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.WriteString(digest)
-	if err := errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp.Name(), filepath.Join(dir, key)); err != nil {
+	if err := durable.SyncDir(t.dir); err != nil { // dir may be new, and the environment got its name there
 		return err
 	}
 	t.prepared[key] = digest
-	return errors.Join(durable.SyncDir(dir), durable.SyncDir(t.dir))
+	return nil
 }
 
 // hasKey reports whether a digest is prepared for some key. The caller holds Store.mu.

@@ -61,32 +61,25 @@ func (o options) writesNext(args []string, first int) bool {
 }
 
 // sedHasScript reports whether words have the whole script of sed, so that operands after them are
-// files.
+// files. GNU sed takes options after operands.
 func sedHasScript(words []string) bool {
-	has := false
-	for i := 1; i < len(words); i++ {
-		arg := words[i]
-		if arg == "--" {
-			return has || i+1 < len(words)
-		}
-		if len(arg) < 2 || arg[0] != '-' {
-			has = true // the script, or a file after it
-			continue
-		}
-		name, _, attached, known := sedOption(arg)
-		if !attached && strings.IndexByte("efl", name) >= 0 {
-			i++ // its value
-		}
-		if !known || i >= len(words) {
-			return false
-		}
-		has = has || name == 'e' || name == 'f'
-	}
-	return has
+	return hasProgram(words, true, func(arg string) (name byte, attached, known bool) {
+		name, _, attached, known = sedOption(arg)
+		return name, attached, known
+	})
 }
 
 // awkHasProgram is sedHasScript for awk. awk takes no option after the first operand.
 func awkHasProgram(words []string) bool {
+	return hasProgram(words, false, func(arg string) (name byte, attached, known bool) {
+		name, attached = awkOption(arg)
+		return name, attached, true
+	})
+}
+
+// hasProgram reports whether words have a whole program: as the first operand, or as the value of an option
+// e or f. option returns the name of an option, and whether the next word is not its value.
+func hasProgram(words []string, optionsAfterOperands bool, option func(arg string) (name byte, attached, known bool)) bool {
 	has := false
 	for i := 1; i < len(words); i++ {
 		arg := words[i]
@@ -94,16 +87,20 @@ func awkHasProgram(words []string) bool {
 			return has || i+1 < len(words)
 		}
 		if len(arg) < 2 || arg[0] != '-' {
-			return true
+			if !optionsAfterOperands {
+				return true
+			}
+			has = true // the program, or a file after it
+			continue
 		}
-		option, attached := awkOption(arg)
+		name, attached, known := option(arg)
 		if !attached {
 			i++ // its value
 		}
-		if i >= len(words) {
-			return false
+		if !known || i >= len(words) {
+			return false // a pattern would be the value
 		}
-		has = has || option == 'e' || option == 'f'
+		has = has || name == 'e' || name == 'f'
 	}
 	return has
 }
