@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -504,7 +505,7 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("one missing that is allowed to be: got %+v", got)
 	}
 	r.Boundaries = r.Boundaries[:1]
-	r.Draining = true
+	r.State = pb.DaemonState_DAEMON_STATE_DRAINING
 	if got := f.client(t, nil, "doctor"); got.code != 0 || got.stderr != "" || !strings.Contains(got.stdout, "draining") || strings.Contains(got.stdout, "NOT LOADED") {
 		t.Errorf("nothing missing: got %+v", got)
 	}
@@ -517,9 +518,31 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
+// Doctor says how the daemon is, and why.
+func TestDoctorShowsTheState(t *testing.T) {
+	swap, ids := &pb.Boundary{Name: "swap", Found: proto.Bool(false), Allowed: true}, &pb.Boundary{Name: "ids", Found: proto.Bool(false)}
+	bad := []*pb.TenantProblem{{Tenant: "acme", File: "/t/acme.yaml"}, {Tenant: "b", File: "/t/b.yaml"}}
+	for _, tt := range []struct {
+		r    *pb.GetCapabilitiesResponse
+		want string
+	}{
+		{&pb.GetCapabilitiesResponse{State: pb.DaemonState_DAEMON_STATE_READY}, "ready"},
+		{&pb.GetCapabilitiesResponse{State: pb.DaemonState_DAEMON_STATE_DRAINING}, "draining: it takes no more executions, and stops after its running ones"},
+		{&pb.GetCapabilitiesResponse{State: pb.DaemonState_DAEMON_STATE_DEGRADED, Boundaries: []*pb.Boundary{swap}}, "degraded: boundary swap is missing"},
+		{&pb.GetCapabilitiesResponse{State: pb.DaemonState_DAEMON_STATE_DEGRADED, TenantProblems: bad}, "degraded: mistake in /t/acme.yaml and in 1 more"},
+		{&pb.GetCapabilitiesResponse{State: pb.DaemonState_DAEMON_STATE_NOT_READY, Boundaries: []*pb.Boundary{swap, ids}}, "live, but not ready: boundary ids is missing"},
+		{&pb.GetCapabilitiesResponse{State: pb.DaemonState_DAEMON_STATE_NOT_READY, AuditProblem: "full"}, "live, but not ready: the audit log cannot be written"},
+	} {
+		f := answers("GetCapabilities", func(*pb.GetCapabilitiesRequest) (*pb.GetCapabilitiesResponse, error) { return tt.r, nil })
+		if got := f.client(t, nil, "doctor"); !regexp.MustCompile("(?m)^state +" + tt.want + "$").MatchString(got.stdout) {
+			t.Errorf("got %s\nwant %s", got.stdout, tt.want)
+		}
+	}
+}
+
 func TestDoctorShowsTenantsWithMistakes(t *testing.T) {
 	f := answers("GetCapabilities", func(*pb.GetCapabilitiesRequest) (*pb.GetCapabilitiesResponse, error) {
-		return &pb.GetCapabilitiesResponse{TenantProblems: []*pb.TenantProblem{
+		return &pb.GetCapabilitiesResponse{State: pb.DaemonState_DAEMON_STATE_DEGRADED, TenantProblems: []*pb.TenantProblem{
 			{Tenant: "acme", File: "/t/acme.yaml", Reason: "config /t/acme.yaml: line 1: skills: x", Kept: true},
 			{Tenant: "new", File: "/t/new.yaml", Reason: "no"}, {File: "/t", Reason: "gone", Kept: true},
 		}}, nil

@@ -22,9 +22,11 @@ func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
 		Short: "Show what the daemon and its machine can do, and what is missing",
-		Long: `Doctor shows each boundary that a sandbox needs, whether the daemon found it when
-it started, what it keeps apart, and how to get what is missing. "allowed" is
-missing, too, but the daemon's configuration lets it be (boundaries.allow_missing).
+		Long: `Doctor shows the state of the daemon: ready, degraded (it takes executions, but
+something is wrong), draining, or live but not ready. It shows each boundary that a
+sandbox needs, whether the daemon found it when it started, what it keeps apart, and
+how to get what is missing. "allowed" is missing, too, but the daemon's configuration
+lets it be (boundaries.allow_missing).
 It also shows the folders of skills that did not load, and why; an operator sees the
 tenants whose last change is not in force because of a mistake.
 It exits with 1 if one is missing, allowed or not, or if the daemon cannot write
@@ -132,15 +134,47 @@ func tenantProblemsTable(r *pb.GetCapabilitiesResponse) *table {
 	return t
 }
 
+// daemonCell says how the daemon is, and why. A daemon that has answered is live.
+func daemonCell(r *pb.GetCapabilitiesResponse) cell {
+	switch r.GetState() {
+	case pb.DaemonState_DAEMON_STATE_READY:
+		return cell{text: "ready", colour: green}
+	case pb.DaemonState_DAEMON_STATE_DRAINING:
+		return cell{text: "draining: it takes no more executions, and stops after its running ones", colour: yellow}
+	case pb.DaemonState_DAEMON_STATE_DEGRADED:
+		return cell{text: "degraded: " + strings.Join(causes(r, true), "; "), colour: yellow}
+	}
+	return cell{text: "live, but not ready: " + strings.Join(causes(r, false), "; "), colour: red}
+}
+
+// causes says why a daemon is degraded (allowed), or why it takes no executions.
+func causes(r *pb.GetCapabilitiesResponse, allowed bool) (list []string) {
+	for _, b := range r.GetBoundaries() {
+		if !b.GetFound() && b.GetAllowed() == allowed {
+			list = append(list, "boundary "+b.GetName()+" is missing")
+		}
+	}
+	if !allowed && r.GetAuditProblem() != "" {
+		list = append(list, "the audit log cannot be written")
+	}
+	if problems := r.GetTenantProblems(); allowed && len(problems) > 0 {
+		p := problems[0]
+		text := "mistake in " + p.GetFile()
+		if more := len(problems) - 1; more > 0 {
+			text += fmt.Sprintf(" and in %d more", more)
+		}
+		list = append(list, text)
+	}
+	return list
+}
+
 // printCapabilities prints the daemon's facts, the boundaries, the interpreters, the images and the
 // skills that did not load, with an empty line between the tables. The missing boundaries come again on stderr, after
 // tables that may be longer than a screen.
 func (a *app) printCapabilities(r *pb.GetCapabilitiesResponse) error {
 	facts := &table{}
 	facts.field("daemon", r.GetVersion()+", since "+timeText(r.GetStartTime()))
-	if r.GetDraining() {
-		facts.add(cell{text: "draining"}, cell{text: "it takes no more executions", colour: yellow})
-	}
+	facts.add(cell{text: "state"}, daemonCell(r))
 	if r.GetAuditProblem() != "" {
 		facts.add(cell{text: "audit log"}, cell{text: "it takes no executions, because the audit log cannot be written: " + r.GetAuditProblem(), colour: red})
 	}
@@ -175,7 +209,6 @@ func (a *app) printCapabilities(r *pb.GetCapabilitiesResponse) error {
 		tables = append(tables, imagesTable(r))
 	}
 	if len(r.GetTenantProblems()) > 0 {
-		facts.add(cell{text: "degraded"}, cell{text: "tenants have mistakes in their files, see below", colour: yellow})
 		tables = append(tables, tenantProblemsTable(r))
 	}
 	if len(r.GetSkillProblems()) > 0 {

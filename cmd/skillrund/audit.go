@@ -8,30 +8,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/server"
 )
-
-// A readiness decides what health says. The zero readiness says NOT_SERVING.
-type readiness struct {
-	mu        sync.Mutex
-	server    *server.Server // nil: not made yet
-	ready     bool           // the boundaries are there, and the daemon does not drain
-	unaudited bool           // the audit log cannot be written
-}
-
-// set changes the readiness, and then health.
-func (r *readiness) set(change func(*readiness)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	change(r)
-	if r.server != nil {
-		r.server.SetServing(r.ready && !r.unaudited)
-	}
-}
 
 // auditDir and auditKey are where the audit log and its private key are.
 func (c *config) auditDir() string {

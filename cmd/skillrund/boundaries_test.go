@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/skillrun/skillrun/internal/server"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -97,6 +98,10 @@ func TestMissingBoundaryKeepsItFromServing(t *testing.T) {
 	if err != nil || r.Status != healthpb.HealthCheckResponse_NOT_SERVING {
 		t.Errorf("health: %v, %v, want NOT_SERVING", r, err)
 	}
+	if got, want := d.healthOf(), []string{server.Live, server.NotDraining, server.NotDegraded}; !slices.Equal(got, want) {
+		t.Errorf("health: %q, want %q", got, want)
+	}
+	d.wantState(pb.DaemonState_DAEMON_STATE_NOT_READY, "live, but not ready: boundary "+absentBoundary+" is missing")
 	_, err = d.try(code("calculator", "print(1)"))
 	wantStatus(t, err, "FailedPrecondition", "BOUNDARY_MISSING")
 	if err != nil && !strings.Contains(err.Error(), absentBoundary) {
@@ -134,6 +139,10 @@ func TestAllowedMissingBoundary(t *testing.T) {
 		}
 	}
 	d.run(code("calculator", "print(1)")).wantStdout(t, "1\n")
+	if got, want := d.healthOf(), []string{server.Live, server.Ready, server.NotDraining}; !slices.Equal(got, want) {
+		t.Errorf("health: %q, want %q", got, want)
+	}
+	d.wantState(pb.DaemonState_DAEMON_STATE_DEGRADED, "degraded: boundary "+absentBoundary+" is missing")
 	if out, code := d.doctor(); code != 1 || !strings.Contains(out, "allowed") {
 		t.Errorf("doctor: exit code %d\n%s", code, out)
 	}

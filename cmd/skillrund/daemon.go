@@ -117,8 +117,8 @@ func serve(c config, path, bundle string) error {
 	background.Go(func() { d.sweepRecords(ctx) })
 	background.Go(func() { d.watchTenants(ctx) })
 
+	d.readiness.set(func(r *readiness) { r.started = true })
 	if len(d.missing) == 0 {
-		d.readiness.set(func(r *readiness) { r.ready = true })
 		notify("READY=1")
 		log.Info("serving", "version", buildVersion(), "skills", len(d.skills.List()))
 	} else {
@@ -201,6 +201,7 @@ func start(ctx context.Context, c config, path, bundle string, log *slog.Logger)
 	if d.missing, err = d.judge(); err != nil {
 		return d, err
 	}
+	d.judged()
 	if err := d.routeRuntimes(ctx); err != nil {
 		return d, err
 	}
@@ -244,7 +245,7 @@ func start(ctx context.Context, c config, path, bundle string, log *slog.Logger)
 		Audit: d.audit, Tracer: d.tracing.Tracer(), Log: log,
 	})
 	d.metrics.Watch(func() metrics.State { return d.state(requests) })
-	d.scrapes = d.metrics.NewServer(log)
+	d.scrapes = d.metrics.NewServer(d.readiness.report, log)
 	return d, nil
 }
 
@@ -268,7 +269,7 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-ch
 	}
 	// sd_notify(3): the shutdown begins. Health keeps new callers away.
 	notify("STOPPING=1")
-	d.readiness.set(func(r *readiness) { r.ready = false })
+	d.readiness.set(func(r *readiness) { r.draining = true })
 	go func() {
 		for s := range signals {
 			if s != syscall.SIGHUP {

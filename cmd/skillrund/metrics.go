@@ -9,10 +9,9 @@ import (
 
 // state returns the daemon's state for the metrics. Each request of Prometheus calls it.
 func (d *daemon) state(requests *budget.Budget) metrics.State {
-	_, _, draining := d.executor.Counts()
-	audited := d.audit.Stats()
+	health, audited := d.readiness.current(), d.audit.Stats()
 	s := metrics.State{
-		Serving: len(d.missing) == 0 && !draining && audited.Broken == nil, Draining: draining,
+		Serving: health.Ready, Draining: health.Draining, Degraded: health.Degraded,
 		AuditEntries: audited.Entries, AuditFailures: audited.Failures,
 		Tenants: map[string]metrics.Load{}, Slots: d.config.Concurrency.Running + d.config.Concurrency.Reserved,
 		Sandboxes:    d.host.Stats(),

@@ -31,7 +31,7 @@ func prometheusProgram(t *testing.T, name string) string {
 }
 
 // loggedAddress returns the address in the line of a log that contains text.
-func loggedAddress(t *testing.T, log *logFile, text string) string {
+func loggedAddress(t testing.TB, log *logFile, text string) string {
 	t.Helper()
 	var address string
 	until(t, "no address after "+text, func() bool {

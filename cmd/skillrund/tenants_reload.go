@@ -73,6 +73,7 @@ func (d *daemon) reloadTenants() {
 		}
 	}
 	t.problems = problems
+	d.readiness.set(func(r *readiness) { r.tenants = problems })
 	d.apply(accepted)
 }
 

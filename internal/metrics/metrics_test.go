@@ -35,7 +35,7 @@ func serve(t *testing.T, m *Metrics) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := m.NewServer(slog.New(slog.DiscardHandler))
+	s := m.NewServer(func() (bool, string) { return false, "draining\n" }, slog.New(slog.DiscardHandler))
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -172,6 +172,22 @@ func TestForget(t *testing.T) {
 	want(t, text, `skillrun_executions_total{end="EXITED",tenant="acme"} 1`)
 	m.Ended("gone", time.Second, executor.Outcome{End: executor.Exited}, "") // it is back
 	want(t, scrape(t, url), `skillrun_executions_total{end="EXITED",tenant="gone"} 1`)
+}
+
+// Probes get an answer without the metrics: the process is live, and whether it is ready is asked each time.
+func TestProbes(t *testing.T) {
+	base := strings.TrimSuffix(serve(t, newMetrics()), Path)
+	for path, want := range map[string]string{LivePath: "200 live\n", ReadyPath: "503 draining\n"} {
+		r, err := http.Get(base + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(r.Body)
+		r.Body.Close()
+		if got := fmt.Sprintf("%d %s", r.StatusCode, body); err != nil || got != want {
+			t.Errorf("%s: got %q, %v; want %q", path, got, err, want)
+		}
+	}
 }
 
 func TestOnlyMetricsAreServed(t *testing.T) {

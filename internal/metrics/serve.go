@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -13,8 +14,12 @@ import (
 	"github.com/skillrun/skillrun/internal/ingress"
 )
 
-// Path is the path of the metrics in the server's URL.
-const Path = "/metrics"
+// Paths of the server's URL. LivePath and ReadyPath are for probes of Kubernetes and load balancers.
+const (
+	Path      = "/metrics"
+	LivePath  = "/livez"
+	ReadyPath = "/readyz"
+)
 
 // Bounds on requests. Several Prometheus servers may ask at the same time. One answer takes
 // milliseconds.
@@ -31,19 +36,37 @@ type Server struct {
 	log  *slog.Logger
 }
 
-// NewServer makes a Server. It asks no caller for credentials.
-func (m *Metrics) NewServer(log *slog.Logger) *Server {
+// NewServer makes a Server. It asks no caller for credentials. ready returns whether the daemon takes
+// executions, and the text that the answer to ReadyPath has.
+func (m *Metrics) NewServer(ready func() (bool, string), log *slog.Logger) *Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+Path, promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		EnableOpenMetrics: true, MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError),
 	}))
+	mux.HandleFunc("GET "+LivePath, func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "live\n") })
+	mux.HandleFunc("GET "+ReadyPath, func(w http.ResponseWriter, _ *http.Request) {
+		code := http.StatusOK
+		yes, text := ready()
+		if !yes {
+			code = http.StatusServiceUnavailable
+		}
+		answer(w, code, text)
+	})
 	return &Server{log: log, http: &http.Server{
 		Handler: mux, ReadHeaderTimeout: ingress.HelloTimeout, ReadTimeout: scrapeTimeout, WriteTimeout: 2 * scrapeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		// Errors of bad requests and broken connections. The caller causes them.
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}}
+}
+
+// answer sends a text. An error means that the caller went away.
+func answer(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	io.WriteString(w, text)
 }
 
 // Serve answers requests on l until Stop, and closes l. It returns nil after a Stop.

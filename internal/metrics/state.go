@@ -9,7 +9,8 @@ import (
 // A State has the daemon's executions, sandboxes, memory and disk space at one moment.
 type State struct {
 	// Serving: the daemon takes executions. Draining: it waits for its executions in order to stop.
-	Serving, Draining bool
+	// Degraded: something is wrong that does not stop it.
+	Serving, Draining, Degraded bool
 	// Tenants has the executions of each tenant.
 	Tenants map[string]Load
 	// Slots is the number of executions that may run at once.
@@ -47,6 +48,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 var (
 	serving       = describe("serving", "1 if the daemon takes executions, else 0.")
 	draining      = describe("draining", "1 if the daemon waits for its executions in order to stop, else 0.")
+	degraded      = describe("degraded", "1 if a boundary is missing that the configuration allows to be missing, or the last change of a tenant has a mistake, else 0.")
 	slots         = describe("slots", "Executions that may run at once, of all tenants together.")
 	running       = describe("executions_running", "Executions that hold a slot, by tenant.", "tenant")
 	queued        = describe("executions_queued", "Executions that wait for a slot, by tenant.", "tenant")
@@ -69,7 +71,7 @@ var (
 // Describe implements prometheus.Collector.
 func (s states) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		serving, draining, slots, running, queued, started, prewarmed, existing, most, deferred, zygotes,
+		serving, draining, degraded, slots, running, queued, started, prewarmed, existing, most, deferred, zygotes,
 		requestBytes, requestLimit, stateBytes, stateLimit, auditEntries, auditFailures, diskAvailable, diskSize,
 	} {
 		to <- d
@@ -84,6 +86,7 @@ func (s states) Collect(to chan<- prometheus.Metric) {
 	}
 	gauge(serving, number(now.Serving))
 	gauge(draining, number(now.Draining))
+	gauge(degraded, number(now.Degraded))
 	gauge(slots, float64(now.Slots))
 	for name, load := range now.Tenants {
 		s.of(name) // makes the tenant's counters, so that Prometheus has them before their first event

@@ -210,14 +210,25 @@ func TestHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []healthpb.HealthCheckResponse_ServingStatus{notServing, serving, notServing} {
-		d.SetServing(want == serving)
+		d.SetHealth(Health{Ready: want == serving})
 		for _, service := range append([]string{""}, ourServices...) {
 			if got := healthOf(t, d.conn, service); got != want {
 				t.Errorf("%q: got %s, want %s", service, got, want)
 			}
 		}
+		if got := healthOf(t, d.conn, Ready); got != want || healthOf(t, d.conn, Live) != serving {
+			t.Errorf("ready: %s, want %s and live", got, want)
+		}
 		if r, err := watch.Recv(); err != nil || r.Status != want {
 			t.Errorf("watched: got %v, %v; want %s", r, err, want)
+		}
+	}
+	for _, h := range []Health{{Draining: true}, {Ready: true, Degraded: true}, {Ready: true}} {
+		d.SetHealth(h)
+		for name, yes := range map[string]bool{Live: true, Ready: h.Ready, NotDraining: !h.Draining, NotDegraded: !h.Degraded} {
+			if got := healthOf(t, d.conn, name); (got == serving) != yes {
+				t.Errorf("%+v: %s is %s", h, name, got)
+			}
 		}
 	}
 	_, err = d.health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "nope"})

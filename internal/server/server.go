@@ -20,7 +20,7 @@
 // events on disk, and follow.go sends them at the caller's pace. So a slow caller holds up
 // neither the script nor another caller.
 //
-// The life of a Server: New, then Serve for each listener, SetServing(true) when sandboxes can
+// The life of a Server: New, then Serve for each listener, SetHealth when sandboxes can
 // be made, and Stop after the executor has drained.
 package server
 
@@ -114,7 +114,7 @@ type Server struct {
 	background    sync.WaitGroup
 }
 
-// New makes a Server. It is not serving yet, and says so: see SetServing.
+// New makes a Server. It is not serving yet, and says so: see SetHealth.
 func New(c Config) (*Server, error) {
 	if c.MaxMessageBytes == 0 {
 		c.MaxMessageBytes = DefaultMaxMessageBytes
@@ -161,7 +161,7 @@ func New(c Config) (*Server, error) {
 	described := reflection.ServerOptions{Services: registrar{s}, DescriptorResolver: pb.Files} // with comments
 	reflectionv1.RegisterServerReflectionServer(registrar{s}, reflection.NewServerV1(described))
 	reflectionv1alpha.RegisterServerReflectionServer(registrar{s}, reflection.NewServer(described)) // for old tools
-	s.SetServing(false)
+	s.SetHealth(Health{})
 	return s, nil
 }
 
@@ -175,29 +175,11 @@ func (s *Server) Serve(l net.Listener) error {
 	return err
 }
 
-// SetServing sets the health of every service and of the server as a whole. Say
-// true only when a sandbox can really be made.
-func (s *Server) SetServing(yes bool) {
-	status := healthpb.HealthCheckResponse_NOT_SERVING
-	if yes {
-		status = healthpb.HealthCheckResponse_SERVING
-	}
-	for _, name := range []string{
-		"",
-		pb.ExecutionService_ServiceDesc.ServiceName,
-		pb.SkillService_ServiceDesc.ServiceName,
-		pb.ToolService_ServiceDesc.ServiceName,
-		pb.SystemService_ServiceDesc.ServiceName,
-	} {
-		s.health.SetServingStatus(name, status)
-	}
-}
-
 // Stop takes no new call, waits for those under way until ctx is done, then
 // breaks them, and returns when none is left. Drain the executor first: a broken
 // stream cancels its execution.
 func (s *Server) Stop(ctx context.Context) {
-	s.SetServing(false)
+	s.SetHealth(Health{Draining: true})
 	s.stop()
 	// When ctx is done, grpc.Stop closes the connections, and GracefulStop below returns. If
 	// all calls end earlier, the deferred call takes the function back.

@@ -106,6 +106,7 @@ func (c systemCalls) GetCapabilities(ctx context.Context, _ *pb.GetCapabilitiesR
 		AuditProblem:    clip(can.AuditProblem, maxStatusText),
 	}
 	m.Running, m.Queued, m.Draining = uint32(running), uint32(queued), draining
+	m.State = can.state(draining, operator)
 	for _, b := range can.Boundaries {
 		m.Boundaries = append(m.Boundaries, &pb.Boundary{
 			Name: text(b.Name), Group: groupNumbers[b.Group], Found: proto.Bool(b.Found), Allowed: b.Allowed, Why: text(b.Why), Detail: text(b.Detail),

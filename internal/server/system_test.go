@@ -38,9 +38,31 @@ func TestGetCapabilities(t *testing.T) {
 		Runtimes:   []*pb.Runtime{{Language: "python", Path: "/usr/bin/python3", Version: "3.11"}, {Language: "sh", Path: "/bin/sh", Image: "tools"}},
 		Images:     []*pb.Image{{Name: "tools", Source: "/srv/tools", Runtimes: []string{"default", "sh"}}},
 		Network:    pb.NetworkMode_NETWORK_MODE_NONE, CgroupVersion: pb.CgroupVersion_CGROUP_VERSION_HYBRID,
-		Kernel: "6.18", Retention: durationpb.New(time.Hour),
+		Kernel: "6.18", Retention: durationpb.New(time.Hour), State: pb.DaemonState_DAEMON_STATE_DEGRADED,
 	}
 	if !proto.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestDaemonState(t *testing.T) {
+	found, allowed, missing := Boundary{Found: true}, Boundary{Allowed: true}, Boundary{}
+	bad := []TenantProblem{{Tenant: "acme"}}
+	for _, tt := range []struct {
+		c                  Capabilities
+		draining, operator bool
+		want               pb.DaemonState
+	}{
+		{Capabilities{Boundaries: []Boundary{found}}, false, true, pb.DaemonState_DAEMON_STATE_READY},
+		{Capabilities{Boundaries: []Boundary{found, allowed}}, false, false, pb.DaemonState_DAEMON_STATE_DEGRADED},
+		{Capabilities{TenantProblems: bad}, false, true, pb.DaemonState_DAEMON_STATE_DEGRADED},
+		{Capabilities{TenantProblems: bad}, false, false, pb.DaemonState_DAEMON_STATE_READY},
+		{Capabilities{Boundaries: []Boundary{allowed, missing}}, true, true, pb.DaemonState_DAEMON_STATE_NOT_READY},
+		{Capabilities{AuditProblem: "full"}, false, true, pb.DaemonState_DAEMON_STATE_NOT_READY},
+		{Capabilities{AuditProblem: "full", TenantProblems: bad}, true, true, pb.DaemonState_DAEMON_STATE_DRAINING},
+	} {
+		if got := tt.c.state(tt.draining, tt.operator); got != tt.want {
+			t.Errorf("%+v, draining %v, operator %v: got %s, want %s", tt.c, tt.draining, tt.operator, got, tt.want)
+		}
 	}
 }

@@ -23,6 +23,68 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// DaemonState says whether the daemon takes executions. A daemon that answers is live.
+type DaemonState int32
+
+const (
+	DaemonState_DAEMON_STATE_UNSPECIFIED DaemonState = 0
+	// It takes executions.
+	DaemonState_DAEMON_STATE_READY DaemonState = 1
+	// It takes executions, but a boundary is missing that the configuration allows to be
+	// missing, or the last change of a tenant has a mistake. Only operators get this state
+	// because of a tenant.
+	DaemonState_DAEMON_STATE_DEGRADED DaemonState = 2
+	// It takes no new executions, and stops after its running ones.
+	DaemonState_DAEMON_STATE_DRAINING DaemonState = 3
+	// It takes no executions: a boundary is missing, or the audit log cannot be written.
+	DaemonState_DAEMON_STATE_NOT_READY DaemonState = 4
+)
+
+// Enum value maps for DaemonState.
+var (
+	DaemonState_name = map[int32]string{
+		0: "DAEMON_STATE_UNSPECIFIED",
+		1: "DAEMON_STATE_READY",
+		2: "DAEMON_STATE_DEGRADED",
+		3: "DAEMON_STATE_DRAINING",
+		4: "DAEMON_STATE_NOT_READY",
+	}
+	DaemonState_value = map[string]int32{
+		"DAEMON_STATE_UNSPECIFIED": 0,
+		"DAEMON_STATE_READY":       1,
+		"DAEMON_STATE_DEGRADED":    2,
+		"DAEMON_STATE_DRAINING":    3,
+		"DAEMON_STATE_NOT_READY":   4,
+	}
+)
+
+func (x DaemonState) Enum() *DaemonState {
+	p := new(DaemonState)
+	*p = x
+	return p
+}
+
+func (x DaemonState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DaemonState) Descriptor() protoreflect.EnumDescriptor {
+	return file_skillrun_v1_system_proto_enumTypes[0].Descriptor()
+}
+
+func (DaemonState) Type() protoreflect.EnumType {
+	return &file_skillrun_v1_system_proto_enumTypes[0]
+}
+
+func (x DaemonState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DaemonState.Descriptor instead.
+func (DaemonState) EnumDescriptor() ([]byte, []int) {
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{0}
+}
+
 // NetworkMode says which network the daemon gives an execution whose skill asks for it.
 type NetworkMode int32
 
@@ -59,11 +121,11 @@ func (x NetworkMode) String() string {
 }
 
 func (NetworkMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_skillrun_v1_system_proto_enumTypes[0].Descriptor()
+	return file_skillrun_v1_system_proto_enumTypes[1].Descriptor()
 }
 
 func (NetworkMode) Type() protoreflect.EnumType {
-	return &file_skillrun_v1_system_proto_enumTypes[0]
+	return &file_skillrun_v1_system_proto_enumTypes[1]
 }
 
 func (x NetworkMode) Number() protoreflect.EnumNumber {
@@ -72,7 +134,7 @@ func (x NetworkMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use NetworkMode.Descriptor instead.
 func (NetworkMode) EnumDescriptor() ([]byte, []int) {
-	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{0}
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{1}
 }
 
 // CgroupVersion says which control groups the machine has.
@@ -113,11 +175,11 @@ func (x CgroupVersion) String() string {
 }
 
 func (CgroupVersion) Descriptor() protoreflect.EnumDescriptor {
-	return file_skillrun_v1_system_proto_enumTypes[1].Descriptor()
+	return file_skillrun_v1_system_proto_enumTypes[2].Descriptor()
 }
 
 func (CgroupVersion) Type() protoreflect.EnumType {
-	return &file_skillrun_v1_system_proto_enumTypes[1]
+	return &file_skillrun_v1_system_proto_enumTypes[2]
 }
 
 func (x CgroupVersion) Number() protoreflect.EnumNumber {
@@ -126,7 +188,7 @@ func (x CgroupVersion) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CgroupVersion.Descriptor instead.
 func (CgroupVersion) EnumDescriptor() ([]byte, []int) {
-	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{1}
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{2}
 }
 
 // BoundaryGroup says what a boundary is about.
@@ -187,11 +249,11 @@ func (x BoundaryGroup) String() string {
 }
 
 func (BoundaryGroup) Descriptor() protoreflect.EnumDescriptor {
-	return file_skillrun_v1_system_proto_enumTypes[2].Descriptor()
+	return file_skillrun_v1_system_proto_enumTypes[3].Descriptor()
 }
 
 func (BoundaryGroup) Type() protoreflect.EnumType {
-	return &file_skillrun_v1_system_proto_enumTypes[2]
+	return &file_skillrun_v1_system_proto_enumTypes[3]
 }
 
 func (x BoundaryGroup) Number() protoreflect.EnumNumber {
@@ -200,7 +262,7 @@ func (x BoundaryGroup) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BoundaryGroup.Descriptor instead.
 func (BoundaryGroup) EnumDescriptor() ([]byte, []int) {
-	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{2}
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{3}
 }
 
 type GetBudgetRequest struct {
@@ -727,8 +789,10 @@ type GetCapabilitiesResponse struct {
 	// Tenants whose configuration has a mistake, so that its last change is not in force,
 	// the first 100. Only operators get them.
 	TenantProblems []*TenantProblem `protobuf:"bytes,20,rep,name=tenant_problems,json=tenantProblems,proto3" json:"tenant_problems,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Always set.
+	State         DaemonState `protobuf:"varint,21,opt,name=state,proto3,enum=skillrun.v1.DaemonState" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetCapabilitiesResponse) Reset() {
@@ -899,6 +963,13 @@ func (x *GetCapabilitiesResponse) GetTenantProblems() []*TenantProblem {
 		return x.TenantProblems
 	}
 	return nil
+}
+
+func (x *GetCapabilitiesResponse) GetState() DaemonState {
+	if x != nil {
+		return x.State
+	}
+	return DaemonState_DAEMON_STATE_UNSPECIFIED
 }
 
 // TenantProblem is a mistake in the configuration of a tenant.
@@ -1301,7 +1372,7 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x04R\x05limit\x12\x12\n" +
 	"\x04used\x18\x03 \x01(\x04R\x04used\"\x18\n" +
-	"\x16GetCapabilitiesRequest\"\xb3\a\n" +
+	"\x16GetCapabilitiesRequest\"\xe3\a\n" +
 	"\x17GetCapabilitiesResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x129\n" +
 	"\n" +
@@ -1329,7 +1400,8 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\x06images\x18\x11 \x03(\v2\x12.skillrun.v1.ImageR\x06images\x12@\n" +
 	"\x0eskill_problems\x18\x12 \x03(\v2\x19.skillrun.v1.SkillProblemR\rskillProblems\x12#\n" +
 	"\raudit_problem\x18\x13 \x01(\tR\fauditProblem\x12C\n" +
-	"\x0ftenant_problems\x18\x14 \x03(\v2\x1a.skillrun.v1.TenantProblemR\x0etenantProblems\"g\n" +
+	"\x0ftenant_problems\x18\x14 \x03(\v2\x1a.skillrun.v1.TenantProblemR\x0etenantProblems\x12.\n" +
+	"\x05state\x18\x15 \x01(\x0e2\x18.skillrun.v1.DaemonStateR\x05state\"g\n" +
 	"\rTenantProblem\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x16\n" +
@@ -1356,7 +1428,13 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\x05Image\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1a\n" +
-	"\bruntimes\x18\x03 \x03(\tR\bruntimes*Y\n" +
+	"\bruntimes\x18\x03 \x03(\tR\bruntimes*\x95\x01\n" +
+	"\vDaemonState\x12\x1c\n" +
+	"\x18DAEMON_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12DAEMON_STATE_READY\x10\x01\x12\x19\n" +
+	"\x15DAEMON_STATE_DEGRADED\x10\x02\x12\x19\n" +
+	"\x15DAEMON_STATE_DRAINING\x10\x03\x12\x1a\n" +
+	"\x16DAEMON_STATE_NOT_READY\x10\x04*Y\n" +
 	"\vNetworkMode\x12\x1c\n" +
 	"\x18NETWORK_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11NETWORK_MODE_NONE\x10\x01\x12\x15\n" +
@@ -1395,60 +1473,62 @@ func file_skillrun_v1_system_proto_rawDescGZIP() []byte {
 	return file_skillrun_v1_system_proto_rawDescData
 }
 
-var file_skillrun_v1_system_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_skillrun_v1_system_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_skillrun_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_skillrun_v1_system_proto_goTypes = []any{
-	(NetworkMode)(0),                // 0: skillrun.v1.NetworkMode
-	(CgroupVersion)(0),              // 1: skillrun.v1.CgroupVersion
-	(BoundaryGroup)(0),              // 2: skillrun.v1.BoundaryGroup
-	(*GetBudgetRequest)(nil),        // 3: skillrun.v1.GetBudgetRequest
-	(*GetBudgetResponse)(nil),       // 4: skillrun.v1.GetBudgetResponse
-	(*ListTenantsRequest)(nil),      // 5: skillrun.v1.ListTenantsRequest
-	(*ListTenantsResponse)(nil),     // 6: skillrun.v1.ListTenantsResponse
-	(*PurgeTenantRequest)(nil),      // 7: skillrun.v1.PurgeTenantRequest
-	(*PurgeTenantResponse)(nil),     // 8: skillrun.v1.PurgeTenantResponse
-	(*Tenant)(nil),                  // 9: skillrun.v1.Tenant
-	(*Quota)(nil),                   // 10: skillrun.v1.Quota
-	(*GetCapabilitiesRequest)(nil),  // 11: skillrun.v1.GetCapabilitiesRequest
-	(*GetCapabilitiesResponse)(nil), // 12: skillrun.v1.GetCapabilitiesResponse
-	(*TenantProblem)(nil),           // 13: skillrun.v1.TenantProblem
-	(*SkillProblem)(nil),            // 14: skillrun.v1.SkillProblem
-	(*Boundary)(nil),                // 15: skillrun.v1.Boundary
-	(*Runtime)(nil),                 // 16: skillrun.v1.Runtime
-	(*Image)(nil),                   // 17: skillrun.v1.Image
-	(*timestamppb.Timestamp)(nil),   // 18: google.protobuf.Timestamp
-	(*ExecutionLimits)(nil),         // 19: skillrun.v1.ExecutionLimits
-	(*durationpb.Duration)(nil),     // 20: google.protobuf.Duration
+	(DaemonState)(0),                // 0: skillrun.v1.DaemonState
+	(NetworkMode)(0),                // 1: skillrun.v1.NetworkMode
+	(CgroupVersion)(0),              // 2: skillrun.v1.CgroupVersion
+	(BoundaryGroup)(0),              // 3: skillrun.v1.BoundaryGroup
+	(*GetBudgetRequest)(nil),        // 4: skillrun.v1.GetBudgetRequest
+	(*GetBudgetResponse)(nil),       // 5: skillrun.v1.GetBudgetResponse
+	(*ListTenantsRequest)(nil),      // 6: skillrun.v1.ListTenantsRequest
+	(*ListTenantsResponse)(nil),     // 7: skillrun.v1.ListTenantsResponse
+	(*PurgeTenantRequest)(nil),      // 8: skillrun.v1.PurgeTenantRequest
+	(*PurgeTenantResponse)(nil),     // 9: skillrun.v1.PurgeTenantResponse
+	(*Tenant)(nil),                  // 10: skillrun.v1.Tenant
+	(*Quota)(nil),                   // 11: skillrun.v1.Quota
+	(*GetCapabilitiesRequest)(nil),  // 12: skillrun.v1.GetCapabilitiesRequest
+	(*GetCapabilitiesResponse)(nil), // 13: skillrun.v1.GetCapabilitiesResponse
+	(*TenantProblem)(nil),           // 14: skillrun.v1.TenantProblem
+	(*SkillProblem)(nil),            // 15: skillrun.v1.SkillProblem
+	(*Boundary)(nil),                // 16: skillrun.v1.Boundary
+	(*Runtime)(nil),                 // 17: skillrun.v1.Runtime
+	(*Image)(nil),                   // 18: skillrun.v1.Image
+	(*timestamppb.Timestamp)(nil),   // 19: google.protobuf.Timestamp
+	(*ExecutionLimits)(nil),         // 20: skillrun.v1.ExecutionLimits
+	(*durationpb.Duration)(nil),     // 21: google.protobuf.Duration
 }
 var file_skillrun_v1_system_proto_depIdxs = []int32{
-	9,  // 0: skillrun.v1.GetBudgetResponse.tenant:type_name -> skillrun.v1.Tenant
-	9,  // 1: skillrun.v1.ListTenantsResponse.tenants:type_name -> skillrun.v1.Tenant
-	10, // 2: skillrun.v1.Tenant.quotas:type_name -> skillrun.v1.Quota
-	18, // 3: skillrun.v1.GetCapabilitiesResponse.start_time:type_name -> google.protobuf.Timestamp
-	15, // 4: skillrun.v1.GetCapabilitiesResponse.boundaries:type_name -> skillrun.v1.Boundary
-	16, // 5: skillrun.v1.GetCapabilitiesResponse.runtimes:type_name -> skillrun.v1.Runtime
-	19, // 6: skillrun.v1.GetCapabilitiesResponse.default_limits:type_name -> skillrun.v1.ExecutionLimits
-	19, // 7: skillrun.v1.GetCapabilitiesResponse.max_limits:type_name -> skillrun.v1.ExecutionLimits
-	0,  // 8: skillrun.v1.GetCapabilitiesResponse.network:type_name -> skillrun.v1.NetworkMode
-	1,  // 9: skillrun.v1.GetCapabilitiesResponse.cgroup_version:type_name -> skillrun.v1.CgroupVersion
-	20, // 10: skillrun.v1.GetCapabilitiesResponse.retention:type_name -> google.protobuf.Duration
-	17, // 11: skillrun.v1.GetCapabilitiesResponse.images:type_name -> skillrun.v1.Image
-	14, // 12: skillrun.v1.GetCapabilitiesResponse.skill_problems:type_name -> skillrun.v1.SkillProblem
-	13, // 13: skillrun.v1.GetCapabilitiesResponse.tenant_problems:type_name -> skillrun.v1.TenantProblem
-	2,  // 14: skillrun.v1.Boundary.group:type_name -> skillrun.v1.BoundaryGroup
-	11, // 15: skillrun.v1.SystemService.GetCapabilities:input_type -> skillrun.v1.GetCapabilitiesRequest
-	3,  // 16: skillrun.v1.SystemService.GetBudget:input_type -> skillrun.v1.GetBudgetRequest
-	5,  // 17: skillrun.v1.SystemService.ListTenants:input_type -> skillrun.v1.ListTenantsRequest
-	7,  // 18: skillrun.v1.SystemService.PurgeTenant:input_type -> skillrun.v1.PurgeTenantRequest
-	12, // 19: skillrun.v1.SystemService.GetCapabilities:output_type -> skillrun.v1.GetCapabilitiesResponse
-	4,  // 20: skillrun.v1.SystemService.GetBudget:output_type -> skillrun.v1.GetBudgetResponse
-	6,  // 21: skillrun.v1.SystemService.ListTenants:output_type -> skillrun.v1.ListTenantsResponse
-	8,  // 22: skillrun.v1.SystemService.PurgeTenant:output_type -> skillrun.v1.PurgeTenantResponse
-	19, // [19:23] is the sub-list for method output_type
-	15, // [15:19] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	10, // 0: skillrun.v1.GetBudgetResponse.tenant:type_name -> skillrun.v1.Tenant
+	10, // 1: skillrun.v1.ListTenantsResponse.tenants:type_name -> skillrun.v1.Tenant
+	11, // 2: skillrun.v1.Tenant.quotas:type_name -> skillrun.v1.Quota
+	19, // 3: skillrun.v1.GetCapabilitiesResponse.start_time:type_name -> google.protobuf.Timestamp
+	16, // 4: skillrun.v1.GetCapabilitiesResponse.boundaries:type_name -> skillrun.v1.Boundary
+	17, // 5: skillrun.v1.GetCapabilitiesResponse.runtimes:type_name -> skillrun.v1.Runtime
+	20, // 6: skillrun.v1.GetCapabilitiesResponse.default_limits:type_name -> skillrun.v1.ExecutionLimits
+	20, // 7: skillrun.v1.GetCapabilitiesResponse.max_limits:type_name -> skillrun.v1.ExecutionLimits
+	1,  // 8: skillrun.v1.GetCapabilitiesResponse.network:type_name -> skillrun.v1.NetworkMode
+	2,  // 9: skillrun.v1.GetCapabilitiesResponse.cgroup_version:type_name -> skillrun.v1.CgroupVersion
+	21, // 10: skillrun.v1.GetCapabilitiesResponse.retention:type_name -> google.protobuf.Duration
+	18, // 11: skillrun.v1.GetCapabilitiesResponse.images:type_name -> skillrun.v1.Image
+	15, // 12: skillrun.v1.GetCapabilitiesResponse.skill_problems:type_name -> skillrun.v1.SkillProblem
+	14, // 13: skillrun.v1.GetCapabilitiesResponse.tenant_problems:type_name -> skillrun.v1.TenantProblem
+	0,  // 14: skillrun.v1.GetCapabilitiesResponse.state:type_name -> skillrun.v1.DaemonState
+	3,  // 15: skillrun.v1.Boundary.group:type_name -> skillrun.v1.BoundaryGroup
+	12, // 16: skillrun.v1.SystemService.GetCapabilities:input_type -> skillrun.v1.GetCapabilitiesRequest
+	4,  // 17: skillrun.v1.SystemService.GetBudget:input_type -> skillrun.v1.GetBudgetRequest
+	6,  // 18: skillrun.v1.SystemService.ListTenants:input_type -> skillrun.v1.ListTenantsRequest
+	8,  // 19: skillrun.v1.SystemService.PurgeTenant:input_type -> skillrun.v1.PurgeTenantRequest
+	13, // 20: skillrun.v1.SystemService.GetCapabilities:output_type -> skillrun.v1.GetCapabilitiesResponse
+	5,  // 21: skillrun.v1.SystemService.GetBudget:output_type -> skillrun.v1.GetBudgetResponse
+	7,  // 22: skillrun.v1.SystemService.ListTenants:output_type -> skillrun.v1.ListTenantsResponse
+	9,  // 23: skillrun.v1.SystemService.PurgeTenant:output_type -> skillrun.v1.PurgeTenantResponse
+	20, // [20:24] is the sub-list for method output_type
+	16, // [16:20] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_skillrun_v1_system_proto_init() }
@@ -1463,7 +1543,7 @@ func file_skillrun_v1_system_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skillrun_v1_system_proto_rawDesc), len(file_skillrun_v1_system_proto_rawDesc)),
-			NumEnums:      3,
+			NumEnums:      4,
 			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -21,6 +21,11 @@ CGROUP_VERSION_HYBRID: CgroupVersion
 CGROUP_VERSION_UNSPECIFIED: CgroupVersion
 CGROUP_VERSION_V1: CgroupVersion
 CGROUP_VERSION_V2: CgroupVersion
+DAEMON_STATE_DEGRADED: DaemonState
+DAEMON_STATE_DRAINING: DaemonState
+DAEMON_STATE_NOT_READY: DaemonState
+DAEMON_STATE_READY: DaemonState
+DAEMON_STATE_UNSPECIFIED: DaemonState
 DESCRIPTOR: _descriptor.FileDescriptor
 NETWORK_MODE_HOST: NetworkMode
 NETWORK_MODE_NONE: NetworkMode
@@ -57,7 +62,7 @@ class GetCapabilitiesRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetCapabilitiesResponse(_message.Message):
-    __slots__ = ["audit_problem", "boundaries", "cgroup_version", "default_limits", "draining", "images", "kernel", "max_limits", "max_message_bytes", "max_queued", "max_running", "network", "queued", "retention", "running", "runtimes", "skill_problems", "start_time", "tenant_problems", "version"]
+    __slots__ = ["audit_problem", "boundaries", "cgroup_version", "default_limits", "draining", "images", "kernel", "max_limits", "max_message_bytes", "max_queued", "max_running", "network", "queued", "retention", "running", "runtimes", "skill_problems", "start_time", "state", "tenant_problems", "version"]
     AUDIT_PROBLEM_FIELD_NUMBER: _ClassVar[int]
     BOUNDARIES_FIELD_NUMBER: _ClassVar[int]
     CGROUP_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +81,7 @@ class GetCapabilitiesResponse(_message.Message):
     RUNTIMES_FIELD_NUMBER: _ClassVar[int]
     SKILL_PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     START_TIME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     TENANT_PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     audit_problem: str
@@ -96,9 +102,10 @@ class GetCapabilitiesResponse(_message.Message):
     runtimes: _containers.RepeatedCompositeFieldContainer[Runtime]
     skill_problems: _containers.RepeatedCompositeFieldContainer[SkillProblem]
     start_time: _timestamp_pb2.Timestamp
+    state: DaemonState
     tenant_problems: _containers.RepeatedCompositeFieldContainer[TenantProblem]
     version: str
-    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ..., runtimes: _Optional[_Iterable[_Union[Runtime, _Mapping]]] = ..., default_limits: _Optional[_Union[_execution_pb2.ExecutionLimits, _Mapping]] = ..., max_limits: _Optional[_Union[_execution_pb2.ExecutionLimits, _Mapping]] = ..., max_message_bytes: _Optional[int] = ..., max_running: _Optional[int] = ..., max_queued: _Optional[int] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., network: _Optional[_Union[NetworkMode, str]] = ..., cgroup_version: _Optional[_Union[CgroupVersion, str]] = ..., kernel: _Optional[str] = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., draining: bool = ..., images: _Optional[_Iterable[_Union[Image, _Mapping]]] = ..., skill_problems: _Optional[_Iterable[_Union[SkillProblem, _Mapping]]] = ..., audit_problem: _Optional[str] = ..., tenant_problems: _Optional[_Iterable[_Union[TenantProblem, _Mapping]]] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ..., runtimes: _Optional[_Iterable[_Union[Runtime, _Mapping]]] = ..., default_limits: _Optional[_Union[_execution_pb2.ExecutionLimits, _Mapping]] = ..., max_limits: _Optional[_Union[_execution_pb2.ExecutionLimits, _Mapping]] = ..., max_message_bytes: _Optional[int] = ..., max_running: _Optional[int] = ..., max_queued: _Optional[int] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., network: _Optional[_Union[NetworkMode, str]] = ..., cgroup_version: _Optional[_Union[CgroupVersion, str]] = ..., kernel: _Optional[str] = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., draining: bool = ..., images: _Optional[_Iterable[_Union[Image, _Mapping]]] = ..., skill_problems: _Optional[_Iterable[_Union[SkillProblem, _Mapping]]] = ..., audit_problem: _Optional[str] = ..., tenant_problems: _Optional[_Iterable[_Union[TenantProblem, _Mapping]]] = ..., state: _Optional[_Union[DaemonState, str]] = ...) -> None: ...
 
 class Image(_message.Message):
     __slots__ = ["name", "runtimes", "source"]
@@ -201,6 +208,9 @@ class TenantProblem(_message.Message):
     reason: str
     tenant: str
     def __init__(self, tenant: _Optional[str] = ..., file: _Optional[str] = ..., reason: _Optional[str] = ..., kept: bool = ...) -> None: ...
+
+class DaemonState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
 
 class NetworkMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
