@@ -48,6 +48,7 @@ var mayImport = map[string][]string{
 	"internal/workspace":              {"sandbox"},
 	"internal/admission":              {},
 	"internal/audit":                  {"internal/durable"},
+	"internal/network/policy":         {},
 	"internal/tenant":                 {"internal/admission", "internal/permission"},
 	"internal/environment":            {"sandbox", "internal/durable", "internal/runtime", "internal/skill", "internal/skill/manifest"},
 	"internal/executor":               {"sandbox", "internal/admission", "internal/audit", "internal/durable", "internal/environment", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/tenant", "internal/workspace"},

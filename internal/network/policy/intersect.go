@@ -1,0 +1,73 @@
+package policy
+
+// intersect returns an allow rule for what both rules allow, if there is anything. Its text is that of
+// a or b if it allows the same as one of them.
+func intersect(a, b rule) (both rule, ok bool) {
+	if a.kind > b.kind {
+		a, b = b, a
+	}
+	both, ok = intersectTargets(a, b)
+	if !ok {
+		return rule{}, false
+	}
+	both.protocols = a.protocols & b.protocols
+	both.ports = a.ports.intersect(b.ports)
+	if a.kind == publicRule && b.kind == prefixRule {
+		both.ports = both.ports.without(resolverPorts) // which only b opens
+	}
+	if both.protocols == 0 || len(both.ports) == 0 {
+		return rule{}, false
+	}
+	switch {
+	case both.equal(a):
+		both.text = a.text
+	case both.equal(b):
+		both.text = b.text
+	default:
+		both.text = both.write()
+	}
+	return both, true
+}
+
+// intersectTargets does not consider ports and protocols. a's kind is not behind b's.
+func intersectTargets(a, b rule) (both rule, ok bool) {
+	switch {
+	case a.kind == publicRule && b.kind == prefixRule:
+		// Without exact: the daemon's own addresses are not public.
+		both = rule{kind: prefixRule, prefix: b.prefix}
+		return both, blockAround(b.prefix).isPublic()
+	case a.kind == publicRule:
+		return rule{kind: b.kind, name: b.name, below: b.below}, true
+	case a.kind == nameRule && b.kind == nameRule:
+		return intersectNames(a, b)
+	case a.kind == prefixRule:
+		return intersectPrefixes(a, b)
+	}
+	// A name and an address: the rule with the address lets no name be resolved.
+	return rule{}, false
+}
+
+func intersectNames(a, b rule) (both rule, ok bool) {
+	switch {
+	case a.name == b.name && a.below == b.below:
+	case b.below && b.matchesName(a.name): // a is b's, or further below
+	case a.below && a.matchesName(b.name):
+		a = b
+	default:
+		return rule{}, false
+	}
+	return rule{kind: nameRule, name: a.name, below: a.below}, true
+}
+
+func intersectPrefixes(a, b rule) (both rule, ok bool) {
+	inner, outer := a, b
+	if b.prefix.Bits() > a.prefix.Bits() {
+		inner, outer = b, a
+	}
+	if !contains(outer.prefix, inner.prefix) {
+		return rule{}, false
+	}
+	both = rule{kind: prefixRule, prefix: inner.prefix, exact: a.exact && b.exact}
+	around := blockAround(inner.prefix)
+	return both, outer.opens(around) && both.opens(around)
+}

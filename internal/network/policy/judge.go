@@ -1,0 +1,211 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Verdict is the answer to a question about Rules.
+type Verdict struct {
+	Allowed bool
+	// Rule is what decided: a rule as it is written, or the name of a kind of addresses such as
+	// "link-local". Empty: no rule allows it.
+	Rule string
+	// Reason says in one sentence why something is not allowed.
+	Reason string
+	// Missing is the rule that would allow it; empty if none would.
+	Missing string
+}
+
+// Name reports whether a name may be resolved to addresses. The name is as in a DNS question: ASCII,
+// with or without the trailing dot.
+func (r *Rules) Name(name string) Verdict {
+	canonical, ok := canonicalName(name)
+	if r == nil || !ok {
+		return r.refuse("not a host name")
+	}
+	for _, one := range r.deny {
+		if one.kind == nameRule && one.forAllPorts() && one.matchesName(canonical) {
+			return deniedBy(one, canonical)
+		}
+	}
+	for _, one := range r.allow {
+		if one.kind == publicRule || one.kind == nameRule && one.matchesName(canonical) {
+			return Verdict{Allowed: true, Rule: one.text}
+		}
+	}
+	return Verdict{Reason: fmt.Sprintf("no rule allows the name %s", canonical), Missing: canonical}
+}
+
+// Answer reports whether the sandbox may learn that a name has an address: whether Dial allows a
+// connection to it with some protocol and port. So a name can't be bound to a private address unless
+// a rule opens this address.
+func (r *Rules) Answer(name string, addr netip.Addr) Verdict {
+	if v := r.Name(name); !v.Allowed {
+		return v
+	}
+	canonical, _ := canonicalName(name)
+	q := r.question(addr, []string{canonical})
+	if !q.addr.IsValid() {
+		return r.refuse("not an address")
+	}
+	for _, one := range r.deny {
+		if one.forAllPorts() && q.denied(one) {
+			return deniedBy(one, q.addr.String())
+		}
+	}
+	for _, one := range r.allow {
+		if q.allowed(one) {
+			return Verdict{Allowed: true, Rule: one.text}
+		}
+	}
+	return q.refuse(TCP, 443)
+}
+
+// Dial reports whether a connection, or an exchange of UDP packets, may be made. names are those that
+// this sandbox resolved to the address.
+func (r *Rules) Dial(p Protocol, to netip.AddrPort, names []string) Verdict {
+	if r == nil || setOf(p) == 0 || !to.Addr().IsValid() || to.Port() == 0 {
+		return r.refuse("not an address with a port")
+	}
+	q := r.question(to.Addr(), canonicalNames(names))
+	for _, one := range r.deny {
+		if one.matchesPort(p, to.Port()) && q.denied(one) {
+			return deniedBy(one, netip.AddrPortFrom(q.addr, to.Port()).String())
+		}
+	}
+	isResolver := resolverPorts.contains(to.Port())
+	for _, one := range r.allow {
+		if one.matchesPort(p, to.Port()) && q.allowed(one) && (one.kind == prefixRule || !isResolver) {
+			return Verdict{Allowed: true, Rule: one.text}
+		}
+	}
+	if isResolver && q.block.isPublic() {
+		return Verdict{Rule: "resolver", Reason: "other name servers are refused unless a rule names their address", Missing: ruleFor(q.addr.String(), p, to.Port())}
+	}
+	return q.refuse(p, to.Port())
+}
+
+// refuse refuses what is no question about r.
+func (r *Rules) refuse(reason string) Verdict {
+	if r == nil {
+		reason = "the execution has no network"
+	}
+	return Verdict{Reason: reason}
+}
+
+// A question is about one address.
+type question struct {
+	addr  netip.Addr // plain
+	inner []netip.Addr
+	names []string // canonical
+	block block
+}
+
+func (r *Rules) question(addr netip.Addr, names []string) question {
+	q := question{addr: plain(addr), names: names}
+	q.inner = embedded(q.addr)
+	q.block = blockOf(q.addr)
+	if !q.block.never && slices.ContainsFunc(append(q.inner, q.addr), r.isOwn) {
+		q.block = block{name: "own", detail: "the daemon's machine", exact: true, prefix: netip.PrefixFrom(q.addr, q.addr.BitLen())}
+	}
+	return q
+}
+
+func (r *Rules) isOwn(addr netip.Addr) bool { return slices.Contains(r.own, addr) }
+
+// denied reports whether a deny rule is about the address. Ports are not considered.
+func (q question) denied(by rule) bool {
+	switch by.kind {
+	case nameRule:
+		return slices.ContainsFunc(q.names, by.matchesName)
+	case prefixRule:
+		return by.prefix.Contains(q.addr) || slices.ContainsFunc(q.inner, by.prefix.Contains)
+	}
+	return q.block.isPublic()
+}
+
+// allowed reports whether an allow rule is about the address. Ports are not considered.
+func (q question) allowed(by rule) bool {
+	switch by.kind {
+	case nameRule:
+		return q.block.isPublic() && slices.ContainsFunc(q.names, by.matchesName)
+	case prefixRule:
+		return by.prefix.Contains(q.addr) && by.opens(q.block)
+	}
+	return q.block.isPublic()
+}
+
+// opens reports whether a rule that contains an address opens the block of that address.
+func (r rule) opens(b block) bool {
+	switch {
+	case b.isPublic():
+		return true
+	case b.never:
+		return false
+	case b.exact:
+		return r.exact
+	}
+	return contains(b.prefix, r.prefix)
+}
+
+func (q question) refuse(p Protocol, port uint16) Verdict {
+	b := q.block
+	if !b.isPublic() {
+		v := Verdict{Rule: b.name, Reason: fmt.Sprintf("%s is a %s address", q.addr, b.name), Missing: ruleFor(q.addr.String(), p, port)}
+		if b.detail != "" {
+			v.Reason += " (" + b.detail + ")"
+		}
+		if b.never {
+			v.Missing = ""
+		}
+		return v
+	}
+	target := q.addr.String()
+	if len(q.names) > 0 {
+		target = q.names[0]
+	}
+	return Verdict{Reason: fmt.Sprintf("no rule allows %s port %d of %s", p, port, target), Missing: ruleFor(target, p, port)}
+}
+
+func deniedBy(one rule, what string) Verdict {
+	return Verdict{Rule: one.text, Reason: fmt.Sprintf("the rule %q denies %s", one.text, what)}
+}
+
+func ruleFor(target string, p Protocol, port uint16) string {
+	text := bracket(target) + ":" + strconv.Itoa(int(port))
+	if p == UDP {
+		text += "/udp"
+	}
+	return text
+}
+
+func canonicalNames(names []string) (list []string) {
+	for _, name := range names {
+		if canonical, ok := canonicalName(name); ok {
+			list = append(list, canonical)
+		}
+	}
+	return list
+}
+
+// canonicalName returns an ASCII name in lower case and without the trailing dot, if it can be a host's
+// name. A name whose last label is a number is none: some programs read it as an address.
+func canonicalName(name string) (string, bool) {
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	if name == "" || len(name) > 253 {
+		return "", false
+	}
+	last := ""
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || len(label) > 63 || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+			return "", false
+		}
+		last = label
+	}
+	isNumber := strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x") && strings.Trim(last[2:], "0123456789abcdef") == ""
+	return name, !isNumber
+}
