@@ -21,8 +21,9 @@ type box struct {
 }
 
 const (
-	zygoteBox   = "_zygote"
-	waitingInit = "init" // the name of init until the sandbox is used
+	zygoteBox   = "_zygote" // of a tenant: with "-" and its name
+	groupBox    = "_group-" // contains the boxes of a tenant's sandboxes
+	waitingInit = "init"    // the name of init until the sandbox is used
 	zygoteComm  = "zygote"
 	initName    = 15 // bytes that the kernel keeps of a name, PR_SET_NAME in prctl(2)
 )
@@ -42,7 +43,12 @@ func boxesOf(instance string) []*box {
 		if !ok {
 			return nil
 		}
-		name, _, _ := strings.Cut(inside, "/")
+		name, inside, _ := strings.Cut(inside, "/")
+		if strings.HasPrefix(name, groupBox) {
+			if name, _, _ = strings.Cut(inside, "/"); name == "" {
+				return nil // the parent itself has no process
+			}
+		}
 		b := byName[name]
 		if b == nil {
 			b = &box{name: name}
@@ -64,7 +70,7 @@ func boxesOf(instance string) []*box {
 func (b *box) look() {
 	seen := map[string]bool{}
 	for _, path := range b.paths {
-		if b.name == zygoteBox && !strings.Contains(path, "/pids/") && !unified() {
+		if b.zygote() && !strings.Contains(path, "/pids/") && !unified() {
 			continue
 		}
 		for _, pid := range processesIn([]string{path}) {
@@ -93,7 +99,10 @@ func statusOf(pid string) map[string]string {
 }
 
 // sandbox reports whether b is of a sandbox.
-func (b *box) sandbox() bool { return strings.HasPrefix(b.name, "_") && b.name != zygoteBox }
+func (b *box) sandbox() bool { return strings.HasPrefix(b.name, "_") && !b.zygote() }
+
+// zygote reports whether b is of a zygote.
+func (b *box) zygote() bool { return strings.HasPrefix(b.name, zygoteBox) }
 
 // waits reports whether no program has run in b yet: its init does not have an execution's
 // name, at most one more process waits in it, and it has no workspace.
@@ -124,11 +133,11 @@ func (b *box) identity() string {
 	return fmt.Sprint(b.paths[0], info.Sys().(*syscall.Stat_t).Ino)
 }
 
-// usedBoxes lists the boxes of an instance, except the zygote's box and the boxes of waiting
+// usedBoxes lists the boxes of an instance, except the boxes of zygotes and of waiting
 // sandboxes.
 func usedBoxes(instance string) (used []*box) {
 	for _, b := range boxesOf(instance) {
-		if b.name != zygoteBox && !b.waits() {
+		if !b.zygote() && !b.waits() {
 			used = append(used, b)
 		}
 	}

@@ -4,16 +4,10 @@ import (
 	"testing"
 )
 
-// waiting has the cases that need a feature which the daemon does not have yet. Each is
-// skipped with its reason.
-var waiting = map[string]string{
-	"leak-10-skill-of-other-tenant": "waits for skills that belong to one tenant: there are none",
-	"api-22-noisy-neighbour":        "waits for tenants with quotas: they have none",
-}
-
 // directCases has the cases that are requests of clients or faults of the host. d is the
 // daemon of the group. Faults start their own daemons and get a nil d.
 var directCases = map[string]func(t *testing.T, d *running, c hostileCase){
+	"leak-10-skill-of-other-tenant":     foreignSkill,
 	"leak-11-execution-of-other-tenant": foreignExecution,
 	"leak-12-error-and-log-hygiene":     errorAndLogHygiene,
 	"leak-16-random-state":              randomState,
@@ -42,6 +36,7 @@ var directCases = map[string]func(t *testing.T, d *running, c hostileCase){
 	"api-19-proto-fuzz":         protoFuzz,
 	"api-20-quota-race":         quotaRace,
 	"api-21-skill-swap-toctou":  skillSwap,
+	"api-22-noisy-neighbour":    noisyNeighbour,
 	"api-23-connection-hogs":    connectionHogs,
 	"api-24-crowd-of-hogs":      crowdOfHogs,
 	"api-25-connections-in-use": connectionsInUse,

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -8,6 +11,57 @@ import (
 
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
+
+// foreignSkill tries the calls about one skill with another tenant's token. Each is answered as for
+// a skill that nobody has, with the same words; only the name differs.
+func foreignSkill(t *testing.T, _ *running, _ hostileCase) {
+	p := startPushing(t, "")
+	digest := p.mustPush(p.acme, "s1", "A-secret")
+	p.wantSays(p.acme, "s1", "A-secret")
+	calls := map[string]func(skill string) error{
+		"execute": func(skill string) error {
+			stream, err := p.runs.Execute(p.other, script(skill, "scripts/say.sh"))
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			return err
+		},
+		"get": func(skill string) error {
+			_, err := p.about.GetSkill(p.other, &pb.GetSkillRequest{Skill: skill})
+			return err
+		},
+		"delete": func(skill string) error {
+			_, err := p.about.DeleteSkill(p.other, &pb.DeleteSkillRequest{Skill: skill})
+			return err
+		},
+	}
+	const nobodys = "00000000-0000-0000-0000-000000000000"
+	for call, ask := range calls {
+		for _, version := range []string{"", "@" + digest} {
+			foreign, missing := ask("s1"+version), ask(nobodys+version)
+			wantReason(t, foreign, codes.NotFound, "SKILL_NOT_FOUND", "")
+			if got, want := strings.ReplaceAll(foreign.Error(), "s1", nobodys), missing.Error(); got != want {
+				t.Errorf("%s of a foreign skill: %q, of a missing one: %q", call, got, want)
+			}
+		}
+	}
+	if got := p.names(p.other); slices.Contains(got, "s1") || !slices.Contains(got, "calculator") {
+		t.Errorf("globex sees %v", got)
+	}
+	page := func(who context.Context, token string) (*pb.ListSkillsResponse, error) {
+		return p.about.ListSkills(who, &pb.ListSkillsRequest{PageSize: 1, PageToken: token})
+	}
+	first, err := page(p.acme, "")
+	if err != nil || first.NextPageToken == "" {
+		t.Fatalf("got %v, %v; want a page and a token", first, err)
+	}
+	if _, err := page(p.acme, first.NextPageToken); err != nil {
+		t.Error(err)
+	}
+	_, err = page(p.other, first.NextPageToken)
+	wantReason(t, err, codes.InvalidArgument, "INVALID_REQUEST", "page_token")
+	p.wantSays(p.acme, "s1", "A-secret") // nothing was deleted
+}
 
 // foreignExecution tries every call about one execution with another tenant's token, while the
 // execution runs and after its end. Each is answered as for an id that nobody has.

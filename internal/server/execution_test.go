@@ -752,11 +752,17 @@ func TestTenants(t *testing.T) {
 	tenant <- "a"
 	r := d.execute(script("scripts/files.sh"))
 	wantExit(t, r, 0)
+	ctx := t.Context()
+	page, err := d.about.ListSkills(ctx, &pb.ListSkillsRequest{IncludeHidden: true, PageSize: 1})
+	if err != nil || page.NextPageToken == "" {
+		t.Fatalf("got %v, %v; want a token", page, err)
+	}
 	<-tenant
 	tenant <- "b"
-	ctx := t.Context()
+	_, err = d.about.ListSkills(ctx, &pb.ListSkillsRequest{IncludeHidden: true, PageToken: page.NextPageToken})
+	wantRefusal(t, err, refusal{codes.InvalidArgument, "INVALID_REQUEST", "page_token"})
 	notFound := refusal{codes.NotFound, "EXECUTION_NOT_FOUND", ""}
-	_, err := d.runs.GetExecution(ctx, &pb.GetExecutionRequest{ExecutionId: r.id})
+	_, err = d.runs.GetExecution(ctx, &pb.GetExecutionRequest{ExecutionId: r.id})
 	wantRefusal(t, err, notFound)
 	_, err = d.runs.CancelExecution(ctx, &pb.CancelExecutionRequest{ExecutionId: r.id})
 	wantRefusal(t, err, notFound)

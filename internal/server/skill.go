@@ -32,17 +32,21 @@ type skillCalls struct {
 // skillsOf returns the skills that the caller sees.
 func (c skillCalls) skillsOf(ctx context.Context) skill.View { return c.skills.For(caller(ctx).Tenant) }
 
-// A page token of ListSkills is the name after which the page begins, so that it
-// stays good when the registry changes.
+// A page token of ListSkills has the name after which the page begins, so that it stays good when
+// the registry changes, and the tenant whose list it is.
 func (c skillCalls) ListSkills(ctx context.Context, m *pb.ListSkillsRequest) (*pb.ListSkillsResponse, error) {
-	size := pageSize(m.GetPageSize(), maxPage)
-	after, err := base64.RawURLEncoding.DecodeString(m.GetPageToken())
-	if err != nil {
-		return nil, invalid("page_token", "not a token of this list; start again without one")
+	size, after, list := pageSize(m.GetPageSize(), maxPage), "", caller(ctx).Tenant+"\n"
+	if token := m.GetPageToken(); token != "" {
+		text, err := base64.RawURLEncoding.DecodeString(token)
+		name, ok := strings.CutPrefix(string(text), list)
+		if err != nil || !ok {
+			return nil, invalid("page_token", "not a token of this list; start again without one")
+		}
+		after = name
 	}
 	// List is sorted by name and makes a new slice for each call.
 	shown := slices.DeleteFunc(c.skillsOf(ctx).List(), func(sk *skill.Skill) bool {
-		return sk.Name <= string(after) || sk.Name == toolview.BuiltInSkill || sk.Manifest.DisableModelInvocation && !m.GetIncludeHidden()
+		return sk.Name <= after || sk.Name == toolview.BuiltInSkill || sk.Manifest.DisableModelInvocation && !m.GetIncludeHidden()
 	})
 	return fittingPage(size, func(size int) (*pb.ListSkillsResponse, error) {
 		page := &pb.ListSkillsResponse{}
@@ -52,7 +56,7 @@ func (c skillCalls) ListSkills(ctx context.Context, m *pb.ListSkillsRequest) (*p
 			})
 		}
 		if size < len(shown) {
-			page.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(shown[size-1].Name))
+			page.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(list + shown[size-1].Name))
 		}
 		return page, nil
 	})
