@@ -37,7 +37,7 @@ var mayImport = map[string][]string{
 	"internal/executor/executortest":  {"internal/executor", "internal/record", "internal/runtime", "internal/skill", "internal/skill/skilltest", "internal/workspace", "sandbox"},
 	"internal/skill/skilltest":        {"internal/skill", "internal/skill/skilltest/folder", "internal/skill/snapshot"},
 	"internal/skill/skilltest/folder": {},
-	"internal/record":                 {"internal/record/journal"},
+	"internal/record":                 {"internal/durable", "internal/record/journal"},
 	"internal/record/journal":         {},
 	"internal/image":                  {},
 	"internal/permission":             {"internal/skill", "internal/skill/manifest"},

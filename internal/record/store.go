@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/durable"
 )
 
 // Names in a store's directory.
@@ -151,7 +153,6 @@ func lockDir(path string) (*os.File, error) {
 }
 
 // mkdirSynced makes a directory whose name survives the loss of power.
-// A directory's name is on disk only after fsync of its parent (fsync(2)).
 func mkdirSynced(path string) error {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		if errors.Is(err, os.ErrExist) {
@@ -159,11 +160,7 @@ func mkdirSynced(path string) error {
 		}
 		return err
 	}
-	parent, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(parent.Sync(), parent.Close())
+	return durable.SyncDir(filepath.Dir(path))
 }
 
 // Close closes the store. Executions that have not ended stay so, as after the death
