@@ -561,6 +561,7 @@ func TestTenants(t *testing.T) {
 	acme := &pb.Tenant{Name: "acme", Weight: 2, Quotas: []*pb.Quota{
 		{Key: "running", Limit: 8, Used: 8}, {Key: "queued", Limit: 100}, {Key: "memory", Limit: 1 << 30, Used: 512 << 20},
 		{Key: "cpus", Used: 1500}, {Key: "starts_per_second", Limit: 10, Used: 3}, {Key: "streams", Limit: 20, Used: 1},
+		{Key: "state_bytes", Limit: 2 << 30, Used: 3 << 20},
 	}}
 	f := answers("ListTenants", func(m *pb.ListTenantsRequest) (*pb.ListTenantsResponse, error) {
 		if m.PageToken == "" {
@@ -568,9 +569,9 @@ func TestTenants(t *testing.T) {
 		}
 		return &pb.ListTenantsResponse{Tenants: []*pb.Tenant{{Name: "globex", Weight: 1}}}, nil
 	})
-	want := "TENANT  WEIGHT  RUNNING  QUEUED  MEMORY         CPUS   STARTS  STREAMS\n" +
-		"acme    2       8/8      0/100   512 MiB/1 GiB  1.5/-  3/10    1/20\n" +
-		"globex  1       -        -       -              -      -       -\n"
+	want := "TENANT  WEIGHT  RUNNING  QUEUED  MEMORY         CPUS   STARTS  STREAMS  STATE\n" +
+		"acme    2       8/8      0/100   512 MiB/1 GiB  1.5/-  3/10    1/20     3 MiB/2 GiB\n" +
+		"globex  1       -        -       -              -      -       -        -\n"
 	if got := f.client(t, nil, "tenants"); got != (result{0, want, ""}) {
 		t.Errorf("got %+v\nwant %s", got, want)
 	}
@@ -580,7 +581,7 @@ func TestTenants(t *testing.T) {
 	f = answers("GetBudget", func(*pb.GetBudgetRequest) (*pb.GetBudgetResponse, error) {
 		return &pb.GetBudgetResponse{Tenant: acme}, nil
 	})
-	if got := f.client(t, nil, "budget"); got.code != 0 || !strings.Contains(got.stdout, "acme    2       8/8      0/100   512 MiB/1 GiB  1.5/-  3/10    1/20\n") {
+	if got := f.client(t, nil, "budget"); got.code != 0 || !strings.Contains(got.stdout, "acme    2       8/8      0/100   512 MiB/1 GiB  1.5/-  3/10    1/20     3 MiB/2 GiB\n") {
 		t.Errorf("got %+v", got)
 	}
 }

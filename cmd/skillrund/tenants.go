@@ -190,21 +190,15 @@ func (c *config) tenantSet() *tenant.Set {
 	return tenant.New(list...)
 }
 
-// sweepTenants removes the oldest executions of each tenant that is above its quota of state_bytes.
+// sweepTenants removes the oldest executions of each tenant that has used up its quota of state_bytes, also of
+// those that start nothing.
 func (d *daemon) sweepTenants(ctx context.Context) {
-	limits := map[string]int64{}
 	for _, t := range d.executor.Tenants.All() {
-		if t.StateBytes > 0 {
-			limits[t.Name] = t.StateBytes
+		if t.StateBytes <= 0 {
+			continue
 		}
-	}
-	if len(limits) == 0 {
-		return
-	}
-	removed, freed, err := d.record.SweepTenants(ctx, func(name string) int64 { return limits[name] })
-	if err != nil && ctx.Err() == nil {
-		d.log.Error("retention of tenants", "err", err)
-	} else if removed > 0 {
-		d.log.Info("retention of tenants", "removed", removed, "freed_bytes", freed)
+		if _, err := d.executor.MakeRoom(ctx, t); err != nil && ctx.Err() == nil {
+			d.log.Error("retention of a tenant", "tenant", t.Name, "err", err)
+		}
 	}
 }

@@ -25,7 +25,8 @@ const (
 	Memory     Name = "bytes of memory"
 	Processors Name = "thousandths of processors"
 	Starts     Name = "starts at once"
-	Streams    Name = "open streams" // package server counts them
+	Streams    Name = "open streams"                    // package server counts them
+	State      Name = "bytes of executions on the disk" // package record counts them
 )
 
 // Key returns the name of a quota in the configuration of tenants: a key of quotas.
@@ -43,6 +44,8 @@ func (n Name) Key() string {
 		return "starts_per_second"
 	case Streams:
 		return "streams"
+	case State:
+		return "state_bytes"
 	}
 	return ""
 }

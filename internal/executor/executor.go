@@ -271,6 +271,9 @@ func need(ticket *admission.Ticket, limits Limits) error {
 // before that, because Cancel may come as soon as the record shows the execution. A stage that
 // fails after acquire releases the packages and the staged files again.
 func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ticket *admission.Ticket) (r *run, earlier string, err error) {
+	if err := x.CheckState(ctx, t); err != nil {
+		return nil, "", err
+	}
 	sk, release, err := x.skillsOf(req.Principal).Hold(req.Skill)
 	if err != nil {
 		return nil, "", err

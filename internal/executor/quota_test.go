@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/skillrun/skillrun/internal/admission"
+	"github.com/skillrun/skillrun/internal/tenant"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
@@ -50,5 +51,49 @@ func TestQuotaOfTheTenant(t *testing.T) {
 	x.Drain(t.Context()) // until its slot is free
 	if got := x.admission.Usage(tenant); got != (admission.Usage{}) {
 		t.Errorf("left in use: %+v", got)
+	}
+}
+
+// At the quota of stored bytes the oldest execution that has ended goes. With nothing that has ended, nothing
+// new is taken.
+func TestQuotaOfState(t *testing.T) {
+	f := newFake()
+	x := newExecutor(t, t.TempDir(), f.runs)
+	who := scriptRequest().Principal
+	only, _ := x.Tenants.Get(who.Tenant)
+	full := *only
+	full.Name = who.Tenant
+	x.admission.SetTenant(full.Name, full.Quota)
+	x.Tenants = tenant.New(&full)
+	first := execute(t, x, scriptRequest())
+	used := x.StateBytes(&full)
+	if used != x.Record.BytesOf(who.Tenant) || used == 0 {
+		t.Fatalf("%d bytes", used)
+	}
+	full.StateBytes = used
+	_, _, err := x.Execute(t.Context(), scriptRequest())
+	if got, ok := errors.AsType[*QuotaError](err); !ok || got.Quota != admission.State || got.Limit != used || got.Used != used || got.RetryAfter < retryState {
+		t.Errorf("got %v, want the quota of state", err)
+	}
+	if got := x.admission.Usage(who.Tenant); got.Running != 1 || got.Queued != 0 {
+		t.Errorf("the refused execution left %+v", got)
+	}
+	f.exit <- sandbox.Exit{End: sandbox.Exited}
+	follow(t, x, first)
+	second := execute(t, x, scriptRequest())
+	f.exit <- sandbox.Exit{End: sandbox.Exited}
+	follow(t, x, second)
+	if _, err := x.Get(t.Context(), who, first); !errors.Is(err, ErrNotFound) {
+		t.Errorf("the first execution: got %v", err)
+	}
+	if _, err := x.Get(t.Context(), who, second); err != nil {
+		t.Error(err)
+	}
+	if list, err := x.listed(t.Context(), who.Tenant, first); len(list) != 0 || err != nil {
+		t.Errorf("artifacts of a removed execution: got %v, %v", list, err)
+	}
+	x.Tenants = tenant.Single(only)
+	if got, err := x.StateBytes(only), x.CheckState(t.Context(), only); got != x.Record.Bytes() || err != nil {
+		t.Errorf("a tenant without the quota: got %d, %v", got, err)
 	}
 }

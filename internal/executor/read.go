@@ -39,6 +39,9 @@ func (x *Executor) row(ctx context.Context, who permission.Principal, id string)
 // listed returns the artifacts that an outcome names.
 func (x *Executor) listed(ctx context.Context, tenant, id string) ([]Artifact, error) {
 	rows, _, err := x.Record.ListArtifacts(ctx, tenant, id, MaxListedArtifacts, "")
+	if errors.Is(err, record.ErrNotFound) {
+		return nil, nil // removed since its end was read
+	}
 	if err != nil {
 		return nil, fmt.Errorf("execution %s: %w", id, err)
 	}

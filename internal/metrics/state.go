@@ -21,6 +21,8 @@ type State struct {
 	// StateBytes is the size of the record with all output and artifacts. StateLimit is its bound; 0
 	// means no bound.
 	StateBytes, StateLimit int64
+	// TenantBytes is the part of StateBytes of each tenant.
+	TenantBytes map[string]int64
 	// AuditEntries and AuditFailures count entries of the audit log, and those that could not be written.
 	AuditEntries, AuditFailures uint64
 	// Bytes of the file system with the state directory. DiskFree is the space that users other than
@@ -60,7 +62,8 @@ var (
 	zygotes       = describe("zygotes", "Zygotes that run: zygote makes sandboxes, python forks Python scripts.", "kind")
 	requestBytes  = describe("request_bytes", "Memory that running and waiting requests hold.")
 	requestLimit  = describe("request_limit_bytes", "Memory that requests may hold together.")
-	stateBytes    = describe("state_bytes", "Bytes of all executions in the record, with output and artifacts, at the last sweep of the record (once a minute).")
+	stateBytes    = describe("state_bytes", "Bytes of all executions in the record, with output and artifacts.")
+	tenantBytes   = describe("tenant_state_bytes", "Bytes of all executions of a tenant in the record, with output and artifacts.", "tenant")
 	stateLimit    = describe("state_limit_bytes", "Bytes that executions may have in the record (retention.bytes); 0 means no limit.")
 	auditEntries  = describe("audit_entries_total", "Entries that were written to the audit log.")
 	auditFailures = describe("audit_failures_total", "Entries and checkpoints that could not be written to the audit log.")
@@ -72,7 +75,7 @@ var (
 func (s states) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		serving, draining, degraded, slots, running, queued, started, prewarmed, existing, most, deferred, zygotes,
-		requestBytes, requestLimit, stateBytes, stateLimit, auditEntries, auditFailures, diskAvailable, diskSize,
+		requestBytes, requestLimit, stateBytes, tenantBytes, stateLimit, auditEntries, auditFailures, diskAvailable, diskSize,
 	} {
 		to <- d
 	}
@@ -106,6 +109,9 @@ func (s states) Collect(to chan<- prometheus.Metric) {
 	gauge(requestBytes, float64(now.RequestBytes))
 	gauge(requestLimit, float64(now.RequestLimit))
 	gauge(stateBytes, float64(now.StateBytes))
+	for name, bytes := range now.TenantBytes {
+		gauge(tenantBytes, float64(bytes), name)
+	}
 	gauge(stateLimit, float64(now.StateLimit))
 	to <- prometheus.MustNewConstMetric(auditEntries, prometheus.CounterValue, float64(now.AuditEntries))
 	to <- prometheus.MustNewConstMetric(auditFailures, prometheus.CounterValue, float64(now.AuditFailures))

@@ -53,17 +53,22 @@ func (l *Log) PutArtifacts(ctx context.Context, artifacts []Artifact) error {
 	if err := l.store.flush(ctx); err != nil { // the row must be there
 		return l.failure(fmt.Errorf("artifacts: %w", err))
 	}
+	var bytes int64
+	for _, a := range artifacts {
+		bytes += a.SizeBytes
+	}
 	err = l.store.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		var bytes int64
-		for _, a := range artifacts {
-			bytes += a.SizeBytes
-		}
 		if _, err := tx.ExecContext(ctx, "DELETE FROM artifacts WHERE execution = ?", l.row); err != nil {
 			return err
 		}
 		_, err := tx.ExecContext(ctx, "UPDATE executions SET artifact_bytes = ? WHERE n = ?", bytes, l.row)
 		return err
 	})
+	if err == nil {
+		l.mu.Lock()
+		l.counted(0, bytes-l.artifactBytes)
+		l.mu.Unlock()
+	}
 	position := 0
 	for batch := range slices.Chunk(artifacts, artifactBatch) {
 		if err != nil {
@@ -98,7 +103,7 @@ func insertArtifacts(ctx context.Context, tx *sql.Tx, row int64, position int, b
 	return nil
 }
 
-// dropArtifacts removes the artifacts of l's execution.
+// dropArtifacts removes the artifacts of l's execution. l.mu is held.
 // The rows go first. A crash in between leaves files, which the next Reopen or the removal
 // of the execution removes.
 func (s *Store) dropArtifacts(ctx context.Context, l *Log) error {
@@ -109,6 +114,9 @@ func (s *Store) dropArtifacts(ctx context.Context, l *Log) error {
 		_, err := tx.ExecContext(ctx, "UPDATE executions SET artifact_bytes = 0 WHERE n = ?", l.row)
 		return err
 	})
+	if err == nil {
+		l.counted(0, -l.artifactBytes)
+	}
 	return errors.Join(err, os.RemoveAll(s.ArtifactDir(l.id)))
 }
 

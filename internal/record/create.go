@@ -58,7 +58,7 @@ func (s *Store) create(ctx context.Context, l *Log, x Execution, first []byte) e
 	}
 	created := min(nanos(x.Created), maxCreated)
 	x.Created = instant(created)
-	l.tenant, l.row = x.Tenant, s.number(created)
+	l.tenant, l.row, l.usage = x.Tenant, s.number(created), s.usageOf(x.Tenant)
 	change, err := createStatements(l.row, &x, first)
 	if err != nil {
 		return err
@@ -75,6 +75,8 @@ func (s *Store) create(ctx context.Context, l *Log, x Execution, first []byte) e
 		return l.failure(err)
 	}
 	l.setSpool(newSpool(x.Created, first), 1)
+	l.counted(int64(len(x.Detail)+len(first)), 0)
+	l.usage.all.Add(l.size)
 	return nil
 }
 

@@ -36,7 +36,7 @@ func (l *Log) End(ctx context.Context, end string, outcome []byte, at time.Time)
 	}
 	e.Data = bytes.Clone(outcome) // the caller's
 	err = l.store.record(context.WithoutCancel(ctx), true, endStatement(l.row, e, size, index))
-	l.showEnd(e, size)
+	l.showEnd(e, size, len(index), err == nil)
 	if err != nil {
 		return l.failure(err)
 	}
@@ -81,10 +81,16 @@ func (l *Log) writeEnd(e Event, data []byte) error {
 	return err
 }
 
-// showEnd lets readers see the end.
-func (l *Log) showEnd(e Event, size int64) {
+// showEnd lets readers see the end, and counts it. In the row are the outcome and the index if the end was
+// recorded.
+func (l *Log) showEnd(e Event, size int64, index int, recorded bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.usage.all.Add(size - l.size)
+	if recorded {
+		l.counted(int64(len(e.Data)+index), 0)
+		l.usage.ended.Add(size + l.rowBytes + l.artifactBytes)
+	}
 	l.state, l.seq, l.size, l.end = logEnded, e.Seq, size, &e
 	l.finish()
 }

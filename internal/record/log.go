@@ -22,6 +22,7 @@ type Log struct {
 	mu      sync.Mutex
 	tenant  string
 	row     int64 // its number
+	usage   *usage
 	started bool
 	mem     []byte   // the spool while it is in the database, with the first event
 	f       *os.File // the spool afterwards; if mem is nil too, the spool is unusable
@@ -32,6 +33,8 @@ type Log struct {
 	size  int64
 	seq   uint64
 	index index
+	// Counted in usage, as size is.
+	rowBytes, artifactBytes int64
 	// end is set with logEnded. A spool in the database has no end event, and a file
 	// may lack it on a full disk.
 	end *Event
@@ -156,14 +159,6 @@ func (l *Log) leave() {
 	if l.f != nil && l.readers == 0 && (l.state == logEnded || l.state == logAbandoned) {
 		l.f.Close()
 	}
-}
-
-// published returns the size of the spool, in bytes, as readers see it.
-// For an open log the row has no size yet; Sweep asks here.
-func (l *Log) published() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.size
 }
 
 // announce wakes the readers that wait for a change. l.mu is held.

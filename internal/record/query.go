@@ -13,16 +13,18 @@ import (
 // n is the key that other tables use; IDs are for callers.
 type row struct {
 	Execution
-	n          int64
-	spoolBytes int64
-	inFile     bool
+	n      int64
+	inFile bool
+	// spoolBytes is 0 until the end.
+	spoolBytes, artifactBytes, rowBytes int64
 	// unreadable says which column could not be read; its field is zero. Nil: none.
 	unreadable error
 }
 
 const selectColumns = `
 	SELECT e.n, e.id, e.tenant, e.principal, e.skill, e.digest, e.source_kind, e.script, e.labels, coalesce(e.key, ''),
-		e.request_hash, e.state, e.created, e.started, e.ended, e.detail, e.outcome, e.ending, e.last_seq, e.spool_bytes, e.in_file`
+		e.request_hash, e.state, e.created, e.started, e.ended, e.detail, e.outcome, e.ending, e.last_seq, e.spool_bytes, e.in_file,
+		e.artifact_bytes, e.row_bytes`
 
 const selectRow = selectColumns + " FROM executions AS e "
 
@@ -33,7 +35,8 @@ func scanRow(scan func(...any) error) (*row, error) {
 	var labels []byte
 	var created, started, ended, lastSeq int64
 	err := scan(&x.n, &x.ID, &x.Tenant, &x.Principal, &x.Skill, &x.Digest, &x.SourceKind, &x.Script, &labels, &x.Key,
-		&x.RequestHash, &x.State, &created, &started, &ended, &x.Detail, &x.Outcome, &x.End, &lastSeq, &x.spoolBytes, &x.inFile)
+		&x.RequestHash, &x.State, &created, &started, &ended, &x.Detail, &x.Outcome, &x.End, &lastSeq, &x.spoolBytes, &x.inFile,
+		&x.artifactBytes, &x.rowBytes)
 	if err != nil {
 		return nil, err
 	}

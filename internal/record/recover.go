@@ -133,6 +133,7 @@ func (s *Store) reopen(ctx context.Context, l *Log) error {
 		return ErrEnded
 	}
 	l.tenant, l.row, l.started = x.Tenant, x.n, x.State == Running
+	l.usage, l.rowBytes, l.artifactBytes = s.usageOf(x.Tenant), x.rowBytes, x.artifactBytes
 	if err := s.dropArtifacts(ctx, l); err != nil {
 		return err
 	}
@@ -141,7 +142,11 @@ func (s *Store) reopen(ctx context.Context, l *Log) error {
 	} else {
 		err = s.reopenRows(ctx, l, x)
 	}
-	if err == nil || errors.Is(err, ErrEnded) {
+	if err == nil {
+		l.usage.all.Add(l.size) // countRows did not know it
+		return nil
+	}
+	if errors.Is(err, ErrEnded) {
 		return err
 	}
 	// The execution must get its end even without its output, so this is no error of reopen.

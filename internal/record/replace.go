@@ -42,7 +42,7 @@ func (s *Store) openOrReplace(ctx context.Context) error {
 }
 
 // The order matters: blank check, database, journal, waiting changes, garbage, ends in
-// files. Each step relies on the ones before it.
+// files, counts. Each step relies on the ones before it.
 func (s *Store) openRecord(ctx context.Context) error {
 	left := false
 	for _, name := range []string{spoolsName, artifactsName} {
@@ -91,7 +91,10 @@ func (s *Store) openRecord(ctx context.Context) error {
 	if err := s.collectGarbage(ctx); err != nil {
 		return err
 	}
-	return s.closeEnded(ctx)
+	if err := s.closeEnded(ctx); err != nil {
+		return err
+	}
+	return s.countRows(ctx)
 }
 
 // hasBytes reports whether the file exists and is not empty.

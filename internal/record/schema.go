@@ -14,8 +14,8 @@ import (
 // spool_index are set with the end; before it the open Log knows them. row_bytes is the sum of
 // the lengths of detail, header, outcome and spool_index.
 // executions_key lets a tenant use a key once. executions_live holds the few rows that have not
-// ended. executions_ended has every column of the sum that Sweep compares with MaxBytes, so
-// the sum reads no row.
+// ended. Sweep follows executions_ended. executions_usage has every column of the sum that Open reads
+// for each tenant, so the sum reads no row; MakeRoom follows it.
 var schema = []string{`
 -- n orders executions by creation: the time of creation in nanoseconds, or one more
 -- than the newest row's n if that is later. So n >= created, always.
@@ -51,7 +51,8 @@ CREATE UNIQUE INDEX executions_key ON executions (tenant, key) WHERE key IS NOT 
 CREATE INDEX executions_tenant ON executions (tenant, n);
 CREATE INDEX executions_skill  ON executions (tenant, skill, n);
 CREATE INDEX executions_live   ON executions (tenant, n) WHERE state < 3;
-CREATE INDEX executions_ended  ON executions (ended, spool_bytes, artifact_bytes, row_bytes) WHERE state = 3;
+CREATE INDEX executions_ended  ON executions (ended) WHERE state = 3;
+CREATE INDEX executions_usage  ON executions (tenant, ended, spool_bytes, artifact_bytes, row_bytes) WHERE state = 3;
 
 -- The frames of spools that are in no file, without the first event and the end,
 -- which are in the row.

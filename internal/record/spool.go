@@ -130,6 +130,7 @@ func (l *Log) show(seq uint64, size int) {
 	l.index.add(seq, l.size)
 	l.seq = seq
 	l.size += int64(size)
+	l.usage.all.Add(int64(size))
 	l.announce()
 }
 

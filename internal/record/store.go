@@ -8,9 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -76,8 +74,7 @@ type Store struct {
 	lastRow int64           // the newest row's number
 	lastID  string          // the last ID, in the order of strings, that an execution has or had
 
-	// held is what Bytes returns.
-	held atomic.Int64
+	usages sync.Map // by tenant: a *usage
 
 	closing chan struct{} // closed by Close
 	keeping sync.WaitGroup
@@ -228,14 +225,6 @@ func (s *Store) liveLog(id string) *Log {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.live[id]
-}
-
-// liveLogs returns the open logs. The caller must not hold s.mu when it uses them: a
-// log's lock comes before it.
-func (s *Store) liveLogs() []*Log {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.live))
 }
 
 // wrote tells Config.Wrote of a write, whether it succeeded or not.

@@ -16,9 +16,10 @@ const sweepBatch = 100
 
 // expired is an execution that is to be removed.
 type expired struct {
-	n     int64
-	id    string
-	bytes int64
+	n      int64
+	id     string
+	tenant string
+	bytes  int64
 }
 
 // Sweep removes ended executions with their spools and artifacts: first those that
@@ -47,49 +48,37 @@ func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed in
 	return removed, freed, nil
 }
 
-// SweepTenants removes the oldest ended executions of each tenant whose ended executions have more bytes than
-// limit returns for its name. Zero means no limit. It returns the number of removed executions and of their
-// bytes. Open readers and artifacts stay readable.
-func (s *Store) SweepTenants(ctx context.Context, limit func(tenant string) int64) (removed int, freed int64, err error) {
-	s.sweeping.Lock()
-	defer s.sweeping.Unlock()
-	s.flushForQuery(ctx)
-	held, err := s.bytesOfTenants(ctx)
+// keptPercent is how much of a quota a tenant keeps when its oldest executions go. The rest is room for new
+// ones, so that not each of them waits for a removal.
+const keptPercent = 95
+
+// MakeRoom removes the oldest ended executions of a tenant whose executions, open ones too, have limit bytes
+// or more together. It stops when keptPercent of the limit are left, or nothing that has ended. It returns
+// the number of removed executions, and the bytes that the tenant has then. Open readers and artifacts stay
+// readable. Without such a need it takes no lock.
+func (s *Store) MakeRoom(ctx context.Context, tenant string, limit int64) (removed int, used int64, err error) {
+	u := s.usageOf(tenant)
+	if tenant != "" && u.all.Load() >= limit && u.ended.Load() > 0 {
+		removed, err = s.sweepTenant(ctx, tenant, u, limit)
+	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("record: sweep of tenants: %w", err)
+		return removed, u.all.Load(), fmt.Errorf("record: sweep of tenant %s: %w", tenant, err)
 	}
-	for tenant, bytes := range held {
-		most := limit(tenant)
-		if most <= 0 || bytes <= most || tenant == "" {
-			continue
-		}
-		n, b, err := s.sweepOldest(ctx, tenant, math.MaxInt64, bytes-most)
-		removed, freed = removed+n, freed+b
-		if err != nil {
-			return removed, freed, fmt.Errorf("record: sweep of tenant %s: %w", tenant, err)
-		}
-	}
-	return removed, freed, nil
+	return removed, u.all.Load(), nil
 }
 
-// bytesOfTenants returns the bytes of the ended executions of each tenant.
-func (s *Store) bytesOfTenants(ctx context.Context) (map[string]int64, error) {
-	rows, err := s.db.queries.QueryContext(ctx, `
-		SELECT tenant, sum(spool_bytes + artifact_bytes + row_bytes) FROM executions WHERE state = 3 GROUP BY tenant`)
-	if err != nil {
-		return nil, err
+// sweepTenant asks again when it has the lock: another call may have made room.
+func (s *Store) sweepTenant(ctx context.Context, tenant string, u *usage, limit int64) (removed int, err error) {
+	s.sweeping.Lock()
+	defer s.sweeping.Unlock()
+	used := u.all.Load()
+	if used < limit {
+		return 0, nil
 	}
-	defer rows.Close()
-	held := map[string]int64{}
-	for rows.Next() {
-		var tenant string
-		var bytes int64
-		if err := rows.Scan(&tenant, &bytes); err != nil {
-			return nil, err
-		}
-		held[tenant] = bytes
-	}
-	return held, rows.Err()
+	s.flushForQuery(ctx)
+	// limit*keptPercent could overflow.
+	removed, _, err = s.sweepOldest(ctx, tenant, math.MaxInt64, used-limit/100*keptPercent)
+	return removed, err
 }
 
 // Remove removes one ended execution of the tenant with its spool and artifacts, at once. Its
@@ -104,7 +93,7 @@ func (s *Store) Remove(ctx context.Context, tenant, id string) error {
 		err = ErrNotEnded
 	}
 	if err == nil {
-		err = s.remove(ctx, []expired{{n: x.n, id: x.ID}})
+		err = s.remove(ctx, []expired{{x.n, x.ID, x.Tenant, x.spoolBytes + x.artifactBytes + x.rowBytes}})
 	}
 	if err != nil {
 		return fmt.Errorf("record: remove %s: %w", id, err)
@@ -124,36 +113,11 @@ func (s *Store) Expires(ended time.Time) time.Time {
 // sweepBytes removes the oldest executions until MaxBytes holds, if there is such a bound. It
 // adds to removed and freed.
 func (s *Store) sweepBytes(ctx context.Context, removed int, freed int64) (int, int64, error) {
-	total, err := s.bytes(ctx)
-	if err != nil {
-		return removed, freed, err
+	if s.config.MaxBytes <= 0 {
+		return removed, freed, nil
 	}
-	n, bytes := 0, int64(0)
-	if s.config.MaxBytes > 0 {
-		n, bytes, err = s.sweepOldest(ctx, "", math.MaxInt64, total-s.config.MaxBytes)
-	}
-	s.held.Store(total - bytes)
+	n, bytes, err := s.sweepOldest(ctx, "", math.MaxInt64, s.Bytes()-s.config.MaxBytes)
 	return removed + n, freed + bytes, err
-}
-
-// Bytes returns the bytes of spools, artifacts and rows together, as the last Sweep left them. Zero
-// before the first one: to count them reads every row.
-func (s *Store) Bytes() int64 { return s.held.Load() }
-
-// bytes returns the bytes of spools, artifacts and rows together.
-// Rows of open executions have no spool_bytes yet; their logs know the size.
-func (s *Store) bytes(ctx context.Context) (int64, error) {
-	var total int64
-	err := s.db.queries.QueryRowContext(ctx, `
-		SELECT (SELECT coalesce(sum(spool_bytes + artifact_bytes + row_bytes), 0) FROM executions WHERE state = 3)
-			+ (SELECT coalesce(sum(artifact_bytes + row_bytes), 0) FROM executions WHERE state < 3)`).Scan(&total)
-	if err != nil {
-		return 0, err
-	}
-	for _, l := range s.liveLogs() {
-		total += l.published()
-	}
-	return total, nil
 }
 
 // sweepOldest removes executions that ended before a time, oldest first, until it has
@@ -182,9 +146,8 @@ func (s *Store) sweepOldest(ctx context.Context, tenant string, before, enough i
 
 // oldest returns the first sweepBatch executions that ended before a time, of one tenant or of all.
 func (s *Store) oldest(ctx context.Context, tenant string, before int64) ([]expired, error) {
-	rows, err := s.db.queries.QueryContext(ctx, `
-		SELECT n, id, spool_bytes + artifact_bytes + row_bytes FROM executions
-		WHERE state = 3 AND ended < ? AND (? = '' OR tenant = ?) ORDER BY ended LIMIT ?`, before, tenant, tenant, sweepBatch)
+	query, args := oldestQuery(tenant, before)
+	rows, err := s.db.queries.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -192,12 +155,23 @@ func (s *Store) oldest(ctx context.Context, tenant string, before int64) ([]expi
 	var batch []expired
 	for rows.Next() {
 		var d expired
-		if err := rows.Scan(&d.n, &d.id, &d.bytes); err != nil {
+		if err := rows.Scan(&d.n, &d.id, &d.tenant, &d.bytes); err != nil {
 			return nil, err
 		}
 		batch = append(batch, d)
 	}
 	return batch, rows.Err()
+}
+
+// oldestQuery is two queries, so that each uses an index.
+func oldestQuery(tenant string, before int64) (query string, args []any) {
+	query = "SELECT n, id, tenant, spool_bytes + artifact_bytes + row_bytes FROM executions WHERE state = 3 AND ended < ?"
+	args = []any{before}
+	if tenant != "" {
+		query += " AND tenant = ?"
+		args = append(args, tenant)
+	}
+	return query + " ORDER BY ended LIMIT ?", append(args, sweepBatch)
 }
 
 // remove removes the rows of a batch, then its files. In between the database lists
@@ -219,6 +193,7 @@ func (s *Store) remove(ctx context.Context, batch []expired) error {
 	if err != nil {
 		return err
 	}
+	s.removed(batch)
 	return s.collectGarbage(ctx)
 }
 

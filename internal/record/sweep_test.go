@@ -50,33 +50,6 @@ func rowsIn(t testing.TB, s *Store, table string) int {
 	return n
 }
 
-// Each tenant loses its oldest ended executions until it is within its own limit. The other tenants lose
-// nothing, and open executions stay.
-func TestSweepTenants(t *testing.T) {
-	s := openStore(t, Config{})
-	for i, tenant := range []string{"full", "other", "full", "full", "free"} {
-		l := createInFile(t, s, Execution{ID: fmt.Sprint("e", i), Tenant: tenant})
-		writeArtifacts(t, s, l, map[string]string{"x": strings.Repeat("x", 10_000)})
-		end(t, l, "EXITED", start.Add(time.Duration(i)*time.Minute))
-	}
-	createInFile(t, s, Execution{ID: "runs", Tenant: "full", Created: start.Add(-time.Hour)})
-	held, err := s.bytesOfTenants(t.Context())
-	if err != nil || held["full"] < 30_000 || held["other"] < 10_000 || held["other"] > 20_000 {
-		t.Fatalf("got %v, %v", held, err)
-	}
-	limits := map[string]int64{"full": held["other"], "other": held["other"]} // free has none
-	removed, freed, err := s.SweepTenants(t.Context(), func(tenant string) int64 { return limits[tenant] })
-	if err != nil || removed != 2 || freed < 20_000 {
-		t.Errorf("got %d, %d bytes, %v; want 2", removed, freed, err)
-	}
-	if got, want := files(t, s), []string{"spool/e1", "spool/e3", "spool/e4", "spool/runs", "artifacts/e1", "artifacts/e3", "artifacts/e4"}; !slices.Equal(got, want) {
-		t.Errorf("left %v, want %v", got, want)
-	}
-	if removed, _, err := s.SweepTenants(t.Context(), func(tenant string) int64 { return limits[tenant] }); err != nil || removed != 0 {
-		t.Errorf("again: got %d, %v", removed, err)
-	}
-}
-
 func TestSweepByAge(t *testing.T) {
 	s := openStore(t, Config{MaxAge: time.Hour})
 	for i, age := range []time.Duration{3 * time.Hour, 0, time.Hour + 1, time.Hour} {
@@ -189,13 +162,9 @@ func TestSweepByBytes(t *testing.T) {
 	for i, at := range []int{2, 0, 1, 4, 3} { // e1 ended first, then e2, e0, e4, e3
 		end(t, logs[i], "EXITED", start.Add(time.Duration(at)*time.Minute))
 	}
-	s.flushForQuery(t.Context())
-	total, err := s.bytes(t.Context())
-	if err != nil || total < 55_000 || total > 57_000 {
-		t.Errorf("got %d, %v", total, err)
-	}
-	if held := s.Bytes(); held != 0 {
-		t.Errorf("before a sweep: %d bytes", held)
+	total := s.Bytes()
+	if total < 55_000 || total > 57_000 {
+		t.Errorf("got %d", total)
 	}
 	removed, freed := sweep(t, s, start)
 	if removed != 3 || freed < 27_000 || freed > 28_500 {
@@ -222,8 +191,7 @@ func TestSweepByBytes(t *testing.T) {
 	}
 }
 
-// The bytes of rows count too, also for open executions. An index answers, and no row
-// is read.
+// The bytes of rows count too, also for open executions.
 func TestSweepCountsRows(t *testing.T) {
 	s := openStore(t, Config{MaxBytes: 250_000})
 	create(t, s, Execution{ID: "runs", Detail: make([]byte, 100_000)})
@@ -233,16 +201,11 @@ func TestSweepCountsRows(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.flushForQuery(t.Context())
-	if total, err := s.bytes(t.Context()); total < 250_000 || total > 251_000 || err != nil {
-		t.Errorf("got %d, %v", total, err)
+	if total := s.Bytes(); total < 250_000 || total > 251_000 {
+		t.Errorf("got %d", total)
 	}
 	if removed, freed := sweep(t, s, start); removed != 1 || freed < 50_000 || freed > 50_500 {
 		t.Errorf("got %d, %d bytes", removed, freed)
-	}
-	plan := explain(t, s, "SELECT sum(spool_bytes + artifact_bytes + row_bytes) FROM executions WHERE state = 3")
-	if !strings.Contains(plan, "COVERING INDEX executions_ended") {
-		t.Errorf("got %s", plan)
 	}
 }
 

@@ -87,7 +87,14 @@ func (c skillCalls) checkHeader(ctx context.Context, h *pb.PushSkillHeader) erro
 			return invalid("header.source", "%v", err)
 		}
 	}
-	return c.skillsOf(ctx).CheckPush(h.GetSource(), int64(h.GetSizeBytes()))
+	if err := c.skillsOf(ctx).CheckPush(h.GetSource(), int64(h.GetSizeBytes())); err != nil {
+		return err
+	}
+	t, err := c.x.Tenant(caller(ctx))
+	if err != nil {
+		return err
+	}
+	return c.x.CheckState(ctx, t)
 }
 
 // openPush makes a directory for the files of a push, and reserves room for them.

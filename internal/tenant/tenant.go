@@ -36,7 +36,8 @@ type Tenant struct {
 	QueueTimeout time.Duration
 	// Streams is the number of the tenant's streams that may be open at once. Zero: no bound.
 	Streams int
-	// StateBytes bounds the output and artifacts of the tenant's ended executions. Zero: no bound.
+	// StateBytes bounds the output, artifacts and records of the tenant's executions: the oldest ended ones
+	// go, then nothing new is taken. Zero: no bound.
 	StateBytes int64
 	// SharedSkills are patterns of the daemon's skills that the tenant sees; see SeesShared. Nil: all.
 	SharedSkills []string

@@ -647,11 +647,13 @@ func (x *Tenant) GetQuotas() []*Quota {
 	return nil
 }
 
-// Quota is a bound on all executions of a tenant together.
+// Quota is a bound on all executions of a tenant together. At state_bytes the oldest
+// executions that have ended are removed, and if none is left, nothing new is taken.
 type Quota struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The key in the configuration: running, queued, memory (bytes), cpus (thousandths of
-	// processors), starts_per_second (starts at once), streams.
+	// processors), starts_per_second (starts at once), streams, state_bytes (output,
+	// artifacts and records of executions).
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// 0: no bound.
 	Limit uint64 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
