@@ -56,6 +56,8 @@ func TestRefusals(t *testing.T) {
 			"run demo: --memory 1 MiB is too small; the minimum is 16 MiB (LIMIT_TOO_SMALL)"},
 		{refusal(codes.InvalidArgument, "INVALID_REQUEST", "queue_timeout: must be between 0 and 10m0s", field("queue_timeout")), 126,
 			"run demo: --queue-timeout: must be between 0 and 10m0s (INVALID_REQUEST)"},
+		{refusal(codes.InvalidArgument, "INVALID_TOOL_ARGUMENTS", "arguments_json: bash: timeout: must be at most 600", field("arguments_json")), 126,
+			"run demo: ARGUMENTS: bash: timeout: must be at most 600 (INVALID_TOOL_ARGUMENTS)"},
 		{refusal(codes.InvalidArgument, "INVALID_REQUEST", "labels: the key has 70 characters", field("labels")), 126,
 			"run demo: --label: the key has 70 characters (INVALID_REQUEST)"},
 		{refusal(codes.InvalidArgument, "INVALID_REQUEST", "args[3]: has a NUL byte", field("args[3]")), 126,

@@ -62,6 +62,7 @@ var fields = []field{
 	{path: "order", word: "--oldest"},
 	{path: "return_immediately", word: "--no-wait"},
 	{path: "allowed_tools", word: "--allowed-tools"},
+	{path: "arguments_json", word: "ARGUMENTS"},
 }
 
 // fieldOf looks a path up. An index is not part of the table: args[3] is an argument, and

@@ -18,13 +18,13 @@ import (
 var userRequests = []protoreflect.ProtoMessage{
 	&pb.ExecuteRequest{}, &pb.AttachExecutionRequest{}, &pb.ListExecutionsRequest{}, &pb.GetExecutionRequest{}, &pb.CancelExecutionRequest{}, &pb.SignalExecutionRequest{}, &pb.DeleteExecutionRequest{},
 	&pb.ListArtifactsRequest{}, &pb.GetArtifactRequest{}, &pb.ListSkillsRequest{}, &pb.GetSkillRequest{}, &pb.ActivateSkillRequest{},
-	&pb.CheckCommandRequest{}, &pb.ValidateSkillRequest{}, &pb.PrepareSkillRequest{}, &pb.PushSkillRequest{}, &pb.DeleteSkillRequest{}, &pb.ListSkillVersionsRequest{},
+	&pb.CheckCommandRequest{}, &pb.ValidateSkillRequest{}, &pb.PrepareSkillRequest{}, &pb.PushSkillRequest{}, &pb.DeleteSkillRequest{}, &pb.ListSkillVersionsRequest{}, &pb.CallToolRequest{},
 }
 
 // notOnTheCommandLine are the fields without a flag or argument.
 var notOnTheCommandLine = []string{
 	"raw_path", "page_size", "page_token", "include_hidden", "created_after", "created_before", "states", "offset_bytes", "path", "skill_md", "folder", "rebuild",
-	"header.size_bytes", "header.source", "entry.path", "entry.executable", "entry.size_bytes", "entry.data", "entry.link_target", "data",
+	"name", "header.size_bytes", "header.source", "entry.path", "entry.executable", "entry.size_bytes", "entry.data", "entry.link_target", "data",
 }
 
 // notInARequest are the flags whose value never reaches the daemon, and flags that can't

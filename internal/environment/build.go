@@ -413,7 +413,7 @@ func (s *Store) source(p *plan) string {
 		from = append(from, "the package index "+shown.String())
 	}
 	if s.config.Wheels != "" {
-		from = append(from, "the daemon's wheels, environments.wheels")
+		from = append(from, "the daemon's wheels (environments.wheels)")
 	}
 	return strings.Join(from, " and ")
 }
@@ -534,7 +534,11 @@ const maxReason = 500
 // versions there are.
 func (t *tail) reason() string {
 	if m := conflict.FindSubmatch(t.last); m != nil {
-		return clip(fmt.Sprintf("its requirements conflict: %s", strings.Join(strings.FieldsFunc(string(m[1]), isLineEnd), "; ")))
+		lines := strings.FieldsFunc(string(m[1]), isLineEnd)
+		for i, l := range lines {
+			lines[i] = strings.TrimSpace(l)
+		}
+		return clip("its requirements conflict: " + strings.Join(lines, "; "))
 	}
 	said, isError := "", false
 	for line := range bytes.Lines(t.last) {

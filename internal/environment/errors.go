@@ -145,9 +145,9 @@ type NoPackageError struct {
 func (e *NoPackageError) Error() string {
 	switch {
 	case e.Wheel != "":
-		return fmt.Sprintf("package %s: %s has wheels, such as %s, but none for %s; add one, or choose another Python in SKILL.md (python: system or embedded)", e.Name, e.Source, e.Wheel, e.Python)
+		return fmt.Sprintf("package %s: %s: there are wheels, such as %s, but none for %s; add one, or choose another Python in SKILL.md (python: system or embedded)", e.Name, e.Source, e.Wheel, e.Python)
 	case e.Sdist != "":
-		return fmt.Sprintf("package %s: %s has only source distributions, such as %s, and environments.sdists is false; add a wheel, or set it to true", e.Name, e.Source, e.Sdist)
+		return fmt.Sprintf("package %s: %s: there are only source distributions, such as %s, and environments.sdists is false; add a wheel, or set it to true", e.Name, e.Source, e.Sdist)
 	}
 	return fmt.Sprintf("package %s: not in %s; check its name, or add it there", e.Name, e.Source)
 }
