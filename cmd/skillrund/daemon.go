@@ -186,7 +186,7 @@ func start(ctx context.Context, c config, path, bundle string, log *slog.Logger)
 	}
 	tenants := c.tenantSet()
 	d.skills, err = skill.OpenRegistry(ctx, skill.RegistryConfig{
-		Roots: append(skill.Roots(builtIn), roots(c.Skills)...), Dir: filepath.Join(c.StateDir, "snapshots"),
+		Roots: append(skill.Roots(builtIn), roots(c.Skills)...), Private: privateRoots(c.loaded), Dir: filepath.Join(c.StateDir, "snapshots"),
 		Owner:    snapshot.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID},
 		MaxFiles: c.Snapshots.Files, MaxBytes: int64(c.Snapshots.Bytes), Log: log,
 		TenantsDir: filepath.Join(c.StateDir, "tenants"), Rules: c.skillRules(tenants), Reserved: []string{toolview.BuiltInSkill},
@@ -295,7 +295,7 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-ch
 
 // reload loads the tenants and the skills again, after SIGHUP. An error leaves the loaded skills as they were.
 func (d *daemon) reload(ctx context.Context) {
-	d.reloadTenants()
+	d.reloadTenants(ctx)
 	changes, err := d.skills.Reload(ctx)
 	if err != nil {
 		d.log.Error("skills not reloaded", "err", err)

@@ -32,6 +32,9 @@ func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
 			bad(index("skills", i), "%v; write the folder that holds the skills", err)
 		}
 	}
+	for _, s := range c.loaded {
+		s.inspect()
+	}
 	c.inspectSandbox(bad)
 	for _, socket := range []struct{ key, path string }{{"listen.unix", c.Listen.Unix}, {"listen.mcp_unix", c.Listen.MCPUnix}} {
 		if err := freeSocket(socket.path); socket.path != "" && err != nil {

@@ -19,8 +19,9 @@ import (
 type tenantConfig struct {
 	// The tenant's rows of identity.callers.
 	Callers []tenantCaller `yaml:"callers"`
-	// Patterns of the daemon's skills.
-	SharedSkills []string `yaml:"shared_skills"`
+	// The tenant's own folders of skills, and patterns of the daemon's skills.
+	Skills       []skillRoot `yaml:"skills"`
+	SharedSkills []string    `yaml:"shared_skills"`
 	// Nothing here is wider than the daemon's own keys.
 	Policy struct {
 		Network             string       `yaml:"network"`
@@ -75,10 +76,13 @@ const (
 // manyTenants reports whether tenants are configured. If not, all callers share the daemon's quotas.
 func (c *config) manyTenants() bool { return len(c.Tenants) > 0 || c.TenantsDir != "" }
 
-// inherit sets the keys that a tenant's file does not set. lines has the keys that the file sets; key is the
-// tenant's key in it, or "".
-func (t *tenantConfig) inherit(c *config, key string, lines map[string]int) {
+// inherit sets the keys that a tenant's file does not set, and makes paths absolute. lines has the keys that
+// the file sets; key is the tenant's key in it, or "".
+func (t *tenantConfig) inherit(c *config, dir, key string, lines map[string]int) {
 	set := func(name string) bool { return lines[join(key, name)] > 0 }
+	for i := range t.Skills {
+		t.Skills[i].Path = absolute(dir, t.Skills[i].Path)
+	}
 	if !set("policy.network") {
 		t.Policy.Network = c.Network
 	}
@@ -154,6 +158,15 @@ func (t *tenantConfig) tenant(name string) *tenant.Tenant {
 		Cgroup: tenant.Cgroup{MemoryBytes: int64(t.Cgroup.Memory), Processes: t.Cgroup.Processes, CPUWeight: t.Cgroup.CPUWeight},
 	}
 	return to
+}
+
+// privateRoots returns the folders of skills that tenants have for themselves.
+func privateRoots(sources []*tenantSource) map[string][]skill.Root {
+	all := map[string][]skill.Root{}
+	for _, s := range sources {
+		all[s.name] = roots(s.config.Skills)
+	}
+	return all
 }
 
 // roots converts folders of skills.

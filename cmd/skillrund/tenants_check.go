@@ -2,12 +2,14 @@ package main
 
 import (
 	"cmp"
+	"path/filepath"
 	"slices"
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/tenant"
 )
 
@@ -30,7 +32,7 @@ func (t *tenantConfig) check(c *config, bad badFunc) {
 			bad(join(key, "role"), "operator is a role for the whole daemon; write read, invoke or admin, or add the caller to identity.callers")
 		}
 	}
-	t.checkSkills(bad)
+	t.checkSkills(c, bad)
 	t.checkPolicy(c, bad)
 	checkLimitSet(bad, t.Limits.Default, t.Limits.Max, t.Limits.CommandWallTime)
 	for i, f := range limitFields(t.Limits.Max) {
@@ -41,13 +43,39 @@ func (t *tenantConfig) check(c *config, bad badFunc) {
 	t.checkQuotas(c, bad)
 }
 
-// checkSkills checks the patterns of skills.
-func (t *tenantConfig) checkSkills(bad badFunc) {
+// checkSkills checks the folders and patterns of skills.
+func (t *tenantConfig) checkSkills(c *config, bad badFunc) {
+	for i, root := range t.Skills {
+		key := index("skills", i)
+		if root.Path == "" {
+			bad(join(key, "path"), "is empty; write the folder that holds the skills")
+		}
+		if root.Namespace != "" && !skill.ValidNamespace(root.Namespace) {
+			bad(join(key, "namespace"), "%q is not a namespace; write at most 64 lowercase letters, digits and single hyphens", root.Namespace)
+		}
+		if root.Path != "" && (liesIn(root.Path, c.StateDir) || liesIn(c.StateDir, root.Path)) {
+			bad(key, "%s shares files with state_dir, %s, which belongs to the daemon; write a folder outside of it", root.Path, c.StateDir)
+		}
+	}
 	for i, pattern := range t.SharedSkills {
 		if err := tenant.CheckPattern(pattern); err != nil || pattern == "" {
 			bad(index("shared_skills", i), "%q is not a pattern of names; write names such as pdf, team/* or *", pattern)
 		}
 	}
+}
+
+// liesIn reports whether path is dir or lies in it.
+func liesIn(path, dir string) bool {
+	rel, err := filepath.Rel(realPath(dir), realPath(path))
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// realPath follows links, as far as the path exists.
+func realPath(path string) string {
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		return to
+	}
+	return filepath.Clean(path)
 }
 
 // checkPolicy checks that the policy is not wider than the daemon's.
@@ -127,37 +155,78 @@ func (t *tenantConfig) checkQuotas(c *config, bad badFunc) {
 	between("cgroup.cpu_weight", t.Cgroup.CPUWeight, 0, maxCPUWeight, "; 0 means 100")
 }
 
-// claims have the callers that belong to one tenant only: to the owner, in words.
-type claims map[string]string
+// claims have the callers and folders of skills that belong to one tenant only.
+type claims struct {
+	callers map[string]string // to the owner, in words
+	roots   map[string]string // to the owner, in words
+	above   map[string]string // the directories above a root, to its owner
+}
 
 // newClaims returns the claims of the daemon itself.
-func (c *config) newClaims() claims {
-	k := claims{}
+func (c *config) newClaims() *claims {
+	k := &claims{callers: map[string]string{}, roots: map[string]string{}, above: map[string]string{}}
 	for n, row := range c.Identity.Callers {
-		k[row.Caller] = index("identity.callers", n)
+		k.callers[row.Caller] = index("identity.callers", n)
+	}
+	for i, root := range c.Skills {
+		k.addRoot(root.Path, "the daemon's "+index("skills", i))
 	}
 	return k
 }
 
 // add reports the conflicts of a tenant with earlier ones. Without a conflict, it adds the tenant's claims.
-func (k claims) add(s *tenantSource) bool {
+func (k *claims) add(s *tenantSource) bool {
 	n := len(s.found.list)
 	for i, row := range s.config.Callers {
 		key := join(index("callers", i), "caller")
 		same := func(o tenantCaller) bool { return o.Caller == row.Caller }
-		if owner, ok := k[row.Caller]; ok {
+		if owner, ok := k.callers[row.Caller]; ok {
 			s.bad(key, "%s belongs to %s already; remove one of the two", row.Caller, owner)
 		} else if slices.ContainsFunc(s.config.Callers[:i], same) {
 			s.bad(key, "%s is listed twice; remove one of the two", row.Caller)
 		}
 	}
+	for i, root := range s.config.Skills {
+		if owner := k.rootOwner(root.Path); owner != "" {
+			s.bad(index("skills", i), "%s shares files with %s; give each tenant folders that nobody else has", root.Path, owner)
+		}
+	}
 	if len(s.found.list) > n {
 		return false
 	}
+	owner := "tenant " + s.name
 	for _, row := range s.config.Callers {
-		k[row.Caller] = "tenant " + s.name
+		k.callers[row.Caller] = owner
+	}
+	for i, root := range s.config.Skills {
+		k.addRoot(root.Path, index("skills", i)+" of "+owner+", "+root.Path)
 	}
 	return true
+}
+
+// addRoot adds a folder of skills. The folder of the same root under another name is the same folder.
+func (k *claims) addRoot(dir, owner string) {
+	dir = realPath(dir)
+	k.roots[dir] = owner
+	for dir != filepath.Dir(dir) {
+		dir = filepath.Dir(dir)
+		k.above[dir] = owner
+	}
+}
+
+// rootOwner returns the owner of a root that is dir, contains dir or lies in dir. It is empty if there is
+// none.
+func (k *claims) rootOwner(dir string) string {
+	dir = realPath(dir)
+	if owner := k.above[dir]; owner != "" {
+		return owner
+	}
+	for {
+		if owner := k.roots[dir]; owner != "" || dir == filepath.Dir(dir) {
+			return owner
+		}
+		dir = filepath.Dir(dir)
+	}
 }
 
 // checkTenantNames checks that identity names only tenants that exist. An operator needs none: the calls about

@@ -10,6 +10,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/admission"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
+	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/tenant"
 )
 
@@ -65,6 +66,7 @@ tenants: {acme: {}}
 func TestTenantKeys(t *testing.T) {
 	path := writeTenants(t, "tenants_dir: t\nshell: true\nstate_dir: state\n", map[string]string{"acme.yaml": `
 callers: [{caller: "uid:1000", role: invoke}, {caller: "gid:7", role: admin}]
+skills: [../own, {path: /srv/x, namespace: x, recursive: true}]
 shared_skills: [pdf, "team/*"]
 policy: {shell: false, code: false, without_allowed_tools: nothing, runtimes: [python], images: [host]}
 limits: {default: {wall_time: 10s}, max: {memory: 256MiB, processes: 10, cpus: 2}}
@@ -75,6 +77,7 @@ cgroup: {memory: 2GiB, processes: 100, cpu_weight: 50}
 	if err != nil {
 		t.Fatal(err)
 	}
+	dir := filepath.Dir(path)
 	got, _ := c.tenantSet().Get("acme")
 	want := &tenant.Tenant{
 		Name: "acme", Runtimes: []string{"python"}, Images: []string{"host"}, Bounds: c.bounds(),
@@ -90,6 +93,9 @@ cgroup: {memory: 2GiB, processes: 100, cpu_weight: 50}
 	want.Bounds.Default.MemoryBytes, want.Bounds.Default.Processes = 256<<20, 10 // at most the tenant's maximum
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if got := privateRoots(c.loaded); !reflect.DeepEqual(got["acme"], []skill.Root{{Dir: dir + "/own"}, {Dir: "/srv/x", Namespace: "x", Recursive: true}}) {
+		t.Errorf("got %v", got)
 	}
 	rows := c.identity(nil).Rows
 	if !reflect.DeepEqual(rows, []identity.Row{{Caller: "uid:1000", Tenant: "acme", Role: identity.Invoke}, {Caller: "gid:7", Tenant: "acme", Role: identity.Admin}}) {
@@ -110,6 +116,14 @@ func TestTenantErrorsSayWhereAndWhat(t *testing.T) {
 		{"a subject without authority", "callers: [{caller: 'subject:CN=a', role: read}]", "identity.authorities is not set"},
 		{"the daemon's row", "callers: [{caller: 'uid:7', role: read}]", "line 1: callers[0].caller: uid:7 belongs to identity.callers[0] already; remove one of the two"},
 		{"the caller of another tenant", "callers: [{caller: 'uid:8', role: read}]", "line 1: callers[0].caller: uid:8 belongs to tenant a already; remove one of the two"},
+		{"a folder of another tenant", "skills: [/srv/a]", "line 1: skills[0]: /srv/a shares files with skills[0] of tenant a, /srv/a; give each tenant folders that nobody else has"},
+		{"a folder in one of another tenant", "skills: [/srv/a/b/c]", "/srv/a/b/c shares files with skills[0] of tenant a, /srv/a"},
+		{"a folder above one of another tenant", "skills: [/srv/x, /srv]", "line 1: skills[1]: /srv shares files with skills[0] of tenant a"},
+		{"a shared folder", "skills: [/shared/.]", "/shared/. shares files with the daemon's skills[0]"},
+		{"a folder of the daemon", "skills: [../state/snapshots]", "which belongs to the daemon; write a folder outside of it"},
+		{"a folder above the daemon's", "skills: [{path: .., recursive: true}]", "shares files with state_dir"},
+		{"an empty folder", "skills: ['']", "line 1: skills[0].path: is empty"},
+		{"a namespace", "skills: [{path: /x, namespace: A B}]", `line 1: skills[0].namespace: "A B" is not a namespace`},
 		{"a pattern", "shared_skills: ['[']", `line 1: shared_skills[0]: "[" is not a pattern of names; write names such as pdf, team/* or *`},
 		{"a network", "policy: {network: bridge}", `line 1: policy.network: "bridge" is unknown; write none or host`},
 		{"a wider network", "policy: {network: host}", "line 1: policy.network: host is wider than the daemon's network, none"},
@@ -144,11 +158,13 @@ func TestTenantErrorsSayWhereAndWhat(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := writeTenants(t, `
+state_dir: state
+skills: [/shared]
 concurrency: {running: 10}
 limits: {max: {cpus: 2}}
 identity: {callers: [{caller: "uid:7", tenant: a, role: read}]}
 tenants_dir: t
-`, map[string]string{"a.yaml": "callers: [{caller: 'uid:8', role: read}]", "b.yaml": tt.text})
+`, map[string]string{"a.yaml": "callers: [{caller: 'uid:8', role: read}]\nskills: [/srv/a]\n", "b.yaml": tt.text})
 			_, err := loadConfig(path)
 			if err == nil {
 				t.Fatal("it is accepted")
@@ -175,7 +191,7 @@ tenants:
     quotas: {running: 0, queues: 3}
   Acme_2: {}
   twice: {}
-`, map[string]string{"twice.yaml": "", "bad.yaml": "callers: 5\n", "No Name.yaml": "{}"})
+`, map[string]string{"twice.yaml": "", "bad.yaml": "skills: 5\n", "No Name.yaml": "{}"})
 	if err := os.Mkdir(filepath.Join(filepath.Dir(path), "t/folder.yaml"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +208,7 @@ tenants:
   line 10: tenants.acme.quotas.running: 0; must be 1 to ` + number(defaultConfig().Concurrency.Running).String() + `, the daemon's concurrency.running
   line 11: tenants.Acme_2: "Acme_2" is not a name of a tenant; write up to 64 of a-z, 0-9 and '-', with no '-' at an end
 config ` + dir + `/t/No Name.yaml: "No Name" is not a name of a tenant; write up to 64 of a-z, 0-9 and '-', with no '-' at an end
-config ` + dir + `/t/bad.yaml: line 1: callers: "5" is not a list; write [a, b]
+config ` + dir + `/t/bad.yaml: line 1: skills: "5" is not a list; write [a, b]
 config ` + dir + `/t/folder.yaml: is not a file; write a file with the keys of a tenant
 config ` + dir + `/t/twice.yaml: the tenant twice is in tenants of ` + path + ` already; remove one of the two`
 	if err.Error() != want {
@@ -200,5 +216,24 @@ config ` + dir + `/t/twice.yaml: the tenant twice is in tenants of ` + path + ` 
 	}
 	if _, err := loadConfig(writeConfig(t, "tenants_dir: none\n")); err == nil || !strings.Contains(err.Error(), "line 1: tenants_dir: open ") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// --check looks at the folders of each tenant.
+func TestInspectLooksAtTenants(t *testing.T) {
+	path := writeTenants(t, "tenants_dir: t\ntenants:\n  b: {skills: [gone]}\n", map[string]string{"a.yaml": "\nskills: [gone]\n"})
+	c, found, err := readConfig(path)
+	if err != nil || found.err() != nil {
+		t.Fatal(err, found.err())
+	}
+	c.inspect(t.Context(), "", found.bad)
+	dir := filepath.Dir(path)
+	for _, want := range []string{
+		"config " + dir + "/t/a.yaml: line 2: skills[0]: stat " + dir + "/t/gone: no such file or directory; write the folder that holds the skills",
+		"line 3: tenants.b.skills[0]: stat " + dir + "/gone: no such file or directory",
+	} {
+		if err := found.err(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v\nwant %s", err, want)
+		}
 	}
 }

@@ -35,15 +35,19 @@ func (s *tenantSource) bad(key, format string, args ...any) {
 // daemon's other keys. The error says why the directory can't be read.
 func (c *config) readTenants(inline map[string]tenantConfig, found *problems) ([]*tenantSource, error) {
 	var list []*tenantSource
+	dir, err := filepath.Abs(filepath.Dir(found.path))
+	if err != nil {
+		return nil, err
+	}
 	for name, t := range inline {
 		s := &tenantSource{name: name, key: join("tenants", name), config: t, found: found.take(join("tenants", name))}
-		s.check(c)
+		s.check(c, dir)
 		list = append(list, s)
 	}
 	files, err := tenantFiles(c.TenantsDir)
 	for _, path := range files {
 		s := readTenant(path)
-		s.check(c)
+		s.check(c, filepath.Dir(path))
 		if _, ok := inline[s.name]; ok {
 			s.bad("", "the tenant %s is in tenants of %s already; remove one of the two", s.name, found.path)
 		}
@@ -92,13 +96,23 @@ func readTenant(path string) *tenantSource {
 	return s
 }
 
-// check completes the configuration of a tenant and reports its mistakes.
-func (s *tenantSource) check(c *config) {
+// check completes the configuration of a tenant and reports its mistakes. Relative paths are relative
+// to dir.
+func (s *tenantSource) check(c *config, dir string) {
 	if err := identity.CheckTenant(s.name); err != nil {
 		s.bad("", "%v", err)
 	}
-	s.config.inherit(c, s.key, s.found.lines)
+	s.config.inherit(c, dir, s.key, s.found.lines)
 	s.config.check(c, s.bad)
+}
+
+// inspect compares a tenant with this machine.
+func (s *tenantSource) inspect() {
+	for i, root := range s.config.Skills {
+		if err := readableDir(root.Path); err != nil {
+			s.bad(index("skills", i), "%v; write the folder that holds the skills", err)
+		}
+	}
 }
 
 // rows returns the credentials of a tenant.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -53,7 +54,7 @@ func (t *tenancy) degraded() []server.TenantProblem {
 
 // reloadTenants reads the tenants again. A tenant with a mistake stays as it was, and the log and
 // GetCapabilities say why.
-func (d *daemon) reloadTenants() {
+func (d *daemon) reloadTenants(ctx context.Context) {
 	if !d.config.manyTenants() {
 		return
 	}
@@ -74,7 +75,7 @@ func (d *daemon) reloadTenants() {
 	}
 	t.problems = problems
 	d.readiness.set(func(r *readiness) { r.tenants = problems })
-	d.apply(accepted)
+	d.apply(ctx, accepted)
 }
 
 // read returns the tenants as the files have them now. A tenant whose file can't be read is as in force.
@@ -104,6 +105,9 @@ func (t *tenancy) read(c *config, path string) (list []*tenantSource, degraded [
 	if err != nil {
 		read = slices.DeleteFunc(read, func(s *tenantSource) bool { return s.key == "" })
 		keep(err, c.TenantsDir, func(s *tenantSource) bool { return s.key == "" })
+	}
+	for _, s := range read {
+		s.inspect()
 	}
 	return append(list, read...), degraded
 }
@@ -151,7 +155,7 @@ func choose(c *config, list []*tenantSource, inForce map[string]*tenantSource) (
 }
 
 // apply puts the accepted tenants in force. d.tenants.mu is held.
-func (d *daemon) apply(accepted map[string]*tenantSource) {
+func (d *daemon) apply(ctx context.Context, accepted map[string]*tenantSource) {
 	t := d.tenants
 	var added, updated, removed []string
 	var list []*tenant.Tenant
@@ -181,6 +185,10 @@ func (d *daemon) apply(accepted map[string]*tenantSource) {
 	t.sources, t.values = accepted, values
 	if len(added)+len(updated)+len(removed) == 0 {
 		return
+	}
+	// Before the tenants, so that a new tenant has its skills with its first call.
+	if err := d.skills.SetPrivate(ctx, privateRoots(slices.Collect(maps.Values(accepted)))); err != nil && ctx.Err() == nil {
+		d.log.Error("skills of tenants not reloaded", "err", err)
 	}
 	d.executor.SetTenants(list...)
 	if err := d.callers.SetRows(rows); err != nil {
@@ -221,7 +229,7 @@ func (d *daemon) watchTenants(ctx context.Context) {
 		d.log.Error("tenants are not watched; send SIGHUP after a change", "err", err)
 		return
 	}
-	d.reloadTenants() // they may have changed before the watch began
+	d.reloadTenants(ctx) // they may have changed before the watch began
 	timer := time.NewTimer(0)
 	<-timer.C
 	var first time.Time // of the changes that are not read yet
@@ -236,7 +244,7 @@ func (d *daemon) watchTenants(ctx context.Context) {
 		case <-w.Errors: // events were lost
 		case <-timer.C:
 			first = time.Time{}
-			d.reloadTenants()
+			d.reloadTenants(ctx)
 			continue
 		}
 		if first.IsZero() {

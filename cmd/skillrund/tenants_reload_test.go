@@ -28,7 +28,7 @@ func sourcesOf(t *testing.T, callers map[string]string) (list []*tenantSource) {
 			text += fmt.Sprintf("{caller: %q, role: read}, ", caller)
 		}
 		s.found.decode([]byte("callers: ["+text+"]"), &s.config)
-		s.check(&c)
+		s.check(&c, "/")
 		list = append(list, s)
 	}
 	return list

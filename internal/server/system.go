@@ -123,9 +123,6 @@ func (c systemCalls) GetCapabilities(ctx context.Context, _ *pb.GetCapabilitiesR
 			m.TenantProblems = append(m.TenantProblems, &pb.TenantProblem{Tenant: text(p.Tenant), File: text(p.File), Reason: clip(p.Reason, maxStatusText), Kept: p.Kept})
 		}
 	}
-	problems := c.skills.Problems()
-	for _, p := range problems[:min(len(problems), maxSkillProblems)] {
-		m.SkillProblems = append(m.SkillProblems, &pb.SkillProblem{Folder: text(p.Folder), Reason: clip(p.Err.Error(), maxStatusText), KeptSkill: text(p.Kept)})
-	}
+	m.SkillProblems = c.skillProblems(ctx, operator)
 	return m, nil
 }

@@ -181,7 +181,7 @@ func (v View) mayHave(sk *Skill) error {
 	if len(bad) > 0 {
 		return &InvalidSkillError{sk.Name, bad}
 	}
-	if slices.Contains(v.registry.config.Reserved, sk.Name) || v.registry.HasNamespace(sk.Name) {
+	if slices.Contains(v.registry.config.Reserved, sk.Name) || v.HasNamespace(sk.Name) {
 		return &ReservedNameError{sk.Name}
 	}
 	return nil
@@ -310,7 +310,7 @@ func (v View) Delete(ctx context.Context, ref string) ([]Version, error) {
 
 // notPushed is the error of a skill that is not the tenant's own.
 func (v View) notPushed(name string) error {
-	sk, err := v.registry.resolve(name, "", v.sees)
+	sk, err := v.Resolve(name)
 	if err != nil {
 		return err
 	}

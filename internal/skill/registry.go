@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -44,11 +45,13 @@ func (e *NamespaceError) Error() string {
 
 // Problem is a folder or root that did not load.
 type Problem struct {
+	// Tenant has the folder for itself; empty: it is shared.
+	Tenant string
 	Folder string
 	// Kept is the name of the skill that stays loaded from the folder's former content;
 	// empty if the folder had none.
 	Kept string
-	// Err is ErrNoManifest, ErrLinkedFolder, ErrTooDeep, a *DuplicateError, a *NamespaceError, snapshot.ErrChanging, a
+	// Err is ErrNoManifest, ErrLinkedFolder, ErrTooDeep, a *DuplicateError, a *NamespaceError, a *ReservedNameError, snapshot.ErrChanging, a
 	// *snapshot.BoundError, a *manifest.ManifestError, a *snapshot.PathError (the manifest is refused), or an error
 	// of the operating system.
 	Err error
@@ -59,6 +62,8 @@ type RegistryConfig struct {
 	// If two skills have the same full name, the skill of the earlier root wins, then the one whose folder has
 	// the skill's name, then the one whose folder comes first in byte order.
 	Roots []Root
+	// Private are the roots of single tenants, by tenant. SetPrivate replaces them.
+	Private map[string][]Root
 	// Dir is the directory of the snapshots. OpenRegistry creates it if it is missing.
 	// Nothing else may use it, except for registries of other processes.
 	Dir string
@@ -77,7 +82,8 @@ type RegistryConfig struct {
 }
 
 // Registry holds the skills of its roots, each in the last version that loaded, and the skills that
-// tenants pushed (tenant.go). All tenants share the skills of the roots. Code that acts for a tenant
+// tenants pushed (tenant.go). All tenants share the skills of the roots, except those of private roots
+// (private.go). Code that acts for a tenant
 // looks skills up in a View, which For returns. It is safe for concurrent use, and looking up a skill
 // of the roots never waits for loading.
 type Registry struct {
@@ -91,6 +97,8 @@ type Registry struct {
 	loading sync.Mutex // held while roots are read
 	// The last result. Readers load it once, so all they see is of one reload.
 	now     atomic.Pointer[snapshotOfRoots]
+	private atomic.Pointer[private]
+	rewatch chan struct{} // a signal for Watch: the roots have changed
 	changes notice
 	owners  sync.Map // of *owned, by tenant
 }
@@ -117,16 +125,15 @@ func OpenRegistry(ctx context.Context, c RegistryConfig) (*Registry, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	c.Roots = slices.Clone(c.Roots)
-	for i, root := range c.Roots {
-		abs, err := filepath.Abs(root.Dir)
-		if err != nil {
-			return nil, err
-		}
-		c.Roots[i].Dir = abs
+	var err error
+	if c.Roots, err = absolute(c.Roots); err != nil {
+		return nil, err
+	}
+	roots, err := allAbsolute(c.Private)
+	if err != nil {
+		return nil, err
 	}
 	if c.TenantsDir != "" {
-		var err error
 		if c.TenantsDir, err = filepath.Abs(c.TenantsDir); err != nil {
 			return nil, err
 		}
@@ -135,8 +142,9 @@ func OpenRegistry(ctx context.Context, c RegistryConfig) (*Registry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("skill snapshots: %w", err)
 	}
-	r := &Registry{config: c, bounds: snapshot.Bounds{MaxFiles: c.MaxFiles, MaxBytes: c.MaxBytes}, store: st}
+	r := &Registry{config: c, bounds: snapshot.Bounds{MaxFiles: c.MaxFiles, MaxBytes: c.MaxBytes}, store: st, rewatch: make(chan struct{}, 1)}
 	r.now.Store(&snapshotOfRoots{})
+	r.private.Store(&private{roots: roots})
 	if _, err := r.Reload(ctx); err != nil {
 		st.Close()
 		return nil, err
@@ -155,6 +163,11 @@ func (r *Registry) sweep() error {
 	inUse := map[string]bool{}
 	for _, s := range r.List() {
 		inUse[s.Digest] = true
+	}
+	for _, n := range r.mine().now {
+		for _, s := range n.list {
+			inUse[s.Digest] = true
+		}
 	}
 	removed, err := r.store.Sweep(inUse)
 	if err != nil {
@@ -228,9 +241,13 @@ func (n *snapshotOfRoots) find(name string, visible func(name string) bool) (*Sk
 	}
 }
 
-// HasNamespace reports whether a root has the namespace.
+// HasNamespace reports whether a shared root has the namespace.
 func (r *Registry) HasNamespace(namespace string) bool {
-	return slices.ContainsFunc(r.config.Roots, func(root Root) bool { return namespace != "" && root.Namespace == namespace })
+	return hasNamespace(r.config.Roots, namespace)
+}
+
+func hasNamespace(roots []Root, namespace string) bool {
+	return slices.ContainsFunc(roots, func(root Root) bool { return namespace != "" && root.Namespace == namespace })
 }
 
 // List returns all shared skills, sorted by full name.
@@ -267,5 +284,16 @@ func (n *notice) tell() {
 	}
 }
 
-// Problems returns the folders and roots that did not load, in reading order.
-func (r *Registry) Problems() []Problem { return slices.Clone(r.now.Load().problems) }
+// Problems returns the folders and roots that did not load, in reading order: the shared ones first, then
+// those of each tenant.
+func (r *Registry) Problems() []Problem {
+	list := slices.Clone(r.now.Load().problems)
+	now := r.mine().now
+	for _, tenant := range slices.Sorted(maps.Keys(now)) {
+		for _, p := range now[tenant].problems {
+			p.Tenant = tenant
+			list = append(list, p)
+		}
+	}
+	return list
+}

@@ -22,33 +22,55 @@ func (r *Registry) Reload(ctx context.Context) (Changes, error) {
 	r.loading.Lock()
 	defer r.loading.Unlock()
 
-	old := r.now.Load()
-	l := &loading{registry: r, old: old, next: &snapshotOfRoots{
+	old, mine := r.now.Load(), r.mine()
+	next, err := r.load(ctx, "", r.config.Roots, old)
+	if err != nil {
+		return Changes{}, err
+	}
+	all := &private{roots: mine.roots, now: map[string]*snapshotOfRoots{}}
+	for tenant, roots := range mine.roots {
+		if all.now[tenant], err = r.load(ctx, tenant, roots, mine.of(tenant)); err != nil {
+			return Changes{}, err
+		}
+	}
+	r.now.Store(next)
+	r.private.Store(all)
+	r.changes.tell()
+	changes := compare(old, next)
+	r.log("", old, next, changes)
+	for tenant, next := range all.now {
+		old := mine.of(tenant)
+		r.log(tenant, old, next, compare(old, next))
+	}
+	return changes, nil
+}
+
+// load reads roots: the shared ones, or those of one tenant.
+func (r *Registry) load(ctx context.Context, tenant string, roots []Root, old *snapshotOfRoots) (*snapshotOfRoots, error) {
+	l := &loading{registry: r, tenant: tenant, roots: roots, old: old, next: &snapshotOfRoots{
 		byName: map[string]*Skill{}, byBare: map[string][]*Skill{}, byFolder: map[place]*Skill{},
 	}}
-	for _, root := range r.config.Roots {
+	for _, root := range roots {
 		from := len(l.found)
 		l.root(ctx, root)
 		ownNamesFirst(l.found[from:])
 		if err := ctx.Err(); err != nil {
 			l.discard()
-			return Changes{}, err
+			return nil, err
 		}
 	}
 	if err := l.publish(); err != nil {
-		return Changes{}, fmt.Errorf("skill snapshots: %w", err)
+		return nil, fmt.Errorf("skill snapshots: %w", err)
 	}
 	l.settle()
-	r.now.Store(l.next)
-	r.changes.tell()
-	changes := compare(old, l.next)
-	r.log(old, l.next, changes)
-	return changes, nil
+	return l.next, nil
 }
 
-// loading is one reading of the roots.
+// loading is one reading of roots.
 type loading struct {
 	registry *Registry
+	tenant   string // empty: the roots are shared
+	roots    []Root
 	old      *snapshotOfRoots
 	next     *snapshotOfRoots
 	found    []candidate
@@ -173,8 +195,8 @@ func (l *loading) settle() {
 			}
 			continue
 		}
-		if l.registry.HasNamespace(name) {
-			n.problems = append(n.problems, Problem{Folder: c.folder, Err: &NamespaceError{Name: name}})
+		if err := l.refuse(name); err != nil {
+			n.problems = append(n.problems, Problem{Folder: c.folder, Err: err})
 			continue
 		}
 		folderOf[name] = c.folder
@@ -187,6 +209,17 @@ func (l *loading) settle() {
 			n.byBare[bare] = append(n.byBare[bare], s)
 		}
 	}
+}
+
+// refuse returns why no skill of the roots can have a name, or nil.
+func (l *loading) refuse(name string) error {
+	switch {
+	case l.registry.HasNamespace(name) || hasNamespace(l.roots, name):
+		return &NamespaceError{Name: name}
+	case l.tenant != "" && slices.Contains(l.registry.config.Reserved, name):
+		return &ReservedNameError{name}
+	}
+	return nil
 }
 
 func sortedNames(m map[string]*Skill) []string { return slices.Sorted(maps.Keys(m)) }
@@ -222,12 +255,16 @@ func (n *snapshotOfRoots) unlisted() (names []string) {
 }
 
 // log logs the changes, and those problems that the reload before did not have.
-func (r *Registry) log(old, next *snapshotOfRoots, c Changes) {
+func (r *Registry) log(tenant string, old, next *snapshotOfRoots, c Changes) {
+	log := r.config.Log
+	if tenant != "" {
+		log = log.With("tenant", tenant)
+	}
 	if len(c.Added)+len(c.Updated)+len(c.Removed) > 0 {
-		r.config.Log.Info("skills loaded", "added", c.Added, "updated", c.Updated, "removed", c.Removed, "total", len(next.list))
+		log.Info("skills loaded", "added", c.Added, "updated", c.Updated, "removed", c.Removed, "total", len(next.list))
 	}
 	if names := next.unlisted(); len(names) > 0 && !slices.Equal(names, old.unlisted()) {
-		r.config.Log.Warn("skills not listed over MCP; skillrun validate says why", "count", len(names), "skills", names)
+		log.Warn("skills not listed over MCP; skillrun validate says why", "count", len(names), "skills", names)
 	}
 	known := map[string]bool{}
 	for _, p := range old.problems {
@@ -235,7 +272,7 @@ func (r *Registry) log(old, next *snapshotOfRoots, c Changes) {
 	}
 	for _, p := range next.problems {
 		if !known[p.Folder+"\x00"+p.Err.Error()] {
-			r.config.Log.Warn("skill not loaded", "folder", p.Folder, "kept", p.Kept, "err", p.Err)
+			log.Warn("skill not loaded", "folder", p.Folder, "kept", p.Kept, "err", p.Err)
 		}
 	}
 }

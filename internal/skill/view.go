@@ -28,8 +28,8 @@ func (r *Registry) rules(tenant string) Rules {
 	return r.config.Rules(tenant)
 }
 
-// A View shows a Registry to one tenant: the tenant's pushed skills, and the shared skills that its rules
-// allow. The View never reads the skills of another tenant.
+// A View shows a Registry to one tenant: the tenant's pushed skills, those of its private roots, and the shared
+// skills that its rules allow. The View never reads the skills of another tenant.
 type View struct {
 	registry *Registry
 	tenant   string
@@ -38,8 +38,8 @@ type View struct {
 // For returns the view of a tenant. The tenant without a name sees the shared skills only.
 func (r *Registry) For(tenant string) View { return View{r, tenant} }
 
-// Resolve finds a skill as Registry.Resolve does. A pushed skill hides a shared skill of the same
-// name. A pin finds every kept version of a pushed skill.
+// Resolve finds a skill as Registry.Resolve does. A pushed skill hides one of a private root with the same
+// name, and both hide a shared skill. A pin finds every kept version of a pushed skill.
 func (v View) Resolve(ref string) (*Skill, error) {
 	name, digest, err := ParseRef(ref)
 	if err != nil {
@@ -48,6 +48,13 @@ func (v View) Resolve(ref string) (*Skill, error) {
 	own, ownErr := v.own(name, digest)
 	if own != nil || ownErr != nil && !isMismatch(ownErr) {
 		return own, ownErr
+	}
+	mine, mineErr := v.private(name, digest)
+	if mine != nil || mineErr != nil && !isMismatch(mineErr) {
+		return mine, mineErr
+	}
+	if ownErr == nil {
+		ownErr = mineErr
 	}
 	shared, err := v.registry.resolve(name, digest, v.sees)
 	if err != nil && ownErr != nil {
@@ -63,6 +70,23 @@ func (v View) own(name, digest string) (*Skill, error) {
 		return nil, nil
 	}
 	return o.resolve(name, digest)
+}
+
+// private returns a skill of the tenant's private roots. It returns nil if none has the name.
+func (v View) private(name, digest string) (*Skill, error) {
+	p := v.registry.mine()
+	s, err := p.of(v.tenant).find(name, nil)
+	if _, no := err.(*NotFoundError); no {
+		namespace, _ := manifest.SplitName(name)
+		if !hasNamespace(p.roots[v.tenant], namespace) || v.registry.HasNamespace(namespace) {
+			err = nil // it may be a shared skill
+		}
+		return nil, err
+	}
+	if err == nil && digest != "" && digest != s.Digest {
+		return nil, &DigestMismatch{Name: name, Want: digest, Have: s.Digest}
+	}
+	return s, err
 }
 
 func isMismatch(err error) bool {
@@ -96,26 +120,32 @@ func (v View) sees(name string) bool {
 
 // List returns all skills that the tenant sees, sorted by full name.
 func (v View) List() []*Skill {
-	shared := slices.DeleteFunc(v.registry.List(), func(s *Skill) bool { return !v.sees(s.Name) })
-	o := v.registry.owner(v.tenant)
-	if o == nil {
-		return shared
+	all := slices.DeleteFunc(v.registry.List(), func(s *Skill) bool { return !v.sees(s.Name) })
+	all = hide(all, v.registry.mine().of(v.tenant).list)
+	if o := v.registry.owner(v.tenant); o != nil {
+		all = hide(all, o.list())
 	}
-	own := o.list()
+	return all
+}
+
+// hide returns the skills of both lists. If two have the same name, it takes the one of own.
+func hide(list, own []*Skill) []*Skill {
 	if len(own) == 0 {
-		return shared
+		return list
 	}
 	hidden := make(map[string]bool, len(own))
 	for _, s := range own {
 		hidden[s.Name] = true
 	}
-	all := append(slices.DeleteFunc(shared, func(s *Skill) bool { return hidden[s.Name] }), own...)
+	all := append(slices.DeleteFunc(list, func(s *Skill) bool { return hidden[s.Name] }), own...)
 	slices.SortFunc(all, func(a, b *Skill) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
 
 // HasNamespace reports whether a root that the tenant sees has the namespace.
-func (v View) HasNamespace(namespace string) bool { return v.registry.HasNamespace(namespace) }
+func (v View) HasNamespace(namespace string) bool {
+	return v.registry.HasNamespace(namespace) || hasNamespace(v.registry.mine().roots[v.tenant], namespace)
+}
 
 // Versions returns the kept versions of a skill, the newest first. A shared skill has one, without
 // the time of a push.
@@ -130,7 +160,7 @@ func (v View) Versions(name string) ([]Version, error) {
 			return list, err
 		}
 	}
-	sk, err := v.registry.resolve(name, "", v.sees)
+	sk, err := v.Resolve(name)
 	if err != nil {
 		return nil, err
 	}

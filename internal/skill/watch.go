@@ -75,6 +75,8 @@ func (r *Registry) awaitChange(ctx context.Context, w *fsnotify.Watcher, again t
 			return ctx.Err()
 		case <-quiet:
 			return nil
+		case <-r.rewatch:
+			return nil
 		case <-most:
 			return nil
 		case ev, ok := <-w.Events:
@@ -107,7 +109,7 @@ func (r *Registry) concerns(name string) bool {
 	if snapshot.Excluded(filepath.Base(name)) {
 		return false
 	}
-	return slices.ContainsFunc(r.config.Roots, func(root Root) bool {
+	return slices.ContainsFunc(r.allRoots(), func(root Root) bool {
 		rel, err := filepath.Rel(root.Dir, name)
 		return err == nil && filepath.IsLocal(rel)
 	})
@@ -127,7 +129,7 @@ func (r *Registry) watch(w *fsnotify.Watcher) (unwatched int, why error) {
 			unwatched, why = unwatched+1, cmp.Or(why, err)
 		}
 	}
-	for _, root := range r.config.Roots {
+	for _, root := range r.allRoots() {
 		add(filepath.Dir(root.Dir))
 		// The root may be a link, but nothing beneath it is followed.
 		_ = filepath.WalkDir(root.Dir+string(filepath.Separator), func(p string, d fs.DirEntry, err error) error {

@@ -1050,12 +1050,15 @@ func (x *TenantProblem) GetKept() bool {
 // SkillProblem is a folder of skills, or of one skill, that did not load.
 type SkillProblem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A path on the daemon's machine.
+	// A path on the daemon's machine. Callers that are not operators get its last part, and
+	// only folders of skills that they may see.
 	Folder string `protobuf:"bytes,1,opt,name=folder,proto3" json:"folder,omitempty"`
 	// One sentence.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The skill that stays loaded from the folder's former content. Empty: none.
-	KeptSkill     string `protobuf:"bytes,3,opt,name=kept_skill,json=keptSkill,proto3" json:"kept_skill,omitempty"`
+	KeptSkill string `protobuf:"bytes,3,opt,name=kept_skill,json=keptSkill,proto3" json:"kept_skill,omitempty"`
+	// The tenant that has the folder for itself, for operators. Empty: it is shared.
+	Tenant        string `protobuf:"bytes,4,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1107,6 +1110,13 @@ func (x *SkillProblem) GetReason() string {
 func (x *SkillProblem) GetKeptSkill() string {
 	if x != nil {
 		return x.KeptSkill
+	}
+	return ""
+}
+
+func (x *SkillProblem) GetTenant() string {
+	if x != nil {
+		return x.Tenant
 	}
 	return ""
 }
@@ -1408,12 +1418,13 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x12\n" +
-	"\x04kept\x18\x04 \x01(\bR\x04kept\"]\n" +
+	"\x04kept\x18\x04 \x01(\bR\x04kept\"u\n" +
 	"\fSkillProblem\x12\x16\n" +
 	"\x06folder\x18\x01 \x01(\tR\x06folder\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1d\n" +
 	"\n" +
-	"kept_skill\x18\x03 \x01(\tR\tkeptSkill\"\xb9\x01\n" +
+	"kept_skill\x18\x03 \x01(\tR\tkeptSkill\x12\x16\n" +
+	"\x06tenant\x18\x04 \x01(\tR\x06tenant\"\xb9\x01\n" +
 	"\bBoundary\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\x05found\x18\x02 \x01(\bH\x00R\x05found\x88\x01\x01\x12\x10\n" +

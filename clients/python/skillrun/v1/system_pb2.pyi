@@ -178,14 +178,16 @@ class Runtime(_message.Message):
     def __init__(self, language: _Optional[str] = ..., path: _Optional[str] = ..., version: _Optional[str] = ..., image: _Optional[str] = ...) -> None: ...
 
 class SkillProblem(_message.Message):
-    __slots__ = ["folder", "kept_skill", "reason"]
+    __slots__ = ["folder", "kept_skill", "reason", "tenant"]
     FOLDER_FIELD_NUMBER: _ClassVar[int]
     KEPT_SKILL_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     folder: str
     kept_skill: str
     reason: str
-    def __init__(self, folder: _Optional[str] = ..., reason: _Optional[str] = ..., kept_skill: _Optional[str] = ...) -> None: ...
+    tenant: str
+    def __init__(self, folder: _Optional[str] = ..., reason: _Optional[str] = ..., kept_skill: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class Tenant(_message.Message):
     __slots__ = ["name", "quotas", "weight"]
