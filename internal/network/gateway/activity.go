@@ -1,0 +1,43 @@
+package gateway
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// activity is when a connection last carried data. It costs the copying loops one store, where a
+// deadline for each read would cost a timer.
+type activity struct {
+	last atomic.Int64 // in nanoseconds since 1970
+}
+
+func (a *activity) note() { a.last.Store(time.Now().UnixNano()) }
+
+// watch calls end when nothing was noted for the time idle, and when life ends. After stop, end may
+// still be called once.
+func (a *activity) watch(life context.Context, idle time.Duration, end func()) (stop func()) {
+	a.note()
+	ctx, cancel := context.WithCancel(life)
+	stopEnd := context.AfterFunc(life, end)
+	timer := make(chan *time.Timer, 1)
+	timer <- time.AfterFunc(idle, func() {
+		t := <-timer
+		defer func() { timer <- t }()
+		rest := time.Until(time.Unix(0, a.last.Load()).Add(idle))
+		switch {
+		case ctx.Err() != nil:
+		case rest <= 0:
+			end()
+		default:
+			t.Reset(rest)
+		}
+	})
+	return func() {
+		cancel()
+		stopEnd()
+		t := <-timer
+		t.Stop()
+		timer <- t
+	}
+}

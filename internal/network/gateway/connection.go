@@ -1,0 +1,115 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/waiter"
+
+	"github.com/skillrun/skillrun/internal/network/policy"
+)
+
+// A connection copies between a TCP connection of the sandbox and one to its destination. A slow
+// reader stops the other side's sender: only the buffers of the stack and of the kernel, and one of
+// copySize for each direction, hold data.
+type connection struct {
+	gateway  *Gateway
+	decision decision
+	queue    waiter.Queue
+	endpoint tcpip.Endpoint
+	in       *gonet.TCPConn // to the sandbox
+	out      *net.TCPConn   // to the destination
+
+	sent, received atomic.Int64
+	activity       activity
+	aborted        sync.Once
+}
+
+const copySize = 16 << 10
+
+var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
+
+// run returns when both directions have ended.
+func (c *connection) run() {
+	stop := c.activity.watch(c.gateway.life, c.gateway.entries.limits.Idle, c.abort)
+	defer stop()
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		c.finish(c.copy(c.in, c.out, &c.received), c.in.CloseWrite)
+	}()
+	c.finish(c.send(), c.out.CloseWrite)
+	<-received
+	c.in.Close()
+	c.out.Close()
+}
+
+// send copies what the client sends, after its names were checked.
+func (c *connection) send() error {
+	if c.decision.names == nil {
+		return c.copy(c.out, c.in, &c.sent)
+	}
+	return c.sendChecked()
+}
+
+// refusedError is a decision that refuses what a client has sent.
+type refusedError decision
+
+func (e refusedError) Error() string { return e.reason }
+
+// finish ends one direction: after an error or a reset both, else it passes on that no more
+// data comes.
+func (c *connection) finish(err error, closeWrite func() error) {
+	var refused refusedError
+	if errors.As(err, &refused) {
+		c.gateway.deny(decision(refused))
+	}
+	if err != nil || closeWrite() != nil {
+		c.abort()
+	}
+}
+
+// abort resets both sides, so that no end takes a cut stream for a whole one.
+func (c *connection) abort() {
+	c.aborted.Do(func() {
+		c.endpoint.Abort()
+		_ = c.out.SetLinger(0)
+		c.out.Close()
+	})
+}
+
+// copy returns nil at the end of the data.
+func (c *connection) copy(to io.Writer, from io.Reader, sum *atomic.Int64) error {
+	b := copyBuffers.Get().(*[copySize]byte)
+	defer copyBuffers.Put(b)
+	for {
+		n, err := from.Read(b[:])
+		if n > 0 {
+			if err := c.pass(to, b[:n], sum); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// pass writes b and counts it.
+func (c *connection) pass(to io.Writer, b []byte, sum *atomic.Int64) error {
+	if !c.gateway.entries.count(len(b)) {
+		return refusedError(c.decision.refuse(policy.Verdict{Reason: c.gateway.entries.bytesReason()}))
+	}
+	c.activity.note()
+	_, err := to.Write(b)
+	sum.Add(int64(len(b)))
+	return err
+}

@@ -1,0 +1,203 @@
+package gateway
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/miekg/dns"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+
+	"github.com/skillrun/skillrun/internal/network/policy"
+)
+
+// A nameServer answers the sandbox's DNS questions. It passes on no packet: it reads a question,
+// asks a new one, and writes an answer of addresses only. So neither the question nor the answer
+// carries anything else.
+type nameServer struct {
+	gateway   *Gateway
+	resolvers []netip.AddrPort
+	cache     *cache
+	queries   chan struct{} // has an element for each query that runs
+}
+
+func newNameServer(g *Gateway, resolvers []netip.AddrPort) *nameServer {
+	return &nameServer{gateway: g, resolvers: resolvers, cache: newCache(), queries: make(chan struct{}, maxQueries)}
+}
+
+const (
+	largestQuery = 4096 // bytes; a question has at most 300
+	oldAnswer    = 512  // bytes of an answer by UDP for a client without EDNS (RFC 1035)
+	idleTCP      = 10 * time.Second
+)
+
+// listen takes the UDP port of both addresses.
+func (n *nameServer) listen() error {
+	for _, a := range []netip.Addr{NameServerIPv4, NameServerIPv6} {
+		protocol := header.IPv4ProtocolNumber
+		if a.Is6() {
+			protocol = header.IPv6ProtocolNumber
+		}
+		local := tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFromSlice(a.AsSlice()), Port: 53}
+		conn, err := gonet.DialUDP(n.gateway.stack, &local, nil, protocol)
+		if err != nil {
+			return err
+		}
+		go n.serveUDP(conn)
+	}
+	return nil
+}
+
+// serveUDP ends with the Gateway. Queries beyond the bound get no answer: programs ask again.
+func (n *nameServer) serveUDP(conn *gonet.UDPConn) {
+	stop := context.AfterFunc(n.gateway.life, func() { conn.Close() })
+	defer stop()
+	b := make([]byte, largestQuery)
+	for {
+		size, from, err := conn.ReadFrom(b)
+		if err != nil {
+			return
+		}
+		query := append([]byte(nil), b[:size]...)
+		select {
+		case n.queries <- struct{}{}:
+		default:
+			continue
+		}
+		go func() {
+			defer func() { <-n.queries }()
+			if answer := n.answer(query, false); answer != nil {
+				_, _ = conn.WriteTo(answer, from)
+			}
+		}()
+	}
+}
+
+// serveTCP answers the queries of one connection, one after the other.
+func (n *nameServer) serveTCP(c net.Conn) {
+	conn := &dns.Conn{Conn: c}
+	stop := context.AfterFunc(n.gateway.life, func() { c.Close() })
+	defer stop()
+	for {
+		_ = c.SetDeadline(time.Now().Add(idleTCP))
+		query, err := conn.ReadMsgHeader(nil)
+		if err != nil {
+			return
+		}
+		n.queries <- struct{}{}
+		answer := n.answer(query, true)
+		<-n.queries
+		if answer == nil {
+			return
+		}
+		if _, err := conn.Write(answer); err != nil {
+			return
+		}
+	}
+}
+
+// answer returns the answer to a query, or nil if it is none that has an answer.
+func (n *nameServer) answer(query []byte, tcp bool) []byte {
+	var m dns.Msg
+	if m.Unpack(query) != nil || m.Response {
+		return nil
+	}
+	reply := new(dns.Msg)
+	reply.SetReply(&m)
+	reply.RecursionAvailable = true
+	if m.Opcode != dns.OpcodeQuery || len(m.Question) != 1 || m.Question[0].Qclass != dns.ClassINET {
+		reply.Rcode = dns.RcodeNotImplemented
+	} else {
+		n.fill(reply, m.Question[0])
+	}
+	if !tcp {
+		reply.Truncate(answerSize(&m))
+	}
+	b, err := reply.Pack()
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// answerSize is the most bytes that the client of a query takes by UDP.
+func answerSize(m *dns.Msg) int {
+	if opt := m.IsEdns0(); opt != nil {
+		return min(max(int(opt.UDPSize()), oldAnswer), largestQuery)
+	}
+	return oldAnswer
+}
+
+// fill answers a question, if the rules allow its name.
+func (n *nameServer) fill(reply *dns.Msg, q dns.Question) {
+	name := normal(q.Name)
+	v := n.gateway.rules.Name(name)
+	switch {
+	case !v.Allowed:
+		n.refuse(reply, name, v)
+	case q.Qtype == dns.TypeHTTPS || q.Qtype == dns.TypeSVCB:
+		// Browsers and curl ask for these first. No answer means: go on without.
+	case q.Qtype != dns.TypeA && q.Qtype != dns.TypeAAAA:
+		n.refuse(reply, name, policy.Verdict{Reason: "only addresses are resolved, not " + dns.Type(q.Qtype).String()})
+	default:
+		n.resolve(reply, name, q.Qtype)
+	}
+}
+
+func (n *nameServer) refuse(reply *dns.Msg, name string, v policy.Verdict) {
+	reply.Rcode = dns.RcodeRefused
+	n.gateway.report.denied(policy.Denial{Protocol: "dns", Name: name, Reason: v.Reason, Rule: v.Rule, Missing: v.Missing})
+}
+
+// resolve answers from the cache or asks a resolver, and pins the addresses to the name.
+func (n *nameServer) resolve(reply *dns.Msg, name string, kind uint16) {
+	found, ok := n.cache.get(name, kind)
+	if !ok {
+		if !n.cache.admit(name) {
+			n.refuse(reply, name, policy.Verdict{Reason: "more different names than an execution may resolve"})
+			return
+		}
+		found = n.judged(name, n.ask(name, kind))
+		n.cache.put(name, kind, found)
+	}
+	if reply.Rcode = found.code; len(found.addresses) == 0 {
+		return
+	}
+	ttl := found.rest()
+	if !n.gateway.pins.add(name, found.addresses, ttl) {
+		n.refuse(reply, name, policy.Verdict{Reason: "more addresses than an execution may resolve"})
+		return
+	}
+	for _, a := range found.addresses {
+		reply.Answer = append(reply.Answer, record(reply.Question[0].Name, a, ttl))
+	}
+}
+
+// judged leaves out the addresses that the name may not have, such as private ones: a name must not
+// lead into a network that no rule opens.
+func (n *nameServer) judged(name string, found resolved) resolved {
+	kept := found.addresses[:0:0]
+	for _, a := range found.addresses {
+		v := n.gateway.rules.Answer(name, a)
+		if v.Allowed {
+			kept = append(kept, a)
+			continue
+		}
+		n.gateway.report.denied(policy.Denial{Protocol: "dns", To: netip.AddrPortFrom(a, 0), Name: name, Reason: v.Reason, Rule: v.Rule, Missing: v.Missing})
+	}
+	found.addresses = kept
+	return found
+}
+
+func record(name string, a netip.Addr, ttl time.Duration) dns.RR {
+	h := dns.RR_Header{Name: name, Class: dns.ClassINET, Ttl: uint32(ttl / time.Second)}
+	if a.Is4() {
+		h.Rrtype = dns.TypeA
+		return &dns.A{Hdr: h, A: a.AsSlice()}
+	}
+	h.Rrtype = dns.TypeAAAA
+	return &dns.AAAA{Hdr: h, AAAA: a.AsSlice()}
+}

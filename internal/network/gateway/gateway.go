@@ -1,0 +1,131 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+
+	"github.com/skillrun/skillrun/internal/network/policy"
+)
+
+// Config describes a Gateway. Every field but Resolvers is necessary.
+type Config struct {
+	TUN       *os.File // as sandbox.Link has it; New owns it, also after an error
+	Rules     *policy.Rules
+	Resolvers []netip.AddrPort // that the machine uses; without one, no name has an address
+	Limits    Limits
+	Shared    *Shared     // the tenant's connections
+	Sink      policy.Sink // called by one goroutine at a time; must not block
+}
+
+// A Gateway carries the packets of one sandbox.
+type Gateway struct {
+	rules    *policy.Rules
+	names    *nameServer
+	pins     *pins
+	entries  *admission
+	report   *reporter
+	tun      *os.File
+	link     *link
+	stack    *stack.Stack
+	life     context.Context // ends with the Gateway
+	end      context.CancelFunc
+	sessions sync.WaitGroup // of connections, for their events
+}
+
+const nic tcpip.NICID = 1
+
+// New carries packets from its return on.
+func New(c Config) (*Gateway, error) {
+	g := &Gateway{rules: c.Rules, pins: newPins(), entries: newAdmission(c.Limits, c.Shared), report: newReporter(c.Sink), tun: c.TUN}
+	g.life, g.end = context.WithCancel(context.Background())
+	g.names = newNameServer(g, c.Resolvers)
+	g.link = newLink(c.TUN, g.refusePacket)
+	if err := g.start(); err != nil {
+		g.end()
+		g.link.stop()
+		g.stack.Destroy()
+		return nil, errors.Join(err, c.TUN.Close())
+	}
+	return g, nil
+}
+
+// Close ends every connection. After its return, the sink is not called any more. The device is
+// closed by another goroutine, because that takes the kernel about 20 ms.
+func (g *Gateway) Close() {
+	g.end()
+	g.link.stop()
+	g.stack.Close()
+	g.sessions.Wait()
+	g.report.end()
+	go func() {
+		g.stack.Wait()
+		g.tun.Close()
+	}()
+}
+
+func (g *Gateway) start() error {
+	g.stack = stack.New(stack.Options{
+		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
+		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol},
+	})
+	if err := setOptions(g.stack); err != nil {
+		return fmt.Errorf("network stack: %v", err)
+	}
+	g.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, tcp.NewForwarder(g.stack, 0, maxHandled, g.tcp).HandlePacket)
+	g.stack.SetTransportProtocolHandler(udp.ProtocolNumber, udp.NewForwarder(g.stack, g.udp).HandlePacket)
+	g.stack.SetRouteTable([]tcpip.Route{
+		{Destination: header.IPv4EmptySubnet, NIC: nic},
+		{Destination: header.IPv6EmptySubnet, NIC: nic},
+	})
+	// The interface takes packets for every address, and answers from it.
+	err := g.stack.CreateNICWithOptions(nic, g.link, stack.NICOptions{Disabled: true})
+	if err == nil {
+		err = g.stack.SetPromiscuousMode(nic, true)
+	}
+	if err == nil {
+		err = g.stack.SetSpoofing(nic, true)
+	}
+	if err == nil {
+		err = g.stack.EnableNIC(nic)
+	}
+	if err != nil {
+		return fmt.Errorf("network stack: %v", err)
+	}
+	return g.names.listen()
+}
+
+func setOptions(s *stack.Stack) tcpip.Error {
+	sack, moderate := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(true)
+	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: 4096, Default: bufferSize, Max: bufferSize}
+	send := tcpip.TCPSendBufferSizeRangeOption{Min: 4096, Default: bufferSize, Max: bufferSize}
+	// A forwarder has no listener, so a source port that comes again would meet the old
+	// connection in TIME_WAIT, and wait for its 60 seconds.
+	wait := tcpip.TCPTimeWaitTimeoutOption(time.Millisecond)
+	for _, option := range []tcpip.SettableTransportProtocolOption{&sack, &moderate, &receive, &send, &wait} {
+		if err := s.SetTransportProtocolOption(tcp.ProtocolNumber, option); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// destination is where a connection of the sandbox goes: the stack's local end.
+func destination(id stack.TransportEndpointID) netip.AddrPort {
+	a, _ := netip.AddrFromSlice(id.LocalAddress.AsSlice())
+	return netip.AddrPortFrom(a, id.LocalPort)
+}
+
+func isNameServer(a netip.Addr) bool { return a == NameServerIPv4 || a == NameServerIPv6 }

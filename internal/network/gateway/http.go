@@ -1,0 +1,136 @@
+package gateway
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/network/policy"
+)
+
+// maxHead bounds the head of a request in bytes.
+const maxHead = 64 << 10
+
+// sendHTTP reads each request of the connection, checks its Host and writes it again. What it writes
+// comes from the parsed request, so the server sees the same requests as the check did, also where a
+// client writes them ambiguously. A request can't change the protocol: what follows would not be
+// checked.
+func (c *connection) sendHTTP() error {
+	limited := &headReader{from: c.in}
+	in := bufio.NewReader(limited)
+	out := bufio.NewWriter(passWriter{c})
+	for first := true; ; first = false {
+		if first {
+			_ = c.in.SetReadDeadline(time.Now().Add(c.gateway.entries.limits.Hello))
+		}
+		limited.left = maxHead
+		r, err := http.ReadRequest(in)
+		if err != nil {
+			return c.endOfRequests(err, first)
+		}
+		limited.left = -1
+		_ = c.in.SetReadDeadline(time.Time{})
+		if err := c.checkRequest(r); err != nil {
+			return err
+		}
+		if err := writeRequest(out, r); err != nil {
+			return err
+		}
+	}
+}
+
+// endOfRequests is nil if the client has sent whole requests and then nothing more.
+func (c *connection) endOfRequests(err error, first bool) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	var failed net.Error
+	if errors.As(err, &failed) && !first {
+		return err
+	}
+	if failed == nil {
+		err = errors.Join(errNotHello, err)
+	}
+	return c.late(err, "HTTP")
+}
+
+func (c *connection) checkRequest(r *http.Request) error {
+	refuse := func(reason string) error { return refusedError(c.decision.refuse(policy.Verdict{Reason: reason})) }
+	if r.Method == http.MethodConnect {
+		return refuse("a CONNECT request asks for a relay")
+	}
+	if r.ProtoMajor != 1 {
+		return refuse("only HTTP/1 can be checked without TLS")
+	}
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if d, ok := c.gateway.spoken(c.decision, host, "Host of the request"); !ok {
+		return refusedError(d)
+	}
+	return nil
+}
+
+// writeRequest writes r as one request. Its head goes out before the body is waited for: the client
+// may wait for an answer to the head.
+func writeRequest(out *bufio.Writer, r *http.Request) error {
+	r.Header.Del("Upgrade")
+	r.Header.Del("Http2-Settings")
+	if _, ok := r.Header["User-Agent"]; !ok {
+		r.Header["User-Agent"] = []string{""} // or Write adds Go's
+	}
+	if r.Body != http.NoBody {
+		r.Body = flushingBody{r.Body, out}
+	}
+	if err := r.Write(out); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// A flushingBody sends what is written so far before it waits for more.
+type flushingBody struct {
+	io.ReadCloser
+	out *bufio.Writer
+}
+
+func (b flushingBody) Read(p []byte) (int, error) {
+	if err := b.out.Flush(); err != nil {
+		return 0, err
+	}
+	return b.ReadCloser.Read(p)
+}
+
+// A headReader bounds what is read, unless left is negative.
+type headReader struct {
+	from io.Reader
+	left int
+}
+
+var errLongHead = errors.New("the head of the request is too long")
+
+func (r *headReader) Read(b []byte) (int, error) {
+	if r.left == 0 {
+		return 0, errLongHead
+	}
+	if r.left < 0 {
+		return r.from.Read(b)
+	}
+	n, err := r.from.Read(b[:min(len(b), r.left)])
+	r.left -= n
+	return n, err
+}
+
+// A passWriter writes to the destination and counts.
+type passWriter struct{ c *connection }
+
+func (w passWriter) Write(b []byte) (int, error) {
+	if err := w.c.pass(w.c.out, b, &w.c.sent); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}

@@ -1,0 +1,106 @@
+package gateway
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Limits bound one sandbox. Connections are TCP connections and UDP sessions that exist at the same
+// time. A zero Bytes has no limit; the other fields must be positive.
+type Limits struct {
+	Connections  int64         `json:"connections"`
+	NewPerSecond int           `json:"new_per_second"` // the same number may come at once
+	Bytes        int64         `json:"bytes"`          // sent and received, of all connections together
+	Idle         time.Duration `json:"idle"`           // a TCP connection without a byte ends
+	IdleUDP      time.Duration `json:"idle_udp"`
+	Dial         time.Duration `json:"dial"`  // until the destination has answered
+	Hello        time.Duration `json:"hello"` // until the client has sent the name that is checked
+}
+
+// DefaultLimits are the limits of a sandbox.
+func DefaultLimits() Limits {
+	return Limits{
+		Connections: 256, NewPerSecond: 1000,
+		Idle: 5 * time.Minute, IdleUDP: time.Minute, Dial: 10 * time.Second, Hello: 10 * time.Second,
+	}
+}
+
+// Bounds without a configuration. A name costs about 200 bytes, a pin as much.
+const (
+	maxNames   = 1000 // different names that a sandbox may ask for: DNS is no channel for data
+	maxPins    = 4000 // pairs of address and name
+	maxQueries = 64   // to the resolvers, at the same time
+	maxAnswer  = 32   // addresses in one answer
+	maxHandled = 1024 // connection attempts that the stack hands over at the same time
+
+	// Buffers of a connection in the stack, in bytes, for each direction. The other end is on this
+	// machine, so a segment of 64 KiB waits for microseconds only.
+	bufferSize = 256 << 10
+)
+
+// A Shared bounds the connections of several gateways together.
+type Shared struct {
+	most int64
+	used atomic.Int64
+}
+
+// NewShared returns a bound of most connections.
+func NewShared(most int64) *Shared { return &Shared{most: most} }
+
+func (s *Shared) take() bool {
+	if s.used.Add(1) <= s.most {
+		return true
+	}
+	s.used.Add(-1)
+	return false
+}
+
+// admission counts the connections of a sandbox.
+type admission struct {
+	limits Limits
+	own    *Shared
+	tenant *Shared
+	rate   *rate.Limiter
+	bytes  atomic.Int64
+}
+
+func newAdmission(l Limits, tenant *Shared) *admission {
+	return &admission{limits: l, own: NewShared(l.Connections), tenant: tenant,
+		rate: rate.NewLimiter(rate.Limit(l.NewPerSecond), l.NewPerSecond)}
+}
+
+// enter takes one connection in. It returns the limit that is reached, or "". After "", the caller
+// calls leave.
+func (a *admission) enter() (reached string) {
+	if a.spent() {
+		return a.bytesReason()
+	}
+	if !a.rate.Allow() {
+		return fmt.Sprintf("more than %d new connections in a second", a.limits.NewPerSecond)
+	}
+	if !a.own.take() {
+		return fmt.Sprintf("more than %d connections", a.own.most)
+	}
+	if !a.tenant.take() {
+		a.own.used.Add(-1)
+		return fmt.Sprintf("more than %d connections of the tenant", a.tenant.most)
+	}
+	return ""
+}
+
+func (a *admission) leave() {
+	a.own.used.Add(-1)
+	a.tenant.used.Add(-1)
+}
+
+// count adds n bytes and reports whether the limit allows them.
+func (a *admission) count(n int) bool {
+	return a.bytes.Add(int64(n)) <= a.limits.Bytes || a.limits.Bytes == 0
+}
+
+func (a *admission) spent() bool { return a.limits.Bytes > 0 && a.bytes.Load() > a.limits.Bytes }
+
+func (a *admission) bytesReason() string { return fmt.Sprintf("more than %d bytes", a.limits.Bytes) }

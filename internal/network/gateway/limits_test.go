@@ -1,0 +1,174 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/network/networktest"
+	"github.com/skillrun/skillrun/internal/network/policy"
+)
+
+// Each bound on connections refuses the next one, and says so. Room comes back with an end.
+func TestConnectionLimits(t *testing.T) {
+	const address = networktest.Public + ":80"
+	serve(t, address, echo)
+	for want, change := range map[string]func(*Config){
+		"more than 1 connections":               func(c *Config) { c.Limits.Connections = 1 },
+		"more than 1 connections of the tenant": func(c *Config) { c.Shared = NewShared(1) },
+		"more than 1 new connections":           func(c *Config) { c.Limits.NewPerSecond = 1 },
+		"more than 2 bytes":                     func(c *Config) { c.Limits.Bytes = 2 },
+	} {
+		t.Run(want, func(t *testing.T) {
+			b := newBox(t, nil, nil, change)
+			c, err := b.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.WriteString(c, "ab")
+			_, _ = io.ReadFull(c, make([]byte, 2))
+			if _, err := b.Dial("tcp", address); !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("the second: %v", err)
+			}
+			b.awaitDenial(t, func(d policy.Denial) bool { return strings.HasPrefix(d.Reason, want) })
+			c.Close()
+			b.awaitClosed(t)
+			c, err = b.Dial("tcp", address)
+			if err == nil {
+				c.Close()
+			}
+			if room := strings.Contains(want, "1 connections"); room != (err == nil) {
+				t.Errorf("after the first one's end: %v", err)
+			}
+		})
+	}
+}
+
+// A connection ends with a reset when the bytes are used up, when it is idle, and with the Gateway.
+func TestConnectionsEnd(t *testing.T) {
+	const address = networktest.Public + ":80"
+	ended := make(chan error, 1)
+	serve(t, address, func(c net.Conn) {
+		_, err := io.Copy(io.Discard, c)
+		ended <- err
+	})
+	for name, c := range map[string]struct {
+		change func(*Config)
+		act    func(*box, net.Conn)
+	}{
+		"bytes": {func(c *Config) { c.Limits.Bytes = 3 }, func(_ *box, c net.Conn) { _, _ = io.WriteString(c, "four") }},
+		"idle":  {func(c *Config) { c.Limits.Idle = 20 * time.Millisecond }, func(*box, net.Conn) {}},
+		"close": {func(*Config) {}, func(b *box, _ net.Conn) { b.gateway.Close() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBox(t, nil, nil, c.change)
+			conn, err := b.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			c.act(b, conn)
+			if err := <-ended; !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("outside: %v", err)
+			}
+			if name == "close" {
+				return // nobody carries the reset
+			}
+			if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("inside: %v", err)
+			}
+		})
+	}
+}
+
+// A reset of one side is a reset of the other one, not an end of the data.
+func TestResets(t *testing.T) {
+	const address = networktest.Public + ":80"
+	serve(t, address, func(c net.Conn) {
+		_, _ = io.ReadFull(c, make([]byte, 1))
+		_ = c.(*net.TCPConn).SetLinger(0)
+	})
+	b := newBox(t, nil, nil)
+	c, err := b.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, _ = io.WriteString(c, "x")
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A destination that does not answer is given up.
+func TestDialTimeout(t *testing.T) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	address := &unix.SockaddrInet4{Addr: [4]byte{20, 1, 0, 1}, Port: 80}
+	// With this backlog and one connection that is not accepted, the kernel ignores others.
+	if err := errors.Join(unix.Bind(fd, address), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	first, err := net.Dial("tcp", networktest.Public+":80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	b := newBox(t, nil, nil, func(c *Config) { c.Limits.Dial = 20 * time.Millisecond })
+	if _, err := b.Dial("tcp", networktest.Public+":80"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Equal refusals and those beyond the rate only count.
+func TestReporter(t *testing.T) {
+	l := newLog()
+	r := newReporter(l)
+	for range 10 {
+		r.denied(policy.Denial{Protocol: "dns", Name: "a.test"})
+	}
+	for i := range 300 {
+		r.denied(policy.Denial{Protocol: "dns", Name: "b.test", Reason: string(rune('0' + i))})
+	}
+	for range 2000 {
+		r.closed(policy.Connection{})
+	}
+	r.end()
+	if told := int64(len(l.denials)); told < 100 || told+l.dropped[0] != 310 {
+		t.Errorf("%d refusals told, %d dropped", told, l.dropped[0])
+	}
+	if told := int64(len(l.closed)); told < 1000 || told+l.dropped[1] != 2000 {
+		t.Errorf("%d connections told, %d dropped", told, l.dropped[1])
+	}
+}
+
+// Pins end, and there is a bound on them.
+func TestPins(t *testing.T) {
+	p := newPins()
+	a := addressesFrom(t, maxPins)
+	if !p.add("www.test", a, 0) || !p.add("www.test", a[:0], 0) {
+		t.Error("no room")
+	}
+	if p.add("other.test", a[:1], 0) {
+		t.Error("beyond the bound")
+	}
+	if n := p.names(a[0]); len(n) != 1 {
+		t.Errorf("names: %v", n)
+	}
+	p.named[a[0]][0].ends = time.Now()
+	if n := p.names(a[0]); len(n) != 0 {
+		t.Errorf("names after its end: %v", n)
+	}
+	if !p.add("other.test", a[:1], 0) || p.count != maxPins {
+		t.Error("no room after an end")
+	}
+}

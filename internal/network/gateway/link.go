@@ -1,0 +1,145 @@
+package gateway
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// Addresses of every sandbox with a network, and of the name server that it sees.
+var (
+	SandboxIPv4    = netip.MustParseAddr("192.0.0.2")
+	SandboxIPv6    = netip.MustParseAddr("fd73:6b72::2")
+	NameServerIPv4 = netip.MustParseAddr("192.0.0.1")
+	NameServerIPv6 = netip.MustParseAddr("fd73:6b72::1")
+)
+
+const (
+	mtu         = 65520
+	vnetHeader  = 10    // struct virtio_net_hdr (linux/virtio_net.h)
+	largestRead = 65535 // an IP packet; the kernel merges TCP segments up to this size
+)
+
+// A link is the stack's end of a TUN device. It reads through Go's poller, so that an idle sandbox
+// has a goroutine and no thread; gVisor's own fdbased takes a thread for each device.
+type link struct {
+	tun        *os.File
+	refused    func(packet refusal)
+	dispatcher stack.NetworkDispatcher
+	done       chan struct{} // closed after the last read
+}
+
+func newLink(tun *os.File, refused func(refusal)) *link {
+	return &link{tun: tun, refused: refused, done: make(chan struct{})}
+}
+
+// stop ends the reads. The device stays open.
+func (l *link) stop() { _ = l.tun.SetReadDeadline(time.Unix(1, 0)) }
+
+// Attach is called by the stack, with nil when it removes the link.
+func (l *link) Attach(d stack.NetworkDispatcher) {
+	if d == nil || l.dispatcher != nil {
+		return
+	}
+	l.dispatcher = d
+	go l.read()
+}
+
+// read ends with the device: it is closed, or the sandbox's network namespace is gone.
+func (l *link) read() {
+	defer close(l.done)
+	b := make([]byte, vnetHeader+largestRead)
+	for {
+		n, err := l.tun.Read(b)
+		if err != nil {
+			return
+		}
+		if n > vnetHeader {
+			l.deliver(b[vnetHeader:n])
+		}
+	}
+}
+
+func (l *link) deliver(packet []byte) {
+	protocol, refused := inspect(packet)
+	if refused != (refusal{}) {
+		if refused.reason != "" {
+			l.refused(refused)
+		}
+		return
+	}
+	p := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(packet)})
+	l.dispatcher.DeliverNetworkPacket(protocol, p)
+	p.DecRef()
+}
+
+// WritePackets writes packets to the sandbox. The device takes each whole or drops it.
+func (l *link) WritePackets(packets stack.PacketBufferList) (n int, failed tcpip.Error) {
+	conn, err := l.tun.SyscallConn()
+	if err != nil {
+		return 0, &tcpip.ErrClosedForSend{}
+	}
+	err = conn.Control(func(fd uintptr) {
+		for _, p := range packets.AsSlice() {
+			h := headerOf(p)
+			if _, err := unix.Writev(int(fd), append([][]byte{h[:]}, p.AsSlices()...)); err != nil {
+				failed = &tcpip.ErrNoBufferSpace{}
+				return
+			}
+			n++
+		}
+	})
+	if err != nil {
+		return n, &tcpip.ErrClosedForSend{}
+	}
+	return n, failed
+}
+
+// headerOf asks the kernel for the checksum, and for the segments of a packet that is larger than
+// one (linux/virtio_net.h). The fields are little-endian, as the processors that this builds for.
+func headerOf(p *stack.PacketBuffer) (h [vnetHeader]byte) {
+	gso := p.GSOOptions
+	if gso.Type == stack.GSONone || !gso.NeedsCsum {
+		return h
+	}
+	h[0] = unix.VIRTIO_NET_HDR_F_NEEDS_CSUM
+	binary.LittleEndian.PutUint16(h[2:], uint16(p.HeaderSize()))
+	binary.LittleEndian.PutUint16(h[6:], gso.L3HdrLen)
+	binary.LittleEndian.PutUint16(h[8:], gso.CsumOffset)
+	if p.Data().Size() > int(gso.MSS) {
+		h[1] = unix.VIRTIO_NET_HDR_GSO_TCPV4
+		if gso.Type == stack.GSOTCPv6 {
+			h[1] = unix.VIRTIO_NET_HDR_GSO_TCPV6
+		}
+		binary.LittleEndian.PutUint16(h[4:], gso.MSS)
+	}
+	return h
+}
+
+// Capabilities: the kernel does not fill in the checksums of packets that it hands to a TUN device
+// with offloads. Without this flag, the stack drops them as damaged.
+func (l *link) Capabilities() stack.LinkEndpointCapabilities {
+	return stack.CapabilityRXChecksumOffload
+}
+
+func (l *link) MTU() uint32                             { return mtu }
+func (l *link) SetMTU(uint32)                           {}
+func (l *link) MaxHeaderLength() uint16                 { return 0 }
+func (l *link) LinkAddress() tcpip.LinkAddress          { return "" }
+func (l *link) SetLinkAddress(tcpip.LinkAddress)        {}
+func (l *link) IsAttached() bool                        { return l.dispatcher != nil }
+func (l *link) Wait()                                   { <-l.done }
+func (l *link) ARPHardwareType() header.ARPHardwareType { return header.ARPHardwareNone }
+func (l *link) AddHeader(*stack.PacketBuffer)           {}
+func (l *link) ParseHeader(*stack.PacketBuffer) bool    { return true }
+func (l *link) Close()                                  {}
+func (l *link) SetOnCloseAction(func())                 {}
+func (l *link) GSOMaxSize() uint32                      { return largestRead }
+func (l *link) SupportedGSO() stack.SupportedGSO        { return stack.HostGSOSupported }

@@ -1,0 +1,87 @@
+package gateway
+
+import (
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+)
+
+// A refusal is a packet that does not reach the stack. Without a reason it is no event.
+type refusal struct {
+	protocol string // "icmp" or "ip"
+	to       netip.Addr
+	reason   string
+}
+
+// quiet refuses without an event.
+var quiet = refusal{protocol: "ip"}
+
+// inspect passes TCP and UDP packets from the sandbox's addresses. It refuses options, extension
+// headers and fragments: no program needs them over an interface with this MTU, and code that does
+// not see them has no mistakes with them.
+func inspect(packet []byte) (tcpip.NetworkProtocolNumber, refusal) {
+	if len(packet) == 0 {
+		return 0, quiet
+	}
+	switch packet[0] >> 4 {
+	case 4:
+		return header.IPv4ProtocolNumber, inspectIPv4(packet)
+	case 6:
+		return header.IPv6ProtocolNumber, inspectIPv6(packet)
+	}
+	return 0, quiet
+}
+
+func inspectIPv4(packet []byte) refusal {
+	if len(packet) < header.IPv4MinimumSize {
+		return quiet
+	}
+	h := header.IPv4(packet)
+	from, _ := netip.AddrFromSlice(packet[12:16])
+	to, _ := netip.AddrFromSlice(packet[16:20])
+	switch {
+	case from != SandboxIPv4:
+		return refusal{"ip", to, "the source address is not the sandbox's"}
+	case h.HeaderLength() != header.IPv4MinimumSize:
+		return refusal{"ip", to, "IP options"}
+	case h.More() || h.FragmentOffset() != 0:
+		return refusal{"ip", to, "fragments"}
+	}
+	return inspectProtocol(h.Protocol(), to, packet[header.IPv4MinimumSize:])
+}
+
+func inspectIPv6(packet []byte) refusal {
+	if len(packet) < header.IPv6MinimumSize {
+		return quiet
+	}
+	from, _ := netip.AddrFromSlice(packet[8:24])
+	to, _ := netip.AddrFromSlice(packet[24:40])
+	// The kernel itself sends to multicast addresses of the link: it announces its groups.
+	if to.IsLinkLocalMulticast() {
+		return quiet
+	}
+	if from != SandboxIPv6 {
+		return refusal{"ip", to, "the source address is not the sandbox's"}
+	}
+	switch next := packet[6]; next {
+	case unix.IPPROTO_HOPOPTS, unix.IPPROTO_ROUTING, unix.IPPROTO_FRAGMENT, unix.IPPROTO_DSTOPTS:
+		return refusal{"ip", to, "IPv6 extension headers"}
+	default:
+		return inspectProtocol(next, to, packet[header.IPv6MinimumSize:])
+	}
+}
+
+func inspectProtocol(protocol uint8, to netip.Addr, payload []byte) refusal {
+	const reason = "only TCP and UDP are carried"
+	switch {
+	case protocol == unix.IPPROTO_TCP, protocol == unix.IPPROTO_UDP:
+		return refusal{}
+	case protocol != unix.IPPROTO_ICMP && protocol != unix.IPPROTO_ICMPV6:
+		return refusal{"ip", to, reason}
+	case len(payload) > 0 && (header.ICMPv4Type(payload[0]) == header.ICMPv4Echo || header.ICMPv6Type(payload[0]) == header.ICMPv6EchoRequest):
+		return refusal{"icmp", to, reason}
+	}
+	return quiet // the kernel's own, such as an error for a UDP packet that comes too late
+}

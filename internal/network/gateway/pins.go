@@ -1,0 +1,81 @@
+package gateway
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// pins remember which names this sandbox's name server answered with an address. An address is
+// allowed for a name as long as its pin lives, so the address that a program dials is one that was
+// judged when it was resolved.
+type pins struct {
+	mu    sync.Mutex
+	named map[netip.Addr][]pin
+	count int
+}
+
+type pin struct {
+	name string
+	ends time.Time
+}
+
+// pinTime is the least time that a pin lives, however short the answer's TTL: programs dial a
+// moment after they have resolved.
+const pinTime = time.Minute
+
+func newPins() *pins { return &pins{named: map[netip.Addr][]pin{}} }
+
+// add pins name to addresses, and reports whether there was room.
+func (p *pins) add(name string, addresses []netip.Addr, ttl time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if p.count+len(addresses) > maxPins {
+		p.prune(now)
+	}
+	if p.count+len(addresses) > maxPins {
+		return false
+	}
+	for _, a := range addresses {
+		p.put(a, pin{name, now.Add(max(ttl, pinTime))})
+	}
+	return true
+}
+
+func (p *pins) put(a netip.Addr, new pin) {
+	list := p.named[a]
+	if i := slices.IndexFunc(list, func(old pin) bool { return old.name == new.name }); i >= 0 {
+		if list[i].ends.Before(new.ends) {
+			list[i].ends = new.ends
+		}
+		return
+	}
+	p.named[a] = append(list, new)
+	p.count++
+}
+
+// prune removes the pins that have ended.
+func (p *pins) prune(now time.Time) {
+	for a, list := range p.named {
+		left := slices.DeleteFunc(list, func(old pin) bool { return old.ends.Before(now) })
+		p.count -= len(list) - len(left)
+		if p.named[a] = left; len(left) == 0 {
+			delete(p.named, a)
+		}
+	}
+}
+
+// names returns the names that an address was the answer to, the first one first.
+func (p *pins) names(a netip.Addr) (names []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for _, pin := range p.named[a] {
+		if pin.ends.After(now) {
+			names = append(names, pin.name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,86 @@
+package gateway
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/skillrun/skillrun/internal/network/policy"
+)
+
+// A reporter passes events on. Programs retry: one lookup of a refused name can
+// make eight queries. So an equal refusal within repeatTime only counts. So does an event beyond the
+// rate.
+type reporter struct {
+	mu          sync.Mutex
+	sink        policy.Sink
+	denials     *rate.Limiter
+	connections *rate.Limiter
+	recent      map[refused]time.Time
+	dropped     struct{ denials, connections int64 } // not yet told
+}
+
+// refused is what makes two refusals equal.
+type refused struct{ protocol, to, name, reason string }
+
+const (
+	repeatTime = 5 * time.Second
+	maxRecent  = 256
+)
+
+func newReporter(sink policy.Sink) *reporter {
+	return &reporter{sink: sink, recent: map[refused]time.Time{},
+		denials: rate.NewLimiter(20, 100), connections: rate.NewLimiter(200, 1000)}
+}
+
+func (r *reporter) denied(d policy.Denial) {
+	d.Time = time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.repeats(d) || !r.denials.Allow() {
+		r.dropped.denials++
+		return
+	}
+	r.tellDropped()
+	r.sink.Denied(d)
+}
+
+// repeats reports whether d was told a moment ago.
+func (r *reporter) repeats(d policy.Denial) bool {
+	key := refused{d.Protocol, d.To.String(), d.Name, d.Reason}
+	if last, ok := r.recent[key]; ok && d.Time.Sub(last) < repeatTime {
+		return true
+	}
+	if len(r.recent) >= maxRecent {
+		clear(r.recent)
+	}
+	r.recent[key] = d.Time
+	return false
+}
+
+func (r *reporter) closed(c policy.Connection) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.connections.Allow() {
+		r.dropped.connections++
+		return
+	}
+	r.tellDropped()
+	r.sink.Closed(c)
+}
+
+// tellDropped tells how many events came to nothing since the last time.
+func (r *reporter) tellDropped() {
+	if d := r.dropped; d.denials+d.connections > 0 {
+		r.dropped.denials, r.dropped.connections = 0, 0
+		r.sink.Dropped(d.denials, d.connections)
+	}
+}
+
+// end tells the rest. No event comes after it.
+func (r *reporter) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tellDropped()
+}

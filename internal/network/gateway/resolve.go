@@ -1,0 +1,140 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// resolved is the answer to one question.
+type resolved struct {
+	code      int // of the answer, dns.RcodeSuccess and so on
+	addresses []netip.Addr
+	ends      time.Time
+}
+
+func (r resolved) rest() time.Duration { return max(time.Until(r.ends), 0).Truncate(time.Second) }
+
+const (
+	largestTTL  = time.Hour
+	negativeTTL = 5 * time.Second // of answers without an address, and of failures
+	askTime     = 3 * time.Second // for each resolver
+	ednsSize    = 1232            // bytes of an answer by UDP, which no network fragments
+)
+
+var (
+	errQuestion = errors.New("the answer is for another question")
+	errCode     = errors.New("the resolver failed")
+)
+
+// ask asks one resolver after the other.
+func (n *nameServer) ask(name string, kind uint16) resolved {
+	for _, r := range n.resolvers {
+		if found, err := n.askOne(r, name, kind); err == nil {
+			return found
+		}
+	}
+	return resolved{code: dns.RcodeServerFailure, ends: time.Now()}
+}
+
+func (n *nameServer) askOne(resolver netip.AddrPort, name string, kind uint16) (resolved, error) {
+	ctx, cancel := context.WithTimeout(n.gateway.life, askTime)
+	defer cancel()
+	m := new(dns.Msg)
+	m.SetQuestion(dns.Fqdn(name), kind)
+	m.SetEdns0(ednsSize, false)
+	answer, _, err := (&dns.Client{Net: "udp", UDPSize: ednsSize, Timeout: askTime}).ExchangeContext(ctx, m, resolver.String())
+	if err == nil && answer.Truncated {
+		answer, _, err = (&dns.Client{Net: "tcp", Timeout: askTime}).ExchangeContext(ctx, m, resolver.String())
+	}
+	if err != nil {
+		return resolved{}, err
+	}
+	return read(answer, m.Question[0])
+}
+
+// read takes the addresses out of a resolver's answer. The resolver has followed aliases, so their
+// owner names are not compared.
+func read(m *dns.Msg, q dns.Question) (resolved, error) {
+	if len(m.Question) != 1 || normal(m.Question[0].Name) != normal(q.Name) || m.Question[0].Qtype != q.Qtype {
+		return resolved{}, errQuestion
+	}
+	switch m.Rcode {
+	case dns.RcodeSuccess:
+	case dns.RcodeNameError:
+		return resolved{code: m.Rcode, ends: time.Now().Add(negativeTTL)}, nil
+	default:
+		return resolved{}, errCode
+	}
+	ttl := largestTTL
+	found := resolved{code: dns.RcodeSuccess}
+	for _, r := range m.Answer {
+		ttl = min(ttl, time.Duration(r.Header().Ttl)*time.Second)
+		if a, ok := addressOf(r); ok && r.Header().Rrtype == q.Qtype && len(found.addresses) < maxAnswer {
+			found.addresses = append(found.addresses, a)
+		}
+	}
+	if len(found.addresses) == 0 {
+		ttl = negativeTTL
+	}
+	found.ends = time.Now().Add(ttl)
+	return found, nil
+}
+
+func addressOf(r dns.RR) (a netip.Addr, ok bool) {
+	switch r := r.(type) {
+	case *dns.A:
+		a, ok = netip.AddrFromSlice(r.A)
+		return a.Unmap(), ok
+	case *dns.AAAA:
+		return netip.AddrFromSlice(r.AAAA)
+	}
+	return a, false
+}
+
+// A cache has the answers of one sandbox. Sandboxes share none: the time of an answer would
+// tell one sandbox what another one asks.
+type cache struct {
+	mu      sync.Mutex
+	answers map[question]resolved
+	asked   map[string]bool // every name that a resolver was asked for
+}
+
+type question struct {
+	name string
+	kind uint16
+}
+
+func newCache() *cache { return &cache{answers: map[question]resolved{}, asked: map[string]bool{}} }
+
+func (c *cache) get(name string, kind uint16) (resolved, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r, ok := c.answers[question{name, kind}]
+	return r, ok && r.rest() > 0
+}
+
+// put stores an answer. admit already bounds the number of names.
+func (c *cache) put(name string, kind uint16, r resolved) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answers[question{name, kind}] = r
+}
+
+// admit reports whether name may be asked for: an old one, or one within the bound.
+func (c *cache) admit(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.asked[name] {
+		return true
+	}
+	if len(c.asked) >= maxNames {
+		return false
+	}
+	c.asked[name] = true
+	return true
+}

@@ -1,0 +1,107 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+
+	"github.com/skillrun/skillrun/internal/network/policy"
+)
+
+// tcp handles one connection attempt. The stack calls it in a new goroutine.
+func (g *Gateway) tcp(r *tcp.ForwarderRequest) {
+	to := destination(r.ID())
+	if isNameServer(to.Addr()) {
+		g.tcpNameServer(r)
+		return
+	}
+	d := g.judge(policy.TCP, to)
+	if d.allowed {
+		if reached := g.enter(); reached != "" {
+			d = d.refuse(policy.Verdict{Reason: reached})
+		}
+	}
+	if !d.allowed {
+		r.Complete(true) // a reset
+		g.deny(d)
+		return
+	}
+	defer g.leave()
+	g.forward(r, d)
+}
+
+// enter admits one connection, which ends with leave. Close waits for it.
+func (g *Gateway) enter() (reached string) {
+	g.sessions.Add(1)
+	if reached = g.entries.enter(); reached != "" {
+		g.sessions.Done()
+	}
+	return reached
+}
+
+func (g *Gateway) leave() {
+	g.entries.leave()
+	g.sessions.Done()
+}
+
+// forward dials first: if the destination refuses, the program sees that it refuses.
+func (g *Gateway) forward(r *tcp.ForwarderRequest, d decision) {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(g.life, g.entries.limits.Dial)
+	out, err := (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp", d.to.String())
+	cancel()
+	if err != nil {
+		r.Complete(true)
+		return
+	}
+	c, err := accept(r)
+	if err != nil {
+		out.Close()
+		return
+	}
+	c.gateway, c.decision, c.out = g, d, out.(*net.TCPConn)
+	c.run()
+	g.report.closed(policy.Connection{Start: start, Took: time.Since(start), Protocol: "tcp", To: d.to,
+		Name: c.decision.name, Sent: c.sent.Load(), Received: c.received.Load()})
+}
+
+var errHandshake = errors.New("the client did not complete the handshake")
+
+// accept completes the handshake with the client.
+func accept(r *tcp.ForwarderRequest) (*connection, error) {
+	c := &connection{}
+	ep, err := r.CreateEndpoint(&c.queue)
+	r.Complete(false)
+	if err != nil {
+		return nil, errHandshake
+	}
+	c.endpoint, c.in = ep, gonet.NewTCPConn(&c.queue, ep)
+	return c, nil
+}
+
+// tcpNameServer serves DNS over TCP. The name server has no other port.
+func (g *Gateway) tcpNameServer(r *tcp.ForwarderRequest) {
+	to := destination(r.ID())
+	reached := ""
+	if to.Port() != 53 {
+		reached = "the name server answers on port 53 only"
+	} else {
+		reached = g.enter()
+	}
+	if reached != "" {
+		r.Complete(true)
+		g.deny(decision{protocol: policy.TCP, to: to}.refuse(policy.Verdict{Reason: reached}))
+		return
+	}
+	defer g.leave()
+	c, err := accept(r)
+	if err != nil {
+		return
+	}
+	g.names.serveTCP(c.in)
+	c.in.Close()
+}

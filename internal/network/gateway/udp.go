@@ -1,0 +1,121 @@
+package gateway
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+	"gvisor.dev/gvisor/pkg/waiter"
+
+	"github.com/skillrun/skillrun/internal/network/policy"
+)
+
+// udp handles the first packet from one port of the sandbox to one destination. The result false
+// makes the stack answer with an ICMP error. The link's reader calls it, so it does not block.
+func (g *Gateway) udp(r *udp.ForwarderRequest) bool {
+	to := destination(r.ID())
+	d := decision{protocol: policy.UDP, to: to}
+	if isNameServer(to.Addr()) {
+		d = d.refuse(policy.Verdict{Reason: "the name server answers on port 53 only"})
+	} else {
+		d = g.judgeUDP(d)
+	}
+	if d.allowed {
+		if reached := g.enter(); reached != "" {
+			d = d.refuse(policy.Verdict{Reason: reached})
+		}
+	}
+	if !d.allowed {
+		g.deny(d)
+		return false
+	}
+	s := &session{gateway: g, decision: d, start: time.Now()}
+	ep, err := r.CreateEndpoint(&s.queue)
+	if err != nil {
+		g.leave()
+		return false
+	}
+	s.in = gonet.NewUDPConn(&s.queue, ep)
+	go s.run()
+	return true
+}
+
+// judgeUDP asks the rules. QUIC encrypts the server name, so a QUIC address must be the answer for
+// an allowed name.
+func (g *Gateway) judgeUDP(d decision) decision {
+	to := d.to
+	if d = g.judge(policy.UDP, to); d.allowed && to.Port() == 443 && d.name == "" {
+		return d.refuse(policy.Verdict{Reason: "QUIC goes only to addresses that were resolved for an allowed name"})
+	}
+	return d
+}
+
+// A session is the packets between one port of the sandbox and one destination.
+type session struct {
+	gateway  *Gateway
+	decision decision
+	start    time.Time
+	queue    waiter.Queue
+	in       *gonet.UDPConn
+	out      net.Conn
+
+	sent, received atomic.Int64
+	activity       activity
+}
+
+const packetSize = 65535
+
+var packetBuffers = sync.Pool{New: func() any { return new([packetSize]byte) }}
+
+// run ends with the first error of a side, or after a while without a packet.
+func (s *session) run() {
+	g := s.gateway
+	defer g.leave()
+	defer s.in.Close()
+	ctx, cancel := context.WithTimeout(g.life, g.entries.limits.Dial)
+	out, err := (&net.Dialer{}).DialContext(ctx, "udp", s.decision.to.String())
+	cancel()
+	if err != nil {
+		return
+	}
+	s.out = out
+	end := func() { s.in.Close(); out.Close() }
+	stop := s.activity.watch(g.life, g.entries.limits.IdleUDP, end)
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		s.copy(s.in, out, &s.received)
+		end()
+	}()
+	s.copy(out, s.in, &s.sent)
+	end()
+	<-received
+	stop()
+	g.report.closed(policy.Connection{Start: s.start, Took: time.Since(s.start), Protocol: "udp", To: s.decision.to,
+		Name: s.decision.name, Sent: s.sent.Load(), Received: s.received.Load()})
+}
+
+// copy copies packets until an error. A packet that the other side does not take is lost, as UDP's
+// packets may be.
+func (s *session) copy(to, from net.Conn, sum *atomic.Int64) {
+	b := packetBuffers.Get().(*[packetSize]byte)
+	defer packetBuffers.Put(b)
+	for {
+		n, err := from.Read(b[:])
+		if err != nil {
+			return
+		}
+		if !s.gateway.entries.count(n) {
+			s.gateway.deny(s.decision.refuse(policy.Verdict{Reason: s.gateway.entries.bytesReason()}))
+			return
+		}
+		s.activity.note()
+		if _, err := to.Write(b[:n]); err == nil {
+			sum.Add(int64(n))
+		}
+	}
+}

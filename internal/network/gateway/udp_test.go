@@ -1,0 +1,108 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/skillrun/skillrun/internal/network/networktest"
+	"github.com/skillrun/skillrun/internal/network/policy"
+)
+
+// serveUDP sends each packet back.
+func serveUDP(t *testing.T, address string) {
+	t.Helper()
+	p, err := net.ListenPacket("udp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	t.Cleanup(func() { p.Close(); <-ended })
+	go func() {
+		defer close(ended)
+		b := make([]byte, packetSize)
+		for {
+			n, from, err := p.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			_, _ = p.WriteTo(b[:n], from)
+		}
+	}()
+}
+
+// Packets of each size pass both ways, and the session is one event at its end.
+func TestUDP(t *testing.T) {
+	for _, host := range []string{networktest.Public, networktest.Public6} {
+		address := net.JoinHostPort(host, "5000")
+		serveUDP(t, address)
+		b := newBox(t, []string{"public:5000/udp"}, nil)
+		c, err := b.Dial("udp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total := 0
+		for _, size := range []int{1, 1400, 60000} {
+			if _, err := c.Write(make([]byte, size)); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := c.Read(make([]byte, packetSize)); n != size || err != nil {
+				t.Errorf("got %d bytes of %d, %v", n, size, err)
+			}
+			total += size
+		}
+		c.Close()
+		b.gateway.Close()
+		if e := b.closed[0]; e.Protocol != "udp" || e.Sent != int64(total) || e.Received != e.Sent {
+			t.Errorf("event: %+v", e)
+		}
+	}
+}
+
+// send sends a packet from inside and waits for an answer or an error.
+func (b *box) send(t *testing.T, address string) error {
+	t.Helper()
+	c, err := b.Dial("udp", address)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "x"); err != nil {
+		return err
+	}
+	_, err = c.Read(make([]byte, 1))
+	return err
+}
+
+// A refused packet is an error at once. QUIC's port is open for addresses of names only.
+func TestUDPRefused(t *testing.T) {
+	newZone(t)
+	serveUDP(t, networktest.Public+":443")
+	b := newBox(t, []string{"public", "public:443/udp"}, nil)
+	for _, to := range []string{networktest.Public + ":5000", networktest.Private + ":443", networktest.Public + ":443"} {
+		if err := b.send(t, to); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%s: %v", to, err)
+		}
+	}
+	b.awaitDenial(t, func(d policy.Denial) bool { return strings.Contains(d.Reason, "QUIC") })
+	b.ask(t, "udp", "www.test", dns.TypeA)
+	if err := b.send(t, networktest.Public+":443"); err != nil {
+		t.Errorf("after it was resolved: %v", err)
+	}
+}
+
+// A session without a packet ends.
+func TestUDPIdle(t *testing.T) {
+	serveUDP(t, networktest.Public+":5000")
+	b := newBox(t, []string{"public:5000/udp"}, nil, func(c *Config) { c.Limits.IdleUDP = 20 * time.Millisecond })
+	if err := b.send(t, networktest.Public+":5000"); err != nil {
+		t.Fatal(err)
+	}
+	b.awaitClosed(t)
+}

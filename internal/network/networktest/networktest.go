@@ -1,0 +1,184 @@
+// Package networktest makes, for tests, networks that end with their process: one for the test
+// binary, whose loopback interface has the addresses of all hosts, and one with a TUN device for
+// each sandbox.
+package networktest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// The hosts of a test. The public ones have public addresses, which lead nowhere else from inside.
+const (
+	Public   = "20.1.0.1"
+	Public2  = "20.1.0.2"
+	Public6  = "2600::1"
+	Resolver = "20.1.0.53"
+	Private  = "10.5.0.1"
+	Metadata = "169.254.169.254"
+)
+
+const insideVar = "SKILLRUN_TEST_NETWORK"
+
+// Main runs the tests of a package in a network namespace. The process that it was called in only
+// waits, because a Go process can't move all of its threads.
+func Main(m *testing.M) {
+	if os.Getenv(insideVar) == "" {
+		os.Exit(again())
+	}
+	if err := addHosts(); err != nil {
+		fmt.Fprintln(os.Stderr, "network of the tests:", err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func again() int {
+	c := exec.Command("/proc/self/exe", os.Args[1:]...)
+	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
+	c.Env = append(os.Environ(), insideVar+"=inside")
+	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	err := c.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "network of the tests (needs root):", err)
+		return 1
+	}
+	return 0
+}
+
+func addHosts() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	for _, host := range []string{Public, Public2, Resolver, Private, Metadata} {
+		err = errors.Join(err, addAddress(lo, host+"/32"))
+	}
+	return errors.Join(err, addAddress(lo, Public6+"/128"), netlink.LinkSetUp(lo))
+}
+
+func addAddress(l netlink.Link, cidr string) error {
+	a, err := netlink.ParseAddr(cidr)
+	if err != nil {
+		return err
+	}
+	a.Flags |= unix.IFA_F_NODAD
+	return netlink.AddrAdd(l, a)
+}
+
+// A Sandbox is a network namespace with the interface that a sandbox has. Its thread ends with the
+// test.
+type Sandbox struct {
+	TUN  *os.File
+	jobs chan func()
+}
+
+// NewSandbox makes a Sandbox. The caller owns its TUN.
+func NewSandbox(t testing.TB) *Sandbox {
+	t.Helper()
+	s := &Sandbox{jobs: make(chan func())}
+	made := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		var err error
+		s.TUN, err = enter()
+		made <- err
+		for job := range s.jobs {
+			job()
+		}
+	}()
+	if err := <-made; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { close(s.jobs) })
+	return s
+}
+
+// Do calls f on a thread of the sandbox. Sockets and processes that f makes are the sandbox's.
+func (s *Sandbox) Do(f func()) {
+	done := make(chan struct{})
+	s.jobs <- func() { defer close(done); f() }
+	<-done
+}
+
+// Dial connects from inside.
+func (s *Sandbox) Dial(network, to string) (c net.Conn, err error) {
+	s.Do(func() { c, err = net.Dial(network, to) })
+	return c, err
+}
+
+// enter makes a namespace and the interface.
+func enter() (*os.File, error) {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return nil, err
+	}
+	tun, err := openTUN()
+	if err != nil {
+		return nil, err
+	}
+	handle, err := netlink.NewHandle()
+	if err != nil {
+		return nil, err
+	}
+	defer handle.Close()
+	return tun, configure(handle)
+}
+
+func openTUN() (*os.File, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	r, err := unix.NewIfreq("eth0")
+	if err != nil {
+		return nil, err
+	}
+	r.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_TUN_EXCL)
+	err = errors.Join(
+		unix.IoctlIfreq(fd, unix.TUNSETIFF, r),
+		unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, 10),
+		unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, unix.TUN_F_CSUM|unix.TUN_F_TSO4|unix.TUN_F_TSO6),
+		os.WriteFile("/proc/sys/net/ipv6/conf/eth0/addr_gen_mode", []byte("1"), 0),
+	)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "tun"), nil
+}
+
+func configure(h *netlink.Handle) error {
+	lo, err := h.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	eth0, err := h.LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	v4, _ := netlink.ParseAddr("192.0.0.2/32")
+	v6, _ := netlink.ParseAddr("fd73:6b72::2/128")
+	v6.Flags |= unix.IFA_F_NODAD
+	index := eth0.Attrs().Index
+	_, all4, _ := net.ParseCIDR("0.0.0.0/0")
+	_, all6, _ := net.ParseCIDR("::/0")
+	return errors.Join(
+		h.LinkSetUp(lo), h.LinkSetMTU(eth0, 65520), h.AddrAdd(eth0, v4), h.AddrAdd(eth0, v6), h.LinkSetUp(eth0),
+		h.RouteAdd(&netlink.Route{LinkIndex: index, Dst: all4, Scope: netlink.SCOPE_LINK}),
+		h.RouteAdd(&netlink.Route{LinkIndex: index, Dst: all6}),
+		// The kernel adds this route itself, but later, and drops packets to the address until then.
+		h.RouteAdd(&netlink.Route{LinkIndex: index, Dst: v6.IPNet, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}),
+	)
+}
