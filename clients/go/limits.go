@@ -14,7 +14,7 @@ type Limits struct {
 	WallTime       time.Duration // from the start of the program, at most 600 s
 	CPUTime        time.Duration // of all processes together
 	MemoryBytes    uint64        // of all processes, with page cache and tmpfs
-	Processes      uint32        // processes and threads at the same time
+	Processes      uint32        // processes and threads at the same time, besides the program itself
 	OutputBytes    uint64        // bytes delivered of stdout and of stderr, each
 	WorkspaceBytes uint64        // bytes written to /workspace
 	WorkspaceFiles uint32        // files and directories created there

@@ -48,7 +48,7 @@ class Limits:
     wall_time: Optional[Duration] = None  # from the start of the program
     cpu_time: Optional[Duration] = None  # of all processes together
     memory_bytes: int = 0
-    processes: int = 0
+    processes: int = 0  # and threads at the same time, besides the program itself
     output_bytes: int = 0  # bytes delivered of stdout and of stderr, each
     workspace_bytes: int = 0
     workspace_files: int = 0
