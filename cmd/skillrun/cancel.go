@@ -10,10 +10,9 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// cancelCommand cancels the executions one after the other, in the order of the arguments, and
-// stops at the first error. Cancel returns when the execution has ended, so each takes up to the
-// grace, unless --no-wait is given. An execution that has ended already is not an error: the daemon answers with its
-// outcome.
+// cancelCommand cancels the executions one after the other, in the order of the arguments. Cancel
+// returns when the execution has ended, so each takes up to the grace, unless --no-wait is given. An
+// execution that has ended already is not an error: the daemon answers with its outcome.
 func (a *app) cancelCommand() *cobra.Command {
 	var grace time.Duration
 	var reason string
@@ -32,7 +31,7 @@ func (a *app) cancelCommand() *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			for _, id := range args {
+			return a.each(cmd.Context(), args, func(id string) error {
 				request := &pb.CancelExecutionRequest{ExecutionId: id, Reason: reason, ReturnImmediately: noWait}
 				// --grace 0 means SIGKILL at once; without the flag the daemon's default holds.
 				if cmd.Flags().Changed("grace") {
@@ -51,11 +50,8 @@ func (a *app) cancelCommand() *cobra.Command {
 				} else {
 					_, err = fmt.Fprintf(a.stdout, "%s %s\n", printable(id), stateCell(e).text)
 				}
-				if err != nil {
-					return err
-				}
-			}
-			return nil
+				return err
+			})
 		},
 	}
 	cmd.Flags().DurationVar(&grace, "grace", 0, "`time` between SIGTERM and SIGKILL (default the daemon's)")

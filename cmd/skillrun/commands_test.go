@@ -146,8 +146,19 @@ func TestCancel(t *testing.T) {
 	if want := (&pb.CancelExecutionRequest{ExecutionId: "e1", Grace: durationpb.New(5 * time.Second), Reason: "why"}); !proto.Equal(f.asked[0], want) {
 		t.Errorf("request: got %v, want %v", f.asked[0], want)
 	}
-	if got := f.client(t, nil, "cancel", "nope", "e1"); got.code != 127 || got.stdout != "" {
-		t.Errorf("got %+v, want 127", got)
+	// The others are cancelled, and each error is told.
+	got, want := f.client(t, nil, "cancel", "nope", "e1", "stuck", "e2"), result{125, "e1 cancelled\ne2 cancelled\n",
+		"skillrun: cancel nope: no such execution (EXECUTION_NOT_FOUND; 'skillrun ps --all' lists what there is)\n" +
+			"skillrun: cancel stuck: it has not ended ('skillrun show stuck' says how it stands)\n"}
+	if got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := f.client(t, nil, "cancel", "nope", "e1"); got.code != 127 || got.stdout != "e1 cancelled\n" {
+		t.Errorf("got %+v, want 127 and e1 cancelled", got)
+	}
+	// Without a daemon one error is enough.
+	if got := f.client(t, nil, "--address", "unix:///nonexistent/s.sock", "cancel", "e1", "e2"); got.code != 125 || strings.Count(got.stderr, "skillrun: ") != 1 {
+		t.Errorf("got %+v, want one error", got)
 	}
 	for _, flags := range [][]string{{}, {"--json"}} {
 		got := f.client(t, nil, append([]string{"cancel", "stuck"}, flags...)...)
@@ -425,7 +436,7 @@ func TestDelete(t *testing.T) {
 		}
 		return &pb.DeleteExecutionResponse{}, nil
 	})
-	want := result{126, "e1 deleted\n", "skillrun: delete live: the execution has not ended; cancel it, then delete it (NOT_ENDED)\n"}
+	want := result{126, "e1 deleted\ne2 deleted\n", "skillrun: delete live: the execution has not ended; cancel it, then delete it (NOT_ENDED)\n"}
 	if got := f.client(t, nil, "delete", "e1", "live", "e2"); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

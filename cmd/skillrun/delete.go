@@ -8,8 +8,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// deleteCommand deletes the executions one after the other, in the order of the arguments, and
-// stops at the first error.
+// deleteCommand deletes the executions one after the other, in the order of the arguments.
 func (a *app) deleteCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "delete ID...",
@@ -22,15 +21,13 @@ func (a *app) deleteCommand() *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			for _, id := range args {
+			return a.each(cmd.Context(), args, func(id string) error {
 				if _, err := c.Executions().DeleteExecution(cmd.Context(), &pb.DeleteExecutionRequest{ExecutionId: id}); err != nil {
 					return fmt.Errorf("delete %s: %w", id, err)
 				}
-				if _, err := fmt.Fprintf(a.stdout, "%s deleted\n", printable(id)); err != nil {
-					return err
-				}
-			}
-			return nil
+				_, err := fmt.Fprintf(a.stdout, "%s deleted\n", printable(id))
+				return err
+			})
 		},
 	}
 }
