@@ -8,10 +8,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// each calls f for every execution of a command line, in this order, also after an error: the command
-// does what it can. It prints each error but the last one, which it returns. The exit code is that of the
-// last error. An error that all later calls would have, too, is the last: the end of ctx, no daemon, or a
-// caller that the daemon does not know.
+// each calls f for every execution of a command line, in this order, and goes on after an error. It
+// returns the last error, which decides the exit code, and prints the others. It stops at an error that
+// all later calls would get: ctx has ended, there is no daemon, or the daemon does not know the caller.
 func (a *app) each(ctx context.Context, ids []string, f func(id string) error) error {
 	var last error
 	for _, id := range ids {

@@ -234,6 +234,7 @@ type scale struct {
 	idle       [2]time.Duration
 	load       time.Duration // duration of a sustained load
 	slices     int           // slices of the load, in turns with the bare program
+	beside     time.Duration // a slice of the load of a tenant beside another
 	// Bytes that the streaming script prints, and how many executions sleep at once.
 	streamBytes int
 	sleeping    int
@@ -250,7 +251,7 @@ var full = scale{
 	// Agents pause between calls. After a pause caches and clocks of the processor are cold,
 	// so requests take longer than back to back.
 	idle: [2]time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
-	load: 30 * time.Second, slices: 3,
+	load: 30 * time.Second, slices: 3, beside: 5 * time.Second,
 	streamBytes: 1 << 30, sleeping: 1000, records: 1_000_000, skills: 10_000, snapshotBytes: 1_000_000_000,
 }
 
@@ -258,7 +259,7 @@ var full = scale{
 var short = scale{
 	divide: 30, warmUp: 2, refill: 100 * time.Millisecond, settle: 200 * time.Millisecond, tenantIdle: 200 * time.Millisecond,
 	idle: [2]time.Duration{10 * time.Millisecond, 30 * time.Millisecond},
-	load: time.Second, slices: 2,
+	load: time.Second, slices: 2, beside: 200 * time.Millisecond,
 	streamBytes: 32 << 20, sleeping: 20, records: 5000, skills: 100, snapshotBytes: 10_000_000,
 }
 

@@ -94,6 +94,13 @@ func groups(s scale) []group {
 			free("tenants-back-10", "`true` of a tenant that comes back after 9 others, p50", "ms"),
 			free("tenants-back-100", "`true` of a tenant that comes back after 99 others, p50", "ms"),
 		}, tenants},
+		{"a tenant and its neighbours", []Row{
+			free("neighbour-alone-p99", "`true` of a tenant with one client, p99", "ms"),
+			ratioAtMost(2).row("neighbour-crowd-p99", "the same beside 50 clients of another tenant", "ms").against("alone"),
+			ratioAtMost(2).row("neighbour-attacks-p99", "the same beside a tenant that forks, fills memory and spins up to its limits", "ms").against("alone"),
+			ratioAtMost(2).row("neighbour-calls-p99", "the same beside a tenant that cancels, attaches, lists and retries without a pause", "ms").against("alone"),
+			ratioAtMost(2).row("neighbour-handshakes-p99", "the same beside TLS handshakes that stall", "ms").against("alone"),
+		}, neighbours},
 		{"sleeping executions", []Row{
 			valueAtLeast(float64(s.sleeping)).row("sleeping", count(s.sleeping)+" sleeping executions at once: how many ran", "executions"),
 			valueAtMost(256).row("memory-running", "memory of each running execution in the daemon", "KiB"),
