@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.opentelemetry.io/otel"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -445,15 +446,16 @@ func TestTracingOff(t *testing.T) {
 
 // A dead or a slow receiver holds up no execution and no end of the daemon, and the log says so.
 func TestReceiverDeadOrSlow(t *testing.T) {
+	needsDaemon(t)
 	t.Parallel()
 	for name, slow := range map[string]bool{"dead": false, "slow": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			to := "127.0.0.1:1" // nobody listens on tcpmux
+			to := "127.0.0.1:1" // no program listens on tcpmux
+			var came <-chan struct{}
 			if slow {
 				r := startReceiver(t, true)
-				to = r.address
-				defer func() { <-r.came }() // the daemon has tried
+				to, came = r.address, r.came
 			}
 			d := startTraced(t, to, "")
 			for range 30 {
@@ -463,6 +465,13 @@ func TestReceiverDeadOrSlow(t *testing.T) {
 			// One when the daemon ends, and one before if the machine is slow.
 			if n := strings.Count(d.log.String(), "spans not sent"); n < 1 || n > 2 {
 				t.Errorf("%d lines about spans that were not sent", n)
+			}
+			if slow {
+				select {
+				case <-came:
+				case <-time.After(patience):
+					t.Error("the daemon has sent nothing")
+				}
 			}
 		})
 	}

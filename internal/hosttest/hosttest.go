@@ -18,13 +18,13 @@ import (
 )
 
 // PythonVar names the variable with the directory where the embedded CPython is unpacked. make
-// test sets it, so that the tests of all packages use one copy. Without it each package unpacks
+// test and make check set it, so that the tests of all packages use one copy. Without it each package unpacks
 // its own.
 const PythonVar = "SKILLRUN_TEST_PYTHON"
 
 // Main runs the tests of a package and returns the exit code for os.Exit. TestMain calls it. For
 // root it makes the process like a daemon (sandbox.Isolate). A normal user can make no sandboxes,
-// and the tests that need one are skipped.
+// and the tests that need one are skipped, as they are with -short.
 func Main(m *testing.M) int {
 	if os.Geteuid() == 0 {
 		if err := sandbox.Isolate(); err != nil {
@@ -119,9 +119,12 @@ var host = sync.OnceValues(func() (*sandbox.Host, error) {
 	return h, err
 })
 
-// Host returns the Host of sandboxes. It skips the test if the user is not root.
+// Host returns the Host of sandboxes. It skips the test with -short, and if the user is not root.
 func Host(t testing.TB) *sandbox.Host {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("makes real sandboxes: -short leaves it out")
+	}
 	if os.Geteuid() != 0 {
 		t.Skip("makes real sandboxes, which needs root")
 	}
@@ -152,8 +155,8 @@ var python = sync.OnceValues(func() (*runtime.Installation, error) {
 	return i, err
 })
 
-// pythonBundle returns the path of the program that carries the CPython. It is the one from make
-// build, in SKILLRUN_BIN, or one that is built here.
+// pythonBundle returns the path of the program that carries the CPython. It is the one in
+// SKILLRUN_BIN, from make build or make check, or one that is built here.
 func pythonBundle() (string, error) {
 	if dir := os.Getenv("SKILLRUN_BIN"); dir != "" {
 		bundle := filepath.Join(dir, "skillrun-python")

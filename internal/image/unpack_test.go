@@ -273,7 +273,7 @@ func TestWhiteoutsAreDoneOnce(t *testing.T) {
 	unpack := func(names ...string) {
 		t.Helper()
 		for _, name := range names {
-			if err := u.entry(&tar.Header{Name: name, Typeflag: tar.TypeReg}, strings.NewReader("")); err != nil {
+			if err := u.entry(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644}, strings.NewReader("")); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
 		}

@@ -67,6 +67,12 @@ func TestMakeUnifiedParent(t *testing.T) {
 		if err := h.MakeParent("a", "b"); err != nil {
 			t.Fatal(err)
 		}
+		// The kernel's files can be opened; made-up ones get mode 0, which stops all but root.
+		for _, group := range []string{"a", "a/b"} {
+			if err := os.Chmod(filepath.Join(dir, group, "cgroup.subtree_control"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 	if got, err := os.ReadFile(filepath.Join(dir, "a/b/cgroup.subtree_control")); err != nil || string(got) != "+memory +pids +cpu" {
 		t.Errorf("got %q, %v", got, err)
