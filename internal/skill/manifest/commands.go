@@ -17,6 +17,12 @@ const (
 // commandLines finds the programs that command lines of SKILL.md run with uv, pipx and npx: the tools, and the
 // packages that a script needs besides the packages that it declares. Lines of code blocks count, and
 // code within a line. A line that can't be read is no finding: text of a document isn't a program.
+// It knows just enough of Markdown (CommonMark, sections 4.5 and 6.1): a fence of backquotes or
+// tildes opens a block until the same fence comes again, and single backquotes enclose code within
+// a line. A line of a block that ends in a backslash goes on in the next one, as in a shell. A
+// mistake of this reading costs a package that is prepared in vain, or one that a user adds to a
+// requirements file; it allows nothing, because permission checks each command line again when it
+// runs.
 func (n *needsReader) commandLines(d *Document) {
 	n.File = d.File
 	fence := ""
@@ -31,6 +37,7 @@ func (n *needsReader) commandLines(d *Document) {
 			continue
 		}
 		if fence == "" {
+			// Between backquotes are the parts with odd positions.
 			for j, code := range strings.Split(line, "`") {
 				if j%2 == 1 {
 					n.commandLine(d.BodyLine+i, code)
@@ -38,6 +45,7 @@ func (n *needsReader) commandLines(d *Document) {
 			}
 			continue
 		}
+		// A finding names the line on which the whole command ends.
 		if before, more := strings.CutSuffix(trimmed, `\`); more {
 			joined += before + " "
 			continue
@@ -62,11 +70,13 @@ func fenceOf(line string) string {
 const capitals = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_-"
 
 // commandLine adds what one line runs.
+// The cheap search for a launcher's name comes first: most lines of a document are prose.
 func (n *needsReader) commandLine(line int, text string) {
 	if len(text) > maxCommandLine || !slices.ContainsFunc(launcherParts, func(part string) bool { return strings.Contains(text, part) }) {
 		return
 	}
 	for _, words := range commandWords(text) {
+		// "timeout 60 uvx ruff" needs ruff, too.
 		words = words[AfterWrappers(words):]
 		l, ok, err := ParseLaunch(words)
 		if !ok || err != nil {
@@ -80,6 +90,8 @@ func (n *needsReader) commandLine(line int, text string) {
 			n.Tools = n.addTool(n.Tools, Requirement{Text: l.Tool, File: n.File, Line: line})
 			continue
 		}
+		// --with counts only for a script of the skill. For other programs, such as pytest, it is
+		// not known which script needs the package.
 		args := l.Args(words)
 		if len(l.With) == 0 || len(args) < 2 || args[0] != "python" {
 			continue
@@ -89,6 +101,7 @@ func (n *needsReader) commandLine(line int, text string) {
 			continue
 		}
 		for _, with := range l.With {
+			// The requirement belongs to this script alone, so other scripts do not pay for it.
 			n.add(Requirement{Text: with, File: n.File, Line: line, Script: at.Path})
 		}
 	}
@@ -115,6 +128,9 @@ func (n *needsReader) addTool(tools []Requirement, r Requirement) []Requirement 
 
 // commandWords splits a line of a document into the words of its commands, as a shell would split
 // simple ones. Assignments in front of a command are left out.
+// Words of different quotes join, as in a shell: a"b"c is one word. Backslashes and $ have no
+// meaning here: a line that uses them names no package that could be known. A leading $ is a
+// prompt, as in documents. nil: a quote is not closed, so the line is prose with an apostrophe.
 func commandWords(line string) [][]string {
 	var all [][]string
 	var words []string

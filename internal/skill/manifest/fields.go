@@ -87,6 +87,8 @@ func (r *fieldReader) manifest() Manifest {
 }
 
 // take removes a field from rest. A null field counts as absent.
+// All other methods call take first, so that even a field with a wrong value is not reported as
+// unknown.
 func (r *fieldReader) take(name string) (field, bool) {
 	f, ok := r.rest[name]
 	delete(r.rest, name)
@@ -94,6 +96,7 @@ func (r *fieldReader) take(name string) (field, bool) {
 }
 
 // misfit reports a value of the wrong type and keeps it.
+// Callers then return the zero value: a skill loads without the field rather than not at all.
 func (r *fieldReader) misfit(name string, f field, want string) {
 	r.Error(f.line, RuleFieldType, "Field '%s' must be %s", name, want)
 	r.kept[name] = plain(f.value)
@@ -101,6 +104,8 @@ func (r *fieldReader) misfit(name string, f field, want string) {
 
 // text reads a string. It takes the characters of a number or a date, with a warning: version: 1.0
 // means "1.0".
+// The warning is needed because YAML drops what it takes as insignificant: 1.10 is the number 1.1
+// for other programs that read the same file.
 func (r *fieldReader) text(name string) string {
 	f, ok := r.take(name)
 	if !ok {
@@ -151,6 +156,7 @@ func (r *fieldReader) flag(name string) bool {
 
 // amount reads a number above 0. Any other value is reported and ignored. A number in quotes is
 // read too. ok is false if no value is usable; a finding then says why.
+// unit is for messages only; the callers convert.
 func (r *fieldReader) amount(name, unit string) (float64, field, bool) {
 	f, ok := r.take(name)
 	if !ok {
@@ -233,6 +239,7 @@ func (r *fieldReader) texts(name string, split func(string) []string) []string {
 
 // items returns the scalars of a list. If the list has anything else, the whole list is
 // also kept.
+// Null items are dropped: an author who leaves a dash without text means nothing by it.
 func (r *fieldReader) items(name string, f field) []string {
 	list := make([]string, 0, len(f.value.Content))
 	odd := false
@@ -254,6 +261,8 @@ func (r *fieldReader) items(name string, f field) []string {
 
 // tools reads allowed-tools. The value is a string with several entries, or a list of such
 // strings.
+// given is true even if the value is empty or has the wrong type: the author wanted to restrict
+// commands, so a mistake must not lift the restriction.
 func (r *fieldReader) tools(name string) (entries []string, given bool) {
 	f, ok := r.take(name)
 	if !ok {
@@ -273,6 +282,7 @@ func (r *fieldReader) tools(name string) (entries []string, given bool) {
 }
 
 // textMap reads metadata. A value that is not a scalar becomes JSON text.
+// Published skills have nested metadata for one host, so nothing of it may be lost.
 func (r *fieldReader) textMap(name string) map[string]string {
 	f, ok := r.take(name)
 	if !ok {
@@ -310,6 +320,7 @@ func (r *fieldReader) textMap(name string) map[string]string {
 
 // unknown returns the fields that no method has taken and the values of the wrong type,
 // or nil without any.
+// Call it after all others. The sorted order keeps findings equal from load to load.
 func (r *fieldReader) unknown() map[string]any {
 	for _, name := range slices.Sorted(maps.Keys(r.rest)) {
 		f := r.rest[name]

@@ -102,6 +102,8 @@ type Findings struct {
 
 // add appends a finding. After maxFindings it adds one finding that says so and drops the
 // rest.
+// The bound keeps a hostile SKILL.md, with a mistake in each of its many lines, from filling the
+// daemon's memory and the client's screen.
 func (f *Findings) add(s Severity, line int, rule, format string, args ...any) {
 	switch {
 	case len(f.List) < maxFindings:
@@ -122,6 +124,7 @@ func (f *Findings) Warn(line int, rule, format string, args ...any) {
 }
 
 // Stop records an error that prevents loading.
+// The caller stops too where it can't go on. The first such error is kept even if the list is full.
 func (f *Findings) Stop(line int, rule, format string, args ...any) {
 	f.Error(line, rule, format, args...)
 	if f.fatal == nil {

@@ -26,6 +26,9 @@ func splitFrontMatter(data []byte, f *Findings) (source, bool) {
 		f.Stop(0, RuleManifestSize, "is %d bytes long, the maximum is %d", len(data), MaxBytes)
 		return source{}, false
 	}
+	// From here on the file is repaired rather than refused: editors on Windows write byte order
+	// marks and CRLF, and the text is still clear. Each repair is reported, since other hosts may
+	// be stricter.
 	if rest, ok := bytes.CutPrefix(data, []byte("\ufeff")); ok {
 		f.Warn(1, RuleByteOrderMark, "starts with a byte order mark")
 		data = rest
@@ -40,6 +43,7 @@ func splitFrontMatter(data []byte, f *Findings) (source, bool) {
 		text = strings.ReplaceAll(text, "\r\n", "\n")
 	}
 
+	// SplitAfter never returns an empty list, so lines[open] exists.
 	lines := strings.SplitAfter(text, "\n")
 	open := 0
 	for open < len(lines)-1 && strings.TrimSpace(lines[open]) == "" {
@@ -62,6 +66,7 @@ func splitFrontMatter(data []byte, f *Findings) (source, bool) {
 	}
 
 	src := source{yaml: strings.Join(lines[open+1:end], ""), yamlLine: open + 2}
+	// This bound comes before any parser sees the text.
 	if len(src.yaml) > MaxFrontMatterBytes {
 		f.Stop(src.yamlLine, RuleFrontMatterSize, "frontmatter is %d bytes long, the maximum is %d", len(src.yaml), MaxFrontMatterBytes)
 		return source{}, false

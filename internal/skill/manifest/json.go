@@ -34,6 +34,8 @@ func asJSON(root *yaml.Node, text string) json.RawMessage {
 	return w.Bytes()
 }
 
+// A jsonWriter writes nodes as JSON text. encoding/json alone can't do it: a Go map loses the order
+// of the fields, and a float64 loses digits of large numbers.
 type jsonWriter struct{ bytes.Buffer }
 
 // node writes a node. yamlBudget has bounded its depth and its size.
@@ -80,8 +82,11 @@ func lastOfEach(n *yaml.Node) []int {
 	return at
 }
 
+// quoted are the styles of scalars that are texts whatever they look like: "1" is not a number.
 const quoted = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
 
+// An explicit tag wins over the style: !!int "1" is a number, !!str 1 is a text (YAML 1.2, section
+// 6.9.1).
 func (w *jsonWriter) scalar(n *yaml.Node) {
 	plain := n.Style&quoted == 0
 	if n.Style&yaml.TaggedStyle != 0 {
@@ -99,6 +104,7 @@ func (w *jsonWriter) scalar(n *yaml.Node) {
 	w.text(n.Value)
 }
 
+// <, > and & are written as such, since the text is not embedded in HTML.
 func (w *jsonWriter) text(s string) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
@@ -127,6 +133,8 @@ func coreValue(s string) string {
 	case "false", "False", "FALSE":
 		return "false"
 	}
+	// base 0 lets big.Int read the prefixes 0o and 0x. Without a prefix the base must be 10: for
+	// base 0, 010 would be eight.
 	base := 10
 	if coreBased.MatchString(s) {
 		base = 0

@@ -43,6 +43,7 @@ var launchers = []struct {
 }
 
 // A launchReader reads the options of one line.
+// at is the position in line of the word that is read next.
 type launchReader struct {
 	Launch
 	line         []string
@@ -91,6 +92,8 @@ func after(line, words []string) (int, bool) {
 }
 
 // options reads the options in front of the program.
+// An unknown option is an error, not skipped: it could take a value, and then the next word would
+// be mistaken for the program.
 func (r *launchReader) options() error {
 	for ; r.at < len(r.line); r.at++ {
 		word := r.line[r.at]
@@ -102,6 +105,7 @@ func (r *launchReader) options() error {
 			return nil
 		}
 		name, value, given := strings.Cut(word, "=")
+		// take reads the value of an option: after =, or in the next word.
 		take := func() error {
 			if !given {
 				if r.at++; r.at >= len(r.line) {
@@ -163,12 +167,15 @@ func (r *launchReader) with(value string) error {
 	return nil
 }
 
+// pythonRequest matches a bare version with or without the name of CPython. Other implementations,
+// such as pypy@3.10, do not match: no such interpreter is installed.
 var pythonRequest = regexp.MustCompile(`^(?:c?python[@-]?)?([0-9]+(?:\.[0-9]+){0,2})$`)
 
 // python reads a version of --python: 3.12, python3.12, cpython@3.12, >=3.11.
 func (r *launchReader) python(value string) error {
 	if m := pythonRequest.FindStringSubmatch(value); m != nil {
 		r.Python = "==" + m[1]
+		// 3.12 means any 3.12.x, as for uv; 3.12.4 means exactly this version.
 		if strings.Count(m[1], ".") < 2 {
 			r.Python += ".*"
 		}
@@ -186,6 +193,14 @@ func (r *launchReader) python(value string) error {
 var isPythonProgram = regexp.MustCompile(`^python(3(\.[0-9]+)?)?$`)
 
 // program reads the word that runs.
+// The cases, in order:
+//
+//	uv run -m mod, uv run x.py, uv run -    the skill's Python
+//	pipx run x.py                           a script as well
+//	uvx --from package program              a tool, with the package that is named
+//	uvx python                              no tool: the interpreter
+//	uvx tool                                a tool whose package has the program's name
+//	uv run program                          a program of the skill's environment; Program stays empty
 func (r *launchReader) program() error {
 	word := ""
 	if r.Rest = r.at; r.at < len(r.line) {
@@ -207,6 +222,7 @@ func (r *launchReader) program() error {
 			return err
 		}
 		p, _ := ParseRequirement(text)
+		// The version is no part of the program's name: "uvx ruff@0.8.0 check" runs ruff.
 		r.Tool, r.Program, r.Rest = text, []string{p.Name}, r.at+1
 	}
 	if r.Tool != "" && len(r.With) > 0 {

@@ -16,6 +16,7 @@ var requirementHash = regexp.MustCompile(`^(sha256:[0-9a-f]{64}|sha384:[0-9a-f]{
 // scripts reads the inline metadata (PEP 723) of the skill's Python scripts. It returns an error
 // only if a file of the snapshot can't be read; mistakes of an author are findings.
 func (n *needsReader) scripts() error {
+	// The bound counts all scripts, with and without metadata: each has to be read to know.
 	read := 0
 	for _, sc := range n.tree.Scripts {
 		if sc.Language != "python" {
@@ -45,6 +46,8 @@ func (n *needsReader) scripts() error {
 
 // metadata reads the metadata block of one script. Other keys of the block, such as [tool],
 // belong to other tools and are ignored (PEP 723).
+// A clause of requires-python that can't be read drops the whole field: half of a range could
+// select an interpreter that the author excludes.
 func (n *needsReader) metadata(script, text string) {
 	block, first, err := metadataBlock(text)
 	n.File = script
@@ -108,6 +111,8 @@ func metadataBlock(text string) (block string, first int, err error) {
 			continue
 		}
 		end, last := i+1, 0
+		// PEP 723 ends the block at the first line that is no comment of this form, and "# ///" may
+		// be part of its text, for example within a multi-line string of TOML.
 		for ; end < len(lines) && (lines[end] == "#" || strings.HasPrefix(lines[end], "# ")); end++ {
 			if lines[end] == "# ///" {
 				last = end

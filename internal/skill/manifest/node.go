@@ -65,6 +65,8 @@ var (
 )
 
 // CheckNodePackage reports whether a name and a version are of a package in a registry.
+// Versions are checked by their characters, not by npm's grammar: npm itself refuses a bad range.
+// The point is that no text leads npm to another place than the configured registry.
 func CheckNodePackage(name, version string) error {
 	if !nodeName.MatchString(name) || len(name) > maxNodeName || name == "node_modules" {
 		return fmt.Errorf("package %.80q: not a valid name", name)
@@ -79,6 +81,7 @@ func CheckNodePackage(name, version string) error {
 }
 
 // nodePackages reads the declarations of the first package.json that has some.
+// A package.json without packages does not count, because many have only "type": "module".
 func (n *needsReader) nodePackages() error {
 	for _, name := range nodeFiles {
 		at := n.tree.Resolve(name)
@@ -126,6 +129,7 @@ func (n *needsReader) firstFile(dir string, names []string) (string, snapshot.En
 }
 
 // nodeLock reads the lock in the directory of a package.json.
+// The lock is checked here only to report mistakes early. A build reads and checks it again.
 func (n *needsReader) nodeLock(dir string) error {
 	name, entry := n.firstFile(dir, nodeLocks)
 	if name == "" {
@@ -165,6 +169,8 @@ func (n *needsReader) refuseNode(file, format string, args ...any) {
 }
 
 // readNode reads a package.json. Manifest is nil if it declares no package.
+// Scripts, registries and all other fields of the author's file are left out of Manifest on
+// purpose. npm would run scripts while it installs, and ask other registries.
 func readNode(text []byte) (NodeNeeds, error) {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")), &all); err != nil {
@@ -216,6 +222,7 @@ func readNode(text []byte) (NodeNeeds, error) {
 
 // onlyVersions reports whether all texts of overrides are versions, or references to one that is
 // declared ("$name").
+// depth bounds the recursion; npm's own examples nest two levels.
 func onlyVersions(value any, depth int) bool {
 	switch v := value.(type) {
 	case string:
@@ -249,6 +256,7 @@ var lockedFields = []string{
 	"dependencies", "optionalDependencies", "peerDependencies", "peerDependenciesMeta", "bundleDependencies",
 }
 
+// integrityForm is the form of Subresource Integrity (W3C), one or more hashes with blanks between.
 var integrityForm = regexp.MustCompile(`^(?:sha(?:1|256|384|512)-[A-Za-z0-9+/]+=*\s*)+$`)
 
 // NodeLock returns a package-lock.json in which each package comes from the registry and has an
@@ -302,6 +310,8 @@ func lockedName(at string) (string, error) {
 
 // checkLocked reports an entry of a lock that doesn't come from a registry, or has no integrity to
 // compare.
+// A link would make npm follow a path of the skill. Sources other than a registry (git, files,
+// plain URLs) would be fetched without the daemon's bounds.
 func checkLocked(at, name string, fields map[string]json.RawMessage) error {
 	text, err := json.Marshal(fields)
 	var p lockedPackage

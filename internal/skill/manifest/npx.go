@@ -35,6 +35,8 @@ func parseNode(line []string) (l Launch, ok bool, err error) {
 }
 
 // readNPX reads the options and the program of a line, from the word at on.
+// The last part of a package's name is taken for the program's name: @scope/tool has tool. If the
+// package calls its program otherwise, the author names both: npx --package @scope/x tool.
 func readNPX(line []string, at int) (Launch, error) {
 	l := Launch{Node: true}
 	for ; at < len(line) && strings.HasPrefix(line[at], "-"); at++ {
@@ -99,6 +101,7 @@ func nodeTool(word string) (string, error) {
 
 // SplitNodeTool splits a package as a command line writes it. An empty version is the newest one.
 func SplitNodeTool(text string) (name, version string) {
+	// An @ at the beginning belongs to a scope, not to a version.
 	at := strings.LastIndexByte(text, '@')
 	if at <= 0 {
 		return text, ""

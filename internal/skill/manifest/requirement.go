@@ -52,6 +52,7 @@ func NormalName(name string) string {
 }
 
 // Pinned reports whether the requirement allows only one version.
+// "==1.*" allows many versions, so it does not count.
 func (r PythonRequirement) Pinned() bool {
 	for clause := range strings.SplitSeq(r.Specifier, ",") {
 		clause = strings.TrimSpace(clause)
@@ -64,6 +65,7 @@ func (r PythonRequirement) Pinned() bool {
 
 // ParseRequirement parses the text of a Python requirement. It checks only the form of the
 // versions, and nothing of the marker or URL.
+// Markers are evaluated, and URLs refused, by package environment, which knows the interpreter.
 func ParseRequirement(text string) (PythonRequirement, error) {
 	fail := func(what string) (PythonRequirement, error) {
 		return PythonRequirement{}, fmt.Errorf("requirement %.80q: %s", text, what)

@@ -64,6 +64,7 @@ type needsReader struct {
 
 // ReadNeeds collects the declarations of a folder: of its manifest d and of files in its tree,
 // which open reads. An error comes from open; everything else is a finding.
+// The order of the sources is the order of List, so equal skills give equal lists.
 func ReadNeeds(d *Document, tree *snapshot.Tree, open func(snapshot.Entry) ([]byte, error)) (Needs, []Finding, error) {
 	n := &needsReader{Findings: &Findings{}, tree: tree, open: open, read: map[string]bool{}}
 	n.frontMatter(d)
@@ -86,6 +87,8 @@ func ReadNeeds(d *Document, tree *snapshot.Tree, open func(snapshot.Entry) ([]by
 }
 
 // refuse reports a declaration that cannot be read.
+// Unlike a plain finding it makes a later build fail: with an incomplete list, a script would fail
+// with a missing module, which is harder to explain.
 func (n *needsReader) refuse(line int, rule, format string, args ...any) {
 	n.Error(line, rule, format, args...)
 	n.Unreadable = append(n.Unreadable, UnreadableRequirement{n.File, line, fmt.Sprintf(format, args...)})
@@ -147,6 +150,7 @@ func (n *needsReader) requirementFile(name string, level int) error {
 	case at.Reason != 0 || at.Entry.Kind != snapshot.KindFile:
 		n.Error(0, RuleRequirementFile, "can't be read: it is not a file of the skill")
 		return nil
+	// A file that includes itself ends here.
 	case n.read[at.Path]:
 		return nil
 	case level > maxRequirementIncludes || len(n.read) >= maxRequirementFiles:
@@ -161,6 +165,7 @@ func (n *needsReader) requirementFile(name string, level int) error {
 	if err != nil {
 		return err
 	}
+	// PowerShell's redirections (pip freeze > requirements.txt) write UTF-16.
 	if bytes.IndexByte(text, 0) >= 0 || bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")) {
 		n.refuse(0, RuleRequirementFile, "is not UTF-8 text (UTF-16?): save it as UTF-8")
 		return nil
