@@ -39,6 +39,8 @@ not. With --json it exits with 0 for either: the answer is in the output,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			offline := cmd.Flags().Changed("allowed-tools")
 			dash := cmd.ArgsLenAtDash()
+			// The words after -- are quoted and joined, because the rules see a line as a shell
+			// would.
 			if dash >= 0 {
 				if cmd.Flags().Changed("command") || dash == len(args) {
 					return usage(cmd, errors.New("give the command once: --command LINE or -- COMMAND"))
@@ -71,6 +73,8 @@ not. With --json it exits with 0 for either: the answer is in the output,
 }
 
 // decideThere asks the daemon (CheckCommand), which also applies its policy.
+// An answer of the daemon can differ from one with the same rules here: the tenant's policy may
+// forbid commands that a skill allows.
 func (a *app) decideThere(ctx context.Context, skill, line string) (decision, error) {
 	c, err := a.dial()
 	if err != nil {

@@ -27,6 +27,7 @@ type connection struct {
 }
 
 // flags adds the flags. The variables are defaults that help does not print, as for --address.
+// Each flag has a default, from its variable, so a.flags.Changed tells a flag from a variable.
 func (c *connection) flags(to *pflag.FlagSet) {
 	to.BoolVar(&c.tls, "tls", false, "encrypt the connection to a host:port; implied by the other --tls flags")
 	for _, f := range []struct {
@@ -48,6 +49,8 @@ func (c *connection) flags(to *pflag.FlagSet) {
 var errCertAndKey = errors.New("--tls-cert and --tls-key go together: the certificate and its private key")
 
 // config returns the client's TLS, or nil without TLS.
+// nil is right for Unix sockets and for loopback; clients/go sends no token over a network in
+// clear.
 func (c *connection) config() (*tls.Config, error) {
 	if (c.files.Certificate == "") != (c.files.Key == "") {
 		return nil, errCertAndKey
@@ -82,6 +85,8 @@ func (c *connection) variable() (string, error) {
 }
 
 // options are for skillrun.Dial.
+// A token file and a token command are passed on, not read here, so that a long session gets a new
+// token when the old one expires. A variable can't change while a process runs.
 func (c *connection) options() (opts []grpc.DialOption, err error) {
 	config, err := c.config()
 	if err != nil {

@@ -44,6 +44,8 @@ from a command, which skillrun runs without a shell:
 	return cmd
 }
 
+// contextList prints to stdout, for scripts: with --json one object a line. It shows no token:
+// the file has no secrets.
 func (a *app) contextList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
@@ -78,12 +80,15 @@ func (a *app) contextList() *cobra.Command {
 }
 
 // listedContext is a context in JSON.
+// The fields of target appear next to name and current, not in an object within.
 type listedContext struct {
 	Name    string `json:"name"`
 	Current bool   `json:"current"`
 	*target
 }
 
+// addressText returns the address that a command would use. A context without one means the
+// default.
 func addressText(address string) string {
 	if address == "" {
 		return skillrun.DefaultAddress
@@ -91,6 +96,7 @@ func addressText(address string) string {
 	return address
 }
 
+// contextUse refuses a name that does not exist, so that commands do not fail later.
 func (a *app) contextUse() *cobra.Command {
 	return &cobra.Command{
 		Use:               "use NAME",
@@ -111,6 +117,8 @@ func (a *app) contextUse() *cobra.Command {
 	}
 }
 
+// Without NAME, contextShow answers which credentials the next command would send, and to which
+// daemon.
 func (a *app) contextShow() *cobra.Command {
 	return &cobra.Command{
 		Use:               "show [NAME]",
@@ -145,6 +153,8 @@ func (a *app) contextShow() *cobra.Command {
 	}
 }
 
+// After the current context is deleted, no other takes its place: commands would go to another
+// daemon without a word.
 func (a *app) contextDelete() *cobra.Command {
 	return &cobra.Command{
 		Use:               "delete NAME",
@@ -169,6 +179,8 @@ func (a *app) contextDelete() *cobra.Command {
 	}
 }
 
+// The flags of the connection (--address, --tls-*, --token-file) belong to all commands. Here they
+// are the values to store.
 func (a *app) contextSet() *cobra.Command {
 	var mcpAddress, variable string
 	cmd := &cobra.Command{
@@ -181,6 +193,7 @@ Paths become absolute. Variables such as $SKILLRUN_ADDRESS do not count here.`,
 		ValidArgsFunction: completeContext,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var command []string
+			// cobra takes the -- out of the arguments and reports its position, -1 without one.
 			if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 				args, command = args[:dash], args[dash:]
 				if len(command) == 0 {
@@ -202,6 +215,8 @@ Paths become absolute. Variables such as $SKILLRUN_ADDRESS do not count here.`,
 }
 
 // setContext changes one context. The values come from the flags that are on the command line.
+// An empty flag that is on the command line removes the value, so only Changed can tell what to
+// keep.
 func (a *app) setContext(cmd *cobra.Command, name string, command []string, mcpAddress, variable string) error {
 	flags := cmd.Flags()
 	if count(flags.Changed("token-file"), flags.Changed("token-variable"), command != nil) > 1 {
@@ -245,6 +260,7 @@ func (a *app) setContext(cmd *cobra.Command, name string, command []string, mcpA
 		return err
 	}
 	// Other commands refuse these mistakes later. The file must not have them.
+	// Dial does not connect: it only parses the address.
 	if _, err := skillrun.Dial(t.Address); err != nil {
 		return usage(cmd, err)
 	}
@@ -277,6 +293,7 @@ func absolute(path string) (string, error) {
 	return filepath.Abs(path)
 }
 
+// count returns how many of its arguments are true.
 func count(set ...bool) (n int) {
 	for _, s := range set {
 		if s {

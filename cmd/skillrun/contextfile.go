@@ -59,6 +59,8 @@ func (t *target) credential() string {
 }
 
 // contextFile is the file of contexts.
+// Two commands that write it at the same time do not see each other's change: the last one wins. A
+// person runs these commands, so the file has no lock.
 type contextFile struct {
 	Current  string             `yaml:"current,omitempty"`
 	Contexts map[string]*target `yaml:"contexts"`
@@ -93,6 +95,9 @@ func readContexts() (*contextFile, error) {
 		return nil, err
 	}
 	defer file.Close()
+	// A file that another user can write could send this user's token anywhere, or name a program
+	// as its token command. The check is on the open file, so the file can't be exchanged in
+	// between.
 	if err := onlyOurs(file); err != nil {
 		return nil, err
 	}
@@ -101,6 +106,8 @@ func readContexts() (*contextFile, error) {
 		return nil, err
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	// A mistyped key must not be ignored: without its tls_ca, a context would trust other
+	// authorities.
 	decoder.KnownFields(true)
 	if err := decoder.Decode(f); err != nil && err != io.EOF {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -109,6 +116,7 @@ func readContexts() (*contextFile, error) {
 }
 
 // check finds mistakes that a person made in an editor.
+// The commands write nothing that fails here.
 func (f *contextFile) check() error {
 	for name, t := range f.Contexts {
 		if err := contextName(name); err != nil {

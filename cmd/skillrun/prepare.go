@@ -49,6 +49,7 @@ environments from then on; they never install anything.`,
 				if err != nil {
 					return fmt.Errorf("prepare %s: %w", args[0], err)
 				}
+				// Results come last, after all output.
 				if env := r.GetEnvironment(); env != nil {
 					made = append(made, env)
 				}

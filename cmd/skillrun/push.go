@@ -31,6 +31,8 @@ NAME@sha256:DIGEST runs them. It needs the role admin.`,
   skillrun skills versions my-skill`,
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			// os.Root keeps links within the folder: no file from elsewhere on this machine is
+			// sent.
 			root, err := os.OpenRoot(args[0])
 			if err != nil {
 				return err
@@ -50,6 +52,7 @@ NAME@sha256:DIGEST runs them. It needs the role admin.`,
 }
 
 // push pushes a folder and prints the result. what names the folder in errors.
+// The findings of a skill that was accepted go to stderr, so that stdout has the result alone.
 func (a *app) push(ctx context.Context, c *skillrun.Client, what string, dir fs.FS, o skillrun.PushOptions) (*pb.PushSkillResponse, error) {
 	pushed, err := c.PushSkill(ctx, dir, o)
 	if err != nil {
@@ -127,6 +130,7 @@ func (a *app) listVersions(ctx context.Context, c *skillrun.Client, name string)
 				continue
 			}
 			pushed, size := "-", "-"
+			// A version from a folder of the daemon was never pushed and counts for no quota.
 			if v.GetPushTime() != nil {
 				pushed, size = v.GetPushTime().AsTime().Local().Format("2006-01-02 15:04:05"), bytesText(v.GetSizeBytes())
 			}
@@ -135,6 +139,7 @@ func (a *app) listVersions(ctx context.Context, c *skillrun.Client, name string)
 		if page.GetNextPageToken() == "" {
 			break
 		}
+		// A faulty daemon could send empty pages without end.
 		if len(page.GetVersions()) == 0 {
 			return errEmptyPage
 		}
@@ -147,6 +152,7 @@ func (a *app) listVersions(ctx context.Context, c *skillrun.Client, name string)
 }
 
 // removeSkillCommand removes what was pushed.
+// It stops at the first error. The skills before it are deleted then, and printed.
 func (a *app) removeSkillCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm SKILL...",

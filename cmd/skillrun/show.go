@@ -39,11 +39,13 @@ func (a *app) showCommand() *cobra.Command {
 }
 
 // addRequest adds the fields of the request. It quotes arguments where a shell needs quotes.
+// The record has names of variables and paths of files only: values, code and input can be secret.
 func addRequest(t *table, r *pb.RequestSummary) {
 	t.field("command", r.GetCommand())
 	t.field("language", r.GetLanguage())
 	t.field("arguments", quoteAll(r.GetArgs()))
 	t.field("directory", r.GetWorkingDirectory())
+	// The names of secret variables are no secret.
 	t.field("variables", strings.Join(slices.Concat(r.GetEnvNames(), r.GetSecretEnvNames()), " "))
 	t.field("files", quoteAll(r.GetFilePaths()))
 	if r.GetTruncated() {

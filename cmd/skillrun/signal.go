@@ -34,6 +34,7 @@ func (a *app) signalCommand() *cobra.Command {
 }
 
 // signalName gives kill(1)'s short names their full form: usr1 -> SIGUSR1.
+// The daemon knows the names and refuses others with the list.
 func signalName(name string) string {
 	name = strings.ToUpper(name)
 	if !strings.HasPrefix(name, "SIG") {

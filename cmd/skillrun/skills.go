@@ -40,6 +40,7 @@ func (a *app) skillsCommand() *cobra.Command {
 
 // skills returns all skills, page by page. An error ends the sequence. An empty page with a
 // next page is an error too: a faulty daemon could send such pages without end.
+// Between two pages skills may come and go, so a list is no snapshot.
 func skills(ctx context.Context, c *skillrun.Client, hidden bool) iter.Seq2[*pb.SkillSummary, error] {
 	return func(yield func(*pb.SkillSummary, error) bool) {
 		request := &pb.ListSkillsRequest{IncludeHidden: hidden}

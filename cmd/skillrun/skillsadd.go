@@ -21,6 +21,8 @@ import (
 const lockName = "skillrun.lock.json"
 
 // A pin is a skill in the lock file.
+// Digest is compared with the index before a download; Skill is what the daemon computed from the
+// unpacked folder, so a script can run exactly the version that was added.
 type pin struct {
 	Index   string `json:"index"`
 	Version string `json:"version,omitempty"`
@@ -29,6 +31,8 @@ type pin struct {
 }
 
 // addCommand downloads skills of a published index and pushes them.
+// The pins are written after each skill, not at the end. If a later skill fails, the earlier ones,
+// which the daemon has, are pinned.
 func (a *app) addCommand() *cobra.Command {
 	var update bool
 	var lock, tokenFile string
@@ -96,6 +100,7 @@ the index names for an archive, never get it. skillrund asks for a token if it s
 }
 
 // indexClient returns a client for an index that sends the token of a file, if one is named.
+// The token must fit an HTTP header: printable ASCII without blanks.
 func (a *app) indexClient(at, tokenFile string) (wellknown.Client, error) {
 	if tokenFile == "" {
 		return wellknown.Client{}, nil
@@ -117,6 +122,7 @@ func (a *app) indexClient(at, tokenFile string) (wellknown.Client, error) {
 }
 
 // choose returns the entries with these names, or all. A digest that differs from its pin is an error.
+// All names and pins are checked before the first download, so a mistake changes nothing.
 func choose(index *wellknown.Index, names []string, pins map[string]pin, update bool) ([]wellknown.Entry, error) {
 	var chosen []wellknown.Entry
 	for _, e := range index.Skills {
@@ -138,6 +144,8 @@ func choose(index *wellknown.Index, names []string, pins map[string]pin, update 
 }
 
 // addSkill downloads and pushes one skill, and pins it.
+// The archive is unpacked into a temporary directory of this machine, never into the working
+// directory: its names are those of a stranger.
 func (a *app) addSkill(cmd *cobra.Command, c *skillrun.Client, from wellknown.Client, index string, e wellknown.Entry, pins map[string]pin) (err error) {
 	dir, err := os.MkdirTemp("", "skillrun-add-")
 	if err != nil {
@@ -160,6 +168,7 @@ func (a *app) addSkill(cmd *cobra.Command, c *skillrun.Client, from wellknown.Cl
 	return nil
 }
 
+// readPins returns no pins without a lock file, which the first add makes.
 func readPins(file string) (map[string]pin, error) {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {

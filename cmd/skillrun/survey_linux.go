@@ -24,6 +24,8 @@ type surveyFlags struct {
 	timeout    time.Duration
 }
 
+// It measures how much of a collection of published skills works, which no test of single skills
+// shows.
 func (a *app) surveyCommand() *cobra.Command {
 	var f surveyFlags
 	cmd := &cobra.Command{
@@ -57,6 +59,8 @@ With --json it prints one object a line for each skill, command line and script,
 }
 
 // survey prints the lines as they come, if --json is set, and the counts at the end.
+// If stdout breaks, the run goes on to its end, and the error comes then: each is called from the
+// runs.
 func (a *app) survey(ctx context.Context, f surveyFlags) error {
 	var report survey.Report
 	var broken error // of stdout

@@ -9,6 +9,7 @@ import (
 )
 
 // tenantsCommand prints all tenants for an operator, and the own one for an admin.
+// The daemon decides which tenants the caller sees; the client asks the same for all roles.
 func (a *app) tenantsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tenants",
@@ -40,6 +41,7 @@ admin. Each quota is printed as used/limit; a quota without a limit as used/-.`,
 }
 
 // budgetCommand prints the caller's tenant.
+// Unlike tenants, every role may call it.
 func (a *app) budgetCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "budget",
@@ -60,6 +62,7 @@ func (a *app) budgetCommand() *cobra.Command {
 	}
 }
 
+// A quota that this client does not know yet is in the JSON only.
 func (a *app) printTenants(list []*pb.Tenant) error {
 	if a.json {
 		for _, t := range list {
@@ -82,6 +85,7 @@ func (a *app) printTenants(list []*pb.Tenant) error {
 }
 
 // quotaCell prints one quota as used/limit. It is yellow if nothing is left.
+// Units on the wire: bytes for memory, thousandths of a processor for cpus, numbers for the others.
 func quotaCell(key string, quotas []*pb.Quota) cell {
 	for _, q := range quotas {
 		if q.GetKey() != key {

@@ -16,6 +16,8 @@ import (
 var errNotPurged = errors.New("nothing was removed: the answer was not the name of the tenant")
 
 // purgeCommand removes the data of a tenant that is not configured.
+// The daemon refuses a tenant that is configured, or has executions that run; see PurgeTenant in
+// system.proto.
 func (a *app) purgeCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
@@ -29,6 +31,7 @@ On a terminal, purge asks for the tenant's name again. Elsewhere it needs --yes.
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !yes {
+				// A pipe could answer with anything, so it is no confirmation.
 				if !terminal(a.stdin) {
 					return usage(cmd, errors.New("standard input is not a terminal, so nobody can confirm; add --yes"))
 				}

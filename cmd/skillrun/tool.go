@@ -18,6 +18,7 @@ import (
 const maxToolArguments = 16 << 20
 
 // toolCommand calls function tools as a model does.
+// It shows authors of skills how a model sees the tools.
 func (a *app) toolCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tool",
@@ -100,6 +101,8 @@ func (a *app) listTools(ctx context.Context, c *skillrun.Client) error {
 }
 
 // callTool prints the result of a call.
+// Output comes while the program runs, the result comes last. The result repeats the text for the
+// model, so output is printed for -v only, and to stderr.
 func (a *app) callTool(ctx context.Context, c *skillrun.Client, request *pb.CallToolRequest) error {
 	stream, err := c.Tools().CallTool(ctx, request)
 	if err != nil {
