@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the wheel of the Python client into a directory, with Debian's setuptools and without a network.
-# The same sources give the same bytes: times in the archive are those of the last commit, or of
+# The same sources give the same bytes: files in the archive have the time of the last commit, or
 # SOURCE_DATE_EPOCH.
 set -euo pipefail
 out=${1:?usage: clients/python/wheel.sh DIRECTORY}
@@ -9,7 +9,7 @@ out=$(cd "$out" && pwd)
 cd "$(dirname "$0")"
 
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 1577836800)}
-# In a copy, because setuptools writes beside the sources. Modes and compiled files of this machine
+# In a copy, because setuptools writes into the directory of the sources. Modes and compiled files of this machine
 # must not get into the archive.
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT

@@ -12,7 +12,7 @@ import (
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
 
-// joinGroup helps a user who may not open the socket. listen.unix_group of the daemon's configuration
+// joinGroup helps a user without permission to open the socket. listen.unix_group of the daemon's configuration
 // names the group.
 const joinGroup = "your user may not open the socket; join its group, sudo usermod -aG skillrun $USER, and log in again"
 

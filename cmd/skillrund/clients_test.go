@@ -223,7 +223,7 @@ func TestGrpcurl(t *testing.T) {
 			for name, want := range map[string]string{
 				"skillrun.v1.ExecuteRequest":   "// Standard input. Unset: empty.",
 				"skillrun.v1.ExecutionService": "// GetExecution returns the current state of one execution.",
-				"skillrun.v1.ErrorReason":      "// NOT_FOUND: there is no such skill (skill).",
+				"skillrun.v1.ErrorReason":      "// NOT_FOUND: the caller's tenant has no skill with this name (skill).",
 			} {
 				if text := call(append(target, "describe", name)...); !strings.Contains(text, want) {
 					t.Errorf("describe: %s\nwant %q in it", text, want)

@@ -77,7 +77,7 @@ func syncFile(f *os.File) error {
 }
 
 // Open opens the log and continues its chain. It makes the directory and the key if they are missing. If
-// the key is damaged, a new log begins, and the old one is kept beside it.
+// the key is damaged, a new log begins, and the old one is kept next to it.
 func Open(c Config) (*Log, error) {
 	l, err := openLog(c)
 	var damaged *damagedKey

@@ -69,7 +69,7 @@ func (e *damagedKey) Error() string {
 	return e.path + ": not the private key of the audit log; the daemon begins a new log with a new key when it starts"
 }
 
-// setAside renames the directory of the log and a damaged key, if there is one, so that a new log begins with a new
+// setAside renames the directory of the log and, if it exists, a damaged key, so that a new log begins with a new
 // key. The old directory stays whole and has its public key, with which it can still be verified. The
 // key goes last: if the daemon dies in between, the next one finds the damage again.
 func setAside(c Config) error {

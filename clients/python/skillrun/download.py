@@ -17,7 +17,7 @@ from skillrun.v1 import execution_pb2 as pb
 
 
 class Progress:
-    """What has arrived of a file, checked. The first message of a stream has the size and SHA-256
+    """Checks the received bytes of a file. The first message of a stream has the size and SHA-256
     of the whole file. Download and skillrun.aio receive the messages."""
 
     def __init__(self, what: str) -> None:

@@ -195,7 +195,7 @@ _BY_CODE: Dict[grpc.StatusCode, Type[CallError]] = {
 }
 
 
-# Helps a user who may not open the socket. listen.unix_group of the daemon's configuration names
+# Helps a user without permission to open the socket. listen.unix_group of the daemon's configuration names
 # the group.
 JOIN_GROUP = " (your user may not open the socket; join its group, sudo usermod -aG skillrun $USER, and log in again)"
 

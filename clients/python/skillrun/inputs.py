@@ -87,7 +87,7 @@ class Resource:
     executable: bool = False
 
 
-# What an input file can be.
+# The content of an input file.
 Input = Union[Content, File, Resource]
 
 

@@ -7,15 +7,15 @@ from typing import Any, Callable, Dict, Optional
 
 import grpc
 
-# Returns the headers of the present trace: traceparent, and tracestate if there is one.
+# Returns the headers of the present trace: traceparent and, if it is set, tracestate.
 Source = Callable[[], Dict[str, str]]
 
 _FIELDS = ("traceparent", "tracestate")
 
 
 def trace_source(traceparent: Optional[Callable[[], Optional[str]]]) -> Optional[Source]:
-    """Returns where the trace context comes from: the caller's function, else OpenTelemetry if
-    it is installed. None: there is no trace."""
+    """Returns the source of the trace context: the caller's function, else OpenTelemetry if it is
+    installed, else None."""
     if traceparent is not None:
         ask = traceparent
 

@@ -23,8 +23,8 @@ SERVICES = {
 }
 
 
-# The responses that have only one field, and its name. Functions of a test return what is in it:
-# an event, an execution or a skill.
+# The responses that have only one field, and its name. Functions of a test return the field's
+# value: an event, an execution or a skill.
 STREAMED = {"Execute": pb.ExecuteResponse, "ExecuteInteractive": pb.ExecuteInteractiveResponse, "AttachExecution": pb.AttachExecutionResponse}
 WRAPPED = {
     "GetExecution": lambda e: pb.GetExecutionResponse(execution=e),

@@ -37,7 +37,7 @@ type ErrorReason int32
 
 const (
 	ErrorReason_ERROR_REASON_UNSPECIFIED ErrorReason = 0
-	// INTERNAL: the daemon failed. Its log has the cause beside the reference
+	// INTERNAL: the daemon failed. Its log has the cause with the reference
 	// (reference, executionId).
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 1
 	// UNAUTHENTICATED: the daemon could not identify the caller.
@@ -47,12 +47,12 @@ const (
 	ErrorReason_ERROR_REASON_ROLE_REQUIRED ErrorReason = 66
 	// PERMISSION_DENIED: the credential names a tenant that is not configured (tenant).
 	ErrorReason_ERROR_REASON_TENANT_UNKNOWN ErrorReason = 68
-	// FAILED_PRECONDITION: the tenant whose data shall be removed is configured (tenant).
+	// FAILED_PRECONDITION: a purge needs a tenant that is not configured (tenant).
 	ErrorReason_ERROR_REASON_TENANT_CONFIGURED ErrorReason = 78
-	// FAILED_PRECONDITION: executions or builds of the tenant whose data shall be removed
-	// are under way (tenant).
+	// FAILED_PRECONDITION: a purge found executions or builds of the tenant under way
+	// (tenant).
 	ErrorReason_ERROR_REASON_TENANT_BUSY ErrorReason = 79
-	// UNIMPLEMENTED: there is no such method.
+	// UNIMPLEMENTED: the service has no method with this name.
 	ErrorReason_ERROR_REASON_UNKNOWN_METHOD ErrorReason = 3
 	// INVALID_ARGUMENT: the message cannot be decoded.
 	ErrorReason_ERROR_REASON_MALFORMED_MESSAGE ErrorReason = 4
@@ -65,8 +65,8 @@ const (
 	ErrorReason_ERROR_REASON_REQUESTS_FULL ErrorReason = 6
 	// INVALID_ARGUMENT: the request has a mistake; BadRequest names the field.
 	ErrorReason_ERROR_REASON_INVALID_REQUEST ErrorReason = 7
-	// OUT_OF_RANGE: an offset is behind the end of a file (sizeBytes), or a sequence
-	// behind the newest event (lastSequence).
+	// OUT_OF_RANGE: an offset is past the end of a file (sizeBytes), or a sequence past
+	// the newest event (lastSequence).
 	ErrorReason_ERROR_REASON_OFFSET_PAST_END ErrorReason = 8
 	// INVALID_ARGUMENT: a limit is above its ceiling (asked, ceiling, setBy: "daemon",
 	// "tenant" or "skill").
@@ -100,7 +100,7 @@ const (
 	// INVALID_ARGUMENT: several skills have this name (skill; candidates: their full
 	// names, separated by ", ").
 	ErrorReason_ERROR_REASON_AMBIGUOUS_SKILL_NAME ErrorReason = 22
-	// NOT_FOUND: there is no such skill (skill).
+	// NOT_FOUND: the caller's tenant has no skill with this name (skill).
 	ErrorReason_ERROR_REASON_SKILL_NOT_FOUND ErrorReason = 23
 	// FAILED_PRECONDITION: the skill has another digest than the pinned one (skill,
 	// currentDigest).
@@ -146,7 +146,7 @@ const (
 	// FAILED_PRECONDITION: the script needs another version of Python (script,
 	// requiresPython, python).
 	ErrorReason_ERROR_REASON_PYTHON_VERSION_UNSUITABLE ErrorReason = 36
-	// FAILED_PRECONDITION: a requirement cannot be installed as it is written
+	// FAILED_PRECONDITION: a requirement has a form that cannot be installed
 	// (requirement, file, line).
 	ErrorReason_ERROR_REASON_REQUIREMENT_INVALID ErrorReason = 37
 	// FAILED_PRECONDITION: the configuration of the daemon has no way to install such
@@ -154,7 +154,7 @@ const (
 	ErrorReason_ERROR_REASON_NO_PACKAGE_SOURCE ErrorReason = 38
 	// UNAVAILABLE: the package index cannot be used (index).
 	ErrorReason_ERROR_REASON_PACKAGE_INDEX_UNAVAILABLE ErrorReason = 39
-	// FAILED_PRECONDITION: there is no such package (package).
+	// FAILED_PRECONDITION: the index has no package with this name (package).
 	ErrorReason_ERROR_REASON_PACKAGE_NOT_FOUND ErrorReason = 40
 	// FAILED_PRECONDITION: the build of the environment did not succeed.
 	ErrorReason_ERROR_REASON_BUILD_FAILED ErrorReason = 41
@@ -170,8 +170,8 @@ const (
 	// FAILED_PRECONDITION: the request asks for network, and the skill or the policy
 	// does not allow it (skill).
 	ErrorReason_ERROR_REASON_NETWORK_NOT_GRANTED ErrorReason = 46
-	// NOT_FOUND: there is no such execution (executionId). The execution of another
-	// tenant looks the same.
+	// NOT_FOUND: no execution of the caller's tenant has this ID (executionId), whether
+	// or not another tenant has one.
 	ErrorReason_ERROR_REASON_EXECUTION_NOT_FOUND ErrorReason = 47
 	// NOT_FOUND: the execution has no such artifact (executionId, path).
 	ErrorReason_ERROR_REASON_ARTIFACT_NOT_FOUND ErrorReason = 48
@@ -184,8 +184,8 @@ const (
 	// FAILED_PRECONDITION: the machine lacks boundaries, so nothing runs (boundaries:
 	// their names, separated by ", ").
 	ErrorReason_ERROR_REASON_BOUNDARY_MISSING ErrorReason = 51
-	// UNAVAILABLE: all slots are taken and the queue is full. RESOURCE_EXHAUSTED: the
-	// caller's tenant has no room in a quota of its own, which QuotaFailure names (quota:
+	// UNAVAILABLE: all slots are taken and the queue is full. RESOURCE_EXHAUSTED: a
+	// quota of the caller's tenant is used up; QuotaFailure names it (quota:
 	// its key in the tenant's quotas, limit, used).
 	ErrorReason_ERROR_REASON_SATURATED ErrorReason = 52
 	// RESOURCE_EXHAUSTED: a call of ToolService got no slot in time.
@@ -197,7 +197,7 @@ const (
 	// UNAVAILABLE: the daemon cannot write its audit log, so it accepts nothing that it
 	// must record there.
 	ErrorReason_ERROR_REASON_AUDIT_UNAVAILABLE ErrorReason = 73
-	// NOT_FOUND: there is no such tool (tool).
+	// NOT_FOUND: no tool has this name (tool).
 	ErrorReason_ERROR_REASON_UNKNOWN_TOOL ErrorReason = 56
 	// INVALID_ARGUMENT: the arguments do not fit the tool's schema (tool, argument).
 	ErrorReason_ERROR_REASON_INVALID_TOOL_ARGUMENTS ErrorReason = 57

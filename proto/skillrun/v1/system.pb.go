@@ -144,7 +144,7 @@ const (
 	CgroupVersion_CGROUP_VERSION_UNSPECIFIED CgroupVersion = 0
 	CgroupVersion_CGROUP_VERSION_V1          CgroupVersion = 1
 	CgroupVersion_CGROUP_VERSION_V2          CgroupVersion = 2
-	// The controllers are in v1, and v2 is mounted beside it.
+	// The controllers are in v1, and v2 is mounted too, without controllers.
 	CgroupVersion_CGROUP_VERSION_HYBRID CgroupVersion = 3
 )
 
@@ -191,7 +191,7 @@ func (CgroupVersion) EnumDescriptor() ([]byte, []int) {
 	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{2}
 }
 
-// BoundaryGroup says what a boundary is about.
+// BoundaryGroup is the subject of a boundary.
 type BoundaryGroup int32
 
 const (
@@ -497,7 +497,7 @@ func (x *PurgeTenantRequest) GetTenant() string {
 	return ""
 }
 
-// PurgeTenantResponse says what was removed.
+// PurgeTenantResponse counts the removed data.
 type PurgeTenantResponse struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Executions uint64                 `protobuf:"varint,1,opt,name=executions,proto3" json:"executions,omitempty"`
@@ -773,7 +773,7 @@ type GetCapabilitiesResponse struct {
 	// Current number of running and of queued executions.
 	Running uint32 `protobuf:"varint,10,opt,name=running,proto3" json:"running,omitempty"`
 	Queued  uint32 `protobuf:"varint,11,opt,name=queued,proto3" json:"queued,omitempty"`
-	// What an execution with network gets.
+	// The network of an execution with network access.
 	Network       NetworkMode   `protobuf:"varint,12,opt,name=network,proto3,enum=skillrun.v1.NetworkMode" json:"network,omitempty"`
 	CgroupVersion CgroupVersion `protobuf:"varint,13,opt,name=cgroup_version,json=cgroupVersion,proto3,enum=skillrun.v1.CgroupVersion" json:"cgroup_version,omitempty"`
 	Kernel        string        `protobuf:"bytes,14,opt,name=kernel,proto3" json:"kernel,omitempty"`
@@ -786,7 +786,7 @@ type GetCapabilitiesResponse struct {
 	// Folders of skills that did not load, the first 100.
 	SkillProblems []*SkillProblem `protobuf:"bytes,18,rep,name=skill_problems,json=skillProblems,proto3" json:"skill_problems,omitempty"`
 	// Why the audit log cannot be written now; executions are refused until it can be.
-	// Empty: it can be, or the daemon has none.
+	// Empty: the log is writable, or the daemon writes no audit log.
 	AuditProblem string `protobuf:"bytes,19,opt,name=audit_problem,json=auditProblem,proto3" json:"audit_problem,omitempty"`
 	// Tenants whose configuration has a mistake, so that its last change is not in force,
 	// the first 100. Only operators get them.

@@ -11,8 +11,8 @@
 
     asyncio.run(main())
 
-The calls, their arguments, results, exceptions and guarantees are those of the package skillrun.
-A call is a coroutine, and what yields is an asynchronous iterator. Files of this machine are
+The package skillrun has the same calls, with the same arguments, results, exceptions and guarantees.
+Here a call is a coroutine, and a generator is an asynchronous iterator. Files of this machine are
 read and written in threads, so that they hold nothing up.
 
 A client belongs to the event loop in which its first call is made. Use ``async with`` for a run:

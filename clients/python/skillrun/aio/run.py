@@ -16,7 +16,7 @@ from skillrun.v1 import execution_pb2 as pb
 if TYPE_CHECKING:
     from skillrun.aio.client import Client
 
-# The types of standard input: those of skillrun.run, and anything that yields bytes asynchronously.
+# The types of standard input: as for skillrun.run, and each asynchronous iterable of bytes.
 Stdin = Union[inputs.Stdin, AsyncIterable[bytes]]
 
 
