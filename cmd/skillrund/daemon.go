@@ -94,6 +94,7 @@ func serve(c config, path, bundle string) error {
 	if err != nil {
 		return errors.Join(err, d.close())
 	}
+	// Before this line a signal ends the process at once, which is safe: no execution runs yet.
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 
@@ -169,6 +170,7 @@ func start(ctx context.Context, c config, path, bundle string, log *slog.Logger)
 	if err := d.installPython(ctx, bundle); err != nil {
 		return d, err
 	}
+	// The audit log is open before anything that it must contain can happen.
 	if d.audit, err = d.openAudit(); err != nil {
 		return d, fmt.Errorf("audit log: %w", err)
 	}
@@ -294,6 +296,7 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-ch
 }
 
 // reload loads the tenants and the skills again, after SIGHUP. An error leaves the loaded skills as they were.
+// Tenants come first: a skill that is new for a tenant is visible as soon as it is loaded.
 func (d *daemon) reload(ctx context.Context) {
 	d.reloadTenants(ctx)
 	changes, err := d.skills.Reload(ctx)

@@ -89,6 +89,7 @@ func (c *config) identity(log *slog.Logger) identity.Config {
 
 // asksCredentials reports whether TCP clients must send a credential. If not, a loopback address
 // is enough.
+// identity decides, since its listeners apply the same rule.
 func (c *config) asksCredentials() bool {
 	to := c.identity(nil)
 	return to.Network()
@@ -150,6 +151,7 @@ func (c *config) checkCredential(key, caller string, bad badFunc) {
 }
 
 // checkIssuer checks one entry of identity.issuers.
+// Both a fixed tenant and a claim would leave open which one counts; the same holds for roles.
 func (c *config) checkIssuer(n int, bad badFunc) {
 	i, key := c.Identity.Issuers[n], index("identity.issuers", n)
 	if err := identity.CheckIssuerURL(i.Issuer); err != nil {

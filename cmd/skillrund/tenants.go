@@ -115,6 +115,8 @@ func unset[T any](set func(string) bool, key string, value *T, def T) {
 
 // inheritLimits derives the limits that the file does not set. A maximum is the daemon's. A default is the
 // daemon's, but at most the tenant's maximum.
+// Reflection keeps the two lists of limits equal: a new field of limits needs no line here. Every
+// field is an integer (a duration, a size or a count).
 func (t *tenantConfig) inheritLimits(c *config, set func(string) bool) {
 	most, def := reflect.ValueOf(&t.Limits.Max).Elem(), reflect.ValueOf(&t.Limits.Default).Elem()
 	daemonMost, daemonDef := reflect.ValueOf(c.Limits.Max), reflect.ValueOf(c.Limits.Default)
@@ -137,6 +139,7 @@ func (t *tenantConfig) inheritLimits(c *config, set func(string) bool) {
 }
 
 // tenant converts the configuration of a tenant, which check has accepted.
+// The value is shared by many goroutines from then on, and never changes.
 func (t *tenantConfig) tenant(name string) *tenant.Tenant {
 	q := t.Quotas
 	to := &tenant.Tenant{
@@ -178,6 +181,8 @@ func roots(list []skillRoot) (to []skill.Root) {
 }
 
 // onlyTenant returns the tenant of a daemon without configured tenants.
+// Its executions may have other tenants in their records: a credential still names one, for the
+// isolation of data.
 func (c *config) onlyTenant() *tenant.Tenant {
 	return &tenant.Tenant{
 		Name: identity.DefaultTenant,
@@ -205,6 +210,7 @@ func (c *config) tenantSet() *tenant.Set {
 
 // sweepTenants removes the oldest executions of each tenant that has used up its quota of state_bytes, also of
 // those that start nothing.
+// sweepRecords calls it after the retention of all tenants, so that it removes as little as possible.
 func (d *daemon) sweepTenants(ctx context.Context) {
 	for _, t := range d.executor.Tenants.All() {
 		if t.StateBytes <= 0 {

@@ -21,6 +21,8 @@ const (
 
 // check reports every mistake in one tenant that does not depend on other tenants. bad gets the keys
 // beneath the tenant.
+// It runs after inherit, so every key has its final value. The rule is always the same: a tenant
+// may narrow what the daemon allows, never widen it.
 func (t *tenantConfig) check(c *config, bad badFunc) {
 	for n, row := range t.Callers {
 		key := index("callers", n)
@@ -28,6 +30,8 @@ func (t *tenantConfig) check(c *config, bad badFunc) {
 		if row.Role == identity.None {
 			bad(join(key, "role"), "is not set; write read, invoke or admin")
 		}
+		// An operator sees all tenants, so a tenant's file must not make one: another person may
+		// write it.
 		if row.Role == identity.Operator {
 			bad(join(key, "role"), "operator is a role for the whole daemon; write read, invoke or admin, or add the caller to identity.callers")
 		}
@@ -36,6 +40,7 @@ func (t *tenantConfig) check(c *config, bad badFunc) {
 	t.checkPolicy(c, bad)
 	checkLimitSet(bad, t.Limits.Default, t.Limits.Max, t.Limits.CommandWallTime)
 	for i, f := range limitFields(t.Limits.Max) {
+		// 0 of the tenant means no limit, which is above any limit of the daemon.
 		if top := limitFields(c.Limits.Max)[i]; top.n > 0 && (f.n > top.n || f.n == 0) {
 			bad("limits.max."+f.key, "%s is above the daemon's limits.max.%s, %s; lower it", f.value, f.key, top.value)
 		}
@@ -88,6 +93,8 @@ func (t *tenantConfig) checkPolicy(c *config, bad badFunc) {
 	if p.Shell && !c.Shell {
 		bad("policy.shell", "true is wider than the daemon's shell, false; write false, or set shell: true for the daemon")
 	}
+	// The entries are compared as words, not by their effect: a narrower rule that is not in
+	// the daemon's list is refused, too.
 	for i, entry := range p.WithoutAllowedTools {
 		key := index("policy.without_allowed_tools", i)
 		if reason := permission.CheckUnlisted(entry); reason != "" {
@@ -101,6 +108,7 @@ func (t *tenantConfig) checkPolicy(c *config, bad badFunc) {
 			bad(index("policy.runtimes", i), "%q is unknown; write %s", language, orList(runtime.Languages()))
 		}
 	}
+	// Images without a language have no interpreter, so no execution could use them.
 	known := append([]string{tenant.HostImage}, c.usedImages()...)
 	for i, name := range p.Images {
 		if !slices.Contains(known, name) {
@@ -135,6 +143,7 @@ func (t *tenantConfig) checkQuotas(c *config, bad badFunc) {
 	if q.Burst > 0 && q.StartsPerSecond == 0 {
 		bad("quotas.burst", "%d, but quotas.starts_per_second is not set, so starts have no limit; set both", q.Burst)
 	}
+	// Otherwise a request that sets no limit could never start.
 	if need := t.Limits.Default.Memory; q.Memory > 0 && q.Memory < need {
 		bad("quotas.memory", "%s is less than one execution gets by default (limits.default.memory), %s; raise it or lower limits.default.memory", q.Memory, need)
 	}

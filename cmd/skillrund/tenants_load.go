@@ -18,6 +18,8 @@ const tenantExt = ".yaml"
 const maxTenantFile = 1 << 20
 
 // A tenantSource is the configuration of one tenant, with the mistakes in it.
+// It is made anew by each load. config is complete after check; only a source without mistakes in
+// found becomes a tenant.Tenant.
 type tenantSource struct {
 	name   string
 	key    string // of the tenant in its file: "tenants.NAME", or ""
@@ -72,6 +74,8 @@ func tenantFiles(dir string) (paths []string, err error) {
 }
 
 // readTenant reads one file of tenants_dir.
+// The name of the file is the tenant's name. Stat comes before the read: a pipe in the directory
+// would block the daemon, and a link to a large file would fill its memory.
 func readTenant(path string) *tenantSource {
 	s := &tenantSource{name: strings.TrimSuffix(filepath.Base(path), tenantExt), found: &problems{path: path, lines: map[string]int{}}}
 	info, err := os.Stat(path)
@@ -86,6 +90,7 @@ func readTenant(path string) *tenantSource {
 		data, err = os.ReadFile(path)
 	}
 	if err != nil {
+		// The report has the path already.
 		if pathError, ok := errors.AsType[*fs.PathError](err); ok {
 			err = pathError.Err
 		}

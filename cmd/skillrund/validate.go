@@ -31,6 +31,8 @@ const maxWall = duration(600 * time.Second)
 
 // validate reports every mistake in the values themselves. It does not look at this
 // machine; inspect does.
+// All mistakes come in one report, so that a person mends the file once. Checks therefore do not
+// stop at a mistake, and must not fail on values that another check refuses.
 func (c *config) validate(bad badFunc) {
 	c.checkListen(bad)
 	c.checkIdentity(bad)
@@ -125,6 +127,7 @@ func (c *config) checkListen(bad badFunc) {
 	if l.SkillsIndex && l.MCPUnix == "" && l.MCPTCP == "" {
 		bad("listen.skills_index", "true, but the index is on the listeners of MCP, and there are none; set listen.mcp_tcp")
 	}
+	// Port 0 lets the kernel choose, so two listeners may have it.
 	used := map[string]string{}
 	for _, tcp := range []struct{ key, address string }{{"listen.tcp", l.TCP}, {"listen.mcp_tcp", l.MCPTCP}, {"listen.metrics_tcp", l.MetricsTCP}} {
 		if other, ok := used[tcp.address]; ok {
@@ -144,6 +147,7 @@ func (c *config) checkListen(bad badFunc) {
 		if err := checkTCP(tcp.address, c.usesTLS() || l.Insecure); err != nil {
 			bad(tcp.key, "%v", err)
 		}
+		// Without this check a script could become a caller, and run as any skill.
 		if c.Network == "host" && !c.asksCredentials() {
 			bad("network", "host gives scripts this machine's network, and %s asks for no credentials: a script could call the daemon itself; remove one of the two, or set identity.tokens", tcp.key)
 		}
@@ -230,6 +234,7 @@ func (c *config) tenantIDs() uint32 {
 
 // sandboxesAtOnce returns the largest number of sandboxes at one time. It clamps values
 // that are out of range, so that the sum does not overflow.
+// These are the slots, the reserved slots, the prewarmed sandboxes, and the builds of environments.
 func (c *config) sandboxesAtOnce() uint64 {
 	sum := uint64(buildsAtOnce)
 	for _, n := range []int{c.Concurrency.Running, c.Concurrency.Reserved, c.Prepared.Sandboxes} {
@@ -340,6 +345,7 @@ type limitField struct {
 	zero  bool
 }
 
+// The order is the same for every limits, so that two results can be compared by position.
 func limitFields(l limits) []limitField {
 	return []limitField{
 		{"wall_time", l.WallTime, int64(l.WallTime), false},
