@@ -89,6 +89,8 @@ type argumentEncoder struct{ dec *json.Decoder }
 
 // object reads on after the opening brace, up to the closing one. A repeated key keeps its first
 // place and its last value, as a Python dict does.
+// The members are kept until the end of the object, because the value of a repeated key may still
+// change. The memory is bounded: the text is a part of a message (message_bytes).
 func (e argumentEncoder) object(depth int) ([]byte, error) {
 	if depth > maxArgumentDepth {
 		return nil, &ArgumentError{Reason: fmt.Sprintf("nested deeper than %d", maxArgumentDepth)}
@@ -243,6 +245,8 @@ func pythonFloat(f float64) []byte {
 // HasLoneSurrogate reports whether a \u escape of valid JSON is half of a surrogate
 // pair. The decoder replaces such a half by U+FFFD without an error; Python keeps
 // it and then can't encode it as UTF-8.
+// It looks for escapes only: in valid JSON a backslash outside of strings can't occur, and an
+// escaped backslash is skipped as a pair.
 func HasLoneSurrogate(text string) bool {
 	high := false // the escape right before was a high half
 	for i := 0; i < len(text); {

@@ -75,6 +75,8 @@ func (r *run) neverRan(err error) Outcome {
 
 // neverStarted is the outcome of an execution without a program: its sandbox or its program
 // could not be started. A start that was cancelled may have printed something.
+// A cancellation wins over the error: after a cancel the start fails as a consequence, and the
+// error would only confuse.
 func (r *run) neverStarted(err error, s sinks) Outcome {
 	out := r.blank()
 	out.Stdout, _ = s.stdout.result()
@@ -188,6 +190,7 @@ func (r *run) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 		if exit.Deadline == sandbox.CPU {
 			out.Evidence.Deadline = CPUDeadline
 		}
+	// The daemon asked for this end, whatever the program did with the signal.
 	case sandbox.Stopped:
 		out.cancelledBy(r.cancelled())
 	}
@@ -238,6 +241,7 @@ func (x *Executor) end(r *run, out Outcome) {
 		out.Refused = nil
 		err = recordEnd(r.log, out, now)
 	}
+	// Readers of this execution wait until their own deadline, because no end is made up for them.
 	if err != nil && !errors.Is(err, record.ErrEnded) {
 		// The next start of the daemon closes the execution as lost.
 		r.logger.Error("outcome not recorded", "execution", r.id, "end", out.End, "err", err)
@@ -296,6 +300,8 @@ func (x *Executor) logEnd(e *execution, out Outcome, now time.Time) {
 
 // closeLost ends, as DAEMON_LOST, every execution that has no end in the record. The sandboxes of the
 // last daemon are already gone.
+// New calls it before the first request, so no reader can see an execution of a dead daemon as
+// running.
 func (x *Executor) closeLost(ctx context.Context) error {
 	lost, err := x.Record.Unended(ctx)
 	if err != nil {
@@ -313,6 +319,8 @@ func (x *Executor) closeLost(ctx context.Context) error {
 }
 
 // closeLostOne ends one lost execution. Its output stays readable: Reopen keeps every whole event.
+// The outcome has no exit code and no usage: this daemon saw neither, and the record makes nothing
+// up.
 func (x *Executor) closeLostOne(ctx context.Context, r record.Execution) error {
 	out := Outcome{End: DaemonLost, SkillDigest: r.Digest, Limits: x.detail(r).Limits}
 	out.Advice = advise(out, nil)
@@ -331,6 +339,8 @@ func (x *Executor) closeLostOne(ctx context.Context, r record.Execution) error {
 // recordQueued makes the execution durable and claims its key; event 1 is its
 // header. If the key belongs to an earlier execution, the error of the record says so
 // (sameRequest).
+// It returns after the row is in the journal (package record). Only then may the caller hear of the
+// execution: the ID in its hands must survive a crash of the daemon.
 func (x *Executor) recordQueued(ctx context.Context, e *execution) (*record.Log, error) {
 	who, sk, source := e.grant.Principal(), e.grant.Skill(), e.grant.Source()
 	h := Header{

@@ -26,6 +26,8 @@ import (
 // packages. asked is the Python that the request names. The lease keeps the environment on disk; forget
 // releases it. acquire may also replace the skill's folder by a copy with compiled files. A variable of
 // the lease replaces the invocation's variable of the same name.
+// PATH is the reason for the order of the lists: the programs of an environment come before the
+// programs of the invocation, so a script finds the versions that its skill declares.
 func (x *Executor) acquire(e *execution, asked runtime.Python) error {
 	if x.Environments == nil {
 		return nil
@@ -49,6 +51,8 @@ func (x *Executor) acquire(e *execution, asked runtime.Python) error {
 	e.skillDir = x.Environments.SkillDir(u, lease)
 	e.enterVenv(lease)
 	inv := &e.invocation
+	// A name that occurs twice in an environment has no defined value (environ(7)), so the old one
+	// goes. The clone is needed because runtimes share the list.
 	inv.Env = slices.DeleteFunc(slices.Clone(inv.Env), func(old string) bool {
 		name, _, _ := strings.Cut(old, "=")
 		return slices.ContainsFunc(lease.Env, func(v string) bool { return strings.HasPrefix(v, name+"=") })
@@ -61,6 +65,8 @@ func (x *Executor) acquire(e *execution, asked runtime.Python) error {
 
 // enterVenv starts the execution's Python by its name in the lease's virtual environment. A
 // Python finds its packages and sys.prefix by that path.
+// Python finds a virtual environment by the path by which it was started (PEP 405: pyvenv.cfg next
+// to the program or above it), not by a variable.
 func (e *execution) enterVenv(lease *environment.Lease) {
 	if lease.Venv == "" {
 		return
@@ -160,6 +166,8 @@ func runsNode(sk *skill.Skill, args []string) bool {
 // programArgs finds a program that a command starts and returns the arguments from there on. The
 // program is an interpreter or a script of the skill; wrappers such as env may come first.
 // Programs that a shell script starts are not found.
+// A wrong answer changes only which packages are checked before the start. The program then reports
+// the missing module itself.
 func programArgs(sk *skill.Skill, args []string, interpreter func(string) bool, extensions []string) ([]string, bool) {
 	for i, arg := range args {
 		switch {
@@ -202,6 +210,8 @@ func isScript(sk *skill.Skill, name string, interpreter func(string) bool, exten
 
 // scriptsAt returns the names under which the skill may list the script at a path. It
 // returns nothing if no script is there.
+// There are two names if the path has a link: requirements of a script are listed under the name
+// that the scan of the skill found.
 func scriptsAt(sk *skill.Skill, name string) []string {
 	found, err := sk.Lookup(name)
 	if err != nil {
@@ -215,6 +225,7 @@ func scriptsAt(sk *skill.Skill, name string) []string {
 
 // Prepared reports whether Python programs of a skill get an environment that was
 // prepared for them.
+// The lease is released at once, so the answer may be out of date when the caller reads it.
 func (x *Executor) Prepared(who permission.Principal, sk *skill.Skill) bool {
 	lease, err := x.packages(who, sk)
 	if err != nil {
@@ -239,6 +250,7 @@ func (x *Executor) packages(who permission.Principal, sk *skill.Skill) (*environ
 }
 
 // node returns the Node.js of executions.
+// There is at most one Node.js: the configuration maps each language to one root file system.
 func (x *Executor) node() environment.Node {
 	r, image, ok := x.Runtimes.Node()
 	if !ok {
@@ -303,6 +315,7 @@ func (x *Executor) prepare(ctx context.Context, who permission.Principal, sk *sk
 
 // prepareNode prepares the Node packages of a skill, then the packages whose programs its command
 // lines run by npx.
+// package.json comes before the tools: npx prefers a program of the skill's own packages.
 func (x *Executor) prepareNode(ctx context.Context, who permission.Principal, sk *skill.Skill, rebuild bool, log func([]byte) error) ([]environment.Environment, error) {
 	node, file, tools := x.node(), sk.Node().File, sk.NodeTools()
 	if file == "" && len(tools) == 0 {

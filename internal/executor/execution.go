@@ -87,6 +87,8 @@ type settings struct {
 //
 // A request with several mistakes gets the error of the first check, and the form is checked
 // first.
+// The order of the checks goes from cheap to expensive. The hash of an idempotent request comes
+// last, since it reads all input.
 func (x *Executor) newExecution(t *tenant.Tenant, req Request, grant permission.Grant) (*execution, error) {
 	kind := grant.Source().Kind
 	if err := checkForm(req, kind); err != nil {
@@ -143,6 +145,8 @@ func (x *Executor) newExecution(t *tenant.Tenant, req Request, grant permission.
 }
 
 // invoke returns how the source that a grant approves is started.
+// It reads no request: the grant alone decides which program starts. An interpreter that is missing
+// is refused here, before the execution has a record.
 func invoke(runtimes *runtime.Set, grant permission.Grant) (runtime.Invocation, error) {
 	sk, source := grant.Skill(), grant.Source()
 	switch source.Kind {
@@ -177,6 +181,8 @@ func plain(secrets map[string]Secret) map[string]string {
 }
 
 // reader returns the program's standard input, or nil if it is empty.
+// Bytes come first, then the JSON arguments, then the stream. In the contract a request has only
+// one of them.
 func (s Stdin) reader() (io.Reader, error) {
 	var parts []io.Reader
 	if len(s.Bytes) > 0 {
@@ -262,6 +268,8 @@ func (e *execution) removeWorkspace() {
 // commands returns the argument vectors that will run, for the header. The text of inline code
 // is left out: it must not be stored. The header also leaves out the environment and the
 // runner.
+// These are the words after the checks and the replacement of launchers, so a reader sees the
+// commands that ran, not the commands that were asked for.
 func (e *execution) commands() [][]string {
 	source := e.grant.Source()
 	if source.Kind == permission.Command {
@@ -269,6 +277,7 @@ func (e *execution) commands() [][]string {
 	}
 	args := slices.Clone(e.invocation.Args)
 	for i, arg := range args {
+		// An interpreter gets code as one word, perhaps with a text before it.
 		if source.Kind == permission.Code && strings.Contains(arg, source.Code) {
 			args[i] = "(code)"
 		}
