@@ -84,6 +84,7 @@ func inverse[K, V comparable](m map[K]V) map[V]K {
 }
 
 // words looks the numbers of a filter up. A number without a word is an error.
+// UNSPECIFIED has no word, so a filter with it is refused, not ignored.
 func words[N interface {
 	comparable
 	String() string
@@ -100,6 +101,8 @@ func words[N interface {
 }
 
 // signals are the signals that a caller may send, as the contract lists them at SendSignal.
+// Other signals have no use for a program that reads its input, and some (SIGSEGV) look like a
+// crash that the script did not have.
 var signals = []syscall.Signal{
 	unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGKILL,
 	unix.SIGUSR1, unix.SIGUSR2, unix.SIGCONT, unix.SIGSTOP, unix.SIGWINCH,

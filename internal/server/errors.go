@@ -35,6 +35,7 @@ const (
 
 // A verdict is the answer to an error: code, text and details. The contract (error.proto) says
 // which keys the metadata of each reason has.
+// The zero value of a field leaves its detail out.
 type verdict struct {
 	code       codes.Code
 	reason     pb.ErrorReason     // of google.rpc.ErrorInfo
@@ -408,6 +409,7 @@ func (e *fieldError) Unwrap() error { return e.err }
 
 // classify looks an error up. False means that it is ours. An error without a row is answered
 // with INTERNAL and logged.
+// The search is linear. Errors are rare, and the order of the rows has a meaning.
 func classify(err error) (verdict, bool) {
 	for _, r := range table {
 		v, ok := r(err)
@@ -425,6 +427,7 @@ func classify(err error) (verdict, bool) {
 
 // ofCaller reports whether err says no more than that the caller went away or
 // ran out of time. Such an error is not logged: it is the caller's own doing.
+// The check of ctx matters: a deadline within the daemon, such as a build's, gives the same errors.
 func ofCaller(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }
@@ -446,6 +449,7 @@ func typed[E error](f func(E) verdict) row {
 }
 
 // exception is the row of one exception of the published contracts.
+// The exceptions share one Go type, since only their names and texts are published.
 func exception(name string, v verdict) row {
 	return func(err error) (verdict, bool) {
 		e, ok := errors.AsType[*toolview.Exception](err)

@@ -28,6 +28,9 @@ const pushedFolder = "skill"
 
 // PushSkill receives the files into a new directory and imports the directory like a folder of the
 // configuration. So a push has every check of an import.
+// The order is: bound the pushes, receive within a time limit, import, then audit. Nothing of a
+// push that fails is left: the deferred remove takes the files, and Push installs a whole skill or
+// nothing.
 func (c skillCalls) PushSkill(stream grpc.ClientStreamingServer[pb.PushSkillRequest, pb.PushSkillResponse]) error {
 	ctx := stream.Context()
 	who := caller(ctx)
@@ -70,6 +73,8 @@ func (c skillCalls) PushSkill(stream grpc.ClientStreamingServer[pb.PushSkillRequ
 }
 
 // checkHeader refuses a push before its files come.
+// A caller learns of a wrong name, source or quota before it has sent megabytes. Push checks again:
+// the quota may be used up by then.
 func (c skillCalls) checkHeader(ctx context.Context, h *pb.PushSkillHeader) error {
 	if h == nil {
 		return invalid("header", "must be the first message")
@@ -98,6 +103,8 @@ func (c skillCalls) checkHeader(ctx context.Context, h *pb.PushSkillHeader) erro
 }
 
 // openPush makes a directory for the files of a push, and reserves room for them.
+// The count and the room are given back when remove has deleted the files, not when they are
+// imported: until then they take space on the disk.
 func (u *uploads) openPush(who permission.Principal, size int64) (dir string, remove func() error, err error) {
 	u.mu.Lock()
 	if u.pushes[who.Tenant] >= maxTenantPushes {
@@ -132,6 +139,7 @@ func (u *uploads) openPush(who permission.Principal, size int64) (dir string, re
 }
 
 // receivePush receives the entries of a push until the caller closes its side.
+// A message is bounded by message_bytes, so large files come in several pieces of data.
 func (c skillCalls) receivePush(stream grpc.ClientStreamingServer[pb.PushSkillRequest, pb.PushSkillResponse], dir string, size int64) error {
 	f, err := newPushedFiles(dir, size, c.skills.Bounds().MaxFiles)
 	if err != nil {
@@ -153,6 +161,7 @@ func (c skillCalls) receivePush(stream grpc.ClientStreamingServer[pb.PushSkillRe
 }
 
 // DeleteSkill removes versions. Running executions keep theirs.
+// m.Skill without a digest means all versions that were pushed under the name.
 func (c skillCalls) DeleteSkill(ctx context.Context, m *pb.DeleteSkillRequest) (*pb.DeleteSkillResponse, error) {
 	gone, err := c.skillsOf(ctx).Delete(ctx, m.GetSkill())
 	if err != nil {
@@ -177,6 +186,7 @@ func (c skillCalls) auditSkill(ctx context.Context, event audit.Event, ref strin
 }
 
 // ListSkillVersions has the digest after which a page begins as its token.
+// A token stops working when its version is removed, and the error asks for a new list.
 func (c skillCalls) ListSkillVersions(ctx context.Context, m *pb.ListSkillVersionsRequest) (*pb.ListSkillVersionsResponse, error) {
 	list, err := c.skillsOf(ctx).Versions(m.GetSkill())
 	if err != nil {

@@ -40,6 +40,7 @@ func newPushedFiles(dir string, bytes int64, entries int) (*pushedFiles, error) 
 	return &pushedFiles{root: root, bytes: bytes, room: entries, at: map[string]bool{}, folded: map[string]string{}}, nil
 }
 
+// close leaves the files; the caller removes the directory.
 func (f *pushedFiles) close() {
 	if f.file != nil {
 		f.file.Close()
@@ -48,6 +49,8 @@ func (f *pushedFiles) close() {
 }
 
 // take takes one message after the header.
+// The sequence is: an entry, then the data of this entry until its announced size is reached, then
+// the next entry. An entry may have all its data in the same message.
 func (f *pushedFiles) take(m *pb.PushSkillRequest) error {
 	switch m := m.GetMessage().(type) {
 	case *pb.PushSkillRequest_Entry:
@@ -104,6 +107,8 @@ func (f *pushedFiles) entry(e *pb.PushSkillEntry) error {
 	return f.create(e)
 }
 
+// O_EXCL is a second guard: place has refused a path that comes twice. An empty file is closed by
+// the write of no bytes.
 func (f *pushedFiles) create(e *pb.PushSkillEntry) error {
 	mode := os.FileMode(0o600)
 	if e.GetExecutable() {
@@ -135,6 +140,7 @@ func (f *pushedFiles) write(field string, data []byte) error {
 }
 
 // place notes a path and its directories. It refuses what could not be on one disk together.
+// Directories count against room, too: a path of 4,096 components would make as many inodes.
 func (f *pushedFiles) place(p string) error {
 	for i := range len(p) {
 		if p[i] == '/' {

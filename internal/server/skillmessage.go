@@ -15,6 +15,8 @@ import (
 
 // fromSkill turns a skill into a message with every field of its front matter.
 // Long lists end where a message would get too large for a client.
+// text and texts replace bytes that are not UTF-8: protobuf refuses to encode such a string, and
+// one bad file name must not make a whole answer fail.
 func fromSkill(sk *skill.Skill) (*pb.Skill, error) {
 	f := sk.Manifest
 	m := &pb.Skill{
