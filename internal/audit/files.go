@@ -32,6 +32,7 @@ type logFile struct {
 }
 
 // list returns the files of a directory, the oldest first.
+// Other names are ignored: the directory also has the head and the public key.
 func list(dir string) ([]logFile, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -55,6 +56,9 @@ func list(dir string) ([]logFile, error) {
 }
 
 // create makes the file that begins with an entry. An empty one can be there after a failure.
+// O_APPEND keeps each entry in one piece at the end of the file (open(2)). The sync of the
+// directory comes before the first entry, so that no durable entry is in a file that a power cut
+// removes.
 func create(dir string, first uint64) (*os.File, error) {
 	path := filepath.Join(dir, fmt.Sprintf("%s%012d%s", filePrefix, first, fileSuffix))
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -90,6 +94,8 @@ func Open(c Config) (*Log, error) {
 	return openLog(c)
 }
 
+// The order matters: the lock keeps other daemons out before the key and the end of the chain are
+// read, and the start entry is written before any other.
 func openLog(c Config) (_ *Log, err error) {
 	l := &Log{Config: c, stop: make(chan struct{}), notes: notes{map[string]int{}, map[noteKey]*Entry{}}}
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
@@ -143,6 +149,9 @@ func lock(dir string) (*os.File, error) {
 
 // resume finds the end of the chain and opens the file in which it continues. It returns the first
 // entry of this daemon, which has the damage, if any.
+// There are three cases. A new log begins with entry 1. A log with a good last line continues
+// there, after an incomplete line was cut off: a daemon that is killed leaves one. A log whose end
+// contradicts the copy of the last checkpoint was changed; it stays as it is, for the verification.
 func (l *Log) resume() (start Entry, err error) {
 	start = Entry{Event: Start}
 	files, err := list(l.Dir)
@@ -202,6 +211,7 @@ func readHead(dir string) (e Entry, hash string, err error) {
 }
 
 // A fileEnd is the end of a file.
+// All numbers are bytes.
 type fileEnd struct {
 	line  []byte // the last line, without its newline
 	whole int64  // bytes up to the end of that line
@@ -211,6 +221,7 @@ type fileEnd struct {
 
 // readEnd reads the last line of a file. If the file's end has no newline within the length of two lines,
 // the line is empty.
+// Two lines are enough, because append writes no line that is longer than maxLine.
 func readEnd(path string) (end fileEnd, err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 )
 
 // A Report says what Verify has read.
+// It is also filled up to the fault if the verification fails.
 type Report struct {
 	Files       int
 	First, Last uint64 // entries
@@ -42,6 +43,8 @@ func (f *Fault) Error() string {
 // VerifyDir verifies the log in a directory, from its beginning or from the files that were pruned, to
 // its signed end. head is the file with the last known checkpoint; empty: the one in dir. A nil key is
 // the public key in dir.
+// It only reads, so it may run while a daemon writes to the log. For a proof against someone with
+// write access to dir, give a key and a head that were kept elsewhere.
 func VerifyDir(dir, head string, key ed25519.PublicKey) (Report, error) {
 	if key == nil {
 		text, err := os.ReadFile(filepath.Join(dir, publicName))
@@ -93,6 +96,7 @@ func VerifyFiles(paths []string, key ed25519.PublicKey) (Report, error) {
 }
 
 // A verifier reads a log from its beginning.
+// It needs memory for one line only, however large the log is.
 type verifier struct {
 	Report
 	key      ed25519.PublicKey
@@ -104,6 +108,7 @@ type verifier struct {
 }
 
 // whole checks what no single line shows: that neither the beginning nor the end is missing.
+// The chain alone can't show this: a log that is cut at either end is a valid chain.
 func (v *verifier) whole(dir, head string) error {
 	switch {
 	case v.head.Seq > v.Last:
@@ -147,6 +152,8 @@ func (v *verifier) file(path string) error {
 }
 
 // line checks one line against the lines before.
+// A changed line is found when the next line has another hash of it, and at the latest by the
+// signature of the next checkpoint. So the fault names the line before.
 func (v *verifier) line(path string, n int, line []byte) error {
 	fault := func(format string, args ...any) error { return &Fault{path, n, fmt.Sprintf(format, args...)} }
 	e, hash, err := decode(line)

@@ -29,6 +29,7 @@ const (
 )
 
 // say returns the result of a failed call. The text is for a model.
+// It is no Go error: the call has worked, and the model can try again with better arguments.
 func say(format string, args ...any) Result {
 	return Result{Content: fmt.Sprintf(format, args...), IsError: true}
 }
@@ -81,6 +82,7 @@ type skillSummary struct {
 
 // listSkills returns a page of the skills that match the query. A page ends at the limit of skills, or
 // before a skill that would exceed the limit of bytes. It has at least one skill.
+// The bound counts text, not tokens, which depend on the model.
 func listSkills(_ context.Context, v *View, c call) (Result, error) {
 	a, err := decode[struct {
 		Query  string  `json:"query"`
@@ -185,6 +187,7 @@ var activateSkillTool = row{
 }
 
 // resolve finds a skill, or returns a result that says why it can't.
+// The skill is nil if there is a result.
 func (v *View) resolve(who permission.Principal, ref string) (*skill.Skill, Result) {
 	sk, err := v.skills.For(who.Tenant).Resolve(ref)
 	if errors.Is(err, skill.ErrNotFound) {
@@ -288,6 +291,7 @@ func readSkillFile(_ context.Context, v *View, c call) (Result, error) {
 }
 
 // wholeRunes returns the length of text without an incomplete character at its end.
+// Bytes that are no UTF-8 at all are not incomplete: isText refuses them.
 func wholeRunes(text []byte) int {
 	for i := 1; i <= utf8.UTFMax-1 && i <= len(text); i++ {
 		if b := text[len(text)-i]; utf8.RuneStart(b) {

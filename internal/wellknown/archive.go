@@ -24,6 +24,8 @@ const (
 )
 
 // unpack writes the files of an artifact to dir.
+// The digest has been compared before, so the bytes are the ones that the index names. They are
+// still a stranger's: os.Root, the bounds and the refusal of links hold for every archive.
 func unpack(e Entry, contentType string, data []byte, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -52,6 +54,7 @@ func unpack(e Entry, contentType string, data []byte, dir string) error {
 }
 
 // formatOf takes the format from the media type, or from the name if the type is generic.
+// Many servers send application/octet-stream for files that they do not know.
 func formatOf(contentType, at string) string {
 	switch contentType {
 	case "application/gzip", "application/x-gzip", "application/x-tar+gzip", "application/x-gtar":
@@ -77,6 +80,8 @@ type unpacker struct {
 	files int
 }
 
+// A small .tar.gz can unpack to gigabytes of headers without any file, so the reader has a bound as
+// well.
 func (w *unpacker) tar(data []byte) error {
 	unzipped, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
@@ -107,6 +112,8 @@ func (w *unpacker) tar(data []byte) error {
 	}
 }
 
+// The central directory at the end of a zip lists the files (APPNOTE.TXT, section 4.3.12). Data
+// that is not in this list is not read.
 func (w *unpacker) zip(data []byte) error {
 	r, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
@@ -133,6 +140,8 @@ func (w *unpacker) zip(data []byte) error {
 }
 
 // file writes one file. A name that comes twice is an error.
+// Only the executable bits of mode are kept. The file may be left half-written after an error: the
+// caller removes the directory.
 func (w *unpacker) file(name string, mode fs.FileMode, content io.Reader) error {
 	clean := strings.TrimPrefix(name, "./")
 	if clean == "" || path.Clean(clean) != clean || !filepath.IsLocal(clean) || strings.Contains(clean, `\`) || strings.ContainsFunc(clean, unicode.IsControl) {
@@ -150,6 +159,7 @@ func (w *unpacker) file(name string, mode fs.FileMode, content io.Reader) error 
 	if err != nil {
 		return err
 	}
+	// One byte more than the bound shows that the bound is exceeded.
 	n, err := io.Copy(out, io.LimitReader(content, w.bytes+1))
 	if err := errors.Join(err, out.Close()); err != nil {
 		return fmt.Errorf("%q: %w", name, err)
@@ -161,6 +171,7 @@ func (w *unpacker) file(name string, mode fs.FileMode, content io.Reader) error 
 }
 
 // bounded ends in an error instead of io.EOF.
+// With io.EOF at the bound, a cut archive could look like a complete one.
 type bounded struct {
 	r    io.Reader
 	left int64

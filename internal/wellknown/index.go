@@ -66,6 +66,7 @@ func IndexURL(text string) (string, error) {
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
 		return "", fmt.Errorf("%q: want https://HOST, or the https URL of an index.json, without a user name", text)
 	}
+	// A query could carry a secret into the lock file. The definition knows no queries.
 	u.RawQuery, u.Fragment = "", ""
 	if strings.Trim(u.Path, "/") == "" {
 		u.Path = Path
@@ -123,6 +124,8 @@ type Client struct {
 }
 
 // Index fetches an index.
+// at is a URL from IndexURL. The index has no signature; the host and TLS are the only proof of its
+// origin.
 func (c Client) Index(ctx context.Context, at string) (*Index, error) {
 	data, _, err := c.get(ctx, at, MaxIndexBytes)
 	if err != nil {
@@ -148,6 +151,7 @@ func (c Client) Fetch(ctx context.Context, e Entry, dir string) error {
 }
 
 // get returns a document of at most most bytes, and its media type.
+// fetchTime bounds the whole call, the body included, so a slow host can't hold the caller up.
 func (c Client) get(ctx context.Context, at string, most int64) (data []byte, contentType string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()

@@ -290,7 +290,7 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// What a server writes, a client reads: the same files, and the same bytes each time.
+// A client reads the files that a server writes, and the archive has the same bytes each time.
 func TestWriteArchive(t *testing.T) {
 	long := "references/" + strings.Repeat("ä", 100) + ".md"
 	texts := map[string]string{"SKILL.md": skillMD.text, long: "", "scripts/say.sh": "echo x"}
