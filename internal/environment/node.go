@@ -70,6 +70,7 @@ func (s *Store) PrepareNode(ctx context.Context, tenantName string, sk *skill.Sk
 }
 
 // nodePlan lists the contents of the environment for a skill's package.json.
+// The lock is checked again, although the import of the skill has checked it: npm gets this text.
 func (s *Store) nodePlan(sk *skill.Skill, node Node) (*plan, error) {
 	needs := sk.Node()
 	if needs.Problem.Reason != "" {
@@ -130,6 +131,8 @@ func (s *Store) nodeKeyOf(node Node, manifest []byte, lock string) string {
 }
 
 // inputs are the files that a build of Node packages reads.
+// All of them come from the daemon: the skill's own package.json could have scripts and a
+// configuration.
 func (n *nodePlan) inputs() map[string][]byte {
 	files := map[string][]byte{"package.json": n.manifest, "build.js": nodeBuildProgram}
 	if n.lock != nil {
@@ -148,6 +151,7 @@ func (s *Store) nodeSpec(p *plan, inputs string) sandbox.Spec {
 
 // completeNode compares the installed packages with the package.json. npm leaves out an optional
 // package that doesn't install.
+// It guards against an npm that ends well without having installed everything.
 func (s *Store) completeNode(p *plan, dir string) error {
 	var declared struct {
 		Packages    map[string]string `json:"dependencies"`
@@ -176,6 +180,8 @@ var (
 
 // explainNode says why npm failed. Requests that don't go to the build's server and programs of
 // git are a package's own wish for another source.
+// npm's messages are for its own users, who can choose another registry. Here the reason must name
+// what the author or the operator can change.
 func (s *Store) explainNode(p *plan, last *tail) error {
 	var said []string
 	for line := range strings.Lines(string(last.last)) {
@@ -215,6 +221,8 @@ func npmReason(said []string) string {
 
 // addNode adds the skill's Node packages to a lease: the prepared ones. It adds none if the skill
 // brings its packages or needs none. The error is a *PackagesError or a *RequirementError.
+// Prepared packages are mounted for every execution of the skill, because shell scripts may start
+// Node.js. They are required only if the execution itself runs Node.js.
 func (s *Store) addNode(l *Lease, u Use) error {
 	needs := u.Skill.Node()
 	if needs.File == "" || u.Node == (Node{}) || u.Node.Image != u.Image {
@@ -264,6 +272,7 @@ func (s *Store) missingNode(u Use) []string {
 }
 
 // also adds the release of another environment to a lease.
+// Releases may be called twice, by an error path and by the end of the execution; each counts once.
 func (l *Lease) also(release func()) {
 	first := l.release
 	l.release = sync.OnceFunc(func() {

@@ -29,6 +29,7 @@ type registry struct{ *fetcher }
 var packagePath = regexp.MustCompile(`^/([^/?#]{1,300})$`)
 
 // get answers one request of the sandbox, as fetcher.get does for pip.
+// npm asks for more, such as audits and its own updates. It gets a 404 for these and goes on.
 func (r registry) get(ctx context.Context, at string) response {
 	if m := packagePath.FindStringSubmatch(at); m != nil {
 		name, err := url.PathUnescape(m[1])
@@ -60,6 +61,8 @@ type dist struct {
 }
 
 // document answers a request for a package. A name that the registry doesn't have is a plain 404.
+// The slash of a scope is escaped in the path, as registries expect. A 404 must stay one: npm tries
+// optional packages that do not exist.
 func (r registry) document(ctx context.Context, name string) response {
 	u, err := url.Parse(r.index.String() + strings.ReplaceAll(name, "/", "%2f"))
 	if err != nil {
@@ -109,6 +112,8 @@ func (p packument) response() response {
 
 // rewrite returns a document in which each file is one of the build's server, by its number. A
 // version without a usable file is left out.
+// The sandbox learns numbers, not URLs: whatever npm asks for, the daemon fetches only files that a
+// document of the configured registry has named.
 func (r registry) rewrite(name string, p packument, at *url.URL) (packument, error) {
 	var links []link
 	var dists []dist

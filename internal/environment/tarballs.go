@@ -58,6 +58,8 @@ type tarball struct {
 
 // shelf returns the files of the directory for one build. It writes to the build's log why files
 // are left out.
+// The lock is held while files are read: two builds at the same time would read the same new files
+// twice. Only the names are listed for files that have not changed.
 func (t *tarballs) shelf(ctx context.Context, log io.Writer) (*tarballShelf, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,6 +78,7 @@ func (t *tarballs) shelf(ctx context.Context, log io.Writer) (*tarballShelf, err
 	read := map[string]tarball{}
 	shelf := &tarballShelf{dir: t.dir, packages: map[string][]tarball{}, files: map[string]bool{}}
 	for _, e := range entries {
+		// Reading 10,000 large files takes long, and the caller may have gone.
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -101,6 +104,8 @@ func (t *tarballs) fail(format string, args ...any) error {
 }
 
 // look returns a file of the directory. It reads the file if it is new or has changed.
+// Failures are kept, too, so the daemon's log has one line for each bad file, not one for each
+// build.
 func (t *tarballs) look(root *os.Root, name string) tarball {
 	f, stamp, err := openTarball(root, name)
 	if err != nil {
@@ -135,6 +140,8 @@ func openTarball(root *os.Root, name string) (f *os.File, stamp string, err erro
 		f.Close()
 		return nil, "", err
 	}
+	// The time of the last status change can't be set by a program (stat(2), ctime), so a file that
+	// was replaced under an old modification time is noticed.
 	st := fi.Sys().(*syscall.Stat_t)
 	return f, fmt.Sprint(st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim), nil
 }
@@ -148,6 +155,7 @@ var tarballFields = []string{
 }
 
 // readTarball reads the package.json of a file, and the file's hash.
+// The hash is of the file as it is, compressed: npm compares it with the bytes that it downloads.
 func readTarball(f *os.File) (tarball, error) {
 	sum := sha512.New()
 	if _, err := io.Copy(sum, f); err != nil {
@@ -252,6 +260,8 @@ type tarballShelf struct {
 }
 
 // add puts a file on the shelf. Files of the same name and version must be equal.
+// Two different files of one version are a mistake of the operator: which one a build gets would
+// depend on the order of the names.
 func (s *tarballShelf) add(file tarball) error {
 	for _, other := range s.packages[file.name] {
 		switch {
@@ -277,6 +287,7 @@ func (s *tarballShelf) add(file tarball) error {
 const tarballPath = "/tarball/"
 
 // get answers one request of npm, as registry.get does.
+// An unknown version of a package that is in the directory is not looked up in the registry either.
 func (s *tarballShelf) get(ctx context.Context, at string) response {
 	if name, ok := strings.CutPrefix(at, tarballPath); ok {
 		if name, err := url.PathUnescape(name); err == nil && s.files[name] {
@@ -324,6 +335,7 @@ func laterTag(a, b string) bool {
 }
 
 // open answers with a file. npm compares its hash with the document's.
+// The file may have changed since shelf has read it. Then npm refuses it by its hash.
 func (s *tarballShelf) open(name string) response {
 	root, err := os.OpenRoot(s.dir)
 	if err != nil {

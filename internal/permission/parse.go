@@ -13,10 +13,15 @@ import (
 // by ; && || | |& or newlines. It refuses all other constructs of a shell, because no shell runs the
 // plan: its words are final, except patterns of file names, which the sandbox expands. The text of an
 // error is the reason for the refusal: the first mistake.
+// Three readers see the same text: this parser, the person who approved the rule, and the program
+// that gets the words. So a text with more than one reading is refused rather than guessed
+// (checkText, doubtfulContinuation).
 func parse(line, baseDir string) (Plan, error) {
 	if err := checkText(line); err != nil {
 		return nil, fmt.Errorf("the command line is refused: %w", err)
 	}
+	// Bash's grammar is a superset of the others, so the parser names a construct that it refuses.
+	// Comments are kept because doubtfulContinuation looks into them.
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash), syntax.KeepComments(true)).Parse(strings.NewReader(line), "")
 	if err != nil {
 		return nil, fmt.Errorf("the command line does not parse: %w", err)
@@ -61,6 +66,7 @@ type planner struct {
 
 // list adds the pipelines of a list joined by && and ||. The two have the same precedence
 // and there are no brackets, so a flat list in their order is enough.
+// Each step runs or not by the state of the last step that ran, as in a shell (bash(1), Lists).
 func (p *planner) list(s *syntax.Stmt, when When) error {
 	b, ok := s.Cmd.(*syntax.BinaryCmd)
 	if !ok || b.Op != syntax.AndStmt && b.Op != syntax.OrStmt {
@@ -82,6 +88,7 @@ func (p *planner) list(s *syntax.Stmt, when When) error {
 
 // pipeline appends the simple commands of s to before. |& sets PipeStderr of the command on its
 // left.
+// The parser nests pipelines to the left or to the right; both give the same list.
 func (p *planner) pipeline(before []SimpleCommand, s *syntax.Stmt) ([]SimpleCommand, error) {
 	b, joined := s.Cmd.(*syntax.BinaryCmd)
 	if err := checkStmt(s, joined); err != nil {
@@ -130,6 +137,8 @@ func checkStmt(s *syntax.Stmt, joined bool) error {
 }
 
 // simple converts a simple command: assignments, words and redirects.
+// The bounds on commands and redirects keep the work of the checks small: each command is compared
+// with each rule.
 func (p *planner) simple(s *syntax.Stmt) (SimpleCommand, error) {
 	var c SimpleCommand
 	call, ok := s.Cmd.(*syntax.CallExpr)
@@ -159,6 +168,7 @@ func (p *planner) simple(s *syntax.Stmt) (SimpleCommand, error) {
 	if c.Args[0] == "" {
 		return c, errors.New("the name of the command is empty")
 	}
+	// The program must be known before it runs.
 	if len(c.Globs) > 0 && c.Globs[0].Arg == 0 {
 		return c, fmt.Errorf("the name of the command, %s, is a pattern: name the program", excerpt(c.Args[0]))
 	}

@@ -41,6 +41,7 @@ func (r reader) redirects(list []*syntax.Redirect) ([]Redirect, error) {
 
 // redirect converts one redirect. &> and &>> become two, because each changes two
 // descriptors.
+// <> is refused: the line does not tell whether the program reads or writes the file.
 func (r reader) redirect(node *syntax.Redirect) ([]Redirect, error) {
 	fd, err := descriptor(node)
 	if err != nil {
@@ -75,6 +76,8 @@ func (r reader) redirect(node *syntax.Redirect) ([]Redirect, error) {
 
 // duplicate converts <& and >&, which take a descriptor. >& also takes a file and then
 // means &>.
+// One digit is enough: redirects to descriptors above 9 are not portable (POSIX, 2.7 Redirection),
+// and a shell itself uses them.
 func duplicate(node *syntax.Redirect, fd int, word string) ([]Redirect, error) {
 	if from, err := strconv.Atoi(word); err == nil && isDigits(word) {
 		if from > 9 {
@@ -101,6 +104,7 @@ func file(list ...Redirect) ([]Redirect, error) {
 
 // checkPath refuses a path that leaves the working directory or names no file. Links are
 // not checked here: the sandbox opens redirects beneath a descriptor of the directory.
+// It is a check of the text, for a clear answer. The boundary is openat2(2) in the sandbox.
 func checkPath(path string) error {
 	switch {
 	case path == "/dev/null":
@@ -145,6 +149,8 @@ func descriptor(node *syntax.Redirect) (int, error) {
 // hereDocument returns the body of a here-document. As in a shell, the body is literal if
 // any part of the delimiter is quoted. Otherwise the names of the skill's folder are
 // expanded. It expands no other variable and runs no command.
+// The sandbox passes the body to the program as a memory file (memfd_create(2)); no file of the
+// workspace has it.
 func (r reader) hereDocument(node *syntax.Redirect) (string, error) {
 	var text strings.Builder
 	raw, err := delimiterQuoted(node.Word)
@@ -177,6 +183,7 @@ func (r reader) hereDocument(node *syntax.Redirect) (string, error) {
 }
 
 // delimiterQuoted reports whether any part of a here-document's delimiter is quoted.
+// $'...' and $"..." are refused, because shells differ on them.
 func delimiterQuoted(w *syntax.Word) (bool, error) {
 	raw := false
 	for _, part := range w.Parts {
