@@ -59,7 +59,7 @@ type tarball struct {
 // shelf returns the files of the directory for one build. It writes to the build's log why files
 // are left out.
 // The lock is held while files are read: two builds at the same time would read the same new files
-// twice. Only the names are listed for files that have not changed.
+// twice. Files that have not changed are opened, but not read.
 func (t *tarballs) shelf(ctx context.Context, log io.Writer) (*tarballShelf, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
