@@ -12,6 +12,9 @@ import (
 // that against names. The number after the program is the number of samples at full scale. A row
 // from free has no target: it is shown for comparison. Rows with "idle" pause before each
 // request.
+// A target is a limit on the ratio, or on the value in the row's unit. Most targets are ratios,
+// because they hold on fast and slow machines alike. They stand for what a caller notices: a warm
+// script should start sooner than a bare Python, and a tail should not be many times the median.
 func groups(s scale) []group {
 	gap := func(d time.Duration) string { return fmt.Sprintf("%d ms idle before each", d.Milliseconds()) }
 	count := func(n int) string { return grouped(n) }

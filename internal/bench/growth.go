@@ -100,6 +100,7 @@ func growRecord(r *run, rows rowSet) error {
 }
 
 // growSkills compares a daemon with many skills with one with ten.
+// Ten, not one: some costs grow with the number of skills, however few there are.
 func growSkills(r *run, rows rowSet) error {
 	small, err := r.withSkills("few-skills", min(10, r.scale.skills))
 	if err != nil {
@@ -135,6 +136,7 @@ func (r *run) withSkills(name string, n int) (string, error) {
 }
 
 // growSnapshot compares a large skill with a small one, in one daemon.
+// A sandbox mounts the snapshot and reads none of its files, so the size should not matter.
 func growSnapshot(r *run, rows rowSet) error {
 	dir, err := r.prepare("snapshot", "")
 	if err != nil {

@@ -18,6 +18,8 @@ const (
 // sustained measures completed runs of a program per second. loadClients clients each send a
 // request as soon as the last one has ended. In turns, the same number of loops run the bare
 // program. The slices of the load take turns, as single requests do in takeTurns.
+// The untimed first load fills the pool and opens the connections. A peer that fails is left out
+// from then on and shown as broken; the other numbers stay.
 func sustained(name string, p program) func(*run, rowSet) error {
 	return func(r *run, rows rowSet) error {
 		d, err := r.theStandard()

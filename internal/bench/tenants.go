@@ -30,6 +30,9 @@ func tenants(r *run, rows rowSet) error {
 	return errors.Join(tenantsBeneath(r, d, rows), d.stop())
 }
 
+// heldBytes of the daemon grows with its tenants only, because its pools and caches were filled
+// before. The memory of zygotes and sandboxes is another row: it is bounded by the configuration,
+// not by the number of tenants.
 func tenantsBeneath(r *run, d *daemon, rows rowSet) error {
 	// The default tenant fills pools and caches first.
 	err := r.each(50, 1, func(ctx context.Context, _ int) error { return trueProgram.request(ctx, d.client) })
@@ -53,6 +56,7 @@ func tenantsBeneath(r *run, d *daemon, rows rowSet) error {
 			all = append(all, metadata.AppendToOutgoingContext(r.ctx, "authorization", "Bearer "+token))
 		}
 		var times []float64
+		// About 100 samples for each count, at least three of each tenant.
 		rounds := max(tenantRounds, r.samples(100)/count)
 		for round := range rounds + 1 {
 			for _, ctx := range all {

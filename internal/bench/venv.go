@@ -15,6 +15,8 @@ import (
 
 // The skill with a virtual environment: its script imports a package of venvModules modules, of
 // venvFunctions functions each. That is 200 modules of 4 kB.
+// The size is typical for an environment with one large package, where compiling on every start
+// would take most of the time.
 const (
 	venvSkill     = "bench-venv"
 	venvModules   = 200
@@ -54,6 +56,8 @@ func venv(r *run, rows rowSet) error {
 }
 
 // venvOf fills the rows when the daemon has compiled the skill.
+// The row of the overhead takes the differences of pairs, not of quantiles: a busy moment of the
+// machine is in both numbers of a pair.
 func (r *run) venvOf(d *daemon, rows rowSet, p program) error {
 	if err := p.request(r.ctx, d.client); err != nil {
 		return err
@@ -70,6 +74,8 @@ func (r *run) venvOf(d *daemon, rows rowSet, p program) error {
 }
 
 // untilLogged waits until the log of a daemon has a text.
+// The daemon compiles in the background after the first execution, and only its log says when it is
+// done.
 func (r *run) untilLogged(d *daemon, text string) error {
 	for end := time.Now().Add(startPatience); time.Now().Before(end); {
 		log, err := os.ReadFile(filepath.Join(d.dir, "log"))
@@ -111,6 +117,7 @@ func (r *run) writeVenvs(dir, version string) (string, error) {
 }
 
 // venvFiles returns the files of a virtual environment for Pythons of a minor version.
+// The functions make each module long enough that compiling it takes longer than reading it.
 func venvFiles(version string) map[string]string {
 	site := "lib/python" + version + "/site-packages/wide/"
 	var functions, imports, names strings.Builder
