@@ -16,6 +16,8 @@ import (
 // directoryType is the extension's media type of a directory.
 const directoryType = "inode/directory"
 
+// readDirectoryParams and readDirectoryResult are the extension's messages, which the SDK does not
+// have.
 type readDirectoryParams struct {
 	sdk.ParamsBase
 	URI    string `json:"uri"`
@@ -31,6 +33,8 @@ type readDirectoryResult struct {
 }
 
 // readDirectory answers resources/directory/read for a directory of any skill.
+// A page has at most maxChildren entries. Hidden skills have directories, too: hiding concerns
+// lists of skills only.
 func (s *Server) readDirectory(ctx context.Context, _ *sdk.ServerSession, p *readDirectoryParams) (*readDirectoryResult, error) {
 	if p == nil {
 		p = &readDirectoryParams{}
@@ -72,6 +76,7 @@ func (s *Server) directory(skills skill.View, uri string) (sk *skill.Skill, dir 
 }
 
 // notDirectory converts an error of Children.
+// The answer is the same for a directory that does not exist and for one that is refused.
 func notDirectory(uri string, sk *skill.Skill, err error) error {
 	if at := (*snapshot.PathError)(nil); errors.As(err, &at) && at.Reason == snapshot.ReasonNotDirectory {
 		return invalid(reasonNotDirectory, uri, "%.300s is not a directory resource; read it with resources/read", uri)

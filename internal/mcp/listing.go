@@ -33,6 +33,8 @@ type audience struct {
 }
 
 // audienceOf returns the agents of a tenant. It makes the tenant's server at the first call.
+// A server of the SDK stays until the daemon ends. The configuration and trusted issuers name
+// the tenants, so callers can't make any number of servers.
 func (s *Server) audienceOf(tenant string) *audience {
 	s.agents.Lock()
 	defer s.agents.Unlock()
@@ -61,6 +63,7 @@ func (s *Server) allAudiences() []*audience {
 // syncSkills updates the answer to resources/list: the SKILL.md of each skill that is not hidden. The
 // SDK notifies the sessions of a change. Only changed entries are added again, because each
 // AddResource notifies every session.
+// It may be called by several goroutines; mu makes each call see the result of the one before.
 func (a *audience) syncSkills() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -114,6 +117,7 @@ func manifestOf(sk *skill.Skill) (snapshot.Entry, bool) {
 // without asking.
 func (s *Server) watchSkills() {
 	for {
+		// Taken before the lists are updated, so that a change during the update is not missed.
 		changed := s.skills.Changed()
 		for _, a := range s.allAudiences() {
 			a.syncSkills()

@@ -41,6 +41,8 @@ var artifactURL = regexp.MustCompile(`^([a-z0-9-]+)/([0-9a-f]{64})/(SKILL\.md|sk
 var semanticVersion = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 
 // servePublished answers a request for the index or for an artifact.
+// The cheapest check comes first: role, number of requests of the tenant, memory. Only then are
+// files read.
 func (s *Server) servePublished(w http.ResponseWriter, r *http.Request, who identity.Identity) {
 	defer connectionOf(r).Begin()()
 	ctx, cancel := context.WithTimeout(r.Context(), publishTime)
@@ -76,6 +78,8 @@ func (s *Server) servePublished(w http.ResponseWriter, r *http.Request, who iden
 	s.serveArtifact(ctx, w, r, c.Tenant)
 }
 
+// Digests of archives are kept with the skill, so a request that ran out of time leaves less to do
+// for the next one.
 func (s *Server) serveIndex(ctx context.Context, w http.ResponseWriter, r *http.Request, tenant string) {
 	data, err := wellknown.EncodeIndex(s.publishedSkills(ctx, tenant))
 	switch {
@@ -136,6 +140,8 @@ func (s *Server) unpublished(ctx context.Context, err error) {
 }
 
 // serveArtifact answers with a SKILL.md or an archive. Every kept version of a skill has its URL.
+// A skill of another tenant, a removed version and a file that an artifact does not have get the
+// same answer, so callers do not learn which skills others have.
 func (s *Server) serveArtifact(ctx context.Context, w http.ResponseWriter, r *http.Request, tenant string) {
 	missing := refuse(http.StatusNotFound, "no artifact is at %.300q; %s has those that are", r.URL.Path, wellknown.Path)
 	part := artifactURL.FindStringSubmatch(strings.TrimPrefix(r.URL.Path, publishedDir))
@@ -167,6 +173,8 @@ func (s *Server) serveArtifact(ctx context.Context, w http.ResponseWriter, r *ht
 }
 
 // send sends an artifact.
+// An archive is made while it is sent and never kept: its bytes are the same each time, which
+// wellknown.WriteArchive promises.
 func (s *Server) send(ctx context.Context, w http.ResponseWriter, r *http.Request, sk *skill.Skill, a artifact) {
 	if a.kind == wellknown.TypeSkillMD {
 		f, _, err := sk.Open(manifestName)

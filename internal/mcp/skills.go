@@ -29,6 +29,7 @@ const (
 const metaPrefix = "io.github.skillrun/"
 
 // addSkills registers the methods of the extension.
+// The SDK has no types for the extension, so its methods are custom ones.
 func (s *Server) addSkills(to *sdk.Server) {
 	for _, err := range []error{
 		sdk.AddReceivingCustomMethod(to, methodList, s.listSkills),
@@ -68,6 +69,7 @@ func cursorAfter(listing, name string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(listing + "\n" + name))
 }
 
+// listing is the method: a cursor of one list must not select a page of another.
 func readCursor(listing, cursor string) (after string, err error) {
 	if cursor == "" {
 		return "", nil
@@ -116,6 +118,7 @@ type skillEntry struct {
 	Meta        map[string]any  `json:"_meta"`
 }
 
+// Digest is "sha256:" and hex digits, Size is in bytes.
 type skillResource struct {
 	URI    string `json:"uri"`
 	Digest string `json:"digest"`
@@ -127,6 +130,8 @@ type skillResource struct {
 func cacheable() sdk.Cacheable { return sdk.Cacheable{TTLMs: skillsTTL, CacheScope: "private"} }
 
 // listSkills answers skills/list with a page of the skills that are not hidden.
+// The page ends after the entry that exceeds maxListedBytes, so even a very large entry comes,
+// alone.
 func (s *Server) listSkills(ctx context.Context, _ *sdk.ServerSession, p *listSkillsParams) (*listSkillsResult, error) {
 	cursor := ""
 	if p != nil {
@@ -159,6 +164,7 @@ func (s *Server) listSkills(ctx context.Context, _ *sdk.ServerSession, p *listSk
 }
 
 // getSkill answers skills/get for every skill that conforms, hidden or not.
+// A URI with another case or another path of the same file is refused: hosts compare URIs as texts.
 func (s *Server) getSkill(ctx context.Context, _ *sdk.ServerSession, p *getSkillParams) (*getSkillResult, error) {
 	uri := ""
 	if p != nil {
@@ -199,6 +205,7 @@ func (s *Server) entryOf(who permission.Principal, sk *skill.Skill, l skill.List
 
 // metaOf returns skillrun's metadata of a skill: its digest, its scripts, its permitted commands, and
 // whether its packages are installed.
+// Hosts that do not know these keys ignore them, as MCP demands of _meta.
 func (s *Server) metaOf(who permission.Principal, sk *skill.Skill) map[string]any {
 	scripts := []string{}
 	for _, sc := range sk.Scripts {
