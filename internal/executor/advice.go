@@ -11,6 +11,7 @@ import (
 // that fits wins: an end that was forced explains more than output that was dropped. It names
 // limits by the contract's fields, because it is recorded; skillrun and the tools replace them by
 // the words of their users (cmd/skillrun/fields.go, internal/toolview).
+// A cancellation has no advice: the caller asked for it.
 func advise(out Outcome, lost error) string {
 	l := out.Limits
 	switch out.End {
@@ -81,6 +82,8 @@ const (
 // adviseOn says what can be done about a failure that the end of stderr names. It is a guess:
 // the program may print a kernel's message for another reason. So it serves only a program that
 // failed and for which advise found nothing. network says whether the execution has a network.
+// stderr is only the end of the output, which a run keeps for this; the error that ended a program
+// is there.
 func adviseOn(stderr string, l Limits, network bool) string {
 	switch {
 	case strings.Contains(stderr, textReadOnly):

@@ -17,6 +17,8 @@ import (
 
 // launched replaces each command of uv, pipx and npx in a plan by the command that it starts. It returns
 // the new plan, and the requirements of the replaced commands. It is pure.
+// The grant keeps the plan as it was written, since the rules judge that text. Everything that runs
+// or is shown comes from planOf.
 func launched(plan permission.Plan) (permission.Plan, []manifest.Launch, error) {
 	var launches []manifest.Launch
 	out := make(permission.Plan, len(plan))
@@ -45,6 +47,7 @@ func launched(plan permission.Plan) (permission.Plan, []manifest.Launch, error) 
 
 // launch replaces the words of a command from at on by the command that a launch runs. It returns false
 // if one of the words that the launch has read is a pattern.
+// Patterns are named by the position of their word, so the positions move with the words.
 func launch(c permission.SimpleCommand, at int, l manifest.Launch) (permission.SimpleCommand, bool) {
 	shift := len(l.Program) - l.Rest
 	c.Args = slices.Concat(c.Args[:at], l.Args(c.Args[at:]))

@@ -67,6 +67,8 @@ func bringsModules(paths []string) bool {
 var pythonName = regexp.MustCompile(`^python(3(\.\d+)?)?$`)
 
 // ofCommand is pythonOf for a line that was checked.
+// Options other than -c are left to a started Python: some change how the interpreter initialises,
+// which is over in a zygote.
 func (p preload) ofCommand(plan permission.Plan) *sandbox.Python {
 	if len(plan) != 1 || len(plan[0].Pipeline) != 1 || len(p.invocation.Path)+len(p.invocation.Mounts) > 0 {
 		return nil // another PATH may lead to another Python
@@ -130,6 +132,7 @@ func (p preload) ofFile(file string) (*sandbox.Python, error) {
 // searchesElsewhere reports whether a module of the skill may change the module path. It calls
 // runtime.SearchesElsewhere for each module, except for modules of the skill's venv, because Python
 // searches the venv after its own modules.
+// A snapshot does not change, so Derived keeps the answer for the skill.
 func searchesElsewhere(sk *skill.Skill) bool {
 	type key struct{}
 	elsewhere, _ := skill.Derived(sk, key{}, func() (bool, error) {

@@ -24,6 +24,7 @@ func (e *UnknownTenantError) Error() string {
 }
 
 // tenants returns the configured tenants, or the only tenant of a Config without them.
+// Tests of other packages use a Config without tenants; the daemon always sets them.
 func (c *Config) tenants() *tenant.Set {
 	if c.Tenants != nil {
 		return c.Tenants
@@ -45,6 +46,8 @@ func (c *Config) slots() admission.Config {
 
 // SetTenants replaces the tenants. A removed tenant gets no new execution; its running and queued ones
 // go on. Calls of SetTenants must not overlap.
+// Groups and the admission learn of a new tenant before Tenants does: a request that finds the
+// tenant must also find its bounds. A tenant goes in the reverse order.
 func (x *Executor) SetTenants(list ...*tenant.Tenant) {
 	x.purging.Lock()
 	defer x.purging.Unlock()
@@ -111,6 +114,8 @@ func (x *Executor) check(t *tenant.Tenant, who permission.Principal, sk *skill.S
 
 // refusesRuntime returns why a tenant may not use the interpreters or the image of an approved source,
 // or "". If the source can't be started at all, newExecution has the error.
+// A tenant without lists may use everything, so it pays nothing for the check. The invocation is
+// computed again for the execution.
 func (x *Executor) refusesRuntime(t *tenant.Tenant, grant permission.Grant) string {
 	if t.Runtimes == nil && t.Images == nil {
 		return ""
