@@ -82,6 +82,8 @@ var errEmptyPage = errors.New("the daemon sent a page without entries that is no
 
 // ps lists executions, page by page, until limit; 0 or less: all. With --json each execution is
 // printed as it comes. A table is printed at the end, when the widths of its columns are known.
+// New executions may begin between two pages. They do not shift the pages: a page token names the
+// execution after which the next page begins.
 func (a *app) ps(ctx context.Context, request *pb.ListExecutionsRequest, limit int) error {
 	c, err := a.dial()
 	if err != nil {

@@ -95,6 +95,7 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 
 // command puts flags and program together. It reads local files' names and sizes, and the
 // environment of this process, but sends nothing. The files are opened by Start.
+// A mistake in any flag is reported here, before the daemon has heard of the run.
 func (f *runFlags) command(a *app, c *skillrun.Client, p *program) (*skillrun.Cmd, error) {
 	cmd := p.on(c, f)
 	cmd.JSONArguments = f.args
@@ -157,6 +158,7 @@ func (a *app) programStdin(f *runFlags) io.Reader {
 
 // inputFiles reads path[:as]. An existing file with a colon in its name is that file. as is a
 // path beneath /workspace; the daemon checks it. Without :as a file keeps its base name.
+// A link in arg itself is followed, since the user has named it; links beneath a folder are not.
 func inputFiles(arg string) ([]skillrun.File, error) {
 	path, as := arg, filepath.Base(arg)
 	if i := strings.LastIndexByte(arg, ':'); i >= 0 {

@@ -22,6 +22,8 @@ func (c *config) auditDir() string {
 	return filepath.Join(c.StateDir, "audit")
 }
 
+// The key is not in the directory of the log, so that a copy of the directory for an auditor has no
+// private key.
 func (c *config) auditKey() string { return filepath.Join(c.StateDir, "audit.key") }
 
 // openAudit opens the audit log. The result is nil if it is switched off.
@@ -38,6 +40,7 @@ func (d *daemon) openAudit() (*audit.Log, error) {
 }
 
 // unidentified notes a caller that could not be identified.
+// Anyone can cause it, so NoteRefusal counts repeated ones in one entry.
 func (d *daemon) unidentified(from string, err error) {
 	d.audit.NoteRefusal(audit.Entry{Event: audit.Unidentified, Address: from, Reason: "UNIDENTIFIED"}, err)
 }
@@ -67,6 +70,8 @@ func auditCommand(c config, args []string, out, notes io.Writer) error {
 }
 
 // verifyAudit verifies a directory, by default the configured one, or files that follow each other.
+// Without --key it uses the public key next to the log, which shows accidents and careless changes
+// only: a person who can write there can replace the key, too.
 func verifyAudit(c config, args []string, out, notes io.Writer) error {
 	flags := flag.NewFlagSet("audit verify", flag.ContinueOnError)
 	flags.SetOutput(notes)

@@ -23,6 +23,7 @@ type probing struct {
 }
 
 // startProbing begins the probe and returns at once. The fields may be read after done.Wait.
+// The probe takes some tenths of a second, mostly waiting, so the other parts start in its shadow.
 func startProbing(ctx context.Context, host *sandbox.Host) *probing {
 	p := &probing{}
 	p.done.Go(func() {

@@ -38,6 +38,7 @@ func (f *problems) decode(data []byte, c any) {
 // value reads one node. A null keeps the default, but empties lists and maps: "skills:" without
 // a value is an empty list. Structs and maps are walked here, for the names and lines of their
 // keys; yaml.v3 decodes the rest.
+// An alias can't nest without end here: the walk follows the struct's fields, which are finite.
 func (f *problems) value(key string, node *yaml.Node, out reflect.Value) {
 	// An anchor's content may be used in several places, each with its own key.
 	if node.Kind == yaml.AliasNode {
@@ -91,6 +92,7 @@ func (f *problems) items(key string, node *yaml.Node, out reflect.Value) {
 }
 
 // scalar lets yaml.v3 read a value that has no keys.
+// A type with an UnmarshalYAML (size, duration) names the accepted values by its method wants.
 func (f *problems) scalar(key string, node *yaml.Node, out reflect.Value) {
 	if err := node.Decode(out.Addr().Interface()); err != nil {
 		f.bad(key, "%s is not %s", shown(node), wanted(out.Interface()))
@@ -190,6 +192,7 @@ func wanted(v any) string {
 
 // closest returns the name that is at most two edits away from a misspelled name. It returns "" if
 // no name is that close.
+// Two edits find a swapped or a missing letter and still tell memory from message_bytes.
 func closest(word string, names []string) string {
 	best, at := "", 3
 	for _, name := range names {

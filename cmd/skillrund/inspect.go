@@ -21,6 +21,8 @@ import (
 // from starting. The daemon calls it before it starts, and --check calls it alone. It changes
 // nothing. It does not check whether another daemon runs, and it does not probe the boundaries
 // of sandboxes, as --doctor does. bundle is the path of skillrun-python.
+// The answers can be out of date a moment later. So the start makes each check again, when it uses
+// the thing.
 func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
 	for i, root := range c.Skills {
 		// The default folder may be missing, because a package may not have installed it.
@@ -130,6 +132,7 @@ func readableDir(dir string) error {
 }
 
 // writableDir returns nil if the daemon can write to dir or create it, else the reason.
+// It makes nothing: --check must not change the machine.
 func writableDir(dir string) error {
 	info, err := os.Stat(dir)
 	// The nearest directory that exists decides whether the rest can be made.

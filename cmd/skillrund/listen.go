@@ -50,6 +50,7 @@ func (c *config) socketGroup() (gid int, err error) {
 
 // listen opens every configured listener. If one fails, it closes the open ones. The caller
 // closes the result; each server closes the listeners that it serves.
+// listen.metrics_tcp asks for no credentials: the numbers name tenants, but no skills, callers or paths.
 func listen(c config, log *slog.Logger) (open listeners, err error) {
 	gid, err := c.socketGroup()
 	if err != nil {

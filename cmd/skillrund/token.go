@@ -20,6 +20,8 @@ const tokenUsage = `usage: skillrund --config FILE token create --name NAME --ro
 
 // tokenCommand changes or prints the file of identity.tokens. It needs no daemon. A running daemon
 // sees the change with the next call.
+// out is for results and notes for messages to a person, so that `token create >FILE` writes the
+// token alone.
 func tokenCommand(c config, args []string, out, notes io.Writer) error {
 	path := c.Identity.Tokens
 	if path == "" {
@@ -73,6 +75,7 @@ func createToken(path string, args []string, out, notes io.Writer) error {
 	return err
 }
 
+// The file has no token, only salted hashes, so the list can't show one.
 func listTokens(path string, args []string, out io.Writer) error {
 	if len(args) > 0 {
 		return fmt.Errorf("token list: %q is too much\n%s", args[0], tokenUsage)
