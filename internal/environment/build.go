@@ -427,7 +427,7 @@ func (s *Store) nodeSource() string {
 		from = append(from, "the registry "+shown.String())
 	}
 	if s.tarballs != nil {
-		from = append(from, "the daemon's files, environments.tarballs")
+		from = append(from, "the daemon's files (environments.tarballs)")
 	}
 	return strings.Join(from, " and ")
 }

@@ -89,7 +89,7 @@ func TestTarballsBesideARegistry(t *testing.T) {
 		t.Errorf("the registry was asked for %q", asked)
 	}
 	_, _, err := prepareNode(t, s, "team", newNode(t, "nowhere"))
-	if want := "package nowhere: not in the registry " + registry.URL + " and the daemon's files, environments.tarballs; check its name"; err == nil || !strings.HasPrefix(err.Error(), want) {
+	if want := "package nowhere: not in the registry " + registry.URL + " and the daemon's files (environments.tarballs); check its name"; err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}
 }
@@ -115,7 +115,7 @@ func TestTarballsChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := prepare()
-	if missing, ok := errors.AsType[*NoPackageError](err); !ok || missing.Error() != "package @sk/right: not in the daemon's files, environments.tarballs; check its name, or add it there" {
+	if missing, ok := errors.AsType[*NoPackageError](err); !ok || missing.Error() != "package @sk/right: not in the daemon's files (environments.tarballs); check its name, or add it there" {
 		t.Errorf("no file: got %v, want a *NoPackageError", err)
 	}
 	if err := os.Remove(string(d)); err != nil {
