@@ -50,7 +50,7 @@ func TestBench(t *testing.T) {
 	t.Parallel()
 	rows := []string{"true-p50", "true-p95", "sustained-true", "cold-true-bare-p50", "memory-idle",
 		"sleeping", "memory-running", "sleeping-memory", "sleeping-cancel", "sleeping-start", "grow-record", "grow-record-ready",
-		"neighbour-alone-p99", "neighbour-crowd-p99", "neighbour-attacks-p99", "neighbour-calls-p99", "neighbour-handshakes-p99"}
+		"secrecy-get-p50", "secrecy-get-rank", "secrecy-pinned-p50", "neighbour-alone-p99", "neighbour-crowd-p99", "neighbour-attacks-p99", "neighbour-calls-p99", "neighbour-handshakes-p99"}
 	if _, err := os.Stat("/usr/bin/python3"); err == nil {
 		rows = append(rows, "python-p50", "first-byte-p50", "stream-rate", "stream-memory")
 	}

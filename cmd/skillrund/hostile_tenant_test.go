@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -40,8 +43,8 @@ func foreignSkill(t *testing.T, _ *running, _ hostileCase) {
 		for _, version := range []string{"", "@" + digest} {
 			foreign, missing := ask("s1"+version), ask(nobodys+version)
 			wantReason(t, foreign, codes.NotFound, "SKILL_NOT_FOUND", "")
-			if got, want := strings.ReplaceAll(foreign.Error(), "s1", nobodys), missing.Error(); got != want {
-				t.Errorf("%s of a foreign skill: %q, of a missing one: %q", call, got, want)
+			if got, want := refusalWithout(foreign, "s1"), refusalWithout(missing, nobodys); got != want {
+				t.Errorf("%s of a foreign skill: %s, of a missing one: %s", call, got, want)
 			}
 		}
 	}
@@ -63,6 +66,12 @@ func foreignSkill(t *testing.T, _ *running, _ hostileCase) {
 	p.wantSays(p.acme, "s1", "A-secret") // nothing was deleted
 }
 
+// refusalWithout returns a refusal's code, message and details as text, without the name that was asked for.
+func refusalWithout(err error, name string) string {
+	s := status.Convert(err)
+	return strings.ReplaceAll(fmt.Sprint(s.Code(), ": ", s.Message(), " ", s.Details()), name, "NAME")
+}
+
 // foreignExecution tries every call about one execution with another tenant's token, while the
 // execution runs and after its end. Each is answered as for an id that nobody has.
 func foreignExecution(t *testing.T, _ *running, _ hostileCase) {
@@ -70,7 +79,7 @@ func foreignExecution(t *testing.T, _ *running, _ hostileCase) {
 	a := with(t.Context(), s.token("create", "--tenant", "acme", "--name", "a", "--role", "admin"))
 	b := with(t.Context(), s.token("create", "--tenant", "globex", "--name", "b", "--role", "admin"))
 	runs := executionClient{pb.NewExecutionServiceClient(s.connect(nil))}
-	foreign := func(when, id string) {
+	foreign := func(when, id string) map[string]string {
 		_, err := runs.GetExecution(b, &pb.GetExecutionRequest{ExecutionId: id})
 		errs := map[string]error{"get": err}
 		attached, err := runs.AttachExecution(b, &pb.AttachExecutionRequest{ExecutionId: id})
@@ -87,9 +96,12 @@ func foreignExecution(t *testing.T, _ *running, _ hostileCase) {
 			_, err = file.Recv()
 		}
 		errs["artifact"] = err
+		refusals := map[string]string{}
 		for call, err := range errs {
 			t.Run(when+" "+call, func(t *testing.T) { wantReason(t, err, codes.NotFound, "EXECUTION_NOT_FOUND", "execution not found") })
+			refusals[call] = refusalWithout(err, id)
 		}
+		return refusals
 	}
 	stream, err := runs.ExecuteInteractive(a)
 	if err != nil {
@@ -107,7 +119,7 @@ func foreignExecution(t *testing.T, _ *running, _ hostileCase) {
 		}
 		id, output = m.ExecutionId, m.GetOutput() != nil
 	}
-	foreign("running", id)
+	running := foreign("running", id)
 	if err := stream.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Stdin{Stdin: []byte("went on\n")}}); err != nil {
 		t.Fatal(err)
 	}
@@ -120,8 +132,11 @@ func foreignExecution(t *testing.T, _ *running, _ hostileCase) {
 		t.Fatal(err)
 	}
 	r.wantStdout(t, "A-secret\nwent on\n")
-	foreign("ended", id)
-	foreign("no such", "0123456789abcdef0123456789")
+	ended := foreign("ended", id)
+	missing := foreign("no such", "019a0000-0000-7000-8000-000000000000")
+	if !maps.Equal(running, missing) || !maps.Equal(ended, missing) {
+		t.Errorf("an execution that runs: %v\none that has ended: %v\none that nobody has: %v", running, ended, missing)
+	}
 	if list, err := runs.ListExecutions(b, &pb.ListExecutionsRequest{}); err != nil || len(list.Executions) > 0 {
 		t.Errorf("got %v, %v; want an empty list", list, err)
 	}

@@ -104,6 +104,7 @@ func groups(s scale) []group {
 			ratioAtMost(2).row("neighbour-calls-p99", "the same beside a tenant that cancels, attaches, lists and retries without a pause", "ms").against("alone"),
 			ratioAtMost(2).row("neighbour-handshakes-p99", "the same beside TLS handshakes that stall", "ms").against("alone"),
 		}, neighbours},
+		{"secrets of another tenant", secretRows(), secrecy},
 		{"sleeping executions", []Row{
 			valueAtLeast(float64(s.sleeping)).row("sleeping", count(s.sleeping)+" sleeping executions at once: how many ran", "executions"),
 			valueAtMost(256).row("memory-running", "memory of each running execution in the daemon", "KiB"),
@@ -123,6 +124,25 @@ func groups(s scale) []group {
 			ratioAtMost(1.2).row("grow-snapshot", "warm `true` of a skill of "+count(s.snapshotBytes/1_000_000)+" MB, p50", "ms").against("one of 1 MB"),
 		}, growSnapshot},
 	}
+}
+
+// secretRows returns two rows for each question of the group: the ratio of the medians, the larger divided
+// by the smaller, and the z of a rank test. Of two equal things z exceeds 3 once in 370 tests.
+func secretRows() (rows []Row) {
+	for _, q := range []struct{ name, title, unknown string }{
+		{"get", "GetExecution of another tenant's execution", "an unknown id"},
+		{"running", "the same of one that runs", "an unknown id"},
+		{"attach", "AttachExecution of another tenant's execution that runs", "an unknown id"},
+		{"cancel", "CancelExecution of another tenant's execution that runs", "an unknown id"},
+		{"artifact", "GetArtifact of another tenant's execution", "an unknown id"},
+		{"skill", "GetSkill of another tenant's skill", "an unknown name"},
+		{"pinned", "the same by name and digest", "an unknown name"},
+	} {
+		rows = append(rows,
+			ratioAtMost(1.05).row("secrecy-"+q.name+"-p50", q.title+", p50", "ms").against(q.unknown),
+			valueAtMost(3).row("secrecy-"+q.name+"-rank", q.title+": z of the rank test", "z").against(q.unknown))
+	}
+	return rows
 }
 
 // grouped formats a number with commas.

@@ -104,7 +104,7 @@ func besideNeighbours(r *run, d *daemon, rows rowSet) error {
 
 // as returns a context for calls of a tenant.
 func (r *run) as(d *daemon, tenant string) (context.Context, error) {
-	token, err := r.token(d, tenant)
+	token, err := r.token(d, tenant, "invoke")
 	return metadata.AppendToOutgoingContext(r.ctx, "authorization", "Bearer "+token), err
 }
 

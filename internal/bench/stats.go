@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -75,4 +76,40 @@ func rounded(v float64) float64 {
 	}
 	scale := math.Pow(10, 3-math.Floor(math.Log10(math.Abs(v))))
 	return math.Round(v*scale) / scale
+}
+
+// rankTest compares two samples by their ranks (Mann and Whitney) and returns z. If both come from one
+// distribution, whatever its form is, z has nearly a standard normal distribution. It is positive if the
+// first has the larger values. It is NaN without samples, or if all are equal.
+func rankTest(a, b []float64) (z float64) {
+	type sample struct {
+		value float64
+		first bool
+	}
+	var all []sample
+	for _, v := range a {
+		all = append(all, sample{v, true})
+	}
+	for _, v := range b {
+		all = append(all, sample{v, false})
+	}
+	slices.SortFunc(all, func(x, y sample) int { return cmp.Compare(x.value, y.value) })
+	var ranks, ties float64
+	for i := 0; i < len(all); {
+		j := i
+		for j < len(all) && all[j].value == all[i].value {
+			j++
+		}
+		for _, s := range all[i:j] {
+			if s.first {
+				ranks += float64(i+j+1) / 2 // equal values share the mean of their ranks, which begin with 1
+			}
+		}
+		same := float64(j - i)
+		ties += same*same*same - same
+		i = j
+	}
+	n, m := float64(len(a)), float64(len(b))
+	u := ranks - n*(n+1)/2
+	return (u - n*m/2) / math.Sqrt(n*m/12*(n+m+1-ties/((n+m)*(n+m-1))))
 }

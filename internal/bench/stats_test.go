@@ -2,6 +2,7 @@ package bench
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 )
 
@@ -65,5 +66,32 @@ func TestRounded(t *testing.T) {
 		if got := rounded(v); math.Abs(got-want) > 1e-12 {
 			t.Errorf("%v: got %v, want %v", v, got, want)
 		}
+	}
+}
+
+func TestRankTest(t *testing.T) {
+	// By hand: the ranks of a are 1, 2, 4 and 6, so U is 3 of 16, and its standard deviation is sqrt(12).
+	if got, want := rankTest([]float64{1, 2, 4, 6}, []float64{3, 5, 7, 8}), -5/math.Sqrt(12); math.Abs(got-want) > 1e-9 {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	// The three equal values have the rank 3, so U is 5 of 6. They reduce the variance to 3 * (1 - 24/120).
+	if got, want := rankTest([]float64{2, 2, 3}, []float64{1, 2}), 2/math.Sqrt(2.4); math.Abs(got-want) > 1e-9 {
+		t.Errorf("with ties: got %v, want %v", got, want)
+	}
+	if got := rankTest([]float64{1, 1}, []float64{1}); !math.IsNaN(got) {
+		t.Errorf("equal samples: got %v, want NaN", got)
+	}
+	// A shift by a tenth of the mean.
+	random := rand.New(rand.NewPCG(1, 1))
+	var a, same, shifted []float64
+	for range 2000 {
+		a, same = append(a, random.ExpFloat64()), append(same, random.ExpFloat64())
+		shifted = append(shifted, random.ExpFloat64()+0.1)
+	}
+	if z := rankTest(a, same); math.Abs(z) > 3 {
+		t.Errorf("equal distributions: z %v", z)
+	}
+	if z := rankTest(shifted, a); z < 4 {
+		t.Errorf("a shift: z %v", z)
 	}
 }

@@ -49,7 +49,7 @@ func tenantsBeneath(r *run, d *daemon, rows rowSet) error {
 	var all []context.Context
 	for _, count := range tenantCounts {
 		for len(all) < count {
-			token, err := r.token(d, fmt.Sprintf("t%d", len(all)))
+			token, err := r.token(d, fmt.Sprintf("t%d", len(all)), "invoke")
 			if err != nil {
 				return err
 			}
@@ -90,9 +90,9 @@ func tenantsBeneath(r *run, d *daemon, rows rowSet) error {
 }
 
 // token makes a token of a tenant, as an operator does.
-func (r *run) token(d *daemon, tenant string) (string, error) {
+func (r *run) token(d *daemon, tenant, role string) (string, error) {
 	cmd := exec.CommandContext(r.ctx, r.Daemon, "--config", filepath.Join(d.dir, "skillrund.yaml"), "token", "create",
-		"--tenant", tenant, "--name", "bench", "--role", "invoke")
+		"--tenant", tenant, "--name", "bench", "--role", role)
 	out, err := cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		err = fmt.Errorf("%w: %s", err, exit.Stderr)

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"testing"
@@ -124,6 +125,24 @@ func BenchmarkRead(b *testing.B) {
 					b.Fatal(err)
 				}
 				r.Close()
+			}
+		})
+	}
+}
+
+// Another tenant's execution takes as long as one that does not exist.
+func BenchmarkGetNothing(b *testing.B) {
+	s := openStore(b, Config{})
+	for range 1000 {
+		end(b, create(b, s, Execution{Detail: make([]byte, 2000)}), "EXITED", start)
+	}
+	theirs := create(b, s, Execution{Tenant: "a", Detail: make([]byte, 2000)})
+	for name, id := range map[string]string{"another tenant's": theirs.ID(), "nobody's": NewID()} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := s.Get(b.Context(), "b", id); !errors.Is(err, ErrNotFound) {
+					b.Fatal(err)
+				}
 			}
 		})
 	}

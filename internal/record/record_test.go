@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -454,6 +455,23 @@ func TestTenants(t *testing.T) {
 		if len(page) != 0 || err != nil {
 			t.Errorf("%s: another tenant sees %v, %v", state, page, err)
 		}
+	}
+}
+
+// A query for another tenant's execution ends in the index, as one for an execution that does not exist. So
+// the time tells nothing. An id still belongs to one tenant, because it names files.
+func TestSecretIDs(t *testing.T) {
+	s := openStore(t, Config{})
+	plan := explain(t, s, selectRow+"WHERE id = ? AND tenant = ?", "x", "a")
+	if !strings.Contains(plan, "USING INDEX executions_id (id=? AND tenant=?)") {
+		t.Errorf("got %s", plan)
+	}
+	end(t, create(t, s, Execution{ID: "one", Tenant: "a"}), "EXITED", start)
+	for range 2 {
+		if _, err := s.Create(t.Context(), Execution{ID: "one", Tenant: "b"}, nil); !errors.Is(err, ErrInUse) {
+			t.Errorf("got %v, want ErrInUse", err)
+		}
+		s = reopenStore(t, s)
 	}
 }
 

@@ -13,7 +13,9 @@ import (
 // nanoseconds since 1970, 0 for a time that has not come (nanos). last_seq, spool_bytes and
 // spool_index are set with the end; before it the open Log knows them. row_bytes is the sum of
 // the lengths of detail, header, outcome and spool_index.
-// executions_key lets a tenant use a key once. executions_live holds the few rows that have not
+// executions_id has the tenant, so that a query for another tenant's execution ends in the index, as one for
+// an execution that does not exist: the time must not tell them apart. isNew sees to it that no two tenants
+// have one id. executions_key lets a tenant use a key once. executions_live holds the few rows that have not
 // ended. Sweep follows executions_ended. executions_usage has every column of the sum that Open reads
 // for each tenant, so the sum reads no row; MakeRoom follows it.
 var schema = []string{`
@@ -22,7 +24,7 @@ var schema = []string{`
 -- in_file says where the spool is: 0 in frames, 1 in a file.
 CREATE TABLE executions (
 	n              INTEGER PRIMARY KEY,
-	id             TEXT    NOT NULL UNIQUE,
+	id             TEXT    NOT NULL,
 	tenant         TEXT    NOT NULL,
 	principal      TEXT    NOT NULL,
 	skill          TEXT    NOT NULL,
@@ -47,6 +49,7 @@ CREATE TABLE executions (
 	spool_index    BLOB    NOT NULL DEFAULT x'',
 	header         BLOB    NOT NULL
 ) STRICT;
+CREATE UNIQUE INDEX executions_id  ON executions (id, tenant);
 CREATE UNIQUE INDEX executions_key ON executions (tenant, key) WHERE key IS NOT NULL;
 CREATE INDEX executions_tenant ON executions (tenant, n);
 CREATE INDEX executions_skill  ON executions (tenant, skill, n);

@@ -1,0 +1,177 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+	"github.com/skillrun/skillrun/internal/record"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// secretSkill is a skill that one tenant has pushed.
+const secretSkill = "secret"
+
+// A question asks for something of another tenant by its name, theirs. nobodys is a name of the same form
+// that nobody has. It is one name for all calls: HTTP/2 compresses a name in the headers of an answer better
+// if the same name came before, so new names would take longer for a reason that has nothing to do with
+// tenants.
+type question struct {
+	row             string
+	theirs, nobodys string
+	ask             func(ctx context.Context, c *skillrun.Client, name string) error
+}
+
+// secrecy compares the times of refusals: one tenant asks for what another tenant has, and for what nobody
+// has, in turns. If the times differ, the tenant learns which names another tenant uses.
+func secrecy(r *run, rows rowSet) error {
+	d, err := r.startNew("secrecy", "identity: {tokens: tokens.json}\n")
+	if err != nil {
+		return err
+	}
+	return errors.Join(secrecyBeneath(r, d, rows), d.stop())
+}
+
+func secrecyBeneath(r *run, d *daemon, rows rowSet) error {
+	owner, err := r.admin(d, "owner")
+	if err != nil {
+		return err
+	}
+	defer owner.Close()
+	stranger, err := r.admin(d, "stranger")
+	if err != nil {
+		return err
+	}
+	defer stranger.Close()
+	all, end, err := r.secrets(owner)
+	if err != nil {
+		return err
+	}
+	defer end()
+	for _, q := range all {
+		theirs, nobodys, err := r.refusals(stranger, q, r.samples(2000))
+		if err != nil {
+			return fault(q.row, err)
+		}
+		row := rows[q.row+"-p50"]
+		row.set(median(theirs), len(theirs))
+		row.Bare = number(median(nobodys))
+		row.Ratio = number(max(median(theirs)/median(nobodys), median(nobodys)/median(theirs)))
+		rows[q.row+"-rank"].set(math.Abs(rankTest(theirs, nobodys)), len(theirs))
+		r.report.keep(q.row, "ms", []*subject{{name: "another tenant's"}, {name: "nobody's"}}, [][]float64{theirs, nobodys})
+	}
+	return nil
+}
+
+// admin returns a client with the role admin in a tenant.
+func (r *run) admin(d *daemon, tenant string) (*skillrun.Client, error) {
+	token, err := r.token(d, tenant, "admin")
+	if err != nil {
+		return nil, err
+	}
+	return skillrun.Dial(d.address(), skillrun.WithToken(token))
+}
+
+// secrets makes an execution of owner that has ended, one that runs until end is called, and a pushed skill.
+func (r *run) secrets(owner *skillrun.Client) (all []question, end func(), err error) {
+	ended := owner.Command(benchSkill, "true")
+	if err := ended.Run(r.ctx); err != nil {
+		return nil, nil, err
+	}
+	dir := filepath.Join(r.dir, secretSkill)
+	if err := writeSkill(r.dir, secretSkill, map[string]string{"SKILL.md": "---\nname: " + secretSkill + "\ndescription: One tenant has it.\n---\n"}); err != nil {
+		return nil, nil, err
+	}
+	pushed, err := owner.PushSkill(r.ctx, os.DirFS(dir), skillrun.PushOptions{})
+	if err != nil {
+		return nil, nil, fault("push", err)
+	}
+	s, err := startSleeper(r.ctx, owner)
+	if err != nil {
+		return nil, nil, err
+	}
+	end = func() { _ = cancelAll(r, []*sleeper{s}) } // the daemon's end cancels it, too
+	pin := func(name string) string { return name + "@" + pushed.GetVersion().GetDigest() }
+	return []question{
+		{"secrecy-get", ended.Execution.ID, record.NewID(), get},
+		{"secrecy-running", s.cmd.Execution.ID, record.NewID(), get},
+		{"secrecy-attach", s.cmd.Execution.ID, record.NewID(), attach},
+		{"secrecy-cancel", s.cmd.Execution.ID, record.NewID(), stop},
+		{"secrecy-artifact", ended.Execution.ID, record.NewID(), artifact},
+		{"secrecy-skill", secretSkill, randomName(), skill},
+		{"secrecy-pinned", pin(secretSkill), pin(randomName()), skill},
+	}, end, nil
+}
+
+// randomName is as long as secretSkill.
+func randomName() string {
+	id := strings.ReplaceAll(record.NewID(), "-", "")
+	return "s" + id[len(id)-len(secretSkill)+1:]
+}
+
+// refusals asks n times for each of the two names of a question, in turns, and returns the times. Every
+// second pair begins with the other name.
+func (r *run) refusals(c *skillrun.Client, q question, n int) (theirs, nobodys []float64, err error) {
+	for i := range r.scale.warmUp*10 + n {
+		names := []string{q.theirs, q.nobodys}
+		times := make([]float64, 2)
+		for turn := range 2 {
+			which := (i + turn) % 2
+			times[which], err = timed(func() error { return refused(q.ask(r.ctx, c, names[which])) })
+			if err != nil {
+				return nil, nil, err
+			}
+		}
+		if i >= r.scale.warmUp*10 {
+			theirs, nobodys = append(theirs, times[0]), append(nobodys, times[1])
+		}
+	}
+	return theirs, nobodys, nil
+}
+
+// refused returns an error unless err is NOT_FOUND.
+func refused(err error) error {
+	if status.Code(err) != codes.NotFound {
+		return fmt.Errorf("got %w, want NOT_FOUND", err)
+	}
+	return nil
+}
+
+func get(ctx context.Context, c *skillrun.Client, id string) error {
+	_, err := c.Executions().GetExecution(ctx, &pb.GetExecutionRequest{ExecutionId: id})
+	return err
+}
+
+func stop(ctx context.Context, c *skillrun.Client, id string) error {
+	_, err := c.Executions().CancelExecution(ctx, &pb.CancelExecutionRequest{ExecutionId: id})
+	return err
+}
+
+func attach(ctx context.Context, c *skillrun.Client, id string) error {
+	stream, err := c.Executions().AttachExecution(ctx, &pb.AttachExecutionRequest{ExecutionId: id})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	return err
+}
+
+func artifact(ctx context.Context, c *skillrun.Client, id string) error {
+	stream, err := c.Executions().GetArtifact(ctx, &pb.GetArtifactRequest{ExecutionId: id, Path: "result.csv"})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	return err
+}
+
+func skill(ctx context.Context, c *skillrun.Client, name string) error {
+	_, err := c.Skills().GetSkill(ctx, &pb.GetSkillRequest{Skill: name})
+	return err
+}
