@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The inner loop: what a normal user can test in under a minute of two processors, with a warm cache
-# of Go. With -short, tests that make sandboxes, build environments, or start daemons or fork servers are
+# The inner loop: the tests that a normal user can run in about a minute of two processors, with a
+# warm cache of Go. With -short, tests that make sandboxes, build environments, or start daemons or fork servers are
 # skipped and say so; the others that need root say so, too. Test results come from Go's cache where
 # nothing has changed.
 set -euo pipefail

@@ -91,8 +91,8 @@ second_lane() {
 	sandbox_tests 'sandbox, for every maker' -test.run "$makers"
 }
 
-# The tests of packages mount and preflight, and those of package sandbox with sandboxes that
-# are made on request.
+# The tests of packages mount and preflight, and the tests of package sandbox with sandboxes
+# that are made on request.
 sandbox_made() {
 	room_tests mount mount -test.run .
 	room_tests preflight preflight -test.run .

@@ -99,7 +99,7 @@ tests() {
 
 too_late() { if [[ $1 ]]; then fail "$2"; else leave_out "$2"; fi; }
 
-# beside COMMAND: runs the command in the background and prints its lines as they come.
+# beside COMMAND runs the command in the background and prints its lines as they come.
 # joined waits for its end and adds its counts.
 beside() {
 	(

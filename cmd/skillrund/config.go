@@ -156,7 +156,7 @@ type config struct {
 		Files     int    `yaml:"files"`
 	} `yaml:"audit"`
 	Tracing tracingConfig `yaml:"tracing"`
-	// Arguments are those of ExecuteScript, in the lines of its contract.
+	// Arguments decides about the arguments of ExecuteScript, in the lines of its contract.
 	Log struct {
 		Format    string                  `yaml:"format"`
 		Level     slog.Level              `yaml:"level"`

@@ -296,7 +296,7 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-ch
 }
 
 // reload loads the tenants and the skills again, after SIGHUP. An error leaves the loaded skills as they were.
-// Tenants come first: a skill that is new for a tenant is visible as soon as it is loaded.
+// Tenants come first, so that a skill that is new for a tenant is visible when it is loaded.
 func (d *daemon) reload(ctx context.Context) {
 	d.reloadTenants(ctx)
 	changes, err := d.skills.Reload(ctx)

@@ -25,7 +25,7 @@ func TestSocketGroup(t *testing.T) {
 	}
 }
 
-// The Python clients tell a user who may not open the socket what to do, too.
+// The Python clients, too, tell a user without permission to open the socket what to do.
 func TestSocketGroupPython(t *testing.T) {
 	t.Parallel()
 	d := startDaemon(t, "listen: {unix: s.sock, unix_group: '71234'}\n")

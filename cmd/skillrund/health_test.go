@@ -134,7 +134,7 @@ func TestHealthTellsStatesApart(t *testing.T) {
 	}
 }
 
-// The answer to /readyz names what is wrong.
+// The answer to /readyz names the problem.
 func TestReadyReport(t *testing.T) {
 	bad := []server.TenantProblem{{Tenant: "acme", File: "/t/acme.yaml", Reason: "secret"}, {File: "/t"}}
 	for _, tt := range []struct {

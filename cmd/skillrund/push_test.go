@@ -158,7 +158,7 @@ func TestPushedSkillsOfTwoTenants(t *testing.T) {
 	if got := p.names(p.other); slices.Contains(got, "secret") || !slices.Contains(got, "say") {
 		t.Errorf("globex sees %v", got)
 	}
-	// A foreign skill is answered as one that nobody has.
+	// A request for a foreign skill gets the same answer as for a skill that does not exist.
 	for _, name := range []string{"secret", "nobody-has-it"} {
 		_, err := p.about.GetSkill(p.other, &pb.GetSkillRequest{Skill: name})
 		errs := map[string]error{"get": err}

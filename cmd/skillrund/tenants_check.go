@@ -22,7 +22,7 @@ const (
 // check reports every mistake in one tenant that does not depend on other tenants. bad gets the keys
 // beneath the tenant.
 // It runs after inherit, so every key has its final value. The rule is always the same: a tenant
-// may narrow what the daemon allows, never widen it.
+// may narrow the daemon's keys, never widen them.
 func (t *tenantConfig) check(c *config, bad badFunc) {
 	for n, row := range t.Callers {
 		key := index("callers", n)

@@ -30,7 +30,7 @@ func writeTenants(t *testing.T, text string, files map[string]string) (path stri
 	return path
 }
 
-// A tenant that sets nothing gets what the daemon gives.
+// A tenant that sets nothing gets the daemon's values.
 func TestTenantInherits(t *testing.T) {
 	path := writeTenants(t, `
 shell: true

@@ -23,7 +23,7 @@ func (d *running) filesWith() (names []string) {
 	state := filepath.Join(d.dir, "state")
 	err := filepath.WalkDir(state, func(path string, entry os.DirEntry, err error) error {
 		if os.IsNotExist(err) {
-			return nil // the daemon removes files meanwhile
+			return nil // the daemon removes files at the same time
 		}
 		if err != nil || !entry.Type().IsRegular() {
 			return err

@@ -89,7 +89,7 @@ func wantQuota(t *testing.T, err error, quota string, limit int64, used string) 
 	}
 }
 
-// Three tenants with policies, limits and quotas of their own, each with its refusals. None sees another's
+// Three tenants with different policies, limits and quotas, each with its refusals. None sees another's
 // execution, and a credential of no tenant opens nothing.
 func TestThreeTenants(t *testing.T) {
 	t.Parallel()
@@ -123,7 +123,7 @@ tenants:
 		wantReason(t, err, codes.NotFound, "EXECUTION_NOT_FOUND", "")
 	}
 
-	// The other tenants do not wait behind the full one.
+	// The other tenants do not wait for the full one.
 	limited := func(milliCPUs uint32) *pb.ExecuteRequest {
 		req := &pb.ExecuteRequest{Skill: "calculator", Source: &pb.ExecuteRequest_Script{Script: "scripts/calc.py"}, Args: []string{"6*7"}}
 		req.Limits = &pb.ExecutionLimits{MilliCpus: milliCPUs}

@@ -13,7 +13,7 @@ import (
 // from free has no target: it is shown for comparison. Rows with "idle" pause before each
 // request.
 // A target is a limit on the ratio, or on the value in the row's unit. Most targets are ratios,
-// because they hold on fast and slow machines alike. They stand for what a caller notices: a warm
+// because they hold on fast and slow machines alike. They stand for effects that a caller notices: a warm
 // script should start sooner than a bare Python, and a tail should not be many times the median.
 func groups(s scale) []group {
 	gap := func(d time.Duration) string { return fmt.Sprintf("%d ms idle before each", d.Milliseconds()) }

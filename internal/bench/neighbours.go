@@ -21,7 +21,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// A neighbour is the tenant beside the measured one. Its clients call act without a pause. Refusals are
+// A neighbour is a tenant that acts while another one is measured. Its clients call act without a pause. Refusals are
 // expected, and so is every end of an execution.
 type neighbour struct {
 	row     string
@@ -44,8 +44,8 @@ const neighbourConfig = `identity: {tokens: tokens.json}
 tenants: {quiet: {}, default: {}, neighbour: {cgroup: {memory: 1GiB, processes: 400}}}
 `
 
-// neighbours measures a tenant with one client, alone and beside each neighbour, in turns. A row compares
-// the p99 beside its neighbour with the p99 of the slices alone.
+// neighbours measures a tenant with one client, alone and with each neighbour, in turns. A row compares
+// the p99 with its neighbour with the p99 of the slices alone.
 func neighbours(r *run, rows rowSet) error {
 	dir, err := r.prepare("neighbours", neighbourConfig)
 	if err != nil {

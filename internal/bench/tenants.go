@@ -103,7 +103,7 @@ func (r *run) token(d *daemon, tenant, role string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// descendantBytes is the memory of all processes that a daemon has started: zygotes and what waits. A
+// descendantBytes is the memory of all processes that a daemon has started: zygotes and prewarmed sandboxes. A
 // page that several processes share counts in part for each.
 func descendantBytes(daemon int) (sum int64, err error) {
 	parents, err := parentsOf()

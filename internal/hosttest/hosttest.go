@@ -24,7 +24,7 @@ const PythonVar = "SKILLRUN_TEST_PYTHON"
 
 // Main runs the tests of a package and returns the exit code for os.Exit. TestMain calls it. For
 // root it makes the process like a daemon (sandbox.Isolate). A normal user can make no sandboxes,
-// and the tests that need one are skipped, as they are with -short.
+// and the tests that need one are skipped, also with -short.
 func Main(m *testing.M) int {
 	if os.Geteuid() == 0 {
 		if err := sandbox.Isolate(); err != nil {
