@@ -8,6 +8,18 @@
 // and published under its digest, whole or not at all (publish.go). An execution gets it by a
 // lease (lease.go). If nothing is prepared, the execution is refused before it starts, with
 // the names of the missing packages (check.go).
+//
+// Node packages take the same way with npm in place of pip (node.go, build.js). A relay speaks the
+// protocol of npm's registry to it (registry.go), and can answer from a directory of files
+// (tarballs.go). Tools of uvx, pipx and npx get environments without the skill's packages (npx.go).
+//
+// Two names lead to an environment. Its digest is computed from its files, so equal builds share one
+// directory. The key of a set of requirements is computed from the skill, the interpreter and the
+// sources before anything is built; it leads to the digest of the last build. Executions compute
+// the key and never build.
+//
+// Store.mu guards all lists and is held for moments only: files are hashed, copied and removed without
+// it. A lease keeps an environment on disk, whatever replaces or evicts it.
 package environment
 
 import (

@@ -1,6 +1,15 @@
 // Package ingress accepts connections for all protocols of the daemon. Its [Listener] encrypts
 // connections (see [Secure]), and limits the connections of each caller and of all callers. Package
 // identity identifies the caller of a connection.
+//
+// Theory of operation. A caller that is not identified yet can only cost connections, handshakes and
+// time, so these are bounded here, before a server sees a byte. Accept never waits: it takes a
+// connection, replaces an idle one, or closes the new one. For this the Listener must know which
+// connections are in use. A server calls [Conn.Begin] for each request, and the function that Begin
+// returns at its end. The TLS handshake runs later, in the goroutine that serves the
+// connection, so a slow handshake holds up no other connection. Which peer a connection counts for
+// follows from its address alone: the uid on a Unix socket, the IP address on TCP. Names, tenants and
+// roles come from package identity, for each request.
 package ingress
 
 import (

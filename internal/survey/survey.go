@@ -1,5 +1,11 @@
 // Package survey tries all skills of a daemon: it asks for each command line in their SKILL.md whether
-// it may run, and runs each script with --help. It counts what works, and gives each failure a class.
+// it may run, and runs each script with --help. It counts the successes, and gives each failure a class.
+//
+// Theory of operation. The survey is a client like any other, so it finds what users would find. Run tries
+// several skills at once and calls Config.Each with a [Line] for each thing that it has tried. class.go
+// tells failures of a script (a missing option, a missing module of the author) from failures that
+// skillrun causes. load.go adds the folders that the daemon did not load, which only its log names. A
+// [Report] counts the lines.
 package survey
 
 import (

@@ -4,6 +4,9 @@
 //
 // To a client, an index and its archives are untrusted. A Client takes https only, follows redirects within one
 // host, bounds every size, and refuses links in archives, which the definition allows inside a skill.
+//
+// A digest in an index proves that an artifact is the one that the index names. It does not prove the
+// author of the index. Against later changes, skillrun skills add keeps the digests of the first time in a lock file.
 package wellknown
 
 import (
