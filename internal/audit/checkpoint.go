@@ -16,6 +16,7 @@ const (
 )
 
 // sign writes a checkpoint, unless the last entry is one.
+// l.mu is held, as in put, rotate and prune.
 func (l *Log) sign() error {
 	if l.signed == l.seq {
 		return nil
@@ -25,6 +26,8 @@ func (l *Log) sign() error {
 
 // rotate ends the newest file with a checkpoint and begins another file. After an error the old file
 // stays in use.
+// The checkpoint and the sync come first, so a file that is complete is also signed and on the
+// disk.
 func (l *Log) rotate() error {
 	if err := l.sign(); err != nil {
 		return err
@@ -65,6 +68,8 @@ func (l *Log) prune() error {
 
 // Checkpoint signs the entries so far, brings them to the disk and then replaces the file head. It does
 // nothing if nothing was written since the last one.
+// The sync and the file head take time on a slow disk, so they run without l.mu: callers write on.
+// Entries that come after the signature wait for the next checkpoint.
 func (l *Log) Checkpoint() error {
 	l.checkpointing.Lock()
 	defer l.checkpointing.Unlock()

@@ -92,6 +92,7 @@ const (
 )
 
 // bound cuts the texts that callers choose.
+// It comes before the hash, so the hash is of the line as it is stored.
 func (e *Entry) bound() {
 	for _, s := range []*string{&e.Tenant, &e.Principal, &e.Address, &e.Method, &e.Execution, &e.Skill, &e.Script, &e.Missing, &e.Reason, &e.End, &e.Signal, &e.By} {
 		*s = clip(*s, maxText)
@@ -121,6 +122,8 @@ const (
 )
 
 // encode returns the line of an entry, and its hash.
+// The hash is the last member of the object. So a reader without this package checks a line by its
+// text alone: it cuts the member off, closes the brace, and computes SHA-256.
 func (e *Entry) encode() (line []byte, hash string) {
 	e.bound()
 	body, err := json.Marshal(e)
@@ -141,6 +144,8 @@ func sum(body []byte) string {
 var errChanged = errors.New("the line was changed: it does not have the hash of its content")
 
 // decode reads a line without its newline, and checks its hash.
+// The hash is compared before the JSON is parsed: the parser sees only lines that a daemon has
+// written, or that someone wrote with a right hash.
 func decode(line []byte) (e Entry, hash string, err error) {
 	at := len(line) - len(hashBegins) - hashDigits - len(hashEnds)
 	if at < 0 || !bytes.HasPrefix(line[at:], []byte(hashBegins)) || !bytes.HasSuffix(line, []byte(hashEnds)) {
@@ -155,6 +160,7 @@ func decode(line []byte) (e Entry, hash string, err error) {
 }
 
 // signed returns the text that a checkpoint signs. Prev stands for all entries before.
+// The first line keeps the signature from being valid for anything else that the key might sign.
 func (e *Entry) signed() []byte {
 	return fmt.Appendf(nil, "skillrun audit checkpoint\n%d\n%s\n%s\n", e.Seq, e.Time.Format(time.RFC3339Nano), e.Prev)
 }

@@ -19,6 +19,8 @@ const publicName = "audit.pub"
 
 // openKey reads the private key, or makes one, and writes the public key into dir. A log without its
 // private key is damaged.
+// A missing private key next to a public one is damage, too: a silent new key would let a person
+// who removes both the key and some entries go unnoticed.
 func openKey(path, dir string) (ed25519.PrivateKey, error) {
 	key, err := readKey(path)
 	if isMissing(err) {

@@ -10,6 +10,7 @@ import (
 )
 
 // An answer says whether a command line may run. If not, it has the reason and a remedy.
+// The fields are published as the output schema of check_command.
 type answer struct {
 	Allowed     bool       `json:"allowed"`
 	Reason      string     `json:"reason"`
@@ -32,6 +33,7 @@ func answerOf(allowed bool, reason, missing string, instead permission.Instead) 
 }
 
 // text returns the reason of a refusal and, if possible, a sentence with the remedy.
+// Only one remedy is named: models follow the first one they read.
 func (a answer) text() string {
 	switch {
 	case a.Instead == string(permission.InsteadDirectory):

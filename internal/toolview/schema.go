@@ -33,6 +33,8 @@ type misfit struct{ field, reason string }
 // check returns a value without the optional fields that are null. field is the name of the
 // value; it is empty for the arguments of a call. check does not change objects whose schema names no
 // properties.
+// Only the first misfit is reported, in the order of the names: a model corrects one thing at a
+// time.
 func (s schema) check(field string, value json.RawMessage) (json.RawMessage, *misfit) {
 	switch {
 	case s.Properties != nil:

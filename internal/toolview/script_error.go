@@ -59,6 +59,7 @@ func (e *NoSlotError) Error() string { return e.Advice }
 
 // raised returns the error of a run that is not a result of the script: nothing ran, or
 // the run was cancelled. Otherwise nil.
+// An end of the program itself, such as a timeout or a signal, is a result with its exit code.
 func (r run) raised() error {
 	switch r.End {
 	case executor.TimedOut:
@@ -95,6 +96,7 @@ func (r run) setupError() error {
 
 // refuseScript converts a refusal to the contract's exception. Other errors stay as they
 // are.
+// The line about a security violation is part of the contract as well (docs/contracts.md).
 func (v *View) refuseScript(ctx context.Context, sk *skill.Skill, req ScriptRequest, err error) error {
 	if e, ok := errors.AsType[*snapshot.PathError](err); ok {
 		x := pathException(sk, req.ScriptPath, e)
@@ -132,6 +134,8 @@ func limitOfTool(e *executor.LimitError) *executor.LimitError {
 }
 
 // pathException returns the contract's exception for a path.
+// asked is the path as the caller wrote it. Resolved paths are paths of the sandbox, never of this
+// machine.
 func pathException(sk *skill.Skill, asked string, e *snapshot.PathError) *Exception {
 	resolved := path.Join(sk.BaseDir(), e.Resolved)
 	switch e.Reason {
