@@ -38,6 +38,7 @@ func (r *Registry) SetPrivate(ctx context.Context, roots map[string][]Root) erro
 	}
 	r.private.Store(&private{roots: roots, now: was.now})
 	r.loading.Unlock()
+	// rewatch has room for one: several changes need one new look at the roots.
 	select {
 	case r.rewatch <- struct{}{}:
 	default: // Watch looks at the roots soon

@@ -113,6 +113,9 @@ func (v View) CheckPush(source string, bytes int64) error {
 // Push returns. Older versions go if a quota needs room: the oldest first, but never one that runs
 // and never the newest one of another skill. The error is an *InvalidSkillError, a
 // *ReservedNameError, a *QuotaError, a *SourceError, or one of the operating system.
+// The order is: copy and check the folder, plan which versions stay, publish the snapshot, replace
+// the index. Until the index is replaced nothing is visible, and everything before can be
+// discarded.
 func (v View) Push(ctx context.Context, p Push) (Pushed, error) {
 	if err := v.CheckPush(p.Source, 0); err != nil {
 		return Pushed{}, err
@@ -194,6 +197,8 @@ const (
 )
 
 // plan returns the list of versions after a push. The caller has o.changing, so only holds can change.
+// It removes one version at a time and asks again, because one removal can satisfy several quotas.
+// A quota of versions concerns the pushed name only; the others take from any skill.
 func (o *owned) plan(p *Pushed, rules Rules) ([]*kept, error) {
 	var list []*kept
 	for _, k := range o.current() {
@@ -219,6 +224,8 @@ func (o *owned) plan(p *Pushed, rules Rules) ([]*kept, error) {
 }
 
 // short returns the quota that a list with the pushed version exceeds, or nil.
+// A deleted version that an execution still holds counts, too. Otherwise a tenant could fill the
+// disk by pushing, running and deleting.
 func (o *owned) short(list []*kept, pushed Version, rules Rules) *QuotaError {
 	bytes, named := int64(0), 0
 	seen := map[string]bool{}

@@ -18,6 +18,8 @@ import (
 // skill and is a Problem. If a folder is gone, so is its skill. Callers may go on using
 // a Skill that they hold. An error is about the registry as a whole, or ctx; in that case
 // nothing has changed.
+// The new lists are built next to the old ones and then stored at once, so look-ups never wait for
+// a reload and never see half of it.
 func (r *Registry) Reload(ctx context.Context) (Changes, error) {
 	r.loading.Lock()
 	defer r.loading.Unlock()
@@ -183,6 +185,8 @@ func (l *loading) discard() {
 }
 
 // settle decides which folder has which name, and sorts the skills.
+// The first folder with a name wins: found is in the order of the roots, and within a root in the
+// order of ownNamesFirst and of the names.
 func (l *loading) settle() {
 	n := l.next
 	folderOf := map[string]string{}
@@ -255,6 +259,7 @@ func (n *snapshotOfRoots) unlisted() (names []string) {
 }
 
 // log logs the changes, and those problems that the reload before did not have.
+// A problem that persists is logged once, not with each reload, which can come every few minutes.
 func (r *Registry) log(tenant string, old, next *snapshotOfRoots, c Changes) {
 	log := r.config.Log
 	if tenant != "" {

@@ -71,6 +71,8 @@ type kept struct {
 }
 
 // owner returns the pushed skills of a tenant. It returns nil if this tenant cannot push.
+// The name of a tenant becomes a directory, so a name that is no single path component has no
+// pushed skills.
 func (r *Registry) owner(tenant string) *owned {
 	if r.config.TenantsDir == "" || tenant == "" || tenant == "." || strings.ContainsAny(tenant, "/\x00") || !filepath.IsLocal(tenant) {
 		return nil
@@ -140,6 +142,8 @@ func (o *owned) open(ctx context.Context, make bool) error {
 	return err
 }
 
+// alone means that no other process uses the directory. Only then may snapshots be removed: a
+// daemon that drains may still run them.
 func (o *owned) openStore(ctx context.Context) error {
 	store, alone, err := snapshot.OpenStore(ctx, o.dir, o.registry.config.Owner)
 	if err != nil {
@@ -246,6 +250,7 @@ func (o *owned) versionsOf(name string) (all []Version, err error) {
 }
 
 // load returns a version's skill.
+// The lock is of one version, so that a large skill does not delay the look-ups of others.
 func (o *owned) load(k *kept) (*Skill, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -284,6 +289,8 @@ func (o *owned) read(v Version) (*Skill, error) {
 
 // hold keeps the snapshot of a version on disk until release is called. It returns false if the
 // version is not kept any longer.
+// The look at the list and the count are one step under o.mu, in which replace also changes the
+// list. So a version is either held or gone.
 func (o *owned) hold(sk *Skill) (release func(), ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

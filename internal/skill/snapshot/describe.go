@@ -31,6 +31,7 @@ var encodingLine = regexp.MustCompile(`^#.*coding[:=]`)
 // describe returns the first comment block or docstring in the first 50 lines of a
 // script, without comment marks, at most 500 characters. Models read the text to choose a script.
 // It is untrusted, as everything that a skill says.
+// It knows comments, not languages: text in a string that looks like a comment is taken for one.
 func describe(language string, head []byte) string {
 	text := strings.ToValidUTF8(strings.ReplaceAll(string(head), "\r\n", "\n"), "\ufffd")
 	text = strings.TrimPrefix(text, "\ufeff")

@@ -12,6 +12,8 @@ import (
 
 // ReadFile reads a file of a folder that a scan has seen. It returns ErrChanging unless the content
 // has the hash that the scan computed.
+// The folder may change at any time, so only the hash decides whether the content is the one of the
+// scan.
 func ReadFile(src Source, e Entry) ([]byte, error) {
 	fd, err := openBeneath(src.Dir, e.Path, openForReading, unix.RESOLVE_NO_SYMLINKS)
 	if errors.Is(err, unix.ELOOP) {
