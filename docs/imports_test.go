@@ -19,9 +19,10 @@ const module = "github.com/skillrun/skillrun/"
 // direction of docs/architecture.md. A package that is not here may not exist.
 var mayImport = map[string][]string{
 	"proto/skillrun/v1":               {},
-	"sandbox":                         {"sandbox/internal/cgroup", "sandbox/internal/mount", "sandbox/internal/pid1", "sandbox/internal/preflight", "sandbox/internal/pseudofs", "sandbox/internal/pyzygote", "sandbox/internal/seccomp", "sandbox/internal/socket", "sandbox/internal/zygote"},
+	"sandbox":                         {"sandbox/internal/cgroup", "sandbox/internal/mount", "sandbox/internal/netdev", "sandbox/internal/pid1", "sandbox/internal/preflight", "sandbox/internal/pseudofs", "sandbox/internal/pyzygote", "sandbox/internal/seccomp", "sandbox/internal/socket", "sandbox/internal/zygote"},
 	"sandbox/internal/cgroup":         {"sandbox/internal/pseudofs"},
 	"sandbox/internal/mount":          {"sandbox/internal/cgroup", "sandbox/internal/pid1"},
+	"sandbox/internal/netdev":         {},
 	"sandbox/internal/pid1":           {"sandbox/internal/seccomp", "sandbox/internal/socket"},
 	"sandbox/internal/preflight":      {"sandbox/internal/cgroup", "sandbox/internal/mount", "sandbox/internal/pid1", "sandbox/internal/pseudofs", "sandbox/internal/seccomp"},
 	"sandbox/internal/pseudofs":       {},

@@ -65,6 +65,9 @@ func (c *sandbox) hold() (err error) {
 			return err
 		}
 		c.held = append(c.held, f)
+		if name == "net" {
+			c.netns = f
+		}
 	}
 	return nil
 }
@@ -102,6 +105,7 @@ func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 	stop := context.AfterFunc(ctx, func() { c.control.File.Close() })
 	defer stop()
 	c.spec = s
+	c.network.begin(ctx, c.netns)
 	changed, err := c.limit(s.Limits)
 	if err != nil {
 		return err
@@ -137,9 +141,16 @@ func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 	}
 	notify := func() error { return c.control.Assign(initName(s.ID), m.Trees, m.Targets, kind, payload) }
 	if c.forked == nil {
+		// With the mounts init gets the program.
+		if err := c.network.wait(); err != nil {
+			return err
+		}
 		return c.begin(notify, pid1.FrameStarted)
 	}
 	if err := c.begin(notify, pid1.FrameMounted); err != nil {
+		return err
+	}
+	if err := c.network.wait(); err != nil {
 		return err
 	}
 	return step("Python zygote", c.forked.Run(command))
@@ -147,7 +158,7 @@ func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 
 // execution returns the mounts of s.
 func (s Spec) execution() mount.Execution {
-	e := mount.Execution{Lower: s.Workspace.Lower, NameServers: s.Network == NetworkHost}
+	e := mount.Execution{Lower: s.Workspace.Lower, NameServers: s.nameServers()}
 	for _, m := range s.Mounts {
 		e.Binds = append(e.Binds, mount.Bind(m))
 	}

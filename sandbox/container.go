@@ -45,7 +45,7 @@ var maskedPaths = []string{
 // execution, as the zygote makes it (pid1/init_cloned.c). Init makes /proc read-only later.
 func (c *sandbox) containerConfig() *configs.Config {
 	s, g, st := c.spec, c.group, c.staging
-	config := newConfig(st.RootDir(), s.Network, c.ids.mappings())
+	config := newConfig(st.RootDir(), s.ownsNetwork(), c.ids.mappings())
 	config.Capabilities = &configs.Capabilities{Bounding: initCapabilities, Effective: initCapabilities, Permitted: initCapabilities}
 	config.Umask = new(uint32(0o077))
 	config.MaskPaths = maskedPaths
@@ -59,7 +59,7 @@ func (c *sandbox) containerConfig() *configs.Config {
 		"user.max_inotify_instances": "16",
 		"user.max_inotify_watches":   "1024",
 	}
-	if s.Network == NetworkNone {
+	if s.ownsNetwork() {
 		config.Networks = []*configs.Network{{Type: "loopback"}} // brings lo up
 		config.Sysctl[sysctlTimeWait] = maxTimeWait
 		if hasStampSetting() {
@@ -71,14 +71,14 @@ func (c *sandbox) containerConfig() *configs.Config {
 
 // newConfig is the part of libcontainer's configuration that sandboxes and the zygote have in
 // common.
-func newConfig(root string, n Network, ids []configs.IDMap) *configs.Config {
+func newConfig(root string, ownNetwork bool, ids []configs.IDMap) *configs.Config {
 	c := &configs.Config{
 		Version:         specs.Version,
 		Rootfs:          root,
 		Readonlyfs:      true,
 		RootPropagation: unix.MS_PRIVATE | unix.MS_REC,
 		Hostname:        hostname,
-		Namespaces:      namespaces(n),
+		Namespaces:      namespaces(ownNetwork),
 		UIDMappings:     ids,
 		GIDMappings:     ids,
 		NoNewPrivileges: true,      // for all later programs: no_new_privs can't be unset (prctl(2))
@@ -90,12 +90,12 @@ func newConfig(root string, n Network, ids []configs.IDMap) *configs.Config {
 	return c
 }
 
-func namespaces(n Network) configs.Namespaces {
+func namespaces(ownNetwork bool) configs.Namespaces {
 	all := configs.Namespaces{
 		{Type: configs.NEWUSER}, {Type: configs.NEWNS}, {Type: configs.NEWPID}, {Type: configs.NEWIPC},
 		{Type: configs.NEWUTS}, {Type: configs.NEWCGROUP},
 	}
-	if n == NetworkNone {
+	if ownNetwork {
 		all = append(all, configs.Namespace{Type: configs.NEWNET})
 	}
 	if preflight.TimeNamespaces() {

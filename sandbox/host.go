@@ -63,7 +63,10 @@ type Config struct {
 	// modules at their end, if nobody can see a difference. If false, each ends like a
 	// started Python, which takes longer.
 	PythonFastExit bool
-	Log            *slog.Logger // nil: nothing is logged
+	// Networks says that a Spec may have a Network. Open then requires that the machine can make
+	// its interface.
+	Networks bool
+	Log      *slog.Logger // nil: nothing is logged
 }
 
 const (

@@ -14,7 +14,7 @@ import (
 // A maker makes sandboxes. There are two:
 //
 //	cloner   The zygote clones a process, which sets itself up in a few milliseconds
-//	         (cloner.go, internal/zygote, pid1/init_cloned.c). It makes only sandboxes without a network.
+//	         (cloner.go, internal/zygote, pid1/init_cloned.c). It can't make sandboxes with the host's network.
 //	direct   libcontainer builds a container in about 20 ms (direct.go). It makes the
 //	         sandboxes that the zygote can't make, and every sandbox while no zygote runs.
 //

@@ -22,7 +22,7 @@ import (
 type posture struct {
 	ids     idPair
 	group   cgroup.Group
-	network Network
+	network bool              // has its own network namespace
 	rlimits map[int]uint64    // by RLIMIT_ number, in the units of getrlimit(2)
 	initPid int               // of the host
 	memory  int64             // limit, in bytes
@@ -36,7 +36,7 @@ type posture struct {
 func (c *sandbox) posture() posture {
 	l := c.spec.Limits
 	return posture{
-		ids: c.ids, group: c.group, network: c.spec.Network, rlimits: wantRlimits(c.spec), memory: l.MemoryBytes, pids: l.pids(),
+		ids: c.ids, group: c.group, network: c.spec.ownsNetwork(), rlimits: wantRlimits(c.spec), memory: l.MemoryBytes, pids: l.pids(),
 		initPid: c.init.pid, filters: c.init.filters, spaces: c.init.spaces, devices: c.init.devices,
 	}
 }
@@ -126,7 +126,7 @@ func (p posture) checkOOMScore(pid int) error {
 // and the zygote's.
 func (p posture) checkNamespaces(pid int) error {
 	names := []string{"user", "mnt", "pid", "ipc", "uts", "cgroup"}
-	if p.network == NetworkNone {
+	if p.network {
 		names = append(names, "net")
 	}
 	if preflight.TimeNamespaces() {

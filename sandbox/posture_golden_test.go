@@ -20,7 +20,7 @@ var profiles = []struct {
 	spec func(t *testing.T) Spec
 }{
 	{"default", func(*testing.T) Spec { return Spec{} }},
-	{"network-host", func(*testing.T) Spec { return Spec{Network: NetworkHost} }},
+	{"network-host", func(*testing.T) Spec { return Spec{Network: HostNetwork} }},
 	{"skill", func(t *testing.T) Spec {
 		skill := newSnapshot(t, map[string]string{"a": "a"})
 		return Spec{Workspace: Workspace{Lower: []string{skill}}, Mounts: []Mount{{Source: skill, Target: "/skills/s", Owned: true}}}

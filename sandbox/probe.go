@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/sandbox/internal/mount"
+	"github.com/skillrun/skillrun/sandbox/internal/netdev"
 	"github.com/skillrun/skillrun/sandbox/internal/preflight"
 	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
@@ -22,10 +23,14 @@ type Boundary = preflight.Boundary
 // protections inside a sandbox.
 func Boundaries(c Config) []Boundary {
 	c = c.withDefaults()
-	return preflight.Machine(preflight.Config{
+	p := preflight.Config{
 		StateDir: c.StateDir, RunDir: c.RunDir, CgroupParent: c.CgroupParent, FirstID: c.FirstID, IDs: c.IDs,
 		Filters: compileFilters, Sockets: trySocketMemory,
-	})
+	}
+	if c.Networks {
+		p.Network = netdev.Try
+	}
+	return preflight.Machine(p)
 }
 
 // Lowerable lists the boundaries that a caller may go without: sandboxes can still be

@@ -177,7 +177,7 @@ func testRootOfItsOwn(t *testing.T, h *Host) {
 		if err != nil {
 			want = []byte(generated(t, h, "/etc/resolv.conf"))
 		}
-		got := run(t, h, Spec{Program: command("cat", "/etc/resolv.conf"), Env: testEnv, Root: "tree", Network: NetworkHost}, "")
+		got := run(t, h, Spec{Program: command("cat", "/etc/resolv.conf"), Env: testEnv, Root: "tree", Network: HostNetwork}, "")
 		if got.stdout != string(want) {
 			t.Errorf("got %q, %q, want %q", got.stdout, got.stderr, want)
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -173,125 +172,32 @@ func largestChosen() (most int64, err error) {
 	return most, nil
 }
 
-// openDiagIn opens a sock_diag socket in the network namespace of a process. A socket
-// stays in the namespace in which it was made.
-func openDiagIn(pid int) (fd int, err error) {
-	ns, err := openNamespace(pid, "net")
-	if err != nil {
-		return -1, err
-	}
-	defer ns.Close()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // never unlocked, so the thread ends with this function
-		if err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			fd, err = -1, fmt.Errorf("enter the network namespace of %d: %w", pid, err)
-			return
-		}
-		fd, err = openDiag()
-	}()
-	<-done
-	return fd, err
-}
-
-func openDiag() (int, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
-	if err != nil {
-		return -1, fmt.Errorf("sock_diag: %w", err)
-	}
-	// The kernel answers at once, or not at all.
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}); err != nil {
-		unix.Close(fd)
-		return -1, fmt.Errorf("sock_diag: %w", err)
-	}
-	return fd, nil
-}
-
 // A socketSum is the number of sockets that sock_diag lists, and the bytes that they hold.
 type socketSum struct{ listed, held int64 }
 
 // sumSockets lists all sockets of the two families and two protocols of a sandbox.
 func sumSockets(diag int) (sum socketSum, err error) {
-	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
-		for _, protocol := range []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
-			if err := listSockets(diag, family, protocol, &sum); err != nil {
-				return sum, fmt.Errorf("sock_diag: family %d, protocol %d: %w", family, protocol, err)
-			}
-		}
-	}
-	return sum, nil
+	return sum, eachSocket(diag, everyState, sum.add)
 }
 
-// Layouts of linux/inet_diag.h and linux/sock_diag.h, in bytes.
+// Layout of the attribute INET_DIAG_SKMEMINFO of linux/inet_diag.h and linux/sock_diag.h: an array
+// of words of 32 bits.
 const (
-	diagRequestSize = 56 // struct inet_diag_req_v2
-	diagMessageSize = 72 // struct inet_diag_msg
-	diagInodeAt     = 68 // offset of idiag_inode: 0 if the socket has no file
-	diagMemory      = 7  // INET_DIAG_SKMEMINFO
-	// Words of its array of 32 bits.
+	diagMemory     = 7
 	memoryReceived = 0 // SK_MEMINFO_RMEM_ALLOC: received, and the error queue
 	memoryOptions  = 6 // SK_MEMINFO_OPTMEM
 	memoryBacklog  = 7 // SK_MEMINFO_BACKLOG
 	memoryWords    = 8 // at least
 )
 
-// everyState but TIME_WAIT (6), which holds nothing.
-const everyState = math.MaxUint32 &^ (1 << 6)
-
-// listSockets asks for all sockets of a kind and adds them to sum.
-func listSockets(diag int, family, protocol byte, sum *socketSum) error {
-	request := make([]byte, unix.SizeofNlMsghdr+diagRequestSize)
-	binary.NativeEndian.PutUint32(request[0:], uint32(len(request)))
-	binary.NativeEndian.PutUint16(request[4:], unix.SOCK_DIAG_BY_FAMILY)
-	binary.NativeEndian.PutUint16(request[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
-	body := request[unix.SizeofNlMsghdr:]
-	body[0], body[1], body[2] = family, protocol, 1<<(diagMemory-1) // idiag_ext asks for attributes, by bit
-	binary.NativeEndian.PutUint32(body[4:], everyState)
-	if err := unix.Sendto(diag, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return err
+// add adds the socket of one message.
+func (sum *socketSum) add(_ byte, body []byte) error {
+	sum.listed++
+	if binary.NativeEndian.Uint32(body[diagInodeAt:]) == 0 {
+		sum.held += unacceptedBytes
 	}
-	answer := make([]byte, 64<<10)
-	for {
-		n, _, err := unix.Recvfrom(diag, answer, 0)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if done, err := sum.add(answer[:n]); done || err != nil {
-			return err
-		}
-	}
-}
-
-var errDiagAnswer = errors.New("malformed answer")
-
-// add adds the sockets of one packet, and reports whether it is the last packet.
-func (sum *socketSum) add(packet []byte) (done bool, err error) {
-	for len(packet) >= unix.SizeofNlMsghdr {
-		size, kind := int(binary.NativeEndian.Uint32(packet)), binary.NativeEndian.Uint16(packet[4:])
-		if size < unix.SizeofNlMsghdr || size > len(packet) {
-			return false, errDiagAnswer
-		}
-		body := packet[unix.SizeofNlMsghdr:size]
-		switch {
-		case kind == unix.NLMSG_DONE:
-			return true, nil
-		case kind == unix.NLMSG_ERROR && len(body) >= 4:
-			return false, unix.Errno(-int32(binary.NativeEndian.Uint32(body)))
-		case kind != unix.SOCK_DIAG_BY_FAMILY || len(body) < diagMessageSize:
-			return false, errDiagAnswer
-		}
-		sum.listed++
-		if binary.NativeEndian.Uint32(body[diagInodeAt:]) == 0 {
-			sum.held += unacceptedBytes
-		}
-		sum.held += memoryOf(body[diagMessageSize:])
-		packet = packet[min(align4(size), len(packet)):]
-	}
-	return false, nil
+	sum.held += memoryOf(body[diagMessageSize:])
+	return nil
 }
 
 // memoryOf finds the memory of a socket among the attributes of its message, in bytes.
@@ -310,9 +216,6 @@ func memoryOf(attributes []byte) (sum int64) {
 	}
 	return sum
 }
-
-// align4 rounds up as NLMSG_ALIGN does.
-func align4(n int) int { return (n + 3) &^ 3 }
 
 // trySocketMemory lists the daemon's own sockets. It returns the finding for the preflight.
 func trySocketMemory() (string, error) {

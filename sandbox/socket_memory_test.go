@@ -214,7 +214,7 @@ func TestSocketAnswers(t *testing.T) {
 		{"a length of nothing", make([]byte, unix.SizeofNlMsghdr), 0, false, errDiagAnswer},
 	} {
 		var sum socketSum
-		done, err := sum.add(tt.packet)
+		done, err := parseDiag(tt.packet, func(body []byte) error { return sum.add(unix.IPPROTO_TCP, body) })
 		if sum.held != tt.held || done != tt.done || !errors.Is(err, tt.err) {
 			t.Errorf("%s: got %d, %v, %v, want %d, %v, %v", tt.name, sum.held, done, err, tt.held, tt.done, tt.err)
 		}

@@ -22,8 +22,8 @@ type Spec struct {
 	Mounts    []Mount
 	Workspace Workspace
 	Limits    Limits
-	Network   Network
-	Root      string // name of a root file system in Config.Roots; "" is the host's
+	Network   Network // nil is loopback alone
+	Root      string  // name of a root file system in Config.Roots; "" is the host's
 	// Group names the group of sandboxes that this one belongs to (group.go); "" is the default
 	// group. Sandboxes of different groups have nothing in common but the machine and the
 	// directories that their Specs name.
@@ -134,17 +134,6 @@ type Limits struct {
 // workers do, has enough with 64.
 func (l Limits) pids() int { return l.Processes + 2 }
 
-// Network says which network the program can reach.
-type Network int
-
-const (
-	// NetworkNone is a new network namespace with only a loopback interface.
-	NetworkNone Network = iota
-	// NetworkHost is the host's network. For trusted programs only: they reach
-	// every port that listens on the host.
-	NetworkHost
-)
-
 // Bounds of a Spec.
 const (
 	maxSteps        = 256
@@ -241,8 +230,6 @@ func (s Spec) checkBounds() error {
 		return fmt.Errorf("workspace: %d lower directories: at most %d", len(w.Lower), maxLowers)
 	case slices.ContainsFunc(w.Lower, func(dir string) bool { return !filepath.IsAbs(dir) }):
 		return fmt.Errorf("workspace: a lower directory is not absolute")
-	case s.Network != NetworkNone && s.Network != NetworkHost:
-		return fmt.Errorf("network %d: unknown", s.Network)
 	}
 	return nil
 }

@@ -79,7 +79,6 @@ func TestSpecCheck(t *testing.T) {
 		{"negative processors", func(s *Spec) { s.Limits.MilliCPUs = -1 }, "-1 thousandths of a processor"},
 		{"few open files", func(s *Spec) { s.Limits.OpenFiles = 3 }, "3 open files"},
 		{"negative workspace", func(s *Spec) { s.Workspace.SizeBytes = -1 }, "negative size"},
-		{"unknown network", func(s *Spec) { s.Network = 5 }, "network 5"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := good

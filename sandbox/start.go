@@ -38,6 +38,8 @@ type sandbox struct {
 	oom       *cgroup.OOMNotifier
 	userns    *os.File      // the sandbox's user namespace
 	held      []*os.File    // namespaces that the daemon destroys, not init
+	netns     *os.File      // the one of held that is the network's
+	network   *attachment   // nil: none
 	prewarmed bool          // made before its program was known
 	limited   Limits        // limits that the cgroup has
 	before    cgroup.Usage  // of init, before the program starts
@@ -61,8 +63,14 @@ func (h *Host) startDirect(ctx context.Context, s Spec, io IO) (*Process, error)
 }
 
 // start does what Start documents. take returns a sandbox of the pool, or nil.
-func (h *Host) start(ctx context.Context, s Spec, io IO, take func(context.Context, Spec) *sandbox) (*Process, error) {
+func (h *Host) start(ctx context.Context, s Spec, io IO, take func(context.Context, Spec) *sandbox) (_ *Process, err error) {
 	begin := time.Now()
+	network := newAttachment(s.Network)
+	defer func() {
+		if err != nil {
+			network.detach()
+		}
+	}()
 	s = s.withDefaults()
 	if err := cmp.Or(s.check(), h.knowsRoot(s.Root)); err != nil {
 		return nil, &SetupError{Step: "spec", Err: err}
@@ -85,6 +93,7 @@ func (h *Host) start(ctx context.Context, s Spec, io IO, take func(context.Conte
 		c.refill = h.pool.refill()
 	}
 	if err == nil {
+		c.network = network
 		err = c.assign(ctx, s, io)
 	}
 	if err == nil {

@@ -194,7 +194,7 @@ func TestLinks(t *testing.T) {
 func TestNetworkHost(t *testing.T) {
 	h := openHost(t)
 	count := "cat /proc/net/dev | tail -n +3 | wc -l"
-	got := run(t, h, Spec{Program: bash(count), Env: testEnv, Network: NetworkHost}, "")
+	got := run(t, h, Spec{Program: bash(count), Env: testEnv, Network: HostNetwork}, "")
 	b, err := os.ReadFile("/proc/net/dev")
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func TestNetworkHost(t *testing.T) {
 	if err != nil {
 		t.Skip("the machine has no resolv.conf to compare with")
 	}
-	got = run(t, h, Spec{Program: command("cat", "/etc/resolv.conf"), Env: testEnv, Network: NetworkHost}, "")
+	got = run(t, h, Spec{Program: command("cat", "/etc/resolv.conf"), Env: testEnv, Network: HostNetwork}, "")
 	if got.stdout != string(want) {
 		t.Errorf("resolv.conf: got %q, want %q", got.stdout, want)
 	}

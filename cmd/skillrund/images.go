@@ -252,7 +252,7 @@ func askIn(host *sandbox.Host, name string) runtime.Asker {
 	return func(ctx context.Context, args []string, mounts []runtime.Mount) []byte {
 		var answer begin
 		spec := sandbox.Spec{
-			ID: fmt.Sprintf("ask-%d", asked.Add(1)), Root: name, Network: sandbox.NetworkNone,
+			ID: fmt.Sprintf("ask-%d", asked.Add(1)), Root: name,
 			Program: sandbox.Program{{Pipeline: []sandbox.Command{{Args: args}}}},
 			Env:     []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/skill", "LANG=C.UTF-8"},
 			Limits:  sandbox.Limits{Wall: askWall, MemoryBytes: askMemory, Processes: askProcesses},

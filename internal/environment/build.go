@@ -494,8 +494,7 @@ func (s *Store) baseSpec(p *plan, args []string, wall time.Duration) sandbox.Spe
 		Limits: sandbox.Limits{
 			Wall: wall, Grace: buildGrace, MemoryBytes: s.config.MemoryBytes, Processes: buildProcesses, OpenFiles: buildOpenFiles,
 		},
-		Network: sandbox.NetworkNone,
-		Root:    p.image().Name,
+		Root: p.image().Name,
 	}
 	for _, m := range p.python.Mounts {
 		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target})

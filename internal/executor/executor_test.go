@@ -401,7 +401,7 @@ func TestSpecSaysWhatWasGranted(t *testing.T) {
 	id := execute(t, x, req)
 	follow(t, x, id)
 	s := <-specs
-	if s.ID != id || s.Dir != "scripts" || s.Network != sandbox.NetworkNone {
+	if s.ID != id || s.Dir != "scripts" || s.Network != nil {
 		t.Errorf("got %+v", s)
 	}
 	args := s.Program[0].Pipeline[0].Args

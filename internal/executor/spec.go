@@ -43,17 +43,16 @@ func newSpec(grant permission.Grant, s settings) sandbox.Spec {
 			MemoryBytes: s.limits.MemoryBytes, Processes: s.limits.Processes, OpenFiles: s.limits.OpenFiles,
 			MilliCPUs: s.limits.MilliCPUs,
 		},
-		Network: sandbox.NetworkNone,
-		Root:    s.invocation.Image.Name,
-		Python:  s.python,
-		Caller:  callerOf(grant.Principal()),
-		Group:   s.group,
+		Root:   s.invocation.Image.Name,
+		Python: s.python,
+		Caller: callerOf(grant.Principal()),
+		Group:  s.group,
 	}
 	for _, m := range s.invocation.Mounts {
 		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target})
 	}
 	if grant.Network() {
-		spec.Network = sandbox.NetworkHost
+		spec.Network = sandbox.HostNetwork
 	}
 	return spec
 }

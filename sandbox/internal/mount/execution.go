@@ -30,7 +30,7 @@ func (b Bind) mapping(userns *os.File) *os.File {
 type Execution struct {
 	Lower       []string // directories of the host beneath the workspace's upper layer, topmost first
 	Binds       []Bind
-	NameServers bool // with the host's list of name servers
+	NameServers string // text of /etc/resolv.conf; "" leaves the root's
 }
 
 // Mounts makes the mounts of an execution, in a sandbox with the given root. userns is the
@@ -59,10 +59,10 @@ func (st *Staging) Mounts(root *Root, e Execution, userns *os.File) (*List, erro
 	if err := st.mountsUnder(l, "/skills", skills, root, e, userns); err != nil {
 		return l, err
 	}
-	if err := st.mountsUnder(l, "/opt", opt, root, e, userns); err != nil || !e.NameServers {
+	if err := st.mountsUnder(l, "/opt", opt, root, e, userns); err != nil || e.NameServers == "" {
 		return l, err
 	}
-	return l, st.addServers(l)
+	return l, st.addServers(l, e.NameServers)
 }
 
 // pointsUnder returns the directories that the binds beneath top need, parents first,
@@ -164,14 +164,10 @@ func (st *Staging) cloneLinks(links map[string]string) (int, error) {
 // linkInodes is the number of inodes that cloneLinks uses.
 func linkInodes(links map[string]string) int { return 4 + len(links) }
 
-// addServers adds the host's list of name servers, for a sandbox with the host's network.
-func (st *Staging) addServers(l *List) error {
-	text, err := os.ReadFile("/etc/resolv.conf")
-	if err != nil {
-		return nil // without the file the machine has no name servers
-	}
+// addServers adds a list of name servers, for a sandbox with a network.
+func (st *Staging) addServers(l *List, text string) error {
 	path := filepath.Join(st.dir, "resolv.conf")
-	if err := writeFile(path, string(text)); err != nil {
+	if err := writeFile(path, text); err != nil {
 		return err
 	}
 	tree, err := CloneReadOnly(path, unix.MOUNT_ATTR_NOEXEC)

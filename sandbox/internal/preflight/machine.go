@@ -49,11 +49,15 @@ var features = []feature{
 	{"id-mapped mounts", "a program owns its files although the daemon does not copy them", "a kernel of 5.12 or later, and a state directory on ext4, xfs or btrfs (since 6.3 also tmpfs), not on overlayfs", tryMapped},
 	{"overlay workspace", "a program can write next to files that never change", "a kernel of 5.19 or later with CONFIG_OVERLAY_FS (modprobe overlay)", tryOverlay},
 	{"sealed memory files", "no process can write to the binary that starts sandboxes", "a kernel of 3.17 or later", trySeals},
+	{networkDevice, "a sandbox with a network has one interface, whose packets the daemon's helper carries", "a kernel with CONFIG_TUN and /dev/net/tun (modprobe tun); with a DevicePolicy in the systemd service also DeviceAllow=/dev/net/tun rw, in a container --device /dev/net/tun; or network: none for the daemon and its tenants", func(c Config) (string, error) { return "works", c.Network() }},
 	{"merged /usr", "one read-only mount has all programs of the host", "a distribution on which /bin is a link into /usr (Debian: usrmerge)", tryMergedUsr},
 }
 
-// A Config has the settings of a daemon that the tries depend on. All fields but CgroupParent are
-// required.
+// networkDevice is tried only for a daemon whose sandboxes may have a network.
+const networkDevice = "network device"
+
+// A Config has the settings of a daemon that the tries depend on. All fields but CgroupParent and
+// Network are required.
 type Config struct {
 	StateDir, RunDir string // need not exist
 	CgroupParent     string // "" is this process's cgroup
@@ -62,12 +66,17 @@ type Config struct {
 	Filters func() (seccomp.Filters, error)
 	// Sockets returns a finding if the memory of sockets can be measured.
 	Sockets func() (string, error)
+	// Network returns an error if no interface of a sandbox can be made. nil: no sandbox has one.
+	Network func() error
 }
 
 // Machine tries each feature of the machine that sandboxes need.
 func Machine(c Config) []Boundary {
 	var all []Boundary
 	for _, f := range features {
+		if f.name == networkDevice && c.Network == nil {
+			continue
+		}
 		b := Boundary{Name: f.name, Group: "machine", Why: f.why}
 		detail, err := f.try(c)
 		if err != nil {

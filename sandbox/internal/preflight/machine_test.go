@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -156,5 +157,21 @@ func TestCrashUnderZero(t *testing.T) {
 	out, err := exec.Command("bash", "-c", `ulimit -c 0 && exec "$0" "$@"`, self, "-test.v", "-test.run=^TestCrash$").CombinedOutput()
 	if err != nil || strings.Count(string(out), "\n--- PASS: ") != 1 {
 		t.Errorf("got %v\n%s", err, out)
+	}
+}
+
+// A machine on which no interface can be made lacks a boundary, which cannot be skipped.
+func TestNetworkDevice(t *testing.T) {
+	needsRoot(t)
+	c := Config{
+		StateDir: t.TempDir(), RunDir: t.TempDir(), FirstID: 1 << 28, IDs: 2, Filters: seccomp.Compile,
+		Sockets: func() (string, error) { return "", nil },
+		Network: func() error { return errors.New("open /dev/net/tun: no such file or directory") },
+	}
+	at := slices.IndexFunc(Machine(c), func(b Boundary) bool {
+		return b.Name == networkDevice && !b.Found && strings.HasPrefix(b.Detail, "open /dev/net/tun: no such file or directory; needs a kernel with CONFIG_TUN")
+	})
+	if at < 0 || slices.Contains(Lowerable(), networkDevice) {
+		t.Errorf("got %+v", Machine(c))
 	}
 }

@@ -1,0 +1,236 @@
+package netdev
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// testNamespace returns a new network namespace in which loopback is up.
+func testNamespace(t testing.TB) *os.File {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("makes network namespaces, which needs root: -short leaves it out")
+	}
+	ns, err := newNamespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	return ns
+}
+
+func nothing() error { return nil }
+
+func mustMake(t testing.TB, ns *os.File) *os.File {
+	t.Helper()
+	f, err := Make(ns, nothing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// The interface has exactly the two addresses, the MTU and the routes, and sends nothing by itself.
+func TestMake(t *testing.T) {
+	ns := testNamespace(t)
+	f := mustMake(t, ns)
+	err := In(ns, func() error {
+		i, err := net.InterfaceByName(Name)
+		if err != nil {
+			return err
+		}
+		if i.MTU != MTU || i.Flags&net.FlagUp == 0 || i.Flags&net.FlagPointToPoint == 0 {
+			t.Errorf("got %+v", i)
+		}
+		addrs, err := i.Addrs()
+		if err != nil {
+			return err
+		}
+		var got []string
+		for _, a := range addrs {
+			got = append(got, a.String())
+		}
+		if want := []string{"192.0.0.2/32", "fd73:6b72::2/128"}; !slices.Equal(got, want) {
+			t.Errorf("addresses: got %q, want %q", got, want)
+		}
+		for file, want := range map[string]string{"/proc/thread-self/net/route": "eth0\t00000000\t00000000", "/proc/thread-self/net/ipv6_route": "eth0"} {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s has no %q:\n%s", file, want, text)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if n, err := unix.Read(int(f.Fd()), make([]byte, 1<<16)); n > 0 || !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("a packet before any program: %d bytes, error %v", n, err)
+	}
+}
+
+// A packet that a socket sends to any address arrives at the file, and one from the file arrives at
+// the socket.
+func TestPackets(t *testing.T) {
+	ns := testNamespace(t)
+	f := mustMake(t, ns)
+	for _, to := range []string{"198.51.100.7:9", "[2001:db8::7]:9"} {
+		err := In(ns, func() error {
+			c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to)))
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			_, err = c.Write([]byte("hello"))
+			return err
+		})
+		if err != nil {
+			t.Fatal(to, err)
+		}
+		b := make([]byte, 1<<16)
+		n, err := unix.Read(int(f.Fd()), b)
+		if err != nil || !strings.HasSuffix(string(b[:n]), "hello") || n <= HeaderBytes {
+			t.Errorf("%s: got %q, %v", to, b[:max(n, 0)], err)
+		}
+	}
+}
+
+func TestTry(t *testing.T) {
+	testNamespace(t) // skips without root
+	if err := Try(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMakeFails(t *testing.T) {
+	ns := testNamespace(t)
+	t.Run("twice", func(t *testing.T) {
+		mustMake(t, ns)
+		if f, err := Make(ns, nothing); f != nil || !errors.Is(err, unix.EBUSY) {
+			t.Errorf("got %v, %v", f, err)
+		}
+	})
+	t.Run("without the device", func(t *testing.T) {
+		defer func(was string) { device = was }(device)
+		device = "/dev/net/none"
+		if f, err := Make(ns, nothing); f != nil || !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("got %v, %v", f, err)
+		}
+		if err := Try(); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), device) {
+			t.Errorf("try: got %v, want it to name the device", err)
+		}
+	})
+	t.Run("what comes after", func(t *testing.T) {
+		other, failed := testNamespace(t), errors.New("failed")
+		if f, err := Make(other, func() error { return failed }); f != nil || err != failed {
+			t.Errorf("got %v, %v", f, err)
+		}
+	})
+	t.Run("in a file that is no namespace", func(t *testing.T) {
+		null, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer null.Close()
+		if f, err := Make(null, nothing); f != nil || !errors.Is(err, unix.EINVAL) {
+			t.Errorf("got %v, %v", f, err)
+		}
+	})
+	t.Run("beside another network", func(t *testing.T) {
+		other := testNamespace(t)
+		err := In(other, func() error {
+			fd, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { unix.Close(fd) })
+			r, err := unix.NewIfreq("out")
+			if err != nil {
+				return err
+			}
+			r.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+			if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, r); err != nil {
+				return err
+			}
+			c, err := dial()
+			if err != nil {
+				return err
+			}
+			defer c.close()
+			index, err := c.index("out")
+			if err != nil {
+				return err
+			}
+			return c.do([]message{up(index)})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f, err := Make(other, nothing); f != nil || err == nil || !strings.Contains(err.Error(), "interface out") {
+			t.Errorf("got %v, %v", f, err)
+		}
+	})
+}
+
+// After In, this process's threads are in its own namespace.
+func TestInReturns(t *testing.T) {
+	before, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := testNamespace(t)
+	failed := errors.New("f failed")
+	for range 100 {
+		if err := In(ns, func() error { return failed }); err != failed {
+			t.Fatal(err)
+		}
+	}
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		if at, err := os.Readlink("/proc/self/task/" + task.Name() + "/ns/net"); err == nil && at != before {
+			t.Errorf("thread %s is in %s, want %s", task.Name(), at, before)
+		}
+	}
+}
+
+func TestMalformedAnswers(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		attributes []byte
+		want       string
+	}{
+		{"none", nil, ""},
+		{"short", []byte{1}, ""},
+		{"too short a size", []byte{3, 0, unix.IFLA_IFNAME, 0}, ""},
+		{"too long a size", []byte{200, 0, unix.IFLA_IFNAME, 0}, ""},
+		{"second", append(attribute(nil, unix.IFLA_MTU, number(1)), attribute(nil, unix.IFLA_IFNAME, []byte("lo\x00"))...), "lo"},
+	} {
+		if got := nameOf(tt.attributes); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+func BenchmarkMake(b *testing.B) {
+	for range b.N {
+		b.StopTimer()
+		ns := testNamespace(b)
+		b.StartTimer()
+		mustMake(b, ns)
+	}
+}

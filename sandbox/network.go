@@ -1,0 +1,166 @@
+package sandbox
+
+import (
+	"context"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/netdev"
+)
+
+// A sandbox without a network has a network namespace with loopback alone. With a network, its
+// namespace has one more interface, eth0, and a Network carries the packets. The package knows
+// nothing of rules: the Network reads every packet of the sandbox, and decides about each.
+//
+// The interface is made when the program is known, while the daemon makes the program's mounts.
+// So every waiting sandbox can get a network. The program starts after Attach has returned.
+
+// A Network carries the packets of one sandbox. The Spec of one start has it, and no other.
+type Network interface {
+	// Attach takes the sandbox's interface into service, and returns when packets are carried.
+	// It owns l.TUN from then on, also after an error. Start calls it at most once, before the
+	// program starts. An error is the error of Start.
+	Attach(ctx context.Context, l Link) error
+	// Detach ends every connection and releases the interface. For each Start with the Network it
+	// is called once, after the sandbox's last process is gone, and before Process.Wait returns or
+	// Start fails. That is so without a call of Attach, too. Detach may not block until the
+	// interface is closed, which takes about 20 ms.
+	Detach()
+}
+
+// A Link is the interface of one sandbox, as its Network gets it.
+type Link struct {
+	// TUN gives and takes packets, each with a struct virtio_net_hdr of LinkHeaderBytes in front:
+	// IFF_TUN, IFF_NO_PI and IFF_VNET_HDR, with the offloads CSUM, TSO4 and TSO6, in native byte
+	// order. A packet has at most LinkMTU bytes, but segments that belong together come as one
+	// packet of up to 64 KiB. The file is non-blocking and not in the Go runtime's poller.
+	TUN *os.File
+	// Cut ends all sockets of the sandbox that are connected to the outside, at once and with an
+	// error for the program. A Network that has lost the state of the connections calls it. It may be
+	// called at any time, also after Detach, when it does nothing.
+	Cut func() error
+}
+
+// What a Link has.
+const (
+	LinkMTU         = netdev.MTU
+	LinkHeaderBytes = netdev.HeaderBytes
+)
+
+// Addresses of every sandbox with a network. The name servers are the only ones in the sandbox's
+// /etc/resolv.conf; the Network answers there.
+var (
+	SandboxIPv4    = netdev.IPv4
+	SandboxIPv6    = netdev.IPv6
+	NameServerIPv4 = netdev.NameServerIPv4
+	NameServerIPv6 = netdev.NameServerIPv6
+)
+
+// HostNetwork is the network of the host itself. For trusted programs only: they reach every port
+// that listens on the host.
+var HostNetwork Network = hostNetwork{}
+
+type hostNetwork struct{}
+
+func (hostNetwork) Attach(context.Context, Link) error { return nil }
+func (hostNetwork) Detach()                            {}
+
+// ownsNetwork reports whether the sandbox has a network namespace of its own.
+func (s Spec) ownsNetwork() bool { return s.Network != HostNetwork }
+
+// nameServers is the sandbox's /etc/resolv.conf; "" for the one of a sandbox without a network.
+func (s Spec) nameServers() string {
+	switch s.Network {
+	case nil:
+		return ""
+	case HostNetwork:
+		text, _ := os.ReadFile("/etc/resolv.conf") // without the file the machine has no name servers
+		return string(text)
+	}
+	return resolvConf
+}
+
+var resolvConf = "nameserver " + NameServerIPv4.String() + "\nnameserver " + NameServerIPv6.String() + "\n"
+
+// An attachment is the Network of one start. The nil attachment is that of a sandbox without one.
+type attachment struct {
+	network Network
+	cancel  context.CancelFunc // ends attach
+	ended   chan struct{}      // closed when attach has ended; nil: it never began
+	err     error              // of attach, valid after ended
+
+	mu   sync.Mutex
+	diag int // sock_diag socket in the namespace, or -1: none, or detached
+}
+
+func newAttachment(n Network) *attachment {
+	if n == nil {
+		return nil
+	}
+	return &attachment{network: n, diag: -1}
+}
+
+// begin starts to attach the network, in a goroutine. ctx bounds the goroutine.
+func (a *attachment) begin(ctx context.Context, namespace *os.File) {
+	if a == nil || a.network == HostNetwork {
+		return
+	}
+	ctx, a.cancel = context.WithCancel(ctx)
+	a.ended = make(chan struct{})
+	go func() {
+		defer close(a.ended)
+		a.err = a.attach(ctx, namespace)
+	}()
+}
+
+func (a *attachment) attach(ctx context.Context, namespace *os.File) error {
+	tun, err := netdev.Make(namespace, func() (err error) {
+		a.diag, err = openDiag()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return a.network.Attach(ctx, Link{TUN: tun, Cut: a.cut})
+}
+
+// wait returns the error of attach after its end.
+func (a *attachment) wait() error {
+	if a == nil || a.ended == nil {
+		return nil
+	}
+	<-a.ended
+	return step("network", a.err)
+}
+
+// cut is Link.Cut.
+func (a *attachment) cut() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.diag < 0 {
+		return nil
+	}
+	return cutSockets(a.diag)
+}
+
+// detach ends the network, after the sandbox's last process is gone. Only the first call does
+// something.
+func (a *attachment) detach() {
+	if a == nil || a.network == nil {
+		return
+	}
+	if a.ended != nil {
+		a.cancel()
+		<-a.ended
+	}
+	a.network.Detach()
+	a.network = nil
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.diag >= 0 {
+		unix.Close(a.diag)
+		a.diag = -1
+	}
+}
