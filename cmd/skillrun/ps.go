@@ -21,7 +21,7 @@ const psPage = 100
 func (a *app) psCommand() *cobra.Command {
 	var all bool
 	var limit int
-	var skill, principal string
+	var skill, principal, tenant string
 	var oldest bool
 	var labels, ends []string
 	cmd := &cobra.Command{
@@ -29,7 +29,7 @@ func (a *app) psCommand() *cobra.Command {
 		Short: "List the executions that run or wait, or all",
 		Args:  arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			request := &pb.ListExecutionsRequest{Skill: skill, Principal: principal}
+			request := &pb.ListExecutionsRequest{Skill: skill, Principal: principal, Tenant: tenant}
 			if oldest {
 				request.Order = pb.ExecutionOrder_EXECUTION_ORDER_OLDEST_FIRST
 			}
@@ -57,9 +57,10 @@ func (a *app) psCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&oldest, "oldest", false, "the oldest first, not the newest")
 	cmd.Flags().StringVar(&skill, "skill", "", "only of this `skill`")
 	cmd.Flags().StringVar(&principal, "principal", "", "only executions that this `principal` requested, as 'skillrun show' prints it")
+	cmd.Flags().StringVar(&tenant, "tenant", "", "only of this `tenant`; '*': of all tenants (for operators)")
 	cmd.Flags().StringArrayVar(&labels, "label", nil, "only executions with this label, `key=value` (repeatable)")
 	cmd.Flags().StringArrayVar(&ends, "end", nil, "only executions with this end: `exited`, timed-out, ... (repeatable)")
-	completeNothing(cmd, "limit", "label", "principal")
+	completeNothing(cmd, "limit", "label", "principal", "tenant")
 	completeWith(cmd, "skill", a.completeSkill)
 	completeWith(cmd, "end", cobra.FixedCompletions(endWords(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -91,7 +92,11 @@ func (a *app) ps(ctx context.Context, request *pb.ListExecutionsRequest, limit i
 	}
 	defer c.Close()
 	var t table
-	t.header("ID", "SKILL", "SOURCE", "STATE", "CODE", "TIME", "CREATED")
+	header := []string{"ID", "SKILL", "SOURCE", "STATE", "CODE", "TIME", "CREATED"}
+	if request.GetTenant() != "" {
+		header = append(header, "TENANT")
+	}
+	t.header(header...)
 	for shown := 0; limit <= 0 || shown < limit; {
 		request.PageSize = psPage
 		if limit > 0 {
@@ -108,7 +113,11 @@ func (a *app) ps(ctx context.Context, request *pb.ListExecutionsRequest, limit i
 				}
 				continue
 			}
-			t.add(psRow(e)...)
+			row := psRow(e)
+			if request.GetTenant() != "" {
+				row = append(row, plain(e.GetTenant())...)
+			}
+			t.add(row...)
 		}
 		shown += len(page.GetExecutions())
 		if page.GetNextPageToken() == "" {

@@ -64,7 +64,7 @@ func executionTable(e *pb.Execution) *table {
 	t.field("digest", e.GetSkillDigest())
 	t.field("source", strings.TrimSpace(sourceWord(e.GetSourceKind())+" "+e.GetScript()))
 	addRequest(t, e.GetRequest())
-	t.field("principal", e.GetPrincipal())
+	t.field("principal", e.GetPrincipal()+" of tenant "+e.GetTenant())
 	for _, key := range slices.Sorted(maps.Keys(e.GetLabels())) {
 		t.field("label", key+"="+e.GetLabels()[key])
 	}

@@ -163,6 +163,7 @@ type config struct {
 		Arguments toolview.AuditArguments `yaml:"arguments"`
 	} `yaml:"log"`
 
+	unread error           // why tenants_dir cannot be read; nil: it can be
 	loaded []*tenantSource // of Tenants and of TenantsDir, in the order of their names
 }
 
@@ -288,6 +289,7 @@ func readConfig(path string) (c config, found *problems, err error) {
 		c.resolve(dir, found.lines)
 	}
 	if err := c.loadTenants(found); err != nil {
+		c.unread = err
 		found.bad("tenants_dir", "%v; write a directory that the daemon can read", err)
 	}
 	c.validate(found.bad)

@@ -62,7 +62,8 @@ func run(args []string, path string, check, try, version bool) error {
 		return err
 	}
 	if command != nil {
-		if err := found.err(); err != nil {
+		// A mistake of a tenant must not keep an operator from revoking a token.
+		if err := found.ofDaemon(); err != nil {
 			return err
 		}
 		return command(c, args[1:], os.Stdout, os.Stderr)

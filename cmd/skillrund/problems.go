@@ -95,6 +95,13 @@ func (f *problems) lineOf(key string) int {
 	return 0
 }
 
+// ofDaemon returns the mistakes in the daemon's own keys. It leaves out those of tenants, and a directory of
+// tenants that cannot be read.
+func (f *problems) ofDaemon() error {
+	mine := slices.DeleteFunc(slices.Clone(f.list), func(p problem) bool { return p.key == "tenants_dir" })
+	return (&problems{path: f.path, list: mine}).err()
+}
+
 // err returns all problems, file by file and in the order of each file, or nil. It is a *configError if
 // one file has all problems.
 func (f *problems) err() error {

@@ -173,8 +173,7 @@ tenants:
 	if _, err := d.system.GetCapabilities(ctx, &pb.GetCapabilitiesRequest{}); err != nil {
 		t.Errorf("an operator: %v", err)
 	}
-	_, err = d.runs.ListExecutions(ctx, &pb.ListExecutionsRequest{})
-	wantReason(t, err, codes.PermissionDenied, "TENANT_UNKNOWN", "the tenant default of the credential is not configured")
+	wantReason(t, d.refusalOf(ctx, shell("calculator", "true")), codes.PermissionDenied, "TENANT_UNKNOWN", "the tenant default of the credential is not configured")
 
 	if _, err := d.runs.CancelExecution(small, &pb.CancelExecutionRequest{ExecutionId: first}); err != nil {
 		t.Error(err)

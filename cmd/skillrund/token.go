@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -32,7 +33,7 @@ func tokenCommand(c config, args []string, out, notes io.Writer) error {
 	}
 	switch args[0] {
 	case "create":
-		return createToken(path, args[1:], out, notes)
+		return createToken(&c, args[1:], out, notes)
 	case "list":
 		return listTokens(path, args[1:], out)
 	case "revoke":
@@ -42,7 +43,7 @@ func tokenCommand(c config, args []string, out, notes io.Writer) error {
 }
 
 // createToken prints only the token to out, so that a caller can redirect it to a file.
-func createToken(path string, args []string, out, notes io.Writer) error {
+func createToken(c *config, args []string, out, notes io.Writer) error {
 	flags := flag.NewFlagSet("token create", flag.ContinueOnError)
 	flags.SetOutput(notes)
 	name := flags.String("name", "", "`name` of the token; its principal is token:NAME")
@@ -66,13 +67,28 @@ func createToken(path string, args []string, out, notes io.Writer) error {
 	if *life > 0 {
 		t.Expires = time.Now().Add(*life).UTC().Truncate(time.Second)
 	}
-	token, row, err := identity.CreateToken(path, t)
+	token, row, err := identity.CreateToken(c.Identity.Tokens, t)
 	if err != nil {
 		return fmt.Errorf("token create: %w", err)
 	}
 	fmt.Fprintf(notes, "token %s of tenant %s, role %s, expires %s; it can't be shown again\n", row.ID, row.Tenant, row.Role, expiryText(row))
+	if note := c.tenantNote(*tenant); note != "" && role != identity.Operator { // an operator needs no tenant
+		fmt.Fprintln(notes, "note: "+note)
+	}
 	_, err = fmt.Fprintln(out, token)
 	return err
+}
+
+// tenantNote says what is wrong with the tenant of a new token. Nothing is wrong if it is empty. A missing tenant is
+// no error: the token may come first, and the tenant's file later.
+func (c *config) tenantNote(name string) string {
+	switch {
+	case !c.manyTenants() || slices.ContainsFunc(c.loaded, func(s *tenantSource) bool { return s.name == name }):
+		return ""
+	case c.unread != nil:
+		return fmt.Sprintf("could not check that the tenant %s is configured: %v", name, c.unread)
+	}
+	return fmt.Sprintf("the tenant %s is not configured; the token opens nothing until tenants or tenants_dir has it", name)
 }
 
 // The file has no token, only salted hashes, so the list can't show one.

@@ -121,7 +121,7 @@ const (
 type Execution struct {
 	ID                      string
 	State                   State
-	Principal               string
+	Tenant, Principal       string
 	SourceKind, Script      string
 	Labels                  map[string]string
 	Created, Started, Ended time.Time // zero: not yet

@@ -58,11 +58,13 @@ func (x *Executor) listed(ctx context.Context, tenant, id string) ([]Artifact, e
 
 // A Filter selects executions. Zero fields select all.
 type Filter struct {
-	Principal string
-	Skill     string
-	States    []State
-	Ends      []End
-	Labels    map[string]string // all of them
+	// AllTenants is for operators: not only the caller's tenant.
+	AllTenants bool
+	Principal  string
+	Skill      string
+	States     []State
+	Ends       []End
+	Labels     map[string]string // all of them
 	// Created at CreatedAfter or later, and before CreatedBefore.
 	CreatedAfter, CreatedBefore time.Time
 	OldestFirst                 bool
@@ -76,7 +78,7 @@ type Filter struct {
 // and the token of the next page, empty at the end.
 func (x *Executor) List(ctx context.Context, who permission.Principal, f Filter) ([]Execution, string, error) {
 	filter := record.Filter{
-		Tenant: who.Tenant, Principal: f.Principal, Skill: f.Skill, Labels: f.Labels,
+		Tenant: who.Tenant, AllTenants: f.AllTenants, Principal: f.Principal, Skill: f.Skill, Labels: f.Labels,
 		CreatedAfter: f.CreatedAfter, CreatedBefore: f.CreatedBefore, OldestFirst: f.OldestFirst,
 		PageSize: f.PageSize, PageToken: f.PageToken,
 	}
@@ -215,7 +217,7 @@ var fromRecordState = map[record.State]State{
 // others.
 func (x *Executor) toExecution(r record.Execution) Execution {
 	e := Execution{
-		ID: r.ID, State: fromRecordState[r.State], Principal: r.Principal,
+		ID: r.ID, State: fromRecordState[r.State], Tenant: r.Tenant, Principal: r.Principal,
 		SourceKind: r.SourceKind, Script: r.Script, Labels: r.Labels,
 		Created: r.Created, Started: r.Started, Ended: r.Ended, LastSeq: r.LastSeq,
 		Expires: x.Record.Expires(r.Ended),

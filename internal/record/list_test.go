@@ -76,6 +76,8 @@ func TestList(t *testing.T) {
 		{"label that none has", Filter{Labels: map[string]string{"team": ""}}, ""},
 		{"quoting", Filter{Labels: map[string]string{"' OR 1=1 --": "x"}}, ""},
 		{"label of another tenant", Filter{Tenant: "b", Labels: map[string]string{"run": "1"}}, "b1"},
+		{"all tenants", Filter{AllTenants: true}, "b1 e5 e4 e3 e2 e1"},
+		{"labels of all tenants", Filter{AllTenants: true, Labels: map[string]string{"team": "x", "run": "1"}}, "b1 e1"},
 		{"end", Filter{Ends: []string{"TIMED_OUT"}}, "e2"},
 		{"ends", Filter{Ends: []string{"TIMED_OUT", "EXITED"}}, "e5 e2 e1"},
 		{"created at or after", Filter{CreatedAfter: hour(3)}, "e5 e4"},

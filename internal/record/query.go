@@ -80,6 +80,16 @@ func (s *Store) refresh(x *Execution) {
 	}
 }
 
+// TenantOf returns the tenant of an execution, or ErrNotFound.
+func (s *Store) TenantOf(ctx context.Context, id string) (string, error) {
+	s.flushForQuery(ctx)
+	x, err := getRow(ctx, s.db.queries, "id = ?", id)
+	if err != nil {
+		return "", fmt.Errorf("record %s: %w", id, err)
+	}
+	return x.Tenant, nil
+}
+
 // Get returns the tenant's execution, or ErrNotFound.
 func (s *Store) Get(ctx context.Context, tenant, id string) (Execution, error) {
 	s.flushForQuery(ctx)

@@ -28,7 +28,8 @@
 // up to the damage, and the row still has the end. An execution that can't be
 // recovered does not stop the recovery of others.
 //
-// Every query names a tenant, and finds no execution of another tenant. The content of
+// Every query names a tenant, and finds no execution of another tenant, but for TenantOf and
+// Filter.AllTenants, which are for operators. The content of
 // inputs, environments and programs is never stored here. The caller fills Detail and
 // Outcome; this package does not read them.
 //

@@ -29,7 +29,7 @@ func tokenFor(asked ...any) token {
 
 // token returns the tokens of f's listing. The page size may change between pages.
 func (f Filter) token() token {
-	return tokenFor("executions", f.Tenant, f.Principal, f.Skill, f.States, f.Labels, f.Ends,
+	return tokenFor("executions", f.Tenant, f.AllTenants, f.Principal, f.Skill, f.States, f.Labels, f.Ends,
 		nanos(f.CreatedAfter), nanos(f.CreatedBefore), f.OldestFirst)
 }
 

@@ -79,9 +79,14 @@ var accessTable = map[string]identity.Role{
 	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: identity.Read,
 }
 
-// aboutDaemon has the methods that concern the daemon and no tenant. An operator may call them even if the
+// aboutDaemon has the methods that concern the daemon, or that give an operator every tenant. An operator may call them even if the
 // tenant of its credential is not configured: root of a Unix socket is of the tenant default.
 var aboutDaemon = map[string]bool{
+	pb.ExecutionService_GetExecution_FullMethodName:    true,
+	pb.ExecutionService_ListExecutions_FullMethodName:  true,
+	pb.ExecutionService_AttachExecution_FullMethodName: true,
+	pb.ExecutionService_CancelExecution_FullMethodName: true,
+
 	pb.SystemService_GetCapabilities_FullMethodName: true,
 	pb.SystemService_ListTenants_FullMethodName:     true,
 	pb.SystemService_PurgeTenant_FullMethodName:     true,

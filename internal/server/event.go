@@ -152,6 +152,7 @@ func fromExecution(e executor.Execution) *pb.Execution {
 		Limits:        fromLimits(e.Header.Limits),
 		Network:       e.Header.Network,
 		Principal:     text(e.Principal),
+		Tenant:        text(e.Tenant),
 		LastSequence:  e.LastSeq,
 		Request:       fromSummary(e.Request),
 		ExpireTime:    fromTime(e.Expires),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress/budget"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/permission"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -99,7 +100,11 @@ func (s *Server) cancel(who permission.Principal, id, by, reason string) {
 // Every caller of the tenant may cancel it.
 func (c executionCalls) AttachExecution(m *pb.AttachExecutionRequest, stream grpc.ServerStreamingServer[pb.AttachExecutionResponse]) error {
 	ctx := stream.Context()
-	e, err := c.x.Get(ctx, caller(ctx), m.GetExecutionId())
+	who, err := c.subject(ctx, m.GetExecutionId(), false)
+	if err != nil {
+		return err
+	}
+	e, err := c.x.Get(ctx, who, m.GetExecutionId())
 	if err != nil {
 		return err
 	}
@@ -107,14 +112,27 @@ func (c executionCalls) AttachExecution(m *pb.AttachExecutionRequest, stream grp
 	if m.GetAfterSequence() > e.LastSeq {
 		return &sequenceError{m.GetAfterSequence(), e.LastSeq}
 	}
-	f := follow{Server: c.Server, id: e.ID, after: m.GetAfterSequence(), send: stream.SendMsg}
+	f := follow{Server: c.Server, who: &who, id: e.ID, after: m.GetAfterSequence(), send: stream.SendMsg}
 	return f.run(ctx)
 }
 
-// GetExecution returns an execution of the caller's tenant. The outcome lists only the first artifacts. An
-// execution of another tenant is NOT_FOUND, as in every call here.
+// subject returns who looks at an execution, or cancels it. An operator may do this with the executions of all
+// tenants.
+func (s *Server) subject(ctx context.Context, id string, cancels bool) (permission.Principal, error) {
+	if roleOf(ctx) != identity.Operator {
+		return caller(ctx), nil
+	}
+	return s.x.Across(ctx, caller(ctx), id, cancels)
+}
+
+// GetExecution returns an execution of the caller's tenant, or, for an operator, of every tenant. The outcome
+// lists only the first artifacts. An execution of another tenant is NOT_FOUND, as in every call here.
 func (c executionCalls) GetExecution(ctx context.Context, m *pb.GetExecutionRequest) (*pb.GetExecutionResponse, error) {
-	e, err := c.x.Get(ctx, caller(ctx), m.GetExecutionId())
+	who, err := c.subject(ctx, m.GetExecutionId(), false)
+	if err != nil {
+		return nil, err
+	}
+	e, err := c.x.Get(ctx, who, m.GetExecutionId())
 	if err != nil {
 		return nil, err
 	}
@@ -144,10 +162,17 @@ func (c executionCalls) ListExecutions(ctx context.Context, m *pb.ListExecutions
 	if filter.CreatedBefore, err = newTime("created_before", m.GetCreatedBefore()); err != nil {
 		return nil, err
 	}
+	who := caller(ctx)
+	if role := roleOf(ctx); m.GetTenant() != "" && role != identity.Operator {
+		return nil, &roleError{identity.Identity{Principal: who, Role: role}, identity.Operator}
+	}
+	if who, filter.AllTenants, err = c.x.Beyond(ctx, who, m.GetTenant()); err != nil {
+		return nil, err
+	}
 	size := pageSize(m.GetPageSize(), defaultPage)
 	return fittingPage(size, func(size int) (*pb.ListExecutionsResponse, error) {
 		filter.PageSize = size
-		list, next, err := c.x.List(ctx, caller(ctx), filter)
+		list, next, err := c.x.List(ctx, who, filter)
 		if err != nil {
 			return nil, err
 		}
@@ -205,7 +230,10 @@ func (c executionCalls) CancelExecution(ctx context.Context, m *pb.CancelExecuti
 	if utf8.RuneCountInString(m.GetReason()) > maxReason {
 		return nil, invalid("reason", "longer than %d characters", maxReason)
 	}
-	who := caller(ctx)
+	who, err := c.subject(ctx, m.GetExecutionId(), true)
+	if err != nil {
+		return nil, err
+	}
 	cancel := c.x.Cancel
 	if m.GetReturnImmediately() {
 		cancel = c.x.CancelSoon

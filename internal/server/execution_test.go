@@ -746,7 +746,7 @@ func TestTenants(t *testing.T) {
 		c.Identify = func(identity.Credentials) (identity.Identity, error) {
 			name := <-tenant
 			tenant <- name
-			return identity.Identity{Principal: permission.Principal{Tenant: name, Name: "who"}, Role: identity.Operator}, nil
+			return identity.Identity{Principal: permission.Principal{Tenant: name, Name: "who"}, Role: identity.Admin}, nil
 		}
 	})
 	tenant <- "a"

@@ -9,12 +9,14 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/permission"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
 // A follow sends the events of one execution to one caller.
 type follow struct {
 	*Server
+	who       *permission.Principal // nil: the caller
 	id        string
 	after     uint64 // the last sequence that the caller has
 	duplicate bool   // an earlier request started it
@@ -33,7 +35,12 @@ type follow struct {
 // run sends every event after f.after. It returns nil after the outcome, and only then. An
 // error of send comes back bare: the caller is gone, and no log line is due.
 func (f follow) run(ctx context.Context) error {
-	events, err := f.x.Follow(ctx, caller(ctx), f.id, f.after)
+	who := f.who
+	if who == nil {
+		own := caller(ctx)
+		who = &own
+	}
+	events, err := f.x.Follow(ctx, *who, f.id, f.after)
 	if err != nil {
 		return f.failed(err)
 	}

@@ -130,7 +130,7 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 		if err != nil && !(who.Role == identity.Operator && aboutDaemon[method]) {
 			return err
 		}
-		if streaming[method] {
+		if streaming[method] && t != nil { // an operator may have no tenant
 			leave, err := s.streams.enter(t)
 			if err != nil {
 				return err

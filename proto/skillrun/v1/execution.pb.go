@@ -2565,6 +2565,8 @@ type Execution struct {
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	// The position in the queue of the tenant while it waits for a slot. 1 is next.
 	QueuePosition uint32 `protobuf:"varint,18,opt,name=queue_position,json=queuePosition,proto3" json:"queue_position,omitempty"`
+	// The tenant of the principal.
+	Tenant        string `protobuf:"bytes,19,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2723,6 +2725,13 @@ func (x *Execution) GetQueuePosition() uint32 {
 		return x.QueuePosition
 	}
 	return 0
+}
+
+func (x *Execution) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
 }
 
 // RequestSummary says what a request asked for. It never has the content of code,
@@ -2995,7 +3004,10 @@ type ListExecutionsRequest struct {
 	// 0: 100. A value above 1,000 counts as 1,000.
 	PageSize uint32 `protobuf:"varint,9,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// From the last ListExecutionsResponse, with the same filter and order.
-	PageToken     string `protobuf:"bytes,10,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,10,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only executions of this tenant; "*": of all tenants. It needs the role operator. Empty:
+	// the tenant of the caller.
+	Tenant        string `protobuf:"bytes,11,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3096,6 +3108,13 @@ func (x *ListExecutionsRequest) GetPageSize() uint32 {
 func (x *ListExecutionsRequest) GetPageToken() string {
 	if x != nil {
 		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListExecutionsRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
 	}
 	return ""
 }
@@ -3864,7 +3883,7 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\n" +
 	"executable\x18\x05 \x01(\bR\n" +
 	"executable\x12\x10\n" +
-	"\x03uri\x18\x06 \x01(\tR\x03uri\"\xf9\x06\n" +
+	"\x03uri\x18\x06 \x01(\tR\x03uri\"\x91\a\n" +
 	"\tExecution\x12!\n" +
 	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\x121\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1b.skillrun.v1.ExecutionStateR\x05state\x12\x14\n" +
@@ -3888,7 +3907,8 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\arequest\x18\x10 \x01(\v2\x1b.skillrun.v1.RequestSummaryR\arequest\x12;\n" +
 	"\vexpire_time\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"expireTime\x12%\n" +
-	"\x0equeue_position\x18\x12 \x01(\rR\rqueuePosition\x1a9\n" +
+	"\x0equeue_position\x18\x12 \x01(\rR\rqueuePosition\x12\x16\n" +
+	"\x06tenant\x18\x13 \x01(\tR\x06tenant\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8b\x02\n" +
@@ -3908,7 +3928,7 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\x13GetExecutionRequest\x12!\n" +
 	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\"L\n" +
 	"\x14GetExecutionResponse\x124\n" +
-	"\texecution\x18\x01 \x01(\v2\x16.skillrun.v1.ExecutionR\texecution\"\xa5\x04\n" +
+	"\texecution\x18\x01 \x01(\v2\x16.skillrun.v1.ExecutionR\texecution\"\xbd\x04\n" +
 	"\x15ListExecutionsRequest\x12\x14\n" +
 	"\x05skill\x18\x01 \x01(\tR\x05skill\x123\n" +
 	"\x06states\x18\x02 \x03(\x0e2\x1b.skillrun.v1.ExecutionStateR\x06states\x12F\n" +
@@ -3921,7 +3941,8 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\tpage_size\x18\t \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\n" +
-	" \x01(\tR\tpageToken\x1a9\n" +
+	" \x01(\tR\tpageToken\x12\x16\n" +
+	"\x06tenant\x18\v \x01(\tR\x06tenant\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"x\n" +

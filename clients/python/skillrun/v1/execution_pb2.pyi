@@ -191,7 +191,7 @@ class ExecuteResponse(_message.Message):
     def __init__(self, event: _Optional[_Union[ExecutionEvent, _Mapping]] = ...) -> None: ...
 
 class Execution(_message.Message):
-    __slots__ = ["create_time", "end_time", "execution_id", "expire_time", "labels", "last_sequence", "limits", "network", "outcome", "principal", "queue_position", "request", "script", "skill", "skill_digest", "source_kind", "start_time", "state"]
+    __slots__ = ["create_time", "end_time", "execution_id", "expire_time", "labels", "last_sequence", "limits", "network", "outcome", "principal", "queue_position", "request", "script", "skill", "skill_digest", "source_kind", "start_time", "state", "tenant"]
     class LabelsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -217,6 +217,7 @@ class Execution(_message.Message):
     SOURCE_KIND_FIELD_NUMBER: _ClassVar[int]
     START_TIME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     create_time: _timestamp_pb2.Timestamp
     end_time: _timestamp_pb2.Timestamp
     execution_id: str
@@ -235,7 +236,8 @@ class Execution(_message.Message):
     source_kind: SourceKind
     start_time: _timestamp_pb2.Timestamp
     state: ExecutionState
-    def __init__(self, execution_id: _Optional[str] = ..., state: _Optional[_Union[ExecutionState, str]] = ..., skill: _Optional[str] = ..., skill_digest: _Optional[str] = ..., source_kind: _Optional[_Union[SourceKind, str]] = ..., script: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., network: bool = ..., principal: _Optional[str] = ..., last_sequence: _Optional[int] = ..., outcome: _Optional[_Union[ExecutionOutcome, _Mapping]] = ..., request: _Optional[_Union[RequestSummary, _Mapping]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., queue_position: _Optional[int] = ...) -> None: ...
+    tenant: str
+    def __init__(self, execution_id: _Optional[str] = ..., state: _Optional[_Union[ExecutionState, str]] = ..., skill: _Optional[str] = ..., skill_digest: _Optional[str] = ..., source_kind: _Optional[_Union[SourceKind, str]] = ..., script: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., network: bool = ..., principal: _Optional[str] = ..., last_sequence: _Optional[int] = ..., outcome: _Optional[_Union[ExecutionOutcome, _Mapping]] = ..., request: _Optional[_Union[RequestSummary, _Mapping]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., queue_position: _Optional[int] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class ExecutionEvent(_message.Message):
     __slots__ = ["execution_id", "header", "keepalive", "outcome", "output", "queued", "sequence", "started", "time"]
@@ -470,7 +472,7 @@ class ListArtifactsResponse(_message.Message):
     def __init__(self, artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class ListExecutionsRequest(_message.Message):
-    __slots__ = ["created_after", "created_before", "ends", "labels", "order", "page_size", "page_token", "principal", "skill", "states"]
+    __slots__ = ["created_after", "created_before", "ends", "labels", "order", "page_size", "page_token", "principal", "skill", "states", "tenant"]
     class LabelsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -488,6 +490,7 @@ class ListExecutionsRequest(_message.Message):
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     SKILL_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     created_after: _timestamp_pb2.Timestamp
     created_before: _timestamp_pb2.Timestamp
     ends: _containers.RepeatedScalarFieldContainer[ExecutionEnd]
@@ -498,7 +501,8 @@ class ListExecutionsRequest(_message.Message):
     principal: str
     skill: str
     states: _containers.RepeatedScalarFieldContainer[ExecutionState]
-    def __init__(self, skill: _Optional[str] = ..., states: _Optional[_Iterable[_Union[ExecutionState, str]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., ends: _Optional[_Iterable[_Union[ExecutionEnd, str]]] = ..., created_after: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., created_before: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., principal: _Optional[str] = ..., order: _Optional[_Union[ExecutionOrder, str]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    tenant: str
+    def __init__(self, skill: _Optional[str] = ..., states: _Optional[_Iterable[_Union[ExecutionState, str]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., ends: _Optional[_Iterable[_Union[ExecutionEnd, str]]] = ..., created_after: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., created_before: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., principal: _Optional[str] = ..., order: _Optional[_Union[ExecutionOrder, str]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class ListExecutionsResponse(_message.Message):
     __slots__ = ["executions", "next_page_token"]

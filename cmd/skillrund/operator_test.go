@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// An operator sees, follows and cancels the executions of all tenants, and the audit log has an entry for
+// each time. Nobody else does.
+func TestOperatorSeesAllTenants(t *testing.T) {
+	t.Parallel()
+	d := startDaemon(t, withTokens+"tenants: {acme: {}, globex: {}}\n")
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	acme, globex := d.asTenant(ctx, "acme", "invoke"), d.asTenant(ctx, "globex", "admin")
+	ids := map[string]string{"acme": d.begin(acme), "globex": d.begin(globex)}
+	list := func(ctx context.Context, tenant string) (tenants []string) {
+		t.Helper()
+		r, err := d.runs.ListExecutions(ctx, &pb.ListExecutionsRequest{Tenant: tenant})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range r.Executions {
+			tenants = append(tenants, e.Tenant)
+		}
+		slices.Sort(tenants)
+		return tenants
+	}
+	// root is an operator of the tenant default, which is not configured.
+	for tenant, want := range map[string][]string{"": nil, "*": {"acme", "globex"}, "acme": {"acme"}, "globex": {"globex"}, "none": nil} {
+		if got := list(ctx, tenant); !slices.Equal(got, want) {
+			t.Errorf("tenant %q: got %q, want %q", tenant, got, want)
+		}
+	}
+	if got := list(acme, ""); !slices.Equal(got, []string{"acme"}) {
+		t.Errorf("acme lists %q", got)
+	}
+	for _, tenant := range []string{"*", "acme", "globex"} {
+		_, err := d.runs.ListExecutions(globex, &pb.ListExecutionsRequest{Tenant: tenant})
+		wantReason(t, err, codes.PermissionDenied, "ROLE_REQUIRED", "")
+	}
+	for tenant, id := range ids {
+		if e, err := d.runs.GetExecution(ctx, &pb.GetExecutionRequest{ExecutionId: id}); err != nil || e.Tenant != tenant {
+			t.Errorf("got %v, %v", e, err)
+		}
+	}
+	_, err := d.runs.GetExecution(globex, &pb.GetExecutionRequest{ExecutionId: ids["acme"]})
+	wantReason(t, err, codes.NotFound, "EXECUTION_NOT_FOUND", "")
+	_, err = d.runs.CancelExecution(globex, &pb.CancelExecutionRequest{ExecutionId: ids["acme"]})
+	wantReason(t, err, codes.NotFound, "EXECUTION_NOT_FOUND", "")
+	_, err = d.runs.GetExecution(ctx, &pb.GetExecutionRequest{ExecutionId: strings.Repeat("a", len(ids["acme"]))})
+	wantReason(t, err, codes.NotFound, "EXECUTION_NOT_FOUND", "")
+
+	out, err := exec.Command(binary(t, "skillrun"), "--address", "unix://"+d.dir+"/s.sock", "ps", "--tenant", "*").CombinedOutput()
+	if err != nil || strings.Count(string(out), "\n") != 3 || !strings.Contains(string(out), "TENANT") || !strings.Contains(string(out), "globex") {
+		t.Errorf("ps: %v\n%s", err, out)
+	}
+	attached, err := d.runs.AttachExecution(ctx, &pb.AttachExecutionRequest{ExecutionId: ids["acme"]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err := d.runs.CancelExecution(ctx, &pb.CancelExecutionRequest{ExecutionId: ids["acme"], Reason: "maintenance"}); err != nil || e.Outcome.GetEnd() != pb.ExecutionEnd_EXECUTION_END_CANCELLED {
+		t.Errorf("got %v, %v", e, err)
+	}
+	if r, err := collect(t, attached, 0, nil); err != nil || r.outcome.GetEnd() != pb.ExecutionEnd_EXECUTION_END_CANCELLED {
+		t.Errorf("attached: %v", err)
+	}
+	if e, err := d.runs.GetExecution(globex, &pb.GetExecutionRequest{ExecutionId: ids["globex"]}); err != nil || e.State != pb.ExecutionState_EXECUTION_STATE_RUNNING {
+		t.Errorf("the other tenant's: %v, %v", e, err)
+	}
+
+	details := map[string]int{}
+	for _, e := range auditEntries(t, d.dir) {
+		if e.Rule == "role operator" && e.Principal == "uid:0" && e.Address != "" && e.Method != "" {
+			details[e.Detail]++
+		}
+	}
+	for detail, least := range map[string]int{"executions of all tenants": 2, "executions of the tenant acme": 1, "an execution of the tenant acme": 3, "an execution of the tenant globex": 1} {
+		if details[detail] < least {
+			t.Errorf("the audit log has %d entries %q, want %d: %v", details[detail], detail, least, details)
+		}
+	}
+}
+
+// A token for a tenant that is not configured is made, and the command says so. A mistake in a tenant's file keeps nobody from
+// making and revoking tokens.
+func TestTokenOfUnknownTenant(t *testing.T) {
+	path := writeTenants(t, "tenants_dir: t\nidentity: {tokens: tokens.json}\n", map[string]string{"acme.yaml": "quotas: {running: 0}\n"})
+	create := func(path, tenant, role string) (notes string) {
+		t.Helper()
+		var token, errs strings.Builder
+		c, found, err := readConfig(path)
+		if err != nil || found.ofDaemon() != nil {
+			t.Fatal(err, found.ofDaemon())
+		}
+		if err := tokenCommand(c, []string{"create", "--tenant", tenant, "--name", "ci", "--role", role}, &token, &errs); err != nil || !strings.HasPrefix(token.String(), "skillrun_") {
+			t.Errorf("%v, %q", err, token.String())
+		}
+		return errs.String()
+	}
+	if got := create(path, "acme", "invoke"); strings.Contains(got, "note: ") {
+		t.Errorf("got %q", got)
+	}
+	if got := create(path, "acmee", "invoke"); !strings.Contains(got, "note: the tenant acmee is not configured; the token opens nothing until tenants or tenants_dir has it\n") {
+		t.Errorf("got %q", got)
+	}
+	if got := create(path, "other", "operator"); strings.Contains(got, "note: ") {
+		t.Errorf("an operator: %q", got)
+	}
+	gone := writeTenants(t, "tenants_dir: gone\nidentity: {tokens: tokens.json}\n", nil)
+	if got := create(gone, "acme", "invoke"); !strings.Contains(got, "note: could not check that the tenant acme is configured: open ") {
+		t.Errorf("got %q", got)
+	}
+}
