@@ -208,7 +208,7 @@ func TestInReturns(t *testing.T) {
 	}
 }
 
-func TestMalformedAnswers(t *testing.T) {
+func TestMalformedAttributes(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		attributes []byte
@@ -223,6 +223,88 @@ func TestMalformedAnswers(t *testing.T) {
 		if got := nameOf(tt.attributes); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
+	}
+}
+
+func TestMalformedAnswers(t *testing.T) {
+	answer := func(size uint32, kind uint16, rest ...byte) []byte {
+		b := native.AppendUint32(nil, size)
+		b = native.AppendUint16(b, kind)
+		return append(append(b, make([]byte, 10)...), rest...)
+	}
+	failed := errors.New("failed")
+	for _, tt := range []struct {
+		name   string
+		packet []byte
+		done   bool
+		want   error
+	}{
+		{"nothing", nil, false, nil},
+		{"short", make([]byte, 15), false, errAnswer},
+		{"too short a size", answer(15, unix.NLMSG_ERROR), false, errAnswer},
+		{"too long a size", answer(17, unix.NLMSG_ERROR), false, errAnswer},
+		{"the end", answer(16, unix.NLMSG_DONE), true, nil},
+		{"a message", answer(20, unix.NLMSG_ERROR, 1, 2, 3, 4), false, failed},
+	} {
+		done, err := parse(tt.packet, func(h unix.NlMsghdr, body []byte) error {
+			if h.Type != unix.NLMSG_ERROR || len(body) != 4 {
+				t.Errorf("%s: got %+v, %v", tt.name, h, body)
+			}
+			return failed
+		})
+		if done != tt.done || err != tt.want {
+			t.Errorf("%s: got %t, %v, want %t, %v", tt.name, done, err, tt.done, tt.want)
+		}
+	}
+}
+
+// An answer of the kernel becomes an error that names the request.
+func TestRefusals(t *testing.T) {
+	ns := testNamespace(t)
+	err := In(ns, func() error {
+		c, err := dial()
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		if _, err := c.index("none"); !errors.Is(err, unix.ENODEV) {
+			t.Errorf("index: got %v", err)
+		}
+		if _, err := c.index("a name that is too long"); err == nil {
+			t.Error("a long name has an index")
+		}
+		if err := c.do([]message{up(99), address(99, IPv4)}); !errors.Is(err, unix.ENODEV) || !strings.HasPrefix(err.Error(), "bring up: ") {
+			t.Errorf("do: got %v", err)
+		}
+		if err := c.do([]message{{kind: unix.RTM_GETLINK, flags: unix.NLM_F_DUMP, body: link(0, 0)}}); err != errAnswer {
+			t.Errorf("an answer of another kind: got %v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	// A namespace without the interface, and a socket that is closed.
+	err = In(ns, func() error {
+		c, err := dial()
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		return c.checkUp()
+	})
+	if err == nil || !strings.Contains(err.Error(), "got 1, want lo and eth0") {
+		t.Errorf("without the interface: got %v", err)
+	}
+	closed := &conn{-1}
+	if err := closed.do([]message{up(1)}); !errors.Is(err, unix.EBADF) {
+		t.Errorf("do: got %v", err)
+	}
+	if err := closed.checkUp(); !errors.Is(err, unix.EBADF) {
+		t.Errorf("checkUp: got %v", err)
+	}
+	if _, err := closed.receive(nil); !errors.Is(err, unix.EBADF) {
+		t.Errorf("receive: got %v", err)
 	}
 }
 

@@ -210,7 +210,12 @@ func (c *conn) receive(each func(unix.NlMsghdr, []byte) error) (done bool, err e
 	if err != nil {
 		return false, err
 	}
-	for packet := buffer[:n]; len(packet) > 0; {
+	return parse(buffer[:n], each)
+}
+
+// parse calls each for the messages of a packet.
+func parse(packet []byte, each func(unix.NlMsghdr, []byte) error) (done bool, err error) {
+	for len(packet) > 0 {
 		if len(packet) < unix.SizeofNlMsghdr {
 			return false, errAnswer
 		}
