@@ -47,6 +47,9 @@ type Gateway struct {
 
 const nic tcpip.NICID = 1
 
+// closeTime bounds the wait for connections that do not end.
+const closeTime = time.Second
+
 // New carries packets from its return on.
 func New(c Config) (*Gateway, error) {
 	g := &Gateway{rules: c.Rules, pins: newPins(), entries: newAdmission(c.Limits, c.Shared), report: newReporter(c.Sink), tun: c.TUN}
@@ -68,12 +71,23 @@ func (g *Gateway) Close() {
 	g.end()
 	g.link.stop()
 	g.stack.Close()
-	g.sessions.Wait()
+	g.awaitSessions()
 	g.report.end()
 	go func() {
 		g.stack.Wait()
 		g.tun.Close()
 	}()
+}
+
+// awaitSessions waits until each connection has made its event. All end at once, but the stack gives
+// a handshake up only when its packets are late.
+func (g *Gateway) awaitSessions() {
+	ended := make(chan struct{})
+	go func() { defer close(ended); g.sessions.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(closeTime):
+	}
 }
 
 func (g *Gateway) start() error {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
 
 	"github.com/skillrun/skillrun/internal/network/networktest"
 	"github.com/skillrun/skillrun/internal/network/policy"
@@ -171,4 +172,36 @@ func TestPins(t *testing.T) {
 	if !p.add("other.test", a[:1], 0) || p.count != maxPins {
 		t.Error("no room after an end")
 	}
+}
+
+// Close does not wait for a client that never completes its handshake.
+func TestHalfOpen(t *testing.T) {
+	accepted := make(chan struct{}, 50)
+	serve(t, networktest.Public+":80", func(c net.Conn) {
+		accepted <- struct{}{}
+		echo(c)
+	})
+	b := newBox(t, nil, nil)
+	b.Do(func() { networktest.SetDown(t) })
+	for port := range uint16(50) {
+		b.gateway.link.deliver(synPacket(1000 + port))
+	}
+	for range cap(accepted) {
+		<-accepted
+	}
+	b.gateway.Close()
+	if n := b.gateway.entries.own.used.Load(); n != 0 {
+		t.Errorf("%d connections are left", n)
+	}
+}
+
+// synPacket returns the first packet of a connection to port 80.
+func synPacket(from uint16) []byte {
+	p := ipv4Packet("192.0.0.2", unix.IPPROTO_TCP, nil)
+	h := header.IPv4(p)
+	h.SetTotalLength(40)
+	h.SetChecksum(^h.CalculateChecksum())
+	tcp := header.TCP(p[20:40])
+	tcp.Encode(&header.TCPFields{SrcPort: from, DstPort: 80, SeqNum: 1, DataOffset: 20, Flags: header.TCPFlagSyn, WindowSize: 1000})
+	return p
 }

@@ -19,6 +19,7 @@ type reporter struct {
 	connections *rate.Limiter
 	recent      map[refused]time.Time
 	dropped     struct{ denials, connections int64 } // not yet told
+	ended       bool
 }
 
 // refused is what makes two refusals equal.
@@ -38,6 +39,9 @@ func (r *reporter) denied(d policy.Denial) {
 	d.Time = time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.ended {
+		return
+	}
 	if r.repeats(d) || !r.denials.Allow() {
 		r.dropped.denials++
 		return
@@ -62,6 +66,9 @@ func (r *reporter) repeats(d policy.Denial) bool {
 func (r *reporter) closed(c policy.Connection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.ended {
+		return
+	}
 	if !r.connections.Allow() {
 		r.dropped.connections++
 		return
@@ -83,4 +90,5 @@ func (r *reporter) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.tellDropped()
+	r.ended = true
 }

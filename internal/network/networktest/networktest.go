@@ -186,3 +186,20 @@ func configure(h *netlink.Handle) error {
 		h.RouteAdd(&netlink.Route{LinkIndex: index, Dst: v6.IPNet, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}),
 	)
 }
+
+// SetDown sets the interface of the calling thread's sandbox down: no packet reaches the sandbox.
+func SetDown(t testing.TB) {
+	t.Helper()
+	h, err := netlink.NewHandle()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	eth0, err := h.LinkByName("eth0")
+	if err == nil {
+		err = h.LinkSetDown(eth0)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,142 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// carry has a helper attach a network, unless it is detached already.
+func (t *tenant) carry(ctx context.Context, p *process, n *Network) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.device == nil {
+		return nil
+	}
+	r, err := n.request()
+	if err != nil {
+		return err
+	}
+	conn, err := n.device.SyscallConn()
+	if err != nil {
+		return err
+	}
+	failed := conn.Control(func(fd uintptr) { _, err = p.call(ctx, r, int(fd)) })
+	return errors.Join(failed, err)
+}
+
+// attachTries is how many helpers may die before an attachment fails.
+const attachTries = 3
+
+// detachTime is how long the end of a sandbox waits for the last events of its network.
+const detachTime = 2 * time.Second
+
+// attach attaches a network for the first time. If the helper dies meanwhile, another one tries.
+func (t *tenant) attach(ctx context.Context, n *Network) error {
+	t.use(n)
+	err := errDied
+	for try := 0; try < attachTries && errors.Is(err, errDied); try++ {
+		err = t.attachOnce(ctx, n)
+	}
+	if err == nil {
+		t.manager.open.Add(1)
+		return nil
+	}
+	t.release(n) // the helper may have it, if the caller went away
+	if errors.Is(err, errDied) {
+		return fmt.Errorf("%w: %w", ErrHelper, err)
+	}
+	return err
+}
+
+// attachOnce returns errDied if the helper died before it could be entered as the network's.
+func (t *tenant) attachOnce(ctx context.Context, n *Network) error {
+	p, err := t.helper()
+	if err != nil {
+		return err
+	}
+	if err = t.carry(ctx, p, n); err == nil && t.enter(p, n) {
+		return nil
+	}
+	if err == nil || errors.Is(err, errDied) {
+		err = errDied
+		select {
+		case <-p.noted:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	return err
+}
+
+// use announces a network: the helper stays, and events find its sink.
+func (t *tenant) use(n *Network) {
+	t.mu.Lock()
+	t.users++
+	t.number++
+	n.number = t.number
+	t.rest()
+	t.mu.Unlock()
+	t.events.Lock()
+	t.sinks[n.number] = n.sink
+	t.events.Unlock()
+}
+
+// enter has n attached again if p dies. It reports whether p still runs.
+func (t *tenant) enter(p *process, n *Network) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.process != p {
+		return false
+	}
+	t.networks[n.number] = n
+	return true
+}
+
+// detach ends a network that is attached. Its caller holds the network's lock.
+func (t *tenant) detach(n *Network) {
+	t.release(n)
+	t.manager.open.Add(-1)
+}
+
+// release has the helper end a network, and forgets it.
+func (t *tenant) release(n *Network) {
+	t.mu.Lock()
+	p := t.process
+	t.mu.Unlock()
+	if p != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), detachTime)
+		_, _ = p.call(ctx, request{Kind: detach, Network: n.number}, -1)
+		cancel()
+	}
+	t.leave(n)
+}
+
+func (t *tenant) leave(n *Network) {
+	t.events.Lock()
+	delete(t.sinks, n.number)
+	t.events.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.networks, n.number)
+	t.users--
+	t.rest()
+}
+
+// event passes a report to the sink of its network. Nobody else calls the sink, and nobody does
+// after leave.
+func (t *tenant) event(r report) {
+	t.events.Lock()
+	defer t.events.Unlock()
+	sink := t.sinks[r.Network]
+	switch {
+	case sink == nil:
+	case r.Kind == denied && r.Denial != nil:
+		sink.Denied(*r.Denial)
+	case r.Kind == closed && r.Connection != nil:
+		sink.Closed(*r.Connection)
+	case r.Kind == dropped:
+		sink.Dropped(r.Denials, r.Connections)
+	}
+}

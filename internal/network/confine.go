@@ -1,0 +1,81 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// limits of a helper's process. The files are the devices of 1,000 sandboxes, and two sockets for
+// each of the tenant's connections. GOMEMLIMIT, see environment, is below the bound on data.
+var processLimits = map[int]uint64{
+	unix.RLIMIT_NOFILE: 16384,
+	unix.RLIMIT_CORE:   0,
+	unix.RLIMIT_FSIZE:  0,
+	unix.RLIMIT_DATA:   4 << 30, // bytes
+}
+
+// environment is all of a helper's environment. The bounds keep one tenant from taking the memory and
+// the processors of the others.
+// GODEBUG keeps Go from holding files of the cgroup open.
+var environment = []string{"GOMEMLIMIT=1GiB", "GOMAXPROCS=2", "GOTRACEBACK=single", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
+
+// confine takes from this process what a helper does not need. The process is root in its working
+// directory, an empty one. id is its user and group afterwards.
+func confine(id int) error {
+	if id <= 0 {
+		return fmt.Errorf("user id %d: a helper can't run as root", id)
+	}
+	learnAddressFamilies()
+	for resource, limit := range processLimits {
+		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
+			return fmt.Errorf("limit %d: %w", resource, err)
+		}
+	}
+	if err := errors.Join(unix.Chroot("."), unix.Chdir("/")); err != nil {
+		return fmt.Errorf("empty root directory: %w", err)
+	}
+	// These change all threads. The kernel takes the capabilities away with the user root.
+	if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(id, id, id), syscall.Setresuid(id, id, id)); err != nil {
+		return fmt.Errorf("user %d: %w", id, err)
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return err
+	}
+	return loadFilter()
+}
+
+// learnAddressFamilies makes package net try which families the machine has. It does that once, and
+// binds a socket, which the filter refuses.
+func learnAddressFamilies() {
+	if c, err := net.Dial("udp", "127.0.0.1:9"); err == nil {
+		c.Close()
+	}
+}
+
+// loadFilter loads the filter of system calls for all threads, or for none.
+func loadFilter() error {
+	program, err := filter()
+	if err != nil {
+		return err
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
+	if errno != 0 {
+		return fmt.Errorf("seccomp: %w", errno)
+	}
+	if thread != 0 {
+		return fmt.Errorf("seccomp: thread %d has another filter", thread)
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package network
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/network/networktest"
+	"github.com/skillrun/skillrun/internal/network/policy"
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// helperID is the user of the helpers here.
+const helperID = 64011
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case HelperArg:
+			os.Exit(Helper())
+		case attemptArg:
+			os.Exit(attempt(os.Args[2]))
+		}
+	}
+	networktest.Main(m)
+}
+
+// newManager makes a Manager whose helpers are this test binary.
+func newManager(t testing.TB, change ...func(*Config)) *Manager {
+	t.Helper()
+	c := Config{Dir: t.TempDir(), ID: helperID, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	for _, f := range change {
+		f(&c)
+	}
+	m, err := NewManager(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return m
+}
+
+// events is a policy.Sink.
+type events struct {
+	mu      sync.Mutex
+	denials []policy.Denial
+	closed  []policy.Connection
+	dropped int64
+}
+
+func (e *events) Denied(d policy.Denial) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.denials = append(e.denials, d)
+}
+func (e *events) Closed(c policy.Connection) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = append(e.closed, c)
+}
+func (e *events) Dropped(denials, connections int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.dropped += denials + connections
+}
+
+// A box is a sandbox whose network a Manager carries.
+type box struct {
+	*networktest.Sandbox
+	*events
+	network *Network
+	cut     chan struct{} // has an element after each Cut
+}
+
+// link is a network that is not attached yet.
+func link(t testing.TB, m *Manager, tenant string, allow ...string) (*box, sandbox.Link) {
+	t.Helper()
+	rules, err := policy.Parse(policy.Config{Allow: allow})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &box{Sandbox: networktest.NewSandbox(t), events: &events{}, cut: make(chan struct{}, 10)}
+	b.network = m.Open(tenant, "execution", rules, b.events).(*Network)
+	return b, sandbox.Link{TUN: b.TUN, Cut: func() error { b.cut <- struct{}{}; return nil }}
+}
+
+// newBox attaches a sandbox that may reach the echo server.
+func newBox(t testing.TB, m *Manager, tenant string) *box {
+	t.Helper()
+	b, l := link(t, m, tenant, "20.1.0.1:*")
+	if err := b.network.Attach(context.Background(), l); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.network.Detach)
+	return b
+}
+
+const echoAddress = networktest.Public + ":7000"
+
+// serveEcho sends back what it gets, until the test ends.
+func serveEcho(t testing.TB) {
+	t.Helper()
+	l, err := net.Listen("tcp", echoAddress)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	t.Cleanup(func() { l.Close(); all.Wait() })
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { defer c.Close(); _, _ = io.Copy(c, c) })
+		}
+	})
+}
+
+// echo sends a byte to the echo server and gets it back. The connection stays open.
+func (b *box) echo(t testing.TB) net.Conn {
+	t.Helper()
+	c, err := b.Dial("tcp", echoAddress)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// process returns the helper of a tenant that runs.
+func (m *Manager) process(t testing.TB, tenant string) *process {
+	t.Helper()
+	p, err := m.tenant(tenant).helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}

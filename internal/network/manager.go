@@ -1,0 +1,192 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/skillrun/skillrun/internal/network/gateway"
+	"github.com/skillrun/skillrun/internal/network/policy"
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// Config of a Manager. Dir, ID and Log are necessary.
+type Config struct {
+	// Dir is a directory for this Manager. It stays empty: it is the helpers' root directory.
+	Dir string
+	// ID is the user and group of the helpers. No other process should have it.
+	ID int
+	// Resolvers answer the sandboxes' DNS questions. Nil: those of /etc/resolv.conf, read at each
+	// attachment.
+	Resolvers []netip.AddrPort
+	// Limits bound each network. Zero: gateway.DefaultLimits.
+	Limits gateway.Limits
+	// TenantConnections bounds the connections of all networks of a tenant. Zero: 4096.
+	TenantConnections int64
+	// IdleTime is how long a helper without a network stays. Zero: one minute.
+	IdleTime time.Duration
+	// AnswerTime is how long a helper has for an answer before it is killed. Zero: ten seconds. Even a
+	// busy machine answers in milliseconds.
+	AnswerTime time.Duration
+	Log        *slog.Logger
+}
+
+// A Manager makes networks for sandboxes. Its methods may be called by several goroutines.
+type Manager struct {
+	config Config
+	closer chan *os.File // devices that nobody needs any more
+	closed sync.WaitGroup
+	deaths atomic.Int64
+	open   atomic.Int64
+
+	mu      sync.Mutex
+	tenants map[string]*tenant
+	ended   bool
+}
+
+// NewManager starts no helper yet.
+func NewManager(c Config) (*Manager, error) {
+	if c.ID <= 0 {
+		return nil, fmt.Errorf("user id %d for network helpers: choose one that no other process has", c.ID)
+	}
+	if c.Limits == (gateway.Limits{}) {
+		c.Limits = gateway.DefaultLimits()
+	}
+	if c.TenantConnections == 0 {
+		c.TenantConnections = 4096
+	}
+	if c.IdleTime == 0 {
+		c.IdleTime = time.Minute
+	}
+	if c.AnswerTime == 0 {
+		c.AnswerTime = 10 * time.Second
+	}
+	if err := os.MkdirAll(c.Dir, 0o555); err != nil {
+		return nil, err
+	}
+	m := &Manager{config: c, closer: make(chan *os.File, 1024), tenants: map[string]*tenant{}}
+	m.closed.Go(m.closeDevices)
+	return m, nil
+}
+
+// Stats are figures of a Manager.
+type Stats struct {
+	Helpers  int   // that run
+	Networks int64 // that are attached
+	Deaths   int64 // of helpers, without those that were ended
+}
+
+// Stats returns the figures of now.
+func (m *Manager) Stats() Stats {
+	s := Stats{Networks: m.open.Load(), Deaths: m.deaths.Load()}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range m.tenants {
+		if t.running() {
+			s.Helpers++
+		}
+	}
+	return s
+}
+
+// Open returns the network of one execution, and starts the tenant's helper if it does not run. It
+// returns before the helper runs. Nothing has to be closed: sandbox calls Detach.
+func (m *Manager) Open(tenant, execution string, rules *policy.Rules, to policy.Sink) sandbox.Network {
+	t := m.tenant(tenant)
+	t.prepare()
+	return &Network{tenant: t, execution: execution, rules: rules, sink: to}
+}
+
+// Remove ends the helper of a tenant that is gone. Its networks, if there are any, end with it.
+func (m *Manager) Remove(tenant string) {
+	m.mu.Lock()
+	t := m.tenants[tenant]
+	delete(m.tenants, tenant)
+	m.mu.Unlock()
+	if t != nil {
+		t.close()
+	}
+}
+
+// Close ends all helpers.
+func (m *Manager) Close() {
+	m.mu.Lock()
+	m.ended = true
+	tenants := m.tenants
+	m.tenants = map[string]*tenant{}
+	m.mu.Unlock()
+	var all sync.WaitGroup
+	for _, t := range tenants {
+		all.Go(t.close)
+	}
+	all.Wait()
+	m.closer <- nil
+	m.closed.Wait()
+}
+
+func (m *Manager) tenant(name string) *tenant {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.tenants[name]
+	if t == nil {
+		t = newTenant(m, name)
+		t.ended = m.ended
+		if !m.ended {
+			m.tenants[name] = t
+		}
+	}
+	return t
+}
+
+// closeDevices closes devices one after the other: each takes the kernel about 20 ms, and would
+// keep a thread of the daemon so long.
+func (m *Manager) closeDevices() {
+	for f := range m.closer {
+		if f == nil {
+			return
+		}
+		f.Close()
+	}
+}
+
+// resolvers returns the DNS servers of the machine.
+func (c Config) resolvers() ([]netip.AddrPort, error) {
+	if c.Resolvers != nil {
+		return c.Resolvers, nil
+	}
+	file, err := dns.ClientConfigFromFile("/etc/resolv.conf")
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("/etc/resolv.conf: %w", err)
+	}
+	var all []netip.AddrPort
+	for _, server := range file.Servers {
+		if a, err := netip.ParseAddr(server); err == nil {
+			all = append(all, netip.AddrPortFrom(a, 53))
+		}
+	}
+	return all, nil
+}
+
+// ownAddresses are the addresses of the machine.
+func ownAddresses() (all []netip.Addr, err error) {
+	addresses, err := net.InterfaceAddrs()
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok {
+			if ip, ok := netip.AddrFromSlice(n.IP); ok {
+				all = append(all, ip.Unmap())
+			}
+		}
+	}
+	return all, err
+}

@@ -1,0 +1,251 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/network/gateway"
+	"github.com/skillrun/skillrun/internal/network/networktest"
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// A network carries what its rules allow, and its events reach the sink before Detach returns.
+func TestNetwork(t *testing.T) {
+	serveEcho(t)
+	m := newManager(t)
+	b := newBox(t, m, "a")
+	b.echo(t).Close()
+	if _, err := b.Dial("tcp", networktest.Private+":80"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a private address: %v", err)
+	}
+	if s := m.Stats(); s.Helpers != 1 || s.Networks != 1 || s.Deaths != 0 {
+		t.Errorf("stats: %+v", s)
+	}
+	b.network.Detach()
+	if len(b.closed) != 1 || b.closed[0].Sent != 1 || b.closed[0].To.String() != echoAddress {
+		t.Errorf("connections: %+v", b.closed)
+	}
+	if len(b.denials) != 1 || b.denials[0].Missing != "10.5.0.1:80" || b.denials[0].Time.IsZero() {
+		t.Errorf("refusals: %+v", b.denials)
+	}
+	if s := m.Stats(); s.Networks != 0 {
+		t.Errorf("stats afterwards: %+v", s)
+	}
+	b.network.Detach() // does nothing
+}
+
+// The machine's own addresses are refused, although they are public, unless a rule has the address.
+func TestOwnAddresses(t *testing.T) {
+	serveEcho(t)
+	m := newManager(t)
+	b, l := link(t, m, "a", "public:*")
+	if err := b.network.Attach(context.Background(), l); err != nil {
+		t.Fatal(err)
+	}
+	defer b.network.Detach()
+	if _, err := b.Dial("tcp", echoAddress); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("got %v", err)
+	}
+	newBox(t, m, "a").echo(t)
+}
+
+// Many networks of a tenant are in one helper, and each tenant has its own.
+func TestTenants(t *testing.T) {
+	serveEcho(t)
+	m := newManager(t)
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			b, l := link(t, m, []string{"a", "b"}[i%2], "20.1.0.1:*")
+			if err := b.network.Attach(context.Background(), l); err != nil {
+				t.Error(err)
+				return
+			}
+			b.echo(t).Close()
+			b.network.Detach()
+			if len(b.closed) != 1 {
+				t.Errorf("connections: %+v", b.closed)
+			}
+		})
+	}
+	all.Wait()
+	if s := m.Stats(); s.Helpers != 2 || s.Networks != 0 {
+		t.Errorf("stats: %+v", s)
+	}
+	m.Remove("a")
+	m.Remove("nobody")
+	if s := m.Stats(); s.Helpers != 1 {
+		t.Errorf("after a tenant's removal: %+v", s)
+	}
+}
+
+// A helper that is killed is replaced. The connections of its sandboxes are cut, new ones work, and
+// another tenant does not notice.
+func TestHelperDies(t *testing.T) {
+	serveEcho(t)
+	m := newManager(t)
+	b, other := newBox(t, m, "a"), newBox(t, m, "b")
+	kept := other.echo(t)
+	b.echo(t)
+	old := m.process(t, "a")
+	old.kill()
+	<-b.cut
+	c := b.echo(t)
+	if _, err := kept.Write([]byte("y")); err != nil {
+		t.Error(err)
+	}
+	if n, err := kept.Read(make([]byte, 1)); n != 1 {
+		t.Errorf("the other tenant: %v", err)
+	}
+	c.Close()
+	b.network.Detach()
+	if s := m.Stats(); s.Deaths != 1 || s.Helpers != 2 || len(b.closed) != 1 {
+		t.Errorf("stats: %+v, connections %v", s, b.closed)
+	}
+	select {
+	case <-other.cut:
+		t.Error("the other tenant's connections were cut")
+	default:
+	}
+}
+
+// A helper that is stopped is killed and replaced, as it carries nothing.
+func TestHelperHangs(t *testing.T) {
+	serveEcho(t)
+	m := newManager(t, func(c *Config) { c.AnswerTime = 3 * time.Second })
+	b := newBox(t, m, "a")
+	if err := m.process(t, "a").command.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	<-b.cut
+	b.echo(t)
+}
+
+// An attachment survives the helper's death, and a helper that can't start is a typed error.
+func TestAttachFails(t *testing.T) {
+	m := newManager(t)
+	p := m.process(t, "a")
+	p.kill()
+	<-p.dead
+	newBox(t, m, "a")
+
+	broken := newManager(t)
+	if err := os.Remove(broken.config.Dir); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // the first ones can't start, then there is a pause
+		b, l := link(t, broken, "a")
+		err := b.network.Attach(context.Background(), l)
+		if !errors.Is(err, ErrHelper) {
+			t.Errorf("got %v", err)
+		}
+		b.network.Detach()
+	}
+	if broken.Stats().Deaths == 0 {
+		t.Error("no death is counted")
+	}
+}
+
+// Rules that a packet has no room for are refused.
+func TestRulesTooLong(t *testing.T) {
+	m := newManager(t)
+	b, l := link(t, m, "a", strings.Fields(strings.Repeat("a-name-with-many-letters.example.com ", 10000))...)
+	if err := b.network.Attach(context.Background(), l); err == nil || !strings.Contains(err.Error(), "fewer rules") {
+		t.Errorf("got %v", err)
+	}
+	newBox(t, m, "a")
+}
+
+// A caller that goes away ends its attachment; the device is closed either way.
+func TestAttachCancelled(t *testing.T) {
+	m := newManager(t)
+	m.process(t, "a")
+	b, l := link(t, m, "a")
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = b.network.Attach(ctx, l)
+	b.network.Detach()
+	if b.network.device != nil {
+		t.Error("the device is open")
+	}
+}
+
+// A helper without a network ends after a while.
+func TestIdleHelperEnds(t *testing.T) {
+	m := newManager(t, func(c *Config) { c.IdleTime = time.Millisecond })
+	b := newBox(t, m, "a")
+	p := m.process(t, "a")
+	b.network.Detach()
+	<-p.dead
+	if s := m.Stats(); s.Helpers != 0 || s.Deaths != 0 {
+		t.Errorf("stats: %+v", s)
+	}
+	newBox(t, m, "a")
+}
+
+// After Close, nothing is attached, and no helper is left.
+func TestClose(t *testing.T) {
+	m := newManager(t)
+	b := newBox(t, m, "a")
+	p := m.process(t, "a")
+	m.Close()
+	<-p.dead
+	if state := p.command.ProcessState; !state.Success() {
+		t.Errorf("the helper: %v: %s", state, p.stderr)
+	}
+	b.network.Detach()
+	late, l := link(t, m, "a")
+	if err := late.network.Attach(context.Background(), l); !errors.Is(err, ErrHelper) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// A Manager refuses to run helpers as root, and a directory that can't be.
+func TestNewManager(t *testing.T) {
+	if _, err := NewManager(Config{Dir: t.TempDir()}); err == nil {
+		t.Error("helpers as root")
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewManager(Config{Dir: file + "/x", ID: helperID}); err == nil {
+		t.Error("no directory")
+	}
+}
+
+// The Manager finds the machine's addresses and DNS servers.
+func TestMachine(t *testing.T) {
+	own, err := ownAddresses()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for _, a := range own {
+		found[a.String()] = true
+	}
+	if !found[networktest.Private] || !found[networktest.Public6] {
+		t.Errorf("addresses: %v", own)
+	}
+	if _, err := (Config{}).resolvers(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The gateway answers at the addresses that package sandbox gives to sandboxes.
+func TestAddresses(t *testing.T) {
+	ours := []netip.Addr{gateway.SandboxIPv4, gateway.SandboxIPv6, gateway.NameServerIPv4, gateway.NameServerIPv6}
+	theirs := []netip.Addr{sandbox.SandboxIPv4, sandbox.SandboxIPv6, sandbox.NameServerIPv4, sandbox.NameServerIPv6}
+	if !slices.Equal(ours, theirs) {
+		t.Errorf("%v, but package sandbox has %v", ours, theirs)
+	}
+}

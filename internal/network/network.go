@@ -1,0 +1,71 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/skillrun/skillrun/internal/network/policy"
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// A Network is the network of one sandbox. It implements sandbox.Network.
+type Network struct {
+	tenant    *tenant
+	execution string
+	rules     *policy.Rules
+	sink      policy.Sink
+
+	// Set by Attach. A second helper needs them, too.
+	number uint64
+	cut    func() error
+	mu     sync.Mutex // held while a helper attaches or detaches the network
+	device *os.File   // nil: not attached, or detached
+}
+
+// Attach returns when the tenant's helper carries the sandbox's packets.
+func (n *Network) Attach(ctx context.Context, l sandbox.Link) error {
+	n.device, n.cut = l.TUN, l.Cut
+	if err := n.tenant.attach(ctx, n); err != nil {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.close()
+		return fmt.Errorf("network of tenant %s: %w", n.tenant.name, err)
+	}
+	return nil
+}
+
+// Detach returns after the last event of the network.
+func (n *Network) Detach() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.device != nil {
+		n.tenant.detach(n)
+		n.close()
+	}
+}
+
+// close gives the device to the goroutine that closes devices, or closes it if that one is busy.
+// The caller holds mu.
+func (n *Network) close() {
+	device := n.device
+	n.device = nil
+	select {
+	case n.tenant.manager.closer <- device:
+	default:
+		device.Close()
+	}
+}
+
+// request returns the request that attaches the network.
+func (n *Network) request() (r request, err error) {
+	c := n.tenant.manager.config
+	r = request{Kind: attach, Network: n.number, Limits: c.Limits}
+	r.Allow, r.Deny = n.rules.Strings()
+	if r.Resolvers, err = c.resolvers(); err != nil {
+		return r, err
+	}
+	r.Own, err = ownAddresses()
+	return r, err
+}

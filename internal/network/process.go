@@ -1,0 +1,179 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxStderr bounds what is kept of a helper's last words, in bytes.
+const maxStderr = 4 << 10
+
+var errDied = errors.New("the network helper died")
+
+// A process is one helper, from the daemon's side.
+type process struct {
+	command *exec.Cmd
+	socket  *socket
+	stderr  *tail
+	events  func(report)  // called for each report that is no reply, in order
+	answer  time.Duration // see Config.AnswerTime
+	dead    chan struct{} // closed after its end
+	noted   chan struct{} // closed when the tenant knows it
+
+	mu      sync.Mutex
+	number  uint64
+	waiting map[uint64]chan report
+}
+
+// startProcess starts a helper and waits until it is confined.
+func startProcess(ctx context.Context, c Config, events func(report)) (*process, error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	p := &process{socket: ours, stderr: &tail{}, events: events, answer: c.AnswerTime,
+		dead: make(chan struct{}), noted: make(chan struct{}), waiting: map[uint64]chan report{}}
+	p.command = &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{"skillrund", HelperArg}, Env: environment,
+		Dir: c.Dir, ExtraFiles: []*os.File{theirs}, Stderr: p.stderr,
+		// Its own session: a signal of the daemon's terminal is not for it.
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS},
+	}
+	if err := p.command.Start(); err != nil {
+		ours.file.Close()
+		return nil, fmt.Errorf("start the network helper: %w", err)
+	}
+	go p.read()
+	if _, err := p.call(ctx, request{Kind: start, ID: c.ID, Connections: c.TenantConnections}, -1); err != nil {
+		p.kill()
+		<-p.dead
+		return nil, errors.Join(err, p.lastWords())
+	}
+	return p, nil
+}
+
+// read handles reports until the helper is gone.
+func (p *process) read() {
+	for {
+		var r report
+		device, err := p.socket.receive(&r)
+		if device != nil { // nothing that a helper may send
+			device.Close()
+			break
+		}
+		if err != nil {
+			break
+		}
+		if r.Kind != reply {
+			p.events(r)
+			continue
+		}
+		p.mu.Lock()
+		waiting := p.waiting[r.Number]
+		delete(p.waiting, r.Number)
+		p.mu.Unlock()
+		if waiting != nil {
+			waiting <- r
+		}
+	}
+	p.kill() // it is of no use without its socket
+	_ = p.command.Wait()
+	close(p.dead)
+}
+
+// call sends a request and waits for the reply. A helper that does not reply is killed.
+func (p *process) call(ctx context.Context, r request, fd int) (report, error) {
+	answer := make(chan report, 1)
+	p.mu.Lock()
+	p.number++
+	r.Number = p.number
+	p.waiting[r.Number] = answer
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.waiting, r.Number)
+	}()
+	late := time.NewTimer(p.answer)
+	defer late.Stop()
+	_ = p.socket.file.SetWriteDeadline(time.Now().Add(p.answer))
+	if err := p.socket.send(r, fd); err != nil {
+		return report{}, p.sendError(err)
+	}
+	select {
+	case a := <-answer:
+		if a.Error != "" {
+			return a, errors.New(a.Error)
+		}
+		return a, nil
+	case <-p.dead:
+		return report{}, errDied
+	case <-ctx.Done():
+		return report{}, ctx.Err()
+	case <-late.C:
+		p.kill()
+		return report{}, fmt.Errorf("%w: it did not answer in %v", errDied, p.answer)
+	}
+}
+
+// sendError tells a helper that is gone, or takes no packets, from a packet that can't be sent.
+func (p *process) sendError(err error) error {
+	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, os.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
+		p.kill()
+		return fmt.Errorf("%w: %w", errDied, err)
+	}
+	return err
+}
+
+func (p *process) kill() { _ = p.command.Process.Kill() }
+
+// end has the helper end by itself, or kills it.
+func (p *process) end() {
+	if conn, err := p.socket.file.SyscallConn(); err == nil {
+		_ = conn.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_WR) })
+	}
+	select {
+	case <-p.dead:
+	case <-time.After(p.answer):
+		p.kill()
+		<-p.dead
+	}
+	p.socket.file.Close()
+}
+
+// lastWords is an error with what the helper wrote before its end, and how it ended.
+func (p *process) lastWords() error {
+	return fmt.Errorf("%v: %s", p.command.ProcessState, strings.TrimSpace(p.stderr.String()))
+}
+
+// A tail keeps the beginning of what is written.
+type tail struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+var _ io.Writer = (*tail)(nil)
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, b[:min(len(b), maxStderr-len(t.b))]...)
+	return len(b), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.b)
+}

@@ -1,0 +1,155 @@
+package network
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/network/gateway"
+	"github.com/skillrun/skillrun/internal/network/policy"
+)
+
+// Packets between the Manager and a helper are JSON on a SOCK_SEQPACKET socket: either side keeps
+// the other's packets apart, and a device travels with its request.
+
+// A kind is what a packet is about.
+type kind string
+
+const (
+	start  kind = "start"  // the first request
+	attach kind = "attach" // has the device
+	detach kind = "detach"
+	ping   kind = "ping"
+
+	reply   kind = "reply" // to any request, with its number
+	denied  kind = "denied"
+	closed  kind = "closed"
+	dropped kind = "dropped"
+)
+
+// A request is what the Manager sends. Each gets one reply.
+type request struct {
+	Kind   kind   `json:"kind"`
+	Number uint64 `json:"number"`
+
+	Network   uint64           `json:"network,omitempty"` // of attach and detach
+	Allow     []string         `json:"allow,omitempty"`
+	Deny      []string         `json:"deny,omitempty"`
+	Own       []netip.Addr     `json:"own,omitempty"`
+	Resolvers []netip.AddrPort `json:"resolvers,omitempty"`
+	Limits    gateway.Limits   `json:"limits"`
+
+	ID          int   `json:"id,omitempty"`          // of start: the helper's user and group
+	Connections int64 `json:"connections,omitempty"` // of start: of all networks together
+}
+
+// A report is what a helper sends.
+type report struct {
+	Kind   kind   `json:"kind"`
+	Number uint64 `json:"number,omitempty"`
+	Error  string `json:"error,omitempty"`
+
+	Network     uint64             `json:"network,omitempty"`
+	Denial      *policy.Denial     `json:"denial,omitempty"`
+	Connection  *policy.Connection `json:"connection,omitempty"`
+	Denials     int64              `json:"denials,omitempty"` // of dropped
+	Connections int64              `json:"connections,omitempty"`
+}
+
+// maxPacket is the kernel's default bound on a packet (net.core.wmem_default), in bytes. Rules that
+// need more are refused when they are sent.
+const maxPacket = 208 << 10
+
+// A socket is one end. One goroutine receives; send may be called by several.
+type socket struct {
+	file   *os.File
+	buffer []byte
+}
+
+func newSocket(f *os.File) *socket { return &socket{file: f, buffer: make([]byte, maxPacket)} }
+
+// socketPair returns our end, and the end of a process that is to start.
+func socketPair() (ours *socket, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("socket of a network helper: %w", err)
+	}
+	return newSocket(os.NewFile(uintptr(fds[0]), "helper")), os.NewFile(uintptr(fds[1]), "manager"), nil
+}
+
+// send sends a packet, with a descriptor if fd is not negative.
+func (s *socket) send(packet any, fd int) error {
+	b, err := json.Marshal(packet)
+	if err != nil {
+		return err
+	}
+	var rights []byte
+	if fd >= 0 {
+		rights = unix.UnixRights(fd)
+	}
+	conn, err := s.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = conn.Write(func(to uintptr) bool {
+		failed = unix.Sendmsg(int(to), b, rights, nil, unix.MSG_NOSIGNAL)
+		return failed != unix.EAGAIN
+	})
+	if errors.Is(failed, unix.EMSGSIZE) {
+		return errors.New("the network rules are too long; use fewer rules")
+	}
+	return errors.Join(err, failed)
+}
+
+// receive receives a packet and at most one descriptor; without one, device is nil.
+func (s *socket) receive(packet any) (device *os.File, err error) {
+	conn, err := s.file.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	rights := make([]byte, unix.CmsgSpace(4))
+	var n, nr int
+	var failed error
+	err = conn.Read(func(from uintptr) bool {
+		n, nr, _, _, failed = unix.Recvmsg(int(from), s.buffer, rights, unix.MSG_CMSG_CLOEXEC)
+		return failed != unix.EAGAIN
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return nil, err
+	}
+	if device, err = deviceOf(rights[:nr]); err != nil {
+		return nil, err
+	}
+	if n == 0 { // the end; nobody sends an empty packet
+		err = os.ErrClosed
+	} else {
+		err = json.Unmarshal(s.buffer[:n], packet)
+	}
+	if err != nil && device != nil {
+		device.Close()
+		device = nil
+	}
+	return device, err
+}
+
+// deviceOf returns the descriptor of a control message, ready for Go's poller.
+func deviceOf(rights []byte) (*os.File, error) {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil || len(messages) == 0 {
+		return nil, err
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) == 0 {
+		return nil, err
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		unix.Close(fds[0])
+		return nil, err
+	}
+	return os.NewFile(uintptr(fds[0]), "tun"), nil
+}
