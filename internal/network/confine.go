@@ -33,7 +33,7 @@ func confine(id int) error {
 	}
 	learnAddressFamilies()
 	for resource, limit := range processLimits {
-		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
+		if err := lower(resource, limit); err != nil {
 			return fmt.Errorf("limit %d: %w", resource, err)
 		}
 	}
@@ -48,6 +48,16 @@ func confine(id int) error {
 		return err
 	}
 	return loadFilter()
+}
+
+// lower sets a limit. A lower one of the daemon stays: to raise it takes a capability.
+func lower(resource int, limit uint64) error {
+	var now unix.Rlimit
+	if err := unix.Getrlimit(resource, &now); err != nil {
+		return err
+	}
+	limit = min(limit, now.Max)
+	return unix.Setrlimit(resource, &unix.Rlimit{Cur: limit, Max: limit})
 }
 
 // learnAddressFamilies makes package net try which families the machine has. It does that once, and
