@@ -114,6 +114,9 @@ func configure() error {
 	for _, a := range families {
 		batch = append(batch, address(index, a), defaultRoute(index, a))
 	}
+	if len(families) > 1 {
+		batch = append(batch, localRoute(index, IPv6))
+	}
 	if err := c.do(batch); err != nil {
 		return fmt.Errorf("%s: %w", Name, err)
 	}

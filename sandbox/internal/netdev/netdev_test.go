@@ -107,6 +107,43 @@ func TestPackets(t *testing.T) {
 	}
 }
 
+// When Make returns, both addresses can be used: a program may run at once.
+func TestUsableAtOnce(t *testing.T) {
+	for range 20 {
+		ns := testNamespace(t)
+		mustMake(t, ns)
+		for _, a := range []netip.Addr{IPv4, IPv6} {
+			err := In(ns, func() error {
+				l, err := net.ListenUDP("udp", &net.UDPAddr{IP: a.AsSlice()})
+				if err != nil {
+					return err
+				}
+				defer l.Close()
+				c, err := net.DialUDP("udp", nil, l.LocalAddr().(*net.UDPAddr))
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				if _, err := c.Write([]byte("hello")); err != nil {
+					return err
+				}
+				raw, err := l.SyscallConn()
+				if err != nil {
+					return err
+				}
+				var rerr error
+				err = raw.Control(func(fd uintptr) { // without a wait: the kernel delivers it within the write
+					_, _, rerr = unix.Recvfrom(int(fd), make([]byte, 10), unix.MSG_DONTWAIT)
+				})
+				return errors.Join(err, rerr)
+			})
+			if err != nil {
+				t.Fatalf("%s: %v", a, err)
+			}
+		}
+	}
+}
+
 func TestTry(t *testing.T) {
 	testNamespace(t) // skips without root
 	if err := Try(); err != nil {

@@ -60,9 +60,10 @@ func up(index int) message {
 	return message{what: "bring up", kind: unix.RTM_NEWLINK, body: link(index, unix.IFF_UP)}
 }
 
-// address gives the interface an address that shares its network with no other.
+// address gives the interface an address that shares its network with no other. It is usable at
+// once: nobody else on the link can have it.
 func address(index int, a netip.Addr) message {
-	body := []byte{family(a), byte(a.BitLen()), unix.IFA_F_PERMANENT, unix.RT_SCOPE_UNIVERSE} // struct ifaddrmsg
+	body := []byte{family(a), byte(a.BitLen()), unix.IFA_F_PERMANENT | unix.IFA_F_NODAD, unix.RT_SCOPE_UNIVERSE} // struct ifaddrmsg
 	body = append(body, number(uint32(index))...)
 	body = attribute(body, unix.IFA_LOCAL, a.AsSlice())
 	body = attribute(body, unix.IFA_ADDRESS, a.AsSlice())
@@ -80,6 +81,16 @@ func defaultRoute(index int, a netip.Addr) message {
 	body := []byte{family(a), 0, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_BOOT, scope, unix.RTN_UNICAST, 0, 0, 0, 0}
 	body = attribute(body, unix.RTA_OIF, number(uint32(index)))
 	return message{what: "route of " + a.String(), kind: unix.RTM_NEWROUTE, flags: unix.NLM_F_CREATE | unix.NLM_F_EXCL, body: body}
+}
+
+// localRoute makes the kernel take packets to the address. The kernel adds this route itself, but
+// for IPv6 in a worker, maybe after the program has started.
+func localRoute(index int, a netip.Addr) message {
+	body := []byte{family(a), byte(a.BitLen()), 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_BOOT, unix.RT_SCOPE_UNIVERSE, unix.RTN_LOCAL, 0, 0, 0, 0}
+	body = attribute(body, unix.RTA_DST, a.AsSlice())
+	body = attribute(body, unix.RTA_OIF, number(uint32(index)))
+	// Without NLM_F_EXCL: the worker may have been faster.
+	return message{what: "local route of " + a.String(), kind: unix.RTM_NEWROUTE, flags: unix.NLM_F_CREATE | unix.NLM_F_REPLACE, body: body}
 }
 
 func family(a netip.Addr) byte {
