@@ -174,6 +174,11 @@ func start(ctx context.Context, c config, path, bundle string, log *slog.Logger)
 	if d.audit, err = d.openAudit(); err != nil {
 		return d, fmt.Errorf("audit log: %w", err)
 	}
+	// SQLite reads the variable once. Else the copy of the database that a purge makes would be in a directory for
+	// temporary files, which may be small, or less protected than state_dir.
+	if err := os.Setenv("SQLITE_TMPDIR", filepath.Join(c.StateDir, "record")); err != nil {
+		return d, err
+	}
 	d.record, err = record.Open(record.Config{
 		Dir: filepath.Join(c.StateDir, "record"), MaxAge: time.Duration(c.Retention.Age), MaxBytes: int64(c.Retention.Bytes),
 		Wrote: d.metrics.Wrote, Log: log,

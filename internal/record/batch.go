@@ -137,12 +137,19 @@ func (b *batch) add(entry []byte, change []statement) error {
 func (s *Store) flush(ctx context.Context) error {
 	s.batch.flushing.Lock()
 	defer s.batch.flushing.Unlock()
-	return s.flushFirst(ctx, s.batch.count())
+	return s.flushFirst(ctx, s.batch.count(), maxJournal)
+}
+
+// emptyJournal is flush, and the journal is empty afterwards: no change is added meanwhile.
+func (s *Store) emptyJournal(ctx context.Context) error {
+	s.batch.flushing.Lock()
+	defer s.batch.flushing.Unlock()
+	return s.flushFirst(ctx, s.batch.count(), 0)
 }
 
 // flushFirst applies the first n changes, and empties the journal if no more are
-// pending. batch.flushing is held.
-func (s *Store) flushFirst(ctx context.Context, n int) error {
+// pending, or if it has more than most bytes. batch.flushing is held.
+func (s *Store) flushFirst(ctx context.Context, n int, most int64) error {
 	b := &s.batch
 	for ; n > 0; n -= maxBatch {
 		b.mu.Lock()
@@ -160,7 +167,7 @@ func (s *Store) flushFirst(ctx context.Context, n int) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.pending) > 0 && b.journal.Size() > maxJournal {
+	if len(b.pending) > 0 && b.journal.Size() > most {
 		// With b.mu held no change can be added. Under a steady load the journal would
 		// never be empty otherwise.
 		if err := s.apply(ctx, b.pending, b.journal.Last()); err != nil {

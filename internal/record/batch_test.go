@@ -196,7 +196,7 @@ func TestJournalIsBounded(t *testing.T) {
 	n := s.batch.count()
 	create(t, s, Execution{})
 	s.batch.flushing.Lock()
-	err := s.flushFirst(t.Context(), n)
+	err := s.flushFirst(t.Context(), n, maxJournal)
 	s.batch.flushing.Unlock()
 	if err != nil {
 		t.Fatal(err)

@@ -67,9 +67,9 @@ func manyRows(b *testing.B, s *Store, n int) {
 	_, err := s.db.states.Exec(fmt.Sprintf(`
 		WITH RECURSIVE i (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM i WHERE n < %d)
 		INSERT INTO executions (n, id, tenant, principal, skill, digest, source_kind, script, key, request_hash, state, created, ended,
-			ending, spool_bytes, labels, detail, header)
+			ending, spool_bytes, row_bytes, labels, detail, header)
 		SELECT n, 'e-' || n, 'a', 'p', 'skill ' || (n %% 10), 'sha256:00', 'script', 'x.py', 'key ' || n, x'00', 3, %d + n, %[2]d + n,
-			'EXITED', 1000, '{}', zeroblob(500), x'' FROM i`, n, start.UnixNano()))
+			'EXITED', 1000, 500, '{}', zeroblob(500), x'' FROM i`, n, start.UnixNano()))
 	if err == nil {
 		_, err = s.db.states.Exec("INSERT INTO labels SELECT 'a', 'l', n % 100, n FROM executions")
 	}

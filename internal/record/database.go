@@ -148,6 +148,30 @@ func (d *database) update(ctx context.Context, db *sql.DB, f updateFunc) error {
 	return tx.Commit()
 }
 
+// rewrite makes the database anew from its rows, so that it has no bytes of removed rows
+// (sqlite.org/lang_vacuum.html), and empties the write-ahead log, which has old pages. Writers wait. If ctx
+// ends, the database stays as it was.
+func (d *database) rewrite(ctx context.Context) error {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	_, err := d.states.ExecContext(ctx, "VACUUM")
+	// Also after an error: the log keeps the room that a failed rewrite has taken.
+	return errors.Join(err, d.emptyLog(context.WithoutCancel(ctx)))
+}
+
+// emptyLog copies the write-ahead log into the database, and truncates it.
+func (d *database) emptyLog(ctx context.Context) error {
+	var busy bool
+	var pages, copied int
+	if err := d.states.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &pages, &copied); err != nil {
+		return err
+	}
+	if busy {
+		return errors.New("a query was under way for too long, so the write-ahead log is not empty; repeat the purge")
+	}
+	return nil
+}
+
 func (d *database) close() error {
 	return errors.Join(d.queries.Close(), d.states.Close(), d.claims.Close())
 }

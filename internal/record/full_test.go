@@ -244,3 +244,30 @@ func TestNoInodes(t *testing.T) {
 		t.Errorf("got %d events", got)
 	}
 }
+
+// A purge without room for a copy of the database says so, loses nothing, and can be repeated.
+func TestPurgeOnFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	disktest.Mount(t, dir, "size=128m")
+	s := openStore(t, Config{Dir: filepath.Join(dir, "record")})
+	for range 20 {
+		end(t, create(t, s, Execution{Tenant: "globex", Detail: make([]byte, 1<<20)}), "EXITED", start)
+	}
+	s.flushForQuery(t.Context())
+	filler := fillDisk(t, dir)
+	if _, _, err := s.Purge(t.Context(), "acme"); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("got %v, want ENOSPC", err)
+	}
+	if fi, err := os.Stat(s.db.path + "-wal"); err != nil || fi.Size() != 0 {
+		t.Errorf("the failed purge keeps the room of its write-ahead log: %v, %v", fi.Size(), err)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Purge(t.Context(), "acme"); err != nil {
+		t.Error(err)
+	}
+	if n := rowsIn(t, s, "executions"); n != 20 {
+		t.Errorf("%d rows, want 20", n)
+	}
+}

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"golang.org/x/sys/unix"
 )
 
 // Purge removes all executions of a tenant with their spools, artifacts and idempotency keys. It returns the
 // number of removed executions and of their bytes, also with an error. Before the first removal it returns
-// ErrNotEnded if an execution of the tenant has not ended. A Purge that failed can be repeated. As after
-// Sweep, SQLite uses the room of the removed rows for new ones, and overwrites them only then.
+// ErrNotEnded if an execution of the tenant has not ended. A Purge that failed can be repeated. After it no
+// file of the store has bytes of the tenant, also of executions that Sweep removed before.
 func (s *Store) Purge(ctx context.Context, tenant string) (removed int, freed int64, err error) {
 	if err := s.hasEnded(ctx, tenant); err != nil {
 		return 0, 0, fmt.Errorf("record: purge of tenant %q: %w", tenant, err)
@@ -23,9 +25,28 @@ func (s *Store) Purge(ctx context.Context, tenant string) (removed int, freed in
 			return removed, freed, fmt.Errorf("record: purge of tenant %s: %w", tenant, err)
 		}
 		if n == 0 {
-			return removed, freed, nil
+			break
 		}
 	}
+	if err := s.erase(ctx); err != nil {
+		return removed, freed, fmt.Errorf("record: purge of tenant %s: %w", tenant, err)
+	}
+	return removed, freed, nil
+}
+
+// erase removes what deleted rows have left in the files. Without it SQLite would overwrite them only with
+// new rows. PRAGMA secure_delete does not suffice: when rows move between pages, copies stay in the unused
+// part of a page, and no later deletion knows of them. Queries and writers of the database wait for erase;
+// changes that go to the journal only do not.
+func (s *Store) erase(ctx context.Context) error {
+	if err := s.emptyJournal(ctx); err != nil {
+		return err
+	}
+	err := s.db.rewrite(ctx)
+	if isFull(err) {
+		return fmt.Errorf("no room for a copy of the database, so removed rows are not overwritten yet: %w", unix.ENOSPC)
+	}
+	return err
 }
 
 // hasEnded returns ErrNotEnded if an execution of the tenant has not ended.

@@ -1,9 +1,15 @@
 package record
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -53,5 +59,72 @@ func TestPurge(t *testing.T) {
 	}
 	if n := rowsIn(t, s, "executions"); n != 2 {
 		t.Errorf("%d rows, want 2", n)
+	}
+}
+
+// After a purge no file has a byte of the tenant, although rows of two tenants shared pages, some were moved
+// between pages, and Sweep had removed a part before.
+func TestPurgeErases(t *testing.T) {
+	s := openStore(t, Config{})
+	found := func(text string) (n int) {
+		t.Helper()
+		err := filepath.WalkDir(s.config.Dir, func(path string, e fs.DirEntry, err error) error {
+			if err != nil || !e.Type().IsRegular() {
+				return err
+			}
+			data, err := os.ReadFile(path)
+			n += bytes.Count(data, []byte(text))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	random := rand.New(rand.NewPCG(3, 3))
+	var open []*Log
+	for i := range 1000 {
+		tenant := []string{"acme", "globex"}[i%2]
+		text := tenant + "-secret"
+		x := Execution{Tenant: tenant, Labels: map[string]string{"for": text}, Detail: []byte(text), Created: start}
+		if i%3 == 0 {
+			x.Key = text + fmt.Sprint(i)
+		}
+		open = append(open, create(t, s, x))
+		for range 3 { // of any execution, so that frames are added between others
+			l := open[random.IntN(len(open))]
+			appendOutput(t, l, l.tenant+"-secret"+strings.Repeat("x", random.IntN(400)))
+		}
+		if len(open) > 30 {
+			if i%50 == 0 {
+				writeArtifacts(t, s, open[0], map[string]string{open[0].tenant + "-secret": open[0].tenant + "-secret"})
+			}
+			end(t, open[0], "EXITED", start.Add(time.Duration(i)))
+			open = open[1:]
+		}
+	}
+	for _, l := range open {
+		end(t, l, "EXITED", start.Add(time.Hour))
+	}
+	if removed, _, err := s.MakeRoom(t.Context(), "acme", s.BytesOf("acme")); removed == 0 || err != nil {
+		t.Fatalf("got %d, %v", removed, err)
+	}
+	if found("acme-secret") == 0 {
+		t.Fatal("the files have nothing to remove")
+	}
+	runs := create(t, s, Execution{Tenant: "globex"})
+	if _, _, err := s.Purge(t.Context(), "acme"); err != nil {
+		t.Fatal(err)
+	}
+	if n := found("acme"); n != 0 {
+		t.Errorf("the files have %d words of the purged tenant", n)
+	}
+	if found("globex-secret") == 0 {
+		t.Error("the other tenant lost its data")
+	}
+	end(t, runs, "EXITED", start)
+	s = reopenStore(t, s)
+	if n := rowsIn(t, s, "executions"); n != 501 || s.BytesOf("acme") != 0 {
+		t.Errorf("%d rows, want 501; %d bytes", n, s.BytesOf("acme"))
 	}
 }
