@@ -194,6 +194,7 @@ func (d *daemon) apply(ctx context.Context, accepted map[string]*tenantSource) {
 	if err := d.callers.SetRows(rows); err != nil {
 		d.log.Error("callers of tenants not reloaded", "err", err) // never: each row was checked
 	}
+	d.mcp.DropTenants()
 	for _, name := range removed {
 		d.metrics.Forget(name)
 	}

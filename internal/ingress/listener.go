@@ -213,6 +213,9 @@ func (c *Conn) Credentials(authorization []string) identity.Credentials {
 // Peer returns a name that all connections of a caller have in common.
 func (c *Conn) Peer() string { return c.peer }
 
+// From returns where the connection comes from: uid:N, or an IP address without the port.
+func (c *Conn) From() string { return addressName(c.addr) }
+
 // Handshake completes the TLS handshake of an encrypted connection. It may be called more than once.
 // The caller must have set a deadline. Read completes the handshake, too, because net/http does so
 // only for connections of the type *tls.Conn.

@@ -25,7 +25,7 @@ func addressOf(conn net.Conn) net.Addr {
 }
 
 // peerName returns a name that all connections of a user, or from an IP address, have in
-// common. It is the key of limits and budgets, so it must not depend on anything that a caller
+// common. A network of IPv6 is like an address, see peerOfIP. It is the key of limits and budgets, so it must not depend on anything that a caller
 // can choose, such as a port.
 func peerName(addr net.Addr) string {
 	switch addr := addr.(type) {
@@ -34,9 +34,27 @@ func peerName(addr net.Addr) string {
 			return "uid:" + strconv.FormatUint(uint64(addr.UID), 10)
 		}
 	case *net.TCPAddr:
-		return addr.IP.String()
+		return peerOfIP(addr.IP)
 	}
 	return addr.Network()
+}
+
+// peerOfIP returns an IPv4 address, or the network of 64 bits of an IPv6 address: one machine can choose any
+// address in its network (RFC 4291, section 2.5.1).
+func peerOfIP(ip net.IP) string {
+	if ip.To4() != nil || ip.IsLoopback() {
+		return ip.String()
+	}
+	network := net.IPNet{IP: ip.Mask(net.CIDRMask(64, 128)), Mask: net.CIDRMask(64, 128)}
+	return network.String()
+}
+
+// addressName is a peer's name with the whole IP address, for the audit log.
+func addressName(addr net.Addr) string {
+	if tcp, ok := addr.(*net.TCPAddr); ok {
+		return tcp.IP.String()
+	}
+	return peerName(addr)
 }
 
 // peerUser returns the user id and the groups of the process that called connect(2): SO_PEERCRED

@@ -4,9 +4,11 @@ import (
 	"fmt"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
+	"github.com/skillrun/skillrun/internal/toolview"
 )
 
 // codeDenied is the JSON-RPC error code for a caller who may not send a message. It lies in the
@@ -35,8 +37,8 @@ var accessTable = map[string]identity.Role{
 	"resources/unsubscribe":            identity.Read,
 	"subscriptions/listen":             identity.Read,
 	"tools/list":                       identity.Read,
-	// Most tools run programs.
-	"tools/call": identity.Invoke,
+	// A tool that runs a program needs Invoke, see needOf.
+	"tools/call": identity.Read,
 
 	methodList:      identity.Read,
 	methodGet:       identity.Read,
@@ -51,8 +53,17 @@ const (
 	roleRequired = "ROLE_REQUIRED"
 )
 
-// mayCall returns nil if the caller may send a message with this method, else an error and its reason.
-func (c *caller) mayCall(method string) (reason string, err error) {
+// needOf returns the role that a message needs.
+func needOf(method string, req sdk.Request) identity.Role {
+	if call, ok := req.(*sdk.CallToolRequest); ok && (call.Params == nil || !toolview.OnlyReads(call.Params.Name)) {
+		return identity.Invoke
+	}
+	return accessTable[method]
+}
+
+// mayCall returns nil if the caller may send a message with this method that needs a role, else an error and its
+// reason.
+func (c *caller) mayCall(method string, need identity.Role) (reason string, err error) {
 	who := c.Identity
 	if c.again != nil {
 		now, err := c.again()
@@ -65,7 +76,6 @@ func (c *caller) mayCall(method string) (reason string, err error) {
 		}
 		who = now
 	}
-	need := accessTable[method]
 	if need == identity.None {
 		return roleRequired, &jsonrpc.Error{Code: codeDenied, Message: fmt.Sprintf("%.80q: no role may call this method", method)}
 	}
@@ -76,8 +86,8 @@ func (c *caller) mayCall(method string) (reason string, err error) {
 }
 
 // mayCall is caller.mayCall, for callers whose tenant exists.
-func (s *Server) mayCall(c *caller, method string) (reason string, err error) {
-	if reason, err := c.mayCall(method); err != nil {
+func (s *Server) mayCall(c *caller, method string, need identity.Role) (reason string, err error) {
+	if reason, err := c.mayCall(method, need); err != nil {
 		return reason, err
 	}
 	if _, err := s.x.Tenant(c.Principal); err != nil {

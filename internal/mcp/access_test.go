@@ -11,7 +11,10 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
+	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/tenant"
 )
 
 // everyMethod has the methods that the SDK passes on to this package, and the published index.
@@ -36,13 +39,31 @@ func TestAccessTable(t *testing.T) {
 	for role := identity.None; role <= identity.Operator; role++ {
 		c := &caller{Identity: identity.Identity{Principal: alice, Role: role}}
 		for method, need := range accessTable {
-			if _, err := c.mayCall(method); (err == nil) != (role >= need) {
+			if _, err := c.mayCall(method, need); (err == nil) != (role >= need) {
 				t.Errorf("%s by %s: %v", method, role, err)
 			}
 		}
-		if _, err := c.mayCall("tools/new"); err == nil || !strings.Contains(err.Error(), `"tools/new": no role may call this method`) {
+		if _, err := c.mayCall("tools/new", accessTable["tools/new"]); err == nil || !strings.Contains(err.Error(), `"tools/new": no role may call this method`) {
 			t.Errorf("a method without a row: %v", err)
 		}
+	}
+}
+
+// The server of a removed tenant goes; the one of a configured tenant stays. None is kept for an unknown tenant.
+func TestDropTenants(t *testing.T) {
+	tenants := tenant.New(&tenant.Tenant{Name: "acme"}, &tenant.Tenant{Name: "globex"})
+	s := &Server{
+		x: &executor.Executor{Config: executor.Config{Tenants: tenants}}, skills: &skill.Registry{},
+		audiences: map[string]*audience{}, options: &sdk.ServerOptions{},
+	}
+	for _, name := range []string{"acme", "globex"} {
+		s.audiences[name] = &audience{sdk: sdk.NewServer(&sdk.Implementation{Name: "x"}, nil)}
+	}
+	tenants.Replace(&tenant.Tenant{Name: "globex"})
+	s.DropTenants()
+	s.background.Wait()
+	if len(s.audiences) != 1 || s.audiences["globex"] == nil || !s.knows("globex") || s.knows("acme") {
+		t.Errorf("got %v", s.audiences)
 	}
 }
 
@@ -63,7 +84,10 @@ func TestReaders(t *testing.T) {
 				if _, err := c.ListResources(t.Context(), nil); err != nil {
 					t.Error(err)
 				}
-				_, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: "list_skills", Arguments: json.RawMessage("{}")})
+				if r, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: "list_skills", Arguments: json.RawMessage("{}")}); err != nil || r.IsError {
+					t.Errorf("a tool that runs nothing: %v, %v", r, err)
+				}
+				_, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: "bash", Arguments: json.RawMessage(`{"skill": "demo", "command": "true"}`)})
 				var denied *jsonrpc.Error
 				if !errors.As(err, &denied) || denied.Code != codeDenied || !strings.Contains(denied.Message, "tools/call needs the role invoke; alice of tenant default has read") {
 					t.Errorf("got %v", err)

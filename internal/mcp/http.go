@@ -91,7 +91,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(errGone)
-	c := &caller{Identity: who, address: connectionOf(r).Peer(), here: ctx, keepAlive: patient.keepAlive}
+	c := &caller{Identity: who, address: connectionOf(r).From(), here: ctx, keepAlive: patient.keepAlive}
 	if r.Method == http.MethodPost {
 		release, ok := s.holdMessage(r)
 		if !ok {

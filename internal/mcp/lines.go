@@ -52,7 +52,7 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who identity
 	// A hijacked connection may have deadlines of its HTTP request (net/http.Hijacker).
 	conn.SetDeadline(time.Time{})
 	credentials := credentialsOf(r)
-	c := &caller{Identity: who, address: connectionOf(r).Peer(), again: func() (identity.Identity, error) { return s.identify(credentials) }}
+	c := &caller{Identity: who, address: connectionOf(r).From(), again: func() (identity.Identity, error) { return s.identify(credentials) }}
 	ctx, gone := context.WithCancelCause(s.broken)
 	defer gone(errGone)
 	c.here = ctx

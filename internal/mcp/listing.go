@@ -8,6 +8,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
@@ -27,12 +28,14 @@ type audience struct {
 	sdk    *sdk.Server
 	skills skill.View
 	read   sdk.ResourceHandler
+	ending bool // DropTenants waits for its sessions; guarded by Server.agents
 
 	mu    sync.Mutex
 	shown map[string]string // URI -> digest of the skill, of resources/list
 }
 
-// audienceOf returns the agents of a tenant. It makes the tenant's server at the first call.
+// audienceOf returns the agents of a tenant. It makes the tenant's server at the first call, and keeps it while
+// the tenant is configured.
 // A server of the SDK stays until the daemon ends. The configuration and trusted issuers name
 // the tenants, so callers can't make any number of servers.
 func (s *Server) audienceOf(tenant string) *audience {
@@ -50,8 +53,47 @@ func (s *Server) audienceOf(tenant string) *audience {
 	s.addResources(a.sdk)
 	s.addSkills(a.sdk)
 	a.syncSkills()
-	s.audiences[tenant] = a
+	if s.knows(tenant) {
+		s.audiences[tenant] = a
+	}
 	return a
+}
+
+func (s *Server) knows(tenant string) bool {
+	_, err := s.x.Tenant(permission.Principal{Tenant: tenant})
+	return err == nil
+}
+
+// DropTenants frees the servers of tenants that are not configured any longer, when their sessions have ended.
+// Messages of these sessions are refused; their running calls go on. Call it after a change of the tenants.
+func (s *Server) DropTenants() {
+	s.agents.Lock()
+	defer s.agents.Unlock()
+	for tenant, a := range s.audiences {
+		if s.knows(tenant) || a.ending {
+			continue
+		}
+		a.ending = true
+		s.background.Go(func() { s.drop(tenant, a) })
+	}
+}
+
+// drop waits for the end of the sessions. It keeps the server if the tenant has come back.
+func (s *Server) drop(tenant string, a *audience) {
+	for {
+		s.agents.Lock()
+		open := slices.Collect(a.sdk.Sessions())
+		if len(open) == 0 || s.knows(tenant) {
+			a.ending = false
+			if !s.knows(tenant) {
+				delete(s.audiences, tenant)
+			}
+			s.agents.Unlock()
+			return
+		}
+		s.agents.Unlock()
+		open[0].Wait()
+	}
 }
 
 func (s *Server) allAudiences() []*audience {

@@ -47,9 +47,9 @@ func (s *Server) servePublished(w http.ResponseWriter, r *http.Request, who iden
 	defer connectionOf(r).Begin()()
 	ctx, cancel := context.WithTimeout(r.Context(), publishTime)
 	defer cancel()
-	c := &caller{Identity: who, address: connectionOf(r).Peer(), here: ctx}
+	c := &caller{Identity: who, address: connectionOf(r).From(), here: ctx}
 	ctx = audit.WithCaller(ctx, &audit.Caller{Address: c.address, Method: methodPublished})
-	if reason, err := s.mayCall(c, methodPublished); err != nil {
+	if reason, err := s.mayCall(c, methodPublished, accessTable[methodPublished]); err != nil {
 		entry := audit.By(ctx, audit.Call, c.Tenant, c.Name)
 		entry.Reason = reason
 		s.audit.NoteRefusal(entry, err)

@@ -269,7 +269,7 @@ func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
 		}()
 		c := callerOf(ctx, req.GetExtra())
 		ctx = audit.WithCaller(ctx, &audit.Caller{Address: c.address, Method: methodOf(method, req)})
-		if reason, err := s.mayCall(c, method); err != nil {
+		if reason, err := s.mayCall(c, method, needOf(method, req)); err != nil {
 			entry := audit.By(ctx, audit.Call, c.Tenant, c.Name)
 			entry.Reason = reason
 			s.audit.NoteRefusal(entry, err)

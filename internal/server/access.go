@@ -62,8 +62,8 @@ var accessTable = map[string]identity.Role{
 	pb.ToolService_ValidateScriptPath_FullMethodName: identity.Read,
 	pb.ToolService_RunPython_FullMethodName:          identity.Invoke,
 	pb.ToolService_ListTools_FullMethodName:          identity.Read,
-	// Most tools run programs.
-	pb.ToolService_CallTool_FullMethodName: identity.Invoke,
+	// A tool that runs a program needs Invoke, see CallTool.
+	pb.ToolService_CallTool_FullMethodName: identity.Read,
 
 	pb.SystemService_GetCapabilities_FullMethodName: identity.Read,
 	pb.SystemService_GetBudget_FullMethodName:       identity.Read,

@@ -122,7 +122,7 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 			return &unidentifiedError{err}
 		}
 		c.who, c.role = who.Principal, who.Role
-		ctx = audit.WithCaller(ctx, &audit.Caller{Address: connectionOf(ctx).Peer(), Method: method})
+		ctx = audit.WithCaller(ctx, &audit.Caller{Address: connectionOf(ctx).From(), Method: method})
 		if !who.Role.Covers(need) {
 			return &roleError{who, need}
 		}
@@ -140,7 +140,7 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 		ctx = s.trace(ctx, c)
 	}
 	if need >= identity.Invoke && !entriesBelow[method] {
-		entry := audit.Entry{Event: audit.Call, Tenant: c.who.Tenant, Principal: c.who.Name, Address: connectionOf(ctx).Peer(), Method: method, Decision: audit.Allowed}
+		entry := audit.Entry{Event: audit.Call, Tenant: c.who.Tenant, Principal: c.who.Name, Address: connectionOf(ctx).From(), Method: method, Decision: audit.Allowed}
 		if err := s.audit.Write(entry); err != nil {
 			return err
 		}
@@ -160,7 +160,7 @@ func (s *Server) noteRefusal(ctx context.Context, c *call, err error) {
 	_, noTenant := errors.AsType[*executor.UnknownTenantError](err)
 	if e, ok := errors.AsType[*roleError](err); ok {
 		entry.Missing = "role " + e.need.String()
-	} else if accessTable[c.method] < identity.Invoke && !noTenant {
+	} else if accessTable[c.method] < identity.Invoke && !entriesBelow[c.method] && !noTenant {
 		return
 	}
 	s.audit.NoteRefusal(entry, err)

@@ -191,7 +191,7 @@ func TestRolesOfCalls(t *testing.T) {
 		pb.ExecutionService_GetArtifact_FullMethodName:     identity.Read,
 		pb.ExecutionService_Execute_FullMethodName:         identity.Invoke,
 		pb.ExecutionService_CancelExecution_FullMethodName: identity.Invoke,
-		pb.ToolService_CallTool_FullMethodName:             identity.Invoke,
+		pb.ToolService_CallTool_FullMethodName:             identity.Read, // TestToolsOfARole
 		pb.SkillService_PrepareSkill_FullMethodName:        identity.Admin,
 		"/grpc.health.v1.Health/Check":                     anyone,
 		"/skillrun.v1.ExecutionService/SomethingNew":       identity.None,

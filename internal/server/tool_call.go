@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/toolview"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -36,6 +37,9 @@ func (c toolCalls) ListTools(context.Context, *pb.ListToolsRequest) (*pb.ListToo
 // with is_error; a status means that nothing ran or that the daemon failed.
 func (c toolCalls) CallTool(m *pb.CallToolRequest, stream grpc.ServerStreamingServer[pb.CallToolResponse]) error {
 	ctx := stream.Context()
+	if role := roleOf(ctx); !toolview.OnlyReads(m.GetName()) && !role.Covers(identity.Invoke) {
+		return &roleError{identity.Identity{Principal: caller(ctx), Role: role}, identity.Invoke}
+	}
 	r, err := c.view.Call(ctx, caller(ctx), m.GetName(), json.RawMessage(m.GetArgumentsJson()), func(o executor.Output) error {
 		return stream.Send(&pb.CallToolResponse{Event: &pb.CallToolResponse_Output{Output: fromOutput(o)}})
 	})

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/toolview"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -234,5 +235,16 @@ func TestToolResultFits(t *testing.T) {
 	}
 	if _, err := fromToolResult(toolview.Result{Structured: json.RawMessage(`[]`)}); err == nil {
 		t.Error("no error for what is no object")
+	}
+}
+
+// A reader calls the tools that run nothing, and no others.
+func TestToolsOfARole(t *testing.T) {
+	d := startIdle(t, func(_ *executor.Config, c *Config) { c.Identify = as(identity.Read) })
+	if r := d.callTool("list_skills", ""); r.err != nil || r.result.GetIsError() {
+		t.Errorf("list_skills: %+v", r)
+	}
+	for _, name := range []string{"bash", "run_skill_script", "run_python_script", "run_python", "rm"} {
+		wantRefusal(t, d.callTool(name, `{"skill": "demo"}`).err, refusal{codes.PermissionDenied, "ROLE_REQUIRED", ""})
 	}
 }

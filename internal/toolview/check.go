@@ -48,6 +48,7 @@ func (a answer) text() string {
 
 // checkCommandTool decides as bash does, and runs nothing.
 var checkCommandTool = row{
+	reads: true,
 	Tool: Tool{
 		Name:        "check_command",
 		Description: "Say whether bash would run a command line, and if not, why and what would help. It runs nothing.",

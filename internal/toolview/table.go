@@ -13,7 +13,8 @@ import (
 // A row is a function tool: its description for models and its implementation.
 type row struct {
 	Tool
-	call func(ctx context.Context, v *View, c call) (Result, error)
+	reads bool // runs no program
+	call  func(ctx context.Context, v *View, c call) (Result, error)
 }
 
 // A call is one call of a tool. Its arguments fit the schema.
@@ -52,6 +53,11 @@ func (e *UnknownToolError) Error() string {
 		names = append(names, t.Name)
 	}
 	return fmt.Sprintf("there is no tool %.80q; the tools are %s", e.Name, strings.Join(names, ", "))
+}
+
+// OnlyReads reports whether a tool runs no program. It is false for a tool that does not exist.
+func OnlyReads(name string) bool {
+	return slices.ContainsFunc(table, func(r row) bool { return r.Name == name && r.reads })
 }
 
 // Tools returns the function tools, always in the same order. The caller must not change

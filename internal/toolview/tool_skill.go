@@ -38,6 +38,7 @@ func say(format string, args ...any) Result {
 // work. A page begins after the last name of the page before it, so it is right even if skills change
 // between two pages.
 var listSkillsTool = row{
+	reads: true,
 	Tool: Tool{
 		Name: "list_skills",
 		Description: "List the skills that can be used: the name and the description of each. Activate one to read its instructions. " +
@@ -126,6 +127,7 @@ func hasWords(sk *skill.Skill, words []string) bool {
 // activateSkillTool returns the text that an agent would add to its conversation, and the same
 // facts as an object. It runs nothing.
 var activateSkillTool = row{
+	reads: true,
 	Tool: Tool{
 		Name:        "activate_skill",
 		Description: "Read the instructions of a skill before working with it. They name its scripts, references and rules.",
@@ -202,6 +204,7 @@ func (v *View) resolve(who permission.Principal, ref string) (*skill.Skill, Resu
 // readSkillFileTool reads from the snapshot, not from a sandbox. A model gets text only; other
 // files are for scripts. minimum 4 of limit: the longest character has four bytes in UTF-8.
 var readSkillFileTool = row{
+	reads: true,
 	Tool: Tool{
 		Name: "read_skill_file",
 		Description: "Read a text file of a skill, such as a reference or an asset. " +
