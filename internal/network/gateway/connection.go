@@ -28,6 +28,7 @@ type connection struct {
 	sent, received atomic.Int64
 	activity       activity
 	aborted        sync.Once
+	resets         atomic.Bool // set before abort resets a side
 }
 
 const copySize = 16 << 10
@@ -77,6 +78,7 @@ func (c *connection) finish(err error, closeWrite func() error) {
 // abort resets both sides, so that no end takes a cut stream for a whole one.
 func (c *connection) abort() {
 	c.aborted.Do(func() {
+		c.resets.Store(true)
 		c.endpoint.Abort()
 		_ = c.out.SetLinger(0)
 		c.out.Close()
@@ -95,12 +97,21 @@ func (c *connection) copy(to io.Writer, from io.Reader, sum *atomic.Int64) error
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			return nil
+			return c.cut()
 		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// cut returns an error if the end of the data is the Gateway's own doing: the stack reports a side
+// that was aborted like one that has sent everything.
+func (c *connection) cut() error {
+	if c.resets.Load() || c.gateway.life.Err() != nil {
+		return net.ErrClosed
+	}
+	return nil
 }
 
 // pass writes b and counts it.

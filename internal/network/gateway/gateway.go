@@ -58,7 +58,9 @@ func New(c Config) (*Gateway, error) {
 	g.link = newLink(c.TUN, g.refusePacket)
 	if err := g.start(); err != nil {
 		g.end()
-		g.link.stop()
+		if g.link.IsAttached() {
+			g.link.stop()
+		}
 		g.stack.Destroy()
 		return nil, errors.Join(err, c.TUN.Close())
 	}
@@ -69,24 +71,32 @@ func New(c Config) (*Gateway, error) {
 // closed by another goroutine, because that takes the kernel about 20 ms.
 func (g *Gateway) Close() {
 	g.end()
-	g.link.stop()
-	g.stack.Close()
-	g.awaitSessions()
+	g.link.stop() // and wait: Destroy waits for the reader with a lock that the reader takes
+	g.endSessions()
 	g.report.end()
 	go func() {
-		g.stack.Wait()
+		g.stack.Destroy()
 		g.tun.Close()
 	}()
 }
 
-// awaitSessions waits until each connection has made its event. All end at once, but the stack gives
-// a handshake up only when its packets are late.
-func (g *Gateway) awaitSessions() {
+// endSessions aborts the stack's connections until each of ours has made its event. A handshake can
+// begin after the others were aborted.
+func (g *Gateway) endSessions() {
 	ended := make(chan struct{})
 	go func() { defer close(ended); g.sessions.Wait() }()
-	select {
-	case <-ended:
-	case <-time.After(closeTime):
+	late := time.After(closeTime)
+	for {
+		for _, e := range g.stack.RegisteredEndpoints() {
+			e.Abort()
+		}
+		select {
+		case <-ended:
+			return
+		case <-late:
+			return
+		case <-time.After(time.Millisecond):
+		}
 	}
 }
 

@@ -45,7 +45,7 @@ func (c *connection) sendHTTP() error {
 // endOfRequests is nil if the client has sent whole requests and then nothing more.
 func (c *connection) endOfRequests(err error, first bool) error {
 	if errors.Is(err, io.EOF) {
-		return nil
+		return c.cut()
 	}
 	var failed net.Error
 	if errors.As(err, &failed) && !first {

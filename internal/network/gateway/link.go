@@ -40,8 +40,11 @@ func newLink(tun *os.File, refused func(refusal)) *link {
 	return &link{tun: tun, refused: refused, done: make(chan struct{})}
 }
 
-// stop ends the reads. The device stays open.
-func (l *link) stop() { _ = l.tun.SetReadDeadline(time.Unix(1, 0)) }
+// stop ends the reads and returns after the last one. The device stays open.
+func (l *link) stop() {
+	_ = l.tun.SetReadDeadline(time.Unix(1, 0))
+	<-l.done
+}
 
 // Attach is called by the stack, with nil when it removes the link.
 func (l *link) Attach(d stack.NetworkDispatcher) {

@@ -60,6 +60,7 @@ func (g *Gateway) forward(r *tcp.ForwarderRequest, d decision) {
 	}
 	c, err := accept(r)
 	if err != nil {
+		_ = out.(*net.TCPConn).SetLinger(0) // a reset: the client has not ended its data
 		out.Close()
 		return
 	}

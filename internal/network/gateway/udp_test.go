@@ -101,7 +101,12 @@ func TestUDPRefused(t *testing.T) {
 func TestUDPIdle(t *testing.T) {
 	serveUDP(t, networktest.Public+":5000")
 	b := newBox(t, []string{"public:5000/udp"}, nil, func(c *Config) { c.Limits.IdleUDP = 20 * time.Millisecond })
-	if err := b.send(t, networktest.Public+":5000"); err != nil {
+	c, err := b.Dial("udp", networktest.Public+":5000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "x"); err != nil { // the answer may come after the end
 		t.Fatal(err)
 	}
 	b.awaitClosed(t)
