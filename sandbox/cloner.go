@@ -23,11 +23,6 @@ type cloner struct {
 	python *pyzygote.Zygote // forks the first process; nil: init forks it
 }
 
-// clonable reports whether the zygote can make a sandbox for s. The zygote has its own
-// network namespace. It can't enter the host's, which belongs to another user namespace
-// (setns(2)).
-func (s Spec) clonable() bool { return s.ownsNetwork() }
-
 // start makes the cgroup and sets its limits. Then the zygote clones init, which enters
 // the cgroup. The limits come first, so that no process of the sandbox ever runs without them.
 func (z cloner) start(ctx context.Context, c *sandbox, theirs *os.File) error {
@@ -111,7 +106,7 @@ func (h *Host) startZygote(of *group) (*zygote.Zygote, error) {
 // zygoteConfig is libcontainer's configuration of the zygote. Its user namespace has the ids of
 // all sandboxes of its group, and no others.
 func (h *Host) zygoteConfig(g cgroup.Group, ids *idBlock) *configs.Config {
-	c := newConfig(h.rootfs(), true, []configs.IDMap{{ContainerID: 0, HostID: int64(ids.first), Size: int64(2 * len(ids.used))}})
+	c := newConfig(h.rootfs(), []configs.IDMap{{ContainerID: 0, HostID: int64(ids.first), Size: int64(2 * len(ids.used))}})
 	c.Rlimits = []configs.Rlimit{{Type: unix.RLIMIT_CORE, Hard: preflight.DumpLimit(), Soft: preflight.DumpLimit()}}
 	c.Cgroups = &cgroups.Cgroup{Path: g.Path, Resources: &cgroups.Resources{Devices: cgroup.DeviceRules()}}
 	zygote.Configure(c)

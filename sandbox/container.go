@@ -45,7 +45,7 @@ var maskedPaths = []string{
 // execution, as the zygote makes it (pid1/init_cloned.c). Init makes /proc read-only later.
 func (c *sandbox) containerConfig() *configs.Config {
 	s, g, st := c.spec, c.group, c.staging
-	config := newConfig(st.RootDir(), s.ownsNetwork(), c.ids.mappings())
+	config := newConfig(st.RootDir(), c.ids.mappings())
 	config.Capabilities = &configs.Capabilities{Bounding: initCapabilities, Effective: initCapabilities, Permitted: initCapabilities}
 	config.Umask = new(uint32(0o077))
 	config.MaskPaths = maskedPaths
@@ -59,26 +59,24 @@ func (c *sandbox) containerConfig() *configs.Config {
 		"user.max_inotify_instances": "16",
 		"user.max_inotify_watches":   "1024",
 	}
-	if s.ownsNetwork() {
-		config.Networks = []*configs.Network{{Type: "loopback"}} // brings lo up
-		config.Sysctl[sysctlTimeWait] = maxTimeWait
-		if hasStampSetting() {
-			config.Sysctl[sysctlStamps] = "0"
-		}
+	config.Networks = []*configs.Network{{Type: "loopback"}} // brings lo up
+	config.Sysctl[sysctlTimeWait] = maxTimeWait
+	if hasStampSetting() {
+		config.Sysctl[sysctlStamps] = "0"
 	}
 	return config
 }
 
 // newConfig is the part of libcontainer's configuration that sandboxes and the zygote have in
 // common.
-func newConfig(root string, ownNetwork bool, ids []configs.IDMap) *configs.Config {
+func newConfig(root string, ids []configs.IDMap) *configs.Config {
 	c := &configs.Config{
 		Version:         specs.Version,
 		Rootfs:          root,
 		Readonlyfs:      true,
 		RootPropagation: unix.MS_PRIVATE | unix.MS_REC,
 		Hostname:        hostname,
-		Namespaces:      namespaces(ownNetwork),
+		Namespaces:      namespaces(),
 		UIDMappings:     ids,
 		GIDMappings:     ids,
 		NoNewPrivileges: true,      // for all later programs: no_new_privs can't be unset (prctl(2))
@@ -90,13 +88,10 @@ func newConfig(root string, ownNetwork bool, ids []configs.IDMap) *configs.Confi
 	return c
 }
 
-func namespaces(ownNetwork bool) configs.Namespaces {
+func namespaces() configs.Namespaces {
 	all := configs.Namespaces{
 		{Type: configs.NEWUSER}, {Type: configs.NEWNS}, {Type: configs.NEWPID}, {Type: configs.NEWIPC},
-		{Type: configs.NEWUTS}, {Type: configs.NEWCGROUP},
-	}
-	if ownNetwork {
-		all = append(all, configs.Namespace{Type: configs.NEWNET})
+		{Type: configs.NEWUTS}, {Type: configs.NEWCGROUP}, {Type: configs.NEWNET},
 	}
 	if preflight.TimeNamespaces() {
 		all = append(all, configs.Namespace{Type: configs.NEWTIME})

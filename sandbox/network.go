@@ -58,26 +58,10 @@ var (
 	NameServerIPv6 = netdev.NameServerIPv6
 )
 
-// HostNetwork is the network of the host itself. For trusted programs only: they reach every port
-// that listens on the host.
-var HostNetwork Network = hostNetwork{}
-
-type hostNetwork struct{}
-
-func (hostNetwork) Attach(context.Context, Link) error { return nil }
-func (hostNetwork) Detach()                            {}
-
-// ownsNetwork reports whether the sandbox has a network namespace of its own.
-func (s Spec) ownsNetwork() bool { return s.Network != HostNetwork }
-
 // nameServers is the sandbox's /etc/resolv.conf; "" for the one of a sandbox without a network.
 func (s Spec) nameServers() string {
-	switch s.Network {
-	case nil:
+	if s.Network == nil {
 		return ""
-	case HostNetwork:
-		text, _ := os.ReadFile("/etc/resolv.conf") // without the file the machine has no name servers
-		return string(text)
 	}
 	return resolvConf
 }
@@ -104,7 +88,7 @@ func newAttachment(n Network) *attachment {
 
 // begin starts to attach the network, in a goroutine. ctx bounds the goroutine.
 func (a *attachment) begin(ctx context.Context, namespace *os.File) {
-	if a == nil || a.network == HostNetwork {
+	if a == nil {
 		return
 	}
 	ctx, a.cancel = context.WithCancel(ctx)

@@ -131,9 +131,9 @@ func (p *pool) wait(ctx context.Context) bool {
 }
 
 // take returns a sandbox for s: a prewarmed one, or one that the zygote makes now. It
-// returns nil if no zygote runs, if the zygote can't make this sandbox, or if ctx ends.
+// returns nil if no zygote runs, or if ctx ends.
 func (p *pool) take(ctx context.Context, s Spec) *sandbox {
-	if p == nil || onlyDirect(p.host) || !s.clonable() {
+	if p == nil || onlyDirect(p.host) {
 		return nil
 	}
 	key := s.profile()

@@ -22,7 +22,6 @@ import (
 type posture struct {
 	ids     idPair
 	group   cgroup.Group
-	network bool              // has its own network namespace
 	rlimits map[int]uint64    // by RLIMIT_ number, in the units of getrlimit(2)
 	initPid int               // of the host
 	memory  int64             // limit, in bytes
@@ -36,7 +35,7 @@ type posture struct {
 func (c *sandbox) posture() posture {
 	l := c.spec.Limits
 	return posture{
-		ids: c.ids, group: c.group, network: c.spec.ownsNetwork(), rlimits: wantRlimits(c.spec), memory: l.MemoryBytes, pids: l.pids(),
+		ids: c.ids, group: c.group, rlimits: wantRlimits(c.spec), memory: l.MemoryBytes, pids: l.pids(),
 		initPid: c.init.pid, filters: c.init.filters, spaces: c.init.spaces, devices: c.init.devices,
 	}
 }
@@ -125,10 +124,7 @@ func (p posture) checkOOMScore(pid int) error {
 // checkNamespaces wants the process in init's namespaces. They must differ from the daemon's
 // and the zygote's.
 func (p posture) checkNamespaces(pid int) error {
-	names := []string{"user", "mnt", "pid", "ipc", "uts", "cgroup"}
-	if p.network {
-		names = append(names, "net")
-	}
+	names := []string{"user", "mnt", "pid", "ipc", "uts", "cgroup", "net"}
 	if preflight.TimeNamespaces() {
 		names = append(names, "time")
 	}

@@ -20,7 +20,6 @@ var profiles = []struct {
 	spec func(t *testing.T) Spec
 }{
 	{"default", func(*testing.T) Spec { return Spec{} }},
-	{"network-host", func(*testing.T) Spec { return Spec{Network: HostNetwork} }},
 	{"skill", func(t *testing.T) Spec {
 		skill := newSnapshot(t, map[string]string{"a": "a"})
 		return Spec{Workspace: Workspace{Lower: []string{skill}}, Mounts: []Mount{{Source: skill, Target: "/skills/s", Owned: true}}}
@@ -49,9 +48,6 @@ func TestGoldenPosture(t *testing.T) {
 	for _, p := range profiles {
 		for name, start := range map[string]func(context.Context, Spec, IO) (*Process, error){p.name: h.startDirect, p.name + "-cloned": h.Start} {
 			s := p.spec(t)
-			if name != p.name && !s.clonable() {
-				continue // the zygote can't make such sandboxes
-			}
 			t.Run(name, func(t *testing.T) {
 				golden := filepath.Join("testdata", "posture", name+".golden")
 				got := readPosture(t, start, s)

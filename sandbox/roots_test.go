@@ -172,16 +172,6 @@ func testRootOfItsOwn(t *testing.T, h *Host) {
 			t.Errorf("got %q, %q, want %q", got.stdout, got.stderr, want)
 		}
 	})
-	t.Run("name servers of the host's network", func(t *testing.T) {
-		want, err := os.ReadFile("/etc/resolv.conf")
-		if err != nil {
-			want = []byte(generated(t, h, "/etc/resolv.conf"))
-		}
-		got := run(t, h, Spec{Program: command("cat", "/etc/resolv.conf"), Env: testEnv, Root: "tree", Network: HostNetwork}, "")
-		if got.stdout != string(want) {
-			t.Errorf("got %q, %q, want %q", got.stdout, got.stderr, want)
-		}
-	})
 	t.Run("mount table", func(t *testing.T) {
 		got := run(t, h, Spec{Program: command("cat", "/proc/self/mountinfo"), Env: testEnv, Root: "tree"}, "")
 		for line := range strings.Lines(got.stdout) {

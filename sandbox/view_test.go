@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"bufio"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -188,26 +187,5 @@ func TestLinks(t *testing.T) {
 			h.Close()
 			t.Errorf("link %q was made", bad)
 		}
-	}
-}
-
-func TestNetworkHost(t *testing.T) {
-	h := openHost(t)
-	count := "cat /proc/net/dev | tail -n +3 | wc -l"
-	got := run(t, h, Spec{Program: bash(count), Env: testEnv, Network: HostNetwork}, "")
-	b, err := os.ReadFile("/proc/net/dev")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := fmt.Sprintln(strings.Count(string(b), "\n") - 2); got.stdout != want {
-		t.Errorf("got %q, want %q", got.stdout, want)
-	}
-	want, err := os.ReadFile("/etc/resolv.conf")
-	if err != nil {
-		t.Skip("the machine has no resolv.conf to compare with")
-	}
-	got = run(t, h, Spec{Program: command("cat", "/etc/resolv.conf"), Env: testEnv, Network: HostNetwork}, "")
-	if got.stdout != string(want) {
-		t.Errorf("resolv.conf: got %q, want %q", got.stdout, want)
 	}
 }

@@ -60,7 +60,7 @@ func newWatch(p *Process) *watch {
 		w.cpu.Reset(minCPUPeriod)
 	}
 	w.sockets = stoppedTimer()
-	if p.sandbox.spec.ownsNetwork() && !unmetered(p.sandbox) {
+	if !unmetered(p.sandbox) {
 		w.meter = newSocketMeter(p.sandbox.init.pid)
 		w.sockets.Reset(socketPeriod)
 	}

@@ -49,8 +49,9 @@ type Cmd struct {
 	// daemon.
 	Limits Limits
 
-	// Network says whether the program has network. Nil: the skill decides.
-	Network *bool
+	// Network has rules that the program's network must keep to, as well as to those of the
+	// daemon. Nil: the skill and the daemon decide. See NoNetwork.
+	Network *Network
 
 	// Labels help to find the execution later.
 	Labels map[string]string

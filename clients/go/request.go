@@ -51,7 +51,7 @@ func (c *Cmd) call(ctx context.Context) (*call, error) {
 		SecretEnv:        c.SecretEnv,
 		Labels:           c.Labels,
 		Limits:           c.Limits.message(),
-		Network:          c.Network,
+		NetworkRules:     c.Network.message(),
 		OnDisconnect:     c.OnDisconnect,
 		IdempotencyKey:   c.IdempotencyKey,
 		QueueTimeout:     duration(c.QueueTimeout),

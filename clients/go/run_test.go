@@ -172,7 +172,7 @@ func TestRequestHasWhatTheCommandSays(t *testing.T) {
 	cmd.Dir = "sub"
 	cmd.Files = []File{{Path: "in.csv", Content: []byte("x,y"), Executable: true}, {Path: "r", URI: "skill://s/p"}}
 	cmd.Limits = Limits{WallTime: -time.Second, MemoryBytes: 1, Processes: 2, OutputBytes: 3, WorkspaceBytes: 4, WorkspaceFiles: 5, OpenFiles: 6, MilliCPUs: 7}
-	cmd.Network = proto.Bool(false)
+	cmd.Network = NoNetwork()
 	cmd.Labels = map[string]string{"k": "v"}
 	cmd.IdempotencyKey = "key"
 	cmd.OnDisconnect = pb.OnDisconnect_ON_DISCONNECT_CONTINUE
@@ -190,7 +190,7 @@ func TestRequestHasWhatTheCommandSays(t *testing.T) {
 		WorkingDirectory: "sub",
 		Files:            []*pb.InputFile{{Path: "in.csv", Source: &pb.InputFile_Content{Content: []byte("x,y")}, Executable: true}, {Path: "r", Source: &pb.InputFile_Uri{Uri: "skill://s/p"}}},
 		Limits:           &pb.ExecutionLimits{WallTime: durationpb.New(-time.Second), MemoryBytes: 1, Processes: 2, OutputBytes: 3, WorkspaceBytes: 4, WorkspaceFiles: 5, OpenFiles: 6, MilliCpus: 7},
-		Network:          proto.Bool(false),
+		NetworkRules:     &pb.NetworkRules{Allow: []string{"none"}},
 		Labels:           map[string]string{"k": "v"},
 		IdempotencyKey:   "key",
 		OnDisconnect:     pb.OnDisconnect_ON_DISCONNECT_CONTINUE,

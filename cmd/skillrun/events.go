@@ -29,6 +29,9 @@ func (p *printer) event(e *pb.ExecutionEvent) {
 	for _, warning := range h.GetWarnings() {
 		p.app.note("warning: %s", warning)
 	}
+	if d := e.GetDenied(); d != nil {
+		p.app.note("execution %s: denied: %s", e.GetExecutionId(), denialText(d))
+	}
 	if !p.app.verbose {
 		return
 	}

@@ -131,10 +131,10 @@ func TestRunRequest(t *testing.T) {
 			{Path: "project/a:b", Source: content("#!"), Executable: true}, {Path: "project/in.csv", Source: content("x,y")}}}},
 		{[]string{"--file", filepath.Dir(data) + ":.", "demo", "x.py"}, &pb.ExecuteRequest{Source: script("x.py"), Files: []*pb.InputFile{
 			{Path: "a:b", Source: content("#!"), Executable: true}, {Path: "in.csv", Source: content("x,y")}}}},
-		{[]string{"--network=false", "--on-disconnect", "continue", "--queue-timeout", "1s", "demo", "x.py"}, &pb.ExecuteRequest{
-			Source: script("x.py"), Network: proto.Bool(false), OnDisconnect: pb.OnDisconnect_ON_DISCONNECT_CONTINUE, QueueTimeout: durationpb.New(time.Second)}},
-		{[]string{"--cpu-time", "2s", "--cpus", "0.5", "--processes", "3", "--output", "1k", "--workspace", "2MiB", "--workspace-files", "7", "--open-files", "40", "--network", "demo", "x.py"}, &pb.ExecuteRequest{
-			Source: script("x.py"), Network: proto.Bool(true), Limits: &pb.ExecutionLimits{CpuTime: durationpb.New(2 * time.Second), MilliCpus: 500, Processes: 3, OutputBytes: 1024, WorkspaceBytes: 2 << 20, WorkspaceFiles: 7, OpenFiles: 40}}},
+		{[]string{"--network", "none", "--on-disconnect", "continue", "--queue-timeout", "1s", "demo", "x.py"}, &pb.ExecuteRequest{
+			Source: script("x.py"), NetworkRules: &pb.NetworkRules{Allow: []string{"none"}}, OnDisconnect: pb.OnDisconnect_ON_DISCONNECT_CONTINUE, QueueTimeout: durationpb.New(time.Second)}},
+		{[]string{"--cpu-time", "2s", "--cpus", "0.5", "--processes", "3", "--output", "1k", "--workspace", "2MiB", "--workspace-files", "7", "--open-files", "40", "--network", "a.example:80,443", "--network", "b.example", "--network-deny", "c.example", "demo", "x.py"}, &pb.ExecuteRequest{
+			Source: script("x.py"), NetworkRules: &pb.NetworkRules{Allow: []string{"a.example:80,443", "b.example"}, Deny: []string{"c.example"}}, Limits: &pb.ExecutionLimits{CpuTime: durationpb.New(2 * time.Second), MilliCpus: 500, Processes: 3, OutputBytes: 1024, WorkspaceBytes: 2 << 20, WorkspaceFiles: 7, OpenFiles: 40}}},
 	}
 	for _, test := range tests {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {

@@ -31,8 +31,7 @@ type runFlags struct {
 	artifacts        string
 	detach, quiet    bool
 	onDisconnect     string
-	network          bool
-	networkSet       bool
+	network, deny    []string
 	timeout, cpu     time.Duration
 	queueTimeout     time.Duration
 	memory           size
@@ -60,7 +59,8 @@ func (f *runFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVarP(&f.detach, "detach", "d", false, "print the execution's id and leave it running")
 	addQuiet(flags, &f.quiet)
 	flags.StringVar(&f.onDisconnect, "on-disconnect", "", "`cancel or continue` the execution if the connection is lost (default cancel)")
-	flags.BoolVar(&f.network, "network", false, "ask for a network; =false asks for none (default: as the skill says)")
+	flags.StringArrayVar(&f.network, "network", nil, "allow only this of what the daemon allows: `RULE`, such as example.com:443, or none (repeatable; default: as the skill says)")
+	flags.StringArrayVar(&f.deny, "network-deny", nil, "refuse this in the network: `RULE` (repeatable)")
 	flags.DurationVar(&f.timeout, "timeout", 0, "limit of real `time`, such as 30s")
 	flags.DurationVar(&f.cpu, "cpu-time", 0, "limit of processor `time`")
 	flags.Var(&f.cpus, "cpus", "limit of processors at a time, such as 0.5")
@@ -76,9 +76,6 @@ func (f *runFlags) add(flags *pflag.FlagSet) {
 // check refuses values that the daemon would take for "not set", and flags that exclude each
 // other.
 func (f *runFlags) check(cmd *cobra.Command) error {
-	flags := cmd.Flags()
-	// Without the flag the skill decides, so false must differ from unset.
-	f.networkSet = flags.Changed("network")
 	switch f.onDisconnect {
 	case "", "cancel", "continue":
 	default:
@@ -108,8 +105,8 @@ func (f *runFlags) command(a *app, c *skillrun.Client, p *program) (*skillrun.Cm
 		OutputBytes: uint64(f.output), WorkspaceBytes: uint64(f.writable), WorkspaceFiles: f.writableFiles,
 		OpenFiles: f.openFiles, MilliCPUs: uint32(f.cpus),
 	}
-	if f.networkSet {
-		cmd.Network = &f.network
+	if len(f.network)+len(f.deny) > 0 {
+		cmd.Network = &skillrun.Network{Allow: f.network, Deny: f.deny}
 	}
 	if f.onDisconnect == "continue" {
 		cmd.OnDisconnect = pb.OnDisconnect_ON_DISCONNECT_CONTINUE

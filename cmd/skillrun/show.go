@@ -75,7 +75,7 @@ func executionTable(e *pb.Execution) *table {
 		t.field("kept until", timeText(e.GetExpireTime()))
 	}
 	t.field("limits", limitsText(e.GetLimits()))
-	t.field("network", fmt.Sprint(e.GetNetwork()))
+	t.field("network", networkText(e.GetNetworkRules()))
 	o := e.GetOutcome()
 	if o == nil {
 		return t
@@ -93,6 +93,7 @@ func executionTable(e *pb.Execution) *table {
 	if n := o.GetEvidence().GetPidsMaxCount(); n > 0 {
 		t.field("processes", fmt.Sprintf("%d refused", n))
 	}
+	addNetwork(t, o)
 	t.field("artifacts", fmt.Sprint(o.GetArtifactCount()))
 	for _, line := range o.GetArtifactsRefused() {
 		t.field("not an artifact", line)

@@ -51,11 +51,11 @@ type config struct {
 	// A directory with one file NAME.yaml for each tenant.
 	TenantsDir string `yaml:"tenants_dir"`
 	// Only one daemon at a time uses StateDir (lockState). RunDir has mount points only.
-	StateDir string      `yaml:"state_dir"`
-	RunDir   string      `yaml:"run_dir"`
-	Skills   []skillRoot `yaml:"skills"`
-	Network  string      `yaml:"network"`
-	Shell    bool        `yaml:"shell"`
+	StateDir string        `yaml:"state_dir"`
+	RunDir   string        `yaml:"run_dir"`
+	Skills   []skillRoot   `yaml:"skills"`
+	Network  networkConfig `yaml:"network"`
+	Shell    bool          `yaml:"shell"`
 	// The programs that command lines of skills without allowed-tools may run.
 	WithoutAllowedTools commandRules `yaml:"without_allowed_tools"`
 	Python              string       `yaml:"python"`
@@ -76,6 +76,8 @@ type config struct {
 	IDs struct {
 		First uint32 `yaml:"first"`
 		Count uint32 `yaml:"count"`
+		// Of the processes that carry packets; 0: the id after the range.
+		Network uint32 `yaml:"network"`
 	} `yaml:"ids"`
 	// Names of boundaries, as --doctor prints them.
 	Boundaries struct {
@@ -223,7 +225,6 @@ func defaultConfig() config {
 	c.StateDir = "/var/lib/skillrun"
 	c.RunDir = "/run/skillrun"
 	c.Skills = []skillRoot{{Path: "/usr/share/skillrun/skills"}}
-	c.Network = "none"
 	c.WithoutAllowedTools = commandRules{permission.OwnScripts}
 	c.Python = "auto"
 	c.Packages = "warn"

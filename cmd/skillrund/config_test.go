@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
 func writeConfig(t *testing.T, text string) string {
@@ -98,7 +100,7 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"size overflow", "message_bytes: 99999999999GiB\n", "is not a size"},
 		{"file mode", "listen: {unix_mode: 999}\n", "is not a file mode"},
 		{"wrong type", "concurrency: {queued: many}\n", `line 1: concurrency.queued: "many" is not a whole number`},
-		{"network", "network: bridge\n", `line 1: network: "bridge" is unknown; write none or host`},
+		{"network", "network: bridge\n", `line 1: network: "bridge" is none and not rules; write none, or {allow: [public]}`},
 		{"an image's name", "images: {A/b: {rootfs: /x}}\n", `line 1: images.A/b: "A/b" cannot be a name; write up to 64 of a-z, 0-9, '.', '_' and '-', and not host`},
 		{"an image named host", "images: {host: {rootfs: /x}}\n", `line 1: images.host: "host" cannot be a name; write up to 64 of a-z, 0-9, '.', '_' and '-', and not host`},
 		{"an image of nothing", "images: {a: {}}\n", "images.a: set one of rootfs"},
@@ -115,8 +117,14 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"nothing may be pulled", "pull: {files: 0}\n", "line 1: pull.files: 0; must be more than 0"},
 		{"python", "python: '3.14'\n", `line 1: python: "3.14" is unknown; write auto, system or embedded`},
 		{"packages", "packages: refuse\n", `line 1: packages: "refuse" is unknown; write warn or strict`},
-		{"host network with TCP", "network: host\nlisten: {tcp: 127.0.0.1:1}\n", "asks for no credentials"},
-		{"host network with TCP for MCP", "network: host\nlisten: {mcp_tcp: 127.0.0.1:1}\n", "listen.mcp_tcp asks for no credentials"},
+		{"the host's network", "network: host\n", `line 1: network: "host" is none and not rules`},
+		{"a network's rule", "network:\n  allow:\n    - public\n    - https://example.com\n", `line 4: network.allow[1]: "https://example.com": a rule has no scheme and no path; write the domain alone`},
+		{"a network's deny rule", "network: {deny: ['*']}\n", `line 1: network.deny[0]: "*": write public`},
+		{"none and more", "network: {allow: [none, public]}\n", "line 1: network.allow[0]: none stands beside other rules"},
+		{"a rule with a comma", "network: {allow: [example.com:80,443]}\n", `line 1: network.allow[1]: "443": ports without a target; quote a rule with a comma`},
+		{"a skill's rule", "network: {skills: {pdf: {allow: [x y]}}}\n", `line 1: network.skills.pdf.allow[0]: "x y": a rule has no blanks`},
+		{"a skill's word", "network: {skills: {pdf: all}}\n", `line 1: network.skills.pdf: "all" is none and not rules`},
+		{"a skill's digest", "network: {skills: {pdf@sha256:12: none}}\n", `network.skills.pdf@sha256:12: "pdf@sha256:12" names no skill; write its full name, or name@sha256: and 64 hex digits`},
 		{"TCP for all, MCP", "listen: {mcp_tcp: 0.0.0.0:1}\n", `line 1: listen.mcp_tcp: "0.0.0.0" is reachable from other machines, and listen.tls is not set; write a loopback address such as 127.0.0.1:7878, or set listen.tls`},
 		{"long socket, MCP", "listen: {mcp_unix: /" + strings.Repeat("x", 120) + "}\n", "line 1: listen.mcp_unix: the path has 121 bytes; a socket's path has at most 107"},
 		{"one socket for two", "listen: {unix: s, mcp_unix: s}\n", "/s is also listen.unix; give each socket its own path"},
@@ -380,15 +388,14 @@ func TestConfigForOtherMachines(t *testing.T) {
 	if dir := filepath.Dir(path); err != nil || c.Listen.TLS.Certificate != dir+"/tls/c" || c.Listen.TLS.Key != dir+"/tls/k" {
 		t.Errorf("got %+v, %v", c.Listen, err)
 	}
-	// A script of this machine has no credential, so network: host is allowed.
-	if c, err = loadConfig(writeConfig(t, "network: host\nlisten: {tcp: '0.0.0.0:1', insecure: true}\nidentity: {tokens: t}\n")); err != nil || c.usesTLS() {
+	if c, err = loadConfig(writeConfig(t, "listen: {tcp: '0.0.0.0:1', insecure: true}\nidentity: {tokens: t}\n")); err != nil || c.usesTLS() {
 		t.Errorf("got %+v, %v", c.Listen, err)
 	}
-	// The metrics listener alone may have such an address, too. With network: host it may be on loopback.
+	// The metrics listener alone may have such an address, too.
 	for _, text := range []string{
 		"listen: {metrics_tcp: '0.0.0.0:1', tls: {certificate: c, key: k}}\nidentity: {tokens: t}\n",
 		"listen: {metrics_tcp: '0.0.0.0:1', insecure: true}\nidentity: {tokens: t}\n",
-		"network: host\nlisten: {metrics_tcp: '127.0.0.1:1'}\n",
+		"network: {}\nlisten: {tcp: '127.0.0.1:2', metrics_tcp: '127.0.0.1:1'}\n",
 	} {
 		if _, err := loadConfig(writeConfig(t, text)); err != nil {
 			t.Errorf("%s: %v", text, err)
@@ -447,5 +454,79 @@ func TestConfigOfImages(t *testing.T) {
 	}
 	if c, err = loadConfig(writeConfig(t, "runtimes:\nimages:\n")); err != nil || c.Runtimes["default"] != "host" {
 		t.Errorf("empty keys: got %v, %v", c.Runtimes, err)
+	}
+}
+
+// The forms of network, and what a skill gets by them.
+func TestConfigOfNetwork(t *testing.T) {
+	for _, tt := range []struct {
+		text        string
+		rules, demo string // allow and deny rules; empty: none
+	}{
+		{"", "", ""},
+		{"network: none", "", ""},
+		{"network:", "", ""},
+		{"network: {}", "public", "public"},
+		{"network: {allow: []}", "none", "none"},
+		{"network: {allow: }", "none", "none"},
+		{"network: {allow: [none]}", "none", "none"},
+		{"network: {deny: [10.0.0.0/8]}", "public - 10.0.0.0/8", "public - 10.0.0.0/8"},
+		{"network: {allow: ['*.example.com:80,443'], skills: {demo: {allow: [a.example, b.example], deny: [b.example:80]}}, deny: [c.example]}", "*.example.com:80,443 - c.example", "a.example b.example - b.example:80 c.example"},
+		{"network: {skills: {demo: none}}", "public", ""},
+		{"network: {allow: [], skills: {demo: {}}}", "none", "public"},
+	} {
+		c, err := loadConfig(writeConfig(t, tt.text+"\n"))
+		if err != nil {
+			t.Errorf("%s: %v", tt.text, err)
+			continue
+		}
+		n := c.Network.network()
+		demo, own := n.Skills["demo"]
+		if !own {
+			demo = n.Rules
+		}
+		if got := rulesText(n.Rules); got != tt.rules {
+			t.Errorf("%s: got %q, want %q", tt.text, got, tt.rules)
+		}
+		if got := rulesText(demo); got != tt.demo {
+			t.Errorf("%s: the skill demo: got %q, want %q", tt.text, got, tt.demo)
+		}
+	}
+}
+
+func rulesText(r *policy.Rules) string {
+	if r == nil {
+		return ""
+	}
+	allow, deny := r.Strings()
+	text := strings.Join(allow, " ")
+	if len(deny) > 0 {
+		text += " - " + strings.Join(deny, " ")
+	}
+	return text
+}
+
+// A tenant's rules and the daemon's count both.
+func TestConfigOfTenantsNetwork(t *testing.T) {
+	c, err := loadConfig(writeConfig(t, `
+network: {allow: [public, 10.0.0.0/8:5432], deny: [evil.example], skills: {pdf: {allow: [p.example, q.example]}}}
+tenants:
+  inherits: {}
+  closed: {policy: {network: none}}
+  narrow: {policy: {network: {allow: ['*.example', '10.1.0.0/16:*', '10.2.0.1:22'], skills: {pdf: {allow: [q.example, r.example]}}}}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][2]string{
+		"inherits": {"public 10.0.0.0/8:5432 - evil.example", "p.example q.example - evil.example"},
+		"closed":   {"", ""},
+		"narrow":   {"*.example 10.1.0.0/16:5432 - evil.example", "q.example - evil.example"},
+	}
+	for _, got := range c.tenantSet().All() {
+		n := got.Policy.Network
+		if rules := [2]string{rulesText(n.Rules), rulesText(n.Skills["pdf"])}; rules != want[got.Name] {
+			t.Errorf("%s: got %q, want %q", got.Name, rules, want[got.Name])
+		}
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/mcp"
 	"github.com/skillrun/skillrun/internal/metrics"
+	"github.com/skillrun/skillrun/internal/network"
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/server"
@@ -61,6 +62,7 @@ type daemon struct {
 	runtimes     *runtime.Set
 	python       *runtime.Installation // nil without an embedded Python
 	environments *environment.Store
+	networks     *network.Manager // nil: no skill gets a network
 	executor     *executor.Executor
 	callers      *identity.Table
 	tenants      *tenancy
@@ -212,8 +214,11 @@ func start(ctx context.Context, c config, path, bundle string, log *slog.Logger)
 	if err := d.routeRuntimes(ctx); err != nil {
 		return d, err
 	}
+	if d.networks, err = c.openNetworks(log); err != nil {
+		return d, err
+	}
 	d.executor, err = executor.New(ctx, executor.Config{
-		Skills: d.skills, Tenants: tenants, Runtimes: d.runtimes, Record: d.record, Host: d.host, Environments: d.environments, Missing: d.missing,
+		Skills: d.skills, Tenants: tenants, Runtimes: d.runtimes, Record: d.record, Host: d.host, Networks: networksOf(d.networks), Environments: d.environments, Missing: d.missing,
 		StagingDir: filepath.Join(c.StateDir, "staging"), Owner: workspace.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID}, KeyFile: filepath.Join(c.StateDir, "request.key"),
 		MaxRunning: c.Concurrency.Running, Reserved: c.Concurrency.Reserved,
 		Grace: time.Duration(c.Grace), CancelGrace: time.Duration(c.CancelGrace),
@@ -248,7 +253,7 @@ func start(ctx context.Context, c config, path, bundle string, log *slog.Logger)
 	// MCP uses the same tools, executor and budget of request memory (Hold) as gRPC.
 	d.mcp = mcp.New(mcp.Config{
 		Tools: tools, Executor: d.executor, Skills: d.skills, Identify: d.callers.Identify, Explain: d.server.Explain,
-		Version: buildVersion(), OpenWorld: c.Network == "host", Publish: c.Listen.SkillsIndex, MaxMessageBytes: int64(c.MessageBytes), Hold: requests.Hold,
+		Version: buildVersion(), OpenWorld: c.Network.on, Publish: c.Listen.SkillsIndex, MaxMessageBytes: int64(c.MessageBytes), Hold: requests.Hold,
 		Audit: d.audit, Tracer: d.tracing.Tracer(), Log: log,
 	})
 	d.metrics.Watch(func() metrics.State { return d.state(requests) })
@@ -353,6 +358,9 @@ func (d *daemon) close() error {
 	}
 	if d.host != nil {
 		errs = append(errs, d.host.Close())
+	}
+	if d.networks != nil {
+		d.networks.Close() // after the sandboxes, which detach
 	}
 	if d.probing != nil {
 		d.probing.done.Wait() // host.Close has ended the probe

@@ -48,10 +48,25 @@ func (f *problems) value(key string, node *yaml.Node, out reflect.Value) {
 		if kind := out.Kind(); kind == reflect.Slice || kind == reflect.Map {
 			out.SetZero()
 		}
+		if list, ok := out.Addr().Interface().(*ruleList); ok {
+			*list = ruleList{} // nil would be the default
+		}
 		return
 	}
 	switch out.Kind() {
 	case reflect.Struct:
+		if b, ok := out.Addr().Interface().(interface {
+			begin(*yaml.Node) bool
+			wants() string
+		}); ok {
+			if b.begin(node) {
+				return
+			}
+			if node.Kind != yaml.MappingNode {
+				f.bad(key, "%s is %s", shown(node), b.wants())
+				return
+			}
+		}
 		f.eachPair(key, node, func(name string, at *yaml.Node, value *yaml.Node) {
 			f.field(join(key, name), name, at, value, out)
 		})

@@ -23,10 +23,14 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/skillrun/skillrun/internal/network"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == network.HelperArg {
+		os.Exit(network.Helper())
+	}
 	path := flag.String("config", "", "configuration `file` (YAML); without it, the daemon uses the defaults")
 	check := flag.Bool("check", false, "check the configuration and the paths in it, print every error and exit")
 	try := flag.Bool("doctor", false, "test every boundary of this machine, print the results and exit")

@@ -60,7 +60,6 @@ max_memory: 256`, map[string]string{
 	env := func(name, value string) *pb.ExecuteRequest {
 		return with(func(r *pb.ExecuteRequest) { r.Env = map[string]string{name: value} })
 	}
-	yes := true
 	for _, tt := range []struct {
 		name, code, reason string
 		req                *pb.ExecuteRequest
@@ -146,7 +145,7 @@ max_memory: 256`, map[string]string{
 			}
 		})},
 		{"network that the daemon does not give", "FailedPrecondition", "NETWORK_NOT_GRANTED", code("online", "print(1)")},
-		{"network that the skill does not ask for", "FailedPrecondition", "NETWORK_NOT_GRANTED", with(func(r *pb.ExecuteRequest) { r.Network = &yes })},
+		{"network that the skill does not ask for", "FailedPrecondition", "NETWORK_NOT_GRANTED", with(func(r *pb.ExecuteRequest) { r.NetworkRules = &pb.NetworkRules{} })},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d.t = t
@@ -179,9 +178,8 @@ max_memory: 256`, map[string]string{
 	})
 	t.Run("without its network", func(t *testing.T) {
 		d.t = t
-		no := false
 		req := code("online", "import socket\ntry: socket.create_connection(('1.1.1.1', 53), 1)\nexcept OSError as e: print('no network')")
-		req.Network = &no
+		req.NetworkRules = &pb.NetworkRules{Allow: []string{"none"}}
 		d.run(req).wantStdout(t, "no network\n")
 	})
 }

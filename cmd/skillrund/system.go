@@ -53,7 +53,7 @@ func (d *daemon) capabilities() server.Capabilities {
 	c := server.Capabilities{
 		Version: buildVersion(), Started: d.started, Default: b.Default, Max: b.Max,
 		MaxRunning: d.config.Concurrency.Running + d.config.Concurrency.Reserved, MaxQueued: d.config.Concurrency.Queued,
-		Network: d.config.Network, Cgroup: cgroupVersion(), Kernel: kernelRelease(), Retention: time.Duration(d.config.Retention.Age),
+		Network: !d.config.Network.network().None(), Cgroup: cgroupVersion(), Kernel: kernelRelease(), Retention: time.Duration(d.config.Retention.Age),
 	}
 	for _, b := range d.probing.found {
 		c.Boundaries = append(c.Boundaries, server.Boundary{

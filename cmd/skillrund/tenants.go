@@ -24,12 +24,12 @@ type tenantConfig struct {
 	SharedSkills []string    `yaml:"shared_skills"`
 	// Nothing here is wider than the daemon's own keys.
 	Policy struct {
-		Network             string       `yaml:"network"`
-		Shell               bool         `yaml:"shell"`
-		Code                bool         `yaml:"code"`
-		WithoutAllowedTools commandRules `yaml:"without_allowed_tools"`
-		Runtimes            []string     `yaml:"runtimes"`
-		Images              []string     `yaml:"images"`
+		Network             networkConfig `yaml:"network"`
+		Shell               bool          `yaml:"shell"`
+		Code                bool          `yaml:"code"`
+		WithoutAllowedTools commandRules  `yaml:"without_allowed_tools"`
+		Runtimes            []string      `yaml:"runtimes"`
+		Images              []string      `yaml:"images"`
 	} `yaml:"policy"`
 	Limits struct {
 		Default         limits   `yaml:"default"`
@@ -138,14 +138,14 @@ func (t *tenantConfig) inheritLimits(c *config, set func(string) bool) {
 	}
 }
 
-// tenant converts the configuration of a tenant, which check has accepted.
+// tenant converts the configuration of a tenant, which check has accepted. daemon is the network of the daemon.
 // The value is shared by many goroutines from then on, and never changes.
-func (t *tenantConfig) tenant(name string) *tenant.Tenant {
+func (t *tenantConfig) tenant(name string, daemon permission.Network) *tenant.Tenant {
 	q := t.Quotas
 	to := &tenant.Tenant{
 		Name: name,
 		Policy: permission.Policy{
-			Network: t.Policy.Network == "host", Shell: t.Policy.Shell, NoCode: !t.Policy.Code,
+			Network: t.Policy.Network.network().Tighten(daemon), Shell: t.Policy.Shell, NoCode: !t.Policy.Code,
 			Unlisted: permission.ParseUnlisted(t.Policy.WithoutAllowedTools),
 		},
 		Runtimes: t.Policy.Runtimes, Images: t.Policy.Images,
@@ -187,7 +187,7 @@ func (c *config) onlyTenant() *tenant.Tenant {
 	return &tenant.Tenant{
 		Name: identity.DefaultTenant,
 		Policy: permission.Policy{
-			Network: c.Network == "host", Shell: c.Shell, Unlisted: permission.ParseUnlisted(c.WithoutAllowedTools),
+			Network: c.Network.network(), Shell: c.Shell, Unlisted: permission.ParseUnlisted(c.WithoutAllowedTools),
 		},
 		Bounds:       c.bounds(),
 		Quota:        admission.Quota{Running: c.Concurrency.Running, Reserved: c.Concurrency.Reserved, Queued: c.Concurrency.Queued},
@@ -203,7 +203,7 @@ func (c *config) tenantSet() *tenant.Set {
 	}
 	var list []*tenant.Tenant
 	for _, s := range c.loaded {
-		list = append(list, s.config.tenant(s.name))
+		list = append(list, s.config.tenant(s.name, c.Network.network()))
 	}
 	return tenant.New(list...)
 }

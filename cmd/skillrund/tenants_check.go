@@ -86,9 +86,9 @@ func realPath(path string) string {
 // checkPolicy checks that the policy is not wider than the daemon's.
 func (t *tenantConfig) checkPolicy(c *config, bad badFunc) {
 	p := t.Policy
-	oneOf(bad, "policy.network", p.Network, "none", "host")
-	if p.Network == "host" && c.Network == "none" {
-		bad("policy.network", "host is wider than the daemon's network, none; write none, or set network: host for the daemon")
+	p.Network.check("policy.network", bad)
+	if p.Network.on && !c.Network.on {
+		bad("policy.network", "rules are wider than the daemon's network, none; write none, or set network: {allow: [public]} for the daemon")
 	}
 	if p.Shell && !c.Shell {
 		bad("policy.shell", "true is wider than the daemon's shell, false; write false, or set shell: true for the daemon")

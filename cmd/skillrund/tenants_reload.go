@@ -15,6 +15,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/server"
 	"github.com/skillrun/skillrun/internal/tenant"
 )
@@ -29,6 +30,7 @@ const (
 // tenancy has the tenants that are in force. A reload replaces them; running executions
 // keep the version with which they were accepted.
 type tenancy struct {
+	network  permission.Network       // of the daemon
 	mu       sync.Mutex               // guards the fields below; also makes reloads take turns
 	sources  map[string]*tenantSource // in force, by name
 	values   map[string]*tenant.Tenant
@@ -37,7 +39,7 @@ type tenancy struct {
 
 // newTenancy returns the tenants with which the daemon starts.
 func newTenancy(c *config, set *tenant.Set) *tenancy {
-	t := &tenancy{sources: map[string]*tenantSource{}, values: map[string]*tenant.Tenant{}}
+	t := &tenancy{network: c.Network.network(), sources: map[string]*tenantSource{}, values: map[string]*tenant.Tenant{}}
 	for _, s := range c.loaded {
 		t.sources[s.name] = s
 		t.values[s.name], _ = set.Get(s.name)
@@ -171,7 +173,7 @@ func (d *daemon) apply(ctx context.Context, accepted map[string]*tenantSource) {
 		}
 		value := t.values[name]
 		if old == nil || !reflect.DeepEqual(old.config, s.config) {
-			value = s.config.tenant(name)
+			value = s.config.tenant(name, t.network)
 		}
 		values[name] = value
 		list = append(list, value)

@@ -109,8 +109,7 @@ func orList(words []string) string {
 	return text
 }
 
-// checkListen checks addresses and, with them, network: a script with the host's network can
-// reach every TCP listener of this machine.
+// checkListen checks addresses.
 func (c *config) checkListen(bad badFunc) {
 	l := c.Listen
 	if l.Unix == "" && l.TCP == "" {
@@ -137,7 +136,7 @@ func (c *config) checkListen(bad badFunc) {
 			used[tcp.address] = tcp.key
 		}
 	}
-	oneOf(bad, "network", c.Network, "none", "host")
+	c.Network.check("network", bad)
 	oneOf(bad, "packages", c.Packages, "warn", "strict")
 	c.checkTLS(bad)
 	for _, tcp := range []struct{ key, address string }{{"listen.tcp", l.TCP}, {"listen.mcp_tcp", l.MCPTCP}} {
@@ -147,12 +146,7 @@ func (c *config) checkListen(bad badFunc) {
 		if err := checkTCP(tcp.address, c.usesTLS() || l.Insecure); err != nil {
 			bad(tcp.key, "%v", err)
 		}
-		// Without this check a script could become a caller, and run as any skill.
-		if c.Network == "host" && !c.asksCredentials() {
-			bad("network", "host gives scripts this machine's network, and %s asks for no credentials: a script could call the daemon itself; remove one of the two, or set identity.tokens", tcp.key)
-		}
 	}
-	// A request for metrics changes nothing, so network: host does not forbid the listener.
 	if l.MetricsTCP != "" {
 		if err := checkTCP(l.MetricsTCP, c.usesTLS() || l.Insecure); err != nil {
 			bad("listen.metrics_tcp", "%v", err)
@@ -212,6 +206,9 @@ func (c *config) checkIDs(bad badFunc) {
 	if c.IDs.Count < 2 || uint64(c.IDs.First)+uint64(c.IDs.Count) > lastID {
 		bad("ids.count", "%d ids from %d on; write 2 to %d", c.IDs.Count, c.IDs.First, uint64(lastID)-min(uint64(c.IDs.First), lastID))
 		return
+	}
+	if id := c.networkID(); id < 65536 || id > lastID || id >= c.IDs.First && id < c.IDs.First+c.IDs.Count {
+		bad("ids.network", "%d is in the range of accounts, or in that of ids.first and ids.count, or past the last id; write an id outside of both, or 0 for the one after the range", id)
 	}
 	need, room := c.sandboxesAtOnce(), uint64(max(0, sandbox.Room(c.IDs.Count)))
 	if need <= room {

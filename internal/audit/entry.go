@@ -78,10 +78,32 @@ type Entry struct {
 	By       string `json:"by,omitempty"`  // who cancelled
 	Why      string `json:"why,omitempty"` // the reason of a cancel
 
+	Network *Network `json:"network,omitempty"` // of an execution that has ended; nil: it had none
+
 	Count     uint64 `json:"count,omitempty"`   // how many like this one the entry stands for; 0: it is about itself
 	Through   uint64 `json:"through,omitempty"` // Pruned: the last removed entry
 	Torn      string `json:"torn,omitempty"`    // Start: the beginning of a line that a dead daemon left incomplete; Count has its bytes
 	Signature []byte `json:"signature,omitempty"`
+}
+
+// A Network says what an execution did in the network.
+type Network struct {
+	Denied      int64        `json:"denied,omitempty"` // how often something was refused
+	Count       int64        `json:"count,omitempty"`  // of connections
+	Sent        int64        `json:"sent,omitempty"`   // bytes, of all connections
+	Received    int64        `json:"received,omitempty"`
+	Connections []Connection `json:"connections,omitempty"` // the first
+}
+
+// A Connection is one that was allowed.
+type Connection struct {
+	Start    time.Time `json:"start"`
+	Seconds  float64   `json:"seconds"`
+	Protocol string    `json:"protocol"`
+	To       string    `json:"to"` // address and port
+	Name     string    `json:"name,omitempty"`
+	Sent     int64     `json:"sent"`
+	Received int64     `json:"received"`
 }
 
 // Bounds on an entry, in bytes.

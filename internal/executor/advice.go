@@ -38,7 +38,7 @@ func advise(out Outcome, lost error) string {
 		return "The daemon died before this execution ended. If its program ran, it was killed with the daemon, and how far it came is not known. Run it again only if doing its work twice does no harm."
 	case SetupFailed:
 		switch out.Evidence.SetupStep {
-		case stepExec, stepDirectory, stepMemory, stepGroup:
+		case stepExec, stepDirectory, stepMemory, stepGroup, stepNetwork:
 			if out.Evidence.SetupError != internalSetupError {
 				return "Nothing ran: " + out.Evidence.SetupError + "."
 			}
@@ -94,7 +94,7 @@ func adviseOn(stderr string, l Limits, network bool) string {
 		if network {
 			return "This machine's network or its name resolution seems to have failed; try again later."
 		}
-		return "It seems to need a network, and it has none: the skill must ask for one (network_access: true) and the daemon must grant it."
+		return "It seems to need a network, and it has none: the skill must ask for one (network_access: true in its SKILL.md) or be named in the daemon's network.skills, and the daemon must grant it."
 	}
 	return ""
 }

@@ -88,7 +88,22 @@ func (x *Executor) audited(e audit.Entry, do func() error) error {
 // counts the entries that it has lost.
 func (x *Executor) auditEnd(who permission.Principal, id string, out Outcome) {
 	_ = x.Audit.Write(audit.Entry{
-		Event: audit.End, Tenant: who.Tenant, Principal: who.Name, Execution: id,
+		Network: auditNetwork(out),
+		Event:   audit.End, Tenant: who.Tenant, Principal: who.Name, Execution: id,
 		End: string(out.End), ExitCode: out.ExitCode, Signal: out.Signal, By: out.Evidence.CancelledBy, Why: out.Evidence.CancelReason,
 	})
+}
+
+func auditNetwork(out Outcome) *audit.Network {
+	usage := out.Usage.Network
+	if usage == nil {
+		return nil
+	}
+	n := &audit.Network{Denied: out.Evidence.NetworkDenied, Count: usage.Count, Sent: usage.Sent, Received: usage.Received}
+	for _, c := range usage.Connections {
+		n.Connections = append(n.Connections, audit.Connection{
+			Start: c.Start.UTC(), Seconds: c.Took.Seconds(), Protocol: c.Protocol, To: c.To.String(), Name: c.Name, Sent: c.Sent, Received: c.Received,
+		})
+	}
+	return n
 }

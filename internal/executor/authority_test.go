@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skillrun/skillrun/internal/network/policy"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/workspace"
 	"github.com/skillrun/skillrun/sandbox"
@@ -26,10 +27,9 @@ func TestNoSpecWithoutAGrant(t *testing.T) {
 // check and the start changes nothing of its execution.
 func TestRequestChangedAfterTheCheckHasNoEffect(t *testing.T) {
 	x := newExecutor(t, t.TempDir(), nil)
-	no := false
 	request := func() Request {
 		req := scriptRequest("one", "two")
-		req.Dir, req.Network = "data", &no
+		req.Dir, req.Network = "data", &policy.Config{Allow: []string{"none"}}
 		req.Env, req.SecretEnv = map[string]string{"APP_A": "1"}, map[string]Secret{"APP_B": "2"}
 		req.Labels = map[string]string{"label": "kept"}
 		return req
@@ -52,8 +52,7 @@ func TestRequestChangedAfterTheCheckHasNoEffect(t *testing.T) {
 				req.Principal = permission.Principal{Tenant: "other", Name: "mallory"}
 				req.Skill = "other"
 				req.Source = permission.Source{Kind: permission.Code, Code: "evil"}
-				yes := true
-				req.Network = &yes
+				req.Network = &policy.Config{Allow: []string{"public"}}
 			})
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("source, skill or principal changed after the check:\n got %+v\nwant %+v", got, want)

@@ -92,7 +92,7 @@ func (r *run) neverStarted(err error, s sinks) Outcome {
 		out.Evidence.SetupStep, out.Evidence.SetupError = setup.Step, r.publicSetupError(setup)
 	}
 	level := slog.LevelError
-	if out.Evidence.SetupError != internalSetupError && !errors.Is(err, sandbox.ErrNoIDs) {
+	if out.Evidence.SetupError != internalSetupError && !errors.Is(err, sandbox.ErrNoIDs) && out.Evidence.SetupStep != stepNetwork {
 		level = slog.LevelInfo // the caller's request or tenant is the cause
 	}
 	r.logger.Log(context.Background(), level, "sandbox", "execution", r.id, "err", err)
@@ -116,6 +116,8 @@ func (e *execution) publicSetupError(err *sandbox.SetupError) string {
 		return fmt.Sprintf("%s of memory is too small to start a sandbox", size(e.limits.MemoryBytes))
 	}
 	switch {
+	case err.Step == stepNetwork:
+		return "its network could not be opened; try again later, or tell the operator"
 	case errors.Is(err, sandbox.ErrGroupFull):
 		return "the tenant's executions have used up its limit of processes or memory for all of them together; wait until some have ended"
 	case errors.Is(err, sandbox.ErrGroupRemoved):
@@ -132,6 +134,7 @@ const (
 	stepDirectory = "directory"
 	stepMemory    = "memory"
 	stepGroup     = "sandbox group" // of the tenant's group
+	stepNetwork   = "network"       // the tenant's network
 )
 
 // scarcity names the resource that the daemon lacks. The caller sees only such a cause, and can wait or
@@ -208,8 +211,12 @@ func (r *run) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 	if errors.Is(err, sandbox.ErrLost) {
 		out.Advice = "Its sandbox was killed from outside: by the machine's operator, or because the whole machine ran out of memory. Whatever the program had done by then stays done."
 	}
+	r.network.into(&out)
+	if out.Advice == "" {
+		out.Advice = r.network.advise()
+	}
 	if out.Advice == "" && code != 0 {
-		out.Advice = adviseOn(s.stderr.ending(), r.limits, r.grant.Network())
+		out.Advice = adviseOn(s.stderr.ending(), r.limits, r.grant.Network() != nil)
 	}
 	return out
 }
@@ -345,7 +352,7 @@ func (x *Executor) recordQueued(ctx context.Context, e *execution) (*record.Log,
 	who, sk, source := e.grant.Principal(), e.grant.Skill(), e.grant.Source()
 	h := Header{
 		Skill: sk.Name, SkillDigest: sk.Digest, Limits: e.limits,
-		Network: e.grant.Network(), Commands: e.commands(), Warnings: e.warnings(),
+		Network: newNetwork(e.grant.Network()), Commands: e.commands(), Warnings: e.warnings(),
 	}
 	header, err := json.Marshal(h)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/network/policy"
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
@@ -18,6 +19,7 @@ type Event struct {
 	Header  *Header
 	Started *Started
 	Output  *Output
+	Denied  *policy.Denial
 	Outcome *Outcome
 
 	release func() // nil: nothing
@@ -37,11 +39,26 @@ type Header struct {
 	Skill       string     `json:"skill"`
 	SkillDigest string     `json:"skill_digest"`
 	Limits      Limits     `json:"limits"`
-	Network     bool       `json:"network"`
-	Commands    [][]string `json:"commands"` // one list for each simple command, without inline code
+	Network     *Network   `json:"network,omitempty"` // nil: it has none
+	Commands    [][]string `json:"commands"`          // one list for each simple command, without inline code
 	// Warnings are sentences about possible causes of a failure, such as a package of another version
 	// than the declared one.
 	Warnings []string `json:"warnings,omitempty"`
+}
+
+// A Network has the rules of an execution's network; see package policy.
+type Network struct {
+	Allow []string `json:"allow"`
+	Deny  []string `json:"deny,omitempty"`
+}
+
+// newNetwork returns nil for nil rules.
+func newNetwork(rules *policy.Rules) *Network {
+	if rules == nil {
+		return nil
+	}
+	allow, deny := rules.Strings()
+	return &Network{Allow: allow, Deny: deny}
 }
 
 // A Summary describes a request, without the content of code, input and environment. The record has it

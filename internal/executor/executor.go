@@ -51,7 +51,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config configures an Executor. Every field but Environments, Missing, Tenants and Log must be
+// Config configures an Executor. Every field but Networks, Environments, Missing, Tenants and Log must be
 // set.
 type Config struct {
 	Skills *skill.Registry
@@ -62,6 +62,8 @@ type Config struct {
 	Runtimes *runtime.Set
 	Record   *record.Store
 	Host     *sandbox.Host
+	// Networks are what sandboxes with a network get. Nil: no policy may grant one.
+	Networks Networks
 	// Environments are the prepared environments. Nil: the needs of skills are not
 	// checked.
 	Environments *environment.Store
@@ -388,6 +390,7 @@ func (x *Executor) run(r *run, ticket *admission.Ticket) {
 
 	// A ticket can get its slot after a cancel. Then start fails, because r.ctx is done.
 	spec := newSpec(r.grant, r.settings)
+	spec.Network = x.openNetwork(r)
 	out := newSinks(r)
 	assigned := r.span.stage("assign")
 	p, err := x.start(r.ctx, spec, sandbox.IO{

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
 // End says how an execution ended.
@@ -88,6 +90,8 @@ type Evidence struct {
 	// internalSetupError.
 	SetupStep  string `json:"setup_step,omitempty"`
 	SetupError string `json:"setup_error,omitempty"`
+	// NetworkDenied counts what the network refused. A program can go on after it.
+	NetworkDenied int64 `json:"network_denied,omitempty"`
 }
 
 // Usage measures the resources of one execution: the processor time of all its processes, and
@@ -101,6 +105,19 @@ type Usage struct {
 	// Queue is the wait for a slot. Setup is the time that the sandbox's start took.
 	Queue time.Duration `json:"queue"`
 	Setup time.Duration `json:"setup"`
+	// Network is nil if the execution had none.
+	Network *NetworkUsage `json:"network,omitempty"`
+}
+
+// NetworkUsage measures the network of one execution. Bytes are those of the program's data.
+type NetworkUsage struct {
+	Count    int64 `json:"count"` // connections, and exchanges of UDP packets with one address and port
+	Sent     int64 `json:"sent"`
+	Received int64 `json:"received"`
+	// Connections are the first that ended, at most MaxListedConnections.
+	Connections []policy.Connection `json:"connections,omitempty"`
+	// Denials are the first refusals, at most maxListedDenials.
+	Denials []policy.Denial `json:"denials,omitempty"`
 }
 
 // Truncation says how much of a stream was kept.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/internal/audit"
+	"github.com/skillrun/skillrun/internal/network/policy"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
 )
@@ -137,6 +138,8 @@ func (f *Follower) Next(ctx context.Context) (Event, error) {
 	case record.KindOutput:
 		e.Output = &Output{Stream: Stream(r.Stream), Offset: r.Offset, Data: r.Data}
 		e.release = r.Release
+	case record.KindDenied:
+		e.Denied, err = decode[policy.Denial](r.Data)
 	case record.KindEnd:
 		if e.Outcome, err = decode[Outcome](r.Data); err == nil && e.Outcome.Count > 0 {
 			// Without ctx: the outcome has been read from the log and would not

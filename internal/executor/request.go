@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/network/policy"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/tenant"
@@ -43,8 +44,9 @@ type Request struct {
 	Labels map[string]string
 	// Limits that are zero are derived.
 	Limits Limits
-	// Network asks for a network or refuses one. Nil: as the skill says.
-	Network *bool
+	// Network has rules that the network must keep to as well. Nil: as skill and policy say. See
+	// [permission.Policy.Check].
+	Network *policy.Config
 	// Key is the idempotency key: a repeated request with the same Key gives the same execution.
 	// Empty: no key.
 	Key string
@@ -148,7 +150,7 @@ func (r Request) hash(key []byte) ([]byte, error) {
 		Env, Secrets       map[string]string
 		Labels             map[string]string
 		Limits             Limits
-		Network            *bool
+		Network            *policy.Config
 		QueueTimeout       time.Duration
 		Python             runtime.Python
 	}{

@@ -19,6 +19,7 @@ type run struct {
 	queued    time.Duration     // waited for a slot
 	startup   time.Duration     // from the acceptance to the program's start, without queued; zero: it did not start
 	collected collected
+	network   *networkSink // nil: the execution has no network
 
 	// Ended by cancel, with a *cancellation as the cause, or by unlive, without one.
 	ctx     context.Context

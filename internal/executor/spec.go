@@ -17,8 +17,8 @@ const skillkitVersion = "0.3.0"
 // so a program of the machine comes before a link with its name.
 const basePath = "/usr/local/bin:/usr/bin:/bin:/opt/skillrun/bin"
 
-// newSpec derives the sandbox's Spec. It is pure. Skill, source, command plan and network come
-// only from the grant. It panics on a grant that approves nothing: only a bug can pass one.
+// newSpec derives the sandbox's Spec, without its network (openNetwork). It is pure. Skill, source and
+// command plan come only from the grant. It panics on a grant that approves nothing: only a bug can pass one.
 //
 // Deadlines, memory and counts become the sandbox's limits; the limit of output stays here,
 // with the sinks.
@@ -50,9 +50,6 @@ func newSpec(grant permission.Grant, s settings) sandbox.Spec {
 	}
 	for _, m := range s.invocation.Mounts {
 		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target})
-	}
-	if grant.Network() {
-		spec.Network = sandbox.HostNetwork
 	}
 	return spec
 }
@@ -117,7 +114,7 @@ func environmentOf(grant permission.Grant, s settings) []string {
 		// arrive only at the program's end, and a killed program's not at all.
 		env = append(env, permission.Unbuffered+"=1")
 	}
-	if !grant.Network() {
+	if grant.Network() == nil {
 		// npm would wait 70 s between three attempts, longer than most executions have.
 		env = append(env, "npm_config_fetch_retries=0")
 	}

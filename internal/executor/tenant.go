@@ -1,12 +1,14 @@
 package executor
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/skillrun/skillrun/internal/admission"
+	"github.com/skillrun/skillrun/internal/network/policy"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
@@ -93,7 +95,7 @@ func (x *Executor) Tenant(who permission.Principal) (*tenant.Tenant, error) {
 
 // Check decides whether a caller may run a source of a skill, exactly as Execute does. The error is
 // an *UnknownTenantError or an error of [permission.Policy.Check].
-func (x *Executor) Check(who permission.Principal, sk *skill.Skill, source permission.Source, network *bool) (permission.Grant, error) {
+func (x *Executor) Check(who permission.Principal, sk *skill.Skill, source permission.Source, network *policy.Config) (permission.Grant, error) {
 	t, err := x.Tenant(who)
 	if err != nil {
 		return permission.Grant{}, err
@@ -101,13 +103,19 @@ func (x *Executor) Check(who permission.Principal, sk *skill.Skill, source permi
 	return x.check(t, who, sk, source, network)
 }
 
-func (x *Executor) check(t *tenant.Tenant, who permission.Principal, sk *skill.Skill, source permission.Source, network *bool) (permission.Grant, error) {
+func (x *Executor) check(t *tenant.Tenant, who permission.Principal, sk *skill.Skill, source permission.Source, network *policy.Config) (permission.Grant, error) {
 	grant, err := t.Policy.Check(who, sk, source, network)
+	if bad, ok := errors.AsType[*permission.NetworkRequestError](err); ok {
+		return permission.Grant{}, &RequestError{"network_rules." + bad.List, strings.ReplaceAll(bad.Error(), "\n", "; ")}
+	}
 	if err != nil {
 		return permission.Grant{}, err
 	}
 	if reason := x.refusesRuntime(t, grant); reason != "" {
 		return permission.Grant{}, &permission.Denied{Command: source.Command, Reason: reason}
+	}
+	if grant.Network() != nil && x.Networks == nil {
+		return permission.Grant{}, errors.New("the policy grants a network, and the daemon has none")
 	}
 	return grant, nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/skillrun/skillrun/internal/network/policy"
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
@@ -51,8 +52,8 @@ type Source struct {
 // Policy has the permissions of a tenant. The zero Policy allows scripts, code and checked
 // commands, without network and without a shell.
 type Policy struct {
-	// Network gives the host's network to a skill that asks for network.
-	Network bool
+	// Network says which skills get a network.
+	Network Network
 	// Shell runs the command lines of a skill with an unscoped Bash rule in bash, with
 	// every expansion, instead of the parsed plan.
 	Shell bool
@@ -71,7 +72,7 @@ type Grant struct {
 	skill     *skill.Skill
 	source    Source
 	plan      Plan
-	network   bool
+	network   *policy.Rules
 	rule      string
 	scoped    bool       // for RefusesFile, see Decision
 	code      []codeWord // for RefusesFile, see Decision
@@ -97,8 +98,8 @@ func (g Grant) Rule() string { return g.rule }
 // must not change it.
 func (g Grant) Plan() Plan { return g.plan }
 
-// Network reports whether the source runs with network.
-func (g Grant) Network() bool { return g.network }
+// Network returns the rules of the source's network, or nil if it runs without one.
+func (g Grant) Network() *policy.Rules { return g.network }
 
 // Denied is the refusal of a source.
 type Denied struct {
@@ -123,20 +124,10 @@ func (e *Denied) Message() string {
 	return "Command not allowed by skill permissions: " + e.Command
 }
 
-// NetworkRefused is the refusal of network access.
-type NetworkRefused struct {
-	Skill  string
-	Reason string // one sentence that says what to set
-}
-
-func (e *NetworkRefused) Error() string {
-	return fmt.Sprintf("network for skill %s refused: %s", excerpt(e.Skill), e.Reason)
-}
-
-// Check decides whether a principal may run a source of a skill. network is the request's
-// field for network, or nil if the request does not set it. The error is a *Denied, a
-// *NetworkRefused, or a *snapshot.PathError about the path of a script.
-func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *bool) (Grant, error) {
+// Check decides whether a principal may run a source of a skill. network has the request's rules for
+// its network, or is nil if the request has none. The error is a *Denied, a *NetworkRefused, a
+// *NetworkRequestError, or a *snapshot.PathError about the path of a script.
+func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *policy.Config) (Grant, error) {
 	if sk == nil {
 		return Grant{}, errors.New("check: no skill")
 	}
@@ -164,7 +155,7 @@ func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *bool)
 		return Grant{}, &Denied{Reason: "the request names neither a script nor code nor a command"}
 	}
 	var err error
-	if g.network, err = p.network(sk, network); err != nil {
+	if g.network, err = p.Network.rules(sk, network); err != nil {
 		return Grant{}, err
 	}
 	return g, nil
@@ -219,21 +210,4 @@ func (p Policy) Decide(rules Rules, command string) Decision {
 		Rule:    "Bash",
 		Plan:    Plan{{When: Always, Pipeline: []SimpleCommand{shell}}},
 	}
-}
-
-// network decides about network: it is off unless the skill asks for it and the policy
-// grants it.
-func (p Policy) network(sk *skill.Skill, request *bool) (bool, error) {
-	asked := sk.Manifest.NetworkAccess
-	switch {
-	case request != nil && !*request:
-		return false, nil
-	case request != nil && !asked:
-		return false, &NetworkRefused{Skill: sk.Name, Reason: "the skill does not ask for it: set `network_access: true` in its SKILL.md, or leave network out of the request"}
-	case !asked:
-		return false, nil
-	case !p.Network:
-		return false, &NetworkRefused{Skill: sk.Name, Reason: "the skill asks for network, which the daemon does not grant: set `network: host` in its configuration (for trusted skills only), or send network=false to run without"}
-	}
-	return true, nil
 }

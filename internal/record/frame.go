@@ -74,7 +74,7 @@ func decodeFrame(b []byte) (e Event, size int, err error) {
 		Kind:   Kind(b[32]),
 		Stream: b[33],
 	}
-	if e.Kind < KindHeader || e.Kind > KindEnd || b[34] != 0 || b[35] != 0 {
+	if e.Kind < KindHeader || e.Kind > KindDenied || b[34] != 0 || b[35] != 0 {
 		return Event{}, 0, badFrame("frame is of no known kind")
 	}
 	size = frameSize + int(length)

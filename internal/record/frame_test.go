@@ -62,7 +62,7 @@ func TestFrameRefuses(t *testing.T) {
 	reseal(noEnd, KindEnd)
 	empty := frame(Event{Seq: 1, Time: start, Kind: KindOutput})
 	reseal(empty, KindEnd)
-	unknown := frame(Event{Seq: 1, Time: start, Kind: KindEnd + 1})
+	unknown := frame(Event{Seq: 1, Time: start, Kind: KindDenied + 1})
 	for name, b := range map[string][]byte{
 		"zeroes": make([]byte, 1000), "long": long, "end's word is cut": noEnd, "end without a word": empty, "unknown kind": unknown,
 	} {

@@ -57,13 +57,13 @@ func (l *Log) ID() string { return l.id }
 
 func newLog(s *Store, id string) *Log { return &Log{store: s, id: id} }
 
-// Append adds a KindOutput event and returns its sequence, which it chooses. A zero
+// Append adds a KindOutput or KindDenied event and returns its sequence, which it chooses. A zero
 // Time is now. Data can be used again once it returns. If the disk is full the error
 // is a *SpoolFullError: nothing was added, earlier events stay, and End still works.
 // After End it is ErrEnded.
 func (l *Log) Append(e Event) (seq uint64, err error) {
 	defer l.store.wrote(Appending, time.Now())
-	if e.Kind != KindOutput {
+	if e.Kind != KindOutput && e.Kind != KindDenied {
 		return 0, fmt.Errorf("record %s: append of kind %d", l.id, e.Kind)
 	}
 	if len(e.Data) > MaxEventBytes {

@@ -98,6 +98,7 @@ const (
 	KindStarted
 	KindOutput
 	KindEnd
+	KindDenied // by Log.Append, as KindOutput, with the caller's data
 )
 
 // Event is one event of an execution.

@@ -278,7 +278,7 @@ func TestFileCantBeMade(t *testing.T) {
 func TestAppendRefuses(t *testing.T) {
 	s := openStore(t, Config{})
 	l := create(t, s, Execution{})
-	for _, kind := range []Kind{0, KindHeader, KindStarted, KindEnd, KindEnd + 1} {
+	for _, kind := range []Kind{0, KindHeader, KindStarted, KindEnd, KindDenied + 1} {
 		if _, err := l.Append(Event{Kind: kind}); err == nil {
 			t.Errorf("kind %d was appended", kind)
 		}
@@ -294,12 +294,15 @@ func TestAppendRefuses(t *testing.T) {
 	if seq := appendOutput(t, l, string(make([]byte, MaxEventBytes))); seq != 2 {
 		t.Errorf("got %d", seq)
 	}
+	if seq, err := l.Append(Event{Time: start, Kind: KindDenied, Data: []byte("refused")}); seq != 3 || err != nil {
+		t.Errorf("got %d, %v", seq, err)
+	}
 	end(t, l, "EXITED", start)
 	if _, err := l.Append(Event{Kind: KindOutput}); !errors.Is(err, ErrEnded) {
 		t.Errorf("got %v", err)
 	}
-	if got := len(readAll(t, s, "a", l.ID(), 0)); got != 3 {
-		t.Errorf("got %d events", got)
+	if got := readAll(t, s, "a", l.ID(), 0); len(got) != 4 || got[2].Kind != KindDenied || string(got[2].Data) != "refused" {
+		t.Errorf("got %d events, the third is %+v", len(got), got[2])
 	}
 }
 

@@ -49,10 +49,6 @@ var severityNumbers = map[manifest.Severity]pb.FindingSeverity{
 
 // The words of GetCapabilities; see Capabilities and Boundary.
 var (
-	networkNumbers = map[string]pb.NetworkMode{
-		"none": pb.NetworkMode_NETWORK_MODE_NONE,
-		"host": pb.NetworkMode_NETWORK_MODE_HOST,
-	}
 	cgroupNumbers = map[string]pb.CgroupVersion{
 		"v1":     pb.CgroupVersion_CGROUP_VERSION_V1,
 		"v2":     pb.CgroupVersion_CGROUP_VERSION_V2,

@@ -24,6 +24,8 @@ func fromEvent(e executor.Event, deduplicated bool) *pb.ExecutionEvent {
 		}}
 	case e.Output != nil:
 		m.Event = &pb.ExecutionEvent_Output{Output: fromOutput(*e.Output)}
+	case e.Denied != nil:
+		m.Event = &pb.ExecutionEvent_Denied{Denied: fromDenial(*e.Denied)}
 	case e.Outcome != nil:
 		m.Event = &pb.ExecutionEvent_Outcome{Outcome: fromOutcome(e.ID, e.Outcome)}
 	}
@@ -38,7 +40,7 @@ func fromOutput(o executor.Output) *pb.OutputChunk {
 // fromHeader: the digest and the limits are the daemon's own values, so only the name needs text.
 func fromHeader(h *executor.Header, deduplicated bool) *pb.ExecutionHeader {
 	return &pb.ExecutionHeader{
-		Skill: text(h.Skill), SkillDigest: h.SkillDigest, Limits: fromLimits(h.Limits), Network: h.Network,
+		Skill: text(h.Skill), SkillDigest: h.SkillDigest, Limits: fromLimits(h.Limits), NetworkRules: fromNetwork(h.Network),
 		Commands: fromCommands(h.Commands), Deduplicated: deduplicated, Warnings: texts(h.Warnings),
 	}
 }
@@ -69,6 +71,8 @@ func fromOutcome(id string, o *executor.Outcome) *pb.ExecutionOutcome {
 			CancelReason: text(o.Evidence.CancelReason),
 			SetupStep:    text(o.Evidence.SetupStep),
 			SetupError:   text(o.Evidence.SetupError),
+
+			NetworkDeniedCount: uint64(o.Evidence.NetworkDenied),
 		},
 		Usage: &pb.ExecutionUsage{
 			CpuUser:         durationpb.New(o.Usage.UserCPU),
@@ -77,6 +81,7 @@ func fromOutcome(id string, o *executor.Outcome) *pb.ExecutionOutcome {
 			WallTime:        durationpb.New(o.Usage.Wall),
 			QueueTime:       durationpb.New(o.Usage.Queue),
 			SetupTime:       durationpb.New(o.Usage.Setup),
+			Network:         fromNetworkUsage(o.Usage.Network),
 		},
 		Stdout:           fromTruncation(o.Stdout),
 		Stderr:           fromTruncation(o.Stderr),
@@ -150,7 +155,7 @@ func fromExecution(e executor.Execution) *pb.Execution {
 		StartTime:     fromTime(e.Started),
 		EndTime:       fromTime(e.Ended),
 		Limits:        fromLimits(e.Header.Limits),
-		Network:       e.Header.Network,
+		NetworkRules:  fromNetwork(e.Header.Network),
 		Principal:     text(e.Principal),
 		Tenant:        text(e.Tenant),
 		LastSequence:  e.LastSeq,

@@ -61,9 +61,9 @@ func TestFromEvent(t *testing.T) {
 	}{
 		{
 			"header",
-			executor.Event{Header: &executor.Header{Skill: "s", SkillDigest: "sha256:d", Limits: someLimits, Network: true, Commands: [][]string{{"a", "\xff"}, {"b"}}}},
+			executor.Event{Header: &executor.Header{Skill: "s", SkillDigest: "sha256:d", Limits: someLimits, Network: &executor.Network{Allow: []string{"public"}, Deny: []string{"x.example"}}, Commands: [][]string{{"a", "\xff"}, {"b"}}}},
 			&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Header{Header: &pb.ExecutionHeader{
-				Skill: "s", SkillDigest: "sha256:d", Limits: someLimitsMessage, Network: true, Deduplicated: true,
+				Skill: "s", SkillDigest: "sha256:d", Limits: someLimitsMessage, NetworkRules: &pb.NetworkRules{Allow: []string{"public"}, Deny: []string{"x.example"}}, Deduplicated: true,
 				Commands: []*pb.Argv{{Args: []string{"a", "\uFFFD"}}, {Args: []string{"b"}}},
 			}}},
 		},

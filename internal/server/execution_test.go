@@ -43,7 +43,7 @@ func TestExecute(t *testing.T) {
 		t.Errorf("events out of order: %v", r.raw)
 	}
 	h := r.header
-	if h.Skill != "demo" || !strings.HasPrefix(h.SkillDigest, "sha256:") || h.Network || h.Deduplicated {
+	if h.Skill != "demo" || !strings.HasPrefix(h.SkillDigest, "sha256:") || h.NetworkRules != nil || h.Deduplicated {
 		t.Errorf("header %v", h)
 	}
 	if got := h.Commands[0].Args; got[len(got)-1] != "world" || !slices.Contains(got, "/workspace/scripts/hello.sh") {
@@ -132,7 +132,6 @@ func TestRefusals(t *testing.T) {
 	wall := func(d time.Duration) func(*pb.ExecuteRequest) {
 		return func(m *pb.ExecuteRequest) { m.Limits = &pb.ExecutionLimits{WallTime: durationpb.New(d)} }
 	}
-	yes := true
 	for _, c := range []struct {
 		name string
 		edit func(*pb.ExecuteRequest)
@@ -152,8 +151,15 @@ func TestRefusals(t *testing.T) {
 		{"unknown extension", path("scripts/odd.xyz"), refusal{codes.FailedPrecondition, "UNKNOWN_EXTENSION", ""}},
 		{"command without a rule", command("rm -rf /"), refusal{codes.PermissionDenied, "COMMAND_NOT_ALLOWED", ""}},
 		{"command in a shell", command("echo $(id)"), refusal{codes.PermissionDenied, "COMMAND_NOT_ALLOWED", ""}},
-		{"network that is not asked for", func(m *pb.ExecuteRequest) { m.Network = &yes }, refusal{codes.FailedPrecondition, "NETWORK_NOT_GRANTED", ""}},
+		{"network that is not asked for", func(m *pb.ExecuteRequest) { m.NetworkRules = &pb.NetworkRules{} }, refusal{codes.FailedPrecondition, "NETWORK_NOT_GRANTED", ""}},
 		{"network that is not granted", func(m *pb.ExecuteRequest) { m.Skill, m.Source = "plain", code("sh", ":").Source }, refusal{codes.FailedPrecondition, "NETWORK_NOT_GRANTED", ""}},
+		{"rules that are none", func(m *pb.ExecuteRequest) {
+			m.Skill, m.Source, m.NetworkRules = "plain", code("sh", ":").Source, &pb.NetworkRules{Allow: []string{"public"}, Deny: []string{"*"}}
+		}, refusal{codes.FailedPrecondition, "NETWORK_NOT_GRANTED", ""}},
+		{"too many rules", func(m *pb.ExecuteRequest) { m.NetworkRules = &pb.NetworkRules{Allow: make([]string, 101)} }, refusal{codes.InvalidArgument, "INVALID_REQUEST", "network_rules.allow"}},
+		{"a long rule", func(m *pb.ExecuteRequest) {
+			m.NetworkRules = &pb.NetworkRules{Deny: []string{strings.Repeat("a", 301)}}
+		}, refusal{codes.InvalidArgument, "INVALID_REQUEST", "network_rules.deny[0]"}},
 		{"environment", func(m *pb.ExecuteRequest) { m.Env = map[string]string{"LD_PRELOAD": "x"} }, refusal{codes.InvalidArgument, "ENV_NOT_ALLOWED", "env"}},
 		{"secret environment", func(m *pb.ExecuteRequest) { m.SecretEnv = map[string]string{"PATH": "x"} }, refusal{codes.InvalidArgument, "ENV_NOT_ALLOWED", "secret_env"}},
 		{"wall time zero", wall(0), refusal{codes.InvalidArgument, "INVALID_REQUEST", "limits.wall_time"}},

@@ -62,8 +62,8 @@ func seedRequests(f *testing.F) map[string][]proto.Message {
 			Stdin: &pb.ExecuteRequest_JsonArguments{JsonArguments: `{"a": [1, 2.5, null, "\ud800"]}`}, WorkingDirectory: "a/b",
 			Files: []*pb.InputFile{{Path: "a/b", Source: &pb.InputFile_Content{Content: []byte("x")}, Executable: true}},
 			Env:   map[string]string{"A": "b"}, SecretEnv: map[string]string{"C": "d"}, Labels: map[string]string{"k": "v"},
-			Limits:  &pb.ExecutionLimits{WallTime: long, CpuTime: long, MemoryBytes: 1 << 27, Processes: 5, MilliCpus: 100},
-			Network: proto.Bool(true), OnDisconnect: pb.OnDisconnect_ON_DISCONNECT_CONTINUE, IdempotencyKey: "key",
+			Limits:       &pb.ExecutionLimits{WallTime: long, CpuTime: long, MemoryBytes: 1 << 27, Processes: 5, MilliCpus: 100},
+			NetworkRules: &pb.NetworkRules{Allow: []string{"public"}}, OnDisconnect: pb.OnDisconnect_ON_DISCONNECT_CONTINUE, IdempotencyKey: "key",
 		},
 	}
 	data, err := os.ReadFile("../../cmd/skillrund/testdata/conformance.json")

@@ -30,11 +30,13 @@ func newRequest(who permission.Principal, m *pb.ExecuteRequest, streams bool) (e
 		Dir:       m.GetWorkingDirectory(),
 		Env:       m.GetEnv(),
 		Labels:    m.GetLabels(),
-		Network:   m.Network,
 		Key:       m.GetIdempotencyKey(),
 	}
 	var err error
 	if r.Source, err = newSource(m); err != nil {
+		return r, err
+	}
+	if r.Network, err = newNetwork(m.GetNetworkRules()); err != nil {
 		return r, err
 	}
 	if r.Limits, err = newLimits(m.GetLimits()); err != nil {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/network/policy"
 	"github.com/skillrun/skillrun/internal/permission"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -19,7 +20,7 @@ import (
 // Nothing that a message says is lost on the way.
 func TestNewRequest(t *testing.T) {
 	who := permission.Principal{Tenant: "t", Name: "n"}
-	no, json := false, "{}"
+	json := "{}"
 	m := &pb.ExecuteRequest{
 		Skill:            "demo@sha256:x",
 		Source:           &pb.ExecuteRequest_Code{Code: &pb.InlineCode{Text: "print()", Language: "python"}},
@@ -37,7 +38,7 @@ func TestNewRequest(t *testing.T) {
 			WallTime: durationpb.New(time.Second), CpuTime: durationpb.New(2 * time.Second), MemoryBytes: 3, Processes: 4,
 			OutputBytes: 5, WorkspaceBytes: 6, WorkspaceFiles: 7, OpenFiles: 8, MilliCpus: 9,
 		},
-		Network:        &no,
+		NetworkRules:   &pb.NetworkRules{Allow: []string{"public"}, Deny: []string{"a.example"}},
 		OnDisconnect:   pb.OnDisconnect_ON_DISCONNECT_CONTINUE,
 		IdempotencyKey: "k",
 		QueueTimeout:   durationpb.New(9 * time.Second),
@@ -60,7 +61,7 @@ func TestNewRequest(t *testing.T) {
 			Wall: time.Second, CPU: 2 * time.Second, MemoryBytes: 3, Processes: 4,
 			OutputBytes: 5, WorkspaceBytes: 6, WorkspaceFiles: 7, OpenFiles: 8, MilliCPUs: 9,
 		},
-		Network:      &no,
+		Network:      &policy.Config{Allow: []string{"public"}, Deny: []string{"a.example"}},
 		Key:          "k",
 		QueueTimeout: 9 * time.Second,
 	}

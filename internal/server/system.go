@@ -23,7 +23,7 @@ type Capabilities struct {
 	Default, Max executor.Limits
 	// MaxRunning includes the reserved slots.
 	MaxRunning, MaxQueued int
-	Network               string // "none" or "host"
+	Network               bool   // whether some execution can get one
 	Cgroup                string // "v2", "v1" or "hybrid"
 	Kernel                string
 	// How long ended executions are kept.
@@ -87,9 +87,7 @@ func (c systemCalls) GetCapabilities(ctx context.Context, _ *pb.GetCapabilitiesR
 		use := c.x.Use(t)
 		can.Default, can.Max, can.MaxRunning, can.MaxQueued = t.Bounds.Default, t.Bounds.Max, t.Quota.Running, t.Quota.Queued
 		running, queued = use.Running, use.Queued
-		if !t.Policy.Network {
-			can.Network = "none"
-		}
+		can.Network = !t.Policy.Network.None()
 	}
 	m := &pb.GetCapabilitiesResponse{
 		Version:         text(can.Version),
@@ -99,7 +97,7 @@ func (c systemCalls) GetCapabilities(ctx context.Context, _ *pb.GetCapabilitiesR
 		MaxMessageBytes: uint64(c.maxMessage),
 		MaxRunning:      uint32(can.MaxRunning),
 		MaxQueued:       uint32(can.MaxQueued),
-		Network:         networkNumbers[can.Network],
+		Network:         networkMode(can.Network),
 		CgroupVersion:   cgroupNumbers[can.Cgroup],
 		Kernel:          text(can.Kernel),
 		Retention:       durationpb.New(can.Retention),

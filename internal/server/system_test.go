@@ -23,7 +23,7 @@ func TestGetCapabilities(t *testing.T) {
 				Boundaries: []Boundary{{Name: "seccomp", Group: "kernel", Why: "calls", Detail: "not \xff found", Allowed: true}, {Name: "pids", Found: true}},
 				Runtimes:   []Runtime{{Language: "python", Path: "/usr/bin/python3", Version: "3.11"}, {Language: "sh", Path: "/bin/sh", Image: "tools"}},
 				Images:     []Image{{Name: "tools", Source: "/srv/tools", Runtimes: []string{"default", "sh"}}},
-				Network:    "none", Cgroup: "hybrid", Kernel: "6.18", Retention: time.Hour,
+				Network:    true, Cgroup: "hybrid", Kernel: "6.18", Retention: time.Hour,
 			}
 		}
 	})
@@ -37,7 +37,7 @@ func TestGetCapabilities(t *testing.T) {
 		Boundaries: []*pb.Boundary{{Name: "seccomp", Group: pb.BoundaryGroup_BOUNDARY_GROUP_KERNEL, Why: "calls", Detail: "not \uFFFD found", Found: proto.Bool(false), Allowed: true}, {Name: "pids", Found: proto.Bool(true)}},
 		Runtimes:   []*pb.Runtime{{Language: "python", Path: "/usr/bin/python3", Version: "3.11"}, {Language: "sh", Path: "/bin/sh", Image: "tools"}},
 		Images:     []*pb.Image{{Name: "tools", Source: "/srv/tools", Runtimes: []string{"default", "sh"}}},
-		Network:    pb.NetworkMode_NETWORK_MODE_NONE, CgroupVersion: pb.CgroupVersion_CGROUP_VERSION_HYBRID,
+		Network:    pb.NetworkMode_NETWORK_MODE_RULES, CgroupVersion: pb.CgroupVersion_CGROUP_VERSION_HYBRID,
 		Kernel: "6.18", Retention: durationpb.New(time.Hour), State: pb.DaemonState_DAEMON_STATE_DEGRADED,
 	}
 	if !proto.Equal(got, want) {

@@ -33,9 +33,8 @@ func (s *survey) help(ctx context.Context, sk *pb.Skill, script string) (Line, e
 		timeout = min(timeout, most.AsDuration())
 	}
 	var stdout, stderr tail
-	network := false
 	cmd := s.Client.Script(sk.GetName(), script, "--help")
-	cmd.Stdout, cmd.Stderr, cmd.Network, cmd.Limits.WallTime = &stdout, &stderr, &network, timeout
+	cmd.Stdout, cmd.Stderr, cmd.Network, cmd.Limits.WallTime = &stdout, &stderr, skillrun.NoNetwork(), timeout
 	line := Line{Kind: KindScript, Skill: sk.GetName(), Subject: script}
 	err := cmd.Run(ctx)
 	if ctx.Err() != nil {

@@ -40,7 +40,7 @@ from skillrun.errors import (
     Unavailable,
     Unsupported,
 )
-from skillrun.inputs import File, InputError, Limits, Pipe, Resource
+from skillrun.inputs import NO_NETWORK, File, InputError, Limits, Network, Pipe, Resource
 from skillrun.patience import Patience
 from skillrun.run import Chunk, Result, Run
 from skillrun.tools import ExecutionResult, PythonText, ScriptExecutionResult, Tool, ToolResult
@@ -65,6 +65,8 @@ __all__ = [
     "InterpreterNotFoundError",
     "InvalidRequest",
     "Limits",
+    "NO_NETWORK",
+    "Network",
     "NotFound",
     "PathSecurityError",
     "Patience",

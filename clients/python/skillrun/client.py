@@ -15,7 +15,7 @@ from skillrun import inputs, requests, tools
 from skillrun.credentials import File, Interceptor, Token, channel_credentials
 from skillrun.download import Download, save
 from skillrun.errors import CallError, broken, call_error
-from skillrun.inputs import Duration, Limits, Stdin
+from skillrun.inputs import Duration, Limits, Network, Stdin
 from skillrun.patience import Patience
 from skillrun.run import Chunk, Run, Sender
 from skillrun.trace import Interceptor as TraceInterceptor
@@ -187,7 +187,7 @@ class Client(Reach):
         secret_env: Optional[Mapping[str, str]] = None,
         labels: Optional[Mapping[str, str]] = None,
         limits: Optional[Limits] = None,
-        network: Optional[bool] = None,
+        network: Optional[Network] = None,
         on_disconnect: str = "continue",
         idempotency_key: str = "",
         queue_timeout: Optional[Duration] = None,

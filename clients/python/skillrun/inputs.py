@@ -8,7 +8,7 @@ import hashlib
 import os
 import queue
 import stat
-from typing import Any, BinaryIO, Iterable, Iterator, List, Mapping, Optional, Union
+from typing import Any, BinaryIO, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
 
 from google.protobuf import duration_pb2
 
@@ -67,6 +67,25 @@ class Limits:
             open_files=self.open_files,
             milli_cpus=self.milli_cpus,
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """Rules of what a program may reach in the network. They can only take away from what the
+    daemon grants; docs/network.md describes the rules. An empty allow leaves the daemon's rules."""
+
+    allow: Sequence[str] = ()
+    deny: Sequence[str] = ()
+
+    def message(self) -> pb.NetworkRules:
+        for name in ("allow", "deny"):
+            if isinstance(getattr(self, name), (str, bytes)):
+                raise TypeError(f"network.{name}: want a list of rules, got one string")
+        return pb.NetworkRules(allow=self.allow, deny=self.deny)
+
+
+# For network: the program runs without one, also if its skill asks for one.
+NO_NETWORK = Network(allow=("none",))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ import grpc
 
 from skillrun import inputs
 from skillrun.errors import ArgumentSerializationError
-from skillrun.inputs import Duration, InputError, Limits
+from skillrun.inputs import Duration, InputError, Limits, Network
 from skillrun.tools import script_arguments
 from skillrun.v1 import execution_pb2 as pb
 from skillrun.v1 import tool_pb2
@@ -36,7 +36,7 @@ def execute(
     secret_env: Optional[Mapping[str, str]],
     labels: Optional[Mapping[str, str]],
     limits: Optional[Limits],
-    network: Optional[bool],
+    network: Optional[Network],
     on_disconnect: str,
     idempotency_key: str,
     queue_timeout: Optional[Duration],
@@ -70,7 +70,7 @@ def execute(
     if limits is not None:
         request.limits.CopyFrom(limits.message())
     if network is not None:
-        request.network = network
+        request.network_rules.CopyFrom(network.message())
     return request
 
 

@@ -31,7 +31,7 @@ class Requests(Case):
             secret_env={"B": "2"},
             labels={"l": "v"},
             limits=skillrun.Limits(wall_time=1.5, memory_bytes=1 << 20, processes=3),
-            network=False,
+            network=skillrun.NO_NETWORK,
             on_disconnect="cancel",
             idempotency_key="k1",
             queue_timeout=2,
@@ -50,7 +50,7 @@ class Requests(Case):
             env={"A": "1"},
             secret_env={"B": "2"},
             labels={"l": "v"},
-            network=False,
+            network_rules=pb.NetworkRules(allow=["none"]),
             on_disconnect=pb.ON_DISCONNECT_CANCEL,
             idempotency_key="k1",
         )

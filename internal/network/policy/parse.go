@@ -54,8 +54,8 @@ func notARule(text string) string {
 		return "a rule has no user name; write the domain alone"
 	case text == "*" || text == "*:*":
 		return "write " + public + " for all public addresses"
-	case text == nothing:
-		return nothing + " is the only rule of a list that allows nothing"
+	case text == Nothing:
+		return Nothing + " is the only rule of a list that allows nothing"
 	case strings.Trim(text, "0123456789,-") == "":
 		return `ports without a target; quote a rule with a comma in a YAML list: ["example.com:80,443"]`
 	}
@@ -161,7 +161,7 @@ func (r *rule) setName(target string) (problem string) {
 	if !ok {
 		return "neither a domain name nor an address nor a CIDR; examples: example.com, *.example.com, 10.0.0.0/8:5432"
 	}
-	if !below && (canonical == public || canonical == nothing) {
+	if !below && (canonical == public || canonical == Nothing) {
 		return fmt.Sprintf("write %s in lower case and without a dot", canonical)
 	}
 	r.kind, r.name, r.below = nameRule, canonical, below

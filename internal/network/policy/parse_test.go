@@ -161,7 +161,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if len(r.allow) == 0 {
-			if text != nothing {
+			if text != Nothing {
 				t.Fatalf("%q is no rule", text)
 			}
 			return

@@ -51,9 +51,9 @@ type Rules struct {
 	own   []netip.Addr // of the daemon's machine
 }
 
-// nothing is how an empty list of allow rules is written. An empty list could become nil on its way to
+// Nothing is how an empty list of allow rules is written. An empty list could become nil on its way to
 // another process, and nil means public.
-const nothing = "none"
+const Nothing = "none"
 
 // Parse makes Rules. The error has all mistakes, joined; each is a *Mistake.
 func Parse(c Config) (*Rules, error) {
@@ -61,7 +61,7 @@ func Parse(c Config) (*Rules, error) {
 	if allow == nil {
 		allow = []string{public}
 	}
-	if len(allow) == 1 && allow[0] == nothing {
+	if len(allow) == 1 && allow[0] == Nothing {
 		allow = nil
 	}
 	r := &Rules{}
@@ -92,7 +92,7 @@ func parseList(list string, texts []string) ([]rule, error) {
 // allow rules is never empty: Rules that allow nothing have "none".
 func (r *Rules) Strings() (allow, deny []string) {
 	if r == nil || len(r.allow) == 0 {
-		allow = []string{nothing}
+		allow = []string{Nothing}
 	}
 	if r == nil {
 		return allow, nil
@@ -162,3 +162,6 @@ func add(rules []rule, one rule) []rule {
 	rules = slices.DeleteFunc(rules, func(old rule) bool { return old.within(one) })
 	return append(rules, one)
 }
+
+// AllowsNothing reports whether no allow rule is left.
+func (r *Rules) AllowsNothing() bool { return r == nil || len(r.allow) == 0 }

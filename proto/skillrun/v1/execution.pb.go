@@ -469,9 +469,6 @@ type ExecuteRequest struct {
 	// above one of their ceilings is INVALID_ARGUMENT. The header event has the
 	// effective values.
 	Limits *ExecutionLimits `protobuf:"bytes,13,opt,name=limits,proto3" json:"limits,omitempty"`
-	// Unset: the skill's network_access decides. false: no network. true: an error
-	// unless the skill asks for network and the tenant's policy grants it.
-	Network *bool `protobuf:"varint,14,opt,name=network,proto3,oneof" json:"network,omitempty"`
 	// What happens to the execution if the caller's stream breaks.
 	OnDisconnect OnDisconnect `protobuf:"varint,15,opt,name=on_disconnect,json=onDisconnect,proto3,enum=skillrun.v1.OnDisconnect" json:"on_disconnect,omitempty"`
 	// The same key with the same request returns the same execution instead of
@@ -482,7 +479,12 @@ type ExecuteRequest struct {
 	IdempotencyKey string `protobuf:"bytes,16,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	// How long to wait for a free slot, at most 600 s. Unset: the daemon's default
 	// (30 s).
-	QueueTimeout  *durationpb.Duration `protobuf:"bytes,17,opt,name=queue_timeout,json=queueTimeout,proto3" json:"queue_timeout,omitempty"`
+	QueueTimeout *durationpb.Duration `protobuf:"bytes,17,opt,name=queue_timeout,json=queueTimeout,proto3" json:"queue_timeout,omitempty"`
+	// Unset: the skill's network_access and the tenant's policy decide. Set: the execution
+	// has a network that allows what both the policy and these rules allow; an error
+	// unless the skill or the policy asks for a network and the policy grants one. An
+	// empty list of allow rules leaves the policy's. The one allow rule "none" is no network.
+	NetworkRules  *NetworkRules `protobuf:"bytes,18,opt,name=network_rules,json=networkRules,proto3" json:"network_rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -632,13 +634,6 @@ func (x *ExecuteRequest) GetLimits() *ExecutionLimits {
 	return nil
 }
 
-func (x *ExecuteRequest) GetNetwork() bool {
-	if x != nil && x.Network != nil {
-		return *x.Network
-	}
-	return false
-}
-
 func (x *ExecuteRequest) GetOnDisconnect() OnDisconnect {
 	if x != nil {
 		return x.OnDisconnect
@@ -656,6 +651,13 @@ func (x *ExecuteRequest) GetIdempotencyKey() string {
 func (x *ExecuteRequest) GetQueueTimeout() *durationpb.Duration {
 	if x != nil {
 		return x.QueueTimeout
+	}
+	return nil
+}
+
+func (x *ExecuteRequest) GetNetworkRules() *NetworkRules {
+	if x != nil {
+		return x.NetworkRules
 	}
 	return nil
 }
@@ -711,6 +713,62 @@ func (*ExecuteRequest_StdinBytes) isExecuteRequest_Stdin() {}
 
 func (*ExecuteRequest_JsonArguments) isExecuteRequest_Stdin() {}
 
+// NetworkRules say what a sandbox may reach in the network. docs/network.md describes the
+// rules. Deny wins.
+type NetworkRules struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For example "public", "example.com:443", "*.example.com" or "10.0.0.0/8:5432". At
+	// most 100 in a request, each of up to 300 bytes; the same holds for deny.
+	Allow         []string `protobuf:"bytes,1,rep,name=allow,proto3" json:"allow,omitempty"`
+	Deny          []string `protobuf:"bytes,2,rep,name=deny,proto3" json:"deny,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkRules) Reset() {
+	*x = NetworkRules{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkRules) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkRules) ProtoMessage() {}
+
+func (x *NetworkRules) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkRules.ProtoReflect.Descriptor instead.
+func (*NetworkRules) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *NetworkRules) GetAllow() []string {
+	if x != nil {
+		return x.Allow
+	}
+	return nil
+}
+
+func (x *NetworkRules) GetDeny() []string {
+	if x != nil {
+		return x.Deny
+	}
+	return nil
+}
+
 // InlineCode is a program as text.
 type InlineCode struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -724,7 +782,7 @@ type InlineCode struct {
 
 func (x *InlineCode) Reset() {
 	*x = InlineCode{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[1]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -736,7 +794,7 @@ func (x *InlineCode) String() string {
 func (*InlineCode) ProtoMessage() {}
 
 func (x *InlineCode) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[1]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -749,7 +807,7 @@ func (x *InlineCode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InlineCode.ProtoReflect.Descriptor instead.
 func (*InlineCode) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{1}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *InlineCode) GetText() string {
@@ -786,7 +844,7 @@ type InputFile struct {
 
 func (x *InputFile) Reset() {
 	*x = InputFile{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[2]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -798,7 +856,7 @@ func (x *InputFile) String() string {
 func (*InputFile) ProtoMessage() {}
 
 func (x *InputFile) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[2]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -811,7 +869,7 @@ func (x *InputFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputFile.ProtoReflect.Descriptor instead.
 func (*InputFile) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{2}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *InputFile) GetPath() string {
@@ -903,7 +961,7 @@ type StreamedFile struct {
 
 func (x *StreamedFile) Reset() {
 	*x = StreamedFile{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[3]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +973,7 @@ func (x *StreamedFile) String() string {
 func (*StreamedFile) ProtoMessage() {}
 
 func (x *StreamedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[3]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +986,7 @@ func (x *StreamedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamedFile.ProtoReflect.Descriptor instead.
 func (*StreamedFile) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{3}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *StreamedFile) GetSizeBytes() uint64 {
@@ -977,7 +1035,7 @@ type ExecutionLimits struct {
 
 func (x *ExecutionLimits) Reset() {
 	*x = ExecutionLimits{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[4]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -989,7 +1047,7 @@ func (x *ExecutionLimits) String() string {
 func (*ExecutionLimits) ProtoMessage() {}
 
 func (x *ExecutionLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[4]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1002,7 +1060,7 @@ func (x *ExecutionLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionLimits.ProtoReflect.Descriptor instead.
 func (*ExecutionLimits) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{4}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ExecutionLimits) GetWallTime() *durationpb.Duration {
@@ -1085,7 +1143,7 @@ type ExecuteInteractiveRequest struct {
 
 func (x *ExecuteInteractiveRequest) Reset() {
 	*x = ExecuteInteractiveRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[5]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1097,7 +1155,7 @@ func (x *ExecuteInteractiveRequest) String() string {
 func (*ExecuteInteractiveRequest) ProtoMessage() {}
 
 func (x *ExecuteInteractiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[5]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1110,7 +1168,7 @@ func (x *ExecuteInteractiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteInteractiveRequest.ProtoReflect.Descriptor instead.
 func (*ExecuteInteractiveRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{5}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ExecuteInteractiveRequest) GetMessage() isExecuteInteractiveRequest_Message {
@@ -1219,7 +1277,7 @@ type FileChunk struct {
 
 func (x *FileChunk) Reset() {
 	*x = FileChunk{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[6]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1231,7 +1289,7 @@ func (x *FileChunk) String() string {
 func (*FileChunk) ProtoMessage() {}
 
 func (x *FileChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[6]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1244,7 +1302,7 @@ func (x *FileChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChunk.ProtoReflect.Descriptor instead.
 func (*FileChunk) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{6}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *FileChunk) GetPath() string {
@@ -1277,7 +1335,7 @@ type CloseStdin struct {
 
 func (x *CloseStdin) Reset() {
 	*x = CloseStdin{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[7]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1289,7 +1347,7 @@ func (x *CloseStdin) String() string {
 func (*CloseStdin) ProtoMessage() {}
 
 func (x *CloseStdin) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[7]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1302,7 +1360,7 @@ func (x *CloseStdin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseStdin.ProtoReflect.Descriptor instead.
 func (*CloseStdin) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{7}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{8}
 }
 
 // SendSignal sends a signal to the main process.
@@ -1317,7 +1375,7 @@ type SendSignal struct {
 
 func (x *SendSignal) Reset() {
 	*x = SendSignal{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[8]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1329,7 +1387,7 @@ func (x *SendSignal) String() string {
 func (*SendSignal) ProtoMessage() {}
 
 func (x *SendSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[8]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,7 +1400,7 @@ func (x *SendSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSignal.ProtoReflect.Descriptor instead.
 func (*SendSignal) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{8}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SendSignal) GetSignal() string {
@@ -1362,7 +1420,7 @@ type ExecuteResponse struct {
 
 func (x *ExecuteResponse) Reset() {
 	*x = ExecuteResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[9]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1374,7 +1432,7 @@ func (x *ExecuteResponse) String() string {
 func (*ExecuteResponse) ProtoMessage() {}
 
 func (x *ExecuteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[9]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1387,7 +1445,7 @@ func (x *ExecuteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteResponse.ProtoReflect.Descriptor instead.
 func (*ExecuteResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{9}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ExecuteResponse) GetEvent() *ExecutionEvent {
@@ -1407,7 +1465,7 @@ type ExecuteInteractiveResponse struct {
 
 func (x *ExecuteInteractiveResponse) Reset() {
 	*x = ExecuteInteractiveResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[10]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1419,7 +1477,7 @@ func (x *ExecuteInteractiveResponse) String() string {
 func (*ExecuteInteractiveResponse) ProtoMessage() {}
 
 func (x *ExecuteInteractiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[10]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1432,7 +1490,7 @@ func (x *ExecuteInteractiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteInteractiveResponse.ProtoReflect.Descriptor instead.
 func (*ExecuteInteractiveResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{10}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ExecuteInteractiveResponse) GetEvent() *ExecutionEvent {
@@ -1452,7 +1510,7 @@ type AttachExecutionResponse struct {
 
 func (x *AttachExecutionResponse) Reset() {
 	*x = AttachExecutionResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[11]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1464,7 +1522,7 @@ func (x *AttachExecutionResponse) String() string {
 func (*AttachExecutionResponse) ProtoMessage() {}
 
 func (x *AttachExecutionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[11]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1477,7 +1535,7 @@ func (x *AttachExecutionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachExecutionResponse.ProtoReflect.Descriptor instead.
 func (*AttachExecutionResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{11}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AttachExecutionResponse) GetEvent() *ExecutionEvent {
@@ -1506,6 +1564,7 @@ type ExecutionEvent struct {
 	//	*ExecutionEvent_Keepalive
 	//	*ExecutionEvent_Outcome
 	//	*ExecutionEvent_Queued
+	//	*ExecutionEvent_Denied
 	Event         isExecutionEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1513,7 +1572,7 @@ type ExecutionEvent struct {
 
 func (x *ExecutionEvent) Reset() {
 	*x = ExecutionEvent{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[12]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1525,7 +1584,7 @@ func (x *ExecutionEvent) String() string {
 func (*ExecutionEvent) ProtoMessage() {}
 
 func (x *ExecutionEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[12]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1538,7 +1597,7 @@ func (x *ExecutionEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionEvent.ProtoReflect.Descriptor instead.
 func (*ExecutionEvent) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{12}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ExecutionEvent) GetExecutionId() string {
@@ -1623,6 +1682,15 @@ func (x *ExecutionEvent) GetQueued() *ExecutionQueued {
 	return nil
 }
 
+func (x *ExecutionEvent) GetDenied() *NetworkDenial {
+	if x != nil {
+		if x, ok := x.Event.(*ExecutionEvent_Denied); ok {
+			return x.Denied
+		}
+	}
+	return nil
+}
+
 type isExecutionEvent_Event interface {
 	isExecutionEvent_Event()
 }
@@ -1658,6 +1726,12 @@ type ExecutionEvent_Queued struct {
 	Queued *ExecutionQueued `protobuf:"bytes,9,opt,name=queued,proto3,oneof"`
 }
 
+type ExecutionEvent_Denied struct {
+	// The sandbox's network refused something. At most 100 of an execution are events;
+	// ExecutionEvidence.network_denied_count counts all.
+	Denied *NetworkDenial `protobuf:"bytes,10,opt,name=denied,proto3,oneof"`
+}
+
 func (*ExecutionEvent_Header) isExecutionEvent_Event() {}
 
 func (*ExecutionEvent_Started) isExecutionEvent_Event() {}
@@ -1670,6 +1744,8 @@ func (*ExecutionEvent_Outcome) isExecutionEvent_Event() {}
 
 func (*ExecutionEvent_Queued) isExecutionEvent_Event() {}
 
+func (*ExecutionEvent_Denied) isExecutionEvent_Event() {}
+
 // ExecutionHeader is the first event: the accepted request with its effective values.
 type ExecutionHeader struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1679,8 +1755,6 @@ type ExecutionHeader struct {
 	SkillDigest string `protobuf:"bytes,2,opt,name=skill_digest,json=skillDigest,proto3" json:"skill_digest,omitempty"`
 	// The effective limits, every field set.
 	Limits *ExecutionLimits `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
-	// Whether it has network.
-	Network bool `protobuf:"varint,4,opt,name=network,proto3" json:"network,omitempty"`
 	// The argument vectors of the command line, one for each simple command, with
 	// {baseDir} replaced.
 	Commands []*Argv `protobuf:"bytes,5,rep,name=commands,proto3" json:"commands,omitempty"`
@@ -1689,14 +1763,16 @@ type ExecutionHeader struct {
 	// What may make the program fail, although it was accepted: for example a
 	// package that is installed in another version than the skill declares. One
 	// sentence each.
-	Warnings      []string `protobuf:"bytes,7,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Warnings []string `protobuf:"bytes,7,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// The rules of its network. Unset: it has none.
+	NetworkRules  *NetworkRules `protobuf:"bytes,8,opt,name=network_rules,json=networkRules,proto3" json:"network_rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExecutionHeader) Reset() {
 	*x = ExecutionHeader{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[13]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +1784,7 @@ func (x *ExecutionHeader) String() string {
 func (*ExecutionHeader) ProtoMessage() {}
 
 func (x *ExecutionHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[13]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +1797,7 @@ func (x *ExecutionHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionHeader.ProtoReflect.Descriptor instead.
 func (*ExecutionHeader) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{13}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ExecutionHeader) GetSkill() string {
@@ -1745,13 +1821,6 @@ func (x *ExecutionHeader) GetLimits() *ExecutionLimits {
 	return nil
 }
 
-func (x *ExecutionHeader) GetNetwork() bool {
-	if x != nil {
-		return x.Network
-	}
-	return false
-}
-
 func (x *ExecutionHeader) GetCommands() []*Argv {
 	if x != nil {
 		return x.Commands
@@ -1773,6 +1842,13 @@ func (x *ExecutionHeader) GetWarnings() []string {
 	return nil
 }
 
+func (x *ExecutionHeader) GetNetworkRules() *NetworkRules {
+	if x != nil {
+		return x.NetworkRules
+	}
+	return nil
+}
+
 // Argv is the argument vector of one simple command.
 type Argv struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1783,7 +1859,7 @@ type Argv struct {
 
 func (x *Argv) Reset() {
 	*x = Argv{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[14]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1795,7 +1871,7 @@ func (x *Argv) String() string {
 func (*Argv) ProtoMessage() {}
 
 func (x *Argv) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[14]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1808,7 +1884,7 @@ func (x *Argv) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Argv.ProtoReflect.Descriptor instead.
 func (*Argv) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{14}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Argv) GetArgs() []string {
@@ -1831,7 +1907,7 @@ type ExecutionStarted struct {
 
 func (x *ExecutionStarted) Reset() {
 	*x = ExecutionStarted{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[15]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1843,7 +1919,7 @@ func (x *ExecutionStarted) String() string {
 func (*ExecutionStarted) ProtoMessage() {}
 
 func (x *ExecutionStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[15]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1856,7 +1932,7 @@ func (x *ExecutionStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionStarted.ProtoReflect.Descriptor instead.
 func (*ExecutionStarted) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{15}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExecutionStarted) GetQueueTime() *durationpb.Duration {
@@ -1886,7 +1962,7 @@ type ExecutionQueued struct {
 
 func (x *ExecutionQueued) Reset() {
 	*x = ExecutionQueued{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[16]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1898,7 +1974,7 @@ func (x *ExecutionQueued) String() string {
 func (*ExecutionQueued) ProtoMessage() {}
 
 func (x *ExecutionQueued) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[16]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1911,7 +1987,7 @@ func (x *ExecutionQueued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionQueued.ProtoReflect.Descriptor instead.
 func (*ExecutionQueued) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{16}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ExecutionQueued) GetPosition() uint32 {
@@ -1934,7 +2010,7 @@ type OutputChunk struct {
 
 func (x *OutputChunk) Reset() {
 	*x = OutputChunk{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[17]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1946,7 +2022,7 @@ func (x *OutputChunk) String() string {
 func (*OutputChunk) ProtoMessage() {}
 
 func (x *OutputChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[17]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1959,7 +2035,7 @@ func (x *OutputChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputChunk.ProtoReflect.Descriptor instead.
 func (*OutputChunk) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{17}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *OutputChunk) GetStream() OutputStream {
@@ -1983,6 +2059,107 @@ func (x *OutputChunk) GetData() []byte {
 	return nil
 }
 
+// NetworkDenial is something that the sandbox's network refused.
+type NetworkDenial struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// tcp, udp, dns (the resolving of a name), icmp or ip.
+	Protocol string `protobuf:"bytes,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// The address that the program wanted to reach. Empty for dns.
+	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// Its port. 0 if there is none.
+	Port uint32 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
+	// The name that the program resolved, or named in TLS or HTTP. Empty: not known.
+	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	// One sentence.
+	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// What decided: a rule as it is written, or the name of a kind of addresses, such as
+	// link-local. Empty: no rule allows it.
+	Rule string `protobuf:"bytes,6,opt,name=rule,proto3" json:"rule,omitempty"`
+	// The rule that would allow it. Empty: none would.
+	MissingRule   string `protobuf:"bytes,7,opt,name=missing_rule,json=missingRule,proto3" json:"missing_rule,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkDenial) Reset() {
+	*x = NetworkDenial{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkDenial) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkDenial) ProtoMessage() {}
+
+func (x *NetworkDenial) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkDenial.ProtoReflect.Descriptor instead.
+func (*NetworkDenial) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *NetworkDenial) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
+func (x *NetworkDenial) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *NetworkDenial) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *NetworkDenial) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NetworkDenial) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *NetworkDenial) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *NetworkDenial) GetMissingRule() string {
+	if x != nil {
+		return x.MissingRule
+	}
+	return ""
+}
+
 // ExecutionKeepalive shows that the connection and the execution are alive.
 type ExecutionKeepalive struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1994,7 +2171,7 @@ type ExecutionKeepalive struct {
 
 func (x *ExecutionKeepalive) Reset() {
 	*x = ExecutionKeepalive{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[18]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2006,7 +2183,7 @@ func (x *ExecutionKeepalive) String() string {
 func (*ExecutionKeepalive) ProtoMessage() {}
 
 func (x *ExecutionKeepalive) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[18]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2019,7 +2196,7 @@ func (x *ExecutionKeepalive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionKeepalive.ProtoReflect.Descriptor instead.
 func (*ExecutionKeepalive) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{18}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExecutionKeepalive) GetState() ExecutionState {
@@ -2064,7 +2241,7 @@ type ExecutionOutcome struct {
 
 func (x *ExecutionOutcome) Reset() {
 	*x = ExecutionOutcome{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[19]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2076,7 +2253,7 @@ func (x *ExecutionOutcome) String() string {
 func (*ExecutionOutcome) ProtoMessage() {}
 
 func (x *ExecutionOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[19]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2089,7 +2266,7 @@ func (x *ExecutionOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionOutcome.ProtoReflect.Descriptor instead.
 func (*ExecutionOutcome) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{19}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExecutionOutcome) GetEnd() ExecutionEnd {
@@ -2206,14 +2383,16 @@ type ExecutionEvidence struct {
 	// The step at which set-up failed.
 	SetupStep string `protobuf:"bytes,6,opt,name=setup_step,json=setupStep,proto3" json:"setup_step,omitempty"`
 	// The error of that step.
-	SetupError    string `protobuf:"bytes,7,opt,name=setup_error,json=setupError,proto3" json:"setup_error,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	SetupError string `protobuf:"bytes,7,opt,name=setup_error,json=setupError,proto3" json:"setup_error,omitempty"`
+	// How often the sandbox's network refused something.
+	NetworkDeniedCount uint64 `protobuf:"varint,8,opt,name=network_denied_count,json=networkDeniedCount,proto3" json:"network_denied_count,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *ExecutionEvidence) Reset() {
 	*x = ExecutionEvidence{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[20]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2225,7 +2404,7 @@ func (x *ExecutionEvidence) String() string {
 func (*ExecutionEvidence) ProtoMessage() {}
 
 func (x *ExecutionEvidence) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[20]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2238,7 +2417,7 @@ func (x *ExecutionEvidence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionEvidence.ProtoReflect.Descriptor instead.
 func (*ExecutionEvidence) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{20}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ExecutionEvidence) GetOomKillCount() uint64 {
@@ -2290,6 +2469,13 @@ func (x *ExecutionEvidence) GetSetupError() string {
 	return ""
 }
 
+func (x *ExecutionEvidence) GetNetworkDeniedCount() uint64 {
+	if x != nil {
+		return x.NetworkDeniedCount
+	}
+	return 0
+}
+
 // ExecutionUsage has the resources that an execution used. The kernel counted the
 // processor time and the memory.
 type ExecutionUsage struct {
@@ -2299,16 +2485,18 @@ type ExecutionUsage struct {
 	// Peak memory of the execution's cgroup.
 	MemoryPeakBytes uint64 `protobuf:"varint,3,opt,name=memory_peak_bytes,json=memoryPeakBytes,proto3" json:"memory_peak_bytes,omitempty"`
 	// From the start of the program to its end.
-	WallTime      *durationpb.Duration `protobuf:"bytes,4,opt,name=wall_time,json=wallTime,proto3" json:"wall_time,omitempty"`
-	QueueTime     *durationpb.Duration `protobuf:"bytes,5,opt,name=queue_time,json=queueTime,proto3" json:"queue_time,omitempty"`
-	SetupTime     *durationpb.Duration `protobuf:"bytes,6,opt,name=setup_time,json=setupTime,proto3" json:"setup_time,omitempty"`
+	WallTime  *durationpb.Duration `protobuf:"bytes,4,opt,name=wall_time,json=wallTime,proto3" json:"wall_time,omitempty"`
+	QueueTime *durationpb.Duration `protobuf:"bytes,5,opt,name=queue_time,json=queueTime,proto3" json:"queue_time,omitempty"`
+	SetupTime *durationpb.Duration `protobuf:"bytes,6,opt,name=setup_time,json=setupTime,proto3" json:"setup_time,omitempty"`
+	// Unset: it had no network.
+	Network       *NetworkUsage `protobuf:"bytes,7,opt,name=network,proto3" json:"network,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExecutionUsage) Reset() {
 	*x = ExecutionUsage{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[21]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2320,7 +2508,7 @@ func (x *ExecutionUsage) String() string {
 func (*ExecutionUsage) ProtoMessage() {}
 
 func (x *ExecutionUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[21]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2333,7 +2521,7 @@ func (x *ExecutionUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionUsage.ProtoReflect.Descriptor instead.
 func (*ExecutionUsage) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{21}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ExecutionUsage) GetCpuUser() *durationpb.Duration {
@@ -2378,6 +2566,197 @@ func (x *ExecutionUsage) GetSetupTime() *durationpb.Duration {
 	return nil
 }
 
+func (x *ExecutionUsage) GetNetwork() *NetworkUsage {
+	if x != nil {
+		return x.Network
+	}
+	return nil
+}
+
+// NetworkUsage says what an execution sent and received over the network.
+type NetworkUsage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Connections, and exchanges of UDP packets with one address and port.
+	ConnectionCount uint64 `protobuf:"varint,1,opt,name=connection_count,json=connectionCount,proto3" json:"connection_count,omitempty"`
+	// Bytes of all of them, without headers.
+	SentBytes     uint64 `protobuf:"varint,2,opt,name=sent_bytes,json=sentBytes,proto3" json:"sent_bytes,omitempty"`
+	ReceivedBytes uint64 `protobuf:"varint,3,opt,name=received_bytes,json=receivedBytes,proto3" json:"received_bytes,omitempty"`
+	// The first 100 that ended.
+	Connections []*NetworkConnection `protobuf:"bytes,4,rep,name=connections,proto3" json:"connections,omitempty"`
+	// The first 20 refusals; the events have up to 100.
+	Denials       []*NetworkDenial `protobuf:"bytes,5,rep,name=denials,proto3" json:"denials,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkUsage) Reset() {
+	*x = NetworkUsage{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkUsage) ProtoMessage() {}
+
+func (x *NetworkUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkUsage.ProtoReflect.Descriptor instead.
+func (*NetworkUsage) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *NetworkUsage) GetConnectionCount() uint64 {
+	if x != nil {
+		return x.ConnectionCount
+	}
+	return 0
+}
+
+func (x *NetworkUsage) GetSentBytes() uint64 {
+	if x != nil {
+		return x.SentBytes
+	}
+	return 0
+}
+
+func (x *NetworkUsage) GetReceivedBytes() uint64 {
+	if x != nil {
+		return x.ReceivedBytes
+	}
+	return 0
+}
+
+func (x *NetworkUsage) GetConnections() []*NetworkConnection {
+	if x != nil {
+		return x.Connections
+	}
+	return nil
+}
+
+func (x *NetworkUsage) GetDenials() []*NetworkDenial {
+	if x != nil {
+		return x.Denials
+	}
+	return nil
+}
+
+// NetworkConnection is one connection of an execution that has ended.
+type NetworkConnection struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	StartTime *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
+	Duration  *durationpb.Duration   `protobuf:"bytes,2,opt,name=duration,proto3" json:"duration,omitempty"`
+	// tcp or udp.
+	Protocol string `protobuf:"bytes,3,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	Address  string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
+	Port     uint32 `protobuf:"varint,5,opt,name=port,proto3" json:"port,omitempty"`
+	// The name that the program resolved to the address, or named in TLS or HTTP. Empty: not known.
+	Name          string `protobuf:"bytes,6,opt,name=name,proto3" json:"name,omitempty"`
+	SentBytes     uint64 `protobuf:"varint,7,opt,name=sent_bytes,json=sentBytes,proto3" json:"sent_bytes,omitempty"`
+	ReceivedBytes uint64 `protobuf:"varint,8,opt,name=received_bytes,json=receivedBytes,proto3" json:"received_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkConnection) Reset() {
+	*x = NetworkConnection{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkConnection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkConnection) ProtoMessage() {}
+
+func (x *NetworkConnection) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkConnection.ProtoReflect.Descriptor instead.
+func (*NetworkConnection) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *NetworkConnection) GetStartTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartTime
+	}
+	return nil
+}
+
+func (x *NetworkConnection) GetDuration() *durationpb.Duration {
+	if x != nil {
+		return x.Duration
+	}
+	return nil
+}
+
+func (x *NetworkConnection) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
+func (x *NetworkConnection) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *NetworkConnection) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *NetworkConnection) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NetworkConnection) GetSentBytes() uint64 {
+	if x != nil {
+		return x.SentBytes
+	}
+	return 0
+}
+
+func (x *NetworkConnection) GetReceivedBytes() uint64 {
+	if x != nil {
+		return x.ReceivedBytes
+	}
+	return 0
+}
+
 // OutputTruncation says how much of a stream was kept.
 type OutputTruncation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2393,7 +2772,7 @@ type OutputTruncation struct {
 
 func (x *OutputTruncation) Reset() {
 	*x = OutputTruncation{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[22]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2405,7 +2784,7 @@ func (x *OutputTruncation) String() string {
 func (*OutputTruncation) ProtoMessage() {}
 
 func (x *OutputTruncation) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[22]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2418,7 +2797,7 @@ func (x *OutputTruncation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputTruncation.ProtoReflect.Descriptor instead.
 func (*OutputTruncation) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{22}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *OutputTruncation) GetTruncated() bool {
@@ -2465,7 +2844,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[23]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2856,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[23]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2869,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{23}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Artifact) GetPath() string {
@@ -2551,7 +2930,6 @@ type Execution struct {
 	StartTime  *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	EndTime    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
 	Limits     *ExecutionLimits       `protobuf:"bytes,11,opt,name=limits,proto3" json:"limits,omitempty"`
-	Network    bool                   `protobuf:"varint,12,opt,name=network,proto3" json:"network,omitempty"`
 	// The principal that requested it.
 	Principal string `protobuf:"bytes,13,opt,name=principal,proto3" json:"principal,omitempty"`
 	// The sequence of the newest event.
@@ -2566,14 +2944,16 @@ type Execution struct {
 	// The position in the queue of the tenant while it waits for a slot. 1 is next.
 	QueuePosition uint32 `protobuf:"varint,18,opt,name=queue_position,json=queuePosition,proto3" json:"queue_position,omitempty"`
 	// The tenant of the principal.
-	Tenant        string `protobuf:"bytes,19,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Tenant string `protobuf:"bytes,19,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// The rules of its network. Unset: it has none.
+	NetworkRules  *NetworkRules `protobuf:"bytes,20,opt,name=network_rules,json=networkRules,proto3" json:"network_rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Execution) Reset() {
 	*x = Execution{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2585,7 +2965,7 @@ func (x *Execution) String() string {
 func (*Execution) ProtoMessage() {}
 
 func (x *Execution) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2598,7 +2978,7 @@ func (x *Execution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Execution.ProtoReflect.Descriptor instead.
 func (*Execution) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{24}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Execution) GetExecutionId() string {
@@ -2678,13 +3058,6 @@ func (x *Execution) GetLimits() *ExecutionLimits {
 	return nil
 }
 
-func (x *Execution) GetNetwork() bool {
-	if x != nil {
-		return x.Network
-	}
-	return false
-}
-
 func (x *Execution) GetPrincipal() string {
 	if x != nil {
 		return x.Principal
@@ -2734,6 +3107,13 @@ func (x *Execution) GetTenant() string {
 	return ""
 }
 
+func (x *Execution) GetNetworkRules() *NetworkRules {
+	if x != nil {
+		return x.NetworkRules
+	}
+	return nil
+}
+
 // RequestSummary says what a request asked for. It never has the content of code,
 // standard input, files or environment variables.
 type RequestSummary struct {
@@ -2758,7 +3138,7 @@ type RequestSummary struct {
 
 func (x *RequestSummary) Reset() {
 	*x = RequestSummary{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2770,7 +3150,7 @@ func (x *RequestSummary) String() string {
 func (*RequestSummary) ProtoMessage() {}
 
 func (x *RequestSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2783,7 +3163,7 @@ func (x *RequestSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestSummary.ProtoReflect.Descriptor instead.
 func (*RequestSummary) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{25}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RequestSummary) GetCommand() string {
@@ -2854,7 +3234,7 @@ type AttachExecutionRequest struct {
 
 func (x *AttachExecutionRequest) Reset() {
 	*x = AttachExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2866,7 +3246,7 @@ func (x *AttachExecutionRequest) String() string {
 func (*AttachExecutionRequest) ProtoMessage() {}
 
 func (x *AttachExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2879,7 +3259,7 @@ func (x *AttachExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachExecutionRequest.ProtoReflect.Descriptor instead.
 func (*AttachExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{26}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AttachExecutionRequest) GetExecutionId() string {
@@ -2905,7 +3285,7 @@ type GetExecutionRequest struct {
 
 func (x *GetExecutionRequest) Reset() {
 	*x = GetExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2917,7 +3297,7 @@ func (x *GetExecutionRequest) String() string {
 func (*GetExecutionRequest) ProtoMessage() {}
 
 func (x *GetExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2930,7 +3310,7 @@ func (x *GetExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecutionRequest.ProtoReflect.Descriptor instead.
 func (*GetExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{27}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetExecutionRequest) GetExecutionId() string {
@@ -2949,7 +3329,7 @@ type GetExecutionResponse struct {
 
 func (x *GetExecutionResponse) Reset() {
 	*x = GetExecutionResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2961,7 +3341,7 @@ func (x *GetExecutionResponse) String() string {
 func (*GetExecutionResponse) ProtoMessage() {}
 
 func (x *GetExecutionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2974,7 +3354,7 @@ func (x *GetExecutionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecutionResponse.ProtoReflect.Descriptor instead.
 func (*GetExecutionResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{28}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetExecutionResponse) GetExecution() *Execution {
@@ -3014,7 +3394,7 @@ type ListExecutionsRequest struct {
 
 func (x *ListExecutionsRequest) Reset() {
 	*x = ListExecutionsRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3026,7 +3406,7 @@ func (x *ListExecutionsRequest) String() string {
 func (*ListExecutionsRequest) ProtoMessage() {}
 
 func (x *ListExecutionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3039,7 +3419,7 @@ func (x *ListExecutionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecutionsRequest.ProtoReflect.Descriptor instead.
 func (*ListExecutionsRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{29}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListExecutionsRequest) GetSkill() string {
@@ -3130,7 +3510,7 @@ type ListExecutionsResponse struct {
 
 func (x *ListExecutionsResponse) Reset() {
 	*x = ListExecutionsResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3142,7 +3522,7 @@ func (x *ListExecutionsResponse) String() string {
 func (*ListExecutionsResponse) ProtoMessage() {}
 
 func (x *ListExecutionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3155,7 +3535,7 @@ func (x *ListExecutionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecutionsResponse.ProtoReflect.Descriptor instead.
 func (*ListExecutionsResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{30}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListExecutionsResponse) GetExecutions() []*Execution {
@@ -3188,7 +3568,7 @@ type CancelExecutionRequest struct {
 
 func (x *CancelExecutionRequest) Reset() {
 	*x = CancelExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3200,7 +3580,7 @@ func (x *CancelExecutionRequest) String() string {
 func (*CancelExecutionRequest) ProtoMessage() {}
 
 func (x *CancelExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3213,7 +3593,7 @@ func (x *CancelExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelExecutionRequest.ProtoReflect.Descriptor instead.
 func (*CancelExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{31}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CancelExecutionRequest) GetExecutionId() string {
@@ -3255,7 +3635,7 @@ type CancelExecutionResponse struct {
 
 func (x *CancelExecutionResponse) Reset() {
 	*x = CancelExecutionResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3267,7 +3647,7 @@ func (x *CancelExecutionResponse) String() string {
 func (*CancelExecutionResponse) ProtoMessage() {}
 
 func (x *CancelExecutionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3280,7 +3660,7 @@ func (x *CancelExecutionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelExecutionResponse.ProtoReflect.Descriptor instead.
 func (*CancelExecutionResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{32}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CancelExecutionResponse) GetExecution() *Execution {
@@ -3299,7 +3679,7 @@ type DeleteExecutionRequest struct {
 
 func (x *DeleteExecutionRequest) Reset() {
 	*x = DeleteExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[33]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3311,7 +3691,7 @@ func (x *DeleteExecutionRequest) String() string {
 func (*DeleteExecutionRequest) ProtoMessage() {}
 
 func (x *DeleteExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[33]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3324,7 +3704,7 @@ func (x *DeleteExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExecutionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{33}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeleteExecutionRequest) GetExecutionId() string {
@@ -3342,7 +3722,7 @@ type DeleteExecutionResponse struct {
 
 func (x *DeleteExecutionResponse) Reset() {
 	*x = DeleteExecutionResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[34]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3354,7 +3734,7 @@ func (x *DeleteExecutionResponse) String() string {
 func (*DeleteExecutionResponse) ProtoMessage() {}
 
 func (x *DeleteExecutionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[34]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3367,7 +3747,7 @@ func (x *DeleteExecutionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExecutionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteExecutionResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{34}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{38}
 }
 
 type SignalExecutionRequest struct {
@@ -3381,7 +3761,7 @@ type SignalExecutionRequest struct {
 
 func (x *SignalExecutionRequest) Reset() {
 	*x = SignalExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[35]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3393,7 +3773,7 @@ func (x *SignalExecutionRequest) String() string {
 func (*SignalExecutionRequest) ProtoMessage() {}
 
 func (x *SignalExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[35]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3406,7 +3786,7 @@ func (x *SignalExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalExecutionRequest.ProtoReflect.Descriptor instead.
 func (*SignalExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{35}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SignalExecutionRequest) GetExecutionId() string {
@@ -3431,7 +3811,7 @@ type SignalExecutionResponse struct {
 
 func (x *SignalExecutionResponse) Reset() {
 	*x = SignalExecutionResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[36]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3443,7 +3823,7 @@ func (x *SignalExecutionResponse) String() string {
 func (*SignalExecutionResponse) ProtoMessage() {}
 
 func (x *SignalExecutionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[36]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3456,7 +3836,7 @@ func (x *SignalExecutionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalExecutionResponse.ProtoReflect.Descriptor instead.
 func (*SignalExecutionResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{36}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{40}
 }
 
 type ListArtifactsRequest struct {
@@ -3471,7 +3851,7 @@ type ListArtifactsRequest struct {
 
 func (x *ListArtifactsRequest) Reset() {
 	*x = ListArtifactsRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[37]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3483,7 +3863,7 @@ func (x *ListArtifactsRequest) String() string {
 func (*ListArtifactsRequest) ProtoMessage() {}
 
 func (x *ListArtifactsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[37]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3496,7 +3876,7 @@ func (x *ListArtifactsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListArtifactsRequest.ProtoReflect.Descriptor instead.
 func (*ListArtifactsRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{37}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListArtifactsRequest) GetExecutionId() string {
@@ -3530,7 +3910,7 @@ type ListArtifactsResponse struct {
 
 func (x *ListArtifactsResponse) Reset() {
 	*x = ListArtifactsResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[38]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3542,7 +3922,7 @@ func (x *ListArtifactsResponse) String() string {
 func (*ListArtifactsResponse) ProtoMessage() {}
 
 func (x *ListArtifactsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[38]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3555,7 +3935,7 @@ func (x *ListArtifactsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListArtifactsResponse.ProtoReflect.Descriptor instead.
 func (*ListArtifactsResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{38}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListArtifactsResponse) GetArtifacts() []*Artifact {
@@ -3587,7 +3967,7 @@ type GetArtifactRequest struct {
 
 func (x *GetArtifactRequest) Reset() {
 	*x = GetArtifactRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[39]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3599,7 +3979,7 @@ func (x *GetArtifactRequest) String() string {
 func (*GetArtifactRequest) ProtoMessage() {}
 
 func (x *GetArtifactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[39]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3612,7 +3992,7 @@ func (x *GetArtifactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArtifactRequest.ProtoReflect.Descriptor instead.
 func (*GetArtifactRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{39}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetArtifactRequest) GetExecutionId() string {
@@ -3656,7 +4036,7 @@ type GetArtifactResponse struct {
 
 func (x *GetArtifactResponse) Reset() {
 	*x = GetArtifactResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[40]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3668,7 +4048,7 @@ func (x *GetArtifactResponse) String() string {
 func (*GetArtifactResponse) ProtoMessage() {}
 
 func (x *GetArtifactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[40]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3681,7 +4061,7 @@ func (x *GetArtifactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArtifactResponse.ProtoReflect.Descriptor instead.
 func (*GetArtifactResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{40}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetArtifactResponse) GetArtifact() *Artifact {
@@ -3709,7 +4089,7 @@ var File_skillrun_v1_execution_proto protoreflect.FileDescriptor
 
 const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\n" +
-	"\x1bskillrun/v1/execution.proto\x12\vskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd8\a\n" +
+	"\x1bskillrun/v1/execution.proto\x12\vskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfc\a\n" +
 	"\x0eExecuteRequest\x12\x14\n" +
 	"\x05skill\x18\x01 \x01(\tR\x05skill\x12\x18\n" +
 	"\x06script\x18\x02 \x01(\tH\x00R\x06script\x12-\n" +
@@ -3726,11 +4106,11 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\n" +
 	"secret_env\x18\v \x03(\v2*.skillrun.v1.ExecuteRequest.SecretEnvEntryR\tsecretEnv\x12?\n" +
 	"\x06labels\x18\f \x03(\v2'.skillrun.v1.ExecuteRequest.LabelsEntryR\x06labels\x124\n" +
-	"\x06limits\x18\r \x01(\v2\x1c.skillrun.v1.ExecutionLimitsR\x06limits\x12\x1d\n" +
-	"\anetwork\x18\x0e \x01(\bH\x02R\anetwork\x88\x01\x01\x12>\n" +
+	"\x06limits\x18\r \x01(\v2\x1c.skillrun.v1.ExecutionLimitsR\x06limits\x12>\n" +
 	"\ron_disconnect\x18\x0f \x01(\x0e2\x19.skillrun.v1.OnDisconnectR\fonDisconnect\x12'\n" +
 	"\x0fidempotency_key\x18\x10 \x01(\tR\x0eidempotencyKey\x12>\n" +
-	"\rqueue_timeout\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\fqueueTimeout\x1a6\n" +
+	"\rqueue_timeout\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\fqueueTimeout\x12>\n" +
+	"\rnetwork_rules\x18\x12 \x01(\v2\x19.skillrun.v1.NetworkRulesR\fnetworkRules\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
@@ -3741,9 +4121,10 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
 	"\x06sourceB\a\n" +
-	"\x05stdinB\n" +
-	"\n" +
-	"\b_network\"<\n" +
+	"\x05stdinJ\x04\b\x0e\x10\x0fR\anetwork\"8\n" +
+	"\fNetworkRules\x12\x14\n" +
+	"\x05allow\x18\x01 \x03(\tR\x05allow\x12\x12\n" +
+	"\x04deny\x18\x02 \x03(\tR\x04deny\"<\n" +
 	"\n" +
 	"InlineCode\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x1a\n" +
@@ -3796,7 +4177,7 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\x1aExecuteInteractiveResponse\x121\n" +
 	"\x05event\x18\x01 \x01(\v2\x1b.skillrun.v1.ExecutionEventR\x05event\"L\n" +
 	"\x17AttachExecutionResponse\x121\n" +
-	"\x05event\x18\x01 \x01(\v2\x1b.skillrun.v1.ExecutionEventR\x05event\"\xe3\x03\n" +
+	"\x05event\x18\x01 \x01(\v2\x1b.skillrun.v1.ExecutionEventR\x05event\"\x99\x04\n" +
 	"\x0eExecutionEvent\x12!\n" +
 	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12.\n" +
@@ -3806,16 +4187,18 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\x06output\x18\x06 \x01(\v2\x18.skillrun.v1.OutputChunkH\x00R\x06output\x12?\n" +
 	"\tkeepalive\x18\a \x01(\v2\x1f.skillrun.v1.ExecutionKeepaliveH\x00R\tkeepalive\x129\n" +
 	"\aoutcome\x18\b \x01(\v2\x1d.skillrun.v1.ExecutionOutcomeH\x00R\aoutcome\x126\n" +
-	"\x06queued\x18\t \x01(\v2\x1c.skillrun.v1.ExecutionQueuedH\x00R\x06queuedB\a\n" +
-	"\x05event\"\x89\x02\n" +
+	"\x06queued\x18\t \x01(\v2\x1c.skillrun.v1.ExecutionQueuedH\x00R\x06queued\x124\n" +
+	"\x06denied\x18\n" +
+	" \x01(\v2\x1a.skillrun.v1.NetworkDenialH\x00R\x06deniedB\a\n" +
+	"\x05event\"\xbe\x02\n" +
 	"\x0fExecutionHeader\x12\x14\n" +
 	"\x05skill\x18\x01 \x01(\tR\x05skill\x12!\n" +
 	"\fskill_digest\x18\x02 \x01(\tR\vskillDigest\x124\n" +
-	"\x06limits\x18\x03 \x01(\v2\x1c.skillrun.v1.ExecutionLimitsR\x06limits\x12\x18\n" +
-	"\anetwork\x18\x04 \x01(\bR\anetwork\x12-\n" +
+	"\x06limits\x18\x03 \x01(\v2\x1c.skillrun.v1.ExecutionLimitsR\x06limits\x12-\n" +
 	"\bcommands\x18\x05 \x03(\v2\x11.skillrun.v1.ArgvR\bcommands\x12\"\n" +
 	"\fdeduplicated\x18\x06 \x01(\bR\fdeduplicated\x12\x1a\n" +
-	"\bwarnings\x18\a \x03(\tR\bwarnings\"\x1a\n" +
+	"\bwarnings\x18\a \x03(\tR\bwarnings\x12>\n" +
+	"\rnetwork_rules\x18\b \x01(\v2\x19.skillrun.v1.NetworkRulesR\fnetworkRulesJ\x04\b\x04\x10\x05R\anetwork\"\x1a\n" +
 	"\x04Argv\x12\x12\n" +
 	"\x04args\x18\x01 \x03(\tR\x04args\"\x86\x01\n" +
 	"\x10ExecutionStarted\x128\n" +
@@ -3828,7 +4211,15 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\vOutputChunk\x121\n" +
 	"\x06stream\x18\x01 \x01(\x0e2\x19.skillrun.v1.OutputStreamR\x06stream\x12!\n" +
 	"\foffset_bytes\x18\x02 \x01(\x04R\voffsetBytes\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data\"G\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"\xbc\x01\n" +
+	"\rNetworkDenial\x12\x1a\n" +
+	"\bprotocol\x18\x01 \x01(\tR\bprotocol\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04port\x18\x03 \x01(\rR\x04port\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04rule\x18\x06 \x01(\tR\x04rule\x12!\n" +
+	"\fmissing_rule\x18\a \x01(\tR\vmissingRule\"G\n" +
 	"\x12ExecutionKeepalive\x121\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1b.skillrun.v1.ExecutionStateR\x05state\"\xfb\x04\n" +
 	"\x10ExecutionOutcome\x12+\n" +
@@ -3848,7 +4239,7 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\x06limits\x18\r \x01(\v2\x1c.skillrun.v1.ExecutionLimitsR\x06limits\x12\x16\n" +
 	"\x06advice\x18\x0e \x01(\tR\x06adviceB\f\n" +
 	"\n" +
-	"_exit_code\"\xa3\x02\n" +
+	"_exit_code\"\xd5\x02\n" +
 	"\x11ExecutionEvidence\x12$\n" +
 	"\x0eoom_kill_count\x18\x01 \x01(\x04R\foomKillCount\x12$\n" +
 	"\x0epids_max_count\x18\x02 \x01(\x04R\fpidsMaxCount\x12:\n" +
@@ -3858,7 +4249,8 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\n" +
 	"setup_step\x18\x06 \x01(\tR\tsetupStep\x12\x1f\n" +
 	"\vsetup_error\x18\a \x01(\tR\n" +
-	"setupError\"\xd8\x02\n" +
+	"setupError\x120\n" +
+	"\x14network_denied_count\x18\b \x01(\x04R\x12networkDeniedCount\"\x8d\x03\n" +
 	"\x0eExecutionUsage\x124\n" +
 	"\bcpu_user\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\acpuUser\x128\n" +
 	"\n" +
@@ -3868,7 +4260,26 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\n" +
 	"queue_time\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\tqueueTime\x128\n" +
 	"\n" +
-	"setup_time\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\tsetupTime\"z\n" +
+	"setup_time\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\tsetupTime\x123\n" +
+	"\anetwork\x18\a \x01(\v2\x19.skillrun.v1.NetworkUsageR\anetwork\"\xf7\x01\n" +
+	"\fNetworkUsage\x12)\n" +
+	"\x10connection_count\x18\x01 \x01(\x04R\x0fconnectionCount\x12\x1d\n" +
+	"\n" +
+	"sent_bytes\x18\x02 \x01(\x04R\tsentBytes\x12%\n" +
+	"\x0ereceived_bytes\x18\x03 \x01(\x04R\rreceivedBytes\x12@\n" +
+	"\vconnections\x18\x04 \x03(\v2\x1e.skillrun.v1.NetworkConnectionR\vconnections\x124\n" +
+	"\adenials\x18\x05 \x03(\v2\x1a.skillrun.v1.NetworkDenialR\adenials\"\xa9\x02\n" +
+	"\x11NetworkConnection\x129\n" +
+	"\n" +
+	"start_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +
+	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x1a\n" +
+	"\bprotocol\x18\x03 \x01(\tR\bprotocol\x12\x18\n" +
+	"\aaddress\x18\x04 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04port\x18\x05 \x01(\rR\x04port\x12\x12\n" +
+	"\x04name\x18\x06 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"sent_bytes\x18\a \x01(\x04R\tsentBytes\x12%\n" +
+	"\x0ereceived_bytes\x18\b \x01(\x04R\rreceivedBytes\"z\n" +
 	"\x10OutputTruncation\x12\x1c\n" +
 	"\ttruncated\x18\x01 \x01(\bR\ttruncated\x12'\n" +
 	"\x0fdelivered_bytes\x18\x02 \x01(\x04R\x0edeliveredBytes\x12\x1f\n" +
@@ -3883,7 +4294,7 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\n" +
 	"executable\x18\x05 \x01(\bR\n" +
 	"executable\x12\x10\n" +
-	"\x03uri\x18\x06 \x01(\tR\x03uri\"\x91\a\n" +
+	"\x03uri\x18\x06 \x01(\tR\x03uri\"\xc6\a\n" +
 	"\tExecution\x12!\n" +
 	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\x121\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1b.skillrun.v1.ExecutionStateR\x05state\x12\x14\n" +
@@ -3899,8 +4310,7 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"start_time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +
 	"\bend_time\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x124\n" +
-	"\x06limits\x18\v \x01(\v2\x1c.skillrun.v1.ExecutionLimitsR\x06limits\x12\x18\n" +
-	"\anetwork\x18\f \x01(\bR\anetwork\x12\x1c\n" +
+	"\x06limits\x18\v \x01(\v2\x1c.skillrun.v1.ExecutionLimitsR\x06limits\x12\x1c\n" +
 	"\tprincipal\x18\r \x01(\tR\tprincipal\x12#\n" +
 	"\rlast_sequence\x18\x0e \x01(\x04R\flastSequence\x127\n" +
 	"\aoutcome\x18\x0f \x01(\v2\x1d.skillrun.v1.ExecutionOutcomeR\aoutcome\x125\n" +
@@ -3908,10 +4318,11 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\vexpire_time\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"expireTime\x12%\n" +
 	"\x0equeue_position\x18\x12 \x01(\rR\rqueuePosition\x12\x16\n" +
-	"\x06tenant\x18\x13 \x01(\tR\x06tenant\x1a9\n" +
+	"\x06tenant\x18\x13 \x01(\tR\x06tenant\x12>\n" +
+	"\rnetwork_rules\x18\x14 \x01(\v2\x19.skillrun.v1.NetworkRulesR\fnetworkRules\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8b\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\f\x10\rR\anetwork\"\x8b\x02\n" +
 	"\x0eRequestSummary\x12\x18\n" +
 	"\acommand\x18\x01 \x01(\tR\acommand\x12\x1a\n" +
 	"\blanguage\x18\x02 \x01(\tR\blanguage\x12\x12\n" +
@@ -4044,7 +4455,7 @@ func file_skillrun_v1_execution_proto_rawDescGZIP() []byte {
 }
 
 var file_skillrun_v1_execution_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_skillrun_v1_execution_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_skillrun_v1_execution_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_skillrun_v1_execution_proto_goTypes = []any{
 	(OnDisconnect)(0),                  // 0: skillrun.v1.OnDisconnect
 	(OutputStream)(0),                  // 1: skillrun.v1.OutputStream
@@ -4054,146 +4465,159 @@ var file_skillrun_v1_execution_proto_goTypes = []any{
 	(SourceKind)(0),                    // 5: skillrun.v1.SourceKind
 	(ExecutionOrder)(0),                // 6: skillrun.v1.ExecutionOrder
 	(*ExecuteRequest)(nil),             // 7: skillrun.v1.ExecuteRequest
-	(*InlineCode)(nil),                 // 8: skillrun.v1.InlineCode
-	(*InputFile)(nil),                  // 9: skillrun.v1.InputFile
-	(*StreamedFile)(nil),               // 10: skillrun.v1.StreamedFile
-	(*ExecutionLimits)(nil),            // 11: skillrun.v1.ExecutionLimits
-	(*ExecuteInteractiveRequest)(nil),  // 12: skillrun.v1.ExecuteInteractiveRequest
-	(*FileChunk)(nil),                  // 13: skillrun.v1.FileChunk
-	(*CloseStdin)(nil),                 // 14: skillrun.v1.CloseStdin
-	(*SendSignal)(nil),                 // 15: skillrun.v1.SendSignal
-	(*ExecuteResponse)(nil),            // 16: skillrun.v1.ExecuteResponse
-	(*ExecuteInteractiveResponse)(nil), // 17: skillrun.v1.ExecuteInteractiveResponse
-	(*AttachExecutionResponse)(nil),    // 18: skillrun.v1.AttachExecutionResponse
-	(*ExecutionEvent)(nil),             // 19: skillrun.v1.ExecutionEvent
-	(*ExecutionHeader)(nil),            // 20: skillrun.v1.ExecutionHeader
-	(*Argv)(nil),                       // 21: skillrun.v1.Argv
-	(*ExecutionStarted)(nil),           // 22: skillrun.v1.ExecutionStarted
-	(*ExecutionQueued)(nil),            // 23: skillrun.v1.ExecutionQueued
-	(*OutputChunk)(nil),                // 24: skillrun.v1.OutputChunk
-	(*ExecutionKeepalive)(nil),         // 25: skillrun.v1.ExecutionKeepalive
-	(*ExecutionOutcome)(nil),           // 26: skillrun.v1.ExecutionOutcome
-	(*ExecutionEvidence)(nil),          // 27: skillrun.v1.ExecutionEvidence
-	(*ExecutionUsage)(nil),             // 28: skillrun.v1.ExecutionUsage
-	(*OutputTruncation)(nil),           // 29: skillrun.v1.OutputTruncation
-	(*Artifact)(nil),                   // 30: skillrun.v1.Artifact
-	(*Execution)(nil),                  // 31: skillrun.v1.Execution
-	(*RequestSummary)(nil),             // 32: skillrun.v1.RequestSummary
-	(*AttachExecutionRequest)(nil),     // 33: skillrun.v1.AttachExecutionRequest
-	(*GetExecutionRequest)(nil),        // 34: skillrun.v1.GetExecutionRequest
-	(*GetExecutionResponse)(nil),       // 35: skillrun.v1.GetExecutionResponse
-	(*ListExecutionsRequest)(nil),      // 36: skillrun.v1.ListExecutionsRequest
-	(*ListExecutionsResponse)(nil),     // 37: skillrun.v1.ListExecutionsResponse
-	(*CancelExecutionRequest)(nil),     // 38: skillrun.v1.CancelExecutionRequest
-	(*CancelExecutionResponse)(nil),    // 39: skillrun.v1.CancelExecutionResponse
-	(*DeleteExecutionRequest)(nil),     // 40: skillrun.v1.DeleteExecutionRequest
-	(*DeleteExecutionResponse)(nil),    // 41: skillrun.v1.DeleteExecutionResponse
-	(*SignalExecutionRequest)(nil),     // 42: skillrun.v1.SignalExecutionRequest
-	(*SignalExecutionResponse)(nil),    // 43: skillrun.v1.SignalExecutionResponse
-	(*ListArtifactsRequest)(nil),       // 44: skillrun.v1.ListArtifactsRequest
-	(*ListArtifactsResponse)(nil),      // 45: skillrun.v1.ListArtifactsResponse
-	(*GetArtifactRequest)(nil),         // 46: skillrun.v1.GetArtifactRequest
-	(*GetArtifactResponse)(nil),        // 47: skillrun.v1.GetArtifactResponse
-	nil,                                // 48: skillrun.v1.ExecuteRequest.EnvEntry
-	nil,                                // 49: skillrun.v1.ExecuteRequest.SecretEnvEntry
-	nil,                                // 50: skillrun.v1.ExecuteRequest.LabelsEntry
-	nil,                                // 51: skillrun.v1.Execution.LabelsEntry
-	nil,                                // 52: skillrun.v1.ListExecutionsRequest.LabelsEntry
-	(*durationpb.Duration)(nil),        // 53: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 54: google.protobuf.Timestamp
+	(*NetworkRules)(nil),               // 8: skillrun.v1.NetworkRules
+	(*InlineCode)(nil),                 // 9: skillrun.v1.InlineCode
+	(*InputFile)(nil),                  // 10: skillrun.v1.InputFile
+	(*StreamedFile)(nil),               // 11: skillrun.v1.StreamedFile
+	(*ExecutionLimits)(nil),            // 12: skillrun.v1.ExecutionLimits
+	(*ExecuteInteractiveRequest)(nil),  // 13: skillrun.v1.ExecuteInteractiveRequest
+	(*FileChunk)(nil),                  // 14: skillrun.v1.FileChunk
+	(*CloseStdin)(nil),                 // 15: skillrun.v1.CloseStdin
+	(*SendSignal)(nil),                 // 16: skillrun.v1.SendSignal
+	(*ExecuteResponse)(nil),            // 17: skillrun.v1.ExecuteResponse
+	(*ExecuteInteractiveResponse)(nil), // 18: skillrun.v1.ExecuteInteractiveResponse
+	(*AttachExecutionResponse)(nil),    // 19: skillrun.v1.AttachExecutionResponse
+	(*ExecutionEvent)(nil),             // 20: skillrun.v1.ExecutionEvent
+	(*ExecutionHeader)(nil),            // 21: skillrun.v1.ExecutionHeader
+	(*Argv)(nil),                       // 22: skillrun.v1.Argv
+	(*ExecutionStarted)(nil),           // 23: skillrun.v1.ExecutionStarted
+	(*ExecutionQueued)(nil),            // 24: skillrun.v1.ExecutionQueued
+	(*OutputChunk)(nil),                // 25: skillrun.v1.OutputChunk
+	(*NetworkDenial)(nil),              // 26: skillrun.v1.NetworkDenial
+	(*ExecutionKeepalive)(nil),         // 27: skillrun.v1.ExecutionKeepalive
+	(*ExecutionOutcome)(nil),           // 28: skillrun.v1.ExecutionOutcome
+	(*ExecutionEvidence)(nil),          // 29: skillrun.v1.ExecutionEvidence
+	(*ExecutionUsage)(nil),             // 30: skillrun.v1.ExecutionUsage
+	(*NetworkUsage)(nil),               // 31: skillrun.v1.NetworkUsage
+	(*NetworkConnection)(nil),          // 32: skillrun.v1.NetworkConnection
+	(*OutputTruncation)(nil),           // 33: skillrun.v1.OutputTruncation
+	(*Artifact)(nil),                   // 34: skillrun.v1.Artifact
+	(*Execution)(nil),                  // 35: skillrun.v1.Execution
+	(*RequestSummary)(nil),             // 36: skillrun.v1.RequestSummary
+	(*AttachExecutionRequest)(nil),     // 37: skillrun.v1.AttachExecutionRequest
+	(*GetExecutionRequest)(nil),        // 38: skillrun.v1.GetExecutionRequest
+	(*GetExecutionResponse)(nil),       // 39: skillrun.v1.GetExecutionResponse
+	(*ListExecutionsRequest)(nil),      // 40: skillrun.v1.ListExecutionsRequest
+	(*ListExecutionsResponse)(nil),     // 41: skillrun.v1.ListExecutionsResponse
+	(*CancelExecutionRequest)(nil),     // 42: skillrun.v1.CancelExecutionRequest
+	(*CancelExecutionResponse)(nil),    // 43: skillrun.v1.CancelExecutionResponse
+	(*DeleteExecutionRequest)(nil),     // 44: skillrun.v1.DeleteExecutionRequest
+	(*DeleteExecutionResponse)(nil),    // 45: skillrun.v1.DeleteExecutionResponse
+	(*SignalExecutionRequest)(nil),     // 46: skillrun.v1.SignalExecutionRequest
+	(*SignalExecutionResponse)(nil),    // 47: skillrun.v1.SignalExecutionResponse
+	(*ListArtifactsRequest)(nil),       // 48: skillrun.v1.ListArtifactsRequest
+	(*ListArtifactsResponse)(nil),      // 49: skillrun.v1.ListArtifactsResponse
+	(*GetArtifactRequest)(nil),         // 50: skillrun.v1.GetArtifactRequest
+	(*GetArtifactResponse)(nil),        // 51: skillrun.v1.GetArtifactResponse
+	nil,                                // 52: skillrun.v1.ExecuteRequest.EnvEntry
+	nil,                                // 53: skillrun.v1.ExecuteRequest.SecretEnvEntry
+	nil,                                // 54: skillrun.v1.ExecuteRequest.LabelsEntry
+	nil,                                // 55: skillrun.v1.Execution.LabelsEntry
+	nil,                                // 56: skillrun.v1.ListExecutionsRequest.LabelsEntry
+	(*durationpb.Duration)(nil),        // 57: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 58: google.protobuf.Timestamp
 }
 var file_skillrun_v1_execution_proto_depIdxs = []int32{
-	8,  // 0: skillrun.v1.ExecuteRequest.code:type_name -> skillrun.v1.InlineCode
-	9,  // 1: skillrun.v1.ExecuteRequest.files:type_name -> skillrun.v1.InputFile
-	48, // 2: skillrun.v1.ExecuteRequest.env:type_name -> skillrun.v1.ExecuteRequest.EnvEntry
-	49, // 3: skillrun.v1.ExecuteRequest.secret_env:type_name -> skillrun.v1.ExecuteRequest.SecretEnvEntry
-	50, // 4: skillrun.v1.ExecuteRequest.labels:type_name -> skillrun.v1.ExecuteRequest.LabelsEntry
-	11, // 5: skillrun.v1.ExecuteRequest.limits:type_name -> skillrun.v1.ExecutionLimits
+	9,  // 0: skillrun.v1.ExecuteRequest.code:type_name -> skillrun.v1.InlineCode
+	10, // 1: skillrun.v1.ExecuteRequest.files:type_name -> skillrun.v1.InputFile
+	52, // 2: skillrun.v1.ExecuteRequest.env:type_name -> skillrun.v1.ExecuteRequest.EnvEntry
+	53, // 3: skillrun.v1.ExecuteRequest.secret_env:type_name -> skillrun.v1.ExecuteRequest.SecretEnvEntry
+	54, // 4: skillrun.v1.ExecuteRequest.labels:type_name -> skillrun.v1.ExecuteRequest.LabelsEntry
+	12, // 5: skillrun.v1.ExecuteRequest.limits:type_name -> skillrun.v1.ExecutionLimits
 	0,  // 6: skillrun.v1.ExecuteRequest.on_disconnect:type_name -> skillrun.v1.OnDisconnect
-	53, // 7: skillrun.v1.ExecuteRequest.queue_timeout:type_name -> google.protobuf.Duration
-	10, // 8: skillrun.v1.InputFile.streamed:type_name -> skillrun.v1.StreamedFile
-	53, // 9: skillrun.v1.ExecutionLimits.wall_time:type_name -> google.protobuf.Duration
-	53, // 10: skillrun.v1.ExecutionLimits.cpu_time:type_name -> google.protobuf.Duration
-	7,  // 11: skillrun.v1.ExecuteInteractiveRequest.start:type_name -> skillrun.v1.ExecuteRequest
-	13, // 12: skillrun.v1.ExecuteInteractiveRequest.file_chunk:type_name -> skillrun.v1.FileChunk
-	14, // 13: skillrun.v1.ExecuteInteractiveRequest.close_stdin:type_name -> skillrun.v1.CloseStdin
-	15, // 14: skillrun.v1.ExecuteInteractiveRequest.signal:type_name -> skillrun.v1.SendSignal
-	19, // 15: skillrun.v1.ExecuteResponse.event:type_name -> skillrun.v1.ExecutionEvent
-	19, // 16: skillrun.v1.ExecuteInteractiveResponse.event:type_name -> skillrun.v1.ExecutionEvent
-	19, // 17: skillrun.v1.AttachExecutionResponse.event:type_name -> skillrun.v1.ExecutionEvent
-	54, // 18: skillrun.v1.ExecutionEvent.time:type_name -> google.protobuf.Timestamp
-	20, // 19: skillrun.v1.ExecutionEvent.header:type_name -> skillrun.v1.ExecutionHeader
-	22, // 20: skillrun.v1.ExecutionEvent.started:type_name -> skillrun.v1.ExecutionStarted
-	24, // 21: skillrun.v1.ExecutionEvent.output:type_name -> skillrun.v1.OutputChunk
-	25, // 22: skillrun.v1.ExecutionEvent.keepalive:type_name -> skillrun.v1.ExecutionKeepalive
-	26, // 23: skillrun.v1.ExecutionEvent.outcome:type_name -> skillrun.v1.ExecutionOutcome
-	23, // 24: skillrun.v1.ExecutionEvent.queued:type_name -> skillrun.v1.ExecutionQueued
-	11, // 25: skillrun.v1.ExecutionHeader.limits:type_name -> skillrun.v1.ExecutionLimits
-	21, // 26: skillrun.v1.ExecutionHeader.commands:type_name -> skillrun.v1.Argv
-	53, // 27: skillrun.v1.ExecutionStarted.queue_time:type_name -> google.protobuf.Duration
-	53, // 28: skillrun.v1.ExecutionStarted.setup_time:type_name -> google.protobuf.Duration
-	1,  // 29: skillrun.v1.OutputChunk.stream:type_name -> skillrun.v1.OutputStream
-	4,  // 30: skillrun.v1.ExecutionKeepalive.state:type_name -> skillrun.v1.ExecutionState
-	2,  // 31: skillrun.v1.ExecutionOutcome.end:type_name -> skillrun.v1.ExecutionEnd
-	27, // 32: skillrun.v1.ExecutionOutcome.evidence:type_name -> skillrun.v1.ExecutionEvidence
-	28, // 33: skillrun.v1.ExecutionOutcome.usage:type_name -> skillrun.v1.ExecutionUsage
-	29, // 34: skillrun.v1.ExecutionOutcome.stdout:type_name -> skillrun.v1.OutputTruncation
-	29, // 35: skillrun.v1.ExecutionOutcome.stderr:type_name -> skillrun.v1.OutputTruncation
-	30, // 36: skillrun.v1.ExecutionOutcome.artifacts:type_name -> skillrun.v1.Artifact
-	11, // 37: skillrun.v1.ExecutionOutcome.limits:type_name -> skillrun.v1.ExecutionLimits
-	3,  // 38: skillrun.v1.ExecutionEvidence.deadline:type_name -> skillrun.v1.ExecutionDeadline
-	53, // 39: skillrun.v1.ExecutionUsage.cpu_user:type_name -> google.protobuf.Duration
-	53, // 40: skillrun.v1.ExecutionUsage.cpu_system:type_name -> google.protobuf.Duration
-	53, // 41: skillrun.v1.ExecutionUsage.wall_time:type_name -> google.protobuf.Duration
-	53, // 42: skillrun.v1.ExecutionUsage.queue_time:type_name -> google.protobuf.Duration
-	53, // 43: skillrun.v1.ExecutionUsage.setup_time:type_name -> google.protobuf.Duration
-	4,  // 44: skillrun.v1.Execution.state:type_name -> skillrun.v1.ExecutionState
-	5,  // 45: skillrun.v1.Execution.source_kind:type_name -> skillrun.v1.SourceKind
-	51, // 46: skillrun.v1.Execution.labels:type_name -> skillrun.v1.Execution.LabelsEntry
-	54, // 47: skillrun.v1.Execution.create_time:type_name -> google.protobuf.Timestamp
-	54, // 48: skillrun.v1.Execution.start_time:type_name -> google.protobuf.Timestamp
-	54, // 49: skillrun.v1.Execution.end_time:type_name -> google.protobuf.Timestamp
-	11, // 50: skillrun.v1.Execution.limits:type_name -> skillrun.v1.ExecutionLimits
-	26, // 51: skillrun.v1.Execution.outcome:type_name -> skillrun.v1.ExecutionOutcome
-	32, // 52: skillrun.v1.Execution.request:type_name -> skillrun.v1.RequestSummary
-	54, // 53: skillrun.v1.Execution.expire_time:type_name -> google.protobuf.Timestamp
-	31, // 54: skillrun.v1.GetExecutionResponse.execution:type_name -> skillrun.v1.Execution
-	4,  // 55: skillrun.v1.ListExecutionsRequest.states:type_name -> skillrun.v1.ExecutionState
-	52, // 56: skillrun.v1.ListExecutionsRequest.labels:type_name -> skillrun.v1.ListExecutionsRequest.LabelsEntry
-	2,  // 57: skillrun.v1.ListExecutionsRequest.ends:type_name -> skillrun.v1.ExecutionEnd
-	54, // 58: skillrun.v1.ListExecutionsRequest.created_after:type_name -> google.protobuf.Timestamp
-	54, // 59: skillrun.v1.ListExecutionsRequest.created_before:type_name -> google.protobuf.Timestamp
-	6,  // 60: skillrun.v1.ListExecutionsRequest.order:type_name -> skillrun.v1.ExecutionOrder
-	31, // 61: skillrun.v1.ListExecutionsResponse.executions:type_name -> skillrun.v1.Execution
-	53, // 62: skillrun.v1.CancelExecutionRequest.grace:type_name -> google.protobuf.Duration
-	31, // 63: skillrun.v1.CancelExecutionResponse.execution:type_name -> skillrun.v1.Execution
-	30, // 64: skillrun.v1.ListArtifactsResponse.artifacts:type_name -> skillrun.v1.Artifact
-	30, // 65: skillrun.v1.GetArtifactResponse.artifact:type_name -> skillrun.v1.Artifact
-	7,  // 66: skillrun.v1.ExecutionService.Execute:input_type -> skillrun.v1.ExecuteRequest
-	12, // 67: skillrun.v1.ExecutionService.ExecuteInteractive:input_type -> skillrun.v1.ExecuteInteractiveRequest
-	33, // 68: skillrun.v1.ExecutionService.AttachExecution:input_type -> skillrun.v1.AttachExecutionRequest
-	34, // 69: skillrun.v1.ExecutionService.GetExecution:input_type -> skillrun.v1.GetExecutionRequest
-	36, // 70: skillrun.v1.ExecutionService.ListExecutions:input_type -> skillrun.v1.ListExecutionsRequest
-	38, // 71: skillrun.v1.ExecutionService.CancelExecution:input_type -> skillrun.v1.CancelExecutionRequest
-	42, // 72: skillrun.v1.ExecutionService.SignalExecution:input_type -> skillrun.v1.SignalExecutionRequest
-	40, // 73: skillrun.v1.ExecutionService.DeleteExecution:input_type -> skillrun.v1.DeleteExecutionRequest
-	44, // 74: skillrun.v1.ExecutionService.ListArtifacts:input_type -> skillrun.v1.ListArtifactsRequest
-	46, // 75: skillrun.v1.ExecutionService.GetArtifact:input_type -> skillrun.v1.GetArtifactRequest
-	16, // 76: skillrun.v1.ExecutionService.Execute:output_type -> skillrun.v1.ExecuteResponse
-	17, // 77: skillrun.v1.ExecutionService.ExecuteInteractive:output_type -> skillrun.v1.ExecuteInteractiveResponse
-	18, // 78: skillrun.v1.ExecutionService.AttachExecution:output_type -> skillrun.v1.AttachExecutionResponse
-	35, // 79: skillrun.v1.ExecutionService.GetExecution:output_type -> skillrun.v1.GetExecutionResponse
-	37, // 80: skillrun.v1.ExecutionService.ListExecutions:output_type -> skillrun.v1.ListExecutionsResponse
-	39, // 81: skillrun.v1.ExecutionService.CancelExecution:output_type -> skillrun.v1.CancelExecutionResponse
-	43, // 82: skillrun.v1.ExecutionService.SignalExecution:output_type -> skillrun.v1.SignalExecutionResponse
-	41, // 83: skillrun.v1.ExecutionService.DeleteExecution:output_type -> skillrun.v1.DeleteExecutionResponse
-	45, // 84: skillrun.v1.ExecutionService.ListArtifacts:output_type -> skillrun.v1.ListArtifactsResponse
-	47, // 85: skillrun.v1.ExecutionService.GetArtifact:output_type -> skillrun.v1.GetArtifactResponse
-	76, // [76:86] is the sub-list for method output_type
-	66, // [66:76] is the sub-list for method input_type
-	66, // [66:66] is the sub-list for extension type_name
-	66, // [66:66] is the sub-list for extension extendee
-	0,  // [0:66] is the sub-list for field type_name
+	57, // 7: skillrun.v1.ExecuteRequest.queue_timeout:type_name -> google.protobuf.Duration
+	8,  // 8: skillrun.v1.ExecuteRequest.network_rules:type_name -> skillrun.v1.NetworkRules
+	11, // 9: skillrun.v1.InputFile.streamed:type_name -> skillrun.v1.StreamedFile
+	57, // 10: skillrun.v1.ExecutionLimits.wall_time:type_name -> google.protobuf.Duration
+	57, // 11: skillrun.v1.ExecutionLimits.cpu_time:type_name -> google.protobuf.Duration
+	7,  // 12: skillrun.v1.ExecuteInteractiveRequest.start:type_name -> skillrun.v1.ExecuteRequest
+	14, // 13: skillrun.v1.ExecuteInteractiveRequest.file_chunk:type_name -> skillrun.v1.FileChunk
+	15, // 14: skillrun.v1.ExecuteInteractiveRequest.close_stdin:type_name -> skillrun.v1.CloseStdin
+	16, // 15: skillrun.v1.ExecuteInteractiveRequest.signal:type_name -> skillrun.v1.SendSignal
+	20, // 16: skillrun.v1.ExecuteResponse.event:type_name -> skillrun.v1.ExecutionEvent
+	20, // 17: skillrun.v1.ExecuteInteractiveResponse.event:type_name -> skillrun.v1.ExecutionEvent
+	20, // 18: skillrun.v1.AttachExecutionResponse.event:type_name -> skillrun.v1.ExecutionEvent
+	58, // 19: skillrun.v1.ExecutionEvent.time:type_name -> google.protobuf.Timestamp
+	21, // 20: skillrun.v1.ExecutionEvent.header:type_name -> skillrun.v1.ExecutionHeader
+	23, // 21: skillrun.v1.ExecutionEvent.started:type_name -> skillrun.v1.ExecutionStarted
+	25, // 22: skillrun.v1.ExecutionEvent.output:type_name -> skillrun.v1.OutputChunk
+	27, // 23: skillrun.v1.ExecutionEvent.keepalive:type_name -> skillrun.v1.ExecutionKeepalive
+	28, // 24: skillrun.v1.ExecutionEvent.outcome:type_name -> skillrun.v1.ExecutionOutcome
+	24, // 25: skillrun.v1.ExecutionEvent.queued:type_name -> skillrun.v1.ExecutionQueued
+	26, // 26: skillrun.v1.ExecutionEvent.denied:type_name -> skillrun.v1.NetworkDenial
+	12, // 27: skillrun.v1.ExecutionHeader.limits:type_name -> skillrun.v1.ExecutionLimits
+	22, // 28: skillrun.v1.ExecutionHeader.commands:type_name -> skillrun.v1.Argv
+	8,  // 29: skillrun.v1.ExecutionHeader.network_rules:type_name -> skillrun.v1.NetworkRules
+	57, // 30: skillrun.v1.ExecutionStarted.queue_time:type_name -> google.protobuf.Duration
+	57, // 31: skillrun.v1.ExecutionStarted.setup_time:type_name -> google.protobuf.Duration
+	1,  // 32: skillrun.v1.OutputChunk.stream:type_name -> skillrun.v1.OutputStream
+	4,  // 33: skillrun.v1.ExecutionKeepalive.state:type_name -> skillrun.v1.ExecutionState
+	2,  // 34: skillrun.v1.ExecutionOutcome.end:type_name -> skillrun.v1.ExecutionEnd
+	29, // 35: skillrun.v1.ExecutionOutcome.evidence:type_name -> skillrun.v1.ExecutionEvidence
+	30, // 36: skillrun.v1.ExecutionOutcome.usage:type_name -> skillrun.v1.ExecutionUsage
+	33, // 37: skillrun.v1.ExecutionOutcome.stdout:type_name -> skillrun.v1.OutputTruncation
+	33, // 38: skillrun.v1.ExecutionOutcome.stderr:type_name -> skillrun.v1.OutputTruncation
+	34, // 39: skillrun.v1.ExecutionOutcome.artifacts:type_name -> skillrun.v1.Artifact
+	12, // 40: skillrun.v1.ExecutionOutcome.limits:type_name -> skillrun.v1.ExecutionLimits
+	3,  // 41: skillrun.v1.ExecutionEvidence.deadline:type_name -> skillrun.v1.ExecutionDeadline
+	57, // 42: skillrun.v1.ExecutionUsage.cpu_user:type_name -> google.protobuf.Duration
+	57, // 43: skillrun.v1.ExecutionUsage.cpu_system:type_name -> google.protobuf.Duration
+	57, // 44: skillrun.v1.ExecutionUsage.wall_time:type_name -> google.protobuf.Duration
+	57, // 45: skillrun.v1.ExecutionUsage.queue_time:type_name -> google.protobuf.Duration
+	57, // 46: skillrun.v1.ExecutionUsage.setup_time:type_name -> google.protobuf.Duration
+	31, // 47: skillrun.v1.ExecutionUsage.network:type_name -> skillrun.v1.NetworkUsage
+	32, // 48: skillrun.v1.NetworkUsage.connections:type_name -> skillrun.v1.NetworkConnection
+	26, // 49: skillrun.v1.NetworkUsage.denials:type_name -> skillrun.v1.NetworkDenial
+	58, // 50: skillrun.v1.NetworkConnection.start_time:type_name -> google.protobuf.Timestamp
+	57, // 51: skillrun.v1.NetworkConnection.duration:type_name -> google.protobuf.Duration
+	4,  // 52: skillrun.v1.Execution.state:type_name -> skillrun.v1.ExecutionState
+	5,  // 53: skillrun.v1.Execution.source_kind:type_name -> skillrun.v1.SourceKind
+	55, // 54: skillrun.v1.Execution.labels:type_name -> skillrun.v1.Execution.LabelsEntry
+	58, // 55: skillrun.v1.Execution.create_time:type_name -> google.protobuf.Timestamp
+	58, // 56: skillrun.v1.Execution.start_time:type_name -> google.protobuf.Timestamp
+	58, // 57: skillrun.v1.Execution.end_time:type_name -> google.protobuf.Timestamp
+	12, // 58: skillrun.v1.Execution.limits:type_name -> skillrun.v1.ExecutionLimits
+	28, // 59: skillrun.v1.Execution.outcome:type_name -> skillrun.v1.ExecutionOutcome
+	36, // 60: skillrun.v1.Execution.request:type_name -> skillrun.v1.RequestSummary
+	58, // 61: skillrun.v1.Execution.expire_time:type_name -> google.protobuf.Timestamp
+	8,  // 62: skillrun.v1.Execution.network_rules:type_name -> skillrun.v1.NetworkRules
+	35, // 63: skillrun.v1.GetExecutionResponse.execution:type_name -> skillrun.v1.Execution
+	4,  // 64: skillrun.v1.ListExecutionsRequest.states:type_name -> skillrun.v1.ExecutionState
+	56, // 65: skillrun.v1.ListExecutionsRequest.labels:type_name -> skillrun.v1.ListExecutionsRequest.LabelsEntry
+	2,  // 66: skillrun.v1.ListExecutionsRequest.ends:type_name -> skillrun.v1.ExecutionEnd
+	58, // 67: skillrun.v1.ListExecutionsRequest.created_after:type_name -> google.protobuf.Timestamp
+	58, // 68: skillrun.v1.ListExecutionsRequest.created_before:type_name -> google.protobuf.Timestamp
+	6,  // 69: skillrun.v1.ListExecutionsRequest.order:type_name -> skillrun.v1.ExecutionOrder
+	35, // 70: skillrun.v1.ListExecutionsResponse.executions:type_name -> skillrun.v1.Execution
+	57, // 71: skillrun.v1.CancelExecutionRequest.grace:type_name -> google.protobuf.Duration
+	35, // 72: skillrun.v1.CancelExecutionResponse.execution:type_name -> skillrun.v1.Execution
+	34, // 73: skillrun.v1.ListArtifactsResponse.artifacts:type_name -> skillrun.v1.Artifact
+	34, // 74: skillrun.v1.GetArtifactResponse.artifact:type_name -> skillrun.v1.Artifact
+	7,  // 75: skillrun.v1.ExecutionService.Execute:input_type -> skillrun.v1.ExecuteRequest
+	13, // 76: skillrun.v1.ExecutionService.ExecuteInteractive:input_type -> skillrun.v1.ExecuteInteractiveRequest
+	37, // 77: skillrun.v1.ExecutionService.AttachExecution:input_type -> skillrun.v1.AttachExecutionRequest
+	38, // 78: skillrun.v1.ExecutionService.GetExecution:input_type -> skillrun.v1.GetExecutionRequest
+	40, // 79: skillrun.v1.ExecutionService.ListExecutions:input_type -> skillrun.v1.ListExecutionsRequest
+	42, // 80: skillrun.v1.ExecutionService.CancelExecution:input_type -> skillrun.v1.CancelExecutionRequest
+	46, // 81: skillrun.v1.ExecutionService.SignalExecution:input_type -> skillrun.v1.SignalExecutionRequest
+	44, // 82: skillrun.v1.ExecutionService.DeleteExecution:input_type -> skillrun.v1.DeleteExecutionRequest
+	48, // 83: skillrun.v1.ExecutionService.ListArtifacts:input_type -> skillrun.v1.ListArtifactsRequest
+	50, // 84: skillrun.v1.ExecutionService.GetArtifact:input_type -> skillrun.v1.GetArtifactRequest
+	17, // 85: skillrun.v1.ExecutionService.Execute:output_type -> skillrun.v1.ExecuteResponse
+	18, // 86: skillrun.v1.ExecutionService.ExecuteInteractive:output_type -> skillrun.v1.ExecuteInteractiveResponse
+	19, // 87: skillrun.v1.ExecutionService.AttachExecution:output_type -> skillrun.v1.AttachExecutionResponse
+	39, // 88: skillrun.v1.ExecutionService.GetExecution:output_type -> skillrun.v1.GetExecutionResponse
+	41, // 89: skillrun.v1.ExecutionService.ListExecutions:output_type -> skillrun.v1.ListExecutionsResponse
+	43, // 90: skillrun.v1.ExecutionService.CancelExecution:output_type -> skillrun.v1.CancelExecutionResponse
+	47, // 91: skillrun.v1.ExecutionService.SignalExecution:output_type -> skillrun.v1.SignalExecutionResponse
+	45, // 92: skillrun.v1.ExecutionService.DeleteExecution:output_type -> skillrun.v1.DeleteExecutionResponse
+	49, // 93: skillrun.v1.ExecutionService.ListArtifacts:output_type -> skillrun.v1.ListArtifactsResponse
+	51, // 94: skillrun.v1.ExecutionService.GetArtifact:output_type -> skillrun.v1.GetArtifactResponse
+	85, // [85:95] is the sub-list for method output_type
+	75, // [75:85] is the sub-list for method input_type
+	75, // [75:75] is the sub-list for extension type_name
+	75, // [75:75] is the sub-list for extension extendee
+	0,  // [0:75] is the sub-list for field type_name
 }
 
 func init() { file_skillrun_v1_execution_proto_init() }
@@ -4208,34 +4632,35 @@ func file_skillrun_v1_execution_proto_init() {
 		(*ExecuteRequest_StdinBytes)(nil),
 		(*ExecuteRequest_JsonArguments)(nil),
 	}
-	file_skillrun_v1_execution_proto_msgTypes[2].OneofWrappers = []any{
+	file_skillrun_v1_execution_proto_msgTypes[3].OneofWrappers = []any{
 		(*InputFile_Content)(nil),
 		(*InputFile_Streamed)(nil),
 		(*InputFile_Uri)(nil),
 	}
-	file_skillrun_v1_execution_proto_msgTypes[5].OneofWrappers = []any{
+	file_skillrun_v1_execution_proto_msgTypes[6].OneofWrappers = []any{
 		(*ExecuteInteractiveRequest_Start)(nil),
 		(*ExecuteInteractiveRequest_FileChunk)(nil),
 		(*ExecuteInteractiveRequest_Stdin)(nil),
 		(*ExecuteInteractiveRequest_CloseStdin)(nil),
 		(*ExecuteInteractiveRequest_Signal)(nil),
 	}
-	file_skillrun_v1_execution_proto_msgTypes[12].OneofWrappers = []any{
+	file_skillrun_v1_execution_proto_msgTypes[13].OneofWrappers = []any{
 		(*ExecutionEvent_Header)(nil),
 		(*ExecutionEvent_Started)(nil),
 		(*ExecutionEvent_Output)(nil),
 		(*ExecutionEvent_Keepalive)(nil),
 		(*ExecutionEvent_Outcome)(nil),
 		(*ExecutionEvent_Queued)(nil),
+		(*ExecutionEvent_Denied)(nil),
 	}
-	file_skillrun_v1_execution_proto_msgTypes[19].OneofWrappers = []any{}
+	file_skillrun_v1_execution_proto_msgTypes[21].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skillrun_v1_execution_proto_rawDesc), len(file_skillrun_v1_execution_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   46,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

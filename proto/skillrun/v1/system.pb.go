@@ -85,15 +85,15 @@ func (DaemonState) EnumDescriptor() ([]byte, []int) {
 	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{0}
 }
 
-// NetworkMode says which network the daemon gives an execution whose skill asks for it.
+// NetworkMode says which network the daemon gives an execution that asks for one.
 type NetworkMode int32
 
 const (
 	NetworkMode_NETWORK_MODE_UNSPECIFIED NetworkMode = 0
 	// None: an execution that needs network is refused.
 	NetworkMode_NETWORK_MODE_NONE NetworkMode = 1
-	// The network of the daemon's machine.
-	NetworkMode_NETWORK_MODE_HOST NetworkMode = 2
+	// A network that rules restrict, see NetworkRules.
+	NetworkMode_NETWORK_MODE_RULES NetworkMode = 3
 )
 
 // Enum value maps for NetworkMode.
@@ -101,12 +101,12 @@ var (
 	NetworkMode_name = map[int32]string{
 		0: "NETWORK_MODE_UNSPECIFIED",
 		1: "NETWORK_MODE_NONE",
-		2: "NETWORK_MODE_HOST",
+		3: "NETWORK_MODE_RULES",
 	}
 	NetworkMode_value = map[string]int32{
 		"NETWORK_MODE_UNSPECIFIED": 0,
 		"NETWORK_MODE_NONE":        1,
-		"NETWORK_MODE_HOST":        2,
+		"NETWORK_MODE_RULES":       3,
 	}
 )
 
@@ -1447,11 +1447,11 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\x12DAEMON_STATE_READY\x10\x01\x12\x19\n" +
 	"\x15DAEMON_STATE_DEGRADED\x10\x02\x12\x19\n" +
 	"\x15DAEMON_STATE_DRAINING\x10\x03\x12\x1a\n" +
-	"\x16DAEMON_STATE_NOT_READY\x10\x04*Y\n" +
+	"\x16DAEMON_STATE_NOT_READY\x10\x04*s\n" +
 	"\vNetworkMode\x12\x1c\n" +
 	"\x18NETWORK_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
-	"\x11NETWORK_MODE_NONE\x10\x01\x12\x15\n" +
-	"\x11NETWORK_MODE_HOST\x10\x02*x\n" +
+	"\x11NETWORK_MODE_NONE\x10\x01\x12\x16\n" +
+	"\x12NETWORK_MODE_RULES\x10\x03\"\x04\b\x02\x10\x02*\x11NETWORK_MODE_HOST*x\n" +
 	"\rCgroupVersion\x12\x1e\n" +
 	"\x1aCGROUP_VERSION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11CGROUP_VERSION_V1\x10\x01\x12\x15\n" +

@@ -20,7 +20,7 @@ from skillrun.client import _OPTIONS, Reach, _at, _left, execution_of
 from skillrun.credentials import File, Token, channel_credentials
 from skillrun.download import Progress, saving
 from skillrun.errors import CallError, broken
-from skillrun.inputs import Duration, Limits
+from skillrun.inputs import Duration, Limits, Network
 from skillrun.patience import Patience
 from skillrun.run import Chunk
 from skillrun.v1 import (
@@ -132,7 +132,7 @@ class Client(Reach):
         secret_env: Optional[Mapping[str, str]] = None,
         labels: Optional[Mapping[str, str]] = None,
         limits: Optional[Limits] = None,
-        network: Optional[bool] = None,
+        network: Optional[Network] = None,
         on_disconnect: str = "continue",
         idempotency_key: str = "",
         queue_timeout: Optional[Duration] = None,

@@ -126,7 +126,7 @@ class ExecuteInteractiveResponse(_message.Message):
     def __init__(self, event: _Optional[_Union[ExecutionEvent, _Mapping]] = ...) -> None: ...
 
 class ExecuteRequest(_message.Message):
-    __slots__ = ["args", "code", "command", "env", "files", "idempotency_key", "json_arguments", "labels", "limits", "network", "on_disconnect", "queue_timeout", "script", "secret_env", "skill", "stdin_bytes", "working_directory"]
+    __slots__ = ["args", "code", "command", "env", "files", "idempotency_key", "json_arguments", "labels", "limits", "network_rules", "on_disconnect", "queue_timeout", "script", "secret_env", "skill", "stdin_bytes", "working_directory"]
     class EnvEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -157,7 +157,7 @@ class ExecuteRequest(_message.Message):
     JSON_ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
-    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_RULES_FIELD_NUMBER: _ClassVar[int]
     ON_DISCONNECT_FIELD_NUMBER: _ClassVar[int]
     QUEUE_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     SCRIPT_FIELD_NUMBER: _ClassVar[int]
@@ -174,7 +174,7 @@ class ExecuteRequest(_message.Message):
     json_arguments: str
     labels: _containers.ScalarMap[str, str]
     limits: ExecutionLimits
-    network: bool
+    network_rules: NetworkRules
     on_disconnect: OnDisconnect
     queue_timeout: _duration_pb2.Duration
     script: str
@@ -182,7 +182,7 @@ class ExecuteRequest(_message.Message):
     skill: str
     stdin_bytes: bytes
     working_directory: str
-    def __init__(self, skill: _Optional[str] = ..., script: _Optional[str] = ..., code: _Optional[_Union[InlineCode, _Mapping]] = ..., command: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., stdin_bytes: _Optional[bytes] = ..., json_arguments: _Optional[str] = ..., working_directory: _Optional[str] = ..., files: _Optional[_Iterable[_Union[InputFile, _Mapping]]] = ..., env: _Optional[_Mapping[str, str]] = ..., secret_env: _Optional[_Mapping[str, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., network: bool = ..., on_disconnect: _Optional[_Union[OnDisconnect, str]] = ..., idempotency_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    def __init__(self, skill: _Optional[str] = ..., script: _Optional[str] = ..., code: _Optional[_Union[InlineCode, _Mapping]] = ..., command: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., stdin_bytes: _Optional[bytes] = ..., json_arguments: _Optional[str] = ..., working_directory: _Optional[str] = ..., files: _Optional[_Iterable[_Union[InputFile, _Mapping]]] = ..., env: _Optional[_Mapping[str, str]] = ..., secret_env: _Optional[_Mapping[str, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., on_disconnect: _Optional[_Union[OnDisconnect, str]] = ..., idempotency_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., network_rules: _Optional[_Union[NetworkRules, _Mapping]] = ...) -> None: ...
 
 class ExecuteResponse(_message.Message):
     __slots__ = ["event"]
@@ -191,7 +191,7 @@ class ExecuteResponse(_message.Message):
     def __init__(self, event: _Optional[_Union[ExecutionEvent, _Mapping]] = ...) -> None: ...
 
 class Execution(_message.Message):
-    __slots__ = ["create_time", "end_time", "execution_id", "expire_time", "labels", "last_sequence", "limits", "network", "outcome", "principal", "queue_position", "request", "script", "skill", "skill_digest", "source_kind", "start_time", "state", "tenant"]
+    __slots__ = ["create_time", "end_time", "execution_id", "expire_time", "labels", "last_sequence", "limits", "network_rules", "outcome", "principal", "queue_position", "request", "script", "skill", "skill_digest", "source_kind", "start_time", "state", "tenant"]
     class LabelsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -206,7 +206,7 @@ class Execution(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
-    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_RULES_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     QUEUE_POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -225,7 +225,7 @@ class Execution(_message.Message):
     labels: _containers.ScalarMap[str, str]
     last_sequence: int
     limits: ExecutionLimits
-    network: bool
+    network_rules: NetworkRules
     outcome: ExecutionOutcome
     principal: str
     queue_position: int
@@ -237,10 +237,11 @@ class Execution(_message.Message):
     start_time: _timestamp_pb2.Timestamp
     state: ExecutionState
     tenant: str
-    def __init__(self, execution_id: _Optional[str] = ..., state: _Optional[_Union[ExecutionState, str]] = ..., skill: _Optional[str] = ..., skill_digest: _Optional[str] = ..., source_kind: _Optional[_Union[SourceKind, str]] = ..., script: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., network: bool = ..., principal: _Optional[str] = ..., last_sequence: _Optional[int] = ..., outcome: _Optional[_Union[ExecutionOutcome, _Mapping]] = ..., request: _Optional[_Union[RequestSummary, _Mapping]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., queue_position: _Optional[int] = ..., tenant: _Optional[str] = ...) -> None: ...
+    def __init__(self, execution_id: _Optional[str] = ..., state: _Optional[_Union[ExecutionState, str]] = ..., skill: _Optional[str] = ..., skill_digest: _Optional[str] = ..., source_kind: _Optional[_Union[SourceKind, str]] = ..., script: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., principal: _Optional[str] = ..., last_sequence: _Optional[int] = ..., outcome: _Optional[_Union[ExecutionOutcome, _Mapping]] = ..., request: _Optional[_Union[RequestSummary, _Mapping]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., queue_position: _Optional[int] = ..., tenant: _Optional[str] = ..., network_rules: _Optional[_Union[NetworkRules, _Mapping]] = ...) -> None: ...
 
 class ExecutionEvent(_message.Message):
-    __slots__ = ["execution_id", "header", "keepalive", "outcome", "output", "queued", "sequence", "started", "time"]
+    __slots__ = ["denied", "execution_id", "header", "keepalive", "outcome", "output", "queued", "sequence", "started", "time"]
+    DENIED_FIELD_NUMBER: _ClassVar[int]
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
     HEADER_FIELD_NUMBER: _ClassVar[int]
     KEEPALIVE_FIELD_NUMBER: _ClassVar[int]
@@ -250,6 +251,7 @@ class ExecutionEvent(_message.Message):
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
+    denied: NetworkDenial
     execution_id: str
     header: ExecutionHeader
     keepalive: ExecutionKeepalive
@@ -259,13 +261,14 @@ class ExecutionEvent(_message.Message):
     sequence: int
     started: ExecutionStarted
     time: _timestamp_pb2.Timestamp
-    def __init__(self, execution_id: _Optional[str] = ..., sequence: _Optional[int] = ..., time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., header: _Optional[_Union[ExecutionHeader, _Mapping]] = ..., started: _Optional[_Union[ExecutionStarted, _Mapping]] = ..., output: _Optional[_Union[OutputChunk, _Mapping]] = ..., keepalive: _Optional[_Union[ExecutionKeepalive, _Mapping]] = ..., outcome: _Optional[_Union[ExecutionOutcome, _Mapping]] = ..., queued: _Optional[_Union[ExecutionQueued, _Mapping]] = ...) -> None: ...
+    def __init__(self, execution_id: _Optional[str] = ..., sequence: _Optional[int] = ..., time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., header: _Optional[_Union[ExecutionHeader, _Mapping]] = ..., started: _Optional[_Union[ExecutionStarted, _Mapping]] = ..., output: _Optional[_Union[OutputChunk, _Mapping]] = ..., keepalive: _Optional[_Union[ExecutionKeepalive, _Mapping]] = ..., outcome: _Optional[_Union[ExecutionOutcome, _Mapping]] = ..., queued: _Optional[_Union[ExecutionQueued, _Mapping]] = ..., denied: _Optional[_Union[NetworkDenial, _Mapping]] = ...) -> None: ...
 
 class ExecutionEvidence(_message.Message):
-    __slots__ = ["cancel_reason", "cancelled_by", "deadline", "oom_kill_count", "pids_max_count", "setup_error", "setup_step"]
+    __slots__ = ["cancel_reason", "cancelled_by", "deadline", "network_denied_count", "oom_kill_count", "pids_max_count", "setup_error", "setup_step"]
     CANCELLED_BY_FIELD_NUMBER: _ClassVar[int]
     CANCEL_REASON_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_DENIED_COUNT_FIELD_NUMBER: _ClassVar[int]
     OOM_KILL_COUNT_FIELD_NUMBER: _ClassVar[int]
     PIDS_MAX_COUNT_FIELD_NUMBER: _ClassVar[int]
     SETUP_ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -273,29 +276,30 @@ class ExecutionEvidence(_message.Message):
     cancel_reason: str
     cancelled_by: str
     deadline: ExecutionDeadline
+    network_denied_count: int
     oom_kill_count: int
     pids_max_count: int
     setup_error: str
     setup_step: str
-    def __init__(self, oom_kill_count: _Optional[int] = ..., pids_max_count: _Optional[int] = ..., deadline: _Optional[_Union[ExecutionDeadline, str]] = ..., cancelled_by: _Optional[str] = ..., cancel_reason: _Optional[str] = ..., setup_step: _Optional[str] = ..., setup_error: _Optional[str] = ...) -> None: ...
+    def __init__(self, oom_kill_count: _Optional[int] = ..., pids_max_count: _Optional[int] = ..., deadline: _Optional[_Union[ExecutionDeadline, str]] = ..., cancelled_by: _Optional[str] = ..., cancel_reason: _Optional[str] = ..., setup_step: _Optional[str] = ..., setup_error: _Optional[str] = ..., network_denied_count: _Optional[int] = ...) -> None: ...
 
 class ExecutionHeader(_message.Message):
-    __slots__ = ["commands", "deduplicated", "limits", "network", "skill", "skill_digest", "warnings"]
+    __slots__ = ["commands", "deduplicated", "limits", "network_rules", "skill", "skill_digest", "warnings"]
     COMMANDS_FIELD_NUMBER: _ClassVar[int]
     DEDUPLICATED_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
-    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_RULES_FIELD_NUMBER: _ClassVar[int]
     SKILL_DIGEST_FIELD_NUMBER: _ClassVar[int]
     SKILL_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     commands: _containers.RepeatedCompositeFieldContainer[Argv]
     deduplicated: bool
     limits: ExecutionLimits
-    network: bool
+    network_rules: NetworkRules
     skill: str
     skill_digest: str
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, skill: _Optional[str] = ..., skill_digest: _Optional[str] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., network: bool = ..., commands: _Optional[_Iterable[_Union[Argv, _Mapping]]] = ..., deduplicated: bool = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, skill: _Optional[str] = ..., skill_digest: _Optional[str] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., commands: _Optional[_Iterable[_Union[Argv, _Mapping]]] = ..., deduplicated: bool = ..., warnings: _Optional[_Iterable[str]] = ..., network_rules: _Optional[_Union[NetworkRules, _Mapping]] = ...) -> None: ...
 
 class ExecutionKeepalive(_message.Message):
     __slots__ = ["state"]
@@ -372,20 +376,22 @@ class ExecutionStarted(_message.Message):
     def __init__(self, queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., setup_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class ExecutionUsage(_message.Message):
-    __slots__ = ["cpu_system", "cpu_user", "memory_peak_bytes", "queue_time", "setup_time", "wall_time"]
+    __slots__ = ["cpu_system", "cpu_user", "memory_peak_bytes", "network", "queue_time", "setup_time", "wall_time"]
     CPU_SYSTEM_FIELD_NUMBER: _ClassVar[int]
     CPU_USER_FIELD_NUMBER: _ClassVar[int]
     MEMORY_PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
     QUEUE_TIME_FIELD_NUMBER: _ClassVar[int]
     SETUP_TIME_FIELD_NUMBER: _ClassVar[int]
     WALL_TIME_FIELD_NUMBER: _ClassVar[int]
     cpu_system: _duration_pb2.Duration
     cpu_user: _duration_pb2.Duration
     memory_peak_bytes: int
+    network: NetworkUsage
     queue_time: _duration_pb2.Duration
     setup_time: _duration_pb2.Duration
     wall_time: _duration_pb2.Duration
-    def __init__(self, cpu_user: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cpu_system: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., memory_peak_bytes: _Optional[int] = ..., wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., setup_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    def __init__(self, cpu_user: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cpu_system: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., memory_peak_bytes: _Optional[int] = ..., wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., setup_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., network: _Optional[_Union[NetworkUsage, _Mapping]] = ...) -> None: ...
 
 class FileChunk(_message.Message):
     __slots__ = ["data", "offset_bytes", "path"]
@@ -511,6 +517,66 @@ class ListExecutionsResponse(_message.Message):
     executions: _containers.RepeatedCompositeFieldContainer[Execution]
     next_page_token: str
     def __init__(self, executions: _Optional[_Iterable[_Union[Execution, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class NetworkConnection(_message.Message):
+    __slots__ = ["address", "duration", "name", "port", "protocol", "received_bytes", "sent_bytes", "start_time"]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    DURATION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    duration: _duration_pb2.Duration
+    name: str
+    port: int
+    protocol: str
+    received_bytes: int
+    sent_bytes: int
+    start_time: _timestamp_pb2.Timestamp
+    def __init__(self, start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., protocol: _Optional[str] = ..., address: _Optional[str] = ..., port: _Optional[int] = ..., name: _Optional[str] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ...) -> None: ...
+
+class NetworkDenial(_message.Message):
+    __slots__ = ["address", "missing_rule", "name", "port", "protocol", "reason", "rule"]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_RULE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    missing_rule: str
+    name: str
+    port: int
+    protocol: str
+    reason: str
+    rule: str
+    def __init__(self, protocol: _Optional[str] = ..., address: _Optional[str] = ..., port: _Optional[int] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., rule: _Optional[str] = ..., missing_rule: _Optional[str] = ...) -> None: ...
+
+class NetworkRules(_message.Message):
+    __slots__ = ["allow", "deny"]
+    ALLOW_FIELD_NUMBER: _ClassVar[int]
+    DENY_FIELD_NUMBER: _ClassVar[int]
+    allow: _containers.RepeatedScalarFieldContainer[str]
+    deny: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, allow: _Optional[_Iterable[str]] = ..., deny: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class NetworkUsage(_message.Message):
+    __slots__ = ["connection_count", "connections", "denials", "received_bytes", "sent_bytes"]
+    CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    CONNECTION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    DENIALS_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    connection_count: int
+    connections: _containers.RepeatedCompositeFieldContainer[NetworkConnection]
+    denials: _containers.RepeatedCompositeFieldContainer[NetworkDenial]
+    received_bytes: int
+    sent_bytes: int
+    def __init__(self, connection_count: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., connections: _Optional[_Iterable[_Union[NetworkConnection, _Mapping]]] = ..., denials: _Optional[_Iterable[_Union[NetworkDenial, _Mapping]]] = ...) -> None: ...
 
 class OutputChunk(_message.Message):
     __slots__ = ["data", "offset_bytes", "stream"]

@@ -27,8 +27,8 @@ DAEMON_STATE_NOT_READY: DaemonState
 DAEMON_STATE_READY: DaemonState
 DAEMON_STATE_UNSPECIFIED: DaemonState
 DESCRIPTOR: _descriptor.FileDescriptor
-NETWORK_MODE_HOST: NetworkMode
 NETWORK_MODE_NONE: NetworkMode
+NETWORK_MODE_RULES: NetworkMode
 NETWORK_MODE_UNSPECIFIED: NetworkMode
 
 class Boundary(_message.Message):

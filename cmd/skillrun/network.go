@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// networkText has the rules of an execution's network.
+func networkText(r *pb.NetworkRules) string {
+	if r == nil {
+		return "none"
+	}
+	text := "allow " + strings.Join(r.GetAllow(), " ")
+	if len(r.GetDeny()) > 0 {
+		text += "; deny " + strings.Join(r.GetDeny(), " ")
+	}
+	return text
+}
+
+// addNetwork adds what an execution did in the network: sums, connections and refusals.
+func addNetwork(t *table, o *pb.ExecutionOutcome) {
+	u := o.GetUsage().GetNetwork()
+	if u == nil {
+		return
+	}
+	t.field("traffic", fmt.Sprintf("%d connections, %s sent, %s received", u.GetConnectionCount(), bytesText(u.GetSentBytes()), bytesText(u.GetReceivedBytes())))
+	for _, c := range u.GetConnections() {
+		t.field("connection", fmt.Sprintf("%s %s, %s sent, %s received in %s", c.GetProtocol(),
+			endOf(c.GetAddress(), c.GetPort(), c.GetName()), bytesText(c.GetSentBytes()), bytesText(c.GetReceivedBytes()), c.GetDuration().AsDuration()))
+	}
+	for _, d := range u.GetDenials() {
+		t.field("denied", denialText(d))
+	}
+	if more := o.GetEvidence().GetNetworkDeniedCount() - uint64(len(u.GetDenials())); more > 0 && more < o.GetEvidence().GetNetworkDeniedCount() {
+		t.field("denied", fmt.Sprintf("%d more", more))
+	}
+}
+
+// denialText is one refusal, and what would allow it.
+func denialText(d *pb.NetworkDenial) string {
+	why := d.GetRule()
+	if why == "" {
+		why = d.GetReason()
+	}
+	text := fmt.Sprintf("%s %s, %s", d.GetProtocol(), endOf(d.GetAddress(), d.GetPort(), d.GetName()), why)
+	if d.GetMissingRule() != "" {
+		text += fmt.Sprintf("; the rule %q would allow it", d.GetMissingRule())
+	}
+	return text
+}
+
+// endOf returns an address with its port and its name, as far as they are known.
+func endOf(address string, port uint32, name string) string {
+	text := address
+	if port > 0 {
+		text = net.JoinHostPort(address, strconv.Itoa(int(port)))
+	}
+	switch {
+	case text == "":
+		return name
+	case name != "":
+		return text + " (" + name + ")"
+	}
+	return text
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/skillrun/skillrun/internal/network/policy"
+	"github.com/skillrun/skillrun/internal/permission"
+)
+
+// A networkConfig says which skills get a network, and what it allows: none, or rules.
+type networkConfig struct {
+	Allow ruleList `yaml:"allow"`
+	Deny  ruleList `yaml:"deny"`
+	// Rules of single skills, by name or name@digest, in place of Allow. Deny counts for them, too.
+	Skills map[string]networkRules `yaml:"skills"`
+
+	on bool // not none
+}
+
+// networkRules are the rules of one skill: none, or rules.
+type networkRules struct {
+	Allow ruleList `yaml:"allow"`
+	Deny  ruleList `yaml:"deny"`
+
+	on bool
+}
+
+// A ruleList is nil if the key is not set. "allow:" without a value is an empty list.
+type ruleList []string
+
+// begin reads the word none. It returns false if the keys of the mapping are to be read.
+func (c *networkConfig) begin(node *yaml.Node) (done bool) {
+	*c = networkConfig{on: node.Kind == yaml.MappingNode}
+	return isNone(node)
+}
+
+func (r *networkRules) begin(node *yaml.Node) (done bool) {
+	*r = networkRules{on: node.Kind == yaml.MappingNode}
+	return isNone(node)
+}
+
+func isNone(node *yaml.Node) bool {
+	return node.Kind == yaml.ScalarNode && node.Value == policy.Nothing
+}
+
+func (*networkConfig) wants() string { return networkWants }
+func (*networkRules) wants() string  { return networkWants }
+
+const networkWants = "none and not rules; write none, or {allow: [public]} (docs/network.md)"
+
+// network converts what check has accepted.
+func (c *networkConfig) network() permission.Network {
+	n := permission.Network{Rules: rulesOf(c.on, c.Allow, c.Deny)}
+	for key, rules := range c.Skills {
+		if n.Skills == nil {
+			n.Skills = map[string]*policy.Rules{}
+		}
+		n.Skills[key] = rulesOf(rules.on, rules.Allow, slices.Concat(rules.Deny, c.Deny))
+	}
+	return n
+}
+
+// rulesOf returns nil for none, and for rules with a mistake.
+func rulesOf(on bool, allow, deny ruleList) *policy.Rules {
+	if !on {
+		return nil
+	}
+	rules, _ := policy.Parse(policy.Config{Allow: allow, Deny: deny})
+	return rules
+}
+
+// pinned is the key of a skill with a digest.
+var pinned = regexp.MustCompile(`^[^@]+(@sha256:[0-9a-f]{64})?$`)
+
+// check reports each rule that is none, under the key of the network.
+func (c *networkConfig) check(key string, bad badFunc) {
+	checkRules(key, c.Allow, c.Deny, bad)
+	for _, name := range slices.Sorted(maps.Keys(c.Skills)) {
+		at := join(key, "skills."+name)
+		if !pinned.MatchString(name) {
+			bad(at, "%q names no skill; write its full name, or name@sha256: and 64 hex digits", name)
+		}
+		checkRules(at, c.Skills[name].Allow, c.Skills[name].Deny, bad)
+	}
+}
+
+func checkRules(key string, allow, deny ruleList, bad badFunc) {
+	for i, rule := range allow {
+		if rule == policy.Nothing && len(allow) > 1 {
+			bad(index(join(key, "allow"), i), "none stands beside other rules; write it alone, or remove it")
+			continue
+		}
+		if _, err := policy.Parse(policy.Config{Allow: []string{rule}}); err != nil {
+			bad(index(join(key, "allow"), i), "%s", problemOf(err))
+		}
+	}
+	for i, rule := range deny {
+		if _, err := policy.Parse(policy.Config{Deny: []string{rule}}); err != nil {
+			bad(index(join(key, "deny"), i), "%s", problemOf(err))
+		}
+	}
+}
+
+// problemOf leaves out the name of the list, which the key has.
+func problemOf(err error) string {
+	_, text, _ := strings.Cut(err.Error(), ": ")
+	return text
+}

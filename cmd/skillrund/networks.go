@@ -1,0 +1,39 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/network"
+)
+
+// openNetworks makes the manager of networks; nil: no skill gets one. A tenant never has a network that
+// the daemon has not, so a reload can't need one later.
+func (c *config) openNetworks(log *slog.Logger) (*network.Manager, error) {
+	if c.Network.network().None() {
+		return nil, nil
+	}
+	m, err := network.NewManager(network.Config{Dir: filepath.Join(c.StateDir, "network"), ID: int(c.networkID()), Log: log})
+	if err != nil {
+		return nil, fmt.Errorf("network: %w", err)
+	}
+	return m, nil
+}
+
+// networksOf returns a nil interface for a nil manager.
+func networksOf(m *network.Manager) executor.Networks {
+	if m == nil {
+		return nil
+	}
+	return m
+}
+
+// networkID is the user and group of the network helpers.
+func (c *config) networkID() uint32 {
+	if c.IDs.Network > 0 {
+		return c.IDs.Network
+	}
+	return c.IDs.First + c.IDs.Count
+}

@@ -1,0 +1,148 @@
+package executor
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/skillrun/skillrun/internal/network/policy"
+	"github.com/skillrun/skillrun/internal/record"
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// Networks opens the network of one execution. to is told what happens in it.
+type Networks interface {
+	Open(tenant, execution string, rules *policy.Rules, to policy.Sink) sandbox.Network
+}
+
+// Bounds on what is kept of the network of one execution; the contract publishes them.
+const (
+	MaxDeniedEvents      = 100
+	MaxListedConnections = 100
+	maxListedDenials     = 20
+)
+
+// maxMissingRules is how many missing rules the advice on an outcome names.
+const maxMissingRules = 3
+
+// A networkSink is told what happens in the network of one execution. It stores the first refusals as
+// events, and counts all. Its methods never fail and never block on a reader, like those of sink.
+type networkSink struct {
+	log     *record.Log
+	started func() // records the start first, if it is not recorded yet
+	logger  *slog.Logger
+
+	mu      sync.Mutex
+	denied  int64
+	missing []string // rules that would have allowed the first refusals, without duplicates
+	usage   NetworkUsage
+	err     error // the reason why events are no longer stored
+}
+
+// openNetwork returns the network for the execution's sandbox, with the rules of its grant. Nil: the
+// grant has none.
+func (x *Executor) openNetwork(r *run) sandbox.Network {
+	rules := r.grant.Network()
+	if rules == nil {
+		return nil
+	}
+	r.network = &networkSink{log: r.log, started: r.recordStarted, logger: r.logger.With("execution", r.id)}
+	return x.Networks.Open(r.grant.Principal().Tenant, r.id, rules, r.network)
+}
+
+// Denied implements [policy.Sink].
+func (s *networkSink) Denied(d policy.Denial) {
+	s.started()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.denied++
+	s.noteMissing(d.Missing)
+	if len(s.usage.Denials) < maxListedDenials {
+		s.usage.Denials = append(s.usage.Denials, d)
+	}
+	if s.err != nil || s.denied > MaxDeniedEvents {
+		return
+	}
+	data, err := json.Marshal(d)
+	if err == nil {
+		_, err = s.log.Append(record.Event{Time: d.Time, Kind: record.KindDenied, Data: data})
+	}
+	if s.err = err; err != nil {
+		s.logger.Error("refusal of the network not recorded", "err", err)
+	}
+}
+
+func (s *networkSink) noteMissing(rule string) {
+	if rule == "" || len(s.missing) > maxMissingRules {
+		return
+	}
+	for _, known := range s.missing {
+		if known == rule {
+			return
+		}
+	}
+	s.missing = append(s.missing, rule)
+}
+
+// Closed implements [policy.Sink].
+func (s *networkSink) Closed(c policy.Connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.usage.Count++
+	s.usage.Sent += c.Sent
+	s.usage.Received += c.Received
+	if len(s.usage.Connections) < MaxListedConnections {
+		s.usage.Connections = append(s.usage.Connections, c)
+	}
+}
+
+// Dropped implements [policy.Sink].
+func (s *networkSink) Dropped(denials, connections int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.denied += denials
+	s.usage.Count += connections
+}
+
+// into adds what happened in the network to an outcome. A nil sink adds nothing.
+func (s *networkSink) into(out *Outcome) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	usage := s.usage
+	out.Usage.Network, out.Evidence.NetworkDenied = &usage, s.denied
+}
+
+// advise names the missing rules, for a program that failed. Empty: the network refused nothing.
+func (s *networkSink) advise() string {
+	if s == nil {
+		return ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.denied == 0:
+		return ""
+	case len(s.missing) == 0:
+		return fmt.Sprintf("Its network refused something %d times that no rule can allow; the denied events say what.", s.denied)
+	}
+	rules, more := s.missing, ""
+	if len(rules) > maxMissingRules {
+		rules, more = rules[:maxMissingRules], " and more, see the denied events"
+	}
+	return fmt.Sprintf("Its network refused something %d times. If it is wanted, add to the allow rules of the daemon's network, or of the tenant's: %s%s.", s.denied, quotedList(rules), more)
+}
+
+func quotedList(rules []string) string {
+	text := ""
+	for i, rule := range rules {
+		if i > 0 {
+			text += ", "
+		}
+		text += `"` + rule + `"`
+	}
+	return text
+}

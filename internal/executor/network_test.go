@@ -1,0 +1,239 @@
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/audit"
+	"github.com/skillrun/skillrun/internal/network/policy"
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// A testNetwork is the network of each execution. It does to its sink what the test says.
+type testNetwork struct {
+	opened  int
+	tenant  string
+	id      string
+	rules   *policy.Rules
+	happens func(policy.Sink)
+	to      policy.Sink
+}
+
+func (n *testNetwork) Open(tenant, execution string, rules *policy.Rules, to policy.Sink) sandbox.Network {
+	n.opened++
+	n.tenant, n.id, n.rules, n.to = tenant, execution, rules, to
+	return n
+}
+
+func (n *testNetwork) Attach(context.Context, sandbox.Link) error { return nil }
+func (n *testNetwork) Detach()                                    {}
+
+func mustParse(t *testing.T, allow ...string) *policy.Rules {
+	t.Helper()
+	rules, err := policy.Parse(policy.Config{Allow: allow})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules
+}
+
+// networked returns an executor whose policy gives the skill demo a network. Programs exit with code.
+func networked(t *testing.T, n *testNetwork, code int, edit ...func(*Config)) *Executor {
+	t.Helper()
+	start := func(_ context.Context, spec sandbox.Spec, _ sandbox.IO) (process, error) {
+		f := newFake()
+		if got, ok := spec.Network.(*testNetwork); ok && got.happens != nil {
+			got.happens(got.to)
+		}
+		f.exit <- sandbox.Exit{End: sandbox.Exited, Code: code}
+		return f, nil
+	}
+	edit = append([]func(*Config){func(c *Config) {
+		c.Policy = permission.Policy{Network: permission.Network{Skills: map[string]*policy.Rules{"demo": mustParse(t, "public", "example.com:8080")}}}
+		c.Networks = n
+	}}, edit...)
+	return newExecutor(t, t.TempDir(), start, edit...)
+}
+
+// The network is opened with the rules of the grant: the policy's and the request's. The header and
+// the record have the same rules.
+func TestNetworkHasTheRulesOfTheGrant(t *testing.T) {
+	n := &testNetwork{}
+	x := networked(t, n, 0)
+	req := scriptRequest()
+	req.Network = &policy.Config{Allow: []string{"example.com:*"}, Deny: []string{"10.0.0.0/8"}}
+	id := execute(t, x, req)
+	events := follow(t, x, id)
+	want := Network{Allow: []string{"example.com", "example.com:8080"}, Deny: []string{"10.0.0.0/8"}}
+	same := func(got *Network) bool {
+		return got != nil && slices.Equal(got.Allow, want.Allow) && slices.Equal(got.Deny, want.Deny)
+	}
+	allow, deny := n.rules.Strings()
+	if n.opened != 1 || n.tenant != who.Tenant || n.id != id || !same(&Network{allow, deny}) {
+		t.Errorf("opened %+v with %q, %q", n, allow, deny)
+	}
+	if got := events[0].Header.Network; !same(got) {
+		t.Errorf("header: got %+v", got)
+	}
+	e, err := x.Get(t.Context(), who, id)
+	if err != nil || !same(e.Header.Network) || e.Outcome.Usage.Network == nil {
+		t.Errorf("record: got %+v, %v", e, err)
+	}
+}
+
+func TestNoNetworkIsOpenedWithoutAGrant(t *testing.T) {
+	n := &testNetwork{}
+	x := networked(t, n, 0)
+	req := scriptRequest()
+	req.Network = &policy.Config{Allow: []string{"none"}}
+	events := follow(t, x, execute(t, x, req))
+	if out := events[len(events)-1].Outcome; n.opened != 0 || events[0].Header.Network != nil || out.Usage.Network != nil {
+		t.Errorf("opened %d, header %+v, outcome %+v", n.opened, events[0].Header, out)
+	}
+	bad := scriptRequest()
+	bad.Network = &policy.Config{Allow: []string{"*", "a b"}}
+	_, _, err := x.Execute(t.Context(), bad)
+	if refused, ok := errors.AsType[*RequestError](err); !ok || refused.Field != "network_rules.allow" || strings.Contains(refused.Reason, "\n") || !strings.Contains(refused.Reason, "a b") {
+		t.Errorf("rules that are none: got %v", err)
+	}
+	x.Networks = nil
+	if _, _, err := x.Execute(t.Context(), scriptRequest()); err == nil || !strings.Contains(err.Error(), "the daemon has none") {
+		t.Errorf("a grant without networks: got %v", err)
+	}
+}
+
+// Refusals are events with numbers of their own, up to a bound; the outcome and the audit log have the
+// sums.
+func TestNetworkEvents(t *testing.T) {
+	to := netip.MustParseAddrPort("169.254.169.254:80")
+	n := &testNetwork{happens: func(s policy.Sink) {
+		for range MaxDeniedEvents + 50 {
+			s.Denied(policy.Denial{Time: time.Now(), Protocol: "tcp", To: to, Rule: "link-local", Reason: "r", Missing: "169.254.169.254:80"})
+		}
+		for range MaxListedConnections + 1 {
+			s.Closed(policy.Connection{Start: time.Unix(1, 0), Took: time.Second, Protocol: "tcp", To: to, Name: "a.example", Sent: 2, Received: 3})
+		}
+		s.Dropped(7, 8)
+	}}
+	dir := filepath.Join(t.TempDir(), "audit")
+	log, err := audit.Open(audit.Config{Dir: dir, KeyFile: filepath.Join(t.TempDir(), "key"), FileBytes: 1 << 20, Files: 2, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := networked(t, n, 0, func(c *Config) { c.Audit = log })
+	id := execute(t, x, scriptRequest())
+	events := follow(t, x, id)
+	denied := 0
+	for i, e := range events {
+		if e.Seq != uint64(i+1) {
+			t.Fatalf("event %d has the number %d", i, e.Seq)
+		}
+		if e.Denied == nil {
+			continue
+		}
+		if denied++; e.Denied.To != to || e.Denied.Rule != "link-local" || e.Denied.Missing != "169.254.169.254:80" || events[1].Started == nil {
+			t.Fatalf("event %d: %+v", i, e.Denied)
+		}
+	}
+	out := events[len(events)-1].Outcome
+	u := out.Usage.Network
+	if denied != MaxDeniedEvents || out.Evidence.NetworkDenied != MaxDeniedEvents+57 || u == nil || u.Count != MaxListedConnections+9 ||
+		u.Sent != 2*(MaxListedConnections+1) || u.Received != 3*(MaxListedConnections+1) || len(u.Connections) != MaxListedConnections || len(u.Denials) != maxListedDenials {
+		t.Errorf("%d events, evidence %+v, usage %+v", denied, out.Evidence, u)
+	}
+	if want := `"169.254.169.254:80"`; !strings.Contains(out.Advice, want) || strings.Count(out.Advice, want) != 1 {
+		t.Errorf("advice %q", out.Advice)
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if e := auditedEnd(t, dir, id); e.Network == nil || e.Network.Denied != out.Evidence.NetworkDenied || e.Network.Sent != u.Sent || len(e.Network.Connections) != MaxListedConnections || e.Network.Connections[0].Name != "a.example" {
+		t.Errorf("audit log: %+v", e.Network)
+	}
+}
+
+// auditedEnd returns the entry about the end of an execution.
+func auditedEnd(t *testing.T, dir, id string) (e audit.Entry) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(data)) {
+			if json.Unmarshal([]byte(line), &e) == nil && e.Event == audit.End && e.Execution == id {
+				return e
+			}
+		}
+	}
+	t.Fatal("no entry about the end")
+	return e
+}
+
+func TestNetworkAdvice(t *testing.T) {
+	denials := func(missing ...string) func(policy.Sink) {
+		return func(s policy.Sink) {
+			for _, rule := range missing {
+				s.Denied(policy.Denial{Protocol: "dns", Missing: rule})
+			}
+		}
+	}
+	for _, tt := range []struct {
+		happens func(policy.Sink)
+		code    int
+		want    string
+	}{
+		{nil, 0, ""},
+		{nil, 1, ""},
+		{denials("a.example"), 0, `refused something 1 times. If it is wanted, add to the allow rules of the daemon's network, or of the tenant's: "a.example".`},
+		{denials("a.example", "b.example", "a.example"), 1, `: "a.example", "b.example".`},
+		{denials("1", "2", "3", "4", "5"), 1, `: "1", "2", "3" and more, see the denied events.`},
+		{denials(""), 1, "that no rule can allow"},
+	} {
+		x := networked(t, &testNetwork{happens: tt.happens}, tt.code)
+		events := follow(t, x, execute(t, x, scriptRequest()))
+		if got := events[len(events)-1].Outcome.Advice; !strings.Contains(got, tt.want) || (tt.want == "") != (got == "") {
+			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
+}
+
+// An execution whose network can't be opened does not run without it.
+func TestNetworkThatCannotBeOpened(t *testing.T) {
+	x := newExecutor(t, t.TempDir(), func(context.Context, sandbox.Spec, sandbox.IO) (process, error) {
+		return nil, &sandbox.SetupError{Step: stepNetwork, Err: errors.New("secret")}
+	})
+	events := follow(t, x, execute(t, x, scriptRequest()))
+	if out := events[len(events)-1].Outcome; out.End != SetupFailed || !strings.Contains(out.Advice, "its network could not be opened") || strings.Contains(out.Advice, "secret") {
+		t.Errorf("got %+v", out)
+	}
+}
+
+// Events that come after the end, from a slow carrier, change nothing.
+func TestNetworkEventsAfterTheEnd(t *testing.T) {
+	n := &testNetwork{}
+	x := networked(t, n, 0)
+	id := execute(t, x, scriptRequest())
+	before := len(follow(t, x, id))
+	for range 2 {
+		n.to.Denied(policy.Denial{Protocol: "tcp"})
+		n.to.Closed(policy.Connection{})
+	}
+	if after := len(follow(t, x, id)); after != before {
+		t.Errorf("%d events, then %d", before, after)
+	}
+}

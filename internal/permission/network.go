@@ -1,0 +1,120 @@
+package permission
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/skillrun/skillrun/internal/network/policy"
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// A Network says which skills get a network, and what its rules are. The zero Network gives none.
+type Network struct {
+	// Rules are those of a skill that asks for a network. Nil: such a skill is refused.
+	Rules *policy.Rules
+	// Skills have rules of their own in place of Rules, by name or name@digest. They get a network also
+	// if they don't ask for one.
+	Skills map[string]*policy.Rules
+}
+
+// None reports whether no skill gets a network.
+func (n Network) None() bool {
+	for _, rules := range n.Skills {
+		if !rules.AllowsNothing() {
+			return false
+		}
+	}
+	return n.Rules.AllowsNothing()
+}
+
+// named returns the rules of a name or name@digest. own is false if it has none of its own.
+func (n Network) named(name, digest string) (rules *policy.Rules, own bool) {
+	if digest != "" {
+		if rules, own = n.Skills[name+"@"+digest]; own {
+			return rules, true
+		}
+	}
+	if rules, own = n.Skills[name]; own {
+		return rules, true
+	}
+	return n.Rules, false
+}
+
+// Tighten returns a Network that gives what both n and by give. A skill with rules of its own in one
+// of them has rules of its own in the result.
+func (n Network) Tighten(by Network) Network {
+	t := Network{Rules: n.Rules.Tighten(by.Rules)}
+	for _, skills := range []map[string]*policy.Rules{n.Skills, by.Skills} {
+		for key := range skills {
+			name, digest, _ := strings.Cut(key, "@")
+			mine, _ := n.named(name, digest)
+			theirs, _ := by.named(name, digest)
+			if t.Skills == nil {
+				t.Skills = map[string]*policy.Rules{}
+			}
+			t.Skills[key] = mine.Tighten(theirs)
+		}
+	}
+	return t
+}
+
+// NetworkRefused is the refusal of network access.
+type NetworkRefused struct {
+	Skill  string
+	Reason string // one sentence that says what to set
+}
+
+func (e *NetworkRefused) Error() string {
+	return fmt.Sprintf("network for skill %s refused: %s", excerpt(e.Skill), e.Reason)
+}
+
+// A NetworkRequestError says that rules of a request are not rules.
+type NetworkRequestError struct {
+	List string // "allow" or "deny"
+	Err  error  // with all mistakes of the list
+}
+
+func (e *NetworkRequestError) Error() string { return e.Err.Error() }
+
+// rules decides about the network of a skill. Nil: it runs without one. request has the request's
+// rules; nil: it has none.
+func (n Network) rules(sk *skill.Skill, request *policy.Config) (*policy.Rules, error) {
+	if request != nil && slices.Equal(request.Allow, []string{policy.Nothing}) {
+		return nil, nil
+	}
+	rules, own := n.named(sk.Name, sk.Digest)
+	asks, granted := sk.Manifest.NetworkAccess, !rules.AllowsNothing()
+	switch {
+	case !asks && !(own && granted) && request == nil:
+		return nil, nil
+	case !asks && !own:
+		return nil, &NetworkRefused{Skill: sk.Name, Reason: "the skill does not ask for it: set `network_access: true` in its SKILL.md, or name the skill under `network.skills` in the daemon's configuration, or leave the network out of the request"}
+	case !granted:
+		return nil, &NetworkRefused{Skill: sk.Name, Reason: "it is asked for, and the daemon does not grant it: set `network: {allow: [public]}` in the daemon's configuration, or run it without a network"}
+	case request == nil:
+		return rules, nil
+	}
+	return tightened(sk, rules, *request)
+}
+
+// tightened returns the rules that a request leaves.
+func tightened(sk *skill.Skill, rules *policy.Rules, request policy.Config) (*policy.Rules, error) {
+	rules, err := rules.Denying(request.Deny)
+	if err != nil {
+		return nil, &NetworkRequestError{"deny", err}
+	}
+	if len(request.Allow) == 0 {
+		return rules, nil
+	}
+	by, err := policy.Parse(policy.Config{Allow: request.Allow})
+	if err != nil {
+		return nil, &NetworkRequestError{"allow", err}
+	}
+	both := rules.Tighten(by)
+	if both.AllowsNothing() {
+		allow, _ := rules.Strings()
+		return nil, &NetworkRefused{Skill: sk.Name, Reason: fmt.Sprintf("the policy allows nothing of what the request's rules allow; it allows %s", strings.Join(allow, ", "))}
+	}
+	return both, nil
+}

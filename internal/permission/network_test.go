@@ -1,0 +1,118 @@
+package permission
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/skillrun/skillrun/internal/network/policy"
+)
+
+func parsed(t *testing.T, allow ...string) *policy.Rules {
+	t.Helper()
+	rules, err := policy.Parse(policy.Config{Allow: allow})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules
+}
+
+// networkFor returns the allow rules that a skill gets, "" for none, or the error.
+func networkFor(t *testing.T, n Network, asks bool, request *policy.Config) (string, error) {
+	t.Helper()
+	sk := withTools()
+	sk.Digest, sk.Manifest.NetworkAccess = digest, asks
+	g, err := Policy{Network: n}.Check(who, sk, Source{Kind: Code, Code: "1"}, request)
+	if err != nil || g.Network() == nil {
+		return "", err
+	}
+	allow, deny := g.Network().Strings()
+	return strings.Join(append(allow, deny...), " "), nil
+}
+
+const digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+func TestNetwork(t *testing.T) {
+	none := &policy.Config{Allow: []string{"none"}}
+	public := Network{Rules: parsed(t, "public")}
+	named := Network{Skills: map[string]*policy.Rules{"demo": parsed(t, "db.example:5432")}}
+	closed := Network{Rules: parsed(t, "public"), Skills: map[string]*policy.Rules{"demo": nil}}
+	pinned := Network{Rules: parsed(t, "public"), Skills: map[string]*policy.Rules{"demo": parsed(t, "a.example"), "demo@" + digest: parsed(t, "b.example"), "demo@sha256:other": parsed(t, "c.example")}}
+	for _, tt := range []struct {
+		what    string
+		network Network
+		asks    bool
+		request *policy.Config
+		want    string // "" for no network, "refused" for a refusal
+	}{
+		{"nothing asked", public, false, nil, ""},
+		{"skill asks, granted", public, true, nil, "public"},
+		{"skill asks, not granted", Network{}, true, nil, "refused"},
+		{"skill asks, rules that allow nothing", Network{Rules: parsed(t, "none")}, true, nil, "refused"},
+		{"skill asks, not granted, request turns it off", Network{}, true, none, ""},
+		{"granted, request turns it off", public, true, none, ""},
+		{"request asks, skill does not", public, false, &policy.Config{}, "refused"},
+		{"both ask", public, true, &policy.Config{}, "public"},
+		{"both ask, not granted", Network{}, true, &policy.Config{}, "refused"},
+		{"request tightens", public, true, &policy.Config{Allow: []string{"example.com:*"}}, "example.com"},
+		{"request denies", public, true, &policy.Config{Deny: []string{"example.com"}}, "public example.com"},
+		{"request wants more", named, true, &policy.Config{Allow: []string{"public"}}, "refused"},
+		{"named, and does not ask", named, false, nil, "db.example:5432"},
+		{"named, request turns it off", named, false, none, ""},
+		{"named without rules, and does not ask", closed, false, nil, ""},
+		{"named without rules, and asks", closed, true, nil, "refused"},
+		{"named without rules, and the request asks", closed, false, &policy.Config{}, "refused"},
+		{"named by its digest", pinned, false, nil, "b.example"},
+	} {
+		got, err := networkFor(t, tt.network, tt.asks, tt.request)
+		refused, ok := errors.AsType[*NetworkRefused](err)
+		if ok {
+			got = "refused"
+			if refused.Skill != "demo" || refused.Reason == "" {
+				t.Errorf("%s: %v", tt.what, err)
+			}
+		} else if err != nil {
+			t.Errorf("%s: %v", tt.what, err)
+		}
+		if got != tt.want {
+			t.Errorf("%s: got %q, want %q (%v)", tt.what, got, tt.want, err)
+		}
+	}
+}
+
+func TestNetworkRequestMistakes(t *testing.T) {
+	for _, request := range []*policy.Config{{Allow: []string{"*"}}, {Deny: []string{"https://x"}}} {
+		_, err := networkFor(t, Network{Rules: parsed(t, "public")}, true, request)
+		if _, ok := errors.AsType[*NetworkRequestError](err); !ok || err.Error() == "" {
+			t.Errorf("%+v: got %v", request, err)
+		}
+	}
+}
+
+// A tenant's network is never wider than the daemon's, skill by skill.
+func TestNetworkTighten(t *testing.T) {
+	daemon := Network{Rules: parsed(t, "public"), Skills: map[string]*policy.Rules{"pdf": parsed(t, "a.example", "b.example"), "db@" + digest: parsed(t, "10.0.0.0/8:*")}}
+	tenant := Network{Rules: parsed(t, "*.example:*"), Skills: map[string]*policy.Rules{"pdf": parsed(t, "b.example", "c.example"), "web": parsed(t, "w.example:*"), "db": parsed(t, "10.1.0.0/16:5432")}}
+	both := tenant.Tighten(daemon)
+	for key, want := range map[string]string{
+		"pdf": "b.example", "web": "w.example", "db@" + digest: "10.1.0.0/16:5432", "db": "none", "other": "*.example",
+	} {
+		name, digest, _ := strings.Cut(key, "@")
+		rules, _ := both.named(name, digest)
+		if allow, _ := rules.Strings(); !slices.Equal(allow, []string{want}) {
+			t.Errorf("%s: got %q, want %s", key, allow, want)
+		}
+	}
+	if !tenant.Tighten(Network{}).Rules.AllowsNothing() || (Network{}).Tighten(daemon).Rules != nil {
+		t.Error("none does not stay none")
+	}
+	for _, tt := range []struct {
+		n    Network
+		want bool
+	}{{Network{}, true}, {Network{Rules: parsed(t, "none")}, true}, {daemon, false}, {Network{Skills: tenant.Skills}, false}, {tenant.Tighten(Network{}), true}} {
+		if got := tt.n.None(); got != tt.want {
+			t.Errorf("%+v: None is %v", tt.n, got)
+		}
+	}
+}

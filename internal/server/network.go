@@ -1,0 +1,96 @@
+package server
+
+import (
+	"fmt"
+	"net/netip"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/network/policy"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// Bounds on the rules of a request. A tenant's policy may have more.
+const (
+	maxRules     = 100
+	maxRuleBytes = 300
+)
+
+// newNetwork takes an unset field for the skill's and the policy's choice, and an empty list of allow
+// rules for the policy's list.
+func newNetwork(m *pb.NetworkRules) (*policy.Config, error) {
+	if m == nil {
+		return nil, nil
+	}
+	if err := boundRules("network_rules.allow", m.GetAllow()); err != nil {
+		return nil, err
+	}
+	if err := boundRules("network_rules.deny", m.GetDeny()); err != nil {
+		return nil, err
+	}
+	return &policy.Config{Allow: m.GetAllow(), Deny: m.GetDeny()}, nil
+}
+
+func boundRules(field string, list []string) error {
+	if len(list) > maxRules {
+		return invalid(field, "%d rules; at most %d", len(list), maxRules)
+	}
+	for i, rule := range list {
+		if len(rule) > maxRuleBytes {
+			return invalid(fmt.Sprintf("%s[%d]", field, i), "%d bytes; at most %d", len(rule), maxRuleBytes)
+		}
+	}
+	return nil
+}
+
+func fromNetwork(n *executor.Network) *pb.NetworkRules {
+	if n == nil {
+		return nil
+	}
+	return &pb.NetworkRules{Allow: texts(n.Allow), Deny: texts(n.Deny)}
+}
+
+// fromDenial: names and rules come from programs and callers.
+func fromDenial(d policy.Denial) *pb.NetworkDenial {
+	m := &pb.NetworkDenial{
+		Protocol: text(d.Protocol), Name: text(d.Name), Reason: text(d.Reason), Rule: text(d.Rule), MissingRule: text(d.Missing),
+	}
+	m.Address, m.Port = fromAddress(d.To)
+	return m
+}
+
+func fromAddress(a netip.AddrPort) (string, uint32) {
+	if !a.IsValid() {
+		return "", 0
+	}
+	return a.Addr().String(), uint32(a.Port())
+}
+
+func fromNetworkUsage(u *executor.NetworkUsage) *pb.NetworkUsage {
+	if u == nil {
+		return nil
+	}
+	m := &pb.NetworkUsage{ConnectionCount: uint64(u.Count), SentBytes: uint64(u.Sent), ReceivedBytes: uint64(u.Received)}
+	for _, c := range u.Connections {
+		one := &pb.NetworkConnection{
+			StartTime: timestamppb.New(c.Start), Duration: durationpb.New(c.Took), Protocol: text(c.Protocol), Name: text(c.Name),
+			SentBytes: uint64(c.Sent), ReceivedBytes: uint64(c.Received),
+		}
+		one.Address, one.Port = fromAddress(c.To)
+		m.Connections = append(m.Connections, one)
+	}
+	for _, d := range u.Denials {
+		m.Denials = append(m.Denials, fromDenial(d))
+	}
+	return m
+}
+
+// networkMode says whether an execution that asks for a network can get one.
+func networkMode(rules bool) pb.NetworkMode {
+	if rules {
+		return pb.NetworkMode_NETWORK_MODE_RULES
+	}
+	return pb.NetworkMode_NETWORK_MODE_NONE
+}
