@@ -59,6 +59,7 @@ var fields = []field{
 	{path: "reason", word: "--reason"},
 	{path: "ends", word: "--end"},
 	{path: "principal", word: "--principal"},
+	{path: "tenant", word: "--tenant"},
 	{path: "header.name", word: "--name"},
 	{path: "order", word: "--oldest"},
 	{path: "return_immediately", word: "--no-wait"},
