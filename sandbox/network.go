@@ -10,12 +10,12 @@ import (
 	"github.com/skillrun/skillrun/sandbox/internal/netdev"
 )
 
-// A sandbox without a network has a network namespace with loopback alone. With a network, its
+// A sandbox without a network has a network namespace with only loopback. With a network, its
 // namespace has one more interface, eth0, and a Network carries the packets. The package knows
 // nothing of rules: the Network reads every packet of the sandbox, and decides about each.
 //
-// The interface is made when the program is known, while the daemon makes the program's mounts.
-// So every waiting sandbox can get a network. The program starts after Attach has returned.
+// Start makes the interface at the same time as the program's mounts, so every prewarmed sandbox can
+// get a network. The program starts after Attach has returned.
 
 // A Network carries the packets of one sandbox. The Spec of one start has it, and no other.
 type Network interface {
@@ -23,10 +23,10 @@ type Network interface {
 	// It owns l.TUN from then on, also after an error. Start calls it at most once, before the
 	// program starts. An error is the error of Start.
 	Attach(ctx context.Context, l Link) error
-	// Detach ends every connection and releases the interface. For each Start with the Network it
-	// is called once, after the sandbox's last process is gone, and before Process.Wait returns or
-	// Start fails. That is so without a call of Attach, too. Detach may not block until the
-	// interface is closed, which takes about 20 ms.
+	// Detach ends every connection and releases the interface. Each Start with the Network calls it
+	// once, even if it did not call Attach: after the sandbox's last process is gone, and before
+	// Process.Wait returns or Start fails. Detach must not wait until the interface is closed, which
+	// takes about 20 ms.
 	Detach()
 }
 
@@ -37,9 +37,9 @@ type Link struct {
 	// order. A packet has at most LinkMTU bytes, but segments that belong together come as one
 	// packet of up to 64 KiB. The file is non-blocking and not in the Go runtime's poller.
 	TUN *os.File
-	// Cut ends all sockets of the sandbox that are connected to the outside, at once and with an
-	// error for the program. A Network that has lost the state of the connections calls it. It may be
-	// called at any time, also after Detach, when it does nothing.
+	// Cut ends at once all sockets of the sandbox that are connected to the outside; the program gets
+	// an error. A Network that has lost the state of the connections calls it. It may be called at any
+	// time; after Detach it does nothing.
 	Cut func() error
 }
 
@@ -68,7 +68,7 @@ func (s Spec) nameServers() string {
 
 var resolvConf = "nameserver " + NameServerIPv4.String() + "\nnameserver " + NameServerIPv6.String() + "\n"
 
-// An attachment is the Network of one start. The nil attachment is that of a sandbox without one.
+// An attachment connects one start with its Network. Nil: the sandbox has no network.
 type attachment struct {
 	network Network
 	cancel  context.CancelFunc // ends attach

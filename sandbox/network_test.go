@@ -58,7 +58,8 @@ func (n *testNetwork) got(t *testing.T, want ...string) {
 	}
 }
 
-// showNetwork prints what a program sees of its network. Programs have no ioctl for it.
+// showNetwork prints the interfaces and routes that a program sees. It reads /proc and /sys, because
+// programs have no ioctl for them.
 const showNetwork = `
 import socket
 for line in list(open("/proc/net/dev"))[2:]:
@@ -110,7 +111,7 @@ func sorted(text string) []string {
 	return slices.Compact(lines)
 }
 
-// A program sees the interface as it is specified, and without a network only loopback.
+// A program sees the specified interface, and without a network only loopback.
 func TestNetworkView(t *testing.T) { eachMaker(t, testNetworkView) }
 
 func testNetworkView(t *testing.T, h *Host) {
@@ -129,7 +130,7 @@ func testNetworkView(t *testing.T, h *Host) {
 	noLeftovers(t, h)
 }
 
-// changeNetwork tries what would change the interface, go around it or make another one.
+// changeNetwork tries to change the interface, to bypass it and to make another one.
 const changeNetwork = `
 import ctypes, errno, fcntl, os, socket, struct
 libc = ctypes.CDLL(None, use_errno=True)
@@ -195,7 +196,7 @@ func testNetworkCannotBeChanged(t *testing.T, h *Host) {
 	}
 }
 
-// Detach comes after the last process, also if the main process left some behind.
+// Detach comes after the last process, even if children outlive the main process.
 func TestDetachComesLast(t *testing.T) { eachMaker(t, testDetachComesLast) }
 
 func testDetachComesLast(t *testing.T, h *Host) {

@@ -2,12 +2,12 @@ package skillrun
 
 import pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 
-// Network has rules of what a program may reach in the network. They can only take away from what the
-// daemon grants; docs/network.md describes the rules.
+// A Network has rules for the network of a program. They can only narrow the rules that the daemon
+// grants; docs/network.md describes the rules.
 type Network struct {
-	// Allow has rules such as "example.com:443". Empty: all that the daemon's rules allow.
+	// Allow has rules such as "example.com:443". Empty: everything that the daemon's rules allow.
 	Allow []string
-	// Deny has rules of what to refuse. They win.
+	// Deny has rules for connections to refuse. A deny rule wins over every allow rule.
 	Deny []string
 }
 

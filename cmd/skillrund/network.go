@@ -12,14 +12,14 @@ import (
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
-// A networkConfig says which skills get a network, and what it allows: none, or rules.
+// A networkConfig says which skills get a network, and which rules it has.
 type networkConfig struct {
 	Allow ruleList `yaml:"allow"`
 	Deny  ruleList `yaml:"deny"`
-	// Rules of single skills, by name or name@digest, in place of Allow. Deny counts for them, too.
+	// Rules of single skills, by name or name@digest, in place of Allow. Deny applies to them, too.
 	Skills map[string]networkRules `yaml:"skills"`
 
-	on bool // not none
+	on bool // false: none
 }
 
 // networkRules are the rules of one skill: none, or rules.
@@ -77,7 +77,7 @@ func rulesOf(on bool, allow, deny ruleList) *policy.Rules {
 // pinned is the key of a skill with a digest.
 var pinned = regexp.MustCompile(`^[^@]+(@sha256:[0-9a-f]{64})?$`)
 
-// check reports each rule that is none, under the key of the network.
+// check reports each text that is not a rule, under its configuration key.
 func (c *networkConfig) check(key string, bad badFunc) {
 	checkRules(key, c.Allow, c.Deny, bad)
 	for _, name := range slices.Sorted(maps.Keys(c.Skills)) {

@@ -21,9 +21,9 @@ import (
 	"github.com/skillrun/skillrun/internal/network"
 )
 
-// A hostileInternet is a machine behind the daemon's that has a public address, a private one and
-// that of a metadata service. Its name server lies. It writes down everything that reaches it: a
-// refusal that a program sees proves nothing if its packets went out before.
+// A hostileInternet is a machine that the daemon's machine can reach at a public address, at a private
+// one and at the address of a metadata service. Its name server lies. It notes every request that
+// arrives: a program may see a refusal although its packets went out.
 type hostileInternet struct {
 	mu    sync.Mutex
 	seen  []string
@@ -43,7 +43,7 @@ func (i *hostileInternet) note(format string, args ...any) {
 	i.seen = append(i.seen, fmt.Sprintf(format, args...))
 }
 
-// take returns what has reached the machine since the last call.
+// take returns the requests that arrived since the last call.
 func (i *hostileInternet) take() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -132,7 +132,7 @@ func (i *hostileInternet) serve(t *testing.T, n *namespace) {
 			if err != nil {
 				return
 			}
-			// The gateway connects before it reads the program's name. What counts is what it sends.
+			// The gateway connects before it reads the program's TLS server name. So only bytes count.
 			go func() {
 				defer c.Close()
 				if n, _ := c.Read(make([]byte, 1)); n > 0 {
@@ -147,7 +147,7 @@ func (i *hostileInternet) serve(t *testing.T, n *namespace) {
 	t.Cleanup(func() { server.Close(); tls.Close(); packets.Close(); names.Close() })
 }
 
-// startOnHostileInternet returns the daemon, what is behind it, and the daemon's namespace.
+// startOnHostileInternet returns the daemon, the hostile machine, and the daemon's namespace.
 func startOnHostileInternet(t *testing.T, dir, extra string) (*running, *hostileInternet, *namespace) {
 	t.Helper()
 	outside, machine := newNamespace(t), newNamespace(t)
@@ -287,7 +287,7 @@ attempt("source", bind, "20.1.0.2")
 print(get("web.example", "web.example").split("\n")[-2])
 `
 
-// leaveOpen ends while a child of its own holds a connection.
+// leaveOpen ends while its child holds a connection.
 const leaveOpen = `
 import os, socket, time
 s = socket.create_connection(("web.example", 80))

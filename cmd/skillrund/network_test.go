@@ -157,8 +157,8 @@ for url in sys.argv[1:]:
         print(url, getattr(e, "reason", e))
 `
 
-// A skill's program reaches what the rules allow; a refusal comes at once and is an event with the rule
-// that would allow it. curl, the record, the command line and the Python client say the same.
+// A skill's program reaches the destinations that the rules allow. A refusal comes at once, and its event
+// has the rule that would allow it. curl, the record, the command line and the Python client agree.
 func TestNetworkOfAnExecution(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/skillrun/skillrun/internal/network"
 )
 
-// openNetworks makes the manager of networks; nil: no skill gets one. A tenant never has a network that
-// the daemon has not, so a reload can't need one later.
+// openNetworks makes the manager of networks. Nil: the configuration gives no skill a network. A
+// tenant's rules only narrow the daemon's, so a reload of tenants never needs a manager later.
 func (c *config) openNetworks(log *slog.Logger) (*network.Manager, error) {
 	if c.Network.network().None() {
 		return nil, nil

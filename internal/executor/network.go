@@ -11,12 +11,12 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// Networks opens the network of one execution. to is told what happens in it.
+// Networks opens the network of one execution. to receives its events.
 type Networks interface {
 	Open(tenant, execution string, rules *policy.Rules, to policy.Sink) sandbox.Network
 }
 
-// Bounds on what is kept of the network of one execution; the contract publishes them.
+// Bounds on the stored events of the network of one execution; the contract publishes them.
 const (
 	MaxDeniedEvents      = 100
 	MaxListedConnections = 100
@@ -26,7 +26,7 @@ const (
 // maxMissingRules is how many missing rules the advice on an outcome names.
 const maxMissingRules = 3
 
-// A networkSink is told what happens in the network of one execution. It stores the first refusals as
+// A networkSink receives the events of the network of one execution. It stores the first refusals as
 // events, and counts all. Its methods never fail and never block on a reader, like those of sink.
 type networkSink struct {
 	log     *record.Log
@@ -105,7 +105,7 @@ func (s *networkSink) Dropped(denials, connections int64) {
 	s.usage.Count += connections
 }
 
-// into adds what happened in the network to an outcome. A nil sink adds nothing.
+// into adds the counts and connections of the network to an outcome. A nil sink adds nothing.
 func (s *networkSink) into(out *Outcome) {
 	if s == nil {
 		return

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// carry has a helper attach a network, unless it is detached already.
+// carry tells a helper to attach a network, unless the network is already detached.
 func (t *tenant) carry(ctx context.Context, p *process, n *Network) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -32,7 +32,8 @@ const attachTries = 3
 // detachTime is how long the end of a sandbox waits for the last events of its network.
 const detachTime = 2 * time.Second
 
-// attach attaches a network for the first time. If the helper dies meanwhile, another one tries.
+// attach attaches a network for the first time. If the helper dies before it answers, attach tries the
+// next one.
 func (t *tenant) attach(ctx context.Context, n *Network) error {
 	t.use(n)
 	err := errDied
@@ -124,8 +125,8 @@ func (t *tenant) leave(n *Network) {
 	t.rest()
 }
 
-// event passes a report to the sink of its network. Nobody else calls the sink, and nobody does
-// after leave.
+// event passes a report to the sink of its network. Only event calls sinks. After leave, it does not
+// call the network's sink.
 func (t *tenant) event(r report) {
 	t.events.Lock()
 	defer t.events.Unlock()

@@ -25,8 +25,8 @@ var processLimits = map[int]uint64{
 // GODEBUG keeps Go from holding files of the cgroup open.
 var environment = []string{"GOMEMLIMIT=1GiB", "GOMAXPROCS=2", "GOTRACEBACK=single", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
-// confine takes from this process what a helper does not need. The process is root in its working
-// directory, an empty one. id is its user and group afterwards.
+// confine drops every privilege that a helper does not need. Its caller runs as root, and the working
+// directory is empty. id is the user and group of the process afterwards.
 func confine(id int) error {
 	if id <= 0 {
 		return fmt.Errorf("user id %d: a helper can't run as root", id)
@@ -50,7 +50,8 @@ func confine(id int) error {
 	return loadFilter()
 }
 
-// lower sets a limit. A lower one of the daemon stays: to raise it takes a capability.
+// lower sets a limit. If the daemon already has a lower one, that one stays: raising it requires a
+// capability.
 func lower(resource int, limit uint64) error {
 	var now unix.Rlimit
 	if err := unix.Getrlimit(resource, &now); err != nil {

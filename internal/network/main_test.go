@@ -102,7 +102,7 @@ func newBox(t testing.TB, m *Manager, tenant string) *box {
 
 const echoAddress = networktest.Public + ":7000"
 
-// serveEcho sends back what it gets, until the test ends.
+// serveEcho sends back the bytes that it receives, until the test ends.
 func serveEcho(t testing.TB) {
 	t.Helper()
 	l, err := net.Listen("tcp", echoAddress)

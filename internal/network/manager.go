@@ -24,8 +24,8 @@ type Config struct {
 	Dir string
 	// ID is the user and group of the helpers. No other process should have it.
 	ID int
-	// Resolvers answer the sandboxes' DNS questions. Nil: those of /etc/resolv.conf, read at each
-	// attachment.
+	// Resolvers answer the sandboxes' DNS questions. Nil: the name servers in /etc/resolv.conf, which
+	// is read at each attachment.
 	Resolvers []netip.AddrPort
 	// Limits bound each network. Zero: gateway.DefaultLimits.
 	Limits gateway.Limits
@@ -42,7 +42,7 @@ type Config struct {
 // A Manager makes networks for sandboxes. Its methods may be called by several goroutines.
 type Manager struct {
 	config Config
-	closer chan *os.File // devices that nobody needs any more
+	closer chan *os.File // devices without a use
 	closed sync.WaitGroup
 	deaths atomic.Int64
 	open   atomic.Int64
@@ -79,12 +79,12 @@ func NewManager(c Config) (*Manager, error) {
 
 // Stats are figures of a Manager.
 type Stats struct {
-	Helpers  int   // that run
-	Networks int64 // that are attached
-	Deaths   int64 // of helpers, without those that were ended
+	Helpers  int   // running
+	Networks int64 // attached
+	Deaths   int64 // of helpers that the Manager did not end
 }
 
-// Stats returns the figures of now.
+// Stats returns the current figures.
 func (m *Manager) Stats() Stats {
 	s := Stats{Networks: m.open.Load(), Deaths: m.deaths.Load()}
 	m.mu.Lock()
@@ -146,8 +146,8 @@ func (m *Manager) tenant(name string) *tenant {
 	return t
 }
 
-// closeDevices closes devices one after the other: each takes the kernel about 20 ms, and would
-// keep a thread of the daemon so long.
+// closeDevices closes devices one after the other. Each close blocks a thread in the kernel for about
+// 20 ms, so only this goroutine closes.
 func (m *Manager) closeDevices() {
 	for f := range m.closer {
 		if f == nil {

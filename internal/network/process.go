@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxStderr bounds what is kept of a helper's last words, in bytes.
+// maxStderr bounds the kept part of a helper's stderr, in bytes.
 const maxStderr = 4 << 10
 
 var errDied = errors.New("the network helper died")
@@ -68,7 +68,7 @@ func (p *process) read() {
 	for {
 		var r report
 		device, err := p.socket.receive(&r)
-		if device != nil { // nothing that a helper may send
+		if device != nil { // a helper must not send one
 			device.Close()
 			break
 		}
@@ -127,7 +127,7 @@ func (p *process) call(ctx context.Context, r request, fd int) (report, error) {
 	}
 }
 
-// sendError tells a helper that is gone, or takes no packets, from a packet that can't be sent.
+// sendError distinguishes a helper that is gone or does not read from a packet that can't be sent.
 func (p *process) sendError(err error) error {
 	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, os.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
 		p.kill()
@@ -138,7 +138,7 @@ func (p *process) sendError(err error) error {
 
 func (p *process) kill() { _ = p.command.Process.Kill() }
 
-// end has the helper end by itself, or kills it.
+// end closes the requests, at which the helper exits. It kills a helper that does not exit in time.
 func (p *process) end() {
 	if conn, err := p.socket.file.SyscallConn(); err == nil {
 		_ = conn.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_WR) })
@@ -152,12 +152,12 @@ func (p *process) end() {
 	p.socket.file.Close()
 }
 
-// lastWords is an error with what the helper wrote before its end, and how it ended.
+// lastWords returns an error with the helper's exit status and its stderr.
 func (p *process) lastWords() error {
 	return fmt.Errorf("%v: %s", p.command.ProcessState, strings.TrimSpace(p.stderr.String()))
 }
 
-// A tail keeps the beginning of what is written.
+// A tail keeps the first maxStderr bytes that are written to it.
 type tail struct {
 	mu sync.Mutex
 	b  []byte

@@ -13,10 +13,10 @@ import (
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
-// Packets between the Manager and a helper are JSON on a SOCK_SEQPACKET socket: either side keeps
-// the other's packets apart, and a device travels with its request.
+// The Manager and a helper exchange packets of JSON on a SOCK_SEQPACKET socket. The socket keeps the
+// borders of packets, and a packet can carry the descriptor of a device.
 
-// A kind is what a packet is about.
+// A kind says which fields of a packet are set.
 type kind string
 
 const (
@@ -31,7 +31,7 @@ const (
 	dropped kind = "dropped"
 )
 
-// A request is what the Manager sends. Each gets one reply.
+// A request goes from the Manager to a helper. Each gets one reply.
 type request struct {
 	Kind   kind   `json:"kind"`
 	Number uint64 `json:"number"`
@@ -47,7 +47,7 @@ type request struct {
 	Connections int64 `json:"connections,omitempty"` // of start: of all networks together
 }
 
-// A report is what a helper sends.
+// A report goes from a helper to the Manager.
 type report struct {
 	Kind   kind   `json:"kind"`
 	Number uint64 `json:"number,omitempty"`
@@ -64,7 +64,7 @@ type report struct {
 // need more are refused when they are sent.
 const maxPacket = 208 << 10
 
-// A socket is one end. One goroutine receives; send may be called by several.
+// A socket is one end. Only one goroutine may call receive; several may call send.
 type socket struct {
 	file   *os.File
 	buffer []byte
@@ -125,7 +125,7 @@ func (s *socket) receive(packet any) (device *os.File, err error) {
 	if device, err = deviceOf(rights[:nr]); err != nil {
 		return nil, err
 	}
-	if n == 0 { // the end; nobody sends an empty packet
+	if n == 0 { // the other end is closed: neither side sends empty packets
 		err = os.ErrClosed
 	} else {
 		err = json.Unmarshal(s.buffer[:n], packet)

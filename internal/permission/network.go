@@ -11,10 +11,10 @@ import (
 
 // A Network says which skills get a network, and what its rules are. The zero Network gives none.
 type Network struct {
-	// Rules are those of a skill that asks for a network. Nil: such a skill is refused.
+	// Rules apply to a skill that asks for a network. Nil: such a skill is refused.
 	Rules *policy.Rules
-	// Skills have rules of their own in place of Rules, by name or name@digest. They get a network also
-	// if they don't ask for one.
+	// Skills has the rules of single skills, by name or name@digest. They replace Rules, and give the skill
+	// a network even if it does not ask for one.
 	Skills map[string]*policy.Rules
 }
 
@@ -41,8 +41,8 @@ func (n Network) named(name, digest string) (rules *policy.Rules, own bool) {
 	return n.Rules, false
 }
 
-// Tighten returns a Network that gives what both n and by give. A skill with rules of its own in one
-// of them has rules of its own in the result.
+// Tighten returns a Network whose rules allow what both n and by allow. Each skill that is in the
+// Skills of one of them is in the Skills of the result.
 func (n Network) Tighten(by Network) Network {
 	t := Network{Rules: n.Rules.Tighten(by.Rules)}
 	for _, skills := range []map[string]*policy.Rules{n.Skills, by.Skills} {

@@ -50,7 +50,7 @@ func (c *connection) run() {
 	c.out.Close()
 }
 
-// send copies what the client sends, after its names were checked.
+// send copies the client's data. If only some names are allowed, it checks the client's name first.
 func (c *connection) send() error {
 	if c.decision.names == nil {
 		return c.copy(c.out, c.in, &c.sent)
@@ -58,13 +58,13 @@ func (c *connection) send() error {
 	return c.sendChecked()
 }
 
-// refusedError is a decision that refuses what a client has sent.
+// A refusedError is a decision to refuse a connection because of the data that the client sent.
 type refusedError decision
 
 func (e refusedError) Error() string { return e.reason }
 
-// finish ends one direction: after an error or a reset both, else it passes on that no more
-// data comes.
+// finish ends one direction. After an error or a reset it ends both. Otherwise it passes on the end of
+// the data.
 func (c *connection) finish(err error, closeWrite func() error) {
 	var refused refusedError
 	if errors.As(err, &refused) {
@@ -75,7 +75,7 @@ func (c *connection) finish(err error, closeWrite func() error) {
 	}
 }
 
-// abort resets both sides, so that no end takes a cut stream for a whole one.
+// abort resets both sides, so that neither peer takes a truncated stream for a complete one.
 func (c *connection) abort() {
 	c.aborted.Do(func() {
 		c.resets.Store(true)
@@ -105,8 +105,8 @@ func (c *connection) copy(to io.Writer, from io.Reader, sum *atomic.Int64) error
 	}
 }
 
-// cut returns an error if the end of the data is the Gateway's own doing: the stack reports a side
-// that was aborted like one that has sent everything.
+// cut returns an error if the Gateway itself ended the data. The stack reports an aborted side like a
+// side that has sent everything.
 func (c *connection) cut() error {
 	if c.resets.Load() || c.gateway.life.Err() != nil {
 		return net.ErrClosed

@@ -14,9 +14,9 @@ import (
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
-// A nameServer answers the sandbox's DNS questions. It passes on no packet: it reads a question,
-// asks a new one, and writes an answer of addresses only. So neither the question nor the answer
-// carries anything else.
+// A nameServer answers the sandbox's DNS questions. It forwards no packet: it parses the question,
+// asks the resolver a new one, and writes a new answer that has only addresses. So neither the
+// question nor the answer carries other data.
 type nameServer struct {
 	gateway   *Gateway
 	resolvers []netip.AddrPort
@@ -99,7 +99,7 @@ func (n *nameServer) serveTCP(c net.Conn) {
 	}
 }
 
-// answer returns the answer to a query, or nil if it is none that has an answer.
+// answer returns the answer to a query. Nil: the packet is not a query, and gets no answer.
 func (n *nameServer) answer(query []byte, tcp bool) []byte {
 	var m dns.Msg
 	if m.Unpack(query) != nil || m.Response {
@@ -176,8 +176,8 @@ func (n *nameServer) resolve(reply *dns.Msg, name string, kind uint16) {
 	}
 }
 
-// judged leaves out the addresses that the name may not have, such as private ones: a name must not
-// lead into a network that no rule opens.
+// judged removes addresses that the rules do not allow for the name, such as private ones. So a name
+// never leads into a network that no rule opens.
 func (n *nameServer) judged(name string, found resolved) resolved {
 	kept := found.addresses[:0:0]
 	for _, a := range found.addresses {

@@ -67,11 +67,11 @@ func New(c Config) (*Gateway, error) {
 	return g, nil
 }
 
-// Close ends every connection. After its return, the sink is not called any more. The device is
-// closed by another goroutine, because that takes the kernel about 20 ms.
+// Close ends every connection. After it returns, the Gateway does not call the sink. Another goroutine
+// closes the device, because that takes the kernel about 20 ms.
 func (g *Gateway) Close() {
 	g.end()
-	g.link.stop() // and wait: Destroy waits for the reader with a lock that the reader takes
+	g.link.stop() // first, and wait: Destroy waits for the reader while it holds a lock that the reader needs
 	g.endSessions()
 	g.report.end()
 	go func() {
@@ -80,8 +80,8 @@ func (g *Gateway) Close() {
 	}()
 }
 
-// endSessions aborts the stack's connections until each of ours has made its event. A handshake can
-// begin after the others were aborted.
+// endSessions aborts the stack's connections until every session has reported its end. It repeats this,
+// because a handshake can begin after the first round.
 func (g *Gateway) endSessions() {
 	ended := make(chan struct{})
 	go func() { defer close(ended); g.sessions.Wait() }()

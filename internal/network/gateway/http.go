@@ -14,10 +14,9 @@ import (
 // maxHead bounds the head of a request in bytes.
 const maxHead = 64 << 10
 
-// sendHTTP reads each request of the connection, checks its Host and writes it again. What it writes
-// comes from the parsed request, so the server sees the same requests as the check did, also where a
-// client writes them ambiguously. A request can't change the protocol: what follows would not be
-// checked.
+// sendHTTP parses each request of the connection, checks its Host and writes the parsed request. So the
+// server sees the request that was checked, even if the client's bytes were ambiguous. A request
+// can't change the protocol, because later bytes would pass unchecked.
 func (c *connection) sendHTTP() error {
 	limited := &headReader{from: c.in}
 	in := bufio.NewReader(limited)
@@ -92,7 +91,7 @@ func writeRequest(out *bufio.Writer, r *http.Request) error {
 	return out.Flush()
 }
 
-// A flushingBody sends what is written so far before it waits for more.
+// A flushingBody flushes the writer before each read that may wait.
 type flushingBody struct {
 	io.ReadCloser
 	out *bufio.Writer
@@ -105,7 +104,7 @@ func (b flushingBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// A headReader bounds what is read, unless left is negative.
+// A headReader reads at most left bytes; a negative left is no bound.
 type headReader struct {
 	from io.Reader
 	left int

@@ -12,7 +12,7 @@ import (
 type decision struct {
 	allowed  bool
 	name     string   // that the sandbox resolved to the address; for events
-	names    []string // an allowed connection must use one of them; nil: the address alone is allowed
+	names    []string // the client must name one of them; nil: a rule allows the address whatever the name
 	rule     string
 	reason   string
 	missing  string
@@ -38,7 +38,7 @@ func (g *Gateway) judge(p policy.Protocol, to netip.AddrPort) decision {
 			d.names = append(d.names, name)
 		}
 	}
-	if len(d.names) == 0 { // the rules allow all names together and none of them alone
+	if len(d.names) == 0 { // a rule allows the address for all names together, but for no single name
 		return d.refuse(policy.Verdict{Reason: "no rule allows one of its names"})
 	}
 	d.name = d.names[0]
@@ -50,7 +50,7 @@ func (d decision) refuse(v policy.Verdict) decision {
 	return d
 }
 
-// deny reports d, which refuses.
+// deny reports d, a refusal.
 func (g *Gateway) deny(d decision) {
 	g.report.denied(policy.Denial{Protocol: string(d.protocol), To: d.to, Name: d.name, Reason: d.reason, Rule: d.rule, Missing: d.missing})
 }
@@ -60,7 +60,7 @@ func (g *Gateway) refusePacket(r refusal) {
 	g.report.denied(policy.Denial{Protocol: r.protocol, To: netip.AddrPortFrom(r.to, 0), Reason: r.reason})
 }
 
-// spoken judges the name that a client sent over a connection which d allows for some names.
+// spoken judges the name that a client sent. d allows the connection for some names only.
 func (g *Gateway) spoken(d decision, name, what string) (decision, bool) {
 	name = normal(name)
 	for _, n := range d.names {

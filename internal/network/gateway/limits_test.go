@@ -79,7 +79,7 @@ func TestConnectionsEnd(t *testing.T) {
 				t.Errorf("outside: %v", err)
 			}
 			if name == "close" {
-				return // nobody carries the reset
+				return // the Gateway that would carry the reset is closed
 			}
 			if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("inside: %v", err)

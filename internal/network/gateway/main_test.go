@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { networktest.Main(m) }
 
-// A log is a Sink that keeps what it is told.
+// A log is a Sink that keeps the events.
 type log struct {
 	mu      sync.Mutex
 	changed chan struct{}
@@ -40,7 +40,7 @@ func (l *log) note(f func()) {
 	}
 }
 
-// await waits until the log has what f looks for.
+// await waits until f finds its event in the log.
 func await[T any](t *testing.T, l *log, f func() (T, bool)) T {
 	t.Helper()
 	late := time.After(30 * time.Second)

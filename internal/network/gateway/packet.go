@@ -18,9 +18,9 @@ type refusal struct {
 // quiet refuses without an event.
 var quiet = refusal{protocol: "ip"}
 
-// inspect passes TCP and UDP packets from the sandbox's addresses. It refuses options, extension
-// headers and fragments: no program needs them over an interface with this MTU, and code that does
-// not see them has no mistakes with them.
+// inspect passes TCP and UDP packets from the sandbox's addresses. It refuses IP options, extension
+// headers and fragments: no program needs them over an interface with this MTU, and the stack's code
+// for them is then out of reach.
 func inspect(packet []byte) (tcpip.NetworkProtocolNumber, refusal) {
 	if len(packet) == 0 {
 		return 0, quiet

@@ -99,7 +99,7 @@ func TestForgedSource(t *testing.T) {
 	b.awaitDenial(t, func(d policy.Denial) bool { return d.Protocol == "ip" && d.To.Addr().String() == "20.1.0.1" })
 }
 
-// Whatever a packet has in it, what passes is TCP or UDP from the sandbox.
+// For any bytes, a packet that passes is TCP or UDP from the sandbox.
 func FuzzInspect(f *testing.F) {
 	f.Add(ipv4Packet("192.0.0.2", unix.IPPROTO_TCP, nil))
 	f.Add(ipv6Packet("fd73:6b72::2", "2600::1", unix.IPPROTO_UDP))

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// pins remember which names this sandbox's name server answered with an address. An address is
-// allowed for a name as long as its pin lives, so the address that a program dials is one that was
-// judged when it was resolved.
+// pins remember for which names this sandbox got an address. While the pin lives, a rule with the name
+// allows the address. So a program can dial only an address that was judged when it was resolved.
 type pins struct {
 	mu    sync.Mutex
 	named map[netip.Addr][]pin
@@ -67,7 +66,7 @@ func (p *pins) prune(now time.Time) {
 	}
 }
 
-// names returns the names that an address was the answer to, the first one first.
+// names returns the names for which the sandbox got an address, in the order of the answers.
 func (p *pins) names(a netip.Addr) (names []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

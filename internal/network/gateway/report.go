@@ -9,8 +9,8 @@ import (
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
-// A reporter passes events on. Programs retry: one lookup of a refused name can
-// make eight queries. So an equal refusal within repeatTime only counts. So does an event beyond the
+// A reporter passes events to the sink. Programs retry: one lookup of a refused name can make eight
+// queries. So a refusal that repeats within repeatTime is only counted, and so is an event beyond the
 // rate.
 type reporter struct {
 	mu          sync.Mutex
@@ -18,11 +18,11 @@ type reporter struct {
 	denials     *rate.Limiter
 	connections *rate.Limiter
 	recent      map[refused]time.Time
-	dropped     struct{ denials, connections int64 } // not yet told
+	dropped     struct{ denials, connections int64 } // counted, not yet passed on
 	ended       bool
 }
 
-// refused is what makes two refusals equal.
+// refused has the fields by which two refusals are equal.
 type refused struct{ protocol, to, name, reason string }
 
 const (
@@ -50,7 +50,7 @@ func (r *reporter) denied(d policy.Denial) {
 	r.sink.Denied(d)
 }
 
-// repeats reports whether d was told a moment ago.
+// repeats reports whether an equal refusal was passed on within repeatTime.
 func (r *reporter) repeats(d policy.Denial) bool {
 	key := refused{d.Protocol, d.To.String(), d.Name, d.Reason}
 	if last, ok := r.recent[key]; ok && d.Time.Sub(last) < repeatTime {
@@ -77,7 +77,7 @@ func (r *reporter) closed(c policy.Connection) {
 	r.sink.Closed(c)
 }
 
-// tellDropped tells how many events came to nothing since the last time.
+// tellDropped passes on the number of events that were only counted since the last call.
 func (r *reporter) tellDropped() {
 	if d := r.dropped; d.denials+d.connections > 0 {
 		r.dropped.denials, r.dropped.connections = 0, 0
@@ -85,7 +85,7 @@ func (r *reporter) tellDropped() {
 	}
 }
 
-// end tells the rest. No event comes after it.
+// end passes on the remaining counts. No event comes after it.
 func (r *reporter) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

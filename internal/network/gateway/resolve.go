@@ -96,8 +96,8 @@ func addressOf(r dns.RR) (a netip.Addr, ok bool) {
 	return a, false
 }
 
-// A cache has the answers of one sandbox. Sandboxes share none: the time of an answer would
-// tell one sandbox what another one asks.
+// A cache has the answers for one sandbox. Sandboxes share no cache: the time until an answer would
+// tell one sandbox which names another one asks for.
 type cache struct {
 	mu      sync.Mutex
 	answers map[question]resolved

@@ -14,7 +14,7 @@ import (
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
-// echo sends back what it gets, then ends its direction.
+// echo sends back the bytes that it receives, then ends its direction.
 func echo(c net.Conn) { _, _ = io.Copy(c, c) }
 
 // Data arrives whole in both directions, and an end of one direction leaves the other one open.

@@ -21,8 +21,8 @@ const (
 
 // sendChecked copies the client's data over a connection that is allowed for some names only. A TLS
 // handshake must have one of them as its server name. Port 443 takes only TLS, and port 80 only
-// HTTP. A connection to another port that does not begin like TLS passes: the address alone was
-// checked, because no common protocol has a name to compare.
+// HTTP. On other ports, a connection that does not begin with TLS passes without a check of its name:
+// other protocols have no common place for a name.
 func (c *connection) sendChecked() error {
 	port := c.decision.to.Port()
 	if port == 80 {
@@ -65,8 +65,8 @@ func (c *connection) sendRest(read []byte) error {
 	return c.copy(c.out, c.in, &c.sent)
 }
 
-// late makes a refusal of the error of a client that sent no valid start in time. A
-// client that ends the connection before it sends anything is not refused.
+// late turns a read error into a refusal, if the client sent no valid start in time. A client that
+// ends the connection before it sends anything is not refused.
 func (c *connection) late(err error, protocol string) error {
 	if errors.Is(err, io.EOF) {
 		return err
@@ -83,8 +83,8 @@ func (c *connection) late(err error, protocol string) error {
 
 var errNotHello = errors.New("not a valid start")
 
-// readHello reads the client's first message. The parser is crypto/tls's own: a server that never
-// answers. read has all bytes that were taken from r.
+// readHello parses the client's first message with a server of crypto/tls that never answers. read has
+// all bytes that were read from r.
 func readHello(r io.Reader) (hello *tls.ClientHelloInfo, read []byte, err error) {
 	conn := &helloConn{from: io.LimitedReader{R: r, N: maxHello}}
 	stop := errors.New("the message is read")

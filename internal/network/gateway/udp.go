@@ -44,8 +44,8 @@ func (g *Gateway) udp(r *udp.ForwarderRequest) bool {
 	return true
 }
 
-// judgeUDP asks the rules. QUIC encrypts the server name, so a QUIC address must be the answer for
-// an allowed name.
+// judgeUDP asks the rules. QUIC encrypts the server name, so port 443 is allowed only at addresses that
+// this sandbox got for a name.
 func (g *Gateway) judgeUDP(d decision) decision {
 	to := d.to
 	if d = g.judge(policy.UDP, to); d.allowed && to.Port() == 443 && d.name == "" {
@@ -54,7 +54,7 @@ func (g *Gateway) judgeUDP(d decision) decision {
 	return d
 }
 
-// A session is the packets between one port of the sandbox and one destination.
+// A session copies packets between one port of the sandbox and one destination.
 type session struct {
 	gateway  *Gateway
 	decision decision
@@ -99,8 +99,7 @@ func (s *session) run() {
 		Name: s.decision.name, Sent: s.sent.Load(), Received: s.received.Load()})
 }
 
-// copy copies packets until an error. A packet that the other side does not take is lost, as UDP's
-// packets may be.
+// copy copies packets until a read fails. A packet that can't be written is lost, which UDP permits.
 func (s *session) copy(to, from net.Conn, sum *atomic.Int64) {
 	b := packetBuffers.Get().(*[packetSize]byte)
 	defer packetBuffers.Put(b)

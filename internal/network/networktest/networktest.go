@@ -1,6 +1,6 @@
-// Package networktest makes, for tests, networks that end with their process: one for the test
-// binary, whose loopback interface has the addresses of all hosts, and one with a TUN device for
-// each sandbox.
+// Package networktest makes network namespaces for tests. The test binary has one whose loopback
+// interface has the addresses of all hosts. Each sandbox has one with a TUN device. All of them end
+// with the process.
 package networktest
 
 import (
@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The hosts of a test. The public ones have public addresses, which lead nowhere else from inside.
+// The hosts of a test. Public addresses lead only to the test binary: its namespace has no other
+// interface.
 const (
 	Public   = "20.1.0.1"
 	Public2  = "20.1.0.2"
@@ -29,8 +30,8 @@ const (
 
 const insideVar = "SKILLRUN_TEST_NETWORK"
 
-// Main runs the tests of a package in a network namespace. The process that it was called in only
-// waits, because a Go process can't move all of its threads. Without root it skips all tests.
+// Main runs the tests of a package in a child process in a new network namespace, because a Go process
+// can't move all of its threads into one. Without root it skips all tests.
 func Main(m *testing.M) {
 	if os.Geteuid() != 0 {
 		fmt.Println("all tests skipped: they make network namespaces and TUN devices, which needs root")

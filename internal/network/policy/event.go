@@ -13,8 +13,8 @@ type Denial struct {
 	To       netip.AddrPort `json:"to"`       // zero for dns
 	Name     string         `json:"name,omitempty"`
 	Reason   string         `json:"reason,omitempty"`
-	Rule     string         `json:"rule,omitempty"`    // what decided, see Verdict
-	Missing  string         `json:"missing,omitempty"` // the rule that would allow it, see Verdict
+	Rule     string         `json:"rule,omitempty"`    // Verdict.Rule
+	Missing  string         `json:"missing,omitempty"` // Verdict.Missing
 }
 
 // String returns the refusal as one line, without what would allow it.
@@ -36,22 +36,22 @@ func (d Denial) String() string {
 	return fmt.Sprintf("denied: %s %s, %s", d.Protocol, what, why)
 }
 
-// A Connection is one that was allowed, at its end.
+// A Connection describes an allowed connection, after its end.
 type Connection struct {
 	Start    time.Time      `json:"start"`
 	Took     time.Duration  `json:"took"`
 	Protocol string         `json:"protocol"` // tcp or udp
 	To       netip.AddrPort `json:"to"`
-	Name     string         `json:"name,omitempty"` // that the sandbox resolved to the address, or the one that it named in TLS or HTTP
+	Name     string         `json:"name,omitempty"` // the name that the sandbox resolved to the address, or sent in TLS or HTTP
 	Sent     int64          `json:"sent"`           // bytes from the sandbox
 	Received int64          `json:"received"`       // bytes to the sandbox
 }
 
-// A Sink is told what happens in the network of one execution. Its methods may be called concurrently
-// and do not block.
+// A Sink receives the events of the network of one execution. Its methods may be called concurrently
+// and must not block.
 type Sink interface {
 	Denied(d Denial)
 	Closed(c Connection)
-	// Dropped says how many events were not told one by one, because there were too many.
+	// Dropped adds to the numbers of events that were only counted, because there were too many.
 	Dropped(denials, connections int64)
 }

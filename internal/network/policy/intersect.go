@@ -1,7 +1,7 @@
 package policy
 
-// intersect returns an allow rule for what both rules allow, if there is anything. Its text is that of
-// a or b if it allows the same as one of them.
+// intersect returns an allow rule for the connections that both rules allow. ok is false if there are
+// no such connections. A result that equals a or b keeps that rule's text.
 func intersect(a, b rule) (both rule, ok bool) {
 	if a.kind > b.kind {
 		a, b = b, a
@@ -29,7 +29,7 @@ func intersect(a, b rule) (both rule, ok bool) {
 	return both, true
 }
 
-// intersectTargets does not consider ports and protocols. a's kind is not behind b's.
+// intersectTargets ignores ports and protocols. The caller has ordered the rules: a.kind <= b.kind.
 func intersectTargets(a, b rule) (both rule, ok bool) {
 	switch {
 	case a.kind == publicRule && b.kind == prefixRule:

@@ -11,8 +11,8 @@ import (
 // A Verdict is the answer to a question about Rules.
 type Verdict struct {
 	Allowed bool
-	// Rule is what decided: a rule as it is written, or the name of a kind of addresses such as
-	// "link-local". Empty: no rule allows it.
+	// Rule decided: the text of a rule, or the name of a kind of addresses, for example "link-local".
+	// Empty: no rule allows it.
 	Rule string
 	// Reason says in one sentence why something is not allowed.
 	Reason string
@@ -40,9 +40,9 @@ func (r *Rules) Name(name string) Verdict {
 	return Verdict{Reason: fmt.Sprintf("no rule allows the name %s", canonical), Missing: canonical}
 }
 
-// Answer reports whether the sandbox may learn that a name has an address: whether Dial allows a
-// connection to it with some protocol and port. So a name can't be bound to a private address unless
-// a rule opens this address.
+// Answer reports whether the sandbox may learn that a name has an address. It may if Dial allows a
+// connection to this address with some protocol and port. So a name can't lead to a private address
+// unless a rule opens this address.
 func (r *Rules) Answer(name string, addr netip.Addr) Verdict {
 	if v := r.Name(name); !v.Allowed {
 		return v
@@ -65,8 +65,8 @@ func (r *Rules) Answer(name string, addr netip.Addr) Verdict {
 	return q.refuse(TCP, 443)
 }
 
-// Dial reports whether a connection, or an exchange of UDP packets, may be made. names are those that
-// this sandbox resolved to the address.
+// Dial reports whether the sandbox may open a connection, or exchange UDP packets. names are the names
+// for which this sandbox got the address.
 func (r *Rules) Dial(p Protocol, to netip.AddrPort, names []string) Verdict {
 	if r == nil || setOf(p) == 0 || !to.Addr().IsValid() || to.Port() == 0 {
 		return r.refuse("not an address with a port")
@@ -89,7 +89,7 @@ func (r *Rules) Dial(p Protocol, to netip.AddrPort, names []string) Verdict {
 	return q.refuse(p, to.Port())
 }
 
-// refuse refuses what is no question about r.
+// refuse refuses an invalid question, and any question to nil Rules.
 func (r *Rules) refuse(reason string) Verdict {
 	if r == nil {
 		reason = "the execution has no network"
@@ -192,8 +192,9 @@ func canonicalNames(names []string) (list []string) {
 	return list
 }
 
-// canonicalName returns an ASCII name in lower case and without the trailing dot, if it can be a host's
-// name. A name whose last label is a number is none: some programs read it as an address.
+// canonicalName returns an ASCII name in lower case and without the trailing dot. ok is false if it can't
+// be the name of a host. Names whose last label is a number are refused: some programs read them as
+// addresses.
 func canonicalName(name string) (string, bool) {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	if name == "" || len(name) > 253 {

@@ -273,7 +273,7 @@ func FuzzEmbedded(f *testing.F) {
 	})
 }
 
-// forms embeds an IPv4 address in IPv6 addresses in all ways. rest fills what is free.
+// forms embeds an IPv4 address in IPv6 addresses in all ways. rest fills the other bits.
 func forms(a [4]byte, rest [16]byte) []netip.Addr {
 	with := func(prefix string, at ...int) netip.Addr {
 		p := netip.MustParsePrefix(prefix)

@@ -11,7 +11,7 @@ import (
 )
 
 // parseRule parses TARGET[:PORTS][/tcp|/udp]. A deny rule that names no ports or no protocol is for all
-// of them. A problem that is not empty says why the text is no rule.
+// of them. problem says why the text is not a rule; empty: it is one.
 func parseRule(text string, deny bool) (r rule, problem string) {
 	r = rule{text: text, ports: webPorts, protocols: setTCP}
 	if deny {
@@ -39,7 +39,7 @@ func parseRule(text string, deny bool) (r rule, problem string) {
 	return r, r.checkUse(deny)
 }
 
-// notARule finds texts that are plainly something else, and says what to write.
+// notARule recognizes common mistakes, such as a URL, and says what to write instead.
 func notARule(text string) string {
 	switch {
 	case !utf8.ValidString(text):
@@ -153,7 +153,7 @@ func (r *rule) setName(target string) (problem string) {
 	if err != nil {
 		return fmt.Sprintf("not a domain name: %v", err)
 	}
-	// What is written of the rule must be a rule again.
+	// Parse must accept the rule's text again.
 	if again, err := toASCII.ToASCII(ascii); err != nil || again != ascii {
 		return fmt.Sprintf("not a domain name: %s is not valid punycode", ascii)
 	}

@@ -16,7 +16,7 @@ func rules(t testing.TB, allow []string, deny ...string) *Rules {
 	return r
 }
 
-// Rules are kept as they are written, and what they mean does not change on the way to text and back.
+// Rules keep their text, and their meaning survives the way to text and back.
 func TestParseKeepsTheText(t *testing.T) {
 	allow := []string{"public", "public:*/udp", "example.com", "*.Example.com:443", "bücher.example:80,443", "8.8.8.8:53/udp",
 		"10.0.0.0/8:5432", "10.0.0.0/8/udp", "[2001:db8::/32]:8000-8100", "[2001:db8::1]", "my_bucket.example.com.", "192.168.1.1:*"}
@@ -124,7 +124,7 @@ func TestParseTellsAllMistakes(t *testing.T) {
 	}
 }
 
-// Deny rules may be about what can't be allowed.
+// A deny rule may have a target that no rule can allow.
 func TestParseDenyTakesEveryTarget(t *testing.T) {
 	rules(t, nil, "224.0.0.0/4", "public:53", "ns.example:853", "[::]")
 }
@@ -149,8 +149,8 @@ func TestNoListIsPublicAndAnEmptyListIsNothing(t *testing.T) {
 	}
 }
 
-// FuzzParse: what Parse accepts means the same after it is written, and a host's name alone in a rule is
-// a name that the rule allows.
+// FuzzParse: Rules that Parse accepts have the same meaning after a way to text and back, and a rule that
+// is only a host's name allows this name.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{"public", "example.com:443", "*.a.example:1-9,11/udp", "[2001:db8::/32]:80", "10.0.0.0/8:*", "bücher.example", "[::1]", "64:ff9b::1", "1.2.3.4/32/tcp"} {
 		f.Add(text)

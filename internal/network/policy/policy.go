@@ -1,4 +1,5 @@
-// Package policy decides what a sandbox may reach in the network. It does no I/O.
+// Package policy decides which names a sandbox may resolve and which addresses it may reach. It does no
+// I/O.
 //
 // Theory of operation. Someone writes rules as text: in the daemon's configuration, for a tenant, for
 // a skill or in a request. [Parse] makes them [Rules], which never change. [Rules.Tighten] combines
@@ -14,9 +15,8 @@
 //
 // Some addresses are not public: private networks, link-local addresses and so on. The blocks in
 // special.go list them. Only a rule with an address or CIDR that lies inside of the same block opens
-// them. So 10.0.0.0/8 opens private addresses, and 0.0.0.0/0 does not. The addresses of the daemon's
-// machine and those of metadata services are opened by their exact address alone, without a prefix
-// length.
+// them. So 10.0.0.0/8 opens private addresses, and 0.0.0.0/0 does not. An address of the daemon's
+// machine or of a metadata service needs a rule with exactly this address, without a prefix length.
 //
 // A deny rule wins over every allow rule.
 package policy
@@ -36,7 +36,7 @@ const (
 	UDP Protocol = "udp"
 )
 
-// A Config has rules as they are written. docs/network.md describes the language.
+// A Config has the text of rules. docs/network.md describes the language.
 type Config struct {
 	// Allow has the allow rules. Nil means {"public"}; an empty list that is not nil allows nothing.
 	Allow []string `yaml:"allow" json:"allow"`
@@ -44,14 +44,14 @@ type Config struct {
 	Deny []string `yaml:"deny" json:"deny,omitempty"`
 }
 
-// Rules say what a sandbox may reach. They don't change. Nil Rules allow nothing.
+// Rules decide about the network of a sandbox. They don't change. Nil Rules allow nothing.
 type Rules struct {
 	allow []rule
 	deny  []rule
 	own   []netip.Addr // of the daemon's machine
 }
 
-// Nothing is how an empty list of allow rules is written. An empty list could become nil on its way to
+// Nothing is the text of an empty list of allow rules. An empty list could become nil on its way to
 // another process, and nil means public.
 const Nothing = "none"
 
@@ -107,8 +107,8 @@ func texts(rules []rule) (list []string) {
 	return list
 }
 
-// WithOwn returns Rules that also refuse the addresses of the daemon's machine, except those that an
-// allow rule names exactly.
+// WithOwn returns Rules that also refuse the addresses of the daemon's machine. An allow rule with
+// exactly such an address still opens it.
 func (r *Rules) WithOwn(own []netip.Addr) *Rules {
 	if r == nil {
 		return nil
@@ -143,7 +143,7 @@ func (r *Rules) Tighten(by *Rules) *Rules {
 	return t
 }
 
-// Denying returns Rules that also deny what the given rules say. The error is as Parse's.
+// Denying returns Rules with these deny rules added. It returns the same errors as Parse.
 func (r *Rules) Denying(deny []string) (*Rules, error) {
 	more, err := parseList("deny", deny)
 	if err != nil || r == nil {
@@ -154,7 +154,7 @@ func (r *Rules) Denying(deny []string) (*Rules, error) {
 	return &with, nil
 }
 
-// add appends a rule, and leaves out rules that allow only what another one allows.
+// add appends a rule, and drops each rule that allows nothing beyond another one.
 func add(rules []rule, one rule) []rule {
 	if slices.ContainsFunc(rules, one.within) {
 		return rules

@@ -15,7 +15,7 @@ type portSet []portRange
 
 var (
 	allPorts = portSet{{1, 65535}}
-	// resolverPorts are those of name servers: DNS and DNS over TLS.
+	// resolverPorts are the ports of name servers: DNS and DNS over TLS.
 	resolverPorts = portSet{{53, 53}, {853, 853}}
 )
 

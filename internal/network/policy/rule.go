@@ -11,7 +11,7 @@ import (
 type Mistake struct {
 	List    string // "allow" or "deny"
 	Rule    string
-	Problem string // what is wrong, and what would be right
+	Problem string // the mistake, and how to mend it
 }
 
 func (m *Mistake) Error() string { return fmt.Sprintf("%s: %q: %s", m.List, m.Rule, m.Problem) }
@@ -29,7 +29,7 @@ const (
 
 // A rule is one rule, parsed.
 type rule struct {
-	text string // as it is written
+	text string // from the configuration or the request
 	kind kind
 
 	name  string // of a nameRule: lower case, punycode, without a trailing dot

@@ -57,7 +57,7 @@ var blocks = []block{
 	{prefix: cidr("fec0::/10"), name: "reserved", detail: "site-local"},
 	{prefix: cidr("ff00::/8"), name: "multicast", never: true},
 
-	// Services that give the machine's credentials or its configuration to whoever asks.
+	// Services that give the machine's credentials or its configuration to every program on it.
 	metadata("169.254.169.254", "link-local"), // nearly all clouds
 	metadata("169.254.170.2", "link-local"),   // AWS ECS
 	metadata("169.254.170.23", "link-local"),  // AWS EKS
@@ -90,8 +90,8 @@ func metadata(addr, name string) block {
 // plain returns the address without a zone, and as IPv4 if it is a mapped one.
 func plain(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 
-// blockOf returns the smallest block around a plain address. An IPv6 address with a special IPv4
-// address in it is a block of its own: no CIDR that is wider opens it.
+// blockOf returns the smallest block around a plain address. An IPv6 address that contains a special
+// IPv4 address is a block with one address, which no wider CIDR opens.
 func blockOf(addr netip.Addr) block {
 	around := smallest(netip.PrefixFrom(addr, addr.BitLen()))
 	if around.exact || around.never {

@@ -12,8 +12,8 @@ import (
 // own is the network namespace of this process. It stays open.
 var own = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/self/ns/net") })
 
-// In runs f in a network namespace, on a thread that nothing else uses meanwhile. Sockets and
-// devices that f opens stay in that namespace. f must not start a goroutine that expects it.
+// In runs f in a network namespace, on a thread that is locked until f returns. Sockets and devices
+// that f opens stay in that namespace. A goroutine that f starts runs outside of the namespace.
 func In(namespace *os.File, f func() error) error {
 	home, err := own()
 	if err != nil {

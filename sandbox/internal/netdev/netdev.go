@@ -27,8 +27,8 @@ const (
 	MTU = 65520
 	// HeaderBytes is the size of struct virtio_net_hdr, which precedes each packet.
 	HeaderBytes = 10
-	// queue is how many packets may wait for the carrier. The kernel charges them to nobody,
-	// so a program could hold queue * 64 KiB, 8 MiB, beside its memory limit.
+	// queue is the number of packets that may wait for the carrier. The kernel charges them to no
+	// cgroup, so a program could hold queue * 64 KiB = 8 MiB beyond its memory limit.
 	queue = 128
 )
 
@@ -36,9 +36,9 @@ const (
 var device = "/dev/net/tun"
 
 // Make makes the interface in a network namespace, and then calls also there. When Make returns,
-// the interface is up, and the namespace has no other one that is up, except loopback. The file is
-// non-blocking, but not in the Go runtime's poller: every packet of the program would wake this
-// process.
+// the interface is up, and of the other interfaces in the namespace only loopback is up. The file is
+// non-blocking, but not in the Go runtime's poller: otherwise every packet of the program would wake
+// this process.
 func Make(namespace *os.File, also func() error) (tun *os.File, err error) {
 	err = In(namespace, func() error {
 		if tun, err = makeHere(); err != nil {
@@ -73,9 +73,8 @@ func makeHere() (*os.File, error) {
 	return f, nil
 }
 
-// create makes the device. The carrier gets checksums and segments as the program's kernel leaves
-// them, with a header that says what is missing: neither side computes them for a packet that never
-// leaves the machine as it is.
+// create makes the device. Each packet has a header that says which checksums and segments its sender
+// left out. So neither side computes them: the packet never leaves the machine in this form.
 func create(fd int) error {
 	r, err := unix.NewIfreq(Name)
 	if err != nil {
@@ -133,7 +132,7 @@ func hasIPv6() bool {
 	return true
 }
 
-// checkUp returns an error if an interface beside loopback and ours is up.
+// checkUp returns an error if any interface is up other than loopback and eth0.
 func (c *conn) checkUp() error {
 	links, err := c.links()
 	if err != nil {

@@ -39,7 +39,8 @@ func mustMake(t testing.TB, ns *os.File) *os.File {
 	return f
 }
 
-// The interface has exactly the two addresses, the MTU and the routes, and sends nothing by itself.
+// The interface has exactly the two addresses, the MTU and the routes. Without a program, no packet is
+// sent.
 func TestMake(t *testing.T) {
 	ns := testNamespace(t)
 	f := mustMake(t, ns)

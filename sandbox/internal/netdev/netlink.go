@@ -49,7 +49,7 @@ func settings(index int, ipv6 bool) message {
 	body := attribute(link(index, 0), unix.IFLA_MTU, number(MTU))
 	body = attribute(body, unix.IFLA_TXQLEN, number(queue))
 	if ipv6 {
-		// No link-local address. Then the kernel sends no packets of its own.
+		// Without a link-local address the kernel itself sends no packets.
 		mode := attribute(nil, unix.IFLA_INET6_ADDR_GEN_MODE, []byte{addressesNone})
 		body = attribute(body, unix.IFLA_AF_SPEC, attribute(nil, unix.AF_INET6, mode))
 	}
@@ -60,8 +60,8 @@ func up(index int) message {
 	return message{what: "bring up", kind: unix.RTM_NEWLINK, body: link(index, unix.IFF_UP)}
 }
 
-// address gives the interface an address that shares its network with no other. It is usable at
-// once: nobody else on the link can have it.
+// address gives the interface an address whose prefix has no other address. It is usable at once:
+// without another host on the link, the kernel need not look for duplicates.
 func address(index int, a netip.Addr) message {
 	body := []byte{family(a), byte(a.BitLen()), unix.IFA_F_PERMANENT | unix.IFA_F_NODAD, unix.RT_SCOPE_UNIVERSE} // struct ifaddrmsg
 	body = append(body, number(uint32(index))...)
