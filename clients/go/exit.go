@@ -34,7 +34,7 @@ func (e *ExitError) Error() string {
 	case pb.ExecutionEnd_EXECUTION_END_TIMED_OUT:
 		return "timed out: " + deadline(o.GetEvidence().GetDeadline())
 	case pb.ExecutionEnd_EXECUTION_END_OOM_KILLED:
-		return "out of memory"
+		return "out of memory" + memoryOwner(o.GetEvidence().GetOomScope())
 	case pb.ExecutionEnd_EXECUTION_END_CANCELLED:
 		text := "cancelled"
 		if by := o.GetEvidence().GetCancelledBy(); by != "" {
@@ -83,6 +83,17 @@ func outcomeError(id string, o *pb.ExecutionOutcome) error {
 		return &DaemonError{ID: id, Outcome: o}
 	}
 	return &ExitError{ID: id, Outcome: o}
+}
+
+// memoryOwner says whose memory ran out, unless it was the execution's own.
+func memoryOwner(scope pb.OomScope) string {
+	switch scope {
+	case pb.OomScope_OOM_SCOPE_TENANT:
+		return " of the tenant"
+	case pb.OomScope_OOM_SCOPE_MACHINE:
+		return " of the machine"
+	}
+	return ""
 }
 
 // deadline says in words which limit of time has passed.

@@ -88,6 +88,9 @@ func TestEnds(t *testing.T) {
 		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_TIMED_OUT, ExitCode: proto.Int32(124), TimedOut: true, Evidence: &pb.ExecutionEvidence{Deadline: pb.ExecutionDeadline_EXECUTION_DEADLINE_WALL}}, "timed out: wall time", 124},
 		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_TIMED_OUT, TimedOut: true, Evidence: &pb.ExecutionEvidence{Deadline: pb.ExecutionDeadline_EXECUTION_DEADLINE_QUEUE}}, "timed out: waiting for a slot", -1},
 		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_OOM_KILLED, ExitCode: proto.Int32(-9)}, "out of memory", -9},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_OOM_KILLED, ExitCode: proto.Int32(-9), Evidence: &pb.ExecutionEvidence{OomKillCount: 1, OomScope: pb.OomScope_OOM_SCOPE_EXECUTION}}, "out of memory", -9},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_OOM_KILLED, ExitCode: proto.Int32(-9), Evidence: &pb.ExecutionEvidence{OomKillCount: 1, OomScope: pb.OomScope_OOM_SCOPE_TENANT}}, "out of memory of the tenant", -9},
+		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_OOM_KILLED, ExitCode: proto.Int32(-9), Evidence: &pb.ExecutionEvidence{OomKillCount: 1, OomScope: pb.OomScope_OOM_SCOPE_MACHINE}}, "out of memory of the machine", -9},
 		{&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_CANCELLED, ExitCode: proto.Int32(-15), Evidence: &pb.ExecutionEvidence{CancelledBy: "ann", CancelReason: "enough"}}, "cancelled by ann: enough", -15},
 		// A child ran out of memory, so the execution failed although the program exited
 		// with 0.

@@ -34,7 +34,7 @@ func ended(id string, code int32) *pb.Execution {
 			End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: proto.Int32(code), Advice: "try\nharder", ArtifactCount: 1, ArtifactsRefused: []string{evil},
 			Usage:    &pb.ExecutionUsage{WallTime: durationpb.New(1234 * time.Millisecond)},
 			Stdout:   &pb.OutputTruncation{Truncated: true, DeliveredBytes: 1024, TotalBytes: 4096},
-			Evidence: &pb.ExecutionEvidence{OomKillCount: 1, PidsMaxCount: 2},
+			Evidence: &pb.ExecutionEvidence{OomKillCount: 1, OomScope: pb.OomScope_OOM_SCOPE_TENANT, PidsMaxCount: 2},
 		},
 	}
 }
@@ -112,7 +112,7 @@ func TestShow(t *testing.T) {
 		"id               e2\n", "state            exited\n", "skill            " + evilShown + "\n", "source           script scripts/x.py\n",
 		"label            a=1\nlabel            b=2\n", "exit code        3\n", "stdout           1 KiB of 4 KiB, truncated\n",
 		"limits           wall 30s, memory 512 MiB, 64 processes, output 10 MiB, workspace 256 MiB in 100 files, 1024 open files\n",
-		"out of memory    1 kills\n", "processes        2 refused\n", `advice           try\nharder` + "\n",
+		"out of memory    1 kills, memory of the tenant\n", "processes        2 refused\n", `advice           try\nharder` + "\n",
 	} {
 		if !strings.Contains(got.stdout, want) {
 			t.Errorf("got %s\nwant %q in it", got.stdout, want)

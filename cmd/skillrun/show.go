@@ -88,7 +88,7 @@ func executionTable(e *pb.Execution) *table {
 	t.field("stdout", streamText(o.GetStdout()))
 	t.field("stderr", streamText(o.GetStderr()))
 	if n := o.GetEvidence().GetOomKillCount(); n > 0 {
-		t.field("out of memory", fmt.Sprintf("%d kills", n))
+		t.field("out of memory", fmt.Sprintf("%d kills, memory of the %s", n, word("OOM_SCOPE_", o.GetEvidence().GetOomScope().String())))
 	}
 	if n := o.GetEvidence().GetPidsMaxCount(); n > 0 {
 		t.field("processes", fmt.Sprintf("%d refused", n))

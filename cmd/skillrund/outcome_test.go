@@ -69,7 +69,7 @@ func TestOutcomes(t *testing.T) {
 			}
 		}},
 		{"out of memory", code("calculator", "x = bytearray(1 << 30)"), pb.ExecutionEnd_EXECUTION_END_OOM_KILLED, -9, "SIGKILL", func(t *testing.T, r *result) {
-			if r.outcome.Evidence.OomKillCount == 0 || !strings.Contains(r.outcome.Advice, "128 MiB") {
+			if r.outcome.Evidence.OomKillCount == 0 || r.outcome.Evidence.OomScope != pb.OomScope_OOM_SCOPE_EXECUTION || !strings.Contains(r.outcome.Advice, "128 MiB") {
 				t.Errorf("evidence %v, advice %q", r.outcome.Evidence, r.outcome.Advice)
 			}
 		}},

@@ -137,6 +137,11 @@ const (
 	stepNetwork   = "network"       // the tenant's network
 )
 
+// oomScopes has the record's word for each scope of the sandbox.
+var oomScopes = map[sandbox.OOMScope]OOMScope{
+	sandbox.OwnMemory: OwnMemory, sandbox.GroupMemory: TenantMemory, sandbox.MachineMemory: MachineMemory,
+}
+
 // scarcity names the resource that the daemon lacks. The caller sees only such a cause, and can wait or
 // ask the operator. Other causes are only in the log.
 func scarcity(err error) string {
@@ -161,12 +166,8 @@ func (r *run) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 		Wall: exit.Usage.Wall, Queue: r.queued, Setup: exit.Usage.Setup,
 	}
 	out.Evidence.OOMKills, out.Evidence.PidsMax = exit.OOMKills, exit.PidsMax
-	switch {
-	case exit.OOMKills == 0:
-	case exit.OOMScope == sandbox.GroupMemory:
-		out.Evidence.OOMScope = TenantMemory
-	case exit.OOMScope == sandbox.MachineMemory:
-		out.Evidence.OOMScope = MachineMemory
+	if exit.OOMKills > 0 {
+		out.Evidence.OOMScope = oomScopes[exit.OOMScope]
 	}
 	if err != nil {
 		r.logger.Error("sandbox", "execution", r.id, "err", err)

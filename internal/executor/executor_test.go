@@ -164,7 +164,7 @@ func TestOutcomeFollowsTheExit(t *testing.T) {
 		{"real-time signal", sandbox.Exit{End: sandbox.Signaled, Signal: 35}, nil, Outcome{End: Signaled, Signal: "UNKNOWN_SIGNAL_35"}, -35},
 		{"wall", sandbox.Exit{End: sandbox.TimedOut, Signal: 9}, nil, Outcome{End: TimedOut, TimedOut: true, Evidence: Evidence{Deadline: WallDeadline}}, 124},
 		{"cpu", sandbox.Exit{End: sandbox.TimedOut, Deadline: sandbox.CPU}, nil, Outcome{End: TimedOut, TimedOut: true, Evidence: Evidence{Deadline: CPUDeadline}}, 124},
-		{"oom", sandbox.Exit{End: sandbox.OOMKilled, Signal: 9, OOMKills: 2}, nil, Outcome{End: OOMKilled, Signal: "SIGKILL", Evidence: Evidence{OOMKills: 2}}, -9},
+		{"oom", sandbox.Exit{End: sandbox.OOMKilled, Signal: 9, OOMKills: 2}, nil, Outcome{End: OOMKilled, Signal: "SIGKILL", Evidence: Evidence{OOMKills: 2, OOMScope: OwnMemory}}, -9},
 		{"oom of the tenant", sandbox.Exit{End: sandbox.OOMKilled, Signal: 9, OOMKills: 1, OOMScope: sandbox.GroupMemory}, nil,
 			Outcome{End: OOMKilled, Signal: "SIGKILL", Advice: "It was killed because all executions of its tenant", Evidence: Evidence{OOMKills: 1, OOMScope: TenantMemory}}, -9},
 		{"oom of the machine", sandbox.Exit{End: sandbox.OOMKilled, Signal: 9, OOMKills: 1, OOMScope: sandbox.MachineMemory}, nil,

@@ -67,13 +67,14 @@ const (
 	QueueDeadline Deadline = "QUEUE"
 )
 
-// OOMScope says whose memory ran out, if the kernel killed processes for memory. Empty: the
-// execution's own, limits.memory_bytes.
+// OOMScope says whose memory ran out. Evidence has one exactly if the kernel killed processes for
+// memory.
 type OOMScope string
 
 const (
-	TenantMemory  OOMScope = "TENANT"  // of all executions of the tenant together
-	MachineMemory OOMScope = "MACHINE" // of the machine, or of a cgroup above all sandboxes
+	OwnMemory     OOMScope = "EXECUTION" // the execution's own, limits.memory_bytes
+	TenantMemory  OOMScope = "TENANT"    // of all executions of the tenant together
+	MachineMemory OOMScope = "MACHINE"   // of the machine, or of a cgroup above all sandboxes
 )
 
 // Evidence holds the observations of the kernel and the daemon that explain an end.

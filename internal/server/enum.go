@@ -42,6 +42,12 @@ var deadlineNumbers = map[executor.Deadline]pb.ExecutionDeadline{
 	executor.QueueDeadline: pb.ExecutionDeadline_EXECUTION_DEADLINE_QUEUE,
 }
 
+var oomScopeNumbers = map[executor.OOMScope]pb.OomScope{
+	executor.OwnMemory:     pb.OomScope_OOM_SCOPE_EXECUTION,
+	executor.TenantMemory:  pb.OomScope_OOM_SCOPE_TENANT,
+	executor.MachineMemory: pb.OomScope_OOM_SCOPE_MACHINE,
+}
+
 var severityNumbers = map[manifest.Severity]pb.FindingSeverity{
 	manifest.SeverityError:   pb.FindingSeverity_FINDING_SEVERITY_ERROR,
 	manifest.SeverityWarning: pb.FindingSeverity_FINDING_SEVERITY_WARNING,

@@ -65,6 +65,7 @@ func fromOutcome(id string, o *executor.Outcome) *pb.ExecutionOutcome {
 		TimedOut: o.TimedOut,
 		Evidence: &pb.ExecutionEvidence{
 			OomKillCount: o.Evidence.OOMKills,
+			OomScope:     oomScopeNumbers[o.Evidence.OOMScope],
 			PidsMaxCount: o.Evidence.PidsMax,
 			Deadline:     deadlineNumbers[o.Evidence.Deadline],
 			CancelledBy:  text(o.Evidence.CancelledBy),

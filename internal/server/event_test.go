@@ -31,7 +31,7 @@ func TestFromEvent(t *testing.T) {
 	outcome := &executor.Outcome{
 		End: executor.Signaled, ExitCode: &code, Signal: "SIGKILL", TimedOut: true,
 		Evidence: executor.Evidence{
-			OOMKills: 1, PidsMax: 2, Deadline: executor.CPUDeadline, CancelledBy: "uid:\xff", CancelReason: "r\xff", SetupStep: "exec", SetupError: "e\xff",
+			OOMKills: 1, OOMScope: executor.TenantMemory, PidsMax: 2, Deadline: executor.CPUDeadline, CancelledBy: "uid:\xff", CancelReason: "r\xff", SetupStep: "exec", SetupError: "e\xff",
 		},
 		Usage:  executor.Usage{UserCPU: 1, SystemCPU: 2, MemoryPeakBytes: 3, Wall: 4, Queue: 5, Setup: 6},
 		Stdout: executor.Truncation{DeliveredBytes: 1, TotalBytes: 2}, Stderr: executor.Truncation{DeliveredBytes: 3, TotalBytes: 3},
@@ -42,7 +42,7 @@ func TestFromEvent(t *testing.T) {
 	outcomeMessage := &pb.ExecutionOutcome{
 		End: pb.ExecutionEnd_EXECUTION_END_SIGNALED, ExitCode: &exit, Signal: "SIGKILL", TimedOut: true,
 		Evidence: &pb.ExecutionEvidence{
-			OomKillCount: 1, PidsMaxCount: 2, Deadline: pb.ExecutionDeadline_EXECUTION_DEADLINE_CPU, CancelledBy: "uid:\uFFFD", CancelReason: "r\uFFFD",
+			OomKillCount: 1, OomScope: pb.OomScope_OOM_SCOPE_TENANT, PidsMaxCount: 2, Deadline: pb.ExecutionDeadline_EXECUTION_DEADLINE_CPU, CancelledBy: "uid:\uFFFD", CancelReason: "r\uFFFD",
 			SetupStep: "exec", SetupError: "e\uFFFD",
 		},
 		Usage: &pb.ExecutionUsage{
@@ -103,6 +103,9 @@ func TestNumbers(t *testing.T) {
 	}
 	if got, want := len(inverse(deadlineNumbers)), len(pb.ExecutionDeadline_name)-1; got != want {
 		t.Errorf("%d deadlines, want %d", got, want)
+	}
+	if got, want := len(inverse(oomScopeNumbers)), len(pb.OomScope_name)-1; got != want {
+		t.Errorf("%d scopes of memory, want %d", got, want)
 	}
 	if got, want := len(inverse(severityNumbers)), len(pb.FindingSeverity_name)-1; got != want {
 		t.Errorf("%d severities, want %d", got, want)

@@ -280,6 +280,8 @@ def describe(outcome: pb.ExecutionOutcome) -> str:
         text = f"signal: {outcome.signal}"
     elif outcome.end == pb.EXECUTION_END_TIMED_OUT:
         text = f"timed out: {_DEADLINES.get(evidence.deadline, 'deadline')}"
+    elif outcome.end == pb.EXECUTION_END_OOM_KILLED and evidence.oom_scope in _MEMORY_OWNERS:
+        text += f": memory of the {_MEMORY_OWNERS[evidence.oom_scope]}"
     elif outcome.end == pb.EXECUTION_END_CANCELLED:
         text = ": ".join(filter(None, [f"cancelled by {evidence.cancelled_by}", evidence.cancel_reason]))
     elif outcome.end == pb.EXECUTION_END_SETUP_FAILED:
@@ -301,6 +303,9 @@ _DEADLINES = {
     pb.EXECUTION_DEADLINE_CPU: "CPU time",
     pb.EXECUTION_DEADLINE_QUEUE: "waiting for a slot",
 }
+
+# Whose memory ran out, if it was not the execution's own.
+_MEMORY_OWNERS = {pb.OOM_SCOPE_TENANT: "tenant", pb.OOM_SCOPE_MACHINE: "machine"}
 
 # A larger status is ignored. gRPC limits metadata to 8 KiB by default.
 _MOST_DETAILS = 64 << 10

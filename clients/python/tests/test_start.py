@@ -331,6 +331,9 @@ class Refusals(Case):
             (pb.EXECUTION_END_SIGNALED, {"exit_code": -9, "signal": "SIGKILL"}, skillrun.ProgramError, "signal: SIGKILL"),
             (pb.EXECUTION_END_TIMED_OUT, {"exit_code": 124}, skillrun.ProgramError, "timed out: wall time"),
             (pb.EXECUTION_END_OOM_KILLED, {}, skillrun.ProgramError, "oom killed"),
+            (pb.EXECUTION_END_OOM_KILLED, {"evidence": pb.ExecutionEvidence(oom_scope=pb.OOM_SCOPE_EXECUTION)}, skillrun.ProgramError, "oom killed"),
+            (pb.EXECUTION_END_OOM_KILLED, {"evidence": pb.ExecutionEvidence(oom_scope=pb.OOM_SCOPE_TENANT)}, skillrun.ProgramError, "oom killed: memory of the tenant"),
+            (pb.EXECUTION_END_OOM_KILLED, {"evidence": pb.ExecutionEvidence(oom_scope=pb.OOM_SCOPE_MACHINE)}, skillrun.ProgramError, "oom killed: memory of the machine"),
             (pb.EXECUTION_END_CANCELLED, {}, skillrun.ProgramError, "cancelled by uid 0: why"),
             (pb.EXECUTION_END_SETUP_FAILED, {}, skillrun.ExecutionLost, "execution x1: setup failed: mount: no"),
             (pb.EXECUTION_END_DAEMON_LOST, {}, skillrun.ExecutionLost, "execution x1: daemon lost"),
@@ -339,7 +342,7 @@ class Refusals(Case):
                 evidence = pb.ExecutionEvidence(
                     deadline=pb.EXECUTION_DEADLINE_WALL, cancelled_by="uid 0", cancel_reason="why", setup_step="mount", setup_error="no"
                 )
-                record = Record().end(end, evidence=evidence, **fields)
+                record = Record().end(end, **{"evidence": evidence, **fields})
                 _, client = self.daemon(Execute=lambda r, c: iter(record.events))
                 with self.assertRaises(kind) as caught:
                     client.run("s", script="x").check()

@@ -144,9 +144,9 @@ const (
 	ExecutionEnd_EXECUTION_END_SIGNALED ExecutionEnd = 2
 	// A deadline passed: wall, CPU or queue; see ExecutionEvidence.deadline.
 	ExecutionEnd_EXECUTION_END_TIMED_OUT ExecutionEnd = 3
-	// The kernel killed one of its processes because its memory limit was reached. If
-	// ExecutionEvidence.oom_kill_count is 0, the daemon killed it because its sockets
-	// held more than that limit.
+	// The kernel killed one of its processes for memory; see ExecutionEvidence.oom_scope.
+	// If ExecutionEvidence.oom_kill_count is 0, the daemon killed it because its sockets
+	// held more than its memory limit.
 	ExecutionEnd_EXECUTION_END_OOM_KILLED ExecutionEnd = 4
 	// Cancelled by a client, by a lost connection, or by the daemon's drain.
 	ExecutionEnd_EXECUTION_END_CANCELLED ExecutionEnd = 5
@@ -260,6 +260,64 @@ func (ExecutionDeadline) EnumDescriptor() ([]byte, []int) {
 	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{3}
 }
 
+// OomScope says whose memory ran out.
+type OomScope int32
+
+const (
+	// The kernel killed nothing for memory.
+	OomScope_OOM_SCOPE_UNSPECIFIED OomScope = 0
+	// The execution reached its own limit, ExecutionLimits.memory_bytes.
+	OomScope_OOM_SCOPE_EXECUTION OomScope = 1
+	// All executions of the tenant together reached the bound of the tenant. Another
+	// execution of the tenant may have used most of it.
+	OomScope_OOM_SCOPE_TENANT OomScope = 2
+	// The machine ran out of memory, or all sandboxes together reached a bound.
+	OomScope_OOM_SCOPE_MACHINE OomScope = 3
+)
+
+// Enum value maps for OomScope.
+var (
+	OomScope_name = map[int32]string{
+		0: "OOM_SCOPE_UNSPECIFIED",
+		1: "OOM_SCOPE_EXECUTION",
+		2: "OOM_SCOPE_TENANT",
+		3: "OOM_SCOPE_MACHINE",
+	}
+	OomScope_value = map[string]int32{
+		"OOM_SCOPE_UNSPECIFIED": 0,
+		"OOM_SCOPE_EXECUTION":   1,
+		"OOM_SCOPE_TENANT":      2,
+		"OOM_SCOPE_MACHINE":     3,
+	}
+)
+
+func (x OomScope) Enum() *OomScope {
+	p := new(OomScope)
+	*p = x
+	return p
+}
+
+func (x OomScope) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OomScope) Descriptor() protoreflect.EnumDescriptor {
+	return file_skillrun_v1_execution_proto_enumTypes[4].Descriptor()
+}
+
+func (OomScope) Type() protoreflect.EnumType {
+	return &file_skillrun_v1_execution_proto_enumTypes[4]
+}
+
+func (x OomScope) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OomScope.Descriptor instead.
+func (OomScope) EnumDescriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{4}
+}
+
 // ExecutionState is the state of an execution.
 type ExecutionState int32
 
@@ -297,11 +355,11 @@ func (x ExecutionState) String() string {
 }
 
 func (ExecutionState) Descriptor() protoreflect.EnumDescriptor {
-	return file_skillrun_v1_execution_proto_enumTypes[4].Descriptor()
+	return file_skillrun_v1_execution_proto_enumTypes[5].Descriptor()
 }
 
 func (ExecutionState) Type() protoreflect.EnumType {
-	return &file_skillrun_v1_execution_proto_enumTypes[4]
+	return &file_skillrun_v1_execution_proto_enumTypes[5]
 }
 
 func (x ExecutionState) Number() protoreflect.EnumNumber {
@@ -310,7 +368,7 @@ func (x ExecutionState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ExecutionState.Descriptor instead.
 func (ExecutionState) EnumDescriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{4}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{5}
 }
 
 // SourceKind says which kind of program an execution runs.
@@ -353,11 +411,11 @@ func (x SourceKind) String() string {
 }
 
 func (SourceKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_skillrun_v1_execution_proto_enumTypes[5].Descriptor()
+	return file_skillrun_v1_execution_proto_enumTypes[6].Descriptor()
 }
 
 func (SourceKind) Type() protoreflect.EnumType {
-	return &file_skillrun_v1_execution_proto_enumTypes[5]
+	return &file_skillrun_v1_execution_proto_enumTypes[6]
 }
 
 func (x SourceKind) Number() protoreflect.EnumNumber {
@@ -366,7 +424,7 @@ func (x SourceKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SourceKind.Descriptor instead.
 func (SourceKind) EnumDescriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{5}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{6}
 }
 
 // ExecutionOrder is the order of a list, by the time of creation.
@@ -404,11 +462,11 @@ func (x ExecutionOrder) String() string {
 }
 
 func (ExecutionOrder) Descriptor() protoreflect.EnumDescriptor {
-	return file_skillrun_v1_execution_proto_enumTypes[6].Descriptor()
+	return file_skillrun_v1_execution_proto_enumTypes[7].Descriptor()
 }
 
 func (ExecutionOrder) Type() protoreflect.EnumType {
-	return &file_skillrun_v1_execution_proto_enumTypes[6]
+	return &file_skillrun_v1_execution_proto_enumTypes[7]
 }
 
 func (x ExecutionOrder) Number() protoreflect.EnumNumber {
@@ -417,7 +475,7 @@ func (x ExecutionOrder) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ExecutionOrder.Descriptor instead.
 func (ExecutionOrder) EnumDescriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{6}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{7}
 }
 
 // ExecuteRequest says what to run, with which input and limits.
@@ -2386,8 +2444,10 @@ type ExecutionEvidence struct {
 	SetupError string `protobuf:"bytes,7,opt,name=setup_error,json=setupError,proto3" json:"setup_error,omitempty"`
 	// How often the sandbox's network refused something.
 	NetworkDeniedCount uint64 `protobuf:"varint,8,opt,name=network_denied_count,json=networkDeniedCount,proto3" json:"network_denied_count,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Whose memory ran out. Set if oom_kill_count is above 0.
+	OomScope      OomScope `protobuf:"varint,9,opt,name=oom_scope,json=oomScope,proto3,enum=skillrun.v1.OomScope" json:"oom_scope,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExecutionEvidence) Reset() {
@@ -2474,6 +2534,13 @@ func (x *ExecutionEvidence) GetNetworkDeniedCount() uint64 {
 		return x.NetworkDeniedCount
 	}
 	return 0
+}
+
+func (x *ExecutionEvidence) GetOomScope() OomScope {
+	if x != nil {
+		return x.OomScope
+	}
+	return OomScope_OOM_SCOPE_UNSPECIFIED
 }
 
 // ExecutionUsage has the resources that an execution used. The kernel counted the
@@ -4239,7 +4306,7 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\x06limits\x18\r \x01(\v2\x1c.skillrun.v1.ExecutionLimitsR\x06limits\x12\x16\n" +
 	"\x06advice\x18\x0e \x01(\tR\x06adviceB\f\n" +
 	"\n" +
-	"_exit_code\"\xd5\x02\n" +
+	"_exit_code\"\x89\x03\n" +
 	"\x11ExecutionEvidence\x12$\n" +
 	"\x0eoom_kill_count\x18\x01 \x01(\x04R\foomKillCount\x12$\n" +
 	"\x0epids_max_count\x18\x02 \x01(\x04R\fpidsMaxCount\x12:\n" +
@@ -4250,7 +4317,8 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"setup_step\x18\x06 \x01(\tR\tsetupStep\x12\x1f\n" +
 	"\vsetup_error\x18\a \x01(\tR\n" +
 	"setupError\x120\n" +
-	"\x14network_denied_count\x18\b \x01(\x04R\x12networkDeniedCount\"\x8d\x03\n" +
+	"\x14network_denied_count\x18\b \x01(\x04R\x12networkDeniedCount\x122\n" +
+	"\toom_scope\x18\t \x01(\x0e2\x15.skillrun.v1.OomScopeR\boomScope\"\x8d\x03\n" +
 	"\x0eExecutionUsage\x124\n" +
 	"\bcpu_user\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\acpuUser\x128\n" +
 	"\n" +
@@ -4414,7 +4482,12 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\x1eEXECUTION_DEADLINE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17EXECUTION_DEADLINE_WALL\x10\x01\x12\x1a\n" +
 	"\x16EXECUTION_DEADLINE_CPU\x10\x02\x12\x1c\n" +
-	"\x18EXECUTION_DEADLINE_QUEUE\x10\x03*\x85\x01\n" +
+	"\x18EXECUTION_DEADLINE_QUEUE\x10\x03*k\n" +
+	"\bOomScope\x12\x19\n" +
+	"\x15OOM_SCOPE_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13OOM_SCOPE_EXECUTION\x10\x01\x12\x14\n" +
+	"\x10OOM_SCOPE_TENANT\x10\x02\x12\x15\n" +
+	"\x11OOM_SCOPE_MACHINE\x10\x03*\x85\x01\n" +
 	"\x0eExecutionState\x12\x1f\n" +
 	"\x1bEXECUTION_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16EXECUTION_STATE_QUEUED\x10\x01\x12\x1b\n" +
@@ -4454,170 +4527,172 @@ func file_skillrun_v1_execution_proto_rawDescGZIP() []byte {
 	return file_skillrun_v1_execution_proto_rawDescData
 }
 
-var file_skillrun_v1_execution_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_skillrun_v1_execution_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
 var file_skillrun_v1_execution_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_skillrun_v1_execution_proto_goTypes = []any{
 	(OnDisconnect)(0),                  // 0: skillrun.v1.OnDisconnect
 	(OutputStream)(0),                  // 1: skillrun.v1.OutputStream
 	(ExecutionEnd)(0),                  // 2: skillrun.v1.ExecutionEnd
 	(ExecutionDeadline)(0),             // 3: skillrun.v1.ExecutionDeadline
-	(ExecutionState)(0),                // 4: skillrun.v1.ExecutionState
-	(SourceKind)(0),                    // 5: skillrun.v1.SourceKind
-	(ExecutionOrder)(0),                // 6: skillrun.v1.ExecutionOrder
-	(*ExecuteRequest)(nil),             // 7: skillrun.v1.ExecuteRequest
-	(*NetworkRules)(nil),               // 8: skillrun.v1.NetworkRules
-	(*InlineCode)(nil),                 // 9: skillrun.v1.InlineCode
-	(*InputFile)(nil),                  // 10: skillrun.v1.InputFile
-	(*StreamedFile)(nil),               // 11: skillrun.v1.StreamedFile
-	(*ExecutionLimits)(nil),            // 12: skillrun.v1.ExecutionLimits
-	(*ExecuteInteractiveRequest)(nil),  // 13: skillrun.v1.ExecuteInteractiveRequest
-	(*FileChunk)(nil),                  // 14: skillrun.v1.FileChunk
-	(*CloseStdin)(nil),                 // 15: skillrun.v1.CloseStdin
-	(*SendSignal)(nil),                 // 16: skillrun.v1.SendSignal
-	(*ExecuteResponse)(nil),            // 17: skillrun.v1.ExecuteResponse
-	(*ExecuteInteractiveResponse)(nil), // 18: skillrun.v1.ExecuteInteractiveResponse
-	(*AttachExecutionResponse)(nil),    // 19: skillrun.v1.AttachExecutionResponse
-	(*ExecutionEvent)(nil),             // 20: skillrun.v1.ExecutionEvent
-	(*ExecutionHeader)(nil),            // 21: skillrun.v1.ExecutionHeader
-	(*Argv)(nil),                       // 22: skillrun.v1.Argv
-	(*ExecutionStarted)(nil),           // 23: skillrun.v1.ExecutionStarted
-	(*ExecutionQueued)(nil),            // 24: skillrun.v1.ExecutionQueued
-	(*OutputChunk)(nil),                // 25: skillrun.v1.OutputChunk
-	(*NetworkDenial)(nil),              // 26: skillrun.v1.NetworkDenial
-	(*ExecutionKeepalive)(nil),         // 27: skillrun.v1.ExecutionKeepalive
-	(*ExecutionOutcome)(nil),           // 28: skillrun.v1.ExecutionOutcome
-	(*ExecutionEvidence)(nil),          // 29: skillrun.v1.ExecutionEvidence
-	(*ExecutionUsage)(nil),             // 30: skillrun.v1.ExecutionUsage
-	(*NetworkUsage)(nil),               // 31: skillrun.v1.NetworkUsage
-	(*NetworkConnection)(nil),          // 32: skillrun.v1.NetworkConnection
-	(*OutputTruncation)(nil),           // 33: skillrun.v1.OutputTruncation
-	(*Artifact)(nil),                   // 34: skillrun.v1.Artifact
-	(*Execution)(nil),                  // 35: skillrun.v1.Execution
-	(*RequestSummary)(nil),             // 36: skillrun.v1.RequestSummary
-	(*AttachExecutionRequest)(nil),     // 37: skillrun.v1.AttachExecutionRequest
-	(*GetExecutionRequest)(nil),        // 38: skillrun.v1.GetExecutionRequest
-	(*GetExecutionResponse)(nil),       // 39: skillrun.v1.GetExecutionResponse
-	(*ListExecutionsRequest)(nil),      // 40: skillrun.v1.ListExecutionsRequest
-	(*ListExecutionsResponse)(nil),     // 41: skillrun.v1.ListExecutionsResponse
-	(*CancelExecutionRequest)(nil),     // 42: skillrun.v1.CancelExecutionRequest
-	(*CancelExecutionResponse)(nil),    // 43: skillrun.v1.CancelExecutionResponse
-	(*DeleteExecutionRequest)(nil),     // 44: skillrun.v1.DeleteExecutionRequest
-	(*DeleteExecutionResponse)(nil),    // 45: skillrun.v1.DeleteExecutionResponse
-	(*SignalExecutionRequest)(nil),     // 46: skillrun.v1.SignalExecutionRequest
-	(*SignalExecutionResponse)(nil),    // 47: skillrun.v1.SignalExecutionResponse
-	(*ListArtifactsRequest)(nil),       // 48: skillrun.v1.ListArtifactsRequest
-	(*ListArtifactsResponse)(nil),      // 49: skillrun.v1.ListArtifactsResponse
-	(*GetArtifactRequest)(nil),         // 50: skillrun.v1.GetArtifactRequest
-	(*GetArtifactResponse)(nil),        // 51: skillrun.v1.GetArtifactResponse
-	nil,                                // 52: skillrun.v1.ExecuteRequest.EnvEntry
-	nil,                                // 53: skillrun.v1.ExecuteRequest.SecretEnvEntry
-	nil,                                // 54: skillrun.v1.ExecuteRequest.LabelsEntry
-	nil,                                // 55: skillrun.v1.Execution.LabelsEntry
-	nil,                                // 56: skillrun.v1.ListExecutionsRequest.LabelsEntry
-	(*durationpb.Duration)(nil),        // 57: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 58: google.protobuf.Timestamp
+	(OomScope)(0),                      // 4: skillrun.v1.OomScope
+	(ExecutionState)(0),                // 5: skillrun.v1.ExecutionState
+	(SourceKind)(0),                    // 6: skillrun.v1.SourceKind
+	(ExecutionOrder)(0),                // 7: skillrun.v1.ExecutionOrder
+	(*ExecuteRequest)(nil),             // 8: skillrun.v1.ExecuteRequest
+	(*NetworkRules)(nil),               // 9: skillrun.v1.NetworkRules
+	(*InlineCode)(nil),                 // 10: skillrun.v1.InlineCode
+	(*InputFile)(nil),                  // 11: skillrun.v1.InputFile
+	(*StreamedFile)(nil),               // 12: skillrun.v1.StreamedFile
+	(*ExecutionLimits)(nil),            // 13: skillrun.v1.ExecutionLimits
+	(*ExecuteInteractiveRequest)(nil),  // 14: skillrun.v1.ExecuteInteractiveRequest
+	(*FileChunk)(nil),                  // 15: skillrun.v1.FileChunk
+	(*CloseStdin)(nil),                 // 16: skillrun.v1.CloseStdin
+	(*SendSignal)(nil),                 // 17: skillrun.v1.SendSignal
+	(*ExecuteResponse)(nil),            // 18: skillrun.v1.ExecuteResponse
+	(*ExecuteInteractiveResponse)(nil), // 19: skillrun.v1.ExecuteInteractiveResponse
+	(*AttachExecutionResponse)(nil),    // 20: skillrun.v1.AttachExecutionResponse
+	(*ExecutionEvent)(nil),             // 21: skillrun.v1.ExecutionEvent
+	(*ExecutionHeader)(nil),            // 22: skillrun.v1.ExecutionHeader
+	(*Argv)(nil),                       // 23: skillrun.v1.Argv
+	(*ExecutionStarted)(nil),           // 24: skillrun.v1.ExecutionStarted
+	(*ExecutionQueued)(nil),            // 25: skillrun.v1.ExecutionQueued
+	(*OutputChunk)(nil),                // 26: skillrun.v1.OutputChunk
+	(*NetworkDenial)(nil),              // 27: skillrun.v1.NetworkDenial
+	(*ExecutionKeepalive)(nil),         // 28: skillrun.v1.ExecutionKeepalive
+	(*ExecutionOutcome)(nil),           // 29: skillrun.v1.ExecutionOutcome
+	(*ExecutionEvidence)(nil),          // 30: skillrun.v1.ExecutionEvidence
+	(*ExecutionUsage)(nil),             // 31: skillrun.v1.ExecutionUsage
+	(*NetworkUsage)(nil),               // 32: skillrun.v1.NetworkUsage
+	(*NetworkConnection)(nil),          // 33: skillrun.v1.NetworkConnection
+	(*OutputTruncation)(nil),           // 34: skillrun.v1.OutputTruncation
+	(*Artifact)(nil),                   // 35: skillrun.v1.Artifact
+	(*Execution)(nil),                  // 36: skillrun.v1.Execution
+	(*RequestSummary)(nil),             // 37: skillrun.v1.RequestSummary
+	(*AttachExecutionRequest)(nil),     // 38: skillrun.v1.AttachExecutionRequest
+	(*GetExecutionRequest)(nil),        // 39: skillrun.v1.GetExecutionRequest
+	(*GetExecutionResponse)(nil),       // 40: skillrun.v1.GetExecutionResponse
+	(*ListExecutionsRequest)(nil),      // 41: skillrun.v1.ListExecutionsRequest
+	(*ListExecutionsResponse)(nil),     // 42: skillrun.v1.ListExecutionsResponse
+	(*CancelExecutionRequest)(nil),     // 43: skillrun.v1.CancelExecutionRequest
+	(*CancelExecutionResponse)(nil),    // 44: skillrun.v1.CancelExecutionResponse
+	(*DeleteExecutionRequest)(nil),     // 45: skillrun.v1.DeleteExecutionRequest
+	(*DeleteExecutionResponse)(nil),    // 46: skillrun.v1.DeleteExecutionResponse
+	(*SignalExecutionRequest)(nil),     // 47: skillrun.v1.SignalExecutionRequest
+	(*SignalExecutionResponse)(nil),    // 48: skillrun.v1.SignalExecutionResponse
+	(*ListArtifactsRequest)(nil),       // 49: skillrun.v1.ListArtifactsRequest
+	(*ListArtifactsResponse)(nil),      // 50: skillrun.v1.ListArtifactsResponse
+	(*GetArtifactRequest)(nil),         // 51: skillrun.v1.GetArtifactRequest
+	(*GetArtifactResponse)(nil),        // 52: skillrun.v1.GetArtifactResponse
+	nil,                                // 53: skillrun.v1.ExecuteRequest.EnvEntry
+	nil,                                // 54: skillrun.v1.ExecuteRequest.SecretEnvEntry
+	nil,                                // 55: skillrun.v1.ExecuteRequest.LabelsEntry
+	nil,                                // 56: skillrun.v1.Execution.LabelsEntry
+	nil,                                // 57: skillrun.v1.ListExecutionsRequest.LabelsEntry
+	(*durationpb.Duration)(nil),        // 58: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 59: google.protobuf.Timestamp
 }
 var file_skillrun_v1_execution_proto_depIdxs = []int32{
-	9,  // 0: skillrun.v1.ExecuteRequest.code:type_name -> skillrun.v1.InlineCode
-	10, // 1: skillrun.v1.ExecuteRequest.files:type_name -> skillrun.v1.InputFile
-	52, // 2: skillrun.v1.ExecuteRequest.env:type_name -> skillrun.v1.ExecuteRequest.EnvEntry
-	53, // 3: skillrun.v1.ExecuteRequest.secret_env:type_name -> skillrun.v1.ExecuteRequest.SecretEnvEntry
-	54, // 4: skillrun.v1.ExecuteRequest.labels:type_name -> skillrun.v1.ExecuteRequest.LabelsEntry
-	12, // 5: skillrun.v1.ExecuteRequest.limits:type_name -> skillrun.v1.ExecutionLimits
+	10, // 0: skillrun.v1.ExecuteRequest.code:type_name -> skillrun.v1.InlineCode
+	11, // 1: skillrun.v1.ExecuteRequest.files:type_name -> skillrun.v1.InputFile
+	53, // 2: skillrun.v1.ExecuteRequest.env:type_name -> skillrun.v1.ExecuteRequest.EnvEntry
+	54, // 3: skillrun.v1.ExecuteRequest.secret_env:type_name -> skillrun.v1.ExecuteRequest.SecretEnvEntry
+	55, // 4: skillrun.v1.ExecuteRequest.labels:type_name -> skillrun.v1.ExecuteRequest.LabelsEntry
+	13, // 5: skillrun.v1.ExecuteRequest.limits:type_name -> skillrun.v1.ExecutionLimits
 	0,  // 6: skillrun.v1.ExecuteRequest.on_disconnect:type_name -> skillrun.v1.OnDisconnect
-	57, // 7: skillrun.v1.ExecuteRequest.queue_timeout:type_name -> google.protobuf.Duration
-	8,  // 8: skillrun.v1.ExecuteRequest.network_rules:type_name -> skillrun.v1.NetworkRules
-	11, // 9: skillrun.v1.InputFile.streamed:type_name -> skillrun.v1.StreamedFile
-	57, // 10: skillrun.v1.ExecutionLimits.wall_time:type_name -> google.protobuf.Duration
-	57, // 11: skillrun.v1.ExecutionLimits.cpu_time:type_name -> google.protobuf.Duration
-	7,  // 12: skillrun.v1.ExecuteInteractiveRequest.start:type_name -> skillrun.v1.ExecuteRequest
-	14, // 13: skillrun.v1.ExecuteInteractiveRequest.file_chunk:type_name -> skillrun.v1.FileChunk
-	15, // 14: skillrun.v1.ExecuteInteractiveRequest.close_stdin:type_name -> skillrun.v1.CloseStdin
-	16, // 15: skillrun.v1.ExecuteInteractiveRequest.signal:type_name -> skillrun.v1.SendSignal
-	20, // 16: skillrun.v1.ExecuteResponse.event:type_name -> skillrun.v1.ExecutionEvent
-	20, // 17: skillrun.v1.ExecuteInteractiveResponse.event:type_name -> skillrun.v1.ExecutionEvent
-	20, // 18: skillrun.v1.AttachExecutionResponse.event:type_name -> skillrun.v1.ExecutionEvent
-	58, // 19: skillrun.v1.ExecutionEvent.time:type_name -> google.protobuf.Timestamp
-	21, // 20: skillrun.v1.ExecutionEvent.header:type_name -> skillrun.v1.ExecutionHeader
-	23, // 21: skillrun.v1.ExecutionEvent.started:type_name -> skillrun.v1.ExecutionStarted
-	25, // 22: skillrun.v1.ExecutionEvent.output:type_name -> skillrun.v1.OutputChunk
-	27, // 23: skillrun.v1.ExecutionEvent.keepalive:type_name -> skillrun.v1.ExecutionKeepalive
-	28, // 24: skillrun.v1.ExecutionEvent.outcome:type_name -> skillrun.v1.ExecutionOutcome
-	24, // 25: skillrun.v1.ExecutionEvent.queued:type_name -> skillrun.v1.ExecutionQueued
-	26, // 26: skillrun.v1.ExecutionEvent.denied:type_name -> skillrun.v1.NetworkDenial
-	12, // 27: skillrun.v1.ExecutionHeader.limits:type_name -> skillrun.v1.ExecutionLimits
-	22, // 28: skillrun.v1.ExecutionHeader.commands:type_name -> skillrun.v1.Argv
-	8,  // 29: skillrun.v1.ExecutionHeader.network_rules:type_name -> skillrun.v1.NetworkRules
-	57, // 30: skillrun.v1.ExecutionStarted.queue_time:type_name -> google.protobuf.Duration
-	57, // 31: skillrun.v1.ExecutionStarted.setup_time:type_name -> google.protobuf.Duration
+	58, // 7: skillrun.v1.ExecuteRequest.queue_timeout:type_name -> google.protobuf.Duration
+	9,  // 8: skillrun.v1.ExecuteRequest.network_rules:type_name -> skillrun.v1.NetworkRules
+	12, // 9: skillrun.v1.InputFile.streamed:type_name -> skillrun.v1.StreamedFile
+	58, // 10: skillrun.v1.ExecutionLimits.wall_time:type_name -> google.protobuf.Duration
+	58, // 11: skillrun.v1.ExecutionLimits.cpu_time:type_name -> google.protobuf.Duration
+	8,  // 12: skillrun.v1.ExecuteInteractiveRequest.start:type_name -> skillrun.v1.ExecuteRequest
+	15, // 13: skillrun.v1.ExecuteInteractiveRequest.file_chunk:type_name -> skillrun.v1.FileChunk
+	16, // 14: skillrun.v1.ExecuteInteractiveRequest.close_stdin:type_name -> skillrun.v1.CloseStdin
+	17, // 15: skillrun.v1.ExecuteInteractiveRequest.signal:type_name -> skillrun.v1.SendSignal
+	21, // 16: skillrun.v1.ExecuteResponse.event:type_name -> skillrun.v1.ExecutionEvent
+	21, // 17: skillrun.v1.ExecuteInteractiveResponse.event:type_name -> skillrun.v1.ExecutionEvent
+	21, // 18: skillrun.v1.AttachExecutionResponse.event:type_name -> skillrun.v1.ExecutionEvent
+	59, // 19: skillrun.v1.ExecutionEvent.time:type_name -> google.protobuf.Timestamp
+	22, // 20: skillrun.v1.ExecutionEvent.header:type_name -> skillrun.v1.ExecutionHeader
+	24, // 21: skillrun.v1.ExecutionEvent.started:type_name -> skillrun.v1.ExecutionStarted
+	26, // 22: skillrun.v1.ExecutionEvent.output:type_name -> skillrun.v1.OutputChunk
+	28, // 23: skillrun.v1.ExecutionEvent.keepalive:type_name -> skillrun.v1.ExecutionKeepalive
+	29, // 24: skillrun.v1.ExecutionEvent.outcome:type_name -> skillrun.v1.ExecutionOutcome
+	25, // 25: skillrun.v1.ExecutionEvent.queued:type_name -> skillrun.v1.ExecutionQueued
+	27, // 26: skillrun.v1.ExecutionEvent.denied:type_name -> skillrun.v1.NetworkDenial
+	13, // 27: skillrun.v1.ExecutionHeader.limits:type_name -> skillrun.v1.ExecutionLimits
+	23, // 28: skillrun.v1.ExecutionHeader.commands:type_name -> skillrun.v1.Argv
+	9,  // 29: skillrun.v1.ExecutionHeader.network_rules:type_name -> skillrun.v1.NetworkRules
+	58, // 30: skillrun.v1.ExecutionStarted.queue_time:type_name -> google.protobuf.Duration
+	58, // 31: skillrun.v1.ExecutionStarted.setup_time:type_name -> google.protobuf.Duration
 	1,  // 32: skillrun.v1.OutputChunk.stream:type_name -> skillrun.v1.OutputStream
-	4,  // 33: skillrun.v1.ExecutionKeepalive.state:type_name -> skillrun.v1.ExecutionState
+	5,  // 33: skillrun.v1.ExecutionKeepalive.state:type_name -> skillrun.v1.ExecutionState
 	2,  // 34: skillrun.v1.ExecutionOutcome.end:type_name -> skillrun.v1.ExecutionEnd
-	29, // 35: skillrun.v1.ExecutionOutcome.evidence:type_name -> skillrun.v1.ExecutionEvidence
-	30, // 36: skillrun.v1.ExecutionOutcome.usage:type_name -> skillrun.v1.ExecutionUsage
-	33, // 37: skillrun.v1.ExecutionOutcome.stdout:type_name -> skillrun.v1.OutputTruncation
-	33, // 38: skillrun.v1.ExecutionOutcome.stderr:type_name -> skillrun.v1.OutputTruncation
-	34, // 39: skillrun.v1.ExecutionOutcome.artifacts:type_name -> skillrun.v1.Artifact
-	12, // 40: skillrun.v1.ExecutionOutcome.limits:type_name -> skillrun.v1.ExecutionLimits
+	30, // 35: skillrun.v1.ExecutionOutcome.evidence:type_name -> skillrun.v1.ExecutionEvidence
+	31, // 36: skillrun.v1.ExecutionOutcome.usage:type_name -> skillrun.v1.ExecutionUsage
+	34, // 37: skillrun.v1.ExecutionOutcome.stdout:type_name -> skillrun.v1.OutputTruncation
+	34, // 38: skillrun.v1.ExecutionOutcome.stderr:type_name -> skillrun.v1.OutputTruncation
+	35, // 39: skillrun.v1.ExecutionOutcome.artifacts:type_name -> skillrun.v1.Artifact
+	13, // 40: skillrun.v1.ExecutionOutcome.limits:type_name -> skillrun.v1.ExecutionLimits
 	3,  // 41: skillrun.v1.ExecutionEvidence.deadline:type_name -> skillrun.v1.ExecutionDeadline
-	57, // 42: skillrun.v1.ExecutionUsage.cpu_user:type_name -> google.protobuf.Duration
-	57, // 43: skillrun.v1.ExecutionUsage.cpu_system:type_name -> google.protobuf.Duration
-	57, // 44: skillrun.v1.ExecutionUsage.wall_time:type_name -> google.protobuf.Duration
-	57, // 45: skillrun.v1.ExecutionUsage.queue_time:type_name -> google.protobuf.Duration
-	57, // 46: skillrun.v1.ExecutionUsage.setup_time:type_name -> google.protobuf.Duration
-	31, // 47: skillrun.v1.ExecutionUsage.network:type_name -> skillrun.v1.NetworkUsage
-	32, // 48: skillrun.v1.NetworkUsage.connections:type_name -> skillrun.v1.NetworkConnection
-	26, // 49: skillrun.v1.NetworkUsage.denials:type_name -> skillrun.v1.NetworkDenial
-	58, // 50: skillrun.v1.NetworkConnection.start_time:type_name -> google.protobuf.Timestamp
-	57, // 51: skillrun.v1.NetworkConnection.duration:type_name -> google.protobuf.Duration
-	4,  // 52: skillrun.v1.Execution.state:type_name -> skillrun.v1.ExecutionState
-	5,  // 53: skillrun.v1.Execution.source_kind:type_name -> skillrun.v1.SourceKind
-	55, // 54: skillrun.v1.Execution.labels:type_name -> skillrun.v1.Execution.LabelsEntry
-	58, // 55: skillrun.v1.Execution.create_time:type_name -> google.protobuf.Timestamp
-	58, // 56: skillrun.v1.Execution.start_time:type_name -> google.protobuf.Timestamp
-	58, // 57: skillrun.v1.Execution.end_time:type_name -> google.protobuf.Timestamp
-	12, // 58: skillrun.v1.Execution.limits:type_name -> skillrun.v1.ExecutionLimits
-	28, // 59: skillrun.v1.Execution.outcome:type_name -> skillrun.v1.ExecutionOutcome
-	36, // 60: skillrun.v1.Execution.request:type_name -> skillrun.v1.RequestSummary
-	58, // 61: skillrun.v1.Execution.expire_time:type_name -> google.protobuf.Timestamp
-	8,  // 62: skillrun.v1.Execution.network_rules:type_name -> skillrun.v1.NetworkRules
-	35, // 63: skillrun.v1.GetExecutionResponse.execution:type_name -> skillrun.v1.Execution
-	4,  // 64: skillrun.v1.ListExecutionsRequest.states:type_name -> skillrun.v1.ExecutionState
-	56, // 65: skillrun.v1.ListExecutionsRequest.labels:type_name -> skillrun.v1.ListExecutionsRequest.LabelsEntry
-	2,  // 66: skillrun.v1.ListExecutionsRequest.ends:type_name -> skillrun.v1.ExecutionEnd
-	58, // 67: skillrun.v1.ListExecutionsRequest.created_after:type_name -> google.protobuf.Timestamp
-	58, // 68: skillrun.v1.ListExecutionsRequest.created_before:type_name -> google.protobuf.Timestamp
-	6,  // 69: skillrun.v1.ListExecutionsRequest.order:type_name -> skillrun.v1.ExecutionOrder
-	35, // 70: skillrun.v1.ListExecutionsResponse.executions:type_name -> skillrun.v1.Execution
-	57, // 71: skillrun.v1.CancelExecutionRequest.grace:type_name -> google.protobuf.Duration
-	35, // 72: skillrun.v1.CancelExecutionResponse.execution:type_name -> skillrun.v1.Execution
-	34, // 73: skillrun.v1.ListArtifactsResponse.artifacts:type_name -> skillrun.v1.Artifact
-	34, // 74: skillrun.v1.GetArtifactResponse.artifact:type_name -> skillrun.v1.Artifact
-	7,  // 75: skillrun.v1.ExecutionService.Execute:input_type -> skillrun.v1.ExecuteRequest
-	13, // 76: skillrun.v1.ExecutionService.ExecuteInteractive:input_type -> skillrun.v1.ExecuteInteractiveRequest
-	37, // 77: skillrun.v1.ExecutionService.AttachExecution:input_type -> skillrun.v1.AttachExecutionRequest
-	38, // 78: skillrun.v1.ExecutionService.GetExecution:input_type -> skillrun.v1.GetExecutionRequest
-	40, // 79: skillrun.v1.ExecutionService.ListExecutions:input_type -> skillrun.v1.ListExecutionsRequest
-	42, // 80: skillrun.v1.ExecutionService.CancelExecution:input_type -> skillrun.v1.CancelExecutionRequest
-	46, // 81: skillrun.v1.ExecutionService.SignalExecution:input_type -> skillrun.v1.SignalExecutionRequest
-	44, // 82: skillrun.v1.ExecutionService.DeleteExecution:input_type -> skillrun.v1.DeleteExecutionRequest
-	48, // 83: skillrun.v1.ExecutionService.ListArtifacts:input_type -> skillrun.v1.ListArtifactsRequest
-	50, // 84: skillrun.v1.ExecutionService.GetArtifact:input_type -> skillrun.v1.GetArtifactRequest
-	17, // 85: skillrun.v1.ExecutionService.Execute:output_type -> skillrun.v1.ExecuteResponse
-	18, // 86: skillrun.v1.ExecutionService.ExecuteInteractive:output_type -> skillrun.v1.ExecuteInteractiveResponse
-	19, // 87: skillrun.v1.ExecutionService.AttachExecution:output_type -> skillrun.v1.AttachExecutionResponse
-	39, // 88: skillrun.v1.ExecutionService.GetExecution:output_type -> skillrun.v1.GetExecutionResponse
-	41, // 89: skillrun.v1.ExecutionService.ListExecutions:output_type -> skillrun.v1.ListExecutionsResponse
-	43, // 90: skillrun.v1.ExecutionService.CancelExecution:output_type -> skillrun.v1.CancelExecutionResponse
-	47, // 91: skillrun.v1.ExecutionService.SignalExecution:output_type -> skillrun.v1.SignalExecutionResponse
-	45, // 92: skillrun.v1.ExecutionService.DeleteExecution:output_type -> skillrun.v1.DeleteExecutionResponse
-	49, // 93: skillrun.v1.ExecutionService.ListArtifacts:output_type -> skillrun.v1.ListArtifactsResponse
-	51, // 94: skillrun.v1.ExecutionService.GetArtifact:output_type -> skillrun.v1.GetArtifactResponse
-	85, // [85:95] is the sub-list for method output_type
-	75, // [75:85] is the sub-list for method input_type
-	75, // [75:75] is the sub-list for extension type_name
-	75, // [75:75] is the sub-list for extension extendee
-	0,  // [0:75] is the sub-list for field type_name
+	4,  // 42: skillrun.v1.ExecutionEvidence.oom_scope:type_name -> skillrun.v1.OomScope
+	58, // 43: skillrun.v1.ExecutionUsage.cpu_user:type_name -> google.protobuf.Duration
+	58, // 44: skillrun.v1.ExecutionUsage.cpu_system:type_name -> google.protobuf.Duration
+	58, // 45: skillrun.v1.ExecutionUsage.wall_time:type_name -> google.protobuf.Duration
+	58, // 46: skillrun.v1.ExecutionUsage.queue_time:type_name -> google.protobuf.Duration
+	58, // 47: skillrun.v1.ExecutionUsage.setup_time:type_name -> google.protobuf.Duration
+	32, // 48: skillrun.v1.ExecutionUsage.network:type_name -> skillrun.v1.NetworkUsage
+	33, // 49: skillrun.v1.NetworkUsage.connections:type_name -> skillrun.v1.NetworkConnection
+	27, // 50: skillrun.v1.NetworkUsage.denials:type_name -> skillrun.v1.NetworkDenial
+	59, // 51: skillrun.v1.NetworkConnection.start_time:type_name -> google.protobuf.Timestamp
+	58, // 52: skillrun.v1.NetworkConnection.duration:type_name -> google.protobuf.Duration
+	5,  // 53: skillrun.v1.Execution.state:type_name -> skillrun.v1.ExecutionState
+	6,  // 54: skillrun.v1.Execution.source_kind:type_name -> skillrun.v1.SourceKind
+	56, // 55: skillrun.v1.Execution.labels:type_name -> skillrun.v1.Execution.LabelsEntry
+	59, // 56: skillrun.v1.Execution.create_time:type_name -> google.protobuf.Timestamp
+	59, // 57: skillrun.v1.Execution.start_time:type_name -> google.protobuf.Timestamp
+	59, // 58: skillrun.v1.Execution.end_time:type_name -> google.protobuf.Timestamp
+	13, // 59: skillrun.v1.Execution.limits:type_name -> skillrun.v1.ExecutionLimits
+	29, // 60: skillrun.v1.Execution.outcome:type_name -> skillrun.v1.ExecutionOutcome
+	37, // 61: skillrun.v1.Execution.request:type_name -> skillrun.v1.RequestSummary
+	59, // 62: skillrun.v1.Execution.expire_time:type_name -> google.protobuf.Timestamp
+	9,  // 63: skillrun.v1.Execution.network_rules:type_name -> skillrun.v1.NetworkRules
+	36, // 64: skillrun.v1.GetExecutionResponse.execution:type_name -> skillrun.v1.Execution
+	5,  // 65: skillrun.v1.ListExecutionsRequest.states:type_name -> skillrun.v1.ExecutionState
+	57, // 66: skillrun.v1.ListExecutionsRequest.labels:type_name -> skillrun.v1.ListExecutionsRequest.LabelsEntry
+	2,  // 67: skillrun.v1.ListExecutionsRequest.ends:type_name -> skillrun.v1.ExecutionEnd
+	59, // 68: skillrun.v1.ListExecutionsRequest.created_after:type_name -> google.protobuf.Timestamp
+	59, // 69: skillrun.v1.ListExecutionsRequest.created_before:type_name -> google.protobuf.Timestamp
+	7,  // 70: skillrun.v1.ListExecutionsRequest.order:type_name -> skillrun.v1.ExecutionOrder
+	36, // 71: skillrun.v1.ListExecutionsResponse.executions:type_name -> skillrun.v1.Execution
+	58, // 72: skillrun.v1.CancelExecutionRequest.grace:type_name -> google.protobuf.Duration
+	36, // 73: skillrun.v1.CancelExecutionResponse.execution:type_name -> skillrun.v1.Execution
+	35, // 74: skillrun.v1.ListArtifactsResponse.artifacts:type_name -> skillrun.v1.Artifact
+	35, // 75: skillrun.v1.GetArtifactResponse.artifact:type_name -> skillrun.v1.Artifact
+	8,  // 76: skillrun.v1.ExecutionService.Execute:input_type -> skillrun.v1.ExecuteRequest
+	14, // 77: skillrun.v1.ExecutionService.ExecuteInteractive:input_type -> skillrun.v1.ExecuteInteractiveRequest
+	38, // 78: skillrun.v1.ExecutionService.AttachExecution:input_type -> skillrun.v1.AttachExecutionRequest
+	39, // 79: skillrun.v1.ExecutionService.GetExecution:input_type -> skillrun.v1.GetExecutionRequest
+	41, // 80: skillrun.v1.ExecutionService.ListExecutions:input_type -> skillrun.v1.ListExecutionsRequest
+	43, // 81: skillrun.v1.ExecutionService.CancelExecution:input_type -> skillrun.v1.CancelExecutionRequest
+	47, // 82: skillrun.v1.ExecutionService.SignalExecution:input_type -> skillrun.v1.SignalExecutionRequest
+	45, // 83: skillrun.v1.ExecutionService.DeleteExecution:input_type -> skillrun.v1.DeleteExecutionRequest
+	49, // 84: skillrun.v1.ExecutionService.ListArtifacts:input_type -> skillrun.v1.ListArtifactsRequest
+	51, // 85: skillrun.v1.ExecutionService.GetArtifact:input_type -> skillrun.v1.GetArtifactRequest
+	18, // 86: skillrun.v1.ExecutionService.Execute:output_type -> skillrun.v1.ExecuteResponse
+	19, // 87: skillrun.v1.ExecutionService.ExecuteInteractive:output_type -> skillrun.v1.ExecuteInteractiveResponse
+	20, // 88: skillrun.v1.ExecutionService.AttachExecution:output_type -> skillrun.v1.AttachExecutionResponse
+	40, // 89: skillrun.v1.ExecutionService.GetExecution:output_type -> skillrun.v1.GetExecutionResponse
+	42, // 90: skillrun.v1.ExecutionService.ListExecutions:output_type -> skillrun.v1.ListExecutionsResponse
+	44, // 91: skillrun.v1.ExecutionService.CancelExecution:output_type -> skillrun.v1.CancelExecutionResponse
+	48, // 92: skillrun.v1.ExecutionService.SignalExecution:output_type -> skillrun.v1.SignalExecutionResponse
+	46, // 93: skillrun.v1.ExecutionService.DeleteExecution:output_type -> skillrun.v1.DeleteExecutionResponse
+	50, // 94: skillrun.v1.ExecutionService.ListArtifacts:output_type -> skillrun.v1.ListArtifactsResponse
+	52, // 95: skillrun.v1.ExecutionService.GetArtifact:output_type -> skillrun.v1.GetArtifactResponse
+	86, // [86:96] is the sub-list for method output_type
+	76, // [76:86] is the sub-list for method input_type
+	76, // [76:76] is the sub-list for extension type_name
+	76, // [76:76] is the sub-list for extension extendee
+	0,  // [0:76] is the sub-list for field type_name
 }
 
 func init() { file_skillrun_v1_execution_proto_init() }
@@ -4659,7 +4734,7 @@ func file_skillrun_v1_execution_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skillrun_v1_execution_proto_rawDesc), len(file_skillrun_v1_execution_proto_rawDesc)),
-			NumEnums:      7,
+			NumEnums:      8,
 			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,

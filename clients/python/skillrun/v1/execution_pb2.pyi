@@ -29,6 +29,10 @@ EXECUTION_STATE_UNSPECIFIED: ExecutionState
 ON_DISCONNECT_CANCEL: OnDisconnect
 ON_DISCONNECT_CONTINUE: OnDisconnect
 ON_DISCONNECT_UNSPECIFIED: OnDisconnect
+OOM_SCOPE_EXECUTION: OomScope
+OOM_SCOPE_MACHINE: OomScope
+OOM_SCOPE_TENANT: OomScope
+OOM_SCOPE_UNSPECIFIED: OomScope
 OUTPUT_STREAM_STDERR: OutputStream
 OUTPUT_STREAM_STDOUT: OutputStream
 OUTPUT_STREAM_UNSPECIFIED: OutputStream
@@ -264,12 +268,13 @@ class ExecutionEvent(_message.Message):
     def __init__(self, execution_id: _Optional[str] = ..., sequence: _Optional[int] = ..., time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., header: _Optional[_Union[ExecutionHeader, _Mapping]] = ..., started: _Optional[_Union[ExecutionStarted, _Mapping]] = ..., output: _Optional[_Union[OutputChunk, _Mapping]] = ..., keepalive: _Optional[_Union[ExecutionKeepalive, _Mapping]] = ..., outcome: _Optional[_Union[ExecutionOutcome, _Mapping]] = ..., queued: _Optional[_Union[ExecutionQueued, _Mapping]] = ..., denied: _Optional[_Union[NetworkDenial, _Mapping]] = ...) -> None: ...
 
 class ExecutionEvidence(_message.Message):
-    __slots__ = ["cancel_reason", "cancelled_by", "deadline", "network_denied_count", "oom_kill_count", "pids_max_count", "setup_error", "setup_step"]
+    __slots__ = ["cancel_reason", "cancelled_by", "deadline", "network_denied_count", "oom_kill_count", "oom_scope", "pids_max_count", "setup_error", "setup_step"]
     CANCELLED_BY_FIELD_NUMBER: _ClassVar[int]
     CANCEL_REASON_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_FIELD_NUMBER: _ClassVar[int]
     NETWORK_DENIED_COUNT_FIELD_NUMBER: _ClassVar[int]
     OOM_KILL_COUNT_FIELD_NUMBER: _ClassVar[int]
+    OOM_SCOPE_FIELD_NUMBER: _ClassVar[int]
     PIDS_MAX_COUNT_FIELD_NUMBER: _ClassVar[int]
     SETUP_ERROR_FIELD_NUMBER: _ClassVar[int]
     SETUP_STEP_FIELD_NUMBER: _ClassVar[int]
@@ -278,10 +283,11 @@ class ExecutionEvidence(_message.Message):
     deadline: ExecutionDeadline
     network_denied_count: int
     oom_kill_count: int
+    oom_scope: OomScope
     pids_max_count: int
     setup_error: str
     setup_step: str
-    def __init__(self, oom_kill_count: _Optional[int] = ..., pids_max_count: _Optional[int] = ..., deadline: _Optional[_Union[ExecutionDeadline, str]] = ..., cancelled_by: _Optional[str] = ..., cancel_reason: _Optional[str] = ..., setup_step: _Optional[str] = ..., setup_error: _Optional[str] = ..., network_denied_count: _Optional[int] = ...) -> None: ...
+    def __init__(self, oom_kill_count: _Optional[int] = ..., pids_max_count: _Optional[int] = ..., deadline: _Optional[_Union[ExecutionDeadline, str]] = ..., cancelled_by: _Optional[str] = ..., cancel_reason: _Optional[str] = ..., setup_step: _Optional[str] = ..., setup_error: _Optional[str] = ..., network_denied_count: _Optional[int] = ..., oom_scope: _Optional[_Union[OomScope, str]] = ...) -> None: ...
 
 class ExecutionHeader(_message.Message):
     __slots__ = ["commands", "deduplicated", "limits", "network_rules", "skill", "skill_digest", "warnings"]
@@ -654,6 +660,9 @@ class ExecutionEnd(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class ExecutionDeadline(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class OomScope(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class ExecutionState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
