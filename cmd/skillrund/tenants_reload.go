@@ -199,6 +199,9 @@ func (d *daemon) apply(ctx context.Context, accepted map[string]*tenantSource) {
 	d.mcp.DropTenants()
 	for _, name := range removed {
 		d.metrics.Forget(name)
+		if d.networks != nil {
+			d.networks.Remove(name)
+		}
 	}
 	d.log.Info("tenants reloaded", "added", few(added), "updated", few(updated), "removed", few(removed), "total", len(accepted))
 }

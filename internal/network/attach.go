@@ -32,10 +32,12 @@ const attachTries = 3
 // detachTime is how long the end of a sandbox waits for the last events of its network.
 const detachTime = 2 * time.Second
 
-// attach attaches a network for the first time. If the helper dies before it answers, attach tries the
-// next one.
+// attach attaches a network that has joined for the first time. If the helper dies before it answers,
+// attach tries the next one.
 func (t *tenant) attach(ctx context.Context, n *Network) error {
-	t.use(n)
+	t.events.Lock()
+	t.sinks[n.number] = n.sink
+	t.events.Unlock()
 	err := errDied
 	for try := 0; try < attachTries && errors.Is(err, errDied); try++ {
 		err = t.attachOnce(ctx, n)
@@ -71,17 +73,14 @@ func (t *tenant) attachOnce(ctx context.Context, n *Network) error {
 	return err
 }
 
-// use announces a network: the helper stays, and events find its sink.
-func (t *tenant) use(n *Network) {
+// join announces a network: the helper stays.
+func (t *tenant) join(n *Network) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.users++
 	t.number++
 	n.number = t.number
 	t.rest()
-	t.mu.Unlock()
-	t.events.Lock()
-	t.sinks[n.number] = n.sink
-	t.events.Unlock()
 }
 
 // enter has n attached again if p dies. It reports whether p still runs.
@@ -119,10 +118,11 @@ func (t *tenant) leave(n *Network) {
 	delete(t.sinks, n.number)
 	t.events.Unlock()
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	delete(t.networks, n.number)
 	t.users--
 	t.rest()
+	t.mu.Unlock()
+	t.manager.left(t)
 }
 
 // event passes a report to the sink of its network. Only event calls sinks. After leave, it does not

@@ -143,7 +143,10 @@ func (b *box) echo(t testing.TB) net.Conn {
 // process returns the helper of a tenant that runs.
 func (m *Manager) process(t testing.TB, tenant string) *process {
 	t.Helper()
-	p, err := m.tenant(tenant).helper()
+	m.mu.Lock()
+	of := m.tenant(tenant)
+	m.mu.Unlock()
+	p, err := of.helper()
 	if err != nil {
 		t.Fatal(err)
 	}

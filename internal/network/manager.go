@@ -42,8 +42,8 @@ type Config struct {
 // A Manager makes networks for sandboxes. Its methods may be called by several goroutines.
 type Manager struct {
 	config Config
-	closer chan *os.File // devices without a use
-	closed sync.WaitGroup
+	closer chan *os.File  // devices without a use
+	closed sync.WaitGroup // tasks that Close waits for
 	deaths atomic.Int64
 	open   atomic.Int64
 
@@ -100,20 +100,45 @@ func (m *Manager) Stats() Stats {
 // Open returns the network of one execution, and starts the tenant's helper if it does not run. It
 // returns before the helper runs. Nothing has to be closed: sandbox calls Detach.
 func (m *Manager) Open(tenant, execution string, rules *policy.Rules, to policy.Sink) sandbox.Network {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	t := m.tenant(tenant)
 	t.prepare()
-	return &Network{tenant: t, execution: execution, rules: rules, sink: to}
+	return &Network{manager: m, name: tenant, execution: execution, rules: rules, sink: to}
 }
 
-// Remove ends the helper of a tenant that is gone. Its networks, if there are any, end with it.
+// Remove ends the helper of a tenant that is gone: at once, or with the last of the tenant's networks.
+// It does not wait for the end.
 func (m *Manager) Remove(tenant string) {
 	m.mu.Lock()
-	t := m.tenants[tenant]
-	delete(m.tenants, tenant)
-	m.mu.Unlock()
-	if t != nil {
-		t.close()
+	defer m.mu.Unlock()
+	if t := m.tenants[tenant]; t != nil && t.remove() {
+		m.forget(t)
 	}
+}
+
+// join finds the tenant of a network that is about to be attached. The tenant stays until it is left.
+func (m *Manager) join(n *Network) *tenant {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.tenant(n.name)
+	t.join(n)
+	return t
+}
+
+// left forgets a removed tenant after its last network.
+func (m *Manager) left(t *tenant) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.tenants[t.name] == t && t.deserted() {
+		m.forget(t)
+	}
+}
+
+// forget closes a tenant that has no network. The caller holds mu.
+func (m *Manager) forget(t *tenant) {
+	delete(m.tenants, t.name)
+	m.closed.Go(t.close)
 }
 
 // Close ends all helpers.
@@ -132,9 +157,8 @@ func (m *Manager) Close() {
 	m.closed.Wait()
 }
 
+// tenant returns the tenant of a name. The caller holds mu.
 func (m *Manager) tenant(name string) *tenant {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	t := m.tenants[name]
 	if t == nil {
 		t = newTenant(m, name)

@@ -192,6 +192,47 @@ func TestIdleHelperEnds(t *testing.T) {
 	newBox(t, m, "a")
 }
 
+// The helper of a removed tenant ends at once without a network, else with the last one. A tenant that
+// comes back has a helper again.
+func TestRemove(t *testing.T) {
+	serveEcho(t)
+	m := newManager(t, func(c *Config) { c.IdleTime = time.Hour })
+	idle := newBox(t, m, "idle")
+	p := m.process(t, "idle")
+	idle.network.Detach()
+	m.Remove("idle")
+	<-p.dead
+
+	first, second := newBox(t, m, "busy"), newBox(t, m, "busy")
+	p = m.process(t, "busy")
+	late, l := link(t, m, "busy", "20.1.0.1:*")
+	m.Remove("busy")
+	first.network.Detach()
+	second.echo(t).Close()
+	if err := late.network.Attach(context.Background(), l); err != nil { // an execution that was accepted before
+		t.Fatal(err)
+	}
+	second.network.Detach()
+	late.echo(t).Close()
+	select {
+	case <-p.dead:
+		t.Error("the helper ended before its last network")
+	default:
+	}
+	late.network.Detach()
+	<-p.dead
+	if s := m.Stats(); s.Helpers != 0 || s.Networks != 0 || s.Deaths != 0 {
+		t.Errorf("stats: %+v", s)
+	}
+
+	back := newBox(t, m, "busy")
+	m.Remove("busy")
+	newBox(t, m, "busy") // the tenant is back
+	back.network.Detach()
+	back = newBox(t, m, "busy")
+	back.echo(t).Close()
+}
+
 // After Close, nothing is attached, and no helper is left.
 func TestClose(t *testing.T) {
 	m := newManager(t)

@@ -12,12 +12,14 @@ import (
 
 // A Network is the network of one sandbox. It implements sandbox.Network.
 type Network struct {
-	tenant    *tenant
+	manager   *Manager
+	name      string // of the tenant
 	execution string
 	rules     *policy.Rules
 	sink      policy.Sink
 
 	// Set by Attach. A second helper needs them, too.
+	tenant *tenant
 	number uint64
 	cut    func() error
 	mu     sync.Mutex // held while a helper attaches or detaches the network
@@ -27,11 +29,12 @@ type Network struct {
 // Attach returns when the tenant's helper carries the sandbox's packets.
 func (n *Network) Attach(ctx context.Context, l sandbox.Link) error {
 	n.device, n.cut = l.TUN, l.Cut
+	n.tenant = n.manager.join(n)
 	if err := n.tenant.attach(ctx, n); err != nil {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.close()
-		return fmt.Errorf("network of tenant %s: %w", n.tenant.name, err)
+		return fmt.Errorf("network of tenant %s: %w", n.name, err)
 	}
 	return nil
 }
@@ -52,7 +55,7 @@ func (n *Network) close() {
 	device := n.device
 	n.device = nil
 	select {
-	case n.tenant.manager.closer <- device:
+	case n.manager.closer <- device:
 	default:
 		device.Close()
 	}
@@ -60,7 +63,7 @@ func (n *Network) close() {
 
 // request returns the request that attaches the network.
 func (n *Network) request() (r request, err error) {
-	c := n.tenant.manager.config
+	c := n.manager.config
 	r = request{Kind: attach, Network: n.number, Limits: c.Limits}
 	r.Allow, r.Deny = n.rules.Strings()
 	if r.Resolvers, err = c.resolvers(); err != nil {

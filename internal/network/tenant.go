@@ -42,6 +42,7 @@ type tenant struct {
 	idle      *time.Timer
 	deaths    []time.Time // within crashTime
 	notBefore time.Time
+	removed   bool // the last network ends the helper
 	ended     bool
 }
 
@@ -57,10 +58,12 @@ func (t *tenant) running() bool {
 	return t.process != nil
 }
 
-// prepare starts the helper in the background. Its error comes again in attach.
+// prepare starts the helper in the background. Its error comes again in attach. A tenant that was
+// removed is back.
 func (t *tenant) prepare() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.removed = false
 	if t.process == nil && !t.ended {
 		t.tasks.Go(func() { _, _ = t.helper() })
 	}
@@ -198,6 +201,21 @@ func (t *tenant) rest() {
 	if t.users == 0 && !t.ended {
 		t.idle = time.AfterFunc(t.manager.config.IdleTime, t.endIdle)
 	}
+}
+
+// remove notes that the tenant is gone. It reports whether the tenant has no network.
+func (t *tenant) remove() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.removed = true
+	return t.users == 0
+}
+
+// deserted reports whether the tenant is gone and has no network.
+func (t *tenant) deserted() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.removed && t.users == 0
 }
 
 func (t *tenant) endIdle() {
