@@ -201,6 +201,9 @@ func TestTraceOfGrpcurl(t *testing.T) {
 	wantExemplars(t, d)
 	for name, list := range got {
 		for _, s := range list {
+			if tenant := attributes(s)["skillrun.tenant"]; tenant != "default" {
+				t.Errorf("the tenant of %s is %q", name, tenant)
+			}
 			text := prototext.Format(s)
 			for _, private := range []string{"an-argument", "A_NAME", "a-value", "KEY", "a-secret", "a-label", "a-token", "file-with-a-name", "content", "show.py"} {
 				if strings.Contains(text, private) {

@@ -15,7 +15,8 @@ const logInterval = time.Minute
 // An exporter logs the errors of another one. The SDK would print each of them.
 type exporter struct {
 	sdktrace.SpanExporter
-	log *slog.Logger
+	log  *slog.Logger
+	sent func([]sdktrace.ReadOnlySpan) // is called with each batch, whether it could be sent or not
 
 	mu   sync.Mutex // guards the fields below
 	last time.Time  // of the last line
@@ -24,6 +25,7 @@ type exporter struct {
 
 // ExportSpans sends a batch. It returns no error: the SDK can do nothing about one.
 func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	defer e.sent(spans)
 	if err := e.SpanExporter.ExportSpans(ctx, spans); err != nil {
 		e.failed(err, len(spans), time.Now())
 	}

@@ -3,7 +3,7 @@
 // Theory of operation. The packages that make spans get a trace.Tracer and know nothing of this
 // package. An ended span goes into a queue. A goroutine sends the queue in batches, over one gRPC
 // connection. If the receiver is slow or dead, the queue fills and further spans are dropped, so an
-// execution never waits for the receiver.
+// execution never waits for the receiver. Each tenant has a share of the queue, see shares.
 //
 // Whether a span is recorded is decided once for a trace: by the caller, if its request has a trace
 // context, else by Config.SampleRatio.
@@ -63,19 +63,24 @@ func Open(c Config) (*Tracing, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := otlptrace.NewUnstarted(client)
+	return &Tracing{newProvider(c, otlptrace.NewUnstarted(client)), c.Log}, nil
+}
+
+// newProvider returns a provider whose spans go to an exporter.
+func newProvider(c Config, to sdktrace.SpanExporter) *sdktrace.TracerProvider {
 	limits := sdktrace.NewSpanLimits()
 	limits.AttributeValueLengthLimit = maxAttributeBytes
-	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(&exporter{SpanExporter: out, log: c.Log},
-			sdktrace.WithMaxQueueSize(maxQueued), sdktrace.WithMaxExportBatchSize(maxBatch),
-			sdktrace.WithBatchTimeout(batchInterval), sdktrace.WithExportTimeout(exportTimeout)),
+	queue := &shares{spans: map[string]int{}}
+	queue.SpanProcessor = sdktrace.NewBatchSpanProcessor(&exporter{SpanExporter: to, log: c.Log, sent: queue.leave},
+		sdktrace.WithMaxQueueSize(maxQueued), sdktrace.WithMaxExportBatchSize(maxBatch),
+		sdktrace.WithBatchTimeout(batchInterval), sdktrace.WithExportTimeout(exportTimeout))
+	return sdktrace.NewTracerProvider(
+		sdktrace.WithSpanProcessor(queue),
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(c.SampleRatio))),
 		sdktrace.WithRawSpanLimits(limits),
 		sdktrace.WithResource(resource.NewWithAttributes(semconv.SchemaURL,
 			semconv.ServiceName("skillrund"), semconv.ServiceVersion(c.Version))),
 	)
-	return &Tracing{provider, c.Log}, nil
 }
 
 // Check returns an error if the endpoint or one of the files can't be used.
