@@ -220,6 +220,13 @@ bench-smoke: packages-test build ## Runs a short form of each benchmark; fails o
 	@CGO_ENABLED=1 $(PRICES) -pairs 2
 	@go test -run '^$$' -bench "True|Append|Read$$" -benchtime 5x ./sandbox/ ./internal/record/
 
+# MINUTES is the time for which the daemon has load.
+MINUTES := 4
+
+.PHONY: dashboard
+dashboard: packages-test build ## Draws docs/dashboard.svg: the Grafana dashboard with the data of a daemon under load, as root
+	@bash deploy/dashboard.sh docs/dashboard.svg $(MINUTES)
+
 .PHONY: fuzz
 fuzz: packages-build ## Runs every fuzz test, FUZZTIME each (1m)
 	@bash .ci/fuzz.sh

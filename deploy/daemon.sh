@@ -1,5 +1,5 @@
 # To be sourced: start_daemon starts a daemon in a temporary directory and waits for its socket.
-# $1 is the configuration without state_dir, run_dir and listen. dir is then the directory, which has
+# $1 is the configuration without state_dir, run_dir and listen, $2 more of listen. dir is then the directory, which has
 # the daemon's log, and SKILLRUN_ADDRESS is set. At exit the daemon ends and dir is removed.
 # SKILLRUN_BIN is the directory of the binaries (default bin/).
 
@@ -19,7 +19,7 @@ start_daemon() {
 	dir=$(mktemp -d "/var/tmp/skillrun-${0##*/}.XXXXXX")
 	chmod 0711 "$dir"
 	{
-		printf 'state_dir: %s/state\nrun_dir: %s/run\nlisten: {unix: %s/skillrun.sock}\n' "$dir" "$dir" "$dir"
+		printf 'state_dir: %s/state\nrun_dir: %s/run\nlisten: {unix: %s/skillrun.sock%s}\n' "$dir" "$dir" "$dir" "${2:+, $2}"
 		printf '%s\n' "$1"
 	} >"$dir/skillrund.yaml"
 	"$bin/skillrund" --config "$dir/skillrund.yaml" >"$dir/log" 2>&1 &

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"encoding/xml"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -9,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -193,9 +196,40 @@ func TestMetricsInPrometheus(t *testing.T) {
 		`skillrun_execution_run_seconds_count == 1`,
 		`sum(skillrun_sandboxes_started_total) > 0`,
 		`skillrun_serving == 1`,
+		`skillrun_degraded == 0`,
+		`skillrun_audit_failures_total == 0`,
 	} {
 		if !await(func() bool { return p.query(t, q) > 0 }) {
 			t.Errorf("not true: %s", q)
+		}
+	}
+	wantDrawn(t, p)
+}
+
+// wantDrawn checks that the picture of the dashboard, as make dashboard draws it, is XML, and has data in each
+// panel. Queries of rates need some seconds until they have some.
+func wantDrawn(t *testing.T, p prometheus) {
+	t.Helper()
+	var picture []byte
+	drawn := await(func() bool {
+		var err error
+		if picture, err = exec.Command("python3", "../../deploy/grafana/draw.py", p.url, "1").Output(); err != nil {
+			t.Fatal(err)
+		}
+		return !bytes.Contains(picture, []byte("no data"))
+	})
+	if !drawn {
+		t.Errorf("a panel has no data: %s", picture)
+	}
+	var parsed struct {
+		Text []string `xml:"text"`
+	}
+	if err := xml.Unmarshal(picture, &parsed); err != nil {
+		t.Errorf("the picture is not XML: %v", err)
+	}
+	for title := range dashboardQueries(t) {
+		if !slices.Contains(parsed.Text, title) {
+			t.Errorf("the picture has no panel %s: %q", title, parsed.Text)
 		}
 	}
 }
