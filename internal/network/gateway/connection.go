@@ -25,6 +25,10 @@ type connection struct {
 	in       *gonet.TCPConn // to the sandbox
 	out      *net.TCPConn   // to the destination
 
+	// Of a connection whose names are checked, see retry.go.
+	answered chan struct{} // closed after the server's first bytes
+	retry    bool          // valid after answered
+
 	sent, received atomic.Int64
 	activity       activity
 	aborted        sync.Once
@@ -42,7 +46,7 @@ func (c *connection) run() {
 	received := make(chan struct{})
 	go func() {
 		defer close(received)
-		c.finish(c.copy(c.in, c.out, &c.received), c.in.CloseWrite)
+		c.finish(c.receive(), c.in.CloseWrite)
 	}()
 	c.finish(c.send(), c.out.CloseWrite)
 	<-received

@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/skillrun/skillrun/internal/network/policy"
@@ -68,7 +69,7 @@ func (g *Gateway) spoken(d decision, name, what string) (decision, bool) {
 			return d, true
 		}
 	}
-	if d.name = name; name == "" {
+	if d.name = shown(name); name == "" {
 		return d.refuse(policy.Verdict{Reason: "the client sent no " + what}), false
 	}
 	v := g.rules.Dial(d.protocol, d.to, []string{name})
@@ -76,6 +77,19 @@ func (g *Gateway) spoken(d decision, name, what string) (decision, bool) {
 		v = policy.Verdict{Reason: fmt.Sprintf("the %s was not resolved to this address", what)}
 	}
 	return d.refuse(v), false
+}
+
+// maxShown is the longest name that a host can have, in bytes.
+const maxShown = 253
+
+// shown is a name for an event. A client may send any bytes, and many: they must not be obeyed by a
+// terminal, nor make the event too long for a packet to the Manager.
+func shown(name string) string {
+	name = name[:min(len(name), maxShown)]
+	if quoted := strconv.QuoteToASCII(name); quoted != `"`+name+`"` {
+		return quoted
+	}
+	return name
 }
 
 // normal is a name without case and final dot.

@@ -74,7 +74,7 @@ var errHandshake = errors.New("the client did not complete the handshake")
 
 // accept completes the handshake with the client.
 func accept(r *tcp.ForwarderRequest) (*connection, error) {
-	c := &connection{}
+	c := &connection{answered: make(chan struct{})}
 	ep, err := r.CreateEndpoint(&c.queue)
 	r.Complete(false)
 	if err != nil {

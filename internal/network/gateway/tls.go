@@ -1,9 +1,10 @@
 package gateway
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -15,9 +16,16 @@ import (
 
 const (
 	handshakeRecord = 0x16   // the first byte of a TLS connection
-	maxHello        = 16384  // bytes until the end of the client's first message
+	maxHello        = 16384  // bytes until the end of a message with the server's name
 	encryptedHello  = 0xfe0d // the extension of RFC 9849: the server's name is encrypted
+
+	recordHeader  = 5   // bytes: type, version, length
+	messageHeader = 4   // bytes: type, length
+	peekSize      = 512 // bytes of a buffer that stays as long as its connection
 )
+
+// recordSize is the size of a record that begins with b.
+func recordSize(b []byte) int { return recordHeader + int(binary.BigEndian.Uint16(b[3:])) }
 
 // sendChecked copies the client's data over a connection that is allowed for some names only. A TLS
 // handshake must have one of them as its server name. Port 443 takes only TLS, and port 80 only
@@ -31,18 +39,41 @@ func (c *connection) sendChecked() error {
 	if port == 443 {
 		_ = c.in.SetReadDeadline(time.Now().Add(c.gateway.entries.limits.Hello))
 	}
-	first := make([]byte, 1)
-	if _, err := io.ReadFull(c.in, first); err != nil {
+	in := bufio.NewReaderSize(c.in, peekSize)
+	first, err := in.Peek(1)
+	if err != nil {
 		return c.late(err, "TLS")
 	}
-	if first[0] != handshakeRecord {
-		if port == 443 {
-			return refusedError(c.decision.refuse(policy.Verdict{Reason: "it is not TLS, so no name can be checked"}))
-		}
-		return c.sendRest(first)
+	if first[0] == handshakeRecord {
+		return c.sendTLS(in)
 	}
+	if port == 443 {
+		return refusedError(c.decision.refuse(policy.Verdict{Reason: "it is not TLS, so no name can be checked"}))
+	}
+	_ = c.in.SetReadDeadline(time.Time{})
+	return c.copy(c.out, in, &c.sent)
+}
+
+// sendTLS checks the client's first message, and the second one that a server may ask for. After
+// that, the client's names are encrypted.
+func (c *connection) sendTLS(in *bufio.Reader) error {
+	if err := c.sendHello(in); err != nil {
+		return err
+	}
+	again, err := c.sendToHello(in)
+	if err == nil && again {
+		err = c.sendHello(in)
+	}
+	if err != nil {
+		return err
+	}
+	return c.copy(c.out, in, &c.sent)
+}
+
+// sendHello checks one message with the server's name, and sends it.
+func (c *connection) sendHello(in *bufio.Reader) error {
 	_ = c.in.SetReadDeadline(time.Now().Add(c.gateway.entries.limits.Hello))
-	hello, read, err := readHello(io.MultiReader(bytes.NewReader(first), c.in))
+	hello, read, err := readHello(in)
 	if err != nil {
 		return c.late(err, "TLS")
 	}
@@ -53,16 +84,8 @@ func (c *connection) sendChecked() error {
 	if !ok {
 		return refusedError(d)
 	}
-	return c.sendRest(read)
-}
-
-// sendRest sends the bytes that the check has read, then copies.
-func (c *connection) sendRest(read []byte) error {
 	_ = c.in.SetReadDeadline(time.Time{})
-	if err := c.pass(c.out, read, &c.sent); err != nil {
-		return err
-	}
-	return c.copy(c.out, c.in, &c.sent)
+	return c.pass(c.out, read, &c.sent)
 }
 
 // late turns a read error into a refusal, if the client sent no valid start in time. A client that
@@ -83,8 +106,8 @@ func (c *connection) late(err error, protocol string) error {
 
 var errNotHello = errors.New("not a valid start")
 
-// readHello parses the client's first message with a server of crypto/tls that never answers. read has
-// all bytes that were read from r.
+// readHello parses a message of the client with the server's name, with a server of crypto/tls that
+// never answers. read has all bytes that were read from r, which are whole records.
 func readHello(r io.Reader) (hello *tls.ClientHelloInfo, read []byte, err error) {
 	conn := &helloConn{from: io.LimitedReader{R: r, N: maxHello}}
 	stop := errors.New("the message is read")
@@ -95,27 +118,53 @@ func readHello(r io.Reader) (hello *tls.ClientHelloInfo, read []byte, err error)
 	if conn.failed != nil {
 		return nil, nil, conn.failed
 	}
-	if hello == nil {
+	if hello == nil || !conn.isOneMessage() {
 		return nil, nil, errors.Join(errNotHello, err)
 	}
 	return hello, conn.read, nil
 }
 
-// A helloConn records the bytes that it reads, and discards writes.
+// A helloConn records the bytes that it reads, and discards writes. A Read ends where a record ends,
+// so that nothing is taken that follows the message.
 type helloConn struct {
 	net.Conn
 	from   io.LimitedReader
 	read   []byte
+	record int   // in read: the start of the last record
 	failed error // of the client's connection
 }
 
 func (c *helloConn) Read(b []byte) (int, error) {
-	n, err := c.from.Read(b)
+	n, err := c.from.Read(b[:min(len(b), c.rest())])
 	c.read = append(c.read, b[:n]...)
 	if err != nil && !errors.Is(err, io.EOF) {
 		c.failed = err
 	}
 	return n, err
+}
+
+// rest is how many bytes are missing of a record, or of its header.
+func (c *helloConn) rest() int {
+	for {
+		part := c.read[c.record:]
+		if len(part) < recordHeader {
+			return recordHeader - len(part)
+		}
+		if size := recordSize(part); len(part) < size {
+			return size - len(part)
+		}
+		c.record += recordSize(part)
+	}
+}
+
+// isOneMessage reports whether the records have one message and nothing behind it: a server could
+// take the rest for the message that it asks for next.
+func (c *helloConn) isOneMessage() bool {
+	var message []byte
+	for rest := c.read; len(rest) >= recordHeader && len(rest) >= recordSize(rest); rest = rest[recordSize(rest):] {
+		message = append(message, rest[recordHeader:recordSize(rest)]...)
+	}
+	return len(message) >= messageHeader && len(message) == messageHeader+int(binary.BigEndian.Uint32(message)&0xffffff)
 }
 
 func (c *helloConn) Write(b []byte) (int, error)      { return len(b), nil }
