@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"runtime"
 	"syscall"
 	"unsafe"
@@ -25,6 +26,10 @@ var processLimits = map[int]uint64{
 // GODEBUG keeps Go from holding files of the cgroup open.
 var environment = []string{"GOMEMLIMIT=1GiB", "GOMAXPROCS=2", "GOTRACEBACK=single", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
+// oomScore is the helper's oom_score_adj. The daemon's own, which the helper inherits, may keep the
+// kernel from killing it, and the connections of one tenant may take gigabytes. Sandboxes have 1000.
+const oomScore = "900"
+
 // confine drops every privilege that a helper does not need. Its caller runs as root, and the working
 // directory is empty. id is the user and group of the process afterwards.
 func confine(id int) error {
@@ -32,6 +37,9 @@ func confine(id int) error {
 		return fmt.Errorf("user id %d: a helper can't run as root", id)
 	}
 	learnAddressFamilies()
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0); err != nil {
+		return fmt.Errorf("priority when memory runs out: %w", err)
+	}
 	for resource, limit := range processLimits {
 		if err := lower(resource, limit); err != nil {
 			return fmt.Errorf("limit %d: %w", resource, err)

@@ -127,6 +127,10 @@ func TestPosture(t *testing.T) {
 	if list, err := os.ReadDir("/proc/" + pid + "/root"); err != nil || len(list) != 0 {
 		t.Errorf("files: %v, %v", list, err)
 	}
+	// The daemon may be one of the last processes that the kernel kills; its helpers are not.
+	if score, err := os.ReadFile("/proc/" + pid + "/oom_score_adj"); err != nil || strings.TrimSpace(string(score)) != oomScore {
+		t.Errorf("oom_score_adj: %s, %v", score, err)
+	}
 	for _, ns := range []string{"pid", "ipc", "uts"} {
 		own, _ := os.Readlink("/proc/self/ns/" + ns)
 		if theirs, err := os.Readlink("/proc/" + pid + "/ns/" + ns); err != nil || theirs == own {

@@ -3,6 +3,7 @@ package network
 import (
 	"context"
 	"errors"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/network/gateway"
 	"github.com/skillrun/skillrun/internal/network/networktest"
@@ -288,5 +291,34 @@ func TestAddresses(t *testing.T) {
 	theirs := []netip.Addr{sandbox.SandboxIPv4, sandbox.SandboxIPv6, sandbox.NameServerIPv4, sandbox.NameServerIPv6}
 	if !slices.Equal(ours, theirs) {
 		t.Errorf("%v, but package sandbox has %v", ours, theirs)
+	}
+}
+
+// A helper that sends more descriptors than one leaves none in the daemon.
+func TestDescriptorsOfAPacket(t *testing.T) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.file.Close()
+	defer theirs.Close()
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	rights := unix.UnixRights(int(out.Fd()), int(out.Fd()))
+	if err := unix.Sendmsg(int(theirs.Fd()), []byte("{}"), rights, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	out.Close()
+	first, err := ours.receive(&report{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	_ = in.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if _, err := in.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("a descriptor stays open: %v", err)
 	}
 }

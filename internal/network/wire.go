@@ -147,6 +147,9 @@ func deviceOf(rights []byte) (*os.File, error) {
 	if err != nil || len(fds) == 0 {
 		return nil, err
 	}
+	for _, more := range fds[1:] { // the space of one descriptor holds two
+		unix.Close(more)
+	}
 	if err := unix.SetNonblock(fds[0], true); err != nil {
 		unix.Close(fds[0])
 		return nil, err
