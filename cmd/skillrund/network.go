@@ -106,6 +106,21 @@ func checkRules(key string, allow, deny ruleList, bad badFunc) {
 	}
 }
 
+// emptied returns the keys of a tenant's rules that allow something, of which the daemon's rules leave nothing.
+func (c *networkConfig) emptied(daemon permission.Network) (keys []string) {
+	mine := c.network()
+	both := mine.Tighten(daemon)
+	if !mine.Rules.AllowsNothing() && both.Rules.AllowsNothing() {
+		keys = append(keys, "policy.network.allow")
+	}
+	for _, name := range slices.Sorted(maps.Keys(mine.Skills)) {
+		if !mine.Skills[name].AllowsNothing() && both.Skills[name].AllowsNothing() {
+			keys = append(keys, "policy.network.skills."+name)
+		}
+	}
+	return keys
+}
+
 // problemOf leaves out the name of the list, which the key has.
 func problemOf(err error) string {
 	_, text, _ := strings.Cut(err.Error(), ": ")

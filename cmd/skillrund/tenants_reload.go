@@ -174,6 +174,7 @@ func (d *daemon) apply(ctx context.Context, accepted map[string]*tenantSource) {
 		value := t.values[name]
 		if old == nil || !reflect.DeepEqual(old.config, s.config) {
 			value = s.config.tenant(name, t.network)
+			d.warnNetwork(s)
 		}
 		values[name] = value
 		list = append(list, value)
@@ -204,6 +205,14 @@ func (d *daemon) apply(ctx context.Context, accepted map[string]*tenantSource) {
 		}
 	}
 	d.log.Info("tenants reloaded", "added", few(added), "updated", few(updated), "removed", few(removed), "total", len(accepted))
+}
+
+// warnNetwork logs rules of a tenant that have no effect. They are no mistake: the daemon's rules may become wider.
+func (d *daemon) warnNetwork(s *tenantSource) {
+	if keys := s.config.Policy.Network.emptied(d.config.Network.network()); len(keys) > 0 {
+		d.log.Warn("rules of a tenant allow nothing: the daemon's network allows none of it; change one of the two",
+			"tenant", s.name, "file", s.found.path, "keys", few(keys))
+	}
 }
 
 // few returns the first names of a list, for the log.

@@ -35,7 +35,7 @@ func (c *check) network(p program) {
 	}
 	if sign, line := p.networkSign(); sign != "" {
 		c.warn(p.path, line, RuleNetworkUndeclared,
-			"%s looks like use of the network, and the skill gets none: set network_access: true in SKILL.md, or ignore this if it is for this machine alone", sign)
+			"%s looks like use of the network, and the skill asks for none: add network_access: true to SKILL.md, or name the skill in the tenant's network.skills; ignore this if it uses loopback only", sign)
 	}
 }
 

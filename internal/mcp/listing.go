@@ -20,7 +20,7 @@ const instructions = `skillrun runs the scripts of agent skills in sandboxes.
 2. activate_skill gives a skill's instructions. Read them before you use it.
 3. Do what they say: run_skill_script runs a script of the skill with command line arguments (args) and with JSON arguments on its standard input, bash runs a command line that the skill allows (what it does not allow is refused, and the refusal says what is missing or what to do instead; check_command says it without running anything), run_python_script runs your own Python code in the skill's environment. read_skill_file reads a file that the instructions refer to.
 
-Every run starts in a fresh copy of the skill without a network, unless the skill has one. Give it input files in files: as text, as base64, or by the uri of a resource. What it writes to the working directory comes back as links to resources; give such a link as the uri of a file to the next run. Nothing else is kept. A failed run is a result that says why: read it, correct the call, try again.`
+Every run starts in a fresh copy of the skill. It has no network, unless the skill's SKILL.md has network_access: true or the tenant's network.skills names the skill; then it reaches what the configured rules allow. Give it input files in files: as text, as base64, or by the uri of a resource. What it writes to the working directory comes back as links to resources; give such a link as the uri of a file to the next run. Nothing else is kept. A failed run is a result that says why: read it, correct the call, try again.`
 
 // An audience is the agents of one tenant. Each has a server of the SDK, whose list of resources has
 // the skills that the tenant sees. So a change of one tenant's skills notifies its own agents only.

@@ -15,7 +15,7 @@ var runPythonScriptTool = row{
 		Description: "Execute a Python script in the specified skill's virtual environment. " +
 			"Returns stdout, stderr, and exit code. Script runs with the skill folder as working directory, in a sandbox: " +
 			"files that it writes there are returned as artifacts and the skill itself stays unchanged. " +
-			"It sees no other files, and no network unless the skill has it.",
+			"It sees no other files. It has no network, unless the skill's SKILL.md has network_access: true or the tenant's network.skills names the skill.",
 		Parameters: json.RawMessage(fmt.Sprintf(`{
   "type": "object",
   "properties": {
