@@ -234,7 +234,7 @@ func TestNodePackagesFromTarballs(t *testing.T) {
 	if r := d.run(command("web", "npx greet a")); r.stdout.String() != "greet on base [ 'a' ]\n" {
 		t.Errorf("npx: got %q, %q", r.stdout.String(), r.stderr.String())
 	}
-	if _, stderr, exit := prepareBy(t, d, "more"); exit == 0 || !strings.Contains(stderr, "package elsewhere: not in the daemon's files, environments.tarballs") {
+	if _, stderr, exit := prepareBy(t, d, "more"); exit == 0 || !strings.Contains(stderr, "package elsewhere: not in the daemon's files (environments.tarballs)") {
 		t.Errorf("a package that is nowhere: got %d, %q", exit, stderr)
 	}
 	if stdout, _ := d.cli("validate", "web").Output(); !bytes.Contains(stdout, []byte("the versions in pnpm-lock.yaml do not count")) {
