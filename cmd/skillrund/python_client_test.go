@@ -75,7 +75,7 @@ func runPython(t *testing.T, env []string, modules ...string) {
 // The Python client with a fake daemon, for answers that a real daemon rarely gives.
 func TestPythonClientAlone(t *testing.T) {
 	t.Parallel()
-	runPython(t, nil, "tests.test_follow", "tests.test_start", "tests.test_calls")
+	runPython(t, nil, "tests.test_follow", "tests.test_start", "tests.test_calls", "tests.test_push")
 }
 
 // The Python client with the real daemon: executions, input, files, artifacts, refusals and

@@ -312,18 +312,23 @@ func TestTraceOfGoClient(t *testing.T) {
 	}
 }
 
-// The Python client sends the trace context that its caller's function returns. A function that returns
+// The Python clients send the trace context that their caller's function returns. A function that returns
 // None sends nothing.
 func TestTraceOfPythonClient(t *testing.T) {
 	t.Parallel()
+	const other = "0af7651916cd43dd8448eb211c80319c"
 	r := startReceiver(t, false)
 	d := startTraced(t, r.address, "")
 	cmd := exec.Command(debianPython, "-c", `
-import skillrun, sys
+import asyncio, skillrun, skillrun.aio, sys
 for parent in sys.argv[2], None:
     with skillrun.connect(sys.argv[1], traceparent=lambda: parent) as client:
         sys.stdout.write(b"".join(c.data for c in client.run("traced", script="scripts/show.sh")).decode())
-`, d.dir+"/s.sock", given)
+async def run():
+    async with skillrun.aio.connect(sys.argv[1], traceparent=lambda: sys.argv[3]) as client:
+        sys.stdout.write((await (await client.run("traced", script="scripts/show.sh")).result()).stdout.decode())
+asyncio.run(run())
+`, d.dir+"/s.sock", given, "00-"+other+"-"+givenParent+"-01")
 	path, err := filepath.Abs(pythonPackage)
 	if err != nil {
 		t.Fatal(err)
@@ -336,7 +341,9 @@ for parent in sys.argv[2], None:
 	const call = "skillrun.v1.ExecutionService/Execute"
 	got := r.await(t, givenTrace, call)
 	wantTrace(t, got, call, givenParent)
-	if want := fmt.Sprintf("00-%s-%x-01 None\nNone None\n", givenTrace, got["execution"][0].SpanId); string(out) != want {
+	async := r.await(t, other, call)
+	wantTrace(t, async, call, givenParent)
+	if want := fmt.Sprintf("00-%s-%x-01 None\nNone None\n00-%s-%x-01 None\n", givenTrace, got["execution"][0].SpanId, other, async["execution"][0].SpanId); string(out) != want {
 		t.Errorf("the scripts have %q, want %q", out, want)
 	}
 }

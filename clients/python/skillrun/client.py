@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import queue
 import time
 import weakref
 from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
@@ -17,6 +18,8 @@ from skillrun.download import Download, save
 from skillrun.errors import CallError, broken, call_error
 from skillrun.inputs import Duration, Limits, Network, Stdin
 from skillrun.patience import Patience
+from skillrun.push import Progress as PushProgress
+from skillrun.push import Push
 from skillrun.run import Chunk, Run, Sender
 from skillrun.trace import Interceptor as TraceInterceptor
 from skillrun.trace import trace_source
@@ -378,6 +381,38 @@ class Client(Reach):
         request = skill_pb2.PrepareSkillRequest(skill=skill, rebuild=rebuild)
         events = tools.last_events(self._call(self.skill_service.PrepareSkill, request), "environment", on_output)
         return [event.environment for event in events]
+
+    def push(
+        self,
+        folder: Union[str, "os.PathLike[str]"],
+        name: str = "",
+        source: str = "",
+        on_progress: Optional[PushProgress] = None,
+    ) -> skill_pb2.PushSkillResponse:
+        """Imports a folder as the newest version of a skill of the caller's tenant, and returns the version and
+        what validation noticed. name is the name that SKILL.md must have ("": any), source the https URL that the
+        skill comes from ("": the caller). Links are sent as links; the daemon refuses one that leaves the skill.
+        on_progress is called with the bytes that were sent, and with all bytes. The call needs the role admin, and
+        is never repeated. If a file cannot be read, it raises InputError, and nothing is imported."""
+        push = Push(folder, name, source, on_progress)
+        begun: "queue.Queue[Any]" = queue.Queue()
+
+        def messages() -> Iterator[skill_pb2.PushSkillRequest]:
+            yield from push.messages()
+            if push.error is not None:
+                begun.get().cancel()
+
+        try:
+            call = self.skill_service.PushSkill.future(messages())
+            begun.put(call)
+            reply: skill_pb2.PushSkillResponse = call.result()
+            return reply
+        except grpc.FutureCancelledError:
+            raise push.error or CallError("the call was cancelled", grpc.StatusCode.CANCELLED) from None
+        except grpc.RpcError as error:
+            raise push.error or call_error(error) from None
+        except ValueError as error:
+            raise CallError(f"the client is closed: {error}", grpc.StatusCode.CANCELLED) from error
 
     def capabilities(self) -> system_pb2.GetCapabilitiesResponse:
         """Returns the capabilities of the daemon and its machine."""

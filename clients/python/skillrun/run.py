@@ -7,7 +7,7 @@ import dataclasses
 import threading
 import time
 import warnings
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Protocol
 
 import grpc
 
@@ -118,6 +118,13 @@ class Sender:
         self.done = True
 
 
+class Sending(Protocol):
+    """What a Sender, of this module or of skillrun.aio, says of standard input."""
+
+    stdin_error: Optional[Exception]
+    done: bool  # everything was sent
+
+
 class State:
     """What is known of an execution from its events. Run and skillrun.aio.Run receive them."""
 
@@ -159,6 +166,16 @@ class State:
             return None
         number, data = event.output.stream, event.output.data
         return Chunk(_STREAMS[number], data, self._decoders[number].decode(data))
+
+    def _check_input(self, sender: Optional[Sending], breaks: int) -> None:
+        """Raises InputLost if a program that succeeded did not get all its input. breaks is how often the stream
+        broke."""
+        if sender is None or not self.ok:
+            return  # a failed program reports missing input itself
+        if sender.stdin_error is not None:
+            raise InputLost(f"stdin: {sender.stdin_error}") from sender.stdin_error
+        if breaks > 0 and not sender.done:
+            raise InputLost("stdin: the connection broke before all input was sent")
 
     def _ended(self) -> pb.ExecutionOutcome:
         if self.outcome is None:
@@ -253,7 +270,7 @@ class Run(State):
             yield from self._rest()
         finally:
             self._leave("the caller left")
-        self._check_input()
+        self._check_input(self._sender, self._breaks)
 
     def result(self) -> Result:
         """Reads to the end and returns the outcome with the output that was not yet read."""
@@ -333,15 +350,6 @@ class Run(State):
         if self._stream is not None:
             self._stream.cancel()
         inputs.close(self._uploads)
-
-    def _check_input(self) -> None:
-        sender = self._sender
-        if sender is None or not self.ok:
-            return  # a failed program reports missing input itself
-        if sender.stdin_error is not None:
-            raise InputLost(f"stdin: {sender.stdin_error}") from sender.stdin_error
-        if self._breaks > 0 and not sender.done:
-            raise InputLost("stdin: the connection broke before all input was sent")
 
     def _rest(self) -> Iterator[pb.ExecutionEvent]:
         # Created on first use, because a generator that never starts would keep the run alive.

@@ -40,6 +40,7 @@ def trace_source(traceparent: Optional[Callable[[], Optional[str]]]) -> Optional
 class Interceptor(
     grpc.UnaryUnaryClientInterceptor,  # type: ignore[misc] # grpc has no types
     grpc.UnaryStreamClientInterceptor,  # type: ignore[misc]
+    grpc.StreamUnaryClientInterceptor,  # type: ignore[misc]
     grpc.StreamStreamClientInterceptor,  # type: ignore[misc]
 ):
     """Adds the trace context to the metadata of each call."""
@@ -48,7 +49,12 @@ class Interceptor(
         self._headers = headers
 
     def _add(self, proceed: Callable[[Any, Any], Any], details: Any, request: Any) -> Any:
-        added = tuple(details.metadata or ()) + tuple(self._headers().items())
-        return proceed(details._replace(metadata=added), request)
+        return proceed(with_trace(details, self._headers), request)
 
-    intercept_unary_unary = intercept_unary_stream = intercept_stream_stream = _add
+    intercept_unary_unary = intercept_unary_stream = _add
+    intercept_stream_unary = intercept_stream_stream = _add
+
+
+def with_trace(details: Any, headers: Source) -> Any:
+    """Returns the details of a call, a named tuple of grpc, with the trace context."""
+    return details._replace(metadata=tuple(details.metadata or ()) + tuple(headers().items()))

@@ -285,6 +285,23 @@ class Asking(Daemon):
         self.assertEqual((got.structured["stdout"], b"".join(c.data for c in seen)), ("hello", b"hello"))
 
 
+class Pushing(Daemon):
+    async def test_a_pushed_folder_runs(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        skill = pathlib.Path(folder.name)
+        (skill / "SKILL.md").write_text("---\nname: pushed-by-tasks\ndescription: Prints a word.\n---\nRun scripts/word.py.\n")
+        (skill / "scripts").mkdir()
+        for word in ("one", "two"):
+            (skill / "scripts" / "word.py").write_text(f"print({word!r})\n")
+            reply = await self.client.push(skill, name="pushed-by-tasks")
+            self.assertEqual((reply.name, reply.existed), ("pushed-by-tasks", False))
+            result = await (await self.client.run("pushed-by-tasks", script="scripts/word.py")).result()
+            self.assertEqual((result.stdout.decode(), result.outcome.skill_digest), (f"{word}\n", reply.version.digest))
+        with self.assertRaises(skillrun.InvalidRequest):
+            await self.client.push(skill, name="another-name")
+
+
 class Same(unittest.TestCase):
     def test_the_surface_is_the_same(self):
         """Every public method of Client and Run is in skillrun.aio too, with the same arguments."""

@@ -423,5 +423,22 @@ class Tools(Daemon):
         self.assertEqual((got.is_error, got.execution_id), (True, ""))
 
 
+class Pushing(Daemon):
+    def test_a_pushed_folder_runs(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        skill = pathlib.Path(folder.name)
+        (skill / "SKILL.md").write_text("---\nname: pushed-by-threads\ndescription: Prints a word.\n---\nRun scripts/word.py.\n")
+        (skill / "scripts").mkdir()
+        for word in ("one", "two"):
+            (skill / "scripts" / "word.py").write_text(f"print({word!r})\n")
+            reply = self.client.push(skill, name="pushed-by-threads")
+            self.assertEqual((reply.name, reply.existed), ("pushed-by-threads", False))
+            result = self.client.run("pushed-by-threads", script="scripts/word.py").result()
+            self.assertEqual((result.stdout.decode(), result.outcome.skill_digest), (f"{word}\n", reply.version.digest))
+        with self.assertRaises(skillrun.InvalidRequest):
+            self.client.push(skill, name="another-name")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -4,47 +4,67 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any, AsyncIterator, Callable, Optional, Sequence, Tuple
+import functools
+from typing import Any, AsyncIterator, Callable, List, Optional, Sequence, Tuple
 
 import grpc
 import grpc.aio
 
 from skillrun.credentials import with_token
 from skillrun.errors import CallError, call_error
+from skillrun.trace import Source, with_trace
+
+
+# Changes the details of a call.
+Change = Callable[[Any], Any]
 
 
 class _UnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[misc] # grpc has no types
-    def __init__(self, source: Callable[[], str]) -> None:
-        self._source = source
+    def __init__(self, change: Change) -> None:
+        self._change = change
 
     async def intercept_unary_unary(self, proceed: Any, details: Any, request: Any) -> Any:
-        return await proceed(with_token(details, self._source), request)
+        return await proceed(self._change(details), request)
 
 
 class _UnaryStream(grpc.aio.UnaryStreamClientInterceptor):  # type: ignore[misc]
-    def __init__(self, source: Callable[[], str]) -> None:
-        self._source = source
+    def __init__(self, change: Change) -> None:
+        self._change = change
 
     async def intercept_unary_stream(self, proceed: Any, details: Any, request: Any) -> Any:
-        return await proceed(with_token(details, self._source), request)
+        return await proceed(self._change(details), request)
+
+
+class _StreamUnary(grpc.aio.StreamUnaryClientInterceptor):  # type: ignore[misc]
+    def __init__(self, change: Change) -> None:
+        self._change = change
+
+    async def intercept_stream_unary(self, proceed: Any, details: Any, requests: Any) -> Any:
+        return await proceed(self._change(details), requests)
 
 
 class _StreamStream(grpc.aio.StreamStreamClientInterceptor):  # type: ignore[misc]
-    def __init__(self, source: Callable[[], str]) -> None:
-        self._source = source
+    def __init__(self, change: Change) -> None:
+        self._change = change
 
     async def intercept_stream_stream(self, proceed: Any, details: Any, requests: Any) -> Any:
-        return await proceed(with_token(details, self._source), requests)
+        return await proceed(self._change(details), requests)
 
 
 def channel(
     target: str,
     credentials: Optional[grpc.ChannelCredentials],
     source: Optional[Callable[[], str]],
+    trace: Optional[Source],
     options: Sequence[Tuple[str, int]],
 ) -> Any:
-    """Returns a channel. source is the second result of channel_credentials."""
-    adding = [] if source is None else [kind(source) for kind in (_UnaryUnary, _UnaryStream, _StreamStream)]
+    """Returns a channel. source is the second result of channel_credentials, trace the result of trace_source."""
+    changes: List[Change] = []
+    if source is not None:
+        changes.append(functools.partial(with_token, source=source))
+    if trace is not None:
+        changes.append(functools.partial(with_trace, headers=trace))
+    adding = [kind(change) for change in changes for kind in (_UnaryUnary, _UnaryStream, _StreamUnary, _StreamStream)]
     if credentials is None:
         return grpc.aio.insecure_channel(target, options=options, interceptors=adding)
     return grpc.aio.secure_channel(target, credentials, options=options, interceptors=adding)

@@ -15,14 +15,17 @@ import grpc
 from skillrun import address as addresses
 from skillrun import inputs, requests, tools
 from skillrun.aio.channel import Events, Stream, channel, translated
-from skillrun.aio.run import Run, Sender, Stdin
+from skillrun.aio.run import Run, Sender, Stdin, _more
 from skillrun.client import _OPTIONS, Reach, _at, _left, execution_of
 from skillrun.credentials import File, Token, channel_credentials
 from skillrun.download import Progress, saving
 from skillrun.errors import CallError, broken
 from skillrun.inputs import Duration, Limits, Network
 from skillrun.patience import Patience
+from skillrun.push import Progress as PushProgress
+from skillrun.push import Push
 from skillrun.run import Chunk
+from skillrun.trace import trace_source
 from skillrun.v1 import (
     execution_pb2 as pb,
     execution_pb2_grpc,
@@ -44,6 +47,7 @@ def connect(
     tls_key: Optional[File] = None,
     token: Optional[Token] = None,
     token_file: Optional[File] = None,
+    traceparent: Optional[Callable[[], Optional[str]]] = None,
     timeout: float = 30.0,
     patience: Patience = Patience(),
 ) -> "Client":
@@ -58,6 +62,9 @@ def connect(
     content of token_file, identifies the caller; it needs a Unix socket, a loopback address or
     an encrypted connection. token may be a function, which is called for each call. timeout,
     in seconds, limits each call that runs no program.
+
+    Each call sends the trace context that traceparent returns (W3C Trace Context); None or "":
+    no trace. Without the argument, it is OpenTelemetry's current context if that is installed.
     """
     return Client(
         address,
@@ -67,6 +74,7 @@ def connect(
         tls_key=tls_key,
         token=token,
         token_file=token_file,
+        traceparent=traceparent,
         timeout=timeout,
         patience=patience,
     )
@@ -86,12 +94,13 @@ class Client(Reach):
         tls_key: Optional[File] = None,
         token: Optional[Token] = None,
         token_file: Optional[File] = None,
+        traceparent: Optional[Callable[[], Optional[str]]] = None,
         timeout: float = 30.0,
         patience: Patience = Patience(),
     ) -> None:
         target = addresses.target(address)
         credentials, source = channel_credentials(target, credentials, tls_ca, tls_cert, tls_key, token, token_file)
-        self._channel = channel(target, credentials, source, _OPTIONS)
+        self._channel = channel(target, credentials, source, trace_source(traceparent), _OPTIONS)
         self._timeout = timeout
         self._patience = patience
         self._runs: "weakref.WeakSet[Run]" = weakref.WeakSet()
@@ -330,6 +339,37 @@ class Client(Reach):
         if not environments:
             raise tools.ended_without("environment")
         return environments
+
+    async def push(
+        self,
+        folder: Union[str, "os.PathLike[str]"],
+        name: str = "",
+        source: str = "",
+        on_progress: Optional[PushProgress] = None,
+    ) -> skill_pb2.PushSkillResponse:
+        """Imports a folder as the newest version of a skill of the caller's tenant, as skillrun.Client.push does.
+        on_progress is called in a thread."""
+        push = await asyncio.to_thread(Push, folder, name, source, on_progress)
+
+        async def messages() -> AsyncIterator[skill_pb2.PushSkillRequest]:
+            left = push.messages()
+            while True:
+                message = await asyncio.to_thread(_more, left)
+                if message is None:
+                    break
+                yield message
+            if push.error is not None:
+                call.cancel()
+
+        with translated():
+            call = self.skill_service.PushSkill(messages())
+            try:
+                reply: skill_pb2.PushSkillResponse = await call
+                return reply
+            except (grpc.RpcError, asyncio.CancelledError):
+                if push.error is not None:
+                    raise push.error from None
+                raise
 
     async def capabilities(self) -> system_pb2.GetCapabilitiesResponse:
         """Returns the capabilities of the daemon and its machine."""

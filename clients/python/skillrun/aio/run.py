@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, AsyncIterable, AsyncIterator, Dict, Itera
 
 from skillrun import inputs
 from skillrun.aio.channel import Events, Stream
-from skillrun.errors import CallError, InputLost, SkillrunError, broken, outcome_error
+from skillrun.errors import CallError, SkillrunError, broken, outcome_error
 from skillrun.run import CANCEL_SECONDS, Chunk, Result, State
 from skillrun.v1 import execution_pb2 as pb
 
@@ -162,7 +162,7 @@ class Run(State):
                 yield event
         finally:
             await self._leave("the caller left")
-        self._check_input()
+        self._check_input(self._sender, self._breaks)
 
     async def result(self) -> Result:
         """Reads to the end and returns the outcome with the output that was not yet read."""
@@ -239,15 +239,6 @@ class Run(State):
         if self._events is not None:
             self._events.cancel()
         inputs.close(self._uploads)
-
-    def _check_input(self) -> None:
-        sender = self._sender
-        if sender is None or not self.ok:
-            return  # a failed program reports missing input itself
-        if sender.stdin_error is not None:
-            raise InputLost(f"stdin: {sender.stdin_error}") from sender.stdin_error
-        if self._breaks > 0 and not sender.done:
-            raise InputLost("stdin: the connection broke before all input was sent")
 
     async def _next(self) -> Optional[pb.ExecutionEvent]:
         """Returns the next event, each once and in order, even if the stream breaks; None after the
