@@ -25,7 +25,7 @@ const (
 	Memory     Name = "bytes of memory"
 	Processors Name = "thousandths of processors"
 	Starts     Name = "starts at once"
-	Streams    Name = "open streams"                    // package server counts them
+	Streams    Name = "open streams"                    // package executor counts them
 	State      Name = "bytes of executions on the disk" // package record counts them
 )
 

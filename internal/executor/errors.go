@@ -72,9 +72,6 @@ func tooLarge(e *admission.TooLargeError) error {
 	return &LimitError{Field: "limits.memory_bytes", Asked: byteCount(e.Asked).String(), Ceiling: byteCount(e.Limit).String(), SetBy: e.SetBy}
 }
 
-// QuotaStreams is the quota of open streams, for a QuotaError.
-const QuotaStreams = admission.Streams
-
 // BoundaryError: sandboxes of this machine lack something, so nothing runs.
 type BoundaryError struct{ Names []string }
 

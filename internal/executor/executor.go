@@ -119,6 +119,7 @@ type Observer interface {
 type Executor struct {
 	Config
 	admission *admission.Admission
+	streams   streams
 	// hashKey is 32 bytes of KeyFile. request.hash and KeyedHash use it.
 	hashKey []byte
 	// groups orders changes of the tenants' groups of sandboxes: SetTenants and removeGroup.

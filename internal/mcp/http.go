@@ -92,6 +92,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(errGone)
 	c := &caller{Identity: who, address: connectionOf(r).From(), here: ctx, keepAlive: patient.keepAlive}
+	var e envelope
 	if r.Method == http.MethodPost {
 		release, ok := s.holdMessage(r)
 		if !ok {
@@ -99,8 +100,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		defer release()
-		e, bad := s.readMessage(w, r)
-		if bad == nil {
+		var bad *refusal
+		if e, bad = s.readMessage(w, r); bad == nil {
 			release, bad = s.holdAnswer(who.Tenant, e, func(n int64) (func(), bool) { return s.hold(connectionOf(r).Peer(), n) })
 		}
 		if bad != nil {
@@ -112,7 +113,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// Only now, after the whole message has come: a half-sent request keeps no other connection
 	// out.
 	defer connectionOf(r).Begin()()
-	if r.Method == http.MethodGet || r.Header.Get("Mcp-Method") == methodListen {
+	if r.Method == http.MethodGet || e.method == methodListen {
+		leave, bad := s.enterStream(who)
+		if bad != nil {
+			bad.id = e.id
+			bad.write(w)
+			return
+		}
+		defer leave()
 		// Such a stream ends only with its client and would delay a graceful stop.
 		defer context.AfterFunc(s.stopping, func() { cancel(errStopping) })()
 	}
@@ -135,6 +143,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	bear(c, s.stateful, w, r)
+}
+
+// enterStream counts a stream that lasts until its client goes away in the quota of the client's tenant.
+// leave must be called at the stream's end. A caller without a tenant is refused later, see mayCall.
+func (s *Server) enterStream(who identity.Identity) (leave func(), bad *refusal) {
+	t, err := s.x.Tenant(who.Principal)
+	if err != nil {
+		return func() {}, nil
+	}
+	if leave, err = s.x.EnterStream(t); err != nil {
+		return nil, &refusal{status: http.StatusTooManyRequests, code: codeBusy, reason: err.Error()}
+	}
+	return leave, nil
 }
 
 // connectionOf returns the connection of a request that came through Serve.
@@ -280,7 +301,7 @@ func (e *refusal) write(w http.ResponseWriter) {
 	if e.status == http.StatusMethodNotAllowed {
 		w.Header().Set("Allow", strings.Join(e.allow, ", "))
 	}
-	if e.status == http.StatusServiceUnavailable {
+	if e.status == http.StatusServiceUnavailable || e.status == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", "1")
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -38,6 +38,12 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who identity
 		refuse(http.StatusBadRequest, "upgrade to %s with GET", LinesProtocol).write(w)
 		return
 	}
+	leave, bad := s.enterStream(who)
+	if bad != nil {
+		bad.write(w)
+		return
+	}
+	defer leave()
 	if !s.beginLines() {
 		refuseStopping().write(w)
 		return

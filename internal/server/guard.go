@@ -131,7 +131,7 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 			return err
 		}
 		if streaming[method] && t != nil { // an operator may have no tenant
-			leave, err := s.streams.enter(t)
+			leave, err := s.x.EnterStream(t)
 			if err != nil {
 				return err
 			}

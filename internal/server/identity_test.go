@@ -146,7 +146,7 @@ func TestStreamsOfATenant(t *testing.T) {
 	nothing := func(context.Context) error { return nil }
 	for range 2 {
 		err := s.guard(callContext(t), attach, func(context.Context) error {
-			if n := s.streams.open("acme"); n != 1 {
+			if n := s.x.OpenStreams(one); n != 1 {
 				t.Errorf("%d open streams", n)
 			}
 			st := wantRefusal(t, s.guard(callContext(t), attach, nothing), refusal{codes.ResourceExhausted, "SATURATED", ""})
@@ -155,8 +155,8 @@ func TestStreamsOfATenant(t *testing.T) {
 			}
 			return s.guard(callContext(t), get, nothing)
 		})
-		if err != nil || s.streams.open("acme") != 0 {
-			t.Errorf("got %v, %d open streams", err, s.streams.open("acme"))
+		if err != nil || s.x.OpenStreams(one) != 0 {
+			t.Errorf("got %v, %d open streams", err, s.x.OpenStreams(one))
 		}
 	}
 }

@@ -108,7 +108,6 @@ type Server struct {
 	// bidirectional has every registered method, and whether its callers send any number of
 	// messages.
 	bidirectional map[string]bool
-	streams       streams
 	stopping      chan struct{} // closed when the server begins to stop
 	stop          func()        // closes it, once
 	background    sync.WaitGroup
