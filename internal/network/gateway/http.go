@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/skillrun/skillrun/internal/network/policy"
@@ -65,7 +66,10 @@ func (c *connection) checkRequest(r *http.Request) error {
 		return refuse("only HTTP/1 can be checked without TLS")
 	}
 	host := r.Host
-	if name, _, err := net.SplitHostPort(host); err == nil {
+	if name, port, err := net.SplitHostPort(host); err == nil {
+		if strings.Trim(port, "0123456789") != "" {
+			return refuse("the Host of the request is not valid") // it would be written as an empty one
+		}
 		host = name
 	}
 	if d, ok := c.gateway.spoken(c.decision, host, "Host of the request"); !ok {

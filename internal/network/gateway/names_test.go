@@ -134,6 +134,7 @@ func TestNoServerName(t *testing.T) {
 		{"80", "CONNECT evil.example:443 HTTP/1.1\r\nHost: www.test\r\n\r\n", "CONNECT"},
 		{"80", "GET http://evil.example/ HTTP/1.1\r\nHost: www.test\r\n\r\n", "no rule allows"},
 		{"80", "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", "no rule allows"},
+		{"80", "GET / HTTP/1.1\r\nHost: www.test:80@evil.example\r\n\r\n", "not valid"},
 		{"80", "GET / HTTP/1.1\r\nHost: www.test\r\nHost: evil.example\r\n\r\n", "not valid HTTP"},
 	} {
 		b := newBox(t, []string{"www.test"}, nil)
