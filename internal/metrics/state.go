@@ -16,6 +16,8 @@ type State struct {
 	// Slots is the number of executions that may run at once.
 	Slots     int
 	Sandboxes sandbox.Stats
+	// Networks are of the sandboxes that have one.
+	Networks Networks
 	// RequestBytes is the memory of all requests together. RequestLimit is its bound.
 	RequestBytes, RequestLimit int64
 	// StateBytes is the size of the record with all output and artifacts. StateLimit is its bound; 0
@@ -32,6 +34,20 @@ type State struct {
 
 // A Load has the numbers of a tenant's executions.
 type Load struct{ Running, Queued int }
+
+// Networks has figures of the networks of sandboxes. Denied of a Traffic is by kind, of which there is a
+// fixed number.
+type Networks struct {
+	Helpers, Open int
+	Deaths        int64
+	Tenants       map[string]Traffic
+}
+
+// A Traffic has what the networks of one tenant did.
+type Traffic struct {
+	Connections, Sent, Received int64
+	Denied                      map[string]int64
+}
 
 // Watch makes each request of Prometheus call read, which returns the daemon's state. Call Watch once,
 // before Serve. Calls of read may be concurrent.
@@ -69,6 +85,13 @@ var (
 	auditFailures = describe("audit_failures_total", "Entries and checkpoints that could not be written to the audit log.")
 	diskAvailable = describe("disk_available_bytes", "Free bytes of the file system with state_dir.")
 	diskSize      = describe("disk_size_bytes", "Bytes of the file system with state_dir.")
+
+	networkHelpers     = describe("network_helpers", "Helper processes that run and carry networks of sandboxes.")
+	networksOpen       = describe("networks", "Networks of sandboxes that are open.")
+	networkDeaths      = describe("network_helper_deaths_total", "Helper processes of networks that died or were killed because they did not answer.")
+	networkConnections = describe("network_connections_total", "Connections of sandboxes that have ended, by tenant.", "tenant")
+	networkBytes       = describe("network_bytes_total", "Bytes of ended connections of sandboxes, by tenant and direction.", "tenant", "direction")
+	networkDenied      = describe("network_denied_total", "Connections, packets and names that were refused to sandboxes, by tenant and kind.", "tenant", "kind")
 )
 
 // Describe implements prometheus.Collector.
@@ -76,6 +99,7 @@ func (s states) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		serving, draining, degraded, slots, running, queued, started, prewarmed, existing, most, deferred, zygotes,
 		requestBytes, requestLimit, stateBytes, tenantBytes, stateLimit, auditEntries, auditFailures, diskAvailable, diskSize,
+		networkHelpers, networksOpen, networkDeaths, networkConnections, networkBytes, networkDenied,
 	} {
 		to <- d
 	}
@@ -117,6 +141,25 @@ func (s states) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(auditFailures, prometheus.CounterValue, float64(now.AuditFailures))
 	gauge(diskAvailable, float64(now.DiskFree))
 	gauge(diskSize, float64(now.DiskSize))
+	gauge(networkHelpers, float64(now.Networks.Helpers))
+	gauge(networksOpen, float64(now.Networks.Open))
+	now.Networks.collect(to)
+}
+
+// collect sends the counters.
+func (n Networks) collect(to chan<- prometheus.Metric) {
+	counter := func(d *prometheus.Desc, value int64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), labels...)
+	}
+	counter(networkDeaths, n.Deaths)
+	for name, t := range n.Tenants {
+		counter(networkConnections, t.Connections, name)
+		counter(networkBytes, t.Sent, name, "sent")
+		counter(networkBytes, t.Received, name, "received")
+		for kind, count := range t.Denied {
+			counter(networkDenied, count, name, kind)
+		}
+	}
 }
 
 func number(yes bool) float64 {

@@ -130,6 +130,7 @@ func (t *tenant) leave(n *Network) {
 func (t *tenant) event(r report) {
 	t.events.Lock()
 	defer t.events.Unlock()
+	t.counts.count(r)
 	sink := t.sinks[r.Network]
 	switch {
 	case sink == nil:

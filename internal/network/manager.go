@@ -77,26 +77,6 @@ func NewManager(c Config) (*Manager, error) {
 	return m, nil
 }
 
-// Stats are figures of a Manager.
-type Stats struct {
-	Helpers  int   // running
-	Networks int64 // attached
-	Deaths   int64 // of helpers that the Manager did not end
-}
-
-// Stats returns the current figures.
-func (m *Manager) Stats() Stats {
-	s := Stats{Networks: m.open.Load(), Deaths: m.deaths.Load()}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, t := range m.tenants {
-		if t.running() {
-			s.Helpers++
-		}
-	}
-	return s
-}
-
 // Open returns the network of one execution, and starts the tenant's helper if it does not run. It
 // returns before the helper runs. Nothing has to be closed: sandbox calls Detach.
 func (m *Manager) Open(tenant, execution string, rules *policy.Rules, to policy.Sink) sandbox.Network {

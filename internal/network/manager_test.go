@@ -18,6 +18,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/network/gateway"
 	"github.com/skillrun/skillrun/internal/network/networktest"
+	"github.com/skillrun/skillrun/internal/network/policy"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
@@ -40,8 +41,12 @@ func TestNetwork(t *testing.T) {
 	if len(b.denials) != 1 || b.denials[0].Missing != "10.5.0.1:80" || b.denials[0].Time.IsZero() {
 		t.Errorf("refusals: %+v", b.denials)
 	}
-	if s := m.Stats(); s.Networks != 0 {
+	s := m.Stats()
+	if s.Networks != 0 {
 		t.Errorf("stats afterwards: %+v", s)
+	}
+	if c := s.Tenants["a"]; c.Connections != 1 || c.Sent != 1 || c.Received != 1 || c.Denied["own"] != 1 || len(c.Denied) != len(policy.Kinds) {
+		t.Errorf("counted: %+v", c)
 	}
 	b.network.Detach() // does nothing
 }
@@ -59,6 +64,24 @@ func TestOwnAddresses(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	newBox(t, m, "a").echo(t)
+}
+
+// Each event is counted, and a helper that lies can't make a counter decrease or add a kind.
+func TestEventsAreCounted(t *testing.T) {
+	var s TenantStats
+	for _, r := range []report{
+		{Kind: denied, Denial: &policy.Denial{Rule: "link-local"}},
+		{Kind: denied, Denial: &policy.Denial{Rule: "*.example.com"}},
+		{Kind: denied},
+		{Kind: closed, Connection: &policy.Connection{Sent: 3, Received: -9}},
+		{Kind: dropped, Denials: 4, Connections: 2},
+		{Kind: dropped, Denials: -4, Connections: -2},
+	} {
+		s.count(r)
+	}
+	if s.Connections != 3 || s.Sent != 3 || s.Received != 0 || s.Repeated != 4 || s.Denied["link-local"] != 1 || s.Denied[policy.KindDeny] != 1 || len(s.Denied) != 2 {
+		t.Errorf("got %+v", s)
+	}
 }
 
 // Many networks of a tenant are in one helper, and each tenant has its own.

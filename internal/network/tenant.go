@@ -31,6 +31,7 @@ type tenant struct {
 
 	events sync.Mutex
 	sinks  map[uint64]policy.Sink // guarded by events
+	counts TenantStats            // guarded by events
 
 	starting sync.Mutex // held while a helper starts; before mu
 

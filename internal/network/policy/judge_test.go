@@ -229,6 +229,26 @@ func TestNilRulesAllowNothing(t *testing.T) {
 	}
 }
 
+// A refusal counts as one of a closed set of kinds.
+func TestDenialKind(t *testing.T) {
+	for _, tt := range []struct {
+		d    Denial
+		want string
+	}{
+		{Denial{Rule: "link-local", Missing: "169.254.169.254:80"}, "link-local"},
+		{Denial{Rule: "metadata"}, "metadata"},
+		{Denial{Rule: "own"}, KindOwn},
+		{Denial{Rule: "resolver"}, KindResolver},
+		{Denial{Rule: "*.example.com"}, KindDeny},
+		{Denial{Missing: "example.com"}, KindUnlisted},
+		{Denial{Reason: "too many connections"}, KindOther},
+	} {
+		if got := tt.d.Kind(); got != tt.want || !slices.Contains(Kinds, got) {
+			t.Errorf("%+v: got %s, want %s", tt.d, got, tt.want)
+		}
+	}
+}
+
 func TestDenialString(t *testing.T) {
 	for _, tt := range []struct {
 		d    Denial

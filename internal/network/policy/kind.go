@@ -1,0 +1,41 @@
+package policy
+
+import "slices"
+
+// Kinds of refusals beside the names of the blocks, for figures. They are a closed set, so that a program
+// can't make more of them.
+const (
+	KindOwn      = "own"      // an address of the daemon's machine
+	KindResolver = "resolver" // another name server
+	KindDeny     = "deny"     // a deny rule
+	KindUnlisted = "unlisted" // no rule allows it
+	KindOther    = "other"    // bounds, names that do not match, and packets that are not TCP or UDP
+)
+
+// Kinds are all values of [Denial.Kind].
+var Kinds = kinds()
+
+func kinds() []string {
+	all := []string{KindOwn, KindResolver, KindDeny, KindUnlisted, KindOther}
+	for _, b := range blocks {
+		if !b.isPublic() {
+			all = append(all, b.name)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Kind is what a refusal counts as.
+func (d Denial) Kind() string {
+	_, known := slices.BinarySearch(Kinds, d.Rule)
+	switch {
+	case known:
+		return d.Rule
+	case d.Rule != "":
+		return KindDeny
+	case d.Missing != "":
+		return KindUnlisted
+	}
+	return KindOther
+}

@@ -1,0 +1,70 @@
+package network
+
+import (
+	"maps"
+
+	"github.com/skillrun/skillrun/internal/network/policy"
+)
+
+// Stats are figures of a Manager.
+type Stats struct {
+	Helpers  int   // that run
+	Networks int64 // that are attached
+	Deaths   int64 // of helpers, without those that were ended
+	Tenants  map[string]TenantStats
+}
+
+// TenantStats count the events of a tenant's networks since the tenant's first network. They start again if
+// the tenant is removed and comes back.
+type TenantStats struct {
+	Connections    int64 // that have ended
+	Sent, Received int64 // bytes of the connections that were told one by one
+	// Denied has refusals by policy.Denial.Kind, and Repeated the refusals without an event of their own.
+	Denied   map[string]int64
+	Repeated int64
+}
+
+// Stats returns the figures of now.
+func (m *Manager) Stats() Stats {
+	s := Stats{Networks: m.open.Load(), Deaths: m.deaths.Load(), Tenants: map[string]TenantStats{}}
+	m.mu.Lock()
+	tenants := maps.Clone(m.tenants)
+	m.mu.Unlock()
+	for name, t := range tenants {
+		if t.running() {
+			s.Helpers++
+		}
+		s.Tenants[name] = t.counted()
+	}
+	return s
+}
+
+// counted returns a copy of the tenant's counters, with each kind of refusal.
+func (t *tenant) counted() TenantStats {
+	t.events.Lock()
+	defer t.events.Unlock()
+	c := t.counts
+	c.Denied = map[string]int64{}
+	for _, kind := range policy.Kinds {
+		c.Denied[kind] = t.counts.Denied[kind]
+	}
+	return c
+}
+
+// count counts one event. It is called by event, which holds events.
+func (s *TenantStats) count(r report) {
+	switch {
+	case r.Kind == denied && r.Denial != nil:
+		if s.Denied == nil {
+			s.Denied = map[string]int64{}
+		}
+		s.Denied[r.Denial.Kind()]++
+	case r.Kind == closed && r.Connection != nil:
+		s.Connections++
+		s.Sent += max(0, r.Connection.Sent)
+		s.Received += max(0, r.Connection.Received)
+	case r.Kind == dropped:
+		s.Repeated += max(0, r.Denials)
+		s.Connections += max(0, r.Connections)
+	}
+}
