@@ -21,7 +21,7 @@ func networkText(r *pb.NetworkRules) string {
 	return text
 }
 
-// addNetwork adds what an execution did in the network: sums, connections and refusals.
+// addNetwork adds the network usage of an execution: sums, connections and refusals.
 func addNetwork(t *table, o *pb.ExecutionOutcome) {
 	u := o.GetUsage().GetNetwork()
 	if u == nil {
@@ -53,7 +53,7 @@ func denialText(d *pb.NetworkDenial) string {
 	return text
 }
 
-// endOf returns an address with its port and its name, as far as they are known.
+// endOf returns an address with its port and its name. It leaves out unknown parts.
 func endOf(address string, port uint32, name string) string {
 	text := address
 	if port > 0 {

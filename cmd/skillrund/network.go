@@ -106,7 +106,8 @@ func checkRules(key string, allow, deny ruleList, bad badFunc) {
 	}
 }
 
-// emptied returns the keys of a tenant's rules that allow something, of which the daemon's rules leave nothing.
+// emptied returns the keys of a tenant's rules that allow something, but nothing that the daemon's rules
+// allow.
 func (c *networkConfig) emptied(daemon permission.Network) (keys []string) {
 	mine := c.network()
 	both := mine.Tighten(daemon)

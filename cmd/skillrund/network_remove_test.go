@@ -31,7 +31,8 @@ func (d *running) networkHelpers() (pids []string) {
 	return pids
 }
 
-// The helper process of a removed tenant ends with the tenant's last network, and that of another tenant stays.
+// The helper process of a removed tenant ends with the tenant's last network. Another tenant's helper
+// stays.
 // The other helper has been idle for longer, so idleness does not explain the end.
 func TestRemovedTenantHasNoNetworkHelper(t *testing.T) {
 	t.Parallel()

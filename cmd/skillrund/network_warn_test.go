@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Rules of a tenant of which the daemon's rules leave nothing are found. Rules of which something is left,
-// and rules that allow nothing by themselves, are not.
+// A tenant's rules are reported if they allow something, but nothing that the daemon's rules allow.
 func TestRulesThatAllowNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name, daemon, tenant string

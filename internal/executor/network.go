@@ -27,7 +27,7 @@ const (
 const maxMissingRules = 3
 
 // A networkSink receives the events of the network of one execution. It stores the first refusals as
-// events, and counts all. Its methods never fail and never block on a reader, like those of sink.
+// events, and counts all. Like the methods of sink, its methods never fail and never block on a reader.
 type networkSink struct {
 	log     *record.Log
 	started func() // records the start first, if it is not recorded yet

@@ -19,7 +19,7 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// A testNetwork is the network of each execution. It does to its sink what the test says.
+// A testNetwork is the network of each execution. The test decides which events its sink gets.
 type testNetwork struct {
 	opened  int
 	tenant  string
@@ -112,7 +112,7 @@ func TestNoNetworkIsOpenedWithoutAGrant(t *testing.T) {
 	}
 }
 
-// Refusals are events with numbers of their own, up to a bound; the outcome and the audit log have the
+// Refusals are numbered events, up to a bound; the outcome and the audit log have the
 // sums.
 func TestNetworkEvents(t *testing.T) {
 	to := netip.MustParseAddrPort("169.254.169.254:80")

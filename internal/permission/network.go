@@ -28,7 +28,8 @@ func (n Network) None() bool {
 	return n.Rules.AllowsNothing()
 }
 
-// named returns the rules of a name or name@digest. own is false if it has none of its own.
+// named returns the rules for a skill: the entry of name@digest, else of name, else n.Rules. own is true
+// for an entry.
 func (n Network) named(name, digest string) (rules *policy.Rules, own bool) {
 	if digest != "" {
 		if rules, own = n.Skills[name+"@"+digest]; own {
@@ -77,8 +78,8 @@ type NetworkRequestError struct {
 
 func (e *NetworkRequestError) Error() string { return e.Err.Error() }
 
-// rules decides about the network of a skill. Nil: it runs without one. request has the request's
-// rules; nil: it has none.
+// rules decides about the network of a skill. Nil: the skill runs without one. request has the request's
+// rules; nil: the request says nothing about the network.
 func (n Network) rules(sk *skill.Skill, request *policy.Config) (*policy.Rules, error) {
 	if request != nil && slices.Equal(request.Allow, []string{policy.Nothing}) {
 		return nil, nil

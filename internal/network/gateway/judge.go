@@ -82,8 +82,8 @@ func (g *Gateway) spoken(d decision, name, what string) (decision, bool) {
 // maxShown is the longest name that a host can have, in bytes.
 const maxShown = 253
 
-// shown is a name for an event. A client may send any bytes, and many: they must not be obeyed by a
-// terminal, nor make the event too long for a packet to the Manager.
+// shown returns a name for an event. A client may send any bytes, and many. The result has no control
+// bytes for a terminal, and fits into a packet to the Manager.
 func shown(name string) string {
 	name = name[:min(len(name), maxShown)]
 	if quoted := strconv.QuoteToASCII(name); quoted != `"`+name+`"` {

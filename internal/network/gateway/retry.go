@@ -6,21 +6,21 @@ import (
 	"io"
 )
 
-// A TLS server may answer the client's first message with a HelloRetryRequest (RFC 8446, 4.1.4): it
-// wants other keys. The client then sends a second message with a server name, again in plain text,
-// and there are servers that go by the second name. So it is checked like the first one. Only the
-// server's answer tells that message from encrypted bytes.
+// A TLS server may answer the client's first message with a HelloRetryRequest (RFC 8446, 4.1.4), to get
+// other keys. The client then sends a second message with a server name, again in plain text, and some
+// servers use the second name. So the Gateway checks it like the first one. Only the server's answer
+// distinguishes the second message from encrypted bytes.
 
 const (
 	serverHello   = 2
 	retryRandomAt = recordHeader + messageHeader + 2 // after the version
 )
 
-// retryRandom is what a HelloRetryRequest has in place of random bytes (RFC 8446, 4.1.3).
+// retryRandom replaces the random bytes in a HelloRetryRequest (RFC 8446, 4.1.3).
 var retryRandom = []byte("\xcf\x21\xad\x74\xe5\x9a\x61\x11\xbe\x1d\x8c\x02\x1e\x65\xb8\x91" +
 	"\xc2\xa2\x11\x16\x7a\xbb\x8c\x5e\x07\x9e\x09\xe2\xc8\xa8\x33\x9c")
 
-// receive copies what the server sends, and looks at the first answer.
+// receive copies the server's data, and inspects the first answer.
 func (c *connection) receive() error {
 	if c.decision.names == nil {
 		return c.copy(c.in, c.out, &c.received)
@@ -31,8 +31,8 @@ func (c *connection) receive() error {
 	return c.copy(c.in, from, &c.received)
 }
 
-// asksAgain reports whether a server begins with a HelloRetryRequest. It waits for no more bytes than
-// a server of TLS sends at once.
+// asksAgain reports whether the server's first message is a HelloRetryRequest. It waits for no more bytes
+// than a TLS server sends at once.
 func asksAgain(from *bufio.Reader) bool {
 	if first, err := from.Peek(1); err != nil || first[0] != handshakeRecord {
 		return false
@@ -41,14 +41,14 @@ func asksAgain(from *bufio.Reader) bool {
 	return err == nil && start[recordHeader] == serverHello && bytes.Equal(start[retryRandomAt:], retryRandom)
 }
 
-// sendToHello sends the records that come before a second message with a name: a client may send
-// data together with its first message, which a server that wants other keys skips. The result
-// true says that such a message must come next.
+// sendToHello sends the records before the client's second message with a name. A client may send early
+// data after its first message; a server that asks for other keys skips this data. again is true if the
+// second message must come next.
 func (c *connection) sendToHello(in *bufio.Reader) (again bool, err error) {
 	for {
 		start, err := in.Peek(recordHeader)
 		if err != nil {
-			return false, nil // what is left is no record; copy meets the same end
+			return false, nil // not a whole record; copy then reads the same bytes and the same end
 		}
 		if start[0] == handshakeRecord && recordSize(start) > recordHeader {
 			<-c.answered

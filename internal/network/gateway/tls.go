@@ -157,8 +157,8 @@ func (c *helloConn) rest() int {
 	}
 }
 
-// isOneMessage reports whether the records have one message and nothing behind it: a server could
-// take the rest for the message that it asks for next.
+// isOneMessage reports whether the records have exactly one message. A server could read more bytes as
+// the message that it asks for next.
 func (c *helloConn) isOneMessage() bool {
 	var message []byte
 	for rest := c.read; len(rest) >= recordHeader && len(rest) >= recordSize(rest); rest = rest[recordSize(rest):] {
