@@ -156,8 +156,8 @@ func (n *nameServer) refuse(reply *dns.Msg, name string, v policy.Verdict) {
 func (n *nameServer) resolve(reply *dns.Msg, name string, kind uint16) {
 	found, ok := n.cache.get(name, kind)
 	if !ok {
-		if !n.cache.admit(name) {
-			n.refuse(reply, name, policy.Verdict{Reason: "more different names than an execution may resolve"})
+		if reached := n.cache.admit(name); reached != "" {
+			n.refuse(reply, name, policy.Verdict{Reason: reached})
 			return
 		}
 		found = n.judged(name, n.ask(name, kind))

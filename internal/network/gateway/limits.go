@@ -30,11 +30,14 @@ func DefaultLimits() Limits {
 
 // Bounds without a configuration. A name costs about 200 bytes, a pin as much.
 const (
-	maxNames   = 1000 // different names that a sandbox may ask for: DNS is no channel for data
-	maxPins    = 4000 // pairs of address and name
-	maxQueries = 64   // to the resolvers, at the same time
-	maxAnswer  = 32   // addresses in one answer
-	maxHandled = 1024 // connection attempts that the stack hands over at the same time
+	maxNames = 1000 // different names that a sandbox may ask for: DNS is no channel for data
+	// Questions that the cache does not answer. It answers none with a TTL of 0, and the order of the
+	// questions would be a channel without a bound.
+	maxQuestions = 10_000
+	maxPins      = 4000 // pairs of address and name
+	maxQueries   = 64   // to the resolvers, at the same time
+	maxAnswer    = 32   // addresses in one answer
+	maxHandled   = 1024 // connection attempts that the stack hands over at the same time
 
 	// Buffers of a connection in the stack, in bytes, for each direction. The other end is on this
 	// machine, so a segment of 64 KiB waits for microseconds only.

@@ -205,3 +205,16 @@ func synPacket(from uint16) []byte {
 	tcp.Encode(&header.TCPFields{SrcPort: from, DstPort: 80, SeqNum: 1, DataOffset: 20, Flags: header.TCPFlagSyn, WindowSize: 1000})
 	return p
 }
+
+// A name may be asked for again, but not without end: the order of questions carries data.
+func TestQuestionsAreBounded(t *testing.T) {
+	c := newCache()
+	for i := range maxQuestions {
+		if reached := c.admit("www.test"); reached != "" {
+			t.Fatalf("question %d: %s", i, reached)
+		}
+	}
+	if reached := c.admit("www.test"); !strings.Contains(reached, "questions") {
+		t.Errorf("got %q", reached)
+	}
+}

@@ -102,6 +102,8 @@ type cache struct {
 	mu      sync.Mutex
 	answers map[question]resolved
 	asked   map[string]bool // every name that a resolver was asked for
+
+	questions int // to the resolvers
 }
 
 type question struct {
@@ -125,16 +127,17 @@ func (c *cache) put(name string, kind uint16, r resolved) {
 	c.answers[question{name, kind}] = r
 }
 
-// admit reports whether name may be asked for: an old one, or one within the bound.
-func (c *cache) admit(name string) bool {
+// admit takes in one question to the resolvers. It returns the limit that is reached, or "".
+func (c *cache) admit(name string) (reached string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.asked[name] {
-		return true
+	switch {
+	case c.questions >= maxQuestions:
+		return "more questions than an execution may ask"
+	case !c.asked[name] && len(c.asked) >= maxNames:
+		return "more different names than an execution may resolve"
 	}
-	if len(c.asked) >= maxNames {
-		return false
-	}
+	c.questions++
 	c.asked[name] = true
-	return true
+	return ""
 }
