@@ -21,7 +21,7 @@ const cancelWait = 15 * time.Second
 
 // An Execution is an execution that the daemon has accepted. The client follows its events.
 //
-// Its goroutine (run) sets outcome and err and then closes done. Every other method reads them
+// Its goroutine (run) sets outcome, denied and err and then closes done. Every other method reads them
 // only after that. The methods may be called concurrently.
 type Execution struct {
 	// ID identifies the execution on every connection, as long as the daemon keeps its
@@ -39,6 +39,7 @@ type Execution struct {
 	owned   atomic.Bool // the end of the context cancels the execution
 	chunked bool        // files were sent in chunks
 	outcome *pb.ExecutionOutcome
+	denied  []*pb.NetworkDenial
 	err     error
 }
 
@@ -88,6 +89,9 @@ func (e *Execution) follower(sinks map[pb.OutputStream]*sink, on func(*pb.Execut
 		on: func(event *pb.ExecutionEvent) {
 			if event.GetStarted() != nil {
 				started()
+			}
+			if denied := event.GetDenied(); denied != nil {
+				e.denied = append(e.denied, denied)
 			}
 			if on != nil {
 				on(event)

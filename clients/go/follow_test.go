@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/skillrun/skillrun/internal/eventtest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
@@ -211,6 +212,35 @@ func TestQueued(t *testing.T) {
 	out, err := cmd.Output(t.Context())
 	if string(out) != "ab" || err != nil || !slices.Equal(positions, []uint32{3, 2, 1}) {
 		t.Errorf("got %q, %v and the positions %v", out, err, positions)
+	}
+}
+
+// The refusals and connections of the network are there after the end, each once, also if the stream breaks
+// and repeats an event.
+func TestNetworkOfAnExecution(t *testing.T) {
+	r := newRecord().started()
+	for _, port := range []uint32{80, 81} {
+		r.add(&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Denied{Denied: &pb.NetworkDenial{Protocol: "tcp", Address: "10.0.0.1", Port: port}}})
+	}
+	network := &pb.NetworkUsage{Connections: []*pb.NetworkConnection{{Name: "example.com", Port: 443}}}
+	r.outcome(&pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: proto.Int32(0), Usage: &pb.ExecutionUsage{Network: network}})
+	f := &fake{execute: func(_ *pb.ExecuteRequest, s eventtest.Server) error {
+		r.send(s, 0, 3)
+		return status.Error(codes.Unavailable, "away")
+	}, attach: func(a *pb.AttachExecutionRequest, s eventtest.Server) error {
+		return r.send(s, a.GetAfterSequence()-1, 0)
+	}}
+	cmd := f.dial(t).Script("demo", "x.py")
+	if err := cmd.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	denied, connections := cmd.Execution.Denied(), cmd.Execution.Connections()
+	if len(denied) != 2 || denied[0].GetPort() != 80 || denied[1].GetPort() != 81 || len(connections) != 1 || connections[0].GetName() != "example.com" {
+		t.Errorf("got %v and %v", denied, connections)
+	}
+	r = newRecord().exit(0)
+	if e := r.serve().dial(t).Attach(t.Context(), "e1", AttachOptions{}); e.Denied() != nil || e.Connections() != nil {
+		t.Errorf("without a network: %v and %v", e.Denied(), e.Connections())
 	}
 }
 

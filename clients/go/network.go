@@ -14,6 +14,19 @@ type Network struct {
 // NoNetwork is for Cmd.Network: the program runs without a network, also if its skill asks for one.
 func NoNetwork() *Network { return &Network{Allow: []string{"none"}} }
 
+// Denied waits for the end and returns what the program's network refused, in order: the first 100
+// refusals. The outcome's evidence counts all. After an Attach with After, the refusals before are missing.
+func (e *Execution) Denied() []*pb.NetworkDenial {
+	<-e.done
+	return e.denied
+}
+
+// Connections waits for the end and returns the program's connections: the first 100 that ended. The
+// outcome's usage has the sums of all.
+func (e *Execution) Connections() []*pb.NetworkConnection {
+	return e.Outcome().GetUsage().GetNetwork().GetConnections()
+}
+
 func (n *Network) message() *pb.NetworkRules {
 	if n == nil {
 		return nil

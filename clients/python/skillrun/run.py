@@ -137,6 +137,9 @@ class State:
         self.outcome: Optional[pb.ExecutionOutcome] = None
         # The sequence number of the last event that was read, for attach(id, last_sequence).
         self.last_sequence = after_sequence
+        # What the program's network refused, as far as the events were read: the first 100
+        # refusals. The outcome's evidence counts all.
+        self.denied: List[pb.NetworkDenial] = []
         self._started = False
         # Offset of the next byte of each stream; not known after an attach in the middle.
         self._offsets: Dict[int, int] = dict.fromkeys(_STREAMS, 0) if after_sequence == 0 else {}
@@ -154,6 +157,12 @@ class State:
         if self.outcome is None or not self.outcome.HasField("exit_code"):
             return None
         return self.outcome.exit_code
+
+    @property
+    def connections(self) -> List[pb.NetworkConnection]:
+        """The program's connections: the first 100 that ended. Empty before the end. The
+        outcome's usage has the sums of all."""
+        return list(self.outcome.usage.network.connections) if self.outcome is not None else []
 
     @property
     def end(self) -> str:
@@ -209,6 +218,8 @@ class State:
             self.header = event.header
         elif kind == "started":
             self._started = True
+        elif kind == "denied":
+            self.denied.append(event.denied)
         elif kind == "outcome":
             self.outcome = event.outcome
         self.last_sequence = event.sequence

@@ -1,5 +1,6 @@
 """Following a run: each byte arrives once, whatever happens to the stream."""
 
+import asyncio
 import gc
 import threading
 import unittest
@@ -8,6 +9,7 @@ import warnings
 import grpc
 
 import skillrun
+from skillrun import aio
 from skillrun.v1 import execution_pb2 as pb
 
 from .fake import Case, Record, abort, header
@@ -72,6 +74,33 @@ class Following(Case):
         seen = [(e.WhichOneof("event"), e.sequence, e.queued.position) for e in run.events()]
         self.assertEqual(seen[:4], [("header", 1, 0), ("queued", 1, 2), ("queued", 1, 1), ("started", 2, 0)])
         self.assertEqual(client.run("s", code="").result().stdout, b"ab")
+
+    def test_refusals_and_connections(self):
+        record = Record()
+        for port in (80, 81):
+            record._add(denied=pb.NetworkDenial(protocol="tcp", address="10.0.0.1", port=port, rule="private"))
+        record.exit()
+        record.events[-1].outcome.usage.network.connections.add(name="example.com", port=443)
+
+        def broken(request, context):
+            yield from record.events[:3]
+            abort(context, grpc.StatusCode.UNAVAILABLE, "away")
+
+        # The stream that follows repeats an event.
+        daemon, client = self.daemon(Execute=broken, AttachExecution=lambda r, c: iter(record.after(r.after_sequence - 1)))
+        run = client.run("s", code="")
+        self.assertEqual((run.denied, run.connections), ([], []))
+        run.wait()
+        self.assertEqual([d.port for d in run.denied], [80, 81])
+        self.assertEqual([(c.name, c.port) for c in run.connections], [("example.com", 443)])
+
+        async def same():
+            async with aio.connect(daemon.address) as client:
+                run = await client.run("s", code="")
+                await run.wait()
+                return [d.port for d in run.denied], [c.port for c in run.connections]
+
+        self.assertEqual(asyncio.run(same()), ([80, 81], [443]))
 
     def test_repeats_are_dropped_and_gaps_healed(self):
         whole = Record().out(b"ab").out(b"cd").out(b"ef").exit().events
