@@ -170,8 +170,11 @@ func TestMetricsInPrometheus(t *testing.T) {
 	t.Parallel()
 	d := startDaemon(t, "listen: {unix: s.sock, metrics_tcp: '127.0.0.1:0'}\n")
 	p := startPrometheus(t, loggedAddress(t, d.log, `msg="listening for Prometheus" network=tcp address=`))
-	// Before the first execution, so that a rate sees it.
-	until(t, "Prometheus has no metrics", func() bool { return p.query(t, `skillrun_executions_total{end="EXITED"} == 0`) > 0 })
+	// Before the first execution, so that a rate sees it. The first scrape makes the series of the tenant, so only
+	// the second one surely has all of them.
+	until(t, "Prometheus has no metrics", func() bool {
+		return p.query(t, `count_over_time(skillrun_executions_total{end="EXITED"}[10m]) >= 2`) > 0
+	})
 	d.run(script("calculator", "scripts/calc.py", "6 * 7")).wantStdout(t, "42\n")
 	if _, err := d.try(script("no-such-skill", "scripts/x.py")); err == nil {
 		t.Error("an unknown skill ran")

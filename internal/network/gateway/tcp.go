@@ -26,8 +26,8 @@ func (g *Gateway) tcp(r *tcp.ForwarderRequest) {
 		}
 	}
 	if !d.allowed {
+		g.deny(d)        // first: after the reset the program may end, and the network with it
 		r.Complete(true) // a reset
-		g.deny(d)
 		return
 	}
 	defer g.leave()
@@ -94,8 +94,8 @@ func (g *Gateway) tcpNameServer(r *tcp.ForwarderRequest) {
 		reached = g.enter()
 	}
 	if reached != "" {
-		r.Complete(true)
 		g.deny(decision{protocol: policy.TCP, to: to}.refuse(policy.Verdict{Reason: reached}))
+		r.Complete(true)
 		return
 	}
 	defer g.leave()
