@@ -20,8 +20,8 @@ const (
 	// requestShare divides the memory limit: requests may hold an eighth. A request that
 	// is decoded exists three times in memory, and the collector frees the copies later.
 	requestShare = 8
-	// heapPercent is the percentage of the memory limit that Go's runtime may use. The
-	// rest is for memory outside of the runtime, such as SQLite's.
+	// heapPercent is the percentage of the memory limit, without the program's copy, that Go's
+	// runtime may use. The rest is for memory outside of the runtime, such as SQLite's.
 	heapPercent = 75
 )
 
@@ -42,8 +42,18 @@ func limitHeap(log *slog.Logger) {
 	if os.Getenv("GOMEMLIMIT") != "" || limit >= physicalMemory() {
 		return
 	}
-	debug.SetMemoryLimit(limit / 100 * heapPercent)
+	debug.SetMemoryLimit(max(limit-programBytes(), limit/4) / 100 * heapPercent)
 	log.Info("memory is limited by the daemon's cgroup", "bytes", limit)
+}
+
+// programBytes is the size of the daemon's program. The daemon runs from a copy of it in memory
+// (sandbox.Isolate), which counts in the cgroup, and which the kernel can't write anywhere else.
+func programBytes() int64 {
+	info, err := os.Stat("/proc/self/exe")
+	if err != nil {
+		return 0
+	}
+	return info.Size()
 }
 
 // memoryLimit returns how many bytes of memory this process may use: the machine's memory,
