@@ -21,7 +21,7 @@ func noisyNeighbour(t *testing.T, _ *running, _ hostileCase) {
 	const (
 		slots   = 4
 		backlog = 40 // noisy executions that wait
-		served  = 12 // executions of the quiet tenant
+		served  = 12 // executions of each tenant, at least
 		// Start times in the record are a moment after admission's decision. So each slot may have
 		// one noisy start that was decided before the quiet request, and one decided after its slot.
 		// First come, first served would have all of the backlog in between.
@@ -49,7 +49,8 @@ tenants: {noisy: {}, quiet: {}, default: {}}
 		_, queued := limitOf(d.tenant("noisy"), "queued")
 		return running == slots && queued >= backlog/2
 	})
-	for range served {
+	ran := 0
+	for ; ran < served || len(d.starts(noisy)) < served; ran++ { // on a slow machine an attack takes seconds
 		stream, err := d.runs.Execute(quiet, shell("hostile", "echo hi"))
 		if err != nil {
 			t.Fatal(err)
@@ -62,7 +63,7 @@ tenants: {noisy: {}, quiet: {}, default: {}}
 		r.wantStdout(t, "hi\n")
 	}
 	mine, others := d.starts(quiet), d.starts(noisy)
-	if len(mine) != served || len(others) < 4 { // the noise had every slot; on a slow machine not much more
+	if len(mine) != ran || len(others) < served {
 		t.Fatalf("%d and %d starts in the record", len(mine), len(others))
 	}
 	if between := worst(mine, others); between > most {

@@ -81,7 +81,7 @@ func addAddress(l netlink.Link, cidr string) error {
 		return err
 	}
 	a.Flags |= unix.IFA_F_NODAD
-	return netlink.AddrAdd(l, a)
+	return netlink.AddrReplace(l, a) // a fuzz worker shares the namespace of its parent, which has added it
 }
 
 // A Sandbox is a network namespace with the interface that a sandbox has. Its thread ends with the
