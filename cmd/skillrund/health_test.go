@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -88,10 +87,7 @@ func (d *running) wantState(state pb.DaemonState, line string) {
 // doctor. All of them are live.
 func TestHealthTellsStatesApart(t *testing.T) {
 	t.Parallel()
-	dir := newDir(t)
-	if err := os.Mkdir(filepath.Join(dir, "tenants"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	dir := newTenantsDir(t)
 	d := startDaemonIn(t, dir, withTokens+"listen: {unix: s.sock, metrics_tcp: '127.0.0.1:0'}\ntenants: {default: {}}\ntenants_dir: tenants\n")
 	other := d.asTenant(t.Context(), "default", "read")
 	all := []string{server.Live, server.Ready, server.NotDraining, server.NotDegraded}

@@ -157,13 +157,7 @@ func startOnHostileInternet(t *testing.T, dir, extra string) (*running, *hostile
 	})
 	i := &hostileInternet{held: make(chan struct{}, 8), freed: make(chan struct{}, 8)}
 	i.serve(t, outside)
-	resolv := filepath.Join(dir, "resolv.conf")
-	if err := os.WriteFile(resolv, []byte("nameserver "+webAddress+"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	d := launch(t, dir, extra, "/bin/sh", "-c", `mount --make-rprivate / && mount --bind "$1" /etc/resolv.conf && shift && exec nsenter --net="$@"`, "sh", resolv, machine.path, "--")
-	d.dial("unix://" + dir + "/s.sock")
-	d.waitServing()
+	d := launchIn(t, dir, extra, machine)
 	return d, i, machine
 }
 

@@ -36,10 +36,7 @@ func (d *running) networkHelpers() (pids []string) {
 // The other helper has been idle for longer, so idleness does not explain the end.
 func TestRemovedTenantHasNoNetworkHelper(t *testing.T) {
 	t.Parallel()
-	dir := newDir(t)
-	if err := os.Mkdir(filepath.Join(dir, "tenants"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	dir := newTenantsDir(t)
 	for _, name := range []string{"acme", "globex"} {
 		if err := os.WriteFile(filepath.Join(dir, "tenants", name+".yaml"), nil, 0o600); err != nil {
 			t.Fatal(err)

@@ -132,12 +132,9 @@ func serveWeb(t *testing.T, n *namespace) {
 	t.Cleanup(func() { web.Close(); names.Shutdown() })
 }
 
-// startOnInternet starts a daemon in a network namespace with the internet of a test.
-func startOnInternet(t *testing.T, dir, extra string) *running {
+// launchIn starts a daemon in a network namespace. Its resolver is the machine of the internet.
+func launchIn(t *testing.T, dir, extra string, machine *namespace) *running {
 	t.Helper()
-	internet, machine := newNamespace(t), newNamespace(t)
-	connect(t, machine, daemonAddress+"/24", internet, webAddress+"/24")
-	serveWeb(t, internet)
 	resolv := filepath.Join(dir, "resolv.conf")
 	if err := os.WriteFile(resolv, []byte("nameserver "+webAddress+"\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -146,6 +143,15 @@ func startOnInternet(t *testing.T, dir, extra string) *running {
 	d.dial("unix://" + dir + "/s.sock")
 	d.waitServing()
 	return d
+}
+
+// startOnInternet starts a daemon in a network namespace with the internet of a test.
+func startOnInternet(t *testing.T, dir, extra string) *running {
+	t.Helper()
+	internet, machine := newNamespace(t), newNamespace(t)
+	connect(t, machine, daemonAddress+"/24", internet, webAddress+"/24")
+	serveWeb(t, internet)
+	return launchIn(t, dir, extra, machine)
 }
 
 // ask asks for each URL, and prints the answer or the error.

@@ -45,10 +45,7 @@ func (d *running) filesWith() (names []string) {
 // that the tenant has left, also if another daemon stored it, and no data of another tenant.
 func TestPurgeTenant(t *testing.T) {
 	t.Parallel()
-	dir := newDir(t)
-	if err := os.Mkdir(filepath.Join(dir, "tenants"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	dir := newTenantsDir(t)
 	const config = withTokens + "tenants_dir: tenants\ntenants: {globex: {}}\n"
 	d := startDaemonIn(t, dir, config)
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)

@@ -104,6 +104,16 @@ func (d *running) tenant(name string) *pb.Tenant {
 	return nil
 }
 
+// newTenantsDir is newDir with an empty directory for files of tenants.
+func newTenantsDir(t *testing.T) string {
+	t.Helper()
+	dir := newDir(t)
+	if err := os.Mkdir(filepath.Join(dir, "tenants"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // limitOf returns the limit of a quota, and its use.
 func limitOf(t *pb.Tenant, key string) (limit, used uint64) {
 	for _, q := range t.GetQuotas() {
@@ -118,10 +128,7 @@ func limitOf(t *pb.Tenant, key string) (limit, used uint64) {
 // changes nothing, and the operator is told.
 func TestTenantsReload(t *testing.T) {
 	t.Parallel()
-	dir := newDir(t)
-	if err := os.Mkdir(filepath.Join(dir, "tenants"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	dir := newTenantsDir(t)
 	d := startDaemonIn(t, dir, withTokens+"tenants_dir: tenants\n")
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	defer cancel()
@@ -221,10 +228,7 @@ func TestTenantsReload(t *testing.T) {
 // A thousand tenants come and go while another one works. Each of its executions succeeds.
 func TestThousandTenants(t *testing.T) {
 	t.Parallel()
-	dir := newDir(t)
-	if err := os.Mkdir(filepath.Join(dir, "tenants"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	dir := newTenantsDir(t)
 	d := startDaemonIn(t, dir, withTokens+"tenants_dir: tenants\ntenants: {steady: {}}\n")
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	defer cancel()

@@ -105,21 +105,7 @@ const echoAddress = networktest.Public + ":7000"
 // serveEcho sends back the bytes that it receives, until the test ends.
 func serveEcho(t testing.TB) {
 	t.Helper()
-	l, err := net.Listen("tcp", echoAddress)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all sync.WaitGroup
-	t.Cleanup(func() { l.Close(); all.Wait() })
-	all.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() { defer c.Close(); _, _ = io.Copy(c, c) })
-		}
-	})
+	networktest.Serve(t, echoAddress, func(c net.Conn) { _, _ = io.Copy(c, c) })
 }
 
 // echo sends a byte to the echo server and gets it back. The connection stays open.

@@ -14,7 +14,7 @@ from skillrun import aio
 from skillrun.v1 import execution_pb2 as pb
 
 from .proxy import Proxy
-from .test_daemon import BLOCKS
+from .test_daemon import BLOCKS, word_skill
 
 SLEEPER = "print('ready', flush=True)\nimport time\ntime.sleep(600)"
 READ = "import sys; sys.stdout.buffer.write(sys.stdin.buffer.read())"
@@ -287,11 +287,7 @@ class Asking(Daemon):
 
 class Pushing(Daemon):
     async def test_a_pushed_folder_runs(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        skill = pathlib.Path(folder.name)
-        (skill / "SKILL.md").write_text("---\nname: pushed-by-tasks\ndescription: Prints a word.\n---\nRun scripts/word.py.\n")
-        (skill / "scripts").mkdir()
+        skill = word_skill(self, "pushed-by-tasks")
         for word in ("one", "two"):
             (skill / "scripts" / "word.py").write_text(f"print({word!r})\n")
             reply = await self.client.push(skill, name="pushed-by-tasks")

@@ -423,13 +423,19 @@ class Tools(Daemon):
         self.assertEqual((got.is_error, got.execution_id), (True, ""))
 
 
+def word_skill(test, name):
+    """A folder of a skill whose script is still to be written. It goes at the end of the test."""
+    folder = tempfile.TemporaryDirectory()
+    test.addCleanup(folder.cleanup)
+    skill = pathlib.Path(folder.name)
+    (skill / "SKILL.md").write_text(f"---\nname: {name}\ndescription: Prints a word.\n---\nRun scripts/word.py.\n")
+    (skill / "scripts").mkdir()
+    return skill
+
+
 class Pushing(Daemon):
     def test_a_pushed_folder_runs(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        skill = pathlib.Path(folder.name)
-        (skill / "SKILL.md").write_text("---\nname: pushed-by-threads\ndescription: Prints a word.\n---\nRun scripts/word.py.\n")
-        (skill / "scripts").mkdir()
+        skill = word_skill(self, "pushed-by-threads")
         for word in ("one", "two"):
             (skill / "scripts" / "word.py").write_text(f"print({word!r})\n")
             reply = self.client.push(skill, name="pushed-by-threads")

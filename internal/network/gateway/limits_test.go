@@ -19,7 +19,7 @@ import (
 // Each bound on connections refuses the next one, and says so. Room comes back with an end.
 func TestConnectionLimits(t *testing.T) {
 	const address = networktest.Public + ":80"
-	serve(t, address, echo)
+	networktest.Serve(t, address, echo)
 	for want, change := range map[string]func(*Config){
 		"more than 1 connections":               func(c *Config) { c.Limits.Connections = 1 },
 		"more than 1 connections of the tenant": func(c *Config) { c.Shared = NewShared(1) },
@@ -55,7 +55,7 @@ func TestConnectionLimits(t *testing.T) {
 func TestConnectionsEnd(t *testing.T) {
 	const address = networktest.Public + ":80"
 	ended := make(chan error, 1)
-	serve(t, address, func(c net.Conn) {
+	networktest.Serve(t, address, func(c net.Conn) {
 		_, err := io.Copy(io.Discard, c)
 		ended <- err
 	})
@@ -91,7 +91,7 @@ func TestConnectionsEnd(t *testing.T) {
 // A reset of one side is a reset of the other one, not an end of the data.
 func TestResets(t *testing.T) {
 	const address = networktest.Public + ":80"
-	serve(t, address, func(c net.Conn) {
+	networktest.Serve(t, address, func(c net.Conn) {
 		_, _ = io.ReadFull(c, make([]byte, 1))
 		_ = c.(*net.TCPConn).SetLinger(0)
 	})
@@ -177,7 +177,7 @@ func TestPins(t *testing.T) {
 // Close does not wait for a client that never completes its handshake.
 func TestHalfOpen(t *testing.T) {
 	accepted := make(chan struct{}, 50)
-	serve(t, networktest.Public+":80", func(c net.Conn) {
+	networktest.Serve(t, networktest.Public+":80", func(c net.Conn) {
 		accepted <- struct{}{}
 		echo(c)
 	})

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"net"
 	"net/netip"
 	"sync"
 	"testing"
@@ -106,24 +105,4 @@ func newBox(t testing.TB, allow, deny []string, change ...func(*Config)) *box {
 	}
 	t.Cleanup(b.gateway.Close)
 	return b
-}
-
-// serve accepts connections until the test ends.
-func serve(t testing.TB, address string, handle func(net.Conn)) {
-	t.Helper()
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all sync.WaitGroup
-	t.Cleanup(func() { l.Close(); all.Wait() })
-	all.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() { defer c.Close(); handle(c) })
-		}
-	})
 }

@@ -63,7 +63,7 @@ func (b *box) dialNamed(t *testing.T, port string, names ...string) net.Conn {
 // A rule with a name allows an address only after the sandbox resolved such a name to it.
 func TestNameThenAddress(t *testing.T) {
 	newZone(t)
-	serve(t, networktest.Public+":7000", echo)
+	networktest.Serve(t, networktest.Public+":7000", echo)
 	b := newBox(t, []string{"*.test:7000"}, nil)
 	if c, err := b.Dial("tcp", networktest.Public+":7000"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Fatalf("got %v, %v", c, err)
@@ -121,8 +121,8 @@ func TestNoServerName(t *testing.T) {
 			got <- b[0]
 		}
 	}
-	serve(t, networktest.Public+":443", keep)
-	serve(t, networktest.Public+":80", keep)
+	networktest.Serve(t, networktest.Public+":443", keep)
+	networktest.Serve(t, networktest.Public+":80", keep)
 	for _, c := range []struct{ port, send, want string }{
 		{"443", "GET / HTTP/1.1\r\n\r\n", "not TLS"},
 		{"443", "\x16\x03\x01\x00\x05junk!", "not valid TLS"},
@@ -158,7 +158,7 @@ func TestNoServerName(t *testing.T) {
 // A client that sends nothing is refused after a while.
 func TestSilentClient(t *testing.T) {
 	newZone(t)
-	serve(t, networktest.Public+":443", func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	networktest.Serve(t, networktest.Public+":443", func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 	b := newBox(t, []string{"www.test"}, nil, func(c *Config) { c.Limits.Hello = 20 * time.Millisecond })
 	conn := b.dialNamed(t, "443", "www.test")
 	b.awaitDenial(t, func(d policy.Denial) bool { return strings.Contains(d.Reason, "in time") })

@@ -22,7 +22,7 @@ func TestTCP(t *testing.T) {
 	for _, host := range []string{networktest.Public, networktest.Public6} {
 		t.Run(host, func(t *testing.T) {
 			address := net.JoinHostPort(host, "80")
-			serve(t, address, echo)
+			networktest.Serve(t, address, echo)
 			b := newBox(t, nil, nil)
 			c, err := b.Dial("tcp", address)
 			if err != nil {

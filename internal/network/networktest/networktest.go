@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -82,6 +83,26 @@ func addAddress(l netlink.Link, cidr string) error {
 	}
 	a.Flags |= unix.IFA_F_NODAD
 	return netlink.AddrReplace(l, a) // a fuzz worker shares the namespace of its parent, which has added it
+}
+
+// Serve gives the connections to an address to handle, until the test ends.
+func Serve(t testing.TB, address string, handle func(net.Conn)) {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	t.Cleanup(func() { l.Close(); all.Wait() })
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { defer c.Close(); handle(c) })
+		}
+	})
 }
 
 // A Sandbox is a network namespace with the interface that a sandbox has. Its thread ends with the
