@@ -105,7 +105,7 @@ func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 	stop := context.AfterFunc(ctx, func() { c.control.File.Close() })
 	defer stop()
 	c.spec = s
-	c.network.begin(ctx, c.netns)
+	c.network.begin(ctx, c)
 	changed, err := c.limit(s.Limits)
 	if err != nil {
 		return err

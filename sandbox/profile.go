@@ -17,17 +17,22 @@ type profile struct {
 	sizeBytes, files int64
 	openFiles        int
 	cpu              time.Duration
+	network          bool      // the sandbox has an interface
 	python           pythonKey // of the Python zygote that forked the first process; zero: init forked it
 }
 
 func (s Spec) profile() profile {
-	return profile{group: s.Group, root: s.Root, sizeBytes: s.Workspace.SizeBytes, files: s.Workspace.Files, openFiles: s.Limits.OpenFiles, cpu: s.Limits.CPU}
+	return profile{group: s.Group, root: s.Root, sizeBytes: s.Workspace.SizeBytes, files: s.Workspace.Files, openFiles: s.Limits.OpenFiles, cpu: s.Limits.CPU, network: s.Network != nil}
 }
 
 // blank returns the parts of s that a sandbox needs before its program is known. It leaves out everything of
 // the skill and of the request: the daemon keeps those only while the program runs.
 func (s Spec) blank() Spec {
-	return Spec{Group: s.Group, Root: s.Root, Workspace: Workspace{SizeBytes: s.Workspace.SizeBytes, Files: s.Workspace.Files}, Limits: s.Limits}
+	b := Spec{Group: s.Group, Root: s.Root, Workspace: Workspace{SizeBytes: s.Workspace.SizeBytes, Files: s.Workspace.Files}, Limits: s.Limits}
+	if s.Network != nil {
+		b.Network = unassigned{}
+	}
+	return b
 }
 
 // buildCloned has the zygote make a sandbox for one program with s's profile.

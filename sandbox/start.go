@@ -39,6 +39,7 @@ type sandbox struct {
 	userns    *os.File      // the sandbox's user namespace
 	held      []*os.File    // namespaces that the daemon destroys, not init
 	netns     *os.File      // the one of held that is the network's
+	device    *device       // the interface until its Network has it, else nil
 	network   *attachment   // nil: none
 	prewarmed bool          // made before its program was known
 	limited   Limits        // limits that the cgroup has
@@ -151,6 +152,11 @@ func (h *Host) build(ctx context.Context, m maker, s Spec) (c *sandbox, err erro
 	}
 	if err := c.verify(); err != nil {
 		return c, err
+	}
+	if s.Network != nil {
+		if c.device, err = makeDevice(c.netns); err != nil {
+			return c, err
+		}
 	}
 	if !stop() { // ctx has just ended, and its end closed the socket
 		return c, step("start", context.Cause(ctx))

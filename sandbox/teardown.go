@@ -71,6 +71,7 @@ func (c *sandbox) destroy() error {
 // init by its pidfd, and the maker's state can go only when no process is left.
 func (c *sandbox) destroyInit() error {
 	defer c.userns.Close() // nil: never opened
+	defer c.device.close()
 	defer closeFiles(c.held)
 	if c.forked != nil {
 		c.forked.Close()
