@@ -4,6 +4,7 @@ import asyncio
 import os
 import pathlib
 import tempfile
+import threading
 import unittest
 
 import grpc
@@ -103,11 +104,15 @@ class Push(Case):
         ended = []
 
         def answer(requests, context):
+            cancelled = threading.Event()
+            if not context.add_callback(cancelled.set):
+                cancelled.set()
             try:
                 for _ in requests:
                     pass
-                # grpcio can also end the loop, without an exception, when the call is cancelled.
-                if context.is_active():
+                # grpcio can also end the loop without an exception when the call is cancelled, and
+                # learn of the cancellation later. A client whose stream has ended waits for the answer.
+                if not cancelled.wait(30):
                     ended.append("whole")
             except Exception:
                 pass
