@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 	"github.com/skillrun/skillrun/sandbox/internal/mount"
 )
@@ -46,7 +48,20 @@ func daemon() {
 	}
 	for n := 0; !byZygote(start(fmt.Sprintf("of-group-%d", n)).sandbox); n++ {
 	}
-	fmt.Println(h.instance.name, h.ids.first, h.running["orphan"].sandbox.group.File("pids", "cgroup.procs"))
+	// A helper that is stopped and ignores its parent's death: only the sweep ends it.
+	helper := exec.Command("sleep", "1000")
+	g, err := h.NewHelperGroup("acme", HelperLimits{MemoryBytes: 64 << 20, Processes: 8})
+	if err == nil {
+		err = helper.Start()
+	}
+	if err == nil {
+		err = errors.Join(g.Enter(helper.Process.Pid), helper.Process.Signal(unix.SIGSTOP))
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println(h.instance.name, h.ids.first, h.running["orphan"].sandbox.group.File("pids", "cgroup.procs"), g.group.File("pids", "cgroup.procs"))
 	select {}
 }
 
@@ -65,9 +80,9 @@ func TestDaemonDeath(t *testing.T) {
 		t.Fatal(err)
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
-	var name, procs string
+	var name, procs, helper string
 	var first uint32
-	if _, serr := fmt.Sscan(line, &name, &first, &procs); err != nil || serr != nil {
+	if _, serr := fmt.Sscan(line, &name, &first, &procs, &helper); err != nil || serr != nil {
 		cmd.Process.Kill()
 		cmd.Wait()
 		t.Fatalf("got %q, %v, %v", line, err, serr)
@@ -86,6 +101,9 @@ func TestDaemonDeath(t *testing.T) {
 		return nil
 	}); err != nil {
 		t.Error(err)
+	}
+	if b, err := os.ReadFile(helper); err != nil || len(b) == 0 {
+		t.Errorf("the helper has ended: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(state, "instances", name)); err != nil {
 		t.Errorf("nothing to sweep: %v", err)

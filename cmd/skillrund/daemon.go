@@ -214,7 +214,7 @@ func start(ctx context.Context, c config, path, bundle string, log *slog.Logger)
 	if err := d.routeRuntimes(ctx); err != nil {
 		return d, err
 	}
-	if d.networks, err = c.openNetworks(log); err != nil {
+	if d.networks, err = c.openNetworks(d.host, log); err != nil {
 		return d, err
 	}
 	d.executor, err = executor.New(ctx, executor.Config{
@@ -359,11 +359,11 @@ func (d *daemon) close() error {
 	if d.environments != nil {
 		d.environments.Close()
 	}
+	if d.networks != nil {
+		d.networks.Close() // before the host, which has the helpers' cgroups; no execution runs
+	}
 	if d.host != nil {
 		errs = append(errs, d.host.Close())
-	}
-	if d.networks != nil {
-		d.networks.Close() // after the sandboxes, which detach
 	}
 	if d.probing != nil {
 		d.probing.done.Wait() // host.Close has ended the probe

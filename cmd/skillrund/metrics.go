@@ -42,7 +42,7 @@ func (d *daemon) state(requests *budget.Budget) metrics.State {
 
 // traffic leaves out tenants that are no longer configured: their series were forgotten.
 func (d *daemon) traffic(now network.Stats) metrics.Networks {
-	n := metrics.Networks{Helpers: now.Helpers, Open: int(now.Networks), Deaths: now.Deaths, Tenants: map[string]metrics.Traffic{}}
+	n := metrics.Networks{Helpers: now.Helpers, Open: int(now.Networks), Deaths: now.Deaths, OOMs: now.OOMs, Tenants: map[string]metrics.Traffic{}}
 	for name, t := range now.Tenants {
 		if _, ok := d.executor.Tenants.Get(name); ok {
 			t.Denied["repeated"] = t.Repeated

@@ -20,7 +20,7 @@ func TestNetworkMetrics(t *testing.T) {
 			}
 		}
 	}
-	want("skillrun_network_helpers 0", "skillrun_networks 0", "skillrun_network_helper_deaths_total 0")
+	want("skillrun_network_helpers 0", "skillrun_networks 0", `skillrun_network_helper_deaths_total{cause="memory"} 0`)
 	d.run(code("calculator", "import socket\ntry: socket.create_connection(('169.254.169.254', 80))\nexcept OSError as e: print(e.strerror)")).wantStdout(t, "Connection refused\n")
 	want("skillrun_network_helpers 1", "skillrun_networks 0",
 		`skillrun_network_denied_total{kind="link-local",tenant="default"} 1`, `skillrun_network_denied_total{kind="private",tenant="default"} 0`,

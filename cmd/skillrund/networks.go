@@ -7,15 +7,19 @@ import (
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/network"
+	"github.com/skillrun/skillrun/sandbox"
 )
 
 // openNetworks makes the manager of networks. Nil: the configuration gives no skill a network. A
 // tenant's rules only narrow the daemon's, so a reload of tenants never needs a manager later.
-func (c *config) openNetworks(log *slog.Logger) (*network.Manager, error) {
+func (c *config) openNetworks(host *sandbox.Host, log *slog.Logger) (*network.Manager, error) {
 	if c.Network.network().None() {
 		return nil, nil
 	}
-	m, err := network.NewManager(network.Config{Dir: filepath.Join(c.StateDir, "network"), ID: int(c.networkID()), Log: log})
+	m, err := network.NewManager(network.Config{
+		Dir: filepath.Join(c.StateDir, "network"), ID: int(c.networkID()), Log: log,
+		Group: func(tenant string) (network.Group, error) { return host.NewHelperGroup(tenant, network.HelperLimits) },
+	})
 	if err != nil {
 		return nil, fmt.Errorf("network: %w", err)
 	}

@@ -39,7 +39,7 @@ type Load struct{ Running, Queued int }
 // fixed number.
 type Networks struct {
 	Helpers, Open int
-	Deaths        int64
+	Deaths, OOMs  int64 // of helpers; OOMs are the deaths because memory ran out
 	Tenants       map[string]Traffic
 }
 
@@ -88,7 +88,7 @@ var (
 
 	networkHelpers     = describe("network_helpers", "Helper processes that run and carry networks of sandboxes.")
 	networksOpen       = describe("networks", "Networks of sandboxes that are open.")
-	networkDeaths      = describe("network_helper_deaths_total", "Helper processes of networks that died or were killed because they did not answer.")
+	networkDeaths      = describe("network_helper_deaths_total", "Helper processes of networks that died or were killed because they did not answer, by cause: memory (it ran out), other.", "cause")
 	networkConnections = describe("network_connections_total", "Connections of sandboxes that have ended, by tenant.", "tenant")
 	networkBytes       = describe("network_bytes_total", "Bytes of ended connections of sandboxes, by tenant and direction.", "tenant", "direction")
 	networkDenied      = describe("network_denied_total", "Connections, packets and names that were refused to sandboxes, by tenant and kind.", "tenant", "kind")
@@ -151,7 +151,8 @@ func (n Networks) collect(to chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, value int64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), labels...)
 	}
-	counter(networkDeaths, n.Deaths)
+	counter(networkDeaths, n.OOMs, "memory")
+	counter(networkDeaths, n.Deaths-n.OOMs, "other")
 	for name, t := range n.Tenants {
 		counter(networkConnections, t.Connections, name)
 		counter(networkBytes, t.Sent, name, "sent")

@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox"
 )
 
 // limits of a helper's process. The files are the devices of 1,000 sandboxes, and two sockets for
@@ -21,10 +23,14 @@ var processLimits = map[int]uint64{
 	unix.RLIMIT_DATA:   4 << 30, // bytes
 }
 
+// HelperLimits are the limits of a helper's cgroup. A helper has about ten threads. The most of the
+// memory is buffers of connections.
+var HelperLimits = sandbox.HelperLimits{MemoryBytes: 1 << 30, Processes: 128}
+
 // environment is all of a helper's environment. The bounds keep one tenant from taking the memory and
-// the processors of the others.
+// the processors of the others. GOMEMLIMIT leaves a quarter of the cgroup's memory to the kernel's buffers.
 // GODEBUG keeps Go from holding files of the cgroup open.
-var environment = []string{"GOMEMLIMIT=1GiB", "GOMAXPROCS=2", "GOTRACEBACK=single", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
+var environment = []string{"GOMEMLIMIT=768MiB", "GOMAXPROCS=2", "GOTRACEBACK=single", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
 // oomScore is the helper's oom_score_adj. The daemon's own, which the helper inherits, may keep the
 // kernel from killing it, and the connections of one tenant may take gigabytes. Sandboxes have 1000.
@@ -53,6 +59,11 @@ func confine(id int) error {
 		return fmt.Errorf("user %d: %w", id, err)
 	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return err
+	}
+	// Without it a helper that is stopped, or that an attacker controls, would outlive the daemon. A
+	// change of the user takes it back, so it comes after that.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return err
 	}
 	return loadFilter()

@@ -12,6 +12,9 @@
 // has no call that opens a file or starts a program (filter.go). The helper needs no privilege: the
 // Manager sends it configured devices, and it makes ordinary sockets.
 //
+// Each helper is in a cgroup, which bounds its memory and threads. The kernel kills the helper when the
+// daemon dies (startHelpers), and the next daemon clears the cgroup.
+//
 // A helper may die: of a fault in the stack, of the kernel's OOM killer, of a signal. The Manager
 // keeps a duplicate of each device. It starts a new helper, attaches the devices again and cuts the
 // sandboxes' connections, because their state died with the old helper (tenant.go). The Manager kills

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,15 +38,26 @@ type Config struct {
 	// AnswerTime is how long a helper has for an answer before it is killed. Zero: ten seconds. Even a
 	// busy machine answers in milliseconds.
 	AnswerTime time.Duration
-	Log        *slog.Logger
+	// Group makes the cgroup of a helper, which bounds its memory. Nil: helpers have none, as in tests.
+	Group func(tenant string) (Group, error)
+	Log   *slog.Logger
+}
+
+// A Group is the cgroup of one helper; *sandbox.HelperGroup is one.
+type Group interface {
+	Enter(pid int) error
+	OutOfMemory() bool // whether the kernel killed the helper because of its memory
+	Close() error      // kills the helper, if it lives
 }
 
 // A Manager makes networks for sandboxes. Its methods may be called by several goroutines.
 type Manager struct {
 	config Config
 	closer chan *os.File  // devices without a use
+	parent chan func()    // calls on the thread that starts helpers
 	closed sync.WaitGroup // tasks that Close waits for
 	deaths atomic.Int64
+	ooms   atomic.Int64 // of the deaths
 	open   atomic.Int64
 
 	mu      sync.Mutex
@@ -72,8 +85,9 @@ func NewManager(c Config) (*Manager, error) {
 	if err := os.MkdirAll(c.Dir, 0o555); err != nil {
 		return nil, err
 	}
-	m := &Manager{config: c, closer: make(chan *os.File, 1024), tenants: map[string]*tenant{}}
+	m := &Manager{config: c, closer: make(chan *os.File, 1024), parent: make(chan func()), tenants: map[string]*tenant{}}
 	m.closed.Go(m.closeDevices)
+	go m.startHelpers()
 	return m, nil
 }
 
@@ -121,9 +135,13 @@ func (m *Manager) forget(t *tenant) {
 	m.closed.Go(t.close)
 }
 
-// Close ends all helpers.
+// Close ends all helpers. Only the first call does something.
 func (m *Manager) Close() {
 	m.mu.Lock()
+	if m.ended {
+		m.mu.Unlock()
+		return
+	}
 	m.ended = true
 	tenants := m.tenants
 	m.tenants = map[string]*tenant{}
@@ -135,6 +153,7 @@ func (m *Manager) Close() {
 	all.Wait()
 	m.closer <- nil
 	m.closed.Wait()
+	close(m.parent)
 }
 
 // tenant returns the tenant of a name. The caller holds mu.
@@ -159,6 +178,24 @@ func (m *Manager) closeDevices() {
 		}
 		f.Close()
 	}
+}
+
+// startHelpers starts the helpers of all tenants on one thread, which lives until Close. A helper asks the kernel
+// to kill it when the thread ends that started it (PR_SET_PDEATHSIG, prctl(2)). Other threads of a Go
+// program may end before the program does.
+func (m *Manager) startHelpers() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for start := range m.parent {
+		start()
+	}
+}
+
+// start starts a process from that thread.
+func (m *Manager) start(c *exec.Cmd) error {
+	started := make(chan error)
+	m.parent <- func() { started <- c.Start() }
+	return <-started
 }
 
 // resolvers returns the DNS servers of the machine.

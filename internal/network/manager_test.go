@@ -144,6 +144,39 @@ func TestHelperDies(t *testing.T) {
 	}
 }
 
+// A fakeGroup says that the kernel killed the helper because its memory ran out.
+type fakeGroup struct{ entered, closed chan int }
+
+func (g *fakeGroup) Enter(pid int) error { g.entered <- pid; return nil }
+func (g *fakeGroup) OutOfMemory() bool   { return true }
+func (g *fakeGroup) Close() error        { g.closed <- 1; return errors.New("it is busy") }
+
+// Each helper enters a cgroup, which is removed after its end. A helper without a cgroup does not run.
+func TestGroups(t *testing.T) {
+	g := &fakeGroup{make(chan int, 10), make(chan int, 10)}
+	var refused error
+	m := newManager(t, func(c *Config) { c.Group = func(string) (Group, error) { return g, refused } })
+	b := newBox(t, m, "a")
+	p := m.process(t, "a")
+	if pid := <-g.entered; pid != p.command.Process.Pid {
+		t.Errorf("%d has entered", pid)
+	}
+	refused = errors.New("no cgroup")
+	p.kill()
+	<-b.cut
+	<-g.closed
+	if s := m.Stats(); s.OOMs != 1 || s.Deaths < 1 {
+		t.Errorf("stats: %+v", s)
+	}
+	if words := p.lastWords().Error(); !strings.Contains(words, "memory ran out") {
+		t.Errorf("reason: %s", words)
+	}
+	late, l := link(t, m, "b")
+	if err := late.network.Attach(context.Background(), l); !errors.Is(err, ErrHelper) || !strings.Contains(err.Error(), "no cgroup") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A helper that is stopped is killed and replaced, as it carries nothing.
 func TestHelperHangs(t *testing.T) {
 	serveEcho(t)

@@ -18,25 +18,31 @@ import (
 // maxStderr bounds the kept part of a helper's stderr, in bytes.
 const maxStderr = 4 << 10
 
-var errDied = errors.New("the network helper died")
+var (
+	errDied   = errors.New("the network helper died")
+	errMemory = errors.New("its memory ran out")
+)
 
 // A process is one helper, from the daemon's side.
 type process struct {
 	command *exec.Cmd
+	group   Group // nil: none
 	socket  *socket
 	stderr  *tail
 	events  func(report)  // called for each report that is no reply, in order
 	answer  time.Duration // see Config.AnswerTime
 	dead    chan struct{} // closed after its end
 	noted   chan struct{} // closed when the tenant knows it
+	memory  bool          // it died because its memory ran out; valid after dead
 
 	mu      sync.Mutex
 	number  uint64
 	waiting map[uint64]chan report
 }
 
-// startProcess starts a helper and waits until it is confined.
-func startProcess(ctx context.Context, c Config, events func(report)) (*process, error) {
+// startProcess starts a helper of a tenant and waits until it is confined.
+func startProcess(ctx context.Context, m *Manager, tenant string, events func(report)) (*process, error) {
+	c := m.config
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
@@ -50,7 +56,7 @@ func startProcess(ctx context.Context, c Config, events func(report)) (*process,
 		// Its own session: a signal of the daemon's terminal is not for it.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS},
 	}
-	if err := p.command.Start(); err != nil {
+	if err := p.start(m, tenant); err != nil {
 		ours.file.Close()
 		return nil, fmt.Errorf("start the network helper: %w", err)
 	}
@@ -61,6 +67,26 @@ func startProcess(ctx context.Context, c Config, events func(report)) (*process,
 		return nil, errors.Join(err, p.lastWords())
 	}
 	return p, nil
+}
+
+// start starts the process in its cgroup. It does nothing before its first request, so it enters the
+// cgroup in time.
+func (p *process) start(m *Manager, tenant string) (err error) {
+	if m.config.Group != nil {
+		if p.group, err = m.config.Group(tenant); err != nil {
+			return err
+		}
+	}
+	if err = m.start(p.command); err == nil && p.group != nil {
+		if err = p.group.Enter(p.command.Process.Pid); err != nil {
+			p.kill()
+			_ = p.command.Wait()
+		}
+	}
+	if err != nil && p.group != nil {
+		err = errors.Join(err, p.group.Close())
+	}
+	return err
 }
 
 // read handles reports until the helper is gone.
@@ -89,7 +115,19 @@ func (p *process) read() {
 	}
 	p.kill() // it is of no use without its socket
 	_ = p.command.Wait()
+	p.buried()
 	close(p.dead)
+}
+
+// buried looks why the helper died, and removes its cgroup.
+func (p *process) buried() {
+	if p.group == nil {
+		return
+	}
+	p.memory = p.group.OutOfMemory()
+	if err := p.group.Close(); err != nil {
+		fmt.Fprintf(p.stderr, "; its cgroup stays: %v", err)
+	}
 }
 
 // call sends a request and waits for the reply. A helper that does not reply is killed.
@@ -154,6 +192,9 @@ func (p *process) end() {
 
 // lastWords returns an error with the helper's exit status and its stderr.
 func (p *process) lastWords() error {
+	if p.memory {
+		return fmt.Errorf("%w: %v", errMemory, p.command.ProcessState)
+	}
 	return fmt.Errorf("%v: %s", p.command.ProcessState, strings.TrimSpace(p.stderr.String()))
 }
 

@@ -11,6 +11,7 @@ type Stats struct {
 	Helpers  int   // that run
 	Networks int64 // that are attached
 	Deaths   int64 // of helpers, without those that were ended
+	OOMs     int64 // deaths because the helper's memory ran out
 	Tenants  map[string]TenantStats
 }
 
@@ -26,7 +27,7 @@ type TenantStats struct {
 
 // Stats returns the figures of now.
 func (m *Manager) Stats() Stats {
-	s := Stats{Networks: m.open.Load(), Deaths: m.deaths.Load(), Tenants: map[string]TenantStats{}}
+	s := Stats{Networks: m.open.Load(), Deaths: m.deaths.Load(), OOMs: m.ooms.Load(), Tenants: map[string]TenantStats{}}
 	m.mu.Lock()
 	tenants := maps.Clone(m.tenants)
 	m.mu.Unlock()

@@ -87,7 +87,7 @@ func (t *tenant) helper() (*process, error) {
 		return nil, fmt.Errorf("%w: it died %d times in a minute; the next one starts in %v. The daemon's log has the reasons",
 			ErrHelper, deaths, wait.Round(time.Millisecond))
 	}
-	p, err := startProcess(t.life, t.manager.config, t.event)
+	p, err := startProcess(t.life, t.manager, t.name, t.event)
 	if err != nil {
 		if t.life.Err() == nil {
 			t.died(err)
@@ -105,6 +105,9 @@ func (t *tenant) helper() (*process, error) {
 // died notes a death and sets the pause before the next start.
 func (t *tenant) died(reason error) {
 	t.manager.deaths.Add(1)
+	if errors.Is(reason, errMemory) {
+		t.manager.ooms.Add(1)
+	}
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()

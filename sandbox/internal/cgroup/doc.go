@@ -12,6 +12,7 @@
 //	  skillrun-NAME       one run of the daemon; on v2 it has the rules for devices
 //	    _zygote
 //	    _SLOT             a sandbox: its init and its processes
+//	    helper-NAME-N     a helper of the daemon, such as the carrier of a tenant's packets
 //
 // Names are all that a Group holds. So a daemon that finds the names of another one's groups
 // on disk can clear them (Save and Load), and a Group whose cgroup is gone does no harm.

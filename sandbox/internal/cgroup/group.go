@@ -130,6 +130,16 @@ func (g Group) ProcsFiles() (files []*os.File, err error) {
 	return files, nil
 }
 
+// Enter moves a process into the group, with all of its threads.
+func (g Group) Enter(pid int) error {
+	for _, dir := range g.Dirs { // controllers that share one take it twice
+		if err := pseudofs.Write(dir+"/cgroup.procs", strconv.Itoa(pid)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Pids lists the group's processes. For a removed group it returns none.
 func (g Group) Pids() ([]int, error) {
 	pids, err := readPids(filepath.Dir(g.File("pids", "x")))

@@ -1,0 +1,61 @@
+package sandbox
+
+import (
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// The kernel kills a helper that uses more memory than its limit, refuses it more processes, and Close
+// leaves nothing.
+func TestHelperGroup(t *testing.T) {
+	h := openHost(t)
+	start := func(script string, l HelperLimits) (*HelperGroup, *exec.Cmd, func() error) {
+		t.Helper()
+		g, err := h.NewHelperGroup("acme", l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := exec.Command("sh", "-c", "read line; "+script)
+		in, err := c.StdinPipe()
+		if err == nil {
+			err = c.Start()
+		}
+		if err == nil {
+			err = g.Enter(c.Process.Pid)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.Close()
+		return g, c, c.Wait
+	}
+	greedy, c, wait := start("exec tail /dev/zero", HelperLimits{MemoryBytes: 32 << 20, Processes: 8})
+	if err := wait(); c.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL || !greedy.OutOfMemory() {
+		t.Errorf("beyond its memory: %v, out of memory %t", err, greedy.OutOfMemory())
+	}
+	many, c, wait := start("sleep 1000 & sleep 1000 & sleep 1000", HelperLimits{MemoryBytes: 32 << 20, Processes: 2})
+	if err := wait(); c.ProcessState.ExitCode() != 2 || many.OutOfMemory() {
+		t.Errorf("beyond its processes: %v", err)
+	}
+	lives, _, wait := start("sleep 1000", HelperLimits{MemoryBytes: 32 << 20, Processes: 2})
+	for _, g := range []*HelperGroup{greedy, many, lives} {
+		if err := g.Close(); err != nil || g.group.Left() != "" {
+			t.Errorf("%v %s", err, g.group.Left())
+		}
+	}
+	if err := wait(); err == nil {
+		t.Error("a process has outlived its group")
+	}
+	if err := lives.Enter(1); err == nil {
+		t.Error("a process entered a removed group")
+	}
+	if _, err := h.NewHelperGroup("../acme", HelperLimits{MemoryBytes: 32 << 20, Processes: 2}); err == nil || !strings.Contains(err.Error(), "cgroup of a helper") {
+		t.Errorf("a name that is a path: %v", err)
+	}
+	if _, err := h.NewHelperGroup("acme", HelperLimits{MemoryBytes: 32 << 20, Processes: -2}); err == nil {
+		t.Error("limits that the kernel refuses")
+	}
+	noLeftovers(t, h)
+}
