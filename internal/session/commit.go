@@ -1,0 +1,229 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/durable"
+)
+
+// A Committed describes a commit.
+type Committed struct {
+	Version                 Version // zero: nothing was changed, and no version was made
+	Added, Changed, Deleted int     // files
+	WrittenBytes            int64   // of added and changed ones
+}
+
+// Commit makes the next version of the session, at once or not at all. The version is durable when
+// Commit returns. If the files are as before, nothing happens. Commit may be called once. The error is a
+// *QuotaError, a *PathError, or one of the operating system.
+func (w *Writer) Commit(c Change) (Committed, error) {
+	if w.next != nil {
+		return Committed{}, errors.New("session: a writer commits once")
+	}
+	number := w.x.head.Number + 1 // only writers change it
+	p, err := newPlan(number, c)
+	if err != nil {
+		return Committed{}, err
+	}
+	files := p.apply(w.base.files)
+	if p.done == (Committed{}) {
+		return p.done, nil
+	}
+	next, err := newManifest(Version{Number: number, Base: w.base.Number, By: w.by, Created: w.store.config.Now().Round(0).UTC()}, files)
+	if err != nil {
+		return Committed{}, err
+	}
+	if err := w.commit(next, p.sources); err != nil {
+		return Committed{}, err
+	}
+	p.done.Version = next.Version
+	return p.done, nil
+}
+
+// commit writes a version, if the quotas allow it.
+func (w *Writer) commit(next *manifest, sources map[string]string) error {
+	if err := w.fits(next); err != nil {
+		return err
+	}
+	w.gone = w.surplus(next.Number)
+	after := slices.DeleteFunc(slices.Clone(w.x.kept), func(m *manifest) bool { return slices.Contains(w.gone, m.Number) })
+	next.Stored = stored(append(after, next))
+	before, err := w.reserve(next.Stored, len(sources) > 0)
+	if err != nil {
+		return err
+	}
+	if err := w.write(next, sources); err != nil {
+		w.unreserve(next.Stored - before)
+		w.x.loaded = false // the next writer looks at what is there
+		return fmt.Errorf("session %s: commit: %w", w.x.id, errors.Join(err, w.undo(next, sources)))
+	}
+	next.rows = nil
+	w.x.kept, w.next = append(w.x.kept, next), next
+	w.store.mu.Lock()
+	w.x.head = next.Version
+	w.store.mu.Unlock()
+	return nil
+}
+
+// fits compares a version with the bounds of one version. Directories count as files.
+func (w *Writer) fits(next *manifest) error {
+	bytes, files := w.Room()
+	if n := next.Files + next.Dirs; files > 0 && n > files {
+		return &QuotaError{QuotaFiles, int64(files), int64(n)}
+	}
+	if bytes > 0 && next.Bytes > bytes {
+		return &QuotaError{QuotaBytes, bytes, next.Bytes}
+	}
+	return nil
+}
+
+// surplus returns the versions that are not kept after another one.
+func (w *Writer) surplus(number int) (gone []int) {
+	all := []int{number}
+	for _, m := range w.x.kept {
+		all = append(all, m.Number)
+	}
+	all = slices.AppendSeq(all, maps.Keys(w.x.damaged))
+	slices.Sort(all)
+	return all[:max(0, len(all)-w.store.keep(w.tenant))]
+}
+
+// reserve counts the size of the session after a commit, so that the commits of a tenant do not exceed
+// its quota together. A commit that only deletes is always allowed. reserve returns the size before.
+func (w *Writer) reserve(size int64, adds bool) (before int64, err error) {
+	s := w.store
+	limit := s.config.Rules(w.tenant).TotalBytes
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return 0, ErrClosed
+	}
+	t := s.tenants[w.tenant]
+	before = w.x.head.Stored
+	if need := t.bytes + size - before; limit > 0 && adds && need > limit {
+		return 0, &QuotaError{QuotaTenantBytes, limit, need}
+	}
+	t.bytes += size - before
+	return before, nil
+}
+
+func (w *Writer) unreserve(size int64) {
+	w.store.mu.Lock()
+	defer w.store.mu.Unlock()
+	w.store.tenants[w.tenant].bytes -= size
+}
+
+// write makes the objects and then the version, in the order of the theory of operation.
+func (w *Writer) write(next *manifest, sources map[string]string) error {
+	if err := w.writeObjects(next, sources); err != nil {
+		return err
+	}
+	w.store.step("objects")
+	data, err := next.encode()
+	if err != nil {
+		return err
+	}
+	if err := durable.WriteFile(versionPath(w.x.dir, next.Number), data); err != nil {
+		return err
+	}
+	w.store.step("version")
+	return nil
+}
+
+// manySyncs is the number of files from which one syncfs(2) is used instead of an fsync(2) for each.
+const manySyncs = 8
+
+// writeObjects makes new objects, and makes them durable.
+func (w *Writer) writeObjects(next *manifest, sources map[string]string) error {
+	if len(sources) == 0 {
+		return nil
+	}
+	for _, f := range next.files {
+		source, ok := sources[f.object]
+		if !ok {
+			continue
+		}
+		if err := w.writeObject(f, source, len(sources) < manySyncs); err != nil {
+			return fmt.Errorf("%q: %w", f.Path, err)
+		}
+	}
+	dir, err := os.Open(filepath.Join(w.x.dir, objectsName))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if len(sources) >= manySyncs {
+		if err := unix.Syncfs(int(dir.Fd())); err != nil {
+			return fmt.Errorf("syncfs: %w", err)
+		}
+	}
+	return dir.Sync()
+}
+
+// writeObject makes the object of a file from its source.
+func (w *Writer) writeObject(f File, source string, sync bool) error {
+	path := filepath.Join(w.x.dir, objectsName, f.object)
+	err := os.Link(source, path)
+	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EMLINK) || errors.Is(err, unix.EPERM) {
+		err = copyFile(path, source)
+	}
+	if err != nil {
+		return err
+	}
+	object, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer object.Close()
+	fi, err := object.Stat()
+	if err != nil {
+		return err
+	}
+	if !fi.Mode().IsRegular() || fi.Size() != f.SizeBytes {
+		return fmt.Errorf("not a regular file of %d bytes", f.SizeBytes)
+	}
+	mode := os.FileMode(0o644)
+	if f.Executable {
+		mode = 0o755
+	}
+	owner := w.store.config.Owner
+	if err := errors.Join(object.Chown(owner.UID, owner.GID), object.Chmod(mode)); err != nil || !sync {
+		return err
+	}
+	return object.Sync()
+}
+
+// copyFile copies a file to a new one.
+func copyFile(to, from string) error {
+	src, err := os.OpenFile(from, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src)
+	return errors.Join(err, dst.Close())
+}
+
+// undo removes what a failed commit has written: first the version, so that it never lacks objects.
+func (w *Writer) undo(next *manifest, sources map[string]string) error {
+	if err := unlessGone(os.Remove(versionPath(w.x.dir, next.Number))); err != nil {
+		return err
+	}
+	err := durable.SyncDir(filepath.Join(w.x.dir, versionsName))
+	for object := range sources {
+		err = errors.Join(err, unlessGone(os.Remove(filepath.Join(w.x.dir, objectsName, object))))
+	}
+	return err
+}

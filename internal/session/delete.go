@@ -1,0 +1,151 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/durable"
+)
+
+// Delete removes a session with all its files. The error is a *BusyError while the session has a writer.
+func (s *Store) Delete(tenant, id string) error {
+	x, err := s.find(tenant, id)
+	if err != nil {
+		return err
+	}
+	return s.delete(tenant, x, "its deletion", func() bool { return true })
+}
+
+// delete removes a session if, once it has no writer, still is true.
+func (s *Store) delete(tenant string, x *session, by string, still func() bool) error {
+	if err := s.begin(x, by); err != nil {
+		return err
+	}
+	defer s.end(x)
+	s.mu.Lock()
+	remove := !x.gone && still()
+	s.mu.Unlock()
+	if !remove {
+		return nil
+	}
+	if err := s.remove(x); err != nil {
+		return fmt.Errorf("delete session %s: %w", x.id, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x.gone = true
+	t := s.tenants[tenant]
+	delete(t.sessions, x.id)
+	t.bytes -= x.head.Stored
+	return nil
+}
+
+// remove takes the name away first, so that a crash leaves no part of a session under it.
+func (s *Store) remove(x *session) error {
+	old := filepath.Join(filepath.Dir(x.dir), oldPrefix+x.id)
+	if err := os.Rename(x.dir, old); err != nil {
+		return err
+	}
+	s.step("delete")
+	if err := durable.SyncDir(filepath.Dir(x.dir)); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(old); err != nil {
+		// The session is gone. The next start removes the rest.
+		s.config.Log.Error("files of a deleted session stay until the next start", "session", x.id, "err", err)
+	}
+	return nil
+}
+
+// Sweep removes the sessions whose time is over, and frees memory of sessions that nobody uses. It
+// returns how many it has removed.
+func (s *Store) Sweep() (removed int, err error) {
+	type owned struct {
+		tenant string
+		*session
+	}
+	var over []owned
+	s.mu.Lock()
+	for name, t := range s.tenants {
+		for _, x := range t.sessions {
+			switch {
+			case s.expired(x):
+				over = append(over, owned{name, x})
+			case x.by == "":
+				s.forget(x)
+			}
+		}
+	}
+	s.mu.Unlock()
+	var errs []error
+	for _, x := range over {
+		err := s.delete(x.tenant, x.session, "the sweep", func() bool { return s.overdue(x.session) })
+		if _, busy := errors.AsType[*BusyError](err); busy {
+			continue
+		}
+		if err == nil {
+			removed++
+		}
+		errs = append(errs, err)
+	}
+	return removed, errors.Join(errs...)
+}
+
+// overdue is expired while the sweep itself has the session. s.mu is held.
+func (s *Store) overdue(x *session) bool {
+	at := x.expires()
+	return !at.IsZero() && !s.config.Now().Before(at)
+}
+
+// idleMemory is how long an unused session's lists of files stay in memory.
+const idleMemory = 5 * time.Minute
+
+// forget drops the lists of files of a session that was not used for a while. s.mu is held, and the
+// session has no writer: a writer is noted under s.mu before it uses the lists.
+func (s *Store) forget(x *session) {
+	if s.config.Now().Sub(x.used) >= idleMemory {
+		x.kept, x.damaged, x.loaded = nil, nil, false
+	}
+}
+
+// Purge removes all sessions of a tenant, and returns their number and the bytes that they had on disk.
+// The error is a *BusyError while one has a writer; some sessions may then be removed.
+func (s *Store) Purge(tenant string) (removed int, bytes int64, err error) {
+	s.mu.Lock()
+	t := s.tenants[tenant]
+	var all []*session
+	if t != nil {
+		for _, x := range t.sessions {
+			all = append(all, x)
+		}
+	}
+	s.mu.Unlock()
+	for _, x := range all {
+		stored := s.stored(x)
+		if err := s.delete(tenant, x, "the purge of its tenant", func() bool { return true }); err != nil {
+			return removed, bytes, err
+		}
+		removed, bytes = removed+1, bytes+stored
+	}
+	if !isTenant(tenant) {
+		return removed, bytes, nil
+	}
+	// What could not be read is removed, too.
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t != nil && len(t.sessions)+t.creating > 0 {
+		return removed, bytes, fmt.Errorf("tenant %s: sessions are being made", tenant)
+	}
+	delete(s.tenants, tenant)
+	return removed, bytes, os.RemoveAll(filepath.Join(s.config.Dir, tenant))
+}
+
+// stored returns the size on disk of a session.
+func (s *Store) stored(x *session) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return x.head.Stored
+}

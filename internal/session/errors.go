@@ -1,0 +1,75 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrNotFound says that the tenant has no such session, or the session no such version or file. A session
+// of another tenant and an expired one do not exist either.
+var ErrNotFound = errors.New("no such session, version or file")
+
+// ErrClosed says that the store was closed.
+var ErrClosed = errors.New("sessions are closed")
+
+// BusyError says that a session has a writer.
+type BusyError struct {
+	ID     string
+	Writer string // the execution or the call that writes
+	Queued int    // that wait; 0: the caller did not want to wait
+}
+
+func (e *BusyError) Error() string {
+	if e.Queued > 0 {
+		return fmt.Sprintf("session %s: %s writes to it and %d more wait; try again later", e.ID, e.Writer, e.Queued)
+	}
+	return fmt.Sprintf("session %s: %s writes to it; wait for it or cancel it", e.ID, e.Writer)
+}
+
+// The quotas of a QuotaError.
+const (
+	QuotaSessions    = "sessions"      // of the tenant
+	QuotaTenantBytes = "session_bytes" // of all versions of all sessions of the tenant, on disk
+	QuotaBytes       = "bytes"         // of the files of one version
+	QuotaFiles       = "files"         // of one version
+)
+
+// QuotaError says which quota a change exceeds. Nothing was changed.
+type QuotaError struct {
+	Quota string
+	Limit int64
+	Need  int64 // with the change
+}
+
+func (e *QuotaError) Error() string {
+	switch e.Quota {
+	case QuotaSessions:
+		return fmt.Sprintf("the tenant has %d sessions, and may have no more; delete one", e.Limit)
+	case QuotaTenantBytes:
+		return fmt.Sprintf("the sessions of the tenant would need %d bytes on disk, of at most %d; delete files or sessions", e.Need, e.Limit)
+	}
+	return fmt.Sprintf("the session would have %d %s, of at most %d; delete files", e.Need, e.Quota, e.Limit)
+}
+
+// SettingsError says which setting of a session is not valid.
+type SettingsError struct{ Setting, Reason string }
+
+func (e *SettingsError) Error() string { return e.Setting + " " + e.Reason }
+
+// PathError says why a session can't have a file with a path.
+type PathError struct{ Path, Reason string }
+
+func (e *PathError) Error() string { return fmt.Sprintf("path %q: %s", e.Path, e.Reason) }
+
+// DamagedError says that a version on disk can't be used. Other versions can.
+type DamagedError struct {
+	ID      string
+	Version int
+	Err     error
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("session %s: version %d is damaged: %v; use an earlier version", e.ID, e.Version, e.Err)
+}
+
+func (e *DamagedError) Unwrap() error { return e.Err }

@@ -1,0 +1,150 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+)
+
+// load reads the versions and removes what an interrupted commit or release left. If a version is
+// damaged, no object is removed: it may be needed for a repair.
+func (s *Store) load(tenant string, x *session) error {
+	if x.loaded {
+		return nil
+	}
+	objects, err := names(filepath.Join(x.dir, objectsName))
+	if err != nil {
+		return err
+	}
+	numbers, err := versionNumbers(x.dir)
+	if err != nil {
+		return err
+	}
+	if err := x.cleanTop(); err != nil {
+		return err
+	}
+	x.kept, x.damaged = nil, map[int]error{}
+	for _, n := range numbers {
+		m, err := readManifest(x.dir, n, objects)
+		if err != nil {
+			s.config.Log.Error("a version of a session is damaged; earlier ones are not", "session", x.id, "version", n, "err", err)
+			x.damaged[n] = err
+			continue
+		}
+		x.kept = append(x.kept, m)
+	}
+	keep := s.keep(tenant)
+	var gone []int
+	if len(numbers) > keep {
+		gone = numbers[:len(numbers)-keep]
+	}
+	if err := x.clean(gone, objects); err != nil {
+		return err
+	}
+	s.resize(tenant, x, stored(x.kept))
+	x.loaded = true
+	return nil
+}
+
+// cleanTop removes what is no part of a session, such as a file of an interrupted update.
+func (x *session) cleanTop() error {
+	x.updating.Lock()
+	defer x.updating.Unlock()
+	list, err := names(x.dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for name := range list {
+		if !slices.Contains([]string{metaName, versionsName, objectsName, treeName}, name) {
+			errs = append(errs, os.RemoveAll(filepath.Join(x.dir, name)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// keep returns the number of versions to keep of a tenant's sessions.
+func (s *Store) keep(tenant string) int {
+	if n := s.config.Rules(tenant).Versions; n > 0 {
+		return n
+	}
+	return DefaultVersions
+}
+
+// resize sets the size on disk of a session. With damaged versions it is only a lower bound, so a
+// larger size stays.
+func (s *Store) resize(tenant string, x *session, size int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(x.damaged) > 0 {
+		size = max(size, x.head.Stored)
+	}
+	s.tenants[tenant].bytes += size - x.head.Stored
+	x.head.Stored = size
+}
+
+// readManifest reads a version whose objects are all there.
+func readManifest(dir string, number int, objects map[string]bool) (*manifest, error) {
+	data, err := os.ReadFile(versionPath(dir, number))
+	if err != nil {
+		return nil, err
+	}
+	m, err := decode(data)
+	if err != nil {
+		return nil, err
+	}
+	if m.Number != number {
+		return nil, fmt.Errorf("it is version %d", m.Number)
+	}
+	for _, f := range m.files {
+		if !objects[f.object] {
+			return nil, fmt.Errorf("object %s is missing", f.object)
+		}
+	}
+	return m, nil
+}
+
+// clean removes versions, and then objects that no version has. objects are the names on disk.
+func (x *session) clean(gone []int, objects map[string]bool) error {
+	list, err := names(filepath.Join(x.dir, versionsName))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for name := range list {
+		n, err := strconv.Atoi(name)
+		if err != nil || slices.Contains(gone, n) {
+			errs = append(errs, os.Remove(filepath.Join(x.dir, versionsName, name)))
+			delete(x.damaged, n)
+		}
+	}
+	x.kept = slices.DeleteFunc(x.kept, func(m *manifest) bool { return slices.Contains(gone, m.Number) })
+	if err := errors.Join(errs...); err != nil || len(x.damaged) > 0 {
+		return err
+	}
+	used := map[string]bool{}
+	for _, m := range x.kept {
+		for _, f := range m.files {
+			used[f.object] = true
+		}
+	}
+	for name := range objects {
+		if !used[name] {
+			errs = append(errs, unlessGone(os.Remove(filepath.Join(x.dir, objectsName, name))))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// names returns the names in a directory.
+func names(dir string) (map[string]bool, error) {
+	list, err := os.ReadDir(dir)
+	set := make(map[string]bool, len(list))
+	for _, d := range list {
+		set[d.Name()] = true
+	}
+	return set, err
+}

@@ -1,0 +1,104 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// A View is one version for readers, who need no turn. Its files stay readable until the version is no
+// longer kept.
+type View struct {
+	Version Version
+	Files   []File // in byte order of the paths
+	dir     string
+}
+
+// Read returns a version; 0 is the newest. It counts as a use of the session. The error is ErrNotFound, a
+// *DamagedError, or one of the operating system.
+func (s *Store) Read(tenant, id string, version int) (*View, error) {
+	x, err := s.find(tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.use(x); err != nil {
+		return nil, gone(id, err)
+	}
+	if version == 0 {
+		s.mu.Lock()
+		version = x.head.Number
+		s.mu.Unlock()
+	}
+	if version == 0 {
+		return &View{dir: x.dir}, nil
+	}
+	data, err := os.ReadFile(versionPath(x.dir, version))
+	if err != nil {
+		return nil, gone(id, err)
+	}
+	m, err := decode(data)
+	if err == nil && m.Number != version {
+		err = fmt.Errorf("it is version %d", m.Number)
+	}
+	if err != nil {
+		return nil, &DamagedError{id, version, err}
+	}
+	return &View{m.Version, m.files, x.dir}, nil
+}
+
+// gone returns ErrNotFound for a missing file, because somebody removed the session or the version.
+func gone(id string, err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("session %q: %w", id, ErrNotFound)
+	}
+	return err
+}
+
+// Find returns the file at a path.
+func (v *View) Find(path string) (File, error) {
+	i, ok := slices.BinarySearchFunc(v.Files, path, func(f File, p string) int { return comparePaths(f.Path, p) })
+	if !ok {
+		return File{}, fmt.Errorf("path %q: %w", path, ErrNotFound)
+	}
+	return v.Files[i], nil
+}
+
+// Open opens a file of Files. The caller closes it, and compares the content with the hash if it must be
+// sure of the disk. The error is ErrNotFound if the version is no longer kept.
+func (v *View) Open(f File) (*os.File, error) {
+	file, err := os.OpenFile(filepath.Join(v.dir, objectsName, f.object), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("path %q: %w", f.Path, ErrNotFound)
+	}
+	return file, err
+}
+
+// Versions describes the kept versions of a session, oldest first, without damaged ones.
+func (s *Store) Versions(tenant, id string) ([]Version, error) {
+	x, err := s.find(tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	numbers, err := versionNumbers(x.dir)
+	if err != nil {
+		return nil, gone(id, err)
+	}
+	var list []Version
+	for _, n := range numbers {
+		data, err := os.ReadFile(versionPath(x.dir, n))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // a writer removed it
+		}
+		if err != nil {
+			return nil, err
+		}
+		if v, _, err := splitVersion(data); err == nil && v.Number == n {
+			list = append(list, v)
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,242 @@
+package session
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/durable"
+)
+
+// Info describes a session.
+type Info struct {
+	ID      string
+	Created time.Time
+	Used    time.Time // the last use
+	Expires time.Time // zero: never
+	Settings
+	Newest Version // zero: nothing was committed
+	Writer string  // the execution or the call that writes; empty: none
+}
+
+// A session is one session in memory. Store.mu guards the fields without a comment.
+type session struct {
+	id      string // never changes
+	dir     string // never changes
+	created time.Time
+	used    time.Time
+	set     Settings
+	head    Version
+	gone    bool // it was deleted
+
+	updating sync.Mutex    // before Store.mu
+	turn     chan struct{} // a lock; see begin
+	by       string        // the writer; empty: none
+	waiting  int
+
+	// Only the writer uses these, and forget. The first writer after a start loads them.
+	loaded  bool
+	kept    []*manifest   // in the order of their numbers
+	damaged map[int]error // the other versions on disk
+	tree    int           // the version in the directory tree; 0: unknown
+}
+
+const (
+	metaName     = "session.json"
+	versionsName = "versions"
+	objectsName  = "objects"
+	treeName     = "tree"
+)
+
+// meta is session.json.
+type meta struct {
+	Created time.Time `json:"created"`
+	Settings
+}
+
+// readSession reads what find and List need: session.json and the newest version.
+func readSession(dir, id string) (*session, error) {
+	path := filepath.Join(dir, metaName)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var m meta
+	if err := json.Unmarshal(data, &m); err != nil {
+		return nil, fmt.Errorf("%s: %w", metaName, err)
+	}
+	fi, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	x := newSession(dir, id, m)
+	x.used = fi.ModTime()
+	numbers, err := versionNumbers(dir)
+	if err != nil || len(numbers) == 0 {
+		return x, err
+	}
+	x.head, err = readVersion(dir, numbers[len(numbers)-1])
+	return x, err
+}
+
+func newSession(dir, id string, m meta) *session {
+	return &session{id: id, dir: dir, created: m.Created, used: m.Created, set: m.Settings, turn: make(chan struct{}, 1)}
+}
+
+// readVersion reads a version without its files. If it is damaged, the number and the size on disk are
+// still right.
+func readVersion(dir string, number int) (Version, error) {
+	data, err := os.ReadFile(versionPath(dir, number))
+	if err != nil {
+		return Version{}, err
+	}
+	v, _, err := splitVersion(data)
+	if err == nil && v.Number == number {
+		return v, nil
+	}
+	stored, err := objectBytes(dir)
+	return Version{Number: number, Stored: stored}, err
+}
+
+// objectBytes returns the size on disk of all objects.
+func objectBytes(dir string) (total int64, err error) {
+	list, err := os.ReadDir(filepath.Join(dir, objectsName))
+	for _, d := range list {
+		fi, err := d.Info()
+		if err != nil {
+			return 0, err
+		}
+		total += onDisk(fi.Size())
+	}
+	return total, err
+}
+
+// versionNumbers returns the numbers of the versions on disk, in order. Other names in the directory
+// are of interrupted commits.
+func versionNumbers(dir string) ([]int, error) {
+	list, err := os.ReadDir(filepath.Join(dir, versionsName))
+	if err != nil {
+		return nil, err
+	}
+	var numbers []int
+	for _, d := range list {
+		if n, err := strconv.Atoi(d.Name()); err == nil && n > 0 && strconv.Itoa(n) == d.Name() {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, nil
+}
+
+func versionPath(dir string, number int) string {
+	return filepath.Join(dir, versionsName, strconv.Itoa(number))
+}
+
+// info describes a session. s.mu is held.
+func (s *Store) info(x *session) Info {
+	return Info{
+		ID: x.id, Created: x.created, Used: x.used, Expires: x.expires(),
+		Settings: x.set.clone(), Newest: x.head, Writer: x.by,
+	}
+}
+
+// expires returns when the session is removed. Zero: never. A running writer delays it.
+func (x *session) expires() (at time.Time) {
+	if x.set.IdleTTL > 0 {
+		at = x.used.Add(x.set.IdleTTL)
+	}
+	if x.set.TTL > 0 {
+		if end := x.created.Add(x.set.TTL); at.IsZero() || end.Before(at) {
+			at = end
+		}
+	}
+	return at
+}
+
+// expired reports whether a session no longer exists for callers. s.mu is held.
+func (s *Store) expired(x *session) bool {
+	at := x.expires()
+	return x.by == "" && !at.IsZero() && !s.config.Now().Before(at)
+}
+
+// use notes a use of the session. The time of session.json keeps it over a restart; a crash of the
+// machine may lose it, which only shortens the session's life.
+func (s *Store) use(x *session) error {
+	now := s.config.Now()
+	s.mu.Lock()
+	x.used = now
+	s.mu.Unlock()
+	return os.Chtimes(filepath.Join(x.dir, metaName), now, now)
+}
+
+// Get describes a session.
+func (s *Store) Get(tenant, id string) (Info, error) {
+	x, err := s.find(tenant, id)
+	if err != nil {
+		return Info{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.info(x), nil
+}
+
+// List describes a tenant's sessions, in the order of their creation.
+func (s *Store) List(tenant string) []Info {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.tenants[tenant]
+	if t == nil {
+		return nil
+	}
+	var list []Info
+	for _, x := range t.sessions {
+		if !s.expired(x) {
+			list = append(list, s.info(x))
+		}
+	}
+	slices.SortFunc(list, func(a, b Info) int { return cmp.Compare(a.ID, b.ID) })
+	return list
+}
+
+// Update changes the settings of a session. change gets the current ones; the result is checked as at the
+// creation. An update is a use of the session.
+func (s *Store) Update(tenant, id string, change func(*Settings)) (Info, error) {
+	x, err := s.find(tenant, id)
+	if err != nil {
+		return Info{}, err
+	}
+	x.updating.Lock()
+	defer x.updating.Unlock()
+	s.mu.Lock()
+	set := x.set.clone()
+	s.mu.Unlock()
+	change(&set)
+	if err := set.check(s.config.Rules(tenant)); err != nil {
+		return Info{}, err
+	}
+	if err := writeMeta(x.dir, meta{x.created, set}); err != nil {
+		return Info{}, errors.Join(fmt.Errorf("session %s: settings", id), err)
+	}
+	s.mu.Lock()
+	x.set = set.clone()
+	s.mu.Unlock()
+	if err := s.use(x); err != nil {
+		return Info{}, err
+	}
+	return s.Get(tenant, id)
+}
+
+func writeMeta(dir string, m meta) error {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return durable.WriteFile(filepath.Join(dir, metaName), data)
+}

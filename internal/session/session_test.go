@@ -1,0 +1,228 @@
+package session
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestLifeOfASession(t *testing.T) {
+	b := newBench(t)
+	made, err := b.Create("a", Settings{Labels: map[string]string{"k": "v"}, IdleTTL: time.Hour, Bytes: 100, Files: 5})
+	b.must(err)
+	b.create(Settings{})
+	if list := b.List("a"); len(list) != 2 || list[0].ID != made.ID || !maps.Equal(list[0].Labels, made.Labels) {
+		t.Errorf("list: got %+v", list)
+	}
+	if len(b.List("b")) != 0 {
+		t.Error("another tenant sees sessions")
+	}
+	b.clock.advance(time.Minute)
+	got, err := b.Update("a", made.ID, func(s *Settings) { s.Labels, s.TTL = map[string]string{"x": ""}, 2*time.Hour })
+	b.must(err)
+	if got.Labels["x"] != "" || got.IdleTTL != time.Hour || got.TTL != 2*time.Hour || !got.Used.Equal(b.clock.Now()) {
+		t.Errorf("update: got %+v", got)
+	}
+	b.restart()
+	again, err := b.Get("a", made.ID)
+	b.must(err)
+	if !again.Created.Equal(made.Created) || !again.Used.Equal(got.Used) || again.TTL != got.TTL || again.Bytes != 100 || again.Files != 5 {
+		t.Errorf("after a restart: got %+v, want %+v", again, got)
+	}
+	b.must(b.Delete("a", made.ID))
+	for name, err := range map[string]error{
+		"get": second(b.Get("a", made.ID)), "delete": b.Delete("a", made.ID), "read": second(b.Read("a", made.ID, 0)),
+		"versions": second(b.Versions("a", made.ID)), "update": second(b.Update("a", made.ID, func(*Settings) {})),
+	} {
+		if !errors.Is(err, ErrNotFound) {
+			t.Errorf("%s of a deleted session: %v", name, err)
+		}
+	}
+	if n, bytes := b.Usage("a"); n != 1 || bytes != 0 {
+		t.Errorf("usage: %d sessions of %d bytes", n, bytes)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// Nothing of a session can be reached with the name of another tenant.
+func TestOtherTenant(t *testing.T) {
+	b := newBench(t)
+	id := b.create(Settings{})
+	b.commit(id, "f=secret")
+	for _, tenant := range []string{"b", "", "..", "a/../a", "A"} {
+		for name, err := range map[string]error{
+			"get": second(b.Get(tenant, id)), "delete": b.Delete(tenant, id), "read": second(b.Read(tenant, id, 0)),
+			"versions": second(b.Versions(tenant, id)), "update": second(b.Update(tenant, id, func(*Settings) {})),
+			"acquire": second(b.Acquire(t.Context(), tenant, id, Use{})),
+		} {
+			if !errors.Is(err, ErrNotFound) {
+				t.Errorf("%s by tenant %q: %v", name, tenant, err)
+			}
+		}
+	}
+	for _, id := range []string{"", ".", "..", "../a/" + id, id + "/", "lock"} {
+		if _, err := b.Get("a", id); !errors.Is(err, ErrNotFound) {
+			t.Errorf("session %q: %v", id, err)
+		}
+	}
+}
+
+func TestTenantNames(t *testing.T) {
+	b := newBench(t)
+	for _, name := range []string{"", ".", "..", "a/b", "/a", "lock", "a\x00b"} {
+		if _, err := b.Create(name, Settings{}); err == nil {
+			t.Errorf("tenant %q has a session", name)
+		}
+	}
+}
+
+func TestSettings(t *testing.T) {
+	b := newBench(t)
+	b.rules = Rules{MaxTTL: time.Hour, DefaultIdle: time.Minute, Bytes: 10, Files: 10}
+	many := map[string]string{}
+	for i := range maxLabels + 1 {
+		many[strings.Repeat("k", i+1)] = ""
+	}
+	for setting, sets := range map[string][]Settings{
+		"idle_ttl": {{IdleTTL: -1}},
+		"ttl":      {{TTL: -1}, {TTL: time.Hour + 1}},
+		"bytes":    {{Bytes: -1}, {Bytes: 11}},
+		"files":    {{Files: -1}, {Files: 11}},
+		"labels":   {{Labels: many}, {Labels: map[string]string{"": "v"}}, {Labels: map[string]string{"k": strings.Repeat("v", 257)}}},
+	} {
+		for _, set := range sets {
+			_, err := b.Create("a", set)
+			if bad, ok := errors.AsType[*SettingsError](err); !ok || bad.Setting != setting {
+				t.Errorf("%s: %+v: %v", setting, set, err)
+			}
+		}
+	}
+	i, err := b.Create("a", Settings{})
+	b.must(err)
+	if i.TTL != time.Hour || i.IdleTTL != time.Minute || !i.Expires.Equal(b.clock.Now().Add(time.Minute)) {
+		t.Errorf("defaults: got %+v", i)
+	}
+	if _, err := b.Update("a", i.ID, func(s *Settings) { s.TTL = 2 * time.Hour }); err == nil {
+		t.Error("an update has set a TTL above the maximum")
+	}
+}
+
+// A session ends when it was idle for too long or is too old, also while no daemon runs. A writer delays
+// the end.
+func TestExpiry(t *testing.T) {
+	b := newBench(t)
+	idle := b.create(Settings{IdleTTL: time.Hour})
+	old := b.create(Settings{TTL: 90 * time.Minute})
+	stays := b.create(Settings{})
+	b.commit(idle, "f=1")
+	b.clock.advance(59 * time.Minute)
+	b.files(idle, 0) // a use
+	b.clock.advance(time.Minute)
+	b.restart()
+	if n, err := b.Sweep(); n != 0 || err != nil {
+		t.Errorf("swept %d, %v", n, err)
+	}
+	w := b.acquire(idle, 0)
+	b.clock.advance(61 * time.Minute)
+	if _, err := b.Get("a", old); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a session that is too old: %v", err)
+	}
+	if n, err := b.Sweep(); n != 1 || err != nil {
+		t.Errorf("swept %d, %v; want the old one", n, err)
+	}
+	w.Release() // a use
+	if n, err := b.Sweep(); n != 0 || err != nil {
+		t.Errorf("swept %d, %v", n, err)
+	}
+	b.clock.advance(time.Hour)
+	if list := b.List("a"); len(list) != 1 || list[0].ID != stays {
+		t.Errorf("list: got %+v", list)
+	}
+	if n, err := b.Sweep(); n != 1 || err != nil {
+		t.Errorf("swept %d, %v", n, err)
+	}
+	if names, _ := os.ReadDir(filepath.Join(b.dir, "a")); len(names) != 1 {
+		t.Errorf("left on disk: %v", names)
+	}
+	if n, bytes := b.Usage("a"); n != 1 || bytes != 0 {
+		t.Errorf("usage: %d sessions of %d bytes", n, bytes)
+	}
+}
+
+// The sweep frees memory, and the next use reads the session again.
+func TestForget(t *testing.T) {
+	b := newBench(t)
+	id := b.create(Settings{})
+	b.commit(id, "f=1")
+	b.clock.advance(idleMemory)
+	if _, err := b.Sweep(); err != nil {
+		t.Fatal(err)
+	}
+	x := b.tenants["a"].sessions[id]
+	if x.loaded || x.kept != nil {
+		t.Error("the session is still in memory")
+	}
+	b.commit(id, "g=2")
+	b.check("files", b.head(id), []string{"f=1", "g=2"})
+}
+
+func TestPurge(t *testing.T) {
+	b := newBench(t)
+	id := b.create(Settings{})
+	b.create(Settings{})
+	b.commit(id, "f=1")
+	other, err := b.Create("b", Settings{})
+	b.must(err)
+	_, used := b.Usage("a")
+	w := b.acquire(id, 0)
+	if _, _, err := b.Purge("a"); err == nil {
+		t.Error("a session with a writer was purged")
+	}
+	w.Release()
+	before := len(b.List("a"))
+	if n, bytes, err := b.Purge("a"); n != before || bytes != used || err != nil {
+		t.Errorf("purge: %d sessions of %d bytes, %v; want %d of %d", n, bytes, err, before, used)
+	}
+	if _, err := os.Stat(filepath.Join(b.dir, "a")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory of the tenant: %v", err)
+	}
+	if n, bytes, err := b.Purge("nobody"); n != 0 || bytes != 0 || err != nil {
+		t.Errorf("purge of an unknown tenant: %d, %d, %v", n, bytes, err)
+	}
+	if _, err := b.Get("b", other.ID); err != nil {
+		t.Errorf("another tenant's session: %v", err)
+	}
+}
+
+func TestOneProcess(t *testing.T) {
+	b := newBench(t)
+	if _, err := Open(b.config()); err == nil || !strings.Contains(err.Error(), "another process uses it") {
+		t.Errorf("a second store: %v", err)
+	}
+	id := b.create(Settings{})
+	w := b.acquire(id, 0)
+	b.must(b.Close())
+	if _, err := w.Commit(b.change("f=1")); !errors.Is(err, ErrClosed) {
+		t.Errorf("commit after Close: %v", err)
+	}
+	w.Release()
+	if _, err := b.Get("a", id); !errors.Is(err, ErrClosed) {
+		t.Errorf("get after Close: %v", err)
+	}
+	if _, err := b.Create("a", Settings{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("create after Close: %v", err)
+	}
+	b.open()
+	b.check("files", b.head(id), []string{})
+}
+
+func TestOwnerIsNeverRoot(t *testing.T) {
+	if _, err := Open(Config{Dir: t.TempDir()}); err == nil {
+		t.Error("files may belong to root")
+	}
+}

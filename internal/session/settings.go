@@ -1,0 +1,57 @@
+package session
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"time"
+)
+
+// Bounds of the labels of a session.
+const (
+	maxLabels     = 64
+	maxLabelBytes = 256 // of a key or a value
+)
+
+// Settings are what a caller chooses for a session.
+type Settings struct {
+	Labels map[string]string `json:"labels,omitempty"`
+	// IdleTTL is from the last use to the removal. Zero: Rules.DefaultIdle at the creation; if that
+	// is zero, too, the session does not expire by being idle.
+	IdleTTL time.Duration `json:"idle_ttl,omitempty"`
+	// TTL is from the creation to the removal. Zero: Rules.MaxTTL at the creation.
+	TTL time.Duration `json:"ttl,omitempty"`
+	// Bytes and Files bound the files of one version. Zero: only the Rules bound them.
+	Bytes int64 `json:"bytes,omitempty"`
+	Files int   `json:"files,omitempty"`
+}
+
+func (set Settings) clone() Settings {
+	set.Labels = maps.Clone(set.Labels)
+	return set
+}
+
+// check returns a *SettingsError for a setting that the rules do not allow.
+func (set Settings) check(r Rules) error {
+	switch {
+	case set.IdleTTL < 0:
+		return &SettingsError{"idle_ttl", "must not be negative"}
+	case set.TTL < 0:
+		return &SettingsError{"ttl", "must not be negative"}
+	case r.MaxTTL > 0 && set.TTL > r.MaxTTL:
+		return &SettingsError{"ttl", fmt.Sprintf("must be at most %s", r.MaxTTL)}
+	case set.Bytes < 0 || r.Bytes > 0 && set.Bytes > r.Bytes:
+		return &SettingsError{"bytes", fmt.Sprintf("must be from 0 to %d", cmp.Or(r.Bytes, math.MaxInt64))}
+	case set.Files < 0 || r.Files > 0 && set.Files > r.Files:
+		return &SettingsError{"files", fmt.Sprintf("must be from 0 to %d", cmp.Or(r.Files, math.MaxInt32))}
+	case len(set.Labels) > maxLabels:
+		return &SettingsError{"labels", fmt.Sprintf("must be at most %d", maxLabels)}
+	}
+	for k, v := range set.Labels {
+		if k == "" || len(k) > maxLabelBytes || len(v) > maxLabelBytes {
+			return &SettingsError{"labels", fmt.Sprintf("must have keys of 1 to %d bytes and values of at most %d", maxLabelBytes, maxLabelBytes)}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,201 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Owner is the user and the group of the files on disk: the ids that package sandbox shows as the
+// script's.
+type Owner struct{ UID, GID int }
+
+// Rules bound the sessions of a tenant. A zero field is no bound, but for Versions.
+type Rules struct {
+	Sessions    int
+	TotalBytes  int64 // on disk, of all sessions together
+	Bytes       int64 // of the files of one version
+	Files       int   // of one version
+	Versions    int   // that are kept of each session; 0 is DefaultVersions
+	MaxTTL      time.Duration
+	DefaultIdle time.Duration // IdleTTL of sessions that set none
+}
+
+// DefaultVersions is the number of versions that are kept of a session.
+const DefaultVersions = 10
+
+// Config configures a Store.
+type Config struct {
+	Dir   string // made if it is missing
+	Owner Owner
+	// Rules returns the bounds of a tenant. It is asked at each change. Nil: no bounds.
+	Rules func(tenant string) Rules
+	// Now is the clock. Nil: time.Now.
+	Now func() time.Time
+	// Log gets problems that no caller hears of. Nil: slog.Default().
+	Log *slog.Logger
+}
+
+// A Store keeps the sessions of all tenants. Its methods may be called at the same time.
+type Store struct {
+	config Config
+	lock   *os.File
+	// step is called after each step of a change on disk. Tests copy the directory there.
+	step func(string)
+
+	mu      sync.Mutex
+	closed  bool
+	tenants map[string]*tenantSessions
+}
+
+// tenantSessions are the sessions of a tenant. Store.mu guards the fields.
+type tenantSessions struct {
+	sessions map[string]*session
+	creating int   // sessions that are being made
+	bytes    int64 // on disk, of all sessions, and of commits that are under way
+}
+
+const (
+	lockName = "lock"
+	// Directories with newPrefix are incomplete, with oldPrefix deleted. Both are removed at the start.
+	newPrefix = "new-"
+	oldPrefix = "old-"
+)
+
+// Open opens or makes a store. Only one process can have it open. A session that cannot be read is
+// logged and left out; its files stay.
+func Open(c Config) (*Store, error) {
+	if c.Owner.UID <= 0 || c.Owner.GID <= 0 {
+		return nil, fmt.Errorf("files of sessions cannot belong to %d:%d", c.Owner.UID, c.Owner.GID)
+	}
+	if c.Rules == nil {
+		c.Rules = func(string) Rules { return Rules{} }
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(c.Dir, lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: another process uses it: %w", c.Dir, err), lock.Close())
+	}
+	s := &Store{config: c, lock: lock, step: func(string) {}, tenants: map[string]*tenantSessions{}}
+	if err := s.readTenants(); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return s, nil
+}
+
+// Close lets another process open the store. Writers keep their directories, but cannot commit.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	return s.lock.Close()
+}
+
+// readTenants finds all sessions.
+func (s *Store) readTenants() error {
+	dirs, err := os.ReadDir(s.config.Dir)
+	if err != nil {
+		return err
+	}
+	for _, d := range dirs {
+		if !d.IsDir() {
+			continue
+		}
+		if err := s.readTenant(d.Name()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) readTenant(name string) error {
+	dirs, err := os.ReadDir(filepath.Join(s.config.Dir, name))
+	if err != nil {
+		return err
+	}
+	for _, d := range dirs {
+		path := filepath.Join(s.config.Dir, name, d.Name())
+		if strings.HasPrefix(d.Name(), newPrefix) || strings.HasPrefix(d.Name(), oldPrefix) {
+			if err := os.RemoveAll(path); err != nil {
+				return err
+			}
+			continue
+		}
+		x, err := readSession(path, d.Name())
+		if err != nil {
+			s.config.Log.Error("a session cannot be read; its files stay", "tenant", name, "session", d.Name(), "err", err)
+			continue
+		}
+		t := s.of(name)
+		t.sessions[x.id] = x
+		t.bytes += x.head.Stored
+	}
+	return nil
+}
+
+// of returns the sessions of a tenant. s.mu is held, or the store is not yet open.
+func (s *Store) of(name string) *tenantSessions {
+	t := s.tenants[name]
+	if t == nil {
+		t = &tenantSessions{sessions: map[string]*session{}}
+		s.tenants[name] = t
+	}
+	return t
+}
+
+// find returns a session that has not expired.
+func (s *Store) find(tenant, id string) (*session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, ErrClosed
+	}
+	t := s.tenants[tenant]
+	if t == nil || t.sessions[id] == nil || s.expired(t.sessions[id]) {
+		return nil, fmt.Errorf("session %q: %w", id, ErrNotFound)
+	}
+	return t.sessions[id], nil
+}
+
+// Usage returns the number of a tenant's sessions, and the bytes on disk of all their versions.
+func (s *Store) Usage(tenant string) (sessions int, bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.tenants[tenant]
+	if t == nil {
+		return 0, 0
+	}
+	return len(t.sessions), t.bytes
+}
+
+// isTenant reports whether a tenant's name can be a directory.
+func isTenant(name string) bool {
+	return name != "" && name != "." && name != lockName && filepath.IsLocal(name) && !strings.ContainsAny(name, "/\x00")
+}
+
+// unlessGone returns nil for the error of a file that is not there.
+func unlessGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,196 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+)
+
+// maxWaiting bounds the writers that wait for one session.
+const maxWaiting = 64
+
+// Use says how an execution uses a session.
+type Use struct {
+	By   string // the execution, for the callers who find the session busy
+	At   int    // the version to start from; 0: the newest
+	Wait bool   // for other writers, in the order of the calls; false: be refused with a *BusyError
+}
+
+// A Writer may commit to a session. There is only one at a time. The caller must release it.
+type Writer struct {
+	store  *Store
+	x      *session
+	tenant string
+	by     string
+	base   *manifest
+	next   *manifest // the commit; nil: none
+	gone   []int     // versions that are no longer kept after the commit
+}
+
+// Acquire makes the caller the writer of a session, and counts as a use of it. ctx bounds the wait. The
+// error is ErrNotFound, a *BusyError, a *DamagedError, the error of ctx, or one of the operating system.
+func (s *Store) Acquire(ctx context.Context, tenant, id string, u Use) (*Writer, error) {
+	x, err := s.find(tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	if u.Wait {
+		err = s.await(ctx, x, u.By)
+	} else {
+		err = s.begin(x, u.By)
+	}
+	if err != nil {
+		return nil, err
+	}
+	w, err := s.open(tenant, x, u)
+	if err != nil {
+		s.end(x)
+		return nil, err
+	}
+	return w, nil
+}
+
+// begin starts a writer with the name by, if the session has no writer.
+func (s *Store) begin(x *session, by string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case x.turn <- struct{}{}:
+		x.by = by
+		return nil
+	default:
+		return &BusyError{ID: x.id, Writer: x.by}
+	}
+}
+
+// await waits until by is the writer. A channel wakes its senders in their order.
+func (s *Store) await(ctx context.Context, x *session, by string) error {
+	s.mu.Lock()
+	if x.waiting >= maxWaiting {
+		defer s.mu.Unlock()
+		return &BusyError{x.id, x.by, x.waiting}
+	}
+	x.waiting++
+	s.mu.Unlock()
+	var err error
+	select {
+	case x.turn <- struct{}{}:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x.waiting--
+	if err == nil {
+		x.by = by
+	}
+	return err
+}
+
+// end lets the next writer in.
+func (s *Store) end(x *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x.by = ""
+	<-x.turn
+}
+
+// open loads the session and its tree for a new writer.
+func (s *Store) open(tenant string, x *session, u Use) (*Writer, error) {
+	s.mu.Lock()
+	gone := x.gone || s.overdue(x)
+	s.mu.Unlock()
+	if gone {
+		return nil, fmt.Errorf("session %q: %w", x.id, ErrNotFound)
+	}
+	if err := s.load(tenant, x); err != nil {
+		return nil, fmt.Errorf("session %s: %w", x.id, err)
+	}
+	base, err := x.version(u.At)
+	if err != nil {
+		return nil, err
+	}
+	if err := x.setTree(s.config.Owner, base); err != nil {
+		return nil, fmt.Errorf("session %s: tree: %w", x.id, err)
+	}
+	return &Writer{store: s, x: x, tenant: tenant, by: u.By, base: base}, s.use(x)
+}
+
+// version returns a version; 0 is the newest. A session without one has an empty version 0.
+func (x *session) version(number int) (*manifest, error) {
+	if number == 0 {
+		number = x.head.Number
+	}
+	if number == 0 {
+		return &manifest{}, nil
+	}
+	for _, m := range x.kept {
+		if m.Number == number {
+			return m, nil
+		}
+	}
+	if err := x.damaged[number]; err != nil {
+		return nil, &DamagedError{x.id, number, err}
+	}
+	return nil, fmt.Errorf("session %s: version %d: %w", x.id, number, ErrNotFound)
+}
+
+// Base returns the number of the version that the writer has; 0 is empty.
+func (w *Writer) Base() int { return w.base.Number }
+
+// Lower returns a directory with the files of the version, which belong to Config.Owner. Nothing may
+// write there. It stays until Release. It is empty if the version has no files.
+func (w *Writer) Lower() string {
+	if len(w.base.files) == 0 {
+		return ""
+	}
+	return filepath.Join(w.x.dir, treeName)
+}
+
+// Room returns the most bytes and files, with directories, that a version may have. Zero: no bound.
+func (w *Writer) Room() (bytes int64, files int) {
+	w.store.mu.Lock()
+	set := w.x.set
+	w.store.mu.Unlock()
+	r := w.store.config.Rules(w.tenant)
+	return least(set.Bytes, r.Bytes), least(set.Files, r.Files)
+}
+
+// least returns the smaller one of two bounds. Zero: no bound.
+func least[T int | int64](a, b T) T {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// Release ends the writer. After a commit it first updates the tree for the next writer and removes
+// surplus versions. If that fails, the next writer does it.
+func (w *Writer) Release() {
+	x, s := w.x, w.store
+	defer s.end(x)
+	err := s.use(x)
+	if w.next != nil {
+		err = errors.Join(err, x.setTree(s.config.Owner, w.next), w.tidy())
+	}
+	if err != nil {
+		x.loaded = false
+		s.config.Log.Warn("a session was not tidied", "session", x.id, "err", err)
+	}
+}
+
+// tidy removes the versions that are no longer kept, and their objects.
+func (w *Writer) tidy() error {
+	if len(w.gone) == 0 {
+		return nil
+	}
+	objects, err := names(filepath.Join(w.x.dir, objectsName))
+	if err != nil {
+		return err
+	}
+	return w.x.clean(w.gone, objects)
+}
+
+// objectName names the object of the file at an index of the files that a version adds.
+func objectName(version, index int) string { return fmt.Sprintf("%d-%d", version, index) }
