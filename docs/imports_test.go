@@ -56,7 +56,7 @@ var mayImport = map[string][]string{
 	"internal/network/networktest":    {},
 	"internal/tenant":                 {"internal/admission", "internal/permission"},
 	"internal/environment":            {"sandbox", "internal/durable", "internal/runtime", "internal/skill", "internal/skill/manifest"},
-	"internal/executor":               {"sandbox", "internal/admission", "internal/audit", "internal/durable", "internal/environment", "internal/network/policy", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/tenant", "internal/workspace"},
+	"internal/executor":               {"sandbox", "internal/admission", "internal/audit", "internal/durable", "internal/environment", "internal/network/policy", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/session", "internal/tenant", "internal/workspace"},
 	"internal/toolview":               {"internal/executor", "internal/permission", "internal/runtime", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/workspace"},
 	"internal/certtest":               {},
 	"internal/durable":                {},

@@ -28,6 +28,9 @@ type collected struct {
 	artifacts []workspace.Artifact
 	refused   []string
 	begun     time.Time // zero: nothing was to collect
+	// For the session: see workspace.Collected.
+	deleted, hiding []string
+	incomplete      bool
 }
 
 // collect keeps the artifacts. Every process of the execution is dead. The sandbox calls it
@@ -43,7 +46,8 @@ func (x *Executor) collect(r *run, changes *os.Root) (err error) {
 	if err != nil {
 		return errors.Join(fmt.Errorf("artifacts: %w", err), os.RemoveAll(into))
 	}
-	r.collected = collected{got.Artifacts, got.Refused, begun}
+	r.collected = newCollected(got)
+	r.collected.begun = begun
 	if len(got.Artifacts) == 0 {
 		return nil
 	}
@@ -224,7 +228,11 @@ func (r *run) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 
 // blank is an outcome with the fields that every end has.
 func (e *execution) blank() Outcome {
-	return Outcome{SkillDigest: e.grant.Skill().Digest, Limits: e.limits}
+	out := Outcome{SkillDigest: e.grant.Skill().Digest, Limits: e.limits}
+	if base := e.turn.base(); base != nil {
+		out.Session = &SessionOutcome{SessionBase: *base, Uncommitted: NotSucceeded, Reason: "the program did not succeed"}
+	}
+	return out
 }
 
 // cancelledBy sets the end to Cancelled. Nil: the cause is not known.
@@ -239,6 +247,7 @@ func (out *Outcome) cancelledBy(c *cancellation) {
 // outcome is too large, end tries again without the list of refused files. If another path has already
 // ended the row (record.ErrEnded), the recorded end stays.
 func (x *Executor) end(r *run, out Outcome) {
+	r.turn.release()
 	now := time.Now()
 	x.auditEnd(r.grant.Principal(), r.id, out) // first: readers see the recorded end
 	recorded := r.span.stage("record")
@@ -353,7 +362,7 @@ func (x *Executor) recordQueued(ctx context.Context, e *execution) (*record.Log,
 	who, sk, source := e.grant.Principal(), e.grant.Skill(), e.grant.Source()
 	h := Header{
 		Skill: sk.Name, SkillDigest: sk.Digest, Limits: e.limits,
-		Network: newNetwork(e.grant.Network()), Commands: e.commands(), Warnings: e.warnings(),
+		Network: newNetwork(e.grant.Network()), Commands: e.commands(), Session: e.turn.base(), Warnings: e.warnings(),
 	}
 	header, err := json.Marshal(h)
 	if err != nil {

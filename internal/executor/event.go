@@ -36,11 +36,12 @@ func (e Event) Release() {
 // Header is the first event: the accepted request, with the limits in force. The record stores
 // Header, Started and Outcome as JSON: another tag would make stored executions unreadable.
 type Header struct {
-	Skill       string     `json:"skill"`
-	SkillDigest string     `json:"skill_digest"`
-	Limits      Limits     `json:"limits"`
-	Network     *Network   `json:"network,omitempty"` // nil: it has none
-	Commands    [][]string `json:"commands"`          // one list for each simple command, without inline code
+	Skill       string       `json:"skill"`
+	SkillDigest string       `json:"skill_digest"`
+	Limits      Limits       `json:"limits"`
+	Network     *Network     `json:"network,omitempty"` // nil: it has none
+	Commands    [][]string   `json:"commands"`          // one list for each simple command, without inline code
+	Session     *SessionBase `json:"session,omitempty"` // nil: it has none
 	// Warnings are sentences about possible causes of a failure, such as a package of another version
 	// than the declared one.
 	Warnings []string `json:"warnings,omitempty"`

@@ -54,7 +54,8 @@ type execution struct {
 	// The time of acceptance. It has Go's monotonic reading, so that differences stay right after a
 	// change of the machine's clock.
 	created time.Time
-	ended   func() // Request.Ended; nil: no call
+	ended   func()       // Request.Ended; nil: no call
+	turn    *sessionTurn // nil: without a session
 	logger  *slog.Logger
 	span    executionSpan
 }
@@ -120,14 +121,14 @@ func (x *Executor) newExecution(t *tenant.Tenant, req Request, grant permission.
 	e := &execution{
 		settings: settings{
 			group: groupOf(t, grant.Principal()),
-			id:    record.NewID(), invocation: invocation, python: pythonOf(grant, invocation, req),
+			id:    cmp.Or(req.id, record.NewID()), invocation: invocation, python: pythonOf(grant, invocation, req),
 			args: slices.Clone(req.Args), runner: req.Runner, dir: req.Dir,
 			env: maps.Clone(req.Env), secretEnv: maps.Clone(req.SecretEnv),
 			limits: limits, grace: x.Grace, skillDir: grant.Skill().Dir,
 		},
 		grant: grant, key: req.Key, labels: maps.Clone(req.Labels), asked: newSummary(req, grant.Source()),
 		queueTimeout: cmp.Or(req.QueueTimeout, t.QueueTimeout),
-		created:      time.Now(), ended: req.Ended, logger: x.Log,
+		created:      time.Now(), ended: req.Ended, logger: x.Log, turn: req.turn,
 	}
 	if e.python != nil {
 		e.python.Lines = !e.setsBuffering()

@@ -43,6 +43,7 @@ import (
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/session"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/tenant"
 	"github.com/skillrun/skillrun/internal/workspace"
@@ -51,7 +52,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config configures an Executor. Every field but Networks, Environments, Missing, Tenants and Log must be
+// Config configures an Executor. Every field but Networks, Environments, Sessions, Missing, Tenants and Log must be
 // set.
 type Config struct {
 	Skills *skill.Registry
@@ -68,6 +69,8 @@ type Config struct {
 	// checked.
 	Environments *environment.Store
 	Bounds       Bounds
+	// Sessions keep files between executions. Nil: requests with a session are refused.
+	Sessions *session.Store
 	// Missing names the boundaries that sandboxes of this Host lack without permission
 	// of the configuration. If it is not empty, nothing is executed or prepared.
 	Missing []string
@@ -220,13 +223,23 @@ func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplica
 	if err != nil {
 		return "", false, err
 	}
+	earlier, err := x.enterSession(ctx, t, &req)
+	if err != nil {
+		return "", false, err
+	}
+	if earlier != "" {
+		err := x.auditDuplicate(ctx, req, earlier)
+		return earlier, err == nil, err
+	}
 	// Before any other work, so that a refused request costs next to nothing.
 	ticket, err := x.enter(t, req.Principal)
 	if err != nil {
+		req.turn.release()
 		return "", false, err
 	}
 	r, earlier, err := x.accept(ctx, t, req, ticket)
 	if r == nil {
+		req.turn.release()
 		ticket.Release()
 		x.calls.Done()
 		if err == nil {
@@ -306,6 +319,9 @@ func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ti
 		return nil, "", err
 	}
 	defer closeResources()
+	if err := e.openSession(); err != nil {
+		return nil, "", err
+	}
 	if err := x.acquire(e, req.Python); err != nil {
 		return nil, "", err
 	}
@@ -314,6 +330,7 @@ func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ti
 		e.lease.Release()
 		return nil, "", err
 	}
+	e.withSession()
 	e.releaseSkill = release
 	accepted := newRun(e, ticket)
 	x.enliven(accepted)
@@ -413,6 +430,7 @@ func (x *Executor) run(r *run, ticket *admission.Ticket) {
 	exit, err := p.Wait()
 	stop()
 	ended := r.outcome(exit, err, out)
+	x.commitSession(r, exit, err, &ended)
 	r.span.ran(r, ended)
 	x.end(r, ended)
 }

@@ -45,7 +45,9 @@ type Outcome struct {
 	Refused     []string   `json:"artifacts_refused,omitempty"`
 	SkillDigest string     `json:"skill_digest"`
 	Limits      Limits     `json:"limits"`
-	Advice      string     `json:"advice,omitempty"`
+	// Session is nil if the execution has none.
+	Session *SessionOutcome `json:"session,omitempty"`
+	Advice  string          `json:"advice,omitempty"`
 }
 
 // An outcome lists at most so many artifacts, with paths of so many bytes together,

@@ -9,6 +9,7 @@ import (
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
+	"github.com/skillrun/skillrun/internal/session"
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
@@ -38,11 +39,12 @@ func (e *TenantBusyError) Error() string {
 
 // A Purged says what Purge has removed. ExecutionBytes has output, artifacts and records.
 type Purged struct {
-	Executions, SkillVersions, Environments      int
-	ExecutionBytes, SkillBytes, EnvironmentBytes int64
+	Executions, SkillVersions, Environments, Sessions          int
+	ExecutionBytes, SkillBytes, EnvironmentBytes, SessionBytes int64
 }
 
-// Purge removes all data of a tenant that is not configured: executions, pushed skills and environments.
+// Purge removes all data of a tenant that is not configured: executions, sessions, pushed skills and
+// environments.
 // The error is a *TenantConfiguredError, a *TenantBusyError, or ours. After an error a part may be removed,
 // and Purge can be repeated. The caller must have checked the name.
 func (x *Executor) Purge(ctx context.Context, who permission.Principal, name string) (done Purged, err error) {
@@ -54,8 +56,8 @@ func (x *Executor) Purge(ctx context.Context, who permission.Principal, name str
 	})
 	if err == nil {
 		x.Log.Info("tenant purged", "tenant", name, "principal", who.Name, "executions", done.Executions,
-			"skill_versions", done.SkillVersions, "environments", done.Environments,
-			"freed_bytes", done.ExecutionBytes+done.SkillBytes+done.EnvironmentBytes)
+			"skill_versions", done.SkillVersions, "environments", done.Environments, "sessions", done.Sessions,
+			"freed_bytes", done.ExecutionBytes+done.SkillBytes+done.EnvironmentBytes+done.SessionBytes)
 	}
 	return done, err
 }
@@ -77,6 +79,11 @@ func (x *Executor) purge(ctx context.Context, name string) (done Purged, err err
 	}
 	if x.Environments != nil {
 		if done.Environments, done.EnvironmentBytes, err = x.Environments.Purge(name); err != nil {
+			return done, busyOr(err, name)
+		}
+	}
+	if x.Sessions != nil {
+		if done.Sessions, done.SessionBytes, err = x.Sessions.Purge(name); err != nil {
 			return done, busyOr(err, name)
 		}
 	}
@@ -114,6 +121,9 @@ func busyOr(err error, name string) error {
 		return &TenantBusyError{name, "packages of its skills are in use"}
 	case errors.Is(err, record.ErrNotEnded):
 		return &TenantBusyError{name, "one of its executions has not ended"}
+	}
+	if _, busy := errors.AsType[*session.BusyError](err); busy {
+		return &TenantBusyError{name, "one of its sessions is in use"}
 	}
 	return err
 }

@@ -58,11 +58,17 @@ type Request struct {
 	// not from the caller: the request's hash and its record leave it out. Empty: no
 	// runner.
 	Runner string
-	// QueueTimeout bounds the wait for a slot. Zero: the daemon's default.
+	// Session is the session that the execution works in. Nil: none.
+	Session *SessionUse
+	// QueueTimeout bounds the wait for a slot, and the wait for the session. Zero: the daemon's default.
 	QueueTimeout time.Duration
 	// Ended is called when the execution has ended and its request may be freed. It is
 	// not called if Execute returns an error or a duplicate. Nil: no call.
 	Ended func()
+
+	// Only with a Session, after enterSession.
+	id   string
+	turn *sessionTurn
 }
 
 // Input is a file for /workspace.
@@ -153,9 +159,10 @@ func (r Request) hash(key []byte) ([]byte, error) {
 		Network            *policy.Config
 		QueueTimeout       time.Duration
 		Python             runtime.Python
+		Session            *SessionUse `json:",omitempty"`
 	}{
 		r.Principal.Tenant, r.Skill, r.Dir, source, r.Args, sumOf(r.Source.Code), sumOf(r.Stdin.Bytes), arguments,
-		r.Stdin.Stream != nil, files, r.Resources, r.Env, secrets, r.Labels, r.Limits, r.Network, r.QueueTimeout, r.Python,
+		r.Stdin.Stream != nil, files, r.Resources, r.Env, secrets, r.Labels, r.Limits, r.Network, r.QueueTimeout, r.Python, r.Session,
 	})
 	return mac.Sum(nil), err
 }

@@ -123,13 +123,22 @@ func (s *Store) claim(ctx context.Context, x *Execution, change []statement) err
 	if err != nil || !taken {
 		return err
 	}
-	s.flushForQuery(ctx)
-	claimed, err := getRow(ctx, s.db.queries, "tenant = ? AND key = ?", x.Tenant, x.Key)
+	claimed, err := s.ByKey(ctx, x.Tenant, x.Key)
 	if err != nil {
 		return err
 	}
+	return &KeyClaimed{Existing: claimed}
+}
+
+// ByKey returns the execution of a tenant that has an idempotency key, or ErrNotFound.
+func (s *Store) ByKey(ctx context.Context, tenant, key string) (Execution, error) {
+	s.flushForQuery(ctx)
+	claimed, err := getRow(ctx, s.db.queries, "tenant = ? AND key = ?", tenant, key)
+	if err != nil {
+		return Execution{}, err
+	}
 	s.refresh(&claimed.Execution)
-	return &KeyClaimed{Existing: claimed.Execution}
+	return claimed.Execution, nil
 }
 
 // number returns the number of a new row.

@@ -80,3 +80,21 @@ func TestKeyRace(t *testing.T) {
 		}
 	}
 }
+
+func TestByKey(t *testing.T) {
+	s := openStore(t, Config{})
+	x := Execution{ID: NewID(), Tenant: "a", Skill: "hello", Key: "k", RequestHash: []byte("hash"), Created: start}
+	createInFile(t, s, x)
+	for range 2 {
+		got, err := s.ByKey(t.Context(), "a", "k")
+		if err != nil || got.ID != x.ID || !bytes.Equal(got.RequestHash, x.RequestHash) {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		for _, other := range [][2]string{{"b", "k"}, {"a", "K"}, {"", "k"}} {
+			if _, err := s.ByKey(t.Context(), other[0], other[1]); !errors.Is(err, ErrNotFound) {
+				t.Errorf("%q: %v", other, err)
+			}
+		}
+		s = reopenStore(t, s)
+	}
+}

@@ -201,7 +201,7 @@ func TestVersions(t *testing.T) {
 	if _, err := b.Read("a", id, 1); !errors.Is(err, ErrNotFound) {
 		t.Errorf("version 1 is still there: %v", err)
 	}
-	if _, err := b.Acquire(t.Context(), "a", id, Use{At: 1}); !errors.Is(err, ErrNotFound) {
+	if err := b.openErr(id, 1); !errors.Is(err, ErrNotFound) {
 		t.Errorf("version 1 is still there for programs: %v", err)
 	}
 	if n := b.objects(id); n != 4 {

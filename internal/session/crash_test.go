@@ -45,6 +45,9 @@ func commitUntilKilled(dir string) error {
 		if err != nil {
 			return err
 		}
+		if err := w.Open(0); err != nil {
+			return err
+		}
 		content := strconv.Itoa(w.Base() + 1)
 		var c Change
 		for i := range crashFiles {

@@ -45,8 +45,8 @@ func TestDamagedVersion(t *testing.T) {
 			if _, err := b.Read("a", id, 0); !isDamaged(err, 2) {
 				t.Errorf("read: %v", err)
 			}
-			if _, err := b.Acquire(t.Context(), "a", id, Use{}); !isDamaged(err, 2) {
-				t.Errorf("acquire: %v", err)
+			if err := b.openErr(id, 0); !isDamaged(err, 2) {
+				t.Errorf("open: %v", err)
 			}
 			b.check("version 1", b.files(id, 1), []string{"f=1"})
 			if n := b.objects(id); n != 3 {
@@ -89,8 +89,8 @@ func TestMissingObject(t *testing.T) {
 		t.Errorf("open: %v", err)
 	}
 	b.restart()
-	if _, err := b.Acquire(t.Context(), "a", id, Use{}); !isDamaged(err, 1) {
-		t.Errorf("acquire: %v", err)
+	if err := b.openErr(id, 0); !isDamaged(err, 1) {
+		t.Errorf("open: %v", err)
 	}
 }
 

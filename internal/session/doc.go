@@ -2,8 +2,8 @@
 // [Store.Acquire].
 //
 // Theory of operation. A session is a list of versions. A version is a set of regular files, and never
-// changes. [Store.Acquire] makes the caller the session's only writer and gives it the files of one
-// version as a directory, which becomes a lower layer of the execution's workspace. [Writer.Commit]
+// changes. [Store.Acquire] makes the caller the session's only writer, and [Writer.Open] gives it the files of
+// one version as a directory, which becomes a lower layer of the execution's workspace. [Writer.Commit]
 // makes the next version from the changes of the execution.
 //
 // On disk a session is a directory, Config.Dir/TENANT/ID, with:

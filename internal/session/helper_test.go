@@ -96,9 +96,19 @@ func (b *bench) create(set Settings) string {
 
 func (b *bench) acquire(id string, at int) *Writer {
 	b.t.Helper()
-	w, err := b.Acquire(context.Background(), "a", id, Use{By: "the test", At: at})
+	w, err := b.Acquire(context.Background(), "a", id, Use{By: "the test"})
 	b.must(err)
+	b.must(w.Open(at))
 	return w
+}
+
+// openErr returns the error of a writer who opens a version.
+func (b *bench) openErr(id string, at int) error {
+	b.t.Helper()
+	w, err := b.Acquire(context.Background(), "a", id, Use{By: "the test"})
+	b.must(err)
+	defer w.Release()
+	return w.Open(at)
 }
 
 // source makes a file with a content for Commit. A "*" at the end of the path makes it executable.

@@ -13,11 +13,11 @@ const maxWaiting = 64
 // Use says how an execution uses a session.
 type Use struct {
 	By   string // the execution, for the callers who find the session busy
-	At   int    // the version to start from; 0: the newest
 	Wait bool   // for other writers, in the order of the calls; false: be refused with a *BusyError
 }
 
-// A Writer may commit to a session. There is only one at a time. The caller must release it.
+// A Writer may commit to a session. There is only one at a time. The caller must open it before
+// anything else, and must release it.
 type Writer struct {
 	store  *Store
 	x      *session
@@ -28,8 +28,8 @@ type Writer struct {
 	gone   []int     // versions that are no longer kept after the commit
 }
 
-// Acquire makes the caller the writer of a session, and counts as a use of it. ctx bounds the wait. The
-// error is ErrNotFound, a *BusyError, a *DamagedError, the error of ctx, or one of the operating system.
+// Acquire makes the caller the writer of a session. ctx bounds the wait. The
+// error is ErrNotFound, a *BusyError or the error of ctx.
 func (s *Store) Acquire(ctx context.Context, tenant, id string, u Use) (*Writer, error) {
 	x, err := s.find(tenant, id)
 	if err != nil {
@@ -43,12 +43,14 @@ func (s *Store) Acquire(ctx context.Context, tenant, id string, u Use) (*Writer,
 	if err != nil {
 		return nil, err
 	}
-	w, err := s.open(tenant, x, u)
-	if err != nil {
+	s.mu.Lock()
+	gone := x.gone || s.overdue(x)
+	s.mu.Unlock()
+	if gone {
 		s.end(x)
-		return nil, err
+		return nil, fmt.Errorf("session %q: %w", id, ErrNotFound)
 	}
-	return w, nil
+	return &Writer{store: s, x: x, tenant: tenant, by: u.By, base: &manifest{}}, nil
 }
 
 // begin starts a writer with the name by, if the session has no writer.
@@ -96,25 +98,23 @@ func (s *Store) end(x *session) {
 	<-x.turn
 }
 
-// open loads the session and its tree for a new writer.
-func (s *Store) open(tenant string, x *session, u Use) (*Writer, error) {
-	s.mu.Lock()
-	gone := x.gone || s.overdue(x)
-	s.mu.Unlock()
-	if gone {
-		return nil, fmt.Errorf("session %q: %w", x.id, ErrNotFound)
+// Open gets the files of a version; 0 is the newest. It counts as a use of the session. The error is
+// ErrNotFound, a *DamagedError, or one of the operating system. Until Release, Open may be called again
+// after an error.
+func (w *Writer) Open(version int) error {
+	x, s := w.x, w.store
+	if err := s.load(w.tenant, x); err != nil {
+		return fmt.Errorf("session %s: %w", x.id, err)
 	}
-	if err := s.load(tenant, x); err != nil {
-		return nil, fmt.Errorf("session %s: %w", x.id, err)
-	}
-	base, err := x.version(u.At)
+	base, err := x.version(version)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := x.setTree(s.config.Owner, base); err != nil {
-		return nil, fmt.Errorf("session %s: tree: %w", x.id, err)
+		return fmt.Errorf("session %s: tree: %w", x.id, err)
 	}
-	return &Writer{store: s, x: x, tenant: tenant, by: u.By, base: base}, s.use(x)
+	w.base = base
+	return s.use(x)
 }
 
 // version returns a version; 0 is the newest. A session without one has an empty version 0.
@@ -147,6 +147,9 @@ func (w *Writer) Lower() string {
 	}
 	return filepath.Join(w.x.dir, treeName)
 }
+
+// Files returns the number of files and directories of the version.
+func (w *Writer) Files() int { return w.base.Files + w.base.Dirs }
 
 // Room returns the most bytes and files, with directories, that a version may have. Zero: no bound.
 func (w *Writer) Room() (bytes int64, files int) {

@@ -130,6 +130,9 @@ func TestCommitsAtOnce(t *testing.T) {
 					t.Error(err)
 					return
 				}
+				if err := w.Open(0); err != nil {
+					t.Error(err)
+				}
 				if _, err := w.Commit(c); err != nil && !isQuota(err, QuotaTenantBytes) {
 					t.Error(err)
 				}

@@ -94,6 +94,12 @@ type Collected struct {
 	// order of Artifacts, at most MaxDeleted. If a program deletes a directory and creates
 	// it again, the directory is listed, and every file in it is an artifact.
 	Deleted []string
+	// Hiding has the paths of entries that are neither files nor directories. What a lower layer has
+	// at such a path is gone for the program.
+	Hiding []string
+	// Incomplete says that the lists lack a file or a deletion, because of a limit or a change during
+	// Collect. Refused has the reason, except for deletions beyond MaxDeleted.
+	Incomplete bool
 }
 
 // Collect copies regular files from changes, the overlay's upper layer, whose content or
@@ -170,7 +176,7 @@ func (e *entry) is(kind uint32) bool { return e.stat.Mode&unix.S_IFMT == kind }
 func (c *collector) walk(dir *os.File, prefix []byte, depth int, fresh bool) error {
 	entries, more, err := readDir(dir, c.limits.Entries-c.entries)
 	if c.entries += len(entries); more {
-		c.refuse(append(prefix[:len(prefix):len(prefix)], '.'), fmt.Sprintf("more than %d entries: the rest was skipped", c.limits.Entries))
+		c.lack(append(prefix[:len(prefix):len(prefix)], '.'), fmt.Sprintf("more than %d entries: the rest was skipped", c.limits.Entries))
 	}
 	if err == nil && len(entries) > 0 && c.lower == nil {
 		err = c.openLower()
@@ -187,14 +193,15 @@ func (c *collector) walk(dir *os.File, prefix []byte, depth int, fresh bool) err
 		case isWhiteout(&e.stat):
 			c.delete(string(path))
 		case len(path) > MaxPathBytes:
-			c.refuse(path, fmt.Sprintf("path is longer than %d bytes", MaxPathBytes))
+			c.lack(path, fmt.Sprintf("path is longer than %d bytes", MaxPathBytes))
 		case depth > c.limits.Depth:
-			c.refuse(path, fmt.Sprintf("deeper than %d", c.limits.Depth))
+			c.lack(path, fmt.Sprintf("deeper than %d", c.limits.Depth))
 		case e.is(unix.S_IFDIR):
 			err = c.enter(dir, e, path, depth, fresh)
 		case e.is(unix.S_IFREG):
 			err = c.file(dir, e, path, fresh)
 		default:
+			c.hide(string(path))
 			c.refuse(path, kindName(e.stat.Mode))
 		}
 		if err != nil {
@@ -208,7 +215,7 @@ func (c *collector) walk(dir *os.File, prefix []byte, depth int, fresh bool) err
 func (c *collector) enter(parent *os.File, e *entry, path []byte, depth int, fresh bool) error {
 	dir, err := openSame(parent, e, unix.O_DIRECTORY)
 	if errors.Is(err, errChanged) {
-		c.refuse(path, err.Error())
+		c.lack(path, err.Error())
 		return nil
 	}
 	if err != nil {
@@ -326,11 +333,24 @@ func kindName(mode uint32) string {
 	}
 }
 
-// delete notes a deleted path. Beyond MaxDeleted it drops them without a word.
-func (c *collector) delete(path string) {
-	if len(c.got.Deleted) < MaxDeleted {
-		c.got.Deleted = append(c.got.Deleted, path)
+// delete notes a deleted path. Beyond MaxDeleted it drops them.
+func (c *collector) delete(path string) { c.note(&c.got.Deleted, path) }
+
+// hide notes the path of an entry that is neither a file nor a directory.
+func (c *collector) hide(path string) { c.note(&c.got.Hiding, path) }
+
+func (c *collector) note(list *[]string, path string) {
+	if len(*list) >= MaxDeleted {
+		c.got.Incomplete = true
+		return
 	}
+	*list = append(*list, path)
+}
+
+// lack refuses an entry that can be or hold an artifact.
+func (c *collector) lack(path []byte, reason string) {
+	c.got.Incomplete = true
+	c.refuse(path, reason)
 }
 
 // refuse notes a line, as long as there are fewer than MaxRefused. It counts every call.

@@ -493,3 +493,58 @@ func TestCollectDescriptors(t *testing.T) {
 		t.Errorf("%d descriptors, then %d", before, after)
 	}
 }
+
+// A caller that needs every change learns what hides a file of a lower layer, and whether a file or a
+// deletion is missing in the result.
+func TestCollectIsCompleteOrSaysSo(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		make       func(u upper)
+		limits     CollectLimits
+		hiding     []string
+		incomplete bool
+	}{
+		{"files and deletions", func(u upper) { u.file("f", "1", 0o644); u.node("gone", unix.S_IFCHR, 0) }, CollectLimits{}, nil, false},
+		{"other kinds", func(u upper) { u.link("d/l", "x"); u.node("fifo", unix.S_IFIFO, 0) }, CollectLimits{}, []string{"d/l", "fifo"}, false},
+		{"many files", func(u upper) { u.file("a", "1", 0o644); u.file("b", "1", 0o644) }, CollectLimits{Files: 1}, nil, true},
+		{"a large file", func(u upper) { u.file("a", "12", 0o644) }, CollectLimits{FileBytes: 1}, nil, true},
+		{"much together", func(u upper) { u.file("a", "1", 0o644); u.file("b", "1", 0o644) }, CollectLimits{TotalBytes: 1}, nil, true},
+		{"deep", func(u upper) { u.file("a/b/c", "1", 0o644) }, CollectLimits{Depth: 2}, nil, true},
+		{"many entries", func(u upper) { u.file("a", "1", 0o644); u.file("b", "1", 0o644) }, CollectLimits{Entries: 1}, nil, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			u := newUpper(t)
+			test.make(u)
+			w, err := Stage(filepath.Join(t.TempDir(), "staged"), owner, "", nil, nil)
+			u.must(err)
+			got, _ := u.collect(w, test.limits)
+			checkLines(t, "hiding", got.Hiding, test.hiding)
+			if got.Incomplete != test.incomplete {
+				t.Errorf("incomplete: got %v", got.Incomplete)
+			}
+		})
+	}
+}
+
+// A file is compared with the directory below all others, too.
+func TestOver(t *testing.T) {
+	u := newUpper(t)
+	skill := snapshot(t, map[string]string{"both": "skill's"})
+	below := snapshot(t, map[string]string{"both": "session's", "own": "session's"})
+	w, err := Stage(filepath.Join(t.TempDir(), "staged"), owner, skill, nil, []Input{{Path: "in", Content: []byte("1")}})
+	u.must(err)
+	over := w.Over(below)
+	if n := len(w.Lower()); n != 2 {
+		t.Errorf("the first workspace has %d layers", n)
+	}
+	checkLines(t, "layers", over.Lower(), append(slices.Clone(w.Lower()), below))
+	u.file("both", "session's", 0o644)
+	u.file("own", "session's", 0o644)
+	u.file("in", "1", 0o644)
+	_, artifacts := u.collect(over, CollectLimits{})
+	checkLines(t, "artifacts", artifacts, []string{"both=session's"})
+	u.must(over.Remove())
+	if _, err := os.Stat(w.Lower()[0]); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the inputs: %v", err)
+	}
+}

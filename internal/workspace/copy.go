@@ -23,7 +23,7 @@ const copyBytes = 128 << 10
 func (c *collector) file(dir *os.File, e *entry, path []byte, fresh bool) error {
 	f, err := openSame(dir, e, 0)
 	if errors.Is(err, errChanged) {
-		c.refuse(path, err.Error())
+		c.lack(path, err.Error())
 		return nil
 	}
 	if err != nil {
@@ -37,12 +37,12 @@ func (c *collector) file(dir *os.File, e *entry, path []byte, fresh bool) error 
 		}
 	}
 	if reason := c.overLimit(e.stat.Size); reason != "" {
-		c.refuse(path, reason)
+		c.lack(path, reason)
 		return nil
 	}
 	sum, err := c.copy(f, e.stat.Size)
 	if errors.Is(err, errChanged) {
-		c.refuse(path, err.Error())
+		c.lack(path, err.Error())
 		return nil
 	}
 	if err != nil {

@@ -11,7 +11,10 @@
 // numbers as names.
 package workspace
 
-import "os"
+import (
+	"os"
+	"slices"
+)
 
 // Owner is a user id and a group id on this machine. Staged inputs belong to the ids that
 // package sandbox shows as the script's. To give files to another user, the daemon needs
@@ -30,6 +33,12 @@ type Workspace struct {
 
 // Lower returns the lower layers' host directories, topmost first.
 func (w *Workspace) Lower() []string { return w.lower }
+
+// Over returns the same workspace above one more directory, which is below all others. Remove of one of
+// them removes the inputs of both.
+func (w *Workspace) Over(dir string) *Workspace {
+	return &Workspace{dir: w.dir, lower: append(slices.Clip(w.lower), dir)}
+}
 
 // Remove deletes the staged inputs. Calling it again is harmless.
 func (w *Workspace) Remove() error {

@@ -1,0 +1,251 @@
+package executor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"github.com/skillrun/skillrun/internal/record"
+	"github.com/skillrun/skillrun/internal/session"
+	"github.com/skillrun/skillrun/internal/tenant"
+	"github.com/skillrun/skillrun/internal/workspace"
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// Executions in a session. The order is:
+//
+//	Execute   becomes the session's writer, before it takes a ticket: an execution that waits for a
+//	          session must not hold a slot that the session's writer waits for
+//	accept    opens the version, so that its errors come before the record
+//	run       puts the files of the version beneath the snapshot and the inputs
+//	          commits the changes after the program's end, before the outcome
+//	end       releases the session before it records the outcome, so that a caller who has read the
+//	          outcome finds the session free
+//
+// The files of the session lie below the snapshot. So a file that one skill has left never hides a file
+// of the next one.
+
+// A SessionUse says in which session an execution works.
+type SessionUse struct {
+	ID string
+	// Version to start from. Zero: the newest.
+	Version int `json:",omitempty"`
+	// Wait for other executions in the session, within the queue timeout. False: a *session.BusyError.
+	Wait bool `json:",omitempty"`
+	// CommitFailed commits even if the program fails or is ended.
+	CommitFailed bool `json:",omitempty"`
+}
+
+// A SessionBase is the session of an execution, and the version that it has started from.
+type SessionBase struct {
+	ID      string `json:"id"`
+	Version int    `json:"version,omitempty"` // zero: an empty session
+}
+
+// Uncommitted says why a session did not get an execution's changes.
+type Uncommitted string
+
+const (
+	NotSucceeded Uncommitted = "NOT_SUCCEEDED" // the program failed, was ended or never ran
+	NotCollected Uncommitted = "NOT_COLLECTED" // a change could not be collected, so nothing was committed
+	OverQuota    Uncommitted = "OVER_QUOTA"    // of the session or of the tenant's sessions
+	CommitError  Uncommitted = "ERROR"         // the daemon failed
+)
+
+// A SessionOutcome says what became of the session.
+type SessionOutcome struct {
+	SessionBase
+	// Committed is the new version. Zero: none was made, because of Uncommitted or because nothing was
+	// changed.
+	Committed    int   `json:"committed,omitempty"`
+	Added        int   `json:"added,omitempty"` // files
+	Changed      int   `json:"changed,omitempty"`
+	Deleted      int   `json:"deleted,omitempty"`
+	WrittenBytes int64 `json:"written_bytes,omitempty"` // of added and changed files
+	// Files and Bytes are those of the new version.
+	Files       int         `json:"files,omitempty"`
+	Bytes       int64       `json:"bytes,omitempty"`
+	Uncommitted Uncommitted `json:"uncommitted,omitempty"`
+	Reason      string      `json:"reason,omitempty"` // a sentence; only with Uncommitted
+}
+
+// A sessionTurn is the time in which an execution is the writer of its session.
+type sessionTurn struct {
+	*session.Writer
+	use  SessionUse
+	once sync.Once
+}
+
+// release may be called more than once, and on nil.
+func (s *sessionTurn) release() {
+	if s != nil {
+		s.once.Do(s.Release)
+	}
+}
+
+// base returns the session and the version. It returns nil without a session.
+func (s *sessionTurn) base() *SessionBase {
+	if s == nil {
+		return nil
+	}
+	return &SessionBase{s.use.ID, s.Base()}
+}
+
+// enterSession makes a new execution the writer of the session of its request. earlier is the ID of the
+// execution that has the request's key, if the session is busy: a repeated request must neither wait
+// for its own execution nor be refused because of it. The ids of executions and of versions agree, so
+// the execution has its ID from now on.
+func (x *Executor) enterSession(ctx context.Context, t *tenant.Tenant, req *Request) (earlier string, err error) {
+	if req.Session == nil {
+		return "", nil
+	}
+	if x.Sessions == nil {
+		return "", &RequestError{"session", "this daemon has no sessions"}
+	}
+	if req.Session.Version < 0 {
+		return "", &RequestError{"session.version", "negative; leave it out to get the newest version"}
+	}
+	req.id = record.NewID()
+	use := session.Use{By: "execution " + req.id}
+	w, err := x.Sessions.Acquire(ctx, req.Principal.Tenant, req.Session.ID, use)
+	if _, busy := errors.AsType[*session.BusyError](err); busy {
+		if earlier, keyErr := x.byKey(ctx, *req); earlier != "" || keyErr != nil {
+			return earlier, keyErr
+		}
+		if req.Session.Wait {
+			w, err = x.awaitSession(ctx, t, *req, use)
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	req.turn = &sessionTurn{Writer: w, use: *req.Session}
+	return "", nil
+}
+
+// awaitSession waits until the queue timeout for the session of a request. The error is then a
+// *session.BusyError.
+func (x *Executor) awaitSession(ctx context.Context, t *tenant.Tenant, req Request, use session.Use) (*session.Writer, error) {
+	patience, cancel := context.WithTimeout(ctx, cmp.Or(req.QueueTimeout, t.QueueTimeout))
+	defer cancel()
+	use.Wait = true
+	w, err := x.Sessions.Acquire(patience, req.Principal.Tenant, req.Session.ID, use)
+	if err != nil && patience.Err() != nil && ctx.Err() == nil {
+		return nil, &session.BusyError{ID: req.Session.ID, Writer: "another execution"}
+	}
+	return w, err
+}
+
+// byKey returns the execution of an equal request with the same idempotency key, or "".
+func (x *Executor) byKey(ctx context.Context, req Request) (id string, err error) {
+	if req.Key == "" {
+		return "", nil
+	}
+	existing, err := x.Record.ByKey(ctx, req.Principal.Tenant, req.Key)
+	if errors.Is(err, record.ErrNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	hash, err := req.hash(tenantKey(x.hashKey, req.Principal.Tenant))
+	if err != nil {
+		return "", fmt.Errorf("request hash: %w", err)
+	}
+	return sameRequest(&record.KeyClaimed{Existing: existing}, hash)
+}
+
+// openSession opens the version of an execution, and lowers the limits of the workspace to what the
+// session may hold. Deleting a file of the session takes an inode, too: a whiteout.
+func (e *execution) openSession() error {
+	if e.turn == nil {
+		return nil
+	}
+	if err := e.turn.Open(e.turn.use.Version); err != nil {
+		return err
+	}
+	bytes, files := e.turn.Room()
+	if bytes > 0 {
+		e.limits.WorkspaceBytes = min(e.limits.WorkspaceBytes, max(bytes, minSessionRoom))
+	}
+	if files > 0 {
+		e.limits.WorkspaceFiles = min(e.limits.WorkspaceFiles, files+e.turn.Files())
+	}
+	return nil
+}
+
+// minSessionRoom is the least size in bytes of the workspace of an execution in a session: the sandbox needs some
+// pages itself.
+const minSessionRoom = 64 << 10
+
+// withSession adds the files of the session to the workspace, below everything else.
+func (e *execution) withSession() {
+	if e.turn != nil && e.turn.Lower() != "" {
+		e.workspace = e.workspace.Over(e.turn.Lower())
+	}
+}
+
+// commitSession commits the changes of an execution whose program has run, and notes that in the outcome.
+func (x *Executor) commitSession(r *run, exit sandbox.Exit, lost error, out *Outcome) {
+	if r.turn == nil {
+		return
+	}
+	s := out.Session // by blank: not succeeded
+	switch {
+	case lost != nil, out.End != Exited && !r.turn.use.CommitFailed, *out.ExitCode != 0 && !r.turn.use.CommitFailed:
+		return
+	case exit.CollectErr != nil || r.collected.incomplete:
+		s.Uncommitted, s.Reason = NotCollected, "not all of its changes could be collected; artifacts_refused says why"
+	default:
+		done, err := r.turn.Commit(x.changeOf(r))
+		*s = sessionOutcome(s.SessionBase, done, err)
+		if s.Uncommitted == CommitError {
+			r.logger.Error("session not committed", "execution", r.id, "session", s.ID, "err", err)
+		}
+	}
+	if out.Advice == "" && s.Uncommitted != "" {
+		out.Advice = "The session does not have its changes: " + s.Reason + "."
+	}
+}
+
+// sessionOutcome describes the result of a commit.
+func sessionOutcome(base SessionBase, done session.Committed, err error) SessionOutcome {
+	s := SessionOutcome{
+		SessionBase: base, Committed: done.Version.Number, Added: done.Added, Changed: done.Changed, Deleted: done.Deleted,
+		WrittenBytes: done.WrittenBytes, Files: done.Version.Files, Bytes: done.Version.Bytes,
+	}
+	if err == nil {
+		return s
+	}
+	if full, ok := errors.AsType[*session.QuotaError](err); ok {
+		s.Uncommitted, s.Reason = OverQuota, full.Error()
+	} else {
+		s.Uncommitted, s.Reason = CommitError, "the daemon could not write them ("+scarcity(err)+")"
+	}
+	return s
+}
+
+// changeOf returns what the program has changed. Changes where the skill has a file or a directory are
+// not the session's.
+func (x *Executor) changeOf(r *run) session.Change {
+	change := session.Change{Deleted: append(r.collected.deleted, r.collected.hiding...), Foreign: r.grant.Skill().Has}
+	dir := x.Record.ArtifactDir(r.id)
+	for i, a := range r.collected.artifacts {
+		change.Files = append(change.Files, session.NewFile{
+			File:   session.File{Path: a.Path, SizeBytes: a.SizeBytes, SHA256: a.SHA256, Executable: a.Executable},
+			Source: filepath.Join(dir, strconv.Itoa(i)),
+		})
+	}
+	return change
+}
+
+// newCollected keeps what the outcome and the session need.
+func newCollected(got workspace.Collected) collected {
+	return collected{
+		artifacts: got.Artifacts, refused: got.Refused, deleted: got.Deleted, hiding: got.Hiding, incomplete: got.Incomplete,
+	}
+}
