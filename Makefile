@@ -132,7 +132,8 @@ test-cpython: packages-test ## Compares CPython's own tests in forked Pythons an
 	@SKILLRUN_CPYTHON='$(CPYTHON)' go test -count=1 -timeout 90m -v -run '^TestForkServerCPython$$' ./sandbox/internal/pyzygote/
 
 # make test-cgroup2 RUN=TestX is like go test -run, for packages sandbox,
-# sandbox/internal/{cgroup,mount,preflight,pyzygote} and cmd/skillrund (RUN='TestHostileFault/fault-04' is one case).
+# sandbox/internal/{cgroup,mount,preflight,pyzygote}, internal/network, internal/network/gateway and
+# cmd/skillrund (RUN='TestHostileFault/fault-04' is one case).
 # Without RUN, .ci/cgroup2/plan.sh lists the tests. FLAGS are more flags for package
 # sandbox's tests. CI uses CGROUP2_FORM=short; CGROUP2_FORM=all adds every test of package
 # sandbox. CGROUP2_TIMEOUT is the time for the guest in seconds (540, or 1500 for all).
@@ -140,7 +141,7 @@ test-cpython: packages-test ## Compares CPython's own tests in forked Pythons an
 .PHONY: test-cgroup2
 test-cgroup2: packages-cgroup2 build ## Runs the hostile catalogue and the sandbox's tests on cgroup v2, in a virtual machine, as root
 	@mkdir -p .cache/cgroup2
-	@for package in sandbox sandbox/internal/cgroup sandbox/internal/mount sandbox/internal/preflight sandbox/internal/pyzygote cmd/skillrund; do \
+	@for package in sandbox sandbox/internal/cgroup sandbox/internal/mount sandbox/internal/preflight sandbox/internal/pyzygote internal/network internal/network/gateway cmd/skillrund; do \
 		CGO_ENABLED=1 go test -c -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o .cache/cgroup2/$${package##*/}.test ./$$package/; \
 	done
 	@mkdir -p .cache/cgroup2/faulty && CGO_ENABLED=1 go build -trimpath -tags $(TAGS),skillrun_faults -ldflags '$(LDFLAGS)' -o .cache/cgroup2/faulty/ ./cmd/skillrund

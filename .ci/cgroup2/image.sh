@@ -15,6 +15,7 @@ modules=(
 	drivers/virtio/virtio_ring drivers/virtio/virtio drivers/virtio/virtio_pci_legacy_dev
 	drivers/virtio/virtio_pci_modern_dev drivers/virtio/virtio_pci drivers/block/virtio_blk
 	drivers/block/loop fs/overlayfs/overlay net/ipv4/inet_diag net/ipv4/tcp_diag net/ipv4/udp_diag
+	drivers/net/tun drivers/net/veth
 )
 
 # Sets $kernel and $modules_dir. Downloads the kernel only if the cache lacks it.
@@ -76,7 +77,7 @@ make_image() {
 	rm -rf "$to"
 	mkdir -p "$to"/{bin,built,faulty,src/cmd/skillrund}
 	cp bin/skillrund bin/skillrun "$to/bin/"
-	cp "$cache"/{sandbox,cgroup,mount,preflight,pyzygote,skillrund}.test "$to/"
+	cp "$cache"/{sandbox,cgroup,mount,preflight,pyzygote,network,gateway,skillrund}.test "$to/"
 	cp "$cache"/faulty/{skillrund,sandbox.test} "$to/faulty/"
 	# Unpacking it would take minutes in emulation.
 	printf '#!/bin/sh\necho "left out of this image" >&2\nexit 1\n' >"$to/bin/skillrun-python"
@@ -86,6 +87,8 @@ make_image() {
 	# Tests run in the directory of their sources. One skill is enough: each start of a
 	# daemon imports all.
 	cp -r sandbox "$to/src/"
+	mkdir "$to/src/internal"
+	cp -r internal/network "$to/src/internal/"
 	cp -r cmd/skillrund/testdata "$to/src/cmd/skillrund/"
 	mkdir "$to/src/skills"
 	cp -r skills/calculator "$to/src/skills/"

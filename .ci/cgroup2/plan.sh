@@ -1,7 +1,7 @@
 # The tests that run in the guest, by form. The form short has the tests on which all
-# others depend. The form full also has the catalogue without TestHostileAPI, and the tests
-# that depend on how a sandbox is made. The form all also has the other tests of package sandbox,
-# and the mutations.
+# others depend. The form full also has the catalogue without TestHostileAPI, the tests
+# that depend on how a sandbox is made, and the daemon's tests of networks. The form all also has the other
+# tests of package sandbox, the mutations, and the other tests of networks.
 # smoke.sh reads this file, and the reasons for tests that are left out are in it. A part
 # with a ! fails if the time (CGROUP2_TIMEOUT) is too short for it, for example on a busy
 # machine. Of the other parts, the last ones are then left out, and the report says so.
@@ -18,6 +18,8 @@ asked() {
 	for room in cgroup mount preflight pyzygote; do
 		room_tests $room "!$room" -test.run "$run"
 	done
+	network_tests '!network' -test.run "$run"
+	gateway_tests '!gateway' -test.run "$run"
 	daemon_tests '!daemon' -test.run "$run"
 	nothing_is_left
 }
@@ -66,12 +68,15 @@ planned() {
 	daemon_tests '!catalogue, files and leaks' -test.run '^TestHostile(Leak|Filesystem)$'
 	daemon_tests '!catalogue, faults' -test.run "$faults"
 	daemon_tests 'doctor' -test.run '^TestDoctor'
+	daemon_tests 'network' -test.run '^TestNetwork'
 	joined
 	if [[ $form == all ]]; then
 		beside sandbox_made
 		sandbox_prewarmed
 		joined
 		daemon_tests 'mutations' -test.run '^TestMutation'
+		network_tests 'network helpers' -test.run .
+		gateway_tests 'gateways' -test.run .
 	else
 		leave_out 'other tests of the sandbox, of the pool, of Python zygotes: CGROUP2_FORM=all has them'
 	fi

@@ -5,9 +5,10 @@
 # plan.sh lists the tests.
 #
 # Expects bin/skillrund and bin/skillrun, and in .cache/cgroup2 sandbox.test, cgroup.test,
-# mount.test, preflight.test, pyzygote.test and skillrund.test (the tests of packages sandbox,
-# sandbox/internal/{cgroup,mount,preflight,pyzygote} and cmd/skillrund), faulty/skillrund (the daemon of
-# the mutations) and faulty/sandbox.test (the same tests, with the tag skillrun_faults), all static:
+# mount.test, preflight.test, pyzygote.test, network.test, gateway.test and skillrund.test (the tests of
+# packages sandbox, sandbox/internal/{cgroup,mount,preflight,pyzygote}, internal/network,
+# internal/network/gateway and cmd/skillrund), faulty/skillrund (the daemon of the mutations) and
+# faulty/sandbox.test (the tests of package sandbox, with the tag skillrun_faults), all static:
 # `make test-cgroup2` builds them. Needs root, because the image's files belong to
 # root.
 #

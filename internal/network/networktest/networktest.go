@@ -155,7 +155,7 @@ func enter() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	handle, err := netlink.NewHandle()
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func configure(h *netlink.Handle) error {
 // SetDown sets the interface of the calling thread's sandbox down: no packet reaches the sandbox.
 func SetDown(t testing.TB) {
 	t.Helper()
-	h, err := netlink.NewHandle()
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		t.Fatal(err)
 	}
