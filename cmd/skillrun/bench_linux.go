@@ -41,7 +41,7 @@ func (a *app) benchCommand() *cobra.Command {
 		Short: "Measure skillrun on this machine against the same programs without a sandbox",
 		Long: `Bench starts a daemon as root, sends it requests, and starts the same programs without a
 sandbox, in turns. It prints how long each takes. docs/performance.md explains the method
-and the targets. A run takes about twelve minutes, with --short one minute.
+and the targets. A run takes about a quarter of an hour, with --short one minute.
 
 The exit code is 1 if a row could not be measured because something failed. A slow result
 does not change the exit code. With --json each row is an object on a line. The last line

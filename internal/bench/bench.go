@@ -10,9 +10,10 @@
 // from the same samples, and Run calls one group after the other. Most groups share one
 // daemon (daemon.go), warm it up, and let the subjects take turns (latency.go): skillrun, the
 // bare program, then other systems (peer.go). Other groups start separate daemons. They measure
-// cold starts, next to runc (cold.go, runc.go), memory (memory.go, prewarmed.go) and growth
-// (growth.go, fill.go). stats.go turns samples into figures, row.go compares these with the
-// targets, and report.go and svg.go write them down.
+// cold starts, next to runc (cold.go, runc.go), memory (memory.go, prewarmed.go), growth
+// (growth.go, fill.go) and networks (network.go, networks.go), next to other programs that carry packets
+// (carrier.go), in network namespaces (internet.go, netns.go). stats.go turns samples into figures,
+// row.go compares these with the targets, and report.go and svg.go write them down.
 //
 // prices.go belongs to another benchmark, TestPriceOfBoundaries in package sandbox: it measures the cost
 // of each layer of a sandbox.
@@ -243,6 +244,11 @@ type scale struct {
 	records       int
 	skills        int
 	snapshotBytes int
+	// Bytes of a stream through a network, connections through one, and the pause before each start with a
+	// network, in which the last one is removed.
+	networkBytes int
+	connections  int
+	networkIdle  time.Duration
 }
 
 // full is the scale for which the targets are defined.
@@ -253,6 +259,7 @@ var full = scale{
 	idle: [2]time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
 	load: 30 * time.Second, slices: 3, beside: 5 * time.Second,
 	streamBytes: 1 << 30, sleeping: 1000, records: 1_000_000, skills: 10_000, snapshotBytes: 1_000_000_000,
+	networkBytes: 256 << 20, connections: 100_000, networkIdle: 50 * time.Millisecond,
 }
 
 // short is the scale of a run that takes about a minute.
@@ -261,6 +268,7 @@ var short = scale{
 	idle: [2]time.Duration{10 * time.Millisecond, 30 * time.Millisecond},
 	load: time.Second, slices: 2, beside: 200 * time.Millisecond,
 	streamBytes: 32 << 20, sleeping: 20, records: 5000, skills: 100, snapshotBytes: 10_000_000,
+	networkBytes: 8 << 20, connections: 500, networkIdle: 10 * time.Millisecond,
 }
 
 // timed returns how long f took, in milliseconds.

@@ -88,8 +88,11 @@ func (r *run) prepare(name, more string) (string, error) {
 
 // start starts a daemon in a prepared directory and waits until it serves. Callers time it: it
 // takes until SERVING, the health check included.
-func (r *run) start(dir string) (*daemon, error) {
-	d, err := r.launch(dir)
+func (r *run) start(dir string) (*daemon, error) { return r.startIn(dir, nil) }
+
+// startIn starts a daemon in a network namespace. Nil: the benchmark's own.
+func (r *run) startIn(dir string, n *namespace) (*daemon, error) {
+	d, err := r.launch(dir, n)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +106,7 @@ func (r *run) start(dir string) (*daemon, error) {
 }
 
 // launch only starts the process. The kernel ends it if this process dies.
-func (r *run) launch(dir string) (*daemon, error) {
+func (r *run) launch(dir string, n *namespace) (*daemon, error) {
 	// Standard error goes to a file and not to a pipe, so that a daemon never waits for the
 	// benchmark to read.
 	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -122,7 +125,10 @@ func (r *run) launch(dir string) (*daemon, error) {
 		// The kernel sends Pdeathsig when the thread that started the process ends, see
 		// prctl(2).
 		runtime.LockOSThread()
-		err := d.cmd.Start()
+		err := inside(n)
+		if err == nil {
+			err = d.cmd.Start()
+		}
 		started <- err
 		if err == nil {
 			d.err = d.cmd.Wait()

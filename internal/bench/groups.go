@@ -105,6 +105,22 @@ func groups(s scale) []group {
 			ratioAtMost(2).row("neighbour-handshakes-p99", "the same beside TLS handshakes that stall", "ms").against("alone"),
 		}, neighbours},
 		{"secrets of another tenant", secretRows(), secrecy},
+		{"a network", []Row{
+			valueAtLeast(600).row("network-out", "one connection through a sandbox's network, out", "MiB/s").against("no sandbox"),
+			valueAtLeast(600).row("network-in", "the same, in", "MiB/s").against("no sandbox"),
+			valueAtMost(0.3).row("network-connect-p50", "time that a network adds to a connection, p50", "ms").against("no sandbox"),
+			valueAtMost(1.5).row("network-connect-p95", "the same, p95", "ms").against("no sandbox"),
+			valueAtMost(0.3).row("network-refuse-p50", "a connection that the rules refuse, p50", "ms").against("no listener"),
+			valueAtMost(0.5).row("network-start-true", "time that a network adds to warm `true`, p50", "ms").against("no network"),
+			valueAtMost(0.5).row("network-start-python", "time that a network adds to warm Python `print(2+2)`, p50", "ms").against("no network"),
+			valueAtMost(1000).row("network-many", "the slowest of "+count(s.connections)+" connections through one network", "ms"),
+		}, networking},
+		{"many networks", []Row{
+			valueAtLeast(float64(s.sleeping)).row("networks", count(s.sleeping)+" networks at once: how many carried a connection", "networks"),
+			free("networks-start", "time until the executions with these networks run", "ms"),
+			valueAtMost(128).row("network-memory", "memory of the helper for each network", "KiB"),
+			valueAtMost(64).row("network-connection-memory", "memory of the helper for each open connection", "KiB"),
+		}, manyNetworks},
 		{"sleeping executions", []Row{
 			valueAtLeast(float64(s.sleeping)).row("sleeping", count(s.sleeping)+" sleeping executions at once: how many ran", "executions"),
 			valueAtMost(256).row("memory-running", "memory of each running execution in the daemon", "KiB"),

@@ -1,0 +1,164 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+)
+
+// A carrier is a way in which the network's script reaches the servers. run returns the numbers that the
+// script prints. A carrier that is broken is not run any longer.
+type carrier struct {
+	name   string
+	run    func(args ...string) ([]float64, error)
+	broken error
+}
+
+// bareIn runs the script without a sandbox in a namespace.
+func bareIn(n *namespace) func(args ...string) ([]float64, error) {
+	return func(args ...string) ([]float64, error) {
+		var out []byte
+		err := n.do(func() (err error) {
+			out, err = output(append([]string{systemPython, "-c", networkProgram}, args...), bareEnv, true)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		return numbers(out)
+	}
+}
+
+// sandboxedIn runs the script in a sandbox with a network.
+func (r *run) sandboxedIn(c *skillrun.Client) func(args ...string) ([]float64, error) {
+	return func(args ...string) ([]float64, error) {
+		cmd := c.Script(networkSkill, "scripts/network.py", args...)
+		cmd.Limits.WallTime = requestPatience
+		out, err := cmd.Output(r.ctx)
+		if err != nil {
+			exit := (*skillrun.ExitError)(nil)
+			if errors.As(err, &exit) {
+				err = fmt.Errorf("%w: %s", err, exit.Stderr)
+			}
+			return nil, fault("sandboxed", err)
+		}
+		return numbers(out)
+	}
+}
+
+// numbers parses lines with one number each.
+func numbers(out []byte) (all []float64, err error) {
+	for word := range strings.FieldsSeq(string(out)) {
+		n, err := strconv.ParseFloat(word, 64)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, n)
+	}
+	if len(all) == 0 {
+		return nil, errors.New("the script printed no number")
+	}
+	return all, nil
+}
+
+// An attacher connects a namespace to the machine's network, and returns when it can be used. detach ends
+// it.
+type attacher func(r *run, machine, n *namespace) (detach func() error, err error)
+
+// attachers are the other programs that give a namespace a network without a bridge. Neither has rules.
+var attachers = []struct {
+	name   string
+	attach attacher
+}{{"pasta", attachPasta}, {"slirp4netns", attachSlirp}}
+
+// attachPasta starts pasta, which goes into the background when the network is ready. Destinations are
+// connected as they are: by default the address of the gateway would mean the machine's loopback.
+func attachPasta(r *run, machine, n *namespace) (func() error, error) {
+	pidFile := filepath.Join(r.dir, "pasta.pid")
+	cmd := exec.Command("pasta", "--config-net", "--netns-only", "--runas", "0:0", "--quiet", "--mtu", "65520", "--no-map-gw",
+		"-t", "none", "-u", "none", "-T", "none", "-U", "none", "--pid", pidFile, "--netns", "/proc/self/fd/3")
+	cmd.ExtraFiles = []*os.File{n.file} // number 3
+	if err := machine.run(cmd); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(pidFile)
+	if err != nil {
+		return nil, err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", pidFile, err)
+	}
+	return func() error { return end(pid) }, nil
+}
+
+// end ends a process that is no child, and waits for its end.
+func end(pid int) error {
+	process, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(process)
+	if err := unix.PidfdSendSignal(process, unix.SIGTERM, nil, 0); err != nil {
+		return err
+	}
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, int(stopPatience.Milliseconds()))
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err == nil && n == 0:
+			return fmt.Errorf("process %d does not end", pid)
+		default:
+			return err
+		}
+	}
+}
+
+// attachSlirp starts slirp4netns, which writes to a pipe when the network is ready.
+func attachSlirp(_ *run, machine, n *namespace) (func() error, error) {
+	ready, theirs, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer ready.Close()
+	cmd := exec.Command("slirp4netns", "--configure", "--mtu=65520", "--netns-type=path", "--ready-fd=4", "/proc/self/fd/3", "tap0")
+	cmd.ExtraFiles = []*os.File{n.file, theirs} // numbers 3 and 4
+	err = machine.do(cmd.Start)
+	theirs.Close()
+	if err != nil {
+		return nil, err
+	}
+	detach := func() error {
+		cmd.Process.Signal(syscall.SIGTERM)
+		cmd.Wait() // it reports the signal
+		return nil
+	}
+	ready.SetReadDeadline(time.Now().Add(startPatience))
+	if _, err := ready.Read(make([]byte, 1)); err != nil {
+		return nil, errors.Join(fault("slirp4netns", err), detach())
+	}
+	return detach, nil
+}
+
+// attached makes a namespace with the network of a. end removes both.
+func attached(r *run, machine *namespace, a attacher) (n *namespace, end func() error, err error) {
+	if n, err = newNamespace(); err != nil {
+		return nil, nil, err
+	}
+	detach, err := a(r, machine, n)
+	if err != nil {
+		n.close()
+		return nil, nil, err
+	}
+	return n, func() error { n.close(); return detach() }, nil
+}

@@ -1,0 +1,139 @@
+package bench
+
+import (
+	"errors"
+	"os/exec"
+	"slices"
+	"syscall"
+	"testing"
+)
+
+// testInternet skips tests on machines without what the rows need.
+func testInternet(t *testing.T) *internet {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("makes network namespaces, which needs root: -short leaves it out")
+	}
+	if err := hasPython(); err != nil {
+		t.Skip(err)
+	}
+	i, err := newInternet()
+	if missing := notRun(""); errors.As(err, &missing) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(i.close)
+	return i
+}
+
+// The script does what each row asks for, without a sandbox.
+func TestNetworkProgram(t *testing.T) {
+	script := bareIn(testInternet(t).machine)
+	for _, tt := range []struct {
+		kind, size string
+		want       int // numbers
+	}{{"send", "1048576", 1}, {"receive", "1048576", 1}, {"connect", "5", 5}, {"refuse", "5", 5}, {"many", "20", 1}} {
+		got, err := script(tt.kind, tt.size)
+		if err != nil || len(got) != tt.want || slices.Min(got) <= 0 {
+			t.Errorf("%s: got %v, %v, want %d positive numbers", tt.kind, got, err, tt.want)
+		}
+	}
+	if got, err := script("nothing", "1"); err == nil {
+		t.Errorf("an unknown kind: got %v, want an error", got)
+	}
+}
+
+// No packet of the benchmark can leave its namespaces.
+func TestInternetIsClosed(t *testing.T) {
+	i := testInternet(t)
+	if err := i.servers.run(exec.Command("ip", "route", "get", "192.0.2.1")); err == nil {
+		t.Error("the servers have a way out")
+	}
+}
+
+// Each peer carries the script, and nothing of it stays.
+func TestAttachers(t *testing.T) {
+	i := testInternet(t)
+	for _, p := range attachers {
+		t.Run(p.name, func(t *testing.T) {
+			if _, err := exec.LookPath(p.name); err != nil {
+				t.Skip(p.name, "is not installed")
+			}
+			n, end, err := attached(&run{dir: t.TempDir()}, i.machine, p.attach)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := bareIn(n)("connect", "3"); err != nil || len(got) != 3 {
+				t.Errorf("got %v, %v, want three times", got, err)
+			}
+			if err := end(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A peer that fails is left out of later turns; an error of the sandbox or of the bare script ends the row.
+func TestTurns(t *testing.T) {
+	r := &run{Config: Config{Say: func(string, ...any) {}}, ctx: t.Context()}
+	failed := errors.New("failed")
+	calls := 0
+	good := func(...string) ([]float64, error) { return []float64{1, 2}, nil }
+	bad := func(...string) ([]float64, error) { calls++; return nil, failed }
+	all := []*carrier{{name: "skillrun", run: good}, {name: "bare", run: good}, {name: "peer", run: bad}}
+	samples, err := r.turns(3, all, "connect", "2")
+	if err != nil || len(samples[0]) != 6 || len(samples[1]) != 6 || samples[2] != nil || calls != 1 || !errors.Is(all[2].broken, failed) {
+		t.Errorf("got %v, %v, after %d calls of the peer: %v", samples, err, calls, all[2].broken)
+	}
+	all[0].run = bad
+	if _, err := r.turns(3, all, "connect", "2"); !errors.Is(err, failed) {
+		t.Errorf("got %v, want the sandbox's error", err)
+	}
+	var row Row
+	row.setCarriers(all, samples, func(int) float64 { return 7 })
+	if got := row.Peers["peer"]; got.Broken == "" || got.Value != 0 {
+		t.Errorf("got %+v, want a broken peer", got)
+	}
+}
+
+func TestNumbersOfAScript(t *testing.T) {
+	if got, err := numbers([]byte("12\n3.5\n")); err != nil || !slices.Equal(got, []float64{12, 3.5}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for _, out := range []string{"", "\n", "12\nx\n"} {
+		if got, err := numbers([]byte(out)); err == nil {
+			t.Errorf("%q: got %v, want an error", out, got)
+		}
+	}
+}
+
+// The script that holds connections says so, and keeps them.
+func TestHoldProgram(t *testing.T) {
+	i := testInternet(t)
+	cmd := exec.Command("bash", "-c", holdProgram, "hold.sh", "3")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := i.machine.do(cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		cmd.Process.Signal(syscall.SIGKILL)
+		cmd.Wait() // it reports the signal
+	}()
+	h := &holder{opened: make(chan struct{})}
+	b := make([]byte, 16)
+	n, err := out.Read(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Write(b[:n])
+	select {
+	case <-h.opened:
+	default:
+		t.Errorf("got %q, want open", b[:n])
+	}
+}
