@@ -3,8 +3,12 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 )
@@ -18,14 +22,23 @@ type HelperLimits struct {
 	Processes   int // with threads
 }
 
-// A HelperGroup is the cgroup of one helper. It is beside the cgroup of the tenant's sandboxes, and not
+// HelperIDs is how many ids there are for helpers, from Config.FirstHelperID on, and so how many helpers
+// all daemons of the machine can have.
+const HelperIDs = 4096
+
+// A HelperGroup is the cgroup of one helper, and an id that no other helper of the machine has. The cgroup
+// is beside the cgroup of the tenant's sandboxes, and not
 // in it: programs of the tenant must not use up the helper's memory, and when their memory runs out, the
 // kernel must not choose the helper. A helper also outlives that cgroup, which goes when no sandbox needs
 // it. It is in the cgroup of the instance, which the next daemon clears.
-type HelperGroup struct{ group cgroup.Group }
+type HelperGroup struct {
+	group cgroup.Group
+	id    uint32
+	lock  *os.File // of the id
+}
 
 // helperNumber makes the names differ: the cgroup of a helper that dies may stay for a moment.
-var helperNumber atomic.Int64
+var helperNumber atomic.Uint32
 
 // NewHelperGroup makes a cgroup without a process. name appears in the cgroup's name; it is like the name
 // of a group of sandboxes.
@@ -33,7 +46,8 @@ func (h *Host) NewHelperGroup(name string, l HelperLimits) (_ *HelperGroup, err 
 	if err := errors.Join(checkGroup(name), h.cgroups.MakeParent(h.groupName())); err != nil {
 		return nil, fmt.Errorf("sandbox: cgroup of a helper: %w", err)
 	}
-	g := h.cgroups.Slim(h.groupName(), fmt.Sprintf("helper-%s-%d", name, helperNumber.Add(1)))
+	number := helperNumber.Add(1)
+	g := h.cgroups.Slim(h.groupName(), fmt.Sprintf("helper-%s-%d", name, number))
 	err = errors.Join(g.Create(), g.LimitMemory(l.MemoryBytes), g.LimitProcesses(l.Processes))
 	if err == nil {
 		err = g.Verify(l.MemoryBytes, l.Processes)
@@ -41,7 +55,42 @@ func (h *Host) NewHelperGroup(name string, l HelperLimits) (_ *HelperGroup, err 
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("sandbox: cgroup of a helper: %w", err), g.RemoveDirs())
 	}
-	return &HelperGroup{g}, nil
+	made := &HelperGroup{group: g}
+	if made.id, made.lock, err = claimHelperID(h.config.FirstHelperID, number); err != nil {
+		return nil, errors.Join(fmt.Errorf("sandbox: id of a helper: %w", err), g.RemoveDirs())
+	}
+	return made, nil
+}
+
+// ID is the user and group of the helper.
+func (g *HelperGroup) ID() int { return int(g.id) }
+
+// claimHelperID locks an id. The kernel frees the lock at the daemon's death. The byte of an id in the file
+// stands for it, so that there is one file for all. The search begins at number, where the id is mostly
+// free.
+func claimHelperID(first, number uint32) (id uint32, lock *os.File, err error) {
+	if uint64(first)+HelperIDs > 1<<32-1 { // the last one means "unchanged", setreuid(2)
+		return 0, nil, fmt.Errorf("%d ids from %d on go past the last one", HelperIDs, first)
+	}
+	if err := os.MkdirAll(idLocks, 0o700); err != nil {
+		return 0, nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(idLocks, fmt.Sprintf("helpers-%d.lock", first)), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return 0, nil, err
+	}
+	for i := range uint32(HelperIDs) {
+		at := (number + i) % HelperIDs
+		err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Start: int64(at), Len: 1})
+		if err == nil {
+			return first + at, f, nil
+		}
+		if !errors.Is(err, unix.EAGAIN) {
+			break
+		}
+	}
+	f.Close()
+	return 0, nil, fmt.Errorf("ids %d to %d: %w", first, first+HelperIDs-1, err)
 }
 
 // Enter moves a process into the cgroup. The process keeps its memory of before in the old one.
@@ -61,5 +110,11 @@ func (g *HelperGroup) OutOfMemory() bool {
 // helperPatience bounds how long Close waits for a process that dies.
 const helperPatience = 10 * time.Second
 
-// Close kills what is in the cgroup, and removes it.
-func (g *HelperGroup) Close() error { return g.group.Clear(helperPatience) }
+// Close kills what is in the cgroup, and removes it. If it can't, the id stays taken.
+func (g *HelperGroup) Close() error {
+	err := g.group.Clear(helperPatience)
+	if err == nil {
+		g.lock.Close()
+	}
+	return err
+}

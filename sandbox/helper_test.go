@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -40,6 +41,12 @@ func TestHelperGroup(t *testing.T) {
 		t.Errorf("beyond its processes: %v", err)
 	}
 	lives, _, wait := start("sleep 1000", HelperLimits{MemoryBytes: 32 << 20, Processes: 2})
+	first, ids := int(h.config.FirstHelperID), map[int]bool{greedy.ID(): true, many.ID(): true, lives.ID(): true}
+	for id := range ids {
+		if id < first || id >= first+HelperIDs || len(ids) != 3 {
+			t.Errorf("ids: %v, want three different ones from %d on", ids, first)
+		}
+	}
 	for _, g := range []*HelperGroup{greedy, many, lives} {
 		if err := g.Close(); err != nil || g.group.Left() != "" {
 			t.Errorf("%v %s", err, g.group.Left())
@@ -58,4 +65,29 @@ func TestHelperGroup(t *testing.T) {
 		t.Error("limits that the kernel refuses")
 	}
 	noLeftovers(t, h)
+}
+
+// No two helpers of the machine have the same id at the same time.
+func TestHelperIDs(t *testing.T) {
+	needsRoot(t)
+	const first = 1 << 30
+	claim := func(number, want uint32) *os.File {
+		t.Helper()
+		id, lock, err := claimHelperID(first, number)
+		if err != nil || id != want {
+			t.Fatalf("got %d, %v, want %d", id, err, want)
+		}
+		return lock
+	}
+	a := claim(5, first+5)
+	defer claim(5, first+6).Close()
+	defer claim(HelperIDs+6, first+7).Close()
+	a.Close()
+	claim(5, first+5).Close()
+	last := claim(HelperIDs-1, first+HelperIDs-1)
+	defer last.Close()
+	claim(HelperIDs-1, first).Close()
+	if _, _, err := claimHelperID(1<<32-2, 0); err == nil {
+		t.Error("ids past the last one")
+	}
 }

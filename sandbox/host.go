@@ -39,6 +39,9 @@ type Config struct {
 	// sandbox or a zygote. Default 256. Groups says how many groups that allows. The default
 	// group has up to 4096.
 	GroupIDs uint32
+	// FirstHelperID is the first of HelperIDs uids and gids for helpers (NewHelperGroup). Default: the one
+	// after the ids for sandboxes.
+	FirstHelperID uint32
 	// Links are further symbolic links in the root filesystem: path to target.
 	Links map[string]string
 	// Roots are root file systems that a Spec can name.
@@ -82,6 +85,7 @@ func (c Config) withDefaults() Config {
 	c.FirstID = cmp.Or(c.FirstID, defaultFirstID)
 	c.IDs = cmp.Or(c.IDs, defaultIDs)
 	c.GroupIDs = cmp.Or(c.GroupIDs, min(defaultGroupIDs, c.IDs, blockIDs)&^1)
+	c.FirstHelperID = cmp.Or(c.FirstHelperID, c.FirstID+c.IDs)
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
 }

@@ -183,6 +183,8 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"more than there are ids for", "concurrency: {running: 5000}\n", "concurrency.running: all ids that a daemon can use are enough for 1023 sandboxes, but concurrency.running, concurrency.reserved, prepared.sandboxes and a build need 5012"},
 		{"more reserved than a number holds", "concurrency: {running: 9223372036854775807, reserved: 9223372036854775807}\n", "all ids that a daemon can use are enough for 1023 sandboxes"},
 		{"fewer than none reserved", "concurrency: {reserved: -1}\n", "line 1: concurrency.reserved: -1 is negative; write 0 or more"},
+		{"ids of helpers among those of sandboxes", "ids: {first: 300000, network: 296000}\n", "ids.network: the 4096 ids from 296000 on meet"},
+		{"ids of helpers past the end", "ids: {network: 4294966000}\n", "ids.network: the 4096 ids from 4294966000 on meet"},
 		{"ids past the end", "ids: {first: 4294967000, count: 1000}\n", "ids.count"},
 		{"a boundary that is none", "boundaries: {allow_missing: [swap, sawp]}\n", `line 1: boundaries.allow_missing[1]: "sawp" cannot be skipped; skillrund --doctor lists the boundaries`},
 		{"a boundary that must be there", "boundaries: {allow_missing: [user namespace]}\n", `line 1: boundaries.allow_missing[0]: "user namespace" cannot be skipped; skillrund --doctor lists the boundaries`},

@@ -17,7 +17,7 @@ func (c *config) openNetworks(host *sandbox.Host, log *slog.Logger) (*network.Ma
 		return nil, nil
 	}
 	m, err := network.NewManager(network.Config{
-		Dir: filepath.Join(c.StateDir, "network"), ID: int(c.networkID()), Log: log,
+		Dir: filepath.Join(c.StateDir, "network"), Log: log,
 		Group: func(tenant string) (network.Group, error) { return host.NewHelperGroup(tenant, network.HelperLimits) },
 	})
 	if err != nil {
@@ -34,7 +34,7 @@ func networksOf(m *network.Manager) executor.Networks {
 	return m
 }
 
-// networkID is the user and group of the network helpers.
+// networkID is the first of the users and groups of the network helpers.
 func (c *config) networkID() uint32 {
 	if c.IDs.Network > 0 {
 		return c.IDs.Network

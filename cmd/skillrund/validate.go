@@ -207,8 +207,9 @@ func (c *config) checkIDs(bad badFunc) {
 		bad("ids.count", "%d ids from %d on; write 2 to %d", c.IDs.Count, c.IDs.First, uint64(lastID)-min(uint64(c.IDs.First), lastID))
 		return
 	}
-	if id := c.networkID(); id < 65536 || id > lastID || id >= c.IDs.First && id < c.IDs.First+c.IDs.Count {
-		bad("ids.network", "%d is in the range of accounts, or in that of ids.first and ids.count, or past the last id; write an id outside of both, or 0 for the one after the range", id)
+	id := uint64(c.networkID())
+	if id < 65536 || id+sandbox.HelperIDs-1 > lastID || id+sandbox.HelperIDs > uint64(c.IDs.First) && id < uint64(c.IDs.First)+uint64(c.IDs.Count) {
+		bad("ids.network", "the %d ids from %d on meet the range of accounts, or that of ids.first and ids.count, or the last id; write an id with room after it, or 0 for the one after the range", sandbox.HelperIDs, id)
 	}
 	need, room := c.sandboxesAtOnce(), uint64(max(0, sandbox.Room(c.IDs.Count)))
 	if need <= room {

@@ -36,7 +36,7 @@ const detachTime = 2 * time.Second
 // attach tries the next one.
 func (t *tenant) attach(ctx context.Context, n *Network) error {
 	t.events.Lock()
-	t.sinks[n.number] = n.sink
+	t.accounts[n.number] = newAccount(n.sink)
 	t.events.Unlock()
 	err := errDied
 	for try := 0; try < attachTries && errors.Is(err, errDied); try++ {
@@ -115,7 +115,7 @@ func (t *tenant) release(n *Network) {
 
 func (t *tenant) leave(n *Network) {
 	t.events.Lock()
-	delete(t.sinks, n.number)
+	delete(t.accounts, n.number)
 	t.events.Unlock()
 	t.mu.Lock()
 	delete(t.networks, n.number)
@@ -130,15 +130,7 @@ func (t *tenant) leave(n *Network) {
 func (t *tenant) event(r report) {
 	t.events.Lock()
 	defer t.events.Unlock()
-	t.counts.count(r)
-	sink := t.sinks[r.Network]
-	switch {
-	case sink == nil:
-	case r.Kind == denied && r.Denial != nil:
-		sink.Denied(*r.Denial)
-	case r.Kind == closed && r.Connection != nil:
-		sink.Closed(*r.Connection)
-	case r.Kind == dropped:
-		sink.Dropped(r.Denials, r.Connections)
+	if a := t.accounts[r.Network]; a != nil {
+		a.pass(r, &t.counts)
 	}
 }

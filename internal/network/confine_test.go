@@ -208,7 +208,8 @@ func TestConfined(t *testing.T) {
 func TestPosture(t *testing.T) {
 	m := newManager(t)
 	newBox(t, m, "a")
-	pid := strconv.Itoa(m.process(t, "a").command.Process.Pid)
+	helper := m.process(t, "a")
+	pid := strconv.Itoa(helper.command.Process.Pid)
 	text, err := os.ReadFile("/proc/" + pid + "/status")
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +219,7 @@ func TestPosture(t *testing.T) {
 		key, value, _ := strings.Cut(line, ":")
 		status[key] = strings.TrimSpace(value)
 	}
-	id := strings.TrimSuffix(strings.Repeat(strconv.Itoa(helperID)+"\t", 4), "\t")
+	id := strings.TrimSuffix(strings.Repeat(strconv.Itoa(helper.group.ID())+"\t", 4), "\t")
 	for key, want := range map[string]string{"Uid": id, "Gid": id, "Groups": "", "CapEff": strings.Repeat("0", 16),
 		"CapPrm": strings.Repeat("0", 16), "CapInh": strings.Repeat("0", 16), "NoNewPrivs": "1", "Seccomp": "2"} {
 		if status[key] != want {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,13 +16,16 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// helperID is the user of the helpers here.
+// helperID is the user of an attempt; the helpers have the ids after it.
 const helperID = 64011
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case HelperArg:
+			if how := os.Getenv(liarVar); how != "" {
+				os.Exit(lie(how))
+			}
 			os.Exit(Helper())
 		case attemptArg:
 			os.Exit(attempt(os.Args[2]))
@@ -33,7 +37,7 @@ func TestMain(m *testing.M) {
 // newManager makes a Manager whose helpers are this test binary.
 func newManager(t testing.TB, change ...func(*Config)) *Manager {
 	t.Helper()
-	c := Config{Dir: t.TempDir(), ID: helperID, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	c := Config{Dir: t.TempDir(), Group: newTestGroup, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	for _, f := range change {
 		f(&c)
 	}
@@ -44,6 +48,18 @@ func newManager(t testing.TB, change ...func(*Config)) *Manager {
 	t.Cleanup(m.Close)
 	return m
 }
+
+// A testGroup is an id without a cgroup: package sandbox tests the cgroups.
+type testGroup int
+
+var testGroups atomic.Int64
+
+func newTestGroup(string) (Group, error) { return testGroup(helperID + testGroups.Add(1)), nil }
+
+func (g testGroup) ID() int         { return int(g) }
+func (testGroup) Enter(int) error   { return nil }
+func (testGroup) OutOfMemory() bool { return false }
+func (testGroup) Close() error      { return nil }
 
 // events is a policy.Sink.
 type events struct {

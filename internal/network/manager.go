@@ -20,12 +20,10 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// Config of a Manager. Dir, ID and Log are necessary.
+// Config of a Manager. Dir, Group and Log are necessary.
 type Config struct {
 	// Dir is a directory for this Manager. It stays empty: it is the helpers' root directory.
 	Dir string
-	// ID is the user and group of the helpers. No other process should have it.
-	ID int
 	// Resolvers answer the sandboxes' DNS questions. Nil: the name servers in /etc/resolv.conf, which
 	// is read at each attachment.
 	Resolvers []netip.AddrPort
@@ -38,13 +36,14 @@ type Config struct {
 	// AnswerTime is how long a helper has for an answer before it is killed. Zero: ten seconds. Even a
 	// busy machine answers in milliseconds.
 	AnswerTime time.Duration
-	// Group makes the cgroup of a helper, which bounds its memory. Nil: helpers have none, as in tests.
+	// Group makes the cgroup of a helper, which bounds its memory.
 	Group func(tenant string) (Group, error)
 	Log   *slog.Logger
 }
 
 // A Group is the cgroup of one helper; *sandbox.HelperGroup is one.
 type Group interface {
+	ID() int // the helper's user and group; no other process has it
 	Enter(pid int) error
 	OutOfMemory() bool // whether the kernel killed the helper because of its memory
 	Close() error      // kills the helper, if it lives
@@ -67,9 +66,6 @@ type Manager struct {
 
 // NewManager starts no helper yet.
 func NewManager(c Config) (*Manager, error) {
-	if c.ID <= 0 {
-		return nil, fmt.Errorf("user id %d for network helpers: choose one that no other process has", c.ID)
-	}
 	if c.Limits == (gateway.Limits{}) {
 		c.Limits = gateway.DefaultLimits()
 	}

@@ -26,7 +26,7 @@ var (
 // A process is one helper, from the daemon's side.
 type process struct {
 	command *exec.Cmd
-	group   Group // nil: none
+	group   Group
 	socket  *socket
 	stderr  *tail
 	events  func(report)  // called for each report that is no reply, in order
@@ -61,7 +61,7 @@ func startProcess(ctx context.Context, m *Manager, tenant string, events func(re
 		return nil, fmt.Errorf("start the network helper: %w", err)
 	}
 	go p.read()
-	if _, err := p.call(ctx, request{Kind: start, ID: c.ID, Connections: c.TenantConnections}, -1); err != nil {
+	if _, err := p.call(ctx, request{Kind: start, ID: p.group.ID(), Connections: c.TenantConnections}, -1); err != nil {
 		p.kill()
 		<-p.dead
 		return nil, errors.Join(err, p.lastWords())
@@ -72,18 +72,16 @@ func startProcess(ctx context.Context, m *Manager, tenant string, events func(re
 // start starts the process in its cgroup. It does nothing before its first request, so it enters the
 // cgroup in time.
 func (p *process) start(m *Manager, tenant string) (err error) {
-	if m.config.Group != nil {
-		if p.group, err = m.config.Group(tenant); err != nil {
-			return err
-		}
+	if p.group, err = m.config.Group(tenant); err != nil {
+		return err
 	}
-	if err = m.start(p.command); err == nil && p.group != nil {
+	if err = m.start(p.command); err == nil {
 		if err = p.group.Enter(p.command.Process.Pid); err != nil {
 			p.kill()
 			_ = p.command.Wait()
 		}
 	}
-	if err != nil && p.group != nil {
+	if err != nil {
 		err = errors.Join(err, p.group.Close())
 	}
 	return err
@@ -96,9 +94,16 @@ func (p *process) read() {
 		device, err := p.socket.receive(&r)
 		if device != nil { // a helper must not send one
 			device.Close()
+			fmt.Fprint(p.stderr, "; ended, because it sent a descriptor")
 			break
 		}
+		if err == nil {
+			err = r.check()
+		}
 		if err != nil {
+			if !errors.Is(err, os.ErrClosed) {
+				fmt.Fprintf(p.stderr, "; ended, because of what it sent: %v", err)
+			}
 			break
 		}
 		if r.Kind != reply {
@@ -121,9 +126,6 @@ func (p *process) read() {
 
 // buried looks why the helper died, and removes its cgroup.
 func (p *process) buried() {
-	if p.group == nil {
-		return
-	}
 	p.memory = p.group.OutOfMemory()
 	if err := p.group.Close(); err != nil {
 		fmt.Fprintf(p.stderr, "; its cgroup stays: %v", err)
@@ -152,7 +154,7 @@ func (p *process) call(ctx context.Context, r request, fd int) (report, error) {
 	select {
 	case a := <-answer:
 		if a.Error != "" {
-			return a, errors.New(a.Error)
+			return a, errors.New(text(a.Error))
 		}
 		return a, nil
 	case <-p.dead:

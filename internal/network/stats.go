@@ -52,20 +52,20 @@ func (t *tenant) counted() TenantStats {
 	return c
 }
 
-// count counts one event. It is called by event, which holds events.
-func (s *TenantStats) count(r report) {
-	switch {
-	case r.Kind == denied && r.Denial != nil:
-		if s.Denied == nil {
-			s.Denied = map[string]int64{}
-		}
-		s.Denied[r.Denial.Kind()]++
-	case r.Kind == closed && r.Connection != nil:
-		s.Connections++
-		s.Sent += max(0, r.Connection.Sent)
-		s.Received += max(0, r.Connection.Received)
-	case r.Kind == dropped:
-		s.Repeated += max(0, r.Denials)
-		s.Connections += max(0, r.Connections)
+func (s *TenantStats) denied(d policy.Denial) {
+	if s.Denied == nil {
+		s.Denied = map[string]int64{}
 	}
+	s.Denied[d.Kind()]++
+}
+
+func (s *TenantStats) closed(c policy.Connection) {
+	s.Connections++
+	s.Sent += c.Sent
+	s.Received += c.Received
+}
+
+func (s *TenantStats) dropped(denials, connections int64) {
+	s.Repeated += denials
+	s.Connections += connections
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
 // ErrHelper says that the helper of a tenant can't run now.
@@ -29,9 +27,9 @@ type tenant struct {
 	end     context.CancelFunc
 	tasks   sync.WaitGroup
 
-	events sync.Mutex
-	sinks  map[uint64]policy.Sink // guarded by events
-	counts TenantStats            // guarded by events
+	events   sync.Mutex
+	accounts map[uint64]*account // of networks, guarded by events
+	counts   TenantStats         // guarded by events
 
 	starting sync.Mutex // held while a helper starts; before mu
 
@@ -48,7 +46,7 @@ type tenant struct {
 }
 
 func newTenant(m *Manager, name string) *tenant {
-	t := &tenant{manager: m, name: name, networks: map[uint64]*Network{}, sinks: map[uint64]policy.Sink{}}
+	t := &tenant{manager: m, name: name, networks: map[uint64]*Network{}, accounts: map[uint64]*account{}}
 	t.life, t.end = context.WithCancel(context.Background())
 	return t
 }

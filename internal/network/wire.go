@@ -1,6 +1,7 @@
 package network
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/skillrun/skillrun/internal/network/gateway"
 	"github.com/skillrun/skillrun/internal/network/policy"
@@ -60,6 +62,23 @@ type report struct {
 	Connections int64              `json:"connections,omitempty"`
 }
 
+// check returns an error for a report that no helper makes.
+func (r report) check() error {
+	switch {
+	case r.Kind == reply, r.Kind == dropped, r.Kind == denied && r.Denial != nil, r.Kind == closed && r.Connection != nil:
+		return nil
+	}
+	return fmt.Errorf("a report of kind %.20q without what belongs to it", r.Kind)
+}
+
+// Reports that the Manager reads from a helper, in bytes in a second and at once. A small one counts as
+// smallReport. A helper with 1,000 busy networks sends a tenth of it; beyond, it waits.
+const (
+	reportRate  = 8 << 20
+	reportBurst = 4 << 20
+	smallReport = 512
+)
+
 // maxPacket is the kernel's default bound on a packet (net.core.wmem_default), in bytes. Rules that
 // need more are refused when they are sent.
 const maxPacket = 208 << 10
@@ -68,6 +87,7 @@ const maxPacket = 208 << 10
 type socket struct {
 	file   *os.File
 	buffer []byte
+	limit  *rate.Limiter // of received bytes; nil: none
 }
 
 func newSocket(f *os.File) *socket { return &socket{file: f, buffer: make([]byte, maxPacket)} }
@@ -78,7 +98,9 @@ func socketPair() (ours *socket, theirs *os.File, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("socket of a network helper: %w", err)
 	}
-	return newSocket(os.NewFile(uintptr(fds[0]), "helper")), os.NewFile(uintptr(fds[1]), "manager"), nil
+	ours = newSocket(os.NewFile(uintptr(fds[0]), "helper"))
+	ours.limit = rate.NewLimiter(reportRate, reportBurst)
+	return ours, os.NewFile(uintptr(fds[1]), "manager"), nil
 }
 
 // send sends a packet, with a descriptor if fd is not negative.
@@ -124,6 +146,9 @@ func (s *socket) receive(packet any) (device *os.File, err error) {
 	}
 	if device, err = deviceOf(rights[:nr]); err != nil {
 		return nil, err
+	}
+	if s.limit != nil {
+		_ = s.limit.WaitN(context.Background(), max(n, smallReport))
 	}
 	if n == 0 { // the other end is closed: neither side sends empty packets
 		err = os.ErrClosed

@@ -1,0 +1,118 @@
+package network
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/skillrun/skillrun/internal/network/policy"
+)
+
+// A helper may be in the hands of an attacker. So the Manager believes only what is possible: a report is
+// about a network that the helper has, its texts are short and printable, its times are within the life
+// of the network, and its numbers are below what a machine can do in this time. A report that a helper
+// never makes ends the helper (process.read), and a bound on the rate keeps reports from taking the
+// daemon's time. What remains is that a helper can lie about the networks that it carries: all of
+// them are of one tenant.
+
+// Bounds on what a network can do. They are far above what a machine does: they only keep sums from
+// overflowing.
+const (
+	mostBytes  = 64 << 30   // in a second
+	mostEvents = 10_000_000 // in a second, of refused packets and of connections
+	mostText   = 1200       // bytes; a quoted name that a client sent has 1,014
+)
+
+// protocols are the values of Protocol in a Denial and a Connection.
+var protocols = []string{"tcp", "udp", "dns", "icmp", "ip"}
+
+// An account has the reports about one network.
+type account struct {
+	sink  policy.Sink
+	since time.Time
+
+	bytes, events int64
+}
+
+func newAccount(sink policy.Sink) *account { return &account{sink: sink, since: time.Now()} }
+
+// pass corrects a report, counts it and passes it on.
+func (a *account) pass(r report, counts *TenantStats) {
+	switch r.Kind {
+	case denied:
+		d := a.denial(*r.Denial)
+		counts.denied(d)
+		a.sink.Denied(d)
+	case closed:
+		c := a.connection(*r.Connection)
+		counts.closed(c)
+		a.sink.Closed(c)
+	case dropped:
+		denials, connections := a.count(r.Denials), a.count(r.Connections)
+		counts.dropped(denials, connections)
+		a.sink.Dropped(denials, connections)
+	}
+}
+
+func (a *account) denial(d policy.Denial) policy.Denial {
+	d.Time, d.Protocol, d.To = a.time(d.Time), protocol(d.Protocol), destination(d.To)
+	d.Name, d.Reason, d.Rule = text(d.Name), text(d.Reason), text(d.Rule)
+	// The advice of an outcome tells operators to allow it.
+	if _, err := policy.Parse(policy.Config{Allow: []string{d.Missing}}); err != nil || text(d.Missing) != d.Missing {
+		d.Missing = ""
+	}
+	return d
+}
+
+func (a *account) connection(c policy.Connection) policy.Connection {
+	c.Start, c.Protocol, c.To, c.Name = a.time(c.Start), protocol(c.Protocol), destination(c.To), text(c.Name)
+	c.Took = max(0, min(c.Took, time.Since(c.Start)))
+	c.Sent = a.take(&a.bytes, c.Sent, mostBytes)
+	c.Received = a.take(&a.bytes, c.Received, mostBytes)
+	return c
+}
+
+func (a *account) count(n int64) int64 { return a.take(&a.events, n, mostEvents) }
+
+// take adds n to a sum, as far as the sum stays below rate for each second of the network's life.
+func (a *account) take(sum *int64, n, rate int64) int64 {
+	seconds := min(time.Since(a.since)/time.Second+1, 1<<26) // two years: the product does not overflow
+	n = max(0, min(n, int64(seconds)*rate-*sum))
+	*sum += n
+	return n
+}
+
+func (a *account) time(t time.Time) time.Time {
+	if now := time.Now(); t.After(now) {
+		return now
+	}
+	if t.Before(a.since) {
+		return a.since
+	}
+	return t
+}
+
+func protocol(p string) string {
+	if slices.Contains(protocols, p) {
+		return p
+	}
+	return "ip"
+}
+
+// destination is a without its zone, which may be any text.
+func destination(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().WithZone(""), a.Port())
+}
+
+// text returns a short text of printable characters.
+func text(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, s[:min(len(s), mostText)])
+	return strings.ToValidUTF8(s[:min(len(s), mostText)], "")
+}

@@ -1,0 +1,196 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/network/policy"
+)
+
+// liarVar makes a helper an attacker. Its value says what the attacker does.
+const liarVar = "SKILLRUN_TEST_LIAR"
+
+// lies are about the network with a number.
+func lies(network uint64) []report {
+	zone := netip.AddrPortFrom(netip.MustParseAddr("fe80::1").WithZone("\x1b[2J"), 80)
+	return []report{
+		{Kind: denied, Network: network, Denial: &policy.Denial{
+			Time: time.Now().Add(1000 * time.Hour), Protocol: "\x1b[2Jtcp", To: zone, Name: strings.Repeat("\u202e", 5000), Reason: "a\nb\x00c",
+			Rule: strings.Repeat("x", 50_000), Missing: "169.254.169.254:80\n - 10.0.0.0/8",
+		}},
+		{Kind: closed, Network: network, Connection: &policy.Connection{
+			Start: time.Unix(0, 0), Took: math.MaxInt64, Protocol: "carrier pigeon", To: zone, Name: "a\tb", Sent: math.MaxInt64, Received: math.MaxInt64,
+		}},
+		{Kind: closed, Network: network, Connection: &policy.Connection{Start: time.Now().Add(time.Hour), Took: -5, Protocol: "udp", Sent: -9, Received: math.MinInt64}},
+		{Kind: dropped, Network: network, Denials: math.MaxInt64, Connections: -7},
+		{Kind: dropped, Network: network, Denials: math.MaxInt64, Connections: math.MaxInt64},
+	}
+}
+
+// lie is a helper in the hands of an attacker: it answers each request, and lies about every network.
+func lie(how string) int {
+	s := newSocket(os.NewFile(managerFD, "manager"))
+	for {
+		var r request
+		device, err := s.receive(&r)
+		if err != nil {
+			return 0
+		}
+		if device != nil {
+			device.Close()
+		}
+		if r.Kind == attach {
+			liars[how](s, r.Network)
+		}
+		_ = s.send(report{Kind: reply, Number: r.Number}, -1)
+	}
+}
+
+var liars = map[string]func(s *socket, network uint64){
+	"lies": func(s *socket, network uint64) {
+		// Of networks that it does not have, and of its own.
+		for _, number := range []uint64{0, network - 1, network + 1, math.MaxUint64, network} {
+			for _, r := range lies(number) {
+				_ = s.send(r, -1)
+			}
+		}
+	},
+	"flood": func(s *socket, network uint64) {
+		long := report{Kind: denied, Network: network, Denial: &policy.Denial{Reason: strings.Repeat("x", 150_000)}}
+		go func() {
+			for s.send(long, -1) == nil {
+			}
+		}()
+	},
+	"error":      func(s *socket, _ uint64) { refuse(s, "\x1b[2J"+strings.Repeat("x", 100_000)) },
+	"kind":       func(s *socket, network uint64) { _ = s.send(report{Kind: "own", Network: network}, -1) },
+	"nothing":    func(s *socket, network uint64) { _ = s.send(report{Kind: denied, Network: network}, -1) },
+	"no JSON":    func(s *socket, _ uint64) { _, _ = s.file.Write([]byte("{")) },
+	"long":       func(s *socket, _ uint64) { _, _ = s.file.Write(make([]byte, maxPacket/2)) },
+	"descriptor": func(s *socket, _ uint64) { _ = s.send(report{Kind: reply}, 0) },
+	"empty":      func(s *socket, _ uint64) { _ = unix.Sendmsg(managerFD, nil, nil, nil, 0) },
+	"silence":    func(s *socket, _ uint64) { _ = unix.Shutdown(managerFD, unix.SHUT_WR) },
+	"dies":       func(*socket, uint64) { os.Exit(3) },
+}
+
+// refuse answers the third request, after start and the ping or attach before it.
+func refuse(s *socket, why string) {
+	for number := range uint64(10) {
+		_ = s.send(report{Kind: reply, Number: number, Error: why}, -1)
+	}
+}
+
+// lying has all helpers lie until the test ends.
+func lying(t *testing.T, how string) {
+	t.Helper()
+	honest := environment
+	t.Cleanup(func() { environment = honest })
+	environment = append([]string{liarVar + "=" + how}, honest...)
+}
+
+// What a helper tells is corrected to what is possible, and counts only for a network that it has.
+func TestHelperLies(t *testing.T) {
+	lying(t, "lies")
+	m := newManager(t)
+	begin := time.Now()
+	other := newBox(t, m, "b")
+	other.network.Detach()
+	b := newBox(t, m, "a")
+	b.network.Detach()
+	if len(b.denials) != 1 || len(b.closed) != 2 || len(other.denials) != 1 {
+		t.Fatalf("events: %+v %+v, %+v", b.denials, b.closed, other.denials)
+	}
+	d, now := b.denials[0], time.Now()
+	if d.Time.Before(begin) || d.Time.After(now) || d.Protocol != "ip" || d.To.String() != "[fe80::1]:80" || len(d.Rule) != mostText ||
+		d.Reason != "a\ufffdb\ufffdc" || strings.Trim(d.Name, "\ufffd") != "" || len(d.Name) > mostText || d.Missing != "" {
+		t.Errorf("refusal: %+q", d)
+	}
+	most := int64(now.Sub(begin)/time.Second+1) * mostBytes
+	for _, c := range b.closed {
+		if c.Start.Before(begin) || c.Start.After(now) || c.Took < 0 || c.Took > now.Sub(begin) || c.Sent < 0 || c.Received < 0 || c.Sent > most || c.Received > most || c.Sent+c.Received > most {
+			t.Errorf("connection: %+v", c)
+		}
+	}
+	if c := b.closed[0]; c.Protocol != "ip" || c.Name != "a\ufffdb" || b.closed[1].Protocol != "udp" || b.closed[1].Sent != 0 {
+		t.Errorf("connections: %+v", b.closed)
+	}
+	if b.dropped <= 0 || b.dropped > int64(now.Sub(begin)/time.Second+1)*mostEvents {
+		t.Errorf("dropped: %d", b.dropped)
+	}
+	for _, tenant := range []string{"a", "b"} {
+		if c := m.Stats().Tenants[tenant]; c.Connections < 2 || c.Sent < 0 || c.Sent > most || c.Repeated < 0 || len(c.Denied) != len(policy.Kinds) {
+			t.Errorf("counted of %s: %+v", tenant, c)
+		}
+	}
+}
+
+// A helper that sends what no helper sends is killed. An attachment fails, and names the reason.
+func TestHelperTalksNonsense(t *testing.T) {
+	for how, want := range map[string]string{
+		"kind": `kind "own"`, "nothing": `kind "denied"`, "no JSON": "JSON", "long": "invalid character", "descriptor": "descriptor", "empty": "", "silence": "", "dies": "exit status 3",
+	} {
+		t.Run(how, func(t *testing.T) {
+			lying(t, how)
+			m := newManager(t)
+			p := m.process(t, "a")
+			b, l := link(t, m, "a", "20.1.0.1:*")
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			attached := make(chan error, 1)
+			go func() { attached <- b.network.Attach(ctx, l) }()
+			select {
+			case <-p.dead:
+				cancel() // the next helper does the same
+				if err := <-attached; err == nil {
+					t.Error("attached")
+				}
+			case err := <-attached:
+				t.Fatalf("it lives: %v", err)
+			}
+			b.network.Detach()
+			if words := fmt.Sprint(p.lastWords()); !strings.Contains(words, want) {
+				t.Errorf("reason: %s", words)
+			}
+		})
+	}
+	lying(t, "error")
+	m := newManager(t)
+	b, l := link(t, m, "a", "20.1.0.1:*")
+	err := b.network.Attach(context.Background(), l)
+	if err == nil || errors.Is(err, ErrHelper) || len(err.Error()) > 2*mostText || strings.Contains(err.Error(), "\x1b") {
+		t.Errorf("got %.100v", err)
+	}
+	b.network.Detach()
+}
+
+// A flood of reports of one tenant's helper takes neither the daemon's memory nor another tenant's network.
+func TestHelperFloods(t *testing.T) {
+	serveEcho(t)
+	lying(t, "flood")
+	m := newManager(t)
+	flood := newBox(t, m, "a")
+	environment = environment[1:]
+	b := newBox(t, m, "b")
+	for range 20 {
+		b.echo(t).Close()
+	}
+	flood.network.Detach()
+	b.network.Detach()
+	if len(b.closed) != 20 || len(b.denials) != 0 {
+		t.Errorf("events: %d, %d", len(b.closed), len(b.denials))
+	}
+	for _, d := range flood.denials {
+		if len(d.Reason) != mostText {
+			t.Fatalf("a reason of %d bytes", len(d.Reason))
+		}
+	}
+}
