@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"sync"
 
@@ -179,4 +180,30 @@ func (a *attachment) detach() {
 		unix.Close(a.diag)
 		a.diag = -1
 	}
+}
+
+// tryNetwork makes what a sandbox with a network needs of the kernel: the interface, and the end of a
+// connection. A connection of a dead helper would otherwise stay open.
+func tryNetwork() error {
+	return netdev.Try(func() error {
+		diag, err := openDiag()
+		if err != nil {
+			return err
+		}
+		defer unix.Close(diag)
+		// Connecting a UDP socket sends nothing.
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		peer := &unix.SockaddrInet4{Port: 53, Addr: NameServerIPv4.As4()}
+		if err := errors.Join(unix.Connect(fd, peer), cutSockets(diag)); err != nil {
+			return err
+		}
+		if _, err := unix.Getpeername(fd); !errors.Is(err, unix.ENOTCONN) {
+			return fmt.Errorf("sock_diag: a connection stays open (%v)", err)
+		}
+		return nil
+	})
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/sandbox/internal/mount"
-	"github.com/skillrun/skillrun/sandbox/internal/netdev"
 	"github.com/skillrun/skillrun/sandbox/internal/preflight"
 	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
@@ -28,7 +27,7 @@ func Boundaries(c Config) []Boundary {
 		Filters: compileFilters, Sockets: trySocketMemory,
 	}
 	if c.Networks {
-		p.Network = netdev.Try
+		p.Network = tryNetwork
 	}
 	return preflight.Machine(p)
 }

@@ -351,6 +351,7 @@ func (c *config) sandbox(log *slog.Logger) sandbox.Config {
 		StateDir: filepath.Join(c.StateDir, "sandbox"), RunDir: c.RunDir, CgroupParent: c.CgroupParent,
 		FirstID: c.IDs.First, IDs: c.IDs.Count, FirstHelperID: c.networkID(), Zygote: c.Prepared.Zygote, Prewarmed: c.Prepared.Sandboxes, Log: log,
 		GroupIDs: c.tenantIDs(), GroupZygotes: c.Prepared.TenantZygotes, PythonZygotes: c.Prepared.PythonZygotes, PythonFastExit: c.Prepared.PythonFastExit,
+		Networks: !c.Network.network().None(),
 		// The daemon starts without these boundaries and reports them. judge decides whether
 		// it executes anything.
 		Tolerate: sandbox.Lowerable(),

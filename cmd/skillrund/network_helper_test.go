@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -120,4 +121,38 @@ func TestStoppedNetworkHelperEndsWithTheDaemon(t *testing.T) {
 		t.Errorf("%s is left", filepath.Dir(group))
 	}
 	next.run(shell("calculator", "true")).wantExit(t, 0)
+}
+
+// A machine without the device of networks is named at the start and by --doctor, and the daemon does not
+// start. Without networks it needs none.
+func TestNetworkDeviceIsMissing(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	for text, want := range map[string]string{"network: {}\n": "MISSING", "network: none\n": ""} {
+		config := filepath.Join(dir, "skillrund.yaml")
+		if err := os.WriteFile(config, []byte("state_dir: state\nrun_dir: run\n"+manyIDs+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		hidden := func(args ...string) string {
+			script := `mount --make-rprivate / && mount --bind /dev/null /dev/net/tun && exec "$@"`
+			args = append([]string{"-m", "sh", "-c", script, "sh", binary(t, "skillrund"), "--config", config}, args...)
+			out, _ := exec.CommandContext(t.Context(), "unshare", args...).CombinedOutput()
+			return string(out)
+		}
+		out, line := hidden("--doctor"), ""
+		for l := range strings.Lines(out) {
+			if strings.Contains(l, " machine     network device ") {
+				line = l
+			}
+		}
+		if (line == "") != (want == "") || !strings.HasPrefix(line, want) {
+			t.Errorf("with %sgot %s in\n%s", text, line, out)
+		}
+		if want == "" {
+			continue
+		}
+		if out := hidden(); !strings.Contains(out, "network device") || !strings.Contains(out, "/dev/net/tun") || !strings.Contains(out, "network: none") {
+			t.Errorf("the start says\n%s", out)
+		}
+	}
 }

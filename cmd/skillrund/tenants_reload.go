@@ -193,6 +193,11 @@ func (d *daemon) apply(ctx context.Context, accepted map[string]*tenantSource) {
 	if err := d.skills.SetPrivate(ctx, privateRoots(slices.Collect(maps.Values(accepted)))); err != nil && ctx.Err() == nil {
 		d.log.Error("skills of tenants not reloaded", "err", err)
 	}
+	if d.networks != nil {
+		for _, name := range added {
+			d.networks.Add(name)
+		}
+	}
 	d.executor.SetTenants(list...)
 	if err := d.callers.SetRows(rows); err != nil {
 		d.log.Error("callers of tenants not reloaded", "err", err) // never: each row was checked

@@ -73,10 +73,11 @@ func (t *tenant) attachOnce(ctx context.Context, n *Network) error {
 	return err
 }
 
-// join announces a network: the helper stays.
-func (t *tenant) join(n *Network) {
+// join announces a network: the helper stays. If the tenant is gone, it stays until the network has left.
+func (t *tenant) join(n *Network, removed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.removed = removed
 	t.users++
 	t.number++
 	n.number = t.number

@@ -46,6 +46,7 @@ type helper struct {
 	socket   *socket
 	queue    *queue
 	shared   *gateway.Shared
+	own      policy.Own // for all networks
 	networks map[uint64]*carried
 }
 
@@ -79,6 +80,8 @@ func (h *helper) handle(r request, device *os.File) {
 		if err := h.attach(r, device); err != nil {
 			answer.Error = err.Error()
 		}
+	case addresses:
+		h.own.Set(r.Own)
 	case detach:
 		h.detach(r.Network, answer)
 		return
@@ -95,8 +98,9 @@ func (h *helper) attach(r request, device *os.File) error {
 	if err != nil || h.networks[r.Network] != nil {
 		return errors.Join(err, device.Close())
 	}
+	h.own.Set(r.Own)
 	s := &sink{network: r.Network, queue: h.queue}
-	g, err := gateway.New(gateway.Config{TUN: device, Rules: rules.WithOwn(r.Own), Resolvers: r.Resolvers, Limits: r.Limits, Shared: h.shared, Sink: s})
+	g, err := gateway.New(gateway.Config{TUN: device, Rules: rules.WithOwn(&h.own), Resolvers: r.Resolvers, Limits: r.Limits, Shared: h.shared, Sink: s})
 	if err != nil {
 		return err
 	}

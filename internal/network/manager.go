@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -19,6 +18,9 @@ import (
 	"github.com/skillrun/skillrun/internal/network/policy"
 	"github.com/skillrun/skillrun/sandbox"
 )
+
+// ErrRemoved says that the tenant of a network was removed.
+var ErrRemoved = errors.New("the tenant was removed")
 
 // Config of a Manager. Dir, Group and Log are necessary.
 type Config struct {
@@ -55,12 +57,15 @@ type Manager struct {
 	closer chan *os.File  // devices without a use
 	parent chan func()    // calls on the thread that starts helpers
 	closed sync.WaitGroup // tasks that Close waits for
-	deaths atomic.Int64
-	ooms   atomic.Int64 // of the deaths
-	open   atomic.Int64
+
+	addresses *os.File // see watchAddresses
+	deaths    atomic.Int64
+	ooms      atomic.Int64 // of the deaths
+	open      atomic.Int64
 
 	mu      sync.Mutex
 	tenants map[string]*tenant
+	removed map[string]bool // tenants that are gone
 	ended   bool
 }
 
@@ -81,27 +86,46 @@ func NewManager(c Config) (*Manager, error) {
 	if err := os.MkdirAll(c.Dir, 0o555); err != nil {
 		return nil, err
 	}
-	m := &Manager{config: c, closer: make(chan *os.File, 1024), parent: make(chan func()), tenants: map[string]*tenant{}}
+	m := &Manager{config: c, closer: make(chan *os.File, 1024), parent: make(chan func()), tenants: map[string]*tenant{}, removed: map[string]bool{}}
+	var err error
+	if m.addresses, err = openAddresses(); err != nil {
+		return nil, err
+	}
+	m.closed.Go(m.watchAddresses)
 	m.closed.Go(m.closeDevices)
 	go m.startHelpers()
 	return m, nil
 }
 
 // Open returns the network of one execution, and starts the tenant's helper if it does not run. It
-// returns before the helper runs. Nothing has to be closed: sandbox calls Detach.
+// returns before the helper runs. Nothing has to be closed: sandbox calls Detach. For a tenant that is
+// gone, Open starts nothing, and Attach will fail.
 func (m *Manager) Open(tenant, execution string, rules *policy.Rules, to policy.Sink) sandbox.Network {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	t := m.tenant(tenant)
-	t.prepare()
-	return &Network{manager: m, name: tenant, execution: execution, rules: rules, sink: to}
+	n := &Network{manager: m, name: tenant, execution: execution, rules: rules, sink: to, late: m.removed[tenant]}
+	if !n.late {
+		m.tenant(tenant).prepare()
+	}
+	return n
+}
+
+// Add ends the effect of Remove, for a tenant that is back.
+func (m *Manager) Add(tenant string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.removed, tenant)
+	if t := m.tenants[tenant]; t != nil {
+		t.restored()
+	}
 }
 
 // Remove ends the helper of a tenant that is gone: at once, or with the last of the tenant's networks.
-// It does not wait for the end.
+// It does not wait for the end. Networks that were opened before can still be attached.
 func (m *Manager) Remove(tenant string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.removed[tenant] = true
 	if t := m.tenants[tenant]; t != nil && t.remove() {
 		m.forget(t)
 	}
@@ -112,7 +136,7 @@ func (m *Manager) join(n *Network) *tenant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t := m.tenant(n.name)
-	t.join(n)
+	t.join(n, m.removed[n.name])
 	return t
 }
 
@@ -148,6 +172,7 @@ func (m *Manager) Close() {
 	}
 	all.Wait()
 	m.closer <- nil
+	m.addresses.Close()
 	m.closed.Wait()
 	close(m.parent)
 }
@@ -213,17 +238,4 @@ func (c Config) resolvers() ([]netip.AddrPort, error) {
 		}
 	}
 	return all, nil
-}
-
-// ownAddresses are the addresses of the machine.
-func ownAddresses() (all []netip.Addr, err error) {
-	addresses, err := net.InterfaceAddrs()
-	for _, a := range addresses {
-		if n, ok := a.(*net.IPNet); ok {
-			if ip, ok := netip.AddrFromSlice(n.IP); ok {
-				all = append(all, ip.Unmap())
-			}
-		}
-	}
-	return all, err
 }

@@ -3,6 +3,7 @@ package network
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
@@ -267,12 +268,72 @@ func TestRemove(t *testing.T) {
 		t.Errorf("stats: %+v", s)
 	}
 
+	refused, l := link(t, m, "busy", "20.1.0.1:*")
+	if err := refused.network.Attach(context.Background(), l); !errors.Is(err, ErrRemoved) {
+		t.Errorf("opened after the removal: %v", err)
+	}
+	refused.network.Detach()
+	if s := m.Stats(); s.Helpers != 0 || len(s.Tenants) != 0 {
+		t.Errorf("after a late execution: %+v", s)
+	}
+
+	m.Add("busy")
 	back := newBox(t, m, "busy")
 	m.Remove("busy")
-	newBox(t, m, "busy") // the tenant is back
+	m.Add("busy")
+	newBox(t, m, "busy")
 	back.network.Detach()
 	back = newBox(t, m, "busy")
 	back.echo(t).Close()
+}
+
+// An address that the machine gets later is refused, too, and is no longer when the machine has lost it.
+func TestNewOwnAddresses(t *testing.T) {
+	m := newManager(t)
+	b, l := link(t, m, "a", "public:*")
+	if err := b.network.Attach(context.Background(), l); err != nil {
+		t.Fatal(err)
+	}
+	defer b.network.Detach()
+	p := m.process(t, "a")
+	own := func() bool {
+		b.events.mu.Lock()
+		seen := len(b.denials)
+		b.events.mu.Unlock()
+		for port := 1; ; port++ { // each refusal is new: it has another port
+			if c, err := b.Dial("tcp", fmt.Sprintf("20.7.7.7:%d", port)); err == nil {
+				c.Close()
+			}
+			if _, err := p.call(context.Background(), request{Kind: ping}, -1); err != nil { // its events come first
+				t.Fatal(err)
+			}
+			b.events.mu.Lock()
+			now := len(b.denials)
+			b.events.mu.Unlock()
+			if now > seen || port == 3 {
+				return now > seen
+			}
+		}
+	}
+	if own() {
+		t.Error("refused before the machine has it")
+	}
+	remove := networktest.AddAddress(t, "20.7.7.7/32")
+	untilIs(t, own, true)
+	remove()
+	untilIs(t, own, false)
+}
+
+// untilIs waits until f returns want.
+func untilIs(t *testing.T, f func() bool, want bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(time.Minute); f() != want; <-tick.C {
+		if time.Now().After(end) {
+			t.Fatalf("still %t", !want)
+		}
+	}
 }
 
 // After Close, nothing is attached, and no helper is left.

@@ -17,6 +17,7 @@ type Network struct {
 	execution string
 	rules     *policy.Rules
 	sink      policy.Sink
+	late      bool // opened after the tenant's removal
 
 	// Set by Attach. A second helper needs them, too.
 	tenant *tenant
@@ -28,6 +29,10 @@ type Network struct {
 
 // Attach returns when the tenant's helper carries the sandbox's packets.
 func (n *Network) Attach(ctx context.Context, l sandbox.Link) error {
+	if n.late {
+		l.TUN.Close()
+		return fmt.Errorf("network of tenant %s: %w", n.name, ErrRemoved)
+	}
 	n.device, n.cut = l.TUN, l.Cut
 	n.tenant = n.manager.join(n)
 	if err := n.tenant.attach(ctx, n); err != nil {

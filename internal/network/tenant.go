@@ -57,12 +57,10 @@ func (t *tenant) running() bool {
 	return t.process != nil
 }
 
-// prepare starts the helper in the background. Its error comes again in attach. A tenant that was
-// removed is back.
+// prepare starts the helper in the background. Its error comes again in attach.
 func (t *tenant) prepare() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.removed = false
 	if t.process == nil && !t.ended {
 		t.tasks.Go(func() { _, _ = t.helper() })
 	}
@@ -211,6 +209,12 @@ func (t *tenant) remove() bool {
 	defer t.mu.Unlock()
 	t.removed = true
 	return t.users == 0
+}
+
+func (t *tenant) restored() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.removed = false
 }
 
 // deserted reports whether the tenant is gone and has no network.

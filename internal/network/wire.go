@@ -27,6 +27,8 @@ const (
 	detach kind = "detach"
 	ping   kind = "ping"
 
+	addresses kind = "addresses" // has Own
+
 	reply   kind = "reply" // to any request, with its number
 	denied  kind = "denied"
 	closed  kind = "closed"
@@ -41,7 +43,7 @@ type request struct {
 	Network   uint64           `json:"network,omitempty"` // of attach and detach
 	Allow     []string         `json:"allow,omitempty"`
 	Deny      []string         `json:"deny,omitempty"`
-	Own       []netip.Addr     `json:"own,omitempty"`
+	Own       []netip.Addr     `json:"own,omitempty"` // of attach and addresses: the machine's addresses of now
 	Resolvers []netip.AddrPort `json:"resolvers,omitempty"`
 	Limits    gateway.Limits   `json:"limits"`
 

@@ -76,6 +76,26 @@ func addHosts() error {
 	return errors.Join(err, addAddress(lo, Public6+"/128"), netlink.LinkSetUp(lo))
 }
 
+// AddAddress gives the test binary's machine an address. remove takes it away; else it stays until the end
+// of the test.
+func AddAddress(t testing.TB, cidr string) (remove func()) {
+	t.Helper()
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = addAddress(lo, cidr)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	remove = sync.OnceFunc(func() {
+		if a, err := netlink.ParseAddr(cidr); err != nil || netlink.AddrDel(lo, a) != nil {
+			t.Errorf("the address %s stays", cidr)
+		}
+	})
+	t.Cleanup(remove)
+	return remove
+}
+
 func addAddress(l netlink.Link, cidr string) error {
 	a, err := netlink.ParseAddr(cidr)
 	if err != nil {

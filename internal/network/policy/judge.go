@@ -115,7 +115,9 @@ func (r *Rules) question(addr netip.Addr, names []string) question {
 	return q
 }
 
-func (r *Rules) isOwn(addr netip.Addr) bool { return slices.Contains(r.own, addr) }
+func (r *Rules) isOwn(addr netip.Addr) bool {
+	return slices.ContainsFunc(r.own, func(o *Own) bool { return o.has(addr) })
+}
 
 // denied reports whether a deny rule is about the address. Ports are not considered.
 func (q question) denied(by rule) bool {

@@ -131,8 +131,8 @@ func TestSpecialAddressesNeedTheirOwnRule(t *testing.T) {
 // The addresses of the machine are refused, also where a CIDR opens their block.
 func TestOwnAddresses(t *testing.T) {
 	own := []netip.Addr{netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("::ffff:93.184.216.34"), netip.MustParseAddr("2606:2800::1")}
-	r := rules(t, []string{"public", "10.0.0.0/8", "93.184.216.34/32"}).WithOwn(own)
-	exact := rules(t, []string{"10.0.0.5", "93.184.216.34", "[2606:2800::1]"}).WithOwn(own)
+	r := rules(t, []string{"public", "10.0.0.0/8", "93.184.216.34/32"}).WithOwn(addressesOf(own))
+	exact := rules(t, []string{"10.0.0.5", "93.184.216.34", "[2606:2800::1]"}).WithOwn(addressesOf(own))
 	for _, to := range []string{"10.0.0.5:443", "93.184.216.34:80", "[64:ff9b::5db8:d822]:443", "[2606:2800::1]:443"} {
 		got := r.Dial(TCP, addrPort(t, to), []string{"example.com"})
 		if got.Allowed || got.Rule != "own" {
@@ -313,5 +313,25 @@ func forms(a [4]byte, rest [16]byte) []netip.Addr {
 		with("::ffff:0:0/96", 12, 13, 14, 15), with("::/96", 12, 13, 14, 15), with("64:ff9b::/96", 12, 13, 14, 15),
 		with("64:ff9b:1::/48", 6, 7, 9, 10), with("64:ff9b:1::/48", 7, 9, 10, 11), with("64:ff9b:1::/48", 9, 10, 11, 12), with("64:ff9b:1::/48", 12, 13, 14, 15),
 		with("2002::/16", 2, 3, 4, 5), with("2001::/32", 4, 5, 6, 7), netip.AddrFrom16(b),
+	}
+}
+
+func addressesOf(own []netip.Addr) *Own {
+	o := &Own{}
+	o.Set(own)
+	return o
+}
+
+// Addresses of the machine may change while Rules use them.
+func TestOwnAddressesChange(t *testing.T) {
+	var own Own
+	r := rules(t, nil).WithOwn(&own)
+	for _, tt := range []struct {
+		set  []netip.Addr
+		want bool
+	}{{nil, true}, {[]netip.Addr{netip.MustParseAddr("::ffff:93.184.216.34")}, false}, {nil, true}} {
+		if own.Set(tt.set); r.Dial(TCP, addrPort(t, "93.184.216.34:443"), nil).Allowed != tt.want {
+			t.Errorf("with %v: allowed is %t", tt.set, !tt.want)
+		}
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 )
 
 // A Protocol is the transport protocol of a connection.
@@ -48,7 +49,7 @@ type Config struct {
 type Rules struct {
 	allow []rule
 	deny  []rule
-	own   []netip.Addr // of the daemon's machine
+	own   []*Own // of the daemon's machine
 }
 
 // Nothing is the text of an empty list of allow rules. An empty list could become nil on its way to
@@ -109,16 +110,30 @@ func texts(rules []rule) (list []string) {
 
 // WithOwn returns Rules that also refuse the addresses of the daemon's machine. An allow rule with
 // exactly such an address still opens it.
-func (r *Rules) WithOwn(own []netip.Addr) *Rules {
+func (r *Rules) WithOwn(own *Own) *Rules {
 	if r == nil {
 		return nil
 	}
 	with := *r
-	with.own = slices.Clone(r.own)
-	for _, addr := range own {
-		with.own = append(with.own, plain(addr))
-	}
+	with.own = append(slices.Clone(r.own), own)
 	return &with
+}
+
+// Own has the addresses of a machine, which may change while Rules use them. The zero Own has none.
+type Own struct{ addresses atomic.Pointer[[]netip.Addr] }
+
+// Set replaces all addresses.
+func (o *Own) Set(addresses []netip.Addr) {
+	all := make([]netip.Addr, len(addresses))
+	for i, a := range addresses {
+		all[i] = plain(a)
+	}
+	o.addresses.Store(&all)
+}
+
+func (o *Own) has(addr netip.Addr) bool {
+	all := o.addresses.Load()
+	return all != nil && slices.Contains(*all, addr)
 }
 
 // Tighten returns Rules that allow what both r and by allow, and deny what either denies.

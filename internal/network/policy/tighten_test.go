@@ -67,10 +67,10 @@ func TestTightenAllowsWhatBothAllow(t *testing.T) {
 	own := []netip.Addr{netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("93.184.216.34")}
 	allowed := 0
 	for range 2_000 {
-		a, b := randomRules(t, random).WithOwn(own), randomRules(t, random).WithOwn(own)
+		a, b := randomRules(t, random).WithOwn(addressesOf(own)), randomRules(t, random).WithOwn(addressesOf(own))
 		both := a.Tighten(b)
 		allow, deny := both.Strings()
-		both = rules(t, allow, deny...).WithOwn(own)
+		both = rules(t, allow, deny...).WithOwn(addressesOf(own))
 		for range 20 {
 			p, to, name := pick(random, []Protocol{TCP, UDP}), netip.AddrPortFrom(netip.MustParseAddr(pick(random, someAddrs)), pick(random, somePorts)), pick(random, someNames)
 			where := fmt.Sprintf("seed %d: %v by %v is %v; %s %s %s", seed, written(a), written(b), written(both), p, to, name)

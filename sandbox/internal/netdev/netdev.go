@@ -149,14 +149,15 @@ func (c *conn) checkUp() error {
 	return nil
 }
 
-// Try makes an interface in a new network namespace. Its error says why sandboxes can't have one.
-func Try() error {
+// Try makes an interface in a new network namespace, and calls also there. Its error says why sandboxes
+// can't have one.
+func Try(also func() error) error {
 	namespace, err := newNamespace()
 	if err != nil {
 		return err
 	}
 	defer namespace.Close()
-	tun, err := Make(namespace, func() error { return nil })
+	tun, err := Make(namespace, also)
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ var features = []feature{
 	{"id-mapped mounts", "a program owns its files although the daemon does not copy them", "a kernel of 5.12 or later, and a state directory on ext4, xfs or btrfs (since 6.3 also tmpfs), not on overlayfs", tryMapped},
 	{"overlay workspace", "a program can write next to files that never change", "a kernel of 5.19 or later with CONFIG_OVERLAY_FS (modprobe overlay)", tryOverlay},
 	{"sealed memory files", "no process can write to the binary that starts sandboxes", "a kernel of 3.17 or later", trySeals},
-	{networkDevice, "a sandbox with a network has one interface, whose packets the daemon's helper carries", "a kernel with CONFIG_TUN and /dev/net/tun (modprobe tun); with a DevicePolicy in the systemd service also DeviceAllow=/dev/net/tun rw, in a container --device /dev/net/tun; or network: none for the daemon and its tenants", func(c Config) (string, error) { return "works", c.Network() }},
+	{networkDevice, "a sandbox with a network has one interface, whose packets the daemon's helper carries", "a kernel with CONFIG_TUN, CONFIG_INET_DIAG_DESTROY and /dev/net/tun (modprobe tun); with a DevicePolicy in the systemd service also DeviceAllow=/dev/net/tun rw, in a container --device /dev/net/tun; or network: none for the daemon and its tenants", func(c Config) (string, error) { return "works", c.Network() }},
 	{"merged /usr", "one read-only mount has all programs of the host", "a distribution on which /bin is a link into /usr (Debian: usrmerge)", tryMergedUsr},
 }
 

@@ -169,7 +169,7 @@ func TestNetworkDevice(t *testing.T) {
 		Network: func() error { return errors.New("open /dev/net/tun: no such file or directory") },
 	}
 	at := slices.IndexFunc(Machine(c), func(b Boundary) bool {
-		return b.Name == networkDevice && !b.Found && strings.HasPrefix(b.Detail, "open /dev/net/tun: no such file or directory; needs a kernel with CONFIG_TUN")
+		return b.Name == networkDevice && !b.Found && strings.HasPrefix(b.Detail, "open /dev/net/tun: no such file or directory; needs a kernel with CONFIG_TUN, CONFIG_INET_DIAG_DESTROY and /dev/net/tun")
 	})
 	if at < 0 || slices.Contains(Lowerable(), networkDevice) {
 		t.Errorf("got %+v", Machine(c))
