@@ -118,6 +118,11 @@ test-mutation: packages-test tools build ## Runs the hostile suite against daemo
 	@$(TEST_ENV) gotestsum --format testname --jsonfile .cache/test-mutation.json -- $(TEST_FLAGS) -run '^TestMutation' ./cmd/skillrund
 	@SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test-mutation.json SKILLRUN_TEST_MUTATION=only go test -count=1 -run TestPromises ./docs/
 
+.PHONY: test-faults
+test-faults: packages-test build ## Kills the daemon and its parts under load, and prints a table of what was lost, as root, in some minutes
+	@echo "==> faults"
+	@$(TEST_ENV) SKILLRUN_TEST_FAULTS=whole go test -vet=off -count=1 -timeout 30m -v -run '^(TestFaults|TestKeyModel)$$' ./cmd/skillrund
+
 # AGENT is a directory with skills and commands, as cmd/skillrund/testdata/agent/README.md describes it.
 .PHONY: test-agent
 test-agent: packages-test build mcp-clients ## Has an agent over MCP do the commands in AGENT=DIR, with the skills there, as root
@@ -167,7 +172,7 @@ lint: tools packages-test ## Checks format, Go and C code, the contract and its 
 	@test -z "$$(gofmt -l $$(git ls-files '*.go' | grep -v '\.pb\.go$$'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
 	@go vet ./...
 	@staticcheck ./...
-	@staticcheck -tags skillrun_faults ./sandbox/...
+	@staticcheck -tags skillrun_faults ./sandbox/... ./internal/failpoint
 	@bash .ci/analyze.sh
 	@buf lint
 	@go run ./cmd/skillrun validate --strict skills/*

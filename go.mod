@@ -3,6 +3,7 @@ module github.com/skillrun/skillrun
 go 1.26.3
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/aquasecurity/go-pep440-version v0.0.1
 	github.com/coreos/go-oidc/v3 v3.21.0
 	github.com/docker/go-units v0.5.0

@@ -19,7 +19,7 @@ const module = "github.com/skillrun/skillrun/"
 // direction of docs/architecture.md. A package that is not here may not exist.
 var mayImport = map[string][]string{
 	"proto/skillrun/v1":               {},
-	"sandbox":                         {"sandbox/internal/cgroup", "sandbox/internal/mount", "sandbox/internal/netdev", "sandbox/internal/pid1", "sandbox/internal/preflight", "sandbox/internal/pseudofs", "sandbox/internal/pyzygote", "sandbox/internal/seccomp", "sandbox/internal/socket", "sandbox/internal/zygote"},
+	"sandbox":                         {"internal/failpoint", "sandbox/internal/cgroup", "sandbox/internal/mount", "sandbox/internal/netdev", "sandbox/internal/pid1", "sandbox/internal/preflight", "sandbox/internal/pseudofs", "sandbox/internal/pyzygote", "sandbox/internal/seccomp", "sandbox/internal/socket", "sandbox/internal/zygote"},
 	"sandbox/internal/cgroup":         {"sandbox/internal/pseudofs"},
 	"sandbox/internal/mount":          {"sandbox/internal/cgroup", "sandbox/internal/pid1"},
 	"sandbox/internal/netdev":         {},
@@ -56,10 +56,11 @@ var mayImport = map[string][]string{
 	"internal/network/networktest":    {},
 	"internal/tenant":                 {"internal/admission", "internal/permission"},
 	"internal/environment":            {"sandbox", "internal/durable", "internal/runtime", "internal/skill", "internal/skill/manifest"},
-	"internal/executor":               {"sandbox", "internal/admission", "internal/audit", "internal/durable", "internal/environment", "internal/network/policy", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/session", "internal/tenant", "internal/workspace"},
+	"internal/executor":               {"sandbox", "internal/admission", "internal/audit", "internal/durable", "internal/environment", "internal/failpoint", "internal/network/policy", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/session", "internal/tenant", "internal/workspace"},
 	"internal/toolview":               {"internal/executor", "internal/permission", "internal/runtime", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/workspace"},
 	"internal/certtest":               {},
 	"internal/durable":                {},
+	"internal/failpoint":              {},
 	"internal/eventtest":              {"proto/skillrun/v1"},
 	"internal/ingress":                {"internal/ingress/identity", "internal/ingress/reload"},
 	"internal/ingress/identity":       {"internal/durable", "internal/ingress/reload", "internal/permission"},

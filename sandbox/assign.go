@@ -6,10 +6,11 @@ import (
 	"os"
 	"time"
 
-	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/internal/failpoint"
 	"github.com/skillrun/skillrun/sandbox/internal/mount"
+	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
 
@@ -139,6 +140,7 @@ func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 	if !stop() { // ctx has just ended, and its end closed the socket
 		return step("start", context.Cause(ctx))
 	}
+	failpoint.Reach(failpoint.BeforeStart)
 	notify := func() error { return c.control.Assign(initName(s.ID), m.Trees, m.Targets, kind, payload) }
 	if c.forked == nil {
 		// With the mounts init gets the program.

@@ -42,6 +42,8 @@ const (
 	maxBuckets = 64
 	// zygotePause is the delay between two attempts to start a zygote.
 	zygotePause = 5 * time.Second
+	// pythonPause is the delay before a Python zygote that did not start may be tried again.
+	pythonPause = 30 * time.Second
 )
 
 // A pool makes prewarmed sandboxes for the profiles of recent requests. It keeps as many

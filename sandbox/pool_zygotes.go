@@ -212,11 +212,17 @@ func (p *pool) startEntry(k pythonKey, e *pythonEntry) {
 		p.rest = time.Now().Add(startShare * time.Since(begin))
 		p.mu.Unlock()
 		if err != nil {
-			// The entry stays: another start would fail as well.
+			// The entry stays for a while, because another start would often fail as well. The cause
+			// may also be over: a kill, or memory that was short.
 			p.host.log().Warn("a Python zygote did not start; its scripts are executed", "program", k.Name(), "imports", k.Modules(), "err", err)
 			p.mu.Lock()
 			e.failed = true
 			p.mu.Unlock()
+			select {
+			case <-p.quit:
+			case <-time.After(pythonPause):
+				p.forgetPythonZygote(k, e)
+			}
 			return
 		}
 		p.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/internal/admission"
+	"github.com/skillrun/skillrun/internal/failpoint"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/workspace"
@@ -51,6 +52,7 @@ func (x *Executor) collect(r *run, changes *os.Root) (err error) {
 	if len(got.Artifacts) == 0 {
 		return nil
 	}
+	failpoint.Reach(failpoint.DuringCollect)
 	rows := make([]record.Artifact, len(got.Artifacts))
 	for i, a := range got.Artifacts {
 		rows[i] = record.Artifact{Path: a.Path, SizeBytes: a.SizeBytes, SHA256: a.SHA256, Executable: a.Executable}
@@ -251,6 +253,7 @@ func (x *Executor) end(r *run, out Outcome) {
 	now := time.Now()
 	x.auditEnd(r.grant.Principal(), r.id, out) // first: readers see the recorded end
 	recorded := r.span.stage("record")
+	failpoint.Reach(failpoint.BeforeOutcome)
 	err := recordEnd(r.log, out, now)
 	if err != nil {
 		r.logger.Error("outcome not recorded", "execution", r.id, "end", out.End, "err", err)
@@ -263,6 +266,7 @@ func (x *Executor) end(r *run, out Outcome) {
 		// The next start of the daemon closes the execution as lost.
 		r.logger.Error("outcome not recorded", "execution", r.id, "end", out.End, "err", err)
 	}
+	failpoint.Reach(failpoint.AfterOutcome)
 	recorded(err)
 	r.span.ended(out)
 	x.logEnd(r.execution, out, now)

@@ -40,6 +40,7 @@ import (
 	"github.com/skillrun/skillrun/internal/admission"
 	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/environment"
+	"github.com/skillrun/skillrun/internal/failpoint"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
@@ -336,9 +337,11 @@ func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ti
 	x.enliven(accepted)
 	// Before the record, whose claim of the key can't be undone.
 	if err = x.auditAccepted(ctx, e); err == nil {
+		failpoint.Reach(failpoint.BeforeClaim)
 		recorded := e.span.stage("record")
 		e.log, err = x.recordQueued(ctx, e)
 		recorded(err)
+		failpoint.Reach(failpoint.AfterClaim)
 	}
 	if err != nil {
 		x.unlive(accepted)
@@ -410,6 +413,7 @@ func (x *Executor) run(r *run, ticket *admission.Ticket) {
 	spec := newSpec(r.grant, r.settings)
 	spec.Network = x.openNetwork(r)
 	out := newSinks(r)
+	failpoint.Reach(failpoint.BeforeCreate)
 	assigned := r.span.stage("assign")
 	p, err := x.start(r.ctx, spec, sandbox.IO{
 		Stdin:   r.stdin,
@@ -418,6 +422,7 @@ func (x *Executor) run(r *run, ticket *admission.Ticket) {
 		Collect: func(changes *os.Root) error { return x.collect(r, changes) },
 	})
 	assigned(err)
+	failpoint.Reach(failpoint.AfterStart)
 	r.settle(p)
 	if err != nil {
 		x.end(r, r.neverStarted(err, out))

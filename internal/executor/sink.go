@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/failpoint"
 	"github.com/skillrun/skillrun/internal/record"
 )
 
@@ -62,6 +63,7 @@ func (s *sink) Write(p []byte) (int, error) {
 		Offset: uint64(s.counts.DeliveredBytes),
 		Data:   p,
 	})
+	failpoint.Reach(failpoint.DuringOutput)
 	if s.err == nil {
 		s.counts.DeliveredBytes += int64(len(p))
 	}

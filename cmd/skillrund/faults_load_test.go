@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// A faultLoad is the clients of two tenants, who execute requests with idempotency keys while daemons
+// die and come. A client repeats a request until it has an answer, and two clients of a tenant share
+// each key. So every key has one execution, however often it was requested.
+type faultLoad struct {
+	t       *testing.T
+	runs    executionClient // its connection outlives the daemons
+	tenants []context.Context
+	ends    []pb.ExecutionEnd // that the fault explains, besides EXITED
+	begun   time.Time
+	ended   atomic.Bool
+	clients sync.WaitGroup
+	answers atomic.Int64 // acknowledged executions, counted again for each client
+
+	mu  sync.Mutex
+	ops []*faultOp
+}
+
+// A faultOp is one request, as its client saw it.
+type faultOp struct {
+	tenant       int
+	client       int
+	key          string
+	call, answer time.Duration // since faultLoad.begun; answer is 0 if the daemon died before it answered
+	id           string        // "": no answer
+	deduplicated bool
+	stdout       []byte
+	outcome      *pb.ExecutionOutcome
+}
+
+// faultWall ends a program whose init does not run any more.
+const faultWall = 15 * time.Second
+
+const (
+	faultClients = 4 // of each tenant; two by two they send the same requests
+	faultConfig  = withTokens + "tenants: {left: {}, right: {}}\n"
+)
+
+// Each start of a program prints another word. So a program that started twice has two first lines.
+var faultPrograms = []func(skill, text string) *pb.ExecuteRequest{
+	func(skill, _ string) *pb.ExecuteRequest {
+		return code(skill, "import uuid\nprint(uuid.uuid4(), flush=True)\nopen('made', 'w').write('x')\nprint('end')")
+	},
+	func(skill, _ string) *pb.ExecuteRequest {
+		return shell(skill, "cat /proc/sys/kernel/random/uuid; echo x >made; echo end")
+	},
+}
+
+// lostWithDaemon are the ends of executions whose daemon dies or drains.
+var lostWithDaemon = []pb.ExecutionEnd{pb.ExecutionEnd_EXECUTION_END_DAEMON_LOST, pb.ExecutionEnd_EXECUTION_END_CANCELLED}
+
+// startLoad starts the clients. They use the socket of d and of each daemon after it.
+func startLoad(t *testing.T, d *running, ends ...pb.ExecutionEnd) *faultLoad {
+	l := &faultLoad{t: t, runs: d.runs, ends: ends, begun: time.Now()}
+	t.Cleanup(l.end) // after a failure
+	for i, name := range []string{"left", "right"} {
+		l.tenants = append(l.tenants, d.asTenant(t.Context(), name, "invoke"))
+		for c := range faultClients {
+			l.clients.Go(func() {
+				for n := 0; !l.ended.Load(); n++ {
+					l.request(i, c, fmt.Sprintf("key-%d-%d", c/2, n))
+				}
+			})
+		}
+	}
+	return l
+}
+
+// request sends a request until it is answered, or the load ends.
+func (l *faultLoad) request(tenant, client int, key string) {
+	req := faultPrograms[client/2%len(faultPrograms)]("hostile", "")
+	wall(req, faultWall)
+	req.IdempotencyKey, req.Labels = key, map[string]string{"key": key}
+	for !l.ended.Load() {
+		op := &faultOp{tenant: tenant, client: tenant*faultClients + client, key: key, call: time.Since(l.begun)}
+		l.mu.Lock()
+		l.ops = append(l.ops, op)
+		l.mu.Unlock()
+		if l.try(op, req); op.id != "" {
+			l.answers.Add(1)
+			return
+		}
+	}
+}
+
+// try sends a request once.
+func (l *faultLoad) try(op *faultOp, req *pb.ExecuteRequest) {
+	ctx, cancel := context.WithTimeout(l.tenants[op.tenant], patience)
+	defer cancel()
+	stream, err := l.runs.Execute(ctx, req, grpc.WaitForReady(true))
+	if err == nil {
+		var r *result
+		r, err = collect(l.t, stream, 0, func(e *pb.ExecutionEvent) {
+			if h := e.GetHeader(); h != nil {
+				op.id, op.deduplicated, op.answer = e.ExecutionId, h.Deduplicated, time.Since(l.begun)
+			}
+		})
+		op.stdout, op.outcome = r.stdout.Bytes(), r.outcome
+	}
+	if code := status.Code(err); err != nil && code != codes.Unavailable && l.t.Context().Err() == nil {
+		l.t.Errorf("%s: %v", op.key, err)
+	}
+}
+
+// end waits until each client has the answer to its last request.
+func (l *faultLoad) end() {
+	l.ended.Store(true)
+	l.clients.Wait()
+}
+
+// verify compares what the clients saw with what the daemon that lives now has.
+func (l *faultLoad) verify(row *faultRow) {
+	type place struct {
+		tenant int
+		key    string
+	}
+	byKey := map[place]string{}
+	read := map[string]*result{}
+	for _, op := range l.ops {
+		if op.id == "" {
+			continue
+		}
+		at := place{op.tenant, op.key}
+		if first := byKey[at]; first != "" && first != op.id {
+			row.doubled++
+			l.t.Errorf("%s has two executions, %s and %s", op.key, first, op.id)
+		}
+		byKey[at] = op.id
+		if read[op.id] == nil {
+			read[op.id] = l.read(op)
+			if n := bytes.Count(read[op.id].stdout.Bytes(), []byte("-")); n > 4 {
+				row.doubled++
+				l.t.Errorf("%s started more than once: %q", op.id, read[op.id].stdout.String())
+			}
+		}
+		if err := op.compare(read[op.id], l.ends); err != nil {
+			row.lost++
+			l.t.Errorf("%s, %s: %v", op.id, op.key, err)
+		}
+	}
+	row.tried += len(byKey)
+	if !l.linearizable() {
+		row.doubled++
+		l.t.Error("no order of the requests explains the answers to their idempotency keys")
+	}
+}
+
+// read returns all that the daemon knows of an execution.
+func (l *faultLoad) read(op *faultOp) *result {
+	ctx, cancel := context.WithTimeout(l.tenants[op.tenant], patience)
+	defer cancel()
+	stream, err := l.runs.AttachExecution(ctx, &pb.AttachExecutionRequest{ExecutionId: op.id})
+	if err == nil {
+		var r *result
+		if r, err = collect(l.t, stream, 0, nil); err == nil {
+			return r
+		}
+	}
+	l.t.Errorf("%s: %v", op.id, err)
+	return &result{}
+}
+
+// compare compares the answers of an execution with the record. ends are the ends that the fault explains.
+func (op *faultOp) compare(now *result, ends []pb.ExecutionEnd) error {
+	switch {
+	case now.outcome == nil:
+		return errors.New("it has no end")
+	case !bytes.HasPrefix(now.stdout.Bytes(), op.stdout):
+		return fmt.Errorf("its client had %q, and the record has %q", op.stdout, now.stdout.String())
+	case op.outcome != nil && op.outcome.End != now.outcome.End:
+		return fmt.Errorf("its client was told %v, and the record has %v", op.outcome.End, now.outcome.End)
+	case op.outcome != nil && len(op.stdout) != now.stdout.Len():
+		return fmt.Errorf("its client had all of %q, and the record has %q", op.stdout, now.stdout.String())
+	}
+	out := now.stdout.Bytes()
+	switch {
+	case slices.Contains(ends, now.outcome.End):
+		return nil
+	case now.outcome.End != pb.ExecutionEnd_EXECUTION_END_EXITED || now.outcome.GetExitCode() != 0:
+		return fmt.Errorf("it ended as %v", now.outcome)
+	case !bytes.HasSuffix(out, []byte("\nend\n")) || now.outcome.GetArtifactCount() != 1:
+		return fmt.Errorf("it succeeded with %q and %d artifacts", out, now.outcome.GetArtifactCount())
+	}
+	return nil
+}

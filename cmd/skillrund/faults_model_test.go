@@ -1,0 +1,101 @@
+package main
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// keyModel is one idempotency key: a register that the first request sets and that nothing changes
+// afterwards. The state is the ID of the key's execution: "" before any, unnamed if a request whose
+// client got no answer may have made it.
+//
+// An unanswered request has taken effect or not, so it leads to two states, and it is open until the end
+// of the history: the daemon may have recorded it later.
+var keyModel = porcupine.NondeterministicModel{
+	Init: func() []any { return []any{""} },
+	Step: func(state, _, output any) []any {
+		id, answer := state.(string), output.(keyAnswer)
+		switch {
+		case answer.id == "" && id == "":
+			return []any{"", unnamed}
+		case answer.id == "":
+			return []any{id}
+		case !answer.deduplicated && id == "":
+			return []any{answer.id}
+		case answer.deduplicated && (id == unnamed || id == answer.id):
+			return []any{answer.id}
+		}
+		return nil
+	},
+	Equal: func(a, b any) bool { return a == b },
+}
+
+const unnamed = "?"
+
+// A keyAnswer is the answer to a request with a key. The zero keyAnswer: there was no answer.
+type keyAnswer struct {
+	id           string
+	deduplicated bool
+}
+
+// linearizable reports whether, for each key, some order of the requests explains all answers, as if each
+// request had happened at one moment between its call and its answer.
+func (l *faultLoad) linearizable() bool {
+	type place struct {
+		tenant int
+		key    string
+	}
+	histories := map[place][]porcupine.Operation{}
+	for _, op := range l.ops {
+		o := porcupine.Operation{ClientId: op.client, Call: int64(op.call), Return: int64(op.answer), Output: keyAnswer{op.id, op.deduplicated}}
+		if op.id == "" {
+			o.Return = math.MaxInt64
+		}
+		at := place{op.tenant, op.key}
+		histories[at] = append(histories[at], o)
+	}
+	model := keyModel.ToModel()
+	for _, history := range histories {
+		if !porcupine.CheckOperations(model, history) {
+			return false
+		}
+	}
+	return true
+}
+
+// The model itself refuses what must not happen.
+func TestKeyModel(t *testing.T) {
+	const ms = time.Millisecond
+	answered := func(key string, client int, call, answer time.Duration, id string, deduplicated bool) *faultOp {
+		return &faultOp{client: client, key: key, call: call, answer: answer, id: id, deduplicated: deduplicated}
+	}
+	silent := func(key string, client int, call time.Duration) *faultOp {
+		return &faultOp{client: client, key: key, call: call}
+	}
+	for _, tt := range []struct {
+		name string
+		ops  []*faultOp
+		want bool
+	}{
+		{"one request", []*faultOp{answered("k", 0, 1*ms, 2*ms, "a", false)}, true},
+		{"a repeated one", []*faultOp{answered("k", 0, 1*ms, 2*ms, "a", false), answered("k", 1, 3*ms, 4*ms, "a", true)}, true},
+		{"two keys", []*faultOp{answered("k", 0, 1*ms, 2*ms, "a", false), answered("l", 1, 3*ms, 4*ms, "b", false)}, true},
+		{"two executions", []*faultOp{answered("k", 0, 1*ms, 2*ms, "a", false), answered("k", 1, 3*ms, 4*ms, "b", false)}, false},
+		{"two executions at the same time", []*faultOp{answered("k", 0, 1*ms, 4*ms, "a", false), answered("k", 1, 2*ms, 3*ms, "b", false)}, false},
+		{"another's execution", []*faultOp{answered("k", 0, 1*ms, 2*ms, "a", false), answered("k", 1, 3*ms, 4*ms, "b", true)}, false},
+		{"the answer of a later request", []*faultOp{answered("k", 0, 3*ms, 4*ms, "a", false), answered("k", 1, 1*ms, 2*ms, "a", true)}, false},
+		{"nobody's execution", []*faultOp{answered("k", 0, 1*ms, 2*ms, "a", true)}, false},
+		{"the execution of a silent request", []*faultOp{silent("k", 0, 1*ms), answered("k", 0, 3*ms, 4*ms, "a", true)}, true},
+		{"a silent request without effect", []*faultOp{silent("k", 0, 1*ms), answered("k", 0, 3*ms, 4*ms, "a", false)}, true},
+		{"two executions after a silent request", []*faultOp{silent("k", 0, 1*ms), answered("k", 0, 3*ms, 4*ms, "a", true), answered("k", 0, 5*ms, 6*ms, "b", true)}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := (&faultLoad{ops: tt.ops}).linearizable(); got != tt.want {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"text/tabwriter"
+
+	"github.com/skillrun/skillrun/internal/failpoint"
+)
+
+// make test-faults sets faultsVar to whole. Otherwise the tests of faults have their short form.
+const faultsVar = "SKILLRUN_TEST_FAULTS"
+
+var wholeFaults = os.Getenv(faultsVar) == "whole"
+
+// A faultRow is one row of the table that make test-faults prints.
+type faultRow struct {
+	fault   string
+	times   int // how often it was injected
+	tried   int // executions with a key, whose clients got an answer
+	lost    int // answered executions without a truthful end, or with less output than their clients had
+	doubled int // idempotency keys with two executions, and programs that started twice
+	left    int // processes, cgroups, mounts and directories of dead daemons
+}
+
+// wantNone fails the test if the fault did harm, and returns the row for the table.
+func (r *faultRow) wantNone(t *testing.T) {
+	if r.lost+r.doubled+r.left > 0 {
+		t.Errorf("%+v", *r)
+	}
+	if r.tried == 0 {
+		t.Errorf("%s: no execution was tried", r.fault)
+	}
+}
+
+func faultTable(rows []*faultRow) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "fault\ttimes\texecutions\tlost\tdoubled\tleft over")
+	for _, r := range rows {
+		if r.times == 0 { // -run has left it out
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\n", r.fault, r.times, r.tried, r.lost, r.doubled, r.left)
+	}
+	w.Flush()
+	return b.String()
+}
+
+// TestFaults injects faults under the load of two tenants. The last three numbers of each row must be
+// zero, see faultRow. The short form injects two of the faults, a few times each.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	needsDaemon(t)
+	var rows []*faultRow
+	t.Run("rows", func(t *testing.T) {
+		run := func(fault string, f func(*testing.T, *faultRow)) {
+			row := &faultRow{fault: fault}
+			rows = append(rows, row)
+			t.Run(fault, func(t *testing.T) {
+				t.Parallel()
+				f(t, row)
+				row.wantNone(t)
+			})
+		}
+		run("SIGKILL of the daemon at random", killedAtRandom)
+		for _, f := range processFaults {
+			if wholeFaults || f.short {
+				run(f.signal.name+" to "+f.victim, f.inject)
+			}
+		}
+		if wholeFaults {
+			for _, p := range failpoint.Points() {
+				run("SIGKILL of the daemon "+string(p), func(t *testing.T, row *faultRow) { killedAt(t, row, p) })
+			}
+		}
+	})
+	fmt.Print(faultTable(rows))
+}
+
+func killedAtRandom(t *testing.T, row *faultRow) {
+	times := 4
+	if wholeFaults {
+		times = 200
+	}
+	random := rand.New(rand.NewPCG(18, 1))
+	dir := newDir(t)
+	writeHostileSkill(t, dir)
+	d := startDaemonIn(t, dir, faultConfig)
+	l := startLoad(t, d, lostWithDaemon...)
+	for range times {
+		dead := d.instance()
+		goal := l.answers.Load() + 1 + random.Int64N(80) // the random moment
+		until(t, "the load stands still", func() bool { return l.answers.Load() >= goal })
+		d.kill()
+		row.times++
+		d = startDaemonIn(t, dir, faultConfig)
+		row.left += d.leftOf(dead)
+	}
+	endLoad(t, d, l, row)
+}
+
+// killedAt lets daemons die at a point. The one that lives at the end is a released one.
+func killedAt(t *testing.T, row *faultRow, p failpoint.Point) {
+	program := buildFaulty(t)
+	random := rand.New(rand.NewPCG(18, 2))
+	dir := newDir(t)
+	writeHostileSkill(t, dir)
+	d := startDaemonIn(t, dir, faultConfig)
+	l := startLoad(t, d, lostWithDaemon...)
+	d.stop()
+	for range 10 {
+		d = launch(t, dir, faultConfig, "/usr/bin/env", fmt.Sprintf("SKILLRUN_KILL_AT=%s:%d", p, random.IntN(40)), "/bin/sh", "-c", `shift; exec "$0" "$@"`, program)
+		d.dial("unix://" + dir + "/s.sock")
+		dead := ""
+		until(t, "the daemon does not die "+string(p), func() bool {
+			if i := d.instance(); i != "" {
+				dead = i
+			}
+			return d.hasExited()
+		})
+		if text := d.cmd.ProcessState.String(); text != "signal: killed" {
+			t.Fatalf("the daemon did not die by SIGKILL %s: %s\n%s", p, text, tail(d.log.String(), 2000))
+		}
+		row.times++
+		d = startDaemonIn(t, dir, faultConfig)
+		row.left += d.leftOf(dead)
+		d.stop()
+	}
+	d = startDaemonIn(t, dir, faultConfig)
+	endLoad(t, d, l, row)
+}
+
+// endLoad ends the load of a row, and verifies it.
+func endLoad(t *testing.T, d *running, l *faultLoad, row *faultRow) {
+	l.end()
+	l.verify(row)
+	d.wantNothingLeft()
+	instance := d.instance()
+	d.stop()
+	row.left += d.leftOf(instance)
+}
+
+// leftOf counts the cgroups, processes, mounts and directories of a dead instance.
+func (d *running) leftOf(dead string) (left int) {
+	d.t.Helper()
+	if dead == "" {
+		d.t.Error("the dead daemon had no instance")
+		return 1
+	}
+	note := func(what string) {
+		left++
+		d.t.Errorf("left over: %s", what)
+	}
+	for _, path := range cgroupsOf(dead) {
+		note("cgroup " + path)
+	}
+	files, _ := filepath.Glob("/proc/[0-9]*/cgroup")
+	for _, path := range files {
+		data, _ := os.ReadFile(path)
+		status := statusOf(filepath.Base(filepath.Dir(path)))
+		// Dead processes wait, as zombies, until the machine's init reaps them.
+		if bytes.Contains(data, []byte(dead)) && !strings.HasPrefix(status["State"], "Z") {
+			note(fmt.Sprintf("process %s, %s, %s", status["Pid"], status["Name"], status["State"]))
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, dead) {
+			note("mount " + line)
+		}
+	}
+	for _, dir := range []string{"run", "state/sandbox/instances"} {
+		if _, err := os.Lstat(filepath.Join(d.dir, dir, dead)); err == nil {
+			note("directory " + dir + "/" + dead)
+		}
+	}
+	return left
+}

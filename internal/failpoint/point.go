@@ -1,0 +1,24 @@
+// Package failpoint names the moments in the life of an execution at which tests kill the daemon. Only
+// builds with the tag skillrun_faults can be killed there (make test-faults).
+package failpoint
+
+// A Point is a moment in the life of an execution.
+type Point string
+
+// The points, in the order in which an execution passes them.
+const (
+	BeforeClaim   Point = "before claim"   // the request is checked; nothing has it on disk
+	AfterClaim    Point = "after claim"    // the record has the execution and its key; the caller knows nothing yet
+	BeforeCreate  Point = "before create"  // it has its slot, and no sandbox
+	BeforeStart   Point = "before start"   // its sandbox has limits and mounts, but no program
+	AfterStart    Point = "after start"    // the program runs; the record may not say so yet
+	DuringOutput  Point = "during output"  // the record has a part of the output
+	DuringCollect Point = "during collect" // the artifacts are kept, and no row names them
+	BeforeOutcome Point = "before outcome" // all processes have ended; the record does not say so yet
+	AfterOutcome  Point = "after outcome"  // the record has the outcome; the sandbox is still to be removed
+)
+
+// Points are all points.
+func Points() []Point {
+	return []Point{BeforeClaim, AfterClaim, BeforeCreate, BeforeStart, AfterStart, DuringOutput, DuringCollect, BeforeOutcome, AfterOutcome}
+}
