@@ -159,7 +159,7 @@ func launchFaulty(t testing.TB, program, layer, extra string) *running {
 // wantNoSwitch checks that the shipped daemon has no fault injection: its binary contains neither
 // the tag nor the variable nor a function of the injection, and with the variable set its sandboxes have all layers.
 func wantNoSwitch(t *testing.T, program string) {
-	words := [][]byte{[]byte(faultVar), []byte("its sandboxes lack a layer"), []byte("sandbox.injectFaults"), []byte("sandbox.faultyLimits"), []byte("fault_zygote.go")}
+	words := [][]byte{[]byte(faultVar), []byte("its sandboxes lack a layer"), []byte("sandbox.injectFaults"), []byte("sandbox.faultyLimits"), []byte("fault_zygote.go"), []byte("SKILLRUN_KILL_AT")}
 	for _, tt := range []struct {
 		path string
 		want bool
