@@ -152,3 +152,37 @@ func resident(b *testing.B, pid string) int {
 	}
 	return n
 }
+
+// The memory of a helper for each connection: idle, and after the destination has sent as much as the
+// helper takes, because the program does not read.
+func BenchmarkConnectionMemory(b *testing.B) {
+	serveStreams(b)
+	for b.Loop() {
+		for name, to := range map[string]string{"idle": sinkAddress, "unread": sourceAddress} {
+			const connections = 250
+			m := newManager(b)
+			box := newBox(b, m, "a")
+			pid := strconv.Itoa(m.process(b, "a").command.Process.Pid)
+			warm, err := box.Dial("tcp", to)
+			if err != nil {
+				b.Fatal(err)
+			}
+			warm.Close()
+			before := resident(b, pid)
+			for range connections {
+				c, err := box.Dial("tcp", to)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer c.Close()
+			}
+			// The buffers are full when the memory no longer grows.
+			after := resident(b, pid)
+			for last := 0; after != last; after = resident(b, pid) {
+				last = after
+				time.Sleep(500 * time.Millisecond)
+			}
+			b.ReportMetric(float64(after-before)/connections, "KiB/"+name+"-connection")
+		}
+	}
+}

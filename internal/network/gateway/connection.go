@@ -31,6 +31,7 @@ type connection struct {
 
 	sent, received atomic.Int64
 	activity       activity
+	large          atomic.Bool // it has large buffers
 	aborted        sync.Once
 	resets         atomic.Bool // set before abort resets a side
 }
@@ -52,6 +53,9 @@ func (c *connection) run() {
 	<-received
 	c.in.Close()
 	c.out.Close()
+	if c.large.Load() {
+		c.gateway.entries.tenant.large.give()
+	}
 }
 
 // send copies the client's data. If only some names are allowed, it checks the client's name first.
@@ -125,6 +129,27 @@ func (c *connection) pass(to io.Writer, b []byte, sum *atomic.Int64) error {
 	}
 	c.activity.note()
 	_, err := to.Write(b)
-	sum.Add(int64(len(b)))
+	if sum.Add(int64(len(b))) >= growAfter && !c.large.Load() {
+		c.grow()
+	}
 	return err
+}
+
+// grow gives a busy connection large buffers, if the tenant has not too many.
+func (c *connection) grow() {
+	large := &c.gateway.entries.tenant.large
+	if !large.take() {
+		return
+	}
+	if !c.large.CompareAndSwap(false, true) { // the other direction was quicker
+		large.give()
+		return
+	}
+	fixBuffers(c.endpoint, largeSend, largeWindow)
+}
+
+// fixBuffers sets the sizes of the buffers to and from the sandbox. The stack no longer chooses them.
+func fixBuffers(e tcpip.Endpoint, send, window int64) {
+	e.SocketOptions().SetSendBufferSize(send, true)
+	e.SocketOptions().SetReceiveBufferSize(window, true)
 }

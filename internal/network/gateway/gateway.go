@@ -114,7 +114,7 @@ func (g *Gateway) start() error {
 	if err := setOptions(g.stack); err != nil {
 		return fmt.Errorf("network stack: %v", err)
 	}
-	g.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, tcp.NewForwarder(g.stack, 0, maxHandled, g.tcp).HandlePacket)
+	g.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, tcp.NewForwarder(g.stack, smallBuffer, maxHandled, g.tcp).HandlePacket)
 	g.stack.SetTransportProtocolHandler(udp.ProtocolNumber, udp.NewForwarder(g.stack, g.udp).HandlePacket)
 	g.stack.SetRouteTable([]tcpip.Route{
 		{Destination: header.IPv4EmptySubnet, NIC: nic},
@@ -138,9 +138,10 @@ func (g *Gateway) start() error {
 }
 
 func setOptions(s *stack.Stack) tcpip.Error {
+	// The stack scales windows for the largest buffer only if it chooses the sizes. See fixBuffers.
 	sack, moderate := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(true)
-	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: 4096, Default: bufferSize, Max: bufferSize}
-	send := tcpip.TCPSendBufferSizeRangeOption{Min: 4096, Default: bufferSize, Max: bufferSize}
+	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: 4096, Default: smallBuffer, Max: largeWindow}
+	send := tcpip.TCPSendBufferSizeRangeOption{Min: 4096, Default: smallBuffer, Max: smallBuffer}
 	// A forwarder has no listener, so a source port that comes again would meet the old
 	// connection in TIME_WAIT, and wait for its 60 seconds.
 	wait := tcpip.TCPTimeWaitTimeoutOption(time.Millisecond)

@@ -39,39 +39,53 @@ const (
 	maxAnswer    = 32   // addresses in one answer
 	maxHandled   = 1024 // connection attempts that the stack hands over at the same time
 
-	// Buffers of a connection in the stack, in bytes, for each direction. The other end is on this
-	// machine, so a segment of 64 KiB waits for microseconds only.
-	bufferSize = 256 << 10
+	// Buffers of a connection in the stack, in bytes, for each direction. The sandbox is on this machine, so
+	// a small buffer is enough for every speed of the internet. A connection that has carried growAfter
+	// bytes gets large ones, which make it about twice as fast, if fewer than maxLarge connections of the
+	// tenant have them. So 4,096 connections whose peers do not read hold about half a GiB.
+	smallBuffer = 32 << 10
+	largeSend   = 256 << 10 // to the sandbox
+	largeWindow = 1 << 20   // from the sandbox; the stack offers half of it
+	growAfter   = 256 << 10
+	maxLarge    = 64
 )
 
 // A Shared bounds the connections of several gateways together.
 type Shared struct {
+	count
+	large count // connections with large buffers
+}
+
+// NewShared returns a bound of most connections.
+func NewShared(most int64) *Shared { return &Shared{count{most: most}, count{most: maxLarge}} }
+
+// A count counts up to a bound.
+type count struct {
 	most int64
 	used atomic.Int64
 }
 
-// NewShared returns a bound of most connections.
-func NewShared(most int64) *Shared { return &Shared{most: most} }
-
-func (s *Shared) take() bool {
-	if s.used.Add(1) <= s.most {
+func (c *count) take() bool {
+	if c.used.Add(1) <= c.most {
 		return true
 	}
-	s.used.Add(-1)
+	c.used.Add(-1)
 	return false
 }
+
+func (c *count) give() { c.used.Add(-1) }
 
 // admission counts the connections of a sandbox.
 type admission struct {
 	limits Limits
-	own    *Shared
+	own    *count
 	tenant *Shared
 	rate   *rate.Limiter
 	bytes  atomic.Int64
 }
 
 func newAdmission(l Limits, tenant *Shared) *admission {
-	return &admission{limits: l, own: NewShared(l.Connections), tenant: tenant,
+	return &admission{limits: l, own: &count{most: l.Connections}, tenant: tenant,
 		rate: rate.NewLimiter(rate.Limit(l.NewPerSecond), l.NewPerSecond)}
 }
 
@@ -88,15 +102,15 @@ func (a *admission) enter() (reached string) {
 		return fmt.Sprintf("more than %d connections", a.own.most)
 	}
 	if !a.tenant.take() {
-		a.own.used.Add(-1)
+		a.own.give()
 		return fmt.Sprintf("more than %d connections of the tenant", a.tenant.most)
 	}
 	return ""
 }
 
 func (a *admission) leave() {
-	a.own.used.Add(-1)
-	a.tenant.used.Add(-1)
+	a.own.give()
+	a.tenant.give()
 }
 
 // count adds n bytes and reports whether the limit allows them.

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 
 	"github.com/skillrun/skillrun/internal/network/networktest"
 	"github.com/skillrun/skillrun/internal/network/policy"
@@ -174,6 +175,53 @@ func TestPins(t *testing.T) {
 	}
 }
 
+// A busy connection gets large buffers, as many as the tenant may have, and gives them back.
+func TestBuffers(t *testing.T) {
+	address := networktest.Public + ":80"
+	networktest.Serve(t, address, echo)
+	b := newBox(t, nil, nil, func(c *Config) { c.Shared.large.most = 1 })
+	exchange := func(n int) net.Conn {
+		t.Helper()
+		c, err := b.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		go func() { _, _ = c.Write(make([]byte, n)) }()
+		if _, err := io.ReadFull(c, make([]byte, n)); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	// size is the size of the buffers of the connection from a port of the sandbox.
+	size := func(c net.Conn) (send, window int64) {
+		for _, e := range b.gateway.stack.RegisteredEndpoints() {
+			e, ok := e.(*tcp.Endpoint)
+			if !ok {
+				continue
+			}
+			if remote, err := e.GetRemoteAddress(); err == nil && int(remote.Port) == c.LocalAddr().(*net.TCPAddr).Port {
+				return e.SocketOptions().GetSendBufferSize(), e.SocketOptions().GetReceiveBufferSize()
+			}
+		}
+		t.Fatal("no such connection")
+		return 0, 0
+	}
+	want := func(what string, c net.Conn, send, window int64) {
+		t.Helper()
+		if gotSend, gotWindow := size(c); gotSend != send || gotWindow != window {
+			t.Errorf("%s: %d and %d bytes, want %d and %d", what, gotSend, gotWindow, send, window)
+		}
+	}
+	want("a new connection", exchange(1), smallBuffer, smallBuffer)
+	busy := exchange(2 * growAfter)
+	want("a busy one", busy, largeSend, largeWindow)
+	want("beyond the bound", exchange(2*growAfter), smallBuffer, smallBuffer)
+	busy.Close()
+	b.awaitClosed(t)
+	want("after its end", exchange(2*growAfter), largeSend, largeWindow)
+}
+
 // Close does not wait for a client that never completes its handshake.
 func TestHalfOpen(t *testing.T) {
 	accepted := make(chan struct{}, 50)
@@ -201,8 +249,8 @@ func synPacket(from uint16) []byte {
 	h := header.IPv4(p)
 	h.SetTotalLength(40)
 	h.SetChecksum(^h.CalculateChecksum())
-	tcp := header.TCP(p[20:40])
-	tcp.Encode(&header.TCPFields{SrcPort: from, DstPort: 80, SeqNum: 1, DataOffset: 20, Flags: header.TCPFlagSyn, WindowSize: 1000})
+	segment := header.TCP(p[20:40])
+	segment.Encode(&header.TCPFields{SrcPort: from, DstPort: 80, SeqNum: 1, DataOffset: 20, Flags: header.TCPFlagSyn, WindowSize: 1000})
 	return p
 }
 

@@ -80,6 +80,7 @@ func accept(r *tcp.ForwarderRequest) (*connection, error) {
 	if err != nil {
 		return nil, errHandshake
 	}
+	fixBuffers(ep, smallBuffer, smallBuffer)
 	c.endpoint, c.in = ep, gonet.NewTCPConn(&c.queue, ep)
 	return c, nil
 }
