@@ -15,8 +15,8 @@ import (
 )
 
 // A connection copies between a TCP connection of the sandbox and one to its destination. A slow
-// reader stops the other side's sender: only the buffers of the stack and of the kernel, and one of
-// copySize for each direction, hold data.
+// reader stops the other side's sender: only the buffers of the stack and of the kernel, and one for each
+// direction (smallCopy, largeCopy), hold data.
 type connection struct {
 	gateway  *Gateway
 	decision decision
@@ -36,9 +36,31 @@ type connection struct {
 	resets         atomic.Bool // set before abort resets a side
 }
 
-const copySize = 16 << 10
+// Sizes of a direction's buffer. A read that fills the buffer is followed by one into a large buffer, because
+// more data waits: with fewer reads a connection carries more. After any other read no data waits, so the next
+// buffer is a small one: an idle connection holds little memory.
+const (
+	smallCopy = 16 << 10
+	largeCopy = 64 << 10
+)
 
-var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
+var (
+	smallBuffers = sync.Pool{New: func() any { return newBuffer(smallCopy) }}
+	largeBuffers = sync.Pool{New: func() any { return newBuffer(largeCopy) }}
+)
+
+func newBuffer(size int) *[]byte {
+	b := make([]byte, size)
+	return &b
+}
+
+// buffersAfter returns where the buffer comes from after a read of n bytes into one of size bytes.
+func buffersAfter(n, size int) *sync.Pool {
+	if n == size {
+		return &largeBuffers
+	}
+	return &smallBuffers
+}
 
 // run returns when both directions have ended.
 func (c *connection) run() {
@@ -95,12 +117,13 @@ func (c *connection) abort() {
 
 // copy returns nil at the end of the data.
 func (c *connection) copy(to io.Writer, from io.Reader, sum *atomic.Int64) error {
-	b := copyBuffers.Get().(*[copySize]byte)
-	defer copyBuffers.Put(b)
+	buffers := &smallBuffers
+	b := buffers.Get().(*[]byte)
+	defer func() { buffers.Put(b) }()
 	for {
-		n, err := from.Read(b[:])
+		n, err := from.Read(*b)
 		if n > 0 {
-			if err := c.pass(to, b[:n], sum); err != nil {
+			if err := c.pass(to, (*b)[:n], sum); err != nil {
 				return err
 			}
 		}
@@ -109,6 +132,11 @@ func (c *connection) copy(to io.Writer, from io.Reader, sum *atomic.Int64) error
 		}
 		if err != nil {
 			return err
+		}
+		if next := buffersAfter(n, len(*b)); next != buffers {
+			buffers.Put(b)
+			buffers = next
+			b = buffers.Get().(*[]byte)
 		}
 	}
 }

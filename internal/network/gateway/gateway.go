@@ -74,13 +74,16 @@ func (g *Gateway) Close() {
 	g.link.stop() // first, and wait: Destroy waits for the reader while it holds a lock that the reader needs
 	g.endSessions()
 	g.report.end()
-	go func() {
+	time.AfterFunc(destroyPause, func() {
 		g.stack.Destroy()
 		closing <- struct{}{}
 		g.tun.Close()
 		<-closing
-	}()
+	})
 }
+
+// destroyPause keeps the work of the end away from the answer of the execution, which is sent at the same time.
+const destroyPause = 20 * time.Millisecond
 
 // closing bounds the threads that close devices. The end of 1,000 sandboxes would otherwise need 1,000
 // threads, and a Go program that gets no thread dies.

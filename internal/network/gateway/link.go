@@ -2,8 +2,11 @@ package gateway
 
 import (
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"os"
+	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -55,19 +58,42 @@ func (l *link) Attach(d stack.NetworkDispatcher) {
 	go l.read()
 }
 
+// readBuffers have room for one packet each. An idle sandbox holds none.
+var readBuffers = sync.Pool{New: func() any { return new([vnetHeader + largestRead]byte) }}
+
 // read ends with the device: it is closed, or the sandbox's network namespace is gone.
 func (l *link) read() {
 	defer close(l.done)
-	b := make([]byte, vnetHeader+largestRead)
-	for {
-		n, err := l.tun.Read(b)
-		if err != nil {
-			return
-		}
-		if n > vnetHeader {
-			l.deliver(b[vnetHeader:n])
-		}
+	conn, err := l.tun.SyscallConn()
+	for err == nil {
+		err = l.readPacket(conn)
 	}
+}
+
+// readPacket waits for one packet and delivers it.
+func (l *link) readPacket(conn syscall.RawConn) error {
+	var b *[vnetHeader + largestRead]byte
+	var n int
+	var failed error
+	err := conn.Read(func(fd uintptr) bool {
+		b = readBuffers.Get().(*[vnetHeader + largestRead]byte)
+		if n, failed = unix.Read(int(fd), b[:]); failed == unix.EAGAIN {
+			readBuffers.Put(b)
+			b = nil
+			return false
+		}
+		return true
+	})
+	if b != nil {
+		defer readBuffers.Put(b)
+	}
+	if err := errors.Join(err, failed); err != nil {
+		return err
+	}
+	if n > vnetHeader {
+		l.deliver(b[vnetHeader:n])
+	}
+	return nil
 }
 
 func (l *link) deliver(packet []byte) {
