@@ -41,6 +41,7 @@ const (
 type Client struct {
 	conn       *grpc.ClientConn
 	executions pb.ExecutionServiceClient
+	sessions   pb.SessionServiceClient
 	skills     pb.SkillServiceClient
 	system     pb.SystemServiceClient
 	tools      pb.ToolServiceClient
@@ -84,6 +85,7 @@ func Dial(address string, opts ...grpc.DialOption) (*Client, error) {
 		conn:       conn,
 		executions: pb.NewExecutionServiceClient(conn),
 		skills:     pb.NewSkillServiceClient(conn),
+		sessions:   pb.NewSessionServiceClient(conn),
 		system:     pb.NewSystemServiceClient(conn),
 		tools:      pb.NewToolServiceClient(conn),
 		patience:   defaultPatience,
@@ -102,6 +104,9 @@ func (c *Client) Skills() pb.SkillServiceClient { return c.skills }
 
 // Tools returns the generated client of the tool service: the published tool contracts.
 func (c *Client) Tools() pb.ToolServiceClient { return c.tools }
+
+// Sessions returns the generated client of the session service.
+func (c *Client) Sessions() pb.SessionServiceClient { return c.sessions }
 
 // System returns the generated client of the system service.
 func (c *Client) System() pb.SystemServiceClient { return c.system }

@@ -53,6 +53,9 @@ type Cmd struct {
 	// daemon. Nil: the skill and the daemon decide. See NoNetwork.
 	Network *Network
 
+	// Session keeps files between executions. Nil: none.
+	Session *Session
+
 	// Labels help to find the execution later.
 	Labels map[string]string
 

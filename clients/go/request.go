@@ -52,6 +52,7 @@ func (c *Cmd) call(ctx context.Context) (*call, error) {
 		Labels:           c.Labels,
 		Limits:           c.Limits.message(),
 		NetworkRules:     c.Network.message(),
+		Session:          c.Session.message(),
 		OnDisconnect:     c.OnDisconnect,
 		IdempotencyKey:   c.IdempotencyKey,
 		QueueTimeout:     duration(c.QueueTimeout),

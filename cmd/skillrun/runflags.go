@@ -32,6 +32,7 @@ type runFlags struct {
 	detach, quiet    bool
 	onDisconnect     string
 	network, deny    []string
+	session          skillrun.Session
 	timeout, cpu     time.Duration
 	queueTimeout     time.Duration
 	memory           size
@@ -61,6 +62,10 @@ func (f *runFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.onDisconnect, "on-disconnect", "", "`cancel or continue` the execution if the connection is lost (default cancel)")
 	flags.StringArrayVar(&f.network, "network", nil, "allow only this of what the daemon allows: `RULE`, such as example.com:443, or none (repeatable; default: as the skill says)")
 	flags.StringArrayVar(&f.deny, "network-deny", nil, "refuse this in the network: `RULE` (repeatable)")
+	flags.StringVar(&f.session.ID, "session", "", "work on the files of the session with this `id`")
+	flags.Uint32Var(&f.session.Version, "at", 0, "start from this `version` of the session (default the newest)")
+	flags.BoolVar(&f.session.Wait, "session-wait", false, "wait for other executions in the session, within --queue-timeout")
+	flags.BoolVar(&f.session.CommitFailed, "commit-failed", false, "keep the changes in the session even if the program fails")
 	flags.DurationVar(&f.timeout, "timeout", 0, "limit of real `time`, such as 30s")
 	flags.DurationVar(&f.cpu, "cpu-time", 0, "limit of processor `time`")
 	flags.Var(&f.cpus, "cpus", "limit of processors at a time, such as 0.5")
@@ -83,6 +88,9 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 	}
 	if f.detach && f.artifacts != "" {
 		return usage(cmd, errors.New("--artifacts: a detached execution's are fetched with 'skillrun artifacts'"))
+	}
+	if f.session.ID == "" && f.session != (skillrun.Session{}) {
+		return usage(cmd, errors.New("--at, --session-wait and --commit-failed need --session"))
 	}
 	if f.detach && f.interactive {
 		return usage(cmd, errors.New("--interactive: a detached program has no standard input"))
@@ -107,6 +115,9 @@ func (f *runFlags) command(a *app, c *skillrun.Client, p *program) (*skillrun.Cm
 	}
 	if len(f.network)+len(f.deny) > 0 {
 		cmd.Network = &skillrun.Network{Allow: f.network, Deny: f.deny}
+	}
+	if f.session.ID != "" {
+		cmd.Session = &f.session
 	}
 	if f.onDisconnect == "continue" {
 		cmd.OnDisconnect = pb.OnDisconnect_ON_DISCONNECT_CONTINUE

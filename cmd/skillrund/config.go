@@ -134,6 +134,17 @@ type config struct {
 		PushedVersions int      `yaml:"pushed_versions"`
 		Sources        []string `yaml:"sources"`
 	} `yaml:"snapshots"`
+	// Count and TotalBytes are the defaults of quotas of tenants. Bytes and Files are for one version of a
+	// session, Versions are kept of each. IdleTTL is the default, TTL the default and the maximum.
+	Sessions struct {
+		Count      int      `yaml:"count"`
+		TotalBytes size     `yaml:"total_bytes"`
+		Bytes      size     `yaml:"bytes"`
+		Files      int      `yaml:"files"`
+		Versions   int      `yaml:"versions"`
+		IdleTTL    duration `yaml:"idle_ttl"`
+		TTL        duration `yaml:"ttl"`
+	} `yaml:"sessions"`
 	// Index and Registry are URLs and may have a password in them, which must not be logged. Bytes is for all
 	// environments, WallTime and Memory are for one build.
 	Environments struct {
@@ -251,6 +262,9 @@ func defaultConfig() config {
 	c.Artifacts.Files, c.Artifacts.FileBytes, c.Artifacts.TotalBytes = 10_000, 256<<20, 512<<20
 	c.Retention.Age, c.Retention.Bytes = duration(24*time.Hour), 10<<30
 	c.Snapshots.Files, c.Snapshots.Bytes = 20_000, 1<<30
+	s := &c.Sessions
+	s.Count, s.TotalBytes, s.Bytes, s.Files, s.Versions = 100, 4<<30, 1<<30, 10_000, 10
+	s.IdleTTL, s.TTL = duration(7*24*time.Hour), duration(30*24*time.Hour)
 	c.Snapshots.PushedBytes, c.Snapshots.PushedVersions, c.Snapshots.Sources = 1<<30, 10, []string{"*"}
 	c.Environments.Bytes, c.Environments.Memory = environment.DefaultBytes, environment.DefaultMemory
 	c.Environments.WallTime = duration(environment.DefaultWall)

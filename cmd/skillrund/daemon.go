@@ -27,6 +27,7 @@ import (
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/server"
+	"github.com/skillrun/skillrun/internal/session"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
 	"github.com/skillrun/skillrun/internal/toolview"
@@ -58,6 +59,7 @@ type daemon struct {
 	audit        *audit.Log // nil: switched off
 	readiness    readiness
 	record       *record.Store
+	sessions     *session.Store
 	skills       *skill.Registry
 	runtimes     *runtime.Set
 	python       *runtime.Installation // nil without an embedded Python
@@ -217,8 +219,12 @@ func start(ctx context.Context, c config, path, bundle string, log *slog.Logger)
 	if d.networks, err = c.openNetworks(d.host, log); err != nil {
 		return d, err
 	}
+	if d.sessions, err = c.openSessions(tenants, log); err != nil {
+		return d, fmt.Errorf("sessions: %w", err)
+	}
 	d.executor, err = executor.New(ctx, executor.Config{
-		Skills: d.skills, Tenants: tenants, Runtimes: d.runtimes, Record: d.record, Host: d.host, Networks: networksOf(d.networks), Environments: d.environments, Missing: d.missing,
+		Sessions: d.sessions,
+		Skills:   d.skills, Tenants: tenants, Runtimes: d.runtimes, Record: d.record, Host: d.host, Networks: networksOf(d.networks), Environments: d.environments, Missing: d.missing,
 		StagingDir: filepath.Join(c.StateDir, "staging"), Owner: workspace.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID}, KeyFile: filepath.Join(c.StateDir, "request.key"),
 		MaxRunning: c.Concurrency.Running, Reserved: c.Concurrency.Reserved,
 		Grace: time.Duration(c.Grace), CancelGrace: time.Duration(c.CancelGrace),
@@ -341,6 +347,7 @@ func (d *daemon) sweepRecords(ctx context.Context) {
 			d.log.Info("retention", "removed", removed, "freed_bytes", freed)
 		}
 		d.sweepTenants(ctx)
+		d.sweepSessions()
 		select {
 		case <-ctx.Done():
 			return
@@ -371,6 +378,7 @@ func (d *daemon) close() error {
 	if d.skills != nil {
 		errs = append(errs, d.skills.Close())
 	}
+	errs = append(errs, d.closeSessions())
 	if d.record != nil {
 		errs = append(errs, d.record.Close())
 	}

@@ -51,6 +51,8 @@ type tenantConfig struct {
 		StateBytes      size     `yaml:"state_bytes"`
 		SkillBytes      size     `yaml:"skill_bytes"`
 		SkillVersions   int      `yaml:"skill_versions"`
+		Sessions        int      `yaml:"sessions"`
+		SessionBytes    size     `yaml:"session_bytes"`
 	} `yaml:"quotas"`
 	// Of all sandboxes of the tenant together. 0: no bound.
 	Cgroup struct {
@@ -104,6 +106,8 @@ func (t *tenantConfig) inherit(c *config, dir, key string, lines map[string]int)
 	unset(set, "quotas.streams", &q.Streams, defaultStreams)
 	unset(set, "quotas.skill_bytes", &q.SkillBytes, defaultSkillBytes)
 	unset(set, "quotas.skill_versions", &q.SkillVersions, defaultSkillVersions)
+	unset(set, "quotas.sessions", &q.Sessions, c.Sessions.Count)
+	unset(set, "quotas.session_bytes", &q.SessionBytes, c.Sessions.TotalBytes)
 }
 
 // unset gives a key its default, unless the file sets it.
@@ -158,6 +162,7 @@ func (t *tenantConfig) tenant(name string, daemon permission.Network) *tenant.Te
 		},
 		QueueTimeout: time.Duration(q.QueueTimeout), Streams: q.Streams, StateBytes: int64(q.StateBytes),
 		SharedSkills: t.SharedSkills, SkillBytes: int64(q.SkillBytes), SkillVersions: q.SkillVersions,
+		Sessions: q.Sessions, SessionBytes: int64(q.SessionBytes),
 		Cgroup: tenant.Cgroup{MemoryBytes: int64(t.Cgroup.Memory), Processes: t.Cgroup.Processes, CPUWeight: t.Cgroup.CPUWeight},
 	}
 	return to
@@ -193,6 +198,7 @@ func (c *config) onlyTenant() *tenant.Tenant {
 		Quota:        admission.Quota{Running: c.Concurrency.Running, Reserved: c.Concurrency.Reserved, Queued: c.Concurrency.Queued},
 		QueueTimeout: time.Duration(c.Concurrency.QueueTimeout),
 		SkillBytes:   int64(defaultSkillBytes), SkillVersions: defaultSkillVersions,
+		Sessions: c.Sessions.Count, SessionBytes: int64(c.Sessions.TotalBytes),
 	}
 }
 

@@ -135,7 +135,7 @@ func (t *tenantConfig) checkQuotas(c *config, bad badFunc) {
 	for _, f := range []struct {
 		key string
 		n   int
-	}{{"quotas.burst", q.Burst}, {"quotas.streams", q.Streams}, {"quotas.skill_versions", q.SkillVersions}, {"cgroup.processes", t.Cgroup.Processes}} {
+	}{{"quotas.burst", q.Burst}, {"quotas.streams", q.Streams}, {"quotas.skill_versions", q.SkillVersions}, {"quotas.sessions", q.Sessions}, {"cgroup.processes", t.Cgroup.Processes}} {
 		if f.n < 0 {
 			bad(f.key, "%d is negative; write 0 or more", f.n)
 		}

@@ -70,7 +70,7 @@ skills: [../own, {path: /srv/x, namespace: x, recursive: true}]
 shared_skills: [pdf, "team/*"]
 policy: {shell: false, code: false, without_allowed_tools: nothing, runtimes: [python], images: [host]}
 limits: {default: {wall_time: 10s}, max: {memory: 256MiB, processes: 10, cpus: 2}}
-quotas: {weight: 3, starts_per_second: 2.5, burst: 5, running: 2, queued: 3, queue_timeout: 4s, memory: 1GiB, cpus: 4, streams: 6, state_bytes: 1MiB, skill_bytes: 2MiB, skill_versions: 8}
+quotas: {weight: 3, starts_per_second: 2.5, burst: 5, running: 2, queued: 3, queue_timeout: 4s, memory: 1GiB, cpus: 4, streams: 6, state_bytes: 1MiB, skill_bytes: 2MiB, skill_versions: 8, sessions: 9, session_bytes: 3MiB}
 cgroup: {memory: 2GiB, processes: 100, cpu_weight: 50}
 `})
 	c, err := loadConfig(path)
@@ -82,7 +82,7 @@ cgroup: {memory: 2GiB, processes: 100, cpu_weight: 50}
 	want := &tenant.Tenant{
 		Name: "acme", Runtimes: []string{"python"}, Images: []string{"host"}, Bounds: c.bounds(),
 		Quota:        admission.Quota{Weight: 3, Running: 2, Queued: 3, StartsPerSecond: 2.5, Burst: 5, Resources: admission.Resources{MemoryBytes: 1 << 30, MilliCPUs: 4000}},
-		QueueTimeout: 4 * time.Second, Streams: 6, StateBytes: 1 << 20, SkillBytes: 2 << 20, SkillVersions: 8,
+		QueueTimeout: 4 * time.Second, Streams: 6, StateBytes: 1 << 20, SkillBytes: 2 << 20, SkillVersions: 8, Sessions: 9, SessionBytes: 3 << 20,
 		SharedSkills: []string{"pdf", "team/*"},
 		Cgroup:       tenant.Cgroup{MemoryBytes: 2 << 30, Processes: 100, CPUWeight: 50},
 	}

@@ -300,6 +300,13 @@ func (c *config) checkRanges(bad badFunc) {
 		{"snapshots.files", number(c.Snapshots.Files), int64(c.Snapshots.Files), 1},
 		{"snapshots.bytes", c.Snapshots.Bytes, int64(c.Snapshots.Bytes), 1},
 		{"snapshots.pushed_bytes", c.Snapshots.PushedBytes, int64(c.Snapshots.PushedBytes), 1},
+		{"sessions.count", number(c.Sessions.Count), int64(c.Sessions.Count), 1},
+		{"sessions.total_bytes", c.Sessions.TotalBytes, int64(c.Sessions.TotalBytes), 1},
+		{"sessions.bytes", c.Sessions.Bytes, int64(c.Sessions.Bytes), 1},
+		{"sessions.files", number(c.Sessions.Files), int64(c.Sessions.Files), 1},
+		{"sessions.versions", number(c.Sessions.Versions), int64(c.Sessions.Versions), 1},
+		{"sessions.idle_ttl", c.Sessions.IdleTTL, int64(c.Sessions.IdleTTL), 1},
+		{"sessions.ttl", c.Sessions.TTL, int64(c.Sessions.TTL), 1},
 		{"snapshots.pushed_versions", number(c.Snapshots.PushedVersions), int64(c.Snapshots.PushedVersions), 1},
 	} {
 		switch {

@@ -23,8 +23,8 @@ import (
 //	accept    opens the version, so that its errors come before the record
 //	run       puts the files of the version beneath the snapshot and the inputs
 //	          commits the changes after the program's end, before the outcome
-//	end       releases the session before it records the outcome, so that a caller who has read the
-//	          outcome finds the session free
+//	end       releases the session, then records the outcome: a caller with the outcome finds the
+//	          session free
 //
 // The files of the session lie below the snapshot. So a file that one skill has left never hides a file
 // of the next one.
@@ -66,7 +66,7 @@ type SessionOutcome struct {
 	Changed      int   `json:"changed,omitempty"`
 	Deleted      int   `json:"deleted,omitempty"`
 	WrittenBytes int64 `json:"written_bytes,omitempty"` // of added and changed files
-	// Files and Bytes are those of the new version.
+	// Files and Bytes count the whole new version.
 	Files       int         `json:"files,omitempty"`
 	Bytes       int64       `json:"bytes,omitempty"`
 	Uncommitted Uncommitted `json:"uncommitted,omitempty"`
@@ -159,8 +159,8 @@ func (x *Executor) byKey(ctx context.Context, req Request) (id string, err error
 	return sameRequest(&record.KeyClaimed{Existing: existing}, hash)
 }
 
-// openSession opens the version of an execution, and lowers the limits of the workspace to what the
-// session may hold. Deleting a file of the session takes an inode, too: a whiteout.
+// openSession opens the version of an execution, and lowers the limits of the workspace to the bounds of
+// the session. Deleting a file of the session takes an inode, too: a whiteout.
 func (e *execution) openSession() error {
 	if e.turn == nil {
 		return nil
@@ -229,8 +229,8 @@ func sessionOutcome(base SessionBase, done session.Committed, err error) Session
 	return s
 }
 
-// changeOf returns what the program has changed. Changes where the skill has a file or a directory are
-// not the session's.
+// changeOf returns the changes of the program. Package session leaves out the paths at which the skill
+// has a file or a directory.
 func (x *Executor) changeOf(r *run) session.Change {
 	change := session.Change{Deleted: append(r.collected.deleted, r.collected.hiding...), Foreign: r.grant.Skill().Has}
 	dir := x.Record.ArtifactDir(r.id)
@@ -243,7 +243,15 @@ func (x *Executor) changeOf(r *run) session.Change {
 	return change
 }
 
-// newCollected keeps what the outcome and the session need.
+// SessionUse returns the number of a tenant's sessions, and what all of their versions have on disk.
+func (x *Executor) SessionUse(t *tenant.Tenant) (sessions int, bytes int64) {
+	if x.Sessions == nil {
+		return 0, 0
+	}
+	return x.Sessions.Usage(t.Name)
+}
+
+// newCollected keeps the parts for the outcome and for the session.
 func newCollected(got workspace.Collected) collected {
 	return collected{
 		artifacts: got.Artifacts, refused: got.Refused, deleted: got.Deleted, hiding: got.Hiding, incomplete: got.Incomplete,

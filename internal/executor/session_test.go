@@ -45,7 +45,7 @@ func newSessionBench(t *testing.T, host *sandbox.Host) *sessionBench {
 	b := &sessionBench{t: t, who: permission.Principal{Tenant: "default", Name: "tester"}}
 	var err error
 	b.sessions, err = session.Open(session.Config{
-		Dir: filepath.Join(dir, "sessions"), Owner: session.Owner(skilltest.Owner()), Log: slog.New(slog.DiscardHandler),
+		Dir: filepath.Join(dir, "bounded"), Owner: session.Owner(skilltest.Owner()), Log: slog.New(slog.DiscardHandler),
 		Rules: func(string) session.Rules { return b.rules },
 	})
 	if err != nil {
@@ -398,7 +398,9 @@ func TestSessionRefusals(t *testing.T) {
 	if i, err := b.sessions.Get(b.who.Tenant, b.id); i.Writer != "" || err != nil {
 		t.Errorf("a refused request keeps the session: %+v, %v", i, err)
 	}
-	without := executortest.New(t, executortest.Config{Dir: hosttest.Dir(t), Runtimes: hosttest.Runtimes(t)})
+	without := executortest.New(t, executortest.Config{
+		Dir: hosttest.Dir(t), Runtimes: hosttest.Runtimes(t), Edit: func(c *executor.Config) { c.Sessions = nil },
+	})
 	_, _, err = without.Executor.Execute(t.Context(), b.bash("one", "true"))
 	if bad, ok := errors.AsType[*executor.RequestError](err); !ok || bad.Field != "session" {
 		t.Errorf("a daemon without sessions: %v", err)

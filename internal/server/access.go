@@ -56,6 +56,15 @@ var accessTable = map[string]identity.Role{
 	pb.SkillService_DeleteSkill_FullMethodName:       identity.Admin,
 	pb.SkillService_ListSkillVersions_FullMethodName: identity.Read,
 
+	pb.SessionService_CreateSession_FullMethodName:       identity.Invoke,
+	pb.SessionService_GetSession_FullMethodName:          identity.Read,
+	pb.SessionService_ListSessions_FullMethodName:        identity.Read,
+	pb.SessionService_UpdateSession_FullMethodName:       identity.Invoke,
+	pb.SessionService_DeleteSession_FullMethodName:       identity.Invoke,
+	pb.SessionService_ListSessionVersions_FullMethodName: identity.Read,
+	pb.SessionService_ListSessionFiles_FullMethodName:    identity.Read,
+	pb.SessionService_GetSessionFile_FullMethodName:      identity.Read,
+
 	pb.ToolService_RunPythonScript_FullMethodName:    identity.Invoke,
 	pb.ToolService_ExecuteScript_FullMethodName:      identity.Invoke,
 	pb.ToolService_ExecuteCommand_FullMethodName:     identity.Invoke,

@@ -16,6 +16,7 @@ import (
 	"github.com/skillrun/skillrun/internal/ingress/budget"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/session"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
@@ -343,6 +344,25 @@ var table = []row{
 	typed(func(e *executor.NotEndedError) verdict {
 		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_NOT_ENDED, metadata: map[string]string{"executionId": e.ID}}
 	}),
+
+	// Errors about sessions.
+	sentinel(session.ErrNotFound, verdict{code: codes.NotFound, reason: pb.ErrorReason_ERROR_REASON_SESSION_NOT_FOUND}),
+	typed(func(e *session.BusyError) verdict {
+		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_SESSION_BUSY,
+			metadata: map[string]string{"sessionId": e.ID, "writer": e.Writer}}
+	}),
+	typed(func(e *session.QuotaError) verdict {
+		return verdict{code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_SESSION_QUOTA, quota: "sessions", quotaKey: e.Quota, quotaValue: e.Limit,
+			metadata: map[string]string{"quota": e.Quota, "limit": strconv.FormatInt(e.Limit, 10)}}
+	}),
+	typed(func(e *session.SettingsError) verdict {
+		return verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_INVALID_REQUEST, field: e.Setting}
+	}),
+	typed(func(e *session.DamagedError) verdict {
+		return verdict{code: codes.DataLoss, reason: pb.ErrorReason_ERROR_REASON_SESSION_DAMAGED,
+			metadata: map[string]string{"sessionId": e.ID, "version": strconv.Itoa(e.Version)}, log: true}
+	}),
+	sentinel(session.ErrClosed, verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_DRAINING, retry: retryDraining}),
 
 	// The daemon has no safe sandboxes, no room, or no time.
 	typed(func(e *executor.BoundaryError) verdict {

@@ -26,6 +26,7 @@ import (
 	"github.com/skillrun/skillrun/internal/ingress/budget"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/session"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
@@ -268,6 +269,21 @@ var errorCases = []struct {
 	},
 	{err: &executor.NotEndedError{ID: "e1"}, want: refusal{codes.FailedPrecondition, "NOT_ENDED", ""}, meta: map[string]string{"executionId": "e1"}},
 	{err: &executor.NotRunningError{ID: "e1"}, want: refusal{codes.FailedPrecondition, "NOT_RUNNING", ""}, meta: map[string]string{"executionId": "e1"}},
+	{err: fmt.Errorf("session %q: %w", "s", session.ErrNotFound), want: refusal{codes.NotFound, "SESSION_NOT_FOUND", ""}},
+	{
+		err: &session.BusyError{ID: "s", Writer: "execution e1"}, want: refusal{codes.FailedPrecondition, "SESSION_BUSY", ""},
+		meta: map[string]string{"sessionId": "s", "writer": "execution e1"},
+	},
+	{
+		err: &session.QuotaError{Quota: session.QuotaSessions, Limit: 3, Need: 4}, want: refusal{codes.ResourceExhausted, "SESSION_QUOTA", ""},
+		quota: "sessions", meta: map[string]string{"quota": "sessions", "limit": "3"},
+	},
+	{err: &session.SettingsError{Setting: "ttl", Reason: "must be at most 1h"}, want: refusal{codes.InvalidArgument, "INVALID_REQUEST", "ttl"}},
+	{
+		err: &session.DamagedError{ID: "s", Version: 2, Err: errors.New("checksum differs")}, want: refusal{codes.DataLoss, "SESSION_DAMAGED", ""},
+		meta: map[string]string{"sessionId": "s", "version": "2"},
+	},
+	{err: session.ErrClosed, want: refusal{codes.Unavailable, "DRAINING", ""}, retry: retryDraining},
 	{
 		err: &executor.QuotaError{Quota: "queued executions", Limit: 3, Used: 4, RetryAfter: time.Second}, want: refusal{codes.ResourceExhausted, "SATURATED", ""},
 		retry: time.Second, quota: "queued executions", meta: map[string]string{"quota": "queued", "limit": "3", "used": "4"},

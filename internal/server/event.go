@@ -42,6 +42,7 @@ func fromHeader(h *executor.Header, deduplicated bool) *pb.ExecutionHeader {
 	return &pb.ExecutionHeader{
 		Skill: text(h.Skill), SkillDigest: h.SkillDigest, Limits: fromLimits(h.Limits), NetworkRules: fromNetwork(h.Network),
 		Commands: fromCommands(h.Commands), Deduplicated: deduplicated, Warnings: texts(h.Warnings),
+		Session: fromSessionBase(h.Session),
 	}
 }
 
@@ -92,6 +93,7 @@ func fromOutcome(id string, o *executor.Outcome) *pb.ExecutionOutcome {
 		SkillDigest:      o.SkillDigest,
 		Limits:           fromLimits(o.Limits),
 		Advice:           text(o.Advice),
+		Session:          fromSessionOutcome(o.Session),
 	}
 	// The field is optional in the contract: an absent exit code is not 0.
 	if o.ExitCode != nil {

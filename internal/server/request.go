@@ -31,6 +31,7 @@ func newRequest(who permission.Principal, m *pb.ExecuteRequest, streams bool) (e
 		Env:       m.GetEnv(),
 		Labels:    m.GetLabels(),
 		Key:       m.GetIdempotencyKey(),
+		Session:   newSessionUse(m.GetSession()),
 	}
 	var err error
 	if r.Source, err = newSource(m); err != nil {

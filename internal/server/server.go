@@ -154,6 +154,7 @@ func New(c Config) (*Server, error) {
 	s.grpc = grpc.NewServer(s.options()...)
 	pb.RegisterExecutionServiceServer(registrar{s}, executionCalls{Server: s})
 	pb.RegisterSkillServiceServer(registrar{s}, skillCalls{Server: s})
+	pb.RegisterSessionServiceServer(registrar{s}, sessionCalls{Server: s})
 	pb.RegisterToolServiceServer(registrar{s}, toolCalls{Server: s, view: c.Tools})
 	pb.RegisterSystemServiceServer(registrar{s}, systemCalls{Server: s})
 	healthpb.RegisterHealthServer(registrar{s}, s.health)

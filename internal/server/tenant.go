@@ -58,12 +58,14 @@ func (c systemCalls) PurgeTenant(ctx context.Context, m *pb.PurgeTenantRequest) 
 		Executions: uint64(done.Executions), ExecutionBytes: uint64(done.ExecutionBytes),
 		SkillVersions: uint64(done.SkillVersions), SkillBytes: uint64(done.SkillBytes),
 		Environments: uint64(done.Environments), EnvironmentBytes: uint64(done.EnvironmentBytes),
+		Sessions: uint64(done.Sessions), SessionBytes: uint64(done.SessionBytes),
 	}, nil
 }
 
 // fromTenant converts a tenant with its quotas.
 func (c systemCalls) fromTenant(t *executor.Tenant) *pb.Tenant {
 	use, q := c.x.Use(t), t.Quota
+	sessions, sessionBytes := c.x.SessionUse(t)
 	return &pb.Tenant{
 		Name: text(t.Name), Weight: uint32(max(q.Weight, 1)),
 		Quotas: []*pb.Quota{
@@ -74,6 +76,8 @@ func (c systemCalls) fromTenant(t *executor.Tenant) *pb.Tenant {
 			{Key: "starts_per_second", Limit: uint64(use.Burst), Used: uint64(use.Started)},
 			{Key: "streams", Limit: uint64(t.Streams), Used: uint64(c.x.OpenStreams(t))},
 			{Key: "state_bytes", Limit: uint64(t.StateBytes), Used: uint64(c.x.StateBytes(t))},
+			{Key: "sessions", Limit: uint64(t.Sessions), Used: uint64(sessions)},
+			{Key: "session_bytes", Limit: uint64(t.SessionBytes), Used: uint64(sessionBytes)},
 		},
 	}
 }

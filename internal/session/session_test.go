@@ -89,11 +89,11 @@ func TestSettings(t *testing.T) {
 		many[strings.Repeat("k", i+1)] = ""
 	}
 	for setting, sets := range map[string][]Settings{
-		"idle_ttl": {{IdleTTL: -1}},
-		"ttl":      {{TTL: -1}, {TTL: time.Hour + 1}},
-		"bytes":    {{Bytes: -1}, {Bytes: 11}},
-		"files":    {{Files: -1}, {Files: 11}},
-		"labels":   {{Labels: many}, {Labels: map[string]string{"": "v"}}, {Labels: map[string]string{"k": strings.Repeat("v", 257)}}},
+		"idle_ttl":  {{IdleTTL: -1}},
+		"ttl":       {{TTL: -1}, {TTL: time.Hour + 1}},
+		"max_bytes": {{Bytes: -1}, {Bytes: 11}},
+		"max_files": {{Files: -1}, {Files: 11}},
+		"labels":    {{Labels: many}, {Labels: map[string]string{"": "v"}}, {Labels: map[string]string{"k": strings.Repeat("v", 257)}}},
 	} {
 		for _, set := range sets {
 			_, err := b.Create("a", set)

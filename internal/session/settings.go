@@ -42,9 +42,9 @@ func (set Settings) check(r Rules) error {
 	case r.MaxTTL > 0 && set.TTL > r.MaxTTL:
 		return &SettingsError{"ttl", fmt.Sprintf("must be at most %s", r.MaxTTL)}
 	case set.Bytes < 0 || r.Bytes > 0 && set.Bytes > r.Bytes:
-		return &SettingsError{"bytes", fmt.Sprintf("must be from 0 to %d", cmp.Or(r.Bytes, math.MaxInt64))}
+		return &SettingsError{"max_bytes", fmt.Sprintf("must be from 0 to %d", cmp.Or(r.Bytes, math.MaxInt64))}
 	case set.Files < 0 || r.Files > 0 && set.Files > r.Files:
-		return &SettingsError{"files", fmt.Sprintf("must be from 0 to %d", cmp.Or(r.Files, math.MaxInt32))}
+		return &SettingsError{"max_files", fmt.Sprintf("must be from 0 to %d", cmp.Or(r.Files, math.MaxInt32))}
 	case len(set.Labels) > maxLabels:
 		return &SettingsError{"labels", fmt.Sprintf("must be at most %d", maxLabels)}
 	}

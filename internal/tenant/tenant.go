@@ -45,6 +45,10 @@ type Tenant struct {
 	// kept versions together, and the number of kept versions of each skill. Zero: no bound.
 	SkillBytes    int64
 	SkillVersions int
+	// Sessions is the number of the tenant's sessions, and SessionBytes bounds what all of their versions
+	// have on disk. Zero: no bound.
+	Sessions     int
+	SessionBytes int64
 	// Cgroup bounds all of the tenant's sandboxes together.
 	Cgroup Cgroup
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/session"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/skilltest"
 	"github.com/skillrun/skillrun/internal/workspace"
@@ -62,8 +63,14 @@ func New(t testing.TB, c Config) *Bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { skills.Close() })
+	sessions, err := session.Open(session.Config{Dir: filepath.Join(c.Dir, "sessions"), Owner: session.Owner(skilltest.Owner()), Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sessions.Close() })
 	b.Config = executor.Config{
-		Skills: skills, Runtimes: c.Runtimes, Record: store, Host: c.Host, Bounds: executor.StandardBounds(),
+		Sessions: sessions,
+		Skills:   skills, Runtimes: c.Runtimes, Record: store, Host: c.Host, Bounds: executor.StandardBounds(),
 		StagingDir: filepath.Join(c.Dir, "staging"), Owner: workspace.Owner(skilltest.Owner()), KeyFile: filepath.Join(c.Dir, "request.key"),
 		MaxRunning: 4, MaxQueued: 4, QueueTimeout: time.Minute, Grace: 100 * time.Millisecond, CancelGrace: 100 * time.Millisecond,
 		Keep: workspace.CollectLimits{Files: 1000, FileBytes: 64 << 20, TotalBytes: 64 << 20}, Log: log,

@@ -181,6 +181,17 @@ const (
 	ErrorReason_ERROR_REASON_NOT_RUNNING ErrorReason = 50
 	// FAILED_PRECONDITION: the execution has not ended (executionId).
 	ErrorReason_ERROR_REASON_NOT_ENDED ErrorReason = 67
+	// NOT_FOUND: no session of the caller's tenant has this ID, whether or not another
+	// tenant has one; or the session has no such version or file.
+	ErrorReason_ERROR_REASON_SESSION_NOT_FOUND ErrorReason = 80
+	// FAILED_PRECONDITION: an execution works in the session (sessionId, writer).
+	ErrorReason_ERROR_REASON_SESSION_BUSY ErrorReason = 81
+	// RESOURCE_EXHAUSTED: the tenant has as many sessions as it may (quota: its key in
+	// the tenant's quotas, limit).
+	ErrorReason_ERROR_REASON_SESSION_QUOTA ErrorReason = 82
+	// DATA_LOSS: the version is damaged on the daemon's disk (sessionId, version). An
+	// earlier version may not be.
+	ErrorReason_ERROR_REASON_SESSION_DAMAGED ErrorReason = 83
 	// FAILED_PRECONDITION: the machine lacks boundaries, so nothing runs (boundaries:
 	// their names, separated by ", ").
 	ErrorReason_ERROR_REASON_BOUNDARY_MISSING ErrorReason = 51
@@ -283,6 +294,10 @@ var (
 		49: "ERROR_REASON_OUTPUT_DAMAGED",
 		50: "ERROR_REASON_NOT_RUNNING",
 		67: "ERROR_REASON_NOT_ENDED",
+		80: "ERROR_REASON_SESSION_NOT_FOUND",
+		81: "ERROR_REASON_SESSION_BUSY",
+		82: "ERROR_REASON_SESSION_QUOTA",
+		83: "ERROR_REASON_SESSION_DAMAGED",
 		51: "ERROR_REASON_BOUNDARY_MISSING",
 		52: "ERROR_REASON_SATURATED",
 		53: "ERROR_REASON_QUEUE_TIMED_OUT",
@@ -362,6 +377,10 @@ var (
 		"ERROR_REASON_OUTPUT_DAMAGED":               49,
 		"ERROR_REASON_NOT_RUNNING":                  50,
 		"ERROR_REASON_NOT_ENDED":                    67,
+		"ERROR_REASON_SESSION_NOT_FOUND":            80,
+		"ERROR_REASON_SESSION_BUSY":                 81,
+		"ERROR_REASON_SESSION_QUOTA":                82,
+		"ERROR_REASON_SESSION_DAMAGED":              83,
 		"ERROR_REASON_BOUNDARY_MISSING":             51,
 		"ERROR_REASON_SATURATED":                    52,
 		"ERROR_REASON_QUEUE_TIMED_OUT":              53,
@@ -412,7 +431,7 @@ var File_skillrun_v1_error_proto protoreflect.FileDescriptor
 
 const file_skillrun_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x17skillrun/v1/error.proto\x12\vskillrun.v1*\xc3\x15\n" +
+	"\x17skillrun/v1/error.proto\x12\vskillrun.v1*\xc8\x16\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10\x01\x12\x1d\n" +
@@ -475,7 +494,11 @@ const file_skillrun_v1_error_proto_rawDesc = "" +
 	"\x1fERROR_REASON_ARTIFACT_NOT_FOUND\x100\x12\x1f\n" +
 	"\x1bERROR_REASON_OUTPUT_DAMAGED\x101\x12\x1c\n" +
 	"\x18ERROR_REASON_NOT_RUNNING\x102\x12\x1a\n" +
-	"\x16ERROR_REASON_NOT_ENDED\x10C\x12!\n" +
+	"\x16ERROR_REASON_NOT_ENDED\x10C\x12\"\n" +
+	"\x1eERROR_REASON_SESSION_NOT_FOUND\x10P\x12\x1d\n" +
+	"\x19ERROR_REASON_SESSION_BUSY\x10Q\x12\x1e\n" +
+	"\x1aERROR_REASON_SESSION_QUOTA\x10R\x12 \n" +
+	"\x1cERROR_REASON_SESSION_DAMAGED\x10S\x12!\n" +
 	"\x1dERROR_REASON_BOUNDARY_MISSING\x103\x12\x1a\n" +
 	"\x16ERROR_REASON_SATURATED\x104\x12 \n" +
 	"\x1cERROR_REASON_QUEUE_TIMED_OUT\x105\x12\x19\n" +

@@ -207,6 +207,66 @@ func (ExecutionEnd) EnumDescriptor() ([]byte, []int) {
 	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{2}
 }
 
+// SessionUncommitted says why a session did not get an execution's changes.
+type SessionUncommitted int32
+
+const (
+	SessionUncommitted_SESSION_UNCOMMITTED_UNSPECIFIED SessionUncommitted = 0
+	// The program failed, was ended or never ran.
+	SessionUncommitted_SESSION_UNCOMMITTED_NOT_SUCCEEDED SessionUncommitted = 1
+	// The daemon could not collect all changes; artifacts_refused has the reasons.
+	SessionUncommitted_SESSION_UNCOMMITTED_NOT_COLLECTED SessionUncommitted = 2
+	// The next version would exceed a quota.
+	SessionUncommitted_SESSION_UNCOMMITTED_OVER_QUOTA SessionUncommitted = 3
+	// The daemon failed.
+	SessionUncommitted_SESSION_UNCOMMITTED_ERROR SessionUncommitted = 4
+)
+
+// Enum value maps for SessionUncommitted.
+var (
+	SessionUncommitted_name = map[int32]string{
+		0: "SESSION_UNCOMMITTED_UNSPECIFIED",
+		1: "SESSION_UNCOMMITTED_NOT_SUCCEEDED",
+		2: "SESSION_UNCOMMITTED_NOT_COLLECTED",
+		3: "SESSION_UNCOMMITTED_OVER_QUOTA",
+		4: "SESSION_UNCOMMITTED_ERROR",
+	}
+	SessionUncommitted_value = map[string]int32{
+		"SESSION_UNCOMMITTED_UNSPECIFIED":   0,
+		"SESSION_UNCOMMITTED_NOT_SUCCEEDED": 1,
+		"SESSION_UNCOMMITTED_NOT_COLLECTED": 2,
+		"SESSION_UNCOMMITTED_OVER_QUOTA":    3,
+		"SESSION_UNCOMMITTED_ERROR":         4,
+	}
+)
+
+func (x SessionUncommitted) Enum() *SessionUncommitted {
+	p := new(SessionUncommitted)
+	*p = x
+	return p
+}
+
+func (x SessionUncommitted) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SessionUncommitted) Descriptor() protoreflect.EnumDescriptor {
+	return file_skillrun_v1_execution_proto_enumTypes[3].Descriptor()
+}
+
+func (SessionUncommitted) Type() protoreflect.EnumType {
+	return &file_skillrun_v1_execution_proto_enumTypes[3]
+}
+
+func (x SessionUncommitted) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SessionUncommitted.Descriptor instead.
+func (SessionUncommitted) EnumDescriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{3}
+}
+
 // ExecutionDeadline names a deadline of an execution.
 type ExecutionDeadline int32
 
@@ -244,11 +304,11 @@ func (x ExecutionDeadline) String() string {
 }
 
 func (ExecutionDeadline) Descriptor() protoreflect.EnumDescriptor {
-	return file_skillrun_v1_execution_proto_enumTypes[3].Descriptor()
+	return file_skillrun_v1_execution_proto_enumTypes[4].Descriptor()
 }
 
 func (ExecutionDeadline) Type() protoreflect.EnumType {
-	return &file_skillrun_v1_execution_proto_enumTypes[3]
+	return &file_skillrun_v1_execution_proto_enumTypes[4]
 }
 
 func (x ExecutionDeadline) Number() protoreflect.EnumNumber {
@@ -257,7 +317,7 @@ func (x ExecutionDeadline) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ExecutionDeadline.Descriptor instead.
 func (ExecutionDeadline) EnumDescriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{3}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{4}
 }
 
 // OomScope says whose memory ran out.
@@ -302,11 +362,11 @@ func (x OomScope) String() string {
 }
 
 func (OomScope) Descriptor() protoreflect.EnumDescriptor {
-	return file_skillrun_v1_execution_proto_enumTypes[4].Descriptor()
+	return file_skillrun_v1_execution_proto_enumTypes[5].Descriptor()
 }
 
 func (OomScope) Type() protoreflect.EnumType {
-	return &file_skillrun_v1_execution_proto_enumTypes[4]
+	return &file_skillrun_v1_execution_proto_enumTypes[5]
 }
 
 func (x OomScope) Number() protoreflect.EnumNumber {
@@ -315,7 +375,7 @@ func (x OomScope) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OomScope.Descriptor instead.
 func (OomScope) EnumDescriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{4}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{5}
 }
 
 // ExecutionState is the state of an execution.
@@ -355,11 +415,11 @@ func (x ExecutionState) String() string {
 }
 
 func (ExecutionState) Descriptor() protoreflect.EnumDescriptor {
-	return file_skillrun_v1_execution_proto_enumTypes[5].Descriptor()
+	return file_skillrun_v1_execution_proto_enumTypes[6].Descriptor()
 }
 
 func (ExecutionState) Type() protoreflect.EnumType {
-	return &file_skillrun_v1_execution_proto_enumTypes[5]
+	return &file_skillrun_v1_execution_proto_enumTypes[6]
 }
 
 func (x ExecutionState) Number() protoreflect.EnumNumber {
@@ -368,7 +428,7 @@ func (x ExecutionState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ExecutionState.Descriptor instead.
 func (ExecutionState) EnumDescriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{5}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{6}
 }
 
 // SourceKind says which kind of program an execution runs.
@@ -411,11 +471,11 @@ func (x SourceKind) String() string {
 }
 
 func (SourceKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_skillrun_v1_execution_proto_enumTypes[6].Descriptor()
+	return file_skillrun_v1_execution_proto_enumTypes[7].Descriptor()
 }
 
 func (SourceKind) Type() protoreflect.EnumType {
-	return &file_skillrun_v1_execution_proto_enumTypes[6]
+	return &file_skillrun_v1_execution_proto_enumTypes[7]
 }
 
 func (x SourceKind) Number() protoreflect.EnumNumber {
@@ -424,7 +484,7 @@ func (x SourceKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SourceKind.Descriptor instead.
 func (SourceKind) EnumDescriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{6}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{7}
 }
 
 // ExecutionOrder is the order of a list, by the time of creation.
@@ -462,11 +522,11 @@ func (x ExecutionOrder) String() string {
 }
 
 func (ExecutionOrder) Descriptor() protoreflect.EnumDescriptor {
-	return file_skillrun_v1_execution_proto_enumTypes[7].Descriptor()
+	return file_skillrun_v1_execution_proto_enumTypes[8].Descriptor()
 }
 
 func (ExecutionOrder) Type() protoreflect.EnumType {
-	return &file_skillrun_v1_execution_proto_enumTypes[7]
+	return &file_skillrun_v1_execution_proto_enumTypes[8]
 }
 
 func (x ExecutionOrder) Number() protoreflect.EnumNumber {
@@ -475,7 +535,7 @@ func (x ExecutionOrder) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ExecutionOrder.Descriptor instead.
 func (ExecutionOrder) EnumDescriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{7}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{8}
 }
 
 // ExecuteRequest says what to run, with which input and limits.
@@ -542,7 +602,9 @@ type ExecuteRequest struct {
 	// has a network that allows what both the policy and these rules allow; an error
 	// unless the skill or the policy asks for a network and the policy grants one. An
 	// empty list of allow rules leaves the policy's. The one allow rule "none" is no network.
-	NetworkRules  *NetworkRules `protobuf:"bytes,18,opt,name=network_rules,json=networkRules,proto3" json:"network_rules,omitempty"`
+	NetworkRules *NetworkRules `protobuf:"bytes,18,opt,name=network_rules,json=networkRules,proto3" json:"network_rules,omitempty"`
+	// The session to work in. Unset: none, and nothing is kept but the artifacts.
+	Session       *SessionUse `protobuf:"bytes,19,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -720,6 +782,13 @@ func (x *ExecuteRequest) GetNetworkRules() *NetworkRules {
 	return nil
 }
 
+func (x *ExecuteRequest) GetSession() *SessionUse {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
 type isExecuteRequest_Source interface {
 	isExecuteRequest_Source()
 }
@@ -771,6 +840,83 @@ func (*ExecuteRequest_StdinBytes) isExecuteRequest_Stdin() {}
 
 func (*ExecuteRequest_JsonArguments) isExecuteRequest_Stdin() {}
 
+// SessionUse says how an execution works in a session. The files of the session are in
+// /workspace, below the skill's files and the input files. Afterwards the program's
+// changes become the next version of the session, at once or not at all: its regular
+// files, and its deletions, except at paths where the skill has something.
+type SessionUse struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The version to start from. 0: the newest.
+	Version uint32 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	// One execution at a time works in a session. Set: wait for the others, in order,
+	// within queue_timeout. Not set: be refused (SESSION_BUSY).
+	Wait bool `protobuf:"varint,3,opt,name=wait,proto3" json:"wait,omitempty"`
+	// Commit the changes even if the program fails or is ended. Not set: only after exit
+	// code 0.
+	CommitFailed  bool `protobuf:"varint,4,opt,name=commit_failed,json=commitFailed,proto3" json:"commit_failed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionUse) Reset() {
+	*x = SessionUse{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionUse) ProtoMessage() {}
+
+func (x *SessionUse) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionUse.ProtoReflect.Descriptor instead.
+func (*SessionUse) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *SessionUse) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *SessionUse) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *SessionUse) GetWait() bool {
+	if x != nil {
+		return x.Wait
+	}
+	return false
+}
+
+func (x *SessionUse) GetCommitFailed() bool {
+	if x != nil {
+		return x.CommitFailed
+	}
+	return false
+}
+
 // NetworkRules say what a sandbox may reach in the network. docs/network.md describes the
 // rules. Deny wins.
 type NetworkRules struct {
@@ -785,7 +931,7 @@ type NetworkRules struct {
 
 func (x *NetworkRules) Reset() {
 	*x = NetworkRules{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[1]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -797,7 +943,7 @@ func (x *NetworkRules) String() string {
 func (*NetworkRules) ProtoMessage() {}
 
 func (x *NetworkRules) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[1]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -810,7 +956,7 @@ func (x *NetworkRules) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkRules.ProtoReflect.Descriptor instead.
 func (*NetworkRules) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{1}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *NetworkRules) GetAllow() []string {
@@ -840,7 +986,7 @@ type InlineCode struct {
 
 func (x *InlineCode) Reset() {
 	*x = InlineCode{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[2]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -852,7 +998,7 @@ func (x *InlineCode) String() string {
 func (*InlineCode) ProtoMessage() {}
 
 func (x *InlineCode) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[2]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -865,7 +1011,7 @@ func (x *InlineCode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InlineCode.ProtoReflect.Descriptor instead.
 func (*InlineCode) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{2}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *InlineCode) GetText() string {
@@ -902,7 +1048,7 @@ type InputFile struct {
 
 func (x *InputFile) Reset() {
 	*x = InputFile{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[3]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -914,7 +1060,7 @@ func (x *InputFile) String() string {
 func (*InputFile) ProtoMessage() {}
 
 func (x *InputFile) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[3]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -927,7 +1073,7 @@ func (x *InputFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputFile.ProtoReflect.Descriptor instead.
 func (*InputFile) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{3}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *InputFile) GetPath() string {
@@ -1019,7 +1165,7 @@ type StreamedFile struct {
 
 func (x *StreamedFile) Reset() {
 	*x = StreamedFile{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[4]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1031,7 +1177,7 @@ func (x *StreamedFile) String() string {
 func (*StreamedFile) ProtoMessage() {}
 
 func (x *StreamedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[4]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1044,7 +1190,7 @@ func (x *StreamedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamedFile.ProtoReflect.Descriptor instead.
 func (*StreamedFile) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{4}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *StreamedFile) GetSizeBytes() uint64 {
@@ -1093,7 +1239,7 @@ type ExecutionLimits struct {
 
 func (x *ExecutionLimits) Reset() {
 	*x = ExecutionLimits{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[5]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1105,7 +1251,7 @@ func (x *ExecutionLimits) String() string {
 func (*ExecutionLimits) ProtoMessage() {}
 
 func (x *ExecutionLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[5]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1118,7 +1264,7 @@ func (x *ExecutionLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionLimits.ProtoReflect.Descriptor instead.
 func (*ExecutionLimits) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{5}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ExecutionLimits) GetWallTime() *durationpb.Duration {
@@ -1201,7 +1347,7 @@ type ExecuteInteractiveRequest struct {
 
 func (x *ExecuteInteractiveRequest) Reset() {
 	*x = ExecuteInteractiveRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[6]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1213,7 +1359,7 @@ func (x *ExecuteInteractiveRequest) String() string {
 func (*ExecuteInteractiveRequest) ProtoMessage() {}
 
 func (x *ExecuteInteractiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[6]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1226,7 +1372,7 @@ func (x *ExecuteInteractiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteInteractiveRequest.ProtoReflect.Descriptor instead.
 func (*ExecuteInteractiveRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{6}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ExecuteInteractiveRequest) GetMessage() isExecuteInteractiveRequest_Message {
@@ -1335,7 +1481,7 @@ type FileChunk struct {
 
 func (x *FileChunk) Reset() {
 	*x = FileChunk{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[7]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1347,7 +1493,7 @@ func (x *FileChunk) String() string {
 func (*FileChunk) ProtoMessage() {}
 
 func (x *FileChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[7]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1360,7 +1506,7 @@ func (x *FileChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChunk.ProtoReflect.Descriptor instead.
 func (*FileChunk) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{7}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *FileChunk) GetPath() string {
@@ -1393,7 +1539,7 @@ type CloseStdin struct {
 
 func (x *CloseStdin) Reset() {
 	*x = CloseStdin{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[8]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1405,7 +1551,7 @@ func (x *CloseStdin) String() string {
 func (*CloseStdin) ProtoMessage() {}
 
 func (x *CloseStdin) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[8]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1418,7 +1564,7 @@ func (x *CloseStdin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseStdin.ProtoReflect.Descriptor instead.
 func (*CloseStdin) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{8}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{9}
 }
 
 // SendSignal sends a signal to the main process.
@@ -1433,7 +1579,7 @@ type SendSignal struct {
 
 func (x *SendSignal) Reset() {
 	*x = SendSignal{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[9]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1445,7 +1591,7 @@ func (x *SendSignal) String() string {
 func (*SendSignal) ProtoMessage() {}
 
 func (x *SendSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[9]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1458,7 +1604,7 @@ func (x *SendSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSignal.ProtoReflect.Descriptor instead.
 func (*SendSignal) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{9}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SendSignal) GetSignal() string {
@@ -1478,7 +1624,7 @@ type ExecuteResponse struct {
 
 func (x *ExecuteResponse) Reset() {
 	*x = ExecuteResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[10]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1490,7 +1636,7 @@ func (x *ExecuteResponse) String() string {
 func (*ExecuteResponse) ProtoMessage() {}
 
 func (x *ExecuteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[10]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1503,7 +1649,7 @@ func (x *ExecuteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteResponse.ProtoReflect.Descriptor instead.
 func (*ExecuteResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{10}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ExecuteResponse) GetEvent() *ExecutionEvent {
@@ -1523,7 +1669,7 @@ type ExecuteInteractiveResponse struct {
 
 func (x *ExecuteInteractiveResponse) Reset() {
 	*x = ExecuteInteractiveResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[11]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1535,7 +1681,7 @@ func (x *ExecuteInteractiveResponse) String() string {
 func (*ExecuteInteractiveResponse) ProtoMessage() {}
 
 func (x *ExecuteInteractiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[11]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1548,7 +1694,7 @@ func (x *ExecuteInteractiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteInteractiveResponse.ProtoReflect.Descriptor instead.
 func (*ExecuteInteractiveResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{11}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ExecuteInteractiveResponse) GetEvent() *ExecutionEvent {
@@ -1568,7 +1714,7 @@ type AttachExecutionResponse struct {
 
 func (x *AttachExecutionResponse) Reset() {
 	*x = AttachExecutionResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[12]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1580,7 +1726,7 @@ func (x *AttachExecutionResponse) String() string {
 func (*AttachExecutionResponse) ProtoMessage() {}
 
 func (x *AttachExecutionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[12]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1593,7 +1739,7 @@ func (x *AttachExecutionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachExecutionResponse.ProtoReflect.Descriptor instead.
 func (*AttachExecutionResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{12}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AttachExecutionResponse) GetEvent() *ExecutionEvent {
@@ -1630,7 +1776,7 @@ type ExecutionEvent struct {
 
 func (x *ExecutionEvent) Reset() {
 	*x = ExecutionEvent{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[13]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1642,7 +1788,7 @@ func (x *ExecutionEvent) String() string {
 func (*ExecutionEvent) ProtoMessage() {}
 
 func (x *ExecutionEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[13]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1655,7 +1801,7 @@ func (x *ExecutionEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionEvent.ProtoReflect.Descriptor instead.
 func (*ExecutionEvent) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{13}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ExecutionEvent) GetExecutionId() string {
@@ -1823,14 +1969,16 @@ type ExecutionHeader struct {
 	// sentence each.
 	Warnings []string `protobuf:"bytes,7,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// The rules of its network. Unset: it has none.
-	NetworkRules  *NetworkRules `protobuf:"bytes,8,opt,name=network_rules,json=networkRules,proto3" json:"network_rules,omitempty"`
+	NetworkRules *NetworkRules `protobuf:"bytes,8,opt,name=network_rules,json=networkRules,proto3" json:"network_rules,omitempty"`
+	// The session that it works in. Unset: none.
+	Session       *SessionBase `protobuf:"bytes,9,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExecutionHeader) Reset() {
 	*x = ExecutionHeader{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[14]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1842,7 +1990,7 @@ func (x *ExecutionHeader) String() string {
 func (*ExecutionHeader) ProtoMessage() {}
 
 func (x *ExecutionHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[14]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1855,7 +2003,7 @@ func (x *ExecutionHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionHeader.ProtoReflect.Descriptor instead.
 func (*ExecutionHeader) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{14}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ExecutionHeader) GetSkill() string {
@@ -1907,6 +2055,67 @@ func (x *ExecutionHeader) GetNetworkRules() *NetworkRules {
 	return nil
 }
 
+func (x *ExecutionHeader) GetSession() *SessionBase {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+// SessionBase is the session of an execution, and the version that it started from.
+type SessionBase struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// 0: the session was empty.
+	Version       uint32 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionBase) Reset() {
+	*x = SessionBase{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionBase) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionBase) ProtoMessage() {}
+
+func (x *SessionBase) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionBase.ProtoReflect.Descriptor instead.
+func (*SessionBase) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SessionBase) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *SessionBase) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 // Argv is the argument vector of one simple command.
 type Argv struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1917,7 +2126,7 @@ type Argv struct {
 
 func (x *Argv) Reset() {
 	*x = Argv{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[15]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +2138,7 @@ func (x *Argv) String() string {
 func (*Argv) ProtoMessage() {}
 
 func (x *Argv) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[15]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +2151,7 @@ func (x *Argv) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Argv.ProtoReflect.Descriptor instead.
 func (*Argv) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{15}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Argv) GetArgs() []string {
@@ -1965,7 +2174,7 @@ type ExecutionStarted struct {
 
 func (x *ExecutionStarted) Reset() {
 	*x = ExecutionStarted{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[16]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1977,7 +2186,7 @@ func (x *ExecutionStarted) String() string {
 func (*ExecutionStarted) ProtoMessage() {}
 
 func (x *ExecutionStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[16]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1990,7 +2199,7 @@ func (x *ExecutionStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionStarted.ProtoReflect.Descriptor instead.
 func (*ExecutionStarted) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{16}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ExecutionStarted) GetQueueTime() *durationpb.Duration {
@@ -2020,7 +2229,7 @@ type ExecutionQueued struct {
 
 func (x *ExecutionQueued) Reset() {
 	*x = ExecutionQueued{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[17]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2032,7 +2241,7 @@ func (x *ExecutionQueued) String() string {
 func (*ExecutionQueued) ProtoMessage() {}
 
 func (x *ExecutionQueued) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[17]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2045,7 +2254,7 @@ func (x *ExecutionQueued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionQueued.ProtoReflect.Descriptor instead.
 func (*ExecutionQueued) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{17}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExecutionQueued) GetPosition() uint32 {
@@ -2068,7 +2277,7 @@ type OutputChunk struct {
 
 func (x *OutputChunk) Reset() {
 	*x = OutputChunk{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[18]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2080,7 +2289,7 @@ func (x *OutputChunk) String() string {
 func (*OutputChunk) ProtoMessage() {}
 
 func (x *OutputChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[18]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2093,7 +2302,7 @@ func (x *OutputChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputChunk.ProtoReflect.Descriptor instead.
 func (*OutputChunk) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{18}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *OutputChunk) GetStream() OutputStream {
@@ -2141,7 +2350,7 @@ type NetworkDenial struct {
 
 func (x *NetworkDenial) Reset() {
 	*x = NetworkDenial{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[19]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2153,7 +2362,7 @@ func (x *NetworkDenial) String() string {
 func (*NetworkDenial) ProtoMessage() {}
 
 func (x *NetworkDenial) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[19]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2166,7 +2375,7 @@ func (x *NetworkDenial) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkDenial.ProtoReflect.Descriptor instead.
 func (*NetworkDenial) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{19}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *NetworkDenial) GetProtocol() string {
@@ -2229,7 +2438,7 @@ type ExecutionKeepalive struct {
 
 func (x *ExecutionKeepalive) Reset() {
 	*x = ExecutionKeepalive{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[20]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2241,7 +2450,7 @@ func (x *ExecutionKeepalive) String() string {
 func (*ExecutionKeepalive) ProtoMessage() {}
 
 func (x *ExecutionKeepalive) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[20]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2254,7 +2463,7 @@ func (x *ExecutionKeepalive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionKeepalive.ProtoReflect.Descriptor instead.
 func (*ExecutionKeepalive) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{20}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ExecutionKeepalive) GetState() ExecutionState {
@@ -2292,14 +2501,16 @@ type ExecutionOutcome struct {
 	Limits      *ExecutionLimits `protobuf:"bytes,13,opt,name=limits,proto3" json:"limits,omitempty"`
 	// One sentence that a person or a model can act on. Empty if there is nothing to
 	// say.
-	Advice        string `protobuf:"bytes,14,opt,name=advice,proto3" json:"advice,omitempty"`
+	Advice string `protobuf:"bytes,14,opt,name=advice,proto3" json:"advice,omitempty"`
+	// What became of the session. Unset: it has none.
+	Session       *SessionResult `protobuf:"bytes,15,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExecutionOutcome) Reset() {
 	*x = ExecutionOutcome{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[21]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2311,7 +2522,7 @@ func (x *ExecutionOutcome) String() string {
 func (*ExecutionOutcome) ProtoMessage() {}
 
 func (x *ExecutionOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[21]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2324,7 +2535,7 @@ func (x *ExecutionOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionOutcome.ProtoReflect.Descriptor instead.
 func (*ExecutionOutcome) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{21}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ExecutionOutcome) GetEnd() ExecutionEnd {
@@ -2425,6 +2636,147 @@ func (x *ExecutionOutcome) GetAdvice() string {
 	return ""
 }
 
+func (x *ExecutionOutcome) GetSession() *SessionResult {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+// SessionResult says what an execution has committed to its session.
+type SessionResult struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The version that it started from.
+	BaseVersion uint32 `protobuf:"varint,2,opt,name=base_version,json=baseVersion,proto3" json:"base_version,omitempty"`
+	// The version that it made. 0: none, because of uncommitted, or because it changed
+	// nothing.
+	CommittedVersion uint32 `protobuf:"varint,3,opt,name=committed_version,json=committedVersion,proto3" json:"committed_version,omitempty"`
+	// Files of the new version that the base lacks, that differ, and that are no longer
+	// there.
+	FilesAdded   uint32 `protobuf:"varint,4,opt,name=files_added,json=filesAdded,proto3" json:"files_added,omitempty"`
+	FilesChanged uint32 `protobuf:"varint,5,opt,name=files_changed,json=filesChanged,proto3" json:"files_changed,omitempty"`
+	FilesDeleted uint32 `protobuf:"varint,6,opt,name=files_deleted,json=filesDeleted,proto3" json:"files_deleted,omitempty"`
+	// Bytes of the added and changed files.
+	WrittenBytes uint64 `protobuf:"varint,7,opt,name=written_bytes,json=writtenBytes,proto3" json:"written_bytes,omitempty"`
+	// All files of the new version.
+	FileCount uint32 `protobuf:"varint,8,opt,name=file_count,json=fileCount,proto3" json:"file_count,omitempty"`
+	SizeBytes uint64 `protobuf:"varint,9,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	// Why its changes are not in the session. Unspecified: they are.
+	Uncommitted SessionUncommitted `protobuf:"varint,10,opt,name=uncommitted,proto3,enum=skillrun.v1.SessionUncommitted" json:"uncommitted,omitempty"`
+	// The same as a sentence.
+	Reason        string `protobuf:"bytes,11,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionResult) Reset() {
+	*x = SessionResult{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionResult) ProtoMessage() {}
+
+func (x *SessionResult) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionResult.ProtoReflect.Descriptor instead.
+func (*SessionResult) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *SessionResult) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *SessionResult) GetBaseVersion() uint32 {
+	if x != nil {
+		return x.BaseVersion
+	}
+	return 0
+}
+
+func (x *SessionResult) GetCommittedVersion() uint32 {
+	if x != nil {
+		return x.CommittedVersion
+	}
+	return 0
+}
+
+func (x *SessionResult) GetFilesAdded() uint32 {
+	if x != nil {
+		return x.FilesAdded
+	}
+	return 0
+}
+
+func (x *SessionResult) GetFilesChanged() uint32 {
+	if x != nil {
+		return x.FilesChanged
+	}
+	return 0
+}
+
+func (x *SessionResult) GetFilesDeleted() uint32 {
+	if x != nil {
+		return x.FilesDeleted
+	}
+	return 0
+}
+
+func (x *SessionResult) GetWrittenBytes() uint64 {
+	if x != nil {
+		return x.WrittenBytes
+	}
+	return 0
+}
+
+func (x *SessionResult) GetFileCount() uint32 {
+	if x != nil {
+		return x.FileCount
+	}
+	return 0
+}
+
+func (x *SessionResult) GetSizeBytes() uint64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *SessionResult) GetUncommitted() SessionUncommitted {
+	if x != nil {
+		return x.Uncommitted
+	}
+	return SessionUncommitted_SESSION_UNCOMMITTED_UNSPECIFIED
+}
+
+func (x *SessionResult) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // ExecutionEvidence has the facts of an end that the kernel and the daemon observed.
 type ExecutionEvidence struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2452,7 +2804,7 @@ type ExecutionEvidence struct {
 
 func (x *ExecutionEvidence) Reset() {
 	*x = ExecutionEvidence{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[22]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2464,7 +2816,7 @@ func (x *ExecutionEvidence) String() string {
 func (*ExecutionEvidence) ProtoMessage() {}
 
 func (x *ExecutionEvidence) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[22]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2477,7 +2829,7 @@ func (x *ExecutionEvidence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionEvidence.ProtoReflect.Descriptor instead.
 func (*ExecutionEvidence) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{22}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ExecutionEvidence) GetOomKillCount() uint64 {
@@ -2563,7 +2915,7 @@ type ExecutionUsage struct {
 
 func (x *ExecutionUsage) Reset() {
 	*x = ExecutionUsage{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[23]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2575,7 +2927,7 @@ func (x *ExecutionUsage) String() string {
 func (*ExecutionUsage) ProtoMessage() {}
 
 func (x *ExecutionUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[23]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2588,7 +2940,7 @@ func (x *ExecutionUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionUsage.ProtoReflect.Descriptor instead.
 func (*ExecutionUsage) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{23}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ExecutionUsage) GetCpuUser() *durationpb.Duration {
@@ -2658,7 +3010,7 @@ type NetworkUsage struct {
 
 func (x *NetworkUsage) Reset() {
 	*x = NetworkUsage{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2670,7 +3022,7 @@ func (x *NetworkUsage) String() string {
 func (*NetworkUsage) ProtoMessage() {}
 
 func (x *NetworkUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2683,7 +3035,7 @@ func (x *NetworkUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkUsage.ProtoReflect.Descriptor instead.
 func (*NetworkUsage) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{24}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *NetworkUsage) GetConnectionCount() uint64 {
@@ -2740,7 +3092,7 @@ type NetworkConnection struct {
 
 func (x *NetworkConnection) Reset() {
 	*x = NetworkConnection{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2752,7 +3104,7 @@ func (x *NetworkConnection) String() string {
 func (*NetworkConnection) ProtoMessage() {}
 
 func (x *NetworkConnection) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2765,7 +3117,7 @@ func (x *NetworkConnection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkConnection.ProtoReflect.Descriptor instead.
 func (*NetworkConnection) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{25}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *NetworkConnection) GetStartTime() *timestamppb.Timestamp {
@@ -2839,7 +3191,7 @@ type OutputTruncation struct {
 
 func (x *OutputTruncation) Reset() {
 	*x = OutputTruncation{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2851,7 +3203,7 @@ func (x *OutputTruncation) String() string {
 func (*OutputTruncation) ProtoMessage() {}
 
 func (x *OutputTruncation) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2864,7 +3216,7 @@ func (x *OutputTruncation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputTruncation.ProtoReflect.Descriptor instead.
 func (*OutputTruncation) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{26}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *OutputTruncation) GetTruncated() bool {
@@ -2911,7 +3263,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2923,7 +3275,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2936,7 +3288,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{27}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Artifact) GetPath() string {
@@ -3020,7 +3372,7 @@ type Execution struct {
 
 func (x *Execution) Reset() {
 	*x = Execution{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3032,7 +3384,7 @@ func (x *Execution) String() string {
 func (*Execution) ProtoMessage() {}
 
 func (x *Execution) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3045,7 +3397,7 @@ func (x *Execution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Execution.ProtoReflect.Descriptor instead.
 func (*Execution) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{28}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Execution) GetExecutionId() string {
@@ -3205,7 +3557,7 @@ type RequestSummary struct {
 
 func (x *RequestSummary) Reset() {
 	*x = RequestSummary{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3217,7 +3569,7 @@ func (x *RequestSummary) String() string {
 func (*RequestSummary) ProtoMessage() {}
 
 func (x *RequestSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3230,7 +3582,7 @@ func (x *RequestSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestSummary.ProtoReflect.Descriptor instead.
 func (*RequestSummary) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{29}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RequestSummary) GetCommand() string {
@@ -3301,7 +3653,7 @@ type AttachExecutionRequest struct {
 
 func (x *AttachExecutionRequest) Reset() {
 	*x = AttachExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3313,7 +3665,7 @@ func (x *AttachExecutionRequest) String() string {
 func (*AttachExecutionRequest) ProtoMessage() {}
 
 func (x *AttachExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3326,7 +3678,7 @@ func (x *AttachExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachExecutionRequest.ProtoReflect.Descriptor instead.
 func (*AttachExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{30}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AttachExecutionRequest) GetExecutionId() string {
@@ -3352,7 +3704,7 @@ type GetExecutionRequest struct {
 
 func (x *GetExecutionRequest) Reset() {
 	*x = GetExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3364,7 +3716,7 @@ func (x *GetExecutionRequest) String() string {
 func (*GetExecutionRequest) ProtoMessage() {}
 
 func (x *GetExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3377,7 +3729,7 @@ func (x *GetExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecutionRequest.ProtoReflect.Descriptor instead.
 func (*GetExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{31}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetExecutionRequest) GetExecutionId() string {
@@ -3396,7 +3748,7 @@ type GetExecutionResponse struct {
 
 func (x *GetExecutionResponse) Reset() {
 	*x = GetExecutionResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3408,7 +3760,7 @@ func (x *GetExecutionResponse) String() string {
 func (*GetExecutionResponse) ProtoMessage() {}
 
 func (x *GetExecutionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3421,7 +3773,7 @@ func (x *GetExecutionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecutionResponse.ProtoReflect.Descriptor instead.
 func (*GetExecutionResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{32}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetExecutionResponse) GetExecution() *Execution {
@@ -3461,7 +3813,7 @@ type ListExecutionsRequest struct {
 
 func (x *ListExecutionsRequest) Reset() {
 	*x = ListExecutionsRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[33]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3473,7 +3825,7 @@ func (x *ListExecutionsRequest) String() string {
 func (*ListExecutionsRequest) ProtoMessage() {}
 
 func (x *ListExecutionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[33]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3486,7 +3838,7 @@ func (x *ListExecutionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecutionsRequest.ProtoReflect.Descriptor instead.
 func (*ListExecutionsRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{33}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListExecutionsRequest) GetSkill() string {
@@ -3577,7 +3929,7 @@ type ListExecutionsResponse struct {
 
 func (x *ListExecutionsResponse) Reset() {
 	*x = ListExecutionsResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[34]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3589,7 +3941,7 @@ func (x *ListExecutionsResponse) String() string {
 func (*ListExecutionsResponse) ProtoMessage() {}
 
 func (x *ListExecutionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[34]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3602,7 +3954,7 @@ func (x *ListExecutionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecutionsResponse.ProtoReflect.Descriptor instead.
 func (*ListExecutionsResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{34}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListExecutionsResponse) GetExecutions() []*Execution {
@@ -3635,7 +3987,7 @@ type CancelExecutionRequest struct {
 
 func (x *CancelExecutionRequest) Reset() {
 	*x = CancelExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[35]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3647,7 +3999,7 @@ func (x *CancelExecutionRequest) String() string {
 func (*CancelExecutionRequest) ProtoMessage() {}
 
 func (x *CancelExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[35]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3660,7 +4012,7 @@ func (x *CancelExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelExecutionRequest.ProtoReflect.Descriptor instead.
 func (*CancelExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{35}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *CancelExecutionRequest) GetExecutionId() string {
@@ -3702,7 +4054,7 @@ type CancelExecutionResponse struct {
 
 func (x *CancelExecutionResponse) Reset() {
 	*x = CancelExecutionResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[36]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3714,7 +4066,7 @@ func (x *CancelExecutionResponse) String() string {
 func (*CancelExecutionResponse) ProtoMessage() {}
 
 func (x *CancelExecutionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[36]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3727,7 +4079,7 @@ func (x *CancelExecutionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelExecutionResponse.ProtoReflect.Descriptor instead.
 func (*CancelExecutionResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{36}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CancelExecutionResponse) GetExecution() *Execution {
@@ -3746,7 +4098,7 @@ type DeleteExecutionRequest struct {
 
 func (x *DeleteExecutionRequest) Reset() {
 	*x = DeleteExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[37]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3758,7 +4110,7 @@ func (x *DeleteExecutionRequest) String() string {
 func (*DeleteExecutionRequest) ProtoMessage() {}
 
 func (x *DeleteExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[37]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3771,7 +4123,7 @@ func (x *DeleteExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExecutionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{37}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DeleteExecutionRequest) GetExecutionId() string {
@@ -3789,7 +4141,7 @@ type DeleteExecutionResponse struct {
 
 func (x *DeleteExecutionResponse) Reset() {
 	*x = DeleteExecutionResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[38]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3801,7 +4153,7 @@ func (x *DeleteExecutionResponse) String() string {
 func (*DeleteExecutionResponse) ProtoMessage() {}
 
 func (x *DeleteExecutionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[38]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3814,7 +4166,7 @@ func (x *DeleteExecutionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExecutionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteExecutionResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{38}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{41}
 }
 
 type SignalExecutionRequest struct {
@@ -3828,7 +4180,7 @@ type SignalExecutionRequest struct {
 
 func (x *SignalExecutionRequest) Reset() {
 	*x = SignalExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[39]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3840,7 +4192,7 @@ func (x *SignalExecutionRequest) String() string {
 func (*SignalExecutionRequest) ProtoMessage() {}
 
 func (x *SignalExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[39]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3853,7 +4205,7 @@ func (x *SignalExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalExecutionRequest.ProtoReflect.Descriptor instead.
 func (*SignalExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{39}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SignalExecutionRequest) GetExecutionId() string {
@@ -3878,7 +4230,7 @@ type SignalExecutionResponse struct {
 
 func (x *SignalExecutionResponse) Reset() {
 	*x = SignalExecutionResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[40]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3890,7 +4242,7 @@ func (x *SignalExecutionResponse) String() string {
 func (*SignalExecutionResponse) ProtoMessage() {}
 
 func (x *SignalExecutionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[40]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3903,7 +4255,7 @@ func (x *SignalExecutionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalExecutionResponse.ProtoReflect.Descriptor instead.
 func (*SignalExecutionResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{40}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{43}
 }
 
 type ListArtifactsRequest struct {
@@ -3918,7 +4270,7 @@ type ListArtifactsRequest struct {
 
 func (x *ListArtifactsRequest) Reset() {
 	*x = ListArtifactsRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[41]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3930,7 +4282,7 @@ func (x *ListArtifactsRequest) String() string {
 func (*ListArtifactsRequest) ProtoMessage() {}
 
 func (x *ListArtifactsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[41]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3943,7 +4295,7 @@ func (x *ListArtifactsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListArtifactsRequest.ProtoReflect.Descriptor instead.
 func (*ListArtifactsRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{41}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListArtifactsRequest) GetExecutionId() string {
@@ -3977,7 +4329,7 @@ type ListArtifactsResponse struct {
 
 func (x *ListArtifactsResponse) Reset() {
 	*x = ListArtifactsResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[42]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3989,7 +4341,7 @@ func (x *ListArtifactsResponse) String() string {
 func (*ListArtifactsResponse) ProtoMessage() {}
 
 func (x *ListArtifactsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[42]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4002,7 +4354,7 @@ func (x *ListArtifactsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListArtifactsResponse.ProtoReflect.Descriptor instead.
 func (*ListArtifactsResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{42}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListArtifactsResponse) GetArtifacts() []*Artifact {
@@ -4034,7 +4386,7 @@ type GetArtifactRequest struct {
 
 func (x *GetArtifactRequest) Reset() {
 	*x = GetArtifactRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[43]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4046,7 +4398,7 @@ func (x *GetArtifactRequest) String() string {
 func (*GetArtifactRequest) ProtoMessage() {}
 
 func (x *GetArtifactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[43]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4059,7 +4411,7 @@ func (x *GetArtifactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArtifactRequest.ProtoReflect.Descriptor instead.
 func (*GetArtifactRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{43}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GetArtifactRequest) GetExecutionId() string {
@@ -4103,7 +4455,7 @@ type GetArtifactResponse struct {
 
 func (x *GetArtifactResponse) Reset() {
 	*x = GetArtifactResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[44]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4115,7 +4467,7 @@ func (x *GetArtifactResponse) String() string {
 func (*GetArtifactResponse) ProtoMessage() {}
 
 func (x *GetArtifactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[44]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4128,7 +4480,7 @@ func (x *GetArtifactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArtifactResponse.ProtoReflect.Descriptor instead.
 func (*GetArtifactResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{44}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetArtifactResponse) GetArtifact() *Artifact {
@@ -4156,7 +4508,7 @@ var File_skillrun_v1_execution_proto protoreflect.FileDescriptor
 
 const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\n" +
-	"\x1bskillrun/v1/execution.proto\x12\vskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfc\a\n" +
+	"\x1bskillrun/v1/execution.proto\x12\vskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xaf\b\n" +
 	"\x0eExecuteRequest\x12\x14\n" +
 	"\x05skill\x18\x01 \x01(\tR\x05skill\x12\x18\n" +
 	"\x06script\x18\x02 \x01(\tH\x00R\x06script\x12-\n" +
@@ -4177,7 +4529,8 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\ron_disconnect\x18\x0f \x01(\x0e2\x19.skillrun.v1.OnDisconnectR\fonDisconnect\x12'\n" +
 	"\x0fidempotency_key\x18\x10 \x01(\tR\x0eidempotencyKey\x12>\n" +
 	"\rqueue_timeout\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\fqueueTimeout\x12>\n" +
-	"\rnetwork_rules\x18\x12 \x01(\v2\x19.skillrun.v1.NetworkRulesR\fnetworkRules\x1a6\n" +
+	"\rnetwork_rules\x18\x12 \x01(\v2\x19.skillrun.v1.NetworkRulesR\fnetworkRules\x121\n" +
+	"\asession\x18\x13 \x01(\v2\x17.skillrun.v1.SessionUseR\asession\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
@@ -4188,7 +4541,14 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
 	"\x06sourceB\a\n" +
-	"\x05stdinJ\x04\b\x0e\x10\x0fR\anetwork\"8\n" +
+	"\x05stdinJ\x04\b\x0e\x10\x0fR\anetwork\"~\n" +
+	"\n" +
+	"SessionUse\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\rR\aversion\x12\x12\n" +
+	"\x04wait\x18\x03 \x01(\bR\x04wait\x12#\n" +
+	"\rcommit_failed\x18\x04 \x01(\bR\fcommitFailed\"8\n" +
 	"\fNetworkRules\x12\x14\n" +
 	"\x05allow\x18\x01 \x03(\tR\x05allow\x12\x12\n" +
 	"\x04deny\x18\x02 \x03(\tR\x04deny\"<\n" +
@@ -4257,7 +4617,7 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\x06queued\x18\t \x01(\v2\x1c.skillrun.v1.ExecutionQueuedH\x00R\x06queued\x124\n" +
 	"\x06denied\x18\n" +
 	" \x01(\v2\x1a.skillrun.v1.NetworkDenialH\x00R\x06deniedB\a\n" +
-	"\x05event\"\xbe\x02\n" +
+	"\x05event\"\xf2\x02\n" +
 	"\x0fExecutionHeader\x12\x14\n" +
 	"\x05skill\x18\x01 \x01(\tR\x05skill\x12!\n" +
 	"\fskill_digest\x18\x02 \x01(\tR\vskillDigest\x124\n" +
@@ -4265,7 +4625,12 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\bcommands\x18\x05 \x03(\v2\x11.skillrun.v1.ArgvR\bcommands\x12\"\n" +
 	"\fdeduplicated\x18\x06 \x01(\bR\fdeduplicated\x12\x1a\n" +
 	"\bwarnings\x18\a \x03(\tR\bwarnings\x12>\n" +
-	"\rnetwork_rules\x18\b \x01(\v2\x19.skillrun.v1.NetworkRulesR\fnetworkRulesJ\x04\b\x04\x10\x05R\anetwork\"\x1a\n" +
+	"\rnetwork_rules\x18\b \x01(\v2\x19.skillrun.v1.NetworkRulesR\fnetworkRules\x122\n" +
+	"\asession\x18\t \x01(\v2\x18.skillrun.v1.SessionBaseR\asessionJ\x04\b\x04\x10\x05R\anetwork\"F\n" +
+	"\vSessionBase\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\rR\aversion\"\x1a\n" +
 	"\x04Argv\x12\x12\n" +
 	"\x04args\x18\x01 \x03(\tR\x04args\"\x86\x01\n" +
 	"\x10ExecutionStarted\x128\n" +
@@ -4288,7 +4653,7 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\x04rule\x18\x06 \x01(\tR\x04rule\x12!\n" +
 	"\fmissing_rule\x18\a \x01(\tR\vmissingRule\"G\n" +
 	"\x12ExecutionKeepalive\x121\n" +
-	"\x05state\x18\x01 \x01(\x0e2\x1b.skillrun.v1.ExecutionStateR\x05state\"\xfb\x04\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x1b.skillrun.v1.ExecutionStateR\x05state\"\xb1\x05\n" +
 	"\x10ExecutionOutcome\x12+\n" +
 	"\x03end\x18\x01 \x01(\x0e2\x19.skillrun.v1.ExecutionEndR\x03end\x12 \n" +
 	"\texit_code\x18\x02 \x01(\x05H\x00R\bexitCode\x88\x01\x01\x12\x16\n" +
@@ -4304,9 +4669,27 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\x11artifacts_refused\x18\v \x03(\tR\x10artifactsRefused\x12!\n" +
 	"\fskill_digest\x18\f \x01(\tR\vskillDigest\x124\n" +
 	"\x06limits\x18\r \x01(\v2\x1c.skillrun.v1.ExecutionLimitsR\x06limits\x12\x16\n" +
-	"\x06advice\x18\x0e \x01(\tR\x06adviceB\f\n" +
+	"\x06advice\x18\x0e \x01(\tR\x06advice\x124\n" +
+	"\asession\x18\x0f \x01(\v2\x1a.skillrun.v1.SessionResultR\asessionB\f\n" +
 	"\n" +
-	"_exit_code\"\x89\x03\n" +
+	"_exit_code\"\xa7\x03\n" +
+	"\rSessionResult\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12!\n" +
+	"\fbase_version\x18\x02 \x01(\rR\vbaseVersion\x12+\n" +
+	"\x11committed_version\x18\x03 \x01(\rR\x10committedVersion\x12\x1f\n" +
+	"\vfiles_added\x18\x04 \x01(\rR\n" +
+	"filesAdded\x12#\n" +
+	"\rfiles_changed\x18\x05 \x01(\rR\ffilesChanged\x12#\n" +
+	"\rfiles_deleted\x18\x06 \x01(\rR\ffilesDeleted\x12#\n" +
+	"\rwritten_bytes\x18\a \x01(\x04R\fwrittenBytes\x12\x1d\n" +
+	"\n" +
+	"file_count\x18\b \x01(\rR\tfileCount\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\t \x01(\x04R\tsizeBytes\x12A\n" +
+	"\vuncommitted\x18\n" +
+	" \x01(\x0e2\x1f.skillrun.v1.SessionUncommittedR\vuncommitted\x12\x16\n" +
+	"\x06reason\x18\v \x01(\tR\x06reason\"\x89\x03\n" +
 	"\x11ExecutionEvidence\x12$\n" +
 	"\x0eoom_kill_count\x18\x01 \x01(\x04R\foomKillCount\x12$\n" +
 	"\x0epids_max_count\x18\x02 \x01(\x04R\fpidsMaxCount\x12:\n" +
@@ -4477,7 +4860,13 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\x18EXECUTION_END_OOM_KILLED\x10\x04\x12\x1b\n" +
 	"\x17EXECUTION_END_CANCELLED\x10\x05\x12\x1d\n" +
 	"\x19EXECUTION_END_DAEMON_LOST\x10\x06\x12\x1e\n" +
-	"\x1aEXECUTION_END_SETUP_FAILED\x10\a*\x8e\x01\n" +
+	"\x1aEXECUTION_END_SETUP_FAILED\x10\a*\xca\x01\n" +
+	"\x12SessionUncommitted\x12#\n" +
+	"\x1fSESSION_UNCOMMITTED_UNSPECIFIED\x10\x00\x12%\n" +
+	"!SESSION_UNCOMMITTED_NOT_SUCCEEDED\x10\x01\x12%\n" +
+	"!SESSION_UNCOMMITTED_NOT_COLLECTED\x10\x02\x12\"\n" +
+	"\x1eSESSION_UNCOMMITTED_OVER_QUOTA\x10\x03\x12\x1d\n" +
+	"\x19SESSION_UNCOMMITTED_ERROR\x10\x04*\x8e\x01\n" +
 	"\x11ExecutionDeadline\x12\"\n" +
 	"\x1eEXECUTION_DEADLINE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17EXECUTION_DEADLINE_WALL\x10\x01\x12\x1a\n" +
@@ -4527,172 +4916,180 @@ func file_skillrun_v1_execution_proto_rawDescGZIP() []byte {
 	return file_skillrun_v1_execution_proto_rawDescData
 }
 
-var file_skillrun_v1_execution_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_skillrun_v1_execution_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_skillrun_v1_execution_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
+var file_skillrun_v1_execution_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_skillrun_v1_execution_proto_goTypes = []any{
 	(OnDisconnect)(0),                  // 0: skillrun.v1.OnDisconnect
 	(OutputStream)(0),                  // 1: skillrun.v1.OutputStream
 	(ExecutionEnd)(0),                  // 2: skillrun.v1.ExecutionEnd
-	(ExecutionDeadline)(0),             // 3: skillrun.v1.ExecutionDeadline
-	(OomScope)(0),                      // 4: skillrun.v1.OomScope
-	(ExecutionState)(0),                // 5: skillrun.v1.ExecutionState
-	(SourceKind)(0),                    // 6: skillrun.v1.SourceKind
-	(ExecutionOrder)(0),                // 7: skillrun.v1.ExecutionOrder
-	(*ExecuteRequest)(nil),             // 8: skillrun.v1.ExecuteRequest
-	(*NetworkRules)(nil),               // 9: skillrun.v1.NetworkRules
-	(*InlineCode)(nil),                 // 10: skillrun.v1.InlineCode
-	(*InputFile)(nil),                  // 11: skillrun.v1.InputFile
-	(*StreamedFile)(nil),               // 12: skillrun.v1.StreamedFile
-	(*ExecutionLimits)(nil),            // 13: skillrun.v1.ExecutionLimits
-	(*ExecuteInteractiveRequest)(nil),  // 14: skillrun.v1.ExecuteInteractiveRequest
-	(*FileChunk)(nil),                  // 15: skillrun.v1.FileChunk
-	(*CloseStdin)(nil),                 // 16: skillrun.v1.CloseStdin
-	(*SendSignal)(nil),                 // 17: skillrun.v1.SendSignal
-	(*ExecuteResponse)(nil),            // 18: skillrun.v1.ExecuteResponse
-	(*ExecuteInteractiveResponse)(nil), // 19: skillrun.v1.ExecuteInteractiveResponse
-	(*AttachExecutionResponse)(nil),    // 20: skillrun.v1.AttachExecutionResponse
-	(*ExecutionEvent)(nil),             // 21: skillrun.v1.ExecutionEvent
-	(*ExecutionHeader)(nil),            // 22: skillrun.v1.ExecutionHeader
-	(*Argv)(nil),                       // 23: skillrun.v1.Argv
-	(*ExecutionStarted)(nil),           // 24: skillrun.v1.ExecutionStarted
-	(*ExecutionQueued)(nil),            // 25: skillrun.v1.ExecutionQueued
-	(*OutputChunk)(nil),                // 26: skillrun.v1.OutputChunk
-	(*NetworkDenial)(nil),              // 27: skillrun.v1.NetworkDenial
-	(*ExecutionKeepalive)(nil),         // 28: skillrun.v1.ExecutionKeepalive
-	(*ExecutionOutcome)(nil),           // 29: skillrun.v1.ExecutionOutcome
-	(*ExecutionEvidence)(nil),          // 30: skillrun.v1.ExecutionEvidence
-	(*ExecutionUsage)(nil),             // 31: skillrun.v1.ExecutionUsage
-	(*NetworkUsage)(nil),               // 32: skillrun.v1.NetworkUsage
-	(*NetworkConnection)(nil),          // 33: skillrun.v1.NetworkConnection
-	(*OutputTruncation)(nil),           // 34: skillrun.v1.OutputTruncation
-	(*Artifact)(nil),                   // 35: skillrun.v1.Artifact
-	(*Execution)(nil),                  // 36: skillrun.v1.Execution
-	(*RequestSummary)(nil),             // 37: skillrun.v1.RequestSummary
-	(*AttachExecutionRequest)(nil),     // 38: skillrun.v1.AttachExecutionRequest
-	(*GetExecutionRequest)(nil),        // 39: skillrun.v1.GetExecutionRequest
-	(*GetExecutionResponse)(nil),       // 40: skillrun.v1.GetExecutionResponse
-	(*ListExecutionsRequest)(nil),      // 41: skillrun.v1.ListExecutionsRequest
-	(*ListExecutionsResponse)(nil),     // 42: skillrun.v1.ListExecutionsResponse
-	(*CancelExecutionRequest)(nil),     // 43: skillrun.v1.CancelExecutionRequest
-	(*CancelExecutionResponse)(nil),    // 44: skillrun.v1.CancelExecutionResponse
-	(*DeleteExecutionRequest)(nil),     // 45: skillrun.v1.DeleteExecutionRequest
-	(*DeleteExecutionResponse)(nil),    // 46: skillrun.v1.DeleteExecutionResponse
-	(*SignalExecutionRequest)(nil),     // 47: skillrun.v1.SignalExecutionRequest
-	(*SignalExecutionResponse)(nil),    // 48: skillrun.v1.SignalExecutionResponse
-	(*ListArtifactsRequest)(nil),       // 49: skillrun.v1.ListArtifactsRequest
-	(*ListArtifactsResponse)(nil),      // 50: skillrun.v1.ListArtifactsResponse
-	(*GetArtifactRequest)(nil),         // 51: skillrun.v1.GetArtifactRequest
-	(*GetArtifactResponse)(nil),        // 52: skillrun.v1.GetArtifactResponse
-	nil,                                // 53: skillrun.v1.ExecuteRequest.EnvEntry
-	nil,                                // 54: skillrun.v1.ExecuteRequest.SecretEnvEntry
-	nil,                                // 55: skillrun.v1.ExecuteRequest.LabelsEntry
-	nil,                                // 56: skillrun.v1.Execution.LabelsEntry
-	nil,                                // 57: skillrun.v1.ListExecutionsRequest.LabelsEntry
-	(*durationpb.Duration)(nil),        // 58: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 59: google.protobuf.Timestamp
+	(SessionUncommitted)(0),            // 3: skillrun.v1.SessionUncommitted
+	(ExecutionDeadline)(0),             // 4: skillrun.v1.ExecutionDeadline
+	(OomScope)(0),                      // 5: skillrun.v1.OomScope
+	(ExecutionState)(0),                // 6: skillrun.v1.ExecutionState
+	(SourceKind)(0),                    // 7: skillrun.v1.SourceKind
+	(ExecutionOrder)(0),                // 8: skillrun.v1.ExecutionOrder
+	(*ExecuteRequest)(nil),             // 9: skillrun.v1.ExecuteRequest
+	(*SessionUse)(nil),                 // 10: skillrun.v1.SessionUse
+	(*NetworkRules)(nil),               // 11: skillrun.v1.NetworkRules
+	(*InlineCode)(nil),                 // 12: skillrun.v1.InlineCode
+	(*InputFile)(nil),                  // 13: skillrun.v1.InputFile
+	(*StreamedFile)(nil),               // 14: skillrun.v1.StreamedFile
+	(*ExecutionLimits)(nil),            // 15: skillrun.v1.ExecutionLimits
+	(*ExecuteInteractiveRequest)(nil),  // 16: skillrun.v1.ExecuteInteractiveRequest
+	(*FileChunk)(nil),                  // 17: skillrun.v1.FileChunk
+	(*CloseStdin)(nil),                 // 18: skillrun.v1.CloseStdin
+	(*SendSignal)(nil),                 // 19: skillrun.v1.SendSignal
+	(*ExecuteResponse)(nil),            // 20: skillrun.v1.ExecuteResponse
+	(*ExecuteInteractiveResponse)(nil), // 21: skillrun.v1.ExecuteInteractiveResponse
+	(*AttachExecutionResponse)(nil),    // 22: skillrun.v1.AttachExecutionResponse
+	(*ExecutionEvent)(nil),             // 23: skillrun.v1.ExecutionEvent
+	(*ExecutionHeader)(nil),            // 24: skillrun.v1.ExecutionHeader
+	(*SessionBase)(nil),                // 25: skillrun.v1.SessionBase
+	(*Argv)(nil),                       // 26: skillrun.v1.Argv
+	(*ExecutionStarted)(nil),           // 27: skillrun.v1.ExecutionStarted
+	(*ExecutionQueued)(nil),            // 28: skillrun.v1.ExecutionQueued
+	(*OutputChunk)(nil),                // 29: skillrun.v1.OutputChunk
+	(*NetworkDenial)(nil),              // 30: skillrun.v1.NetworkDenial
+	(*ExecutionKeepalive)(nil),         // 31: skillrun.v1.ExecutionKeepalive
+	(*ExecutionOutcome)(nil),           // 32: skillrun.v1.ExecutionOutcome
+	(*SessionResult)(nil),              // 33: skillrun.v1.SessionResult
+	(*ExecutionEvidence)(nil),          // 34: skillrun.v1.ExecutionEvidence
+	(*ExecutionUsage)(nil),             // 35: skillrun.v1.ExecutionUsage
+	(*NetworkUsage)(nil),               // 36: skillrun.v1.NetworkUsage
+	(*NetworkConnection)(nil),          // 37: skillrun.v1.NetworkConnection
+	(*OutputTruncation)(nil),           // 38: skillrun.v1.OutputTruncation
+	(*Artifact)(nil),                   // 39: skillrun.v1.Artifact
+	(*Execution)(nil),                  // 40: skillrun.v1.Execution
+	(*RequestSummary)(nil),             // 41: skillrun.v1.RequestSummary
+	(*AttachExecutionRequest)(nil),     // 42: skillrun.v1.AttachExecutionRequest
+	(*GetExecutionRequest)(nil),        // 43: skillrun.v1.GetExecutionRequest
+	(*GetExecutionResponse)(nil),       // 44: skillrun.v1.GetExecutionResponse
+	(*ListExecutionsRequest)(nil),      // 45: skillrun.v1.ListExecutionsRequest
+	(*ListExecutionsResponse)(nil),     // 46: skillrun.v1.ListExecutionsResponse
+	(*CancelExecutionRequest)(nil),     // 47: skillrun.v1.CancelExecutionRequest
+	(*CancelExecutionResponse)(nil),    // 48: skillrun.v1.CancelExecutionResponse
+	(*DeleteExecutionRequest)(nil),     // 49: skillrun.v1.DeleteExecutionRequest
+	(*DeleteExecutionResponse)(nil),    // 50: skillrun.v1.DeleteExecutionResponse
+	(*SignalExecutionRequest)(nil),     // 51: skillrun.v1.SignalExecutionRequest
+	(*SignalExecutionResponse)(nil),    // 52: skillrun.v1.SignalExecutionResponse
+	(*ListArtifactsRequest)(nil),       // 53: skillrun.v1.ListArtifactsRequest
+	(*ListArtifactsResponse)(nil),      // 54: skillrun.v1.ListArtifactsResponse
+	(*GetArtifactRequest)(nil),         // 55: skillrun.v1.GetArtifactRequest
+	(*GetArtifactResponse)(nil),        // 56: skillrun.v1.GetArtifactResponse
+	nil,                                // 57: skillrun.v1.ExecuteRequest.EnvEntry
+	nil,                                // 58: skillrun.v1.ExecuteRequest.SecretEnvEntry
+	nil,                                // 59: skillrun.v1.ExecuteRequest.LabelsEntry
+	nil,                                // 60: skillrun.v1.Execution.LabelsEntry
+	nil,                                // 61: skillrun.v1.ListExecutionsRequest.LabelsEntry
+	(*durationpb.Duration)(nil),        // 62: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 63: google.protobuf.Timestamp
 }
 var file_skillrun_v1_execution_proto_depIdxs = []int32{
-	10, // 0: skillrun.v1.ExecuteRequest.code:type_name -> skillrun.v1.InlineCode
-	11, // 1: skillrun.v1.ExecuteRequest.files:type_name -> skillrun.v1.InputFile
-	53, // 2: skillrun.v1.ExecuteRequest.env:type_name -> skillrun.v1.ExecuteRequest.EnvEntry
-	54, // 3: skillrun.v1.ExecuteRequest.secret_env:type_name -> skillrun.v1.ExecuteRequest.SecretEnvEntry
-	55, // 4: skillrun.v1.ExecuteRequest.labels:type_name -> skillrun.v1.ExecuteRequest.LabelsEntry
-	13, // 5: skillrun.v1.ExecuteRequest.limits:type_name -> skillrun.v1.ExecutionLimits
+	12, // 0: skillrun.v1.ExecuteRequest.code:type_name -> skillrun.v1.InlineCode
+	13, // 1: skillrun.v1.ExecuteRequest.files:type_name -> skillrun.v1.InputFile
+	57, // 2: skillrun.v1.ExecuteRequest.env:type_name -> skillrun.v1.ExecuteRequest.EnvEntry
+	58, // 3: skillrun.v1.ExecuteRequest.secret_env:type_name -> skillrun.v1.ExecuteRequest.SecretEnvEntry
+	59, // 4: skillrun.v1.ExecuteRequest.labels:type_name -> skillrun.v1.ExecuteRequest.LabelsEntry
+	15, // 5: skillrun.v1.ExecuteRequest.limits:type_name -> skillrun.v1.ExecutionLimits
 	0,  // 6: skillrun.v1.ExecuteRequest.on_disconnect:type_name -> skillrun.v1.OnDisconnect
-	58, // 7: skillrun.v1.ExecuteRequest.queue_timeout:type_name -> google.protobuf.Duration
-	9,  // 8: skillrun.v1.ExecuteRequest.network_rules:type_name -> skillrun.v1.NetworkRules
-	12, // 9: skillrun.v1.InputFile.streamed:type_name -> skillrun.v1.StreamedFile
-	58, // 10: skillrun.v1.ExecutionLimits.wall_time:type_name -> google.protobuf.Duration
-	58, // 11: skillrun.v1.ExecutionLimits.cpu_time:type_name -> google.protobuf.Duration
-	8,  // 12: skillrun.v1.ExecuteInteractiveRequest.start:type_name -> skillrun.v1.ExecuteRequest
-	15, // 13: skillrun.v1.ExecuteInteractiveRequest.file_chunk:type_name -> skillrun.v1.FileChunk
-	16, // 14: skillrun.v1.ExecuteInteractiveRequest.close_stdin:type_name -> skillrun.v1.CloseStdin
-	17, // 15: skillrun.v1.ExecuteInteractiveRequest.signal:type_name -> skillrun.v1.SendSignal
-	21, // 16: skillrun.v1.ExecuteResponse.event:type_name -> skillrun.v1.ExecutionEvent
-	21, // 17: skillrun.v1.ExecuteInteractiveResponse.event:type_name -> skillrun.v1.ExecutionEvent
-	21, // 18: skillrun.v1.AttachExecutionResponse.event:type_name -> skillrun.v1.ExecutionEvent
-	59, // 19: skillrun.v1.ExecutionEvent.time:type_name -> google.protobuf.Timestamp
-	22, // 20: skillrun.v1.ExecutionEvent.header:type_name -> skillrun.v1.ExecutionHeader
-	24, // 21: skillrun.v1.ExecutionEvent.started:type_name -> skillrun.v1.ExecutionStarted
-	26, // 22: skillrun.v1.ExecutionEvent.output:type_name -> skillrun.v1.OutputChunk
-	28, // 23: skillrun.v1.ExecutionEvent.keepalive:type_name -> skillrun.v1.ExecutionKeepalive
-	29, // 24: skillrun.v1.ExecutionEvent.outcome:type_name -> skillrun.v1.ExecutionOutcome
-	25, // 25: skillrun.v1.ExecutionEvent.queued:type_name -> skillrun.v1.ExecutionQueued
-	27, // 26: skillrun.v1.ExecutionEvent.denied:type_name -> skillrun.v1.NetworkDenial
-	13, // 27: skillrun.v1.ExecutionHeader.limits:type_name -> skillrun.v1.ExecutionLimits
-	23, // 28: skillrun.v1.ExecutionHeader.commands:type_name -> skillrun.v1.Argv
-	9,  // 29: skillrun.v1.ExecutionHeader.network_rules:type_name -> skillrun.v1.NetworkRules
-	58, // 30: skillrun.v1.ExecutionStarted.queue_time:type_name -> google.protobuf.Duration
-	58, // 31: skillrun.v1.ExecutionStarted.setup_time:type_name -> google.protobuf.Duration
-	1,  // 32: skillrun.v1.OutputChunk.stream:type_name -> skillrun.v1.OutputStream
-	5,  // 33: skillrun.v1.ExecutionKeepalive.state:type_name -> skillrun.v1.ExecutionState
-	2,  // 34: skillrun.v1.ExecutionOutcome.end:type_name -> skillrun.v1.ExecutionEnd
-	30, // 35: skillrun.v1.ExecutionOutcome.evidence:type_name -> skillrun.v1.ExecutionEvidence
-	31, // 36: skillrun.v1.ExecutionOutcome.usage:type_name -> skillrun.v1.ExecutionUsage
-	34, // 37: skillrun.v1.ExecutionOutcome.stdout:type_name -> skillrun.v1.OutputTruncation
-	34, // 38: skillrun.v1.ExecutionOutcome.stderr:type_name -> skillrun.v1.OutputTruncation
-	35, // 39: skillrun.v1.ExecutionOutcome.artifacts:type_name -> skillrun.v1.Artifact
-	13, // 40: skillrun.v1.ExecutionOutcome.limits:type_name -> skillrun.v1.ExecutionLimits
-	3,  // 41: skillrun.v1.ExecutionEvidence.deadline:type_name -> skillrun.v1.ExecutionDeadline
-	4,  // 42: skillrun.v1.ExecutionEvidence.oom_scope:type_name -> skillrun.v1.OomScope
-	58, // 43: skillrun.v1.ExecutionUsage.cpu_user:type_name -> google.protobuf.Duration
-	58, // 44: skillrun.v1.ExecutionUsage.cpu_system:type_name -> google.protobuf.Duration
-	58, // 45: skillrun.v1.ExecutionUsage.wall_time:type_name -> google.protobuf.Duration
-	58, // 46: skillrun.v1.ExecutionUsage.queue_time:type_name -> google.protobuf.Duration
-	58, // 47: skillrun.v1.ExecutionUsage.setup_time:type_name -> google.protobuf.Duration
-	32, // 48: skillrun.v1.ExecutionUsage.network:type_name -> skillrun.v1.NetworkUsage
-	33, // 49: skillrun.v1.NetworkUsage.connections:type_name -> skillrun.v1.NetworkConnection
-	27, // 50: skillrun.v1.NetworkUsage.denials:type_name -> skillrun.v1.NetworkDenial
-	59, // 51: skillrun.v1.NetworkConnection.start_time:type_name -> google.protobuf.Timestamp
-	58, // 52: skillrun.v1.NetworkConnection.duration:type_name -> google.protobuf.Duration
-	5,  // 53: skillrun.v1.Execution.state:type_name -> skillrun.v1.ExecutionState
-	6,  // 54: skillrun.v1.Execution.source_kind:type_name -> skillrun.v1.SourceKind
-	56, // 55: skillrun.v1.Execution.labels:type_name -> skillrun.v1.Execution.LabelsEntry
-	59, // 56: skillrun.v1.Execution.create_time:type_name -> google.protobuf.Timestamp
-	59, // 57: skillrun.v1.Execution.start_time:type_name -> google.protobuf.Timestamp
-	59, // 58: skillrun.v1.Execution.end_time:type_name -> google.protobuf.Timestamp
-	13, // 59: skillrun.v1.Execution.limits:type_name -> skillrun.v1.ExecutionLimits
-	29, // 60: skillrun.v1.Execution.outcome:type_name -> skillrun.v1.ExecutionOutcome
-	37, // 61: skillrun.v1.Execution.request:type_name -> skillrun.v1.RequestSummary
-	59, // 62: skillrun.v1.Execution.expire_time:type_name -> google.protobuf.Timestamp
-	9,  // 63: skillrun.v1.Execution.network_rules:type_name -> skillrun.v1.NetworkRules
-	36, // 64: skillrun.v1.GetExecutionResponse.execution:type_name -> skillrun.v1.Execution
-	5,  // 65: skillrun.v1.ListExecutionsRequest.states:type_name -> skillrun.v1.ExecutionState
-	57, // 66: skillrun.v1.ListExecutionsRequest.labels:type_name -> skillrun.v1.ListExecutionsRequest.LabelsEntry
-	2,  // 67: skillrun.v1.ListExecutionsRequest.ends:type_name -> skillrun.v1.ExecutionEnd
-	59, // 68: skillrun.v1.ListExecutionsRequest.created_after:type_name -> google.protobuf.Timestamp
-	59, // 69: skillrun.v1.ListExecutionsRequest.created_before:type_name -> google.protobuf.Timestamp
-	7,  // 70: skillrun.v1.ListExecutionsRequest.order:type_name -> skillrun.v1.ExecutionOrder
-	36, // 71: skillrun.v1.ListExecutionsResponse.executions:type_name -> skillrun.v1.Execution
-	58, // 72: skillrun.v1.CancelExecutionRequest.grace:type_name -> google.protobuf.Duration
-	36, // 73: skillrun.v1.CancelExecutionResponse.execution:type_name -> skillrun.v1.Execution
-	35, // 74: skillrun.v1.ListArtifactsResponse.artifacts:type_name -> skillrun.v1.Artifact
-	35, // 75: skillrun.v1.GetArtifactResponse.artifact:type_name -> skillrun.v1.Artifact
-	8,  // 76: skillrun.v1.ExecutionService.Execute:input_type -> skillrun.v1.ExecuteRequest
-	14, // 77: skillrun.v1.ExecutionService.ExecuteInteractive:input_type -> skillrun.v1.ExecuteInteractiveRequest
-	38, // 78: skillrun.v1.ExecutionService.AttachExecution:input_type -> skillrun.v1.AttachExecutionRequest
-	39, // 79: skillrun.v1.ExecutionService.GetExecution:input_type -> skillrun.v1.GetExecutionRequest
-	41, // 80: skillrun.v1.ExecutionService.ListExecutions:input_type -> skillrun.v1.ListExecutionsRequest
-	43, // 81: skillrun.v1.ExecutionService.CancelExecution:input_type -> skillrun.v1.CancelExecutionRequest
-	47, // 82: skillrun.v1.ExecutionService.SignalExecution:input_type -> skillrun.v1.SignalExecutionRequest
-	45, // 83: skillrun.v1.ExecutionService.DeleteExecution:input_type -> skillrun.v1.DeleteExecutionRequest
-	49, // 84: skillrun.v1.ExecutionService.ListArtifacts:input_type -> skillrun.v1.ListArtifactsRequest
-	51, // 85: skillrun.v1.ExecutionService.GetArtifact:input_type -> skillrun.v1.GetArtifactRequest
-	18, // 86: skillrun.v1.ExecutionService.Execute:output_type -> skillrun.v1.ExecuteResponse
-	19, // 87: skillrun.v1.ExecutionService.ExecuteInteractive:output_type -> skillrun.v1.ExecuteInteractiveResponse
-	20, // 88: skillrun.v1.ExecutionService.AttachExecution:output_type -> skillrun.v1.AttachExecutionResponse
-	40, // 89: skillrun.v1.ExecutionService.GetExecution:output_type -> skillrun.v1.GetExecutionResponse
-	42, // 90: skillrun.v1.ExecutionService.ListExecutions:output_type -> skillrun.v1.ListExecutionsResponse
-	44, // 91: skillrun.v1.ExecutionService.CancelExecution:output_type -> skillrun.v1.CancelExecutionResponse
-	48, // 92: skillrun.v1.ExecutionService.SignalExecution:output_type -> skillrun.v1.SignalExecutionResponse
-	46, // 93: skillrun.v1.ExecutionService.DeleteExecution:output_type -> skillrun.v1.DeleteExecutionResponse
-	50, // 94: skillrun.v1.ExecutionService.ListArtifacts:output_type -> skillrun.v1.ListArtifactsResponse
-	52, // 95: skillrun.v1.ExecutionService.GetArtifact:output_type -> skillrun.v1.GetArtifactResponse
-	86, // [86:96] is the sub-list for method output_type
-	76, // [76:86] is the sub-list for method input_type
-	76, // [76:76] is the sub-list for extension type_name
-	76, // [76:76] is the sub-list for extension extendee
-	0,  // [0:76] is the sub-list for field type_name
+	62, // 7: skillrun.v1.ExecuteRequest.queue_timeout:type_name -> google.protobuf.Duration
+	11, // 8: skillrun.v1.ExecuteRequest.network_rules:type_name -> skillrun.v1.NetworkRules
+	10, // 9: skillrun.v1.ExecuteRequest.session:type_name -> skillrun.v1.SessionUse
+	14, // 10: skillrun.v1.InputFile.streamed:type_name -> skillrun.v1.StreamedFile
+	62, // 11: skillrun.v1.ExecutionLimits.wall_time:type_name -> google.protobuf.Duration
+	62, // 12: skillrun.v1.ExecutionLimits.cpu_time:type_name -> google.protobuf.Duration
+	9,  // 13: skillrun.v1.ExecuteInteractiveRequest.start:type_name -> skillrun.v1.ExecuteRequest
+	17, // 14: skillrun.v1.ExecuteInteractiveRequest.file_chunk:type_name -> skillrun.v1.FileChunk
+	18, // 15: skillrun.v1.ExecuteInteractiveRequest.close_stdin:type_name -> skillrun.v1.CloseStdin
+	19, // 16: skillrun.v1.ExecuteInteractiveRequest.signal:type_name -> skillrun.v1.SendSignal
+	23, // 17: skillrun.v1.ExecuteResponse.event:type_name -> skillrun.v1.ExecutionEvent
+	23, // 18: skillrun.v1.ExecuteInteractiveResponse.event:type_name -> skillrun.v1.ExecutionEvent
+	23, // 19: skillrun.v1.AttachExecutionResponse.event:type_name -> skillrun.v1.ExecutionEvent
+	63, // 20: skillrun.v1.ExecutionEvent.time:type_name -> google.protobuf.Timestamp
+	24, // 21: skillrun.v1.ExecutionEvent.header:type_name -> skillrun.v1.ExecutionHeader
+	27, // 22: skillrun.v1.ExecutionEvent.started:type_name -> skillrun.v1.ExecutionStarted
+	29, // 23: skillrun.v1.ExecutionEvent.output:type_name -> skillrun.v1.OutputChunk
+	31, // 24: skillrun.v1.ExecutionEvent.keepalive:type_name -> skillrun.v1.ExecutionKeepalive
+	32, // 25: skillrun.v1.ExecutionEvent.outcome:type_name -> skillrun.v1.ExecutionOutcome
+	28, // 26: skillrun.v1.ExecutionEvent.queued:type_name -> skillrun.v1.ExecutionQueued
+	30, // 27: skillrun.v1.ExecutionEvent.denied:type_name -> skillrun.v1.NetworkDenial
+	15, // 28: skillrun.v1.ExecutionHeader.limits:type_name -> skillrun.v1.ExecutionLimits
+	26, // 29: skillrun.v1.ExecutionHeader.commands:type_name -> skillrun.v1.Argv
+	11, // 30: skillrun.v1.ExecutionHeader.network_rules:type_name -> skillrun.v1.NetworkRules
+	25, // 31: skillrun.v1.ExecutionHeader.session:type_name -> skillrun.v1.SessionBase
+	62, // 32: skillrun.v1.ExecutionStarted.queue_time:type_name -> google.protobuf.Duration
+	62, // 33: skillrun.v1.ExecutionStarted.setup_time:type_name -> google.protobuf.Duration
+	1,  // 34: skillrun.v1.OutputChunk.stream:type_name -> skillrun.v1.OutputStream
+	6,  // 35: skillrun.v1.ExecutionKeepalive.state:type_name -> skillrun.v1.ExecutionState
+	2,  // 36: skillrun.v1.ExecutionOutcome.end:type_name -> skillrun.v1.ExecutionEnd
+	34, // 37: skillrun.v1.ExecutionOutcome.evidence:type_name -> skillrun.v1.ExecutionEvidence
+	35, // 38: skillrun.v1.ExecutionOutcome.usage:type_name -> skillrun.v1.ExecutionUsage
+	38, // 39: skillrun.v1.ExecutionOutcome.stdout:type_name -> skillrun.v1.OutputTruncation
+	38, // 40: skillrun.v1.ExecutionOutcome.stderr:type_name -> skillrun.v1.OutputTruncation
+	39, // 41: skillrun.v1.ExecutionOutcome.artifacts:type_name -> skillrun.v1.Artifact
+	15, // 42: skillrun.v1.ExecutionOutcome.limits:type_name -> skillrun.v1.ExecutionLimits
+	33, // 43: skillrun.v1.ExecutionOutcome.session:type_name -> skillrun.v1.SessionResult
+	3,  // 44: skillrun.v1.SessionResult.uncommitted:type_name -> skillrun.v1.SessionUncommitted
+	4,  // 45: skillrun.v1.ExecutionEvidence.deadline:type_name -> skillrun.v1.ExecutionDeadline
+	5,  // 46: skillrun.v1.ExecutionEvidence.oom_scope:type_name -> skillrun.v1.OomScope
+	62, // 47: skillrun.v1.ExecutionUsage.cpu_user:type_name -> google.protobuf.Duration
+	62, // 48: skillrun.v1.ExecutionUsage.cpu_system:type_name -> google.protobuf.Duration
+	62, // 49: skillrun.v1.ExecutionUsage.wall_time:type_name -> google.protobuf.Duration
+	62, // 50: skillrun.v1.ExecutionUsage.queue_time:type_name -> google.protobuf.Duration
+	62, // 51: skillrun.v1.ExecutionUsage.setup_time:type_name -> google.protobuf.Duration
+	36, // 52: skillrun.v1.ExecutionUsage.network:type_name -> skillrun.v1.NetworkUsage
+	37, // 53: skillrun.v1.NetworkUsage.connections:type_name -> skillrun.v1.NetworkConnection
+	30, // 54: skillrun.v1.NetworkUsage.denials:type_name -> skillrun.v1.NetworkDenial
+	63, // 55: skillrun.v1.NetworkConnection.start_time:type_name -> google.protobuf.Timestamp
+	62, // 56: skillrun.v1.NetworkConnection.duration:type_name -> google.protobuf.Duration
+	6,  // 57: skillrun.v1.Execution.state:type_name -> skillrun.v1.ExecutionState
+	7,  // 58: skillrun.v1.Execution.source_kind:type_name -> skillrun.v1.SourceKind
+	60, // 59: skillrun.v1.Execution.labels:type_name -> skillrun.v1.Execution.LabelsEntry
+	63, // 60: skillrun.v1.Execution.create_time:type_name -> google.protobuf.Timestamp
+	63, // 61: skillrun.v1.Execution.start_time:type_name -> google.protobuf.Timestamp
+	63, // 62: skillrun.v1.Execution.end_time:type_name -> google.protobuf.Timestamp
+	15, // 63: skillrun.v1.Execution.limits:type_name -> skillrun.v1.ExecutionLimits
+	32, // 64: skillrun.v1.Execution.outcome:type_name -> skillrun.v1.ExecutionOutcome
+	41, // 65: skillrun.v1.Execution.request:type_name -> skillrun.v1.RequestSummary
+	63, // 66: skillrun.v1.Execution.expire_time:type_name -> google.protobuf.Timestamp
+	11, // 67: skillrun.v1.Execution.network_rules:type_name -> skillrun.v1.NetworkRules
+	40, // 68: skillrun.v1.GetExecutionResponse.execution:type_name -> skillrun.v1.Execution
+	6,  // 69: skillrun.v1.ListExecutionsRequest.states:type_name -> skillrun.v1.ExecutionState
+	61, // 70: skillrun.v1.ListExecutionsRequest.labels:type_name -> skillrun.v1.ListExecutionsRequest.LabelsEntry
+	2,  // 71: skillrun.v1.ListExecutionsRequest.ends:type_name -> skillrun.v1.ExecutionEnd
+	63, // 72: skillrun.v1.ListExecutionsRequest.created_after:type_name -> google.protobuf.Timestamp
+	63, // 73: skillrun.v1.ListExecutionsRequest.created_before:type_name -> google.protobuf.Timestamp
+	8,  // 74: skillrun.v1.ListExecutionsRequest.order:type_name -> skillrun.v1.ExecutionOrder
+	40, // 75: skillrun.v1.ListExecutionsResponse.executions:type_name -> skillrun.v1.Execution
+	62, // 76: skillrun.v1.CancelExecutionRequest.grace:type_name -> google.protobuf.Duration
+	40, // 77: skillrun.v1.CancelExecutionResponse.execution:type_name -> skillrun.v1.Execution
+	39, // 78: skillrun.v1.ListArtifactsResponse.artifacts:type_name -> skillrun.v1.Artifact
+	39, // 79: skillrun.v1.GetArtifactResponse.artifact:type_name -> skillrun.v1.Artifact
+	9,  // 80: skillrun.v1.ExecutionService.Execute:input_type -> skillrun.v1.ExecuteRequest
+	16, // 81: skillrun.v1.ExecutionService.ExecuteInteractive:input_type -> skillrun.v1.ExecuteInteractiveRequest
+	42, // 82: skillrun.v1.ExecutionService.AttachExecution:input_type -> skillrun.v1.AttachExecutionRequest
+	43, // 83: skillrun.v1.ExecutionService.GetExecution:input_type -> skillrun.v1.GetExecutionRequest
+	45, // 84: skillrun.v1.ExecutionService.ListExecutions:input_type -> skillrun.v1.ListExecutionsRequest
+	47, // 85: skillrun.v1.ExecutionService.CancelExecution:input_type -> skillrun.v1.CancelExecutionRequest
+	51, // 86: skillrun.v1.ExecutionService.SignalExecution:input_type -> skillrun.v1.SignalExecutionRequest
+	49, // 87: skillrun.v1.ExecutionService.DeleteExecution:input_type -> skillrun.v1.DeleteExecutionRequest
+	53, // 88: skillrun.v1.ExecutionService.ListArtifacts:input_type -> skillrun.v1.ListArtifactsRequest
+	55, // 89: skillrun.v1.ExecutionService.GetArtifact:input_type -> skillrun.v1.GetArtifactRequest
+	20, // 90: skillrun.v1.ExecutionService.Execute:output_type -> skillrun.v1.ExecuteResponse
+	21, // 91: skillrun.v1.ExecutionService.ExecuteInteractive:output_type -> skillrun.v1.ExecuteInteractiveResponse
+	22, // 92: skillrun.v1.ExecutionService.AttachExecution:output_type -> skillrun.v1.AttachExecutionResponse
+	44, // 93: skillrun.v1.ExecutionService.GetExecution:output_type -> skillrun.v1.GetExecutionResponse
+	46, // 94: skillrun.v1.ExecutionService.ListExecutions:output_type -> skillrun.v1.ListExecutionsResponse
+	48, // 95: skillrun.v1.ExecutionService.CancelExecution:output_type -> skillrun.v1.CancelExecutionResponse
+	52, // 96: skillrun.v1.ExecutionService.SignalExecution:output_type -> skillrun.v1.SignalExecutionResponse
+	50, // 97: skillrun.v1.ExecutionService.DeleteExecution:output_type -> skillrun.v1.DeleteExecutionResponse
+	54, // 98: skillrun.v1.ExecutionService.ListArtifacts:output_type -> skillrun.v1.ListArtifactsResponse
+	56, // 99: skillrun.v1.ExecutionService.GetArtifact:output_type -> skillrun.v1.GetArtifactResponse
+	90, // [90:100] is the sub-list for method output_type
+	80, // [80:90] is the sub-list for method input_type
+	80, // [80:80] is the sub-list for extension type_name
+	80, // [80:80] is the sub-list for extension extendee
+	0,  // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_skillrun_v1_execution_proto_init() }
@@ -4707,19 +5104,19 @@ func file_skillrun_v1_execution_proto_init() {
 		(*ExecuteRequest_StdinBytes)(nil),
 		(*ExecuteRequest_JsonArguments)(nil),
 	}
-	file_skillrun_v1_execution_proto_msgTypes[3].OneofWrappers = []any{
+	file_skillrun_v1_execution_proto_msgTypes[4].OneofWrappers = []any{
 		(*InputFile_Content)(nil),
 		(*InputFile_Streamed)(nil),
 		(*InputFile_Uri)(nil),
 	}
-	file_skillrun_v1_execution_proto_msgTypes[6].OneofWrappers = []any{
+	file_skillrun_v1_execution_proto_msgTypes[7].OneofWrappers = []any{
 		(*ExecuteInteractiveRequest_Start)(nil),
 		(*ExecuteInteractiveRequest_FileChunk)(nil),
 		(*ExecuteInteractiveRequest_Stdin)(nil),
 		(*ExecuteInteractiveRequest_CloseStdin)(nil),
 		(*ExecuteInteractiveRequest_Signal)(nil),
 	}
-	file_skillrun_v1_execution_proto_msgTypes[13].OneofWrappers = []any{
+	file_skillrun_v1_execution_proto_msgTypes[14].OneofWrappers = []any{
 		(*ExecutionEvent_Header)(nil),
 		(*ExecutionEvent_Started)(nil),
 		(*ExecutionEvent_Output)(nil),
@@ -4728,14 +5125,14 @@ func file_skillrun_v1_execution_proto_init() {
 		(*ExecutionEvent_Queued)(nil),
 		(*ExecutionEvent_Denied)(nil),
 	}
-	file_skillrun_v1_execution_proto_msgTypes[21].OneofWrappers = []any{}
+	file_skillrun_v1_execution_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skillrun_v1_execution_proto_rawDesc), len(file_skillrun_v1_execution_proto_rawDesc)),
-			NumEnums:      8,
-			NumMessages:   50,
+			NumEnums:      9,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -509,8 +509,11 @@ type PurgeTenantResponse struct {
 	// Environments of prepared packages.
 	Environments     uint64 `protobuf:"varint,5,opt,name=environments,proto3" json:"environments,omitempty"`
 	EnvironmentBytes uint64 `protobuf:"varint,6,opt,name=environment_bytes,json=environmentBytes,proto3" json:"environment_bytes,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Sessions, and the bytes of all their versions on disk.
+	Sessions      uint64 `protobuf:"varint,7,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	SessionBytes  uint64 `protobuf:"varint,8,opt,name=session_bytes,json=sessionBytes,proto3" json:"session_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PurgeTenantResponse) Reset() {
@@ -585,6 +588,20 @@ func (x *PurgeTenantResponse) GetEnvironmentBytes() uint64 {
 	return 0
 }
 
+func (x *PurgeTenantResponse) GetSessions() uint64 {
+	if x != nil {
+		return x.Sessions
+	}
+	return 0
+}
+
+func (x *PurgeTenantResponse) GetSessionBytes() uint64 {
+	if x != nil {
+		return x.SessionBytes
+	}
+	return 0
+}
+
 // Tenant is a tenant with its quotas.
 type Tenant struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -653,7 +670,8 @@ type Quota struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The key in the configuration: running, queued, memory (bytes), cpus (thousandths of
 	// processors), starts_per_second (starts at once), streams, state_bytes (output,
-	// artifacts and records of executions).
+	// artifacts and records of executions), sessions, session_bytes (all versions of all
+	// sessions).
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// 0: no bound.
 	Limit uint64 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
@@ -1365,7 +1383,7 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\atenants\x18\x01 \x03(\v2\x13.skillrun.v1.TenantR\atenants\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\",\n" +
 	"\x12PurgeTenantRequest\x12\x16\n" +
-	"\x06tenant\x18\x01 \x01(\tR\x06tenant\"\xf7\x01\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\"\xb8\x02\n" +
 	"\x13PurgeTenantResponse\x12\x1e\n" +
 	"\n" +
 	"executions\x18\x01 \x01(\x04R\n" +
@@ -1375,7 +1393,9 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\vskill_bytes\x18\x04 \x01(\x04R\n" +
 	"skillBytes\x12\"\n" +
 	"\fenvironments\x18\x05 \x01(\x04R\fenvironments\x12+\n" +
-	"\x11environment_bytes\x18\x06 \x01(\x04R\x10environmentBytes\"`\n" +
+	"\x11environment_bytes\x18\x06 \x01(\x04R\x10environmentBytes\x12\x1a\n" +
+	"\bsessions\x18\a \x01(\x04R\bsessions\x12#\n" +
+	"\rsession_bytes\x18\b \x01(\x04R\fsessionBytes\"`\n" +
 	"\x06Tenant\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\rR\x06weight\x12*\n" +

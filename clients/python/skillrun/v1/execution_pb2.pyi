@@ -36,6 +36,11 @@ OOM_SCOPE_UNSPECIFIED: OomScope
 OUTPUT_STREAM_STDERR: OutputStream
 OUTPUT_STREAM_STDOUT: OutputStream
 OUTPUT_STREAM_UNSPECIFIED: OutputStream
+SESSION_UNCOMMITTED_ERROR: SessionUncommitted
+SESSION_UNCOMMITTED_NOT_COLLECTED: SessionUncommitted
+SESSION_UNCOMMITTED_NOT_SUCCEEDED: SessionUncommitted
+SESSION_UNCOMMITTED_OVER_QUOTA: SessionUncommitted
+SESSION_UNCOMMITTED_UNSPECIFIED: SessionUncommitted
 SOURCE_KIND_CODE: SourceKind
 SOURCE_KIND_COMMAND: SourceKind
 SOURCE_KIND_SCRIPT: SourceKind
@@ -130,7 +135,7 @@ class ExecuteInteractiveResponse(_message.Message):
     def __init__(self, event: _Optional[_Union[ExecutionEvent, _Mapping]] = ...) -> None: ...
 
 class ExecuteRequest(_message.Message):
-    __slots__ = ["args", "code", "command", "env", "files", "idempotency_key", "json_arguments", "labels", "limits", "network_rules", "on_disconnect", "queue_timeout", "script", "secret_env", "skill", "stdin_bytes", "working_directory"]
+    __slots__ = ["args", "code", "command", "env", "files", "idempotency_key", "json_arguments", "labels", "limits", "network_rules", "on_disconnect", "queue_timeout", "script", "secret_env", "session", "skill", "stdin_bytes", "working_directory"]
     class EnvEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -166,6 +171,7 @@ class ExecuteRequest(_message.Message):
     QUEUE_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     SCRIPT_FIELD_NUMBER: _ClassVar[int]
     SECRET_ENV_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
     SKILL_FIELD_NUMBER: _ClassVar[int]
     STDIN_BYTES_FIELD_NUMBER: _ClassVar[int]
     WORKING_DIRECTORY_FIELD_NUMBER: _ClassVar[int]
@@ -183,10 +189,11 @@ class ExecuteRequest(_message.Message):
     queue_timeout: _duration_pb2.Duration
     script: str
     secret_env: _containers.ScalarMap[str, str]
+    session: SessionUse
     skill: str
     stdin_bytes: bytes
     working_directory: str
-    def __init__(self, skill: _Optional[str] = ..., script: _Optional[str] = ..., code: _Optional[_Union[InlineCode, _Mapping]] = ..., command: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., stdin_bytes: _Optional[bytes] = ..., json_arguments: _Optional[str] = ..., working_directory: _Optional[str] = ..., files: _Optional[_Iterable[_Union[InputFile, _Mapping]]] = ..., env: _Optional[_Mapping[str, str]] = ..., secret_env: _Optional[_Mapping[str, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., on_disconnect: _Optional[_Union[OnDisconnect, str]] = ..., idempotency_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., network_rules: _Optional[_Union[NetworkRules, _Mapping]] = ...) -> None: ...
+    def __init__(self, skill: _Optional[str] = ..., script: _Optional[str] = ..., code: _Optional[_Union[InlineCode, _Mapping]] = ..., command: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., stdin_bytes: _Optional[bytes] = ..., json_arguments: _Optional[str] = ..., working_directory: _Optional[str] = ..., files: _Optional[_Iterable[_Union[InputFile, _Mapping]]] = ..., env: _Optional[_Mapping[str, str]] = ..., secret_env: _Optional[_Mapping[str, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., on_disconnect: _Optional[_Union[OnDisconnect, str]] = ..., idempotency_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., network_rules: _Optional[_Union[NetworkRules, _Mapping]] = ..., session: _Optional[_Union[SessionUse, _Mapping]] = ...) -> None: ...
 
 class ExecuteResponse(_message.Message):
     __slots__ = ["event"]
@@ -290,11 +297,12 @@ class ExecutionEvidence(_message.Message):
     def __init__(self, oom_kill_count: _Optional[int] = ..., pids_max_count: _Optional[int] = ..., deadline: _Optional[_Union[ExecutionDeadline, str]] = ..., cancelled_by: _Optional[str] = ..., cancel_reason: _Optional[str] = ..., setup_step: _Optional[str] = ..., setup_error: _Optional[str] = ..., network_denied_count: _Optional[int] = ..., oom_scope: _Optional[_Union[OomScope, str]] = ...) -> None: ...
 
 class ExecutionHeader(_message.Message):
-    __slots__ = ["commands", "deduplicated", "limits", "network_rules", "skill", "skill_digest", "warnings"]
+    __slots__ = ["commands", "deduplicated", "limits", "network_rules", "session", "skill", "skill_digest", "warnings"]
     COMMANDS_FIELD_NUMBER: _ClassVar[int]
     DEDUPLICATED_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     NETWORK_RULES_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
     SKILL_DIGEST_FIELD_NUMBER: _ClassVar[int]
     SKILL_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
@@ -302,10 +310,11 @@ class ExecutionHeader(_message.Message):
     deduplicated: bool
     limits: ExecutionLimits
     network_rules: NetworkRules
+    session: SessionBase
     skill: str
     skill_digest: str
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, skill: _Optional[str] = ..., skill_digest: _Optional[str] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., commands: _Optional[_Iterable[_Union[Argv, _Mapping]]] = ..., deduplicated: bool = ..., warnings: _Optional[_Iterable[str]] = ..., network_rules: _Optional[_Union[NetworkRules, _Mapping]] = ...) -> None: ...
+    def __init__(self, skill: _Optional[str] = ..., skill_digest: _Optional[str] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., commands: _Optional[_Iterable[_Union[Argv, _Mapping]]] = ..., deduplicated: bool = ..., warnings: _Optional[_Iterable[str]] = ..., network_rules: _Optional[_Union[NetworkRules, _Mapping]] = ..., session: _Optional[_Union[SessionBase, _Mapping]] = ...) -> None: ...
 
 class ExecutionKeepalive(_message.Message):
     __slots__ = ["state"]
@@ -336,7 +345,7 @@ class ExecutionLimits(_message.Message):
     def __init__(self, wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cpu_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., output_bytes: _Optional[int] = ..., workspace_bytes: _Optional[int] = ..., workspace_files: _Optional[int] = ..., open_files: _Optional[int] = ..., milli_cpus: _Optional[int] = ...) -> None: ...
 
 class ExecutionOutcome(_message.Message):
-    __slots__ = ["advice", "artifact_count", "artifacts", "artifacts_refused", "end", "evidence", "exit_code", "limits", "signal", "skill_digest", "stderr", "stdout", "timed_out", "usage"]
+    __slots__ = ["advice", "artifact_count", "artifacts", "artifacts_refused", "end", "evidence", "exit_code", "limits", "session", "signal", "skill_digest", "stderr", "stdout", "timed_out", "usage"]
     ADVICE_FIELD_NUMBER: _ClassVar[int]
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     ARTIFACTS_REFUSED_FIELD_NUMBER: _ClassVar[int]
@@ -345,6 +354,7 @@ class ExecutionOutcome(_message.Message):
     EVIDENCE_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
     SIGNAL_FIELD_NUMBER: _ClassVar[int]
     SKILL_DIGEST_FIELD_NUMBER: _ClassVar[int]
     STDERR_FIELD_NUMBER: _ClassVar[int]
@@ -359,13 +369,14 @@ class ExecutionOutcome(_message.Message):
     evidence: ExecutionEvidence
     exit_code: int
     limits: ExecutionLimits
+    session: SessionResult
     signal: str
     skill_digest: str
     stderr: OutputTruncation
     stdout: OutputTruncation
     timed_out: bool
     usage: ExecutionUsage
-    def __init__(self, end: _Optional[_Union[ExecutionEnd, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., timed_out: bool = ..., evidence: _Optional[_Union[ExecutionEvidence, _Mapping]] = ..., usage: _Optional[_Union[ExecutionUsage, _Mapping]] = ..., stdout: _Optional[_Union[OutputTruncation, _Mapping]] = ..., stderr: _Optional[_Union[OutputTruncation, _Mapping]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., artifact_count: _Optional[int] = ..., artifacts_refused: _Optional[_Iterable[str]] = ..., skill_digest: _Optional[str] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., advice: _Optional[str] = ...) -> None: ...
+    def __init__(self, end: _Optional[_Union[ExecutionEnd, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., timed_out: bool = ..., evidence: _Optional[_Union[ExecutionEvidence, _Mapping]] = ..., usage: _Optional[_Union[ExecutionUsage, _Mapping]] = ..., stdout: _Optional[_Union[OutputTruncation, _Mapping]] = ..., stderr: _Optional[_Union[OutputTruncation, _Mapping]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., artifact_count: _Optional[int] = ..., artifacts_refused: _Optional[_Iterable[str]] = ..., skill_digest: _Optional[str] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., advice: _Optional[str] = ..., session: _Optional[_Union[SessionResult, _Mapping]] = ...) -> None: ...
 
 class ExecutionQueued(_message.Message):
     __slots__ = ["position"]
@@ -630,6 +641,52 @@ class SendSignal(_message.Message):
     signal: str
     def __init__(self, signal: _Optional[str] = ...) -> None: ...
 
+class SessionBase(_message.Message):
+    __slots__ = ["session_id", "version"]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    version: int
+    def __init__(self, session_id: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class SessionResult(_message.Message):
+    __slots__ = ["base_version", "committed_version", "file_count", "files_added", "files_changed", "files_deleted", "reason", "session_id", "size_bytes", "uncommitted", "written_bytes"]
+    BASE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    FILES_ADDED_FIELD_NUMBER: _ClassVar[int]
+    FILES_CHANGED_FIELD_NUMBER: _ClassVar[int]
+    FILES_DELETED_FIELD_NUMBER: _ClassVar[int]
+    FILE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    UNCOMMITTED_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    base_version: int
+    committed_version: int
+    file_count: int
+    files_added: int
+    files_changed: int
+    files_deleted: int
+    reason: str
+    session_id: str
+    size_bytes: int
+    uncommitted: SessionUncommitted
+    written_bytes: int
+    def __init__(self, session_id: _Optional[str] = ..., base_version: _Optional[int] = ..., committed_version: _Optional[int] = ..., files_added: _Optional[int] = ..., files_changed: _Optional[int] = ..., files_deleted: _Optional[int] = ..., written_bytes: _Optional[int] = ..., file_count: _Optional[int] = ..., size_bytes: _Optional[int] = ..., uncommitted: _Optional[_Union[SessionUncommitted, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class SessionUse(_message.Message):
+    __slots__ = ["commit_failed", "session_id", "version", "wait"]
+    COMMIT_FAILED_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
+    commit_failed: bool
+    session_id: str
+    version: int
+    wait: bool
+    def __init__(self, session_id: _Optional[str] = ..., version: _Optional[int] = ..., wait: bool = ..., commit_failed: bool = ...) -> None: ...
+
 class SignalExecutionRequest(_message.Message):
     __slots__ = ["execution_id", "signal"]
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -657,6 +714,9 @@ class OutputStream(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class ExecutionEnd(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class SessionUncommitted(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class ExecutionDeadline(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):

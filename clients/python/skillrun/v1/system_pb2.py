@@ -16,7 +16,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from skillrun.v1 import execution_pb2 as skillrun_dot_v1_dot_execution__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18skillrun/v1/system.proto\x12\x0bskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bskillrun/v1/execution.proto\"\x12\n\x10GetBudgetRequest\"8\n\x11GetBudgetResponse\x12#\n\x06tenant\x18\x01 \x01(\x0b\x32\x13.skillrun.v1.Tenant\";\n\x12ListTenantsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"T\n\x13ListTenantsResponse\x12$\n\x07tenants\x18\x01 \x03(\x0b\x32\x13.skillrun.v1.Tenant\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"$\n\x12PurgeTenantRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\"\xa0\x01\n\x13PurgeTenantResponse\x12\x12\n\nexecutions\x18\x01 \x01(\x04\x12\x17\n\x0f\x65xecution_bytes\x18\x02 \x01(\x04\x12\x16\n\x0eskill_versions\x18\x03 \x01(\x04\x12\x13\n\x0bskill_bytes\x18\x04 \x01(\x04\x12\x14\n\x0c\x65nvironments\x18\x05 \x01(\x04\x12\x19\n\x11\x65nvironment_bytes\x18\x06 \x01(\x04\"J\n\x06Tenant\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06weight\x18\x02 \x01(\r\x12\"\n\x06quotas\x18\x03 \x03(\x0b\x32\x12.skillrun.v1.Quota\"1\n\x05Quota\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x04\x12\x0c\n\x04used\x18\x03 \x01(\x04\"\x18\n\x16GetCapabilitiesRequest\"\xf5\x05\n\x17GetCapabilitiesResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12.\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\nboundaries\x18\x03 \x03(\x0b\x32\x15.skillrun.v1.Boundary\x12&\n\x08runtimes\x18\x04 \x03(\x0b\x32\x14.skillrun.v1.Runtime\x12\x34\n\x0e\x64\x65\x66\x61ult_limits\x18\x05 \x01(\x0b\x32\x1c.skillrun.v1.ExecutionLimits\x12\x30\n\nmax_limits\x18\x06 \x01(\x0b\x32\x1c.skillrun.v1.ExecutionLimits\x12\x19\n\x11max_message_bytes\x18\x07 \x01(\x04\x12\x13\n\x0bmax_running\x18\x08 \x01(\r\x12\x12\n\nmax_queued\x18\t \x01(\r\x12\x0f\n\x07running\x18\n \x01(\r\x12\x0e\n\x06queued\x18\x0b \x01(\r\x12)\n\x07network\x18\x0c \x01(\x0e\x32\x18.skillrun.v1.NetworkMode\x12\x32\n\x0e\x63group_version\x18\r \x01(\x0e\x32\x1a.skillrun.v1.CgroupVersion\x12\x0e\n\x06kernel\x18\x0e \x01(\t\x12,\n\tretention\x18\x0f \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x64raining\x18\x10 \x01(\x08\x12\"\n\x06images\x18\x11 \x03(\x0b\x32\x12.skillrun.v1.Image\x12\x31\n\x0eskill_problems\x18\x12 \x03(\x0b\x32\x19.skillrun.v1.SkillProblem\x12\x15\n\raudit_problem\x18\x13 \x01(\t\x12\x33\n\x0ftenant_problems\x18\x14 \x03(\x0b\x32\x1a.skillrun.v1.TenantProblem\x12\'\n\x05state\x18\x15 \x01(\x0e\x32\x18.skillrun.v1.DaemonState\"K\n\rTenantProblem\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0c\n\x04\x66ile\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0c\n\x04kept\x18\x04 \x01(\x08\"R\n\x0cSkillProblem\x12\x0e\n\x06\x66older\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x12\n\nkept_skill\x18\x03 \x01(\t\x12\x0e\n\x06tenant\x18\x04 \x01(\t\"\x8f\x01\n\x08\x42oundary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05\x66ound\x18\x02 \x01(\x08H\x00\x88\x01\x01\x12\x0b\n\x03why\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12)\n\x05group\x18\x05 \x01(\x0e\x32\x1a.skillrun.v1.BoundaryGroup\x12\x0f\n\x07\x61llowed\x18\x06 \x01(\x08\x42\x08\n\x06_found\"I\n\x07Runtime\x12\x10\n\x08language\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\r\n\x05image\x18\x04 \x01(\t\"7\n\x05Image\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\x10\n\x08runtimes\x18\x03 \x03(\t*\x95\x01\n\x0b\x44\x61\x65monState\x12\x1c\n\x18\x44\x41\x45MON_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x44\x41\x45MON_STATE_READY\x10\x01\x12\x19\n\x15\x44\x41\x45MON_STATE_DEGRADED\x10\x02\x12\x19\n\x15\x44\x41\x45MON_STATE_DRAINING\x10\x03\x12\x1a\n\x16\x44\x41\x45MON_STATE_NOT_READY\x10\x04*s\n\x0bNetworkMode\x12\x1c\n\x18NETWORK_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11NETWORK_MODE_NONE\x10\x01\x12\x16\n\x12NETWORK_MODE_RULES\x10\x03\"\x04\x08\x02\x10\x02*\x11NETWORK_MODE_HOST*x\n\rCgroupVersion\x12\x1e\n\x1a\x43GROUP_VERSION_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43GROUP_VERSION_V1\x10\x01\x12\x15\n\x11\x43GROUP_VERSION_V2\x10\x02\x12\x19\n\x15\x43GROUP_VERSION_HYBRID\x10\x03*\xab\x02\n\rBoundaryGroup\x12\x1e\n\x1a\x42OUNDARY_GROUP_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x42OUNDARY_GROUP_MACHINE\x10\x01\x12\x1b\n\x17\x42OUNDARY_GROUP_IDENTITY\x10\x02\x12\x1d\n\x19\x42OUNDARY_GROUP_NAMESPACES\x10\x03\x12\x1c\n\x18\x42OUNDARY_GROUP_PROCESSES\x10\x04\x12\x18\n\x14\x42OUNDARY_GROUP_FILES\x10\x05\x12\x1a\n\x16\x42OUNDARY_GROUP_NETWORK\x10\x06\x12\x19\n\x15\x42OUNDARY_GROUP_KERNEL\x10\x07\x12\x19\n\x15\x42OUNDARY_GROUP_LIMITS\x10\x08\x12\x18\n\x14\x42OUNDARY_GROUP_PROBE\x10\t2\xdd\x02\n\rSystemService\x12\\\n\x0fGetCapabilities\x12#.skillrun.v1.GetCapabilitiesRequest\x1a$.skillrun.v1.GetCapabilitiesResponse\x12J\n\tGetBudget\x12\x1d.skillrun.v1.GetBudgetRequest\x1a\x1e.skillrun.v1.GetBudgetResponse\x12P\n\x0bListTenants\x12\x1f.skillrun.v1.ListTenantsRequest\x1a .skillrun.v1.ListTenantsResponse\x12P\n\x0bPurgeTenant\x12\x1f.skillrun.v1.PurgeTenantRequest\x1a .skillrun.v1.PurgeTenantResponseB;Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18skillrun/v1/system.proto\x12\x0bskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bskillrun/v1/execution.proto\"\x12\n\x10GetBudgetRequest\"8\n\x11GetBudgetResponse\x12#\n\x06tenant\x18\x01 \x01(\x0b\x32\x13.skillrun.v1.Tenant\";\n\x12ListTenantsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"T\n\x13ListTenantsResponse\x12$\n\x07tenants\x18\x01 \x03(\x0b\x32\x13.skillrun.v1.Tenant\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"$\n\x12PurgeTenantRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\"\xc9\x01\n\x13PurgeTenantResponse\x12\x12\n\nexecutions\x18\x01 \x01(\x04\x12\x17\n\x0f\x65xecution_bytes\x18\x02 \x01(\x04\x12\x16\n\x0eskill_versions\x18\x03 \x01(\x04\x12\x13\n\x0bskill_bytes\x18\x04 \x01(\x04\x12\x14\n\x0c\x65nvironments\x18\x05 \x01(\x04\x12\x19\n\x11\x65nvironment_bytes\x18\x06 \x01(\x04\x12\x10\n\x08sessions\x18\x07 \x01(\x04\x12\x15\n\rsession_bytes\x18\x08 \x01(\x04\"J\n\x06Tenant\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06weight\x18\x02 \x01(\r\x12\"\n\x06quotas\x18\x03 \x03(\x0b\x32\x12.skillrun.v1.Quota\"1\n\x05Quota\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x04\x12\x0c\n\x04used\x18\x03 \x01(\x04\"\x18\n\x16GetCapabilitiesRequest\"\xf5\x05\n\x17GetCapabilitiesResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12.\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\nboundaries\x18\x03 \x03(\x0b\x32\x15.skillrun.v1.Boundary\x12&\n\x08runtimes\x18\x04 \x03(\x0b\x32\x14.skillrun.v1.Runtime\x12\x34\n\x0e\x64\x65\x66\x61ult_limits\x18\x05 \x01(\x0b\x32\x1c.skillrun.v1.ExecutionLimits\x12\x30\n\nmax_limits\x18\x06 \x01(\x0b\x32\x1c.skillrun.v1.ExecutionLimits\x12\x19\n\x11max_message_bytes\x18\x07 \x01(\x04\x12\x13\n\x0bmax_running\x18\x08 \x01(\r\x12\x12\n\nmax_queued\x18\t \x01(\r\x12\x0f\n\x07running\x18\n \x01(\r\x12\x0e\n\x06queued\x18\x0b \x01(\r\x12)\n\x07network\x18\x0c \x01(\x0e\x32\x18.skillrun.v1.NetworkMode\x12\x32\n\x0e\x63group_version\x18\r \x01(\x0e\x32\x1a.skillrun.v1.CgroupVersion\x12\x0e\n\x06kernel\x18\x0e \x01(\t\x12,\n\tretention\x18\x0f \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x64raining\x18\x10 \x01(\x08\x12\"\n\x06images\x18\x11 \x03(\x0b\x32\x12.skillrun.v1.Image\x12\x31\n\x0eskill_problems\x18\x12 \x03(\x0b\x32\x19.skillrun.v1.SkillProblem\x12\x15\n\raudit_problem\x18\x13 \x01(\t\x12\x33\n\x0ftenant_problems\x18\x14 \x03(\x0b\x32\x1a.skillrun.v1.TenantProblem\x12\'\n\x05state\x18\x15 \x01(\x0e\x32\x18.skillrun.v1.DaemonState\"K\n\rTenantProblem\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0c\n\x04\x66ile\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0c\n\x04kept\x18\x04 \x01(\x08\"R\n\x0cSkillProblem\x12\x0e\n\x06\x66older\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x12\n\nkept_skill\x18\x03 \x01(\t\x12\x0e\n\x06tenant\x18\x04 \x01(\t\"\x8f\x01\n\x08\x42oundary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05\x66ound\x18\x02 \x01(\x08H\x00\x88\x01\x01\x12\x0b\n\x03why\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12)\n\x05group\x18\x05 \x01(\x0e\x32\x1a.skillrun.v1.BoundaryGroup\x12\x0f\n\x07\x61llowed\x18\x06 \x01(\x08\x42\x08\n\x06_found\"I\n\x07Runtime\x12\x10\n\x08language\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\r\n\x05image\x18\x04 \x01(\t\"7\n\x05Image\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\x10\n\x08runtimes\x18\x03 \x03(\t*\x95\x01\n\x0b\x44\x61\x65monState\x12\x1c\n\x18\x44\x41\x45MON_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x44\x41\x45MON_STATE_READY\x10\x01\x12\x19\n\x15\x44\x41\x45MON_STATE_DEGRADED\x10\x02\x12\x19\n\x15\x44\x41\x45MON_STATE_DRAINING\x10\x03\x12\x1a\n\x16\x44\x41\x45MON_STATE_NOT_READY\x10\x04*s\n\x0bNetworkMode\x12\x1c\n\x18NETWORK_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11NETWORK_MODE_NONE\x10\x01\x12\x16\n\x12NETWORK_MODE_RULES\x10\x03\"\x04\x08\x02\x10\x02*\x11NETWORK_MODE_HOST*x\n\rCgroupVersion\x12\x1e\n\x1a\x43GROUP_VERSION_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43GROUP_VERSION_V1\x10\x01\x12\x15\n\x11\x43GROUP_VERSION_V2\x10\x02\x12\x19\n\x15\x43GROUP_VERSION_HYBRID\x10\x03*\xab\x02\n\rBoundaryGroup\x12\x1e\n\x1a\x42OUNDARY_GROUP_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x42OUNDARY_GROUP_MACHINE\x10\x01\x12\x1b\n\x17\x42OUNDARY_GROUP_IDENTITY\x10\x02\x12\x1d\n\x19\x42OUNDARY_GROUP_NAMESPACES\x10\x03\x12\x1c\n\x18\x42OUNDARY_GROUP_PROCESSES\x10\x04\x12\x18\n\x14\x42OUNDARY_GROUP_FILES\x10\x05\x12\x1a\n\x16\x42OUNDARY_GROUP_NETWORK\x10\x06\x12\x19\n\x15\x42OUNDARY_GROUP_KERNEL\x10\x07\x12\x19\n\x15\x42OUNDARY_GROUP_LIMITS\x10\x08\x12\x18\n\x14\x42OUNDARY_GROUP_PROBE\x10\t2\xdd\x02\n\rSystemService\x12\\\n\x0fGetCapabilities\x12#.skillrun.v1.GetCapabilitiesRequest\x1a$.skillrun.v1.GetCapabilitiesResponse\x12J\n\tGetBudget\x12\x1d.skillrun.v1.GetBudgetRequest\x1a\x1e.skillrun.v1.GetBudgetResponse\x12P\n\x0bListTenants\x12\x1f.skillrun.v1.ListTenantsRequest\x1a .skillrun.v1.ListTenantsResponse\x12P\n\x0bPurgeTenant\x12\x1f.skillrun.v1.PurgeTenantRequest\x1a .skillrun.v1.PurgeTenantResponseB;Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1b\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'skillrun.v1.system_pb2', globals())
@@ -24,14 +24,14 @@ if _descriptor._USE_C_DESCRIPTORS == False:
 
   DESCRIPTOR._options = None
   DESCRIPTOR._serialized_options = b'Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1'
-  _DAEMONSTATE._serialized_start=1914
-  _DAEMONSTATE._serialized_end=2063
-  _NETWORKMODE._serialized_start=2065
-  _NETWORKMODE._serialized_end=2180
-  _CGROUPVERSION._serialized_start=2182
-  _CGROUPVERSION._serialized_end=2302
-  _BOUNDARYGROUP._serialized_start=2305
-  _BOUNDARYGROUP._serialized_end=2604
+  _DAEMONSTATE._serialized_start=1955
+  _DAEMONSTATE._serialized_end=2104
+  _NETWORKMODE._serialized_start=2106
+  _NETWORKMODE._serialized_end=2221
+  _CGROUPVERSION._serialized_start=2223
+  _CGROUPVERSION._serialized_end=2343
+  _BOUNDARYGROUP._serialized_start=2346
+  _BOUNDARYGROUP._serialized_end=2645
   _GETBUDGETREQUEST._serialized_start=135
   _GETBUDGETREQUEST._serialized_end=153
   _GETBUDGETRESPONSE._serialized_start=155
@@ -43,25 +43,25 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _PURGETENANTREQUEST._serialized_start=360
   _PURGETENANTREQUEST._serialized_end=396
   _PURGETENANTRESPONSE._serialized_start=399
-  _PURGETENANTRESPONSE._serialized_end=559
-  _TENANT._serialized_start=561
-  _TENANT._serialized_end=635
-  _QUOTA._serialized_start=637
-  _QUOTA._serialized_end=686
-  _GETCAPABILITIESREQUEST._serialized_start=688
-  _GETCAPABILITIESREQUEST._serialized_end=712
-  _GETCAPABILITIESRESPONSE._serialized_start=715
-  _GETCAPABILITIESRESPONSE._serialized_end=1472
-  _TENANTPROBLEM._serialized_start=1474
-  _TENANTPROBLEM._serialized_end=1549
-  _SKILLPROBLEM._serialized_start=1551
-  _SKILLPROBLEM._serialized_end=1633
-  _BOUNDARY._serialized_start=1636
-  _BOUNDARY._serialized_end=1779
-  _RUNTIME._serialized_start=1781
-  _RUNTIME._serialized_end=1854
-  _IMAGE._serialized_start=1856
-  _IMAGE._serialized_end=1911
-  _SYSTEMSERVICE._serialized_start=2607
-  _SYSTEMSERVICE._serialized_end=2956
+  _PURGETENANTRESPONSE._serialized_end=600
+  _TENANT._serialized_start=602
+  _TENANT._serialized_end=676
+  _QUOTA._serialized_start=678
+  _QUOTA._serialized_end=727
+  _GETCAPABILITIESREQUEST._serialized_start=729
+  _GETCAPABILITIESREQUEST._serialized_end=753
+  _GETCAPABILITIESRESPONSE._serialized_start=756
+  _GETCAPABILITIESRESPONSE._serialized_end=1513
+  _TENANTPROBLEM._serialized_start=1515
+  _TENANTPROBLEM._serialized_end=1590
+  _SKILLPROBLEM._serialized_start=1592
+  _SKILLPROBLEM._serialized_end=1674
+  _BOUNDARY._serialized_start=1677
+  _BOUNDARY._serialized_end=1820
+  _RUNTIME._serialized_start=1822
+  _RUNTIME._serialized_end=1895
+  _IMAGE._serialized_start=1897
+  _IMAGE._serialized_end=1952
+  _SYSTEMSERVICE._serialized_start=2648
+  _SYSTEMSERVICE._serialized_end=2997
 # @@protoc_insertion_point(module_scope)

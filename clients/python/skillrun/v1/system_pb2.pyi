@@ -140,20 +140,24 @@ class PurgeTenantRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ...) -> None: ...
 
 class PurgeTenantResponse(_message.Message):
-    __slots__ = ["environment_bytes", "environments", "execution_bytes", "executions", "skill_bytes", "skill_versions"]
+    __slots__ = ["environment_bytes", "environments", "execution_bytes", "executions", "session_bytes", "sessions", "skill_bytes", "skill_versions"]
     ENVIRONMENTS_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
     EXECUTION_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    SESSION_BYTES_FIELD_NUMBER: _ClassVar[int]
     SKILL_BYTES_FIELD_NUMBER: _ClassVar[int]
     SKILL_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     environment_bytes: int
     environments: int
     execution_bytes: int
     executions: int
+    session_bytes: int
+    sessions: int
     skill_bytes: int
     skill_versions: int
-    def __init__(self, executions: _Optional[int] = ..., execution_bytes: _Optional[int] = ..., skill_versions: _Optional[int] = ..., skill_bytes: _Optional[int] = ..., environments: _Optional[int] = ..., environment_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, executions: _Optional[int] = ..., execution_bytes: _Optional[int] = ..., skill_versions: _Optional[int] = ..., skill_bytes: _Optional[int] = ..., environments: _Optional[int] = ..., environment_bytes: _Optional[int] = ..., sessions: _Optional[int] = ..., session_bytes: _Optional[int] = ...) -> None: ...
 
 class Quota(_message.Message):
     __slots__ = ["key", "limit", "used"]

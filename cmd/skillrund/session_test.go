@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// A sessionUser is a caller with a session.
+type sessionUser struct {
+	*running
+	ctx      context.Context
+	sessions pb.SessionServiceClient
+	id       string
+}
+
+// newSession makes a session of a caller.
+func (d *running) newSession(who context.Context, m *pb.CreateSessionRequest) *sessionUser {
+	d.t.Helper()
+	u := &sessionUser{running: d, ctx: who, sessions: pb.NewSessionServiceClient(d.conn)}
+	made, err := u.sessions.CreateSession(who, m)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	u.id = made.Session.SessionId
+	return u
+}
+
+// in runs a request in the session.
+func (u *sessionUser) in(req *pb.ExecuteRequest) *result {
+	u.t.Helper()
+	if req.Session == nil {
+		req.Session = &pb.SessionUse{}
+	}
+	req.Session.SessionId = u.id
+	stream, err := u.runs.Execute(u.ctx, req)
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	r, err := collect(u.t, stream, 0, nil)
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	return r
+}
+
+// file returns the content of a file of the newest version.
+func (u *sessionUser) file(path string) (string, error) {
+	u.t.Helper()
+	stream, err := u.sessions.GetSessionFile(u.ctx, &pb.GetSessionFileRequest{SessionId: u.id, Path: path})
+	if err != nil {
+		return "", err
+	}
+	var data []byte
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return string(data), nil
+		}
+		if err != nil {
+			return "", err
+		}
+		data = append(data, r.Data...)
+	}
+}
+
+func (u *sessionUser) wantFile(path, want string) {
+	u.t.Helper()
+	if got, err := u.file(path); got != want || err != nil {
+		u.t.Errorf("%s: got %q, %v; want %q", path, got, err, want)
+	}
+}
+
+// Two skills work on the files of one session. SIGKILL of the daemon loses no version that an outcome has
+// named, and the program that it ends commits nothing.
+func TestSessionSurvivesSIGKILL(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	d := startDaemonIn(t, dir, "")
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	u := d.newSession(ctx, &pb.CreateSessionRequest{Labels: map[string]string{"task": "report"}})
+	r := u.in(shell("calculator", "mkdir out; echo 1,2 >out/a.csv"))
+	if s := r.outcome.Session; s.GetCommittedVersion() != 1 || s.FilesAdded != 1 || s.SizeBytes != 4 || r.header.Session.GetVersion() != 0 {
+		t.Errorf("got %v, header %v", s, r.header.Session)
+	}
+	r = u.in(code("data-analysis", "print(open('out/a.csv').read(), end=''); open('b.txt', 'w').write('made of it')"))
+	r.wantStdout(t, "1,2\n")
+	if s := r.outcome.Session; s.GetCommittedVersion() != 2 || r.header.Session.GetVersion() != 1 {
+		t.Errorf("got %v, header %v", s, r.header.Session)
+	}
+
+	req := shell("calculator", "rm -r out b.txt; echo lost >lost; echo ready; sleep 3600")
+	req.Session = &pb.SessionUse{SessionId: u.id, CommitFailed: true}
+	runs, _ := d.untilOutput(ctx, req)
+	_, err := d.try(&pb.ExecuteRequest{Skill: "calculator", Source: &pb.ExecuteRequest_Code{Code: &pb.InlineCode{Text: "1"}}, Session: &pb.SessionUse{SessionId: u.id}})
+	wantReason(t, err, codes.FailedPrecondition, "SESSION_BUSY", "execution "+runs.ExecutionId+" writes to it")
+	_, err = u.sessions.DeleteSession(ctx, &pb.DeleteSessionRequest{SessionId: u.id})
+	wantReason(t, err, codes.FailedPrecondition, "SESSION_BUSY", "")
+	d.kill()
+
+	d = startDaemonIn(t, dir, "")
+	u = &sessionUser{running: d, ctx: ctx, sessions: pb.NewSessionServiceClient(d.conn), id: u.id}
+	got, err := u.sessions.GetSession(ctx, &pb.GetSessionRequest{SessionId: u.id})
+	if err != nil || got.Session.Newest.GetNumber() != 2 || got.Session.Writer != "" || got.Session.Labels["task"] != "report" {
+		t.Errorf("got %v, %v", got, err)
+	}
+	u.wantFile("out/a.csv", "1,2\n")
+	u.wantFile("b.txt", "made of it")
+	r = u.in(shell("calculator", "ls; cat out/a.csv; rm -r out"))
+	if r.outcome.Session.GetCommittedVersion() != 3 || r.outcome.Session.FilesDeleted != 1 {
+		t.Errorf("got %v", r.outcome.Session)
+	}
+	again := shell("calculator", "cat out/a.csv")
+	again.Session = &pb.SessionUse{Version: 2}
+	u.in(again).wantStdout(t, "1,2\n")
+	if _, err := u.sessions.DeleteSession(ctx, &pb.DeleteSessionRequest{SessionId: u.id}); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "state/sessions/default")); len(left) != 0 || err != nil {
+		t.Errorf("left on disk: %v, %v", left, err)
+	}
+	d.wantNothingLeft()
+}
+
+// A session belongs to its tenant, which has quotas of its own. Its removal takes the sessions with it.
+func TestSessionsOfTenants(t *testing.T) {
+	t.Parallel()
+	dir := newTenantsDir(t)
+	const config = withTokens + "sessions: {bytes: 1MiB, versions: 2}\ntenants_dir: tenants\ntenants: {globex: {}}\n"
+	d := startDaemonIn(t, dir, config)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	d.write("tenants/acme.yaml", "quotas: {sessions: 1, session_bytes: 64KiB}\n")
+	acme, globex := d.asTenant(ctx, "acme", "invoke"), d.asTenant(ctx, "globex", "invoke")
+	until(t, "a new tenant: no effect in time", func() bool { return !d.unknownTenant(acme) })
+
+	u := d.newSession(acme, &pb.CreateSessionRequest{})
+	_, err := u.sessions.CreateSession(acme, &pb.CreateSessionRequest{})
+	wantReason(t, err, codes.ResourceExhausted, "SESSION_QUOTA", "the tenant has 1 sessions, and may have no more")
+	u.in(shell("calculator", "echo mine >f"))
+	r := u.in(shell("calculator", "head -c 100000 /dev/zero >big"))
+	if s := r.outcome.Session; s.GetUncommitted() != pb.SessionUncommitted_SESSION_UNCOMMITTED_OVER_QUOTA || s.CommittedVersion != 0 {
+		t.Errorf("got %v", s)
+	}
+	u.wantFile("f", "mine\n")
+	b, err := d.system.GetBudget(acme, &pb.GetBudgetRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := map[string]uint64{}
+	for _, q := range b.Tenant.Quotas {
+		used[q.Key] = q.Used
+	}
+	if used["sessions"] != 1 || used["session_bytes"] == 0 || used["session_bytes"] > 64<<10 {
+		t.Errorf("used: %v", used)
+	}
+
+	_, err = u.sessions.GetSession(globex, &pb.GetSessionRequest{SessionId: u.id})
+	wantReason(t, err, codes.NotFound, "SESSION_NOT_FOUND", "")
+	theirs := shell("calculator", "cat f")
+	theirs.Session = &pb.SessionUse{SessionId: u.id}
+	stream, err := d.runs.Execute(globex, theirs)
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	wantReason(t, err, codes.NotFound, "SESSION_NOT_FOUND", "")
+	_, err = u.sessions.CreateSession(d.asTenant(ctx, "globex", "read"), &pb.CreateSessionRequest{})
+	wantReason(t, err, codes.PermissionDenied, "ROLE_REQUIRED", "")
+
+	if err := os.Remove(filepath.Join(dir, "tenants/acme.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a removed file: no effect in time", func() bool { return d.unknownTenant(acme) })
+	done, err := d.system.PurgeTenant(ctx, &pb.PurgeTenantRequest{Tenant: "acme"})
+	if err != nil || done.Sessions != 1 || done.SessionBytes == 0 {
+		t.Errorf("purge: %v, %v", done, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "state/sessions/acme")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("files of the purged tenant: %v", err)
+	}
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/session"
+	"github.com/skillrun/skillrun/internal/tenant"
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// openSessions opens the sessions of all tenants.
+func (c *config) openSessions(tenants *tenant.Set, log *slog.Logger) (*session.Store, error) {
+	return session.Open(session.Config{
+		Dir: filepath.Join(c.StateDir, "sessions"), Owner: session.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID},
+		Rules: c.sessionRules(tenants), Log: log,
+	})
+}
+
+// sessionRules returns the bounds of each tenant. No call reaches a tenant that was removed.
+func (c *config) sessionRules(tenants *tenant.Set) func(string) session.Rules {
+	s := c.Sessions
+	return func(name string) session.Rules {
+		rules := session.Rules{
+			Bytes: int64(s.Bytes), Files: s.Files, Versions: s.Versions, MaxTTL: time.Duration(s.TTL),
+			DefaultIdle: time.Duration(s.IdleTTL),
+		}
+		if t, ok := tenants.Get(name); ok {
+			rules.Sessions, rules.TotalBytes = t.Sessions, t.SessionBytes
+		}
+		return rules
+	}
+}
+
+// sweepSessions removes the sessions whose time is over.
+func (d *daemon) sweepSessions() {
+	removed, err := d.sessions.Sweep()
+	if err != nil {
+		d.log.Error("sessions that are over", "err", err)
+	}
+	if removed > 0 {
+		d.log.Info("sessions removed", "removed", removed)
+	}
+}
+
+// closeSessions may be called without sessions.
+func (d *daemon) closeSessions() error {
+	if d.sessions == nil {
+		return nil
+	}
+	return d.sessions.Close()
+}
