@@ -71,7 +71,14 @@ var liars = map[string]func(s *socket, network uint64){
 			}
 		}()
 	},
-	"error":      func(s *socket, _ uint64) { refuse(s, "\x1b[2J"+strings.Repeat("x", 100_000)) },
+	"error": func(s *socket, _ uint64) { refuse(s, "\x1b[2J"+strings.Repeat("x", 100_000)) },
+	"stderr": func(*socket, uint64) {
+		for b := make([]byte, 1<<16); ; {
+			if _, err := os.Stderr.Write(b); err != nil {
+				os.Exit(4)
+			}
+		}
+	},
 	"kind":       func(s *socket, network uint64) { _ = s.send(report{Kind: "own", Network: network}, -1) },
 	"nothing":    func(s *socket, network uint64) { _ = s.send(report{Kind: denied, Network: network}, -1) },
 	"no JSON":    func(s *socket, _ uint64) { _, _ = s.file.Write([]byte("{")) },
@@ -136,7 +143,7 @@ func TestHelperLies(t *testing.T) {
 // A helper that sends what no helper sends is killed. An attachment fails, and names the reason.
 func TestHelperTalksNonsense(t *testing.T) {
 	for how, want := range map[string]string{
-		"kind": `kind "own"`, "nothing": `kind "denied"`, "no JSON": "JSON", "long": "invalid character", "descriptor": "descriptor", "empty": "", "silence": "", "dies": "exit status 3",
+		"kind": `kind "own"`, "nothing": `kind "denied"`, "no JSON": "JSON", "long": "invalid character", "descriptor": "descriptor", "empty": "", "silence": "", "dies": "exit status 3", "stderr": "exit status",
 	} {
 		t.Run(how, func(t *testing.T) {
 			lying(t, how)

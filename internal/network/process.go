@@ -200,7 +200,8 @@ func (p *process) lastWords() error {
 	return fmt.Errorf("%v: %s", p.command.ProcessState, strings.TrimSpace(p.stderr.String()))
 }
 
-// A tail keeps the first maxStderr bytes that are written to it.
+// A tail keeps the first maxStderr bytes that are written to it. Then it ends the copying: the pipe breaks,
+// so a helper can't take the daemon's time with its stderr.
 type tail struct {
 	mu sync.Mutex
 	b  []byte
@@ -211,8 +212,12 @@ var _ io.Writer = (*tail)(nil)
 func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.b = append(t.b, b[:min(len(b), maxStderr-len(t.b))]...)
-	return len(b), nil
+	n := min(len(b), maxStderr-len(t.b))
+	t.b = append(t.b, b[:n]...)
+	if n < len(b) {
+		return n, io.ErrShortWrite
+	}
+	return n, nil
 }
 
 func (t *tail) String() string {
