@@ -163,7 +163,11 @@ func (q *queue) run() {
 		q.packets = nil
 		q.mu.Unlock()
 		for _, p := range packets {
-			if q.socket.send(p, -1) != nil {
+			err := q.socket.send(p, -1)
+			if errors.Is(err, errLong) {
+				err = q.socket.send(p.withoutText(), -1)
+			}
+			if err != nil {
 				return
 			}
 		}

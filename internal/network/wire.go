@@ -81,6 +81,24 @@ const (
 	smallReport = 512
 )
 
+// withoutText is what is sent of a report that is too long for a packet.
+func (r report) withoutText() report {
+	short := report{Kind: r.Kind, Number: r.Number, Network: r.Network}
+	switch r.Kind {
+	case reply:
+		short.Error = errLong.Error()
+	case denied:
+		short.Kind, short.Denials = dropped, 1
+	case closed:
+		short.Kind, short.Connections = dropped, 1
+	}
+	return short
+}
+
+// errLong is the error of a packet that is longer than maxPacket.
+// Only the rules of a request can be so long.
+var errLong = errors.New("the network rules are too long; use fewer rules")
+
 // maxPacket is the kernel's default bound on a packet (net.core.wmem_default), in bytes. Rules that
 // need more are refused when they are sent.
 const maxPacket = 208 << 10
@@ -111,6 +129,9 @@ func (s *socket) send(packet any, fd int) error {
 	if err != nil {
 		return err
 	}
+	if len(b) > maxPacket { // the receiver's buffer
+		return errLong
+	}
 	var rights []byte
 	if fd >= 0 {
 		rights = unix.UnixRights(fd)
@@ -125,7 +146,7 @@ func (s *socket) send(packet any, fd int) error {
 		return failed != unix.EAGAIN
 	})
 	if errors.Is(failed, unix.EMSGSIZE) {
-		return errors.New("the network rules are too long; use fewer rules")
+		return errLong
 	}
 	return errors.Join(err, failed)
 }

@@ -167,7 +167,7 @@ func (n *nameServer) resolve(reply *dns.Msg, name string, kind uint16) {
 		return
 	}
 	ttl := found.rest()
-	if !n.gateway.pins.add(name, found.addresses, ttl) {
+	if !n.gateway.pins.add(name, found.addresses, ttl, n.gateway.rules.DeniesSome(name)) {
 		n.refuse(reply, name, policy.Verdict{Reason: "more addresses than an execution may resolve"})
 		return
 	}

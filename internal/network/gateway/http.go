@@ -89,11 +89,42 @@ func writeRequest(out *bufio.Writer, r *http.Request) error {
 	if r.Body != http.NoBody {
 		r.Body = flushingBody{r.Body, out}
 	}
-	if err := r.Write(out); err != nil {
+	if err := r.Write(&requestWriter{out: out, minor: r.ProtoMinor}); err != nil {
 		return err
 	}
 	return out.Flush()
 }
+
+// A requestWriter keeps the version of a request of HTTP/1.0. Request.Write writes HTTP/1.1, to which the
+// server may answer with chunks that the client does not know.
+type requestWriter struct {
+	out   *bufio.Writer
+	minor int
+	begun bool
+}
+
+const newVersion, oldVersion = " HTTP/1.1\r\n", " HTTP/1.0\r\n"
+
+// Write gets the whole first line at once, with the version at its end.
+func (w *requestWriter) Write(b []byte) (int, error) {
+	if w.begun || w.minor > 0 {
+		return w.out.Write(b)
+	}
+	w.begun = true
+	line, ok := strings.CutSuffix(string(b), newVersion)
+	if !ok {
+		return 0, errVersion
+	}
+	if _, err := w.out.WriteString(line + oldVersion); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// WriteByte tells Request.Write that it needs no buffer.
+func (w *requestWriter) WriteByte(b byte) error { return w.out.WriteByte(b) }
+
+var errVersion = errors.New("the first line of the request has no version")
 
 // A flushingBody flushes the writer before each read that may wait.
 type flushingBody struct {

@@ -23,10 +23,13 @@ type decision struct {
 
 // judge asks the rules for a destination.
 func (g *Gateway) judge(p policy.Protocol, to netip.AddrPort) decision {
-	all := g.pins.names(to.Addr())
+	all, old := g.pins.names(to.Addr())
 	d := decision{protocol: p, to: to}
 	if len(all) > 0 {
 		d.name = all[0]
+	}
+	if v, denied := g.rules.Denies(p, to, old); denied {
+		return d.refuse(v)
 	}
 	if v := g.rules.Dial(p, to, all); !v.Allowed {
 		return d.refuse(v)

@@ -153,25 +153,31 @@ func TestReporter(t *testing.T) {
 	}
 }
 
-// Pins end, and there is a bound on them.
+// Pins end, and there is a bound on them. One that is kept opens nothing after its end either.
 func TestPins(t *testing.T) {
 	p := newPins()
 	a := addressesFrom(t, maxPins)
-	if !p.add("www.test", a, 0) || !p.add("www.test", a[:0], 0) {
+	if !p.add("www.test", a[1:], 0, false) || !p.add("www.test", a[:0], 0, false) || !p.add("kept.test", a[:1], 0, true) {
 		t.Error("no room")
 	}
-	if p.add("other.test", a[:1], 0) {
+	if p.add("other.test", a[:1], 0, false) {
 		t.Error("beyond the bound")
 	}
-	if n := p.names(a[0]); len(n) != 1 {
-		t.Errorf("names: %v", n)
+	if n, old := p.names(a[1]); len(n) != 1 || len(old) != 0 {
+		t.Errorf("names: %v, %v", n, old)
 	}
-	p.named[a[0]][0].ends = time.Now()
-	if n := p.names(a[0]); len(n) != 0 {
-		t.Errorf("names after its end: %v", n)
+	p.named[a[0]][0].ends, p.named[a[1]][0].ends = time.Now(), time.Now()
+	if n, old := p.names(a[1]); len(n) != 0 || len(old) != 1 {
+		t.Errorf("names after its end: %v, %v", n, old)
 	}
-	if !p.add("other.test", a[:1], 0) || p.count != maxPins {
+	if !p.add("other.test", a[1:2], 0, false) || p.count != maxPins {
 		t.Error("no room after an end")
+	}
+	if n, old := p.names(a[0]); len(n) != 0 || len(old) != 1 {
+		t.Errorf("names of a pin that is kept: %v, %v", n, old)
+	}
+	if p.add("more.test", a[2:3], 0, false) {
+		t.Error("a pin that is kept made room")
 	}
 }
 

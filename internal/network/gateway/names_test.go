@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"syscall"
 	"testing"
@@ -206,6 +207,56 @@ func TestHost(t *testing.T) {
 		t.Errorf("got %v", r)
 	}
 	b.awaitDenial(t, func(d policy.Denial) bool { return d.Name == "evil.example" })
+}
+
+// The server sees the version of the request: it may answer one of HTTP/1.1 with chunks, which clients of
+// HTTP/1.0 do not know.
+func TestHostOldVersion(t *testing.T) {
+	newZone(t)
+	heads := make(chan string, 10)
+	networktest.Serve(t, networktest.Public+":80", func(c net.Conn) {
+		r, err := http.ReadRequest(bufio.NewReader(c))
+		if err != nil {
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		heads <- r.Method + " " + r.RequestURI + " " + r.Proto + " " + r.Host + " " + string(body)
+		_, _ = io.WriteString(c, "HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n")
+	})
+	b := newBox(t, []string{"www.test"}, nil)
+	for _, tt := range []struct{ send, want string }{
+		{"GET /a%20HTTP/1.1 HTTP/1.0\r\nHost: www.test\r\n\r\n", "GET /a%20HTTP/1.1 HTTP/1.0 www.test "},
+		{"POST / HTTP/1.0\r\nHost: www.test\r\nContent-Length: 12\r\n\r\n HTTP/1.1\r\nx", "POST / HTTP/1.0 www.test  HTTP/1.1\r\nx"},
+		{"GET / HTTP/1.1\r\nHost: www.test\r\n\r\n", "GET / HTTP/1.1 www.test "},
+	} {
+		conn := b.dialNamed(t, "80", "www.test")
+		_, _ = io.WriteString(conn, tt.send)
+		if got, err := io.ReadAll(conn); err != nil || len(got) == 0 {
+			t.Fatalf("%.40q: %q, %v", tt.send, got, err)
+		}
+		if got := <-heads; got != tt.want {
+			t.Errorf("%.40q: the server got %q", tt.send, got)
+		}
+	}
+}
+
+// A deny rule for a port holds for an address after its pin has ended, also beside public.
+func TestDeniedPortOfOldAddress(t *testing.T) {
+	newZone(t)
+	networktest.Serve(t, networktest.Public+":7000", echo)
+	b := newBox(t, []string{"public:80,7000"}, []string{"www.test:7000"})
+	if m := b.ask(t, "udp", "www.test", dns.TypeA); addresses(m) != networktest.Public {
+		t.Fatal(m)
+	}
+	pins := b.gateway.pins
+	pins.mu.Lock()
+	pins.named[netip.MustParseAddr(networktest.Public)][0].ends = time.Now()
+	pins.prune(time.Now())
+	pins.mu.Unlock()
+	if c, err := b.Dial("tcp", networktest.Public+":7000"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("got %v, %v", c, err)
+	}
+	b.awaitDenial(t, func(d policy.Denial) bool { return d.Rule == "www.test:7000" })
 }
 
 // A client may wait for the answer to its head before it sends the body.

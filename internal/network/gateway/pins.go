@@ -18,6 +18,7 @@ type pins struct {
 type pin struct {
 	name string
 	ends time.Time
+	kept bool // prune leaves it: a deny rule is about some ports of the name
 }
 
 // pinTime is the least time that a pin lives, however short the answer's TTL: programs dial a
@@ -26,8 +27,9 @@ const pinTime = time.Minute
 
 func newPins() *pins { return &pins{named: map[netip.Addr][]pin{}} }
 
-// add pins name to addresses, and reports whether there was room.
-func (p *pins) add(name string, addresses []netip.Addr, ttl time.Duration) bool {
+// add pins name to addresses, and reports whether there was room. A pin that is kept never makes room for
+// another one.
+func (p *pins) add(name string, addresses []netip.Addr, ttl time.Duration, kept bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -38,7 +40,7 @@ func (p *pins) add(name string, addresses []netip.Addr, ttl time.Duration) bool 
 		return false
 	}
 	for _, a := range addresses {
-		p.put(a, pin{name, now.Add(max(ttl, pinTime))})
+		p.put(a, pin{name, now.Add(max(ttl, pinTime)), kept})
 	}
 	return true
 }
@@ -58,7 +60,7 @@ func (p *pins) put(a netip.Addr, new pin) {
 // prune removes the pins that have ended.
 func (p *pins) prune(now time.Time) {
 	for a, list := range p.named {
-		left := slices.DeleteFunc(list, func(old pin) bool { return old.ends.Before(now) })
+		left := slices.DeleteFunc(list, func(old pin) bool { return old.ends.Before(now) && !old.kept })
 		p.count -= len(list) - len(left)
 		if p.named[a] = left; len(left) == 0 {
 			delete(p.named, a)
@@ -66,15 +68,18 @@ func (p *pins) prune(now time.Time) {
 	}
 }
 
-// names returns the names for which the sandbox got an address, in the order of the answers.
-func (p *pins) names(a netip.Addr) (names []string) {
+// names returns the names for which the sandbox got an address, in the order of the answers. old are
+// those whose pins have ended: they open nothing, but deny rules still are about them.
+func (p *pins) names(a netip.Addr) (names, old []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
 	for _, pin := range p.named[a] {
 		if pin.ends.After(now) {
 			names = append(names, pin.name)
+		} else {
+			old = append(old, pin.name)
 		}
 	}
-	return names
+	return names, old
 }

@@ -22,7 +22,7 @@ func (g *Gateway) udp(r *udp.ForwarderRequest) bool {
 	if isNameServer(to.Addr()) {
 		d = d.refuse(policy.Verdict{Reason: "the name server answers on port 53 only"})
 	} else {
-		d = g.judgeUDP(d)
+		d = g.judge(policy.UDP, to)
 	}
 	if d.allowed {
 		if reached := g.enter(); reached != "" {
@@ -42,16 +42,6 @@ func (g *Gateway) udp(r *udp.ForwarderRequest) bool {
 	s.in = gonet.NewUDPConn(&s.queue, ep)
 	go s.run()
 	return true
-}
-
-// judgeUDP asks the rules. QUIC encrypts the server name, so port 443 is allowed only at addresses that
-// this sandbox got for a name.
-func (g *Gateway) judgeUDP(d decision) decision {
-	to := d.to
-	if d = g.judge(policy.UDP, to); d.allowed && to.Port() == 443 && d.name == "" {
-		return d.refuse(policy.Verdict{Reason: "QUIC goes only to addresses that were resolved for an allowed name"})
-	}
-	return d
 }
 
 // A session copies packets between one port of the sandbox and one destination.

@@ -97,6 +97,18 @@ func TestUDPRefused(t *testing.T) {
 	}
 }
 
+// A rule with the address opens QUIC's port, too: no name is needed.
+func TestQUICByAddress(t *testing.T) {
+	serveUDP(t, networktest.Public+":443")
+	b := newBox(t, []string{"public:443/udp", networktest.Public + ":443/udp"}, nil)
+	if err := b.send(t, networktest.Public+":443"); err != nil {
+		t.Error(err)
+	}
+	if err := b.send(t, networktest.Public2+":443"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("another address: %v", err)
+	}
+}
+
 // A session without a packet ends.
 func TestUDPIdle(t *testing.T) {
 	serveUDP(t, networktest.Public+":5000")

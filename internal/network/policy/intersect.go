@@ -13,7 +13,7 @@ func intersect(a, b rule) (both rule, ok bool) {
 	both.protocols = a.protocols & b.protocols
 	both.ports = a.ports.intersect(b.ports)
 	if a.kind == publicRule && b.kind == prefixRule {
-		both.ports = both.ports.without(resolverPorts) // which only b opens
+		both.ports = both.ports.without(addressPorts(both.protocol())) // which only b opens
 	}
 	if both.protocols == 0 || len(both.ports) == 0 {
 		return rule{}, false

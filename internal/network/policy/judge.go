@@ -72,21 +72,43 @@ func (r *Rules) Dial(p Protocol, to netip.AddrPort, names []string) Verdict {
 		return r.refuse("not an address with a port")
 	}
 	q := r.question(to.Addr(), canonicalNames(names))
-	for _, one := range r.deny {
-		if one.matchesPort(p, to.Port()) && q.denied(one) {
-			return deniedBy(one, netip.AddrPortFrom(q.addr, to.Port()).String())
-		}
+	if v, denied := r.denied(q, p, to.Port()); denied {
+		return v
 	}
-	isResolver := resolverPorts.contains(to.Port())
+	needsAddress := addressPorts(p).contains(to.Port()) && (len(q.names) == 0 || resolverPorts.contains(to.Port()))
 	for _, one := range r.allow {
-		if one.matchesPort(p, to.Port()) && q.allowed(one) && (one.kind == prefixRule || !isResolver) {
+		if one.matchesPort(p, to.Port()) && q.allowed(one) && (one.kind == prefixRule || !needsAddress) {
 			return Verdict{Allowed: true, Rule: one.text}
 		}
 	}
-	if isResolver && q.block.isPublic() {
-		return Verdict{Rule: "resolver", Reason: "other name servers are refused unless a rule names their address", Missing: ruleFor(q.addr.String(), p, to.Port())}
+	if needsAddress && q.block.isPublic() {
+		return q.refuseUnnamed(p, to.Port())
 	}
 	return q.refuse(p, to.Port())
+}
+
+// Denies reports whether a deny rule is about a connection. names are all names for which this sandbox
+// ever got the address.
+func (r *Rules) Denies(p Protocol, to netip.AddrPort, names []string) (v Verdict, denied bool) {
+	if r == nil {
+		return Verdict{}, false
+	}
+	return r.denied(r.question(to.Addr(), canonicalNames(names)), p, to.Port())
+}
+
+func (r *Rules) denied(q question, p Protocol, port uint16) (v Verdict, denied bool) {
+	for _, one := range r.deny {
+		if one.matchesPort(p, port) && q.denied(one) {
+			return deniedBy(one, netip.AddrPortFrom(q.addr, port).String()), true
+		}
+	}
+	return Verdict{}, false
+}
+
+// DeniesSome reports whether a deny rule is about a name that may be resolved: it denies some ports.
+func (r *Rules) DeniesSome(name string) bool {
+	canonical, ok := canonicalName(name)
+	return ok && r != nil && slices.ContainsFunc(r.deny, func(one rule) bool { return one.kind == nameRule && one.matchesName(canonical) })
 }
 
 // refuse refuses an invalid question, and any question to nil Rules.
@@ -152,6 +174,17 @@ func (r rule) opens(b block) bool {
 		return r.exact
 	}
 	return contains(b.prefix, r.prefix)
+}
+
+// refuseUnnamed refuses a port that needs a rule with the address.
+func (q question) refuseUnnamed(p Protocol, port uint16) Verdict {
+	v := Verdict{Missing: ruleFor(q.addr.String(), p, port)}
+	if resolverPorts.contains(port) {
+		v.Rule, v.Reason = KindResolver, "other name servers are refused unless a rule names their address"
+	} else {
+		v.Reason = "QUIC goes only to addresses that were resolved for an allowed name, or that a rule names"
+	}
+	return v
 }
 
 func (q question) refuse(p Protocol, port uint16) Verdict {

@@ -32,7 +32,11 @@ func TestDial(t *testing.T) {
 		{nil, nil, TCP, "93.184.216.34:22", nil, "", "93.184.216.34:22", false},
 		{nil, nil, TCP, "93.184.216.34:22", []string{"example.com"}, "", "example.com:22", false},
 		{nil, nil, UDP, "93.184.216.34:443", nil, "", "93.184.216.34:443/udp", false},
-		{[]string{"public:443/udp"}, nil, UDP, "93.184.216.34:443", nil, "public:443/udp", "", true},
+		// QUIC needs a resolved name, or a rule with the address.
+		{[]string{"public:443/udp"}, nil, UDP, "93.184.216.34:443", nil, "", "93.184.216.34:443/udp", false},
+		{[]string{"public:443/udp"}, nil, UDP, "93.184.216.34:443", []string{"example.com"}, "public:443/udp", "", true},
+		{[]string{"public:443-444/udp"}, nil, UDP, "93.184.216.34:444", nil, "public:443-444/udp", "", true},
+		{[]string{"public:443/udp", "93.184.0.0/16:443/udp"}, nil, UDP, "93.184.216.34:443", nil, "93.184.0.0/16:443/udp", "", true},
 		{[]string{}, nil, TCP, "93.184.216.34:443", nil, "", "93.184.216.34:443", false},
 		{nil, nil, "sctp", "93.184.216.34:443", nil, "", "", false},
 		{nil, nil, TCP, "93.184.216.34:0", nil, "", "", false},
@@ -84,6 +88,32 @@ func TestDial(t *testing.T) {
 		if got.Allowed != tt.allowed || got.Rule != tt.rule || got.Missing != tt.missing || got.Allowed != (got.Reason == "") {
 			t.Errorf("allow %q, deny %q: %s %s %q: got %+v", tt.allow, tt.deny, tt.protocol, tt.to, tt.names, got)
 		}
+	}
+}
+
+// A deny rule for some ports of a name lets the name be resolved, and is about each address that it had.
+func TestDenies(t *testing.T) {
+	r := rules(t, []string{"public:*"}, "*.example.com:22", "10.0.0.0/8")
+	for _, tt := range []struct {
+		port   string
+		names  []string
+		denied bool
+	}{
+		{"93.184.216.34:22", nil, false},
+		{"93.184.216.34:22", []string{"other.example", "A.example.com."}, true},
+		{"93.184.216.34:23", []string{"a.example.com"}, false},
+		{"10.0.0.1:23", nil, true},
+	} {
+		if v, denied := r.Denies(TCP, addrPort(t, tt.port), tt.names); denied != tt.denied || v.Allowed || denied != (v.Reason != "") {
+			t.Errorf("%s %q: got %v, %+v", tt.port, tt.names, denied, v)
+		}
+	}
+	if !r.DeniesSome("A.example.com.") || r.DeniesSome("example.com") || r.DeniesSome("-") || !r.Name("a.example.com").Allowed {
+		t.Error("another set of names is denied")
+	}
+	var none *Rules
+	if _, denied := none.Denies(TCP, addrPort(t, "10.0.0.1:23"), nil); denied || none.DeniesSome("a.example.com") {
+		t.Error("nil Rules have a deny rule")
 	}
 }
 

@@ -17,7 +17,17 @@ var (
 	allPorts = portSet{{1, 65535}}
 	// resolverPorts are the ports of name servers: DNS and DNS over TLS.
 	resolverPorts = portSet{{53, 53}, {853, 853}}
+	// quicPorts need a resolved name or a rule with the address: QUIC encrypts the server's name.
+	quicPorts = portSet{{443, 443}}
 )
+
+// addressPorts are the ports that public opens for no address without a name.
+func addressPorts(p Protocol) portSet {
+	if p == UDP {
+		return append(slices.Clone(resolverPorts), quicPorts...).merged()
+	}
+	return resolverPorts
+}
 
 // parsePorts parses "443", "80,443", "8000-8100" or "*".
 func parsePorts(text string) (ports portSet, problem string) {

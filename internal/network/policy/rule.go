@@ -61,6 +61,14 @@ func setOf(p Protocol) protocolSet {
 	return 0
 }
 
+// protocol is the protocol of an allow rule, which has one.
+func (r rule) protocol() Protocol {
+	if r.protocols == setUDP {
+		return UDP
+	}
+	return TCP
+}
+
 // webPorts are the ports of an allow rule that names none.
 var webPorts = portSet{{80, 80}, {443, 443}}
 
