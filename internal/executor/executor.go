@@ -124,6 +124,7 @@ type Executor struct {
 	Config
 	admission *admission.Admission
 	streams   streams
+	starts    starts
 	// hashKey is 32 bytes of KeyFile. request.hash and KeyedHash use it.
 	hashKey []byte
 	// groups orders changes of the tenants' groups of sandboxes: SetTenants and removeGroup.
@@ -402,11 +403,13 @@ func (x *Executor) run(r *run, ticket *admission.Ticket) {
 
 	admitted := r.span.stage("admission")
 	err := ticket.Wait(r.ctx, r.queueTimeout)
-	admitted(err)
 	if err != nil {
+		admitted(err)
 		x.end(r, r.neverRan(err))
 		return
 	}
+	leave := x.starts.enter(r.ctx, r.grant.Principal().Tenant)
+	admitted(nil)
 	r.queued = time.Since(r.created)
 
 	// A ticket can get its slot after a cancel. Then start fails, because r.ctx is done.
@@ -421,6 +424,7 @@ func (x *Executor) run(r *run, ticket *admission.Ticket) {
 		Stderr:  out.stderr,
 		Collect: func(changes *os.Root) error { return x.collect(r, changes) },
 	})
+	leave()
 	assigned(err)
 	failpoint.Reach(failpoint.AfterStart)
 	r.settle(p)
