@@ -119,3 +119,73 @@ func TestTokenOfUnknownTenant(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// An operator signals and deletes the executions of all tenants, and reads their artifacts. The audit log has the
+// operator's name in each entry. Callers of other tenants find none of them.
+func TestOperatorActsForAllTenants(t *testing.T) {
+	t.Parallel()
+	d := startDaemon(t, withTokens+"tenants: {acme: {}, globex: {}}\n")
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	acme, globex := d.asTenant(ctx, "acme", "invoke"), d.asTenant(ctx, "globex", "admin")
+	running := d.begin(acme)
+	stream, err := d.runs.Execute(acme, shell("calculator", "echo 42 >answer"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, err := collect(t, stream, 0, nil)
+	if err != nil || done.outcome.GetEnd() != pb.ExecutionEnd_EXECUTION_END_EXITED {
+		t.Fatalf("got %v, %v", done, err)
+	}
+	ended := done.id
+
+	calls := func(ctx context.Context) (errs [4]error) {
+		_, errs[0] = d.runs.SignalExecution(ctx, &pb.SignalExecutionRequest{ExecutionId: running, Signal: "SIGTERM"})
+		_, errs[1] = d.runs.ListArtifacts(ctx, &pb.ListArtifactsRequest{ExecutionId: ended})
+		artifact, err := d.runs.GetArtifact(ctx, &pb.GetArtifactRequest{ExecutionId: ended, Path: "answer"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		chunk, err := artifact.Recv()
+		if errs[2] = err; err == nil && string(chunk.Data) != "42\n" {
+			t.Errorf("the artifact has %q", chunk.Data)
+		}
+		_, errs[3] = d.runs.DeleteExecution(ctx, &pb.DeleteExecutionRequest{ExecutionId: ended})
+		return errs
+	}
+	for _, err := range calls(globex) {
+		wantReason(t, err, codes.NotFound, "EXECUTION_NOT_FOUND", "")
+	}
+	if errs := calls(ctx); errs != [4]error{} { // root, whose tenant default is not configured
+		t.Errorf("got %v", errs)
+	}
+	_, err = d.runs.GetExecution(acme, &pb.GetExecutionRequest{ExecutionId: ended})
+	wantReason(t, err, codes.NotFound, "EXECUTION_NOT_FOUND", "")
+	attached, err := d.runs.AttachExecution(acme, &pb.AttachExecutionRequest{ExecutionId: running})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := collect(t, attached, 0, nil); err != nil || r.outcome.GetEnd() != pb.ExecutionEnd_EXECUTION_END_SIGNALED {
+		t.Errorf("attached: %v, %v", r.outcome, err)
+	}
+
+	looks, acts := map[string]int{}, map[string]int{}
+	for _, e := range auditEntries(t, d.dir) {
+		if e.Principal != "uid:0" {
+			continue
+		}
+		if e.Rule == "role operator" {
+			looks[e.Method[strings.LastIndex(e.Method, "/")+1:]]++
+		} else if e.Tenant == "acme" {
+			acts[string(e.Event)]++
+		}
+	}
+	for _, method := range []string{"SignalExecution", "ListArtifacts", "GetArtifact", "DeleteExecution"} {
+		if looks[method] != 1 {
+			t.Errorf("the audit log has %d entries about the operator's %s: %v", looks[method], method, looks)
+		}
+	}
+	if acts["signal"] != 1 || acts["delete"] != 1 {
+		t.Errorf("the audit log has the entries %v of the operator for acme", acts)
+	}
+}

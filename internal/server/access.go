@@ -95,6 +95,10 @@ var aboutDaemon = map[string]bool{
 	pb.ExecutionService_ListExecutions_FullMethodName:  true,
 	pb.ExecutionService_AttachExecution_FullMethodName: true,
 	pb.ExecutionService_CancelExecution_FullMethodName: true,
+	pb.ExecutionService_SignalExecution_FullMethodName: true,
+	pb.ExecutionService_DeleteExecution_FullMethodName: true,
+	pb.ExecutionService_ListArtifacts_FullMethodName:   true,
+	pb.ExecutionService_GetArtifact_FullMethodName:     true,
 
 	pb.SystemService_GetCapabilities_FullMethodName: true,
 	pb.SystemService_ListTenants_FullMethodName:     true,

@@ -13,9 +13,13 @@ import (
 // ListArtifacts returns a page of an ended execution's artifacts, sorted by path; before the end
 // the list is empty. A page that is too large for one answer is shorter than asked.
 func (c executionCalls) ListArtifacts(ctx context.Context, m *pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
+	who, err := c.subject(ctx, m.GetExecutionId(), false)
+	if err != nil {
+		return nil, err
+	}
 	size := pageSize(m.GetPageSize(), defaultPage)
 	return fittingPage(size, func(size int) (*pb.ListArtifactsResponse, error) {
-		list, next, err := c.x.Artifacts(ctx, caller(ctx), m.GetExecutionId(), size, m.GetPageToken())
+		list, next, err := c.x.Artifacts(ctx, who, m.GetExecutionId(), size, m.GetPageToken())
 		if err != nil {
 			return nil, err
 		}
@@ -40,7 +44,11 @@ func (c executionCalls) GetArtifact(m *pb.GetArtifactRequest, stream grpc.Server
 		return invalid("path", "missing")
 	}
 	ctx := stream.Context()
-	file, a, err := c.x.OpenArtifact(ctx, caller(ctx), m.GetExecutionId(), path)
+	who, err := c.subject(ctx, m.GetExecutionId(), false)
+	if err != nil {
+		return err
+	}
+	file, a, err := c.x.OpenArtifact(ctx, who, m.GetExecutionId(), path)
 	if err != nil {
 		return err
 	}

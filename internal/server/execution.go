@@ -116,8 +116,8 @@ func (c executionCalls) AttachExecution(m *pb.AttachExecutionRequest, stream grp
 	return f.run(ctx)
 }
 
-// subject returns who looks at an execution, or cancels it. An operator may do this with the executions of all
-// tenants.
+// subject returns whose execution a call is about: the caller, or, for an operator, a principal of the tenant that
+// has the execution. An operator may call all methods for one execution with the executions of all tenants.
 func (s *Server) subject(ctx context.Context, id string, cancels bool) (permission.Principal, error) {
 	if roleOf(ctx) != identity.Operator {
 		return caller(ctx), nil
@@ -246,9 +246,13 @@ func (c executionCalls) CancelExecution(ctx context.Context, m *pb.CancelExecuti
 }
 
 // DeleteExecution removes an ended execution with its output and artifacts. It accepts every caller of
-// the tenant with the role that the call needs.
+// the tenant with the role that the call needs, and operators.
 func (c executionCalls) DeleteExecution(ctx context.Context, m *pb.DeleteExecutionRequest) (*pb.DeleteExecutionResponse, error) {
-	if err := c.x.Delete(ctx, caller(ctx), m.GetExecutionId()); err != nil {
+	who, err := c.subject(ctx, m.GetExecutionId(), false)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.x.Delete(ctx, who, m.GetExecutionId()); err != nil {
 		return nil, err
 	}
 	return &pb.DeleteExecutionResponse{}, nil
@@ -261,7 +265,11 @@ func (c executionCalls) SignalExecution(ctx context.Context, m *pb.SignalExecuti
 	if err != nil {
 		return nil, err
 	}
-	if err := c.x.Signal(ctx, caller(ctx), m.GetExecutionId(), sig); err != nil {
+	who, err := c.subject(ctx, m.GetExecutionId(), false)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.x.Signal(ctx, who, m.GetExecutionId(), sig); err != nil {
 		return nil, err
 	}
 	return &pb.SignalExecutionResponse{}, nil
