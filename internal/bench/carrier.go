@@ -17,7 +17,7 @@ import (
 )
 
 // A carrier is a way in which the network's script reaches the servers. run returns the numbers that the
-// script prints. A carrier that is broken is not run any longer.
+// script prints; nil: it can't be run, and broken says why. broken is also the failure in the last turns.
 type carrier struct {
 	name   string
 	run    func(args ...string) ([]float64, error)

@@ -118,7 +118,7 @@ func groups(s scale) []group {
 		{"many networks", []Row{
 			valueAtLeast(float64(s.sleeping)).row("networks", count(s.sleeping)+" networks at once: how many carried a connection", "networks"),
 			free("networks-start", "time until the executions with these networks run", "ms"),
-			valueAtMost(128).row("network-memory", "memory of the helper for each network", "KiB"),
+			valueAtMost(128).row("network-memory", "memory of the helper for each idle network", "KiB"),
 			valueAtMost(64).row("network-connection-memory", "memory of the helper for each open connection", "KiB"),
 		}, manyNetworks},
 		{"sleeping executions", []Row{

@@ -125,7 +125,11 @@ func (r *run) peersOn(i *internet) (all []*carrier, end func() error) {
 		if err == nil {
 			ends = append(ends, end)
 		}
-		all = append(all, &carrier{name: p.name, run: bareIn(n), broken: err})
+		c := &carrier{name: p.name, broken: err}
+		if err == nil {
+			c.run = bareIn(n)
+		}
+		all = append(all, c)
 	}
 	return all, func() (err error) {
 		for _, end := range ends {
@@ -135,9 +139,15 @@ func (r *run) peersOn(i *internet) (all []*carrier, end func() error) {
 	}
 }
 
-// turns runs the script n times by each carrier, in turns, after one run that does not count.
+// turns runs the script n times by each carrier, in turns, after one run that does not count. A peer that
+// fails is left out of these turns.
 func (r *run) turns(n int, all []*carrier, args ...string) ([][]float64, error) {
 	samples := make([][]float64, len(all))
+	for _, c := range all {
+		if c.run != nil {
+			c.broken = nil
+		}
+	}
 	for turn := range n + 1 {
 		for i, c := range all {
 			if err := r.pause(0); err != nil {

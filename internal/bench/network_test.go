@@ -87,6 +87,14 @@ func TestTurns(t *testing.T) {
 	if err != nil || len(samples[0]) != 6 || len(samples[1]) != 6 || samples[2] != nil || calls != 1 || !errors.Is(all[2].broken, failed) {
 		t.Errorf("got %v, %v, after %d calls of the peer: %v", samples, err, calls, all[2].broken)
 	}
+	all[2].run = good
+	if again, err := r.turns(3, all, "connect", "2"); err != nil || len(again[2]) != 6 || all[2].broken != nil {
+		t.Errorf("a peer that works again: got %v, %v, %v", again[2], err, all[2].broken)
+	}
+	all[2].run, all[2].broken = nil, failed
+	if again, err := r.turns(3, all, "connect", "2"); err != nil || again[2] != nil || all[2].broken != failed {
+		t.Errorf("a peer that is not attached: got %v, %v, %v", again[2], err, all[2].broken)
+	}
 	all[0].run = bad
 	if _, err := r.turns(3, all, "connect", "2"); !errors.Is(err, failed) {
 		t.Errorf("got %v, want the sandbox's error", err)

@@ -13,8 +13,11 @@ import (
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
 
-// holdProgram opens connections and keeps them.
+// holdProgram opens and ends a connection, so its network works. Then it opens connections and keeps them.
 const holdProgram = `
+exec {server}<>/dev/tcp/` + serverAddress + `/` + greetPort + ` || exit 1
+read -r -n 1 -u "$server" || exit 1
+exec {server}>&-
 for ((i = 0; i < $1; i++)); do
     exec {server}<>/dev/tcp/` + serverAddress + `/` + holdPort + ` || exit 1
     read -r -n 1 -u "$server" || exit 1
@@ -30,8 +33,8 @@ const (
 	heldByEach = 200
 )
 
-// manyNetworks runs many executions with a network at once. Each opens one connection, so its network
-// works. It measures the memory of the tenant's helper.
+// manyNetworks runs many executions with a network at once. Each has opened one connection. It measures the
+// memory of the tenant's helper.
 func manyNetworks(r *run, rows rowSet) error {
 	n := r.scale.sleeping
 	return r.onInternet("networks", fmt.Sprintf("concurrency: {running: %d}\n", n+holders), func(_ *internet, d *daemon) error {
@@ -49,12 +52,12 @@ func manyNetworks(r *run, rows rowSet) error {
 // holdNetworks adds the executions that it starts to all. The first network is not counted: the helper
 // starts with it.
 func (r *run) holdNetworks(rows rowSet, d *daemon, clients []*skillrun.Client, n int, all *[]*holder) error {
-	memory, err := r.hold(d, clients, all, 1, 1)
+	memory, err := r.hold(d, clients, all, 1, 0)
 	if err != nil {
 		return err
 	}
 	began := time.Now()
-	networks, err := r.hold(d, clients, all, n-1, 1)
+	networks, err := r.hold(d, clients, all, n-1, 0)
 	if err != nil {
 		return err
 	}
@@ -66,8 +69,7 @@ func (r *run) holdNetworks(rows rowSet, d *daemon, clients []*skillrun.Client, n
 	if err != nil {
 		return err
 	}
-	connections := float64(holders * (heldByEach - 1)) // one is in the memory of each network
-	rows["network-connection-memory"].set((float64(with-networks)/1024-each*holders)/connections, holders*heldByEach)
+	rows["network-connection-memory"].set((float64(with-networks)/1024-each*holders)/(holders*heldByEach), holders*heldByEach)
 	return nil
 }
 
