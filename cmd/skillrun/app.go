@@ -137,7 +137,7 @@ Other commands: 0, or 125 to 127 in the same sense; bench, doctor and validate
 	cmd.AddCommand(
 		a.runCommand(), a.attachCommand(), a.psCommand(), a.showCommand(), a.cancelCommand(), a.deleteCommand(),
 		a.signalCommand(), a.artifactsCommand(), a.skillsCommand(), a.pushCommand(), a.activateCommand(),
-		a.validateCommand(), a.prepareCommand(), a.checkCommand(), a.toolCommand(), a.tenantsCommand(), a.budgetCommand(), a.doctorCommand(), a.mcpCommand(), a.contextCommand(), a.benchCommand(), a.surveyCommand(), a.versionCommand(),
+		a.validateCommand(), a.prepareCommand(), a.checkCommand(), a.toolCommand(), a.tenantsCommand(), a.budgetCommand(), a.sessionCommand(), a.doctorCommand(), a.mcpCommand(), a.contextCommand(), a.benchCommand(), a.surveyCommand(), a.versionCommand(),
 	)
 	return root{cmd}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -128,6 +129,50 @@ func TestSessionSurvivesSIGKILL(t *testing.T) {
 		t.Errorf("left on disk: %v, %v", left, err)
 	}
 	d.wantNothingLeft()
+}
+
+// The command line makes a session, works in it, and shows and removes it.
+func TestSessionByCommandLine(t *testing.T) {
+	t.Parallel()
+	d := startDaemon(t, "")
+	run := func(want string, args ...string) string {
+		t.Helper()
+		var stderr strings.Builder
+		cmd := d.cli(args...)
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil || want != "" && string(out) != want {
+			t.Fatalf("skillrun %q: got %q, %v, %s; want %q", args, out, err, stderr.String(), want)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	id := run("", "session", "create", "--label", "k=v", "--ttl", "2h")
+	other := run("", "session", "create")
+	run("", "run", "--session", id, "-l", "bash", "-c", "echo 1 >f", "calculator")
+	run("", "run", "--session", id, "-l", "bash", "-c", "echo 23 >f", "calculator")
+	run("23\n", "run", "--session", id, "-l", "bash", "-c", "cat f", "calculator")
+	run("1\n", "run", "--session", id, "--at", "1", "-l", "bash", "-c", "cat f", "calculator")
+	list := run("", "session", "ls", "--label", "k=v")
+	if lines := strings.Split(list, "\n"); len(lines) != 2 || !strings.HasPrefix(lines[1], id+"  2 ") {
+		t.Errorf("ls: got %q", list)
+	}
+	const sum = "4355a46b19d348dc2f57c046f8ef63d4538ebb936000f3c9ee954a27460dd865" // of "1\n"
+	run("SIZE  SHA-256                                                           PATH\n2 B   "+sum+"  f\n", "session", "show", "--at", "1", id)
+	if text := run("", "session", "show", "--json", id); !strings.Contains(text, `"path":"f"`) {
+		t.Errorf("show --json: got %q", text)
+	}
+	if text := run("", "session", "ls", "--json"); strings.Count(text, "\n") != 1 || !strings.Contains(text, id) || !strings.Contains(text, other) {
+		t.Errorf("ls --json: got %q", text)
+	}
+	run(id+" removed\n"+other+" removed\n", "session", "rm", id, other)
+	out, err := d.cli("session", "show", id).CombinedOutput()
+	if exitCode(t, err) == 0 || !strings.Contains(string(out), "no such session") {
+		t.Errorf("a removed session: got %q", out)
+	}
+	out, err = d.cli("session", "create", "--ttl", "8760h").CombinedOutput()
+	if exitCode(t, err) == 0 || !strings.Contains(string(out), "--ttl") || !strings.Contains(string(out), "must be at most 720h") {
+		t.Errorf("a long --ttl: got %q", out)
+	}
 }
 
 // A session belongs to its tenant, which has quotas of its own. Its removal takes the sessions with it.

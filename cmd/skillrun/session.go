@@ -1,0 +1,194 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// sessionCommand has a command for each call of SessionService. An execution works in a session with
+// 'skillrun run --session'.
+func (a *app) sessionCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "session",
+		Short: "Make, list and remove sessions, which keep files between executions",
+		Long: `A session keeps files between executions: 'skillrun run --session ID' puts them
+into the workspace, and keeps what the program has changed as a new version.`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.sessionCreateCommand(), a.sessionListCommand(), a.sessionShowCommand(), a.sessionRemoveCommand())
+	return cmd
+}
+
+// sessionCreateCommand prints only the ID, so that a script can keep it in a variable.
+func (a *app) sessionCreateCommand() *cobra.Command {
+	var labels []string
+	var idle, ttl time.Duration
+	cmd := &cobra.Command{
+		Use:   "create",
+		Short: "Make an empty session and print its id",
+		Args:  arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m := &pb.CreateSessionRequest{}
+			var err error
+			if m.Labels, err = pairs("label", labels); err != nil {
+				return err
+			}
+			if idle != 0 {
+				m.IdleTtl = durationpb.New(idle)
+			}
+			if ttl != 0 {
+				m.Ttl = durationpb.New(ttl)
+			}
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			r, err := c.Sessions().CreateSession(cmd.Context(), m)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(r.GetSession())
+			}
+			_, err = fmt.Fprintln(a.stdout, printable(r.GetSession().GetSessionId()))
+			return err
+		},
+	}
+	cmd.Flags().StringArrayVar(&labels, "label", nil, "label `key=value` for finding the session again (repeatable)")
+	cmd.Flags().DurationVar(&idle, "idle-ttl", 0, "remove it this `time` after its last use (default: the daemon's)")
+	cmd.Flags().DurationVar(&ttl, "ttl", 0, "remove it this `time` after its creation (default: the daemon's)")
+	return cmd
+}
+
+func (a *app) sessionListCommand() *cobra.Command {
+	var labels []string
+	cmd := &cobra.Command{
+		Use:   "ls",
+		Short: "List sessions, the oldest first",
+		Args:  arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			want, err := pairs("label", labels)
+			if err != nil {
+				return err
+			}
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			var list []*pb.Session
+			for page := ""; ; {
+				r, err := c.Sessions().ListSessions(cmd.Context(), &pb.ListSessionsRequest{Labels: want, PageToken: page})
+				if err != nil {
+					return err
+				}
+				list = append(list, r.GetSessions()...)
+				if page = r.GetNextPageToken(); page == "" {
+					return a.printSessions(list)
+				}
+			}
+		},
+	}
+	cmd.Flags().StringArrayVar(&labels, "label", nil, "only sessions with this label: `key=value` (repeatable)")
+	return cmd
+}
+
+func (a *app) printSessions(list []*pb.Session) error {
+	t := &table{}
+	t.header("SESSION", "VERSION", "FILES", "SIZE", "USED", "EXPIRES")
+	for _, s := range list {
+		if a.json {
+			if err := a.printJSON(s); err != nil {
+				return err
+			}
+			continue
+		}
+		n := s.GetNewest()
+		t.add(plain(s.GetSessionId(), fmt.Sprint(n.GetNumber()), fmt.Sprint(n.GetFileCount()), bytesText(n.GetSizeBytes()),
+			minuteOf(s.GetLastUseTime()), minuteOf(s.GetExpireTime()))...)
+	}
+	if a.json {
+		return nil
+	}
+	return a.print(t)
+}
+
+// minuteOf prints a time as people write it, in the time zone of this machine. "-": there is none.
+func minuteOf(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return "-"
+	}
+	return t.AsTime().Local().Format("2006-01-02 15:04")
+}
+
+func (a *app) sessionShowCommand() *cobra.Command {
+	var version uint32
+	cmd := &cobra.Command{
+		Use:   "show SESSION",
+		Short: "List the files of a session with sizes and hashes",
+		Args:  arguments(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			t := &table{}
+			t.header("SIZE", "SHA-256", "PATH")
+			for page := ""; ; {
+				r, err := c.Sessions().ListSessionFiles(cmd.Context(), &pb.ListSessionFilesRequest{SessionId: args[0], Version: version, PageToken: page})
+				if err != nil {
+					return err
+				}
+				for _, f := range r.GetFiles() {
+					if a.json {
+						if err := a.printJSON(f); err != nil {
+							return err
+						}
+						continue
+					}
+					t.add(plain(bytesText(f.GetSizeBytes()), f.GetSha256(), f.GetPath())...)
+				}
+				if page = r.GetNextPageToken(); page != "" {
+					continue
+				}
+				if a.json {
+					return nil
+				}
+				return a.print(t)
+			}
+		},
+	}
+	cmd.Flags().Uint32Var(&version, "at", 0, "files of this `version` (default the newest)")
+	return cmd
+}
+
+func (a *app) sessionRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "rm SESSION...",
+		Short: "Remove sessions with all their files",
+		Args:  arguments(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return a.each(cmd.Context(), args, func(id string) error {
+				if _, err := c.Sessions().DeleteSession(cmd.Context(), &pb.DeleteSessionRequest{SessionId: id}); err != nil {
+					return fmt.Errorf("remove %s: %w", id, err)
+				}
+				_, err := fmt.Fprintf(a.stdout, "%s removed\n", printable(id))
+				return err
+			})
+		},
+	}
+}
