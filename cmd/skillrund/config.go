@@ -55,7 +55,10 @@ type config struct {
 	RunDir   string        `yaml:"run_dir"`
 	Skills   []skillRoot   `yaml:"skills"`
 	Network  networkConfig `yaml:"network"`
-	Shell    bool          `yaml:"shell"`
+	// The name servers that helpers ask, as addresses with or without a port. Empty: those of /etc/resolv.conf.
+	NetworkResolvers []string      `yaml:"network_resolvers"`
+	NetworkLimits    networkLimits `yaml:"network_limits"`
+	Shell            bool          `yaml:"shell"`
 	// The programs that command lines of skills without allowed-tools may run.
 	WithoutAllowedTools commandRules `yaml:"without_allowed_tools"`
 	Python              string       `yaml:"python"`
@@ -236,6 +239,7 @@ func defaultConfig() config {
 	c.StateDir = "/var/lib/skillrun"
 	c.RunDir = "/run/skillrun"
 	c.Skills = []skillRoot{{Path: "/usr/share/skillrun/skills"}}
+	c.NetworkResolvers, c.NetworkLimits = []string{}, defaultNetworkLimits()
 	c.WithoutAllowedTools = commandRules{permission.OwnScripts}
 	c.Python = "auto"
 	c.Packages = "warn"

@@ -16,10 +16,12 @@ func (c *config) openNetworks(host *sandbox.Host, log *slog.Logger) (*network.Ma
 	if c.Network.network().None() {
 		return nil, nil
 	}
-	m, err := network.NewManager(network.Config{
-		Dir: filepath.Join(c.StateDir, "network"), Log: log,
+	config := network.Config{
+		Dir: filepath.Join(c.StateDir, "network"), Log: log, Resolvers: c.resolvers(),
 		Group: func(tenant string) (network.Group, error) { return host.NewHelperGroup(tenant, network.HelperLimits) },
-	})
+	}
+	c.NetworkLimits.limits().Set(&config)
+	m, err := network.NewManager(config)
 	if err != nil {
 		return nil, fmt.Errorf("network: %w", err)
 	}

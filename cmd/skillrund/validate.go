@@ -44,6 +44,7 @@ func (c *config) validate(bad badFunc) {
 	c.checkRanges(bad)
 	c.checkLimits(bad)
 	c.checkTracing(bad)
+	c.checkNetworkLimits(bad)
 	oneOf(bad, "python", c.Python, "auto", "system", "embedded")
 	oneOf(bad, "log.format", c.Log.Format, "text", "json")
 	oneOf(bad, "log.arguments", string(c.Log.Arguments), string(toolview.AuditOff), string(toolview.AuditHash), string(toolview.AuditTruncated))

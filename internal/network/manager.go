@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -29,7 +30,7 @@ type Config struct {
 	// Resolvers answer the sandboxes' DNS questions. Nil: the name servers in /etc/resolv.conf, which
 	// is read at each attachment.
 	Resolvers []netip.AddrPort
-	// Limits bound each network. Zero: gateway.DefaultLimits.
+	// Limits bound each network. Zero: gateway.DefaultLimits. Zero Dial and Hello: those of DefaultLimits.
 	Limits gateway.Limits
 	// TenantConnections bounds the connections of all networks of a tenant. Zero: 4096.
 	TenantConnections int64
@@ -50,6 +51,8 @@ type Group interface {
 	OutOfMemory() bool // whether the kernel killed the helper because of its memory
 	Close() error      // kills the helper, if it lives
 }
+
+const defaultTenantConnections = 4096
 
 // A Manager makes networks for sandboxes. Its methods may be called by several goroutines.
 type Manager struct {
@@ -74,8 +77,10 @@ func NewManager(c Config) (*Manager, error) {
 	if c.Limits == (gateway.Limits{}) {
 		c.Limits = gateway.DefaultLimits()
 	}
+	c.Limits.Dial = cmp.Or(c.Limits.Dial, gateway.DefaultLimits().Dial)
+	c.Limits.Hello = cmp.Or(c.Limits.Hello, gateway.DefaultLimits().Hello)
 	if c.TenantConnections == 0 {
-		c.TenantConnections = 4096
+		c.TenantConnections = defaultTenantConnections
 	}
 	if c.IdleTime == 0 {
 		c.IdleTime = time.Minute

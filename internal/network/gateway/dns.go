@@ -25,7 +25,7 @@ type nameServer struct {
 }
 
 func newNameServer(g *Gateway, resolvers []netip.AddrPort) *nameServer {
-	return &nameServer{gateway: g, resolvers: resolvers, cache: newCache(), queries: make(chan struct{}, maxQueries)}
+	return &nameServer{gateway: g, resolvers: resolvers, cache: newCache(g.entries.limits), queries: make(chan struct{}, maxQueries)}
 }
 
 const (

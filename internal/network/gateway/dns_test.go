@@ -207,14 +207,14 @@ func TestDNSForms(t *testing.T) {
 func TestDNSNames(t *testing.T) {
 	newZone(t)
 	b := newBox(t, nil, nil)
-	for i := range maxNames {
+	for i := range DefaultLimits().Names {
 		b.gateway.names.cache.admit(fmt.Sprint(i))
 	}
 	if m := b.ask(t, "udp", "www.test", dns.TypeA); m.Rcode != dns.RcodeRefused {
 		t.Errorf("got %v", m)
 	}
 	d := b.awaitDenial(t, func(d policy.Denial) bool { return d.Name == "www.test" })
-	if d.Missing != "" {
+	if d.Missing != "" || !strings.Contains(d.Reason, "network_limits.names") {
 		t.Errorf("event: %+v", d)
 	}
 }

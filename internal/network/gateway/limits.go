@@ -16,28 +16,30 @@ type Limits struct {
 	Bytes        int64         `json:"bytes"`          // sent and received, of all connections together
 	Idle         time.Duration `json:"idle"`           // a TCP connection without a byte ends
 	IdleUDP      time.Duration `json:"idle_udp"`
-	Dial         time.Duration `json:"dial"`  // until the destination has answered
-	Hello        time.Duration `json:"hello"` // until the client has sent the name that is checked
+	// Different names that a sandbox may ask for: DNS is no channel for data. A name costs about 200 bytes
+	// of memory.
+	Names int `json:"names"`
+	// Questions that the cache does not answer. It answers none with a TTL of 0, and the order of the
+	// questions would be a channel without a bound.
+	Questions int           `json:"questions"`
+	Dial      time.Duration `json:"dial"`  // until the destination has answered
+	Hello     time.Duration `json:"hello"` // until the client has sent the name that is checked
 }
 
 // DefaultLimits are the limits of a sandbox.
 func DefaultLimits() Limits {
 	return Limits{
-		Connections: 256, NewPerSecond: 1000,
+		Connections: 256, NewPerSecond: 1000, Bytes: 100 << 30, Names: 1000, Questions: 10_000,
 		Idle: 5 * time.Minute, IdleUDP: time.Minute, Dial: 10 * time.Second, Hello: 10 * time.Second,
 	}
 }
 
-// Bounds without a configuration. A name costs about 200 bytes, a pin as much.
+// Bounds without a configuration. A pin costs about 200 bytes.
 const (
-	maxNames = 1000 // different names that a sandbox may ask for: DNS is no channel for data
-	// Questions that the cache does not answer. It answers none with a TTL of 0, and the order of the
-	// questions would be a channel without a bound.
-	maxQuestions = 10_000
-	maxPins      = 4000 // pairs of address and name
-	maxQueries   = 64   // to the resolvers, at the same time
-	maxAnswer    = 32   // addresses in one answer
-	maxHandled   = 1024 // connection attempts that the stack hands over at the same time
+	maxPins    = 4000 // pairs of address and name
+	maxQueries = 64   // to the resolvers, at the same time
+	maxAnswer  = 32   // addresses in one answer
+	maxHandled = 1024 // connection attempts that the stack hands over at the same time
 
 	// Buffers of a connection in the stack, in bytes, for each direction. The sandbox is on this machine, so
 	// a small buffer is enough for every speed of the internet. A connection that has carried growAfter
@@ -96,14 +98,14 @@ func (a *admission) enter() (reached string) {
 		return a.bytesReason()
 	}
 	if !a.rate.Allow() {
-		return fmt.Sprintf("more than %d new connections in a second", a.limits.NewPerSecond)
+		return fmt.Sprintf("more than %d new connections in a second (network_limits.new_connections)", a.limits.NewPerSecond)
 	}
 	if !a.own.take() {
-		return fmt.Sprintf("more than %d connections", a.own.most)
+		return fmt.Sprintf("more than %d connections (network_limits.connections)", a.own.most)
 	}
 	if !a.tenant.take() {
 		a.own.give()
-		return fmt.Sprintf("more than %d connections of the tenant", a.tenant.most)
+		return fmt.Sprintf("more than %d connections of the tenant (network_limits.tenant_connections)", a.tenant.most)
 	}
 	return ""
 }
@@ -120,4 +122,6 @@ func (a *admission) count(n int) bool {
 
 func (a *admission) spent() bool { return a.limits.Bytes > 0 && a.bytes.Load() > a.limits.Bytes }
 
-func (a *admission) bytesReason() string { return fmt.Sprintf("more than %d bytes", a.limits.Bytes) }
+func (a *admission) bytesReason() string {
+	return fmt.Sprintf("more than %d bytes (network_limits.bytes)", a.limits.Bytes)
+}

@@ -38,7 +38,9 @@ func TestConnectionLimits(t *testing.T) {
 			if _, err := b.Dial("tcp", address); !errors.Is(err, syscall.ECONNREFUSED) {
 				t.Errorf("the second: %v", err)
 			}
-			b.awaitDenial(t, func(d policy.Denial) bool { return strings.HasPrefix(d.Reason, want) })
+			b.awaitDenial(t, func(d policy.Denial) bool {
+				return strings.HasPrefix(d.Reason, want) && strings.Contains(d.Reason, "(network_limits.")
+			})
 			c.Close()
 			b.awaitClosed(t)
 			c, err = b.Dial("tcp", address)
@@ -262,13 +264,13 @@ func synPacket(from uint16) []byte {
 
 // A name may be asked for again, but not without end: the order of questions carries data.
 func TestQuestionsAreBounded(t *testing.T) {
-	c := newCache()
-	for i := range maxQuestions {
+	c := newCache(Limits{Names: 1, Questions: 100})
+	for i := range 100 {
 		if reached := c.admit("www.test"); reached != "" {
 			t.Fatalf("question %d: %s", i, reached)
 		}
 	}
-	if reached := c.admit("www.test"); !strings.Contains(reached, "questions") {
+	if reached := c.admit("www.test"); !strings.Contains(reached, "100 questions (network_limits.questions)") {
 		t.Errorf("got %q", reached)
 	}
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"sync"
 	"time"
@@ -104,6 +105,7 @@ type cache struct {
 	asked   map[string]bool // every name that a resolver was asked for
 
 	questions int // to the resolvers
+	limits    Limits
 }
 
 type question struct {
@@ -111,7 +113,9 @@ type question struct {
 	kind uint16
 }
 
-func newCache() *cache { return &cache{answers: map[question]resolved{}, asked: map[string]bool{}} }
+func newCache(l Limits) *cache {
+	return &cache{answers: map[question]resolved{}, asked: map[string]bool{}, limits: l}
+}
 
 func (c *cache) get(name string, kind uint16) (resolved, bool) {
 	c.mu.Lock()
@@ -132,10 +136,10 @@ func (c *cache) admit(name string) (reached string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.questions >= maxQuestions:
-		return "more questions than an execution may ask"
-	case !c.asked[name] && len(c.asked) >= maxNames:
-		return "more different names than an execution may resolve"
+	case c.questions >= c.limits.Questions:
+		return fmt.Sprintf("more than %d questions (network_limits.questions)", c.limits.Questions)
+	case !c.asked[name] && len(c.asked) >= c.limits.Names:
+		return fmt.Sprintf("more than %d different names (network_limits.names)", c.limits.Names)
 	}
 	c.questions++
 	c.asked[name] = true

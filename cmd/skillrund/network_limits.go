@@ -1,0 +1,102 @@
+package main
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/network"
+)
+
+// networkLimits bound the network of each execution, and tenant_connections those of a tenant together.
+type networkLimits struct {
+	Connections       int      `yaml:"connections"`
+	NewConnections    int      `yaml:"new_connections"`
+	TenantConnections int      `yaml:"tenant_connections"`
+	Bytes             size     `yaml:"bytes"`
+	Idle              duration `yaml:"idle"`
+	IdleUDP           duration `yaml:"idle_udp"`
+	Names             int      `yaml:"names"`
+	Questions         int      `yaml:"questions"`
+}
+
+func defaultNetworkLimits() networkLimits {
+	l := network.DefaultLimits()
+	return networkLimits{
+		Connections: l.Connections, NewConnections: l.NewConnections, TenantConnections: l.TenantConnections, Bytes: size(l.Bytes),
+		Idle: duration(l.Idle), IdleUDP: duration(l.IdleUDP), Names: l.Names, Questions: l.Questions,
+	}
+}
+
+// limits converts what checkNetworkLimits has accepted.
+func (l networkLimits) limits() network.Limits {
+	return network.Limits{
+		Connections: l.Connections, NewConnections: l.NewConnections, TenantConnections: l.TenantConnections, Bytes: int64(l.Bytes),
+		Idle: time.Duration(l.Idle), IdleUDP: time.Duration(l.IdleUDP), Names: l.Names, Questions: l.Questions,
+	}
+}
+
+// Upper bounds. Names and questions carry data to the name servers of a domain, and an idle connection
+// takes memory of the helper.
+const (
+	maxNewConnections = 100_000
+	maxNetworkNames   = 100_000
+	maxQuestions      = 1_000_000
+	maxNetworkIdle    = duration(time.Hour)
+)
+
+func (c *config) checkNetworkLimits(bad badFunc) {
+	l := c.NetworkLimits
+	for _, f := range []struct {
+		key     string
+		n, most int
+		why     string
+	}{
+		{"tenant_connections", l.TenantConnections, network.MaxConnections, ""},
+		{"connections", l.Connections, min(max(1, l.TenantConnections), network.MaxConnections), ", network_limits.tenant_connections"},
+		{"new_connections", l.NewConnections, maxNewConnections, ""},
+		{"names", l.Names, maxNetworkNames, ""},
+		{"questions", l.Questions, maxQuestions, ""},
+	} {
+		if f.n < 1 || f.n > f.most {
+			bad(join("network_limits", f.key), "%d; must be 1 to %d%s", f.n, f.most, f.why)
+		}
+	}
+	for _, f := range []struct {
+		key   string
+		value duration
+	}{{"idle", l.Idle}, {"idle_udp", l.IdleUDP}} {
+		if f.value <= 0 || f.value > maxNetworkIdle {
+			bad(join("network_limits", f.key), "%s; must be more than 0s and at most %s", f.value, maxNetworkIdle)
+		}
+	}
+	for i, text := range c.NetworkResolvers {
+		if _, err := parseResolver(text); err != nil {
+			bad(index("network_resolvers", i), "%q is not an address; write 192.0.2.53, 192.0.2.53:5353 or [2001:db8::53]:53", text)
+		}
+	}
+}
+
+// parseResolver parses an address, with port 53 unless it has one.
+func parseResolver(text string) (netip.AddrPort, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return netip.AddrPortFrom(a, 53), nil
+	}
+	a, err := netip.ParseAddrPort(text)
+	if err == nil && a.Port() == 0 {
+		err = errNoPort
+	}
+	return a, err
+}
+
+var errNoPort = errors.New("port 0")
+
+// resolvers returns nil for the machine's.
+func (c *config) resolvers() (all []netip.AddrPort) {
+	for _, text := range c.NetworkResolvers {
+		if a, err := parseResolver(text); err == nil {
+			all = append(all, a)
+		}
+	}
+	return all
+}

@@ -1,0 +1,39 @@
+package network
+
+import (
+	"time"
+
+	"github.com/skillrun/skillrun/internal/network/gateway"
+)
+
+// Limits are the limits of a Manager that a configuration sets. All but Bytes must be positive.
+type Limits struct {
+	Connections       int // of an execution
+	NewConnections    int // of an execution, in a second
+	TenantConnections int
+	Bytes             int64 // sent and received by an execution; 0: no limit
+	Idle, IdleUDP     time.Duration
+	Names, Questions  int // of an execution, for DNS
+}
+
+// MaxConnections is the most connections that a configuration can give a tenant. Each takes up to two
+// descriptors of the helper, which may have 16384.
+const MaxConnections = 8000
+
+// DefaultLimits are the limits of a Manager without a configuration.
+func DefaultLimits() Limits {
+	l := gateway.DefaultLimits()
+	return Limits{
+		Connections: int(l.Connections), NewConnections: l.NewPerSecond, TenantConnections: defaultTenantConnections, Bytes: l.Bytes,
+		Idle: l.Idle, IdleUDP: l.IdleUDP, Names: l.Names, Questions: l.Questions,
+	}
+}
+
+// Set sets the limits of a Manager's configuration.
+func (l Limits) Set(c *Config) {
+	c.TenantConnections = int64(l.TenantConnections)
+	c.Limits = gateway.Limits{
+		Connections: int64(l.Connections), NewPerSecond: l.NewConnections, Bytes: l.Bytes,
+		Idle: l.Idle, IdleUDP: l.IdleUDP, Names: l.Names, Questions: l.Questions,
+	}
+}
