@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"path/filepath"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -60,6 +61,14 @@ type Image struct {
 	Runtimes     []string // "default", and languages as in Runtime
 }
 
+// seenBy returns the source for a caller. Only operators see where a directory is on the daemon's machine.
+func (i Image) seenBy(operator bool) string {
+	if !operator && filepath.IsAbs(i.Source) {
+		return filepath.Base(i.Source)
+	}
+	return i.Source
+}
+
 // Bounds on the answer: a root of the wrong kind can have thousands of folders.
 const (
 	maxSkillProblems  = 100
@@ -114,7 +123,7 @@ func (c systemCalls) GetCapabilities(ctx context.Context, _ *pb.GetCapabilitiesR
 		m.Runtimes = append(m.Runtimes, &pb.Runtime{Language: text(r.Language), Path: text(r.Path), Version: text(r.Version), Image: text(r.Image)})
 	}
 	for _, i := range can.Images {
-		m.Images = append(m.Images, &pb.Image{Name: text(i.Name), Source: text(i.Source), Runtimes: i.Runtimes})
+		m.Images = append(m.Images, &pb.Image{Name: text(i.Name), Source: text(i.seenBy(operator)), Runtimes: i.Runtimes})
 	}
 	if operator {
 		for _, p := range can.TenantProblems[:min(len(can.TenantProblems), maxTenantProblems)] {

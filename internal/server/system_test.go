@@ -66,3 +66,22 @@ func TestDaemonState(t *testing.T) {
 		}
 	}
 }
+
+// Only operators see where the directory of an image is.
+func TestImageSource(t *testing.T) {
+	const reference = "registry.example.org/tools@sha256:0"
+	for _, tt := range []struct {
+		source   string
+		operator bool
+		want     string
+	}{
+		{"/srv/images/tools", true, "/srv/images/tools"},
+		{"/srv/images/tools", false, "tools"},
+		{reference, true, reference},
+		{reference, false, reference},
+	} {
+		if got := (Image{Source: tt.source}).seenBy(tt.operator); got != tt.want {
+			t.Errorf("%s, operator %v: got %q", tt.source, tt.operator, got)
+		}
+	}
+}

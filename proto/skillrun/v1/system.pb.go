@@ -1308,7 +1308,8 @@ type Image struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name in the daemon's configuration.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// A reference with its digest, or a directory on the daemon's machine.
+	// A reference with its digest, or a directory on the daemon's machine. Callers that are
+	// not operators get only the last part of the directory.
 	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
 	// The languages that run in it, as in Runtime, or "default".
 	Runtimes      []string `protobuf:"bytes,3,rep,name=runtimes,proto3" json:"runtimes,omitempty"`
