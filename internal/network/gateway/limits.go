@@ -44,7 +44,7 @@ const (
 	// Buffers of a connection in the stack, in bytes, for each direction. The sandbox is on this machine, so
 	// a small buffer is enough for every speed of the internet. A connection that has carried growAfter
 	// bytes gets large ones, which make it about twice as fast, if fewer than maxLarge connections of the
-	// tenant have them. So 4,096 connections whose peers do not read hold about half a GiB.
+	// tenant have them. So 4,096 connections whose peers do not read hold about 0.75 GiB, with their copying buffers.
 	smallBuffer = 32 << 10
 	largeSend   = 256 << 10 // to the sandbox
 	largeWindow = 1 << 20   // from the sandbox; the stack offers half of it
