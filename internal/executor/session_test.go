@@ -188,7 +188,7 @@ func TestSessionVersion(t *testing.T) {
 	b := newSessionBench(t, hosttest.Host(t))
 	b.run(b.bash("one", `echo 1 > f; echo 1 > in`))
 	b.run(b.bash("one", `echo 2 > f; echo 2 > g`))
-	req := b.bash("one", `cat f in; ls g; echo 3 > h`)
+	req := b.bash("one", `cat f in; ls g 2>&1; echo 3 > h`)
 	req.Session.Version = 1
 	req.Files = []executor.Input{{Path: "in", Content: []byte("input\n")}}
 	_, out, text := b.run(req)
