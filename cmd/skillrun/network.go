@@ -29,8 +29,12 @@ func addNetwork(t *table, o *pb.ExecutionOutcome) {
 	}
 	t.field("traffic", fmt.Sprintf("%d connections, %s sent, %s received", u.GetConnectionCount(), bytesText(u.GetSentBytes()), bytesText(u.GetReceivedBytes())))
 	for _, c := range u.GetConnections() {
-		t.field("connection", fmt.Sprintf("%s %s, %s sent, %s received in %s", c.GetProtocol(),
-			endOf(c.GetAddress(), c.GetPort(), c.GetName()), bytesText(c.GetSentBytes()), bytesText(c.GetReceivedBytes()), c.GetDuration().AsDuration()))
+		text := fmt.Sprintf("%s %s, %s sent, %s received in %s", c.GetProtocol(),
+			endOf(c.GetAddress(), c.GetPort(), c.GetName()), bytesText(c.GetSentBytes()), bytesText(c.GetReceivedBytes()), c.GetDuration().AsDuration())
+		if used := c.GetCredentials(); len(used) > 0 {
+			text += ", credentials " + strings.Join(used, " ")
+		}
+		t.field("connection", text)
 	}
 	for _, d := range u.GetDenials() {
 		t.field("denied", denialText(d))

@@ -50,6 +50,8 @@ type config struct {
 	Tenants map[string]tenantConfig `yaml:"tenants"`
 	// A directory with one file NAME.yaml for each tenant.
 	TenantsDir string `yaml:"tenants_dir"`
+	// A directory with a directory NAME for the secrets of each tenant that has a file in TenantsDir.
+	SecretsDir string `yaml:"secrets_dir"`
 	// Only one daemon at a time uses StateDir (lockState). RunDir has mount points only.
 	StateDir string        `yaml:"state_dir"`
 	RunDir   string        `yaml:"run_dir"`
@@ -334,7 +336,7 @@ func (c *config) resolve(dir string, lines map[string]int) {
 	if lines["listen.mcp_unix"] == 0 {
 		c.Listen.MCPUnix = mcpBeside(c.Listen.Unix)
 	}
-	for _, p := range []*string{&c.StateDir, &c.RunDir, &c.TenantsDir, &c.Listen.Unix, &c.Listen.MCPUnix, &c.Listen.TLS.Certificate, &c.Listen.TLS.Key, &c.Environments.Wheels, &c.Environments.Tarballs, &c.Audit.Dir, &c.Tracing.CA, &c.Tracing.HeadersFile} {
+	for _, p := range []*string{&c.StateDir, &c.RunDir, &c.TenantsDir, &c.SecretsDir, &c.Listen.Unix, &c.Listen.MCPUnix, &c.Listen.TLS.Certificate, &c.Listen.TLS.Key, &c.Environments.Wheels, &c.Environments.Tarballs, &c.Audit.Dir, &c.Tracing.CA, &c.Tracing.HeadersFile} {
 		*p = absolute(dir, *p)
 	}
 	c.resolveIdentity(dir, lines)

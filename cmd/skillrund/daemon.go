@@ -247,6 +247,7 @@ func start(ctx context.Context, c config, path, bundle string, log *slog.Logger)
 		return d, err
 	}
 	d.tenants = newTenancy(&d.config, d.executor.Tenants)
+	warnCredentials(log, d.config.Network.Credentials)
 	for _, s := range d.config.loaded {
 		d.warnNetwork(s)
 	}

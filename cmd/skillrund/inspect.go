@@ -37,6 +37,7 @@ func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
 	for _, s := range c.loaded {
 		s.inspect()
 	}
+	inspectCredentials("network.credentials", c.Network.Credentials, bad)
 	c.inspectSandbox(bad)
 	for _, socket := range []struct{ key, path string }{{"listen.unix", c.Listen.Unix}, {"listen.mcp_unix", c.Listen.MCPUnix}} {
 		if err := freeSocket(socket.path); socket.path != "" && err != nil {

@@ -18,6 +18,8 @@ type networkConfig struct {
 	Deny  ruleList `yaml:"deny"`
 	// Rules of single skills, by name or name@digest, in place of Allow. Deny applies to them, too.
 	Skills map[string]networkRules `yaml:"skills"`
+	// Of a tenant with this key, only the tenant's own.
+	Credentials []credentialConfig `yaml:"credentials"`
 
 	on bool // false: none
 }
@@ -62,6 +64,9 @@ func (c *networkConfig) network() permission.Network {
 		}
 		n.Skills[key] = rulesOf(rules.on, rules.Allow, slices.Concat(rules.Deny, c.Deny))
 	}
+	for i := range c.Credentials {
+		n.Credentials = append(n.Credentials, c.Credentials[i].binding())
+	}
 	return n
 }
 
@@ -80,6 +85,7 @@ var pinned = regexp.MustCompile(`^[^@]+(@sha256:[0-9a-f]{64})?$`)
 // check reports each text that is not a rule, under its configuration key.
 func (c *networkConfig) check(key string, bad badFunc) {
 	checkRules(key, c.Allow, c.Deny, bad)
+	checkSecrets(join(key, "credentials"), c.Credentials, bad)
 	for _, name := range slices.Sorted(maps.Keys(c.Skills)) {
 		at := join(key, "skills."+name)
 		if !pinned.MatchString(name) {

@@ -107,6 +107,7 @@ func (s *tenantSource) check(c *config, dir string) {
 	if err := identity.CheckTenant(s.name); err != nil {
 		s.bad("", "%v", err)
 	}
+	s.place(c)
 	s.config.inherit(c, dir, s.key, s.found.lines)
 	s.config.check(c, s.bad)
 }
@@ -117,6 +118,9 @@ func (s *tenantSource) inspect() {
 		if err := readableDir(root.Path); err != nil {
 			s.bad(index("skills", i), "%v; write the folder that holds the skills", err)
 		}
+	}
+	if s.found.lines[join(s.key, "policy.network")] > 0 { // the daemon's own are inspected with the daemon
+		inspectCredentials("policy.network.credentials", s.config.Policy.Network.Credentials, s.bad)
 	}
 }
 

@@ -212,8 +212,9 @@ func (d *daemon) apply(ctx context.Context, accepted map[string]*tenantSource) {
 	d.log.Info("tenants reloaded", "added", few(added), "updated", few(updated), "removed", few(removed), "total", len(accepted))
 }
 
-// warnNetwork logs rules of a tenant that have no effect. They are no mistake: the daemon's rules may become wider.
+// warnNetwork logs credentials of a tenant that can't be used, and rules that have no effect. The rules are no mistake: the daemon's rules may become wider.
 func (d *daemon) warnNetwork(s *tenantSource) {
+	warnCredentials(d.log, s.config.Policy.Network.Credentials)
 	if keys := s.config.Policy.Network.emptied(d.config.Network.network()); len(keys) > 0 {
 		d.log.Warn("rules of a tenant allow nothing: the daemon's network allows none of it; change one of the two",
 			"tenant", s.name, "file", s.found.path, "keys", few(keys))

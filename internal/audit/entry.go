@@ -104,6 +104,8 @@ type Connection struct {
 	Name     string    `json:"name,omitempty"`
 	Sent     int64     `json:"sent"`
 	Received int64     `json:"received"`
+	// The names of the credentials of its requests, with commas between them.
+	Credentials string `json:"credentials,omitempty"`
 }
 
 // Bounds on an entry, in bytes.

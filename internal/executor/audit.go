@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/permission"
@@ -94,6 +95,9 @@ func (x *Executor) auditEnd(who permission.Principal, id string, out Outcome) {
 	})
 }
 
+// maxAuditedCredentials bounds the names in the entry of one connection: an entry is one line with a bound.
+const maxAuditedCredentials = 2
+
 func auditNetwork(out Outcome) *audit.Network {
 	usage := out.Usage.Network
 	if usage == nil {
@@ -103,6 +107,7 @@ func auditNetwork(out Outcome) *audit.Network {
 	for _, c := range usage.Connections {
 		n.Connections = append(n.Connections, audit.Connection{
 			Start: c.Start.UTC(), Seconds: c.Took.Seconds(), Protocol: c.Protocol, To: c.To.String(), Name: c.Name, Sent: c.Sent, Received: c.Received,
+			Credentials: strings.Join(c.Credentials[:min(len(c.Credentials), maxAuditedCredentials)], ","),
 		})
 	}
 	return n

@@ -8,12 +8,14 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/skillrun/skillrun/internal/environment"
+	"github.com/skillrun/skillrun/internal/network/credential"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
@@ -79,6 +81,9 @@ type settings struct {
 	// Where the grant's skill lies on this machine: its snapshot, or a copy that also has
 	// compiled files.
 	skillDir string
+	// The secrets of its requests; nil: none.
+	credentials *credential.Set
+	trusted     string // this machine's directory for trustedDir; empty: the sandbox has none
 }
 
 // newExecution checks the form of a request and derives the settings of its execution. The
@@ -263,6 +268,12 @@ func checkForm(req Request, kind permission.SourceKind) error {
 func (e *execution) removeWorkspace() {
 	if err := e.workspace.Remove(); err != nil {
 		e.logger.Error("input files were not removed", "execution", e.id, "err", err)
+	}
+	if e.trusted == "" {
+		return
+	}
+	if err := os.RemoveAll(e.trusted); err != nil {
+		e.logger.Error("certificates were not removed", "execution", e.id, "err", err)
 	}
 }
 

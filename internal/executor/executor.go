@@ -321,6 +321,9 @@ func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ti
 		return nil, "", err
 	}
 	defer closeResources()
+	if err := x.openCredentials(e); err != nil {
+		return nil, "", err
+	}
 	if err := e.openSession(); err != nil {
 		return nil, "", err
 	}
@@ -418,12 +421,15 @@ func (x *Executor) run(r *run, ticket *admission.Ticket) {
 	out := newSinks(r)
 	failpoint.Reach(failpoint.BeforeCreate)
 	assigned := r.span.stage("assign")
-	p, err := x.start(r.ctx, spec, sandbox.IO{
-		Stdin:   r.stdin,
-		Stdout:  out.stdout,
-		Stderr:  out.stderr,
-		Collect: func(changes *os.Root) error { return x.collect(r, changes) },
-	})
+	var p process
+	if err = r.writeTrusted(); err == nil {
+		p, err = x.start(r.ctx, spec, sandbox.IO{
+			Stdin:   r.stdin,
+			Stdout:  out.stdout,
+			Stderr:  out.stderr,
+			Collect: func(changes *os.Root) error { return x.collect(r, changes) },
+		})
+	}
 	leave()
 	assigned(err)
 	failpoint.Reach(failpoint.AfterStart)

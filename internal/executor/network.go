@@ -6,14 +6,15 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/skillrun/skillrun/internal/network/credential"
 	"github.com/skillrun/skillrun/internal/network/policy"
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// Networks opens the network of one execution. to receives its events.
+// Networks opens the network of one execution. Nil credentials: there are none. to receives its events.
 type Networks interface {
-	Open(tenant, execution string, rules *policy.Rules, to policy.Sink) sandbox.Network
+	Open(tenant, execution string, rules *policy.Rules, credentials *credential.Set, to policy.Sink) sandbox.Network
 }
 
 // Bounds on the stored events of the network of one execution; the contract publishes them.
@@ -48,7 +49,7 @@ func (x *Executor) openNetwork(r *run) sandbox.Network {
 		return nil
 	}
 	r.network = &networkSink{log: r.log, started: r.recordStarted, logger: r.logger.With("execution", r.id)}
-	return x.Networks.Open(r.grant.Principal().Tenant, r.id, rules, r.network)
+	return x.Networks.Open(r.grant.Principal().Tenant, r.id, rules, r.credentials, r.network)
 }
 
 // Denied implements [policy.Sink].

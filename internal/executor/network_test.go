@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/internal/audit"
+	"github.com/skillrun/skillrun/internal/network/credential"
 	"github.com/skillrun/skillrun/internal/network/policy"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/sandbox"
@@ -25,13 +26,14 @@ type testNetwork struct {
 	tenant  string
 	id      string
 	rules   *policy.Rules
+	secrets *credential.Set
 	happens func(policy.Sink)
 	to      policy.Sink
 }
 
-func (n *testNetwork) Open(tenant, execution string, rules *policy.Rules, to policy.Sink) sandbox.Network {
+func (n *testNetwork) Open(tenant, execution string, rules *policy.Rules, credentials *credential.Set, to policy.Sink) sandbox.Network {
 	n.opened++
-	n.tenant, n.id, n.rules, n.to = tenant, execution, rules, to
+	n.tenant, n.id, n.rules, n.secrets, n.to = tenant, execution, rules, credentials, to
 	return n
 }
 
@@ -88,6 +90,60 @@ func TestNetworkHasTheRulesOfTheGrant(t *testing.T) {
 	e, err := x.Get(t.Context(), who, id)
 	if err != nil || !same(e.Header.Network) || e.Outcome.Usage.Network == nil {
 		t.Errorf("record: got %+v, %v", e, err)
+	}
+}
+
+// The execution's credentials go to its network. Its sandbox gets a file of authorities, and variables that
+// name it; a request may name another file.
+func TestCredentialsOfTheGrant(t *testing.T) {
+	t.Setenv("SECRET_OF_TEST", "s3cr3t")
+	n := &testNetwork{}
+	var spec sandbox.Spec
+	var trusted []byte
+	x := networked(t, n, 0, func(c *Config) {
+		c.Policy.Network.Credentials = []credential.Binding{
+			{Name: "api", Domain: "api.example.com", Header: "Authorization", Value: "{secret}", Secret: credential.Source{Env: "SECRET_OF_TEST"}},
+			{Name: "other", Domain: "api.example.com", Header: "X", Value: "{secret}", Skills: []string{"other"}, Secret: credential.Source{Env: "NOT_SET"}},
+		}
+	})
+	start := x.start
+	x.start = func(ctx context.Context, s sandbox.Spec, io sandbox.IO) (process, error) {
+		spec = s
+		for _, m := range s.Mounts {
+			if m.Target == trustedDir {
+				trusted, _ = os.ReadFile(filepath.Join(m.Source, trustedFile))
+			}
+		}
+		return start(ctx, s, io)
+	}
+	req := scriptRequest()
+	req.Env = map[string]string{"AWS_CA_BUNDLE": "/mine"}
+	id := execute(t, x, req)
+	follow(t, x, id)
+	if n.secrets == nil || len(n.secrets.Credentials()) != 1 || n.secrets.Credentials()[0].Value != "s3cr3t" {
+		t.Fatalf("network: %v", n.secrets)
+	}
+	if !strings.HasSuffix(string(trusted), string(n.secrets.Authority().PEM())) {
+		t.Errorf("authorities: %s", trusted)
+	}
+	for _, want := range []string{"SSL_CERT_FILE=/opt/certificates/ca-certificates.crt", "NODE_EXTRA_CA_CERTS=/opt/certificates/ca-certificates.crt", "AWS_CA_BUNDLE=/mine"} {
+		if !slices.Contains(spec.Env, want) {
+			t.Errorf("no %s in %q", want, spec.Env)
+		}
+	}
+	if text := strings.Join(spec.Env, " "); strings.Count(text, "AWS_CA_BUNDLE=") != 1 || strings.Contains(text, "s3cr3t") {
+		t.Errorf("environment %s", text)
+	}
+	req.Network = &policy.Config{Allow: []string{"none"}}
+	spec = sandbox.Spec{}
+	follow(t, x, execute(t, x, req))
+	if n.opened != 1 || len(spec.Mounts) != 1 || slices.ContainsFunc(spec.Env, func(e string) bool { return strings.HasPrefix(e, "SSL_CERT_FILE=") }) {
+		t.Errorf("without a network: opened %d times, %+v", n.opened, spec)
+	}
+	os.Unsetenv("SECRET_OF_TEST")
+	_, _, err := x.Execute(t.Context(), scriptRequest())
+	if e, ok := errors.AsType[*credential.UnavailableError](err); !ok || e.Credential != "api" {
+		t.Errorf("without the secret: %v", err)
 	}
 }
 

@@ -48,6 +48,9 @@ func newSpec(grant permission.Grant, s settings) sandbox.Spec {
 		Caller: callerOf(grant.Principal()),
 		Group:  s.group,
 	}
+	if s.trusted != "" {
+		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: s.trusted, Target: trustedDir})
+	}
 	for _, m := range s.invocation.Mounts {
 		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target})
 	}
@@ -86,8 +89,8 @@ func programOf(grant permission.Grant, s settings) sandbox.Program {
 }
 
 // environmentOf returns the whole environment of the program, sorted: a fixed base, the
-// runtime's, then the request's, which was checked not to touch either. The variables of a trace give
-// way to the request's.
+// runtime's, then the request's, which was checked not to touch either. The variables of a trace and of
+// the trusted authorities give way to the request's.
 func environmentOf(grant permission.Grant, s settings) []string {
 	sk := grant.Skill()
 	base := sk.BaseDir()
@@ -131,10 +134,18 @@ func environmentOf(grant permission.Grant, s settings) []string {
 	for name, value := range s.secretEnv {
 		add(name, string(value))
 	}
-	for name, value := range s.trace {
+	unlessSet := func(name, value string) {
 		_, open := s.env[name]
 		if _, secret := s.secretEnv[name]; !open && !secret {
 			add(name, value)
+		}
+	}
+	for name, value := range s.trace {
+		unlessSet(name, value)
+	}
+	if s.trusted != "" {
+		for _, name := range trustVariables {
+			unlessSet(name, trustedDir+"/"+trustedFile)
 		}
 	}
 	slices.Sort(env)

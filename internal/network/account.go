@@ -32,11 +32,15 @@ var protocols = []string{"tcp", "udp", "dns", "icmp", "ip"}
 type account struct {
 	sink  policy.Sink
 	since time.Time
+	names []string // of the network's credentials
 
 	bytes, events int64
 }
 
-func newAccount(sink policy.Sink) *account { return &account{sink: sink, since: time.Now()} }
+// newAccount makes the account of a network whose credentials have these names.
+func newAccount(sink policy.Sink, names ...string) *account {
+	return &account{sink: sink, since: time.Now(), names: names}
+}
 
 // pass corrects a report, counts it and passes it on.
 func (a *account) pass(r report, counts *TenantStats) {
@@ -71,6 +75,13 @@ func (a *account) connection(c policy.Connection) policy.Connection {
 	c.Took = max(0, min(c.Took, time.Since(c.Start)))
 	c.Sent = a.take(&a.bytes, c.Sent, mostBytes)
 	c.Received = a.take(&a.bytes, c.Received, mostBytes)
+	reported := c.Credentials
+	c.Credentials = nil
+	for _, name := range a.names {
+		if slices.Contains(reported, name) {
+			c.Credentials = append(c.Credentials, name)
+		}
+	}
 	return c
 }
 

@@ -18,6 +18,11 @@ func (t *tenant) carry(ctx context.Context, p *process, n *Network) error {
 	if err != nil {
 		return err
 	}
+	if n.secrets != nil && n.secrets.NeedsRoots() {
+		if err := p.trust(ctx); err != nil {
+			return err
+		}
+	}
 	conn, err := n.device.SyscallConn()
 	if err != nil {
 		return err
@@ -36,7 +41,7 @@ const detachTime = 2 * time.Second
 // attach tries the next one.
 func (t *tenant) attach(ctx context.Context, n *Network) error {
 	t.events.Lock()
-	t.accounts[n.number] = newAccount(n.sink)
+	t.accounts[n.number] = newAccount(n.sink, n.secrets.Names()...)
 	t.events.Unlock()
 	err := errDied
 	for try := 0; try < attachTries && errors.Is(err, errDied); try++ {

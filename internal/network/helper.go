@@ -1,6 +1,7 @@
 package network
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -46,7 +47,8 @@ type helper struct {
 	socket   *socket
 	queue    *queue
 	shared   *gateway.Shared
-	own      policy.Own // for all networks
+	own      policy.Own     // for all networks
+	roots    *x509.CertPool // authorities of the machine; nil: no request for trust came
 	networks map[uint64]*carried
 }
 
@@ -82,11 +84,26 @@ func (h *helper) handle(r request, device *os.File) {
 		}
 	case addresses:
 		h.own.Set(r.Own)
+	case trust:
+		h.trust(r.Roots)
 	case detach:
 		h.detach(r.Network, answer)
 		return
 	}
 	h.queue.push(answer)
+}
+
+// trust adds authorities. One that can't be parsed is left out, as crypto/x509 does with the files of the
+// machine.
+func (h *helper) trust(roots [][]byte) {
+	if h.roots == nil {
+		h.roots = x509.NewCertPool()
+	}
+	for _, der := range roots {
+		if c, err := x509.ParseCertificate(der); err == nil {
+			h.roots.AddCert(c)
+		}
+	}
 }
 
 // attach takes over the device, also if it fails.
@@ -100,7 +117,8 @@ func (h *helper) attach(r request, device *os.File) error {
 	}
 	h.own.Set(r.Own)
 	s := &sink{network: r.Network, queue: h.queue}
-	g, err := gateway.New(gateway.Config{TUN: device, Rules: rules.WithOwn(&h.own), Resolvers: r.Resolvers, Limits: r.Limits, Shared: h.shared, Sink: s})
+	g, err := gateway.New(gateway.Config{TUN: device, Rules: rules.WithOwn(&h.own), Resolvers: r.Resolvers, Limits: r.Limits, Shared: h.shared, Sink: s,
+		Credentials: r.Credentials, Roots: h.roots})
 	if err != nil {
 		return err
 	}

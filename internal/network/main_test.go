@@ -101,7 +101,7 @@ func link(t testing.TB, m *Manager, tenant string, allow ...string) (*box, sandb
 		t.Fatal(err)
 	}
 	b := &box{Sandbox: networktest.NewSandbox(t), events: &events{}, cut: make(chan struct{}, 10)}
-	b.network = m.Open(tenant, "execution", rules, b.events).(*Network)
+	b.network = m.Open(tenant, "execution", rules, nil, b.events).(*Network)
 	return b, sandbox.Link{TUN: b.TUN, Cut: func() error { b.cut <- struct{}{}; return nil }}
 }
 

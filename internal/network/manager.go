@@ -15,6 +15,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/skillrun/skillrun/internal/network/credential"
 	"github.com/skillrun/skillrun/internal/network/gateway"
 	"github.com/skillrun/skillrun/internal/network/policy"
 	"github.com/skillrun/skillrun/sandbox"
@@ -102,13 +103,13 @@ func NewManager(c Config) (*Manager, error) {
 	return m, nil
 }
 
-// Open returns the network of one execution, and starts the tenant's helper if it does not run. It
-// returns before the helper runs. Nothing has to be closed: sandbox calls Detach. For a tenant that is
+// Open returns the network of one execution, with its credentials or nil. It starts the tenant's helper if
+// none runs, and returns before the helper runs. Nothing has to be closed: sandbox calls Detach. For a tenant that is
 // gone, Open starts nothing, and Attach will fail.
-func (m *Manager) Open(tenant, execution string, rules *policy.Rules, to policy.Sink) sandbox.Network {
+func (m *Manager) Open(tenant, execution string, rules *policy.Rules, credentials *credential.Set, to policy.Sink) sandbox.Network {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := &Network{manager: m, name: tenant, execution: execution, rules: rules, sink: to, late: m.removed[tenant]}
+	n := &Network{manager: m, name: tenant, execution: execution, rules: rules, secrets: credentials, sink: to, late: m.removed[tenant]}
 	if !n.late {
 		m.tenant(tenant).prepare()
 	}

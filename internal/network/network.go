@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/skillrun/skillrun/internal/network/credential"
 	"github.com/skillrun/skillrun/internal/network/policy"
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -16,6 +17,7 @@ type Network struct {
 	name      string // of the tenant
 	execution string
 	rules     *policy.Rules
+	secrets   *credential.Set // nil: no credentials
 	sink      policy.Sink
 	late      bool // opened after the tenant's removal
 
@@ -69,7 +71,7 @@ func (n *Network) close() {
 // request returns the request that attaches the network.
 func (n *Network) request() (r request, err error) {
 	c := n.manager.config
-	r = request{Kind: attach, Network: n.number, Limits: c.Limits}
+	r = request{Kind: attach, Network: n.number, Limits: c.Limits, Credentials: n.secrets}
 	r.Allow, r.Deny = n.rules.Strings()
 	if r.Resolvers, err = c.resolvers(); err != nil {
 		return r, err

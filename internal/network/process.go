@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/network/credential"
 )
 
 // maxStderr bounds the kept part of a helper's stderr, in bytes.
@@ -34,6 +36,9 @@ type process struct {
 	dead    chan struct{} // closed after its end
 	noted   chan struct{} // closed when the tenant knows it
 	memory  bool          // it died because its memory ran out; valid after dead
+
+	trusting sync.Mutex // held while trust sends
+	trusts   bool       // the helper has the machine's authorities; guarded by trusting
 
 	mu      sync.Mutex
 	number  uint64
@@ -165,6 +170,35 @@ func (p *process) call(ctx context.Context, r request, fd int) (report, error) {
 		p.kill()
 		return report{}, fmt.Errorf("%w: it did not answer in %v", errDied, p.answer)
 	}
+}
+
+// rootsSize bounds the certificates in one packet, in bytes. Base64 needs a third more.
+const rootsSize = maxPacket / 2
+
+// trust sends the machine's authorities, once: the helper can't read files.
+func (p *process) trust(ctx context.Context) error {
+	p.trusting.Lock()
+	defer p.trusting.Unlock()
+	if p.trusts {
+		return nil
+	}
+	roots, err := credential.Roots()
+	if err != nil {
+		return err
+	}
+	for len(roots) > 0 {
+		n, size := 0, 0
+		for n < len(roots) && (n == 0 || size+len(roots[n]) <= rootsSize) {
+			size += len(roots[n])
+			n++
+		}
+		if _, err := p.call(ctx, request{Kind: trust, Roots: roots[:n]}, -1); err != nil {
+			return err
+		}
+		roots = roots[n:]
+	}
+	p.trusts = true
+	return nil
 }
 
 // sendError distinguishes a helper that is gone or does not read from a packet that can't be sent.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
+	"github.com/skillrun/skillrun/internal/network/credential"
 	"github.com/skillrun/skillrun/internal/network/gateway"
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
@@ -25,6 +26,7 @@ const (
 	start  kind = "start"  // the first request
 	attach kind = "attach" // has the device
 	detach kind = "detach"
+	trust  kind = "trust"
 	ping   kind = "ping"
 
 	addresses kind = "addresses" // has Own
@@ -46,6 +48,10 @@ type request struct {
 	Own       []netip.Addr     `json:"own,omitempty"` // of attach and addresses: the machine's addresses of now
 	Resolvers []netip.AddrPort `json:"resolvers,omitempty"`
 	Limits    gateway.Limits   `json:"limits"`
+	// Credentials has secrets. No request is logged.
+	Credentials *credential.Set `json:"credentials,omitempty"`
+
+	Roots [][]byte `json:"roots,omitempty"` // of trust: certificates of authorities
 
 	ID          int   `json:"id,omitempty"`          // of start: the helper's user and group
 	Connections int64 `json:"connections,omitempty"` // of start: of all networks together

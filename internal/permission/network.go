@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skillrun/skillrun/internal/network/credential"
 	"github.com/skillrun/skillrun/internal/network/policy"
 	"github.com/skillrun/skillrun/internal/skill"
 )
@@ -16,6 +17,21 @@ type Network struct {
 	// Skills has the rules of single skills, by name or name@digest. They replace Rules, and give the skill
 	// a network even if it does not ask for one.
 	Skills map[string]*policy.Rules
+	// Credentials are added to requests of skills with a network. The rules must allow the request, too.
+	Credentials []credential.Binding
+}
+
+// credentials returns what a skill with these rules may use. Nil rules use nothing. The secret of a domain
+// that the rules do not allow is not needed.
+func (n Network) credentials(sk *skill.Skill, rules *policy.Rules) (list []credential.Binding) {
+	for _, b := range n.Credentials {
+		d, err := policy.ParseDomain(b.Domain)
+		below := strings.HasPrefix(b.Domain, "*.")
+		if err == nil && rules != nil && b.For(sk.Name, sk.Digest) && (below || rules.Name(d.Name()).Allowed) {
+			list = append(list, b)
+		}
+	}
+	return list
 }
 
 // None reports whether no skill gets a network.
@@ -43,9 +59,9 @@ func (n Network) named(name, digest string) (rules *policy.Rules, own bool) {
 }
 
 // Tighten returns a Network whose rules allow what both n and by allow. Each skill that is in the
-// Skills of one of them is in the Skills of the result.
+// Skills of one of them is in the Skills of the result. The credentials are those of n.
 func (n Network) Tighten(by Network) Network {
-	t := Network{Rules: n.Rules.Tighten(by.Rules)}
+	t := Network{Rules: n.Rules.Tighten(by.Rules), Credentials: n.Credentials}
 	for _, skills := range []map[string]*policy.Rules{n.Skills, by.Skills} {
 		for key := range skills {
 			name, digest, _ := strings.Cut(key, "@")

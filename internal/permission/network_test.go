@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skillrun/skillrun/internal/network/credential"
 	"github.com/skillrun/skillrun/internal/network/policy"
+	"github.com/skillrun/skillrun/internal/skill"
 )
 
 func parsed(t *testing.T, allow ...string) *policy.Rules {
@@ -114,5 +116,34 @@ func TestNetworkTighten(t *testing.T) {
 		if got := tt.n.None(); got != tt.want {
 			t.Errorf("%+v: None is %v", tt.n, got)
 		}
+	}
+}
+
+// A skill has the credentials that name it, for domains that its rules allow. Two lists are not mixed.
+func TestNetworkCredentials(t *testing.T) {
+	binding := func(name, domain string, skills ...string) credential.Binding {
+		return credential.Binding{Name: name, Domain: domain, Skills: skills}
+	}
+	n := Network{Rules: parsed(t, "*.example"), Credentials: []credential.Binding{
+		binding("all", "a.example"), binding("refused", "a.other"), binding("below", "*.other"),
+		binding("mine", "b.example", "pdf"), binding("version", "b.example", "pdf@"+digest), binding("others", "b.example", "web"),
+	}}
+	names := func(n Network, rules *policy.Rules) (list []string) {
+		for _, b := range n.credentials(&skill.Skill{Name: "pdf", Digest: digest}, rules) {
+			list = append(list, b.Name)
+		}
+		return list
+	}
+	if got := names(n, n.Rules); !slices.Equal(got, []string{"all", "below", "mine", "version"}) {
+		t.Errorf("got %q", got)
+	}
+	if got := names(n, nil); got != nil {
+		t.Errorf("without a network: %q", got)
+	}
+	if both := (Network{Rules: parsed(t, "public")}).Tighten(n); both.Credentials != nil {
+		t.Errorf("a tenant has the daemon's: %v", both.Credentials)
+	}
+	if both := n.Tighten(Network{Rules: parsed(t, "public")}); len(both.Credentials) != len(n.Credentials) {
+		t.Errorf("a tenant has lost its own: %v", both.Credentials)
 	}
 }

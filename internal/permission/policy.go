@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/skillrun/skillrun/internal/network/credential"
 	"github.com/skillrun/skillrun/internal/network/policy"
 	"github.com/skillrun/skillrun/internal/skill"
 )
@@ -73,6 +74,7 @@ type Grant struct {
 	source    Source
 	plan      Plan
 	network   *policy.Rules
+	secrets   []credential.Binding
 	rule      string
 	scoped    bool       // for RefusesFile, see Decision
 	code      []codeWord // for RefusesFile, see Decision
@@ -100,6 +102,10 @@ func (g Grant) Plan() Plan { return g.plan }
 
 // Network returns the rules of the source's network, or nil if it runs without one.
 func (g Grant) Network() *policy.Rules { return g.network }
+
+// Credentials returns the credentials of the source's requests. They have no secrets. The caller must not
+// change them.
+func (g Grant) Credentials() []credential.Binding { return g.secrets }
 
 // Denied is the refusal of a source.
 type Denied struct {
@@ -158,6 +164,7 @@ func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *polic
 	if g.network, err = p.Network.rules(sk, network); err != nil {
 		return Grant{}, err
 	}
+	g.secrets = p.Network.credentials(sk, g.network)
 	return g, nil
 }
 

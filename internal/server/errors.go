@@ -15,6 +15,7 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress/budget"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
+	"github.com/skillrun/skillrun/internal/network/credential"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/session"
 	"github.com/skillrun/skillrun/internal/skill"
@@ -323,6 +324,12 @@ var table = []row{
 	}),
 	typed(func(e *permission.NetworkRefused) verdict {
 		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_NETWORK_NOT_GRANTED, metadata: map[string]string{"skill": e.Skill}}
+	}),
+	// The error itself may have a path of the machine.
+	typed(func(e *credential.UnavailableError) verdict {
+		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_CREDENTIAL_UNAVAILABLE,
+			metadata: map[string]string{"credential": e.Credential}, log: true,
+			message: "the daemon can't read the secret of the credential " + e.Credential + ", which the skill may use; skillrund --check and the daemon's log say why"}
 	}),
 
 	// Errors about executions, their output and their artifacts.

@@ -25,6 +25,7 @@ import (
 	"github.com/skillrun/skillrun/internal/executor/executortest"
 	"github.com/skillrun/skillrun/internal/ingress/budget"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
+	"github.com/skillrun/skillrun/internal/network/credential"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/session"
 	"github.com/skillrun/skillrun/internal/skill"
@@ -257,6 +258,10 @@ var errorCases = []struct {
 	{
 		err: &permission.NetworkRefused{Skill: "a", Reason: "not granted"}, want: refusal{codes.FailedPrecondition, "NETWORK_NOT_GRANTED", ""},
 		meta: map[string]string{"skill": "a"},
+	},
+	{
+		err:  &credential.UnavailableError{Credential: "github", Err: errors.New("/etc/secret: no such file")},
+		want: refusal{codes.FailedPrecondition, "CREDENTIAL_UNAVAILABLE", ""}, meta: map[string]string{"credential": "github"},
 	},
 	{err: &executor.NotFoundError{ID: "e1"}, want: refusal{codes.NotFound, "EXECUTION_NOT_FOUND", ""}, meta: map[string]string{"executionId": "e1"}},
 	{

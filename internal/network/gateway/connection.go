@@ -22,18 +22,34 @@ type connection struct {
 	decision decision
 	queue    waiter.Queue
 	endpoint tcpip.Endpoint
-	in       *gonet.TCPConn // to the sandbox
-	out      *net.TCPConn   // to the destination
+	in       *client      // to the sandbox
+	out      *net.TCPConn // to the destination
 
 	// Of a connection whose names are checked, see retry.go.
 	answered chan struct{} // closed after the server's first bytes
 	retry    bool          // valid after answered
 
+	credentials    []string // that were added to its requests, by name; valid after run
 	sent, received atomic.Int64
 	activity       activity
 	large          atomic.Bool // it has large buffers
 	aborted        sync.Once
 	resets         atomic.Bool // set before abort resets a side
+}
+
+// A client is a connection of the sandbox. Bytes that were read to look at them are read again.
+type client struct {
+	*gonet.TCPConn
+	again []byte
+}
+
+func (c *client) Read(b []byte) (int, error) {
+	if len(c.again) > 0 {
+		n := copy(b, c.again)
+		c.again = c.again[n:]
+		return n, nil
+	}
+	return c.TCPConn.Read(b)
 }
 
 // Sizes of a direction's buffer. A read that fills the buffer is followed by one into a large buffer, because
@@ -66,6 +82,12 @@ func buffersAfter(n, size int) *sync.Pool {
 func (c *connection) run() {
 	stop := c.activity.watch(c.gateway.life, c.gateway.entries.limits.Idle, c.abort)
 	defer stop()
+	if b, ok := c.brokered(); ok {
+		b.serve()
+		c.in.Close()
+		c.out.Close()
+		return
+	}
 	received := make(chan struct{})
 	go func() {
 		defer close(received)

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -17,6 +18,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 
+	"github.com/skillrun/skillrun/internal/network/credential"
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
@@ -28,6 +30,10 @@ type Config struct {
 	Limits    Limits
 	Shared    *Shared     // the tenant's connections
 	Sink      policy.Sink // called by one goroutine at a time; must not block
+	// Credentials are added to the sandbox's requests; nil: none. Roots sign the certificates of servers
+	// that get one.
+	Credentials *credential.Set
+	Roots       *x509.CertPool
 }
 
 // A Gateway carries the packets of one sandbox.
@@ -36,6 +42,7 @@ type Gateway struct {
 	names    *nameServer
 	pins     *pins
 	entries  *admission
+	broker   *broker // nil: no credentials
 	report   *reporter
 	tun      *os.File
 	link     *link
@@ -55,6 +62,7 @@ func New(c Config) (*Gateway, error) {
 	g := &Gateway{rules: c.Rules, pins: newPins(), entries: newAdmission(c.Limits, c.Shared), report: newReporter(c.Sink), tun: c.TUN}
 	g.life, g.end = context.WithCancel(context.Background())
 	g.names = newNameServer(g, c.Resolvers)
+	g.broker = newBroker(c.Credentials, c.Roots)
 	g.link = newLink(c.TUN, g.refusePacket)
 	if err := g.start(); err != nil {
 		g.end()

@@ -67,7 +67,7 @@ func (g *Gateway) forward(r *tcp.ForwarderRequest, d decision) {
 	c.gateway, c.decision, c.out = g, d, out.(*net.TCPConn)
 	c.run()
 	g.report.closed(policy.Connection{Start: start, Took: time.Since(start), Protocol: "tcp", To: d.to,
-		Name: c.decision.name, Sent: c.sent.Load(), Received: c.received.Load()})
+		Name: c.decision.name, Sent: c.sent.Load(), Received: c.received.Load(), Credentials: c.credentials})
 }
 
 var errHandshake = errors.New("the client did not complete the handshake")
@@ -81,7 +81,7 @@ func accept(r *tcp.ForwarderRequest) (*connection, error) {
 		return nil, errHandshake
 	}
 	fixBuffers(ep, smallBuffer, smallBuffer)
-	c.endpoint, c.in = ep, gonet.NewTCPConn(&c.queue, ep)
+	c.endpoint, c.in = ep, &client{TCPConn: gonet.NewTCPConn(&c.queue, ep)}
 	return c, nil
 }
 

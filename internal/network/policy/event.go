@@ -45,6 +45,8 @@ type Connection struct {
 	Name     string         `json:"name,omitempty"` // the name that the sandbox resolved to the address, or sent in TLS or HTTP
 	Sent     int64          `json:"sent"`           // bytes from the sandbox
 	Received int64          `json:"received"`       // bytes to the sandbox
+	// Credentials are the names of the credentials that were added to its requests.
+	Credentials []string `json:"credentials,omitempty"`
 }
 
 // A Sink receives the events of the network of one execution. Its methods may be called concurrently

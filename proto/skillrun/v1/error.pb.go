@@ -170,6 +170,9 @@ const (
 	// FAILED_PRECONDITION: the request asks for network, and the skill or the policy
 	// does not allow it (skill).
 	ErrorReason_ERROR_REASON_NETWORK_NOT_GRANTED ErrorReason = 46
+	// FAILED_PRECONDITION: the daemon can't read the secret of a credential that the skill
+	// may use (credential).
+	ErrorReason_ERROR_REASON_CREDENTIAL_UNAVAILABLE ErrorReason = 84
 	// NOT_FOUND: no execution of the caller's tenant has this ID (executionId), whether
 	// or not another tenant has one.
 	ErrorReason_ERROR_REASON_EXECUTION_NOT_FOUND ErrorReason = 47
@@ -289,6 +292,7 @@ var (
 		44: "ERROR_REASON_COMMAND_NOT_ALLOWED",
 		45: "ERROR_REASON_SOURCE_NOT_ALLOWED",
 		46: "ERROR_REASON_NETWORK_NOT_GRANTED",
+		84: "ERROR_REASON_CREDENTIAL_UNAVAILABLE",
 		47: "ERROR_REASON_EXECUTION_NOT_FOUND",
 		48: "ERROR_REASON_ARTIFACT_NOT_FOUND",
 		49: "ERROR_REASON_OUTPUT_DAMAGED",
@@ -372,6 +376,7 @@ var (
 		"ERROR_REASON_COMMAND_NOT_ALLOWED":          44,
 		"ERROR_REASON_SOURCE_NOT_ALLOWED":           45,
 		"ERROR_REASON_NETWORK_NOT_GRANTED":          46,
+		"ERROR_REASON_CREDENTIAL_UNAVAILABLE":       84,
 		"ERROR_REASON_EXECUTION_NOT_FOUND":          47,
 		"ERROR_REASON_ARTIFACT_NOT_FOUND":           48,
 		"ERROR_REASON_OUTPUT_DAMAGED":               49,
@@ -431,7 +436,7 @@ var File_skillrun_v1_error_proto protoreflect.FileDescriptor
 
 const file_skillrun_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x17skillrun/v1/error.proto\x12\vskillrun.v1*\xc8\x16\n" +
+	"\x17skillrun/v1/error.proto\x12\vskillrun.v1*\xf1\x16\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10\x01\x12\x1d\n" +
@@ -489,7 +494,8 @@ const file_skillrun_v1_error_proto_rawDesc = "" +
 	"\x18ERROR_REASON_BUILDS_FULL\x10+\x12$\n" +
 	" ERROR_REASON_COMMAND_NOT_ALLOWED\x10,\x12#\n" +
 	"\x1fERROR_REASON_SOURCE_NOT_ALLOWED\x10-\x12$\n" +
-	" ERROR_REASON_NETWORK_NOT_GRANTED\x10.\x12$\n" +
+	" ERROR_REASON_NETWORK_NOT_GRANTED\x10.\x12'\n" +
+	"#ERROR_REASON_CREDENTIAL_UNAVAILABLE\x10T\x12$\n" +
 	" ERROR_REASON_EXECUTION_NOT_FOUND\x10/\x12#\n" +
 	"\x1fERROR_REASON_ARTIFACT_NOT_FOUND\x100\x12\x1f\n" +
 	"\x1bERROR_REASON_OUTPUT_DAMAGED\x101\x12\x1c\n" +

@@ -3086,6 +3086,8 @@ type NetworkConnection struct {
 	Name          string `protobuf:"bytes,6,opt,name=name,proto3" json:"name,omitempty"`
 	SentBytes     uint64 `protobuf:"varint,7,opt,name=sent_bytes,json=sentBytes,proto3" json:"sent_bytes,omitempty"`
 	ReceivedBytes uint64 `protobuf:"varint,8,opt,name=received_bytes,json=receivedBytes,proto3" json:"received_bytes,omitempty"`
+	// The names of the credentials that were added to requests of the connection.
+	Credentials   []string `protobuf:"bytes,9,rep,name=credentials,proto3" json:"credentials,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3174,6 +3176,13 @@ func (x *NetworkConnection) GetReceivedBytes() uint64 {
 		return x.ReceivedBytes
 	}
 	return 0
+}
+
+func (x *NetworkConnection) GetCredentials() []string {
+	if x != nil {
+		return x.Credentials
+	}
+	return nil
 }
 
 // OutputTruncation says how much of a stream was kept.
@@ -4719,7 +4728,7 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"sent_bytes\x18\x02 \x01(\x04R\tsentBytes\x12%\n" +
 	"\x0ereceived_bytes\x18\x03 \x01(\x04R\rreceivedBytes\x12@\n" +
 	"\vconnections\x18\x04 \x03(\v2\x1e.skillrun.v1.NetworkConnectionR\vconnections\x124\n" +
-	"\adenials\x18\x05 \x03(\v2\x1a.skillrun.v1.NetworkDenialR\adenials\"\xa9\x02\n" +
+	"\adenials\x18\x05 \x03(\v2\x1a.skillrun.v1.NetworkDenialR\adenials\"\xcb\x02\n" +
 	"\x11NetworkConnection\x129\n" +
 	"\n" +
 	"start_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +
@@ -4730,7 +4739,8 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\x04name\x18\x06 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
 	"sent_bytes\x18\a \x01(\x04R\tsentBytes\x12%\n" +
-	"\x0ereceived_bytes\x18\b \x01(\x04R\rreceivedBytes\"z\n" +
+	"\x0ereceived_bytes\x18\b \x01(\x04R\rreceivedBytes\x12 \n" +
+	"\vcredentials\x18\t \x03(\tR\vcredentials\"z\n" +
 	"\x10OutputTruncation\x12\x1c\n" +
 	"\ttruncated\x18\x01 \x01(\bR\ttruncated\x12'\n" +
 	"\x0fdelivered_bytes\x18\x02 \x01(\x04R\x0edeliveredBytes\x12\x1f\n" +

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"regexp"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/skillrun/skillrun/internal/network/credential"
+	"github.com/skillrun/skillrun/internal/network/policy"
+)
+
+// A credentialConfig binds a secret to a domain (docs/network.md).
+type credentialConfig struct {
+	Name      string       `yaml:"name"`
+	Domain    string       `yaml:"domain"`
+	Header    string       `yaml:"header"`
+	Value     string       `yaml:"value"`
+	Secret    secretConfig `yaml:"secret"`
+	Skills    []string     `yaml:"skills"`
+	PlainHTTP bool         `yaml:"plain_http"`
+	CAFile    string       `yaml:"ca_file"`
+
+	// The directory of the tenant's secrets, for an entry in a file of tenants_dir. Another person may
+	// write that file, so it must not name any file that the daemon can read, nor its environment.
+	beneath string
+	foreign bool
+}
+
+// Exactly one key of a secretConfig is set.
+type secretConfig struct {
+	File              string `yaml:"file"`
+	SystemdCredential string `yaml:"systemd_credential"`
+	Env               string `yaml:"env"`
+
+	bare bool // a text, which may be the secret itself
+}
+
+// begin takes a text, so that no message has it.
+func (s *secretConfig) begin(node *yaml.Node) (done bool) {
+	s.bare = node.Kind != yaml.MappingNode
+	return s.bare
+}
+
+func (*secretConfig) wants() string { return "the place of a secret" }
+
+// maxCredentials bounds the entries of one list: all of them go into one packet to the network helper.
+const maxCredentials = 16
+
+const defaultHeader = "Authorization"
+
+var (
+	credentialName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,31}$`)
+	variableName   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	systemdName    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+)
+
+// binding converts what check has accepted.
+func (c *credentialConfig) binding() credential.Binding {
+	b := credential.Binding{
+		Name: c.Name, Domain: c.Domain, Header: c.Header, Value: c.Value, PlainHTTP: c.PlainHTTP, Skills: c.Skills,
+		Secret: credential.Source{Systemd: c.Secret.SystemdCredential, Env: c.Secret.Env},
+	}
+	if b.Header == "" {
+		b.Header = defaultHeader
+	}
+	if b.Value == "" {
+		b.Value = credential.Placeholder
+	}
+	if c.Secret.File != "" {
+		b.Secret.File, b.Secret.Beneath = c.Secret.File, c.beneath
+	}
+	if c.CAFile != "" {
+		b.CA = credential.Source{File: c.CAFile, Beneath: c.beneath}
+	}
+	return b
+}
+
+// checkSecrets reports each mistake in a list. No message has a value that could be a secret.
+func checkSecrets(key string, list []credentialConfig, bad badFunc) {
+	if len(list) > maxCredentials {
+		bad(key, "%d entries; at most %d", len(list), maxCredentials)
+	}
+	seen := map[string]bool{}
+	for i := range list {
+		c, at := &list[i], index(key, i)
+		switch {
+		case !credentialName.MatchString(c.Name):
+			bad(join(at, "name"), "%q; write a name of 1 to 32 lowercase letters, digits, dots and hyphens, for events and the audit log", c.Name)
+		case seen[c.Name]:
+			bad(join(at, "name"), "%s is the name of another entry; choose another one", c.Name)
+		}
+		seen[c.Name] = true
+		c.check(at, bad)
+	}
+}
+
+func (c *credentialConfig) check(at string, bad badFunc) {
+	if _, err := policy.ParseDomain(c.Domain); err != nil {
+		bad(join(at, "domain"), "%q: %v", c.Domain, err)
+	}
+	b := c.binding()
+	if err := credential.CheckHeader(b.Header); err != nil {
+		bad(join(at, "header"), "%q: %v", c.Header, err)
+	}
+	if err := credential.CheckValue(b.Value); err != nil {
+		bad(join(at, "value"), "%v", err) // no %q: the value may be the secret itself, by mistake
+	}
+	for i, name := range c.Skills {
+		if !pinned.MatchString(name) {
+			bad(index(join(at, "skills"), i), "%q names no skill; write its full name, or name@sha256: and 64 hex digits", name)
+		}
+	}
+	c.checkSecret(join(at, "secret"), bad)
+	if c.CAFile != "" {
+		c.checkFile(join(at, "ca_file"), c.CAFile, bad)
+	}
+}
+
+func (c *credentialConfig) checkSecret(at string, bad badFunc) {
+	set := 0
+	for _, text := range []string{c.Secret.File, c.Secret.SystemdCredential, c.Secret.Env} {
+		if text != "" {
+			set++
+		}
+	}
+	switch {
+	case c.Secret.bare:
+		bad(at, "not a place; write {file: PATH}, {systemd_credential: NAME} or {env: NAME}, and never the secret itself")
+	case set != 1:
+		bad(at, "has %d of the keys file, systemd_credential and env; write one", set)
+	case c.Secret.File != "":
+		c.checkFile(join(at, "file"), c.Secret.File, bad)
+	case c.foreign:
+		bad(at, "only the daemon's configuration file may use its environment and its systemd credentials; write file: NAME, for a file in secrets_dir")
+	case c.Secret.Env != "" && !variableName.MatchString(c.Secret.Env):
+		bad(join(at, "env"), "not the name of an environment variable; write the name alone, not its value")
+	case c.Secret.SystemdCredential != "" && !systemdName.MatchString(c.Secret.SystemdCredential):
+		bad(join(at, "systemd_credential"), "not the name of a credential; write the name of a line LoadCredential=")
+	}
+}
+
+func (c *credentialConfig) checkFile(at, file string, bad badFunc) {
+	switch {
+	case !c.foreign && !filepath.IsAbs(file):
+		bad(at, "the path is not absolute; begin it with /")
+	case c.foreign && c.beneath == "":
+		bad(at, "the daemon has no secrets_dir; set it, or move the tenant into the daemon's configuration file")
+	case c.foreign && !filepath.IsLocal(file):
+		bad(at, "not a file in %s; write a path that is relative to it", c.beneath)
+	}
+}
+
+// inspectCredentials reads the secrets in files. A program that a person starts with --check has neither the
+// daemon's environment nor its systemd credentials, so warnCredentials reads those.
+func inspectCredentials(key string, list []credentialConfig, bad badFunc) {
+	for i := range list {
+		if b := list[i].binding(); b.Secret.File != "" {
+			if err := b.Check(); err != nil {
+				bad(index(key, i), "%v", errors.Unwrap(err))
+			}
+		}
+	}
+}
+
+// warnCredentials logs each missing variable and systemd credential. Executions that need one are refused.
+func warnCredentials(log *slog.Logger, list []credentialConfig) {
+	for i := range list {
+		if b := list[i].binding(); b.Secret.File == "" {
+			if err := b.Check(); err != nil {
+				log.Error("a credential can't be used; executions that may use it are refused", "credential", b.Name, "err", errors.Unwrap(err))
+			}
+		}
+	}
+}
+
+// place notes where the secrets of a tenant lie. A tenant in the daemon's configuration file may use any file.
+func (s *tenantSource) place(c *config) {
+	if s.key != "" {
+		return
+	}
+	list := s.config.Policy.Network.Credentials
+	for i := range list {
+		list[i].foreign = true
+		if c.SecretsDir != "" {
+			list[i].beneath = filepath.Join(c.SecretsDir, s.name)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/network/credential"
+)
+
+// A broker adds credentials to the sandbox's requests. It takes a connection over only if the client
+// names a bound domain that this sandbox has resolved to the connection's address. All other
+// connections pass as if there were no broker: TLS stays between the program and its server.
+type broker struct {
+	set   *credential.Set
+	roots *x509.CertPool
+}
+
+func newBroker(set *credential.Set, roots *x509.CertPool) *broker {
+	if set == nil {
+		return nil
+	}
+	return &broker{set, roots}
+}
+
+// matching returns the credentials for requests to a name. Of two for the same header the first counts.
+func (b *broker) matching(name string, port uint16, secure bool) (list []credential.Credential) {
+	for _, c := range b.set.Credentials() {
+		same := func(o credential.Credential) bool {
+			return http.CanonicalHeaderKey(o.Header) == http.CanonicalHeaderKey(c.Header)
+		}
+		if (secure || c.PlainHTTP) && c.Matches(name, port) && !slices.ContainsFunc(list, same) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// brokered reports whether the connection gets credentials. It reads the client's first bytes, and
+// puts them back.
+func (c *connection) brokered() (*exchange, bool) {
+	b, port := c.gateway.broker, c.decision.to.Port()
+	if b == nil {
+		return nil, false
+	}
+	names, _ := c.gateway.pins.names(c.decision.to.Addr())
+	if !slices.ContainsFunc(names, func(name string) bool { return len(b.matching(name, port, true)) > 0 }) {
+		return nil, false
+	}
+	seen := &recorder{from: c.in}
+	name, secure := c.named(seen)
+	c.in.again = seen.bytes
+	has := func(list []string) bool {
+		return slices.ContainsFunc(list, func(n string) bool { return normal(n) == name })
+	}
+	if name == "" || !has(names) || c.decision.names != nil && !has(c.decision.names) {
+		return nil, false // the usual way refuses it, or passes it on
+	}
+	list := b.matching(name, port, secure)
+	if len(list) == 0 {
+		return nil, false
+	}
+	c.decision.name = name
+	return newExchange(c, name, secure, list), true
+}
+
+// named returns the server name of TLS, or the Host of a first request without TLS. Empty: the client
+// sent something else.
+func (c *connection) named(from io.Reader) (name string, secure bool) {
+	first := make([]byte, 1)
+	if _, err := io.ReadFull(from, first); err != nil {
+		return "", false
+	}
+	_ = c.in.SetReadDeadline(time.Now().Add(c.gateway.entries.limits.Hello))
+	defer c.in.SetReadDeadline(time.Time{})
+	from = io.MultiReader(bytes.NewReader(first), from)
+	if first[0] == handshakeRecord {
+		hello, _, err := readHello(from)
+		if err != nil {
+			return "", true
+		}
+		return normal(hello.ServerName), true
+	}
+	r, err := http.ReadRequest(bufio.NewReader(&headReader{from: from, left: maxHead}))
+	if err != nil {
+		return "", false
+	}
+	name, _ = cutPort(r.Host)
+	return name, false
+}
+
+// cutPort returns the name in a Host, and its port or "".
+func cutPort(host string) (name, port string) {
+	if name, port, err := net.SplitHostPort(host); err == nil {
+		return normal(name), port
+	}
+	return normal(host), ""
+}
+
+// A recorder keeps the bytes that are read from it.
+type recorder struct {
+	from  io.Reader
+	bytes []byte
+}
+
+func (r *recorder) Read(b []byte) (int, error) {
+	n, err := r.from.Read(b)
+	r.bytes = append(r.bytes, b[:n]...)
+	return n, err
+}

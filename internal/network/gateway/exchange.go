@@ -1,0 +1,267 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	stdlog "log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/skillrun/skillrun/internal/network/credential"
+	"github.com/skillrun/skillrun/internal/network/policy"
+)
+
+// An exchange is a connection whose requests get credentials: a server of net/http towards the sandbox,
+// and a client towards the destination. Both parse each request, so the destination sees the request
+// that was checked.
+type exchange struct {
+	*connection
+	name        string // that the client named
+	secure      bool   // TLS
+	credentials []credential.Credential
+	proxy       *httputil.ReverseProxy
+	dialed      atomic.Bool // the first connection is in use
+	mu          sync.Mutex
+	used        []string // names of credentials
+}
+
+var silent = stdlog.New(io.Discard, "", 0)
+
+func newExchange(c *connection, name string, secure bool, list []credential.Credential) *exchange {
+	s := &exchange{connection: c, name: name, secure: secure, credentials: list}
+	s.proxy = &httputil.ReverseProxy{
+		Rewrite: s.rewrite, ErrorHandler: s.fail, ErrorLog: silent,
+		FlushInterval: -1, // each part of an answer at once
+	}
+	return s
+}
+
+// serve returns after the connection has ended.
+func (s *exchange) serve() {
+	transport := s.transport()
+	defer transport.CloseIdleConnections()
+	s.proxy.Transport = transport
+	limits := s.gateway.entries.limits
+	server := &http.Server{
+		Handler: s, ErrorLog: silent, DisableGeneralOptionsHandler: true,
+		ReadHeaderTimeout: limits.Hello, IdleTimeout: limits.Idle, MaxHeaderBytes: maxHead,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+	}
+	conn := net.Conn(&countedConn{client: s.in, exchange: s})
+	l := &oneConn{conn: conn, ended: make(chan struct{})}
+	conn.(*countedConn).closed = sync.OnceFunc(func() { close(l.ended) })
+	if s.secure {
+		l.conn = tls.Server(conn, &tls.Config{
+			NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12, SessionTicketsDisabled: true,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+				return s.gateway.broker.set.Authority().Leaf(s.name)
+			},
+		})
+	}
+	_ = server.Serve(l)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.connection.credentials = slices.Clone(s.used)
+}
+
+// maxStreams bounds the requests of one connection at the same time.
+const maxStreams = 100
+
+// transport makes the client. Its connections all go to the address that was judged.
+func (s *exchange) transport() *http.Transport {
+	t := &http.Transport{
+		DialContext: s.dial, DisableCompression: true, Protocols: new(http.Protocols),
+		TLSClientConfig: &tls.Config{ServerName: s.name, RootCAs: s.roots(), MinVersion: tls.VersionTLS12},
+		IdleConnTimeout: s.gateway.entries.limits.Idle, TLSHandshakeTimeout: s.gateway.entries.limits.Dial,
+		ExpectContinueTimeout: s.gateway.entries.limits.Hello, MaxResponseHeaderBytes: maxResponseHead,
+	}
+	t.Protocols.SetHTTP1(true)
+	t.Protocols.SetHTTP2(s.secure)
+	return t
+}
+
+const maxResponseHead = 1 << 20
+
+// roots are the authorities that sign the destination's certificate.
+func (s *exchange) roots() *x509.CertPool {
+	for _, c := range s.credentials {
+		if c.CA != "" {
+			pool := x509.NewCertPool()
+			pool.AppendCertsFromPEM([]byte(c.CA))
+			return pool
+		}
+	}
+	if s.gateway.broker.roots == nil {
+		return x509.NewCertPool() // nil would mean files that the helper can't read
+	}
+	return s.gateway.broker.roots
+}
+
+// dial returns the connection that forward has made, and after that others to the same address, within the
+// limits.
+func (s *exchange) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	if s.dialed.CompareAndSwap(false, true) {
+		return s.out, nil
+	}
+	if reached := s.gateway.enter(); reached != "" {
+		s.gateway.deny(s.decision.refuse(policy.Verdict{Reason: reached}))
+		return nil, errors.New(reached)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.gateway.entries.limits.Dial)
+	defer cancel()
+	c, err := (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp", s.decision.to.String())
+	if err != nil {
+		s.gateway.leave()
+		return nil, err
+	}
+	return &entered{c, sync.OnceFunc(s.gateway.leave)}, nil
+}
+
+// entered is a further connection to the destination.
+type entered struct {
+	net.Conn
+	leave func()
+}
+
+func (e *entered) Close() error {
+	defer e.leave()
+	return e.Conn.Close()
+}
+
+// ServeHTTP judges one request.
+func (s *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name, port := cutPort(r.Host)
+	switch {
+	case name != s.name || port != "" && port != strconv.Itoa(int(s.decision.to.Port())):
+		d := s.decision
+		d.name = shown(r.Host)
+		s.refuse(w, d, http.StatusMisdirectedRequest, "the request is for another host than its connection, which carries a credential for "+s.name)
+	case r.Method == http.MethodConnect:
+		s.refuse(w, s.decision, http.StatusMethodNotAllowed, "a CONNECT request asks for a relay")
+	case r.Method == http.MethodTrace: // the answer would have the credential
+		s.refuse(w, s.decision, http.StatusMethodNotAllowed, "a TRACE request asks for its own headers, and one has a credential")
+	default:
+		// The server would add these to an answer without them.
+		w.Header()["Date"], w.Header()["Content-Type"] = nil, nil
+		s.proxy.ServeHTTP(w, r)
+	}
+}
+
+func (s *exchange) refuse(w http.ResponseWriter, d decision, status int, reason string) {
+	s.gateway.deny(d.refuse(policy.Verdict{Reason: reason}))
+	http.Error(w, "skillrun: "+reason, status)
+}
+
+// forwarding are headers that ReverseProxy removes, because most proxies write their own.
+var forwarding = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
+
+// rewrite makes the request for the destination. ReverseProxy has already removed the headers that the
+// client's Connection lists, so a client can't have the credential removed.
+func (s *exchange) rewrite(r *httputil.ProxyRequest) {
+	r.Out.URL.Scheme, r.Out.URL.Host = "http", net.JoinHostPort(s.name, strconv.Itoa(int(s.decision.to.Port())))
+	if s.secure {
+		r.Out.URL.Scheme = "https"
+	}
+	r.Out.Host, r.Out.URL.RawQuery = r.In.Host, r.In.URL.RawQuery
+	for _, h := range forwarding {
+		if v, ok := r.In.Header[h]; ok {
+			r.Out.Header[h] = v
+		}
+	}
+	if up := r.Out.Header.Get("Upgrade"); up != "" && up != "websocket" { // in another protocol, requests would pass unchecked
+		r.Out.Header.Del("Upgrade")
+		r.Out.Header.Del("Connection")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.credentials {
+		r.Out.Header.Set(c.Header, string(c.Value))
+		if !slices.Contains(s.used, c.Name) {
+			s.used = append(s.used, c.Name)
+		}
+	}
+}
+
+// fail tells the program that its request failed on the way to the destination.
+func (s *exchange) fail(w http.ResponseWriter, r *http.Request, err error) {
+	reason := fmt.Sprintf("the connection to %s failed: %s", s.name, clipped(err.Error()))
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		reason = fmt.Sprintf("the certificate of %s is not valid: %s", s.name, clipped(err.Error()))
+		s.gateway.deny(s.decision.refuse(policy.Verdict{Reason: reason}))
+	}
+	http.Error(w, "skillrun: "+reason, http.StatusBadGateway)
+}
+
+// clipped returns an error's text for a person. It can have bytes of the server.
+func clipped(text string) string {
+	text = strconv.QuoteToASCII(text[:min(len(text), maxShown)])
+	return text[1 : len(text)-1]
+}
+
+// oneConn is a net.Listener with one connection.
+type oneConn struct {
+	conn  net.Conn
+	taken bool
+	ended chan struct{} // closed after the connection's end
+}
+
+func (l *oneConn) Accept() (net.Conn, error) {
+	if !l.taken {
+		l.taken = true
+		return l.conn, nil
+	}
+	<-l.ended
+	return nil, net.ErrClosed
+}
+
+func (l *oneConn) Close() error   { return nil }
+func (l *oneConn) Addr() net.Addr { return l.conn.LocalAddr() }
+
+// A countedConn counts the bytes of the sandbox.
+type countedConn struct {
+	*client
+	exchange *exchange
+	closed   func()
+}
+
+func (c *countedConn) Read(b []byte) (int, error) {
+	n, err := c.client.Read(b)
+	if over := c.count(n, &c.exchange.sent); over != nil {
+		return 0, over
+	}
+	return n, err // not wrapped: net/http compares errors
+}
+
+func (c *countedConn) Write(b []byte) (int, error) {
+	if err := c.count(len(b), &c.exchange.received); err != nil {
+		return 0, err
+	}
+	return c.client.Write(b)
+}
+
+func (c *countedConn) Close() error {
+	defer c.closed()
+	return c.client.Close()
+}
+
+// count ends the connection if the limit of bytes is reached.
+func (c *countedConn) count(n int, sum *atomic.Int64) error {
+	s := c.exchange
+	sum.Add(int64(n))
+	s.activity.note()
+	if s.gateway.entries.count(n) {
+		return nil
+	}
+	s.gateway.deny(s.decision.refuse(policy.Verdict{Reason: s.gateway.entries.bytesReason()}))
+	s.abort()
+	return net.ErrClosed
+}
