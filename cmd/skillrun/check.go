@@ -13,11 +13,13 @@ import (
 // checkBaseDir is what {baseDir} stands for when no skill is named.
 const checkBaseDir = "/skills/demo"
 
-// A decision is what check prints with --json: all three fields, always.
+// A decision is what check prints with --json: the first three fields always, the other two if they help.
 type decision struct {
 	Allowed bool   `json:"allowed"`
 	Reason  string `json:"reason"`
 	Rule    string `json:"rule"`
+	Missing string `json:"missingRule,omitempty"` // the rule that would allow the line
+	Instead string `json:"instead,omitempty"`     // as CheckCommandResponse.instead
 }
 
 // checkCommand has two ways to the same answer: with --allowed-tools it decides in this process,
@@ -35,7 +37,9 @@ func (a *app) checkCommand() *cobra.Command {
 With --allowed-tools it needs no daemon; with a skill the daemon decides by the
 skill's own rules. It exits with 0 if the command is allowed and with 126 if it is
 not. With --json it exits with 0 for either: the answer is in the output,
-{"allowed": bool, "reason": "...", "rule": "..."}.`,
+{"allowed": bool, "reason": "...", "rule": "..."}. A refusal may have two more
+fields: "missingRule", which would allow the line, and "instead", another way
+to its result: "code" or "working_directory".`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			offline := cmd.Flags().Changed("allowed-tools")
 			dash := cmd.ArgsLenAtDash()
@@ -85,7 +89,7 @@ func (a *app) decideThere(ctx context.Context, skill, line string) (decision, er
 	if err != nil {
 		return decision{}, fmt.Errorf("check %s: %w", skill, err)
 	}
-	return decision{Allowed: r.GetAllowed(), Reason: r.GetReason(), Rule: r.GetRule()}, nil
+	return decision{r.GetAllowed(), r.GetReason(), r.GetRule(), r.GetMissingRule(), r.GetInstead()}, nil
 }
 
 // printDecision prints the answer. Only without --json a refusal is an exit code, too: a program
@@ -100,6 +104,9 @@ func (a *app) printDecision(d decision) error {
 		answer = cell{text: "not allowed", colour: red}
 	}
 	t.add(answer, cell{text: d.Reason})
+	if remedy := remedyText(d.Missing, d.Instead); !d.Allowed && remedy != "" {
+		t.add(cell{}, cell{text: remedy})
+	}
 	if err := a.print(t); err != nil {
 		return err
 	}
@@ -107,4 +114,18 @@ func (a *app) printDecision(d decision) error {
 		return verdict(codeRefused)
 	}
 	return nil
+}
+
+// remedyText says what would help a command that is not allowed, or "". missing and instead are fields of
+// CheckCommandResponse. Only one remedy is named, as in the answers of the tool bash.
+func remedyText(missing, instead string) string {
+	switch {
+	case instead == "working_directory":
+		return "leave it out, and start in that directory: run --dir"
+	case instead == "code":
+		return "write it as code: run --code"
+	case missing != "":
+		return "allowed-tools would need " + missing
+	}
+	return ""
 }

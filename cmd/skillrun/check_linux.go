@@ -6,5 +6,5 @@ import "github.com/skillrun/skillrun/internal/permission"
 // knows no policy: with shell: true, a daemon allows every line to a skill with an unscoped Bash rule.
 func decideHere(rules, baseDir, line string) (decision, error) {
 	d := permission.ParseRules([]string{rules}, baseDir).Decide(line)
-	return decision{Allowed: d.Allowed, Reason: d.Reason, Rule: d.Rule}, nil
+	return decision{d.Allowed, d.Reason, d.Rule, d.Missing, string(d.Instead)}, nil
 }

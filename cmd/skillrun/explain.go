@@ -143,6 +143,9 @@ func hint(d details, cause string) string {
 	case "EXECUTION_NOT_FOUND":
 		return "'skillrun ps --all' lists what there is"
 	case "COMMAND_NOT_ALLOWED":
+		if remedy := remedyText("", d.metadata["instead"]); remedy != "" {
+			return remedy
+		}
 		return value("allowed-tools would need %s", "missingRule")
 	case "DIGEST_MISMATCH":
 		return value("it is %s now", "currentDigest")

@@ -40,6 +40,8 @@ func TestRefusals(t *testing.T) {
 		{refusal(codes.FailedPrecondition, "UNKNOWN_EXTENSION", "x.xyz: no interpreter"), 126, "run demo: x.xyz: no interpreter (UNKNOWN_EXTENSION)"},
 		{refusal(codes.PermissionDenied, "COMMAND_NOT_ALLOWED", "'rm' is not covered", meta("missingRule", "Bash(rm:*)")), 126,
 			"run demo: 'rm' is not covered (COMMAND_NOT_ALLOWED; allowed-tools would need Bash(rm:*))"},
+		{refusal(codes.PermissionDenied, "COMMAND_NOT_ALLOWED", "for or select is not supported", meta("instead", "code")), 126,
+			"run demo: for or select is not supported (COMMAND_NOT_ALLOWED; write it as code: run --code)"},
 		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "601s is too much", field("limits.wall_time"), meta("asked", "10m1s", "ceiling", "10m0s", "setBy", "daemon")), 126,
 			"run demo: --timeout 10m1s is too large; the daemon allows at most 10m (limits.max.wall_time in its configuration) (LIMIT_TOO_LARGE)"},
 		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "limits.wall_time: 601s is above 600s", field("limits.wall_time"), meta("ceiling", "600s")), 126,
