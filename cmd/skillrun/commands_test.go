@@ -597,7 +597,7 @@ func TestTenants(t *testing.T) {
 	acme := &pb.Tenant{Name: "acme", Weight: 2, Quotas: []*pb.Quota{
 		{Key: "running", Limit: 8, Used: 8}, {Key: "queued", Limit: 100}, {Key: "memory", Limit: 1 << 30, Used: 512 << 20},
 		{Key: "cpus", Used: 1500}, {Key: "starts_per_second", Limit: 10, Used: 3}, {Key: "streams", Limit: 20, Used: 1},
-		{Key: "state_bytes", Limit: 2 << 30, Used: 3 << 20},
+		{Key: "state_bytes", Limit: 2 << 30, Used: 3 << 20}, {Key: "sessions", Limit: 40, Used: 7}, {Key: "session_bytes", Limit: 4 << 30, Used: 5 << 20},
 	}}
 	f := answers("ListTenants", func(m *pb.ListTenantsRequest) (*pb.ListTenantsResponse, error) {
 		if m.PageToken == "" {
@@ -605,9 +605,9 @@ func TestTenants(t *testing.T) {
 		}
 		return &pb.ListTenantsResponse{Tenants: []*pb.Tenant{{Name: "globex", Weight: 1}}}, nil
 	})
-	want := "TENANT  WEIGHT  RUNNING  QUEUED  MEMORY         CPUS   STARTS  STREAMS  STATE\n" +
-		"acme    2       8/8      0/100   512 MiB/1 GiB  1.5/-  3/10    1/20     3 MiB/2 GiB\n" +
-		"globex  1       -        -       -              -      -       -        -\n"
+	want := "TENANT  WEIGHT  RUNNING  QUEUED  MEMORY         CPUS   STARTS  STREAMS  STATE        SESSIONS  SESSION BYTES\n" +
+		"acme    2       8/8      0/100   512 MiB/1 GiB  1.5/-  3/10    1/20     3 MiB/2 GiB  7/40      5 MiB/4 GiB\n" +
+		"globex  1       -        -       -              -      -       -        -            -         -\n"
 	if got := f.client(t, nil, "tenants"); got != (result{0, want, ""}) {
 		t.Errorf("got %+v\nwant %s", got, want)
 	}
@@ -617,7 +617,7 @@ func TestTenants(t *testing.T) {
 	f = answers("GetBudget", func(*pb.GetBudgetRequest) (*pb.GetBudgetResponse, error) {
 		return &pb.GetBudgetResponse{Tenant: acme}, nil
 	})
-	if got := f.client(t, nil, "budget"); got.code != 0 || !strings.Contains(got.stdout, "acme    2       8/8      0/100   512 MiB/1 GiB  1.5/-  3/10    1/20     3 MiB/2 GiB\n") {
+	if got := f.client(t, nil, "budget"); got.code != 0 || !strings.Contains(got.stdout, "acme    2       8/8      0/100   512 MiB/1 GiB  1.5/-  3/10    1/20     3 MiB/2 GiB  7/40      5 MiB/4 GiB\n") {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -626,17 +626,24 @@ func TestTenantsPurge(t *testing.T) {
 	calls := 0
 	f := answers("PurgeTenant", func(m *pb.PurgeTenantRequest) (*pb.PurgeTenantResponse, error) {
 		calls++
+		if m.Tenant == "idle" {
+			return &pb.PurgeTenantResponse{Sessions: 1, SessionBytes: 2048}, nil
+		}
 		if m.Tenant != "acme" {
 			return &pb.PurgeTenantResponse{}, nil
 		}
-		return &pb.PurgeTenantResponse{Executions: 3, ExecutionBytes: 2048, SkillVersions: 1, SkillBytes: 4096, Environments: 2, EnvironmentBytes: 1 << 20}, nil
+		return &pb.PurgeTenantResponse{Executions: 3, ExecutionBytes: 2048, SkillVersions: 1, SkillBytes: 4096, Environments: 2, EnvironmentBytes: 1 << 20, Sessions: 4, SessionBytes: 8192}, nil
 	})
 	if got := f.client(t, strings.NewReader("acme\n"), "tenants", "purge", "acme"); got.code != codeFailed || calls != 0 || !strings.Contains(got.stderr, "add --yes") {
 		t.Errorf("without --yes: got %+v after %d calls", got, calls)
 	}
-	want := "acme: 3 execution(s) with 2 KiB, 1 version(s) of skills with 4 KiB and 2 environment(s) with 1 MiB removed\n"
+	want := "acme: 3 execution(s) with 2 KiB, 1 version(s) of skills with 4 KiB, 2 environment(s) with 1 MiB and 4 session(s) with 8 KiB removed\n"
 	if got := f.client(t, nil, "tenants", "purge", "acme", "--yes"); got != (result{0, want, ""}) {
 		t.Errorf("got %+v\nwant %s", got, want)
+	}
+	// A tenant with sessions and nothing else had data.
+	if got := f.client(t, nil, "tenants", "purge", "idle", "--yes"); !strings.HasSuffix(got.stdout, "and 1 session(s) with 2 KiB removed\n") {
+		t.Errorf("got %+v", got)
 	}
 	if got := f.client(t, nil, "tenants", "purge", "amce", "--yes"); got != (result{0, "the daemon had no data of tenant amce\n", ""}) {
 		t.Errorf("got %+v", got)

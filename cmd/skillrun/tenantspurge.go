@@ -24,7 +24,7 @@ func (a *app) purgeCommand() *cobra.Command {
 		Use:   "purge NAME",
 		Short: "Remove all data of a tenant that is no longer configured",
 		Long: `Purge removes the executions of a tenant with their output, artifacts and idempotency keys, the
-skills that it has pushed, and its prepared packages. Remove the tenant from the configuration first;
+skills that it has pushed, its prepared packages and its sessions. Remove the tenant from the configuration first;
 executions that still run must have ended. It needs the role operator. The audit log keeps its entries.
 
 On a terminal, purge asks for the tenant's name again. Elsewhere it needs --yes.`,
@@ -76,12 +76,12 @@ func (a *app) printPurged(name string, done *pb.PurgeTenantResponse) error {
 	if a.json {
 		return a.printJSON(done)
 	}
-	if done.GetExecutions()+done.GetSkillVersions()+done.GetEnvironments() == 0 {
+	if done.GetExecutions()+done.GetSkillVersions()+done.GetEnvironments()+done.GetSessions() == 0 {
 		_, err := fmt.Fprintf(a.stdout, "the daemon had no data of tenant %s\n", printable(name))
 		return err
 	}
-	_, err := fmt.Fprintf(a.stdout, "%s: %d execution(s) with %s, %d version(s) of skills with %s and %d environment(s) with %s removed\n", printable(name),
+	_, err := fmt.Fprintf(a.stdout, "%s: %d execution(s) with %s, %d version(s) of skills with %s, %d environment(s) with %s and %d session(s) with %s removed\n", printable(name),
 		done.GetExecutions(), bytesText(done.GetExecutionBytes()), done.GetSkillVersions(), bytesText(done.GetSkillBytes()),
-		done.GetEnvironments(), bytesText(done.GetEnvironmentBytes()))
+		done.GetEnvironments(), bytesText(done.GetEnvironmentBytes()), done.GetSessions(), bytesText(done.GetSessionBytes()))
 	return err
 }

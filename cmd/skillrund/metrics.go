@@ -17,10 +17,12 @@ func (d *daemon) state(requests *budget.Budget) metrics.State {
 		Tenants: map[string]metrics.Load{}, Slots: d.config.Concurrency.Running + d.config.Concurrency.Reserved,
 		Sandboxes:    d.host.Stats(),
 		RequestBytes: requests.Used(), RequestLimit: d.config.requestBytes(),
-		StateBytes: d.record.Bytes(), StateLimit: int64(d.config.Retention.Bytes), TenantBytes: map[string]int64{},
+		StateBytes: d.record.Bytes(), StateLimit: int64(d.config.Retention.Bytes), TenantBytes: map[string]int64{}, Sessions: map[string]metrics.Sessions{},
 	}
 	for _, t := range d.executor.Tenants.All() {
 		s.TenantBytes[t.Name] = d.executor.StateBytes(t)
+		count, bytes := d.executor.SessionUse(t)
+		s.Sessions[t.Name] = metrics.Sessions{Count: count, Bytes: bytes}
 	}
 	for name, use := range d.executor.Usages() {
 		if _, ok := d.executor.Tenants.Get(name); !ok {

@@ -17,6 +17,8 @@ import (
 	"testing"
 
 	"gopkg.in/yaml.v3"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
 // prometheusProgram returns the path of a program of Prometheus. make test downloads the programs
@@ -182,6 +184,7 @@ func TestMetricsInPrometheus(t *testing.T) {
 	until(t, "the refusal is not counted", func() bool {
 		return p.query(t, `skillrun_executions_refused_total{reason="SKILL_NOT_FOUND"} == 1`) > 0
 	})
+	d.newSession(t.Context(), &pb.CreateSessionRequest{})
 	for _, all := range []map[string][]string{dashboardQueries(t), ruleQueries(t)} {
 		if len(all) == 0 {
 			t.Error("no queries")
@@ -197,6 +200,8 @@ func TestMetricsInPrometheus(t *testing.T) {
 	for _, q := range []string{
 		`skillrun_executions_total{tenant="default", end="EXITED"} == 1`,
 		`skillrun_execution_run_seconds_count == 1`,
+		`skillrun_sessions{tenant="default"} == 1`,
+		`skillrun_session_bytes{tenant="default"} >= 0`,
 		`sum(skillrun_sandboxes_started_total) > 0`,
 		`skillrun_serving == 1`,
 		`skillrun_degraded == 0`,

@@ -132,7 +132,7 @@ func TestStateIsReadAtEachScrape(t *testing.T) {
 		Sandboxes: sandbox.Stats{
 			FromPool: 5, FromZygote: 4, FromLibcontainer: 3, Prewarmed: 2, Existing: 6, Most: 2047, Deferred: 1, Zygote: true, PythonZygotes: 4,
 		},
-		RequestBytes: 10, RequestLimit: 100, StateBytes: 20, StateLimit: 200, TenantBytes: map[string]int64{"acme": 15}, DiskFree: 30, DiskSize: 300,
+		RequestBytes: 10, RequestLimit: 100, StateBytes: 20, StateLimit: 200, TenantBytes: map[string]int64{"acme": 15}, Sessions: map[string]Sessions{"acme": {Count: 3, Bytes: 12}}, DiskFree: 30, DiskSize: 300,
 		Networks: Networks{Helpers: 2, Open: 3, Deaths: 3, OOMs: 1, Tenants: map[string]Traffic{"acme": {Connections: 7, Sent: 8, Received: 9, Denied: map[string]int64{"private": 4}}}},
 	}
 	m.Watch(func() State { return state })
@@ -144,7 +144,7 @@ func TestStateIsReadAtEachScrape(t *testing.T) {
 		`skillrun_sandboxes_started_total{source="libcontainer"} 3`,
 		`skillrun_sandboxes_prewarmed 2`, `skillrun_sandboxes 6`, `skillrun_sandboxes_limit 2047`, `skillrun_teardowns_pending 1`,
 		`skillrun_zygotes{kind="zygote"} 1`, `skillrun_zygotes{kind="python"} 4`,
-		`skillrun_request_bytes 10`, `skillrun_request_limit_bytes 100`, `skillrun_state_bytes 20`, `skillrun_tenant_state_bytes{tenant="acme"} 15`, `skillrun_state_limit_bytes 200`,
+		`skillrun_request_bytes 10`, `skillrun_request_limit_bytes 100`, `skillrun_state_bytes 20`, `skillrun_tenant_state_bytes{tenant="acme"} 15`, `skillrun_sessions{tenant="acme"} 3`, `skillrun_session_bytes{tenant="acme"} 12`, `skillrun_state_limit_bytes 200`,
 		`skillrun_network_helpers 2`, `skillrun_networks 3`, `skillrun_network_helper_deaths_total{cause="memory"} 1`, `skillrun_network_helper_deaths_total{cause="other"} 2`, `skillrun_network_connections_total{tenant="acme"} 7`,
 		`skillrun_network_bytes_total{direction="sent",tenant="acme"} 8`, `skillrun_network_bytes_total{direction="received",tenant="acme"} 9`,
 		`skillrun_network_denied_total{kind="private",tenant="acme"} 4`,

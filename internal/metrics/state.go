@@ -25,6 +25,8 @@ type State struct {
 	StateBytes, StateLimit int64
 	// TenantBytes is the part of StateBytes of each tenant.
 	TenantBytes map[string]int64
+	// Sessions has the sessions of each tenant. They are not part of StateBytes.
+	Sessions map[string]Sessions
 	// AuditEntries and AuditFailures count entries of the audit log, and those that could not be written.
 	AuditEntries, AuditFailures uint64
 	// Bytes of the file system with the state directory. DiskFree is the space that users other than
@@ -34,6 +36,12 @@ type State struct {
 
 // A Load has the numbers of a tenant's executions.
 type Load struct{ Running, Queued int }
+
+// Sessions has the number of a tenant's sessions, and the bytes of all their versions on disk.
+type Sessions struct {
+	Count int
+	Bytes int64
+}
 
 // Networks has figures of the networks of sandboxes. Denied of a Traffic is by kind, of which there is a
 // fixed number.
@@ -80,6 +88,8 @@ var (
 	requestLimit  = describe("request_limit_bytes", "Memory that requests may hold together.")
 	stateBytes    = describe("state_bytes", "Bytes of all executions in the record, with output and artifacts.")
 	tenantBytes   = describe("tenant_state_bytes", "Bytes of all executions of a tenant in the record, with output and artifacts.", "tenant")
+	sessions      = describe("sessions", "Sessions that a tenant keeps.", "tenant")
+	sessionBytes  = describe("session_bytes", "Bytes of all versions of a tenant's sessions on disk.", "tenant")
 	stateLimit    = describe("state_limit_bytes", "Bytes that executions may have in the record (retention.bytes); 0 means no limit.")
 	auditEntries  = describe("audit_entries_total", "Entries that were written to the audit log.")
 	auditFailures = describe("audit_failures_total", "Entries and checkpoints that could not be written to the audit log.")
@@ -98,7 +108,7 @@ var (
 func (s states) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		serving, draining, degraded, slots, running, queued, started, prewarmed, existing, most, deferred, zygotes,
-		requestBytes, requestLimit, stateBytes, tenantBytes, stateLimit, auditEntries, auditFailures, diskAvailable, diskSize,
+		requestBytes, requestLimit, stateBytes, tenantBytes, sessions, sessionBytes, stateLimit, auditEntries, auditFailures, diskAvailable, diskSize,
 		networkHelpers, networksOpen, networkDeaths, networkConnections, networkBytes, networkDenied,
 	} {
 		to <- d
@@ -135,6 +145,10 @@ func (s states) Collect(to chan<- prometheus.Metric) {
 	gauge(stateBytes, float64(now.StateBytes))
 	for name, bytes := range now.TenantBytes {
 		gauge(tenantBytes, float64(bytes), name)
+	}
+	for name, kept := range now.Sessions {
+		gauge(sessions, float64(kept.Count), name)
+		gauge(sessionBytes, float64(kept.Bytes), name)
 	}
 	gauge(stateLimit, float64(now.StateLimit))
 	to <- prometheus.MustNewConstMetric(auditEntries, prometheus.CounterValue, float64(now.AuditEntries))
