@@ -65,6 +65,9 @@ func (c *connection) checkRequest(r *http.Request) error {
 	if r.ProtoMajor != 1 {
 		return refuse("only HTTP/1 can be checked without TLS")
 	}
+	if r.URL.Opaque != "" { // of "scheme:rest"; it would be written as a target that is no path
+		return refuse("the target of the request is not valid")
+	}
 	host := r.Host
 	if name, port, err := net.SplitHostPort(host); err == nil {
 		if strings.Trim(port, "0123456789") != "" {
