@@ -13,6 +13,7 @@ func (d *daemon) state(requests *budget.Budget) metrics.State {
 	health, audited := d.readiness.current(), d.audit.Stats()
 	s := metrics.State{
 		Serving: health.Ready, Draining: health.Draining, Degraded: health.Degraded,
+		Dropped:      metrics.Dropped(d.tracing.Dropped()),
 		AuditEntries: audited.Entries, AuditFailures: audited.Failures,
 		Tenants: map[string]metrics.Load{}, Slots: d.config.Concurrency.Running + d.config.Concurrency.Reserved,
 		Sandboxes:    d.host.Stats(),

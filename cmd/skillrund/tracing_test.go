@@ -28,6 +28,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 
 	skillrun "github.com/skillrun/skillrun/clients/go"
+	"github.com/skillrun/skillrun/internal/metrics"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -483,6 +484,28 @@ func TestReceiverDeadOrSlow(t *testing.T) {
 					t.Error("the daemon has sent nothing")
 				}
 			}
+		})
+	}
+}
+
+// The metrics count spans that a receiver refuses. Without a receiver of traces nothing is dropped.
+func TestDroppedSpansAreCounted(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	collector.RegisterTraceServiceServer(s, collector.UnimplementedTraceServiceServer{})
+	go s.Serve(l)
+	t.Cleanup(s.Stop)
+	const none = `skillrun_spans_dropped_total{reason="not_sent"} 0`
+	for more, dropped := range map[string]bool{"": false, fmt.Sprintf("tracing: {endpoint: 'http://%s'}\n", l.Addr()): true} {
+		d := startDaemon(t, "listen: {unix: s.sock, metrics_tcp: '127.0.0.1:0'}\n"+more)
+		d.run(script("calculator", "scripts/calc.py", "6 * 7")).wantStdout(t, "42\n")
+		until(t, "the metrics have no right count of dropped spans", func() bool {
+			_, text := d.page(metrics.Path)
+			return strings.Contains(text, `skillrun_spans_dropped_total{reason="queue_full"} 0`) && strings.Contains(text, none) != dropped
 		})
 	}
 }

@@ -132,7 +132,7 @@ func TestStateIsReadAtEachScrape(t *testing.T) {
 		Sandboxes: sandbox.Stats{
 			FromPool: 5, FromZygote: 4, FromLibcontainer: 3, Prewarmed: 2, Existing: 6, Most: 2047, Deferred: 1, Zygote: true, PythonZygotes: 4,
 		},
-		RequestBytes: 10, RequestLimit: 100, StateBytes: 20, StateLimit: 200, TenantBytes: map[string]int64{"acme": 15}, Sessions: map[string]Sessions{"acme": {Count: 3, Bytes: 12}}, DiskFree: 30, DiskSize: 300,
+		RequestBytes: 10, RequestLimit: 100, StateBytes: 20, StateLimit: 200, TenantBytes: map[string]int64{"acme": 15}, Sessions: map[string]Sessions{"acme": {Count: 3, Bytes: 12}}, Dropped: Dropped{QueueFull: 5, NotSent: 4, Rejected: 3}, DiskFree: 30, DiskSize: 300,
 		Networks: Networks{Helpers: 2, Open: 3, Deaths: 3, OOMs: 1, Tenants: map[string]Traffic{"acme": {Connections: 7, Sent: 8, Received: 9, Denied: map[string]int64{"private": 4}}}},
 	}
 	m.Watch(func() State { return state })
@@ -148,6 +148,7 @@ func TestStateIsReadAtEachScrape(t *testing.T) {
 		`skillrun_network_helpers 2`, `skillrun_networks 3`, `skillrun_network_helper_deaths_total{cause="memory"} 1`, `skillrun_network_helper_deaths_total{cause="other"} 2`, `skillrun_network_connections_total{tenant="acme"} 7`,
 		`skillrun_network_bytes_total{direction="sent",tenant="acme"} 8`, `skillrun_network_bytes_total{direction="received",tenant="acme"} 9`,
 		`skillrun_network_denied_total{kind="private",tenant="acme"} 4`,
+		`skillrun_spans_dropped_total{reason="queue_full"} 5`, `skillrun_spans_dropped_total{reason="not_sent"} 4`, `skillrun_spans_dropped_total{reason="rejected"} 3`,
 		`skillrun_disk_available_bytes 30`, `skillrun_disk_size_bytes 300`,
 	)
 	state = State{Draining: true}
@@ -221,7 +222,7 @@ func TestOnlyMetricsAreServed(t *testing.T) {
 
 // labels are all labels of the daemon's own metrics, and why each has a bounded number of values.
 var labels = map[string]string{
-	"tenant": "the configuration", "end": "executor.Ends", "reason": "the list that New gets", "stream": "two",
+	"tenant": "the configuration", "end": "executor.Ends", "reason": "the list that New gets, or three", "stream": "two",
 	"operation": "record.Operations", "source": "three", "cause": "two", "kind": "two", "version": "one", "le": "the buckets",
 }
 

@@ -27,6 +27,8 @@ type State struct {
 	TenantBytes map[string]int64
 	// Sessions has the sessions of each tenant. They are not part of StateBytes.
 	Sessions map[string]Sessions
+	// Dropped counts the spans that the receiver of traces does not have.
+	Dropped Dropped
 	// AuditEntries and AuditFailures count entries of the audit log, and those that could not be written.
 	AuditEntries, AuditFailures uint64
 	// Bytes of the file system with the state directory. DiskFree is the space that users other than
@@ -42,6 +44,9 @@ type Sessions struct {
 	Count int
 	Bytes int64
 }
+
+// Dropped has spans by the reason why they were dropped.
+type Dropped struct{ QueueFull, NotSent, Rejected uint64 }
 
 // Networks has figures of the networks of sandboxes. Denied of a Traffic is by kind, of which there is a
 // fixed number.
@@ -93,6 +98,7 @@ var (
 	stateLimit    = describe("state_limit_bytes", "Bytes that executions may have in the record (retention.bytes); 0 means no limit.")
 	auditEntries  = describe("audit_entries_total", "Entries that were written to the audit log.")
 	auditFailures = describe("audit_failures_total", "Entries and checkpoints that could not be written to the audit log.")
+	spansDropped  = describe("spans_dropped_total", "Spans of traces that the receiver does not have, by reason: queue_full (ended while the queue had no room for their tenant), not_sent (their batch failed), rejected (by the receiver).", "reason")
 	diskAvailable = describe("disk_available_bytes", "Free bytes of the file system with state_dir.")
 	diskSize      = describe("disk_size_bytes", "Bytes of the file system with state_dir.")
 
@@ -108,7 +114,7 @@ var (
 func (s states) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		serving, draining, degraded, slots, running, queued, started, prewarmed, existing, most, deferred, zygotes,
-		requestBytes, requestLimit, stateBytes, tenantBytes, sessions, sessionBytes, stateLimit, auditEntries, auditFailures, diskAvailable, diskSize,
+		requestBytes, requestLimit, stateBytes, tenantBytes, sessions, sessionBytes, stateLimit, auditEntries, auditFailures, spansDropped, diskAvailable, diskSize,
 		networkHelpers, networksOpen, networkDeaths, networkConnections, networkBytes, networkDenied,
 	} {
 		to <- d
@@ -153,6 +159,9 @@ func (s states) Collect(to chan<- prometheus.Metric) {
 	gauge(stateLimit, float64(now.StateLimit))
 	to <- prometheus.MustNewConstMetric(auditEntries, prometheus.CounterValue, float64(now.AuditEntries))
 	to <- prometheus.MustNewConstMetric(auditFailures, prometheus.CounterValue, float64(now.AuditFailures))
+	for reason, n := range map[string]uint64{"queue_full": now.Dropped.QueueFull, "not_sent": now.Dropped.NotSent, "rejected": now.Dropped.Rejected} {
+		to <- prometheus.MustNewConstMetric(spansDropped, prometheus.CounterValue, float64(n), reason)
+	}
 	gauge(diskAvailable, float64(now.DiskFree))
 	gauge(diskSize, float64(now.DiskSize))
 	gauge(networkHelpers, float64(now.Networks.Helpers))

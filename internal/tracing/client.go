@@ -63,7 +63,7 @@ func (c *client) UploadTraces(ctx context.Context, batch []*spans.ResourceSpans)
 		return err
 	}
 	if p := r.GetPartialSuccess(); p.GetRejectedSpans() > 0 {
-		return fmt.Errorf("the receiver has rejected %d spans: %.200s", p.GetRejectedSpans(), p.GetErrorMessage())
+		return &rejectedError{p.GetRejectedSpans(), p.GetErrorMessage()}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -12,11 +13,12 @@ import (
 // logInterval is the shortest time between two lines about spans that were not sent.
 const logInterval = time.Minute
 
-// An exporter logs the errors of another one. The SDK would print each of them.
+// An exporter counts and logs the errors of another one. The SDK would print each of them.
 type exporter struct {
 	sdktrace.SpanExporter
-	log  *slog.Logger
-	sent func([]sdktrace.ReadOnlySpan) // is called with each batch, whether it could be sent or not
+	log     *slog.Logger
+	dropped *drops
+	sent    func([]sdktrace.ReadOnlySpan) // is called with each batch, whether it could be sent or not
 
 	mu   sync.Mutex // guards the fields below
 	last time.Time  // of the last line
@@ -27,12 +29,23 @@ type exporter struct {
 func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	defer e.sent(spans)
 	if err := e.SpanExporter.ExportSpans(ctx, spans); err != nil {
-		e.failed(err, len(spans), time.Now())
+		e.failed(err, e.count(err, len(spans)), time.Now())
 	}
 	return nil
 }
 
-// failed counts lost spans and logs them, at most once in a logInterval.
+// count adds the lost spans of a batch to the counters, and returns their number.
+func (e *exporter) count(err error, batch int) int {
+	if r, ok := errors.AsType[*rejectedError](err); ok {
+		lost := int(min(r.spans, int64(batch))) // the receiver's number is not trusted
+		e.dropped.rejected.Add(uint64(lost))
+		return lost
+	}
+	e.dropped.notSent.Add(uint64(batch))
+	return batch
+}
+
+// failed logs lost spans, at most once in a logInterval.
 func (e *exporter) failed(err error, spans int, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

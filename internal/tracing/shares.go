@@ -19,6 +19,7 @@ const tenantKey attribute.Key = "skillrun.tenant"
 // of the queue, n tenants that fill it have at most 1/(n+1) each, and there is always room for one more tenant.
 type shares struct {
 	sdktrace.SpanProcessor // has the queue
+	dropped                *drops
 
 	mu    sync.Mutex
 	spans map[string]int // by tenant; no entry is zero
@@ -35,11 +36,13 @@ func (s *shares) OnStart(parent context.Context, span sdktrace.ReadWriteSpan) {
 	s.SpanProcessor.OnStart(parent, span)
 }
 
-// OnEnd puts a span into the queue, or drops it.
+// OnEnd puts a span into the queue, or drops it. The queue itself never drops one: its length is maxQueued.
 func (s *shares) OnEnd(span sdktrace.ReadOnlySpan) {
-	if s.enter(tenantOf(span)) {
-		s.SpanProcessor.OnEnd(span)
+	if !s.enter(tenantOf(span)) {
+		s.dropped.queueFull.Add(1)
+		return
 	}
+	s.SpanProcessor.OnEnd(span)
 }
 
 // enter counts a span of a tenant. It returns false if the tenant may have no more.

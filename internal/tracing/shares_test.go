@@ -30,7 +30,8 @@ func (*slowReceiver) Shutdown(context.Context) error { return nil }
 // come later are sent all the same, also those that have their tenant from their parent.
 func TestTenantsShareTheQueue(t *testing.T) {
 	r := &slowReceiver{make(chan struct{}), map[string]int{}}
-	provider := newProvider(Config{SampleRatio: 1}, r)
+	dropped := &drops{}
+	provider := newProvider(Config{SampleRatio: 1}, r, dropped)
 	tracer := provider.Tracer("test")
 	// call ends a span of a tenant, and as many spans beneath it.
 	call := func(tenant string, stages int) {
@@ -67,6 +68,13 @@ func TestTenantsShareTheQueue(t *testing.T) {
 	if len(r.got) != 6 {
 		t.Errorf("tenants %v", r.got)
 	}
+	ended, got := 2*(2*maxQueued+2)+4*10, 0
+	for _, n := range r.got {
+		got += n
+	}
+	if n := (&Tracing{dropped: dropped}).Dropped(); n != (Dropped{QueueFull: uint64(ended - got)}) {
+		t.Errorf("%+v dropped of %d, and %d received", n, ended, got)
+	}
 }
 
 // failing is a receiver that refuses each batch.
@@ -78,15 +86,18 @@ func (failing) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error {
 
 // A span leaves the count with its batch, whether that could be sent or not.
 func TestSentSpansLeaveTheQueue(t *testing.T) {
-	s := &shares{SpanProcessor: sdktrace.NewSimpleSpanProcessor(nil), spans: map[string]int{}}
+	s := &shares{SpanProcessor: sdktrace.NewSimpleSpanProcessor(nil), dropped: &drops{}, spans: map[string]int{}}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(s))
 	_, span := provider.Tracer("test").Start(t.Context(), "call", trace.WithAttributes(tenantKey.String("a")))
 	span.End()
 	if s.total != 1 || s.spans["a"] != 1 {
 		t.Errorf("got %d, %v", s.total, s.spans)
 	}
-	(&exporter{SpanExporter: failing{}, log: slog.New(slog.DiscardHandler), sent: s.leave}).ExportSpans(t.Context(), []sdktrace.ReadOnlySpan{span.(sdktrace.ReadOnlySpan)})
+	(&exporter{SpanExporter: failing{}, log: slog.New(slog.DiscardHandler), dropped: s.dropped, sent: s.leave}).ExportSpans(t.Context(), []sdktrace.ReadOnlySpan{span.(sdktrace.ReadOnlySpan)})
 	if s.total != 0 || len(s.spans) != 0 {
 		t.Errorf("got %d, %v after the batch", s.total, s.spans)
+	}
+	if n := s.dropped.notSent.Load(); n != 1 {
+		t.Errorf("%d spans counted as not sent, want 1", n)
 	}
 }

@@ -2,8 +2,9 @@
 //
 // Theory of operation. The packages that make spans get a trace.Tracer and know nothing of this
 // package. An ended span goes into a queue. A goroutine sends the queue in batches, over one gRPC
-// connection. If the receiver is slow or dead, the queue fills and further spans are dropped, so an
-// execution never waits for the receiver. Each tenant has a share of the queue, see shares.
+// connection. If the receiver is slow or dead, the queue fills and further spans are dropped and
+// counted ([Dropped]), so an execution never waits for the receiver. Each tenant has a share of the
+// queue, see shares.
 //
 // Whether a span is recorded is decided once for a trace: by the caller, if its request has a trace
 // context, else by Config.SampleRatio.
@@ -54,6 +55,7 @@ type Config struct {
 // A Tracing sends spans. A nil Tracing is valid, and has no spans.
 type Tracing struct {
 	provider *sdktrace.TracerProvider
+	dropped  *drops
 	log      *slog.Logger
 }
 
@@ -63,15 +65,16 @@ func Open(c Config) (*Tracing, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Tracing{newProvider(c, otlptrace.NewUnstarted(client)), c.Log}, nil
+	dropped := &drops{}
+	return &Tracing{newProvider(c, otlptrace.NewUnstarted(client), dropped), dropped, c.Log}, nil
 }
 
-// newProvider returns a provider whose spans go to an exporter.
-func newProvider(c Config, to sdktrace.SpanExporter) *sdktrace.TracerProvider {
+// newProvider returns a provider whose spans go to an exporter. It counts those that get lost.
+func newProvider(c Config, to sdktrace.SpanExporter, dropped *drops) *sdktrace.TracerProvider {
 	limits := sdktrace.NewSpanLimits()
 	limits.AttributeValueLengthLimit = maxAttributeBytes
-	queue := &shares{spans: map[string]int{}}
-	queue.SpanProcessor = sdktrace.NewBatchSpanProcessor(&exporter{SpanExporter: to, log: c.Log, sent: queue.leave},
+	queue := &shares{dropped: dropped, spans: map[string]int{}}
+	queue.SpanProcessor = sdktrace.NewBatchSpanProcessor(&exporter{SpanExporter: to, log: c.Log, dropped: dropped, sent: queue.leave},
 		sdktrace.WithMaxQueueSize(maxQueued), sdktrace.WithMaxExportBatchSize(maxBatch),
 		sdktrace.WithBatchTimeout(batchInterval), sdktrace.WithExportTimeout(exportTimeout))
 	return sdktrace.NewTracerProvider(

@@ -89,6 +89,9 @@ func TestOff(t *testing.T) {
 	if off.Tracer() != nil {
 		t.Error("a tracer without a Tracing")
 	}
+	if got := off.Dropped(); got != (Dropped{}) {
+		t.Errorf("dropped %+v", got)
+	}
 	off.Close()
 }
 
