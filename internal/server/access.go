@@ -64,6 +64,7 @@ var accessTable = map[string]identity.Role{
 	pb.SessionService_ListSessionVersions_FullMethodName: identity.Read,
 	pb.SessionService_ListSessionFiles_FullMethodName:    identity.Read,
 	pb.SessionService_GetSessionFile_FullMethodName:      identity.Read,
+	pb.SessionService_PutSessionFile_FullMethodName:      identity.Invoke,
 
 	pb.ToolService_RunPythonScript_FullMethodName:    identity.Invoke,
 	pb.ToolService_ExecuteScript_FullMethodName:      identity.Invoke,

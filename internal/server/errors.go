@@ -68,6 +68,7 @@ type (
 	uploadsFullError struct{ asked, free int64 }
 	uploadTimeError  struct{ limit time.Duration }
 	pushesFullError  struct{ limit int } // of one tenant at the same time
+	putsFullError    struct{ reason string }
 	offsetError      struct {
 		size   int64
 		offset uint64
@@ -95,6 +96,7 @@ func (e *uploadTimeError) Error() string {
 func (e *pushesFullError) Error() string {
 	return fmt.Sprintf("%d pushes of the tenant are under way, which is the maximum; retry when one has ended", e.limit)
 }
+func (e *putsFullError) Error() string { return e.reason + "; retry when one has ended" }
 func (e *offsetError) Error() string {
 	return fmt.Sprintf("offset_bytes: %d is past the end, %d", e.offset, e.size)
 }
@@ -365,6 +367,10 @@ var table = []row{
 	typed(func(e *session.SettingsError) verdict {
 		return verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_INVALID_REQUEST, field: e.Setting}
 	}),
+	typed(func(e *session.PathError) verdict {
+		return verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_INVALID_INPUT_FILE, field: "header.path",
+			metadata: map[string]string{"path": e.Path}}
+	}),
 	typed(func(e *session.DamagedError) verdict {
 		return verdict{code: codes.DataLoss, reason: pb.ErrorReason_ERROR_REASON_SESSION_DAMAGED,
 			metadata: map[string]string{"sessionId": e.ID, "version": strconv.Itoa(e.Version)}, log: true}
@@ -392,6 +398,9 @@ var table = []row{
 	}),
 	typed(func(*pushesFullError) verdict {
 		return verdict{code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_UPLOADS_FULL, quota: "pushes of skills", retry: retryFull}
+	}),
+	typed(func(*putsFullError) verdict {
+		return verdict{code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_UPLOADS_FULL, quota: "uploads to sessions", retry: retryFull}
 	}),
 	sentinel(executor.ErrDraining, verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_DRAINING, retry: retryDraining}),
 	typed(func(*audit.UnavailableError) verdict { // before ENOSPC, which can be its cause

@@ -182,6 +182,7 @@ var errorCases = []struct {
 	{err: &skill.ReservedNameError{Name: "a"}, want: refusal{codes.AlreadyExists, "SKILL_NAME_RESERVED", ""}, meta: map[string]string{"skill": "a"}},
 	{err: &skill.SourceError{Host: "a.example"}, want: refusal{codes.PermissionDenied, "SKILL_SOURCE_NOT_ALLOWED", ""}, meta: map[string]string{"host": "a.example"}},
 	{err: &pushesFullError{4}, want: refusal{codes.ResourceExhausted, "UPLOADS_FULL", ""}, retry: retryFull, quota: "pushes of skills"},
+	{err: &putsFullError{"full"}, want: refusal{codes.ResourceExhausted, "UPLOADS_FULL", ""}, retry: retryFull, quota: "uploads to sessions"},
 	{err: path(snapshot.ReasonNotFound), want: refusal{codes.NotFound, "SKILL_FILE_NOT_FOUND", ""}, meta: map[string]string{"path": "scripts/x.py"}},
 	{err: path(snapshot.ReasonEscapes), want: refusal{codes.InvalidArgument, "SKILL_PATH_ESCAPES", "script"}, meta: map[string]string{"path": "scripts/x.py"}},
 	{err: path(snapshot.ReasonDirectory), want: refusal{codes.InvalidArgument, "SKILL_PATH_IS_DIRECTORY", "script"}, meta: map[string]string{"path": "scripts/x.py"}},
@@ -287,6 +288,10 @@ var errorCases = []struct {
 	{
 		err: &session.DamagedError{ID: "s", Version: 2, Err: errors.New("checksum differs")}, want: refusal{codes.DataLoss, "SESSION_DAMAGED", ""},
 		meta: map[string]string{"sessionId": "s", "version": "2"},
+	},
+	{
+		err: &session.PathError{Path: "../a", Reason: "has the component \"..\""}, want: refusal{codes.InvalidArgument, "INVALID_INPUT_FILE", "header.path"},
+		meta: map[string]string{"path": "../a"},
 	},
 	{err: session.ErrClosed, want: refusal{codes.Unavailable, "DRAINING", ""}, retry: retryDraining},
 	{

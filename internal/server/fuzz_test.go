@@ -130,6 +130,10 @@ func seedRequests(f *testing.F) map[string][]proto.Message {
 			&pb.PushSkillRequest{Message: &pb.PushSkillRequest_Entry{Entry: &pb.PushSkillEntry{Path: "SKILL.md", SizeBytes: 1, Data: []byte("x")}}},
 			&pb.PushSkillRequest{Message: &pb.PushSkillRequest_Data{Data: []byte("x")}},
 		},
+		pb.SessionService_PutSessionFile_FullMethodName: {
+			&pb.PutSessionFileRequest{Message: &pb.PutSessionFileRequest_Header{Header: &pb.PutSessionFileHeader{SessionId: "x", Path: "../a", SizeBytes: 1, Sha256: strings.Repeat("0", 64)}}},
+			&pb.PutSessionFileRequest{Message: &pb.PutSessionFileRequest_Data{Data: []byte("x")}},
+		},
 		pb.SkillService_ValidateSkill_FullMethodName:    {&pb.ValidateSkillRequest{}},
 		pb.ToolService_ListTools_FullMethodName:         {&pb.ListToolsRequest{}},
 		pb.ExecutionService_GetExecution_FullMethodName: {&pb.GetExecutionRequest{ExecutionId: "x"}},

@@ -191,7 +191,7 @@ func TestSessionFiles(t *testing.T) {
 	}
 }
 
-func readSessionFile(t *testing.T, c pb.SessionServiceClient, m *pb.GetSessionFileRequest) ([]byte, *pb.GetSessionFileResponse, error) {
+func readSessionFile(t testing.TB, c pb.SessionServiceClient, m *pb.GetSessionFileRequest) ([]byte, *pb.GetSessionFileResponse, error) {
 	t.Helper()
 	stream, err := c.GetSessionFile(t.Context(), m)
 	if err != nil {

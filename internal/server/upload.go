@@ -41,6 +41,7 @@ type uploads struct {
 	free    int64                          // bytes, of maxStagedBytes
 	callers map[permission.Principal]int64 // what each has announced; no zeros
 	pushes  map[string]int                 // pushes of skills that are under way, by tenant; no zeros
+	puts    map[putKey]*put                // uploads to sessions
 }
 
 // newUploads makes dir and removes the files of an earlier server from it.
@@ -57,7 +58,7 @@ func newUploads(dir string) (*uploads, error) {
 			return nil, err
 		}
 	}
-	return &uploads{dir: dir, free: maxStagedBytes, callers: map[permission.Principal]int64{}, pushes: map[string]int{}}, nil
+	return &uploads{dir: dir, free: maxStagedBytes, callers: map[permission.Principal]int64{}, pushes: map[string]int{}, puts: map[putKey]*put{}}, nil
 }
 
 // An upload has the streamed files of one request. The caller of open must remove it. While

@@ -52,7 +52,7 @@ func testUploads(t *testing.T) *uploads {
 }
 
 // left counts the entries in the directory of uploads.
-func left(t *testing.T, u *uploads) int {
+func left(t testing.TB, u *uploads) int {
 	t.Helper()
 	list, err := os.ReadDir(u.dir)
 	if err != nil {

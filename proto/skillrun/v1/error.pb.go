@@ -80,7 +80,8 @@ const (
 	// INVALID_ARGUMENT: an input file cannot be at its path, or its resource cannot be
 	// read (path).
 	ErrorReason_ERROR_REASON_INVALID_INPUT_FILE ErrorReason = 13
-	// DATA_LOSS: a streamed file does not have the announced SHA-256 (path).
+	// DATA_LOSS: a streamed file, or a file for a session, does not have the announced
+	// SHA-256 (path).
 	ErrorReason_ERROR_REASON_FILE_DIGEST_MISMATCH ErrorReason = 14
 	// RESOURCE_EXHAUSTED: the daemon has no room for the streamed files now.
 	ErrorReason_ERROR_REASON_UPLOADS_FULL ErrorReason = 15
@@ -187,7 +188,8 @@ const (
 	// NOT_FOUND: no session of the caller's tenant has this ID, whether or not another
 	// tenant has one; or the session has no such version or file.
 	ErrorReason_ERROR_REASON_SESSION_NOT_FOUND ErrorReason = 80
-	// FAILED_PRECONDITION: an execution works in the session (sessionId, writer).
+	// FAILED_PRECONDITION: an execution or an upload works in the session (sessionId,
+	// writer).
 	ErrorReason_ERROR_REASON_SESSION_BUSY ErrorReason = 81
 	// RESOURCE_EXHAUSTED: the tenant has as many sessions as it may (quota: its key in
 	// the tenant's quotas, limit).

@@ -1259,6 +1259,234 @@ func (x *GetSessionFileResponse) GetData() []byte {
 	return nil
 }
 
+type PutSessionFileRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*PutSessionFileRequest_Header
+	//	*PutSessionFileRequest_Data
+	Message       isPutSessionFileRequest_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutSessionFileRequest) Reset() {
+	*x = PutSessionFileRequest{}
+	mi := &file_skillrun_v1_session_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutSessionFileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutSessionFileRequest) ProtoMessage() {}
+
+func (x *PutSessionFileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_session_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutSessionFileRequest.ProtoReflect.Descriptor instead.
+func (*PutSessionFileRequest) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_session_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *PutSessionFileRequest) GetMessage() isPutSessionFileRequest_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *PutSessionFileRequest) GetHeader() *PutSessionFileHeader {
+	if x != nil {
+		if x, ok := x.Message.(*PutSessionFileRequest_Header); ok {
+			return x.Header
+		}
+	}
+	return nil
+}
+
+func (x *PutSessionFileRequest) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Message.(*PutSessionFileRequest_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+type isPutSessionFileRequest_Message interface {
+	isPutSessionFileRequest_Message()
+}
+
+type PutSessionFileRequest_Header struct {
+	// The first message, and only this one.
+	Header *PutSessionFileHeader `protobuf:"bytes,1,opt,name=header,proto3,oneof"`
+}
+
+type PutSessionFileRequest_Data struct {
+	// The next bytes of the file.
+	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
+}
+
+func (*PutSessionFileRequest_Header) isPutSessionFileRequest_Message() {}
+
+func (*PutSessionFileRequest_Data) isPutSessionFileRequest_Message() {}
+
+// PutSessionFileHeader begins an upload.
+type PutSessionFileHeader struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// Relative to /workspace. "..", ".", empty components and NUL are refused, and so is a
+	// path that is a directory or lies in a file. raw_path counts if both are set.
+	Path    string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	RawPath []byte `protobuf:"bytes,3,opt,name=raw_path,json=rawPath,proto3" json:"raw_path,omitempty"`
+	// The size of the file, at most 1 GiB, and its SHA-256, 64 hex digits.
+	SizeBytes  uint64 `protobuf:"varint,4,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	Sha256     string `protobuf:"bytes,5,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	Executable bool   `protobuf:"varint,6,opt,name=executable,proto3" json:"executable,omitempty"`
+	// Where the data begins. 0 starts anew. To resume, repeat the header with size_bytes
+	// here: if bytes are missing, the error is OUT_OF_RANGE and its sizeBytes says from
+	// where on; if none are, the version is made.
+	OffsetBytes   uint64 `protobuf:"varint,7,opt,name=offset_bytes,json=offsetBytes,proto3" json:"offset_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutSessionFileHeader) Reset() {
+	*x = PutSessionFileHeader{}
+	mi := &file_skillrun_v1_session_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutSessionFileHeader) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutSessionFileHeader) ProtoMessage() {}
+
+func (x *PutSessionFileHeader) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_session_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutSessionFileHeader.ProtoReflect.Descriptor instead.
+func (*PutSessionFileHeader) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_session_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *PutSessionFileHeader) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *PutSessionFileHeader) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *PutSessionFileHeader) GetRawPath() []byte {
+	if x != nil {
+		return x.RawPath
+	}
+	return nil
+}
+
+func (x *PutSessionFileHeader) GetSizeBytes() uint64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *PutSessionFileHeader) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
+func (x *PutSessionFileHeader) GetExecutable() bool {
+	if x != nil {
+		return x.Executable
+	}
+	return false
+}
+
+func (x *PutSessionFileHeader) GetOffsetBytes() uint64 {
+	if x != nil {
+		return x.OffsetBytes
+	}
+	return 0
+}
+
+type PutSessionFileResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The version with the file. No version is made if the newest has the same file.
+	Version       *SessionVersion `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutSessionFileResponse) Reset() {
+	*x = PutSessionFileResponse{}
+	mi := &file_skillrun_v1_session_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutSessionFileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutSessionFileResponse) ProtoMessage() {}
+
+func (x *PutSessionFileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_session_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutSessionFileResponse.ProtoReflect.Descriptor instead.
+func (*PutSessionFileResponse) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_session_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *PutSessionFileResponse) GetVersion() *SessionVersion {
+	if x != nil {
+		return x.Version
+	}
+	return nil
+}
+
 var File_skillrun_v1_session_proto protoreflect.FileDescriptor
 
 const file_skillrun_v1_session_proto_rawDesc = "" +
@@ -1373,7 +1601,25 @@ const file_skillrun_v1_session_proto_rawDesc = "" +
 	"\x04file\x18\x01 \x01(\v2\x18.skillrun.v1.SessionFileR\x04file\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\rR\aversion\x12!\n" +
 	"\foffset_bytes\x18\x03 \x01(\x04R\voffsetBytes\x12\x12\n" +
-	"\x04data\x18\x04 \x01(\fR\x04data2\xe4\x05\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\"u\n" +
+	"\x15PutSessionFileRequest\x12;\n" +
+	"\x06header\x18\x01 \x01(\v2!.skillrun.v1.PutSessionFileHeaderH\x00R\x06header\x12\x14\n" +
+	"\x04data\x18\x02 \x01(\fH\x00R\x04dataB\t\n" +
+	"\amessage\"\xde\x01\n" +
+	"\x14PutSessionFileHeader\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x19\n" +
+	"\braw_path\x18\x03 \x01(\fR\arawPath\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x04 \x01(\x04R\tsizeBytes\x12\x16\n" +
+	"\x06sha256\x18\x05 \x01(\tR\x06sha256\x12\x1e\n" +
+	"\n" +
+	"executable\x18\x06 \x01(\bR\n" +
+	"executable\x12!\n" +
+	"\foffset_bytes\x18\a \x01(\x04R\voffsetBytes\"O\n" +
+	"\x16PutSessionFileResponse\x125\n" +
+	"\aversion\x18\x01 \x01(\v2\x1b.skillrun.v1.SessionVersionR\aversion2\xc1\x06\n" +
 	"\x0eSessionService\x12V\n" +
 	"\rCreateSession\x12!.skillrun.v1.CreateSessionRequest\x1a\".skillrun.v1.CreateSessionResponse\x12M\n" +
 	"\n" +
@@ -1383,7 +1629,8 @@ const file_skillrun_v1_session_proto_rawDesc = "" +
 	"\rDeleteSession\x12!.skillrun.v1.DeleteSessionRequest\x1a\".skillrun.v1.DeleteSessionResponse\x12h\n" +
 	"\x13ListSessionVersions\x12'.skillrun.v1.ListSessionVersionsRequest\x1a(.skillrun.v1.ListSessionVersionsResponse\x12_\n" +
 	"\x10ListSessionFiles\x12$.skillrun.v1.ListSessionFilesRequest\x1a%.skillrun.v1.ListSessionFilesResponse\x12[\n" +
-	"\x0eGetSessionFile\x12\".skillrun.v1.GetSessionFileRequest\x1a#.skillrun.v1.GetSessionFileResponse0\x01B;Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1b\x06proto3"
+	"\x0eGetSessionFile\x12\".skillrun.v1.GetSessionFileRequest\x1a#.skillrun.v1.GetSessionFileResponse0\x01\x12[\n" +
+	"\x0ePutSessionFile\x12\".skillrun.v1.PutSessionFileRequest\x1a#.skillrun.v1.PutSessionFileResponse(\x01B;Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1b\x06proto3"
 
 var (
 	file_skillrun_v1_session_proto_rawDescOnce sync.Once
@@ -1397,7 +1644,7 @@ func file_skillrun_v1_session_proto_rawDescGZIP() []byte {
 	return file_skillrun_v1_session_proto_rawDescData
 }
 
-var file_skillrun_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_skillrun_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_skillrun_v1_session_proto_goTypes = []any{
 	(*Session)(nil),                     // 0: skillrun.v1.Session
 	(*SessionVersion)(nil),              // 1: skillrun.v1.SessionVersion
@@ -1419,58 +1666,65 @@ var file_skillrun_v1_session_proto_goTypes = []any{
 	(*ListSessionFilesResponse)(nil),    // 17: skillrun.v1.ListSessionFilesResponse
 	(*GetSessionFileRequest)(nil),       // 18: skillrun.v1.GetSessionFileRequest
 	(*GetSessionFileResponse)(nil),      // 19: skillrun.v1.GetSessionFileResponse
-	nil,                                 // 20: skillrun.v1.Session.LabelsEntry
-	nil,                                 // 21: skillrun.v1.CreateSessionRequest.LabelsEntry
-	nil,                                 // 22: skillrun.v1.ListSessionsRequest.LabelsEntry
-	nil,                                 // 23: skillrun.v1.SessionLabels.LabelsEntry
-	(*timestamppb.Timestamp)(nil),       // 24: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),         // 25: google.protobuf.Duration
+	(*PutSessionFileRequest)(nil),       // 20: skillrun.v1.PutSessionFileRequest
+	(*PutSessionFileHeader)(nil),        // 21: skillrun.v1.PutSessionFileHeader
+	(*PutSessionFileResponse)(nil),      // 22: skillrun.v1.PutSessionFileResponse
+	nil,                                 // 23: skillrun.v1.Session.LabelsEntry
+	nil,                                 // 24: skillrun.v1.CreateSessionRequest.LabelsEntry
+	nil,                                 // 25: skillrun.v1.ListSessionsRequest.LabelsEntry
+	nil,                                 // 26: skillrun.v1.SessionLabels.LabelsEntry
+	(*timestamppb.Timestamp)(nil),       // 27: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 28: google.protobuf.Duration
 }
 var file_skillrun_v1_session_proto_depIdxs = []int32{
-	24, // 0: skillrun.v1.Session.create_time:type_name -> google.protobuf.Timestamp
-	24, // 1: skillrun.v1.Session.last_use_time:type_name -> google.protobuf.Timestamp
-	24, // 2: skillrun.v1.Session.expire_time:type_name -> google.protobuf.Timestamp
-	20, // 3: skillrun.v1.Session.labels:type_name -> skillrun.v1.Session.LabelsEntry
-	25, // 4: skillrun.v1.Session.idle_ttl:type_name -> google.protobuf.Duration
-	25, // 5: skillrun.v1.Session.ttl:type_name -> google.protobuf.Duration
+	27, // 0: skillrun.v1.Session.create_time:type_name -> google.protobuf.Timestamp
+	27, // 1: skillrun.v1.Session.last_use_time:type_name -> google.protobuf.Timestamp
+	27, // 2: skillrun.v1.Session.expire_time:type_name -> google.protobuf.Timestamp
+	23, // 3: skillrun.v1.Session.labels:type_name -> skillrun.v1.Session.LabelsEntry
+	28, // 4: skillrun.v1.Session.idle_ttl:type_name -> google.protobuf.Duration
+	28, // 5: skillrun.v1.Session.ttl:type_name -> google.protobuf.Duration
 	1,  // 6: skillrun.v1.Session.newest:type_name -> skillrun.v1.SessionVersion
-	24, // 7: skillrun.v1.SessionVersion.create_time:type_name -> google.protobuf.Timestamp
-	21, // 8: skillrun.v1.CreateSessionRequest.labels:type_name -> skillrun.v1.CreateSessionRequest.LabelsEntry
-	25, // 9: skillrun.v1.CreateSessionRequest.idle_ttl:type_name -> google.protobuf.Duration
-	25, // 10: skillrun.v1.CreateSessionRequest.ttl:type_name -> google.protobuf.Duration
+	27, // 7: skillrun.v1.SessionVersion.create_time:type_name -> google.protobuf.Timestamp
+	24, // 8: skillrun.v1.CreateSessionRequest.labels:type_name -> skillrun.v1.CreateSessionRequest.LabelsEntry
+	28, // 9: skillrun.v1.CreateSessionRequest.idle_ttl:type_name -> google.protobuf.Duration
+	28, // 10: skillrun.v1.CreateSessionRequest.ttl:type_name -> google.protobuf.Duration
 	0,  // 11: skillrun.v1.CreateSessionResponse.session:type_name -> skillrun.v1.Session
 	0,  // 12: skillrun.v1.GetSessionResponse.session:type_name -> skillrun.v1.Session
-	22, // 13: skillrun.v1.ListSessionsRequest.labels:type_name -> skillrun.v1.ListSessionsRequest.LabelsEntry
+	25, // 13: skillrun.v1.ListSessionsRequest.labels:type_name -> skillrun.v1.ListSessionsRequest.LabelsEntry
 	0,  // 14: skillrun.v1.ListSessionsResponse.sessions:type_name -> skillrun.v1.Session
-	25, // 15: skillrun.v1.UpdateSessionRequest.idle_ttl:type_name -> google.protobuf.Duration
-	25, // 16: skillrun.v1.UpdateSessionRequest.ttl:type_name -> google.protobuf.Duration
+	28, // 15: skillrun.v1.UpdateSessionRequest.idle_ttl:type_name -> google.protobuf.Duration
+	28, // 16: skillrun.v1.UpdateSessionRequest.ttl:type_name -> google.protobuf.Duration
 	10, // 17: skillrun.v1.UpdateSessionRequest.labels:type_name -> skillrun.v1.SessionLabels
-	23, // 18: skillrun.v1.SessionLabels.labels:type_name -> skillrun.v1.SessionLabels.LabelsEntry
+	26, // 18: skillrun.v1.SessionLabels.labels:type_name -> skillrun.v1.SessionLabels.LabelsEntry
 	0,  // 19: skillrun.v1.UpdateSessionResponse.session:type_name -> skillrun.v1.Session
 	1,  // 20: skillrun.v1.ListSessionVersionsResponse.versions:type_name -> skillrun.v1.SessionVersion
 	2,  // 21: skillrun.v1.ListSessionFilesResponse.files:type_name -> skillrun.v1.SessionFile
 	2,  // 22: skillrun.v1.GetSessionFileResponse.file:type_name -> skillrun.v1.SessionFile
-	3,  // 23: skillrun.v1.SessionService.CreateSession:input_type -> skillrun.v1.CreateSessionRequest
-	5,  // 24: skillrun.v1.SessionService.GetSession:input_type -> skillrun.v1.GetSessionRequest
-	7,  // 25: skillrun.v1.SessionService.ListSessions:input_type -> skillrun.v1.ListSessionsRequest
-	9,  // 26: skillrun.v1.SessionService.UpdateSession:input_type -> skillrun.v1.UpdateSessionRequest
-	12, // 27: skillrun.v1.SessionService.DeleteSession:input_type -> skillrun.v1.DeleteSessionRequest
-	14, // 28: skillrun.v1.SessionService.ListSessionVersions:input_type -> skillrun.v1.ListSessionVersionsRequest
-	16, // 29: skillrun.v1.SessionService.ListSessionFiles:input_type -> skillrun.v1.ListSessionFilesRequest
-	18, // 30: skillrun.v1.SessionService.GetSessionFile:input_type -> skillrun.v1.GetSessionFileRequest
-	4,  // 31: skillrun.v1.SessionService.CreateSession:output_type -> skillrun.v1.CreateSessionResponse
-	6,  // 32: skillrun.v1.SessionService.GetSession:output_type -> skillrun.v1.GetSessionResponse
-	8,  // 33: skillrun.v1.SessionService.ListSessions:output_type -> skillrun.v1.ListSessionsResponse
-	11, // 34: skillrun.v1.SessionService.UpdateSession:output_type -> skillrun.v1.UpdateSessionResponse
-	13, // 35: skillrun.v1.SessionService.DeleteSession:output_type -> skillrun.v1.DeleteSessionResponse
-	15, // 36: skillrun.v1.SessionService.ListSessionVersions:output_type -> skillrun.v1.ListSessionVersionsResponse
-	17, // 37: skillrun.v1.SessionService.ListSessionFiles:output_type -> skillrun.v1.ListSessionFilesResponse
-	19, // 38: skillrun.v1.SessionService.GetSessionFile:output_type -> skillrun.v1.GetSessionFileResponse
-	31, // [31:39] is the sub-list for method output_type
-	23, // [23:31] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	21, // 23: skillrun.v1.PutSessionFileRequest.header:type_name -> skillrun.v1.PutSessionFileHeader
+	1,  // 24: skillrun.v1.PutSessionFileResponse.version:type_name -> skillrun.v1.SessionVersion
+	3,  // 25: skillrun.v1.SessionService.CreateSession:input_type -> skillrun.v1.CreateSessionRequest
+	5,  // 26: skillrun.v1.SessionService.GetSession:input_type -> skillrun.v1.GetSessionRequest
+	7,  // 27: skillrun.v1.SessionService.ListSessions:input_type -> skillrun.v1.ListSessionsRequest
+	9,  // 28: skillrun.v1.SessionService.UpdateSession:input_type -> skillrun.v1.UpdateSessionRequest
+	12, // 29: skillrun.v1.SessionService.DeleteSession:input_type -> skillrun.v1.DeleteSessionRequest
+	14, // 30: skillrun.v1.SessionService.ListSessionVersions:input_type -> skillrun.v1.ListSessionVersionsRequest
+	16, // 31: skillrun.v1.SessionService.ListSessionFiles:input_type -> skillrun.v1.ListSessionFilesRequest
+	18, // 32: skillrun.v1.SessionService.GetSessionFile:input_type -> skillrun.v1.GetSessionFileRequest
+	20, // 33: skillrun.v1.SessionService.PutSessionFile:input_type -> skillrun.v1.PutSessionFileRequest
+	4,  // 34: skillrun.v1.SessionService.CreateSession:output_type -> skillrun.v1.CreateSessionResponse
+	6,  // 35: skillrun.v1.SessionService.GetSession:output_type -> skillrun.v1.GetSessionResponse
+	8,  // 36: skillrun.v1.SessionService.ListSessions:output_type -> skillrun.v1.ListSessionsResponse
+	11, // 37: skillrun.v1.SessionService.UpdateSession:output_type -> skillrun.v1.UpdateSessionResponse
+	13, // 38: skillrun.v1.SessionService.DeleteSession:output_type -> skillrun.v1.DeleteSessionResponse
+	15, // 39: skillrun.v1.SessionService.ListSessionVersions:output_type -> skillrun.v1.ListSessionVersionsResponse
+	17, // 40: skillrun.v1.SessionService.ListSessionFiles:output_type -> skillrun.v1.ListSessionFilesResponse
+	19, // 41: skillrun.v1.SessionService.GetSessionFile:output_type -> skillrun.v1.GetSessionFileResponse
+	22, // 42: skillrun.v1.SessionService.PutSessionFile:output_type -> skillrun.v1.PutSessionFileResponse
+	34, // [34:43] is the sub-list for method output_type
+	25, // [25:34] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_skillrun_v1_session_proto_init() }
@@ -1478,13 +1732,17 @@ func file_skillrun_v1_session_proto_init() {
 	if File_skillrun_v1_session_proto != nil {
 		return
 	}
+	file_skillrun_v1_session_proto_msgTypes[20].OneofWrappers = []any{
+		(*PutSessionFileRequest_Header)(nil),
+		(*PutSessionFileRequest_Data)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skillrun_v1_session_proto_rawDesc), len(file_skillrun_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -27,6 +27,7 @@ const (
 	SessionService_ListSessionVersions_FullMethodName = "/skillrun.v1.SessionService/ListSessionVersions"
 	SessionService_ListSessionFiles_FullMethodName    = "/skillrun.v1.SessionService/ListSessionFiles"
 	SessionService_GetSessionFile_FullMethodName      = "/skillrun.v1.SessionService/GetSessionFile"
+	SessionService_PutSessionFile_FullMethodName      = "/skillrun.v1.SessionService/PutSessionFile"
 )
 
 // SessionServiceClient is the client API for SessionService service.
@@ -54,6 +55,11 @@ type SessionServiceClient interface {
 	ListSessionFiles(ctx context.Context, in *ListSessionFilesRequest, opts ...grpc.CallOption) (*ListSessionFilesResponse, error)
 	// GetSessionFile returns the content of a file of one version, from an offset on.
 	GetSessionFile(ctx context.Context, in *GetSessionFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetSessionFileResponse], error)
+	// PutSessionFile makes a version that has one more file, or other content in one. The
+	// version is made when all bytes have come and their SHA-256 is right, or not at all.
+	// A session in which an execution works is FAILED_PRECONDITION. The daemon keeps the
+	// bytes of a broken call for ten minutes, and while it runs.
+	PutSessionFile(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[PutSessionFileRequest, PutSessionFileResponse], error)
 }
 
 type sessionServiceClient struct {
@@ -153,6 +159,19 @@ func (c *sessionServiceClient) GetSessionFile(ctx context.Context, in *GetSessio
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SessionService_GetSessionFileClient = grpc.ServerStreamingClient[GetSessionFileResponse]
 
+func (c *sessionServiceClient) PutSessionFile(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[PutSessionFileRequest, PutSessionFileResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SessionService_ServiceDesc.Streams[1], SessionService_PutSessionFile_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[PutSessionFileRequest, PutSessionFileResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SessionService_PutSessionFileClient = grpc.ClientStreamingClient[PutSessionFileRequest, PutSessionFileResponse]
+
 // SessionServiceServer is the server API for SessionService service.
 // All implementations must embed UnimplementedSessionServiceServer
 // for forward compatibility.
@@ -178,6 +197,11 @@ type SessionServiceServer interface {
 	ListSessionFiles(context.Context, *ListSessionFilesRequest) (*ListSessionFilesResponse, error)
 	// GetSessionFile returns the content of a file of one version, from an offset on.
 	GetSessionFile(*GetSessionFileRequest, grpc.ServerStreamingServer[GetSessionFileResponse]) error
+	// PutSessionFile makes a version that has one more file, or other content in one. The
+	// version is made when all bytes have come and their SHA-256 is right, or not at all.
+	// A session in which an execution works is FAILED_PRECONDITION. The daemon keeps the
+	// bytes of a broken call for ten minutes, and while it runs.
+	PutSessionFile(grpc.ClientStreamingServer[PutSessionFileRequest, PutSessionFileResponse]) error
 	mustEmbedUnimplementedSessionServiceServer()
 }
 
@@ -211,6 +235,9 @@ func (UnimplementedSessionServiceServer) ListSessionFiles(context.Context, *List
 }
 func (UnimplementedSessionServiceServer) GetSessionFile(*GetSessionFileRequest, grpc.ServerStreamingServer[GetSessionFileResponse]) error {
 	return status.Error(codes.Unimplemented, "method GetSessionFile not implemented")
+}
+func (UnimplementedSessionServiceServer) PutSessionFile(grpc.ClientStreamingServer[PutSessionFileRequest, PutSessionFileResponse]) error {
+	return status.Error(codes.Unimplemented, "method PutSessionFile not implemented")
 }
 func (UnimplementedSessionServiceServer) mustEmbedUnimplementedSessionServiceServer() {}
 func (UnimplementedSessionServiceServer) testEmbeddedByValue()                        {}
@@ -370,6 +397,13 @@ func _SessionService_GetSessionFile_Handler(srv interface{}, stream grpc.ServerS
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SessionService_GetSessionFileServer = grpc.ServerStreamingServer[GetSessionFileResponse]
 
+func _SessionService_PutSessionFile_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(SessionServiceServer).PutSessionFile(&grpc.GenericServerStream[PutSessionFileRequest, PutSessionFileResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SessionService_PutSessionFileServer = grpc.ClientStreamingServer[PutSessionFileRequest, PutSessionFileResponse]
+
 // SessionService_ServiceDesc is the grpc.ServiceDesc for SessionService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -411,6 +445,11 @@ var SessionService_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "GetSessionFile",
 			Handler:       _SessionService_GetSessionFile_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "PutSessionFile",
+			Handler:       _SessionService_PutSessionFile_Handler,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "skillrun/v1/session.proto",

@@ -141,6 +141,38 @@ class ListSessionsResponse(_message.Message):
     sessions: _containers.RepeatedCompositeFieldContainer[Session]
     def __init__(self, sessions: _Optional[_Iterable[_Union[Session, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
+class PutSessionFileHeader(_message.Message):
+    __slots__ = ["executable", "offset_bytes", "path", "raw_path", "session_id", "sha256", "size_bytes"]
+    EXECUTABLE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    RAW_PATH_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    executable: bool
+    offset_bytes: int
+    path: str
+    raw_path: bytes
+    session_id: str
+    sha256: str
+    size_bytes: int
+    def __init__(self, session_id: _Optional[str] = ..., path: _Optional[str] = ..., raw_path: _Optional[bytes] = ..., size_bytes: _Optional[int] = ..., sha256: _Optional[str] = ..., executable: bool = ..., offset_bytes: _Optional[int] = ...) -> None: ...
+
+class PutSessionFileRequest(_message.Message):
+    __slots__ = ["data", "header"]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    header: PutSessionFileHeader
+    def __init__(self, header: _Optional[_Union[PutSessionFileHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class PutSessionFileResponse(_message.Message):
+    __slots__ = ["version"]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: SessionVersion
+    def __init__(self, version: _Optional[_Union[SessionVersion, _Mapping]] = ...) -> None: ...
+
 class Session(_message.Message):
     __slots__ = ["create_time", "expire_time", "idle_ttl", "labels", "last_use_time", "max_bytes", "max_files", "newest", "session_id", "ttl", "writer"]
     class LabelsEntry(_message.Message):

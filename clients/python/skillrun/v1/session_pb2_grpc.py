@@ -57,6 +57,11 @@ class SessionServiceStub(object):
                 request_serializer=skillrun_dot_v1_dot_session__pb2.GetSessionFileRequest.SerializeToString,
                 response_deserializer=skillrun_dot_v1_dot_session__pb2.GetSessionFileResponse.FromString,
                 )
+        self.PutSessionFile = channel.stream_unary(
+                '/skillrun.v1.SessionService/PutSessionFile',
+                request_serializer=skillrun_dot_v1_dot_session__pb2.PutSessionFileRequest.SerializeToString,
+                response_deserializer=skillrun_dot_v1_dot_session__pb2.PutSessionFileResponse.FromString,
+                )
 
 
 class SessionServiceServicer(object):
@@ -122,6 +127,16 @@ class SessionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutSessionFile(self, request_iterator, context):
+        """PutSessionFile makes a version that has one more file, or other content in one. The
+        version is made when all bytes have come and their SHA-256 is right, or not at all.
+        A session in which an execution works is FAILED_PRECONDITION. The daemon keeps the
+        bytes of a broken call for ten minutes, and while it runs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SessionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -164,6 +179,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.GetSessionFile,
                     request_deserializer=skillrun_dot_v1_dot_session__pb2.GetSessionFileRequest.FromString,
                     response_serializer=skillrun_dot_v1_dot_session__pb2.GetSessionFileResponse.SerializeToString,
+            ),
+            'PutSessionFile': grpc.stream_unary_rpc_method_handler(
+                    servicer.PutSessionFile,
+                    request_deserializer=skillrun_dot_v1_dot_session__pb2.PutSessionFileRequest.FromString,
+                    response_serializer=skillrun_dot_v1_dot_session__pb2.PutSessionFileResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -311,5 +331,22 @@ class SessionService(object):
         return grpc.experimental.unary_stream(request, target, '/skillrun.v1.SessionService/GetSessionFile',
             skillrun_dot_v1_dot_session__pb2.GetSessionFileRequest.SerializeToString,
             skillrun_dot_v1_dot_session__pb2.GetSessionFileResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def PutSessionFile(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(request_iterator, target, '/skillrun.v1.SessionService/PutSessionFile',
+            skillrun_dot_v1_dot_session__pb2.PutSessionFileRequest.SerializeToString,
+            skillrun_dot_v1_dot_session__pb2.PutSessionFileResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
