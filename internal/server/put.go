@@ -206,7 +206,7 @@ func (u *uploads) endPut(key putKey, p *put, keep bool) error {
 	return os.RemoveAll(p.dir)
 }
 
-// expirePut removes an upload that nobody has resumed.
+// expirePut removes a broken upload after keepPut.
 func (u *uploads) expirePut(key putKey, p *put) {
 	u.mu.Lock()
 	if p.active || u.puts[key] != p {
@@ -222,7 +222,7 @@ func (u *uploads) expirePut(key putKey, p *put) {
 // file is named by the daemon: a caller's path never becomes a path on the host here.
 func (p *put) file() string { return filepath.Join(p.dir, "file") }
 
-// resume drops what was received after the offset, and returns the number of the call.
+// resume drops the bytes after the offset, and returns the number of the call.
 func (p *put) resume(offset uint64) (call int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
