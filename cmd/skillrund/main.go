@@ -32,7 +32,7 @@ func main() {
 		os.Exit(network.Helper())
 	}
 	path := flag.String("config", "", "configuration `file` (YAML); without it, the daemon uses the defaults")
-	check := flag.Bool("check", false, "check the configuration and the paths in it, print every error and exit")
+	check := flag.Bool("check", false, "check the configuration and the paths in it, print every error and every warning and exit")
 	try := flag.Bool("doctor", false, "test every boundary of this machine, print the results and exit")
 	version := flag.Bool("version", false, "print the version and exit")
 	flag.Parse()
@@ -78,6 +78,7 @@ func run(args []string, path string, check, try, version bool) error {
 	}
 	if check {
 		c.inspect(context.Background(), bundle, found.bad)
+		c.printWarnings(os.Stderr)
 		return found.err()
 	}
 	if err := found.err(); err != nil {

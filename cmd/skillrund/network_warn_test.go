@@ -2,6 +2,8 @@ package main
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +38,41 @@ func TestRulesThatAllowNothing(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// --check prints such rules with their lines, and succeeds. A tenant with a mistake has the mistake only.
+func TestCheckWarnsOfRulesThatAllowNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(dir+"/tenants", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const rules = "network:\n    allow: ['example.com:8080']\n"
+	for name, text := range map[string]string{
+		"c.yaml":              "network: {}\ntenants_dir: tenants\ntenants:\n  acme:\n    policy:\n      network:\n        skills: {a: {allow: ['1.2.3.4:99']}}\n",
+		"tenants/globex.yaml": "policy:\n  " + rules, "tenants/wide.yaml": "policy: {network: {allow: [public]}}\n",
+		"tenants/wrong.yaml": "policy:\n  shel: true\n  " + rules,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func() (string, error) {
+		out, err := exec.Command(binary(t, "skillrund"), "--config", dir+"/c.yaml", "--check").CombinedOutput()
+		return string(out), err
+	}
+	const why = ": allows nothing, because the daemon's network allows none of it; change one of the two\n"
+	warnings := "skillrund: warning: config " + dir + "/c.yaml: line 7: tenants.acme.policy.network.skills.a" + why +
+		"skillrund: warning: config " + dir + "/tenants/globex.yaml: line 3: policy.network.allow" + why
+	if out, err := check(); err == nil || !strings.HasPrefix(out, warnings+"skillrund: config ") || strings.Count(out, "warning") != 2 {
+		t.Errorf("with a mistake: %v\n%s\nwant\n%s", err, out, warnings)
+	}
+	if err := os.Remove(dir + "/tenants/wrong.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := check(); err != nil || out != warnings {
+		t.Errorf("%v\n%s\nwant\n%s", err, out, warnings)
 	}
 }
 
