@@ -593,6 +593,23 @@ func TestDoctorShowsTenantsWithMistakes(t *testing.T) {
 	}
 }
 
+// Doctor shows warnings about the configuration, which are no reason for another exit code.
+func TestDoctorShowsWarnings(t *testing.T) {
+	f := answers("GetCapabilities", func(*pb.GetCapabilitiesRequest) (*pb.GetCapabilitiesResponse, error) {
+		return &pb.GetCapabilitiesResponse{State: pb.DaemonState_DAEMON_STATE_READY, ConfigurationWarnings: []*pb.ConfigurationWarning{
+			{File: "/c.yaml", Reason: "the credential a is missing"}, {Tenant: evil, File: "/t/acme.yaml", Reason: "line 3: policy.network.allow: allows nothing"},
+		}}, nil
+	})
+	got := f.client(t, nil, "doctor")
+	for tenant, row := range map[string]string{
+		"-": "/c.yaml       the credential a is missing\n", evilShown: "/t/acme.yaml  line 3: policy.network.allow: allows nothing\n",
+	} {
+		if got.code != 0 || !strings.Contains(got.stdout, "\n"+tenant+" ") || !strings.Contains(got.stdout, row) {
+			t.Errorf("got %+v\nwant %s %q in it", got, tenant, row)
+		}
+	}
+}
+
 func TestTenants(t *testing.T) {
 	acme := &pb.Tenant{Name: "acme", Weight: 2, Quotas: []*pb.Quota{
 		{Key: "running", Limit: 8, Used: 8}, {Key: "queued", Limit: 100}, {Key: "memory", Limit: 1 << 30, Used: 512 << 20},

@@ -28,7 +28,8 @@ sandbox needs, whether the daemon found it when it started, what it keeps apart,
 how to get what is missing. "allowed" is missing, too, but the daemon's configuration
 lets it be (boundaries.allow_missing).
 It also shows the folders of skills that did not load, and why; an operator sees the
-tenants whose last change is not in force because of a mistake.
+tenants whose last change is not in force because of a mistake, and warnings about
+the configuration: network rules without an effect, and secrets that are missing.
 It exits with 1 if one is missing, allowed or not, or if the daemon cannot write
 its audit log, and with 125 if there is no daemon; skillrund --doctor tries a machine without one.`,
 		Args: arguments(cobra.NoArgs),
@@ -134,6 +135,16 @@ func tenantProblemsTable(r *pb.GetCapabilitiesResponse) *table {
 	return t
 }
 
+// warningsTable lists the parts of the configuration that have no effect. "-" is the daemon itself.
+func warningsTable(r *pb.GetCapabilitiesResponse) *table {
+	t := &table{}
+	t.header("TENANT", "FILE", "WARNING")
+	for _, w := range r.GetConfigurationWarnings() {
+		t.add(cell{text: cmp.Or(w.GetTenant(), "-")}, cell{text: w.GetFile()}, cell{text: w.GetReason(), colour: yellow})
+	}
+	return t
+}
+
 // daemonCell says how the daemon is, and why. A daemon that has answered is live.
 func daemonCell(r *pb.GetCapabilitiesResponse) cell {
 	switch r.GetState() {
@@ -210,6 +221,9 @@ func (a *app) printCapabilities(r *pb.GetCapabilitiesResponse) error {
 	}
 	if len(r.GetTenantProblems()) > 0 {
 		tables = append(tables, tenantProblemsTable(r))
+	}
+	if len(r.GetConfigurationWarnings()) > 0 {
+		tables = append(tables, warningsTable(r))
 	}
 	if len(r.GetSkillProblems()) > 0 {
 		tables = append(tables, problemsTable(r))

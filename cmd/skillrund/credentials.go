@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"regexp"
@@ -165,15 +166,18 @@ func inspectCredentials(key string, list []credentialConfig, bad badFunc) {
 	}
 }
 
-// warnCredentials logs each missing variable and systemd credential. Executions that need one are refused.
-func warnCredentials(log *slog.Logger, list []credentialConfig) {
+// warnCredentials logs each missing variable and systemd credential, and returns them as texts. Executions that
+// need one are refused.
+func warnCredentials(log *slog.Logger, list []credentialConfig) (texts []string) {
 	for i := range list {
 		if b := list[i].binding(); b.Secret.File == "" {
 			if err := b.Check(); err != nil {
 				log.Error("a credential can't be used; executions that may use it are refused", "credential", b.Name, "err", errors.Unwrap(err))
+				texts = append(texts, fmt.Sprintf("the credential %s can't be used; executions that may use it are refused: %v", b.Name, errors.Unwrap(err)))
 			}
 		}
 	}
+	return texts
 }
 
 // place notes where the secrets of a tenant lie. A tenant in the daemon's configuration file may use any file.

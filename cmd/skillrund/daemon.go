@@ -247,10 +247,7 @@ func start(ctx context.Context, c config, path, bundle string, log *slog.Logger)
 		return d, err
 	}
 	d.tenants = newTenancy(&d.config, d.executor.Tenants)
-	warnCredentials(log, d.config.Network.Credentials)
-	for _, s := range d.config.loaded {
-		d.warnNetwork(s)
-	}
+	d.warnAll()
 	d.server, err = server.New(server.Config{
 		Identify: d.callers.Identify, Executor: d.executor, Skills: d.skills, Tools: tools, Capabilities: d.capabilities,
 		MaxMessageBytes: int(c.MessageBytes), Budget: requests, KeepaliveInterval: time.Duration(c.Keepalive),

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
 // A tenant's rules are reported if they allow something, but nothing that the daemon's rules allow.
@@ -76,8 +79,9 @@ func TestCheckWarnsOfRulesThatAllowNothing(t *testing.T) {
 	}
 }
 
-// The log warns of such rules at the start and after a change, and the daemon serves.
-func TestRulesThatAllowNothingAreLogged(t *testing.T) {
+// The log and GetCapabilities warn of such rules and of missing secrets, at the start and after a change. The daemon
+// serves and is not degraded, and only operators get the warnings.
+func TestWarningsAboutTheNetwork(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
 	if err := os.Mkdir(dir+"/tenants", 0o755); err != nil {
@@ -87,7 +91,33 @@ func TestRulesThatAllowNothingAreLogged(t *testing.T) {
 	if err := os.WriteFile(dir+"/tenants/acme.yaml", []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d := startDaemonIn(t, dir, withTokens+"tenants_dir: tenants\nnetwork: {}\n")
+	d := startDaemonIn(t, dir, withTokens+"tenants_dir: tenants\nnetwork: {credentials: [{name: hub, domain: a.example, secret: {env: NOT_SET_ANYWHERE}}]}\n")
+	warnings := func(who context.Context) (list []string) {
+		r, err := d.system.GetCapabilities(who, &pb.GetCapabilitiesRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.State != pb.DaemonState_DAEMON_STATE_READY {
+			t.Errorf("the state is %s", r.State)
+		}
+		for _, w := range r.ConfigurationWarnings {
+			list = append(list, w.Tenant+" "+filepath.Base(w.File)+" "+w.Reason)
+		}
+		return list
+	}
+	const why = ".yaml line 1: policy.network.allow: allows nothing, because the daemon's network allows none of it; change one of the two"
+	want := func(tenants ...string) {
+		t.Helper()
+		got := warnings(t.Context())
+		if len(got) != 1+len(tenants) || !strings.HasPrefix(got[0], " skillrund.yaml the credential hub can't be used; executions that may use it are refused: ") || !strings.Contains(got[0], "NOT_SET_ANYWHERE") {
+			t.Fatalf("got %q", got)
+		}
+		for i, name := range tenants {
+			if got[i+1] != name+" "+name+why {
+				t.Errorf("got %q, want one of %s", got[i+1], name)
+			}
+		}
+	}
 	warned := func(tenant string) bool {
 		for line := range strings.Lines(d.log.String()) {
 			if strings.Contains(line, "rules of a tenant allow nothing") && strings.Contains(line, "tenant="+tenant+" ") && strings.Contains(line, "keys=policy.network.allow") {
@@ -99,6 +129,17 @@ func TestRulesThatAllowNothingAreLogged(t *testing.T) {
 	if !warned("acme") {
 		t.Errorf("no warning at the start:\n%s", d.log)
 	}
+	want("acme")
+	if got := warnings(d.asTenant(t.Context(), "acme", "admin")); len(got) > 0 {
+		t.Errorf("a tenant gets %q", got)
+	}
 	d.write("tenants/globex.yaml", rules)
-	until(t, "no warning after a change", func() bool { return warned("globex") })
+	until(t, "no warning after a change", func() bool { return warned("globex") && len(warnings(t.Context())) == 3 })
+	want("acme", "globex")
+	d.write("tenants/acme.yaml", "policy: {network: {allow: [public]}}\n")
+	until(t, "the warning stays after a change", func() bool { return len(warnings(t.Context())) == 2 })
+	want("globex")
+	if n := strings.Count(d.log.String(), "a credential can't be used"); n != 1 {
+		t.Errorf("the log says %d times that the daemon's credential can't be used", n)
+	}
 }

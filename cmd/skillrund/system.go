@@ -69,7 +69,7 @@ func (d *daemon) capabilities() server.Capabilities {
 		c.AuditProblem = err.Error()
 	}
 	c.Images = d.images.capabilities(&d.config)
-	c.TenantProblems = d.tenants.degraded()
+	c.TenantProblems, c.Warnings = d.tenants.degraded(), d.tenants.warned()
 	return c
 }
 

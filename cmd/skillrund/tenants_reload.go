@@ -34,12 +34,13 @@ type tenancy struct {
 	mu       sync.Mutex               // guards the fields below; also makes reloads take turns
 	sources  map[string]*tenantSource // in force, by name
 	values   map[string]*tenant.Tenant
-	problems []server.TenantProblem // of the last reload
+	problems []server.TenantProblem      // of the last reload
+	warnings map[string][]server.Warning // of the tenants in force, by name; those of the daemon's keys have the name ""
 }
 
 // newTenancy returns the tenants with which the daemon starts.
 func newTenancy(c *config, set *tenant.Set) *tenancy {
-	t := &tenancy{network: c.Network.network(), sources: map[string]*tenantSource{}, values: map[string]*tenant.Tenant{}}
+	t := &tenancy{network: c.Network.network(), sources: map[string]*tenantSource{}, values: map[string]*tenant.Tenant{}, warnings: map[string][]server.Warning{}}
 	for _, s := range c.loaded {
 		t.sources[s.name] = s
 		t.values[s.name], _ = set.Get(s.name)
@@ -162,7 +163,7 @@ func (d *daemon) apply(ctx context.Context, accepted map[string]*tenantSource) {
 	var added, updated, removed []string
 	var list []*tenant.Tenant
 	rows := d.config.callers()
-	values := map[string]*tenant.Tenant{}
+	values, warnings := map[string]*tenant.Tenant{}, map[string][]server.Warning{"": t.warnings[""]}
 	for name, s := range accepted {
 		old := t.sources[name]
 		switch {
@@ -171,12 +172,12 @@ func (d *daemon) apply(ctx context.Context, accepted map[string]*tenantSource) {
 		case !reflect.DeepEqual(old.config, s.config):
 			updated = append(updated, name)
 		}
-		value := t.values[name]
+		value, warned := t.values[name], t.warnings[name]
 		if old == nil || !reflect.DeepEqual(old.config, s.config) {
 			value = s.config.tenant(name, t.network)
-			d.warnNetwork(s)
+			warned = d.warnNetwork(s)
 		}
-		values[name] = value
+		values[name], warnings[name] = value, warned
 		list = append(list, value)
 		rows = append(rows, s.rows()...)
 	}
@@ -185,7 +186,7 @@ func (d *daemon) apply(ctx context.Context, accepted map[string]*tenantSource) {
 			removed = append(removed, name)
 		}
 	}
-	t.sources, t.values = accepted, values
+	t.sources, t.values, t.warnings = accepted, values, warnings
 	if len(added)+len(updated)+len(removed) == 0 {
 		return
 	}
@@ -212,13 +213,46 @@ func (d *daemon) apply(ctx context.Context, accepted map[string]*tenantSource) {
 	d.log.Info("tenants reloaded", "added", few(added), "updated", few(updated), "removed", few(removed), "total", len(accepted))
 }
 
-// warnNetwork logs credentials of a tenant that can't be used, and rules that have no effect. The rules are no mistake: the daemon's rules may become wider.
-func (d *daemon) warnNetwork(s *tenantSource) {
-	warnCredentials(d.log, s.config.Policy.Network.Credentials)
-	if keys := s.config.Policy.Network.emptied(d.config.Network.network()); len(keys) > 0 {
+// warnNetwork logs credentials of a tenant that can't be used, and rules that have no effect. It returns them for
+// GetCapabilities.
+func (d *daemon) warnNetwork(s *tenantSource) (list []server.Warning) {
+	add := func(reason string) {
+		list = append(list, server.Warning{Tenant: s.name, File: s.found.path, Reason: reason})
+	}
+	if s.found.lines[join(s.key, "policy.network")] > 0 { // else the credentials are the daemon's
+		for _, text := range warnCredentials(d.log, s.config.Policy.Network.Credentials) {
+			add(text)
+		}
+	}
+	if keys := s.config.Policy.Network.emptied(d.tenants.network); len(keys) > 0 {
 		d.log.Warn("rules of a tenant allow nothing: the daemon's network allows none of it; change one of the two",
 			"tenant", s.name, "file", s.found.path, "keys", few(keys))
 	}
+	for _, w := range s.warnings(d.tenants.network) {
+		add(w.String())
+	}
+	return list
+}
+
+// warnAll logs the warnings about the configuration at the start, and keeps them for GetCapabilities.
+func (d *daemon) warnAll() {
+	t := d.tenants
+	for _, text := range warnCredentials(d.log, d.config.Network.Credentials) {
+		t.warnings[""] = append(t.warnings[""], server.Warning{File: d.path, Reason: text})
+	}
+	for name, s := range t.sources {
+		t.warnings[name] = d.warnNetwork(s)
+	}
+}
+
+// warned returns the warnings about the daemon's keys, and then those of the tenants in the order of their names.
+func (t *tenancy) warned() (list []server.Warning) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(t.warnings)) {
+		list = append(list, t.warnings[name]...)
+	}
+	return list
 }
 
 // few returns the first names of a list, for the log.

@@ -31,9 +31,13 @@ type Capabilities struct {
 	Retention time.Duration
 	// AuditProblem is why the audit log cannot be written now. Empty: it can be.
 	AuditProblem string
-	// TenantProblems are for operators only.
+	// TenantProblems and Warnings are for operators only.
 	TenantProblems []TenantProblem
+	Warnings       []Warning
 }
+
+// A Warning is about a part of the configuration that has no effect. Tenant is empty for the daemon's keys.
+type Warning struct{ Tenant, File, Reason string }
 
 // A TenantProblem is why a tenant's configuration is not in force. Tenant is empty if it concerns all
 // tenants of File. Kept: the former configuration is in force.
@@ -73,6 +77,7 @@ func (i Image) seenBy(operator bool) string {
 const (
 	maxSkillProblems  = 100
 	maxTenantProblems = 100
+	maxWarnings       = 100
 )
 
 // systemCalls answers the calls of SystemService.
@@ -128,6 +133,9 @@ func (c systemCalls) GetCapabilities(ctx context.Context, _ *pb.GetCapabilitiesR
 	if operator {
 		for _, p := range can.TenantProblems[:min(len(can.TenantProblems), maxTenantProblems)] {
 			m.TenantProblems = append(m.TenantProblems, &pb.TenantProblem{Tenant: text(p.Tenant), File: text(p.File), Reason: clip(p.Reason, maxStatusText), Kept: p.Kept})
+		}
+		for _, w := range can.Warnings[:min(len(can.Warnings), maxWarnings)] {
+			m.ConfigurationWarnings = append(m.ConfigurationWarnings, &pb.ConfigurationWarning{Tenant: text(w.Tenant), File: text(w.File), Reason: clip(w.Reason, maxStatusText)})
 		}
 	}
 	m.SkillProblems = c.skillProblems(ctx, operator)

@@ -810,9 +810,12 @@ type GetCapabilitiesResponse struct {
 	// the first 100. Only operators get them.
 	TenantProblems []*TenantProblem `protobuf:"bytes,20,rep,name=tenant_problems,json=tenantProblems,proto3" json:"tenant_problems,omitempty"`
 	// Always set.
-	State         DaemonState `protobuf:"varint,21,opt,name=state,proto3,enum=skillrun.v1.DaemonState" json:"state,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	State DaemonState `protobuf:"varint,21,opt,name=state,proto3,enum=skillrun.v1.DaemonState" json:"state,omitempty"`
+	// Parts of the configuration that are no mistake, but have no effect or can't be used,
+	// the first 100. Only operators get them.
+	ConfigurationWarnings []*ConfigurationWarning `protobuf:"bytes,22,rep,name=configuration_warnings,json=configurationWarnings,proto3" json:"configuration_warnings,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *GetCapabilitiesResponse) Reset() {
@@ -990,6 +993,13 @@ func (x *GetCapabilitiesResponse) GetState() DaemonState {
 		return x.State
 	}
 	return DaemonState_DAEMON_STATE_UNSPECIFIED
+}
+
+func (x *GetCapabilitiesResponse) GetConfigurationWarnings() []*ConfigurationWarning {
+	if x != nil {
+		return x.ConfigurationWarnings
+	}
+	return nil
 }
 
 // TenantProblem is a mistake in the configuration of a tenant.
@@ -1368,6 +1378,71 @@ func (x *Image) GetRuntimes() []string {
 	return nil
 }
 
+// ConfigurationWarning is a part of the configuration without an effect, such as a network
+// rule of a tenant for which the daemon has no network.
+type ConfigurationWarning struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: the warning concerns the daemon's own keys.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// A file on the daemon's machine.
+	File string `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
+	// What has no effect, with its line or its name, and why.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigurationWarning) Reset() {
+	*x = ConfigurationWarning{}
+	mi := &file_skillrun_v1_system_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigurationWarning) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigurationWarning) ProtoMessage() {}
+
+func (x *ConfigurationWarning) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_system_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigurationWarning.ProtoReflect.Descriptor instead.
+func (*ConfigurationWarning) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ConfigurationWarning) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *ConfigurationWarning) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *ConfigurationWarning) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 var File_skillrun_v1_system_proto protoreflect.FileDescriptor
 
 const file_skillrun_v1_system_proto_rawDesc = "" +
@@ -1405,7 +1480,7 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x04R\x05limit\x12\x12\n" +
 	"\x04used\x18\x03 \x01(\x04R\x04used\"\x18\n" +
-	"\x16GetCapabilitiesRequest\"\xe3\a\n" +
+	"\x16GetCapabilitiesRequest\"\xbd\b\n" +
 	"\x17GetCapabilitiesResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x129\n" +
 	"\n" +
@@ -1434,7 +1509,8 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\x0eskill_problems\x18\x12 \x03(\v2\x19.skillrun.v1.SkillProblemR\rskillProblems\x12#\n" +
 	"\raudit_problem\x18\x13 \x01(\tR\fauditProblem\x12C\n" +
 	"\x0ftenant_problems\x18\x14 \x03(\v2\x1a.skillrun.v1.TenantProblemR\x0etenantProblems\x12.\n" +
-	"\x05state\x18\x15 \x01(\x0e2\x18.skillrun.v1.DaemonStateR\x05state\"g\n" +
+	"\x05state\x18\x15 \x01(\x0e2\x18.skillrun.v1.DaemonStateR\x05state\x12X\n" +
+	"\x16configuration_warnings\x18\x16 \x03(\v2!.skillrun.v1.ConfigurationWarningR\x15configurationWarnings\"g\n" +
 	"\rTenantProblem\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x16\n" +
@@ -1462,7 +1538,11 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\x05Image\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1a\n" +
-	"\bruntimes\x18\x03 \x03(\tR\bruntimes*\x95\x01\n" +
+	"\bruntimes\x18\x03 \x03(\tR\bruntimes\"Z\n" +
+	"\x14ConfigurationWarning\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
+	"\x04file\x18\x02 \x01(\tR\x04file\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason*\x95\x01\n" +
 	"\vDaemonState\x12\x1c\n" +
 	"\x18DAEMON_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12DAEMON_STATE_READY\x10\x01\x12\x19\n" +
@@ -1508,7 +1588,7 @@ func file_skillrun_v1_system_proto_rawDescGZIP() []byte {
 }
 
 var file_skillrun_v1_system_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_skillrun_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_skillrun_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_skillrun_v1_system_proto_goTypes = []any{
 	(DaemonState)(0),                // 0: skillrun.v1.DaemonState
 	(NetworkMode)(0),                // 1: skillrun.v1.NetworkMode
@@ -1529,40 +1609,42 @@ var file_skillrun_v1_system_proto_goTypes = []any{
 	(*Boundary)(nil),                // 16: skillrun.v1.Boundary
 	(*Runtime)(nil),                 // 17: skillrun.v1.Runtime
 	(*Image)(nil),                   // 18: skillrun.v1.Image
-	(*timestamppb.Timestamp)(nil),   // 19: google.protobuf.Timestamp
-	(*ExecutionLimits)(nil),         // 20: skillrun.v1.ExecutionLimits
-	(*durationpb.Duration)(nil),     // 21: google.protobuf.Duration
+	(*ConfigurationWarning)(nil),    // 19: skillrun.v1.ConfigurationWarning
+	(*timestamppb.Timestamp)(nil),   // 20: google.protobuf.Timestamp
+	(*ExecutionLimits)(nil),         // 21: skillrun.v1.ExecutionLimits
+	(*durationpb.Duration)(nil),     // 22: google.protobuf.Duration
 }
 var file_skillrun_v1_system_proto_depIdxs = []int32{
 	10, // 0: skillrun.v1.GetBudgetResponse.tenant:type_name -> skillrun.v1.Tenant
 	10, // 1: skillrun.v1.ListTenantsResponse.tenants:type_name -> skillrun.v1.Tenant
 	11, // 2: skillrun.v1.Tenant.quotas:type_name -> skillrun.v1.Quota
-	19, // 3: skillrun.v1.GetCapabilitiesResponse.start_time:type_name -> google.protobuf.Timestamp
+	20, // 3: skillrun.v1.GetCapabilitiesResponse.start_time:type_name -> google.protobuf.Timestamp
 	16, // 4: skillrun.v1.GetCapabilitiesResponse.boundaries:type_name -> skillrun.v1.Boundary
 	17, // 5: skillrun.v1.GetCapabilitiesResponse.runtimes:type_name -> skillrun.v1.Runtime
-	20, // 6: skillrun.v1.GetCapabilitiesResponse.default_limits:type_name -> skillrun.v1.ExecutionLimits
-	20, // 7: skillrun.v1.GetCapabilitiesResponse.max_limits:type_name -> skillrun.v1.ExecutionLimits
+	21, // 6: skillrun.v1.GetCapabilitiesResponse.default_limits:type_name -> skillrun.v1.ExecutionLimits
+	21, // 7: skillrun.v1.GetCapabilitiesResponse.max_limits:type_name -> skillrun.v1.ExecutionLimits
 	1,  // 8: skillrun.v1.GetCapabilitiesResponse.network:type_name -> skillrun.v1.NetworkMode
 	2,  // 9: skillrun.v1.GetCapabilitiesResponse.cgroup_version:type_name -> skillrun.v1.CgroupVersion
-	21, // 10: skillrun.v1.GetCapabilitiesResponse.retention:type_name -> google.protobuf.Duration
+	22, // 10: skillrun.v1.GetCapabilitiesResponse.retention:type_name -> google.protobuf.Duration
 	18, // 11: skillrun.v1.GetCapabilitiesResponse.images:type_name -> skillrun.v1.Image
 	15, // 12: skillrun.v1.GetCapabilitiesResponse.skill_problems:type_name -> skillrun.v1.SkillProblem
 	14, // 13: skillrun.v1.GetCapabilitiesResponse.tenant_problems:type_name -> skillrun.v1.TenantProblem
 	0,  // 14: skillrun.v1.GetCapabilitiesResponse.state:type_name -> skillrun.v1.DaemonState
-	3,  // 15: skillrun.v1.Boundary.group:type_name -> skillrun.v1.BoundaryGroup
-	12, // 16: skillrun.v1.SystemService.GetCapabilities:input_type -> skillrun.v1.GetCapabilitiesRequest
-	4,  // 17: skillrun.v1.SystemService.GetBudget:input_type -> skillrun.v1.GetBudgetRequest
-	6,  // 18: skillrun.v1.SystemService.ListTenants:input_type -> skillrun.v1.ListTenantsRequest
-	8,  // 19: skillrun.v1.SystemService.PurgeTenant:input_type -> skillrun.v1.PurgeTenantRequest
-	13, // 20: skillrun.v1.SystemService.GetCapabilities:output_type -> skillrun.v1.GetCapabilitiesResponse
-	5,  // 21: skillrun.v1.SystemService.GetBudget:output_type -> skillrun.v1.GetBudgetResponse
-	7,  // 22: skillrun.v1.SystemService.ListTenants:output_type -> skillrun.v1.ListTenantsResponse
-	9,  // 23: skillrun.v1.SystemService.PurgeTenant:output_type -> skillrun.v1.PurgeTenantResponse
-	20, // [20:24] is the sub-list for method output_type
-	16, // [16:20] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	19, // 15: skillrun.v1.GetCapabilitiesResponse.configuration_warnings:type_name -> skillrun.v1.ConfigurationWarning
+	3,  // 16: skillrun.v1.Boundary.group:type_name -> skillrun.v1.BoundaryGroup
+	12, // 17: skillrun.v1.SystemService.GetCapabilities:input_type -> skillrun.v1.GetCapabilitiesRequest
+	4,  // 18: skillrun.v1.SystemService.GetBudget:input_type -> skillrun.v1.GetBudgetRequest
+	6,  // 19: skillrun.v1.SystemService.ListTenants:input_type -> skillrun.v1.ListTenantsRequest
+	8,  // 20: skillrun.v1.SystemService.PurgeTenant:input_type -> skillrun.v1.PurgeTenantRequest
+	13, // 21: skillrun.v1.SystemService.GetCapabilities:output_type -> skillrun.v1.GetCapabilitiesResponse
+	5,  // 22: skillrun.v1.SystemService.GetBudget:output_type -> skillrun.v1.GetBudgetResponse
+	7,  // 23: skillrun.v1.SystemService.ListTenants:output_type -> skillrun.v1.ListTenantsResponse
+	9,  // 24: skillrun.v1.SystemService.PurgeTenant:output_type -> skillrun.v1.PurgeTenantResponse
+	21, // [21:25] is the sub-list for method output_type
+	17, // [17:21] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_skillrun_v1_system_proto_init() }
@@ -1578,7 +1660,7 @@ func file_skillrun_v1_system_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skillrun_v1_system_proto_rawDesc), len(file_skillrun_v1_system_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

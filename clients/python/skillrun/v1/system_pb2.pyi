@@ -47,6 +47,16 @@ class Boundary(_message.Message):
     why: str
     def __init__(self, name: _Optional[str] = ..., found: bool = ..., why: _Optional[str] = ..., detail: _Optional[str] = ..., group: _Optional[_Union[BoundaryGroup, str]] = ..., allowed: bool = ...) -> None: ...
 
+class ConfigurationWarning(_message.Message):
+    __slots__ = ["file", "reason", "tenant"]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    file: str
+    reason: str
+    tenant: str
+    def __init__(self, tenant: _Optional[str] = ..., file: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class GetBudgetRequest(_message.Message):
     __slots__ = []
     def __init__(self) -> None: ...
@@ -62,10 +72,11 @@ class GetCapabilitiesRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetCapabilitiesResponse(_message.Message):
-    __slots__ = ["audit_problem", "boundaries", "cgroup_version", "default_limits", "draining", "images", "kernel", "max_limits", "max_message_bytes", "max_queued", "max_running", "network", "queued", "retention", "running", "runtimes", "skill_problems", "start_time", "state", "tenant_problems", "version"]
+    __slots__ = ["audit_problem", "boundaries", "cgroup_version", "configuration_warnings", "default_limits", "draining", "images", "kernel", "max_limits", "max_message_bytes", "max_queued", "max_running", "network", "queued", "retention", "running", "runtimes", "skill_problems", "start_time", "state", "tenant_problems", "version"]
     AUDIT_PROBLEM_FIELD_NUMBER: _ClassVar[int]
     BOUNDARIES_FIELD_NUMBER: _ClassVar[int]
     CGROUP_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_WARNINGS_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_LIMITS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     IMAGES_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +98,7 @@ class GetCapabilitiesResponse(_message.Message):
     audit_problem: str
     boundaries: _containers.RepeatedCompositeFieldContainer[Boundary]
     cgroup_version: CgroupVersion
+    configuration_warnings: _containers.RepeatedCompositeFieldContainer[ConfigurationWarning]
     default_limits: _execution_pb2.ExecutionLimits
     draining: bool
     images: _containers.RepeatedCompositeFieldContainer[Image]
@@ -105,7 +117,7 @@ class GetCapabilitiesResponse(_message.Message):
     state: DaemonState
     tenant_problems: _containers.RepeatedCompositeFieldContainer[TenantProblem]
     version: str
-    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ..., runtimes: _Optional[_Iterable[_Union[Runtime, _Mapping]]] = ..., default_limits: _Optional[_Union[_execution_pb2.ExecutionLimits, _Mapping]] = ..., max_limits: _Optional[_Union[_execution_pb2.ExecutionLimits, _Mapping]] = ..., max_message_bytes: _Optional[int] = ..., max_running: _Optional[int] = ..., max_queued: _Optional[int] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., network: _Optional[_Union[NetworkMode, str]] = ..., cgroup_version: _Optional[_Union[CgroupVersion, str]] = ..., kernel: _Optional[str] = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., draining: bool = ..., images: _Optional[_Iterable[_Union[Image, _Mapping]]] = ..., skill_problems: _Optional[_Iterable[_Union[SkillProblem, _Mapping]]] = ..., audit_problem: _Optional[str] = ..., tenant_problems: _Optional[_Iterable[_Union[TenantProblem, _Mapping]]] = ..., state: _Optional[_Union[DaemonState, str]] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ..., runtimes: _Optional[_Iterable[_Union[Runtime, _Mapping]]] = ..., default_limits: _Optional[_Union[_execution_pb2.ExecutionLimits, _Mapping]] = ..., max_limits: _Optional[_Union[_execution_pb2.ExecutionLimits, _Mapping]] = ..., max_message_bytes: _Optional[int] = ..., max_running: _Optional[int] = ..., max_queued: _Optional[int] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., network: _Optional[_Union[NetworkMode, str]] = ..., cgroup_version: _Optional[_Union[CgroupVersion, str]] = ..., kernel: _Optional[str] = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., draining: bool = ..., images: _Optional[_Iterable[_Union[Image, _Mapping]]] = ..., skill_problems: _Optional[_Iterable[_Union[SkillProblem, _Mapping]]] = ..., audit_problem: _Optional[str] = ..., tenant_problems: _Optional[_Iterable[_Union[TenantProblem, _Mapping]]] = ..., state: _Optional[_Union[DaemonState, str]] = ..., configuration_warnings: _Optional[_Iterable[_Union[ConfigurationWarning, _Mapping]]] = ...) -> None: ...
 
 class Image(_message.Message):
     __slots__ = ["name", "runtimes", "source"]
