@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"iter"
 
@@ -74,39 +75,49 @@ func (c *Client) Artifacts(ctx context.Context, id string) iter.Seq2[*pb.Artifac
 // is [ErrCorrupt] if the bytes are wrong. After any error w may have received some or all
 // of the bytes, so keep them only if the error is nil.
 func (c *Client) Download(ctx context.Context, id string, a *pb.Artifact, w io.Writer) error {
-	d := &download{artifact: a, w: w}
+	d := newDownload(fmt.Sprintf("artifact %q", a.GetPath()), a, w)
 	request := &pb.GetArtifactRequest{ExecutionId: id, Path: a.GetPath(), RawPath: a.GetRawPath()}
-	sum := sha256.New()
-	d.sum = sum
+	return d.all(ctx, c.patience, func() error {
+		request.OffsetBytes = d.at
+		return d.receive(ctx, c.executions, request)
+	})
+}
+
+// all calls receive until all bytes are there, and checks their SHA-256.
+func (d *download) all(ctx context.Context, p patience, receive func() error) error {
 	// try counts the streams in a row that brought no byte. A stream that ends after the last
 	// byte has brought all of them: its error changes nothing, and the SHA-256 decides.
 	for try := 0; ; {
-		request.OffsetBytes = d.at
 		before := d.at
-		err := d.receive(ctx, c.executions, request)
-		if err == nil || !d.failed && d.at == a.GetSizeBytes() && d.at > 0 {
+		err := receive()
+		if err == nil || !d.failed && d.at == d.artifact.GetSizeBytes() && d.at > 0 {
 			break
 		}
 		if d.at > before {
 			try = 0
 		}
-		if try++; d.failed || !broken(err) || !c.patience.wait(ctx, try) {
-			return fmt.Errorf("artifact %q: %w", a.GetPath(), err)
+		if try++; d.failed || !broken(err) || !p.wait(ctx, try) {
+			return fmt.Errorf("%s: %w", d.what, err)
 		}
 	}
-	if got := hex.EncodeToString(sum.Sum(nil)); got != a.GetSha256() {
-		return fmt.Errorf("artifact %q: %w: its SHA-256 is %s, not %s", a.GetPath(), ErrCorrupt, got, a.GetSha256())
+	if got := hex.EncodeToString(d.sum.Sum(nil)); got != d.artifact.GetSha256() {
+		return fmt.Errorf("%s: %w: its SHA-256 is %s, not %s", d.what, ErrCorrupt, got, d.artifact.GetSha256())
 	}
 	return nil
 }
 
 // A download is the state of one Download. It goes on from one stream to the next.
 type download struct {
+	what     string       // for errors
 	artifact *pb.Artifact // as the daemon listed it: the size and SHA-256 that the bytes must have
 	w        io.Writer
-	sum      io.Writer // a hash of the bytes, over all streams
+	sum      hash.Hash // of the bytes, over all streams
 	at       uint64    // bytes received
 	failed   bool      // for a reason that a new stream cannot change
+}
+
+func newDownload(what string, a *pb.Artifact, w io.Writer) *download {
+	return &download{what: what, artifact: a, w: w, sum: sha256.New()}
 }
 
 // receive reads the stream until all bytes are there or the stream breaks. It returns nil at the
@@ -121,10 +132,7 @@ func (d *download) receive(ctx context.Context, c pb.ExecutionServiceClient, req
 	for {
 		piece, err := s.Recv()
 		if err == io.EOF {
-			if d.at < d.artifact.GetSizeBytes() {
-				return status.Errorf(codes.Unavailable, "the stream ended at %d of %d bytes", d.at, d.artifact.GetSizeBytes())
-			}
-			return nil
+			return d.ended()
 		}
 		if err != nil {
 			return err
@@ -136,8 +144,19 @@ func (d *download) receive(ctx context.Context, c pb.ExecutionServiceClient, req
 	}
 }
 
+// ended returns an error if a stream has ended before the file.
+func (d *download) ended() error {
+	if d.at < d.artifact.GetSizeBytes() {
+		return status.Errorf(codes.Unavailable, "the stream ended at %d of %d bytes", d.at, d.artifact.GetSizeBytes())
+	}
+	return nil
+}
+
 // take checks the offset and total size of a piece before it writes the piece.
-func (d *download) take(piece *pb.GetArtifactResponse) error {
+func (d *download) take(piece interface {
+	GetOffsetBytes() uint64
+	GetData() []byte
+}) error {
 	if len(piece.GetData()) == 0 {
 		return nil
 	}
@@ -145,7 +164,7 @@ func (d *download) take(piece *pb.GetArtifactResponse) error {
 		return fmt.Errorf("%w: a piece at %d follows byte %d", ErrCorrupt, piece.GetOffsetBytes(), d.at)
 	}
 	if d.at+uint64(len(piece.GetData())) > d.artifact.GetSizeBytes() {
-		return fmt.Errorf("%w: the artifact is larger than %d bytes", ErrCorrupt, d.artifact.GetSizeBytes())
+		return fmt.Errorf("%w: the file is larger than %d bytes", ErrCorrupt, d.artifact.GetSizeBytes())
 	}
 	if _, err := d.w.Write(piece.GetData()); err != nil {
 		return err

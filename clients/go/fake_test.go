@@ -32,6 +32,8 @@ type fake struct {
 	list        func(*pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error)
 	artifact    func(*pb.GetArtifactRequest, grpc.ServerStreamingServer[pb.GetArtifactResponse]) error
 
+	sessions *fakeSessions // nil: none
+
 	limit   int // maximum size of a message; 0: gRPC's default
 	address string
 	mu      sync.Mutex
@@ -141,6 +143,9 @@ func (f *fake) dial(t testing.TB) *Client {
 	}
 	s := grpc.NewServer(options...)
 	pb.RegisterExecutionServiceServer(s, f)
+	if f.sessions != nil {
+		pb.RegisterSessionServiceServer(s, f.sessions)
+	}
 	go s.Serve(cuttable{l, f})
 	t.Cleanup(s.Stop)
 	c, err := Dial(f.address)

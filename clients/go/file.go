@@ -87,13 +87,20 @@ func (u *upload) hash() error {
 // send sends the content in chunks. If the file has grown since it was announced, only the
 // announced size is sent, and the daemon's checksum shows whether the content has changed.
 func (u *upload) send(send func(*pb.FileChunk) error) error {
-	for offset := int64(0); offset < u.size; {
+	return u.sendFrom(0, func(offset int64, data []byte) error {
+		return send(&pb.FileChunk{Path: u.path, OffsetBytes: uint64(offset), Data: data})
+	})
+}
+
+// sendFrom sends the content from an offset on.
+func (u *upload) sendFrom(offset int64, send func(offset int64, data []byte) error) error {
+	for offset < u.size {
 		// Each chunk has a new slice, because gRPC may still use the last one.
 		data := make([]byte, min(chunkBytes, u.size-offset))
 		if n, err := u.content.ReadAt(data, offset); n < len(data) {
 			return u.changed(err)
 		}
-		if err := send(&pb.FileChunk{Path: u.path, OffsetBytes: uint64(offset), Data: data}); err != nil {
+		if err := send(offset, data); err != nil {
 			return err
 		}
 		offset += int64(len(data))

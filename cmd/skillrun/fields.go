@@ -68,6 +68,8 @@ var fields = []field{
 	{path: "ends", word: "--end"},
 	{path: "principal", word: "--principal"},
 	{path: "tenant", word: "--tenant"},
+	{path: "header.session_id", word: "SESSION"},
+	{path: "header.path", word: "PATH"},
 	{path: "header.name", word: "--name"},
 	{path: "order", word: "--oldest"},
 	{path: "return_immediately", word: "--no-wait"},

@@ -18,14 +18,14 @@ import (
 var userRequests = []protoreflect.ProtoMessage{
 	&pb.ExecuteRequest{}, &pb.AttachExecutionRequest{}, &pb.ListExecutionsRequest{}, &pb.GetExecutionRequest{}, &pb.CancelExecutionRequest{}, &pb.SignalExecutionRequest{}, &pb.DeleteExecutionRequest{},
 	&pb.ListArtifactsRequest{}, &pb.GetArtifactRequest{}, &pb.ListSkillsRequest{}, &pb.GetSkillRequest{}, &pb.ActivateSkillRequest{},
-	&pb.CheckCommandRequest{}, &pb.ValidateSkillRequest{}, &pb.PrepareSkillRequest{}, &pb.PushSkillRequest{}, &pb.DeleteSkillRequest{}, &pb.ListSkillVersionsRequest{}, &pb.CallToolRequest{},
+	&pb.CheckCommandRequest{}, &pb.ValidateSkillRequest{}, &pb.PrepareSkillRequest{}, &pb.PushSkillRequest{}, &pb.PutSessionFileRequest{}, &pb.DeleteSkillRequest{}, &pb.ListSkillVersionsRequest{}, &pb.CallToolRequest{},
 	&pb.CreateSessionRequest{}, &pb.ListSessionsRequest{}, &pb.ListSessionFilesRequest{}, &pb.DeleteSessionRequest{},
 }
 
 // notOnTheCommandLine are the fields without a flag or argument.
 var notOnTheCommandLine = []string{
 	"raw_path", "page_size", "page_token", "include_hidden", "created_after", "created_before", "states", "offset_bytes", "path", "skill_md", "folder", "rebuild",
-	"name", "header.size_bytes", "header.source", "entry.path", "entry.executable", "entry.size_bytes", "entry.data", "entry.link_target", "data",
+	"name", "header.size_bytes", "header.source", "header.raw_path", "header.sha256", "header.executable", "header.offset_bytes", "entry.path", "entry.executable", "entry.size_bytes", "entry.data", "entry.link_target", "data",
 	"max_bytes", "max_files",
 }
 

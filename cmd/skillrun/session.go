@@ -22,7 +22,7 @@ into the workspace, and keeps what the program has changed as a new version.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.sessionCreateCommand(), a.sessionListCommand(), a.sessionShowCommand(), a.sessionRemoveCommand())
+	cmd.AddCommand(a.sessionCreateCommand(), a.sessionListCommand(), a.sessionShowCommand(), a.sessionCopyCommand(), a.sessionRemoveCommand())
 	return cmd
 }
 

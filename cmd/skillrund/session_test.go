@@ -175,6 +175,75 @@ func TestSessionByCommandLine(t *testing.T) {
 	}
 }
 
+// Files go into a session and come back with the same bytes and mode.
+func TestSessionCopy(t *testing.T) {
+	t.Parallel()
+	d := startDaemon(t, "")
+	dir := t.TempDir()
+	run := func(stdin string, args ...string) (string, error) {
+		t.Helper()
+		cmd := d.cli(append([]string{"session"}, args...)...)
+		cmd.Dir, cmd.Stdin = dir, strings.NewReader(stdin)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	must := func(want, stdin string, args ...string) {
+		t.Helper()
+		if got, err := run(stdin, args...); got != want || err != nil {
+			t.Fatalf("skillrun session %q: got %q, %v; want %q", args, got, err, want)
+		}
+	}
+	made, err := run("", "create")
+	if err != nil {
+		t.Fatal(made, err)
+	}
+	id := strings.TrimSpace(made)
+	large := strings.Repeat("0123456789", 300_000)
+	for name, mode := range map[string]os.FileMode{"large": 0o600, "tool": 0o755} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(large), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must("version 1\n", "", "cp", "large", id+":in/")
+	must("version 1\n", "", "cp", "./large", id+":in/large") // as it is
+	must("version 2\n", "", "cp", "tool", id+":")
+	must("version 3\n", "a,b\n", "cp", "-", id+":in/table.csv")
+	must("a,b\n", "", "cp", id+":in/table.csv", "-")
+	got, err := d.cli("run", "--session", id, "-l", "bash", "-c", "cat in/table.csv >>out; test -x tool && wc -c <in/large", "calculator").Output()
+	if string(got) != "3000000\n" || err != nil {
+		t.Errorf("the program: got %q, %v", got, err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "to"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	must("", "", "cp", id+":tool", "to")
+	must("", "", "cp", id+":out", "to/renamed")
+	if fi, err := os.Stat(filepath.Join(dir, "to/tool")); err != nil || fi.Mode()&0o111 == 0 || fi.Size() != int64(len(large)) {
+		t.Errorf("tool: %v, %v", fi, err)
+	}
+	if data, err := os.ReadFile(filepath.Join(dir, "to/renamed")); string(data) != "a,b\n" || err != nil {
+		t.Errorf("renamed: %q, %v", data, err)
+	}
+	for want, args := range map[string][]string{
+		"one of the two must be SESSION:PATH": {"large", "tool"},
+		"--at is for copies out of a session": {"--at", "1", "large", id + ":x"},
+		"standard input has no name":          {"-", id + ":"},
+		"has the component":                   {"large", id + ":../x"},
+		"is a directory of the session":       {"large", id + ":in"},
+		"no such session":                     {"large", "x:y"},
+		"no such session, version or file":    {id + ":nothing", "to"},
+		"no such file or directory":           {"nothing", id + ":x"},
+		`path "tool": no such session`:        {"--at", "1", id + ":tool", "-"},
+	} {
+		if got, err := run("", append([]string{"cp"}, args...)...); exitCode(t, err) == 0 || !strings.Contains(got, want) {
+			t.Errorf("cp %q: got %q, want %q", args, got, want)
+		}
+	}
+	if list, err := os.ReadDir(filepath.Join(dir, "to")); len(list) != 2 || err != nil {
+		t.Errorf("left: %v, %v", list, err)
+	}
+}
+
 // A session belongs to its tenant, which has quotas of its own. Its removal takes the sessions with it.
 func TestSessionsOfTenants(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+)
+
+// maxSessionFile is the most that the daemon takes as a file of a session.
+const maxSessionFile = 1 << 30
+
+// sessionCopyCommand copies one file. As with scp, an argument with a colon before any slash is in a
+// session.
+func (a *app) sessionCopyCommand() *cobra.Command {
+	var version uint32
+	cmd := &cobra.Command{
+		Use:   "cp FILE SESSION:PATH | SESSION:PATH FILE",
+		Short: "Copy a file into a session or out of it",
+		Long: `Copy a file into a session, which makes a version, or out of it. FILE - is standard
+input or standard output. The SHA-256 of the copy is checked. Write ./FILE if the name
+of a file has a colon.`,
+		Args: arguments(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			from, fromPath, out := inSession(args[0])
+			to, toPath, in := inSession(args[1])
+			if in == out {
+				return usage(cmd, errors.New("one of the two must be SESSION:PATH, and the other a file of this machine"))
+			}
+			if in && version != 0 {
+				return usage(cmd, errors.New("--at is for copies out of a session"))
+			}
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			if in {
+				return a.copyIn(cmd.Context(), c, args[0], to, toPath)
+			}
+			return a.copyOut(cmd.Context(), c, from, fromPath, version, args[1])
+		},
+	}
+	cmd.Flags().Uint32Var(&version, "at", 0, "file of this `version` (default the newest)")
+	return cmd
+}
+
+// inSession splits SESSION:PATH.
+func inSession(arg string) (session, path string, ok bool) {
+	session, path, ok = strings.Cut(arg, ":")
+	return session, path, ok && session != "" && !strings.ContainsAny(session, `/\.`)
+}
+
+// copyIn uploads a file. A path that is empty or ends with a slash gets the file's name.
+func (a *app) copyIn(ctx context.Context, c *skillrun.Client, file, session, to string) error {
+	if to == "" || strings.HasSuffix(to, "/") {
+		if file == "-" {
+			return fmt.Errorf("%s:%s: standard input has no name; write a whole path", session, to)
+		}
+		to += filepath.Base(file)
+	}
+	f := skillrun.File{Path: to, Source: file}
+	if file == "-" {
+		spool, err := a.spool()
+		if err != nil {
+			return fmt.Errorf("standard input: %w", err)
+		}
+		defer os.Remove(spool)
+		f.Source = spool
+	} else if fi, err := os.Stat(file); err == nil {
+		f.Executable = fi.Mode()&0o111 != 0
+	}
+	v, err := c.PutSessionFile(ctx, session, f)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(v)
+	}
+	_, err = fmt.Fprintf(a.stdout, "version %d\n", v.GetNumber())
+	return err
+}
+
+// spool copies standard input to a file: an upload begins with its size and SHA-256.
+func (a *app) spool() (name string, err error) {
+	f, err := os.CreateTemp("", "skillrun-")
+	if err != nil {
+		return "", err
+	}
+	n, err := io.Copy(f, io.LimitReader(a.stdin, maxSessionFile+1))
+	if err == nil && n > maxSessionFile {
+		err = fmt.Errorf("has more than %d bytes, which is the most for a file of a session", int64(maxSessionFile))
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(f.Name()))
+	}
+	return f.Name(), nil
+}
+
+// copyOut downloads a file. The file gets its name when it is whole. In a folder it gets the name that it
+// has in the session.
+func (a *app) copyOut(ctx context.Context, c *skillrun.Client, session, from string, version uint32, file string) error {
+	if file == "-" {
+		_, err := c.GetSessionFile(ctx, session, from, version, a.stdout)
+		return err
+	}
+	if fi, err := os.Stat(file); err == nil && fi.IsDir() {
+		file = filepath.Join(file, path.Base(from))
+	}
+	part := filepath.Join(filepath.Dir(file), ".skillrun-"+rand.Text())
+	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	got, err := c.GetSessionFile(ctx, session, from, version, f)
+	if err == nil && got.GetExecutable() {
+		err = makeExecutable(f)
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(part, file)
+	}
+	if err != nil {
+		os.Remove(part)
+	}
+	return err
+}
+
+// makeExecutable lets everybody execute a file who may read it.
+func makeExecutable(f *os.File) error {
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	return f.Chmod(fi.Mode() | fi.Mode()&0o444>>2)
+}
