@@ -2,8 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/skillrun/skillrun/internal/ingress/identity"
-	"github.com/skillrun/skillrun/internal/permission"
 )
 
 // tenantExt is the extension of the files of tenants_dir. Other files there are ignored.
@@ -124,28 +121,6 @@ func (s *tenantSource) inspect() {
 	}
 	if s.found.lines[join(s.key, "policy.network")] > 0 { // the daemon's own are inspected with the daemon
 		inspectCredentials("policy.network.credentials", s.config.Policy.Network.Credentials, s.bad)
-	}
-}
-
-// warnings returns the rules that have no effect. They are no mistake: the daemon's rules may become wider.
-func (s *tenantSource) warnings(daemon permission.Network) (list []problem) {
-	for _, key := range s.config.Policy.Network.emptied(daemon) {
-		key = join(s.key, key)
-		list = append(list, problem{key, s.found.lineOf(key), "allows nothing, because the daemon's network allows none of it; change one of the two"})
-	}
-	return list
-}
-
-// printWarnings writes a line for each warning about a tenant without a mistake.
-func (c *config) printWarnings(out io.Writer) {
-	daemon := c.Network.network()
-	for _, s := range c.loaded {
-		if len(s.found.list) > 0 {
-			continue
-		}
-		for _, w := range s.warnings(daemon) {
-			fmt.Fprintf(out, "skillrund: warning: config %s: %s\n", s.found.path, w)
-		}
 	}
 }
 

@@ -213,48 +213,6 @@ func (d *daemon) apply(ctx context.Context, accepted map[string]*tenantSource) {
 	d.log.Info("tenants reloaded", "added", few(added), "updated", few(updated), "removed", few(removed), "total", len(accepted))
 }
 
-// warnNetwork logs credentials of a tenant that can't be used, and rules that have no effect. It returns them for
-// GetCapabilities.
-func (d *daemon) warnNetwork(s *tenantSource) (list []server.Warning) {
-	add := func(reason string) {
-		list = append(list, server.Warning{Tenant: s.name, File: s.found.path, Reason: reason})
-	}
-	if s.found.lines[join(s.key, "policy.network")] > 0 { // else the credentials are the daemon's
-		for _, text := range warnCredentials(d.log, s.config.Policy.Network.Credentials) {
-			add(text)
-		}
-	}
-	if keys := s.config.Policy.Network.emptied(d.tenants.network); len(keys) > 0 {
-		d.log.Warn("rules of a tenant allow nothing: the daemon's network allows none of it; change one of the two",
-			"tenant", s.name, "file", s.found.path, "keys", few(keys))
-	}
-	for _, w := range s.warnings(d.tenants.network) {
-		add(w.String())
-	}
-	return list
-}
-
-// warnAll logs the warnings about the configuration at the start, and keeps them for GetCapabilities.
-func (d *daemon) warnAll() {
-	t := d.tenants
-	for _, text := range warnCredentials(d.log, d.config.Network.Credentials) {
-		t.warnings[""] = append(t.warnings[""], server.Warning{File: d.path, Reason: text})
-	}
-	for name, s := range t.sources {
-		t.warnings[name] = d.warnNetwork(s)
-	}
-}
-
-// warned returns the warnings about the daemon's keys, and then those of the tenants in the order of their names.
-func (t *tenancy) warned() (list []server.Warning) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(t.warnings)) {
-		list = append(list, t.warnings[name]...)
-	}
-	return list
-}
-
 // few returns the first names of a list, for the log.
 func few(names []string) string {
 	const most = 20
