@@ -40,7 +40,7 @@ from skillrun.errors import (
     Unavailable,
     Unsupported,
 )
-from skillrun.inputs import NO_NETWORK, File, InputError, Limits, Network, Pipe, Resource
+from skillrun.inputs import NO_NETWORK, File, InputError, Limits, Network, Pipe, Resource, Session
 from skillrun.patience import Patience
 from skillrun.run import Chunk, Result, Run
 from skillrun.tools import ExecutionResult, PythonText, ScriptExecutionResult, Tool, ToolResult
@@ -78,6 +78,7 @@ __all__ = [
     "Run",
     "ScriptExecutionResult",
     "ScriptPermissionError",
+    "Session",
     "SkillrunError",
     "Tool",
     "ToolResult",

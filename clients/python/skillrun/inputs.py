@@ -89,6 +89,22 @@ NO_NETWORK = Network(allow=("none",))
 
 
 @dataclasses.dataclass(frozen=True)
+class Session:
+    """The session in which a program works: it sees the session's files in /workspace, and its
+    changes become the next version. The outcome has the result. version 0 is the newest one. With
+    wait the run waits for other runs in the session, within queue_timeout. With commit_failed the
+    changes are kept even if the program fails or is ended."""
+
+    id: str
+    version: int = 0
+    wait: bool = False
+    commit_failed: bool = False
+
+    def message(self) -> pb.SessionUse:
+        return pb.SessionUse(session_id=self.id, version=self.version, wait=self.wait, commit_failed=self.commit_failed)
+
+
+@dataclasses.dataclass(frozen=True)
 class File:
     """An input file, which is put into /workspace. For a file that is not executable, the
     bytes or the path are enough."""

@@ -12,7 +12,7 @@ import grpc
 
 from skillrun import inputs
 from skillrun.errors import ArgumentSerializationError
-from skillrun.inputs import Duration, InputError, Limits, Network
+from skillrun.inputs import Duration, InputError, Limits, Network, Session
 from skillrun.tools import script_arguments
 from skillrun.v1 import execution_pb2 as pb
 from skillrun.v1 import tool_pb2
@@ -40,6 +40,7 @@ def execute(
     on_disconnect: str,
     idempotency_key: str,
     queue_timeout: Optional[Duration],
+    session: Optional[Session],
 ) -> pb.ExecuteRequest:
     """Returns a request without its input. Raises TypeError or ValueError for arguments that
     contradict each other."""
@@ -71,6 +72,8 @@ def execute(
         request.limits.CopyFrom(limits.message())
     if network is not None:
         request.network_rules.CopyFrom(network.message())
+    if session is not None:
+        request.session.CopyFrom(session.message())
     return request
 
 

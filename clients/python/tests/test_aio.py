@@ -12,6 +12,7 @@ import uuid
 import skillrun
 from skillrun import aio
 from skillrun.v1 import execution_pb2 as pb
+from skillrun.v1 import session_pb2
 
 from .proxy import Proxy
 from .test_daemon import BLOCKS, word_skill
@@ -52,6 +53,19 @@ class Running(Daemon):
                 if seen.endswith("\n"):
                     pipe.write(b"\n")
         self.assertEqual((seen, run.exit_code), ("0\n1\n2\n", 0))
+
+    async def test_a_session_keeps_files(self):
+        sessions = self.client.session_service
+        made = (await sessions.CreateSession(session_pb2.CreateSessionRequest())).session
+        use = skillrun.Session(made.session_id)
+        for want in ("x\n", "xx\n"):
+            code = "open('a', 'a').write('x'); print(open('a').read())"
+            run = await self.client.run_code("calculator", code, session=use)
+            text = b""
+            async for chunk in run:
+                text += chunk.data
+            self.assertEqual(text.decode(), want)
+        await sessions.DeleteSession(session_pb2.DeleteSessionRequest(session_id=made.session_id))
 
     async def test_ends(self):
         for code, limits, exit_code, text in (

@@ -16,6 +16,7 @@ import uuid
 
 import skillrun
 from skillrun.v1 import execution_pb2 as pb
+from skillrun.v1 import session_pb2
 
 from .proxy import Proxy
 
@@ -110,6 +111,18 @@ class Running(Daemon):
         wants = [large, b"abc", large[: 2 << 20]]
         want = "".join(f"{hashlib.sha256(data).hexdigest()} {i == 1}\n" for i, data in enumerate(wants))
         self.assertEqual(result.text, want)
+
+    def test_a_session_keeps_files(self):
+        sessions = self.client.session_service
+        made = sessions.CreateSession(session_pb2.CreateSessionRequest()).session
+        use = skillrun.Session(made.session_id)
+        self.client.run_code("calculator", "open('a.txt', 'w').write('first')", session=use).wait()
+        run = self.client.run_code("calculator", "print(open('a.txt').read(), end=''); open('a.txt', 'w')", session=use)
+        self.assertEqual(b"".join(c.data for c in run), b"first")
+        self.assertEqual(run.outcome.session.committed_version, 2)
+        old = self.client.run_code("calculator", "print(open('a.txt').read())", session=skillrun.Session(made.session_id, version=1))
+        self.assertEqual(b"".join(c.data for c in old), b"first\n")
+        sessions.DeleteSession(session_pb2.DeleteSessionRequest(session_id=made.session_id))
 
     def test_environment_and_limits(self):
         run = self.client.run_code(

@@ -32,6 +32,7 @@ class Requests(Case):
             labels={"l": "v"},
             limits=skillrun.Limits(wall_time=1.5, memory_bytes=1 << 20, processes=3),
             network=skillrun.NO_NETWORK,
+            session=skillrun.Session("s1", version=2, wait=True, commit_failed=True),
             on_disconnect="cancel",
             idempotency_key="k1",
             queue_timeout=2,
@@ -51,6 +52,7 @@ class Requests(Case):
             secret_env={"B": "2"},
             labels={"l": "v"},
             network_rules=pb.NetworkRules(allow=["none"]),
+            session=pb.SessionUse(session_id="s1", version=2, wait=True, commit_failed=True),
             on_disconnect=pb.ON_DISCONNECT_CANCEL,
             idempotency_key="k1",
         )

@@ -20,7 +20,7 @@ from skillrun.client import _OPTIONS, Reach, _at, _left, execution_of
 from skillrun.credentials import File, Token, channel_credentials
 from skillrun.download import Progress, saving
 from skillrun.errors import CallError, broken
-from skillrun.inputs import Duration, Limits, Network
+from skillrun.inputs import Duration, Limits, Network, Session
 from skillrun.patience import Patience
 from skillrun.push import Progress as PushProgress
 from skillrun.push import Push
@@ -29,6 +29,7 @@ from skillrun.trace import trace_source
 from skillrun.v1 import (
     execution_pb2 as pb,
     execution_pb2_grpc,
+    session_pb2_grpc,
     skill_pb2,
     skill_pb2_grpc,
     system_pb2,
@@ -106,6 +107,7 @@ class Client(Reach):
         self._runs: "weakref.WeakSet[Run]" = weakref.WeakSet()
         # The generated stubs, for calls that this class does not wrap.
         self.execution_service: Any = execution_pb2_grpc.ExecutionServiceStub(self._channel)
+        self.session_service: Any = session_pb2_grpc.SessionServiceStub(self._channel)
         self.skill_service: Any = skill_pb2_grpc.SkillServiceStub(self._channel)
         self.system_service: Any = system_pb2_grpc.SystemServiceStub(self._channel)
         self.tool_service: Any = tool_pb2_grpc.ToolServiceStub(self._channel)
@@ -145,6 +147,7 @@ class Client(Reach):
         on_disconnect: str = "continue",
         idempotency_key: str = "",
         queue_timeout: Optional[Duration] = None,
+        session: Optional[Session] = None,
         deadline: Optional[float] = None,
     ) -> Run:
         """Starts a script of a skill, code, or a command line; exactly one of these must be
@@ -182,6 +185,7 @@ class Client(Reach):
             on_disconnect=on_disconnect,
             idempotency_key=idempotency_key,
             queue_timeout=queue_timeout,
+            session=session,
         )
         return await self._start(request, stdin, json_arguments, files, deadline)
 
