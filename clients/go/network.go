@@ -9,6 +9,9 @@ type Network struct {
 	Allow []string
 	// Deny has rules for connections to refuse. A deny rule wins over every allow rule.
 	Deny []string
+	// Learn allows every public address instead, and the outcome has the rules that would have
+	// sufficed: see Execution.Learned. It needs the role admin and goes without Allow.
+	Learn bool
 }
 
 // NoNetwork is for Cmd.Network: the program runs without a network, also if its skill asks for one.
@@ -27,9 +30,13 @@ func (e *Execution) Connections() []*pb.NetworkConnection {
 	return e.Outcome().GetUsage().GetNetwork().GetConnections()
 }
 
+// Learned waits for the end and returns the rules that would have sufficed for a program with
+// Network.Learn, and nil for other programs.
+func (e *Execution) Learned() *pb.LearnedRules { return e.Outcome().GetLearnedRules() }
+
 func (n *Network) message() *pb.NetworkRules {
 	if n == nil {
 		return nil
 	}
-	return &pb.NetworkRules{Allow: n.Allow, Deny: n.Deny}
+	return &pb.NetworkRules{Allow: n.Allow, Deny: n.Deny, Learn: n.Learn}
 }

@@ -47,6 +47,7 @@ var fields = []field{
 	{path: "files", word: "--file"},
 	{path: "network_rules.allow", word: "--network"},
 	{path: "network_rules.deny", word: "--network-deny"},
+	{path: "network_rules.learn", word: "--learn"},
 	{path: "idle_ttl", word: "--idle-ttl"},
 	{path: "ttl", word: "--ttl"},
 	{path: "session.session_id", word: "--session"},

@@ -14,7 +14,11 @@ func networkText(r *pb.NetworkRules) string {
 	if r == nil {
 		return "none"
 	}
-	text := "allow " + strings.Join(r.GetAllow(), " ")
+	text := ""
+	if r.GetLearn() {
+		text = "learn: "
+	}
+	text += "allow " + strings.Join(r.GetAllow(), " ")
 	if len(r.GetDeny()) > 0 {
 		text += "; deny " + strings.Join(r.GetDeny(), " ")
 	}
@@ -35,6 +39,9 @@ func addNetwork(t *table, o *pb.ExecutionOutcome) {
 			text += ", credentials " + strings.Join(used, " ")
 		}
 		t.field("connection", text)
+	}
+	for _, rule := range o.GetLearnedRules().GetAllow() {
+		t.field("learned rule", rule)
 	}
 	for _, d := range u.GetDenials() {
 		t.field("denied", denialText(d))

@@ -84,7 +84,11 @@ func (a *app) runProgram(ctx context.Context, f *runFlags, what *program) error 
 	}
 	err = cmd.Run(ctx)
 	bars.end()
-	return a.ended(ctx, c, cmd.Execution, out, dir, bars, err)
+	err = a.ended(ctx, c, cmd.Execution, out, dir, bars, err)
+	if e := cmd.Execution; f.learn && !a.json && e != nil && e.Learned() != nil {
+		fmt.Fprint(a.stderr, learnedText(e.Header.GetSkill(), e.Outcome()))
+	}
+	return err
 }
 
 // detach starts the command, prints its id and leaves it. The id is printed only after Detach,

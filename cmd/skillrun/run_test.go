@@ -135,6 +135,7 @@ func TestRunRequest(t *testing.T) {
 			Source: script("x.py"), NetworkRules: &pb.NetworkRules{Allow: []string{"none"}}, OnDisconnect: pb.OnDisconnect_ON_DISCONNECT_CONTINUE, QueueTimeout: durationpb.New(time.Second)}},
 		{[]string{"--session", "s1", "--at", "3", "--session-wait", "--commit-failed", "demo", "x.py"}, &pb.ExecuteRequest{
 			Source: script("x.py"), Session: &pb.SessionUse{SessionId: "s1", Version: 3, Wait: true, CommitFailed: true}}},
+		{[]string{"--learn", "--network-deny", "c.example", "demo", "x.py"}, &pb.ExecuteRequest{Source: script("x.py"), NetworkRules: &pb.NetworkRules{Deny: []string{"c.example"}, Learn: true}}},
 		{[]string{"--session", "s1", "demo", "x.py"}, &pb.ExecuteRequest{Source: script("x.py"), Session: &pb.SessionUse{SessionId: "s1"}}},
 		{[]string{"--cpu-time", "2s", "--cpus", "0.5", "--processes", "3", "--output", "1k", "--workspace", "2MiB", "--workspace-files", "7", "--open-files", "40", "--network", "a.example:80,443", "--network", "b.example", "--network-deny", "c.example", "demo", "x.py"}, &pb.ExecuteRequest{
 			Source: script("x.py"), NetworkRules: &pb.NetworkRules{Allow: []string{"a.example:80,443", "b.example"}, Deny: []string{"c.example"}}, Limits: &pb.ExecutionLimits{CpuTime: durationpb.New(2 * time.Second), MilliCpus: 500, Processes: 3, OutputBytes: 1024, WorkspaceBytes: 2 << 20, WorkspaceFiles: 7, OpenFiles: 40}}},
@@ -196,6 +197,8 @@ func TestRunRefusesHere(t *testing.T) {
 		{[]string{"--on-disconnect", "what", "demo", "x.py"}, 125, "want cancel or continue"},
 		{[]string{"--detach", "--artifacts", "out", "demo", "x.py"}, 125, "--artifacts"},
 		{[]string{"--detach", "-i", "demo", "x.py"}, 125, "--interactive"},
+		{[]string{"--learn", "--network", "a.example", "demo", "x.py"}, 125, "--network"},
+		{[]string{"--learn", "--detach", "demo", "x.py"}, 125, "--detach"},
 		{[]string{"--at", "2", "demo", "x.py"}, 125, "need --session"},
 		{[]string{"--secret-env", "A=b", "demo", "x.py"}, 125, "give the name alone"},
 		{[]string{"--secret-env", "TEST_UNSET", "demo", "x.py"}, 125, "TEST_UNSET: not set here"},

@@ -32,6 +32,7 @@ type runFlags struct {
 	detach, quiet    bool
 	onDisconnect     string
 	network, deny    []string
+	learn            bool
 	session          skillrun.Session
 	timeout, cpu     time.Duration
 	queueTimeout     time.Duration
@@ -62,6 +63,7 @@ func (f *runFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.onDisconnect, "on-disconnect", "", "`cancel or continue` the execution if the connection is lost (default cancel)")
 	flags.StringArrayVar(&f.network, "network", nil, "allow only this of what the daemon allows: `RULE`, such as example.com:443, or none (repeatable; default: as the skill says)")
 	flags.StringArrayVar(&f.deny, "network-deny", nil, "refuse this in the network: `RULE` (repeatable)")
+	flags.BoolVar(&f.learn, "learn", false, "allow every public address, and print the network rules that the run needed (for administrators)")
 	flags.StringVar(&f.session.ID, "session", "", "work on the files of the session with this `id`")
 	flags.Uint32Var(&f.session.Version, "at", 0, "start from this `version` of the session (default the newest)")
 	flags.BoolVar(&f.session.Wait, "session-wait", false, "wait for other executions in the session, within --queue-timeout")
@@ -89,6 +91,12 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 	if f.detach && f.artifacts != "" {
 		return usage(cmd, errors.New("--artifacts: a detached execution's are fetched with 'skillrun artifacts'"))
 	}
+	if f.learn && len(f.network) > 0 {
+		return usage(cmd, errors.New("--learn allows every public address; leave out --network"))
+	}
+	if f.learn && f.detach {
+		return usage(cmd, errors.New("--learn prints the rules at the end of the run; leave out --detach"))
+	}
 	if f.session.ID == "" && f.session != (skillrun.Session{}) {
 		return usage(cmd, errors.New("--at, --session-wait and --commit-failed need --session"))
 	}
@@ -113,8 +121,8 @@ func (f *runFlags) command(a *app, c *skillrun.Client, p *program) (*skillrun.Cm
 		OutputBytes: uint64(f.output), WorkspaceBytes: uint64(f.writable), WorkspaceFiles: f.writableFiles,
 		OpenFiles: f.openFiles, MilliCPUs: uint32(f.cpus),
 	}
-	if len(f.network)+len(f.deny) > 0 {
-		cmd.Network = &skillrun.Network{Allow: f.network, Deny: f.deny}
+	if f.learn || len(f.network)+len(f.deny) > 0 {
+		cmd.Network = &skillrun.Network{Allow: f.network, Deny: f.deny, Learn: f.learn}
 	}
 	if f.session.ID != "" {
 		cmd.Session = &f.session

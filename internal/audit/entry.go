@@ -68,6 +68,7 @@ type Entry struct {
 
 	Decision Decision `json:"decision,omitempty"`
 	Rule     string   `json:"rule,omitempty"`    // the rule that allowed it
+	Learn    bool     `json:"learn,omitempty"`   // the network learns: it is open to every public address
 	Missing  string   `json:"missing,omitempty"` // the rule or the role that would have allowed it
 	Reason   string   `json:"reason,omitempty"`  // of a refusal, as in the contract's ErrorReason
 	Detail   string   `json:"detail,omitempty"`  // one sentence

@@ -54,7 +54,7 @@ func (x *Executor) auditAccepted(ctx context.Context, e *execution) error {
 	entry := entryOfRequest(ctx, audit.Execute, Request{
 		Principal: e.grant.Principal(), Skill: sk.Name + "@" + sk.Digest, Source: e.grant.Source(),
 	}, e.id)
-	entry.Decision, entry.Rule = audit.Allowed, e.grant.Rule()
+	entry.Decision, entry.Rule, entry.Learn = audit.Allowed, e.grant.Rule(), e.grant.Learns()
 	return x.Audit.Write(entry)
 }
 

@@ -366,7 +366,7 @@ func (x *Executor) recordQueued(ctx context.Context, e *execution) (*record.Log,
 	who, sk, source := e.grant.Principal(), e.grant.Skill(), e.grant.Source()
 	h := Header{
 		Skill: sk.Name, SkillDigest: sk.Digest, Limits: e.limits,
-		Network: newNetwork(e.grant.Network()), Commands: e.commands(), Session: e.turn.base(), Warnings: e.warnings(),
+		Network: newNetwork(e.grant), Commands: e.commands(), Session: e.turn.base(), Warnings: e.warnings(),
 	}
 	header, err := json.Marshal(h)
 	if err != nil {

@@ -51,15 +51,17 @@ type Header struct {
 type Network struct {
 	Allow []string `json:"allow"`
 	Deny  []string `json:"deny,omitempty"`
+	Learn bool     `json:"learn,omitempty"`
 }
 
-// newNetwork returns nil for nil rules.
-func newNetwork(rules *policy.Rules) *Network {
+// newNetwork returns nil for a grant without a network.
+func newNetwork(grant permission.Grant) *Network {
+	rules := grant.Network()
 	if rules == nil {
 		return nil
 	}
 	allow, deny := rules.Strings()
-	return &Network{Allow: allow, Deny: deny}
+	return &Network{Allow: allow, Deny: deny, Learn: grant.Learns()}
 }
 
 // A Summary describes a request, without the content of code, input and environment. The record has it

@@ -36,6 +36,7 @@ type networkSink struct {
 
 	mu      sync.Mutex
 	denied  int64
+	learned *lesson  // nil: the execution does not learn
 	missing []string // rules that would have allowed the first refusals, without duplicates
 	usage   NetworkUsage
 	err     error // the reason why events are no longer stored
@@ -49,6 +50,9 @@ func (x *Executor) openNetwork(r *run) sandbox.Network {
 		return nil
 	}
 	r.network = &networkSink{log: r.log, started: r.recordStarted, logger: r.logger.With("execution", r.id)}
+	if r.grant.Learns() {
+		r.network.learned = &lesson{}
+	}
 	return x.Networks.Open(r.grant.Principal().Tenant, r.id, rules, r.credentials, r.network)
 }
 
@@ -93,6 +97,8 @@ func (s *networkSink) Closed(c policy.Connection) {
 	s.usage.Count++
 	s.usage.Sent += c.Sent
 	s.usage.Received += c.Received
+	s.learned.note(c)
+	c.Names = nil // only for the lesson
 	if len(s.usage.Connections) < MaxListedConnections {
 		s.usage.Connections = append(s.usage.Connections, c)
 	}
@@ -104,6 +110,7 @@ func (s *networkSink) Dropped(denials, connections int64) {
 	defer s.mu.Unlock()
 	s.denied += denials
 	s.usage.Count += connections
+	s.learned.miss(connections)
 }
 
 // into adds the counts and connections of the network to an outcome. A nil sink adds nothing.
@@ -114,7 +121,7 @@ func (s *networkSink) into(out *Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	usage := s.usage
-	out.Usage.Network, out.Evidence.NetworkDenied = &usage, s.denied
+	out.Usage.Network, out.Evidence.NetworkDenied, out.Learned = &usage, s.denied, s.learned.rules()
 }
 
 // advise names the missing rules, for a program that failed. Empty: the network refused nothing.

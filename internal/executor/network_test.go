@@ -81,7 +81,7 @@ func TestNetworkHasTheRulesOfTheGrant(t *testing.T) {
 		return got != nil && slices.Equal(got.Allow, want.Allow) && slices.Equal(got.Deny, want.Deny)
 	}
 	allow, deny := n.rules.Strings()
-	if n.opened != 1 || n.tenant != who.Tenant || n.id != id || !same(&Network{allow, deny}) {
+	if n.opened != 1 || n.tenant != who.Tenant || n.id != id || !same(&Network{Allow: allow, Deny: deny}) {
 		t.Errorf("opened %+v with %q, %q", n, allow, deny)
 	}
 	if got := events[0].Header.Network; !same(got) {

@@ -48,6 +48,8 @@ type Outcome struct {
 	// Session is nil if the execution has none.
 	Session *SessionOutcome `json:"session,omitempty"`
 	Advice  string          `json:"advice,omitempty"`
+	// Learned is nil if the execution did not learn.
+	Learned *Learned `json:"learned,omitempty"`
 }
 
 // An outcome lists at most so many artifacts, with paths of so many bytes together,

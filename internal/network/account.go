@@ -72,6 +72,10 @@ func (a *account) denial(d policy.Denial) policy.Denial {
 
 func (a *account) connection(c policy.Connection) policy.Connection {
 	c.Start, c.Protocol, c.To, c.Name = a.time(c.Start), protocol(c.Protocol), destination(c.To), text(c.Name)
+	c.Names = c.Names[:min(len(c.Names), policy.MaxNames)]
+	for i, name := range c.Names {
+		c.Names[i] = text(name)
+	}
 	c.Took = max(0, min(c.Took, time.Since(c.Start)))
 	c.Sent = a.take(&a.bytes, c.Sent, mostBytes)
 	c.Received = a.take(&a.bytes, c.Received, mostBytes)

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -145,6 +146,14 @@ func TestCredentialsNeedAuthorities(t *testing.T) {
 	err = n.Attach(t.Context(), sandbox.Link{TUN: networktest.NewSandbox(t).TUN, Cut: func() error { return nil }})
 	if err == nil || !strings.Contains(err.Error(), "install the package ca-certificates") || strings.Contains(err.Error(), secretOfTest) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// The names of an address are few, and text.
+func TestReportedNames(t *testing.T) {
+	names := slices.Repeat([]string{"a\nb"}, policy.MaxNames+1)
+	if c := newAccount(&events{}).connection(policy.Connection{Names: names}); len(c.Names) != policy.MaxNames || c.Names[0] != "a\ufffdb" {
+		t.Errorf("got %q", c.Names)
 	}
 }
 

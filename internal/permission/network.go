@@ -1,6 +1,7 @@
 package permission
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -97,6 +98,9 @@ func (e *NetworkRequestError) Error() string { return e.Err.Error() }
 // rules decides about the network of a skill. Nil: the skill runs without one. request has the request's
 // rules; nil: the request says nothing about the network.
 func (n Network) rules(sk *skill.Skill, request *policy.Config) (*policy.Rules, error) {
+	if request != nil && request.Learn {
+		return n.learning(sk, *request)
+	}
 	if request != nil && slices.Equal(request.Allow, []string{policy.Nothing}) {
 		return nil, nil
 	}
@@ -113,6 +117,23 @@ func (n Network) rules(sk *skill.Skill, request *policy.Config) (*policy.Rules, 
 		return rules, nil
 	}
 	return tightened(sk, rules, *request)
+}
+
+// learning returns the rules of a request that learns. It needs no network_access of the skill, but only a skill
+// that may have a network learns: an operator who gives it none has refused it.
+func (n Network) learning(sk *skill.Skill, request policy.Config) (*policy.Rules, error) {
+	if len(request.Allow) > 0 {
+		return nil, &NetworkRequestError{"learn", errors.New("learning allows every public address; leave out the allow rules")}
+	}
+	rules, _ := n.named(sk.Name, sk.Digest)
+	if rules.AllowsNothing() {
+		return nil, &NetworkRefused{Skill: sk.Name, Reason: "the daemon gives the skill no network, so it can't learn: name the skill under `network.skills` in the daemon's configuration, with `{allow: [public]}`"}
+	}
+	rules, err := rules.Denying(request.Deny)
+	if err != nil {
+		return nil, &NetworkRequestError{"deny", err}
+	}
+	return rules.Learning(), nil
 }
 
 // tightened returns the rules that a request leaves.

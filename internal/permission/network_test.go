@@ -65,6 +65,10 @@ func TestNetwork(t *testing.T) {
 		{"named without rules, and does not ask", closed, false, nil, ""},
 		{"named without rules, and asks", closed, true, nil, "refused"},
 		{"named without rules, and the request asks", closed, false, &policy.Config{}, "refused"},
+		{"learns, and does not ask", public, false, &policy.Config{Learn: true}, "public:* public:*/udp"},
+		{"learns with a deny rule", named, false, &policy.Config{Learn: true, Deny: []string{"a.example"}}, "public:* public:*/udp a.example"},
+		{"learns without a network", Network{}, true, &policy.Config{Learn: true}, "refused"},
+		{"learns, named without rules", closed, true, &policy.Config{Learn: true}, "refused"},
 		{"named by its digest", pinned, false, nil, "b.example"},
 	} {
 		got, err := networkFor(t, tt.network, tt.asks, tt.request)

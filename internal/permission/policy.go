@@ -74,6 +74,7 @@ type Grant struct {
 	source    Source
 	plan      Plan
 	network   *policy.Rules
+	learns    bool
 	secrets   []credential.Binding
 	rule      string
 	scoped    bool       // for RefusesFile, see Decision
@@ -102,6 +103,9 @@ func (g Grant) Plan() Plan { return g.plan }
 
 // Network returns the rules of the source's network, or nil if it runs without one.
 func (g Grant) Network() *policy.Rules { return g.network }
+
+// Learns reports whether the network's connections become rules: see [policy.Learn].
+func (g Grant) Learns() bool { return g.learns }
 
 // Credentials returns the credentials of the source's requests. They have no secrets. The caller must not
 // change them.
@@ -164,7 +168,12 @@ func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *polic
 	if g.network, err = p.Network.rules(sk, network); err != nil {
 		return Grant{}, err
 	}
-	g.secrets = p.Network.credentials(sk, g.network)
+	secretsFor := g.network
+	if g.learns = network != nil && network.Learn; g.learns {
+		// A learning skill gets no credential that it would not get otherwise.
+		secretsFor, _ = p.Network.named(sk.Name, sk.Digest)
+	}
+	g.secrets = p.Network.credentials(sk, secretsFor)
 	return g, nil
 }
 

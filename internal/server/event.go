@@ -94,6 +94,7 @@ func fromOutcome(id string, o *executor.Outcome) *pb.ExecutionOutcome {
 		Limits:           fromLimits(o.Limits),
 		Advice:           text(o.Advice),
 		Session:          fromSessionOutcome(o.Session),
+		LearnedRules:     fromLearned(o.Learned),
 	}
 	// The field is optional in the contract: an absent exit code is not 0.
 	if o.ExitCode != nil {

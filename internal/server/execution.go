@@ -26,6 +26,9 @@ type executionCalls struct {
 // After the header the outcome is an event, and an error says only that following failed.
 func (c executionCalls) Execute(m *pb.ExecuteRequest, stream grpc.ServerStreamingServer[pb.ExecuteResponse]) error {
 	ctx := stream.Context()
+	if err := checkLearn(ctx, m); err != nil {
+		return err
+	}
 	req, err := newRequest(caller(ctx), m, false)
 	if err != nil {
 		return err

@@ -30,6 +30,9 @@ func (c executionCalls) ExecuteInteractive(stream interactiveStream) error {
 	if start == nil {
 		return invalid("start", "must be the first message")
 	}
+	if err := checkLearn(ctx, start); err != nil {
+		return err
+	}
 	req, err := newRequest(caller(ctx), start, true)
 	if err != nil {
 		return err

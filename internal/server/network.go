@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 
@@ -8,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/network/policy"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -30,7 +32,16 @@ func newNetwork(m *pb.NetworkRules) (*policy.Config, error) {
 	if err := boundRules("network_rules.deny", m.GetDeny()); err != nil {
 		return nil, err
 	}
-	return &policy.Config{Allow: m.GetAllow(), Deny: m.GetDeny()}, nil
+	return &policy.Config{Allow: m.GetAllow(), Deny: m.GetDeny(), Learn: m.GetLearn()}, nil
+}
+
+// checkLearn refuses a request that learns, unless the caller is an administrator: the rules of the policy
+// do not hold for it.
+func checkLearn(ctx context.Context, m *pb.ExecuteRequest) error {
+	if role := roleOf(ctx); m.GetNetworkRules().GetLearn() && !role.Covers(identity.Admin) {
+		return &roleError{identity.Identity{Principal: caller(ctx), Role: role}, identity.Admin}
+	}
+	return nil
 }
 
 func boundRules(field string, list []string) error {
@@ -49,7 +60,14 @@ func fromNetwork(n *executor.Network) *pb.NetworkRules {
 	if n == nil {
 		return nil
 	}
-	return &pb.NetworkRules{Allow: texts(n.Allow), Deny: texts(n.Deny)}
+	return &pb.NetworkRules{Allow: texts(n.Allow), Deny: texts(n.Deny), Learn: n.Learn}
+}
+
+func fromLearned(l *executor.Learned) *pb.LearnedRules {
+	if l == nil {
+		return nil
+	}
+	return &pb.LearnedRules{Allow: texts(l.Allow), Incomplete: l.Incomplete}
 }
 
 // fromDenial: names and rules come from programs and callers.

@@ -14,6 +14,7 @@ type decision struct {
 	allowed  bool
 	name     string   // that the sandbox resolved to the address; for events
 	names    []string // the client must name one of them; nil: a rule allows the address whatever the name
+	likely   []string // without names: the newest of several names that the sandbox resolved to the address
 	rule     string
 	reason   string
 	missing  string
@@ -35,6 +36,9 @@ func (g *Gateway) judge(p policy.Protocol, to netip.AddrPort) decision {
 		return d.refuse(v)
 	}
 	if d.allowed = true; g.rules.Dial(p, to, nil).Allowed {
+		if len(all) > 1 {
+			d.likely = all[max(0, len(all)-policy.MaxNames):]
+		}
 		return d
 	}
 	for _, name := range all {

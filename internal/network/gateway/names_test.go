@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -78,6 +79,18 @@ func TestNameThenAddress(t *testing.T) {
 	}
 	c.Close()
 	if e := b.awaitClosed(t); e.Name != "www.test" {
+		t.Errorf("event: %+v", e)
+	}
+}
+
+// If no rule checks the name, a connection to an address of several names reports the names.
+func TestNamesOfAnAddress(t *testing.T) {
+	newZone(t)
+	networktest.Serve(t, networktest.Public+":7000", echo)
+	b := newBox(t, []string{"public:7000"}, nil)
+	c := b.dialNamed(t, "7000", "www.test", "api.test")
+	c.Close()
+	if e := b.awaitClosed(t); !slices.Equal(e.Names, []string{"www.test", "api.test"}) {
 		t.Errorf("event: %+v", e)
 	}
 }

@@ -67,7 +67,7 @@ func (g *Gateway) forward(r *tcp.ForwarderRequest, d decision) {
 	c.gateway, c.decision, c.out = g, d, out.(*net.TCPConn)
 	c.run()
 	g.report.closed(policy.Connection{Start: start, Took: time.Since(start), Protocol: "tcp", To: d.to,
-		Name: c.decision.name, Sent: c.sent.Load(), Received: c.received.Load(), Credentials: c.credentials})
+		Name: c.decision.name, Names: c.decision.likely, Sent: c.sent.Load(), Received: c.received.Load(), Credentials: c.credentials})
 }
 
 var errHandshake = errors.New("the client did not complete the handshake")

@@ -86,7 +86,7 @@ func (s *session) run() {
 	<-received
 	stop()
 	g.report.closed(policy.Connection{Start: s.start, Took: time.Since(s.start), Protocol: "udp", To: s.decision.to,
-		Name: s.decision.name, Sent: s.sent.Load(), Received: s.received.Load()})
+		Name: s.decision.name, Names: s.decision.likely, Sent: s.sent.Load(), Received: s.received.Load()})
 }
 
 // copy copies packets until a read fails. A packet that can't be written is lost, which UDP permits.

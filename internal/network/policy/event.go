@@ -43,11 +43,16 @@ type Connection struct {
 	Protocol string         `json:"protocol"` // tcp or udp
 	To       netip.AddrPort `json:"to"`
 	Name     string         `json:"name,omitempty"` // the name that the sandbox resolved to the address, or sent in TLS or HTTP
-	Sent     int64          `json:"sent"`           // bytes from the sandbox
-	Received int64          `json:"received"`       // bytes to the sandbox
+	// Names has the newest names for the address, if Name is one of several that it could be. See Learn.
+	Names    []string `json:"names,omitempty"`
+	Sent     int64    `json:"sent"`     // bytes from the sandbox
+	Received int64    `json:"received"` // bytes to the sandbox
 	// Credentials are the names of the credentials that were added to its requests.
 	Credentials []string `json:"credentials,omitempty"`
 }
+
+// MaxNames bounds Connection.Names.
+const MaxNames = 16
 
 // A Sink receives the events of the network of one execution. Its methods may be called concurrently
 // and must not block.

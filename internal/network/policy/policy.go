@@ -43,6 +43,8 @@ type Config struct {
 	Allow []string `yaml:"allow" json:"allow"`
 	// Deny has the deny rules. A deny rule without ports or protocol denies all of them.
 	Deny []string `yaml:"deny" json:"deny,omitempty"`
+	// Learn is only of a request, and Parse ignores it: see [Rules.Learning].
+	Learn bool `yaml:"-" json:"learn,omitempty"`
 }
 
 // Rules decide about the network of a sandbox. They don't change. Nil Rules allow nothing.

@@ -602,6 +602,7 @@ type ExecuteRequest struct {
 	// has a network that allows what both the policy and these rules allow; an error
 	// unless the skill or the policy asks for a network and the policy grants one. An
 	// empty list of allow rules leaves the policy's. The one allow rule "none" is no network.
+	// NetworkRules.learn is the exception.
 	NetworkRules *NetworkRules `protobuf:"bytes,18,opt,name=network_rules,json=networkRules,proto3" json:"network_rules,omitempty"`
 	// The session to work in. Unset: none, and nothing is kept but the artifacts.
 	Session       *SessionUse `protobuf:"bytes,19,opt,name=session,proto3" json:"session,omitempty"`
@@ -923,8 +924,12 @@ type NetworkRules struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For example "public", "example.com:443", "*.example.com" or "10.0.0.0/8:5432". At
 	// most 100 in a request, each of up to 300 bytes; the same holds for deny.
-	Allow         []string `protobuf:"bytes,1,rep,name=allow,proto3" json:"allow,omitempty"`
-	Deny          []string `protobuf:"bytes,2,rep,name=deny,proto3" json:"deny,omitempty"`
+	Allow []string `protobuf:"bytes,1,rep,name=allow,proto3" json:"allow,omitempty"`
+	Deny  []string `protobuf:"bytes,2,rep,name=deny,proto3" json:"deny,omitempty"`
+	// Of a request, without allow rules: every public address is allowed, apart from what
+	// a deny rule refuses, and the outcome has learned_rules. Needs the role admin, and a
+	// network that the policy grants; the skill need not ask for it.
+	Learn         bool `protobuf:"varint,3,opt,name=learn,proto3" json:"learn,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -973,6 +978,69 @@ func (x *NetworkRules) GetDeny() []string {
 	return nil
 }
 
+func (x *NetworkRules) GetLearn() bool {
+	if x != nil {
+		return x.Learn
+	}
+	return false
+}
+
+// LearnedRules are the network rules that would have sufficed for an execution.
+type LearnedRules struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Allow rules, as in NetworkRules. Refusals are not in them. Empty: no connection was
+	// allowed.
+	Allow []string `protobuf:"bytes,1,rep,name=allow,proto3" json:"allow,omitempty"`
+	// Rules are missing, because there were too many connections.
+	Incomplete    bool `protobuf:"varint,2,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LearnedRules) Reset() {
+	*x = LearnedRules{}
+	mi := &file_skillrun_v1_execution_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LearnedRules) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LearnedRules) ProtoMessage() {}
+
+func (x *LearnedRules) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_execution_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LearnedRules.ProtoReflect.Descriptor instead.
+func (*LearnedRules) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *LearnedRules) GetAllow() []string {
+	if x != nil {
+		return x.Allow
+	}
+	return nil
+}
+
+func (x *LearnedRules) GetIncomplete() bool {
+	if x != nil {
+		return x.Incomplete
+	}
+	return false
+}
+
 // InlineCode is a program as text.
 type InlineCode struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -986,7 +1054,7 @@ type InlineCode struct {
 
 func (x *InlineCode) Reset() {
 	*x = InlineCode{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[3]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -998,7 +1066,7 @@ func (x *InlineCode) String() string {
 func (*InlineCode) ProtoMessage() {}
 
 func (x *InlineCode) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[3]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1011,7 +1079,7 @@ func (x *InlineCode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InlineCode.ProtoReflect.Descriptor instead.
 func (*InlineCode) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{3}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *InlineCode) GetText() string {
@@ -1048,7 +1116,7 @@ type InputFile struct {
 
 func (x *InputFile) Reset() {
 	*x = InputFile{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[4]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1060,7 +1128,7 @@ func (x *InputFile) String() string {
 func (*InputFile) ProtoMessage() {}
 
 func (x *InputFile) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[4]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1073,7 +1141,7 @@ func (x *InputFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputFile.ProtoReflect.Descriptor instead.
 func (*InputFile) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{4}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *InputFile) GetPath() string {
@@ -1165,7 +1233,7 @@ type StreamedFile struct {
 
 func (x *StreamedFile) Reset() {
 	*x = StreamedFile{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[5]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1177,7 +1245,7 @@ func (x *StreamedFile) String() string {
 func (*StreamedFile) ProtoMessage() {}
 
 func (x *StreamedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[5]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1190,7 +1258,7 @@ func (x *StreamedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamedFile.ProtoReflect.Descriptor instead.
 func (*StreamedFile) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{5}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StreamedFile) GetSizeBytes() uint64 {
@@ -1239,7 +1307,7 @@ type ExecutionLimits struct {
 
 func (x *ExecutionLimits) Reset() {
 	*x = ExecutionLimits{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[6]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1251,7 +1319,7 @@ func (x *ExecutionLimits) String() string {
 func (*ExecutionLimits) ProtoMessage() {}
 
 func (x *ExecutionLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[6]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1264,7 +1332,7 @@ func (x *ExecutionLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionLimits.ProtoReflect.Descriptor instead.
 func (*ExecutionLimits) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{6}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ExecutionLimits) GetWallTime() *durationpb.Duration {
@@ -1347,7 +1415,7 @@ type ExecuteInteractiveRequest struct {
 
 func (x *ExecuteInteractiveRequest) Reset() {
 	*x = ExecuteInteractiveRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[7]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1359,7 +1427,7 @@ func (x *ExecuteInteractiveRequest) String() string {
 func (*ExecuteInteractiveRequest) ProtoMessage() {}
 
 func (x *ExecuteInteractiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[7]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1372,7 +1440,7 @@ func (x *ExecuteInteractiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteInteractiveRequest.ProtoReflect.Descriptor instead.
 func (*ExecuteInteractiveRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{7}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ExecuteInteractiveRequest) GetMessage() isExecuteInteractiveRequest_Message {
@@ -1481,7 +1549,7 @@ type FileChunk struct {
 
 func (x *FileChunk) Reset() {
 	*x = FileChunk{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[8]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1493,7 +1561,7 @@ func (x *FileChunk) String() string {
 func (*FileChunk) ProtoMessage() {}
 
 func (x *FileChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[8]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1506,7 +1574,7 @@ func (x *FileChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChunk.ProtoReflect.Descriptor instead.
 func (*FileChunk) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{8}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *FileChunk) GetPath() string {
@@ -1539,7 +1607,7 @@ type CloseStdin struct {
 
 func (x *CloseStdin) Reset() {
 	*x = CloseStdin{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[9]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +1619,7 @@ func (x *CloseStdin) String() string {
 func (*CloseStdin) ProtoMessage() {}
 
 func (x *CloseStdin) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[9]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +1632,7 @@ func (x *CloseStdin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseStdin.ProtoReflect.Descriptor instead.
 func (*CloseStdin) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{9}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{10}
 }
 
 // SendSignal sends a signal to the main process.
@@ -1579,7 +1647,7 @@ type SendSignal struct {
 
 func (x *SendSignal) Reset() {
 	*x = SendSignal{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[10]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1591,7 +1659,7 @@ func (x *SendSignal) String() string {
 func (*SendSignal) ProtoMessage() {}
 
 func (x *SendSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[10]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1604,7 +1672,7 @@ func (x *SendSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSignal.ProtoReflect.Descriptor instead.
 func (*SendSignal) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{10}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SendSignal) GetSignal() string {
@@ -1624,7 +1692,7 @@ type ExecuteResponse struct {
 
 func (x *ExecuteResponse) Reset() {
 	*x = ExecuteResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[11]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1636,7 +1704,7 @@ func (x *ExecuteResponse) String() string {
 func (*ExecuteResponse) ProtoMessage() {}
 
 func (x *ExecuteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[11]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1649,7 +1717,7 @@ func (x *ExecuteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteResponse.ProtoReflect.Descriptor instead.
 func (*ExecuteResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{11}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ExecuteResponse) GetEvent() *ExecutionEvent {
@@ -1669,7 +1737,7 @@ type ExecuteInteractiveResponse struct {
 
 func (x *ExecuteInteractiveResponse) Reset() {
 	*x = ExecuteInteractiveResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[12]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1681,7 +1749,7 @@ func (x *ExecuteInteractiveResponse) String() string {
 func (*ExecuteInteractiveResponse) ProtoMessage() {}
 
 func (x *ExecuteInteractiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[12]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1694,7 +1762,7 @@ func (x *ExecuteInteractiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteInteractiveResponse.ProtoReflect.Descriptor instead.
 func (*ExecuteInteractiveResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{12}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ExecuteInteractiveResponse) GetEvent() *ExecutionEvent {
@@ -1714,7 +1782,7 @@ type AttachExecutionResponse struct {
 
 func (x *AttachExecutionResponse) Reset() {
 	*x = AttachExecutionResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[13]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1726,7 +1794,7 @@ func (x *AttachExecutionResponse) String() string {
 func (*AttachExecutionResponse) ProtoMessage() {}
 
 func (x *AttachExecutionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[13]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1739,7 +1807,7 @@ func (x *AttachExecutionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachExecutionResponse.ProtoReflect.Descriptor instead.
 func (*AttachExecutionResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{13}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AttachExecutionResponse) GetEvent() *ExecutionEvent {
@@ -1776,7 +1844,7 @@ type ExecutionEvent struct {
 
 func (x *ExecutionEvent) Reset() {
 	*x = ExecutionEvent{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[14]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +1856,7 @@ func (x *ExecutionEvent) String() string {
 func (*ExecutionEvent) ProtoMessage() {}
 
 func (x *ExecutionEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[14]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +1869,7 @@ func (x *ExecutionEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionEvent.ProtoReflect.Descriptor instead.
 func (*ExecutionEvent) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{14}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ExecutionEvent) GetExecutionId() string {
@@ -1978,7 +2046,7 @@ type ExecutionHeader struct {
 
 func (x *ExecutionHeader) Reset() {
 	*x = ExecutionHeader{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[15]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1990,7 +2058,7 @@ func (x *ExecutionHeader) String() string {
 func (*ExecutionHeader) ProtoMessage() {}
 
 func (x *ExecutionHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[15]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2003,7 +2071,7 @@ func (x *ExecutionHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionHeader.ProtoReflect.Descriptor instead.
 func (*ExecutionHeader) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{15}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExecutionHeader) GetSkill() string {
@@ -2074,7 +2142,7 @@ type SessionBase struct {
 
 func (x *SessionBase) Reset() {
 	*x = SessionBase{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[16]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2086,7 +2154,7 @@ func (x *SessionBase) String() string {
 func (*SessionBase) ProtoMessage() {}
 
 func (x *SessionBase) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[16]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2099,7 +2167,7 @@ func (x *SessionBase) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionBase.ProtoReflect.Descriptor instead.
 func (*SessionBase) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{16}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SessionBase) GetSessionId() string {
@@ -2126,7 +2194,7 @@ type Argv struct {
 
 func (x *Argv) Reset() {
 	*x = Argv{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[17]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2206,7 @@ func (x *Argv) String() string {
 func (*Argv) ProtoMessage() {}
 
 func (x *Argv) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[17]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2219,7 @@ func (x *Argv) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Argv.ProtoReflect.Descriptor instead.
 func (*Argv) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{17}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Argv) GetArgs() []string {
@@ -2174,7 +2242,7 @@ type ExecutionStarted struct {
 
 func (x *ExecutionStarted) Reset() {
 	*x = ExecutionStarted{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[18]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2186,7 +2254,7 @@ func (x *ExecutionStarted) String() string {
 func (*ExecutionStarted) ProtoMessage() {}
 
 func (x *ExecutionStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[18]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2199,7 +2267,7 @@ func (x *ExecutionStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionStarted.ProtoReflect.Descriptor instead.
 func (*ExecutionStarted) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{18}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExecutionStarted) GetQueueTime() *durationpb.Duration {
@@ -2229,7 +2297,7 @@ type ExecutionQueued struct {
 
 func (x *ExecutionQueued) Reset() {
 	*x = ExecutionQueued{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[19]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2241,7 +2309,7 @@ func (x *ExecutionQueued) String() string {
 func (*ExecutionQueued) ProtoMessage() {}
 
 func (x *ExecutionQueued) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[19]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2254,7 +2322,7 @@ func (x *ExecutionQueued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionQueued.ProtoReflect.Descriptor instead.
 func (*ExecutionQueued) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{19}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExecutionQueued) GetPosition() uint32 {
@@ -2277,7 +2345,7 @@ type OutputChunk struct {
 
 func (x *OutputChunk) Reset() {
 	*x = OutputChunk{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[20]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2289,7 +2357,7 @@ func (x *OutputChunk) String() string {
 func (*OutputChunk) ProtoMessage() {}
 
 func (x *OutputChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[20]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2302,7 +2370,7 @@ func (x *OutputChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputChunk.ProtoReflect.Descriptor instead.
 func (*OutputChunk) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{20}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *OutputChunk) GetStream() OutputStream {
@@ -2350,7 +2418,7 @@ type NetworkDenial struct {
 
 func (x *NetworkDenial) Reset() {
 	*x = NetworkDenial{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[21]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2362,7 +2430,7 @@ func (x *NetworkDenial) String() string {
 func (*NetworkDenial) ProtoMessage() {}
 
 func (x *NetworkDenial) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[21]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2375,7 +2443,7 @@ func (x *NetworkDenial) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkDenial.ProtoReflect.Descriptor instead.
 func (*NetworkDenial) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{21}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *NetworkDenial) GetProtocol() string {
@@ -2438,7 +2506,7 @@ type ExecutionKeepalive struct {
 
 func (x *ExecutionKeepalive) Reset() {
 	*x = ExecutionKeepalive{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[22]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2450,7 +2518,7 @@ func (x *ExecutionKeepalive) String() string {
 func (*ExecutionKeepalive) ProtoMessage() {}
 
 func (x *ExecutionKeepalive) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[22]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2463,7 +2531,7 @@ func (x *ExecutionKeepalive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionKeepalive.ProtoReflect.Descriptor instead.
 func (*ExecutionKeepalive) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{22}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ExecutionKeepalive) GetState() ExecutionState {
@@ -2503,14 +2571,16 @@ type ExecutionOutcome struct {
 	// say.
 	Advice string `protobuf:"bytes,14,opt,name=advice,proto3" json:"advice,omitempty"`
 	// What became of the session. Unset: it has none.
-	Session       *SessionResult `protobuf:"bytes,15,opt,name=session,proto3" json:"session,omitempty"`
+	Session *SessionResult `protobuf:"bytes,15,opt,name=session,proto3" json:"session,omitempty"`
+	// Set if the request had NetworkRules.learn and the program ran.
+	LearnedRules  *LearnedRules `protobuf:"bytes,16,opt,name=learned_rules,json=learnedRules,proto3" json:"learned_rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExecutionOutcome) Reset() {
 	*x = ExecutionOutcome{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[23]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2522,7 +2592,7 @@ func (x *ExecutionOutcome) String() string {
 func (*ExecutionOutcome) ProtoMessage() {}
 
 func (x *ExecutionOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[23]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2535,7 +2605,7 @@ func (x *ExecutionOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionOutcome.ProtoReflect.Descriptor instead.
 func (*ExecutionOutcome) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{23}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ExecutionOutcome) GetEnd() ExecutionEnd {
@@ -2643,6 +2713,13 @@ func (x *ExecutionOutcome) GetSession() *SessionResult {
 	return nil
 }
 
+func (x *ExecutionOutcome) GetLearnedRules() *LearnedRules {
+	if x != nil {
+		return x.LearnedRules
+	}
+	return nil
+}
+
 // SessionResult says what an execution has committed to its session.
 type SessionResult struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2672,7 +2749,7 @@ type SessionResult struct {
 
 func (x *SessionResult) Reset() {
 	*x = SessionResult{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2684,7 +2761,7 @@ func (x *SessionResult) String() string {
 func (*SessionResult) ProtoMessage() {}
 
 func (x *SessionResult) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[24]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2697,7 +2774,7 @@ func (x *SessionResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResult.ProtoReflect.Descriptor instead.
 func (*SessionResult) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{24}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SessionResult) GetSessionId() string {
@@ -2804,7 +2881,7 @@ type ExecutionEvidence struct {
 
 func (x *ExecutionEvidence) Reset() {
 	*x = ExecutionEvidence{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2816,7 +2893,7 @@ func (x *ExecutionEvidence) String() string {
 func (*ExecutionEvidence) ProtoMessage() {}
 
 func (x *ExecutionEvidence) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[25]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2829,7 +2906,7 @@ func (x *ExecutionEvidence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionEvidence.ProtoReflect.Descriptor instead.
 func (*ExecutionEvidence) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{25}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ExecutionEvidence) GetOomKillCount() uint64 {
@@ -2915,7 +2992,7 @@ type ExecutionUsage struct {
 
 func (x *ExecutionUsage) Reset() {
 	*x = ExecutionUsage{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2927,7 +3004,7 @@ func (x *ExecutionUsage) String() string {
 func (*ExecutionUsage) ProtoMessage() {}
 
 func (x *ExecutionUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[26]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2940,7 +3017,7 @@ func (x *ExecutionUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionUsage.ProtoReflect.Descriptor instead.
 func (*ExecutionUsage) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{26}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ExecutionUsage) GetCpuUser() *durationpb.Duration {
@@ -3010,7 +3087,7 @@ type NetworkUsage struct {
 
 func (x *NetworkUsage) Reset() {
 	*x = NetworkUsage{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3022,7 +3099,7 @@ func (x *NetworkUsage) String() string {
 func (*NetworkUsage) ProtoMessage() {}
 
 func (x *NetworkUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[27]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3035,7 +3112,7 @@ func (x *NetworkUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkUsage.ProtoReflect.Descriptor instead.
 func (*NetworkUsage) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{27}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *NetworkUsage) GetConnectionCount() uint64 {
@@ -3094,7 +3171,7 @@ type NetworkConnection struct {
 
 func (x *NetworkConnection) Reset() {
 	*x = NetworkConnection{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3106,7 +3183,7 @@ func (x *NetworkConnection) String() string {
 func (*NetworkConnection) ProtoMessage() {}
 
 func (x *NetworkConnection) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[28]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3119,7 +3196,7 @@ func (x *NetworkConnection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkConnection.ProtoReflect.Descriptor instead.
 func (*NetworkConnection) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{28}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *NetworkConnection) GetStartTime() *timestamppb.Timestamp {
@@ -3200,7 +3277,7 @@ type OutputTruncation struct {
 
 func (x *OutputTruncation) Reset() {
 	*x = OutputTruncation{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3212,7 +3289,7 @@ func (x *OutputTruncation) String() string {
 func (*OutputTruncation) ProtoMessage() {}
 
 func (x *OutputTruncation) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[29]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3225,7 +3302,7 @@ func (x *OutputTruncation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputTruncation.ProtoReflect.Descriptor instead.
 func (*OutputTruncation) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{29}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *OutputTruncation) GetTruncated() bool {
@@ -3272,7 +3349,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3284,7 +3361,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[30]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3297,7 +3374,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{30}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Artifact) GetPath() string {
@@ -3381,7 +3458,7 @@ type Execution struct {
 
 func (x *Execution) Reset() {
 	*x = Execution{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3393,7 +3470,7 @@ func (x *Execution) String() string {
 func (*Execution) ProtoMessage() {}
 
 func (x *Execution) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[31]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3406,7 +3483,7 @@ func (x *Execution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Execution.ProtoReflect.Descriptor instead.
 func (*Execution) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{31}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Execution) GetExecutionId() string {
@@ -3566,7 +3643,7 @@ type RequestSummary struct {
 
 func (x *RequestSummary) Reset() {
 	*x = RequestSummary{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3578,7 +3655,7 @@ func (x *RequestSummary) String() string {
 func (*RequestSummary) ProtoMessage() {}
 
 func (x *RequestSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[32]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3591,7 +3668,7 @@ func (x *RequestSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestSummary.ProtoReflect.Descriptor instead.
 func (*RequestSummary) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{32}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RequestSummary) GetCommand() string {
@@ -3662,7 +3739,7 @@ type AttachExecutionRequest struct {
 
 func (x *AttachExecutionRequest) Reset() {
 	*x = AttachExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[33]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3674,7 +3751,7 @@ func (x *AttachExecutionRequest) String() string {
 func (*AttachExecutionRequest) ProtoMessage() {}
 
 func (x *AttachExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[33]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3687,7 +3764,7 @@ func (x *AttachExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachExecutionRequest.ProtoReflect.Descriptor instead.
 func (*AttachExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{33}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AttachExecutionRequest) GetExecutionId() string {
@@ -3713,7 +3790,7 @@ type GetExecutionRequest struct {
 
 func (x *GetExecutionRequest) Reset() {
 	*x = GetExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[34]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3725,7 +3802,7 @@ func (x *GetExecutionRequest) String() string {
 func (*GetExecutionRequest) ProtoMessage() {}
 
 func (x *GetExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[34]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3738,7 +3815,7 @@ func (x *GetExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecutionRequest.ProtoReflect.Descriptor instead.
 func (*GetExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{34}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetExecutionRequest) GetExecutionId() string {
@@ -3757,7 +3834,7 @@ type GetExecutionResponse struct {
 
 func (x *GetExecutionResponse) Reset() {
 	*x = GetExecutionResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[35]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3769,7 +3846,7 @@ func (x *GetExecutionResponse) String() string {
 func (*GetExecutionResponse) ProtoMessage() {}
 
 func (x *GetExecutionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[35]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3782,7 +3859,7 @@ func (x *GetExecutionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecutionResponse.ProtoReflect.Descriptor instead.
 func (*GetExecutionResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{35}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetExecutionResponse) GetExecution() *Execution {
@@ -3822,7 +3899,7 @@ type ListExecutionsRequest struct {
 
 func (x *ListExecutionsRequest) Reset() {
 	*x = ListExecutionsRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[36]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3834,7 +3911,7 @@ func (x *ListExecutionsRequest) String() string {
 func (*ListExecutionsRequest) ProtoMessage() {}
 
 func (x *ListExecutionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[36]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3847,7 +3924,7 @@ func (x *ListExecutionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecutionsRequest.ProtoReflect.Descriptor instead.
 func (*ListExecutionsRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{36}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListExecutionsRequest) GetSkill() string {
@@ -3938,7 +4015,7 @@ type ListExecutionsResponse struct {
 
 func (x *ListExecutionsResponse) Reset() {
 	*x = ListExecutionsResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[37]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3950,7 +4027,7 @@ func (x *ListExecutionsResponse) String() string {
 func (*ListExecutionsResponse) ProtoMessage() {}
 
 func (x *ListExecutionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[37]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3963,7 +4040,7 @@ func (x *ListExecutionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecutionsResponse.ProtoReflect.Descriptor instead.
 func (*ListExecutionsResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{37}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListExecutionsResponse) GetExecutions() []*Execution {
@@ -3996,7 +4073,7 @@ type CancelExecutionRequest struct {
 
 func (x *CancelExecutionRequest) Reset() {
 	*x = CancelExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[38]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4008,7 +4085,7 @@ func (x *CancelExecutionRequest) String() string {
 func (*CancelExecutionRequest) ProtoMessage() {}
 
 func (x *CancelExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[38]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4021,7 +4098,7 @@ func (x *CancelExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelExecutionRequest.ProtoReflect.Descriptor instead.
 func (*CancelExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{38}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CancelExecutionRequest) GetExecutionId() string {
@@ -4063,7 +4140,7 @@ type CancelExecutionResponse struct {
 
 func (x *CancelExecutionResponse) Reset() {
 	*x = CancelExecutionResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[39]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4075,7 +4152,7 @@ func (x *CancelExecutionResponse) String() string {
 func (*CancelExecutionResponse) ProtoMessage() {}
 
 func (x *CancelExecutionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[39]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4088,7 +4165,7 @@ func (x *CancelExecutionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelExecutionResponse.ProtoReflect.Descriptor instead.
 func (*CancelExecutionResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{39}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CancelExecutionResponse) GetExecution() *Execution {
@@ -4107,7 +4184,7 @@ type DeleteExecutionRequest struct {
 
 func (x *DeleteExecutionRequest) Reset() {
 	*x = DeleteExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[40]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4119,7 +4196,7 @@ func (x *DeleteExecutionRequest) String() string {
 func (*DeleteExecutionRequest) ProtoMessage() {}
 
 func (x *DeleteExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[40]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4132,7 +4209,7 @@ func (x *DeleteExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExecutionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{40}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DeleteExecutionRequest) GetExecutionId() string {
@@ -4150,7 +4227,7 @@ type DeleteExecutionResponse struct {
 
 func (x *DeleteExecutionResponse) Reset() {
 	*x = DeleteExecutionResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[41]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4162,7 +4239,7 @@ func (x *DeleteExecutionResponse) String() string {
 func (*DeleteExecutionResponse) ProtoMessage() {}
 
 func (x *DeleteExecutionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[41]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4175,7 +4252,7 @@ func (x *DeleteExecutionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExecutionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteExecutionResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{41}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{42}
 }
 
 type SignalExecutionRequest struct {
@@ -4189,7 +4266,7 @@ type SignalExecutionRequest struct {
 
 func (x *SignalExecutionRequest) Reset() {
 	*x = SignalExecutionRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[42]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4201,7 +4278,7 @@ func (x *SignalExecutionRequest) String() string {
 func (*SignalExecutionRequest) ProtoMessage() {}
 
 func (x *SignalExecutionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[42]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4214,7 +4291,7 @@ func (x *SignalExecutionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalExecutionRequest.ProtoReflect.Descriptor instead.
 func (*SignalExecutionRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{42}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SignalExecutionRequest) GetExecutionId() string {
@@ -4239,7 +4316,7 @@ type SignalExecutionResponse struct {
 
 func (x *SignalExecutionResponse) Reset() {
 	*x = SignalExecutionResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[43]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4251,7 +4328,7 @@ func (x *SignalExecutionResponse) String() string {
 func (*SignalExecutionResponse) ProtoMessage() {}
 
 func (x *SignalExecutionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[43]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4264,7 +4341,7 @@ func (x *SignalExecutionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalExecutionResponse.ProtoReflect.Descriptor instead.
 func (*SignalExecutionResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{43}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{44}
 }
 
 type ListArtifactsRequest struct {
@@ -4279,7 +4356,7 @@ type ListArtifactsRequest struct {
 
 func (x *ListArtifactsRequest) Reset() {
 	*x = ListArtifactsRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[44]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4291,7 +4368,7 @@ func (x *ListArtifactsRequest) String() string {
 func (*ListArtifactsRequest) ProtoMessage() {}
 
 func (x *ListArtifactsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[44]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4304,7 +4381,7 @@ func (x *ListArtifactsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListArtifactsRequest.ProtoReflect.Descriptor instead.
 func (*ListArtifactsRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{44}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListArtifactsRequest) GetExecutionId() string {
@@ -4338,7 +4415,7 @@ type ListArtifactsResponse struct {
 
 func (x *ListArtifactsResponse) Reset() {
 	*x = ListArtifactsResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[45]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4350,7 +4427,7 @@ func (x *ListArtifactsResponse) String() string {
 func (*ListArtifactsResponse) ProtoMessage() {}
 
 func (x *ListArtifactsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[45]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4363,7 +4440,7 @@ func (x *ListArtifactsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListArtifactsResponse.ProtoReflect.Descriptor instead.
 func (*ListArtifactsResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{45}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListArtifactsResponse) GetArtifacts() []*Artifact {
@@ -4395,7 +4472,7 @@ type GetArtifactRequest struct {
 
 func (x *GetArtifactRequest) Reset() {
 	*x = GetArtifactRequest{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[46]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4407,7 +4484,7 @@ func (x *GetArtifactRequest) String() string {
 func (*GetArtifactRequest) ProtoMessage() {}
 
 func (x *GetArtifactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[46]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4420,7 +4497,7 @@ func (x *GetArtifactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArtifactRequest.ProtoReflect.Descriptor instead.
 func (*GetArtifactRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{46}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetArtifactRequest) GetExecutionId() string {
@@ -4464,7 +4541,7 @@ type GetArtifactResponse struct {
 
 func (x *GetArtifactResponse) Reset() {
 	*x = GetArtifactResponse{}
-	mi := &file_skillrun_v1_execution_proto_msgTypes[47]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4476,7 +4553,7 @@ func (x *GetArtifactResponse) String() string {
 func (*GetArtifactResponse) ProtoMessage() {}
 
 func (x *GetArtifactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_execution_proto_msgTypes[47]
+	mi := &file_skillrun_v1_execution_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4489,7 +4566,7 @@ func (x *GetArtifactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArtifactResponse.ProtoReflect.Descriptor instead.
 func (*GetArtifactResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{47}
+	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GetArtifactResponse) GetArtifact() *Artifact {
@@ -4557,10 +4634,16 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\rR\aversion\x12\x12\n" +
 	"\x04wait\x18\x03 \x01(\bR\x04wait\x12#\n" +
-	"\rcommit_failed\x18\x04 \x01(\bR\fcommitFailed\"8\n" +
+	"\rcommit_failed\x18\x04 \x01(\bR\fcommitFailed\"N\n" +
 	"\fNetworkRules\x12\x14\n" +
 	"\x05allow\x18\x01 \x03(\tR\x05allow\x12\x12\n" +
-	"\x04deny\x18\x02 \x03(\tR\x04deny\"<\n" +
+	"\x04deny\x18\x02 \x03(\tR\x04deny\x12\x14\n" +
+	"\x05learn\x18\x03 \x01(\bR\x05learn\"D\n" +
+	"\fLearnedRules\x12\x14\n" +
+	"\x05allow\x18\x01 \x03(\tR\x05allow\x12\x1e\n" +
+	"\n" +
+	"incomplete\x18\x02 \x01(\bR\n" +
+	"incomplete\"<\n" +
 	"\n" +
 	"InlineCode\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x1a\n" +
@@ -4662,7 +4745,7 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\x04rule\x18\x06 \x01(\tR\x04rule\x12!\n" +
 	"\fmissing_rule\x18\a \x01(\tR\vmissingRule\"G\n" +
 	"\x12ExecutionKeepalive\x121\n" +
-	"\x05state\x18\x01 \x01(\x0e2\x1b.skillrun.v1.ExecutionStateR\x05state\"\xb1\x05\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x1b.skillrun.v1.ExecutionStateR\x05state\"\xf1\x05\n" +
 	"\x10ExecutionOutcome\x12+\n" +
 	"\x03end\x18\x01 \x01(\x0e2\x19.skillrun.v1.ExecutionEndR\x03end\x12 \n" +
 	"\texit_code\x18\x02 \x01(\x05H\x00R\bexitCode\x88\x01\x01\x12\x16\n" +
@@ -4679,7 +4762,8 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\fskill_digest\x18\f \x01(\tR\vskillDigest\x124\n" +
 	"\x06limits\x18\r \x01(\v2\x1c.skillrun.v1.ExecutionLimitsR\x06limits\x12\x16\n" +
 	"\x06advice\x18\x0e \x01(\tR\x06advice\x124\n" +
-	"\asession\x18\x0f \x01(\v2\x1a.skillrun.v1.SessionResultR\asessionB\f\n" +
+	"\asession\x18\x0f \x01(\v2\x1a.skillrun.v1.SessionResultR\asession\x12>\n" +
+	"\rlearned_rules\x18\x10 \x01(\v2\x19.skillrun.v1.LearnedRulesR\flearnedRulesB\f\n" +
 	"\n" +
 	"_exit_code\"\xa7\x03\n" +
 	"\rSessionResult\x12\x1d\n" +
@@ -4927,7 +5011,7 @@ func file_skillrun_v1_execution_proto_rawDescGZIP() []byte {
 }
 
 var file_skillrun_v1_execution_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_skillrun_v1_execution_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_skillrun_v1_execution_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_skillrun_v1_execution_proto_goTypes = []any{
 	(OnDisconnect)(0),                  // 0: skillrun.v1.OnDisconnect
 	(OutputStream)(0),                  // 1: skillrun.v1.OutputStream
@@ -4941,165 +5025,167 @@ var file_skillrun_v1_execution_proto_goTypes = []any{
 	(*ExecuteRequest)(nil),             // 9: skillrun.v1.ExecuteRequest
 	(*SessionUse)(nil),                 // 10: skillrun.v1.SessionUse
 	(*NetworkRules)(nil),               // 11: skillrun.v1.NetworkRules
-	(*InlineCode)(nil),                 // 12: skillrun.v1.InlineCode
-	(*InputFile)(nil),                  // 13: skillrun.v1.InputFile
-	(*StreamedFile)(nil),               // 14: skillrun.v1.StreamedFile
-	(*ExecutionLimits)(nil),            // 15: skillrun.v1.ExecutionLimits
-	(*ExecuteInteractiveRequest)(nil),  // 16: skillrun.v1.ExecuteInteractiveRequest
-	(*FileChunk)(nil),                  // 17: skillrun.v1.FileChunk
-	(*CloseStdin)(nil),                 // 18: skillrun.v1.CloseStdin
-	(*SendSignal)(nil),                 // 19: skillrun.v1.SendSignal
-	(*ExecuteResponse)(nil),            // 20: skillrun.v1.ExecuteResponse
-	(*ExecuteInteractiveResponse)(nil), // 21: skillrun.v1.ExecuteInteractiveResponse
-	(*AttachExecutionResponse)(nil),    // 22: skillrun.v1.AttachExecutionResponse
-	(*ExecutionEvent)(nil),             // 23: skillrun.v1.ExecutionEvent
-	(*ExecutionHeader)(nil),            // 24: skillrun.v1.ExecutionHeader
-	(*SessionBase)(nil),                // 25: skillrun.v1.SessionBase
-	(*Argv)(nil),                       // 26: skillrun.v1.Argv
-	(*ExecutionStarted)(nil),           // 27: skillrun.v1.ExecutionStarted
-	(*ExecutionQueued)(nil),            // 28: skillrun.v1.ExecutionQueued
-	(*OutputChunk)(nil),                // 29: skillrun.v1.OutputChunk
-	(*NetworkDenial)(nil),              // 30: skillrun.v1.NetworkDenial
-	(*ExecutionKeepalive)(nil),         // 31: skillrun.v1.ExecutionKeepalive
-	(*ExecutionOutcome)(nil),           // 32: skillrun.v1.ExecutionOutcome
-	(*SessionResult)(nil),              // 33: skillrun.v1.SessionResult
-	(*ExecutionEvidence)(nil),          // 34: skillrun.v1.ExecutionEvidence
-	(*ExecutionUsage)(nil),             // 35: skillrun.v1.ExecutionUsage
-	(*NetworkUsage)(nil),               // 36: skillrun.v1.NetworkUsage
-	(*NetworkConnection)(nil),          // 37: skillrun.v1.NetworkConnection
-	(*OutputTruncation)(nil),           // 38: skillrun.v1.OutputTruncation
-	(*Artifact)(nil),                   // 39: skillrun.v1.Artifact
-	(*Execution)(nil),                  // 40: skillrun.v1.Execution
-	(*RequestSummary)(nil),             // 41: skillrun.v1.RequestSummary
-	(*AttachExecutionRequest)(nil),     // 42: skillrun.v1.AttachExecutionRequest
-	(*GetExecutionRequest)(nil),        // 43: skillrun.v1.GetExecutionRequest
-	(*GetExecutionResponse)(nil),       // 44: skillrun.v1.GetExecutionResponse
-	(*ListExecutionsRequest)(nil),      // 45: skillrun.v1.ListExecutionsRequest
-	(*ListExecutionsResponse)(nil),     // 46: skillrun.v1.ListExecutionsResponse
-	(*CancelExecutionRequest)(nil),     // 47: skillrun.v1.CancelExecutionRequest
-	(*CancelExecutionResponse)(nil),    // 48: skillrun.v1.CancelExecutionResponse
-	(*DeleteExecutionRequest)(nil),     // 49: skillrun.v1.DeleteExecutionRequest
-	(*DeleteExecutionResponse)(nil),    // 50: skillrun.v1.DeleteExecutionResponse
-	(*SignalExecutionRequest)(nil),     // 51: skillrun.v1.SignalExecutionRequest
-	(*SignalExecutionResponse)(nil),    // 52: skillrun.v1.SignalExecutionResponse
-	(*ListArtifactsRequest)(nil),       // 53: skillrun.v1.ListArtifactsRequest
-	(*ListArtifactsResponse)(nil),      // 54: skillrun.v1.ListArtifactsResponse
-	(*GetArtifactRequest)(nil),         // 55: skillrun.v1.GetArtifactRequest
-	(*GetArtifactResponse)(nil),        // 56: skillrun.v1.GetArtifactResponse
-	nil,                                // 57: skillrun.v1.ExecuteRequest.EnvEntry
-	nil,                                // 58: skillrun.v1.ExecuteRequest.SecretEnvEntry
-	nil,                                // 59: skillrun.v1.ExecuteRequest.LabelsEntry
-	nil,                                // 60: skillrun.v1.Execution.LabelsEntry
-	nil,                                // 61: skillrun.v1.ListExecutionsRequest.LabelsEntry
-	(*durationpb.Duration)(nil),        // 62: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 63: google.protobuf.Timestamp
+	(*LearnedRules)(nil),               // 12: skillrun.v1.LearnedRules
+	(*InlineCode)(nil),                 // 13: skillrun.v1.InlineCode
+	(*InputFile)(nil),                  // 14: skillrun.v1.InputFile
+	(*StreamedFile)(nil),               // 15: skillrun.v1.StreamedFile
+	(*ExecutionLimits)(nil),            // 16: skillrun.v1.ExecutionLimits
+	(*ExecuteInteractiveRequest)(nil),  // 17: skillrun.v1.ExecuteInteractiveRequest
+	(*FileChunk)(nil),                  // 18: skillrun.v1.FileChunk
+	(*CloseStdin)(nil),                 // 19: skillrun.v1.CloseStdin
+	(*SendSignal)(nil),                 // 20: skillrun.v1.SendSignal
+	(*ExecuteResponse)(nil),            // 21: skillrun.v1.ExecuteResponse
+	(*ExecuteInteractiveResponse)(nil), // 22: skillrun.v1.ExecuteInteractiveResponse
+	(*AttachExecutionResponse)(nil),    // 23: skillrun.v1.AttachExecutionResponse
+	(*ExecutionEvent)(nil),             // 24: skillrun.v1.ExecutionEvent
+	(*ExecutionHeader)(nil),            // 25: skillrun.v1.ExecutionHeader
+	(*SessionBase)(nil),                // 26: skillrun.v1.SessionBase
+	(*Argv)(nil),                       // 27: skillrun.v1.Argv
+	(*ExecutionStarted)(nil),           // 28: skillrun.v1.ExecutionStarted
+	(*ExecutionQueued)(nil),            // 29: skillrun.v1.ExecutionQueued
+	(*OutputChunk)(nil),                // 30: skillrun.v1.OutputChunk
+	(*NetworkDenial)(nil),              // 31: skillrun.v1.NetworkDenial
+	(*ExecutionKeepalive)(nil),         // 32: skillrun.v1.ExecutionKeepalive
+	(*ExecutionOutcome)(nil),           // 33: skillrun.v1.ExecutionOutcome
+	(*SessionResult)(nil),              // 34: skillrun.v1.SessionResult
+	(*ExecutionEvidence)(nil),          // 35: skillrun.v1.ExecutionEvidence
+	(*ExecutionUsage)(nil),             // 36: skillrun.v1.ExecutionUsage
+	(*NetworkUsage)(nil),               // 37: skillrun.v1.NetworkUsage
+	(*NetworkConnection)(nil),          // 38: skillrun.v1.NetworkConnection
+	(*OutputTruncation)(nil),           // 39: skillrun.v1.OutputTruncation
+	(*Artifact)(nil),                   // 40: skillrun.v1.Artifact
+	(*Execution)(nil),                  // 41: skillrun.v1.Execution
+	(*RequestSummary)(nil),             // 42: skillrun.v1.RequestSummary
+	(*AttachExecutionRequest)(nil),     // 43: skillrun.v1.AttachExecutionRequest
+	(*GetExecutionRequest)(nil),        // 44: skillrun.v1.GetExecutionRequest
+	(*GetExecutionResponse)(nil),       // 45: skillrun.v1.GetExecutionResponse
+	(*ListExecutionsRequest)(nil),      // 46: skillrun.v1.ListExecutionsRequest
+	(*ListExecutionsResponse)(nil),     // 47: skillrun.v1.ListExecutionsResponse
+	(*CancelExecutionRequest)(nil),     // 48: skillrun.v1.CancelExecutionRequest
+	(*CancelExecutionResponse)(nil),    // 49: skillrun.v1.CancelExecutionResponse
+	(*DeleteExecutionRequest)(nil),     // 50: skillrun.v1.DeleteExecutionRequest
+	(*DeleteExecutionResponse)(nil),    // 51: skillrun.v1.DeleteExecutionResponse
+	(*SignalExecutionRequest)(nil),     // 52: skillrun.v1.SignalExecutionRequest
+	(*SignalExecutionResponse)(nil),    // 53: skillrun.v1.SignalExecutionResponse
+	(*ListArtifactsRequest)(nil),       // 54: skillrun.v1.ListArtifactsRequest
+	(*ListArtifactsResponse)(nil),      // 55: skillrun.v1.ListArtifactsResponse
+	(*GetArtifactRequest)(nil),         // 56: skillrun.v1.GetArtifactRequest
+	(*GetArtifactResponse)(nil),        // 57: skillrun.v1.GetArtifactResponse
+	nil,                                // 58: skillrun.v1.ExecuteRequest.EnvEntry
+	nil,                                // 59: skillrun.v1.ExecuteRequest.SecretEnvEntry
+	nil,                                // 60: skillrun.v1.ExecuteRequest.LabelsEntry
+	nil,                                // 61: skillrun.v1.Execution.LabelsEntry
+	nil,                                // 62: skillrun.v1.ListExecutionsRequest.LabelsEntry
+	(*durationpb.Duration)(nil),        // 63: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 64: google.protobuf.Timestamp
 }
 var file_skillrun_v1_execution_proto_depIdxs = []int32{
-	12, // 0: skillrun.v1.ExecuteRequest.code:type_name -> skillrun.v1.InlineCode
-	13, // 1: skillrun.v1.ExecuteRequest.files:type_name -> skillrun.v1.InputFile
-	57, // 2: skillrun.v1.ExecuteRequest.env:type_name -> skillrun.v1.ExecuteRequest.EnvEntry
-	58, // 3: skillrun.v1.ExecuteRequest.secret_env:type_name -> skillrun.v1.ExecuteRequest.SecretEnvEntry
-	59, // 4: skillrun.v1.ExecuteRequest.labels:type_name -> skillrun.v1.ExecuteRequest.LabelsEntry
-	15, // 5: skillrun.v1.ExecuteRequest.limits:type_name -> skillrun.v1.ExecutionLimits
+	13, // 0: skillrun.v1.ExecuteRequest.code:type_name -> skillrun.v1.InlineCode
+	14, // 1: skillrun.v1.ExecuteRequest.files:type_name -> skillrun.v1.InputFile
+	58, // 2: skillrun.v1.ExecuteRequest.env:type_name -> skillrun.v1.ExecuteRequest.EnvEntry
+	59, // 3: skillrun.v1.ExecuteRequest.secret_env:type_name -> skillrun.v1.ExecuteRequest.SecretEnvEntry
+	60, // 4: skillrun.v1.ExecuteRequest.labels:type_name -> skillrun.v1.ExecuteRequest.LabelsEntry
+	16, // 5: skillrun.v1.ExecuteRequest.limits:type_name -> skillrun.v1.ExecutionLimits
 	0,  // 6: skillrun.v1.ExecuteRequest.on_disconnect:type_name -> skillrun.v1.OnDisconnect
-	62, // 7: skillrun.v1.ExecuteRequest.queue_timeout:type_name -> google.protobuf.Duration
+	63, // 7: skillrun.v1.ExecuteRequest.queue_timeout:type_name -> google.protobuf.Duration
 	11, // 8: skillrun.v1.ExecuteRequest.network_rules:type_name -> skillrun.v1.NetworkRules
 	10, // 9: skillrun.v1.ExecuteRequest.session:type_name -> skillrun.v1.SessionUse
-	14, // 10: skillrun.v1.InputFile.streamed:type_name -> skillrun.v1.StreamedFile
-	62, // 11: skillrun.v1.ExecutionLimits.wall_time:type_name -> google.protobuf.Duration
-	62, // 12: skillrun.v1.ExecutionLimits.cpu_time:type_name -> google.protobuf.Duration
+	15, // 10: skillrun.v1.InputFile.streamed:type_name -> skillrun.v1.StreamedFile
+	63, // 11: skillrun.v1.ExecutionLimits.wall_time:type_name -> google.protobuf.Duration
+	63, // 12: skillrun.v1.ExecutionLimits.cpu_time:type_name -> google.protobuf.Duration
 	9,  // 13: skillrun.v1.ExecuteInteractiveRequest.start:type_name -> skillrun.v1.ExecuteRequest
-	17, // 14: skillrun.v1.ExecuteInteractiveRequest.file_chunk:type_name -> skillrun.v1.FileChunk
-	18, // 15: skillrun.v1.ExecuteInteractiveRequest.close_stdin:type_name -> skillrun.v1.CloseStdin
-	19, // 16: skillrun.v1.ExecuteInteractiveRequest.signal:type_name -> skillrun.v1.SendSignal
-	23, // 17: skillrun.v1.ExecuteResponse.event:type_name -> skillrun.v1.ExecutionEvent
-	23, // 18: skillrun.v1.ExecuteInteractiveResponse.event:type_name -> skillrun.v1.ExecutionEvent
-	23, // 19: skillrun.v1.AttachExecutionResponse.event:type_name -> skillrun.v1.ExecutionEvent
-	63, // 20: skillrun.v1.ExecutionEvent.time:type_name -> google.protobuf.Timestamp
-	24, // 21: skillrun.v1.ExecutionEvent.header:type_name -> skillrun.v1.ExecutionHeader
-	27, // 22: skillrun.v1.ExecutionEvent.started:type_name -> skillrun.v1.ExecutionStarted
-	29, // 23: skillrun.v1.ExecutionEvent.output:type_name -> skillrun.v1.OutputChunk
-	31, // 24: skillrun.v1.ExecutionEvent.keepalive:type_name -> skillrun.v1.ExecutionKeepalive
-	32, // 25: skillrun.v1.ExecutionEvent.outcome:type_name -> skillrun.v1.ExecutionOutcome
-	28, // 26: skillrun.v1.ExecutionEvent.queued:type_name -> skillrun.v1.ExecutionQueued
-	30, // 27: skillrun.v1.ExecutionEvent.denied:type_name -> skillrun.v1.NetworkDenial
-	15, // 28: skillrun.v1.ExecutionHeader.limits:type_name -> skillrun.v1.ExecutionLimits
-	26, // 29: skillrun.v1.ExecutionHeader.commands:type_name -> skillrun.v1.Argv
+	18, // 14: skillrun.v1.ExecuteInteractiveRequest.file_chunk:type_name -> skillrun.v1.FileChunk
+	19, // 15: skillrun.v1.ExecuteInteractiveRequest.close_stdin:type_name -> skillrun.v1.CloseStdin
+	20, // 16: skillrun.v1.ExecuteInteractiveRequest.signal:type_name -> skillrun.v1.SendSignal
+	24, // 17: skillrun.v1.ExecuteResponse.event:type_name -> skillrun.v1.ExecutionEvent
+	24, // 18: skillrun.v1.ExecuteInteractiveResponse.event:type_name -> skillrun.v1.ExecutionEvent
+	24, // 19: skillrun.v1.AttachExecutionResponse.event:type_name -> skillrun.v1.ExecutionEvent
+	64, // 20: skillrun.v1.ExecutionEvent.time:type_name -> google.protobuf.Timestamp
+	25, // 21: skillrun.v1.ExecutionEvent.header:type_name -> skillrun.v1.ExecutionHeader
+	28, // 22: skillrun.v1.ExecutionEvent.started:type_name -> skillrun.v1.ExecutionStarted
+	30, // 23: skillrun.v1.ExecutionEvent.output:type_name -> skillrun.v1.OutputChunk
+	32, // 24: skillrun.v1.ExecutionEvent.keepalive:type_name -> skillrun.v1.ExecutionKeepalive
+	33, // 25: skillrun.v1.ExecutionEvent.outcome:type_name -> skillrun.v1.ExecutionOutcome
+	29, // 26: skillrun.v1.ExecutionEvent.queued:type_name -> skillrun.v1.ExecutionQueued
+	31, // 27: skillrun.v1.ExecutionEvent.denied:type_name -> skillrun.v1.NetworkDenial
+	16, // 28: skillrun.v1.ExecutionHeader.limits:type_name -> skillrun.v1.ExecutionLimits
+	27, // 29: skillrun.v1.ExecutionHeader.commands:type_name -> skillrun.v1.Argv
 	11, // 30: skillrun.v1.ExecutionHeader.network_rules:type_name -> skillrun.v1.NetworkRules
-	25, // 31: skillrun.v1.ExecutionHeader.session:type_name -> skillrun.v1.SessionBase
-	62, // 32: skillrun.v1.ExecutionStarted.queue_time:type_name -> google.protobuf.Duration
-	62, // 33: skillrun.v1.ExecutionStarted.setup_time:type_name -> google.protobuf.Duration
+	26, // 31: skillrun.v1.ExecutionHeader.session:type_name -> skillrun.v1.SessionBase
+	63, // 32: skillrun.v1.ExecutionStarted.queue_time:type_name -> google.protobuf.Duration
+	63, // 33: skillrun.v1.ExecutionStarted.setup_time:type_name -> google.protobuf.Duration
 	1,  // 34: skillrun.v1.OutputChunk.stream:type_name -> skillrun.v1.OutputStream
 	6,  // 35: skillrun.v1.ExecutionKeepalive.state:type_name -> skillrun.v1.ExecutionState
 	2,  // 36: skillrun.v1.ExecutionOutcome.end:type_name -> skillrun.v1.ExecutionEnd
-	34, // 37: skillrun.v1.ExecutionOutcome.evidence:type_name -> skillrun.v1.ExecutionEvidence
-	35, // 38: skillrun.v1.ExecutionOutcome.usage:type_name -> skillrun.v1.ExecutionUsage
-	38, // 39: skillrun.v1.ExecutionOutcome.stdout:type_name -> skillrun.v1.OutputTruncation
-	38, // 40: skillrun.v1.ExecutionOutcome.stderr:type_name -> skillrun.v1.OutputTruncation
-	39, // 41: skillrun.v1.ExecutionOutcome.artifacts:type_name -> skillrun.v1.Artifact
-	15, // 42: skillrun.v1.ExecutionOutcome.limits:type_name -> skillrun.v1.ExecutionLimits
-	33, // 43: skillrun.v1.ExecutionOutcome.session:type_name -> skillrun.v1.SessionResult
-	3,  // 44: skillrun.v1.SessionResult.uncommitted:type_name -> skillrun.v1.SessionUncommitted
-	4,  // 45: skillrun.v1.ExecutionEvidence.deadline:type_name -> skillrun.v1.ExecutionDeadline
-	5,  // 46: skillrun.v1.ExecutionEvidence.oom_scope:type_name -> skillrun.v1.OomScope
-	62, // 47: skillrun.v1.ExecutionUsage.cpu_user:type_name -> google.protobuf.Duration
-	62, // 48: skillrun.v1.ExecutionUsage.cpu_system:type_name -> google.protobuf.Duration
-	62, // 49: skillrun.v1.ExecutionUsage.wall_time:type_name -> google.protobuf.Duration
-	62, // 50: skillrun.v1.ExecutionUsage.queue_time:type_name -> google.protobuf.Duration
-	62, // 51: skillrun.v1.ExecutionUsage.setup_time:type_name -> google.protobuf.Duration
-	36, // 52: skillrun.v1.ExecutionUsage.network:type_name -> skillrun.v1.NetworkUsage
-	37, // 53: skillrun.v1.NetworkUsage.connections:type_name -> skillrun.v1.NetworkConnection
-	30, // 54: skillrun.v1.NetworkUsage.denials:type_name -> skillrun.v1.NetworkDenial
-	63, // 55: skillrun.v1.NetworkConnection.start_time:type_name -> google.protobuf.Timestamp
-	62, // 56: skillrun.v1.NetworkConnection.duration:type_name -> google.protobuf.Duration
-	6,  // 57: skillrun.v1.Execution.state:type_name -> skillrun.v1.ExecutionState
-	7,  // 58: skillrun.v1.Execution.source_kind:type_name -> skillrun.v1.SourceKind
-	60, // 59: skillrun.v1.Execution.labels:type_name -> skillrun.v1.Execution.LabelsEntry
-	63, // 60: skillrun.v1.Execution.create_time:type_name -> google.protobuf.Timestamp
-	63, // 61: skillrun.v1.Execution.start_time:type_name -> google.protobuf.Timestamp
-	63, // 62: skillrun.v1.Execution.end_time:type_name -> google.protobuf.Timestamp
-	15, // 63: skillrun.v1.Execution.limits:type_name -> skillrun.v1.ExecutionLimits
-	32, // 64: skillrun.v1.Execution.outcome:type_name -> skillrun.v1.ExecutionOutcome
-	41, // 65: skillrun.v1.Execution.request:type_name -> skillrun.v1.RequestSummary
-	63, // 66: skillrun.v1.Execution.expire_time:type_name -> google.protobuf.Timestamp
-	11, // 67: skillrun.v1.Execution.network_rules:type_name -> skillrun.v1.NetworkRules
-	40, // 68: skillrun.v1.GetExecutionResponse.execution:type_name -> skillrun.v1.Execution
-	6,  // 69: skillrun.v1.ListExecutionsRequest.states:type_name -> skillrun.v1.ExecutionState
-	61, // 70: skillrun.v1.ListExecutionsRequest.labels:type_name -> skillrun.v1.ListExecutionsRequest.LabelsEntry
-	2,  // 71: skillrun.v1.ListExecutionsRequest.ends:type_name -> skillrun.v1.ExecutionEnd
-	63, // 72: skillrun.v1.ListExecutionsRequest.created_after:type_name -> google.protobuf.Timestamp
-	63, // 73: skillrun.v1.ListExecutionsRequest.created_before:type_name -> google.protobuf.Timestamp
-	8,  // 74: skillrun.v1.ListExecutionsRequest.order:type_name -> skillrun.v1.ExecutionOrder
-	40, // 75: skillrun.v1.ListExecutionsResponse.executions:type_name -> skillrun.v1.Execution
-	62, // 76: skillrun.v1.CancelExecutionRequest.grace:type_name -> google.protobuf.Duration
-	40, // 77: skillrun.v1.CancelExecutionResponse.execution:type_name -> skillrun.v1.Execution
-	39, // 78: skillrun.v1.ListArtifactsResponse.artifacts:type_name -> skillrun.v1.Artifact
-	39, // 79: skillrun.v1.GetArtifactResponse.artifact:type_name -> skillrun.v1.Artifact
-	9,  // 80: skillrun.v1.ExecutionService.Execute:input_type -> skillrun.v1.ExecuteRequest
-	16, // 81: skillrun.v1.ExecutionService.ExecuteInteractive:input_type -> skillrun.v1.ExecuteInteractiveRequest
-	42, // 82: skillrun.v1.ExecutionService.AttachExecution:input_type -> skillrun.v1.AttachExecutionRequest
-	43, // 83: skillrun.v1.ExecutionService.GetExecution:input_type -> skillrun.v1.GetExecutionRequest
-	45, // 84: skillrun.v1.ExecutionService.ListExecutions:input_type -> skillrun.v1.ListExecutionsRequest
-	47, // 85: skillrun.v1.ExecutionService.CancelExecution:input_type -> skillrun.v1.CancelExecutionRequest
-	51, // 86: skillrun.v1.ExecutionService.SignalExecution:input_type -> skillrun.v1.SignalExecutionRequest
-	49, // 87: skillrun.v1.ExecutionService.DeleteExecution:input_type -> skillrun.v1.DeleteExecutionRequest
-	53, // 88: skillrun.v1.ExecutionService.ListArtifacts:input_type -> skillrun.v1.ListArtifactsRequest
-	55, // 89: skillrun.v1.ExecutionService.GetArtifact:input_type -> skillrun.v1.GetArtifactRequest
-	20, // 90: skillrun.v1.ExecutionService.Execute:output_type -> skillrun.v1.ExecuteResponse
-	21, // 91: skillrun.v1.ExecutionService.ExecuteInteractive:output_type -> skillrun.v1.ExecuteInteractiveResponse
-	22, // 92: skillrun.v1.ExecutionService.AttachExecution:output_type -> skillrun.v1.AttachExecutionResponse
-	44, // 93: skillrun.v1.ExecutionService.GetExecution:output_type -> skillrun.v1.GetExecutionResponse
-	46, // 94: skillrun.v1.ExecutionService.ListExecutions:output_type -> skillrun.v1.ListExecutionsResponse
-	48, // 95: skillrun.v1.ExecutionService.CancelExecution:output_type -> skillrun.v1.CancelExecutionResponse
-	52, // 96: skillrun.v1.ExecutionService.SignalExecution:output_type -> skillrun.v1.SignalExecutionResponse
-	50, // 97: skillrun.v1.ExecutionService.DeleteExecution:output_type -> skillrun.v1.DeleteExecutionResponse
-	54, // 98: skillrun.v1.ExecutionService.ListArtifacts:output_type -> skillrun.v1.ListArtifactsResponse
-	56, // 99: skillrun.v1.ExecutionService.GetArtifact:output_type -> skillrun.v1.GetArtifactResponse
-	90, // [90:100] is the sub-list for method output_type
-	80, // [80:90] is the sub-list for method input_type
-	80, // [80:80] is the sub-list for extension type_name
-	80, // [80:80] is the sub-list for extension extendee
-	0,  // [0:80] is the sub-list for field type_name
+	35, // 37: skillrun.v1.ExecutionOutcome.evidence:type_name -> skillrun.v1.ExecutionEvidence
+	36, // 38: skillrun.v1.ExecutionOutcome.usage:type_name -> skillrun.v1.ExecutionUsage
+	39, // 39: skillrun.v1.ExecutionOutcome.stdout:type_name -> skillrun.v1.OutputTruncation
+	39, // 40: skillrun.v1.ExecutionOutcome.stderr:type_name -> skillrun.v1.OutputTruncation
+	40, // 41: skillrun.v1.ExecutionOutcome.artifacts:type_name -> skillrun.v1.Artifact
+	16, // 42: skillrun.v1.ExecutionOutcome.limits:type_name -> skillrun.v1.ExecutionLimits
+	34, // 43: skillrun.v1.ExecutionOutcome.session:type_name -> skillrun.v1.SessionResult
+	12, // 44: skillrun.v1.ExecutionOutcome.learned_rules:type_name -> skillrun.v1.LearnedRules
+	3,  // 45: skillrun.v1.SessionResult.uncommitted:type_name -> skillrun.v1.SessionUncommitted
+	4,  // 46: skillrun.v1.ExecutionEvidence.deadline:type_name -> skillrun.v1.ExecutionDeadline
+	5,  // 47: skillrun.v1.ExecutionEvidence.oom_scope:type_name -> skillrun.v1.OomScope
+	63, // 48: skillrun.v1.ExecutionUsage.cpu_user:type_name -> google.protobuf.Duration
+	63, // 49: skillrun.v1.ExecutionUsage.cpu_system:type_name -> google.protobuf.Duration
+	63, // 50: skillrun.v1.ExecutionUsage.wall_time:type_name -> google.protobuf.Duration
+	63, // 51: skillrun.v1.ExecutionUsage.queue_time:type_name -> google.protobuf.Duration
+	63, // 52: skillrun.v1.ExecutionUsage.setup_time:type_name -> google.protobuf.Duration
+	37, // 53: skillrun.v1.ExecutionUsage.network:type_name -> skillrun.v1.NetworkUsage
+	38, // 54: skillrun.v1.NetworkUsage.connections:type_name -> skillrun.v1.NetworkConnection
+	31, // 55: skillrun.v1.NetworkUsage.denials:type_name -> skillrun.v1.NetworkDenial
+	64, // 56: skillrun.v1.NetworkConnection.start_time:type_name -> google.protobuf.Timestamp
+	63, // 57: skillrun.v1.NetworkConnection.duration:type_name -> google.protobuf.Duration
+	6,  // 58: skillrun.v1.Execution.state:type_name -> skillrun.v1.ExecutionState
+	7,  // 59: skillrun.v1.Execution.source_kind:type_name -> skillrun.v1.SourceKind
+	61, // 60: skillrun.v1.Execution.labels:type_name -> skillrun.v1.Execution.LabelsEntry
+	64, // 61: skillrun.v1.Execution.create_time:type_name -> google.protobuf.Timestamp
+	64, // 62: skillrun.v1.Execution.start_time:type_name -> google.protobuf.Timestamp
+	64, // 63: skillrun.v1.Execution.end_time:type_name -> google.protobuf.Timestamp
+	16, // 64: skillrun.v1.Execution.limits:type_name -> skillrun.v1.ExecutionLimits
+	33, // 65: skillrun.v1.Execution.outcome:type_name -> skillrun.v1.ExecutionOutcome
+	42, // 66: skillrun.v1.Execution.request:type_name -> skillrun.v1.RequestSummary
+	64, // 67: skillrun.v1.Execution.expire_time:type_name -> google.protobuf.Timestamp
+	11, // 68: skillrun.v1.Execution.network_rules:type_name -> skillrun.v1.NetworkRules
+	41, // 69: skillrun.v1.GetExecutionResponse.execution:type_name -> skillrun.v1.Execution
+	6,  // 70: skillrun.v1.ListExecutionsRequest.states:type_name -> skillrun.v1.ExecutionState
+	62, // 71: skillrun.v1.ListExecutionsRequest.labels:type_name -> skillrun.v1.ListExecutionsRequest.LabelsEntry
+	2,  // 72: skillrun.v1.ListExecutionsRequest.ends:type_name -> skillrun.v1.ExecutionEnd
+	64, // 73: skillrun.v1.ListExecutionsRequest.created_after:type_name -> google.protobuf.Timestamp
+	64, // 74: skillrun.v1.ListExecutionsRequest.created_before:type_name -> google.protobuf.Timestamp
+	8,  // 75: skillrun.v1.ListExecutionsRequest.order:type_name -> skillrun.v1.ExecutionOrder
+	41, // 76: skillrun.v1.ListExecutionsResponse.executions:type_name -> skillrun.v1.Execution
+	63, // 77: skillrun.v1.CancelExecutionRequest.grace:type_name -> google.protobuf.Duration
+	41, // 78: skillrun.v1.CancelExecutionResponse.execution:type_name -> skillrun.v1.Execution
+	40, // 79: skillrun.v1.ListArtifactsResponse.artifacts:type_name -> skillrun.v1.Artifact
+	40, // 80: skillrun.v1.GetArtifactResponse.artifact:type_name -> skillrun.v1.Artifact
+	9,  // 81: skillrun.v1.ExecutionService.Execute:input_type -> skillrun.v1.ExecuteRequest
+	17, // 82: skillrun.v1.ExecutionService.ExecuteInteractive:input_type -> skillrun.v1.ExecuteInteractiveRequest
+	43, // 83: skillrun.v1.ExecutionService.AttachExecution:input_type -> skillrun.v1.AttachExecutionRequest
+	44, // 84: skillrun.v1.ExecutionService.GetExecution:input_type -> skillrun.v1.GetExecutionRequest
+	46, // 85: skillrun.v1.ExecutionService.ListExecutions:input_type -> skillrun.v1.ListExecutionsRequest
+	48, // 86: skillrun.v1.ExecutionService.CancelExecution:input_type -> skillrun.v1.CancelExecutionRequest
+	52, // 87: skillrun.v1.ExecutionService.SignalExecution:input_type -> skillrun.v1.SignalExecutionRequest
+	50, // 88: skillrun.v1.ExecutionService.DeleteExecution:input_type -> skillrun.v1.DeleteExecutionRequest
+	54, // 89: skillrun.v1.ExecutionService.ListArtifacts:input_type -> skillrun.v1.ListArtifactsRequest
+	56, // 90: skillrun.v1.ExecutionService.GetArtifact:input_type -> skillrun.v1.GetArtifactRequest
+	21, // 91: skillrun.v1.ExecutionService.Execute:output_type -> skillrun.v1.ExecuteResponse
+	22, // 92: skillrun.v1.ExecutionService.ExecuteInteractive:output_type -> skillrun.v1.ExecuteInteractiveResponse
+	23, // 93: skillrun.v1.ExecutionService.AttachExecution:output_type -> skillrun.v1.AttachExecutionResponse
+	45, // 94: skillrun.v1.ExecutionService.GetExecution:output_type -> skillrun.v1.GetExecutionResponse
+	47, // 95: skillrun.v1.ExecutionService.ListExecutions:output_type -> skillrun.v1.ListExecutionsResponse
+	49, // 96: skillrun.v1.ExecutionService.CancelExecution:output_type -> skillrun.v1.CancelExecutionResponse
+	53, // 97: skillrun.v1.ExecutionService.SignalExecution:output_type -> skillrun.v1.SignalExecutionResponse
+	51, // 98: skillrun.v1.ExecutionService.DeleteExecution:output_type -> skillrun.v1.DeleteExecutionResponse
+	55, // 99: skillrun.v1.ExecutionService.ListArtifacts:output_type -> skillrun.v1.ListArtifactsResponse
+	57, // 100: skillrun.v1.ExecutionService.GetArtifact:output_type -> skillrun.v1.GetArtifactResponse
+	91, // [91:101] is the sub-list for method output_type
+	81, // [81:91] is the sub-list for method input_type
+	81, // [81:81] is the sub-list for extension type_name
+	81, // [81:81] is the sub-list for extension extendee
+	0,  // [0:81] is the sub-list for field type_name
 }
 
 func init() { file_skillrun_v1_execution_proto_init() }
@@ -5114,19 +5200,19 @@ func file_skillrun_v1_execution_proto_init() {
 		(*ExecuteRequest_StdinBytes)(nil),
 		(*ExecuteRequest_JsonArguments)(nil),
 	}
-	file_skillrun_v1_execution_proto_msgTypes[4].OneofWrappers = []any{
+	file_skillrun_v1_execution_proto_msgTypes[5].OneofWrappers = []any{
 		(*InputFile_Content)(nil),
 		(*InputFile_Streamed)(nil),
 		(*InputFile_Uri)(nil),
 	}
-	file_skillrun_v1_execution_proto_msgTypes[7].OneofWrappers = []any{
+	file_skillrun_v1_execution_proto_msgTypes[8].OneofWrappers = []any{
 		(*ExecuteInteractiveRequest_Start)(nil),
 		(*ExecuteInteractiveRequest_FileChunk)(nil),
 		(*ExecuteInteractiveRequest_Stdin)(nil),
 		(*ExecuteInteractiveRequest_CloseStdin)(nil),
 		(*ExecuteInteractiveRequest_Signal)(nil),
 	}
-	file_skillrun_v1_execution_proto_msgTypes[14].OneofWrappers = []any{
+	file_skillrun_v1_execution_proto_msgTypes[15].OneofWrappers = []any{
 		(*ExecutionEvent_Header)(nil),
 		(*ExecutionEvent_Started)(nil),
 		(*ExecutionEvent_Output)(nil),
@@ -5135,14 +5221,14 @@ func file_skillrun_v1_execution_proto_init() {
 		(*ExecutionEvent_Queued)(nil),
 		(*ExecutionEvent_Denied)(nil),
 	}
-	file_skillrun_v1_execution_proto_msgTypes[23].OneofWrappers = []any{}
+	file_skillrun_v1_execution_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skillrun_v1_execution_proto_rawDesc), len(file_skillrun_v1_execution_proto_rawDesc)),
 			NumEnums:      9,
-			NumMessages:   53,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

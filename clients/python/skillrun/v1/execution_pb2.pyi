@@ -345,7 +345,7 @@ class ExecutionLimits(_message.Message):
     def __init__(self, wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cpu_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., output_bytes: _Optional[int] = ..., workspace_bytes: _Optional[int] = ..., workspace_files: _Optional[int] = ..., open_files: _Optional[int] = ..., milli_cpus: _Optional[int] = ...) -> None: ...
 
 class ExecutionOutcome(_message.Message):
-    __slots__ = ["advice", "artifact_count", "artifacts", "artifacts_refused", "end", "evidence", "exit_code", "limits", "session", "signal", "skill_digest", "stderr", "stdout", "timed_out", "usage"]
+    __slots__ = ["advice", "artifact_count", "artifacts", "artifacts_refused", "end", "evidence", "exit_code", "learned_rules", "limits", "session", "signal", "skill_digest", "stderr", "stdout", "timed_out", "usage"]
     ADVICE_FIELD_NUMBER: _ClassVar[int]
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     ARTIFACTS_REFUSED_FIELD_NUMBER: _ClassVar[int]
@@ -353,6 +353,7 @@ class ExecutionOutcome(_message.Message):
     END_FIELD_NUMBER: _ClassVar[int]
     EVIDENCE_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    LEARNED_RULES_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     SIGNAL_FIELD_NUMBER: _ClassVar[int]
@@ -368,6 +369,7 @@ class ExecutionOutcome(_message.Message):
     end: ExecutionEnd
     evidence: ExecutionEvidence
     exit_code: int
+    learned_rules: LearnedRules
     limits: ExecutionLimits
     session: SessionResult
     signal: str
@@ -376,7 +378,7 @@ class ExecutionOutcome(_message.Message):
     stdout: OutputTruncation
     timed_out: bool
     usage: ExecutionUsage
-    def __init__(self, end: _Optional[_Union[ExecutionEnd, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., timed_out: bool = ..., evidence: _Optional[_Union[ExecutionEvidence, _Mapping]] = ..., usage: _Optional[_Union[ExecutionUsage, _Mapping]] = ..., stdout: _Optional[_Union[OutputTruncation, _Mapping]] = ..., stderr: _Optional[_Union[OutputTruncation, _Mapping]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., artifact_count: _Optional[int] = ..., artifacts_refused: _Optional[_Iterable[str]] = ..., skill_digest: _Optional[str] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., advice: _Optional[str] = ..., session: _Optional[_Union[SessionResult, _Mapping]] = ...) -> None: ...
+    def __init__(self, end: _Optional[_Union[ExecutionEnd, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., timed_out: bool = ..., evidence: _Optional[_Union[ExecutionEvidence, _Mapping]] = ..., usage: _Optional[_Union[ExecutionUsage, _Mapping]] = ..., stdout: _Optional[_Union[OutputTruncation, _Mapping]] = ..., stderr: _Optional[_Union[OutputTruncation, _Mapping]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., artifact_count: _Optional[int] = ..., artifacts_refused: _Optional[_Iterable[str]] = ..., skill_digest: _Optional[str] = ..., limits: _Optional[_Union[ExecutionLimits, _Mapping]] = ..., advice: _Optional[str] = ..., session: _Optional[_Union[SessionResult, _Mapping]] = ..., learned_rules: _Optional[_Union[LearnedRules, _Mapping]] = ...) -> None: ...
 
 class ExecutionQueued(_message.Message):
     __slots__ = ["position"]
@@ -475,6 +477,14 @@ class InputFile(_message.Message):
     streamed: StreamedFile
     uri: str
     def __init__(self, path: _Optional[str] = ..., content: _Optional[bytes] = ..., streamed: _Optional[_Union[StreamedFile, _Mapping]] = ..., uri: _Optional[str] = ..., executable: bool = ...) -> None: ...
+
+class LearnedRules(_message.Message):
+    __slots__ = ["allow", "incomplete"]
+    ALLOW_FIELD_NUMBER: _ClassVar[int]
+    INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
+    allow: _containers.RepeatedScalarFieldContainer[str]
+    incomplete: bool
+    def __init__(self, allow: _Optional[_Iterable[str]] = ..., incomplete: bool = ...) -> None: ...
 
 class ListArtifactsRequest(_message.Message):
     __slots__ = ["execution_id", "page_size", "page_token"]
@@ -576,12 +586,14 @@ class NetworkDenial(_message.Message):
     def __init__(self, protocol: _Optional[str] = ..., address: _Optional[str] = ..., port: _Optional[int] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., rule: _Optional[str] = ..., missing_rule: _Optional[str] = ...) -> None: ...
 
 class NetworkRules(_message.Message):
-    __slots__ = ["allow", "deny"]
+    __slots__ = ["allow", "deny", "learn"]
     ALLOW_FIELD_NUMBER: _ClassVar[int]
     DENY_FIELD_NUMBER: _ClassVar[int]
+    LEARN_FIELD_NUMBER: _ClassVar[int]
     allow: _containers.RepeatedScalarFieldContainer[str]
     deny: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, allow: _Optional[_Iterable[str]] = ..., deny: _Optional[_Iterable[str]] = ...) -> None: ...
+    learn: bool
+    def __init__(self, allow: _Optional[_Iterable[str]] = ..., deny: _Optional[_Iterable[str]] = ..., learn: bool = ...) -> None: ...
 
 class NetworkUsage(_message.Message):
     __slots__ = ["connection_count", "connections", "denials", "received_bytes", "sent_bytes"]

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// learnedText has the rules that a program needed, as YAML for the daemon's configuration. skill is its
+// full name.
+func learnedText(skill string, o *pb.ExecutionOutcome) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# The network that this run of %s needed:\n", printable(skill))
+	if o.GetLearnedRules().GetIncomplete() {
+		b.WriteString("# INCOMPLETE: the run had more connections than can be learned from.\n")
+	}
+	for _, d := range o.GetUsage().GetNetwork().GetDenials() {
+		fmt.Fprintf(&b, "# refused: %s\n", printable(denialText(d)))
+	}
+	if listed := uint64(len(o.GetUsage().GetNetwork().GetDenials())); o.GetEvidence().GetNetworkDeniedCount() > listed {
+		fmt.Fprintf(&b, "# refused: %d more\n", o.GetEvidence().GetNetworkDeniedCount()-listed)
+	}
+	fmt.Fprintf(&b, "network:\n  skills:\n    %s:", strconv.Quote(skill))
+	allow := o.GetLearnedRules().GetAllow()
+	if len(allow) == 0 {
+		b.WriteString(" none\n")
+		return b.String()
+	}
+	b.WriteString("\n      allow:\n")
+	for _, rule := range allow {
+		fmt.Fprintf(&b, "        - %s\n", strconv.Quote(rule))
+	}
+	return b.String()
+}

@@ -1,0 +1,64 @@
+package executor
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/skillrun/skillrun/internal/network/policy"
+)
+
+// maxLearned is how many different destinations an execution learns from.
+const maxLearned = 1000
+
+// Learned has the network rules that would have sufficed for an execution.
+type Learned struct {
+	Allow []string `json:"allow,omitempty"`
+	// Incomplete: some connections were only counted, because there were too many.
+	Incomplete bool `json:"incomplete,omitempty"`
+}
+
+// A lesson has the different destinations of an execution that learns. The methods of a nil lesson do
+// nothing. The caller holds the lock of the networkSink.
+type lesson struct {
+	known      map[destination]bool
+	list       []policy.Connection
+	incomplete bool
+}
+
+// A destination has the fields of a connection that make a rule.
+type destination struct {
+	protocol string
+	to       netip.AddrPort
+	names    string
+}
+
+func (l *lesson) note(c policy.Connection) {
+	if l == nil {
+		return
+	}
+	to := destination{c.Protocol, c.To, strings.Join(append([]string{c.Name}, c.Names...), " ")}
+	if l.known[to] {
+		return
+	}
+	if len(l.list) == maxLearned {
+		l.incomplete = true
+		return
+	}
+	if l.known == nil {
+		l.known = map[destination]bool{}
+	}
+	l.known[to], l.list = true, append(l.list, c)
+}
+
+func (l *lesson) miss(connections int64) {
+	if l != nil && connections > 0 {
+		l.incomplete = true
+	}
+}
+
+func (l *lesson) rules() *Learned {
+	if l == nil {
+		return nil
+	}
+	return &Learned{Allow: policy.Learn(l.list), Incomplete: l.incomplete}
+}
