@@ -186,7 +186,7 @@ func wantEveryMethodRefused(t *testing.T, conn *grpc.ClientConn) {
 			}
 		}
 	}
-	for _, f := range []protoreflect.FileDescriptor{pb.File_skillrun_v1_execution_proto, pb.File_skillrun_v1_skill_proto, pb.File_skillrun_v1_system_proto, pb.File_skillrun_v1_tool_proto} {
+	for _, f := range []protoreflect.FileDescriptor{pb.File_skillrun_v1_execution_proto, pb.File_skillrun_v1_session_proto, pb.File_skillrun_v1_skill_proto, pb.File_skillrun_v1_system_proto, pb.File_skillrun_v1_tool_proto} {
 		each(f)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
