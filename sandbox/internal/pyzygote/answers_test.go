@@ -139,15 +139,7 @@ func execute(t *testing.T) Spawn {
 				return 0, nil, err
 			}
 		}
-		// A Python zygote runs from a copy that may not be read (pid1/python_program.c).
-		text, err := os.ReadFile("/usr/bin/" + program)
-		if err != nil {
-			return 0, nil, err
-		}
-		python := filepath.Join(t.TempDir(), program)
-		if err := os.WriteFile(python, text, 0o511); err != nil {
-			return 0, nil, err
-		}
+		python := UnreadableCopy(t, "/usr/bin/"+program)
 		cmd := &exec.Cmd{
 			Path: python, Args: []string{program}, Env: append(env, "PYTHONPATH="+dir), Dir: "/", // the last value counts
 			Stdout: log, Stderr: log, ExtraFiles: []*os.File{theirs},
@@ -159,6 +151,19 @@ func execute(t *testing.T) Spawn {
 		fd, err := unix.PidfdOpen(cmd.Process.Pid, 0)
 		return cmd.Process.Pid, os.NewFile(uintptr(fd), "pidfd"), err
 	}
+}
+
+// UnreadableCopy makes a copy of the program that may be executed but not read, like the
+// program of a Python zygote (pid1/python_program.c).
+func UnreadableCopy(t testing.TB, program string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), filepath.Base(program))
+	// Another process writes the copy: if this one did, a child that another test forks now would keep the copy
+	// open for writing, and it could not be executed (ETXTBSY in execve(2)).
+	if out, err := exec.Command("/usr/bin/install", "-m", "0511", program, path).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return path
 }
 
 // A forged request of the daemon can't make a Python zygote import a module outside of its

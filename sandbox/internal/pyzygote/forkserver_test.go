@@ -167,21 +167,6 @@ func startForkServer(t testing.TB, python string, imports ...string) *forkServer
 	return startForkServerIn(t, forkServerEnv(), python, imports)
 }
 
-// unreadableCopy makes a copy of the program that may be executed but not read, like the
-// program of a Python zygote (pid1/python_program.c).
-func unreadableCopy(t testing.TB, program string) string {
-	t.Helper()
-	text, err := os.ReadFile(program)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), filepath.Base(program))
-	if err := os.WriteFile(path, text, 0o511); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // A change replaces a text that is in one file of the fork server, once.
 type change struct{ file, old, new string }
 
@@ -253,7 +238,7 @@ func launchForkServer(t testing.TB, env []string, python string, modules []strin
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "control")
 	server := &forkServer{t: t, control: pair[0], python: python, env: env}
-	server.cmd = &exec.Cmd{Path: unreadableCopy(t, python), Args: []string{"python3"}, Env: append([]string{"PYTHONPATH=" + dir}, server.env...), Dir: "/", Stderr: os.Stderr, ExtraFiles: []*os.File{theirs}}
+	server.cmd = &exec.Cmd{Path: pyzygote.UnreadableCopy(t, python), Args: []string{"python3"}, Env: append([]string{"PYTHONPATH=" + dir}, server.env...), Dir: "/", Stderr: os.Stderr, ExtraFiles: []*os.File{theirs}}
 	if python != "/usr/bin/python3" {
 		server.cmd.Args[0] = python
 	}
