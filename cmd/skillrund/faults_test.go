@@ -115,8 +115,7 @@ func killedAt(t *testing.T, row *faultRow, p failpoint.Point) {
 	l := startLoad(t, d, lostWithDaemon...)
 	d.stop()
 	for range 10 {
-		d = launch(t, dir, faultConfig, "/usr/bin/env", fmt.Sprintf("SKILLRUN_KILL_AT=%s:%d", p, random.IntN(40)), "/bin/sh", "-c", `shift; exec "$0" "$@"`, program)
-		d.dial("unix://" + dir + "/s.sock")
+		d = launchProgram(t, dir, faultConfig, program, fmt.Sprintf("%s=%s:%d", failpoint.KillVar, p, random.IntN(40)))
 		dead := ""
 		until(t, "the daemon does not die "+string(p), func() bool {
 			if i := d.instance(); i != "" {

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/failpoint"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -151,7 +152,13 @@ func launchFaulty(t testing.TB, program, layer, extra string) *running {
 	t.Helper()
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
-	d := launch(t, dir, extra, "/usr/bin/env", faultVar+"="+layer, "/bin/sh", "-c", `shift; exec "$0" "$@"`, program)
+	return launchProgram(t, dir, extra, program, faultVar+"="+layer)
+}
+
+// launchProgram launches a daemon of another build, with a variable in its environment.
+func launchProgram(t testing.TB, dir, extra, program, variable string) *running {
+	t.Helper()
+	d := launch(t, dir, extra, "/usr/bin/env", variable, "/bin/sh", "-c", `shift; exec "$0" "$@"`, program)
 	d.dial("unix://" + dir + "/s.sock")
 	return d
 }
@@ -159,7 +166,7 @@ func launchFaulty(t testing.TB, program, layer, extra string) *running {
 // wantNoSwitch checks that the shipped daemon has no fault injection: its binary contains neither
 // the tag nor the variable nor a function of the injection, and with the variable set its sandboxes have all layers.
 func wantNoSwitch(t *testing.T, program string) {
-	words := [][]byte{[]byte(faultVar), []byte("its sandboxes lack a layer"), []byte("sandbox.injectFaults"), []byte("sandbox.faultyLimits"), []byte("fault_zygote.go"), []byte("SKILLRUN_KILL_AT")}
+	words := [][]byte{[]byte(faultVar), []byte("its sandboxes lack a layer"), []byte("sandbox.injectFaults"), []byte("sandbox.faultyLimits"), []byte("fault_zygote.go"), []byte(failpoint.KillVar)}
 	for _, tt := range []struct {
 		path string
 		want bool

@@ -353,7 +353,9 @@ func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ti
 		if removeErr := e.workspace.Remove(); removeErr != nil {
 			return nil, "", errors.Join(err, removeErr)
 		}
-		earlier, err = sameRequest(err, e.hash)
+		if claimed, ok := errors.AsType[*record.KeyClaimed](err); ok {
+			earlier, err = sameRequest(claimed.Existing, e.hash)
+		}
 		return nil, earlier, err
 	}
 	e.span.accepted(e)
@@ -381,17 +383,12 @@ func (x *Executor) unlive(r *run) {
 	r.end(nil)
 }
 
-// sameRequest returns the ID of the execution that has claimed a request's key, if their
-// hashes are equal. It returns any other error of the record unchanged.
-func sameRequest(err error, hash []byte) (id string, _ error) {
-	var claimed *record.KeyClaimed
-	switch {
-	case !errors.As(err, &claimed):
-		return "", err
-	case string(claimed.Existing.RequestHash) != string(hash):
-		return "", &KeyConflictError{ID: claimed.Existing.ID}
+// sameRequest returns the ID of the execution that has claimed a request's key, if their hashes are equal.
+func sameRequest(existing record.Execution, hash []byte) (id string, _ error) {
+	if string(existing.RequestHash) != string(hash) {
+		return "", &KeyConflictError{ID: existing.ID}
 	}
-	return claimed.Existing.ID, nil
+	return existing.ID, nil
 }
 
 // run takes a recorded execution to its outcome. It has no error: failures are outcomes.

@@ -156,7 +156,7 @@ func (x *Executor) byKey(ctx context.Context, req Request) (id string, err error
 	if err != nil {
 		return "", fmt.Errorf("request hash: %w", err)
 	}
-	return sameRequest(&record.KeyClaimed{Existing: existing}, hash)
+	return sameRequest(existing, hash)
 }
 
 // openSession opens the version of an execution, and lowers the limits of the workspace to the bounds of

@@ -10,10 +10,6 @@ import (
 	"syscall"
 )
 
-// KillVar names the point at which the daemon dies, and how often it passes the point before:
-// "before claim:3" is the fourth time.
-const KillVar = "SKILLRUN_KILL_AT"
-
 var (
 	deadly, passes = parse(os.Getenv(KillVar))
 	reached        atomic.Int64

@@ -2,6 +2,10 @@
 // builds with the tag skillrun_faults can be killed there (make test-faults).
 package failpoint
 
+// KillVar is the environment variable that names the point at which the daemon dies, and how often it passes
+// the point before: "before claim:3" is the fourth time.
+const KillVar = "SKILLRUN_KILL_AT"
+
 // A Point is a moment in the life of an execution.
 type Point string
 

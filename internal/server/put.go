@@ -9,7 +9,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -103,12 +102,9 @@ func newPutKey(who permission.Principal, h *pb.PutSessionFileHeader) (putKey, er
 	if h == nil {
 		return putKey{}, invalid("header", "must be the first message")
 	}
-	if h.GetSizeBytes() > maxUploadBytes {
-		return putKey{}, invalid("header.size_bytes", "%d; at most %d", h.GetSizeBytes(), int64(maxUploadBytes))
-	}
-	want := strings.ToLower(h.GetSha256())
-	if sum, err := hex.DecodeString(want); err != nil || len(sum) != sha256.Size {
-		return putKey{}, invalid("header.sha256", "must be 64 hex digits")
+	want, err := announced("header", h)
+	if err != nil {
+		return putKey{}, err
 	}
 	path := h.GetPath()
 	if len(h.GetRawPath()) > 0 {

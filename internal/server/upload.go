@@ -173,14 +173,27 @@ func (u *uploads) stage(up *upload, give func()) error {
 // newUploadFile checks an announcement. The daemon trusts neither size nor sum: add and complete
 // compare them with the bytes.
 func newUploadFile(index int, m *pb.StreamedFile) (*uploadFile, error) {
+	want, err := announced(fmt.Sprintf("files[%d].streamed", index), m)
+	if err != nil {
+		return nil, err
+	}
+	return &uploadFile{index: index, size: int64(m.GetSizeBytes()), want: want, sum: sha256.New()}, nil
+}
+
+// announced checks the size and the SHA-256 that the message in a field announces. It returns the SHA-256 in
+// lower case.
+func announced(field string, m interface {
+	GetSizeBytes() uint64
+	GetSha256() string
+}) (string, error) {
 	if m.GetSizeBytes() > maxUploadBytes {
-		return nil, invalid(fmt.Sprintf("files[%d].streamed.size_bytes", index), "%d; at most %d", m.GetSizeBytes(), int64(maxUploadBytes))
+		return "", invalid(field+".size_bytes", "%d; at most %d", m.GetSizeBytes(), int64(maxUploadBytes))
 	}
 	want := strings.ToLower(m.GetSha256())
 	if sum, err := hex.DecodeString(want); err != nil || len(sum) != sha256.Size {
-		return nil, invalid(fmt.Sprintf("files[%d].streamed.sha256", index), "must be 64 hex digits")
+		return "", invalid(field+".sha256", "must be 64 hex digits")
 	}
-	return &uploadFile{index: index, size: int64(m.GetSizeBytes()), want: want, sum: sha256.New()}, nil
+	return want, nil
 }
 
 // add takes one chunk. The chunks of a file come in order and without a gap.

@@ -63,6 +63,3 @@ func isBeneath(path string, dirs map[string]bool) bool {
 	}
 	return false
 }
-
-// comparePaths orders by the bytes of the paths.
-func comparePaths(a, b string) int { return strings.Compare(a, b) }

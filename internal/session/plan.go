@@ -3,6 +3,7 @@ package session
 import (
 	"crypto/sha256"
 	"slices"
+	"strings"
 )
 
 // A NewFile is a file for the next version.
@@ -99,7 +100,7 @@ func (p *plan) apply(base []File) (files []File) {
 			files = append(files, p.add(f, old, existed))
 		}
 	}
-	slices.SortFunc(files, func(a, b File) int { return comparePaths(a.Path, b.Path) })
+	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return files
 }
 

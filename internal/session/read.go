@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -60,7 +61,7 @@ func gone(id string, err error) error {
 
 // Find returns the file at a path.
 func (v *View) Find(path string) (File, error) {
-	i, ok := slices.BinarySearchFunc(v.Files, path, func(f File, p string) int { return comparePaths(f.Path, p) })
+	i, ok := slices.BinarySearchFunc(v.Files, path, func(f File, p string) int { return strings.Compare(f.Path, p) })
 	if !ok {
 		return File{}, fmt.Errorf("path %q: %w", path, ErrNotFound)
 	}
