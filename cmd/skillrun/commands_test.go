@@ -131,6 +131,23 @@ func TestShow(t *testing.T) {
 	}
 }
 
+func TestSessionText(t *testing.T) {
+	const notSucceeded = pb.SessionUncommitted_SESSION_UNCOMMITTED_NOT_SUCCEEDED
+	for _, test := range []struct {
+		session *pb.SessionResult
+		want    string
+	}{
+		{nil, ""},
+		{&pb.SessionResult{SessionId: "s", BaseVersion: 2}, "s, version 2, unchanged"},
+		{&pb.SessionResult{SessionId: "s", CommittedVersion: 1, FilesAdded: 3, FilesChanged: 2, FilesDeleted: 1}, "s, version 0, made version 1 (files: 3 added, 2 changed, 1 deleted)"},
+		{&pb.SessionResult{SessionId: "s", BaseVersion: 2, Uncommitted: notSucceeded, Reason: "the program did not succeed"}, "s, version 2, no new version: the program did not succeed"},
+	} {
+		if got := sessionText(test.session); got != test.want {
+			t.Errorf("%v: got %q, want %q", test.session, got, test.want)
+		}
+	}
+}
+
 func TestCancel(t *testing.T) {
 	f := answers("CancelExecution", func(r *pb.CancelExecutionRequest) (*pb.Execution, error) {
 		if r.GetExecutionId() == "nope" {

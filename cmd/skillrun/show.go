@@ -94,12 +94,29 @@ func executionTable(e *pb.Execution) *table {
 		t.field("processes", fmt.Sprintf("%d refused", n))
 	}
 	addNetwork(t, o)
+	t.field("session", sessionText(o.GetSession()))
 	t.field("artifacts", fmt.Sprint(o.GetArtifactCount()))
 	for _, line := range o.GetArtifactsRefused() {
 		t.field("not an artifact", line)
 	}
 	t.field("advice", userWords(o.GetAdvice()))
 	return t
+}
+
+// sessionText is the session of an execution with the version that it started from, and what became of its
+// changes.
+func sessionText(s *pb.SessionResult) string {
+	if s.GetSessionId() == "" {
+		return ""
+	}
+	from := fmt.Sprintf("%s, version %d", s.GetSessionId(), s.GetBaseVersion())
+	switch {
+	case s.GetCommittedVersion() > 0:
+		return fmt.Sprintf("%s, made version %d (files: %d added, %d changed, %d deleted)", from, s.GetCommittedVersion(), s.GetFilesAdded(), s.GetFilesChanged(), s.GetFilesDeleted())
+	case s.GetUncommitted() != pb.SessionUncommitted_SESSION_UNCOMMITTED_UNSPECIFIED:
+		return from + ", no new version: " + s.GetReason()
+	}
+	return from + ", unchanged"
 }
 
 // field adds a name and its value, unless that is empty.
