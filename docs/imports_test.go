@@ -47,7 +47,7 @@ var mayImport = map[string][]string{
 	"internal/wellknown":              {},
 	"internal/lint":                   {"internal/permission", "internal/runtime", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot"},
 	"internal/workspace":              {"sandbox"},
-	"internal/session":                {"internal/durable"},
+	"internal/session":                {"internal/durable", "internal/failpoint"},
 	"internal/admission":              {},
 	"internal/audit":                  {"internal/durable"},
 	"internal/network/policy":         {},

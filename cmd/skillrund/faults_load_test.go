@@ -31,8 +31,9 @@ type faultLoad struct {
 	clients sync.WaitGroup
 	answers atomic.Int64 // acknowledged executions, counted again for each client
 
-	mu  sync.Mutex
-	ops []*faultOp
+	mu    sync.Mutex
+	ops   []*faultOp
+	reads []*sessionRead
 }
 
 // A faultOp is one request, as its client saw it.
@@ -41,8 +42,10 @@ type faultOp struct {
 	client       int
 	key          string
 	call, answer time.Duration // since faultLoad.begun; answer is 0 if the daemon died before it answered
+	ended        time.Duration // when outcome came
 	id           string        // "": no answer
 	deduplicated bool
+	base         *pb.SessionBase // nil: it works in no session
 	stdout       []byte
 	outcome      *pb.ExecutionOutcome
 }
@@ -77,25 +80,27 @@ func startLoad(t *testing.T, d *running, ends ...pb.ExecutionEnd) *faultLoad {
 		for c := range faultClients {
 			l.clients.Go(func() {
 				for n := 0; !l.ended.Load(); n++ {
-					l.request(i, c, fmt.Sprintf("key-%d-%d", c/2, n))
+					key := fmt.Sprintf("key-%d-%d", c/2, n)
+					l.request(i, c, key, faultPrograms[c/2%len(faultPrograms)]("hostile", ""))
 				}
 			})
 		}
+		l.startSession(d, i)
 	}
 	return l
 }
 
-// request sends a request until it is answered, or the load ends.
-func (l *faultLoad) request(tenant, client int, key string) {
-	req := faultPrograms[client/2%len(faultPrograms)]("hostile", "")
+// request sends a request until it is answered, or the load ends. In a session the answer is the outcome, which
+// says what was committed.
+func (l *faultLoad) request(tenant, client int, key string, req *pb.ExecuteRequest) {
 	wall(req, faultWall)
 	req.IdempotencyKey, req.Labels = key, map[string]string{"key": key}
 	for !l.ended.Load() {
-		op := &faultOp{tenant: tenant, client: tenant*faultClients + client, key: key, call: time.Since(l.begun)}
+		op := &faultOp{tenant: tenant, client: tenant*(faultClients+sessionClients) + client, key: key, call: time.Since(l.begun)}
 		l.mu.Lock()
 		l.ops = append(l.ops, op)
 		l.mu.Unlock()
-		if l.try(op, req); op.id != "" {
+		if l.try(op, req); op.outcome != nil || op.id != "" && req.Session == nil {
 			l.answers.Add(1)
 			return
 		}
@@ -111,10 +116,10 @@ func (l *faultLoad) try(op *faultOp, req *pb.ExecuteRequest) {
 		var r *result
 		r, err = collect(l.t, stream, 0, func(e *pb.ExecutionEvent) {
 			if h := e.GetHeader(); h != nil {
-				op.id, op.deduplicated, op.answer = e.ExecutionId, h.Deduplicated, time.Since(l.begun)
+				op.id, op.deduplicated, op.base, op.answer = e.ExecutionId, h.Deduplicated, h.Session, time.Since(l.begun)
 			}
 		})
-		op.stdout, op.outcome = r.stdout.Bytes(), r.outcome
+		op.stdout, op.outcome, op.ended = r.stdout.Bytes(), r.outcome, time.Since(l.begun)
 	}
 	if code := status.Code(err); err != nil && code != codes.Unavailable && l.t.Context().Err() == nil {
 		l.t.Errorf("%s: %v", op.key, err)
@@ -162,6 +167,13 @@ func (l *faultLoad) verify(row *faultRow) {
 		row.doubled++
 		l.t.Error("no order of the requests explains the answers to their idempotency keys")
 	}
+	if !slices.ContainsFunc(l.ops, func(op *faultOp) bool { return op.outcome.GetSession().GetCommittedVersion() != 0 }) {
+		l.t.Error("no session has a version")
+	}
+	if !l.sessionsLinearizable(read) {
+		row.lost++
+		l.t.Error("no order of the executions explains the files and versions of the sessions")
+	}
 }
 
 // read returns all that the daemon knows of an execution.
@@ -197,6 +209,10 @@ func (op *faultOp) compare(now *result, ends []pb.ExecutionEnd) error {
 		return nil
 	case now.outcome.End != pb.ExecutionEnd_EXECUTION_END_EXITED || now.outcome.GetExitCode() != 0:
 		return fmt.Errorf("it ended as %v", now.outcome)
+	case op.base != nil:
+		if made := now.outcome.GetSession().GetCommittedVersion(); made != op.base.Version+1 {
+			return fmt.Errorf("it succeeded with version %d, from version %d", made, op.base.Version)
+		}
 	case !bytes.HasSuffix(out, []byte("\nend\n")) || now.outcome.GetArtifactCount() != 1:
 		return fmt.Errorf("it succeeded with %q and %d artifacts", out, now.outcome.GetArtifactCount())
 	}

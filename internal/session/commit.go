@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/durable"
+	"github.com/skillrun/skillrun/internal/failpoint"
 )
 
 // A Committed describes a commit.
@@ -127,6 +128,7 @@ func (w *Writer) write(next *manifest, sources map[string]string) error {
 		return err
 	}
 	w.store.step("objects")
+	failpoint.Reach(failpoint.BeforeVersion)
 	data, err := next.encode()
 	if err != nil {
 		return err
@@ -135,6 +137,7 @@ func (w *Writer) write(next *manifest, sources map[string]string) error {
 		return err
 	}
 	w.store.step("version")
+	failpoint.Reach(failpoint.AfterVersion)
 	return nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+
+	"github.com/skillrun/skillrun/internal/failpoint"
 )
 
 // maxWaiting bounds the writers that wait for one session.
@@ -175,7 +177,9 @@ func (w *Writer) Release() {
 	defer s.end(x)
 	err := s.use(x)
 	if w.next != nil {
-		err = errors.Join(err, x.setTree(s.config.Owner, w.next), w.tidy())
+		err = errors.Join(err, x.setTree(s.config.Owner, w.next))
+		failpoint.Reach(failpoint.BeforeTidy)
+		err = errors.Join(err, w.tidy())
 	}
 	if err != nil {
 		x.loaded = false
