@@ -168,12 +168,26 @@ func (e *execution) openSession() error {
 	if err := e.turn.Open(e.turn.use.Version); err != nil {
 		return err
 	}
+	if err := e.checkSessionFiles(); err != nil {
+		return err
+	}
 	bytes, files := e.turn.Room()
 	if bytes > 0 {
 		e.limits.WorkspaceBytes = min(e.limits.WorkspaceBytes, max(bytes, minSessionRoom))
 	}
 	if files > 0 {
 		e.limits.WorkspaceFiles = min(e.limits.WorkspaceFiles, files+e.turn.Files())
+	}
+	return nil
+}
+
+// checkSessionFiles refuses a session with a file that the request may not bring as an input: an earlier
+// execution in the session can have made any file. A file of the skill hides the session's.
+func (e *execution) checkSessionFiles() error {
+	for path := range e.turn.Paths() {
+		if reason := e.grant.RefusesFile(e.dir, path); reason != "" && !e.grant.Skill().Has(path) {
+			return &InputError{Path: path, Reason: "it is a file of the session: " + reason}
+		}
 	}
 	return nil
 }

@@ -38,8 +38,14 @@ func newSessionBench(t *testing.T, host *sandbox.Host) *sessionBench {
 	for name, files := range map[string]folder.Files{
 		"one": {"data/own.txt": "one's", "run.sh": "echo one"},
 		"two": {"made.txt": "two's", "lib": "a file"},
+		// Its rules cover commands.
+		"ruled": {"scripts/x.py": "print('x')", "helper.py": "print('helper')"},
 	} {
-		files["SKILL.md"] = "---\nname: " + name + "\ndescription: A skill of a test.\n---\nDo it.\n"
+		rules := ""
+		if name == "ruled" {
+			rules = "allowed-tools: Bash(cat:*), Bash(python helper.py:*)\n"
+		}
+		files["SKILL.md"] = "---\nname: " + name + "\ndescription: A skill of a test.\n" + rules + "---\nDo it.\n"
 		files.Write(t, filepath.Join(dir, "skills", name))
 	}
 	b := &sessionBench{t: t, who: permission.Principal{Tenant: "default", Name: "tester"}}

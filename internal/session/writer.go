@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"path/filepath"
 
 	"github.com/skillrun/skillrun/internal/failpoint"
@@ -148,6 +149,17 @@ func (w *Writer) Lower() string {
 		return ""
 	}
 	return filepath.Join(w.x.dir, treeName)
+}
+
+// Paths yields the paths of the files of the version.
+func (w *Writer) Paths() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, f := range w.base.files {
+			if !yield(f.Path) {
+				return
+			}
+		}
+	}
 }
 
 // Files returns the number of files and directories of the version.
