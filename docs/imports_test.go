@@ -15,8 +15,8 @@ import (
 
 const module = "github.com/skillrun/skillrun/"
 
-// mayImport says which packages of ours each package may import: the one
-// direction of docs/architecture.md. A package that is not here may not exist.
+// mayImport has, for each package of the module, the packages of the module that it may import. It is
+// the table of docs/architecture.md. A package without an entry is a mistake.
 var mayImport = map[string][]string{
 	"proto/skillrun/v1":               {},
 	"sandbox":                         {"internal/failpoint", "sandbox/internal/cgroup", "sandbox/internal/mount", "sandbox/internal/netdev", "sandbox/internal/pid1", "sandbox/internal/preflight", "sandbox/internal/pseudofs", "sandbox/internal/pyzygote", "sandbox/internal/seccomp", "sandbox/internal/socket", "sandbox/internal/zygote"},
@@ -78,7 +78,7 @@ var mayImport = map[string][]string{
 	"cmd/skillrun-python":             {"internal/runtime/embedded"},
 	"cmd/skillrund": {"sandbox", "internal/environment", "internal/skill", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/workspace",
 		"internal/audit", "internal/executor", "internal/image", "internal/session", "internal/network", "internal/network/credential", "internal/network/policy", "internal/ingress", "internal/ingress/budget", "internal/ingress/identity", "internal/toolview", "internal/mcp", "internal/metrics", "internal/server", "internal/tracing", "internal/tenant", "internal/admission"},
-	// What a list of system calls says, for tests that compare a filter or a kernel with it.
+	// Evaluates a list of system calls, for tests that compare a filter or a kernel with the list.
 	"sandbox/internal/seccomp/seccomptest": {"sandbox/internal/seccomp"},
 	"sandbox/internal/socket/sockettest":   {}, // the peer of a socket, for tests
 
@@ -86,8 +86,8 @@ var mayImport = map[string][]string{
 	"docs":        {},
 }
 
-// onlyIn says who may import packages that are not ours: a prefix of the import
-// path, and the packages of ours that may.
+// onlyIn restricts libraries: the prefix of an import path, and the only packages of the module
+// that may import it.
 var onlyIn = map[string][]string{
 	"github.com/opencontainers/":       {"sandbox", "sandbox/internal/cgroup", "sandbox/internal/pid1", "sandbox/internal/zygote"},
 	"github.com/seccomp/":              {"sandbox/internal/seccomp"},
@@ -144,8 +144,8 @@ func TestImportsGoOneWay(t *testing.T) {
 	}
 }
 
-// importsOf returns what the Go files beneath root import, by folder; tests are
-// left out, and docs, which has nothing else, counts as it is.
+// importsOf returns the imports of the Go files beneath root, by folder. It leaves out test files,
+// because tests may import more. Only the test files of docs count, since docs has no other Go files.
 func importsOf(t *testing.T, root string) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
@@ -180,7 +180,7 @@ func importsOf(t *testing.T, root string) map[string][]string {
 	return found
 }
 
-// A test of the test: a forbidden import in a tree of its own is found.
+// A test of the test: it finds a forbidden import in the sources of testdata/imports.
 func TestImportsAreReadFromTheSources(t *testing.T) {
 	found := importsOf(t, filepath.Join("testdata", "imports"))
 	if got := found["internal/skill"]; !slices.Equal(got, []string{"google.golang.org/grpc"}) {

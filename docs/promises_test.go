@@ -51,7 +51,7 @@ var tables = []struct {
 	{"security.md", 9},
 }
 
-// A promise is a row of a table: what is promised, and the tests that keep it,
+// A promise is a row of a table: the promised behaviour, and the tests that show it,
 // each as `folder.TestName` or `folder.TestName/subtest`.
 type promise struct {
 	file  string

@@ -49,8 +49,8 @@ type Cmd struct {
 	// daemon.
 	Limits Limits
 
-	// Network has rules that the program's network must keep to, as well as to those of the
-	// daemon. Nil: the skill and the daemon decide. See NoNetwork.
+	// Network has rules that narrow the daemon's rules for the program's network: a connection must be
+	// allowed by both. Nil: the skill and the daemon decide. See NoNetwork.
 	Network *Network
 
 	// Session keeps files between executions. Nil: none.

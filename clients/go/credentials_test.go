@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A token goes only where nobody else can read it.
+// The client sends a token only over TLS, a Unix socket or loopback, where other users can't read it.
 func TestTokensNeedASafeConnection(t *testing.T) {
 	for address, safe := range map[string]bool{
 		"": true, "/run/x.sock": true, "unix:///run/x.sock": true, "127.0.0.1:1": true, "[::1]:1": true, "localhost:1": true, "tcp://127.0.0.1:1": true,

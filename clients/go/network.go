@@ -17,8 +17,8 @@ type Network struct {
 // NoNetwork is for Cmd.Network: the program runs without a network, also if its skill asks for one.
 func NoNetwork() *Network { return &Network{Allow: []string{"none"}} }
 
-// Denied waits for the end and returns what the program's network refused, in order: the first 100
-// refusals. The outcome's evidence counts all. After an Attach with After, the refusals before are missing.
+// Denied waits for the end and returns the first 100 refusals of the program's network, in order. The outcome's
+// evidence counts all. After an Attach with After, earlier refusals are missing.
 func (e *Execution) Denied() []*pb.NetworkDenial {
 	<-e.done
 	return e.denied

@@ -76,8 +76,8 @@ func unmarshalOutput(data mem.BufferSlice) *pb.ExecutionEvent {
 }
 
 // lastField finds the field with a number among the fields that begin at from. That field
-// must be of type bytes and end at size. tag is the offset of the field, bytes that of its
-// content.
+// must be of type bytes and end at size. tag is the offset of the field, bytes the offset of
+// its content.
 func lastField(head []byte, from, size int, field protowire.Number) (tag, bytes int, ok bool) {
 	for at := from; at < len(head); {
 		number, kind, n := protowire.ConsumeTag(head[at:])

@@ -79,7 +79,7 @@ type replay struct {
 	stream eventStream
 }
 
-// Recv returns the event that was read first, then those of the stream.
+// Recv returns the event that was read first, then the events of the stream.
 func (r *replay) Recv() (*pb.ExecutionEvent, error) {
 	if event := r.event; event != nil {
 		r.event = nil

@@ -27,8 +27,8 @@ const (
 	// tokenCommandTimeout bounds a run of such a command. It may ask a person to log in.
 	tokenCommandTimeout = 2 * time.Minute
 
-	// renewBefore is how long before its end a token is no longer used: the call has to reach the
-	// daemon, whose clock may be ahead.
+	// renewBefore is how long before its end a token is no longer used: the call takes time to reach the
+	// daemon, and the daemon's clock may be fast.
 	renewBefore = 30 * time.Second
 )
 
@@ -54,7 +54,7 @@ func TokenFromCommand(ctx context.Context, name string, args ...string) (string,
 	cmd := exec.CommandContext(ctx, name, args...)
 	out := &shortBuffer{}
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
-	// A child that the program left behind may hold its output open.
+	// A child that survives the program may hold the program's output open.
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
 	token := strings.TrimSpace(out.kept.String())

@@ -71,7 +71,7 @@ func auditCommand(c config, args []string, out, notes io.Writer) error {
 
 // verifyAudit verifies a directory, by default the configured one, or files that follow each other.
 // Without --key it uses the public key next to the log, which shows accidents and careless changes
-// only: a person who can write there can replace the key, too.
+// only: a person with write access can replace the key, too.
 func verifyAudit(c config, args []string, out, notes io.Writer) error {
 	flags := flag.NewFlagSet("audit verify", flag.ContinueOnError)
 	flags.SetOutput(notes)

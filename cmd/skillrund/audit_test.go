@@ -293,7 +293,7 @@ func TestAuditSurvivesSIGKILL(t *testing.T) {
 }
 
 // While the audit log cannot be written, executions are refused, health and doctor say so, and cancels
-// work; with room the daemon goes on by itself.
+// work. As soon as the disk has room, executions start again without a restart.
 func TestAuditDiskFull(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -412,7 +412,7 @@ func TestAuditCommand(t *testing.T) {
 	}
 }
 
-// With audit.enabled: false there is no log, and everything else works.
+// With audit.enabled: false the daemon writes no audit log, and everything else works.
 func TestAuditOff(t *testing.T) {
 	t.Parallel()
 	d := startDaemon(t, "audit: {enabled: false}\n")

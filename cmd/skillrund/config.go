@@ -57,7 +57,7 @@ type config struct {
 	RunDir   string        `yaml:"run_dir"`
 	Skills   []skillRoot   `yaml:"skills"`
 	Network  networkConfig `yaml:"network"`
-	// The name servers that helpers ask, as addresses with or without a port. Empty: those of /etc/resolv.conf.
+	// The name servers that helpers ask, as addresses with or without a port. Empty: the servers in /etc/resolv.conf.
 	NetworkResolvers []string      `yaml:"network_resolvers"`
 	NetworkLimits    networkLimits `yaml:"network_limits"`
 	Shell            bool          `yaml:"shell"`

@@ -466,7 +466,7 @@ func TestConfigOfImages(t *testing.T) {
 	}
 }
 
-// The forms of network, and what a skill gets by them.
+// Each form of the key network, and the rules that a skill gets from it.
 func TestConfigOfNetwork(t *testing.T) {
 	for _, tt := range []struct {
 		text        string

@@ -21,7 +21,7 @@ func TestOSRelease(t *testing.T) {
 	d.run(shell("calculator", "cat /etc/os-release")).wantStdout(t, string(want))
 }
 
-// The limit of processes counts what the program starts: with the default of 64 it has 64 children,
+// The limit of processes counts the program's children: with the default of 64 it can start 64,
 // and the 65th is refused. The advice says so.
 func TestProcessLimitIsForChildren(t *testing.T) {
 	t.Parallel()

@@ -50,7 +50,7 @@ type faultOp struct {
 	outcome      *pb.ExecutionOutcome
 }
 
-// faultWall ends a program whose init does not run any more.
+// faultWall ends a program whose init was killed or stopped.
 const faultWall = 15 * time.Second
 
 const (
@@ -132,7 +132,7 @@ func (l *faultLoad) end() {
 	l.clients.Wait()
 }
 
-// verify compares what the clients saw with what the daemon that lives now has.
+// verify compares the answers that the clients got with the records of the daemon that runs now.
 func (l *faultLoad) verify(row *faultRow) {
 	type place struct {
 		tenant int

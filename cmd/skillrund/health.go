@@ -82,7 +82,8 @@ func (r *readiness) report() (ready bool, text string) {
 	return h.Ready, strings.Join(lines, "\n") + "\n"
 }
 
-// judged notes the missing boundaries: those that keep the daemon from executing, and the others.
+// judged notes the missing boundaries. A boundary in boundaries.allow_missing is a warning; any other keeps
+// the daemon from executing.
 func (d *daemon) judged() {
 	var allowed []string
 	for _, b := range d.probing.found {

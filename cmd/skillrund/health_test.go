@@ -18,7 +18,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// healthOf returns the names of gRPC's health service that are SERVING, of those that tell states apart.
+// healthOf returns which names of gRPC's health service are SERVING. It asks only for names that differ
+// between the daemon's states.
 func (d *running) healthOf() (serving []string) {
 	d.t.Helper()
 	for _, name := range []string{server.Live, server.Ready, server.NotDraining, server.NotDegraded} {

@@ -16,7 +16,7 @@ import (
 )
 
 // foreignSkill tries the calls about one skill with another tenant's token. Each is answered as for
-// a skill that nobody has, with the same words; only the name differs.
+// a skill that does not exist, with the same words; only the name differs.
 func foreignSkill(t *testing.T, _ *running, _ hostileCase) {
 	p := startPushing(t, "")
 	digest := p.mustPush(p.acme, "s1", "A-secret")
@@ -73,7 +73,7 @@ func refusalWithout(err error, name string) string {
 }
 
 // foreignExecution tries every call about one execution with another tenant's token, while the
-// execution runs and after its end. Each is answered as for an id that nobody has.
+// execution runs and after its end. Each is answered as for an id that does not exist.
 func foreignExecution(t *testing.T, _ *running, _ hostileCase) {
 	s := startSecured(t, "")
 	a := with(t.Context(), s.token("create", "--tenant", "acme", "--name", "a", "--role", "admin"))

@@ -72,7 +72,7 @@ func clientModule(t *testing.T, module string) string {
 	return filepath.Join(filepath.Base(dir), module)
 }
 
-// runClient runs a module of testdata/mcpclients, and returns what it prints.
+// runClient runs a module of testdata/mcpclients, and returns its standard output.
 func runClient(t *testing.T, module string, args []string, env ...string) []byte {
 	t.Helper()
 	cmd := nodeCommand(t)

@@ -8,7 +8,8 @@ import (
 	"github.com/skillrun/skillrun/internal/network"
 )
 
-// networkLimits bound the network of each execution, and tenant_connections those of a tenant together.
+// networkLimits bound the network of each execution. TenantConnections bounds the open connections of all
+// executions of a tenant together.
 type networkLimits struct {
 	Connections       int      `yaml:"connections"`
 	NewConnections    int      `yaml:"new_connections"`

@@ -7,7 +7,7 @@ import (
 	"github.com/skillrun/skillrun/internal/metrics"
 )
 
-// Prometheus gets what the networks of sandboxes did, by tenant and by kind of refusal.
+// The metrics count connections, bytes and refusals of sandboxes, by tenant and by kind of refusal.
 func TestNetworkMetrics(t *testing.T) {
 	t.Parallel()
 	d := startDaemon(t, "listen: {unix: s.sock, metrics_tcp: '127.0.0.1:0'}\nnetwork: {'skills': {calculator: {allow: [public]}}}\n")

@@ -76,7 +76,7 @@ func (u *newUser) write() (config string) {
 	return config
 }
 
-// output runs a command and returns what it prints.
+// output runs a command and returns its standard output.
 func (u *newUser) output(cmd *exec.Cmd) string {
 	u.t.Helper()
 	cmd.Dir = u.dir
@@ -140,7 +140,7 @@ func TestNewUserWithThreeTenants(t *testing.T) {
 	}
 }
 
-// A documentTenant is a tenant of the document, with what it may see.
+// A documentTenant is a tenant of the document, with the skills that it may see.
 type documentTenant struct {
 	*newUser
 	credentials        skillrun.TLSFiles

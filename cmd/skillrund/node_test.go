@@ -199,7 +199,7 @@ allowed-tools: Bash(npx greet@1.2.0:*) Bash(npx -y say:*) Bash(npx unknown:*) Ba
 }
 
 // Node packages and programs of npx come from a directory of files, without a registry. `skillrun
-// prepare` says what it left out of the directory, and that it does not read a lock of pnpm.
+// prepare` names the files that it left out, and says that it does not read a lock of pnpm.
 func TestNodePackagesFromTarballs(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)

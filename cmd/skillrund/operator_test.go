@@ -13,7 +13,7 @@ import (
 )
 
 // An operator sees, follows and cancels the executions of all tenants, and the audit log has an entry for
-// each time. Nobody else does.
+// each time. Callers with other roles see their own tenant only.
 func TestOperatorSeesAllTenants(t *testing.T) {
 	t.Parallel()
 	d := startDaemon(t, withTokens+"tenants: {acme: {}, globex: {}}\n")
@@ -89,8 +89,8 @@ func TestOperatorSeesAllTenants(t *testing.T) {
 	}
 }
 
-// A token for a tenant that is not configured is made, and the command says so. A mistake in a tenant's file keeps nobody from
-// making and revoking tokens.
+// `skillrund token` makes a token for a tenant that is not configured, and says so. With a mistake in a
+// tenant's file, tokens can still be made and revoked.
 func TestTokenOfUnknownTenant(t *testing.T) {
 	path := writeTenants(t, "tenants_dir: t\nidentity: {tokens: tokens.json}\n", map[string]string{"acme.yaml": "quotas: {running: 0}\n"})
 	create := func(path, tenant, role string) (notes string) {
@@ -121,7 +121,7 @@ func TestTokenOfUnknownTenant(t *testing.T) {
 }
 
 // An operator signals and deletes the executions of all tenants, and reads their artifacts. The audit log has the
-// operator's name in each entry. Callers of other tenants find none of them.
+// operator's name in each entry. For callers of other tenants these executions do not exist.
 func TestOperatorActsForAllTenants(t *testing.T) {
 	t.Parallel()
 	d := startDaemon(t, withTokens+"tenants: {acme: {}, globex: {}}\n")

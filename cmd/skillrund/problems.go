@@ -95,8 +95,8 @@ func (f *problems) lineOf(key string) int {
 	return 0
 }
 
-// ofDaemon returns the mistakes in the daemon's own keys. It leaves out those of tenants, and a directory of
-// tenants that cannot be read.
+// ofDaemon returns the mistakes in the daemon's own keys. It leaves out mistakes of tenants, and a
+// tenants_dir that cannot be read.
 func (f *problems) ofDaemon() error {
 	mine := slices.DeleteFunc(slices.Clone(f.list), func(p problem) bool { return p.key == "tenants_dir" })
 	return (&problems{path: f.path, list: mine}).err()

@@ -53,8 +53,8 @@ func (s *secured) published(token string) map[string]string {
 }
 
 // One daemon publishes the skills of a tenant, and skills add brings them to another daemon, where they
-// have the same digests and run. Another tenant's skills are in no other index, and their artifacts are
-// as unknown as those of nobody.
+// have the same digests and run. Another tenant's skills are in no other index, and a request for their
+// artifacts is answered as if they did not exist.
 func TestPublishedSkillsOfATenant(t *testing.T) {
 	t.Parallel()
 	from := startSecuredOn(t, "  skills_index: true", "").pushing()

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Configured tenants see the shared skills that shared_skills names, and have quotas of their own.
+// Configured tenants see the shared skills that shared_skills names, and each has separate quotas.
 func TestPushedSkillsOfConfiguredTenants(t *testing.T) {
 	t.Parallel()
 	shipped, err := filepath.Abs("../../skills")

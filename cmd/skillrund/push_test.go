@@ -196,7 +196,7 @@ func TestPushedSkillsOfTwoTenants(t *testing.T) {
 	}
 }
 
-// Agents see the skills of their own tenant, and only they are notified of a change.
+// Agents see only their tenant's skills. A change notifies the agents of this tenant and no others.
 func TestPushedSkillsOverMCP(t *testing.T) {
 	t.Parallel()
 	p := startPushing(t, "")

@@ -244,7 +244,8 @@ func TestSessionCopy(t *testing.T) {
 	}
 }
 
-// A session belongs to its tenant, which has quotas of its own. Its removal takes the sessions with it.
+// A session belongs to its tenant, and each tenant has separate quotas. When a tenant is removed, so are
+// its sessions.
 func TestSessionsOfTenants(t *testing.T) {
 	t.Parallel()
 	dir := newTenantsDir(t)

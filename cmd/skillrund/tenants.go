@@ -214,8 +214,8 @@ func (c *config) tenantSet() *tenant.Set {
 	return tenant.New(list...)
 }
 
-// sweepTenants removes the oldest executions of each tenant that has used up its quota of state_bytes, also of
-// those that start nothing.
+// sweepTenants removes the oldest executions of each tenant that has used up its quota of state_bytes, also if
+// the tenant starts no executions.
 // sweepRecords calls it after the retention of all tenants, so that it removes as little as possible.
 func (d *daemon) sweepTenants(ctx context.Context) {
 	for _, t := range d.executor.Tenants.All() {

@@ -59,7 +59,7 @@ func (c *config) readTenants(inline map[string]tenantConfig, found *problems) ([
 	return list, err
 }
 
-// tenantFiles returns the paths of the files of tenants_dir. An empty dir has none.
+// tenantFiles returns the paths of the files of tenants_dir: none if dir is "".
 func tenantFiles(dir string) (paths []string, err error) {
 	if dir == "" {
 		return nil, nil

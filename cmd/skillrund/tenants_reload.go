@@ -35,7 +35,7 @@ type tenancy struct {
 	sources  map[string]*tenantSource // in force, by name
 	values   map[string]*tenant.Tenant
 	problems []server.TenantProblem      // of the last reload
-	warnings map[string][]server.Warning // of the tenants in force, by name; those of the daemon's keys have the name ""
+	warnings map[string][]server.Warning // of the tenants in force, by name; the name "" has the daemon's keys
 }
 
 // newTenancy returns the tenants with which the daemon starts.

@@ -27,8 +27,8 @@ func (d *running) skillsOf(ctx context.Context) (names []string) {
 	return names
 }
 
-// Folders in the configuration of a tenant are its own: it runs their skills, nobody else sees them, and they
-// come, move and go with the file of the tenant and with their own content.
+// Only the tenant whose configuration names a folder sees and runs the folder's skills. They come, move and
+// go with the file of the tenant and with their own content.
 func TestTenantSkills(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)

@@ -133,7 +133,7 @@ tenants:
 	p.mustPush(busy, "say", "x")
 }
 
-// After SIGKILL the next daemon counts what is on the disk.
+// After SIGKILL the next daemon counts the files on the disk.
 func TestStateIsCountedAfterRestart(t *testing.T) {
 	t.Parallel()
 	const config = withTokens + "tenants: {acme: {quotas: {state_bytes: 1GiB}}, globex: {}}\n"

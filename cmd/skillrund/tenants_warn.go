@@ -64,7 +64,7 @@ func (d *daemon) warnAll() {
 	}
 }
 
-// warned returns the warnings about the daemon's keys, and then those of the tenants in the order of their names.
+// warned returns the warnings about the daemon's keys, then the tenants' warnings by the tenants' names.
 func (t *tenancy) warned() (list []server.Warning) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -79,7 +79,7 @@ func createToken(c *config, args []string, out, notes io.Writer) error {
 	return err
 }
 
-// tenantNote says what is wrong with the tenant of a new token. Nothing is wrong if it is empty. A missing tenant is
+// tenantNote returns a warning about the tenant of a new token, or "". A tenant that is not configured is
 // no error: the token may come first, and the tenant's file later.
 func (c *config) tenantNote(name string) string {
 	switch {

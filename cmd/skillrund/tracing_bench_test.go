@@ -37,7 +37,7 @@ func BenchmarkTracing(b *testing.B) {
 			took, used := make([][]time.Duration, 2), make([]time.Duration, 2)
 			for i, d := range daemons {
 				for range 50 {
-					timed(b, ctx, d, requests[row]) // the pool learns what comes
+					timed(b, ctx, d, requests[row]) // so that the pool prewarms sandboxes of this kind
 				}
 				used[i] = -processorTime(b, d)
 			}

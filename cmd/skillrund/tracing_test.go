@@ -239,7 +239,7 @@ func wantExemplars(t *testing.T, d *running) {
 	}
 }
 
-// output returns what an execution has written to standard output.
+// output returns the standard output of an execution.
 func (d *running) output(id string) string {
 	d.t.Helper()
 	s, err := d.runs.AttachExecution(d.t.Context(), &pb.AttachExecutionRequest{ExecutionId: id})

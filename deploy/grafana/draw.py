@@ -4,7 +4,7 @@
 usage: draw.py PROMETHEUS_URL MINUTES >dashboard.svg
 
 It asks the Prometheus for the queries of each panel over the last minutes, as Grafana does, with all instances and
-tenants selected. It needs no Grafana and no packages. make dashboard runs it on a Prometheus of its own.
+tenants selected. It needs no Grafana and no packages. make dashboard starts a Prometheus and runs it.
 """
 
 import json

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Evaluate arithmetic expressions exactly, without running code.
 
-Expressions come as arguments or, if there are none, as a JSON object on
+Expressions come as arguments. Without arguments, the script reads a JSON object from
 standard input. Exit codes: 0 done, 1 the expression has no value, 2 the
 expression or an option is not understood.
 """
