@@ -1,5 +1,5 @@
 // Package audit keeps the audit log: each request to the daemon with its caller, the decision and the
-// rule behind it, and the end of each execution. The daemon's log is another one.
+// rule that decided, and the end of each execution. The daemon's log (slog) is separate.
 //
 // Theory of operation. The log is a directory of files, and each line of a file is an [Entry] as JSON.
 // Three things show a later change:

@@ -87,7 +87,7 @@ type Entry struct {
 	Signature []byte `json:"signature,omitempty"`
 }
 
-// A Network says what an execution did in the network.
+// A Network has the connections and refusals of an execution.
 type Network struct {
 	Denied      int64        `json:"denied,omitempty"` // how often something was refused
 	Count       int64        `json:"count,omitempty"`  // of connections
@@ -117,7 +117,7 @@ const (
 )
 
 // bound cuts the texts that callers choose.
-// It comes before the hash, so the hash is of the line as it is stored.
+// It is called before the hash is computed, so that the hash is over the stored line.
 func (e *Entry) bound() {
 	for _, s := range []*string{&e.Tenant, &e.Principal, &e.Address, &e.Method, &e.Execution, &e.Skill, &e.Script, &e.Missing, &e.Reason, &e.End, &e.Signal, &e.By} {
 		*s = clip(*s, maxText)

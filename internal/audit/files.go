@@ -151,7 +151,8 @@ func lock(dir string) (*os.File, error) {
 // entry of this daemon, which has the damage, if any.
 // There are three cases. A new log begins with entry 1. A log with a good last line continues
 // there, after an incomplete line was cut off: a daemon that is killed leaves one. A log whose end
-// contradicts the copy of the last checkpoint was changed; it stays as it is, for the verification.
+// contradicts the copy of the last checkpoint was changed. resume does not repair such a log, so that
+// `skillrund audit verify` shows the change.
 func (l *Log) resume() (start Entry, err error) {
 	start = Entry{Event: Start}
 	files, err := list(l.Dir)

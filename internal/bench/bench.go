@@ -235,7 +235,7 @@ type scale struct {
 	idle       [2]time.Duration
 	load       time.Duration // duration of a sustained load
 	slices     int           // slices of the load, in turns with the bare program
-	beside     time.Duration // a slice of the load of a tenant beside another
+	beside     time.Duration // a slice of the load of a tenant while another tenant has a load, too
 	// Bytes that the streaming script prints, and how many executions sleep at once.
 	streamBytes int
 	sleeping    int

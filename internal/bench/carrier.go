@@ -81,8 +81,8 @@ var attachers = []struct {
 	attach attacher
 }{{"pasta", attachPasta}, {"slirp4netns", attachSlirp}}
 
-// attachPasta starts pasta, which goes into the background when the network is ready. Destinations are
-// connected as they are: by default the address of the gateway would mean the machine's loopback.
+// attachPasta starts pasta, which goes into the background when the network is ready. --no-map-gw makes
+// the gateway an ordinary address: by default pasta maps it to the machine's loopback.
 func attachPasta(r *run, machine, n *namespace) (func() error, error) {
 	pidFile := filepath.Join(r.dir, "pasta.pid")
 	cmd := exec.Command("pasta", "--config-net", "--netns-only", "--runas", "0:0", "--quiet", "--mtu", "65520", "--no-map-gw",

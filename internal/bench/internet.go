@@ -10,7 +10,7 @@ import (
 )
 
 // The internet of the rows with a network is two namespaces with a cable. One has the servers. The other has
-// the daemon and the programs that are measured beside it. No packet leaves the two.
+// the daemon and the programs that it is compared with. No packet leaves the two.
 const (
 	serverAddress  = "20.1.0.1" // public for the rules, but it leads here only from the machine's namespace
 	machineAddress = "20.1.0.2"

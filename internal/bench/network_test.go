@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// testInternet skips tests on machines without what the rows need.
+// testInternet skips the test on a machine that lacks a program or a device of the rows.
 func testInternet(t *testing.T) *internet {
 	t.Helper()
 	if testing.Short() {

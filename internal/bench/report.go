@@ -75,7 +75,7 @@ func (r *Report) judge() {
 	}
 }
 
-// describeMachine leaves out what it can't find out: a report without it is still of use.
+// describeMachine leaves a field empty if the machine doesn't show it: a report without it is still of use.
 func describeMachine() Machine {
 	m := Machine{Processor: processor(), Cores: runtime.NumCPU()}
 	var name syscall.Utsname

@@ -21,7 +21,7 @@ import (
 const secretSkill = "secret"
 
 // A question asks for something of another tenant by its name, theirs. nobodys is a name of the same form
-// that nobody has. It is one name for all calls: HTTP/2 compresses a name in the headers of an answer better
+// that no tenant uses. It is one name for all calls: HTTP/2 compresses a name in the headers of an answer better
 // if the same name came before, so new names would take longer for a reason that has nothing to do with
 // tenants.
 type question struct {
@@ -30,8 +30,8 @@ type question struct {
 	ask             func(ctx context.Context, c *skillrun.Client, name string) error
 }
 
-// secrecy compares the times of refusals: one tenant asks for what another tenant has, and for what nobody
-// has, in turns. If the times differ, the tenant learns which names another tenant uses.
+// secrecy compares the times of refusals: one tenant asks in turns for things of another tenant, and for
+// things that do not exist. If the times differ, the tenant learns which names another tenant uses.
 func secrecy(r *run, rows rowSet) error {
 	d, err := r.startNew("secrecy", "identity: {tokens: tokens.json}\n")
 	if err != nil {

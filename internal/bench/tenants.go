@@ -120,6 +120,5 @@ func descendantBytes(daemon int) (sum int64, err error) {
 	return sum, nil
 }
 
-// fullTenantIdle is longer than the daemon needs to give up what an idle tenant does not keep: the ids
-// and the cgroup of its sandboxes.
+// fullTenantIdle is longer than the daemon needs to free the ids and the cgroup of an idle tenant.
 const fullTenantIdle = 12 * time.Second

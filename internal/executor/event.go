@@ -39,9 +39,9 @@ type Header struct {
 	Skill       string       `json:"skill"`
 	SkillDigest string       `json:"skill_digest"`
 	Limits      Limits       `json:"limits"`
-	Network     *Network     `json:"network,omitempty"` // nil: it has none
+	Network     *Network     `json:"network,omitempty"` // nil: without a network
 	Commands    [][]string   `json:"commands"`          // one list for each simple command, without inline code
-	Session     *SessionBase `json:"session,omitempty"` // nil: it has none
+	Session     *SessionBase `json:"session,omitempty"` // nil: without a session
 	// Warnings are sentences about possible causes of a failure, such as a package of another version
 	// than the declared one.
 	Warnings []string `json:"warnings,omitempty"`

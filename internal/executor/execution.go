@@ -83,7 +83,7 @@ type settings struct {
 	skillDir string
 	// The secrets of its requests; nil: none.
 	credentials *credential.Set
-	trusted     string // this machine's directory for trustedDir; empty: the sandbox has none
+	trusted     string // this machine's directory for trustedDir; empty: the sandbox trusts the usual authorities
 }
 
 // newExecution checks the form of a request and derives the settings of its execution. The

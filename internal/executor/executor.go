@@ -130,7 +130,7 @@ type Executor struct {
 	// groups orders changes of the tenants' groups of sandboxes: SetTenants and removeGroup.
 	groups    sync.Mutex
 	purging   sync.Mutex    // held by Purge and SetTenants, so that no tenant comes back during its Purge; before all others
-	sandboxes sandboxGroups // Config.Host; nil: tests have none
+	sandboxes sandboxGroups // Config.Host; nil in tests without sandboxes
 	// Config.Host.Start, but for tests.
 	start startFunc
 

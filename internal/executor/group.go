@@ -10,7 +10,7 @@ import (
 // and Python zygotes that no other tenant's executions use (docs/tenants.md, Isolation).
 
 // defaultTenant is the tenant of a daemon without configured tenants. If it has no limits for all of
-// its sandboxes together, they are in the default group, and cost what they would cost without groups.
+// its sandboxes together, they are in the default group, which always has a zygote.
 const defaultTenant = "default"
 
 // sandboxGroups is the part of [sandbox.Host] that sets the limits of groups.
@@ -47,13 +47,13 @@ func (x *Executor) setGroups(list []*tenant.Tenant) {
 	}
 }
 
-// removeGroup frees what the sandboxes of a removed tenant shared, if none of its executions is left.
-// Else it is called again at the end of each of them.
+// removeGroup frees the ids, the cgroup and the zygote of a removed tenant if all its executions have ended.
+// Otherwise the end of each of them calls removeGroup again.
 func (x *Executor) removeGroup(name string) {
 	if _, configured := x.Tenants.Get(name); configured || x.sandboxes == nil {
 		return
 	}
-	x.groups.Lock() // so that SetTenants does not add the tenant meanwhile
+	x.groups.Lock() // so that SetTenants does not add the tenant at the same time
 	defer x.groups.Unlock()
 	if _, configured := x.Tenants.Get(name); configured {
 		return

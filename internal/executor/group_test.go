@@ -39,7 +39,7 @@ func (g *fakeGroups) take() []string {
 	return calls
 }
 
-// The default tenant without limits of its own has the default group, and so costs nothing more.
+// The default tenant without limits uses the default group, so it needs no second zygote.
 func TestGroupOfTenant(t *testing.T) {
 	limited := &tenant.Tenant{Cgroup: tenant.Cgroup{Processes: 100}}
 	for _, tt := range []struct {

@@ -40,7 +40,7 @@ func TestLearnedRules(t *testing.T) {
 	}
 }
 
-// What was only counted makes the rules incomplete.
+// The rules are incomplete if connections were counted but not reported one by one.
 func TestLearnedRulesAreBounded(t *testing.T) {
 	for _, tt := range []struct {
 		connections int

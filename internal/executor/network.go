@@ -12,7 +12,7 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// Networks opens the network of one execution. Nil credentials: there are none. to receives its events.
+// Networks opens the network of one execution. credentials may be nil. to receives the network's events.
 type Networks interface {
 	Open(tenant, execution string, rules *policy.Rules, credentials *credential.Set, to policy.Sink) sandbox.Network
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/skillrun/skillrun/internal/record"
 )
 
-// operatorRule is the rule in entries of the audit log about what an operator does with another tenant.
+// operatorRule is the rule in the audit log's entry about an operator's call for another tenant.
 const operatorRule = "role operator"
 
 // Across returns an operator as a principal of the tenant that has an execution. The audit log has an entry before
-// another tenant's execution is seen. If nobody has the execution, the principal is unchanged, so the
+// another tenant's execution is seen. If the execution does not exist, the principal is unchanged, so the
 // call that follows does not find it. cancels: the call goes on even if the audit log cannot be written, so
 // that an operator can always end an execution.
 func (x *Executor) Across(ctx context.Context, who permission.Principal, id string, cancels bool) (permission.Principal, error) {

@@ -45,7 +45,7 @@ type Outcome struct {
 	Refused     []string   `json:"artifacts_refused,omitempty"`
 	SkillDigest string     `json:"skill_digest"`
 	Limits      Limits     `json:"limits"`
-	// Session is nil if the execution has none.
+	// Session is nil without a session.
 	Session *SessionOutcome `json:"session,omitempty"`
 	Advice  string          `json:"advice,omitempty"`
 	// Learned is nil if the execution did not learn.
@@ -95,7 +95,8 @@ type Evidence struct {
 	// internalSetupError.
 	SetupStep  string `json:"setup_step,omitempty"`
 	SetupError string `json:"setup_error,omitempty"`
-	// NetworkDenied counts what the network refused. A program can go on after it.
+	// NetworkDenied counts the lookups and connections that the rules refused. A refusal does not end the
+	// program, which may handle the error.
 	NetworkDenied int64 `json:"network_denied,omitempty"`
 }
 
@@ -114,7 +115,7 @@ type Usage struct {
 	Network *NetworkUsage `json:"network,omitempty"`
 }
 
-// NetworkUsage measures the network of one execution. Bytes are those of the program's data.
+// NetworkUsage measures the network of one execution. Bytes are the program's data without headers of packets.
 type NetworkUsage struct {
 	Count    int64 `json:"count"` // connections, and exchanges of UDP packets with one address and port
 	Sent     int64 `json:"sent"`

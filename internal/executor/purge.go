@@ -64,7 +64,7 @@ func (x *Executor) Purge(ctx context.Context, who permission.Principal, name str
 
 // purge is Purge without its entry. While it holds x.purging the tenant stays removed, so it gets no new
 // execution and no new build.
-// Records go last: as long as they are there, an operator can see that a purge has not finished.
+// Records go last, because a record shows the operator that a purge has not finished.
 func (x *Executor) purge(ctx context.Context, name string) (done Purged, err error) {
 	x.purging.Lock()
 	defer x.purging.Unlock()

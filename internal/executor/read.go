@@ -179,7 +179,7 @@ func (x *Executor) Artifacts(ctx context.Context, who permission.Principal, id s
 // Delete removes an ended execution: its record, its output and its artifacts. Its idempotency key
 // is free again. The error is a *NotFoundError, a *NotEndedError, or ours.
 func (x *Executor) Delete(ctx context.Context, who permission.Principal, id string) error {
-	// Before the audit log has an entry, so that nobody fills it by deleting what doesn't exist.
+	// First check that the execution exists, so that deletions of made-up ids don't fill the audit log.
 	if _, err := x.row(ctx, who, id); err != nil {
 		x.Audit.NoteRefusal(entryOf(ctx, audit.Delete, who, id), err)
 		return err

@@ -146,8 +146,8 @@ func (b *sessionBench) check(want map[string]string) {
 	}
 }
 
-// Two skills work on one session in turn. Each sees what the other has left, and its own files as they
-// are; changes of the skills' files are artifacts only.
+// Two skills work on one session in turn. Each sees the other's files, and the unchanged files of its
+// skill; changes of the skills' files are artifacts only.
 func TestSessionOfTwoSkills(t *testing.T) {
 	b := newSessionBench(t, hosttest.Host(t))
 	_, out, _ := b.run(b.bash("one", `
@@ -271,7 +271,7 @@ func TestSessionQuota(t *testing.T) {
 	b.check(map[string]string{"g": "1\n"})
 }
 
-// What the daemon cannot collect as a whole it does not commit in parts.
+// If the daemon cannot collect all changes, it commits none of them.
 func TestSessionIncomplete(t *testing.T) {
 	b := newSessionBench(t, hosttest.Host(t))
 	_, out, _ := b.run(b.bash("one", `for i in $(seq 1001); do echo $i > $i; done`)) // more than Keep.Files

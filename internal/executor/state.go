@@ -12,9 +12,9 @@ import (
 // stored bytes. A random part of the same length is added.
 const retryState = 5 * time.Second
 
-// CheckState returns a *QuotaError if a tenant's executions have used up its quota of stored bytes and
-// none of them has ended. The oldest ended ones go before that. New executions and pushes of skills need
-// CheckState.
+// CheckState removes the oldest ended executions of a tenant until its stored bytes are within its quota.
+// It returns a *QuotaError if the executions that still run have used up the quota. New executions and
+// pushes of skills need CheckState.
 func (x *Executor) CheckState(ctx context.Context, t *Tenant) error {
 	if t.StateBytes <= 0 {
 		return nil

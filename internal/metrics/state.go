@@ -29,7 +29,7 @@ type State struct {
 	Sessions map[string]Sessions
 	// Dropped counts the spans that the receiver of traces does not have.
 	Dropped Dropped
-	// AuditEntries and AuditFailures count entries of the audit log, and those that could not be written.
+	// AuditEntries counts entries of the audit log, AuditFailures entries that could not be written.
 	AuditEntries, AuditFailures uint64
 	// Bytes of the file system with the state directory. DiskFree is the space that users other than
 	// root may use.
@@ -56,7 +56,7 @@ type Networks struct {
 	Tenants       map[string]Traffic
 }
 
-// A Traffic has what the networks of one tenant did.
+// A Traffic has the sums over the networks of one tenant.
 type Traffic struct {
 	Connections, Sent, Received int64
 	Denied                      map[string]int64

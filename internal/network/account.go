@@ -10,15 +10,14 @@ import (
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
-// A helper may be in the hands of an attacker. So the Manager believes only what is possible: a report is
+// A helper may be in the hands of an attacker. So the Manager accepts only possible reports: a report is
 // about a network that the helper has, its texts are short and printable, its times are within the life
 // of the network, and its numbers are below what a machine can do in this time. A report that a helper
 // never makes ends the helper (process.read), and a bound on the rate keeps reports from taking the
-// daemon's time. What remains is that a helper can lie about the networks that it carries: all of
-// them are of one tenant.
+// daemon's time. A helper can still lie about the networks that it carries: all of them are of one tenant.
 
-// Bounds on what a network can do. They are far above what a machine does: they only keep sums from
-// overflowing.
+// Bounds on the numbers in reports. They are far above the rates of a real machine: they only keep sums
+// from overflowing.
 const (
 	mostBytes  = 64 << 30   // in a second
 	mostEvents = 10_000_000 // in a second, of refused packets and of connections

@@ -16,7 +16,7 @@ import (
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
-// liarVar makes a helper an attacker. Its value says what the attacker does.
+// liarVar makes a helper an attacker. Its value names the attack, a key of liars.
 const liarVar = "SKILLRUN_TEST_LIAR"
 
 // lies are about the network with a number.
@@ -57,7 +57,7 @@ func lie(how string) int {
 
 var liars = map[string]func(s *socket, network uint64){
 	"lies": func(s *socket, network uint64) {
-		// Of networks that it does not have, and of its own.
+		// About networks of other helpers, made-up networks, and the helper's network.
 		for _, number := range []uint64{0, network - 1, network + 1, math.MaxUint64, network} {
 			for _, r := range lies(number) {
 				_ = s.send(r, -1)
@@ -104,7 +104,7 @@ func lying(t *testing.T, how string) {
 	environment = append([]string{liarVar + "=" + how}, honest...)
 }
 
-// What a helper tells is corrected to what is possible, and counts only for a network that it has.
+// The daemon corrects impossible numbers in a helper's reports, and drops reports about other networks.
 func TestHelperLies(t *testing.T) {
 	lying(t, "lies")
 	m := newManager(t)

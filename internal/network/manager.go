@@ -31,7 +31,7 @@ type Config struct {
 	// Resolvers answer the sandboxes' DNS questions. Nil: the name servers in /etc/resolv.conf, which
 	// is read at each attachment.
 	Resolvers []netip.AddrPort
-	// Limits bound each network. Zero: gateway.DefaultLimits. Zero Dial and Hello: those of DefaultLimits.
+	// Limits bound each network. Zero: gateway.DefaultLimits. Zero Dial or Hello: the value in DefaultLimits.
 	Limits gateway.Limits
 	// TenantConnections bounds the connections of all networks of a tenant. Zero: 4096.
 	TenantConnections int64

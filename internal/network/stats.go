@@ -10,7 +10,7 @@ import (
 type Stats struct {
 	Helpers  int   // that run
 	Networks int64 // that are attached
-	Deaths   int64 // of helpers, without those that were ended
+	Deaths   int64 // of helpers that the daemon did not end
 	OOMs     int64 // deaths because the helper's memory ran out
 	Tenants  map[string]TenantStats
 }
@@ -20,7 +20,7 @@ type Stats struct {
 type TenantStats struct {
 	Connections    int64 // that have ended
 	Sent, Received int64 // bytes of the connections that were told one by one
-	// Denied has refusals by policy.Denial.Kind, and Repeated the refusals without an event of their own.
+	// Denied counts the reported refusals by policy.Denial.Kind, Repeated the refusals that were only counted.
 	Denied   map[string]int64
 	Repeated int64
 }

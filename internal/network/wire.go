@@ -87,7 +87,7 @@ const (
 	smallReport = 512
 )
 
-// withoutText is what is sent of a report that is too long for a packet.
+// withoutText shortens a report that is too long for a packet.
 func (r report) withoutText() report {
 	short := report{Kind: r.Kind, Number: r.Number, Network: r.Network}
 	switch r.Kind {

@@ -63,7 +63,7 @@ func (w *Writer) commit(next *manifest, sources map[string]string) error {
 	}
 	if err := w.write(next, sources); err != nil {
 		w.unreserve(next.Stored - before)
-		w.x.loaded = false // the next writer looks at what is there
+		w.x.loaded = false // the next writer reads the versions from the disk again
 		return fmt.Errorf("session %s: commit: %w", w.x.id, errors.Join(err, w.undo(next, sources)))
 	}
 	next.rows = nil
@@ -219,7 +219,8 @@ func copyFile(to, from string) error {
 	return errors.Join(err, dst.Close())
 }
 
-// undo removes what a failed commit has written: first the version, so that it never lacks objects.
+// undo removes the files that a failed commit wrote: first the version, so that no version on disk lacks
+// an object.
 func (w *Writer) undo(next *manifest, sources map[string]string) error {
 	if err := unlessGone(os.Remove(versionPath(w.x.dir, next.Number))); err != nil {
 		return err

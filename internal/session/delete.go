@@ -60,8 +60,8 @@ func (s *Store) remove(x *session) error {
 	return nil
 }
 
-// Sweep removes the sessions whose time is over, and frees memory of sessions that nobody uses. It
-// returns how many it has removed.
+// Sweep removes expired sessions, and frees the memory of idle ones. It returns the number of removed
+// sessions.
 func (s *Store) Sweep() (removed int, err error) {
 	type owned struct {
 		tenant string

@@ -185,7 +185,7 @@ func line(path, content string, exec bool) string {
 	return path + "=" + content
 }
 
-// lower returns what a directory has, in the form of files, and checks owners and modes.
+// lower lists a directory in the form of files, and checks owners and modes.
 func (b *bench) lower(dir string) []string {
 	b.t.Helper()
 	found := map[string]string{}
@@ -247,7 +247,7 @@ func (b *bench) objects(id string) int {
 	return len(list)
 }
 
-// checkUsage compares the bytes of the tenant with what is on disk.
+// checkUsage compares the counted bytes of the tenant with its files on disk.
 func (b *bench) checkUsage(id string) {
 	b.t.Helper()
 	w := b.acquire(id, 0)

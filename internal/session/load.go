@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// load reads the versions and removes what an interrupted commit or release left. If a version is
-// damaged, no object is removed: it may be needed for a repair.
+// load reads the versions and removes the remains of an interrupted commit or release. If a version is
+// damaged, it removes no object, because the objects may be needed for a repair.
 func (s *Store) load(tenant string, x *session) error {
 	if x.loaded {
 		return nil
@@ -49,7 +49,7 @@ func (s *Store) load(tenant string, x *session) error {
 	return nil
 }
 
-// cleanTop removes what is no part of a session, such as a file of an interrupted update.
+// cleanTop removes files that are no part of a session, such as a file of an interrupted update.
 func (x *session) cleanTop() error {
 	x.updating.Lock()
 	defer x.updating.Unlock()

@@ -10,7 +10,7 @@ import (
 type NewFile struct {
 	File
 	// Source is a regular file of the daemon, with the content. Commit links or copies it. Commit sets the
-	// owner and the mode of a linked file. Nobody may write to the file afterwards.
+	// owner and the mode of a linked file. No process may write to the file afterwards.
 	Source string
 }
 

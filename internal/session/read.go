@@ -51,7 +51,7 @@ func (s *Store) Read(tenant, id string, version int) (*View, error) {
 	return &View{m.Version, m.files, x.dir}, nil
 }
 
-// gone returns ErrNotFound for a missing file, because somebody removed the session or the version.
+// gone returns ErrNotFound for a missing file: the session or the version was removed during the read.
 func gone(id string, err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("session %q: %w", id, ErrNotFound)

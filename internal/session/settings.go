@@ -14,7 +14,7 @@ const (
 	maxLabelBytes = 256 // of a key or a value
 )
 
-// Settings are what a caller chooses for a session.
+// Settings are the choices of the session's creator.
 type Settings struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	// IdleTTL is from the last use to the removal. Zero: Rules.DefaultIdle at the creation; if that

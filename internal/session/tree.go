@@ -9,7 +9,7 @@ import (
 // setTree makes the directory tree hold the files of a version, as hard links to its objects. It
 // changes only what differs from the version that is there. A version without files needs no tree.
 //
-// No sandbox uses the tree meanwhile: the session has one writer, and its program has ended.
+// No sandbox uses the tree at this time: the session has one writer, and its program has ended.
 func (x *session) setTree(owner Owner, to *manifest) error {
 	if x.tree == to.Number && to.Number != 0 || len(to.files) == 0 {
 		return nil

@@ -84,7 +84,7 @@ func TestWaitEnds(t *testing.T) {
 	b.acquire(id, 0).Release()
 }
 
-// Who waits for a session that is deleted meanwhile hears of it.
+// If a session is deleted, the callers that wait for it get an error.
 func TestWaitForDeletedSession(t *testing.T) {
 	b := newBench(t)
 	id := b.create(Settings{})

@@ -64,8 +64,7 @@ func (s *Skill) Tools() []manifest.Requirement { return slices.Clone(s.needs.Too
 // NodeTools returns the Node packages whose programs command lines of SKILL.md run.
 func (s *Skill) NodeTools() []manifest.Requirement { return slices.Clone(s.needs.NodeTools) }
 
-// Node returns the Node packages that the skill declares. The caller must not change what it
-// points to.
+// Node returns the Node packages that the skill declares. The caller must not change the slices in it.
 func (s *Skill) Node() manifest.NodeNeeds { return s.needs.Node }
 
 // ShipsNode reports whether the skill itself has a package that its package.json declares.

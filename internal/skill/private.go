@@ -15,7 +15,7 @@ type private struct {
 	now   map[string]*snapshotOfRoots // of the last reload
 }
 
-// of returns the skills of a tenant's roots. It is empty, not nil, if the tenant has none.
+// of returns the skills of a tenant's roots: for a tenant without roots an empty value, not nil.
 func (p *private) of(tenant string) *snapshotOfRoots {
 	if n := p.now[tenant]; n != nil {
 		return n

@@ -25,7 +25,7 @@ func which(r *Registry, tenant, ref string) string {
 	return string(text)
 }
 
-// A tenant sees the skills of its own roots, which hide shared ones. No other tenant sees them.
+// Only the tenant with a root sees the root's skills, which hide shared skills of the same name.
 func TestPrivateRoots(t *testing.T) {
 	shared, a, b := t.TempDir(), t.TempDir(), t.TempDir()
 	files{"both/SKILL.md": named("both"), "both/which": "shared", "x/SKILL.md": named("x"), "x/which": "shared"}.Write(t, shared)
@@ -103,7 +103,7 @@ func TestPrivateRoots(t *testing.T) {
 	}
 }
 
-// If the new roots cannot be loaded, a tenant with other roots than before has none of the former skills.
+// If a tenant's roots change and the new ones cannot be loaded, the tenant loses the skills of the old ones.
 func TestPrivateRootsFail(t *testing.T) {
 	a, b, c := t.TempDir(), t.TempDir(), t.TempDir()
 	for _, dir := range []string{a, b, c} {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Purge removes all that one tenant has pushed, also what a daemon before has stored and what is damaged.
+// Purge removes everything that one tenant has pushed, also damaged skills and skills that an earlier
+// daemon stored.
 func TestPurge(t *testing.T) {
 	b := newTenantBench(t)
 	b.push("acme", "one", "1")

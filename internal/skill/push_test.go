@@ -206,7 +206,7 @@ func TestHeldVersionStaysUntilItsEnd(t *testing.T) {
 	if _, err := os.ReadFile(filepath.Join(sk.Dir, "which")); err != nil {
 		t.Errorf("the snapshot is gone: %v", err)
 	}
-	// Pushed again meanwhile: it stays afterwards, too.
+	// A skill that is pushed again before the release stays after it.
 	b.push("a", "own", "one")
 	release()
 	release() // twice is once
@@ -331,8 +331,8 @@ func TestPushRefuses(t *testing.T) {
 
 func isInvalid(err error) bool { _, ok := errors.AsType[*InvalidSkillError](err); return ok }
 
-// What a crash can leave is gone after the next start: a snapshot that index.json does not list,
-// and incomplete ones.
+// The next start removes the remains of a crash: a snapshot that index.json does not list, and
+// incomplete snapshots.
 func TestCrashLeavesNoHalfPush(t *testing.T) {
 	b := newTenantBench(t)
 	kept := b.push("a", "own", "kept")

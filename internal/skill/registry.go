@@ -71,10 +71,10 @@ type RegistryConfig struct {
 	Owner    snapshot.Owner
 	MaxFiles int   // see snapshot.Bounds
 	MaxBytes int64 // see snapshot.Bounds
-	// TenantsDir has a directory for each tenant with pushed skills. Empty: nobody can push.
+	// TenantsDir has a directory for each tenant with pushed skills. Empty: pushes are refused.
 	TenantsDir string
-	// Rules returns what a tenant may see and push. Nil: everything, without quotas. It is called
-	// often, and must be quick.
+	// Rules returns the rules of a tenant. Nil: every tenant sees and pushes everything, without quotas.
+	// It is called often, and must be quick.
 	Rules func(tenant string) Rules
 	// Reserved are names of shared skills that every tenant sees and none can push.
 	Reserved []string
@@ -82,7 +82,7 @@ type RegistryConfig struct {
 }
 
 // Registry holds the skills of its roots, each in the last version that loaded, and the skills that
-// tenants pushed (tenant.go). All tenants share the skills of the roots, except those of private roots
+// tenants pushed (tenant.go). All tenants share the skills of the roots, except for private roots
 // (private.go). Code that acts for a tenant
 // looks skills up in a View, which For returns. It is safe for concurrent use, and looking up a skill
 // of the roots never waits for loading.
@@ -285,7 +285,7 @@ func (n *notice) tell() {
 }
 
 // Problems returns the folders and roots that did not load, in reading order: the shared ones first, then
-// those of each tenant.
+// each tenant's.
 func (r *Registry) Problems() []Problem {
 	list := slices.Clone(r.now.Load().problems)
 	now := r.mine().now

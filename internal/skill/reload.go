@@ -47,7 +47,7 @@ func (r *Registry) Reload(ctx context.Context) (Changes, error) {
 	return changes, nil
 }
 
-// load reads roots: the shared ones, or those of one tenant.
+// load reads the shared roots, or the roots of one tenant.
 func (r *Registry) load(ctx context.Context, tenant string, roots []Root, old *snapshotOfRoots) (*snapshotOfRoots, error) {
 	l := &loading{registry: r, tenant: tenant, roots: roots, old: old, next: &snapshotOfRoots{
 		byName: map[string]*Skill{}, byBare: map[string][]*Skill{}, byFolder: map[place]*Skill{},

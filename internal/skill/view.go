@@ -7,7 +7,7 @@ import (
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
-// Rules say which shared skills a tenant sees, and what it may push.
+// Rules say which shared skills a tenant sees, and how much it may push.
 type Rules struct {
 	// Shared reports whether the tenant sees a shared skill. Nil: it sees all of them.
 	Shared func(name string) bool
@@ -28,8 +28,8 @@ func (r *Registry) rules(tenant string) Rules {
 	return r.config.Rules(tenant)
 }
 
-// A View shows a Registry to one tenant: the tenant's pushed skills, those of its private roots, and the shared
-// skills that its rules allow. The View never reads the skills of another tenant.
+// A View shows a Registry to one tenant: the skills that the tenant pushed, the skills of its private roots, and
+// the shared skills that its rules allow. The View never reads the skills of another tenant.
 type View struct {
 	registry *Registry
 	tenant   string

@@ -27,7 +27,7 @@ func (r *slowReceiver) ExportSpans(_ context.Context, batch []sdktrace.ReadOnlyS
 func (*slowReceiver) Shutdown(context.Context) error { return nil }
 
 // While the receiver takes nothing, a tenant ends more spans than the queue holds. The spans of tenants that
-// come later are sent all the same, also those that have their tenant from their parent.
+// come later are sent all the same, also spans that take their tenant from their parent.
 func TestTenantsShareTheQueue(t *testing.T) {
 	r := &slowReceiver{make(chan struct{}), map[string]int{}}
 	dropped := &drops{}

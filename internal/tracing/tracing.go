@@ -69,7 +69,7 @@ func Open(c Config) (*Tracing, error) {
 	return &Tracing{newProvider(c, otlptrace.NewUnstarted(client), dropped), dropped, c.Log}, nil
 }
 
-// newProvider returns a provider whose spans go to an exporter. It counts those that get lost.
+// newProvider returns a provider whose spans go to an exporter. dropped counts the spans that get lost.
 func newProvider(c Config, to sdktrace.SpanExporter, dropped *drops) *sdktrace.TracerProvider {
 	limits := sdktrace.NewSpanLimits()
 	limits.AttributeValueLengthLimit = maxAttributeBytes

@@ -52,7 +52,7 @@ func Open(bindings []Binding) (*Set, error) {
 // Credentials returns the credentials, in the order of the bindings. The caller must not change them.
 func (s *Set) Credentials() []Credential { return s.credentials }
 
-// Names returns the names of the credentials. A nil Set has none.
+// Names returns the names of the credentials. s may be nil.
 func (s *Set) Names() (names []string) {
 	if s == nil {
 		return nil
@@ -146,8 +146,8 @@ func Roots() (list [][]byte, err error) {
 	}
 }
 
-// Trusted returns the authorities that the sandbox trusts, in PEM: those of the machine, and the Set's.
-// A machine without a file of authorities adds none.
+// Trusted returns the authorities that the sandbox trusts, in PEM: the machine's authorities, if it has a
+// file of them, and the Set's authority.
 func (s *Set) Trusted() []byte {
 	machine, _ := Bundle()
 	if len(machine) > 0 && !bytes.HasSuffix(machine, []byte("\n")) {

@@ -31,7 +31,7 @@ func (d Domain) Matches(name string) bool {
 // Name returns the name without "*." and port.
 func (d Domain) Name() string { return d.rule.name }
 
-// Port returns the port, or 0 if the text has none.
+// Port returns the port, or 0 if the text names no port.
 func (d Domain) Port() uint16 {
 	if len(d.rule.ports) != 1 {
 		return 0

@@ -2,8 +2,8 @@ package policy
 
 import "slices"
 
-// Kinds of refusals beside the names of the blocks, for figures. They are a closed set, so that a program
-// can't make more of them.
+// Kinds of refusals in metrics, in addition to the names of the blocks of addresses. They are a closed set, so
+// that a program can't add label values to Prometheus.
 const (
 	KindOwn      = "own"      // an address of the daemon's machine
 	KindResolver = "resolver" // another name server
@@ -26,7 +26,7 @@ func kinds() []string {
 	return slices.Compact(all)
 }
 
-// Kind is what a refusal counts as.
+// Kind returns the kind under which metrics count the refusal.
 func (d Denial) Kind() string {
 	_, known := slices.BinarySearch(Kinds, d.Rule)
 	switch {

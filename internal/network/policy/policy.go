@@ -121,7 +121,8 @@ func (r *Rules) WithOwn(own *Own) *Rules {
 	return &with
 }
 
-// Own has the addresses of a machine, which may change while Rules use them. The zero Own has none.
+// Own has the addresses of a machine, which may change while Rules use them. The zero Own is empty, so it
+// forbids no address.
 type Own struct{ addresses atomic.Pointer[[]netip.Addr] }
 
 // Set replaces all addresses.
