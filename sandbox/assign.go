@@ -118,7 +118,7 @@ func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 		}
 	}
 	// Init gets the whole program, or only the pid of the process that a Python zygote forked:
-	// that process reads its program from a socket of its own (pyzygote.Child.Run).
+	// that process reads its program from its own socket to the daemon (pyzygote.Child.Run).
 	deadline := initDeadline(s.Limits)
 	kind, payload, command := pid1.FrameProgram, []byte(nil), []byte(nil)
 	if c.forked == nil {

@@ -21,8 +21,8 @@ func BenchmarkTrue(b *testing.B) {
 	}
 }
 
-// BenchmarkRoots starts a program with the host's root and with a root of its own, in
-// sandboxes of the zygote and in those that libcontainer makes.
+// BenchmarkRoots starts a program with the host's root and with another root, in sandboxes
+// of the zygote and in sandboxes that libcontainer makes.
 func BenchmarkRoots(b *testing.B) {
 	c := testConfig(b)
 	c.Prewarmed = 4

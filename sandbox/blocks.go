@@ -6,7 +6,7 @@ import (
 
 // blocks hands out blocks of ids to groups. It claims the machine's ids in pieces of the size that
 // an instance has (claimBlock), and divides each piece. The last free piece of Config.IDs is left
-// for another daemon, which may start while this one drains. The lock of its owner guards it.
+// for another daemon, which may start while this one drains. The groups' mutex guards it.
 type blocks struct {
 	config Config
 	pieces []*piece

@@ -33,7 +33,7 @@ func CheckRunDir(path string) error {
 	}
 }
 
-// CheckStateDir returns an error if Config.StateDir is on overlayfs, as it is in a container
+// CheckStateDir returns an error if Config.StateDir is on overlayfs, for example in a container
 // without a volume: overlayfs can't be id-mapped (mount_setattr(2)). Of a directory that
 // doesn't exist it looks at the nearest one above.
 func CheckStateDir(path string) error {

@@ -55,7 +55,7 @@ type OOMScope int
 const (
 	OwnMemory     OOMScope = iota // Limits.MemoryBytes
 	GroupMemory                   // GroupLimits.MemoryBytes: the sandboxes of the group together reached it
-	MachineMemory                 // the machine's, or that of a cgroup above all sandboxes
+	MachineMemory                 // the machine's memory, or the limit of a cgroup above all sandboxes
 )
 
 func (s OOMScope) String() string { return name([]string{"own", "group", "machine"}, int(s)) }

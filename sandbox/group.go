@@ -23,7 +23,7 @@ import (
 // A group without sandboxes and without a zygote holds only its limits, in memory. Its ids and its
 // cgroup are made at the next Start and given back after the last sandbox is gone.
 //
-// The group "" is the default group. It always exists and has no limits of its own.
+// The group "" is the default group. It always exists, and no GroupLimits bound it.
 
 // GroupLimits bound the sandboxes of a group together. Zero means no limit.
 type GroupLimits struct {
@@ -137,7 +137,7 @@ func (h *Host) SetGroup(name string, l GroupLimits) error {
 }
 
 // RemoveGroup lets no new sandbox of the group start, until SetGroup is called again. Sandboxes that
-// run go on. What the group holds is freed when its last sandbox has ended.
+// run go on. The group's ids, cgroup and zygote are freed when its last sandbox has ended.
 func (h *Host) RemoveGroup(name string) {
 	if name == "" {
 		return // the default group stays
@@ -155,7 +155,7 @@ func (h *Host) RemoveGroup(name string) {
 	}
 }
 
-// entry returns the group with that name, and adds it if there is none. g.mu is held.
+// entry returns the group with that name, and adds it if it is missing. g.mu is held.
 func (g *groups) entry(name string) *group {
 	of := g.named[name]
 	if of == nil {
@@ -165,8 +165,8 @@ func (g *groups) entry(name string) *group {
 	return of
 }
 
-// enter returns the group for a new process, which calls leave in the end. If there is no block of
-// ids, an idle zygote of another group gives its block up.
+// enter returns the group for a new process, which calls leave in the end. If all blocks of ids are
+// taken, an idle zygote of another group gives its block up.
 func (g *groups) enter(name string) (*group, error) {
 	if name == "" {
 		return g.common, nil
@@ -202,7 +202,7 @@ func (g *groups) tryEnter(name string) (*group, error) {
 	return of, nil
 }
 
-// prepare gives a group its ids and its cgroup, if it has none. g.mu is held.
+// prepare gives a group its ids and its cgroup, if it lacks them. g.mu is held.
 func (g *groups) prepare(of *group) error {
 	if of.ids.Load() == nil {
 		b, err := g.blocks.take()
@@ -250,7 +250,7 @@ func (g *groups) leave(of *group) {
 }
 
 // hold returns the group for a sandbox or a zygote, which calls release in the end. Until then
-// the group keeps its ids and its cgroup. hold fails if the group has none now.
+// the group keeps its ids and its cgroup. hold fails if the group lacks them.
 func (g *groups) hold(name string) (*group, error) {
 	if name == "" {
 		return g.common, nil

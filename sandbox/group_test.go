@@ -226,7 +226,7 @@ except OSError as e: tried("kill", e.errno)
 }
 
 // Programs that start processes without end, and programs that take all memory, stop at the group's
-// limits, which are lower than the sum of their own. A sandbox of another group goes on meanwhile.
+// limits, which are lower than the sum of the sandboxes' limits. A sandbox of another group goes on.
 func TestGroupLimits(t *testing.T) {
 	h := openGroups(t, nil)
 	const memory, processes = 256 << 20, 100
@@ -316,7 +316,7 @@ while True: x.append(b"x" * (1 << 20))
 	noLeftovers(t, h)
 }
 
-// A program that runs out of its own memory is not told that the group's ran out.
+// The outcome of a program that reaches its own memory limit does not blame the group's limit.
 func TestOwnMemoryInAGroup(t *testing.T) {
 	h := openGroups(t, nil)
 	if err := h.SetGroup("acme", GroupLimits{MemoryBytes: 512 << 20}); err != nil {
@@ -328,7 +328,7 @@ func TestOwnMemoryInAGroup(t *testing.T) {
 	}
 }
 
-// SetGroup changes the limits of sandboxes that run. Without a limit the kernel has none.
+// SetGroup changes the limits of sandboxes that run. A limit of 0 removes the limit in the kernel.
 func TestSetGroupWhileItRuns(t *testing.T) {
 	h := openGroups(t, nil)
 	k := startIn(t, h, "acme")
@@ -373,7 +373,7 @@ func TestSetGroupWhileItRuns(t *testing.T) {
 	}
 }
 
-// A memory limit below what the group holds is not forgotten: if the kernel refuses it (cgroup v1),
+// A memory limit below the group's present use is not forgotten: if the kernel refuses it (cgroup v1),
 // nothing new starts until it fits.
 func TestSetGroupBelowItsUse(t *testing.T) {
 	h := openGroups(t, nil)
@@ -441,7 +441,8 @@ func TestGroupZygotesAreBounded(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-// A removed group starts nothing. What runs goes on, and then all is freed, also the zygote.
+// A removed group starts nothing. Its running sandboxes go on; after the last one everything is freed,
+// also the zygote.
 func TestRemoveGroup(t *testing.T) {
 	h := openGroups(t, nil)
 	waitForGroupZygote(t, h, "acme")
@@ -587,11 +588,11 @@ func TestGroupsAtOnce(t *testing.T) {
 }
 
 // An idle group without a zygote costs the daemon at most maxIdleGroup, also after its sandboxes have
-// run. The log has the figures, and those of a zygote.
+// run. The test logs the figures, also for a group with a zygote.
 func TestCostOfIdleGroups(t *testing.T) {
 	const count, ran, maxIdleGroup = 1000, 40, 256 << 10
 	h := openGroups(t, func(c *Config) { c.GroupZygotes = 0 })
-	run(t, h, Spec{Group: "first", Program: command("/usr/bin/true")}, "") // makes what is made once
+	run(t, h, Spec{Group: "first", Program: command("/usr/bin/true")}, "") // makes everything that only the first sandbox makes
 	freeGroups(h)
 	heap := func() int64 {
 		var m runtime.MemStats
@@ -627,7 +628,7 @@ func TestCostOfIdleGroups(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-// The log says what the zygote of a group takes, also with a Python zygote.
+// The test logs the memory of a group's zygote, also with a Python zygote.
 func TestCostOfGroupZygote(t *testing.T) {
 	h := openGroups(t, func(c *Config) { c.Prewarmed = 0 })
 	python := pythonSpec(nil, "-c", "pass")

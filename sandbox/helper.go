@@ -27,7 +27,7 @@ type HelperLimits struct {
 const HelperIDs = 4096
 
 // A HelperGroup is the cgroup of one helper, and an id that no other helper of the machine has. The cgroup
-// is beside the cgroup of the tenant's sandboxes, and not
+// is next to the cgroup of the tenant's sandboxes, and not
 // in it: programs of the tenant must not use up the helper's memory, and when their memory runs out, the
 // kernel must not choose the helper. A helper also outlives that cgroup, which goes when no sandbox needs
 // it. It is in the cgroup of the instance, which the next daemon clears.
@@ -65,9 +65,8 @@ func (h *Host) NewHelperGroup(name string, l HelperLimits) (_ *HelperGroup, err 
 // ID is the user and group of the helper.
 func (g *HelperGroup) ID() int { return int(g.id) }
 
-// claimHelperID locks an id. The kernel frees the lock at the daemon's death. The byte of an id in the file
-// stands for it, so that there is one file for all. The search begins at number, where the id is mostly
-// free.
+// claimHelperID locks an id. The kernel frees the lock at the daemon's death. All ids share one file: the
+// lock of id first+N is on byte N. The search begins at number, where the id is mostly free.
 func claimHelperID(first, number uint32) (id uint32, lock *os.File, err error) {
 	if uint64(first)+HelperIDs > 1<<32-1 { // the last one means "unchanged", setreuid(2)
 		return 0, nil, fmt.Errorf("%d ids from %d on go past the last one", HelperIDs, first)
@@ -110,7 +109,7 @@ func (g *HelperGroup) OutOfMemory() bool {
 // helperPatience bounds how long Close waits for a process that dies.
 const helperPatience = 10 * time.Second
 
-// Close kills what is in the cgroup, and removes it. If it can't, the id stays taken.
+// Close kills the processes in the cgroup, and removes it. If it can't, the id stays taken.
 func (g *HelperGroup) Close() error {
 	err := g.group.Clear(helperPatience)
 	if err == nil {

@@ -63,8 +63,8 @@ type Config struct {
 	// PythonZygotes bounds how many Python zygotes run, of all groups together. They need Zygote.
 	PythonZygotes int
 	// PythonFastExit lets scripts that a Python zygote forked skip the destruction of their
-	// modules at their end, if nobody can see a difference. If false, each ends like a
-	// started Python, which takes longer.
+	// modules at their end, if the program can't tell the difference. If false, each ends
+	// like a started Python, which takes longer.
 	PythonFastExit bool
 	// Networks says that a Spec may have a Network. Open then requires that the machine can make
 	// its interface.

@@ -75,7 +75,7 @@ func Isolate() error {
 		return fmt.Errorf("sandbox: limit of core dumps: %w", err)
 	}
 	// Sandboxes enter the directories of their roots as other users. The second run inherits
-	// the umask (umask(2)). What others may not read has a mode of its own.
+	// the umask (umask(2)). Files that others may not read are made with a stricter mode.
 	unix.Umask(0o022)
 	env := append(os.Environ(), isolatedVar+"=1")
 	err = syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", binary.Fd()), os.Args, env)

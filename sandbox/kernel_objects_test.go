@@ -228,7 +228,7 @@ for family, to in (socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"):
 // timedObjects are charged to no cgroup, and no number bounds them. Each program makes them until
 // its processor time ends.
 var timedObjects = map[string]string{
-	// Locks beside each other become one, so every second byte is locked.
+	// The kernel merges adjacent locks of a process, so every second byte is locked.
 	"POSIX locks": `
 def lock():
     f = tempfile.TemporaryFile()

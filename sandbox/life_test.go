@@ -37,7 +37,7 @@ func daemon() {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	// The same in a group, with a zygote of its own.
+	// The same in a group, which has a separate zygote.
 	start := func(id string) *Process {
 		p, err := h.Start(context.Background(), Spec{ID: id, Group: "acme", Env: testEnv, Program: bash("setsid sleep 1000 & trap '' TERM HUP; while :; do sleep 1; done")}, IO{})
 		if err != nil {

@@ -17,7 +17,7 @@ import (
 // nothing of rules: the Network reads every packet of the sandbox, and decides about each.
 //
 // Making the interface would add 2 ms to a start, so prewarmed sandboxes have it before their program is
-// known (profile.network). Until Attach, nobody reads packets from it. The program starts after Attach
+// known (profile.network). Until Attach, no process reads packets from it. The program starts after Attach
 // has returned.
 
 // A Network carries the packets of one sandbox. The Spec of one start has it, and no other.
@@ -81,7 +81,7 @@ func (unassigned) Attach(_ context.Context, l Link) error {
 
 func (unassigned) Detach() {}
 
-// A device is the interface of a sandbox. Nil: the sandbox has none.
+// A device is the interface of a sandbox. Nil: the sandbox has only loopback.
 type device struct {
 	tun  *os.File
 	diag int // sock_diag socket in the namespace
@@ -182,8 +182,8 @@ func (a *attachment) detach() {
 	}
 }
 
-// tryNetwork makes what a sandbox with a network needs of the kernel: the interface, and the end of a
-// connection. A connection of a dead helper would otherwise stay open.
+// tryNetwork tries the features of the kernel that a sandbox with a network needs: the interface, and
+// sock_diag(7), which ends the connections of a dead helper. They would otherwise stay open.
 func tryNetwork() error {
 	return netdev.Try(func() error {
 		diag, err := openDiag()

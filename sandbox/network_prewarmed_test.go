@@ -14,7 +14,7 @@ import (
 )
 
 // A prewarmed sandbox has its interface before its program is known. Until then it reaches nothing:
-// packets get no further than the device, and nobody reads them.
+// packets get no further than the device, and no process reads them.
 func TestPrewarmedNetworkReachesNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -542,7 +542,7 @@ func (p *pool) shortfall() (profile, bool) {
 //
 //   - A bucket of the same group gives if it is not recent, or if it holds at least two more.
 //   - A group that holds at least two more than this one gives, the largest first.
-//   - A group that is not recent gives its last sandbox to a group that has none.
+//   - A group that is not recent gives its last sandbox to a group without any.
 //
 // So one group's burst leaves every other recent group a sandbox. The moves end: within a group a
 // sandbox never leaves the recent buckets, and between those each move makes their numbers more

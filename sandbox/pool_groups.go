@@ -53,10 +53,10 @@ func (p *pool) zygoteFor(group string) *zygote.Zygote {
 	return e.zygote
 }
 
-// startZygoteOf starts a zygote in the background, in the place of another group's if there is no
-// room. It returns nil if it may not. One start is under way at a time, and after a start that took T
-// a start in another one's place waits 9 T: tenants that come and go use a tenth of a processor. p.mu
-// is held.
+// startZygoteOf starts a zygote in the background. If Config.GroupZygotes run already, the zygote of an idle
+// group ends for it. startZygoteOf returns nil if no zygote may start now. One start is under way at a time.
+// After a start that took T, a start that replaces a zygote waits 9 T: so tenants that come and go use at
+// most a tenth of a processor. p.mu is held.
 func (p *pool) startZygoteOf(name string, now time.Time) *zygoteEntry {
 	if p.zygoteStarts || p.ended || p.zygotes == 0 || p.ending[name] {
 		return nil
@@ -148,7 +148,7 @@ func (p *pool) destroyZygote(d discarded) {
 	}
 	if d.zygote != nil {
 		if err := d.zygote.Destroy(); err != nil {
-			// The group stays held: nobody else gets its ids.
+			// The group stays held, so that no other group gets its ids.
 			p.host.log().Error("the zygote of a group was not removed", "group", d.of.name, "err", err)
 			return
 		}
@@ -230,7 +230,7 @@ func (p *pool) endGroups() {
 }
 
 // notPrewarmed is called with the error of a sandbox that the pool could not make. A sandbox of a
-// group that has used up its own limits, or whose zygote was given up meanwhile, is no failure of
+// group that has used up its own limits, or whose zygote the pool has ended since, is no failure of
 // the daemon's.
 func (p *pool) notPrewarmed(at profile, b *bucket, err error) {
 	p.mu.Lock()

@@ -18,8 +18,8 @@ import (
 // tried inside a sandbox. Its Name never changes, because configurations use it.
 type Boundary = preflight.Boundary
 
-// Boundaries tries what this machine gives, without opening a Host. Host.Probe tries the
-// protections inside a sandbox.
+// Boundaries tries which boundaries this machine supports, without opening a Host. Host.Probe
+// tries the protections inside a sandbox.
 func Boundaries(c Config) []Boundary {
 	c = c.withDefaults()
 	p := preflight.Config{

@@ -13,8 +13,8 @@ import (
 
 // A Root is a root file system that sandboxes see instead of the host's /usr and
 // files of /etc. It is the lower layer of an overlay; the upper layer is generated.
-// Sandboxes see all of the directory except for the hidden directories: those of mounts, and
-// private ones such as /home. The directory may not change while the Host is open.
+// Sandboxes see all of the directory except for the hidden directories: the places of mounts,
+// and private ones such as /home. The directory may not change while the Host is open.
 type Root struct {
 	Name  string            // for Spec.Root: [a-z0-9][a-z0-9._-]{0,63}
 	Dir   string            // absolute; its last component is no link; CheckRootDir says what else

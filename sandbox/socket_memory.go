@@ -116,9 +116,9 @@ func (m *socketMeter) count() (int64, error) {
 	return used, nil
 }
 
-// mostPerSocket is the largest receive buffer of a sandbox in bytes: what SO_RCVBUF can set
-// (socket(7)), or the maximum of TCP's own choice (tcp(7)). A new network namespace has the
-// machine's values, which may differ from those of a container that the daemon runs in.
+// mostPerSocket is the largest receive buffer of a sandbox in bytes: the larger of the maximum
+// of SO_RCVBUF (socket(7)) and the maximum of TCP's own choice (tcp(7)). A new network namespace
+// has the machine's values, which may differ from the values in the daemon's container.
 var mostPerSocket = sync.OnceValues(func() (most int64, err error) {
 	err = mount.OnThrowawayThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {

@@ -130,8 +130,8 @@ type Limits struct {
 }
 
 // pids is the limit of the sandbox's cgroup, which also counts the program itself and init:
-// Processes counts what the program starts. A program that starts 64 children, as many pools of
-// workers do, has enough with 64.
+// Processes counts only the processes that the program starts. So a program with 64 children, as many
+// pools of workers have, needs a limit of 64.
 func (l Limits) pids() int { return l.Processes + 2 }
 
 // Bounds of a Spec.

@@ -193,7 +193,7 @@ func TestPrewarmedNamespaces(t *testing.T) {
 	h := openPrewarmed(t)
 	s := Spec{Program: bash("true"), Env: testEnv}
 	prewarm(t, h, s, 3)
-	// The pool discards waiting sandboxes that nobody needs, so they have to run something.
+	// The pool discards waiting sandboxes without requests, so the test runs a program in each.
 	inits := map[string]int{}
 	var all []*held
 	for range 3 {
