@@ -832,8 +832,8 @@ type ExecuteRequest_StdinBytes struct {
 }
 
 type ExecuteRequest_JsonArguments struct {
-	// The text of one JSON object, at most 10,000,000 bytes as it is passed on:
-	// re-encoded as Python's json.dumps(x, ensure_ascii=False) prints it.
+	// The text of one JSON object. The daemon encodes it again as Python's
+	// json.dumps(x, ensure_ascii=False) prints it: at most 10,000,000 bytes then.
 	JsonArguments string `protobuf:"bytes,7,opt,name=json_arguments,json=jsonArguments,proto3,oneof"`
 }
 
@@ -918,8 +918,8 @@ func (x *SessionUse) GetCommitFailed() bool {
 	return false
 }
 
-// NetworkRules say what a sandbox may reach in the network. docs/network.md describes the
-// rules. Deny wins.
+// NetworkRules say which names and addresses a sandbox may reach. docs/network.md describes
+// the rules. Deny wins.
 type NetworkRules struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For example "public", "example.com:443", "*.example.com" or "10.0.0.0/8:5432". At
@@ -2036,7 +2036,7 @@ type ExecutionHeader struct {
 	// package that is installed in another version than the skill declares. One
 	// sentence each.
 	Warnings []string `protobuf:"bytes,7,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	// The rules of its network. Unset: it has none.
+	// The rules of its network. Unset: no network.
 	NetworkRules *NetworkRules `protobuf:"bytes,8,opt,name=network_rules,json=networkRules,proto3" json:"network_rules,omitempty"`
 	// The session that it works in. Unset: none.
 	Session       *SessionBase `protobuf:"bytes,9,opt,name=session,proto3" json:"session,omitempty"`
@@ -2399,16 +2399,17 @@ type NetworkDenial struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// tcp, udp, dns (the resolving of a name), icmp or ip.
 	Protocol string `protobuf:"bytes,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	// The address that the program wanted to reach. Empty for dns.
+	// The address that the program wanted to reach. Of a lookup: the address that was removed
+	// from the answer, or empty if the name itself was refused.
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	// Its port. 0 if there is none.
+	// Its port. 0 for protocols other than tcp and udp.
 	Port uint32 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
 	// The name that the program resolved, or named in TLS or HTTP. Empty: not known.
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	// One sentence.
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
-	// What decided: a rule as it is written, or the name of a kind of addresses, such as
-	// link-local. Empty: no rule allows it.
+	// The rule that refused, in the words of the configuration or of the request, or the name of
+	// a kind of addresses, such as link-local. Empty: no rule allows the connection.
 	Rule string `protobuf:"bytes,6,opt,name=rule,proto3" json:"rule,omitempty"`
 	// The rule that would allow it. Empty: none would.
 	MissingRule   string `protobuf:"bytes,7,opt,name=missing_rule,json=missingRule,proto3" json:"missing_rule,omitempty"`
@@ -2570,7 +2571,7 @@ type ExecutionOutcome struct {
 	// One sentence that a person or a model can act on. Empty if there is nothing to
 	// say.
 	Advice string `protobuf:"bytes,14,opt,name=advice,proto3" json:"advice,omitempty"`
-	// What became of the session. Unset: it has none.
+	// The result for the session. Unset: the execution has no session.
 	Session *SessionResult `protobuf:"bytes,15,opt,name=session,proto3" json:"session,omitempty"`
 	// Set if the request had NetworkRules.learn and the program ran.
 	LearnedRules  *LearnedRules `protobuf:"bytes,16,opt,name=learned_rules,json=learnedRules,proto3" json:"learned_rules,omitempty"`
@@ -2720,7 +2721,8 @@ func (x *ExecutionOutcome) GetLearnedRules() *LearnedRules {
 	return nil
 }
 
-// SessionResult says what an execution has committed to its session.
+// SessionResult has the changes that an execution committed to its session, or the reason
+// why it committed nothing.
 type SessionResult struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
@@ -3069,7 +3071,7 @@ func (x *ExecutionUsage) GetNetwork() *NetworkUsage {
 	return nil
 }
 
-// NetworkUsage says what an execution sent and received over the network.
+// NetworkUsage has the connections of an execution and their bytes.
 type NetworkUsage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Connections, and exchanges of UDP packets with one address and port.
@@ -3450,7 +3452,7 @@ type Execution struct {
 	QueuePosition uint32 `protobuf:"varint,18,opt,name=queue_position,json=queuePosition,proto3" json:"queue_position,omitempty"`
 	// The tenant of the principal.
 	Tenant string `protobuf:"bytes,19,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	// The rules of its network. Unset: it has none.
+	// The rules of its network. Unset: no network.
 	NetworkRules  *NetworkRules `protobuf:"bytes,20,opt,name=network_rules,json=networkRules,proto3" json:"network_rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3619,8 +3621,8 @@ func (x *Execution) GetNetworkRules() *NetworkRules {
 	return nil
 }
 
-// RequestSummary says what a request asked for. It never has the content of code,
-// standard input, files or environment variables.
+// RequestSummary describes a request. It never has the content of code, standard input,
+// files or environment variables.
 type RequestSummary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The command line, as requested.
@@ -4131,8 +4133,8 @@ func (x *CancelExecutionRequest) GetReturnImmediately() bool {
 
 type CancelExecutionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The execution, with its outcome. If return_immediately was set and the execution has
-	// not ended yet, there is no outcome.
+	// The execution, with its outcome. The outcome is unset if return_immediately was set and
+	// the execution has not ended yet.
 	Execution     *Execution `protobuf:"bytes,1,opt,name=execution,proto3" json:"execution,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

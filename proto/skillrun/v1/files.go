@@ -19,8 +19,8 @@ import (
 //go:embed descriptors.binpb
 var descriptors []byte
 
-// Files finds descriptors like [protoregistry.GlobalFiles], but those of this package have their
-// comments. So a tool that asks for reflection can show the API reference. The comments are
+// Files finds descriptors like [protoregistry.GlobalFiles], but the descriptors of this package have
+// comments. So a tool that uses server reflection can show the API reference. The comments are
 // decoded at the first call.
 var Files protodesc.Resolver = files{}
 

@@ -37,13 +37,14 @@ type Session struct {
 	IdleTtl *durationpb.Duration `protobuf:"bytes,6,opt,name=idle_ttl,json=idleTtl,proto3" json:"idle_ttl,omitempty"`
 	// From the creation to the removal. Unset: no bound.
 	Ttl *durationpb.Duration `protobuf:"bytes,7,opt,name=ttl,proto3" json:"ttl,omitempty"`
-	// The bounds on the files of one version that the creator has set. 0: only those of
-	// the daemon. Directories count as files.
+	// The creator's bounds on the files of one version. 0: only the daemon's bounds hold.
+	// Directories count as files.
 	MaxBytes uint64 `protobuf:"varint,8,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
 	MaxFiles uint32 `protobuf:"varint,9,opt,name=max_files,json=maxFiles,proto3" json:"max_files,omitempty"`
 	// Unset: nothing was committed yet.
 	Newest *SessionVersion `protobuf:"bytes,10,opt,name=newest,proto3" json:"newest,omitempty"`
-	// Who works in the session: "execution ID". Empty: nobody.
+	// The one that changes the session now: "execution ID" or "upload by NAME". Empty: the
+	// session is free.
 	Writer        string `protobuf:"bytes,11,opt,name=writer,proto3" json:"writer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -2270,7 +2270,7 @@ type SkillVersion struct {
 	PushTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=push_time,json=pushTime,proto3" json:"push_time,omitempty"`
 	// As in PushSkillHeader.
 	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
-	// What the version counts in the tenant's quota: its size on disk. 0: it does not count.
+	// The version's size on disk, which counts in the tenant's quota. 0: it does not count.
 	SizeBytes     uint64 `protobuf:"varint,4,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -588,7 +588,7 @@ type ExecuteCommandResponse struct {
 	// The command as requested.
 	Command *string `protobuf:"bytes,6,opt,name=command,proto3,oneof" json:"command,omitempty"`
 	// Unset if the command ran and exit_code is 0. Of a refused command: the published
-	// sentence, then lines with the reason and the way out.
+	// sentence, then lines with the reason and the remedy.
 	Error *string `protobuf:"bytes,7,opt,name=error,proto3,oneof" json:"error,omitempty"`
 	// Files that the command wrote.
 	Artifacts []*Artifact `protobuf:"bytes,8,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
