@@ -275,6 +275,12 @@ $(TOOLS)/runc: Makefile | packages-build
 $(TOOLS)/promtool: deploy/programs.sh
 	@bash deploy/programs.sh $(TOOLS) prometheus prometheus promtool && touch $@
 
+# A name server and a web server, for the tests of sandboxes' networks.
+$(TOOLS)/unbound: deploy/programs.sh
+	@bash deploy/programs.sh $(TOOLS) unbound unbound && touch $@
+$(TOOLS)/nginx: deploy/programs.sh
+	@bash deploy/programs.sh $(TOOLS) nginx nginx && touch $@
+
 # Packages from npm for the tests of MCP: the official client, the Inspector, and the Node.js
 # that these need. The lock file has the versions and the hashes; no script of a package runs.
 MCP_CLIENTS := cmd/skillrund/testdata/mcpclients
@@ -290,7 +296,7 @@ $(TOOLS)/mcpclients/installed: $(MCP_CLIENTS)/package.json $(MCP_CLIENTS)/packag
 packages-build: ; @bash deploy/packages.sh $(BUILD_PACKAGES)
 packages-wheel: ; @bash deploy/packages.sh $(WHEEL_PACKAGES)
 packages-demo: ; @bash deploy/packages.sh $(DEMO_PACKAGES)
-packages-test: $(TOOLS)/promtool ; @bash deploy/packages.sh $(TEST_PACKAGES) $(CPYTHON_TESTS) node:nodejs npm:npm
+packages-test: $(TOOLS)/promtool $(TOOLS)/unbound $(TOOLS)/nginx ; @bash deploy/packages.sh $(TEST_PACKAGES) $(CPYTHON_TESTS) node:nodejs npm:npm
 packages-generate: ; @bash deploy/packages.sh $(GENERATE_PACKAGES)
 
 packages-cgroup2: ; @bash deploy/packages.sh $(CGROUP2_PACKAGES)
