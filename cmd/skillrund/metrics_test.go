@@ -21,20 +21,6 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// prometheusProgram returns the path of a program of Prometheus. make test downloads the programs
-// into .tools.
-func prometheusProgram(t *testing.T, name string) string {
-	t.Helper()
-	path, err := filepath.Abs("../../.tools/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("%v: run make packages-test", err)
-	}
-	return path
-}
-
 // loggedAddress returns the address in the line of a log that contains text.
 func loggedAddress(t testing.TB, log *logFile, text string) string {
 	t.Helper()
@@ -67,7 +53,7 @@ func startPrometheus(t *testing.T, target string) prometheus {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(prometheusProgram(t, "prometheus"), "--config.file="+filepath.Join(dir, "prometheus.yml"),
+	cmd := exec.Command(debianProgram(t, "prometheus"), "--config.file="+filepath.Join(dir, "prometheus.yml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:0")
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
@@ -247,7 +233,7 @@ func wantDrawn(t *testing.T, p prometheus) {
 // daemon's metrics.
 func TestPromtool(t *testing.T) {
 	t.Parallel()
-	tool := prometheusProgram(t, "promtool")
+	tool := debianProgram(t, "promtool")
 	for _, args := range [][]string{
 		{"check", "rules", "skillrund.rules.yml"},
 		{"test", "rules", "skillrund.rules_test.yml"},
