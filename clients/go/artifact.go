@@ -32,7 +32,7 @@ var (
 // first error the loop ends.
 func (c *Client) Artifacts(ctx context.Context, id string) iter.Seq2[*pb.Artifact, error] {
 	return func(yield func(*pb.Artifact, error) bool) {
-		answer, err := c.executions.GetExecution(ctx, &pb.GetExecutionRequest{ExecutionId: id})
+		answer, err := ask(ctx, c, c.executions.GetExecution, &pb.GetExecutionRequest{ExecutionId: id})
 		if err != nil {
 			yield(nil, err)
 			return
@@ -40,7 +40,7 @@ func (c *Client) Artifacts(ctx context.Context, id string) iter.Seq2[*pb.Artifac
 		left := answer.GetExecution().GetOutcome().GetArtifactCount()
 		request := &pb.ListArtifactsRequest{ExecutionId: id, PageSize: 1000}
 		for {
-			page, err := c.executions.ListArtifacts(ctx, request)
+			page, err := ask(ctx, c, c.executions.ListArtifacts, request)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -85,18 +85,18 @@ func (c *Client) Download(ctx context.Context, id string, a *pb.Artifact, w io.W
 
 // all calls receive until all bytes are there, and checks their SHA-256.
 func (d *download) all(ctx context.Context, p patience, receive func() error) error {
-	// try counts the streams in a row that brought no byte. A stream that ends after the last
-	// byte has brought all of them: its error changes nothing, and the SHA-256 decides.
-	for try := 0; ; {
+	// A stream that ends after the last byte has brought all of them: its error changes nothing, and the
+	// SHA-256 decides.
+	for t := (tries{}); ; {
 		before := d.at
 		err := receive()
 		if err == nil || !d.failed && d.at == d.artifact.GetSizeBytes() && d.at > 0 {
 			break
 		}
 		if d.at > before {
-			try = 0
+			t = tries{}
 		}
-		if try++; d.failed || !broken(err) || !p.wait(ctx, try) {
+		if d.failed || !broken(err) || !p.wait(ctx, &t, err) {
 			return fmt.Errorf("%s: %w", d.what, err)
 		}
 	}

@@ -86,7 +86,7 @@ func TestDownloadDetectsCorruption(t *testing.T) {
 		}
 	}
 	short := &fake{artifact: serveArtifact(want[:5], 4, 0)}
-	if err := short.dial(t).Download(t.Context(), "e1", artifactOf("x", want), &bytes.Buffer{}); err == nil {
+	if err := short.impatient(t).Download(t.Context(), "e1", artifactOf("x", want), &bytes.Buffer{}); err == nil {
 		t.Error("too few bytes: got nil, want an error")
 	}
 }
@@ -123,7 +123,7 @@ func TestArtifactPages(t *testing.T) {
 		}
 		return nil, status.Error(codes.Unavailable, "away")
 	}}
-	c := f.dial(t)
+	c := f.impatient(t)
 	var got []string
 	for a, err := range c.Artifacts(t.Context(), "e1") {
 		if err != nil {

@@ -46,6 +46,7 @@ type Client struct {
 	system     pb.SystemServiceClient
 	tools      pb.ToolServiceClient
 	patience   patience
+	reached    *reached
 }
 
 // Dial returns a client of the daemon at address: "unix:///path", the bare absolute path of
@@ -57,12 +58,13 @@ type Client struct {
 // TracerProvider (otel.SetTracerProvider), each call also has a span.
 //
 // The connection is not encrypted unless opts have [WithTLS] or other transport credentials.
-// [WithToken] identifies the caller.
+// [WithToken] identifies the caller. [WithPatience] says how long calls wait for a daemon that restarts.
 func Dial(address string, opts ...grpc.DialOption) (*Client, error) {
 	target, err := dialTarget(address)
 	if err != nil {
 		return nil, err
 	}
+	ever := &reached{}
 	// Later options win, so the caller's options come last.
 	all := append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -71,6 +73,7 @@ func Dial(address string, opts ...grpc.DialOption) (*Client, error) {
 		grpc.WithInitialConnWindowSize(windowBytes),
 		grpc.WithReadBufferSize(readBytes),
 		grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithPropagators(propagation.TraceContext{}))),
+		grpc.WithStatsHandler(ever),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: reconnectFirst, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMost},
@@ -88,7 +91,8 @@ func Dial(address string, opts ...grpc.DialOption) (*Client, error) {
 		sessions:   pb.NewSessionServiceClient(conn),
 		system:     pb.NewSystemServiceClient(conn),
 		tools:      pb.NewToolServiceClient(conn),
-		patience:   defaultPatience,
+		patience:   newPatience(opts),
+		reached:    ever,
 	}, nil
 }
 

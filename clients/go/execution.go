@@ -106,7 +106,9 @@ func (e *Execution) run(ctx, life context.Context, f *follower, s eventStream) {
 	stop := context.AfterFunc(ctx, func() { e.leave(ctx) })
 	var err error
 	if s == nil {
-		s, err = f.attach(life, f.last)
+		if s, err = f.attach(life, f.last); err != nil && e.client.mayReturn(err) {
+			s, err = f.again(life, err, &tries{})
+		}
 	}
 	if err == nil {
 		e.outcome, err = f.follow(life, s)

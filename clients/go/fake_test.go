@@ -36,6 +36,7 @@ type fake struct {
 
 	limit   int // maximum size of a message; 0: gRPC's default
 	address string
+	server  *grpc.Server
 	mu      sync.Mutex
 	conns   []net.Conn
 }
@@ -137,17 +138,7 @@ func (f *fake) dial(t testing.TB) *Client {
 		t.Fatal(err)
 	}
 	f.address = "unix://" + l.Addr().String()
-	var options []grpc.ServerOption
-	if f.limit > 0 {
-		options = append(options, grpc.MaxRecvMsgSize(f.limit))
-	}
-	s := grpc.NewServer(options...)
-	pb.RegisterExecutionServiceServer(s, f)
-	if f.sessions != nil {
-		pb.RegisterSessionServiceServer(s, f.sessions)
-	}
-	go s.Serve(cuttable{l, f})
-	t.Cleanup(s.Stop)
+	f.serve(t, l)
 	c, err := Dial(f.address)
 	if err != nil {
 		t.Fatal(err)
@@ -155,6 +146,30 @@ func (f *fake) dial(t testing.TB) *Client {
 	t.Cleanup(func() { c.Close() })
 	c.patience.first, c.patience.most = time.Millisecond, time.Millisecond
 	return c
+}
+
+// impatient is dial with a client that repeats a broken call once.
+func (f *fake) impatient(t testing.TB) *Client {
+	t.Helper()
+	c := f.dial(t)
+	c.patience.Patience = Patience{}
+	return c
+}
+
+// serve answers calls on l. It may be called again after f.server.Stop.
+func (f *fake) serve(t testing.TB, l net.Listener) {
+	var options []grpc.ServerOption
+	if f.limit > 0 {
+		options = append(options, grpc.MaxRecvMsgSize(f.limit))
+	}
+	s := grpc.NewServer(options...)
+	f.server = s
+	pb.RegisterExecutionServiceServer(s, f)
+	if f.sessions != nil {
+		pb.RegisterSessionServiceServer(s, f.sessions)
+	}
+	go s.Serve(cuttable{l, f})
+	t.Cleanup(s.Stop)
 }
 
 // record holds the stored events of one execution.

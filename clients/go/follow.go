@@ -42,10 +42,9 @@ type follower struct {
 	patience
 }
 
-// follow reads events until the outcome. An error comes from the daemon or the connection. try
-// counts the tries in a row that brought no new event.
+// follow reads events until the outcome. An error comes from the daemon or the connection.
 func (f *follower) follow(ctx context.Context, s eventStream) (*pb.ExecutionOutcome, error) {
-	for try := 0; ; {
+	for t := (tries{}); ; {
 		event, err := s.Recv()
 		if err == io.EOF {
 			if outcome := f.known(ctx); outcome != nil {
@@ -57,13 +56,13 @@ func (f *follower) follow(ctx context.Context, s eventStream) (*pb.ExecutionOutc
 			err = f.take(event)
 		}
 		if err == nil {
-			try = 0
+			t = tries{}
 			if outcome := event.GetOutcome(); outcome != nil {
 				return outcome, nil
 			}
 			continue
 		}
-		if s, err = f.again(ctx, err, &try); err != nil {
+		if s, err = f.again(ctx, err, &t); err != nil {
 			return nil, err
 		}
 	}
@@ -81,13 +80,9 @@ func (f *follower) known(ctx context.Context) *pb.ExecutionOutcome {
 
 // again attaches after the last event, as often as patience allows. It returns the new stream, or
 // the last error.
-func (f *follower) again(ctx context.Context, cause error, try *int) (eventStream, error) {
+func (f *follower) again(ctx context.Context, cause error, t *tries) (eventStream, error) {
 	f.breaks++
-	for broken(cause) {
-		*try++
-		if !f.wait(ctx, *try) {
-			break
-		}
+	for broken(cause) && f.wait(ctx, t, cause) {
 		s, err := f.attach(ctx, f.last)
 		if err == nil {
 			return s, nil

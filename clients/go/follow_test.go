@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -98,7 +97,7 @@ func TestAttachGivesUp(t *testing.T) {
 		tries  int32
 		want   codes.Code
 	}{
-		{"unavailable", status.Error(codes.Unavailable, "away"), int32(defaultPatience.tries), codes.Unavailable},
+		{"unavailable", status.Error(codes.Unavailable, "away"), 1, codes.Unavailable},
 		{"gone", status.Error(codes.NotFound, "retention"), 1, codes.NotFound},
 		{"too old", status.Error(codes.Unimplemented, "no"), 1, codes.Unimplemented},
 	}
@@ -114,7 +113,7 @@ func TestAttachGivesUp(t *testing.T) {
 					return test.answer
 				},
 			}
-			err := f.dial(t).Script("demo", "x.py").Run(t.Context())
+			err := f.impatient(t).Script("demo", "x.py").Run(t.Context())
 			if got := status.Code(err); got != test.want {
 				t.Errorf("code: got %v (%v), want %v", got, err, test.want)
 			}
@@ -274,8 +273,8 @@ func TestAttachBehindTheEnd(t *testing.T) {
 		code     int // 0: want an error of the connection
 	}{
 		{"ended", &pb.Execution{LastSequence: last, Outcome: outcome}, 1, 7},
-		{"with more to come", &pb.Execution{LastSequence: last + 1, Outcome: outcome}, 1 + int32(defaultPatience.tries), 0},
-		{"running", &pb.Execution{LastSequence: last}, 1 + int32(defaultPatience.tries), 0},
+		{"with more to come", &pb.Execution{LastSequence: last + 1, Outcome: outcome}, 2, 0},
+		{"running", &pb.Execution{LastSequence: last}, 2, 0},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -286,7 +285,7 @@ func TestAttachBehindTheEnd(t *testing.T) {
 				return nil
 			}
 			f.get = func(*pb.GetExecutionRequest) (*pb.Execution, error) { return test.now, nil }
-			e := f.dial(t).Attach(t.Context(), "e1", AttachOptions{After: last})
+			e := f.impatient(t).Attach(t.Context(), "e1", AttachOptions{After: last})
 			err := e.Wait()
 			if exit := (*ExitError)(nil); errors.As(err, &exit) != (test.code != 0) || exit != nil && exit.ExitCode() != test.code {
 				t.Errorf("got %v, want code %d", err, test.code)
@@ -379,7 +378,7 @@ func TestNoDaemonIsSaidAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.patience = patience{tries: 1 << 30, first: time.Hour, most: time.Hour} // a second try would block the test
+	c.patience.OnWait = func(err error) { t.Errorf("it waits after %v", err) }
 	cmd := c.Script("demo", "x.py")
 	cmd.IdempotencyKey = "k"
 	if got, want := status.Code(cmd.Run(t.Context())), codes.Unavailable; got != want {
@@ -393,23 +392,5 @@ func TestFirstEventMustBeAHeader(t *testing.T) {
 	}}
 	if err := f.dial(t).Script("demo", "x.py").Run(t.Context()); err == nil || !strings.Contains(err.Error(), "header") {
 		t.Errorf("got %v, want an error about the header", err)
-	}
-}
-
-func TestPatienceIsBounded(t *testing.T) {
-	p := patience{tries: 3, first: time.Microsecond, most: 2 * time.Microsecond}
-	for try, want := range []bool{1: true, 2: true, 3: true, 4: false} {
-		if try == 0 {
-			continue
-		}
-		if got := p.wait(t.Context(), try); got != want {
-			t.Errorf("try %d: got %v, want %v", try, got, want)
-		}
-	}
-	ended, end := context.WithCancel(t.Context())
-	end()
-	slow := patience{tries: 3, first: time.Hour, most: time.Hour}
-	if slow.wait(ended, 1) || slow.wait(ended, 2) {
-		t.Error("an ended context: got a try, want none")
 	}
 }

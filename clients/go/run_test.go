@@ -139,7 +139,7 @@ func TestRefusalKeepsItsStatus(t *testing.T) {
 	tries := 0
 	f := &fake{execute: func(*pb.ExecuteRequest, eventtest.Server) error {
 		tries++
-		return refusal(codes.Unavailable, "DRAINING", "draining")
+		return refusal(codes.Unavailable, "SATURATED", "no")
 	}}
 	cmd := f.dial(t).Script("demo", "x.py")
 	cmd.IdempotencyKey = "k" // not sent again in spite of the key, because the daemon has answered
@@ -147,7 +147,7 @@ func TestRefusalKeepsItsStatus(t *testing.T) {
 	if got, want := status.Code(err), codes.Unavailable; got != want {
 		t.Errorf("code: got %v, want %v", got, want)
 	}
-	if got, want := Reason(err), "DRAINING"; got != want {
+	if got, want := Reason(err), "SATURATED"; got != want {
 		t.Errorf("reason: got %q, want %q", got, want)
 	}
 	if cmd.Execution != nil || tries != 1 {

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -288,7 +287,7 @@ func TestEndOfContextEndsTheReadingForAKey(t *testing.T) {
 // again.
 func TestTooLargeForTheDaemon(t *testing.T) {
 	c := (&fake{limit: 1 << 20}).dial(t)
-	c.patience = patience{tries: 1 << 30, first: time.Hour, most: time.Hour} // a third try would block the test
+	c.patience.OnWait = func(err error) { t.Errorf("it waits after %v", err) }
 	cmd := c.Script("demo", "x.py")
 	cmd.Stdin, cmd.IdempotencyKey = bytes.NewReader(make([]byte, 2<<20)), "k"
 	err := cmd.Run(t.Context())

@@ -71,20 +71,20 @@ func (c *Client) PutSessionFile(ctx context.Context, session string, f File) (*p
 	}
 	header := &pb.PutSessionFileHeader{SessionId: session, SizeBytes: uint64(u.size), Sha256: u.sha256, Executable: f.Executable}
 	header.Path, header.RawPath = splitPath(f.Path)
-	// try counts the calls in a row that brought no byte; reached is where the last one began.
-	for try, reached := 0, uint64(0); ; {
+	var t tries // since the last byte that has come
+	for reached := uint64(0); ; {
 		v, err := c.putOnce(ctx, u, header)
 		if err == nil {
 			return v, nil
 		}
 		if at, ok := receivedOf(err); ok && at < header.OffsetBytes {
 			if at > reached {
-				try = 0
+				t = tries{}
 			}
 			header.OffsetBytes, reached = at, at
 			continue
 		}
-		if try++; !mayResume(err) || !c.patience.wait(ctx, try) {
+		if !mayResume(err) || !c.patience.wait(ctx, &t, err) {
 			return nil, fmt.Errorf("session %s: file %q: %w", session, f.Path, err)
 		}
 		header.OffsetBytes = header.SizeBytes // asks how much has come

@@ -114,9 +114,9 @@ func TestPutSessionFile(t *testing.T) {
 
 // A refusal that stays is not tried again; one that passes is, up to a bound.
 func TestRefusedPutSessionFile(t *testing.T) {
-	for reason, calls := range map[string]int{"SESSION_QUOTA": 1, "UPLOADS_FULL": defaultPatience.tries + 1} {
+	for reason, calls := range map[string]int{"SESSION_QUOTA": 1, "UPLOADS_FULL": 2} {
 		f := &fakeSessions{refuse: reasonError(codes.ResourceExhausted, reason, nil)}
-		_, err := (&fake{sessions: f}).dial(t).PutSessionFile(t.Context(), "s", File{Path: "a", Content: []byte("1")})
+		_, err := (&fake{sessions: f}).impatient(t).PutSessionFile(t.Context(), "s", File{Path: "a", Content: []byte("1")})
 		if Reason(err) != reason || len(f.headers) != calls {
 			t.Errorf("%s: got %v after %d calls, want %d", reason, err, len(f.headers), calls)
 		}

@@ -96,28 +96,37 @@ type opened struct {
 	sent        chan bool // receives one value: whether start and files were sent
 }
 
-// open sends the call until its header arrives. Without an idempotency key it tries once,
-// with a key as often as patience allows.
+// open sends the call until its header arrives, as often as it may and patience allows.
 func (c *Client) open(ctx context.Context, life lifetime, call *call) (*opened, error) {
-	for try := 0; ; {
-		o, reached, err := c.openOnce(ctx, life, call)
+	for t := (tries{}); ; {
+		o, sent, err := c.openOnce(ctx, life, call)
 		if err == nil {
 			return o, nil
 		}
-		// Do not repeat the call if the daemon has answered. gRPC answers a message that is
-		// too large with RESOURCE_EXHAUSTED. If no daemon was reached at all, report that
-		// at once, unless an earlier try has reached it.
-		again := call.request.GetIdempotencyKey() != "" && broken(err) && Reason(err) == "" &&
-			status.Code(err) != codes.ResourceExhausted && (reached || try > 0)
-		if try++; !again || !c.patience.wait(ctx, try) {
+		if !c.mayRepeat(call, sent, err) || !c.patience.wait(ctx, &t, err) {
 			return nil, err
 		}
 	}
 }
 
-// openOnce sends the call and waits for the header. reached reports whether anything may
+// mayRepeat reports whether a call without a header may be sent again: its program cannot have started,
+// or the key prevents a second start. Standard input was not read yet. sent says that a daemon may have
+// received the call.
+func (c *Client) mayRepeat(call *call, sent bool, err error) bool {
+	switch {
+	case Reason(err) != "":
+		return Reason(err) == "DRAINING" // the one answer that another daemon does not repeat
+	case !broken(err), status.Code(err) == codes.ResourceExhausted: // gRPC's answer to a message that is too large
+		return false
+	case !sent:
+		return c.mayReturn(err)
+	}
+	return call.request.GetIdempotencyKey() != ""
+}
+
+// openOnce sends the call and waits for the header. sent reports whether anything may
 // have reached a daemon. The stream ends with life, or with ctx until the header is there.
-func (c *Client) openOnce(ctx context.Context, life lifetime, call *call) (_ *opened, reached bool, err error) {
+func (c *Client) openOnce(ctx context.Context, life lifetime, call *call) (_ *opened, sent bool, err error) {
 	streamCtx, end := context.WithCancelCause(life)
 	stop := context.AfterFunc(ctx, func() { end(ctx.Err()) })
 	defer stop()
@@ -130,7 +139,7 @@ func (c *Client) openOnce(ctx context.Context, life lifetime, call *call) (_ *op
 		s, err = c.executions.Execute(streamCtx, call.request)
 		o.stream = responses[*pb.ExecuteResponse]{s}
 	}
-	reached = err == nil // gRPC creates a stream only on an established connection
+	sent = err == nil // gRPC creates a stream only on an established connection
 	if err == nil && call.interactive() {
 		go func() {
 			err := sendCall(o.interactive, call)
@@ -157,5 +166,5 @@ func (c *Client) openOnce(ctx context.Context, life lifetime, call *call) (_ *op
 		err = cause // the cause, not the status that it led to
 	}
 	end(nil)
-	return nil, reached, sized(err)
+	return nil, sent, sized(err)
 }

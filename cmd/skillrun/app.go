@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/grpc"
 
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
@@ -144,7 +145,7 @@ Other commands: 0, or 125 to 127 in the same sense; bench, doctor and validate
 
 // dial returns a client of the daemon that the flags or the context name. It does not connect: the first call
 // does, and its error says that no daemon answers. The caller closes the client.
-func (a *app) dial() (*skillrun.Client, error) {
+func (a *app) dial(more ...grpc.DialOption) (*skillrun.Client, error) {
 	if err := a.resolve(); err != nil {
 		return nil, err
 	}
@@ -153,7 +154,7 @@ func (a *app) dial() (*skillrun.Client, error) {
 		return nil, err
 	}
 	a.warnExposed(a.connection.tokenFile)
-	return skillrun.Dial(a.address, opts...)
+	return skillrun.Dial(a.address, append(opts, more...)...)
 }
 
 // at is the daemon's address, for people, once resolve was called.

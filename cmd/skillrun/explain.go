@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -37,6 +38,10 @@ func (a *app) explain(err error) string {
 		}
 	}
 	d := detailsOf(st)
+	vain := (*vainWait)(nil)
+	if errors.As(err, &vain) {
+		d.notes = append(d.notes, vain.remedy)
+	}
 	// No reason: the answer is gRPC's own, not the daemon's.
 	if d.reason == "" {
 		switch st.Code() {
@@ -45,6 +50,7 @@ func (a *app) explain(err error) string {
 			if strings.Contains(cause, "permission denied") {
 				help = joinGroup
 			}
+			help = strings.Join(append([]string{help}, d.notes...), "; ")
 			return printable(fmt.Sprintf("%sdaemon at %s: %s (%s)", object, a.at(), connectCause(cause), help))
 		case codes.Unimplemented:
 			return printable(fmt.Sprintf("%sdaemon at %s: %s (it is older than this client, %s: update it)", object, a.at(), cause, version))

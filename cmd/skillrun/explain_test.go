@@ -89,7 +89,7 @@ func TestRefusals(t *testing.T) {
 	}
 	for _, test := range tests {
 		f := &fake{execute: func(*pb.ExecuteRequest, eventtest.Server) error { return test.err }}
-		got := f.client(t, nil, "run", "demo", "x.py")
+		got := f.client(t, nil, "run", "--wait", "0", "demo", "x.py")
 		if want := (result{test.code, "", "skillrun: " + test.want + "\n"}); got != want {
 			t.Errorf("got %+v\nwant %+v", got, want)
 		}
@@ -111,16 +111,13 @@ func TestUnknownSignal(t *testing.T) {
 
 // daemonCommands are all that need a daemon.
 var daemonCommands = [][]string{
-	{"run", "demo", "x.py"}, {"attach", "e1"}, {"ps"}, {"show", "e1"}, {"cancel", "e1"}, {"signal", "e1", "INT"},
+	{"run", "--wait", "0", "demo", "x.py"}, {"attach", "--wait", "0", "e1"}, {"ps"}, {"show", "e1"}, {"cancel", "e1"}, {"signal", "e1", "INT"},
 	{"artifacts", "e1"}, {"skills"}, {"skills", "demo"}, {"tool", "list"}, {"activate", "demo"}, {"validate", "demo"}, {"prepare", "demo"},
 	{"check", "demo", "--command", "ls"}, {"doctor"},
 }
 
 func TestNoDaemon(t *testing.T) {
 	for _, args := range daemonCommands {
-		if args[0] == "attach" {
-			continue // it is patient with a daemon that restarts
-		}
 		f := &fake{address: "unix:///nonexistent/skillrun.sock"}
 		got := f.client(t, nil, args...)
 		code := codeFailed

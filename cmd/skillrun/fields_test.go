@@ -32,7 +32,7 @@ var notOnTheCommandLine = []string{
 // notInARequest are the flags whose value never reaches the daemon, and flags that can't
 // be wrong.
 var notInARequest = []string{
-	"address", "json", "verbose", "help", "version", "quiet", "artifacts", "detach", "interactive", "all", "limit", "strict", "rebuild",
+	"address", "json", "verbose", "help", "version", "quiet", "wait", "artifacts", "detach", "interactive", "all", "limit", "strict", "rebuild",
 	"mcp-address", "command", "base-dir", "skill", "log", "jobs", "checks-only",
 	"tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "token-file", "context", "token-variable", "update", "lock", "index-token-file", "yes",
 }

@@ -32,7 +32,10 @@ command, each kept as it is. With -c, arguments that begin with "-" follow "--".
 So does a SKILL that begins with "-": skillrun run -- -name SCRIPT.
 
 Standard input goes to the program unless it is a terminal; -i passes a terminal
-too. Ctrl-C cancels the execution, and a second one does not wait for it.`,
+too. Ctrl-C cancels the execution, and a second one does not wait for it.
+
+If the daemon restarts, run waits for it and goes on. It sends a request again only
+if nothing can have started, or with --key.`,
 		Args: arguments(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			what, err := f.parse(cmd, args)
@@ -54,7 +57,8 @@ too. Ctrl-C cancels the execution, and a second one does not wait for it.`,
 // runProgram runs the program of the command line. The order matters: everything that can be
 // refused on this side is refused before anything is sent.
 func (a *app) runProgram(ctx context.Context, f *runFlags, what *program) error {
-	c, err := a.dial()
+	bars := a.progress(f.quiet)
+	c, err := a.dial(f.wait.option(a, bars))
 	if err != nil {
 		return err
 	}
@@ -63,11 +67,11 @@ func (a *app) runProgram(ctx context.Context, f *runFlags, what *program) error 
 	if err != nil {
 		return err
 	}
-	bars := a.progress(f.quiet)
 	cmd.OnUpload = bars.upload()
 	if f.detach {
 		defer bars.end()
-		return a.detach(ctx, cmd)
+		err := a.detach(ctx, cmd)
+		return f.wait.over(ctx, f.key, cmd.Execution, err)
 	}
 	// Before the run: a folder that can't be made is better known now.
 	dir, err := openFolder(f.artifacts)
@@ -88,7 +92,7 @@ func (a *app) runProgram(ctx context.Context, f *runFlags, what *program) error 
 	if e := cmd.Execution; f.learn && !a.json && e != nil && e.Learned() != nil {
 		fmt.Fprint(a.stderr, learnedText(e.Header.GetSkill(), e.Outcome()))
 	}
-	return err
+	return f.wait.over(ctx, f.key, cmd.Execution, err)
 }
 
 // detach starts the command, prints its id and leaves it. The id is printed only after Detach,

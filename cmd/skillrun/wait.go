@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+)
+
+// waiting is how run and attach wait for a daemon that restarts.
+type waiting struct {
+	most time.Duration // --wait
+	told string        // the last message of tell
+	some bool          // the command has waited
+}
+
+// add adds the flag --wait.
+func (w *waiting) add(flags *pflag.FlagSet) {
+	flags.DurationVar(&w.most, "wait", skillrun.DefaultPatience.Absent, "`time` to wait for a daemon that does not answer, as while it restarts; up to 1m while it stops (0: do not wait)")
+}
+
+// option is for dial. With --wait 0 a broken call is repeated once.
+func (w *waiting) option(a *app, bars *progress) grpc.DialOption {
+	p := skillrun.Patience{Absent: w.most, Unreached: w.most > 0, OnWait: func(err error) { a.waits(w, bars, err) }}
+	if w.most > 0 {
+		p.Draining = max(skillrun.DefaultPatience.Draining, w.most)
+	}
+	return skillrun.WithPatience(p)
+}
+
+// waits tells the user on a terminal, or with -v, that the command waits.
+func (a *app) waits(w *waiting, bars *progress, err error) {
+	w.some = true
+	text := "the daemon at " + a.at() + " does not answer; waiting up to " + w.most.String() + " for it"
+	if skillrun.Reason(err) != "" {
+		text = "the daemon at " + a.at() + " stops; waiting up to " + max(skillrun.DefaultPatience.Draining, w.most).String() + " for the next one"
+	}
+	if text == w.told || bars == nil && !a.verbose {
+		return
+	}
+	w.told = text
+	bars.end()
+	a.note("%s (Ctrl-C ends the wait)", text)
+}
+
+// A vainWait is the error of a command that has waited for the daemon in vain.
+type vainWait struct {
+	error
+	remedy string
+}
+
+func (v *vainWait) Unwrap() error { return v.error }
+
+// over adds the remedy to err, which ended a command, if the command has waited. e is nil if the daemon
+// has not accepted it.
+func (w *waiting) over(ctx context.Context, key string, e *skillrun.Execution, err error) error {
+	switch {
+	case err == nil, !w.some, ctx.Err() != nil, outcomeOf(err) != nil, status.Code(err) != codes.Unavailable:
+		return err
+	case e != nil:
+		return &vainWait{err, "the end of the program is not known; when the daemon is back: skillrun attach " + e.ID}
+	case key != "":
+		return &vainWait{err, "the same command with the same --key never runs twice; --wait waits longer"}
+	}
+	return &vainWait{err, "nothing has started; --wait waits longer"}
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/skillrun/skillrun/internal/eventtest"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// A command that waits for the daemon says so on a terminal, once, and goes on.
+func TestWaitForTheDaemonIsShown(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	var asked atomic.Int32
+	f := &fake{execute: func(_ *pb.ExecuteRequest, s eventtest.Server) error {
+		if asked.Add(1)%4 != 0 {
+			return refusal(codes.Unavailable, "DRAINING", "draining")
+		}
+		return newRecord().stderr("oops\n").exit(0).send(s, 0, 0)
+	}}
+	f.serve(t, "unix")
+	told := "skillrun: the daemon at " + f.address + " stops; waiting up to 1m0s for the next one (Ctrl-C ends the wait)\r\n"
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"run", "demo", "x.py"}, told + "oops\r\n"},
+		{[]string{"run", "--wait", "2m", "demo", "x.py"}, strings.Replace(told, "1m0s", "2m0s", 1) + "oops\r\n"},
+		{[]string{"run", "-q", "demo", "x.py"}, "oops\r\n"},
+		{[]string{"run", "--json", "demo", "x.py"}, ""},
+	} {
+		screen, all := openScreen(t)
+		code := run(t.Context(), append([]string{"--address", f.address}, test.args...), nil, io.Discard, screen)
+		if got := all(); code != 0 || got != test.want {
+			t.Errorf("%v: got %d and %q, want %q", test.args, code, got, test.want)
+		}
+	}
+	if got := f.client(t, nil, "run", "demo", "x.py"); got.code != 0 || got.stderr != "oops\n" {
+		t.Errorf("no terminal: got %+v", got)
+	}
+}
+
+// After the wait, the error says what has happened to the request.
+func TestWaitInVain(t *testing.T) {
+	broken := newRecord().stdout("out\n").fake()
+	broken.execute = func(_ *pb.ExecuteRequest, s eventtest.Server) error { return newRecord().stdout("out\n").send(s, 0, 0) }
+	broken.attach = func(*pb.AttachExecutionRequest, eventtest.Server) error {
+		return refusal(codes.Unavailable, "", "the connection broke")
+	}
+	broken.serve(t, "unix")
+	const nowhere = "unix:///nonexistent/skillrun.sock"
+	for _, test := range []struct {
+		address string
+		args    []string
+		stdout  string
+		want    []string // parts of the one line on stderr
+	}{
+		{nowhere, []string{"run", "demo", "x.py"}, "", []string{nowhere, "no such file", "nothing has started; --wait waits longer"}},
+		{nowhere, []string{"run", "-d", "demo", "x.py"}, "", []string{"nothing has started"}},
+		{nowhere, []string{"run", "--key", "k", "demo", "x.py"}, "", []string{"the same command with the same --key never runs twice"}},
+		{nowhere, []string{"attach", "e1"}, "", []string{"skillrun attach e1"}},
+		{broken.address, []string{"run", "demo", "x.py"}, "out\n", []string{"the end of the program is not known", "skillrun attach e1"}},
+	} {
+		f := &fake{address: test.address}
+		got := f.client(t, nil, append(test.args[:1:1], append([]string{"--wait", "100ms"}, test.args[1:]...)...)...)
+		if got.code != codeFailed || got.stdout != test.stdout || strings.Count(got.stderr, "\n") != 1 {
+			t.Errorf("%v: got %+v, want code %d and one line", test.args, got, codeFailed)
+		}
+		for _, want := range test.want {
+			if !strings.Contains(got.stderr, want) {
+				t.Errorf("%v: got %q, want %q", test.args, got.stderr, want)
+			}
+		}
+	}
+}
