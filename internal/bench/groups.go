@@ -139,6 +139,10 @@ func groups(s scale) []group {
 		{"a large skill", []Row{
 			ratioAtMost(1.2).row("grow-snapshot", "warm `true` of a skill of "+count(s.snapshotBytes/1_000_000)+" MB, p50", "ms").against("one of 1 MB"),
 		}, growSnapshot},
+		{"a session", []Row{
+			valueAtMost(1).row("session-true", "time that a session of "+count(sessionFiles)+" files adds to warm `true`, p50", "ms").against("no session"),
+			free("session-commit", "the same for a program that changes one of its files", "ms").against("no session"),
+		}, inSession},
 	}
 }
 

@@ -1,0 +1,86 @@
+package bench
+
+import (
+	"fmt"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// sessionFiles is the number of files in the session of the rows: a project's size, and a tenth of what a
+// session may have.
+const sessionFiles = 1000
+
+// fillSession makes sessionFiles files in ten directories, changeOne changes one of them.
+const (
+	fillSession = `for d in {0..9}; do mkdir "d$d"; for ((i = 0; i < $1 / 10; i++)); do echo "$d $i" >"d$d/f$i"; done; done`
+	changeOne   = `echo "$1" >d0/f0`
+)
+
+// inSession measures what a session of many files adds to a warm request. In one pair of requests the program
+// changes nothing; in the other it writes a file, and the daemon makes a new version of the session, which is
+// durable (fsync) before the outcome.
+func inSession(r *run, rows rowSet) error {
+	d, err := r.theStandard()
+	if err != nil {
+		return err
+	}
+	created, err := d.client.Sessions().CreateSession(r.ctx, &pb.CreateSessionRequest{})
+	if err != nil {
+		return fault("create a session", err)
+	}
+	use := &skillrun.Session{ID: created.GetSession().GetSessionId()}
+	fill := program{sandboxed: func(c *skillrun.Client) *skillrun.Cmd {
+		cmd := c.Code(benchSkill, "bash", fillSession, fmt.Sprint(sessionFiles))
+		cmd.Session = use
+		return cmd
+	}}
+	if err := fill.request(r.ctx, d.client); err != nil {
+		return fault("fill a session", err)
+	}
+	changes := 0 // each has another content, so that each is a change
+	for name, sandboxed := range map[string]func(*skillrun.Client) *skillrun.Cmd{
+		"session-true": trueProgram.sandboxed,
+		"session-commit": func(c *skillrun.Client) *skillrun.Cmd {
+			changes++
+			return c.Code(benchSkill, "bash", "mkdir -p d0; "+changeOne, fmt.Sprint(changes))
+		},
+	} {
+		if rows[name] == nil {
+			continue
+		}
+		r.Say("%s", name)
+		request := func(use *skillrun.Session) func() error {
+			return func() error {
+				p := program{sandboxed: func(c *skillrun.Client) *skillrun.Cmd {
+					cmd := sandboxed(c)
+					cmd.Session = use
+					return cmd
+				}}
+				return p.request(r.ctx, d.client)
+			}
+		}
+		if err := r.added(name, rows[name], request(use), request(nil)); err != nil {
+			return err
+		}
+	}
+	_, err = d.client.Sessions().DeleteSession(r.ctx, &pb.DeleteSessionRequest{SessionId: use.ID})
+	return err
+}
+
+// added fills a row with the median of what one kind of request takes more than another, in milliseconds.
+func (r *run) added(name string, row *Row, with, without func() error) error {
+	all := []*subject{{name: "with", run: with}, {name: "without", run: without}}
+	if err := r.warm(all); err != nil {
+		return err
+	}
+	times, err := r.takeTurns(r.samples(growSamples), 0, all)
+	if err != nil {
+		return err
+	}
+	r.report.keep(name, "ms", all, times)
+	more := differences(times[0], times[1])
+	row.set(median(more), len(more))
+	row.Bare = number(median(times[1]))
+	return nil
+}
