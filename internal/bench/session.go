@@ -7,8 +7,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// sessionFiles is the number of files in the session of the rows: a project's size, and a tenth of what a
-// session may have.
+// sessionFiles is the number of files in the session: a tenth of the default bound (sessions.files).
 const sessionFiles = 1000
 
 // fillSession makes sessionFiles files in ten directories, changeOne changes one of them.
@@ -17,9 +16,9 @@ const (
 	changeOne   = `echo "$1" >d0/f0`
 )
 
-// inSession measures what a session of many files adds to a warm request. In one pair of requests the program
-// changes nothing; in the other it writes a file, and the daemon makes a new version of the session, which is
-// durable (fsync) before the outcome.
+// inSession compares warm requests with and without a session of many files. For session-true the program
+// changes nothing. For session-commit it changes a file, so the daemon makes a new version, and calls fsync(2)
+// four times before it sends the outcome.
 func inSession(r *run, rows rowSet) error {
 	d, err := r.theStandard()
 	if err != nil {
