@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"runtime"
 	"slices"
@@ -55,7 +56,7 @@ type pool struct {
 	// the default group is not counted.
 	pythonZygotes, zygotes int
 	wakeups                chan struct{}
-	making                 chan struct{} // holds a token for each sandbox being made; one per processor, since more only slow each other down
+	making                 *turns // to make a sandbox: one per processor, since more only slow each other down
 	quit                   chan struct{}
 	once                   sync.Once      // closes quit
 	decided                chan struct{}  // closed when the first start of a zygote has succeeded or failed
@@ -102,6 +103,7 @@ type bucket struct {
 	want     int // how many should wait
 	least    int // the fewest that waited since the last shrink
 	asked    time.Time
+	made     time.Time // when the pool last began to make a sandbox for it
 }
 
 // startPool starts the pool's goroutine. max is Config.Prewarmed.
@@ -110,7 +112,7 @@ func startPool(h *Host, max int) *pool {
 		host: h, max: max, pythonZygotes: h.config.PythonZygotes, zygotes: h.config.GroupZygotes,
 		byGroup: map[string]*zygoteEntry{}, ending: map[string]bool{}, buckets: map[profile]*bucket{}, pythons: map[pythonKey]*pythonEntry{},
 		wakeups: make(chan struct{}, 1), quit: make(chan struct{}), decided: make(chan struct{}),
-		making:       make(chan struct{}, runtime.NumCPU()),
+		making:       newTurns(runtime.NumCPU()),
 		mostDeferred: min(maxDeferred, len(h.ids.used)/2),
 	}
 	p.done.Go(p.work)
@@ -167,16 +169,15 @@ func (p *pool) take(ctx context.Context, s Spec) *sandbox {
 	return c // nil after an error
 }
 
-// buildCloned calls Host.buildCloned, at most once per processor at a time. Forks of a Python
+// buildCloned calls Host.buildCloned, at most once per processor at a time; groups take turns. Forks of a Python
 // zygote are not counted: a Python zygote forks one child at a time.
 func (p *pool) buildCloned(ctx context.Context, z *zygote.Zygote, python *pyzygote.Zygote, s Spec) (*sandbox, error) {
 	if python == nil {
-		select {
-		case p.making <- struct{}{}:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		leave, err := p.making.enter(ctx, s.Group)
+		if err != nil {
+			return nil, err
 		}
-		defer func() { <-p.making }()
+		defer leave()
 	}
 	return p.host.buildCloned(ctx, z, python, s)
 }
@@ -492,6 +493,7 @@ func (p *pool) makeOne() bool {
 	if e := p.pythons[at.python]; e != nil {
 		python = e.zygote
 	}
+	b.made = time.Now()
 	template, z := b.template, p.zygoteOf(at.group)
 	p.mu.Unlock()
 	c, err := p.buildCloned(context.Background(), z, python, template)
@@ -512,22 +514,32 @@ func (p *pool) makeOne() bool {
 	return true
 }
 
-// shortfall returns the bucket that gets the next sandbox: of the buckets that hold less
-// than they want, the one with the latest request for which there is room. p.mu is held.
+// shortfall returns the bucket that gets the next sandbox: one that holds less than it wants and for which
+// there is room. The groups take turns: the group of the latest request may be a crowd, which would get
+// every sandbox. Within a group the bucket with the latest request is next. p.mu is held.
 func (p *pool) shortfall() (profile, bool) {
 	var found []profile
 	total := 0
+	made := map[string]time.Time{} // by group: the latest bucket.made
 	for key, s := range p.buckets {
 		total += len(s.waiting)
+		if s.made.After(made[key.group]) {
+			made[key.group] = s.made
+		}
 		e := p.pythons[key.python]
 		if !key.python.none() && (e == nil || e.zygote == nil) {
 			continue // no such Python zygote runs: its programs are executed
+		}
+		if key.python.none() && p.making.waits(key.group) {
+			continue // a start waits for its turn, and this sandbox would take the turn
 		}
 		if len(s.waiting) < s.want {
 			found = append(found, key)
 		}
 	}
-	slices.SortFunc(found, func(a, b profile) int { return p.buckets[b].asked.Compare(p.buckets[a].asked) })
+	slices.SortFunc(found, func(a, b profile) int {
+		return cmp.Or(made[a.group].Compare(made[b.group]), p.buckets[b].asked.Compare(p.buckets[a].asked))
+	})
 	for _, key := range found {
 		if total < p.max || p.makeRoom(key) {
 			return key, true

@@ -130,7 +130,7 @@ func settles(t *testing.T, h *Host, held []int, earlier []time.Duration, recent 
 		}
 		return c
 	}
-	p := &pool{host: h, max: total, buckets: map[profile]*bucket{}}
+	p := &pool{host: h, max: total, making: newTurns(1), buckets: map[profile]*bucket{}}
 	for i, n := range held {
 		p.buckets[profile{openFiles: i}] = &bucket{waiting: sandboxes(n), want: total, asked: now.Add(-earlier[i])}
 	}
@@ -307,7 +307,7 @@ func TestGroupsKeepASandbox(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			now, total := time.Now(), 0
-			p := &pool{host: h, buckets: map[profile]*bucket{}}
+			p := &pool{host: h, making: newTurns(1), buckets: map[profile]*bucket{}}
 			key := func(i int) profile { return profile{group: fmt.Sprintf("g%d", i)} }
 			for i, g := range tt.groups {
 				b := &bucket{asked: now.Add(-g.earlier)}

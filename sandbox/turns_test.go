@@ -1,0 +1,136 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A group with one start that waits is next, however many starts of another group came before. Groups that
+// want equally many get equally many, and no turn is lost.
+func TestTurnsOfGroups(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		turns int
+		come  string // the group of each start, in the order in which they wait
+		want  string
+	}{
+		{"a crowd and one", 1, "aaaab", "baaaa"},
+		{"two crowds", 1, "aaabbb", "bababa"},
+		{"three", 1, "aaabbc", "bcabaa"},
+		{"one group", 1, "aaa", "aaa"},
+		{"two at once", 2, "aaaab", "baaaa"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				turns := newTurns(tt.turns)
+				var under []func() // of the crowd a, which came first
+				for range tt.turns {
+					leave, err := turns.enter(t.Context(), "a")
+					if err != nil {
+						t.Fatal(err)
+					}
+					under = append(under, leave)
+				}
+				var got []byte
+				leaves := make(chan func(), len(tt.come))
+				for _, group := range tt.come {
+					go func() {
+						leave, _ := turns.enter(t.Context(), string(group))
+						got = append(got, byte(group)) // one at a time: each waits for the test
+						leaves <- leave
+					}()
+					synctest.Wait()
+				}
+				if len(got) > 0 || !turns.waits("a") || turns.waits("z") {
+					t.Fatalf("%d turns beyond the bound; a waits: %v, z waits: %v", len(got), turns.waits("a"), turns.waits("z"))
+				}
+				for _, leave := range under {
+					leave()
+					synctest.Wait()
+				}
+				for range tt.come {
+					(<-leaves)()
+					synctest.Wait()
+				}
+				if string(got) != tt.want {
+					t.Errorf("got the order %s, want %s", got, tt.want)
+				}
+				if turns.free != tt.turns || len(turns.users) != 0 || len(turns.waiting) != 0 {
+					t.Errorf("left: %d free turns, %d groups, %d waiters", turns.free, len(turns.users), len(turns.waiting))
+				}
+			})
+		})
+	}
+}
+
+// A start that is cancelled while it waits gets no turn and keeps none. One whose turn came at the same moment has it.
+func TestTurnsAreCancelled(t *testing.T) {
+	turns := newTurns(1)
+	leave, _ := turns.enter(t.Context(), "a")
+	gone := errors.New("gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(gone)
+	if _, err := turns.enter(ctx, "b"); !errors.Is(err, gone) {
+		t.Errorf("got %v, want the cause of the context", err)
+	}
+	leave()
+	if turns.free != 1 || len(turns.users) != 0 || len(turns.waiting) != 0 {
+		t.Errorf("left: %d free turns, %d groups, %d waiters", turns.free, len(turns.users), len(turns.waiting))
+	}
+	w := turns.join("c")
+	if turns.giveUp(w) {
+		t.Error("a start that has its turn gave it up")
+	}
+	turns.leave("c")
+	if turns.free != 1 || len(turns.users) != 0 {
+		t.Errorf("left: %d free turns, %d groups", turns.free, len(turns.users))
+	}
+}
+
+// The pool prewarms for each group in turn, and not for the group with the latest request again and again. A
+// group whose starts wait for a turn gets no prewarmed sandbox: it would take the turn from them.
+func TestPrewarmingTakesTurns(t *testing.T) {
+	p := &pool{host: openPrewarmed(t), max: 12, making: newTurns(1), buckets: map[profile]*bucket{}}
+	now := time.Now()
+	for i := range 3 {
+		// The crowd g0 has the latest request.
+		p.buckets[profile{group: fmt.Sprintf("g%d", i)}] = &bucket{want: 4, asked: now.Add(-time.Duration(i) * time.Second)}
+	}
+	next := func() string {
+		at, ok := p.shortfall()
+		if !ok {
+			return ""
+		}
+		now = now.Add(time.Millisecond)
+		b := p.buckets[at]
+		b.waiting, b.made = append(b.waiting, &sandbox{host: p.host}), now
+		return at.group
+	}
+	var got []string
+	for range 6 {
+		got = append(got, next())
+	}
+	if want := []string{"g0", "g1", "g2", "g0", "g1", "g2"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+
+	leave, _ := p.making.enter(t.Context(), "g0")
+	w := p.making.join("g0")
+	for got = nil; len(got) < 5; {
+		got = append(got, next())
+	}
+	if want := []string{"g1", "g2", "g1", "g2", ""}; !slices.Equal(got, want) {
+		t.Errorf("while g0 waits: got %v, want %v", got, want)
+	}
+	leave()
+	<-w.ready
+	if got := next(); got != "g0" {
+		t.Errorf("when g0 has its turn: got %q", got)
+	}
+	p.making.leave("g0")
+}
