@@ -117,7 +117,7 @@ func (e *execution) publicSetupError(err *sandbox.SetupError) string {
 	case stepExec:
 		return programOf(e.grant, e.settings)[0].Pipeline[0].Args[0] + ": " + err.Err.Error()
 	case stepDirectory:
-		return "working_directory " + e.dir + ": " + err.Err.Error()
+		return "working directory " + e.dir + ": " + err.Err.Error()
 	case stepMemory:
 		return fmt.Sprintf("%s of memory is too small to start a sandbox", size(e.limits.MemoryBytes))
 	}

@@ -135,7 +135,7 @@ func TestContractCommandResults(t *testing.T) {
 		{"outside", CommandRequest{Command: "pwd", WorkingDir: "/etc"}, -1, "", "", "Execution error: working directory '/etc' is outside skill directory"},
 		{"a sibling's name", CommandRequest{Command: "pwd", WorkingDir: "/skills/data-analysis-evil"}, -1, "", "", "Execution error: working directory '/skills/data-analysis-evil' is outside skill directory"},
 		{"climbing out", CommandRequest{Command: "pwd", WorkingDir: "scripts/../.."}, -1, "", "", "Execution error: working directory 'scripts/../..' is outside skill directory"},
-		{"a directory that is not there", CommandRequest{Command: "pwd", WorkingDir: "no"}, -1, "", "", "Execution error: working_directory no: no such file or directory"},
+		{"a directory that is not there", CommandRequest{Command: "pwd", WorkingDir: "no"}, -1, "", "", "Execution error: working directory no: no such file or directory"},
 		{"a pipe", CommandRequest{Command: "cat input.csv | python -c 'import sys; print(len(sys.stdin.read()))'"}, 0, "4\n", "", "None"},
 		{"no network", CommandRequest{Command: "python scripts/net.py"}, 0, "Network is unreachable\n", "", "None"},
 	} {

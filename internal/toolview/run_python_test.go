@@ -80,7 +80,7 @@ func TestContractRunPython(t *testing.T) {
 		{"workingDirectory outside", PythonCall{Code: "1", WorkingDirectory: "/tmp"}, outside},
 		{"workingDirectory with dots", PythonCall{Code: "1", WorkingDirectory: "a/../.."}, outside},
 		{"workingDirectory by a link out", PythonCall{Skill: "demo", Code: "1", WorkingDirectory: "outdir"}, outside},
-		{"workingDirectory that is not there", PythonCall{Code: "1", WorkingDirectory: "nowhere"}, "Error: Nothing ran: working_directory nowhere: ..."},
+		{"workingDirectory that is not there", PythonCall{Code: "1", WorkingDirectory: "nowhere"}, "Error: Nothing ran: working directory nowhere: ..."},
 
 		{"workingDirectory with NUL", PythonCall{Code: "1", WorkingDirectory: "a\x00"}, "Error: workingDirectory: has a NUL byte"},
 		{"missing", PythonCall{Skill: "demo", ScriptPath: "scripts/none.py"}, noScript},

@@ -219,7 +219,8 @@ type ExecuteScriptRequest struct {
 	// Passed as JSON on standard input. At most one of arguments and arguments_json
 	// may be set; if neither is, the script gets {}.
 	Arguments *structpb.Struct `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
-	// The same as text. It keeps the order of keys and all digits of numbers.
+	// The same as text. It keeps the order of keys and integers of any size. Other numbers
+	// become 64-bit floats, as in Python.
 	ArgumentsJson string `protobuf:"bytes,4,opt,name=arguments_json,proto3" json:"arguments_json,omitempty"`
 	// Above 0 and at most 600 s. Unset: 30 s, or the skill's
 	// max_execution_time.
