@@ -173,6 +173,36 @@ func TestHelperHangs(t *testing.T) {
 	b.echo(t)
 }
 
+// A doomedGroup sends a signal to its helper before the helper's first request.
+type doomedGroup struct {
+	Group
+	signal syscall.Signal
+}
+
+func (g doomedGroup) Enter(pid int) error { return syscall.Kill(pid, g.signal) }
+
+// A helper that dies or hangs during its start is replaced.
+func TestHelperDiesDuringItsStart(t *testing.T) {
+	serveEcho(t)
+	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
+		starts := 0
+		m := newManager(t, func(c *Config) {
+			c.AnswerTime = 3 * time.Second
+			c.Group = func(tenant string) (Group, error) {
+				g, err := newTestGroup(tenant)
+				if starts++; starts == 1 {
+					g = doomedGroup{g, signal}
+				}
+				return g, err
+			}
+		})
+		newBox(t, m, "a").echo(t)
+		if s := m.Stats(); s.Deaths != 1 || starts != 2 {
+			t.Errorf("%v: %d starts, %+v", signal, starts, s)
+		}
+	}
+}
+
 // An attachment survives the helper's death, and a helper that can't start is a typed error.
 func TestAttachFails(t *testing.T) {
 	m := newManager(t)

@@ -52,7 +52,6 @@ func startProcess(ctx context.Context, m *Manager, tenant string, events func(re
 	if err != nil {
 		return nil, err
 	}
-	defer theirs.Close()
 	p := &process{socket: ours, stderr: &tail{}, events: events, answer: c.AnswerTime,
 		dead: make(chan struct{}), noted: make(chan struct{}), waiting: map[uint64]chan report{}}
 	p.command = &exec.Cmd{
@@ -61,7 +60,9 @@ func startProcess(ctx context.Context, m *Manager, tenant string, events func(re
 		// Its own session: a signal of the daemon's terminal is not for it.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS},
 	}
-	if err := p.start(m, tenant); err != nil {
+	err = p.start(m, tenant)
+	theirs.Close() // before the first call: as long as it is open, read does not see the helper's end
+	if err != nil {
 		ours.file.Close()
 		return nil, fmt.Errorf("start the network helper: %w", err)
 	}
