@@ -60,6 +60,7 @@ type config struct {
 	// The name servers that helpers ask, as addresses with or without a port. Empty: the servers in /etc/resolv.conf.
 	NetworkResolvers []string      `yaml:"network_resolvers"`
 	NetworkLimits    networkLimits `yaml:"network_limits"`
+	NetworkProxy     proxyConfig   `yaml:"network_proxy"`
 	Shell            bool          `yaml:"shell"`
 	// The programs that command lines of skills without allowed-tools may run.
 	WithoutAllowedTools commandRules `yaml:"without_allowed_tools"`
@@ -241,7 +242,7 @@ func defaultConfig() config {
 	c.StateDir = "/var/lib/skillrun"
 	c.RunDir = "/run/skillrun"
 	c.Skills = []skillRoot{{Path: "/usr/share/skillrun/skills"}}
-	c.NetworkResolvers, c.NetworkLimits = []string{}, defaultNetworkLimits()
+	c.NetworkResolvers, c.NetworkLimits, c.NetworkProxy.NoProxy = []string{}, defaultNetworkLimits(), []string{}
 	c.WithoutAllowedTools = commandRules{permission.OwnScripts}
 	c.Python = "auto"
 	c.Packages = "warn"

@@ -45,6 +45,10 @@ func (s *secretConfig) begin(node *yaml.Node) (done bool) {
 	return s.bare
 }
 
+func (s *secretConfig) source() credential.Source {
+	return credential.Source{File: s.File, Systemd: s.SystemdCredential, Env: s.Env}
+}
+
 func (*secretConfig) wants() string { return "the place of a secret" }
 
 // maxCredentials bounds the entries of one list: all of them go into one packet to the network helper.
@@ -62,7 +66,7 @@ var (
 func (c *credentialConfig) binding() credential.Binding {
 	b := credential.Binding{
 		Name: c.Name, Domain: c.Domain, Header: c.Header, Value: c.Value, PlainHTTP: c.PlainHTTP, Skills: c.Skills,
-		Secret: credential.Source{Systemd: c.Secret.SystemdCredential, Env: c.Secret.Env},
+		Secret: c.Secret.source(),
 	}
 	if b.Header == "" {
 		b.Header = defaultHeader
@@ -71,7 +75,7 @@ func (c *credentialConfig) binding() credential.Binding {
 		b.Value = credential.Placeholder
 	}
 	if c.Secret.File != "" {
-		b.Secret.File, b.Secret.Beneath = c.Secret.File, c.beneath
+		b.Secret.Beneath = c.beneath
 	}
 	if c.CAFile != "" {
 		b.CA = credential.Source{File: c.CAFile, Beneath: c.beneath}
@@ -166,15 +170,23 @@ func inspectCredentials(key string, list []credentialConfig, bad badFunc) {
 	}
 }
 
-// warnCredentials logs each missing variable and systemd credential, and returns them as texts. Executions that
-// need one are refused.
-func warnCredentials(log *slog.Logger, list []credentialConfig) (texts []string) {
+// warnCredentials logs each missing variable and systemd credential. Executions that need one are refused.
+func warnCredentials(log *slog.Logger, list []credentialConfig) {
 	for i := range list {
 		if b := list[i].binding(); b.Secret.File == "" {
 			if err := b.Check(); err != nil {
 				log.Error("a credential can't be used; executions that may use it are refused", "credential", b.Name, "err", errors.Unwrap(err))
-				texts = append(texts, fmt.Sprintf("the credential %s can't be used; executions that may use it are refused: %v", b.Name, errors.Unwrap(err)))
 			}
+		}
+	}
+}
+
+// credentialProblems returns a text for each credential that can't be used now.
+func credentialProblems(list []credentialConfig) (texts []string) {
+	for i := range list {
+		b := list[i].binding()
+		if err := b.Check(); err != nil {
+			texts = append(texts, fmt.Sprintf("the credential %s can't be used; executions that may use it are refused: %v", b.Name, errors.Unwrap(err)))
 		}
 	}
 	return texts

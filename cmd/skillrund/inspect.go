@@ -38,6 +38,7 @@ func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
 		s.inspect()
 	}
 	inspectCredentials("network.credentials", c.Network.Credentials, bad)
+	c.inspectProxy(bad)
 	c.inspectSandbox(bad)
 	for _, socket := range []struct{ key, path string }{{"listen.unix", c.Listen.Unix}, {"listen.mcp_unix", c.Listen.MCPUnix}} {
 		if err := freeSocket(socket.path); socket.path != "" && err != nil {

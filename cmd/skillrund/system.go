@@ -69,7 +69,7 @@ func (d *daemon) capabilities() server.Capabilities {
 		c.AuditProblem = err.Error()
 	}
 	c.Images = d.images.capabilities(&d.config)
-	c.TenantProblems, c.Warnings = d.tenants.degraded(), d.tenants.warned()
+	c.TenantProblems, c.Warnings = d.tenants.degraded(), d.warned
 	return c
 }
 

@@ -32,44 +32,53 @@ func (c *config) printWarnings(out io.Writer) {
 	}
 }
 
-// warnNetwork logs credentials of a tenant that can't be used, and rules that have no effect. It returns them for
-// GetCapabilities.
+// credentials returns the tenant's own credentials. Without any, it has the daemon's.
+func (s *tenantSource) credentials() []credentialConfig {
+	if s.found.lines[join(s.key, "policy.network")] == 0 {
+		return nil
+	}
+	return s.config.Policy.Network.Credentials
+}
+
+// warnNetwork logs credentials of a tenant that can't be used, and rules that have no effect. It returns the rules
+// for GetCapabilities.
 func (d *daemon) warnNetwork(s *tenantSource) (list []server.Warning) {
-	add := func(reason string) {
-		list = append(list, server.Warning{Tenant: s.name, File: s.found.path, Reason: reason})
-	}
-	if s.found.lines[join(s.key, "policy.network")] > 0 { // else the credentials are the daemon's
-		for _, text := range warnCredentials(d.log, s.config.Policy.Network.Credentials) {
-			add(text)
-		}
-	}
+	warnCredentials(d.log, s.credentials())
 	if keys := s.config.Policy.Network.emptied(d.tenants.network); len(keys) > 0 {
 		d.log.Warn("rules of a tenant allow nothing: the daemon's network allows none of it; change one of the two",
 			"tenant", s.name, "file", s.found.path, "keys", few(keys))
 	}
 	for _, w := range s.warnings(d.tenants.network) {
-		add(w.String())
+		list = append(list, server.Warning{Tenant: s.name, File: s.found.path, Reason: w.String()})
 	}
 	return list
 }
 
-// warnAll logs the warnings about the configuration at the start, and keeps them for GetCapabilities.
+// warnAll logs the warnings about the configuration at the start, and keeps those about rules for GetCapabilities.
 func (d *daemon) warnAll() {
 	t := d.tenants
-	for _, text := range warnCredentials(d.log, d.config.Network.Credentials) {
-		t.warnings[""] = append(t.warnings[""], server.Warning{File: d.path, Reason: text})
-	}
+	d.config.warnProxy(d.log)
+	warnCredentials(d.log, d.config.Network.Credentials)
 	for name, s := range t.sources {
 		t.warnings[name] = d.warnNetwork(s)
 	}
 }
 
-// warned returns the warnings about the daemon's keys, then the tenants' warnings by the tenants' names.
-func (t *tenancy) warned() (list []server.Warning) {
+// warned returns the warnings about the daemon's keys, and then those of the tenants in the order of their names.
+// It reads the secrets, because a file may have been removed since the start.
+func (d *daemon) warned() (list []server.Warning) {
+	for _, text := range append(d.config.proxyProblems(), credentialProblems(d.config.Network.Credentials)...) {
+		list = append(list, server.Warning{File: d.path, Reason: text})
+	}
+	t := d.tenants
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(t.warnings)) {
-		list = append(list, t.warnings[name]...)
+	sources, warnings := maps.Clone(t.sources), maps.Clone(t.warnings)
+	t.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(sources)) {
+		for _, text := range credentialProblems(sources[name].credentials()) {
+			list = append(list, server.Warning{Tenant: name, File: sources[name].found.path, Reason: text})
+		}
+		list = append(list, warnings[name]...)
 	}
 	return list
 }

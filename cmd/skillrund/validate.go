@@ -138,6 +138,7 @@ func (c *config) checkListen(bad badFunc) {
 		}
 	}
 	c.Network.check("network", bad)
+	c.NetworkProxy.check(bad)
 	oneOf(bad, "packages", c.Packages, "warn", "strict")
 	c.checkTLS(bad)
 	for _, tcp := range []struct{ key, address string }{{"listen.tcp", l.TCP}, {"listen.mcp_tcp", l.MCPTCP}} {

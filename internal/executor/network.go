@@ -38,6 +38,7 @@ type networkSink struct {
 	denied  int64
 	learned *lesson  // nil: the execution does not learn
 	missing []string // rules that would have allowed the first refusals, without duplicates
+	reason  string   // of the first refusal that no rule would have allowed
 	usage   NetworkUsage
 	err     error // the reason why events are no longer stored
 }
@@ -62,7 +63,9 @@ func (s *networkSink) Denied(d policy.Denial) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.denied++
-	s.noteMissing(d.Missing)
+	if s.noteMissing(d.Missing); d.Missing == "" && s.reason == "" {
+		s.reason = d.Reason
+	}
 	if len(s.usage.Denials) < maxListedDenials {
 		s.usage.Denials = append(s.usage.Denials, d)
 	}
@@ -134,6 +137,8 @@ func (s *networkSink) advise() string {
 	switch {
 	case s.denied == 0:
 		return ""
+	case len(s.missing) == 0 && s.reason != "":
+		return fmt.Sprintf("Its network refused something %d times that no rule can allow. The first reason: %s.", s.denied, s.reason)
 	case len(s.missing) == 0:
 		return fmt.Sprintf("Its network refused something %d times that no rule can allow; the denied events say what.", s.denied)
 	}

@@ -14,11 +14,11 @@ func (t *tenant) carry(ctx context.Context, p *process, n *Network) error {
 	if n.device == nil {
 		return nil
 	}
-	r, err := n.request()
+	r, err := n.request(ctx)
 	if err != nil {
 		return err
 	}
-	if n.secrets != nil && n.secrets.NeedsRoots() {
+	if n.secrets != nil && n.secrets.NeedsRoots() || r.Proxy != nil && r.Proxy.Secure && r.Proxy.CA == "" {
 		if err := p.trust(ctx); err != nil {
 			return err
 		}

@@ -118,7 +118,7 @@ func (h *helper) attach(r request, device *os.File) error {
 	h.own.Set(r.Own)
 	s := &sink{network: r.Network, queue: h.queue}
 	g, err := gateway.New(gateway.Config{TUN: device, Rules: rules.WithOwn(&h.own), Resolvers: r.Resolvers, Limits: r.Limits, Shared: h.shared, Sink: s,
-		Credentials: r.Credentials, Roots: h.roots})
+		Credentials: r.Credentials, Roots: h.roots, Proxy: r.Proxy})
 	if err != nil {
 		return err
 	}

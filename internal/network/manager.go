@@ -31,6 +31,8 @@ type Config struct {
 	// Resolvers answer the sandboxes' DNS questions. Nil: the name servers in /etc/resolv.conf, which
 	// is read at each attachment.
 	Resolvers []netip.AddrPort
+	// Proxy opens the TCP connections of all sandboxes. Nil: helpers make them.
+	Proxy *Proxy
 	// Limits bound each network. Zero: gateway.DefaultLimits. Zero Dial or Hello: the value in DefaultLimits.
 	Limits gateway.Limits
 	// TenantConnections bounds the connections of all networks of a tenant. Zero: 4096.

@@ -69,11 +69,14 @@ func (n *Network) close() {
 }
 
 // request returns the request that attaches the network.
-func (n *Network) request() (r request, err error) {
+func (n *Network) request(ctx context.Context) (r request, err error) {
 	c := n.manager.config
 	r = request{Kind: attach, Network: n.number, Limits: c.Limits, Credentials: n.secrets}
 	r.Allow, r.Deny = n.rules.Strings()
 	if r.Resolvers, err = c.resolvers(); err != nil {
+		return r, err
+	}
+	if r.Proxy, err = c.Proxy.open(ctx); err != nil {
 		return r, err
 	}
 	r.Own, err = ownAddresses()

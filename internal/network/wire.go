@@ -50,6 +50,7 @@ type request struct {
 	Limits    gateway.Limits   `json:"limits"`
 	// Credentials has secrets. No request is logged.
 	Credentials *credential.Set `json:"credentials,omitempty"`
+	Proxy       *gateway.Proxy  `json:"proxy,omitempty"` // has a secret, too
 
 	Roots [][]byte `json:"roots,omitempty"` // of trust: certificates of authorities
 

@@ -31,13 +31,24 @@ type Capabilities struct {
 	Retention time.Duration
 	// AuditProblem is why the audit log cannot be written now. Empty: it can be.
 	AuditProblem string
-	// TenantProblems and Warnings are for operators only.
+	// TenantProblems and Warnings are for operators only. Warnings may read files. Nil: there are none.
 	TenantProblems []TenantProblem
-	Warnings       []Warning
+	Warnings       func() []Warning
 }
 
 // A Warning is about a part of the configuration that has no effect. Tenant is empty for the daemon's keys.
 type Warning struct{ Tenant, File, Reason string }
+
+func (c Capabilities) warnings() (list []*pb.ConfigurationWarning) {
+	if c.Warnings == nil {
+		return nil
+	}
+	all := c.Warnings()
+	for _, w := range all[:min(len(all), maxWarnings)] {
+		list = append(list, &pb.ConfigurationWarning{Tenant: text(w.Tenant), File: text(w.File), Reason: clip(w.Reason, maxStatusText)})
+	}
+	return list
+}
 
 // A TenantProblem is why a tenant's configuration is not in force. Tenant is empty if it concerns all
 // tenants of File. Kept: the former configuration is in force.
@@ -134,9 +145,7 @@ func (c systemCalls) GetCapabilities(ctx context.Context, _ *pb.GetCapabilitiesR
 		for _, p := range can.TenantProblems[:min(len(can.TenantProblems), maxTenantProblems)] {
 			m.TenantProblems = append(m.TenantProblems, &pb.TenantProblem{Tenant: text(p.Tenant), File: text(p.File), Reason: clip(p.Reason, maxStatusText), Kept: p.Kept})
 		}
-		for _, w := range can.Warnings[:min(len(can.Warnings), maxWarnings)] {
-			m.ConfigurationWarnings = append(m.ConfigurationWarnings, &pb.ConfigurationWarning{Tenant: text(w.Tenant), File: text(w.File), Reason: clip(w.Reason, maxStatusText)})
-		}
+		m.ConfigurationWarnings = can.warnings()
 	}
 	m.SkillProblems = c.skillProblems(ctx, operator)
 	return m, nil

@@ -78,14 +78,14 @@ func (Value) Format(s fmt.State, _ rune) { fmt.Fprint(s, "(secret)") }
 
 // open reads the secret.
 func (b Binding) open() (Credential, error) {
-	secret, err := b.Secret.secret()
+	secret, err := b.Secret.Secret()
 	if err != nil {
 		return Credential{}, &UnavailableError{b.Name, err}
 	}
 	c := Credential{Name: b.Name, Domain: b.Domain, Header: b.Header, PlainHTTP: b.PlainHTTP,
 		Value: Value(strings.ReplaceAll(b.Value, Placeholder, secret))}
 	if !b.CA.isZero() {
-		if c.CA, err = b.CA.certificates(); err != nil {
+		if c.CA, err = b.CA.Certificates(); err != nil {
 			return Credential{}, &UnavailableError{b.Name, err}
 		}
 	}

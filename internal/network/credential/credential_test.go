@@ -63,7 +63,7 @@ func TestSources(t *testing.T) {
 		{Source{Env: "SECRET_NOT_SET"}, "the environment variable SECRET_NOT_SET is not set"},
 		{Source{Env: "SECRET_LONG"}, "more than 8192 bytes"},
 	} {
-		got, err := tt.s.secret()
+		got, err := tt.s.Secret()
 		if tt.want == "" {
 			if got != secret || err != nil {
 				t.Errorf("%v: got %q, %v", tt.s, got, err)
@@ -75,7 +75,7 @@ func TestSources(t *testing.T) {
 		}
 	}
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
-	if _, err := (Source{Systemd: "good"}).secret(); err == nil || !strings.Contains(err.Error(), "LoadCredential=good:PATH") {
+	if _, err := (Source{Systemd: "good"}).Secret(); err == nil || !strings.Contains(err.Error(), "LoadCredential=good:PATH") {
 		t.Errorf("without systemd: %v", err)
 	}
 }

@@ -32,8 +32,8 @@ const (
 
 func (s Source) isZero() bool { return s == Source{} }
 
-// secret returns the secret without the newline at its end.
-func (s Source) secret() (string, error) {
+// Secret returns the secret without the newline at its end.
+func (s Source) Secret() (string, error) {
 	data, err := s.read(maxSecret)
 	if err != nil {
 		return "", err
@@ -48,8 +48,8 @@ func (s Source) secret() (string, error) {
 	return text, nil
 }
 
-// certificates returns certificates in PEM.
-func (s Source) certificates() (string, error) {
+// Certificates returns certificates in PEM.
+func (s Source) Certificates() (string, error) {
 	data, err := s.read(maxCertificates)
 	if err == nil && !x509.NewCertPool().AppendCertsFromPEM(data) {
 		err = fmt.Errorf("%s has no certificate in PEM", s)

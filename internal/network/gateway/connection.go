@@ -22,8 +22,8 @@ type connection struct {
 	decision decision
 	queue    waiter.Queue
 	endpoint tcpip.Endpoint
-	in       *client      // to the sandbox
-	out      *net.TCPConn // to the destination
+	in       *client   // to the sandbox
+	out      *upstream // to the destination
 
 	// Of a connection whose names are checked, see retry.go.
 	answered chan struct{} // closed after the server's first bytes
@@ -132,8 +132,7 @@ func (c *connection) abort() {
 	c.aborted.Do(func() {
 		c.resets.Store(true)
 		c.endpoint.Abort()
-		_ = c.out.SetLinger(0)
-		c.out.Close()
+		c.out.reset()
 	})
 }
 

@@ -160,7 +160,11 @@ func (n *nameServer) resolve(reply *dns.Msg, name string, kind uint16) {
 			n.refuse(reply, name, policy.Verdict{Reason: reached})
 			return
 		}
-		found = n.judged(name, n.ask(name, kind))
+		if n.gateway.relay.resolves(name) {
+			found = n.stand(name, kind)
+		} else {
+			found = n.judged(name, n.ask(name, kind))
+		}
 		n.cache.put(name, kind, found)
 	}
 	if reply.Rcode = found.code; len(found.addresses) == 0 {
@@ -174,6 +178,16 @@ func (n *nameServer) resolve(reply *dns.Msg, name string, kind uint16) {
 	for _, a := range found.addresses {
 		reply.Answer = append(reply.Answer, record(reply.Question[0].Name, a, ttl))
 	}
+}
+
+// stand answers with the address that stands for a name which only the proxy looks up. It is an IPv4 address, so
+// the name has no address of IPv6.
+func (n *nameServer) stand(name string, kind uint16) resolved {
+	found := resolved{code: dns.RcodeSuccess, ends: time.Now().Add(largestTTL)}
+	if a, ok := n.gateway.relay.stand(name); ok && kind == dns.TypeA {
+		found.addresses = []netip.Addr{a}
+	}
+	return found
 }
 
 // judged removes addresses that the rules do not allow for the name, such as private ones. So a name

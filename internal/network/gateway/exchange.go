@@ -116,9 +116,7 @@ func (s *exchange) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 		s.gateway.deny(s.decision.refuse(policy.Verdict{Reason: reached}))
 		return nil, errors.New(reached)
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.gateway.entries.limits.Dial)
-	defer cancel()
-	c, err := (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp", s.decision.to.String())
+	c, err := s.gateway.dial(ctx, s.decision)
 	if err != nil {
 		s.gateway.leave()
 		return nil, err

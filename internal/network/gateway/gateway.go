@@ -22,7 +22,7 @@ import (
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
-// Config describes a Gateway. Every field but Resolvers is necessary.
+// Config describes a Gateway. Every field before Credentials but Resolvers is necessary.
 type Config struct {
 	TUN       *os.File // as sandbox.Link has it; New owns it, also after an error
 	Rules     *policy.Rules
@@ -31,9 +31,10 @@ type Config struct {
 	Shared    *Shared     // the tenant's connections
 	Sink      policy.Sink // called by one goroutine at a time; must not block
 	// Credentials are added to the sandbox's requests; nil: none. Roots sign the certificates of servers
-	// that get one.
+	// that get one, and that of the proxy.
 	Credentials *credential.Set
 	Roots       *x509.CertPool
+	Proxy       *Proxy // nil: none
 }
 
 // A Gateway carries the packets of one sandbox.
@@ -43,6 +44,7 @@ type Gateway struct {
 	pins     *pins
 	entries  *admission
 	broker   *broker // nil: no credentials
+	relay    *relay  // nil: no proxy
 	report   *reporter
 	tun      *os.File
 	link     *link
@@ -63,6 +65,7 @@ func New(c Config) (*Gateway, error) {
 	g.life, g.end = context.WithCancel(context.Background())
 	g.names = newNameServer(g, c.Resolvers)
 	g.broker = newBroker(c.Credentials, c.Roots)
+	g.relay = newRelay(c.Proxy, c.Roots)
 	g.link = newLink(c.TUN, g.refusePacket)
 	if err := g.start(); err != nil {
 		g.end()

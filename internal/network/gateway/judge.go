@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -20,11 +21,47 @@ type decision struct {
 	missing  string
 	protocol policy.Protocol
 	to       netip.AddrPort
+	proxied  string // what the proxy is asked for: an address or a name, with the port; empty: no proxy
 }
 
-// judge asks the rules for a destination.
+// judge asks the rules for a destination, and decides whether the proxy is asked for it.
 func (g *Gateway) judge(p policy.Protocol, to netip.AddrPort) decision {
 	all, old := g.pins.names(to.Addr())
+	name := g.relay.nameOf(to.Addr())
+	d := decision{}
+	if name != "" {
+		d = g.judgeName(p, to, name)
+	} else {
+		d = g.judgeAddress(p, to, all, old)
+	}
+	if !d.allowed || name == "" && !g.relay.carries(to.Addr(), all) {
+		return d
+	}
+	if p != policy.TCP {
+		return d.refuse(policy.Verdict{Reason: "the proxy carries no UDP; only destinations in network_proxy.no_proxy are reached without it"})
+	}
+	d.proxied = to.String()
+	if name != "" {
+		d.proxied = net.JoinHostPort(name, strconv.Itoa(int(to.Port())))
+	}
+	return d
+}
+
+// judgeName asks the rules for a name that only the proxy looks up. If they have the name, the client must send it.
+func (g *Gateway) judgeName(p policy.Protocol, to netip.AddrPort, name string) decision {
+	d := decision{protocol: p, to: to, name: name}
+	v, anyName := g.rules.DialName(name, to.Port())
+	if !v.Allowed {
+		return d.refuse(v)
+	}
+	if d.allowed = true; !anyName {
+		d.names = []string{name}
+	}
+	return d
+}
+
+// judgeAddress asks the rules for an address. all are the names that it has now, and old those that it had.
+func (g *Gateway) judgeAddress(p policy.Protocol, to netip.AddrPort, all, old []string) decision {
 	d := decision{protocol: p, to: to}
 	if len(all) > 0 {
 		d.name = all[0]

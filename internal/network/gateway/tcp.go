@@ -1,9 +1,7 @@
 package gateway
 
 import (
-	"context"
 	"errors"
-	"net"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
@@ -51,20 +49,17 @@ func (g *Gateway) leave() {
 // forward dials first: if the destination refuses, the program sees that it refuses.
 func (g *Gateway) forward(r *tcp.ForwarderRequest, d decision) {
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(g.life, g.entries.limits.Dial)
-	out, err := (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp", d.to.String())
-	cancel()
+	out, err := g.dial(g.life, d)
 	if err != nil {
 		r.Complete(true)
 		return
 	}
 	c, err := accept(r)
 	if err != nil {
-		_ = out.(*net.TCPConn).SetLinger(0) // a reset: the client has not ended its data
-		out.Close()
+		out.reset() // the client has not ended its data
 		return
 	}
-	c.gateway, c.decision, c.out = g, d, out.(*net.TCPConn)
+	c.gateway, c.decision, c.out = g, d, out
 	c.run()
 	g.report.closed(policy.Connection{Start: start, Took: time.Since(start), Protocol: "tcp", To: d.to,
 		Name: c.decision.name, Names: c.decision.likely, Sent: c.sent.Load(), Received: c.received.Load(), Credentials: c.credentials})

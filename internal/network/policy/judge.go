@@ -71,20 +71,23 @@ func (r *Rules) Dial(p Protocol, to netip.AddrPort, names []string) Verdict {
 	if r == nil || setOf(p) == 0 || !to.Addr().IsValid() || to.Port() == 0 {
 		return r.refuse("not an address with a port")
 	}
-	q := r.question(to.Addr(), canonicalNames(names))
-	if v, denied := r.denied(q, p, to.Port()); denied {
+	return r.dial(r.question(to.Addr(), canonicalNames(names)), p, to.Port())
+}
+
+func (r *Rules) dial(q question, p Protocol, port uint16) Verdict {
+	if v, denied := r.denied(q, p, port); denied {
 		return v
 	}
-	needsAddress := addressPorts(p).contains(to.Port()) && (len(q.names) == 0 || resolverPorts.contains(to.Port()))
+	needsAddress := addressPorts(p).contains(port) && (len(q.names) == 0 || resolverPorts.contains(port))
 	for _, one := range r.allow {
-		if one.matchesPort(p, to.Port()) && q.allowed(one) && (one.kind == prefixRule || !needsAddress) {
+		if one.matchesPort(p, port) && q.allowed(one) && (one.kind == prefixRule || !needsAddress) {
 			return Verdict{Allowed: true, Rule: one.text}
 		}
 	}
 	if needsAddress && q.block.isPublic() {
-		return q.refuseUnnamed(p, to.Port())
+		return q.refuseUnnamed(p, port)
 	}
-	return q.refuse(p, to.Port())
+	return q.refuse(p, port)
 }
 
 // Denies reports whether a deny rule is about a connection. names are all names for which this sandbox
@@ -99,7 +102,7 @@ func (r *Rules) Denies(p Protocol, to netip.AddrPort, names []string) (v Verdict
 func (r *Rules) denied(q question, p Protocol, port uint16) (v Verdict, denied bool) {
 	for _, one := range r.deny {
 		if one.matchesPort(p, port) && q.denied(one) {
-			return deniedBy(one, netip.AddrPortFrom(q.addr, port).String()), true
+			return deniedBy(one, q.target(port)), true
 		}
 	}
 	return Verdict{}, false
@@ -135,6 +138,14 @@ func (r *Rules) question(addr netip.Addr, names []string) question {
 		q.block = block{name: "own", detail: "the daemon's machine", exact: true, prefix: netip.PrefixFrom(q.addr, q.addr.BitLen())}
 	}
 	return q
+}
+
+// target is what the question is about, for a person.
+func (q question) target(port uint16) string {
+	if !q.addr.IsValid() { // of DialName
+		return fmt.Sprintf("%s:%d", q.names[0], port)
+	}
+	return netip.AddrPortFrom(q.addr, port).String()
 }
 
 func (r *Rules) isOwn(addr netip.Addr) bool {

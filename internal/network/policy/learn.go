@@ -41,7 +41,8 @@ func Learn(connections []Connection) []string {
 // needed returns the rules for one connection.
 func needed(c Connection) (rules []rule) {
 	addr, port, protocols := plain(c.To.Addr()), c.To.Port(), setOf(Protocol(c.Protocol))
-	if !addr.IsValid() || port == 0 || protocols == 0 || !blockOf(addr).isPublic() {
+	proxied := ProxyNames.Contains(addr) // of interest is only the name
+	if !addr.IsValid() || port == 0 || protocols == 0 || !blockOf(addr).isPublic() && !proxied {
 		return nil
 	}
 	one := rule{ports: portSet{{port, port}}, protocols: protocols}
@@ -53,7 +54,7 @@ func needed(c Connection) (rules []rule) {
 			}
 		}
 	}
-	if len(rules) == 0 {
+	if len(rules) == 0 && !proxied {
 		one.kind, one.name, one.prefix, one.exact = prefixRule, "", netip.PrefixFrom(addr, addr.BitLen()), true
 		rules = append(rules, one)
 	}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+const (
+	proxyHost    = "10.9.0.1" // on the machine of the internet
+	proxyPort    = "3128"
+	shopAddress  = webAddress + ":8080"
+	proxyAccount = "skillrun"
+	proxySecret  = "pr0xy-s3cr3t"
+)
+
+// serveShop starts a web server that shows from which address it was asked.
+func serveShop(t *testing.T, n *namespace) {
+	t.Helper()
+	var l net.Listener
+	n.do(t, func() (err error) {
+		l, err = net.Listen("tcp", shopAddress)
+		return err
+	})
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		from, _, _ := net.SplitHostPort(r.RemoteAddr)
+		fmt.Fprintf(w, "%s from %s\n", r.Host, from)
+	})}
+	go s.Serve(l)
+	t.Cleanup(func() { s.Close() })
+}
+
+// startTinyproxy starts a real proxy on the machine of the internet. It wants a password, and refuses
+// forbidden.example and all ports but 443 and 8080.
+func startTinyproxy(t *testing.T, n *namespace, dir string) {
+	t.Helper()
+	if _, err := exec.LookPath("tinyproxy"); err != nil {
+		t.Skip("tinyproxy is not installed")
+	}
+	for name, text := range map[string]string{
+		"tinyproxy.conf": "Listen " + proxyHost + "\nPort " + proxyPort + "\nMaxClients 20\nTimeout 60\nBasicAuth " + proxyAccount + " " + proxySecret +
+			"\nConnectPort 443\nConnectPort 8080\nFilter \"" + dir + "/filter\"\n",
+		"filter":            "^forbidden\\.example$\n",
+		"proxy-resolv.conf": "nameserver " + webAddress + "\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := exec.Command("nsenter", "--net="+n.path, "unshare", "--mount", "/bin/sh", "-c",
+		`mount --bind "$1/proxy-resolv.conf" /etc/resolv.conf && exec tinyproxy -d -c "$1/tinyproxy.conf"`, "sh", dir)
+	out, err := c.StdoutPipe()
+	if err == nil {
+		c.Stderr = c.Stdout
+		err = c.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan struct{})
+	t.Cleanup(func() { _ = c.Process.Kill(); <-read; _ = c.Wait() })
+	ready := make(chan bool, 1)
+	go func() {
+		defer close(read)
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), "Accepting connections") {
+				ready <- true
+			}
+		}
+		ready <- false
+	}()
+	if !<-ready {
+		t.Fatal("tinyproxy did not start")
+	}
+}
+
+// startBehindProxy starts a daemon whose internet has a proxy, and a skill that may reach names of example.
+func startBehindProxy(t *testing.T, dir, extra string) *running {
+	t.Helper()
+	internet, machine := newNamespace(t), newNamespace(t)
+	connect(t, machine, daemonAddress+"/24", internet, webAddress+"/24")
+	internet.do(t, func() error { return setUp(proxyHost + "/24") })
+	machine.do(t, func() error { return setUp("10.9.0.2/24") })
+	serveWeb(t, internet)
+	serveShop(t, internet)
+	startTinyproxy(t, internet, dir)
+	if err := os.WriteFile(filepath.Join(dir, "password"), []byte(proxySecret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	writeSkill(t, dir, "online", "network_access: true", map[string]string{"scripts/ask.py": ask})
+	return launchIn(t, dir, `
+network: {allow: ["*.example:443,8080,8081", "`+shopAddress+`"]}
+network_proxy:
+  url: http://`+proxyHost+`:`+proxyPort+`
+  username: `+proxyAccount+`
+  password: {file: `+dir+`/password}
+`+extra, machine)
+}
+
+func wantProxyReason(t *testing.T, r *result, reason string) {
+	t.Helper()
+	for _, e := range r.events {
+		if strings.Contains(e.GetDenied().GetReason(), reason) {
+			return
+		}
+	}
+	t.Errorf("no refusal because %q: %v", reason, r.events)
+}
+
+// A real proxy opens the connections of a sandbox, with the password. The sandbox does not reach the proxy, and
+// does not learn the password. Each refusal of the proxy is an event.
+func TestNetworkProxy(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	d := startBehindProxy(t, dir, "  no_proxy: [direct.example]\n")
+	r := d.run(script("online", "scripts/ask.py", "http://shop.example:8080/", "http://direct.example:8080/"))
+	// Both names have one address, so the second name opens the address without the proxy, as no_proxy says.
+	r.wantStdout(t, "shop.example:8080 from "+webAddress+"\ndirect.example:8080 from "+daemonAddress+"\n")
+	r = d.run(script("online", "scripts/ask.py", "http://"+proxyHost+":"+proxyPort+"/"))
+	wantProxyReason(t, r, "private")
+	r = d.run(script("online", "scripts/ask.py", "http://web.example:8081/"))
+	if out := r.stdout.String(); !strings.Contains(out, "Connection refused") {
+		t.Errorf("got %q", out)
+	}
+	wantProxyReason(t, r, "the proxy refused the connection: 403")
+	r = d.run(shell("online", "env; cat /proc/*/environ /proc/*/cmdline | tr '\\0' '\\n'; exit 1"))
+	if strings.Contains(r.stdout.String(), proxySecret) || strings.Contains(r.stdout.String(), proxyHost) {
+		t.Error("the script has the proxy")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "password"), []byte("wrong"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r = d.run(shell("online", "python3 scripts/ask.py http://shop.example:8080/; exit 3"))
+	const reason = "the proxy refused the connection: 401 Unauthorized; it does not accept network_proxy.username and network_proxy.password"
+	wantProxyReason(t, r, reason)
+	if !strings.Contains(r.outcome.Advice, reason) {
+		t.Errorf("advice %q", r.outcome.Advice)
+	}
+	if err := os.Remove(filepath.Join(dir, "password")); err != nil {
+		t.Fatal(err)
+	}
+	if r = d.run(script("online", "scripts/ask.py")); r.outcome.End != pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED {
+		t.Errorf("without a password: %v", r.outcome)
+	}
+	doctor, err := exec.Command(binary(t, "skillrun"), "--address", "unix://"+dir+"/s.sock", "doctor").CombinedOutput()
+	if !strings.Contains(string(doctor), "the proxy of network_proxy can't be used") {
+		t.Errorf("doctor: %v\n%s", err, doctor)
+	}
+}
+
+// A proxy that looks names up carries them where the machine has no name server.
+func TestNetworkProxyResolvesNames(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	d := startBehindProxy(t, dir, "  resolve_names: true\nnetwork_resolvers: [\""+webAddress+":5300\"]\n")
+	r := d.run(script("online", "scripts/ask.py", "http://shop.example:8080/", "http://other.example:8080/", "http://shop.test:8080/", "http://"+shopAddress+"/"))
+	if out := r.stdout.String(); !strings.HasPrefix(out, "shop.example:8080 from "+webAddress+"\nother.example:8080 from "+webAddress+"\nhttp://shop.test:8080/ ") ||
+		!strings.HasSuffix(out, "\n"+shopAddress+" from "+webAddress+"\n") {
+		t.Errorf("got %q", out)
+	}
+	if c := r.outcome.Usage.Network.GetConnections(); len(c) != 3 || c[0].Name != "shop.example" || c[0].Address != "198.18.0.1" {
+		t.Errorf("usage: %v", c)
+	}
+	r = d.run(script("online", "scripts/ask.py", "http://forbidden.example:8080/"))
+	wantProxyReason(t, r, "the proxy refused the connection: 403 Forbidden")
+	if _, err := os.Stat("/usr/bin/curl"); err != nil {
+		t.Skip("curl is not installed")
+	}
+	d.run(shell("online", "curl -sS http://shop.example:8080/")).wantStdout(t, "shop.example:8080 from "+webAddress+"\n")
+}
+
+// A mistake in the proxy's configuration is told with its key, and without a password.
+func TestConfigOfProxy(t *testing.T) {
+	const good = "url: 'http://proxy.example:3128'"
+	for _, tt := range []struct{ keys, want string }{
+		{"{url: 'socks5://proxy:1'}", "network_proxy.url: not the URL of an HTTP proxy; write http://HOST:PORT"},
+		{"{url: 'http://proxy.example'}", "network_proxy.url: the URL has no port"},
+		{"{url: 'http://proxy.example:0'}", "network_proxy.url: the URL has no port"},
+		{"{url: 'http://a:s3cr3t@proxy.example:3128'}", "network_proxy.url: the URL has a user name; write it into network_proxy.username"},
+		{"{url: 'http://proxy:s3cr3t'}", "network_proxy.url: not the URL"},
+		{"{no_proxy: [a.example]}", "network_proxy: has no url"},
+		{"{" + good + ", username: a}", "network_proxy.password: is not set"},
+		{"{" + good + ", password: {env: KEY}}", "network_proxy.username: \"\"; write a name"},
+		{"{" + good + ", username: 'a:b', password: {env: KEY}}", "network_proxy.username"},
+		{"{" + good + ", username: a, password: s3cr3t}", "network_proxy.password: not a place"},
+		{"{" + good + ", username: a, password: {file: x}}", "network_proxy.password.file: the path is not absolute"},
+		{"{" + good + ", ca_file: x}", "network_proxy.ca_file: the path is not absolute"},
+		{"{" + good + ", no_proxy: ['a.example:80']}", "network_proxy.no_proxy[0]: \"a.example:80\" is no destination"},
+		{"{" + good + ", no_proxy: [10.0.0.0/33]}", "network_proxy.no_proxy[0]"},
+		{"{" + good + ", no_proxy: [" + strings.Repeat("a.example, ", maxNoProxy+1) + "]}", "network_proxy.no_proxy: 201 entries; at most 200"},
+	} {
+		_, err := loadConfig(writeConfig(t, "network_proxy: "+tt.keys+"\n"))
+		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "s3cr3t") {
+			t.Errorf("%s: got %v", tt.keys, err)
+		}
+	}
+	c, err := loadConfig(writeConfig(t, "network_proxy: {url: 'https://[2001:db8::1]:3129/', username: a, password: {env: KEY}, ca_file: /x, resolve_names: true, no_proxy: [10.1.2.3, 'fd00::/8', '*.a.example']}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := c.NetworkProxy.proxy()
+	if got := fmt.Sprintf("%+v", *p); got != "{Host:2001:db8::1 Port:3129 Secure:true Username:a Password:the environment variable KEY CA:/x ResolvesNames:true Direct:{Names:[*.a.example] Prefixes:[10.1.2.3/32 fd00::/8]}}" {
+		t.Errorf("got %s", got)
+	}
+	if none := (&proxyConfig{}).proxy(); none != nil {
+		t.Errorf("without a URL: %v", none)
+	}
+}

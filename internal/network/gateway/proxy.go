@@ -1,0 +1,264 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/network/credential"
+	"github.com/skillrun/skillrun/internal/network/policy"
+)
+
+// A Proxy is an HTTP proxy that opens TCP connections for the Gateway (CONNECT, RFC 9110, 9.3.6). It is asked
+// only after the rules have allowed the connection. A sandbox can't reach it: the rules do not have its address.
+type Proxy struct {
+	Addresses []netip.AddrPort `json:"addresses"` // the first one that accepts is used
+	// Secure means TLS between the Gateway and the proxy. Name is compared with the proxy's certificate.
+	Secure bool   `json:"secure,omitempty"`
+	Name   string `json:"name,omitempty"`
+	CA     string `json:"ca,omitempty"` // PEM; empty: Config.Roots
+	// Authorization is the header Proxy-Authorization, or empty.
+	Authorization credential.Value `json:"authorization,omitempty"`
+	// ResolvesNames means that the proxy gets names, and looks them up. Else it gets the address that was
+	// resolved here and judged.
+	ResolvesNames bool `json:"resolves_names,omitempty"`
+	// Direct are the names and the CIDRs that are reached without the proxy.
+	Direct Direct `json:"direct"`
+}
+
+// Direct has destinations that need no proxy.
+type Direct struct {
+	Names    []string       `json:"names,omitempty"` // see policy.ParseDomain
+	Prefixes []netip.Prefix `json:"prefixes,omitempty"`
+}
+
+func (d Direct) hasName(name string) bool {
+	return slices.ContainsFunc(d.Names, func(text string) bool {
+		domain, err := policy.ParseDomain(text)
+		return err == nil && domain.Matches(name)
+	})
+}
+
+// hasAddress reports whether an address needs no proxy. The addresses of a machine's own links mean other
+// hosts at the proxy.
+func (d Direct) hasAddress(a netip.Addr) bool {
+	a = a.Unmap()
+	return a.IsLoopback() || a.IsLinkLocalUnicast() || slices.ContainsFunc(d.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// A relay is the Proxy of one Gateway. A nil relay carries nothing.
+type relay struct {
+	Proxy
+	roots *x509.CertPool
+
+	mu     sync.Mutex
+	names  map[netip.Addr]string // of addresses that stand for a name
+	byName map[string]netip.Addr
+	next   netip.Addr
+}
+
+func newRelay(p *Proxy, roots *x509.CertPool) *relay {
+	if p == nil {
+		return nil
+	}
+	if p.CA != "" {
+		roots = x509.NewCertPool()
+		roots.AppendCertsFromPEM([]byte(p.CA))
+	}
+	if roots == nil {
+		roots = x509.NewCertPool() // nil would mean files that the helper can't read
+	}
+	return &relay{Proxy: *p, roots: roots, names: map[netip.Addr]string{}, byName: map[string]netip.Addr{}, next: policy.ProxyNames.Addr().Next()}
+}
+
+// resolves reports whether only the proxy looks a name up.
+func (r *relay) resolves(name string) bool {
+	return r != nil && r.ResolvesNames && !r.Direct.hasName(name)
+}
+
+// stand returns the address that stands for a name until the end of the Gateway. ok is false if none is left.
+func (r *relay) stand(name string) (a netip.Addr, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a, ok := r.byName[name]; ok {
+		return a, true
+	}
+	if a = r.next; !policy.ProxyNames.Contains(a) {
+		return a, false
+	}
+	r.next = a.Next()
+	r.names[a], r.byName[name] = name, a
+	return a, true
+}
+
+// nameOf returns the name that an address stands for, or "".
+func (r *relay) nameOf(a netip.Addr) string {
+	if r == nil {
+		return ""
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.names[a]
+}
+
+// carries reports whether connections to an address go through the proxy. names are those of the address.
+func (r *relay) carries(a netip.Addr, names []string) bool {
+	return r != nil && !r.Direct.hasAddress(a) && !slices.ContainsFunc(names, r.Direct.hasName)
+}
+
+// A proxyError is the reason why the proxy opened no connection, for the program's owner.
+type proxyError struct{ reason string }
+
+func (e proxyError) Error() string { return e.reason }
+
+// dial opens a connection to a host, which is an address or a name with a port.
+func (r *relay) dial(ctx context.Context, host string) (*upstream, error) {
+	tcp, err := r.reach(ctx)
+	if err != nil {
+		return nil, proxyError{"the proxy can't be reached (network_proxy.url): " + cause(err)}
+	}
+	u := &upstream{Conn: tcp, socket: tcp}
+	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(time.Unix(1, 0)) })
+	if err = r.open(u, host); err == nil && !stop() {
+		err = ctx.Err()
+	}
+	if err != nil {
+		stop()
+		tcp.Close()
+		return nil, err
+	}
+	return u, nil
+}
+
+// reach connects to the proxy.
+func (r *relay) reach(ctx context.Context) (*net.TCPConn, error) {
+	err := errors.New("its name has no address")
+	for i, a := range r.Addresses {
+		each, cancel := ctx, context.CancelFunc(func() {})
+		if late, ok := ctx.Deadline(); ok {
+			each, cancel = context.WithTimeout(ctx, time.Until(late)/time.Duration(len(r.Addresses)-i))
+		}
+		var c net.Conn
+		c, err = (&net.Dialer{KeepAlive: -1}).DialContext(each, "tcp", a.String())
+		cancel()
+		if err == nil {
+			return c.(*net.TCPConn), nil
+		}
+	}
+	return nil, err
+}
+
+// open asks the proxy for a connection.
+func (r *relay) open(u *upstream, host string) error {
+	if r.Secure {
+		u.Conn = tls.Client(u.socket, &tls.Config{ServerName: r.Name, RootCAs: r.roots, MinVersion: tls.VersionTLS12})
+	}
+	request := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: host}, Host: host, Header: http.Header{"User-Agent": {""}}}
+	if r.Authorization != "" {
+		request.Header.Set("Proxy-Authorization", string(r.Authorization))
+	}
+	if err := request.Write(u.Conn); err != nil {
+		return proxyError{"the connection to the proxy failed: " + cause(err)}
+	}
+	from := bufio.NewReader(&headReader{from: u.Conn, left: maxHead})
+	answer, err := http.ReadResponse(from, request)
+	if err != nil {
+		return proxyError{"the proxy did not answer the request for a connection: " + cause(err)}
+	}
+	if answer.StatusCode/100 != 2 {
+		return r.refusal(answer.StatusCode)
+	}
+	if n := from.Buffered(); n > 0 {
+		early, _ := from.Peek(n)
+		u.again = bytes.Clone(early)
+	}
+	return nil
+}
+
+// refusal explains a status of the proxy. Nothing else of its answer is shown: anyone could have written it.
+func (r *relay) refusal(status int) error {
+	text := strconv.Itoa(status)
+	if known := http.StatusText(status); known != "" {
+		text += " " + known
+	}
+	switch {
+	case status == http.StatusProxyAuthRequired && r.Authorization == "":
+		text += "; it wants network_proxy.username and network_proxy.password"
+	case status == http.StatusProxyAuthRequired, status == http.StatusUnauthorized: // tinyproxy's answer to a wrong password
+		text += "; it does not accept network_proxy.username and network_proxy.password"
+	case status >= 500:
+		return proxyError{"the proxy did not reach the destination: " + text}
+	}
+	return proxyError{"the proxy refused the connection: " + text}
+}
+
+// cause is an error's text without the addresses, or with bytes of the proxy made printable.
+func cause(err error) string {
+	var late net.Error
+	if op, ok := errors.AsType[*net.OpError](err); ok && !op.Timeout() {
+		err = op.Err
+	} else if errors.As(err, &late) && late.Timeout() {
+		return "no answer in time"
+	}
+	return clipped(fmt.Sprint(err))
+}
+
+// An upstream is a connection towards a destination.
+type upstream struct {
+	net.Conn              // the socket, or TLS to a proxy
+	socket   *net.TCPConn // below Conn
+	again    []byte       // that came with the proxy's answer; read first
+}
+
+func (u *upstream) Read(b []byte) (int, error) {
+	if len(u.again) > 0 {
+		n := copy(b, u.again)
+		if u.again = u.again[n:]; len(u.again) == 0 {
+			u.again = nil
+		}
+		return n, nil
+	}
+	return u.Conn.Read(b)
+}
+
+// CloseWrite tells the destination that no more data comes.
+func (u *upstream) CloseWrite() error {
+	return u.Conn.(interface{ CloseWrite() error }).CloseWrite()
+}
+
+// reset ends the connection without the rest of its data.
+func (u *upstream) reset() {
+	_ = u.socket.SetLinger(0)
+	u.socket.Close()
+}
+
+// dial opens the connection of a decision, through the proxy if there is one. It reports why the proxy
+// opened none.
+func (g *Gateway) dial(ctx context.Context, d decision) (*upstream, error) {
+	ctx, cancel := context.WithTimeout(ctx, g.entries.limits.Dial)
+	defer cancel()
+	if d.proxied == "" {
+		c, err := (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp", d.to.String())
+		if err != nil {
+			return nil, err
+		}
+		return &upstream{Conn: c, socket: c.(*net.TCPConn)}, nil
+	}
+	u, err := g.relay.dial(ctx, d.proxied)
+	if refused, ok := errors.AsType[proxyError](err); ok && g.life.Err() == nil {
+		g.deny(d.refuse(policy.Verdict{Reason: refused.reason}))
+	}
+	return u, err
+}
