@@ -83,7 +83,7 @@ func TestPythonClientAlone(t *testing.T) {
 func TestPythonClientAgainstDaemon(t *testing.T) {
 	t.Parallel()
 	d := pythonDaemon(t, "listen: {unix: s.sock, tcp: \"127.0.0.1:0\"}\n")
-	runPython(t, []string{"SKILLRUN_ADDRESS=unix://" + d.dir + "/s.sock", "SKILLRUN_TCP=" + tcpAddress(t, d)}, "tests.test_daemon", "tests.test_aio")
+	runPython(t, []string{"SKILLRUN_ADDRESS=unix://" + d.dir + "/s.sock", "SKILLRUN_TCP=" + tcpAddress(t, d)}, "tests.test_daemon", "tests.test_aio", "tests.test_sessions")
 }
 
 // The Python client while its daemon is killed and started again.

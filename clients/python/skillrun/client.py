@@ -21,6 +21,7 @@ from skillrun.patience import Patience
 from skillrun.push import Progress as PushProgress
 from skillrun.push import Push
 from skillrun.run import Chunk, Run, Sender
+from skillrun.sessions import Put, Sessions
 from skillrun.trace import Interceptor as TraceInterceptor
 from skillrun.trace import trace_source
 from skillrun.v1 import (
@@ -119,7 +120,7 @@ class Reach:
         )
 
 
-class Client(Reach):
+class Client(Reach, Sessions):
     """A connection to one daemon. Any number of threads may use it. Call ``close`` or use
     a ``with`` block: closing cancels the runs of this client that have not ended."""
 
@@ -398,25 +399,8 @@ class Client(Reach):
         skill comes from ("": the caller). Links are sent as links; the daemon refuses one that leaves the skill.
         on_progress is called with the bytes that were sent, and with all bytes. The call needs the role admin, and
         is never repeated. If a file cannot be read, it raises InputError, and nothing is imported."""
-        push = Push(folder, name, source, on_progress)
-        begun: "queue.Queue[Any]" = queue.Queue()
-
-        def messages() -> Iterator[skill_pb2.PushSkillRequest]:
-            yield from push.messages()
-            if push.error is not None:
-                begun.get().cancel()
-
-        try:
-            call = self.skill_service.PushSkill.future(messages())
-            begun.put(call)
-            reply: skill_pb2.PushSkillResponse = call.result()
-            return reply
-        except grpc.FutureCancelledError:
-            raise push.error or CallError("the call was cancelled", grpc.StatusCode.CANCELLED) from None
-        except grpc.RpcError as error:
-            raise push.error or call_error(error) from None
-        except ValueError as error:
-            raise CallError(f"the client is closed: {error}", grpc.StatusCode.CANCELLED) from error
+        reply: skill_pb2.PushSkillResponse = self._send(self.skill_service.PushSkill, Push(folder, name, source, on_progress))
+        return reply
 
     def capabilities(self) -> system_pb2.GetCapabilitiesResponse:
         """Returns the capabilities of the daemon and its machine."""
@@ -566,6 +550,27 @@ class Client(Reach):
         try:
             return method(request, timeout=timeout)
         except ValueError as error:  # grpcio raises this on a closed channel
+            raise CallError(f"the client is closed: {error}", grpc.StatusCode.CANCELLED) from error
+
+    def _send(self, method: Any, sending: Union[Push, Put]) -> Any:
+        """Makes a call with the messages of sending. If these end with an error, it raises the error."""
+        begun: "queue.Queue[Any]" = queue.Queue()
+        left = sending.messages()
+
+        def messages() -> Iterator[Any]:
+            yield from left
+            if sending.error is not None:
+                begun.get().cancel()
+
+        try:
+            call = method.future(messages())
+            begun.put(call)
+            return call.result()
+        except grpc.FutureCancelledError:
+            raise sending.error or CallError("the call was cancelled", grpc.StatusCode.CANCELLED) from None
+        except grpc.RpcError as error:
+            raise sending.error or call_error(error) from None
+        except ValueError as error:
             raise CallError(f"the client is closed: {error}", grpc.StatusCode.CANCELLED) from error
 
     def _attach_stream(self, execution_id: str, after_sequence: int, deadline: Optional[float]) -> Any:

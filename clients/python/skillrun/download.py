@@ -24,13 +24,14 @@ class Progress:
         self._what = what
         self.at = 0  # how many bytes have arrived
         self._sum = hashlib.sha256()
+        self.first: Any = None  # the first message of the first stream
         self._head: Any = None
 
     def take(self, piece: Any, file: BinaryIO) -> None:
-        # An artifact's description is a separate message; a skill file's description is in each piece.
-        head = getattr(piece, "artifact", piece)
-        if self._head is None:
-            self._head = head
+        if self.first is None:
+            self.first = piece
+            # The description of an artifact and of a session's file is a separate message.
+            self._head = getattr(piece, "artifact", None) or getattr(piece, "file", None) or piece
         if not piece.data:
             return
         if piece.offset_bytes != self.at:

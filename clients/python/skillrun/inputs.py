@@ -205,11 +205,11 @@ class Upload:
 
     def read(self) -> bytes:
         """Returns the whole content."""
-        return b"".join(self._pieces())
+        return b"".join(self.pieces())
 
     def sha256(self) -> str:
         digest = hashlib.sha256()
-        for piece in self._pieces():
+        for piece in self.pieces():
             digest.update(piece)
         return digest.hexdigest()
 
@@ -218,12 +218,12 @@ class Upload:
         the announced size is sent, and the daemon's checksum shows whether the content has
         changed."""
         at = 0
-        for piece in self._pieces():
+        for piece in self.pieces():
             yield pb.FileChunk(path=self.path, offset_bytes=at, data=piece)
             at += len(piece)
 
-    def _pieces(self) -> Iterator[bytes]:
-        at = 0
+    def pieces(self, at: int = 0) -> Iterator[bytes]:
+        """Yields the content from an offset on."""
         while at < self.size:
             piece = self._at(at, min(FILE_CHUNK_BYTES, self.size - at))
             if not piece:

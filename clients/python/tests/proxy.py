@@ -16,6 +16,8 @@ class Proxy:
         self.address = "unix://" + path
         self.cuts = 0
         self._mark = None
+        self.sent = 0  # bytes to the daemon
+        self._most = None
         self._open = set()
         self._lock = threading.Lock()
         self._listener = socket.socket(socket.AF_UNIX)
@@ -35,6 +37,11 @@ class Proxy:
         """Cuts once, before data of the daemon that contains mark is forwarded."""
         with self._lock:
             self._mark = mark
+
+    def cut_after(self, sent):
+        """Cuts once, when so many bytes were forwarded to the daemon."""
+        with self._lock:
+            self._most = sent
 
     def close(self):
         self._listener.close()
@@ -68,6 +75,10 @@ class Proxy:
                     hit = marked and self._mark is not None and self._mark in data
                     if hit:
                         self._mark = None
+                    if not marked:
+                        self.sent += len(data)
+                        hit = self._most is not None and self.sent >= self._most
+                        self._most = None if hit else self._most
                 if hit:
                     self.cut()
                     break

@@ -16,6 +16,7 @@ from skillrun import address as addresses
 from skillrun import inputs, requests, tools
 from skillrun.aio.channel import Events, Stream, channel, translated
 from skillrun.aio.run import Run, Sender, Stdin, _more
+from skillrun.aio.sessions import Sessions
 from skillrun.client import _OPTIONS, Reach, _at, _left, execution_of
 from skillrun.credentials import File, Token, channel_credentials
 from skillrun.download import Progress, saving
@@ -25,6 +26,7 @@ from skillrun.patience import Patience
 from skillrun.push import Progress as PushProgress
 from skillrun.push import Push
 from skillrun.run import Chunk
+from skillrun.sessions import Put
 from skillrun.trace import trace_source
 from skillrun.v1 import (
     execution_pb2 as pb,
@@ -81,7 +83,7 @@ def connect(
     )
 
 
-class Client(Reach):
+class Client(Reach, Sessions):
     """A connection to one daemon. Any number of tasks of one event loop may use it. Call ``close`` or
     use an ``async with`` block: closing cancels the runs of this client that have not ended."""
 
@@ -354,26 +356,8 @@ class Client(Reach):
         """Imports a folder as the newest version of a skill of the caller's tenant, as skillrun.Client.push does.
         on_progress is called in a thread."""
         push = await asyncio.to_thread(Push, folder, name, source, on_progress)
-
-        async def messages() -> AsyncIterator[skill_pb2.PushSkillRequest]:
-            left = push.messages()
-            while True:
-                message = await asyncio.to_thread(_more, left)
-                if message is None:
-                    break
-                yield message
-            if push.error is not None:
-                call.cancel()
-
-        with translated():
-            call = self.skill_service.PushSkill(messages())
-            try:
-                reply: skill_pb2.PushSkillResponse = await call
-                return reply
-            except (grpc.RpcError, asyncio.CancelledError):
-                if push.error is not None:
-                    raise push.error from None
-                raise
+        reply: skill_pb2.PushSkillResponse = await self._send(self.skill_service.PushSkill, push)
+        return reply
 
     async def capabilities(self) -> system_pb2.GetCapabilitiesResponse:
         """Returns the capabilities of the daemon and its machine."""
@@ -532,6 +516,28 @@ class Client(Reach):
         """Begins a streaming call. Its errors are raised with its first message."""
         with translated():
             return Stream(method(request, timeout=timeout))
+
+    async def _send(self, method: Any, sending: Union[Push, Put]) -> Any:
+        """Makes a call with the messages of sending. If these end with an error, it raises the error."""
+        left = sending.messages()
+
+        async def messages() -> AsyncIterator[Any]:
+            while True:
+                message = await asyncio.to_thread(_more, left)
+                if message is None:
+                    break
+                yield message
+            if sending.error is not None:
+                call.cancel()
+
+        with translated():
+            call = method(messages())
+            try:
+                return await call
+            except (grpc.RpcError, asyncio.CancelledError):
+                if sending.error is not None:
+                    raise sending.error from None
+                raise
 
     def _attach_stream(self, execution_id: str, after_sequence: int, deadline: Optional[float]) -> Events:
         request = pb.AttachExecutionRequest(execution_id=execution_id, after_sequence=after_sequence)
