@@ -86,6 +86,15 @@ func TestPythonClientAgainstDaemon(t *testing.T) {
 	runPython(t, []string{"SKILLRUN_ADDRESS=unix://" + d.dir + "/s.sock", "SKILLRUN_TCP=" + tcpAddress(t, d)}, "tests.test_daemon", "tests.test_aio", "tests.test_sessions")
 }
 
+// The Python client learns the rules of a network.
+func TestPythonClientLearns(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	writeSkill(t, dir, "learner", "", map[string]string{"scripts/ask.py": ask})
+	startOnInternet(t, dir, "\nnetwork: {allow: [], \"skills\": {learner: {allow: [public]}}}\n")
+	runPython(t, []string{"SKILLRUN_ADDRESS=unix://" + dir + "/s.sock"}, "tests.test_learn")
+}
+
 // The Python client while its daemon is killed and started again.
 func TestPythonClientSurvivesRestart(t *testing.T) {
 	t.Parallel()

@@ -72,16 +72,19 @@ class Limits:
 @dataclasses.dataclass(frozen=True)
 class Network:
     """Rules of what a program may reach in the network. They can only take away from what the
-    daemon grants; docs/network.md describes the rules. An empty allow leaves the daemon's rules."""
+    daemon grants; docs/network.md describes the rules. An empty allow leaves the daemon's rules. With learn
+    the program may reach every public address that no deny rule refuses, and the run's learned are the rules that it
+    needed. That is for the role admin, and goes without allow."""
 
     allow: Sequence[str] = ()
     deny: Sequence[str] = ()
+    learn: bool = False
 
     def message(self) -> pb.NetworkRules:
         for name in ("allow", "deny"):
             if isinstance(getattr(self, name), (str, bytes)):
                 raise TypeError(f"network.{name}: want a list of rules, got one string")
-        return pb.NetworkRules(allow=self.allow, deny=self.deny)
+        return pb.NetworkRules(allow=self.allow, deny=self.deny, learn=self.learn)
 
 
 # For network: the program runs without one, also if its skill asks for one.

@@ -67,6 +67,11 @@ class Result:
         return self.outcome.exit_code if self.outcome.HasField("exit_code") else None
 
     @property
+    def learned(self) -> Optional[pb.LearnedRules]:
+        """The network rules that a program with Network.learn needed; None for other programs."""
+        return learned(self.outcome)
+
+    @property
     def text(self) -> str:
         """Standard output decoded as UTF-8, with U+FFFD for invalid bytes."""
         return self.stdout.decode("utf-8", "replace")
@@ -77,6 +82,10 @@ class Result:
         if error is not None:
             raise error
         return self
+
+
+def learned(outcome: pb.ExecutionOutcome) -> Optional[pb.LearnedRules]:
+    return outcome.learned_rules if outcome.HasField("learned_rules") else None
 
 
 class Sender:
@@ -163,6 +172,12 @@ class State:
         """The program's connections: the first 100 that ended. Empty before the end. The
         outcome's usage has the sums of all."""
         return list(self.outcome.usage.network.connections) if self.outcome is not None else []
+
+    @property
+    def learned(self) -> Optional[pb.LearnedRules]:
+        """The network rules that a program with Network.learn needed; None before the end, and for other
+        programs."""
+        return learned(self.outcome) if self.outcome is not None else None
 
     @property
     def end(self) -> str:
