@@ -22,14 +22,19 @@ import (
 // die and come. A client repeats a request until it has an answer, and two clients of a tenant share
 // each key. So every key has one execution, however often it was requested.
 type faultLoad struct {
-	t       *testing.T
-	runs    executionClient // its connection outlives the daemons
-	tenants []context.Context
-	ends    []pb.ExecutionEnd // that the fault explains, besides EXITED
-	begun   time.Time
-	ended   atomic.Bool
-	clients sync.WaitGroup
-	answers atomic.Int64 // acknowledged executions, counted again for each client
+	t        *testing.T
+	runs     executionClient // its connection outlives the daemons
+	tenants  []context.Context
+	programs []faultProgram
+	ends     []pb.ExecutionEnd // that the fault explains, besides EXITED
+	spared   context.Context   // of a tenant whose executions may not end so; nil: none
+	begun    time.Time
+	ended    atomic.Bool
+	clients  sync.WaitGroup
+	answers  atomic.Int64 // acknowledged executions, counted again for each client
+
+	powerless bool         // the disk loses its power: requests are refused, and outputs and outcomes are lost
+	refused   atomic.Int64 // requests
 
 	mu    sync.Mutex
 	ops   []*faultOp
@@ -58,13 +63,16 @@ const (
 	faultConfig  = withTokens + "tenants: {left: {}, right: {}}\n"
 )
 
-// Each start of a program prints another word. So a program that started twice has two first lines.
-var faultPrograms = []func(skill, text string) *pb.ExecuteRequest{
-	func(skill, _ string) *pb.ExecuteRequest {
-		return code(skill, "import uuid\nprint(uuid.uuid4(), flush=True)\nopen('made', 'w').write('x')\nprint('end')")
+// A faultProgram makes a request. Each start of its program prints another word. So a program that started
+// twice has two first lines.
+type faultProgram func() *pb.ExecuteRequest
+
+var faultPrograms = []faultProgram{
+	func() *pb.ExecuteRequest {
+		return code("hostile", "import uuid\nprint(uuid.uuid4(), flush=True)\nopen('made', 'w').write('x')\nprint('end')")
 	},
-	func(skill, _ string) *pb.ExecuteRequest {
-		return shell(skill, "cat /proc/sys/kernel/random/uuid; echo x >made; echo end")
+	func() *pb.ExecuteRequest {
+		return shell("hostile", "cat /proc/sys/kernel/random/uuid; echo x >made; echo end")
 	},
 }
 
@@ -73,7 +81,12 @@ var lostWithDaemon = []pb.ExecutionEnd{pb.ExecutionEnd_EXECUTION_END_DAEMON_LOST
 
 // startLoad starts the clients. They use the socket of d and of each daemon after it.
 func startLoad(t *testing.T, d *running, ends ...pb.ExecutionEnd) *faultLoad {
-	l := &faultLoad{t: t, runs: d.runs, ends: ends, begun: time.Now()}
+	return startLoadOf(t, d, faultPrograms, ends...)
+}
+
+// startLoadOf is like startLoad, with other programs.
+func startLoadOf(t *testing.T, d *running, programs []faultProgram, ends ...pb.ExecutionEnd) *faultLoad {
+	l := &faultLoad{t: t, runs: d.runs, programs: programs, ends: ends, begun: time.Now()}
 	t.Cleanup(l.end) // after a failure
 	for i, name := range []string{"left", "right"} {
 		l.tenants = append(l.tenants, d.asTenant(t.Context(), name, "invoke"))
@@ -81,7 +94,7 @@ func startLoad(t *testing.T, d *running, ends ...pb.ExecutionEnd) *faultLoad {
 			l.clients.Go(func() {
 				for n := 0; !l.ended.Load(); n++ {
 					key := fmt.Sprintf("key-%d-%d", c/2, n)
-					l.request(i, c, key, faultPrograms[c/2%len(faultPrograms)]("hostile", ""))
+					l.request(i, c, key, l.programs[c/2%len(l.programs)]())
 				}
 			})
 		}
@@ -100,7 +113,8 @@ func (l *faultLoad) request(tenant, client int, key string, req *pb.ExecuteReque
 		l.mu.Lock()
 		l.ops = append(l.ops, op)
 		l.mu.Unlock()
-		if l.try(op, req); op.outcome != nil || op.id != "" && req.Session == nil {
+		err := l.try(op, req)
+		if op.outcome != nil || op.id != "" && req.Session == nil || status.Code(err) == codes.DataLoss {
 			l.answers.Add(1)
 			return
 		}
@@ -108,7 +122,7 @@ func (l *faultLoad) request(tenant, client int, key string, req *pb.ExecuteReque
 }
 
 // try sends a request once.
-func (l *faultLoad) try(op *faultOp, req *pb.ExecuteRequest) {
+func (l *faultLoad) try(op *faultOp, req *pb.ExecuteRequest) error {
 	ctx, cancel := context.WithTimeout(l.tenants[op.tenant], patience)
 	defer cancel()
 	stream, err := l.runs.Execute(ctx, req, grpc.WaitForReady(true))
@@ -121,8 +135,19 @@ func (l *faultLoad) try(op *faultOp, req *pb.ExecuteRequest) {
 		})
 		op.stdout, op.outcome, op.ended = r.stdout.Bytes(), r.outcome, time.Since(l.begun)
 	}
-	if code := status.Code(err); err != nil && code != codes.Unavailable && l.t.Context().Err() == nil {
-		l.t.Errorf("%s: %v", op.key, err)
+	if err != nil {
+		l.refusal(op.key, err)
+	}
+	return err
+}
+
+// refusal checks the error of a request.
+func (l *faultLoad) refusal(key string, err error) {
+	l.refused.Add(1)
+	code := status.Code(err)
+	failing := l.powerless && slices.Contains([]codes.Code{codes.Internal, codes.ResourceExhausted, codes.DataLoss}, code)
+	if code != codes.Unavailable && !failing && l.t.Context().Err() == nil {
+		l.t.Errorf("%s: %v", key, err)
 	}
 }
 
@@ -157,7 +182,14 @@ func (l *faultLoad) verify(row *faultRow) {
 				l.t.Errorf("%s started more than once: %q", op.id, read[op.id].stdout.String())
 			}
 		}
-		if err := op.compare(read[op.id], l.ends); err != nil {
+		ends := l.ends
+		if l.tenants[op.tenant] == l.spared {
+			ends = nil
+		}
+		if l.powerless {
+			continue
+		}
+		if err := op.compare(read[op.id], ends); err != nil {
 			row.lost++
 			l.t.Errorf("%s, %s: %v", op.id, op.key, err)
 		}
@@ -183,7 +215,8 @@ func (l *faultLoad) read(op *faultOp) *result {
 	stream, err := l.runs.AttachExecution(ctx, &pb.AttachExecutionRequest{ExecutionId: op.id})
 	if err == nil {
 		var r *result
-		if r, err = collect(l.t, stream, 0, nil); err == nil {
+		r, err = collect(l.t, stream, 0, nil)
+		if err == nil || l.powerless && status.Code(err) == codes.DataLoss {
 			return r
 		}
 	}

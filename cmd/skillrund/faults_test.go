@@ -75,6 +75,12 @@ func TestFaults(t *testing.T) {
 			}
 		}
 		if wholeFaults {
+			for _, f := range networkFaults {
+				run(f.name, f.inject)
+			}
+			for _, f := range diskFaults {
+				run(f.name, f.inject)
+			}
 			for _, p := range failpoint.Points() {
 				run("SIGKILL of the daemon "+string(p), func(t *testing.T, row *faultRow) { killedAt(t, row, p) })
 			}
