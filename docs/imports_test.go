@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 	"internal/record/journal":         {},
 	"internal/image":                  {},
 	"internal/permission":             {"internal/network/credential", "internal/network/policy", "internal/skill", "internal/skill/manifest"},
-	"internal/runtime":                {"internal/skill", "internal/skill/manifest"},
+	"internal/runtime":                {"internal/durable", "internal/skill", "internal/skill/manifest"},
 	"internal/runtime/embedded":       {},
 	"internal/wellknown":              {},
 	"internal/lint":                   {"internal/permission", "internal/runtime", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot"},

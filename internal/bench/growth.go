@@ -21,14 +21,10 @@ const growStarts = 7
 // against compares `true` through two clients.
 func (r *run) against(name string, row *Row, large, small func() error) error {
 	all := []*subject{{name: "large", run: large}, {name: "small", run: small}}
-	if err := r.warm(all); err != nil {
-		return err
-	}
-	times, err := r.takeTurns(r.samples(growSamples), 0, all)
+	times, err := r.warmTurns(name, growSamples, 0, all)
 	if err != nil {
 		return err
 	}
-	r.report.keep(name, "ms", all, times)
 	row.setPairs(times[0], times[1], 0.5)
 	return nil
 }

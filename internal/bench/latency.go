@@ -75,6 +75,19 @@ func (r *run) warm(subjects []*subject) error {
 	return r.pause(r.scale.refill)
 }
 
+// warmTurns warms the subjects, takes n samples of each in turns, and keeps them in the report as name. The
+// result is in milliseconds, as of takeTurns.
+func (r *run) warmTurns(name string, n int, idle time.Duration, all []*subject) ([][]float64, error) {
+	if err := r.warm(all); err != nil {
+		return nil, err
+	}
+	times, err := r.takeTurns(r.samples(n), idle, all)
+	if err == nil {
+		r.report.keep(name, "ms", all, times)
+	}
+	return times, err
+}
+
 // latency times single requests of one program in turns with the bare program. It fills the
 // rows name-p50 and name-p95, if they are selected.
 func latency(name string, p program, n int, idle time.Duration) func(*run, rowSet) error {
@@ -91,14 +104,10 @@ func latency(name string, p program, n int, idle time.Duration) func(*run, rowSe
 // latencyOf is latency for a daemon. It returns the times of the subjects.
 func (r *run) latencyOf(d *daemon, rows rowSet, name string, p program, n int, idle time.Duration) ([][]float64, error) {
 	all := r.subjects(d.client, p)
-	if err := r.warm(all); err != nil {
-		return nil, err
-	}
-	times, err := r.takeTurns(r.samples(n), idle, all)
+	times, err := r.warmTurns(name, n, idle, all)
 	if err != nil {
 		return nil, err
 	}
-	r.report.keep(name, "ms", all, times)
 	for suffix, q := range map[string]float64{"-p50": 0.5, "-p95": 0.95} {
 		row := rows[name+suffix]
 		if row == nil {

@@ -244,14 +244,10 @@ func (r *run) networkStarts(rows rowSet, i *internet, c *skillrun.Client) error 
 		if name == "true" {
 			all = append(all, r.attachSubjects(i)...)
 		}
-		if err := r.warm(all); err != nil {
-			return err
-		}
-		times, err := r.takeTurns(r.samples(200), r.scale.networkIdle, all)
+		times, err := r.warmTurns("network-start-"+name, 200, r.scale.networkIdle, all)
 		if err != nil {
 			return err
 		}
-		r.report.keep("network-start-"+name, "ms", all, times)
 		row := rows["network-start-"+name]
 		added := differences(times[0], times[1])
 		row.set(median(added), len(added))

@@ -70,14 +70,10 @@ func inSession(r *run, rows rowSet) error {
 // added fills a row with the median of what one kind of request takes more than another, in milliseconds.
 func (r *run) added(name string, row *Row, with, without func() error) error {
 	all := []*subject{{name: "with", run: with}, {name: "without", run: without}}
-	if err := r.warm(all); err != nil {
-		return err
-	}
-	times, err := r.takeTurns(r.samples(growSamples), 0, all)
+	times, err := r.warmTurns(name, growSamples, 0, all)
 	if err != nil {
 		return err
 	}
-	r.report.keep(name, "ms", all, times)
 	more := differences(times[0], times[1])
 	row.set(median(more), len(more))
 	row.Bare = number(median(times[1]))

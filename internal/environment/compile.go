@@ -102,23 +102,7 @@ var compiledName = regexp.MustCompile(`^(.+)\.cpython-[0-9]+\.pyc$`)
 // walk copies the entries of dir and of its directories. prefix is dir's path in the tree, with a
 // slash at its end. The order is the file system's.
 func (c *compiledCopier) walk(dir *os.File, prefix string, depth int) error {
-	if depth > maxFrozenDepth {
-		return &entryError{prefix, fmt.Sprintf("deeper than %d directories", maxFrozenDepth)}
-	}
-	for {
-		names, err := dir.Readdirnames(1000)
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for _, name := range names {
-			if err := c.entry(dir, prefix, name, depth); err != nil {
-				return err
-			}
-		}
-	}
+	return eachName(dir, prefix, depth, func(name string) error { return c.entry(dir, prefix, name, depth) })
 }
 
 // entry copies one compiled file or walks one directory. An entry that is no compiled file, or

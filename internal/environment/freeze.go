@@ -126,9 +126,15 @@ func openBeneath(dir *os.File, name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// walk copies a directory. Names are read in portions of 1000, so that a directory with many
-// entries is counted, and refused, before all names are in memory.
+// walk copies a directory.
 func (f *freezer) walk(dir *os.File, prefix string, depth int) error {
+	return eachName(dir, prefix, depth, func(name string) error { return f.entry(dir, prefix+name, name, depth) })
+}
+
+// eachName calls do for each name in dir, whose path in the tree is prefix. Names are read in portions
+// of 1000, so that a directory with many entries is counted, and refused, before all names are in
+// memory.
+func eachName(dir *os.File, prefix string, depth int, do func(name string) error) error {
 	if depth > maxFrozenDepth {
 		return &entryError{prefix, fmt.Sprintf("deeper than %d directories", maxFrozenDepth)}
 	}
@@ -141,7 +147,7 @@ func (f *freezer) walk(dir *os.File, prefix string, depth int) error {
 			return err
 		}
 		for _, name := range names {
-			if err := f.entry(dir, prefix+name, name, depth); err != nil {
+			if err := do(name); err != nil {
 				return err
 			}
 		}

@@ -17,8 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/skillrun/skillrun/internal/durable"
 )
 
@@ -232,7 +230,7 @@ func (s *Store) publish(ctx context.Context, key flightKey, b building, env Envi
 		os.WriteFile(filepath.Join(b.dir, manifestName), text, 0o600),
 		os.WriteFile(filepath.Join(b.dir, usedName), nil, 0o600),
 		// Everything must be on disk before the name says that it is.
-		syncfs(b.dir),
+		durable.SyncFS(b.dir),
 	)
 	if err != nil {
 		return err
@@ -543,18 +541,4 @@ func inodesOf(root string) (string, error) {
 		return nil
 	})
 	return hex.EncodeToString(h.Sum(nil)), err
-}
-
-// syncfs writes the file system of dir to disk (syncfs(2)): one call instead of an fsync for
-// each of up to maxFrozenFiles files.
-func syncfs(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	return nil
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/durable"
 )
 
 // InstallConfig is the source and the destination of the embedded CPython.
@@ -226,7 +228,7 @@ func replace(ctx context.Context, c InstallConfig, name string) (place string, e
 			err = os.Rename(tmp, place)
 		}
 		if err == nil {
-			return place, syncAll(c.Dir)
+			return place, durable.SyncFS(c.Dir)
 		}
 		c.Log.Warn("cannot replace the embedded Python; trying the next directory name", "dir", place, "err", err)
 	}
@@ -251,7 +253,7 @@ func fill(ctx context.Context, c InstallConfig, dir string) error {
 	if err := writeManifest(dir); err != nil {
 		return err
 	}
-	return syncAll(dir)
+	return durable.SyncFS(dir)
 }
 
 // moveAway frees a name by renaming the directory there. It does not remove it.
@@ -325,19 +327,6 @@ func removeAll(ctx context.Context, path string) error {
 		case <-time.After(removeInterval):
 		}
 	}
-}
-
-// syncAll syncs the file system of dir, syncfs(2): one call for a thousand files.
-func syncAll(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	return f.Sync()
 }
 
 // lockExclusive takes a flock(2) and tries every lockInterval until ctx ends.

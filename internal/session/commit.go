@@ -158,17 +158,11 @@ func (w *Writer) writeObjects(next *manifest, sources map[string]string) error {
 			return fmt.Errorf("%q: %w", f.Path, err)
 		}
 	}
-	dir, err := os.Open(filepath.Join(w.x.dir, objectsName))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
+	dir := filepath.Join(w.x.dir, objectsName)
 	if len(sources) >= manySyncs {
-		if err := unix.Syncfs(int(dir.Fd())); err != nil {
-			return fmt.Errorf("syncfs: %w", err)
-		}
+		return durable.SyncFS(dir)
 	}
-	return dir.Sync()
+	return durable.SyncDir(dir)
 }
 
 // writeObject makes the object of a file from its source.

@@ -42,7 +42,7 @@ func TestUnlistedSkillsHaveAFinding(t *testing.T) {
 			if _, ok := tt.content["SKILL.md"]; !ok { // skillDir adds one
 				mustDo(t, os.Remove(filepath.Join(dir, "SKILL.md")))
 			}
-			found, err := ValidateDir(dir)
+			_, found, err := ReadDir(dir)
 			mustDo(t, err)
 			i := slices.IndexFunc(found, func(f manifest.Finding) bool { return f.Rule == manifest.RuleUnlisted })
 			sk := open(t, RegistryConfig{Roots: Roots(root)}).List()[0]
@@ -63,7 +63,7 @@ func TestUnlistedSkillsHaveAFinding(t *testing.T) {
 	}
 	// A manifest that does not load has the finding that says so, and no other.
 	_, dir := skillDir(t, files{"SKILL.md": "---\nname: demo\n---\n"})
-	if found, err := ValidateDir(dir); err != nil || len(found) != 1 || found[0].Rule != manifest.RuleDescription {
+	if _, found, err := ReadDir(dir); err != nil || len(found) != 1 || found[0].Rule != manifest.RuleDescription {
 		t.Errorf("%v, %v", found, err)
 	}
 }

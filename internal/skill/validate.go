@@ -16,18 +16,11 @@ import (
 // Validate returns the findings of strict validation, sorted by file and line.
 func (s *Skill) Validate() []manifest.Finding { return slices.Clone(s.findings) }
 
-// ValidateDir checks a skill folder. It needs no privilege and writes nothing. If the
-// folder would not load, a finding says why. The error is not nil only if the folder could
-// not be read.
-func ValidateDir(dir string) ([]manifest.Finding, error) {
-	_, found, err := ReadDir(dir)
-	return found, err
-}
-
-// ReadDir reads a skill folder in place and copies nothing. It returns the findings of
-// ValidateDir and a Skill whose Dir is the folder itself. If a file changes later,
-// Skill.Open returns an error for it. The Skill may be one that would not load. It is nil
-// if the folder has no readable manifest; a finding then says why.
+// ReadDir reads and checks a skill folder in place. It needs no privilege, copies nothing and
+// writes nothing. It returns a Skill whose Dir is the folder itself, and the findings. If a
+// file changes later, Skill.Open returns an error for it. The Skill may be one that would not
+// load. It is nil if the folder has no readable manifest; a finding then says why. The error
+// is not nil only if the folder could not be read.
 func ReadDir(dir string) (*Skill, []manifest.Finding, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {

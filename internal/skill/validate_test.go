@@ -42,7 +42,7 @@ func TestValidateDir(t *testing.T) {
 		"warning no-interpreter scripts/a.ps1:0: no interpreter is known for it: use a known extension or a #! line",
 		"warning no-interpreter scripts/b.fish:0: no interpreter is known for it: use a known extension or a #! line",
 	}
-	list, err := ValidateDir(dir)
+	_, list, err := ReadDir(dir)
 	if got := texts(list); err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, got  %q\nwant %q", err, got, want)
 	}
@@ -90,13 +90,13 @@ func TestValidateDirUnloadable(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "demo")
 			mustDo(t, os.Mkdir(dir, 0o755))
 			tt.make(t, dir)
-			list, err := ValidateDir(dir)
+			_, list, err := ReadDir(dir)
 			if got := strings.Join(texts(list), "\n"); err != nil || got != tt.want {
 				t.Errorf("%v, got %q, want %q", err, got, tt.want)
 			}
 		})
 	}
-	if _, err := ValidateDir(filepath.Join(t.TempDir(), "none")); err == nil {
+	if _, _, err := ReadDir(filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("a folder that isn't there was validated")
 	}
 }
@@ -129,7 +129,7 @@ func TestReadDir(t *testing.T) {
 // A manifest may be a link inside the skill.
 func TestLinkedManifest(t *testing.T) {
 	_, dir := skillDir(t, files{"docs/skill.txt": minimal, "SKILL.md": "-> docs/skill.txt"})
-	if list, err := ValidateDir(dir); err != nil || len(list) != 0 {
+	if _, list, err := ReadDir(dir); err != nil || len(list) != 0 {
 		t.Errorf("got %v, %v, want nothing", list, err)
 	}
 }

@@ -51,12 +51,3 @@ func (t *Tree) Has(p string) bool {
 	}
 	return false
 }
-
-// RefusedAt returns the refused entry at a relative path, without following links.
-func (t *Tree) RefusedAt(p string) (Refused, bool) {
-	pl, ok := t.at[path.Clean(p)]
-	if !ok || !pl.refused {
-		return Refused{}, false
-	}
-	return t.Refused[pl.index], true
-}
