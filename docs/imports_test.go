@@ -103,6 +103,7 @@ var onlyIn = map[string][]string{
 	"gvisor.dev/":                      {"internal/network/gateway"},
 	"github.com/miekg/dns":             {"internal/network", "internal/network/gateway"},
 	"github.com/coreos/go-oidc/":       {"internal/ingress/identity"},
+	"github.com/coreos/go-systemd/":    {"cmd/skillrund"},
 	"github.com/spiffe/":               {"internal/ingress/identity"},
 	"github.com/prometheus/":           {"internal/metrics"},
 	// The interfaces of spans. The implementation is in one place.

@@ -80,6 +80,11 @@ type daemon struct {
 // embedded Python.
 func serve(c config, path, bundle string) error {
 	log := newLogger(c, os.Stderr)
+	// First of all, because other processes must not get the sockets.
+	sockets, err := inherit()
+	if err != nil {
+		return err
+	}
 	// No signal ends ctx: wait needs it during the drain. It ends when the executions have ended.
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -94,7 +99,7 @@ func serve(c config, path, bundle string) error {
 		return err
 	}
 	// From here on clients can connect; their calls wait in the sockets until Serve runs.
-	listeners, err := listen(c, log)
+	listeners, err := listen(c, sockets, log)
 	if err != nil {
 		return errors.Join(err, d.close())
 	}
@@ -134,7 +139,7 @@ func serve(c config, path, bundle string) error {
 	}
 
 	// wait has drained the executor and stopped all servers, so every Serve returns.
-	err = d.wait(ctx, signals, failed)
+	err = d.wait(ctx, signals, failed, listeners.stay)
 	cancel()
 	serving.Wait()
 	background.Wait()
@@ -271,7 +276,8 @@ func start(ctx context.Context, c config, path, bundle string, log *slog.Logger)
 // wait returns after a drain, which SIGTERM, SIGINT or a failed listener begins. A second
 // signal exits at once, and the kernel kills the sandboxes with the daemon. Its exit does not run
 // close: the next start clears the rest (sandbox.Open, record.Open).
-func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-chan error) error {
+// If the sockets stay open, no connection is refused meanwhile.
+func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-chan error, stay bool) error {
 	var err error
 	for draining := false; !draining; {
 		select {
@@ -286,9 +292,8 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-ch
 			draining = true
 		}
 	}
-	// sd_notify(3): the shutdown begins. Health keeps new callers away.
+	// sd_notify(3): the shutdown begins.
 	notify("STOPPING=1")
-	d.readiness.set(func(r *readiness) { r.draining = true })
 	go func() {
 		for s := range signals {
 			if s != syscall.SIGHUP {
@@ -299,7 +304,11 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-ch
 	}()
 	patience, cancel := context.WithTimeout(ctx, time.Duration(d.config.Drain))
 	defer cancel()
-	// Takes hardly longer than drain and cancel_grace together.
+	if stay {
+		d.leave(patience)
+	}
+	d.readiness.set(func(r *readiness) { r.draining = true })
+	// Health keeps new callers away. Drain takes hardly longer than drain and cancel_grace together.
 	d.executor.Drain(patience)
 	// All executions have ended. Clients get some time to read the outcomes.
 	readers, cancel := context.WithTimeout(ctx, readerPatience)
@@ -310,6 +319,31 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-ch
 	stopping.Go(func() { d.scrapes.Stop(readers) })
 	stopping.Wait()
 	return err
+}
+
+// leave lets new connections wait for the next daemon, and returns when the clients have left the old ones, or ctx
+// is done. Until then no call is refused: a call can be on its way when its client is asked to leave. It does
+// not wait for clients that stay connected without an execution for longer than readerPatience.
+func (d *daemon) leave(ctx context.Context) {
+	if err := d.mcp.Hold(ctx); err != nil {
+		d.log.Warn("new connections of MCP can be refused", "err", err)
+	}
+	left := d.server.Leave(ctx)
+	d.log.Info("new connections wait for the next daemon")
+	look := time.NewTicker(readerPatience / 50)
+	defer look.Stop()
+	for idle := 0; idle < 50; idle++ {
+		select {
+		case <-left:
+			return
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+		if running, queued, _ := d.executor.Counts(); running+queued > 0 {
+			idle = 0
+		}
+	}
 }
 
 // reload loads the tenants and the skills again, after SIGHUP. An error leaves the loaded skills as they were.

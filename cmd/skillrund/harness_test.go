@@ -215,6 +215,12 @@ const manyIDs = "ids: {first: 536870912, count: 1048576}\n"
 // change.
 func launch(t testing.TB, dir, extra string, wrapper ...string) *running {
 	t.Helper()
+	return launchWith(t, dir, extra, nil, wrapper...)
+}
+
+// launchWith is launch for a daemon that inherits sockets, as from systemd.
+func launchWith(t testing.TB, dir, extra string, sockets []*os.File, wrapper ...string) *running {
+	t.Helper()
 	shipped, err := filepath.Abs("../../skills")
 	if err != nil {
 		t.Fatal(err)
@@ -249,13 +255,16 @@ func launch(t testing.TB, dir, extra string, wrapper ...string) *running {
 	}
 	defer log.Close()
 	d := &running{t: t, dir: dir, log: &logFile{log.Name()}, exited: make(chan error, 1)}
+	if len(sockets) > 0 { // sd_listen_fds(3); the shell becomes the daemon
+		wrapper = append(wrapper, "/bin/sh", "-c", fmt.Sprintf(`LISTEN_PID=$$ LISTEN_FDS=%d exec "$@"`, len(sockets)), "sh")
+	}
 	args := append(slices.Clone(wrapper), binary(t, "skillrund"), "--config", config)
 	d.cmd = exec.Command(args[0], args[1:]...)
 	if len(wrapper) > 0 {
 		d.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	}
 	inItsService(t, d.cmd, filepath.Base(dir))
-	d.cmd.Stderr = log
+	d.cmd.Stderr, d.cmd.ExtraFiles = log, sockets
 	d.cmd.Env = append(os.Environ(), "DAEMON_SECRET=not for scripts")
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,11 @@ import (
 )
 
 // listeners holds the open listeners of each protocol.
-type listeners struct{ grpc, mcp, metrics []net.Listener }
+type listeners struct {
+	grpc, mcp, metrics []net.Listener
+	// The sockets of all callers are inherited. So connections wait in the kernel while no daemon accepts them.
+	stay bool
+}
 
 func (l listeners) all() []net.Listener { return slices.Concat(l.grpc, l.mcp, l.metrics) }
 
@@ -48,10 +52,18 @@ func (c *config) socketGroup() (gid int, err error) {
 	return strconv.Atoi(g.Gid)
 }
 
-// listen opens every configured listener. If one fails, it closes the open ones. The caller
-// closes the result; each server closes the listeners that it serves.
+// listen opens every configured listener that is not among the inherited ones. If one fails, it closes all of
+// them. The caller closes the result; each server closes the listeners that it serves.
 // listen.metrics_tcp asks for no credentials: the numbers name tenants, but no skills, callers or paths.
-func listen(c config, log *slog.Logger) (open listeners, err error) {
+func listen(c config, sockets inherited, log *slog.Logger) (open listeners, err error) {
+	defer func() {
+		if err != nil {
+			sockets.close()
+			for _, l := range open.all() {
+				l.Close()
+			}
+		}
+	}()
 	gid, err := c.socketGroup()
 	if err != nil {
 		if c.Listen.UnixGroup != defaultGroup {
@@ -65,43 +77,52 @@ func listen(c config, log *slog.Logger) (open listeners, err error) {
 			return open, fmt.Errorf("listen.tls: %w", err)
 		}
 	}
-	defer func() {
-		if err != nil {
-			for _, l := range open.all() {
-				l.Close()
-			}
-		}
-	}()
+	open.stay = true
 	for _, at := range []struct {
-		key, unix, tcp string
-		protocol       string
-		to             *[]net.Listener
+		key, network, address string
+		protocol              string
+		to                    *[]net.Listener
 	}{
-		{"listen.unix", c.Listen.Unix, "", "", &open.grpc},
-		{"listen.tcp", "", c.Listen.TCP, ingress.HTTP2, &open.grpc},
-		{"listen.mcp_unix", c.Listen.MCPUnix, "", "", &open.mcp},
-		{"listen.mcp_tcp", "", c.Listen.MCPTCP, ingress.HTTP1, &open.mcp},
-		{"listen.metrics_tcp", "", c.Listen.MetricsTCP, ingress.HTTP1, &open.metrics},
+		{"listen.unix", "unix", c.Listen.Unix, "", &open.grpc},
+		{"listen.tcp", "tcp", c.Listen.TCP, ingress.HTTP2, &open.grpc},
+		{"listen.mcp_unix", "unix", c.Listen.MCPUnix, "", &open.mcp},
+		{"listen.mcp_tcp", "tcp", c.Listen.MCPTCP, ingress.HTTP1, &open.mcp},
+		{"listen.metrics_tcp", "tcp", c.Listen.MetricsTCP, ingress.HTTP1, &open.metrics},
 	} {
-		var l net.Listener
-		var err error
-		switch {
-		case at.unix != "":
-			l, err = listenUnix(at.unix, fs.FileMode(c.Listen.UnixMode), gid)
-		case at.tcp != "":
-			l, err = listenTCP(at.tcp)
-			if err == nil && certificate != nil {
-				l = ingress.Secure(l, certificate, at.protocol)
-			}
-		default:
+		if at.address == "" {
 			continue
 		}
+		l := sockets.take(at.network, at.address)
+		open.stay = open.stay && (l != nil || at.to == &open.metrics)
+		l, err := c.listenOn(l, at.network, at.address, gid)
 		if err != nil {
 			return open, fmt.Errorf("%s: %w", at.key, err)
 		}
+		if at.network == "tcp" && certificate != nil {
+			l = ingress.Secure(l, certificate, at.protocol)
+		}
 		*at.to = append(*at.to, l)
 	}
-	return open, nil
+	return open, sockets.rest()
+}
+
+// listenOn returns l, or a new listener if l is nil. The sockets of a socket unit get the mode and the group
+// of the configuration, too: systemd's default lets every user in.
+func (c *config) listenOn(l net.Listener, network, address string, gid int) (_ net.Listener, err error) {
+	mode := fs.FileMode(c.Listen.UnixMode)
+	switch {
+	case network == "unix" && l == nil:
+		return listenUnix(address, mode, gid)
+	case l == nil:
+		return listenTCP(address)
+	case network == "unix":
+		err = restrict(address, mode, gid)
+	}
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
 }
 
 // listenTCP listens on an address that validate has checked.
@@ -148,10 +169,14 @@ func listenUnix(path string, mode fs.FileMode, gid int) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	// chown(2) does not change an id for which it gets -1.
-	if err := errors.Join(os.Chown(path, -1, gid), os.Chmod(path, mode)); err != nil {
+	if err := restrict(path, mode, gid); err != nil {
 		l.Close()
 		return nil, err
 	}
 	return l, nil
+}
+
+// restrict sets the users who can connect to a Unix socket. chown(2) does not change an id for which it gets -1.
+func restrict(path string, mode fs.FileMode, gid int) error {
+	return errors.Join(os.Chown(path, -1, gid), os.Chmod(path, mode))
 }

@@ -18,6 +18,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -57,12 +58,20 @@ type Listener struct {
 	// Handshakes that failed since the last log line about them.
 	failed     int
 	failedTold time.Time
+	// For Hold (hold.go). changed tells of changes of the other two.
+	changed *sync.Cond
+	unread  int  // open connections of which no server has read anything
+	held    bool // Accept has seen Hold, and accepts nothing any longer
+	closed  chan struct{}
+	close   func() error
 }
 
 // Listen returns a Listener for l, which may be a listener of [Secure]. Its connections have the
 // type *Conn.
 func Listen(l net.Listener, log *slog.Logger) *Listener {
-	n := &Listener{Listener: l, log: log, open: map[*Conn]struct{}{}, peers: map[string]int{}}
+	n := &Listener{Listener: l, log: log, open: map[*Conn]struct{}{}, peers: map[string]int{}, closed: make(chan struct{})}
+	n.changed = sync.NewCond(&n.mu)
+	n.close = sync.OnceValue(func() error { close(n.closed); return l.Close() })
 	if secure, ok := l.(*secureListener); ok {
 		n.config = secure.config
 	}
@@ -74,6 +83,9 @@ func Listen(l net.Listener, log *slog.Logger) *Listener {
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
+		if errors.Is(err, os.ErrDeadlineExceeded) { // only Hold sets a deadline
+			return nil, l.untilClosed()
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -117,6 +129,8 @@ func (l *Listener) enter(c *Conn) (out *Conn, ok bool) {
 		l.tell(out.peer)
 	}
 	l.open[c] = struct{}{}
+	c.unread = true
+	l.unread++
 	l.peers[c.peer]++
 	return out, true
 }
@@ -155,6 +169,7 @@ func (l *Listener) remove(c *Conn) {
 		return
 	}
 	delete(l.open, c)
+	l.read(c)
 	if l.peers[c.peer]--; l.peers[c.peer] == 0 {
 		delete(l.peers, c.peer)
 	}
@@ -191,11 +206,13 @@ type Conn struct {
 	raw      net.Conn
 	secure   *tls.Conn // nil: not encrypted
 	failed   sync.Once // the handshake was counted as failed
+	begun    sync.Once // a server has begun to read
 	session  identity.Session
 	addr     net.Addr
 	peer     string
 
 	// Guarded by listener.mu.
+	unread   bool      // counted in listener.unread
 	requests int       // requests under way
 	asked    bool      // has had a request
 	since    time.Time // time of Accept, or of the end of the last request
@@ -220,6 +237,11 @@ func (c *Conn) From() string { return addressName(c.addr) }
 // The caller must have set a deadline. Read completes the handshake, too, because net/http does so
 // only for connections of the type *tls.Conn.
 func (c *Conn) Handshake() error {
+	c.begun.Do(func() {
+		c.listener.mu.Lock()
+		defer c.listener.mu.Unlock()
+		c.listener.read(c)
+	})
 	if c.secure == nil {
 		return nil
 	}

@@ -101,12 +101,13 @@ type Server struct {
 	audit      *audit.Log
 	log        *slog.Logger
 
-	options  *sdk.ServerOptions // of the SDK's servers
-	version  string
-	stateful http.Handler // protocol versions with sessions, up to 2025-11-25
-	perCall  http.Handler // protocol versions without sessions, from 2026-07-28 on
-	http     *http.Server
-	sessions *sessions
+	options   *sdk.ServerOptions // of the SDK's servers
+	version   string
+	stateful  http.Handler // protocol versions with sessions, up to 2025-11-25
+	perCall   http.Handler // protocol versions without sessions, from 2026-07-28 on
+	http      *http.Server
+	listeners ingress.Group
+	sessions  *sessions
 
 	agents     sync.Mutex
 	audiences  map[string]*audience // by tenant; guarded by agents
@@ -175,12 +176,16 @@ func New(c Config) *Server {
 // several listeners at once. It returns nil after a stop, while calls may still be under way:
 // Stop waits for them.
 func (s *Server) Serve(l net.Listener) error {
-	err := s.http.Serve(ingress.Listen(l, s.log))
+	err := s.http.Serve(s.listeners.Listen(l, s.log))
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
 	return err
 }
+
+// Hold lets new connections wait in the kernel, for the process that has the listeners next. Open connections
+// are served as before. Stop must follow.
+func (s *Server) Hold(ctx context.Context) error { return s.listeners.Hold(ctx) }
 
 // Stop refuses new requests, ends streams that only listen, and waits for the calls under
 // way. When ctx is done, it breaks these calls. It returns when no call is left. Drain the

@@ -103,8 +103,9 @@ type Server struct {
 	tracer       trace.Tracer
 	log          *slog.Logger
 
-	grpc   *grpc.Server
-	health *health.Server
+	grpc      *grpc.Server
+	listeners ingress.Group
+	health    *health.Server
 	// bidirectional has every registered method, and whether its callers send any number of
 	// messages.
 	bidirectional map[string]bool
@@ -168,11 +169,27 @@ func New(c Config) (*Server, error) {
 // Serve answers the calls that come in on l, until the server stops. It may be
 // called for any number of listeners at once, and closes l. A stop is no error.
 func (s *Server) Serve(l net.Listener) error {
-	err := s.grpc.Serve(ingress.Listen(l, s.log))
+	err := s.grpc.Serve(s.listeners.Listen(l, s.log))
 	if errors.Is(err, grpc.ErrServerStopped) {
 		return nil
 	}
 	return err
+}
+
+// Leave is for a daemon after which another process has the listeners. New connections wait in the kernel for
+// that process. Callers with a connection are asked to make a new one (GOAWAY, RFC 9113, section 6.8); until
+// they do, their calls are answered. The channel is closed when no connection is left. Stop must follow.
+func (s *Server) Leave(ctx context.Context) (left <-chan struct{}) {
+	if err := s.listeners.Hold(ctx); err != nil {
+		s.log.Warn("new connections can be refused", "err", err)
+	}
+	s.stop()
+	closed := make(chan struct{})
+	go func() {
+		s.grpc.GracefulStop()
+		close(closed)
+	}()
+	return closed
 }
 
 // Stop takes no new call, waits for those under way until ctx is done, then

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/coreos/go-systemd/v22/activation"
+	"golang.org/x/sys/unix"
+)
+
+// inherited are the sockets that the starter of the daemon has opened, as systemd does for a unit with a
+// socket unit (sd_listen_fds(3)). The starter keeps them when the daemon ends, so connections wait for the
+// next daemon.
+type inherited []net.Listener
+
+// inherit takes the sockets from the environment. Processes that the daemon starts get neither them nor the
+// variables.
+func inherit() (open inherited, err error) {
+	defer func() {
+		if err != nil {
+			open.close()
+		}
+	}()
+	for _, f := range activation.Files(true) {
+		l, err := inheritOne(f)
+		if err != nil {
+			return open, fmt.Errorf("descriptor %s of LISTEN_FDS: %w", f.Name(), err)
+		}
+		open = append(open, l)
+	}
+	return open, nil
+}
+
+// inheritOne closes f. The listener has a copy of the descriptor, and does not remove a socket's file.
+func inheritOne(f *os.File) (net.Listener, error) {
+	defer f.Close()
+	// Another socket would fail at the first accept(2).
+	if listens, err := unix.GetsockoptInt(int(f.Fd()), unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || listens == 0 {
+		return nil, errors.Join(errors.New("not a listening socket; write ListenStream= and Accept=no in the socket unit"), err)
+	}
+	return net.FileListener(f)
+}
+
+// take returns the socket with an address of the configuration, and removes it from the list. Nil: there is
+// none. A TCP address is host:port.
+func (i *inherited) take(network, address string) net.Listener {
+	for n, l := range *i {
+		if l != nil && l.Addr().Network() == network && sameAddress(l.Addr(), address) {
+			(*i)[n] = nil
+			return l
+		}
+	}
+	return nil
+}
+
+// sameAddress reports whether a socket has an address of the configuration. A directory may have two names, as
+// /var/run and /run. A socket for all addresses is one for every way to write that.
+func sameAddress(have net.Addr, want string) bool {
+	switch have := have.(type) {
+	case *net.UnixAddr:
+		return realDir(have.Name) == realDir(want)
+	case *net.TCPAddr:
+		want, err := net.ResolveTCPAddr("tcp", want)
+		return err == nil && want.Port == have.Port && (want.IP.Equal(have.IP) || anyAddress(want.IP) && anyAddress(have.IP))
+	}
+	return false
+}
+
+func anyAddress(ip net.IP) bool { return ip == nil || ip.IsUnspecified() }
+
+// realDir returns a path without links in its directory.
+func realDir(path string) string {
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		return filepath.Join(dir, filepath.Base(path))
+	}
+	return filepath.Clean(path)
+}
+
+// rest returns an error that names a socket that no listener has taken. Its clients would wait for ever.
+func (i inherited) rest() error {
+	for _, l := range i {
+		if l != nil {
+			return fmt.Errorf("the socket %s was passed to the daemon, but no key of listen has this address; write it there, or remove its ListenStream= from the socket unit", l.Addr())
+		}
+	}
+	return nil
+}
+
+func (i inherited) close() {
+	for _, l := range i {
+		if l != nil {
+			l.Close()
+		}
+	}
+}
