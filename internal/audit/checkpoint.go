@@ -9,7 +9,8 @@ import (
 	"github.com/skillrun/skillrun/internal/durable"
 )
 
-// checkpointInterval is the time between two checkpoints. flushInterval is the time for which Note counts.
+// checkpointInterval is the time between two checkpoints: at most the entries of this time have no signature, and
+// a power cut can take them. flushInterval is the time for which Note counts.
 const (
 	checkpointInterval = time.Minute
 	flushInterval      = time.Second

@@ -57,12 +57,12 @@ type Entry struct {
 	Event Event     `json:"event"`
 
 	Tenant    string `json:"tenant,omitempty"`
-	Principal string `json:"principal,omitempty"`
-	Address   string `json:"address,omitempty"` // without the port; uid:N on a Unix socket
+	Principal string `json:"principal,omitempty"` // the caller's name, such as token:ci; docs/tenants.md has the forms
+	Address   string `json:"address,omitempty"`   // without the port; uid:N on a Unix socket
 	Method    string `json:"method,omitempty"`
-	Execution string `json:"execution,omitempty"`
-	Skill     string `json:"skill,omitempty"`  // name@digest; as the caller wrote it if the request was refused
-	Source    string `json:"source,omitempty"` // script, code or command
+	Execution string `json:"execution,omitempty"` // its ID
+	Skill     string `json:"skill,omitempty"`     // name@digest; as the caller wrote it if the request was refused
+	Source    string `json:"source,omitempty"`    // script, code or command
 	Script    string `json:"script,omitempty"`
 	Command   string `json:"command,omitempty"`
 

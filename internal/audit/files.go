@@ -128,7 +128,8 @@ func openLog(c Config) (_ *Log, err error) {
 // their exec.
 const lockPatience = 3 * time.Second
 
-// lock keeps two daemons from writing to one directory.
+// lock keeps two daemons from writing to one directory: two chains in one file could not be verified. The
+// flock(2) is on the directory, so there is no file that a person could remove under the daemon.
 func lock(dir string) (*os.File, error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -250,5 +251,6 @@ func readEnd(path string) (end fileEnd, err error) {
 	return end, nil
 }
 
-// isMissing reports whether an error is about a file that does not exist.
+// isMissing reports whether an error is about a file that does not exist. Other errors of a key, such as a lack of
+// permission, must not lead to a new key.
 func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

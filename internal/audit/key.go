@@ -41,6 +41,8 @@ func openKey(path, dir string) (ed25519.PrivateKey, error) {
 	return key, durable.WriteFile(filepath.Join(dir, publicName), text)
 }
 
+// writeKey stores a key for root alone, as PKCS #8 in PEM. It is durable before it signs anything, so no
+// signature outlives its key.
 func writeKey(path string, key ed25519.PrivateKey) error {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -49,6 +51,8 @@ func writeKey(path string, key ed25519.PrivateKey) error {
 	return durable.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 }
 
+// readKey reads a private key. The error for any other content is a *damagedKey; a missing file is
+// fs.ErrNotExist.
 func readKey(path string) (ed25519.PrivateKey, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -97,6 +101,7 @@ func PublicKey(keyFile string) ([]byte, error) {
 	return encodePublic(key.Public().(ed25519.PublicKey)), nil
 }
 
+// encodePublic returns a public key as PKIX in PEM, the form that openssl pkey -pubin reads.
 func encodePublic(key ed25519.PublicKey) []byte {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {

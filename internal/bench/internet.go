@@ -58,6 +58,8 @@ func newInternet() (i *internet, err error) {
 	return i, nil
 }
 
+// listen starts a server. A socket stays in the network namespace in which it was made
+// (network_namespaces(7)), so only Listen runs on the namespace's thread.
 func (i *internet) listen(port string, serve func(net.Conn)) error {
 	return i.servers.do(func() error {
 		l, err := net.Listen("tcp4", serverAddress+":"+port)
@@ -70,6 +72,8 @@ func (i *internet) listen(port string, serve func(net.Conn)) error {
 	})
 }
 
+// close ends the servers and both namespaces. It may be called for an internet that newInternet could not
+// complete.
 func (i *internet) close() {
 	for _, l := range i.listeners {
 		l.Close()
@@ -99,6 +103,8 @@ func accept(l net.Listener, serve func(net.Conn)) {
 // block is how many bytes both sides of a stream write and read at a time.
 const block = 256 << 10
 
+// sink answers only after it has read everything. So the client's time covers the arrival of all bytes, not
+// only the writing into the buffers of its socket.
 func sink(c net.Conn) {
 	// Without the methods of net.TCPConn and io.Discard that choose another size of buffer.
 	_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c}, make([]byte, block))
@@ -107,6 +113,7 @@ func sink(c net.Conn) {
 	}
 }
 
+// source writes until the client closes the connection, which is the only way in which it ends.
 func source(c net.Conn) {
 	for b := make([]byte, block); ; {
 		if _, err := c.Write(b); err != nil {
@@ -119,6 +126,7 @@ func source(c net.Conn) {
 // the port again.
 func greet(c net.Conn) { c.Write([]byte("x")) } //nolint:errcheck // the client sees it
 
+// hold keeps the connection until the client ends it, for the row with many connections at a time.
 func hold(c net.Conn) {
 	greet(c)
 	io.Copy(io.Discard, c)

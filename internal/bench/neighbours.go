@@ -61,6 +61,8 @@ func neighbours(r *run, rows rowSet) error {
 	return errors.Join(besideNeighbours(r, d, rows), d.stop())
 }
 
+// besideNeighbours takes short slices alone and with a neighbour in turns, because a machine slows down and
+// speeds up for seconds at a time. A neighbour moves in for its slice only, so it cannot slow the slice alone.
 func besideNeighbours(r *run, d *daemon, rows rowSet) error {
 	quiet, err := r.as(d, "quiet")
 	if err != nil {

@@ -64,6 +64,8 @@ func (n *namespace) run(cmd *exec.Cmd) error {
 	})
 }
 
+// close ends the thread. The kernel frees the namespace with the last process and descriptor in it
+// (network_namespaces(7)).
 func (n *namespace) close() {
 	if n != nil {
 		close(n.jobs)

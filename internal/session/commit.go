@@ -116,6 +116,7 @@ func (w *Writer) reserve(size int64, adds bool) (before int64, err error) {
 	return before, nil
 }
 
+// unreserve gives back the bytes that reserve added, after a commit that failed.
 func (w *Writer) unreserve(size int64) {
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
@@ -165,7 +166,12 @@ func (w *Writer) writeObjects(next *manifest, sources map[string]string) error {
 	return durable.SyncDir(dir)
 }
 
-// writeObject makes the object of a file from its source.
+// writeObject makes the object of a file from its source: a hard link, which costs no copy, or a copy if the
+// source cannot be linked. link(2) has the reasons: another file system (EXDEV), too many links (EMLINK), or a
+// file system without links (EPERM).
+//
+// O_NOFOLLOW and O_NONBLOCK: a symbolic link or a pipe in the place of the source must neither lead elsewhere
+// nor block (open(2), fifo(7)).
 func (w *Writer) writeObject(f File, source string, sync bool) error {
 	path := filepath.Join(w.x.dir, objectsName, f.object)
 	err := os.Link(source, path)
@@ -198,7 +204,7 @@ func (w *Writer) writeObject(f File, source string, sync bool) error {
 	return object.Sync()
 }
 
-// copyFile copies a file to a new one.
+// copyFile copies a file to a new one. O_EXCL, because an object that exists belongs to a version.
 func copyFile(to, from string) error {
 	src, err := os.OpenFile(from, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -73,7 +73,7 @@ func (s *Store) create(parent string, set Settings) (*session, error) {
 		err = os.Rename(tmp, x.dir)
 	}
 	if err == nil {
-		err = errors.Join(durable.SyncDir(parent), durable.SyncDir(s.config.Dir))
+		err = errors.Join(durable.SyncDir(parent), durable.SyncDir(s.config.Dir)) // parent may be new, too
 	}
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(tmp), os.RemoveAll(x.dir))

@@ -107,7 +107,8 @@ func readManifest(dir string, number int, objects map[string]bool) (*manifest, e
 	return m, nil
 }
 
-// clean removes versions, and then objects that no version has. objects are the names on disk.
+// clean removes versions, and then objects that no version has. objects are the names on disk. A name among
+// the versions that is no number is a temporary file of durable.WriteFile.
 func (x *session) clean(gone []int, objects map[string]bool) error {
 	list, err := names(filepath.Join(x.dir, versionsName))
 	if err != nil {

@@ -173,7 +173,8 @@ func (f File) check() error {
 	return nil
 }
 
-// isObject reports whether a name is one that objectName makes.
+// isObject reports whether a name is one that objectName makes. So a name from a damaged file of a version
+// has no slash, and leads to no file elsewhere.
 func isObject(name string) bool {
 	version, index, ok := strings.Cut(name, "-")
 	return ok && isNumber(version) && isNumber(index)

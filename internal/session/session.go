@@ -86,6 +86,8 @@ func readSession(dir, id string) (*session, error) {
 	return x, err
 }
 
+// newSession returns a session without versions. Its channel turn has room for one value: a goroutine that
+// could send is the writer, until it receives the value again.
 func newSession(dir, id string, m meta) *session {
 	return &session{id: id, dir: dir, created: m.Created, used: m.Created, set: m.Settings, turn: make(chan struct{}, 1)}
 }
@@ -135,6 +137,7 @@ func versionNumbers(dir string) ([]int, error) {
 	return numbers, nil
 }
 
+// versionPath returns the path of the file of a version in the directory of its session.
 func versionPath(dir string, number int) string {
 	return filepath.Join(dir, versionsName, strconv.Itoa(number))
 }
@@ -233,6 +236,8 @@ func (s *Store) Update(tenant, id string, change func(*Settings)) (Info, error) 
 	return s.Get(tenant, id)
 }
 
+// writeMeta replaces session.json. Its callers then set the file's modification time, which is the time of
+// the last use.
 func writeMeta(dir string, m meta) error {
 	data, err := json.Marshal(m)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Bounds of the labels of a session.
+// Bounds of the labels of a session. List returns the labels of all sessions of a tenant, so they are bounded.
 const (
 	maxLabels     = 64
 	maxLabelBytes = 256 // of a key or a value
@@ -27,6 +27,7 @@ type Settings struct {
 	Files int   `json:"files,omitempty"`
 }
 
+// clone copies the labels: a caller's map must not change with the session, nor the session with the map.
 func (set Settings) clone() Settings {
 	set.Labels = maps.Clone(set.Labels)
 	return set

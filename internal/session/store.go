@@ -47,7 +47,7 @@ type Config struct {
 // A Store keeps the sessions of all tenants. Its methods may be called at the same time.
 type Store struct {
 	config Config
-	lock   *os.File
+	lock   *os.File // has a flock(2), which the kernel releases when the process ends in any way
 	// step is called after each step of a change on disk. Tests copy the directory there.
 	step func(string)
 
@@ -127,6 +127,8 @@ func (s *Store) readTenants() error {
 	return nil
 }
 
+// readTenant finds the sessions of one tenant, and removes the remains of creations and deletions that a
+// dead daemon did not finish. Only the newest version of a session is read; its first writer loads the others.
 func (s *Store) readTenant(name string) error {
 	dirs, err := os.ReadDir(filepath.Join(s.config.Dir, name))
 	if err != nil {
@@ -187,7 +189,8 @@ func (s *Store) Usage(tenant string) (sessions int, bytes int64) {
 	return len(t.sessions), t.bytes
 }
 
-// isTenant reports whether a tenant's name can be a directory.
+// isTenant reports whether a tenant's name can be a directory. Without configured tenants the name comes
+// from a credential, so it may be any text.
 func isTenant(name string) bool {
 	return name != "" && name != "." && name != lockName && filepath.IsLocal(name) && !strings.ContainsAny(name, "/\x00")
 }

@@ -100,7 +100,8 @@ func (t tree) remove(p string) error {
 	return nil
 }
 
-// link makes the name of a file, and the directories that it needs.
+// link makes the name of a file. Most files are in a directory that is there already, so link makes
+// directories only after an error.
 func (t tree) link(f File) error {
 	name := path.Join(treeName, f.Path)
 	err := t.root.Link(path.Join(objectsName, f.object), name)
@@ -118,7 +119,8 @@ func (t tree) link(f File) error {
 	return t.root.Link(path.Join(objectsName, f.object), name)
 }
 
-// mkdir makes a directory of the tree.
+// mkdir makes a directory of the tree, as the script's user sees it. Chmod follows, because the umask(2)
+// reduces the mode of Mkdir.
 func (t tree) mkdir(name string) error {
 	if err := t.root.Mkdir(name, 0o700); err != nil {
 		return err

@@ -10,7 +10,8 @@ import (
 	"github.com/skillrun/skillrun/internal/failpoint"
 )
 
-// maxWaiting bounds the writers that wait for one session.
+// maxWaiting bounds the writers that wait for one session. Each is an accepted call with its request in
+// memory, and callers beyond the bound learn at once that the session is busy.
 const maxWaiting = 64
 
 // Use says how an execution uses a session.
@@ -93,7 +94,7 @@ func (s *Store) await(ctx context.Context, x *session, by string) error {
 	return err
 }
 
-// end lets the next writer in.
+// end lets the next writer in. The receive never blocks, because the caller is the writer.
 func (s *Store) end(x *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +166,9 @@ func (w *Writer) Paths() iter.Seq[string] {
 // Files returns the number of files and directories of the version.
 func (w *Writer) Files() int { return w.base.Files + w.base.Dirs }
 
-// Room returns the most bytes and files, with directories, that a version may have. Zero: no bound.
+// Room returns the most bytes and files, with directories, that a version may have. Zero: no bound. The
+// executor bounds the workspace of the program with it, so that the kernel refuses a write that no version
+// could have.
 func (w *Writer) Room() (bytes int64, files int) {
 	w.store.mu.Lock()
 	set := w.x.set
