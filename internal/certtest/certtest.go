@@ -75,6 +75,7 @@ func (a *Authority) Client(name string, edit func(*x509.Certificate), uris ...st
 	return a.pair(c)
 }
 
+// pair signs a certificate with a new key, and returns both as PEM.
 func (a *Authority) pair(c *x509.Certificate) *Pair {
 	a.t.Helper()
 	cert, key := a.sign(c, a.cert, a.key)

@@ -46,6 +46,7 @@ var made struct {
 	closers []func() error
 }
 
+// closeLater notes how a part ends. The parts live until all tests of the package have run.
 func closeLater(f func() error) {
 	made.Lock()
 	defer made.Unlock()

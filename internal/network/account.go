@@ -59,6 +59,7 @@ func (a *account) pass(r report, counts *TenantStats) {
 	}
 }
 
+// denial returns a reported refusal with possible values.
 func (a *account) denial(d policy.Denial) policy.Denial {
 	d.Time, d.Protocol, d.To = a.time(d.Time), protocol(d.Protocol), destination(d.To)
 	d.Name, d.Reason, d.Rule = text(d.Name), text(d.Reason), text(d.Rule)
@@ -69,6 +70,8 @@ func (a *account) denial(d policy.Denial) policy.Denial {
 	return d
 }
 
+// connection returns a reported connection with possible values. Its credentials can only be those that the
+// daemon has sent for this network.
 func (a *account) connection(c policy.Connection) policy.Connection {
 	c.Start, c.Protocol, c.To, c.Name = a.time(c.Start), protocol(c.Protocol), destination(c.To), text(c.Name)
 	c.Names = c.Names[:min(len(c.Names), policy.MaxNames)]
@@ -88,6 +91,7 @@ func (a *account) connection(c policy.Connection) policy.Connection {
 	return c
 }
 
+// count bounds the number of events that were not reported one by one.
 func (a *account) count(n int64) int64 { return a.take(&a.events, n, mostEvents) }
 
 // take adds n to a sum, as far as the sum stays below rate for each second of the network's life.
@@ -98,6 +102,7 @@ func (a *account) take(sum *int64, n, rate int64) int64 {
 	return n
 }
 
+// time moves a time into the life of the network.
 func (a *account) time(t time.Time) time.Time {
 	if now := time.Now(); t.After(now) {
 		return now
@@ -108,6 +113,7 @@ func (a *account) time(t time.Time) time.Time {
 	return t
 }
 
+// protocol replaces a protocol that no gateway reports: events and the audit log show it.
 func protocol(p string) string {
 	if slices.Contains(protocols, p) {
 		return p

@@ -27,12 +27,13 @@ type Authority struct {
 	key         *ecdsa.PrivateKey
 
 	mu     sync.Mutex
-	leaf   *ecdsa.PrivateKey // of all leaves
+	leaf   *ecdsa.PrivateKey // of all leaves: the helper has every key, so more of them would protect nothing
 	leaves map[string]*tls.Certificate
 }
 
 // NewAuthority makes an Authority for names, and the names below them. Its certificate is valid for no
-// other name.
+// other name: it has a name constraint (RFC 5280, section 4.2.1.10), which is critical, so that a program
+// that does not know constraints trusts the certificate for no name at all.
 func NewAuthority(names []string) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -53,6 +54,7 @@ func NewAuthority(names []string) (*Authority, error) {
 	return newAuthority(der, key)
 }
 
+// newAuthority returns the Authority of a certificate and its key.
 func newAuthority(der []byte, key *ecdsa.PrivateKey) (*Authority, error) {
 	certificate, err := x509.ParseCertificate(der)
 	if err != nil {
@@ -61,6 +63,8 @@ func newAuthority(der []byte, key *ecdsa.PrivateKey) (*Authority, error) {
 	return &Authority{certificate: certificate, key: key, leaves: map[string]*tls.Certificate{}}, nil
 }
 
+// newTemplate returns the fields that all certificates have. Serial numbers are random: an authority must not use
+// one twice, and they have at most 20 bytes (RFC 5280, section 4.1.2.2).
 func newTemplate() (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	now := time.Now()
@@ -113,6 +117,7 @@ func (a *Authority) marshal() (certificate, key []byte, err error) {
 	return a.certificate.Raw, key, err
 }
 
+// parseAuthority reads what marshal has returned in the daemon.
 func parseAuthority(certificate, key []byte) (*Authority, error) {
 	parsed, err := x509.ParsePKCS8PrivateKey(key)
 	if err != nil {

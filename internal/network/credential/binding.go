@@ -34,7 +34,8 @@ func (b Binding) For(name, digest string) bool {
 	return b.Skills == nil || slices.Contains(b.Skills, name) || slices.Contains(b.Skills, name+"@"+digest)
 }
 
-// framing are headers that say where a message ends, or are about one connection.
+// framing are headers that say where a message ends, or are about one connection (RFC 9110, section 7.6.1). With
+// one of them, a secret would change the meaning of the request.
 var framing = []string{"Connection", "Content-Length", "Expect", "Host", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 
 // CheckHeader returns why a credential can't be in a header, or nil.
@@ -49,7 +50,8 @@ func CheckHeader(name string) error {
 	return nil
 }
 
-// CheckValue returns why a text can't be Binding.Value, or nil.
+// CheckValue returns why a text can't be Binding.Value, or nil. A line break would begin another header
+// (RFC 9110, section 5.5).
 func CheckValue(text string) error {
 	switch {
 	case !strings.Contains(text, Placeholder):

@@ -32,7 +32,7 @@ const (
 
 func (s Source) isZero() bool { return s == Source{} }
 
-// Secret returns the secret without the newline at its end.
+// Secret returns the secret without the newline at its end, which editors and echo add.
 func (s Source) Secret() (string, error) {
 	data, err := s.read(maxSecret)
 	if err != nil {
@@ -68,6 +68,7 @@ func (s Source) String() string {
 	return filepath.Join(s.Beneath, s.File)
 }
 
+// read reads at most most bytes. It refuses more, and everything but a regular file: a device may never end.
 func (s Source) read(most int64) ([]byte, error) {
 	if s.Env != "" {
 		value, ok := os.LookupEnv(s.Env)

@@ -212,6 +212,7 @@ type oneConn struct {
 	ended chan struct{} // closed after the connection's end
 }
 
+// Accept blocks after the connection until its end, because http.Server.Serve returns as soon as Accept fails.
 func (l *oneConn) Accept() (net.Conn, error) {
 	if !l.taken {
 		l.taken = true

@@ -120,6 +120,8 @@ func (g *Gateway) endSessions() {
 	}
 }
 
+// start makes the stack. It answers for every address (promiscuous mode, spoofing), so that it can take the
+// other end's part in each connection of the sandbox. The interface is enabled last, when all of this holds.
 func (g *Gateway) start() error {
 	g.stack = stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},

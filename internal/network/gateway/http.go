@@ -57,6 +57,8 @@ func (c *connection) endOfRequests(err error, first bool) error {
 	return c.late(err, "HTTP")
 }
 
+// checkRequest returns a refusedError for a request to another host, or one whose host is not certain: the
+// server could read it in another way than net/http does.
 func (c *connection) checkRequest(r *http.Request) error {
 	refuse := func(reason string) error { return refusedError(c.decision.refuse(policy.Verdict{Reason: reason})) }
 	if r.Method == http.MethodConnect {

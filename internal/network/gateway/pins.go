@@ -45,6 +45,7 @@ func (p *pins) add(name string, addresses []netip.Addr, ttl time.Duration, kept 
 	return true
 }
 
+// put adds a pin, or lets the pin of the same name live longer. p.mu is held.
 func (p *pins) put(a netip.Addr, new pin) {
 	list := p.named[a]
 	if i := slices.IndexFunc(list, func(old pin) bool { return old.name == new.name }); i >= 0 {

@@ -26,8 +26,8 @@ type reporter struct {
 type refused struct{ protocol, to, name, reason string }
 
 const (
-	repeatTime = 5 * time.Second
-	maxRecent  = 256
+	repeatTime = 5 * time.Second // programs retry at once; the next equal refusal in this time is only counted
+	maxRecent  = 256             // refusals that are remembered for this; when there are more, all are forgotten
 )
 
 func newReporter(sink policy.Sink) *reporter {
@@ -35,6 +35,7 @@ func newReporter(sink policy.Sink) *reporter {
 		denials: rate.NewLimiter(20, 100), connections: rate.NewLimiter(200, 1000)}
 }
 
+// denied passes a refusal on, or only counts it: a program must not fill the log with refusals.
 func (r *reporter) denied(d policy.Denial) {
 	d.Time = time.Now()
 	r.mu.Lock()
@@ -63,6 +64,7 @@ func (r *reporter) repeats(d policy.Denial) bool {
 	return false
 }
 
+// closed passes an ended connection on, or only counts it.
 func (r *reporter) closed(c policy.Connection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

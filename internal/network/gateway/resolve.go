@@ -42,6 +42,8 @@ func (n *nameServer) ask(name string, kind uint16) resolved {
 	return resolved{code: dns.RcodeServerFailure, ends: time.Now()}
 }
 
+// askOne asks by UDP, and again by TCP if the answer was too long (RFC 7766). The message is new: nothing that the
+// program has put into its question reaches the resolver, apart from the name and the type.
 func (n *nameServer) askOne(resolver netip.AddrPort, name string, kind uint16) (resolved, error) {
 	ctx, cancel := context.WithTimeout(n.gateway.life, askTime)
 	defer cancel()

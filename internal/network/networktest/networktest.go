@@ -48,6 +48,7 @@ func Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// again runs the test binary in a new network namespace, and returns its exit code for go test.
 func again() int {
 	c := exec.Command("/proc/self/exe", os.Args[1:]...)
 	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -65,6 +66,8 @@ func again() int {
 	return 0
 }
 
+// addHosts gives loopback the addresses of all hosts. So connections to them stay in the namespace, although most
+// of them are public.
 func addHosts() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -96,6 +99,8 @@ func AddAddress(t testing.TB, cidr string) (remove func()) {
 	return remove
 }
 
+// addAddress adds an address that can be bound at once: without IFA_F_NODAD an IPv6 address may first be tentative
+// (ip-address(8), nodad).
 func addAddress(l netlink.Link, cidr string) error {
 	a, err := netlink.ParseAddr(cidr)
 	if err != nil {
@@ -183,6 +188,8 @@ func enter() (*os.File, error) {
 	return tun, configure(handle)
 }
 
+// openTUN makes the interface with the same features as sandbox/internal/netdev: a struct virtio_net_hdr of 10
+// bytes before each packet, checksums and TCP segments left to the reader, and no link-local address.
 func openTUN() (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -205,6 +212,7 @@ func openTUN() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "tun"), nil
 }
 
+// configure gives the interface the addresses of a sandbox, and routes everything to it.
 func configure(h *netlink.Handle) error {
 	lo, err := h.LinkByName("lo")
 	if err != nil {

@@ -47,6 +47,7 @@ func intersectTargets(a, b rule) (both rule, ok bool) {
 	return rule{}, false
 }
 
+// intersectNames returns the narrower of two rules with names, if one has all names of the other.
 func intersectNames(a, b rule) (both rule, ok bool) {
 	switch {
 	case a.name == b.name && a.below == b.below:
@@ -59,6 +60,8 @@ func intersectNames(a, b rule) (both rule, ok bool) {
 	return rule{kind: nameRule, name: a.name, below: a.below}, true
 }
 
+// intersectPrefixes returns the narrower of two rules with addresses. Both must open the block around it: a rule
+// with 0.0.0.0/0 does not open 10.0.0.0/8, whatever the other rule has.
 func intersectPrefixes(a, b rule) (both rule, ok bool) {
 	inner, outer := a, b
 	if b.prefix.Bits() > a.prefix.Bits() {

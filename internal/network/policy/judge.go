@@ -74,6 +74,8 @@ func (r *Rules) Dial(p Protocol, to netip.AddrPort, names []string) Verdict {
 	return r.dial(r.question(to.Addr(), canonicalNames(names)), p, to.Port())
 }
 
+// dial judges a connection. The ports of name servers need a rule with the address. QUIC's port needs one, too,
+// unless the sandbox has looked up a name for the address.
 func (r *Rules) dial(q question, p Protocol, port uint16) Verdict {
 	if v, denied := r.denied(q, p, port); denied {
 		return v
@@ -99,6 +101,7 @@ func (r *Rules) Denies(p Protocol, to netip.AddrPort, names []string) (v Verdict
 	return r.denied(r.question(to.Addr(), canonicalNames(names)), p, to.Port())
 }
 
+// denied finds the first deny rule about a connection.
 func (r *Rules) denied(q question, p Protocol, port uint16) (v Verdict, denied bool) {
 	for _, one := range r.deny {
 		if one.matchesPort(p, port) && q.denied(one) {
@@ -130,6 +133,9 @@ type question struct {
 	block block
 }
 
+// question collects the facts about an address that the rules are compared with. An IPv4 address inside of an
+// IPv6 address counts, too, because a translator or a tunnel on the way delivers packets to it (RFC 6052,
+// RFC 3056, RFC 4380).
 func (r *Rules) question(addr netip.Addr, names []string) question {
 	q := question{addr: plain(addr), names: names}
 	q.inner = embedded(q.addr)
@@ -198,6 +204,7 @@ func (q question) refuseUnnamed(p Protocol, port uint16) Verdict {
 	return v
 }
 
+// refuse says why no rule allows a connection, and which rule would. A block that no rule opens has no such rule.
 func (q question) refuse(p Protocol, port uint16) Verdict {
 	b := q.block
 	if !b.isPublic() {
@@ -221,6 +228,7 @@ func deniedBy(one rule, what string) Verdict {
 	return Verdict{Rule: one.text, Reason: fmt.Sprintf("the rule %q denies %s", one.text, what)}
 }
 
+// ruleFor returns the narrowest rule for a connection, in the form in which an operator can add it.
 func ruleFor(target string, p Protocol, port uint16) string {
 	text := bracket(target) + ":" + strconv.Itoa(int(port))
 	if p == UDP {
@@ -229,6 +237,7 @@ func ruleFor(target string, p Protocol, port uint16) string {
 	return text
 }
 
+// canonicalNames leaves out texts that are no names: no rule matches them.
 func canonicalNames(names []string) (list []string) {
 	for _, name := range names {
 		if canonical, ok := canonicalName(name); ok {

@@ -62,6 +62,7 @@ func notARule(text string) string {
 	return ""
 }
 
+// cutProtocol divides "rest/tcp". A slash before something else belongs to a CIDR; 0 is no protocol.
 func cutProtocol(text string) (rest string, protocols protocolSet) {
 	i := strings.LastIndexByte(text, '/')
 	if i < 0 {
@@ -98,6 +99,8 @@ func cutPorts(text string) (target, ports, problem string) {
 	return target, ports, ""
 }
 
+// setTarget, setAddr, setPrefix and setName read a part of a rule. The problem is the end of a sentence about
+// the rule, for the person who wrote it; "" means that the part is right.
 func (r *rule) setTarget(target string) (problem string) {
 	if target == public {
 		r.kind = publicRule

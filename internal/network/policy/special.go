@@ -116,6 +116,8 @@ func blockAround(prefix netip.Prefix) block {
 	return smallest(prefix)
 }
 
+// smallest returns the smallest block of the table around a prefix. The table has blocks inside of others, such as
+// the broadcast address in 240.0.0.0/4.
 func smallest(prefix netip.Prefix) block {
 	var found block
 	for _, b := range blocks {
