@@ -117,6 +117,8 @@ func verifyAudit(c config, args []string, out, notes io.Writer) error {
 	return printReport(report, out)
 }
 
+// printReport describes a log without a fault. An incomplete last line is no fault: entries are written while the
+// daemon runs, and a daemon that is killed leaves one.
 func printReport(r audit.Report, out io.Writer) error {
 	if r.Last == 0 {
 		_, err := fmt.Fprintln(out, "no entries")

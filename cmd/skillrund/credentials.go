@@ -56,6 +56,8 @@ const maxCredentials = 16
 
 const defaultHeader = "Authorization"
 
+// A systemdName has no slash and no dot at its beginning, so it can't lead out of the directory of the unit's
+// credentials.
 var (
 	credentialName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,31}$`)
 	variableName   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -102,6 +104,7 @@ func checkSecrets(key string, list []credentialConfig, bad badFunc) {
 	}
 }
 
+// check reports each mistake of an entry under the key at. It opens no file; inspectCredentials does.
 func (c *credentialConfig) check(at string, bad badFunc) {
 	if _, err := policy.ParseDomain(c.Domain); err != nil {
 		bad(join(at, "domain"), "%q: %v", c.Domain, err)
@@ -124,6 +127,8 @@ func (c *credentialConfig) check(at string, bad badFunc) {
 	}
 }
 
+// checkSecret reports a secret without exactly one place. No message has a text of the entry, because the writer may
+// have put the secret itself there.
 func (c *credentialConfig) checkSecret(at string, bad badFunc) {
 	set := 0
 	for _, text := range []string{c.Secret.File, c.Secret.SystemdCredential, c.Secret.Env} {
@@ -147,6 +152,8 @@ func (c *credentialConfig) checkSecret(at string, bad badFunc) {
 	}
 }
 
+// checkFile wants an absolute path, or in a file of tenants_dir a path beneath the tenant's directory. For such a
+// path credential.Source also refuses links that lead out of the directory.
 func (c *credentialConfig) checkFile(at, file string, bad badFunc) {
 	switch {
 	case !c.foreign && !filepath.IsAbs(file):

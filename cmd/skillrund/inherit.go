@@ -69,6 +69,7 @@ func sameAddress(have net.Addr, want string) bool {
 	return false
 }
 
+// anyAddress reports whether a socket takes connections to all addresses: 0.0.0.0, ::, or no host at all.
 func anyAddress(ip net.IP) bool { return ip == nil || ip.IsUnspecified() }
 
 // realDir returns a path without links in its directory.

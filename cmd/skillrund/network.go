@@ -95,6 +95,7 @@ func (c *networkConfig) check(key string, bad badFunc) {
 	}
 }
 
+// checkRules parses each rule alone, so that each mistake is reported with the line of its rule.
 func checkRules(key string, allow, deny ruleList, bad badFunc) {
 	for i, rule := range allow {
 		if rule == policy.Nothing && len(allow) > 1 {

@@ -11,16 +11,17 @@ import (
 // networkLimits bound the network of each execution. TenantConnections bounds the open connections of all
 // executions of a tenant together.
 type networkLimits struct {
-	Connections       int      `yaml:"connections"`
-	NewConnections    int      `yaml:"new_connections"`
+	Connections       int      `yaml:"connections"`     // at a time
+	NewConnections    int      `yaml:"new_connections"` // in a second
 	TenantConnections int      `yaml:"tenant_connections"`
-	Bytes             size     `yaml:"bytes"`
-	Idle              duration `yaml:"idle"`
-	IdleUDP           duration `yaml:"idle_udp"`
-	Names             int      `yaml:"names"`
-	Questions         int      `yaml:"questions"`
+	Bytes             size     `yaml:"bytes"`     // sent and received by an execution
+	Idle              duration `yaml:"idle"`      // of a TCP connection without a byte
+	IdleUDP           duration `yaml:"idle_udp"`  // of an exchange of UDP packets
+	Names             int      `yaml:"names"`     // different names that an execution looks up
+	Questions         int      `yaml:"questions"` // that the helper passes on to name servers
 }
 
+// defaultNetworkLimits has the values in deploy/skillrund.yaml; a test compares the two.
 func defaultNetworkLimits() networkLimits {
 	l := network.DefaultLimits()
 	return networkLimits{
@@ -46,6 +47,8 @@ const (
 	maxNetworkIdle    = duration(time.Hour)
 )
 
+// checkNetworkLimits reports each limit out of its range. No limit can be 0 for "none": each of them keeps one
+// sandbox from using up the helper of all sandboxes of its tenant.
 func (c *config) checkNetworkLimits(bad badFunc) {
 	l := c.NetworkLimits
 	for _, f := range []struct {

@@ -19,7 +19,8 @@ import (
 // the type's wants.
 var errNotRead = errors.New("not such a value")
 
-// duration is a time.Duration in Go's notation: 30s, 1m30s, 250ms.
+// duration is a time.Duration in Go's notation: 30s, 1m30s, 250ms. A number without a unit is a mistake, apart from
+// 0, because readers would take it for seconds or for milliseconds.
 type duration time.Duration
 
 func (d *duration) UnmarshalYAML(node *yaml.Node) error {

@@ -14,7 +14,9 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// Bounds on the rules of a request. A tenant's policy may have more.
+// Bounds on the rules of a request. A tenant's policy may have more. The record keeps the rules of each execution,
+// and the helper compares each connection with them. A domain name has at most 253 bytes, so 300 are enough for
+// each rule.
 const (
 	maxRules     = 100
 	maxRuleBytes = 300
@@ -79,6 +81,7 @@ func fromDenial(d policy.Denial) *pb.NetworkDenial {
 	return m
 }
 
+// fromAddress returns "" for the refusal of a name, which has no address.
 func fromAddress(a netip.AddrPort) (string, uint32) {
 	if !a.IsValid() {
 		return "", 0

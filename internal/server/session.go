@@ -35,6 +35,7 @@ func (c sessionCalls) sessions(ctx context.Context) (*session.Store, string, err
 	return c.x.Sessions, who.Tenant, err
 }
 
+// CreateSession leaves unset fields at zero, which the store replaces by the tenant's rules.
 func (c sessionCalls) CreateSession(ctx context.Context, m *pb.CreateSessionRequest) (*pb.CreateSessionResponse, error) {
 	store, tenant, err := c.sessions(ctx)
 	if err != nil {
@@ -87,6 +88,7 @@ func (c sessionCalls) ListSessions(ctx context.Context, m *pb.ListSessionsReques
 	})
 }
 
+// hasLabels reports whether have has every label of want. An empty want fits every session.
 func hasLabels(have, want map[string]string) bool {
 	for k, v := range want {
 		if got, ok := have[k]; !ok || got != v {
@@ -96,6 +98,8 @@ func hasLabels(have, want map[string]string) bool {
 	return true
 }
 
+// UpdateSession leaves a setting as it was if its field is unset. So the labels are a message: one without labels
+// removes them all.
 func (c sessionCalls) UpdateSession(ctx context.Context, m *pb.UpdateSessionRequest) (*pb.UpdateSessionResponse, error) {
 	store, tenant, err := c.sessions(ctx)
 	if err != nil {
@@ -134,6 +138,8 @@ func (c sessionCalls) DeleteSession(ctx context.Context, m *pb.DeleteSessionRequ
 	return &pb.DeleteSessionResponse{}, store.Delete(tenant, m.GetSessionId())
 }
 
+// ListSessionVersions returns all kept versions, the newest first. It has no pages, because sessions.versions
+// bounds the list.
 func (c sessionCalls) ListSessionVersions(ctx context.Context, m *pb.ListSessionVersionsRequest) (*pb.ListSessionVersionsResponse, error) {
 	store, tenant, err := c.sessions(ctx)
 	if err != nil {
@@ -246,6 +252,7 @@ func fromSession(i session.Info) *pb.Session {
 	return m
 }
 
+// fromTTL leaves the field unset for 0, which means no bound.
 func fromTTL(d time.Duration) *durationpb.Duration {
 	if d == 0 {
 		return nil
@@ -260,6 +267,7 @@ func fromSessionVersion(v session.Version) *pb.SessionVersion {
 	}
 }
 
+// fromSessionFile sets raw_path only if the path is not UTF-8, which no string field can hold: path then has U+FFFD.
 func fromSessionFile(f session.File) *pb.SessionFile {
 	m := &pb.SessionFile{Path: text(f.Path), SizeBytes: uint64(f.SizeBytes), Sha256: f.SHA256, Executable: f.Executable}
 	if !utf8.ValidString(f.Path) {
