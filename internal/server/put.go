@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/session"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
@@ -54,6 +55,10 @@ func (c sessionCalls) PutSessionFile(stream grpc.ClientStreamingServer[pb.PutSes
 	store, _, err := c.sessions(ctx)
 	if err != nil {
 		return err
+	}
+	// The next daemon does not have the bytes of this one.
+	if _, _, draining := c.x.Counts(); draining {
+		return executor.ErrDraining
 	}
 	first, err := stream.Recv()
 	if err != nil {

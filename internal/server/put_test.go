@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/session"
@@ -250,6 +252,43 @@ func TestPutGoesOn(t *testing.T) {
 		t.Errorf("got version %d, %v", v, err)
 	}
 	b.wantNothing()
+}
+
+// A daemon that drains takes no new upload, finishes those under way, and does not wait for one that gets no bytes.
+func TestPutWhileDraining(t *testing.T) {
+	b := newPutBench(t)
+	begin := func(path string) grpc.ClientStreamingClient[pb.PutSessionFileRequest, pb.PutSessionFileResponse] {
+		stream, err := b.c.PutSessionFile(t.Context())
+		if err == nil {
+			err = stream.Send(putHeader(b.header(path, "0123")))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stream
+	}
+	underWay, stuck := begin("f"), begin("stuck")
+	b.await("the uploads do not begin", func() bool {
+		b.uploads.mu.Lock()
+		defer b.uploads.mu.Unlock()
+		return len(b.uploads.puts) == 2
+	})
+	b.x.Drain(t.Context())
+	_, err := b.put(b.header("g", "1"), putData("1"))
+	b.refusedWith(err, codes.Unavailable, "DRAINING")
+	if err := underWay.Send(putData("0123")); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := underWay.CloseAndRecv(); r.GetVersion().GetNumber() != 1 || err != nil {
+		t.Errorf("the upload under way: got %v, %v", r, err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	b.Stop(ended)
+	if _, err := stuck.CloseAndRecv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("the upload without bytes: got %v", err)
+	}
+	b.await("the upload without bytes stays", func() bool { n, _ := b.upload(); return n < 0 })
 }
 
 // A broken upload is removed when nobody resumes it, or another server starts.
