@@ -22,23 +22,39 @@ func (c *Client) Save(ctx context.Context, id string, a *pb.Artifact, dir *os.Ro
 	if raw := a.GetRawPath(); len(raw) > 0 {
 		name = string(raw)
 	}
+	return save(dir, name, func(w io.Writer) (bool, error) {
+		return a.GetExecutable(), c.Download(ctx, id, a, io.MultiWriter(append([]io.Writer{w}, others...)...))
+	})
+}
+
+// SaveSessionFile downloads a file of a session, as [Client.GetSessionFile] does, to a path beneath dir, as
+// [Client.Save] does.
+func (c *Client) SaveSessionFile(ctx context.Context, session, path string, version uint32, dir *os.Root, name string) (file *pb.SessionFile, err error) {
+	err = save(dir, name, func(w io.Writer) (bool, error) {
+		file, err = c.GetSessionFile(ctx, session, path, version, w)
+		return file.GetExecutable(), err
+	})
+	return file, err
+}
+
+// save makes a file beneath dir with what write writes. The file gets its name when it is complete.
+func save(dir *os.Root, name string, write func(io.Writer) (executable bool, err error)) error {
 	if name == "" || strings.ContainsRune(name, 0) || !filepath.IsLocal(name) {
-		return &os.PathError{Op: "save artifact", Path: name, Err: errors.New("not a path beneath the folder")}
+		return &os.PathError{Op: "save", Path: name, Err: errors.New("not a path beneath the folder")}
 	}
 	parent := filepath.Dir(name)
 	if err := dir.MkdirAll(parent, 0o777); err != nil {
 		return err
 	}
-	mode := os.FileMode(0o666)
-	if a.GetExecutable() {
-		mode = 0o777
-	}
 	part := filepath.Join(parent, ".skillrun-"+rand.Text())
-	file, err := dir.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	file, err := dir.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
 	}
-	err = c.Download(ctx, id, a, io.MultiWriter(append([]io.Writer{file}, others...)...))
+	executable, err := write(file)
+	if err == nil && executable {
+		err = makeExecutable(file)
+	}
 	if closeErr := file.Close(); err == nil {
 		err = closeErr
 	}
@@ -49,4 +65,13 @@ func (c *Client) Save(ctx context.Context, id string, a *pb.Artifact, dir *os.Ro
 		dir.Remove(part)
 	}
 	return err
+}
+
+// makeExecutable lets everybody execute a file who may read it.
+func makeExecutable(f *os.File) error {
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	return f.Chmod(fi.Mode() | fi.Mode()&0o444>>2)
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"io/fs"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,12 +21,13 @@ import (
 // fakeSessions is a session service that breaks each stream after most bytes; 0: none.
 type fakeSessions struct {
 	pb.UnimplementedSessionServiceServer
-	most    int
-	refuse  error                      // of each upload
-	headers []*pb.PutSessionFileHeader // of the uploads
-	content []byte
-	asked   []*pb.GetSessionFileRequest
-	sha256  string // of the file in answers; empty: the right one
+	most       int
+	refuse     error                      // of each upload
+	headers    []*pb.PutSessionFileHeader // of the uploads
+	content    []byte
+	asked      []*pb.GetSessionFileRequest
+	sha256     string // of the file in answers; empty: the right one
+	executable bool
 }
 
 func reasonError(code codes.Code, reason string, meta map[string]string) error {
@@ -67,7 +70,7 @@ func (f *fakeSessions) PutSessionFile(s grpc.ClientStreamingServer[pb.PutSession
 func (f *fakeSessions) GetSessionFile(r *pb.GetSessionFileRequest, s grpc.ServerStreamingServer[pb.GetSessionFileResponse]) error {
 	f.asked = append(f.asked, r)
 	whole := artifactOf("", f.content)
-	file := &pb.SessionFile{SizeBytes: whole.SizeBytes, Sha256: whole.Sha256}
+	file := &pb.SessionFile{SizeBytes: whole.SizeBytes, Sha256: whole.Sha256, Executable: f.executable}
 	if f.sha256 != "" {
 		file.Sha256 = f.sha256
 	}
@@ -143,5 +146,34 @@ func TestGetSessionFile(t *testing.T) {
 	f.sha256 = strings.Repeat("0", 64)
 	if _, err := c.GetSessionFile(t.Context(), "s", "a", 0, io.Discard); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("got %v, want ErrCorrupt", err)
+	}
+}
+
+// A file of a session is saved as a whole or not at all, and only beneath the folder.
+func TestSaveSessionFile(t *testing.T) {
+	f := &fakeSessions{content: []byte("0123456789"), most: 4, executable: true}
+	c := (&fake{sessions: f}).dial(t)
+	dir, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if file, err := c.SaveSessionFile(t.Context(), "s", "a", 0, dir, "sub/a"); err != nil || file.GetSizeBytes() != 10 {
+		t.Fatalf("got %v, %v", file, err)
+	}
+	data, err := dir.ReadFile("sub/a")
+	info, statErr := dir.Stat("sub/a")
+	if string(data) != "0123456789" || err != nil || statErr != nil || info.Mode()&0o100 == 0 {
+		t.Errorf("got %q, %v, %v, %v", data, info, err, statErr)
+	}
+	if _, err := c.SaveSessionFile(t.Context(), "s", "a", 0, dir, "../a"); err == nil {
+		t.Error("a path outside the folder: no error")
+	}
+	f.sha256 = strings.Repeat("0", 64)
+	if _, err := c.SaveSessionFile(t.Context(), "s", "a", 0, dir, "sub/b"); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("got %v, want ErrCorrupt", err)
+	}
+	if left, err := fs.Glob(dir.FS(), "sub/*"); len(left) != 1 || err != nil {
+		t.Errorf("got the files %v, %v", left, err)
 	}
 }

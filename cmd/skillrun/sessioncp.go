@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -106,8 +105,7 @@ func (a *app) spool() (name string, err error) {
 	return f.Name(), nil
 }
 
-// copyOut downloads a file. The file gets its name when it is whole. In a folder it gets the name that it
-// has in the session.
+// copyOut downloads a file. In a folder it gets the name that it has in the session.
 func (a *app) copyOut(ctx context.Context, c *skillrun.Client, session, from string, version uint32, file string) error {
 	if file == "-" {
 		_, err := c.GetSessionFile(ctx, session, from, version, a.stdout)
@@ -116,29 +114,11 @@ func (a *app) copyOut(ctx context.Context, c *skillrun.Client, session, from str
 	if fi, err := os.Stat(file); err == nil && fi.IsDir() {
 		file = filepath.Join(file, path.Base(from))
 	}
-	part := filepath.Join(filepath.Dir(file), ".skillrun-"+rand.Text())
-	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	dir, err := os.OpenRoot(filepath.Dir(file))
 	if err != nil {
 		return err
 	}
-	got, err := c.GetSessionFile(ctx, session, from, version, f)
-	if err == nil && got.GetExecutable() {
-		err = makeExecutable(f)
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(part, file)
-	}
-	if err != nil {
-		os.Remove(part)
-	}
+	defer dir.Close()
+	_, err = c.SaveSessionFile(ctx, session, from, version, dir, filepath.Base(file))
 	return err
-}
-
-// makeExecutable lets everybody execute a file who may read it.
-func makeExecutable(f *os.File) error {
-	fi, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	return f.Chmod(fi.Mode() | fi.Mode()&0o444>>2)
 }
