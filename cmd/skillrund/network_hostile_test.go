@@ -185,7 +185,7 @@ func helpers(t *testing.T, machine *namespace) (pids []int) {
 
 // escapes are ways around the rules. Each prints one line; a line with "LEAK" is an escape.
 const escapes = `
-import errno, socket, ssl, struct, sys
+import ctypes, errno, os, socket, ssl, struct, sys
 
 def dial(to, port=80, family=0):
     last = None
@@ -277,6 +277,12 @@ attempt("other resolver over TCP", ask, web, "web.example", 1, True)
 attempt("raw", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) and "LEAK")
 attempt("ping", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP) and "LEAK")
 attempt("packets", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) and "LEAK")
+attempt("raw, IPv6", lambda: socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_RAW) and "LEAK")
+attempt("SCTP", lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM, 132) and "LEAK")
+attempt("vsock", lambda: socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM) and "LEAK")
+attempt("TUN", lambda: open("/dev/net/tun", "r+b", 0) and "LEAK")
+attempt("namespace", lambda: "refused" if ctypes.CDLL(None).unshare(0x50000000) else "LEAK") # CLONE_NEWUSER, CLONE_NEWNET
+attempt("another namespace", lambda: "refused" if ctypes.CDLL(None).setns(os.open("/proc/1/ns/net", os.O_RDONLY), 0) else "LEAK")
 attempt("source", bind, "20.1.0.2")
 print(get("web.example", "web.example").split("\n")[-2])
 `

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -37,6 +38,7 @@ type hosts struct {
 	public  *namespace
 	pair    *certtest.Pair
 	cables  int
+	rebound atomic.Bool // rebind.evil.example has a private address now
 }
 
 // startHosts starts the hosts and their servers. dir/www has the files of the public web server.
@@ -58,7 +60,7 @@ func startHosts(t *testing.T, dir string) *hosts {
 	h.startNginx(t, h.host(t, privateHost, privateHost6), "private", privateHost, "["+privateHost6+"]")
 	h.startNginx(t, h.host(t, metadataHost), "metadata", metadataHost)
 	names := h.host(t, resolverHost)
-	startLiar(t, names)
+	h.startLiar(t, names)
 	h.startUnbound(t, names)
 	return h
 }

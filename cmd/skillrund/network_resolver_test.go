@@ -4,7 +4,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 
 	"github.com/miekg/dns"
@@ -54,7 +53,7 @@ func (h *hosts) startUnbound(t *testing.T, n *namespace) {
 
 // startLiar starts the name server of evil.example beside unbound. Its answers change, or have an
 // address that no sandbox may reach.
-func startLiar(t *testing.T, n *namespace) {
+func (h *hosts) startLiar(t *testing.T, n *namespace) {
 	t.Helper()
 	var packets net.PacketConn
 	n.do(t, func() error {
@@ -67,17 +66,10 @@ func startLiar(t *testing.T, n *namespace) {
 		}
 		return err
 	})
-	var mu sync.Mutex
-	asked := map[string]int{}
 	s := &dns.Server{PacketConn: packets, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
 		a := new(dns.Msg).SetReply(q)
 		a.Authoritative = true
-		question := q.Question[0]
-		mu.Lock()
-		asked[question.String()]++
-		times := asked[question.String()]
-		mu.Unlock()
-		for _, text := range falseAnswers(question, times) {
+		for _, text := range falseAnswers(q.Question[0], h.rebound.Load()) {
 			if r, err := dns.NewRR(text); err == nil {
 				a.Answer = append(a.Answer, r)
 			}
@@ -88,12 +80,12 @@ func startLiar(t *testing.T, n *namespace) {
 	t.Cleanup(func() { packets.Close() })
 }
 
-// falseAnswers returns the records of the answer to a question that was asked so many times.
-func falseAnswers(q dns.Question, times int) []string {
+// falseAnswers returns the records of the answer to a question.
+func falseAnswers(q dns.Question, rebound bool) []string {
 	name, private := q.Name+" 0 IN ", "inner.evil.example. 0 IN A "+privateHost
 	switch q.Name + dns.TypeToString[q.Qtype] {
 	case "rebind.evil.example.A":
-		if times == 1 {
+		if !rebound {
 			return []string{name + "A " + publicHost}
 		}
 		return []string{name + "A " + privateHost}
