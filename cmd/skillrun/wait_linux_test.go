@@ -65,15 +65,19 @@ func TestWaitInVain(t *testing.T) {
 		{nowhere, []string{"attach", "e1"}, "", []string{"skillrun attach e1"}},
 		{broken.address, []string{"run", "demo", "x.py"}, "out\n", []string{"the end of the program is not known", "skillrun attach e1"}},
 	} {
-		f := &fake{address: test.address}
-		got := f.client(t, nil, append(test.args[:1:1], append([]string{"--wait", "100ms"}, test.args[1:]...)...)...)
-		if got.code != codeFailed || got.stdout != test.stdout || strings.Count(got.stderr, "\n") != 1 {
-			t.Errorf("%v: got %+v, want code %d and one line", test.args, got, codeFailed)
-		}
-		for _, want := range test.want {
-			if !strings.Contains(got.stderr, want) {
-				t.Errorf("%v: got %q, want %q", test.args, got.stderr, want)
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			t.Parallel()
+			f := &fake{address: test.address}
+			// Long enough for two tries on a slow machine. Only then has it waited.
+			got := f.client(t, nil, append(test.args[:1:1], append([]string{"--wait", "5s"}, test.args[1:]...)...)...)
+			if got.code != codeFailed || got.stdout != test.stdout || strings.Count(got.stderr, "\n") != 1 {
+				t.Errorf("got %+v, want code %d and one line", got, codeFailed)
 			}
-		}
+			for _, want := range test.want {
+				if !strings.Contains(got.stderr, want) {
+					t.Errorf("got %q, want %q", got.stderr, want)
+				}
+			}
+		})
 	}
 }

@@ -22,10 +22,11 @@ type clientRun struct {
 	notes  chan string // the lines of standard error
 }
 
-// client starts `skillrun -v run` with these arguments.
+// client starts `skillrun -v run` with these arguments. It waits longer than by default: a daemon may start slowly
+// while other tests run.
 func (d *running) client(t *testing.T, args ...string) *clientRun {
 	t.Helper()
-	c := &clientRun{Cmd: exec.CommandContext(t.Context(), binary(t, "skillrun"), append([]string{"-v", "run"}, args...)...), t: t, notes: make(chan string, 1000)}
+	c := &clientRun{Cmd: exec.CommandContext(t.Context(), binary(t, "skillrun"), append([]string{"-v", "run", "--wait", patience.String()}, args...)...), t: t, notes: make(chan string, 1000)}
 	c.Env = append(os.Environ(), "SKILLRUN_ADDRESS=unix://"+d.dir+"/s.sock")
 	stdout, err := c.StdoutPipe()
 	if err != nil {
