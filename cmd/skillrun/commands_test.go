@@ -630,7 +630,7 @@ func TestDoctorShowsWarnings(t *testing.T) {
 func TestTenants(t *testing.T) {
 	acme := &pb.Tenant{Name: "acme", Weight: 2, Quotas: []*pb.Quota{
 		{Key: "running", Limit: 8, Used: 8}, {Key: "queued", Limit: 100}, {Key: "memory", Limit: 1 << 30, Used: 512 << 20},
-		{Key: "cpus", Used: 1500}, {Key: "starts_per_second", Limit: 10, Used: 3}, {Key: "streams", Limit: 20, Used: 1},
+		{Key: "cpus", Used: 1500}, {Key: "starts_per_second", Limit: 10, Used: 3}, {Key: "calls_per_second", Limit: 200, Used: 9}, {Key: "streams", Limit: 20, Used: 1},
 		{Key: "state_bytes", Limit: 2 << 30, Used: 3 << 20}, {Key: "sessions", Limit: 40, Used: 7}, {Key: "session_bytes", Limit: 4 << 30, Used: 5 << 20},
 	}}
 	f := answers("ListTenants", func(m *pb.ListTenantsRequest) (*pb.ListTenantsResponse, error) {
@@ -639,9 +639,9 @@ func TestTenants(t *testing.T) {
 		}
 		return &pb.ListTenantsResponse{Tenants: []*pb.Tenant{{Name: "globex", Weight: 1}}}, nil
 	})
-	want := "TENANT  WEIGHT  RUNNING  QUEUED  MEMORY         CPUS   STARTS  STREAMS  STATE        SESSIONS  SESSION BYTES\n" +
-		"acme    2       8/8      0/100   512 MiB/1 GiB  1.5/-  3/10    1/20     3 MiB/2 GiB  7/40      5 MiB/4 GiB\n" +
-		"globex  1       -        -       -              -      -       -        -            -         -\n"
+	want := "TENANT  WEIGHT  RUNNING  QUEUED  MEMORY         CPUS   STARTS  CALLS  STREAMS  STATE        SESSIONS  SESSION BYTES\n" +
+		"acme    2       8/8      0/100   512 MiB/1 GiB  1.5/-  3/10    9/200  1/20     3 MiB/2 GiB  7/40      5 MiB/4 GiB\n" +
+		"globex  1       -        -       -              -      -       -      -        -            -         -\n"
 	if got := f.client(t, nil, "tenants"); got != (result{0, want, ""}) {
 		t.Errorf("got %+v\nwant %s", got, want)
 	}
@@ -651,7 +651,7 @@ func TestTenants(t *testing.T) {
 	f = answers("GetBudget", func(*pb.GetBudgetRequest) (*pb.GetBudgetResponse, error) {
 		return &pb.GetBudgetResponse{Tenant: acme}, nil
 	})
-	if got := f.client(t, nil, "budget"); got.code != 0 || !strings.Contains(got.stdout, "acme    2       8/8      0/100   512 MiB/1 GiB  1.5/-  3/10    1/20     3 MiB/2 GiB  7/40      5 MiB/4 GiB\n") {
+	if got := f.client(t, nil, "budget"); got.code != 0 || !strings.Contains(got.stdout, "acme    2       8/8      0/100   512 MiB/1 GiB  1.5/-  3/10    9/200  1/20     3 MiB/2 GiB  7/40      5 MiB/4 GiB\n") {
 		t.Errorf("got %+v", got)
 	}
 }

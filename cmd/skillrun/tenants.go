@@ -73,10 +73,10 @@ func (a *app) printTenants(list []*pb.Tenant) error {
 		return nil
 	}
 	t := &table{}
-	t.header("TENANT", "WEIGHT", "RUNNING", "QUEUED", "MEMORY", "CPUS", "STARTS", "STREAMS", "STATE", "SESSIONS", "SESSION BYTES")
+	t.header("TENANT", "WEIGHT", "RUNNING", "QUEUED", "MEMORY", "CPUS", "STARTS", "CALLS", "STREAMS", "STATE", "SESSIONS", "SESSION BYTES")
 	for _, one := range list {
 		row := plain(one.GetName(), fmt.Sprint(one.GetWeight()))
-		for _, key := range []string{"running", "queued", "memory", "cpus", "starts_per_second", "streams", "state_bytes", "sessions", "session_bytes"} {
+		for _, key := range []string{"running", "queued", "memory", "cpus", "starts_per_second", "calls_per_second", "streams", "state_bytes", "sessions", "session_bytes"} {
 			row = append(row, quotaCell(key, one.GetQuotas()))
 		}
 		t.add(row...)

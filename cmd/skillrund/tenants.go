@@ -42,6 +42,7 @@ type tenantConfig struct {
 		Weight          int      `yaml:"weight"`
 		StartsPerSecond rate     `yaml:"starts_per_second"`
 		Burst           int      `yaml:"burst"`
+		CallsPerSecond  rate     `yaml:"calls_per_second"`
 		Running         int      `yaml:"running"`
 		Queued          int      `yaml:"queued"`
 		QueueTimeout    duration `yaml:"queue_timeout"`
@@ -157,7 +158,7 @@ func (t *tenantConfig) tenant(name string, daemon permission.Network) *tenant.Te
 			Default: t.Limits.Default.limits(), CommandWall: time.Duration(t.Limits.CommandWallTime), Max: t.Limits.Max.limits(), SetBy: "tenant",
 		},
 		Quota: admission.Quota{
-			Weight: q.Weight, Running: q.Running, Queued: q.Queued, StartsPerSecond: float64(q.StartsPerSecond), Burst: q.Burst,
+			Weight: q.Weight, Running: q.Running, Queued: q.Queued, StartsPerSecond: float64(q.StartsPerSecond), Burst: q.Burst, CallsPerSecond: float64(q.CallsPerSecond),
 			Resources: admission.Resources{MemoryBytes: int64(q.Memory), MilliCPUs: int64(q.CPUs)},
 		},
 		QueueTimeout: time.Duration(q.QueueTimeout), Streams: q.Streams, StateBytes: int64(q.StateBytes),

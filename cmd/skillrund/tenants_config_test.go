@@ -70,7 +70,7 @@ skills: [../own, {path: /srv/x, namespace: x, recursive: true}]
 shared_skills: [pdf, "team/*"]
 policy: {shell: false, code: false, without_allowed_tools: nothing, runtimes: [python], images: [host]}
 limits: {default: {wall_time: 10s}, max: {memory: 256MiB, processes: 10, cpus: 2}}
-quotas: {weight: 3, starts_per_second: 2.5, burst: 5, running: 2, queued: 3, queue_timeout: 4s, memory: 1GiB, cpus: 4, streams: 6, state_bytes: 1MiB, skill_bytes: 2MiB, skill_versions: 8, sessions: 9, session_bytes: 3MiB}
+quotas: {weight: 3, starts_per_second: 2.5, burst: 5, calls_per_second: 30, running: 2, queued: 3, queue_timeout: 4s, memory: 1GiB, cpus: 4, streams: 6, state_bytes: 1MiB, skill_bytes: 2MiB, skill_versions: 8, sessions: 9, session_bytes: 3MiB}
 cgroup: {memory: 2GiB, processes: 100, cpu_weight: 50}
 `})
 	c, err := loadConfig(path)
@@ -81,7 +81,7 @@ cgroup: {memory: 2GiB, processes: 100, cpu_weight: 50}
 	got, _ := c.tenantSet().Get("acme")
 	want := &tenant.Tenant{
 		Name: "acme", Runtimes: []string{"python"}, Images: []string{"host"}, Bounds: c.bounds(),
-		Quota:        admission.Quota{Weight: 3, Running: 2, Queued: 3, StartsPerSecond: 2.5, Burst: 5, Resources: admission.Resources{MemoryBytes: 1 << 30, MilliCPUs: 4000}},
+		Quota:        admission.Quota{Weight: 3, Running: 2, Queued: 3, StartsPerSecond: 2.5, Burst: 5, CallsPerSecond: 30, Resources: admission.Resources{MemoryBytes: 1 << 30, MilliCPUs: 4000}},
 		QueueTimeout: 4 * time.Second, Streams: 6, StateBytes: 1 << 20, SkillBytes: 2 << 20, SkillVersions: 8, Sessions: 9, SessionBytes: 3 << 20,
 		SharedSkills: []string{"pdf", "team/*"},
 		Cgroup:       tenant.Cgroup{MemoryBytes: 2 << 30, Processes: 100, CPUWeight: 50},
@@ -145,6 +145,7 @@ func TestTenantErrorsSayWhereAndWhat(t *testing.T) {
 		{"no weight", "quotas: {weight: 0}", "line 1: quotas.weight: 0; must be 1 to 10000"},
 		{"a negative rate", "quotas: {starts_per_second: -1}", `line 1: quotas.starts_per_second: "-1" is not a number in a second; write 0.001 to 1000000, or 0 for no limit`},
 		{"not a rate", "quotas: {starts_per_second: .nan}", "is not a number in a second"},
+		{"a negative rate of calls", "quotas: {calls_per_second: -1}", `line 1: quotas.calls_per_second: "-1" is not a number in a second; write 0.001 to 1000000, or 0 for no limit`},
 		{"a burst alone", "quotas: {burst: 5}", "line 1: quotas.burst: 5, but quotas.starts_per_second is not set"},
 		{"negative streams", "quotas: {streams: -1}", "line 1: quotas.streams: -1 is negative; write 0 or more"},
 		{"memory for nothing", "quotas: {memory: 256MiB}", "line 1: quotas.memory: 256MiB is less than one execution gets by default (limits.default.memory), 512MiB"},

@@ -129,7 +129,7 @@ func (a *Admission) Enter(tenant, caller string) (*Ticket, error) {
 		return nil, ErrNoTenant
 	}
 	now := a.Now()
-	token, err := a.takeToken(t, now)
+	token, err := a.takeToken(t.bucket, Starts, now)
 	if err != nil {
 		return nil, err
 	}
@@ -154,16 +154,28 @@ func (a *Admission) Enter(tenant, caller string) (*Ticket, error) {
 	return k, nil
 }
 
-// takeToken takes one start from the tenant's token bucket. a.mu is held.
-func (a *Admission) takeToken(t *tenant, now time.Time) (*rate.Reservation, error) {
-	token := t.bucket.ReserveN(now, 1)
+// Call counts one call of a tenant's caller, or returns a *QuotaError. It does not refuse an unknown tenant.
+func (a *Admission) Call(tenant string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t := a.tenants[tenant]
+	if t == nil {
+		return nil
+	}
+	_, err := a.takeToken(t.calls, Calls, a.Now())
+	return err
+}
+
+// takeToken takes one token of a tenant's bucket. a.mu is held.
+func (a *Admission) takeToken(bucket *rate.Limiter, quota Name, now time.Time) (*rate.Reservation, error) {
+	token := bucket.ReserveN(now, 1)
 	delay := token.DelayFrom(now)
 	if delay == 0 {
 		return token, nil
 	}
 	token.CancelAt(now)
 	return nil, &QuotaError{
-		Quota: Starts, Limit: int64(t.bucket.Burst()), Used: int64(t.bucket.Burst()),
+		Quota: quota, Limit: int64(bucket.Burst()), Used: int64(bucket.Burst()),
 		RetryAfter: spread(delay, a.Jitter()),
 	}
 }

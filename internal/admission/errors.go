@@ -25,6 +25,7 @@ const (
 	Memory     Name = "bytes of memory"
 	Processors Name = "thousandths of processors"
 	Starts     Name = "starts at once"
+	Calls      Name = "calls at once"
 	Streams    Name = "open streams"                    // package executor counts them
 	State      Name = "bytes of executions on the disk" // package record counts them
 )
@@ -42,6 +43,8 @@ func (n Name) Key() string {
 		return "cpus"
 	case Starts:
 		return "starts_per_second"
+	case Calls:
+		return "calls_per_second"
 	case Streams:
 		return "streams"
 	case State:

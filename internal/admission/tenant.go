@@ -35,13 +35,17 @@ type Quota struct {
 	// Burst is the number of executions that may enter at once. Zero: as many as in a second, at least
 	// one.
 	Burst int
+	// CallsPerSecond bounds the calls of the tenant's callers, of every kind (Admission.Call). As many as in a
+	// second may come at once, at least one. Zero: no bound.
+	CallsPerSecond float64
 }
 
 // A tenant is the state of one tenant. Admission.mu protects it.
 type tenant struct {
 	name    string
 	quota   Quota
-	bucket  *rate.Limiter
+	bucket  *rate.Limiter // of starts
+	calls   *rate.Limiter
 	removed bool // refused; forgotten when it has no line left
 
 	running, queued int
@@ -66,26 +70,33 @@ type line struct {
 
 func newTenant(name string) *tenant {
 	return &tenant{
-		name: name, index: -1, bucket: rate.NewLimiter(rate.Inf, 1),
+		name: name, index: -1, bucket: rate.NewLimiter(rate.Inf, 1), calls: rate.NewLimiter(rate.Inf, 1),
 		lines: map[string]*line{}, turns: list.New(),
 	}
 }
 
-// setQuota changes the quota. The bucket keeps its tokens.
+// setQuota changes the quota. The buckets keep their tokens.
 func (t *tenant) setQuota(q Quota, now time.Time) {
 	q.Weight = max(q.Weight, 1)
-	limit, burst := rate.Limit(q.StartsPerSecond), q.Burst
+	t.bucket = withRate(t.bucket, q.StartsPerSecond, q.Burst, now)
+	t.calls = withRate(t.calls, q.CallsPerSecond, 0, now)
+	t.quota, t.removed = q, false
+}
+
+// withRate changes the rate of a bucket. One that had no bound is replaced by a full one.
+func withRate(bucket *rate.Limiter, perSecond float64, burst int, now time.Time) *rate.Limiter {
+	limit := rate.Limit(perSecond)
 	if limit <= 0 {
 		limit = rate.Inf
 	} else if burst <= 0 {
-		burst = int(math.Ceil(q.StartsPerSecond))
+		burst = int(math.Ceil(perSecond))
 	}
-	if t.bucket.Limit() == rate.Inf {
-		t.bucket = rate.NewLimiter(limit, burst)
+	if bucket.Limit() == rate.Inf {
+		return rate.NewLimiter(limit, burst)
 	}
-	t.bucket.SetLimitAt(now, limit)
-	t.bucket.SetBurstAt(now, burst)
-	t.quota, t.removed = q, false
+	bucket.SetLimitAt(now, limit)
+	bucket.SetBurstAt(now, burst)
+	return bucket
 }
 
 // line returns the line of a caller. The caller of line must call drop if no ticket joins the line.

@@ -319,6 +319,40 @@ func TestStartsPerSecond(t *testing.T) {
 	}
 }
 
+// Calls have a bucket of their own, with room for the calls of a second. Other tenants and the starts do not use it.
+func TestCallsPerSecond(t *testing.T) {
+	c := newClock()
+	a := New(Config{Slots: 9, Now: c.time, Jitter: func() float64 { return 0 }})
+	a.SetTenant("a", Quota{Running: 9, StartsPerSecond: 1, CallsPerSecond: 2.5})
+	a.SetTenant("b", Quota{Running: 9})
+	enterFor(t, a, "a", alice)
+	for at, want := range []time.Duration{0, 0, 0, 400 * time.Millisecond, 400 * time.Millisecond} {
+		err := a.Call("a")
+		full, refused := errors.AsType[*QuotaError](err)
+		if want == 0 && err != nil || want > 0 && (!refused || full.Quota != Calls || full.Limit != 3 || full.Used != 3 || full.RetryAfter != want) {
+			t.Errorf("call %d: got %v, want a wait of %s", at, err, want)
+		}
+		for _, name := range []string{"b", "unknown"} {
+			if err := a.Call(name); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	if burst, used := a.Calls("a"); burst != 3 || used != 3 {
+		t.Errorf("got %d of %d, want 3 of 3", used, burst)
+	}
+	c.advance(400 * time.Millisecond)
+	if burst, used := a.Calls("a"); burst != 3 || used != 2 {
+		t.Errorf("after a pause: got %d of %d, want 2 of 3", used, burst)
+	}
+	if err := a.Call("a"); err != nil {
+		t.Errorf("after a pause: %v", err)
+	}
+	if burst, used := a.Calls("b"); burst != 0 || used != 0 {
+		t.Errorf("without a bound: got %d of %d", used, burst)
+	}
+}
+
 // RetryAfter of a refusal is the time until the queue has room for all callers that were refused before.
 func TestRetryAfterComesFromTheQueue(t *testing.T) {
 	c := newClock()

@@ -19,13 +19,22 @@ func (a *Admission) Usages() map[string]Usage {
 
 // Starts returns the number of a tenant's executions that may start at once after a pause, and how many of
 // them can't start now. Both are zero if starts have no quota.
-func (a *Admission) Starts(tenant string) (burst, used int) {
+func (a *Admission) Starts(name string) (burst, used int) {
+	return a.tokens(name, func(t *tenant) *rate.Limiter { return t.bucket })
+}
+
+// Calls is Starts for the tenant's calls.
+func (a *Admission) Calls(name string) (burst, used int) {
+	return a.tokens(name, func(t *tenant) *rate.Limiter { return t.calls })
+}
+
+func (a *Admission) tokens(name string, of func(*tenant) *rate.Limiter) (burst, used int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	t := a.tenants[tenant]
-	if t == nil || t.bucket.Limit() == rate.Inf {
+	t := a.tenants[name]
+	if t == nil || of(t).Limit() == rate.Inf {
 		return 0, 0
 	}
-	burst = t.bucket.Burst()
-	return burst, burst - int(math.Floor(t.bucket.TokensAt(a.Now())))
+	burst = of(t).Burst()
+	return burst, burst - int(math.Floor(of(t).TokensAt(a.Now())))
 }

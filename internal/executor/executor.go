@@ -117,6 +117,8 @@ type Observer interface {
 	Ended(tenant string, started time.Duration, out Outcome, trace string)
 	// Refused is called with each error of Execute.
 	Refused(tenant string, err error)
+	// CallRefused is called for each call beyond the tenant's quota of calls.
+	CallRefused(tenant string)
 }
 
 // An Executor runs executions. Its methods may be called at the same time.

@@ -3,10 +3,12 @@ package executor
 import (
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/admission"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -17,6 +19,7 @@ type observed struct {
 	ended   map[End]int
 	started []time.Duration
 	refused []error
+	calls   []string // tenants of refused calls
 	tenants map[string]bool
 }
 
@@ -67,5 +70,48 @@ func TestObserver(t *testing.T) {
 	}
 	if use := x.Usages(); len(use) != 1 || use[who.Tenant].Running != 0 {
 		t.Errorf("left %v", use)
+	}
+}
+
+func (o *observed) CallRefused(tenant string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.calls = append(o.calls, tenant)
+}
+
+// Calls beyond the tenant's quota are refused and counted, and a new quota holds from then on. They do not use up
+// the quotas of executions.
+func TestEnterCall(t *testing.T) {
+	x := withTenants(t, newFake())
+	o := &observed{ended: map[End]int{}, tenants: map[string]bool{}}
+	x.Observer = o
+	acme := &Tenant{Name: "acme", Quota: admission.Quota{Running: 1, CallsPerSecond: 0.001}}
+	free := &Tenant{Name: "free", Quota: admission.Quota{Running: 1}}
+	x.SetTenants(acme, free)
+	if err := x.EnterCall(t.Context(), acme); err != nil {
+		t.Errorf("the first call: %v", err)
+	}
+	for range 3 {
+		full, ok := errors.AsType[*QuotaError](x.EnterCall(t.Context(), acme))
+		if !ok || full.Quota != admission.Calls || full.Limit != 1 || full.RetryAfter <= 0 {
+			t.Errorf("got %+v, want the quota of calls", full)
+		}
+		if err := x.EnterCall(t.Context(), free); err != nil {
+			t.Errorf("a tenant without the quota: %v", err)
+		}
+	}
+	if want := []string{"acme", "acme", "acme"}; !slices.Equal(o.calls, want) {
+		t.Errorf("the observer was told of %v, want %v", o.calls, want)
+	}
+	if u := x.Use(acme); u.CallBurst != 1 || u.Called != 1 || u.Burst != 0 || u.Started != 0 {
+		t.Errorf("got the use %+v", u)
+	}
+	x.SetTenants(&Tenant{Name: "acme", Quota: admission.Quota{Running: 1}}, free)
+	if err := x.EnterCall(t.Context(), acme); err != nil {
+		t.Errorf("without the quota: %v", err)
+	}
+	x.SetTenants(free)
+	if err := x.EnterCall(t.Context(), acme); err != nil {
+		t.Errorf("a removed tenant, which other checks refuse: %v", err)
 	}
 }

@@ -1,11 +1,13 @@
 package executor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/skillrun/skillrun/internal/admission"
 	"github.com/skillrun/skillrun/internal/network/policy"
@@ -71,17 +73,43 @@ func (x *Executor) SetTenants(list ...*tenant.Tenant) {
 	}
 }
 
-// Use is the use of a tenant's quotas of executions. Of Burst starts at once, Started are used up; see
-// [admission.Admission.Starts].
+// Use is the use of a tenant's quotas of executions and calls. Of Burst starts at once, Started are used up, and
+// of CallBurst calls at once, Called; see [admission.Admission.Starts].
 type Use struct {
 	admission.Usage
-	Burst, Started int
+	Burst, Started    int
+	CallBurst, Called int
 }
 
-// Use returns the use of a tenant's quotas of executions.
+// Use returns the use of a tenant's quotas of executions and calls.
 func (x *Executor) Use(t *Tenant) Use {
 	burst, started := x.admission.Starts(t.Name)
-	return Use{x.admission.Usage(t.Name), burst, started}
+	callBurst, called := x.admission.Calls(t.Name)
+	return Use{x.admission.Usage(t.Name), burst, started, callBurst, called}
+}
+
+// refusedCallPause is how long the refusal of a call waits. A refusal is also work: a caller that repeats its calls
+// without a pause would get a thousand in a second.
+const refusedCallPause = 100 * time.Millisecond
+
+// EnterCall counts one call of a caller of a tenant, or returns a *QuotaError after a pause, which ends with ctx. The
+// calls of all protocols count together.
+func (x *Executor) EnterCall(ctx context.Context, t *Tenant) error {
+	if t.Quota.CallsPerSecond == 0 {
+		return nil // without a lock
+	}
+	err := x.admission.Call(t.Name)
+	if err == nil {
+		return nil
+	}
+	if x.Observer != nil {
+		x.Observer.CallRefused(t.Name)
+	}
+	select {
+	case <-time.After(refusedCallPause):
+	case <-ctx.Done():
+	}
+	return err
 }
 
 // Tenant returns the tenant of a caller, or an *UnknownTenantError.

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -51,6 +52,7 @@ var accessTable = map[string]identity.Role{
 const (
 	unidentified = "UNIDENTIFIED"
 	roleRequired = "ROLE_REQUIRED"
+	saturated    = "SATURATED"
 )
 
 // needOf returns the role that a message needs.
@@ -85,13 +87,21 @@ func (c *caller) mayCall(method string, need identity.Role) (reason string, err 
 	return "", nil
 }
 
-// mayCall is caller.mayCall, for callers whose tenant exists.
+// mayCall is caller.mayCall, for callers whose tenant exists. It counts the message in the tenant's quota of calls,
+// unless the caller is an operator, or the message has no answer: then its sender could not repeat it.
 func (s *Server) mayCall(c *caller, method string, need identity.Role) (reason string, err error) {
 	if reason, err := c.mayCall(method, need); err != nil {
 		return reason, err
 	}
-	if _, err := s.x.Tenant(c.Principal); err != nil {
+	t, err := s.x.Tenant(c.Principal)
+	if err != nil {
 		return audit.TenantUnknown, &jsonrpc.Error{Code: codeDenied, Message: err.Error()}
+	}
+	if c.Role == identity.Operator || strings.HasPrefix(method, "notifications/") {
+		return "", nil
+	}
+	if err := s.x.EnterCall(c.here, t); err != nil {
+		return saturated, &jsonrpc.Error{Code: codeBusy, Message: err.Error()}
 	}
 	return "", nil
 }

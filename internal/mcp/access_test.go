@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +12,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/skillrun/skillrun/internal/admission"
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/executor/executortest"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/tenant"
@@ -122,5 +125,37 @@ func TestLinesIdentifyEachMessage(t *testing.T) {
 		if (err == nil) != (want.text == "") || err != nil && !strings.Contains(err.Error(), want.text) {
 			t.Errorf("%s: got %v", want.state, err)
 		}
+	}
+}
+
+// Each message with an answer counts towards the quota of calls of its tenant. Notifications, which nobody could
+// repeat, and operators are not counted.
+func TestCallsCountTowardsTheQuota(t *testing.T) {
+	x := executortest.New(t, executortest.Config{Dir: t.TempDir(), Edit: func(c *executor.Config) {
+		c.Tenants = tenant.New(&tenant.Tenant{Name: alice.Tenant, Quota: admission.Quota{Running: 1, CallsPerSecond: 0.001}})
+	}}).Executor
+	s := &Server{x: x}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel() // a caller who is gone does not wait for the refusal
+	c := &caller{Identity: identity.Identity{Principal: alice, Role: identity.Admin}, here: gone}
+	if _, err := s.mayCall(c, "ping", identity.Read); err != nil {
+		t.Fatalf("the first message: %v", err)
+	}
+	for method, need := range accessTable {
+		reason, err := s.mayCall(c, method, need)
+		if strings.HasPrefix(method, "notifications/") {
+			if err != nil {
+				t.Errorf("%s: %v", method, err)
+			}
+			continue
+		}
+		refused, ok := errors.AsType[*jsonrpc.Error](err)
+		if !ok || reason != saturated || refused.Code != codeBusy || !strings.Contains(refused.Message, "1 of 1 calls at once") {
+			t.Errorf("%s: got %q, %v", method, reason, err)
+		}
+	}
+	c.Role = identity.Operator
+	if _, err := s.mayCall(c, "ping", identity.Read); err != nil {
+		t.Errorf("an operator: %v", err)
 	}
 }

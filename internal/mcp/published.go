@@ -53,7 +53,11 @@ func (s *Server) servePublished(w http.ResponseWriter, r *http.Request, who iden
 		entry := audit.By(ctx, audit.Call, c.Tenant, c.Name)
 		entry.Reason = reason
 		s.audit.NoteRefusal(entry, err)
-		refuse(http.StatusForbidden, "%v", err).write(w)
+		status := http.StatusForbidden
+		if reason == saturated {
+			status = http.StatusTooManyRequests
+		}
+		refuse(status, "%v", err).write(w)
 		return
 	}
 	leave, ok := s.publishing.enter(c.Tenant)

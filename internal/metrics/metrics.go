@@ -38,6 +38,7 @@ type Metrics struct {
 
 	executions *prometheus.CounterVec
 	refused    *prometheus.CounterVec
+	calls      *prometheus.CounterVec
 	errors     *prometheus.CounterVec
 	output     *prometheus.CounterVec
 	cpu        *prometheus.CounterVec
@@ -55,7 +56,7 @@ type Metrics struct {
 type tenant struct {
 	ends           map[executor.End]prometheus.Counter
 	stdout, stderr prometheus.Counter
-	cpu            prometheus.Counter
+	cpu, calls     prometheus.Counter
 	queue          prometheus.Observer
 }
 
@@ -64,6 +65,7 @@ func New(version string, reason func(error) string, reasons []string) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), reason: reason, record: map[record.Operation]prometheus.Observer{}}
 	m.executions = counters("executions_total", "Executions that have ended, by tenant and by end.", "tenant", "end")
 	m.refused = counters("executions_refused_total", "Requests for an execution that were refused before anything ran, by tenant and by reason.", "tenant", "reason")
+	m.calls = counters("calls_refused_total", "Calls of gRPC and MCP that were refused because of quotas.calls_per_second, by tenant.", "tenant")
 	m.errors = counters("call_errors_total", "Calls of gRPC and MCP that were answered with an error, by reason.", "reason")
 	m.output = counters("output_bytes_total", "Bytes that programs wrote, also beyond their output limit, by tenant and stream.", "tenant", "stream")
 	m.cpu = counters("cpu_seconds_total", "Processor time of all processes of ended executions, by tenant.", "tenant")
@@ -80,7 +82,7 @@ func New(version string, reason func(error) string, reasons []string) *Metrics {
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "skillrun_build_info", Help: "Always 1; the label is the daemon's version."}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
-	m.registry.MustRegister(m.executions, m.refused, m.errors, m.output, m.cpu, m.queue, m.start, m.setup, m.run, recorded, build,
+	m.registry.MustRegister(m.executions, m.refused, m.calls, m.errors, m.output, m.cpu, m.queue, m.start, m.setup, m.run, recorded, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -102,7 +104,7 @@ func (m *Metrics) of(name string) *tenant {
 	t := &tenant{
 		ends:   map[executor.End]prometheus.Counter{},
 		stdout: m.output.WithLabelValues(name, "stdout"), stderr: m.output.WithLabelValues(name, "stderr"),
-		cpu: m.cpu.WithLabelValues(name), queue: m.queue.WithLabelValues(name),
+		cpu: m.cpu.WithLabelValues(name), calls: m.calls.WithLabelValues(name), queue: m.queue.WithLabelValues(name),
 	}
 	for _, end := range executor.Ends {
 		t.ends[end] = m.executions.WithLabelValues(name, string(end))
@@ -146,7 +148,7 @@ func (m *Metrics) Forget(name string) {
 	m.tenants.Delete(name)
 	for _, series := range []interface {
 		DeletePartialMatch(prometheus.Labels) int
-	}{m.executions, m.refused, m.output, m.cpu, m.queue} {
+	}{m.executions, m.refused, m.calls, m.output, m.cpu, m.queue} {
 		series.DeletePartialMatch(prometheus.Labels{"tenant": name})
 	}
 }
@@ -155,6 +157,9 @@ func (m *Metrics) Forget(name string) {
 func (m *Metrics) Refused(tenant string, err error) {
 	m.refused.WithLabelValues(tenant, m.reason(err)).Inc()
 }
+
+// CallRefused counts a call beyond the tenant's quota. It implements [executor.Observer].
+func (m *Metrics) CallRefused(tenant string) { m.of(tenant).calls.Inc() }
 
 // Failed counts a call that was answered with an error, by one of the reasons.
 func (m *Metrics) Failed(reason string) { m.errors.WithLabelValues(reason).Inc() }

@@ -99,6 +99,7 @@ func TestEventsAreCounted(t *testing.T) {
 	m.Ended("acme", 0, executor.Outcome{End: executor.SetupFailed}, "")
 	m.Ended("old", 0, executor.Outcome{End: executor.DaemonLost}, "")
 	m.Refused("acme", fmt.Errorf("enter: %w", errFull))
+	m.CallRefused("acme")
 	m.Failed("SATURATED")
 	m.Wrote(record.Ending, 30*time.Microsecond)
 	want(t, scrape(t, serve(t, m)),
@@ -107,6 +108,8 @@ func TestEventsAreCounted(t *testing.T) {
 		`skillrun_executions_total{end="OOM_KILLED",tenant="acme"} 0`, // before the first one
 		`skillrun_executions_total{end="DAEMON_LOST",tenant="old"} 1`,
 		`skillrun_executions_refused_total{reason="SATURATED",tenant="acme"} 1`,
+		`skillrun_calls_refused_total{tenant="acme"} 1`,
+		`skillrun_calls_refused_total{tenant="old"} 0`,
 		`skillrun_call_errors_total{reason="SATURATED"} 1`,
 		`skillrun_call_errors_total{reason="INTERNAL"} 0`,
 		`skillrun_output_bytes_total{stream="stdout",tenant="acme"} 200`,

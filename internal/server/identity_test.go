@@ -17,7 +17,9 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/skillrun/skillrun/internal/admission"
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/executor/executortest"
 	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/ingress/budget"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
@@ -157,6 +159,45 @@ func TestStreamsOfATenant(t *testing.T) {
 		})
 		if err != nil || s.x.OpenStreams(one) != 0 {
 			t.Errorf("got %v, %d open streams", err, s.x.OpenStreams(one))
+		}
+	}
+}
+
+// No method can be called beyond the tenant's quota of calls, whatever the call would have cost. Probes and
+// operators are not counted.
+func TestCallsOfATenant(t *testing.T) {
+	x := executortest.New(t, executortest.Config{Dir: t.TempDir(), Edit: func(c *executor.Config) { c.Tenants = tenant.New() }}).Executor
+	x.SetTenants(&tenant.Tenant{Name: "acme", Quota: admission.Quota{Running: 1, CallsPerSecond: 0.001}})
+	s := &Server{log: slog.New(slog.DiscardHandler), identify: as(identity.Admin), x: x, bidirectional: map[string]bool{}}
+	ran := func(context.Context) error { return nil }
+	for method := range accessTable {
+		s.bidirectional[method] = false
+	}
+	if err := s.guard(callContext(t), pb.SystemService_GetBudget_FullMethodName, ran); err != nil {
+		t.Fatal(err)
+	}
+	gone, cancel := context.WithCancel(callContext(t))
+	cancel() // a caller who is gone does not wait for the refusal
+	for method, need := range accessTable {
+		err := s.guard(gone, method, ran)
+		if need == anyone {
+			if err != nil {
+				t.Errorf("%s: %v", method, err)
+			}
+			continue
+		}
+		if !identity.Admin.Covers(need) {
+			continue
+		}
+		st := wantRefusal(t, err, refusal{codes.ResourceExhausted, "SATURATED", ""})
+		if !strings.Contains(st.Message(), "1 of 1 calls at once") {
+			t.Errorf("%s: got %q", method, st.Message())
+		}
+	}
+	s.identify = as(identity.Operator)
+	for range 3 {
+		if err := s.guard(callContext(t), pb.ExecutionService_CancelExecution_FullMethodName, ran); err != nil {
+			t.Errorf("an operator: %v", err)
 		}
 	}
 }

@@ -74,6 +74,7 @@ func (c systemCalls) fromTenant(t *executor.Tenant) *pb.Tenant {
 			{Key: "memory", Limit: uint64(q.MemoryBytes), Used: uint64(use.MemoryBytes)},
 			{Key: "cpus", Limit: uint64(q.MilliCPUs), Used: uint64(use.MilliCPUs)},
 			{Key: "starts_per_second", Limit: uint64(use.Burst), Used: uint64(use.Started)},
+			{Key: "calls_per_second", Limit: uint64(use.CallBurst), Used: uint64(use.Called)},
 			{Key: "streams", Limit: uint64(t.Streams), Used: uint64(c.x.OpenStreams(t))},
 			{Key: "state_bytes", Limit: uint64(t.StateBytes), Used: uint64(c.x.StateBytes(t))},
 			{Key: "sessions", Limit: uint64(t.Sessions), Used: uint64(sessions)},

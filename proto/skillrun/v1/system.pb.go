@@ -669,9 +669,9 @@ func (x *Tenant) GetQuotas() []*Quota {
 type Quota struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The key in the configuration: running, queued, memory (bytes), cpus (thousandths of
-	// processors), starts_per_second (starts at once), streams, state_bytes (output,
-	// artifacts and records of executions), sessions, session_bytes (all versions of all
-	// sessions).
+	// processors), starts_per_second (starts at once), calls_per_second (calls at once),
+	// streams, state_bytes (output, artifacts and records of executions), sessions,
+	// session_bytes (all versions of all sessions).
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// 0: no bound.
 	Limit uint64 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
