@@ -13,7 +13,7 @@ import (
 func (a *app) tenantsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tenants",
-		Short: "List tenants with their quotas and what they use of them",
+		Short: "List tenants with their quotas and their use",
 		Long: `Tenants lists the daemon's tenants: all of them for an operator, its own for an
 admin. Each quota is printed as used/limit; a quota without a limit as used/-.`,
 		Args: arguments(cobra.NoArgs),
@@ -45,7 +45,7 @@ admin. Each quota is printed as used/limit; a quota without a limit as used/-.`,
 func (a *app) budgetCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "budget",
-		Short: "Show the quotas of your tenant and what is used of them",
+		Short: "Show the quotas of your tenant and their use",
 		Args:  arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.dial()

@@ -99,7 +99,7 @@ func (c *networkConfig) check(key string, bad badFunc) {
 func checkRules(key string, allow, deny ruleList, bad badFunc) {
 	for i, rule := range allow {
 		if rule == policy.Nothing && len(allow) > 1 {
-			bad(index(join(key, "allow"), i), "none stands beside other rules; write it alone, or remove it")
+			bad(index(join(key, "allow"), i), "none is in a list with other rules; write it alone, or remove it")
 			continue
 		}
 		if _, err := policy.Parse(policy.Config{Allow: []string{rule}}); err != nil {

@@ -125,7 +125,7 @@ func (c *config) checkListen(bad badFunc) {
 		bad("listen.mcp_unix", "%s is also listen.unix; give each socket its own path", l.MCPUnix)
 	}
 	if l.SkillsIndex && l.MCPUnix == "" && l.MCPTCP == "" {
-		bad("listen.skills_index", "true, but the index is on the listeners of MCP, and there are none; set listen.mcp_tcp")
+		bad("listen.skills_index", "true, but no listener serves MCP, which has the index; set listen.mcp_tcp")
 	}
 	// Port 0 lets the kernel choose, so two listeners may have it.
 	used := map[string]string{}
@@ -211,7 +211,7 @@ func (c *config) checkIDs(bad badFunc) {
 	}
 	id := uint64(c.networkID())
 	if id < 65536 || id+sandbox.HelperIDs-1 > lastID || id+sandbox.HelperIDs > uint64(c.IDs.First) && id < uint64(c.IDs.First)+uint64(c.IDs.Count) {
-		bad("ids.network", "the %d ids from %d on meet the range of accounts, or that of ids.first and ids.count, or the last id; write an id with room after it, or 0 for the one after the range", sandbox.HelperIDs, id)
+		bad("ids.network", "the %d ids from %d on overlap with the ids of accounts or with ids.first and ids.count, or go past the last id; write an id with room after it, or 0 for the one after the range", sandbox.HelperIDs, id)
 	}
 	need, room := c.sandboxesAtOnce(), uint64(max(0, sandbox.Room(c.IDs.Count)))
 	if need <= room {

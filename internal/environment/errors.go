@@ -104,7 +104,7 @@ var ErrNoSource = errors.New("no source of packages is configured: set environme
 var ErrNoRegistry = errors.New("no source of Node packages is configured: set environments.registry or environments.tarballs in the daemon's configuration")
 
 // ErrNoNpm says that a build has no npm.
-var ErrNoNpm = errors.New("npm is missing beside the Node.js that runs scripts: install it where the daemon runs (package npm), or in the image")
+var ErrNoNpm = errors.New("the Node.js that runs scripts has no npm: install npm where the daemon runs (package npm), or in the image")
 
 // ErrClosed: the store was closed during a build.
 var ErrClosed = errors.New("the daemon stops; prepare again later")

@@ -106,7 +106,7 @@ func launchedUse(u *environment.Use, launches []manifest.Launch) error {
 		case r == nil:
 			return undeclared(u.Skill, l.Tool)
 		case others || u.Tool != nil && u.Tool.Text != r.Text:
-			return &RequestError{"command", "a tool has an environment of its own: run it in a line of its own"}
+			return &RequestError{"command", "each tool has a separate environment: run it in a separate command line"}
 		}
 		u.Tool = r
 	}
@@ -117,7 +117,7 @@ func launchedUse(u *environment.Use, launches []manifest.Launch) error {
 func launchedNode(u *environment.Use, l manifest.Launch) error {
 	tool := &environment.NodeTool{Text: l.Tool, Program: l.Program[0]}
 	if u.NodeTool != nil && *u.NodeTool != *tool {
-		return &RequestError{"command", "a tool has an environment of its own: run it in a line of its own"}
+		return &RequestError{"command", "each tool has a separate environment: run it in a separate command line"}
 	}
 	u.RunsNode, u.NodeTool = true, tool
 	return nil

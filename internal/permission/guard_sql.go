@@ -102,7 +102,7 @@ func psqlDanger(args []string, fixed int) string {
 		}
 	}
 	if !given && !slices.Contains(args, "-f") {
-		return "psql would take commands from standard input, which can't be checked: write the command behind -c"
+		return "psql would take commands from standard input, which can't be checked: write the command after -c"
 	}
 	return ""
 }
@@ -153,7 +153,7 @@ func mysqlDanger(args []string, fixed int) string {
 		}
 	}
 	if !given {
-		return "mysql would take commands from standard input, which can't be checked: write the command behind -e"
+		return "mysql would take commands from standard input, which can't be checked: write the command after -e"
 	}
 	return ""
 }

@@ -152,7 +152,7 @@ func tightened(sk *skill.Skill, rules *policy.Rules, request policy.Config) (*po
 	both := rules.Tighten(by)
 	if both.AllowsNothing() {
 		allow, _ := rules.Strings()
-		return nil, &NetworkRefused{Skill: sk.Name, Reason: fmt.Sprintf("the policy allows nothing of what the request's rules allow; it allows %s", strings.Join(allow, ", "))}
+		return nil, &NetworkRefused{Skill: sk.Name, Reason: fmt.Sprintf("the request's rules allow no destination that the policy allows; the policy allows %s", strings.Join(allow, ", "))}
 	}
 	return both, nil
 }

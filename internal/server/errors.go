@@ -345,7 +345,7 @@ var table = []row{
 	typed(func(e *executor.CorruptError) verdict {
 		// Only the log has the reason: it can name files of the daemon.
 		return verdict{code: codes.DataLoss, reason: pb.ErrorReason_ERROR_REASON_OUTPUT_DAMAGED, metadata: map[string]string{"executionId": e.ID},
-			message: "execution " + e.ID + ": what the daemon has stored of it is damaged", log: true}
+			message: "execution " + e.ID + ": its stored data is damaged", log: true}
 	}),
 	typed(func(e *executor.NotRunningError) verdict {
 		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_NOT_RUNNING, metadata: map[string]string{"executionId": e.ID}}

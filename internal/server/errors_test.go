@@ -473,7 +473,7 @@ func TestAnswer(t *testing.T) {
 		{"ours, of an execution", context.Background(), &executionError{"e1", errors.New("secret")}, codes.Internal, "internal error (execution e1)", 1, "INTERNAL"},
 		{"of an execution", context.Background(), &executionError{"e1", &executor.NotFoundError{ID: "e1"}}, codes.NotFound, "execution not found", 0, "EXECUTION_NOT_FOUND"},
 		{"disk full", context.Background(), fmt.Errorf("secret: %w", syscall.ENOSPC), codes.ResourceExhausted, "the daemon's disk is full; make room on the disk of its state_dir, or try again later", 1, "DISK_FULL"},
-		{"damaged", context.Background(), &executionError{"e1", &executor.CorruptError{ID: "e1", Reason: "secret"}}, codes.DataLoss, "execution e1: what the daemon has stored of it is damaged", 1, "OUTPUT_DAMAGED"},
+		{"damaged", context.Background(), &executionError{"e1", &executor.CorruptError{ID: "e1", Reason: "secret"}}, codes.DataLoss, "execution e1: its stored data is damaged", 1, "OUTPUT_DAMAGED"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			logs := &executortest.Logs{}

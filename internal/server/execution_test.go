@@ -800,9 +800,9 @@ func TestUnreadableOutput(t *testing.T) {
 		message string // and "ID"
 	}{
 		{"cut", func(spool string) error { return os.Truncate(spool, 20) },
-			refusal{codes.DataLoss, "OUTPUT_DAMAGED", ""}, "execution ID: what the daemon has stored of it is damaged"},
+			refusal{codes.DataLoss, "OUTPUT_DAMAGED", ""}, "execution ID: its stored data is damaged"},
 		{"no file", func(spool string) error { return errors.Join(os.Remove(spool), os.Mkdir(spool, 0o700)) },
-			refusal{codes.DataLoss, "OUTPUT_DAMAGED", ""}, "execution ID: what the daemon has stored of it is damaged"},
+			refusal{codes.DataLoss, "OUTPUT_DAMAGED", ""}, "execution ID: its stored data is damaged"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := d.execute(script("scripts/lots.sh", "200000")) // shorter output has no spool

@@ -22,7 +22,7 @@ import (
 var ErrLinkedFolder = errors.New("is a link, and links are not followed; configure its target instead")
 
 // ErrTooDeep says that a folder of a recursive root is not searched.
-var ErrTooDeep = fmt.Errorf("is more than %d levels beneath its root, and is not searched; configure it as a root of its own", maxRootDepth)
+var ErrTooDeep = fmt.Errorf("is more than %d levels beneath its root, and is not searched; configure it as a separate root", maxRootDepth)
 
 // DuplicateError says that a folder's skill has the name of another folder's skill.
 type DuplicateError struct {

@@ -100,7 +100,7 @@ var toolWords = strings.NewReplacer(
 
 // cutText is the sentence about missing output.
 func (r run) cutText() string {
-	return fmt.Sprintf("It printed more than %d bytes, which is what a result holds of each stream; the rest is kept with execution %s. Write large results to a file: files come back as artifacts.", r.outputLimit(), r.id)
+	return fmt.Sprintf("It printed more than %d bytes. A result holds this much of each stream; the rest is kept with execution %s. Write large results to a file: files come back as artifacts.", r.outputLimit(), r.id)
 }
 
 // run executes a request and waits for its outcome. An error means that nothing ran, or

@@ -171,7 +171,7 @@ func TestRunPythonArtifactsAndCutOutput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "Stdout:\nxxxx\nStderr:\n\n[It printed more than 4 bytes, "; !strings.HasPrefix(r.Text, want) {
+	if want := "Stdout:\nxxxx\nStderr:\n\n[It printed more than 4 bytes. "; !strings.HasPrefix(r.Text, want) {
 		t.Errorf("got %q, want it to begin with %q", r.Text, want)
 	}
 	if got := b.artifact(r.ExecutionID, "out.txt"); got != "kept" || len(r.Artifacts) != 1 {

@@ -153,7 +153,7 @@ func TestCall(t *testing.T) {
 	}{
 		{"list_skills", ``, `{"skills": [{"name": "calc", "description": "A skill of a test."}]}`, false},
 		{"activate_skill", `{"skill": "calc"}`, "The files of skill \"calc\" are in /skills/calc.\n\nUse /skills/calc.", false},
-		{"activate_skill", `{"skill": "nobody"}`, `There is no skill "nobody". list_skills names those that there are.`, true},
+		{"activate_skill", `{"skill": "nobody"}`, `There is no skill "nobody". list_skills has the names of all skills.`, true},
 		{"activate_skill", `{"skill": "a/b"}`, `Invalid skill name: 'a/b'. Skill names must not contain '/', '\', or '..'`, true},
 		{"activate_skill", `{"skill": "hidden"}`, "The files of skill \"hidden\" are in /skills/hidden...", false},
 		{"read_skill_file", `{"skill": "calc", "path": "references/r.md"}`, "# R\n", false},

@@ -79,7 +79,7 @@ var runPythonScriptTool = row{
 var runPythonTool = row{
 	Tool: Tool{
 		Name: "RunPython",
-		Description: "Run Python code, or a .py file of the run directory, in a sandbox with a Python of its own. " +
+		Description: "Run Python code, or a .py file of the run directory, in a sandbox with the embedded Python. " +
 			"Provide code or scriptPath; if both are provided, scriptPath is used. " +
 			"The run directory is a copy of the folder of skill, or an empty one. " +
 			`Returns "Stdout:\n...\nStderr:\n...", or a text that begins with "Error: ".`,

@@ -193,7 +193,7 @@ var activateSkillTool = row{
 func (v *View) resolve(who permission.Principal, ref string) (*skill.Skill, Result) {
 	sk, err := v.skills.For(who.Tenant).Resolve(ref)
 	if errors.Is(err, skill.ErrNotFound) {
-		return nil, say("There is no skill %q. list_skills names those that there are.", ref)
+		return nil, say("There is no skill %q. list_skills has the names of all skills.", ref)
 	}
 	if err != nil {
 		return nil, say("%s", err)
