@@ -94,9 +94,9 @@ func (e *execution) enterVenv(lease *environment.Lease) {
 // warnings returns the sentences for the header.
 func (e *execution) warnings() []string {
 	if e.lease == nil {
-		return nil
+		return e.sessionWarnings
 	}
-	return e.lease.Warnings
+	return slices.Concat(e.lease.Warnings, e.sessionWarnings)
 }
 
 // use returns the packages that an execution needs. A request that names a Python gets that

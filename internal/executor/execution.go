@@ -58,8 +58,11 @@ type execution struct {
 	created time.Time
 	ended   func()       // Request.Ended; nil: no call
 	turn    *sessionTurn // nil: without a session
-	logger  *slog.Logger
-	span    executionSpan
+	// hidden are whiteouts of files of the session, and sessionWarnings says so.
+	hidden          []workspace.Input
+	sessionWarnings []string
+	logger          *slog.Logger
+	span            executionSpan
 }
 
 // settings hold everything that an execution runs with, except for the grant.

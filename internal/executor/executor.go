@@ -332,7 +332,7 @@ func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ti
 	if err := x.acquire(e, req.Python); err != nil {
 		return nil, "", err
 	}
-	inputs := append(slices.Clip(req.Files), resources...)
+	inputs := slices.Concat(req.Files, resources, e.hidden)
 	if e.workspace, err = workspace.Stage(filepath.Join(x.StagingDir, e.id), x.Owner, sk.Dir, sk.Has, inputs); err != nil {
 		e.lease.Release()
 		return nil, "", err

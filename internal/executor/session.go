@@ -168,9 +168,7 @@ func (e *execution) openSession() error {
 	if err := e.turn.Open(e.turn.use.Version); err != nil {
 		return err
 	}
-	if err := e.checkSessionFiles(); err != nil {
-		return err
-	}
+	e.hideSessionFiles()
 	bytes, files := e.turn.Room()
 	if bytes > 0 {
 		e.limits.WorkspaceBytes = min(e.limits.WorkspaceBytes, max(bytes, minSessionRoom))
@@ -181,15 +179,22 @@ func (e *execution) openSession() error {
 	return nil
 }
 
-// checkSessionFiles refuses a session with a file that the request may not bring as an input: an earlier
-// execution in the session can have made any file. A file of the skill hides the session's.
-func (e *execution) checkSessionFiles() error {
+// hideSessionFiles hides the files of the session that the request may not bring as inputs: an earlier
+// execution can have made any file. The header warns of them. A file of the skill hides the session's anyway.
+func (e *execution) hideSessionFiles() {
+	reason := ""
 	for path := range e.turn.Paths() {
-		if reason := e.grant.RefusesFile(e.dir, path); reason != "" && !e.grant.Skill().Has(path) {
-			return &InputError{Path: path, Reason: "it is a file of the session: " + reason}
+		why := e.grant.RefusesFile(e.dir, path)
+		if why == "" || e.grant.Skill().Has(path) {
+			continue
+		}
+		if e.hidden = append(e.hidden, workspace.Input{Path: path, Whiteout: true}); reason == "" {
+			reason = why
 		}
 	}
-	return nil
+	if n := len(e.hidden); n > 0 {
+		e.sessionWarnings = []string{fmt.Sprintf("%d files of the session are hidden, such as %q: %s", n, e.hidden[0].Path, reason)}
+	}
 }
 
 // minSessionRoom is the least size in bytes of the workspace of an execution in a session: the sandbox needs some

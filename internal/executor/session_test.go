@@ -39,7 +39,7 @@ func newSessionBench(t *testing.T, host *sandbox.Host) *sessionBench {
 		"one": {"data/own.txt": "one's", "run.sh": "echo one"},
 		"two": {"made.txt": "two's", "lib": "a file"},
 		// Its rules cover commands.
-		"ruled": {"scripts/x.py": "print('x')", "helper.py": "print('helper')"},
+		"ruled": {"scripts/x.py": "print('x')", "helper.py": "import json, sys\nprint('helper')\nif sys.argv[1:]: print(sys.argv[2], file=open(sys.argv[1], 'w'))"},
 	} {
 		rules := ""
 		if name == "ruled" {

@@ -548,3 +548,21 @@ func TestOver(t *testing.T) {
 		t.Errorf("the inputs: %v", err)
 	}
 }
+
+// A whiteout among the inputs hides a file of the directory below, so a file that the program writes there
+// is an artifact even if it is the same.
+func TestWhiteout(t *testing.T) {
+	u := newUpper(t)
+	below := snapshot(t, map[string]string{"dir/hidden": "same", "dir/seen": "same"})
+	w, err := Stage(filepath.Join(t.TempDir(), "staged"), owner, "", nil, []Input{{Path: "dir/hidden", Whiteout: true}})
+	u.must(err)
+	fi, err := os.Lstat(filepath.Join(w.Lower()[0], "dir/hidden"))
+	u.must(err)
+	if st := fi.Sys().(*syscall.Stat_t); st.Mode&syscall.S_IFMT != syscall.S_IFCHR || st.Rdev != 0 {
+		t.Errorf("got %v, %+v; want a whiteout", fi.Mode(), st)
+	}
+	u.file("dir/hidden", "same", 0o644)
+	u.file("dir/seen", "same", 0o644)
+	_, artifacts := u.collect(w.Over(below), CollectLimits{})
+	checkLines(t, "artifacts", artifacts, []string{"dir/hidden=same"})
+}

@@ -73,6 +73,9 @@ func (c *collector) overLimit(size int64) string {
 func (c *collector) unchanged(f *os.File, e *entry, path []byte) (bool, error) {
 	for _, layer := range c.lower {
 		lower, err := openBeneath(layer, string(path))
+		if errors.Is(err, unix.ENXIO) {
+			return false, nil // a whiteout hides the layers below (Input.Whiteout)
+		}
 		if err != nil {
 			return false, err
 		}
@@ -86,7 +89,8 @@ func (c *collector) unchanged(f *os.File, e *entry, path []byte) (bool, error) {
 }
 
 // openBeneath opens a path in a lower layer without following links. It returns nil if the
-// layer has no file there that could equal a regular file. openat2(2): RESOLVE_BENEATH and
+// layer has no file there that could equal a regular file. The error is ENXIO for a device without a
+// driver, such as a whiteout. openat2(2): RESOLVE_BENEATH and
 // RESOLVE_NO_SYMLINKS hold for every component of the path.
 func openBeneath(layer *os.File, path string) (*os.File, error) {
 	fd, err := unix.Openat2(int(layer.Fd()), path, &unix.OpenHow{
@@ -96,7 +100,7 @@ func openBeneath(layer *os.File, path string) (*os.File, error) {
 	switch err {
 	case nil:
 		return os.NewFile(uintptr(fd), path), nil
-	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ENXIO, unix.ENAMETOOLONG:
+	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ENAMETOOLONG:
 		return nil, nil
 	}
 	return nil, &os.PathError{Op: "openat2", Path: strconv.Quote(path), Err: err}

@@ -36,6 +36,8 @@ type Input struct {
 	// beginning, and does not close it.
 	File       *os.File
 	Executable bool
+	// Whiteout says that there is no file: what a layer below the snapshot has at Path is hidden.
+	Whiteout bool
 }
 
 // InputError says that an input file cannot have its path. It is the caller's mistake. Other

@@ -102,6 +102,8 @@ func (o Owner) give(root *os.Root, path string, mode fs.FileMode) error {
 func (in Input) write(root *os.Root, owner Owner) error {
 	var err error
 	switch {
+	case in.Whiteout:
+		return in.hide(root)
 	case in.Source != "":
 		err = in.move(root)
 	case in.File != nil:
@@ -132,6 +134,20 @@ func fill(root *os.Root, path string, content func(*os.File) error) error {
 		return err
 	}
 	return errors.Join(content(f), f.Close())
+}
+
+// hide makes a whiteout: see "whiteouts and opaque directories" in
+// Documentation/filesystems/overlayfs.rst. Since Linux 5.8 that needs no capability.
+func (in Input) hide(root *os.Root) error {
+	dir, err := root.Open(path.Dir(in.Path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := unix.Mknodat(int(dir.Fd()), path.Base(in.Path), unix.S_IFCHR, 0); err != nil {
+		return &os.PathError{Op: "mknod", Path: in.Path, Err: err}
+	}
+	return nil
 }
 
 // move renames the source to the input's path, or copies it from another file system.
