@@ -58,7 +58,7 @@ var mayImport = map[string][]string{
 	"internal/tenant":                 {"internal/admission", "internal/permission"},
 	"internal/environment":            {"sandbox", "internal/durable", "internal/runtime", "internal/skill", "internal/skill/manifest"},
 	"internal/executor":               {"sandbox", "internal/admission", "internal/audit", "internal/durable", "internal/environment", "internal/failpoint", "internal/network/credential", "internal/network/policy", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/session", "internal/tenant", "internal/workspace"},
-	"internal/toolview":               {"internal/executor", "internal/permission", "internal/runtime", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/workspace"},
+	"internal/toolview":               {"internal/executor", "internal/permission", "internal/runtime", "internal/session", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/workspace"},
 	"internal/certtest":               {},
 	"internal/durable":                {},
 	"internal/failpoint":              {},

@@ -142,6 +142,7 @@ type config struct {
 	} `yaml:"snapshots"`
 	// Count and TotalBytes are the defaults of quotas of tenants. Bytes and Files are for one version of a
 	// session, Versions are kept of each. IdleTTL is the default, TTL the default and the maximum.
+	// MCPIdleTTL is for the sessions of conversations over MCP; 0: they have none.
 	Sessions struct {
 		Count      int      `yaml:"count"`
 		TotalBytes size     `yaml:"total_bytes"`
@@ -150,6 +151,7 @@ type config struct {
 		Versions   int      `yaml:"versions"`
 		IdleTTL    duration `yaml:"idle_ttl"`
 		TTL        duration `yaml:"ttl"`
+		MCPIdleTTL duration `yaml:"mcp_idle_ttl"`
 	} `yaml:"sessions"`
 	// Index and Registry are URLs and may have a password in them, which must not be logged. Bytes is for all
 	// environments, WallTime and Memory are for one build.
@@ -271,7 +273,7 @@ func defaultConfig() config {
 	c.Snapshots.Files, c.Snapshots.Bytes = 20_000, 1<<30
 	s := &c.Sessions
 	s.Count, s.TotalBytes, s.Bytes, s.Files, s.Versions = 100, 4<<30, 1<<30, 10_000, 10
-	s.IdleTTL, s.TTL = duration(7*24*time.Hour), duration(30*24*time.Hour)
+	s.IdleTTL, s.TTL, s.MCPIdleTTL = duration(7*24*time.Hour), duration(30*24*time.Hour), duration(24*time.Hour)
 	c.Snapshots.PushedBytes, c.Snapshots.PushedVersions, c.Snapshots.Sources = 1<<30, 10, []string{"*"}
 	c.Environments.Bytes, c.Environments.Memory = environment.DefaultBytes, environment.DefaultMemory
 	c.Environments.WallTime = duration(environment.DefaultWall)

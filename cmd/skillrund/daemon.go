@@ -241,7 +241,7 @@ func start(ctx context.Context, c config, path, bundle string, log *slog.Logger)
 	if err != nil {
 		return d, err
 	}
-	tools := toolview.New(toolview.Config{Executor: d.executor, Skills: d.skills, AuditArguments: c.Log.Arguments, Log: log})
+	tools := toolview.New(toolview.Config{Executor: d.executor, Skills: d.skills, AuditArguments: c.Log.Arguments, SessionIdle: time.Duration(c.Sessions.MCPIdleTTL), Log: log})
 	requests, err := budget.New(c.requestBytes(), int64(c.MessageBytes))
 	if err != nil {
 		return d, err

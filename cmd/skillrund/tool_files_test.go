@@ -40,6 +40,7 @@ func TestMCPArgsAndFilesOfficialClient(t *testing.T) {
 				Structured struct {
 					ExitCode  int `json:"exit_code"`
 					Artifacts []struct{ Path, URI string }
+					Session   struct{ Changes []struct{ URI string } }
 				}
 				Links []struct{ URI, Name string }
 				Blob  []byte
@@ -49,7 +50,7 @@ func TestMCPArgsAndFilesOfficialClient(t *testing.T) {
 			if err := json.Unmarshal(data, &got); err != nil {
 				t.Fatalf("%v: %s", err, data)
 			}
-			if len(got.Links) != 1 || len(got.Structured.Artifacts) != 1 || got.Links[0].URI != got.Structured.Artifacts[0].URI || got.Links[0].Name != "out/all.bin" {
+			if len(got.Links) != 1 || len(got.Structured.Artifacts) != 1 || got.Links[0].URI != got.Structured.Session.Changes[0].URI || got.Links[0].Name != "out/all.bin" {
 				t.Errorf("artifacts: %s", data)
 			}
 			if string(got.Blob) != joined || !strings.Contains(got.Next, "Stdout:\n"+base64.StdEncoding.EncodeToString([]byte(joined))+"\n") {

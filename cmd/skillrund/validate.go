@@ -309,6 +309,7 @@ func (c *config) checkRanges(bad badFunc) {
 		{"sessions.versions", number(c.Sessions.Versions), int64(c.Sessions.Versions), 1},
 		{"sessions.idle_ttl", c.Sessions.IdleTTL, int64(c.Sessions.IdleTTL), 1},
 		{"sessions.ttl", c.Sessions.TTL, int64(c.Sessions.TTL), 1},
+		{"sessions.mcp_idle_ttl", c.Sessions.MCPIdleTTL, int64(c.Sessions.MCPIdleTTL), 0},
 		{"snapshots.pushed_versions", number(c.Snapshots.PushedVersions), int64(c.Snapshots.PushedVersions), 1},
 	} {
 		switch {

@@ -47,7 +47,10 @@ type Outcome struct {
 	Limits      Limits     `json:"limits"`
 	// Session is nil without a session.
 	Session *SessionOutcome `json:"session,omitempty"`
-	Advice  string          `json:"advice,omitempty"`
+	// SessionChanges are the first of the files that the commit to the session has changed, as far as
+	// maxSessionChanges and maxSessionChangeBytes allow.
+	SessionChanges []SessionChange `json:"session_changes,omitempty"`
+	Advice         string          `json:"advice,omitempty"`
 	// Learned is nil if the execution did not learn.
 	Learned *Learned `json:"learned,omitempty"`
 }

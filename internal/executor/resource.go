@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/session"
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
@@ -19,6 +20,7 @@ import (
 //	skill://NAME/PATH                a file of a skill
 //	execution://ID/stdout, /stderr   output of an execution, so far
 //	execution://ID/artifacts/PATH    an artifact of an execution
+//	session://ID/PATH                a file in the newest version of a session
 //
 // PATH is percent-encoded. ?offset=N asks for the rest of a resource. If a skill's name cannot be
 // the authority of a URI, its resources are skill:///NAME/PATH.
@@ -28,6 +30,7 @@ import (
 const (
 	SkillScheme     = "skill://"
 	ExecutionScheme = "execution://"
+	SessionScheme   = "session://"
 )
 
 // artifactPrefix begins the path of an artifact in its URI.
@@ -71,7 +74,7 @@ func EscapePath(path string) string {
 
 // A URI is a parsed URI of a resource.
 type URI struct {
-	Owner  string // full name of the skill, or id of the execution
+	Owner  string // full name of the skill, or id of the execution or the session
 	Path   string
 	Offset int64
 	Asked  bool   // the URI has an offset
@@ -118,11 +121,11 @@ func ParseSkillURI(skills skill.View, uri string) (u URI, ok bool) {
 // ArtifactPath returns the path of the artifact that u names. ok is false if u names none.
 func (u URI) ArtifactPath() (path string, ok bool) { return strings.CutPrefix(u.Path, artifactPrefix) }
 
-// A Resource is a file of a skill, or an artifact of an execution of the same tenant, that is put
-// into /workspace.
+// A Resource is a file of a skill, or an artifact of an execution or a file of a session of the same
+// tenant, that is put into /workspace.
 type Resource struct {
 	Path       string // as of an Input
-	URI        string // skill://NAME/PATH or execution://ID/artifacts/PATH
+	URI        string // skill://NAME/PATH, execution://ID/artifacts/PATH or session://ID/PATH
 	Executable bool
 }
 
@@ -167,10 +170,17 @@ func (x *Executor) openResource(ctx context.Context, who permission.Principal, r
 		f, e, err := sk.Open(u.Path)
 		return f, e.Size, err
 	}
+	if u, ok := ParseURI(r.URI, SessionScheme); ok && !u.Asked {
+		f, file, err := x.OpenSessionFile(who, u.Owner, u.Path)
+		if errors.Is(err, session.ErrNotFound) {
+			return nil, 0, bad(err.Error())
+		}
+		return f, file.SizeBytes, err
+	}
 	u, ok := ParseURI(r.URI, ExecutionScheme)
 	path, artifact := u.ArtifactPath()
 	if !ok || !artifact || u.Asked {
-		return nil, 0, bad("want skill://NAME/PATH or execution://ID/artifacts/PATH")
+		return nil, 0, bad("want skill://NAME/PATH, session://ID/PATH or execution://ID/artifacts/PATH")
 	}
 	f, a, err := x.OpenArtifact(ctx, who, u.Owner, path)
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNoArtifact) {

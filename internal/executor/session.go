@@ -222,6 +222,7 @@ func (x *Executor) commitSession(r *run, exit sandbox.Exit, lost error, out *Out
 	default:
 		done, err := r.turn.Commit(x.changeOf(r))
 		*s = sessionOutcome(s.SessionBase, done, err)
+		out.SessionChanges = sessionChanges(r.turn.Changes())
 		if s.Uncommitted == CommitError {
 			r.logger.Error("session not committed", "execution", r.id, "session", s.ID, "err", err)
 		}

@@ -39,10 +39,10 @@ func (s *Server) addTools(to *sdk.Server) {
 }
 
 // annotations tell an agent how careful to be with a tool. No tool is destructive, because
-// a program can only change its own copy of the skill. The protocol calls them hints: a client
+// a program can only change its own copy of the skill, and a session keeps its last versions. The protocol calls them hints: a client
 // must not rely on them.
 func (s *Server) annotations(t toolview.Tool) *sdk.ToolAnnotations {
-	destructive, open := false, s.openWorld && !t.ReadOnly
+	destructive, open := false, s.openWorld && !t.ReadOnly && !t.NoProgram
 	return &sdk.ToolAnnotations{
 		ReadOnlyHint: t.ReadOnly, IdempotentHint: t.ReadOnly, DestructiveHint: &destructive, OpenWorldHint: &open,
 	}
@@ -68,7 +68,9 @@ func (s *Server) call(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallT
 	if c.keepAlive != nil {
 		defer c.keepAlive()()
 	}
-	r, err := s.tools.Call(running, c.Principal, req.Params.Name, req.Params.Arguments, sink)
+	r, err := s.tools.Call(running, toolview.ToolCall{
+		Who: c.Principal, Tool: req.Params.Name, Arguments: req.Params.Arguments, Sink: sink, Conversation: c.conversation,
+	})
 	if p != nil {
 		p.end()
 	}
@@ -175,12 +177,9 @@ func result(r toolview.Result, links bool, printed func() []string) *sdk.CallToo
 	return out
 }
 
-// linksOf returns links to the streams that were cut and to the artifacts. At most maxLinks
-// artifacts. A client reads each by resources/read.
+// linksOf returns links to the streams that were cut, to the files that the call has changed in its session,
+// and to the other artifacts. At most maxLinks files. A client reads each by resources/read.
 func linksOf(r toolview.Result, cuts []string) []*sdk.ResourceLink {
-	if r.ExecutionID == "" {
-		return nil
-	}
 	var links []*sdk.ResourceLink
 	for _, name := range cuts {
 		if name == "stdout" || name == "stderr" {
@@ -189,15 +188,27 @@ func linksOf(r toolview.Result, cuts []string) []*sdk.ResourceLink {
 			})
 		}
 	}
-	for i, a := range r.Artifacts {
-		if i == maxLinks {
-			break
+	most := len(links) + maxLinks
+	inSession := map[string]bool{}
+	if r.Session != nil {
+		for _, c := range r.Session.Changes {
+			if c.Deleted() {
+				continue
+			}
+			inSession[c.Path] = true
+			links = append(links, fileLink(c.URI(r.Session.ID), c.Path, c.SizeBytes, "A file of the session, which the call wrote."))
 		}
-		links = append(links, &sdk.ResourceLink{
-			URI: a.URI(r.ExecutionID), Name: a.Path, MIMEType: mimeType(a.Path), Size: &a.SizeBytes, Description: "A file that the program wrote.",
-		})
 	}
-	return links
+	for _, a := range r.Artifacts {
+		if !inSession[a.Path] {
+			links = append(links, fileLink(a.URI(r.ExecutionID), a.Path, a.SizeBytes, "A file that the program wrote."))
+		}
+	}
+	return links[:min(len(links), most)]
+}
+
+func fileLink(uri, path string, size int64, description string) *sdk.ResourceLink {
+	return &sdk.ResourceLink{URI: uri, Name: path, MIMEType: mimeType(path), Size: &size, Description: description}
 }
 
 // cutFields cuts the long strings of an object and returns the names of their fields. Other

@@ -46,6 +46,7 @@ func TestToolsAreListed(t *testing.T) {
 		for name, readOnly := range map[string]bool{
 			"list_skills": true, "activate_skill": true, "read_skill_file": true,
 			"run_python_script": false, "run_skill_script": false, "bash": false, "check_command": true, "RunPython": false,
+			"write_file": false, "read_file": true, "list_files": true,
 		} {
 			tool := byName[name]
 			if tool == nil {
@@ -69,7 +70,7 @@ func TestToolsAreListed(t *testing.T) {
 	})
 }
 
-// With a network, tools that run a program may reach the world; tools that read cannot.
+// With a network, tools that run a program may reach the world; others cannot.
 func TestOpenWorld(t *testing.T) {
 	d := startIdle(t, func(c *Config) { c.OpenWorld = true })
 	list, err := d.connect(t, "http", "").ListTools(t.Context(), nil)
@@ -77,7 +78,7 @@ func TestOpenWorld(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tool := range list.Tools {
-		if open := *tool.Annotations.OpenWorldHint; open == tool.Annotations.ReadOnlyHint {
+		if open := *tool.Annotations.OpenWorldHint; open == (tool.Annotations.ReadOnlyHint || tool.Name == "write_file") {
 			t.Errorf("%s: openWorldHint %v", tool.Name, open)
 		}
 	}
@@ -216,7 +217,7 @@ func TestSkillsAreResources(t *testing.T) {
 			t.Errorf("got %v, want demo and odd name", got)
 		}
 		templates, err := c.ListResourceTemplates(t.Context(), nil)
-		if err != nil || len(templates.ResourceTemplates) != 3 {
+		if err != nil || len(templates.ResourceTemplates) != 4 {
 			t.Errorf("templates: %+v, %v", templates, err)
 		}
 		for uri, want := range map[string]sdk.ResourceContents{

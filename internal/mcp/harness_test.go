@@ -371,12 +371,14 @@ var skillFiles = map[string]string{
 }
 
 // fakeTools replaces the tools in one test.
-type fakeTools func(ctx context.Context, who permission.Principal, name string, arguments json.RawMessage, sink toolview.Sink) (toolview.Result, error)
+type fakeTools func(ctx context.Context, c toolview.ToolCall) (toolview.Result, error)
 
 func (f fakeTools) Tools() []toolview.Tool {
 	return []toolview.Tool{{Name: "fake", Description: "A tool of a test.", Parameters: json.RawMessage(`{"type":"object"}`)}}
 }
 
-func (f fakeTools) Call(ctx context.Context, who permission.Principal, name string, arguments json.RawMessage, sink toolview.Sink) (toolview.Result, error) {
-	return f(ctx, who, name, arguments, sink)
+func (f fakeTools) Call(ctx context.Context, c toolview.ToolCall) (toolview.Result, error) {
+	return f(ctx, c)
 }
+
+func (f fakeTools) EndConversation(permission.Principal, *toolview.Conversation) {}

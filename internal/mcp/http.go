@@ -136,6 +136,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		defer s.sessions.leave(session)
+		c.conversation = session.conversation
 		if r.Method == http.MethodDelete {
 			session.cancel(errGone) // cancels the session's calls, so that its end does not wait for them
 		} else {

@@ -3,7 +3,6 @@ package mcp
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -258,8 +257,8 @@ func TestSessionsBelongToTheirPrincipal(t *testing.T) {
 func TestCallsNameTheirPrincipal(t *testing.T) {
 	var got atomic.Value
 	d := startIdle(t, func(c *Config) {
-		c.Tools = fakeTools(func(_ context.Context, who permission.Principal, _ string, _ json.RawMessage, _ toolview.Sink) (toolview.Result, error) {
-			got.Store(who)
+		c.Tools = fakeTools(func(_ context.Context, c toolview.ToolCall) (toolview.Result, error) {
+			got.Store(c.Who)
 			return toolview.Result{Content: "ok"}, nil
 		})
 	})
@@ -409,7 +408,7 @@ func TestBodyThatDoesNotArrive(t *testing.T) {
 func TestSilentCallsAreKeptAlive(t *testing.T) {
 	release := make(chan struct{})
 	d := startIdle(t, func(c *Config) {
-		c.Tools = fakeTools(func(context.Context, permission.Principal, string, json.RawMessage, toolview.Sink) (toolview.Result, error) {
+		c.Tools = fakeTools(func(context.Context, toolview.ToolCall) (toolview.Result, error) {
 			<-release
 			return toolview.Result{Content: "at last"}, nil
 		})
@@ -461,13 +460,13 @@ func TestCallersThatGo(t *testing.T) {
 func TestClientThatDoesNotRead(t *testing.T) {
 	cancelled := make(chan error)
 	d := startIdle(t, func(c *Config) {
-		c.Tools = fakeTools(func(ctx context.Context, _ permission.Principal, _ string, _ json.RawMessage, sink toolview.Sink) (toolview.Result, error) {
+		c.Tools = fakeTools(func(ctx context.Context, c toolview.ToolCall) (toolview.Result, error) {
 			text := []byte(strings.Repeat("x", 4000))
 			output := time.NewTicker(time.Millisecond) // 4 MB in a second, without an end
 			defer output.Stop()
 			for ctx.Err() == nil {
 				<-output.C
-				if err := sink(executor.Output{Stream: executor.Stdout, Data: text}); err != nil {
+				if err := c.Sink(executor.Output{Stream: executor.Stdout, Data: text}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -556,10 +555,10 @@ func TestErrorsOfOurs(t *testing.T) {
 		call fakeTools
 		want string
 	}{
-		{"an error", func(context.Context, permission.Principal, string, json.RawMessage, toolview.Sink) (toolview.Result, error) {
+		{"an error", func(context.Context, toolview.ToolCall) (toolview.Result, error) {
 			return toolview.Result{}, errors.New("no room")
 		}, "explained: no room"},
-		{"a bad argument", func(context.Context, permission.Principal, string, json.RawMessage, toolview.Sink) (toolview.Result, error) {
+		{"a bad argument", func(context.Context, toolview.ToolCall) (toolview.Result, error) {
 			return toolview.Result{}, &toolview.ArgumentsError{Tool: "fake", Field: "x", Reason: "is wrong"}
 		}, "fake: x: is wrong"},
 	} {
@@ -573,7 +572,7 @@ func TestErrorsOfOurs(t *testing.T) {
 	}
 	t.Run("a panic", func(t *testing.T) {
 		d := startDaemon(t, func(c *Config) {
-			c.Tools = fakeTools(func(context.Context, permission.Principal, string, json.RawMessage, toolview.Sink) (toolview.Result, error) {
+			c.Tools = fakeTools(func(context.Context, toolview.ToolCall) (toolview.Result, error) {
 				panic("the secret")
 			})
 		})

@@ -16,6 +16,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/skillrun/skillrun/internal/ingress/identity"
+	"github.com/skillrun/skillrun/internal/toolview"
 )
 
 // The life of a connection without HTTP. serveLines takes it over from net/http and gives it to
@@ -58,7 +59,7 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who identity
 	// A hijacked connection may have deadlines of its HTTP request (net/http.Hijacker).
 	conn.SetDeadline(time.Time{})
 	credentials := credentialsOf(r)
-	c := &caller{Identity: who, address: connectionOf(r).From(), again: func() (identity.Identity, error) { return s.identify(credentials) }}
+	c := &caller{Identity: who, address: connectionOf(r).From(), conversation: &toolview.Conversation{}, again: func() (identity.Identity, error) { return s.identify(credentials) }}
 	ctx, gone := context.WithCancelCause(s.broken)
 	defer gone(errGone)
 	c.here = ctx
@@ -82,6 +83,7 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who identity
 	defer context.AfterFunc(s.broken, func() { conn.Close() })()
 	ss.Wait()
 	l.forget()
+	s.tools.EndConversation(who.Principal, c.conversation)
 }
 
 // beginLines registers a connection that Stop must wait for. It returns false if the server

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/toolview"
 )
 
@@ -112,7 +111,7 @@ func TestLinesThatAreNoMessages(t *testing.T) {
 func TestLinesBoundCalls(t *testing.T) {
 	started, release := make(chan struct{}, 2*maxCalls), make(chan struct{})
 	d := startIdle(t, func(c *Config) {
-		c.Tools = fakeTools(func(ctx context.Context, _ permission.Principal, _ string, _ json.RawMessage, _ toolview.Sink) (toolview.Result, error) {
+		c.Tools = fakeTools(func(ctx context.Context, _ toolview.ToolCall) (toolview.Result, error) {
 			started <- struct{}{}
 			<-release
 			return toolview.Result{Content: "ok"}, nil
@@ -182,7 +181,7 @@ func TestLinesAreHeld(t *testing.T) {
 			asked, held = append(asked, n), held+n
 			return func() { mu.Lock(); defer mu.Unlock(); held -= n }, true
 		}
-		c.Tools = fakeTools(func(context.Context, permission.Principal, string, json.RawMessage, toolview.Sink) (toolview.Result, error) {
+		c.Tools = fakeTools(func(context.Context, toolview.ToolCall) (toolview.Result, error) {
 			mu.Lock()
 			now := held
 			mu.Unlock()
@@ -283,7 +282,7 @@ func TestLinesEnd(t *testing.T) {
 func TestStopWaits(t *testing.T) {
 	started, release := make(chan struct{}, 2), make(chan struct{})
 	d := startIdle(t, func(c *Config) {
-		c.Tools = fakeTools(func(ctx context.Context, _ permission.Principal, _ string, _ json.RawMessage, _ toolview.Sink) (toolview.Result, error) {
+		c.Tools = fakeTools(func(ctx context.Context, _ toolview.ToolCall) (toolview.Result, error) {
 			started <- struct{}{}
 			<-release
 			return toolview.Result{Content: "in time"}, ctx.Err()
@@ -334,7 +333,7 @@ func TestStopWithListeners(t *testing.T) {
 func TestStopRefusesCalls(t *testing.T) {
 	started, release := make(chan struct{}), make(chan struct{})
 	d := startIdle(t, func(c *Config) {
-		c.Tools = fakeTools(func(context.Context, permission.Principal, string, json.RawMessage, toolview.Sink) (toolview.Result, error) {
+		c.Tools = fakeTools(func(context.Context, toolview.ToolCall) (toolview.Result, error) {
 			close(started)
 			<-release
 			return toolview.Result{Content: "ok"}, nil

@@ -38,6 +38,9 @@ func (s *Server) addResources(to *sdk.Server) {
 		URITemplate: executor.ExecutionScheme + "{id}/{+path}", Name: "execution output",
 		Description: "Output (stdout, stderr) or a file (artifacts/PATH) of an execution.",
 	}, s.readExecution)
+	to.AddResourceTemplate(&sdk.ResourceTemplate{
+		URITemplate: executor.SessionScheme + "{id}/{+path}", Name: "session file", Description: "A file in the newest version of a session.",
+	}, s.readSession)
 }
 
 // readSkill reads a file of a skill. A hidden skill can be read by its name.
@@ -116,6 +119,20 @@ func (s *Server) readExecution(ctx context.Context, req *sdk.ReadResourceRequest
 	return pieceOf(req.Params.URI, t, data, more, "text/plain"), nil
 }
 
+// readSession reads a file of a session of the caller's tenant. A session of another tenant is not found.
+func (s *Server) readSession(ctx context.Context, req *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
+	t, ok := executor.ParseURI(req.Params.URI, executor.SessionScheme)
+	if !ok {
+		return nil, sdk.ResourceNotFoundError(req.Params.URI)
+	}
+	f, file, err := s.x.OpenSessionFile(callerOf(ctx, req.Extra).Principal, t.Owner, t.Path)
+	if err != nil {
+		return nil, s.unreadable(req, err)
+	}
+	defer f.Close()
+	return s.piece(req, t, f, file.SizeBytes, maxPiece)
+}
+
 // unreadable converts the error of a read.
 func (s *Server) unreadable(req *sdk.ReadResourceRequest, err error) error {
 	if wire := (*jsonrpc.Error)(nil); errors.As(err, &wire) {
@@ -127,7 +144,8 @@ func (s *Server) unreadable(req *sdk.ReadResourceRequest, err error) error {
 		errors.As(err, new(*manifest.InvalidNameError)), errors.As(err, new(*skill.InvalidPinError)), errors.As(err, new(*skill.DigestMismatch)),
 		errors.As(err, new(*skill.AmbiguousError)):
 		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: err.Error()}
-	case path != nil, errors.Is(err, skill.ErrNotFound), errors.Is(err, executor.ErrNotFound), errors.Is(err, executor.ErrNoArtifact):
+	case path != nil, errors.Is(err, skill.ErrNotFound), errors.Is(err, executor.ErrNotFound), errors.Is(err, executor.ErrNoArtifact),
+		errors.Is(err, executor.ErrNoSessionFile):
 		return sdk.ResourceNotFoundError(req.Params.URI)
 	}
 	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: s.explain(err)}

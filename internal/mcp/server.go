@@ -19,7 +19,6 @@ package mcp
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -47,7 +46,9 @@ import (
 // Tools are the function tools that models call. *toolview.View implements it.
 type Tools interface {
 	Tools() []toolview.Tool
-	Call(ctx context.Context, who permission.Principal, name string, arguments json.RawMessage, sink toolview.Sink) (toolview.Result, error)
+	Call(ctx context.Context, c toolview.ToolCall) (toolview.Result, error)
+	// EndConversation is called when a conversation has no more calls.
+	EndConversation(who permission.Principal, f *toolview.Conversation)
 }
 
 // Config holds the parts of a Server. All fields except OpenWorld, Publish, MaxMessageBytes,
@@ -138,6 +139,7 @@ func New(c Config) *Server {
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.broken, s.breakAll = context.WithCancelCause(context.Background())
 	s.sessions = newSessions(s.broken, &s.background)
+	s.sessions.ended = func(n *session) { s.tools.EndConversation(n.who, n.conversation) }
 	s.options = &sdk.ServerOptions{
 		Instructions: instructions,
 		Capabilities: &sdk.ServerCapabilities{
@@ -218,6 +220,9 @@ type caller struct {
 	// may have expired since, or may have been revoked. Nil: the caller sent one message.
 	again func() (identity.Identity, error)
 	here  context.Context // done when the caller has gone
+	// conversation has the session of files of an HTTP session or of a connection without HTTP. Nil: the
+	// message stands alone.
+	conversation *toolview.Conversation
 	// keepAlive sends comments into a silent answer until stop is called. Nil: the
 	// transport needs none.
 	keepAlive func() (stop func())

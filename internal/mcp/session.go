@@ -11,6 +11,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/toolview"
 )
 
 // sessions holds the open HTTP sessions with their principals. For other principals a
@@ -19,6 +20,7 @@ type sessions struct {
 	background *sync.WaitGroup
 	broken     context.Context // done when every session must end at once
 	idle       time.Duration
+	ended      func(*session) // is called once for each session, after its end
 
 	mu   sync.Mutex
 	byID map[string]*session
@@ -31,6 +33,8 @@ type session struct {
 	sdk    *sdk.ServerSession
 	here   context.Context // done when the session must end at once
 	cancel context.CancelCauseFunc
+	// conversation has the session of files.
+	conversation *toolview.Conversation
 
 	requests int       // requests under way
 	used     time.Time // end of the last request
@@ -42,7 +46,7 @@ var errIdle = errors.New("the session was idle for too long")
 
 // newSessions: background gets a goroutine for each session; broken ends all of them.
 func newSessions(broken context.Context, background *sync.WaitGroup) *sessions {
-	return &sessions{background: background, broken: broken, idle: maxSessionIdle, byID: map[string]*session{}}
+	return &sessions{background: background, broken: broken, idle: maxSessionIdle, ended: func(*session) {}, byID: map[string]*session{}}
 }
 
 // add registers a new session. It returns an error if the limits leave no room for it.
@@ -55,17 +59,18 @@ func (t *sessions) add(ss *sdk.ServerSession, who permission.Principal) error {
 	if err := t.makeRoom(who); err != nil {
 		return err
 	}
-	n := &session{who: who, sdk: ss, requests: 1, used: time.Now()}
+	n := &session{who: who, sdk: ss, requests: 1, used: time.Now(), conversation: &toolview.Conversation{}}
 	n.here, n.cancel = context.WithCancelCause(t.broken)
 	n.timer = time.AfterFunc(t.idle, func() { t.expire(n) })
 	t.byID[ss.ID()] = n
 	t.background.Go(func() {
 		ss.Wait()
 		t.mu.Lock()
-		defer t.mu.Unlock()
 		n.timer.Stop()
 		n.cancel(errGone)
 		delete(t.byID, ss.ID())
+		t.mu.Unlock()
+		t.ended(n)
 	})
 	// The request that opens the session does not count as one of its requests: it has no
 	// session id.

@@ -92,7 +92,7 @@ func (c sessionCalls) PutSessionFile(stream grpc.ClientStreamingServer[pb.PutSes
 		keep = false
 		return err
 	}
-	v, err := store.Put(ctx, key.who.Tenant, key.session, "upload by "+key.who.Name, session.NewFile{
+	v, err := store.Put(ctx, key.who.Tenant, key.session, session.Use{By: "upload by " + key.who.Name}, session.NewFile{
 		File:   session.File{Path: key.path, SizeBytes: key.size, SHA256: key.sha256, Executable: key.executable},
 		Source: p.file(),
 	})

@@ -40,9 +40,10 @@ func (c toolCalls) CallTool(m *pb.CallToolRequest, stream grpc.ServerStreamingSe
 	if role := roleOf(ctx); !toolview.OnlyReads(m.GetName()) && !role.Covers(identity.Invoke) {
 		return &roleError{identity.Identity{Principal: caller(ctx), Role: role}, identity.Invoke}
 	}
-	r, err := c.view.Call(ctx, caller(ctx), m.GetName(), json.RawMessage(m.GetArgumentsJson()), func(o executor.Output) error {
+	send := func(o executor.Output) error {
 		return stream.Send(&pb.CallToolResponse{Event: &pb.CallToolResponse_Output{Output: fromOutput(o)}})
-	})
+	}
+	r, err := c.view.Call(ctx, toolview.ToolCall{Who: caller(ctx), Tool: m.GetName(), Arguments: json.RawMessage(m.GetArgumentsJson()), Sink: send})
 	if err != nil && r.ExecutionID != "" {
 		return &executionError{r.ExecutionID, err}
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -21,6 +22,25 @@ type Committed struct {
 	Added, Changed, Deleted int     // files
 	WrittenBytes            int64   // of added and changed ones
 }
+
+// A Kind says how a commit has changed a file.
+type Kind string
+
+// The kinds of a Changed.
+const (
+	Added    Kind = "added"
+	Replaced Kind = "changed"
+	Deleted  Kind = "deleted"
+)
+
+// A Changed is one file that a commit has changed.
+type Changed struct {
+	File // before its deletion
+	Kind Kind
+}
+
+// Changes returns the files that Commit has changed, in the order of their paths. It is empty without a commit.
+func (w *Writer) Changes() []Changed { return w.changed }
 
 // Commit makes the next version of the session, at once or not at all. The version is durable when
 // Commit returns. If the files are as before, nothing happens. Commit may be called once. The error is a
@@ -46,6 +66,8 @@ func (w *Writer) Commit(c Change) (Committed, error) {
 		return Committed{}, err
 	}
 	p.done.Version = next.Version
+	slices.SortFunc(p.changed, func(a, b Changed) int { return strings.Compare(a.Path, b.Path) })
+	w.changed = p.changed
 	return p.done, nil
 }
 

@@ -19,6 +19,18 @@ func (s *Store) Delete(tenant, id string) error {
 	return s.delete(tenant, x, "its deletion", func() bool { return true })
 }
 
+// DeleteEmpty removes a session that has no version and no writer. It does nothing to other sessions.
+func (s *Store) DeleteEmpty(tenant, id string) error {
+	x, err := s.find(tenant, id)
+	if err == nil {
+		err = s.delete(tenant, x, "its deletion", func() bool { return x.head.Number == 0 })
+	}
+	if _, busy := errors.AsType[*BusyError](err); busy || errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
 // delete removes a session if, once it has no writer, still is true.
 func (s *Store) delete(tenant string, x *session, by string, still func() bool) error {
 	if err := s.begin(x, by); err != nil {

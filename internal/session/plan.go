@@ -33,6 +33,7 @@ type plan struct {
 	added   map[string]bool   // paths of Files that are not foreign
 	dirs    map[string]bool   // directories of added files
 	sources map[string]string // of new objects, by their names; apply fills it
+	changed []Changed         // apply fills it
 	done    Committed         // apply fills it, without the version
 }
 
@@ -90,6 +91,7 @@ func (p *plan) apply(base []File) (files []File) {
 			was[f.Path] = f
 		case p.deletes(f.Path):
 			p.done.Deleted++
+			p.changed = append(p.changed, Changed{f, Deleted})
 		default:
 			files = append(files, f)
 		}
@@ -117,11 +119,14 @@ func (p *plan) add(f NewFile, old File, existed bool) File {
 	if existed && old.same(f.File) {
 		return old
 	}
+	kind := Added
 	if existed {
+		kind = Replaced
 		p.done.Changed++
 	} else {
 		p.done.Added++
 	}
+	p.changed = append(p.changed, Changed{f.File, kind})
 	p.done.WrittenBytes += f.SizeBytes
 	f.object = objectName(p.number, len(p.sources))
 	p.sources[f.object] = f.Source

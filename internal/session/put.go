@@ -25,10 +25,11 @@ func (s *Store) CheckPut(tenant, id, path string, size int64) error {
 
 // Put makes a version with one more file, or with other content in one, and returns it. If the newest
 // version has the same file, Put returns that version. Unlike the commit of a program, Put never
-// replaces a directory by a file or a file by a directory. by names the call for others. The error is
+// replaces a directory by a file or a file by a directory. The error is
 // ErrNotFound, a *BusyError, a *PathError, a *QuotaError, a *DamagedError or one of the operating system.
-func (s *Store) Put(ctx context.Context, tenant, id, by string, f NewFile) (Version, error) {
-	w, err := s.Acquire(ctx, tenant, id, Use{By: by})
+// If u waits for other writers, ctx bounds the wait.
+func (s *Store) Put(ctx context.Context, tenant, id string, u Use, f NewFile) (Version, error) {
+	w, err := s.Acquire(ctx, tenant, id, u)
 	if err != nil {
 		return Version{}, err
 	}

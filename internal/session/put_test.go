@@ -2,6 +2,7 @@ package session
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,7 +19,7 @@ func TestPut(t *testing.T) {
 		if err := b.CheckPut("a", id, f.Path, f.SizeBytes); err != nil {
 			return Version{}, err
 		}
-		return b.Put(t.Context(), "a", id, "the test", f)
+		return b.Put(t.Context(), "a", id, Use{By: "the test"}, f)
 	}
 	for _, step := range []struct {
 		path, content string
@@ -60,7 +61,7 @@ func TestPut(t *testing.T) {
 	if err := b.CheckPut("a", id, "b", 1); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a deleted session: %v", err)
 	}
-	if _, err := b.Put(t.Context(), "a", id, "the test", b.source("b", "")); !errors.Is(err, ErrNotFound) {
+	if _, err := b.Put(t.Context(), "a", id, Use{By: "the test"}, b.source("b", "")); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a deleted session: %v", err)
 	}
 }
@@ -73,7 +74,49 @@ func TestPutOnDamage(t *testing.T) {
 	b.must(b.Close())
 	b.must(os.Truncate(versionPath(filepath.Join(b.dir, "a", id), 1), 10))
 	b.open()
-	if _, err := b.Put(t.Context(), "a", id, "the test", b.source("b", "2")); !isDamaged(err, 1) {
+	if _, err := b.Put(t.Context(), "a", id, Use{By: "the test"}, b.source("b", "2")); !isDamaged(err, 1) {
 		t.Errorf("got %v, want that version 1 is damaged", err)
+	}
+}
+
+// A writer says which files its commit has changed.
+func TestChanges(t *testing.T) {
+	b := newBench(t)
+	id := b.create(Settings{})
+	b.commit(id, "a=1", "dir/b=1", "dir/c=1", "same=1")
+	w := b.acquire(id, 0)
+	defer w.Release()
+	if w.Changes() != nil {
+		t.Errorf("before the commit: %v", w.Changes())
+	}
+	change := Change{Files: []NewFile{b.source("a", "22"), b.source("new", "333"), b.source("same", "1")}, Deleted: []string{"dir"}}
+	if _, err := w.Commit(change); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range w.Changes() {
+		got = append(got, fmt.Sprint(c.Kind, " ", c.Path, " ", c.SizeBytes))
+	}
+	b.check("changes", got, []string{"changed a 2", "deleted dir/b 1", "deleted dir/c 1", "added new 3"})
+	b.check("paths of the base", slices.Collect(w.Paths()), []string{"a", "dir/b", "dir/c", "same"})
+}
+
+// Only a session that has no version and no writer counts as empty.
+func TestDeleteEmpty(t *testing.T) {
+	b := newBench(t)
+	full, busy, empty := b.create(Settings{}), b.create(Settings{}), b.create(Settings{})
+	b.commit(full, "a=1")
+	w := b.acquire(busy, 0)
+	for _, id := range []string{full, busy, empty, empty, "none"} {
+		b.must(b.DeleteEmpty("a", id))
+	}
+	w.Release()
+	for _, id := range []string{full, busy} {
+		if _, err := b.Get("a", id); err != nil {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	if _, err := b.Get("a", empty); !errors.Is(err, ErrNotFound) {
+		t.Errorf("the empty session: %v", err)
 	}
 }

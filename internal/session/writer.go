@@ -30,6 +30,8 @@ type Writer struct {
 	base   *manifest
 	next   *manifest // the commit; nil: none
 	gone   []int     // versions that are no longer kept after the commit
+
+	changed []Changed // by the commit
 }
 
 // Acquire makes the caller the writer of a session. ctx bounds the wait. The

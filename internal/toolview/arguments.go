@@ -65,7 +65,7 @@ func members(text []byte) (map[string]json.RawMessage, error) {
 // decode unmarshals checked arguments.
 func decode[T any](c call) (T, error) {
 	var v T
-	if err := json.Unmarshal(c.arguments, &v); err != nil {
+	if err := json.Unmarshal(c.Arguments, &v); err != nil {
 		return v, fmt.Errorf("checked arguments: %w", err)
 	}
 	return v, nil

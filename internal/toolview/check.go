@@ -84,11 +84,11 @@ var checkCommandTool = row{
 		if err != nil {
 			return Result{}, err
 		}
-		sk, refusal := v.resolve(c.who, a.Skill)
+		sk, refusal := v.resolve(c.Who, a.Skill)
 		if sk == nil {
 			return refusal, nil
 		}
-		grant, err := v.x.Check(c.who, sk, permission.Source{Kind: permission.Command, Command: a.Command}, nil)
+		grant, err := v.x.Check(c.Who, sk, permission.Source{Kind: permission.Command, Command: a.Command}, nil)
 		if denied, ok := errors.AsType[*permission.Denied](err); ok {
 			object := dumps(answerOf(false, denied.Reason, denied.Rule, denied.Instead))
 			return Result{Content: string(object), Structured: object}, nil
@@ -100,7 +100,7 @@ var checkCommandTool = row{
 		if err != nil {
 			return Result{}, err
 		}
-		t, err := v.x.Tenant(c.who)
+		t, err := v.x.Tenant(c.Who)
 		if err != nil {
 			return Result{}, err
 		}

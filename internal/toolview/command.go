@@ -51,6 +51,7 @@ type CommandResult struct {
 	ExecutionID string              `json:"-"` // empty: nothing ran
 	Artifacts   []executor.Artifact `json:"-"`
 	Warnings    []string            `json:"-"`
+	Session     *SessionEnd         `json:"-"`
 	Truncated   bool                `json:"-"` // output is missing
 }
 
@@ -81,6 +82,7 @@ func (v *View) ExecuteCommand(ctx context.Context, who permission.Principal, req
 		Env:       req.Env,
 		Files:     req.Files,
 		Resources: req.Resources,
+		Session:   req.Session,
 		Limits:    executor.Limits{Wall: req.Timeout},
 	}, req.KeepBytes, sink)
 	if denied, ok := errors.AsType[*permission.Denied](err); ok {
@@ -100,7 +102,7 @@ func (v *View) ExecuteCommand(ctx context.Context, who permission.Principal, req
 // fill turns an outcome into the contract's fields.
 func (c CommandResult) fill(r run) (CommandResult, error) {
 	c.Stdout, c.Stderr = r.texts()
-	c.Artifacts, c.Warnings = r.Artifacts, r.warnings
+	c.Artifacts, c.Warnings, c.Session = r.Artifacts, r.warnings, r.sessionEnd()
 	c.Truncated = r.cut()
 	c.ExecutionTime = float(r.Usage.Wall.Seconds())
 	switch r.End {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/executor/executortest"
@@ -33,6 +34,8 @@ type bench struct {
 	dir  string
 	logs *executortest.Logs
 	who  permission.Principal
+	// conversation is that of toolCall. Nil: its calls share no session.
+	conversation *Conversation
 }
 
 // A skillText is a skill to write: its front matter without name and description, and its
@@ -85,7 +88,7 @@ func openBench(t *testing.T, host *sandbox.Host, dir string, edit func(*executor
 		},
 	})
 	b := &bench{t: t, dir: dir, logs: x.Logs, who: permission.Principal{Tenant: "default", Name: "tester"}}
-	b.View = New(Config{Executor: x.Executor, Skills: x.Skills, Log: x.Log})
+	b.View = New(Config{Executor: x.Executor, Skills: x.Skills, Log: x.Log, SessionIdle: time.Hour})
 	return b
 }
 

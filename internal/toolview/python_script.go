@@ -46,6 +46,7 @@ type PythonScriptResult struct {
 	ExecutionID string // empty: nothing ran
 	Artifacts   []executor.Artifact
 	Warnings    []string
+	Session     *SessionEnd
 }
 
 // JSON returns the contract's object as Python's json.dumps prints it, with artifacts and warnings if
@@ -64,7 +65,7 @@ func (r PythonScriptResult) JSON() []byte {
 		TimedOut   bool   `json:"timed_out"`
 		Error      string `json:"error,omitempty"`
 		toolExtras
-	}{r.SkillName, r.Stdout, r.Stderr, r.Returncode, r.TimedOut, r.Error, newExtras(r.ExecutionID, r.Artifacts, r.Warnings)})
+	}{r.SkillName, r.Stdout, r.Stderr, r.Returncode, r.TimedOut, r.Error, newExtras(r.ExecutionID, r.Artifacts, r.Warnings, r.Session)})
 }
 
 // RunPythonScript runs Python code in a skill's virtual environment: the contract of
@@ -90,6 +91,7 @@ func (v *View) RunPythonScript(ctx context.Context, who permission.Principal, c 
 		Args:      c.Args,
 		Files:     c.Files,
 		Resources: c.Resources,
+		Session:   c.Session,
 		Limits:    executor.Limits{Wall: c.Timeout},
 	}, c.KeepBytes, sink)
 	if e, ok := errors.AsType[*executor.LimitError](err); ok {
@@ -130,7 +132,7 @@ func pythonScriptRefusal(name string, err error) (PythonScriptResult, error) {
 // newPythonScriptResult converts an outcome to the contract's result. The contract's error is for
 // ends that returncode does not tell: a limit, a cancel, missing output.
 func newPythonScriptResult(name string, r run) PythonScriptResult {
-	out := PythonScriptResult{Ran: true, SkillName: name, ExecutionID: r.id, Artifacts: r.Artifacts, Warnings: r.warnings}
+	out := PythonScriptResult{Ran: true, SkillName: name, ExecutionID: r.id, Artifacts: r.Artifacts, Warnings: r.warnings, Session: r.sessionEnd()}
 	out.Stdout, out.Stderr = r.texts()
 	out.Success = r.End == executor.Exited && *r.ExitCode == 0
 	if r.ExitCode != nil {

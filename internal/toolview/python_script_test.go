@@ -204,7 +204,7 @@ func TestRefusalsOfTheDaemonAreErrors(t *testing.T) {
 	}
 	arguments := map[string]string{"run_python_script": `{"skill_name": "calc", "script": "1"}`, "RunPython": `{"code": "1"}`}
 	for name, text := range arguments {
-		if r, err := b.Call(t.Context(), b.who, name, json.RawMessage(text), nil); !errors.Is(err, executor.ErrDraining) {
+		if r, err := b.Call(t.Context(), ToolCall{Who: b.who, Tool: name, Arguments: json.RawMessage(text)}); !errors.Is(err, executor.ErrDraining) {
 			t.Errorf("%s: got %+v, %v", name, r, err)
 		}
 	}

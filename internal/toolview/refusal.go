@@ -5,6 +5,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/session"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
@@ -19,6 +20,8 @@ var refusable = []func(error) bool{
 	is[*executor.UnknownExtensionError], is[*executor.MissingInterpreterError],
 	is[*executor.LanguageError], is[*executor.CodeError], is[*executor.VenvError],
 	is[*executor.PackagesError], is[*executor.SystemPackagesError], is[*executor.InterpreterError],
+	func(err error) bool { return errors.Is(err, session.ErrNotFound) },
+	is[*session.BusyError], is[*session.QuotaError], is[*session.PathError], is[*noSessionError],
 	is[*Exception], is[*permission.Denied], is[*permission.NetworkRefused], is[*permission.EnvError],
 }
 

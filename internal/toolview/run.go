@@ -23,6 +23,8 @@ type Sink func(executor.Output) error
 type Inputs struct {
 	Files     []executor.Input
 	Resources []executor.Resource
+	// Session has more files, and keeps the changes. Nil: none.
+	Session *executor.SessionUse
 }
 
 // paths returns the files' paths in the workspace.

@@ -36,8 +36,8 @@ const (
 // A PythonCall is a call of RunPython.
 type PythonCall struct {
 	Code string
-	// ScriptPath is a .py file in the run directory, from the skill or from Files. It wins
-	// over Code. Blank: not set.
+	// ScriptPath is a .py file in the run directory, from the skill, from Files or from the
+	// session. It wins over Code. Blank: not set.
 	ScriptPath string
 	// WorkingDirectory is a directory in the run directory. Blank: the run directory.
 	WorkingDirectory string
@@ -59,6 +59,7 @@ type PythonResult struct {
 	ExecutionID string // empty: nothing ran
 	Artifacts   []executor.Artifact
 	Warnings    []string
+	Session     *SessionEnd
 }
 
 // RunPython runs Python code or a file on the embedded CPython: the contract of the
@@ -76,7 +77,7 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 	if err != nil {
 		return pythonRefusal(err)
 	}
-	source, isFile, refusal := c.source(sk)
+	source, isFile, refusal := c.source(sk, v.inSession(who, c.Session))
 	if refusal != "" {
 		return PythonResult{Text: refusal}, nil
 	}
@@ -105,6 +106,7 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 		Args:      c.Args,
 		Files:     c.Files,
 		Resources: c.Resources,
+		Session:   c.Session,
 		Limits:    executor.Limits{Wall: wall},
 		Python:    runtime.Embedded,
 		Runner:    by.text(),
@@ -123,7 +125,7 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 	if err := r.raised(); err != nil && !refused(err) {
 		return PythonResult{ExecutionID: r.id}, err
 	}
-	return PythonResult{Text: pythonText(r, by, c.KeepBytes), ExecutionID: r.id, Artifacts: r.Artifacts, Warnings: r.warnings}, nil
+	return PythonResult{Text: pythonText(r, by, c.KeepBytes), ExecutionID: r.id, Artifacts: r.Artifacts, Warnings: r.warnings, Session: r.sessionEnd()}, nil
 }
 
 // blank reports whether a text is empty or has only blanks. Models send such texts for an argument that
@@ -138,11 +140,11 @@ func pythonRefusal(err error) (PythonResult, error) {
 	return PythonResult{Text: errorPrefix + err.Error()}, nil
 }
 
-// source returns the source to run: the code or the file. An input file is not part of
-// the skill and so cannot be an execution's script. For it source returns code that is
+// source returns the source to run: the code or the file. A file of the inputs or of the session, see
+// inSession, is not part of the skill and so cannot be an execution's script. For it source returns code that is
 // the file's path, with isFile set for the runner. refusal is the contract's text if the
 // call is refused.
-func (c PythonCall) source(sk *skill.Skill) (source permission.Source, isFile bool, refusal string) {
+func (c PythonCall) source(sk *skill.Skill, inSession func(string) bool) (source permission.Source, isFile bool, refusal string) {
 	if blank(c.ScriptPath) {
 		return permission.Source{Kind: permission.Code, Code: c.Code}, false, ""
 	}
@@ -160,7 +162,7 @@ func (c PythonCall) source(sk *skill.Skill) (source permission.Source, isFile bo
 	if err == nil {
 		return permission.Source{Kind: permission.Script, Script: p}, false, ""
 	}
-	if slices.Contains(c.paths(), p) {
+	if slices.Contains(c.paths(), p) || inSession(p) {
 		return permission.Source{Kind: permission.Code, Code: runDirectory + "/" + p}, true, ""
 	}
 	return source, false, textNoScript

@@ -60,6 +60,7 @@ type ScriptResult struct {
 	ExecutionID string              `json:"-"` // empty: nothing ran
 	Artifacts   []executor.Artifact `json:"-"`
 	Warnings    []string            `json:"-"`
+	Session     *SessionEnd         `json:"-"`
 }
 
 // ExecuteScript runs a script of a skill with JSON arguments: skillkit's
@@ -101,12 +102,13 @@ func (v *View) ExecuteScript(ctx context.Context, who permission.Principal, req 
 		Stdin:     executor.Stdin{JSON: &req.Arguments},
 		Files:     req.Files,
 		Resources: req.Resources,
+		Session:   req.Session,
 		Limits:    executor.Limits{Wall: req.Timeout, OutputBytes: output},
 	}, req.KeepBytes, sink)
 	if r.id == "" {
 		return ScriptResult{}, v.refuseScript(ctx, sk, req, err)
 	}
-	done := ScriptResult{ScriptPath: entry.Path, ExecutionID: r.id, Artifacts: r.Artifacts, Warnings: r.warnings}
+	done := ScriptResult{ScriptPath: entry.Path, ExecutionID: r.id, Artifacts: r.Artifacts, Warnings: r.warnings, Session: r.sessionEnd()}
 	a := scriptAudit{log: v.log, run: r, skill: sk.Name, script: entry.Path, arguments: v.auditArguments(req.Arguments)}
 	if err == nil {
 		err = r.raised()

@@ -13,16 +13,28 @@ import (
 // A row is a function tool: its description for models and its implementation.
 type row struct {
 	Tool
-	reads bool // runs no program
-	call  func(ctx context.Context, v *View, c call) (Result, error)
+	reads   bool // runs no program, and changes nothing
+	session sessionUse
+	call    func(ctx context.Context, v *View, c call) (Result, error)
 }
 
-// A call is one call of a tool. Its arguments fit the schema.
+// A ToolCall is a call of a function tool.
+type ToolCall struct {
+	Who  permission.Principal
+	Tool string
+	// Arguments are a JSON object as text, or nothing for {}.
+	Arguments json.RawMessage
+	// Sink receives the output of the tool's program.
+	Sink Sink
+	// Conversation has the session of files that the calls of one agent share. Nil: the call shares none.
+	Conversation *Conversation
+}
+
+// A call is a ToolCall whose arguments fit the schema.
 type call struct {
-	tool      string
-	who       permission.Principal
-	arguments json.RawMessage
-	sink      Sink
+	ToolCall
+	session string   // ID of the session of files; empty: none
+	notes   []string // warnings about the session
 }
 
 // MaxToolOutput bounds each output stream in the result of a function tool, in bytes. It is
@@ -42,6 +54,9 @@ var table = []row{
 	checkCommandTool,
 	runPythonScriptTool,
 	runPythonTool,
+	writeFileTool,
+	readFileTool,
+	listFilesTool,
 }
 
 // An UnknownToolError reports a call of a tool that does not exist.
@@ -55,7 +70,7 @@ func (e *UnknownToolError) Error() string {
 	return fmt.Sprintf("there is no tool %.80q; the tools are %s", e.Name, strings.Join(names, ", "))
 }
 
-// OnlyReads reports whether a tool runs no program. It is false for a tool that does not exist.
+// OnlyReads reports whether a tool runs no program and changes nothing. It is false for a tool that does not exist.
 func OnlyReads(name string) bool {
 	return slices.ContainsFunc(table, func(r row) bool { return r.Name == name && r.reads })
 }
@@ -70,24 +85,30 @@ func (v *View) Tools() []Tool {
 	return tools
 }
 
-// Call runs a tool with a model's arguments: a JSON object as text, or nothing for {}.
-// sink receives the output of the tool's program.
+// Call runs a tool with a model's arguments.
 //
 // A problem that the model can act on is a Result with IsError: a program that failed, an
 // unknown skill, a refused command. An error is an *UnknownToolError, an *ArgumentsError,
 // or says that nothing ran for a reason beyond the model: no room, draining, a caller that
 // went away, an internal failure.
-func (v *View) Call(ctx context.Context, who permission.Principal, name string, arguments json.RawMessage, sink Sink) (Result, error) {
-	i := slices.IndexFunc(table, func(r row) bool { return r.Name == name })
+func (v *View) Call(ctx context.Context, t ToolCall) (Result, error) {
+	i := slices.IndexFunc(table, func(r row) bool { return r.Name == t.Tool })
 	if i < 0 {
-		return Result{}, &UnknownToolError{Name: name}
+		return Result{}, &UnknownToolError{Name: t.Tool}
 	}
 	r := table[i]
-	checked, err := checkArguments(r.Tool, arguments)
+	checked, err := checkArguments(r.Tool, t.Arguments)
 	if err != nil {
 		return Result{}, err
 	}
-	return r.call(ctx, v, call{tool: name, who: who, arguments: checked, sink: sink})
+	c := call{ToolCall: t}
+	c.Arguments = checked
+	if err := v.enter(ctx, &c, r.session); refused(err) {
+		return say("%s", err), nil
+	} else if err != nil {
+		return Result{}, err
+	}
+	return r.call(ctx, v, c)
 }
 
 // Definition returns the tool in the form that platforms take: {"type": "function",

@@ -32,7 +32,7 @@ func TestContractRunPythonScriptDefinition(t *testing.T) {
 	}
 	// The rest are optional additions.
 	var added map[string]any
-	if err := json.Unmarshal([]byte("{"+strings.TrimPrefix(own, ", ")+"}"), &added); err != nil || len(added) != 2 || added["args"] == nil || added["files"] == nil {
+	if err := json.Unmarshal([]byte("{"+strings.TrimPrefix(own, ", ")+"}"), &added); err != nil || len(added) != 3 || added["args"] == nil || added["files"] == nil || added["session"] == nil {
 		t.Errorf("added %v, %v", added, err)
 	}
 	if strings.Contains(tool.Description, "full filesystem access") {
@@ -78,7 +78,7 @@ func TestTools(t *testing.T) {
 			}
 		}
 	}
-	if got, want := strings.Join(names, " "), "list_skills activate_skill read_skill_file run_skill_script bash check_command run_python_script RunPython"; got != want {
+	if got, want := strings.Join(names, " "), "list_skills activate_skill read_skill_file run_skill_script bash check_command run_python_script RunPython write_file read_file list_files"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -99,7 +99,7 @@ func resolve(t *testing.T, text json.RawMessage) *jsonschema.Resolved {
 // toolCall calls a tool and checks the result against the tool's output schema.
 func (b *bench) toolCall(name, arguments string) Result {
 	b.t.Helper()
-	r, err := b.Call(b.t.Context(), b.who, name, json.RawMessage(arguments), nil)
+	r, err := b.Call(b.t.Context(), ToolCall{Who: b.who, Tool: name, Arguments: json.RawMessage(arguments), Conversation: b.conversation})
 	if err != nil {
 		b.t.Fatalf("%s: %v", name, err)
 	}
@@ -226,10 +226,10 @@ func TestCallCutsOutput(t *testing.T) {
 	} {
 		t.Run(tt.tool, func(t *testing.T) {
 			printed := 0
-			r, err := b.Call(t.Context(), b.who, tt.tool, json.RawMessage(tt.arguments), func(o executor.Output) error {
+			r, err := b.Call(t.Context(), ToolCall{Who: b.who, Tool: tt.tool, Arguments: json.RawMessage(tt.arguments), Sink: func(o executor.Output) error {
 				printed += len(o.Data)
 				return nil
-			})
+			}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -330,16 +330,16 @@ func TestCallRefusesArguments(t *testing.T) {
 	t.Parallel()
 	v := New(Config{})
 	for _, tt := range []struct{ tool, arguments, field, want string }{
-		{"run_python_script", `[]`, "", "run_python_script: the arguments are not a JSON object; give one JSON object with skill_name, script, args (optional), files (optional)"},
-		{"run_python_script", `null`, "", "run_python_script: the arguments are not a JSON object; give one JSON object with skill_name, script, args (optional), files (optional)"},
-		{"run_python_script", `{`, "", "run_python_script: the arguments are not valid JSON; give one JSON object with skill_name, script, args (optional), files (optional)"},
-		{"run_python_script", `{} {}`, "", "run_python_script: the arguments are more than one JSON value; give one JSON object with skill_name, script, args (optional), files (optional)"},
+		{"run_python_script", `[]`, "", "run_python_script: the arguments are not a JSON object; give one JSON object with skill_name, script, args (optional), files (optional), session (optional)"},
+		{"run_python_script", `null`, "", "run_python_script: the arguments are not a JSON object; give one JSON object with skill_name, script, args (optional), files (optional), session (optional)"},
+		{"run_python_script", `{`, "", "run_python_script: the arguments are not valid JSON; give one JSON object with skill_name, script, args (optional), files (optional), session (optional)"},
+		{"run_python_script", `{} {}`, "", "run_python_script: the arguments are more than one JSON value; give one JSON object with skill_name, script, args (optional), files (optional), session (optional)"},
 		{"run_python_script", ``, "skill_name", "run_python_script: skill_name: is required: Name of the skill whose venv to use"},
 		{"run_python_script", `{"skill_name": "a"}`, "script", "run_python_script: script: is required: Python code to execute"},
 		{"run_python_script", `{"skill_name": "a", "script": null}`, "script", "run_python_script: script: must be of the type string"},
 		{"run_python_script", `{"skill_name": 1, "script": ""}`, "skill_name", "run_python_script: skill_name: must be of the type string"},
-		{"run_python_script", `{"Skill_Name": "a", "script": ""}`, "", `run_python_script: no field "Skill_Name"; it takes skill_name, script, args (optional), files (optional)`},
-		{"run_python_script", `{"skill_name": "a", "script": "", "timeout": 3}`, "", `run_python_script: no field "timeout"; it takes skill_name, script, args (optional), files (optional)`},
+		{"run_python_script", `{"Skill_Name": "a", "script": ""}`, "", `run_python_script: no field "Skill_Name"; it takes skill_name, script, args (optional), files (optional), session (optional)`},
+		{"run_python_script", `{"skill_name": "a", "script": "", "timeout": 3}`, "", `run_python_script: no field "timeout"; it takes skill_name, script, args (optional), files (optional), session (optional)`},
 		{"list_skills", `{"x": 1}`, "", `list_skills: no field "x"; it takes cursor (optional), limit (optional), query (optional)`},
 		{"run_skill_script", `{"skill": "a", "script_path": "b", "arguments": []}`, "arguments", "run_skill_script: arguments: must be of the type object"},
 		{"run_skill_script", `{"skill": "a", "script_path": "b", "timeout": "3"}`, "timeout", "run_skill_script: timeout: must be of the type number"},
@@ -351,7 +351,7 @@ func TestCallRefusesArguments(t *testing.T) {
 		{"read_skill_file", `{"skill": "a", "path": "b", "offset": 1.5}`, "offset", "read_skill_file: offset: must be of the type integer"},
 		{"read_skill_file", `{"skill": "a", "path": "b", "offset": -1}`, "offset", "read_skill_file: offset: must be at least 0"},
 		{"read_skill_file", `{"skill": "a", "path": "b", "offset": true}`, "offset", "read_skill_file: offset: must be of the type integer"},
-		{"bash", `{"skill": "a", "command": "b", "args": ["c"]}`, "", `bash: no field "args"; it takes skill, command, files (optional), timeout (optional), working_dir (optional)`},
+		{"bash", `{"skill": "a", "command": "b", "args": ["c"]}`, "", `bash: no field "args"; it takes skill, command, files (optional), session (optional), timeout (optional), working_dir (optional)`},
 		{"run_skill_script", `{"skill": "a", "script_path": "b", "args": "--x"}`, "args", "run_skill_script: args: must be of the type array"},
 		{"run_skill_script", `{"skill": "a", "script_path": "b", "args": ["--x", 3]}`, "args[1]", "run_skill_script: args[1]: must be of the type string"},
 		{"run_skill_script", `{"skill": "a", "script_path": "b", "args": ["` + strings.Repeat("x", executor.MaxArgBytes+1) + `"]}`, "args[0]", "run_skill_script: args[0]: has more than 131071 characters"},
@@ -365,18 +365,18 @@ func TestCallRefusesArguments(t *testing.T) {
 		{"bash", `{"skill": "a", "command": "b", "files": [{"path": "x", "base64": "AA"}]}`, "files[0]", "bash: files[0]: base64 is not valid: illegal base64 data at input byte 0"},
 		{"bash", `{"skill": "a", "command": "b", "files": [{"path": "x", "text": "` + strings.Repeat("x", MaxInlineBytes) + `"}, {"path": "y", "text": "y"}]}`, "files[1]", "bash: files[1]: the files have more than 8388608 bytes of text and base64 together; an artifact of an earlier call can be given by its uri"},
 		{"bash", `{"skill": "a", "command": "b", "files": [` + strings.Repeat(`{"path": "x"},`, MaxToolFiles) + `{"path": "x"}]}`, "files", "bash: files: has 65 items; at most 64 are allowed"},
-		{"RunPython", `{"timeout": 3}`, "", `RunPython: no field "timeout"; it takes args (optional), code (optional), files (optional), scriptPath (optional), skill (optional), workingDirectory (optional)`},
+		{"RunPython", `{"timeout": 3}`, "", `RunPython: no field "timeout"; it takes args (optional), code (optional), files (optional), scriptPath (optional), session (optional), skill (optional), workingDirectory (optional)`},
 		{"bash", `{"skill": "a", "command": "b", "timeout": 601}`, "timeout", "bash: timeout: must be at most 600"},
 	} {
 		t.Run(fmt.Sprintf("%s %.60s", tt.tool, tt.arguments), func(t *testing.T) {
-			_, err := v.Call(t.Context(), (&bench{}).who, tt.tool, json.RawMessage(tt.arguments), nil)
+			_, err := v.Call(t.Context(), ToolCall{Tool: tt.tool, Arguments: json.RawMessage(tt.arguments)})
 			bad, ok := errors.AsType[*ArgumentsError](err)
 			if !ok || bad.Field != tt.field || bad.Tool != tt.tool || bad.Error() != tt.want {
 				t.Errorf("got %#v %v, want %q", err, err, tt.want)
 			}
 		})
 	}
-	_, err := v.Call(t.Context(), (&bench{}).who, "rm", nil, nil)
+	_, err := v.Call(t.Context(), ToolCall{Tool: "rm"})
 	if want := `there is no tool "rm"; the tools are list_skills, `; !is[*UnknownToolError](err) || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}
@@ -442,7 +442,7 @@ func TestReadSkillFileOfADamagedSnapshot(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil, skillText{name: "calc", files: map[string]string{"x.md": "x"}})
 	damage(t, b, "calc", "x.md")
-	r, err := b.Call(t.Context(), b.who, "read_skill_file", json.RawMessage(`{"skill": "calc", "path": "x.md"}`), nil)
+	r, err := b.Call(t.Context(), ToolCall{Who: b.who, Tool: "read_skill_file", Arguments: json.RawMessage(`{"skill": "calc", "path": "x.md"}`)})
 	if err == nil || is[*snapshot.PathError](err) {
 		t.Errorf("got %+v, %v", r, err)
 	}

@@ -17,6 +17,8 @@ type Tool struct {
 	Output json.RawMessage
 	// ReadOnly says that the tool runs no program and changes nothing.
 	ReadOnly bool
+	// NoProgram says that the tool runs no program, although it changes something.
+	NoProgram bool
 }
 
 // A Result is the answer of a tool to a model.
@@ -34,4 +36,6 @@ type Result struct {
 	Artifacts []executor.Artifact
 	// Warnings are the warnings of the execution's header.
 	Warnings []string
+	// Session is the session of files that the call has used. Nil: none.
+	Session *SessionEnd
 }

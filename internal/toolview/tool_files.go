@@ -40,7 +40,7 @@ func filesProperty(where string) string {
           "path": {"type": "string", "maxLength": 4096, "description": "Relative path of the file, such as data/in.csv; not the path of a file of the skill"},
           "text": {"type": "string", "maxLength": %[3]d, "description": "Its content as text"},
           "base64": {"type": "string", "maxLength": %[5]d, "description": "Its content in base64, if it is not text"},
-          "uri": {"type": "string", "maxLength": 16384, "description": "A resource to copy: skill://NAME/PATH, or the uri of an artifact of an earlier result"}
+          "uri": {"type": "string", "maxLength": 16384, "description": "A resource to copy: skill://NAME/PATH, or the uri of a file in an earlier result"}
         },
         "required": ["path"],
         "additionalProperties": false
@@ -60,7 +60,8 @@ const resultProperties = `"artifacts": {
       }
     },
     "artifacts_left_out": {"type": "integer", "description": "How many more files it wrote"},
-    "warnings": {"type": "array", "items": {"type": "string"}, "description": "What may make it fail although it was started, such as a package in another version than the skill declares"}`
+    "warnings": {"type": "array", "items": {"type": "string"}, "description": "What may make it fail although it was started, such as a package in another version than the skill declares"},
+    ` + sessionResultProperty
 
 // A fileArgument is one item of the argument files.
 type fileArgument struct {
@@ -74,10 +75,13 @@ type fileArgument struct {
 // earlier results, so a path may also be absolute beneath the workspace.
 func (c call) inputs(list []fileArgument) (in Inputs, err error) {
 	room := MaxInlineBytes
+	if c.session != "" {
+		in.Session = &executor.SessionUse{ID: c.session, Wait: true}
+	}
 	for i, f := range list {
 		field := fmt.Sprintf("files[%d]", i)
 		bad := func(format string, args ...any) (Inputs, error) {
-			return Inputs{}, &ArgumentsError{Tool: c.tool, Field: field, Reason: fmt.Sprintf(format, args...)}
+			return Inputs{}, &ArgumentsError{Tool: c.Tool, Field: field, Reason: fmt.Sprintf(format, args...)}
 		}
 		path := strings.TrimPrefix(f.Path, runDirectory+"/")
 		var content []byte
@@ -108,6 +112,7 @@ type toolExtras struct {
 	Artifacts []listedArtifact `json:"artifacts,omitempty"`
 	LeftOut   int              `json:"artifacts_left_out,omitempty"`
 	Warnings  []string         `json:"warnings,omitempty"`
+	Session   *listedSession   `json:"session,omitempty"`
 }
 
 type listedArtifact struct {
@@ -117,8 +122,8 @@ type listedArtifact struct {
 }
 
 // newExtras lists the artifacts of the execution id, as far as the bounds allow.
-func newExtras(id string, artifacts []executor.Artifact, warnings []string) toolExtras {
-	e := toolExtras{Warnings: warnings}
+func newExtras(id string, artifacts []executor.Artifact, warnings []string, s *SessionEnd) toolExtras {
+	e := toolExtras{Warnings: warnings, Session: s.list()}
 	room := maxListedArtifactBytes
 	for i, a := range artifacts {
 		line := listedArtifact{Path: a.Path, SizeBytes: a.SizeBytes, URI: a.URI(id)}
@@ -143,5 +148,5 @@ func (e toolExtras) text() string {
 	if e.LeftOut > 0 {
 		fmt.Fprintf(&b, "\n[It wrote %d more files.]", e.LeftOut)
 	}
-	return b.String()
+	return b.String() + e.Session.text()
 }

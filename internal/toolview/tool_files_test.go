@@ -109,7 +109,10 @@ func TestResultsListArtifacts(t *testing.T) {
 			if next.IsError || b.artifact(next.ExecutionID, "again.txt") != "three" {
 				t.Errorf("the next call: %s", next.Content)
 			}
-			theirs, err := b.Call(t.Context(), permission.Principal{Tenant: "other"}, "bash", json.RawMessage(`{"skill": "calc", "command": "cp c d", "files": [{"path": "c", "uri": "`+uri+`"}]}`), nil)
+			theirs, err := b.Call(t.Context(), ToolCall{
+				Who: permission.Principal{Tenant: "other"}, Tool: "bash",
+				Arguments: json.RawMessage(`{"skill": "calc", "command": "cp c d", "files": [{"path": "c", "uri": "` + uri + `"}]}`),
+			})
 			if want := uri + ": execution not found"; err != nil || !theirs.IsError || !strings.Contains(theirs.Content, want) {
 				t.Errorf("of another tenant: %s, %v; want %s", theirs.Content, err, want)
 			}
@@ -125,7 +128,7 @@ func TestToolFilesAreRefused(t *testing.T) {
 	for _, tt := range []struct{ file, want string }{
 		{`"path": "in.txt", "text": ""`, `input \"in.txt\": the skill has a file or directory there`},
 		{`"path": "../x", "text": ""`, `input \"../x\": the path has the component \"..\"`},
-		{`"path": "x", "uri": "https://example.com/x"`, `input \"x\": https://example.com/x: want skill://NAME/PATH or execution://ID/artifacts/PATH`},
+		{`"path": "x", "uri": "https://example.com/x"`, `input \"x\": https://example.com/x: want skill://NAME/PATH, session://ID/PATH or execution://ID/artifacts/PATH`},
 		{`"path": "x", "uri": "skill://calc/in.txt?offset=1"`, `want skill://NAME/PATH`},
 		{`"path": "x", "uri": "execution://e/stdout"`, `want skill://NAME/PATH`},
 		{`"path": "x", "uri": "execution://e/artifacts/y"`, `execution://e/artifacts/y: execution not found`},
@@ -151,13 +154,13 @@ func TestExtrasAreBounded(t *testing.T) {
 	for i := range 150 {
 		list = append(list, executor.Artifact{Path: fmt.Sprintf("f%d", i)})
 	}
-	if e := newExtras("id", list, nil); len(e.Artifacts) != maxListedArtifacts || e.LeftOut != 50 {
+	if e := newExtras("id", list, nil, nil); len(e.Artifacts) != maxListedArtifacts || e.LeftOut != 50 {
 		t.Errorf("%d listed, %d left out", len(e.Artifacts), e.LeftOut)
 	}
 	for i := range list {
 		list[i].Path = strings.Repeat("é", 2000)
 	}
-	e := newExtras("id", list, []string{"careful"})
+	e := newExtras("id", list, []string{"careful"}, nil)
 	if len(e.Artifacts) != 4 || e.LeftOut != 146 {
 		t.Errorf("%d listed, %d left out", len(e.Artifacts), e.LeftOut)
 	}

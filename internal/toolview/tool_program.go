@@ -10,6 +10,7 @@ import (
 // runSkillScriptTool is ExecuteScript for a model: the same result, with output of at most
 // MaxToolOutput bytes for each stream.
 var runSkillScriptTool = row{
+	session: runsInSession,
 	Tool: Tool{
 		Name: "run_skill_script",
 		Description: "Run a script of a skill, with command line arguments and with JSON arguments on its standard input. It runs in a sandbox; " +
@@ -22,7 +23,8 @@ var runSkillScriptTool = row{
     "arguments": {"type": "object", "description": "Passed to the script as JSON on standard input; {} if it is left out"},
     "timeout": {"type": "number", "minimum": 0.001, "maximum": %v, "description": "Seconds; the skill's own limit, or 30, if it is left out"},
     %s,
-    %s
+    %s,
+    `+sessionProperty+`
   },
   "required": ["skill", "script_path"],
   "additionalProperties": false
@@ -64,20 +66,21 @@ var runSkillScriptTool = row{
 		if err != nil {
 			return Result{}, err
 		}
-		r, err := v.ExecuteScript(ctx, c.who, ScriptRequest{
+		r, err := v.ExecuteScript(ctx, c.Who, ScriptRequest{
 			Skill: a.Skill, ScriptPath: a.ScriptPath, Arguments: string(a.Arguments), Timeout: seconds(a.Timeout),
 			Args: a.Args, Inputs: in, KeepBytes: MaxToolOutput,
-		}, c.sink)
+		}, c.Sink)
 		if err != nil {
 			return refusedCall(r.ExecutionID, err)
 		}
+		r.Warnings = append(r.Warnings, c.notes...)
 		object := dumps(struct {
 			ScriptResult
 			toolExtras
-		}{r, newExtras(r.ExecutionID, r.Artifacts, r.Warnings)})
+		}{r, newExtras(r.ExecutionID, r.Artifacts, r.Warnings, r.Session)})
 		return Result{
 			Content: string(object), Structured: object, IsError: !r.Success,
-			ExecutionID: r.ExecutionID, Artifacts: r.Artifacts, Warnings: r.Warnings,
+			ExecutionID: r.ExecutionID, Artifacts: r.Artifacts, Warnings: r.Warnings, Session: r.Session,
 		}, nil
 	},
 }
@@ -85,6 +88,7 @@ var runSkillScriptTool = row{
 // bashTool is ExecuteCommand for a model. Models know a tool of this name, so they need no
 // explanation of its argument.
 var bashTool = row{
+	session: runsInSession,
 	Tool: Tool{
 		Name: "bash",
 		Description: "Run a command line in the sandbox of a skill. It must be covered by the skill's allowed-tools, or run scripts of a skill that has no allowed-tools; " +
@@ -97,7 +101,8 @@ var bashTool = row{
     "command": {"type": "string", "description": "The command line; {baseDir} in it is the skill's folder"},
     "working_dir": {"type": "string", "description": "Directory in the skill to start in; its folder if it is left out"},
     "timeout": {"type": "number", "minimum": 0.001, "maximum": %v, "description": "Seconds; the skill's own limit, or the daemon's, if it is left out"},
-    %s
+    %s,
+    `+sessionProperty+`
   },
   "required": ["skill", "command"],
   "additionalProperties": false
@@ -136,20 +141,21 @@ var bashTool = row{
 		if err != nil {
 			return Result{}, err
 		}
-		r, err := v.ExecuteCommand(ctx, c.who, CommandRequest{
+		r, err := v.ExecuteCommand(ctx, c.Who, CommandRequest{
 			Skill: a.Skill, Command: a.Command, WorkingDir: a.WorkingDir, Timeout: seconds(a.Timeout), Inputs: in, KeepBytes: MaxToolOutput,
-		}, c.sink)
+		}, c.Sink)
 		if err != nil {
 			return refusedCall(r.ExecutionID, err)
 		}
+		r.Warnings = append(r.Warnings, c.notes...)
 		object := dumps(struct {
 			CommandResult
 			Truncated bool `json:"output_truncated,omitempty"`
 			toolExtras
-		}{r, r.Truncated, newExtras(r.ExecutionID, r.Artifacts, r.Warnings)})
+		}{r, r.Truncated, newExtras(r.ExecutionID, r.Artifacts, r.Warnings, r.Session)})
 		return Result{
 			Content: string(object), Structured: object, IsError: !r.Success,
-			ExecutionID: r.ExecutionID, Artifacts: r.Artifacts, Warnings: r.Warnings,
+			ExecutionID: r.ExecutionID, Artifacts: r.Artifacts, Warnings: r.Warnings, Session: r.Session,
 		}, nil
 	},
 }

@@ -10,6 +10,7 @@ import (
 // runPythonScriptTool has the published name and schema. Its description differs from the
 // published one, which describes another file system.
 var runPythonScriptTool = row{
+	session: runsInSession,
 	Tool: Tool{
 		Name: "run_python_script",
 		Description: "Execute a Python script in the specified skill's virtual environment. " +
@@ -28,7 +29,8 @@ var runPythonScriptTool = row{
       "description": "Python code to execute"
     },
     %s,
-    %s
+    %s,
+    `+sessionProperty+`
   },
   "required": ["skill_name", "script"]
 }`, argsProperty("the code, in sys.argv[1:]"), filesProperty("the working directory, a copy of the skill's folder,"))),
@@ -60,16 +62,17 @@ var runPythonScriptTool = row{
 		if err != nil {
 			return Result{}, err
 		}
-		r, err := v.RunPythonScript(ctx, c.who, PythonScriptCall{
+		r, err := v.RunPythonScript(ctx, c.Who, PythonScriptCall{
 			Skill: a.SkillName, Script: a.Script, Args: a.Args, Inputs: in, KeepBytes: MaxToolOutput,
-		}, c.sink)
+		}, c.Sink)
 		if err != nil {
 			return Result{ExecutionID: r.ExecutionID}, err
 		}
+		r.Warnings = append(r.Warnings, c.notes...)
 		object := r.JSON()
 		return Result{
 			Content: string(object), Structured: object, IsError: !r.Success,
-			ExecutionID: r.ExecutionID, Artifacts: r.Artifacts, Warnings: r.Warnings,
+			ExecutionID: r.ExecutionID, Artifacts: r.Artifacts, Warnings: r.Warnings, Session: r.Session,
 		}, nil
 	},
 }
@@ -77,6 +80,7 @@ var runPythonScriptTool = row{
 // runPythonTool has the published name, arguments and text. Its result is a text and not an
 // object, so it has no output schema.
 var runPythonTool = row{
+	session: runsInSession,
 	Tool: Tool{
 		Name: "RunPython",
 		Description: "Run Python code, or a .py file of the run directory, in a sandbox with the embedded Python. " +
@@ -103,7 +107,8 @@ var runPythonTool = row{
       "description": "Name of the skill"
     },
     %s,
-    %s
+    %s,
+    `+sessionProperty+`
   },
   "additionalProperties": false
 }`, argsProperty("the program, in sys.argv[1:]"), filesProperty("the run directory"))),
@@ -124,16 +129,17 @@ var runPythonTool = row{
 		if err != nil {
 			return Result{}, err
 		}
-		r, err := v.RunPython(ctx, c.who, PythonCall{
+		r, err := v.RunPython(ctx, c.Who, PythonCall{
 			Code: a.Code, ScriptPath: a.ScriptPath, WorkingDirectory: a.WorkingDirectory,
 			Skill: a.Skill, Args: a.Args, Inputs: in, KeepBytes: MaxToolOutput,
-		}, c.sink)
+		}, c.Sink)
 		if err != nil {
 			return Result{ExecutionID: r.ExecutionID}, err
 		}
+		r.Warnings = append(r.Warnings, c.notes...)
 		return Result{
-			Content: r.Text + newExtras(r.ExecutionID, r.Artifacts, r.Warnings).text(), IsError: strings.HasPrefix(r.Text, errorPrefix),
-			ExecutionID: r.ExecutionID, Artifacts: r.Artifacts, Warnings: r.Warnings,
+			Content: r.Text + newExtras(r.ExecutionID, r.Artifacts, r.Warnings, r.Session).text(), IsError: strings.HasPrefix(r.Text, errorPrefix),
+			ExecutionID: r.ExecutionID, Artifacts: r.Artifacts, Warnings: r.Warnings, Session: r.Session,
 		}, nil
 	},
 }

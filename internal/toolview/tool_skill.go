@@ -100,7 +100,7 @@ func listSkills(_ context.Context, v *View, c call) (Result, error) {
 	}{Skills: []skillSummary{}}
 	words := strings.Fields(strings.ToLower(a.Query))
 	limit, room := cmp.Or(int(a.Limit), DefaultListedSkills), MaxListedText
-	for _, sk := range v.skills.For(c.who.Tenant).List() {
+	for _, sk := range v.skills.For(c.Who.Tenant).List() {
 		if sk.Manifest.DisableModelInvocation || sk.Name <= a.Cursor || !hasWords(sk, words) {
 			continue
 		}
@@ -161,7 +161,7 @@ var activateSkillTool = row{
 		if err != nil {
 			return Result{}, err
 		}
-		sk, refusal := v.resolve(c.who, a.Skill)
+		sk, refusal := v.resolve(c.Who, a.Skill)
 		if sk == nil {
 			return refusal, nil
 		}
@@ -252,7 +252,7 @@ func readSkillFile(_ context.Context, v *View, c call) (Result, error) {
 	if limit == 0 {
 		limit = DefaultReadBytes
 	}
-	sk, refusal := v.resolve(c.who, a.Skill)
+	sk, refusal := v.resolve(c.Who, a.Skill)
 	if sk == nil {
 		return refusal, nil
 	}

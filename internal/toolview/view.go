@@ -17,6 +17,7 @@ package toolview
 
 import (
 	"log/slog"
+	"time"
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/skill"
@@ -28,6 +29,9 @@ type Config struct {
 	Skills   *skill.Registry
 	// AuditArguments selects how the log shows a script's arguments. Empty: AuditOff.
 	AuditArguments AuditArguments
+	// SessionIdle is the time after its last use at which a session of files that a tool has made is
+	// removed. Zero: no conversation gets one, unless a call asks for a new one; that has the usual time.
+	SessionIdle time.Duration
 	// Log receives the lines that the contracts promise. Nil: slog.Default().
 	Log *slog.Logger
 }
@@ -40,7 +44,8 @@ type View struct {
 	skills *skill.Registry
 	log    *slog.Logger
 
-	auditMode AuditArguments
+	auditMode   AuditArguments
+	sessionIdle time.Duration
 }
 
 // New makes a View.
@@ -48,5 +53,5 @@ func New(c Config) *View {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	return &View{x: c.Executor, skills: c.Skills, log: c.Log, auditMode: c.AuditArguments}
+	return &View{x: c.Executor, skills: c.Skills, log: c.Log, auditMode: c.AuditArguments, sessionIdle: c.SessionIdle}
 }

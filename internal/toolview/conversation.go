@@ -1,0 +1,166 @@
+package toolview
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/session"
+)
+
+// Sessions of files behind the tools. A call works in the session that its argument names, or else in the
+// session of its conversation, which the first call makes that runs a program or writes a file. Package
+// executor lets one call after the other write, so calls of one conversation that come at the same time
+// run one after the other.
+
+// A Conversation remembers the session of files of one agent. The zero value has none yet. Its methods may
+// be called at the same time.
+type Conversation struct {
+	mu sync.Mutex
+	id string // empty: not made yet
+}
+
+// A sessionUse says what a tool does with a session.
+type sessionUse int
+
+const (
+	noSession      sessionUse = iota
+	runsInSession             // runs a program in it
+	writesSession             // changes it without a program
+	readsSession              // makes none
+	newSessionName = "new"
+	noSessionName  = "none"
+)
+
+// sessionLabels mark the sessions that tools have made.
+var sessionLabels = map[string]string{"made-by": "tools"}
+
+// sessionProperty is the schema of the argument session of tools that run a program.
+const sessionProperty = `"session": {"type": "string", "maxLength": 64, "description": "Files that stay between calls: the id of a session in an earlier result, new for another session, or none. ` +
+	`The program finds them in its working directory, and if it succeeds its changes stay there. Calls in one session run one after the other. Left out: the session of this conversation, if it has one"}`
+
+// sessionReadProperty is the same for tools that run none.
+const sessionReadProperty = `"session": {"type": "string", "maxLength": 64, "description": "The id of a session in an earlier result; left out: the session of this conversation"}`
+
+// A noSessionError says that a call needs a session and has none.
+type noSessionError struct{ reason string }
+
+func (e *noSessionError) Error() string { return e.reason }
+
+// enter finds or makes the session of a call.
+func (v *View) enter(ctx context.Context, c *call, use sessionUse) error {
+	if use == noSession {
+		return nil
+	}
+	a, err := decode[struct {
+		Session string `json:"session"`
+	}](*c)
+	if err != nil {
+		return err
+	}
+	switch {
+	case a.Session == noSessionName && use == runsInSession:
+		return nil
+	case a.Session == newSessionName && use != readsSession:
+		c.session, err = v.createSession(ctx, c.Who)
+		return err
+	case a.Session != "":
+		c.session = a.Session
+		return v.hasSession(c.Who, a.Session)
+	case use == readsSession:
+		c.session = c.Conversation.current()
+		return nil
+	}
+	return v.enterOwn(ctx, c, use)
+}
+
+// hasSession returns an error unless the caller's tenant has a session.
+func (v *View) hasSession(who permission.Principal, id string) error {
+	if v.x.Sessions == nil {
+		return &noSessionError{"this daemon has no sessions"}
+	}
+	_, err := v.x.Sessions.Get(who.Tenant, id)
+	if errors.Is(err, session.ErrNotFound) {
+		return &noSessionError{fmt.Sprintf("there is no session %.80q; it may have expired: use new, or leave session out", id)}
+	}
+	return err
+}
+
+// current returns the session of a conversation, or "". The receiver may be nil.
+func (f *Conversation) current() string {
+	if f == nil {
+		return ""
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.id
+}
+
+// enterOwn gives a call the session of its conversation, and makes it if there is none. A call without
+// a conversation gets a session only if it writes a file. If the tenant may have no more sessions, a
+// program runs without one.
+func (v *View) enterOwn(ctx context.Context, c *call, use sessionUse) (err error) {
+	f := c.Conversation
+	if f == nil || v.sessionIdle == 0 {
+		if use == writesSession {
+			c.session, err = v.createSession(ctx, c.Who)
+		}
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.id != "" {
+		gone := v.hasSession(c.Who, f.id)
+		if !is[*noSessionError](gone) {
+			c.session = f.id
+			return gone
+		}
+		c.notes = append(c.notes, fmt.Sprintf("the session %s and its files are gone, because it expired or was deleted; this call has a new one", f.id))
+		f.id = ""
+	}
+	f.id, err = v.createSession(ctx, c.Who)
+	if full := (*session.QuotaError)(nil); use == runsInSession && errors.As(err, &full) {
+		c.notes = append(c.notes, "the next call will not find its files: "+full.Error())
+		return nil
+	}
+	c.session = f.id
+	return err
+}
+
+// createSession makes a session for a call.
+func (v *View) createSession(ctx context.Context, who permission.Principal) (id string, err error) {
+	if v.x.Sessions == nil {
+		return "", &noSessionError{"this daemon has no sessions"}
+	}
+	made, err := v.x.CreateSession(ctx, who, session.Settings{IdleTTL: v.sessionIdle, Labels: sessionLabels})
+	return made.ID, err
+}
+
+// EndConversation removes the session of a conversation if nothing was ever written to it. Another
+// session stays until it expires, so that a call can name it.
+func (v *View) EndConversation(who permission.Principal, f *Conversation) {
+	id := f.current()
+	if id == "" {
+		return
+	}
+	if err := v.x.DropEmptySession(who, id); err != nil {
+		v.log.Warn("an empty session stays until it expires", "session", id, "err", err)
+	}
+}
+
+// inSession returns a function that reports whether a session has a file.
+func (v *View) inSession(who permission.Principal, use *executor.SessionUse) func(path string) bool {
+	return func(path string) bool {
+		if use == nil {
+			return false
+		}
+		view, err := v.x.ReadSession(who, use.ID)
+		if err == nil {
+			_, err = view.Find(path)
+		}
+		return err == nil
+	}
+}
