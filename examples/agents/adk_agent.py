@@ -5,16 +5,14 @@ type hints its schema, and the dict that it returns the function's response.
 """
 
 import os
-import pathlib
-import tempfile
 from typing import Any, Callable
 
 import skillrun
 from skill_tools import INSTRUCTION, skill_tools
 
 
-def build(client: skillrun.Client, folder: "os.PathLike[str]", model: str = "gemini-2.5-flash") -> Any:
-    """Returns an agent whose files are in a folder."""
+def build(client: skillrun.Client, session: str, model: str = "gemini-2.5-flash") -> Any:
+    """Returns an agent whose files are in a session."""
     from google.adk.agents import Agent
 
     return Agent(
@@ -22,7 +20,7 @@ def build(client: skillrun.Client, folder: "os.PathLike[str]", model: str = "gem
         model=model,
         description="Works with skills, whose scripts run in sandboxes.",
         instruction=INSTRUCTION,
-        tools=skill_tools(client, folder),
+        tools=skill_tools(client, session),
     )
 
 
@@ -49,6 +47,7 @@ def __getattr__(name: str) -> Any:
     # first use.
     if name != "root_agent":
         raise AttributeError(name)
-    folder = os.environ.get("SKILL_AGENT_FOLDER") or tempfile.mkdtemp(prefix="skill-agent-")
-    globals()[name] = build(skillrun.connect(), pathlib.Path(folder))
+    client = skillrun.connect()
+    session = os.environ.get("SKILL_AGENT_SESSION") or client.create_session(labels={"agent": "adk"}).session_id
+    globals()[name] = build(client, session)
     return globals()[name]

@@ -4,8 +4,7 @@ with keyword arguments, and gives its result to the model as JSON.
 """
 
 # No `from __future__ import annotations`: some frameworks need type hints, not strings.
-import os
-import pathlib
+import io
 from typing import Any, Callable, Dict, List, Optional
 
 import skillrun
@@ -18,14 +17,13 @@ MOST_CHARACTERS = 30_000
 INSTRUCTION = """You have skills: folders of instructions and scripts for certain tasks.
 Call list_skills, and before you use a skill activate it and follow its instructions.
 Run its scripts with run_skill_script, and the command lines that its instructions show
-with bash. Both run in a sandbox and start in a folder of files that you keep: "files"
-lists the files that a call wrote, and the next call finds them."""
+with bash. Both run in a sandbox and start in a folder with your files: those of
+write_file, and those that earlier calls left. "files" lists what a call wrote."""
 
 
-def skill_tools(client: skillrun.Client, folder: "os.PathLike[str]") -> List[Callable[..., Dict[str, Any]]]:
-    """Returns the tools of one conversation. Its files are in a local folder, which must
-    exist. Each call gets a copy of the files, and its artifacts are saved there."""
-    root = pathlib.Path(folder)
+def skill_tools(client: skillrun.Client, session: str) -> List[Callable[..., Dict[str, Any]]]:
+    """Returns the tools of one conversation. Its files are in a session, given by its id:
+    client.create_session().session_id."""
 
     def list_skills() -> Dict[str, Any]:
         """List the skills that can be used: the name and the description of each."""
@@ -65,7 +63,7 @@ def skill_tools(client: skillrun.Client, folder: "os.PathLike[str]") -> List[Cal
             timeout_seconds: How long it may take; the skill's own limit if left out.
         """
         return answer(
-            lambda: run(client, root, skill, timeout_seconds, script=script_path, args=args or [], json_arguments=arguments)
+            lambda: run(client, session, skill, timeout_seconds, script=script_path, args=args or [], json_arguments=arguments)
         )
 
     def bash(skill: str, command: str, timeout_seconds: Optional[int] = None) -> Dict[str, Any]:
@@ -78,20 +76,38 @@ def skill_tools(client: skillrun.Client, folder: "os.PathLike[str]") -> List[Cal
             command: The command line; {baseDir} in it is the skill's folder.
             timeout_seconds: How long it may take; the skill's own limit if left out.
         """
-        return answer(lambda: run(client, root, skill, timeout_seconds, command=command))
+        return answer(lambda: run(client, session, skill, timeout_seconds, command=command))
 
-    return [list_skills, activate_skill, read_skill_file, run_skill_script, bash]
+    def write_file(path: str, text: str) -> Dict[str, Any]:
+        """Write a text file that later calls find in their folder.
+
+        Args:
+            path: Relative path of the file, such as data/in.csv.
+            text: Its content.
+        """
+        return answer(lambda: _written(client, session, path, text))
+
+    def read_file(path: str) -> Dict[str, Any]:
+        """Read a text file that write_file or another call has written.
+
+        Args:
+            path: Relative path of the file.
+        """
+        return answer(lambda: {"text": cut(read(client, session, path).decode("utf-8", "replace"))})
+
+    def list_files() -> Dict[str, Any]:
+        """List the files that write_file and other calls have written."""
+        return answer(lambda: {"files": [{"path": f.path, "size_bytes": f.size_bytes} for f in client.list_files(session)]})
+
+    return [list_skills, activate_skill, read_skill_file, run_skill_script, bash, write_file, read_file, list_files]
 
 
-def run(client: skillrun.Client, root: pathlib.Path, skill: str, timeout: Optional[int], **what: Any) -> Dict[str, Any]:
-    """Runs one program on a copy of the folder's files and saves its artifacts there."""
+def run(client: skillrun.Client, session: str, skill: str, timeout: Optional[int], **what: Any) -> Dict[str, Any]:
+    """Runs one program in the session. If it succeeds, its changes stay there."""
     limits = skillrun.Limits(wall_time=timeout) if timeout else None
-    with client.run(skill, files=inputs(root), limits=limits, **what) as execution:
+    with client.run(skill, session=skillrun.Session(session, wait=True), limits=limits, **what) as execution:
         result = execution.result()
-        saved = []
-        for artifact in execution.artifacts():
-            client.save(execution.id, artifact, root)
-            saved.append(artifact.path)
+        saved = [artifact.path for artifact in execution.artifacts()]
     said: Dict[str, Any] = {
         "status": "success" if result.ok else "error",
         "exit_code": result.exit_code,
@@ -99,21 +115,18 @@ def run(client: skillrun.Client, root: pathlib.Path, skill: str, timeout: Option
         "stderr": cut(result.stderr.decode("utf-8", "replace")),
         "files": saved,
     }
+    if result.ok and result.outcome.session.reason:
+        said["not_kept"] = result.outcome.session.reason
     if not result.ok:
         said["error"] = execution.end + (f": {result.outcome.advice}" if result.outcome.advice else "")
     return said
 
 
-def inputs(root: pathlib.Path) -> Dict[str, pathlib.Path]:
-    """Returns the regular files beneath a folder by their paths in the workspace. It
-    follows no links, which could lead out of the folder."""
-    found = {}
-    for place, folders, names in os.walk(root):
-        for name in names:
-            path = pathlib.Path(place, name)
-            if path.is_file() and not path.is_symlink():
-                found[path.relative_to(root).as_posix()] = path
-    return found
+def read(client: skillrun.Client, session: str, path: str) -> bytes:
+    """Returns the content of a file of the session."""
+    content = io.BytesIO()
+    client.get_file(session, path, content)
+    return content.getvalue()
 
 
 def answer(call: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
@@ -133,6 +146,11 @@ def cut(text: str) -> str:
         return text
     half = MOST_CHARACTERS // 2
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
+
+
+def _written(client: skillrun.Client, session: str, path: str, text: str) -> Dict[str, Any]:
+    client.put_file(session, path, text.encode())
+    return {"path": path, "size_bytes": len(text.encode())}
 
 
 def _activation(client: skillrun.Client, skill: str) -> Dict[str, Any]:

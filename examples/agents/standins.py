@@ -120,6 +120,69 @@ class ExecuteResponse:
     truncated: bool = False
 
 
+@dataclasses.dataclass
+class LsResult:
+    """deepagents.backends.protocol.LsResult."""
+
+    error: typing.Optional[str] = None
+    entries: typing.Optional[list] = None
+
+
+@dataclasses.dataclass
+class ReadResult:
+    """deepagents.backends.protocol.ReadResult."""
+
+    error: typing.Optional[str] = None
+    file_data: typing.Optional[dict] = None
+    total_lines: typing.Optional[int] = None
+    start_line: typing.Optional[int] = None
+    end_line: typing.Optional[int] = None
+    next_offset: typing.Optional[int] = None
+
+
+@dataclasses.dataclass
+class WriteResult:
+    """deepagents.backends.protocol.WriteResult."""
+
+    error: typing.Optional[str] = None
+    path: typing.Optional[str] = None
+
+
+@dataclasses.dataclass
+class EditResult:
+    """deepagents.backends.protocol.EditResult."""
+
+    error: typing.Optional[str] = None
+    path: typing.Optional[str] = None
+    occurrences: typing.Optional[int] = None
+
+
+@dataclasses.dataclass
+class Found:
+    """deepagents.backends.protocol.GlobResult and GrepResult."""
+
+    error: typing.Optional[str] = None
+    matches: typing.Optional[list] = None
+    truncated: bool = False
+
+
+@dataclasses.dataclass
+class FileUploadResponse:
+    """deepagents.backends.protocol.FileUploadResponse."""
+
+    path: str
+    error: typing.Optional[str] = None
+
+
+@dataclasses.dataclass
+class FileDownloadResponse:
+    """deepagents.backends.protocol.FileDownloadResponse."""
+
+    path: str
+    content: typing.Optional[bytes] = None
+    error: typing.Optional[str] = None
+
+
 class BackendProtocol(abc.ABC):
     """deepagents.backends.protocol.BackendProtocol."""
 
@@ -133,21 +196,6 @@ class SandboxBackendProtocol(BackendProtocol):
 
     def execute(self, command, *, timeout=None):
         raise NotImplementedError
-
-
-class FilesystemBackend(BackendProtocol):
-    """deepagents.backends.filesystem.FilesystemBackend with read and write only."""
-
-    def __init__(self, root_dir=None, virtual_mode=None, max_file_size_mb=10):
-        self.root, self.virtual = root_dir, virtual_mode
-
-    def write(self, file_path, content):
-        with open(os.path.join(self.root, file_path.lstrip("/")), "w") as file:
-            file.write(content)
-
-    def read(self, file_path):
-        with open(os.path.join(self.root, file_path.lstrip("/"))) as file:
-            return file.read()
 
 
 class DeepAgent:
@@ -186,8 +234,17 @@ def install():
         "google.adk.agents": {"Agent": Agent},
         "deepagents": {"create_deep_agent": DeepAgent},
         "deepagents.backends": {},
-        "deepagents.backends.filesystem": {"FilesystemBackend": FilesystemBackend},
-        "deepagents.backends.protocol": {"ExecuteResponse": ExecuteResponse, "SandboxBackendProtocol": SandboxBackendProtocol},
+        "deepagents.backends.protocol": {
+            "GlobResult": Found,
+            "GrepResult": Found,
+            **{
+                part.__name__: part
+                for part in (
+                    ExecuteResponse, LsResult, ReadResult, WriteResult, EditResult,
+                    FileUploadResponse, FileDownloadResponse, SandboxBackendProtocol,
+                )
+            },
+        },
     }
     for name, content in modules.items():
         module = types.ModuleType(name)

@@ -3,8 +3,6 @@ The Go test of cmd/skillrund starts the daemon."""
 
 import json
 import os
-import pathlib
-import tempfile
 import unittest
 
 import skillrun
@@ -16,7 +14,7 @@ import adk_agent
 import deepagents_agent
 import skill_tools
 
-NAMES = ["list_skills", "activate_skill", "read_skill_file", "run_skill_script", "bash"]
+NAMES = ["list_skills", "activate_skill", "read_skill_file", "run_skill_script", "bash", "write_file", "read_file", "list_files"]
 PEOPLE = "name,age\nAda,36\nLinus,12\n"
 FILTER = 'python {baseDir}/scripts/process.py people.csv --filter "age > 30" --output adults.csv'
 
@@ -25,14 +23,13 @@ class Agents(unittest.TestCase):
     def setUp(self):
         self.client = skillrun.connect()
         self.addCleanup(self.client.close)
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        self.session = self.client.create_session().session_id
+        self.addCleanup(self.client.delete_session, self.session)
 
 
 class Schemas(Agents):
     def test_what_a_model_is_shown(self):
-        tools = {d["name"]: d for d in map(standins.declare, skill_tools.skill_tools(self.client, self.folder))}
+        tools = {d["name"]: d for d in map(standins.declare, skill_tools.skill_tools(self.client, self.session))}
         self.assertEqual(list(tools), NAMES)
         want = {
             "type": "object",
@@ -55,7 +52,7 @@ class Schemas(Agents):
 class ADK(Agents):
     def setUp(self):
         super().setUp()
-        self.agent = adk_agent.build(self.client, self.folder)
+        self.agent = adk_agent.build(self.client, self.session)
 
     def test_a_conversation(self):
         call = self.agent.call
@@ -65,12 +62,14 @@ class ADK(Agents):
         active = call("activate_skill", {"skill": "csv-processor"})
         self.assertIn("/skills/csv-processor/scripts/process.py", active["instructions"])
         self.assertIn("scripts/process.py", active["scripts"])
-        (self.folder / "people.csv").write_text(PEOPLE)
+        self.assertEqual(call("write_file", {"path": "people.csv", "text": PEOPLE}), {"path": "people.csv", "size_bytes": len(PEOPLE)})
         got = call("bash", {"skill": "csv-processor", "command": FILTER})
         self.assertEqual((got["status"], got["exit_code"], got["files"]), ("success", 0, ["adults.csv"]))
         # The second call reads a file that the first one wrote.
         got = call("run_skill_script", {"skill": "csv-processor", "script_path": "scripts/process.py", "args": ["adults.csv", "--format", "json"]})
         self.assertEqual(json.loads(got["stdout"])[0]["name"], "Ada")
+        self.assertEqual(call("read_file", {"path": "adults.csv"}), {"text": "name,age\nAda,36\n"})
+        self.assertEqual([file["path"] for file in call("list_files", {})["files"]], ["adults.csv", "people.csv"])
 
     def test_what_a_model_can_act_on_is_a_result(self):
         for name, args, status, text in (
@@ -82,6 +81,8 @@ class ADK(Agents):
             ("activate_skill", {"skill": "nobody"}, "error", "nobody"),
             ("read_skill_file", {"skill": "calculator", "path": "../../etc/passwd"}, "error", "etc/passwd"),
             ("bash", {"skill": "calculator"}, None, "mandatory"),
+            ("read_file", {"path": "none.csv"}, "error", "none.csv"),
+            ("write_file", {"path": "../x", "text": ""}, "error", ".."),
         ):
             with self.subTest(f"{name} {args}"):
                 got = self.agent.call(name, args)
@@ -91,7 +92,7 @@ class ADK(Agents):
     def test_a_daemon_that_is_away_is_not_the_models_business(self):
         with skillrun.connect("unix:///nowhere/s.sock") as client:
             with self.assertRaises(skillrun.Unavailable):
-                adk_agent.build(client, self.folder).call("list_skills", {})
+                adk_agent.build(client, self.session).call("list_skills", {})
 
     def test_json_arguments_and_long_output(self):
         got = self.agent.call("run_skill_script", {"skill": "py", "script_path": "scripts/echo.py", "arguments": {"a": "é"}})
@@ -115,14 +116,15 @@ class ADK(Agents):
         failed = agent.call("Bash", {"command": "python {baseDir}/scripts/calc.py '2 +'"})["result"]
         self.assertTrue(failed.startswith("Error: Command failed with exit code 2\n"), failed)
 
-    def test_links_are_not_followed(self):
-        os.symlink("/etc/passwd", self.folder / "link")
-        (self.folder / "real").write_text("x")
-        self.assertEqual(list(skill_tools.inputs(self.folder)), ["real"])
+    def test_a_failed_program_leaves_nothing(self):
+        self.agent.call("write_file", {"path": "in.csv", "text": PEOPLE})
+        got = self.agent.call("bash", {"skill": "csv-processor", "command": FILTER})
+        self.assertEqual((got["status"], got["files"]), ("error", []))
+        self.assertEqual([file["path"] for file in self.agent.call("list_files", {})["files"]], ["in.csv"])
 
     def test_root_agent(self):
-        os.environ["SKILL_AGENT_FOLDER"] = str(self.folder)
-        self.addCleanup(os.environ.pop, "SKILL_AGENT_FOLDER")
+        os.environ["SKILL_AGENT_SESSION"] = self.session
+        self.addCleanup(os.environ.pop, "SKILL_AGENT_SESSION")
         self.assertEqual(adk_agent.root_agent.name, "skill_agent")
         self.assertIs(adk_agent.root_agent, adk_agent.root_agent)
         with self.assertRaises(AttributeError):
@@ -131,29 +133,52 @@ class ADK(Agents):
 
 class DeepAgents(Agents):
     def test_with_tools(self):
-        agent = deepagents_agent.build(self.client, self.folder)
+        agent = deepagents_agent.build(self.client, self.session)
         self.assertEqual(list(agent.tools), NAMES)
-        (self.folder / "people.csv").write_text(PEOPLE)
+        agent.call("write_file", {"path": "people.csv", "text": PEOPLE})
         got = json.loads(agent.call("bash", {"skill": "csv-processor", "command": FILTER}))
         self.assertEqual((got["status"], got["files"]), ("success", ["adults.csv"]))
         got = json.loads(agent.call("run_skill_script", {"skill": "calculator", "script_path": "scripts/calc.py", "args": ["6 * 7"]}))
         self.assertEqual(got["stdout"].strip().split()[-1], "42")
 
     def test_with_a_backend(self):
-        agent = deepagents_agent.build_with_backend(self.client, "csv-processor", self.folder)
+        agent = deepagents_agent.build_with_backend(self.client, "csv-processor", self.session)
         self.assertIn("/skills/csv-processor", agent.system_prompt)
-        backend = deepagents_agent.backend(self.client, "csv-processor", self.folder)
-        self.assertEqual((backend.virtual, backend.root), (True, str(self.folder)))
-        backend.write("/people.csv", PEOPLE)
+        backend = deepagents_agent.backend(self.client, "csv-processor", self.session)
+        self.assertIn(self.session, backend.id)
+        self.assertEqual(backend.write("/people.csv", PEOPLE).path, "/people.csv")
         got = agent.call("execute", {"command": FILTER, "timeout": 20})
         self.assertTrue(got.endswith("[Command succeeded with exit code 0]"), got)
-        self.assertEqual(backend.read("/adults.csv"), "name,age\nAda,36\n")
+        self.assertEqual(backend.read("/adults.csv").file_data, {"content": "name,age\nAda,36\n", "encoding": "utf-8"})
         got = agent.call("execute", {"command": "cat /etc/passwd"})
         self.assertTrue(got.endswith("[Command failed with exit code 126]"), got)
         self.assertIn("cat", got)
         got = agent.call("execute", {"command": FILTER.replace("people.csv", "none.csv")})
         self.assertIn("none.csv", got)
         self.assertIn("Command failed", got)
+
+    def test_the_backends_files(self):
+        backend = deepagents_agent.backend(self.client, "csv-processor", self.session)
+        uploaded = backend.upload_files([("/a.txt", b"1\n2\n3\n"), ("/d/b.md", b"2 + 2\n"), ("/d/c.bin", b"\0\xff"), ("/../x", b"")])
+        self.assertEqual([bool(r.error) for r in uploaded], [False, False, False, True])
+        self.assertEqual([(e["path"], e["is_dir"], e["size"]) for e in backend.ls("/").entries], [("/a.txt", False, 6), ("/d", True, 0)])
+        self.assertEqual([e["path"] for e in backend.ls("/d").entries], ["/d/b.md", "/d/c.bin"])
+        part = backend.read("/a.txt", offset=1, limit=1)
+        self.assertEqual((part.file_data["content"], part.start_line, part.end_line, part.total_lines, part.next_offset), ("2\n", 2, 2, 3, 2))
+        self.assertEqual(backend.read("/a.txt", offset=2).next_offset, None)
+        self.assertEqual(backend.read("/a.txt", limit=0).file_data["content"], "")
+        self.assertEqual(backend.read("/d/c.bin").file_data, {"content": "AP8=", "encoding": "base64"})
+        self.assertIn("not found", backend.read("/none").error)
+        self.assertEqual(backend.edit("/d/b.md", "2", "3", replace_all=True).occurrences, 2)
+        for old in ("3", "4"):
+            self.assertIn(f"{old!r}", backend.edit("/d/b.md", old, "5").error)
+        self.assertIn("not found", backend.edit("/none", "1", "2").error)
+        self.assertEqual([m["path"] for m in backend.glob("*.md", "/d").matches], ["/d/b.md"])
+        self.assertEqual([m["path"] for m in backend.glob("**/*.txt").matches], ["/a.txt"])
+        self.assertEqual(backend.grep("3").matches, [{"path": "/a.txt", "line": 3, "text": "3"}, {"path": "/d/b.md", "line": 1, "text": "3 + 3"}])
+        self.assertEqual((backend.grep("3", max_count=1).truncated, len(backend.grep("3", "/d", "*.md").matches)), (True, 1))
+        got = backend.download_files(["/d/c.bin", "/none"])
+        self.assertEqual([(r.content, r.error) for r in got], [(b"\0\xff", None), (None, "file_not_found")])
 
 
 if __name__ == "__main__":
