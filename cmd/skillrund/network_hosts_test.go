@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -38,13 +39,20 @@ type hosts struct {
 	public  *namespace
 	pair    *certtest.Pair
 	cables  int
+	servers map[string]webServer
 	rebound atomic.Bool // rebind.evil.example has a private address now
+}
+
+// A webServer is an nginx.
+type webServer struct {
+	n       *namespace
+	address string
 }
 
 // startHosts starts the hosts and their servers. dir/www has the files of the public web server.
 func startHosts(t *testing.T, dir string) *hosts {
 	t.Helper()
-	h := &hosts{dir: dir, machine: newNamespace(t)}
+	h := &hosts{dir: dir, machine: newNamespace(t), servers: map[string]webServer{}}
 	authority := certtest.NewAuthority(t, "authority of the test")
 	authority.WriteRoots(filepath.Join(dir, "ca.pem"))
 	h.pair = authority.Client("server", func(c *x509.Certificate) {
@@ -141,21 +149,41 @@ http {
 	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	h.servers[name] = webServer{n, addresses[0]}
 	startServer(t, n, filepath.Join(work, "log"), "event method", "nginx", "-p", work, "-c", file)
 }
 
-// seen returns the requests that the web server of a host got since the last call.
-func (h *hosts) seen(t *testing.T, name string) string {
+// seen returns the requests that the web server of a host got since the last call. nginx writes to its log after it
+// has answered, one request after the other. So seen sends a request itself, and waits for it in the log.
+func (h *hosts) seen(t *testing.T, name string) (text string) {
 	t.Helper()
+	const mark = "/seen-until-here"
+	server := h.servers[name]
+	server.n.do(t, func() error {
+		c, err := net.Dial("tcp", net.JoinHostPort(server.address, "80"))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, "GET "+mark+" HTTP/1.0\r\n\r\n"); err != nil {
+			return err
+		}
+		_, err = io.ReadAll(c)
+		return err
+	})
 	path := filepath.Join(h.dir, name, "seen")
-	text, err := os.ReadFile(path)
-	if err == nil {
-		err = os.Truncate(path, 0)
-	}
-	if err != nil {
+	until(t, "no mark in "+path, func() bool {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = string(b)
+		return strings.HasSuffix(text, mark+"\n")
+	})
+	if err := os.Truncate(path, 0); err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
+	return text[:strings.LastIndex(strings.TrimSuffix(text, "\n"), "\n")+1]
 }
 
 // startServer starts a program from .tools in a namespace, and waits for a text in its log.
