@@ -51,8 +51,8 @@ start_prometheus() {
 	jobs+=($!)
 }
 
-# use_as keeps $2 programs of a tenant running, one after the other, with a pause of $3 seconds. What they
-# print, and their ends, are only for the daemon's counters.
+# use_as keeps $2 programs of a tenant running, one after the other, with a pause of $3 seconds. Their output
+# and their ends are only for the daemon's counters.
 use_as() {
 	local tenant=$1 clients=$2 pause=$3
 	"$bin/skillrund" --config "$dir/skillrund.yaml" token create --tenant "$tenant" --name load --role invoke >"$tokens.$tenant" 2>/dev/null

@@ -19,7 +19,7 @@ const (
 	DuringOutput  Point = "during output"  // the record has a part of the output
 	DuringCollect Point = "during collect" // the artifacts are kept, and no row names them
 	BeforeVersion Point = "before version" // the session has the new files, and no version names them
-	AfterVersion  Point = "after version"  // the version is durable; nobody knows yet
+	AfterVersion  Point = "after version"  // the version is durable, and no outcome names it
 	BeforeTidy    Point = "before tidy"    // the session's tree is of the new version; old versions are still to be removed
 	BeforeOutcome Point = "before outcome" // all processes have ended; the record does not say so yet
 	AfterOutcome  Point = "after outcome"  // the record has the outcome; the sandbox is still to be removed

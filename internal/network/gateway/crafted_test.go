@@ -105,7 +105,7 @@ func TestOverlappingSegments(t *testing.T) {
 	const host = len("GET / HTTP/1.1\r\nHost: ")
 	for name, c := range map[string]struct {
 		parts  []part
-		want   string // what the server gets
+		want   string // the bytes that the server receives
 		denied string // the host of the refusal
 	}{
 		"the whole again":           {[]part{{0, len(good), good}, {0, len(evil), evil}}, good, ""},
@@ -204,7 +204,7 @@ func TestCraftedPackets(t *testing.T) {
 }
 
 // A flood of connections that are never completed reaches the bound, and no further: the rest is reset.
-// Another sandbox of the tenant connects meanwhile, and the end of the flood gives everything back.
+// Another sandbox of the tenant can still connect, and the end of the flood gives everything back.
 func TestHalfOpenFlood(t *testing.T) {
 	networktest.Serve(t, networktest.Public+":80", echo)
 	shared := NewShared(4096)

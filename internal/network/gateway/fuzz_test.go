@@ -291,7 +291,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// ambiguous says what is wrong with a request as RFC 9112 describes it, or "".
+// ambiguous returns the rule of RFC 9112 that a request breaks, or "".
 func ambiguous(request []byte) string {
 	head, body, ok := bytes.Cut(request, []byte("\r\n\r\n"))
 	if !ok {

@@ -30,8 +30,8 @@ type Config struct {
 	Limits    Limits
 	Shared    *Shared     // the tenant's connections
 	Sink      policy.Sink // called by one goroutine at a time; must not block
-	// Credentials are added to the sandbox's requests; nil: none. Roots sign the certificates of servers
-	// that get one, and that of the proxy.
+	// Credentials are added to the sandbox's requests; nil: none. Roots sign the certificates of the servers
+	// that get a credential, and the proxy's certificate.
 	Credentials *credential.Set
 	Roots       *x509.CertPool
 	Proxy       *Proxy // nil: none

@@ -21,7 +21,7 @@ type decision struct {
 	missing  string
 	protocol policy.Protocol
 	to       netip.AddrPort
-	proxied  string // what the proxy is asked for: an address or a name, with the port; empty: no proxy
+	proxied  string // the address or name, with the port, that the proxy connects to; empty: no proxy
 }
 
 // judge asks the rules for a destination, and decides whether the proxy is asked for it.
@@ -60,7 +60,7 @@ func (g *Gateway) judgeName(p policy.Protocol, to netip.AddrPort, name string) d
 	return d
 }
 
-// judgeAddress asks the rules for an address. all are the names that it has now, and old those that it had.
+// judgeAddress asks the rules for an address. all are its present names, old its former ones.
 func (g *Gateway) judgeAddress(p policy.Protocol, to netip.AddrPort, all, old []string) decision {
 	d := decision{protocol: p, to: to}
 	if len(all) > 0 {

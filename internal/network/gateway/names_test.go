@@ -253,7 +253,7 @@ func TestHostOldVersion(t *testing.T) {
 	}
 }
 
-// A deny rule for a port holds for an address after its pin has ended, also beside public.
+// A deny rule for a port holds for an address after its pin has ended, also if public allows the address.
 func TestDeniedPortOfOldAddress(t *testing.T) {
 	newZone(t)
 	networktest.Serve(t, networktest.Public+":7000", echo)

@@ -70,7 +70,7 @@ func (p *pins) prune(now time.Time) {
 }
 
 // names returns the names for which the sandbox got an address, in the order of the answers. old are
-// those whose pins have ended: they open nothing, but deny rules still are about them.
+// names whose pins have ended: they open nothing, but deny rules still apply to them.
 func (p *pins) names(a netip.Addr) (names, old []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

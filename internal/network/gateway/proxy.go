@@ -113,7 +113,7 @@ func (r *relay) nameOf(a netip.Addr) string {
 	return r.names[a]
 }
 
-// carries reports whether connections to an address go through the proxy. names are those of the address.
+// carries reports whether connections to an address go through the proxy. names are the address's names.
 func (r *relay) carries(a netip.Addr, names []string) bool {
 	return r != nil && !r.Direct.hasAddress(a) && !slices.ContainsFunc(names, r.Direct.hasName)
 }
@@ -244,8 +244,8 @@ func (u *upstream) reset() {
 	u.socket.Close()
 }
 
-// dial opens the connection of a decision, through the proxy if there is one. It reports why the proxy
-// opened none.
+// dial opens the connection of a decision, through the proxy if the decision has one. If the proxy opens
+// no connection, dial reports the refusal with its reason.
 func (g *Gateway) dial(ctx context.Context, d decision) (*upstream, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.entries.limits.Dial)
 	defer cancel()
