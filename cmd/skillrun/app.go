@@ -178,6 +178,7 @@ func (e *usageError) Error() string {
 	return fmt.Sprintf("%v (see '%s --help')", e.err, e.command)
 }
 
+// usage makes an error a mistake in the command line, whose text names the command with --help.
 func usage(cmd *cobra.Command, err error) error {
 	return &usageError{command: cmd.CommandPath(), err: err}
 }

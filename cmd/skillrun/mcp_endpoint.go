@@ -32,6 +32,7 @@ const maxUpgradeBytes = 64 << 10
 // address is a path or host:port.
 type endpoint struct{ network, address string }
 
+// String returns the endpoint in a form that --mcp-address takes.
 func (e endpoint) String() string {
 	if e.network == "unix" {
 		return "unix://" + e.address
@@ -174,4 +175,5 @@ type upgraded struct {
 	r *bufio.Reader
 }
 
+// Read takes the bytes that came with the answer to the upgrade first, then the bytes of the connection.
 func (u *upgraded) Read(p []byte) (int, error) { return u.r.Read(p) }

@@ -49,6 +49,7 @@ func (a *app) resolve() error {
 	return nil
 }
 
+// exists reports false for a file in a directory that the user may not enter, too.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil

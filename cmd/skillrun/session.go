@@ -68,6 +68,7 @@ func (a *app) sessionCreateCommand() *cobra.Command {
 	return cmd
 }
 
+// sessionListCommand reads all pages before it prints: a column of the table is as wide as its longest cell.
 func (a *app) sessionListCommand() *cobra.Command {
 	var labels []string
 	cmd := &cobra.Command{
@@ -129,6 +130,8 @@ func minuteOf(t *timestamppb.Timestamp) string {
 	return t.AsTime().Local().Format("2006-01-02 15:04")
 }
 
+// sessionShowCommand prints JSON page by page, since a session can have many files, and the table after the last
+// page.
 func (a *app) sessionShowCommand() *cobra.Command {
 	var version uint32
 	cmd := &cobra.Command{
