@@ -1,0 +1,197 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/metrics"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// soakVar is the number of executions of leakSoak. Default: 300.
+const soakVar = "SKILLRUN_SOAK"
+
+// A soakKind is a kind of execution, and the end that it must have.
+type soakKind struct {
+	name string
+	req  func() *pb.ExecuteRequest
+	end  pb.ExecutionEnd
+	code int32
+}
+
+var soakKinds = []soakKind{
+	{"script", func() *pb.ExecuteRequest { return script("calculator", "scripts/calc.py", "1 + 2") }, pb.ExecutionEnd_EXECUTION_END_EXITED, 0},
+	{"Python", func() *pb.ExecuteRequest { return code("hostile", "open('made', 'w').write('x'); print('hi')") }, pb.ExecutionEnd_EXECUTION_END_EXITED, 0},
+	{"shell", func() *pb.ExecuteRequest { return shell("hostile", "echo hi; head -c 100000 /dev/zero | tee made") }, pb.ExecutionEnd_EXECUTION_END_EXITED, 0},
+	{"command", func() *pb.ExecuteRequest { return command("hostile", "ls /") }, pb.ExecutionEnd_EXECUTION_END_EXITED, 0},
+	{"failure", func() *pb.ExecuteRequest { return code("hostile", "raise SystemExit(3)") }, pb.ExecutionEnd_EXECUTION_END_EXITED, 3},
+	{"input", func() *pb.ExecuteRequest {
+		req := shell("hostile", "cat in >out")
+		req.Files = []*pb.InputFile{{Path: "in", Source: &pb.InputFile_Content{Content: make([]byte, 10_000)}}}
+		return req
+	}, pb.ExecutionEnd_EXECUTION_END_EXITED, 0},
+	{"session", func() *pb.ExecuteRequest { return shell("hostile", "date >>log; echo x >$$") }, pb.ExecutionEnd_EXECUTION_END_EXITED, 0},
+	{"cancelled", func() *pb.ExecuteRequest { return shell("hostile", "echo ready; sleep 600") }, pb.ExecutionEnd_EXECUTION_END_CANCELLED, 0},
+	{"too long", func() *pb.ExecuteRequest { return wall(shell("hostile", "sleep 600"), 200*time.Millisecond) }, pb.ExecutionEnd_EXECUTION_END_TIMED_OUT, 0},
+	{"out of memory", func() *pb.ExecuteRequest { return code("hostile", "x = bytearray(1 << 30)") }, pb.ExecutionEnd_EXECUTION_END_OOM_KILLED, 0},
+}
+
+// soak executes n programs of all kinds, each 50 of them with a new session, and deletes what they leave.
+func (d *running) soak(n int) {
+	d.t.Helper()
+	var next atomic.Int64
+	var clients sync.WaitGroup
+	for range 4 {
+		clients.Go(func() {
+			var u *sessionUser
+			for i := next.Add(1); i <= int64(n) && !d.t.Failed(); i = next.Add(1) {
+				if u == nil {
+					u = d.newSession(d.t.Context(), &pb.CreateSessionRequest{})
+				}
+				d.soakOne(soakKinds[i%int64(len(soakKinds))], u)
+				if i%50 == 0 {
+					d.endSession(u)
+					u = nil
+				}
+			}
+			if u != nil {
+				d.endSession(u)
+			}
+		})
+	}
+	clients.Wait()
+}
+
+func (d *running) endSession(u *sessionUser) {
+	if _, err := u.sessions.DeleteSession(u.ctx, &pb.DeleteSessionRequest{SessionId: u.id}); err != nil {
+		d.t.Error(err)
+	}
+}
+
+// soakOne executes one program and deletes its record.
+func (d *running) soakOne(kind soakKind, u *sessionUser) {
+	req := kind.req()
+	if kind.name == "session" {
+		req.Session = &pb.SessionUse{SessionId: u.id}
+	}
+	stream, err := d.runs.Execute(d.t.Context(), req)
+	if err != nil {
+		d.t.Error(err)
+		return
+	}
+	r, err := collect(d.t, stream, 0, func(e *pb.ExecutionEvent) {
+		if kind.name != "cancelled" || e.GetOutput() == nil {
+			return
+		}
+		if _, err := d.runs.CancelExecution(d.t.Context(), &pb.CancelExecutionRequest{ExecutionId: e.ExecutionId}); err != nil {
+			d.t.Error(err)
+		}
+	})
+	if err != nil {
+		d.t.Errorf("%s: %v", kind.name, err)
+		return
+	}
+	if o := r.outcome; o.End != kind.end || o.End == pb.ExecutionEnd_EXECUTION_END_EXITED && o.GetExitCode() != kind.code {
+		d.t.Errorf("%s: ended as %v: %s", kind.name, o, r.stderr.String())
+	}
+	if _, err := d.runs.DeleteExecution(d.t.Context(), &pb.DeleteExecutionRequest{ExecutionId: r.id}); err != nil {
+		d.t.Error(err)
+	}
+}
+
+// A soaked is what a daemon holds after many executions.
+type soaked struct {
+	holdings
+	goroutines int
+	entries    int   // directory entries of state and run, without sandboxes that wait
+	dying      int   // cgroups that are removed but not freed
+	resident   int64 // bytes
+}
+
+func (d *running) soaked() (s soaked) {
+	d.t.Helper()
+	d.wantNothingLeft()
+	s.holdings, s.resident = d.held(), d.residentBytes()
+	_, page := d.page(metrics.Path)
+	_, rest, _ := strings.Cut(page, "\ngo_goroutines ")
+	line, _, _ := strings.Cut(rest, "\n")
+	var err error
+	if s.goroutines, err = strconv.Atoi(line); err != nil {
+		d.t.Fatalf("go_goroutines: %v", err)
+	}
+	s.entries, s.dying = len(d.entries()), d.dyingCgroups()
+	return s
+}
+
+// entries lists the files and directories of the daemon. Those of waiting sandboxes come and go.
+func (d *running) entries() (all []string) {
+	for _, top := range []string{"state", "run"} {
+		_ = filepath.WalkDir(filepath.Join(d.dir, top), func(path string, e fs.DirEntry, err error) error {
+			switch {
+			case err != nil: // just removed
+				return nil
+			case e.Name() == "sandboxes" || strings.HasPrefix(path, filepath.Join(d.dir, "state/sandbox/instances")) && path != d.dir:
+				return fs.SkipDir // wantNothingLeft looks at them
+			}
+			all = append(all, path)
+			return nil
+		})
+	}
+	return all
+}
+
+// dyingCgroups returns the number of removed cgroups that the kernel still has; 0 on cgroup v1, which does not
+// count them.
+func (d *running) dyingCgroups() (n int) {
+	stat, _ := os.ReadFile(filepath.Join(d.pidsGroup(), "cgroup.stat"))
+	for line := range strings.Lines(string(stat)) {
+		if number, ok := strings.CutPrefix(line, "nr_dying_descendants "); ok {
+			n, _ = strconv.Atoi(strings.TrimSpace(number))
+		}
+	}
+	return n
+}
+
+// leakSoak executes programs of all kinds, with cancellations, deadlines, sessions and failures. Then the daemon
+// holds what it has held after a third of them.
+func leakSoak(t *testing.T, _ *running, _ hostileCase) {
+	n := 300
+	if slower > 1 {
+		n = 120
+	}
+	if text := os.Getenv(soakVar); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil {
+			t.Fatalf("%s: %v", soakVar, err)
+		}
+	}
+	d := startHostile(t, "listen: {unix: s.sock, metrics_tcp: \"127.0.0.1:0\"}\n")
+	d.soak(n / 3)
+	before, entries := d.soaked(), d.entries()
+	d.soak(n - n/3)
+	var after soaked
+	if !await(func() bool {
+		d.works() // the garbage collector closes the files of failed starts
+		after = d.soaked()
+		return after.files <= before.files+2 && after.database <= mostDatabaseFiles && after.goroutines <= before.goroutines+5 && after.mounts == before.mounts &&
+			after.cgroups == before.cgroups && after.entries <= before.entries && after.dying <= before.dying+8 && after.resident <= before.resident+16<<20
+	}) {
+		now := d.entries()
+		t.Errorf("more entries: %v", slices.DeleteFunc(now, func(path string) bool { return slices.Contains(entries, path) }))
+		t.Errorf("descriptors: %v", d.descriptors())
+	}
+	text := fmt.Sprintf("%d executions: before %+v, after %+v", n, before, after)
+	if t.Failed() {
+		t.Error(text)
+	}
+	t.Log(text)
+}
