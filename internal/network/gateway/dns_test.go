@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -109,7 +110,7 @@ func (b *box) exchange(t testing.TB, network string, server netip.Addr, m *dns.M
 		t.Fatal(err)
 	}
 	defer c.Close()
-	answer, _, err := (&dns.Client{Net: network}).ExchangeWithConn(m, &dns.Conn{Conn: c})
+	answer, _, err := (&dns.Client{Net: network, Timeout: 30 * time.Second}).ExchangeWithConn(m, &dns.Conn{Conn: c})
 	if err != nil {
 		t.Fatal(err)
 	}
