@@ -181,6 +181,21 @@ func TestHelperHangs(t *testing.T) {
 	b.echo(t)
 }
 
+// The end of a sandbox does not wait for the events of a helper that is stopped.
+func TestDetachFromStoppedHelper(t *testing.T) {
+	m := newManager(t, func(c *Config) { c.AnswerTime, c.DetachTime = time.Hour, time.Millisecond })
+	b := newBox(t, m, "a")
+	p := m.process(t, "a")
+	defer p.kill() // Close would wait for it
+	if err := p.command.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	b.network.Detach()
+	if s := m.Stats(); s.Networks != 0 || s.Deaths != 0 {
+		t.Errorf("stats: %+v", s)
+	}
+}
+
 // A doomedGroup sends a signal to its helper before the helper's first request.
 type doomedGroup struct {
 	Group
