@@ -179,7 +179,7 @@ network:
 		})
 	}
 	t.Run("the script", func(t *testing.T) {
-		r := want(t, "search", script("online", "scripts/search.py", "t3rc3s-tsrif"), "[]\n")
+		r := want(t, "search", wall(script("online", "scripts/search.py", "t3rc3s-tsrif"), patience), "[]\n")
 		if c := r.outcome.Usage.Network.GetConnections(); len(c) != 1 || fmt.Sprint(c[0].Credentials) != "[api]" {
 			t.Errorf("usage: %v", c)
 		}

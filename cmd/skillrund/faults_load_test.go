@@ -55,7 +55,7 @@ type faultOp struct {
 	outcome      *pb.ExecutionOutcome
 }
 
-// faultWall ends a program whose init was killed or stopped.
+// faultWall ends a program whose init was killed or stopped. Other programs have patience.
 const faultWall = 15 * time.Second
 
 const (
@@ -106,7 +106,11 @@ func startLoadOf(t *testing.T, d *running, programs []faultProgram, ends ...pb.E
 // request sends a request until it is answered, or the load ends. In a session the answer is the outcome, which
 // says what was committed.
 func (l *faultLoad) request(tenant, client int, key string, req *pb.ExecuteRequest) {
-	wall(req, faultWall)
+	limit := patience
+	if slices.Contains(l.ends, pb.ExecutionEnd_EXECUTION_END_TIMED_OUT) {
+		limit = faultWall
+	}
+	wall(req, limit)
 	req.IdempotencyKey, req.Labels = key, map[string]string{"key": key}
 	for !l.ended.Load() {
 		op := &faultOp{tenant: tenant, client: tenant*(faultClients+sessionClients) + client, key: key, call: time.Since(l.begun)}
@@ -195,14 +199,14 @@ func (l *faultLoad) verify(row *faultRow) {
 		}
 	}
 	row.tried += len(byKey)
-	if !l.linearizable() {
+	if !isLinearizable(l.t, l.histories(), keyModel) {
 		row.doubled++
 		l.t.Error("no order of the requests explains the answers to their idempotency keys")
 	}
 	if !slices.ContainsFunc(l.ops, func(op *faultOp) bool { return op.outcome.GetSession().GetCommittedVersion() != 0 }) {
 		l.t.Error("no session has a version")
 	}
-	if !l.sessionsLinearizable(read) {
+	if !isLinearizable(l.t, l.sessionHistories(read), sessionModel) {
 		row.lost++
 		l.t.Error("no order of the executions explains the files and versions of the sessions")
 	}

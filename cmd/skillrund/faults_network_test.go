@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -84,19 +82,7 @@ func (l *faultLoad) signal(pid int, number unix.Signal) {
 
 // starve leaves a helper little memory, and lets an execution of its tenant fill the buffers of connections.
 func (l *faultLoad) starve(_ *box, pid int) {
-	file, used := "memory.limit_in_bytes", "memory.usage_in_bytes"
-	if unified() {
-		file, used = "memory.max", "memory.current"
-	}
-	group := helperGroup(l.t, pid, "memory")
-	text, err := os.ReadFile(filepath.Join(group, used))
-	now, _ := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err == nil {
-		err = os.WriteFile(filepath.Join(group, file), []byte(strconv.Itoa(now+2<<20)), 0)
-	}
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	leaveLittleMemory(l.t, helperGroup(l.t, pid, "memory"))
 	ctx, cancel := context.WithTimeout(l.tenants[0], patience)
 	defer cancel()
 	stream, err := l.runs.Execute(ctx, code("hostile", holdConnections))

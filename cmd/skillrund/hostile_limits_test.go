@@ -59,8 +59,8 @@ func TestHostileTenantCalls(t *testing.T) {
 	t.Parallel()
 	h := startHostileTenant(t)
 	ctx, cancel := context.WithCancel(h.hostile)
-	defer cancel()
 	var loops sync.WaitGroup
+	defer func() { cancel(); loops.Wait() }() // after a failure: the loops call h.t.Error
 	forever := func(f func()) {
 		loops.Go(func() {
 			for ctx.Err() == nil {

@@ -151,7 +151,7 @@ func TestNoNetworkNoPackets(t *testing.T) {
 	offline := func(t *testing.T) {
 		d.t = t
 		sent(t)
-		r := d.run(script("offline", "scripts/escape.py"))
+		r := d.run(wall(script("offline", "scripts/escape.py"), patience))
 		if out := r.stdout.String(); strings.Contains(out, "LEAK") || strings.Count(out, "\n") < 30 {
 			t.Errorf("got %s", out)
 		}

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -96,13 +97,32 @@ func (h *hosts) writeRepository(t *testing.T) {
 	}
 }
 
-// writeNetclient builds the Go program into a skill.
-func (h *hosts) writeNetclient(t *testing.T, skill string) {
-	t.Helper()
-	cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", filepath.Join(h.dir, "skills", skill, "bin/netclient"), "testdata/netclient/main.go")
+// netclient builds the Go program, once: without cgo, it needs another build of the standard library.
+var netclient = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "skillrund-netclient-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "netclient")
+	cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, "testdata/netclient/main.go")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("netclient: %v\n%s", err, out)
+		return nil, fmt.Errorf("netclient: %w\n%s", err, out)
+	}
+	return os.ReadFile(path)
+})
+
+// writeNetclient writes the Go program into a skill.
+func (h *hosts) writeNetclient(t *testing.T, skill string) {
+	t.Helper()
+	program, err := netclient()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(h.dir, "skills", skill, "bin")
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "netclient"), program, 0o755)); err != nil {
+		t.Fatal(err)
 	}
 }
 

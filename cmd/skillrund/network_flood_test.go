@@ -11,17 +11,21 @@ import (
 )
 
 // flood opens many connections to a host that never answers. It goes on when the bound of its network is
-// reached, and holds the sockets until the test says so.
+// reached, and holds the sockets until the test says so. The sandbox's interface has room for 128 packets. So the
+// program waits, after each 64 sockets, for an answer at its first connection: the packets before it have left.
 const flood = `
 import select, socket
 gate = socket.create_connection(("` + publicHost + `", 9000))
 sockets, events = [], select.poll()
-for _ in range(900):
+for i in range(900):
     s = socket.socket()
     s.setblocking(False)
     s.connect_ex(("` + silentHost + `", 80))
     sockets.append(s)
     events.register(s, select.POLLOUT)
+    if i % 64 == 63:
+        gate.sendall(b".")
+        assert gate.recv(1) == b"."
 refused = 0
 while refused < 900 - 255:
     for fd, _ in events.poll():
@@ -74,6 +78,10 @@ func TestNetworkFlood(t *testing.T) {
 			return
 		}
 		defer c.Close()
+		if _, err := io.CopyN(c, c, 900/64); err != nil {
+			fetched <- fmt.Sprint(err)
+			return
+		}
 		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
 			fetched <- fmt.Sprint(err)
 			return
@@ -87,6 +95,7 @@ func TestNetworkFlood(t *testing.T) {
 		_, _ = io.WriteString(c, "y")
 	}()
 	r := d.run(wall(script("hog", "scripts/flood.py"), patience))
+	gate.Close() // ends Accept, if the program did not come
 	r.wantStdout(t, "flooded\n")
 	if got := <-fetched; got != "public web.example HTTP/2.0 \n" {
 		t.Errorf("the neighbour: %s", got)

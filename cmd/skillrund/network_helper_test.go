@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -50,6 +51,30 @@ func helperGroup(t *testing.T, pid int, controller string) string {
 	return ""
 }
 
+// leaveLittleMemory gives a helper's cgroup a limit of 2 MiB more than it uses.
+func leaveLittleMemory(t *testing.T, group string) {
+	t.Helper()
+	limit, used := "memory.limit_in_bytes", "memory.usage_in_bytes"
+	if unified() {
+		limit, used = "memory.max", "memory.current"
+	}
+	until(t, "the helper's memory can't be limited", func() bool {
+		text, err := os.ReadFile(filepath.Join(group, used))
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = os.WriteFile(filepath.Join(group, limit), []byte(strconv.Itoa(now+2<<20)), 0)
+		if err != nil && !errors.Is(err, syscall.EBUSY) { // EBUSY: by now it uses more than that
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+}
+
 // When the memory of a helper runs out, the kernel kills the helper and nothing else. The daemon starts
 // another one, and says why.
 func TestNetworkHelperOutOfMemory(t *testing.T) {
@@ -62,26 +87,12 @@ func TestNetworkHelperOutOfMemory(t *testing.T) {
 	if len(before) != 1 {
 		t.Fatalf("helpers: %v", before)
 	}
-	file, used := "memory.limit_in_bytes", "memory.usage_in_bytes"
-	if unified() {
-		file, used = "memory.max", "memory.current"
-	}
 	group := helperGroup(t, before[0], "memory")
 	if name := filepath.Base(group); !strings.HasPrefix(name, "helper-default-") || filepath.Base(filepath.Dir(group)) != "skillrun-"+d.instance() {
 		t.Fatalf("the helper is in %s", group)
 	}
-	text, err := os.ReadFile(filepath.Join(group, used))
-	if err != nil {
-		t.Fatal(err)
-	}
-	now, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err == nil {
-		err = os.WriteFile(filepath.Join(group, file), []byte(strconv.Itoa(now+2<<20)), 0)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := d.run(script("online", "scripts/hold.py"))
+	leaveLittleMemory(t, group)
+	r := d.run(wall(script("online", "scripts/hold.py"), patience))
 	r.wantExit(t, 0)
 	d.untilLogged("its memory ran out")
 	d.run(code("online", "import urllib.request\nprint(urllib.request.urlopen('http://web.example/').read().decode().strip())")).wantStdout(t, "hello, web.example\n")

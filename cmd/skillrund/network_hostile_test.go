@@ -326,7 +326,7 @@ network: {allow: [web.example, rebind.example, mixed.example, mapped.example]}
 	outside.take()
 	t.Run("escapes", func(t *testing.T) {
 		d.t = t
-		r := d.run(script("online", "scripts/escape.py"))
+		r := d.run(wall(script("online", "scripts/escape.py"), patience))
 		r.wantExit(t, 0)
 		out := r.stdout.String()
 		if strings.Contains(strings.Replace(out, "hello, web.example\n", "", 1), "LEAK") || !strings.HasSuffix(out, "hello, web.example\n") {
@@ -344,7 +344,7 @@ network: {allow: [web.example, rebind.example, mixed.example, mapped.example]}
 	})
 	t.Run("without a network nothing leaves", func(t *testing.T) {
 		d.t = t
-		r := d.run(script("offline", "scripts/escape.py"))
+		r := d.run(wall(script("offline", "scripts/escape.py"), patience))
 		if out := r.stdout.String(); strings.Contains(out, "LEAK") {
 			t.Errorf("got %s", out)
 		}

@@ -434,10 +434,10 @@ func TestSessionWaitHoldsNoSlot(t *testing.T) {
 		go func() {
 			req := b.bash("one", fmt.Sprintf("cat f; echo %d >> f", i), func(r *executor.Request) { r.Session.Wait = true })
 			id, _, err := b.Executor.Execute(t.Context(), req)
+			defer func() { ended <- err }() // also if follow ends the goroutine
 			if err == nil {
 				b.follow(id)
 			}
-			ended <- err
 		}()
 	}
 	for range many {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 )
 
 // carry tells a helper to attach a network, unless the network is already detached.
@@ -33,9 +32,6 @@ func (t *tenant) carry(ctx context.Context, p *process, n *Network) error {
 
 // attachTries is how many helpers may die before an attachment fails.
 const attachTries = 3
-
-// detachTime is how long the end of a sandbox waits for the last events of its network.
-const detachTime = 2 * time.Second
 
 // attach attaches a network that has joined for the first time. If the helper dies before it answers,
 // attach tries the next one.
@@ -112,7 +108,7 @@ func (t *tenant) release(n *Network) {
 	p := t.process
 	t.mu.Unlock()
 	if p != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), detachTime)
+		ctx, cancel := context.WithTimeout(context.Background(), t.manager.config.DetachTime)
 		_, _ = p.call(ctx, request{Kind: detach, Network: n.number}, -1)
 		cancel()
 	}

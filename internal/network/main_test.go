@@ -34,10 +34,10 @@ func TestMain(m *testing.M) {
 	networktest.Main(m)
 }
 
-// newManager makes a Manager whose helpers are this test binary.
+// newManager makes a Manager whose helpers are this test binary. Detach waits long: tests count the last events.
 func newManager(t testing.TB, change ...func(*Config)) *Manager {
 	t.Helper()
-	c := Config{Dir: t.TempDir(), Group: newTestGroup, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	c := Config{Dir: t.TempDir(), Group: newTestGroup, DetachTime: 30 * time.Second, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	for _, f := range change {
 		f(&c)
 	}

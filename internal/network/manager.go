@@ -42,6 +42,8 @@ type Config struct {
 	// AnswerTime is how long a helper has for an answer before it is killed. Zero: ten seconds. Even a
 	// busy machine answers in milliseconds.
 	AnswerTime time.Duration
+	// DetachTime is how long the end of a sandbox waits for the last events of its network. Zero: two seconds.
+	DetachTime time.Duration
 	// Group makes the cgroup of a helper, which bounds its memory.
 	Group func(tenant string) (Group, error)
 	Log   *slog.Logger
@@ -91,6 +93,7 @@ func NewManager(c Config) (*Manager, error) {
 	if c.AnswerTime == 0 {
 		c.AnswerTime = 10 * time.Second
 	}
+	c.DetachTime = cmp.Or(c.DetachTime, 2*time.Second)
 	if err := os.MkdirAll(c.Dir, 0o555); err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -138,14 +139,21 @@ func (g *fakeGroup) Close() error        { g.closed <- 1; return errors.New("it 
 // Each helper enters a cgroup, which is removed after its end. A helper without a cgroup does not run.
 func TestGroups(t *testing.T) {
 	g := &fakeGroup{make(chan int, 10), make(chan int, 10)}
-	var refused error
-	m := newManager(t, func(c *Config) { c.Group = func(string) (Group, error) { return g, refused } })
+	var refuses atomic.Bool
+	m := newManager(t, func(c *Config) {
+		c.Group = func(string) (Group, error) {
+			if refuses.Load() {
+				return nil, errors.New("no cgroup")
+			}
+			return g, nil
+		}
+	})
 	b := newBox(t, m, "a")
 	p := m.process(t, "a")
 	if pid := <-g.entered; pid != p.command.Process.Pid {
 		t.Errorf("%d has entered", pid)
 	}
-	refused = errors.New("no cgroup")
+	refuses.Store(true)
 	p.kill()
 	<-b.cut
 	<-g.closed
@@ -164,13 +172,28 @@ func TestGroups(t *testing.T) {
 // A helper that is stopped is killed and replaced, as it carries nothing.
 func TestHelperHangs(t *testing.T) {
 	serveEcho(t)
-	m := newManager(t, func(c *Config) { c.AnswerTime = 3 * time.Second })
+	m := newManager(t)
 	b := newBox(t, m, "a")
 	if err := m.process(t, "a").command.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	<-b.cut
 	b.echo(t)
+}
+
+// The end of a sandbox does not wait for the events of a helper that is stopped.
+func TestDetachFromStoppedHelper(t *testing.T) {
+	m := newManager(t, func(c *Config) { c.AnswerTime, c.DetachTime = time.Hour, time.Millisecond })
+	b := newBox(t, m, "a")
+	p := m.process(t, "a")
+	defer p.kill() // Close would wait for it
+	if err := p.command.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	b.network.Detach()
+	if s := m.Stats(); s.Networks != 0 || s.Deaths != 0 {
+		t.Errorf("stats: %+v", s)
+	}
 }
 
 // A doomedGroup sends a signal to its helper before the helper's first request.
@@ -185,20 +208,19 @@ func (g doomedGroup) Enter(pid int) error { return syscall.Kill(pid, g.signal) }
 func TestHelperDiesDuringItsStart(t *testing.T) {
 	serveEcho(t)
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
-		starts := 0
+		var starts atomic.Int64
 		m := newManager(t, func(c *Config) {
-			c.AnswerTime = 3 * time.Second
 			c.Group = func(tenant string) (Group, error) {
 				g, err := newTestGroup(tenant)
-				if starts++; starts == 1 {
+				if starts.Add(1) == 1 {
 					g = doomedGroup{g, signal}
 				}
 				return g, err
 			}
 		})
 		newBox(t, m, "a").echo(t)
-		if s := m.Stats(); s.Deaths != 1 || starts != 2 {
-			t.Errorf("%v: %d starts, %+v", signal, starts, s)
+		if s := m.Stats(); s.Deaths != 1 || starts.Load() != 2 {
+			t.Errorf("%v: %d starts, %+v", signal, starts.Load(), s)
 		}
 	}
 }

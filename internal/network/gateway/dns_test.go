@@ -2,11 +2,13 @@ package gateway
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -18,6 +20,13 @@ import (
 type zone struct {
 	mu    sync.Mutex
 	asked map[string]int
+}
+
+// questions returns the number of questions for each name.
+func (z *zone) questions() map[string]int {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return maps.Clone(z.asked)
 }
 
 func (z *zone) ServeDNS(w dns.ResponseWriter, m *dns.Msg) {
@@ -109,7 +118,7 @@ func (b *box) exchange(t testing.TB, network string, server netip.Addr, m *dns.M
 		t.Fatal(err)
 	}
 	defer c.Close()
-	answer, _, err := (&dns.Client{Net: network}).ExchangeWithConn(m, &dns.Conn{Conn: c})
+	answer, _, err := (&dns.Client{Net: network, Timeout: 30 * time.Second}).ExchangeWithConn(m, &dns.Conn{Conn: c})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,10 +175,8 @@ func TestDNS(t *testing.T) {
 		return d.Name == "rebind.test" && d.To.Addr().String() == networktest.Private
 	})
 	b.awaitDenial(t, func(d policy.Denial) bool { return d.Name == "rebind.test" && d.To.Addr().IsLoopback() })
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	if z.asked["secret.evil.test."] != 0 || z.asked["www.test."] != 2 {
-		t.Errorf("the resolver was asked %v", z.asked)
+	if asked := z.questions(); asked["secret.evil.test."] != 0 || asked["www.test."] != 2 {
+		t.Errorf("the resolver was asked %v", asked)
 	}
 }
 

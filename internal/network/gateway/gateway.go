@@ -52,16 +52,17 @@ type Gateway struct {
 	life     context.Context // ends with the Gateway
 	end      context.CancelFunc
 	sessions sync.WaitGroup // of connections, for their events
+
+	closeTime time.Duration // how long Close waits for connections that do not end
 }
 
 const nic tcpip.NICID = 1
 
-// closeTime bounds the wait for connections that do not end.
-const closeTime = time.Second
+const defaultCloseTime = time.Second
 
 // New carries packets from its return on.
 func New(c Config) (*Gateway, error) {
-	g := &Gateway{rules: c.Rules, pins: newPins(), entries: newAdmission(c.Limits, c.Shared), report: newReporter(c.Sink), tun: c.TUN}
+	g := &Gateway{rules: c.Rules, pins: newPins(), entries: newAdmission(c.Limits, c.Shared), report: newReporter(c.Sink), tun: c.TUN, closeTime: defaultCloseTime}
 	g.life, g.end = context.WithCancel(context.Background())
 	g.names = newNameServer(g, c.Resolvers)
 	g.broker = newBroker(c.Credentials, c.Roots)
@@ -105,7 +106,7 @@ var closing = make(chan struct{}, 4)
 func (g *Gateway) endSessions() {
 	ended := make(chan struct{})
 	go func() { defer close(ended); g.sessions.Wait() }()
-	late := time.After(closeTime)
+	late := time.After(g.closeTime)
 	for {
 		for _, e := range g.stack.RegisteredEndpoints() {
 			e.Abort()

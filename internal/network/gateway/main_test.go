@@ -103,6 +103,7 @@ func newBox(t testing.TB, allow, deny []string, change ...func(*Config)) *box {
 	if b.gateway, err = New(c); err != nil {
 		t.Fatal(err)
 	}
+	b.gateway.closeTime = 30 * time.Second // tests look at the events of the end
 	t.Cleanup(b.gateway.Close)
 	return b
 }

@@ -173,7 +173,7 @@ func TestNoServerName(t *testing.T) {
 func TestSilentClient(t *testing.T) {
 	newZone(t)
 	networktest.Serve(t, networktest.Public+":443", func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
-	b := newBox(t, []string{"www.test"}, nil, func(c *Config) { c.Limits.Hello = 20 * time.Millisecond })
+	b := newBox(t, []string{"www.test"}, nil, func(c *Config) { c.Limits.Hello = time.Second })
 	conn := b.dialNamed(t, "443", "www.test")
 	b.awaitDenial(t, func(d policy.Denial) bool { return strings.Contains(d.Reason, "in time") })
 	_, _ = io.ReadAll(conn)

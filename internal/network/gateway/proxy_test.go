@@ -148,8 +148,8 @@ func TestProxyResolvesNames(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
-	if len(z.asked) > 0 {
-		t.Errorf("resolvers were asked for %v", z.asked)
+	if asked := z.questions(); len(asked) > 0 {
+		t.Errorf("resolvers were asked for %v", asked)
 	}
 	for _, to := range []string{"198.18.0.1:7000", "20.1.0.1:7000"} {
 		c, err := b.Dial("tcp", to)
@@ -178,7 +178,14 @@ func TestProxyResolvesNames(t *testing.T) {
 	talk(t, b.dialNamed(t, "7000", "www.test")) // without the proxy
 	p.want(t, "only.the.proxy.knows:7000 only.the.proxy.knows:7000 ", "20.1.0.1:7000 20.1.0.1:7000 ",
 		"only.the.proxy.knows:443 only.the.proxy.knows:443 ", "only.the.proxy.knows:443 only.the.proxy.knows:443 ")
-	if e := b.awaitClosed(t); e.Name != "only.the.proxy.knows" || !slices.Equal(policy.Learn([]policy.Connection{e}), []string{"only.the.proxy.knows:7000"}) {
+	e := await(t, b.log, func() (policy.Connection, bool) {
+		i := slices.IndexFunc(b.closed, func(c policy.Connection) bool { return c.To.Port() == 7000 && c.Name == "only.the.proxy.knows" })
+		if i < 0 {
+			return policy.Connection{}, false
+		}
+		return b.closed[i], true
+	})
+	if !slices.Equal(policy.Learn([]policy.Connection{e}), []string{"only.the.proxy.knows:7000"}) {
 		t.Errorf("event: %+v", e)
 	}
 }
@@ -267,17 +274,22 @@ func TestProxyIsSilent(t *testing.T) {
 	b.awaitDenial(t, func(d policy.Denial) bool {
 		return d.Reason == "the proxy can't be reached (network_proxy.url): connect: connection refused"
 	})
-	ended := make(chan struct{})
+	ended := make(chan struct{}, 10)
 	networktest.Serve(t, proxyAddress, func(c net.Conn) {
 		_, _ = io.Copy(io.Discard, c)
-		close(ended)
+		ended <- struct{}{}
 	})
-	b = newBox(t, []string{"public:7000"}, nil, through(), func(c *Config) { c.Limits.Dial = 50 * time.Millisecond })
+	// The sandbox repeats its first packet after 1 s and 3 s. A packet just after the refusal would try again.
+	b = newBox(t, []string{"public:7000"}, nil, through(), func(c *Config) { c.Limits.Dial = 2 * time.Second })
 	if c, err := b.Dial("tcp", networktest.Public+":7000"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Fatalf("got %v, %v", c, err)
 	}
 	b.awaitDenial(t, func(d policy.Denial) bool { return strings.HasSuffix(d.Reason, ": no answer in time") })
-	<-ended
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Error("the connection to the proxy does not end, or never came")
+	}
 }
 
 // The end of the sandbox's network ends a connection that waits for the proxy, without an event.

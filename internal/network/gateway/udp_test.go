@@ -59,7 +59,7 @@ func TestUDP(t *testing.T) {
 		}
 		c.Close()
 		b.gateway.Close()
-		if e := b.closed[0]; e.Protocol != "udp" || e.Sent != int64(total) || e.Received != e.Sent {
+		if e := b.awaitClosed(t); e.Protocol != "udp" || e.Sent != int64(total) || e.Received != e.Sent {
 			t.Errorf("event: %+v", e)
 		}
 	}

@@ -48,12 +48,14 @@ func Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// again runs the test binary in a new network namespace, and returns its exit code for go test.
+// again runs the test binary in a new network namespace, and returns its exit code for go test. The child ends with
+// the thread that starts it (PR_SET_PDEATHSIG, prctl(2)), so that thread must not end before the process.
 func again() int {
+	runtime.LockOSThread()
 	c := exec.Command("/proc/self/exe", os.Args[1:]...)
 	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
 	c.Env = append(os.Environ(), insideVar+"=inside")
-	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET, Pdeathsig: unix.SIGKILL}
 	err := c.Run()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {

@@ -62,11 +62,23 @@ func TestTightenKeepsAllDenyRules(t *testing.T) {
 // The result never allows what one of the two refuses, and for addresses it allows all that both allow,
 // also after it went through text. The questions are made of the rules' own edges.
 func TestTightenAllowsWhatBothAllow(t *testing.T) {
-	seed := rand.Uint64()
+	if allowed := compareTightened(t, 18, 2_000); allowed < 100 {
+		t.Errorf("only %d questions are allowed: the test does not tell much", allowed)
+	}
+}
+
+// FuzzTighten looks for other rules and questions.
+func FuzzTighten(f *testing.F) {
+	f.Add(uint64(18))
+	f.Fuzz(func(t *testing.T, seed uint64) { compareTightened(t, seed, 10) })
+}
+
+// compareTightened compares pairs of random rules with the result of Tighten. It returns the number of questions
+// that are allowed.
+func compareTightened(t *testing.T, seed uint64, pairs int) (allowed int) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	own := []netip.Addr{netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("93.184.216.34")}
-	allowed := 0
-	for range 2_000 {
+	for range pairs {
 		a, b := randomRules(t, random).WithOwn(addressesOf(own)), randomRules(t, random).WithOwn(addressesOf(own))
 		both := a.Tighten(b)
 		allow, deny := both.Strings()
@@ -92,9 +104,7 @@ func TestTightenAllowsWhatBothAllow(t *testing.T) {
 			}
 		}
 	}
-	if allowed < 100 {
-		t.Errorf("only %d questions are allowed: the test does not tell much", allowed)
-	}
+	return allowed
 }
 
 var (
