@@ -79,6 +79,9 @@ func run(args []string, path string, check, try, version bool) error {
 	if check {
 		c.inspect(context.Background(), bundle, found.bad)
 		c.printWarnings(os.Stderr)
+		if found.ofDaemon() == nil {
+			c.printChanged(os.Stderr)
+		}
 		return found.err()
 	}
 	if err := found.err(); err != nil {

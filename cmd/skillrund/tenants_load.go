@@ -25,6 +25,8 @@ type tenantSource struct {
 	key    string // of the tenant in its file: "tenants.NAME", or ""
 	config tenantConfig
 	found  *problems
+	// Of a tenant in tenants: as the file has it, before check adds what the daemon's keys say.
+	written tenantConfig
 }
 
 // bad reports a mistake. key is beneath the tenant.
@@ -42,7 +44,7 @@ func (c *config) readTenants(inline map[string]tenantConfig, found *problems) ([
 		return nil, err
 	}
 	for name, t := range inline {
-		s := &tenantSource{name: name, key: join("tenants", name), config: t, found: found.take(join("tenants", name))}
+		s := &tenantSource{name: name, key: join("tenants", name), config: t, found: found.take(join("tenants", name)), written: t}
 		s.check(c, dir)
 		list = append(list, s)
 	}

@@ -79,6 +79,7 @@ func (d *daemon) reloadTenants(ctx context.Context) {
 	t.problems = problems
 	d.readiness.set(func(r *readiness) { r.tenants = problems })
 	d.apply(ctx, accepted)
+	d.writeInForce()
 }
 
 // read returns the tenants as the files have them now. A tenant whose file can't be read is as in force.
