@@ -34,7 +34,7 @@ type completions = []string
 // can't show errors. The words come from a daemon over the same socket as every command. A daemon
 // that is slow or absent must not hold up the user's shell.
 func (a *app) ask(cmd *cobra.Command, f func(context.Context, *skillrun.Client) (completions, error)) (completions, cobra.ShellCompDirective) {
-	c, err := a.dial()
+	c, err := a.dialNow()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

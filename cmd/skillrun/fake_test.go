@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -265,8 +266,12 @@ func (f *fake) client(t testing.TB, stdin io.Reader, args ...string) result {
 	if f.address == "" {
 		f.serve(t, "unix")
 	}
+	first := []string{"--address", f.address}
+	if strings.HasPrefix(f.address, "unix:///no") { // no daemon will come; a later --wait replaces this one
+		first = append(first, "--wait", "0")
+	}
 	var stdout, stderr bytes.Buffer
-	code := run(t.Context(), append([]string{"--address", f.address}, args...), stdin, &stdout, &stderr)
+	code := run(t.Context(), append(first, args...), stdin, &stdout, &stderr)
 	return result{code, stdout.String(), stderr.String()}
 }
 

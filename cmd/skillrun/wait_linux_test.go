@@ -63,6 +63,8 @@ func TestWaitInVain(t *testing.T) {
 		{nowhere, []string{"run", "-d", "demo", "x.py"}, "", []string{"nothing has started"}},
 		{nowhere, []string{"run", "--key", "k", "demo", "x.py"}, "", []string{"the same command with the same --key never runs twice"}},
 		{nowhere, []string{"attach", "e1"}, "", []string{"skillrun attach e1"}},
+		{nowhere, []string{"show", "e1"}, "", []string{"no such file", "; --wait waits longer)"}},
+		{nowhere, []string{"session", "rm", "s1"}, "", []string{"no such file", "; --wait waits longer)"}},
 		{broken.address, []string{"run", "demo", "x.py"}, "out\n", []string{"the end of the program is not known", "skillrun attach e1"}},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
