@@ -51,6 +51,9 @@ if nothing can have started, or with --key.`,
 	cmd.Flags().SetInterspersed(false)
 	f.add(cmd.Flags())
 	f.complete(cmd)
+	completeWith(cmd, "session", func(cmd *cobra.Command, _ []string, toComplete string) (completions, cobra.ShellCompDirective) {
+		return a.completeSession(cmd, nil, toComplete)
+	})
 	return cmd
 }
 
