@@ -35,7 +35,7 @@ func (s *tenantSource) bad(key, format string, args ...any) {
 }
 
 // readTenants returns the tenants of the key tenants, which found has decoded, and of the files of
-// tenants_dir, in the order of their names. It has checked each tenant alone; settle compares them. c has the
+// tenants_dir, in the order of their names. It has checked each tenant alone; chooseVersions compares them. c has the
 // daemon's other keys. The error says why the directory can't be read.
 func (c *config) readTenants(inline map[string]tenantConfig, found *problems) ([]*tenantSource, error) {
 	var list []*tenantSource
