@@ -86,8 +86,8 @@ func wayOf(key string) (way change, entry, ok bool) {
 	return "", false, false
 }
 
-// inForce is what a daemon says about its configuration in state_dir/config.json. It has no values: some are secret,
-// such as a password in a URL.
+// inForce describes the configuration of a daemon in state_dir/config.json. It has no values: some are secret, such as
+// a password in a URL.
 type inForce struct {
 	// Of the HMACs. A new one for each file, so that equal files say nothing about equal values.
 	Salt []byte `json:"salt"`
@@ -106,8 +106,8 @@ func (c *config) inForce(salt []byte, tenants map[string]tenantConfig) inForce {
 	return f
 }
 
-// add hashes a value under its key, or, of a struct or a map, each value in it. Fields that are not keys belong to the
-// key of their struct: they have what the file says by a word, such as network: none.
+// add hashes a value under its key, or, of a struct or a map, each value in it. Fields that are not keys are hashed under
+// the key of their struct: they hold a word in place of a mapping, such as network: none.
 func (f *inForce) add(key string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -213,7 +213,8 @@ func (d *daemon) warnChanged() {
 	}
 }
 
-// printChanged writes, for each way, the keys that differ from those of a running daemon with the same state_dir.
+// printChanged compares c with a running daemon that has the same state_dir, and writes the keys that differ, a line
+// for each way.
 func (c *config) printChanged(out io.Writer) {
 	if !stateLocked(c.StateDir) {
 		return
