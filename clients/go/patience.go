@@ -40,7 +40,8 @@ var DefaultPatience = Patience{Absent: 15 * time.Second, Draining: time.Minute}
 //   - it follows an execution, and the stream breaks;
 //   - it reads artifacts and files, or uploads a file to a session;
 //   - it makes another call that reads, cancels an execution or updates a session, also by a generated client;
-//   - it makes any other call, and the daemon has refused it because it drains, or has not received it.
+//   - it makes any other call with one request, and the daemon has refused it because it drains, or has not
+//     received it.
 func WithPatience(p Patience) grpc.DialOption { return patienceOption{Patience: p} }
 
 // patienceOption is an option that Dial itself applies.

@@ -35,8 +35,8 @@ var repeatable = map[string]bool{
 	pb.ToolService_ValidateScriptPath_FullMethodName:     true,
 }
 
-// waits are the streams that wait for a connection here. The other streams belong to calls of this package
-// that repeat them.
+// waits are the streams that wait for a daemon here. The other streams belong to calls of this package that
+// repeat them.
 var waits = map[string]bool{
 	pb.SkillService_ReadSkillFile_FullMethodName: true,
 	pb.SkillService_PrepareSkill_FullMethodName:  true,
@@ -65,11 +65,55 @@ func (c *Client) mayAskAgain(method string, sent bool, err error) bool {
 
 // stream begins a stream. gRPC begins one only on a connection, so after an error here nothing was sent.
 func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, begin grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	for t := (tries{}); ; {
-		s, err := begin(ctx, desc, conn, method, opts...)
-		if err == nil || !waits[method] || !c.mayReturn(err) || !c.patience.wait(ctx, &t, err) {
-			return s, err
+	if !waits[method] {
+		return begin(ctx, desc, conn, method, opts...)
+	}
+	w, t := &waitingStream{}, tries{}
+	w.wait = func(err error) bool { return c.patience.wait(ctx, &t, err) }
+	w.begin = func() (s grpc.ClientStream, err error) {
+		for {
+			if s, err = begin(ctx, desc, conn, method, opts...); err == nil || !c.mayReturn(err) || !w.wait(err) {
+				return s, err
+			}
 		}
+	}
+	s, err := w.begin()
+	if err != nil || desc.ClientStreams {
+		return s, err
+	}
+	w.ClientStream = s
+	return w, nil
+}
+
+// A waitingStream has one request. It begins again if the daemon refuses the request because it drains.
+type waitingStream struct {
+	grpc.ClientStream
+	begin    func() (grpc.ClientStream, error)
+	wait     func(error) bool
+	request  any
+	answered bool
+}
+
+func (w *waitingStream) SendMsg(request any) error {
+	w.request = request
+	return w.ClientStream.SendMsg(request)
+}
+
+func (w *waitingStream) RecvMsg(answer any) error {
+	for {
+		err := w.ClientStream.RecvMsg(answer)
+		if w.answered || Reason(err) != "DRAINING" || !w.wait(err) {
+			w.answered = true
+			return err
+		}
+		next, err := w.begin()
+		if err != nil {
+			return err
+		}
+		w.ClientStream = next
+		// After an error of these two, RecvMsg has the status.
+		_ = w.ClientStream.SendMsg(w.request)
+		_ = w.ClientStream.CloseSend()
 	}
 }
 
