@@ -14,9 +14,9 @@ import (
 // A maker makes sandboxes. There are two:
 //
 //	cloner   The zygote clones a process, which sets itself up in a few milliseconds
-//	         (cloner.go, internal/zygote, pid1/init_cloned.c). It can't make sandboxes with the host's network.
-//	direct   libcontainer builds a container in about 20 ms (direct.go). It makes the
-//	         sandboxes that the zygote can't make, and every sandbox while no zygote runs.
+//	         (cloner.go, internal/zygote, pid1/init_cloned.c).
+//	direct   libcontainer builds a container in about 20 ms (direct.go), when the pool gives no
+//	         sandbox: no zygote runs, or the zygote has failed to clone one.
 //
 // Both make the same blank sandbox: a root, /proc, /dev, /tmp and a home directory, an
 // init, and a first process that has dropped its privileges and waits. Init forks the

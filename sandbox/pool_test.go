@@ -78,7 +78,7 @@ func TestFreedBehind(t *testing.T) {
 // Buckets stop taking from each other, however many sandboxes each holds and whenever each was
 // asked for. Otherwise a full pool would make and discard sandboxes forever, and would not shrink.
 // At the end the recent buckets share the sandboxes equally.
-func TestMakeRoomSettles(t *testing.T) {
+func TestMakeRoomIsFair(t *testing.T) {
 	const total = 8
 	h := openPrewarmed(t)
 	for _, tt := range []struct {
@@ -97,7 +97,7 @@ func TestMakeRoomSettles(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, held := range splits(total, len(tt.earlier)) {
-				settles(t, h, held, tt.earlier, tt.recent)
+				fillPool(t, h, held, tt.earlier, tt.recent)
 			}
 		})
 	}
@@ -116,9 +116,9 @@ func splits(n, count int) (all [][]int) {
 	return all
 }
 
-// settles fills the buckets of a full pool, as makeOne does, until none gets another sandbox. It
+// fillPool fills the buckets of a full pool, as makeOne does, until none gets another sandbox. It
 // then checks how many sandboxes each bucket holds.
-func settles(t *testing.T, h *Host, held []int, earlier []time.Duration, recent int) {
+func fillPool(t *testing.T, h *Host, held []int, earlier []time.Duration, recent int) {
 	t.Helper()
 	now, total := time.Now(), 0
 	for _, n := range held {

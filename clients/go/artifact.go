@@ -32,7 +32,7 @@ var (
 // first error the loop ends.
 func (c *Client) Artifacts(ctx context.Context, id string) iter.Seq2[*pb.Artifact, error] {
 	return func(yield func(*pb.Artifact, error) bool) {
-		answer, err := ask(ctx, c, c.executions.GetExecution, &pb.GetExecutionRequest{ExecutionId: id})
+		answer, err := c.executions.GetExecution(ctx, &pb.GetExecutionRequest{ExecutionId: id})
 		if err != nil {
 			yield(nil, err)
 			return
@@ -40,7 +40,7 @@ func (c *Client) Artifacts(ctx context.Context, id string) iter.Seq2[*pb.Artifac
 		left := answer.GetExecution().GetOutcome().GetArtifactCount()
 		request := &pb.ListArtifactsRequest{ExecutionId: id, PageSize: 1000}
 		for {
-			page, err := ask(ctx, c, c.executions.ListArtifacts, request)
+			page, err := c.executions.ListArtifacts(ctx, request)
 			if err != nil {
 				yield(nil, err)
 				return

@@ -64,7 +64,7 @@ func Dial(address string, opts ...grpc.DialOption) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	ever := &reached{}
+	c := &Client{patience: newPatience(opts), reached: &reached{}}
 	// Later options win, so the caller's options come last.
 	all := append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -73,7 +73,9 @@ func Dial(address string, opts ...grpc.DialOption) (*Client, error) {
 		grpc.WithInitialConnWindowSize(windowBytes),
 		grpc.WithReadBufferSize(readBytes),
 		grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithPropagators(propagation.TraceContext{}))),
-		grpc.WithStatsHandler(ever),
+		grpc.WithStatsHandler(c.reached),
+		grpc.WithChainUnaryInterceptor(c.unary),
+		grpc.WithChainStreamInterceptor(c.stream),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: reconnectFirst, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMost},
@@ -84,16 +86,13 @@ func Dial(address string, opts ...grpc.DialOption) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("address %q: %w", address, err)
 	}
-	return &Client{
-		conn:       conn,
-		executions: pb.NewExecutionServiceClient(conn),
-		skills:     pb.NewSkillServiceClient(conn),
-		sessions:   pb.NewSessionServiceClient(conn),
-		system:     pb.NewSystemServiceClient(conn),
-		tools:      pb.NewToolServiceClient(conn),
-		patience:   newPatience(opts),
-		reached:    ever,
-	}, nil
+	c.conn = conn
+	c.executions = pb.NewExecutionServiceClient(conn)
+	c.sessions = pb.NewSessionServiceClient(conn)
+	c.skills = pb.NewSkillServiceClient(conn)
+	c.system = pb.NewSystemServiceClient(conn)
+	c.tools = pb.NewToolServiceClient(conn)
+	return c, nil
 }
 
 // Close closes the connection and every stream on it. The OnDisconnect of a running

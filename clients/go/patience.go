@@ -38,7 +38,10 @@ var DefaultPatience = Patience{Absent: 15 * time.Second, Draining: time.Minute}
 //   - it starts an execution, and the daemon has refused the request because it drains, or has not received
 //     it. A request that the daemon may have received is sent again only with an idempotency key;
 //   - it follows an execution, and the stream breaks;
-//   - it reads artifacts and files, or uploads a file to a session.
+//   - it reads artifacts and files, or uploads a file to a session;
+//   - it makes another call that reads, cancels an execution or updates a session, also by a generated client;
+//   - it makes any other call with one request, and the daemon has refused it because it drains, or has not
+//     received it.
 func WithPatience(p Patience) grpc.DialOption { return patienceOption{Patience: p} }
 
 // patienceOption is an option that Dial itself applies.
@@ -127,7 +130,6 @@ func (r *reached) HandleConn(_ context.Context, s stats.ConnStats) {
 
 func (r *reached) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 func (r *reached) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
-func (r *reached) HandleRPC(context.Context, stats.RPCStats)                         {}
 
 // mayReturn reports whether the daemon can be there later, after a call that it did not receive.
 func (c *Client) mayReturn(err error) bool {
@@ -144,14 +146,4 @@ func absent(err error) bool {
 		}
 	}
 	return true
-}
-
-// ask makes a call that reads, and repeats it while the daemon is away.
-func ask[Q, A any](ctx context.Context, c *Client, call func(context.Context, Q, ...grpc.CallOption) (A, error), question Q) (A, error) {
-	for t := (tries{}); ; {
-		answer, err := call(ctx, question)
-		if err == nil || !mayResume(err) || !c.mayReturn(err) || !c.patience.wait(ctx, &t, err) {
-			return answer, err
-		}
-	}
 }

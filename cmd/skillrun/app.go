@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"google.golang.org/grpc"
 
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
@@ -33,6 +32,7 @@ type app struct {
 	context    string // the name of one; empty: the current one
 	json       bool
 	verbose    bool
+	wait       waiting
 
 	flags      *pflag.FlagSet // these flags
 	resolved   bool           // resolve was called
@@ -106,7 +106,10 @@ Exit codes of run and attach:
   125 if the daemon or this command failed (the program's end is not known),
   126 if the request was refused, 127 if the skill, script or interpreter is missing.
 Other commands: 0, or 125 to 127 in the same sense; bench, doctor and validate
-  exit with 1 if they find a problem, tool call if the tool failed.`,
+  exit with 1 if they find a problem, tool call if the tool failed.
+
+If the daemon restarts, commands wait for it (--wait), all but doctor and version.
+What can have happened is not done again.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
@@ -128,6 +131,7 @@ Other commands: 0, or 125 to 127 in the same sense; bench, doctor and validate
 	a.connection.flags(flags)
 	flags.BoolVar(&a.json, "json", false, "print JSON, one object a line")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say more on stderr")
+	a.wait.add(flags)
 	cmd.Version = version
 	cmd.Flags().Bool("version", false, "print the version of this client and exit")
 	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n")
@@ -144,8 +148,19 @@ Other commands: 0, or 125 to 127 in the same sense; bench, doctor and validate
 }
 
 // dial returns a client of the daemon that the flags or the context name. It does not connect: the first call
-// does, and its error says that no daemon answers. The caller closes the client.
-func (a *app) dial(more ...grpc.DialOption) (*skillrun.Client, error) {
+// does, waits as --wait says, and its error says that no daemon answers. The caller closes the client.
+func (a *app) dial() (*skillrun.Client, error) { return a.dialWith(a.progress(false)) }
+
+// dialNow is dial for a command that does not wait unless --wait is given: it asks whether there is a daemon.
+func (a *app) dialNow() (*skillrun.Client, error) {
+	if !a.flags.Changed("wait") {
+		a.wait.most = 0
+	}
+	return a.dial()
+}
+
+// dialWith is dial for a command that draws bars.
+func (a *app) dialWith(bars *progress) (*skillrun.Client, error) {
 	if err := a.resolve(); err != nil {
 		return nil, err
 	}
@@ -154,7 +169,7 @@ func (a *app) dial(more ...grpc.DialOption) (*skillrun.Client, error) {
 		return nil, err
 	}
 	a.warnExposed(a.connection.tokenFile)
-	return skillrun.Dial(a.address, append(opts, more...)...)
+	return skillrun.Dial(a.address, append(opts, a.patience(bars))...)
 }
 
 // at is the daemon's address, for people, once resolve was called.

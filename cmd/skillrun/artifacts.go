@@ -23,7 +23,8 @@ func (a *app) artifactsCommand() *cobra.Command {
 		Short: "List the files that an execution made, or save them",
 		Args:  arguments(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
+			bars := a.progress(quiet)
+			c, err := a.dialWith(bars)
 			if err != nil {
 				return err
 			}
@@ -36,7 +37,7 @@ func (a *app) artifactsCommand() *cobra.Command {
 				return err
 			}
 			defer dir.Close()
-			return a.save(cmd.Context(), c, args[0], dir, a.progress(quiet), args[1:]...)
+			return a.save(cmd.Context(), c, args[0], dir, bars, args[1:]...)
 		},
 		ValidArgsFunction: a.completeArtifacts,
 	}

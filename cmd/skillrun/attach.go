@@ -16,7 +16,6 @@ func (a *app) attachCommand() *cobra.Command {
 	var after uint64
 	var artifacts string
 	var quiet bool
-	var wait waiting
 	cmd := &cobra.Command{
 		Use:   "attach ID",
 		Short: "Follow an execution, from its first byte, and exit as it does",
@@ -25,14 +24,13 @@ during and after the run, from anywhere, any number of times at once. Ctrl-C end
 the following and leaves the execution alone.`,
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.attach(cmd.Context(), args[0], after, artifacts, quiet, &wait)
+			return a.attach(cmd.Context(), args[0], after, artifacts, quiet)
 		},
 		ValidArgsFunction: a.completeExecution(anyExecution),
 	}
 	cmd.Flags().Uint64Var(&after, "after", 0, "only events after this `sequence` number")
 	cmd.Flags().StringVarP(&artifacts, "artifacts", "o", "", "save the files that the program wrote to this `folder`")
 	addQuiet(cmd.Flags(), &quiet)
-	wait.add(cmd.Flags())
 	completeFolder(cmd, "artifacts")
 	completeNothing(cmd, "after")
 	return cmd
@@ -40,9 +38,9 @@ the following and leaves the execution alone.`,
 
 // attach follows an execution to its end. The interrupt of the command ends only the following:
 // Attach never cancels.
-func (a *app) attach(ctx context.Context, id string, after uint64, artifacts string, quiet bool, wait *waiting) error {
+func (a *app) attach(ctx context.Context, id string, after uint64, artifacts string, quiet bool) error {
 	bars := a.progress(quiet)
-	c, err := a.dial(wait.option(a, bars))
+	c, err := a.dialWith(bars)
 	if err != nil {
 		return err
 	}
@@ -67,5 +65,5 @@ func (a *app) attach(ctx context.Context, id string, after uint64, artifacts str
 	if errors.Is(err, context.Canceled) && e.Outcome() == nil {
 		return fmt.Errorf("%w: it is left alone ('skillrun cancel %s' ends it)", err, id)
 	}
-	return wait.over(ctx, "", e, a.ended(ctx, c, e, out, dir, bars, err))
+	return a.wait.over(ctx, "", e, a.ended(ctx, c, e, out, dir, bars, err))
 }

@@ -175,7 +175,7 @@ func TestCancel(t *testing.T) {
 		t.Errorf("got %+v, want 127 and e1 cancelled", got)
 	}
 	// Without a daemon one error is enough.
-	if got := f.client(t, nil, "--address", "unix:///nonexistent/s.sock", "cancel", "e1", "e2"); got.code != 125 || strings.Count(got.stderr, "skillrun: ") != 1 {
+	if got := f.client(t, nil, "--address", "unix:///nonexistent/s.sock", "--wait", "0", "cancel", "e1", "e2"); got.code != 125 || strings.Count(got.stderr, "skillrun: ") != 1 {
 		t.Errorf("got %+v, want one error", got)
 	}
 	for _, flags := range [][]string{{}, {"--json"}} {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -34,7 +35,7 @@ type completions = []string
 // can't show errors. The words come from a daemon over the same socket as every command. A daemon
 // that is slow or absent must not hold up the user's shell.
 func (a *app) ask(cmd *cobra.Command, f func(context.Context, *skillrun.Client) (completions, error)) (completions, cobra.ShellCompDirective) {
-	c, err := a.dial()
+	c, err := a.dialNow()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
@@ -154,6 +155,24 @@ func (a *app) completeExecution(states []pb.ExecutionState) cobra.CompletionFunc
 	}
 }
 
+// completeSession completes the ids of sessions that are not among the arguments yet: the first page of them. It
+// offers no word if the command takes no further argument.
+func (a *app) completeSession(cmd *cobra.Command, args []string, _ string) (completions, cobra.ShellCompDirective) {
+	if len(args) > 0 && cmd.Args(cmd, append(slices.Clone(args), "one more")) != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.ask(cmd, func(ctx context.Context, c *skillrun.Client) (words completions, err error) {
+		page, err := c.Sessions().ListSessions(ctx, &pb.ListSessionsRequest{PageSize: completeMost})
+		for _, s := range page.GetSessions() {
+			if !slices.Contains(args, s.GetSessionId()) {
+				what := fmt.Sprintf("version %d, used %s", s.GetNewest().GetNumber(), minuteOf(s.GetLastUseTime()))
+				words = offer(words, s.GetSessionId(), what)
+			}
+		}
+		return words, err
+	})
+}
+
 // completeSignal completes an execution that runs, then a signal. The signals are a choice of the
 // common ones; the daemon accepts others as well.
 func (a *app) completeSignal(cmd *cobra.Command, args []string, toComplete string) (completions, cobra.ShellCompDirective) {
@@ -189,7 +208,7 @@ func (f *runFlags) complete(cmd *cobra.Command) {
 	completeWith(cmd, "language", cobra.FixedCompletions(languages, cobra.ShellCompDirectiveNoFileComp))
 	completeWith(cmd, "on-disconnect", cobra.FixedCompletions([]string{"cancel", "continue"}, cobra.ShellCompDirectiveNoFileComp))
 	completeFolder(cmd, "artifacts")
-	completeNothing(cmd, "code", "args", "env", "secret-env", "dir", "label", "key", "timeout", "cpu-time", "queue-timeout",
+	completeNothing(cmd, "code", "args", "env", "secret-env", "dir", "label", "key", "at", "timeout", "cpu-time", "queue-timeout",
 		"memory", "output", "workspace", "workspace-files", "processes", "open-files", "cpus")
 }
 

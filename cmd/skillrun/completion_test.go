@@ -41,6 +41,9 @@ func TestCompletion(t *testing.T) {
 		}
 		return &pb.ListExecutionsResponse{Executions: some}, nil
 	}
+	f.answers["ListSessions"] = func(*pb.ListSessionsRequest) (*pb.ListSessionsResponse, error) {
+		return &pb.ListSessionsResponse{Sessions: []*pb.Session{{SessionId: "s1"}, {SessionId: "s2", Newest: &pb.SessionVersion{Number: 3}}}}, nil
+	}
 	const noFiles, files, folders, failed = ":4", ":0", ":16", ":1"
 	for _, test := range []struct {
 		line string // its last word is the one that is completed
@@ -81,6 +84,16 @@ func TestCompletion(t *testing.T) {
 		{"skills csv ", "", noFiles},
 		{"activate ", "calculator csv", noFiles},
 		{"check ", "calculator csv", noFiles},
+		{"session show ", "s1 s2", noFiles},
+		{"session show s1 ", "", noFiles},
+		{"session rm s1 ", "s2", noFiles},
+		{"session create --max-bytes ", "", noFiles},
+		{"session run ", "s1 s2", noFiles},
+		{"session run s1 ", "calculator csv", noFiles},
+		{"session run s1 calculator ", "scripts/calc.py scripts/sum.sh", noFiles},
+		{"session run s1 calculator scripts/calc.py ", "", files},
+		{"run --session ", "s1 s2", noFiles},
+		{"run calculator --session ", "s1 s2", noFiles},
 		{"ps --skill ", "calculator csv", noFiles},
 		{"ps --end ", "exited signaled timed-out oom-killed cancelled daemon-lost setup-failed", noFiles},
 	} {

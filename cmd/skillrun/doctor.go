@@ -34,7 +34,7 @@ It exits with 1 if one is missing, allowed or not, or if the daemon cannot write
 its audit log, and with 125 if there is no daemon; skillrund --doctor tries a machine without one.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.dial()
+			c, err := a.dialNow()
 			if err != nil {
 				return err
 			}

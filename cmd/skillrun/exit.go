@@ -57,6 +57,9 @@ func (a *app) exit(ctx context.Context, err error) int {
 	if v := verdict(0); errors.As(err, &v) {
 		return int(v)
 	}
+	if vain := (*vainWait)(nil); a.wait.inVain(ctx, err) && !errors.As(err, &vain) {
+		err = &vainWait{err, "--wait waits longer"}
+	}
 	outcome := outcomeOf(err)
 	ended := outcome != nil // and notices have said how
 	by := (*interrupt)(nil)

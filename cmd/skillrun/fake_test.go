@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -43,6 +44,7 @@ type artifactServer = grpc.ServerStreamingServer[pb.GetArtifactResponse]
 // methods they are in answers, by name.
 type fake struct {
 	pb.UnimplementedExecutionServiceServer
+	pb.UnimplementedSessionServiceServer
 	pb.UnimplementedSkillServiceServer
 	pb.UnimplementedSystemServiceServer
 	pb.UnimplementedToolServiceServer
@@ -131,6 +133,22 @@ func (f *fake) DeleteExecution(_ context.Context, r *pb.DeleteExecutionRequest) 
 
 func (f *fake) ListArtifacts(_ context.Context, r *pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
 	return answer[*pb.ListArtifactsRequest, *pb.ListArtifactsResponse](f, "ListArtifacts", r)
+}
+
+func (f *fake) CreateSession(_ context.Context, r *pb.CreateSessionRequest) (*pb.CreateSessionResponse, error) {
+	return answer[*pb.CreateSessionRequest, *pb.CreateSessionResponse](f, "CreateSession", r)
+}
+
+func (f *fake) UpdateSession(_ context.Context, r *pb.UpdateSessionRequest) (*pb.UpdateSessionResponse, error) {
+	return answer[*pb.UpdateSessionRequest, *pb.UpdateSessionResponse](f, "UpdateSession", r)
+}
+
+func (f *fake) ListSessions(_ context.Context, r *pb.ListSessionsRequest) (*pb.ListSessionsResponse, error) {
+	return answer[*pb.ListSessionsRequest, *pb.ListSessionsResponse](f, "ListSessions", r)
+}
+
+func (f *fake) ListSessionVersions(_ context.Context, r *pb.ListSessionVersionsRequest) (*pb.ListSessionVersionsResponse, error) {
+	return answer[*pb.ListSessionVersionsRequest, *pb.ListSessionVersionsResponse](f, "ListSessionVersions", r)
 }
 
 func (f *fake) ListSkills(_ context.Context, r *pb.ListSkillsRequest) (*pb.ListSkillsResponse, error) {
@@ -246,6 +264,7 @@ func (f *fake) serve(t testing.TB, network string) {
 		return handle(ctx, r)
 	}))
 	pb.RegisterExecutionServiceServer(s, f)
+	pb.RegisterSessionServiceServer(s, f)
 	pb.RegisterSkillServiceServer(s, f)
 	pb.RegisterSystemServiceServer(s, f)
 	pb.RegisterToolServiceServer(s, f)
@@ -265,8 +284,12 @@ func (f *fake) client(t testing.TB, stdin io.Reader, args ...string) result {
 	if f.address == "" {
 		f.serve(t, "unix")
 	}
+	first := []string{"--address", f.address}
+	if strings.HasPrefix(f.address, "unix:///no") { // no daemon will come; a later --wait replaces this one
+		first = append(first, "--wait", "0")
+	}
 	var stdout, stderr bytes.Buffer
-	code := run(t.Context(), append([]string{"--address", f.address}, args...), stdin, &stdout, &stderr)
+	code := run(t.Context(), append(first, args...), stdin, &stdout, &stderr)
 	return result{code, stdout.String(), stderr.String()}
 }
 

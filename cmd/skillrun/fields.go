@@ -50,6 +50,8 @@ var fields = []field{
 	{path: "network_rules.learn", word: "--learn"},
 	{path: "idle_ttl", word: "--idle-ttl"},
 	{path: "ttl", word: "--ttl"},
+	{path: "max_bytes", word: "--max-bytes"},
+	{path: "max_files", word: "--max-files"},
 	{path: "session.session_id", word: "--session"},
 	{path: "session.version", word: "--at"},
 	{path: "session.wait", word: "--session-wait"},

@@ -19,14 +19,14 @@ var userRequests = []protoreflect.ProtoMessage{
 	&pb.ExecuteRequest{}, &pb.AttachExecutionRequest{}, &pb.ListExecutionsRequest{}, &pb.GetExecutionRequest{}, &pb.CancelExecutionRequest{}, &pb.SignalExecutionRequest{}, &pb.DeleteExecutionRequest{},
 	&pb.ListArtifactsRequest{}, &pb.GetArtifactRequest{}, &pb.ListSkillsRequest{}, &pb.GetSkillRequest{}, &pb.ActivateSkillRequest{},
 	&pb.CheckCommandRequest{}, &pb.ValidateSkillRequest{}, &pb.PrepareSkillRequest{}, &pb.PushSkillRequest{}, &pb.PutSessionFileRequest{}, &pb.DeleteSkillRequest{}, &pb.ListSkillVersionsRequest{}, &pb.CallToolRequest{},
-	&pb.CreateSessionRequest{}, &pb.ListSessionsRequest{}, &pb.ListSessionFilesRequest{}, &pb.DeleteSessionRequest{},
+	&pb.CreateSessionRequest{}, &pb.ListSessionsRequest{}, &pb.ListSessionFilesRequest{}, &pb.ListSessionVersionsRequest{}, &pb.UpdateSessionRequest{}, &pb.DeleteSessionRequest{},
 }
 
 // notOnTheCommandLine are the fields without a flag or argument.
 var notOnTheCommandLine = []string{
 	"raw_path", "page_size", "page_token", "include_hidden", "created_after", "created_before", "states", "offset_bytes", "path", "skill_md", "folder", "rebuild",
 	"name", "header.size_bytes", "header.source", "header.raw_path", "header.sha256", "header.executable", "header.offset_bytes", "entry.path", "entry.executable", "entry.size_bytes", "entry.data", "entry.link_target", "data",
-	"max_bytes", "max_files",
+	"labels.labels", // SessionService checks labels under the name labels
 }
 
 // notInARequest are the flags whose value never reaches the daemon, and flags that can't
@@ -34,7 +34,7 @@ var notOnTheCommandLine = []string{
 var notInARequest = []string{
 	"address", "json", "verbose", "help", "version", "quiet", "wait", "artifacts", "detach", "interactive", "all", "limit", "strict", "rebuild",
 	"mcp-address", "command", "base-dir", "skill", "log", "jobs", "checks-only",
-	"tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "token-file", "context", "token-variable", "update", "lock", "index-token-file", "yes",
+	"tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "token-file", "context", "token-variable", "update", "lock", "index-token-file", "yes", "no-labels",
 }
 
 // TestFieldsAreComplete holds the table, the contract and the flags together: a field of

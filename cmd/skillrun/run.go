@@ -51,6 +51,9 @@ if nothing can have started, or with --key.`,
 	cmd.Flags().SetInterspersed(false)
 	f.add(cmd.Flags())
 	f.complete(cmd)
+	completeWith(cmd, "session", func(cmd *cobra.Command, _ []string, toComplete string) (completions, cobra.ShellCompDirective) {
+		return a.completeSession(cmd, nil, toComplete)
+	})
 	return cmd
 }
 
@@ -58,7 +61,7 @@ if nothing can have started, or with --key.`,
 // refused on this side is refused before anything is sent.
 func (a *app) runProgram(ctx context.Context, f *runFlags, what *program) error {
 	bars := a.progress(f.quiet)
-	c, err := a.dial(f.wait.option(a, bars))
+	c, err := a.dialWith(bars)
 	if err != nil {
 		return err
 	}
@@ -71,7 +74,7 @@ func (a *app) runProgram(ctx context.Context, f *runFlags, what *program) error 
 	if f.detach {
 		defer bars.end()
 		err := a.detach(ctx, cmd)
-		return f.wait.over(ctx, f.key, cmd.Execution, err)
+		return a.wait.over(ctx, f.key, cmd.Execution, err)
 	}
 	// Before the run: a folder that can't be made is better known now.
 	dir, err := openFolder(f.artifacts)
@@ -92,7 +95,7 @@ func (a *app) runProgram(ctx context.Context, f *runFlags, what *program) error 
 	if e := cmd.Execution; f.learn && !a.json && e != nil && e.Learned() != nil {
 		fmt.Fprint(a.stderr, learnedText(e.Header.GetSkill(), e.Outcome()))
 	}
-	return f.wait.over(ctx, f.key, cmd.Execution, err)
+	return a.wait.over(ctx, f.key, cmd.Execution, err)
 }
 
 // detach starts the command, prints its id and leaves it. The id is printed only after Detach,

@@ -36,7 +36,6 @@ type runFlags struct {
 	session          skillrun.Session
 	timeout, cpu     time.Duration
 	queueTimeout     time.Duration
-	wait             waiting
 	memory           size
 	output, writable size
 	processes        uint32
@@ -73,7 +72,6 @@ func (f *runFlags) add(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.cpu, "cpu-time", 0, "limit of processor `time`")
 	flags.Var(&f.cpus, "cpus", "limit of processors at a time, such as 0.5")
 	flags.DurationVar(&f.queueTimeout, "queue-timeout", 0, "`time` to wait for a free slot")
-	f.wait.add(flags)
 	flags.Var(&f.memory, "memory", "limit of memory, such as 256m")
 	flags.Var(&f.output, "output", "limit of bytes delivered from each of stdout and stderr")
 	flags.Var(&f.writable, "workspace", "limit of bytes in the workspace")

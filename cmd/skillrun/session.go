@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,18 +12,18 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// sessionCommand has a command for each call of SessionService. An execution works in a session with
-// 'skillrun run --session'.
+// sessionCommand has a command for each call of SessionService, and run.
 func (a *app) sessionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "session",
 		Short: "Make, list and remove sessions, which keep files between executions",
-		Long: `A session keeps files between executions: 'skillrun run --session ID' puts them
-into the workspace, and keeps what the program has changed as a new version.`,
+		Long: `A session keeps files between executions: 'skillrun session run SESSION SKILL ...' puts
+them into the workspace, and keeps what the program has changed as a new version.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.sessionCreateCommand(), a.sessionListCommand(), a.sessionShowCommand(), a.sessionCopyCommand(), a.sessionRemoveCommand())
+	cmd.AddCommand(a.sessionCreateCommand(), a.sessionRunCommand(), a.sessionListCommand(), a.sessionShowCommand(), a.sessionVersionsCommand(),
+		a.sessionCopyCommand(), a.sessionUpdateCommand(), a.sessionRemoveCommand())
 	return cmd
 }
 
@@ -30,12 +31,17 @@ into the workspace, and keeps what the program has changed as a new version.`,
 func (a *app) sessionCreateCommand() *cobra.Command {
 	var labels []string
 	var idle, ttl time.Duration
+	var bytes size
+	var files uint32
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Make an empty session and print its id",
 		Args:  arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m := &pb.CreateSessionRequest{}
+			if cmd.Flags().Changed("max-files") && files == 0 {
+				return usage(cmd, errors.New("--max-files 0: must be more than 0"))
+			}
+			m := &pb.CreateSessionRequest{MaxBytes: uint64(bytes), MaxFiles: files}
 			var err error
 			if m.Labels, err = pairs("label", labels); err != nil {
 				return err
@@ -65,6 +71,9 @@ func (a *app) sessionCreateCommand() *cobra.Command {
 	cmd.Flags().StringArrayVar(&labels, "label", nil, "label `key=value` for finding the session again (repeatable)")
 	cmd.Flags().DurationVar(&idle, "idle-ttl", 0, "remove it this `time` after its last use (default: the daemon's)")
 	cmd.Flags().DurationVar(&ttl, "ttl", 0, "remove it this `time` after its creation (default: the daemon's)")
+	cmd.Flags().Var(&bytes, "max-bytes", "limit of bytes in one version, such as 10m (default: the daemon's)")
+	cmd.Flags().Uint32Var(&files, "max-files", 0, "limit of files and directories in one version (default: the daemon's)")
+	completeNothing(cmd, "label", "idle-ttl", "ttl", "max-bytes", "max-files")
 	return cmd
 }
 
@@ -99,6 +108,7 @@ func (a *app) sessionListCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringArrayVar(&labels, "label", nil, "only sessions with this label: `key=value` (repeatable)")
+	completeNothing(cmd, "label")
 	return cmd
 }
 
@@ -169,9 +179,48 @@ func (a *app) sessionShowCommand() *cobra.Command {
 				return a.print(t)
 			}
 		},
+		ValidArgsFunction: a.completeSession,
 	}
 	cmd.Flags().Uint32Var(&version, "at", 0, "files of this `version` (default the newest)")
+	completeNothing(cmd, "at")
 	return cmd
+}
+
+// sessionVersionsCommand makes one call: the daemon keeps few versions of a session.
+func (a *app) sessionVersionsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "versions SESSION",
+		Short: "List the versions of a session that the daemon keeps, the newest first",
+		Args:  arguments(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			r, err := c.Sessions().ListSessionVersions(cmd.Context(), &pb.ListSessionVersionsRequest{SessionId: args[0]})
+			if err != nil {
+				return err
+			}
+			t := &table{}
+			t.header("VERSION", "FROM", "FILES", "SIZE", "CREATED", "MADE BY")
+			for _, v := range r.GetVersions() {
+				if a.json {
+					if err := a.printJSON(v); err != nil {
+						return err
+					}
+					continue
+				}
+				t.add(plain(fmt.Sprint(v.GetNumber()), fmt.Sprint(v.GetBase()), fmt.Sprint(v.GetFileCount()), bytesText(v.GetSizeBytes()),
+					minuteOf(v.GetCreateTime()), v.GetCommittedBy())...)
+			}
+			if a.json {
+				return nil
+			}
+			return a.print(t)
+		},
+		ValidArgsFunction: a.completeSession,
+	}
 }
 
 func (a *app) sessionRemoveCommand() *cobra.Command {
@@ -193,5 +242,6 @@ func (a *app) sessionRemoveCommand() *cobra.Command {
 				return err
 			})
 		},
+		ValidArgsFunction: a.completeSession,
 	}
 }

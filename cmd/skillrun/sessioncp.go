@@ -50,6 +50,7 @@ of a file has a colon.`,
 		},
 	}
 	cmd.Flags().Uint32Var(&version, "at", 0, "file of this `version` (default the newest)")
+	completeNothing(cmd, "at")
 	return cmd
 }
 

@@ -20,7 +20,7 @@ func (a *app) versionCommand() *cobra.Command {
 		Short: "Print the version of this client, and of the daemon if there is one",
 		Args:  arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.dial()
+			c, err := a.dialNow()
 			if err != nil {
 				return err
 			}

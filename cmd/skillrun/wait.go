@@ -12,7 +12,7 @@ import (
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
 
-// waiting is how run and attach wait for a daemon that restarts.
+// waiting is how a command waits for a daemon that restarts.
 type waiting struct {
 	most time.Duration // --wait
 	told string        // the last message of tell
@@ -21,12 +21,13 @@ type waiting struct {
 
 // add adds the flag --wait.
 func (w *waiting) add(flags *pflag.FlagSet) {
-	flags.DurationVar(&w.most, "wait", skillrun.DefaultPatience.Absent, "`time` to wait for a daemon that does not answer, as while it restarts; up to 1m while it stops (0: do not wait)")
+	flags.DurationVar(&w.most, "wait", skillrun.DefaultPatience.Absent, "`time` to wait for a daemon that does not answer, as while it restarts; up to 1m while it stops (0, and the default of doctor and version: do not wait)")
 }
 
-// option is for dial. With --wait 0 a broken call is repeated once.
-func (w *waiting) option(a *app, bars *progress) grpc.DialOption {
-	p := skillrun.Patience{Absent: w.most, Unreached: w.most > 0, OnWait: func(err error) { a.waits(w, bars, err) }}
+// patience is for the client of a command. With --wait 0 a broken call is repeated once.
+func (a *app) patience(bars *progress) grpc.DialOption {
+	w := &a.wait
+	p := skillrun.Patience{Absent: w.most, Unreached: w.most > 0, OnWait: func(err error) { a.waits(bars, err) }}
 	if w.most > 0 {
 		p.Draining = max(skillrun.DefaultPatience.Draining, w.most)
 	}
@@ -34,7 +35,8 @@ func (w *waiting) option(a *app, bars *progress) grpc.DialOption {
 }
 
 // waits tells the user on a terminal, or with -v, that the command waits.
-func (a *app) waits(w *waiting, bars *progress, err error) {
+func (a *app) waits(bars *progress, err error) {
+	w := &a.wait
 	w.some = true
 	text := "the daemon at " + a.at() + " does not answer; waiting up to " + w.most.String() + " for it"
 	if skillrun.Reason(err) != "" {
@@ -56,11 +58,16 @@ type vainWait struct {
 
 func (v *vainWait) Unwrap() error { return v.error }
 
-// over adds the remedy to err, which ended a command, if the command has waited. e is nil if the daemon
+// inVain reports whether err ended a command that has waited for the daemon.
+func (w *waiting) inVain(ctx context.Context, err error) bool {
+	return err != nil && w.some && ctx.Err() == nil && outcomeOf(err) == nil && status.Code(err) == codes.Unavailable
+}
+
+// over adds the remedy to err, which ended run or attach, if the command has waited. e is nil if the daemon
 // has not accepted it.
 func (w *waiting) over(ctx context.Context, key string, e *skillrun.Execution, err error) error {
 	switch {
-	case err == nil, !w.some, ctx.Err() != nil, outcomeOf(err) != nil, status.Code(err) != codes.Unavailable:
+	case !w.inVain(ctx, err):
 		return err
 	case e != nil:
 		return &vainWait{err, "the end of the program is not known; when the daemon is back: skillrun attach " + e.ID}

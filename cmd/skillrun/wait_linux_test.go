@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	"github.com/skillrun/skillrun/internal/eventtest"
@@ -63,6 +64,8 @@ func TestWaitInVain(t *testing.T) {
 		{nowhere, []string{"run", "-d", "demo", "x.py"}, "", []string{"nothing has started"}},
 		{nowhere, []string{"run", "--key", "k", "demo", "x.py"}, "", []string{"the same command with the same --key never runs twice"}},
 		{nowhere, []string{"attach", "e1"}, "", []string{"skillrun attach e1"}},
+		{nowhere, []string{"show", "e1"}, "", []string{"no such file", "; --wait waits longer)"}},
+		{nowhere, []string{"session", "rm", "s1"}, "", []string{"no such file", "; --wait waits longer)"}},
 		{broken.address, []string{"run", "demo", "x.py"}, "out\n", []string{"the end of the program is not known", "skillrun attach e1"}},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
@@ -79,5 +82,34 @@ func TestWaitInVain(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A call of a tool and a build begin again with the next daemon.
+func TestStreamsWaitForTheDaemon(t *testing.T) {
+	var asked atomic.Int32
+	f := &fake{
+		callTool: func(r *pb.CallToolRequest, s grpc.ServerStreamingServer[pb.CallToolResponse]) error {
+			if asked.Add(1)%3 != 0 {
+				return refusal(codes.Unavailable, "DRAINING", "draining")
+			}
+			return s.Send(&pb.CallToolResponse{Event: &pb.CallToolResponse_Result{Result: &pb.ToolResult{Content: r.GetName()}}})
+		},
+		prepare: func(r *pb.PrepareSkillRequest, s grpc.ServerStreamingServer[pb.PrepareSkillResponse]) error {
+			if asked.Add(1)%3 != 0 {
+				return refusal(codes.Unavailable, "DRAINING", "draining")
+			}
+			return s.Send(&pb.PrepareSkillResponse{Event: &pb.PrepareSkillResponse_Environment{Environment: &pb.SkillEnvironment{}}})
+		},
+	}
+	for line, want := range map[string]string{"tool call hello": "hello\n", "prepare demo": "demo: needs no packages\n"} {
+		asked.Store(0)
+		if got := f.client(t, nil, strings.Fields(line)...); got.code != 0 || got.stdout != want || asked.Load() != 3 {
+			t.Errorf("%s: got %+v after %d calls, want %q after 3", line, got, asked.Load(), want)
+		}
+		asked.Store(0)
+		if got := f.client(t, nil, append([]string{"--wait", "0"}, strings.Fields(line)...)...); got.code != codeFailed || !strings.Contains(got.stderr, "DRAINING") {
+			t.Errorf("%s --wait 0: got %+v", line, got)
+		}
 	}
 }

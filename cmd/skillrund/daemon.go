@@ -103,6 +103,9 @@ func serve(c config, path, bundle string) error {
 	if err != nil {
 		return errors.Join(err, d.close())
 	}
+	d.tenants.mu.Lock()
+	d.writeInForce()
+	d.tenants.mu.Unlock()
 	// Before this line a signal ends the process at once, which is safe: no execution runs yet.
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
@@ -346,10 +349,12 @@ func (d *daemon) leave(ctx context.Context) {
 	}
 }
 
-// reload loads the tenants and the skills again, after SIGHUP. An error leaves the loaded skills as they were.
+// reload loads the tenants and the skills again, after SIGHUP, and logs which other keys have changed. An error leaves
+// the loaded skills as they were.
 // Tenants come first, so that a skill that is new for a tenant is visible when it is loaded.
 func (d *daemon) reload(ctx context.Context) {
 	d.reloadTenants(ctx)
+	d.warnChanged()
 	changes, err := d.skills.Reload(ctx)
 	if err != nil {
 		d.log.Error("skills not reloaded", "err", err)

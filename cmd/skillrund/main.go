@@ -3,8 +3,9 @@
 //
 // Theory of operation. run reads the whole configuration and reports the mistakes in its form
 // (decode.go) and its values (validate.go) together. If it finds no mistake, inspect.go compares the
-// configuration with this machine; --check reports all three together. sandbox.Isolate executes
-// the program again, so everything before it runs twice and everything after it once.
+// configuration with this machine; --check reports all three together, and compares the configuration
+// with that of a running daemon (changed.go). sandbox.Isolate executes the program again, so everything
+// before it runs twice and everything after it once.
 //
 // serve (daemon.go) locks the state directory and makes the parts in the order in which they
 // need each other. The boundaries of sandboxes are probed while the next parts start; no
@@ -32,7 +33,7 @@ func main() {
 		os.Exit(network.Helper())
 	}
 	path := flag.String("config", "", "configuration `file` (YAML); without it, the daemon uses the defaults")
-	check := flag.Bool("check", false, "check the configuration and the paths in it, print every error and every warning and exit")
+	check := flag.Bool("check", false, "check the configuration and the paths in it, compare it with that of a running daemon, print every error, warning and note and exit")
 	try := flag.Bool("doctor", false, "test every boundary of this machine, print the results and exit")
 	version := flag.Bool("version", false, "print the version and exit")
 	flag.Parse()
@@ -79,6 +80,9 @@ func run(args []string, path string, check, try, version bool) error {
 	if check {
 		c.inspect(context.Background(), bundle, found.bad)
 		c.printWarnings(os.Stderr)
+		if found.ofDaemon() == nil {
+			c.printChanged(os.Stderr)
+		}
 		return found.err()
 	}
 	if err := found.err(); err != nil {

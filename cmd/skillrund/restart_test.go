@@ -13,7 +13,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// A clientRun is a process of `skillrun run`.
+// A clientRun is a process of skillrun.
 type clientRun struct {
 	*exec.Cmd
 	t      *testing.T
@@ -22,11 +22,17 @@ type clientRun struct {
 	notes  chan string // the lines of standard error
 }
 
-// client starts `skillrun -v run` with these arguments. It waits longer than by default: a daemon may start slowly
-// while other tests run.
+// client starts `skillrun -v run` with these arguments.
 func (d *running) client(t *testing.T, args ...string) *clientRun {
 	t.Helper()
-	c := &clientRun{Cmd: exec.CommandContext(t.Context(), binary(t, "skillrun"), append([]string{"-v", "run", "--wait", patience.String()}, args...)...), t: t, notes: make(chan string, 1000)}
+	return d.begun(t, append([]string{"run"}, args...)...)
+}
+
+// begun starts `skillrun -v` with these arguments. It waits longer than by default: a daemon may start slowly
+// while other tests run.
+func (d *running) begun(t *testing.T, args ...string) *clientRun {
+	t.Helper()
+	c := &clientRun{Cmd: exec.CommandContext(t.Context(), binary(t, "skillrun"), append([]string{"-v", "--wait", patience.String()}, args...)...), t: t, notes: make(chan string, 1000)}
 	c.Env = append(os.Environ(), "SKILLRUN_ADDRESS=unix://"+d.dir+"/s.sock")
 	stdout, err := c.StdoutPipe()
 	if err != nil {
@@ -151,5 +157,45 @@ func TestCommandsThatARestartEnds(t *testing.T) {
 	d = startDaemonIn(t, d.dir, "")
 	if stdout, stderr, code := c.end(); stdout != "" || code != 125 || !strings.Contains(stderr, "daemon lost") {
 		t.Errorf("after SIGKILL: got %q, %q and %d, want 125", stdout, stderr, code)
+	}
+}
+
+// Commands that come while no daemon runs wait for it, and what they ask for happens once.
+func TestEveryCommandOutlivesARestart(t *testing.T) {
+	t.Parallel()
+	d := startDaemon(t, "")
+	ended := d.run(code("calculator", "open('a.txt', 'w').write('kept')")).id
+	doomed := d.run(code("calculator", "print(1)")).id
+	session := d.newSession(t.Context(), &pb.CreateSessionRequest{}).id
+	d.stop()
+	commands := []struct {
+		args string
+		want string // in standard output
+	}{
+		{"ps --all", ended}, {"show " + ended, ended}, {"artifacts " + ended, "a.txt"}, {"attach " + ended, ""},
+		{"cancel " + ended, ended}, {"delete " + doomed, doomed + " deleted"},
+		{"session ls", session}, {"session show " + session, "PATH"}, {"session create --label n=1", ""},
+		{"session cp - " + session + ":b.txt", "version 1"},
+		{"skills", "calculator"}, {"activate calculator", "calculator"}, {"check calculator --command true", ""},
+		{"tool list", "list_skills"}, {"tool call list_skills {}", "calculator"}, {"tenants", ""}, {"budget", ""},
+	}
+	var running []*clientRun
+	for _, c := range commands {
+		run := d.begun(t, strings.Fields(c.args)...)
+		run.stdin.Close()
+		running = append(running, run)
+	}
+	for _, run := range running {
+		run.untilNote("does not answer; waiting")
+	}
+	d = startDaemonIn(t, d.dir, "")
+	for i, c := range commands {
+		if stdout, stderr, code := running[i].end(); code != 0 && !strings.HasPrefix(c.args, "check") || !strings.Contains(stdout, c.want) {
+			t.Errorf("%s: got %q, %q and %d", c.args, stdout, stderr, code)
+		}
+	}
+	r, err := pb.NewSessionServiceClient(d.conn).ListSessions(t.Context(), &pb.ListSessionsRequest{Labels: map[string]string{"n": "1"}})
+	if err != nil || len(r.GetSessions()) != 1 {
+		t.Errorf("got %v, %v, want one session", r.GetSessions(), err)
 	}
 }

@@ -149,7 +149,7 @@ func TestSessionByCommandLine(t *testing.T) {
 	id := run("", "session", "create", "--label", "k=v", "--ttl", "2h")
 	other := run("", "session", "create")
 	run("", "run", "--session", id, "-l", "bash", "-c", "echo 1 >f", "calculator")
-	run("", "run", "--session", id, "-l", "bash", "-c", "echo 23 >f", "calculator")
+	run("", "session", "run", id, "-l", "bash", "-c", "echo 23 >f", "calculator")
 	run("23\n", "run", "--session", id, "-l", "bash", "-c", "cat f", "calculator")
 	run("1\n", "run", "--session", id, "--at", "1", "-l", "bash", "-c", "cat f", "calculator")
 	list := run("", "session", "ls", "--label", "k=v")
@@ -163,6 +163,17 @@ func TestSessionByCommandLine(t *testing.T) {
 	}
 	if text := run("", "session", "ls", "--json"); strings.Count(text, "\n") != 1 || !strings.Contains(text, id) || !strings.Contains(text, other) {
 		t.Errorf("ls --json: got %q", text)
+	}
+	if lines := strings.Split(run("", "session", "versions", id), "\n"); len(lines) != 3 || !strings.HasPrefix(lines[1], "2        1     1      3 B   ") {
+		t.Errorf("versions: got %q", lines)
+	}
+	run("", "session", "update", id, "--label", "new=1", "--ttl", "3h")
+	if text := run("", "session", "ls", "--json", "--label", "new=1"); !strings.Contains(text, `"ttl":"10800s"`) || strings.Contains(text, `"k":"v"`) {
+		t.Errorf("after update: got %q", text)
+	}
+	small := run("", "session", "create", "--max-bytes", "1k", "--max-files", "2")
+	if text := run("", "session", "run", small, "-l", "bash", "-c", "head -c 2000 /dev/zero >f; true", "calculator", "--json"); !strings.Contains(text, "SESSION_UNCOMMITTED_OVER_QUOTA") {
+		t.Errorf("2000 bytes in a session of 1 KiB: got %s", text)
 	}
 	run(id+" removed\n"+other+" removed\n", "session", "rm", id, other)
 	out, err := d.cli("session", "show", id).CombinedOutput()

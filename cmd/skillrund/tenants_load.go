@@ -25,6 +25,8 @@ type tenantSource struct {
 	key    string // of the tenant in its file: "tenants.NAME", or ""
 	config tenantConfig
 	found  *problems
+	// Of a tenant in tenants: as the file has it, before check adds what the daemon's keys say.
+	written tenantConfig
 }
 
 // bad reports a mistake. key is beneath the tenant.
@@ -33,7 +35,7 @@ func (s *tenantSource) bad(key, format string, args ...any) {
 }
 
 // readTenants returns the tenants of the key tenants, which found has decoded, and of the files of
-// tenants_dir, in the order of their names. It has checked each tenant alone; settle compares them. c has the
+// tenants_dir, in the order of their names. It has checked each tenant alone; chooseVersions compares them. c has the
 // daemon's other keys. The error says why the directory can't be read.
 func (c *config) readTenants(inline map[string]tenantConfig, found *problems) ([]*tenantSource, error) {
 	var list []*tenantSource
@@ -42,7 +44,7 @@ func (c *config) readTenants(inline map[string]tenantConfig, found *problems) ([
 		return nil, err
 	}
 	for name, t := range inline {
-		s := &tenantSource{name: name, key: join("tenants", name), config: t, found: found.take(join("tenants", name))}
+		s := &tenantSource{name: name, key: join("tenants", name), config: t, found: found.take(join("tenants", name)), written: t}
 		s.check(c, dir)
 		list = append(list, s)
 	}

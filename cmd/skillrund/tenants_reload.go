@@ -65,7 +65,7 @@ func (d *daemon) reloadTenants(ctx context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	list, problems := t.read(&d.config, d.path)
-	accepted := settle(&d.config, list, t.sources)
+	accepted := chooseVersions(&d.config, list, t.sources)
 	for _, s := range list {
 		if err := s.found.err(); err != nil {
 			problems = append(problems, server.TenantProblem{Tenant: s.name, File: s.found.path, Reason: err.Error(), Kept: t.sources[s.name] != nil})
@@ -79,6 +79,7 @@ func (d *daemon) reloadTenants(ctx context.Context) {
 	t.problems = problems
 	d.readiness.set(func(r *readiness) { r.tenants = problems })
 	d.apply(ctx, accepted)
+	d.writeInForce()
 }
 
 // read returns the tenants as the files have them now. A tenant whose file can't be read is as in force.
@@ -115,10 +116,10 @@ func (t *tenancy) read(c *config, path string) (list []*tenantSource, degraded [
 	return append(list, read...), degraded
 }
 
-// settle chooses the version of each tenant that is in force from now on: the one in list, or, if that has a
+// chooseVersions chooses the version of each tenant that is in force from now on: the one in list, or, if that has a
 // mistake, the one in force until now. A conflict with another tenant is a mistake of the tenant that has
 // changed.
-func settle(c *config, list []*tenantSource, inForce map[string]*tenantSource) map[string]*tenantSource {
+func chooseVersions(c *config, list []*tenantSource, inForce map[string]*tenantSource) map[string]*tenantSource {
 	changed := func(s *tenantSource) int {
 		if old := inForce[s.name]; old != nil && reflect.DeepEqual(old.config, s.config) {
 			return 0
@@ -136,7 +137,7 @@ func settle(c *config, list []*tenantSource, inForce map[string]*tenantSource) m
 	}
 }
 
-// choose is one attempt of settle. It returns false after the first conflict, which it has reported.
+// choose is one attempt of chooseVersions. It returns false after the first conflict, which it has reported.
 func choose(c *config, list []*tenantSource, inForce map[string]*tenantSource) (map[string]*tenantSource, bool) {
 	accepted, claims := map[string]*tenantSource{}, c.newClaims()
 	for _, s := range list {

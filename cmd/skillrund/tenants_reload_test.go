@@ -35,7 +35,7 @@ func sourcesOf(t *testing.T, callers map[string]string) (list []*tenantSource) {
 }
 
 // A reload takes every tenant without a mistake. A conflict is a mistake of the tenant that has changed.
-func TestSettle(t *testing.T) {
+func TestChooseVersions(t *testing.T) {
 	for _, tt := range []struct {
 		name                string
 		before, after, want map[string]string
@@ -57,7 +57,7 @@ func TestSettle(t *testing.T) {
 				inForce[s.name] = s
 			}
 			got := map[string]string{}
-			for name, s := range settle(&c, sourcesOf(t, tt.after), inForce) {
+			for name, s := range chooseVersions(&c, sourcesOf(t, tt.after), inForce) {
 				var callers []string
 				for _, row := range s.config.Callers {
 					callers = append(callers, row.Caller)

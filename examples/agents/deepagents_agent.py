@@ -29,8 +29,8 @@ def build_with_backend(client: skillrun.Client, skill: str, session: str, model:
 
 def backend(client: skillrun.Client, skill: str, session: str) -> Any:
     """Returns a deepagents backend: the session's files are beneath /, and `execute` runs a
-    command line in a sandbox that starts beside them. Only commands that the skill's
-    allowed-tools cover run."""
+    command line in a sandbox, whose working directory has these files. It runs only commands
+    that the skill's allowed-tools cover."""
     from deepagents.backends import protocol
 
     def content(path: str) -> Tuple[bytes, Optional[str]]:

@@ -17,8 +17,8 @@ MOST_CHARACTERS = 30_000
 INSTRUCTION = """You have skills: folders of instructions and scripts for certain tasks.
 Call list_skills, and before you use a skill activate it and follow its instructions.
 Run its scripts with run_skill_script, and the command lines that its instructions show
-with bash. Both run in a sandbox and start in a folder with your files: those of
-write_file, and those that earlier calls left. "files" lists what a call wrote."""
+with bash. Both run in a sandbox and start in a folder with your files: the files of
+write_file and of earlier calls. "files" lists the files that a call wrote."""
 
 
 def skill_tools(client: skillrun.Client, session: str) -> List[Callable[..., Dict[str, Any]]]:

@@ -94,7 +94,7 @@ func (a *Admission) SetTenant(name string, q Quota) {
 	}
 	t.setQuota(q, now)
 	a.share(t, now)
-	a.settle(t)
+	a.setNext(t)
 	a.dispatch(now)
 }
 
@@ -144,7 +144,7 @@ func (a *Admission) Enter(tenant, caller string) (*Ticket, error) {
 		a.queue(k, now)
 	default:
 		a.remove(k)
-		a.settle(t)
+		a.setNext(t)
 		// Before drop: refusal reads the line to find out whether the tenant's quota is the reason.
 		err := a.refusal(t, l, now)
 		t.drop(l)

@@ -9,7 +9,7 @@ import (
 func (a *Admission) push(k *Ticket, front bool) {
 	a.queued++
 	k.tenant.push(k, front)
-	a.settle(k.tenant)
+	a.setNext(k.tenant)
 }
 
 // queue notes that a ticket stays in its line, into which push has put it. a.mu is held.
@@ -18,14 +18,14 @@ func (a *Admission) queue(k *Ticket, now time.Time) {
 	k.tenant.pace.arrived(now)
 }
 
-// remove takes a ticket out of its caller's line. The caller of remove must call settle. a.mu is
+// remove takes a ticket out of its caller's line. The caller of remove must call setNext. a.mu is
 // held.
 func (a *Admission) remove(k *Ticket) {
 	a.queued--
 	k.tenant.remove(k)
 }
 
-// leave removes a ticket from the queue. The caller of leave must call settle. a.mu is held.
+// leave removes a ticket from the queue. The caller of leave must call setNext. a.mu is held.
 func (a *Admission) leave(k *Ticket, now time.Time) {
 	a.remove(k)
 	if k.waited {
@@ -56,7 +56,7 @@ func (a *Admission) start(k *Ticket, now time.Time) {
 	a.charge(k, k.need, now)
 	close(k.ready)
 	t.rotate(k.line)
-	a.settle(t)
+	a.setNext(t)
 }
 
 // free takes back a ticket's slot, memory and processors. a.mu is held.
@@ -65,7 +65,7 @@ func (a *Admission) free(k *Ticket, now time.Time) {
 	k.tenant.running--
 	k.line.running--
 	a.charge(k, Resources{-k.need.MemoryBytes, -k.need.MilliCPUs}, now)
-	a.settle(k.tenant)
+	a.setNext(k.tenant)
 }
 
 // charge adds r to the use of a ticket's tenant and of the machine. a.mu is held.
@@ -75,9 +75,9 @@ func (a *Admission) charge(k *Ticket, r Resources, now time.Time) {
 	a.share(k.tenant, now)
 }
 
-// settle finds the tenant's next ticket, after any change of its lines, its use or its quota.
+// setNext finds the tenant's next ticket, after any change of its lines, its use or its quota.
 // a.mu is held.
-func (a *Admission) settle(t *tenant) {
+func (a *Admission) setNext(t *tenant) {
 	t.next = t.choose()
 	switch ready := t.index >= 0; {
 	case t.next != nil && !ready:

@@ -38,12 +38,12 @@ func TestTenantsTakeTurns(t *testing.T) {
 	a := newMany(Config{Slots: 1}, map[string]Quota{"a": {Running: 1, Queued: 9}, "b": {Running: 1, Queued: 9}})
 	running := enterFor(t, a, "a", alice)
 	old := []*Ticket{enterFor(t, a, "a", alice), enterFor(t, a, "a", bob)}
-	young := enterFor(t, a, "b", alice)
+	other := enterFor(t, a, "b", alice)
 	running.Release()
-	if !hasSlot(young) || hasSlot(old[0]) {
+	if !hasSlot(other) || hasSlot(old[0]) {
 		t.Fatal("want the tenant with nothing running to be next")
 	}
-	young.Release()
+	other.Release()
 	if !hasSlot(old[0]) || hasSlot(old[1]) {
 		t.Error("want the oldest of the other tenant to be next")
 	}

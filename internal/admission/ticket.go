@@ -39,14 +39,14 @@ func (k *Ticket) Need(r Resources) error {
 	now := a.Now()
 	if k.elem != nil {
 		k.need = r
-		a.settle(t)
+		a.setNext(t)
 		a.dispatch(now)
 		return nil
 	}
 	if t.fits(r) && a.fits(r) {
 		k.need = r
 		a.charge(k, r, now)
-		a.settle(t)
+		a.setNext(t)
 		a.dispatch(now) // the tenant's share has grown: another tenant may be next
 		return nil
 	}
@@ -108,7 +108,7 @@ func (k *Ticket) Release() {
 	now := a.Now()
 	if k.elem != nil {
 		a.leave(k, now)
-		a.settle(k.tenant)
+		a.setNext(k.tenant)
 	} else {
 		a.free(k, now)
 	}

@@ -158,7 +158,7 @@ func (r *run) group(g group, selected []string) error {
 		return context.Cause(r.ctx)
 	}
 	for _, row := range g.rows {
-		row.settle(err)
+		row.setReason(err)
 		for _, name := range selected {
 			if name != row.Name {
 				continue
@@ -172,9 +172,9 @@ func (r *run) group(g group, selected []string) error {
 	return nil
 }
 
-// settle sets the reason of a row without a value.
+// setReason sets the reason of a row without a value.
 // It makes sure that a row without a figure never looks like a success.
-func (r *Row) settle(err error) {
+func (r *Row) setReason(err error) {
 	var reason notRun
 	switch {
 	case r.NotRun != "" || r.Broken != "":
@@ -230,7 +230,7 @@ type scale struct {
 	divide     int           // divisor of the number of samples
 	warmUp     int           // untimed requests of each kind
 	refill     time.Duration // pause in which the daemon prepares sandboxes
-	settle     time.Duration // pause after which a daemon counts as idle
+	toIdle     time.Duration // pause after which a daemon counts as idle
 	tenantIdle time.Duration // the same for a tenant
 	idle       [2]time.Duration
 	load       time.Duration // duration of a sustained load
@@ -253,7 +253,7 @@ type scale struct {
 
 // full is the scale for which the targets are defined.
 var full = scale{
-	divide: 1, warmUp: 10, refill: time.Second, settle: 3 * time.Second, tenantIdle: fullTenantIdle,
+	divide: 1, warmUp: 10, refill: time.Second, toIdle: 3 * time.Second, tenantIdle: fullTenantIdle,
 	// Agents pause between calls. After a pause caches and clocks of the processor are cold,
 	// so requests take longer than back to back.
 	idle: [2]time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
@@ -264,7 +264,7 @@ var full = scale{
 
 // short is the scale of a run that takes about a minute.
 var short = scale{
-	divide: 30, warmUp: 2, refill: 100 * time.Millisecond, settle: 200 * time.Millisecond, tenantIdle: 200 * time.Millisecond,
+	divide: 30, warmUp: 2, refill: 100 * time.Millisecond, toIdle: 200 * time.Millisecond, tenantIdle: 200 * time.Millisecond,
 	idle: [2]time.Duration{10 * time.Millisecond, 30 * time.Millisecond},
 	load: time.Second, slices: 2, beside: 200 * time.Millisecond,
 	streamBytes: 32 << 20, sleeping: 20, records: 5000, skills: 100, snapshotBytes: 10_000_000,

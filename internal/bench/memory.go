@@ -25,7 +25,7 @@ func idleMemory(r *run, rows rowSet) error {
 	}
 	err = r.each(50, 1, func(ctx context.Context, _ int) error { return trueProgram.request(ctx, d.client) })
 	if err == nil {
-		err = r.pause(r.scale.settle)
+		err = r.pause(r.scale.toIdle)
 	}
 	var held int64
 	if err == nil {
@@ -69,7 +69,7 @@ func sleepBeneath(r *run, d *daemon, n int, rows rowSet) error {
 		return err
 	}
 	defer end()
-	if err := r.pause(r.scale.settle); err != nil {
+	if err := r.pause(r.scale.toIdle); err != nil {
 		return err
 	}
 	before, err := heldBytes(d.pid())
@@ -86,7 +86,7 @@ func sleepBeneath(r *run, d *daemon, n int, rows rowSet) error {
 		return err
 	}
 	started := time.Since(began)
-	if err := r.pause(r.scale.settle); err != nil {
+	if err := r.pause(r.scale.toIdle); err != nil {
 		return err
 	}
 	after, err := heldBytes(d.pid())

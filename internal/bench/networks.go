@@ -87,7 +87,7 @@ func (r *run) hold(d *daemon, clients []*skillrun.Client, all *[]*holder, n, con
 		}
 	}
 	if err == nil {
-		err = r.pause(r.scale.settle)
+		err = r.pause(r.scale.toIdle)
 	}
 	if err != nil {
 		return 0, err

@@ -32,7 +32,7 @@ func (r *run) prewarmed(row *Row, p program, python string) error {
 	const requests, width = 40, 8
 	err = r.each(requests, width, func(ctx context.Context, _ int) error { return p.request(ctx, d.client) })
 	if err == nil {
-		err = r.pause(r.scale.settle)
+		err = r.pause(r.scale.toIdle)
 	}
 	var waiting []standing
 	if err == nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // A Row is one line of the table: one measurement. A missing number is nil. In a finished report
-// Value, NotRun or Broken is set (settle).
+// Value, NotRun or Broken is set (setReason).
 type Row struct {
 	Name string `json:"name"`
 	// Title describes the measurement in a few words.

@@ -42,7 +42,7 @@ func TestFallsShort(t *testing.T) {
 	}
 }
 
-func TestSettle(t *testing.T) {
+func TestSetReason(t *testing.T) {
 	tests := []struct {
 		name           string
 		row            Row
@@ -58,7 +58,7 @@ func TestSettle(t *testing.T) {
 		{"said so itself", Row{NotRun: "no runc"}, nil, "no runc", ""},
 	}
 	for _, test := range tests {
-		test.row.settle(test.err)
+		test.row.setReason(test.err)
 		if test.row.NotRun != test.notRun || test.row.Broken != test.broken {
 			t.Errorf("%s: got not run %q, broken %q, want %q, %q", test.name, test.row.NotRun, test.row.Broken, test.notRun, test.broken)
 		}

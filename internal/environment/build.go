@@ -201,12 +201,12 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 		defer fetch.close()
 	}
 	if p.node != nil && s.tarballs != nil {
-		shelf, err := s.tarballs.shelf(ctx, log)
+		local, err := s.tarballs.load(ctx, log)
 		if err != nil {
 			return frozen{}, err
 		}
-		shelf.next = get
-		get = shelf.get
+		local.next = get
+		get = local.get
 	}
 	relayed, stop := context.WithCancel(ctx)
 	defer stop()

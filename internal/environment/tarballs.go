@@ -56,11 +56,11 @@ type tarball struct {
 	problem       error
 }
 
-// shelf returns the files of the directory for one build. It writes to the build's log why files
+// load reads the files of the directory for one build. It writes to the build's log why files
 // are left out.
 // The lock is held while files are read: two builds at the same time would read the same new files
 // twice. Files that have not changed are opened, but not read.
-func (t *tarballs) shelf(ctx context.Context, log io.Writer) (*tarballShelf, error) {
+func (t *tarballs) load(ctx context.Context, log io.Writer) (*localRegistry, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	root, err := os.OpenRoot(t.dir)
@@ -76,7 +76,7 @@ func (t *tarballs) shelf(ctx context.Context, log io.Writer) (*tarballShelf, err
 		return nil, t.fail("it has more than %d files", maxTarballs)
 	}
 	read := map[string]tarball{}
-	shelf := &tarballShelf{dir: t.dir, packages: map[string][]tarball{}, files: map[string]bool{}}
+	local := &localRegistry{dir: t.dir, packages: map[string][]tarball{}, files: map[string]bool{}}
 	for _, e := range entries {
 		// Reading 10,000 large files takes long, and the caller may have gone.
 		if ctx.Err() != nil {
@@ -89,14 +89,14 @@ func (t *tarballs) shelf(ctx context.Context, log io.Writer) (*tarballShelf, err
 		read[e.Name()] = file
 		err := file.problem
 		if err == nil {
-			err = shelf.add(file)
+			err = local.add(file)
 		}
 		if err != nil {
 			fmt.Fprintf(log, "environments.tarballs: %.200q is left out: %v\n", e.Name(), err)
 		}
 	}
 	t.read = read
-	return shelf, nil
+	return local, nil
 }
 
 func (t *tarballs) fail(format string, args ...any) error {
@@ -248,10 +248,10 @@ func newTarball(text []byte) (tarball, error) {
 	return file, nil
 }
 
-// A tarballShelf answers the requests of one build from the directory's files. A package that the
+// A localRegistry answers the requests of one build from the directory's files. A package that the
 // directory has comes from there alone, so that no registry can offer a higher version of a private
-// package. A shelf does not change after tarballs.shelf has returned it.
-type tarballShelf struct {
+// package. It does not change after tarballs.load has returned it.
+type localRegistry struct {
 	dir      string
 	packages map[string][]tarball
 	files    map[string]bool
@@ -259,10 +259,10 @@ type tarballShelf struct {
 	next     func(context.Context, string) response // a registry's; nil: none
 }
 
-// add puts a file on the shelf. Files of the same name and version must be equal.
+// add adds a file. Files of the same name and version must be equal.
 // Two different files of one version are a mistake of the operator: which one a build gets would
 // depend on the order of the names.
-func (s *tarballShelf) add(file tarball) error {
+func (s *localRegistry) add(file tarball) error {
 	for _, other := range s.packages[file.name] {
 		switch {
 		case other.version != file.version:
@@ -288,7 +288,7 @@ const tarballPath = "/tarball/"
 
 // get answers one request of npm, as registry.get does.
 // An unknown version of a package that is in the directory is not looked up in the registry either.
-func (s *tarballShelf) get(ctx context.Context, at string) response {
+func (s *localRegistry) get(ctx context.Context, at string) response {
 	if name, ok := strings.CutPrefix(at, tarballPath); ok {
 		if name, err := url.PathUnescape(name); err == nil && s.files[name] {
 			return s.open(name)
@@ -308,7 +308,7 @@ func (s *tarballShelf) get(ctx context.Context, at string) response {
 
 // document is the packument of a package. Its tag "latest" is the highest version, if possible one
 // that is no prerelease.
-func (s *tarballShelf) document(name string) response {
+func (s *localRegistry) document(name string) response {
 	p := packument{name, map[string]string{}, map[string]map[string]json.RawMessage{}}
 	latest := ""
 	for _, file := range s.packages[name] {
@@ -335,8 +335,8 @@ func laterTag(a, b string) bool {
 }
 
 // open answers with a file. npm compares its hash with the document's.
-// The file may have changed since shelf has read it. Then npm refuses it by its hash.
-func (s *tarballShelf) open(name string) response {
+// The file may have changed since load has read it. Then npm refuses it by its hash.
+func (s *localRegistry) open(name string) response {
 	root, err := os.OpenRoot(s.dir)
 	if err != nil {
 		return status(http.StatusBadGateway)

@@ -253,7 +253,7 @@ func TestTarballRequests(t *testing.T) {
 	d := newTarballs(t, left)
 	d.write(t, "a %2f#.tgz", right.tarball())
 	d.write(t, "secret.txt", []byte("secret"))
-	shelf, err := (&tarballs{dir: string(d)}).shelf(t.Context(), io.Discard)
+	local, err := (&tarballs{dir: string(d)}).load(t.Context(), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func TestTarballRequests(t *testing.T) {
 		"/tarball/secret.txt": http.StatusNotFound, "/tarball/..%2f..%2fetc%2fpasswd": http.StatusNotFound, "/tarball/": http.StatusNotFound, "/tarball/%zz": http.StatusNotFound,
 		"/none": http.StatusNotFound, "/left/1.0.0": http.StatusNotFound, "/file/0/x": http.StatusNotFound, "/": http.StatusNotFound, "": http.StatusNotFound,
 	} {
-		r := shelf.get(t.Context(), at)
+		r := local.get(t.Context(), at)
 		r.body.Close()
 		if r.status != want {
 			t.Errorf("%q: got %d, want %d", at, r.status, want)
@@ -273,7 +273,7 @@ func TestTarballRequests(t *testing.T) {
 	if err := errors.Join(os.Remove(at), os.Symlink("/etc/passwd", at)); err != nil {
 		t.Fatal(err)
 	}
-	if r := shelf.get(t.Context(), "/tarball/left-1.0.0.tgz"); r.status != http.StatusBadGateway {
+	if r := local.get(t.Context(), "/tarball/left-1.0.0.tgz"); r.status != http.StatusBadGateway {
 		t.Errorf("a link out of the directory: got %d, want %d", r.status, http.StatusBadGateway)
 	}
 }

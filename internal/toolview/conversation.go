@@ -12,18 +12,18 @@ import (
 )
 
 // Sessions of files behind the tools. A call works in the session that its argument names, or else in the
-// session of its conversation, which the first call makes that runs a program or writes a file. Package
+// session of its conversation. The first call that runs a program or writes a file makes that session. Package
 // executor lets one call after the other write, so calls of one conversation that come at the same time
 // run one after the other.
 
-// A Conversation remembers the session of files of one agent. The zero value has none yet. Its methods may
-// be called at the same time.
+// A Conversation remembers the session of files of one agent. The zero value has no session yet. The methods
+// may be called at the same time.
 type Conversation struct {
 	mu sync.Mutex
 	id string // empty: not made yet
 }
 
-// A sessionUse says what a tool does with a session.
+// A sessionUse is the way in which a tool uses a session.
 type sessionUse int
 
 const (
@@ -45,7 +45,7 @@ const sessionProperty = `"session": {"type": "string", "maxLength": 64, "descrip
 // sessionReadProperty is the same for tools that run none.
 const sessionReadProperty = `"session": {"type": "string", "maxLength": 64, "description": "The id of a session in an earlier result; left out: the session of this conversation"}`
 
-// A noSessionError says that a call needs a session and has none.
+// A noSessionError is the error of a call without a session that needs one.
 type noSessionError struct{ reason string }
 
 func (e *noSessionError) Error() string { return e.reason }

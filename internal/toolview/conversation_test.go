@@ -71,7 +71,7 @@ var sessionSkills = []skillText{
 	{name: "count", files: map[string]string{"scripts/count.py": "import sys\nopen('n.txt', 'w').write(str(len(open(sys.argv[1]).read())))\n"}},
 }
 
-// Every tool of a conversation works on the same files, and says what it has changed.
+// All tools of a conversation work on the same files, and list their changes.
 func TestConversationSharesFiles(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil, append(sessionSkills, skillText{name: "env"}.withVenv(t))...)
@@ -308,7 +308,7 @@ func TestConversationWithoutRoom(t *testing.T) {
 	}
 }
 
-// A view without SessionIdle, and a daemon without sessions, work as if there were none.
+// A view without SessionIdle, and a daemon without sessions, run tools without sessions.
 func TestConversationsWithoutSessions(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

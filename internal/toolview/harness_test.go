@@ -34,7 +34,7 @@ type bench struct {
 	dir  string
 	logs *executortest.Logs
 	who  permission.Principal
-	// conversation is that of toolCall. Nil: its calls share no session.
+	// The conversation of the calls that toolCall makes. Nil: the calls share no session.
 	conversation *Conversation
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 )
 
-// A SessionEnd is what a call has done to a session of files.
+// A SessionEnd lists the changes of a call to a session of files.
 type SessionEnd struct {
 	ID      string
 	Version int                      // the newest one that the call knows

@@ -95,7 +95,7 @@ func TestUnpackRefuses(t *testing.T) {
 	}
 }
 
-func TestSettle(t *testing.T) {
+func TestSetModes(t *testing.T) {
 	dir := t.TempDir()
 	for name, mode := range map[string]fs.FileMode{"program": 0o4711, "data": 0o666} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
@@ -108,7 +108,7 @@ func TestSettle(t *testing.T) {
 	if err := os.Symlink("program", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	if err := settle(dir); err != nil {
+	if err := setModes(dir); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]fs.FileMode{"program": 0o755, "data": 0o644, ".": fs.ModeDir | 0o755} {
@@ -121,7 +121,7 @@ func TestSettle(t *testing.T) {
 		if err := os.Symlink(to, link); err != nil {
 			t.Fatal(err)
 		}
-		if err := settle(dir); err == nil || !strings.Contains(err.Error(), to) {
+		if err := setModes(dir); err == nil || !strings.Contains(err.Error(), to) {
 			t.Errorf("a link to %s: %v", to, err)
 		}
 		if err := os.Remove(link); err != nil {

@@ -57,7 +57,7 @@ func unpack(dir, target string) error {
 	if err := compile(dir, target, program); err != nil {
 		return err
 	}
-	return settle(dir)
+	return setModes(dir)
 }
 
 // programOf returns the name of the interpreter in bin, such as python3.14.
@@ -152,8 +152,8 @@ func compile(dir, target, program string) error {
 	return nil
 }
 
-// settle sets the final mode of every entry and refuses entries that must not exist.
-func settle(dir string) error {
+// setModes sets the final mode of every entry and refuses entries that must not exist.
+func setModes(dir string) error {
 	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err

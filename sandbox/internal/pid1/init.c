@@ -110,7 +110,7 @@ static void launch(const struct step *step, uint32_t index, int in, int out) {
 	if (pipe2(report, O_CLOEXEC) != 0)
 		send_failed(STAGE_DESCRIPTORS, errno);
 	struct launch l = {
-		.program = &self.program, .command = &step->commands[index], .in = in, .out = out, .report = report[1], .barrier = -1, .spare = -1,
+		.program = &self.program, .command = &step->commands[index], .in = in, .out = out, .report = report[1], .barrier = -1, .pipe = -1,
 	};
 	pid_t pid = fork();
 	if (pid < 0 && !self.started)
@@ -365,11 +365,11 @@ static void take_filters(void) {
  * privileges and waits, so the sandbox has two processes, init and the child, while
  * the daemon reads the child's posture. */
 static void launch_first(const struct payload *later) {
-	int barrier[2], report[2], spare[2];
-	if (pipe2(barrier, O_CLOEXEC) != 0 || pipe2(report, O_CLOEXEC) != 0 || pipe2(spare, O_CLOEXEC) != 0)
+	int barrier[2], report[2], next[2];
+	if (pipe2(barrier, O_CLOEXEC) != 0 || pipe2(report, O_CLOEXEC) != 0 || pipe2(next, O_CLOEXEC) != 0)
 		send_failed(STAGE_DESCRIPTORS, errno);
 	struct launch l = {
-		.program = &self.program, .in = -1, .out = -1, .report = report[1], .barrier = barrier[0], .later = later, .spare = spare[1],
+		.program = &self.program, .in = -1, .out = -1, .report = report[1], .barrier = barrier[0], .later = later, .pipe = next[1],
 	};
 	pid_t pid = fork();
 	if (pid < 0)
@@ -378,9 +378,9 @@ static void launch_first(const struct payload *later) {
 		child_run(&l);
 	close(report[1]);
 	close(barrier[0]);
-	close(spare[1]);
+	close(next[1]);
 	self.barrier = barrier[1];
-	self.first = spare[0];
+	self.first = next[0];
 	self.children[0] = (struct child){ .pid = pid, .report = report[0] };
 	self.count = 1;
 	read_report(0); /* READY, or the failure */

@@ -24,7 +24,7 @@
 
 /* The numbers of the child's own descriptors. A redirect can name 0 to 9, as in a
  * POSIX shell, so these are higher. They close on exec. */
-enum { REPORT_FD = 10, BARRIER_FD = 11, SPARE_FD = 12, SCRATCH_FD = 16 };
+enum { REPORT_FD = 10, BARRIER_FD = 11, PIPE_FD = 12, SCRATCH_FD = 16 };
 
 /* Reports the failure of a stage, with errno, to init. Init ends the sandbox, and the daemon
  * answers the request with an error. */
@@ -71,17 +71,17 @@ static void arrange_descriptors(const struct launch *l) {
 	/* First move the sources above every target: a target may be another one's source. */
 	int report = fcntl(l->report, F_DUPFD_CLOEXEC, SCRATCH_FD);
 	int barrier = l->later ? fcntl(l->barrier, F_DUPFD_CLOEXEC, SCRATCH_FD) : -1;
-	int spare = l->later ? fcntl(l->spare, F_DUPFD_CLOEXEC, SCRATCH_FD) : -1;
-	int ok = report >= 0 && (!l->later || (barrier >= 0 && spare >= 0));
+	int pipe = l->later ? fcntl(l->pipe, F_DUPFD_CLOEXEC, SCRATCH_FD) : -1;
+	int ok = report >= 0 && (!l->later || (barrier >= 0 && pipe >= 0));
 	ok = ok && (l->in < 0 || place(l->in, STDIN_FILENO, 0) >= 0);
 	ok = ok && (l->out < 0 || place(l->out, STDOUT_FILENO, 0) >= 0);
 	ok = place(report, REPORT_FD, O_CLOEXEC) >= 0 && ok;
 	ok = ok && (barrier < 0 || place(barrier, BARRIER_FD, O_CLOEXEC) >= 0);
-	ok = ok && (spare < 0 || place(spare, SPARE_FD, O_CLOEXEC) >= 0);
+	ok = ok && (pipe < 0 || place(pipe, PIPE_FD, O_CLOEXEC) >= 0);
 	ok = ok && syscall(SYS_close_range, 3, REPORT_FD - 1, 0) == 0;
 	/* Init needs more descriptors for a pipeline than a command may have. */
 	struct rlimit files = { l->program->open_files, l->program->open_files };
-	int above = l->later ? SPARE_FD + 1 : REPORT_FD + 1;
+	int above = l->later ? PIPE_FD + 1 : REPORT_FD + 1;
 	if (!ok || setrlimit(RLIMIT_NOFILE, &files) != 0 || syscall(SYS_close_range, above, ~0U, 0) != 0)
 		fail(STAGE_DESCRIPTORS);
 }
@@ -270,9 +270,9 @@ static void take_command(struct launch *l, struct program *program) {
 	l->program = program;
 	l->command = &program->steps[0].commands[0];
 	l->only_command = program->step_count == 1 && program->steps[0].command_count == 1;
-	if (program->steps[0].command_count > 1 && place(SPARE_FD, STDOUT_FILENO, 0) < 0)
+	if (program->steps[0].command_count > 1 && place(PIPE_FD, STDOUT_FILENO, 0) < 0)
 		fail(STAGE_DESCRIPTORS);
-	close(SPARE_FD);
+	close(PIPE_FD);
 }
 
 /* The whole life of the child. Runs in the forked process and ends with exec or exit. The order

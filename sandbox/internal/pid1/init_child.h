@@ -22,7 +22,7 @@ struct launch {
 	 * program here. NULL: not the first child. */
 	const struct payload *later;
 	int barrier;      /* of the first child: its read returns when the child may touch the skill's files */
-	int spare;        /* of the first child: its stdout if the command is not the last of its pipeline */
+	int pipe;         /* of the first child: its stdout if the command is not the last of its pipeline */
 };
 
 /* A program message, in memory that init and the first child share. */

@@ -25,8 +25,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Above the descriptors that init keeps. */
-enum { FIRST_SPARE_FD = 64 };
+/* The moved descriptors begin above those that init keeps. */
+enum { FIRST_MOVED_FD = 64 };
 
 /* Flags of each file system that a sandbox mounts: no setuid bits, no devices. */
 enum { CLEAN = MS_NOSUID | MS_NODEV };
@@ -35,9 +35,9 @@ enum { CLEAN = MS_NOSUID | MS_NODEV };
  * the zygote's descriptors. Returns how many descriptors remain in fds: the root's
  * mounts, then the cgroup files. */
 static int arrange(int *fds, int count, int *mapped) {
-	*mapped = fcntl(*mapped, F_DUPFD_CLOEXEC, FIRST_SPARE_FD);
+	*mapped = fcntl(*mapped, F_DUPFD_CLOEXEC, FIRST_MOVED_FD);
 	for (int i = 0; i < count; i++)
-		fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, FIRST_SPARE_FD);
+		fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, FIRST_MOVED_FD);
 	for (int i = 0; i < 3; i++)
 		if (dup2(fds[1 + i], i) < 0)
 			_exit(1);
@@ -46,7 +46,7 @@ static int arrange(int *fds, int count, int *mapped) {
 	for (int i = 0; i < 4; i++)
 		close(fds[i]);
 	memmove(fds, fds + 4, (size_t)(count - 4) * sizeof *fds);
-	syscall(SYS_close_range, CONTROL_FD + 1, FIRST_SPARE_FD - 1, 0);
+	syscall(SYS_close_range, CONTROL_FD + 1, FIRST_MOVED_FD - 1, 0);
 	return count - 4;
 }
 
@@ -178,7 +178,7 @@ void cloned_set_up(const struct zygote *zygote, const struct make *make, int *fd
 	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
 		send_failed(STAGE_MOUNTS, errno);
 	enter_root(zygote, fds, make->place_count);
-	syscall(SYS_close_range, FIRST_SPARE_FD, ~0U, 0);
+	syscall(SYS_close_range, FIRST_MOVED_FD, ~0U, 0);
 	restrict_proc(zygote);
 	mount_own(make);
 	raise_loopback();

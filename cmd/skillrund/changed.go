@@ -1,0 +1,248 @@
+package main
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// The three ways in which a changed key of the configuration takes effect.
+type change string
+
+const (
+	byReload   change = "SIGHUP"
+	byTakeover change = "a takeover (systemctl reload skillrund, or kill -USR2)"
+	byRestart  change = "a restart (systemctl restart skillrund)"
+)
+
+// changes has every key. A last part * stands for the names in a map, each of which is a key here. A list is one key.
+var changes = func() map[string]change {
+	all := map[string]change{}
+	for way, keys := range map[change]string{
+		byReload: `tenants.*`,
+		// In a takeover both daemons use the same directories and the same cgroup.
+		byRestart: `state_dir run_dir cgroup_parent`,
+		byTakeover: `
+listen.unix listen.unix_mode listen.unix_group listen.tcp listen.mcp_unix listen.mcp_tcp listen.skills_index
+listen.metrics_tcp listen.tls.certificate listen.tls.key listen.insecure
+identity.callers identity.authorities identity.spiffe.* identity.tokens identity.issuers tenants_dir secrets_dir
+skills shell without_allowed_tools python packages images.* runtimes.* pull.wall_time pull.bytes pull.files
+network network.allow network.deny network.skills.* network.credentials network_resolvers
+network_limits.connections network_limits.new_connections network_limits.tenant_connections network_limits.bytes
+network_limits.idle network_limits.idle_udp network_limits.names network_limits.questions
+network_proxy.url network_proxy.username network_proxy.password network_proxy.password.file
+network_proxy.password.systemd_credential network_proxy.password.env network_proxy.ca_file
+network_proxy.resolve_names network_proxy.no_proxy
+ids.first ids.count ids.network boundaries.allow_missing
+limits.default.wall_time limits.default.cpu_time limits.default.memory limits.default.processes limits.default.output
+limits.default.workspace limits.default.workspace_files limits.default.open_files limits.default.cpus
+limits.command_wall_time limits.max.wall_time limits.max.cpu_time limits.max.memory limits.max.processes
+limits.max.output limits.max.workspace limits.max.workspace_files limits.max.open_files limits.max.cpus
+concurrency.running concurrency.reserved concurrency.queued concurrency.queue_timeout
+prepared.zygote prepared.sandboxes prepared.python_zygotes prepared.tenant_zygotes prepared.python_fast_exit
+grace cancel_grace drain keepalive artifacts.files artifacts.file_bytes artifacts.total_bytes
+retention.age retention.bytes snapshots.files snapshots.bytes snapshots.pushed_bytes snapshots.pushed_versions
+snapshots.sources sessions.count sessions.total_bytes sessions.bytes sessions.files sessions.versions
+sessions.idle_ttl sessions.ttl sessions.mcp_idle_ttl
+environments.index environments.wheels environments.sdists environments.registry environments.tarballs
+environments.install_scripts environments.bytes environments.wall_time environments.memory
+message_bytes request_bytes audit.enabled audit.dir audit.file_bytes audit.files
+tracing.endpoint tracing.insecure tracing.ca tracing.headers_file tracing.sample_ratio
+log.format log.level log.arguments`,
+	} {
+		for _, key := range strings.Fields(keys) {
+			all[key] = way
+		}
+	}
+	return all
+}()
+
+// wayOf returns how a change of a key takes effect. entry: the key is a name in a map. ok is false for a key that
+// changes does not have.
+func wayOf(key string) (way change, entry, ok bool) {
+	if way, ok = changes[key]; ok {
+		return way, false, true
+	}
+	for at, r := range key { // a name can have dots
+		if r == '.' {
+			if way, ok = changes[key[:at]+".*"]; ok {
+				return way, true, true
+			}
+		}
+	}
+	return "", false, false
+}
+
+// inForce describes the configuration of a daemon in state_dir/config.json. It has no values: some are secret, such as
+// a password in a URL.
+type inForce struct {
+	// Of the HMACs. A new one for each file, so that equal files say nothing about equal values.
+	Salt []byte `json:"salt"`
+	// Whether the daemon has started with tenants. If not, it never reads any.
+	Tenants bool `json:"tenants"`
+	// The HMAC-SHA-256 of the value of each key.
+	Keys map[string]string `json:"keys"`
+}
+
+// inForce returns the hashes of all values. tenants replaces the key tenants.
+func (c *config) inForce(salt []byte, tenants map[string]tenantConfig) inForce {
+	f := inForce{Salt: salt, Tenants: c.manyTenants(), Keys: map[string]string{}}
+	with := *c
+	with.Tenants = tenants
+	f.add("", reflect.ValueOf(with))
+	return f
+}
+
+// add hashes a value under its key, or, of a struct or a map, each value in it. Fields that are not keys are hashed under
+// the key of their struct: they hold a word in place of a mapping, such as network: none.
+func (f *inForce) add(key string, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		var own []reflect.Value
+		for i := range v.NumField() {
+			if name := v.Type().Field(i).Tag.Get("yaml"); name != "" {
+				f.add(join(key, name), v.Field(i))
+			} else if key != "" {
+				own = append(own, v.Field(i))
+			}
+		}
+		if len(own) > 0 {
+			f.hash(key, own...)
+		}
+	case reflect.Map:
+		for _, name := range v.MapKeys() {
+			f.hash(join(key, name.String()), v.MapIndex(name))
+		}
+	default:
+		f.hash(key, v)
+	}
+}
+
+// hash needs values without pointers, of which it would hash the addresses.
+func (f *inForce) hash(key string, values ...reflect.Value) {
+	h := hmac.New(sha256.New, f.Salt)
+	for _, v := range values {
+		fmt.Fprintf(h, "%#v\n", v)
+	}
+	f.Keys[key] = hex.EncodeToString(h.Sum(nil))
+}
+
+// changed returns the keys whose values in c differ from those in force, in the order of their names.
+func (f inForce) changed(c *config) map[change][]string {
+	now, all := c.inForce(f.Salt, c.Tenants), maps.Clone(f.Keys)
+	maps.Copy(all, now.Keys)
+	changed := map[change][]string{}
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		before, inBefore := f.Keys[key]
+		after, inAfter := now.Keys[key]
+		way, entry, ok := wayOf(key)
+		// Only an entry can come and go. Another key that one side lacks is of another version of the daemon.
+		if before == after || !ok || !entry && !(inBefore && inAfter) {
+			continue
+		}
+		if way == byReload && !(f.Tenants && now.Tenants) {
+			way = byTakeover
+		}
+		changed[way] = append(changed[way], key)
+	}
+	return changed
+}
+
+// inForceFile is in StateDir, which --check has also if RunDir has changed.
+func (c *config) inForceFile() string { return filepath.Join(c.StateDir, "config.json") }
+
+// inForce returns the hashes of the daemon's configuration, with the tenants of the last reload. d.tenants.mu is held.
+func (d *daemon) inForce() inForce {
+	salt, tenants := make([]byte, sha256.Size), map[string]tenantConfig{}
+	rand.Read(salt) // never fails
+	for name, s := range d.tenants.sources {
+		if s.key != "" {
+			tenants[name] = s.written
+		}
+	}
+	return d.config.inForce(salt, tenants)
+}
+
+// writeInForce tells --check which configuration is in force. d.tenants.mu is held.
+func (d *daemon) writeInForce() {
+	path := d.config.inForceFile()
+	data, err := json.Marshal(d.inForce())
+	if err == nil {
+		err = os.WriteFile(path+".new", data, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		d.log.Error("skillrund --check can't tell which keys have changed", "err", err)
+	}
+}
+
+// warnChanged logs the keys that have other values in the file than in force, after a reload.
+func (d *daemon) warnChanged() {
+	if d.path == "" {
+		return
+	}
+	c, found, err := readConfig(d.path)
+	if err == nil {
+		err = found.ofDaemon()
+	}
+	if err != nil {
+		d.log.Error("the configuration file has mistakes; only its tenants are reloaded", "err", err)
+		return
+	}
+	d.tenants.mu.Lock()
+	changed := d.inForce().changed(&c)
+	d.tenants.mu.Unlock()
+	if takeover, restart := changed[byTakeover], changed[byRestart]; len(takeover)+len(restart) > 0 {
+		d.log.Warn("changed keys are not reloaded; systemctl reload skillrund takes over with the new configuration, or restart the daemon; those of restart_only need a restart",
+			"keys", strings.Join(takeover, " "), "restart_only", strings.Join(restart, " "))
+	}
+}
+
+// printChanged compares c with a running daemon that has the same state_dir, and writes the keys that differ, a line
+// for each way.
+func (c *config) printChanged(out io.Writer) {
+	if !stateLocked(c.StateDir) {
+		return
+	}
+	var f inForce
+	data, err := os.ReadFile(c.inForceFile())
+	if err == nil {
+		err = json.Unmarshal(data, &f)
+	}
+	if err != nil {
+		fmt.Fprintf(out, "skillrund: note: a daemon runs with this state_dir, but its configuration is unknown: %v\n", err)
+		return
+	}
+	changed := f.changed(c)
+	for _, way := range []change{byReload, byTakeover, byRestart} {
+		if keys := changed[way]; len(keys) > 0 {
+			fmt.Fprintf(out, "skillrund: note: differs from the running daemon, in force after %s: %s\n", way, strings.Join(keys, ", "))
+		}
+	}
+}
+
+// stateLocked reports whether a daemon has the lock of lockState. It asks by a shared lock, which it holds only for a
+// moment: a daemon that starts then tries again.
+func stateLocked(dir string) bool {
+	f, err := os.Open(filepath.Join(dir, "lock"))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+}
