@@ -105,6 +105,7 @@ type Server struct {
 
 	grpc      *grpc.Server
 	listeners ingress.Group
+	calls     ingress.Calls
 	health    *health.Server
 	// bidirectional has every registered method, and whether its callers send any number of
 	// messages.
@@ -191,6 +192,10 @@ func (s *Server) Leave(ctx context.Context) (left <-chan struct{}) {
 	}()
 	return closed
 }
+
+// Quiet reports whether no call is under way that the daemon has neither accepted nor refused, and whether none
+// has begun for this time. A call that follows an execution is accepted.
+func (s *Server) Quiet(since time.Duration) bool { return s.calls.Quiet(since) }
 
 // Stop takes no new call, waits for those under way until ctx is done, then
 // breaks them, and returns when none is left. Drain the executor first: a broken
