@@ -39,11 +39,13 @@ type Store struct {
 }
 
 const (
-	newPrefix  = "new-"
-	oldPrefix  = "old-"
-	lockName   = "lock"
-	lockRetry  = 20 * time.Millisecond
-	ownersOnly = 0o700
+	newPrefix = "new-"
+	oldPrefix = "old-"
+	lockName  = "lock"
+	lockRetry = 20 * time.Millisecond
+	// cleanPatience is how long Clean waits for the lock.
+	cleanPatience = 3 * time.Second
+	ownersOnly    = 0o700
 )
 
 var snapshotName = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -294,7 +296,19 @@ func (s *Store) Remove(digest string) error {
 // No Stage may be under way. Nothing else may open the store at this time, because the lock is free for a
 // moment (flock(2)).
 func (s *Store) Clean(ctx context.Context, inUse map[string]bool) (removed int, alone bool, err error) {
-	if alone, err = s.acquire(ctx); err != nil || !alone {
+	// A process that dies closes its files one after the other, so its lock may be held for a moment.
+	for deadline := time.Now().Add(cleanPatience); ; {
+		alone, err = s.acquire(ctx)
+		if err != nil || alone || time.Now().After(deadline) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return 0, false, ctx.Err()
+		case <-time.After(lockRetry):
+		}
+	}
+	if err != nil || !alone {
 		return 0, alone, err
 	}
 	removed, err = s.Sweep(inUse)
