@@ -65,6 +65,8 @@ type Config struct {
 	// StagingDir collects streamed input files. New makes it, and removes the files of an
 	// earlier server.
 	StagingDir string
+	// Beside says that an earlier process may still have files in StagingDir: Adopt removes them.
+	Beside bool
 	// MaxMessageBytes bounds one message of a caller. Zero: DefaultMaxMessageBytes.
 	MaxMessageBytes int
 	// Budget bounds the messages that are in memory at the same time. Nil: one of
@@ -115,6 +117,14 @@ type Server struct {
 	background    sync.WaitGroup
 }
 
+// Adopt ends Config.Beside: the earlier process has ended.
+func (s *Server) Adopt() error {
+	if err := s.uploads.sweep(); err != nil {
+		return fmt.Errorf("staging: %w", err)
+	}
+	return nil
+}
+
 // New makes a Server. It is not serving yet, and says so: see SetHealth.
 func New(c Config) (*Server, error) {
 	if c.MaxMessageBytes == 0 {
@@ -140,6 +150,9 @@ func New(c Config) (*Server, error) {
 		c.Identify = table.Identify
 	}
 	up, err := newUploads(c.StagingDir)
+	if err == nil && !c.Beside {
+		err = up.sweep()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("staging: %w", err)
 	}
