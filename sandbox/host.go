@@ -212,6 +212,14 @@ func (h *Host) begin(ctx context.Context) error {
 	return err
 }
 
+// HandOver says that another daemon takes over. Programs still start. But no sandbox is made before its
+// program is known, and zygotes of groups and Python zygotes end soon if no program uses them. So their memory and
+// the ids of their groups are free for the other daemon.
+func (h *Host) HandOver() { h.pool.setFrugal(true) }
+
+// Resume undoes HandOver.
+func (h *Host) Resume() { h.pool.setFrugal(false) }
+
 // Sweep removes the remains of the other Hosts with the same StateDir, as Open does. They must have ended:
 // Sweep waits for the end of their processes, and returns an error if one of them lives on. Sandboxes of this Host are
 // not touched.

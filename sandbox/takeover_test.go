@@ -314,3 +314,65 @@ func TestTwoDaemons(t *testing.T) {
 		}
 	})
 }
+
+// After HandOver, a Host holds no sandboxes, zygotes and ids for later programs. Programs still start.
+func TestHandOver(t *testing.T) {
+	h := openWith(t, pairConfig(testConfig(t).StateDir))
+	p, err := startPair(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	python := pythonSpec(nil, "-c", "print(1)")
+	run(t, h, python, "")
+	waitForReady(t, h, python)
+	counts := func() (waiting, pythons, zygotes int) {
+		h.pool.mu.Lock()
+		defer h.pool.mu.Unlock()
+		for _, b := range h.pool.buckets {
+			waiting += len(b.waiting)
+		}
+		return waiting, len(h.pool.pythons), len(h.pool.byGroup)
+	}
+	h.HandOver()
+	until(t, "prewarmed sandboxes or Python zygotes are left", func() bool {
+		waiting, pythons, _ := counts()
+		return waiting == 0 && pythons == 0
+	})
+	if _, _, zygotes := counts(); zygotes != 1 {
+		t.Errorf("%d zygotes of groups, want the one whose program runs", zygotes)
+	}
+	acme := p.talks[1]
+	for _, e := range p.talks {
+		fmt.Fprintln(e.in, "x")
+		if line, err := e.out.ReadString('\n'); err != nil || line != "x\n" {
+			t.Errorf("got %q, %v", line, err)
+		}
+	}
+	acme.in.Close()
+	if _, err := acme.process.Wait(); err != nil {
+		t.Error(err)
+	}
+	until(t, "the idle group has ids", func() bool {
+		h.groups.mu.Lock()
+		defer h.groups.mu.Unlock()
+		of := h.groups.named["acme"]
+		return of == nil || of.ids.Load() == nil
+	})
+	for _, group := range []string{"", "acme", "other"} {
+		if got := run(t, h, Spec{Group: group, Program: command("echo", "x"), Env: testEnv}, ""); got.stdout != "x\n" {
+			t.Errorf("group %q: got %+v", group, got)
+		}
+	}
+	if got := run(t, h, python, ""); got.stdout != "1\n" {
+		t.Errorf("got %+v", got)
+	}
+	if waiting, pythons, zygotes := counts(); waiting+pythons+zygotes > 0 {
+		t.Errorf("%d sandboxes wait, %d Python zygotes, %d zygotes of groups", waiting, pythons, zygotes)
+	}
+	h.Resume()
+	run(t, h, python, "")
+	waitForReady(t, h, python)
+	if err := p.end(); err != nil {
+		t.Error(err)
+	}
+}
