@@ -652,7 +652,7 @@ func (p *pool) shrink() {
 	p.host.groups.freeSurplus()
 }
 
-// setFrugal makes the pool hold little for later programs, or as much as usual. shrink frees what is too much.
+// setFrugal says whether the pool holds little for later programs. shrink frees the rest.
 func (p *pool) setFrugal(frugal bool) {
 	if p == nil {
 		return

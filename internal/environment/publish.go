@@ -126,8 +126,8 @@ func (s *Store) load() error {
 // leave is for learn. It removes nothing.
 func leave(string) error { return nil }
 
-// learn adds the environments on disk that are not in the lists. It calls remove for everything that nobody needs
-// if this process is the only one. The caller holds Store.mu.
+// learn adds the environments on disk that are not in the lists. It calls remove for each
+// entry that is not needed if this process is the only one. The caller holds Store.mu.
 func (s *Store) learn(remove func(dir string) error) error {
 	entries, err := os.ReadDir(s.config.Dir)
 	if err != nil {
@@ -390,8 +390,8 @@ func (s *Store) endName(k *kept) {
 	}
 }
 
-// endRetired removes a retired environment without leases. Beside another process it stays: Adopt removes it. The
-// caller holds Store.mu.
+// endRetired removes a retired environment without leases. Before Adopt, and after HandOver, the environment
+// stays on disk. The caller holds Store.mu.
 func (s *Store) endRetired(k *kept) {
 	if s.phase == sole {
 		delete(s.leaving, k.dir)
@@ -509,7 +509,7 @@ func (s *Store) unlock() {
 }
 
 // evict removes the least recently used until the rest fits. One that is in use
-// stays, and goes when it is given back. Beside another process all stay.
+// stays, and goes when it is given back. Before Adopt, and after HandOver, all stay.
 // The caller holds Store.mu. The bound counts all tenants together. over tells release that
 // something has to go later.
 func (s *Store) evict() {

@@ -10,14 +10,14 @@ import (
 
 // Two daemons with one directory. Theory of operation.
 //
-// A daemon that takes over from an earlier one opens its store (Config.Beside) while the earlier one still serves.
+// The next daemon opens its store with Config.Beside while the earlier daemon still serves.
 // The earlier one builds and removes until HandOver. Then the next one reads the directory again (Reread).
 // Executions of the earlier one may use each environment that was there, so the next one removes none before
 // Adopt. A build of the earlier one that is under way goes on, and its caller may run the skill on the next one. So
 // the next one looks on the disk for a key that it does not know (learnKey).
 //
-// Unfinished builds, venvs and compiled files of skills are in directories whose names have Store.run. No process
-// uses those of another one.
+// Unfinished builds, venvs and compiled files of skills are in directories whose names contain Store.run. So each
+// process has its own, and Adopt knows which ones are the earlier process's.
 //
 //	            begins builds  removes environments
 //	sole        yes            yes
@@ -81,7 +81,7 @@ func (s *Store) Reread(context.Context) error {
 	return nil
 }
 
-// Adopt ends Config.Beside: the earlier process has ended. It learns what the earlier process has built since
+// Adopt makes this process the only user of the directory. The earlier process has ended. Adopt learns what the earlier process has built since
 // Reread, and removes what Open has left. If a removal fails, the next build tries again.
 func (s *Store) Adopt(context.Context) error {
 	s.mu.Lock()

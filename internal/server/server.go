@@ -117,7 +117,7 @@ type Server struct {
 	background    sync.WaitGroup
 }
 
-// Adopt ends Config.Beside: the earlier process has ended.
+// Adopt removes the files of an earlier process, which has ended, from StagingDir.
 func (s *Server) Adopt() error {
 	if err := s.uploads.sweep(); err != nil {
 		return fmt.Errorf("staging: %w", err)

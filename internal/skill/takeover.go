@@ -8,8 +8,7 @@ import (
 
 // Two daemons with the same directories. Theory of operation.
 //
-// A daemon that takes over from an earlier one opens its registry (RegistryConfig.Beside) while the earlier one
-// still serves. Both may add snapshots: names are digests, and a name appears when its snapshot is complete. The
+// The next daemon opens its registry with RegistryConfig.Beside while the earlier daemon still serves. Both may add snapshots: names are digests, and a name appears when its snapshot is complete. The
 // earlier one may push and delete until HandOver. Then the next one reads the lists again (Reread), and is
 // the only one that changes them. Executions of the earlier one may use any snapshot that was there, so the
 // next one removes none before Adopt. The flock(2) of package snapshot is shared the whole time: only the
@@ -83,8 +82,8 @@ func (r *Registry) Reread(ctx context.Context) error {
 	return err
 }
 
-// Adopt ends Config.Beside: the earlier process has ended. It removes the snapshots that nothing uses any
-// longer. If another process has the snapshots open all the same, they stay until the next start.
+// Adopt makes this process the only user of the directories. The earlier process has ended. Adopt removes the
+// unused snapshots. If another process has the snapshots open all the same, they stay until the next start.
 func (r *Registry) Adopt(ctx context.Context) error {
 	r.loading.Lock()
 	defer r.loading.Unlock()
@@ -137,8 +136,8 @@ func (o *owned) reset() error {
 	return err
 }
 
-// clean removes what is neither listed nor held: of this process, and of the earlier one. The caller has
-// o.changing, so no push is under way.
+// clean removes the snapshots that are neither listed nor held. The caller has o.changing, so no push is under
+// way.
 func (o *owned) clean(ctx context.Context) error {
 	o.opening.Lock()
 	defer o.opening.Unlock()
