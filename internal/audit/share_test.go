@@ -546,6 +546,48 @@ func TestHeadOfSharedLog(t *testing.T) {
 	checkShared(t, dir, 40, 0, 0)
 }
 
+// The other process removes the newest file that this one knows, and the file after it.
+func TestPrunedWhileShared(t *testing.T) {
+	c := config(t.TempDir())
+	c.FileBytes, c.Files = 1000, 1
+	l := open(t, c)
+	for i := 0; int64(len(read(t, filePath(c.Dir, 1)))) < c.FileBytes; i++ {
+		mustWrite(t, l, i)
+	}
+	// The last entry is a checkpoint, so the other process begins the next file without one.
+	if err := errors.Join(l.Checkpoint(), l.Share()); err != nil {
+		t.Fatal(err)
+	}
+	files, err := list(c.Dir)
+	if err != nil || len(files) != 1 {
+		t.Fatalf("got %v, %v", files, err)
+	}
+	all := entries(t, c.Dir)
+	known, next := files[0].path, filePath(c.Dir, all[len(all)-1].Seq+1)
+	beside := c
+	beside.Beside = true
+	other := open(t, beside)
+	for i := 0; ; i++ {
+		mustWrite(t, other, i)
+		_, errKnown := os.Stat(known)
+		_, errNext := os.Stat(next)
+		if isMissing(errKnown) && isMissing(errNext) {
+			break
+		}
+	}
+	if err := l.Write(Entry{Event: Cancel}); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(t, filepath.Dir(c.Dir), Cancel); n != 1 {
+		t.Errorf("the entry is in the log %d times", n)
+	}
+	closeLog(t, l)
+	closeLog(t, other)
+	if r, err := VerifyDir(c.Dir, "", nil); err != nil || r.Signed != r.Last {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
 func BenchmarkShared(b *testing.B) {
 	c := config(b.TempDir())
 	l := open(b, c)
