@@ -376,6 +376,11 @@ var table = []row{
 			metadata: map[string]string{"sessionId": e.ID, "version": strconv.Itoa(e.Version)}, log: true}
 	}),
 	sentinel(session.ErrClosed, verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_DRAINING, retry: retryDraining}),
+	// The next daemon answers on another connection.
+	sentinel(session.ErrHandedOver, verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_DRAINING, retry: retryDraining}),
+	sentinel(record.ErrHandedOver, verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_DRAINING, retry: retryDraining}),
+	sentinel(skill.ErrHandedOver, verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_DRAINING, retry: retryDraining}),
+	sentinel(environment.ErrHandedOver, verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_DRAINING, retry: retryDraining}),
 
 	// The daemon has no safe sandboxes, no room, or no time.
 	typed(func(e *executor.BoundaryError) verdict {
