@@ -377,10 +377,9 @@ var table = []row{
 	}),
 	sentinel(session.ErrClosed, verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_DRAINING, retry: retryDraining}),
 	// The next daemon answers on another connection.
-	sentinel(session.ErrHandedOver, verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_DRAINING, retry: retryDraining}),
-	sentinel(record.ErrHandedOver, verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_DRAINING, retry: retryDraining}),
-	sentinel(skill.ErrHandedOver, verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_DRAINING, retry: retryDraining}),
-	sentinel(environment.ErrHandedOver, verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_DRAINING, retry: retryDraining}),
+	func(err error) (verdict, bool) {
+		return verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_DRAINING, retry: retryDraining, message: err.Error()}, executor.IsHandedOver(err)
+	},
 
 	// The daemon has no safe sandboxes, no room, or no time.
 	typed(func(e *executor.BoundaryError) verdict {
