@@ -76,7 +76,7 @@ var mayImport = map[string][]string{
 	"clients/go":                      {"proto/skillrun/v1"},
 	"cmd/skillrun":                    {"clients/go", "proto/skillrun/v1", "internal/bench", "internal/durable", "internal/survey", "internal/lint", "internal/skill/manifest", "internal/permission", "internal/wellknown"},
 	"cmd/skillrun-python":             {"internal/runtime/embedded"},
-	"cmd/skillrund": {"sandbox", "internal/environment", "internal/skill", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/workspace",
+	"cmd/skillrund": {"sandbox", "internal/failpoint", "internal/environment", "internal/skill", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/workspace",
 		"internal/audit", "internal/executor", "internal/image", "internal/session", "internal/network", "internal/network/credential", "internal/network/policy", "internal/ingress", "internal/ingress/budget", "internal/ingress/identity", "internal/toolview", "internal/mcp", "internal/metrics", "internal/server", "internal/tracing", "internal/tenant", "internal/admission"},
 	// Evaluates a list of system calls, for tests that compare a filter or a kernel with the list.
 	"sandbox/internal/seccomp/seccomptest": {"sandbox/internal/seccomp"},

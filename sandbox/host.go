@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -201,10 +202,57 @@ func (h *Host) begin(ctx context.Context) error {
 	if err := sweep(h.config, h.cgroups); err != nil {
 		return err
 	}
+	if err := dropInherited(h.config); err != nil {
+		return err
+	}
 	if err := h.cgroups.Prepare(); err != nil {
 		return err
 	}
 	h.instance, err = newInstance(h.config, h.cgroups)
+	return err
+}
+
+// HandOver says that another daemon takes over. Programs still start. But no sandbox is made before its
+// program is known, and zygotes of groups and Python zygotes end soon if no program uses them. So their memory and
+// the ids of their groups are free for the other daemon.
+func (h *Host) HandOver() { h.pool.setFrugal(true) }
+
+// Resume undoes HandOver.
+func (h *Host) Resume() { h.pool.setFrugal(false) }
+
+// Sweep removes the remains of the other Hosts with the same StateDir, as Open does. They must have ended:
+// Sweep waits for the end of their processes, and returns an error if one of them lives on. Sandboxes of this Host are
+// not touched.
+func (h *Host) Sweep(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
+	defer cancel()
+	lock, err := waitForLock(ctx, filepath.Join(h.config.StateDir, "lock"))
+	if err == nil {
+		err = errors.Join(h.awaitOthers(ctx), sweep(h.config, h.cgroups))
+		lock.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("sandbox: sweep: %w", err)
+	}
+	return nil
+}
+
+// awaitOthers waits until no other instance is locked. A process that dies closes its files one after the other, so
+// its lock may be held for a moment after the end of its connections. The caller holds the lock of StateDir.
+func (h *Host) awaitOthers(ctx context.Context) error {
+	names, err := deadCandidates(h.config)
+	for _, name := range names {
+		if name == h.instance.name {
+			continue
+		}
+		path := filepath.Join(h.config.StateDir, "instances", name, "lock")
+		lock, lerr := waitForLock(ctx, path)
+		if lerr == nil {
+			lock.Close()
+		} else if !errors.Is(lerr, fs.ErrNotExist) { // else it was removed just now
+			err = errors.Join(err, lerr)
+		}
+	}
 	return err
 }
 

@@ -39,6 +39,12 @@ const groupPrefix = "skillrun-"
 // groupsFile, in an instance's state directory, holds the paths of its cgroups.
 const groupsFile = "cgroups.json"
 
+// namespaceFile, in an instance's state directory, names the mount namespace that has its mounts.
+const namespaceFile = "mount-namespace"
+
+// mountNamespace names the mount namespace of this process.
+func mountNamespace() (string, error) { return os.Readlink("/proc/self/ns/mnt") }
+
 // sweepPatience bounds how long a sweep waits for killed processes.
 const sweepPatience = 10 * time.Second
 
@@ -65,6 +71,13 @@ func newInstance(c Config, h *cgroup.Hierarchy) (_ *instance, err error) {
 		return nil, err
 	}
 	if err := h.Save(filepath.Join(i.state, groupsFile)); err != nil {
+		return nil, err
+	}
+	namespace, err := mountNamespace()
+	if err == nil {
+		err = os.WriteFile(filepath.Join(i.state, namespaceFile), []byte(namespace), 0o600)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := os.Mkdir(i.run, 0o711); err != nil {
@@ -143,6 +156,36 @@ func sweep(c Config, h *cgroup.Hierarchy) error {
 		lock.Close()
 		if err != nil {
 			return fmt.Errorf("sweep of instance %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// dropInherited unmounts the mounts of living instances that this process has inherited: a daemon that another
+// one starts begins with a copy of all mounts of that one's sandboxes. The copies would keep the files of these sandboxes
+// after their end. Mounts of an instance in the same mount namespace are not copies. RunDir is private, so nothing of
+// this reaches the namespace of the other daemon (mount_namespaces(7)).
+func dropInherited(c Config) error {
+	names, err := deadCandidates(c)
+	if err != nil {
+		return err
+	}
+	own, err := mountNamespace()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		theirs, err := os.ReadFile(filepath.Join(c.StateDir, "instances", name, namespaceFile))
+		if errors.Is(err, fs.ErrNotExist) || string(theirs) == own {
+			continue // it has just ended, or its release had no such file
+		}
+		points, merr := mount.Points(filepath.Join(c.RunDir, name))
+		err = errors.Join(err, merr)
+		for _, p := range points {
+			err = errors.Join(err, mount.Detach(p))
+		}
+		if err != nil {
+			return fmt.Errorf("inherited mounts of instance %s: %w", name, err)
 		}
 	}
 	return nil

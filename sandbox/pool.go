@@ -77,6 +77,7 @@ type pool struct {
 	zygoteStarts bool
 	zygoteRest   time.Time
 	ended        bool
+	frugal       bool // see Host.HandOver
 	// Until turnEnds the starter starts no other one, because another caller was refused
 	// during rest.
 	turnEnds time.Time
@@ -518,6 +519,9 @@ func (p *pool) makeOne() bool {
 // there is room. The groups take turns: the group of the latest request may be a crowd, which would get
 // every sandbox. Within a group the bucket with the latest request is next. p.mu is held.
 func (p *pool) shortfall() (profile, bool) {
+	if p.frugal {
+		return profile{}, false
+	}
 	var found []profile
 	total := 0
 	made := map[string]time.Time{} // by group: the latest bucket.made
@@ -612,14 +616,18 @@ type groupShare struct {
 func (p *pool) shrink() {
 	var surplus []*sandbox
 	p.mu.Lock()
+	zygotes, pythons, sandboxes := zygoteIdle, pythonIdle, poolIdle
+	if p.frugal {
+		zygotes, pythons, sandboxes = poolPeriod, poolPeriod, 0
+	}
 	for k, e := range p.pythons {
-		if time.Since(e.last()) > pythonIdle && p.running(k) == 0 {
+		if time.Since(e.last()) > pythons && p.running(k) == 0 {
 			p.drop(k)
 		}
 	}
-	p.dropIdleZygotes()
+	p.dropIdleZygotes(zygotes)
 	for key, b := range p.buckets {
-		if time.Since(b.asked) > poolIdle {
+		if time.Since(b.asked) > sandboxes {
 			p.removeBucket(key)
 			continue
 		}
@@ -642,6 +650,17 @@ func (p *pool) shrink() {
 		c.discard()
 	}
 	p.host.groups.freeSurplus()
+}
+
+// setFrugal says whether the pool holds little for later programs. shrink frees the rest.
+func (p *pool) setFrugal(frugal bool) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	p.frugal = frugal
+	p.mu.Unlock()
+	p.wakeUp()
 }
 
 // end removes the zygotes. work calls it last.

@@ -58,7 +58,7 @@ func (p *pool) zygoteFor(group string) *zygote.Zygote {
 // After a start that took T, a start that replaces a zygote waits 9 T: so tenants that come and go use at
 // most a tenth of a processor. p.mu is held.
 func (p *pool) startZygoteOf(name string, now time.Time) *zygoteEntry {
-	if p.zygoteStarts || p.ended || p.zygotes == 0 || p.ending[name] {
+	if p.zygoteStarts || p.ended || p.frugal || p.zygotes == 0 || p.ending[name] {
 		return nil
 	}
 	var old discarded
@@ -173,10 +173,10 @@ func (p *pool) idleGroup(since time.Time) (oldest string, ok bool) {
 	return oldest, ok
 }
 
-// dropIdleZygotes ends the zygotes of groups that were idle for zygoteIdle. p.mu is held.
-func (p *pool) dropIdleZygotes() {
+// dropIdleZygotes ends the zygotes of groups that were idle for so long. p.mu is held.
+func (p *pool) dropIdleZygotes(idle time.Duration) {
 	for {
-		name, ok := p.idleGroup(time.Now().Add(-zygoteIdle))
+		name, ok := p.idleGroup(time.Now().Add(-idle))
 		if !ok {
 			return
 		}

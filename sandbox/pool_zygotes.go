@@ -117,6 +117,9 @@ func (p *pool) serving(k pythonKey, caller string) (best pythonKey) {
 // false if the next start must wait, or if no zygote may be dropped. served: another zygote
 // serves k. p.mu is held.
 func (p *pool) choose(k pythonKey, caller string, served bool, now time.Time) (start pythonKey, ok bool) {
+	if p.frugal {
+		return k, false
+	}
 	if now.Before(p.rest) {
 		if caller != p.starter {
 			p.turnEnds = now.Add(poolIdle)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/failpoint"
 	"github.com/skillrun/skillrun/internal/ingress/budget"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/mcp"
@@ -30,6 +32,7 @@ import (
 	"github.com/skillrun/skillrun/internal/session"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
+	"github.com/skillrun/skillrun/internal/tenant"
 	"github.com/skillrun/skillrun/internal/toolview"
 	"github.com/skillrun/skillrun/internal/tracing"
 	"github.com/skillrun/skillrun/internal/workspace"
@@ -68,20 +71,35 @@ type daemon struct {
 	executor     *executor.Executor
 	callers      *identity.Table
 	tenants      *tenancy
+	tenantSet    *tenant.Set
 	server       *server.Server
 	mcp          *mcp.Server
 	tracing      *tracing.Tracing // nil without tracing.endpoint
 	metrics      *metrics.Metrics // counts even if listen.metrics_tcp is empty
 	scrapes      *metrics.Server
+	tools        *toolview.View
+	requests     *budget.Budget
+
+	// The path of the daemon's binary, for a takeover.
+	program   string
+	unlock    func() // releases the lock of the state directory; nil: it is not held
+	listeners listeners
+	serving   sync.WaitGroup
+	failed    chan error     // has room for an error of each listener
+	earlier   *earlierDaemon // nil: this daemon took over from no other
+	adopted   chan struct{}  // closed when the earlier daemon has ended; nil: there is none
 }
 
 // serve starts the daemon and runs it until a signal ends it. Health says SERVING only if every
-// required boundary holds. bundle is the path of skillrun-python, the program that carries the
-// embedded Python.
-func serve(c config, path, bundle string) error {
+// required boundary holds. program is the path of the daemon's binary.
+func serve(c config, path, program string) error {
 	log := newLogger(c, os.Stderr)
 	// First of all, because other processes must not get the sockets.
 	sockets, err := inherit()
+	if err != nil {
+		return err
+	}
+	earlier, err := joinEarlier()
 	if err != nil {
 		return err
 	}
@@ -89,17 +107,18 @@ func serve(c config, path, bundle string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	limitHeap(log)
-	unlock, err := lockState(c.StateDir)
-	if err != nil {
+	d := &daemon{
+		config: c, path: path, program: program, started: time.Now(), log: log, earlier: earlier, failed: make(chan error, 16),
+		metrics: metrics.New(buildVersion(), server.Reason, server.Reasons()),
+	}
+	if err := d.start(ctx); err != nil {
 		return err
 	}
-	defer unlock()
-	d, err := start(ctx, c, path, bundle, log)
-	if err != nil {
-		return err
+	if earlier != nil {
+		failpoint.Reach(failpoint.BeforeServing)
 	}
 	// From here on clients can connect; their calls wait in the sockets until Serve runs.
-	listeners, err := listen(c, sockets, log)
+	listeners, err := d.listen(sockets)
 	if err != nil {
 		return errors.Join(err, d.close())
 	}
@@ -108,129 +127,205 @@ func serve(c config, path, bundle string) error {
 	d.tenants.mu.Unlock()
 	// Before this line a signal ends the process at once, which is safe: no execution runs yet.
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-
-	// The buffer has room for each Serve, because no goroutine reads the channel after wait has returned.
-	failed := make(chan error, len(listeners.all()))
-	var serving sync.WaitGroup
-	for _, l := range listeners.grpc {
-		log.Info("listening", "network", l.Addr().Network(), "address", l.Addr().String())
-		serving.Go(func() { failed <- d.server.Serve(l) })
-	}
-	for _, l := range listeners.mcp {
-		log.Info("listening for MCP", "network", l.Addr().Network(), "address", l.Addr().String())
-		serving.Go(func() { failed <- d.mcp.Serve(l) })
-	}
-	for _, l := range listeners.metrics {
-		log.Info("listening for Prometheus", "network", l.Addr().Network(), "address", l.Addr().String())
-		serving.Go(func() { failed <- d.scrapes.Serve(l) })
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR2)
+	d.accept(listeners)
+	if earlier != nil {
+		if err := earlier.serving(); err != nil {
+			d.stopper()(ctx)
+			return errors.Join(err, d.close())
+		}
+		d.adopted = make(chan struct{})
 	}
 	var background sync.WaitGroup
+	if earlier != nil {
+		background.Go(func() { d.outlive(ctx, earlier) })
+	}
 	background.Go(func() { d.watchSkills(ctx) })
 	background.Go(func() { d.sweepRecords(ctx) })
 	background.Go(func() { d.watchTenants(ctx) })
 
 	d.readiness.set(func(r *readiness) { r.started = true })
+	// systemd takes the process for the service's main process, also if the daemon that was that has started it.
+	main := fmt.Sprintf("MAINPID=%d\n", os.Getpid())
 	if len(d.missing) == 0 {
-		notify("READY=1")
+		notify(main + "READY=1")
 		log.Info("serving", "version", buildVersion(), "skills", len(d.skills.List()))
 	} else {
 		// The daemon keeps running, so that its operator can ask which boundaries are missing.
-		notify("READY=1\nSTATUS=Not serving, boundaries are missing: " + strings.Join(d.missing, ", "))
+		notify(main + "READY=1\nSTATUS=Not serving, boundaries are missing: " + strings.Join(d.missing, ", "))
 		log.Error("not serving: executions are refused while boundaries are missing; mend them and restart the daemon",
 			"missing", strings.Join(d.missing, ", "))
 	}
 
 	// wait has drained the executor and stopped all servers, so every Serve returns.
-	err = d.wait(ctx, signals, failed, listeners.stay)
+	err = d.wait(ctx, signals)
 	cancel()
-	serving.Wait()
+	d.serving.Wait()
 	background.Wait()
 	return errors.Join(err, d.close())
 }
 
+// listen opens the listeners of the configuration. In a takeover it uses the earlier daemon's; a socket that is no
+// longer in the configuration is closed.
+func (d *daemon) listen(sockets inherited) (listeners, error) {
+	if d.earlier == nil {
+		return listen(d.config, sockets, d.log)
+	}
+	open, err := listenFrom(d.config, &d.earlier.sockets, d.log)
+	d.earlier.sockets.close()
+	open.stay = open.stay && d.earlier.stay
+	return open, err
+}
+
+// accept serves the listeners. A server that fails sends its error to d.failed.
+func (d *daemon) accept(open listeners) {
+	d.listeners = open
+	serve := func(of []net.Listener, message string, f func(net.Listener) error) {
+		for _, l := range of {
+			d.log.Info(message, "network", l.Addr().Network(), "address", l.Addr().String())
+			d.serving.Go(func() {
+				if err := f(l); err != nil {
+					d.failed <- err
+				}
+			})
+		}
+	}
+	serve(open.grpc, "listening", d.server.Serve)
+	serve(open.mcp, "listening for MCP", d.mcp.Serve)
+	serve(open.metrics, "listening for Prometheus", d.scrapes.Serve)
+}
+
 // start makes all parts of a daemon except the listeners. On an error it closes the parts
 // that it has made. sandbox.Open comes before executor.New: it ends the sandboxes of a dead daemon
-// before their executions are recorded as lost. d is not nil even with an error, but then closed.
-func start(ctx context.Context, c config, path, bundle string, log *slog.Logger) (d *daemon, err error) {
-	d = &daemon{config: c, path: path, started: time.Now(), log: log, metrics: metrics.New(buildVersion(), server.Reason, server.Reasons())}
+// before their executions are recorded as lost.
+func (d *daemon) start(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.close())
 		}
 	}()
+	if d.earlier == nil {
+		if err := d.lock(); err != nil {
+			return err
+		}
+	}
+	if err := d.prepare(ctx); err != nil {
+		return err
+	}
+	if d.earlier != nil {
+		if err := d.earlier.await(); err != nil {
+			return err
+		}
+		if err := d.lock(); err != nil {
+			return err
+		}
+	}
+	if err := d.openStores(ctx); err != nil {
+		return err
+	}
+	return d.openServers()
+}
+
+// lock locks the state directory.
+func (d *daemon) lock() (err error) {
+	d.unlock, err = lockState(d.config.StateDir)
+	return err
+}
+
+// prepare makes the parts that two daemons can have at the same time.
+func (d *daemon) prepare(ctx context.Context) (err error) {
+	c, log := &d.config, d.log
 	if d.tracing, err = c.openTracing(log); err != nil {
-		return d, err
+		return err
 	}
 	// Images come before the host, since the host mounts their directories as root file systems.
-	if d.images, err = openImages(ctx, c, log); err != nil {
-		return d, err
+	if d.images, err = openImages(ctx, *c, log); err != nil {
+		return err
 	}
 	if d.runtimes, err = runtime.Discover(ctx, runtime.Config{Rootfs: "/", Python: runtime.Python(c.Python)}); err != nil {
-		return d, err
+		return err
 	}
 	sandboxes := c.sandbox(log)
 	sandboxes.Links = d.runtimes.Links()
 	if sandboxes.Roots, err = d.images.roots(ctx); err != nil {
-		return d, err
+		return err
 	}
 	if d.host, err = sandbox.Open(ctx, sandboxes); err != nil {
-		return d, err
+		return err
 	}
 	// The probe runs while the next parts start; judge waits for it.
 	d.probing = startProbing(ctx, d.host)
-	if err := d.installPython(ctx, bundle); err != nil {
-		return d, err
-	}
-	// The audit log is open before anything that it must contain can happen.
-	if d.audit, err = d.openAudit(); err != nil {
-		return d, fmt.Errorf("audit log: %w", err)
-	}
-	// SQLite reads the variable once. Else the copy of the database that a purge makes would be in a directory for
-	// temporary files, which may be small, or less protected than state_dir.
-	if err := os.Setenv("SQLITE_TMPDIR", filepath.Join(c.StateDir, "record")); err != nil {
-		return d, err
-	}
-	d.record, err = record.Open(record.Config{
-		Dir: filepath.Join(c.StateDir, "record"), MaxAge: time.Duration(c.Retention.Age), MaxBytes: int64(c.Retention.Bytes),
-		Wrote: d.metrics.Wrote, Log: log,
-	})
-	if err != nil {
-		return d, err
+	if err := d.installPython(ctx, bundleOf(d.program)); err != nil {
+		return err
 	}
 	// The built-in skill comes first in Roots. It runs the code of tool calls that name no skill.
 	builtIn, err := toolview.WriteBuiltIn(filepath.Join(c.StateDir, "builtin"))
 	if err != nil {
-		return d, err
+		return err
 	}
-	tenants := c.tenantSet()
+	d.tenantSet = c.tenantSet()
 	d.skills, err = skill.OpenRegistry(ctx, skill.RegistryConfig{
 		Roots: append(skill.Roots(builtIn), roots(c.Skills)...), Private: privateRoots(c.loaded), Dir: filepath.Join(c.StateDir, "snapshots"),
 		Owner:    snapshot.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID},
 		MaxFiles: c.Snapshots.Files, MaxBytes: int64(c.Snapshots.Bytes), Log: log,
-		TenantsDir: filepath.Join(c.StateDir, "tenants"), Rules: c.skillRules(tenants), Reserved: []string{toolview.BuiltInSkill},
+		TenantsDir: filepath.Join(c.StateDir, "tenants"), Rules: c.skillRules(d.tenantSet), Reserved: []string{toolview.BuiltInSkill},
+		Beside: d.earlier != nil,
 	})
 	if err != nil {
-		return d, err
+		return err
 	}
-	if d.environments, err = environment.Open(c.environments(d.host, d.python, log)); err != nil {
-		return d, err
+	environments := c.environments(d.host, d.python, log)
+	environments.Beside = d.earlier != nil
+	if d.environments, err = environment.Open(environments); err != nil {
+		return err
 	}
 	// Before routeRuntimes, which runs programs of images in sandboxes.
 	if d.missing, err = d.judge(); err != nil {
-		return d, err
+		return err
 	}
 	d.judged()
 	if err := d.routeRuntimes(ctx); err != nil {
-		return d, err
+		return err
 	}
-	if d.networks, err = c.openNetworks(d.host, log); err != nil {
-		return d, err
+	d.networks, err = c.openNetworks(d.host, log)
+	return err
+}
+
+// openStores opens what one daemon alone writes to, and the executor. In a takeover the earlier daemon still ends its
+// executions there.
+func (d *daemon) openStores(ctx context.Context) (err error) {
+	c, log, tenants := &d.config, d.log, d.tenantSet
+	if d.earlier != nil {
+		if err := errors.Join(d.skills.Reread(ctx), d.environments.Reread(ctx)); err != nil {
+			return err
+		}
 	}
-	if d.sessions, err = c.openSessions(tenants, log); err != nil {
-		return d, fmt.Errorf("sessions: %w", err)
+	inherited, ids := d.earlier.executions()
+	// The audit log is open before anything that it must contain can happen.
+	if d.audit, err = d.openAudit(); err != nil {
+		return fmt.Errorf("audit log: %w", err)
+	}
+	// SQLite reads the variable once. Else the copy of the database that a purge makes would be in a directory for
+	// temporary files, which may be small, or less protected than state_dir.
+	if err := os.Setenv("SQLITE_TMPDIR", filepath.Join(c.StateDir, "record")); err != nil {
+		return err
+	}
+	d.record, err = record.Open(record.Config{
+		Dir: filepath.Join(c.StateDir, "record"), MaxAge: time.Duration(c.Retention.Age), MaxBytes: int64(c.Retention.Bytes),
+		Wrote: d.metrics.Wrote, Log: log, Beside: d.earlier != nil, Earlier: ids,
+	})
+	if err != nil {
+		return err
+	}
+	if d.sessions, err = c.openSessions(tenants, d.earlier, log); err != nil {
+		return fmt.Errorf("sessions: %w", err)
+	}
+	var from executor.Earlier
+	if d.earlier != nil {
+		from = d.earlier
 	}
 	d.executor, err = executor.New(ctx, executor.Config{
+		Earlier: from, Inherited: inherited,
 		Sessions: d.sessions,
 		Skills:   d.skills, Tenants: tenants, Runtimes: d.runtimes, Record: d.record, Host: d.host, Networks: networksOf(d.networks), Environments: d.environments, Missing: d.missing,
 		StagingDir: filepath.Join(c.StateDir, "staging"), Owner: workspace.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID}, KeyFile: filepath.Join(c.StateDir, "request.key"),
@@ -242,64 +337,59 @@ func start(ctx context.Context, c config, path, bundle string, log *slog.Logger)
 		Observer: d.metrics, Audit: d.audit, Tracer: d.tracing.Tracer(), Log: log,
 	})
 	if err != nil {
-		return d, err
+		return err
 	}
-	tools := toolview.New(toolview.Config{Executor: d.executor, Skills: d.skills, AuditArguments: c.Log.Arguments, SessionIdle: time.Duration(c.Sessions.MCPIdleTTL), Log: log})
-	requests, err := budget.New(c.requestBytes(), int64(c.MessageBytes))
-	if err != nil {
-		return d, err
+	d.tools = toolview.New(toolview.Config{Executor: d.executor, Skills: d.skills, AuditArguments: c.Log.Arguments, SessionIdle: time.Duration(c.Sessions.MCPIdleTTL), Log: log})
+	if d.requests, err = budget.New(c.requestBytes(), int64(c.MessageBytes)); err != nil {
+		return err
 	}
 	identities := c.identity(log)
 	identities.Failed = d.unidentified
 	if d.callers, err = identity.Open(identities); err != nil {
-		return d, err
+		return err
 	}
 	d.tenants = newTenancy(&d.config, d.executor.Tenants)
 	d.warnAll()
+	d.metrics.Watch(func() metrics.State { return d.state(d.requests) })
+	return nil
+}
+
+// openServers makes the servers. After a takeover that has failed it is called again, because a server that has
+// stopped cannot serve again.
+func (d *daemon) openServers() (err error) {
+	c, log := &d.config, d.log
 	d.server, err = server.New(server.Config{
-		Identify: d.callers.Identify, Executor: d.executor, Skills: d.skills, Tools: tools, Capabilities: d.capabilities,
-		MaxMessageBytes: int(c.MessageBytes), Budget: requests, KeepaliveInterval: time.Duration(c.Keepalive),
-		StagingDir: filepath.Join(c.StateDir, "uploads"), Audit: d.audit, Failed: d.metrics.Failed, Tracer: d.tracing.Tracer(), Log: log,
+		Identify: d.callers.Identify, Executor: d.executor, Skills: d.skills, Tools: d.tools, Capabilities: d.capabilities,
+		MaxMessageBytes: int(c.MessageBytes), Budget: d.requests, KeepaliveInterval: time.Duration(c.Keepalive),
+		StagingDir: filepath.Join(c.StateDir, "uploads"), Beside: d.earlier != nil || d.server != nil, Audit: d.audit, Failed: d.metrics.Failed, Tracer: d.tracing.Tracer(), Log: log,
 	})
 	if err != nil {
-		return d, err
+		return err
 	}
 	d.readiness.set(func(r *readiness) { r.server = d.server })
 	// MCP uses the same tools, executor and budget of request memory (Hold) as gRPC.
 	d.mcp = mcp.New(mcp.Config{
-		Tools: tools, Executor: d.executor, Skills: d.skills, Identify: d.callers.Identify, Explain: d.server.Explain,
-		Version: buildVersion(), OpenWorld: c.Network.on, Publish: c.Listen.SkillsIndex, MaxMessageBytes: int64(c.MessageBytes), Hold: requests.Hold,
+		Tools: d.tools, Executor: d.executor, Skills: d.skills, Identify: d.callers.Identify, Explain: d.server.Explain,
+		Version: buildVersion(), OpenWorld: c.Network.on, Publish: c.Listen.SkillsIndex, MaxMessageBytes: int64(c.MessageBytes), Hold: d.requests.Hold,
 		Audit: d.audit, Tracer: d.tracing.Tracer(), Log: log,
 	})
-	d.metrics.Watch(func() metrics.State { return d.state(requests) })
 	d.scrapes = d.metrics.NewServer(d.readiness.report, log)
-	return d, nil
+	return nil
 }
 
-// wait returns after a drain, which SIGTERM, SIGINT or a failed listener begins. A second
+// wait returns after a drain, which SIGTERM, SIGINT, a failed listener or a takeover begins. A second
 // signal exits at once, and the kernel kills the sandboxes with the daemon. Its exit does not run
 // close: the next start clears the rest (sandbox.Open, record.Open).
 // If the sockets stay open, no connection is refused meanwhile.
-func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-chan error, stay bool) error {
-	var err error
-	for draining := false; !draining; {
-		select {
-		case s := <-signals:
-			if s == syscall.SIGHUP {
-				d.reload(ctx)
-				continue
-			}
-			d.log.Info("draining", "signal", s.String(), "at_most_ms", time.Duration(d.config.Drain).Milliseconds())
-			draining = true
-		case err = <-failed:
-			draining = true
-		}
+func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal) error {
+	handed, err := d.untilStop(ctx, signals)
+	if !handed {
+		// sd_notify(3): the shutdown begins.
+		notify("STOPPING=1")
 	}
-	// sd_notify(3): the shutdown begins.
-	notify("STOPPING=1")
 	go func() {
 		for s := range signals {
-			if s != syscall.SIGHUP {
+			if s != syscall.SIGHUP && s != syscall.SIGUSR2 {
 				d.log.Warn("exiting at once", "signal", s.String())
 				os.Exit(1)
 			}
@@ -307,7 +397,7 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-ch
 	}()
 	patience, cancel := context.WithTimeout(ctx, time.Duration(d.config.Drain))
 	defer cancel()
-	if stay {
+	if d.listeners.stay && !handed {
 		d.leave(patience)
 	}
 	d.readiness.set(func(r *readiness) { r.draining = true })
@@ -316,12 +406,55 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-ch
 	// All executions have ended. Clients get some time to read the outcomes.
 	readers, cancel := context.WithTimeout(ctx, readerPatience)
 	defer cancel()
-	var stopping sync.WaitGroup
-	stopping.Go(func() { d.server.Stop(readers) })
-	stopping.Go(func() { d.mcp.Stop(readers) })
-	stopping.Go(func() { d.scrapes.Stop(readers) })
-	stopping.Wait()
+	d.stopper()(readers)
 	return err
+}
+
+// stopper returns a function that stops the present servers. Their calls have time until its context is done.
+func (d *daemon) stopper() func(context.Context) {
+	calls, agents, scrapes := d.server, d.mcp, d.scrapes
+	return func(ctx context.Context) {
+		var stopping sync.WaitGroup
+		stopping.Go(func() { calls.Stop(ctx) })
+		stopping.Go(func() { agents.Stop(ctx) })
+		stopping.Go(func() { scrapes.Stop(ctx) })
+		stopping.Wait()
+	}
+}
+
+// untilStop serves until a signal, a failed listener or a takeover ends the service. handed: the next daemon
+// serves.
+func (d *daemon) untilStop(ctx context.Context, signals <-chan os.Signal) (handed bool, _ error) {
+	var t takeoverState
+	defer t.abandon()
+	for {
+		select {
+		case s := <-signals:
+			switch s {
+			case syscall.SIGHUP:
+				d.reload(ctx)
+				continue
+			case syscall.SIGUSR2:
+				t.ask(ctx, d)
+				continue
+			}
+			d.log.Info("draining", "signal", s.String(), "at_most_ms", time.Duration(d.config.Drain).Milliseconds())
+			return false, nil
+		case <-t.mayBegin(d):
+			t.begin(ctx, d)
+		case n := <-t.started:
+			handed, err := t.finish(ctx, d, n)
+			if err != nil {
+				return false, err
+			}
+			if handed {
+				d.log.Info("draining for the next daemon", "at_most_ms", time.Duration(d.config.Drain).Milliseconds())
+				return true, nil
+			}
+		case err := <-d.failed:
+			return false, err
+		}
+	}
 }
 
 // leave lets new connections wait for the next daemon, and returns when the clients have left the old ones, or ctx
@@ -424,6 +557,9 @@ func (d *daemon) close() error {
 		errs = append(errs, d.python.Close())
 	}
 	errs = append(errs, d.images.close())
+	if d.unlock != nil {
+		d.unlock()
+	}
 	return errors.Join(errs...)
 }
 

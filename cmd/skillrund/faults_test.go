@@ -69,6 +69,7 @@ func TestFaults(t *testing.T) {
 			})
 		}
 		run("SIGKILL of the daemon at random", killedAtRandom)
+		run("takeover", takenOver)
 		for _, f := range processFaults {
 			if wholeFaults || f.short {
 				run(f.signal.name+" to "+f.victim, f.inject)

@@ -20,11 +20,34 @@ import (
 // listeners holds the open listeners of each protocol.
 type listeners struct {
 	grpc, mcp, metrics []net.Listener
+	// The same ones without TLS, for a takeover.
+	raw []net.Listener
 	// The sockets of all callers are inherited. So connections wait in the kernel while no daemon accepts them.
 	stay bool
 }
 
 func (l listeners) all() []net.Listener { return slices.Concat(l.grpc, l.mcp, l.metrics) }
+
+// files returns copies of the sockets. The caller closes them, after an error, too.
+func (l listeners) files() (open []*os.File, err error) {
+	for _, l := range l.raw {
+		f, err := l.(interface{ File() (*os.File, error) }).File()
+		if err != nil {
+			return open, err
+		}
+		open = append(open, f)
+	}
+	return open, nil
+}
+
+// leaveNames keeps the files of the Unix sockets when the listeners are closed: another daemon listens there.
+func (l listeners) leaveNames() {
+	for _, l := range l.raw {
+		if u, ok := l.(*net.UnixListener); ok {
+			u.SetUnlinkOnClose(false)
+		}
+	}
+}
 
 // certificate reads the files of listen.tls.
 func (c *config) certificate(log *slog.Logger) (*ingress.Certificate, error) {
@@ -52,13 +75,28 @@ func (c *config) socketGroup() (gid int, err error) {
 	return strconv.Atoi(g.Gid)
 }
 
-// listen opens every configured listener that is not among the inherited ones. If one fails, it closes all of
-// them. The caller closes the result; each server closes the listeners that it serves.
+// listen is listenFrom, and refuses a socket that no key of listen has.
+func listen(c config, sockets inherited, log *slog.Logger) (listeners, error) {
+	open, err := listenFrom(c, &sockets, log)
+	if err == nil {
+		err = sockets.rest()
+	}
+	if err != nil {
+		sockets.close()
+		for _, l := range open.all() {
+			l.Close()
+		}
+	}
+	return open, err
+}
+
+// listenFrom opens every configured listener that is not among the inherited ones, and takes these from sockets. If
+// one fails, it closes those that it has opened or taken. The caller closes the result; each server closes the
+// listeners that it serves.
 // listen.metrics_tcp asks for no credentials: the numbers name tenants, but no skills, callers or paths.
-func listen(c config, sockets inherited, log *slog.Logger) (open listeners, err error) {
+func listenFrom(c config, sockets *inherited, log *slog.Logger) (open listeners, err error) {
 	defer func() {
 		if err != nil {
-			sockets.close()
 			for _, l := range open.all() {
 				l.Close()
 			}
@@ -98,12 +136,13 @@ func listen(c config, sockets inherited, log *slog.Logger) (open listeners, err 
 		if err != nil {
 			return open, fmt.Errorf("%s: %w", at.key, err)
 		}
+		open.raw = append(open.raw, l)
 		if at.network == "tcp" && certificate != nil {
 			l = ingress.Secure(l, certificate, at.protocol)
 		}
 		*at.to = append(*at.to, l)
 	}
-	return open, sockets.rest()
+	return open, nil
 }
 
 // listenOn returns l, or a new listener if l is nil. The sockets of a socket unit get the mode and the group

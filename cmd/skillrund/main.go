@@ -73,12 +73,12 @@ func run(args []string, path string, check, try, version bool) error {
 		}
 		return command(c, args[1:], os.Stdout, os.Stderr)
 	}
-	bundle, err := findBundle()
+	program, err := findProgram()
 	if err != nil {
 		return err
 	}
 	if check {
-		c.inspect(context.Background(), bundle, found.bad)
+		c.inspect(context.Background(), bundleOf(program), found.bad)
 		c.printWarnings(os.Stderr)
 		if found.ofDaemon() == nil {
 			c.printChanged(os.Stderr)
@@ -96,10 +96,10 @@ func run(args []string, path string, check, try, version bool) error {
 	if err := sandbox.Isolate(); err != nil {
 		return explainMachine(c, os.Stderr, err)
 	}
-	if err := os.Unsetenv(bundleVar); err != nil {
+	if err := os.Unsetenv(programVar); err != nil {
 		return err
 	}
-	c.inspect(context.Background(), bundle, found.bad)
+	c.inspect(context.Background(), bundleOf(program), found.bad)
 	if err := found.err(); err != nil {
 		return err
 	}
@@ -108,5 +108,5 @@ func run(args []string, path string, check, try, version bool) error {
 			return err
 		}
 	}
-	return serve(c, path, bundle)
+	return serve(c, path, program)
 }

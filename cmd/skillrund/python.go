@@ -4,28 +4,41 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 
 	"github.com/skillrun/skillrun/internal/runtime"
 )
 
-// bundleVar passes the bundle's path to the second run of the daemon. The second run
-// executes a copy in memory and can't find the directory of its binary (sandbox.Isolate).
-const bundleVar = "_SKILLRUN_PYTHON"
+// programVar passes the path of the daemon's binary to the second run of the daemon, which
+// executes a copy in memory (sandbox.Isolate).
+const programVar = "_SKILLRUN_PROGRAM"
 
-// findBundle returns the path of the program that carries the embedded Python: skillrun-python
-// in the directory of the daemon's binary. It does not look whether the file is there. run
-// removes the variable in the second run.
-func findBundle() (string, error) {
-	if bundle, ok := os.LookupEnv(bundleVar); ok {
-		return bundle, nil
+// findProgram returns the path by which the daemon was started. It may be a link, which a later takeover follows
+// again. run removes the variable in the second run.
+func findProgram() (string, error) {
+	if self, ok := os.LookupEnv(programVar); ok {
+		return self, nil
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return "", err
+	self, err := exec.LookPath(os.Args[0]) // a relative path if it has a slash
+	if err == nil {
+		self, err = filepath.Abs(self)
 	}
-	bundle := filepath.Join(filepath.Dir(self), "skillrun-python")
-	return bundle, os.Setenv(bundleVar, bundle)
+	if err != nil { // the starter has set another name
+		if self, err = os.Executable(); err != nil {
+			return "", err
+		}
+	}
+	return self, os.Setenv(programVar, self)
+}
+
+// bundleOf returns the path of the program that carries the embedded Python: skillrun-python in the directory
+// of the daemon's binary. It does not look whether the file is there.
+func bundleOf(program string) string {
+	if binary, err := filepath.EvalSymlinks(program); err == nil {
+		program = binary
+	}
+	return filepath.Join(filepath.Dir(program), "skillrun-python")
 }
 
 // installPython installs the embedded Python in the state directory. With python: embedded

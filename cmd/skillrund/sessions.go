@@ -10,9 +10,10 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// openSessions opens the sessions of all tenants.
-func (c *config) openSessions(tenants *tenant.Set, log *slog.Logger) (*session.Store, error) {
+// openSessions opens the sessions of all tenants. earlier is the daemon from which this one takes over, or nil.
+func (c *config) openSessions(tenants *tenant.Set, earlier *earlierDaemon, log *slog.Logger) (*session.Store, error) {
 	return session.Open(session.Config{
+		Beside: earlier != nil, Held: earlier.sessions(),
 		Dir: filepath.Join(c.StateDir, "sessions"), Owner: session.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID},
 		Rules: c.sessionRules(tenants), Log: log,
 	})

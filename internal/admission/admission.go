@@ -211,3 +211,25 @@ func (a *Admission) Usage(tenant string) Usage {
 	}
 	return Usage{t.running, t.queued, t.used}
 }
+
+// Open undoes Close.
+func (a *Admission) Open() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.draining = false
+}
+
+// Hold returns a ticket that holds a slot at once, whatever the bounds are: the execution runs already, in
+// another daemon. Its owner must call Release. Hold returns nil for an unknown tenant.
+func (a *Admission) Hold(tenant, caller string, need Resources) *Ticket {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t := a.tenants[tenant]
+	if t == nil || t.removed {
+		return nil
+	}
+	k := &Ticket{a: a, tenant: t, line: t.line(caller), ready: make(chan struct{}), need: need}
+	a.push(k, false)
+	a.start(k, a.Now())
+	return k
+}

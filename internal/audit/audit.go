@@ -17,6 +17,8 @@
 // an entry. If a write fails, Write returns an *UnavailableError, and the next entry that can be
 // written is preceded by one with the number of lost entries.
 //
+// During a takeover two daemons write one chain in turns; share.go has the rules.
+//
 // Callers can cause refusals, cancels and signals at will. Note writes at most a number of them in
 // full each second and counts the others, so that no caller can push older entries out of the log.
 package audit
@@ -29,7 +31,7 @@ import (
 	"time"
 )
 
-// Config configures a Log. All fields except Reason and Changed must be set.
+// Config configures a Log. All fields except Beside, Reason and Changed must be set.
 type Config struct {
 	// Dir has the files of the log. Open makes it.
 	Dir string
@@ -39,6 +41,9 @@ type Config struct {
 	// are removed.
 	FileBytes int64
 	Files     int
+	// Beside says that an earlier process has the log open and has called Share. The log is then shared
+	// until Own. Open does not begin a new log if the key is damaged: the earlier process still has the key.
+	Beside bool
 	// Reason names the cause of a refusal in one word. Nil: entries have no reason.
 	Reason func(error) string
 	// Changed is called when entries can no longer be written, and with nil when they can be again. It
@@ -51,10 +56,11 @@ type Config struct {
 // *Log, which writes nothing.
 type Log struct {
 	Config
-	key  ed25519.PrivateKey
-	dir  *os.File // locked
-	stop chan struct{}
-	done sync.WaitGroup
+	key    ed25519.PrivateKey
+	dir    *os.File // locked, except between two appends while the log is shared
+	living *os.File // locked; share.go has the locks
+	stop   chan struct{}
+	done   sync.WaitGroup
 
 	checkpointing sync.Mutex // held by Checkpoint, so that an older head never replaces a newer one
 
@@ -64,13 +70,17 @@ type Log struct {
 	dirty bool   // bytes of a failed write may follow size
 	seq   uint64 // of the last entry
 	prev  string // the last entry's hash
-	head  []byte // the line of the last checkpoint; nil: none by this Log
+	head  []byte // the line of the last checkpoint; nil: not known
 	// Sequence numbers of the last checkpoint, and of the one in the file head.
 	signed, saved uint64
 	lost          uint64 // entries that could not be written, since the last entry
 	broken        error  // of the last write; nil: it succeeded
 	stats         Stats
 	notes         notes
+
+	shared bool   // another process may write to the log, too
+	stale  bool   // catchUp has failed, so seq, prev, size and f may not be of the end
+	damage *Entry // what catchUp has found; nil: nothing, or it was noted
 }
 
 // Stats has numbers since Open.
@@ -134,12 +144,10 @@ func (l *Log) report(err error) {
 
 // append writes an entry, and before it, if necessary, the number of lost entries.
 func (l *Log) append(e Entry) error {
-	if l.dirty {
-		if err := l.f.Truncate(l.size); err != nil {
-			return err
-		}
-		l.dirty = false
+	if err := l.enter(); err != nil {
+		return err
 	}
+	defer l.leave()
 	if l.size >= l.FileBytes {
 		if err := l.rotate(); err != nil {
 			return err
@@ -154,8 +162,22 @@ func (l *Log) append(e Entry) error {
 	return l.put(e)
 }
 
-// put writes one line at the end of the newest file.
+// put writes one line at the end of the newest file. While the log is shared, the caller is between enter
+// and leave.
 func (l *Log) put(e Entry) error {
+	if l.dirty {
+		if err := l.f.Truncate(l.size); err != nil {
+			return err
+		}
+		l.dirty = false
+	}
+	if found := l.damage; found != nil {
+		l.damage = nil
+		if err := l.put(*found); err != nil {
+			l.damage = found
+			return err
+		}
+	}
 	e.Seq, e.Prev, e.Time = l.seq+1, l.prev, time.Now().UTC()
 	if e.Event == Checkpoint {
 		e.Signature = ed25519.Sign(l.key, e.signed())
@@ -201,5 +223,6 @@ func (l *Log) Close() error {
 	}
 	l.f.Close()
 	l.dir.Close()
+	l.living.Close()
 	return err
 }

@@ -36,12 +36,9 @@ func (l *Log) rotate() error {
 	if err := l.f.Sync(); err != nil {
 		return err
 	}
-	f, err := create(l.Dir, l.seq+1)
-	if err != nil {
+	if err := l.begin(); err != nil {
 		return err
 	}
-	l.f.Close()
-	l.f, l.size = f, 0
 	if err := l.prune(); err != nil {
 		l.Log.Error("old files of the audit log were not removed", "err", err)
 	}
@@ -70,7 +67,8 @@ func (l *Log) prune() error {
 // Checkpoint signs the entries so far, brings them to the disk and then replaces the file head. It does
 // nothing if nothing was written since the last one.
 // The sync and the file head take time on a slow disk, so they run without l.mu: callers write on.
-// Entries that come after the signature wait for the next checkpoint.
+// Entries that come after the signature wait for the next checkpoint. The file head of a shared log is
+// replaced under the lock, because the other process may have a newer one.
 func (l *Log) Checkpoint() error {
 	l.checkpointing.Lock()
 	defer l.checkpointing.Unlock()
@@ -79,17 +77,24 @@ func (l *Log) Checkpoint() error {
 		l.mu.Unlock()
 		return nil
 	}
-	err := l.sign()
-	f, head, signed := l.f, l.head, l.signed
+	err := l.enter()
+	if err == nil {
+		err = l.sign()
+		l.leave()
+	}
+	f, head, signed, shared := l.f, l.head, l.signed, l.shared
 	l.mu.Unlock()
 	if err == nil {
 		err = syncFile(f)
 	}
-	if err == nil {
+	if err == nil && !shared {
 		err = durable.WriteFile(filepath.Join(l.Dir, headName), head)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err == nil && shared {
+		err = l.saveShared(head, signed)
+	}
 	if err != nil {
 		l.stats.Failures++
 		return fmt.Errorf("checkpoint of the audit log: %w", err)

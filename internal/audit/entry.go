@@ -34,6 +34,7 @@ const (
 const (
 	Start      Event = "start"      // a daemon opened the log
 	Stop       Event = "stop"       // the daemon closed the log
+	Damage     Event = "damage"     // a daemon found the end of a shared log damaged: the other one has died
 	Lost       Event = "lost"       // entries could not be written
 	Pruned     Event = "pruned"     // old files are removed
 	Checkpoint Event = "checkpoint" // a signature over everything before
@@ -83,7 +84,7 @@ type Entry struct {
 
 	Count     uint64 `json:"count,omitempty"`   // how many like this one the entry stands for; 0: it is about itself
 	Through   uint64 `json:"through,omitempty"` // Pruned: the last removed entry
-	Torn      string `json:"torn,omitempty"`    // Start: the beginning of a line that a dead daemon left incomplete; Count has its bytes
+	Torn      string `json:"torn,omitempty"`    // Start, Damage: the beginning of a line that a dead daemon left incomplete; Count has its bytes
 	Signature []byte `json:"signature,omitempty"`
 }
 

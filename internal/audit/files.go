@@ -11,9 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/durable"
 )
@@ -23,6 +20,7 @@ const (
 	filePrefix = "audit-"
 	fileSuffix = ".jsonl"
 	headName   = "head"
+	lockName   = "lock"
 )
 
 // A logFile is a file of the log.
@@ -55,13 +53,17 @@ func list(dir string) ([]logFile, error) {
 	return files, nil
 }
 
+// filePath returns the path of the file that begins with an entry.
+func filePath(dir string, first uint64) string {
+	return filepath.Join(dir, fmt.Sprintf("%s%012d%s", filePrefix, first, fileSuffix))
+}
+
 // create makes the file that begins with an entry. An empty one can be there after a failure.
 // O_APPEND keeps each entry in one piece at the end of the file (open(2)). The sync of the
 // directory comes before the first entry, so that no durable entry is in a file that a power cut
 // removes.
 func create(dir string, first uint64) (*os.File, error) {
-	path := filepath.Join(dir, fmt.Sprintf("%s%012d%s", filePrefix, first, fileSuffix))
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(filePath(dir, first), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +87,7 @@ func syncFile(f *os.File) error {
 func Open(c Config) (*Log, error) {
 	l, err := openLog(c)
 	var damaged *damagedKey
-	if !errors.As(err, &damaged) {
+	if !errors.As(err, &damaged) || c.Beside {
 		return l, err
 	}
 	if err := setAside(c); err != nil {
@@ -94,26 +96,28 @@ func Open(c Config) (*Log, error) {
 	return openLog(c)
 }
 
-// The order matters: the lock keeps other daemons out before the key and the end of the chain are
+// The order matters: the locks keep other daemons out before the key and the end of the chain are
 // read, and the start entry is written before any other.
 func openLog(c Config) (_ *Log, err error) {
-	l := &Log{Config: c, stop: make(chan struct{}), notes: notes{map[string]int{}, map[noteKey]*Entry{}}}
+	l := &Log{Config: c, shared: c.Beside, stop: make(chan struct{}), notes: notes{map[string]int{}, map[noteKey]*Entry{}}}
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
-		return nil, err
-	}
-	if l.dir, err = lock(c.Dir); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			l.dir.Close()
-			l.f.Close() // os.ErrInvalid if it is nil
+			for _, f := range []*os.File{l.living, l.dir, l.f} {
+				f.Close() // os.ErrInvalid if it is nil
+			}
 		}
 	}()
+	if err := l.lock(); err != nil {
+		return nil, err
+	}
 	if l.key, err = openKey(c.KeyFile, c.Dir); err != nil {
 		return nil, err
 	}
 	start, err := l.resume()
+	l.leave()
 	if err != nil {
 		return nil, err
 	}
@@ -124,32 +128,8 @@ func openLog(c Config) (_ *Log, err error) {
 	return l, nil
 }
 
-// lockPatience is how long lock waits for a killed daemon, whose children hold its descriptors until
-// their exec.
-const lockPatience = 3 * time.Second
-
-// lock keeps two daemons from writing to one directory: two chains in one file could not be verified. The
-// flock(2) is on the directory, so there is no file that a person could remove under the daemon.
-func lock(dir string) (*os.File, error) {
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	deadline := time.Now().Add(lockPatience)
-	for err = unix.EWOULDBLOCK; errors.Is(err, unix.EWOULDBLOCK) && time.Now().Before(deadline); {
-		if err = unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-			time.Sleep(10 * time.Millisecond)
-		}
-	}
-	if err != nil {
-		d.Close()
-		return nil, fmt.Errorf("%s: another skillrund writes its audit log there; choose another directory: %w", dir, err)
-	}
-	return d, nil
-}
-
 // resume finds the end of the chain and opens the file in which it continues. It returns the first
-// entry of this daemon, which has the damage, if any.
+// entry of this daemon, which has the damage, if any. It may be called again for a shared log.
 // There are three cases. A new log begins with entry 1. A log with a good last line continues
 // there, after an incomplete line was cut off: a daemon that is killed leaves one. A log whose end
 // contradicts the copy of the last checkpoint was changed. resume does not repair such a log, so that
@@ -180,13 +160,16 @@ func (l *Log) resume() (start Entry, err error) {
 	}
 	head, headHash, headErr := readHead(l.Dir)
 	if len(files) == 0 && headErr != nil { // a new log
-		l.f, err = create(l.Dir, 1)
-		return start, err
+		l.seq, l.prev = 0, ""
+		return start, l.begin()
 	}
 	e, hash, err := decode(end.line)
 	if len(files) > 0 && err == nil && (headErr != nil || head.Seq <= e.Seq) {
 		l.seq, l.prev, l.size = e.Seq, hash, end.whole
-		if l.f, err = os.OpenFile(files[len(files)-1].path, os.O_WRONLY|os.O_APPEND, 0); err != nil {
+		if e.Event == Checkpoint {
+			l.signed, l.head = e.Seq, append(end.line, '\n')
+		}
+		if err := l.reopen(files[len(files)-1].path); err != nil {
 			return start, err
 		}
 		return start, l.f.Truncate(end.whole)
@@ -199,8 +182,40 @@ func (l *Log) resume() (start Entry, err error) {
 	}
 	start.Detail = "the end of the log was changed or is missing"
 	l.Log.Error("the end of the audit log was changed or is missing; skillrund audit verify shows the place", "dir", l.Dir)
-	l.f, err = create(l.Dir, l.seq+1)
-	return start, err
+	return start, l.begin()
+}
+
+// begin begins a file, without a last checkpoint in the old one.
+func (l *Log) begin() error {
+	f, err := create(l.Dir, l.seq+1)
+	if err != nil {
+		return err
+	}
+	l.f.Close()
+	l.f, l.size = f, 0
+	return nil
+}
+
+// reopen opens the newest file, unless it is open. Checkpoint may be about to sync an open file, so it
+// must not be closed before another process has synced it in rotate.
+func (l *Log) reopen(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	if l.f != nil && sameFile(l.f, f) {
+		return f.Close()
+	}
+	l.f.Close()
+	l.f = f
+	return nil
+}
+
+// sameFile reports whether two descriptors are of one file.
+func sameFile(a, b *os.File) bool {
+	x, errX := a.Stat()
+	y, errY := b.Stat()
+	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
 // readHead reads the copy of the last checkpoint.

@@ -435,7 +435,7 @@ func (s *Store) nodeSource() string {
 // buildInputs makes the directory that a build reads from.
 // The prefix makes load remove the directory if the daemon dies during the build.
 func (s *Store) buildInputs(p *plan) (string, error) {
-	dir, err := os.MkdirTemp(s.config.Dir, newPrefix)
+	dir, err := os.MkdirTemp(s.config.Dir, s.prefix(newPrefix))
 	if err != nil {
 		return "", err
 	}

@@ -127,7 +127,7 @@ func (s *Store) find(u Use, requirements []manifest.Requirement) *kept {
 	s.mu.Lock()
 	// A tenant without environments is answered before newPlan, which parses all
 	// requirements.
-	none := s.tenants[tenantDir(u.Tenant)] == nil
+	none := s.tenants[tenantDir(u.Tenant)] == nil && s.phase != beside
 	s.mu.Unlock()
 	if none {
 		return nil
@@ -145,6 +145,9 @@ func (s *Store) find(u Use, requirements []manifest.Requirement) *kept {
 // check.
 func (s *Store) take(tenantName, key string) *kept {
 	s.mu.Lock()
+	if s.phase == beside {
+		s.learnKey(tenantName, key)
+	}
 	t := s.tenants[tenantName]
 	if t == nil || t.kept[t.prepared[key]] == nil {
 		s.mu.Unlock()
@@ -178,7 +181,7 @@ func (s *Store) release(k *kept) {
 		return
 	}
 	if k.gone {
-		s.trash = append(s.trash, k.dir)
+		s.endRetired(k)
 	}
 	if s.over {
 		s.evict()

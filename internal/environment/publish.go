@@ -8,10 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -75,7 +75,7 @@ type building struct{ dir, root string }
 // newDir makes a directory for a build. It lies in the store, so that publish can rename it:
 // rename(2) doesn't cross file systems.
 func (s *Store) newDir() (building, error) {
-	dir, err := os.MkdirTemp(s.config.Dir, newPrefix)
+	dir, err := os.MkdirTemp(s.config.Dir, s.prefix(newPrefix))
 	if err != nil {
 		return building{}, err
 	}
@@ -87,8 +87,21 @@ func (s *Store) newDir() (building, error) {
 	return b, nil
 }
 
-// load removes incomplete environments and learns the others.
-// Only Open calls it, so it needs no lock until evict. An error stops the daemon's start: a
+// prefix is the beginning of the name of an unfinished or temporary directory of this process.
+func (s *Store) prefix(kind string) string { return kind + s.run + "-" }
+
+// temporary reports whether a name in the store's directory is the name of an unfinished or temporary directory,
+// and whether the directory belongs to this process.
+func (s *Store) temporary(name string) (is, own bool) {
+	for _, kind := range []string{newPrefix, oldPrefix, venvPrefix, compiledPrefix} {
+		if strings.HasPrefix(name, kind) {
+			return true, strings.HasPrefix(name, s.prefix(kind))
+		}
+	}
+	return false, false
+}
+
+// load removes incomplete environments and learns the others. An error stops the daemon's start: a
 // store that can't be cleaned would fill the disk.
 func (s *Store) load() error {
 	if err := os.MkdirAll(s.config.Dir, 0o700); err != nil {
@@ -97,92 +110,134 @@ func (s *Store) load() error {
 	if err := os.Chmod(s.config.Dir, 0o700); err != nil {
 		return err
 	}
+	remove := os.RemoveAll
+	if s.config.Beside {
+		remove = leave
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	if err := s.learn(remove); err != nil {
+		return err
+	}
+	s.evict()
+	return nil
+}
+
+// leave is for learn. It removes nothing.
+func leave(string) error { return nil }
+
+// learn adds the environments on disk that are not in the lists. It calls remove for each
+// entry that is not needed if this process is the only one. The caller holds Store.mu.
+func (s *Store) learn(remove func(dir string) error) error {
 	entries, err := os.ReadDir(s.config.Dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		path := filepath.Join(s.config.Dir, e.Name())
-		if slices.ContainsFunc([]string{newPrefix, oldPrefix, venvPrefix, compiledPrefix}, func(p string) bool { return strings.HasPrefix(e.Name(), p) }) {
-			if err := os.RemoveAll(path); err != nil {
-				return err
-			}
-			continue
+		is, own := s.temporary(e.Name())
+		switch {
+		case own:
+		case is:
+			err = remove(path)
+		case e.IsDir():
+			err = s.learnTenant(e.Name(), remove)
 		}
-		if !e.IsDir() {
-			continue
-		}
-		if s.tenants[e.Name()], err = s.loadTenant(path); err != nil {
+		if err != nil {
 			return err
 		}
 	}
-	s.mu.Lock()
-	defer s.unlock()
-	s.evict()
 	return nil
 }
 
-// A damaged entry is removed with a warning, because the next prepare makes it anew. Keys
-// without their environment are removed, too.
-func (s *Store) loadTenant(dir string) (*tenant, error) {
-	t := &tenant{dir: dir, kept: map[string]*kept{}, prepared: map[string]string{}}
-	entries, err := os.ReadDir(dir)
+// learnTenant is learn for one tenant. A damaged entry is removed with a warning, because the next prepare makes it
+// anew. Keys without their environment are removed, too. An environment that is in the list stays there, also
+// if the disk has another build of the same digest: the two are equal.
+func (s *Store) learnTenant(name string, remove func(dir string) error) error {
+	t := s.tenants[name]
+	if t == nil {
+		t = &tenant{dir: filepath.Join(s.config.Dir, name), kept: map[string]*kept{}, prepared: map[string]string{}}
+	}
+	entries, err := os.ReadDir(t.dir)
+	if s.phase == beside && errors.Is(err, fs.ErrNotExist) {
+		return nil // the earlier process has just removed the tenant
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		if strings.HasPrefix(e.Name(), newPrefix) {
-			if err := os.RemoveAll(path); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		m := keptFolder.FindStringSubmatch(e.Name())
-		if m == nil {
-			continue
-		}
-		k, err := readKept(path)
-		if err == nil && k.environment.Digest != "sha256:"+m[1] {
-			err = errors.New("its manifest belongs to another environment")
-		}
-		if err == nil && t.kept[k.environment.Digest] != nil {
-			// A crash came between the new one's name and the old one's end.
-			if old := t.kept[k.environment.Digest]; old.built.Before(k.built) {
-				path, t.kept[k.environment.Digest] = old.dir, k
-			}
-			err = errors.New("a newer build replaced it")
-		}
-		if err != nil {
-			s.config.Log.Warn("damaged environment removed", "dir", path, "err", err)
-			if err := os.RemoveAll(path); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		t.kept[k.environment.Digest] = k
+	s.tenants[name] = t
+	if err := s.learnKept(t, entries, remove); err != nil {
+		return err
 	}
-	keys, err := os.ReadDir(filepath.Join(dir, preparedName))
+	keys, err := os.ReadDir(filepath.Join(t.dir, preparedName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+		return err
 	}
 	for _, e := range keys {
-		path := filepath.Join(dir, preparedName, e.Name())
+		path := filepath.Join(t.dir, preparedName, e.Name())
 		digest, err := readFile(path, 128)
 		if err != nil || !hexDigest.MatchString(e.Name()) || t.kept[string(digest)] == nil {
-			if err := os.RemoveAll(path); err != nil {
-				return nil, err
+			if err := remove(path); err != nil {
+				return err
 			}
 			continue
 		}
 		t.prepared[e.Name()] = string(digest)
 	}
-	return t, nil
+	return nil
+}
+
+// learnKept adds the environments among the entries of a tenant's directory.
+func (s *Store) learnKept(t *tenant, entries []fs.DirEntry, remove func(dir string) error) error {
+	listed := map[string]bool{}
+	for _, k := range t.kept {
+		listed[k.dir] = true
+	}
+	found := map[string]*kept{}
+	for _, e := range entries {
+		path := filepath.Join(t.dir, e.Name())
+		if strings.HasPrefix(e.Name(), newPrefix) {
+			if err := remove(path); err != nil {
+				return err
+			}
+			continue
+		}
+		m := keptFolder.FindStringSubmatch(e.Name())
+		if m == nil || listed[path] || s.leaving[path] != nil {
+			continue
+		}
+		k, err := readKept(path, remove)
+		if err == nil && k.environment.Digest != "sha256:"+m[1] {
+			err = errors.New("its manifest belongs to another environment")
+		}
+		if err == nil && found[k.environment.Digest] != nil {
+			// A crash came between the new one's name and the old one's end.
+			if old := found[k.environment.Digest]; old.built.Before(k.built) {
+				path, found[k.environment.Digest] = old.dir, k
+			}
+			err = errors.New("a newer build replaced it")
+		}
+		if err == nil && t.kept[k.environment.Digest] != nil {
+			err = errors.New("there is another build of it")
+		}
+		if err != nil {
+			if s.phase != beside {
+				s.config.Log.Warn("damaged environment removed", "dir", path, "err", err)
+			}
+			if err := remove(path); err != nil {
+				return err
+			}
+			continue
+		}
+		found[k.environment.Digest] = k
+	}
+	maps.Copy(t.kept, found)
+	return nil
 }
 
 // readKept reads what publish wrote. It doesn't compare inodes; intact does that at the
 // first use.
-func readKept(dir string) (*kept, error) {
+func readKept(dir string, remove func(dir string) error) (*kept, error) {
 	text, err := readFile(filepath.Join(dir, manifestName), maxManifestBytes)
 	if err != nil {
 		return nil, err
@@ -201,7 +256,7 @@ func readKept(dir string) (*kept, error) {
 	}
 	unfinished, err := filepath.Glob(filepath.Join(dir, newPrefix+"*"))
 	for _, u := range unfinished {
-		err = errors.Join(err, os.RemoveAll(u))
+		err = errors.Join(err, remove(u))
 	}
 	if err != nil {
 		return nil, err
@@ -253,7 +308,11 @@ func (s *Store) publish(ctx context.Context, key flightKey, b building, env Envi
 	} else {
 		old := k
 		k = &kept{environment: env, dir: t.freeDir(env.Digest), inodes: inodes, used: time.Now(), built: time.Now(), verified: true}
-		if err := os.Rename(b.dir, k.dir); err != nil {
+		err := os.Rename(b.dir, k.dir)
+		for ; errors.Is(err, fs.ErrExist); err = os.Rename(b.dir, k.dir) {
+			k.dir = t.freeDir(env.Digest) // another process took the name in this moment
+		}
+		if err != nil {
 			return err
 		}
 		t.kept[env.Digest] = k
@@ -315,10 +374,27 @@ func (t *tenant) freeDir(digest string) string {
 // The caller holds Store.mu and has removed or replaced the entry in t.kept.
 func (s *Store) retire(k *kept) {
 	k.gone = true
+	s.leaving[k.dir] = k
+	if s.phase == sole {
+		s.endName(k)
+	}
+	if k.leases == 0 {
+		s.endRetired(k)
+	}
+}
+
+// endName makes the next start remove a retired environment. The caller holds Store.mu.
+func (s *Store) endName(k *kept) {
 	if err := os.Remove(filepath.Join(k.dir, manifestName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.config.Log.Error("replaced environment not removed", "dir", k.dir, "err", err)
 	}
-	if k.leases == 0 {
+}
+
+// endRetired removes a retired environment without leases. Before Adopt, and after HandOver, the environment
+// stays on disk. The caller holds Store.mu.
+func (s *Store) endRetired(k *kept) {
+	if s.phase == sole {
+		delete(s.leaving, k.dir)
 		s.trash = append(s.trash, k.dir)
 	}
 }
@@ -365,7 +441,8 @@ func (t *tenant) hasKey(digest string) bool {
 	return false
 }
 
-// drop takes an environment's name away. Its files go when its last lease does.
+// drop takes an environment's name away. Its files go when its last lease does, and not before Adopt. After
+// HandOver only this process forgets it.
 // The caller holds Store.mu and calls unlock, which removes the files. Files without a lease
 // are renamed first: a crash during the removal leaves a name that load removes.
 func (s *Store) drop(t *tenant, k *kept) error {
@@ -373,16 +450,19 @@ func (s *Store) drop(t *tenant, k *kept) error {
 	for key, digest := range t.prepared {
 		if digest == k.environment.Digest {
 			delete(t.prepared, key)
+			if s.phase == handedOver {
+				continue
+			}
 			if err := os.Remove(filepath.Join(t.dir, preparedName, key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}
 	}
-	if k.leases > 0 { // who uses it finds it where it is
+	if k.leases > 0 || s.phase != sole { // who uses it finds it where it is
 		s.retire(k)
 		return nil
 	}
-	away, err := os.MkdirTemp(s.config.Dir, oldPrefix)
+	away, err := os.MkdirTemp(s.config.Dir, s.prefix(oldPrefix))
 	if err != nil {
 		return err
 	}
@@ -429,11 +509,13 @@ func (s *Store) unlock() {
 }
 
 // evict removes the least recently used until the rest fits. One that is in use
-// stays, and goes when it is given back.
+// stays, and goes when it is given back. Before Adopt, and after HandOver, all stay.
 // The caller holds Store.mu. The bound counts all tenants together. over tells release that
 // something has to go later.
 func (s *Store) evict() {
-	s.over = false
+	if s.over = s.phase != sole; s.over {
+		return
+	}
 	for {
 		var total int64
 		var oldest *kept

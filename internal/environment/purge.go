@@ -10,14 +10,18 @@ import (
 var ErrInUse = errors.New("an environment of the tenant is in use")
 
 // Purge removes all environments of a tenant. It returns their number and their bytes, also with an error.
-// The error is ErrInUse, before anything is removed, or one of the operating system. The caller prevents new
-// builds and leases of the tenant until Purge returns.
+// The error is ErrInUse or ErrHandedOver, before anything is removed, or one of the operating system. Before Adopt
+// all environments of a tenant are in use: the earlier process may use them. The caller prevents new builds and
+// leases of the tenant until Purge returns.
 func (s *Store) Purge(tenantName string) (removed int, bytes int64, err error) {
 	name := tenantDir(tenantName)
 	s.mu.Lock()
 	defer s.unlock()
 	t := s.tenants[name]
-	if s.uses(name, t) {
+	switch {
+	case s.phase == handedOver:
+		return 0, 0, ErrHandedOver
+	case s.uses(name, t):
 		return 0, 0, ErrInUse
 	}
 	if t == nil {
@@ -44,7 +48,7 @@ func (s *Store) uses(name string, t *tenant) bool {
 		return false
 	}
 	for _, k := range t.kept {
-		if k.leases > 0 {
+		if k.leases > 0 || s.phase == beside {
 			return true
 		}
 	}

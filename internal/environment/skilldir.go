@@ -56,7 +56,7 @@ func (s *Store) SkillDir(u Use, l *Lease) string {
 		return u.Skill.Dir
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %s", u.Skill.Digest, u.Python.Version, s.identity(invocationOf(u))))
-	dir := filepath.Join(s.config.Dir, compiledPrefix+hex.EncodeToString(sum[:]))
+	dir := filepath.Join(s.config.Dir, s.prefix(compiledPrefix)+hex.EncodeToString(sum[:]))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.compiled[dir]
@@ -66,7 +66,7 @@ func (s *Store) SkillDir(u Use, l *Lease) string {
 		c.leases++
 		l.also(func() { s.releaseCompiled(c) })
 		return dir
-	case c == nil && s.life.Err() == nil:
+	case c == nil && s.life.Err() == nil && s.phase != handedOver:
 		s.compiled[dir] = &compiledSkill{}
 		s.builds.Go(func() { s.compileSkill(u, dir) })
 	}
@@ -107,7 +107,7 @@ func (s *Store) compileSkill(u Use, dir string) {
 	defer func() { <-s.compiling }()
 	began := time.Now()
 	var size int64
-	tmp, err := os.MkdirTemp(s.config.Dir, newPrefix)
+	tmp, err := os.MkdirTemp(s.config.Dir, s.prefix(newPrefix))
 	if err == nil {
 		err = linkTree(u.Skill.Dir, tmp)
 	}

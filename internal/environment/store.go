@@ -25,6 +25,7 @@ package environment
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
@@ -36,6 +37,7 @@ import (
 	"path"
 	"regexp"
 	goruntime "runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -79,6 +81,8 @@ type Config struct {
 	// installed files. 0: DefaultWall, DefaultMemory.
 	Wall        time.Duration
 	MemoryBytes int64
+	// Beside says that an earlier process has Dir open, and will hand it over: see Store.Adopt.
+	Beside bool
 	// Log gets messages for the operator. Nil: no log.
 	Log *slog.Logger
 }
@@ -109,12 +113,13 @@ type Environment struct {
 }
 
 // A Store keeps environments. It is safe for concurrent use. One process may use
-// its directory at a time.
+// its directory at a time, and a second one that takes over from it (takeover.go).
 // Lock order: kept.check is never taken under mu, and flight.mu and mu are never held
 // together. Trees are removed (unlock) and compared (intact) without mu, because both take
 // time in proportion to their files.
 type Store struct {
 	config Config
+	run    string // part of the names of this process's unfinished directories, see prefix
 	index  *url.URL
 	// registry has the Node packages. Nil: none.
 	registry *url.URL
@@ -141,7 +146,9 @@ type Store struct {
 	passed   map[string]passedCheck    // what checked remembers
 	library  map[string]bool           // what inLibrary remembers
 	compiled map[string]*compiledSkill // by directory
-	over     bool                      // more than fits is in use
+	over     bool                      // more than fits is in use, or nothing may be removed
+	phase    int                       // see takeover.go
+	leaving  map[string]*kept          // retired environments, by directory, whose files are still there
 	trash    []string                  // directories without a name, to be removed without the lock
 	stuck    []string                  // directories that could not be removed; the next build tries again
 }
@@ -156,7 +163,7 @@ type tenant struct {
 type flightKey struct{ tenant, key string }
 
 // Open opens a store. It removes the remains of a crash, learns the environments, and removes
-// those beyond the bound.
+// those beyond the bound. With Config.Beside, Adopt removes them.
 func Open(c Config) (*Store, error) {
 	if c.Bytes == 0 {
 		c.Bytes = DefaultBytes
@@ -174,7 +181,7 @@ func Open(c Config) (*Store, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{
-		config: c, stall: stallTimeout, runner: buildProgram, machine: machine(), system: map[runtime.Image]*runtime.SystemPackages{},
+		config: c, run: strings.ToLower(rand.Text()[:8]), leaving: map[string]*kept{}, stall: stallTimeout, runner: buildProgram, machine: machine(), system: map[runtime.Image]*runtime.SystemPackages{},
 		building: make(chan struct{}, maxBuilds), compiling: make(chan struct{}, 1), compiled: map[string]*compiledSkill{}, tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]passedCheck{}, library: map[string]bool{},
 	}
 	s.life, s.end = context.WithCancel(context.Background())
@@ -192,6 +199,9 @@ func Open(c Config) (*Store, error) {
 	}
 	if c.Tarballs != "" {
 		s.tarballs = &tarballs{dir: c.Tarballs, log: c.Log}
+	}
+	if c.Beside {
+		s.phase = beside
 	}
 	if err := s.load(); err != nil {
 		return nil, fmt.Errorf("environments: %w", err)
@@ -277,7 +287,7 @@ func tenantDir(name string) string {
 // waits.
 //
 // The error is a *RequirementError, ErrNoSource, ErrNoPip, an *IndexError, a *NoPackageError,
-// a *BuildError, a *TooLargeError, a *BusyError, one that wraps ENOSPC if the disk of the
+// a *BuildError, a *TooLargeError, a *BusyError, ErrHandedOver, one that wraps ENOSPC if the disk of the
 // store is full, the error of ctx, or internal. A build that fails leaves no files.
 // A build doesn't run in the context of a caller. Otherwise the first caller's hang-up would
 // end the build for the others.
@@ -373,6 +383,9 @@ func (s *Store) join(key flightKey, p *plan, rebuild bool) (*flight, error) {
 		f.waiters++
 		f.replace = f.replace || rebuild
 		return f, nil
+	}
+	if s.phase == handedOver {
+		return nil, ErrHandedOver
 	}
 	if len(s.flights) >= maxBuilds+maxWaiting {
 		return nil, &BusyError{Waiting: len(s.flights)}

@@ -105,11 +105,11 @@ func (s *Store) addVenv(l *Lease, u Use) error {
 // few kilobytes, and stays until the next start.
 func (s *Store) venvOf(u Use) (string, error) {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", u.Skill.Digest, u.Skill.BaseDir(), u.Python.Path, u.Python.Version))
-	dir := filepath.Join(s.config.Dir, venvPrefix+hex.EncodeToString(sum[:]))
+	dir := filepath.Join(s.config.Dir, s.prefix(venvPrefix)+hex.EncodeToString(sum[:]))
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
-	tmp, err := os.MkdirTemp(s.config.Dir, newPrefix)
+	tmp, err := os.MkdirTemp(s.config.Dir, s.prefix(newPrefix))
 	if err != nil {
 		return "", err
 	}

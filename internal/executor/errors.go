@@ -9,6 +9,8 @@ import (
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/session"
+	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/workspace"
 )
 
@@ -63,6 +65,12 @@ func (e *KeyConflictError) Error() string {
 
 // ErrDraining: the daemon is about to stop and accepts no new execution.
 var ErrDraining = admission.ErrDraining
+
+// IsHandedOver reports whether a call was refused because the next daemon must answer it: see HandOver.
+func IsHandedOver(err error) bool {
+	return errors.Is(err, record.ErrHandedOver) || errors.Is(err, session.ErrHandedOver) || errors.Is(err, skill.ErrHandedOver) ||
+		errors.Is(err, environment.ErrHandedOver)
+}
 
 // tooLarge is the error for a limit above the quota of a tenant or the bound of the daemon.
 func tooLarge(e *admission.TooLargeError) error {

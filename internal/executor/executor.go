@@ -106,6 +106,11 @@ type Config struct {
 	Audit *audit.Log
 	// Log gets one line for every execution. Nil: slog.Default().
 	Log *slog.Logger
+
+	// Earlier runs the executions in Inherited, until InheritedEnded or Adopt is called. Record and Sessions
+	// must be opened beside it. Nil: no other daemon uses the state directory.
+	Earlier   Earlier
+	Inherited []Inherited
 }
 
 // An Observer counts executions. Its methods may be called at the same time, and must be quick:
@@ -143,6 +148,10 @@ type Executor struct {
 	// before Drain closes the admission, so no call begins once Drain waits.
 	calls    sync.WaitGroup
 	deadline *cancellation // set when a drain has run out of time; cancels executions accepted later
+	// mu guards these, too. accepting counts calls of Execute between enter and the record; enter adds to it.
+	accepting   sync.WaitGroup
+	heir        Heir // set by HandOver; nil: no other daemon takes over
+	inheritance inheritance
 }
 
 // A startFunc is [sandbox.Host.Start]; tests put another in its place. Its context bounds only
@@ -192,7 +201,9 @@ func New(ctx context.Context, c Config) (*Executor, error) {
 		}
 		return p, nil
 	}
-	if err := emptyDir(c.StagingDir); err != nil {
+	if c.Earlier != nil {
+		x.inherit(c.Earlier, c.Inherited)
+	} else if err := emptyDir(c.StagingDir); err != nil {
 		return nil, fmt.Errorf("staging: %w", err)
 	}
 	if err := x.closeLost(ctx); err != nil {
@@ -242,6 +253,7 @@ func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplica
 		return "", false, err
 	}
 	r, earlier, err := x.accept(ctx, t, req, ticket)
+	x.accepting.Done()
 	if r == nil {
 		req.turn.release()
 		ticket.Release()
@@ -259,7 +271,8 @@ func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplica
 	return r.id, false, nil
 }
 
-// enter takes a ticket and adds to x.calls. The caller must release the ticket and call x.calls.Done.
+// enter takes a ticket and adds to x.calls and x.accepting. The caller must release the ticket and call Done of
+// both.
 func (x *Executor) enter(t *tenant.Tenant, who permission.Principal) (*admission.Ticket, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -267,6 +280,7 @@ func (x *Executor) enter(t *tenant.Tenant, who permission.Principal) (*admission
 	switch {
 	case err == nil:
 		x.calls.Add(1)
+		x.accepting.Add(1)
 	case errors.Is(err, admission.ErrNoTenant): // it was removed a moment ago
 		err = &UnknownTenantError{who.Tenant}
 	}
@@ -410,6 +424,7 @@ func (x *Executor) run(r *run, ticket *admission.Ticket) {
 		x.end(r, r.neverRan(err))
 		return
 	}
+	x.noteAdmitted(r)
 	leave := x.starts.enter(r.ctx, r.grant.Principal().Tenant)
 	admitted(nil)
 	r.queued = time.Since(r.created)
@@ -454,13 +469,13 @@ func (x *Executor) run(r *run, ticket *admission.Ticket) {
 // evidence. The error is ErrNotFound for an unknown ID, or the error of ctx; after an error of ctx the
 // execution still ends.
 func (x *Executor) Cancel(ctx context.Context, who permission.Principal, id, by, reason string, grace time.Duration) (Execution, error) {
-	r, err := x.beginCancel(ctx, who, id, by, reason, grace)
+	done, err := x.beginCancel(ctx, who, id, by, reason, grace)
 	if err != nil {
 		return Execution{}, err
 	}
-	if r != nil {
+	if done != nil {
 		select {
-		case <-r.done:
+		case <-done:
 		case <-ctx.Done():
 			return Execution{}, ctx.Err()
 		}
@@ -481,8 +496,8 @@ func (x *Executor) CancelSoon(ctx context.Context, who permission.Principal, id,
 	return x.Get(ctx, who, id)
 }
 
-// beginCancel asks an execution to end. The run is nil if the execution has ended.
-func (x *Executor) beginCancel(ctx context.Context, who permission.Principal, id, by, reason string, grace time.Duration) (*run, error) {
+// beginCancel asks an execution to end. done is closed at its end, and nil if it has ended.
+func (x *Executor) beginCancel(ctx context.Context, who permission.Principal, id, by, reason string, grace time.Duration) (done <-chan struct{}, _ error) {
 	entry := entryOf(ctx, audit.Cancel, who, id)
 	entry.By, entry.Why = by, reason
 	if _, err := x.row(ctx, who, id); err != nil {
@@ -492,12 +507,14 @@ func (x *Executor) beginCancel(ctx context.Context, who permission.Principal, id
 	if grace < 0 {
 		grace = x.CancelGrace
 	}
+	c := &cancellation{by: by, reason: reason, grace: grace}
 	r := x.find(id)
-	if r != nil {
-		x.auditNote(entry)
-		r.cancel(&cancellation{by: by, reason: reason, grace: grace})
+	if r == nil {
+		return x.cancelInherited(entry, id, c), nil
 	}
-	return r, nil
+	x.auditNote(entry)
+	r.cancel(c)
+	return r.done, nil
 }
 
 // Signal sends sig to the main process of a running execution. The error is ErrNotRunning
@@ -515,6 +532,9 @@ func (x *Executor) Signal(ctx context.Context, who permission.Principal, id stri
 	}
 	r := x.find(id)
 	if r == nil {
+		if found, err := x.signalInherited(entry, id, sig); found {
+			return err
+		}
 		return &NotRunningError{id}
 	}
 	p := r.running(ctx)
@@ -552,6 +572,7 @@ func (x *Executor) Drain(ctx context.Context) {
 		r.cancel(x.deadline)
 	}
 	x.mu.Unlock()
+	x.cancelAllInherited(x.deadline)
 	<-idle
 }
 
@@ -598,6 +619,9 @@ func (x *Executor) forget(r *run) {
 	x.unlive(r) // after them: Purge takes an execution that is not live to hold nothing
 	x.removeGroup(r.grant.Principal().Tenant)
 	close(r.done)
+	if heir := x.currentHeir(); heir != nil {
+		heir.Ended(r.id)
+	}
 	if r.ended != nil {
 		r.ended()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/skillrun/skillrun/internal/admission"
@@ -16,6 +17,7 @@ import (
 type run struct {
 	*execution
 	ticket    *admission.Ticket // others ask it for the position only
+	admitted  atomic.Bool       // it has got its slot
 	queued    time.Duration     // waited for a slot
 	startup   time.Duration     // from the acceptance to the program's start, without queued; zero: it did not start
 	collected collected

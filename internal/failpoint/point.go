@@ -25,6 +25,13 @@ const (
 	AfterOutcome  Point = "after outcome"  // the record has the outcome; the sandbox is still to be removed
 )
 
+// The points of a takeover.
+const (
+	DuringHandOver Point = "during hand-over" // the earlier daemon has handed over, and the next one does not know
+	BeforeServing  Point = "before serving"   // the next daemon has opened everything, and accepts nothing yet
+	AfterServing   Point = "after serving"    // the next daemon serves, and the earlier one knows
+)
+
 // Points are all points.
 func Points() []Point {
 	return []Point{BeforeClaim, AfterClaim, BeforeCreate, BeforeStart, AfterStart, DuringOutput, DuringCollect, BeforeVersion, AfterVersion, BeforeTidy, BeforeOutcome, AfterOutcome}

@@ -49,6 +49,8 @@ const (
 // Two kinds of flock(2) guard the directory. An exclusive one on lockName, from Open to
 // Settle, belongs to the process that adds and removes images. A shared one on an image's
 // lock file, from Get to Close, keeps other processes' Settle from removing it.
+// So a daemon that takes over can open the store, pull and settle while the earlier daemon
+// still runs executions in its images.
 type Store struct {
 	config Config
 	lock   *os.File // held until Settle

@@ -497,3 +497,44 @@ func TestSettle(t *testing.T) {
 		t.Errorf("remaining: %v, %v", left, err)
 	}
 }
+
+// A second store opens, pulls and settles while the first one's images are in use. It removes none of them, and the
+// first one's end removes none of its own.
+func TestTakeover(t *testing.T) {
+	d := newDepot(t)
+	dir := filepath.Join(t.TempDir(), "images")
+	var sources []Source
+	for i := range 3 {
+		sources = append(sources, d.push(t, fmt.Sprint("x", i), imageWith(t, layerOf(t, item{name: "a", text: fmt.Sprint(i)}))))
+	}
+	open := func(used ...int) *Store {
+		t.Helper()
+		s := openStore(t, dir, nil)
+		for _, i := range used {
+			if _, err := s.Get(t.Context(), sources[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Settle(); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	want := func(there ...bool) {
+		t.Helper()
+		for i, want := range there {
+			if _, err := os.Stat(filepath.Join(dir, dirName(sources[i]))); (err == nil) != want {
+				t.Errorf("image %d: got %v, want it there: %t", i, err, want)
+			}
+		}
+	}
+	earlier := open(0, 1)
+	open(1, 2)
+	want(true, true, true)
+	if err := earlier.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want(true, true, true)
+	open(2) // the start after that
+	want(false, true, true)
+}

@@ -108,6 +108,7 @@ type Server struct {
 	perCall   http.Handler // protocol versions without sessions, from 2026-07-28 on
 	http      *http.Server
 	listeners ingress.Group
+	calls     ingress.Calls
 	sessions  *sessions
 
 	agents     sync.Mutex
@@ -188,6 +189,9 @@ func (s *Server) Serve(l net.Listener) error {
 // Hold lets new connections wait in the kernel, for the process that has the listeners next. Open connections
 // are served as before. Stop must follow.
 func (s *Server) Hold(ctx context.Context) error { return s.listeners.Hold(ctx) }
+
+// Quiet reports whether no message has come for this time.
+func (s *Server) Quiet(since time.Duration) bool { return s.calls.Quiet(since) }
 
 // Stop refuses new requests, ends streams that only listen, and waits for the calls under
 // way. When ctx is done, it breaks these calls. It returns when no call is left. Drain the
@@ -277,6 +281,8 @@ func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
 				res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error (reference " + reference + ")"}
 			}
 		}()
+		// A call is accepted a moment after it has come, and lasts as long as its program.
+		s.calls.Begin()()
 		c := callerOf(ctx, req.GetExtra())
 		ctx = audit.WithCaller(ctx, &audit.Caller{Address: c.address, Method: methodOf(method, req)})
 		if reason, err := s.mayCall(c, method, needOf(method, req)); err != nil {

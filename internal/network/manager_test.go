@@ -98,6 +98,30 @@ func TestTenants(t *testing.T) {
 	}
 }
 
+// Two daemons with one directory have a helper each for the same tenant. The end of one does not touch the other's
+// connections.
+func TestTwoManagers(t *testing.T) {
+	serveEcho(t)
+	earlier := newManager(t)
+	next := newManager(t, func(c *Config) { c.Dir = earlier.config.Dir })
+	a, b := newBox(t, earlier, "a"), newBox(t, next, "a")
+	a.echo(t).Close()
+	kept := b.echo(t)
+	a.network.Detach()
+	earlier.Close()
+	if _, err := kept.Write([]byte("y")); err != nil {
+		t.Error(err)
+	}
+	if n, err := kept.Read(make([]byte, 1)); n != 1 {
+		t.Error(err)
+	}
+	kept.Close()
+	b.network.Detach()
+	if s := next.Stats(); s.Deaths != 0 || len(b.closed) != 1 {
+		t.Errorf("stats: %+v, connections %v", s, b.closed)
+	}
+}
+
 // A helper that is killed is replaced. The connections of its sandboxes are cut, new ones work, and
 // another tenant does not notice.
 func TestHelperDies(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -31,6 +30,7 @@ const (
 // last one in the same transaction. After a crash the journal's entries above that number
 // are exactly the changes that the database lacks.
 type batch struct {
+	name    string     // of the journal's file
 	mu      sync.Mutex // guards journal and pending, so that both have the same changes
 	journal *journal.Journal
 	pending [][]statement // the newest journal entries, in order
@@ -39,16 +39,23 @@ type batch struct {
 	flushing sync.Mutex // held by the one flush; taken before mu
 }
 
-// openJournal opens the journal. Its changes that the database lacks are pending then.
+// openJournal reads the journal of this process, which is locked. Its changes that the database lacks are pending then.
 // first is the number of the oldest one, or 0 without any.
 func (s *Store) openJournal(ctx context.Context) (first uint64, err error) {
+	s.batch.wake = make(chan struct{}, 1)
+	s.batch.pending, first, err = s.recoverJournal(ctx, s.batch.name, s.batch.journal)
+	return first, err
+}
+
+// recoverJournal returns the changes in a locked journal that the database lacks, and the number of the oldest one, or
+// 0 without any.
+func (s *Store) recoverJournal(ctx context.Context, name string, j *journal.Journal) (pending [][]statement, first uint64, err error) {
 	var applied int64
-	if err := s.db.queries.QueryRowContext(ctx, "SELECT applied FROM journal").Scan(&applied); err != nil {
-		return 0, fmt.Errorf("%s: %w", s.db.path, err)
+	err = s.db.queries.QueryRowContext(ctx, "SELECT applied FROM journal WHERE name = ?", name).Scan(&applied)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", s.db.path, err)
 	}
-	b := &s.batch
-	b.wake = make(chan struct{}, 1)
-	b.journal, err = journal.Open(filepath.Join(s.config.Dir, journalName), uint64(applied), func(e journal.Entry) error {
+	err = j.Recover(uint64(applied), func(e journal.Entry) error {
 		if e.Seq <= uint64(applied) {
 			return nil
 		}
@@ -59,10 +66,10 @@ func (s *Store) openJournal(ctx context.Context) (first uint64, err error) {
 		if err != nil { // an empty change takes its place, so that numbers stay right
 			s.log.Error("record: a change in the journal can't be read", "err", err)
 		}
-		b.pending = append(b.pending, change)
+		pending = append(pending, change)
 		return nil
 	})
-	return first, err
+	return pending, first, err
 }
 
 // applyLeft applies the changes that openJournal found. If that fails, on a full disk for
@@ -85,7 +92,8 @@ func (s *Store) record(ctx context.Context, urgent bool, change ...statement) er
 	}
 	// An urgent change never waits for the database: there are few for each execution.
 	if !urgent && s.batch.count() >= maxPending {
-		if err := s.flush(ctx); err != nil {
+		// While another process has the write lock, the journal takes more changes.
+		if err := s.flush(ctx); err != nil && !isBusy(err) {
 			return err
 		}
 	}
@@ -98,12 +106,17 @@ func (s *Store) record(ctx context.Context, urgent bool, change ...statement) er
 		err = s.batch.add(entry, change)
 	}
 	if err == nil {
-		select {
-		case s.batch.wake <- struct{}{}:
-		default:
-		}
+		s.batch.notify()
 	}
 	return err
+}
+
+// notify tells flushInTime that changes are pending.
+func (b *batch) notify() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
 }
 
 func (b *batch) count() int {
@@ -158,7 +171,7 @@ func (s *Store) flushFirst(ctx context.Context, n int, most int64) error {
 		// number of the last change of this batch follows from the counts.
 		seq := b.journal.Last() - uint64(len(b.pending)-len(changes))
 		b.mu.Unlock()
-		if err := s.apply(ctx, changes, seq); err != nil {
+		if err := s.apply(ctx, b.name, changes, seq); err != nil {
 			return err
 		}
 		b.mu.Lock()
@@ -170,7 +183,7 @@ func (s *Store) flushFirst(ctx context.Context, n int, most int64) error {
 	if len(b.pending) > 0 && b.journal.Size() > most {
 		// With b.mu held no change can be added. Under a steady load the journal would
 		// never be empty otherwise.
-		if err := s.apply(ctx, b.pending, b.journal.Last()); err != nil {
+		if err := s.apply(ctx, b.name, b.pending, b.journal.Last()); err != nil {
 			return err
 		}
 		b.pending = nil
@@ -181,9 +194,9 @@ func (s *Store) flushFirst(ctx context.Context, n int, most int64) error {
 	return nil
 }
 
-// apply runs changes in one transaction. The last one is entry seq of the journal.
+// apply runs changes in one transaction. The last one is entry seq of the named journal.
 // WithoutCancel: a caller that gives up must not stop changes of others.
-func (s *Store) apply(ctx context.Context, changes [][]statement, seq uint64) error {
+func (s *Store) apply(ctx context.Context, name string, changes [][]statement, seq uint64) error {
 	defer s.wrote(Flushing, time.Now())
 	return s.write(context.WithoutCancel(ctx), func(ctx context.Context, tx *sql.Tx) error {
 		for _, change := range changes {
@@ -191,16 +204,20 @@ func (s *Store) apply(ctx context.Context, changes [][]statement, seq uint64) er
 				return err
 			}
 		}
-		_, err := tx.ExecContext(ctx, "UPDATE journal SET applied = ?", int64(seq))
+		_, err := tx.ExecContext(ctx, "UPDATE journal SET applied = ? WHERE name = ?", int64(seq), name)
 		return err
 	})
 }
 
 // flushForQuery is flush before a query. If it fails, the query misses the changes, and
-// the failure is logged.
+// the failure is logged. If another process had the write lock for too long, flushInTime tries again.
 func (s *Store) flushForQuery(ctx context.Context) {
-	if err := s.flush(ctx); err != nil {
+	err := s.flush(ctx)
+	if err != nil {
 		s.log.Error("record: changes wait in the journal", "err", err)
+	}
+	if isBusy(err) {
+		s.batch.notify()
 	}
 }
 

@@ -82,13 +82,13 @@ func TestChangesHappenOnce(t *testing.T) {
 	s := openIdleStore(t, Config{})
 	end(t, create(t, s, Execution{ID: "other"}), "EXITED", start)
 	end(t, create(t, s, Execution{ID: "x"}), "EXITED", start)
-	journal := killed(t, s).Dir + "/" + journalName
+	journal := killed(t, s).Dir + "/" + journalNames[0]
 	s.flushForQuery(t.Context())
 	if _, err := s.db.states.Exec("DELETE FROM executions WHERE id = 'x'"); err != nil {
 		t.Fatal(err)
 	}
 	c := killed(t, s)
-	copyFile(t, journal, c.Dir+"/"+journalName)
+	copyFile(t, journal, c.Dir+"/"+journalNames[0])
 	next := openIdleStore(t, c)
 	if got := listAll(t, next, Filter{Tenant: "a"}); len(got) != 1 || got[0] != "other" {
 		t.Errorf("got %v", got)

@@ -21,6 +21,10 @@ import (
 const crashDir = "RECORD_TEST_CRASH_DIR"
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(otherDir); dir != "" {
+		serveCommands(dir)
+		os.Exit(0)
+	}
 	if dir := os.Getenv(crashDir); dir != "" {
 		if err := writeUntilKilled(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)

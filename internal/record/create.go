@@ -18,7 +18,7 @@ const maxCreated = math.MaxInt64 - 1<<53
 // Create records x as queued, with its header event, whose data first is. When it
 // returns the kernel has both; if x has an idempotency key, the disk has them. If
 // another execution of the tenant uses the key, the error is a *KeyClaimed and nothing
-// is recorded. If the disk is full the error is a *SpoolFullError.
+// is recorded. If the disk is full the error is a *SpoolFullError. After HandOver it is ErrHandedOver.
 //
 // ctx bounds only the time before the write: a write that began is finished.
 func (s *Store) Create(ctx context.Context, x Execution, first []byte) (*Log, error) {
@@ -32,6 +32,10 @@ func (s *Store) Create(ctx context.Context, x Execution, first []byte) (*Log, er
 	if x.Created.IsZero() {
 		x.Created = time.Now()
 	}
+	if err := s.begin(); err != nil {
+		return nil, fmt.Errorf("record %s: %w", x.ID, err)
+	}
+	defer s.done()
 	if err := s.ballast.fill(); err != nil {
 		return nil, &SpoolFullError{ID: x.ID, Err: err}
 	}

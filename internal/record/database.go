@@ -19,8 +19,8 @@ import (
 // for the writer.
 const (
 	// busyTimeout is how long SQLite waits for a lock. Writers of this process wait for
-	// each other in update. So SQLite waits only for another program that has the file
-	// open.
+	// each other in update. So SQLite waits only for another process that has the file
+	// open. Transactions are bounded (maxBatch, artifactBatch, sweepBatch), so this is far longer than one takes.
 	busyTimeout = 5 * time.Second
 	// checkpointPages bounds the write-ahead log, in pages. A commit beyond it copies
 	// the pages into the database.
@@ -49,8 +49,9 @@ type database struct {
 }
 
 // openDatabase opens or makes the database at path, readable by its owner only,
-// and brings it to the newest schema.
-func openDatabase(ctx context.Context, path string) (*database, error) {
+// and brings it to the newest schema. Beside another process that has the database open, it changes nothing: another
+// schema is a *SchemaError. Then it does not check every page either, because requests wait.
+func openDatabase(ctx context.Context, path string, beside bool) (*database, error) {
 	// SQLite gives its other files the mode of this one.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -65,10 +66,14 @@ func openDatabase(ctx context.Context, path string) (*database, error) {
 		states:  openPool(path, 1, url.Values{"_synchronous": {"NORMAL"}, "_txlock": {"immediate"}}),
 		queries: openPool(path, readConnections, url.Values{"_query_only": {"1"}}),
 	}
-	if err := d.check(ctx); err != nil {
-		return nil, errors.Join(err, d.close())
+	err = d.check(ctx, beside)
+	if err == nil && beside {
+		err = d.checkSchema(ctx)
 	}
-	if err := migrate(ctx, d.claims, path, schema); err != nil {
+	if err == nil && !beside {
+		err = migrate(ctx, d.claims, path, schema)
+	}
+	if err != nil {
 		return nil, errors.Join(err, d.close())
 	}
 	return d, nil
@@ -104,15 +109,15 @@ type connector struct {
 func (c connector) Connect(context.Context) (driver.Conn, error) { return c.driver.Open(c.dsn) }
 func (c connector) Driver() driver.Driver                        { return c.driver }
 
-// check checks every page of the database, unless it has more than maxCheckedBytes.
+// check checks every page of the database, unless it has more than maxCheckedBytes or quickly is set.
 // quick_check reads every page but does not compare indexes with tables.
-func (d *database) check(ctx context.Context) error {
+func (d *database) check(ctx context.Context, quickly bool) error {
 	fi, err := os.Stat(d.path)
 	if err != nil {
 		return err
 	}
 	query := "PRAGMA quick_check(1)"
-	if fi.Size() > maxCheckedBytes {
+	if quickly || fi.Size() > maxCheckedBytes {
 		query = "SELECT 'ok' FROM sqlite_schema LIMIT 1"
 	}
 	var found string
@@ -123,6 +128,28 @@ func (d *database) check(ctx context.Context) error {
 		return fmt.Errorf("%s: %s: %w", d.path, found, sqlite3.Error{Code: sqlite3.ErrCorrupt})
 	}
 	return nil
+}
+
+// checkSchema returns a *SchemaError if the database has another version.
+func (d *database) checkSchema(ctx context.Context) error {
+	var have int
+	if err := d.queries.QueryRowContext(ctx, "PRAGMA user_version").Scan(&have); err != nil {
+		return fmt.Errorf("%s: %w", d.path, err)
+	}
+	if have != len(schema) {
+		return &SchemaError{Path: d.path, Have: have, Know: len(schema)}
+	}
+	return nil
+}
+
+// snapshot runs queries that see one state of the database.
+func (d *database) snapshot(ctx context.Context, f updateFunc) error {
+	tx, err := d.queries.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	return f(ctx, tx)
 }
 
 // updateFunc is what one transaction does.

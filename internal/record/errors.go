@@ -23,6 +23,11 @@ var (
 	// ErrNotOpen says that an execution of an earlier process has neither ended
 	// nor been reopened.
 	ErrNotOpen = errors.New("execution has not been reopened")
+	// ErrHandedOver says that the store was handed over: it only finishes the executions that it has open.
+	ErrHandedOver = errors.New("store was handed over to the next process")
+	// ErrBeside says that this cannot be done while the earlier process still has the store open. It can be
+	// tried again after Adopt.
+	ErrBeside = errors.New("the earlier process still has the store open")
 )
 
 // KeyClaimed says that an execution of the tenant has the idempotency key. The caller
@@ -95,6 +100,31 @@ func (e *NewerError) Error() string {
 	return fmt.Sprintf("%s: written by a newer version (schema %d, known up to %d)", e.Path, e.Have, e.Know)
 }
 
+// SchemaError says that the earlier process works with another version of the database or of the journal, so
+// that this process cannot open the store beside it. A plain Open works after the earlier process has ended.
+type SchemaError struct {
+	Path string
+	// Have and Know are versions of the database; both are 0 for a journal.
+	Have, Know int
+}
+
+func (e *SchemaError) Error() string {
+	if e.Know == 0 {
+		return fmt.Sprintf("%s: the running process writes another version of the journal", e.Path)
+	}
+	return fmt.Sprintf("%s: the running process works with schema %d, this one with schema %d", e.Path, e.Have, e.Know)
+}
+
+// DamagedError says that the database is damaged or missing although the earlier process has it open. Nothing was
+// changed.
+type DamagedError struct {
+	Path string
+	Err  error
+}
+
+func (e *DamagedError) Error() string { return fmt.Sprintf("%s: damaged: %v", e.Path, e.Err) }
+func (e *DamagedError) Unwrap() error { return e.Err }
+
 // isFull reports whether the disk is full, by an error of a file or of SQLite.
 // EDQUOT is a quota on the file system (quotactl(2)); SQLite reports both as SQLITE_FULL or
 // keeps the number in SystemErrno.
@@ -104,6 +134,12 @@ func isFull(err error) bool {
 		return e.Code == sqlite3.ErrFull || e.SystemErrno == unix.ENOSPC || e.SystemErrno == unix.EDQUOT
 	}
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+}
+
+// isBusy reports whether another process had a lock of the database for longer than busyTimeout.
+func isBusy(err error) bool {
+	var e sqlite3.Error
+	return errors.As(err, &e) && e.Code == sqlite3.ErrBusy
 }
 
 // isCorrupt reports whether the database file is damaged, or no database.

@@ -13,12 +13,27 @@ import (
 // Purge removes all executions of a tenant with their spools, artifacts and idempotency keys. It returns the
 // number of removed executions and of their bytes, also with an error. Before the first removal it returns
 // ErrNotEnded if an execution of the tenant has not ended. A Purge that failed can be repeated. After it no
-// file of the store has bytes of the tenant, also of executions that Sweep removed before.
+// file of the store has bytes of the tenant, also of executions that Sweep removed before. Beside the earlier process
+// it removes nothing, and the error is ErrBeside: the journal of that process may have such bytes, and its changes
+// would have to wait for the rewrite of the database. After HandOver the error is ErrHandedOver.
 func (s *Store) Purge(ctx context.Context, tenant string) (removed int, freed int64, err error) {
+	err = s.begin()
+	if err == nil {
+		defer s.done()
+		if s.isBeside() {
+			err = ErrBeside
+		}
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("record: purge of tenant %q: %w", tenant, err)
+	}
 	if err := s.hasEnded(ctx, tenant); err != nil {
 		return 0, 0, fmt.Errorf("record: purge of tenant %q: %w", tenant, err)
 	}
 	for {
+		if s.handedOver.Load() {
+			return removed, freed, fmt.Errorf("record: purge of tenant %s: %w", tenant, ErrHandedOver)
+		}
 		n, bytes, err := s.purgeBatch(ctx, tenant)
 		removed, freed = removed+n, freed+bytes
 		if err != nil {

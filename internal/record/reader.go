@@ -12,24 +12,29 @@ import (
 
 // Reader reads the events of one execution at its own pace: it holds up neither
 // the execution nor other readers. It is for one goroutine at a time.
-// A reader is in one of three ways: joined to an open log (memory or the log's file),
-// following a log whose file was closed, or replaying an ended execution. It reads up to
-// limit; while log is set, wait raises limit.
+// A reader is in one of four ways: joined to an open log (memory or the log's file),
+// following a log whose file was closed, replaying an ended execution, or looking at the spool
+// of an execution that the earlier process runs (see foreign.go). It reads up to
+// limit; while log is set, wait raises limit; while remote is set, look does.
 type Reader struct {
 	id     string
 	frames frames
-	limit  int64  // size of the spool, in bytes, as far as r may read it
-	after  uint64 // r skips events up to this one
-	next   uint64 // sequence of the next frame
-	log    *Log   // adds events; nil once it has ended
-	end    *Event // the end, which the spool may lack; nil before the end
-	err    error  // the result of every further Next; nil: it reads on
+	limit  int64   // size of the spool, in bytes, as far as r may read it
+	after  uint64  // r skips events up to this one
+	next   uint64  // sequence of the next frame
+	log    *Log    // adds events; nil once it has ended
+	remote *remote // the spool of an execution of the earlier process; nil once it has ended
+	end    *Event  // the end, which the spool may lack; nil before the end
+	err    error   // the result of every further Next; nil: it reads on
 	close  func() error
 }
 
 // Read returns a reader of the events after sequence after; 0: of all events. The reader
 // works until it is closed, even after the end and the removal of the execution. If the
 // spool is missing, or is not a spool, the error is a *CorruptError.
+//
+// An execution that the earlier process runs (Config.Earlier) can be read as any other; its events come a moment
+// later. If it is removed before Next has seen its end, Next returns ErrNotFound.
 func (s *Store) Read(ctx context.Context, tenant, id string, after uint64) (*Reader, error) {
 	r := &Reader{id: id, after: after}
 	// Take the log before the row. In the other order the execution could end in
@@ -38,6 +43,7 @@ func (s *Store) Read(ctx context.Context, tenant, id string, after uint64) (*Rea
 	if l != nil && r.join(l, tenant) {
 		return r, nil
 	}
+	remote := s.foreign(id) != nil // before the row, too
 	s.flushForQuery(ctx)
 	x, err := getRow(ctx, s.db.queries, "id = ? AND tenant = ?", id, tenant)
 	if err != nil {
@@ -46,6 +52,8 @@ func (s *Store) Read(ctx context.Context, tenant, id string, after uint64) (*Rea
 	switch {
 	case l != nil:
 		err = r.follow(l)
+	case x.State != Ended && remote:
+		err = r.openRemote(ctx, s, x)
 	case x.State != Ended:
 		err = ErrNotOpen
 	case x.inFile:
@@ -180,6 +188,15 @@ func (r *Reader) Next(ctx context.Context) (Event, error) {
 		}
 		at := r.frames.pos
 		e, err := r.frames.next(r.limit)
+		if r.remote != nil && !isWhole(e, err) {
+			e.Release()
+			r.frames.drop() // it may have a part of a frame that is written again
+			r.frames.pos = at
+			if err := r.look(ctx); err != nil {
+				return Event{}, err
+			}
+			continue
+		}
 		if err == io.EOF {
 			if r.log != nil {
 				if err := r.wait(ctx); err != nil {

@@ -28,13 +28,15 @@
 // up to the damage, and the row still has the end. An execution that can't be
 // recovered does not stop the recovery of others.
 //
+// One process has a store open, or two while one takes over from the other; see takeover.go.
+//
 // Every query names a tenant, and finds no execution of another tenant, but for TenantOf and
 // Filter.AllTenants, which are for operators. The content of
 // inputs, environments and programs is never stored here. The caller fills Detail and
 // Outcome; this package does not read them.
 //
-// Locks, in the order in which they are taken: Store.sweeping, Log.mu, batch.flushing,
-// batch.mu, database.writing. Store.mu and ballast.mu are held for moments, and no other lock
+// Locks, in the order in which they are taken: Store.sweeping, Log.mu (of several logs only in countAgain),
+// batch.flushing, batch.mu, database.writing. Store.mu and ballast.mu are held for moments, and no other lock
 // is taken under them. So Append may apply changes while it holds its Log.mu, but nothing
 // that applies changes may take a Log.mu.
 package record

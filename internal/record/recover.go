@@ -11,7 +11,7 @@ import (
 
 // Unended returns the executions of all tenants that an earlier process left unended,
 // oldest first. An execution that was reopened is not among them, and neither is one
-// whose row can't be read, which Open logs.
+// whose row can't be read, which Open logs, nor before Adopt one of Config.Earlier.
 // The executor reopens each one and ends it as DAEMON_LOST.
 func (s *Store) Unended(ctx context.Context) ([]Execution, error) {
 	s.flushForQuery(ctx)
@@ -21,7 +21,7 @@ func (s *Store) Unended(ctx context.Context) ([]Execution, error) {
 	}
 	var left []Execution
 	for _, x := range all {
-		if s.liveLog(x.ID) == nil {
+		if s.liveLog(x.ID) == nil && !s.runsElsewhere(x.ID) {
 			left = append(left, x.Execution)
 		}
 	}
@@ -50,9 +50,9 @@ func (s *Store) unended(ctx context.Context) (all []*row, unreadable []error, er
 	return all, unreadable, rows.Err()
 }
 
-// closeEnded closes the rows whose files have the end. It logs a row or a file that
+// closeEnded closes the rows whose files have the end, but no row for which skip is true. It logs a row or a file that
 // can't be read, and goes on.
-func (s *Store) closeEnded(ctx context.Context) error {
+func (s *Store) closeEnded(ctx context.Context, skip func(id string) bool) error {
 	left, unreadable, err := s.unended(ctx)
 	if err != nil {
 		return err
@@ -61,6 +61,9 @@ func (s *Store) closeEnded(ctx context.Context) error {
 		s.log.Error("record: an execution that has not ended can't be read", "err", err)
 	}
 	for _, x := range left {
+		if skip(x.ID) {
+			continue
+		}
 		if x.unreadable != nil {
 			s.log.Error("record: a part of an execution can't be read", "execution", x.ID, "err", x.unreadable)
 		}
@@ -101,8 +104,12 @@ func (s *Store) closeIfEnded(ctx context.Context, x *row) error {
 // Reopen opens the log of an execution that an earlier process left unended, so that
 // it can be ended. It cuts off a partly written frame, and drops artifacts, which only
 // an ended execution has. If the spool is unusable Reopen logs that; the log then
-// takes an end, which only the database gets, and nothing else.
+// takes an end, which only the database gets, and nothing else. Before Adopt an execution of Config.Earlier is
+// ErrInUse.
 func (s *Store) Reopen(ctx context.Context, id string) (*Log, error) {
+	if s.runsElsewhere(id) {
+		return nil, fmt.Errorf("record %s: reopen: %w", id, ErrInUse)
+	}
 	l := newLog(s, id)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,6 +124,7 @@ func (s *Store) Reopen(ctx context.Context, id string) (*Log, error) {
 		}
 		return nil, fmt.Errorf("record %s: reopen: %w", id, err)
 	}
+	s.forget(id)
 	return l, nil
 }
 

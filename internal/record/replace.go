@@ -7,9 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
-
-	"github.com/skillrun/skillrun/internal/record/journal"
 )
 
 // errBlank says that the database has no execution, although files of executions exist:
@@ -23,25 +22,28 @@ func (s *Store) openOrReplace(ctx context.Context) error {
 	if !isCorrupt(err) && !errors.Is(err, errBlank) {
 		return err
 	}
+	if s.config.Beside {
+		return &DamagedError{Path: filepath.Join(s.config.Dir, databaseName), Err: err}
+	}
 	if s.db != nil {
 		err = errors.Join(err, s.db.close())
 		s.db = nil
 	}
-	if s.batch.journal != nil {
-		err = errors.Join(err, s.batch.journal.Close())
-		s.batch.journal = nil
-	}
-	s.batch.pending = nil
-	aside, qerr := quarantine(s.config.Dir, databaseName, databaseName+"-wal", databaseName+"-shm", journalName, spoolsName, artifactsName)
+	// The lock of the directory keeps other processes out meanwhile.
+	err = errors.Join(err, s.unlockJournals())
+	aside, qerr := quarantine(s.config.Dir, databaseName, databaseName+"-wal", databaseName+"-shm", journalNames[0], journalNames[1], spoolsName, artifactsName)
 	if qerr != nil {
 		return errors.Join(err, qerr)
 	}
 	s.log.Error("record: the database is damaged or missing; its files have been renamed and a new one made",
 		"err", err, "moved_to", aside)
+	if err := s.lockJournals(); err != nil {
+		return err
+	}
 	return s.openRecord(ctx)
 }
 
-// The order matters: blank check, database, journal, waiting changes, garbage, ends in
+// The order matters: blank check, database, journals, waiting changes, garbage, ends in
 // files, counts. Each step relies on the ones before it.
 func (s *Store) openRecord(ctx context.Context) error {
 	left := false
@@ -58,18 +60,19 @@ func (s *Store) openRecord(ctx context.Context) error {
 	}
 	path := filepath.Join(s.config.Dir, databaseName)
 	// This comes before SQLite, which would remove the write-ahead log of an empty database.
-	if (left || hasBytes(path+"-wal") || hasBytes(filepath.Join(s.config.Dir, journalName))) && !hasBytes(path) {
+	used := left || s.config.Beside || hasBytes(path+"-wal")
+	for _, name := range journalNames {
+		used = used || hasBytes(filepath.Join(s.config.Dir, name))
+	}
+	if used && !hasBytes(path) {
 		return fmt.Errorf("%s: %w", path, errBlank)
 	}
-	db, err := openDatabase(ctx, path)
+	db, err := openDatabase(ctx, path, s.config.Beside)
 	if err != nil {
 		return err
 	}
 	s.db = db
-	first, err := s.openJournal(ctx)
-	if errors.Is(err, journal.ErrVersion) {
-		first, err = s.replaceJournal(ctx, err)
-	}
+	first, err := s.openJournals(ctx)
 	if err != nil {
 		return err
 	}
@@ -82,19 +85,38 @@ func (s *Store) openRecord(ctx context.Context) error {
 	if err := s.applyLeft(ctx); err != nil {
 		return err
 	}
-	// Two queries in one, so that each uses an index.
-	err = s.db.queries.QueryRowContext(ctx, `
-		SELECT coalesce((SELECT max(n) FROM executions), 0), coalesce((SELECT max(id) FROM executions), '')`).Scan(&s.lastRow, &s.lastID)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+	if err := s.readLast(ctx); err != nil {
+		return err
 	}
 	if err := s.collectGarbage(ctx); err != nil {
 		return err
 	}
-	if err := s.closeEnded(ctx); err != nil {
+	earlier := slices.Clone(s.config.Earlier)
+	slices.Sort(earlier)
+	elsewhere := func(id string) bool {
+		_, found := slices.BinarySearch(earlier, id)
+		return s.config.Beside && found
+	}
+	if err := s.closeEnded(ctx, elsewhere); err != nil {
 		return err
 	}
 	return s.countRows(ctx)
+}
+
+// readLast reads the last row number and the last ID from the database.
+// Two queries in one, so that each uses an index.
+func (s *Store) readLast(ctx context.Context) error {
+	var row int64
+	var id string
+	err := s.db.queries.QueryRowContext(ctx, `
+		SELECT coalesce((SELECT max(n) FROM executions), 0), coalesce((SELECT max(id) FROM executions), '')`).Scan(&row, &id)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.db.path, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastRow, s.lastID = max(s.lastRow, row), max(s.lastID, id)
+	return nil
 }
 
 // hasBytes reports whether the file exists and is not empty.
@@ -132,17 +154,6 @@ func (d *database) checkBlank(ctx context.Context) error {
 		return fmt.Errorf("%s: %w", d.path, err)
 	}
 	return nil
-}
-
-// replaceJournal moves a damaged journal aside and opens a new one. The changes in it
-// are lost; executions that they would have ended are Unended.
-func (s *Store) replaceJournal(ctx context.Context, damage error) (first uint64, err error) {
-	aside, err := quarantine(s.config.Dir, journalName)
-	if err != nil {
-		return 0, errors.Join(damage, err)
-	}
-	s.log.Error("record: the journal is damaged; it has been renamed and a new one made", "err", damage, "moved_to", aside)
-	return s.openJournal(ctx)
 }
 
 // quarantine moves files of dir into a new directory in it, and returns that. With a

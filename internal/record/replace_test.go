@@ -126,7 +126,7 @@ func TestDamagedJournal(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(s.config.Dir, journalName)
+	path := filepath.Join(s.config.Dir, journalNames[0])
 	flip(0)(t, path, 0)
 	damaged, err := os.ReadFile(path)
 	if err != nil {
@@ -136,7 +136,7 @@ func TestDamagedJournal(t *testing.T) {
 	if !strings.Contains(logged.String(), "level=ERROR") {
 		t.Errorf("logged %q", logged.String())
 	}
-	aside, err := filepath.Glob(filepath.Join(s.config.Dir, "corrupt-*", journalName))
+	aside, err := filepath.Glob(filepath.Join(s.config.Dir, "corrupt-*", journalNames[0]))
 	if len(aside) != 1 || err != nil {
 		t.Fatalf("aside: %v, %v", aside, err)
 	}

@@ -92,6 +92,13 @@ INSERT INTO journal (applied) VALUES (0);
 
 -- Executions whose rows are gone, and whose files may still be there.
 CREATE TABLE garbage (id TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+`, `
+-- For each journal file the sequence number of its last entry whose change the database has.
+CREATE TABLE journals (name TEXT PRIMARY KEY, applied INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+INSERT INTO journals (name, applied) SELECT 'journal', applied FROM journal;
+INSERT INTO journals (name, applied) VALUES ('journal-2', 0);
+DROP TABLE journal;
+ALTER TABLE journals RENAME TO journal;
 `}
 
 // migrate takes the steps that the database at path has not taken, each at once

@@ -9,11 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/skillrun/skillrun/internal/durable"
+	"github.com/skillrun/skillrun/internal/record/journal"
 )
 
 // Names in a store's directory.
@@ -22,8 +22,13 @@ const (
 	databaseName  = "record.db"
 	spoolsName    = "spool"
 	artifactsName = "artifacts"
-	ballastName   = "ballast"
-	journalName   = "journal"
+)
+
+// journalNames are the journals of two processes. ballastNames are their ballasts: each process has its own, because
+// the other one can't know that a shared one was spent, and would let output have the room that is kept for ends.
+var (
+	journalNames = [2]string{"journal", "journal-2"}
+	ballastNames = [2]string{"ballast", "ballast-2"}
 )
 
 const warnFull = "record: the disk is full; nothing new is taken until there is room"
@@ -31,8 +36,12 @@ const warnFull = "record: the disk is full; nothing new is taken until there is 
 // Config is the configuration of a Store.
 type Config struct {
 	// Dir is the store's own directory. Open makes it with mode 0700 if it is missing.
-	// At most one process at a time has it open.
+	// At most one process at a time has it open, or two while one takes over from the other.
 	Dir string
+	// Beside: another process has the store open, has called HandOver, and only finishes the executions Earlier.
+	Beside bool
+	// Earlier are the executions that this other process has open, by their IDs. Without Beside it means nothing.
+	Earlier []string
 	// MaxAge is the time from the end of an execution to its removal. Zero: for ever.
 	MaxAge time.Duration
 	// MaxBytes bounds the bytes of spools, artifacts and row contents together: past
@@ -73,6 +82,15 @@ type Store struct {
 	live    map[string]*Log // by execution; nil once closed
 	lastRow int64           // the newest row's number
 	lastID  string          // the last ID, in the order of strings, that an execution has or had
+	// For the takeover, guarded by mu: see takeover.go. handedOver can be read without mu.
+	beside     bool                // Adopt has not been called
+	earlier    map[string]*foreign // by execution
+	handedOver atomic.Bool
+	underWay   int           // calls that HandOver waits for
+	idle       chan struct{} // closed when underWay is 0; nil: nobody waits
+
+	index int              // of this process's names in journalNames and ballastNames
+	left  *journal.Journal // of a process that has ended; nil: none, or Open is over
 
 	usages sync.Map // by tenant: a *usage
 
@@ -88,6 +106,10 @@ type Store struct {
 // new store. If a newer version wrote the database the error is a *NewerError. If
 // another process has the store open it is ErrInUse.
 //
+// With Beside, Open moves nothing aside and migrates nothing: a damaged database is a *DamagedError, and another schema
+// a *SchemaError. It leaves the journal and the executions of the other process alone. If that process has not called
+// HandOver the error is ErrInUse. See takeover.go.
+//
 // Unended then returns the executions that had not ended. They can be listed; they
 // can be read after Reopen.
 func Open(c Config) (*Store, error) {
@@ -101,7 +123,7 @@ func Open(c Config) (*Store, error) {
 
 // openIdle is Open without the goroutine that applies changes in time.
 func openIdle(c Config) (*Store, error) {
-	s := &Store{config: c, log: c.Log, live: map[string]*Log{}, closing: make(chan struct{})}
+	s := &Store{config: c, log: c.Log, live: map[string]*Log{}, beside: c.Beside, earlier: map[string]*foreign{}, closing: make(chan struct{})}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -111,7 +133,7 @@ func openIdle(c Config) (*Store, error) {
 	return s, nil
 }
 
-// open takes the lock before it touches any other file of the record. On an error the caller
+// open takes the locks before it touches any other file of the record. On an error the caller
 // releases what was opened.
 func (s *Store) open(ctx context.Context) (err error) {
 	if err := os.MkdirAll(s.config.Dir, 0o700); err != nil {
@@ -120,10 +142,26 @@ func (s *Store) open(ctx context.Context) (err error) {
 	if err := os.Chmod(s.config.Dir, 0o700); err != nil {
 		return err
 	}
-	if s.lock, err = lockDir(filepath.Join(s.config.Dir, lockName)); err != nil {
+	if s.lock, err = os.OpenFile(filepath.Join(s.config.Dir, lockName), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return err
 	}
-	if s.ballast, err = openBallast(filepath.Join(s.config.Dir, ballastName)); err != nil {
+	if s.config.Beside {
+		err = s.waitForLock()
+	} else {
+		err = s.takeLock()
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.lockJournals(); err != nil {
+		return err
+	}
+	if !s.config.Beside {
+		if err := s.removeOtherBallast(); err != nil {
+			return err
+		}
+	}
+	if s.ballast, err = openBallast(filepath.Join(s.config.Dir, ballastNames[s.index])); err != nil {
 		return err
 	}
 	// A full disk doesn't stop the start: what there is can still be read and removed.
@@ -131,22 +169,6 @@ func (s *Store) open(ctx context.Context) (err error) {
 		s.log.Warn(warnFull, "err", err)
 	}
 	return s.openOrReplace(ctx)
-}
-
-// lockDir takes the lock that goes with the process.
-// flock(2) goes with the open file, so the kernel drops it when the process dies.
-func lockDir(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = ErrInUse
-		}
-		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
-	}
-	return f, nil
 }
 
 // mkdirSynced makes a directory whose name survives the loss of power.
@@ -185,9 +207,7 @@ func (s *Store) release() error {
 	if s.db != nil {
 		errs = append(errs, s.db.close())
 	}
-	if s.batch.journal != nil {
-		errs = append(errs, s.batch.journal.Close())
-	}
+	errs = append(errs, s.unlockJournals())
 	if s.ballast != nil {
 		errs = append(errs, s.ballast.close())
 	}

@@ -25,12 +25,21 @@ type expired struct {
 // Sweep removes ended executions with their spools and artifacts: first those that
 // ended more than MaxAge before now, then the oldest until all executions together,
 // open ones too, are within MaxBytes. It returns the number of removed executions and
-// of their bytes. Open readers and artifacts stay readable.
+// of their bytes. Open readers and artifacts stay readable. After HandOver it removes nothing more, and the error is
+// ErrHandedOver.
 // cmd/skillrund calls it at its start and then at intervals.
 func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed int64, err error) {
+	if err := s.begin(); err != nil {
+		s.fillBallast() // also for the output of executions that are still open
+		return 0, 0, fmt.Errorf("record: sweep: %w", err)
+	}
+	defer s.done()
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
 	s.flushForQuery(ctx)
+	if err := s.countEarlier(ctx); err != nil {
+		return 0, 0, fmt.Errorf("record: sweep: %w", err)
+	}
 	// First by age, whatever the sum of bytes is. Then by bytes, whatever the age is.
 	if s.config.MaxAge > 0 {
 		removed, freed, err = s.sweepOldest(ctx, "", nanos(now.Add(-s.config.MaxAge)), math.MaxInt64)
@@ -38,14 +47,18 @@ func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed in
 	if err == nil {
 		removed, freed, err = s.sweepBytes(ctx, removed, freed)
 	}
-	// Even after an error there may be room again.
-	if ferr := s.ballast.fill(); ferr != nil {
-		s.log.Warn(warnFull, "err", ferr)
-	}
+	s.fillBallast() // even after an error there may be room again
 	if err != nil {
 		return removed, freed, fmt.Errorf("record: sweep: %w", err)
 	}
 	return removed, freed, nil
+}
+
+// fillBallast takes the room that is kept for ends, or logs that there is none.
+func (s *Store) fillBallast() {
+	if err := s.ballast.fill(); err != nil {
+		s.log.Warn(warnFull, "err", err)
+	}
 }
 
 // keptPercent is how much of a quota a tenant keeps when its oldest executions go. The rest is room for new
@@ -58,6 +71,9 @@ const keptPercent = 95
 // readable. Without such a need it takes no lock.
 func (s *Store) MakeRoom(ctx context.Context, tenant string, limit int64) (removed int, used int64, err error) {
 	u := s.usageOf(tenant)
+	if s.handedOver.Load() {
+		return 0, u.all.Load(), fmt.Errorf("record: sweep of tenant %s: %w", tenant, ErrHandedOver)
+	}
 	if tenant != "" && u.all.Load() >= limit && u.ended.Load() > 0 {
 		removed, err = s.sweepTenant(ctx, tenant, u, limit)
 	}
@@ -69,6 +85,10 @@ func (s *Store) MakeRoom(ctx context.Context, tenant string, limit int64) (remov
 
 // sweepTenant asks again when it has the lock: another call may have made room.
 func (s *Store) sweepTenant(ctx context.Context, tenant string, u *usage, limit int64) (removed int, err error) {
+	if err := s.begin(); err != nil {
+		return 0, err
+	}
+	defer s.done()
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
 	used := u.all.Load()
@@ -83,8 +103,12 @@ func (s *Store) sweepTenant(ctx context.Context, tenant string, u *usage, limit 
 
 // Remove removes one ended execution of the tenant with its spool and artifacts, at once. Its
 // idempotency key is free again. Open readers and artifacts stay readable. The error is
-// ErrNotFound or ErrNotEnded.
+// ErrNotFound or ErrNotEnded, or after HandOver ErrHandedOver.
 func (s *Store) Remove(ctx context.Context, tenant, id string) error {
+	if err := s.begin(); err != nil {
+		return fmt.Errorf("record: remove %s: %w", id, err)
+	}
+	defer s.done()
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
 	s.flushForQuery(ctx)
@@ -124,6 +148,9 @@ func (s *Store) sweepBytes(ctx context.Context, removed int, freed int64) (int, 
 // freed enough bytes. An empty tenant means the executions of all tenants.
 func (s *Store) sweepOldest(ctx context.Context, tenant string, before, enough int64) (removed int, freed int64, err error) {
 	for freed < enough {
+		if s.handedOver.Load() {
+			return removed, freed, ErrHandedOver // it waits for this sweep
+		}
 		oldest, err := s.oldest(ctx, tenant, before)
 		if err != nil || len(oldest) == 0 {
 			return removed, freed, err

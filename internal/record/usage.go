@@ -2,6 +2,10 @@ package record
 
 import (
 	"context"
+	"database/sql"
+	"errors"
+	"maps"
+	"slices"
 	"sync/atomic"
 )
 
@@ -41,8 +45,29 @@ func (s *Store) Bytes() (total int64) {
 
 // countRows counts the executions in the database. An execution that has not ended is counted without
 // its spool, which Reopen adds. Changes that a full disk keeps in the journal are not counted.
+// All queries see one state of the database: the earlier process may end executions meanwhile.
 func (s *Store) countRows(ctx context.Context) error {
 	s.usages.Clear()
+	return s.db.snapshot(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		sums, err := sumRows(ctx, tx)
+		if err != nil {
+			return err
+		}
+		for tenant, sum := range sums {
+			u := s.usageOf(tenant)
+			u.all.Store(sum.all)
+			u.ended.Store(sum.ended)
+		}
+		return s.loadEarlier(ctx, tx)
+	})
+}
+
+// sums are the counts of a tenant.
+type sums struct{ all, ended int64 }
+
+// sumRows returns the counts of the executions in the database.
+func sumRows(ctx context.Context, tx *sql.Tx) (map[string]sums, error) {
+	all := map[string]sums{}
 	// Two queries, so that each uses an index.
 	for _, q := range []struct {
 		query string
@@ -51,33 +76,106 @@ func (s *Store) countRows(ctx context.Context) error {
 		{"SELECT tenant, sum(spool_bytes + artifact_bytes + row_bytes) FROM executions WHERE state = 3 GROUP BY tenant", true},
 		{"SELECT tenant, sum(artifact_bytes + row_bytes) FROM executions WHERE state < 3 GROUP BY tenant", false},
 	} {
-		rows, err := s.db.queries.QueryContext(ctx, q.query)
+		rows, err := tx.QueryContext(ctx, q.query)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer rows.Close()
 		for rows.Next() {
 			var tenant string
 			var bytes int64
 			if err := rows.Scan(&tenant, &bytes); err != nil {
-				return err
+				return nil, err
 			}
-			u := s.usageOf(tenant)
-			u.all.Add(bytes)
+			sum := all[tenant]
+			sum.all += bytes
 			if q.ended {
-				u.ended.Add(bytes)
+				sum.ended += bytes
 			}
+			all[tenant] = sum
 		}
 		if err := rows.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// countAgain counts all executions again, after another process may have added and removed some. Open logs know more
+// than their rows, so it counts these from memory. Appends wait meanwhile. It may not run beside a Create or a removal;
+// s.sweeping is held.
+func (s *Store) countAgain(ctx context.Context) error {
+	s.mu.Lock()
+	live := slices.Collect(maps.Values(s.live))
+	s.mu.Unlock()
+	for _, l := range live {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+	}
+	if err := s.flush(ctx); err != nil {
+		return err
+	}
+	var all map[string]sums
+	err := s.db.snapshot(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+		if all, err = sumRows(ctx, tx); err != nil {
 			return err
 		}
+		for _, l := range live {
+			if err := l.countInstead(ctx, tx, all); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.usages.Range(func(tenant, u any) bool {
+		if _, ok := all[tenant.(string)]; !ok {
+			all[tenant.(string)] = sums{}
+		}
+		return true
+	})
+	for tenant, sum := range all {
+		u := s.usageOf(tenant)
+		u.all.Store(sum.all)
+		u.ended.Store(sum.ended)
 	}
 	return nil
 }
 
-// removed takes removed executions from the counts.
+// countInstead takes what l's row counts from all, and adds what l counts. l.mu is held.
+// If the row has ended and l has not, End is about to add the rest (showEnd).
+func (l *Log) countInstead(ctx context.Context, tx *sql.Tx, all map[string]sums) error {
+	var state State
+	var spool, other int64
+	err := tx.QueryRowContext(ctx, "SELECT state, spool_bytes, artifact_bytes + row_bytes FROM executions WHERE n = ?", l.row).
+		Scan(&state, &spool, &other)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil // l was never created
+	}
+	if err != nil {
+		return err
+	}
+	sum, mine := all[l.tenant], l.size+l.rowBytes+l.artifactBytes
+	if state == Ended {
+		sum.all -= spool
+		sum.ended -= spool + other
+		if l.state == logEnded {
+			sum.ended += mine
+		}
+	}
+	sum.all += mine - other
+	all[l.tenant] = sum
+	return nil
+}
+
+// removed takes removed executions from the counts. s.sweeping is held.
 func (s *Store) removed(batch []expired) {
 	for _, d := range batch {
+		if x := s.foreign(d.id); x != nil { // its end was not counted yet
+			s.countForeign(d.id, x, true, 0, d.bytes)
+		}
 		u := s.usageOf(d.tenant)
 		u.all.Add(-d.bytes)
 		u.ended.Add(-d.bytes)

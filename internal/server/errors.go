@@ -376,6 +376,10 @@ var table = []row{
 			metadata: map[string]string{"sessionId": e.ID, "version": strconv.Itoa(e.Version)}, log: true}
 	}),
 	sentinel(session.ErrClosed, verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_DRAINING, retry: retryDraining}),
+	// The next daemon answers on another connection.
+	func(err error) (verdict, bool) {
+		return verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_DRAINING, retry: retryDraining, message: err.Error()}, executor.IsHandedOver(err)
+	},
 
 	// The daemon has no safe sandboxes, no room, or no time.
 	typed(func(e *executor.BoundaryError) verdict {

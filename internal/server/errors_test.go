@@ -294,6 +294,8 @@ var errorCases = []struct {
 		meta: map[string]string{"path": "../a"},
 	},
 	{err: session.ErrClosed, want: refusal{codes.Unavailable, "DRAINING", ""}, retry: retryDraining},
+	{err: session.ErrHandedOver, want: refusal{codes.Unavailable, "DRAINING", ""}, retry: retryDraining},
+	{err: skill.ErrHandedOver, want: refusal{codes.Unavailable, "DRAINING", ""}, retry: retryDraining},
 	{
 		err: &executor.QuotaError{Quota: "queued executions", Limit: 3, Used: 4, RetryAfter: time.Second}, want: refusal{codes.ResourceExhausted, "SATURATED", ""},
 		retry: time.Second, quota: "queued executions", meta: map[string]string{"quota": "queued", "limit": "3", "used": "4"},

@@ -30,6 +30,7 @@ type call struct {
 	who       permission.Principal
 	span      trace.Span // nil: none
 	role      identity.Role
+	decided   func() // the call is accepted; see ingress.Calls
 }
 
 type callKey struct{}
@@ -92,7 +93,8 @@ func (s *guardedStream) Context() context.Context { return s.ctx }
 // guard runs one call. It identifies the caller, checks access, and turns the call's error
 // into a status. A panic becomes an internal error, and the daemon lives on.
 func (s *Server) guard(ctx context.Context, method string, run func(context.Context) error) (err error) {
-	c := &call{method: method, reference: newReference()}
+	c := &call{method: method, reference: newReference(), decided: s.calls.Begin()}
+	defer c.decided()
 	began := time.Now()
 	// gRPC may end the stream before the handler has returned. The request stays in memory
 	// until then.

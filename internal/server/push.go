@@ -125,7 +125,7 @@ func (u *uploads) openPush(who permission.Principal, size int64) (dir string, re
 		return "", nil, err
 	}
 	free := func() { u.give(who, size); end() }
-	if dir, err = os.MkdirTemp(u.dir, uploadPrefix); err == nil {
+	if dir, err = os.MkdirTemp(u.dir, u.prefix); err == nil {
 		err = os.Mkdir(filepath.Join(dir, pushedFolder), 0o700)
 	}
 	if err != nil {

@@ -161,7 +161,7 @@ func (u *uploads) beginPut(key putKey) (*put, error) {
 	u.mu.Unlock()
 	err := u.take(key.who, key.size)
 	if err == nil {
-		if p.dir, err = os.MkdirTemp(u.dir, uploadPrefix); err == nil {
+		if p.dir, err = os.MkdirTemp(u.dir, u.prefix); err == nil {
 			err = os.WriteFile(p.file(), nil, 0o600)
 		}
 		if err == nil {

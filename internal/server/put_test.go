@@ -304,10 +304,18 @@ func TestBrokenPutExpires(t *testing.T) {
 	}
 	b.wantNothing()
 	b.breakOff(b.header("f", "abc"), "a")
-	u, err := newUploads(b.uploads.dir)
-	if err != nil || left(t, u) != 0 {
-		t.Errorf("%d uploads are left, %v", left(t, u), err)
+	mustSweep := func(u *uploads, want int) {
+		t.Helper()
+		if err := u.sweep(); err != nil || left(t, u) != want {
+			t.Errorf("%d uploads are left, %v, want %d", left(t, u), err, want)
+		}
 	}
+	mustSweep(b.uploads, 1) // its own: the caller may go on
+	u, err := newUploads(b.uploads.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustSweep(u, 0)
 }
 
 func TestTenantPuts(t *testing.T) {

@@ -65,6 +65,8 @@ type Config struct {
 	// StagingDir collects streamed input files. New makes it, and removes the files of an
 	// earlier server.
 	StagingDir string
+	// Beside says that an earlier process may still have files in StagingDir: Adopt removes them.
+	Beside bool
 	// MaxMessageBytes bounds one message of a caller. Zero: DefaultMaxMessageBytes.
 	MaxMessageBytes int
 	// Budget bounds the messages that are in memory at the same time. Nil: one of
@@ -105,6 +107,7 @@ type Server struct {
 
 	grpc      *grpc.Server
 	listeners ingress.Group
+	calls     ingress.Calls
 	health    *health.Server
 	// bidirectional has every registered method, and whether its callers send any number of
 	// messages.
@@ -112,6 +115,14 @@ type Server struct {
 	stopping      chan struct{} // closed when the server begins to stop
 	stop          func()        // closes it, once
 	background    sync.WaitGroup
+}
+
+// Adopt removes the files of an earlier process, which has ended, from StagingDir.
+func (s *Server) Adopt() error {
+	if err := s.uploads.sweep(); err != nil {
+		return fmt.Errorf("staging: %w", err)
+	}
+	return nil
 }
 
 // New makes a Server. It is not serving yet, and says so: see SetHealth.
@@ -139,6 +150,9 @@ func New(c Config) (*Server, error) {
 		c.Identify = table.Identify
 	}
 	up, err := newUploads(c.StagingDir)
+	if err == nil && !c.Beside {
+		err = up.sweep()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("staging: %w", err)
 	}
@@ -191,6 +205,10 @@ func (s *Server) Leave(ctx context.Context) (left <-chan struct{}) {
 	}()
 	return closed
 }
+
+// Quiet reports whether no call is under way that the daemon has neither accepted nor refused, and whether none
+// has begun for this time. A call that follows an execution is accepted.
+func (s *Server) Quiet(since time.Duration) bool { return s.calls.Quiet(since) }
 
 // Stop takes no new call, waits for those under way until ctx is done, then
 // breaks them, and returns when none is left. Drain the executor first: a broken

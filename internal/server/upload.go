@@ -1,8 +1,10 @@
 package server
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"math"
@@ -36,6 +38,8 @@ const uploadPrefix = "upload-"
 // the first byte comes, so that other uploads can't take it from an accepted one.
 type uploads struct {
 	dir string
+	// prefix begins the names of this server's directories. Another process may have others, see sweep.
+	prefix string
 
 	mu      sync.Mutex                     // guards the fields below
 	free    int64                          // bytes, of maxStagedBytes
@@ -44,21 +48,23 @@ type uploads struct {
 	puts    map[putKey]*put                // uploads to sessions
 }
 
-// newUploads makes dir and removes the files of an earlier server from it.
+// newUploads makes dir.
 func newUploads(dir string) (*uploads, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	old, err := filepath.Glob(filepath.Join(dir, uploadPrefix+"*"))
-	if err != nil {
-		return nil, err
-	}
-	for _, path := range old {
-		if err := os.RemoveAll(path); err != nil {
-			return nil, err
+	return &uploads{
+		dir: dir, prefix: uploadPrefix + rand.Text()[:8] + "-", free: maxStagedBytes,
+		callers: map[permission.Principal]int64{}, pushes: map[string]int{}, puts: map[putKey]*put{},
+	}, os.MkdirAll(dir, 0o700)
+}
+
+// sweep removes the files of earlier servers. Their processes must have ended.
+func (u *uploads) sweep() error {
+	all, err := filepath.Glob(filepath.Join(u.dir, uploadPrefix+"*"))
+	for _, path := range all {
+		if !strings.HasPrefix(filepath.Base(path), u.prefix) {
+			err = errors.Join(err, os.RemoveAll(path))
 		}
 	}
-	return &uploads{dir: dir, free: maxStagedBytes, callers: map[permission.Principal]int64{}, pushes: map[string]int{}, puts: map[putKey]*put{}}, nil
+	return err
 }
 
 // An upload has the streamed files of one request. The caller of open must remove it. While
@@ -143,7 +149,7 @@ func (u *uploads) give(who permission.Principal, n int64) {
 // stage makes the files, empty. If it fails, and when the upload is removed, the room is free
 // again.
 func (u *uploads) stage(up *upload, give func()) error {
-	dir, err := os.MkdirTemp(u.dir, uploadPrefix)
+	dir, err := os.MkdirTemp(u.dir, u.prefix)
 	if err != nil {
 		give()
 		return err

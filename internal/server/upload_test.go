@@ -255,11 +255,22 @@ func TestNewUploadsSweeps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := newUploads(dir); err != nil {
+	u, err := newUploads(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := os.MkdirTemp(dir, u.prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 3 {
+		t.Errorf("got %v, %v; want that all are there before the sweep", list, err)
+	}
+	if err := u.sweep(); err != nil {
 		t.Fatal(err)
 	}
 	list, err := os.ReadDir(dir)
-	if err != nil || len(list) != 1 || list[0].Name() != "other" {
-		t.Errorf("got %v, %v; want only what is not its own", list, err)
+	if err != nil || len(list) != 2 || list[0].Name() != "other" || list[1].Name() != filepath.Base(own) {
+		t.Errorf("got %v, %v; want only what no earlier server has left", list, err)
 	}
 }

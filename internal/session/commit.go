@@ -79,6 +79,9 @@ func (w *Writer) commit(next *manifest, sources map[string]string) error {
 	w.gone = w.surplus(next.Number)
 	after := slices.DeleteFunc(slices.Clone(w.x.kept), func(m *manifest) bool { return slices.Contains(w.gone, m.Number) })
 	next.Stored = stored(append(after, next))
+	if err := w.recount(); err != nil {
+		return err
+	}
 	before, err := w.reserve(next.Stored, len(sources) > 0)
 	if err != nil {
 		return err
@@ -117,6 +120,17 @@ func (w *Writer) surplus(number int) (gone []int) {
 	all = slices.AppendSeq(all, maps.Keys(w.x.damaged))
 	slices.Sort(all)
 	return all[:max(0, len(all)-w.store.keep(w.tenant))]
+}
+
+// recount counts what the other process of a takeover has committed for the tenant. Only commits of both at
+// one time can exceed the quota together.
+func (w *Writer) recount() error {
+	s := w.store
+	s.refresh(w.tenant, nil)
+	if !s.isHanding() || s.config.Rules(w.tenant).TotalBytes == 0 {
+		return nil
+	}
+	return s.readTenant(w.tenant)
 }
 
 // reserve counts the size of the session after a commit, so that the commits of a tenant do not exceed

@@ -27,6 +27,13 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
+	if dir := os.Getenv(peerDir); dir != "" {
+		if err := (&peerProcess{dir: dir}).serve(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 
@@ -163,7 +170,7 @@ func TestEachStep(t *testing.T) {
 		b.must(os.CopyFS(copies[len(copies)-1], os.DirFS(b.dir)))
 	}
 	b.commit(id, "f=2", "-g", "h=2")
-	want := map[string][]string{"objects": {"f=1", "g=1"}, "version": {"f=2", "h=2"}}
+	want := map[string][]string{"objects": {"f=1", "g=1"}, "version": {"f=2", "h=2"}, "tree": {"f=2", "h=2"}}
 	for i, step := range steps {
 		after := &bench{t: t, dir: copies[i], rules: b.rules}
 		after.clock.now = b.clock.now

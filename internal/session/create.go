@@ -18,6 +18,10 @@ func (s *Store) Create(tenant string, set Settings) (Info, error) {
 	if !isTenant(tenant) {
 		return Info{}, fmt.Errorf("tenant %q: cannot have sessions: its name cannot be a directory", tenant)
 	}
+	if err := s.enter(); err != nil {
+		return Info{}, err
+	}
+	defer s.leave()
 	rules := s.config.Rules(tenant)
 	set = set.clone()
 	set.IdleTTL, set.TTL = cmp.Or(set.IdleTTL, rules.DefaultIdle), cmp.Or(set.TTL, rules.MaxTTL)
@@ -43,9 +47,6 @@ func (s *Store) Create(tenant string, set Settings) (Info, error) {
 func (s *Store) beginCreate(tenant string, rules Rules) (*tenantSessions, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return nil, ErrClosed
-	}
 	t := s.of(tenant)
 	if n := len(t.sessions) + t.creating; rules.Sessions > 0 && n >= rules.Sessions {
 		return nil, &QuotaError{QuotaSessions, int64(rules.Sessions), int64(n) + 1}

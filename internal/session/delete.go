@@ -12,6 +12,10 @@ import (
 
 // Delete removes a session with all its files. The error is a *BusyError while the session has a writer.
 func (s *Store) Delete(tenant, id string) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
 	x, err := s.find(tenant, id)
 	if err != nil {
 		return err
@@ -21,6 +25,10 @@ func (s *Store) Delete(tenant, id string) error {
 
 // DeleteEmpty removes a session that has no version and no writer. It does nothing to other sessions.
 func (s *Store) DeleteEmpty(tenant, id string) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
 	x, err := s.find(tenant, id)
 	if err == nil {
 		err = s.delete(tenant, x, "its deletion", func() bool { return x.head.Number == 0 })
@@ -31,7 +39,7 @@ func (s *Store) DeleteEmpty(tenant, id string) error {
 	return err
 }
 
-// delete removes a session if, once it has no writer, still is true.
+// delete removes a session if, once it has no writer, still is true. The caller is between enter and leave.
 func (s *Store) delete(tenant string, x *session, by string, still func() bool) error {
 	if err := s.begin(x, by); err != nil {
 		return err
@@ -75,10 +83,10 @@ func (s *Store) remove(x *session) error {
 // Sweep removes expired sessions, and frees the memory of idle ones. It returns the number of removed
 // sessions.
 func (s *Store) Sweep() (removed int, err error) {
-	type owned struct {
-		tenant string
-		*session
+	if err := s.enter(); err != nil {
+		return 0, err
 	}
+	defer s.leave()
 	var over []owned
 	s.mu.Lock()
 	for name, t := range s.tenants {
@@ -94,6 +102,9 @@ func (s *Store) Sweep() (removed int, err error) {
 	s.mu.Unlock()
 	var errs []error
 	for _, x := range over {
+		if s.isHanding() {
+			return removed, errors.Join(append(errs, ErrHandedOver)...)
+		}
 		err := s.delete(x.tenant, x.session, "the sweep", func() bool { return s.overdue(x.session) })
 		if _, busy := errors.AsType[*BusyError](err); busy {
 			continue
@@ -104,6 +115,13 @@ func (s *Store) Sweep() (removed int, err error) {
 		errs = append(errs, err)
 	}
 	return removed, errors.Join(errs...)
+}
+
+// isHanding reports whether HandOver waits for this change, or has returned.
+func (s *Store) isHanding() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.handed
 }
 
 // overdue is expired while the sweep itself has the session. s.mu is held.
@@ -126,6 +144,10 @@ func (s *Store) forget(x *session) {
 // Purge removes all sessions of a tenant, and returns their number and the bytes that they had on disk.
 // The error is a *BusyError while one has a writer; some sessions may then be removed.
 func (s *Store) Purge(tenant string) (removed int, bytes int64, err error) {
+	if err := s.enter(); err != nil {
+		return 0, 0, err
+	}
+	defer s.leave()
 	s.mu.Lock()
 	t := s.tenants[tenant]
 	var all []*session

@@ -33,6 +33,8 @@
 // The paths are untrusted. They have been components in a workspace, and may be no UTF-8. Each path is
 // checked (checkPath), stored as bytes, and only used beneath an [os.Root]. Objects have numbers as names.
 //
-// Locks. session.writer is held by the writer from Acquire to Release, and by Delete. Store.mu guards all
+// Locks. session.turn is held by the writer from Acquire to Release, and by Delete. Store.mu guards all
 // maps and numbers in memory, and is never held during I/O, except by Purge.
+//
+// During a takeover two daemons have the store open; takeover.go says which of them writes what.
 package session

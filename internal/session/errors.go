@@ -12,6 +12,9 @@ var ErrNotFound = errors.New("no such session, version or file")
 // ErrClosed says that the store was closed.
 var ErrClosed = errors.New("sessions are closed")
 
+// ErrHandedOver says that another process makes, changes and deletes the sessions now; see Store.HandOver.
+var ErrHandedOver = errors.New("sessions were handed over to the next daemon")
+
 // BusyError says that a session has a writer.
 type BusyError struct {
 	ID     string

@@ -23,7 +23,7 @@ func (s *Store) load(tenant string, x *session) error {
 	if err != nil {
 		return err
 	}
-	if err := x.cleanTop(); err != nil {
+	if err := s.cleanTop(x); err != nil {
 		return err
 	}
 	x.kept, x.damaged = nil, map[int]error{}
@@ -49,8 +49,13 @@ func (s *Store) load(tenant string, x *session) error {
 	return nil
 }
 
-// cleanTop removes files that are no part of a session, such as a file of an interrupted update.
-func (x *session) cleanTop() error {
+// cleanTop removes files that are no part of a session, such as a file of an interrupted update. After
+// HandOver it does nothing: the next process may be updating the session.
+func (s *Store) cleanTop(x *session) error {
+	if s.enter() != nil {
+		return nil
+	}
+	defer s.leave()
 	x.updating.Lock()
 	defer x.updating.Unlock()
 	list, err := names(x.dir)

@@ -192,6 +192,7 @@ func (s *Store) Get(tenant, id string) (Info, error) {
 
 // List describes a tenant's sessions, in the order of their creation.
 func (s *Store) List(tenant string) []Info {
+	s.refresh(tenant, nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.tenants[tenant]
@@ -211,10 +212,22 @@ func (s *Store) List(tenant string) []Info {
 // Update changes the settings of a session. change gets the current ones; the result is checked as at the
 // creation. An update is a use of the session.
 func (s *Store) Update(tenant, id string, change func(*Settings)) (Info, error) {
+	if err := s.enter(); err != nil {
+		return Info{}, err
+	}
+	defer s.leave()
 	x, err := s.find(tenant, id)
 	if err != nil {
 		return Info{}, err
 	}
+	if err := s.update(tenant, x, change); err != nil {
+		return Info{}, err
+	}
+	return s.Get(tenant, id)
+}
+
+// update is Update of a session.
+func (s *Store) update(tenant string, x *session, change func(*Settings)) error {
 	x.updating.Lock()
 	defer x.updating.Unlock()
 	s.mu.Lock()
@@ -222,18 +235,15 @@ func (s *Store) Update(tenant, id string, change func(*Settings)) (Info, error) 
 	s.mu.Unlock()
 	change(&set)
 	if err := set.check(s.config.Rules(tenant)); err != nil {
-		return Info{}, err
+		return err
 	}
 	if err := writeMeta(x.dir, meta{x.created, set}); err != nil {
-		return Info{}, errors.Join(fmt.Errorf("session %s: settings", id), err)
+		return errors.Join(fmt.Errorf("session %s: settings", x.id), err)
 	}
 	s.mu.Lock()
 	x.set = set.clone()
 	s.mu.Unlock()
-	if err := s.use(x); err != nil {
-		return Info{}, err
-	}
-	return s.Get(tenant, id)
+	return s.use(x)
 }
 
 // writeMeta replaces session.json. Its callers then set the file's modification time, which is the time of

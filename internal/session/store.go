@@ -10,8 +10,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Owner is the user and the group of the files on disk: the ids that package sandbox shows as the
@@ -38,6 +36,10 @@ type Config struct {
 	Owner Owner
 	// Rules returns the bounds of a tenant. It is asked at each change. Nil: no bounds.
 	Rules func(tenant string) Rules
+	// Beside says that an earlier process has called HandOver, and only ends its writers. Held are the
+	// sessions that HandOver has returned there.
+	Beside bool
+	Held   []Held
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time
 	// Log gets problems that no caller hears of. Nil: slog.Default().
@@ -47,13 +49,15 @@ type Config struct {
 // A Store keeps the sessions of all tenants. Its methods may be called at the same time.
 type Store struct {
 	config Config
-	lock   *os.File // has a flock(2), which the kernel releases when the process ends in any way
+	// These have a flock(2), which the kernel releases when the process ends in any way; see lockDir.
+	dir, lock *os.File
 	// step is called after each step of a change on disk. Tests copy the directory there.
 	step func(string)
 
 	mu      sync.Mutex
 	closed  bool
 	tenants map[string]*tenantSessions
+	takeover
 }
 
 // tenantSessions are the sessions of a tenant. Store.mu guards the fields.
@@ -70,8 +74,8 @@ const (
 	oldPrefix = "old-"
 )
 
-// Open opens or makes a store. Only one process can have it open. A session that cannot be read is
-// logged and left out; its files stay.
+// Open opens or makes a store. Only one process can have it open, except during a takeover: see
+// Config.Beside. A session that cannot be read is logged and left out; its files stay.
 func Open(c Config) (*Store, error) {
 	if c.Owner.UID <= 0 || c.Owner.GID <= 0 {
 		return nil, fmt.Errorf("files of sessions cannot belong to %d:%d", c.Owner.UID, c.Owner.GID)
@@ -88,17 +92,15 @@ func Open(c Config) (*Store, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	lock, err := os.OpenFile(filepath.Join(c.Dir, lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
+	s := &Store{config: c, step: func(string) {}, tenants: map[string]*tenantSessions{}}
+	s.beside, s.handing = c.Beside, make(chan struct{})
+	if err := s.lockDir(); err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: another process uses it: %w", c.Dir, err), lock.Close())
-	}
-	s := &Store{config: c, lock: lock, step: func(string) {}, tenants: map[string]*tenantSessions{}}
 	if err := s.readTenants(); err != nil {
-		return nil, errors.Join(err, lock.Close())
+		return nil, errors.Join(err, s.unlock())
 	}
+	s.hold(c.Held)
 	return s, nil
 }
 
@@ -107,51 +109,7 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	return s.lock.Close()
-}
-
-// readTenants finds all sessions.
-func (s *Store) readTenants() error {
-	dirs, err := os.ReadDir(s.config.Dir)
-	if err != nil {
-		return err
-	}
-	for _, d := range dirs {
-		if !d.IsDir() {
-			continue
-		}
-		if err := s.readTenant(d.Name()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// readTenant finds the sessions of one tenant, and removes the remains of creations and deletions that a
-// dead daemon did not finish. Only the newest version of a session is read; its first writer loads the others.
-func (s *Store) readTenant(name string) error {
-	dirs, err := os.ReadDir(filepath.Join(s.config.Dir, name))
-	if err != nil {
-		return err
-	}
-	for _, d := range dirs {
-		path := filepath.Join(s.config.Dir, name, d.Name())
-		if strings.HasPrefix(d.Name(), newPrefix) || strings.HasPrefix(d.Name(), oldPrefix) {
-			if err := os.RemoveAll(path); err != nil {
-				return err
-			}
-			continue
-		}
-		x, err := readSession(path, d.Name())
-		if err != nil {
-			s.config.Log.Error("a session cannot be read; its files stay", "tenant", name, "session", d.Name(), "err", err)
-			continue
-		}
-		t := s.of(name)
-		t.sessions[x.id] = x
-		t.bytes += x.head.Stored
-	}
-	return nil
+	return s.unlock()
 }
 
 // of returns the sessions of a tenant. s.mu is held, or the store is not yet open.
@@ -164,8 +122,17 @@ func (s *Store) of(name string) *tenantSessions {
 	return t
 }
 
-// find returns a session that has not expired.
+// find returns a session that has not expired. A held one is as on the disk.
 func (s *Store) find(tenant, id string) (*session, error) {
+	x, err := s.lookup(tenant, id)
+	if err == nil && s.isHeld(x) {
+		s.refresh(tenant, x)
+	}
+	return x, err
+}
+
+// lookup is find without the disk.
+func (s *Store) lookup(tenant, id string) (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -180,6 +147,7 @@ func (s *Store) find(tenant, id string) (*session, error) {
 
 // Usage returns the number of a tenant's sessions, and the bytes on disk of all their versions.
 func (s *Store) Usage(tenant string) (sessions int, bytes int64) {
+	s.refresh(tenant, nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.tenants[tenant]

@@ -35,8 +35,12 @@ type Writer struct {
 }
 
 // Acquire makes the caller the writer of a session. ctx bounds the wait. The
-// error is ErrNotFound, a *BusyError or the error of ctx.
+// error is ErrNotFound, a *BusyError, ErrHandedOver or the error of ctx.
 func (s *Store) Acquire(ctx context.Context, tenant, id string, u Use) (*Writer, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.leave() // HandOver ends the wait, and then knows all writers
 	x, err := s.find(tenant, id)
 	if err != nil {
 		return nil, err
@@ -80,12 +84,15 @@ func (s *Store) await(ctx context.Context, x *session, by string) error {
 		return &BusyError{x.id, x.by, x.waiting}
 	}
 	x.waiting++
+	handing := s.handing
 	s.mu.Unlock()
 	var err error
 	select {
 	case x.turn <- struct{}{}:
 	case <-ctx.Done():
 		err = ctx.Err()
+	case <-handing:
+		err = ErrHandedOver
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,6 +105,12 @@ func (s *Store) await(ctx context.Context, x *session, by string) error {
 
 // end lets the next writer in. The receive never blocks, because the caller is the writer.
 func (s *Store) end(x *session) {
+	s.mu.Lock()
+	tenant, handed := s.writing[x]
+	s.mu.Unlock()
+	if handed {
+		s.giveBack(tenant, x)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x.by = ""
@@ -195,6 +208,7 @@ func (w *Writer) Release() {
 	err := s.use(x)
 	if w.next != nil {
 		err = errors.Join(err, x.setTree(s.config.Owner, w.next))
+		s.step("tree")
 		failpoint.Reach(failpoint.BeforeTidy)
 		err = errors.Join(err, w.tidy())
 	}

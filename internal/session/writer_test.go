@@ -36,9 +36,9 @@ func TestWritersWaitInOrder(t *testing.T) {
 	b := newBench(t)
 	id := b.create(Settings{})
 	synctest.Test(t, func(t *testing.T) {
-		// A channel belongs to one bubble, so the session of the test gets its lock here.
+		// A channel belongs to one bubble, so the store of the test gets its channels here.
 		x := b.tenants["a"].sessions[id]
-		x.turn = make(chan struct{}, 1)
+		x.turn, b.handing = make(chan struct{}, 1), make(chan struct{})
 		w := b.acquire(id, 0)
 		var done sync.WaitGroup
 		var order []int
@@ -90,7 +90,7 @@ func TestWaitForDeletedSession(t *testing.T) {
 	id := b.create(Settings{})
 	synctest.Test(t, func(t *testing.T) {
 		x := b.tenants["a"].sessions[id]
-		x.turn = make(chan struct{}, 1)
+		x.turn, b.handing = make(chan struct{}, 1), make(chan struct{})
 		b.must(b.begin(x, "the deletion"))
 		got := make(chan error, 1)
 		go func() {

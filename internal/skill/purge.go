@@ -11,8 +11,9 @@ import (
 var ErrInUse = errors.New("a skill of the tenant is in use")
 
 // Purge removes everything that a tenant has pushed, also if it is damaged. It returns the number of removed
-// versions and their bytes. The error is ErrInUse, or one of the operating system; then Purge can be
-// repeated. The tenant's rules must say NoPush until Purge returns.
+// versions and their bytes. The error is ErrInUse, ErrHandedOver, or one of the operating system; then Purge
+// can be repeated. Before Adopt the error is ErrInUse if the tenant has a directory: the earlier process may use
+// its skills. The tenant's rules must say NoPush until Purge returns.
 func (r *Registry) Purge(ctx context.Context, tenant string) (versions int, bytes int64, err error) {
 	o := r.owner(tenant)
 	if o == nil {
@@ -23,6 +24,14 @@ func (r *Registry) Purge(ctx context.Context, tenant string) (versions int, byte
 		defer func() { <-o.changing }()
 	case <-ctx.Done():
 		return 0, 0, ctx.Err()
+	}
+	switch r.phase.Load() {
+	case handedOver:
+		return 0, 0, ErrHandedOver
+	case beside:
+		if _, err := os.Lstat(filepath.Dir(o.dir)); !errors.Is(err, os.ErrNotExist) {
+			return 0, 0, ErrInUse
+		}
 	}
 	list, _ := o.versions() // an error is about a damaged directory, which goes, too
 	if err := o.forget(); err != nil {

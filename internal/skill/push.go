@@ -87,9 +87,12 @@ func CheckSource(source string) (host string, err error) {
 	return u.Hostname(), nil
 }
 
-// CheckPush returns an error if the tenant may not push a skill from this source, or with this size.
-// Callers use it before they receive files. Push repeats the checks.
+// CheckPush returns an error if the tenant may not push a skill from this source, or with this size, or if
+// the registry is handed over. Callers use it before they receive files. Push repeats the checks.
 func (v View) CheckPush(source string, bytes int64) error {
+	if v.registry.phase.Load() == handedOver {
+		return ErrHandedOver
+	}
 	rules := v.registry.rules(v.tenant)
 	if v.registry.owner(v.tenant) == nil || rules.NoPush {
 		return &QuotaError{Quota: quotaAllVersions, Asked: 1}
@@ -112,7 +115,7 @@ func (v View) CheckPush(source string, bytes int64) error {
 // Push imports a folder as the newest version of a skill of the tenant. The version is durable when
 // Push returns. Older versions go if a quota needs room: the oldest first, but never one that runs
 // and never the newest one of another skill. The error is an *InvalidSkillError, a
-// *ReservedNameError, a *QuotaError, a *SourceError, or one of the operating system.
+// *ReservedNameError, a *QuotaError, a *SourceError, ErrHandedOver, or one of the operating system.
 // The order is: copy and check the folder, plan which versions stay, publish the snapshot, replace
 // the index. Until the index is replaced nothing is visible, and everything before can be
 // discarded.
@@ -133,7 +136,7 @@ func (v View) Push(ctx context.Context, p Push) (Pushed, error) {
 	case <-ctx.Done():
 		return Pushed{}, ctx.Err()
 	}
-	// Purge may have come in between: it holds the same lock.
+	// Purge and HandOver may have come in between: they take the same lock.
 	if err := v.CheckPush(p.Source, 0); err != nil {
 		return Pushed{}, err
 	}
@@ -273,7 +276,7 @@ func (o *owned) oldest(list []*kept, ok func(*kept) bool) *kept {
 
 // Delete removes the versions that ref names: all of a skill, or a pinned one. Executions that run
 // keep their snapshots until they end. The error is a *NotFoundError, a *DigestMismatch, a
-// *NotPushedError, or one of the operating system.
+// *NotPushedError, ErrHandedOver, or one of the operating system.
 func (v View) Delete(ctx context.Context, ref string) ([]Version, error) {
 	name, digest, err := ParseRef(ref)
 	if err != nil {
@@ -288,6 +291,9 @@ func (v View) Delete(ctx context.Context, ref string) ([]Version, error) {
 		defer func() { <-o.changing }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	}
+	if v.registry.phase.Load() == handedOver {
+		return nil, ErrHandedOver
 	}
 	old, err := o.versions()
 	if err != nil {

@@ -78,7 +78,9 @@ type RegistryConfig struct {
 	Rules func(tenant string) Rules
 	// Reserved are names of shared skills that every tenant sees and none can push.
 	Reserved []string
-	Log      *slog.Logger // nil: no log
+	// Beside says that an earlier process has the directories open, and will hand them over: see Registry.Adopt.
+	Beside bool
+	Log    *slog.Logger // nil: no log
 }
 
 // Registry holds the skills of its roots, each in the last version that loaded, and the skills that
@@ -94,7 +96,9 @@ type Registry struct {
 	unwatched int // directories, when Watch looked last; only Watch uses it
 
 	// Serializes Reload and Close; readers don't take it.
-	loading sync.Mutex // held while roots are read
+	loading sync.Mutex      // held while roots are read
+	ever    map[string]bool // digests of skills that were loaded since the start, until Adopt; guarded by loading
+	phase   atomic.Int32    // see takeover.go
 	// The last result. Readers load it once, so all they see is of one reload.
 	now     atomic.Pointer[snapshotOfRoots]
 	private atomic.Pointer[private]
@@ -119,7 +123,7 @@ type place struct{ namespace, folder string }
 type Changes struct{ Added, Updated, Removed []string }
 
 // OpenRegistry loads every skill of the roots. A folder or root that cannot be loaded is a
-// Problem, not an error. OpenRegistry is also the only place that removes unused snapshots;
+// Problem, not an error. OpenRegistry also removes unused snapshots, as Adopt does;
 // it keeps them if another process uses the directory. The caller must call Close.
 func OpenRegistry(ctx context.Context, c RegistryConfig) (*Registry, error) {
 	if c.Log == nil {
@@ -145,12 +149,22 @@ func OpenRegistry(ctx context.Context, c RegistryConfig) (*Registry, error) {
 	r := &Registry{config: c, bounds: snapshot.Bounds{MaxFiles: c.MaxFiles, MaxBytes: c.MaxBytes}, store: st, rewatch: make(chan struct{}, 1)}
 	r.now.Store(&snapshotOfRoots{})
 	r.private.Store(&private{roots: roots})
+	if c.Beside {
+		r.phase.Store(beside)
+		r.ever = map[string]bool{}
+	}
 	if _, err := r.Reload(ctx); err != nil {
 		st.Close()
 		return nil, err
 	}
+	if alone && !c.Beside {
+		inUse := map[string]bool{}
+		r.loaded(inUse)
+		r.logSwept(st.Sweep(inUse))
+	}
 	if alone {
-		if err := r.sweep(); err != nil {
+		// This lets other processes in.
+		if err := st.Share(); err != nil {
 			st.Close()
 			return nil, fmt.Errorf("skill snapshots: %w", err)
 		}
@@ -158,26 +172,26 @@ func OpenRegistry(ctx context.Context, c RegistryConfig) (*Registry, error) {
 	return r, nil
 }
 
-// sweep removes unused snapshots. It then shares the lock, which lets other processes in.
-func (r *Registry) sweep() error {
-	inUse := map[string]bool{}
-	for _, s := range r.List() {
-		inUse[s.Digest] = true
+// loaded adds the digests of all skills of the roots.
+func (r *Registry) loaded(to map[string]bool) {
+	for _, s := range r.now.Load().list {
+		to[s.Digest] = true
 	}
 	for _, n := range r.mine().now {
 		for _, s := range n.list {
-			inUse[s.Digest] = true
+			to[s.Digest] = true
 		}
 	}
-	removed, err := r.store.Sweep(inUse)
+}
+
+// logSwept logs the result of a sweep of the skills of the roots. A snapshot that remains only costs disk space.
+func (r *Registry) logSwept(removed int, err error) {
 	if err != nil {
-		// A snapshot that remains only costs disk space.
 		r.config.Log.Warn("unused skill snapshots remain", "err", err)
 	}
 	if removed > 0 {
 		r.config.Log.Info("unused skill snapshots removed", "count", removed)
 	}
-	return r.store.Share()
 }
 
 // Close releases the directory of the snapshots. Skills stay usable until another process

@@ -17,12 +17,15 @@ import (
 // Reload reads the roots again. If a folder can no longer be loaded, it keeps its former
 // skill and is a Problem. If a folder is gone, so is its skill. Callers may go on using
 // a Skill that they hold. An error is about the registry as a whole, or ctx; in that case
-// nothing has changed.
+// nothing has changed. After HandOver, Reload does nothing.
 // The new lists are built next to the old ones and then stored at once, so look-ups never wait for
 // a reload and never see half of it.
 func (r *Registry) Reload(ctx context.Context) (Changes, error) {
 	r.loading.Lock()
 	defer r.loading.Unlock()
+	if r.phase.Load() == handedOver {
+		return Changes{}, nil
+	}
 
 	old, mine := r.now.Load(), r.mine()
 	next, err := r.load(ctx, "", r.config.Roots, old)
@@ -37,6 +40,9 @@ func (r *Registry) Reload(ctx context.Context) (Changes, error) {
 	}
 	r.now.Store(next)
 	r.private.Store(all)
+	if r.ever != nil {
+		r.loaded(r.ever)
+	}
 	r.changes.tell()
 	changes := compare(old, next)
 	r.log("", old, next, changes)

@@ -142,21 +142,20 @@ func (o *owned) open(ctx context.Context, make bool) error {
 	return err
 }
 
-// alone means that no other process uses the directory. Only then may snapshots be removed: a
-// daemon that drains may still run them.
+// alone means that no other process has opened the directory. Only then may snapshots be removed: a
+// daemon that drains may still run them. Beside another daemon nothing is removed even then, because
+// the other one may be about to open it.
 func (o *owned) openStore(ctx context.Context) error {
 	store, alone, err := snapshot.OpenStore(ctx, o.dir, o.registry.config.Owner)
 	if err != nil {
 		return fmt.Errorf("pushed skills: %w", err)
 	}
 	list, err := o.readIndex()
+	if err == nil && alone && o.registry.phase.Load() == sole {
+		_, err = store.Sweep(digestsOf(list))
+	}
 	if err == nil && alone {
-		inUse := map[string]bool{}
-		for _, k := range list {
-			inUse[k.Digest] = true
-		}
-		_, err = store.Sweep(inUse)
-		err = errors.Join(err, store.Share())
+		err = store.Share()
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("pushed skills: %w", err), store.Close())
@@ -164,6 +163,14 @@ func (o *owned) openStore(ctx context.Context) error {
 	o.store = store
 	o.now.Store(&list)
 	return nil
+}
+
+func digestsOf(list []*kept) map[string]bool {
+	all := map[string]bool{}
+	for _, k := range list {
+		all[k.Digest] = true
+	}
+	return all
 }
 
 func (o *owned) readIndex() ([]*kept, error) {
@@ -310,16 +317,25 @@ func (o *owned) release(digest string) {
 	}
 	delete(o.holds, digest)
 	if _, waits := o.unkept[digest]; waits {
-		o.removal.Go(func() {
-			o.changing <- struct{}{}
-			defer func() { <-o.changing }()
-			o.removeUnkept()
-		})
+		o.removeLater()
 	}
 }
 
-// removeUnkept removes the snapshots of deleted versions without holds. The caller has o.changing.
+// removeLater calls removeUnkept in the background.
+func (o *owned) removeLater() {
+	o.removal.Go(func() {
+		o.changing <- struct{}{}
+		defer func() { <-o.changing }()
+		o.removeUnkept()
+	})
+}
+
+// removeUnkept removes the snapshots of deleted versions without holds. Beside another daemon it removes
+// nothing: Adopt does it. The caller has o.changing.
 func (o *owned) removeUnkept() {
+	if o.registry.phase.Load() != sole {
+		return
+	}
 	o.mu.Lock()
 	var free []string
 	for digest := range o.unkept {
@@ -345,10 +361,7 @@ func (o *owned) replace(list []*kept) error {
 	if err := o.writeIndex(list); err != nil {
 		return err
 	}
-	has := map[string]bool{}
-	for _, k := range list {
-		has[k.Digest] = true
-	}
+	has := digestsOf(list)
 	o.mu.Lock()
 	for _, k := range o.current() {
 		if !has[k.Digest] {

@@ -2,6 +2,8 @@ package toolview
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,11 +29,13 @@ The tool RunPython runs here when its call names no skill.
 
 // WriteBuiltIn writes the built-in skill to a folder in dir, which it creates if
 // needed, and returns that folder: the first root of the registry. It leaves a correct
-// folder untouched.
+// folder untouched. The folder's name depends on the text. So a daemon of another release that runs at the
+// same time keeps its own.
 func WriteBuiltIn(dir string) (root string, err error) {
-	root = filepath.Join(dir, "run-python")
-	manifest := filepath.Join(root, "SKILL.md")
 	want := []byte(builtInManifest)
+	sum := sha256.Sum256(want)
+	root = filepath.Join(dir, "run-python-"+hex.EncodeToString(sum[:4]))
+	manifest := filepath.Join(root, "SKILL.md")
 	if have, err := os.ReadFile(manifest); err == nil && bytes.Equal(have, want) {
 		return root, nil
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {

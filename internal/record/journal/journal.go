@@ -19,12 +19,15 @@
 // greater numbers.
 //
 // After the death of the process the file has every entry whose Append returned. It may
-// have a part of one more entry, which the checksum reveals, and Open removes that part.
+// have a part of one more entry, which the checksum reveals, and Recover removes that part.
 // After a loss of power the file may have lost anything, because Append does not sync
-// it. Open then takes the entries before the first damaged one. Changes that must
+// it. Recover then takes the entries before the first damaged one. Changes that must
 // survive the loss of power go to the database directly.
 //
 // On a full disk Append fails, and nothing of the entry stays. Reset needs no room.
+//
+// The process that has a journal open holds flock(2) on the file. The kernel drops the lock when the process
+// ends, so a journal that can be locked belongs to nobody, and its entries can be taken over.
 package journal
 
 import (
@@ -59,10 +62,14 @@ const (
 // Castagnoli's polynomial has an instruction on amd64 and arm64.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ErrVersion says that the file is not a journal of this version.
-var ErrVersion = errors.New("not a journal of this version")
+var (
+	// ErrVersion says that the file is not a journal of this version.
+	ErrVersion = errors.New("not a journal of this version")
+	// ErrInUse says that another process has the journal open.
+	ErrInUse = errors.New("journal is in use")
+)
 
-// Journal is an open journal. Only one goroutine may use it at a time.
+// Journal is an open journal, which no other process can open. Only one goroutine may use it at a time.
 type Journal struct {
 	f    *os.File
 	size int64
@@ -70,25 +77,59 @@ type Journal struct {
 	buf  []byte // memory for the next entry
 }
 
-// Entry is one entry, as Open found it.
+// Entry is one entry, as Recover found it.
 type Entry struct {
 	Seq  uint64
 	Data []byte
 }
 
-// Open opens or makes the journal at path, readable by its owner only. It calls found
-// for each entry, in order; an error of found ends Open. New entries continue the
-// numbers of the last entry, or of after if that is greater.
-func Open(path string, after uint64, found func(Entry) error) (*Journal, error) {
+// Lock opens or makes the journal at path, readable by its owner only, and locks it until Close or the death of
+// the process. If another process has it open the error is ErrInUse. Call Recover next.
+func Lock(path string) (*Journal, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	j := &Journal{f: f, last: after}
-	if err := j.recover(found); err != nil {
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = ErrInUse
+		}
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
-	return j, nil
+	return &Journal{f: f}, nil
+}
+
+// Recover must come before the first Append, once. It calls found for each entry, in order; an error of found
+// ends Recover. New entries continue the numbers of the last entry, or of after if that is greater. A file of
+// another version stays as it is, and the error is ErrVersion.
+func (j *Journal) Recover(after uint64, found func(Entry) error) error {
+	j.last = after
+	if err := j.recover(found); err != nil {
+		return fmt.Errorf("%s: %w", j.f.Name(), err)
+	}
+	return nil
+}
+
+// CheckVersion returns ErrVersion if the file at path is a journal of another version. It takes no lock: the first
+// bytes of a journal never change. Nil is the answer for a file without entries, or for none.
+func CheckVersion(path string) error {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	head := make([]byte, len(magic))
+	n, err := f.ReadAt(head, 0)
+	if err != nil && err != io.EOF {
+		return err
+	}
+	if string(head[:n]) != magic[:n] {
+		return fmt.Errorf("%s: %w", path, ErrVersion)
+	}
+	return nil
 }
 
 // recover reads all entries, and truncates the file after the last whole one.
@@ -201,5 +242,5 @@ func (j *Journal) Reset() error {
 	return j.f.Truncate(j.size)
 }
 
-// Close closes the file. Entries stay in it.
+// Close closes and unlocks the file. Entries stay in it.
 func (j *Journal) Close() error { return j.f.Close() }

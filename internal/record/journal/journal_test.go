@@ -12,18 +12,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reopen opens the journal at path and returns the entries in it, as "seq data".
+// lockAndRecover is what a process does at its start.
+func lockAndRecover(path string, after uint64, found func(Entry) error) (*Journal, error) {
+	j, err := Lock(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := j.Recover(after, found); err != nil {
+		return nil, errors.Join(err, j.Close())
+	}
+	return j, nil
+}
+
+// opened has the journal that reopen opened last, by path.
+var opened = map[string]*Journal{}
+
+// reopen opens the journal at path and returns the entries in it, as "seq data". The journal that was opened at
+// path before loses its lock, as if its process had died.
 func reopen(t testing.TB, path string, after uint64) (*Journal, []string) {
 	t.Helper()
+	if last := opened[path]; last != nil {
+		if err := unix.Flock(int(last.f.Fd()), unix.LOCK_UN); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var found []string
-	j, err := Open(path, after, func(e Entry) error {
+	j, err := lockAndRecover(path, after, func(e Entry) error {
 		found = append(found, fmt.Sprintf("%d %s", e.Seq, e.Data))
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { j.Close() })
+	opened[path] = j
+	t.Cleanup(func() {
+		delete(opened, path)
+		j.Close()
+	})
 	return j, found
 }
 
@@ -127,6 +152,47 @@ func TestTornMagic(t *testing.T) {
 	}
 }
 
+// A journal is open once at a time.
+func TestLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	j, _ := reopen(t, path, 0)
+	add(t, j, "one")
+	if _, err := Lock(path); !errors.Is(err, ErrInUse) {
+		t.Errorf("got %v", err)
+	}
+	add(t, j, "two")
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	next, err := lockAndRecover(path, 0, func(e Entry) error { found = append(found, string(e.Data)); return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	check(t, "next", found, "one", "two")
+}
+
+// A journal of another version is recognized without its lock.
+func TestCheckVersion(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	checkVersion := func(when string, want error) {
+		t.Helper()
+		if err := CheckVersion(path); !errors.Is(err, want) {
+			t.Errorf("%s: got %v, want %v", when, err, want)
+		}
+	}
+	checkVersion("none", nil)
+	j, _ := reopen(t, path, 0)
+	checkVersion("empty", nil)
+	add(t, j, "one")
+	checkVersion("with an entry", nil)
+	if err := os.WriteFile(path, []byte("journal 0\nand more"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	checkVersion("another", ErrVersion)
+}
+
 func TestOpenRefuses(t *testing.T) {
 	for name, place := range map[string]func(path string) error{
 		"another file": func(p string) error { return os.WriteFile(p, []byte("journal 0\nand more"), 0o600) },
@@ -138,7 +204,7 @@ func TestOpenRefuses(t *testing.T) {
 		if err := place(path); err != nil {
 			t.Fatal(err)
 		}
-		if j, err := Open(path, 0, nil); err == nil {
+		if j, err := lockAndRecover(path, 0, nil); err == nil {
 			j.Close()
 			t.Errorf("%s: opened", name)
 		} else if name == "another file" && !errors.Is(err, ErrVersion) {
@@ -147,13 +213,17 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// The caller's error ends Open, and the entries stay.
+// The caller's error ends Recover, and the entries stay.
 func TestFoundFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	j, _ := reopen(t, path, 0)
 	add(t, j, "one")
 	stop := errors.New("stop")
-	if _, err := Open(path, 0, func(Entry) error { return stop }); !errors.Is(err, stop) {
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	delete(opened, path)
+	if _, err := lockAndRecover(path, 0, func(Entry) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("got %v", err)
 	}
 	_, found := reopen(t, path, 0)
@@ -208,8 +278,8 @@ func TestFullDisk(t *testing.T) {
 	check(t, "then", found, fmt.Sprint(n+1, " ", data))
 }
 
-// FuzzOpen: whatever a crash leaves in the file, Open takes the whole entries at its
-// beginning, and a second Open finds the same.
+// FuzzOpen: whatever a crash leaves in the file, Recover takes the whole entries at its
+// beginning, and a second Recover finds the same.
 func FuzzOpen(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "journal")
 	j, _ := reopen(f, path, 0)
@@ -227,7 +297,7 @@ func FuzzOpen(f *testing.F) {
 			t.Fatal(err)
 		}
 		open := func() (found []string, err error) {
-			j, err := Open(path, 0, func(e Entry) error {
+			j, err := lockAndRecover(path, 0, func(e Entry) error {
 				found = append(found, fmt.Sprintf("%d %s", e.Seq, e.Data))
 				return nil
 			})

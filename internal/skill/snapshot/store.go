@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -21,19 +22,30 @@ import (
 // snapshots, which running programs may still use.
 //
 // Several processes may share a store. Each holds a shared flock(2) on the lock file while
-// it uses the store. Only a process with an exclusive lock may remove snapshots.
+// it uses the store. Only a process with an exclusive lock may remove all that is unused:
+//
+//	OpenStore   exclusive if no other process has the store open, else shared
+//	Share       shared: other processes may open the store and add to it
+//	Clean       exclusive for the time of a sweep, if the other processes are gone; then shared again
+//
+// A process may Remove a snapshot with a shared lock if it knows that no other process uses it.
 type Store struct {
 	dir   string
 	owner Owner // of the entries of snapshots
 	lock  *os.File
+
+	mu    sync.Mutex
+	aside map[string]bool // what this Store moved aside: programs of this process may still use it
 }
 
 const (
-	newPrefix  = "new-"
-	oldPrefix  = "old-"
-	lockName   = "lock"
-	lockRetry  = 20 * time.Millisecond
-	ownersOnly = 0o700
+	newPrefix = "new-"
+	oldPrefix = "old-"
+	lockName  = "lock"
+	lockRetry = 20 * time.Millisecond
+	// cleanPatience is how long Clean waits for the lock.
+	cleanPatience = 3 * time.Second
+	ownersOnly    = 0o700
 )
 
 var snapshotName = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -65,7 +77,7 @@ func OpenStore(ctx context.Context, dir string, owner Owner) (s *Store, alone bo
 	if err != nil {
 		return nil, false, err
 	}
-	s = &Store{dir: dir, owner: owner, lock: lock}
+	s = &Store{dir: dir, owner: owner, lock: lock, aside: map[string]bool{}}
 	if alone, err = s.acquire(ctx); err != nil {
 		lock.Close()
 		return nil, false, fmt.Errorf("%s: lock: %w", dir, err)
@@ -196,6 +208,9 @@ func (s *Store) moveAside(final string) error {
 	if err != nil {
 		return err
 	}
+	s.mu.Lock()
+	s.aside[filepath.Base(old)] = true
+	s.mu.Unlock()
 	return os.Rename(final, filepath.Join(old, "snapshot"))
 }
 
@@ -277,8 +292,32 @@ func (s *Store) Remove(digest string) error {
 	return errors.Join(err, os.RemoveAll(old))
 }
 
+// Clean is Sweep after OpenStore. It does nothing, and alone is false, if another process has the store open.
+// No Stage may be under way. Nothing else may open the store at this time, because the lock is free for a
+// moment (flock(2)).
+func (s *Store) Clean(ctx context.Context, inUse map[string]bool) (removed int, alone bool, err error) {
+	// A process that dies closes its files one after the other, so its lock may be held for a moment.
+	for deadline := time.Now().Add(cleanPatience); ; {
+		alone, err = s.acquire(ctx)
+		if err != nil || alone || time.Now().After(deadline) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return 0, false, ctx.Err()
+		case <-time.After(lockRetry):
+		}
+	}
+	if err != nil || !alone {
+		return 0, alone, err
+	}
+	removed, err = s.Sweep(inUse)
+	return removed, true, errors.Join(err, s.Share())
+}
+
 // Sweep removes snapshots that are not in use, and incomplete and damaged ones. It keeps
-// entries with other names. The caller must hold the lock exclusively.
+// entries with other names, and damaged ones that this Store moved aside. The caller must hold the lock
+// exclusively.
 func (s *Store) Sweep(inUse map[string]bool) (removed int, err error) {
 	names, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -289,7 +328,10 @@ func (s *Store) Sweep(inUse map[string]bool) (removed int, err error) {
 		name := d.Name()
 		stray := strings.HasPrefix(name, newPrefix) || strings.HasPrefix(name, oldPrefix)
 		unused := snapshotName.MatchString(name) && !inUse["sha256:"+name]
-		if !stray && !unused {
+		s.mu.Lock()
+		aside := s.aside[name]
+		s.mu.Unlock()
+		if !stray && !unused || aside {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(s.dir, name)); err != nil {

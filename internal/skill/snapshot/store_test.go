@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -27,6 +28,41 @@ func TestStoreWaits(t *testing.T) {
 		t.Fatalf("OpenStore: alone %t, %v, want shared", alone, err)
 	}
 	mustDo(t, other.Close())
+	mustDo(t, s.Close())
+}
+
+// Clean removes nothing while another process has the store open. It keeps what this process uses.
+func TestStoreClean(t *testing.T) {
+	dir := t.TempDir()
+	earlier, _, err := OpenStore(t.Context(), dir, owner)
+	mustDo(t, err)
+	mustDo(t, earlier.Share())
+	s, alone, err := OpenStore(t.Context(), dir, owner)
+	if err != nil || alone {
+		t.Fatalf("OpenStore: alone %t, %v", alone, err)
+	}
+	used, unused := strings.Repeat("a", 64), strings.Repeat("b", 64)
+	files{used + "/": "", unused + "/": "", "new-1/": "", "other/": ""}.Write(t, dir)
+	mustDo(t, s.moveAside(filepath.Join(dir, used)))
+	mustDo(t, os.Mkdir(filepath.Join(dir, used), 0o755))
+	inUse := map[string]bool{"sha256:" + used: true}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if n, alone, err := s.Clean(ctx, inUse); n != 0 || alone || !errors.Is(err, context.Canceled) {
+		t.Errorf("beside another process: %d, %t, %v", n, alone, err)
+	}
+	mustDo(t, earlier.Close())
+	if n, alone, err := s.Clean(t.Context(), inUse); n != 2 || !alone || err != nil {
+		t.Errorf("alone: %d, %t, %v, want that two are removed", n, alone, err)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) != 4 { // lock, used, other, and what was moved aside
+		t.Errorf("left: %v, %v", left, err)
+	}
+	if other, alone, err := OpenStore(t.Context(), dir, owner); err != nil || alone {
+		t.Errorf("afterwards: alone %t, %v, want shared", alone, err)
+	} else {
+		mustDo(t, other.Close())
+	}
 	mustDo(t, s.Close())
 }
 

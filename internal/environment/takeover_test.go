@@ -1,0 +1,246 @@
+package environment
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/runtime"
+)
+
+// openStore opens a store that builds nothing.
+func openStore(t *testing.T, c Config) *Store {
+	t.Helper()
+	s, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func keyOf(name string) string { return strings.Repeat(name, 64) }
+
+func mustDo(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantKeys(t *testing.T, s *Store, want ...string) {
+	t.Helper()
+	if got := keys(s); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func isThere(t *testing.T, path string, want bool) {
+	t.Helper()
+	if _, err := os.Stat(path); (err == nil) != want {
+		t.Errorf("%s is there: %t, want %t", path, err == nil, want)
+	}
+}
+
+// rebuild is put with the result of another build that replaces the one that is there.
+func rebuild(t *testing.T, s *Store, tenant, key string) *kept {
+	t.Helper()
+	b, err := s.newDir()
+	mustDo(t, err)
+	digest := "sha256:" + keyOf(key)
+	mustDo(t, s.publish(t.Context(), flightKey{tenant, keyOf(key)}, b, Environment{Digest: digest, SizeBytes: 10, Python: "system 3.11.2"}, func() bool { return true }))
+	return s.tenants[tenant].kept[digest]
+}
+
+// The next store sees what the earlier one has built and removed, and removes nothing that an execution of the
+// earlier one may use until Adopt.
+func TestTakeover(t *testing.T) {
+	ctx := t.Context()
+	s := openStore(t, Config{Dir: filepath.Join(t.TempDir(), "environments"), Bytes: 100})
+	evicted := put(t, s, "acme", "a", 30)
+	put(t, s, "acme", "b", 30)
+	put(t, s, "gone", "c", 10)
+	replaced := put(t, s, "acme", "d", 10)
+	s.tenants["acme"].kept["sha256:"+keyOf("a")].used = time.Now().Add(-time.Hour)
+	running := s.take("acme", keyOf("b"))
+	theirs := []string{filepath.Join(s.config.Dir, s.prefix(newPrefix)+"1"), filepath.Join(s.config.Dir, s.prefix(compiledPrefix)+"x"), filepath.Join(s.config.Dir, s.prefix(venvPrefix)+"x")}
+	for _, dir := range theirs {
+		mustDo(t, os.Mkdir(dir, 0o700))
+	}
+
+	c := s.config
+	c.Beside = true
+	next := openStore(t, c)
+	wantKeys(t, next, "acme/a", "acme/b", "acme/d", "gone/c")
+	put(t, s, "acme", "e", 30) // a goes
+	isThere(t, evicted.dir, false)
+	if n, _, err := s.Purge("gone"); n != 1 || err != nil {
+		t.Errorf("purge: %d, %v", n, err)
+	}
+
+	mustDo(t, s.HandOver(ctx))
+	mustDo(t, next.Reread(ctx))
+	wantKeys(t, next, "acme/b", "acme/d", "acme/e")
+	if _, err := s.join(flightKey{"acme", keyOf("f")}, nil, false); !errors.Is(err, ErrHandedOver) {
+		t.Errorf("a build after HandOver: %v", err)
+	}
+	if _, _, err := s.Purge("acme"); !errors.Is(err, ErrHandedOver) {
+		t.Errorf("a purge after HandOver: %v", err)
+	}
+	if _, _, err := next.Purge("acme"); !errors.Is(err, ErrInUse) {
+		t.Errorf("a purge beside the earlier one: %v", err)
+	}
+	if _, _, err := next.Purge("nobody"); err != nil {
+		t.Error(err)
+	}
+
+	// A build of the earlier one ends. Another one replaces an environment that the next one uses.
+	put(t, s, "new", "f", 30)
+	mine := next.take("acme", keyOf("d"))
+	again := rebuild(t, s, "acme", "d")
+	if k := next.take("new", keyOf("f")); k == nil {
+		t.Error("a late build is not found")
+	} else {
+		next.release(k)
+	}
+	isThere(t, replaced.root(), true)
+	// The next one is beyond the bound, and replaces what the earlier one uses.
+	put(t, next, "acme", "1", 30)
+	newer := rebuild(t, next, "acme", "b")
+	if newer.dir == running.dir {
+		t.Errorf("both builds are in %s", newer.dir)
+	}
+	wantKeys(t, next, "acme/1", "acme/b", "acme/d", "acme/e", "new/f")
+	// Damage is found by both.
+	for _, store := range []*Store{s, next} {
+		k := store.tenants["acme"].kept["sha256:"+keyOf("e")]
+		mustDo(t, os.WriteFile(filepath.Join(k.root(), "data"), nil, 0o644))
+		k.verified = false
+		if store.take("acme", keyOf("e")) != nil {
+			t.Error("damage is not found")
+		}
+		isThere(t, k.root(), true)
+	}
+	s.release(running)
+	s.Close()
+	for _, dir := range append(theirs, running.root(), replaced.root(), again.root(), newer.root()) {
+		isThere(t, dir, true)
+	}
+
+	mustDo(t, next.Adopt(ctx))
+	for _, dir := range append(theirs, running.dir, again.dir) {
+		isThere(t, dir, false)
+	}
+	isThere(t, mine.root(), true)
+	isThere(t, newer.root(), true)
+	var bytes int64
+	for _, tenant := range next.tenants {
+		for _, k := range tenant.kept {
+			bytes += k.environment.SizeBytes
+			isThere(t, k.root(), true)
+		}
+	}
+	if bytes > c.Bytes {
+		t.Errorf("%d bytes are kept, want at most %d", bytes, c.Bytes)
+	}
+	next.release(mine)
+	if err := next.Adopt(ctx); err == nil {
+		t.Error("adopted twice")
+	}
+	if got := leftIn(t, next); len(got) > 0 {
+		t.Errorf("left behind: %v", got)
+	}
+	// A plain start finds the same.
+	c.Beside = false
+	if got, want := keys(openStore(t, c)), keys(next); !slices.Equal(got, want) {
+		t.Errorf("after a restart %v, want %v", got, want)
+	}
+}
+
+// After Resume the earlier store is as before, and removes what it has kept meanwhile.
+func TestTakeoverFails(t *testing.T) {
+	s := openStore(t, Config{Dir: filepath.Join(t.TempDir(), "environments"), Bytes: 50})
+	put(t, s, "acme", "a", 30)
+	held := s.take("acme", keyOf("a"))
+	c := s.config
+	c.Beside = true
+	next := openStore(t, c)
+	mustDo(t, s.HandOver(t.Context()))
+	if err := s.HandOver(t.Context()); err == nil {
+		t.Error("handed over twice")
+	}
+	mustDo(t, next.Reread(t.Context()))
+	rebuild(t, s, "acme", "a")
+	put(t, s, "acme", "b", 45)
+	s.release(held)
+	isThere(t, held.root(), true)
+	next.Close()
+	mustDo(t, s.Resume())
+	isThere(t, held.root(), false)
+	wantKeys(t, s, "acme/b")
+	if s.Resume() == nil || s.Adopt(t.Context()) == nil {
+		t.Error("resumed twice, or adopted without an earlier process")
+	}
+}
+
+// Two processes that publish the same at the same time have two directories.
+func TestTakeoverOfANameThatIsTaken(t *testing.T) {
+	s := openStore(t, Config{Dir: filepath.Join(t.TempDir(), "environments")})
+	c := s.config
+	c.Beside = true
+	next := openStore(t, c)
+	one, two := put(t, s, "acme", "a", 10), put(t, next, "acme", "a", 10)
+	if one.dir == two.dir {
+		t.Errorf("both are in %s", one.dir)
+	}
+	isThere(t, one.root(), true)
+	isThere(t, two.root(), true)
+}
+
+// A build that is under way when the store is handed over ends as usual, and the next daemon has its result.
+func TestBuildDuringTakeover(t *testing.T) {
+	t.Parallel()
+	x := newIndex(t, base)
+	s := newStore(t, x.from)
+	sk := newSkill(t, "python_packages: [skbase]\n", nil)
+	inv := python(t, sk, runtime.System)
+	at, goOn := make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	first := true
+	result := make(chan error, 1)
+	go func() {
+		_, err := s.Prepare(ctx, "acme", sk, inv, false, func([]byte) error {
+			if first {
+				first = false
+				close(at)
+				<-goOn
+			}
+			return nil
+		})
+		result <- err
+	}()
+	<-at
+	c := s.config
+	c.Beside = true
+	next, err := Open(c)
+	mustDo(t, err)
+	mustDo(t, s.HandOver(t.Context()))
+	mustDo(t, next.Reread(t.Context()))
+	close(goOn)
+	mustDo(t, <-result)
+	s.Close()
+	l, err := next.Acquire(useOf("acme", sk, inv))
+	mustDo(t, err)
+	mustDo(t, next.Adopt(t.Context()))
+	if out, exit := run(t, sk, inv, l, "python3", "-c", "import skbase; print(skbase.NAME)"); out != "base\n" || exit.Code != 0 {
+		t.Errorf("got %q, %+v", out, exit)
+	}
+	l.Release()
+	next.Close()
+}

@@ -1,0 +1,79 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockDir takes the locks of Open.
+func (s *Store) lockDir() (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.unlock())
+		}
+	}()
+	if s.dir, err = os.Open(s.config.Dir); err != nil {
+		return err
+	}
+	how := unix.LOCK_EX
+	if s.beside {
+		how = unix.LOCK_SH
+	}
+	if err := flock(s.dir, how|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("%s: another process uses it: %w", s.config.Dir, err)
+	}
+	s.lock, err = os.OpenFile(filepath.Join(s.config.Dir, lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := flock(s.lock, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("%s: another process uses it: %w", s.config.Dir, err)
+	}
+	// A plain Open may have the directory now, but it fails at once, because of the file lock.
+	return flock(s.dir, unix.LOCK_SH)
+}
+
+// unlock releases the locks of Open.
+func (s *Store) unlock() error {
+	var errs []error
+	for _, f := range []*os.File{s.lock, s.dir} {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// flock calls flock(2).
+func flock(f *os.File, how int) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// lockPatience is how long awaitFlock waits for a killed process, whose children hold its descriptors
+// until their exec.
+const lockPatience = 3 * time.Second
+
+// awaitFlock calls flock(2), and waits for lockPatience.
+func awaitFlock(ctx context.Context, f *os.File, how int) error {
+	for deadline := time.Now().Add(lockPatience); ; {
+		err := flock(f, how|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package session
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// readTenants finds all sessions. It first removes the remains of creations and deletions that a dead daemon
+// did not finish: an earlier process that still runs has finished all of them in HandOver.
+func (s *Store) readTenants() error {
+	dirs, err := os.ReadDir(s.config.Dir)
+	if err != nil {
+		return err
+	}
+	all := map[string]bool{}
+	for _, d := range dirs {
+		if d.IsDir() {
+			all[d.Name()] = true
+			if err := s.removeRemains(d.Name()); err != nil {
+				return err
+			}
+		}
+	}
+	s.mu.Lock()
+	for tenant := range s.tenants {
+		all[tenant] = true
+	}
+	s.mu.Unlock()
+	for tenant := range all {
+		if err := s.readTenant(tenant); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeRemains removes the directories of a tenant that are no sessions.
+func (s *Store) removeRemains(tenant string) error {
+	dirs, err := os.ReadDir(filepath.Join(s.config.Dir, tenant))
+	if err != nil {
+		return err
+	}
+	for _, d := range dirs {
+		if !isSession(d.Name()) {
+			if err := os.RemoveAll(filepath.Join(s.config.Dir, tenant, d.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func isSession(name string) bool {
+	return !strings.HasPrefix(name, newPrefix) && !strings.HasPrefix(name, oldPrefix)
+}
+
+// readTenant brings the sessions of one tenant to what is on the disk. Only the newest version of a session
+// is read; its first writer loads the others.
+func (s *Store) readTenant(tenant string) error {
+	dirs, err := os.ReadDir(filepath.Join(s.config.Dir, tenant))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	there := map[string]bool{}
+	for _, d := range dirs {
+		if isSession(d.Name()) {
+			there[d.Name()] = true
+			s.read(tenant, d.Name(), nil)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.tenants[tenant]; t != nil {
+		for id, x := range t.sessions {
+			if !there[id] && x.by == "" {
+				s.drop(tenant, x)
+			}
+		}
+	}
+	return nil
+}
+
+// read brings a session to what is on the disk, in Open, and in a process that cannot change sessions because
+// of HandOver. If the session has a writer in this process, only its settings can differ, except if the
+// writer has just given it to the next process.
+func (s *Store) read(tenant, id string, given *session) {
+	x := s.known(tenant, id)
+	if x != nil {
+		x.updating.Lock() // two calls must not overtake each other
+		defer x.updating.Unlock()
+	}
+	now, err := readSession(filepath.Join(s.config.Dir, tenant, id), id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil && !(s.handed && errors.Is(err, fs.ErrNotExist)) { // the next process may remove it now
+		s.config.Log.Error("a session cannot be read; its files stay", "tenant", tenant, "session", id, "err", err)
+	}
+	if x != nil && x == given {
+		x.by = "" // from now on another call may read it
+	}
+	switch {
+	case x == nil && err == nil:
+		t := s.of(tenant)
+		t.sessions[id] = now
+		t.bytes += now.head.Stored
+	case x == nil || x.gone:
+	case x.by != "":
+		if err == nil {
+			x.set = now.set
+		}
+	case err != nil:
+		s.drop(tenant, x)
+	default:
+		s.take(tenant, x, now)
+	}
+}
+
+// known returns a session in memory, or nil.
+func (s *Store) known(tenant, id string) *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.tenants[tenant]; t != nil {
+		return t.sessions[id]
+	}
+	return nil
+}
+
+// take makes a session what was read from the disk. Its versions are not loaded. s.mu is held, and
+// no writer of this process has the session.
+func (s *Store) take(tenant string, x, now *session) {
+	s.tenants[tenant].bytes += now.head.Stored - x.head.Stored
+	x.head, x.set = now.head, now.set
+	if now.used.After(x.used) {
+		x.used = now.used
+	}
+	x.kept, x.damaged, x.loaded, x.tree = nil, nil, false, 0
+}
+
+// drop forgets a session that is no longer on the disk, or cannot be read. s.mu is held.
+func (s *Store) drop(tenant string, x *session) {
+	x.gone = true
+	t := s.tenants[tenant]
+	delete(t.sessions, x.id)
+	t.bytes -= x.head.Stored
+}

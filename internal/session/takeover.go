@@ -1,0 +1,298 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// A takeover. The earlier process calls HandOver. From then on it only ends the writers that it has. The next
+// process opens the store with Config.Beside, and does everything else. The sessions of those writers are held
+// there: for callers they have a writer, and their newest version is read from the disk each time. The
+// two processes never change the same files:
+//
+//	versions/, objects/ and tree/ of a held session   the earlier process, until Freed
+//	session.json of a held session                    the next process; both set its modification time
+//	everything else                                   the next process
+//
+// The locks of both processes, flock(2): the file lock belongs to the next process from Open on. The
+// directory has a shared lock of each process. A plain Open needs both alone, so it is refused while one
+// of the processes lives.
+
+// A Held is a session with a writer in the earlier process.
+type Held struct {
+	Tenant string `json:"tenant"`
+	ID     string `json:"id"`
+	By     string `json:"by"` // the writer
+}
+
+// takeover is the part of a Store that takeovers use. Store.mu guards it.
+type takeover struct {
+	// Of the earlier process.
+	handed   bool
+	handing  chan struct{}       // closed by HandOver
+	changes  int                 // that are under way; see enter
+	quiet    chan struct{}       // closed when changes is 0; nil: nobody waits
+	writing  map[*session]string // what HandOver has returned, without those that were released; the tenants
+	released func(tenant, id string)
+
+	// Of the next process.
+	beside bool                // until Adopt
+	held   map[*session]string // the tenants
+}
+
+// enter counts a change of the store until leave. It fails after HandOver, which waits for leave. Writers that
+// have their turn are no such changes.
+func (s *Store) enter() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	if s.handed {
+		return ErrHandedOver
+	}
+	s.changes++
+	return nil
+}
+
+func (s *Store) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changes--; s.changes == 0 && s.quiet != nil {
+		close(s.quiet)
+		s.quiet = nil
+	}
+}
+
+// HandOver lets another process open the store with Config.Beside, and returns the sessions with a writer.
+// These writers go on, also those that are in Release. Readers go on, too. Everything else gets
+// ErrHandedOver, until Resume: creations, deletions, updates, Purge, Sweep and Acquire, also if it waits. HandOver
+// waits for those of them that are under way. After an error the store is as before.
+func (s *Store) HandOver(ctx context.Context) ([]Held, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return nil, ErrClosed
+	case s.handed:
+		return nil, ErrHandedOver
+	case s.beside:
+		return nil, errors.New("sessions: the earlier process may still have writers; call Adopt first")
+	}
+	s.handed = true
+	close(s.handing)
+	err := s.settle(ctx)
+	if err == nil {
+		err = flock(s.lock, unix.LOCK_UN)
+	}
+	if err != nil {
+		s.handed, s.handing = false, make(chan struct{})
+		return nil, fmt.Errorf("hand over the sessions: %w", err)
+	}
+	s.writing = map[*session]string{}
+	list := []Held{}
+	for tenant, t := range s.tenants {
+		for _, x := range t.sessions {
+			if x.by != "" {
+				s.writing[x] = tenant
+				list = append(list, Held{tenant, x.id, x.by})
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b Held) int { return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.ID, b.ID)) })
+	return list, nil
+}
+
+// settle waits until no change is under way. s.mu is held, but not while settle waits.
+func (s *Store) settle(ctx context.Context) error {
+	for s.changes > 0 {
+		quiet := make(chan struct{})
+		s.quiet = quiet
+		s.mu.Unlock()
+		select {
+		case <-quiet:
+		case <-ctx.Done():
+		}
+		s.mu.Lock()
+		if err := ctx.Err(); err != nil {
+			s.quiet = nil
+			return err
+		}
+	}
+	return nil
+}
+
+// OnRelease sets what Release calls as its last step for a session that HandOver has returned. f must see
+// to it that the next process calls Freed, and must return if that process is gone. Set it before HandOver.
+// Release waits for f, so a caller that learns the outcome after Release finds the session free there.
+func (s *Store) OnRelease(f func(tenant, id string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.released = f
+}
+
+// giveBack gives a session to the next process, in end.
+func (s *Store) giveBack(tenant string, x *session) {
+	s.mu.Lock()
+	released := s.released
+	delete(s.writing, x)
+	s.mu.Unlock()
+	if released != nil {
+		released(tenant, x.id)
+	}
+	// The next process may have committed, and died. Resume may have left the session out, because it had
+	// this writer.
+	s.read(tenant, x.id, x)
+}
+
+// Resume undoes HandOver after the next process has closed the store or has died. What that process changed
+// is read from the disk. After an error the store is still handed over.
+func (s *Store) Resume() error {
+	s.mu.Lock()
+	closed, handed := s.closed, s.handed
+	s.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
+	if !handed {
+		return nil
+	}
+	err := awaitFlock(context.Background(), s.lock, unix.LOCK_EX)
+	if err == nil {
+		if err = s.readTenants(); err != nil {
+			err = errors.Join(err, flock(s.lock, unix.LOCK_UN))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("resume the sessions: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.handed, s.handing, s.writing = false, make(chan struct{}), nil
+	return nil
+}
+
+// hold makes the writers of the earlier process the writers of their sessions. Open calls it.
+func (s *Store) hold(list []Held) {
+	s.held = map[*session]string{}
+	for _, h := range list {
+		x := s.known(h.Tenant, h.ID)
+		if x == nil || x.by != "" {
+			s.config.Log.Error("a session of the earlier process is not held", "tenant", h.Tenant, "session", h.ID, "writer", h.By)
+			continue
+		}
+		x.turn <- struct{}{}
+		x.by = cmp.Or(h.By, "another process")
+		s.held[x] = h.Tenant
+	}
+}
+
+// Freed says that the earlier process has released a session. Its versions and settings are read again,
+// and the next writer has its turn. It does nothing to a session that is not held.
+func (s *Store) Freed(tenant, id string) {
+	if x := s.known(tenant, id); x != nil {
+		s.free(tenant, x)
+	}
+}
+
+// free is Freed. A session that cannot be read is left out, as in Open, and its files stay.
+func (s *Store) free(tenant string, x *session) {
+	x.updating.Lock()
+	defer x.updating.Unlock()
+	if !s.isHeld(x) {
+		return
+	}
+	now, err := readSession(x.dir, x.id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.config.Log.Error("a session cannot be read; its files stay", "tenant", tenant, "session", x.id, "err", err)
+		s.drop(tenant, x)
+	} else {
+		s.take(tenant, x, now)
+	}
+	delete(s.held, x)
+	x.by = ""
+	<-x.turn
+}
+
+// Adopt makes this process the only one, after the earlier process has ended or has closed the store. It frees
+// all sessions that are still held. After an error it may be called again.
+func (s *Store) Adopt(ctx context.Context) error {
+	s.mu.Lock()
+	closed, beside := s.closed, s.beside
+	s.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
+	if !beside {
+		return nil
+	}
+	// A commit of a process that lives must not meet another writer. No plain Open comes between the
+	// two calls: it would need the file lock.
+	err := awaitFlock(ctx, s.dir, unix.LOCK_EX)
+	if err = errors.Join(err, flock(s.dir, unix.LOCK_SH)); err != nil {
+		return fmt.Errorf("adopt the sessions: the earlier process has them open: %w", err)
+	}
+	for _, h := range s.heldSessions("") {
+		s.free(h.tenant, h.session)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.beside = false
+	return nil
+}
+
+func (s *Store) isHeld(x *session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, held := s.held[x]
+	return held
+}
+
+type owned struct {
+	tenant string
+	*session
+}
+
+// heldSessions returns the held sessions of a tenant; "": of all tenants.
+func (s *Store) heldSessions(tenant string) (list []owned) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for x, of := range s.held {
+		if tenant == "" || of == tenant {
+			list = append(list, owned{of, x})
+		}
+	}
+	return list
+}
+
+// refresh reads the held sessions of a tenant again, or only one of them, if they are held.
+func (s *Store) refresh(tenant string, only *session) {
+	for _, x := range s.heldSessions(tenant) {
+		if only == nil || only == x.session {
+			s.refreshHeld(x)
+		}
+	}
+}
+
+// refreshHeld reads a held session again. If that fails, what is known stays; free says so.
+func (s *Store) refreshHeld(x owned) {
+	x.updating.Lock() // two refreshes must not overtake each other
+	defer x.updating.Unlock()
+	if !s.isHeld(x.session) {
+		return
+	}
+	now, err := readSession(x.dir, x.id)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.take(x.tenant, x.session, now)
+}
