@@ -8,24 +8,27 @@ import (
 	"github.com/skillrun/skillrun/internal/network"
 )
 
-// networkLimits bound the network of each execution. TenantConnections bounds the open connections of all
-// executions of a tenant together.
+// networkLimits bound the network of each execution. The keys with tenant_ bound all executions of a tenant
+// together.
 type networkLimits struct {
-	Connections       int      `yaml:"connections"`     // at a time
-	NewConnections    int      `yaml:"new_connections"` // in a second
-	TenantConnections int      `yaml:"tenant_connections"`
-	Bytes             size     `yaml:"bytes"`     // sent and received by an execution
-	Idle              duration `yaml:"idle"`      // of a TCP connection without a byte
-	IdleUDP           duration `yaml:"idle_udp"`  // of an exchange of UDP packets
-	Names             int      `yaml:"names"`     // different names that an execution looks up
-	Questions         int      `yaml:"questions"` // that the helper passes on to name servers
+	Connections       int `yaml:"connections"`     // at a time
+	NewConnections    int `yaml:"new_connections"` // in a second
+	TenantConnections int `yaml:"tenant_connections"`
+	// In a second, on average; TenantConnections may come at once.
+	TenantNewConnections int      `yaml:"tenant_new_connections"`
+	Bytes                size     `yaml:"bytes"`     // sent and received by an execution
+	Idle                 duration `yaml:"idle"`      // of a TCP connection without a byte
+	IdleUDP              duration `yaml:"idle_udp"`  // of an exchange of UDP packets
+	Names                int      `yaml:"names"`     // different names that an execution looks up
+	Questions            int      `yaml:"questions"` // that the helper passes on to name servers
 }
 
 // defaultNetworkLimits has the values in deploy/skillrund.yaml; a test compares the two.
 func defaultNetworkLimits() networkLimits {
 	l := network.DefaultLimits()
 	return networkLimits{
-		Connections: l.Connections, NewConnections: l.NewConnections, TenantConnections: l.TenantConnections, Bytes: size(l.Bytes),
+		Connections: l.Connections, NewConnections: l.NewConnections, TenantConnections: l.TenantConnections,
+		TenantNewConnections: l.TenantNewConnections, Bytes: size(l.Bytes),
 		Idle: duration(l.Idle), IdleUDP: duration(l.IdleUDP), Names: l.Names, Questions: l.Questions,
 	}
 }
@@ -33,7 +36,8 @@ func defaultNetworkLimits() networkLimits {
 // limits converts what checkNetworkLimits has accepted.
 func (l networkLimits) limits() network.Limits {
 	return network.Limits{
-		Connections: l.Connections, NewConnections: l.NewConnections, TenantConnections: l.TenantConnections, Bytes: int64(l.Bytes),
+		Connections: l.Connections, NewConnections: l.NewConnections, TenantConnections: l.TenantConnections,
+		TenantNewConnections: l.TenantNewConnections, Bytes: int64(l.Bytes),
 		Idle: time.Duration(l.Idle), IdleUDP: time.Duration(l.IdleUDP), Names: l.Names, Questions: l.Questions,
 	}
 }
@@ -59,6 +63,7 @@ func (c *config) checkNetworkLimits(bad badFunc) {
 		{"tenant_connections", l.TenantConnections, network.MaxConnections, ""},
 		{"connections", l.Connections, min(max(1, l.TenantConnections), network.MaxConnections), ", network_limits.tenant_connections"},
 		{"new_connections", l.NewConnections, maxNewConnections, ""},
+		{"tenant_new_connections", l.TenantNewConnections, maxNewConnections, ""},
 		{"names", l.Names, maxNetworkNames, ""},
 		{"questions", l.Questions, maxQuestions, ""},
 	} {

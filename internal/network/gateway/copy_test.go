@@ -27,7 +27,7 @@ func (r *sizedReader) Read(b []byte) (int, error) {
 
 // A full buffer is followed by a large one, and a connection that waits for data has a small one.
 func TestCopyBuffers(t *testing.T) {
-	c := &connection{gateway: &Gateway{entries: newAdmission(DefaultLimits(), NewShared(1))}}
+	c := &connection{gateway: &Gateway{entries: newAdmission(DefaultLimits(), NewShared(DefaultTenantLimits()))}}
 	r := &sizedReader{reads: []int{1, smallCopy, largeCopy, largeCopy, smallCopy, 10}}
 	var sum atomic.Int64
 	var got bytes.Buffer

@@ -31,7 +31,7 @@ func fuzzed(f testing.TB) *Gateway {
 	if err != nil {
 		f.Fatal(err)
 	}
-	g := &Gateway{rules: rules, pins: newPins(), entries: newAdmission(DefaultLimits(), NewShared(1)), report: newReporter(newLog())}
+	g := &Gateway{rules: rules, pins: newPins(), entries: newAdmission(DefaultLimits(), NewShared(DefaultTenantLimits())), report: newReporter(newLog())}
 	g.names = newNameServer(g, nil)
 	return g
 }

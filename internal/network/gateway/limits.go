@@ -52,14 +52,41 @@ const (
 	maxLarge    = 64
 )
 
-// A Shared bounds the connections of several gateways together.
-type Shared struct {
-	count
-	large count // connections with large buffers
+// TenantLimits bound the sandboxes of one tenant together. Connections and NewPerSecond must be positive.
+type TenantLimits struct {
+	Connections  int64 `json:"connections"`    // that exist at the same time
+	NewPerSecond int   `json:"new_per_second"` // on average; Connections may come at once
+	Ports        Ports `json:"ports"`
 }
 
-// NewShared returns a bound of most connections.
-func NewShared(most int64) *Shared { return &Shared{count{most: most}, count{most: maxLarge}} }
+// DefaultTenantLimits are the limits of a tenant.
+func DefaultTenantLimits() TenantLimits { return TenantLimits{Connections: 4096, NewPerSecond: 1000} }
+
+// A Shared applies TenantLimits to several gateways.
+type Shared struct {
+	count
+	limits TenantLimits
+	rate   *rate.Limiter // of new connections
+	large  count         // connections with large buffers
+}
+
+// NewShared returns a Shared without a connection.
+func NewShared(l TenantLimits) *Shared {
+	return &Shared{count: count{most: l.Connections}, limits: l, large: count{most: maxLarge},
+		rate: rate.NewLimiter(rate.Limit(l.NewPerSecond), max(l.NewPerSecond, int(l.Connections)))}
+}
+
+// enter takes one connection in. It returns the limit that is reached, or "".
+func (s *Shared) enter() (reached string) {
+	if !s.take() {
+		return fmt.Sprintf("more than %d connections of the tenant (network_limits.tenant_connections)", s.most)
+	}
+	if !s.rate.Allow() {
+		s.give()
+		return fmt.Sprintf("more than %d new connections of the tenant in a second (network_limits.tenant_new_connections)", s.limits.NewPerSecond)
+	}
+	return ""
+}
 
 // A count counts up to a bound.
 type count struct {
@@ -103,11 +130,10 @@ func (a *admission) enter() (reached string) {
 	if !a.own.take() {
 		return fmt.Sprintf("more than %d connections (network_limits.connections)", a.own.most)
 	}
-	if !a.tenant.take() {
+	if reached = a.tenant.enter(); reached != "" {
 		a.own.give()
-		return fmt.Sprintf("more than %d connections of the tenant (network_limits.tenant_connections)", a.tenant.most)
 	}
-	return ""
+	return reached
 }
 
 func (a *admission) leave() {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 
@@ -23,9 +24,13 @@ func TestConnectionLimits(t *testing.T) {
 	networktest.Serve(t, address, echo)
 	for want, change := range map[string]func(*Config){
 		"more than 1 connections":               func(c *Config) { c.Limits.Connections = 1 },
-		"more than 1 connections of the tenant": func(c *Config) { c.Shared = NewShared(1) },
-		"more than 1 new connections":           func(c *Config) { c.Limits.NewPerSecond = 1 },
+		"more than 1 connections of the tenant": func(c *Config) { c.Shared = NewShared(TenantLimits{Connections: 1, NewPerSecond: 1000}) },
+		"more than 1 new connections in a":      func(c *Config) { c.Limits.NewPerSecond = 1 },
 		"more than 2 bytes":                     func(c *Config) { c.Limits.Bytes = 2 },
+		"more than 0 new connections of the tenant": func(c *Config) {
+			c.Shared.rate = rate.NewLimiter(0, 1) // no room comes back
+			c.Shared.limits.NewPerSecond = 0
+		},
 	} {
 		t.Run(want, func(t *testing.T) {
 			b := newBox(t, nil, nil, change)

@@ -67,9 +67,12 @@ func (s *session) run() {
 	defer g.leave()
 	defer s.in.Close()
 	ctx, cancel := context.WithTimeout(g.life, g.entries.limits.Dial)
-	out, err := (&net.Dialer{}).DialContext(ctx, "udp", s.decision.to.String())
+	out, err := g.entries.tenant.dial(ctx, "udp", s.decision.to.String())
 	cancel()
 	if err != nil {
+		if reason := fault(err); reason != "" {
+			g.deny(s.decision.refuse(policy.Verdict{Reason: reason}))
+		}
 		return
 	}
 	s.out = out
