@@ -63,7 +63,7 @@ func rules() []rule {
 		{unix.SYS_SOCKET, []condition{inet, {1, socketOptions, []uint32{unix.SOCK_STREAM}}, is(2, 0, unix.IPPROTO_TCP)}, allow},
 		{unix.SYS_SOCKET, []condition{inet, {1, socketOptions, []uint32{unix.SOCK_DGRAM}}, is(2, 0, unix.IPPROTO_UDP)}, allow},
 		{unix.SYS_GETSOCKOPT, []condition{is(1, unix.SOL_SOCKET), is(2, unix.SO_ERROR)}, allow},
-		{unix.SYS_SETSOCKOPT, []condition{is(1, unix.SOL_SOCKET), is(2, unix.SO_LINGER, unix.SO_KEEPALIVE)}, allow},
+		{unix.SYS_SETSOCKOPT, []condition{is(1, unix.SOL_SOCKET), is(2, unix.SO_LINGER, unix.SO_KEEPALIVE, unix.SO_RCVBUF, unix.SO_SNDBUF, unix.SO_BUF_LOCK)}, allow},
 		{unix.SYS_SETSOCKOPT, []condition{is(1, unix.IPPROTO_TCP), is(2, unix.TCP_NODELAY, unix.TCP_KEEPIDLE, unix.TCP_KEEPINTVL, unix.TCP_KEEPCNT)}, allow},
 		{unix.SYS_SETSOCKOPT, []condition{is(1, unix.IPPROTO_IPV6), is(2, unix.IPV6_V6ONLY)}, allow},
 		{unix.SYS_SETSOCKOPT, []condition{is(1, unix.IPPROTO_IP), is(2, unix.IP_LOCAL_PORT_RANGE)}, allow},

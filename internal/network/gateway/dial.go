@@ -49,7 +49,26 @@ func (s *Shared) dial(ctx context.Context, network, to string) (net.Conn, error)
 }
 
 func dialFrom(ctx context.Context, network, to string, ports PortRange) (net.Conn, error) {
-	return (&net.Dialer{KeepAlive: -1, Control: ports.choose}).DialContext(ctx, network, to)
+	c, err := (&net.Dialer{KeepAlive: -1, Control: ports.choose}).DialContext(ctx, network, to)
+	if tcp, ok := c.(*net.TCPConn); ok && err == nil {
+		limitBuffers(tcp)
+	}
+	return c, err
+}
+
+// limitBuffers fixes the sizes of a socket's buffers. The kernel no longer chooses them, so a peer or a program
+// that does not read can't let them grow. It comes after connect, because the kernel offers windows for
+// large buffers only to a peer of a socket without fixed sizes.
+func limitBuffers(c *net.TCPConn) {
+	_ = c.SetReadBuffer(socketReceive)
+	_ = c.SetWriteBuffer(socketSend)
+}
+
+// unlimitBuffers lets the kernel choose the sizes again (SO_BUF_LOCK, Linux 5.15).
+func unlimitBuffers(c *net.TCPConn) {
+	if socket, err := c.SyscallConn(); err == nil {
+		_ = socket.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_BUF_LOCK, 0) })
+	}
 }
 
 // hasNoPort reports whether no local port was free: EADDRNOTAVAIL for TCP, EAGAIN for UDP (connect(2)).

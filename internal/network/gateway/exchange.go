@@ -255,7 +255,7 @@ func (c *countedConn) Close() error {
 // count ends the connection if the limit of bytes is reached.
 func (c *countedConn) count(n int, sum *atomic.Int64) error {
 	s := c.exchange
-	sum.Add(int64(n))
+	s.counted(sum, n)
 	s.activity.note()
 	if s.gateway.entries.count(n) {
 		return nil

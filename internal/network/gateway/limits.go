@@ -48,8 +48,15 @@ const (
 	smallBuffer = 32 << 10
 	largeSend   = 256 << 10 // to the sandbox
 	largeWindow = 1 << 20   // from the sandbox; the stack offers half of it
-	growAfter   = 256 << 10
-	maxLarge    = 64
+	growAfter   = 128 << 10
+	maxLarge    = 32
+
+	// Buffers of the socket to the destination, in bytes. The kernel doubles them, for its own data. A connection
+	// without large buffers has these: with the usual net.ipv4.tcp_rmem, a new socket can receive as much. For
+	// one with large buffers the kernel chooses the sizes, so that it is fast over long distances: by default
+	// up to 6 MiB to receive and 4 MiB to send. So maxLarge of them hold at most 320 MiB.
+	socketReceive = 64 << 10
+	socketSend    = 32 << 10
 )
 
 // TenantLimits bound the sandboxes of one tenant together. Connections and NewPerSecond must be positive.

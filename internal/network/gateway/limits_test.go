@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -191,8 +193,13 @@ func TestPins(t *testing.T) {
 // A busy connection gets large buffers, as many as the tenant may have, and gives them back.
 func TestBuffers(t *testing.T) {
 	address := networktest.Public + ":80"
-	networktest.Serve(t, address, echo)
+	accepted := make(chan net.Addr, 10)
+	networktest.Serve(t, address, func(c net.Conn) {
+		accepted <- c.RemoteAddr()
+		echo(c)
+	})
 	b := newBox(t, nil, nil, func(c *Config) { c.Shared.large.most = 1 })
+	peers := map[net.Conn]net.Addr{} // the address of each connection's socket
 	exchange := func(n int) net.Conn {
 		t.Helper()
 		c, err := b.Dial("tcp", address)
@@ -200,6 +207,7 @@ func TestBuffers(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
+		peers[c] = <-accepted
 		go func() { _, _ = c.Write(make([]byte, n)) }()
 		if _, err := io.ReadFull(c, make([]byte, n)); err != nil {
 			t.Fatal(err)
@@ -222,6 +230,10 @@ func TestBuffers(t *testing.T) {
 	}
 	want := func(what string, c net.Conn, send, window int64) {
 		t.Helper()
+		receive, fixed := outside(t, peers[c])
+		if wantFixed := send == smallBuffer; fixed != wantFixed || fixed && receive != 2*socketReceive {
+			t.Errorf("%s: the socket can receive %d bytes, fixed %v", what, receive, fixed)
+		}
 		if gotSend, gotWindow := size(c); gotSend != send || gotWindow != window {
 			t.Errorf("%s: %d and %d bytes, want %d and %d", what, gotSend, gotWindow, send, window)
 		}
@@ -233,6 +245,31 @@ func TestBuffers(t *testing.T) {
 	busy.Close()
 	b.awaitClosed(t)
 	want("after its end", exchange(2*growAfter), largeSend, largeWindow)
+}
+
+// outside returns how many bytes the Gateway's socket with a local address can receive, with the kernel's own
+// data, and whether the size is fixed.
+func outside(t *testing.T, local net.Addr) (receive int, fixed bool) {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		fd, _ := strconv.Atoi(f.Name())
+		a, err := unix.Getsockname(fd)
+		if in, ok := a.(*unix.SockaddrInet4); err != nil || !ok || in.Port != local.(*net.TCPAddr).Port {
+			continue
+		}
+		receive, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
+		lock, lockErr := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BUF_LOCK)
+		if err := errors.Join(err, lockErr); err != nil {
+			t.Fatal(err)
+		}
+		return receive, lock == unix.SOCK_SNDBUF_LOCK|unix.SOCK_RCVBUF_LOCK
+	}
+	t.Fatal("no such socket")
+	return 0, false
 }
 
 // Close does not wait for a client that never completes its handshake.
