@@ -65,7 +65,9 @@ func New(c Config) (*Gateway, error) {
 	g.life, g.end = context.WithCancel(context.Background())
 	g.names = newNameServer(g, c.Resolvers)
 	g.broker = newBroker(c.Credentials, c.Roots)
-	g.relay = newRelay(c.Proxy, c.Roots, c.Shared)
+	if g.relay = newRelay(c.Proxy, c.Roots, c.Shared); g.relay != nil {
+		g.rules = g.rules.WithOwn(g.relay.own())
+	}
 	g.link = newLink(c.TUN, g.refusePacket)
 	if err := g.start(); err != nil {
 		g.end()

@@ -50,6 +50,9 @@ func (g *Gateway) judge(p policy.Protocol, to netip.AddrPort) decision {
 // judgeName asks the rules for a name that only the proxy looks up. If they have the name, the client must send it.
 func (g *Gateway) judgeName(p policy.Protocol, to netip.AddrPort, name string) decision {
 	d := decision{protocol: p, to: to, name: name}
+	if name == normal(g.relay.Name) {
+		return d.refuse(policy.Verdict{Rule: policy.KindOwn, Reason: name + " is the proxy of the daemon"})
+	}
 	v, anyName := g.rules.DialName(name, to.Port())
 	if !v.Allowed {
 		return d.refuse(v)

@@ -22,7 +22,8 @@ import (
 )
 
 // A Proxy is an HTTP proxy that opens TCP connections for the Gateway (CONNECT, RFC 9110, 9.3.6). It is asked
-// only after the rules have allowed the connection. A sandbox can't reach it: the rules do not have its address.
+// only after the rules have allowed the connection. A sandbox reaches it only by a rule with its address: the proxy
+// may take every request that comes from this machine, and carry it past the rules.
 type Proxy struct {
 	Addresses []netip.AddrPort `json:"addresses"` // the first one that accepts is used
 	// Secure means TLS between the Gateway and the proxy. Name is compared with the proxy's certificate.
@@ -87,6 +88,17 @@ func newRelay(p *Proxy, roots *x509.CertPool, shared *Shared) *relay {
 // resolves reports whether only the proxy looks a name up.
 func (r *relay) resolves(name string) bool {
 	return r != nil && r.ResolvesNames && !r.Direct.hasName(name)
+}
+
+// own are the proxy's addresses.
+func (r *relay) own() *policy.Own {
+	own := &policy.Own{Service: "the proxy of the daemon"}
+	var all []netip.Addr
+	for _, a := range r.Addresses {
+		all = append(all, a.Addr())
+	}
+	own.Set(all)
+	return own
 }
 
 // stand returns the address that stands for a name until the end of the Gateway. ok is false if none is left.

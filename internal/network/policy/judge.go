@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -140,8 +141,8 @@ func (r *Rules) question(addr netip.Addr, names []string) question {
 	q := question{addr: plain(addr), names: names}
 	q.inner = embedded(q.addr)
 	q.block = blockOf(q.addr)
-	if !q.block.never && slices.ContainsFunc(append(q.inner, q.addr), r.isOwn) {
-		q.block = block{name: "own", detail: "the daemon's machine", exact: true, prefix: netip.PrefixFrom(q.addr, q.addr.BitLen())}
+	if i := slices.IndexFunc(r.own, func(o *Own) bool { return slices.ContainsFunc(append(q.inner, q.addr), o.has) }); i >= 0 && !q.block.never {
+		q.block = block{name: KindOwn, detail: cmp.Or(r.own[i].Service, "the daemon's machine"), exact: true, prefix: netip.PrefixFrom(q.addr, q.addr.BitLen())}
 	}
 	return q
 }
@@ -152,10 +153,6 @@ func (q question) target(port uint16) string {
 		return fmt.Sprintf("%s:%d", q.names[0], port)
 	}
 	return netip.AddrPortFrom(q.addr, port).String()
-}
-
-func (r *Rules) isOwn(addr netip.Addr) bool {
-	return slices.ContainsFunc(r.own, func(o *Own) bool { return o.has(addr) })
 }
 
 // denied reports whether a deny rule is about the address. Ports are not considered.
