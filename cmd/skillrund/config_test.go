@@ -126,6 +126,8 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"no connection", "network_limits: {connections: 0}\n", "line 1: network_limits.connections: 0; must be 1 to 4096, network_limits.tenant_connections"},
 		{"more than the tenant's", "network_limits: {tenant_connections: 10}\n", "network_limits.connections: 256; must be 1 to 10, network_limits.tenant_connections"},
 		{"more than a helper's", "network_limits:\n  tenant_connections: 9000\n", "line 2: network_limits.tenant_connections: 9000; must be 1 to 8000"},
+		{"no new connection of a tenant", "network_limits: {tenant_new_connections: 0}\n", "network_limits.tenant_new_connections: 0; must be 1 to 100000"},
+		{"a slow tenant", "network_limits: {tenant_bytes_per_second: 1KiB}\n", "line 1: network_limits.tenant_bytes_per_second: 1KiB; must be at least 64KiB, or 0 for no limit"},
 		{"no name", "network_limits: {names: 0}\n", "network_limits.names: 0; must be 1 to 100000"},
 		{"an endless idle time", "network_limits: {idle: 2h}\n", "line 1: network_limits.idle: 2h0m0s; must be more than 0s and at most 1h0m0s"},
 		{"a resolver's name", "network_resolvers: [192.0.2.53, dns.example]\n", `line 1: network_resolvers[1]: "dns.example" is not an address; write 192.0.2.53, 192.0.2.53:5353 or [2001:db8::53]:53`},

@@ -16,11 +16,12 @@ type networkLimits struct {
 	TenantConnections int `yaml:"tenant_connections"`
 	// In a second, on average; TenantConnections may come at once.
 	TenantNewConnections int      `yaml:"tenant_new_connections"`
-	Bytes                size     `yaml:"bytes"`     // sent and received by an execution
-	Idle                 duration `yaml:"idle"`      // of a TCP connection without a byte
-	IdleUDP              duration `yaml:"idle_udp"`  // of an exchange of UDP packets
-	Names                int      `yaml:"names"`     // different names that an execution looks up
-	Questions            int      `yaml:"questions"` // that the helper passes on to name servers
+	TenantBytesPerSecond size     `yaml:"tenant_bytes_per_second"` // sent and received
+	Bytes                size     `yaml:"bytes"`                   // sent and received by an execution
+	Idle                 duration `yaml:"idle"`                    // of a TCP connection without a byte
+	IdleUDP              duration `yaml:"idle_udp"`                // of an exchange of UDP packets
+	Names                int      `yaml:"names"`                   // different names that an execution looks up
+	Questions            int      `yaml:"questions"`               // that the helper passes on to name servers
 }
 
 // defaultNetworkLimits has the values in deploy/skillrund.yaml; a test compares the two.
@@ -28,7 +29,7 @@ func defaultNetworkLimits() networkLimits {
 	l := network.DefaultLimits()
 	return networkLimits{
 		Connections: l.Connections, NewConnections: l.NewConnections, TenantConnections: l.TenantConnections,
-		TenantNewConnections: l.TenantNewConnections, Bytes: size(l.Bytes),
+		TenantNewConnections: l.TenantNewConnections, TenantBytesPerSecond: size(l.TenantBytesPerSecond), Bytes: size(l.Bytes),
 		Idle: duration(l.Idle), IdleUDP: duration(l.IdleUDP), Names: l.Names, Questions: l.Questions,
 	}
 }
@@ -37,7 +38,7 @@ func defaultNetworkLimits() networkLimits {
 func (l networkLimits) limits() network.Limits {
 	return network.Limits{
 		Connections: l.Connections, NewConnections: l.NewConnections, TenantConnections: l.TenantConnections,
-		TenantNewConnections: l.TenantNewConnections, Bytes: int64(l.Bytes),
+		TenantNewConnections: l.TenantNewConnections, TenantBytesPerSecond: int64(l.TenantBytesPerSecond), Bytes: int64(l.Bytes),
 		Idle: time.Duration(l.Idle), IdleUDP: time.Duration(l.IdleUDP), Names: l.Names, Questions: l.Questions,
 	}
 }
@@ -49,9 +50,10 @@ const (
 	maxNetworkNames   = 100_000
 	maxQuestions      = 1_000_000
 	maxNetworkIdle    = duration(time.Hour)
+	leastRate         = size(64 << 10) // in a second; with less, connections would seem idle
 )
 
-// checkNetworkLimits reports each limit out of its range. No limit can be 0 for "none": each of them keeps one
+// checkNetworkLimits reports each limit out of its range. No limit but those of bytes can be 0 for "none": each of them keeps one
 // sandbox from using up the helper of all sandboxes of its tenant.
 func (c *config) checkNetworkLimits(bad badFunc) {
 	l := c.NetworkLimits
@@ -78,6 +80,9 @@ func (c *config) checkNetworkLimits(bad badFunc) {
 		if f.value <= 0 || f.value > maxNetworkIdle {
 			bad(join("network_limits", f.key), "%s; must be more than 0s and at most %s", f.value, maxNetworkIdle)
 		}
+	}
+	if rate := l.TenantBytesPerSecond; rate > 0 && rate < leastRate {
+		bad("network_limits.tenant_bytes_per_second", "%s; must be at least %s, or 0 for no limit", rate, leastRate)
 	}
 	for i, text := range c.NetworkResolvers {
 		if _, err := parseResolver(text); err != nil {

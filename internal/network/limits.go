@@ -6,12 +6,13 @@ import (
 	"github.com/skillrun/skillrun/internal/network/gateway"
 )
 
-// Limits are the limits of a Manager that a configuration sets. All but Bytes must be positive.
+// Limits are the limits of a Manager that a configuration sets. All but those of bytes must be positive.
 type Limits struct {
 	Connections          int // of an execution
 	NewConnections       int // of an execution, in a second
 	TenantConnections    int
 	TenantNewConnections int   // in a second, on average
+	TenantBytesPerSecond int64 // 0: no limit
 	Bytes                int64 // sent and received by an execution; 0: no limit
 	Idle, IdleUDP        time.Duration
 	Names, Questions     int // of an execution, for DNS
@@ -26,14 +27,14 @@ func DefaultLimits() Limits {
 	l, t := gateway.DefaultLimits(), gateway.DefaultTenantLimits()
 	return Limits{
 		Connections: int(l.Connections), NewConnections: l.NewPerSecond, TenantConnections: int(t.Connections),
-		TenantNewConnections: t.NewPerSecond, Bytes: l.Bytes,
+		TenantNewConnections: t.NewPerSecond, TenantBytesPerSecond: t.BytesPerSecond, Bytes: l.Bytes,
 		Idle: l.Idle, IdleUDP: l.IdleUDP, Names: l.Names, Questions: l.Questions,
 	}
 }
 
 // Set sets the limits of a Manager's configuration.
 func (l Limits) Set(c *Config) {
-	c.Tenant = gateway.TenantLimits{Connections: int64(l.TenantConnections), NewPerSecond: l.TenantNewConnections}
+	c.Tenant = gateway.TenantLimits{Connections: int64(l.TenantConnections), NewPerSecond: l.TenantNewConnections, BytesPerSecond: l.TenantBytesPerSecond}
 	c.Limits = gateway.Limits{
 		Connections: int64(l.Connections), NewPerSecond: l.NewConnections, Bytes: l.Bytes,
 		Idle: l.Idle, IdleUDP: l.IdleUDP, Names: l.Names, Questions: l.Questions,

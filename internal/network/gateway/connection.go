@@ -174,6 +174,9 @@ func (c *connection) pass(to io.Writer, b []byte, sum *atomic.Int64) error {
 	if !c.gateway.entries.count(len(b)) {
 		return refusedError(c.decision.refuse(policy.Verdict{Reason: c.gateway.entries.bytesReason()}))
 	}
+	if err := c.gateway.entries.tenant.carry(c.gateway.life, len(b)); err != nil {
+		return err
+	}
 	c.activity.note()
 	_, err := to.Write(b)
 	c.counted(sum, len(b))

@@ -102,6 +102,9 @@ func (g *Gateway) dial(ctx context.Context, d decision) (*upstream, error) {
 	if refused, ok := errors.AsType[proxyError](err); ok {
 		reason = refused.reason
 	}
+	if hasNoPort(err) {
+		g.brake.charge(wasteOfPort)
+	}
 	if reason != "" && g.life.Err() == nil {
 		g.deny(d.refuse(policy.Verdict{Reason: reason}))
 	}

@@ -61,6 +61,7 @@ func (n *nameServer) serveUDP(conn *gonet.UDPConn) {
 		if err != nil {
 			return
 		}
+		n.gateway.brake.charge(1)
 		query := append([]byte(nil), b[:size]...)
 		select {
 		case n.queries <- struct{}{}:
@@ -87,6 +88,7 @@ func (n *nameServer) serveTCP(c net.Conn) {
 		if err != nil {
 			return
 		}
+		n.gateway.brake.charge(1)
 		n.queries <- struct{}{}
 		answer := n.answer(query, true)
 		<-n.queries

@@ -274,7 +274,7 @@ func (c *countedConn) count(n int, sum *atomic.Int64) error {
 	s.counted(sum, n)
 	s.activity.note()
 	if s.gateway.entries.count(n) {
-		return nil
+		return s.gateway.entries.tenant.carry(s.gateway.life, n)
 	}
 	s.gateway.deny(s.decision.refuse(policy.Verdict{Reason: s.gateway.entries.bytesReason()}))
 	s.abort()

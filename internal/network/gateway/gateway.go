@@ -46,6 +46,7 @@ type Gateway struct {
 	broker   *broker // nil: no credentials
 	relay    *relay  // nil: no proxy
 	report   *reporter
+	brake    *brake
 	tun      *os.File
 	link     *link
 	stack    *stack.Stack
@@ -61,14 +62,14 @@ const closeTime = time.Second
 
 // New carries packets from its return on.
 func New(c Config) (*Gateway, error) {
-	g := &Gateway{rules: c.Rules, pins: newPins(), entries: newAdmission(c.Limits, c.Shared), report: newReporter(c.Sink), tun: c.TUN}
+	g := &Gateway{rules: c.Rules, pins: newPins(), entries: newAdmission(c.Limits, c.Shared), report: newReporter(c.Sink), brake: newBrake(), tun: c.TUN}
 	g.life, g.end = context.WithCancel(context.Background())
 	g.names = newNameServer(g, c.Resolvers)
 	g.broker = newBroker(c.Credentials, c.Roots)
 	if g.relay = newRelay(c.Proxy, c.Roots, c.Shared); g.relay != nil {
 		g.rules = g.rules.WithOwn(g.relay.own())
 	}
-	g.link = newLink(c.TUN, g.refusePacket)
+	g.link = newLink(c.TUN, g.refusePacket, func() { g.brake.hold(g.life) })
 	if err := g.start(); err != nil {
 		g.end()
 		if g.link.IsAttached() {

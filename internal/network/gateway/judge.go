@@ -100,11 +100,15 @@ func (d decision) refuse(v policy.Verdict) decision {
 
 // deny reports d, a refusal.
 func (g *Gateway) deny(d decision) {
+	g.brake.charge(1)
 	g.report.denied(policy.Denial{Protocol: string(d.protocol), To: d.to, Name: d.name, Reason: d.reason, Rule: d.rule, Missing: d.missing})
 }
 
-// refusePacket reports a packet that the link refused.
+// refusePacket reports a packet that the link refused, if it is an event.
 func (g *Gateway) refusePacket(r refusal) {
+	if g.brake.charge(1); r.reason == "" {
+		return
+	}
 	g.report.denied(policy.Denial{Protocol: r.protocol, To: netip.AddrPortFrom(r.to, 0), Reason: r.reason})
 }
 

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -61,26 +62,48 @@ const (
 
 // TenantLimits bound the sandboxes of one tenant together. Connections and NewPerSecond must be positive.
 type TenantLimits struct {
-	Connections  int64 `json:"connections"`    // that exist at the same time
-	NewPerSecond int   `json:"new_per_second"` // on average; Connections may come at once
-	Ports        Ports `json:"ports"`
+	Connections    int64 `json:"connections"`      // that exist at the same time
+	NewPerSecond   int   `json:"new_per_second"`   // on average; Connections may come at once
+	BytesPerSecond int64 `json:"bytes_per_second"` // sent and received; connections wait. 0: no limit
+	Ports          Ports `json:"ports"`
 }
 
-// DefaultTenantLimits are the limits of a tenant.
-func DefaultTenantLimits() TenantLimits { return TenantLimits{Connections: 4096, NewPerSecond: 1000} }
+// DefaultTenantLimits are the limits of a tenant. One helper carries less than 1 GiB in a second on most machines.
+func DefaultTenantLimits() TenantLimits {
+	return TenantLimits{Connections: 4096, NewPerSecond: 1000, BytesPerSecond: 1 << 30}
+}
 
 // A Shared applies TenantLimits to several gateways.
 type Shared struct {
 	count
 	limits TenantLimits
 	rate   *rate.Limiter // of new connections
+	bytes  *rate.Limiter // nil: no limit
 	large  count         // connections with large buffers
 }
 
 // NewShared returns a Shared without a connection.
 func NewShared(l TenantLimits) *Shared {
-	return &Shared{count: count{most: l.Connections}, limits: l, large: count{most: maxLarge},
+	s := &Shared{count: count{most: l.Connections}, limits: l, large: count{most: maxLarge},
 		rate: rate.NewLimiter(rate.Limit(l.NewPerSecond), max(l.NewPerSecond, int(l.Connections)))}
+	if l.BytesPerSecond > 0 {
+		// All that one connection carries at once must pass: a buffer, a packet or a record of TLS.
+		s.bytes = rate.NewLimiter(rate.Limit(l.BytesPerSecond), int(max(l.BytesPerSecond/10, packetSize+1)))
+	}
+	return s
+}
+
+// carry waits until the tenant may carry n more bytes. It returns an error if life ends before.
+func (s *Shared) carry(life context.Context, n int) error {
+	if s.bytes == nil {
+		return nil
+	}
+	for ; n > s.bytes.Burst(); n -= s.bytes.Burst() {
+		if err := s.bytes.WaitN(life, s.bytes.Burst()); err != nil {
+			return err
+		}
+	}
+	return s.bytes.WaitN(life, n)
 }
 
 // enter takes one connection in. It returns the limit that is reached, or "".

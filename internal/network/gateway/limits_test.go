@@ -1,14 +1,17 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -59,6 +62,73 @@ func TestConnectionLimits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The sandboxes of a tenant together carry no more bytes in a second than the limit: connections wait. All that one
+// connection carries at once passes, however small the limit is, and the end of a network ends the wait.
+func TestBytesOfTenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewShared(TenantLimits{Connections: 1, NewPerSecond: 1, BytesPerSecond: 1 << 20})
+		start := time.Now()
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for range 20 {
+					if err := s.carry(t.Context(), 128<<10); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if took := time.Since(start); took < 9*time.Second || took > 10*time.Second {
+			t.Errorf("10 MiB took %v", took)
+		}
+		life, end := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, end)
+		if err := s.carry(life, 100<<20); !errors.Is(err, context.Canceled) {
+			t.Errorf("after the end: %v", err)
+		}
+	})
+	if err := NewShared(TenantLimits{Connections: 1, NewPerSecond: 1}).carry(t.Context(), 1<<40); err != nil {
+		t.Errorf("without a limit: %v", err)
+	}
+}
+
+// TCP, UDP and requests with a credential count for the limit of bytes of the tenant.
+func TestBytesOfTenantAreCounted(t *testing.T) {
+	o := newOrigin(t, nil, "api.test")
+	networktest.Serve(t, networktest.Public+":7000", echo)
+	serveUDP(t, networktest.Public+":7000")
+	set := bind(t, o.authority.PEM(), false, "api.test")
+	b := newBox(t, []string{"*.test", "20.1.0.1:7000", "20.1.0.1:7000/udp"}, nil, func(c *Config) { c.Credentials = set })
+	bytes := b.gateway.entries.tenant.bytes
+	bytes.SetLimit(0) // nothing comes back
+	left := bytes.Tokens()
+	spent := func(what string, least float64) {
+		t.Helper()
+		now := bytes.Tokens()
+		if left-now < least {
+			t.Errorf("%s: %v bytes counted, want at least %v", what, left-now, least)
+		}
+		left = now
+	}
+	for _, network := range []string{"tcp", "udp"} {
+		c, err := b.Dial(network, networktest.Public+":7000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(c, strings.Repeat("x", 1000))
+		if _, err := io.ReadFull(c, make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		spent(network, 2000)
+	}
+	if s, got := get(t, b.client(t, set, true, ""), "https://api.test/"); s != 200 {
+		t.Errorf("got %d %q", s, got)
+	}
+	spent("a credential", 100)
 }
 
 // A connection ends with a reset when the bytes are used up, when it is idle, and with the Gateway.

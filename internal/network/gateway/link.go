@@ -35,12 +35,13 @@ const (
 type link struct {
 	tun        *os.File
 	refused    func(packet refusal)
+	hold       func() // returns when the next packet may be read
 	dispatcher stack.NetworkDispatcher
 	done       chan struct{} // closed after the last read
 }
 
-func newLink(tun *os.File, refused func(refusal)) *link {
-	return &link{tun: tun, refused: refused, done: make(chan struct{})}
+func newLink(tun *os.File, refused func(refusal), hold func()) *link {
+	return &link{tun: tun, refused: refused, hold: hold, done: make(chan struct{})}
 }
 
 // stop ends the reads and returns after the last one. The device stays open.
@@ -66,6 +67,7 @@ func (l *link) read() {
 	defer close(l.done)
 	conn, err := l.tun.SyscallConn()
 	for err == nil {
+		l.hold()
 		err = l.readPacket(conn)
 	}
 }
@@ -99,9 +101,7 @@ func (l *link) readPacket(conn syscall.RawConn) error {
 func (l *link) deliver(packet []byte) {
 	protocol, refused := inspect(packet)
 	if refused != (refusal{}) {
-		if refused.reason != "" {
-			l.refused(refused)
-		}
+		l.refused(refused)
 		return
 	}
 	p := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(packet)})

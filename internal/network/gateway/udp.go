@@ -105,6 +105,9 @@ func (s *session) copy(to, from net.Conn, sum *atomic.Int64) {
 			s.gateway.deny(s.decision.refuse(policy.Verdict{Reason: s.gateway.entries.bytesReason()}))
 			return
 		}
+		if s.gateway.entries.tenant.carry(s.gateway.life, n) != nil {
+			return
+		}
 		s.activity.note()
 		if _, err := to.Write(b[:n]); err == nil {
 			sum.Add(int64(n))
