@@ -100,9 +100,9 @@ func (c *connection) run() {
 	c.out.Close()
 }
 
-// send copies the client's data. If only some names are allowed, it checks the client's name first.
+// send copies the client's data. If some names are not allowed, it checks the client's name first.
 func (c *connection) send() error {
-	if c.decision.names == nil {
+	if !c.decision.reads() {
 		return c.copy(c.out, c.in, &c.sent)
 	}
 	return c.sendChecked()

@@ -112,6 +112,19 @@ func (r *Rules) denied(q question, p Protocol, port uint16) (v Verdict, denied b
 	return Verdict{}, false
 }
 
+// DeniesNames reports whether a deny rule for a port has a name. The names that a client sends are then compared with
+// the rules, also if the address is allowed.
+func (r *Rules) DeniesNames(p Protocol, port uint16) bool {
+	return r != nil && slices.ContainsFunc(r.deny, func(one rule) bool { return one.kind == nameRule && one.matchesPort(p, port) })
+}
+
+// IsHost reports whether a name can be that of a host, or is an address. Deny rules are about no other name.
+func IsHost(name string) bool {
+	_, ok := canonicalName(name)
+	_, err := netip.ParseAddr(strings.Trim(name, "[]"))
+	return ok || err == nil
+}
+
 // DeniesSome reports whether a deny rule is about a name that may be resolved: it denies some ports.
 func (r *Rules) DeniesSome(name string) bool {
 	canonical, ok := canonicalName(name)
