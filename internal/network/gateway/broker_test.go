@@ -317,13 +317,16 @@ type offered struct {
 // readOffer reads frames until the offer is complete: settings, and an update of the connection's window.
 func readOffer(from io.Reader) (o offered, err error) {
 	frames := http2.NewFramer(nil, from)
-	for o.perConnection == 0 {
+	for o.perConnection == 0 || o.perStream == 0 {
 		f, err := frames.ReadFrame()
 		if err != nil {
 			return o, err
 		}
 		switch f := f.(type) {
 		case *http2.SettingsFrame:
+			if f.IsAck() {
+				continue
+			}
 			o.streams, _ = f.Value(http2.SettingMaxConcurrentStreams)
 			o.frame, _ = f.Value(http2.SettingMaxFrameSize)
 			o.perStream, _ = f.Value(http2.SettingInitialWindowSize)

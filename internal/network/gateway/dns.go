@@ -89,7 +89,11 @@ func (n *nameServer) serveTCP(c net.Conn) {
 			return
 		}
 		n.gateway.brake.charge(1)
-		n.queries <- struct{}{}
+		select {
+		case n.queries <- struct{}{}:
+		case <-n.gateway.life.Done():
+			return
+		}
 		answer := n.answer(query, true)
 		<-n.queries
 		if answer == nil {

@@ -39,19 +39,22 @@ type Config struct {
 
 // A Gateway carries the packets of one sandbox.
 type Gateway struct {
-	rules    *policy.Rules
-	names    *nameServer
-	pins     *pins
-	entries  *admission
-	broker   *broker // nil: no credentials
-	relay    *relay  // nil: no proxy
-	report   *reporter
-	brake    *brake
-	tun      *os.File
-	link     *link
-	stack    *stack.Stack
-	life     context.Context // ends with the Gateway
-	end      context.CancelFunc
+	rules   *policy.Rules
+	names   *nameServer
+	pins    *pins
+	entries *admission
+	broker  *broker // nil: no credentials
+	relay   *relay  // nil: no proxy
+	report  *reporter
+	brake   *brake
+	tun     *os.File
+	link    *link
+	stack   *stack.Stack
+	life    context.Context // ends with the Gateway
+	end     context.CancelFunc
+
+	entering sync.Mutex
+	closed   bool           // no connection enters; guarded by entering
 	sessions sync.WaitGroup // of connections, for their events
 }
 
@@ -85,23 +88,26 @@ func New(c Config) (*Gateway, error) {
 // closes the device, because that takes the kernel about 20 ms.
 func (g *Gateway) Close() {
 	g.end()
+	g.entering.Lock()
+	g.closed = true
+	g.entering.Unlock()
 	g.link.stop() // first, and wait: Destroy waits for the reader while it holds a lock that the reader needs
 	g.endSessions()
 	g.report.end()
 	time.AfterFunc(destroyPause, func() {
 		g.stack.Destroy()
-		closing <- struct{}{}
+		closers <- struct{}{}
 		g.tun.Close()
-		<-closing
+		<-closers
 	})
 }
 
 // destroyPause keeps the work of the end away from the answer of the execution, which is sent at the same time.
 const destroyPause = 20 * time.Millisecond
 
-// closing bounds the threads that close devices. The end of 1,000 sandboxes would otherwise need 1,000
+// closers bounds the threads that close devices. The end of 1,000 sandboxes would otherwise need 1,000
 // threads, and a Go program that gets no thread dies.
-var closing = make(chan struct{}, 4)
+var closers = make(chan struct{}, 4)
 
 // endSessions aborts the stack's connections until every session has reported its end. It repeats this,
 // because a handshake can begin after the first round.

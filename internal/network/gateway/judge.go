@@ -103,6 +103,9 @@ func (d decision) refuse(v policy.Verdict) decision {
 
 // deny reports d, a refusal.
 func (g *Gateway) deny(d decision) {
+	if d.reason == closing {
+		return
+	}
 	g.brake.charge(1)
 	g.report.denied(policy.Denial{Protocol: string(d.protocol), To: d.to, Name: d.name, Reason: d.reason, Rule: d.rule, Missing: d.missing})
 }

@@ -38,7 +38,8 @@ func DefaultLimits() Limits {
 // Bounds without a configuration. A pin costs about 200 bytes.
 const (
 	maxPins    = 4000 // pairs of address and name
-	maxQueries = 64   // to the resolvers, at the same time
+	maxQueries = 64   // that the name server of a sandbox handles at the same time
+	maxAsking  = 1024 // questions to the resolvers of all sandboxes of a tenant: each has a socket
 	maxAnswer  = 32   // addresses in one answer
 	maxHandled = 1024 // connection attempts that the stack hands over at the same time
 
@@ -80,15 +81,16 @@ type Shared struct {
 	rate   *rate.Limiter // of new connections
 	bytes  *rate.Limiter // nil: no limit
 	large  count         // connections with large buffers
+	asking chan struct{} // has an element for each question to the resolvers
 }
 
 // NewShared returns a Shared without a connection.
 func NewShared(l TenantLimits) *Shared {
-	s := &Shared{count: count{most: l.Connections}, limits: l, large: count{most: maxLarge},
+	s := &Shared{count: count{most: l.Connections}, limits: l, large: count{most: maxLarge}, asking: make(chan struct{}, maxAsking),
 		rate: rate.NewLimiter(rate.Limit(l.NewPerSecond), max(l.NewPerSecond, int(l.Connections)))}
 	if l.BytesPerSecond > 0 {
 		// All that one connection carries at once must pass: a buffer, a packet or a record of TLS.
-		s.bytes = rate.NewLimiter(rate.Limit(l.BytesPerSecond), int(max(l.BytesPerSecond/10, packetSize+1)))
+		s.bytes = rate.NewLimiter(rate.Limit(l.BytesPerSecond), int(max(l.BytesPerSecond/10, largestRead)))
 	}
 	return s
 }

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
@@ -363,6 +364,19 @@ func TestHalfOpen(t *testing.T) {
 	}
 }
 
+// A connection that comes while the Gateway closes, or after, does not enter. Close would not wait for it.
+func TestEnterAfterClose(t *testing.T) {
+	b := newBox(t, nil, nil)
+	if reached := b.gateway.enter(); reached != "" {
+		t.Fatal(reached)
+	}
+	b.gateway.leave()
+	b.gateway.Close()
+	if reached := b.gateway.enter(); reached != closing {
+		t.Errorf("got %q", reached)
+	}
+}
+
 // synPacket returns the first packet of a connection to port 80.
 func synPacket(from uint16) []byte {
 	p := ipv4Packet("192.0.0.2", unix.IPPROTO_TCP, nil)
@@ -372,6 +386,55 @@ func synPacket(from uint16) []byte {
 	segment := header.TCP(p[20:40])
 	segment.Encode(&header.TCPFields{SrcPort: from, DstPort: 80, SeqNum: 1, DataOffset: 20, Flags: header.TCPFlagSyn, WindowSize: 1000})
 	return p
+}
+
+// The sandboxes of a tenant together have a bound on questions under way, because each has a socket. A question beyond
+// it waits, and ends with its network.
+func TestAskingIsBounded(t *testing.T) {
+	newZone(t)
+	b := newBox(t, nil, nil, func(c *Config) { c.Shared.asking = make(chan struct{}, 1) })
+	asking := b.gateway.entries.tenant.asking
+	asking <- struct{}{}
+	go b.gateway.end()
+	if got := b.gateway.names.ask("www.test", dns.TypeA); got.code != dns.RcodeServerFailure {
+		t.Errorf("without room: %+v", got)
+	}
+	b = newBox(t, nil, nil, func(c *Config) { c.Shared.asking = asking })
+	<-asking
+	for range 2 { // the first one gives the room back
+		if got := b.gateway.names.ask("www.test", dns.TypeA); len(got.addresses) != 1 {
+			t.Errorf("with room: %+v", got)
+		}
+	}
+}
+
+// Without a descriptor the connection is refused at once, and an event says why.
+func TestNoDescriptors(t *testing.T) {
+	b := newBox(t, nil, nil)
+	var client int
+	var err error
+	b.Do(func() { client, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(client)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	none := limit
+	none.Cur = 3 // below the descriptors that are open, which stay
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	err = unix.Connect(client, &unix.SockaddrInet4{Addr: [4]byte{20, 1, 0, 1}, Port: 80})
+	if back := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); back != nil {
+		t.Fatal(back)
+	}
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("got %v", err)
+	}
+	b.awaitDenial(t, func(d policy.Denial) bool { return strings.Contains(d.Reason, "too many open sockets") })
 }
 
 // A name may be asked for again, but not without end: the order of questions carries data.

@@ -59,7 +59,7 @@ func (l *link) Attach(d stack.NetworkDispatcher) {
 	go l.read()
 }
 
-// readBuffers have room for one packet each. An idle sandbox holds none.
+// readBuffers have room for one packet each. An idle sandbox holds none, and neither does an idle UDP session.
 var readBuffers = sync.Pool{New: func() any { return new([vnetHeader + largestRead]byte) }}
 
 // read ends with the device: it is closed, or the sandbox's network namespace is gone.
@@ -68,12 +68,16 @@ func (l *link) read() {
 	conn, err := l.tun.SyscallConn()
 	for err == nil {
 		l.hold()
-		err = l.readPacket(conn)
+		err = readPacket(conn, func(b []byte) {
+			if len(b) > vnetHeader {
+				l.deliver(b[vnetHeader:])
+			}
+		})
 	}
 }
 
-// readPacket waits for one packet and delivers it.
-func (l *link) readPacket(conn syscall.RawConn) error {
+// readPacket waits for one packet and calls use with it.
+func readPacket(conn syscall.RawConn, use func([]byte)) error {
 	var b *[vnetHeader + largestRead]byte
 	var n int
 	var failed error
@@ -92,9 +96,7 @@ func (l *link) readPacket(conn syscall.RawConn) error {
 	if err := errors.Join(err, failed); err != nil {
 		return err
 	}
-	if n > vnetHeader {
-		l.deliver(b[vnetHeader:n])
-	}
+	use(b[:n])
 	return nil
 }
 

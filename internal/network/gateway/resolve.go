@@ -53,6 +53,13 @@ func (n *nameServer) ask(name string, kind uint16) resolved {
 func (n *nameServer) askOne(resolver netip.AddrPort, name string, kind uint16) (resolved, error) {
 	ctx, cancel := context.WithTimeout(n.gateway.life, askTime)
 	defer cancel()
+	asking := n.gateway.entries.tenant.asking
+	select {
+	case asking <- struct{}{}:
+		defer func() { <-asking }()
+	case <-ctx.Done():
+		return resolved{}, ctx.Err()
+	}
 	m := new(dns.Msg)
 	m.SetQuestion(dns.Fqdn(name), kind)
 	m.SetEdns0(ednsSize, false)

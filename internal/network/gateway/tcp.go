@@ -32,9 +32,18 @@ func (g *Gateway) tcp(r *tcp.ForwarderRequest) {
 	g.forward(r, d)
 }
 
+// closing is why a connection does not enter a Gateway that closes. It is no event.
+const closing = "the network of the execution ends"
+
 // enter admits one connection, which ends with leave. Close waits for it.
 func (g *Gateway) enter() (reached string) {
+	g.entering.Lock()
+	if g.closed { // Close waits already, or has waited
+		g.entering.Unlock()
+		return closing
+	}
 	g.sessions.Add(1)
+	g.entering.Unlock()
 	if reached = g.entries.enter(); reached != "" {
 		g.sessions.Done()
 	}
