@@ -139,7 +139,7 @@ func (g *Gateway) start() error {
 	if err := setOptions(g.stack); err != nil {
 		return fmt.Errorf("network stack: %v", err)
 	}
-	g.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, tcp.NewForwarder(g.stack, smallBuffer, maxHandled, g.tcp).HandlePacket)
+	g.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, g.attempts(int(g.entries.limits.Connections)+maxHandled))
 	g.stack.SetTransportProtocolHandler(udp.ProtocolNumber, udp.NewForwarder(g.stack, g.udp).HandlePacket)
 	g.stack.SetRouteTable([]tcpip.Route{
 		{Destination: header.IPv4EmptySubnet, NIC: nic},

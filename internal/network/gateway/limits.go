@@ -41,7 +41,7 @@ const (
 	maxQueries = 64   // that the name server of a sandbox handles at the same time
 	maxAsking  = 1024 // questions to the resolvers of all sandboxes of a tenant: each has a socket
 	maxAnswer  = 32   // addresses in one answer
-	maxHandled = 1024 // connection attempts that the stack hands over at the same time
+	maxHandled = 1024 // connection attempts at the same time, in addition to the connections of the sandbox
 
 	// Buffers of a connection in the stack, in bytes, for each direction. The sandbox is on this machine, so
 	// a small buffer is enough for every speed of the internet. A connection that has carried growAfter

@@ -190,11 +190,34 @@ func TestResets(t *testing.T) {
 
 // A destination that does not answer is given up.
 func TestDialTimeout(t *testing.T) {
+	defer silence(t)()
+	b := newBox(t, nil, nil, func(c *Config) { c.Limits.Dial = 20 * time.Millisecond })
+	if _, err := b.Dial("tcp", networktest.Public+":80"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A connection attempt beyond the bound is refused with a reset, and an event says why.
+func TestAttemptsAreBounded(t *testing.T) {
+	defer silence(t)()
+	w := newWire(t, nil)
+	w.gateway.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, w.gateway.attempts(1))
+	for port := range uint16(2) { // the dial of the first one goes on
+		w.send(t, segment(3000+port, firstSequence, 0, header.TCPFlagSyn, ""))
+	}
+	if s := w.receive(t, 0); s.DestinationPort() != 3001 || !s.Flags().Contains(header.TCPFlagRst) {
+		t.Errorf("got %s to port %d", s.Flags(), s.DestinationPort())
+	}
+	w.awaitDenial(t, func(d policy.Denial) bool { return d.Reason == "more than 1 connection attempts at once" })
+}
+
+// silence has nobody answer at port 80 of the test's public host, until its result is called.
+func silence(t *testing.T) (end func()) {
+	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(fd)
 	address := &unix.SockaddrInet4{Addr: [4]byte{20, 1, 0, 1}, Port: 80}
 	// With this backlog and one connection that is not accepted, the kernel ignores others.
 	if err := errors.Join(unix.Bind(fd, address), unix.Listen(fd, 0)); err != nil {
@@ -204,11 +227,7 @@ func TestDialTimeout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer first.Close()
-	b := newBox(t, nil, nil, func(c *Config) { c.Limits.Dial = 20 * time.Millisecond })
-	if _, err := b.Dial("tcp", networktest.Public+":80"); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("got %v", err)
-	}
+	return func() { first.Close(); unix.Close(fd) }
 }
 
 // Equal refusals and those beyond the rate only count.
