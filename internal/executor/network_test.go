@@ -177,7 +177,7 @@ func TestNetworkEvents(t *testing.T) {
 			s.Denied(policy.Denial{Time: time.Now(), Protocol: "tcp", To: to, Rule: "link-local", Reason: "r", Missing: "169.254.169.254:80"})
 		}
 		for range MaxListedConnections + 1 {
-			s.Closed(policy.Connection{Start: time.Unix(1, 0), Took: time.Second, Protocol: "tcp", To: to, Name: "a.example", Sent: 2, Received: 3})
+			s.Closed(policy.Connection{Start: time.Unix(1, 0), Took: time.Second, Protocol: "tcp", To: to, Name: "a.example", Sent: 2, Received: 3, Error: strings.Repeat("x", 100)})
 		}
 		s.Dropped(7, 8)
 	}}
@@ -213,7 +213,7 @@ func TestNetworkEvents(t *testing.T) {
 	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if e := auditedEnd(t, dir, id); e.Network == nil || e.Network.Denied != out.Evidence.NetworkDenied || e.Network.Sent != u.Sent || len(e.Network.Connections) != MaxListedConnections || e.Network.Connections[0].Name != "a.example" {
+	if e := auditedEnd(t, dir, id); e.Network == nil || e.Network.Denied != out.Evidence.NetworkDenied || e.Network.Sent != u.Sent || len(e.Network.Connections) != MaxListedConnections || e.Network.Connections[0].Name != "a.example" || len(e.Network.Connections[0].Error) != maxAuditedError {
 		t.Errorf("audit log: %+v", e.Network)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -90,6 +91,26 @@ func fault(err error) string {
 		}
 	}
 	return ""
+}
+
+// unreached returns why a destination was not reached.
+func unreached(err error) string {
+	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
+		return "no answer in time"
+	}
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno.Error()
+	}
+	return clipped(err.Error())
+}
+
+// missed reports an allowed connection that its destination did not take. The caller has reported every other
+// failure as a refusal.
+func (g *Gateway) missed(start time.Time, d decision, err error) {
+	if _, proxy := errors.AsType[proxyError](err); proxy || fault(err) != "" || g.life.Err() != nil {
+		return
+	}
+	g.report.closed(policy.Connection{Start: start, Took: time.Since(start), Protocol: string(d.protocol), To: d.to, Name: d.name, Error: unreached(err)})
 }
 
 // dial opens the connection of a decision, through the proxy if the decision has one. If the proxy or the

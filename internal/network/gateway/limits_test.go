@@ -195,6 +195,9 @@ func TestDialTimeout(t *testing.T) {
 	if _, err := b.Dial("tcp", networktest.Public+":80"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("got %v", err)
 	}
+	if e := b.awaitClosed(t); e.Error != "no answer in time" || e.Protocol != "tcp" {
+		t.Errorf("event: %+v", e)
+	}
 }
 
 // A connection attempt beyond the bound is refused with a reset, and an event says why.

@@ -78,6 +78,7 @@ func (g *Gateway) forward(r *tcp.ForwarderRequest, d decision) {
 	start := time.Now()
 	out, err := g.dial(g.life, d)
 	if err != nil {
+		g.missed(start, d, err) // first: after the reset the program may end
 		r.Complete(true)
 		return
 	}

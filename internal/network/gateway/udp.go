@@ -70,6 +70,7 @@ func (s *session) run() {
 		if reason := fault(err); reason != "" {
 			g.deny(s.decision.refuse(policy.Verdict{Reason: reason}))
 		}
+		g.missed(s.start, s.decision, err)
 		return
 	}
 	s.out = out
