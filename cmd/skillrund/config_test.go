@@ -131,6 +131,7 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"no name", "network_limits: {names: 0}\n", "network_limits.names: 0; must be 1 to 100000"},
 		{"an endless idle time", "network_limits: {idle: 2h}\n", "line 1: network_limits.idle: 2h0m0s; must be more than 0s and at most 1h0m0s"},
 		{"a resolver's name", "network_resolvers: [192.0.2.53, dns.example]\n", `line 1: network_resolvers[1]: "dns.example" is not an address; write 192.0.2.53, 192.0.2.53:5353 or [2001:db8::53]:53`},
+		{"an own prefix", "network_own_addresses: [192.0.2.7, 192.0.2.0/24]\n", `line 1: network_own_addresses[1]: "192.0.2.0/24" is not an address; write 192.0.2.7 or 2001:db8::7`},
 		{"a resolver's port", "network_resolvers: ['192.0.2.53:0']\n", `network_resolvers[0]: "192.0.2.53:0" is not an address`},
 		{"a skill's word", "network: {skills: {pdf: all}}\n", `line 1: network.skills.pdf: "all" is none and not rules`},
 		{"a skill's digest", "network: {skills: {pdf@sha256:12: none}}\n", `network.skills.pdf@sha256:12: "pdf@sha256:12" names no skill; write its full name, or name@sha256: and 64 hex digits`},

@@ -84,11 +84,26 @@ func (c *config) checkNetworkLimits(bad badFunc) {
 	if rate := l.TenantBytesPerSecond; rate > 0 && rate < leastRate {
 		bad("network_limits.tenant_bytes_per_second", "%s; must be at least %s, or 0 for no limit", rate, leastRate)
 	}
+	for i, text := range c.NetworkOwnAddresses {
+		if _, err := netip.ParseAddr(text); err != nil {
+			bad(index("network_own_addresses", i), "%q is not an address; write 192.0.2.7 or 2001:db8::7", text)
+		}
+	}
 	for i, text := range c.NetworkResolvers {
 		if _, err := parseResolver(text); err != nil {
 			bad(index("network_resolvers", i), "%q is not an address; write 192.0.2.53, 192.0.2.53:5353 or [2001:db8::53]:53", text)
 		}
 	}
+}
+
+// ownAddresses converts what checkNetworkLimits has accepted.
+func (c *config) ownAddresses() (all []netip.Addr) {
+	for _, text := range c.NetworkOwnAddresses {
+		if a, err := netip.ParseAddr(text); err == nil {
+			all = append(all, a)
+		}
+	}
+	return all
 }
 
 // parseResolver parses an address, with port 53 unless it has one.

@@ -31,6 +31,8 @@ type Config struct {
 	// Resolvers answer the sandboxes' DNS questions. Nil: the name servers in /etc/resolv.conf, which
 	// is read at each attachment.
 	Resolvers []netip.AddrPort
+	// Own are addresses that lead to the machine, in addition to those of its interfaces. They are refused, too.
+	Own []netip.Addr
 	// Proxy opens the TCP connections of all sandboxes. Nil: helpers make them.
 	Proxy *Proxy
 	// Limits bound each network. Zero: gateway.DefaultLimits. Zero Dial or Hello: the value in DefaultLimits.
