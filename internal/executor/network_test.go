@@ -93,6 +93,35 @@ func TestNetworkHasTheRulesOfTheGrant(t *testing.T) {
 	}
 }
 
+// npm and pip give up soon where the network refuses: the pauses between their attempts are short. Without
+// a network npm tries once.
+func TestQuickRetries(t *testing.T) {
+	env := func(change func(*Request)) []string {
+		var spec sandbox.Spec
+		x := networked(t, &testNetwork{}, 0)
+		start := x.start
+		x.start = func(ctx context.Context, s sandbox.Spec, io sandbox.IO) (process, error) {
+			spec = s
+			return start(ctx, s, io)
+		}
+		req := scriptRequest()
+		change(&req)
+		follow(t, x, execute(t, x, req))
+		return slices.DeleteFunc(spec.Env, func(v string) bool { return !strings.HasPrefix(v, "npm_") && !strings.HasPrefix(v, "PIP_") })
+	}
+	for name, tt := range map[string]struct {
+		change func(*Request)
+		want   []string
+	}{
+		"network":    {func(*Request) {}, []string{"PIP_RETRIES=2", "npm_config_fetch_retry_maxtimeout=1000", "npm_config_fetch_retry_mintimeout=500"}},
+		"no network": {func(r *Request) { r.Network = &policy.Config{Allow: []string{policy.Nothing}} }, []string{"npm_config_fetch_retries=0"}},
+	} {
+		if got := env(tt.change); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
 // The execution's credentials go to its network. Its sandbox gets a file of authorities, and variables that
 // name it; a request may name another file.
 func TestCredentialsOfTheGrant(t *testing.T) {
