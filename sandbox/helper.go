@@ -16,10 +16,11 @@ import (
 // A helper is a process of the daemon that works for the sandboxes of one tenant, such as the carrier of
 // their packets. Its cgroup bounds it, and has the sweep find it after the daemon's death.
 
-// HelperLimits bound a helper. Both are necessary.
+// HelperLimits bound a helper. MemoryBytes and Processes are necessary.
 type HelperLimits struct {
 	MemoryBytes int64
 	Processes   int // with threads
+	CPUWeight   int // against the groups of sandboxes when all are busy; 0: as much as a group has by default
 }
 
 // HelperIDs is how many ids there are for helpers, from Config.FirstHelperID on, and so how many helpers
@@ -48,7 +49,7 @@ func (h *Host) NewHelperGroup(name string, l HelperLimits) (_ *HelperGroup, err 
 	}
 	number := helperNumber.Add(1)
 	g := h.cgroups.Slim(h.groupName(), fmt.Sprintf("helper-%s-%d", name, number))
-	err = errors.Join(g.Create(), g.LimitMemory(l.MemoryBytes), g.LimitProcesses(l.Processes))
+	err = errors.Join(g.Create(), g.LimitMemory(l.MemoryBytes), g.LimitProcesses(l.Processes), g.WeighCPU(l.CPUWeight))
 	if err == nil {
 		err = g.Verify(l.MemoryBytes, l.Processes)
 	}

@@ -32,6 +32,20 @@ func TestHelperGroup(t *testing.T) {
 		in.Close()
 		return g, c, c.Wait
 	}
+	light, err := h.NewHelperGroup("acme", HelperLimits{MemoryBytes: 32 << 20, Processes: 8, CPUWeight: 50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, want := "cpu.shares", "512"
+	if light.group.Unified {
+		file, want = "cpu.weight", "50"
+	}
+	if got, err := light.group.Read("cpu", file); err != nil || got != want {
+		t.Errorf("%s: got %q, %v, want %s", file, got, err, want)
+	}
+	if err := light.Close(); err != nil {
+		t.Error(err)
+	}
 	greedy, c, wait := start("exec tail /dev/zero", HelperLimits{MemoryBytes: 32 << 20, Processes: 8})
 	if err := wait(); c.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL || !greedy.OutOfMemory() {
 		t.Errorf("beyond its memory: %v, out of memory %t", err, greedy.OutOfMemory())

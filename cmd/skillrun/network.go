@@ -35,6 +35,9 @@ func addNetwork(t *table, o *pb.ExecutionOutcome) {
 	for _, c := range u.GetConnections() {
 		text := fmt.Sprintf("%s %s, %s sent, %s received in %s", c.GetProtocol(),
 			endOf(c.GetAddress(), c.GetPort(), c.GetName()), bytesText(c.GetSentBytes()), bytesText(c.GetReceivedBytes()), c.GetDuration().AsDuration())
+		if c.GetError() != "" {
+			text = fmt.Sprintf("%s %s failed: %s", c.GetProtocol(), endOf(c.GetAddress(), c.GetPort(), c.GetName()), c.GetError())
+		}
 		if used := c.GetCredentials(); len(used) > 0 {
 			text += ", credentials " + strings.Join(used, " ")
 		}

@@ -58,10 +58,12 @@ type config struct {
 	Skills   []skillRoot   `yaml:"skills"`
 	Network  networkConfig `yaml:"network"`
 	// The name servers that helpers ask, as addresses with or without a port. Empty: the servers in /etc/resolv.conf.
-	NetworkResolvers []string      `yaml:"network_resolvers"`
-	NetworkLimits    networkLimits `yaml:"network_limits"`
-	NetworkProxy     proxyConfig   `yaml:"network_proxy"`
-	Shell            bool          `yaml:"shell"`
+	NetworkResolvers []string `yaml:"network_resolvers"`
+	// Addresses that lead to this machine, in addition to those of its interfaces.
+	NetworkOwnAddresses []string      `yaml:"network_own_addresses"`
+	NetworkLimits       networkLimits `yaml:"network_limits"`
+	NetworkProxy        proxyConfig   `yaml:"network_proxy"`
+	Shell               bool          `yaml:"shell"`
 	// The programs that command lines of skills without allowed-tools may run.
 	WithoutAllowedTools commandRules `yaml:"without_allowed_tools"`
 	Python              string       `yaml:"python"`
@@ -244,7 +246,8 @@ func defaultConfig() config {
 	c.StateDir = "/var/lib/skillrun"
 	c.RunDir = "/run/skillrun"
 	c.Skills = []skillRoot{{Path: "/usr/share/skillrun/skills"}}
-	c.NetworkResolvers, c.NetworkLimits, c.NetworkProxy.NoProxy = []string{}, defaultNetworkLimits(), []string{}
+	c.NetworkResolvers, c.NetworkOwnAddresses, c.NetworkProxy.NoProxy = []string{}, []string{}, []string{}
+	c.NetworkLimits = defaultNetworkLimits()
 	c.WithoutAllowedTools = commandRules{permission.OwnScripts}
 	c.Python = "auto"
 	c.Packages = "warn"

@@ -127,7 +127,8 @@ func (h *hosts) writeNetclient(t *testing.T, skill string) {
 }
 
 // Programs that skills use reach real servers through their network. If the name or the address is not
-// allowed, they end by themselves and say so: nothing waits for an answer that never comes.
+// allowed, they end by themselves and say so: nothing waits for an answer that never comes. All of them have
+// their default options.
 func TestNetworkClients(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -144,30 +145,31 @@ func TestNetworkClients(t *testing.T) {
 	for _, tt := range []struct {
 		name, needs, host, run, want string
 		refused, unresolved          string // patterns of the errors
+		attempts                     uint64 // most connections to an address that is refused: clients that go on trying seem to hang
 	}{
 		{"curl", "/usr/bin/curl", "web.example", `curl -sS --cacert $ca https://HOST/`,
-			"public web.example HTTP/2.0 \n", `Couldn't connect|Failed to connect|Connection refused`, `Could not resolve host`},
+			"public web.example HTTP/2.0 \n", `Couldn't connect|Failed to connect|Connection refused`, `Could not resolve host`, 1},
 		{"curl with HTTP", "/usr/bin/curl", "web.example", `curl -sS http://HOST/`,
-			"public web.example HTTP/1.1 \n", `Couldn't connect|Failed to connect|Connection refused`, `Could not resolve host`},
+			"public web.example HTTP/1.1 \n", `Couldn't connect|Failed to connect|Connection refused`, `Could not resolve host`, 1},
 		{"urllib", "", "web.example", `python3 -c 'import urllib.request; print(urllib.request.urlopen("https://HOST/").read().decode(), end="")'`,
-			"public web.example HTTP/1.1 \n", `Connection refused`, `Name or service not known|name resolution`},
+			"public web.example HTTP/1.1 \n", `Connection refused`, `Name or service not known|name resolution`, 1},
 		// Debian's pip has requests in it.
 		{"requests", "/usr/lib/python3/dist-packages/pip/_vendor/requests", "web.example",
 			`/usr/bin/python3 -c 'import os; from pip._vendor import requests; print(requests.get("https://HOST/", verify=os.environ["SSL_CERT_FILE"]).text, end="")'`,
-			"public web.example HTTP/1.1 \n", `Connection refused`, `Name or service not known|name resolution`},
+			"public web.example HTTP/1.1 \n", `Connection refused`, `Name or service not known|name resolution`, 1},
 		{"node fetch", "/usr/bin/node", "web.example",
 			`node -e 'fetch("https://HOST/").then(r => r.text()).then(t => process.stdout.write(t), e => { console.log(e.cause.code); process.exit(1) })'`,
-			"public web.example HTTP/1.1 \n", `ECONNREFUSED`, `ENOTFOUND|EAI_AGAIN`},
+			"public web.example HTTP/1.1 \n", `ECONNREFUSED`, `ENOTFOUND|EAI_AGAIN`, 1},
 		{"Go net/http", "", "web.example", `$SKILL_DIR/bin/netclient get https://HOST/`,
-			"200 public web.example HTTP/2.0 \n", `connection refused`, `server misbehaving|no such host`},
+			"200 public web.example HTTP/2.0 \n", `connection refused`, `server misbehaving|no such host`, 1},
 		{"pip", "/usr/lib/python3/dist-packages/pip", "pypi.example",
-			`/usr/bin/python3 -m pip install -q --retries 1 --disable-pip-version-check --no-cache-dir --cert $ca --target lib --index-url https://HOST/simple/ demo && PYTHONPATH=lib /usr/bin/python3 -c 'import demo; print(demo.word)'`,
-			"from pip\n", `Connection refused`, `Name or service not known|name resolution`},
+			`/usr/bin/python3 -m pip install -q --disable-pip-version-check --no-cache-dir --cert $ca --target lib --index-url https://HOST/simple/ demo && PYTHONPATH=lib /usr/bin/python3 -c 'import demo; print(demo.word)'`,
+			"from pip\n", `Connection refused`, `Name or service not known|name resolution`, 3},
 		{"npm", "/usr/bin/npm", "npm.example",
-			`npm install --fetch-retries 0 --cafile $ca --loglevel error --no-audit --no-fund --no-update-notifier --registry https://HOST/ demo >&2 && node -p 'require("demo")'`,
-			"from npm\n", `ECONNREFUSED`, `ENOTFOUND|EAI_AGAIN`},
+			`npm install --cafile $ca --loglevel error --no-audit --no-fund --no-update-notifier --registry https://HOST/ demo >&2 && node -p 'require("demo")'`,
+			"from npm\n", `ECONNREFUSED`, `ENOTFOUND|EAI_AGAIN`, 3},
 		{"git", "/usr/bin/git", "git.example", `git -c http.sslCAInfo=$ca clone -q https://HOST/repo.git r && cat r/file`,
-			"cloned\n", `Couldn't connect|Failed to connect|Connection refused`, `Could not resolve host`},
+			"cloned\n", `Couldn't connect|Failed to connect|Connection refused`, `Could not resolve host`, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d.t = t
@@ -195,6 +197,9 @@ func TestNetworkClients(t *testing.T) {
 				}
 				if text := r.stdout.String() + r.stderr.String(); !regexp.MustCompile(c.pattern).MatchString(text) {
 					t.Errorf("%s: it says %s", what, text)
+				}
+				if got := r.outcome.Evidence.NetworkDeniedCount; what == noAddress && got > tt.attempts {
+					t.Errorf("%s: %d attempts, want at most %d", what, got, tt.attempts)
 				}
 				if r.outcome.Evidence.NetworkDeniedCount == 0 || !strings.Contains(r.outcome.Advice, c.missing) {
 					t.Errorf("%s: %d refusals, advice %q", what, r.outcome.Evidence.NetworkDeniedCount, r.outcome.Advice)

@@ -8,24 +8,28 @@ import (
 	"github.com/skillrun/skillrun/internal/network"
 )
 
-// networkLimits bound the network of each execution. TenantConnections bounds the open connections of all
-// executions of a tenant together.
+// networkLimits bound the network of each execution. The keys with tenant_ bound all executions of a tenant
+// together.
 type networkLimits struct {
-	Connections       int      `yaml:"connections"`     // at a time
-	NewConnections    int      `yaml:"new_connections"` // in a second
-	TenantConnections int      `yaml:"tenant_connections"`
-	Bytes             size     `yaml:"bytes"`     // sent and received by an execution
-	Idle              duration `yaml:"idle"`      // of a TCP connection without a byte
-	IdleUDP           duration `yaml:"idle_udp"`  // of an exchange of UDP packets
-	Names             int      `yaml:"names"`     // different names that an execution looks up
-	Questions         int      `yaml:"questions"` // that the helper passes on to name servers
+	Connections       int `yaml:"connections"`     // at a time
+	NewConnections    int `yaml:"new_connections"` // in a second
+	TenantConnections int `yaml:"tenant_connections"`
+	// In a second, on average; TenantConnections may come at once.
+	TenantNewConnections int      `yaml:"tenant_new_connections"`
+	TenantBytesPerSecond size     `yaml:"tenant_bytes_per_second"` // sent and received
+	Bytes                size     `yaml:"bytes"`                   // sent and received by an execution
+	Idle                 duration `yaml:"idle"`                    // of a TCP connection without a byte
+	IdleUDP              duration `yaml:"idle_udp"`                // of an exchange of UDP packets
+	Names                int      `yaml:"names"`                   // different names that an execution looks up
+	Questions            int      `yaml:"questions"`               // that the helper passes on to name servers
 }
 
 // defaultNetworkLimits has the values in deploy/skillrund.yaml; a test compares the two.
 func defaultNetworkLimits() networkLimits {
 	l := network.DefaultLimits()
 	return networkLimits{
-		Connections: l.Connections, NewConnections: l.NewConnections, TenantConnections: l.TenantConnections, Bytes: size(l.Bytes),
+		Connections: l.Connections, NewConnections: l.NewConnections, TenantConnections: l.TenantConnections,
+		TenantNewConnections: l.TenantNewConnections, TenantBytesPerSecond: size(l.TenantBytesPerSecond), Bytes: size(l.Bytes),
 		Idle: duration(l.Idle), IdleUDP: duration(l.IdleUDP), Names: l.Names, Questions: l.Questions,
 	}
 }
@@ -33,7 +37,8 @@ func defaultNetworkLimits() networkLimits {
 // limits converts what checkNetworkLimits has accepted.
 func (l networkLimits) limits() network.Limits {
 	return network.Limits{
-		Connections: l.Connections, NewConnections: l.NewConnections, TenantConnections: l.TenantConnections, Bytes: int64(l.Bytes),
+		Connections: l.Connections, NewConnections: l.NewConnections, TenantConnections: l.TenantConnections,
+		TenantNewConnections: l.TenantNewConnections, TenantBytesPerSecond: int64(l.TenantBytesPerSecond), Bytes: int64(l.Bytes),
 		Idle: time.Duration(l.Idle), IdleUDP: time.Duration(l.IdleUDP), Names: l.Names, Questions: l.Questions,
 	}
 }
@@ -45,9 +50,10 @@ const (
 	maxNetworkNames   = 100_000
 	maxQuestions      = 1_000_000
 	maxNetworkIdle    = duration(time.Hour)
+	leastRate         = size(64 << 10) // in a second; with less, connections would seem idle
 )
 
-// checkNetworkLimits reports each limit out of its range. No limit can be 0 for "none": each of them keeps one
+// checkNetworkLimits reports each limit out of its range. No limit but those of bytes can be 0 for "none": each of them keeps one
 // sandbox from using up the helper of all sandboxes of its tenant.
 func (c *config) checkNetworkLimits(bad badFunc) {
 	l := c.NetworkLimits
@@ -59,6 +65,7 @@ func (c *config) checkNetworkLimits(bad badFunc) {
 		{"tenant_connections", l.TenantConnections, network.MaxConnections, ""},
 		{"connections", l.Connections, min(max(1, l.TenantConnections), network.MaxConnections), ", network_limits.tenant_connections"},
 		{"new_connections", l.NewConnections, maxNewConnections, ""},
+		{"tenant_new_connections", l.TenantNewConnections, maxNewConnections, ""},
 		{"names", l.Names, maxNetworkNames, ""},
 		{"questions", l.Questions, maxQuestions, ""},
 	} {
@@ -74,11 +81,29 @@ func (c *config) checkNetworkLimits(bad badFunc) {
 			bad(join("network_limits", f.key), "%s; must be more than 0s and at most %s", f.value, maxNetworkIdle)
 		}
 	}
+	if rate := l.TenantBytesPerSecond; rate > 0 && rate < leastRate {
+		bad("network_limits.tenant_bytes_per_second", "%s; must be at least %s, or 0 for no limit", rate, leastRate)
+	}
+	for i, text := range c.NetworkOwnAddresses {
+		if _, err := netip.ParseAddr(text); err != nil {
+			bad(index("network_own_addresses", i), "%q is not an address; write 192.0.2.7 or 2001:db8::7", text)
+		}
+	}
 	for i, text := range c.NetworkResolvers {
 		if _, err := parseResolver(text); err != nil {
 			bad(index("network_resolvers", i), "%q is not an address; write 192.0.2.53, 192.0.2.53:5353 or [2001:db8::53]:53", text)
 		}
 	}
+}
+
+// ownAddresses converts what checkNetworkLimits has accepted.
+func (c *config) ownAddresses() (all []netip.Addr) {
+	for _, text := range c.NetworkOwnAddresses {
+		if a, err := netip.ParseAddr(text); err == nil {
+			all = append(all, a)
+		}
+	}
+	return all
 }
 
 // parseResolver parses an address, with port 53 unless it has one.

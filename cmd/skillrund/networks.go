@@ -17,7 +17,7 @@ func (c *config) openNetworks(host *sandbox.Host, log *slog.Logger) (*network.Ma
 		return nil, nil
 	}
 	config := network.Config{
-		Dir: filepath.Join(c.StateDir, "network"), Log: log, Resolvers: c.resolvers(), Proxy: c.NetworkProxy.proxy(),
+		Dir: filepath.Join(c.StateDir, "network"), Log: log, Resolvers: c.resolvers(), Own: c.ownAddresses(), Proxy: c.NetworkProxy.proxy(),
 		Group: func(tenant string) (network.Group, error) { return host.NewHelperGroup(tenant, network.HelperLimits) },
 	}
 	c.NetworkLimits.limits().Set(&config)

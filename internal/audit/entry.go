@@ -108,6 +108,7 @@ type Connection struct {
 	Received int64     `json:"received"`
 	// The names of the credentials of its requests, with commas between them.
 	Credentials string `json:"credentials,omitempty"`
+	Error       string `json:"error,omitempty"` // why the destination was not reached
 }
 
 // Bounds on an entry, in bytes.

@@ -95,8 +95,11 @@ func (x *Executor) auditEnd(who permission.Principal, id string, out Outcome) {
 	})
 }
 
-// maxAuditedCredentials bounds the names in the entry of one connection: an entry is one line with a bound.
-const maxAuditedCredentials = 2
+// Bounds on the entry of one connection: an entry is one line with a bound.
+const (
+	maxAuditedCredentials = 2
+	maxAuditedError       = 60 // bytes
+)
 
 func auditNetwork(out Outcome) *audit.Network {
 	usage := out.Usage.Network
@@ -107,7 +110,7 @@ func auditNetwork(out Outcome) *audit.Network {
 	for _, c := range usage.Connections {
 		n.Connections = append(n.Connections, audit.Connection{
 			Start: c.Start.UTC(), Seconds: c.Took.Seconds(), Protocol: c.Protocol, To: c.To.String(), Name: c.Name, Sent: c.Sent, Received: c.Received,
-			Credentials: strings.Join(c.Credentials[:min(len(c.Credentials), maxAuditedCredentials)], ","),
+			Credentials: strings.Join(c.Credentials[:min(len(c.Credentials), maxAuditedCredentials)], ","), Error: c.Error[:min(len(c.Error), maxAuditedError)],
 		})
 	}
 	return n

@@ -33,7 +33,7 @@ type destination struct {
 }
 
 func (l *lesson) note(c policy.Connection) {
-	if l == nil {
+	if l == nil || c.Error != "" {
 		return
 	}
 	to := destination{c.Protocol, c.To, strings.Join(append([]string{c.Name}, c.Names...), " ")}

@@ -16,6 +16,7 @@ func TestLearnedRules(t *testing.T) {
 		for i := range MaxListedConnections + 5 { // the list of the usage is shorter
 			to.Closed(policy.Connection{Protocol: "tcp", To: netip.MustParseAddrPort("20.1.0.1:443"), Name: fmt.Sprintf("h%03d.example", i%(MaxListedConnections+5)), Sent: 1})
 		}
+		to.Closed(policy.Connection{Protocol: "tcp", To: netip.MustParseAddrPort("20.1.0.1:22"), Name: "failed.example", Error: "connection refused"})
 		to.Closed(policy.Connection{Protocol: "tcp", To: netip.MustParseAddrPort("20.1.0.1:80"), Name: "h000.example", Names: []string{"h000.example", "z.example"}})
 	}}
 	x := networked(t, n, 0)

@@ -93,6 +93,35 @@ func TestNetworkHasTheRulesOfTheGrant(t *testing.T) {
 	}
 }
 
+// npm and pip give up soon where the network refuses: the pauses between their attempts are short. Without
+// a network npm tries once.
+func TestQuickRetries(t *testing.T) {
+	env := func(change func(*Request)) []string {
+		var spec sandbox.Spec
+		x := networked(t, &testNetwork{}, 0)
+		start := x.start
+		x.start = func(ctx context.Context, s sandbox.Spec, io sandbox.IO) (process, error) {
+			spec = s
+			return start(ctx, s, io)
+		}
+		req := scriptRequest()
+		change(&req)
+		follow(t, x, execute(t, x, req))
+		return slices.DeleteFunc(spec.Env, func(v string) bool { return !strings.HasPrefix(v, "npm_") && !strings.HasPrefix(v, "PIP_") })
+	}
+	for name, tt := range map[string]struct {
+		change func(*Request)
+		want   []string
+	}{
+		"network":    {func(*Request) {}, []string{"PIP_RETRIES=2", "npm_config_fetch_retry_maxtimeout=1000", "npm_config_fetch_retry_mintimeout=500"}},
+		"no network": {func(r *Request) { r.Network = &policy.Config{Allow: []string{policy.Nothing}} }, []string{"npm_config_fetch_retries=0"}},
+	} {
+		if got := env(tt.change); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
 // The execution's credentials go to its network. Its sandbox gets a file of authorities, and variables that
 // name it; a request may name another file.
 func TestCredentialsOfTheGrant(t *testing.T) {
@@ -177,7 +206,7 @@ func TestNetworkEvents(t *testing.T) {
 			s.Denied(policy.Denial{Time: time.Now(), Protocol: "tcp", To: to, Rule: "link-local", Reason: "r", Missing: "169.254.169.254:80"})
 		}
 		for range MaxListedConnections + 1 {
-			s.Closed(policy.Connection{Start: time.Unix(1, 0), Took: time.Second, Protocol: "tcp", To: to, Name: "a.example", Sent: 2, Received: 3})
+			s.Closed(policy.Connection{Start: time.Unix(1, 0), Took: time.Second, Protocol: "tcp", To: to, Name: "a.example", Sent: 2, Received: 3, Error: strings.Repeat("x", 100)})
 		}
 		s.Dropped(7, 8)
 	}}
@@ -213,7 +242,7 @@ func TestNetworkEvents(t *testing.T) {
 	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if e := auditedEnd(t, dir, id); e.Network == nil || e.Network.Denied != out.Evidence.NetworkDenied || e.Network.Sent != u.Sent || len(e.Network.Connections) != MaxListedConnections || e.Network.Connections[0].Name != "a.example" {
+	if e := auditedEnd(t, dir, id); e.Network == nil || e.Network.Denied != out.Evidence.NetworkDenied || e.Network.Sent != u.Sent || len(e.Network.Connections) != MaxListedConnections || e.Network.Connections[0].Name != "a.example" || len(e.Network.Connections[0].Error) != maxAuditedError {
 		t.Errorf("audit log: %+v", e.Network)
 	}
 }

@@ -74,6 +74,7 @@ func (a *account) denial(d policy.Denial) policy.Denial {
 // daemon has sent for this network.
 func (a *account) connection(c policy.Connection) policy.Connection {
 	c.Start, c.Protocol, c.To, c.Name = a.time(c.Start), protocol(c.Protocol), destination(c.To), text(c.Name)
+	c.Error = text(c.Error)
 	c.Names = c.Names[:min(len(c.Names), policy.MaxNames)]
 	for i, name := range c.Names {
 		c.Names[i] = text(name)

@@ -39,7 +39,7 @@ func (m *Manager) watchAddresses() {
 		if err != nil && !errors.Is(err, unix.ENOBUFS) { // without room for a message, the kernel says so
 			return
 		}
-		own, err := ownAddresses()
+		own, err := m.config.ownAddresses()
 		if err != nil {
 			m.config.Log.Error("the machine's addresses can't be read; a new one may be open to sandboxes", "err", err)
 		} else if !slices.Equal(own, last) {
@@ -73,8 +73,9 @@ func (t *tenant) tell(own []netip.Addr) {
 	}
 }
 
-// ownAddresses are the addresses of the machine.
-func ownAddresses() (all []netip.Addr, err error) {
+// ownAddresses are the addresses of the machine, and those that lead to it.
+func (c Config) ownAddresses() (all []netip.Addr, err error) {
+	all = slices.Clone(c.Own)
 	addresses, err := net.InterfaceAddrs()
 	for _, a := range addresses {
 		if n, ok := a.(*net.IPNet); ok {

@@ -82,6 +82,9 @@ var attempts = map[string]func() error{
 	"no delay":     func() error { return option(unix.IPPROTO_TCP, unix.TCP_NODELAY) },
 	"keep alive":   func() error { return option(unix.SOL_SOCKET, unix.SO_KEEPALIVE) },
 	"broadcast":    func() error { _, err := net.Dial("udp", "127.255.255.255:9"); return err },
+	"local ports":  func() error { return ignoring(unix.ENOPROTOOPT, option(unix.IPPROTO_IP, unix.IP_LOCAL_PORT_RANGE)) }, // Linux 6.3
+	"buffers":      func() error { return option(unix.SOL_SOCKET, unix.SO_RCVBUF) },
+	"buffer lock":  func() error { return option(unix.SOL_SOCKET, unix.SO_BUF_LOCK) },
 	"device":       func() error { return option(unix.SOL_SOCKET, unix.SO_BINDTODEVICE) },
 	"mark":         func() error { return option(unix.SOL_SOCKET, unix.SO_MARK) },
 	"filter":       func() error { return option(unix.SOL_SOCKET, unix.SO_ATTACH_FILTER) },
@@ -156,6 +159,14 @@ func option(level, name int) error {
 	return unix.SetsockoptInt(fd, level, name, 1)
 }
 
+// ignoring is nil for an error that says that an older kernel has no such option.
+func ignoring(old, err error) error {
+	if errors.Is(err, old) {
+		return nil
+	}
+	return err
+}
+
 func attempt(name string) int {
 	id := helperID
 	if name == "as-root" {
@@ -174,7 +185,7 @@ func attempt(name string) int {
 // A confined helper can make connections and threads. Everything else fails, or kills it.
 func TestConfined(t *testing.T) {
 	want := map[string]string{"clone3": "not implemented", "broadcast": "permission denied"}
-	for _, name := range []string{"dial", "thread", "UDP", "no delay", "keep alive"} {
+	for _, name := range []string{"dial", "thread", "UDP", "no delay", "keep alive", "local ports", "buffers", "buffer lock"} {
 		want[name] = ""
 	}
 	for _, name := range []string{"exec", "ptrace", "fork", "namespace", "thread in a namespace", "vm without a thread", "code", "code later", "io_uring", "BPF"} {

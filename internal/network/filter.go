@@ -48,7 +48,6 @@ type condition struct {
 func is(argument uint32, values ...uint32) condition { return condition{argument, 0, values} }
 
 const (
-	// A thread, as Go and glibc make it (pthread_create). The kernel makes no thread without the first
 	// A thread, as Go and glibc make it (pthread_create). Without CLONE_THREAD it would be a process.
 	threadFlags   = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_THREAD | unix.CLONE_SYSVSEM
 	threadOptions = unix.CLONE_SETTLS | unix.CLONE_PARENT_SETTID | unix.CLONE_CHILD_SETTID | unix.CLONE_CHILD_CLEARTID
@@ -64,9 +63,10 @@ func rules() []rule {
 		{unix.SYS_SOCKET, []condition{inet, {1, socketOptions, []uint32{unix.SOCK_STREAM}}, is(2, 0, unix.IPPROTO_TCP)}, allow},
 		{unix.SYS_SOCKET, []condition{inet, {1, socketOptions, []uint32{unix.SOCK_DGRAM}}, is(2, 0, unix.IPPROTO_UDP)}, allow},
 		{unix.SYS_GETSOCKOPT, []condition{is(1, unix.SOL_SOCKET), is(2, unix.SO_ERROR)}, allow},
-		{unix.SYS_SETSOCKOPT, []condition{is(1, unix.SOL_SOCKET), is(2, unix.SO_LINGER, unix.SO_KEEPALIVE)}, allow},
+		{unix.SYS_SETSOCKOPT, []condition{is(1, unix.SOL_SOCKET), is(2, unix.SO_LINGER, unix.SO_KEEPALIVE, unix.SO_RCVBUF, unix.SO_SNDBUF, unix.SO_BUF_LOCK)}, allow},
 		{unix.SYS_SETSOCKOPT, []condition{is(1, unix.IPPROTO_TCP), is(2, unix.TCP_NODELAY, unix.TCP_KEEPIDLE, unix.TCP_KEEPINTVL, unix.TCP_KEEPCNT)}, allow},
 		{unix.SYS_SETSOCKOPT, []condition{is(1, unix.IPPROTO_IPV6), is(2, unix.IPV6_V6ONLY)}, allow},
+		{unix.SYS_SETSOCKOPT, []condition{is(1, unix.IPPROTO_IP), is(2, unix.IP_LOCAL_PORT_RANGE)}, allow},
 		// Package net permits broadcasts on each socket, and takes an error seriously. No rule of a
 		// network allows a broadcast.
 		{unix.SYS_SETSOCKOPT, []condition{is(1, unix.SOL_SOCKET), is(2, unix.SO_BROADCAST)}, ignore},

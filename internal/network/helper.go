@@ -64,13 +64,13 @@ func (h *helper) begin() error {
 	if _, err := h.socket.receive(&r); err != nil {
 		return fmt.Errorf("the first request: %w", err)
 	}
-	if r.Kind != start {
+	if r.Kind != start || r.Tenant == nil {
 		return fmt.Errorf("the first request is %q", r.Kind)
 	}
 	if err := confine(r.ID); err != nil {
 		return fmt.Errorf("confine the network helper: %w", err)
 	}
-	h.shared = gateway.NewShared(r.Connections)
+	h.shared = gateway.NewShared(*r.Tenant)
 	h.queue.push(report{Kind: reply, Number: r.Number})
 	return nil
 }

@@ -6,14 +6,16 @@ import (
 	"github.com/skillrun/skillrun/internal/network/gateway"
 )
 
-// Limits are the limits of a Manager that a configuration sets. All but Bytes must be positive.
+// Limits are the limits of a Manager that a configuration sets. All but those of bytes must be positive.
 type Limits struct {
-	Connections       int // of an execution
-	NewConnections    int // of an execution, in a second
-	TenantConnections int
-	Bytes             int64 // sent and received by an execution; 0: no limit
-	Idle, IdleUDP     time.Duration
-	Names, Questions  int // of an execution, for DNS
+	Connections          int // of an execution
+	NewConnections       int // of an execution, in a second
+	TenantConnections    int
+	TenantNewConnections int   // in a second, on average
+	TenantBytesPerSecond int64 // 0: no limit
+	Bytes                int64 // sent and received by an execution; 0: no limit
+	Idle, IdleUDP        time.Duration
+	Names, Questions     int // of an execution, for DNS
 }
 
 // MaxConnections is the most connections that a configuration can give a tenant. Each takes up to two
@@ -22,16 +24,17 @@ const MaxConnections = 8000
 
 // DefaultLimits are the limits of a Manager without a configuration.
 func DefaultLimits() Limits {
-	l := gateway.DefaultLimits()
+	l, t := gateway.DefaultLimits(), gateway.DefaultTenantLimits()
 	return Limits{
-		Connections: int(l.Connections), NewConnections: l.NewPerSecond, TenantConnections: defaultTenantConnections, Bytes: l.Bytes,
+		Connections: int(l.Connections), NewConnections: l.NewPerSecond, TenantConnections: int(t.Connections),
+		TenantNewConnections: t.NewPerSecond, TenantBytesPerSecond: t.BytesPerSecond, Bytes: l.Bytes,
 		Idle: l.Idle, IdleUDP: l.IdleUDP, Names: l.Names, Questions: l.Questions,
 	}
 }
 
 // Set sets the limits of a Manager's configuration.
 func (l Limits) Set(c *Config) {
-	c.TenantConnections = int64(l.TenantConnections)
+	c.Tenant = gateway.TenantLimits{Connections: int64(l.TenantConnections), NewPerSecond: l.TenantNewConnections, BytesPerSecond: l.TenantBytesPerSecond}
 	c.Limits = gateway.Limits{
 		Connections: int64(l.Connections), NewPerSecond: l.NewConnections, Bytes: l.Bytes,
 		Idle: l.Idle, IdleUDP: l.IdleUDP, Names: l.Names, Questions: l.Questions,

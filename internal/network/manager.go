@@ -31,12 +31,15 @@ type Config struct {
 	// Resolvers answer the sandboxes' DNS questions. Nil: the name servers in /etc/resolv.conf, which
 	// is read at each attachment.
 	Resolvers []netip.AddrPort
+	// Own are addresses that lead to the machine, in addition to those of its interfaces. They are refused, too.
+	Own []netip.Addr
 	// Proxy opens the TCP connections of all sandboxes. Nil: helpers make them.
 	Proxy *Proxy
 	// Limits bound each network. Zero: gateway.DefaultLimits. Zero Dial or Hello: the value in DefaultLimits.
 	Limits gateway.Limits
-	// TenantConnections bounds the connections of all networks of a tenant. Zero: 4096.
-	TenantConnections int64
+	// Tenant bounds all networks of a tenant together. Zero: gateway.DefaultTenantLimits. The Manager chooses
+	// the Ports.
+	Tenant gateway.TenantLimits
 	// IdleTime is how long a helper without a network stays. Zero: one minute.
 	IdleTime time.Duration
 	// AnswerTime is how long a helper has for an answer before it is killed. Zero: ten seconds. Even a
@@ -57,8 +60,6 @@ type Group interface {
 	Close() error      // kills the helper, if it lives
 }
 
-const defaultTenantConnections = 4096
-
 // A Manager makes networks for sandboxes. Its methods may be called by several goroutines.
 type Manager struct {
 	config Config
@@ -71,10 +72,11 @@ type Manager struct {
 	ooms      atomic.Int64 // of the deaths
 	open      atomic.Int64
 
-	mu      sync.Mutex
-	tenants map[string]*tenant
-	removed map[string]bool // tenants that are gone
-	ended   bool
+	mu       sync.Mutex
+	tenants  map[string]*tenant
+	removed  map[string]bool // tenants that are gone
+	reserved [reserves]int   // tenants with each reserve of local ports
+	ended    bool
 }
 
 // NewManager starts no helper yet.
@@ -84,8 +86,8 @@ func NewManager(c Config) (*Manager, error) {
 	}
 	c.Limits.Dial = cmp.Or(c.Limits.Dial, gateway.DefaultLimits().Dial)
 	c.Limits.Hello = cmp.Or(c.Limits.Hello, gateway.DefaultLimits().Hello)
-	if c.TenantConnections == 0 {
-		c.TenantConnections = defaultTenantConnections
+	if c.Tenant == (gateway.TenantLimits{}) {
+		c.Tenant = gateway.DefaultTenantLimits()
 	}
 	if c.IdleTime == 0 {
 		c.IdleTime = time.Minute
@@ -163,6 +165,7 @@ func (m *Manager) left(t *tenant) {
 // forget closes a tenant that has no network. The caller holds mu.
 func (m *Manager) forget(t *tenant) {
 	delete(m.tenants, t.name)
+	m.reserved[t.reserve]--
 	m.closed.Go(t.close)
 }
 
@@ -195,6 +198,7 @@ func (m *Manager) tenant(name string) *tenant {
 		t = newTenant(m, name)
 		t.ended = m.ended
 		if !m.ended {
+			t.reserve = m.takeReserve()
 			m.tenants[name] = t
 		}
 	}

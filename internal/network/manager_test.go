@@ -363,6 +363,22 @@ func TestRemove(t *testing.T) {
 	back.echo(t).Close()
 }
 
+// An address that leads to the machine from outside is refused like one of the machine.
+func TestConfiguredOwnAddresses(t *testing.T) {
+	m := newManager(t, func(c *Config) { c.Own = []netip.Addr{netip.MustParseAddr("20.7.7.8")} })
+	b, l := link(t, m, "a", "public")
+	if err := b.network.Attach(context.Background(), l); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Dial("tcp", "20.7.7.8:443"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("got %v", err)
+	}
+	b.network.Detach()
+	if len(b.denials) != 1 || b.denials[0].Rule != policy.KindOwn || b.denials[0].Missing != "20.7.7.8:443" {
+		t.Errorf("refusals: %+v", b.denials)
+	}
+}
+
 // An address that the machine gets later is refused, too, and is no longer when the machine has lost it.
 func TestNewOwnAddresses(t *testing.T) {
 	m := newManager(t)
@@ -442,7 +458,7 @@ func TestNewManager(t *testing.T) {
 
 // The Manager finds the machine's addresses and DNS servers.
 func TestMachine(t *testing.T) {
-	own, err := ownAddresses()
+	own, err := Config{}.ownAddresses()
 	if err != nil {
 		t.Fatal(err)
 	}

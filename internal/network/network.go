@@ -79,6 +79,6 @@ func (n *Network) request(ctx context.Context) (r request, err error) {
 	if r.Proxy, err = c.Proxy.open(ctx); err != nil {
 		return r, err
 	}
-	r.Own, err = ownAddresses()
+	r.Own, err = c.ownAddresses()
 	return r, err
 }

@@ -46,13 +46,19 @@ type process struct {
 }
 
 // startProcess starts a helper of a tenant and waits until it is confined.
-func startProcess(ctx context.Context, m *Manager, tenant string, events func(report)) (*process, error) {
-	c := m.config
+func startProcess(ctx context.Context, t *tenant) (*process, error) {
+	c := t.manager.config
+	limits := c.Tenant
+	if machine, err := localPorts(); err != nil {
+		return nil, err
+	} else {
+		limits.Ports = portsOf(machine, t.reserve)
+	}
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
 	}
-	p := &process{socket: ours, stderr: &tail{}, events: events, answer: c.AnswerTime,
+	p := &process{socket: ours, stderr: &tail{}, events: t.event, answer: c.AnswerTime,
 		dead: make(chan struct{}), noted: make(chan struct{}), waiting: map[uint64]chan report{}}
 	p.command = &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{"skillrund", HelperArg}, Env: environment,
@@ -60,14 +66,14 @@ func startProcess(ctx context.Context, m *Manager, tenant string, events func(re
 		// Its own session: a signal of the daemon's terminal is not for it.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS},
 	}
-	err = p.start(m, tenant)
+	err = p.start(t.manager, t.name)
 	theirs.Close() // before the first call: as long as it is open, read does not see the helper's end
 	if err != nil {
 		ours.file.Close()
 		return nil, fmt.Errorf("start the network helper: %w", err)
 	}
 	go p.read()
-	if _, err := p.call(ctx, request{Kind: start, ID: p.group.ID(), Connections: c.TenantConnections}, -1); err != nil {
+	if _, err := p.call(ctx, request{Kind: start, ID: p.group.ID(), Tenant: &limits}, -1); err != nil {
 		p.kill()
 		<-p.dead
 		return nil, errors.Join(err, p.lastWords())

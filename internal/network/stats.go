@@ -60,7 +60,9 @@ func (s *TenantStats) denied(d policy.Denial) {
 }
 
 func (s *TenantStats) closed(c policy.Connection) {
-	s.Connections++
+	if c.Error == "" {
+		s.Connections++
+	}
 	s.Sent += c.Sent
 	s.Received += c.Received
 }

@@ -23,6 +23,7 @@ const (
 type tenant struct {
 	manager *Manager
 	name    string
+	reserve int             // of local ports
 	life    context.Context // ends with close
 	end     context.CancelFunc
 	tasks   sync.WaitGroup
@@ -83,7 +84,7 @@ func (t *tenant) helper() (*process, error) {
 		return nil, fmt.Errorf("%w: it died %d times in a minute; the next one starts in %v. The daemon's log has the reasons",
 			ErrHelper, deaths, wait.Round(time.Millisecond))
 	}
-	p, err := startProcess(t.life, t.manager, t.name, t.event)
+	p, err := startProcess(t.life, t)
 	if err != nil {
 		if t.life.Err() == nil {
 			t.died(err)

@@ -54,8 +54,8 @@ type request struct {
 
 	Roots [][]byte `json:"roots,omitempty"` // of trust: certificates of authorities
 
-	ID          int   `json:"id,omitempty"`          // of start: the helper's user and group
-	Connections int64 `json:"connections,omitempty"` // of start: of all networks together
+	ID     int                   `json:"id,omitempty"`     // of start: the helper's user and group
+	Tenant *gateway.TenantLimits `json:"tenant,omitempty"` // of start
 }
 
 // A report goes from a helper to the Manager.

@@ -97,7 +97,7 @@ func fromNetworkUsage(u *executor.NetworkUsage) *pb.NetworkUsage {
 	for _, c := range u.Connections {
 		one := &pb.NetworkConnection{
 			StartTime: timestamppb.New(c.Start), Duration: durationpb.New(c.Took), Protocol: text(c.Protocol), Name: text(c.Name),
-			SentBytes: uint64(c.Sent), ReceivedBytes: uint64(c.Received), Credentials: texts(c.Credentials),
+			SentBytes: uint64(c.Sent), ReceivedBytes: uint64(c.Received), Credentials: texts(c.Credentials), Error: text(c.Error),
 		}
 		one.Address, one.Port = fromAddress(c.To)
 		m.Connections = append(m.Connections, one)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"golang.org/x/net/http2"
 
 	"github.com/skillrun/skillrun/internal/certtest"
 	"github.com/skillrun/skillrun/internal/network/credential"
@@ -304,6 +305,76 @@ func TestCredentialsOfStreams(t *testing.T) {
 	fmt.Fprintln(c, "hello")
 	if line, _ := in.ReadString('\n'); line != "Bearer "+secret+":hello\n" {
 		t.Errorf("got %q", line)
+	}
+}
+
+// offered is what an end of HTTP/2 lets the other one send.
+type offered struct {
+	streams, frame, perStream uint32
+	perConnection             uint32 // zero: as much as HTTP/2 has without a word, 65,535 bytes
+}
+
+// readOffer reads frames until the offer is complete: settings, and an update of the connection's window.
+func readOffer(from io.Reader) (o offered, err error) {
+	frames := http2.NewFramer(nil, from)
+	for o.perConnection == 0 || o.perStream == 0 {
+		f, err := frames.ReadFrame()
+		if err != nil {
+			return o, err
+		}
+		switch f := f.(type) {
+		case *http2.SettingsFrame:
+			if f.IsAck() {
+				continue
+			}
+			o.streams, _ = f.Value(http2.SettingMaxConcurrentStreams)
+			o.frame, _ = f.Value(http2.SettingMaxFrameSize)
+			o.perStream, _ = f.Value(http2.SettingInitialWindowSize)
+		case *http2.WindowUpdateFrame:
+			o.perConnection = f.Increment + 65535
+		}
+	}
+	return o, nil
+}
+
+// Requests and answers that nobody reads hold little memory: both ends of a connection with a credential offer small
+// windows of HTTP/2.
+func TestCredentialBuffers(t *testing.T) {
+	newZone(t)
+	authority := certtest.NewAuthority(t, "origin")
+	pair := authority.Client("origin", func(c *x509.Certificate) {
+		c.DNSNames, c.ExtKeyUsage = []string{"api.test"}, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	})
+	type result struct {
+		offered
+		err error
+	}
+	toServer := make(chan result, 1)
+	networktest.Serve(t, networktest.Public+":443", func(c net.Conn) {
+		c = tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair.TLS()}, NextProtos: []string{"h2"}})
+		_, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface)))
+		var o offered
+		if err == nil {
+			o, err = readOffer(c)
+		}
+		select {
+		case toServer <- result{o, err}:
+		default: // a second try of the client
+		}
+	})
+	set := bind(t, authority.PEM(), false, "api.test")
+	b := newBox(t, []string{"*.test"}, nil, func(c *Config) { c.Credentials = set })
+
+	c := tls.Client(b.dialNamed(t, "443", "api.test"), &tls.Config{ServerName: "api.test", RootCAs: rootsOf(set), NextProtos: []string{"h2"}})
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	_, _ = io.WriteString(c, http2.ClientPreface)
+	_ = http2.NewFramer(c, nil).WriteSettings()
+	if o, err := readOffer(c); err != nil || o != (offered{maxStreams, frameSize, streamBuffer, streamBuffer}) {
+		t.Errorf("to the program: %+v, %v", o, err)
+	}
+	_, _ = get(t, b.client(t, set, true, ""), "https://api.test/")
+	if r := <-toServer; r.err != nil || r.offered != (offered{0, frameSize, streamBuffer, streamBuffer + 65535}) {
+		t.Errorf("to the server: %+v, %v", r.offered, r.err)
 	}
 }
 

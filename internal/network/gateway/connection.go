@@ -82,6 +82,7 @@ func buffersAfter(n, size int) *sync.Pool {
 func (c *connection) run() {
 	stop := c.activity.watch(c.gateway.life, c.gateway.entries.limits.Idle, c.abort)
 	defer stop()
+	defer c.shrink()
 	if b, ok := c.brokered(); ok {
 		b.serve()
 		c.in.Close()
@@ -97,14 +98,11 @@ func (c *connection) run() {
 	<-received
 	c.in.Close()
 	c.out.Close()
-	if c.large.Load() {
-		c.gateway.entries.tenant.large.give()
-	}
 }
 
-// send copies the client's data. If only some names are allowed, it checks the client's name first.
+// send copies the client's data. If some names are not allowed, it checks the client's name first.
 func (c *connection) send() error {
-	if c.decision.names == nil {
+	if !c.decision.reads() {
 		return c.copy(c.out, c.in, &c.sent)
 	}
 	return c.sendChecked()
@@ -176,12 +174,20 @@ func (c *connection) pass(to io.Writer, b []byte, sum *atomic.Int64) error {
 	if !c.gateway.entries.count(len(b)) {
 		return refusedError(c.decision.refuse(policy.Verdict{Reason: c.gateway.entries.bytesReason()}))
 	}
+	if err := c.gateway.entries.tenant.carry(c.gateway.life, len(b)); err != nil {
+		return err
+	}
 	c.activity.note()
 	_, err := to.Write(b)
-	if sum.Add(int64(len(b))) >= growAfter && !c.large.Load() {
+	c.counted(sum, len(b))
+	return err
+}
+
+// counted adds n bytes to a sum, which may give the connection large buffers.
+func (c *connection) counted(sum *atomic.Int64, n int) {
+	if sum.Add(int64(n)) >= growAfter && !c.large.Load() {
 		c.grow()
 	}
-	return err
 }
 
 // grow gives a busy connection large buffers, if the tenant has not too many.
@@ -195,6 +201,14 @@ func (c *connection) grow() {
 		return
 	}
 	fixBuffers(c.endpoint, largeSend, largeWindow)
+	unlimitBuffers(c.out.socket)
+}
+
+// shrink ends the use of large buffers, after the connection's end.
+func (c *connection) shrink() {
+	if c.large.Load() {
+		c.gateway.entries.tenant.large.give()
+	}
 }
 
 // fixBuffers sets the sizes of the buffers to and from the sandbox. The stack no longer chooses them.

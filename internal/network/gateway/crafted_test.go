@@ -207,7 +207,7 @@ func TestCraftedPackets(t *testing.T) {
 // Another sandbox of the tenant can still connect, and the end of the flood gives everything back.
 func TestHalfOpenFlood(t *testing.T) {
 	networktest.Serve(t, networktest.Public+":80", echo)
-	shared := NewShared(4096)
+	shared := NewShared(DefaultTenantLimits())
 	w := newWire(t, nil, func(c *Config) { c.Shared = shared })
 	const attempts, most = 600, 256
 	for i := range uint16(attempts) {

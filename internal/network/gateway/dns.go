@@ -61,6 +61,7 @@ func (n *nameServer) serveUDP(conn *gonet.UDPConn) {
 		if err != nil {
 			return
 		}
+		n.gateway.brake.charge(1)
 		query := append([]byte(nil), b[:size]...)
 		select {
 		case n.queries <- struct{}{}:
@@ -87,7 +88,12 @@ func (n *nameServer) serveTCP(c net.Conn) {
 		if err != nil {
 			return
 		}
-		n.queries <- struct{}{}
+		n.gateway.brake.charge(1)
+		select {
+		case n.queries <- struct{}{}:
+		case <-n.gateway.life.Done():
+			return
+		}
 		answer := n.answer(query, true)
 		<-n.queries
 		if answer == nil {

@@ -41,6 +41,7 @@ func newExchange(c *connection, name string, secure bool, list []credential.Cred
 	s.proxy = &httputil.ReverseProxy{
 		Rewrite: s.rewrite, ErrorHandler: s.fail, ErrorLog: silent,
 		FlushInterval: -1, // each part of an answer at once
+		BufferPool:    copyBuffers{},
 	}
 	return s
 }
@@ -54,7 +55,7 @@ func (s *exchange) serve() {
 	server := &http.Server{
 		Handler: s, ErrorLog: silent, DisableGeneralOptionsHandler: true,
 		ReadHeaderTimeout: limits.Hello, IdleTimeout: limits.Idle, MaxHeaderBytes: maxHead,
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		HTTP2: http2Config(),
 	}
 	conn := net.Conn(&countedConn{client: s.in, exchange: s})
 	l := &oneConn{conn: conn, ended: make(chan struct{})}
@@ -73,8 +74,25 @@ func (s *exchange) serve() {
 	s.connection.credentials = slices.Clone(s.used)
 }
 
-// maxStreams bounds the requests of one connection at the same time.
-const maxStreams = 100
+// Bounds on the memory of one connection, of which an execution can have as many as of other ones. Requests and
+// answers that nobody reads take at most streamBuffer for each direction, however many they are.
+const (
+	maxStreams      = 32 // requests at the same time
+	streamBuffer    = 512 << 10
+	frameSize       = 16 << 10  // the least that HTTP/2 has
+	maxResponseHead = 256 << 10 // of each answer
+)
+
+func http2Config() *http.HTTP2Config {
+	return &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: frameSize,
+		MaxReceiveBufferPerConnection: streamBuffer, MaxReceiveBufferPerStream: streamBuffer}
+}
+
+// copyBuffers lends small buffers to ReverseProxy.
+type copyBuffers struct{}
+
+func (copyBuffers) Get() []byte  { return *smallBuffers.Get().(*[]byte) }
+func (copyBuffers) Put(b []byte) { smallBuffers.Put(&b) }
 
 // transport makes the client. Its connections all go to the address that was judged.
 func (s *exchange) transport() *http.Transport {
@@ -82,14 +100,12 @@ func (s *exchange) transport() *http.Transport {
 		DialContext: s.dial, DisableCompression: true, Protocols: new(http.Protocols),
 		TLSClientConfig: &tls.Config{ServerName: s.name, RootCAs: s.roots(), MinVersion: tls.VersionTLS12},
 		IdleConnTimeout: s.gateway.entries.limits.Idle, TLSHandshakeTimeout: s.gateway.entries.limits.Dial,
-		ExpectContinueTimeout: s.gateway.entries.limits.Hello, MaxResponseHeaderBytes: maxResponseHead,
+		ExpectContinueTimeout: s.gateway.entries.limits.Hello, MaxResponseHeaderBytes: maxResponseHead, HTTP2: http2Config(),
 	}
 	t.Protocols.SetHTTP1(true)
 	t.Protocols.SetHTTP2(s.secure)
 	return t
 }
-
-const maxResponseHead = 1 << 20
 
 // roots are the authorities that sign the destination's certificate.
 func (s *exchange) roots() *x509.CertPool {
@@ -255,10 +271,10 @@ func (c *countedConn) Close() error {
 // count ends the connection if the limit of bytes is reached.
 func (c *countedConn) count(n int, sum *atomic.Int64) error {
 	s := c.exchange
-	sum.Add(int64(n))
+	s.counted(sum, n)
 	s.activity.note()
 	if s.gateway.entries.count(n) {
-		return nil
+		return s.gateway.entries.tenant.carry(s.gateway.life, n)
 	}
 	s.gateway.deny(s.decision.refuse(policy.Verdict{Reason: s.gateway.entries.bytesReason()}))
 	s.abort()

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
@@ -31,7 +32,7 @@ func fuzzed(f testing.TB) *Gateway {
 	if err != nil {
 		f.Fatal(err)
 	}
-	g := &Gateway{rules: rules, pins: newPins(), entries: newAdmission(DefaultLimits(), NewShared(1)), report: newReporter(newLog())}
+	g := &Gateway{life: context.Background(), rules: rules, pins: newPins(), entries: newAdmission(DefaultLimits(), NewShared(DefaultTenantLimits())), report: newReporter(newLog()), brake: newBrake()}
 	g.names = newNameServer(g, nil)
 	return g
 }

@@ -39,18 +39,22 @@ type Config struct {
 
 // A Gateway carries the packets of one sandbox.
 type Gateway struct {
-	rules    *policy.Rules
-	names    *nameServer
-	pins     *pins
-	entries  *admission
-	broker   *broker // nil: no credentials
-	relay    *relay  // nil: no proxy
-	report   *reporter
-	tun      *os.File
-	link     *link
-	stack    *stack.Stack
-	life     context.Context // ends with the Gateway
-	end      context.CancelFunc
+	rules   *policy.Rules
+	names   *nameServer
+	pins    *pins
+	entries *admission
+	broker  *broker // nil: no credentials
+	relay   *relay  // nil: no proxy
+	report  *reporter
+	brake   *brake
+	tun     *os.File
+	link    *link
+	stack   *stack.Stack
+	life    context.Context // ends with the Gateway
+	end     context.CancelFunc
+
+	entering sync.Mutex
+	closed   bool           // no connection enters; guarded by entering
 	sessions sync.WaitGroup // of connections, for their events
 
 	closeTime time.Duration // how long Close waits for connections that do not end
@@ -62,12 +66,17 @@ const defaultCloseTime = time.Second
 
 // New carries packets from its return on.
 func New(c Config) (*Gateway, error) {
-	g := &Gateway{rules: c.Rules, pins: newPins(), entries: newAdmission(c.Limits, c.Shared), report: newReporter(c.Sink), tun: c.TUN, closeTime: defaultCloseTime}
+	g := &Gateway{
+		rules: c.Rules, pins: newPins(), entries: newAdmission(c.Limits, c.Shared), report: newReporter(c.Sink),
+		brake: newBrake(), tun: c.TUN, closeTime: defaultCloseTime,
+	}
 	g.life, g.end = context.WithCancel(context.Background())
 	g.names = newNameServer(g, c.Resolvers)
 	g.broker = newBroker(c.Credentials, c.Roots)
-	g.relay = newRelay(c.Proxy, c.Roots)
-	g.link = newLink(c.TUN, g.refusePacket)
+	if g.relay = newRelay(c.Proxy, c.Roots, c.Shared); g.relay != nil {
+		g.rules = g.rules.WithOwn(g.relay.own())
+	}
+	g.link = newLink(c.TUN, g.refusePacket, func() { g.brake.hold(g.life) })
 	if err := g.start(); err != nil {
 		g.end()
 		if g.link.IsAttached() {
@@ -83,23 +92,26 @@ func New(c Config) (*Gateway, error) {
 // closes the device, because that takes the kernel about 20 ms.
 func (g *Gateway) Close() {
 	g.end()
+	g.entering.Lock()
+	g.closed = true
+	g.entering.Unlock()
 	g.link.stop() // first, and wait: Destroy waits for the reader while it holds a lock that the reader needs
 	g.endSessions()
 	g.report.end()
 	time.AfterFunc(destroyPause, func() {
 		g.stack.Destroy()
-		closing <- struct{}{}
+		closers <- struct{}{}
 		g.tun.Close()
-		<-closing
+		<-closers
 	})
 }
 
 // destroyPause keeps the work of the end away from the answer of the execution, which is sent at the same time.
 const destroyPause = 20 * time.Millisecond
 
-// closing bounds the threads that close devices. The end of 1,000 sandboxes would otherwise need 1,000
+// closers bounds the threads that close devices. The end of 1,000 sandboxes would otherwise need 1,000
 // threads, and a Go program that gets no thread dies.
-var closing = make(chan struct{}, 4)
+var closers = make(chan struct{}, 4)
 
 // endSessions aborts the stack's connections until every session has reported its end. It repeats this,
 // because a handshake can begin after the first round.
@@ -131,7 +143,7 @@ func (g *Gateway) start() error {
 	if err := setOptions(g.stack); err != nil {
 		return fmt.Errorf("network stack: %v", err)
 	}
-	g.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, tcp.NewForwarder(g.stack, smallBuffer, maxHandled, g.tcp).HandlePacket)
+	g.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, g.attempts(int(g.entries.limits.Connections)+maxHandled))
 	g.stack.SetTransportProtocolHandler(udp.ProtocolNumber, udp.NewForwarder(g.stack, g.udp).HandlePacket)
 	g.stack.SetRouteTable([]tcpip.Route{
 		{Destination: header.IPv4EmptySubnet, NIC: nic},

@@ -23,7 +23,7 @@ func (c *connection) sendHTTP() error {
 	in := bufio.NewReader(limited)
 	out := bufio.NewWriter(passWriter{c})
 	for first := true; ; first = false {
-		if first {
+		if first && c.decision.names != nil {
 			_ = c.in.SetReadDeadline(time.Now().Add(c.gateway.entries.limits.Hello))
 		}
 		limited.left = maxHead

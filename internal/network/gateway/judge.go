@@ -15,6 +15,7 @@ type decision struct {
 	allowed  bool
 	name     string   // that the sandbox resolved to the address; for events
 	names    []string // the client must name one of them; nil: a rule allows the address whatever the name
+	denies   bool     // without names: a deny rule has a name, which the client must not name
 	likely   []string // without names: the newest of several names that the sandbox resolved to the address
 	rule     string
 	reason   string
@@ -50,6 +51,9 @@ func (g *Gateway) judge(p policy.Protocol, to netip.AddrPort) decision {
 // judgeName asks the rules for a name that only the proxy looks up. If they have the name, the client must send it.
 func (g *Gateway) judgeName(p policy.Protocol, to netip.AddrPort, name string) decision {
 	d := decision{protocol: p, to: to, name: name}
+	if name == normal(g.relay.Name) {
+		return d.refuse(policy.Verdict{Rule: policy.KindOwn, Reason: name + " is the proxy of the daemon"})
+	}
 	v, anyName := g.rules.DialName(name, to.Port())
 	if !v.Allowed {
 		return d.refuse(v)
@@ -57,6 +61,7 @@ func (g *Gateway) judgeName(p policy.Protocol, to netip.AddrPort, name string) d
 	if d.allowed = true; !anyName {
 		d.names = []string{name}
 	}
+	d.denies = g.rules.DeniesNames(p, to.Port())
 	return d
 }
 
@@ -73,6 +78,7 @@ func (g *Gateway) judgeAddress(p policy.Protocol, to netip.AddrPort, all, old []
 		return d.refuse(v)
 	}
 	if d.allowed = true; g.rules.Dial(p, to, nil).Allowed {
+		d.denies = g.rules.DeniesNames(p, to.Port())
 		if len(all) > 1 {
 			d.likely = all[max(0, len(all)-policy.MaxNames):]
 		}
@@ -97,17 +103,30 @@ func (d decision) refuse(v policy.Verdict) decision {
 
 // deny reports d, a refusal.
 func (g *Gateway) deny(d decision) {
+	if d.reason == closing {
+		return
+	}
+	g.brake.charge(1)
 	g.report.denied(policy.Denial{Protocol: string(d.protocol), To: d.to, Name: d.name, Reason: d.reason, Rule: d.rule, Missing: d.missing})
 }
 
-// refusePacket reports a packet that the link refused.
+// refusePacket reports a packet that the link refused, if it is an event.
 func (g *Gateway) refusePacket(r refusal) {
+	if g.brake.charge(1); r.reason == "" {
+		return
+	}
 	g.report.denied(policy.Denial{Protocol: r.protocol, To: netip.AddrPortFrom(r.to, 0), Reason: r.reason})
 }
 
-// spoken judges the name that a client sent. d allows the connection for some names only.
+// reads reports whether the names that the client sends are compared with the rules.
+func (d decision) reads() bool { return d.names != nil || d.denies }
+
+// spoken judges the name that a client sent, which is compared with the rules.
 func (g *Gateway) spoken(d decision, name, what string) (decision, bool) {
 	name = normal(name)
+	if d.names == nil {
+		return g.undenied(d, name, what)
+	}
 	for _, n := range d.names {
 		if name == normal(n) {
 			return d, true
@@ -121,6 +140,19 @@ func (g *Gateway) spoken(d decision, name, what string) (decision, bool) {
 		v = policy.Verdict{Reason: fmt.Sprintf("the %s was not resolved to this address", what)}
 	}
 	return d.refuse(v), false
+}
+
+// undenied judges the name that a client sent over a connection that is allowed for all names but denied ones.
+func (g *Gateway) undenied(d decision, name, what string) (decision, bool) {
+	refused := d
+	refused.name = shown(name)
+	if name != "" && !policy.IsHost(name) {
+		return refused.refuse(policy.Verdict{Reason: "the " + what + " is not valid"}), false
+	}
+	if v, denied := g.rules.Denies(d.protocol, d.to, []string{name}); denied {
+		return refused.refuse(v), false
+	}
+	return d, true
 }
 
 // maxShown is the longest name that a host can have, in bytes.

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -37,9 +38,10 @@ func DefaultLimits() Limits {
 // Bounds without a configuration. A pin costs about 200 bytes.
 const (
 	maxPins    = 4000 // pairs of address and name
-	maxQueries = 64   // to the resolvers, at the same time
+	maxQueries = 64   // that the name server of a sandbox handles at the same time
+	maxAsking  = 1024 // questions to the resolvers of all sandboxes of a tenant: each has a socket
 	maxAnswer  = 32   // addresses in one answer
-	maxHandled = 1024 // connection attempts that the stack hands over at the same time
+	maxHandled = 1024 // connection attempts at the same time, in addition to the connections of the sandbox
 
 	// Buffers of a connection in the stack, in bytes, for each direction. The sandbox is on this machine, so
 	// a small buffer is enough for every speed of the internet. A connection that has carried growAfter
@@ -48,18 +50,75 @@ const (
 	smallBuffer = 32 << 10
 	largeSend   = 256 << 10 // to the sandbox
 	largeWindow = 1 << 20   // from the sandbox; the stack offers half of it
-	growAfter   = 256 << 10
-	maxLarge    = 64
+	growAfter   = 128 << 10
+	maxLarge    = 32
+
+	// Buffers of the socket to the destination, in bytes. The kernel doubles them, for its own data. A connection
+	// without large buffers has these: with the usual net.ipv4.tcp_rmem, a new socket can receive as much. For
+	// one with large buffers the kernel chooses the sizes, so that it is fast over long distances: by default
+	// up to 6 MiB to receive and 4 MiB to send. So maxLarge of them hold at most 320 MiB.
+	socketReceive = 64 << 10
+	socketSend    = 32 << 10
 )
 
-// A Shared bounds the connections of several gateways together.
-type Shared struct {
-	count
-	large count // connections with large buffers
+// TenantLimits bound the sandboxes of one tenant together. Connections and NewPerSecond must be positive.
+type TenantLimits struct {
+	Connections    int64 `json:"connections"`      // that exist at the same time
+	NewPerSecond   int   `json:"new_per_second"`   // on average; Connections may come at once
+	BytesPerSecond int64 `json:"bytes_per_second"` // sent and received; connections wait. 0: no limit
+	Ports          Ports `json:"ports"`
 }
 
-// NewShared returns a bound of most connections.
-func NewShared(most int64) *Shared { return &Shared{count{most: most}, count{most: maxLarge}} }
+// DefaultTenantLimits are the limits of a tenant. One helper carries less than 1 GiB in a second on most machines.
+func DefaultTenantLimits() TenantLimits {
+	return TenantLimits{Connections: 4096, NewPerSecond: 1000, BytesPerSecond: 1 << 30}
+}
+
+// A Shared applies TenantLimits to several gateways.
+type Shared struct {
+	count
+	limits TenantLimits
+	rate   *rate.Limiter // of new connections
+	bytes  *rate.Limiter // nil: no limit
+	large  count         // connections with large buffers
+	asking chan struct{} // has an element for each question to the resolvers
+}
+
+// NewShared returns a Shared without a connection.
+func NewShared(l TenantLimits) *Shared {
+	s := &Shared{count: count{most: l.Connections}, limits: l, large: count{most: maxLarge}, asking: make(chan struct{}, maxAsking),
+		rate: rate.NewLimiter(rate.Limit(l.NewPerSecond), max(l.NewPerSecond, int(l.Connections)))}
+	if l.BytesPerSecond > 0 {
+		// All that one connection carries at once must pass: a buffer, a packet or a record of TLS.
+		s.bytes = rate.NewLimiter(rate.Limit(l.BytesPerSecond), int(max(l.BytesPerSecond/10, largestRead)))
+	}
+	return s
+}
+
+// carry waits until the tenant may carry n more bytes. It returns an error if life ends before.
+func (s *Shared) carry(life context.Context, n int) error {
+	if s.bytes == nil {
+		return nil
+	}
+	for ; n > s.bytes.Burst(); n -= s.bytes.Burst() {
+		if err := s.bytes.WaitN(life, s.bytes.Burst()); err != nil {
+			return err
+		}
+	}
+	return s.bytes.WaitN(life, n)
+}
+
+// enter takes one connection in. It returns the limit that is reached, or "".
+func (s *Shared) enter() (reached string) {
+	if !s.take() {
+		return fmt.Sprintf("more than %d connections of the tenant (network_limits.tenant_connections)", s.most)
+	}
+	if !s.rate.Allow() {
+		s.give()
+		return fmt.Sprintf("more than %d new connections of the tenant in a second (network_limits.tenant_new_connections)", s.limits.NewPerSecond)
+	}
+	return ""
+}
 
 // A count counts up to a bound.
 type count struct {
@@ -103,11 +162,10 @@ func (a *admission) enter() (reached string) {
 	if !a.own.take() {
 		return fmt.Sprintf("more than %d connections (network_limits.connections)", a.own.most)
 	}
-	if !a.tenant.take() {
+	if reached = a.tenant.enter(); reached != "" {
 		a.own.give()
-		return fmt.Sprintf("more than %d connections of the tenant (network_limits.tenant_connections)", a.tenant.most)
 	}
-	return ""
+	return reached
 }
 
 func (a *admission) leave() {

@@ -1,15 +1,22 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
+	"os"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 
@@ -23,9 +30,13 @@ func TestConnectionLimits(t *testing.T) {
 	networktest.Serve(t, address, echo)
 	for want, change := range map[string]func(*Config){
 		"more than 1 connections":               func(c *Config) { c.Limits.Connections = 1 },
-		"more than 1 connections of the tenant": func(c *Config) { c.Shared = NewShared(1) },
-		"more than 1 new connections":           func(c *Config) { c.Limits.NewPerSecond = 1 },
+		"more than 1 connections of the tenant": func(c *Config) { c.Shared = NewShared(TenantLimits{Connections: 1, NewPerSecond: 1000}) },
+		"more than 1 new connections in a":      func(c *Config) { c.Limits.NewPerSecond = 1 },
 		"more than 2 bytes":                     func(c *Config) { c.Limits.Bytes = 2 },
+		"more than 0 new connections of the tenant": func(c *Config) {
+			c.Shared.rate = rate.NewLimiter(0, 1) // no room comes back
+			c.Shared.limits.NewPerSecond = 0
+		},
 	} {
 		t.Run(want, func(t *testing.T) {
 			b := newBox(t, nil, nil, change)
@@ -55,6 +66,73 @@ func TestConnectionLimits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The sandboxes of a tenant together carry no more bytes in a second than the limit: connections wait. All that one
+// connection carries at once passes, however small the limit is, and the end of a network ends the wait.
+func TestBytesOfTenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewShared(TenantLimits{Connections: 1, NewPerSecond: 1, BytesPerSecond: 1 << 20})
+		start := time.Now()
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for range 20 {
+					if err := s.carry(t.Context(), 128<<10); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if took := time.Since(start); took < 9*time.Second || took > 10*time.Second {
+			t.Errorf("10 MiB took %v", took)
+		}
+		life, end := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, end)
+		if err := s.carry(life, 100<<20); !errors.Is(err, context.Canceled) {
+			t.Errorf("after the end: %v", err)
+		}
+	})
+	if err := NewShared(TenantLimits{Connections: 1, NewPerSecond: 1}).carry(t.Context(), 1<<40); err != nil {
+		t.Errorf("without a limit: %v", err)
+	}
+}
+
+// TCP, UDP and requests with a credential count for the limit of bytes of the tenant.
+func TestBytesOfTenantAreCounted(t *testing.T) {
+	o := newOrigin(t, nil, "api.test")
+	networktest.Serve(t, networktest.Public+":7000", echo)
+	serveUDP(t, networktest.Public+":7000")
+	set := bind(t, o.authority.PEM(), false, "api.test")
+	b := newBox(t, []string{"*.test", "20.1.0.1:7000", "20.1.0.1:7000/udp"}, nil, func(c *Config) { c.Credentials = set })
+	bytes := b.gateway.entries.tenant.bytes
+	bytes.SetLimit(0) // nothing comes back
+	left := bytes.Tokens()
+	spent := func(what string, least float64) {
+		t.Helper()
+		now := bytes.Tokens()
+		if left-now < least {
+			t.Errorf("%s: %v bytes counted, want at least %v", what, left-now, least)
+		}
+		left = now
+	}
+	for _, network := range []string{"tcp", "udp"} {
+		c, err := b.Dial(network, networktest.Public+":7000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(c, strings.Repeat("x", 1000))
+		if _, err := io.ReadFull(c, make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		spent(network, 2000)
+	}
+	if s, got := get(t, b.client(t, set, true, ""), "https://api.test/"); s != 200 {
+		t.Errorf("got %d %q", s, got)
+	}
+	spent("a credential", 100)
 }
 
 // A connection ends with a reset when the bytes are used up, when it is idle, and with the Gateway.
@@ -115,11 +193,37 @@ func TestResets(t *testing.T) {
 
 // A destination that does not answer is given up.
 func TestDialTimeout(t *testing.T) {
+	defer silence(t)()
+	b := newBox(t, nil, nil, func(c *Config) { c.Limits.Dial = 20 * time.Millisecond })
+	if _, err := b.Dial("tcp", networktest.Public+":80"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("got %v", err)
+	}
+	if e := b.awaitClosed(t); e.Error != "no answer in time" || e.Protocol != "tcp" {
+		t.Errorf("event: %+v", e)
+	}
+}
+
+// A connection attempt beyond the bound is refused with a reset, and an event says why.
+func TestAttemptsAreBounded(t *testing.T) {
+	defer silence(t)()
+	w := newWire(t, nil)
+	w.gateway.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, w.gateway.attempts(1))
+	for port := range uint16(2) { // the dial of the first one goes on
+		w.send(t, segment(3000+port, firstSequence, 0, header.TCPFlagSyn, ""))
+	}
+	if s := w.receive(t, 0); s.DestinationPort() != 3001 || !s.Flags().Contains(header.TCPFlagRst) {
+		t.Errorf("got %s to port %d", s.Flags(), s.DestinationPort())
+	}
+	w.awaitDenial(t, func(d policy.Denial) bool { return d.Reason == "more than 1 connection attempts at once" })
+}
+
+// silence has nobody answer at port 80 of the test's public host, until its result is called.
+func silence(t *testing.T) (end func()) {
+	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(fd)
 	address := &unix.SockaddrInet4{Addr: [4]byte{20, 1, 0, 1}, Port: 80}
 	// With this backlog and one connection that is not accepted, the kernel ignores others.
 	if err := errors.Join(unix.Bind(fd, address), unix.Listen(fd, 0)); err != nil {
@@ -129,11 +233,7 @@ func TestDialTimeout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer first.Close()
-	b := newBox(t, nil, nil, func(c *Config) { c.Limits.Dial = 20 * time.Millisecond })
-	if _, err := b.Dial("tcp", networktest.Public+":80"); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("got %v", err)
-	}
+	return func() { first.Close(); unix.Close(fd) }
 }
 
 // Equal refusals and those beyond the rate only count.
@@ -189,8 +289,13 @@ func TestPins(t *testing.T) {
 // A busy connection gets large buffers, as many as the tenant may have, and gives them back.
 func TestBuffers(t *testing.T) {
 	address := networktest.Public + ":80"
-	networktest.Serve(t, address, echo)
+	accepted := make(chan net.Addr, 10)
+	networktest.Serve(t, address, func(c net.Conn) {
+		accepted <- c.RemoteAddr()
+		echo(c)
+	})
 	b := newBox(t, nil, nil, func(c *Config) { c.Shared.large.most = 1 })
+	peers := map[net.Conn]net.Addr{} // the address of each connection's socket
 	exchange := func(n int) net.Conn {
 		t.Helper()
 		c, err := b.Dial("tcp", address)
@@ -198,6 +303,7 @@ func TestBuffers(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
+		peers[c] = <-accepted
 		go func() { _, _ = c.Write(make([]byte, n)) }()
 		if _, err := io.ReadFull(c, make([]byte, n)); err != nil {
 			t.Fatal(err)
@@ -220,6 +326,10 @@ func TestBuffers(t *testing.T) {
 	}
 	want := func(what string, c net.Conn, send, window int64) {
 		t.Helper()
+		receive, fixed := outside(t, peers[c])
+		if wantFixed := send == smallBuffer; fixed != wantFixed || fixed && receive != 2*socketReceive {
+			t.Errorf("%s: the socket can receive %d bytes, fixed %v", what, receive, fixed)
+		}
 		if gotSend, gotWindow := size(c); gotSend != send || gotWindow != window {
 			t.Errorf("%s: %d and %d bytes, want %d and %d", what, gotSend, gotWindow, send, window)
 		}
@@ -231,6 +341,31 @@ func TestBuffers(t *testing.T) {
 	busy.Close()
 	b.awaitClosed(t)
 	want("after its end", exchange(2*growAfter), largeSend, largeWindow)
+}
+
+// outside returns how many bytes the Gateway's socket with a local address can receive, with the kernel's own
+// data, and whether the size is fixed.
+func outside(t *testing.T, local net.Addr) (receive int, fixed bool) {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		fd, _ := strconv.Atoi(f.Name())
+		a, err := unix.Getsockname(fd)
+		if in, ok := a.(*unix.SockaddrInet4); err != nil || !ok || in.Port != local.(*net.TCPAddr).Port {
+			continue
+		}
+		receive, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
+		lock, lockErr := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BUF_LOCK)
+		if err := errors.Join(err, lockErr); err != nil {
+			t.Fatal(err)
+		}
+		return receive, lock == unix.SOCK_SNDBUF_LOCK|unix.SOCK_RCVBUF_LOCK
+	}
+	t.Fatal("no such socket")
+	return 0, false
 }
 
 // Close does not wait for a client that never completes its handshake.
@@ -254,6 +389,19 @@ func TestHalfOpen(t *testing.T) {
 	}
 }
 
+// A connection that comes while the Gateway closes, or after, does not enter. Close would not wait for it.
+func TestEnterAfterClose(t *testing.T) {
+	b := newBox(t, nil, nil)
+	if reached := b.gateway.enter(); reached != "" {
+		t.Fatal(reached)
+	}
+	b.gateway.leave()
+	b.gateway.Close()
+	if reached := b.gateway.enter(); reached != closing {
+		t.Errorf("got %q", reached)
+	}
+}
+
 // synPacket returns the first packet of a connection to port 80.
 func synPacket(from uint16) []byte {
 	p := ipv4Packet("192.0.0.2", unix.IPPROTO_TCP, nil)
@@ -263,6 +411,55 @@ func synPacket(from uint16) []byte {
 	segment := header.TCP(p[20:40])
 	segment.Encode(&header.TCPFields{SrcPort: from, DstPort: 80, SeqNum: 1, DataOffset: 20, Flags: header.TCPFlagSyn, WindowSize: 1000})
 	return p
+}
+
+// The sandboxes of a tenant together have a bound on questions under way, because each has a socket. A question beyond
+// it waits, and ends with its network.
+func TestAskingIsBounded(t *testing.T) {
+	newZone(t)
+	b := newBox(t, nil, nil, func(c *Config) { c.Shared.asking = make(chan struct{}, 1) })
+	asking := b.gateway.entries.tenant.asking
+	asking <- struct{}{}
+	go b.gateway.end()
+	if got := b.gateway.names.ask("www.test", dns.TypeA); got.code != dns.RcodeServerFailure {
+		t.Errorf("without room: %+v", got)
+	}
+	b = newBox(t, nil, nil, func(c *Config) { c.Shared.asking = asking })
+	<-asking
+	for range 2 { // the first one gives the room back
+		if got := b.gateway.names.ask("www.test", dns.TypeA); len(got.addresses) != 1 {
+			t.Errorf("with room: %+v", got)
+		}
+	}
+}
+
+// Without a descriptor the connection is refused at once, and an event says why.
+func TestNoDescriptors(t *testing.T) {
+	b := newBox(t, nil, nil)
+	var client int
+	var err error
+	b.Do(func() { client, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(client)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	none := limit
+	none.Cur = 3 // below the descriptors that are open, which stay
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	err = unix.Connect(client, &unix.SockaddrInet4{Addr: [4]byte{20, 1, 0, 1}, Port: 80})
+	if back := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); back != nil {
+		t.Fatal(back)
+	}
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("got %v", err)
+	}
+	b.awaitDenial(t, func(d policy.Denial) bool { return strings.Contains(d.Reason, "too many open sockets") })
 }
 
 // A name may be asked for again, but not without end: the order of questions carries data.

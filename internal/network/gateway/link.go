@@ -35,12 +35,13 @@ const (
 type link struct {
 	tun        *os.File
 	refused    func(packet refusal)
+	hold       func() // returns when the next packet may be read
 	dispatcher stack.NetworkDispatcher
 	done       chan struct{} // closed after the last read
 }
 
-func newLink(tun *os.File, refused func(refusal)) *link {
-	return &link{tun: tun, refused: refused, done: make(chan struct{})}
+func newLink(tun *os.File, refused func(refusal), hold func()) *link {
+	return &link{tun: tun, refused: refused, hold: hold, done: make(chan struct{})}
 }
 
 // stop ends the reads and returns after the last one. The device stays open.
@@ -58,7 +59,7 @@ func (l *link) Attach(d stack.NetworkDispatcher) {
 	go l.read()
 }
 
-// readBuffers have room for one packet each. An idle sandbox holds none.
+// readBuffers have room for one packet each. An idle sandbox holds none, and neither does an idle UDP session.
 var readBuffers = sync.Pool{New: func() any { return new([vnetHeader + largestRead]byte) }}
 
 // read ends with the device: it is closed, or the sandbox's network namespace is gone.
@@ -66,12 +67,17 @@ func (l *link) read() {
 	defer close(l.done)
 	conn, err := l.tun.SyscallConn()
 	for err == nil {
-		err = l.readPacket(conn)
+		l.hold()
+		err = readPacket(conn, func(b []byte) {
+			if len(b) > vnetHeader {
+				l.deliver(b[vnetHeader:])
+			}
+		})
 	}
 }
 
-// readPacket waits for one packet and delivers it.
-func (l *link) readPacket(conn syscall.RawConn) error {
+// readPacket waits for one packet and calls use with it.
+func readPacket(conn syscall.RawConn, use func([]byte)) error {
 	var b *[vnetHeader + largestRead]byte
 	var n int
 	var failed error
@@ -90,18 +96,14 @@ func (l *link) readPacket(conn syscall.RawConn) error {
 	if err := errors.Join(err, failed); err != nil {
 		return err
 	}
-	if n > vnetHeader {
-		l.deliver(b[vnetHeader:n])
-	}
+	use(b[:n])
 	return nil
 }
 
 func (l *link) deliver(packet []byte) {
 	protocol, refused := inspect(packet)
 	if refused != (refusal{}) {
-		if refused.reason != "" {
-			l.refused(refused)
-		}
+		l.refused(refused)
 		return
 	}
 	p := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(packet)})

@@ -95,7 +95,7 @@ func newBox(t testing.TB, allow, deny []string, change ...func(*Config)) *box {
 		t.Fatal(err)
 	}
 	b := &box{Sandbox: networktest.NewSandbox(t), log: newLog()}
-	c := Config{TUN: b.TUN, Rules: rules, Limits: DefaultLimits(), Shared: NewShared(4096), Sink: b.log,
+	c := Config{TUN: b.TUN, Rules: rules, Limits: DefaultLimits(), Shared: NewShared(DefaultTenantLimits()), Sink: b.log,
 		Resolvers: []netip.AddrPort{netip.MustParseAddrPort(networktest.Resolver + ":53")}}
 	for _, f := range change {
 		f(&c)

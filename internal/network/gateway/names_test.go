@@ -125,6 +125,75 @@ func TestServerName(t *testing.T) {
 	}
 }
 
+// A denied name is refused also at an address that public or a CIDR allows, if the client sends it in plain text. All
+// other names and protocols pass.
+func TestDeniedNameAtAllowedAddress(t *testing.T) {
+	newZone(t)
+	for _, port := range []string{"443", "8443"} {
+		serveHTTP(t, networktest.Public+":"+port, true)
+	}
+	serveHTTP(t, networktest.Public+":80", false)
+	networktest.Serve(t, networktest.Public+":7000", func(c net.Conn) { // the server speaks first
+		_, _ = io.WriteString(c, "220 hello\r\n")
+		echo(c)
+	})
+	isDenied := func(d policy.Denial) bool { return strings.HasSuffix(d.Rule, "bad.test") }
+	dial := func(t *testing.T, b *box, port string) net.Conn {
+		c, err := b.Dial("tcp", net.JoinHostPort(networktest.Public, port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+		return c
+	}
+	for _, allow := range []string{"public:*", "20.0.0.0/8:*", networktest.Public + ":*"} {
+		for name, denied := range map[string]bool{"bad.test": true, "BAD.test": true, "a.bad.test": true, "good.test": false, "": false, "notbad.test": false} {
+			for _, port := range []string{"443", "8443"} {
+				b := newBox(t, []string{allow}, []string{"bad.test", "*.bad.test"})
+				err := tls.Client(dial(t, b, port), &tls.Config{ServerName: name, InsecureSkipVerify: true}).Handshake()
+				if (err == nil) == denied {
+					t.Errorf("%s, port %s, %q: %v", allow, port, name, err)
+				}
+				if denied {
+					b.awaitDenial(t, func(d policy.Denial) bool { return isDenied(d) && strings.EqualFold(d.Name, name) })
+				}
+			}
+			b := newBox(t, []string{allow}, []string{"bad.test", "*.bad.test"})
+			c := dial(t, b, "80")
+			_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+name+"\r\nConnection: close\r\n\r\n")
+			if got, err := io.ReadAll(c); (err == nil) == denied || (len(got) == 0) != denied {
+				t.Errorf("%s, Host %q: %q, %v", allow, name, got, err)
+			}
+		}
+	}
+	b := newBox(t, []string{"public:*"}, []string{"bad.test"})
+	c := dial(t, b, "7000")
+	if _, err := io.ReadFull(c, make([]byte, len("220 hello\r\n"))); err != nil {
+		t.Error("a protocol whose server speaks first: ", err)
+	}
+	talk(t, c)
+	c = dial(t, b, "80")
+	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x@bad.test\r\n\r\n")
+	b.awaitDenial(t, func(d policy.Denial) bool { return strings.Contains(d.Reason, "Host of the request is not valid") })
+	c = dial(t, b, "80")
+	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: ["+networktest.Public6+"]\r\nConnection: close\r\n\r\n")
+	if got, err := io.ReadAll(c); err != nil || !strings.Contains(string(got), "200 OK") {
+		t.Errorf("an address as Host: %q, %v", got, err)
+	}
+	// Without TLS nothing is checked on port 443, and a server that sees this says so.
+	c = dial(t, b, "443")
+	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\n\r\n")
+	if got, err := io.ReadAll(c); err != nil || len(got) == 0 {
+		t.Errorf("no TLS on port 443: %q, %v", got, err)
+	}
+	// A rule for another port is not about this one.
+	b = newBox(t, []string{"public:*"}, []string{"bad.test:25"})
+	if err := tls.Client(dial(t, b, "443"), &tls.Config{ServerName: "bad.test", InsecureSkipVerify: true}).Handshake(); err != nil {
+		t.Error("a deny rule for another port: ", err)
+	}
+}
+
 // What isn't TLS has no name on port 443; other ports carry other protocols.
 func TestNoServerName(t *testing.T) {
 	newZone(t)

@@ -22,7 +22,8 @@ import (
 )
 
 // A Proxy is an HTTP proxy that opens TCP connections for the Gateway (CONNECT, RFC 9110, 9.3.6). It is asked
-// only after the rules have allowed the connection. A sandbox can't reach it: the rules do not have its address.
+// only after the rules have allowed the connection. A sandbox reaches it only by a rule with its address: the proxy
+// may take every request that comes from this machine, and carry it past the rules.
 type Proxy struct {
 	Addresses []netip.AddrPort `json:"addresses"` // the first one that accepts is used
 	// Secure means TLS between the Gateway and the proxy. Name is compared with the proxy's certificate.
@@ -61,7 +62,8 @@ func (d Direct) hasAddress(a netip.Addr) bool {
 // A relay is the Proxy of one Gateway. A nil relay carries nothing.
 type relay struct {
 	Proxy
-	roots *x509.CertPool
+	roots  *x509.CertPool
+	shared *Shared // makes the sockets
 
 	mu     sync.Mutex
 	names  map[netip.Addr]string // of addresses that stand for a name
@@ -69,7 +71,7 @@ type relay struct {
 	next   netip.Addr
 }
 
-func newRelay(p *Proxy, roots *x509.CertPool) *relay {
+func newRelay(p *Proxy, roots *x509.CertPool, shared *Shared) *relay {
 	if p == nil {
 		return nil
 	}
@@ -80,12 +82,23 @@ func newRelay(p *Proxy, roots *x509.CertPool) *relay {
 	if roots == nil {
 		roots = x509.NewCertPool() // nil would mean files that the helper can't read
 	}
-	return &relay{Proxy: *p, roots: roots, names: map[netip.Addr]string{}, byName: map[string]netip.Addr{}, next: policy.ProxyNames.Addr().Next()}
+	return &relay{Proxy: *p, roots: roots, shared: shared, names: map[netip.Addr]string{}, byName: map[string]netip.Addr{}, next: policy.ProxyNames.Addr().Next()}
 }
 
 // resolves reports whether only the proxy looks a name up.
 func (r *relay) resolves(name string) bool {
 	return r != nil && r.ResolvesNames && !r.Direct.hasName(name)
+}
+
+// own are the proxy's addresses.
+func (r *relay) own() *policy.Own {
+	own := &policy.Own{Service: "the proxy of the daemon"}
+	var all []netip.Addr
+	for _, a := range r.Addresses {
+		all = append(all, a.Addr())
+	}
+	own.Set(all)
+	return own
 }
 
 // stand returns the address that stands for a name until the end of the Gateway. ok is false if none is left.
@@ -151,7 +164,7 @@ func (r *relay) reach(ctx context.Context) (*net.TCPConn, error) {
 			each, cancel = context.WithTimeout(ctx, time.Until(late)/time.Duration(len(r.Addresses)-i))
 		}
 		var c net.Conn
-		c, err = (&net.Dialer{KeepAlive: -1}).DialContext(each, "tcp", a.String())
+		c, err = r.shared.dial(each, "tcp", a.String())
 		cancel()
 		if err == nil {
 			return c.(*net.TCPConn), nil
@@ -207,6 +220,9 @@ func (r *relay) refusal(status int) error {
 // cause is an error's text without the addresses, or with bytes of the proxy made printable.
 func cause(err error) string {
 	var late net.Error
+	if own := fault(err); own != "" {
+		return own
+	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && !op.Timeout() {
 		err = op.Err
 	} else if errors.As(err, &late) && late.Timeout() {
@@ -242,23 +258,4 @@ func (u *upstream) CloseWrite() error {
 func (u *upstream) reset() {
 	_ = u.socket.SetLinger(0)
 	u.socket.Close()
-}
-
-// dial opens the connection of a decision, through the proxy if the decision has one. If the proxy opens
-// no connection, dial reports the refusal with its reason.
-func (g *Gateway) dial(ctx context.Context, d decision) (*upstream, error) {
-	ctx, cancel := context.WithTimeout(ctx, g.entries.limits.Dial)
-	defer cancel()
-	if d.proxied == "" {
-		c, err := (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp", d.to.String())
-		if err != nil {
-			return nil, err
-		}
-		return &upstream{Conn: c, socket: c.(*net.TCPConn)}, nil
-	}
-	u, err := g.relay.dial(ctx, d.proxied)
-	if refused, ok := errors.AsType[proxyError](err); ok && g.life.Err() == nil {
-		g.deny(d.refuse(policy.Verdict{Reason: refused.reason}))
-	}
-	return u, err
 }

@@ -190,6 +190,40 @@ func TestProxyResolvesNames(t *testing.T) {
 	}
 }
 
+// The proxy is closed to the sandbox by each of its addresses and by its name, although the rules allow public
+// addresses: it could carry requests past the rules. A rule with exactly its address opens it.
+func TestProxyIsClosed(t *testing.T) {
+	newZone(t)
+	const address = networktest.Public2 + ":443"
+	networktest.Serve(t, address, echo)
+	at := func(change ...func(*Proxy)) func(*Config) {
+		return through(append(change, func(p *Proxy) {
+			p.Addresses, p.Name = []netip.AddrPort{netip.MustParseAddrPort(address)}, "proxy.test"
+			p.Direct.Prefixes = []netip.Prefix{netip.MustParsePrefix("20.0.0.0/8")}
+		})...)
+	}
+	b := newBox(t, []string{"public", "20.1.0.0/16"}, nil, at())
+	for _, to := range []string{address, "[64:ff9b::1401:2]:443"} {
+		if c, err := b.Dial("tcp", to); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%s: got %v, %v", to, c, err)
+		}
+		b.awaitDenial(t, func(d policy.Denial) bool {
+			return d.To.String() == to && d.Rule == policy.KindOwn && strings.Contains(d.Reason, "the proxy of the daemon") && d.Missing == to
+		})
+	}
+	c, err := newBox(t, []string{networktest.Public2}, nil, at()).Dial("tcp", address)
+	if err != nil {
+		t.Fatal("with its rule: ", err)
+	}
+	talk(t, c)
+	b = newBox(t, []string{"public"}, nil, at(resolvesNames))
+	to := addresses(b.ask(t, "udp", "Proxy.test", dns.TypeA)) + ":443"
+	if c, err := b.Dial("tcp", to); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("its name: got %v, %v", c, err)
+	}
+	b.awaitDenial(t, func(d policy.Denial) bool { return d.Name == "proxy.test" && d.Rule == policy.KindOwn })
+}
+
 // Some destinations need no proxy. UDP reaches only these.
 func TestProxyIsNotAsked(t *testing.T) {
 	newZone(t)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
 // resolved is the answer to one question.
@@ -35,8 +37,12 @@ var (
 // ask asks one resolver after the other.
 func (n *nameServer) ask(name string, kind uint16) resolved {
 	for _, r := range n.resolvers {
-		if found, err := n.askOne(r, name, kind); err == nil {
+		found, err := n.askOne(r, name, kind)
+		if err == nil {
 			return found
+		}
+		if reason := fault(err); reason != "" && n.gateway.life.Err() == nil {
+			n.gateway.report.denied(policy.Denial{Protocol: "dns", Name: name, Reason: reason})
 		}
 	}
 	return resolved{code: dns.RcodeServerFailure, ends: time.Now()}
@@ -47,17 +53,34 @@ func (n *nameServer) ask(name string, kind uint16) resolved {
 func (n *nameServer) askOne(resolver netip.AddrPort, name string, kind uint16) (resolved, error) {
 	ctx, cancel := context.WithTimeout(n.gateway.life, askTime)
 	defer cancel()
+	asking := n.gateway.entries.tenant.asking
+	select {
+	case asking <- struct{}{}:
+		defer func() { <-asking }()
+	case <-ctx.Done():
+		return resolved{}, ctx.Err()
+	}
 	m := new(dns.Msg)
 	m.SetQuestion(dns.Fqdn(name), kind)
 	m.SetEdns0(ednsSize, false)
-	answer, _, err := (&dns.Client{Net: "udp", UDPSize: ednsSize, Timeout: askTime}).ExchangeContext(ctx, m, resolver.String())
+	answer, err := n.exchange(ctx, "udp", resolver, m)
 	if err == nil && answer.Truncated {
-		answer, _, err = (&dns.Client{Net: "tcp", Timeout: askTime}).ExchangeContext(ctx, m, resolver.String())
+		answer, err = n.exchange(ctx, "tcp", resolver, m)
 	}
 	if err != nil {
 		return resolved{}, err
 	}
 	return read(answer, m.Question[0])
+}
+
+func (n *nameServer) exchange(ctx context.Context, network string, resolver netip.AddrPort, m *dns.Msg) (*dns.Msg, error) {
+	c, err := n.gateway.entries.tenant.dial(ctx, network, resolver.String())
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	answer, _, err := (&dns.Client{Net: network, UDPSize: ednsSize, Timeout: askTime}).ExchangeWithConnContext(ctx, m, &dns.Conn{Conn: c})
+	return answer, err
 }
 
 // read takes the addresses out of a resolver's answer. The resolver has followed aliases, so their

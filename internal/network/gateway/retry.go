@@ -22,7 +22,7 @@ var retryRandom = []byte("\xcf\x21\xad\x74\xe5\x9a\x61\x11\xbe\x1d\x8c\x02\x1e\x
 
 // receive copies the server's data, and inspects the first answer.
 func (c *connection) receive() error {
-	if c.decision.names == nil {
+	if !c.decision.reads() {
 		return c.copy(c.in, c.out, &c.received)
 	}
 	from := bufio.NewReaderSize(c.out, peekSize)

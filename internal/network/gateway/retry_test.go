@@ -127,20 +127,22 @@ func TestServerNameOfRetry(t *testing.T) {
 		"after an empty record": {after("\x16\x03\x03\x00\x00"), "bad.test"},
 		"in the first record":   {longer, "not valid TLS"},
 	} {
-		b := newBox(t, []string{"www.test"}, nil)
-		changed := &changedConn{Conn: b.dialNamed(t, "443", "www.test"), change: c.change}
-		config := &tls.Config{ServerName: "www.test", InsecureSkipVerify: true, CurvePreferences: []tls.CurveID{tls.X25519, tls.CurveP384}}
-		err := tls.Client(changed, config).Handshake()
-		if c.want == "" {
-			if err != nil || changed.hellos != 2 {
-				t.Errorf("%s: %v after %d messages", name, err, changed.hellos)
+		for _, rules := range [][2][]string{{{"www.test"}}, {{"public"}, {"bad.test"}}} {
+			b := newBox(t, rules[0], rules[1])
+			changed := &changedConn{Conn: b.dialNamed(t, "443", "www.test"), change: c.change}
+			config := &tls.Config{ServerName: "www.test", InsecureSkipVerify: true, CurvePreferences: []tls.CurveID{tls.X25519, tls.CurveP384}}
+			err := tls.Client(changed, config).Handshake()
+			if c.want == "" {
+				if err != nil || changed.hellos != 2 {
+					t.Errorf("%s, %s: %v after %d messages", name, rules, err, changed.hellos)
+				}
+				continue
 			}
-			continue
+			if err == nil {
+				t.Errorf("%s, %s: it is connected", name, rules)
+			}
+			b.awaitDenial(t, func(d policy.Denial) bool { return d.Name == c.want || strings.Contains(d.Reason, c.want) })
 		}
-		if err == nil {
-			t.Errorf("%s: it is connected", name)
-		}
-		b.awaitDenial(t, func(d policy.Denial) bool { return d.Name == c.want || strings.Contains(d.Reason, c.want) })
 	}
 }
 

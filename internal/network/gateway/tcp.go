@@ -2,13 +2,31 @@ package gateway
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
+
+// attempts returns what handles packets of no connection: it calls tcp for each connection attempt, of which most may
+// be under way. The stack drops others, so a client would wait and try again. They are refused.
+func (g *Gateway) attempts(most int) func(stack.TransportEndpointID, *stack.PacketBuffer) bool {
+	f := tcp.NewForwarder(g.stack, smallBuffer, most, g.tcp)
+	drops := g.stack.Stats().TCP.ForwardMaxInFlightDrop
+	return func(id stack.TransportEndpointID, p *stack.PacketBuffer) bool {
+		before := drops.Value() // only the link's reader calls this
+		handled := f.HandlePacket(id, p)
+		if drops.Value() == before {
+			return handled
+		}
+		g.deny(decision{protocol: policy.TCP, to: destination(id)}.refuse(policy.Verdict{Reason: fmt.Sprintf("more than %d connection attempts at once", most)}))
+		return false // a reset
+	}
+}
 
 // tcp handles one connection attempt. The stack calls it in a new goroutine.
 func (g *Gateway) tcp(r *tcp.ForwarderRequest) {
@@ -32,9 +50,18 @@ func (g *Gateway) tcp(r *tcp.ForwarderRequest) {
 	g.forward(r, d)
 }
 
+// closing is why a connection does not enter a Gateway that closes. It is no event.
+const closing = "the network of the execution ends"
+
 // enter admits one connection, which ends with leave. Close waits for it.
 func (g *Gateway) enter() (reached string) {
+	g.entering.Lock()
+	if g.closed { // Close waits already, or has waited
+		g.entering.Unlock()
+		return closing
+	}
 	g.sessions.Add(1)
+	g.entering.Unlock()
 	if reached = g.entries.enter(); reached != "" {
 		g.sessions.Done()
 	}
@@ -51,6 +78,7 @@ func (g *Gateway) forward(r *tcp.ForwarderRequest, d decision) {
 	start := time.Now()
 	out, err := g.dial(g.life, d)
 	if err != nil {
+		g.missed(start, d, err) // first: after the reset the program may end
 		r.Complete(true)
 		return
 	}

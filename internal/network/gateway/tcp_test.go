@@ -81,14 +81,15 @@ func TestTCPRefused(t *testing.T) {
 	}
 }
 
-// An allowed destination that refuses is refused inside, and is no refusal of the rules.
+// An allowed destination that refuses is refused inside. It is no refusal of the rules, but a connection with an
+// error.
 func TestTCPNobodyListens(t *testing.T) {
 	b := newBox(t, nil, nil)
 	if _, err := b.Dial("tcp", networktest.Public+":80"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("got %v", err)
 	}
 	b.gateway.Close()
-	if len(b.denials)+len(b.closed) != 0 {
+	if len(b.denials) != 0 || len(b.closed) != 1 || b.closed[0].Error != "connection refused" || b.closed[0].To.String() != networktest.Public+":80" {
 		t.Errorf("events: %v %v", b.denials, b.closed)
 	}
 }

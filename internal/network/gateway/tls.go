@@ -27,16 +27,17 @@ const (
 // recordSize is the size of a record that begins with b.
 func recordSize(b []byte) int { return recordHeader + int(binary.BigEndian.Uint16(b[3:])) }
 
-// sendChecked copies the client's data over a connection that is allowed for some names only. A TLS
-// handshake must have one of them as its server name. Port 443 takes only TLS, and port 80 only
-// HTTP. On other ports, a connection that does not begin with TLS passes without a check of its name:
-// other protocols have no common place for a name.
+// sendChecked copies the client's data over a connection that is allowed for some names only, or for all but some. A
+// TLS handshake must have an allowed one as its server name. Port 80 takes only HTTP. If some names only are
+// allowed, port 443 takes only TLS. Elsewhere, a connection that does not begin with TLS passes without a check of its
+// name: other protocols have no common place for a name.
 func (c *connection) sendChecked() error {
 	port := c.decision.to.Port()
 	if port == 80 {
 		return c.sendHTTP()
 	}
-	if port == 443 {
+	onlyTLS := port == 443 && c.decision.names != nil
+	if onlyTLS {
 		_ = c.in.SetReadDeadline(time.Now().Add(c.gateway.entries.limits.Hello))
 	}
 	in := bufio.NewReaderSize(c.in, peekSize)
@@ -47,7 +48,7 @@ func (c *connection) sendChecked() error {
 	if first[0] == handshakeRecord {
 		return c.sendTLS(in)
 	}
-	if port == 443 {
+	if onlyTLS {
 		return refusedError(c.decision.refuse(policy.Verdict{Reason: "it is not TLS, so no name can be checked"}))
 	}
 	_ = c.in.SetReadDeadline(time.Time{})
@@ -77,7 +78,8 @@ func (c *connection) sendHello(in *bufio.Reader) error {
 	if err != nil {
 		return c.late(err, "TLS")
 	}
-	if slices.Contains(hello.Extensions, encryptedHello) {
+	// A deny rule does not refuse ECH, or browsers would reach nothing: they send something like it to every server.
+	if c.decision.names != nil && slices.Contains(hello.Extensions, encryptedHello) {
 		return refusedError(c.decision.refuse(policy.Verdict{Reason: "the TLS server name is encrypted (ECH)"}))
 	}
 	d, ok := c.gateway.spoken(c.decision, hello.ServerName, "TLS server name")

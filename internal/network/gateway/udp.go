@@ -3,10 +3,10 @@ package gateway
 import (
 	"context"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 	"gvisor.dev/gvisor/pkg/waiter"
@@ -39,7 +39,7 @@ func (g *Gateway) udp(r *udp.ForwarderRequest) bool {
 		g.leave()
 		return false
 	}
-	s.in = gonet.NewUDPConn(&s.queue, ep)
+	s.endpoint, s.in = ep, gonet.NewUDPConn(&s.queue, ep)
 	go s.run()
 	return true
 }
@@ -50,6 +50,7 @@ type session struct {
 	decision decision
 	start    time.Time
 	queue    waiter.Queue
+	endpoint tcpip.Endpoint
 	in       *gonet.UDPConn
 	out      net.Conn
 
@@ -57,19 +58,19 @@ type session struct {
 	activity       activity
 }
 
-const packetSize = 65535
-
-var packetBuffers = sync.Pool{New: func() any { return new([packetSize]byte) }}
-
 // run ends with the first error of a side, or after a while without a packet.
 func (s *session) run() {
 	g := s.gateway
 	defer g.leave()
 	defer s.in.Close()
 	ctx, cancel := context.WithTimeout(g.life, g.entries.limits.Dial)
-	out, err := (&net.Dialer{}).DialContext(ctx, "udp", s.decision.to.String())
+	out, err := g.entries.tenant.dial(ctx, "udp", s.decision.to.String())
 	cancel()
 	if err != nil {
+		if reason := fault(err); reason != "" {
+			g.deny(s.decision.refuse(policy.Verdict{Reason: reason}))
+		}
+		g.missed(s.start, s.decision, err)
 		return
 	}
 	s.out = out
@@ -78,10 +79,10 @@ func (s *session) run() {
 	received := make(chan struct{})
 	go func() {
 		defer close(received)
-		s.copy(s.in, out, &s.received)
+		s.receive()
 		end()
 	}()
-	s.copy(out, s.in, &s.sent)
+	s.send()
 	end()
 	<-received
 	stop()
@@ -89,22 +90,46 @@ func (s *session) run() {
 		Name: s.decision.name, Names: s.decision.likely, Sent: s.sent.Load(), Received: s.received.Load()})
 }
 
-// copy copies packets until a read fails. A packet that can't be written is lost, which UDP permits.
-func (s *session) copy(to, from net.Conn, sum *atomic.Int64) {
-	b := packetBuffers.Get().(*[packetSize]byte)
-	defer packetBuffers.Put(b)
+// send copies the sandbox's packets until a read fails. A buffer is taken only when a packet is there.
+func (s *session) send() {
+	entry, ready := waiter.NewChannelEntry(waiter.ReadableEvents)
+	s.queue.EventRegister(&entry)
+	defer s.queue.EventUnregister(&entry)
 	for {
-		n, err := from.Read(b[:])
-		if err != nil {
-			return
+		for s.endpoint.Readiness(waiter.ReadableEvents) == 0 { // a closed endpoint is ready
+			<-ready
 		}
-		if !s.gateway.entries.count(n) {
-			s.gateway.deny(s.decision.refuse(policy.Verdict{Reason: s.gateway.entries.bytesReason()}))
+		b := readBuffers.Get().(*[vnetHeader + largestRead]byte)
+		n, err := s.in.Read(b[:])
+		ok := err == nil && s.pass(s.out, b[:n], &s.sent)
+		readBuffers.Put(b)
+		if !ok {
 			return
-		}
-		s.activity.note()
-		if _, err := to.Write(b[:n]); err == nil {
-			sum.Add(int64(n))
 		}
 	}
+}
+
+// receive copies the destination's packets until a read fails.
+func (s *session) receive() {
+	conn, err := s.out.(*net.UDPConn).SyscallConn()
+	for ok := true; ok && err == nil; {
+		err = readPacket(conn, func(b []byte) { ok = s.pass(s.in, b, &s.received) })
+	}
+}
+
+// pass writes and counts a packet. It returns false if a limit is reached. A packet that can't be written is lost,
+// which UDP permits.
+func (s *session) pass(to net.Conn, b []byte, sum *atomic.Int64) bool {
+	if !s.gateway.entries.count(len(b)) {
+		s.gateway.deny(s.decision.refuse(policy.Verdict{Reason: s.gateway.entries.bytesReason()}))
+		return false
+	}
+	if s.gateway.entries.tenant.carry(s.gateway.life, len(b)) != nil {
+		return false
+	}
+	s.activity.note()
+	if _, err := to.Write(b); err == nil {
+		sum.Add(int64(len(b)))
+	}
+	return true
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,7 +27,7 @@ func serveUDP(t *testing.T, address string) {
 	t.Cleanup(func() { p.Close(); <-ended })
 	go func() {
 		defer close(ended)
-		b := make([]byte, packetSize)
+		b := make([]byte, largestRead)
 		for {
 			n, from, err := p.ReadFrom(b)
 			if err != nil {
@@ -52,7 +53,7 @@ func TestUDP(t *testing.T) {
 			if _, err := c.Write(make([]byte, size)); err != nil {
 				t.Fatal(err)
 			}
-			if n, err := c.Read(make([]byte, packetSize)); n != size || err != nil {
+			if n, err := c.Read(make([]byte, largestRead)); n != size || err != nil {
 				t.Errorf("got %d bytes of %d, %v", n, size, err)
 			}
 			total += size
@@ -122,4 +123,36 @@ func TestUDPIdle(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.awaitClosed(t)
+}
+
+// An idle session holds no packet buffer: many of them take little memory.
+func TestIdleSessionsHoldNoBuffers(t *testing.T) {
+	serveUDP(t, networktest.Public+":5000")
+	b := newBox(t, []string{"public:5000/udp"}, nil)
+	const sessions = 200
+	before := heap()
+	for range sessions {
+		c, err := b.Dial("udp", networktest.Public+":5000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "x")
+		if _, err := c.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if each := (heap() - before) / sessions; each > 48<<10 {
+		t.Errorf("a session holds %d bytes", each)
+	}
+}
+
+// heap returns the bytes of the objects that are in use.
+func heap() int64 {
+	for range 3 { // a pool gives its buffers up at the second collection
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

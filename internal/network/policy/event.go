@@ -36,7 +36,7 @@ func (d Denial) String() string {
 	return fmt.Sprintf("denied: %s %s, %s", d.Protocol, what, why)
 }
 
-// A Connection describes an allowed connection, after its end.
+// A Connection describes an allowed connection, after its end, or one that its destination did not take.
 type Connection struct {
 	Start    time.Time      `json:"start"`
 	Took     time.Duration  `json:"took"`
@@ -49,6 +49,8 @@ type Connection struct {
 	Received int64    `json:"received"` // bytes to the sandbox
 	// Credentials are the names of the credentials that were added to its requests.
 	Credentials []string `json:"credentials,omitempty"`
+	// Error is why the destination was not reached, such as "connection refused"; empty: it was.
+	Error string `json:"error,omitempty"`
 }
 
 // MaxNames bounds Connection.Names.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -111,6 +112,19 @@ func (r *Rules) denied(q question, p Protocol, port uint16) (v Verdict, denied b
 	return Verdict{}, false
 }
 
+// DeniesNames reports whether a deny rule for a port has a name. The names that a client sends are then compared with
+// the rules, also if the address is allowed.
+func (r *Rules) DeniesNames(p Protocol, port uint16) bool {
+	return r != nil && slices.ContainsFunc(r.deny, func(one rule) bool { return one.kind == nameRule && one.matchesPort(p, port) })
+}
+
+// IsHost reports whether a name can be that of a host, or is an address. Deny rules are about no other name.
+func IsHost(name string) bool {
+	_, ok := canonicalName(name)
+	_, err := netip.ParseAddr(strings.Trim(name, "[]"))
+	return ok || err == nil
+}
+
 // DeniesSome reports whether a deny rule is about a name that may be resolved: it denies some ports.
 func (r *Rules) DeniesSome(name string) bool {
 	canonical, ok := canonicalName(name)
@@ -140,8 +154,8 @@ func (r *Rules) question(addr netip.Addr, names []string) question {
 	q := question{addr: plain(addr), names: names}
 	q.inner = embedded(q.addr)
 	q.block = blockOf(q.addr)
-	if !q.block.never && slices.ContainsFunc(append(q.inner, q.addr), r.isOwn) {
-		q.block = block{name: "own", detail: "the daemon's machine", exact: true, prefix: netip.PrefixFrom(q.addr, q.addr.BitLen())}
+	if i := slices.IndexFunc(r.own, func(o *Own) bool { return slices.ContainsFunc(append(q.inner, q.addr), o.has) }); i >= 0 && !q.block.never {
+		q.block = block{name: KindOwn, detail: cmp.Or(r.own[i].Service, "the daemon's machine"), exact: true, prefix: netip.PrefixFrom(q.addr, q.addr.BitLen())}
 	}
 	return q
 }
@@ -152,10 +166,6 @@ func (q question) target(port uint16) string {
 		return fmt.Sprintf("%s:%d", q.names[0], port)
 	}
 	return netip.AddrPortFrom(q.addr, port).String()
-}
-
-func (r *Rules) isOwn(addr netip.Addr) bool {
-	return slices.ContainsFunc(r.own, func(o *Own) bool { return o.has(addr) })
 }
 
 // denied reports whether a deny rule is about the address. Ports are not considered.

@@ -5,7 +5,7 @@ import "slices"
 // Kinds of refusals in metrics, in addition to the names of the blocks of addresses. They are a closed set, so
 // that a program can't add label values to Prometheus.
 const (
-	KindOwn      = "own"      // an address of the daemon's machine
+	KindOwn      = "own"      // an address of the daemon's machine or proxy
 	KindResolver = "resolver" // another name server
 	KindDeny     = "deny"     // a deny rule
 	KindUnlisted = "unlisted" // no rule allows it

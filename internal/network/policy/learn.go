@@ -42,7 +42,7 @@ func Learn(connections []Connection) []string {
 func needed(c Connection) (rules []rule) {
 	addr, port, protocols := plain(c.To.Addr()), c.To.Port(), setOf(Protocol(c.Protocol))
 	proxied := ProxyNames.Contains(addr) // of interest is only the name
-	if !addr.IsValid() || port == 0 || protocols == 0 || !blockOf(addr).isPublic() && !proxied {
+	if c.Error != "" || !addr.IsValid() || port == 0 || protocols == 0 || !blockOf(addr).isPublic() && !proxied {
 		return nil
 	}
 	one := rule{ports: portSet{{port, port}}, protocols: protocols}

@@ -20,6 +20,15 @@ func connection(t *testing.T, text string) Connection {
 	return c
 }
 
+// A connection that its destination did not take gives no rule.
+func TestLearnNothingFromFailures(t *testing.T) {
+	c := connection(t, "tcp 20.1.0.1:443 a.example")
+	c.Error = "connection refused"
+	if got := Learn([]Connection{c}); len(got) > 0 {
+		t.Errorf("got %q", got)
+	}
+}
+
 // Each list of connections gives the rules, and the rules allow the connections.
 func TestLearn(t *testing.T) {
 	for _, tt := range []struct {

@@ -51,7 +51,7 @@ type Config struct {
 type Rules struct {
 	allow []rule
 	deny  []rule
-	own   []*Own // of the daemon's machine
+	own   []*Own
 }
 
 // Nothing is the text of an empty list of allow rules. An empty list could become nil on its way to
@@ -110,8 +110,8 @@ func texts(rules []rule) (list []string) {
 	return list
 }
 
-// WithOwn returns Rules that also refuse the addresses of the daemon's machine. An allow rule with
-// exactly such an address still opens it.
+// WithOwn returns Rules that also refuse these addresses. An allow rule with exactly such an address still opens
+// it.
 func (r *Rules) WithOwn(own *Own) *Rules {
 	if r == nil {
 		return nil
@@ -121,9 +121,13 @@ func (r *Rules) WithOwn(own *Own) *Rules {
 	return &with
 }
 
-// Own has the addresses of a machine, which may change while Rules use them. The zero Own is empty, so it
-// forbids no address.
-type Own struct{ addresses atomic.Pointer[[]netip.Addr] }
+// Own has the addresses of the daemon's machine, or of a service that works for the daemon. They may change while
+// Rules use them. The zero Own is empty, so it forbids no address.
+type Own struct {
+	// Service is what has the addresses, for the reason of a refusal. Empty: the daemon's machine.
+	Service   string
+	addresses atomic.Pointer[[]netip.Addr]
+}
 
 // Set replaces all addresses.
 func (o *Own) Set(addresses []netip.Addr) {

@@ -3074,7 +3074,7 @@ func (x *ExecutionUsage) GetNetwork() *NetworkUsage {
 // NetworkUsage has the connections of an execution and their bytes.
 type NetworkUsage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Connections, and exchanges of UDP packets with one address and port.
+	// Connections, also those with an error, and exchanges of UDP packets with one address and port.
 	ConnectionCount uint64 `protobuf:"varint,1,opt,name=connection_count,json=connectionCount,proto3" json:"connection_count,omitempty"`
 	// Bytes of all of them, without headers.
 	SentBytes     uint64 `protobuf:"varint,2,opt,name=sent_bytes,json=sentBytes,proto3" json:"sent_bytes,omitempty"`
@@ -3152,7 +3152,7 @@ func (x *NetworkUsage) GetDenials() []*NetworkDenial {
 	return nil
 }
 
-// NetworkConnection is one connection of an execution that has ended.
+// NetworkConnection is one connection of an execution that has ended, or that its destination did not take.
 type NetworkConnection struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
@@ -3166,7 +3166,9 @@ type NetworkConnection struct {
 	SentBytes     uint64 `protobuf:"varint,7,opt,name=sent_bytes,json=sentBytes,proto3" json:"sent_bytes,omitempty"`
 	ReceivedBytes uint64 `protobuf:"varint,8,opt,name=received_bytes,json=receivedBytes,proto3" json:"received_bytes,omitempty"`
 	// The names of the credentials that were added to requests of the connection.
-	Credentials   []string `protobuf:"bytes,9,rep,name=credentials,proto3" json:"credentials,omitempty"`
+	Credentials []string `protobuf:"bytes,9,rep,name=credentials,proto3" json:"credentials,omitempty"`
+	// Why the destination was not reached, for example "connection refused". Empty: it was.
+	Error         string `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3262,6 +3264,13 @@ func (x *NetworkConnection) GetCredentials() []string {
 		return x.Credentials
 	}
 	return nil
+}
+
+func (x *NetworkConnection) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
 }
 
 // OutputTruncation says how much of a stream was kept.
@@ -4814,7 +4823,7 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"sent_bytes\x18\x02 \x01(\x04R\tsentBytes\x12%\n" +
 	"\x0ereceived_bytes\x18\x03 \x01(\x04R\rreceivedBytes\x12@\n" +
 	"\vconnections\x18\x04 \x03(\v2\x1e.skillrun.v1.NetworkConnectionR\vconnections\x124\n" +
-	"\adenials\x18\x05 \x03(\v2\x1a.skillrun.v1.NetworkDenialR\adenials\"\xcb\x02\n" +
+	"\adenials\x18\x05 \x03(\v2\x1a.skillrun.v1.NetworkDenialR\adenials\"\xe1\x02\n" +
 	"\x11NetworkConnection\x129\n" +
 	"\n" +
 	"start_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +
@@ -4826,7 +4835,9 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\n" +
 	"sent_bytes\x18\a \x01(\x04R\tsentBytes\x12%\n" +
 	"\x0ereceived_bytes\x18\b \x01(\x04R\rreceivedBytes\x12 \n" +
-	"\vcredentials\x18\t \x03(\tR\vcredentials\"z\n" +
+	"\vcredentials\x18\t \x03(\tR\vcredentials\x12\x14\n" +
+	"\x05error\x18\n" +
+	" \x01(\tR\x05error\"z\n" +
 	"\x10OutputTruncation\x12\x1c\n" +
 	"\ttruncated\x18\x01 \x01(\bR\ttruncated\x12'\n" +
 	"\x0fdelivered_bytes\x18\x02 \x01(\x04R\x0edeliveredBytes\x12\x1f\n" +

@@ -68,11 +68,10 @@ func (g Group) LimitTogether(l Together) error {
 	if err := g.Write("pids", "pids.max", processes); err != nil {
 		return err
 	}
-	weightFile, weight := g.weight(l.CPUWeight)
-	if err := g.Write("cpu", weightFile, weight); err != nil {
+	if err := g.WeighCPU(l.CPUWeight); err != nil {
 		return err
 	}
-	for _, want := range [][3]string{{"pids", "pids.max", processes}, {"cpu", weightFile, weight}, {"memory", memoryFile, strconv.FormatInt(memory, 10)}} {
+	for _, want := range [][3]string{{"pids", "pids.max", processes}, {"memory", memoryFile, strconv.FormatInt(memory, 10)}} {
 		if want[0] == "memory" && l.MemoryBytes <= 0 {
 			continue
 		}
@@ -97,6 +96,19 @@ func (g Group) unlimitMemory() error {
 		if err := g.Write("memory", name, "-1"); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// WeighCPU sets the group's share of busy processors against the groups beside it, and reads it back. Zero means the
+// kernel's default.
+func (g Group) WeighCPU(weight int) error {
+	file, text := g.weight(weight)
+	if err := g.Write("cpu", file, text); err != nil {
+		return err
+	}
+	if got, err := g.Read("cpu", file); err != nil || got != text {
+		return fmt.Errorf("%s: got %s (%v), want %s", g.File("cpu", file), got, err, text)
 	}
 	return nil
 }

@@ -546,10 +546,11 @@ class ListExecutionsResponse(_message.Message):
     def __init__(self, executions: _Optional[_Iterable[_Union[Execution, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class NetworkConnection(_message.Message):
-    __slots__ = ["address", "credentials", "duration", "name", "port", "protocol", "received_bytes", "sent_bytes", "start_time"]
+    __slots__ = ["address", "credentials", "duration", "error", "name", "port", "protocol", "received_bytes", "sent_bytes", "start_time"]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
     DURATION_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
@@ -559,13 +560,14 @@ class NetworkConnection(_message.Message):
     address: str
     credentials: _containers.RepeatedScalarFieldContainer[str]
     duration: _duration_pb2.Duration
+    error: str
     name: str
     port: int
     protocol: str
     received_bytes: int
     sent_bytes: int
     start_time: _timestamp_pb2.Timestamp
-    def __init__(self, start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., protocol: _Optional[str] = ..., address: _Optional[str] = ..., port: _Optional[int] = ..., name: _Optional[str] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., credentials: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., protocol: _Optional[str] = ..., address: _Optional[str] = ..., port: _Optional[int] = ..., name: _Optional[str] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., credentials: _Optional[_Iterable[str]] = ..., error: _Optional[str] = ...) -> None: ...
 
 class NetworkDenial(_message.Message):
     __slots__ = ["address", "missing_rule", "name", "port", "protocol", "reason", "rule"]

@@ -1,0 +1,144 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/network/policy"
+)
+
+// Ports are the local ports of a helper's sockets. If a client closes a TCP connection before its server does,
+// the kernel keeps the connection's port for a minute (TIME_WAIT), during which the port can't be used for
+// another connection to the same destination. A UDP socket has its port alone. So each helper first takes
+// ports that it shares with other helpers, and then ports of its reserve: no tenant can use up all ports for
+// a destination. Linux before 6.3 ignores both.
+type Ports struct {
+	Common  PortRange `json:"common"`
+	Reserve PortRange `json:"reserve"`
+}
+
+// A PortRange is a part of the machine's range of local ports. The zero PortRange is all of it.
+type PortRange struct {
+	First uint16 `json:"first"`
+	Last  uint16 `json:"last"`
+}
+
+// choose is a net.Dialer's Control function that lets the kernel choose a port of the range (IP_LOCAL_PORT_RANGE,
+// ip(7)).
+func (p PortRange) choose(_, _ string, socket syscall.RawConn) error {
+	if p == (PortRange{}) {
+		return nil
+	}
+	return socket.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_LOCAL_PORT_RANGE, int(p.Last)<<16|int(p.First))
+	})
+}
+
+// dial makes a socket of the helper. All sockets but the Manager's are made here.
+func (s *Shared) dial(ctx context.Context, network, to string) (net.Conn, error) {
+	ports := s.limits.Ports
+	c, err := dialFrom(ctx, network, to, ports.Common)
+	if hasNoPort(err) && ports.Reserve != (PortRange{}) {
+		return dialFrom(ctx, network, to, ports.Reserve)
+	}
+	return c, err
+}
+
+func dialFrom(ctx context.Context, network, to string, ports PortRange) (net.Conn, error) {
+	c, err := (&net.Dialer{KeepAlive: -1, Control: ports.choose}).DialContext(ctx, network, to)
+	if tcp, ok := c.(*net.TCPConn); ok && err == nil {
+		limitBuffers(tcp)
+	}
+	return c, err
+}
+
+// limitBuffers fixes the sizes of a socket's buffers. The kernel no longer chooses them, so a peer or a program
+// that does not read can't let them grow. It comes after connect, because the kernel offers windows for
+// large buffers only to a peer of a socket without fixed sizes.
+func limitBuffers(c *net.TCPConn) {
+	_ = c.SetReadBuffer(socketReceive)
+	_ = c.SetWriteBuffer(socketSend)
+}
+
+// unlimitBuffers lets the kernel choose the sizes again (SO_BUF_LOCK, Linux 5.15).
+func unlimitBuffers(c *net.TCPConn) {
+	if socket, err := c.SyscallConn(); err == nil {
+		_ = socket.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_BUF_LOCK, 0) })
+	}
+}
+
+// hasNoPort reports whether no local port was free: EADDRNOTAVAIL for TCP, EAGAIN for UDP (connect(2)).
+func hasNoPort(err error) bool {
+	return errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EAGAIN)
+}
+
+// fault returns why the helper or the machine could not open a socket, or "" if the cause is elsewhere.
+func fault(err error) string {
+	switch {
+	case hasNoPort(err):
+		return "the machine has no free port for this destination; a port is free a minute after its connection's end"
+	case errors.Is(err, unix.EMFILE):
+		return "the tenant's network helper has too many open sockets"
+	}
+	for _, e := range []error{unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.EPERM, unix.EACCES} {
+		if errors.Is(err, e) {
+			return "the machine does not open the connection: " + e.Error()
+		}
+	}
+	return ""
+}
+
+// unreached returns why a destination was not reached.
+func unreached(err error) string {
+	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
+		return "no answer in time"
+	}
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno.Error()
+	}
+	return clipped(err.Error())
+}
+
+// missed reports an allowed connection that its destination did not take. The caller has reported every other
+// failure as a refusal.
+func (g *Gateway) missed(start time.Time, d decision, err error) {
+	if _, proxy := errors.AsType[proxyError](err); proxy || fault(err) != "" || g.life.Err() != nil {
+		return
+	}
+	g.report.closed(policy.Connection{Start: start, Took: time.Since(start), Protocol: string(d.protocol), To: d.to, Name: d.name, Error: unreached(err)})
+}
+
+// dial opens the connection of a decision, through the proxy if the decision has one. If the proxy or the
+// helper opens no connection, dial reports the refusal with its reason.
+func (g *Gateway) dial(ctx context.Context, d decision) (*upstream, error) {
+	ctx, cancel := context.WithTimeout(ctx, g.entries.limits.Dial)
+	defer cancel()
+	u, err := g.dialTCP(ctx, d)
+	reason := fault(err)
+	if refused, ok := errors.AsType[proxyError](err); ok {
+		reason = refused.reason
+	}
+	if hasNoPort(err) {
+		g.brake.charge(wasteOfPort)
+	}
+	if reason != "" && g.life.Err() == nil {
+		g.deny(d.refuse(policy.Verdict{Reason: reason}))
+	}
+	return u, err
+}
+
+func (g *Gateway) dialTCP(ctx context.Context, d decision) (*upstream, error) {
+	if d.proxied != "" {
+		return g.relay.dial(ctx, d.proxied)
+	}
+	c, err := g.entries.tenant.dial(ctx, "tcp", d.to.String())
+	if err != nil {
+		return nil, err
+	}
+	return &upstream{Conn: c, socket: c.(*net.TCPConn)}, nil
+}

@@ -1,0 +1,129 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/miekg/dns"
+	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/network/networktest"
+	"github.com/skillrun/skillrun/internal/network/policy"
+)
+
+// testPorts is the last port that a test has taken: a port may be busy for a minute after its test.
+var testPorts = uint16(40000)
+
+// newPorts returns the first of three ports.
+func newPorts() uint16 {
+	testPorts += 3
+	return testPorts - 2
+}
+
+// reserving gives a tenant one port that it shares with others, and one of its own.
+func reserving(common, reserve uint16) func(*Config) {
+	return func(c *Config) {
+		l := DefaultTenantLimits()
+		l.Ports = Ports{PortRange{common, common}, PortRange{reserve, reserve}}
+		c.Shared = NewShared(l)
+	}
+}
+
+func isPortEvent(d policy.Denial) bool { return strings.Contains(d.Reason, "no free port") }
+
+// needsPortRange skips the test on Linux before 6.3.
+func needsPortRange(t *testing.T) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_LOCAL_PORT_RANGE, 0); err != nil {
+		t.Skip("the kernel has no IP_LOCAL_PORT_RANGE: ", err)
+	}
+}
+
+// A tenant that uses up its ports for a destination leaves other tenants theirs. A client that ends a connection
+// first keeps its port busy (TIME_WAIT). The refusal of a further connection is an event.
+func TestPorts(t *testing.T) {
+	needsPortRange(t)
+	for name, host := range map[string]string{"IPv4": networktest.Public, "IPv6": networktest.Public6} {
+		t.Run(name, func(t *testing.T) {
+			address := net.JoinHostPort(host, "80")
+			froms := make(chan string, 10)
+			networktest.Serve(t, address, func(c net.Conn) {
+				froms <- c.RemoteAddr().(*net.TCPAddr).AddrPort().String()
+				echo(c)
+			})
+			port := newPorts()
+			greedy, other := newBox(t, nil, nil, reserving(port, port+1)), newBox(t, nil, nil, reserving(port, port+2))
+			for n, want := range []uint16{port, port + 1} {
+				c, err := greedy.Dial("tcp", address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.Close()
+				await(t, greedy.log, func() (bool, bool) { return true, len(greedy.closed) == n+1 })
+				if from := netip.MustParseAddrPort(<-froms); from.Port() != want {
+					t.Errorf("connection %d has the local port %d, want %d", n, from.Port(), want)
+				}
+			}
+			if _, err := greedy.Dial("tcp", address); !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("without a port: %v", err)
+			}
+			greedy.awaitDenial(t, isPortEvent)
+			c, err := other.Dial("tcp", address)
+			if err != nil {
+				t.Fatal("the other tenant: ", err)
+			}
+			c.Close()
+			<-froms
+		})
+	}
+}
+
+// UDP and the questions to resolvers use the ports of the tenant, too.
+func TestPortsOfPackets(t *testing.T) {
+	needsPortRange(t)
+	newZone(t)
+	serveUDP(t, networktest.Public+":7000")
+	port := newPorts()
+	b := newBox(t, []string{"public", "20.1.0.1:7000/udp"}, nil, reserving(port, port+1))
+	for range 2 {
+		c, err := b.Dial("udp", networktest.Public+":7000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "x")
+		if _, err := c.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.ask(t, "udp", "www.test", dns.TypeA)
+	b.awaitDenial(t, func(d policy.Denial) bool { return isPortEvent(d) && d.Protocol == "dns" && d.Name == "www.test" })
+}
+
+// A dial that fails because of the helper is an event with the cause; one that its destination refuses is none.
+func TestFault(t *testing.T) {
+	for errno, want := range map[syscall.Errno]string{
+		unix.EADDRNOTAVAIL: "no free port", unix.EAGAIN: "no free port", unix.EMFILE: "too many open sockets",
+		unix.ENFILE: "the machine does not open", unix.EPERM: "operation not permitted",
+		unix.ECONNREFUSED: "", unix.ETIMEDOUT: "", unix.EHOSTUNREACH: "", unix.ENETUNREACH: "",
+	} {
+		err := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", errno)}
+		if got := fault(err); (want == "") != (got == "") || !strings.Contains(got, want) {
+			t.Errorf("%v: %q", errno, got)
+		}
+	}
+	if fault(nil) != "" {
+		t.Error("a fault without an error")
+	}
+}

@@ -1,0 +1,55 @@
+package network
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/skillrun/skillrun/internal/network/gateway"
+)
+
+// reserves is how many reserves of local ports there are. Tenants share reserves if there are more tenants.
+const reserves = 16
+
+// leastPorts is the smallest range of local ports that is divided.
+const leastPorts = 1024
+
+// portsOf divides the machine's range of local ports: half of it is common to all helpers, and the rest is
+// divided into reserves. A machine's usual range gives 14,116 common ports, and 882 in each reserve.
+func portsOf(machine gateway.PortRange, reserve int) gateway.Ports {
+	all := int(machine.Last) - int(machine.First) + 1
+	if all < leastPorts {
+		return gateway.Ports{}
+	}
+	each := all / 2 / reserves
+	first := int(machine.First) + all - each*reserves
+	mine := first + reserve*each
+	return gateway.Ports{
+		Common:  gateway.PortRange{First: machine.First, Last: uint16(first - 1)},
+		Reserve: gateway.PortRange{First: uint16(mine), Last: uint16(mine + each - 1)},
+	}
+}
+
+// localPorts reads the range of local ports, ip(7).
+func localPorts() (p gateway.PortRange, err error) {
+	const file = "/proc/sys/net/ipv4/ip_local_port_range"
+	text, err := os.ReadFile(file)
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &p.First, &p.Last)
+	}
+	if err != nil {
+		return gateway.PortRange{}, fmt.Errorf("%s: %w", file, err)
+	}
+	return p, nil
+}
+
+// takeReserve returns the reserve that the fewest tenants have. The caller holds mu.
+func (m *Manager) takeReserve() int {
+	least := 0
+	for i, n := range m.reserved {
+		if n < m.reserved[least] {
+			least = i
+		}
+	}
+	m.reserved[least]++
+	return least
+}
