@@ -254,7 +254,7 @@ func start(ctx context.Context, c config, path, bundle string, log *slog.Logger)
 	d.tenants = newTenancy(&d.config, d.executor.Tenants)
 	d.warnAll()
 	d.server, err = server.New(server.Config{
-		Identify: d.callers.Identify, Executor: d.executor, Skills: d.skills, Tools: tools, Capabilities: d.capabilities,
+		Identify: d.callers.Identify, Connections: c.connections(), Executor: d.executor, Skills: d.skills, Tools: tools, Capabilities: d.capabilities,
 		MaxMessageBytes: int(c.MessageBytes), Budget: requests, KeepaliveInterval: time.Duration(c.Keepalive),
 		StagingDir: filepath.Join(c.StateDir, "uploads"), Audit: d.audit, Failed: d.metrics.Failed, Tracer: d.tracing.Tracer(), Log: log,
 	})
@@ -264,7 +264,7 @@ func start(ctx context.Context, c config, path, bundle string, log *slog.Logger)
 	d.readiness.set(func(r *readiness) { r.server = d.server })
 	// MCP uses the same tools, executor and budget of request memory (Hold) as gRPC.
 	d.mcp = mcp.New(mcp.Config{
-		Tools: tools, Executor: d.executor, Skills: d.skills, Identify: d.callers.Identify, Explain: d.server.Explain,
+		Tools: tools, Executor: d.executor, Skills: d.skills, Identify: d.callers.Identify, Connections: c.connections(), Explain: d.server.Explain,
 		Version: buildVersion(), OpenWorld: c.Network.on, Publish: c.Listen.SkillsIndex, MaxMessageBytes: int64(c.MessageBytes), Hold: requests.Hold,
 		Audit: d.audit, Tracer: d.tracing.Tracer(), Log: log,
 	})

@@ -32,15 +32,15 @@ const forkServer = "sandbox/internal/pyzygote/program/forkserver/"
 // internal/environment and sandbox test these four.
 var bounds = map[string][]bound{
 	"idle connections make no room": {
-		{"internal/ingress/listener.go", "case o.requests > 0:", "case true:", "API/api-23-connection-hogs", "a request of a caller who holds connections: "},
-		{"internal/ingress/listener.go", "case o.requests > 0:", "case true:", "API/api-24-crowd-of-hogs", "MCP, TCP: "},
+		{"internal/ingress/listener.go", "case o.requests > 0 || o.tenant != \"\":", "case true:", "API/api-23-connection-hogs", "a request of a caller who holds connections: "},
+		{"internal/ingress/listener.go", "case o.requests > 0 || o.tenant != \"\":", "case true:", "API/api-24-crowd-of-hogs", "MCP, TCP: "},
 	},
 	"no room for callers who have few connections": {
 		{"internal/ingress/listener.go", "(own || l.peers[o.peer] <= l.peers[c.peer])", "true", "API/api-24-crowd-of-hogs", "MCP, TCP: "},
 	},
 	"one caller takes all": {
-		{"internal/ingress/listener.go", "MaxPeerConnections = 128", "MaxPeerConnections = 1 << 20", "API/api-23-connection-hogs", "the log has 0 lines about connections"},
-		{"internal/ingress/listener.go", "MaxPeerConnections = 128", "MaxPeerConnections = 1 << 20", "API/api-25-connections-in-use", "one more of the caller: <nil>"},
+		{"internal/ingress/listener.go", "MaxPeerUnidentified = 128", "MaxPeerUnidentified = 1 << 20", "API/api-23-connection-hogs", "the log has 0 lines about connections"},
+		{"internal/ingress/listener.go", "own := l.members[m] >= l.limits.PeerConnections", "own := false", "API/api-25-connections-in-use", "one more of the caller: <nil>"},
 		{"internal/ingress/listener.go", "HelloTimeout = 5 * time.Second", "HelloTimeout = time.Hour", "API/api-23-connection-hogs", "stays open"},
 		{"internal/admission/tenant.go", "l.running == 0 && t.running < t.quota.Running+t.quota.Reserved", "false", "API/api-26-slot-hog", "execute: rpc error: code = DeadlineExceeded"},
 	},

@@ -18,6 +18,9 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
+// maxConnections bounds listen.connections: each connection takes a file descriptor and up to 1 MiB of buffers.
+const maxConnections = 65536
+
 // A badFunc reports one mistake: the key, then a text with the value and what would be
 // right. It may drop the mistake: see problems.bad.
 type badFunc func(key, format string, args ...any)
@@ -136,6 +139,12 @@ func (c *config) checkListen(bad badFunc) {
 		if _, port, err := net.SplitHostPort(tcp.address); err == nil && port != "0" {
 			used[tcp.address] = tcp.key
 		}
+	}
+	if l.Connections < 1 || l.Connections > maxConnections {
+		bad("listen.connections", "%d; must be 1 to %d", l.Connections, maxConnections)
+	}
+	if l.PeerConnections < 1 || l.PeerConnections > l.Connections {
+		bad("listen.peer_connections", "%d; must be 1 to listen.connections, %d", l.PeerConnections, l.Connections)
 	}
 	c.Network.check("network", bad)
 	c.NetworkProxy.check(bad)

@@ -182,6 +182,9 @@ func (s *Server) admit(r *http.Request) (who identity.Identity, bad *refusal) {
 	if err != nil {
 		return who, refuse(http.StatusUnauthorized, "not identified: %v", err)
 	}
+	if err := connectionOf(r).Identified(who.Tenant); err != nil {
+		return who, &refusal{status: http.StatusServiceUnavailable, code: codeBusy, reason: err.Error()}
+	}
 	if slices.Contains(methods, r.Method) {
 		return who, nil
 	}

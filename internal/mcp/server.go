@@ -58,6 +58,8 @@ type Config struct {
 	// Executor and Skills must be the ones that Tools uses.
 	Executor *executor.Executor
 	Skills   *skill.Registry
+	// Connections bounds the connections of each listener.
+	Connections ingress.Limits
 	// Identify returns who sends a request.
 	Identify func(identity.Credentials) (identity.Identity, error)
 	// Explain returns the text for a caller about an error that its request did not cause.
@@ -136,6 +138,7 @@ func New(c Config) *Server {
 		tools: c.Tools, x: c.Executor, skills: c.Skills, identify: c.Identify, explain: c.Explain,
 		version: c.Version, audiences: map[string]*audience{}, openWorld: c.OpenWorld, publish: c.Publish, publishing: tenantLimit{now: map[string]int{}}, maxMessage: c.MaxMessageBytes, hold: c.Hold, patience: writeTimeout, keepalive: keepaliveInterval, bodyTime: bodyTimeout, audit: c.Audit, tracer: c.Tracer, log: c.Log,
 	}
+	s.listeners.Limits = c.Connections
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.broken, s.breakAll = context.WithCancelCause(context.Background())
 	s.sessions = newSessions(s.broken, &s.background)

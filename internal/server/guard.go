@@ -122,6 +122,9 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 			return &unidentifiedError{err}
 		}
 		c.who, c.role = who.Principal, who.Role
+		if err := connectionOf(ctx).Identified(who.Tenant); err != nil {
+			return err
+		}
 		ctx = audit.WithCaller(ctx, &audit.Caller{Address: connectionOf(ctx).From(), Method: method})
 		if !who.Role.Covers(need) {
 			return &roleError{who, need}

@@ -307,7 +307,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	s, err := d.runs.Execute(t.Context(), script("scripts/forever.sh"))
 	r := readUntil(t, s, err, "ready")
 	var open []net.Conn
-	for range ingress.MaxPeerConnections {
+	for range ingress.MaxPeerUnidentified {
 		c, err := net.Dial("unix", d.socket)
 		if err != nil {
 			t.Fatal(err)
