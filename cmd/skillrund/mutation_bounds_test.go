@@ -46,10 +46,10 @@ var bounds = map[string][]bound{
 	},
 	"no bound": {
 		{"internal/admission/tenant.go", "return t.queued < t.quota.Queued ||", "return true ||", "API/api-26-slot-hog", "want ResourceExhausted"},
-		{"internal/mcp/limits.go", "maxSessions          = 1024", "maxSessions          = 1 << 20", "API/api-27-session-hogs", "want at most 1024 with the newest"},
+		{"internal/mcp/limits.go", "maxTenantSessions    = 1024", "maxTenantSessions    = 1 << 20", "API/api-27-session-hogs", "want at most 1024 with the newest"},
 		{"internal/mcp/limits.go", "maxSmall = 64 << 10", "maxSmall = 64 << 20", "API/api-27-session-hogs", "an initialize of 4 MiB: "},
 		{"internal/mcp/lines.go", "release, err = func() {}, errNoRoom", "release = func() {}", "API/api-28-line-hogs", "the requests that it holds may have "},
-		{"internal/ingress/budget/budget.go", "callerShare = 8", "callerShare = 1 << 40", "API/api-29-budget-hog", "request memory is full"},
+		{"internal/ingress/budget/budget.go", "share = 8", "share = 1 << 40", "API/api-29-budget-hog", "request memory is full"},
 		{"internal/environment/fetch.go", "MaxResponseHeaderBytes: 64 << 10", "MaxResponseHeaderBytes: 256 << 20", "API/api-30-lying-index", "headers: the daemon grew by "},
 		{"internal/environment/fetch.go", "maxPageBytes  = 64 << 20", "maxPageBytes  = 1 << 40", "API/api-30-lying-index", "links: got "},
 		{"internal/environment/page.go", "maxTag      = 256 << 10", "maxTag      = 256 << 20", "API/api-30-lying-index", "tag: the daemon grew by "},

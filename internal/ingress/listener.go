@@ -336,7 +336,7 @@ type Conn struct {
 	session  identity.Session
 	addr     net.Addr
 	peer     string
-	known    atomic.Bool // Identified has counted the connection for a tenant
+	named    atomic.Pointer[string] // a copy of tenant, for readers without listener.mu
 
 	// Guarded by listener.mu.
 	tenant   string    // of the first identified caller; empty: none yet
@@ -359,15 +359,25 @@ func (c *Conn) Credentials(authorization []string) identity.Credentials {
 // counts until the connection ends. The error is a [FullError]: no request of the connection may be answered
 // then. A server calls Identified for each request, before Begin. Identified of a nil Conn does nothing.
 func (c *Conn) Identified(tenant string) error {
-	if c == nil || c.known.Load() {
+	if c == nil || c.named.Load() != nil {
 		return nil
 	}
 	out, err := c.listener.identify(c, tenant)
 	if out != nil {
 		out.raw.Close() // see Accept
 	}
-	c.known.Store(err == nil)
+	if err == nil {
+		c.named.CompareAndSwap(nil, &tenant)
+	}
 	return err
+}
+
+// Tenant returns the tenant of the connection's first identified caller. It is empty if there was none.
+func (c *Conn) Tenant() string {
+	if name := c.named.Load(); name != nil {
+		return *name
+	}
+	return ""
 }
 
 // member returns the counter of an identified connection. listener.mu is held.

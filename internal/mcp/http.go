@@ -102,7 +102,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer release()
 		var bad *refusal
 		if e, bad = s.readMessage(w, r); bad == nil {
-			release, bad = s.holdAnswer(who.Tenant, e, func(n int64) (func(), bool) { return s.hold(connectionOf(r).Peer(), n) })
+			release, bad = s.holdAnswer(who.Tenant, e, func(n int64) (func(), bool) { return s.hold(connectionOf(r), n) })
 		}
 		if bad != nil {
 			bad.write(w)
@@ -238,7 +238,7 @@ func (s *Server) holdMessage(r *http.Request) (release func(), ok bool) {
 	if size < 0 || size > s.maxMessage {
 		size = s.maxMessage
 	}
-	return s.hold(connectionOf(r).Peer(), size)
+	return s.hold(connectionOf(r), size)
 }
 
 // holdAnswer reserves memory for a large answer until it is sent.

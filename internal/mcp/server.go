@@ -73,10 +73,10 @@ type Config struct {
 	Publish bool
 	// MaxMessageBytes limits the size of a message. Zero: DefaultMaxMessageBytes.
 	MaxMessageBytes int64
-	// Hold reserves memory for a message. peer identifies the other end of the connection,
+	// Hold reserves memory for a message. The connection's caller is identified,
 	// bytes is the size. ok is false if the memory is full; otherwise release must be called
 	// when the message is answered. Nil: no limit.
-	Hold func(peer string, bytes int64) (release func(), ok bool)
+	Hold func(conn *ingress.Conn, bytes int64) (release func(), ok bool)
 	// Tracer makes a span for each request. Nil: no spans.
 	Tracer trace.Tracer
 	// Audit gets an entry for each refused call. Nil: no audit log.
@@ -96,7 +96,7 @@ type Server struct {
 	publish    bool
 	publishing tenantLimit
 	maxMessage int64
-	hold       func(string, int64) (func(), bool)
+	hold       func(*ingress.Conn, int64) (func(), bool)
 	patience   time.Duration // how long a client may not read
 	keepalive  time.Duration
 	bodyTime   time.Duration // how long a message may take to arrive
@@ -129,7 +129,7 @@ func New(c Config) *Server {
 		c.MaxMessageBytes = DefaultMaxMessageBytes
 	}
 	if c.Hold == nil {
-		c.Hold = func(string, int64) (func(), bool) { return func() {}, true }
+		c.Hold = func(*ingress.Conn, int64) (func(), bool) { return func() {}, true }
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()

@@ -125,6 +125,7 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 		if err := connectionOf(ctx).Identified(who.Tenant); err != nil {
 			return err
 		}
+		budget.Of(ctx).Identified(who.Tenant)
 		ctx = audit.WithCaller(ctx, &audit.Caller{Address: connectionOf(ctx).From(), Method: method})
 		if !who.Role.Covers(need) {
 			return &roleError{who, need}

@@ -307,7 +307,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	s, err := d.runs.Execute(t.Context(), script("scripts/forever.sh"))
 	r := readUntil(t, s, err, "ready")
 	var open []net.Conn
-	for range ingress.MaxPeerUnidentified {
+	for range ingress.MaxPeerUnidentified + 1 {
 		c, err := net.Dial("unix", d.socket)
 		if err != nil {
 			t.Fatal(err)
