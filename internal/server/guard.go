@@ -151,9 +151,11 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 	}
 	if need >= identity.Invoke && !entriesBelow[method] {
 		entry := audit.Entry{Event: audit.Call, Tenant: c.who.Tenant, Principal: c.who.Name, Address: connectionOf(ctx).From(), Method: method, Decision: audit.Allowed}
-		if err := s.audit.Write(entry); err != nil {
-			return err
+		end, unwritten := s.audit.Allow(entry)
+		if unwritten != nil {
+			return unwritten
 		}
+		defer func() { end(err) }() // after a panic err is nil, and the entry is written in full
 	}
 	return run(context.WithValue(ctx, callKey{}, c))
 }
