@@ -66,12 +66,14 @@ func TestOperatorSeesAllTenants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for quiet := false; !quiet; { // silence does not end the stream
-		e, err := attached.Recv()
-		if err != nil {
+	quiet, err := d.runs.AttachExecution(ctx, &pb.AttachExecutionRequest{ExecutionId: ids["acme"]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e := (*pb.ExecutionEvent)(nil); e.GetKeepalive() == nil; { // silence does not end the stream
+		if e, err = quiet.Recv(); err != nil {
 			t.Fatal(err)
 		}
-		quiet = e.GetKeepalive() != nil
 	}
 	if e, err := d.runs.CancelExecution(ctx, &pb.CancelExecutionRequest{ExecutionId: ids["acme"], Reason: "maintenance"}); err != nil || e.Outcome.GetEnd() != pb.ExecutionEnd_EXECUTION_END_CANCELLED {
 		t.Errorf("got %v, %v", e, err)
