@@ -127,6 +127,7 @@ type Executor struct {
 	admission *admission.Admission
 	streams   streams
 	starts    starts
+	names     names
 	// hashKey is 32 bytes of KeyFile. request.hash and KeyedHash use it.
 	hashKey []byte
 	// groups orders changes of the tenants' groups of sandboxes: SetTenants and removeGroup.

@@ -190,9 +190,9 @@ func listed(names []string) string {
 }
 
 // observed returns the name of a tenant for the observer. It is empty for a tenant that is not
-// configured: the observer keeps data for each name.
+// configured, and without configured tenants for all names after the first: the observer keeps data for each name.
 func (x *Executor) observed(name string) string {
-	if _, ok := x.Tenants.Get(name); !ok {
+	if _, ok := x.Tenants.Get(name); !ok || x.Tenants.IsSingle() && !x.names.has(name) {
 		return ""
 	}
 	return name
