@@ -102,8 +102,10 @@ type config struct {
 		Max             limits   `yaml:"max"`
 	} `yaml:"limits"`
 	// Numbers of executions. Reserved slots are in addition to Running, for callers that run
-	// nothing.
+	// nothing. Memory and CPUs bound the sums of the limits of running executions; 0: no bound.
 	Concurrency struct {
+		Memory       size     `yaml:"memory"`
+		CPUs         cpus     `yaml:"cpus"`
 		Running      int      `yaml:"running"`
 		Reserved     int      `yaml:"reserved"`
 		Queued       int      `yaml:"queued"`

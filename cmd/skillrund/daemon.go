@@ -232,7 +232,7 @@ func start(ctx context.Context, c config, path, bundle string, log *slog.Logger)
 		Sessions: d.sessions,
 		Skills:   d.skills, Tenants: tenants, Runtimes: d.runtimes, Record: d.record, Host: d.host, Networks: networksOf(d.networks), Environments: d.environments, Missing: d.missing,
 		StagingDir: filepath.Join(c.StateDir, "staging"), Owner: workspace.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID}, KeyFile: filepath.Join(c.StateDir, "request.key"),
-		MaxRunning: c.Concurrency.Running, Reserved: c.Concurrency.Reserved,
+		Resources: c.resources(), Capacity: capacity(), MaxRunning: c.Concurrency.Running, Reserved: c.Concurrency.Reserved,
 		Grace: time.Duration(c.Grace), CancelGrace: time.Duration(c.CancelGrace),
 		Keep: workspace.CollectLimits{
 			Files: c.Artifacts.Files, FileBytes: int64(c.Artifacts.FileBytes), TotalBytes: int64(c.Artifacts.TotalBytes),

@@ -152,6 +152,12 @@ func (t *tenantConfig) checkQuotas(c *config, bad badFunc) {
 	if need := cmp.Or(t.Limits.Default.CPUs, t.Limits.Max.CPUs, 1000); q.CPUs > 0 && q.CPUs < need {
 		bad("quotas.cpus", "%s is less than one execution counts by default (limits.default.cpus), %s; raise it or lower limits.default.cpus", q.CPUs, need)
 	}
+	if most := c.Concurrency.Memory; most > 0 && q.Memory > most {
+		bad("quotas.memory", "%s is above the daemon's concurrency.memory, %s; lower it", q.Memory, most)
+	}
+	if most := c.Concurrency.CPUs; most > 0 && q.CPUs > most {
+		bad("quotas.cpus", "%s is above the daemon's concurrency.cpus, %s; lower it", q.CPUs, most)
+	}
 	if q.StateBytes > c.Retention.Bytes {
 		bad("quotas.state_bytes", "%s is above the daemon's retention.bytes, %s; lower it", q.StateBytes, c.Retention.Bytes)
 	}

@@ -155,6 +155,7 @@ func TestTenantErrorsSayWhereAndWhat(t *testing.T) {
 		{"negative streams", "quotas: {streams: -1}", "line 1: quotas.streams: -1 is negative; write 0 or more"},
 		{"memory for nothing", "quotas: {memory: 256MiB}", "line 1: quotas.memory: 256MiB is less than one execution gets by default (limits.default.memory), 512MiB"},
 		{"processors for nothing", "quotas: {cpus: 0.5}", "line 1: quotas.cpus: 0.5 is less than one execution counts by default (limits.default.cpus), 2"},
+		{"more memory than the daemon", "quotas: {memory: 9GiB}", "line 1: quotas.memory: 9GiB is above the daemon's concurrency.memory, 8GiB; lower it"},
 		{"more state than the daemon", "quotas: {state_bytes: 11GiB}", "line 1: quotas.state_bytes: 11GiB is above the daemon's retention.bytes, 10GiB; lower it"},
 		{"a small cgroup", "cgroup: {memory: 1MiB, processes: 3}", "line 1: cgroup.memory: 1MiB is less than one execution gets by default"},
 		{"a cgroup of few processes", "cgroup: {processes: 3}", "line 1: cgroup.processes: 3 are less than one execution gets by default (limits.default.processes, its program and an init), 66"},
@@ -166,7 +167,7 @@ func TestTenantErrorsSayWhereAndWhat(t *testing.T) {
 			path := writeTenants(t, `
 state_dir: state
 skills: [/shared]
-concurrency: {running: 10}
+concurrency: {running: 10, memory: 8GiB}
 limits: {max: {cpus: 2}}
 identity: {callers: [{caller: "uid:7", tenant: a, role: read}, {caller: "spiffe://e.org/ops/root", tenant: a, role: operator}], spiffe: {e.org: ca.pem}}
 tenants_dir: t

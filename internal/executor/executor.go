@@ -57,6 +57,9 @@ import (
 // set.
 type Config struct {
 	Skills *skill.Registry
+	// Resources bound the sums of the limits of running executions. Capacity is what the machine has: the shares of
+	// tenants are parts of it where Resources has no bound.
+	Resources, Capacity admission.Resources
 	// Tenants are the tenants of callers. Nil: one tenant for all callers, with the fields Policy,
 	// Bounds, MaxQueued and QueueTimeout, which have no other use.
 	Tenants  *tenant.Set

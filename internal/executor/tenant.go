@@ -39,13 +39,18 @@ func (c *Config) tenants() *tenant.Set {
 	})
 }
 
+// maxBlock is how long an execution that needs more memory or processors than are free makes smaller ones of other
+// tenants wait, before they may pass for as long. Most executions end within it.
+const maxBlock = 5 * time.Second
+
 // slots returns the bounds of the admission. A single tenant has the reserved slots for its callers;
 // otherwise they are for tenants with nothing running.
 func (c *Config) slots() admission.Config {
+	bounds := admission.Config{Slots: c.MaxRunning, Reserved: c.Reserved, Resources: c.Resources, Capacity: c.Capacity, MaxBlock: maxBlock}
 	if c.Tenants == nil || c.Tenants.IsSingle() {
-		return admission.Config{Slots: c.MaxRunning + c.Reserved}
+		bounds.Slots, bounds.Reserved = c.MaxRunning+c.Reserved, 0
 	}
-	return admission.Config{Slots: c.MaxRunning, Reserved: c.Reserved}
+	return bounds
 }
 
 // SetTenants replaces the tenants. A removed tenant gets no new execution; its running and queued ones
