@@ -12,6 +12,7 @@ import (
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/image"
+	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/toolview"
 	"github.com/skillrun/skillrun/sandbox"
@@ -42,6 +43,9 @@ type config struct {
 			Certificate string `yaml:"certificate"`
 			Key         string `yaml:"key"`
 		} `yaml:"tls"`
+		// Of each listener; PeerConnections of one user or address in one tenant.
+		Connections     int `yaml:"connections"`
+		PeerConnections int `yaml:"peer_connections"`
 		// Insecure allows TCP without TLS on an address that other machines reach.
 		Insecure bool `yaml:"insecure"`
 	} `yaml:"listen"`
@@ -100,8 +104,10 @@ type config struct {
 		Max             limits   `yaml:"max"`
 	} `yaml:"limits"`
 	// Numbers of executions. Reserved slots are in addition to Running, for callers that run
-	// nothing.
+	// nothing. Memory and CPUs bound the sums of the limits of running executions; 0: no bound.
 	Concurrency struct {
+		Memory       size     `yaml:"memory"`
+		CPUs         cpus     `yaml:"cpus"`
 		Running      int      `yaml:"running"`
 		Reserved     int      `yaml:"reserved"`
 		Queued       int      `yaml:"queued"`
@@ -241,6 +247,7 @@ func defaultConfig() config {
 	c.Listen.Unix = "/run/skillrun/skillrun.sock"
 	c.Listen.UnixMode, c.Listen.UnixGroup = 0o660, defaultGroup
 	c.Listen.MCPUnix = mcpBeside(c.Listen.Unix)
+	c.Listen.Connections, c.Listen.PeerConnections = ingress.DefaultConnections, ingress.DefaultPeerConnections
 	c.Identity.Callers, c.Identity.SPIFFE, c.Identity.Issuers = []callerRow{}, map[string]string{}, []issuerConfig{}
 	c.Tenants = map[string]tenantConfig{}
 	c.StateDir = "/var/lib/skillrun"
@@ -382,6 +389,11 @@ func (c *config) sandbox(log *slog.Logger) sandbox.Config {
 		// it executes anything.
 		Tolerate: sandbox.Lowerable(),
 	}
+}
+
+// connections are the bounds of each listener.
+func (c *config) connections() ingress.Limits {
+	return ingress.Limits{Connections: c.Listen.Connections, PeerConnections: c.Listen.PeerConnections}
 }
 
 // bounds converts the limits for the executor. validate has checked them.

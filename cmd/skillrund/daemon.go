@@ -21,6 +21,7 @@ import (
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/failpoint"
+	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/ingress/budget"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/mcp"
@@ -329,7 +330,7 @@ func (d *daemon) openStores(ctx context.Context) (err error) {
 		Sessions: d.sessions,
 		Skills:   d.skills, Tenants: tenants, Runtimes: d.runtimes, Record: d.record, Host: d.host, Networks: networksOf(d.networks), Environments: d.environments, Missing: d.missing,
 		StagingDir: filepath.Join(c.StateDir, "staging"), Owner: workspace.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID}, KeyFile: filepath.Join(c.StateDir, "request.key"),
-		MaxRunning: c.Concurrency.Running, Reserved: c.Concurrency.Reserved,
+		Resources: c.resources(), Capacity: capacity(), MaxRunning: c.Concurrency.Running, Reserved: c.Concurrency.Reserved,
 		Grace: time.Duration(c.Grace), CancelGrace: time.Duration(c.CancelGrace),
 		Keep: workspace.CollectLimits{
 			Files: c.Artifacts.Files, FileBytes: int64(c.Artifacts.FileBytes), TotalBytes: int64(c.Artifacts.TotalBytes),
@@ -359,7 +360,7 @@ func (d *daemon) openStores(ctx context.Context) (err error) {
 func (d *daemon) openServers() (err error) {
 	c, log := &d.config, d.log
 	d.server, err = server.New(server.Config{
-		Identify: d.callers.Identify, Executor: d.executor, Skills: d.skills, Tools: d.tools, Capabilities: d.capabilities,
+		Identify: d.callers.Identify, Connections: c.connections(), Executor: d.executor, Skills: d.skills, Tools: d.tools, Capabilities: d.capabilities,
 		MaxMessageBytes: int(c.MessageBytes), Budget: d.requests, KeepaliveInterval: time.Duration(c.Keepalive),
 		StagingDir: filepath.Join(c.StateDir, "uploads"), Beside: d.earlier != nil || d.server != nil, Audit: d.audit, Failed: d.metrics.Failed, Tracer: d.tracing.Tracer(), Log: log,
 	})
@@ -369,8 +370,9 @@ func (d *daemon) openServers() (err error) {
 	d.readiness.set(func(r *readiness) { r.server = d.server })
 	// MCP uses the same tools, executor and budget of request memory (Hold) as gRPC.
 	d.mcp = mcp.New(mcp.Config{
-		Tools: d.tools, Executor: d.executor, Skills: d.skills, Identify: d.callers.Identify, Explain: d.server.Explain,
-		Version: buildVersion(), OpenWorld: c.Network.on, Publish: c.Listen.SkillsIndex, MaxMessageBytes: int64(c.MessageBytes), Hold: d.requests.Hold,
+		Tools: d.tools, Executor: d.executor, Skills: d.skills, Identify: d.callers.Identify, Connections: c.connections(), Explain: d.server.Explain,
+		Version: buildVersion(), OpenWorld: c.Network.on, Publish: c.Listen.SkillsIndex, MaxMessageBytes: int64(c.MessageBytes),
+		Hold:  func(c *ingress.Conn, n int64) (func(), bool) { return d.requests.Hold(c.Peer(), c.Tenant(), n) },
 		Audit: d.audit, Tracer: d.tracing.Tracer(), Log: log,
 	})
 	d.scrapes = d.metrics.NewServer(d.readiness.report, log)

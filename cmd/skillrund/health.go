@@ -32,19 +32,21 @@ func (r *readiness) set(change func(*readiness)) {
 	}
 }
 
-// health is called with mu held.
+// health is what every caller of gRPC may know. It is called with mu held.
 func (r *readiness) health() server.Health {
 	return server.Health{
 		Ready:    r.started && !r.draining && !r.unaudited && len(r.missing) == 0,
-		Draining: r.draining, Degraded: len(r.allowed)+len(r.tenants) > 0,
+		Draining: r.draining, Degraded: len(r.allowed) > 0,
 	}
 }
 
-// current returns the health.
+// current returns the health for the operator's metrics: a mistake of a tenant degrades the daemon, too.
 func (r *readiness) current() server.Health {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.health()
+	h := r.health()
+	h.Degraded = h.Degraded || len(r.tenants) > 0
+	return h
 }
 
 // report returns the answer to /readyz: whether the daemon takes executions, and a text with a line for the
@@ -57,7 +59,7 @@ func (r *readiness) report() (ready bool, text string) {
 	switch {
 	case h.Draining:
 		state = "draining"
-	case h.Ready && h.Degraded:
+	case h.Ready && (h.Degraded || len(r.tenants) > 0):
 		state = "degraded"
 	case h.Ready:
 		state = "ready"

@@ -36,7 +36,13 @@ const nobody = 65534
 // startForAll starts a daemon with every kind of listener, whose sockets all users may open.
 func startForAll(t *testing.T, extra string) *running {
 	t.Helper()
-	d := startHostile(t, "listen: {unix: s.sock, unix_mode: 0666, tcp: \"127.0.0.1:0\", mcp_tcp: \"127.0.0.1:0\"}\n"+extra)
+	return startListening(t, "", extra)
+}
+
+// startListening is startForAll with more keys of listen.
+func startListening(t *testing.T, listen, extra string) *running {
+	t.Helper()
+	d := startHostile(t, "listen: {unix: s.sock, unix_mode: 0666, tcp: \"127.0.0.1:0\", mcp_tcp: \"127.0.0.1:0\""+listen+"}\n"+extra)
 	if err := os.Chmod(d.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +217,7 @@ func connectionHogs(t *testing.T, _ *running, _ hostileCase) {
 	for _, f := range fronts(t, d) {
 		all.Go(func() {
 			var hogs []hog
-			for i := range ingress.MaxPeerConnections + 10*hogKinds {
+			for i := range ingress.MaxPeerUnidentified + 10*hogKinds {
 				hogs = append(hogs, hold(t, f, f.by(0), i%hogKinds))
 			}
 			if err := f.ask(f.by(0), t); err != nil {
@@ -270,7 +276,7 @@ func crowdOfHogs(t *testing.T, _ *running, _ hostileCase) {
 		if strings.Contains(f.name, "Unix") {
 			continue // it would take as many users as connections
 		}
-		for i := range ingress.MaxConnections + 10 {
+		for i := range ingress.MaxUnidentified + 10 {
 			hold(t, f, f.by(i), hogIdle)
 		}
 		if err := f.ask(f.by(1000), t); err != nil {
@@ -284,13 +290,14 @@ func crowdOfHogs(t *testing.T, _ *running, _ hostileCase) {
 // The daemon does not close them to make room. It refuses the next connection of this
 // caller, and still serves others.
 func connectionsInUse(t *testing.T, _ *running, _ hostileCase) {
-	d := startForAll(t, "")
+	const connections = 64
+	d := startListening(t, fmt.Sprint(", peer_connections: ", connections), "")
 	hostile, other := asUser(d.dir+"/s.sock", nobody), asUser(d.dir+"/s.sock", nobody-1)
 	mine := *d
 	mine.runs = hostile.executions(t)
 	started, s := mine.untilOutput(t.Context(), shell("hostile", "echo ready; sleep 600"))
 	var attached []eventStream
-	for range ingress.MaxPeerConnections - 1 {
+	for range connections - 1 {
 		a, err := hostile.executions(t).AttachExecution(t.Context(), &pb.AttachExecutionRequest{ExecutionId: started.ExecutionId})
 		if err == nil {
 			_, err = a.Recv()

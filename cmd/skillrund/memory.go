@@ -6,11 +6,14 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/admission"
 )
 
 // Shares of the memory limit, for values that the configuration does not set.
@@ -32,6 +35,16 @@ func (c *config) requestBytes() int64 {
 		return int64(c.RequestBytes)
 	}
 	return max(min(memoryLimit("/proc", "/sys/fs/cgroup")/requestShare, maxRequestBytes), int64(c.MessageBytes))
+}
+
+// resources are the bounds of all running executions together.
+func (c *config) resources() admission.Resources {
+	return admission.Resources{MemoryBytes: int64(c.Concurrency.Memory), MilliCPUs: int64(c.Concurrency.CPUs)}
+}
+
+// capacity is what the machine has, for the shares of tenants.
+func capacity() admission.Resources {
+	return admission.Resources{MemoryBytes: memoryLimit("/proc", "/sys/fs/cgroup"), MilliCPUs: int64(runtime.NumCPU()) * 1000}
 }
 
 // limitHeap sets the runtime's soft memory limit below the limit of the daemon's cgroup, unless

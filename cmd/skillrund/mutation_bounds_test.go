@@ -32,24 +32,24 @@ const forkServer = "sandbox/internal/pyzygote/program/forkserver/"
 // internal/environment and sandbox test these four.
 var bounds = map[string][]bound{
 	"idle connections make no room": {
-		{"internal/ingress/listener.go", "case o.requests > 0:", "case true:", "API/api-23-connection-hogs", "a request of a caller who holds connections: "},
-		{"internal/ingress/listener.go", "case o.requests > 0:", "case true:", "API/api-24-crowd-of-hogs", "MCP, TCP: "},
+		{"internal/ingress/listener.go", "case o.requests > 0 || o.tenant != \"\":", "case true:", "API/api-23-connection-hogs", "a request of a caller who holds connections: "},
+		{"internal/ingress/listener.go", "case o.requests > 0 || o.tenant != \"\":", "case true:", "API/api-24-crowd-of-hogs", "MCP, TCP: "},
 	},
 	"no room for callers who have few connections": {
 		{"internal/ingress/listener.go", "(own || l.peers[o.peer] <= l.peers[c.peer])", "true", "API/api-24-crowd-of-hogs", "MCP, TCP: "},
 	},
 	"one caller takes all": {
-		{"internal/ingress/listener.go", "MaxPeerConnections = 128", "MaxPeerConnections = 1 << 20", "API/api-23-connection-hogs", "the log has 0 lines about connections"},
-		{"internal/ingress/listener.go", "MaxPeerConnections = 128", "MaxPeerConnections = 1 << 20", "API/api-25-connections-in-use", "one more of the caller: <nil>"},
+		{"internal/ingress/listener.go", "MaxPeerUnidentified = 128", "MaxPeerUnidentified = 1 << 20", "API/api-23-connection-hogs", "the log has 0 lines about connections"},
+		{"internal/ingress/listener.go", "own := l.members[m] >= l.limits.PeerConnections", "own := false", "API/api-25-connections-in-use", "one more of the caller: <nil>"},
 		{"internal/ingress/listener.go", "HelloTimeout = 5 * time.Second", "HelloTimeout = time.Hour", "API/api-23-connection-hogs", "stays open"},
 		{"internal/admission/tenant.go", "l.running == 0 && t.running < t.quota.Running+t.quota.Reserved", "false", "API/api-26-slot-hog", "execute: rpc error: code = DeadlineExceeded"},
 	},
 	"no bound": {
 		{"internal/admission/tenant.go", "return t.queued < t.quota.Queued ||", "return true ||", "API/api-26-slot-hog", "want ResourceExhausted"},
-		{"internal/mcp/limits.go", "maxSessions          = 1024", "maxSessions          = 1 << 20", "API/api-27-session-hogs", "want at most 1024 with the newest"},
+		{"internal/mcp/limits.go", "maxTenantSessions    = 1024", "maxTenantSessions    = 1 << 20", "API/api-27-session-hogs", "want at most 1024 with the newest"},
 		{"internal/mcp/limits.go", "maxSmall = 64 << 10", "maxSmall = 64 << 20", "API/api-27-session-hogs", "an initialize of 4 MiB: "},
 		{"internal/mcp/lines.go", "release, err = func() {}, errNoRoom", "release = func() {}", "API/api-28-line-hogs", "the requests that it holds may have "},
-		{"internal/ingress/budget/budget.go", "callerShare = 8", "callerShare = 1 << 40", "API/api-29-budget-hog", "request memory is full"},
+		{"internal/ingress/budget/budget.go", "share = 8", "share = 1 << 40", "API/api-29-budget-hog", "request memory is full"},
 		{"internal/environment/fetch.go", "MaxResponseHeaderBytes: 64 << 10", "MaxResponseHeaderBytes: 256 << 20", "API/api-30-lying-index", "headers: the daemon grew by "},
 		{"internal/environment/fetch.go", "maxPageBytes  = 64 << 20", "maxPageBytes  = 1 << 40", "API/api-30-lying-index", "links: got "},
 		{"internal/environment/page.go", "maxTag      = 256 << 10", "maxTag      = 256 << 20", "API/api-30-lying-index", "tag: the daemon grew by "},

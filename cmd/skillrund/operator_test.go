@@ -16,7 +16,7 @@ import (
 // each time. Callers with other roles see their own tenant only.
 func TestOperatorSeesAllTenants(t *testing.T) {
 	t.Parallel()
-	d := startDaemon(t, withTokens+"tenants: {acme: {}, globex: {}}\n")
+	d := startDaemon(t, withTokens+"keepalive: 20ms\ntenants: {acme: {}, globex: {}}\n")
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	defer cancel()
 	acme, globex := d.asTenant(ctx, "acme", "invoke"), d.asTenant(ctx, "globex", "admin")
@@ -65,6 +65,15 @@ func TestOperatorSeesAllTenants(t *testing.T) {
 	attached, err := d.runs.AttachExecution(ctx, &pb.AttachExecutionRequest{ExecutionId: ids["acme"]})
 	if err != nil {
 		t.Fatal(err)
+	}
+	quiet, err := d.runs.AttachExecution(ctx, &pb.AttachExecutionRequest{ExecutionId: ids["acme"]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e := (*pb.ExecutionEvent)(nil); e.GetKeepalive() == nil; { // silence does not end the stream
+		if e, err = quiet.Recv(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if e, err := d.runs.CancelExecution(ctx, &pb.CancelExecutionRequest{ExecutionId: ids["acme"], Reason: "maintenance"}); err != nil || e.Outcome.GetEnd() != pb.ExecutionEnd_EXECUTION_END_CANCELLED {
 		t.Errorf("got %v, %v", e, err)

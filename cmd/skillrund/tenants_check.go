@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
@@ -151,6 +152,12 @@ func (t *tenantConfig) checkQuotas(c *config, bad badFunc) {
 	if need := cmp.Or(t.Limits.Default.CPUs, t.Limits.Max.CPUs, 1000); q.CPUs > 0 && q.CPUs < need {
 		bad("quotas.cpus", "%s is less than one execution counts by default (limits.default.cpus), %s; raise it or lower limits.default.cpus", q.CPUs, need)
 	}
+	if most := c.Concurrency.Memory; most > 0 && q.Memory > most {
+		bad("quotas.memory", "%s is above the daemon's concurrency.memory, %s; lower it", q.Memory, most)
+	}
+	if most := c.Concurrency.CPUs; most > 0 && q.CPUs > most {
+		bad("quotas.cpus", "%s is above the daemon's concurrency.cpus, %s; lower it", q.CPUs, most)
+	}
 	if q.StateBytes > c.Retention.Bytes {
 		bad("quotas.state_bytes", "%s is above the daemon's retention.bytes, %s; lower it", q.StateBytes, c.Retention.Bytes)
 	}
@@ -167,13 +174,15 @@ func (t *tenantConfig) checkQuotas(c *config, bad badFunc) {
 // claims have the callers and folders of skills that belong to one tenant only.
 type claims struct {
 	callers map[string]string // to the owner, in words
+	beneath map[string]string // patterns that cover a caller of another tenant, to the caller with its owner
+	daemon  []callerRow       // of identity.callers
 	roots   map[string]string // to the owner, in words
 	above   map[string]string // the directories above a root, to its owner
 }
 
 // newClaims returns the claims of the daemon itself.
 func (c *config) newClaims() *claims {
-	k := &claims{callers: map[string]string{}, roots: map[string]string{}, above: map[string]string{}}
+	k := &claims{callers: map[string]string{}, beneath: map[string]string{}, daemon: c.Identity.Callers, roots: map[string]string{}, above: map[string]string{}}
 	for n, row := range c.Identity.Callers {
 		k.callers[row.Caller] = index("identity.callers", n)
 	}
@@ -193,6 +202,8 @@ func (k *claims) add(s *tenantSource) bool {
 			s.bad(key, "%s belongs to %s already; remove one of the two", row.Caller, owner)
 		} else if slices.ContainsFunc(s.config.Callers[:i], same) {
 			s.bad(key, "%s is listed twice; remove one of the two", row.Caller)
+		} else if other := k.overlap(s.name, row.Caller); other != "" {
+			s.bad(key, "%s overlaps with %s; give each tenant IDs that nobody else has", row.Caller, other)
 		}
 	}
 	for i, root := range s.config.Skills {
@@ -206,11 +217,33 @@ func (k *claims) add(s *tenantSource) bool {
 	owner := "tenant " + s.name
 	for _, row := range s.config.Callers {
 		k.callers[row.Caller] = owner
+		for _, pattern := range identity.Patterns(row.Caller) {
+			k.beneath[pattern] = row.Caller + " of " + owner
+		}
 	}
 	for i, root := range s.config.Skills {
 		k.addRoot(root.Path, index("skills", i)+" of "+owner+", "+root.Path)
 	}
 	return true
+}
+
+// overlap returns a caller of another tenant, with its owner, that has SPIFFE IDs in common with a caller of a tenant.
+// It is empty if there is none. Of two patterns the longer one counts, so a tenant could take callers of another.
+func (k *claims) overlap(name, caller string) string {
+	if other := k.beneath[caller]; other != "" {
+		return other
+	}
+	for _, pattern := range identity.Patterns(caller) {
+		if owner := k.callers[pattern]; owner != "" && !strings.HasPrefix(owner, "identity.") {
+			return pattern + " of " + owner
+		}
+	}
+	for n, row := range k.daemon {
+		if row.Tenant != name && (identity.Covers(row.Caller, caller) || identity.Covers(caller, row.Caller)) {
+			return row.Caller + " of " + index("identity.callers", n)
+		}
+	}
+	return ""
 }
 
 // addRoot adds a folder of skills. The folder of the same root under another name is the same folder.

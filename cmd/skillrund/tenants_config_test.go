@@ -114,6 +114,11 @@ func TestTenantErrorsSayWhereAndWhat(t *testing.T) {
 		{"an operator", "callers: [{caller: 'uid:1', role: operator}]", "line 1: callers[0].role: operator is a role for the whole daemon; write read, invoke or admin, or add the caller to identity.callers"},
 		{"twice", "callers: [{caller: 'uid:1', role: read}, {caller: 'uid:1', role: admin}]", "line 1: callers[1].caller: uid:1 is listed twice; remove one of the two"},
 		{"a subject without authority", "callers: [{caller: 'subject:CN=a', role: read}]", "identity.authorities is not set"},
+		{"root", "callers: [{caller: 'uid:0', role: read}]", "line 1: callers[0].caller: uid:0 is the daemon's operator, whom a tenant's file can't take; add the row to identity.callers or to tenants"},
+		{"an ID of another tenant", "callers: [{caller: 'spiffe://e.org/a/agent', role: read}]", "line 1: callers[0].caller: spiffe://e.org/a/agent overlaps with spiffe://e.org/a/* of tenant a; give each tenant IDs that nobody else has"},
+		{"IDs of another tenant", "callers: [{caller: 'spiffe://e.org/a/x/*', role: read}]", "spiffe://e.org/a/x/* overlaps with spiffe://e.org/a/* of tenant a"},
+		{"all IDs of a domain", "callers: [{caller: 'spiffe://e.org/*', role: read}]", "spiffe://e.org/* overlaps with spiffe://e.org/a/admin of tenant a"},
+		{"an ID of the daemon's rows", "callers: [{caller: 'spiffe://e.org/ops/*', role: read}]", "spiffe://e.org/ops/* overlaps with spiffe://e.org/ops/root of identity.callers[1]"},
 		{"the daemon's row", "callers: [{caller: 'uid:7', role: read}]", "line 1: callers[0].caller: uid:7 belongs to identity.callers[0] already; remove one of the two"},
 		{"the caller of another tenant", "callers: [{caller: 'uid:8', role: read}]", "line 1: callers[0].caller: uid:8 belongs to tenant a already; remove one of the two"},
 		{"a folder of another tenant", "skills: [/srv/a]", "line 1: skills[0]: /srv/a shares files with skills[0] of tenant a, /srv/a; give each tenant folders that nobody else has"},
@@ -150,6 +155,7 @@ func TestTenantErrorsSayWhereAndWhat(t *testing.T) {
 		{"negative streams", "quotas: {streams: -1}", "line 1: quotas.streams: -1 is negative; write 0 or more"},
 		{"memory for nothing", "quotas: {memory: 256MiB}", "line 1: quotas.memory: 256MiB is less than one execution gets by default (limits.default.memory), 512MiB"},
 		{"processors for nothing", "quotas: {cpus: 0.5}", "line 1: quotas.cpus: 0.5 is less than one execution counts by default (limits.default.cpus), 2"},
+		{"more memory than the daemon", "quotas: {memory: 9GiB}", "line 1: quotas.memory: 9GiB is above the daemon's concurrency.memory, 8GiB; lower it"},
 		{"more state than the daemon", "quotas: {state_bytes: 11GiB}", "line 1: quotas.state_bytes: 11GiB is above the daemon's retention.bytes, 10GiB; lower it"},
 		{"a small cgroup", "cgroup: {memory: 1MiB, processes: 3}", "line 1: cgroup.memory: 1MiB is less than one execution gets by default"},
 		{"a cgroup of few processes", "cgroup: {processes: 3}", "line 1: cgroup.processes: 3 are less than one execution gets by default (limits.default.processes, its program and an init), 66"},
@@ -161,11 +167,11 @@ func TestTenantErrorsSayWhereAndWhat(t *testing.T) {
 			path := writeTenants(t, `
 state_dir: state
 skills: [/shared]
-concurrency: {running: 10}
+concurrency: {running: 10, memory: 8GiB}
 limits: {max: {cpus: 2}}
-identity: {callers: [{caller: "uid:7", tenant: a, role: read}]}
+identity: {callers: [{caller: "uid:7", tenant: a, role: read}, {caller: "spiffe://e.org/ops/root", tenant: a, role: operator}], spiffe: {e.org: ca.pem}}
 tenants_dir: t
-`, map[string]string{"a.yaml": "callers: [{caller: 'uid:8', role: read}]\nskills: [/srv/a]\n", "b.yaml": tt.text})
+`, map[string]string{"a.yaml": "callers: [{caller: 'uid:8', role: read}, {caller: 'spiffe://e.org/a/*', role: read}, {caller: 'spiffe://e.org/a/admin', role: admin}]\nskills: [/srv/a]\n", "b.yaml": tt.text})
 			_, err := loadConfig(path)
 			if err == nil {
 				t.Fatal("it is accepted")

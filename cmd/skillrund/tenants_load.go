@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/skillrun/skillrun/internal/ingress/identity"
@@ -112,6 +113,15 @@ func (s *tenantSource) check(c *config, dir string) {
 	s.place(c)
 	s.config.inherit(c, dir, s.key, s.found.lines)
 	s.config.check(c, s.bad)
+	if s.key != "" {
+		return
+	}
+	// Root is an operator without a row. Another person than the daemon's may write the file.
+	for n, row := range s.config.Callers {
+		if row.Caller == "uid:0" || row.Caller == "uid:"+strconv.Itoa(os.Geteuid()) {
+			s.bad(join(index("callers", n), "caller"), "%s is the daemon's operator, whom a tenant's file can't take; add the row to identity.callers or to tenants of the daemon's configuration", row.Caller)
+		}
+	}
 }
 
 // inspect compares a tenant with this machine.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net"
@@ -17,6 +18,9 @@ import (
 	"github.com/skillrun/skillrun/internal/toolview"
 	"github.com/skillrun/skillrun/sandbox"
 )
+
+// maxConnections bounds listen.connections: each connection takes a file descriptor and up to 1 MiB of buffers.
+const maxConnections = 65536
 
 // A badFunc reports one mistake: the key, then a text with the value and what would be
 // right. It may drop the mistake: see problems.bad.
@@ -43,6 +47,7 @@ func (c *config) validate(bad badFunc) {
 	c.checkPrepared(bad)
 	c.checkRanges(bad)
 	c.checkLimits(bad)
+	c.checkResources(bad)
 	c.checkTracing(bad)
 	c.checkNetworkLimits(bad)
 	oneOf(bad, "python", c.Python, "auto", "system", "embedded")
@@ -136,6 +141,12 @@ func (c *config) checkListen(bad badFunc) {
 		if _, port, err := net.SplitHostPort(tcp.address); err == nil && port != "0" {
 			used[tcp.address] = tcp.key
 		}
+	}
+	if l.Connections < 1 || l.Connections > maxConnections {
+		bad("listen.connections", "%d; must be 1 to %d", l.Connections, maxConnections)
+	}
+	if l.PeerConnections < 1 || l.PeerConnections > l.Connections {
+		bad("listen.peer_connections", "%d; must be 1 to listen.connections, %d", l.PeerConnections, l.Connections)
 	}
 	c.Network.check("network", bad)
 	c.NetworkProxy.check(bad)
@@ -270,6 +281,18 @@ func (c *config) checkPrepared(bad badFunc) {
 	}
 	if p := c.Prepared; !p.Zygote && p.Sandboxes+p.PythonZygotes > 0 {
 		bad("prepared.zygote", "false, but the zygote makes prewarmed sandboxes and Python zygotes; write true, or set prepared.sandboxes and prepared.python_zygotes to 0")
+	}
+}
+
+// checkResources checks the bounds of all running executions against what one execution gets.
+func (c *config) checkResources(bad badFunc) {
+	r, l := c.Concurrency, c.Limits.Default
+	if r.Memory < 0 || r.Memory > 0 && r.Memory < l.Memory {
+		bad("concurrency.memory", "%s is less than one execution gets by default (limits.default.memory), %s; raise it, or write 0 for no bound", r.Memory, l.Memory)
+	}
+	// An execution without a limit counts as one processor.
+	if need := cmp.Or(l.CPUs, c.Limits.Max.CPUs, 1000); r.CPUs < 0 || r.CPUs > 0 && r.CPUs < need {
+		bad("concurrency.cpus", "%s is less than one execution counts by default (limits.default.cpus), %s; raise it, or write 0 for no bound", r.CPUs, need)
 	}
 }
 

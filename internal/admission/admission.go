@@ -15,7 +15,8 @@
 //
 // If the next ticket needs more than is free, all later tickets wait too. A ticket that needs
 // more than its tenant's quota has left blocks its tenant; a ticket that needs more than the machine
-// has left blocks all tenants. If small tickets could pass, a large ticket might never start.
+// has left blocks all tenants, for half of the time at most (Config.MaxBlock). If small tickets could always pass, a
+// large ticket might never start.
 //
 // Sources:
 //
@@ -44,9 +45,14 @@ type Config struct {
 	Slots int
 	// Reserved is the number of slots beyond Slots for tenants with nothing running.
 	Reserved int
-	// Resources bound the executions that run at once. An unbounded resource does not count
-	// in a tenant's share.
+	// Resources bound the executions that run at once.
 	Resources
+	// Capacity is what a tenant's share of an unbounded resource is a part of. Zero: the resource does not count in a
+	// tenant's share. The sum of the executions may be more.
+	Capacity Resources
+	// MaxBlock bounds the time for which a ticket that needs more than the machine has left blocks other tenants: for
+	// so long smaller tickets wait, then for as long they may pass, and so on. Zero: they always wait.
+	MaxBlock time.Duration
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time
 	// Jitter returns a number in [0, 1). It makes the waits of refused callers differ. Nil: random.
@@ -67,6 +73,7 @@ type Admission struct {
 	ready    []*tenant // tenants with a next ticket, in no order; see tenant.index
 	starts   uint64    // counts slots that were given; see tenant.lastStart
 	epoch    time.Time // see growth
+	began    time.Time // see blocks
 	draining bool
 }
 
@@ -78,7 +85,7 @@ func New(c Config) *Admission {
 	if c.Jitter == nil {
 		c.Jitter = rand.Float64
 	}
-	return &Admission{Config: c, tenants: map[string]*tenant{}, epoch: c.Now()}
+	return &Admission{Config: c, tenants: map[string]*tenant{}, epoch: c.Now(), began: c.Now()}
 }
 
 // SetTenant adds a tenant, or changes the quota of a tenant. Waiting tickets and running executions

@@ -33,15 +33,32 @@ func (a *Admission) leave(k *Ticket, now time.Time) {
 	}
 }
 
-// dispatch gives slots to waiting tickets until the next one does not fit. a.mu is held.
+// dispatch gives slots to waiting tickets until the next one does not fit, or if others may pass it, until none fits.
+// a.mu is held.
 func (a *Admission) dispatch(now time.Time) {
 	for {
-		t := a.first(now)
+		t := a.first(now, false)
+		if t != nil && !a.fits(t.next.need) && !a.blocks(now) {
+			t = a.first(now, true)
+		}
 		if t == nil || !a.fits(t.next.need) {
 			return
 		}
 		a.start(t.next, now)
 	}
+}
+
+// blocks reports whether a ticket that does not fit blocks the others now. The times are the same for all tickets, so
+// that no tenant can begin its time anew.
+func (a *Admission) blocks(now time.Time) bool {
+	return a.MaxBlock == 0 || now.Sub(a.began)/a.MaxBlock%2 == 0
+}
+
+// retry gives slots to tickets that may pass others from now on.
+func (a *Admission) retry() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.dispatch(a.Now())
 }
 
 // start gives a waiting ticket its slot. Closing ready wakes its Wait. a.mu is held.

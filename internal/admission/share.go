@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"math"
 	"time"
 )
@@ -50,13 +51,14 @@ func (a *Admission) growth(now time.Time) float64 {
 // is held.
 func (a *Admission) share(t *tenant, now time.Time) {
 	s := fraction(int64(t.running), int64(a.Slots+a.Reserved))
-	s = max(s, fraction(t.used.MemoryBytes, a.MemoryBytes), fraction(t.used.MilliCPUs, a.MilliCPUs))
+	s = max(s, fraction(t.used.MemoryBytes, cmp.Or(a.MemoryBytes, a.Capacity.MemoryBytes)),
+		fraction(t.used.MilliCPUs, cmp.Or(a.MilliCPUs, a.Capacity.MilliCPUs)))
 	s /= float64(t.quota.Weight)
 	t.base += (t.share - s) * a.growth(now)
 	t.share = s
 }
 
-// fraction is zero if of is: an unbounded resource has no shares.
+// fraction is zero if of is: a resource without a bound and a capacity has no shares.
 func fraction(part, of int64) float64 {
 	if of == 0 {
 		return 0
@@ -66,8 +68,9 @@ func fraction(part, of int64) float64 {
 
 // first returns the tenant that gets the next slot, or nil. This is the tenant with the smallest recent
 // share (average and present share). Among equals it is the tenant whose last start is longest ago. A
-// reserved slot is only for tenants with nothing running. a.mu is held.
-func (a *Admission) first(now time.Time) *tenant {
+// reserved slot is only for tenants with nothing running. If fitting is set, only tenants count whose next ticket fits.
+// a.mu is held.
+func (a *Admission) first(now time.Time, fitting bool) *tenant {
 	if len(a.ready) == 0 || a.running >= a.Slots+a.Reserved {
 		return nil
 	}
@@ -76,7 +79,7 @@ func (a *Admission) first(now time.Time) *tenant {
 	var best *tenant
 	var least float64
 	for _, t := range a.ready {
-		if a.running >= a.Slots && t.running > 0 {
+		if a.running >= a.Slots && t.running > 0 || fitting && !a.fits(t.next.need) {
 			continue
 		}
 		u := t.base + t.share*both

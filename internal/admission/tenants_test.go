@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -447,4 +448,83 @@ func TestPositionGoesRoundTheCallers(t *testing.T) {
 		}
 		k = rest
 	}
+}
+
+// A ticket that needs more than is free makes the tickets of other tenants wait, but not for longer than MaxBlock. Then
+// they may pass for as long. A tenant can't begin the time anew with another ticket.
+func TestLargeTicketsBlockForHalfTheTime(t *testing.T) {
+	c := newClock()
+	quota := Quota{Running: 9, Queued: 9}
+	a := newMany(Config{Slots: 9, Resources: Resources{MemoryBytes: 100}, MaxBlock: time.Second, Now: c.time}, map[string]Quota{"long": quota, "large": quota, "small": quota})
+	long := need(t, enterFor(t, a, "long", alice), 60, 0)
+	c.advance(time.Millisecond)
+	large := need(t, enterFor(t, a, "large", alice), 60, 0)
+	first := need(t, enterFor(t, a, "small", alice), 10, 0)
+	if hasSlot(large) || !hasSlot(first) { // the tenants have equal shares, and large had a slot for a moment
+		t.Fatal("want the small one to run, and the large one to wait")
+	}
+	small := need(t, enterFor(t, a, "small", bob), 10, 0)
+	if hasSlot(small) {
+		t.Fatal("a small one passes at once, though its tenant has the larger share")
+	}
+	large.Release()
+	large = need(t, enterFor(t, a, "large", alice), 60, 0)
+	c.advance(time.Second)
+	a.retry()
+	if !hasSlot(small) || hasSlot(large) {
+		t.Error("a small one waits for longer than MaxBlock")
+	}
+	c.advance(time.Second)
+	late := need(t, enterFor(t, a, "small", alice), 10, 0)
+	if hasSlot(late) {
+		t.Error("small ones pass all the time")
+	}
+	long.Release()
+	if !hasSlot(large) || !hasSlot(late) {
+		t.Error("the large one does not start as soon as it fits")
+	}
+	for _, k := range []*Ticket{large, first, small, late} {
+		k.Release()
+	}
+	wantEmpty(t, a)
+}
+
+// A waiting ticket passes without any other event.
+func TestTicketsPassInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quota := Quota{Running: 9, Queued: 9}
+		a := newMany(Config{Slots: 9, Resources: Resources{MemoryBytes: 100}, MaxBlock: time.Second}, map[string]Quota{"long": quota, "large": quota, "small": quota})
+		long, large := need(t, enterFor(t, a, "long", alice), 60, 0), need(t, enterFor(t, a, "large", alice), 80, 0)
+		first, k := need(t, enterFor(t, a, "small", alice), 10, 0), enterFor(t, a, "small", alice)
+		if err := k.Need(Resources{MemoryBytes: 10}); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := k.Wait(t.Context(), time.Minute); err != nil || time.Since(began) > 2*time.Second {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+		for _, k := range []*Ticket{k, first, large, long} {
+			k.Release()
+		}
+	})
+}
+
+// Without bounds on memory and processors, a tenant's share of the machine still counts them, and the sums may be more
+// than the machine has.
+func TestUnboundedResourcesCount(t *testing.T) {
+	a := newMany(Config{Slots: 2, Capacity: Resources{MemoryBytes: 100, MilliCPUs: 100}, Now: newClock().time},
+		map[string]Quota{"few": {Running: 2, Queued: 9}, "much": {Running: 2, Queued: 9}})
+	much, few := need(t, enterFor(t, a, "much", alice), 300, 0), need(t, enterFor(t, a, "few", alice), 1, 1)
+	more, next := need(t, enterFor(t, a, "much", alice), 300, 0), need(t, enterFor(t, a, "few", alice), 1, 1)
+	few.Release()
+	if hasSlot(more) || !hasSlot(next) {
+		t.Error("the tenant with three times the machine's memory is next; both have run one execution")
+	}
+	next.Release()
+	if !hasSlot(more) {
+		t.Error("nothing else waits, and memory has no bound")
+	}
+	much.Release()
+	more.Release()
+	wantEmpty(t, a)
 }

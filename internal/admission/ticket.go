@@ -75,13 +75,23 @@ func (k *Ticket) Wait(ctx context.Context, timeout time.Duration) error {
 	}
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
-	select {
-	case <-k.ready:
-		return nil
-	case <-timer.C:
-		return ErrQueueTime
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	var turn <-chan time.Time
+	if k.a.MaxBlock > 0 { // no other event may come when tickets may pass others
+		ticker := time.NewTicker(k.a.MaxBlock)
+		defer ticker.Stop()
+		turn = ticker.C
+	}
+	for {
+		select {
+		case <-k.ready:
+			return nil
+		case <-turn:
+			k.a.retry()
+		case <-timer.C:
+			return ErrQueueTime
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
 

@@ -148,6 +148,10 @@ func TestNil(t *testing.T) {
 	var l *Log
 	l.Note(Entry{})
 	l.NoteRefusal(Entry{}, errors.New("refused"))
+	end, err := l.Allow(Entry{})
+	if end(nil); err != nil || l.WriteOrCount(Entry{}) != nil {
+		t.Error(err)
+	}
 	if err := errors.Join(l.Write(Entry{}), l.Close()); err != nil || l.Stats() != (Stats{}) {
 		t.Error(err)
 	}

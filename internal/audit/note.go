@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// Entries of a tenant that Note writes in full each second, and entries about unidentified callers, who
+// Entries of a tenant that Note writes in full each second, also of those that Allow writes at once, and entries about unidentified callers, who
 // have no tenant.
 const (
 	fullNotes        = 20
@@ -48,13 +48,7 @@ func (l *Log) Note(e Entry) {
 		_ = l.write(e)
 		return
 	}
-	key := noteKey{e.Event, tenant, e.Reason}
-	if was := l.notes.counted[key]; was != nil {
-		e.Count = was.Count
-	}
-	e.Count++
-	e.bound()
-	l.notes.counted[key] = &e
+	l.count(e, tenant)
 }
 
 // flush writes the counts and begins a new interval. It also tries to note lost entries, so that the log

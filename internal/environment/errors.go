@@ -178,10 +178,10 @@ func (e *TooLargeError) Error() string {
 }
 
 // BusyError: too many builds at once.
-type BusyError struct{ Waiting int }
+type BusyError struct{ Waiting, OfTenant int }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("%d builds of environments run or wait; try again later", e.Waiting)
+	return fmt.Sprintf("%d builds of environments run or wait, %d of them of this tenant; try again later", e.Waiting, e.OfTenant)
 }
 
 // quote makes a skill's name one word of a command line.

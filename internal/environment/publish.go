@@ -508,8 +508,9 @@ func (s *Store) unlock() {
 	}
 }
 
-// evict removes the least recently used until the rest fits. One that is in use
-// stays, and goes when it is given back. Before Adopt, and after HandOver, all stay.
+// evict removes environments and compiled files, the least recently used first, until the rest fits. Of
+// environments, only those of tenants beyond their fair share go, first those of the tenant with the most bytes. One
+// that is in use stays, and goes when it is given back. Before Adopt, and after HandOver, all stay.
 // The caller holds Store.mu. The bound counts all tenants together. over tells release that
 // something has to go later.
 func (s *Store) evict() {
@@ -517,18 +518,8 @@ func (s *Store) evict() {
 		return
 	}
 	for {
-		var total int64
-		var oldest *kept
-		var of *tenant
-		for _, t := range s.tenants {
-			for _, k := range t.kept {
-				total += k.environment.SizeBytes
-				if k.leases == 0 && (oldest == nil || k.used.Before(oldest.used)) {
-					oldest, of = k, t
-				}
-			}
-		}
 		compiled, oldestCompiled, size := s.oldestCompiled()
+		oldest, of, total := s.oldestOfTheMost(size)
 		total += size
 		if total <= s.config.Bytes || oldest == nil && compiled == nil {
 			s.over = total > s.config.Bytes
@@ -545,8 +536,36 @@ func (s *Store) evict() {
 			// drop deletes the entry before its first error, so the loop ends.
 			continue // it has lost its place in the list
 		}
-		s.config.Log.Info("environment removed: least recently used", "digest", oldest.environment.Digest, "bytes", oldest.environment.SizeBytes)
+		s.config.Log.Info("environment removed: least recently used", "tenant", filepath.Base(of.dir), "digest", oldest.environment.Digest, "bytes", oldest.environment.SizeBytes)
 	}
+}
+
+// oldestOfTheMost returns the least recently used environment without a lease of the tenant with the most bytes, and
+// the bytes of all environments. Only tenants with more than their fair share of Config.Bytes count; compiled files
+// count as one more tenant. oldest is nil if these tenants use all their environments. The caller holds Store.mu.
+func (s *Store) oldestOfTheMost(compiled int64) (oldest *kept, of *tenant, total int64) {
+	bytes := map[*tenant]int64{}
+	for _, t := range s.tenants {
+		for _, k := range t.kept {
+			bytes[t] += k.environment.SizeBytes
+			total += k.environment.SizeBytes
+		}
+	}
+	holders := int64(len(bytes))
+	if compiled > 0 {
+		holders++
+	}
+	for t, n := range bytes {
+		if n <= s.config.Bytes/holders || of != nil && n < bytes[of] {
+			continue
+		}
+		for _, k := range t.kept {
+			if k.leases == 0 && (oldest == nil || n > bytes[of] || k.used.Before(oldest.used)) {
+				oldest, of = k, t
+			}
+		}
+	}
+	return oldest, of, total
 }
 
 // oldestCompiled returns the least recently used directory of SkillDir that nobody uses, or nil, and the

@@ -130,9 +130,9 @@ type Store struct {
 	runner   []byte                                    // what runs pip in a build
 	roots    *x509.CertPool                            // nil: the machine's
 
-	// building is a semaphore: a build holds it while its sandbox runs. So all builds
+	// A build has a place in building while its sandbox runs. So all builds
 	// together have at most maxBuilds times Config.MemoryBytes.
-	building chan struct{}
+	building *turns
 	// compiling is a semaphore for compileSkill. It is not building: a caller waits for a build.
 	compiling chan struct{}
 
@@ -182,7 +182,7 @@ func Open(c Config) (*Store, error) {
 	}
 	s := &Store{
 		config: c, run: strings.ToLower(rand.Text()[:8]), leaving: map[string]*kept{}, stall: stallTimeout, runner: buildProgram, machine: machine(), system: map[runtime.Image]*runtime.SystemPackages{},
-		building: make(chan struct{}, maxBuilds), compiling: make(chan struct{}, 1), compiled: map[string]*compiledSkill{}, tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]passedCheck{}, library: map[string]bool{},
+		building: newTurns(maxBuilds), compiling: make(chan struct{}, 1), compiled: map[string]*compiledSkill{}, tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]passedCheck{}, library: map[string]bool{},
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	if c.Index != "" {
@@ -387,8 +387,8 @@ func (s *Store) join(key flightKey, p *plan, rebuild bool) (*flight, error) {
 	if s.phase == handedOver {
 		return nil, ErrHandedOver
 	}
-	if len(s.flights) >= maxBuilds+maxWaiting {
-		return nil, &BusyError{Waiting: len(s.flights)}
+	if err := s.mayBuild(key.tenant); err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithCancel(s.life)
 	f := &flight{cancel: cancel, waiters: 1, replace: rebuild, changed: make(chan struct{})}
@@ -409,6 +409,22 @@ func (s *Store) join(key flightKey, p *plan, rebuild bool) (*flight, error) {
 	return f, nil
 }
 
+// mayBuild returns nil if a tenant may have another flight. It may have at most as many as are free afterwards, so
+// that other tenants find room, but always one. The caller holds s.mu.
+func (s *Store) mayBuild(tenant string) error {
+	own := 0
+	for key := range s.flights {
+		if key.tenant == tenant {
+			own++
+		}
+	}
+	free := maxBuilds + maxWaiting - len(s.flights)
+	if free <= 0 || own > 0 && own+1 > free-1 {
+		return &BusyError{Waiting: len(s.flights), OfTenant: own}
+	}
+	return nil
+}
+
 // leave ends a wait. It ends a build for which no caller waits.
 func (s *Store) leave(key flightKey, f *flight) {
 	s.mu.Lock()
@@ -426,12 +442,10 @@ func (s *Store) leave(key flightKey, f *flight) {
 // A caller that waits for building has no sandbox and no directory yet. After an error the
 // directory is discarded.
 func (s *Store) make(ctx context.Context, key flightKey, p *plan, f *flight) (Environment, error) {
-	select {
-	case s.building <- struct{}{}:
-	case <-ctx.Done():
-		return Environment{}, ctx.Err()
+	if err := s.building.enter(ctx, key.tenant); err != nil {
+		return Environment{}, err
 	}
-	defer func() { <-s.building }()
+	defer s.building.leave(key.tenant)
 	s.discardAgain()
 	began := time.Now()
 	dir, err := s.newDir()

@@ -62,7 +62,7 @@ func (x *Executor) auditAccepted(ctx context.Context, e *execution) error {
 func (x *Executor) auditDuplicate(ctx context.Context, req Request, id string) error {
 	entry := entryOfRequest(ctx, audit.Duplicate, req, id)
 	entry.Decision = audit.Allowed
-	return x.Audit.Write(entry)
+	return x.Audit.WriteOrCount(entry)
 }
 
 // auditNote writes that an execution gets a cancel or a signal.
@@ -75,9 +75,10 @@ func (x *Executor) auditNote(e audit.Entry) {
 func (x *Executor) audited(e audit.Entry, do func() error) error {
 	allowed := e
 	allowed.Decision = audit.Allowed
-	err := x.Audit.Write(allowed)
+	end, err := x.Audit.Allow(allowed)
 	if err == nil {
 		err = do()
+		end(err)
 	}
 	if err != nil {
 		x.Audit.NoteRefusal(e, err)

@@ -57,6 +57,9 @@ import (
 // set.
 type Config struct {
 	Skills *skill.Registry
+	// Resources bound the sums of the limits of running executions. Capacity is what the machine has: the shares of
+	// tenants are parts of it where Resources has no bound.
+	Resources, Capacity admission.Resources
 	// Tenants are the tenants of callers. Nil: one tenant for all callers, with the fields Policy,
 	// Bounds, MaxQueued and QueueTimeout, which have no other use.
 	Tenants  *tenant.Set
@@ -132,6 +135,7 @@ type Executor struct {
 	admission *admission.Admission
 	streams   streams
 	starts    starts
+	names     names
 	// hashKey is 32 bytes of KeyFile. request.hash and KeyedHash use it.
 	hashKey []byte
 	// groups orders changes of the tenants' groups of sandboxes: SetTenants and removeGroup.

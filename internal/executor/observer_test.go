@@ -2,6 +2,7 @@ package executor
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -36,6 +37,20 @@ func (o *observed) Refused(tenant string, err error) {
 	defer o.mu.Unlock()
 	o.refused = append(o.refused, err)
 	o.tenants[tenant] = true
+}
+
+// Without configured tenants, the observer is told of a bounded number of names.
+func TestObservedNamesAreBounded(t *testing.T) {
+	x := newExecutor(t, t.TempDir(), newFake().runs)
+	seen := map[string]bool{}
+	for range 2 {
+		for i := range 10 * maxNames {
+			seen[x.observed(fmt.Sprint("tenant-", i))] = true
+		}
+	}
+	if len(seen) != maxNames+1 || !seen[""] || !seen["tenant-0"] {
+		t.Errorf("%d names, want the first %d and none for the others", len(seen), maxNames)
+	}
 }
 
 // The observer is told of each end and of each refusal, once.

@@ -39,13 +39,18 @@ func (c *Config) tenants() *tenant.Set {
 	})
 }
 
+// maxBlock is how long an execution that needs more memory or processors than are free makes smaller ones of other
+// tenants wait, before they may pass for as long. Most executions end within it.
+const maxBlock = 5 * time.Second
+
 // slots returns the bounds of the admission. A single tenant has the reserved slots for its callers;
 // otherwise they are for tenants with nothing running.
 func (c *Config) slots() admission.Config {
+	bounds := admission.Config{Slots: c.MaxRunning, Reserved: c.Reserved, Resources: c.Resources, Capacity: c.Capacity, MaxBlock: maxBlock}
 	if c.Tenants == nil || c.Tenants.IsSingle() {
-		return admission.Config{Slots: c.MaxRunning + c.Reserved}
+		bounds.Slots, bounds.Reserved = c.MaxRunning+c.Reserved, 0
 	}
-	return admission.Config{Slots: c.MaxRunning, Reserved: c.Reserved}
+	return bounds
 }
 
 // SetTenants replaces the tenants. A removed tenant gets no new execution; its running and queued ones
@@ -190,9 +195,9 @@ func listed(names []string) string {
 }
 
 // observed returns the name of a tenant for the observer. It is empty for a tenant that is not
-// configured: the observer keeps data for each name.
+// configured, and without configured tenants for all names after the first: the observer keeps data for each name.
 func (x *Executor) observed(name string) string {
-	if _, ok := x.Tenants.Get(name); !ok {
+	if _, ok := x.Tenants.Get(name); !ok || x.Tenants.IsSingle() && !x.names.has(name) {
 		return ""
 	}
 	return name

@@ -11,7 +11,7 @@ import (
 // connection, and keeps its connection for many calls.
 const (
 	handshakesPerSecond = 50
-	handshakeBurst      = 2 * MaxPeerConnections
+	handshakeBurst      = 2 * MaxPeerUnidentified
 )
 
 // handshakes bounds the TLS handshakes of each caller. The zero handshakes is ready to use; one

@@ -13,7 +13,7 @@ import (
 func TestHandshakesOfOnePeerAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := make(callersListener)
-		l := Listen(in, slog.New(slog.DiscardHandler))
+		l := Listen(in, Limits{}, slog.New(slog.DiscardHandler))
 		l.config = &tls.Config{}
 		let := func(address string, n int) int {
 			open := offer(t, in, l, host(address, 1), n)

@@ -11,13 +11,15 @@ import (
 
 // A Group has the listeners of one server. The zero Group is ready to use.
 type Group struct {
+	Limits Limits // of each listener
+
 	mu  sync.Mutex
 	all []*Listener
 }
 
 // Listen is the function Listen for a listener of the group.
 func (g *Group) Listen(l net.Listener, log *slog.Logger) *Listener {
-	n := Listen(l, log)
+	n := Listen(l, g.Limits, log)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.all = append(g.all, n)

@@ -113,7 +113,7 @@ func TestHold(t *testing.T) {
 // A connection that is closed without being read does not hold up Hold.
 func TestHoldForgetsClosedConnections(t *testing.T) {
 	inner, _ := unixListener(t)
-	l := Listen(&secureListener{Listener: inner}, slog.New(slog.DiscardHandler))
+	l := Listen(&secureListener{Listener: inner}, Limits{}, slog.New(slog.DiscardHandler))
 	l.config = nil // no handshake here: only the way to the deadline
 	go func() {
 		for {
@@ -136,7 +136,7 @@ func TestHoldForgetsClosedConnections(t *testing.T) {
 }
 
 func TestHoldNeedsADeadline(t *testing.T) {
-	l := Listen(callersListener(nil), slog.New(slog.DiscardHandler))
+	l := Listen(callersListener(nil), Limits{}, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := l.Hold(ctx); err == nil || ctx.Err() != nil {

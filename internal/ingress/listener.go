@@ -9,17 +9,22 @@
 // returns at its end. The TLS handshake runs later, in the goroutine that serves the
 // connection, so a slow handshake holds up no other connection. Which peer a connection counts for
 // follows from its address alone: the uid on a Unix socket, the IP address on TCP. Names, tenants and
-// roles come from package identity, for each request.
+// roles come from package identity, for each request. When a server knows the tenant of a connection's
+// first caller, it calls [Conn.Identified]. From then on the connection counts for this tenant, with bounds
+// of their own: tenants can share an address, and one tenant can have many addresses.
 package ingress
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/skillrun/skillrun/internal/ingress/identity"
@@ -27,8 +32,11 @@ import (
 
 // Limits on connections.
 const (
-	MaxConnections     = 256 // of one listener
-	MaxPeerConnections = 128 // of one caller: a user, or an address
+	MaxUnidentified     = 256 // of one listener, without an identified caller
+	MaxPeerUnidentified = 128 // of these, of one user or address
+	// Defaults of Limits.
+	DefaultConnections     = 1024
+	DefaultPeerConnections = 512
 	// HelloTimeout is how long a new connection may take for the first part of its
 	// protocol: the TLS handshake, and HTTP/2's preface and settings, or the header of an
 	// HTTP/1 request. Servers must set it as one deadline, so that a trickle of bytes does not
@@ -39,22 +47,55 @@ const (
 	logInterval = time.Second
 )
 
+// Limits bound the connections of one listener whose callers are identified.
+type Limits struct {
+	Connections     int // 0: DefaultConnections
+	PeerConnections int // of one user or address in one tenant; 0: DefaultPeerConnections
+}
+
+// orDefault returns the limits with the defaults in the place of zeros.
+func (l Limits) orDefault() Limits {
+	return Limits{Connections: cmp.Or(l.Connections, DefaultConnections), PeerConnections: cmp.Or(l.PeerConnections, DefaultPeerConnections)}
+}
+
+// A FullError says that an identified caller can't have another connection now.
+type FullError struct {
+	Limits
+	OfPeer bool // the caller's own connections are the reason
+}
+
+func (e *FullError) Error() string {
+	if e.OfPeer {
+		return fmt.Sprintf("your %d connections are all in use, and listen.peer_connections allows no more; end one or try again later", e.PeerConnections)
+	}
+	return fmt.Sprintf("all %d connections are in use (listen.connections); try again later", e.Connections)
+}
+
 // A Listener limits the connections of another listener, and the TLS handshakes of each caller. A connection beyond the limit of
 // its caller, or of all callers, replaces an idle connection. If all are in use, it
 // is closed at once. So a caller that only holds connections open does not lock others out.
+//
+// Connections with an identified caller have limits of their own. A connection beyond them replaces an idle one of a
+// tenant that has more connections, then one in use of the tenant with the most. Otherwise Identified refuses it.
 type Listener struct {
 	net.Listener
+	limits Limits
 	config *tls.Config // nil: connections are not encrypted
 	log    *slog.Logger
 
 	// mu guards the fields below, and some fields of each Conn; their comments say so.
-	mu      sync.Mutex
-	open    map[*Conn]struct{}
-	peers   map[string]int // number of open connections by peer; no zeros
-	refused int            // refused connections since the last log line
-	ended   int            // replaced connections since the last log line
-	told    time.Time
-	begun   handshakes
+	mu   sync.Mutex
+	open map[*Conn]struct{}
+	// Numbers of open connections; no zeros. peers has those without an identified caller, members and tenants the
+	// others, whose sum is identified.
+	peers      map[string]int
+	members    map[member]int
+	tenants    map[string]int
+	identified int
+	refused    int // refused connections since the last log line
+	ended      int // replaced connections since the last log line
+	told       time.Time
+	begun      handshakes
 	// Handshakes that failed since the last log line about them.
 	failed     int
 	failedTold time.Time
@@ -66,10 +107,16 @@ type Listener struct {
 	close   func() error
 }
 
+// A member is a user or address that calls for a tenant.
+type member struct{ tenant, peer string }
+
 // Listen returns a Listener for l, which may be a listener of [Secure]. Its connections have the
 // type *Conn.
-func Listen(l net.Listener, log *slog.Logger) *Listener {
-	n := &Listener{Listener: l, log: log, open: map[*Conn]struct{}{}, peers: map[string]int{}, closed: make(chan struct{})}
+func Listen(l net.Listener, limits Limits, log *slog.Logger) *Listener {
+	n := &Listener{
+		Listener: l, limits: limits.orDefault(), log: log, open: map[*Conn]struct{}{},
+		peers: map[string]int{}, members: map[member]int{}, tenants: map[string]int{}, closed: make(chan struct{}),
+	}
 	n.changed = sync.NewCond(&n.mu)
 	n.close = sync.OnceValue(func() error { close(n.closed); return l.Close() })
 	if secure, ok := l.(*secureListener); ok {
@@ -114,19 +161,17 @@ func (l *Listener) enter(c *Conn) (out *Conn, ok bool) {
 	defer l.mu.Unlock()
 	if c.secure != nil && !l.begun.allow(c.peer, c.since) {
 		l.refused++
-		l.tell(c.peer)
+		l.tell(c)
 		return nil, false
 	}
-	full := l.peers[c.peer] >= MaxPeerConnections
-	if full || len(l.open) >= MaxConnections {
+	full := l.peers[c.peer] >= MaxPeerUnidentified
+	if full || len(l.open)-l.identified >= MaxUnidentified {
 		if out = l.spare(c, full); out == nil {
 			l.refused++
-			l.tell(c.peer)
+			l.tell(c)
 			return nil, false
 		}
-		l.remove(out)
-		l.ended++
-		l.tell(out.peer)
+		l.replace(out)
 	}
 	l.open[c] = struct{}{}
 	c.unread = true
@@ -135,15 +180,45 @@ func (l *Listener) enter(c *Conn) (out *Conn, ok bool) {
 	return out, true
 }
 
+// identify counts a connection for a tenant and returns the connection that makes room for it, or nil.
+func (l *Listener) identify(c *Conn, tenant string) (out *Conn, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.open[c]; !ok || c.tenant != "" || tenant == "" {
+		return nil, nil
+	}
+	m := member{tenant, c.peer}
+	own := l.members[m] >= l.limits.PeerConnections
+	if own || l.identified >= l.limits.Connections {
+		if out = l.spareOf(m, own); out == nil {
+			l.refused++
+			l.tell(c)
+			return nil, &FullError{l.limits, own}
+		}
+		l.replace(out)
+	}
+	l.count(c, -1)
+	c.tenant = tenant
+	l.count(c, 1)
+	return out, nil
+}
+
+// replace unregisters a connection that makes room for another.
+func (l *Listener) replace(out *Conn) {
+	l.remove(out)
+	l.ended++
+	l.tell(out)
+}
+
 // spare returns the connection to replace by c, or nil. Connections with a request under
-// way do not qualify. Of the others, it takes one of the caller with the most connections;
-// among these one that never had a request; among these the one that has been idle for
+// way and those of identified callers do not qualify. Of the others, it takes one of the caller with the most
+// connections; among these one that never had a request; among these the one that has been idle for
 // longest. If own is set, it takes only connections of c's caller. Otherwise it takes
 // connections of other callers only if these callers have more connections than c's caller.
 func (l *Listener) spare(c *Conn, own bool) (best *Conn) {
 	for o := range l.open {
 		switch {
-		case o.requests > 0:
+		case o.requests > 0 || o.tenant != "":
 		case o.peer != c.peer && (own || l.peers[o.peer] <= l.peers[c.peer]):
 		case best == nil || l.goesBefore(o, best):
 			best = o
@@ -152,15 +227,46 @@ func (l *Listener) spare(c *Conn, own bool) (best *Conn) {
 	return best
 }
 
-// goesBefore reports whether a should be replaced rather than b.
+// spareOf returns the connection of an identified caller to replace by one of m, or nil. If own is set, only idle
+// connections of m qualify. Of other members of the tenant, and of other tenants, those with more connections can
+// lose an idle one. One in use is taken only of the tenant with the most, and only if that tenant still has as many
+// as m's tenant afterwards. Otherwise the two would take turns at closing each other's connections.
+func (l *Listener) spareOf(m member, own bool) (best *Conn) {
+	mine := l.tenants[m.tenant]
+	for o := range l.open {
+		idle, same := o.requests == 0, o.member() == m
+		switch {
+		case o.tenant == "" || own && !same:
+		case o.tenant == m.tenant && (!idle || !same && l.members[o.member()] <= l.members[m]):
+		case o.tenant != m.tenant && (idle && l.tenants[o.tenant] <= mine || !idle && l.tenants[o.tenant] <= mine+1):
+		case best == nil || idle && best.requests > 0 || idle == (best.requests == 0) && l.goesBefore(o, best):
+			best = o
+		}
+	}
+	return best
+}
+
+// goesBefore reports whether a should be replaced rather than b. It compares connections that are both idle or both
+// in use, and both of identified callers or both not.
 func (l *Listener) goesBefore(a, b *Conn) bool {
-	if n, m := l.peers[a.peer], l.peers[b.peer]; n != m {
+	if n, m := l.tenants[a.tenant], l.tenants[b.tenant]; n != m {
+		return n > m
+	}
+	if n, m := l.ofPeer(a), l.ofPeer(b); n != m {
 		return n > m
 	}
 	if a.asked != b.asked {
 		return !a.asked
 	}
 	return a.since.Before(b.since)
+}
+
+// ofPeer returns how many connections count together with c for its user or address. l.mu is held.
+func (l *Listener) ofPeer(c *Conn) int {
+	if c.tenant != "" {
+		return l.members[c.member()]
+	}
+	return l.peers[c.peer]
 }
 
 // remove unregisters a connection. Calling it again is harmless.
@@ -170,19 +276,39 @@ func (l *Listener) remove(c *Conn) {
 	}
 	delete(l.open, c)
 	l.read(c)
-	if l.peers[c.peer]--; l.peers[c.peer] == 0 {
-		delete(l.peers, c.peer)
+	l.count(c, -1)
+}
+
+// count adds n to the numbers of connections to which c belongs.
+func (l *Listener) count(c *Conn, n int) {
+	if c.tenant == "" {
+		add(l.peers, c.peer, n)
+		return
+	}
+	l.identified += n
+	add(l.members, c.member(), n)
+	add(l.tenants, c.tenant, n)
+}
+
+// add adds n to an entry, and keeps no zeros.
+func add[K comparable](to map[K]int, key K, n int) {
+	if to[key] += n; to[key] == 0 {
+		delete(to, key)
 	}
 }
 
-// tell logs that there was no room, at most once in logInterval. l.mu is held. The counts include all
-// events since the last line.
-func (l *Listener) tell(peer string) {
+// tell logs that there was no room for c or that c made room, at most once in logInterval. l.mu is held. The
+// counts include all events since the last line.
+func (l *Listener) tell(c *Conn) {
 	now := time.Now()
 	if now.Sub(l.told) < logInterval {
 		return
 	}
-	l.log.Warn("too many connections", "peer", peer, "of_peer", l.peers[peer], "open", len(l.open), "refused", l.refused, "ended", l.ended)
+	args := []any{"peer", c.peer, "of_peer", l.ofPeer(c), "open", len(l.open), "refused", l.refused, "ended", l.ended}
+	if c.tenant != "" {
+		args = append(args, "tenant", c.tenant, "of_tenant", l.tenants[c.tenant])
+	}
+	l.log.Warn("too many connections", args...)
 	l.refused, l.ended, l.told = 0, 0, now
 }
 
@@ -210,8 +336,10 @@ type Conn struct {
 	session  identity.Session
 	addr     net.Addr
 	peer     string
+	named    atomic.Pointer[string] // a copy of tenant, for readers without listener.mu
 
 	// Guarded by listener.mu.
+	tenant   string    // of the first identified caller; empty: none yet
 	unread   bool      // counted in listener.unread
 	requests int       // requests under way
 	asked    bool      // has had a request
@@ -226,6 +354,34 @@ func (c *Conn) RemoteAddr() net.Addr { return c.addr }
 func (c *Conn) Credentials(authorization []string) identity.Credentials {
 	return identity.Credentials{Addr: c.addr, TLS: c.TLS(), Session: &c.session, Authorization: authorization}
 }
+
+// Identified counts the connection for the tenant of its caller, instead of for the address alone. The first tenant
+// counts until the connection ends. The error is a [FullError]: no request of the connection may be answered
+// then. A server calls Identified for each request, before Begin. Identified of a nil Conn does nothing.
+func (c *Conn) Identified(tenant string) error {
+	if c == nil || c.named.Load() != nil {
+		return nil
+	}
+	out, err := c.listener.identify(c, tenant)
+	if out != nil {
+		out.raw.Close() // see Accept
+	}
+	if err == nil {
+		c.named.CompareAndSwap(nil, &tenant)
+	}
+	return err
+}
+
+// Tenant returns the tenant of the connection's first identified caller. It is empty if there was none.
+func (c *Conn) Tenant() string {
+	if name := c.named.Load(); name != nil {
+		return *name
+	}
+	return ""
+}
+
+// member returns the counter of an identified connection. listener.mu is held.
+func (c *Conn) member() member { return member{c.tenant, c.peer} }
 
 // Peer returns a name that all connections of a caller have in common.
 func (c *Conn) Peer() string { return c.peer }

@@ -66,7 +66,7 @@ func begin(conns []net.Conn) (ends []func()) {
 	return ends
 }
 
-// A caller can have MaxPeerConnections connections with requests and no more. Other callers
+// A caller can have MaxPeerUnidentified connections with requests and no more. Other callers
 // are not affected.
 func TestConnectionsOfOnePeerAreBounded(t *testing.T) {
 	for _, c := range []struct {
@@ -80,10 +80,10 @@ func TestConnectionsOfOnePeerAreBounded(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			in := make(callersListener)
-			l := Listen(in, slog.New(slog.DiscardHandler))
-			open := offer(t, in, l, c.one, MaxPeerConnections)
-			if len(open) != MaxPeerConnections {
-				t.Fatalf("of one: got %d, want %d", len(open), MaxPeerConnections)
+			l := Listen(in, Limits{}, slog.New(slog.DiscardHandler))
+			open := offer(t, in, l, c.one, MaxPeerUnidentified)
+			if len(open) != MaxPeerUnidentified {
+				t.Fatalf("of one: got %d, want %d", len(open), MaxPeerUnidentified)
 			}
 			begin(open)
 			if got := len(offer(t, in, l, c.same, 3)); got != 0 {
@@ -113,9 +113,9 @@ func TestConnectionsOfOnePeerAreBounded(t *testing.T) {
 func TestConnectionsWithoutRequestsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := make(callersListener)
-		l := Listen(in, slog.New(slog.DiscardHandler))
+		l := Listen(in, Limits{}, slog.New(slog.DiscardHandler))
 		var open []net.Conn
-		for range MaxPeerConnections {
+		for range MaxPeerUnidentified {
 			open = append(open, offer(t, in, l, user(1), 1)...)
 			time.Sleep(time.Second)
 		}
@@ -126,11 +126,11 @@ func TestConnectionsWithoutRequestsGo(t *testing.T) {
 			return !ok
 		}
 		others := offer(t, in, l, user(2), 1) // older than the new connection, and idle
-		ends := begin(open[:MaxPeerConnections-2])
+		ends := begin(open[:MaxPeerUnidentified-2])
 		ends[5]()
 		time.Sleep(time.Second)
 		ends[3]()
-		never1, never2 := open[MaxPeerConnections-2], open[MaxPeerConnections-1]
+		never1, never2 := open[MaxPeerUnidentified-2], open[MaxPeerUnidentified-1]
 		for i, want := range []net.Conn{never1, never2, open[5], open[3]} {
 			next := offer(t, in, l, user(1), 1)
 			if len(next) != 1 || !gone(want) {
@@ -147,7 +147,7 @@ func TestConnectionsWithoutRequestsGo(t *testing.T) {
 		if gone(others[0]) || gone(open[0]) {
 			t.Error("a connection of another caller, or one in use, was closed")
 		}
-		if len(l.open) != MaxPeerConnections+1 || l.peers["uid:1"] != MaxPeerConnections {
+		if len(l.open) != MaxPeerUnidentified+1 || l.peers["uid:1"] != MaxPeerUnidentified {
 			t.Errorf("%d are open, %d of the caller", len(l.open), l.peers["uid:1"])
 		}
 	})
@@ -157,11 +157,11 @@ func TestConnectionsWithoutRequestsGo(t *testing.T) {
 // with the most.
 func TestConnectionsOfAllPeersAreBounded(t *testing.T) {
 	in := make(callersListener)
-	l := Listen(in, slog.New(slog.DiscardHandler))
-	most := offer(t, in, l, user(1), MaxConnections/2)
+	l := Listen(in, Limits{}, slog.New(slog.DiscardHandler))
+	most := offer(t, in, l, user(1), MaxUnidentified/2)
 	begin(most[:len(most)-1])
 	var rest []net.Conn
-	for i := range MaxConnections/2 - 1 { // leaves room for the marker of offer
+	for i := range MaxUnidentified/2 - 1 { // leaves room for the marker of offer
 		rest = append(rest, offer(t, in, l, host(fmt.Sprintf("127.0.1.%d", i), 1), 1)...)
 	}
 	enter := func(addr net.Addr) (*Conn, bool) {
@@ -186,8 +186,8 @@ func TestConnectionsOfAllPeersAreBounded(t *testing.T) {
 	if out, ok := enter(user(5)); ok || out != nil {
 		t.Errorf("with all in use: %v, %v; want it refused", out, ok)
 	}
-	if len(l.open) != MaxConnections {
-		t.Errorf("%d are open, want %d", len(l.open), MaxConnections)
+	if len(l.open) != MaxUnidentified {
+		t.Errorf("%d are open, want %d", len(l.open), MaxUnidentified)
 	}
 }
 
@@ -196,8 +196,8 @@ func TestRefusedConnectionsAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logs bytes.Buffer
 		in := make(callersListener)
-		l := Listen(in, slog.New(slog.NewTextHandler(&logs, nil)))
-		begin(offer(t, in, l, user(1), MaxPeerConnections-1))
+		l := Listen(in, Limits{}, slog.New(slog.NewTextHandler(&logs, nil)))
+		begin(offer(t, in, l, user(1), MaxPeerUnidentified-1))
 		offer(t, in, l, user(1), 3) // two of them replace the one before
 		if got := strings.Count(logs.String(), "too many connections"); got != 1 || !strings.Contains(logs.String(), "peer=uid:1") {
 			t.Errorf("got %d lines, want one about uid:1:\n%s", got, logs.String())

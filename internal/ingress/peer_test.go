@@ -21,7 +21,7 @@ func TestAddressOfASocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer inner.Close()
-	l := Listen(inner, slog.New(slog.DiscardHandler))
+	l := Listen(inner, Limits{}, slog.New(slog.DiscardHandler))
 	client, err := net.Dial("unix", inner.Addr().String())
 	if err != nil {
 		t.Fatal(err)

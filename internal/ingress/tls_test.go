@@ -30,7 +30,7 @@ func secured(t *testing.T, a *certtest.Authority, dir string, log *slog.Logger) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := Listen(Secure(inner, c, HTTP2), log)
+	l := Listen(Secure(inner, c, HTTP2), Limits{}, log)
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		for {
@@ -129,7 +129,7 @@ func TestSlowHandshakesMakeRoom(t *testing.T) {
 	a.Server("one").Write(dir, "daemon")
 	l := secured(t, a, dir, slog.New(slog.DiscardHandler))
 	var slow []net.Conn
-	for range MaxPeerConnections + 5 {
+	for range MaxPeerUnidentified + 5 {
 		conn, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -160,7 +160,7 @@ func TestFailedHandshakesAreLogged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := Listen(Secure(callersListener(nil), c, HTTP2), log)
+		l := Listen(Secure(callersListener(nil), c, HTTP2), Limits{}, log)
 		try := func(text string) {
 			t.Helper()
 			ours, theirs := net.Pipe()

@@ -70,6 +70,18 @@ func TestDropTenants(t *testing.T) {
 	}
 }
 
+// Without configured tenants, the names in tokens make a bounded number of servers. One with a session stays.
+func TestServersAreBounded(t *testing.T) {
+	d := startIdle(t, nil)
+	r := d.open(t, d.mine)
+	for i := range 3 * maxAudiences {
+		d.audienceOf(fmt.Sprint("tenant-", i))
+	}
+	if n := len(d.allAudiences()); n != maxAudiences || d.audiences[alice.Tenant] == nil || r.ping() != 200 {
+		t.Errorf("%d servers, want %d with the one of the session", n, maxAudiences)
+	}
+}
+
 // A reader sees skills and tools, and runs nothing, over both transports.
 func TestReaders(t *testing.T) {
 	d := startIdle(t, func(c *Config) {

@@ -102,7 +102,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer release()
 		var bad *refusal
 		if e, bad = s.readMessage(w, r); bad == nil {
-			release, bad = s.holdAnswer(who.Tenant, e, func(n int64) (func(), bool) { return s.hold(connectionOf(r).Peer(), n) })
+			release, bad = s.holdAnswer(who.Tenant, e, func(n int64) (func(), bool) { return s.hold(connectionOf(r), n) })
 		}
 		if bad != nil {
 			bad.write(w)
@@ -182,6 +182,9 @@ func (s *Server) admit(r *http.Request) (who identity.Identity, bad *refusal) {
 	if err != nil {
 		return who, refuse(http.StatusUnauthorized, "not identified: %v", err)
 	}
+	if err := connectionOf(r).Identified(who.Tenant); err != nil {
+		return who, &refusal{status: http.StatusServiceUnavailable, code: codeBusy, reason: err.Error()}
+	}
 	if slices.Contains(methods, r.Method) {
 		return who, nil
 	}
@@ -235,7 +238,7 @@ func (s *Server) holdMessage(r *http.Request) (release func(), ok bool) {
 	if size < 0 || size > s.maxMessage {
 		size = s.maxMessage
 	}
-	return s.hold(connectionOf(r).Peer(), size)
+	return s.hold(connectionOf(r), size)
 }
 
 // holdAnswer reserves memory for a large answer until it is sent.

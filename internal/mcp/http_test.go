@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/toolview"
@@ -77,7 +78,7 @@ func TestMessagesAreHeld(t *testing.T) {
 	held, room := int64(0), true
 	d := startIdle(t, func(c *Config) {
 		c.MaxMessageBytes = 10_000
-		c.Hold = func(_ string, n int64) (func(), bool) {
+		c.Hold = func(_ *ingress.Conn, n int64) (func(), bool) {
 			mu.Lock()
 			defer mu.Unlock()
 			if !room {
@@ -321,28 +322,49 @@ func TestSessionsAreBounded(t *testing.T) {
 	}
 }
 
-// With maxSessions open, a new session replaces one of the principal with the most
+// fill adds sessions of other principals of a tenant, all in use, until the test ends.
+func (d *daemon) fill(t *testing.T, tenant string, n int) {
+	d.sessions.mu.Lock()
+	defer d.sessions.mu.Unlock()
+	for i := range n {
+		s := &session{who: principal(tenant, fmt.Sprint("other", i%8)), requests: 1}
+		s.here, s.cancel = context.WithCancelCause(t.Context())
+		d.sessions.byID[fmt.Sprint(tenant, i)] = s
+	}
+	t.Cleanup(func() {
+		d.sessions.mu.Lock()
+		defer d.sessions.mu.Unlock()
+		for i := range n {
+			delete(d.sessions.byID, fmt.Sprint(tenant, i))
+		}
+	})
+}
+
+// A tenant with many principals leaves sessions to other tenants, and loses idle ones to them.
+func TestTenantsShareSessions(t *testing.T) {
+	d := startIdle(t, nil)
+	idle := d.open(t, d.socket(principal("hog", "idle")))
+	d.fill(t, "hog", maxTenantSessions-1)
+	d.fill(t, "some", maxSessions-maxTenantSessions)
+	if got := d.open(t, d.mine).ping(); got != 200 {
+		t.Errorf("the first session of another tenant: %d", got)
+	}
+	if got := idle.ping(); got != 404 {
+		t.Errorf("an idle session of the tenant with the most: %d, want 404", got)
+	}
+	// All sessions of tenants with more are in use.
+	if got := d.open(t, d.mine).ping(); got != 200 || d.sessions.count() != maxSessions {
+		t.Errorf("%d, and %d sessions; want it in the place of its own", got, d.sessions.count())
+	}
+}
+
+// With as many sessions as a tenant may have, a new session replaces one of the principal with the most
 // sessions, and never one of a principal with fewer than the caller.
 func TestSessionsOfOthersMakeRoom(t *testing.T) {
 	d := startIdle(t, nil)
 	bob := principal("default", "bob")
 	mine, yours := d.open(t, d.mine), d.open(t, d.socket(bob))
-	d.sessions.mu.Lock()
-	var fill []string
-	for i := range maxSessions - 2 { // sessions of other principals, all in use
-		n := &session{who: principal("default", fmt.Sprint("other", i%4)), requests: 1}
-		n.here, n.cancel = context.WithCancelCause(t.Context())
-		id := fmt.Sprint("fill", i)
-		d.sessions.byID[id], fill = n, append(fill, id)
-	}
-	d.sessions.mu.Unlock()
-	defer func() {
-		d.sessions.mu.Lock()
-		defer d.sessions.mu.Unlock()
-		for _, id := range fill {
-			delete(d.sessions.byID, id)
-		}
-	}()
+	d.fill(t, "default", maxTenantSessions-2)
 	// The sessions of all others are in use or too few, so alice's new one replaces
 	// alice's old one.
 	again := d.open(t, d.mine)

@@ -26,9 +26,10 @@ const (
 	// maxSmall is the maximum size of messages other than tools/call, and of the _meta of
 	// any message. Sessions keep some of this data until they end.
 	maxSmall = 64 << 10
-	// Sessions of all principals, and of one. A new session beyond a limit replaces the
+	// Sessions of all tenants, of one tenant, and of one principal. A new session beyond a limit replaces the
 	// session that has been idle for longest, see sessions.makeRoom.
-	maxSessions          = 1024
+	maxSessions          = 1536
+	maxTenantSessions    = 1024
 	maxPrincipalSessions = 256
 	// maxSessionIdle ends a session without requests and open streams.
 	maxSessionIdle = time.Hour

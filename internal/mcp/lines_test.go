@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/toolview"
 )
 
@@ -172,7 +173,7 @@ func TestLinesAreHeld(t *testing.T) {
 	inCall, release := make(chan int64), make(chan struct{})
 	d := startIdle(t, func(c *Config) {
 		c.MaxMessageBytes = 1 << 20
-		c.Hold = func(_ string, n int64) (func(), bool) {
+		c.Hold = func(_ *ingress.Conn, n int64) (func(), bool) {
 			mu.Lock()
 			defer mu.Unlock()
 			if !room {

@@ -34,10 +34,12 @@ type audience struct {
 	shown map[string]string // URI -> digest of the skill, of resources/list
 }
 
+// maxAudiences bounds the kept servers without configured tenants: a JSON Web Token can name any tenant then.
+const maxAudiences = 256
+
 // audienceOf returns the agents of a tenant. It makes the tenant's server at the first call, and keeps it while
-// the tenant is configured.
-// A server of the SDK stays until the daemon ends. The configuration and trusted issuers name
-// the tenants, so callers can't make any number of servers.
+// the tenant is configured. Without configured tenants, a server without sessions makes room for another one. If there is
+// none, the new one is not kept, and its agents get no notifications.
 func (s *Server) audienceOf(tenant string) *audience {
 	s.agents.Lock()
 	defer s.agents.Unlock()
@@ -53,10 +55,29 @@ func (s *Server) audienceOf(tenant string) *audience {
 	s.addResources(a.sdk)
 	s.addSkills(a.sdk)
 	a.syncSkills()
-	if s.knows(tenant) {
+	if s.knows(tenant) && s.makeRoom() {
 		s.audiences[tenant] = a
 	}
 	return a
+}
+
+// makeRoom reports whether another server can be kept, after it has dropped one if necessary. s.agents is held.
+func (s *Server) makeRoom() bool {
+	if !s.x.Tenants.IsSingle() || len(s.audiences) < maxAudiences {
+		return true
+	}
+	for tenant, a := range s.audiences {
+		open := false
+		for range a.sdk.Sessions() {
+			open = true
+			break
+		}
+		if !open {
+			delete(s.audiences, tenant)
+			return true
+		}
+	}
+	return false
 }
 
 func (s *Server) knows(tenant string) bool {

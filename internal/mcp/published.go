@@ -66,7 +66,7 @@ func (s *Server) servePublished(w http.ResponseWriter, r *http.Request, who iden
 		return
 	}
 	defer leave()
-	release, ok := s.hold(c.address, publishBytes)
+	release, ok := s.hold(connectionOf(r), publishBytes)
 	if !ok {
 		refuseBusy().write(w)
 		return

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/wellknown"
 )
@@ -229,7 +230,7 @@ func TestPublishedRequestsAreBounded(t *testing.T) {
 	full := atomic.Bool{}
 	d := startIdle(t, func(c *Config) {
 		c.Publish = true
-		c.Hold = func(string, int64) (func(), bool) { return func() {}, !full.Load() }
+		c.Hold = func(*ingress.Conn, int64) (func(), bool) { return func() {}, !full.Load() }
 	})
 	var leave []func()
 	for range maxPublishing {

@@ -58,6 +58,8 @@ type Config struct {
 	// Executor and Skills must be the ones that Tools uses.
 	Executor *executor.Executor
 	Skills   *skill.Registry
+	// Connections bounds the connections of each listener.
+	Connections ingress.Limits
 	// Identify returns who sends a request.
 	Identify func(identity.Credentials) (identity.Identity, error)
 	// Explain returns the text for a caller about an error that its request did not cause.
@@ -71,10 +73,10 @@ type Config struct {
 	Publish bool
 	// MaxMessageBytes limits the size of a message. Zero: DefaultMaxMessageBytes.
 	MaxMessageBytes int64
-	// Hold reserves memory for a message. peer identifies the other end of the connection,
+	// Hold reserves memory for a message. The connection's caller is identified,
 	// bytes is the size. ok is false if the memory is full; otherwise release must be called
 	// when the message is answered. Nil: no limit.
-	Hold func(peer string, bytes int64) (release func(), ok bool)
+	Hold func(conn *ingress.Conn, bytes int64) (release func(), ok bool)
 	// Tracer makes a span for each request. Nil: no spans.
 	Tracer trace.Tracer
 	// Audit gets an entry for each refused call. Nil: no audit log.
@@ -94,7 +96,7 @@ type Server struct {
 	publish    bool
 	publishing tenantLimit
 	maxMessage int64
-	hold       func(string, int64) (func(), bool)
+	hold       func(*ingress.Conn, int64) (func(), bool)
 	patience   time.Duration // how long a client may not read
 	keepalive  time.Duration
 	bodyTime   time.Duration // how long a message may take to arrive
@@ -128,7 +130,7 @@ func New(c Config) *Server {
 		c.MaxMessageBytes = DefaultMaxMessageBytes
 	}
 	if c.Hold == nil {
-		c.Hold = func(string, int64) (func(), bool) { return func() {}, true }
+		c.Hold = func(*ingress.Conn, int64) (func(), bool) { return func() {}, true }
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()
@@ -137,6 +139,7 @@ func New(c Config) *Server {
 		tools: c.Tools, x: c.Executor, skills: c.Skills, identify: c.Identify, explain: c.Explain,
 		version: c.Version, audiences: map[string]*audience{}, openWorld: c.OpenWorld, publish: c.Publish, publishing: tenantLimit{now: map[string]int{}}, maxMessage: c.MaxMessageBytes, hold: c.Hold, patience: writeTimeout, keepalive: keepaliveInterval, bodyTime: bodyTimeout, audit: c.Audit, tracer: c.Tracer, log: c.Log,
 	}
+	s.listeners.Limits = c.Connections
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.broken, s.breakAll = context.WithCancelCause(context.Background())
 	s.sessions = newSessions(s.broken, &s.background)

@@ -82,18 +82,20 @@ func (t *sessions) add(ss *sdk.ServerSession, who permission.Principal) error {
 // one: most clients never end their sessions, and a client whose session is gone gets 404,
 // after which the protocol has it open a new one.
 func (t *sessions) makeRoom(who permission.Principal) error {
-	own := map[permission.Principal]int{}
+	c := census{principals: map[permission.Principal]int{}, tenants: map[string]int{}}
 	for _, n := range t.byID {
-		own[n.who]++
+		c.principals[n.who]++
+		c.tenants[n.who.Tenant]++
 	}
-	full := own[who] >= maxPrincipalSessions
-	if !full && len(t.byID) < maxSessions {
+	ownFull, tenantFull := c.principals[who] >= maxPrincipalSessions, c.tenants[who.Tenant] >= maxTenantSessions
+	if !ownFull && !tenantFull && len(t.byID) < maxSessions {
 		return nil
 	}
-	out := t.spare(who, own, full)
+	out := t.spare(who, c, ownFull, tenantFull)
 	if out == nil {
 		return &jsonrpc.Error{Code: codeBusy, Message: fmt.Sprintf(
-			"too many sessions: %d of %d, %d of %d are yours; end one (DELETE) or try again later", len(t.byID), maxSessions, own[who], maxPrincipalSessions)}
+			"too many sessions: %d of %d of your tenant, %d of %d are yours; end one (DELETE) or try again later",
+			c.tenants[who.Tenant], maxTenantSessions, c.principals[who], maxPrincipalSessions)}
 	}
 	// At once, so that the new session fits. The goroutine of add deletes it again, which does
 	// nothing.
@@ -102,18 +104,38 @@ func (t *sessions) makeRoom(who permission.Principal) error {
 	return nil
 }
 
-// spare returns the session to replace by a new one of who, or nil. It is an idle session
-// of the principal with the most sessions, and among these the one that has been idle for
-// longest. A session of another principal qualifies only if that principal has more sessions
-// than who. full means that who has as many sessions as one principal may have: then only
-// a session of who qualifies.
-func (t *sessions) spare(who permission.Principal, own map[permission.Principal]int, full bool) (best *session) {
+// A census has the numbers of open sessions.
+type census struct {
+	principals map[permission.Principal]int
+	tenants    map[string]int
+}
+
+// goesBefore reports whether a should be ended rather than b: one of the tenant with the most sessions, among these of
+// the principal with the most, and among these the one that has been idle for longest.
+func (c census) goesBefore(a, b *session) bool {
+	if n, m := c.tenants[a.who.Tenant], c.tenants[b.who.Tenant]; n != m {
+		return n > m
+	}
+	if n, m := c.principals[a.who], c.principals[b.who]; n != m {
+		return n > m
+	}
+	return a.used.Before(b.used)
+}
+
+// spare returns the idle session to replace by a new one of who, or nil. A session of another tenant qualifies only if
+// that tenant has more sessions than the tenant of who, and one of another principal of the tenant only if that principal has more
+// than who. own means that who has as many sessions as one principal may have: then only
+// a session of who qualifies. tenant means the same of the tenant.
+func (t *sessions) spare(who permission.Principal, c census, own, tenant bool) (best *session) {
 	for _, n := range t.byID {
+		sameTenant := n.who.Tenant == who.Tenant
 		switch {
 		// A session with a request under way is never taken, and one that ends is no gain.
 		case n.requests > 0 || n.here.Err() != nil:
-		case n.who != who && (full || own[n.who] <= own[who]):
-		case best == nil || own[n.who] > own[best.who] || own[n.who] == own[best.who] && n.used.Before(best.used):
+		case n.who != who && own || !sameTenant && tenant:
+		case !sameTenant && c.tenants[n.who.Tenant] <= c.tenants[who.Tenant]:
+		case sameTenant && n.who != who && c.principals[n.who] <= c.principals[who]:
+		case best == nil || c.goesBefore(n, best):
 			best = n
 		}
 	}

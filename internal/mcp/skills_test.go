@@ -20,6 +20,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
@@ -415,7 +416,7 @@ func TestSkillChangesAreNotified(t *testing.T) {
 func TestWholeFilesAreHeld(t *testing.T) {
 	var held, most, room atomic.Int64
 	d := startIdle(t, func(c *Config) {
-		c.Hold = func(_ string, n int64) (func(), bool) {
+		c.Hold = func(_ *ingress.Conn, n int64) (func(), bool) {
 			if n > room.Load() {
 				return nil, false
 			}

@@ -71,7 +71,7 @@ func answer(w http.ResponseWriter, code int, text string) {
 
 // Serve answers requests on l until Stop, and closes l. It returns nil after a Stop.
 func (s *Server) Serve(l net.Listener) error {
-	err := s.http.Serve(ingress.Listen(l, s.log))
+	err := s.http.Serve(ingress.Listen(l, ingress.Limits{}, s.log))
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}

@@ -23,8 +23,8 @@ type expired struct {
 }
 
 // Sweep removes ended executions with their spools and artifacts: first those that
-// ended more than MaxAge before now, then the oldest until all executions together,
-// open ones too, are within MaxBytes. It returns the number of removed executions and
+// ended more than MaxAge before now, then the oldest of the tenants with the most bytes until all executions
+// together, open ones too, are within MaxBytes. It returns the number of removed executions and
 // of their bytes. Open readers and artifacts stay readable. After HandOver it removes nothing more, and the error is
 // ErrHandedOver.
 // cmd/skillrund calls it at its start and then at intervals.
@@ -134,14 +134,57 @@ func (s *Store) Expires(ended time.Time) time.Time {
 	return ended.Add(s.config.MaxAge)
 }
 
-// sweepBytes removes the oldest executions until MaxBytes holds, if there is such a bound. It
-// adds to removed and freed.
+// sweepBytes removes executions until MaxBytes holds, if there is such a bound, or until no tenant with more than its
+// fair share has an ended one. It takes the oldest of the tenant with the most bytes, so that no tenant's executions
+// remove those of a tenant that has few. It adds to removed and freed.
 func (s *Store) sweepBytes(ctx context.Context, removed int, freed int64) (int, int64, error) {
 	if s.config.MaxBytes <= 0 {
 		return removed, freed, nil
 	}
-	n, bytes, err := s.sweepOldest(ctx, "", math.MaxInt64, s.Bytes()-s.config.MaxBytes)
-	return removed + n, freed + bytes, err
+	open := map[string]bool{} // tenants that have nothing to remove
+	for {
+		over := s.Bytes() - s.config.MaxBytes
+		most, above := s.most(open)
+		if over <= 0 || above <= 0 {
+			return removed, freed, nil
+		}
+		n, bytes, err := s.sweepOldest(ctx, most, math.MaxInt64, min(over, above))
+		removed, freed = removed+n, freed+bytes
+		if err != nil {
+			return removed, freed, err
+		}
+		open[most] = n == 0
+	}
+}
+
+// most returns the tenant with the most bytes, apart from some, and how many of them should go before it is another
+// tenant's turn. 0: no tenant has more than a fair share of MaxBytes.
+func (s *Store) most(apart map[string]bool) (tenant string, above int64) {
+	var first, second, tenants int64
+	s.usages.Range(func(name, u any) bool {
+		n := u.(*usage).all.Load()
+		if n <= 0 {
+			return true
+		}
+		tenants++
+		switch {
+		case apart[name.(string)]:
+		case n > first:
+			tenant, first, second = name.(string), n, first
+		case n > second:
+			second = n
+		}
+		return true
+	})
+	if tenants == 0 {
+		return "", 0
+	}
+	share := s.config.MaxBytes / tenants
+	if first <= share {
+		return "", 0
+	}
+	// At least a part of the share: tenants with as many bytes would take turns with each execution.
+	return tenant, min(first-share, max(first-second, share/64+1))
 }
 
 // sweepOldest removes executions that ended before a time, oldest first, until it has

@@ -350,3 +350,36 @@ func TestArtifactDir(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A tenant with many bytes removes its own executions, although those of the others ended before. The running
+// executions of a tenant remove nothing of a tenant within its fair share.
+func TestSweepTakesFromTheMost(t *testing.T) {
+	s := openStore(t, Config{MaxBytes: 60_000})
+	at := start
+	ended := func(tenant, id string, bytes int) {
+		l := createInFile(t, s, Execution{ID: id, Tenant: tenant})
+		appendOutput(t, l, strings.Repeat("x", bytes))
+		at = at.Add(time.Minute)
+		end(t, l, "EXITED", at)
+	}
+	ended("quiet", "q0", 10_000)
+	for i := range 3 {
+		ended("some", fmt.Sprint("s", i), 7_000)
+	}
+	for i := range 10 {
+		ended("hog", fmt.Sprint("h", i), 9_000)
+	}
+	if removed, _ := sweep(t, s, at); removed != 7 {
+		t.Errorf("removed %d, want 7", removed)
+	}
+	kept := []string{"spool/h7", "spool/h8", "spool/h9", "spool/q0", "spool/s0", "spool/s1", "spool/s2"}
+	if got := files(t, s); !slices.Equal(got, kept) {
+		t.Errorf("left %v, want %v", got, kept)
+	}
+	running := createInFile(t, s, Execution{ID: "runs", Tenant: "hog"})
+	appendOutput(t, running, strings.Repeat("x", 80_000))
+	sweep(t, s, at)
+	if got, want := files(t, s), []string{"spool/q0", "spool/runs", "spool/s1", "spool/s2"}; !slices.Equal(got, want) {
+		t.Errorf("with a running one: left %v, want %v", got, want)
+	}
+}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/ingress/budget"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/network/credential"
@@ -142,6 +143,9 @@ var table = []row{
 	}),
 	typed(func(*budget.FullError) verdict {
 		return verdict{code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_REQUESTS_FULL, quota: "memory for requests", retry: budget.RetryAfter}
+	}),
+	typed(func(*ingress.FullError) verdict {
+		return verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_CONNECTIONS_FULL, retry: retryFull}
 	}),
 	typed(func(e *executor.RequestError) verdict {
 		return verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_INVALID_REQUEST, field: e.Field}

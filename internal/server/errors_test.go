@@ -23,6 +23,7 @@ import (
 	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/executor/executortest"
+	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/ingress/budget"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/network/credential"
@@ -181,6 +182,7 @@ var errorCases = []struct {
 	{err: &skill.NotPushedError{Name: "a"}, want: refusal{codes.FailedPrecondition, "SKILL_NOT_PUSHED", ""}, meta: map[string]string{"skill": "a"}},
 	{err: &skill.ReservedNameError{Name: "a"}, want: refusal{codes.AlreadyExists, "SKILL_NAME_RESERVED", ""}, meta: map[string]string{"skill": "a"}},
 	{err: &skill.SourceError{Host: "a.example"}, want: refusal{codes.PermissionDenied, "SKILL_SOURCE_NOT_ALLOWED", ""}, meta: map[string]string{"host": "a.example"}},
+	{err: &ingress.FullError{}, want: refusal{codes.Unavailable, "CONNECTIONS_FULL", ""}, retry: retryFull},
 	{err: &pushesFullError{4}, want: refusal{codes.ResourceExhausted, "UPLOADS_FULL", ""}, retry: retryFull, quota: "pushes of skills"},
 	{err: &putsFullError{"full"}, want: refusal{codes.ResourceExhausted, "UPLOADS_FULL", ""}, retry: retryFull, quota: "uploads to sessions"},
 	{err: path(snapshot.ReasonNotFound), want: refusal{codes.NotFound, "SKILL_FILE_NOT_FOUND", ""}, meta: map[string]string{"path": "scripts/x.py"}},

@@ -35,12 +35,11 @@ type follow struct {
 // run sends every event after f.after. It returns nil after the outcome, and only then. An
 // error of send comes back bare: the caller is gone, and no log line is due.
 func (f follow) run(ctx context.Context) error {
-	who := f.who
-	if who == nil {
+	if f.who == nil {
 		own := caller(ctx)
-		who = &own
+		f.who = &own
 	}
-	events, err := f.x.Follow(ctx, *who, f.id, f.after)
+	events, err := f.x.Follow(ctx, *f.who, f.id, f.after)
 	if err != nil {
 		return f.failed(err)
 	}
@@ -129,7 +128,7 @@ func (f *follow) sendPosition(events *executor.Follower) error {
 // sendKeepalive sends the state as of now. It repeats the sequence of the last event, because a
 // keepalive is not in the record.
 func (f *follow) sendKeepalive(ctx context.Context) error {
-	e, err := f.x.Get(ctx, caller(ctx), f.id)
+	e, err := f.x.Get(ctx, *f.who, f.id)
 	if err != nil {
 		return err
 	}

@@ -124,6 +124,10 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 			return &unidentifiedError{err}
 		}
 		c.who, c.role = who.Principal, who.Role
+		if err := connectionOf(ctx).Identified(who.Tenant); err != nil {
+			return err
+		}
+		budget.Of(ctx).Identified(who.Tenant)
 		ctx = audit.WithCaller(ctx, &audit.Caller{Address: connectionOf(ctx).From(), Method: method})
 		if !who.Role.Covers(need) {
 			return &roleError{who, need}
@@ -149,9 +153,11 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 	}
 	if need >= identity.Invoke && !entriesBelow[method] {
 		entry := audit.Entry{Event: audit.Call, Tenant: c.who.Tenant, Principal: c.who.Name, Address: connectionOf(ctx).From(), Method: method, Decision: audit.Allowed}
-		if err := s.audit.Write(entry); err != nil {
-			return err
+		end, unwritten := s.audit.Allow(entry)
+		if unwritten != nil {
+			return unwritten
 		}
+		defer func() { end(err) }() // after a panic err is nil, and the entry is written in full
 	}
 	return run(context.WithValue(ctx, callKey{}, c))
 }

@@ -67,7 +67,7 @@ func reflected(t *testing.T, conn *grpc.ClientConn) ([]string, error) {
 	return names, nil
 }
 
-var ourServices = []string{"skillrun.v1.ExecutionService", "skillrun.v1.SkillService", "skillrun.v1.SystemService"}
+var ourServices = []string{"skillrun.v1.ExecutionService", "skillrun.v1.SessionService", "skillrun.v1.SkillService", "skillrun.v1.SystemService", "skillrun.v1.ToolService"}
 
 // A panic in a call, or in a goroutine that the call spawned, becomes an internal error with a
 // reference to the log. The daemon lives on.
@@ -307,7 +307,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	s, err := d.runs.Execute(t.Context(), script("scripts/forever.sh"))
 	r := readUntil(t, s, err, "ready")
 	var open []net.Conn
-	for range ingress.MaxPeerConnections {
+	for range ingress.MaxPeerUnidentified + 1 {
 		c, err := net.Dial("unix", d.socket)
 		if err != nil {
 			t.Fatal(err)

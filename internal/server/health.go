@@ -13,7 +13,7 @@ type Health struct {
 	Ready bool
 	// Draining: it waits for its executions in order to stop.
 	Draining bool
-	// Degraded: something is wrong that does not stop it.
+	// Degraded: something is wrong that does not stop it. Every caller may ask, so mistakes of tenants are no reason.
 	Degraded bool
 }
 
@@ -43,6 +43,7 @@ func (s *Server) SetHealth(h Health) {
 	set(h.Ready, Ready, "",
 		pb.ExecutionService_ServiceDesc.ServiceName,
 		pb.SkillService_ServiceDesc.ServiceName,
+		pb.SessionService_ServiceDesc.ServiceName,
 		pb.ToolService_ServiceDesc.ServiceName,
 		pb.SystemService_ServiceDesc.ServiceName)
 }

@@ -266,7 +266,7 @@ func TestHandshakeNeedsPeer(t *testing.T) {
 		{identity.User{Addr: a.RemoteAddr(), UID: 7}, "unix", nil},
 		{&net.TCPAddr{}, "insecure", nil},
 	} {
-		l := ingress.Listen(oneConn{conn: addressed{a, c.addr}}, slog.New(slog.DiscardHandler))
+		l := ingress.Listen(oneConn{conn: addressed{a, c.addr}}, ingress.Limits{}, slog.New(slog.DiscardHandler))
 		conn, err := l.Accept()
 		if err != nil {
 			t.Fatal(err)
@@ -298,7 +298,7 @@ func callContext(t *testing.T) context.Context {
 	t.Helper()
 	a, b := net.Pipe()
 	t.Cleanup(func() { a.Close(); b.Close() })
-	conn, err := ingress.Listen(oneConn{conn: a}, nil).Accept()
+	conn, err := ingress.Listen(oneConn{conn: a}, ingress.Limits{}, nil).Accept()
 	if err != nil {
 		t.Fatal(err)
 	}

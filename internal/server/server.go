@@ -75,6 +75,8 @@ type Config struct {
 	// KeepaliveInterval is how long a stream of events may be silent. Zero:
 	// DefaultKeepaliveInterval.
 	KeepaliveInterval time.Duration
+	// Connections bounds the connections of each listener.
+	Connections ingress.Limits
 	// Identify returns the identity of the caller. An error becomes UNAUTHENTICATED. Nil: the
 	// identities of an empty identity.Config.
 	Identify func(identity.Credentials) (identity.Identity, error)
@@ -163,6 +165,7 @@ func New(c Config) (*Server, error) {
 		budget: c.Budget, bidirectional: map[string]bool{},
 		health: health.NewServer(), stopping: make(chan struct{}),
 	}
+	s.listeners.Limits = c.Connections
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })
 	// The registrar fills s.bidirectional here and not later. So calls read the map without a
 	// lock.

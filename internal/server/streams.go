@@ -2,7 +2,7 @@ package server
 
 import pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 
-// streaming has the methods that a tenant's quota of streams counts: each can stay open for long. The calls
+// streaming has the methods that a tenant's quota of streams counts: all methods with a stream, since each can stay open for long. The calls
 // that look at executions and cancel them are not among them, so they work while the quota is used up.
 var streaming = map[string]bool{
 	pb.ExecutionService_Execute_FullMethodName:            true,
@@ -10,4 +10,9 @@ var streaming = map[string]bool{
 	pb.ExecutionService_AttachExecution_FullMethodName:    true,
 	pb.ExecutionService_GetArtifact_FullMethodName:        true,
 	pb.SkillService_ReadSkillFile_FullMethodName:          true,
+	pb.SkillService_PrepareSkill_FullMethodName:           true,
+	pb.SkillService_PushSkill_FullMethodName:              true,
+	pb.SessionService_GetSessionFile_FullMethodName:       true,
+	pb.SessionService_PutSessionFile_FullMethodName:       true,
+	pb.ToolService_CallTool_FullMethodName:                true,
 }

@@ -27,9 +27,9 @@ const (
 	maxUploadFiles = 1000    // of one request
 	maxUploadTime  = 10 * time.Minute
 	// maxStagedBytes bounds the announced bytes of all requests together, and
-	// maxCallerStagedBytes the announced bytes of one caller.
-	maxStagedBytes       = 4 << 30
-	maxCallerStagedBytes = 3 << 30
+	// maxCallerStagedBytes the announced bytes of one caller. take has the bound of a tenant.
+	maxStagedBytes       = 6 << 30
+	maxCallerStagedBytes = 2 << 30
 )
 
 const uploadPrefix = "upload-"
@@ -44,6 +44,7 @@ type uploads struct {
 	mu      sync.Mutex                     // guards the fields below
 	free    int64                          // bytes, of maxStagedBytes
 	callers map[permission.Principal]int64 // what each has announced; no zeros
+	tenants map[string]int64               // the sum of the tenant's callers; no zeros
 	pushes  map[string]int                 // pushes of skills that are under way, by tenant; no zeros
 	puts    map[putKey]*put                // uploads to sessions
 }
@@ -52,7 +53,7 @@ type uploads struct {
 func newUploads(dir string) (*uploads, error) {
 	return &uploads{
 		dir: dir, prefix: uploadPrefix + rand.Text()[:8] + "-", free: maxStagedBytes,
-		callers: map[permission.Principal]int64{}, pushes: map[string]int{}, puts: map[putKey]*put{},
+		callers: map[permission.Principal]int64{}, tenants: map[string]int64{}, pushes: map[string]int{}, puts: map[putKey]*put{},
 	}, os.MkdirAll(dir, 0o700)
 }
 
@@ -123,16 +124,19 @@ func (u *uploads) open(who permission.Principal, files []*pb.InputFile) (*upload
 	return up, u.stage(up, func() { u.give(who, total) })
 }
 
-// take reserves room for n bytes. One caller can't reserve all of it: maxCallerStagedBytes leaves
-// room for others.
+// take reserves room for n bytes. A tenant may have at most as much as is free afterwards. So however
+// many tenants reserve all that they may, there is room for another one. maxCallerStagedBytes leaves room for
+// the other callers of a tenant.
 func (u *uploads) take(who permission.Principal, n int64) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if free := min(u.free, maxCallerStagedBytes-u.callers[who]); n > free {
+	// used+n <= free-n, with the numbers of before.
+	if free := max(0, min((u.free-u.tenants[who.Tenant])/2, maxCallerStagedBytes-u.callers[who])); n > free {
 		return &uploadsFullError{asked: n, free: free}
 	}
 	u.free -= n
 	u.callers[who] += n
+	u.tenants[who.Tenant] += n
 	return nil
 }
 
@@ -143,6 +147,9 @@ func (u *uploads) give(who permission.Principal, n int64) {
 	u.free += n
 	if u.callers[who] -= n; u.callers[who] == 0 {
 		delete(u.callers, who)
+	}
+	if u.tenants[who.Tenant] -= n; u.tenants[who.Tenant] == 0 {
+		delete(u.tenants, who.Tenant)
 	}
 }
 

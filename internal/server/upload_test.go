@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -221,7 +222,7 @@ func TestUploadsAreBoundedTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	other := permission.Principal{Name: "another"}
+	other := permission.Principal{Tenant: uploader.Tenant, Name: "another"}
 	if err := largest(uploader); err == nil {
 		t.Error("one caller has all the room")
 	} else if err := largest(other); err != nil {
@@ -240,8 +241,30 @@ func TestUploadsAreBoundedTogether(t *testing.T) {
 	for _, up := range open {
 		up.remove()
 	}
-	if u.room() != maxStagedBytes || len(u.callers) != 0 {
-		t.Errorf("%d bytes are free in the end, and %v are counted", u.room(), u.callers)
+	if u.room() != maxStagedBytes || len(u.callers)+len(u.tenants) != 0 {
+		t.Errorf("%d bytes are free in the end, and %v and %v are counted", u.room(), u.callers, u.tenants)
+	}
+}
+
+// Tenants that reserve all that they may, with any number of tokens, leave room for the next tenant.
+func TestUploadsLeaveRoomForOtherTenants(t *testing.T) {
+	u := testUploads(t)
+	for tenant := range 5 {
+		got := int64(0)
+		for caller := range 8 {
+			for n := int64(maxUploadBytes); n >= 1<<20; n /= 2 {
+				who := permission.Principal{Tenant: strconv.Itoa(tenant), Name: strconv.Itoa(caller)}
+				for u.take(who, n) == nil {
+					got += n
+				}
+			}
+		}
+		if free := u.room(); got > free+1<<20 || got < free-4<<20 {
+			t.Errorf("tenant %d has %d bytes and leaves %d, want about half for the next", tenant, got, free)
+		}
+	}
+	if err := u.take(permission.Principal{Tenant: "quiet"}, 64<<20); err != nil {
+		t.Error(err)
 	}
 }
 

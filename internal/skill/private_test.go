@@ -25,6 +25,40 @@ func which(r *Registry, tenant, ref string) string {
 	return string(text)
 }
 
+// A tenant from which all skills of a namespace are hidden gets the same errors as for a namespace that does not exist,
+// with and without a private root of that namespace.
+func TestHiddenNamespaces(t *testing.T) {
+	shared, own := t.TempDir(), t.TempDir()
+	files{"one/SKILL.md": named("one")}.Write(t, shared)
+	files{"mine/SKILL.md": named("mine")}.Write(t, own)
+	r := open(t, RegistryConfig{
+		Roots:   []Root{{Dir: shared, Namespace: "secret"}},
+		Private: map[string][]Root{"own": {{Dir: own, Namespace: "secret"}}, "free": {{Dir: own, Namespace: "none"}}},
+		Dir:     filepath.Join(t.TempDir(), "snapshots"), TenantsDir: t.TempDir(),
+		Rules: func(tenant string) Rules {
+			if tenant == "sees" {
+				return Rules{}
+			}
+			return Rules{Shared: func(string) bool { return false }}
+		},
+	})
+	for _, tt := range []struct{ tenant, ref, want string }{
+		{"blind", "secret/x", manifest.ValidName("secret/x").Error()},
+		{"blind", "secret/one", manifest.ValidName("secret/one").Error()},
+		{"blind", "none/x", manifest.ValidName("none/x").Error()},
+		{"sees", "secret/x", (&NotFoundError{Name: "secret/x"}).Error()},
+		{"own", "secret/x", (&NotFoundError{Name: "secret/x"}).Error()},
+		{"free", "none/x", (&NotFoundError{Name: "none/x"}).Error()},
+	} {
+		if got := which(r, tt.tenant, tt.ref); got != tt.want {
+			t.Errorf("%s of %s: got %q, want %q", tt.ref, tt.tenant, got, tt.want)
+		}
+	}
+	if r.For("blind").HasNamespace("secret") || !r.For("sees").HasNamespace("secret") {
+		t.Error("the namespace is seen by the wrong tenant")
+	}
+}
+
 // Only the tenant with a root sees the root's skills, which hide shared skills of the same name.
 func TestPrivateRoots(t *testing.T) {
 	shared, a, b := t.TempDir(), t.TempDir(), t.TempDir()

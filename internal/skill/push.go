@@ -187,7 +187,7 @@ func (v View) mayHave(sk *Skill) error {
 	if len(bad) > 0 {
 		return &InvalidSkillError{sk.Name, bad}
 	}
-	if slices.Contains(v.registry.config.Reserved, sk.Name) || v.HasNamespace(sk.Name) {
+	if slices.Contains(v.registry.config.Reserved, sk.Name) || v.registry.HasNamespace(sk.Name) || v.ownsNamespace(sk.Name) {
 		return &ReservedNameError{sk.Name}
 	}
 	return nil

@@ -218,10 +218,11 @@ func (r *Registry) Resolve(ref string) (*Skill, error) {
 
 // resolve finds a shared skill that visible accepts. A nil visible accepts all.
 func (r *Registry) resolve(name, digest string, visible func(name string) bool) (*Skill, error) {
-	if namespace, _ := manifest.SplitName(name); namespace != "" && !r.HasNamespace(namespace) {
+	now := r.now.Load()
+	if namespace, _ := manifest.SplitName(name); namespace != "" && !r.showsNamespace(now, namespace, visible) {
 		return nil, manifest.ValidName(name)
 	}
-	s, err := r.now.Load().find(name, visible)
+	s, err := now.find(name, visible)
 	if err != nil {
 		return nil, err
 	}
@@ -253,6 +254,15 @@ func (n *snapshotOfRoots) find(name string, visible func(name string) bool) (*Sk
 		}
 		return nil, e
 	}
+}
+
+// showsNamespace reports whether a shared root has the namespace and, unless visible is nil, a visible skill in it. So
+// an error does not tell a namespace of hidden skills from one that does not exist.
+func (r *Registry) showsNamespace(now *snapshotOfRoots, namespace string, visible func(name string) bool) bool {
+	return r.HasNamespace(namespace) && (visible == nil || slices.ContainsFunc(now.list, func(s *Skill) bool {
+		in, _ := manifest.SplitName(s.Name)
+		return in == namespace && visible(s.Name)
+	}))
 }
 
 // HasNamespace reports whether a shared root has the namespace.

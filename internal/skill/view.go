@@ -56,7 +56,7 @@ func (v View) Resolve(ref string) (*Skill, error) {
 	if ownErr == nil {
 		ownErr = mineErr
 	}
-	shared, err := v.registry.resolve(name, digest, v.sees)
+	shared, err := v.registry.resolve(name, digest, v.visible())
 	if err != nil && ownErr != nil {
 		return nil, ownErr // a mismatch names the caller's own digest
 	}
@@ -78,7 +78,7 @@ func (v View) private(name, digest string) (*Skill, error) {
 	s, err := p.of(v.tenant).find(name, nil)
 	if _, no := err.(*NotFoundError); no {
 		namespace, _ := manifest.SplitName(name)
-		if !hasNamespace(p.roots[v.tenant], namespace) || v.registry.HasNamespace(namespace) {
+		if !hasNamespace(p.roots[v.tenant], namespace) || v.registry.showsNamespace(v.registry.now.Load(), namespace, v.visible()) {
 			err = nil // it may be a shared skill
 		}
 		return nil, err
@@ -107,6 +107,14 @@ func (v View) Hold(ref string) (sk *Skill, release func(), err error) {
 		}
 		// It was deleted or replaced in this moment: resolve it again.
 	}
+}
+
+// visible returns sees, or nil if the tenant sees all shared skills.
+func (v View) visible() func(name string) bool {
+	if v.registry.rules(v.tenant).Shared == nil {
+		return nil
+	}
+	return v.sees
 }
 
 // sees reports whether the tenant sees a shared skill.
@@ -144,7 +152,11 @@ func hide(list, own []*Skill) []*Skill {
 
 // HasNamespace reports whether a root that the tenant sees has the namespace.
 func (v View) HasNamespace(namespace string) bool {
-	return v.registry.HasNamespace(namespace) || hasNamespace(v.registry.mine().roots[v.tenant], namespace)
+	return v.registry.showsNamespace(v.registry.now.Load(), namespace, v.visible()) || v.ownsNamespace(namespace)
+}
+
+func (v View) ownsNamespace(namespace string) bool {
+	return hasNamespace(v.registry.mine().roots[v.tenant], namespace)
 }
 
 // Versions returns the kept versions of a skill, the newest first. A shared skill has one, without

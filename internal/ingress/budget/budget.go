@@ -18,7 +18,10 @@ import (
 //
 //	B    any message
 //	1.5B a small message
-//	2B   a message whose caller then holds at most B/callerShare
+//	2B   a message whose peer then holds at most B/share
+//	2.5B a message whose tenant then holds at most B/share
+//
+// A peer is a user or an address. One tenant can have many peers, so the last limit is for tenants that have little.
 const (
 	// SmallMessage, in bytes, is the largest small message. A gRPC server must have stream
 	// windows of this size. A window then holds a whole small message, so the number of streams also
@@ -32,24 +35,26 @@ const (
 	stalledAfter = 20 * time.Second
 	// RetryAfter is the time after which a refused caller should try again.
 	RetryAfter = time.Second
-	// callerShare divides the budget: each caller may hold one part, even if others have taken the
+	// share divides the budget: each peer and each tenant may hold one part, even if others have taken the
 	// whole budget.
-	callerShare = 8
+	share = 8
 )
 
 // A Budget bounds the bytes of requests in memory: requests that are being received, that
 // wait, and that a running execution holds. A message counts from the five bytes that announce
 // its size, before gRPC makes room for it, until its last holder releases it. Small messages
-// may use one and a half times the budget, so that large messages don't keep them out. Callers with
-// little memory may use twice the budget, so that other callers don't keep them out.
+// may use one and a half times the budget, so that large messages don't keep them out. Peers with
+// little memory may use twice the budget, and tenants with little memory a half more, so that others don't keep them
+// out.
 type Budget struct {
 	// B, and the largest message, in bytes. Never changed.
 	limit, maxMessage int64
 
 	mu sync.Mutex // guards the fields below
-	// The sum of callers. Tiny messages are counted but never refused, so used may pass 2B.
+	// The sum of peers. Tiny messages are counted but never refused, so used may pass 2.5B.
 	used      int64
-	callers   map[string]int64      // bytes that each caller uses; no zeros
+	peers     map[string]int64      // bytes that each peer uses; no zeros
+	tenants   map[string]int64      // bytes of each tenant's identified callers; no zeros
 	receiving map[*Intake]time.Time // calls with an incomplete message of more than one frame, and since when
 }
 
@@ -74,13 +79,16 @@ func New(limit, maxMessage int64) (*Budget, error) {
 	if limit < maxMessage {
 		return nil, fmt.Errorf("a budget of %d bytes has no room for one message of %d", limit, maxMessage)
 	}
-	return &Budget{limit: limit, maxMessage: maxMessage, callers: map[string]int64{}, receiving: map[*Intake]time.Time{}}, nil
+	return &Budget{limit: limit, maxMessage: maxMessage, peers: map[string]int64{}, tenants: map[string]int64{}, receiving: map[*Intake]time.Time{}}, nil
 }
+
+// A caller is a peer that calls for a tenant. The tenant is empty until the caller is identified.
+type caller struct{ peer, tenant string }
 
 // take takes n bytes for a message of a caller, or returns false. Every take must be followed by
 // an add of -n: free and Hold do it. A refusal first looks for messages that have stalled, so
 // that a retry may succeed.
-func (b *Budget) take(who string, n int64) bool {
+func (b *Budget) take(who caller, n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	// The limits rise from rule to rule, so the last rule that applies gives the largest.
@@ -88,8 +96,11 @@ func (b *Budget) take(who string, n int64) bool {
 	if n <= SmallMessage {
 		limit += limit / 2
 	}
-	if b.callers[who]+n <= b.limit/callerShare {
+	if b.peers[who.peer]+n <= b.limit/share {
 		limit = 2 * b.limit
+	}
+	if who.tenant != "" && b.tenants[who.tenant]+n <= b.limit/share {
+		limit = 2*b.limit + b.limit/2
 	}
 	if b.used+n > limit && n > tinyMessage {
 		b.breakStalled()
@@ -100,16 +111,28 @@ func (b *Budget) take(who string, n int64) bool {
 }
 
 // add changes by n the bytes that a caller uses. The caller of add holds b.mu.
-func (b *Budget) add(who string, n int64) {
+func (b *Budget) add(who caller, n int64) {
 	b.used += n
-	if b.callers[who] += n; b.callers[who] == 0 {
-		delete(b.callers, who)
+	if b.peers[who.peer] += n; b.peers[who.peer] == 0 {
+		delete(b.peers, who.peer)
+	}
+	b.addTo(who.tenant, n)
+}
+
+// addTo changes by n the bytes of a tenant, if there is one. b.mu is held.
+func (b *Budget) addTo(tenant string, n int64) {
+	if tenant == "" {
+		return
+	}
+	if b.tenants[tenant] += n; b.tenants[tenant] == 0 {
+		delete(b.tenants, tenant)
 	}
 }
 
-// Hold counts n bytes of a request that a caller sent by another protocol than gRPC, until
+// Hold counts n bytes of a request that an identified caller sent by another protocol than gRPC, until
 // release is called. It returns false if the budget has no room for them now.
-func (b *Budget) Hold(who string, n int64) (release func(), ok bool) {
+func (b *Budget) Hold(peer, tenant string, n int64) (release func(), ok bool) {
+	who := caller{peer, tenant}
 	if !b.take(who, n) {
 		return nil, false
 	}

@@ -54,18 +54,21 @@ func (b *Budget) Meter(conn net.Conn) *Conn {
 	return &Conn{Conn: conn, budget: b, in: bufio.NewReaderSize(conn, readBuffer), intakes: map[uint32]*Intake{}}
 }
 
-// peer names the caller at the other end. All connections of a caller have the same name, so
-// the budget's share is of the caller and not of the connection.
-func (m *Conn) peer() string {
-	if conn, ok := m.Conn.(interface{ Peer() string }); ok {
-		return conn.Peer()
+// caller names the peer at the other end, and its tenant if it is known. All connections of a peer have the same name,
+// so the budget's share is of the peer and not of the connection.
+func (m *Conn) caller() caller {
+	if conn, ok := m.Conn.(interface {
+		Peer() string
+		Tenant() string
+	}); ok {
+		return caller{conn.Peer(), conn.Tenant()}
 	}
-	return ""
+	return caller{}
 }
 
 // Begin notes a call on the stream of the last frame, until ctx is done.
 func (m *Conn) Begin(ctx context.Context) context.Context {
-	in := &Intake{Budget: m.budget, who: m.peer(), holders: 1, abandon: func() { m.Conn.Close() }}
+	in := &Intake{Budget: m.budget, who: m.caller(), holders: 1, abandon: func() { m.Conn.Close() }}
 	stream := m.stream
 	m.mu.Lock()
 	m.intakes[stream] = in

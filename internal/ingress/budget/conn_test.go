@@ -229,7 +229,7 @@ func TestAStalledMessageMakesRoom(t *testing.T) {
 	in := Of(m.Begin(ctx))
 	io.ReadFull(m, make([]byte, frameHeaderBytes+100))
 
-	if b.take("one", 500_000) {
+	if b.take(caller{peer: "one"}, 500_000) {
 		t.Fatal("there is room for another")
 	}
 	b.mu.Lock()
@@ -239,7 +239,7 @@ func TestAStalledMessageMakesRoom(t *testing.T) {
 	if !ok {
 		t.Fatal("the message is not known as incomplete")
 	}
-	if b.take("one", 500_000) {
+	if b.take(caller{peer: "one"}, 500_000) {
 		t.Fatal("there is room before it has ended")
 	}
 	<-conn.closed
@@ -253,7 +253,7 @@ func TestAStalledMessageMakesRoom(t *testing.T) {
 		default:
 		}
 	}
-	if !b.take("one", 500_000) {
+	if !b.take(caller{peer: "one"}, 500_000) {
 		t.Error("there is no room after it has ended")
 	}
 }
@@ -297,12 +297,12 @@ func TestLargeMessagesLeaveRoomForSmallOnes(t *testing.T) {
 		{1 << 20, true}, {SmallMessage + 1, false}, {SmallMessage, true}, {1, true},
 		{1<<19 - SmallMessage - 1, false}, {1 << 15, true},
 	} {
-		if got := b.take("one", step.size); got != step.want {
+		if got := b.take(caller{peer: "one"}, step.size); got != step.want {
 			t.Errorf("%d: got %v, want %v", step.size, got, step.want)
 		}
 	}
-	b.add("one", 1<<40)
-	if !b.take("one", tinyMessage) || b.take("one", tinyMessage+1) {
+	b.add(caller{peer: "one"}, 1<<40)
+	if !b.take(caller{peer: "one"}, tinyMessage) || b.take(caller{peer: "one"}, tinyMessage+1) {
 		t.Error("beyond all bounds: want what is tiny, and no more")
 	}
 }
@@ -312,23 +312,23 @@ func TestLargeMessagesLeaveRoomForSmallOnes(t *testing.T) {
 func TestOneCallerLeavesRoomForOthers(t *testing.T) {
 	const limit = 1 << 20
 	b := newBudget(t, limit, limit)
-	for b.take("hog", SmallMessage+1) {
+	for b.take(caller{peer: "hog"}, SmallMessage+1) {
 	}
-	for b.take("hog", SmallMessage) {
+	for b.take(caller{peer: "hog"}, SmallMessage) {
 	}
-	const half = limit / callerShare / 2
+	const half = limit / share / 2
 	for i := range limit / 2 / half / 2 {
 		who := fmt.Sprint("other", i)
 		for range 2 {
-			if !b.take(who, half) {
+			if !b.take(caller{peer: who}, half) {
 				t.Fatalf("%s has no room for its share", who)
 			}
 		}
-		if b.take(who, half) {
+		if b.take(caller{peer: who}, half) {
 			t.Errorf("%s has more than its share of a full budget", who)
 		}
 	}
-	if b.take("one more", half) {
+	if b.take(caller{peer: "one more"}, half) {
 		t.Error("the budget has no end")
 	}
 	if b.used > 2*limit {
@@ -336,20 +336,60 @@ func TestOneCallerLeavesRoomForOthers(t *testing.T) {
 	}
 }
 
+// A tenant that takes the shares of many addresses leaves room for each other tenant, also at the same address.
+func TestOneTenantLeavesRoomForOthers(t *testing.T) {
+	const limit = 1 << 20
+	b := newBudget(t, limit, limit)
+	for i := range 3 * share {
+		for b.take(caller{fmt.Sprint("address", i), "hog"}, tinyMessage+1) {
+		}
+	}
+	for i := range share/2 - 1 {
+		who := caller{"address0", fmt.Sprint("tenant", i)}
+		for range 2 {
+			if !b.take(who, limit/share/2) {
+				t.Fatalf("%v has no room for its share", who)
+			}
+		}
+		if b.take(who, limit/share/2) {
+			t.Errorf("%v has more than its share of a full budget", who)
+		}
+	}
+	if b.used > 2*limit+limit/2 {
+		t.Errorf("%d bytes are used, at most %d may be", b.used, 2*limit+limit/2)
+	}
+}
+
+// The bytes of a call count for its tenant from the moment on at which its caller is identified.
+func TestIdentifiedCallsCountForTheirTenant(t *testing.T) {
+	b := newBudget(t, 1000, 1000)
+	in := &Intake{Budget: b, holders: 1, who: caller{peer: "one"}}
+	in.admit(100)
+	in.Identified("acme")
+	in.admit(10)
+	if b.tenants["acme"] != 110 || b.peers["one"] != 110 || b.used != 110 {
+		t.Errorf("%v, %v, %d", b.tenants, b.peers, b.used)
+	}
+	in.release()
+	if len(b.tenants)+len(b.peers) != 0 || b.used != 0 {
+		t.Errorf("after the end: %v, %v, %d", b.tenants, b.peers, b.used)
+	}
+}
+
 // Requests that did not come by gRPC count in the same budget, once.
 func TestHold(t *testing.T) {
 	b := newBudget(t, 1<<20, 1<<20)
-	release, ok := b.Hold("one", 1<<20)
+	release, ok := b.Hold("one", "acme", 1<<20)
 	if !ok {
 		t.Fatal("there is no room at first")
 	}
-	if _, ok := b.Hold("one", 1<<20); ok || b.take("one", 1<<19+1) {
+	if _, ok := b.Hold("one", "acme", 1<<20); ok || b.take(caller{peer: "one"}, 1<<19+1) {
 		t.Error("there is room for more than there may be")
 	}
 	release()
 	release()
-	if b.Used() != 0 || len(b.callers) != 0 {
-		t.Errorf("%d bytes of %v are still counted", b.Used(), b.callers)
+	if b.Used() != 0 || len(b.peers)+len(b.tenants) != 0 {
+		t.Errorf("%d bytes of %v are still counted", b.Used(), b.peers)
 	}
 }
 

@@ -11,13 +11,13 @@ import (
 // nothing: Received, Hold and Forget accept it.
 type Intake struct {
 	*Budget
-	who     string // the caller
 	abandon func() // ends the connection
 
 	// By the connection's reader alone.
 	parse messageParser
 
 	// By budget.mu.
+	who caller
 	// holders begins at 1, for the stream (Conn.Begin). At 0 every byte has been given
 	// back, and the stream's later messages are not counted.
 	holders int     // the stream, the handler, executions
@@ -41,20 +41,38 @@ func (in *Intake) admit(n int64) bool {
 	if n > in.maxMessage {
 		return in.refuse(&SizeError{n, in.maxMessage})
 	}
-	if !in.take(in.who, n) {
+	in.mu.Lock()
+	who := in.who
+	in.mu.Unlock()
+	if !in.take(who, n) {
 		return in.refuse(&FullError{in.limit})
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	// take has already counted n bytes.
 	if in.holders == 0 { // the call is over
-		in.add(in.who, -n)
+		in.add(who, -n)
 		return true
+	}
+	if in.who != who { // identified in the meantime
+		in.addTo(in.who.tenant, n)
 	}
 	if in.held += n; in.parse.messages > 0 {
 		in.later = append(in.later, n)
 	}
 	return true
+}
+
+// Identified counts the call's bytes for the tenant of the caller, too.
+func (in *Intake) Identified(tenant string) {
+	if in == nil {
+		return
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.addTo(in.who.tenant, -in.held)
+	in.who.tenant = tenant
+	in.addTo(tenant, in.held)
 }
 
 // refuse keeps err for Received. Its result is the one of admit.

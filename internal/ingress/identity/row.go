@@ -56,6 +56,31 @@ func CheckCaller(caller string) error {
 	return fmt.Errorf("%.80q is no caller; write uid:N, gid:N, subject:CN=NAME or spiffe://DOMAIN/PATH", caller)
 }
 
+// Covers reports whether a Row.Caller is, or has among others, the caller that another Row.Caller names. Only
+// patterns of SPIFFE IDs have others.
+func Covers(caller, other string) bool {
+	if caller == other {
+		return true
+	}
+	prefix, pattern := strings.CutSuffix(caller, "*")
+	return pattern && strings.HasPrefix(caller, prefixSPIFFE) && strings.HasPrefix(other, prefix)
+}
+
+// Patterns returns the patterns that cover a Row.Caller, other than the caller itself. None if it is no SPIFFE ID.
+func Patterns(caller string) (list []string) {
+	if !strings.HasPrefix(caller, prefixSPIFFE) {
+		return nil
+	}
+	for prefix := strings.TrimSuffix(caller, "/*"); ; {
+		cut := strings.LastIndexByte(prefix, '/')
+		if cut < len(prefixSPIFFE) {
+			return list
+		}
+		prefix = prefix[:cut]
+		list = append(list, prefix+"/*")
+	}
+}
+
 // must returns a number that ParseUint has accepted.
 func must(number string) int {
 	n, _ := strconv.Atoi(number)

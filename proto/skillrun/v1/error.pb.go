@@ -63,6 +63,9 @@ const (
 	// RESOURCE_EXHAUSTED: the requests of all callers use the memory that the daemon
 	// has for requests.
 	ErrorReason_ERROR_REASON_REQUESTS_FULL ErrorReason = 6
+	// UNAVAILABLE: the listener has as many connections as it may, and all that could make
+	// room for the caller's are in use.
+	ErrorReason_ERROR_REASON_CONNECTIONS_FULL ErrorReason = 85
 	// INVALID_ARGUMENT: the request has a mistake; BadRequest names the field.
 	ErrorReason_ERROR_REASON_INVALID_REQUEST ErrorReason = 7
 	// OUT_OF_RANGE: an offset is past the end of a file (sizeBytes), or a sequence past
@@ -249,6 +252,7 @@ var (
 		4:  "ERROR_REASON_MALFORMED_MESSAGE",
 		5:  "ERROR_REASON_MESSAGE_TOO_LARGE",
 		6:  "ERROR_REASON_REQUESTS_FULL",
+		85: "ERROR_REASON_CONNECTIONS_FULL",
 		7:  "ERROR_REASON_INVALID_REQUEST",
 		8:  "ERROR_REASON_OFFSET_PAST_END",
 		9:  "ERROR_REASON_LIMIT_TOO_LARGE",
@@ -333,6 +337,7 @@ var (
 		"ERROR_REASON_MALFORMED_MESSAGE":            4,
 		"ERROR_REASON_MESSAGE_TOO_LARGE":            5,
 		"ERROR_REASON_REQUESTS_FULL":                6,
+		"ERROR_REASON_CONNECTIONS_FULL":             85,
 		"ERROR_REASON_INVALID_REQUEST":              7,
 		"ERROR_REASON_OFFSET_PAST_END":              8,
 		"ERROR_REASON_LIMIT_TOO_LARGE":              9,
@@ -438,7 +443,7 @@ var File_skillrun_v1_error_proto protoreflect.FileDescriptor
 
 const file_skillrun_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x17skillrun/v1/error.proto\x12\vskillrun.v1*\xf1\x16\n" +
+	"\x17skillrun/v1/error.proto\x12\vskillrun.v1*\x94\x17\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10\x01\x12\x1d\n" +
@@ -450,7 +455,8 @@ const file_skillrun_v1_error_proto_rawDesc = "" +
 	"\x1bERROR_REASON_UNKNOWN_METHOD\x10\x03\x12\"\n" +
 	"\x1eERROR_REASON_MALFORMED_MESSAGE\x10\x04\x12\"\n" +
 	"\x1eERROR_REASON_MESSAGE_TOO_LARGE\x10\x05\x12\x1e\n" +
-	"\x1aERROR_REASON_REQUESTS_FULL\x10\x06\x12 \n" +
+	"\x1aERROR_REASON_REQUESTS_FULL\x10\x06\x12!\n" +
+	"\x1dERROR_REASON_CONNECTIONS_FULL\x10U\x12 \n" +
 	"\x1cERROR_REASON_INVALID_REQUEST\x10\a\x12 \n" +
 	"\x1cERROR_REASON_OFFSET_PAST_END\x10\b\x12 \n" +
 	"\x1cERROR_REASON_LIMIT_TOO_LARGE\x10\t\x12 \n" +
