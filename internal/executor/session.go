@@ -179,12 +179,12 @@ func (e *execution) openSession() error {
 	return nil
 }
 
-// hideSessionFiles hides the files of the session that the request may not bring as inputs: an earlier
-// execution can have made any file. The header warns of them. A file of the skill hides the session's anyway.
+// hideSessionFiles hides the files of the session that the program may not see: the program of another skill
+// can have made any file. The header warns of them. A file of the skill hides the session's anyway.
 func (e *execution) hideSessionFiles() {
-	reason := ""
+	reason, hides := "", e.grant.Hides(e.dir, len(e.secretEnv) > 0)
 	for path := range e.turn.Paths() {
-		why := e.grant.RefusesFile(e.dir, path)
+		why := hides(path)
 		if why == "" || e.grant.Skill().Has(path) {
 			continue
 		}
@@ -195,6 +195,18 @@ func (e *execution) hideSessionFiles() {
 	if n := len(e.hidden); n > 0 {
 		e.sessionWarnings = []string{fmt.Sprintf("%d files of the session are hidden, such as %q: %s", n, e.hidden[0].Path, reason)}
 	}
+}
+
+// unseen returns a function that reports whether hideSessionFiles has hidden a file, or nil if it has hidden none.
+func (e *execution) unseen() func(path string) bool {
+	if len(e.hidden) == 0 {
+		return nil
+	}
+	hidden := make(map[string]bool, len(e.hidden))
+	for _, in := range e.hidden {
+		hidden[in.Path] = true
+	}
+	return func(path string) bool { return hidden[path] }
 }
 
 // minSessionRoom is the least size in bytes of the workspace of an execution in a session: the sandbox needs some
@@ -252,7 +264,9 @@ func sessionOutcome(base SessionBase, done session.Committed, err error) Session
 // changeOf returns the changes of the program. Package session leaves out the paths at which the skill
 // has a file or a directory.
 func (x *Executor) changeOf(r *run) session.Change {
-	change := session.Change{Deleted: append(r.collected.deleted, r.collected.hiding...), Foreign: r.grant.Skill().Has}
+	change := session.Change{
+		Deleted: append(r.collected.deleted, r.collected.hiding...), Foreign: r.grant.Skill().Has, Unseen: r.unseen(),
+	}
 	dir := x.Record.ArtifactDir(r.id)
 	for i, a := range r.collected.artifacts {
 		change.Files = append(change.Files, session.NewFile{

@@ -51,16 +51,8 @@ func refusedByRules(has func(string) bool, name string) string {
 // refusesFile returns the reason why a request may not have an input file, because of the code that it
 // runs, or "".
 func (c codeWord) refusesFile(has func(string) bool, dir, name string) string {
-	file, ok := c.in(dir)
-	if !ok {
-		return ""
-	}
-	// The author means the skill's file, whatever the request's working directory is. Code
-	// that the skill does not have is the caller's own.
-	unmoved, _ := c.in("")
+	file, shipped := c.shipped(has, dir)
 	folder := path.Dir(file)
-	shipped := c.module || slices.ContainsFunc([]string{file, unmoved, path.Dir(file), path.Dir(unmoved)},
-		func(p string) bool { return p != "." && has(p) })
 	switch {
 	case !shipped:
 		return ""
@@ -74,6 +66,19 @@ func (c codeWord) refusesFile(has func(string) bool, dir, name string) string {
 		return fmt.Sprintf("the request runs %s, which could load the file as code: give it another name, or put it into a folder", excerpt(c.name))
 	}
 	return ""
+}
+
+// shipped returns the path of the code in the workspace, and whether the author of a rule means the skill's
+// file there, whatever the request's working directory is. Code that the skill does not have is the
+// caller's own.
+func (c codeWord) shipped(has func(string) bool, dir string) (file string, shipped bool) {
+	file, ok := c.in(dir)
+	if !ok {
+		return file, false
+	}
+	unmoved, _ := c.in("")
+	return file, c.module || slices.ContainsFunc([]string{file, unmoved, path.Dir(file), path.Dir(unmoved)},
+		func(p string) bool { return p != "." && has(p) })
 }
 
 // in returns the path of the code in the workspace if the command starts in dir. ok is
@@ -108,7 +113,7 @@ var startFiles = map[string]string{
 // codeSuffixes are the suffixes of files that a program loads as code from its script's
 // folder or from its working directory. In doubt a suffix is in the list: a caller can rename a
 // refused file.
-var codeSuffixes = strings.Fields(".py .pyc .so .js .mjs .cjs .node .ts .mts .cts .rb .pl .pm .php .lua .sh .class .jar")
+var codeSuffixes = strings.Fields(".py .pyc .so .js .mjs .cjs .node .ts .mts .cts .rb .pl .pm .pmc .php .lua .sh .bash .tsx .jsx .class .jar")
 
 // loadable reports whether a program loads a file because of its name: a module or package
 // in a folder that it searches, or a cached or installed module of Python or node.
