@@ -26,6 +26,7 @@ func (s *Store) load(tenant string, x *session) error {
 	if err := x.cleanTop(); err != nil {
 		return err
 	}
+	defer s.beginReading(tenant)()
 	x.kept, x.damaged = nil, map[int]error{}
 	for _, n := range numbers {
 		m, err := readManifest(x.dir, n, objects)

@@ -37,6 +37,7 @@ func (s *Store) Read(tenant, id string, version int) (*View, error) {
 	if version == 0 {
 		return &View{dir: x.dir}, nil
 	}
+	defer s.beginReading(tenant)()
 	data, err := os.ReadFile(versionPath(x.dir, version))
 	if err != nil {
 		return nil, gone(id, err)
@@ -49,6 +50,24 @@ func (s *Store) Read(tenant, id string, version int) (*View, error) {
 		return nil, &DamagedError{id, version, err}
 	}
 	return &View{m.Version, m.files, x.dir}, nil
+}
+
+// Bounds of the lists of files that are read at the same time. Reading and decoding one takes about four times
+// its size in memory.
+const (
+	maxReading       = 8
+	maxTenantReading = 2
+)
+
+// beginReading waits until a list of files may be read. The caller must call end. All who may read only use the
+// disk and the processor, so the wait ends.
+func (s *Store) beginReading(tenant string) (end func()) {
+	s.mu.Lock()
+	share := s.of(tenant).reading
+	s.mu.Unlock()
+	share <- struct{}{}
+	s.reading <- struct{}{}
+	return func() { <-s.reading; <-share }
 }
 
 // gone returns ErrNotFound for a missing file: the session or the version was removed during the read.
@@ -88,16 +107,14 @@ func (s *Store) Versions(tenant, id string) ([]Version, error) {
 	if err != nil {
 		return nil, gone(id, err)
 	}
+	defer s.beginReading(tenant)()
 	var list []Version
 	for _, n := range numbers {
-		data, err := os.ReadFile(versionPath(x.dir, n))
-		if errors.Is(err, os.ErrNotExist) {
-			continue // a writer removed it
-		}
-		if err != nil {
+		v, err := readHead(versionPath(x.dir, n))
+		if _, io := errors.AsType[*os.PathError](err); io && !errors.Is(err, os.ErrNotExist) { // a writer removed it
 			return nil, err
 		}
-		if v, _, err := splitVersion(data); err == nil && v.Number == n {
+		if err == nil && v.Number == n {
 			list = append(list, v)
 		}
 	}

@@ -95,11 +95,10 @@ func newSession(dir, id string, m meta) *session {
 // readVersion reads a version without its files. If it is damaged, the number and the size on disk are
 // still right.
 func readVersion(dir string, number int) (Version, error) {
-	data, err := os.ReadFile(versionPath(dir, number))
-	if err != nil {
+	v, err := readHead(versionPath(dir, number))
+	if _, io := errors.AsType[*os.PathError](err); io {
 		return Version{}, err
 	}
-	v, _, err := splitVersion(data)
 	if err == nil && v.Number == number {
 		return v, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -225,4 +226,39 @@ func TestOwnerIsNeverRoot(t *testing.T) {
 	if _, err := Open(Config{Dir: t.TempDir()}); err == nil {
 		t.Error("files may belong to root")
 	}
+}
+
+// The reads of one tenant's lists wait for each other, and not those of another tenant.
+func TestReadsAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		id := b.create(Settings{})
+		other, err := b.Create("other", Settings{})
+		b.must(err)
+		b.commit(id, "f=1")
+		var ends []func()
+		for range maxTenantReading {
+			ends = append(ends, b.beginReading("a"))
+		}
+		done := make(chan error, 2)
+		read := func(tenant, id string) {
+			_, err := b.Read(tenant, id, 0)
+			_, versionsErr := b.Versions(tenant, id)
+			done <- errors.Join(err, versionsErr)
+		}
+		go read("a", id)
+		go read("other", other.ID)
+		b.must(<-done)
+		synctest.Wait()
+		if len(done) > 0 {
+			t.Error("a read beyond the tenant's share did not wait")
+		}
+		for _, end := range ends {
+			end()
+		}
+		b.must(<-done)
+		if len(b.reading) != 0 {
+			t.Errorf("%d reads under way", len(b.reading))
+		}
+	})
 }

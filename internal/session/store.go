@@ -51,6 +51,8 @@ type Store struct {
 	// step is called after each step of a change on disk. Tests copy the directory there.
 	step func(string)
 
+	reading chan struct{} // see beginReading
+
 	mu      sync.Mutex
 	closed  bool
 	tenants map[string]*tenantSessions
@@ -59,8 +61,9 @@ type Store struct {
 // tenantSessions are the sessions of a tenant. Store.mu guards the fields.
 type tenantSessions struct {
 	sessions map[string]*session
-	creating int   // sessions that are being made
-	bytes    int64 // on disk, of all sessions, and of commits that are under way
+	creating int           // sessions that are being made
+	reading  chan struct{} // see beginReading
+	bytes    int64         // on disk, of all sessions, and of commits that are under way
 }
 
 const (
@@ -95,7 +98,7 @@ func Open(c Config) (*Store, error) {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: another process uses it: %w", c.Dir, err), lock.Close())
 	}
-	s := &Store{config: c, lock: lock, step: func(string) {}, tenants: map[string]*tenantSessions{}}
+	s := &Store{config: c, lock: lock, step: func(string) {}, tenants: map[string]*tenantSessions{}, reading: make(chan struct{}, maxReading)}
 	if err := s.readTenants(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -158,7 +161,7 @@ func (s *Store) readTenant(name string) error {
 func (s *Store) of(name string) *tenantSessions {
 	t := s.tenants[name]
 	if t == nil {
-		t = &tenantSessions{sessions: map[string]*session{}}
+		t = &tenantSessions{sessions: map[string]*session{}, reading: make(chan struct{}, maxTenantReading)}
 		s.tenants[name] = t
 	}
 	return t
