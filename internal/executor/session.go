@@ -95,41 +95,39 @@ func (s *sessionTurn) base() *SessionBase {
 	return &SessionBase{s.use.ID, s.Base()}
 }
 
-// enterSession makes a new execution the writer of the session of its request. earlier is the ID of the
-// execution that has the request's key, if the session is busy: a repeated request must neither wait
-// for its own execution nor be refused because of it. The ids of executions and of versions agree, so
-// the execution has its ID from now on.
-func (x *Executor) enterSession(ctx context.Context, t *tenant.Tenant, req *Request) (earlier string, err error) {
+// enterSession makes a new execution the writer of the session of its request. The ids of executions and of
+// versions agree, so the execution has its ID from now on.
+func (x *Executor) enterSession(ctx context.Context, t *tenant.Tenant, req *Request) error {
 	if req.Session == nil {
-		return "", nil
+		return nil
 	}
 	if x.Sessions == nil {
-		return "", &RequestError{"session", "this daemon has no sessions"}
+		return &RequestError{"session", "this daemon has no sessions"}
 	}
 	if req.Session.Version < 0 {
-		return "", &RequestError{"session.version", "negative; leave it out to get the newest version"}
+		return &RequestError{"session.version", "negative; leave it out to get the newest version"}
 	}
 	req.id = record.NewID()
 	use := session.Use{By: "execution " + req.id}
 	w, err := x.Sessions.Acquire(ctx, req.Principal.Tenant, req.Session.ID, use)
-	if _, busy := errors.AsType[*session.BusyError](err); busy {
-		if earlier, keyErr := x.byKey(ctx, *req); earlier != "" || keyErr != nil {
-			return earlier, keyErr
-		}
-		if req.Session.Wait {
-			w, err = x.awaitSession(ctx, t, *req, use)
-		}
+	if _, busy := errors.AsType[*session.BusyError](err); busy && req.Session.Wait {
+		w, err = x.awaitSession(ctx, t, *req, use)
 	}
 	if err != nil {
-		return "", err
+		return err
 	}
 	req.turn = &sessionTurn{Writer: w, use: *req.Session}
-	return "", nil
+	return nil
 }
 
 // awaitSession waits until the queue timeout for the session of a request. The error is then a
-// *session.BusyError.
+// *session.BusyError. Meanwhile the request counts in the tenant's queue.
 func (x *Executor) awaitSession(ctx context.Context, t *tenant.Tenant, req Request, use session.Use) (*session.Writer, error) {
+	place, err := x.takePlace(t, req.Principal)
+	if err != nil {
+		return nil, err
+	}
+	defer place.Leave()
 	patience, cancel := context.WithTimeout(ctx, cmp.Or(req.QueueTimeout, t.QueueTimeout))
 	defer cancel()
 	use.Wait = true
@@ -138,25 +136,6 @@ func (x *Executor) awaitSession(ctx context.Context, t *tenant.Tenant, req Reque
 		return nil, &session.BusyError{ID: req.Session.ID, Writer: "another execution"}
 	}
 	return w, err
-}
-
-// byKey returns the execution of an equal request with the same idempotency key, or "".
-func (x *Executor) byKey(ctx context.Context, req Request) (id string, err error) {
-	if req.Key == "" {
-		return "", nil
-	}
-	existing, err := x.Record.ByKey(ctx, req.Principal.Tenant, req.Key)
-	if errors.Is(err, record.ErrNotFound) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	hash, err := req.hash(tenantKey(x.hashKey, req.Principal.Tenant))
-	if err != nil {
-		return "", fmt.Errorf("request hash: %w", err)
-	}
-	return sameRequest(existing, hash)
 }
 
 // openSession opens the version of an execution, and lowers the limits of the workspace to the bounds of

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skillrun/skillrun/internal/admission"
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/executor/executortest"
 	"github.com/skillrun/skillrun/internal/hosttest"
@@ -86,7 +87,7 @@ open("in.csv", "w").write("data\n")
 	t.Cleanup(func() { b.sessions.Close() })
 	b.Bench = executortest.New(t, executortest.Config{
 		Dir: dir, Skills: []string{filepath.Join(dir, "skills")}, Host: host, Runtimes: hosttest.Runtimes(t),
-		Edit: func(c *executor.Config) { c.Sessions = b.sessions },
+		Edit: func(c *executor.Config) { c.Sessions, c.MaxQueued = b.sessions, 16 },
 	})
 	made, err := b.sessions.Create(b.who.Tenant, session.Settings{})
 	if err != nil {
@@ -455,7 +456,7 @@ func TestSessionRefusals(t *testing.T) {
 func TestSessionWaitHoldsNoSlot(t *testing.T) {
 	b := newSessionBench(t, hosttest.Host(t))
 	ended := make(chan error)
-	const many = 12 // more than slots and places in the queue
+	const many = 12 // more than slots
 	for i := range many {
 		go func() {
 			req := b.bash("one", fmt.Sprintf("cat f; echo %d >> f", i), func(r *executor.Request) { r.Session.Wait = true })
@@ -473,5 +474,102 @@ func TestSessionWaitHoldsNoSlot(t *testing.T) {
 	}
 	if got := strings.Count(b.files()["f"], "\n"); got != many {
 		t.Errorf("%d of %d have written", got, many)
+	}
+}
+
+// Requests that wait for a session count in the tenant's queue.
+func TestSessionWaitCounts(t *testing.T) {
+	b := newSessionBench(t, hosttest.Host(t))
+	id, _, err := b.Executor.Execute(t.Context(), b.bash("one", `echo ready; sleep 600`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.untilOutput(id)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	const many = 40 // the queue has 16 places, and 20 for several callers
+	for range many {
+		go func() {
+			_, _, err := b.Executor.Execute(ctx, b.bash("one", "true", func(r *executor.Request) { r.Session.Wait = true }))
+			ended <- err
+		}()
+	}
+	for range many - 16 {
+		err := <-ended
+		if full, ok := errors.AsType[*admission.QuotaError](err); !ok || full.Quota != admission.Queued {
+			t.Errorf("got %v", err)
+		}
+	}
+	if running, queued, _ := b.Executor.Counts(); running != 1 || queued != 16 {
+		t.Errorf("%d run, %d wait", running, queued)
+	}
+	cancel()
+	for range 16 {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if _, queued, _ := b.Executor.Counts(); queued != 0 {
+		t.Errorf("%d still count", queued)
+	}
+	if _, err := b.Executor.Cancel(t.Context(), b.who, id, "test", "", 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A repeated request gets its execution, whatever has become of its session since.
+func TestKeyComesFirst(t *testing.T) {
+	b := newSessionBench(t, hosttest.Host(t))
+	b.rules.Versions = 1
+	b.run(b.bash("one", "echo 1 > f"))
+	req := b.bash("one", "echo 2 > f", func(r *executor.Request) { r.Key, r.Session.Version = "k", 1 })
+	id, _, err := b.Executor.Execute(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.follow(id)
+	repeat := func(when string) {
+		t.Helper()
+		if got, duplicate, err := b.Executor.Execute(t.Context(), req); got != id || !duplicate || err != nil {
+			t.Errorf("%s: got %q, %v, %v", when, got, duplicate, err)
+		}
+	}
+	repeat("after its version was removed")
+	if err := b.sessions.Delete(b.who.Tenant, b.id); err != nil {
+		t.Fatal(err)
+	}
+	repeat("after its session was removed")
+	b.Stop()
+	repeat("while the daemon drains")
+}
+
+// Equal requests that come at the same time are one execution: none finds the session busy because of another.
+func TestKeyAtOnce(t *testing.T) {
+	b := newSessionBench(t, hosttest.Host(t))
+	type answer struct {
+		id  string
+		err error
+	}
+	answers := make(chan answer)
+	for round := range 5 {
+		const many = 16
+		for range many {
+			go func() {
+				id, _, err := b.Executor.Execute(t.Context(), b.bash("one", "true", func(r *executor.Request) { r.Key = fmt.Sprint(round) }))
+				answers <- answer{id, err}
+			}()
+		}
+		ids := map[answer]int{}
+		for range many {
+			ids[<-answers]++
+		}
+		if len(ids) != 1 {
+			t.Errorf("got %v", ids)
+		}
+		for a := range ids {
+			if a.err == nil {
+				b.follow(a.id)
+			}
+		}
 	}
 }
