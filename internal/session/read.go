@@ -16,7 +16,7 @@ import (
 type View struct {
 	Version Version
 	Files   []File // in byte order of the paths
-	dir     string
+	id, dir string
 }
 
 // Read returns a version; 0 is the newest. It counts as a use of the session. The error is ErrNotFound, a
@@ -29,13 +29,17 @@ func (s *Store) Read(tenant, id string, version int) (*View, error) {
 	if err := s.use(x); err != nil {
 		return nil, gone(id, err)
 	}
-	if version == 0 {
-		s.mu.Lock()
-		version = x.head.Number
-		s.mu.Unlock()
+	s.mu.Lock()
+	head := x.head.Number
+	s.mu.Unlock()
+	if version > head {
+		return nil, fmt.Errorf("session %q: version %d: %w", id, version, ErrNotFound) // see session.committed
 	}
 	if version == 0 {
-		return &View{dir: x.dir}, nil
+		version = head
+	}
+	if version == 0 {
+		return &View{id: id, dir: x.dir}, nil
 	}
 	defer s.beginReading(tenant)()
 	data, err := os.ReadFile(versionPath(x.dir, version))
@@ -49,7 +53,7 @@ func (s *Store) Read(tenant, id string, version int) (*View, error) {
 	if err != nil {
 		return nil, &DamagedError{id, version, err}
 	}
-	return &View{m.Version, m.files, x.dir}, nil
+	return &View{m.Version, m.files, id, x.dir}, nil
 }
 
 // Bounds of the lists of files that are read at the same time. Reading and decoding one takes about four times
@@ -88,13 +92,24 @@ func (v *View) Find(path string) (File, error) {
 }
 
 // Open opens a file of Files. The caller closes it, and compares the content with the hash if it must be
-// sure of the disk. The error is ErrNotFound if the version is no longer kept.
+// sure of the disk. The error is ErrNotFound if the version is no longer kept, or a *DamagedError if the file
+// has another size.
 func (v *View) Open(f File) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(v.dir, objectsName, f.object), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("path %q: %w", f.Path, ErrNotFound)
 	}
-	return file, err
+	if err != nil {
+		return nil, err
+	}
+	fi, err := file.Stat()
+	if err == nil && fi.Size() != f.SizeBytes {
+		err = &DamagedError{v.id, v.Version.Number, fmt.Errorf("%q has %d bytes, not %d", f.Path, fi.Size(), f.SizeBytes)}
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
 }
 
 // Versions describes the kept versions of a session, oldest first, without damaged ones.
@@ -103,10 +118,14 @@ func (s *Store) Versions(tenant, id string) ([]Version, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
+	head := x.head.Number
+	s.mu.Unlock()
 	numbers, err := versionNumbers(x.dir)
 	if err != nil {
 		return nil, gone(id, err)
 	}
+	numbers = slices.DeleteFunc(numbers, func(n int) bool { return n > head }) // see session.committed
 	defer s.beginReading(tenant)()
 	var list []Version
 	for _, n := range numbers {

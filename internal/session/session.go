@@ -207,7 +207,7 @@ func (s *Store) List(tenant string) []Info {
 	return list
 }
 
-// Update changes the settings of a session. change gets the current ones; the result is checked as at the
+// Update changes the settings of a session. change gets the current ones; what it changes is checked as at the
 // creation. An update is a use of the session.
 func (s *Store) Update(tenant, id string, change func(*Settings)) (Info, error) {
 	x, err := s.find(tenant, id)
@@ -219,8 +219,9 @@ func (s *Store) Update(tenant, id string, change func(*Settings)) (Info, error) 
 	s.mu.Lock()
 	set := x.set.clone()
 	s.mu.Unlock()
+	was := set
 	change(&set)
-	if err := set.check(s.config.Rules(tenant)); err != nil {
+	if err := set.check(s.config.Rules(tenant).since(was, set)); err != nil {
 		return Info{}, err
 	}
 	if err := writeMeta(x.dir, meta{x.created, set}); err != nil {

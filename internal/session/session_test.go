@@ -111,6 +111,17 @@ func TestSettings(t *testing.T) {
 	if _, err := b.Update("a", i.ID, func(s *Settings) { s.TTL = 2 * time.Hour }); err == nil {
 		t.Error("an update has set a TTL above the maximum")
 	}
+	// The operator lowers the bounds below what a session has. Its other settings can still be changed.
+	made, err := b.Create("a", Settings{Bytes: 9, Files: 9})
+	b.must(err)
+	b.rules = Rules{MaxTTL: time.Minute, Bytes: 5, Files: 5}
+	got, err := b.Update("a", made.ID, func(s *Settings) { s.Labels = map[string]string{"k": "v"} })
+	if err != nil || got.Labels["k"] != "v" || got.TTL != time.Hour {
+		t.Errorf("an update of labels: %+v, %v", got, err)
+	}
+	if _, err := b.Update("a", made.ID, func(s *Settings) { s.Bytes = 8 }); err == nil {
+		t.Error("an update has set bytes above the maximum")
+	}
 }
 
 // A session ends when it was idle for too long or is too old, also while no daemon runs. A writer delays
@@ -170,6 +181,62 @@ func TestForget(t *testing.T) {
 	}
 	b.commit(id, "g=2")
 	b.check("files", b.head(id), []string{"f=1", "g=2"})
+}
+
+// A tenant that was removed gets no new session, but its writers commit, within bounds.
+func TestRemovedTenant(t *testing.T) {
+	b := newBench(t)
+	id := b.create(Settings{})
+	b.rules = Rules{Removed: true, TotalBytes: 4 * diskBlock}
+	if _, err := b.Create("a", Settings{}); !errors.Is(err, ErrNotFound) {
+		t.Errorf("create: %v", err)
+	}
+	b.commit(id, "f=1")
+	if _, err := b.try(id, b.change("g=2", "h=3", "i=4")); !errors.As(err, new(*QuotaError)) {
+		t.Errorf("above the bound: %v", err)
+	}
+	if _, _, err := b.Purge("a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Create("a", Settings{}); !errors.Is(err, ErrNotFound) {
+		t.Errorf("create after the purge: %v", err)
+	}
+}
+
+// A session that is made during a purge stays.
+func TestPurgeAndCreate(t *testing.T) {
+	b := newBench(t)
+	inStep, goOn := make(chan bool), make(chan bool)
+	b.step = func(name string) {
+		if name == "create" {
+			close(inStep)
+			<-goOn
+		}
+	}
+	done := make(chan error)
+	go func() {
+		_, err := b.Create("a", Settings{})
+		done <- err
+	}()
+	<-inStep
+	if _, _, err := b.Purge("a"); err == nil {
+		t.Error("a purge during a creation has no error")
+	}
+	close(goOn)
+	b.must(<-done)
+	// Now the purge sees no tenant when it begins, and a session when it ends.
+	b = newBench(t)
+
+	var id string
+	b.step = func(name string) {
+		if name == "purge" {
+			id = b.create(Settings{})
+		}
+	}
+	if _, _, err := b.Purge("a"); err == nil {
+		t.Error("a purge has removed a new session")
+	}
+	b.commit(id, "f=1")
 }
 
 func TestPurge(t *testing.T) {

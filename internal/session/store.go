@@ -20,6 +20,8 @@ type Owner struct{ UID, GID int }
 
 // Rules bound the sessions of a tenant. A zero field is no bound, but for Versions.
 type Rules struct {
+	// Removed says that the tenant was removed: it gets no new session. Its running executions still commit.
+	Removed     bool
 	Sessions    int
 	TotalBytes  int64 // on disk, of all sessions together
 	Bytes       int64 // of the files of one version
@@ -73,8 +75,8 @@ const (
 	oldPrefix = "old-"
 )
 
-// Open opens or makes a store. Only one process can have it open. A session that cannot be read is
-// logged and left out; its files stay.
+// Open opens or makes a store. Only one process can have it open. A session or a tenant that cannot be read
+// is logged and left out; the files stay.
 func Open(c Config) (*Store, error) {
 	if c.Owner.UID <= 0 || c.Owner.GID <= 0 {
 		return nil, fmt.Errorf("files of sessions cannot belong to %d:%d", c.Owner.UID, c.Owner.GID)
@@ -124,7 +126,8 @@ func (s *Store) readTenants() error {
 			continue
 		}
 		if err := s.readTenant(d.Name()); err != nil {
-			return err
+			// The sessions of other tenants can be used.
+			s.config.Log.Error("the sessions of a tenant cannot be read; their files stay", "tenant", d.Name(), "err", err)
 		}
 	}
 	return nil
@@ -141,7 +144,7 @@ func (s *Store) readTenant(name string) error {
 		path := filepath.Join(s.config.Dir, name, d.Name())
 		if strings.HasPrefix(d.Name(), newPrefix) || strings.HasPrefix(d.Name(), oldPrefix) {
 			if err := os.RemoveAll(path); err != nil {
-				return err
+				s.config.Log.Error("files of a deleted session stay until the next start", "tenant", name, "err", err)
 			}
 			continue
 		}
