@@ -32,6 +32,7 @@ func (s *Store) load(tenant string, x *session) error {
 	}
 	defer s.beginReading(tenant)()
 	x.kept, x.damaged = nil, map[int]error{}
+	known := map[string]File{} // of earlier versions, by object
 	for _, n := range numbers {
 		m, err := readManifest(x.dir, n, sizes)
 		if err != nil {
@@ -39,6 +40,7 @@ func (s *Store) load(tenant string, x *session) error {
 			x.damaged[n] = err
 			continue
 		}
+		m.share(known)
 		x.kept = append(x.kept, m)
 	}
 	keep := s.keep(tenant)

@@ -90,6 +90,18 @@ func listBytes(files []File) (n int64) {
 	return n
 }
 
+// share replaces files by equal ones of earlier versions, so that ten versions of a file have its path and hash in
+// memory once. It adds the others to known, by their objects.
+func (m *manifest) share(known map[string]File) {
+	for i, f := range m.files {
+		if old, ok := known[f.object]; ok && old == f {
+			m.files[i] = old
+		} else {
+			known[f.object] = f
+		}
+	}
+}
+
 // encode returns the content of versions/N: the SHA-256 of the rest in hex, the version, the files;
 // each on a line.
 func (m *manifest) encode() ([]byte, error) {

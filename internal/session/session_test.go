@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 )
 
 func TestLifeOfASession(t *testing.T) {
@@ -328,4 +329,22 @@ func TestReadsAreShared(t *testing.T) {
 			t.Errorf("%d reads under way", len(b.reading))
 		}
 	})
+}
+
+// Versions that are read from the disk share the strings of their common files.
+func TestVersionsShareMemory(t *testing.T) {
+	b := newBench(t)
+	id := b.create(Settings{})
+	b.commit(id, "f=1", "g=1")
+	b.commit(id, "g=2")
+	b.restart()
+	w := b.acquire(id, 0)
+	defer w.Release()
+	first, second := w.x.kept[0].files, w.x.kept[1].files
+	if unsafe.StringData(first[0].Path) != unsafe.StringData(second[0].Path) || unsafe.StringData(first[0].SHA256) != unsafe.StringData(second[0].SHA256) {
+		t.Error("an unchanged file is in memory twice")
+	}
+	if second[1].SHA256 == first[1].SHA256 {
+		t.Error("a changed file has the hash of the earlier version")
+	}
 }
