@@ -19,31 +19,43 @@ import (
 // unless it has a network, credentials or secret variables. A command that runs no code of the skill
 // counts as inline code.
 func (g Grant) Hides(dir string, secret bool) func(name string) string {
+	has := g.skill.Has
 	secret = secret || g.network != nil || len(g.secrets) > 0
 	own, deep := g.source.Kind == Script, secret
+	var loads []placedCode // of the skill
 	for _, c := range g.loads {
-		file, shipped := c.shipped(g.skill.Has, dir)
-		if shipped = shipped || strings.HasPrefix(c.name, g.skill.BaseDir()+"/"); shipped {
-			own = true
-			deep = deep || c.module || path.Dir(file) == "." && slices.Contains([]string{".py", ""}, strings.ToLower(path.Ext(file)))
+		p := c.place(has, dir)
+		if p.shipped {
+			loads = append(loads, p)
+			deep = deep || p.module || p.folder == "." && slices.Contains([]string{".py", ""}, strings.ToLower(path.Ext(p.file)))
+		}
+		own = own || p.shipped || isIn(c.name, g.skill.BaseDir())
+	}
+	for _, c := range g.code {
+		if p := c.place(has, dir); p.shipped && !slices.Contains(loads, p) {
+			loads = append(loads, p)
 		}
 	}
 	return func(name string) string {
-		if reason := g.RefusesFile(dir, name); reason != "" || !own && !secret {
-			return reason
+		if g.scoped {
+			if reason := refusedByRules(has, name); reason != "" {
+				return reason
+			}
 		}
-		for _, c := range g.loads {
-			if reason := c.refusesFile(g.skill.Has, dir, name); reason != "" {
+		for _, p := range loads {
+			if reason := p.refusesFile(name); reason != "" {
 				return reason
 			}
 		}
 		switch {
+		case !own && !secret:
+			return ""
 		case g.found(dir, name):
 			return "another skill may have made them, and the program could load them as code: " + hiddenRemedy
 		case deep && (imported(name) || imported(beneath(dir, name))):
 			return "another skill may have made them, and a Python could import them: " + hiddenRemedy +
 				", or put them into a folder whose name has a hyphen"
-		case secret && (ownedByGit(name) || path.Base(name) == "HEAD"):
+		case secret && (path.Base(name) == "HEAD" || ownedByGit(name)):
 			return "another skill may have made them, and git could run commands that they name: " + hiddenRemedy
 		}
 		return ""
@@ -56,20 +68,17 @@ const hiddenRemedy = "send them as input files"
 // skill's folders; at the top of the workspace, in the working directory, and between these two, where
 // node and git search, too.
 func (g Grant) found(dir, name string) bool {
-	parts := strings.Split(name, "/")
-	base := parts[len(parts)-1]
-	code := slices.Contains(codeSuffixes, strings.ToLower(path.Ext(base))) || strings.HasPrefix(base, "__init__.") ||
-		slices.Contains(nodeFiles, base) || g.source.Kind != Script && slices.Contains(buildFiles, base)
-	switch folder := path.Dir(name); {
-	case slices.Contains(parts, "__pycache__"), slices.Contains(parts, "node_modules"), startFiles[base] != "":
+	folder, base := path.Dir(name), path.Base(name)
+	first, _, _ := strings.Cut(name, "/")
+	switch {
+	case inPackages(name), startFiles[base] != "":
 		return true
-	case !code:
+	case !hasCodeSuffix(base) && !strings.HasPrefix(base, "__init__.") && !slices.Contains(nodeFiles, base) &&
+		(g.source.Kind == Script || !slices.Contains(buildFiles, base)):
 		return false
-	case folder == ".", g.skill.Has(parts[0]):
-		return true
-	default:
-		return within(dir, folder) || strings.HasPrefix(base, "__init__.") && within(dir, path.Dir(folder))
 	}
+	return folder == "." || g.skill.Has(first) || within(dir, folder) ||
+		strings.HasPrefix(base, "__init__.") && within(dir, path.Dir(folder))
 }
 
 // nodeFiles say which code node, tsx, bun and deno load for a name. With a name and exports in the
@@ -101,11 +110,11 @@ func beneath(dir, name string) string {
 // __init__.py is a namespace package: it adds modules to the installed packages of its name, such as
 // google, and comes before them (PEP 420).
 func imported(name string) bool {
-	parts := strings.Split(name, "/")
-	last := len(parts) - 1
-	if !slices.Contains([]string{".py", ".pyc", ".so"}, strings.ToLower(path.Ext(parts[last]))) {
+	if !slices.Contains([]string{".py", ".pyc", ".so"}, strings.ToLower(path.Ext(name))) {
 		return false
 	}
+	parts := strings.Split(name, "/")
+	last := len(parts) - 1
 	parts[last], _, _ = strings.Cut(parts[last], ".") // x.cpython-311-x86_64-linux-gnu.so
 	return !slices.ContainsFunc(parts, func(p string) bool {
 		return strings.ContainsFunc(p, func(r rune) bool {
