@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -144,6 +145,10 @@ func (p *plan) addWhiteouts(snapshot *os.Root, has func(string) bool, files map[
 			covered = covered || (i == len(in.Path) || in.Path[i] == '/') && files[in.Path[:i]]
 		}
 		if covered {
+			continue
+		}
+		if _, planned := p.dirs[path.Dir(in.Path)]; planned && has != nil {
+			p.files = append(p.files, in) // thousands of whiteouts can have one folder
 			continue
 		}
 		reason, err := p.addDirs(snapshot, in.Path)

@@ -348,11 +348,19 @@ func TestStageWhiteouts(t *testing.T) {
 	if n := len(plan.files); n != 6+MaxInputs {
 		t.Errorf("%d files", n)
 	}
-	w, err := Stage(filepath.Join(t.TempDir(), "staged"), owner, dir, nil, inputs[:8+3])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Remove(); err != nil {
-		t.Fatal(err)
+	for _, has := range []func(string) bool{nil, func(p string) bool { return p == "scripts/run.py" }} {
+		w, err := Stage(filepath.Join(t.TempDir(), "staged"), owner, dir, has, append(inputs[:11+20:11+20], Input{Path: "scripts/a", Whiteout: true}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"scripts/a\nb", "scripts/\xff", "new\r/x.py", "many/0", "many/19", "scripts/a"} {
+			fi, err := os.Lstat(filepath.Join(w.Lower()[0], path))
+			if err != nil || fi.Sys().(*syscall.Stat_t).Mode&syscall.S_IFMT != syscall.S_IFCHR {
+				t.Errorf("%q: %v, %v; want a whiteout", path, fi, err)
+			}
+		}
+		if err := w.Remove(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
