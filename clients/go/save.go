@@ -28,10 +28,11 @@ func (c *Client) Save(ctx context.Context, id string, a *pb.Artifact, dir *os.Ro
 }
 
 // SaveSessionFile downloads a file of a session, as [Client.GetSessionFile] does, to a path beneath dir, as
-// [Client.Save] does.
-func (c *Client) SaveSessionFile(ctx context.Context, session, path string, version uint32, dir *os.Root, name string) (file *pb.SessionFile, err error) {
+// [Client.Save] does. The bytes are also written to others as they arrive; an error of one of these ends the
+// download. The daemon chooses the size of the file, so a caller who does not trust it passes a writer with a bound.
+func (c *Client) SaveSessionFile(ctx context.Context, session, path string, version uint32, dir *os.Root, name string, others ...io.Writer) (file *pb.SessionFile, err error) {
 	err = save(dir, name, func(w io.Writer) (bool, error) {
-		file, err = c.GetSessionFile(ctx, session, path, version, w)
+		file, err = c.GetSessionFile(ctx, session, path, version, io.MultiWriter(append([]io.Writer{w}, others...)...))
 		return file.GetExecutable(), err
 	})
 	return file, err

@@ -54,6 +54,7 @@ type fake struct {
 	attach      func(*pb.AttachExecutionRequest, eventtest.Server) error
 	artifact    func(*pb.GetArtifactRequest, artifactServer) error
 	prepare     func(*pb.PrepareSkillRequest, grpc.ServerStreamingServer[pb.PrepareSkillResponse]) error
+	sessions    pb.SessionServiceServer // nil: none
 	callTool    func(*pb.CallToolRequest, grpc.ServerStreamingServer[pb.CallToolResponse]) error
 	// answers has func(*Request) (*Response, error) by method name. GetExecution, CancelExecution and
 	// GetSkill return what their response has.
@@ -268,6 +269,9 @@ func (f *fake) serve(t testing.TB, network string) {
 	pb.RegisterSkillServiceServer(s, f)
 	pb.RegisterSystemServiceServer(s, f)
 	pb.RegisterToolServiceServer(s, f)
+	if f.sessions != nil {
+		pb.RegisterSessionServiceServer(s, f.sessions)
+	}
 	go s.Serve(cuttable{l, f})
 	t.Cleanup(s.Stop)
 }

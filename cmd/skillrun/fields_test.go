@@ -34,7 +34,7 @@ var notOnTheCommandLine = []string{
 var notInARequest = []string{
 	"address", "json", "verbose", "help", "version", "quiet", "wait", "artifacts", "detach", "interactive", "all", "limit", "strict", "rebuild",
 	"mcp-address", "command", "base-dir", "skill", "log", "jobs", "checks-only",
-	"tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "token-file", "context", "token-variable", "update", "lock", "index-token-file", "yes", "no-labels",
+	"tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "token-file", "context", "token-variable", "update", "lock", "index-token-file", "yes", "no-labels", "max-size",
 }
 
 // TestFieldsAreComplete holds the table, the contract and the flags together: a field of

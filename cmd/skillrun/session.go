@@ -27,6 +27,20 @@ them into the workspace, and keeps what the program has changed as a new version
 	return cmd
 }
 
+// maxRows bounds a list, whose end only the daemon knows.
+const maxRows = 1_000_000
+
+// checkPage refuses to ask for more pages of a list, after a page that is not the last one.
+func checkPage(rows, total int) error {
+	if rows == 0 {
+		return errEmptyPage
+	}
+	if total > maxRows {
+		return fmt.Errorf("the daemon sent a list of more than %d entries", maxRows)
+	}
+	return nil
+}
+
 // sessionCreateCommand prints only the ID, so that a script can keep it in a variable.
 func (a *app) sessionCreateCommand() *cobra.Command {
 	var labels []string
@@ -104,6 +118,9 @@ func (a *app) sessionListCommand() *cobra.Command {
 				if page = r.GetNextPageToken(); page == "" {
 					return a.printSessions(list)
 				}
+				if err := checkPage(len(r.GetSessions()), len(list)); err != nil {
+					return err
+				}
 			}
 		},
 	}
@@ -156,6 +173,7 @@ func (a *app) sessionShowCommand() *cobra.Command {
 			defer c.Close()
 			t := &table{}
 			t.header("SIZE", "SHA-256", "PATH")
+			total := 0
 			for page := ""; ; {
 				r, err := c.Sessions().ListSessionFiles(cmd.Context(), &pb.ListSessionFilesRequest{SessionId: args[0], Version: version, PageToken: page})
 				if err != nil {
@@ -171,6 +189,10 @@ func (a *app) sessionShowCommand() *cobra.Command {
 					t.add(plain(bytesText(f.GetSizeBytes()), f.GetSha256(), f.GetPath())...)
 				}
 				if page = r.GetNextPageToken(); page != "" {
+					total += len(r.GetFiles())
+					if err := checkPage(len(r.GetFiles()), total); err != nil {
+						return err
+					}
 					continue
 				}
 				if a.json {

@@ -22,6 +22,7 @@ const maxSessionFile = 1 << 30
 // session.
 func (a *app) sessionCopyCommand() *cobra.Command {
 	var version uint32
+	most := size(maxSessionFile)
 	cmd := &cobra.Command{
 		Use:   "cp FILE SESSION:PATH | SESSION:PATH FILE",
 		Short: "Copy a file into a session or out of it",
@@ -46,12 +47,26 @@ of a file has a colon.`,
 			if in {
 				return a.copyIn(cmd.Context(), c, args[0], to, toPath)
 			}
-			return a.copyOut(cmd.Context(), c, from, fromPath, version, args[1])
+			return a.copyOut(cmd.Context(), c, from, fromPath, version, args[1], &capped{left: int64(most), most: most})
 		},
 	}
 	cmd.Flags().Uint32Var(&version, "at", 0, "file of this `version` (default the newest)")
 	completeNothing(cmd, "at")
+	cmd.Flags().Var(&most, "max-size", "refuse a larger file of the session")
 	return cmd
+}
+
+// capped takes at most as many bytes as are left: the daemon chooses the size of a download.
+type capped struct {
+	left int64
+	most size
+}
+
+func (c *capped) Write(p []byte) (int, error) {
+	if c.left -= int64(len(p)); c.left < 0 {
+		return 0, fmt.Errorf("the file is larger than %s; set --max-size", c.most.String())
+	}
+	return len(p), nil
 }
 
 // inSession splits SESSION:PATH.
@@ -106,10 +121,11 @@ func (a *app) spool() (name string, err error) {
 	return f.Name(), nil
 }
 
-// copyOut downloads a file. In a folder it gets the name that it has in the session.
-func (a *app) copyOut(ctx context.Context, c *skillrun.Client, session, from string, version uint32, file string) error {
+// copyOut downloads a file. In a folder it gets the name that it has in the session. An error of bound ends the
+// download.
+func (a *app) copyOut(ctx context.Context, c *skillrun.Client, session, from string, version uint32, file string, bound io.Writer) error {
 	if file == "-" {
-		_, err := c.GetSessionFile(ctx, session, from, version, a.stdout)
+		_, err := c.GetSessionFile(ctx, session, from, version, io.MultiWriter(bound, a.stdout))
 		return err
 	}
 	if fi, err := os.Stat(file); err == nil && fi.IsDir() {
@@ -120,6 +136,6 @@ func (a *app) copyOut(ctx context.Context, c *skillrun.Client, session, from str
 		return err
 	}
 	defer dir.Close()
-	_, err = c.SaveSessionFile(ctx, session, from, version, dir, filepath.Base(file))
+	_, err = c.SaveSessionFile(ctx, session, from, version, dir, filepath.Base(file), bound)
 	return err
 }

@@ -37,12 +37,13 @@ var changes = func() map[string]change {
 		byRestart: `state_dir run_dir cgroup_parent`,
 		byTakeover: `
 listen.unix listen.unix_mode listen.unix_group listen.tcp listen.mcp_unix listen.mcp_tcp listen.skills_index
-listen.metrics_tcp listen.tls.certificate listen.tls.key listen.insecure
+listen.metrics_tcp listen.connections listen.peer_connections listen.tls.certificate listen.tls.key listen.insecure
 identity.callers identity.authorities identity.spiffe.* identity.tokens identity.issuers tenants_dir secrets_dir
 skills shell without_allowed_tools python packages images.* runtimes.* pull.wall_time pull.bytes pull.files
 network network.allow network.deny network.skills.* network.credentials network_resolvers
-network_limits.connections network_limits.new_connections network_limits.tenant_connections network_limits.bytes
-network_limits.idle network_limits.idle_udp network_limits.names network_limits.questions
+network_limits.connections network_limits.new_connections network_limits.tenant_connections
+network_limits.tenant_new_connections network_limits.tenant_bytes_per_second network_limits.bytes
+network_own_addresses network_limits.idle network_limits.idle_udp network_limits.names network_limits.questions
 network_proxy.url network_proxy.username network_proxy.password network_proxy.password.file
 network_proxy.password.systemd_credential network_proxy.password.env network_proxy.ca_file
 network_proxy.resolve_names network_proxy.no_proxy
@@ -51,7 +52,7 @@ limits.default.wall_time limits.default.cpu_time limits.default.memory limits.de
 limits.default.workspace limits.default.workspace_files limits.default.open_files limits.default.cpus
 limits.command_wall_time limits.max.wall_time limits.max.cpu_time limits.max.memory limits.max.processes
 limits.max.output limits.max.workspace limits.max.workspace_files limits.max.open_files limits.max.cpus
-concurrency.running concurrency.reserved concurrency.queued concurrency.queue_timeout
+concurrency.memory concurrency.cpus concurrency.running concurrency.reserved concurrency.queued concurrency.queue_timeout
 prepared.zygote prepared.sandboxes prepared.python_zygotes prepared.tenant_zygotes prepared.python_fast_exit
 grace cancel_grace drain keepalive artifacts.files artifacts.file_bytes artifacts.total_bytes
 retention.age retention.bytes snapshots.files snapshots.bytes snapshots.pushed_bytes snapshots.pushed_versions

@@ -19,16 +19,19 @@ func (c *config) openSessions(tenants *tenant.Set, earlier *earlierDaemon, log *
 	})
 }
 
-// sessionRules returns the bounds of each tenant. No call reaches a tenant that was removed.
+// sessionRules returns the bounds of each tenant. No new call reaches a tenant that was removed; its running
+// executions commit within the daemon's bounds.
 func (c *config) sessionRules(tenants *tenant.Set) func(string) session.Rules {
 	s := c.Sessions
 	return func(name string) session.Rules {
 		rules := session.Rules{
 			Bytes: int64(s.Bytes), Files: s.Files, Versions: s.Versions, MaxTTL: time.Duration(s.TTL),
-			DefaultIdle: time.Duration(s.IdleTTL),
+			DefaultIdle: time.Duration(s.IdleTTL), Sessions: s.Count, TotalBytes: int64(s.TotalBytes),
 		}
 		if t, ok := tenants.Get(name); ok {
 			rules.Sessions, rules.TotalBytes = t.Sessions, t.SessionBytes
+		} else {
+			rules.Removed = true
 		}
 		return rules
 	}

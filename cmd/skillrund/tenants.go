@@ -84,7 +84,9 @@ func (c *config) manyTenants() bool { return len(c.Tenants) > 0 || c.TenantsDir 
 func (t *tenantConfig) inherit(c *config, dir, key string, lines map[string]int) {
 	set := func(name string) bool { return lines[join(key, name)] > 0 }
 	for i := range t.Skills {
-		t.Skills[i].Path = absolute(dir, t.Skills[i].Path)
+		// The path without links is the one that the checks compare and that each reload opens: a link that
+		// comes later leads nowhere.
+		t.Skills[i].Path = realPath(absolute(dir, t.Skills[i].Path))
 	}
 	if !set("policy.network") {
 		t.Policy.Network = c.Network
@@ -174,6 +176,9 @@ func privateRoots(sources []*tenantSource) map[string][]skill.Root {
 	all := map[string][]skill.Root{}
 	for _, s := range sources {
 		all[s.name] = roots(s.config.Skills)
+		for i := range all[s.name] {
+			all[s.name][i].NoLinks = true
+		}
 	}
 	return all
 }

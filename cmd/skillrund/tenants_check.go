@@ -76,12 +76,21 @@ func liesIn(path, dir string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// realPath follows links, as far as the path exists.
+// realPath follows links, as far as the path exists. It returns "" for "".
 func realPath(path string) string {
-	if to, err := filepath.EvalSymlinks(path); err == nil {
-		return to
+	if path == "" {
+		return ""
 	}
-	return filepath.Clean(path)
+	rest := ""
+	for at := filepath.Clean(path); ; at = filepath.Dir(at) {
+		if to, err := filepath.EvalSymlinks(at); err == nil {
+			return filepath.Join(to, rest)
+		}
+		if at == filepath.Dir(at) {
+			return filepath.Clean(path)
+		}
+		rest = filepath.Join(filepath.Base(at), rest)
+	}
 }
 
 // checkPolicy checks that the policy is not wider than the daemon's.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -94,7 +95,7 @@ cgroup: {memory: 2GiB, processes: 100, cpu_weight: 50}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if got := privateRoots(c.loaded); !reflect.DeepEqual(got["acme"], []skill.Root{{Dir: dir + "/own"}, {Dir: "/srv/x", Namespace: "x", Recursive: true}}) {
+	if got := privateRoots(c.loaded); !reflect.DeepEqual(got["acme"], []skill.Root{{Dir: dir + "/own", NoLinks: true}, {Dir: "/srv/x", Namespace: "x", Recursive: true, NoLinks: true}}) {
 		t.Errorf("got %v", got)
 	}
 	rows := c.identity(nil).Rows
@@ -124,7 +125,7 @@ func TestTenantErrorsSayWhereAndWhat(t *testing.T) {
 		{"a folder of another tenant", "skills: [/srv/a]", "line 1: skills[0]: /srv/a shares files with skills[0] of tenant a, /srv/a; give each tenant folders that nobody else has"},
 		{"a folder in one of another tenant", "skills: [/srv/a/b/c]", "/srv/a/b/c shares files with skills[0] of tenant a, /srv/a"},
 		{"a folder above one of another tenant", "skills: [/srv/x, /srv]", "line 1: skills[1]: /srv shares files with skills[0] of tenant a"},
-		{"a shared folder", "skills: [/shared/.]", "/shared/. shares files with the daemon's skills[0]"},
+		{"a shared folder", "skills: [/shared/.]", "/shared shares files with the daemon's skills[0]"},
 		{"a folder of the daemon", "skills: [../state/snapshots]", "which belongs to the daemon; write a folder outside of it"},
 		{"a folder above the daemon's", "skills: [{path: .., recursive: true}]", "shares files with state_dir"},
 		{"an empty folder", "skills: ['']", "line 1: skills[0].path: is empty"},
@@ -241,6 +242,24 @@ func TestInspectLooksAtTenants(t *testing.T) {
 	} {
 		if err := found.err(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v\nwant %s", err, want)
+		}
+	}
+}
+
+// The folder of a tenant's skills is its path without links, also of a folder that does not exist yet.
+func TestRealPath(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "real"), 0o755), os.Symlink("real", filepath.Join(dir, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"": "", "/": "/", dir + "/link": dir + "/real", dir + "/link/": dir + "/real", dir + "/link/new/x": dir + "/real/new/x", dir + "/none": dir + "/none",
+	} {
+		if got := realPath(path); got != want {
+			t.Errorf("%s: got %s, want %s", path, got, want)
 		}
 	}
 }

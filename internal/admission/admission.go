@@ -67,7 +67,7 @@ type Admission struct {
 	// lists.
 	mu       sync.Mutex
 	running  int // tickets that hold a slot
-	queued   int // tickets that wait
+	queued   int // tickets that wait, and places
 	used     Resources
 	tenants  map[string]*tenant
 	ready    []*tenant // tenants with a next ticket, in no order; see tenant.index
@@ -195,7 +195,7 @@ func (a *Admission) Close() {
 	a.draining = true
 }
 
-// Counts returns how many tickets hold a slot and how many wait, at one moment.
+// Counts returns how many tickets hold a slot, and how many wait, with the places, at one moment.
 func (a *Admission) Counts() (running, queued int, draining bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

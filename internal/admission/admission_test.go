@@ -264,3 +264,43 @@ func TestAdmissionKeepsSharesOfTheQueue(t *testing.T) {
 		t.Error("a ticket waits in a queue of length 0")
 	}
 }
+
+// A request that waits for something else has a place in the queue, like one that waits for a slot, and takes no slot.
+func TestPlaces(t *testing.T) {
+	a := newOne(1, 2, 0)
+	var places []*Place
+	for range 2 {
+		p, err := a.Wait(tenant1, alice)
+		if err != nil {
+			t.Fatal(err)
+		}
+		places = append(places, p)
+	}
+	running := enter(t, a)
+	if running, queued, _ := a.Counts(); running != 1 || queued != 2 {
+		t.Errorf("%d run, %d wait", running, queued)
+	}
+	full := func() error { _, err := a.Enter(tenant1, alice); return err }
+	if got := (*QuotaError)(nil); !errors.As(full(), &got) || got.Quota != Queued || got.Used != 2 {
+		t.Errorf("got %+v", got)
+	}
+	if _, err := a.Wait(tenant1, alice); !errors.As(err, new(*QuotaError)) {
+		t.Errorf("got %v", err)
+	}
+	places[0].Leave()
+	waiting := enter(t, a)
+	running.Release()
+	if err := waiting.Wait(t.Context(), 0); err != nil {
+		t.Error(err)
+	}
+	waiting.Release()
+	a.Close()
+	if _, err := a.Wait(tenant1, alice); err != ErrDraining {
+		t.Errorf("got %v", err)
+	}
+	places[1].Leave()
+	wantEmpty(t, a)
+	if _, err := newOne(1, 1, 0).Wait("other", alice); err != ErrNoTenant {
+		t.Errorf("got %v", err)
+	}
+}

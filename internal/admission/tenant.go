@@ -66,6 +66,7 @@ type line struct {
 	running int
 	waiting *list.List    // of *Ticket, the oldest first
 	turn    *list.Element // in tenant.turns; nil: nothing waits
+	places  int           // see Place
 }
 
 func newTenant(name string) *tenant {
@@ -109,9 +110,9 @@ func (t *tenant) line(caller string) *line {
 	return l
 }
 
-// drop forgets a line with nothing running and nothing waiting.
+// drop forgets a line with nothing running, nothing waiting and no place.
 func (t *tenant) drop(l *line) {
-	if l.running == 0 && l.turn == nil {
+	if l.running == 0 && l.turn == nil && l.places == 0 {
 		delete(t.lines, l.caller)
 	}
 }
@@ -146,7 +147,7 @@ func (t *tenant) mayRun(l *line) bool {
 // hasRoom reports whether the queue takes one more execution of a caller.
 func (t *tenant) hasRoom(l *line) bool {
 	share := (t.quota.Queued + queueShares - 1) / queueShares
-	return t.queued < t.quota.Queued || l.waiting.Len() < share && t.queued < t.quota.Queued+queueLatecomer*share
+	return t.queued < t.quota.Queued || l.waiting.Len()+l.places < share && t.queued < t.quota.Queued+queueLatecomer*share
 }
 
 // fits reports whether the quota has room for one more execution, slots apart.

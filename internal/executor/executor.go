@@ -136,6 +136,7 @@ type Executor struct {
 	streams   streams
 	starts    starts
 	names     names
+	repeated  repeated
 	// hashKey is 32 bytes of KeyFile. request.hash and KeyedHash use it.
 	hashKey []byte
 	// groups orders changes of the tenants' groups of sandboxes: SetTenants and removeGroup.
@@ -242,13 +243,20 @@ func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplica
 	if err != nil {
 		return "", false, err
 	}
-	earlier, err := x.enterSession(ctx, t, &req)
-	if err != nil {
-		return "", false, err
+	if req.Key != "" {
+		// First of all: a repeated request gets its execution even if no such request could be accepted now.
+		leave, earlier, err := x.enterKey(ctx, t, req)
+		if err != nil {
+			return "", false, err
+		}
+		defer leave()
+		if earlier != "" {
+			err := x.auditDuplicate(ctx, req, earlier)
+			return earlier, err == nil, err
+		}
 	}
-	if earlier != "" {
-		err := x.auditDuplicate(ctx, req, earlier)
-		return earlier, err == nil, err
+	if err := x.enterSession(ctx, t, &req); err != nil {
+		return "", false, err
 	}
 	// Before any other work, so that a refused request costs next to nothing.
 	ticket, err := x.enter(t, req.Principal)
@@ -374,7 +382,7 @@ func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ti
 			return nil, "", errors.Join(err, removeErr)
 		}
 		if claimed, ok := errors.AsType[*record.KeyClaimed](err); ok {
-			earlier, err = sameRequest(claimed.Existing, e.hash)
+			earlier, err = sameRequest(claimed.Existing.ID, claimed.Existing.RequestHash, e.hash)
 		}
 		return nil, earlier, err
 	}
@@ -404,11 +412,11 @@ func (x *Executor) unlive(r *run) {
 }
 
 // sameRequest returns the ID of the execution that has claimed a request's key, if their hashes are equal.
-func sameRequest(existing record.Execution, hash []byte) (id string, _ error) {
-	if string(existing.RequestHash) != string(hash) {
-		return "", &KeyConflictError{ID: existing.ID}
+func sameRequest(id string, existing, hash []byte) (string, error) {
+	if string(existing) != string(hash) {
+		return "", &KeyConflictError{ID: id}
 	}
-	return existing.ID, nil
+	return id, nil
 }
 
 // run takes a recorded execution to its outcome. It has no error: failures are outcomes.

@@ -710,6 +710,10 @@ func TestKeyIsClaimedOnce(t *testing.T) {
 			t.Errorf("other %s: got %v, want a KeyConflictError", name, err)
 		}
 	}
+	// Cancel returns when the execution has given back its slot, after its outcome.
+	if _, err := x.Cancel(t.Context(), who, first, "test", "", 0); err != nil {
+		t.Error(err)
+	}
 	if running, queued, _ := x.Counts(); running+queued != 0 {
 		t.Errorf("%d slots and %d queued tickets are not given back", running, queued)
 	}

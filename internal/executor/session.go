@@ -95,41 +95,39 @@ func (s *sessionTurn) base() *SessionBase {
 	return &SessionBase{s.use.ID, s.Base()}
 }
 
-// enterSession makes a new execution the writer of the session of its request. earlier is the ID of the
-// execution that has the request's key, if the session is busy: a repeated request must neither wait
-// for its own execution nor be refused because of it. The ids of executions and of versions agree, so
-// the execution has its ID from now on.
-func (x *Executor) enterSession(ctx context.Context, t *tenant.Tenant, req *Request) (earlier string, err error) {
+// enterSession makes a new execution the writer of the session of its request. The ids of executions and of
+// versions agree, so the execution has its ID from now on.
+func (x *Executor) enterSession(ctx context.Context, t *tenant.Tenant, req *Request) error {
 	if req.Session == nil {
-		return "", nil
+		return nil
 	}
 	if x.Sessions == nil {
-		return "", &RequestError{"session", "this daemon has no sessions"}
+		return &RequestError{"session", "this daemon has no sessions"}
 	}
 	if req.Session.Version < 0 {
-		return "", &RequestError{"session.version", "negative; leave it out to get the newest version"}
+		return &RequestError{"session.version", "negative; leave it out to get the newest version"}
 	}
 	req.id = record.NewID()
 	use := session.Use{By: "execution " + req.id}
 	w, err := x.Sessions.Acquire(ctx, req.Principal.Tenant, req.Session.ID, use)
-	if _, busy := errors.AsType[*session.BusyError](err); busy {
-		if earlier, keyErr := x.byKey(ctx, *req); earlier != "" || keyErr != nil {
-			return earlier, keyErr
-		}
-		if req.Session.Wait {
-			w, err = x.awaitSession(ctx, t, *req, use)
-		}
+	if _, busy := errors.AsType[*session.BusyError](err); busy && req.Session.Wait {
+		w, err = x.awaitSession(ctx, t, *req, use)
 	}
 	if err != nil {
-		return "", err
+		return err
 	}
 	req.turn = &sessionTurn{Writer: w, use: *req.Session}
-	return "", nil
+	return nil
 }
 
 // awaitSession waits until the queue timeout for the session of a request. The error is then a
-// *session.BusyError.
+// *session.BusyError. Meanwhile the request counts in the tenant's queue.
 func (x *Executor) awaitSession(ctx context.Context, t *tenant.Tenant, req Request, use session.Use) (*session.Writer, error) {
+	place, err := x.takePlace(t, req.Principal)
+	if err != nil {
+		return nil, err
+	}
+	defer place.Leave()
 	patience, cancel := context.WithTimeout(ctx, cmp.Or(req.QueueTimeout, t.QueueTimeout))
 	defer cancel()
 	use.Wait = true
@@ -138,25 +136,6 @@ func (x *Executor) awaitSession(ctx context.Context, t *tenant.Tenant, req Reque
 		return nil, &session.BusyError{ID: req.Session.ID, Writer: "another execution"}
 	}
 	return w, err
-}
-
-// byKey returns the execution of an equal request with the same idempotency key, or "".
-func (x *Executor) byKey(ctx context.Context, req Request) (id string, err error) {
-	if req.Key == "" {
-		return "", nil
-	}
-	existing, err := x.Record.ByKey(ctx, req.Principal.Tenant, req.Key)
-	if errors.Is(err, record.ErrNotFound) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	hash, err := req.hash(tenantKey(x.hashKey, req.Principal.Tenant))
-	if err != nil {
-		return "", fmt.Errorf("request hash: %w", err)
-	}
-	return sameRequest(existing, hash)
 }
 
 // openSession opens the version of an execution, and lowers the limits of the workspace to the bounds of
@@ -179,12 +158,12 @@ func (e *execution) openSession() error {
 	return nil
 }
 
-// hideSessionFiles hides the files of the session that the request may not bring as inputs: an earlier
-// execution can have made any file. The header warns of them. A file of the skill hides the session's anyway.
+// hideSessionFiles hides the files of the session that the program may not see: the program of another skill
+// can have made any file. The header warns of them. A file of the skill hides the session's anyway.
 func (e *execution) hideSessionFiles() {
-	reason := ""
+	reason, hides := "", e.grant.Hides(e.dir, len(e.secretEnv) > 0)
 	for path := range e.turn.Paths() {
-		why := e.grant.RefusesFile(e.dir, path)
+		why := hides(path)
 		if why == "" || e.grant.Skill().Has(path) {
 			continue
 		}
@@ -195,6 +174,18 @@ func (e *execution) hideSessionFiles() {
 	if n := len(e.hidden); n > 0 {
 		e.sessionWarnings = []string{fmt.Sprintf("%d files of the session are hidden, such as %q: %s", n, e.hidden[0].Path, reason)}
 	}
+}
+
+// unseen returns a function that reports whether hideSessionFiles has hidden a file, or nil if it has hidden none.
+func (e *execution) unseen() func(path string) bool {
+	if len(e.hidden) == 0 {
+		return nil
+	}
+	hidden := make(map[string]bool, len(e.hidden))
+	for _, in := range e.hidden {
+		hidden[in.Path] = true
+	}
+	return func(path string) bool { return hidden[path] }
 }
 
 // minSessionRoom is the least size in bytes of the workspace of an execution in a session: the sandbox needs some
@@ -252,7 +243,9 @@ func sessionOutcome(base SessionBase, done session.Committed, err error) Session
 // changeOf returns the changes of the program. Package session leaves out the paths at which the skill
 // has a file or a directory.
 func (x *Executor) changeOf(r *run) session.Change {
-	change := session.Change{Deleted: append(r.collected.deleted, r.collected.hiding...), Foreign: r.grant.Skill().Has}
+	change := session.Change{
+		Deleted: append(r.collected.deleted, r.collected.hiding...), Foreign: r.grant.Skill().Has, Unseen: r.unseen(),
+	}
 	dir := x.Record.ArtifactDir(r.id)
 	for i, a := range r.collected.artifacts {
 		change.Files = append(change.Files, session.NewFile{

@@ -118,15 +118,27 @@ func (x *Executor) PutSessionFile(ctx context.Context, who permission.Principal,
 	return v, err
 }
 
-// putWaiting is Store.Put that waits until the queue timeout. The error is then a *session.BusyError.
+// putWaiting is Store.Put that waits until the queue timeout. The error is then a *session.BusyError. A call
+// that waits counts in the tenant's queue.
 func (x *Executor) putWaiting(ctx context.Context, who permission.Principal, id string, f session.NewFile) (session.Version, error) {
 	t, err := x.Tenant(who)
 	if err != nil {
 		return session.Version{}, err
 	}
+	use := session.Use{By: "a call by " + who.Name}
+	v, err := x.Sessions.Put(ctx, who.Tenant, id, use, f)
+	if _, busy := errors.AsType[*session.BusyError](err); !busy {
+		return v, err
+	}
+	place, err := x.takePlace(t, who)
+	if err != nil {
+		return session.Version{}, err
+	}
+	defer place.Leave()
 	patience, cancel := context.WithTimeout(ctx, t.QueueTimeout)
 	defer cancel()
-	v, err := x.Sessions.Put(patience, who.Tenant, id, session.Use{By: "a call by " + who.Name, Wait: true}, f)
+	use.Wait = true
+	v, err = x.Sessions.Put(patience, who.Tenant, id, use, f)
 	if err != nil && patience.Err() != nil && ctx.Err() == nil {
 		return v, &session.BusyError{ID: id, Writer: "an execution"}
 	}

@@ -56,3 +56,57 @@ func TestSessionFilesAndRules(t *testing.T) {
 		t.Errorf("got %q, %+v", text, out)
 	}
 }
+
+// A hostile skill leaves files that Python, node and git load without being asked. The script of another
+// skill, its commands, and inline code with a secret do not load them; the caller's inline code has the
+// modules of its session.
+func TestSessionFilesBecomeNoCode(t *testing.T) {
+	b := newSessionBench(t, hosttest.Host(t))
+	script := func(skill, path string, edit ...func(*executor.Request)) executor.Request {
+		edit = append([]func(*executor.Request){func(r *executor.Request) {
+			r.Source = permission.Source{Kind: permission.Script, Script: path}
+		}}, edit...)
+		return b.bash(skill, "", edit...)
+	}
+	if _, out, text := b.run(script("hostile", "plant.py")); out.Session.Committed != 1 {
+		t.Fatalf("got %q, %+v", text, out.Session)
+	}
+	planted := b.files()
+	python := func(code string, edit ...func(*executor.Request)) executor.Request {
+		edit = append([]func(*executor.Request){func(r *executor.Request) {
+			r.Source = permission.Source{Kind: permission.Code, Language: "python", Code: code}
+		}}, edit...)
+		return b.bash("victim", "", edit...)
+	}
+	secret := func(r *executor.Request) { r.SecretEnv = map[string]executor.Secret{"TOKEN": "x"} }
+	const trying = "def has(m):\n try: return '/workspace' in str(__import__(m, fromlist=['x']).__file__)\n except ImportError: return False\nprint([m for m in ('csv', 'requests', 'google.auth') if has(m)])"
+	for name, c := range map[string]struct {
+		req  executor.Request
+		want string
+	}{
+		"script":            {script("victim", "scripts/report.py"), "[]\ndata\n"},
+		"script at the top": {script("victim", "top.py"), "[]\ndata\n"},
+		"command": {b.bash("victim", "", func(r *executor.Request) {
+			r.Source = permission.Source{Kind: permission.Command, Command: "python3 scripts/report.py"}
+		}), "[]\ndata\n"},
+		"code with a secret":    {python(trying, secret), "[]\n"},
+		"the caller's own code": {python(trying), "['csv', 'requests', 'google.auth']\n"},
+		"an input instead": {script("victim", "scripts/report.py", func(r *executor.Request) {
+			r.Files = []executor.Input{{Path: "scripts/requests.py", Content: []byte("")}}
+		}), "['requests']\ndata\n"},
+	} {
+		h, out, text := b.run(c.req)
+		if text != c.want || out.End != executor.Exited || *out.ExitCode != 0 {
+			t.Errorf("%s: got %q, %+v, want %q", name, text, out, c.want)
+		}
+		if warned := len(h.Warnings) == 1 && strings.Contains(h.Warnings[0], "files of the session are hidden"); warned != (name != "the caller's own code") {
+			t.Errorf("%s: warnings %q", name, h.Warnings)
+		}
+	}
+	// A program that removes the folder of a hidden file does not remove the file.
+	if _, out, text := b.run(b.bash("victim", "rm -r google; rm in.csv", secret)); out.Session.Deleted != 1 {
+		t.Errorf("got %q, %+v", text, out.Session)
+	}
+	delete(planted, "in.csv")
+	b.check(planted)
+}

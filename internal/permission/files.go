@@ -51,29 +51,56 @@ func refusedByRules(has func(string) bool, name string) string {
 // refusesFile returns the reason why a request may not have an input file, because of the code that it
 // runs, or "".
 func (c codeWord) refusesFile(has func(string) bool, dir, name string) string {
-	file, ok := c.in(dir)
-	if !ok {
-		return ""
-	}
-	// The author means the skill's file, whatever the request's working directory is. Code
-	// that the skill does not have is the caller's own.
-	unmoved, _ := c.in("")
-	folder := path.Dir(file)
-	shipped := c.module || slices.ContainsFunc([]string{file, unmoved, path.Dir(file), path.Dir(unmoved)},
-		func(p string) bool { return p != "." && has(p) })
-	switch {
-	case !shipped:
-		return ""
-	case name == file:
-		return fmt.Sprintf("the request runs %s, which must be the skill's own file: leave working_directory out of the request", excerpt(c.name))
-	case folder != "." && !c.module && strings.HasPrefix(name, folder+"/"):
-		return fmt.Sprintf("the request runs %s, and programs load files from the same folder: put the file into another folder", excerpt(c.name))
-	case c.module && (has(c.folder(dir)) || has(c.folder(""))) && strings.HasPrefix(name, c.folder(dir)+"/"):
-		return fmt.Sprintf("the request runs %s, which is in this folder: put the file into another folder", excerpt(c.name))
-	case loadable(strings.TrimPrefix(name, folder+"/")):
-		return fmt.Sprintf("the request runs %s, which could load the file as code: give it another name, or put it into a folder", excerpt(c.name))
+	if p := c.place(has, dir); p.shipped {
+		return p.refusesFile(name)
 	}
 	return ""
+}
+
+// A placedCode is a codeWord with its place in the workspace.
+type placedCode struct {
+	codeWord
+	file, folder string
+	pkg          string // the folder of a module's package, if the skill has it; else empty
+	// shipped: the author of a rule means the skill's file, whatever the request's working directory is. Code
+	// that the skill does not have is the caller's own.
+	shipped bool
+}
+
+// place finds the code of a command that starts in dir.
+func (c codeWord) place(has func(string) bool, dir string) placedCode {
+	file, ok := c.in(dir)
+	p := placedCode{codeWord: c, file: file, folder: path.Dir(file)}
+	if !ok {
+		return p
+	}
+	unmoved, _ := c.in("")
+	p.shipped = c.module || slices.ContainsFunc([]string{file, unmoved, p.folder, path.Dir(unmoved)},
+		func(name string) bool { return name != "." && has(name) })
+	if c.module && (has(c.packageIn(dir)) || has(c.packageIn(""))) {
+		p.pkg = c.packageIn(dir)
+	}
+	return p
+}
+
+// refusesFile is codeWord.refusesFile for code that the skill ships.
+func (p placedCode) refusesFile(name string) string {
+	switch {
+	case name == p.file:
+		return fmt.Sprintf("the request runs %s, which must be the skill's own file: leave working_directory out of the request", excerpt(p.name))
+	case p.folder != "." && !p.module && isIn(name, p.folder):
+		return fmt.Sprintf("the request runs %s, and programs load files from the same folder: put the file into another folder", excerpt(p.name))
+	case p.pkg != "" && isIn(name, p.pkg):
+		return fmt.Sprintf("the request runs %s, which is in this folder: put the file into another folder", excerpt(p.name))
+	case loadable(strings.TrimPrefix(name, p.folder+"/")):
+		return fmt.Sprintf("the request runs %s, which could load the file as code: give it another name, or put it into a folder", excerpt(p.name))
+	}
+	return ""
+}
+
+// isIn reports whether name lies in folder.
+func isIn(name, folder string) bool {
+	return len(name) > len(folder) && name[len(folder)] == '/' && name[:len(folder)] == folder
 }
 
 // in returns the path of the code in the workspace if the command starts in dir. ok is
@@ -90,8 +117,8 @@ func (c codeWord) in(dir string) (file string, ok bool) {
 	return file, !strings.HasPrefix(name, "/") && file != ".." && !strings.HasPrefix(file, "../")
 }
 
-// folder is the folder of a module's package in the workspace, if the command starts in dir.
-func (c codeWord) folder(dir string) string {
+// packageIn is the folder of a module's package in the workspace, if the command starts in dir.
+func (c codeWord) packageIn(dir string) string {
 	name, _, _ := strings.Cut(c.name, ".")
 	return path.Join(dir, name)
 }
@@ -108,18 +135,31 @@ var startFiles = map[string]string{
 // codeSuffixes are the suffixes of files that a program loads as code from its script's
 // folder or from its working directory. In doubt a suffix is in the list: a caller can rename a
 // refused file.
-var codeSuffixes = strings.Fields(".py .pyc .so .js .mjs .cjs .node .ts .mts .cts .rb .pl .pm .php .lua .sh .class .jar")
+var codeSuffixes = strings.Fields(".py .pyc .so .js .mjs .cjs .node .ts .mts .cts .rb .pl .pm .pmc .php .lua .sh .bash .tsx .jsx .class .jar")
 
 // loadable reports whether a program loads a file because of its name: a module or package
 // in a folder that it searches, or a cached or installed module of Python or node.
 func loadable(name string) bool {
-	parts := strings.Split(name, "/")
-	if slices.Contains(parts, "__pycache__") || slices.Contains(parts, "node_modules") {
+	if inPackages(name) {
 		return true
 	}
-	last := parts[len(parts)-1]
-	return len(parts) == 1 && slices.Contains(codeSuffixes, strings.ToLower(path.Ext(last))) ||
-		len(parts) == 2 && strings.HasPrefix(last, "__init__.")
+	dir, last := path.Split(name)
+	return dir == "" && hasCodeSuffix(last) || strings.Count(dir, "/") == 1 && strings.HasPrefix(last, "__init__.")
+}
+
+// inPackages reports whether a path has a folder of cached or installed modules.
+func inPackages(name string) bool {
+	for _, folder := range []string{"__pycache__", "node_modules"} {
+		if strings.Contains(name, folder) && slices.Contains(strings.Split(name, "/"), folder) {
+			return true
+		}
+	}
+	return false
+}
+
+func hasCodeSuffix(name string) bool {
+	ext := path.Ext(name)
+	return ext != "" && slices.Contains(codeSuffixes, strings.ToLower(ext))
 }
 
 // ownedByGit reports whether a path, or the value of an option, lies in a directory named

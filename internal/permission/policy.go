@@ -79,6 +79,7 @@ type Grant struct {
 	rule      string
 	scoped    bool       // for RefusesFile, see Decision
 	code      []codeWord // for RefusesFile, see Decision
+	loads     []codeWord // for Hides: the words that name the source's code, whatever covers it
 }
 
 // Valid reports whether g approves anything.
@@ -148,8 +149,9 @@ func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *polic
 		if err != nil {
 			return Grant{}, err
 		}
+		g.loads = []codeWord{{name: skill.WorkspaceDir + "/" + entry.Path}}
 		if p.NoCode {
-			g.code = []codeWord{{name: skill.WorkspaceDir + "/" + entry.Path}}
+			g.code = g.loads
 		}
 	case Code:
 		if p.NoCode {
@@ -161,6 +163,7 @@ func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *polic
 			return Grant{}, &Denied{Command: src.Command, Reason: d.Reason, Rule: d.Missing, Instead: p.instead(d)}
 		}
 		g.plan, g.rule, g.scoped, g.code = d.Plan, d.Rule, d.scoped, d.code
+		g.loads = loadsOf(d.Plan)
 	default:
 		return Grant{}, &Denied{Reason: "the request names neither a script nor code nor a command"}
 	}

@@ -188,7 +188,7 @@ func (s *Store) flushFirst(ctx context.Context, n int, most int64) error {
 		}
 		b.pending = nil
 	}
-	if len(b.pending) == 0 {
+	if len(b.pending) == 0 && b.journal != nil { // nil: the store is closed
 		return b.journal.Reset()
 	}
 	return nil

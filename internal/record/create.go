@@ -145,6 +145,16 @@ func (s *Store) ByKey(ctx context.Context, tenant, key string) (Execution, error
 	return claimed.Execution, nil
 }
 
+// Holder returns the ID and the request hash of the execution of a tenant that has an idempotency key, or
+// ErrNotFound. It leaves the journal as it is, because claims go around the journal.
+func (s *Store) Holder(ctx context.Context, tenant, key string) (id string, hash []byte, err error) {
+	claimed, err := getRow(ctx, s.db.queries, "tenant = ? AND key = ?", tenant, key)
+	if err != nil {
+		return "", nil, err
+	}
+	return claimed.ID, claimed.RequestHash, nil
+}
+
 // number returns the number of a new row.
 // Numbers grow even if the clock goes back, so listings keep their order and page tokens
 // stay valid.

@@ -6,7 +6,8 @@ import (
 )
 
 // BenchmarkUse is the part of the store in the time of an execution: with a session of 1,000 files and no
-// change, and with one changed file. Release comes after the answer to the caller.
+// change, and with one changed file. Release after a
+// commit has a benchmark of its own: it comes before the outcome, so it is in the time of the execution, too.
 func BenchmarkUse(b *testing.B) {
 	for _, files := range []int{0, 1000} {
 		s := newBench(b)

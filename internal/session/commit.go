@@ -58,9 +58,18 @@ func (w *Writer) Commit(c Change) (Committed, error) {
 	if p.done == (Committed{}) {
 		return p.done, nil
 	}
+	adds := p.done.Added+p.done.Changed > 0
+	if need, limit := listBytes(files), w.listLimit(); adds && need > limit {
+		return Committed{}, &QuotaError{QuotaList, limit, need}
+	}
 	next, err := newManifest(Version{Number: number, Base: w.base.Number, By: w.by, Created: w.store.config.Now().Round(0).UTC()}, files)
 	if err != nil {
 		return Committed{}, err
+	}
+	if adds {
+		if err := w.fits(next); err != nil {
+			return Committed{}, err
+		}
 	}
 	if err := w.commit(next, p.sources); err != nil {
 		return Committed{}, err
@@ -71,11 +80,8 @@ func (w *Writer) Commit(c Change) (Committed, error) {
 	return p.done, nil
 }
 
-// commit writes a version, if the quotas allow it.
+// commit writes a version, if the quota of the tenant allows it.
 func (w *Writer) commit(next *manifest, sources map[string]string) error {
-	if err := w.fits(next); err != nil {
-		return err
-	}
 	w.gone = w.surplus(next.Number)
 	after := slices.DeleteFunc(slices.Clone(w.x.kept), func(m *manifest) bool { return slices.Contains(w.gone, m.Number) })
 	next.Stored = stored(append(after, next))
@@ -99,7 +105,8 @@ func (w *Writer) commit(next *manifest, sources map[string]string) error {
 	return nil
 }
 
-// fits compares a version with the bounds of one version. Directories count as files.
+// fits compares a version with the bounds of one version. Directories count as files. A version with fewer
+// files than its base is not compared: the operator may have lowered the bounds since.
 func (w *Writer) fits(next *manifest) error {
 	bytes, files := w.Room()
 	if n := next.Files + next.Dirs; files > 0 && n > files {
@@ -109,6 +116,11 @@ func (w *Writer) fits(next *manifest) error {
 		return &QuotaError{QuotaBytes, bytes, next.Bytes}
 	}
 	return nil
+}
+
+// listLimit is the most that listBytes may be. Reads of a version have its list in memory.
+func (w *Writer) listLimit() int64 {
+	return listBytesPerFile * int64(max(leastListed, w.store.config.Rules(w.tenant).Files))
 }
 
 // surplus returns the versions that are not kept after another one.

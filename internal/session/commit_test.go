@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -332,6 +333,65 @@ func TestQuotas(t *testing.T) {
 			}
 			b.checkUsage(id)
 		})
+	}
+}
+
+// Paths have a bound together, because each read of a version has them in memory. 10,000 files with usual
+// names are far below it.
+func TestQuotaOfPaths(t *testing.T) {
+	b := newBench(t)
+	b.rules = Rules{Files: 20_000}
+	id := b.create(Settings{})
+	source := b.source("", "x")
+	change := func(path string) (c Change) {
+		for i := range 10_000 {
+			f := source
+			f.Path = fmt.Sprintf(path, i)
+			c.Files = append(c.Files, f)
+		}
+		return c
+	}
+	done, err := b.try(id, change("measurements/2026-11-26/station-%05d.csv"))
+	if err != nil || done.Added != 10_000 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	long := strings.Repeat(strings.Repeat("d", 250)+"/", 15)
+	_, err = b.try(id, change(long+strings.Repeat("f", 200)+"%d"))
+	if full, ok := errors.AsType[*QuotaError](err); !ok || full.Quota != QuotaList || full.Limit != 8_000_000 || full.Need < 50_000_000 {
+		t.Errorf("got %v", err)
+	}
+	data, err := os.ReadFile(versionPath(filepath.Join(b.dir, "a", id), 1))
+	b.must(err)
+	v, err := b.Read("a", id, 0)
+	b.must(err)
+	if least := listBytes(v.Files); int64(len(data)) > least+maxHead {
+		t.Errorf("the list has %d bytes, more than the %d that are counted", len(data), least)
+	}
+
+	// The versions are described without their lists.
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	list, err := b.Versions("a", id)
+	runtime.ReadMemStats(&after)
+	if len(list) != 1 || list[0] != done.Version || err != nil {
+		t.Errorf("got %+v, %v", list, err)
+	}
+	if n := after.TotalAlloc - before.TotalAlloc; n > 512<<10 {
+		t.Errorf("Versions took %d bytes, with a list of %d", n, len(data))
+	}
+}
+
+// An operator who lowers a bound does not keep a program from deleting files.
+func TestDeletionsAboveTheBounds(t *testing.T) {
+	b := newBench(t)
+	id := b.create(Settings{})
+	b.commit(id, "f=1", "g=12", "h=3", "i=4")
+	b.rules = Rules{Files: 1, Bytes: 1}
+	if done := b.commit(id, "-f"); done.Deleted != 1 || done.Version.Files != 3 {
+		t.Errorf("got %+v", done)
+	}
+	if _, err := b.try(id, b.change("-g", "h=5")); !errors.As(err, new(*QuotaError)) {
+		t.Errorf("a change: %v", err)
 	}
 }
 

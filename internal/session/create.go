@@ -13,7 +13,7 @@ import (
 )
 
 // Create makes an empty session. It is durable when Create returns. The error is a *SettingsError, a
-// *QuotaError, or one of the operating system.
+// *QuotaError, ErrNotFound for a removed tenant, or one of the operating system.
 func (s *Store) Create(tenant string, set Settings) (Info, error) {
 	if !isTenant(tenant) {
 		return Info{}, fmt.Errorf("tenant %q: cannot have sessions: its name cannot be a directory", tenant)
@@ -47,6 +47,9 @@ func (s *Store) Create(tenant string, set Settings) (Info, error) {
 func (s *Store) beginCreate(tenant string, rules Rules) (*tenantSessions, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.config.Rules(tenant).Removed { // asked under s.mu, so a Purge is before or after
+		return nil, fmt.Errorf("tenant %q was removed: %w", tenant, ErrNotFound)
+	}
 	t := s.of(tenant)
 	if n := len(t.sessions) + t.creating; rules.Sessions > 0 && n >= rules.Sessions {
 		return nil, &QuotaError{QuotaSessions, int64(rules.Sessions), int64(n) + 1}

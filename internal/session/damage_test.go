@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"testing"
+
+	"github.com/skillrun/skillrun/internal/disktest"
 )
 
 func isDamaged(err error, version int) bool {
@@ -185,4 +187,63 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("got %+v, %v; want %+v", again, err, m)
 		}
 	})
+}
+
+// Contents of another size than the list says are damage: a program does not get them, and no reader does.
+func TestDamagedSize(t *testing.T) {
+	b := newBench(t)
+	id := b.create(Settings{})
+	b.commit(id, "f=1")
+	b.commit(id, "f=22")
+	b.must(b.Close())
+	b.must(os.Truncate(filepath.Join(b.dir, "a", id, objectsName, objectName(2, 0)), 1))
+	b.open()
+	if err := b.openErr(id, 0); !isDamaged(err, 2) {
+		t.Errorf("open: %v", err)
+	}
+	v, err := b.Read("a", id, 0)
+	b.must(err)
+	if _, err := v.Open(v.Files[0]); !isDamaged(err, 2) {
+		t.Errorf("read: %v", err)
+	}
+	b.check("version 1", b.files(id, 1), []string{"f=1"})
+}
+
+// A file that can't be removed, or a tenant that can't be read, does not keep the store from starting.
+func TestStartWithABadTenant(t *testing.T) {
+	b := newBench(t)
+	id := b.create(Settings{})
+	busy := filepath.Join(b.dir, "bad", oldPrefix+"1", "mounted")
+	b.must(os.MkdirAll(busy, 0o700))
+	disktest.Mount(t, busy, "size=64k")
+	b.restart()
+	b.commit(id, "f=1")
+}
+
+// A version whose commit was reported as failed, and that could not be removed, does not come back.
+func TestFailedVersionIsRemoved(t *testing.T) {
+	b := newBench(t)
+	id := b.create(Settings{})
+	b.commit(id, "f=1")
+	before, err := b.Get("a", id)
+	b.must(err)
+	b.commit(id, "g=2")
+	w := b.acquire(id, 0)
+	b.Store.mu.Lock()
+	w.x.head, w.x.loaded = before.Newest, false // as after a commit whose undo has failed
+	b.Store.mu.Unlock()
+	w.Release()
+	if v, err := b.Versions("a", id); len(v) != 1 || err != nil {
+		t.Errorf("versions before: %+v, %v", v, err)
+	}
+	if _, err := b.Read("a", id, 2); !errors.Is(err, ErrNotFound) {
+		t.Errorf("read: %v", err)
+	}
+	if done := b.commit(id, "h=3"); done.Version.Number != 2 {
+		t.Errorf("got %+v", done)
+	}
+	b.check("files", b.head(id), []string{"f=1", "h=3"})
+	if v, err := b.Versions("a", id); len(v) != 2 || err != nil {
+		t.Errorf("versions: %+v, %v", v, err)
+	}
 }

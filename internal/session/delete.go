@@ -167,10 +167,11 @@ func (s *Store) Purge(tenant string) (removed int, bytes int64, err error) {
 	if !isTenant(tenant) {
 		return removed, bytes, nil
 	}
+	s.step("purge")
 	// What could not be read is removed, too.
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t != nil && len(t.sessions)+t.creating > 0 {
+	if t = s.tenants[tenant]; t != nil && len(t.sessions)+t.creating > 0 {
 		return removed, bytes, fmt.Errorf("tenant %s: sessions are being made", tenant)
 	}
 	delete(s.tenants, tenant)

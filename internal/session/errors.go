@@ -35,6 +35,7 @@ const (
 	QuotaTenantBytes = "session_bytes" // of all versions of all sessions of the tenant, on disk
 	QuotaBytes       = "bytes"         // of the files of one version
 	QuotaFiles       = "files"         // of one version
+	QuotaList        = "list_bytes"    // of the list of one version's files, with their paths
 )
 
 // QuotaError says which quota a change exceeds. Nothing was changed.
@@ -50,6 +51,8 @@ func (e *QuotaError) Error() string {
 		return fmt.Sprintf("the tenant has %d sessions, and may have no more; delete one", e.Limit)
 	case QuotaTenantBytes:
 		return fmt.Sprintf("the sessions of the tenant would need %d bytes on disk, of at most %d; delete files or sessions", e.Need, e.Limit)
+	case QuotaList:
+		return fmt.Sprintf("the list of the session's files would have %d bytes, of at most %d; use shorter paths or fewer files", e.Need, e.Limit)
 	}
 	return fmt.Sprintf("the session would have %d %s, of at most %d; delete files", e.Need, e.Quota, e.Limit)
 }

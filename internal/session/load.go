@@ -15,25 +15,32 @@ func (s *Store) load(tenant string, x *session) error {
 	if x.loaded {
 		return nil
 	}
-	objects, err := names(filepath.Join(x.dir, objectsName))
+	sizes, err := objectSizes(x.dir)
 	if err != nil {
 		return err
 	}
-	numbers, err := versionNumbers(x.dir)
+	objects := make(map[string]bool, len(sizes))
+	for name := range sizes {
+		objects[name] = true
+	}
+	numbers, err := x.committed()
 	if err != nil {
 		return err
 	}
 	if err := s.cleanTop(x); err != nil {
 		return err
 	}
+	defer s.beginReading(tenant)()
 	x.kept, x.damaged = nil, map[int]error{}
+	known := map[string]File{} // of earlier versions, by object
 	for _, n := range numbers {
-		m, err := readManifest(x.dir, n, objects)
+		m, err := readManifest(x.dir, n, sizes)
 		if err != nil {
 			s.config.Log.Error("a version of a session is damaged; earlier ones are not", "session", x.id, "version", n, "err", err)
 			x.damaged[n] = err
 			continue
 		}
+		m.share(known)
 		x.kept = append(x.kept, m)
 	}
 	keep := s.keep(tenant)
@@ -47,6 +54,37 @@ func (s *Store) load(tenant string, x *session) error {
 	s.resize(tenant, x, stored(x.kept))
 	x.loaded = true
 	return nil
+}
+
+// committed returns the numbers of the versions on disk. It removes a version after the head: its commit has
+// failed and was reported as failed, but the version could not be removed then. After a start the head is the
+// newest version on disk.
+func (x *session) committed() ([]int, error) {
+	numbers, err := versionNumbers(x.dir)
+	if err != nil {
+		return nil, err
+	}
+	for n := len(numbers); n > 0 && numbers[n-1] > x.head.Number; n-- {
+		if err := os.Remove(versionPath(x.dir, numbers[n-1])); err != nil {
+			return nil, err
+		}
+		numbers = numbers[:n-1]
+	}
+	return numbers, nil
+}
+
+// objectSizes returns the sizes of the objects of a session, by their names.
+func objectSizes(dir string) (map[string]int64, error) {
+	list, err := os.ReadDir(filepath.Join(dir, objectsName))
+	sizes := make(map[string]int64, len(list))
+	for _, d := range list {
+		fi, err := d.Info()
+		if err != nil {
+			return nil, err
+		}
+		sizes[d.Name()] = fi.Size()
+	}
+	return sizes, err
 }
 
 // cleanTop removes files that are no part of a session, such as a file of an interrupted update. After
@@ -91,8 +129,8 @@ func (s *Store) resize(tenant string, x *session, size int64) {
 	x.head.Stored = size
 }
 
-// readManifest reads a version whose objects are all there.
-func readManifest(dir string, number int, objects map[string]bool) (*manifest, error) {
+// readManifest reads a version whose objects are all there, with the right sizes. It does not read the objects.
+func readManifest(dir string, number int, sizes map[string]int64) (*manifest, error) {
 	data, err := os.ReadFile(versionPath(dir, number))
 	if err != nil {
 		return nil, err
@@ -105,8 +143,11 @@ func readManifest(dir string, number int, objects map[string]bool) (*manifest, e
 		return nil, fmt.Errorf("it is version %d", m.Number)
 	}
 	for _, f := range m.files {
-		if !objects[f.object] {
+		switch size, ok := sizes[f.object]; {
+		case !ok:
 			return nil, fmt.Errorf("object %s is missing", f.object)
+		case size != f.SizeBytes:
+			return nil, fmt.Errorf("object %s has %d bytes, not %d", f.object, size, f.SizeBytes)
 		}
 	}
 	return m, nil

@@ -1,12 +1,15 @@
 package session
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -72,6 +75,33 @@ func newManifest(v Version, files []File) (*manifest, error) {
 	return &manifest{v, files, b.Bytes(), int64(b.Len())}, nil
 }
 
+// Bounds of the list of a version. 10,000 paths may have 187 bytes on average, and one path 4,096.
+const (
+	listBytesPerFile = 400
+	leastListed      = 10_000 // files, if the bound of files is lower
+	rowBytes         = 150    // at least what a row has besides its path
+)
+
+// listBytes returns at least the size of the list of files on disk.
+func listBytes(files []File) (n int64) {
+	for _, f := range files {
+		n += rowBytes + int64(base64.StdEncoding.EncodedLen(len(f.Path)))
+	}
+	return n
+}
+
+// share replaces files by equal ones of earlier versions, so that ten versions of a file have its path and hash in
+// memory once. It adds the others to known, by their objects.
+func (m *manifest) share(known map[string]File) {
+	for i, f := range m.files {
+		if old, ok := known[f.object]; ok && old == f {
+			m.files[i] = old
+		} else {
+			known[f.object] = f
+		}
+	}
+}
+
 // encode returns the content of versions/N: the SHA-256 of the rest in hex, the version, the files;
 // each on a line.
 func (m *manifest) encode() ([]byte, error) {
@@ -120,6 +150,37 @@ func stored(kept []*manifest) (total int64) {
 		total += int64(kept[n-1].Dirs) * diskBlock
 	}
 	return total
+}
+
+// maxHead bounds the first two lines of versions/N in bytes: a sum, and a Version, whose By names a principal.
+const maxHead = 64 << 10
+
+// readHead reads a version without its files. It checks the sum, but has only a small part of the file in memory.
+func readHead(path string) (v Version, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return v, err
+	}
+	defer file.Close()
+	hash := sha256.New()
+	r := bufio.NewReaderSize(file, maxHead)
+	sum, err := r.ReadSlice('\n')
+	want := string(bytes.TrimSuffix(sum, []byte{'\n'}))
+	if err != nil {
+		return v, fmt.Errorf("sum: %w", err)
+	}
+	head, err := r.ReadSlice('\n')
+	if err != nil {
+		return v, fmt.Errorf("version: %w", err)
+	}
+	hash.Write(head)
+	if err = json.Unmarshal(head, &v); err == nil {
+		_, err = r.WriteTo(hash)
+	}
+	if err == nil && hex.EncodeToString(hash.Sum(nil)) != want {
+		err = errors.New("checksum differs")
+	}
+	return v, err
 }
 
 // splitVersion checks the sum and returns the version, and the lines of its files.

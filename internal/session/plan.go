@@ -23,6 +23,9 @@ type Change struct {
 	// Foreign reports whether a path is not the session's, because the skill has something there: such
 	// files are neither added nor deleted. Nil: none is.
 	Foreign func(path string) bool
+	// Unseen reports whether the program did not see a file of its version. A new file can replace such a
+	// file, but the deletion of its directory does not delete it. Nil: the program saw all files.
+	Unseen func(path string) bool
 }
 
 // A plan says how a Change makes the files of the next version.
@@ -42,6 +45,9 @@ type plan struct {
 func newPlan(number int, c Change) (*plan, error) {
 	if c.Foreign == nil {
 		c.Foreign = func(string) bool { return false }
+	}
+	if c.Unseen == nil {
+		c.Unseen = func(string) bool { return false }
 	}
 	p := &plan{Change: c, number: number, gone: map[string]bool{}, added: map[string]bool{}, dirs: map[string]bool{}, sources: map[string]string{}}
 	for _, path := range c.Deleted {
@@ -111,7 +117,7 @@ func (p *plan) deletes(path string) bool {
 	if p.dirs[path] {
 		return true // even a foreign one: a directory is there now
 	}
-	return (p.gone[path] || isBeneath(path, p.gone)) && !p.Foreign(path)
+	return (p.gone[path] || isBeneath(path, p.gone)) && !p.Foreign(path) && !p.Unseen(path)
 }
 
 // add returns an added file with its object, which is the old one if it has the same content.

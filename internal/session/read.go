@@ -16,7 +16,7 @@ import (
 type View struct {
 	Version Version
 	Files   []File // in byte order of the paths
-	dir     string
+	id, dir string
 }
 
 // Read returns a version; 0 is the newest. It counts as a use of the session. The error is ErrNotFound, a
@@ -29,14 +29,19 @@ func (s *Store) Read(tenant, id string, version int) (*View, error) {
 	if err := s.use(x); err != nil {
 		return nil, gone(id, err)
 	}
-	if version == 0 {
-		s.mu.Lock()
-		version = x.head.Number
-		s.mu.Unlock()
+	s.mu.Lock()
+	head := x.head.Number
+	s.mu.Unlock()
+	if version > head {
+		return nil, fmt.Errorf("session %q: version %d: %w", id, version, ErrNotFound) // see session.committed
 	}
 	if version == 0 {
-		return &View{dir: x.dir}, nil
+		version = head
 	}
+	if version == 0 {
+		return &View{id: id, dir: x.dir}, nil
+	}
+	defer s.beginReading(tenant)()
 	data, err := os.ReadFile(versionPath(x.dir, version))
 	if err != nil {
 		return nil, gone(id, err)
@@ -48,7 +53,25 @@ func (s *Store) Read(tenant, id string, version int) (*View, error) {
 	if err != nil {
 		return nil, &DamagedError{id, version, err}
 	}
-	return &View{m.Version, m.files, x.dir}, nil
+	return &View{m.Version, m.files, id, x.dir}, nil
+}
+
+// Bounds of the lists of files that are read at the same time. Reading and decoding one takes about four times
+// its size in memory.
+const (
+	maxReading       = 8
+	maxTenantReading = 2
+)
+
+// beginReading waits until a list of files may be read. The caller must call end. All who may read only use the
+// disk and the processor, so the wait ends.
+func (s *Store) beginReading(tenant string) (end func()) {
+	s.mu.Lock()
+	share := s.of(tenant).reading
+	s.mu.Unlock()
+	share <- struct{}{}
+	s.reading <- struct{}{}
+	return func() { <-s.reading; <-share }
 }
 
 // gone returns ErrNotFound for a missing file: the session or the version was removed during the read.
@@ -69,13 +92,24 @@ func (v *View) Find(path string) (File, error) {
 }
 
 // Open opens a file of Files. The caller closes it, and compares the content with the hash if it must be
-// sure of the disk. The error is ErrNotFound if the version is no longer kept.
+// sure of the disk. The error is ErrNotFound if the version is no longer kept, or a *DamagedError if the file
+// has another size.
 func (v *View) Open(f File) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(v.dir, objectsName, f.object), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("path %q: %w", f.Path, ErrNotFound)
 	}
-	return file, err
+	if err != nil {
+		return nil, err
+	}
+	fi, err := file.Stat()
+	if err == nil && fi.Size() != f.SizeBytes {
+		err = &DamagedError{v.id, v.Version.Number, fmt.Errorf("%q has %d bytes, not %d", f.Path, fi.Size(), f.SizeBytes)}
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
 }
 
 // Versions describes the kept versions of a session, oldest first, without damaged ones.
@@ -84,20 +118,22 @@ func (s *Store) Versions(tenant, id string) ([]Version, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
+	head := x.head.Number
+	s.mu.Unlock()
 	numbers, err := versionNumbers(x.dir)
 	if err != nil {
 		return nil, gone(id, err)
 	}
+	numbers = slices.DeleteFunc(numbers, func(n int) bool { return n > head }) // see session.committed
+	defer s.beginReading(tenant)()
 	var list []Version
 	for _, n := range numbers {
-		data, err := os.ReadFile(versionPath(x.dir, n))
-		if errors.Is(err, os.ErrNotExist) {
-			continue // a writer removed it
-		}
-		if err != nil {
+		v, err := readHead(versionPath(x.dir, n))
+		if _, io := errors.AsType[*os.PathError](err); io && !errors.Is(err, os.ErrNotExist) { // a writer removed it
 			return nil, err
 		}
-		if v, _, err := splitVersion(data); err == nil && v.Number == n {
+		if err == nil && v.Number == n {
 			list = append(list, v)
 		}
 	}

@@ -19,9 +19,7 @@ func (s *Store) readTenants() error {
 	for _, d := range dirs {
 		if d.IsDir() {
 			all[d.Name()] = true
-			if err := s.removeRemains(d.Name()); err != nil {
-				return err
-			}
+			s.removeRemains(d.Name())
 		}
 	}
 	s.mu.Lock()
@@ -31,26 +29,24 @@ func (s *Store) readTenants() error {
 	s.mu.Unlock()
 	for tenant := range all {
 		if err := s.readTenant(tenant); err != nil {
-			return err
+			// The sessions of other tenants can be used.
+			s.config.Log.Error("the sessions of a tenant cannot be read; their files stay", "tenant", tenant, "err", err)
 		}
 	}
 	return nil
 }
 
 // removeRemains removes the directories of a tenant that are no sessions.
-func (s *Store) removeRemains(tenant string) error {
-	dirs, err := os.ReadDir(filepath.Join(s.config.Dir, tenant))
-	if err != nil {
-		return err
-	}
+func (s *Store) removeRemains(tenant string) {
+	dirs, _ := os.ReadDir(filepath.Join(s.config.Dir, tenant)) // readTenant logs the error
 	for _, d := range dirs {
-		if !isSession(d.Name()) {
-			if err := os.RemoveAll(filepath.Join(s.config.Dir, tenant, d.Name())); err != nil {
-				return err
-			}
+		if isSession(d.Name()) {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(s.config.Dir, tenant, d.Name())); err != nil {
+			s.config.Log.Error("files of a deleted session stay until the next start", "tenant", tenant, "err", err)
 		}
 	}
-	return nil
 }
 
 func isSession(name string) bool {

@@ -95,11 +95,10 @@ func newSession(dir, id string, m meta) *session {
 // readVersion reads a version without its files. If it is damaged, the number and the size on disk are
 // still right.
 func readVersion(dir string, number int) (Version, error) {
-	data, err := os.ReadFile(versionPath(dir, number))
-	if err != nil {
+	v, err := readHead(versionPath(dir, number))
+	if _, io := errors.AsType[*os.PathError](err); io {
 		return Version{}, err
 	}
-	v, _, err := splitVersion(data)
 	if err == nil && v.Number == number {
 		return v, nil
 	}
@@ -209,7 +208,7 @@ func (s *Store) List(tenant string) []Info {
 	return list
 }
 
-// Update changes the settings of a session. change gets the current ones; the result is checked as at the
+// Update changes the settings of a session. change gets the current ones; what it changes is checked as at the
 // creation. An update is a use of the session.
 func (s *Store) Update(tenant, id string, change func(*Settings)) (Info, error) {
 	if err := s.enter(); err != nil {
@@ -233,8 +232,9 @@ func (s *Store) update(tenant string, x *session, change func(*Settings)) error 
 	s.mu.Lock()
 	set := x.set.clone()
 	s.mu.Unlock()
+	was := set
 	change(&set)
-	if err := set.check(s.config.Rules(tenant)); err != nil {
+	if err := set.check(s.config.Rules(tenant).since(was, set)); err != nil {
 		return err
 	}
 	if err := writeMeta(x.dir, meta{x.created, set}); err != nil {

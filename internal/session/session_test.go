@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+	"unsafe"
 )
 
 func TestLifeOfASession(t *testing.T) {
@@ -110,6 +112,17 @@ func TestSettings(t *testing.T) {
 	if _, err := b.Update("a", i.ID, func(s *Settings) { s.TTL = 2 * time.Hour }); err == nil {
 		t.Error("an update has set a TTL above the maximum")
 	}
+	// The operator lowers the bounds below what a session has. Its other settings can still be changed.
+	made, err := b.Create("a", Settings{Bytes: 9, Files: 9})
+	b.must(err)
+	b.rules = Rules{MaxTTL: time.Minute, Bytes: 5, Files: 5}
+	got, err := b.Update("a", made.ID, func(s *Settings) { s.Labels = map[string]string{"k": "v"} })
+	if err != nil || got.Labels["k"] != "v" || got.TTL != time.Hour {
+		t.Errorf("an update of labels: %+v, %v", got, err)
+	}
+	if _, err := b.Update("a", made.ID, func(s *Settings) { s.Bytes = 8 }); err == nil {
+		t.Error("an update has set bytes above the maximum")
+	}
 }
 
 // A session ends when it was idle for too long or is too old, also while no daemon runs. A writer delays
@@ -171,6 +184,62 @@ func TestForget(t *testing.T) {
 	b.check("files", b.head(id), []string{"f=1", "g=2"})
 }
 
+// A tenant that was removed gets no new session, but its writers commit, within bounds.
+func TestRemovedTenant(t *testing.T) {
+	b := newBench(t)
+	id := b.create(Settings{})
+	b.rules = Rules{Removed: true, TotalBytes: 4 * diskBlock}
+	if _, err := b.Create("a", Settings{}); !errors.Is(err, ErrNotFound) {
+		t.Errorf("create: %v", err)
+	}
+	b.commit(id, "f=1")
+	if _, err := b.try(id, b.change("g=2", "h=3", "i=4")); !errors.As(err, new(*QuotaError)) {
+		t.Errorf("above the bound: %v", err)
+	}
+	if _, _, err := b.Purge("a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Create("a", Settings{}); !errors.Is(err, ErrNotFound) {
+		t.Errorf("create after the purge: %v", err)
+	}
+}
+
+// A session that is made during a purge stays.
+func TestPurgeAndCreate(t *testing.T) {
+	b := newBench(t)
+	inStep, goOn := make(chan bool), make(chan bool)
+	b.step = func(name string) {
+		if name == "create" {
+			close(inStep)
+			<-goOn
+		}
+	}
+	done := make(chan error)
+	go func() {
+		_, err := b.Create("a", Settings{})
+		done <- err
+	}()
+	<-inStep
+	if _, _, err := b.Purge("a"); err == nil {
+		t.Error("a purge during a creation has no error")
+	}
+	close(goOn)
+	b.must(<-done)
+	// Now the purge sees no tenant when it begins, and a session when it ends.
+	b = newBench(t)
+
+	var id string
+	b.step = func(name string) {
+		if name == "purge" {
+			id = b.create(Settings{})
+		}
+	}
+	if _, _, err := b.Purge("a"); err == nil {
+		t.Error("a purge has removed a new session")
+	}
+	b.commit(id, "f=1")
+}
+
 func TestPurge(t *testing.T) {
 	b := newBench(t)
 	id := b.create(Settings{})
@@ -224,5 +293,58 @@ func TestOneProcess(t *testing.T) {
 func TestOwnerIsNeverRoot(t *testing.T) {
 	if _, err := Open(Config{Dir: t.TempDir()}); err == nil {
 		t.Error("files may belong to root")
+	}
+}
+
+// The reads of one tenant's lists wait for each other, and not those of another tenant.
+func TestReadsAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		id := b.create(Settings{})
+		other, err := b.Create("other", Settings{})
+		b.must(err)
+		b.commit(id, "f=1")
+		var ends []func()
+		for range maxTenantReading {
+			ends = append(ends, b.beginReading("a"))
+		}
+		done := make(chan error, 2)
+		read := func(tenant, id string) {
+			_, err := b.Read(tenant, id, 0)
+			_, versionsErr := b.Versions(tenant, id)
+			done <- errors.Join(err, versionsErr)
+		}
+		go read("a", id)
+		go read("other", other.ID)
+		b.must(<-done)
+		synctest.Wait()
+		if len(done) > 0 {
+			t.Error("a read beyond the tenant's share did not wait")
+		}
+		for _, end := range ends {
+			end()
+		}
+		b.must(<-done)
+		if len(b.reading) != 0 {
+			t.Errorf("%d reads under way", len(b.reading))
+		}
+	})
+}
+
+// Versions that are read from the disk share the strings of their common files.
+func TestVersionsShareMemory(t *testing.T) {
+	b := newBench(t)
+	id := b.create(Settings{})
+	b.commit(id, "f=1", "g=1")
+	b.commit(id, "g=2")
+	b.restart()
+	w := b.acquire(id, 0)
+	defer w.Release()
+	first, second := w.x.kept[0].files, w.x.kept[1].files
+	if unsafe.StringData(first[0].Path) != unsafe.StringData(second[0].Path) || unsafe.StringData(first[0].SHA256) != unsafe.StringData(second[0].SHA256) {
+		t.Error("an unchanged file is in memory twice")
+	}
+	if second[1].SHA256 == first[1].SHA256 {
+		t.Error("a changed file has the hash of the earlier version")
 	}
 }

@@ -33,6 +33,21 @@ func (set Settings) clone() Settings {
 	return set
 }
 
+// since returns the rules for an update. A setting that stays as it was has no bound, because the operator may
+// have lowered the bound since the creation.
+func (r Rules) since(was, set Settings) Rules {
+	if set.TTL == was.TTL {
+		r.MaxTTL = 0
+	}
+	if set.Bytes == was.Bytes {
+		r.Bytes = 0
+	}
+	if set.Files == was.Files {
+		r.Files = 0
+	}
+	return r
+}
+
 // check returns a *SettingsError for a setting that the rules do not allow.
 func (set Settings) check(r Rules) error {
 	switch {

@@ -18,6 +18,8 @@ type Owner struct{ UID, GID int }
 
 // Rules bound the sessions of a tenant. A zero field is no bound, but for Versions.
 type Rules struct {
+	// Removed says that the tenant was removed: it gets no new session. Its running executions still commit.
+	Removed     bool
 	Sessions    int
 	TotalBytes  int64 // on disk, of all sessions together
 	Bytes       int64 // of the files of one version
@@ -54,6 +56,8 @@ type Store struct {
 	// step is called after each step of a change on disk. Tests copy the directory there.
 	step func(string)
 
+	reading chan struct{} // see beginReading
+
 	mu      sync.Mutex
 	closed  bool
 	tenants map[string]*tenantSessions
@@ -63,8 +67,9 @@ type Store struct {
 // tenantSessions are the sessions of a tenant. Store.mu guards the fields.
 type tenantSessions struct {
 	sessions map[string]*session
-	creating int   // sessions that are being made
-	bytes    int64 // on disk, of all sessions, and of commits that are under way
+	creating int           // sessions that are being made
+	reading  chan struct{} // see beginReading
+	bytes    int64         // on disk, of all sessions, and of commits that are under way
 }
 
 const (
@@ -75,7 +80,7 @@ const (
 )
 
 // Open opens or makes a store. Only one process can have it open, except during a takeover: see
-// Config.Beside. A session that cannot be read is logged and left out; its files stay.
+// Config.Beside. A session or a tenant that cannot be read is logged and left out; the files stay.
 func Open(c Config) (*Store, error) {
 	if c.Owner.UID <= 0 || c.Owner.GID <= 0 {
 		return nil, fmt.Errorf("files of sessions cannot belong to %d:%d", c.Owner.UID, c.Owner.GID)
@@ -92,7 +97,7 @@ func Open(c Config) (*Store, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	s := &Store{config: c, step: func(string) {}, tenants: map[string]*tenantSessions{}}
+	s := &Store{config: c, step: func(string) {}, tenants: map[string]*tenantSessions{}, reading: make(chan struct{}, maxReading)}
 	s.beside, s.handing = c.Beside, make(chan struct{})
 	if err := s.lockDir(); err != nil {
 		return nil, err
@@ -116,7 +121,7 @@ func (s *Store) Close() error {
 func (s *Store) of(name string) *tenantSessions {
 	t := s.tenants[name]
 	if t == nil {
-		t = &tenantSessions{sessions: map[string]*session{}}
+		t = &tenantSessions{sessions: map[string]*session{}, reading: make(chan struct{}, maxTenantReading)}
 		s.tenants[name] = t
 	}
 	return t

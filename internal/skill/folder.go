@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,6 +24,23 @@ type Root struct {
 	// Recursive: skill folders are at any level beneath Dir, up to 16. A folder with a manifest is a
 	// skill, and folders in it are the skill's own. A link to a file beneath Dir is followed.
 	Recursive bool
+	// NoLinks refuses a link in any component of Dir. It is for a root whose owner may replace a directory by a
+	// link to files that the daemon may read and the owner may not.
+	NoLinks bool
+}
+
+// open opens the directory of a root.
+func (root Root) open() (*os.File, error) {
+	if !root.NoLinks {
+		return os.Open(root.Dir)
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, root.Dir, &unix.OpenHow{
+		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return nil, &fs.PathError{Op: "open without links", Path: root.Dir, Err: err}
+	}
+	return os.NewFile(uintptr(fd), root.Dir), nil
 }
 
 // ValidNamespace reports whether a root may have a namespace.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/skillrun/skillrun/internal/skill/manifest"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 // which returns the text of the file which in a skill, or the error's.
@@ -159,5 +160,65 @@ func TestPrivateRootsFail(t *testing.T) {
 	}
 	if got := []string{which(r, "a", "s"), which(r, "b", "s"), which(r, "c", "s")}; !slices.Equal(got, []string{none, b, a}) {
 		t.Errorf("after a reload: %v", got)
+	}
+}
+
+// A tenant that replaces its folder, or a directory above, by a link does not get the files behind the link.
+func TestPrivateRootsFollowNoLinks(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	mustDo(t, err)
+	files{"acme/skills/own/SKILL.md": named("own"), "acme/skills/own/which": "acme",
+		"globex/skills/secret/SKILL.md": named("secret"), "globex/skills/secret/which": "globex"}.Write(t, dir)
+	root := filepath.Join(dir, "acme", "skills")
+	r := open(t, RegistryConfig{Private: map[string][]Root{"acme": {{Dir: root, NoLinks: true}}}, Dir: filepath.Join(t.TempDir(), "snapshots")})
+	for _, path := range []string{root, filepath.Dir(root)} {
+		mustDo(t, os.Rename(path, path+".old"))
+		mustDo(t, os.Symlink(strings.Replace(path, "acme", "globex", 1), path))
+		_, err := r.Reload(t.Context())
+		mustDo(t, err)
+		if got := names(r.For("acme").List()); !slices.Equal(got, []string{"own"}) {
+			t.Errorf("%s is a link: acme sees %v", path, got)
+		}
+		mustDo(t, os.Remove(path))
+		mustDo(t, os.Rename(path+".old", path))
+	}
+}
+
+// Snapshots of one tenant that can't be written are that tenant's problem. The other tenants' skills load.
+func TestPrivateRootsFailAlone(t *testing.T) {
+	a, b, later := t.TempDir(), t.TempDir(), t.TempDir()
+	files{"one/SKILL.md": named("one"), "one/which": "old"}.Write(t, a)
+	files{"two/SKILL.md": named("two"), "two/which": "old"}.Write(t, b)
+	files{"three/SKILL.md": named("three")}.Write(t, later)
+	r := open(t, RegistryConfig{Private: map[string][]Root{"a": Roots(a), "b": Roots(b)}, Dir: filepath.Join(t.TempDir(), "snapshots")})
+	files{"one/which": "new"}.Write(t, a)
+	files{"two/which": "new"}.Write(t, b)
+	publish, full := r.publish, errors.New("the disk is full")
+	r.publish = func(tenant string, staged []*snapshot.Staged) error {
+		if tenant == "a" {
+			return full
+		}
+		return publish(tenant, staged)
+	}
+	for range 2 {
+		_, err := r.Reload(t.Context())
+		mustDo(t, err)
+		if one, two := which(r, "a", "one"), which(r, "b", "two"); one != "old" || two != "new" {
+			t.Errorf("got %q and %q", one, two)
+		}
+		if p := r.mine().of("a").problems; len(p) != 1 || !errors.Is(p[0].Err, full) {
+			t.Errorf("problems: %v", p)
+		}
+	}
+	// With other roots the tenant has none of its former skills.
+	mustDo(t, r.SetPrivate(t.Context(), map[string][]Root{"a": Roots(later), "b": Roots(b)}))
+	if got := names(r.For("a").List()); len(got) > 0 {
+		t.Errorf("a sees %v", got)
+	}
+	r.publish = publish
+	_, err := r.Reload(t.Context())
+	mustDo(t, err)
+	if got := names(r.For("a").List()); !slices.Equal(got, []string{"three"}) {
+		t.Errorf("a sees %v", got)
 	}
 }

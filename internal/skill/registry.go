@@ -92,6 +92,8 @@ type Registry struct {
 	config RegistryConfig
 	bounds snapshot.Bounds
 	store  *snapshot.Store
+	// publish is store.Publish; tests put another in its place. The tenant has the roots; empty: they are shared.
+	publish func(tenant string, staged []*snapshot.Staged) error
 
 	unwatched int // directories, when Watch looked last; only Watch uses it
 
@@ -109,6 +111,7 @@ type Registry struct {
 
 // snapshotOfRoots is the result of one reload. It is immutable.
 type snapshotOfRoots struct {
+	roots    []Root              // of which it is
 	byName   map[string]*Skill   // by full name
 	byBare   map[string][]*Skill // skills with a namespace, by name, in the order of list
 	list     []*Skill            // in the order of full names
@@ -147,6 +150,7 @@ func OpenRegistry(ctx context.Context, c RegistryConfig) (*Registry, error) {
 		return nil, fmt.Errorf("skill snapshots: %w", err)
 	}
 	r := &Registry{config: c, bounds: snapshot.Bounds{MaxFiles: c.MaxFiles, MaxBytes: c.MaxBytes}, store: st, rewatch: make(chan struct{}, 1)}
+	r.publish = func(_ string, staged []*snapshot.Staged) error { return st.Publish(staged) }
 	r.now.Store(&snapshotOfRoots{})
 	r.private.Store(&private{roots: roots})
 	if c.Beside {

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -16,8 +16,9 @@ import (
 
 // Reload reads the roots again. If a folder can no longer be loaded, it keeps its former
 // skill and is a Problem. If a folder is gone, so is its skill. Callers may go on using
-// a Skill that they hold. An error is about the registry as a whole, or ctx; in that case
-// nothing has changed. After HandOver, Reload does nothing.
+// a Skill that they hold. An error is about the shared roots, or ctx; in that case nothing has changed. If the
+// snapshots of a tenant's roots can't be written, that is a Problem of the tenant, which keeps its former skills.
+// After HandOver, Reload does nothing.
 // The new lists are built next to the old ones and then stored at once, so look-ups never wait for
 // a reload and never see half of it.
 func (r *Registry) Reload(ctx context.Context) (Changes, error) {
@@ -34,8 +35,12 @@ func (r *Registry) Reload(ctx context.Context) (Changes, error) {
 	}
 	all := &private{roots: mine.roots, now: map[string]*snapshotOfRoots{}}
 	for tenant, roots := range mine.roots {
-		if all.now[tenant], err = r.load(ctx, tenant, roots, mine.of(tenant)); err != nil {
-			return Changes{}, err
+		all.now[tenant], err = r.load(ctx, tenant, roots, mine.of(tenant))
+		if ctx.Err() != nil {
+			return Changes{}, ctx.Err()
+		}
+		if err != nil {
+			all.now[tenant] = mine.of(tenant).failed(roots, err)
 		}
 	}
 	r.now.Store(next)
@@ -53,10 +58,22 @@ func (r *Registry) Reload(ctx context.Context) (Changes, error) {
 	return changes, nil
 }
 
+// failed returns the former skills of a tenant after a load that failed, with the error as a problem. If the roots
+// have changed, it returns none: the former skills may be another tenant's now.
+func (n *snapshotOfRoots) failed(roots []Root, err error) *snapshotOfRoots {
+	kept := &snapshotOfRoots{roots: roots}
+	if reflect.DeepEqual(n.roots, roots) {
+		*kept = *n
+		kept.problems = slices.DeleteFunc(slices.Clone(n.problems), func(p Problem) bool { return p.Folder == roots[0].Dir })
+	}
+	kept.problems = append(kept.problems, Problem{Folder: roots[0].Dir, Err: err})
+	return kept
+}
+
 // load reads the shared roots, or the roots of one tenant.
 func (r *Registry) load(ctx context.Context, tenant string, roots []Root, old *snapshotOfRoots) (*snapshotOfRoots, error) {
 	l := &loading{registry: r, tenant: tenant, roots: roots, old: old, next: &snapshotOfRoots{
-		byName: map[string]*Skill{}, byBare: map[string][]*Skill{}, byFolder: map[place]*Skill{},
+		roots: roots, byName: map[string]*Skill{}, byBare: map[string][]*Skill{}, byFolder: map[place]*Skill{},
 	}}
 	for _, root := range roots {
 		from := len(l.found)
@@ -93,7 +110,7 @@ type candidate struct {
 
 // root loads the folders of one root.
 func (l *loading) root(ctx context.Context, root Root) {
-	dir, err := os.Open(root.Dir)
+	dir, err := root.open()
 	if err != nil {
 		l.lost(place{root.Namespace, root.Dir}, err)
 		return
@@ -173,7 +190,7 @@ func (l *loading) publish() error {
 	if len(staged) == 0 {
 		return nil
 	}
-	err := l.registry.store.Publish(staged)
+	err := l.registry.publish(l.tenant, staged)
 	if err != nil {
 		l.discard()
 	}

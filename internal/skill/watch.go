@@ -131,8 +131,12 @@ func (r *Registry) watch(w *fsnotify.Watcher) (unwatched int, why error) {
 	}
 	for _, root := range r.allRoots() {
 		add(filepath.Dir(root.Dir))
-		// The root may be a link, but nothing beneath it is followed.
-		_ = filepath.WalkDir(root.Dir+string(filepath.Separator), func(p string, d fs.DirEntry, err error) error {
+		// The root may be a link, unless it is one with NoLinks, but nothing beneath it is followed.
+		top := root.Dir
+		if !root.NoLinks {
+			top += string(filepath.Separator)
+		}
+		_ = filepath.WalkDir(top, func(p string, d fs.DirEntry, err error) error {
 			switch {
 			case err != nil || !d.IsDir():
 				return nil // Reload names what can't be read

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -36,7 +37,9 @@ type Input struct {
 	// beginning, and does not close it.
 	File       *os.File
 	Executable bool
-	// Whiteout says that there is no file: what a layer below the snapshot has at Path is hidden.
+	// Whiteout says that there is no file: what a layer below the snapshot has at Path is hidden. The path
+	// comes from that layer, so its names may have any bytes. Inputs at the path, beneath it or above it
+	// hide that layer, too, and so does the skill; the whiteout is then left out. Whiteouts do not count as inputs.
 	Whiteout bool
 }
 
@@ -87,10 +90,14 @@ type plan struct {
 // newPlan checks the inputs against each other and against the snapshot. Both snapshot and
 // has may be nil.
 func newPlan(snapshot *os.Root, has func(string) bool, inputs []Input) (plan, error) {
-	p := plan{files: inputs, dirs: map[string]fs.FileMode{}}
+	p := plan{dirs: map[string]fs.FileMode{}}
 	files := make(map[string]bool, len(inputs))
 	var bytes int64
 	for _, in := range inputs {
+		if in.Whiteout {
+			continue
+		}
+		p.files = append(p.files, in)
 		size, err := in.size()
 		if err != nil {
 			return plan{}, err
@@ -118,12 +125,41 @@ func newPlan(snapshot *os.Root, has func(string) bool, inputs []Input) (plan, er
 			return plan{}, &InputError{Path: in.Path, Reason: reason}
 		}
 	}
-	for _, in := range inputs {
+	for _, in := range p.files {
 		if _, ok := p.dirs[in.Path]; ok {
 			return plan{}, &InputError{Path: in.Path, Reason: "another input uses the path as a directory"}
 		}
 	}
-	return p, nil
+	return p, p.addWhiteouts(snapshot, has, files, inputs)
+}
+
+// addWhiteouts adds the whiteouts that hide something. files are the paths of the other inputs. The layer
+// has no file beneath another one, so a whiteout is never the directory of a later one.
+func (p *plan) addWhiteouts(snapshot *os.Root, has func(string) bool, files map[string]bool, inputs []Input) error {
+	for _, in := range inputs {
+		if !in.Whiteout || has != nil && has(in.Path) {
+			continue
+		}
+		_, covered := p.dirs[in.Path]
+		for i := range len(in.Path) + 1 {
+			covered = covered || (i == len(in.Path) || in.Path[i] == '/') && files[in.Path[:i]]
+		}
+		if covered {
+			continue
+		}
+		if _, planned := p.dirs[path.Dir(in.Path)]; planned && has != nil {
+			p.files = append(p.files, in) // thousands of whiteouts can have one folder
+			continue
+		}
+		reason, err := p.addDirs(snapshot, in.Path)
+		if err != nil {
+			return err
+		}
+		if reason == "" {
+			p.files = append(p.files, in)
+		}
+	}
+	return nil
 }
 
 // addDirs adds the parents of file to the plan. reason says which entry of the snapshot

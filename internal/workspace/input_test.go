@@ -315,3 +315,52 @@ func FuzzInputPath(f *testing.F) {
 		}
 	})
 }
+
+// Whiteouts hide files whose names a program has chosen. They are not the caller's mistake, whatever the
+// names and however many there are, and an input in the place of the hidden file is allowed.
+func TestStageWhiteouts(t *testing.T) {
+	dir := snapshot(t, map[string]string{"scripts/run.py": "x", "file": "x"})
+	inputs := content("a.py", "pkg", "deep/in/x")
+	for _, path := range []string{"a.py", "pkg/b.py", "deep/in", "file/c.py", "scripts/run.py", "scripts/a\nb", "scripts/\xff", "new\r/x.py"} {
+		inputs = append(inputs, Input{Path: path, Whiteout: true})
+	}
+	for i := range MaxInputs {
+		inputs = append(inputs, Input{Path: "many/" + strconv.Itoa(i), Whiteout: true})
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	plan, err := newPlan(root, func(p string) bool { return p == "scripts/run.py" }, inputs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, in := range plan.files {
+		if !strings.HasPrefix(in.Path, "many/") {
+			got = append(got, fmt.Sprintf("%q %v", in.Path, in.Whiteout))
+		}
+	}
+	checkLines(t, "files", got, []string{
+		`"a.py" false`, `"pkg" false`, `"deep/in/x" false`, `"scripts/a\nb" true`, `"scripts/\xff" true`, `"new\r/x.py" true`,
+	})
+	if n := len(plan.files); n != 6+MaxInputs {
+		t.Errorf("%d files", n)
+	}
+	for _, has := range []func(string) bool{nil, func(p string) bool { return p == "scripts/run.py" }} {
+		w, err := Stage(filepath.Join(t.TempDir(), "staged"), owner, dir, has, append(inputs[:11+20:11+20], Input{Path: "scripts/a", Whiteout: true}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"scripts/a\nb", "scripts/\xff", "new\r/x.py", "many/0", "many/19", "scripts/a"} {
+			fi, err := os.Lstat(filepath.Join(w.Lower()[0], path))
+			if err != nil || fi.Sys().(*syscall.Stat_t).Mode&syscall.S_IFMT != syscall.S_IFCHR {
+				t.Errorf("%q: %v, %v; want a whiteout", path, fi, err)
+			}
+		}
+		if err := w.Remove(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

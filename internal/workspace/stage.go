@@ -81,12 +81,70 @@ func (p plan) write(layer string, owner Owner) error {
 			return err
 		}
 	}
+	hidden := whiteouts{root: root}
+	defer hidden.close()
 	for _, in := range p.files {
-		if err := in.write(root, owner); err != nil {
+		if in.Whiteout {
+			err = hidden.make(in.Path)
+		} else {
+			err = in.write(root, owner)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// whiteouts makes whiteouts: see "whiteouts and opaque directories" in
+// Documentation/filesystems/overlayfs.rst. Since Linux 5.8 that needs no capability. A session can have thousands
+// of hidden files. So the last folder stays open, and the whiteouts are hard links to the first one: on ext4 a
+// link takes a tenth of the time of a new inode.
+type whiteouts struct {
+	root  *os.Root
+	name  string   // of dir
+	dir   *os.File // nil: none yet
+	first *os.File // the folder of the whiteout to link; nil: none yet
+	base  string   // the name of that whiteout in first
+}
+
+func (w *whiteouts) make(name string) error {
+	if folder := path.Dir(name); w.dir == nil || w.name != folder {
+		dir, err := w.root.Open(folder)
+		if err != nil {
+			return err
+		}
+		w.leave()
+		w.name, w.dir = folder, dir
+	}
+	at, base := int(w.dir.Fd()), path.Base(name)
+	if w.first != nil && unix.Linkat(int(w.first.Fd()), w.base, at, base, 0) == nil {
+		return nil
+	}
+	// There is none yet, or it has as many links as a file may have.
+	if err := unix.Mknodat(at, base, unix.S_IFCHR, 0); err != nil {
+		return &os.PathError{Op: "mknod", Path: name, Err: err}
+	}
+	if w.first != nil && w.first != w.dir {
+		w.first.Close()
+	}
+	w.first, w.base = w.dir, base
+	return nil
+}
+
+// leave closes the last folder, unless it is still needed.
+func (w *whiteouts) leave() {
+	if w.dir != nil && w.dir != w.first {
+		w.dir.Close()
+	}
+	w.dir = nil
+}
+
+func (w *whiteouts) close() {
+	w.leave()
+	if w.first != nil {
+		w.first.Close()
+	}
 }
 
 // give sets the owner of path and its mode, regardless of the umask.
@@ -102,8 +160,6 @@ func (o Owner) give(root *os.Root, path string, mode fs.FileMode) error {
 func (in Input) write(root *os.Root, owner Owner) error {
 	var err error
 	switch {
-	case in.Whiteout:
-		return in.hide(root)
 	case in.Source != "":
 		err = in.move(root)
 	case in.File != nil:
@@ -134,20 +190,6 @@ func fill(root *os.Root, path string, content func(*os.File) error) error {
 		return err
 	}
 	return errors.Join(content(f), f.Close())
-}
-
-// hide makes a whiteout: see "whiteouts and opaque directories" in
-// Documentation/filesystems/overlayfs.rst. Since Linux 5.8 that needs no capability.
-func (in Input) hide(root *os.Root) error {
-	dir, err := root.Open(path.Dir(in.Path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if err := unix.Mknodat(int(dir.Fd()), path.Base(in.Path), unix.S_IFCHR, 0); err != nil {
-		return &os.PathError{Op: "mknod", Path: in.Path, Err: err}
-	}
-	return nil
 }
 
 // move renames the source to the input's path, or copies it from another file system.

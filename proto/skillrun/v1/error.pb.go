@@ -194,8 +194,9 @@ const (
 	// FAILED_PRECONDITION: an execution or an upload works in the session (sessionId,
 	// writer).
 	ErrorReason_ERROR_REASON_SESSION_BUSY ErrorReason = 81
-	// RESOURCE_EXHAUSTED: the tenant has as many sessions as it may (quota: its key in
-	// the tenant's quotas, limit).
+	// RESOURCE_EXHAUSTED: the tenant has as many sessions as it may, or they would be too
+	// large (quota, limit). The quota sessions or session_bytes is a key of the tenant's
+	// quotas; bytes, files and list_bytes are bounds of one version (docs/sessions.md).
 	ErrorReason_ERROR_REASON_SESSION_QUOTA ErrorReason = 82
 	// DATA_LOSS: the version is damaged on the daemon's disk (sessionId, version). An
 	// earlier version may not be.

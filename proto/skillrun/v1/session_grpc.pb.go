@@ -45,6 +45,7 @@ type SessionServiceClient interface {
 	// ListSessions returns the sessions of the caller's tenant, the oldest first.
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
 	// UpdateSession changes labels and times to live. It counts as a use of the session.
+	// The daemon's bounds are compared with the changed settings only.
 	UpdateSession(ctx context.Context, in *UpdateSessionRequest, opts ...grpc.CallOption) (*UpdateSessionResponse, error)
 	// DeleteSession removes a session with all its versions. A session in which an
 	// execution works is FAILED_PRECONDITION.
@@ -187,6 +188,7 @@ type SessionServiceServer interface {
 	// ListSessions returns the sessions of the caller's tenant, the oldest first.
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
 	// UpdateSession changes labels and times to live. It counts as a use of the session.
+	// The daemon's bounds are compared with the changed settings only.
 	UpdateSession(context.Context, *UpdateSessionRequest) (*UpdateSessionResponse, error)
 	// DeleteSession removes a session with all its versions. A session in which an
 	// execution works is FAILED_PRECONDITION.

@@ -93,6 +93,7 @@ class SessionServiceServicer(object):
 
     def UpdateSession(self, request, context):
         """UpdateSession changes labels and times to live. It counts as a use of the session.
+        The daemon's bounds are compared with the changed settings only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

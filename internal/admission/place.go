@@ -1,0 +1,45 @@
+package admission
+
+// A Place counts a request in the queue of its tenant while it waits for something else than a slot, such as
+// a session. Its owner must call Leave, before Enter: the request would otherwise count twice.
+type Place struct {
+	a      *Admission
+	tenant *tenant
+	line   *line
+}
+
+// Wait returns a place without waiting. It takes no slot and no token of Quota.StartsPerSecond. The error is a
+// *QuotaError, a *SaturatedError, ErrDraining or ErrNoTenant.
+func (a *Admission) Wait(tenant, caller string) (*Place, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t := a.tenants[tenant]
+	switch {
+	case a.draining:
+		return nil, ErrDraining
+	case t == nil || t.removed:
+		return nil, ErrNoTenant
+	}
+	l := t.line(caller)
+	if !t.hasRoom(l) {
+		err := a.refusal(t, l, a.Now())
+		t.drop(l)
+		return nil, err
+	}
+	a.queued++
+	t.queued++
+	l.places++
+	return &Place{a, t, l}, nil
+}
+
+// Leave must be called once.
+func (p *Place) Leave() {
+	a := p.a
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.queued--
+	p.tenant.queued--
+	p.line.places--
+	p.tenant.drop(p.line)
+	a.forget(p.tenant)
+}
