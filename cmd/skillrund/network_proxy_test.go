@@ -126,7 +126,7 @@ func TestNetworkProxy(t *testing.T) {
 	// Both names have one address, so the second name opens the address without the proxy, as no_proxy says.
 	r.wantStdout(t, "shop.example:8080 from "+webAddress+"\ndirect.example:8080 from "+daemonAddress+"\n")
 	r = d.run(script("online", "scripts/ask.py", "http://"+proxyHost+":"+proxyPort+"/"))
-	wantProxyReason(t, r, "private")
+	wantProxyReason(t, r, "an own address (the proxy of the daemon)")
 	r = d.run(script("online", "scripts/ask.py", "http://web.example:8081/"))
 	if out := r.stdout.String(); !strings.Contains(out, "Connection refused") {
 		t.Errorf("got %q", out)
