@@ -69,9 +69,10 @@ type TenantLimits struct {
 	Ports          Ports `json:"ports"`
 }
 
-// DefaultTenantLimits are the limits of a tenant. One helper carries less than 1 GiB in a second on most machines.
+// DefaultTenantLimits are the limits of a tenant. New connections are twice those of a sandbox, so that one sandbox
+// does not use up the rate of the tenant. One helper carries less than 1 GiB in a second on most machines.
 func DefaultTenantLimits() TenantLimits {
-	return TenantLimits{Connections: 4096, NewPerSecond: 1000, BytesPerSecond: 1 << 30}
+	return TenantLimits{Connections: 4096, NewPerSecond: 2000, BytesPerSecond: 1 << 30}
 }
 
 // A Shared applies TenantLimits to several gateways.

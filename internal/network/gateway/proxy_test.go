@@ -208,7 +208,7 @@ func TestProxyIsClosed(t *testing.T) {
 			t.Errorf("%s: got %v, %v", to, c, err)
 		}
 		b.awaitDenial(t, func(d policy.Denial) bool {
-			return d.To.String() == to && d.Rule == policy.KindOwn && strings.Contains(d.Reason, "the proxy of the daemon") && d.Missing == to
+			return d.To.String() == to && d.Rule == policy.KindOwn && strings.Contains(d.Reason, "is an own address (the proxy of the daemon)") && d.Missing == ""
 		})
 	}
 	c, err := newBox(t, []string{networktest.Public2}, nil, at()).Dial("tcp", address)

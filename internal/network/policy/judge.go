@@ -155,7 +155,7 @@ func (r *Rules) question(addr netip.Addr, names []string) question {
 	q.inner = embedded(q.addr)
 	q.block = blockOf(q.addr)
 	if i := slices.IndexFunc(r.own, func(o *Own) bool { return slices.ContainsFunc(append(q.inner, q.addr), o.has) }); i >= 0 && !q.block.never {
-		q.block = block{name: KindOwn, detail: cmp.Or(r.own[i].Service, "the daemon's machine"), exact: true, prefix: netip.PrefixFrom(q.addr, q.addr.BitLen())}
+		q.block = block{name: KindOwn, detail: cmp.Or(r.own[i].Service, "the daemon's machine"), exact: true, prefix: netip.PrefixFrom(q.addr, q.addr.BitLen()), closed: r.own[i].Service != ""}
 	}
 	return q
 }
@@ -218,11 +218,11 @@ func (q question) refuseUnnamed(p Protocol, port uint16) Verdict {
 func (q question) refuse(p Protocol, port uint16) Verdict {
 	b := q.block
 	if !b.isPublic() {
-		v := Verdict{Rule: b.name, Reason: fmt.Sprintf("%s is a %s address", q.addr, b.name), Missing: ruleFor(q.addr.String(), p, port)}
+		v := Verdict{Rule: b.name, Reason: fmt.Sprintf("%s is %s address", q.addr, withArticle(b.name)), Missing: ruleFor(q.addr.String(), p, port)}
 		if b.detail != "" {
 			v.Reason += " (" + b.detail + ")"
 		}
-		if b.never {
+		if b.never || b.closed {
 			v.Missing = ""
 		}
 		return v
@@ -232,6 +232,13 @@ func (q question) refuse(p Protocol, port uint16) Verdict {
 		target = q.names[0]
 	}
 	return Verdict{Reason: fmt.Sprintf("no rule allows %s port %d of %s", p, port, target), Missing: ruleFor(target, p, port)}
+}
+
+func withArticle(word string) string {
+	if strings.ContainsAny(word[:1], "aeiou") {
+		return "an " + word
+	}
+	return "a " + word
 }
 
 func deniedBy(one rule, what string) Verdict {
