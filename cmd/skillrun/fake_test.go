@@ -265,12 +265,13 @@ func (f *fake) serve(t testing.TB, network string) {
 		return handle(ctx, r)
 	}))
 	pb.RegisterExecutionServiceServer(s, f)
-	pb.RegisterSessionServiceServer(s, f)
 	pb.RegisterSkillServiceServer(s, f)
 	pb.RegisterSystemServiceServer(s, f)
 	pb.RegisterToolServiceServer(s, f)
 	if f.sessions != nil {
 		pb.RegisterSessionServiceServer(s, f.sessions)
+	} else {
+		pb.RegisterSessionServiceServer(s, f)
 	}
 	go s.Serve(cuttable{l, f})
 	t.Cleanup(s.Stop)
