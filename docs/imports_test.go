@@ -99,7 +99,7 @@ var onlyIn = map[string][]string{
 	"github.com/modelcontextprotocol/": {"internal/mcp"},
 	"github.com/google/go-container":   {"internal/image"},
 	"github.com/klauspost/":            {"internal/image"},
-	"golang.org/x/time/":               {"internal/admission", "internal/ingress", "internal/network", "internal/network/gateway"},
+	"golang.org/x/time/":               {"internal/admission", "internal/ingress", "internal/ingress/identity", "internal/network", "internal/network/gateway"},
 	"gvisor.dev/":                      {"internal/network/gateway"},
 	"github.com/miekg/dns":             {"internal/network", "internal/network/gateway"},
 	"github.com/coreos/go-oidc/":       {"internal/ingress/identity"},

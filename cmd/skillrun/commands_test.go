@@ -523,7 +523,7 @@ func TestDoctor(t *testing.T) {
 		Version: "v1", Kernel: "6.18", CgroupVersion: pb.CgroupVersion_CGROUP_VERSION_HYBRID, Network: pb.NetworkMode_NETWORK_MODE_NONE, MaxRunning: 4, Running: 1, MaxMessageBytes: 16 << 20,
 		Boundaries: []*pb.Boundary{
 			{Name: "user namespace", Group: pb.BoundaryGroup_BOUNDARY_GROUP_MACHINE, Found: proto.Bool(true), Why: "ids", Detail: "yes"},
-			{Name: "swap", Group: pb.BoundaryGroup_BOUNDARY_GROUP_MACHINE, Found: proto.Bool(false), Allowed: true, Why: "the limit", Detail: "swapoff -a"},
+			{Name: "swap", Group: pb.BoundaryGroup_BOUNDARY_GROUP_MACHINE, Found: proto.Bool(false), Allowed: new(true), Why: "the limit", Detail: "swapoff -a"},
 			{Name: "memory limit", Group: pb.BoundaryGroup_BOUNDARY_GROUP_LIMITS, Found: proto.Bool(false), Why: "memory", Detail: "boot with cgroup_enable=memory"},
 		},
 		Runtimes: []*pb.Runtime{{Language: "python", Version: "3.11.2", Path: "/usr/bin/python3"}},
@@ -573,7 +573,7 @@ func TestDoctor(t *testing.T) {
 
 // Doctor says how the daemon is, and why.
 func TestDoctorShowsTheState(t *testing.T) {
-	swap, ids := &pb.Boundary{Name: "swap", Found: proto.Bool(false), Allowed: true}, &pb.Boundary{Name: "ids", Found: proto.Bool(false)}
+	swap, ids := &pb.Boundary{Name: "swap", Found: proto.Bool(false), Allowed: new(true)}, &pb.Boundary{Name: "ids", Found: proto.Bool(false)}
 	bad := []*pb.TenantProblem{{Tenant: "acme", File: "/t/acme.yaml"}, {Tenant: "b", File: "/t/b.yaml"}}
 	for _, tt := range []struct {
 		r    *pb.GetCapabilitiesResponse
@@ -632,6 +632,7 @@ func TestTenants(t *testing.T) {
 		{Key: "running", Limit: 8, Used: 8}, {Key: "queued", Limit: 100}, {Key: "memory", Limit: 1 << 30, Used: 512 << 20},
 		{Key: "cpus", Used: 1500}, {Key: "starts_per_second", Limit: 10, Used: 3}, {Key: "calls_per_second", Limit: 200, Used: 9}, {Key: "streams", Limit: 20, Used: 1},
 		{Key: "state_bytes", Limit: 2 << 30, Used: 3 << 20}, {Key: "sessions", Limit: 40, Used: 7}, {Key: "session_bytes", Limit: 4 << 30, Used: 5 << 20},
+		{Key: "skill_bytes", Limit: 1 << 30, Used: 6 << 20}, {Key: "skill_versions", Limit: 10, Used: 3},
 	}}
 	f := answers("ListTenants", func(m *pb.ListTenantsRequest) (*pb.ListTenantsResponse, error) {
 		if m.PageToken == "" {
@@ -639,9 +640,9 @@ func TestTenants(t *testing.T) {
 		}
 		return &pb.ListTenantsResponse{Tenants: []*pb.Tenant{{Name: "globex", Weight: 1}}}, nil
 	})
-	want := "TENANT  WEIGHT  RUNNING  QUEUED  MEMORY         CPUS   STARTS  CALLS  STREAMS  STATE        SESSIONS  SESSION BYTES\n" +
-		"acme    2       8/8      0/100   512 MiB/1 GiB  1.5/-  3/10    9/200  1/20     3 MiB/2 GiB  7/40      5 MiB/4 GiB\n" +
-		"globex  1       -        -       -              -      -       -      -        -            -         -\n"
+	want := "TENANT  WEIGHT  RUNNING  QUEUED  MEMORY         CPUS   STARTS  CALLS  STREAMS  STATE        SESSIONS  SESSION BYTES  SKILL BYTES  VERSIONS\n" +
+		"acme    2       8/8      0/100   512 MiB/1 GiB  1.5/-  3/10    9/200  1/20     3 MiB/2 GiB  7/40      5 MiB/4 GiB    6 MiB/1 GiB  3/10\n" +
+		"globex  1       -        -       -              -      -       -      -        -            -         -              -            -\n"
 	if got := f.client(t, nil, "tenants"); got != (result{0, want, ""}) {
 		t.Errorf("got %+v\nwant %s", got, want)
 	}
@@ -651,7 +652,7 @@ func TestTenants(t *testing.T) {
 	f = answers("GetBudget", func(*pb.GetBudgetRequest) (*pb.GetBudgetResponse, error) {
 		return &pb.GetBudgetResponse{Tenant: acme}, nil
 	})
-	if got := f.client(t, nil, "budget"); got.code != 0 || !strings.Contains(got.stdout, "acme    2       8/8      0/100   512 MiB/1 GiB  1.5/-  3/10    9/200  1/20     3 MiB/2 GiB  7/40      5 MiB/4 GiB\n") {
+	if got := f.client(t, nil, "budget"); got.code != 0 || !strings.Contains(got.stdout, "acme    2       8/8      0/100   512 MiB/1 GiB  1.5/-  3/10    9/200  1/20     3 MiB/2 GiB  7/40      5 MiB/4 GiB    6 MiB/1 GiB  3/10\n") {
 		t.Errorf("got %+v", got)
 	}
 }

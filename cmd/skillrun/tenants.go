@@ -73,10 +73,10 @@ func (a *app) printTenants(list []*pb.Tenant) error {
 		return nil
 	}
 	t := &table{}
-	t.header("TENANT", "WEIGHT", "RUNNING", "QUEUED", "MEMORY", "CPUS", "STARTS", "CALLS", "STREAMS", "STATE", "SESSIONS", "SESSION BYTES")
+	t.header("TENANT", "WEIGHT", "RUNNING", "QUEUED", "MEMORY", "CPUS", "STARTS", "CALLS", "STREAMS", "STATE", "SESSIONS", "SESSION BYTES", "SKILL BYTES", "VERSIONS")
 	for _, one := range list {
 		row := plain(one.GetName(), fmt.Sprint(one.GetWeight()))
-		for _, key := range []string{"running", "queued", "memory", "cpus", "starts_per_second", "calls_per_second", "streams", "state_bytes", "sessions", "session_bytes"} {
+		for _, key := range []string{"running", "queued", "memory", "cpus", "starts_per_second", "calls_per_second", "streams", "state_bytes", "sessions", "session_bytes", "skill_bytes", "skill_versions"} {
 			row = append(row, quotaCell(key, one.GetQuotas()))
 		}
 		t.add(row...)
@@ -93,7 +93,7 @@ func quotaCell(key string, quotas []*pb.Quota) cell {
 		}
 		text := func(n uint64) string { return fmt.Sprint(n) }
 		switch key {
-		case "memory", "state_bytes", "session_bytes":
+		case "memory", "state_bytes", "session_bytes", "skill_bytes":
 			text = bytesText
 		case "cpus":
 			text = func(n uint64) string { return fmt.Sprint(float64(n) / 1000) }

@@ -86,7 +86,7 @@ func TestMissingBoundaryKeepsItFromServing(t *testing.T) {
 	for _, b := range c.Boundaries {
 		if !b.GetFound() {
 			missing = append(missing, b.Name)
-			if b.Allowed || b.Group != pb.BoundaryGroup_BOUNDARY_GROUP_NETWORK || !strings.Contains(b.Detail, "is lo up?") || !strings.Contains(b.Detail, "needs") {
+			if b.GetAllowed() || b.Group != pb.BoundaryGroup_BOUNDARY_GROUP_NETWORK || !strings.Contains(b.Detail, "is lo up?") || !strings.Contains(b.Detail, "needs") {
 				t.Errorf("got %v, want what is missing and how to get it", b)
 			}
 		}
@@ -134,8 +134,8 @@ func TestAllowedMissingBoundary(t *testing.T) {
 		if want := b.Name != absentBoundary; b.GetFound() != want {
 			t.Errorf("%s: found %v: %s", b.Name, b.GetFound(), b.Detail)
 		}
-		if want := b.Name == absentBoundary || b.Name == "swap"; b.Allowed != want {
-			t.Errorf("%s: allowed %v", b.Name, b.Allowed)
+		if want := b.Name == absentBoundary || b.Name == "swap"; b.GetAllowed() != want {
+			t.Errorf("%s: allowed %v", b.Name, b.GetAllowed())
 		}
 	}
 	d.run(code("calculator", "print(1)")).wantStdout(t, "1\n")

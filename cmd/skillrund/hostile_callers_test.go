@@ -508,6 +508,6 @@ func budgetHog(t *testing.T, _ *running, _ hostileCase) {
 	for err == nil { // until the daemon has read the announcements
 		_, err = hostile.try(large)
 	}
-	wantStatus(t, err, "ResourceExhausted", "REQUESTS_FULL")
+	wantStatus(t, err, "Unavailable", "REQUESTS_FULL")
 	other.run(large).wantStdout(t, fmt.Sprintln(message/4))
 }

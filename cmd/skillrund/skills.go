@@ -26,6 +26,9 @@ func (c *config) skillRules(tenants *tenant.Set) func(string) skill.Rules {
 			return rules
 		}
 		rules.Shared, rules.MaxBytes, rules.MaxVersions = t.SeesShared, t.SkillBytes, t.SkillVersions
+		if daemon := rules.Source; t.SkillSources != nil {
+			rules.Source = func(host string) bool { return daemon(host) && matches(t.SkillSources, host) }
+		}
 		return rules
 	}
 }

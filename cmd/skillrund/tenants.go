@@ -30,6 +30,7 @@ type tenantConfig struct {
 		WithoutAllowedTools commandRules  `yaml:"without_allowed_tools"`
 		Runtimes            []string      `yaml:"runtimes"`
 		Images              []string      `yaml:"images"`
+		SkillSources        []string      `yaml:"skill_sources"`
 	} `yaml:"policy"`
 	Limits struct {
 		Default         limits   `yaml:"default"`
@@ -164,7 +165,7 @@ func (t *tenantConfig) tenant(name string, daemon permission.Network) *tenant.Te
 			Resources: admission.Resources{MemoryBytes: int64(q.Memory), MilliCPUs: int64(q.CPUs)},
 		},
 		QueueTimeout: time.Duration(q.QueueTimeout), Streams: q.Streams, StateBytes: int64(q.StateBytes),
-		SharedSkills: t.SharedSkills, SkillBytes: int64(q.SkillBytes), SkillVersions: q.SkillVersions,
+		SharedSkills: t.SharedSkills, SkillSources: t.Policy.SkillSources, SkillBytes: int64(q.SkillBytes), SkillVersions: q.SkillVersions,
 		Sessions: q.Sessions, SessionBytes: int64(q.SessionBytes),
 		Cgroup: tenant.Cgroup{MemoryBytes: int64(t.Cgroup.Memory), Processes: t.Cgroup.Processes, CPUWeight: t.Cgroup.CPUWeight},
 	}

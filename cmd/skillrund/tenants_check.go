@@ -118,6 +118,7 @@ func (t *tenantConfig) checkPolicy(c *config, bad badFunc) {
 			bad(index("policy.runtimes", i), "%q is unknown; write %s", language, orList(runtime.Languages()))
 		}
 	}
+	checkSources("policy.skill_sources", p.SkillSources, bad)
 	// Images without a language have no interpreter, so no execution could use them.
 	known := append([]string{tenant.HostImage}, c.usedImages()...)
 	for i, name := range p.Images {

@@ -69,7 +69,7 @@ func TestTenantKeys(t *testing.T) {
 callers: [{caller: "uid:1000", role: invoke}, {caller: "gid:7", role: admin}]
 skills: [../own, {path: /srv/x, namespace: x, recursive: true}]
 shared_skills: [pdf, "team/*"]
-policy: {shell: false, code: false, without_allowed_tools: nothing, runtimes: [python], images: [host]}
+policy: {shell: false, code: false, without_allowed_tools: nothing, runtimes: [python], images: [host], skill_sources: ["*.example.com"]}
 limits: {default: {wall_time: 10s}, max: {memory: 256MiB, processes: 10, cpus: 2}}
 quotas: {weight: 3, starts_per_second: 2.5, burst: 5, calls_per_second: 30, running: 2, queued: 3, queue_timeout: 4s, memory: 1GiB, cpus: 4, streams: 6, state_bytes: 1MiB, skill_bytes: 2MiB, skill_versions: 8, sessions: 9, session_bytes: 3MiB}
 cgroup: {memory: 2GiB, processes: 100, cpu_weight: 50}
@@ -84,8 +84,8 @@ cgroup: {memory: 2GiB, processes: 100, cpu_weight: 50}
 		Name: "acme", Runtimes: []string{"python"}, Images: []string{"host"}, Bounds: c.bounds(),
 		Quota:        admission.Quota{Weight: 3, Running: 2, Queued: 3, StartsPerSecond: 2.5, Burst: 5, CallsPerSecond: 30, Resources: admission.Resources{MemoryBytes: 1 << 30, MilliCPUs: 4000}},
 		QueueTimeout: 4 * time.Second, Streams: 6, StateBytes: 1 << 20, SkillBytes: 2 << 20, SkillVersions: 8, Sessions: 9, SessionBytes: 3 << 20,
-		SharedSkills: []string{"pdf", "team/*"},
-		Cgroup:       tenant.Cgroup{MemoryBytes: 2 << 30, Processes: 100, CPUWeight: 50},
+		SharedSkills: []string{"pdf", "team/*"}, SkillSources: []string{"*.example.com"},
+		Cgroup: tenant.Cgroup{MemoryBytes: 2 << 30, Processes: 100, CPUWeight: 50},
 	}
 	want.Policy.NoCode = true
 	want.Bounds.SetBy = "tenant"
@@ -136,6 +136,7 @@ func TestTenantErrorsSayWhereAndWhat(t *testing.T) {
 		{"a wider shell", "policy: {shell: true}", "line 1: policy.shell: true is wider than the daemon's shell, false"},
 		{"wider command lines", `policy: {without_allowed_tools: [scripts, "Bash(ls:*)"]}`, `line 1: policy.without_allowed_tools[1]: "Bash(ls:*)" is wider than the daemon's without_allowed_tools`},
 		{"no rule", "policy: {without_allowed_tools: [Baash]}", "line 1: policy.without_allowed_tools[0]: "},
+		{"a source of skills", "policy: {skill_sources: ['[']}", `line 1: policy.skill_sources[0]: "[" is not a pattern; write a host such as skills.example.com`},
 		{"a language", "policy: {runtimes: [lua]}", `line 1: policy.runtimes[0]: "lua" is unknown; write python, bash`},
 		{"an image", "policy: {images: [host, data]}", `line 1: policy.images[1]: "data" is not a root file system of the daemon's runtimes; write host`},
 		{"a limit above the daemon's", "limits: {max: {memory: 5GiB}}", "line 1: limits.max.memory: 5GiB is above the daemon's limits.max.memory, 4GiB; lower it"},

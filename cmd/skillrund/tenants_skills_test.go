@@ -116,3 +116,27 @@ func TestTenantSkills(t *testing.T) {
 		t.Errorf("acme still sees %q", d.skillsOf(acme))
 	}
 }
+
+// A tenant may push skills from hosts that both the daemon and its own policy allow. Without the key, the daemon's hosts
+// count.
+func TestSourcesOfATenant(t *testing.T) {
+	path := writeTenants(t, "tenants_dir: t\nsnapshots: {sources: ['*.example.com']}\n", map[string]string{
+		"free.yaml": "", "narrow.yaml": "policy: {skill_sources: [A.example.com, other.org]}\n", "none.yaml": "policy: {skill_sources: []}\n",
+	})
+	c, err := loadConfig(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := c.skillRules(c.tenantSet())
+	for tenant, want := range map[string]string{"free": "a.example.com b.example.com", "narrow": "a.example.com", "none": ""} {
+		var got []string
+		for _, host := range []string{"a.example.com", "b.example.com", "other.org"} {
+			if rules(tenant).Source(host) {
+				got = append(got, host)
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s may have skills from %q, want %q", tenant, got, want)
+		}
+	}
+}

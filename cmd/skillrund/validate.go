@@ -64,11 +64,7 @@ func (c *config) validate(bad badFunc) {
 	if c.RunDir == "" {
 		bad("run_dir", "is empty; write a directory such as /run/skillrun")
 	}
-	for i, pattern := range c.Snapshots.Sources {
-		if _, err := path.Match(pattern, ""); pattern == "" || err != nil {
-			bad(index("snapshots.sources", i), "%q is not a pattern; write a host such as skills.example.com, or * for any characters", pattern)
-		}
-	}
+	checkSources("snapshots.sources", c.Snapshots.Sources, bad)
 	for i, root := range c.Skills {
 		if root.Path == "" {
 			bad(join(index("skills", i), "path"), "is empty; write the folder that holds the skills")
@@ -88,6 +84,15 @@ func (c *config) validate(bad badFunc) {
 	if c.Environments.Registry != "" {
 		if _, err := environment.ParseIndex(c.Environments.Registry); err != nil {
 			bad("environments.registry", "%v", err) // the same
+		}
+	}
+}
+
+// checkSources checks patterns of hosts.
+func checkSources(key string, patterns []string, bad badFunc) {
+	for i, pattern := range patterns {
+		if _, err := path.Match(pattern, ""); pattern == "" || err != nil {
+			bad(index(key, i), "%q is not a pattern; write a host such as skills.example.com, or * for any characters", pattern)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/skillrun/skillrun/internal/runtime"
 )
@@ -178,7 +179,10 @@ func (e *TooLargeError) Error() string {
 }
 
 // BusyError: too many builds at once.
-type BusyError struct{ Waiting, OfTenant int }
+type BusyError struct {
+	Waiting, OfTenant int
+	RetryAfter        time.Duration // the estimate of the time until a build has ended
+}
 
 func (e *BusyError) Error() string {
 	return fmt.Sprintf("%d builds of environments run or wait, %d of them of this tenant; try again later", e.Waiting, e.OfTenant)

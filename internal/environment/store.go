@@ -143,6 +143,7 @@ type Store struct {
 	mu       sync.Mutex
 	tenants  map[string]*tenant
 	flights  map[flightKey]*flight     // builds that run or wait
+	took     time.Duration             // moving average of builds; 0: none has ended
 	passed   map[string]passedCheck    // what checked remembers
 	library  map[string]bool           // what inLibrary remembers
 	compiled map[string]*compiledSkill // by directory
@@ -420,9 +421,33 @@ func (s *Store) mayBuild(tenant string) error {
 	}
 	free := maxBuilds + maxWaiting - len(s.flights)
 	if free <= 0 || own > 0 && own+1 > free-1 {
-		return &BusyError{Waiting: len(s.flights), OfTenant: own}
+		return &BusyError{Waiting: len(s.flights), OfTenant: own, RetryAfter: s.retryAfter()}
 	}
 	return nil
+}
+
+// Bounds of BusyError.RetryAfter. firstRetry is the estimate until a build has ended.
+const (
+	firstRetry = 10 * time.Second
+	maxRetry   = time.Minute
+)
+
+// retryAfter estimates when the next build ends: builds end at the average time, maxBuilds at once. The caller holds s.mu.
+func (s *Store) retryAfter() time.Duration {
+	if s.took == 0 {
+		return firstRetry
+	}
+	return min(max(s.took/maxBuilds, time.Second), maxRetry)
+}
+
+// ended notes how long a build had a place.
+func (s *Store) ended(took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.took == 0 {
+		s.took = took
+	}
+	s.took += (took - s.took) / 4
 }
 
 // leave ends a wait. It ends a build for which no caller waits.
@@ -448,6 +473,7 @@ func (s *Store) make(ctx context.Context, key flightKey, p *plan, f *flight) (En
 	defer s.building.leave(key.tenant)
 	s.discardAgain()
 	began := time.Now()
+	defer func() { s.ended(time.Since(began)) }()
 	dir, err := s.newDir()
 	if err != nil {
 		return Environment{}, err

@@ -59,7 +59,7 @@ func TestRequestsTogetherAreBounded(t *testing.T) {
 		s, err := d.runs.Execute(ctx, m)
 		ids = append(ids, readUntil(t, s, err, "ready").id)
 	}
-	full := refusal{codes.ResourceExhausted, "REQUESTS_FULL", ""}
+	full := refusal{codes.Unavailable, "REQUESTS_FULL", ""}
 	refusedNow := func(what string) {
 		t.Helper()
 		st := wantRefusal(t, d.execute(withInput("scripts/hello.sh", 900<<10)).err, full)

@@ -47,6 +47,7 @@ type verdict struct {
 	quotaKey   string             // of google.rpc.QuotaFailure: the key of a tenant's quota; empty: it is not one
 	quotaValue int64              // of google.rpc.QuotaFailure: how much of it there is; 0: not known
 	retry      time.Duration      // of google.rpc.RetryInfo
+	spread     bool               // retry is longer by up to a half, at random, so that callers do not all come back at once
 	metadata   map[string]string  // of google.rpc.ErrorInfo
 	findings   []manifest.Finding // of google.rpc.BadRequest, in place of field
 	message    string             // empty: the error's text
@@ -142,10 +143,10 @@ var table = []row{
 			metadata: map[string]string{"sizeBytes": strconv.FormatInt(e.Size, 10), "maxMessageBytes": strconv.FormatInt(e.Limit, 10)}}
 	}),
 	typed(func(*budget.FullError) verdict {
-		return verdict{code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_REQUESTS_FULL, quota: "memory for requests", retry: budget.RetryAfter}
+		return verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_REQUESTS_FULL, retry: budget.RetryAfter, spread: true}
 	}),
 	typed(func(*ingress.FullError) verdict {
-		return verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_CONNECTIONS_FULL, retry: retryFull}
+		return verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_CONNECTIONS_FULL, retry: retryFull, spread: true}
 	}),
 	typed(func(e *executor.RequestError) verdict {
 		return verdict{code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_INVALID_REQUEST, field: e.Field}
@@ -312,8 +313,8 @@ var table = []row{
 	typed(func(*executor.EnvironmentTooLargeError) verdict {
 		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_ENVIRONMENT_TOO_LARGE}
 	}),
-	typed(func(*executor.BuildsFullError) verdict {
-		return verdict{code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_BUILDS_FULL, quota: "builds of environments", retry: retryFull}
+	typed(func(e *executor.BuildsFullError) verdict {
+		return verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_BUILDS_FULL, retry: e.RetryAfter, spread: true}
 	}),
 
 	// Errors of the policy.
@@ -399,7 +400,7 @@ var table = []row{
 		return verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_SATURATED, retry: e.RetryAfter}
 	}),
 	typed(func(*uploadsFullError) verdict {
-		return verdict{code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_UPLOADS_FULL, quota: "streamed input files", retry: retryFull}
+		return verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_UPLOADS_FULL, retry: retryFull, spread: true}
 	}),
 	typed(func(*uploadTimeError) verdict {
 		return verdict{code: codes.DeadlineExceeded, reason: pb.ErrorReason_ERROR_REASON_UPLOAD_TIMED_OUT}
@@ -412,7 +413,7 @@ var table = []row{
 	}),
 	sentinel(executor.ErrDraining, verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_DRAINING, retry: retryDraining}),
 	typed(func(*audit.UnavailableError) verdict { // before ENOSPC, which can be its cause
-		return verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_AUDIT_UNAVAILABLE, retry: retryFull}
+		return verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_AUDIT_UNAVAILABLE, retry: retryFull, spread: true}
 	}),
 	typed(func(*executor.DiskFullError) verdict { return diskFull }),
 	sentinel(syscall.ENOSPC, diskFull),
@@ -420,7 +421,7 @@ var table = []row{
 }
 
 // diskFull does not quote the error: it names the daemon's own paths.
-var diskFull = verdict{code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_DISK_FULL, quota: "the daemon's disk", retry: retryFull,
+var diskFull = verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_DISK_FULL, retry: retryFull, spread: true,
 	message: "the daemon's disk is full; make room on the disk of its state_dir, or try again later", log: true}
 
 // pathVerdict is about a path into a skill: a script, unless the error says of

@@ -248,7 +248,7 @@ var errorCases = []struct {
 	{err: &executor.NoPackageError{Name: "six"}, want: refusal{codes.FailedPrecondition, "PACKAGE_NOT_FOUND", ""}, meta: map[string]string{"package": "six"}},
 	{err: &executor.BuildError{}, want: refusal{codes.FailedPrecondition, "BUILD_FAILED", ""}},
 	{err: &executor.EnvironmentTooLargeError{}, want: refusal{codes.FailedPrecondition, "ENVIRONMENT_TOO_LARGE", ""}},
-	{err: &executor.BuildsFullError{}, want: refusal{codes.ResourceExhausted, "BUILDS_FULL", ""}, retry: retryFull, quota: "builds of environments"},
+	{err: &executor.BuildsFullError{RetryAfter: 7 * time.Second}, want: refusal{codes.Unavailable, "BUILDS_FULL", ""}, retry: 7 * time.Second},
 	{
 		err:  &permission.Denied{Command: "rm -rf /", Reason: "no rule", Rule: "Bash(rm:*)"},
 		want: refusal{codes.PermissionDenied, "COMMAND_NOT_ALLOWED", ""}, meta: map[string]string{"missingRule": "Bash(rm:*)"},
@@ -304,23 +304,23 @@ var errorCases = []struct {
 	},
 	{err: &executor.SaturatedError{Queued: 3, RetryAfter: 2 * time.Second}, want: refusal{codes.Unavailable, "SATURATED", ""}, retry: 2 * time.Second},
 	{
-		err: &uploadsFullError{asked: 10, free: 2}, want: refusal{codes.ResourceExhausted, "UPLOADS_FULL", ""},
-		retry: retryFull, quota: "streamed input files",
+		err: &uploadsFullError{asked: 10, free: 2}, want: refusal{codes.Unavailable, "UPLOADS_FULL", ""},
+		retry: retryFull,
 	},
 	{err: &uploadTimeError{time.Minute}, want: refusal{codes.DeadlineExceeded, "UPLOAD_TIMED_OUT", ""}},
 	{
 		err: &budget.SizeError{Size: 9, Limit: 8}, want: refusal{codes.ResourceExhausted, "MESSAGE_TOO_LARGE", ""},
 		meta: map[string]string{"sizeBytes": "9", "maxMessageBytes": "8"},
 	},
-	{err: &budget.FullError{Limit: 8}, want: refusal{codes.ResourceExhausted, "REQUESTS_FULL", ""}, retry: budget.RetryAfter, quota: "memory for requests"},
+	{err: &budget.FullError{Limit: 8}, want: refusal{codes.Unavailable, "REQUESTS_FULL", ""}, retry: budget.RetryAfter},
 	{err: snapshot.ErrBusy, want: refusal{codes.Unavailable, "SKILL_FILE_BUSY", ""}, retry: retryBusy},
 	{err: executor.ErrDraining, want: refusal{codes.Unavailable, "DRAINING", ""}, retry: retryDraining},
 	{
-		err: &executor.DiskFullError{ID: "e1", Err: errors.New("secret")}, want: refusal{codes.ResourceExhausted, "DISK_FULL", ""},
-		retry: retryFull, quota: "the daemon's disk",
+		err: &executor.DiskFullError{ID: "e1", Err: errors.New("secret")}, want: refusal{codes.Unavailable, "DISK_FULL", ""},
+		retry: retryFull,
 	},
-	{err: syscall.ENOSPC, want: refusal{codes.ResourceExhausted, "DISK_FULL", ""}, retry: retryFull, quota: "the daemon's disk"},
-	{err: syscall.EDQUOT, want: refusal{codes.ResourceExhausted, "DISK_FULL", ""}, retry: retryFull, quota: "the daemon's disk"},
+	{err: syscall.ENOSPC, want: refusal{codes.Unavailable, "DISK_FULL", ""}, retry: retryFull},
+	{err: syscall.EDQUOT, want: refusal{codes.Unavailable, "DISK_FULL", ""}, retry: retryFull},
 }
 
 func TestTable(t *testing.T) {
@@ -354,8 +354,16 @@ func TestTable(t *testing.T) {
 			if !maps.Equal(meta, c.meta) {
 				t.Errorf("metadata %v, want %v", meta, c.meta)
 			}
-			if retry != c.retry || quota != c.quota {
-				t.Errorf("retry %s, quota %q; want %s, %q", retry, quota, c.retry, c.quota)
+			most := c.retry
+			if v.spread {
+				most += c.retry / 2
+			}
+			if retry < c.retry || retry > most || quota != c.quota {
+				t.Errorf("retry %s, quota %q; want %s to %s, %q", retry, quota, c.retry, most, c.quota)
+			}
+			// What saturates the machine is not the caller's, and the callers must not all come back at once.
+			if v.spread != (c.want.code == codes.Unavailable && strings.Contains(c.want.reason, "FULL") || c.want.reason == "AUDIT_UNAVAILABLE") {
+				t.Errorf("%s: spread is %v", c.want.reason, v.spread)
 			}
 			if st.Message() == "" {
 				t.Error("no message")
@@ -476,7 +484,7 @@ func TestAnswer(t *testing.T) {
 		{"ours", context.Background(), errors.New("secret"), codes.Internal, "internal error (reference REF)", 1, "INTERNAL"},
 		{"ours, of an execution", context.Background(), &executionError{"e1", errors.New("secret")}, codes.Internal, "internal error (execution e1)", 1, "INTERNAL"},
 		{"of an execution", context.Background(), &executionError{"e1", &executor.NotFoundError{ID: "e1"}}, codes.NotFound, "execution not found", 0, "EXECUTION_NOT_FOUND"},
-		{"disk full", context.Background(), fmt.Errorf("secret: %w", syscall.ENOSPC), codes.ResourceExhausted, "the daemon's disk is full; make room on the disk of its state_dir, or try again later", 1, "DISK_FULL"},
+		{"disk full", context.Background(), fmt.Errorf("secret: %w", syscall.ENOSPC), codes.Unavailable, "the daemon's disk is full; make room on the disk of its state_dir, or try again later", 1, "DISK_FULL"},
 		{"damaged", context.Background(), &executionError{"e1", &executor.CorruptError{ID: "e1", Reason: "secret"}}, codes.DataLoss, "execution e1: its stored data is damaged", 1, "OUTPUT_DAMAGED"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"unicode/utf8"
 
@@ -162,7 +163,11 @@ func (v verdict) status() *status.Status {
 		}})
 	}
 	if v.retry > 0 {
-		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(v.retry)})
+		retry := v.retry
+		if v.spread {
+			retry += rand.N(v.retry / 2)
+		}
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(retry)})
 	}
 	st := status.New(v.code, message)
 	if full, err := st.WithDetails(details...); err == nil {

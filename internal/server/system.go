@@ -132,7 +132,7 @@ func (c systemCalls) GetCapabilities(ctx context.Context, _ *pb.GetCapabilitiesR
 	m.State = can.state(draining, operator)
 	for _, b := range can.Boundaries {
 		m.Boundaries = append(m.Boundaries, &pb.Boundary{
-			Name: text(b.Name), Group: groupNumbers[b.Group], Found: proto.Bool(b.Found), Allowed: b.Allowed, Why: text(b.Why), Detail: text(b.Detail),
+			Name: text(b.Name), Group: groupNumbers[b.Group], Found: proto.Bool(b.Found), Allowed: proto.Bool(b.Allowed), Why: text(b.Why), Detail: text(b.Detail),
 		})
 	}
 	for _, r := range can.Runtimes {

@@ -34,7 +34,7 @@ func TestGetCapabilities(t *testing.T) {
 	want := &pb.GetCapabilitiesResponse{
 		Version: "1.2.3", StartTime: timestamppb.New(began), MaxMessageBytes: 1 << 20, MaxRunning: 4, MaxQueued: 5,
 		DefaultLimits: fromLimits(bounds.Default), MaxLimits: fromLimits(bounds.Max),
-		Boundaries: []*pb.Boundary{{Name: "seccomp", Group: pb.BoundaryGroup_BOUNDARY_GROUP_KERNEL, Why: "calls", Detail: "not \uFFFD found", Found: proto.Bool(false), Allowed: true}, {Name: "pids", Found: proto.Bool(true)}},
+		Boundaries: []*pb.Boundary{{Name: "seccomp", Group: pb.BoundaryGroup_BOUNDARY_GROUP_KERNEL, Why: "calls", Detail: "not \uFFFD found", Found: proto.Bool(false), Allowed: proto.Bool(true)}, {Name: "pids", Found: proto.Bool(true), Allowed: proto.Bool(false)}},
 		Runtimes:   []*pb.Runtime{{Language: "python", Path: "/usr/bin/python3", Version: "3.11"}, {Language: "sh", Path: "/bin/sh", Image: "tools"}},
 		Images:     []*pb.Image{{Name: "tools", Source: "/srv/tools", Runtimes: []string{"default", "sh"}}},
 		Network:    pb.NetworkMode_NETWORK_MODE_RULES, CgroupVersion: pb.CgroupVersion_CGROUP_VERSION_HYBRID,

@@ -66,6 +66,7 @@ func (c systemCalls) PurgeTenant(ctx context.Context, m *pb.PurgeTenantRequest) 
 func (c systemCalls) fromTenant(t *executor.Tenant) *pb.Tenant {
 	use, q := c.x.Use(t), t.Quota
 	sessions, sessionBytes := c.x.SessionUse(t)
+	skillBytes, skillVersions := c.skills.For(t.Name).PushedUse()
 	return &pb.Tenant{
 		Name: text(t.Name), Weight: uint32(max(q.Weight, 1)),
 		Quotas: []*pb.Quota{
@@ -79,6 +80,8 @@ func (c systemCalls) fromTenant(t *executor.Tenant) *pb.Tenant {
 			{Key: "state_bytes", Limit: uint64(t.StateBytes), Used: uint64(c.x.StateBytes(t))},
 			{Key: "sessions", Limit: uint64(t.Sessions), Used: uint64(sessions)},
 			{Key: "session_bytes", Limit: uint64(t.SessionBytes), Used: uint64(sessionBytes)},
+			{Key: "skill_bytes", Limit: uint64(t.SkillBytes), Used: uint64(skillBytes)},
+			{Key: "skill_versions", Limit: uint64(t.SkillVersions), Used: uint64(skillVersions)},
 		},
 	}
 }

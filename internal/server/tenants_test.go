@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -79,4 +80,21 @@ func TestConnectionsOfTenants(t *testing.T) {
 	wantRefusal(t, err, refusal{codes.Unavailable, "CONNECTIONS_FULL", ""})
 	_, err = pb.NewSystemServiceClient(d.dial()).GetBudget(t.Context(), &pb.GetBudgetRequest{})
 	wantRefusal(t, err, refusal{codes.Unauthenticated, "UNIDENTIFIED", ""})
+}
+
+// GetBudget has every quota of the configuration that has a use.
+func TestBudgetHasAllQuotas(t *testing.T) {
+	d := startIdle(t, nil)
+	r, err := d.system.GetBudget(t.Context(), &pb.GetBudgetRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for _, q := range r.Tenant.Quotas {
+		keys = append(keys, q.Key)
+	}
+	want := []string{"running", "queued", "memory", "cpus", "starts_per_second", "calls_per_second", "streams", "state_bytes", "sessions", "session_bytes", "skill_bytes", "skill_versions"}
+	if !slices.Equal(keys, want) {
+		t.Errorf("got %q, want %q", keys, want)
+	}
 }

@@ -226,26 +226,52 @@ func (o *owned) plan(p *Pushed, rules Rules) ([]*kept, error) {
 	}
 }
 
+// PushedUse returns what the quotas of pushed skills count: the bytes of all versions, also of deleted ones that an execution still
+// holds, and the kept versions of the skill with the most. Both are zero if the versions can't be read.
+func (v View) PushedUse() (bytes int64, versions int) {
+	o := v.registry.owner(v.tenant)
+	if o == nil {
+		return 0, 0
+	}
+	list, err := o.versions()
+	if err != nil {
+		return 0, 0
+	}
+	named := map[string]int{}
+	for _, k := range list {
+		named[k.Name]++
+		versions = max(versions, named[k.Name])
+	}
+	return o.bytes(list), versions
+}
+
+// bytes returns the bytes of versions, and of deleted ones that are still in use.
+func (o *owned) bytes(list []*kept) (sum int64) {
+	seen := map[string]bool{}
+	for _, k := range list {
+		seen[k.Digest] = true
+		sum += k.Bytes
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for digest, size := range o.unkept {
+		if !seen[digest] {
+			sum += size
+		}
+	}
+	return sum
+}
+
 // short returns the quota that a list with the pushed version exceeds, or nil.
 // A deleted version that an execution still holds counts, too. Otherwise a tenant could fill the
 // disk by pushing, running and deleting.
 func (o *owned) short(list []*kept, pushed Version, rules Rules) *QuotaError {
-	bytes, named := int64(0), 0
-	seen := map[string]bool{}
+	bytes, named := o.bytes(list), 0
 	for _, k := range list {
-		seen[k.Digest] = true
-		bytes += k.Bytes
 		if k.Name == pushed.Name {
 			named++
 		}
 	}
-	o.mu.Lock()
-	for digest, size := range o.unkept {
-		if !seen[digest] {
-			bytes += size // deleted, and still in use
-		}
-	}
-	o.mu.Unlock()
 	switch {
 	case len(list) > maxOwnVersions:
 		return &QuotaError{Quota: quotaAllVersions, Limit: maxOwnVersions, Used: int64(len(list)) - 1, Asked: 1}

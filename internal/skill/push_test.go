@@ -226,6 +226,31 @@ func TestHeldVersionStaysUntilItsEnd(t *testing.T) {
 	}
 }
 
+// The use of the quotas of pushed skills counts kept versions, and deleted ones while an execution holds them.
+func TestPushedUse(t *testing.T) {
+	b := newTenantBench(t)
+	use := func(tenant string, versions int, want int64) {
+		t.Helper()
+		if bytes, n := b.now.For(tenant).PushedUse(); n != versions || bytes != want {
+			t.Errorf("%s: %d bytes and %d versions, want %d and %d", tenant, bytes, n, want, versions)
+		}
+	}
+	use("a", 0, 0)
+	each := b.push("a", "own", "1").Version.Bytes
+	b.push("a", "own", "2")
+	b.push("a", "other", "3")
+	use("a", 2, 3*each)
+	use("b", 0, 0)
+	_, release, err := b.now.For("a").Hold("other")
+	mustDo(t, err)
+	_, err = b.now.For("a").Delete(t.Context(), "other")
+	mustDo(t, err)
+	use("a", 2, 3*each)
+	release()
+	b.restart()
+	use("a", 2, 2*each)
+}
+
 func TestQuotasOfVersions(t *testing.T) {
 	b := newTenantBench(t)
 	b.rules.MaxVersions = 2

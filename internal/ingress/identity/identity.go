@@ -103,6 +103,8 @@ type Error struct {
 	Reason string
 	// Detail is for the log only, because it may name addresses that the caller must not see.
 	Detail error
+	// unchecked: the credential may be valid.
+	unchecked bool
 }
 
 func (e *Error) Error() string { return e.Reason }

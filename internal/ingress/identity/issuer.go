@@ -151,7 +151,7 @@ func (i *issuer) ready(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 	// The provider keeps the client of ctx, but does not end with ctx.
 	provider, err := oidc.NewProvider(oidc.ClientContext(ctx, i.client), i.URL)
 	if err != nil {
-		return nil, &Error{Reason: "the issuer of the token can't be asked for its keys now; try again later", Detail: err}
+		return nil, &Error{Reason: "the issuer of the token can't be asked for its keys now; try again later", Detail: err, unchecked: true}
 	}
 	i.verifier = provider.Verifier(&oidc.Config{
 		ClientID: i.Audience, SupportedSigningAlgs: algorithms,

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -42,13 +43,14 @@ func (c *Config) Network() bool {
 
 // A Table identifies callers. Its methods may be called concurrently.
 type Table struct {
-	rows    atomic.Pointer[rowSet]
-	network bool
-	certs   certificates
-	tokens  *reload.Files[tokens] // nil: none
-	issuers map[string]*issuer    // by URL
-	report  func(from string, err error)
-	log     *slog.Logger
+	rows     atomic.Pointer[rowSet]
+	network  bool
+	certs    certificates
+	tokens   *reload.Files[tokens] // nil: none
+	issuers  map[string]*issuer    // by URL
+	report   func(from string, err error)
+	log      *slog.Logger
+	failures failures
 
 	mu     sync.Mutex // guards the fields below
 	failed int        // callers that were not identified since the last line of the log
@@ -114,8 +116,18 @@ func (t *Table) SetRows(rows []Row) error {
 //
 // If the Table accepts tokens, the header Authorization comes first, since a caller sends it on
 // purpose. A caller whose token is not valid is refused, even if its connection has another credential.
-func (t *Table) Identify(c Credentials) (Identity, error) {
-	id, err := t.identify(c)
+//
+// An address that has sent many credentials that are not valid is refused without a check, unless the credential was
+// valid before.
+func (t *Table) Identify(c Credentials) (id Identity, err error) {
+	p, costs := t.proofOf(c)
+	if costs && !t.failures.mayCheck(p, time.Now()) {
+		err = refuse("too many credentials from %s were not valid; wait a few seconds", hostOf(c.Addr))
+	} else if id, err = t.identify(c); costs {
+		if e, ok := errors.AsType[*Error](err); !ok || !e.unchecked {
+			t.failures.checked(p, err == nil, time.Now())
+		}
+	}
 	if err != nil {
 		t.count(c.Addr, err)
 		return Identity{}, err

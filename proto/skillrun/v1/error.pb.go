@@ -28,8 +28,9 @@ const (
 // A value has at most 200 bytes.
 //
 // INVALID_ARGUMENT comes with a google.rpc.BadRequest that names the field of the
-// request. RESOURCE_EXHAUSTED comes with a google.rpc.QuotaFailure, and, like
-// UNAVAILABLE, with a google.rpc.RetryInfo if the same request can succeed later.
+// request. RESOURCE_EXHAUSTED means a bound of the caller or its tenant, and comes with a
+// google.rpc.QuotaFailure. UNAVAILABLE means the daemon or its machine. Both come with a
+// google.rpc.RetryInfo if the same request can succeed later.
 //
 // New versions of the daemon add reasons. A client treats a reason that it does not
 // know by the code of the status.
@@ -60,8 +61,8 @@ const (
 	// max_message_bytes. The daemon did not read it, and a retry will be refused, too
 	// (sizeBytes, maxMessageBytes).
 	ErrorReason_ERROR_REASON_MESSAGE_TOO_LARGE ErrorReason = 5
-	// RESOURCE_EXHAUSTED: the requests of all callers use the memory that the daemon
-	// has for requests.
+	// UNAVAILABLE: the requests of all callers use the memory that the daemon has for
+	// requests.
 	ErrorReason_ERROR_REASON_REQUESTS_FULL ErrorReason = 6
 	// UNAVAILABLE: the listener has as many connections as it may, and all that could make
 	// room for the caller's are in use.
@@ -86,7 +87,8 @@ const (
 	// DATA_LOSS: a streamed file, or a file for a session, does not have the announced
 	// SHA-256 (path).
 	ErrorReason_ERROR_REASON_FILE_DIGEST_MISMATCH ErrorReason = 14
-	// RESOURCE_EXHAUSTED: the daemon has no room for the streamed files now.
+	// UNAVAILABLE: the daemon has no room for the streamed files now. RESOURCE_EXHAUSTED:
+	// the tenant has as many pushes, or uploads to sessions, under way as it may.
 	ErrorReason_ERROR_REASON_UPLOADS_FULL ErrorReason = 15
 	// DEADLINE_EXCEEDED: the streamed files were not complete in time.
 	ErrorReason_ERROR_REASON_UPLOAD_TIMED_OUT ErrorReason = 16
@@ -164,7 +166,7 @@ const (
 	ErrorReason_ERROR_REASON_BUILD_FAILED ErrorReason = 41
 	// FAILED_PRECONDITION: the environment is too large.
 	ErrorReason_ERROR_REASON_ENVIRONMENT_TOO_LARGE ErrorReason = 42
-	// RESOURCE_EXHAUSTED: too many builds at once.
+	// UNAVAILABLE: too many builds at once.
 	ErrorReason_ERROR_REASON_BUILDS_FULL ErrorReason = 43
 	// PERMISSION_DENIED: the skill's allowed-tools do not cover the command line
 	// (missingRule, instead, as in CheckCommandResponse).
@@ -212,7 +214,7 @@ const (
 	ErrorReason_ERROR_REASON_QUEUE_TIMED_OUT ErrorReason = 53
 	// UNAVAILABLE: the daemon is about to stop.
 	ErrorReason_ERROR_REASON_DRAINING ErrorReason = 54
-	// RESOURCE_EXHAUSTED: the disk of the daemon is full.
+	// UNAVAILABLE: the disk of the daemon is full.
 	ErrorReason_ERROR_REASON_DISK_FULL ErrorReason = 55
 	// UNAVAILABLE: the daemon cannot write its audit log, so it accepts nothing that it
 	// must record there.

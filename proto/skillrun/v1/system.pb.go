@@ -671,7 +671,8 @@ type Quota struct {
 	// The key in the configuration: running, queued, memory (bytes), cpus (thousandths of
 	// processors), starts_per_second (starts at once), calls_per_second (calls at once),
 	// streams, state_bytes (output, artifacts and records of executions), sessions,
-	// session_bytes (all versions of all sessions).
+	// session_bytes (all versions of all sessions), skill_bytes (all kept versions of pushed
+	// skills), skill_versions (of the pushed skill with the most).
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// 0: no bound.
 	Limit uint64 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
@@ -1161,10 +1162,10 @@ type Boundary struct {
 	// The daemon's observation. If the boundary is missing: how to get it.
 	Detail string        `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`
 	Group  BoundaryGroup `protobuf:"varint,5,opt,name=group,proto3,enum=skillrun.v1.BoundaryGroup" json:"group,omitempty"`
-	// The configuration allows that the boundary is missing. If a boundary is missing
+	// Always set. The configuration allows that the boundary is missing. If a boundary is missing
 	// that is not allowed, the daemon's health is NOT_SERVING and executions are
 	// refused with FAILED_PRECONDITION, BOUNDARY_MISSING.
-	Allowed       bool `protobuf:"varint,6,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	Allowed       *bool `protobuf:"varint,6,opt,name=allowed,proto3,oneof" json:"allowed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1235,8 +1236,8 @@ func (x *Boundary) GetGroup() BoundaryGroup {
 }
 
 func (x *Boundary) GetAllowed() bool {
-	if x != nil {
-		return x.Allowed
+	if x != nil && x.Allowed != nil {
+		return *x.Allowed
 	}
 	return false
 }
@@ -1521,15 +1522,17 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1d\n" +
 	"\n" +
 	"kept_skill\x18\x03 \x01(\tR\tkeptSkill\x12\x16\n" +
-	"\x06tenant\x18\x04 \x01(\tR\x06tenant\"\xb9\x01\n" +
+	"\x06tenant\x18\x04 \x01(\tR\x06tenant\"\xca\x01\n" +
 	"\bBoundary\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\x05found\x18\x02 \x01(\bH\x00R\x05found\x88\x01\x01\x12\x10\n" +
 	"\x03why\x18\x03 \x01(\tR\x03why\x12\x16\n" +
 	"\x06detail\x18\x04 \x01(\tR\x06detail\x120\n" +
-	"\x05group\x18\x05 \x01(\x0e2\x1a.skillrun.v1.BoundaryGroupR\x05group\x12\x18\n" +
-	"\aallowed\x18\x06 \x01(\bR\aallowedB\b\n" +
-	"\x06_found\"i\n" +
+	"\x05group\x18\x05 \x01(\x0e2\x1a.skillrun.v1.BoundaryGroupR\x05group\x12\x1d\n" +
+	"\aallowed\x18\x06 \x01(\bH\x01R\aallowed\x88\x01\x01B\b\n" +
+	"\x06_foundB\n" +
+	"\n" +
+	"\b_allowed\"i\n" +
 	"\aRuntime\x12\x1a\n" +
 	"\blanguage\x18\x01 \x01(\tR\blanguage\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x18\n" +
