@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Entries of a tenant that Note writes in full each second, also of those that Allow writes at once, and entries about unidentified callers, who
-// have no tenant.
+// Entries of a tenant that Note writes in full each second, as many that Allow and WriteOrCount write at once, and
+// entries about unidentified callers, who have no tenant.
 const (
 	fullNotes        = 20
 	fullUnidentified = 1

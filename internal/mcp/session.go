@@ -122,10 +122,10 @@ func (c census) goesBefore(a, b *session) bool {
 	return a.used.Before(b.used)
 }
 
-// spare returns the idle session to replace by a new one of who, or nil. A session of another tenant qualifies only if
-// that tenant has more sessions than the tenant of who, and one of another principal of the tenant only if that principal has more
-// than who. own means that who has as many sessions as one principal may have: then only
-// a session of who qualifies. tenant means the same of the tenant.
+// spare returns the idle session to replace by a new one of who, or nil. A session of another tenant qualifies only
+// if that tenant has more sessions than the tenant of who. One of another principal of the tenant qualifies only if
+// that principal has more than who. own means that who has as many sessions as one principal may have: then only a
+// session of who qualifies. tenant means the same of the tenant.
 func (t *sessions) spare(who permission.Principal, c census, own, tenant bool) (best *session) {
 	for _, n := range t.byID {
 		sameTenant := n.who.Tenant == who.Tenant
