@@ -121,3 +121,27 @@ func shellWords(t *testing.T, line string) []string {
 	}
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
 }
+
+// A refusal has the remedy that it has over the tool bash: another way, or the missing rule.
+func TestCheckNamesTheRemedy(t *testing.T) {
+	there := answers("CheckCommand", func(r *pb.CheckCommandRequest) (*pb.CheckCommandResponse, error) {
+		d := permission.ParseRules([]string{"Bash(echo:*)"}, checkBaseDir).Decide(r.GetCommand())
+		return &pb.CheckCommandResponse{Allowed: new(d.Allowed), Reason: d.Reason, MissingRule: d.Missing, Instead: string(d.Instead)}, nil
+	})
+	for line, test := range map[string]struct{ text, json string }{
+		"for f in a b; do echo $f; done": {"write it as code: run --code\n", `,"rule":"","instead":"code"}` + "\n"},
+		"cd data && echo a":              {"leave it out, and start in that directory: run --dir\n", `,"rule":"","instead":"working_directory"}` + "\n"},
+		"rm x":                           {"allowed-tools would need Bash(rm x:*)\n", `,"rule":"","missingRule":"Bash(rm x:*)"}` + "\n"},
+		"source x":                       {"name a program\n", `name a program","rule":""}` + "\n"},
+	} {
+		for _, by := range [][]string{{"demo"}, {"--allowed-tools", "Bash(echo:*)"}} {
+			args := append([]string{"check", "--command", line}, by...)
+			if got := there.client(t, nil, args...); got.code != codeRefused || !strings.HasSuffix(got.stdout, test.text) {
+				t.Errorf("%q: got %+v, want %q", args, got, test.text)
+			}
+			if got := there.client(t, nil, append(args, "--json")...); got.code != 0 || !strings.HasSuffix(got.stdout, test.json) {
+				t.Errorf("%q: got %+v, want %s", args, got, test.json)
+			}
+		}
+	}
+}
