@@ -402,6 +402,9 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal) error {
 	if d.listeners.stay && !handed {
 		d.leave(patience)
 	}
+	if handed {
+		d.scrapes.Stop(patience) // Prometheus must ask the next daemon
+	}
 	d.readiness.set(func(r *readiness) { r.draining = true })
 	// Health keeps new callers away. Drain takes hardly longer than drain and cancel_grace together.
 	d.executor.Drain(patience)
@@ -507,13 +510,15 @@ func (d *daemon) watchSkills(ctx context.Context) {
 }
 
 // sweepRecords removes executions past their retention until ctx ends. An error is logged, and
-// the next tick tries again.
+// the next tick tries again. While the next daemon serves, it removes nothing; the record still makes room for
+// the output of the executions that run here.
 func (d *daemon) sweepRecords(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
 	for {
 		// The first sweep is at the start: records may have expired while no daemon ran.
-		if removed, freed, err := d.record.Sweep(ctx, time.Now()); err != nil && ctx.Err() == nil {
+		if removed, freed, err := d.record.Sweep(ctx, time.Now()); executor.IsHandedOver(err) {
+		} else if err != nil && ctx.Err() == nil {
 			d.log.Error("retention", "err", err)
 		} else if removed > 0 {
 			d.log.Info("retention", "removed", removed, "freed_bytes", freed)

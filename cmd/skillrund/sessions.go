@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/session"
 	"github.com/skillrun/skillrun/internal/tenant"
 	"github.com/skillrun/skillrun/sandbox"
@@ -40,7 +41,7 @@ func (c *config) sessionRules(tenants *tenant.Set) func(string) session.Rules {
 // sweepSessions removes the sessions whose time is over.
 func (d *daemon) sweepSessions() {
 	removed, err := d.sessions.Sweep()
-	if err != nil {
+	if err != nil && !executor.IsHandedOver(err) {
 		d.log.Error("sessions that are over", "err", err)
 	}
 	if removed > 0 {

@@ -229,7 +229,7 @@ func (d *daemon) sweepTenants(ctx context.Context) {
 		if t.StateBytes <= 0 {
 			continue
 		}
-		if _, err := d.executor.MakeRoom(ctx, t); err != nil && ctx.Err() == nil {
+		if _, err := d.executor.MakeRoom(ctx, t); err != nil && ctx.Err() == nil && !executor.IsHandedOver(err) {
 			d.log.Error("retention of a tenant", "tenant", t.Name, "err", err)
 		}
 	}
