@@ -517,10 +517,11 @@ func (d *daemon) sweepRecords(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		// The first sweep is at the start: records may have expired while no daemon ran.
-		if removed, freed, err := d.record.Sweep(ctx, time.Now()); executor.IsHandedOver(err) {
-		} else if err != nil && ctx.Err() == nil {
+		switch removed, freed, err := d.record.Sweep(ctx, time.Now()); {
+		case executor.IsHandedOver(err), ctx.Err() != nil:
+		case err != nil:
 			d.log.Error("retention", "err", err)
-		} else if removed > 0 {
+		case removed > 0:
 			d.log.Info("retention", "removed", removed, "freed_bytes", freed)
 		}
 		d.sweepTenants(ctx)
