@@ -203,7 +203,7 @@ func (d *daemon) handOver(ctx context.Context, n *nextDaemon) error {
 		}
 	}
 	n.end()
-	return errors.Join(err, d.resume(resumeStores, sockets))
+	return errors.Join(err, d.resume(ctx, resumeStores, sockets))
 }
 
 // leaveForNext lets new connections wait in the kernel, asks clients to leave, and returns when no call is
@@ -215,25 +215,24 @@ func (d *daemon) leaveForNext(ctx context.Context) {
 	if err := d.mcp.Hold(ctx); err != nil {
 		d.log.Warn("takeover: new connections of MCP can be refused", "err", err)
 	}
-	left := d.server.Leave(ctx)
+	d.server.Leave(ctx)
 	look := time.NewTicker(quietTime / 10)
 	defer look.Stop()
-	for {
+	for !d.server.Quiet(quietTime) || !d.mcp.Quiet(quietTime) {
 		select {
-		case <-left:
-			return
 		case <-ctx.Done():
 			return
 		case <-look.C:
-		}
-		if d.server.Quiet(quietTime) && d.mcp.Quiet(quietTime) {
-			return
 		}
 	}
 }
 
 // resume takes back what was handed over, and serves again. sockets are the ones that the servers have closed.
-func (d *daemon) resume(resumeStores func() error, sockets []*os.File) error {
+// The next daemon may have served for a moment: its sandboxes are removed, and its executions are lost.
+func (d *daemon) resume(ctx context.Context, resumeStores func() error, sockets []*os.File) error {
+	if err := d.host.Sweep(ctx); err != nil {
+		d.log.Error("takeover: sandboxes of the next daemon are left; restart this one when it is idle", "err", err)
+	}
 	err := resumeStores()
 	var again inherited
 	for _, f := range sockets {
@@ -370,7 +369,7 @@ func (d *daemon) handings(n *nextDaemon, h *HandedOver) []handing {
 	return []handing{
 		{
 			func(context.Context) error { h.Executions = d.executor.HandOver(n); return nil },
-			func() error { d.executor.Resume(); return nil },
+			func() error { d.executor.Resume(context.Background()); return nil },
 		},
 		{
 			func(ctx context.Context) (err error) {

@@ -72,11 +72,17 @@ func (x *Executor) HandOver(heir Heir) []Inherited {
 	return all
 }
 
-// Resume undoes HandOver, after the heir has failed.
-func (x *Executor) Resume() {
+// Resume undoes HandOver, after the heir has failed and its sandboxes are gone. Executions that the heir has accepted
+// end as DAEMON_LOST.
+func (x *Executor) Resume(ctx context.Context) {
+	x.mu.Lock()
+	x.heir = nil
+	x.mu.Unlock()
+	if err := x.closeLost(ctx); err != nil {
+		x.Log.Error("executions of the next daemon could not be closed", "err", err)
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.heir = nil
 	x.admission.Open()
 }
 
