@@ -96,7 +96,7 @@ func TestFloodOfLargeRequests(t *testing.T) {
 				switch {
 				case err == nil && r.outcome.GetEnd() == pb.ExecutionEnd_EXECUTION_END_EXITED:
 					ran.Add(1)
-				case status.Code(err) == codes.ResourceExhausted && hasRetryInfo(err):
+				case status.Code(err) == codes.Unavailable && hasRetryInfo(err):
 					refused.Add(1)
 				default:
 					t.Errorf("got %v, %v; want it run, or refused with a time to wait", err, r)

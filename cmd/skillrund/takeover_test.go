@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -245,8 +246,15 @@ func TestTakeoverThatFails(t *testing.T) {
 	if err := s.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Stdin{Stdin: []byte("still there\n")}}); err != nil {
 		t.Error(err)
 	}
-	if r, err := s.Recv(); err != nil || string(r.GetOutput().GetData()) != "still there\n" {
-		t.Errorf("the execution that ran: got %v, %v", r, err)
+	var got strings.Builder
+	for e, err := s.Recv(); err != io.EOF; e, err = s.Recv() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.Write(e.GetOutput().GetData())
+	}
+	if got.String() != "still there\n" {
+		t.Errorf("the execution that ran: got %q", got.String())
 	}
 	if err := os.WriteFile(config, good, 0o600); err != nil {
 		t.Fatal(err)
