@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -92,7 +91,7 @@ func (n *running) untilAlone(earlier *running) {
 	})
 }
 
-// waitsFor starts an execution that prints a line, waits for one, and prints another.
+// waitsFor starts an execution, and returns when it has printed the line "ready".
 func (d *running) waitsFor(ctx context.Context, req *pb.ExecuteRequest) (id string, s interactiveClient) {
 	d.t.Helper()
 	s, err := d.runs.ExecuteInteractive(ctx)
@@ -102,15 +101,21 @@ func (d *running) waitsFor(ctx context.Context, req *pb.ExecuteRequest) (id stri
 	if err := s.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Start{Start: req}}); err != nil {
 		d.t.Fatal(err)
 	}
-	for {
+	return readLine(d.t, s, "ready\n"), s
+}
+
+// readLine reads events until the output since the call is a line, however it is cut into pieces. It returns the ID of
+// the execution.
+func readLine(t testing.TB, s eventStream, line string) (id string) {
+	t.Helper()
+	for got := ""; got != line; {
 		e, err := s.Recv()
-		if err != nil {
-			d.t.Fatal(err)
+		if err != nil || !strings.HasPrefix(line, got) {
+			t.Fatalf("got %q, %v, want %q", got, err, line)
 		}
-		if e.GetOutput() != nil {
-			return e.GetExecutionId(), s
-		}
+		id, got = e.GetExecutionId(), got+string(e.GetOutput().GetData())
 	}
+	return id
 }
 
 // The next daemon serves while the earlier one runs an execution. Everything that callers may do with the
@@ -161,9 +166,7 @@ func TestTakeover(t *testing.T) {
 	if _, err := next.runs.SignalExecution(ctx, &pb.SignalExecutionRequest{ExecutionId: signalled, Signal: "SIGUSR1"}); err != nil {
 		t.Error(err)
 	}
-	if r, err := trapped.Recv(); err != nil || string(r.GetOutput().GetData()) != "got it\n" {
-		t.Errorf("after a signal: got %v, %v", r, err)
-	}
+	readLine(t, trapped, "got it\n")
 	cancelled, err := next.runs.CancelExecution(ctx, &pb.CancelExecutionRequest{ExecutionId: signalled, Reason: "enough"})
 	if err != nil || cancelled.GetOutcome().GetEnd() != pb.ExecutionEnd_EXECUTION_END_CANCELLED || cancelled.GetOutcome().GetEvidence().GetCancelReason() != "enough" {
 		t.Errorf("cancelled: got %v, %v", cancelled, err)
@@ -246,16 +249,7 @@ func TestTakeoverThatFails(t *testing.T) {
 	if err := s.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Stdin{Stdin: []byte("still there\n")}}); err != nil {
 		t.Error(err)
 	}
-	var got strings.Builder
-	for e, err := s.Recv(); err != io.EOF; e, err = s.Recv() {
-		if err != nil {
-			t.Fatal(err)
-		}
-		got.Write(e.GetOutput().GetData())
-	}
-	if got.String() != "still there\n" {
-		t.Errorf("the execution that ran: got %q", got.String())
-	}
+	readLine(t, s, "still there\n")
 	if err := os.WriteFile(config, good, 0o600); err != nil {
 		t.Fatal(err)
 	}
