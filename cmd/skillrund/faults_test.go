@@ -53,7 +53,7 @@ func faultTable(rows []*faultRow) string {
 }
 
 // TestFaults injects faults under the load of two tenants. The last three numbers of each row must be
-// zero, see faultRow. The short form injects two of the faults, a few times each.
+// zero, see faultRow. The short form injects three of the faults, a few times each.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	needsDaemon(t)
