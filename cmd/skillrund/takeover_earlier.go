@@ -193,6 +193,7 @@ func (d *daemon) handOver(ctx context.Context, n *nextDaemon) error {
 		select {
 		case <-n.serving:
 			failpoint.Reach(failpoint.AfterServing)
+			d.stopScrapes(ctx)
 			d.log.Info("takeover: the next daemon serves", "pid", n.cmd.Process.Pid, "executions_left", len(handed.Executions),
 				"callers_waited_ms", time.Since(began).Milliseconds())
 			return nil
@@ -204,6 +205,13 @@ func (d *daemon) handOver(ctx context.Context, n *nextDaemon) error {
 	}
 	n.end()
 	return errors.Join(err, d.resume(resumeStores, sockets))
+}
+
+// stopScrapes leaves the listener of metrics and health to the next daemon: readers must not learn that this one drains.
+func (d *daemon) stopScrapes(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, quietPatience)
+	defer cancel()
+	d.scrapes.Stop(ctx)
 }
 
 // leaveForNext lets new connections wait in the kernel, asks clients to leave, and returns when no call is
