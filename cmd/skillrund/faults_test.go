@@ -82,6 +82,9 @@ func TestFaults(t *testing.T) {
 			for _, f := range diskFaults {
 				run(f.name, f.inject)
 			}
+			for _, f := range takeoverFaults {
+				run(fmt.Sprintf("SIGKILL of %s %s", f.victim, f.at), f.inject)
+			}
 			for _, p := range failpoint.Points() {
 				run("SIGKILL of the daemon "+string(p), func(t *testing.T, row *faultRow) { killedAt(t, row, p) })
 			}

@@ -336,6 +336,7 @@ func (t *takeoverState) finish(ctx context.Context, d *daemon, s startedNext) (h
 	t.stop()
 	t.started = nil
 	if s.err != nil {
+		d.sweepNext(ctx)
 		d.log.Error("takeover: the next daemon did not start; this one goes on", "err", s.err)
 		return false, nil
 	}
@@ -344,10 +345,18 @@ func (t *takeoverState) finish(ctx context.Context, d *daemon, s startedNext) (h
 		return false, lost
 	}
 	if err != nil {
+		d.sweepNext(ctx)
 		d.log.Error("takeover: the next daemon does not serve; this one goes on", "err", err)
 		return false, nil
 	}
 	return true, nil
+}
+
+// sweepNext removes the sandboxes of a next daemon that was killed. This daemon serves meanwhile.
+func (d *daemon) sweepNext(ctx context.Context) {
+	if err := d.host.Sweep(ctx); err != nil {
+		d.log.Warn("takeover: sandboxes of the next daemon remain until the next takeover or restart", "err", err)
+	}
 }
 
 // abandon ends a start that is under way.

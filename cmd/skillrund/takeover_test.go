@@ -229,6 +229,9 @@ func TestTakeoverThatFails(t *testing.T) {
 	d.cmd.Process.Signal(syscall.SIGUSR2)
 	d.untilLogged("the next daemon does not serve; this one goes on")
 	d.works()
+	if got := d.instances(); len(got) != 1 {
+		t.Errorf("instances: got %q, want one", got)
+	}
 	conn := dialSocket(t, dir)
 	if got := executeOn(ctx, conn, "key"); got != "ran" {
 		t.Errorf("a new connection: %s", got)
