@@ -104,15 +104,22 @@ func (d *running) waitsFor(ctx context.Context, req *pb.ExecuteRequest) (id stri
 	if err := s.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Start{Start: req}}); err != nil {
 		d.t.Fatal(err)
 	}
-	for {
+	id, _ = d.readLine(s)
+	return id, s
+}
+
+// readLine reads a line of output. A Python that is not forked writes its end on its own.
+func (d *running) readLine(s interactiveClient) (id, line string) {
+	d.t.Helper()
+	for !strings.HasSuffix(line, "\n") {
 		e, err := s.Recv()
 		if err != nil {
 			d.t.Fatal(err)
 		}
-		if e.GetOutput() != nil {
-			return e.GetExecutionId(), s
-		}
+		id = e.GetExecutionId()
+		line += string(e.GetOutput().GetData())
 	}
+	return id, line
 }
 
 // The next daemon serves while the earlier one runs an execution. Everything that callers may do with the
@@ -163,8 +170,8 @@ func TestTakeover(t *testing.T) {
 	if _, err := next.runs.SignalExecution(ctx, &pb.SignalExecutionRequest{ExecutionId: signalled, Signal: "SIGUSR1"}); err != nil {
 		t.Error(err)
 	}
-	if r, err := trapped.Recv(); err != nil || string(r.GetOutput().GetData()) != "got it\n" {
-		t.Errorf("after a signal: got %v, %v", r, err)
+	if _, line := next.readLine(trapped); line != "got it\n" {
+		t.Errorf("after a signal: got %q", line)
 	}
 	cancelled, err := next.runs.CancelExecution(ctx, &pb.CancelExecutionRequest{ExecutionId: signalled, Reason: "enough"})
 	if err != nil || cancelled.GetOutcome().GetEnd() != pb.ExecutionEnd_EXECUTION_END_CANCELLED || cancelled.GetOutcome().GetEvidence().GetCancelReason() != "enough" {
@@ -251,8 +258,8 @@ func TestTakeoverThatFails(t *testing.T) {
 	if err := s.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Stdin{Stdin: []byte("still there\n")}}); err != nil {
 		t.Error(err)
 	}
-	if r, err := s.Recv(); err != nil || string(r.GetOutput().GetData()) != "still there\n" {
-		t.Errorf("the execution that ran: got %v, %v", r, err)
+	if _, line := d.readLine(s); line != "still there\n" {
+		t.Errorf("the execution that ran: got %q", line)
 	}
 	if err := os.WriteFile(config, good, 0o600); err != nil {
 		t.Fatal(err)
