@@ -402,9 +402,6 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal) error {
 	if d.listeners.stay && !handed {
 		d.leave(patience)
 	}
-	if handed {
-		d.scrapes.Stop(patience) // Prometheus must ask the next daemon
-	}
 	d.readiness.set(func(r *readiness) { r.draining = true })
 	// Health keeps new callers away. Drain takes hardly longer than drain and cancel_grace together.
 	d.executor.Drain(patience)

@@ -53,7 +53,7 @@ func faultTable(rows []*faultRow) string {
 }
 
 // TestFaults injects faults under the load of two tenants. The last three numbers of each row must be
-// zero, see faultRow. The short form injects two of the faults, a few times each.
+// zero, see faultRow. The short form injects three of the faults, a few times each.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	needsDaemon(t)
@@ -81,6 +81,9 @@ func TestFaults(t *testing.T) {
 			}
 			for _, f := range diskFaults {
 				run(f.name, f.inject)
+			}
+			for _, f := range takeoverFaults {
+				run(fmt.Sprintf("SIGKILL of %s %s", f.victim, f.at), f.inject)
 			}
 			for _, p := range failpoint.Points() {
 				run("SIGKILL of the daemon "+string(p), func(t *testing.T, row *faultRow) { killedAt(t, row, p) })

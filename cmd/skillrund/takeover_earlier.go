@@ -193,6 +193,7 @@ func (d *daemon) handOver(ctx context.Context, n *nextDaemon) error {
 		select {
 		case <-n.serving:
 			failpoint.Reach(failpoint.AfterServing)
+			d.stopScrapes(ctx)
 			d.log.Info("takeover: the next daemon serves", "pid", n.cmd.Process.Pid, "executions_left", len(handed.Executions),
 				"callers_waited_ms", time.Since(began).Milliseconds())
 			return nil
@@ -204,6 +205,13 @@ func (d *daemon) handOver(ctx context.Context, n *nextDaemon) error {
 	}
 	n.end()
 	return errors.Join(err, d.resume(ctx, resumeStores, sockets))
+}
+
+// stopScrapes leaves the listener of metrics and health to the next daemon: readers must not learn that this one drains.
+func (d *daemon) stopScrapes(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, quietPatience)
+	defer cancel()
+	d.scrapes.Stop(ctx)
 }
 
 // leaveForNext lets new connections wait in the kernel, asks clients to leave, and returns when no call is
@@ -230,9 +238,7 @@ func (d *daemon) leaveForNext(ctx context.Context) {
 // resume takes back what was handed over, and serves again. sockets are the ones that the servers have closed.
 // The next daemon may have served for a moment: its sandboxes are removed, and its executions are lost.
 func (d *daemon) resume(ctx context.Context, resumeStores func() error, sockets []*os.File) error {
-	if err := d.host.Sweep(ctx); err != nil {
-		d.log.Error("takeover: sandboxes of the next daemon are left; restart this one when it is idle", "err", err)
-	}
+	d.sweepNext(ctx)
 	err := resumeStores()
 	var again inherited
 	for _, f := range sockets {
@@ -327,6 +333,7 @@ func (t *takeoverState) finish(ctx context.Context, d *daemon, s startedNext) (h
 	t.stop()
 	t.started = nil
 	if s.err != nil {
+		d.sweepNext(ctx)
 		d.log.Error("takeover: the next daemon did not start; this one goes on", "err", s.err)
 		return false, nil
 	}
@@ -339,6 +346,13 @@ func (t *takeoverState) finish(ctx context.Context, d *daemon, s startedNext) (h
 		return false, nil
 	}
 	return true, nil
+}
+
+// sweepNext removes the sandboxes of a next daemon that has ended.
+func (d *daemon) sweepNext(ctx context.Context) {
+	if err := d.host.Sweep(ctx); err != nil {
+		d.log.Warn("takeover: sandboxes of the next daemon remain until the next takeover or restart", "err", err)
+	}
 }
 
 // abandon ends a start that is under way.

@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -230,6 +233,9 @@ func TestTakeoverThatFails(t *testing.T) {
 	d.cmd.Process.Signal(syscall.SIGUSR2)
 	d.untilLogged("the next daemon does not serve; this one goes on")
 	d.works()
+	if got := d.instances(); len(got) != 1 {
+		t.Errorf("instances: got %q, want one", got)
+	}
 	conn := dialSocket(t, dir)
 	if got := executeOn(ctx, conn, "key"); got != "ran" {
 		t.Errorf("a new connection: %s", got)
@@ -388,4 +394,53 @@ func startLong(t *testing.T, d *running, l *faultLoad) (stop func()) {
 		return err
 	})
 	return func() { over.Store(true) }
+}
+
+// While the earlier daemon runs an execution, it has no connection of HTTP any longer. A client with one makes a
+// new one, to the next daemon. So no agent is refused, and no reader of metrics and health is told of a drain.
+func TestTakeoverOfHTTP(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	metrics := "127.0.0.1:" + freePort(t)
+	d := startDaemonIn(t, dir, "listen: {unix: s.sock, mcp_unix: mcp.sock, metrics_tcp: '"+metrics+"'}\n")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	_, s := d.waitsFor(ctx, code("calculator", "print('ready', flush=True); input()"))
+	var connections atomic.Int64
+	counted := func(network, address string) *http.Client {
+		return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			connections.Add(1)
+			return new(net.Dialer).DialContext(ctx, network, address)
+		}}}
+	}
+	agent, reader := counted("unix", filepath.Join(dir, "mcp.sock")), counted("tcp", metrics)
+	ask := func() {
+		t.Helper()
+		if resp, body, err := postMCP(t, agent, "", mcpPing); err != nil || resp.StatusCode != http.StatusOK {
+			t.Errorf("ping: got %v, %q, %v", resp, body, err)
+		}
+		resp, err := reader.Get("http://" + metrics + "/readyz")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer resp.Body.Close()
+		if body, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
+			t.Errorf("/readyz: got %s: %s", resp.Status, body)
+		}
+	}
+	ask()
+	next := d.takeOver()
+	ask()
+	if got := connections.Load(); got != 4 {
+		t.Errorf("got %d connections, want 4: two to each daemon", got)
+	}
+	for range 20 {
+		reader.CloseIdleConnections()
+		ask()
+	}
+	if err := s.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Stdin{Stdin: []byte("\n")}}); err != nil {
+		t.Error(err)
+	}
+	next.untilAlone(d)
 }

@@ -190,8 +190,13 @@ func (s *Server) Serve(l net.Listener) error {
 }
 
 // Hold lets new connections wait in the kernel, for the process that has the listeners next. Open connections
-// are served as before. Stop must follow.
-func (s *Server) Hold(ctx context.Context) error { return s.listeners.Hold(ctx) }
+// of HTTP are closed when they have no request, so that the client makes a new one. Others are served as before.
+// Stop must follow.
+func (s *Server) Hold(ctx context.Context) error {
+	err := s.listeners.Hold(ctx)
+	s.http.SetKeepAlivesEnabled(false)
+	return err
+}
 
 // Quiet reports whether no message has come for this time.
 func (s *Server) Quiet(since time.Duration) bool { return s.calls.Quiet(since) }
