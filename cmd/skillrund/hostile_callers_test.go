@@ -269,9 +269,10 @@ func (h hog) untilClosed(t *testing.T, f front) {
 	}
 }
 
-// crowdOfHogs takes every connection of a listener, each from another address.
+// crowdOfHogs takes every connection of a listener, each from another address: those that a caller may have before it is
+// identified (gRPC), and those of identified callers (MCP).
 func crowdOfHogs(t *testing.T, _ *running, _ hostileCase) {
-	d := startForAll(t, "")
+	d := startListening(t, fmt.Sprint(", peer_connections: 64, connections: ", ingress.MaxUnidentified), "")
 	for _, f := range fronts(t, d) {
 		if strings.Contains(f.name, "Unix") {
 			continue // it would take as many users as connections

@@ -36,7 +36,7 @@ var bounds = map[string][]bound{
 		{"internal/ingress/listener.go", "case o.requests > 0 || o.tenant != \"\":", "case true:", "API/api-24-crowd-of-hogs", "MCP, TCP: "},
 	},
 	"no room for callers who have few connections": {
-		{"internal/ingress/listener.go", "(own || l.peers[o.peer] <= l.peers[c.peer])", "true", "API/api-24-crowd-of-hogs", "MCP, TCP: "},
+		{"internal/ingress/listener.go", "(own || l.peers[o.peer] <= l.peers[c.peer])", "true", "API/api-24-crowd-of-hogs", "gRPC, TCP: "},
 	},
 	"one caller takes all": {
 		{"internal/ingress/listener.go", "MaxPeerUnidentified = 128", "MaxPeerUnidentified = 1 << 20", "API/api-23-connection-hogs", "the log has 0 lines about connections"},
