@@ -28,7 +28,7 @@
 // up to the damage, and the row still has the end. An execution that can't be
 // recovered does not stop the recovery of others.
 //
-// One process has a store open, or two while one takes over from the other; see takeover.go.
+// One process has a store open. During a takeover two processes have it open; see takeover.go.
 //
 // Every query names a tenant, and finds no execution of another tenant, but for TenantOf and
 // Filter.AllTenants, which are for operators. The content of
