@@ -153,7 +153,7 @@ func (s *Store) flush(ctx context.Context) error {
 	return s.flushFirst(ctx, s.batch.count(), maxJournal)
 }
 
-// emptyJournal is flush, and the journal is empty afterwards: no change is added meanwhile.
+// emptyJournal is flush, but no change is added during the call, so the journal is empty afterwards.
 func (s *Store) emptyJournal(ctx context.Context) error {
 	s.batch.flushing.Lock()
 	defer s.batch.flushing.Unlock()

@@ -46,7 +46,7 @@ func (s *Store) waitForLock() error {
 // dropLock releases the lock of the directory.
 func (s *Store) dropLock() error { return unix.Flock(int(s.lock.Fd()), unix.LOCK_UN) }
 
-// lockJournals locks a journal for this process: the first of the two that no other process has locked. Without Beside,
+// lockJournals locks a journal for this process: the first of the two that no other process has locked. In a plain Open,
 // a journal that another process has locked is an error. Then lockJournals also locks the second journal, if that file
 // exists, as s.left: a process that has died may have left changes in it. The lock of the directory is held.
 func (s *Store) lockJournals() error {

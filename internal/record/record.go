@@ -23,8 +23,8 @@
 //   - a row without its file: the header is written again from the row;
 //   - files of a removed row: the database lists them, and they are removed.
 //
-// Damage stays local. A damaged database is moved aside together with the files
-// beside it, and so are files whose database was lost. A damaged spool is readable
+// Damage stays local. A damaged database is moved aside together with the other files
+// of the record, and so are files whose database was lost. A damaged spool is readable
 // up to the damage, and the row still has the end. An execution that can't be
 // recovered does not stop the recovery of others.
 //

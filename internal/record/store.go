@@ -37,7 +37,7 @@ const warnFull = "record: the disk is full; nothing new is taken until there is 
 // Config is the configuration of a Store.
 type Config struct {
 	// Dir is the store's own directory. Open makes it with mode 0700 if it is missing.
-	// Only one process may have it open, except in a takeover (Beside).
+	// Only one process may have it open, except in a takeover.
 	Dir string
 	// Beside is set in a takeover: an earlier process has the store open, has called HandOver, and only finishes
 	// its executions.
@@ -135,8 +135,8 @@ func openIdle(c Config) (*Store, error) {
 	return s, nil
 }
 
-// open takes the locks before it touches any other file of the record. On an error the caller
-// releases what was opened.
+// open takes the locks before it touches any other file of the record. After an error the caller
+// must call release.
 func (s *Store) open(ctx context.Context) (err error) {
 	if err := os.MkdirAll(s.config.Dir, 0o700); err != nil {
 		return err

@@ -22,10 +22,10 @@ type expired struct {
 	bytes  int64
 }
 
-// Sweep removes ended executions with their spools and artifacts: first those that
-// ended more than MaxAge before now, then the oldest of the tenants with the most bytes until all executions
+// Sweep removes ended executions with their spools and artifacts. First it removes executions that
+// ended more than MaxAge before now. Then it removes the oldest of the tenants with the most bytes, until all executions
 // together, open ones too, are within MaxBytes. It returns the number of removed executions and
-// of their bytes. Open readers and artifacts stay readable. After HandOver it removes nothing more, and the error is
+// of their bytes. Open readers and artifacts stay readable. After HandOver, Sweep removes nothing more and returns
 // ErrHandedOver.
 // cmd/skillrund calls it at its start and then at intervals.
 func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed int64, err error) {

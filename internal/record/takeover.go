@@ -54,11 +54,10 @@ func (s *Store) done() {
 	}
 }
 
-// HandOver lets another process open the store with Config.Beside. From then on Create, Remove, Sweep, MakeRoom and Purge
+// HandOver lets a next process open the store. From then on Create, Remove, Sweep, MakeRoom and Purge
 // return ErrHandedOver. Open logs, readers and queries still work. HandOver waits until the calls of these five methods
 // that are under way have returned; a Sweep or a Purge stops at its next step. When HandOver returns nil, the database
-// has every execution. After an error, also that of ctx, nothing has changed. A store that was opened with Beside returns
-// ErrBeside until Adopt.
+// has every execution. After an error, also an error of ctx, nothing has changed. Before Adopt the error is ErrBeside.
 func (s *Store) HandOver(ctx context.Context) error {
 	idle, err := s.refuse()
 	if err != nil {
@@ -162,7 +161,7 @@ func (s *Store) applyOther(ctx context.Context) error {
 // Adopt makes this process the only owner of the store, as after a plain Open, when the earlier process has ended. While
 // the earlier process lives, the error is ErrInUse. After an error Adopt can be called again. Executions that the
 // earlier process has not ended are in Unended after Adopt; the caller must Reopen each and append its end. Readers of
-// these executions wait for that end. In a store that was opened without Beside, Adopt does nothing.
+// these executions wait for that end. After a plain Open, Adopt does nothing.
 func (s *Store) Adopt(ctx context.Context) error {
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()

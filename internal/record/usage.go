@@ -11,8 +11,8 @@ import (
 
 // A usage counts the bytes of one tenant's executions: spools, artifacts and the contents of rows.
 // all includes open executions, whose spools are counted as they grow.
-// Open reads the counts from the database. From then on each change of the record adds what it has
-// changed, so a quota can be checked before each execution without a query. A removal can be counted a
+// Open reads the counts from the database. From then on each change of the record adds its
+// bytes, so a quota can be checked before each execution without a query. A removal can be counted a
 // moment before the end of the same execution is; after both the count is right.
 type usage struct{ all, ended atomic.Int64 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // readTenants finds all sessions on the disk. It first removes the remains of creations and deletions that a dead
-// daemon did not finish. None of them belongs to a living process: HandOver waits until all are finished.
+// daemon did not finish. A living process has no such remains, because HandOver waits until all are finished.
 func (s *Store) readTenants() error {
 	dirs, err := os.ReadDir(s.config.Dir)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // A takeover. The earlier process calls HandOver. From then on its only work is to end the writers that it has.
-// The next process opens the store with Config.Beside, and does everything else. In the next process, a session
+// The next process opens the store and does everything else. In the next process, a session
 // with a writer in the earlier process is called held. Callers see it as a session with a writer, and each call
 // reads its newest version from the disk. The two processes never change the same files:
 //
@@ -69,7 +69,7 @@ func (s *Store) leave() {
 	}
 }
 
-// HandOver lets another process open the store with Config.Beside, and returns the sessions with a writer.
+// HandOver lets another process open the store, and returns the sessions with a writer for its Config.Held.
 // These writers go on, and so do readers. Until Resume, all other calls return ErrHandedOver: creations, deletions,
 // updates, Purge, Sweep and Acquire, also an Acquire that waits. HandOver first waits for the calls that have
 // begun. After an error the store is as before.

@@ -101,7 +101,7 @@ func Lock(path string) (*Journal, error) {
 
 // Recover must be called once, before the first Append. It calls found for each entry, in order; an error of found
 // ends Recover. New entries continue the numbers of the last entry, or of after if that is greater. A file of
-// another version stays as it is, and the error is ErrVersion.
+// another version is not changed, and the error is ErrVersion.
 func (j *Journal) Recover(after uint64, found func(Entry) error) error {
 	j.last = after
 	if err := j.recover(found); err != nil {
