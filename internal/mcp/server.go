@@ -193,7 +193,7 @@ func (s *Server) Serve(l net.Listener) error {
 // are served as before. Stop must follow.
 func (s *Server) Hold(ctx context.Context) error { return s.listeners.Hold(ctx) }
 
-// Quiet reports whether no message has come for this time.
+// Quiet reports whether no message has come for the given time.
 func (s *Server) Quiet(since time.Duration) bool { return s.calls.Quiet(since) }
 
 // Stop refuses new requests, ends streams that only listen, and waits for the calls under
@@ -284,7 +284,8 @@ func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
 				res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error (reference " + reference + ")"}
 			}
 		}()
-		// A call is accepted a moment after it has come, and lasts as long as its program.
+		// A call can last as long as its program, but it is accepted a moment after it has come. So the age of the
+		// last message says whether a call is still to be accepted.
 		s.calls.Begin()()
 		c := callerOf(ctx, req.GetExtra())
 		ctx = audit.WithCaller(ctx, &audit.Caller{Address: c.address, Method: methodOf(method, req)})

@@ -38,7 +38,7 @@ const uploadPrefix = "upload-"
 // the first byte comes, so that other uploads can't take it from an accepted one.
 type uploads struct {
 	dir string
-	// prefix begins the names of this server's directories. Another process may have others, see sweep.
+	// prefix begins the names of this server's directories, so that sweep can tell them from those of other processes.
 	prefix string
 
 	mu      sync.Mutex                     // guards the fields below
@@ -49,7 +49,7 @@ type uploads struct {
 	puts    map[putKey]*put                // uploads to sessions
 }
 
-// newUploads makes dir.
+// newUploads makes the directory if it is missing.
 func newUploads(dir string) (*uploads, error) {
 	return &uploads{
 		dir: dir, prefix: uploadPrefix + rand.Text()[:8] + "-", free: maxStagedBytes,

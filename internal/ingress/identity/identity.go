@@ -103,7 +103,7 @@ type Error struct {
 	Reason string
 	// Detail is for the log only, because it may name addresses that the caller must not see.
 	Detail error
-	// unchecked: the credential may be valid.
+	// unchecked says that the credential was not checked, so it may be valid.
 	unchecked bool
 }
 
