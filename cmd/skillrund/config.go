@@ -63,7 +63,7 @@ type config struct {
 	Network  networkConfig `yaml:"network"`
 	// The name servers that helpers ask, as addresses with or without a port. Empty: the servers in /etc/resolv.conf.
 	NetworkResolvers []string `yaml:"network_resolvers"`
-	// Addresses that lead to this machine, in addition to those of its interfaces.
+	// Addresses that lead to this machine although no interface has them, for example by NAT.
 	NetworkOwnAddresses []string      `yaml:"network_own_addresses"`
 	NetworkLimits       networkLimits `yaml:"network_limits"`
 	NetworkProxy        proxyConfig   `yaml:"network_proxy"`

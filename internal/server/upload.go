@@ -124,13 +124,13 @@ func (u *uploads) open(who permission.Principal, files []*pb.InputFile) (*upload
 	return up, u.stage(up, func() { u.give(who, total) })
 }
 
-// take reserves room for n bytes. A tenant may have at most as much as is free afterwards. So however
-// many tenants reserve all that they may, there is room for another one. maxCallerStagedBytes leaves room for
+// take reserves room for n bytes. A tenant may never reserve more than remains free after it. So even if
+// many tenants reserve as much as they may, there is room for one more. maxCallerStagedBytes leaves room for
 // the other callers of a tenant.
 func (u *uploads) take(who permission.Principal, n int64) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	// used+n <= free-n, with the numbers of before.
+	// The tenant's sum after the call must not exceed the free room after the call: used+n <= free-n.
 	if free := max(0, min((u.free-u.tenants[who.Tenant])/2, maxCallerStagedBytes-u.callers[who])); n > free {
 		return &uploadsFullError{asked: n, free: free}
 	}
