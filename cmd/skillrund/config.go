@@ -150,7 +150,7 @@ type config struct {
 	} `yaml:"snapshots"`
 	// Count and TotalBytes are the defaults of quotas of tenants. Bytes and Files are for one version of a
 	// session, Versions are kept of each. IdleTTL is the default, TTL the default and the maximum.
-	// MCPIdleTTL is for the sessions of conversations over MCP; 0: they have none.
+	// MCPIdleTTL is for the sessions of conversations over MCP; 0: conversations have no sessions.
 	Sessions struct {
 		Count      int      `yaml:"count"`
 		TotalBytes size     `yaml:"total_bytes"`

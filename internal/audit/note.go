@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Bounds of the entries in a second: those of a tenant that Note writes in full; the same number again that Allow and
-// WriteOrCount write at once; and those about unidentified callers, who have no tenant.
+// Bounds of the entries in a second. fullNotes is for each tenant: so many entries Note writes in full, and as many again
+// Allow and WriteOrCount write at once. The other bound is for entries about unidentified callers, who have no tenant.
 const (
 	fullNotes        = 20
 	fullUnidentified = 1

@@ -18,7 +18,7 @@ type Health struct {
 	Degraded bool
 }
 
-// Names of the health service beside those of the contract's services. Each is SERVING if the name is true.
+// Names of the health service, in addition to the names of the contract's services. Each is SERVING if the name is true.
 const (
 	Live        = "live"
 	Ready       = "ready"

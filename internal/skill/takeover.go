@@ -8,7 +8,7 @@ import (
 
 // A takeover: two daemons use the same directories. Theory of operation.
 //
-// The next daemon opens its registry with RegistryConfig.Beside while the earlier daemon still serves. Both
+// The next daemon opens its registry while the earlier daemon still serves, with RegistryConfig.Beside. Both
 // daemons may add snapshots. This needs no lock: the name of a snapshot is its digest, and it appears only when the
 // snapshot is complete. The earlier daemon may push and delete until HandOver. Then the next daemon reads the lists
 // again (Reread), and only the next daemon changes them. Executions of the earlier daemon may use any snapshot, so
