@@ -231,8 +231,8 @@ func isGone(t *testing.T, h *Host, names []string) {
 	}
 }
 
-// Two daemons use one StateDir. They share no ids and no cgroups. Neither the end of one nor its death ends
-// anything of the other, which can sweep what the dead one has left.
+// Two daemons use one StateDir. They share no ids and no cgroups. Whether one daemon ends or dies, the sandboxes of the
+// other go on, and the other can sweep the resources of a dead one.
 func TestTwoDaemons(t *testing.T) {
 	needsRoot(t)
 	state := t.TempDir()

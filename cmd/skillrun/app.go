@@ -151,7 +151,7 @@ What can have happened is not done again.`,
 // does, waits as --wait says, and its error says that no daemon answers. The caller closes the client.
 func (a *app) dial() (*skillrun.Client, error) { return a.dialWith(a.progress(false)) }
 
-// dialNow is dial for a command that does not wait unless --wait is given: it asks whether there is a daemon.
+// dialNow is dial for a command that asks whether a daemon answers. It waits only if the user gives --wait.
 func (a *app) dialNow() (*skillrun.Client, error) {
 	if !a.flags.Changed("wait") {
 		a.wait.most = 0
@@ -159,7 +159,7 @@ func (a *app) dialNow() (*skillrun.Client, error) {
 	return a.dial()
 }
 
-// dialWith is dial for a command that draws bars.
+// dialWith is dial for a command that draws progress bars, which a message must not break.
 func (a *app) dialWith(bars *progress) (*skillrun.Client, error) {
 	if err := a.resolve(); err != nil {
 		return nil, err

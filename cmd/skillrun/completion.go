@@ -155,8 +155,8 @@ func (a *app) completeExecution(states []pb.ExecutionState) cobra.CompletionFunc
 	}
 }
 
-// completeSession completes the ids of sessions that are not among the arguments yet: the first page of them. It
-// offers no word if the command takes no further argument.
+// completeSession completes ids of sessions: the first page of the daemon's list, without ids that are among the
+// arguments already. It offers no word if the command takes no further argument.
 func (a *app) completeSession(cmd *cobra.Command, args []string, _ string) (completions, cobra.ShellCompDirective) {
 	if len(args) > 0 && cmd.Args(cmd, append(slices.Clone(args), "one more")) != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp

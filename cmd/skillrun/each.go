@@ -10,7 +10,7 @@ import (
 
 // each calls f for every execution of a command line, in this order, and goes on after an error. It
 // returns the last error, which decides the exit code, and prints the others. It stops at an error that
-// all later calls would get: ctx has ended, there is no daemon, or the daemon does not know the caller.
+// all later calls would get: ctx has ended, no daemon answers, or the daemon does not know the caller.
 func (a *app) each(ctx context.Context, ids []string, f func(id string) error) error {
 	var last error
 	for _, id := range ids {

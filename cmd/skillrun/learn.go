@@ -8,8 +8,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// learnedText has the rules that a program needed, as YAML for the daemon's configuration. skill is its
-// full name.
+// learnedText returns the network rules that a program needed, as YAML for the daemon's configuration. skill is the
+// full name of the skill. Refusals are comments in the YAML, because the operator must judge them.
 func learnedText(skill string, o *pb.ExecutionOutcome) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# The network that this run of %s needed:\n", printable(skill))

@@ -9,7 +9,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// networkText has the rules of an execution's network.
+// networkText returns the rules of an execution's network in one line, or "none".
 func networkText(r *pb.NetworkRules) string {
 	if r == nil {
 		return "none"
@@ -49,12 +49,14 @@ func addNetwork(t *table, o *pb.ExecutionOutcome) {
 	for _, d := range u.GetDenials() {
 		t.field("denied", denialText(d))
 	}
+	// The list of refusals is bounded, the count is not. A count below the list, from another daemon version, would wrap
+	// around: the second condition leaves it out.
 	if more := o.GetEvidence().GetNetworkDeniedCount() - uint64(len(u.GetDenials())); more > 0 && more < o.GetEvidence().GetNetworkDeniedCount() {
 		t.field("denied", fmt.Sprintf("%d more", more))
 	}
 }
 
-// denialText is one refusal, and what would allow it.
+// denialText returns one refusal, and the rule that would allow the connection, if there is such a rule.
 func denialText(d *pb.NetworkDenial) string {
 	why := d.GetRule()
 	if why == "" {

@@ -151,13 +151,13 @@ func (a *app) listVersions(ctx context.Context, c *skillrun.Client, name string)
 	return a.print(&t)
 }
 
-// removeSkillCommand removes what was pushed.
+// removeSkillCommand removes pushed skills or versions.
 // It stops at the first error. The skills before it are deleted then, and printed.
 func (a *app) removeSkillCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm SKILL...",
 		Short: "Delete skills of your tenant, or one version of a skill (NAME@sha256:DIGEST)",
-		Long: `Rm deletes skills that were pushed to your tenant. What runs keeps its version until it ends. A
+		Long: `Rm deletes skills that were pushed to your tenant. Executions that run keep their version. A
 skill that all tenants share cannot be deleted. It needs the role admin.`,
 		Args: arguments(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -12,7 +12,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// sessionCommand has a command for each call of SessionService, and run.
+// sessionCommand returns the command session, with one subcommand for each call of SessionService, and run.
 func (a *app) sessionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "session",
@@ -27,10 +27,12 @@ them into the workspace, and keeps what the program has changed as a new version
 	return cmd
 }
 
-// maxRows bounds a list, whose end only the daemon knows.
+// maxRows bounds the entries of a list. A faulty daemon could send pages without end, and the client would run out of
+// memory.
 const maxRows = 1_000_000
 
-// checkPage refuses to ask for more pages of a list, after a page that is not the last one.
+// checkPage returns an error if a list must not go on after a page: the page is empty, although the daemon says that
+// another one follows, or the list has too many entries. rows are the entries of the page, total those of the list.
 func checkPage(rows, total int) error {
 	if rows == 0 {
 		return errEmptyPage
@@ -60,7 +62,7 @@ func (a *app) sessionCreateCommand() *cobra.Command {
 			if m.Labels, err = pairs("label", labels); err != nil {
 				return err
 			}
-			if idle != 0 {
+			if idle != 0 { // an absent time means the daemon's default
 				m.IdleTtl = durationpb.New(idle)
 			}
 			if ttl != 0 {
@@ -83,8 +85,8 @@ func (a *app) sessionCreateCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringArrayVar(&labels, "label", nil, "label `key=value` for finding the session again (repeatable)")
-	cmd.Flags().DurationVar(&idle, "idle-ttl", 0, "remove it this `time` after its last use (default: the daemon's)")
-	cmd.Flags().DurationVar(&ttl, "ttl", 0, "remove it this `time` after its creation (default: the daemon's)")
+	cmd.Flags().DurationVar(&idle, "idle-ttl", 0, "remove the session this `time` after its last use (default: the daemon's)")
+	cmd.Flags().DurationVar(&ttl, "ttl", 0, "remove the session this `time` after its creation (default: the daemon's)")
 	cmd.Flags().Var(&bytes, "max-bytes", "limit of bytes in one version, such as 10m (default: the daemon's)")
 	cmd.Flags().Uint32Var(&files, "max-files", 0, "limit of files and directories in one version (default: the daemon's)")
 	completeNothing(cmd, "label", "idle-ttl", "ttl", "max-bytes", "max-files")
@@ -129,6 +131,7 @@ func (a *app) sessionListCommand() *cobra.Command {
 	return cmd
 }
 
+// printSessions prints a table, or with --json one session a line.
 func (a *app) printSessions(list []*pb.Session) error {
 	t := &table{}
 	t.header("SESSION", "VERSION", "FILES", "SIZE", "USED", "EXPIRES")
@@ -149,7 +152,7 @@ func (a *app) printSessions(list []*pb.Session) error {
 	return a.print(t)
 }
 
-// minuteOf prints a time as people write it, in the time zone of this machine. "-": there is none.
+// minuteOf returns a time to the minute, in the time zone of this machine, or "-" without a time.
 func minuteOf(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "-"
@@ -157,8 +160,8 @@ func minuteOf(t *timestamppb.Timestamp) string {
 	return t.AsTime().Local().Format("2006-01-02 15:04")
 }
 
-// sessionShowCommand prints JSON page by page, since a session can have many files, and the table after the last
-// page.
+// sessionShowCommand prints JSON page by page, because a session can have many files. It prints the table after the last
+// page, because a column is as wide as its longest cell.
 func (a *app) sessionShowCommand() *cobra.Command {
 	var version uint32
 	cmd := &cobra.Command{
@@ -208,7 +211,7 @@ func (a *app) sessionShowCommand() *cobra.Command {
 	return cmd
 }
 
-// sessionVersionsCommand makes one call: the daemon keeps few versions of a session.
+// sessionVersionsCommand makes one call. The list has no pages, because the daemon keeps few versions of a session.
 func (a *app) sessionVersionsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "versions SESSION",
@@ -245,6 +248,7 @@ func (a *app) sessionVersionsCommand() *cobra.Command {
 	}
 }
 
+// sessionRemoveCommand removes the sessions one after the other; see each for errors.
 func (a *app) sessionRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm SESSION...",

@@ -39,7 +39,7 @@ func TestSessionRun(t *testing.T) {
 	for line, want := range map[string]string{
 		"s1":                         "requires at least 2 arg(s)",
 		"s1 --at 1":                  "no SKILL after SESSION",
-		"s1 --session s2 demo x.py":  "--session: SESSION names it already",
+		"s1 --session s2 demo x.py":  "--session: the argument SESSION names the session already",
 		"s1 demo":                    "nothing to run",
 		"s1 demo --memory none x.py": "--memory",
 	} {

@@ -15,7 +15,7 @@ import (
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
 
-// maxSessionFile is the most that the daemon takes as a file of a session.
+// maxSessionFile is the largest file of a session that the daemon accepts, in bytes.
 const maxSessionFile = 1 << 30
 
 // sessionCopyCommand copies one file. As with scp, an argument with a colon before any slash is in a
@@ -56,7 +56,8 @@ of a file has a colon.`,
 	return cmd
 }
 
-// capped takes at most as many bytes as are left: the daemon chooses the size of a download.
+// capped is a writer that fails after left bytes. The daemon chooses the size of a download, and a faulty daemon could
+// fill the disk.
 type capped struct {
 	left int64
 	most size
@@ -69,7 +70,8 @@ func (c *capped) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// inSession splits SESSION:PATH.
+// inSession splits SESSION:PATH. A slash or a dot before the colon makes the argument a file of this machine, as in
+// ./a:b; the ID of a session has neither.
 func inSession(arg string) (session, path string, ok bool) {
 	session, path, ok = strings.Cut(arg, ":")
 	return session, path, ok && session != "" && !strings.ContainsAny(session, `/\.`)
@@ -105,7 +107,8 @@ func (a *app) copyIn(ctx context.Context, c *skillrun.Client, file, session, to 
 	return err
 }
 
-// spool copies standard input to a file: an upload begins with its size and SHA-256.
+// spool copies standard input to a temporary file, because an upload begins with its size and SHA-256. The caller removes
+// the file.
 func (a *app) spool() (name string, err error) {
 	f, err := os.CreateTemp("", "skillrun-")
 	if err != nil {
@@ -121,8 +124,8 @@ func (a *app) spool() (name string, err error) {
 	return f.Name(), nil
 }
 
-// copyOut downloads a file. In a folder it gets the name that it has in the session. An error of bound ends the
-// download.
+// copyOut downloads a file of a session. If the destination is a folder, the file keeps its name. bound gets each byte,
+// too, and its error ends the download.
 func (a *app) copyOut(ctx context.Context, c *skillrun.Client, session, from string, version uint32, file string, bound io.Writer) error {
 	if file == "-" {
 		_, err := c.GetSessionFile(ctx, session, from, version, io.MultiWriter(bound, a.stdout))
@@ -131,6 +134,7 @@ func (a *app) copyOut(ctx context.Context, c *skillrun.Client, session, from str
 	if fi, err := os.Stat(file); err == nil && fi.IsDir() {
 		file = filepath.Join(file, path.Base(from))
 	}
+	// SaveSessionFile writes a temporary file next to the destination and renames it when the SHA-256 is right.
 	dir, err := os.OpenRoot(filepath.Dir(file))
 	if err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// sessionRunCommand is 'skillrun run --session SESSION', with all flags of run.
+// sessionRunCommand returns a command that does the same as 'skillrun run --session SESSION'. It has all flags of run.
 func (a *app) sessionRunCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
@@ -35,14 +35,15 @@ and its changes become the next version. See skillrun run --help.
 			return a.completeRun(cmd, args[1:], toComplete)
 		},
 	}
-	cmd.Flags().SetInterspersed(false) // as run
+	cmd.Flags().SetInterspersed(false) // flags after SCRIPT belong to the script, as with run
 	f.add(cmd.Flags())
 	f.complete(cmd)
-	_ = cmd.Flags().MarkHidden("session") // the argument says it
+	_ = cmd.Flags().MarkHidden("session") // the argument SESSION replaces the flag
 	return cmd
 }
 
-// parseSession reads SESSION and the flags after it, and returns the arguments of run: nil after help.
+// parseSession reads SESSION and the flags after it, which cobra leaves to the command because flags are not
+// interspersed. It returns the arguments of run, or nil if it has printed the help.
 func (f *runFlags) parseSession(cmd *cobra.Command, args []string) ([]string, error) {
 	flags := cmd.Flags()
 	if err := flags.Parse(args[1:]); err != nil {
@@ -52,7 +53,7 @@ func (f *runFlags) parseSession(cmd *cobra.Command, args []string) ([]string, er
 		return nil, cmd.Help()
 	}
 	if flags.Changed("session") {
-		return nil, usage(cmd, errors.New("--session: SESSION names it already"))
+		return nil, usage(cmd, errors.New("--session: the argument SESSION names the session already"))
 	}
 	if flags.NArg() == 0 {
 		return nil, usage(cmd, errors.New("no SKILL after SESSION"))

@@ -11,7 +11,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// sessionUpdateCommand prints the session as ls does, with its new times.
+// sessionUpdateCommand returns the command session update. It prints the session as ls does, with its new times. Only
+// flags that the user gives change the session: a field that the request leaves out stays as it is.
 func (a *app) sessionUpdateCommand() *cobra.Command {
 	var labels []string
 	var unlabel bool
@@ -55,8 +56,8 @@ func (a *app) sessionUpdateCommand() *cobra.Command {
 	}
 	cmd.Flags().StringArrayVar(&labels, "label", nil, "label `key=value`; replaces all labels (repeatable)")
 	cmd.Flags().BoolVar(&unlabel, "no-labels", false, "remove all labels")
-	cmd.Flags().DurationVar(&idle, "idle-ttl", 0, "remove it this `time` after its last use")
-	cmd.Flags().DurationVar(&ttl, "ttl", 0, "remove it this `time` after its creation")
+	cmd.Flags().DurationVar(&idle, "idle-ttl", 0, "remove the session this `time` after its last use")
+	cmd.Flags().DurationVar(&ttl, "ttl", 0, "remove the session this `time` after its creation")
 	completeNothing(cmd, "label", "idle-ttl", "ttl")
 	return cmd
 }

@@ -145,7 +145,7 @@ func choose(index *wellknown.Index, names []string, pins map[string]pin, update 
 
 // addSkill downloads and pushes one skill, and pins it.
 // The archive is unpacked into a temporary directory of this machine, never into the working
-// directory: its names are those of a stranger.
+// directory, because its names come from a stranger.
 func (a *app) addSkill(cmd *cobra.Command, c *skillrun.Client, from wellknown.Client, index string, e wellknown.Entry, pins map[string]pin) (err error) {
 	dir, err := os.MkdirTemp("", "skillrun-add-")
 	if err != nil {

@@ -12,19 +12,19 @@ import (
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
 
-// waiting is how a command waits for a daemon that restarts.
+// waiting is the state of a command that may have to wait for a daemon, for example while the daemon restarts.
 type waiting struct {
 	most time.Duration // --wait
-	told string        // the last message of tell
+	told string        // the last message of waits, so that it is printed once
 	some bool          // the command has waited
 }
 
 // add adds the flag --wait.
 func (w *waiting) add(flags *pflag.FlagSet) {
-	flags.DurationVar(&w.most, "wait", skillrun.DefaultPatience.Absent, "`time` to wait for a daemon that does not answer, as while it restarts; up to 1m while it stops (0, and the default of doctor and version: do not wait)")
+	flags.DurationVar(&w.most, "wait", skillrun.DefaultPatience.Absent, "`time` to wait for a daemon that does not answer, for example during a restart; for a daemon that stops, at least 1m (0: do not wait; the default of doctor and version)")
 }
 
-// patience is for the client of a command. With --wait 0 a broken call is repeated once.
+// patience returns the client's option for --wait. With --wait 0 the client still repeats a broken call once.
 func (a *app) patience(bars *progress) grpc.DialOption {
 	w := &a.wait
 	p := skillrun.Patience{Absent: w.most, Unreached: w.most > 0, OnWait: func(err error) { a.waits(bars, err) }}
@@ -34,7 +34,7 @@ func (a *app) patience(bars *progress) grpc.DialOption {
 	return skillrun.WithPatience(p)
 }
 
-// waits tells the user on a terminal, or with -v, that the command waits.
+// waits says that the command waits: on a terminal, or anywhere with -v. Scripts get no such message.
 func (a *app) waits(bars *progress, err error) {
 	w := &a.wait
 	w.some = true
@@ -58,13 +58,13 @@ type vainWait struct {
 
 func (v *vainWait) Unwrap() error { return v.error }
 
-// inVain reports whether err ended a command that has waited for the daemon.
+// inVain reports whether a command has waited for the daemon and then failed because the daemon did not answer.
 func (w *waiting) inVain(ctx context.Context, err error) bool {
 	return err != nil && w.some && ctx.Err() == nil && outcomeOf(err) == nil && status.Code(err) == codes.Unavailable
 }
 
-// over adds the remedy to err, which ended run or attach, if the command has waited. e is nil if the daemon
-// has not accepted it.
+// over adds a remedy to err, the error of run or attach, if the command has waited in vain. e is nil if the daemon has
+// not accepted the execution. Then key decides: with an idempotency key, the daemon may have accepted the request.
 func (w *waiting) over(ctx context.Context, key string, e *skillrun.Execution, err error) error {
 	switch {
 	case !w.inVain(ctx, err):

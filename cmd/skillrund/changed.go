@@ -28,12 +28,13 @@ const (
 	byRestart  change = "a restart (systemctl restart skillrund)"
 )
 
-// changes has every key. A last part * stands for the names in a map, each of which is a key here. A list is one key.
+// changes says of every key how a change takes effect. In a map such as tenants, each name is a key, and the last part *
+// stands for all names. A list is one key.
 var changes = func() map[string]change {
 	all := map[string]change{}
 	for way, keys := range map[change]string{
 		byReload: `tenants.*`,
-		// In a takeover both daemons use the same directories and the same cgroup.
+		// A takeover can't change these, because both daemons use the same directories and the same cgroup.
 		byRestart: `state_dir run_dir cgroup_parent`,
 		byTakeover: `
 listen.unix listen.unix_mode listen.unix_group listen.tcp listen.mcp_unix listen.mcp_tcp listen.skills_index
@@ -71,8 +72,8 @@ log.format log.level log.arguments`,
 	return all
 }()
 
-// wayOf returns how a change of a key takes effect. entry: the key is a name in a map. ok is false for a key that
-// changes does not have.
+// wayOf returns how a change of a key takes effect. entry reports whether the key is a name in a map. ok is false for a
+// key that is not in changes.
 func wayOf(key string) (way change, entry, ok bool) {
 	if way, ok = changes[key]; ok {
 		return way, false, true
@@ -87,18 +88,18 @@ func wayOf(key string) (way change, entry, ok bool) {
 	return "", false, false
 }
 
-// inForce describes the configuration of a daemon in state_dir/config.json. It has no values: some are secret, such as
-// a password in a URL.
+// inForce is the content of state_dir/config.json: the configuration that a daemon uses. It has hashes instead of values,
+// because some values are secret, such as a password in a URL.
 type inForce struct {
-	// Of the HMACs. A new one for each file, so that equal files say nothing about equal values.
+	// The key of the HMACs. It is random in each file, so that equal values have different hashes in two files.
 	Salt []byte `json:"salt"`
-	// Whether the daemon has started with tenants. If not, it never reads any.
+	// Whether the daemon has started with tenants. Otherwise it never loads tenants.
 	Tenants bool `json:"tenants"`
 	// The HMAC-SHA-256 of the value of each key.
 	Keys map[string]string `json:"keys"`
 }
 
-// inForce returns the hashes of all values. tenants replaces the key tenants.
+// inForce returns the hashes of all values of c, with the given tenants instead of c's.
 func (c *config) inForce(salt []byte, tenants map[string]tenantConfig) inForce {
 	f := inForce{Salt: salt, Tenants: c.manyTenants(), Keys: map[string]string{}}
 	with := *c
@@ -107,8 +108,8 @@ func (c *config) inForce(salt []byte, tenants map[string]tenantConfig) inForce {
 	return f
 }
 
-// add hashes a value under its key, or, of a struct or a map, each value in it. Fields that are not keys are hashed under
-// the key of their struct: they hold a word in place of a mapping, such as network: none.
+// add hashes a value under its key. In a struct or a map it hashes each value under its own key. A field without a key
+// holds a word that stands for a whole mapping, such as network: none; add hashes it under the key of the struct.
 func (f *inForce) add(key string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -132,7 +133,7 @@ func (f *inForce) add(key string, v reflect.Value) {
 	}
 }
 
-// hash needs values without pointers, of which it would hash the addresses.
+// hash stores the HMAC of values under a key. The values must have no pointers, because it would hash their addresses.
 func (f *inForce) hash(key string, values ...reflect.Value) {
 	h := hmac.New(sha256.New, f.Salt)
 	for _, v := range values {
@@ -141,7 +142,8 @@ func (f *inForce) hash(key string, values ...reflect.Value) {
 	f.Keys[key] = hex.EncodeToString(h.Sum(nil))
 }
 
-// changed returns the keys whose values in c differ from those in force, in the order of their names.
+// changed returns the keys whose values in c differ from the values in force, sorted by name, for each way in which they
+// take effect.
 func (f inForce) changed(c *config) map[change][]string {
 	now, all := c.inForce(f.Salt, c.Tenants), maps.Clone(f.Keys)
 	maps.Copy(all, now.Keys)
@@ -150,7 +152,8 @@ func (f inForce) changed(c *config) map[change][]string {
 		before, inBefore := f.Keys[key]
 		after, inAfter := now.Keys[key]
 		way, entry, ok := wayOf(key)
-		// Only an entry can come and go. Another key that one side lacks is of another version of the daemon.
+		// Only a name in a map can come and go. If one side lacks another key, the daemon is of another version, and the
+		// key can't be compared.
 		if before == after || !ok || !entry && !(inBefore && inAfter) {
 			continue
 		}
@@ -162,10 +165,11 @@ func (f inForce) changed(c *config) map[change][]string {
 	return changed
 }
 
-// inForceFile is in StateDir, which --check has also if RunDir has changed.
+// inForceFile is in StateDir and not in RunDir: --check must find it even if the new configuration has another RunDir.
 func (c *config) inForceFile() string { return filepath.Join(c.StateDir, "config.json") }
 
-// inForce returns the hashes of the daemon's configuration, with the tenants of the last reload. d.tenants.mu is held.
+// inForce returns the hashes of the configuration that the daemon uses, with the tenants of the last reload.
+// d.tenants.mu is held.
 func (d *daemon) inForce() inForce {
 	salt, tenants := make([]byte, sha256.Size), map[string]tenantConfig{}
 	rand.Read(salt) // never fails
@@ -177,7 +181,8 @@ func (d *daemon) inForce() inForce {
 	return d.config.inForce(salt, tenants)
 }
 
-// writeInForce tells --check which configuration is in force. d.tenants.mu is held.
+// writeInForce writes the file from which --check learns the configuration in force. An error is only logged: the daemon
+// itself does not read the file. d.tenants.mu is held.
 func (d *daemon) writeInForce() {
 	path := d.config.inForceFile()
 	data, err := json.Marshal(d.inForce())
@@ -192,7 +197,7 @@ func (d *daemon) writeInForce() {
 	}
 }
 
-// warnChanged logs the keys that have other values in the file than in force, after a reload.
+// warnChanged logs the keys whose values in the file are not in force after a reload.
 func (d *daemon) warnChanged() {
 	if d.path == "" {
 		return
@@ -214,8 +219,8 @@ func (d *daemon) warnChanged() {
 	}
 }
 
-// printChanged compares c with a running daemon that has the same state_dir, and writes the keys that differ, a line
-// for each way.
+// printChanged compares c with the configuration of a running daemon that has the same state_dir. It writes one line with
+// the keys that differ for each way in which they take effect.
 func (c *config) printChanged(out io.Writer) {
 	if !stateLocked(c.StateDir) {
 		return
@@ -237,8 +242,8 @@ func (c *config) printChanged(out io.Writer) {
 	}
 }
 
-// stateLocked reports whether a daemon has the lock of lockState. It asks by a shared lock, which it holds only for a
-// moment: a daemon that starts then tries again.
+// stateLocked reports whether a daemon holds the lock of lockState. To find out, it takes a shared lock for a moment. A
+// daemon that starts in that moment tries again.
 func stateLocked(dir string) bool {
 	f, err := os.Open(filepath.Join(dir, "lock"))
 	if err != nil {

@@ -147,7 +147,7 @@ func TestChangedConfiguration(t *testing.T) {
 		note+"a takeover (systemctl reload skillrund, or kill -USR2): drain, environments.index\n"+
 		note+"a restart (systemctl restart skillrund): run_dir\n")
 
-	// The daemon reads the tenants of its own file by itself.
+	// The daemon watches its file, and reloads changed tenants without a signal.
 	d.write("skillrund.yaml", strings.Replace(string(written), "tenants: {acme: {}}", "tenants: {acme: {quotas: {weight: 3}}}", 1))
 	d.untilLogged("tenants reloaded")
 	until(t, "--check still reports the tenant", func() bool {

@@ -63,7 +63,7 @@ type config struct {
 	Network  networkConfig `yaml:"network"`
 	// The name servers that helpers ask, as addresses with or without a port. Empty: the servers in /etc/resolv.conf.
 	NetworkResolvers []string `yaml:"network_resolvers"`
-	// Addresses that lead to this machine, in addition to those of its interfaces.
+	// Addresses that lead to this machine although no interface has them, for example by NAT.
 	NetworkOwnAddresses []string      `yaml:"network_own_addresses"`
 	NetworkLimits       networkLimits `yaml:"network_limits"`
 	NetworkProxy        proxyConfig   `yaml:"network_proxy"`
@@ -150,7 +150,7 @@ type config struct {
 	} `yaml:"snapshots"`
 	// Count and TotalBytes are the defaults of quotas of tenants. Bytes and Files are for one version of a
 	// session, Versions are kept of each. IdleTTL is the default, TTL the default and the maximum.
-	// MCPIdleTTL is for the sessions of conversations over MCP; 0: they have none.
+	// MCPIdleTTL is for the sessions of conversations over MCP; 0: conversations have no sessions.
 	Sessions struct {
 		Count      int      `yaml:"count"`
 		TotalBytes size     `yaml:"total_bytes"`

@@ -83,12 +83,12 @@ type daemon struct {
 
 	// The path of the daemon's binary, for a takeover.
 	program   string
-	unlock    func() // releases the lock of the state directory; nil: it is not held
+	unlock    func() // releases the lock of the state directory; nil: this daemon does not hold it
 	listeners listeners
 	serving   sync.WaitGroup
 	failed    chan error     // has room for an error of each listener
-	earlier   *earlierDaemon // nil: this daemon took over from no other
-	adopted   chan struct{}  // closed when the earlier daemon has ended; nil: there is none
+	earlier   *earlierDaemon // from which this daemon has taken over; nil: a plain start
+	adopted   chan struct{}  // closed when the earlier daemon has ended; nil: a plain start
 }
 
 // serve starts the daemon and runs it until a signal ends it. Health says SERVING only if every
@@ -166,8 +166,8 @@ func serve(c config, path, program string) error {
 	return errors.Join(err, d.close())
 }
 
-// listen opens the listeners of the configuration. In a takeover it uses the earlier daemon's; a socket that is no
-// longer in the configuration is closed.
+// listen opens the listeners of the configuration. In a takeover it uses the sockets of the earlier daemon, and closes
+// inherited sockets that the configuration no longer has.
 func (d *daemon) listen(sockets inherited) (listeners, error) {
 	if d.earlier == nil {
 		return listen(d.config, sockets, d.log)
@@ -382,7 +382,7 @@ func (d *daemon) openServers() (err error) {
 // wait returns after a drain, which SIGTERM, SIGINT, a failed listener or a takeover begins. A second
 // signal exits at once, and the kernel kills the sandboxes with the daemon. Its exit does not run
 // close: the next start clears the rest (sandbox.Open, record.Open).
-// If the sockets stay open, no connection is refused meanwhile.
+// If the sockets stay open, connections wait in the kernel for the next daemon, and none is refused.
 func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal) error {
 	handed, err := d.untilStop(ctx, signals)
 	if !handed {

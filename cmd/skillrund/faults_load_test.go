@@ -103,8 +103,8 @@ func startLoadOf(t *testing.T, d *running, programs []faultProgram, ends ...pb.E
 	return l
 }
 
-// request sends a request until it is answered, or the load ends. In a session the answer is the outcome, which
-// says what was committed.
+// request sends a request until it is answered, or the load ends. In a session, the answer is the outcome, because it has
+// the committed version.
 func (l *faultLoad) request(tenant, client int, key string, req *pb.ExecuteRequest) {
 	limit := patience
 	if slices.Contains(l.ends, pb.ExecutionEnd_EXECUTION_END_TIMED_OUT) {

@@ -114,7 +114,7 @@ func (s sessionState) with(key string) sessionState {
 	return sessionState{s.version + 1, strings.Join(lines, "") + key + "\n"}
 }
 
-// A sessionSeen is what an execution or a reader has seen of a session.
+// A sessionSeen is one observation of a session, by an execution or a reader.
 type sessionSeen struct {
 	kind    sessionKind
 	key     string
@@ -133,8 +133,8 @@ const (
 	sessionUnchanged                    // ended without a commit
 )
 
-// sessionModel explains what was seen. An execution whose daemon died has committed or not, so it leads
-// to two states.
+// sessionModel decides whether some order of the operations explains all observations. An execution whose daemon died may
+// or may not have committed, so it leads to two states.
 var sessionModel = porcupine.NondeterministicModel{
 	Init: func() []any { return []any{sessionState{}} },
 	Step: func(state, _, output any) []any {
@@ -154,8 +154,8 @@ var sessionModel = porcupine.NondeterministicModel{
 	Equal: func(a, b any) bool { return a == b },
 }
 
-// sessionHistories returns the executions and reads of each session, for sessionModel. records has what the daemon
-// now says of the executions.
+// sessionHistories returns the executions and reads of each session, for sessionModel. records has the executions as the
+// daemon reports them at the end.
 func (l *faultLoad) sessionHistories(records map[string]*result) [][]porcupine.Operation {
 	type place struct {
 		tenant int
@@ -188,8 +188,8 @@ func (l *faultLoad) sessionHistories(records map[string]*result) [][]porcupine.O
 	return slices.Collect(maps.Values(histories))
 }
 
-// seen adds the answer of a request to what is known of its execution. The outcome that its client had counts
-// more than the record's: what it says of the session is durable.
+// seen completes an observation with the outcome of the request. The outcome that the client got counts more than the
+// record: a commit that a client knows of must be durable.
 func (op *faultOp) seen(so sessionSeen, now *result) sessionSeen {
 	if op.base != nil {
 		so.started, so.version = true, op.base.Version

@@ -125,8 +125,8 @@ func dialSocket(t *testing.T, dir string) *grpc.ClientConn {
 	return conn
 }
 
-// executeOn executes something with an idempotency key, which may be empty. It returns "ran", or what went
-// wrong.
+// executeOn executes a command with an idempotency key, which may be empty. It returns "ran" or the error's
+// text.
 func executeOn(ctx context.Context, conn *grpc.ClientConn, key string) string {
 	req := shell("calculator", "echo $((6 * 7))")
 	req.IdempotencyKey = key
@@ -325,7 +325,8 @@ func TestSocketUnitHasTheDefaults(t *testing.T) {
 	}
 }
 
-// Only the sockets that nobody passed are opened, and connections wait only if none of them is for callers.
+// The daemon opens only the sockets that it has not inherited. Connections can wait in the kernel only if the sockets of
+// all callers are inherited.
 func TestListenTakesInheritedSockets(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	passed := func(address string) net.Listener {

@@ -75,7 +75,7 @@ func (c *config) socketGroup() (gid int, err error) {
 	return strconv.Atoi(g.Gid)
 }
 
-// listen is listenFrom, and refuses a socket that no key of listen has.
+// listen is listenFrom, but an inherited socket without a key in the configuration is an error.
 func listen(c config, sockets inherited, log *slog.Logger) (listeners, error) {
 	open, err := listenFrom(c, &sockets, log)
 	if err == nil {
@@ -90,8 +90,8 @@ func listen(c config, sockets inherited, log *slog.Logger) (listeners, error) {
 	return open, err
 }
 
-// listenFrom opens every configured listener that is not among the inherited ones, and takes these from sockets. If
-// one fails, it closes those that it has opened or taken. The caller closes the result; each server closes the
+// listenFrom returns every configured listener. It takes a listener from sockets if it is there, and opens the others.
+// After an error it closes all that it has opened or taken. The caller closes the result; each server closes the
 // listeners that it serves.
 // listen.metrics_tcp asks for no credentials: the numbers name tenants, but no skills, callers or paths.
 func listenFrom(c config, sockets *inherited, log *slog.Logger) (open listeners, err error) {

@@ -4,7 +4,7 @@
 // Theory of operation. run reads the whole configuration and reports the mistakes in its form
 // (decode.go) and its values (validate.go) together. If it finds no mistake, inspect.go compares the
 // configuration with this machine; --check reports all three together, and compares the configuration
-// with that of a running daemon (changed.go). sandbox.Isolate executes the program again, so everything
+// with the configuration of a running daemon (changed.go). sandbox.Isolate executes the program again, so everything
 // before it runs twice and everything after it once.
 //
 // serve (daemon.go) locks the state directory and makes the parts in the order in which they

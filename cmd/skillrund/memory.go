@@ -42,7 +42,8 @@ func (c *config) resources() admission.Resources {
 	return admission.Resources{MemoryBytes: int64(c.Concurrency.Memory), MilliCPUs: int64(c.Concurrency.CPUs)}
 }
 
-// capacity is what the machine has, for the shares of tenants.
+// capacity returns the machine's memory and processors. Shares of tenants are fractions of these where the
+// configuration has no bound.
 func capacity() admission.Resources {
 	return admission.Resources{MemoryBytes: memoryLimit("/proc", "/sys/fs/cgroup"), MilliCPUs: int64(runtime.NumCPU()) * 1000}
 }

@@ -11,7 +11,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// resolvers asks name servers over every transport. Each line says what came of it.
+// resolvers asks name servers over every transport. Each line has the result of one attempt.
 const resolvers = `
 import socket, ssl, struct, sys
 

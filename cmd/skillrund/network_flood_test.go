@@ -54,7 +54,7 @@ func (h *hosts) silence(t *testing.T) {
 }
 
 // A program that opens as many connections as it can to a host that never answers is refused beyond the
-// bound. Another execution of the tenant has its network meanwhile, and nothing is left after the end.
+// bound. During the flood another execution of the tenant has its network, and nothing is left after the end.
 func TestNetworkFlood(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)

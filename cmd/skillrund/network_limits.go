@@ -34,7 +34,7 @@ func defaultNetworkLimits() networkLimits {
 	}
 }
 
-// limits converts what checkNetworkLimits has accepted.
+// limits converts the limits, after checkNetworkLimits has accepted them.
 func (l networkLimits) limits() network.Limits {
 	return network.Limits{
 		Connections: l.Connections, NewConnections: l.NewConnections, TenantConnections: l.TenantConnections,
@@ -50,11 +50,11 @@ const (
 	maxNetworkNames   = 100_000
 	maxQuestions      = 1_000_000
 	maxNetworkIdle    = duration(time.Hour)
-	leastRate         = size(64 << 10) // in a second; with less, connections would seem idle
+	leastRate         = size(64 << 10) // bytes in a second; at a lower rate, waiting connections would end as idle
 )
 
-// checkNetworkLimits reports each limit out of its range. No limit but those of bytes can be 0 for "none": each of them keeps one
-// sandbox from using up the helper of all sandboxes of its tenant.
+// checkNetworkLimits reports each limit out of its range. Only the limits in bytes can be 0 for "none". Without one of
+// the others, one sandbox could use up the network helper, which all sandboxes of its tenant share.
 func (c *config) checkNetworkLimits(bad badFunc) {
 	l := c.NetworkLimits
 	for _, f := range []struct {
@@ -96,7 +96,7 @@ func (c *config) checkNetworkLimits(bad badFunc) {
 	}
 }
 
-// ownAddresses converts what checkNetworkLimits has accepted.
+// ownAddresses converts network_own_addresses, after checkNetworkLimits has accepted them.
 func (c *config) ownAddresses() (all []netip.Addr) {
 	for _, text := range c.NetworkOwnAddresses {
 		if a, err := netip.ParseAddr(text); err == nil {

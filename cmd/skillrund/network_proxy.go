@@ -29,7 +29,7 @@ type proxyConfig struct {
 // maxNoProxy bounds the entries of no_proxy, which go into each packet that attaches a network.
 const maxNoProxy = 200
 
-// proxy converts what check has accepted. Nil: there is none.
+// proxy converts the key network_proxy, after check has accepted it. It returns nil without a proxy.
 func (c *proxyConfig) proxy() *network.Proxy {
 	u, err := parseProxy(c.URL)
 	if c.URL == "" || err != nil {

@@ -160,7 +160,7 @@ func TestCommandsThatARestartEnds(t *testing.T) {
 	}
 }
 
-// Commands that come while no daemon runs wait for it, and what they ask for happens once.
+// Commands that come while no daemon runs wait for the next daemon, and each takes effect exactly once.
 func TestEveryCommandOutlivesARestart(t *testing.T) {
 	t.Parallel()
 	d := startDaemon(t, "")

@@ -46,7 +46,7 @@ var soakKinds = []soakKind{
 	{"out of memory", func() *pb.ExecuteRequest { return code("hostile", "x = bytearray(1 << 30)") }, pb.ExecutionEnd_EXECUTION_END_OOM_KILLED, 0},
 }
 
-// soak executes n programs of all kinds, each 50 of them with a new session, and deletes what they leave.
+// soak executes n programs of all kinds, with a new session for every 50, and deletes their executions and sessions.
 func (d *running) soak(n int) {
 	d.t.Helper()
 	var next atomic.Int64
@@ -109,10 +109,10 @@ func (d *running) soakOne(kind soakKind, u *sessionUser) {
 	}
 }
 
-// A soaked is what a daemon holds after many executions.
+// A soaked has the resources that a daemon holds after many executions.
 type soaked struct {
 	holdings
-	goroutines int   // without those of sandboxes that wait
+	goroutines int   // without the goroutines of waiting sandboxes
 	entries    int   // directory entries of state and run, without sandboxes that wait
 	dying      int   // cgroups that are removed but not freed
 	resident   int64 // bytes
@@ -144,7 +144,7 @@ func (d *running) goroutines() int {
 	return n
 }
 
-// entries lists the files and directories of the daemon. Those of waiting sandboxes come and go.
+// entries lists the files and directories of the daemon, except the entries of waiting sandboxes, which come and go.
 func (d *running) entries() (all []string) {
 	for _, top := range []string{"state", "run"} {
 		_ = filepath.WalkDir(filepath.Join(d.dir, top), func(path string, e fs.DirEntry, err error) error {
@@ -173,8 +173,8 @@ func (d *running) dyingCgroups() (n int) {
 	return n
 }
 
-// leakSoak executes programs of all kinds, with cancellations, deadlines, sessions and failures. Then the daemon
-// holds what it has held after a third of them.
+// leakSoak executes programs of all kinds, with cancellations, deadlines, sessions and failures. At the end the daemon
+// must hold no more resources than after a third of the programs.
 func leakSoak(t *testing.T, _ *running, _ hostileCase) {
 	n := 300
 	if slower > 1 {

@@ -16,12 +16,12 @@ import (
 	"github.com/skillrun/skillrun/internal/session"
 )
 
-// A takeover: the next daemon starts while the earlier one serves, takes over its sockets and its state, and
-// serves; the earlier one only ends what it has begun.
+// A takeover replaces a daemon without a pause: the next daemon starts while the earlier daemon serves, takes
+// over its sockets and its state, and then serves. The earlier daemon lets its executions end, and exits.
 //
 // Theory of operation. SIGUSR2 makes the daemon start its program again, from the path of its binary and with
-// the same arguments. So the next daemon can be another version and can have another configuration. It inherits
-// the listening sockets and two socket pairs, over which the daemons call each other (net/rpc).
+// the same arguments. So the next daemon can be another version and can have another configuration. The next
+// daemon inherits the listening sockets and two socket pairs, over which the daemons call each other (net/rpc).
 //
 //	earlier                                   next
 //	  | starts ------------------------------> | opens everything that two daemons can have open: sandboxes,
@@ -34,23 +34,23 @@ import (
 //	  | <--------------------------- Serving --| accepts connections, which have waited in the kernel
 //	  | runs its executions to their ends      | asks the earlier one to cancel and to signal them
 //	  |-- Started, Released, Ended ----------> |
-//	  | exits                                  | adopts what is left
+//	  | exits                                  | adopts the state that the earlier daemon leaves
 //
-// At each moment one daemon alone accepts executions. If the next daemon fails before Serving, the earlier one
-// takes back what it has handed over, and serves again. Both ends see the death of the other one as the end of
-// the socket pair.
+// At most one daemon accepts executions at any moment. If the next daemon fails before Serving, the earlier
+// daemon takes its state back and serves again. If one daemon dies, the kernel closes its end of the socket
+// pairs, so the other daemon notices the death as the end of its connections.
 //
-// takeover_earlier.go and takeover_next.go have the two sides.
+// takeover_earlier.go has the side of the earlier daemon, takeover_next.go the side of the next daemon.
 
-// takeoverVar tells the next daemon that it takes over: the number of sockets, and whether the starter of the
-// first daemon keeps them.
+// takeoverVar is the environment variable that tells a daemon to take over. Its value is the number of inherited
+// sockets, and keptByStarter if systemd or another starter of the first daemon keeps the sockets open.
 const takeoverVar = "_SKILLRUN_TAKEOVER"
 
-// The descriptors of the next daemon. Its sockets follow.
+// File descriptors of the next daemon. They begin at 3, after standard input, output and error.
 const (
-	toEarlier   = 3 // for calls to the earlier daemon
-	fromEarlier = 4 // for calls of the earlier daemon
-	firstSocket = 5
+	toEarlier   = 3 // the next daemon calls the earlier one
+	fromEarlier = 4 // the earlier daemon calls the next one
+	firstSocket = 5 // the first of the listening sockets
 )
 
 // Names of the services of net/rpc.
@@ -59,17 +59,17 @@ const (
 	nextService    = "Next"
 )
 
-// peerPatience bounds a call to the other daemon, and the write of one. A daemon that does not answer in this
-// time is stopped or out of memory, and the other one must not wait for it.
+// peerPatience bounds a call to the other daemon, and each write to its socket. A daemon that does not answer in
+// this time has been stopped or is out of memory, and must not block its peer.
 const peerPatience = 5 * time.Second
 
-// A HandedOver is what the next daemon must know of the earlier one.
+// A HandedOver lists the work that goes on in the earlier daemon.
 type HandedOver struct {
-	Executions []executor.Inherited // that have not ended
-	Sessions   []session.Held       // in which executions of the earlier daemon work
+	Executions []executor.Inherited // the executions that have not ended
+	Sessions   []session.Held       // the sessions that these executions may change
 }
 
-// Arguments of calls between the daemons. net/rpc needs exported types.
+// Arguments of calls between the daemons. They are exported because net/rpc needs exported types.
 type (
 	CancelCall struct {
 		ID, By, Reason string
@@ -85,7 +85,8 @@ type (
 // A SessionName names the session in a call to the next daemon.
 type SessionName struct{ Tenant, ID string }
 
-// inheritedTakeover reads takeoverVar. ok is false if this daemon takes over from no other.
+// inheritedTakeover reads takeoverVar, and unsets it so that no child process inherits it. ok is false if the
+// variable is not set: then this is a plain start. stay reports whether the value has keptByStarter.
 func inheritedTakeover() (sockets int, stay, ok bool, err error) {
 	value, ok := os.LookupEnv(takeoverVar)
 	if !ok {
@@ -96,7 +97,7 @@ func inheritedTakeover() (sockets int, stay, ok bool, err error) {
 	return sockets, kept == keptByStarter, true, errors.Join(err, os.Unsetenv(takeoverVar))
 }
 
-// keptByStarter follows the number in takeoverVar.
+// keptByStarter follows the number in takeoverVar: the sockets stay open when both daemons have ended.
 const keptByStarter = "kept"
 
 // takeoverValue is the value that inheritedTakeover reads.
@@ -107,7 +108,7 @@ func takeoverValue(sockets int, stay bool) string {
 	return strconv.Itoa(sockets)
 }
 
-// socketPair returns a connection, and the file of its other end for a child.
+// socketPair returns a connection, and the other end of it as a file for a child process.
 func socketPair() (net.Conn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -132,7 +133,7 @@ func fileConn(fd int) (net.Conn, error) {
 	return patientConn{c}, nil
 }
 
-// A patientConn gives up a peer that does not read.
+// A patientConn is a connection whose writes fail after peerPatience, when the peer does not read.
 type patientConn struct{ net.Conn }
 
 func (c patientConn) Write(p []byte) (int, error) {

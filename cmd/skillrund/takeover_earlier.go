@@ -17,13 +17,15 @@ import (
 )
 
 const (
-	// nextPatience bounds the start of the next daemon. It unpacks images and probes the machine.
+	// nextPatience bounds the start of the next daemon, which unpacks images and probes the machine. The earlier
+	// daemon serves during that time.
 	nextPatience = 2 * time.Minute
-	// servingPatience bounds the time from the hand-over until the next daemon serves. Callers wait meanwhile.
+	// servingPatience bounds the time from the hand-over until the next daemon serves. New connections wait in
+	// the kernel during that time.
 	servingPatience = 30 * time.Second
-	// quietPatience bounds the wait for calls that are neither accepted nor refused yet. quietTime is the time
-	// without a new call after which none is on its way: clients need one round trip to learn that they should
-	// leave.
+	// quietPatience bounds the wait for calls that are neither accepted nor refused yet. quietTime: when no call
+	// has come for so long, none is on its way, because a client needs only one round trip to learn that it
+	// should leave this daemon.
 	quietPatience = 2 * time.Second
 	quietTime     = 50 * time.Millisecond
 )
@@ -32,17 +34,18 @@ const (
 type nextDaemon struct {
 	d     *daemon
 	cmd   *exec.Cmd
-	calls *rpc.Client // to it
+	calls *rpc.Client // calls to the next daemon
 
-	ready   chan struct{} // closed when it calls Await
-	serving chan struct{} // closed when it calls Serving
+	ready   chan struct{} // closed when the next daemon calls Await
+	serving chan struct{} // closed when the next daemon calls Serving
 	gone    chan struct{} // closed when its process has ended
 	once    struct{ ready, serving sync.Once }
-	// handed has the answer to Await, or is closed if there is none.
+	// handed gets the answer to Await. It is closed without a value if this daemon does not hand over.
 	handed chan HandedOver
 }
 
-// startNext starts the next daemon. It returns when that daemon is ready to take over.
+// startNext starts the next daemon, and returns when that daemon is ready to take over. This daemon serves during
+// the start. With an error the process of the next daemon has ended.
 func (d *daemon) startNext(ctx context.Context) (_ *nextDaemon, err error) {
 	n := &nextDaemon{d: d, ready: make(chan struct{}), serving: make(chan struct{}), gone: make(chan struct{}), handed: make(chan HandedOver, 1)}
 	defer func() {
@@ -65,7 +68,8 @@ func (d *daemon) startNext(ctx context.Context) (_ *nextDaemon, err error) {
 	}
 }
 
-// start starts the process, with the sockets of this daemon.
+// start starts the process of the next daemon, with copies of this daemon's listening sockets. Both daemons then
+// share each socket and its queue of connections, so no connection is refused while neither accepts.
 func (n *nextDaemon) start() error {
 	calls, theirs, err := socketPair()
 	if err != nil {
@@ -107,7 +111,7 @@ func closeFiles(files []*os.File) {
 	}
 }
 
-// end ends the next daemon after a failure. It is killed, because it has run nothing.
+// end ends the next daemon after a failure. A kill is safe, because that daemon has started no execution.
 func (n *nextDaemon) end() {
 	close(n.handed)
 	if n.cmd == nil {
@@ -118,10 +122,12 @@ func (n *nextDaemon) end() {
 	<-n.gone
 }
 
-// earlierCalls are the calls of the next daemon.
+// earlierCalls has the methods that the next daemon calls. net/rpc prescribes the shape of each: the arguments, a
+// pointer to the result, and an error.
 type earlierCalls struct{ n *nextDaemon }
 
-// Await returns when this daemon has handed over.
+// Await tells this daemon that the next one is ready. It returns when this daemon has handed over. With an error
+// this daemon goes on, and the next one must exit.
 func (e *earlierCalls) Await(_ Nothing, handed *HandedOver) error {
 	e.n.once.ready.Do(func() { close(e.n.ready) })
 	h, ok := <-e.n.handed
@@ -138,13 +144,13 @@ func (e *earlierCalls) Serving(Nothing, *Nothing) error {
 	return nil
 }
 
-// Cancel cancels an execution.
+// Cancel cancels an execution that runs in this daemon. The next daemon has checked the caller.
 func (e *earlierCalls) Cancel(c CancelCall, _ *Nothing) error {
 	e.n.d.executor.CancelHere(c.ID, c.By, c.Reason, c.Grace)
 	return nil
 }
 
-// Signal sends a signal to a program.
+// Signal sends a signal to a program that runs in this daemon, and sets running to false if it does not run.
 func (e *earlierCalls) Signal(c SignalCall, running *bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), peerPatience)
 	defer cancel()
@@ -158,13 +164,14 @@ func (n *nextDaemon) Started(e executor.Inherited) { n.tell("Started", e) }
 // Ended implements executor.Heir.
 func (n *nextDaemon) Ended(id string) { n.tell("Ended", id) }
 
-// tell does not wait for the answer: an execution must not wait for the other daemon.
+// tell calls a method of the next daemon without waiting for the answer, because an execution must not wait for
+// another daemon. If the call is lost, the next daemon has died, or adopts the execution when this daemon ends.
 func (n *nextDaemon) tell(method string, args any) {
 	n.calls.Go(nextService+"."+method, args, &Nothing{}, make(chan *rpc.Call, 1))
 }
 
-// released tells that a session is free, and waits for the answer: the outcome of the execution comes next, and
-// its reader must find the version in the next daemon.
+// released tells the next daemon that a session is free, and waits for the answer. The executor reports the
+// outcome after that: a client that has the outcome must find the new version of the session in the next daemon.
 func (n *nextDaemon) released(tenant, id string) {
 	c := n.calls.Go(nextService+".Released", SessionName{tenant, id}, &Nothing{}, make(chan *rpc.Call, 1))
 	select {
@@ -173,7 +180,8 @@ func (n *nextDaemon) released(tenant, id string) {
 	}
 }
 
-// handOver makes the next daemon serve. On an error this daemon serves again.
+// handOver hands sockets and state to the next daemon, and returns nil when that daemon serves. After an error this
+// daemon serves again, unless the error is a notTakenBack.
 func (d *daemon) handOver(ctx context.Context, n *nextDaemon) error {
 	sockets, err := d.listeners.files()
 	defer closeFiles(sockets)
@@ -182,7 +190,7 @@ func (d *daemon) handOver(ctx context.Context, n *nextDaemon) error {
 		return err
 	}
 	began := time.Now()
-	d.listeners.leaveNames() // the servers close the listeners
+	d.listeners.leaveNames() // the socket files must stay when the servers close their listeners
 	d.leaveForNext(ctx)
 	handed, resumeStores, err := d.handOverStores(ctx, n)
 	if err == nil {
@@ -214,9 +222,9 @@ func (d *daemon) stopScrapes(ctx context.Context) {
 	d.scrapes.Stop(ctx)
 }
 
-// leaveForNext lets new connections wait in the kernel, asks clients to leave, and returns when no call is
-// under way that has not been accepted, or after quietPatience. A call that comes later is refused with
-// DRAINING: its client had the time to leave.
+// leaveForNext stops accepting, so that new connections wait in the kernel for the next daemon. It asks clients to
+// leave their open connections, and waits until each call that has come is accepted or refused, for at most
+// quietPatience. A call that comes on an old connection after that is refused with DRAINING.
 func (d *daemon) leaveForNext(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, quietPatience)
 	defer cancel()
@@ -235,8 +243,9 @@ func (d *daemon) leaveForNext(ctx context.Context) {
 	}
 }
 
-// resume takes back what was handed over, and serves again. sockets are the ones that the servers have closed.
-// The next daemon may have served for a moment: its sandboxes are removed, and its executions are lost.
+// resume takes back the parts that were handed over, and serves again. sockets are copies of the listening sockets,
+// because the servers have closed their own. resumeStores is the function that handOverStores has returned. The next
+// daemon may have served for a moment: its sandboxes are removed, and its executions end as DAEMON_LOST.
 func (d *daemon) resume(ctx context.Context, resumeStores func() error, sockets []*os.File) error {
 	d.sweepNext(ctx)
 	err := resumeStores()
@@ -252,7 +261,7 @@ func (d *daemon) resume(ctx context.Context, resumeStores func() error, sockets 
 		again.close()
 		return &notTakenBack{err}
 	}
-	// The calls of the old servers may go on as long as in a drain.
+	// Calls that the old servers have accepted may go on, as long as in a drain.
 	d.serving.Go(func() {
 		patience, cancel := context.WithTimeout(context.Background(), time.Duration(d.config.Drain))
 		defer cancel()
@@ -268,10 +277,10 @@ func (d *daemon) resume(ctx context.Context, resumeStores func() error, sockets 
 	return nil
 }
 
-// A takeoverState says whether a next daemon is wanted, or starts. Only untilStop uses it.
+// A takeoverState says whether a takeover is wanted, or a next daemon starts. It has no lock: only untilStop uses it.
 type takeoverState struct {
-	wanted  bool             // as soon as the earlier daemon has ended
-	started chan startedNext // gets a value when the start has ended; nil: none starts
+	wanted  bool             // a takeover begins when the earlier daemon has ended
+	started chan startedNext // gets the result of the start; nil: no next daemon starts
 	stop    context.CancelFunc
 }
 
@@ -280,7 +289,8 @@ type startedNext struct {
 	err  error
 }
 
-// ask begins a takeover, or notes that one is wanted.
+// ask begins a takeover. Two daemons at most can share the state. So while an earlier daemon has not ended, ask only
+// notes that a takeover is wanted.
 func (t *takeoverState) ask(ctx context.Context, d *daemon) {
 	switch {
 	case t.started != nil:
@@ -306,7 +316,7 @@ func (d *daemon) inherits() bool {
 	}
 }
 
-// mayBegin returns a channel that is closed when a takeover that is wanted may begin. Nil: none is wanted.
+// mayBegin returns a channel that is closed when the wanted takeover may begin. Nil: no takeover is wanted.
 func (t *takeoverState) mayBegin(d *daemon) <-chan struct{} {
 	if !t.wanted {
 		return nil
@@ -314,7 +324,7 @@ func (t *takeoverState) mayBegin(d *daemon) <-chan struct{} {
 	return d.adopted
 }
 
-// begin starts the next daemon. This one serves meanwhile.
+// begin starts the next daemon in the background. This daemon serves during the start.
 func (t *takeoverState) begin(ctx context.Context, d *daemon) {
 	t.wanted = false
 	t.started = make(chan startedNext, 1)
@@ -327,8 +337,8 @@ func (t *takeoverState) begin(ctx context.Context, d *daemon) {
 	}()
 }
 
-// finish hands over to a daemon that has started. handed: it serves. If this daemon cannot go on, finish returns
-// an error.
+// finish hands over to a next daemon whose start has ended. handed reports whether the next daemon serves. If it
+// does not, this daemon goes on; fatal is set only if this daemon cannot go on either.
 func (t *takeoverState) finish(ctx context.Context, d *daemon, s startedNext) (handed bool, fatal error) {
 	t.stop()
 	t.started = nil
@@ -355,7 +365,7 @@ func (d *daemon) sweepNext(ctx context.Context) {
 	}
 }
 
-// abandon ends a start that is under way.
+// abandon ends a next daemon that is still starting, for example because this daemon stops.
 func (t *takeoverState) abandon() {
 	if t.started == nil {
 		return
@@ -366,19 +376,20 @@ func (t *takeoverState) abandon() {
 	}
 }
 
-// A notTakenBack says that this daemon can't serve any longer, because it could not take back what it had handed
-// over.
+// A notTakenBack says that a takeover failed and this daemon could not take its sockets or its state back. The
+// daemon can't serve without them and must exit.
 type notTakenBack struct{ err error }
 
 func (e *notTakenBack) Error() string { return "takeover: not taken back: " + e.err.Error() }
 
-// A handing is a part that one daemon alone may change.
+// A handing hands over one part of the state that only one daemon at a time may change.
 type handing struct {
 	handOver func(context.Context) error
 	resume   func() error
 }
 
-// handings are all parts, in the order in which they are handed over: the users of a part come before it.
+// handings returns all parts in the order of the hand-over. A part comes after its users: for example, the executor
+// uses the sessions and the record, and no execution may start when these no longer belong to this daemon.
 func (d *daemon) handings(n *nextDaemon, h *HandedOver) []handing {
 	return []handing{
 		{
@@ -408,7 +419,8 @@ func (d *daemon) handings(n *nextDaemon, h *HandedOver) []handing {
 	}
 }
 
-// handOverStores hands over all parts. resume takes back those that were handed over, in the other order.
+// handOverStores hands over all parts, up to the first that fails. resume takes them back in the reverse order; it is
+// valid with an error, too.
 func (d *daemon) handOverStores(ctx context.Context, n *nextDaemon) (h HandedOver, resume func() error, err error) {
 	var done []handing
 	resume = func() (err error) {

@@ -18,14 +18,15 @@ import (
 
 // An earlierDaemon is the daemon from which this one takes over.
 type earlierDaemon struct {
-	calls   *rpc.Client
-	conn    net.Conn // for its calls
-	sockets inherited
-	stay    bool
-	handed  HandedOver
+	calls   *rpc.Client // calls to the earlier daemon
+	conn    net.Conn    // on which the earlier daemon calls this one
+	sockets inherited   // the listening sockets
+	stay    bool        // the starter of the first daemon keeps the sockets open
+	handed  HandedOver  // set by await
 }
 
-// joinEarlier returns the daemon from which this one takes over. It returns nil in a plain start.
+// joinEarlier takes the inherited descriptors, and returns the daemon from which this one takes over. It returns nil
+// in a plain start. The descriptors become close-on-exec, so that no child of this daemon inherits them.
 func joinEarlier() (_ *earlierDaemon, err error) {
 	count, stay, ok, err := inheritedTakeover()
 	if !ok || err != nil {
@@ -58,8 +59,8 @@ func joinEarlier() (_ *earlierDaemon, err error) {
 	return e, nil
 }
 
-// await says that this daemon is ready, and waits until the earlier one has handed over. With nil it does
-// nothing.
+// await tells the earlier daemon that this one is ready, and waits until the earlier daemon has handed over. await
+// has no time limit: the earlier daemon ends this process if it does not hand over. On nil, await does nothing.
 func (e *earlierDaemon) await() error {
 	if e == nil {
 		return nil
@@ -70,7 +71,7 @@ func (e *earlierDaemon) await() error {
 	return nil
 }
 
-// sessions are the sessions in which executions of the earlier daemon work. With nil there are none.
+// sessions returns the sessions that executions of the earlier daemon may change. On nil the list is empty.
 func (e *earlierDaemon) sessions() []session.Held {
 	if e == nil {
 		return nil
@@ -78,7 +79,8 @@ func (e *earlierDaemon) sessions() []session.Held {
 	return e.handed.Sessions
 }
 
-// executions are the executions of the earlier daemon, and their ids. With nil there are none.
+// executions returns the executions of the earlier daemon that have not ended, and their ids. On nil both lists are
+// empty.
 func (e *earlierDaemon) executions() (all []executor.Inherited, ids []string) {
 	if e == nil {
 		return nil, nil
@@ -89,7 +91,7 @@ func (e *earlierDaemon) executions() (all []executor.Inherited, ids []string) {
 	return e.handed.Executions, ids
 }
 
-// call calls a method of the earlier daemon, for at most peerPatience.
+// call calls a method of the earlier daemon. It returns an error if no answer comes within peerPatience.
 func (e *earlierDaemon) call(method string, args, reply any) error {
 	c := e.calls.Go(earlierService+"."+method, args, reply, make(chan *rpc.Call, 1))
 	select {
@@ -110,28 +112,31 @@ func (e *earlierDaemon) Signal(id string, sig syscall.Signal) (running bool, err
 	return running, e.call("Signal", SignalCall{id, sig}, &running)
 }
 
-// nextCalls are the calls of the earlier daemon.
+// nextCalls has the methods that the earlier daemon calls, in the shape that net/rpc prescribes. None of them fails:
+// they report events that have happened.
 type nextCalls struct{ d *daemon }
 
-// Started notes that an execution of the earlier daemon has got a slot.
+// Started notes that an execution of the earlier daemon has got a slot. From now on it takes a slot of this daemon,
+// so that both daemons together run no more executions than one may.
 func (n *nextCalls) Started(e executor.Inherited, _ *Nothing) error {
 	n.d.executor.InheritedStarted(e)
 	return nil
 }
 
-// Ended notes that an execution of the earlier daemon has ended.
+// Ended notes that an execution of the earlier daemon has ended. Its outcome is in the record.
 func (n *nextCalls) Ended(id string, _ *Nothing) error {
 	n.d.executor.InheritedEnded(id)
 	return nil
 }
 
-// Released notes that a session has no writer in the earlier daemon any longer.
+// Released notes that the earlier daemon will change this session no more. The next execution may use it.
 func (n *nextCalls) Released(s SessionName, _ *Nothing) error {
 	n.d.sessions.Freed(s.Tenant, s.ID)
 	return nil
 }
 
-// serving tells the earlier daemon that this one accepts connections, and returns when that is known.
+// serving tells the earlier daemon that this one accepts connections, and waits for the answer. Before the answer,
+// the earlier daemon may give up this takeover and kill this process.
 func (e *earlierDaemon) serving() error {
 	if err := e.call("Serving", Nothing{}, &Nothing{}); err != nil {
 		return fmt.Errorf("takeover: %w", err)
@@ -139,8 +144,8 @@ func (e *earlierDaemon) serving() error {
 	return nil
 }
 
-// outlive answers the calls of the earlier daemon until that daemon has ended, and then adopts what it has
-// left.
+// outlive answers the calls of the earlier daemon until that daemon has ended, and then adopts the state that the
+// earlier daemon leaves. It closes d.adopted even if a part could not be adopted.
 func (d *daemon) outlive(ctx context.Context, e *earlierDaemon) {
 	s := rpc.NewServer()
 	if err := s.RegisterName(nextService, &nextCalls{d}); err != nil {
@@ -156,9 +161,9 @@ func (d *daemon) outlive(ctx context.Context, e *earlierDaemon) {
 	close(d.adopted)
 }
 
-// adopt makes this daemon the only one, after the earlier one has ended. First the sandboxes that it has left
-// are removed, because no lost execution may run any longer when its record says that it has ended. A part whose
-// adoption fails does not keep the others from theirs.
+// adopt makes this daemon the only user of all state, after the earlier daemon has ended. The order matters: the
+// sandboxes of the earlier daemon are removed first, because no program may still run when the record says that its
+// execution has ended. If the adoption of one part fails, adopt still adopts the other parts.
 func (d *daemon) adopt(ctx context.Context) error {
 	return errors.Join(
 		d.host.Sweep(ctx),

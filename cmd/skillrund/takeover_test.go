@@ -313,8 +313,8 @@ func takenOver(t *testing.T, row *faultRow) {
 	}
 }
 
-// startLong starts 18 clients beside the load: some execute programs that run for longer than the drain, some list,
-// some read, and some cancel. stop waits for their ends.
+// startLong adds 18 clients to the load: some execute programs that run for longer than the drain, some list,
+// some read, and some cancel. stop waits until all of them have ended.
 func startLong(t *testing.T, d *running, l *faultLoad) (stop func()) {
 	var over atomic.Bool
 	ctx := d.asTenant(t.Context(), "right", "invoke")

@@ -237,8 +237,9 @@ func (k *claims) add(s *tenantSource) bool {
 	return true
 }
 
-// overlap returns a caller of another tenant, with its owner, that has SPIFFE IDs in common with a caller of a tenant.
-// It is empty if there is none. Of two patterns the longer one counts, so a tenant could take callers of another.
+// overlap returns a caller of another tenant, with its owner, that has SPIFFE IDs in common with a caller of a tenant, or
+// "" if no other tenant has such a caller. Such an overlap is a mistake: the longer of two patterns counts, so one tenant
+// could take over callers of the other.
 func (k *claims) overlap(name, caller string) string {
 	if other := k.beneath[caller]; other != "" {
 		return other

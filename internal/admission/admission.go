@@ -15,8 +15,8 @@
 //
 // If the next ticket needs more than is free, all later tickets wait too. A ticket that needs
 // more than its tenant's quota has left blocks its tenant; a ticket that needs more than the machine
-// has left blocks all tenants, for half of the time at most (Config.MaxBlock). If small tickets could always pass, a
-// large ticket might never start.
+// has left blocks all tenants, but for half of the time at most (Config.MaxBlock). If small tickets could always
+// pass, a large ticket might never start.
 //
 // Sources:
 //
@@ -47,11 +47,11 @@ type Config struct {
 	Reserved int
 	// Resources bound the executions that run at once.
 	Resources
-	// Capacity is what a tenant's share of an unbounded resource is a part of. Zero: the resource does not count in a
-	// tenant's share. The sum of the executions may be more.
+	// Capacity is the machine's amount of each resource. A tenant's share of a resource without a bound is a fraction of
+	// its capacity. The executions together may use more than the capacity. Zero: the resource does not count in shares.
 	Capacity Resources
-	// MaxBlock bounds the time for which a ticket that needs more than the machine has left blocks other tenants: for
-	// so long smaller tickets wait, then for as long they may pass, and so on. Zero: they always wait.
+	// MaxBlock is for a ticket that needs more than the machine has left: smaller tickets of other tenants wait for this
+	// time, then they may pass for the same time, and so on in turns. Zero: they always wait.
 	MaxBlock time.Duration
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time
@@ -67,7 +67,7 @@ type Admission struct {
 	// lists.
 	mu       sync.Mutex
 	running  int // tickets that hold a slot
-	queued   int // tickets that wait, and places
+	queued   int // tickets that wait for a slot, and Places
 	used     Resources
 	tenants  map[string]*tenant
 	ready    []*tenant // tenants with a next ticket, in no order; see tenant.index
@@ -195,7 +195,7 @@ func (a *Admission) Close() {
 	a.draining = true
 }
 
-// Counts returns how many tickets hold a slot, and how many wait, with the places, at one moment.
+// Counts returns the number of tickets that hold a slot, and the number of tickets and Places that wait, at one moment.
 func (a *Admission) Counts() (running, queued int, draining bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -219,15 +219,15 @@ func (a *Admission) Usage(tenant string) Usage {
 	return Usage{t.running, t.queued, t.used}
 }
 
-// Open undoes Close.
+// Open undoes Close, after a takeover that has failed.
 func (a *Admission) Open() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.draining = false
 }
 
-// Hold returns a ticket that holds a slot at once, whatever the bounds are: the execution runs already, in
-// another daemon. Its owner must call Release. Hold returns nil for an unknown tenant.
+// Hold returns a ticket that holds a slot at once. It ignores all bounds, because the execution runs already, in
+// another daemon. The owner of the ticket must call Release. Hold returns nil for an unknown tenant.
 func (a *Admission) Hold(tenant, caller string, need Resources) *Ticket {
 	a.mu.Lock()
 	defer a.mu.Unlock()

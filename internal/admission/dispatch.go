@@ -33,8 +33,8 @@ func (a *Admission) leave(k *Ticket, now time.Time) {
 	}
 }
 
-// dispatch gives slots to waiting tickets until the next one does not fit, or if others may pass it, until none fits.
-// a.mu is held.
+// dispatch gives slots to waiting tickets. It stops at the next ticket that does not fit, or, while others may pass that
+// ticket, when no ticket fits. a.mu is held.
 func (a *Admission) dispatch(now time.Time) {
 	for {
 		t := a.first(now, false)
@@ -48,13 +48,13 @@ func (a *Admission) dispatch(now time.Time) {
 	}
 }
 
-// blocks reports whether a ticket that does not fit blocks the others now. The times are the same for all tickets, so
-// that no tenant can begin its time anew.
+// blocks reports whether a ticket that does not fit blocks the others now. Times of blocking and of passing alternate by
+// the clock, the same for all tickets. So no tenant can start a new time of blocking with a new ticket.
 func (a *Admission) blocks(now time.Time) bool {
 	return a.MaxBlock == 0 || now.Sub(a.began)/a.MaxBlock%2 == 0
 }
 
-// retry gives slots to tickets that may pass others from now on.
+// retry is called when a time of passing begins, and gives slots to the tickets that fit.
 func (a *Admission) retry() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -1,7 +1,7 @@
 package admission
 
-// A Place counts a request in the queue of its tenant while it waits for something else than a slot, such as
-// a session. Its owner must call Leave, before Enter: the request would otherwise count twice.
+// A Place counts a request in the queue of its tenant while the request waits, but not for a slot: for a session, for
+// example. The owner must call Leave before Enter, because the request would otherwise count twice.
 type Place struct {
 	a      *Admission
 	tenant *tenant

@@ -58,7 +58,7 @@ func (a *Admission) share(t *tenant, now time.Time) {
 	t.share = s
 }
 
-// fraction is zero if of is: a resource without a bound and a capacity has no shares.
+// fraction returns part / of, and 0 if of is 0: a resource with neither a bound nor a capacity does not count.
 func fraction(part, of int64) float64 {
 	if of == 0 {
 		return 0

@@ -76,7 +76,7 @@ func (k *Ticket) Wait(ctx context.Context, timeout time.Duration) error {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	var turn <-chan time.Time
-	if k.a.MaxBlock > 0 { // no other event may come when tickets may pass others
+	if k.a.MaxBlock > 0 { // the begin of a time of passing is no event that calls dispatch
 		ticker := time.NewTicker(k.a.MaxBlock)
 		defer ticker.Stop()
 		turn = ticker.C

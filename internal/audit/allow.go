@@ -1,9 +1,10 @@
 package audit
 
 // Allow writes an entry about an allowed call before the call runs. end must be called with the call's error, before
-// its answer. Callers can make calls that fail, such as for a session that does not exist, as fast as they like. So
-// beyond a number of entries of a tenant each second, the entry waits for end: a call that has changed something is
-// written in full, and one that has failed is counted, as by Note. The error is an *UnavailableError.
+// its answer. Calls that fail, for example for a session that does not exist, cost callers almost nothing, and could
+// fill the log. So only a number of entries of a tenant is written at once each second. Beyond it, the entry waits for
+// end: a call without an error gets its entry, and a failed call is counted, as by Note. The error is an
+// *UnavailableError.
 func (l *Log) Allow(e Entry) (end func(error), err error) {
 	if l == nil {
 		return func(error) {}, nil
@@ -24,8 +25,8 @@ func (l *Log) Allow(e Entry) (end func(error), err error) {
 	}, nil
 }
 
-// WriteOrCount is Write for an allowed call that changes nothing, such as one that gets the answer of an earlier call.
-// Beyond a number each second, one later entry has the count.
+// WriteOrCount is Write for an allowed call that changes nothing, such as a repetition of an earlier call. Each second
+// only a number of such entries of a tenant is written; one later entry has the count of the others.
 func (l *Log) WriteOrCount(e Entry) error {
 	if l == nil {
 		return nil
@@ -39,7 +40,7 @@ func (l *Log) WriteOrCount(e Entry) error {
 	return nil
 }
 
-// within counts an allowed call of a tenant, and reports whether its entry is written at once. l.mu is held.
+// within counts an allowed call of a tenant, and reports whether its entry may be written at once. l.mu is held.
 func (l *Log) within(tenant string) bool {
 	key := tenant + " allowed" // no tenant has a space in its name
 	if l.notes.written[key] >= fullNotes {

@@ -17,7 +17,7 @@
 // an entry. If a write fails, Write returns an *UnavailableError, and the next entry that can be
 // written is preceded by one with the number of lost entries.
 //
-// During a takeover two daemons write one chain in turns; share.go has the rules.
+// During a takeover two daemons write to one chain alternately; share.go has the rules.
 //
 // Callers can cause refusals, cancels and signals at will. Note writes at most a number of them in
 // full each second and counts the others, so that no caller can push older entries out of the log.
@@ -31,7 +31,7 @@ import (
 	"time"
 )
 
-// Config configures a Log. All fields except Beside, Reason and Changed must be set.
+// Config configures a Log. Only Beside, Reason and Changed may be zero.
 type Config struct {
 	// Dir has the files of the log. Open makes it.
 	Dir string
@@ -41,8 +41,8 @@ type Config struct {
 	// are removed.
 	FileBytes int64
 	Files     int
-	// Beside says that an earlier process has the log open and has called Share. The log is then shared
-	// until Own. Open does not begin a new log if the key is damaged: the earlier process still has the key.
+	// Beside is set in a takeover: an earlier process has the log open and has called Share. The log is shared
+	// until Own. With a damaged key file Open fails, and begins no new log: the earlier process still has the key.
 	Beside bool
 	// Reason names the cause of a refusal in one word. Nil: entries have no reason.
 	Reason func(error) string
@@ -79,8 +79,8 @@ type Log struct {
 	notes         notes
 
 	shared bool   // another process may write to the log, too
-	stale  bool   // catchUp has failed, so seq, prev, size and f may not be of the end
-	damage *Entry // what catchUp has found; nil: nothing, or it was noted
+	stale  bool   // catchUp has failed, so seq, prev, size and f may be out of date
+	damage *Entry // the damage that catchUp has found, until an entry notes it; nil: none
 }
 
 // Stats has numbers since Open.

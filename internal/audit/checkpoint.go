@@ -67,8 +67,8 @@ func (l *Log) prune() error {
 // Checkpoint signs the entries so far, brings them to the disk and then replaces the file head. It does
 // nothing if nothing was written since the last one.
 // The sync and the file head take time on a slow disk, so they run without l.mu: callers write on.
-// Entries that come after the signature wait for the next checkpoint. The file head of a shared log is
-// replaced under the lock, because the other process may have a newer one.
+// Entries that come after the signature wait for the next checkpoint. In a shared log, the file head is replaced
+// under the lock of the directory, because the other process may have written a newer head.
 func (l *Log) Checkpoint() error {
 	l.checkpointing.Lock()
 	defer l.checkpointing.Unlock()

@@ -34,7 +34,7 @@ const (
 const (
 	Start      Event = "start"      // a daemon opened the log
 	Stop       Event = "stop"       // the daemon closed the log
-	Damage     Event = "damage"     // a daemon found the end of a shared log damaged: the other one has died
+	Damage     Event = "damage"     // a daemon found the end of a shared log damaged, because the other daemon has died
 	Lost       Event = "lost"       // entries could not be written
 	Pruned     Event = "pruned"     // old files are removed
 	Checkpoint Event = "checkpoint" // a signature over everything before

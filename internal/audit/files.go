@@ -129,7 +129,7 @@ func openLog(c Config) (_ *Log, err error) {
 }
 
 // resume finds the end of the chain and opens the file in which it continues. It returns the first
-// entry of this daemon, which has the damage, if any. It may be called again for a shared log.
+// entry of this daemon, which describes the damage, if any. A shared log calls it again when the other daemon has written.
 // There are three cases. A new log begins with entry 1. A log with a good last line continues
 // there, after an incomplete line was cut off: a daemon that is killed leaves one. A log whose end
 // contradicts the copy of the last checkpoint was changed. resume does not repair such a log, so that
@@ -185,7 +185,7 @@ func (l *Log) resume() (start Entry, err error) {
 	return start, l.begin()
 }
 
-// begin begins a file, without a last checkpoint in the old one.
+// begin begins a new file. It writes no checkpoint at the end of the old one.
 func (l *Log) begin() error {
 	f, err := create(l.Dir, l.seq+1)
 	if err != nil {
@@ -196,8 +196,8 @@ func (l *Log) begin() error {
 	return nil
 }
 
-// reopen opens the newest file, unless it is open. Checkpoint may be about to sync an open file, so it
-// must not be closed before another process has synced it in rotate.
+// reopen opens the newest file, unless this process has it open. Checkpoint may be about to sync the old file. Closing
+// it is safe only because the other process has synced it in rotate.
 func (l *Log) reopen(path string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
@@ -211,7 +211,7 @@ func (l *Log) reopen(path string) error {
 	return nil
 }
 
-// sameFile reports whether two descriptors are of one file.
+// sameFile reports whether two descriptors belong to the same file.
 func sameFile(a, b *os.File) bool {
 	x, errX := a.Stat()
 	y, errY := b.Stat()

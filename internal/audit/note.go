@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Entries of a tenant that Note writes in full each second, as many that Allow and WriteOrCount write at once, and
-// entries about unidentified callers, who have no tenant.
+// Bounds of the entries in a second. fullNotes is for each tenant: so many entries Note writes in full, and as many again
+// Allow and WriteOrCount write at once. The other bound is for entries about unidentified callers, who have no tenant.
 const (
 	fullNotes        = 20
 	fullUnidentified = 1

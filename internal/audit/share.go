@@ -13,25 +13,27 @@ import (
 	"github.com/skillrun/skillrun/internal/durable"
 )
 
-// Two processes share a log during a takeover: the earlier one has called Share, and the next one was opened
-// with Config.Beside. Their locks, both flock(2), which the kernel releases when a process ends in any way:
+// Two processes share a log during a takeover: the earlier process has called Share, and the next process has opened
+// the log with Config.Beside. There are two locks. Both are flock(2), which the kernel releases when a process ends.
 //
-//   - The directory. Who has it may write. The only process of a log keeps it from Open to Close. Processes
-//     that share a log take it for each append, and continue after the entries of the other one (catchUp).
-//     Rotation, pruning, and the replacement of the file head are parts of an append, so they have it, too.
-//   - The file lock, shared by all processes that have the log open. A plain Open needs it alone for a
-//     moment. So it is also refused between two appends, while no process has the directory.
+//   - The lock of the directory is for writing. In a log that is not shared, the only process keeps it from Open to
+//     Close. Processes that share a log take it for each append, and continue the chain after the entries of the
+//     other process (catchUp). Rotation, pruning, and the replacement of the file head are parts of an append.
+//   - The file lock says that a process lives. Each process that has the log open holds it shared. A plain Open needs
+//     it exclusively for a moment. So a plain Open is refused even between two appends, when no process holds the
+//     lock of the directory.
 //
-// All this costs nothing in a log that is not shared.
+// A log that is not shared makes no system calls for these locks between Open and Close.
 
-// lockPatience is how long Open and Own wait for a killed daemon, whose children hold its descriptors until
-// their exec. They try at each lockInterval.
+// lockPatience bounds how long Open and Own wait for the locks of a killed daemon: its children have copies of its
+// descriptors until their exec. Open and Own try again after each lockInterval.
 const (
 	lockPatience = 3 * time.Second
 	lockInterval = 10 * time.Millisecond
 )
 
-// lock takes the locks of Open. Both are needed: two chains in one file could not be verified.
+// lock takes both locks for Open. Without them, two daemons would write two chains into one file, and nobody could
+// verify it.
 func (l *Log) lock() (err error) {
 	if l.dir, err = os.Open(l.Dir); err != nil {
 		return err
@@ -53,12 +55,12 @@ func (l *Log) lock() (err error) {
 	return flock(l.living, unix.LOCK_SH)
 }
 
-// foreign is the error for a log that another process has.
+// foreign returns the error for a log that another process has open.
 func (l *Log) foreign(err error) error {
 	return fmt.Errorf("%s: another skillrund writes its audit log there; choose another directory: %w", l.Dir, err)
 }
 
-// flock calls flock(2), and waits as long as it takes.
+// flock calls flock(2), again if a signal interrupts it. Without LOCK_NB it waits without a bound.
 func flock(f *os.File, how int) error {
 	for {
 		if err := unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
@@ -67,7 +69,7 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// tryFlock calls flock(2), and waits for lockPatience.
+// tryFlock calls flock(2) without blocking, again and again for at most lockPatience.
 func tryFlock(f *os.File, how int) error {
 	for deadline := time.Now().Add(lockPatience); ; {
 		err := flock(f, how|unix.LOCK_NB)
@@ -78,8 +80,8 @@ func tryFlock(f *os.File, how int) error {
 	}
 }
 
-// Share lets one more process write to the log: the one that opens it with Config.Beside. Each entry then
-// costs some more system calls, until Own. It does nothing to a log that is shared.
+// Share lets a next process open the log with Config.Beside and write to it, too. Until Own, each entry costs some
+// more system calls. Share does nothing to a log that is shared already.
 func (l *Log) Share() error {
 	if l == nil {
 		return nil
@@ -98,9 +100,9 @@ func (l *Log) Share() error {
 	return nil
 }
 
-// Own makes this process the only one that writes to the log, after the other one has closed it or has died.
-// After an error the log is still shared; the error is also for another process that has it open. Own
-// does nothing to a log that is not shared.
+// Own makes this process the only writer of the log, after the other process has closed the log or has died. It is an
+// error if the other process still has the log open. After an error the log is still shared. Own does nothing to a log
+// that is not shared.
 func (l *Log) Own() error {
 	if l == nil {
 		return nil
@@ -120,7 +122,7 @@ func (l *Log) Own() error {
 	}
 }
 
-// own is Own without patience. Both processes can write between two calls.
+// own is one attempt of Own. Between two attempts both processes can write.
 func (l *Log) own() error {
 	l.checkpointing.Lock()
 	defer l.checkpointing.Unlock()
@@ -141,11 +143,11 @@ func (l *Log) own() error {
 		l.leave()
 		return err
 	}
-	l.shared = false // and the lock of the directory stays
+	l.shared = false // this process keeps the lock of the directory
 	return nil
 }
 
-// enter makes this process the only one that writes to a shared log, until leave. l.mu is held.
+// enter takes the lock of the directory of a shared log, so that only this process writes until leave. l.mu is held.
 func (l *Log) enter() error {
 	if !l.shared {
 		return nil
@@ -167,7 +169,8 @@ func (l *Log) leave() {
 	}
 }
 
-// catchUp continues the chain after the entries of the other process. It is between enter and leave.
+// catchUp reads the entries of the other process, so that the next entry continues the chain after them. The caller
+// holds the lock of the directory.
 func (l *Log) catchUp() error {
 	if !l.stale && !l.moved() {
 		return nil
@@ -179,7 +182,7 @@ func (l *Log) catchUp() error {
 		return err
 	}
 	l.stale, l.dirty = false, false
-	// An incomplete line of this process is no damage: its entry counts as lost.
+	// An incomplete line of this process is no damage: write has counted its entry as lost.
 	own := torn && f == l.f && size == l.size
 	if found.Count > 0 && !own || found.Detail != "" {
 		found.Event = Damage
@@ -188,9 +191,8 @@ func (l *Log) catchUp() error {
 	return nil
 }
 
-// moved reports whether the end of the log is no longer where this process knows it. The other process
-// has written to the newest file, has begun the next one, or has removed the newest file: if it was empty, or
-// because there are newer ones.
+// moved reports whether the other process has moved the end of the log. It may have written to the newest file, may have
+// begun a next file, or may have removed the newest file that this process knows: an empty file, or an old one.
 func (l *Log) moved() bool {
 	fi, err := l.f.Stat()
 	if err != nil || fi.Size() != l.size {
@@ -199,7 +201,8 @@ func (l *Log) moved() bool {
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok && st.Nlink == 0 {
 		return true
 	}
-	// rotate writes nothing to a file that ends with a checkpoint. An empty newest file has this name itself.
+	// A rotation adds nothing to a file that ends with a checkpoint, so its size says nothing. The next file has the
+	// number l.seq+1 in its name; so has the newest file itself as long as it is empty.
 	_, err = os.Lstat(filePath(l.Dir, l.seq+1))
 	return l.size > 0 && !isMissing(err)
 }

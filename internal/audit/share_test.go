@@ -41,8 +41,8 @@ func tiny(dir string) Config {
 	return c
 }
 
-// child is the second process. "earlier" opened the log first and shares it; all other roles open it
-// beside the test. A role prints a line for each thing that it has done.
+// child is the second process. The role "earlier" opens the log first and shares it. All other roles open it while the
+// test has it open. A role prints a line after each step.
 func child(role string, c Config) error {
 	role, count, _ := strings.Cut(role, " ")
 	c.Beside = role != "earlier" && role != "plain"
@@ -202,7 +202,7 @@ func count(t *testing.T, dir string, event Event) (n int) {
 	return n
 }
 
-// Two processes write one chain at once, through many files, and a person verifies it meanwhile.
+// Two processes write one chain at once, through many files, and a verification runs at the same time.
 func TestShare(t *testing.T) {
 	for _, name := range []string{"kept", "pruned"} {
 		t.Run(name, func(t *testing.T) {
@@ -473,7 +473,7 @@ func TestChangedWhileShared(t *testing.T) {
 	}
 }
 
-// With a damaged key, a process that opens the log beside another one does not put its files aside.
+// With a damaged key, an Open in a takeover does not put the files of the log aside, because the other process uses them.
 func TestDamagedKeyBeside(t *testing.T) {
 	dir := t.TempDir()
 	c := tiny(dir)

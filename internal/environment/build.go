@@ -513,7 +513,7 @@ type tail struct {
 	last []byte
 }
 
-// Write copies what it keeps when it drops the rest, so that the dropped bytes become free.
+// Write copies the last bytes into a new slice when it drops the others, so that the old slice can be freed.
 func (t *tail) Write(p []byte) (int, error) {
 	t.last = append(t.last, p...)
 	if over := len(t.last) - maxTail; over > 0 {

@@ -75,7 +75,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         try:
             self.answer(frames)
         finally:
-            # The daemon ends the download; what it had sent by then is read and dropped.
+            # The daemon ends the download. Frames that it has already sent are read and dropped.
             if not getattr(frames, "ended", False):
                 tell(drop=ident)
             threading.Thread(target=drop, args=(ident, frames), daemon=True).start()

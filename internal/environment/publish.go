@@ -87,7 +87,7 @@ func (s *Store) newDir() (building, error) {
 	return b, nil
 }
 
-// prefix is the beginning of the name of an unfinished or temporary directory of this process.
+// prefix returns the beginning of the names of this process's unfinished and temporary directories of a kind.
 func (s *Store) prefix(kind string) string { return kind + s.run + "-" }
 
 // temporary reports whether a name in the store's directory is the name of an unfinished or temporary directory,
@@ -123,11 +123,11 @@ func (s *Store) load() error {
 	return nil
 }
 
-// leave is for learn. It removes nothing.
+// leave is an argument of learn that removes nothing: the earlier process may use the entry.
 func leave(string) error { return nil }
 
-// learn adds the environments on disk that are not in the lists. It calls remove for each
-// entry that is not needed if this process is the only one. The caller holds Store.mu.
+// learn adds the environments on disk that are not in the lists. It calls remove for each entry that this
+// process does not need; an earlier process, if it lives, may need it. The caller holds Store.mu.
 func (s *Store) learn(remove func(dir string) error) error {
 	entries, err := os.ReadDir(s.config.Dir)
 	if err != nil {
@@ -150,9 +150,9 @@ func (s *Store) learn(remove func(dir string) error) error {
 	return nil
 }
 
-// learnTenant is learn for one tenant. A damaged entry is removed with a warning, because the next prepare makes it
-// anew. Keys without their environment are removed, too. An environment that is in the list stays there, also
-// if the disk has another build of the same digest: the two are equal.
+// learnTenant is learn for one tenant. It removes a damaged entry with a warning, because the next prepare builds the
+// environment again, and keys whose environment is missing. An environment in the list stays there even if the disk has
+// another build of the same digest, because the two are equal.
 func (s *Store) learnTenant(name string, remove func(dir string) error) error {
 	t := s.tenants[name]
 	if t == nil {
@@ -270,8 +270,8 @@ func readKept(dir string, remove func(dir string) error) (*kept, error) {
 // publish gives a finished environment its name, and the key of its requirements
 // its digest. If it was there already, the new one is dropped: they are the same. If
 // replace says so, or the one that is there is damaged, the new one takes its place,
-// and who uses the old one keeps it. If ctx is done, nobody waits for the environment, and the error is
-// that of ctx.
+// and leases of the old one stay valid. If ctx is done, no caller waits for the environment any longer, and
+// publish returns the error of ctx.
 func (s *Store) publish(ctx context.Context, key flightKey, b building, env Environment, replace func() bool) error {
 	inodes, err := inodesOf(b.root)
 	if err != nil {
@@ -383,7 +383,8 @@ func (s *Store) retire(k *kept) {
 	}
 }
 
-// endName makes the next start remove a retired environment. The caller holds Store.mu.
+// endName removes the manifest of a retired environment. The next start then removes the rest as incomplete. The caller
+// holds Store.mu.
 func (s *Store) endName(k *kept) {
 	if err := os.Remove(filepath.Join(k.dir, manifestName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.config.Log.Error("replaced environment not removed", "dir", k.dir, "err", err)
@@ -441,8 +442,8 @@ func (t *tenant) hasKey(digest string) bool {
 	return false
 }
 
-// drop takes an environment's name away. Its files go when its last lease does, and not before Adopt. After
-// HandOver only this process forgets it.
+// drop removes an environment from the list. Its files are removed when the last lease ends, but not before Adopt. After
+// HandOver the files stay, because they belong to the next process.
 // The caller holds Store.mu and calls unlock, which removes the files. Files without a lease
 // are renamed first: a crash during the removal leaves a name that load removes.
 func (s *Store) drop(t *tenant, k *kept) error {
@@ -458,7 +459,7 @@ func (s *Store) drop(t *tenant, k *kept) error {
 			}
 		}
 	}
-	if k.leases > 0 || s.phase != sole { // who uses it finds it where it is
+	if k.leases > 0 || s.phase != sole { // it is in use under its present name
 		s.retire(k)
 		return nil
 	}
@@ -508,9 +509,9 @@ func (s *Store) unlock() {
 	}
 }
 
-// evict removes environments and compiled files, the least recently used first, until the rest fits. Of
-// environments, only those of tenants beyond their fair share go, first those of the tenant with the most bytes. One
-// that is in use stays, and goes when it is given back. Before Adopt, and after HandOver, all stay.
+// evict removes environments and compiled files, the least recently used first, until the rest fits. It removes
+// environments only of tenants beyond their fair share, and first of the tenant with the most bytes. An environment
+// in use is removed when its last lease ends. Before Adopt, and after HandOver, evict removes nothing.
 // The caller holds Store.mu. The bound counts all tenants together. over tells release that
 // something has to go later.
 func (s *Store) evict() {
@@ -568,8 +569,8 @@ func (s *Store) oldestOfTheMost(compiled int64) (oldest *kept, of *tenant, total
 	return oldest, of, total
 }
 
-// oldestCompiled returns the least recently used directory of SkillDir that nobody uses, or nil, and the
-// bytes of all of them. The caller holds Store.mu.
+// oldestCompiled returns the least recently used directory of SkillDir without a lease, or nil, and the
+// bytes of all directories. The caller holds Store.mu.
 func (s *Store) oldestCompiled() (oldest *compiledSkill, dir string, total int64) {
 	for at, c := range s.compiled {
 		total += c.size

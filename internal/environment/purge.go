@@ -10,9 +10,9 @@ import (
 var ErrInUse = errors.New("an environment of the tenant is in use")
 
 // Purge removes all environments of a tenant. It returns their number and their bytes, also with an error.
-// The error is ErrInUse or ErrHandedOver, before anything is removed, or one of the operating system. Before Adopt
-// all environments of a tenant are in use: the earlier process may use them. The caller prevents new builds and
-// leases of the tenant until Purge returns.
+// If the error is ErrInUse or ErrHandedOver, Purge has removed nothing; other errors come from the operating system.
+// Before Adopt the error is ErrInUse, because the earlier process may use any environment of the tenant. The caller
+// prevents new builds and leases of the tenant until Purge returns.
 func (s *Store) Purge(tenantName string) (removed int, bytes int64, err error) {
 	name := tenantDir(tenantName)
 	s.mu.Lock()

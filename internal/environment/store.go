@@ -81,7 +81,7 @@ type Config struct {
 	// installed files. 0: DefaultWall, DefaultMemory.
 	Wall        time.Duration
 	MemoryBytes int64
-	// Beside says that an earlier process has Dir open, and will hand it over: see Store.Adopt.
+	// Beside is set in a takeover: an earlier process has Dir open, and will hand it over. See takeover.go.
 	Beside bool
 	// Log gets messages for the operator. Nil: no log.
 	Log *slog.Logger
@@ -164,7 +164,7 @@ type tenant struct {
 type flightKey struct{ tenant, key string }
 
 // Open opens a store. It removes the remains of a crash, learns the environments, and removes
-// those beyond the bound. With Config.Beside, Adopt removes them.
+// environments beyond the bound. In a takeover it removes nothing, and leaves that to Adopt.
 func Open(c Config) (*Store, error) {
 	if c.Bytes == 0 {
 		c.Bytes = DefaultBytes
@@ -410,8 +410,8 @@ func (s *Store) join(key flightKey, p *plan, rebuild bool) (*flight, error) {
 	return f, nil
 }
 
-// mayBuild returns nil if a tenant may have another flight. It may have at most as many as are free afterwards, so
-// that other tenants find room, but always one. The caller holds s.mu.
+// mayBuild returns nil if a tenant may have another flight. A tenant may always have one flight. It may have n flights if
+// at least n places then remain free for other tenants. The caller holds s.mu.
 func (s *Store) mayBuild(tenant string) error {
 	own := 0
 	for key := range s.flights {
@@ -432,7 +432,8 @@ const (
 	maxRetry   = time.Minute
 )
 
-// retryAfter estimates when the next build ends: builds end at the average time, maxBuilds at once. The caller holds s.mu.
+// retryAfter estimates the time until the next build ends: the average time of a build, divided by the maxBuilds that run
+// at once. The caller holds s.mu.
 func (s *Store) retryAfter() time.Duration {
 	if s.took == 0 {
 		return firstRetry

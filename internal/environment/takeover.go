@@ -8,23 +8,23 @@ import (
 	"path/filepath"
 )
 
-// Two daemons with one directory. Theory of operation.
+// A takeover: two daemons use the same directory. Theory of operation.
 //
-// The next daemon opens its store with Config.Beside while the earlier daemon still serves.
-// The earlier one builds and removes until HandOver. Then the next one reads the directory again (Reread).
-// Executions of the earlier one may use each environment that was there, so the next one removes none before
-// Adopt. A build of the earlier one that is under way goes on, and its caller may run the skill on the next one. So
-// the next one looks on the disk for a key that it does not know (learnKey).
+// The next daemon opens its store while the earlier daemon still serves, with Config.Beside. The earlier daemon
+// builds and removes until HandOver. Then the next daemon reads the directory again (Reread). Executions of the
+// earlier daemon may use any environment in it, so the next daemon removes none before Adopt. Builds that run in the
+// earlier daemon at HandOver go on, and their callers may then run the skill in the next daemon. So the next
+// daemon looks on the disk for a key that it does not know (learnKey).
 //
-// Unfinished builds, venvs and compiled files of skills are in directories whose names contain Store.run. So each
-// process has its own, and Adopt knows which ones are the earlier process's.
+// Unfinished builds, venvs and compiled files of skills are in directories whose names contain Store.run, which
+// differs in each process. So Adopt can tell the directories of the earlier daemon from those of this one.
 //
 //	            begins builds  removes environments
 //	sole        yes            yes
 //	beside      yes            no
 //	handedOver  no             no
 
-// ErrHandedOver says that the next daemon has the environments now.
+// ErrHandedOver says that only the next daemon may build and remove environments now.
 var ErrHandedOver = errors.New("the environments are handed over to the next daemon")
 
 // Values of Store.phase.
@@ -35,7 +35,7 @@ const (
 )
 
 // HandOver lets another process take over. From then on no build begins, and nothing is removed. Builds that are
-// under way go on, and leases stay valid. HandOver does not wait.
+// under way go on, HandOver does not wait for them, and leases stay valid.
 func (s *Store) HandOver(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,7 +46,7 @@ func (s *Store) HandOver(context.Context) error {
 	return nil
 }
 
-// Resume undoes HandOver. The process that was to take over must have ended.
+// Resume undoes HandOver. The next process must have ended.
 func (s *Store) Resume() error {
 	s.mu.Lock()
 	defer s.unlock()
@@ -59,8 +59,8 @@ func (s *Store) Resume() error {
 	return nil
 }
 
-// Reread reads everything again that the earlier process may have changed since Open. The earlier process has
-// called HandOver, and no lease is held and no build runs yet.
+// Reread reads everything again that the earlier process may have changed since Open. Call it when the earlier
+// process has called HandOver, and before any lease and any build of this process.
 func (s *Store) Reread(context.Context) error {
 	s.mu.Lock()
 	defer s.unlock()
@@ -81,8 +81,9 @@ func (s *Store) Reread(context.Context) error {
 	return nil
 }
 
-// Adopt makes this process the only user of the directory. The earlier process has ended. Adopt learns what the earlier process has built since
-// Reread, and removes what Open has left. If a removal fails, the next build tries again.
+// Adopt makes this process the only user of the directory. The earlier process must have ended. Adopt adds the
+// environments that the earlier process has built since Reread, and removes unused files that Open has left for it.
+// If a removal fails, the next build tries again.
 func (s *Store) Adopt(context.Context) error {
 	s.mu.Lock()
 	defer s.unlock()
@@ -102,7 +103,8 @@ func (s *Store) Adopt(context.Context) error {
 	return nil
 }
 
-// endAllRetired makes up for what retire could not do. The caller holds Store.mu.
+// endAllRetired removes the environments that were retired while this process might not remove files. The caller
+// holds Store.mu.
 func (s *Store) endAllRetired() {
 	for _, k := range s.leaving {
 		s.endName(k)

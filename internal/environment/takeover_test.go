@@ -57,8 +57,8 @@ func rebuild(t *testing.T, s *Store, tenant, key string) *kept {
 	return s.tenants[tenant].kept[digest]
 }
 
-// The next store sees what the earlier one has built and removed, and removes nothing that an execution of the
-// earlier one may use until Adopt.
+// The next store sees all builds and removals of the earlier store. Until Adopt it removes no environment, because
+// executions of the earlier daemon may use any.
 func TestTakeover(t *testing.T) {
 	ctx := t.Context()
 	s := openStore(t, Config{Dir: filepath.Join(t.TempDir(), "environments"), Bytes: 100})
@@ -109,7 +109,7 @@ func TestTakeover(t *testing.T) {
 		next.release(k)
 	}
 	isThere(t, replaced.root(), true)
-	// The next one is beyond the bound, and replaces what the earlier one uses.
+	// The next store is beyond its bound, and replaces an environment that the earlier one uses.
 	put(t, next, "acme", "1", 30)
 	newer := rebuild(t, next, "acme", "b")
 	if newer.dir == running.dir {
@@ -162,7 +162,7 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// After Resume the earlier store is as before, and removes what it has kept meanwhile.
+// After Resume the earlier store works as before, and removes the environments that it had to keep after HandOver.
 func TestTakeoverFails(t *testing.T) {
 	s := openStore(t, Config{Dir: filepath.Join(t.TempDir(), "environments"), Bytes: 50})
 	put(t, s, "acme", "a", 30)

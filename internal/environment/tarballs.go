@@ -146,16 +146,16 @@ func openTarball(root *os.Root, name string) (f *os.File, stamp string, err erro
 	return f, fmt.Sprint(st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim), nil
 }
 
-// tarballFields are the fields of package.json that npm gets: those of a registry's short form
-// (github.com/npm/registry, docs/responses/package-metadata.md), without the ones that it makes
-// itself.
+// tarballFields are the fields of package.json that npm gets: the fields of a registry's short form
+// (github.com/npm/registry, docs/responses/package-metadata.md), except fields that the registry
+// computes.
 var tarballFields = []string{
 	"name", "version", "dependencies", "optionalDependencies", "peerDependencies", "peerDependenciesMeta", "bundleDependencies",
 	"bundledDependencies", "bin", "engines", "os", "cpu", "libc", "deprecated",
 }
 
 // readTarball reads the package.json of a file, and the file's hash.
-// The hash is of the file as it is, compressed: npm compares it with the bytes that it downloads.
+// It hashes the compressed file, because npm compares the hash with the bytes that it downloads.
 func readTarball(f *os.File) (tarball, error) {
 	sum := sha512.New()
 	if _, err := io.Copy(sum, f); err != nil {

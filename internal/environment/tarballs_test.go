@@ -94,7 +94,7 @@ func TestTarballsBesideARegistry(t *testing.T) {
 	}
 }
 
-// Each build sees the directory as it is then.
+// Each build sees the files that the directory has when the build begins.
 func TestTarballsChange(t *testing.T) {
 	t.Parallel()
 	d := newTarballs(t, right)
@@ -203,7 +203,7 @@ func TestHostileTarballs(t *testing.T) {
 	}
 }
 
-// What npm refuses in the packages of a registry, it refuses in those of a directory.
+// npm refuses the same packages from a directory as from a registry.
 func TestTarballsOfBadContent(t *testing.T) {
 	t.Parallel()
 	byURL := nodePkg{name: "by-url", version: "1.0.0", fields: map[string]any{"dependencies": map[string]string{"x": "http://192.0.2.1/x.tgz"}}}

@@ -6,28 +6,28 @@ import (
 	"sync"
 )
 
-// turns is a semaphore whose free places go to tenants in turn: to the one with the fewest builds under way, of
-// equal ones to the one whose last build began first. So a tenant with many builds delays others by one build and
-// not by all of them. Within a tenant the oldest is next.
+// turns is a semaphore that is fair to tenants. A free place goes to the tenant with the fewest builds under way, and
+// among equals to the tenant whose last build began first. So a tenant with many waiting builds delays another tenant
+// by one build at most. Within a tenant the oldest build is next.
 type turns struct {
 	mu      sync.Mutex
 	free    int
 	running map[string]int    // no zeros
-	began   map[string]uint64 // number of the last build; only of tenants that run or wait
+	began   map[string]uint64 // by tenant: the number of its last build; only tenants with builds that run or wait
 	builds  uint64
 	waiting []*turn
 }
 
 type turn struct {
 	tenant string
-	ready  chan struct{} // closed when it has a place
+	ready  chan struct{} // closed when the build has a place
 }
 
 func newTurns(places int) *turns {
 	return &turns{free: places, running: map[string]int{}, began: map[string]uint64{}}
 }
 
-// enter waits for a place. leave must be called after a nil error. The error is the one of ctx.
+// enter waits for a place, and the caller must then call leave. If ctx ends before, enter returns its error.
 func (t *turns) enter(ctx context.Context, tenant string) error {
 	w := &turn{tenant, make(chan struct{})}
 	t.mu.Lock()
@@ -44,7 +44,7 @@ func (t *turns) enter(ctx context.Context, tenant string) error {
 	if i := slices.Index(t.waiting, w); i >= 0 {
 		t.waiting = slices.Delete(t.waiting, i, i+1)
 		t.forget(tenant)
-	} else { // it got its place in the meantime
+	} else { // a place came at the same moment as the end of ctx
 		t.end(tenant)
 	}
 	return ctx.Err()
@@ -67,14 +67,14 @@ func (t *turns) end(tenant string) {
 	t.next()
 }
 
-// forget drops what is known of a tenant without builds. t.mu is held.
+// forget drops the number of a tenant that has no build, so that t.began does not grow for ever. t.mu is held.
 func (t *turns) forget(tenant string) {
 	if t.running[tenant] == 0 && !slices.ContainsFunc(t.waiting, func(w *turn) bool { return w.tenant == tenant }) {
 		delete(t.began, tenant)
 	}
 }
 
-// next gives free places to those that wait. t.mu is held.
+// next gives free places to waiting builds. t.mu is held.
 func (t *turns) next() {
 	for t.free > 0 && len(t.waiting) > 0 {
 		best := 0

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 )
 
-// A tenant with many builds delays another one by the builds under way, not by those that wait.
+// A tenant with many builds delays another tenant only by builds that run, not by builds that wait.
 func TestBuildsOfTenantsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns(2)
@@ -68,8 +68,8 @@ func TestBuildsLeaveRoomForOtherTenants(t *testing.T) {
 	}
 }
 
-// Beyond the bound of all environments, those of the tenant with the most go, although another tenant's were not
-// used for longer.
+// Beyond the bound of all environments, the store removes environments of the tenant with the most bytes, although
+// another tenant's were used longer ago.
 func TestNeighboursKeepTheirEnvironments(t *testing.T) {
 	s := newStore(t, func(c *Config) { c.Bytes = 100 })
 	for _, name := range []string{"a", "b"} {
@@ -81,7 +81,7 @@ func TestNeighboursKeepTheirEnvironments(t *testing.T) {
 	if got, want := keys(s), []string{"hog/e", "hog/f", "quiet/a", "quiet/b"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	// What a tenant has in use it keeps for as long, and the others don't pay for it.
+	// A tenant keeps environments that it uses, and the other tenants still lose none.
 	held := []*kept{s.take("hog", strings.Repeat("e", 64)), s.take("hog", strings.Repeat("f", 64))}
 	put(t, s, "hog", "d", 30)
 	if got, want := keys(s), []string{"hog/d", "hog/e", "hog/f", "quiet/a", "quiet/b"}; !slices.Equal(got, want) {

@@ -57,8 +57,8 @@ import (
 // set.
 type Config struct {
 	Skills *skill.Registry
-	// Resources bound the sums of the limits of running executions. Capacity is what the machine has: the shares of
-	// tenants are parts of it where Resources has no bound.
+	// Resources bound the sums of the limits of running executions. Capacity is the machine's memory and processors: a
+	// tenant's share of a resource that has no bound is a fraction of its Capacity.
 	Resources, Capacity admission.Resources
 	// Tenants are the tenants of callers. Nil: one tenant for all callers, with the fields Policy,
 	// Bounds, MaxQueued and QueueTimeout, which have no other use.
@@ -110,8 +110,8 @@ type Config struct {
 	// Log gets one line for every execution. Nil: slog.Default().
 	Log *slog.Logger
 
-	// Earlier runs the executions in Inherited, until InheritedEnded or Adopt is called. Record and Sessions
-	// must be opened beside it. Nil: no other daemon uses the state directory.
+	// Earlier is set in a takeover: it runs the executions in Inherited, until InheritedEnded or Adopt is called.
+	// Record and Sessions must then be opened with their Beside. Nil: no other daemon uses the state directory.
 	Earlier   Earlier
 	Inherited []Inherited
 }

@@ -2,11 +2,11 @@ package executor
 
 import "sync"
 
-// maxNames bounds the names of tenants that an observer is told of without configured tenants. A JSON Web Token can
-// name any tenant then, and the observer keeps data for each name.
+// maxNames bounds the names of tenants that an observer gets if no tenants are configured. A JSON Web Token can then
+// name any tenant, and the observer keeps data for each name.
 const maxNames = 100
 
-// names are the first maxNames names. The zero value has none.
+// names remembers the first maxNames names. The zero value is empty.
 type names struct {
 	mu   sync.Mutex
 	seen map[string]bool

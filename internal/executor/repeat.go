@@ -12,9 +12,9 @@ import (
 	"github.com/skillrun/skillrun/internal/tenant"
 )
 
-// Requests with an idempotency key. A client repeats a request whose answer it did not get, perhaps while
-// the first one still waits for its session. So requests with one key are accepted one after the other, and
-// each first looks for the execution of an earlier one.
+// Requests with an idempotency key. A client repeats a request if the answer did not come, perhaps while
+// the first request still waits for its session. So requests with the same key are accepted one after the other, and
+// each first looks for an execution that an earlier request with this key has started.
 
 // repeated orders requests with one key. The zero value is ready to use.
 type repeated struct {
@@ -24,10 +24,10 @@ type repeated struct {
 
 type tenantKeyOf struct{ tenant, key string }
 
-// A keyTurn is held by the request whose value turn has.
+// A keyTurn is a lock. The request that has put a value into turn holds it.
 type keyTurn struct {
 	turn  chan struct{}
-	users int // the holder and those that wait; repeated.mu protects it
+	users int // the number of requests that hold it or wait for it; repeated.mu protects it
 }
 
 // use returns the turn of a key. The caller must call drop.
@@ -54,8 +54,9 @@ func (r *repeated) drop(of tenantKeyOf, k *keyTurn) {
 	}
 }
 
-// enterKey waits for other requests with the key of a request, and returns the ID of the execution that has the
-// key, or "". If there is none, later requests with the key wait until leave is called. leave is nil after an error.
+// enterKey waits for other requests with the same key, and returns the ID of the execution that has the key. If no
+// execution has the key, earlier is "", and later requests with the key wait until leave is called. leave is nil after
+// an error.
 func (x *Executor) enterKey(ctx context.Context, t *tenant.Tenant, req Request) (leave func(), earlier string, err error) {
 	if err := checkForm(req, req.Source.Kind); err != nil {
 		return nil, "", err

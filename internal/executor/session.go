@@ -120,8 +120,8 @@ func (x *Executor) enterSession(ctx context.Context, t *tenant.Tenant, req *Requ
 	return nil
 }
 
-// awaitSession waits until the queue timeout for the session of a request. The error is then a
-// *session.BusyError. Meanwhile the request counts in the tenant's queue.
+// awaitSession waits for the session of a request. After the queue timeout the error is a
+// *session.BusyError. While the request waits, it counts in the tenant's queue.
 func (x *Executor) awaitSession(ctx context.Context, t *tenant.Tenant, req Request, use session.Use) (*session.Writer, error) {
 	place, err := x.takePlace(t, req.Principal)
 	if err != nil {

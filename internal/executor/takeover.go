@@ -16,12 +16,12 @@ import (
 	"github.com/skillrun/skillrun/internal/audit"
 )
 
-// A takeover, seen by the executors of both daemons. The earlier daemon has called HandOver: it accepts
-// nothing new, and its executions go on to their ends. The next daemon has the same record, so Get, List and
-// Follow need nothing from the earlier one. Cancel and Signal ask it. Its running executions hold slots of the
-// next daemon, so that both together run no more than one daemon may.
+// The executors of both daemons in a takeover. The earlier daemon has called HandOver: it accepts no new execution,
+// and its executions go on until they end. The next daemon has the same record, so Get, List and Follow work
+// without the earlier daemon. For Cancel and Signal, the next daemon calls the earlier one. Executions that run in the
+// earlier daemon hold slots of the next daemon, so that both together run no more executions than one daemon may.
 
-// An Inherited is an execution that another daemon runs or will run.
+// An Inherited is an execution of the earlier daemon that runs there, or waits there for a slot.
 type Inherited struct {
 	ID, Tenant, Principal string
 	MemoryBytes           int64
@@ -29,7 +29,7 @@ type Inherited struct {
 	Running               bool // it holds a slot
 }
 
-// An Earlier is the daemon that runs the inherited executions. Its methods return an error only if it does
+// An Earlier is the daemon that runs the inherited executions. An error of its methods means that this daemon does
 // not answer.
 type Earlier interface {
 	Cancel(id, by, reason string, grace time.Duration) error
@@ -37,8 +37,8 @@ type Earlier interface {
 	Signal(id string, sig syscall.Signal) (running bool, err error)
 }
 
-// An Heir is the daemon that takes over. Its methods return when it knows. They have no error: an heir that
-// has died needs to know nothing.
+// An Heir is the next daemon, seen from the earlier one, which reports the starts and ends of executions to it. The
+// methods must not block. They return no error: if the heir has died, nobody needs the report.
 type Heir interface {
 	Started(Inherited)
 	Ended(id string)
@@ -51,12 +51,13 @@ type inheritance struct {
 }
 
 type inherited struct {
-	ticket *admission.Ticket // nil: it has no slot yet, or its tenant is not configured any longer
-	done   chan struct{}     // closed when it has ended, or when its daemon has
+	ticket *admission.Ticket // nil: the execution has no slot yet, or its tenant was removed from the configuration
+	done   chan struct{}     // closed when the execution has ended, also as lost with its daemon
 }
 
-// HandOver refuses new executions from now on, and returns those that have not ended. They go on, and heir is
-// told of their starts and ends. HandOver waits until each call of Execute under way is refused or recorded.
+// HandOver makes the executor refuse new executions, and returns the executions that have not ended. These go on, and
+// the executor reports their starts and ends to heir. HandOver waits until each call of Execute that has begun is
+// either refused or in the record.
 func (x *Executor) HandOver(heir Heir) []Inherited {
 	x.mu.Lock()
 	x.admission.Close()
@@ -95,7 +96,7 @@ func (r *run) inherited() Inherited {
 	}
 }
 
-// noteAdmitted notes that a run has its slot.
+// noteAdmitted notes that a run has got its slot, and reports it to the heir, if there is one.
 func (x *Executor) noteAdmitted(r *run) {
 	r.admitted.Store(true)
 	if heir := x.currentHeir(); heir != nil {
@@ -110,7 +111,7 @@ func (x *Executor) currentHeir() Heir {
 	return x.heir
 }
 
-// inherit takes the executions of the earlier daemon into account. New calls it.
+// inherit registers the executions of the earlier daemon, with their slots. New calls it.
 func (x *Executor) inherit(from Earlier, all []Inherited) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -131,21 +132,21 @@ func (x *Executor) holdSlot(e Inherited) {
 	}
 }
 
-// InheritedStarted notes that an inherited execution has got a slot of the earlier daemon.
+// InheritedStarted notes that an inherited execution has got its slot in the earlier daemon. It gets one here, too.
 func (x *Executor) InheritedStarted(e Inherited) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.holdSlot(e)
 }
 
-// InheritedEnded notes that an inherited execution has ended. The record has its outcome.
+// InheritedEnded notes that an inherited execution has ended, and frees its slot. The record has its outcome.
 func (x *Executor) InheritedEnded(id string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.endInherited(id)
 }
 
-// endInherited is InheritedEnded. x.mu is held.
+// endInherited does the work of InheritedEnded. x.mu is held.
 func (x *Executor) endInherited(id string) {
 	i := x.inheritance.live[id]
 	if i == nil {
@@ -159,8 +160,8 @@ func (x *Executor) endInherited(id string) {
 	x.calls.Done()
 }
 
-// Adopt must be called when the earlier daemon has ended, its sandboxes are gone, and Config.Record is adopted. It ends
-// the executions that the earlier daemon has left, as DAEMON_LOST.
+// Adopt ends the executions that died with the earlier daemon, as DAEMON_LOST. Call it when the earlier daemon has
+// ended, its sandboxes are removed, and Config.Record is adopted.
 func (x *Executor) Adopt(ctx context.Context) error {
 	x.mu.Lock()
 	x.inheritance.from = nil
@@ -181,17 +182,17 @@ func (x *Executor) Adopt(ctx context.Context) error {
 	return err
 }
 
-// findInherited returns the daemon that runs an execution, or nil. A caller must check with row that the
-// principal may see the execution. from is nil when that daemon has ended, and the execution is about to be
-// lost.
+// findInherited returns an inherited execution and the daemon that runs it, or nil if the execution is not inherited.
+// The caller must check with row that the principal may see the execution. from is nil if that daemon has ended; Adopt
+// then ends the execution as lost.
 func (x *Executor) findInherited(id string) (i *inherited, from Earlier) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.inheritance.live[id], x.inheritance.from
 }
 
-// cancelInherited cancels an execution of the earlier daemon. done is closed when the execution has ended; nil:
-// the earlier daemon has no such execution.
+// cancelInherited cancels an execution of the earlier daemon. done is closed when the execution has ended. It is nil
+// if the earlier daemon has no such execution.
 func (x *Executor) cancelInherited(entry audit.Entry, id string, c *cancellation) (done <-chan struct{}) {
 	i, from := x.findInherited(id)
 	if i == nil {
@@ -199,7 +200,7 @@ func (x *Executor) cancelInherited(entry audit.Entry, id string, c *cancellation
 	}
 	x.auditNote(entry)
 	if from != nil {
-		// After an error the daemon is dying, and the execution with it.
+		// A daemon that does not answer is dying, and its executions end with it. So the caller need not retry.
 		if err := from.Cancel(id, c.by, c.reason, c.grace); err != nil {
 			x.Log.Warn("the earlier daemon does not answer", "execution", id, "err", err)
 		}
@@ -225,8 +226,8 @@ func (x *Executor) signalInherited(entry audit.Entry, id string, sig syscall.Sig
 	return true, nil
 }
 
-// CancelHere cancels a live execution for the heir, which has checked the caller and written the audit log.
-// It reports whether the execution is live.
+// CancelHere cancels an execution of this daemon for the heir. The heir has checked the caller and written the audit
+// entry. CancelHere returns false if the execution has ended.
 func (x *Executor) CancelHere(id, by, reason string, grace time.Duration) bool {
 	r := x.find(id)
 	if r != nil {
@@ -235,7 +236,7 @@ func (x *Executor) CancelHere(id, by, reason string, grace time.Duration) bool {
 	return r != nil
 }
 
-// SignalHere sends a signal for the heir. It returns false if the program does not run.
+// SignalHere sends a signal to a program of this daemon for the heir. It returns false if the program does not run.
 func (x *Executor) SignalHere(ctx context.Context, id string, sig syscall.Signal) bool {
 	r := x.find(id)
 	if r == nil {
@@ -245,14 +246,14 @@ func (x *Executor) SignalHere(ctx context.Context, id string, sig syscall.Signal
 	return p != nil && p.Signal(sig) == nil
 }
 
-// Inherits reports whether executions of an earlier daemon have not ended.
+// Inherits reports whether there are executions of an earlier daemon that have not ended.
 func (x *Executor) Inherits() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return len(x.inheritance.live) > 0
 }
 
-// cancelAllInherited asks the earlier daemon to end its executions. Drain calls it when its time is over.
+// cancelAllInherited asks the earlier daemon to end all its executions. Drain calls it when the time of a drain is over.
 func (x *Executor) cancelAllInherited(c *cancellation) {
 	x.mu.Lock()
 	from := x.inheritance.from
@@ -263,7 +264,7 @@ func (x *Executor) cancelAllInherited(c *cancellation) {
 	}
 	for _, id := range ids {
 		if err := from.Cancel(id, c.by, c.reason, c.grace); err != nil {
-			return // that daemon is dying
+			return // the earlier daemon does not answer: it is dying, and its executions end with it
 		}
 	}
 }

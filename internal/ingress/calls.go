@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Calls counts the calls of a server that are neither accepted nor refused yet. A daemon that another one takes
-// over from must not refuse them. The zero Calls is ready to use.
+// Calls counts the calls of a server that are neither accepted nor refused yet. In a takeover, the earlier daemon waits
+// for them, so that it need not refuse them. The zero Calls is ready to use.
 type Calls struct {
 	mu      sync.Mutex
 	pending int
-	last    time.Time // the begin of the last call
+	last    time.Time // when the last call began
 }
 
-// Begin must be called at the begin of each call. decided must be called when the daemon has accepted the call,
-// and at its end; a second call of decided does nothing.
+// Begin must be called when a call begins. The caller must call decided when the daemon has accepted the call, and again
+// at the end of the call; a second call of decided does nothing.
 func (c *Calls) Begin() (decided func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -27,7 +27,7 @@ func (c *Calls) Begin() (decided func()) {
 	})
 }
 
-// Quiet reports whether no call is pending, and none has begun for this time.
+// Quiet reports whether no call is pending and no call has begun for the given time.
 func (c *Calls) Quiet(since time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

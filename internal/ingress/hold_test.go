@@ -38,8 +38,8 @@ func call(t *testing.T, l net.Listener) net.Conn {
 	return c
 }
 
-// A held listener accepts nothing. A connection that comes then is for the next listener of the same socket,
-// and those that were accepted before stay open.
+// A held listener accepts nothing. A new connection waits for the next listener of the same socket, and
+// connections that were accepted before stay open.
 func TestHold(t *testing.T) {
 	inner, f := unixListener(t)
 	var g Group

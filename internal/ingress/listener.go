@@ -10,8 +10,8 @@
 // connection, so a slow handshake holds up no other connection. Which peer a connection counts for
 // follows from its address alone: the uid on a Unix socket, the IP address on TCP. Names, tenants and
 // roles come from package identity, for each request. When a server knows the tenant of a connection's
-// first caller, it calls [Conn.Identified]. From then on the connection counts for this tenant, with bounds
-// of their own: tenants can share an address, and one tenant can have many addresses.
+// first caller, it calls [Conn.Identified]. From then on the connection counts for this tenant and no longer for its
+// address alone, because tenants can share an address, and one tenant can have many addresses.
 package ingress
 
 import (
@@ -32,8 +32,8 @@ import (
 
 // Limits on connections.
 const (
-	MaxUnidentified     = 256 // of one listener, without an identified caller
-	MaxPeerUnidentified = 128 // of these, of one user or address
+	MaxUnidentified     = 256 // connections of one listener without an identified caller
+	MaxPeerUnidentified = 128 // of these, the connections of one user or address
 	// Defaults of Limits.
 	DefaultConnections     = 1024
 	DefaultPeerConnections = 512
@@ -53,7 +53,7 @@ type Limits struct {
 	PeerConnections int // of one user or address in one tenant; 0: DefaultPeerConnections
 }
 
-// orDefault returns the limits with the defaults in the place of zeros.
+// orDefault returns the limits, with defaults instead of zeros.
 func (l Limits) orDefault() Limits {
 	return Limits{Connections: cmp.Or(l.Connections, DefaultConnections), PeerConnections: cmp.Or(l.PeerConnections, DefaultPeerConnections)}
 }
@@ -61,7 +61,7 @@ func (l Limits) orDefault() Limits {
 // A FullError says that an identified caller can't have another connection now.
 type FullError struct {
 	Limits
-	OfPeer bool // the caller's own connections are the reason
+	OfPeer bool // the limit is PeerConnections, which only the caller's own connections use up
 }
 
 func (e *FullError) Error() string {
@@ -75,8 +75,9 @@ func (e *FullError) Error() string {
 // its caller, or of all callers, replaces an idle connection. If all are in use, it
 // is closed at once. So a caller that only holds connections open does not lock others out.
 //
-// Connections with an identified caller have limits of their own. A connection beyond them replaces an idle one of a
-// tenant that has more connections, then one in use of the tenant with the most. Otherwise Identified refuses it.
+// Connections with an identified caller have separate Limits. A connection beyond these replaces an idle connection of a
+// tenant that has more connections, or else a connection in use of the tenant with the most. If there is no such
+// connection, Identified refuses the new one.
 type Listener struct {
 	net.Listener
 	limits Limits
@@ -86,8 +87,8 @@ type Listener struct {
 	// mu guards the fields below, and some fields of each Conn; their comments say so.
 	mu   sync.Mutex
 	open map[*Conn]struct{}
-	// Numbers of open connections; no zeros. peers has those without an identified caller, members and tenants the
-	// others, whose sum is identified.
+	// Numbers of open connections; no zeros. peers counts connections without an identified caller. members and tenants
+	// count identified ones, and identified is the sum of these.
 	peers      map[string]int
 	members    map[member]int
 	tenants    map[string]int
@@ -107,7 +108,7 @@ type Listener struct {
 	close   func() error
 }
 
-// A member is a user or address that calls for a tenant.
+// A member is a user or address together with the tenant that it calls for.
 type member struct{ tenant, peer string }
 
 // Listen returns a Listener for l, which may be a listener of [Secure]. Its connections have the
@@ -211,7 +212,7 @@ func (l *Listener) replace(out *Conn) {
 }
 
 // spare returns the connection to replace by c, or nil. Connections with a request under
-// way and those of identified callers do not qualify. Of the others, it takes one of the caller with the most
+// way and connections of identified callers do not qualify. Of the others, it takes one of the caller with the most
 // connections; among these one that never had a request; among these the one that has been idle for
 // longest. If own is set, it takes only connections of c's caller. Otherwise it takes
 // connections of other callers only if these callers have more connections than c's caller.
@@ -227,10 +228,10 @@ func (l *Listener) spare(c *Conn, own bool) (best *Conn) {
 	return best
 }
 
-// spareOf returns the connection of an identified caller to replace by one of m, or nil. If own is set, only idle
-// connections of m qualify. Of other members of the tenant, and of other tenants, those with more connections can
-// lose an idle one. One in use is taken only of the tenant with the most, and only if that tenant still has as many
-// as m's tenant afterwards. Otherwise the two would take turns at closing each other's connections.
+// spareOf returns the connection of an identified caller that a new connection of m replaces, or nil. If own is set,
+// only idle connections of m qualify. Otherwise another member of the tenant, or another tenant, can lose an idle
+// connection if it has more connections. Only the tenant with the most connections can lose one in use, and only if it
+// keeps at least as many as m's tenant has then. Otherwise two tenants would close each other's connections in turns.
 func (l *Listener) spareOf(m member, own bool) (best *Conn) {
 	mine := l.tenants[m.tenant]
 	for o := range l.open {
@@ -246,8 +247,8 @@ func (l *Listener) spareOf(m member, own bool) (best *Conn) {
 	return best
 }
 
-// goesBefore reports whether a should be replaced rather than b. It compares connections that are both idle or both
-// in use, and both of identified callers or both not.
+// goesBefore reports whether a should be replaced rather than b. Either both are idle or both are in use, and either both
+// have an identified caller or neither has.
 func (l *Listener) goesBefore(a, b *Conn) bool {
 	if n, m := l.tenants[a.tenant], l.tenants[b.tenant]; n != m {
 		return n > m
@@ -261,7 +262,7 @@ func (l *Listener) goesBefore(a, b *Conn) bool {
 	return a.since.Before(b.since)
 }
 
-// ofPeer returns how many connections count together with c for its user or address. l.mu is held.
+// ofPeer returns the number of connections that count towards the same limit of a user or address as c. l.mu is held.
 func (l *Listener) ofPeer(c *Conn) int {
 	if c.tenant != "" {
 		return l.members[c.member()]
@@ -279,7 +280,7 @@ func (l *Listener) remove(c *Conn) {
 	l.count(c, -1)
 }
 
-// count adds n to the numbers of connections to which c belongs.
+// count adds n to each number of connections in which c counts.
 func (l *Listener) count(c *Conn, n int) {
 	if c.tenant == "" {
 		add(l.peers, c.peer, n)
@@ -339,7 +340,7 @@ type Conn struct {
 	named    atomic.Pointer[string] // a copy of tenant, for readers without listener.mu
 
 	// Guarded by listener.mu.
-	tenant   string    // of the first identified caller; empty: none yet
+	tenant   string    // of the first identified caller; empty: no caller is identified yet
 	unread   bool      // counted in listener.unread
 	requests int       // requests under way
 	asked    bool      // has had a request
@@ -355,9 +356,10 @@ func (c *Conn) Credentials(authorization []string) identity.Credentials {
 	return identity.Credentials{Addr: c.addr, TLS: c.TLS(), Session: &c.session, Authorization: authorization}
 }
 
-// Identified counts the connection for the tenant of its caller, instead of for the address alone. The first tenant
-// counts until the connection ends. The error is a [FullError]: no request of the connection may be answered
-// then. A server calls Identified for each request, before Begin. Identified of a nil Conn does nothing.
+// Identified counts the connection for the tenant of its caller, instead of for the address alone. Only the first call
+// has an effect: the connection counts for this tenant until it ends. After an error, a [FullError], the server must
+// answer no request of the connection. A server calls Identified for each request, before Begin. On a nil Conn,
+// Identified does nothing.
 func (c *Conn) Identified(tenant string) error {
 	if c == nil || c.named.Load() != nil {
 		return nil
@@ -372,7 +374,7 @@ func (c *Conn) Identified(tenant string) error {
 	return err
 }
 
-// Tenant returns the tenant of the connection's first identified caller. It is empty if there was none.
+// Tenant returns the tenant of the connection's first identified caller, or "" before one is identified.
 func (c *Conn) Tenant() string {
 	if name := c.named.Load(); name != nil {
 		return *name

@@ -57,7 +57,7 @@ func TestTenantsShareConnections(t *testing.T) {
 	if err != nil || closed(l, hog) != 6 || closed(l, other) != 0 {
 		t.Fatalf("another tenant: %v, %d of 12 and %d of 6 closed; want 6 and none", err, closed(l, hog), closed(l, other))
 	}
-	// Nobody takes more than the other has: the two would close each other's connections in turns.
+	// With equal numbers neither tenant takes a connection of the other. Otherwise they would close each other's in turns.
 	for _, tenant := range []string{"hog", "other"} {
 		_, err := identified(t, in, l, tenant, host("192.0.2.50", 1), 1, true)
 		full, ok := errors.AsType[*FullError](err)
@@ -118,7 +118,7 @@ func TestAddressesOfATenantAreBounded(t *testing.T) {
 	}
 }
 
-// Callers without an identity take none of the connections of others, and have bounds of their own.
+// Callers without an identity take no connections from identified callers, and have separate bounds.
 func TestUnidentifiedConnectionsAreApart(t *testing.T) {
 	in := make(callersListener)
 	l := Listen(in, Limits{Connections: 2, PeerConnections: 2}, slog.New(slog.DiscardHandler))

@@ -38,8 +38,8 @@ type audience struct {
 const maxAudiences = 256
 
 // audienceOf returns the agents of a tenant. It makes the tenant's server at the first call, and keeps it while
-// the tenant is configured. Without configured tenants, a server without sessions makes room for another one. If there is
-// none, the new one is not kept, and its agents get no notifications.
+// the tenant is configured. Without configured tenants, the number of servers is bounded: a new server replaces one
+// without sessions. If all have sessions, the new server is not kept, and its agents get no notifications.
 func (s *Server) audienceOf(tenant string) *audience {
 	s.agents.Lock()
 	defer s.agents.Unlock()
@@ -61,7 +61,8 @@ func (s *Server) audienceOf(tenant string) *audience {
 	return a
 }
 
-// makeRoom reports whether another server can be kept, after it has dropped one if necessary. s.agents is held.
+// makeRoom drops a server without sessions if there are too many servers, and reports whether another one can be kept.
+// s.agents is held.
 func (s *Server) makeRoom() bool {
 	if !s.x.Tenants.IsSingle() || len(s.audiences) < maxAudiences {
 		return true

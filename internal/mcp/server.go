@@ -198,7 +198,7 @@ func (s *Server) Hold(ctx context.Context) error {
 	return err
 }
 
-// Quiet reports whether no message has come for this time.
+// Quiet reports whether no message has come for the given time.
 func (s *Server) Quiet(since time.Duration) bool { return s.calls.Quiet(since) }
 
 // Stop refuses new requests, ends streams that only listen, and waits for the calls under
@@ -289,7 +289,8 @@ func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
 				res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error (reference " + reference + ")"}
 			}
 		}()
-		// A call is accepted a moment after it has come, and lasts as long as its program.
+		// A call can last as long as its program, but it is accepted a moment after it has come. So the age of the
+		// last message says whether a call is still to be accepted.
 		s.calls.Begin()()
 		c := callerOf(ctx, req.GetExtra())
 		ctx = audit.WithCaller(ctx, &audit.Caller{Address: c.address, Method: methodOf(method, req)})

@@ -104,7 +104,7 @@ func (t *sessions) makeRoom(who permission.Principal) error {
 	return nil
 }
 
-// A census has the numbers of open sessions.
+// A census has the numbers of open sessions, by tenant and by principal.
 type census struct {
 	principals map[permission.Principal]int
 	tenants    map[string]int
@@ -122,10 +122,10 @@ func (c census) goesBefore(a, b *session) bool {
 	return a.used.Before(b.used)
 }
 
-// spare returns the idle session to replace by a new one of who, or nil. A session of another tenant qualifies only
-// if that tenant has more sessions than the tenant of who. One of another principal of the tenant qualifies only if
-// that principal has more than who. own means that who has as many sessions as one principal may have: then only a
-// session of who qualifies. tenant means the same of the tenant.
+// spare returns the idle session that a new session of the principal who replaces, or nil. A session of another tenant
+// qualifies only if that tenant has more sessions than the tenant of who. A session of another principal of the same
+// tenant qualifies only if that principal has more sessions than who. own says that who has as many sessions as a
+// principal may have: then only a session of who qualifies. tenant says the same of the tenant.
 func (t *sessions) spare(who permission.Principal, c census, own, tenant bool) (best *session) {
 	for _, n := range t.byID {
 		sameTenant := n.who.Tenant == who.Tenant

@@ -12,7 +12,7 @@ import (
 
 // A helper may be in the hands of an attacker. So the Manager accepts only possible reports: a report is
 // about a network that the helper has, its texts are short and printable, its times are within the life
-// of the network, and its numbers are below what a machine can do in this time. A report that a helper
+// of the network, and its numbers are possible for a machine in this time. A report that a helper
 // never makes ends the helper (process.read), and a bound on the rate keeps reports from taking the
 // daemon's time. A helper can still lie about the networks that it carries: all of them are of one tenant.
 
@@ -70,8 +70,8 @@ func (a *account) denial(d policy.Denial) policy.Denial {
 	return d
 }
 
-// connection returns a reported connection with possible values. Its credentials can only be those that the
-// daemon has sent for this network.
+// connection returns a reported connection with possible values. It drops credentials that the daemon has not
+// sent for this network.
 func (a *account) connection(c policy.Connection) policy.Connection {
 	c.Start, c.Protocol, c.To, c.Name = a.time(c.Start), protocol(c.Protocol), destination(c.To), text(c.Name)
 	c.Error = text(c.Error)

@@ -73,7 +73,7 @@ func (t *tenant) tell(own []netip.Addr) {
 	}
 }
 
-// ownAddresses are the addresses of the machine, and those that lead to it.
+// ownAddresses returns the addresses of the machine's interfaces and the addresses in Config.Own.
 func (c Config) ownAddresses() (all []netip.Addr, err error) {
 	all = slices.Clone(c.Own)
 	addresses, err := net.InterfaceAddrs()

@@ -24,8 +24,8 @@ var processLimits = map[int]uint64{
 }
 
 // HelperLimits are the limits of a helper's cgroup. A helper has about ten threads. The most of the
-// memory is buffers of connections. The weight is half of a tenant's default: scripts make the helper's work, so
-// it must not double the tenant's share of busy processors.
+// memory is buffers of connections. The processor weight is half of a tenant's default: scripts cause the helper's
+// work, and a full weight would double the tenant's share of busy processors.
 var HelperLimits = sandbox.HelperLimits{MemoryBytes: 1 << 30, Processes: 128, CPUWeight: 50}
 
 // environment is all of a helper's environment. The bounds keep one tenant from taking the memory and

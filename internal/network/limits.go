@@ -6,7 +6,7 @@ import (
 	"github.com/skillrun/skillrun/internal/network/gateway"
 )
 
-// Limits are the limits of a Manager that a configuration sets. All but those of bytes must be positive.
+// Limits are the limits of a Manager that a configuration sets. Only the limits in bytes may be zero.
 type Limits struct {
 	Connections          int // of an execution
 	NewConnections       int // of an execution, in a second

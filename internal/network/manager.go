@@ -31,7 +31,8 @@ type Config struct {
 	// Resolvers answer the sandboxes' DNS questions. Nil: the name servers in /etc/resolv.conf, which
 	// is read at each attachment.
 	Resolvers []netip.AddrPort
-	// Own are addresses that lead to the machine, in addition to those of its interfaces. They are refused, too.
+	// Own are public addresses that a router translates to this machine (NAT). Sandboxes are refused these addresses
+	// like the addresses of the machine's interfaces, which the Manager finds itself.
 	Own []netip.Addr
 	// Proxy opens the TCP connections of all sandboxes. Nil: helpers make them.
 	Proxy *Proxy
@@ -75,7 +76,7 @@ type Manager struct {
 	mu       sync.Mutex
 	tenants  map[string]*tenant
 	removed  map[string]bool // tenants that are gone
-	reserved [reserves]int   // tenants with each reserve of local ports
+	reserved [reserves]int   // by reserve of local ports: the number of tenants that have it
 	ended    bool
 }
 

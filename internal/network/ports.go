@@ -7,14 +7,16 @@ import (
 	"github.com/skillrun/skillrun/internal/network/gateway"
 )
 
-// reserves is how many reserves of local ports there are. Tenants share reserves if there are more tenants.
+// reserves is the number of reserves of local ports. Each tenant has one; with more tenants than reserves, some tenants
+// share a reserve.
 const reserves = 16
 
-// leastPorts is the smallest range of local ports that is divided.
+// leastPorts is the smallest range of local ports that portsOf divides. Reserves of a smaller range would have fewer
+// than 32 ports, too few to be of use.
 const leastPorts = 1024
 
-// portsOf divides the machine's range of local ports: half of it is common to all helpers, and the rest is
-// divided into reserves. A machine's usual range gives 14,116 common ports, and 882 in each reserve.
+// portsOf divides the machine's range of local ports: half of it is common to all helpers, and the other half is
+// divided into reserves. The range of most machines, 32768 to 60999, gives 14,116 common ports and 882 in each reserve.
 func portsOf(machine gateway.PortRange, reserve int) gateway.Ports {
 	all := int(machine.Last) - int(machine.First) + 1
 	if all < leastPorts {

@@ -29,7 +29,7 @@ type Proxy struct {
 // lookupTime bounds the wait for the proxy's addresses.
 const lookupTime = 10 * time.Second
 
-// open returns the Proxy for a helper. Nil: there is none.
+// open returns the Proxy for a helper, or nil without a proxy.
 func (p *Proxy) open(ctx context.Context) (*gateway.Proxy, error) {
 	if p == nil {
 		return nil, nil

@@ -6,17 +6,18 @@ import (
 	"strings"
 )
 
-// An input comes from the caller, who may send code. A file of a session may come from the program of
-// another skill, so it must not become code of this skill's program, which may have more rights: another
-// network, credentials, secret variables. This file hides such files by their names. A name that a request
-// or a program gives to an interpreter is the choice of that request or program, and is not checked.
+// Files of a session must not become code. An input comes from the caller, who may send code. But a file of a
+// session may come from the program of another skill, and the program of this skill may have more rights: another
+// network, credentials, secret variables. So this package hides files of sessions that a program could load by their
+// names. It does not check names that a request or a program itself gives to an interpreter.
 
-// Hides returns a function that says why the program of this grant may not see a file of its session, or
-// "". dir is the request's working directory, secret says that the request has secret variables.
+// Hides returns a function that takes the name of a file of the session. It returns the reason if the program of this
+// grant may not see the file, or else "". dir is the request's working directory. secret says that the request has
+// secret variables.
 //
-// The skill's own scripts and commands see no file that they could load as code without naming it. Inline
-// code belongs to the caller, like the modules that the caller left in the session, and sees all files,
-// unless it has a network, credentials or secret variables. A command that runs no code of the skill
+// The skill's scripts and commands see no file that they could load as code without naming it. Inline code sees all
+// files, because it belongs to the caller, like the modules that the caller left in the session. With a network,
+// credentials or secret variables, it sees only the files that a script sees. A command that runs no code of the skill
 // counts as inline code.
 func (g Grant) Hides(dir string, secret bool) func(name string) string {
 	has := g.skill.Has

@@ -39,7 +39,7 @@ type batch struct {
 	flushing sync.Mutex // held by the one flush; taken before mu
 }
 
-// openJournal reads the journal of this process, which is locked. Its changes that the database lacks are pending then.
+// openJournal reads the locked journal of this process. Changes that the database lacks become pending.
 // first is the number of the oldest one, or 0 without any.
 func (s *Store) openJournal(ctx context.Context) (first uint64, err error) {
 	s.batch.wake = make(chan struct{}, 1)
@@ -47,8 +47,8 @@ func (s *Store) openJournal(ctx context.Context) (first uint64, err error) {
 	return first, err
 }
 
-// recoverJournal returns the changes in a locked journal that the database lacks, and the number of the oldest one, or
-// 0 without any.
+// recoverJournal returns the changes in a locked journal that the database lacks, and the number of the oldest of these,
+// or 0 if the database has all.
 func (s *Store) recoverJournal(ctx context.Context, name string, j *journal.Journal) (pending [][]statement, first uint64, err error) {
 	var applied int64
 	err = s.db.queries.QueryRowContext(ctx, "SELECT applied FROM journal WHERE name = ?", name).Scan(&applied)
@@ -92,7 +92,7 @@ func (s *Store) record(ctx context.Context, urgent bool, change ...statement) er
 	}
 	// An urgent change never waits for the database: there are few for each execution.
 	if !urgent && s.batch.count() >= maxPending {
-		// While another process has the write lock, the journal takes more changes.
+		// While another process has the database's write lock, changes go to the journal only.
 		if err := s.flush(ctx); err != nil && !isBusy(err) {
 			return err
 		}
@@ -153,7 +153,7 @@ func (s *Store) flush(ctx context.Context) error {
 	return s.flushFirst(ctx, s.batch.count(), maxJournal)
 }
 
-// emptyJournal is flush, and the journal is empty afterwards: no change is added meanwhile.
+// emptyJournal is flush, but no change is added during the call, so the journal is empty afterwards.
 func (s *Store) emptyJournal(ctx context.Context) error {
 	s.batch.flushing.Lock()
 	defer s.batch.flushing.Unlock()

@@ -146,7 +146,7 @@ func (s *Store) ByKey(ctx context.Context, tenant, key string) (Execution, error
 }
 
 // Holder returns the ID and the request hash of the execution of a tenant that has an idempotency key, or
-// ErrNotFound. It leaves the journal as it is, because claims go around the journal.
+// ErrNotFound. It does not flush the journal first, because keys are claimed in the database directly.
 func (s *Store) Holder(ctx context.Context, tenant, key string) (id string, hash []byte, err error) {
 	claimed, err := getRow(ctx, s.db.queries, "tenant = ? AND key = ?", tenant, key)
 	if err != nil {

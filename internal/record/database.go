@@ -49,8 +49,8 @@ type database struct {
 }
 
 // openDatabase opens or makes the database at path, readable by its owner only,
-// and brings it to the newest schema. Beside another process that has the database open, it changes nothing: another
-// schema is a *SchemaError. Then it does not check every page either, because requests wait.
+// and brings it to the newest schema. In a takeover (beside), the earlier process has the database open. Then it
+// changes nothing, and another schema is a *SchemaError. It does not check every page either, because requests wait.
 func openDatabase(ctx context.Context, path string, beside bool) (*database, error) {
 	// SQLite gives its other files the mode of this one.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)

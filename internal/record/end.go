@@ -37,7 +37,7 @@ func (l *Log) End(ctx context.Context, end string, outcome []byte, at time.Time)
 	e.Data = bytes.Clone(outcome) // the caller's
 	err = l.store.record(context.WithoutCancel(ctx), true, endStatement(l.row, e, size, index))
 	if err == nil && l.store.handedOver.Load() {
-		// Who reads the end here may ask the next process for it, which has only the database.
+		// A client that reads the end here may then ask the next process for it. That process sees only the database.
 		l.store.flushForQuery(context.WithoutCancel(ctx))
 	}
 	l.showEnd(e, size, len(index), err == nil)

@@ -23,10 +23,10 @@ var (
 	// ErrNotOpen says that an execution of an earlier process has neither ended
 	// nor been reopened.
 	ErrNotOpen = errors.New("execution has not been reopened")
-	// ErrHandedOver says that the store was handed over: it only finishes the executions that it has open.
+	// ErrHandedOver says that this process has called HandOver. It may only finish the executions that it has open.
 	ErrHandedOver = errors.New("store was handed over to the next process")
-	// ErrBeside says that this cannot be done while the earlier process still has the store open. It can be
-	// tried again after Adopt.
+	// ErrBeside says that a call is not possible while the earlier process still has the store open. Call again
+	// after Adopt.
 	ErrBeside = errors.New("the earlier process still has the store open")
 )
 
@@ -100,11 +100,11 @@ func (e *NewerError) Error() string {
 	return fmt.Sprintf("%s: written by a newer version (schema %d, known up to %d)", e.Path, e.Have, e.Know)
 }
 
-// SchemaError says that the earlier process works with another version of the database or of the journal, so
-// that this process cannot open the store beside it. A plain Open works after the earlier process has ended.
+// SchemaError says that the earlier process uses another version of the database or of the journal. So this process
+// cannot share the store with it. A plain Open works after the earlier process has ended.
 type SchemaError struct {
 	Path string
-	// Have and Know are versions of the database; both are 0 for a journal.
+	// Have is the version of the database, Know the version that this process uses. Both are 0 for a journal.
 	Have, Know int
 }
 
@@ -115,8 +115,8 @@ func (e *SchemaError) Error() string {
 	return fmt.Sprintf("%s: the running process works with schema %d, this one with schema %d", e.Path, e.Have, e.Know)
 }
 
-// DamagedError says that the database is damaged or missing although the earlier process has it open. Nothing was
-// changed.
+// DamagedError says that the database is damaged or missing while the earlier process has it open. Open has changed
+// nothing.
 type DamagedError struct {
 	Path string
 	Err  error

@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// lookEvery is how often a reader looks for new events of an execution that the earlier process runs. That process
-// brings a small spool to the database batchTime after the first change, so looking much more often would find little
-// more. A look takes about 50 us of processor time: 100 readers that wait use a fifth of a processor.
+// lookEvery is the interval in which a reader looks for new events of an execution that the earlier process runs. The
+// earlier process writes a small spool to the database batchTime after the first change, so shorter intervals would
+// show little more. A look takes about 50 us of processor time: 100 readers that wait use a fifth of a processor.
 const lookEvery = 25 * time.Millisecond
 
-// remote is the spool of an execution that another process writes, as the database and the file show it.
-// While the spool is in rows, mem has a copy of them. Once the row says that the file counts, the file has the same
+// A remote reads the spool of an execution that another process writes. A small spool is in rows of the database, and
+// mem has a copy of them. A larger spool moves to a file, and the execution's row then has in_file. The file has the same
 // bytes at the same positions, so a reader doesn't notice the move (see moveToFile).
 type remote struct {
 	store *Store
-	x     *row // as Read found it
+	x     *row // of the time when Read found the execution
 	mem   []byte
 	seq   uint64   // of the last frame in mem
 	f     *os.File // nil while the spool is in rows
 }
 
-// openRemote makes r a reader of an execution of the earlier process. There is no index before the end, so r begins at
-// the start of the spool, and Next skips the events that r must not return.
+// openRemote makes r a reader of an execution of the earlier process. The index of a spool comes with its end. So r
+// begins at the start of the spool, and Next skips the events before the one that the caller wants.
 func (r *Reader) openRemote(ctx context.Context, s *Store, x *row) error {
 	var header []byte
 	err := s.db.queries.QueryRowContext(ctx, "SELECT header FROM executions WHERE n = ?", x.n).Scan(&header)
@@ -61,9 +61,9 @@ func (m *remote) close() error {
 	return m.f.Close()
 }
 
-// isWhole reports whether the result of frames.next on a remote spool may be taken as it is. A frame that is missing, cut
-// short or damaged may be complete later: the other process writes it, or has cut it off after a full disk. An end in
-// the file counts only once the row has it. An error of the disk does not pass.
+// isWhole reports whether a result of frames.next on a remote spool is final. A frame that is missing, cut short or
+// damaged is not final: the other process may be writing this frame now, or may replace it after a full disk. An end in
+// the file is not final before the row has the end, too. Other errors, for example of the disk, are final.
 func isWhole(e Event, err error) bool {
 	var bad badFrame
 	if err == nil {
@@ -72,8 +72,9 @@ func isWhole(e Event, err error) bool {
 	return err != io.EOF && err != errShort && !errors.As(err, &bad)
 }
 
-// look raises r.limit to the size of the remote spool, or takes the end from the row. If there is neither anything new,
-// look waits before it returns. An error but that of ctx or ErrClosed is the result of every further Next.
+// look raises r.limit to the size of the remote spool. If the execution has ended, look takes the end from the row. If
+// nothing is new, look waits for lookEvery before it returns. After an error other than ctx's and ErrClosed, every
+// further Next returns the same error.
 func (r *Reader) look(ctx context.Context) error {
 	size, ended, err := r.remote.look(ctx)
 	if ended != nil {
@@ -109,8 +110,8 @@ func (r *Reader) look(ctx context.Context) error {
 	}
 }
 
-// look returns how large the spool is, of which the last frame may be incomplete, and the row once it has ended. The row
-// comes before the file: when the row has the end, the file has it too.
+// look returns the size of the spool, whose last frame may be incomplete. ended is the execution's row after its end,
+// and nil before. look reads the row before the file: when the row has the end, the file has the end, too.
 func (m *remote) look(ctx context.Context) (size int64, ended *row, err error) {
 	inFile := false
 	err = m.store.db.snapshot(ctx, func(ctx context.Context, tx *sql.Tx) error {
@@ -152,7 +153,7 @@ func (m *remote) look(ctx context.Context) (size int64, ended *row, err error) {
 	return fi.Size(), nil, nil
 }
 
-// addRows adds the frames that are new in the database to m.mem.
+// addRows appends new frames from the database to m.mem.
 func (m *remote) addRows(ctx context.Context, tx *sql.Tx) error {
 	rows, err := tx.QueryContext(ctx, "SELECT seq, data FROM frames WHERE execution = ? AND seq > ? ORDER BY seq", m.x.n, int64(m.seq))
 	if err != nil {

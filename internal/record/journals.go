@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// lockTime is how long waitForLock waits. Only an Open that is about to fail, because it finds a journal in use,
-	// holds the lock of the directory meanwhile, for microseconds.
+	// lockTime bounds waitForLock. During a takeover, only a plain Open of a third process can hold the lock of the
+	// directory. It does so for microseconds, until it finds a journal in use and fails.
 	lockTime = time.Second
-	// lockEvery is how often waitForLock tries.
+	// lockEvery is the pause between two attempts of waitForLock.
 	lockEvery = 10 * time.Millisecond
 )
 
@@ -34,7 +34,7 @@ func (s *Store) takeLock() error {
 	return nil
 }
 
-// waitForLock is takeLock for a takeover, which must not fail because of the Open of a third process.
+// waitForLock takes the lock of the directory in a takeover, which must not fail because of the Open of a third process.
 func (s *Store) waitForLock() error {
 	for end := time.Now().Add(lockTime); ; time.Sleep(lockEvery) {
 		if err := s.takeLock(); !errors.Is(err, ErrInUse) || time.Now().After(end) {
@@ -43,17 +43,18 @@ func (s *Store) waitForLock() error {
 	}
 }
 
-// dropLock gives the lock of the directory up.
+// dropLock releases the lock of the directory.
 func (s *Store) dropLock() error { return unix.Flock(int(s.lock.Fd()), unix.LOCK_UN) }
 
-// lockJournals locks the journal of this process: the first one that no other process has. Without Beside no other
-// process may have one. Then s.left is the second journal, if that file exists. The lock of the directory is held.
+// lockJournals locks a journal for this process: the first of the two that no other process has locked. In a plain Open,
+// a journal that another process has locked is an error. Then lockJournals also locks the second journal, if that file
+// exists, as s.left: a process that has died may have left changes in it. The lock of the directory is held.
 func (s *Store) lockJournals() error {
 	for i, name := range journalNames {
 		path := filepath.Join(s.config.Dir, name)
 		if s.batch.journal != nil {
 			if s.config.Beside {
-				break // for Adopt
+				break // the other journal is for Adopt
 			}
 			if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
 				break
@@ -75,7 +76,7 @@ func (s *Store) lockJournals() error {
 	if !s.config.Beside {
 		return nil
 	}
-	// The earlier process may be of a version with other statements.
+	// A process of another version may write statements that this version can't read.
 	path := filepath.Join(s.config.Dir, s.otherJournal())
 	err := journal.CheckVersion(path)
 	if errors.Is(err, journal.ErrVersion) {
@@ -87,7 +88,7 @@ func (s *Store) lockJournals() error {
 // otherJournal is the name of the journal that this process does not write.
 func (s *Store) otherJournal() string { return journalNames[1-s.index] }
 
-// unlockJournals closes the journals, whose changes stay in them.
+// unlockJournals closes and so unlocks the journals. Changes that the database lacks stay in the files.
 func (s *Store) unlockJournals() error {
 	var errs []error
 	for _, j := range []*journal.Journal{s.batch.journal, s.left} {
@@ -99,9 +100,9 @@ func (s *Store) unlockJournals() error {
 	return errors.Join(errs...)
 }
 
-// openJournals reads the journal of this process, and applies the changes of a second process that has died. first is
-// the number of the oldest change that the database lacks of all changes of the record, or 0.
-// The first process of a record writes the first journal, so only a change in that one can be the oldest.
+// openJournals reads the journal of this process, and applies the changes in s.left, the journal of a process that has
+// died. first is the number of the oldest change that the database lacks, or 0. It is 0, too, if this process does not
+// write the first journal: openRecord looks for change 1 of a record, which only the first journal can have.
 func (s *Store) openJournals(ctx context.Context) (first uint64, err error) {
 	first, err = s.openJournal(ctx)
 	if errors.Is(err, journal.ErrVersion) {
@@ -121,8 +122,8 @@ func (s *Store) openJournals(ctx context.Context) (first uint64, err error) {
 	return first, errors.Join(s.applyJournal(ctx, left), left.Close())
 }
 
-// replaceJournal moves a damaged journal aside and opens a new one. The changes in it
-// are lost; executions that they would have ended are Unended.
+// replaceJournal moves a damaged journal aside and opens a new one. The changes in the damaged
+// journal are lost. An execution whose end was among them is in Unended.
 func (s *Store) replaceJournal(ctx context.Context, damage error) (first uint64, err error) {
 	err = errors.Join(s.batch.journal.Close(), s.moveJournal(s.batch.name, damage))
 	s.batch.journal = nil
@@ -145,9 +146,9 @@ func (s *Store) moveJournal(name string, damage error) error {
 	return nil
 }
 
-// applyJournal applies the changes in the journal of a process that has ended, and empties it. j is the other journal,
-// locked. If the database can't take the changes, on a full disk for example, they stay in j, and the error says so:
-// this process could not keep them in order with its own changes of the same executions.
+// applyJournal writes the changes in j to the database, and empties j. j is the locked journal of a process that has
+// ended. If the database can't take the changes, for example on a full disk, they stay in j and the error says so.
+// applyJournal can't defer them: they must come before changes of the same executions by this process.
 func (s *Store) applyJournal(ctx context.Context, j *journal.Journal) error {
 	name := s.otherJournal()
 	changes, _, err := s.recoverJournal(ctx, name, j)
@@ -167,7 +168,7 @@ func (s *Store) applyJournal(ctx context.Context, j *journal.Journal) error {
 	return j.Reset()
 }
 
-// removeOtherBallast gives back the room of a process that has ended.
+// removeOtherBallast removes the ballast file, the reserved disk space, of a process that has ended.
 func (s *Store) removeOtherBallast() error {
 	err := os.Remove(filepath.Join(s.config.Dir, ballastNames[1-s.index]))
 	if errors.Is(err, os.ErrNotExist) {

@@ -94,7 +94,7 @@ func scanWords(words []string, to ...any) {
 	}
 }
 
-// commands are what the second process can do.
+// commands are the commands that the test sends to the second process.
 var commands = map[string]func(*other, []string) (string, error){
 	"open": func(o *other, words []string) (string, error) { // kind, executions of the earlier process
 		c := Config{Dir: o.dir, Beside: strings.HasSuffix(words[0], "beside"), Earlier: words[1:], MaxAge: time.Hour}

@@ -13,9 +13,9 @@ import (
 // Purge removes all executions of a tenant with their spools, artifacts and idempotency keys. It returns the
 // number of removed executions and of their bytes, also with an error. Before the first removal it returns
 // ErrNotEnded if an execution of the tenant has not ended. A Purge that failed can be repeated. After it no
-// file of the store has bytes of the tenant, also of executions that Sweep removed before. Beside the earlier process
-// it removes nothing, and the error is ErrBeside: the journal of that process may have such bytes, and its changes
-// would have to wait for the rewrite of the database. After HandOver the error is ErrHandedOver.
+// file of the store has bytes of the tenant, also of executions that Sweep removed before. While an earlier process has
+// the store open, Purge removes nothing and returns ErrBeside: the journal of that process may have bytes of the tenant,
+// and its changes would have to wait for the rewrite of the database. After HandOver the error is ErrHandedOver.
 func (s *Store) Purge(ctx context.Context, tenant string) (removed int, freed int64, err error) {
 	err = s.begin()
 	if err == nil {

@@ -12,10 +12,10 @@ import (
 
 // Reader reads the events of one execution at its own pace: it holds up neither
 // the execution nor other readers. It is for one goroutine at a time.
-// A reader is in one of four ways: joined to an open log (memory or the log's file),
+// A reader is in one of four states: joined to an open log (memory or the log's file),
 // following a log whose file was closed, replaying an ended execution, or looking at the spool
 // of an execution that the earlier process runs (see foreign.go). It reads up to
-// limit; while log is set, wait raises limit; while remote is set, look does.
+// limit. While log is set, wait raises limit; while remote is set, look raises it.
 type Reader struct {
 	id     string
 	frames frames

@@ -23,12 +23,12 @@
 //   - a row without its file: the header is written again from the row;
 //   - files of a removed row: the database lists them, and they are removed.
 //
-// Damage stays local. A damaged database is moved aside together with the files
-// beside it, and so are files whose database was lost. A damaged spool is readable
+// Damage stays local. A damaged database is moved aside together with the other files
+// of the record, and so are files whose database was lost. A damaged spool is readable
 // up to the damage, and the row still has the end. An execution that can't be
 // recovered does not stop the recovery of others.
 //
-// One process has a store open, or two while one takes over from the other; see takeover.go.
+// One process has a store open. During a takeover two processes have it open; see takeover.go.
 //
 // Every query names a tenant, and finds no execution of another tenant, but for TenantOf and
 // Filter.AllTenants, which are for operators. The content of

@@ -29,7 +29,7 @@ func (s *Store) openOrReplace(ctx context.Context) error {
 		err = errors.Join(err, s.db.close())
 		s.db = nil
 	}
-	// The lock of the directory keeps other processes out meanwhile.
+	// The lock of the directory keeps other processes out until the new store is open.
 	err = errors.Join(err, s.unlockJournals())
 	aside, qerr := quarantine(s.config.Dir, databaseName, databaseName+"-wal", databaseName+"-shm", journalNames[0], journalNames[1], spoolsName, artifactsName)
 	if qerr != nil {

@@ -134,8 +134,8 @@ func (d *decoder) uvarint() uint64 {
 	return v
 }
 
-// skip drops n bytes. n is a result of encoding/binary: 0 or less means that there is no whole
-// number.
+// skip drops n bytes. n is a result of encoding/binary: 0 or less means that the number is
+// incomplete.
 func (d *decoder) skip(n int) {
 	if n <= 0 {
 		d.b, d.bad = nil, true

@@ -24,8 +24,9 @@ const (
 	artifactsName = "artifacts"
 )
 
-// journalNames are the journals of two processes. ballastNames are their ballasts: each process has its own, because
-// the other one can't know that a shared one was spent, and would let output have the room that is kept for ends.
+// journalNames are the journals of the two processes of a takeover, ballastNames their ballasts: disk space that is
+// reserved for the ends of executions. Each process needs its own. If one process spent a shared ballast, the other
+// would not know that the space for ends is gone, and would give the rest of the disk to output.
 var (
 	journalNames = [2]string{"journal", "journal-2"}
 	ballastNames = [2]string{"ballast", "ballast-2"}
@@ -36,11 +37,12 @@ const warnFull = "record: the disk is full; nothing new is taken until there is 
 // Config is the configuration of a Store.
 type Config struct {
 	// Dir is the store's own directory. Open makes it with mode 0700 if it is missing.
-	// At most one process at a time has it open, or two while one takes over from the other.
+	// Only one process may have it open, except in a takeover.
 	Dir string
-	// Beside: another process has the store open, has called HandOver, and only finishes the executions Earlier.
+	// Beside is set in a takeover: an earlier process has the store open, has called HandOver, and only finishes
+	// its executions.
 	Beside bool
-	// Earlier are the executions that this other process has open, by their IDs. Without Beside it means nothing.
+	// Earlier has the IDs of the executions that the earlier process finishes. It is ignored without Beside.
 	Earlier []string
 	// MaxAge is the time from the end of an execution to its removal. Zero: for ever.
 	MaxAge time.Duration
@@ -87,10 +89,10 @@ type Store struct {
 	earlier    map[string]*foreign // by execution
 	handedOver atomic.Bool
 	underWay   int           // calls that HandOver waits for
-	idle       chan struct{} // closed when underWay is 0; nil: nobody waits
+	idle       chan struct{} // closed when underWay is 0; nil: HandOver does not wait
 
 	index int              // of this process's names in journalNames and ballastNames
-	left  *journal.Journal // of a process that has ended; nil: none, or Open is over
+	left  *journal.Journal // of a process that has died, for openJournals; nil: there was no such journal
 
 	usages sync.Map // by tenant: a *usage
 
@@ -106,9 +108,9 @@ type Store struct {
 // new store. If a newer version wrote the database the error is a *NewerError. If
 // another process has the store open it is ErrInUse.
 //
-// With Beside, Open moves nothing aside and migrates nothing: a damaged database is a *DamagedError, and another schema
-// a *SchemaError. It leaves the journal and the executions of the other process alone. If that process has not called
-// HandOver the error is ErrInUse. See takeover.go.
+// With c.Beside, Open moves nothing aside and migrates nothing: a damaged database is a *DamagedError, and another schema
+// is a *SchemaError. Open does not touch the journal and the executions of the earlier process. If that process has not
+// called HandOver, the error is ErrInUse. See takeover.go.
 //
 // Unended then returns the executions that had not ended. They can be listed; they
 // can be read after Reopen.
@@ -133,8 +135,8 @@ func openIdle(c Config) (*Store, error) {
 	return s, nil
 }
 
-// open takes the locks before it touches any other file of the record. On an error the caller
-// releases what was opened.
+// open takes the locks before it touches any other file of the record. After an error the caller
+// must call release.
 func (s *Store) open(ctx context.Context) (err error) {
 	if err := os.MkdirAll(s.config.Dir, 0o700); err != nil {
 		return err

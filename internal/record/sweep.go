@@ -22,10 +22,10 @@ type expired struct {
 	bytes  int64
 }
 
-// Sweep removes ended executions with their spools and artifacts: first those that
-// ended more than MaxAge before now, then the oldest of the tenants with the most bytes until all executions
+// Sweep removes ended executions with their spools and artifacts. First it removes executions that
+// ended more than MaxAge before now. Then it removes the oldest of the tenants with the most bytes, until all executions
 // together, open ones too, are within MaxBytes. It returns the number of removed executions and
-// of their bytes. Open readers and artifacts stay readable. After HandOver it removes nothing more, and the error is
+// of their bytes. Open readers and artifacts stay readable. After HandOver, Sweep removes nothing more and returns
 // ErrHandedOver.
 // cmd/skillrund calls it at its start and then at intervals.
 func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed int64, err error) {
@@ -54,7 +54,7 @@ func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed in
 	return removed, freed, nil
 }
 
-// fillBallast takes the room that is kept for ends, or logs that there is none.
+// fillBallast reserves disk space for the ends of executions, or logs that the disk is full.
 func (s *Store) fillBallast() {
 	if err := s.ballast.fill(); err != nil {
 		s.log.Warn(warnFull, "err", err)
@@ -134,14 +134,14 @@ func (s *Store) Expires(ended time.Time) time.Time {
 	return ended.Add(s.config.MaxAge)
 }
 
-// sweepBytes removes executions until MaxBytes holds, if there is such a bound, or until no tenant with more than its
-// fair share has an ended one. It takes the oldest of the tenant with the most bytes, so that no tenant's executions
-// remove those of a tenant that has few. It adds to removed and freed.
+// sweepBytes removes ended executions until the store is within MaxBytes. It takes the oldest of the tenant with the most
+// bytes, so that a tenant with many executions does not cost another tenant its few. It stops earlier when no tenant
+// above its fair share has an ended execution. The results are removed and freed plus the removed executions.
 func (s *Store) sweepBytes(ctx context.Context, removed int, freed int64) (int, int64, error) {
 	if s.config.MaxBytes <= 0 {
 		return removed, freed, nil
 	}
-	open := map[string]bool{} // tenants that have nothing to remove
+	open := map[string]bool{} // tenants whose executions are all open, so sweepOldest removed none
 	for {
 		over := s.Bytes() - s.config.MaxBytes
 		most, above := s.most(open)
@@ -157,8 +157,8 @@ func (s *Store) sweepBytes(ctx context.Context, removed int, freed int64) (int, 
 	}
 }
 
-// most returns the tenant with the most bytes, apart from some, and how many of them should go before it is another
-// tenant's turn. 0: no tenant has more than a fair share of MaxBytes.
+// most returns the tenant with the most bytes, without the tenants in apart. above is how many bytes to remove before the
+// next call of most. 0: no tenant has more than its fair share, MaxBytes divided by the number of tenants.
 func (s *Store) most(apart map[string]bool) (tenant string, above int64) {
 	var first, second, tenants int64
 	s.usages.Range(func(name, u any) bool {
@@ -183,7 +183,7 @@ func (s *Store) most(apart map[string]bool) (tenant string, above int64) {
 	if first <= share {
 		return "", 0
 	}
-	// At least a part of the share: tenants with as many bytes would take turns with each execution.
+	// At least 1/64 of the share: otherwise two tenants with equal bytes would alternate after each execution.
 	return tenant, min(first-share, max(first-second, share/64+1))
 }
 

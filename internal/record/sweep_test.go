@@ -351,8 +351,8 @@ func TestArtifactDir(t *testing.T) {
 	}
 }
 
-// A tenant with many bytes removes its own executions, although those of the others ended before. The running
-// executions of a tenant remove nothing of a tenant within its fair share.
+// If a tenant has many bytes, the sweep removes this tenant's executions, although other tenants have older ones. A
+// tenant within its fair share loses nothing because of another tenant's running executions.
 func TestSweepTakesFromTheMost(t *testing.T) {
 	s := openStore(t, Config{MaxBytes: 60_000})
 	at := start

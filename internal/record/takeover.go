@@ -20,15 +20,17 @@ import (
 //	Close, or dies
 //	                                       Adopt: the only owner, as after a plain Open
 //
-// If the next process could not open the store, or has ended, the earlier one calls Resume.
+// If the next process could not open the store, or has ended, the earlier process calls Resume.
 //
-// The lock of the directory belongs to the process that creates. Each process has its own journal, ballast and
-// log files, and locks its journal: so a plain Open finds out that a process has the store open, and Adopt and Resume that
-// none has. Both processes write the database, one transaction at a time (SQLite's write lock, busyTimeout). They never
-// change the same row: the earlier one changes its open executions only, and the next one all others. An execution
-// changes hands when its end is in the database, and at Adopt.
+// The process that creates executions holds the lock of the directory. Each process has its own journal, ballast and
+// log files. It locks its journal as long as it has the store open. By these locks a plain Open notices that another
+// process uses the store, and Adopt and Resume notice that the other process has ended.
+//
+// Both processes write the database, one transaction at a time (SQLite's write lock, busyTimeout). They never change the
+// same row: the earlier process changes its open executions only, and the next process all others. The next process may
+// change an execution of the earlier one when its end is in the database, or after Adopt.
 
-// begin announces a call that HandOver waits for, or says why it is refused. done ends the call.
+// begin counts a call that HandOver waits for, or returns the reason why the call is refused. done ends the call.
 func (s *Store) begin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,10 +54,10 @@ func (s *Store) done() {
 	}
 }
 
-// HandOver lets another process open the store with Beside. From then on Create, Remove, Sweep, MakeRoom and Purge
-// return ErrHandedOver; the logs that are open go on, and so do readers and queries. HandOver first waits for such
-// calls that are under way; a Sweep or a Purge stops at its next step. When HandOver returns nil, the database has
-// every execution. After an error, or if ctx ends before, nothing has changed. Before Adopt the error is ErrBeside.
+// HandOver lets a next process open the store. From then on Create, Remove, Sweep, MakeRoom and Purge
+// return ErrHandedOver. Open logs, readers and queries still work. HandOver waits until the calls of these five methods
+// that are under way have returned; a Sweep or a Purge stops at its next step. When HandOver returns nil, the database
+// has every execution. After an error, also an error of ctx, nothing has changed. Before Adopt the error is ErrBeside.
 func (s *Store) HandOver(ctx context.Context) error {
 	idle, err := s.refuse()
 	if err != nil {
@@ -77,7 +79,7 @@ func (s *Store) HandOver(ctx context.Context) error {
 	return nil
 }
 
-// refuse lets begin refuse calls. The channel is closed once no call is under way.
+// refuse makes begin refuse calls from now on. It returns a channel that is closed when no call is under way.
 func (s *Store) refuse() (<-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,9 +101,9 @@ func (s *Store) refuse() (<-chan struct{}, error) {
 	return idle, nil
 }
 
-// Resume undoes HandOver after the next process has ended or failed to open the store; while it has the store open the
-// error is ErrInUse, and the store stays handed over. If the next process has created executions and not ended them,
-// Unended returns them. Without HandOver Resume does nothing.
+// Resume undoes HandOver after the next process has ended or has failed to open the store. While the next process has
+// the store open, the error is ErrInUse and the store stays handed over. Executions that the next process has created
+// and not ended are in Unended. Without a HandOver, Resume does nothing.
 func (s *Store) Resume() error {
 	if !s.handedOver.Load() {
 		return nil
@@ -139,7 +141,8 @@ func (s *Store) resume(ctx context.Context) (err error) {
 	return s.countAgain(ctx)
 }
 
-// applyOther applies the changes that the other process has left, or returns ErrInUse if it has not ended.
+// applyOther writes the changes in the other process's journal to the database. It returns ErrInUse if that process has
+// not ended.
 func (s *Store) applyOther(ctx context.Context) error {
 	path := filepath.Join(s.config.Dir, s.otherJournal())
 	j, err := journal.Lock(path)
@@ -155,10 +158,10 @@ func (s *Store) applyOther(ctx context.Context) error {
 	return s.removeOtherBallast()
 }
 
-// Adopt takes what the earlier process has left, after it has ended: from then on this process is the only owner, as
-// after a plain Open. While the earlier process lives the error is ErrInUse. After an error Adopt can be called again.
-// Unended then returns the executions that the earlier process has not ended, too. Their readers go on, and wait for the
-// end, which the caller gives each after Reopen. Without Beside Adopt does nothing.
+// Adopt makes this process the only owner of the store, as after a plain Open, when the earlier process has ended. While
+// the earlier process lives, the error is ErrInUse. After an error Adopt can be called again. Executions that the
+// earlier process has not ended are in Unended after Adopt; the caller must Reopen each and append its end. Readers of
+// these executions wait for that end. After a plain Open, Adopt does nothing.
 func (s *Store) Adopt(ctx context.Context) error {
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
@@ -184,12 +187,12 @@ func (s *Store) adopt(ctx context.Context) error {
 	return s.countEarlier(ctx)
 }
 
-// A foreign execution is one that the earlier process had open when this one opened the store, and whose end this
-// process has not seen yet. After Adopt it stays one until Reopen, for its readers.
+// A foreign execution was open in the earlier process when this process opened the store, and this process has not seen
+// its end yet. After Adopt an execution stays foreign until Reopen, because its readers still read the database.
 type foreign struct {
 	row    int64
 	tenant string
-	// counted is its share of usage.all. Store.sweeping guards it.
+	// counted is the number of bytes of the execution in usage.all. Store.sweeping guards it.
 	counted int64
 }
 
@@ -214,14 +217,15 @@ func (s *Store) runsElsewhere(id string) bool {
 	return s.beside && s.earlier[id] != nil
 }
 
-// forget makes an execution one of this process.
+// forget ends the foreign state of an execution: from now on this process may change it.
 func (s *Store) forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.earlier, id)
 }
 
-// loadEarlier finds the executions Earlier that have not ended. countRows, in the same tx, has counted their rows.
+// loadEarlier makes the executions in Config.Earlier foreign, except those that have ended. countRows, in the same
+// transaction, has counted their rows.
 func (s *Store) loadEarlier(ctx context.Context, tx *sql.Tx) error {
 	if !s.config.Beside {
 		return nil
@@ -248,7 +252,7 @@ func (s *Store) loadEarlier(ctx context.Context, tx *sql.Tx) error {
 }
 
 // countEarlier brings the counts of foreign executions up to date. s.sweeping is held.
-// After Adopt there is nothing to do: Reopen counts what it changes.
+// After Adopt it does nothing, because Reopen counts the execution.
 func (s *Store) countEarlier(ctx context.Context) error {
 	if !s.isBeside() {
 		return nil
@@ -269,8 +273,8 @@ func (s *Store) countEarlier(ctx context.Context) error {
 	return nil
 }
 
-// countForeign counts a foreign execution, whose row has these bytes. An open one is counted without its spool, as in
-// countRows. s.sweeping is held.
+// countForeign counts the bytes of a foreign execution: spool, and other for its artifacts and its row. The spool of an
+// open execution does not count, as in countRows. s.sweeping is held.
 func (s *Store) countForeign(id string, x *foreign, ended bool, spool, other int64) {
 	u := s.usageOf(x.tenant)
 	if !ended {

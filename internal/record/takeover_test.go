@@ -25,7 +25,7 @@ func openBeside(t *testing.T, dir string, earlier ...string) *Store {
 	return openStore(t, Config{Dir: dir, Beside: true, Earlier: earlier, MaxAge: time.Hour})
 }
 
-// read is what a reader got: the checksum of all output, the number of events, and the end.
+// read is the result of a reader: the checksum of all output, the number of events, and the end.
 type read struct {
 	sum    [sha256.Size]byte
 	events int
@@ -397,7 +397,7 @@ func TestBothCrash(t *testing.T) {
 	}
 }
 
-// What the earlier process ends is counted once: by a sweep, by a removal, or by Adopt.
+// The bytes of an execution that the earlier process ends count once: a sweep, a removal or Adopt adds them.
 func TestTakeoverUsage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "record")
 	p := startProcess(t, dir)
@@ -485,7 +485,7 @@ func TestTakeoverUsage(t *testing.T) {
 	}
 }
 
-// After a failed takeover the earlier process goes on, with what the next one has recorded.
+// After a failed takeover the earlier process goes on, and has the executions that the next process has recorded.
 func TestResume(t *testing.T) {
 	s := openStore(t, Config{MaxAge: time.Hour})
 	dir := s.config.Dir
@@ -660,7 +660,7 @@ func TestHandOverGivesUp(t *testing.T) {
 	}
 }
 
-// Beside another process nothing is moved aside, migrated or made.
+// An Open in a takeover moves nothing aside, migrates nothing and makes no new record.
 func TestBesideRefuses(t *testing.T) {
 	for _, test := range []struct {
 		name   string

@@ -11,8 +11,8 @@ import (
 
 // A usage counts the bytes of one tenant's executions: spools, artifacts and the contents of rows.
 // all includes open executions, whose spools are counted as they grow.
-// Open reads the counts from the database. From then on each change of the record adds what it has
-// changed, so a quota can be checked before each execution without a query. A removal can be counted a
+// Open reads the counts from the database. From then on each change of the record adds its
+// bytes, so a quota can be checked before each execution without a query. A removal can be counted a
 // moment before the end of the same execution is; after both the count is right.
 type usage struct{ all, ended atomic.Int64 }
 
@@ -45,7 +45,7 @@ func (s *Store) Bytes() (total int64) {
 
 // countRows counts the executions in the database. An execution that has not ended is counted without
 // its spool, which Reopen adds. Changes that a full disk keeps in the journal are not counted.
-// All queries see one state of the database: the earlier process may end executions meanwhile.
+// All queries read one snapshot of the database, because the earlier process may end executions between two queries.
 func (s *Store) countRows(ctx context.Context) error {
 	s.usages.Clear()
 	return s.db.snapshot(ctx, func(ctx context.Context, tx *sql.Tx) error {
@@ -101,9 +101,9 @@ func sumRows(ctx context.Context, tx *sql.Tx) (map[string]sums, error) {
 	return all, nil
 }
 
-// countAgain counts all executions again, after another process may have added and removed some. Open logs know more
-// than their rows, so it counts these from memory. Appends wait meanwhile. It may not run beside a Create or a removal;
-// s.sweeping is held.
+// countAgain counts all executions again, when another process may have added and removed some. It counts executions with
+// an open log from memory, because these logs have bytes that their rows lack. Appends wait until it returns. No Create
+// and no removal may run at the same time; s.sweeping is held.
 func (s *Store) countAgain(ctx context.Context) error {
 	s.mu.Lock()
 	live := slices.Collect(maps.Values(s.live))
@@ -144,8 +144,8 @@ func (s *Store) countAgain(ctx context.Context) error {
 	return nil
 }
 
-// countInstead takes what l's row counts from all, and adds what l counts. l.mu is held.
-// If the row has ended and l has not, End is about to add the rest (showEnd).
+// countInstead replaces the bytes of l's row in all by the bytes that l has in memory. l.mu is held.
+// If the row has the end and l has not, End will add the rest (showEnd).
 func (l *Log) countInstead(ctx context.Context, tx *sql.Tx, all map[string]sums) error {
 	var state State
 	var spool, other int64
@@ -170,7 +170,7 @@ func (l *Log) countInstead(ctx context.Context, tx *sql.Tx, all map[string]sums)
 	return nil
 }
 
-// removed takes removed executions from the counts. s.sweeping is held.
+// removed subtracts removed executions from the counts. s.sweeping is held.
 func (s *Store) removed(batch []expired) {
 	for _, d := range batch {
 		if x := s.foreign(d.id); x != nil { // its end was not counted yet

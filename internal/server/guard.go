@@ -40,7 +40,7 @@ func caller(ctx context.Context) permission.Principal {
 	return ctx.Value(callKey{}).(*call).who
 }
 
-// roleOf returns the role of the caller. It is None for methods that need no identity.
+// roleOf returns the role of the caller, or None for methods that need no identity.
 func roleOf(ctx context.Context) identity.Role { return ctx.Value(callKey{}).(*call).role }
 
 // newReference returns a name for one call: 16 characters of base32, 80 bits

@@ -13,11 +13,12 @@ type Health struct {
 	Ready bool
 	// Draining: it waits for its executions in order to stop.
 	Draining bool
-	// Degraded: something is wrong that does not stop it. Every caller may ask, so mistakes of tenants are no reason.
+	// Degraded says that the daemon serves, but something needs the operator. Every caller may ask for it, so mistakes
+	// of tenants do not count: one tenant must not learn of another's.
 	Degraded bool
 }
 
-// Names of the health service beside those of the contract's services. Each is SERVING if the name is true.
+// Names of the health service, in addition to the names of the contract's services. Each is SERVING if the name is true.
 const (
 	Live        = "live"
 	Ready       = "ready"

@@ -48,7 +48,7 @@ type put struct {
 }
 
 // PutSessionFile receives a file into the directory of uploads, and then commits it with one version.
-// The session has no writer while bytes come, so a slow caller blocks nobody. If the stream breaks, or
+// The session has no writer while bytes come, so a slow caller does not block executions. If the stream breaks, or
 // the session is busy at the end, the bytes stay for keepPut.
 func (c sessionCalls) PutSessionFile(stream grpc.ClientStreamingServer[pb.PutSessionFileRequest, pb.PutSessionFileResponse]) error {
 	ctx := stream.Context()

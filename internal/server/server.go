@@ -65,7 +65,7 @@ type Config struct {
 	// StagingDir collects streamed input files. New makes it, and removes the files of an
 	// earlier server.
 	StagingDir string
-	// Beside says that an earlier process may still have files in StagingDir: Adopt removes them.
+	// Beside is set in a takeover: the earlier process may still use files in StagingDir, which only Adopt removes.
 	Beside bool
 	// MaxMessageBytes bounds one message of a caller. Zero: DefaultMaxMessageBytes.
 	MaxMessageBytes int
@@ -119,7 +119,7 @@ type Server struct {
 	background    sync.WaitGroup
 }
 
-// Adopt removes the files of an earlier process, which has ended, from StagingDir.
+// Adopt removes the files of the earlier process from StagingDir. That process must have ended.
 func (s *Server) Adopt() error {
 	if err := s.uploads.sweep(); err != nil {
 		return fmt.Errorf("staging: %w", err)
@@ -209,8 +209,8 @@ func (s *Server) Leave(ctx context.Context) (left <-chan struct{}) {
 	return closed
 }
 
-// Quiet reports whether no call is under way that the daemon has neither accepted nor refused, and whether none
-// has begun for this time. A call that follows an execution is accepted.
+// Quiet reports whether each call under way is accepted or refused, and no call has begun for the given time. Calls that
+// follow an execution count as accepted.
 func (s *Server) Quiet(since time.Duration) bool { return s.calls.Quiet(since) }
 
 // Stop takes no new call, waits for those under way until ctx is done, then

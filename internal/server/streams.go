@@ -2,9 +2,8 @@ package server
 
 import pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 
-// streaming has the methods that a tenant's quota of streams counts: all methods with a stream, since each can stay
-// open for long. The calls that look at executions and cancel them are not among them, so they work while the quota
-// is used up.
+// streaming has the methods that count in a tenant's quota of streams: all methods with a stream, since each can stay
+// open for long. Calls that get, list or cancel executions have no stream, so they work while the quota is used up.
 var streaming = map[string]bool{
 	pb.ExecutionService_Execute_FullMethodName:            true,
 	pb.ExecutionService_ExecuteInteractive_FullMethodName: true,

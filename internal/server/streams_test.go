@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// Every method with a stream counts in the tenant's quota of streams: a caller who reads slowly keeps it open.
+// Every method with a stream counts in the tenant's quota of streams, because a slow reader keeps any stream open.
 func TestAllStreamsCount(t *testing.T) {
 	for method := range accessTable {
 		service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")

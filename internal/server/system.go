@@ -31,7 +31,7 @@ type Capabilities struct {
 	Retention time.Duration
 	// AuditProblem is why the audit log cannot be written now. Empty: it can be.
 	AuditProblem string
-	// TenantProblems and Warnings are for operators only. Warnings may read files. Nil: there are none.
+	// TenantProblems and Warnings are for operators only. Warnings may read files. Nil: no warnings.
 	TenantProblems []TenantProblem
 	Warnings       func() []Warning
 }

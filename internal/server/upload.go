@@ -38,7 +38,7 @@ const uploadPrefix = "upload-"
 // the first byte comes, so that other uploads can't take it from an accepted one.
 type uploads struct {
 	dir string
-	// prefix begins the names of this server's directories. Another process may have others, see sweep.
+	// prefix begins the names of this server's directories, so that sweep can tell them from those of other processes.
 	prefix string
 
 	mu      sync.Mutex                     // guards the fields below
@@ -49,7 +49,7 @@ type uploads struct {
 	puts    map[putKey]*put                // uploads to sessions
 }
 
-// newUploads makes dir.
+// newUploads makes the directory if it is missing.
 func newUploads(dir string) (*uploads, error) {
 	return &uploads{
 		dir: dir, prefix: uploadPrefix + rand.Text()[:8] + "-", free: maxStagedBytes,
@@ -124,13 +124,13 @@ func (u *uploads) open(who permission.Principal, files []*pb.InputFile) (*upload
 	return up, u.stage(up, func() { u.give(who, total) })
 }
 
-// take reserves room for n bytes. A tenant may have at most as much as is free afterwards. So however
-// many tenants reserve all that they may, there is room for another one. maxCallerStagedBytes leaves room for
+// take reserves room for n bytes. A tenant may never reserve more than remains free after it. So even if
+// many tenants reserve as much as they may, there is room for one more. maxCallerStagedBytes leaves room for
 // the other callers of a tenant.
 func (u *uploads) take(who permission.Principal, n int64) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	// used+n <= free-n, with the numbers of before.
+	// The tenant's sum after the call must not exceed the free room after the call: used+n <= free-n.
 	if free := max(0, min((u.free-u.tenants[who.Tenant])/2, maxCallerStagedBytes-u.callers[who])); n > free {
 		return &uploadsFullError{asked: n, free: free}
 	}

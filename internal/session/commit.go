@@ -134,8 +134,8 @@ func (w *Writer) surplus(number int) (gone []int) {
 	return all[:max(0, len(all)-w.store.keep(w.tenant))]
 }
 
-// recount counts what the other process of a takeover has committed for the tenant. Only commits of both at
-// one time can exceed the quota together.
+// recount counts the versions that the other process of a takeover has committed for the tenant. So the tenant can
+// exceed its quota only if both processes commit at the same moment.
 func (w *Writer) recount() error {
 	s := w.store
 	s.refresh(w.tenant, nil)

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockDir takes the locks of Open.
+// lockDir takes the locks of Open: takeover.go says which process holds which. An error means that another process
+// uses the directory.
 func (s *Store) lockDir() (err error) {
 	defer func() {
 		if err != nil {
@@ -35,7 +36,8 @@ func (s *Store) lockDir() (err error) {
 	if err := flock(s.lock, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return fmt.Errorf("%s: another process uses it: %w", s.config.Dir, err)
 	}
-	// A plain Open may have the directory now, but it fails at once, because of the file lock.
+	// From here on the lock of the directory is shared, so that a next process can take it, too. If a plain Open of
+	// another process has the directory now, this waits until that Open fails: it can't get the file lock.
 	return flock(s.dir, unix.LOCK_SH)
 }
 
@@ -50,7 +52,7 @@ func (s *Store) unlock() error {
 	return errors.Join(errs...)
 }
 
-// flock calls flock(2).
+// flock calls flock(2), again if a signal interrupts it.
 func flock(f *os.File, how int) error {
 	for {
 		if err := unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
@@ -59,11 +61,11 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// lockPatience is how long awaitFlock waits for a killed process, whose children hold its descriptors
-// until their exec.
+// lockPatience bounds awaitFlock. The lock of a killed process can stay for a moment: its children have copies of
+// its descriptors until their exec.
 const lockPatience = 3 * time.Second
 
-// awaitFlock calls flock(2), and waits for lockPatience.
+// awaitFlock calls flock(2) without blocking, again and again for at most lockPatience.
 func awaitFlock(ctx context.Context, f *os.File, how int) error {
 	for deadline := time.Now().Add(lockPatience); ; {
 		err := flock(f, how|unix.LOCK_NB)

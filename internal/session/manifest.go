@@ -79,7 +79,7 @@ func newManifest(v Version, files []File) (*manifest, error) {
 const (
 	listBytesPerFile = 400
 	leastListed      = 10_000 // files, if the bound of files is lower
-	rowBytes         = 150    // at least what a row has besides its path
+	rowBytes         = 150    // of a row without its path, at most
 )
 
 // listBytes returns at least the size of the list of files on disk.

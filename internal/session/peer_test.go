@@ -58,7 +58,7 @@ func (p *peerProcess) say(a answer) {
 	fmt.Println(string(line))
 }
 
-// serve does what the lines of its standard input say.
+// serve executes the commands on its standard input, one a line.
 func (p *peerProcess) serve() error {
 	p.in, p.writers = json.NewDecoder(os.Stdin), map[string]*Writer{}
 	for {

@@ -63,8 +63,8 @@ const (
 	maxTenantReading = 2
 )
 
-// beginReading waits until a list of files may be read. The caller must call end. All who may read only use the
-// disk and the processor, so the wait ends.
+// beginReading waits until a list of files may be read. The caller must call end. The wait ends, because reads need
+// only the disk and a processor, and no answer of a client.
 func (s *Store) beginReading(tenant string) (end func()) {
 	s.mu.Lock()
 	share := s.of(tenant).reading

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// readTenants finds all sessions. It first removes the remains of creations and deletions that a dead daemon
-// did not finish: an earlier process that still runs has finished all of them in HandOver.
+// readTenants finds all sessions on the disk. It first removes the remains of creations and deletions that a dead
+// daemon did not finish. A living process has no such remains, because HandOver waits until all are finished.
 func (s *Store) readTenants() error {
 	dirs, err := os.ReadDir(s.config.Dir)
 	if err != nil {
@@ -29,14 +29,14 @@ func (s *Store) readTenants() error {
 	s.mu.Unlock()
 	for tenant := range all {
 		if err := s.readTenant(tenant); err != nil {
-			// The sessions of other tenants can be used.
+			// The error concerns one tenant: the sessions of the other tenants can still be used.
 			s.config.Log.Error("the sessions of a tenant cannot be read; their files stay", "tenant", tenant, "err", err)
 		}
 	}
 	return nil
 }
 
-// removeRemains removes the directories of a tenant that are no sessions.
+// removeRemains removes the directories of a tenant that belong to unfinished creations and deletions.
 func (s *Store) removeRemains(tenant string) {
 	dirs, _ := os.ReadDir(filepath.Join(s.config.Dir, tenant)) // readTenant logs the error
 	for _, d := range dirs {
@@ -53,8 +53,8 @@ func isSession(name string) bool {
 	return !strings.HasPrefix(name, newPrefix) && !strings.HasPrefix(name, oldPrefix)
 }
 
-// readTenant brings the sessions of one tenant to what is on the disk. Only the newest version of a session
-// is read; its first writer loads the others.
+// readTenant updates the sessions of one tenant in memory from the disk. It reads only the newest version of each
+// session; the first writer of a session loads its other versions.
 func (s *Store) readTenant(tenant string) error {
 	dirs, err := os.ReadDir(filepath.Join(s.config.Dir, tenant))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -79,8 +79,8 @@ func (s *Store) readTenant(tenant string) error {
 	return nil
 }
 
-// read brings a session to what is on the disk, in Open, and in a process that cannot change sessions because
-// of HandOver. If the session has a writer in this process, only its settings can differ, except if the
+// read updates a session in memory from the disk: in Open, and in a process that has called HandOver. If the session
+// has a writer in this process, only its settings can differ. The exception is the session given, nil for none: its
 // writer has just given it to the next process.
 func (s *Store) read(tenant, id string, given *session) {
 	x := s.known(tenant, id)
@@ -124,8 +124,8 @@ func (s *Store) known(tenant, id string) *session {
 	return nil
 }
 
-// take makes a session what was read from the disk. Its versions are not loaded. s.mu is held, and
-// no writer of this process has the session.
+// take copies a session that was read from the disk, now, into the session in memory, x. The versions of x must then
+// be loaded again. s.mu is held, and x has no writer in this process.
 func (s *Store) take(tenant string, x, now *session) {
 	s.tenants[tenant].bytes += now.head.Stored - x.head.Stored
 	x.head, x.set = now.head, now.set
@@ -135,7 +135,7 @@ func (s *Store) take(tenant string, x, now *session) {
 	x.kept, x.damaged, x.loaded, x.tree = nil, nil, false, 0
 }
 
-// drop forgets a session that is no longer on the disk, or cannot be read. s.mu is held.
+// drop removes a session from memory that is no longer on the disk or cannot be read. s.mu is held.
 func (s *Store) drop(tenant string, x *session) {
 	x.gone = true
 	t := s.tenants[tenant]

@@ -208,8 +208,8 @@ func (s *Store) List(tenant string) []Info {
 	return list
 }
 
-// Update changes the settings of a session. change gets the current ones; what it changes is checked as at the
-// creation. An update is a use of the session.
+// Update changes the settings of a session. change gets the current settings and changes them in place. Update checks
+// the changed settings as Create does. An update is a use of the session.
 func (s *Store) Update(tenant, id string, change func(*Settings)) (Info, error) {
 	if err := s.enter(); err != nil {
 		return Info{}, err

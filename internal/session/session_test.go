@@ -112,7 +112,7 @@ func TestSettings(t *testing.T) {
 	if _, err := b.Update("a", i.ID, func(s *Settings) { s.TTL = 2 * time.Hour }); err == nil {
 		t.Error("an update has set a TTL above the maximum")
 	}
-	// The operator lowers the bounds below what a session has. Its other settings can still be changed.
+	// The operator lowers the bounds below the settings of a session. The other settings can still be changed.
 	made, err := b.Create("a", Settings{Bytes: 9, Files: 9})
 	b.must(err)
 	b.rules = Rules{MaxTTL: time.Minute, Bytes: 5, Files: 5}
@@ -296,7 +296,7 @@ func TestOwnerIsNeverRoot(t *testing.T) {
 	}
 }
 
-// The reads of one tenant's lists wait for each other, and not those of another tenant.
+// Reads of one tenant's lists wait for each other. They do not delay another tenant's reads.
 func TestReadsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)

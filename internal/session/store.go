@@ -38,8 +38,8 @@ type Config struct {
 	Owner Owner
 	// Rules returns the bounds of a tenant. It is asked at each change. Nil: no bounds.
 	Rules func(tenant string) Rules
-	// Beside says that an earlier process has called HandOver, and only ends its writers. Held are the
-	// sessions that HandOver has returned there.
+	// Beside is set in a takeover: an earlier process has the store open, has called HandOver, and only ends its
+	// writers. Held has the sessions of these writers, as HandOver returned them in that process.
 	Beside bool
 	Held   []Held
 	// Now is the clock. Nil: time.Now.
@@ -79,8 +79,8 @@ const (
 	oldPrefix = "old-"
 )
 
-// Open opens or makes a store. Only one process can have it open, except during a takeover: see
-// Config.Beside. A session or a tenant that cannot be read is logged and left out; the files stay.
+// Open opens or makes a store. Only one process can have it open, except during a takeover, see
+// takeover.go. A session or a tenant that cannot be read is logged and left out; the files stay.
 func Open(c Config) (*Store, error) {
 	if c.Owner.UID <= 0 || c.Owner.GID <= 0 {
 		return nil, fmt.Errorf("files of sessions cannot belong to %d:%d", c.Owner.UID, c.Owner.GID)

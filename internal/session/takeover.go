@@ -10,18 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A takeover. The earlier process calls HandOver. From then on it only ends the writers that it has. The next
-// process opens the store with Config.Beside, and does everything else. The sessions of those writers are held
-// there: for callers they have a writer, and their newest version is read from the disk each time. The
-// two processes never change the same files:
+// A takeover. The earlier process calls HandOver. From then on its only work is to end the writers that it has.
+// The next process opens the store and does everything else. In the next process, a session
+// with a writer in the earlier process is called held. Callers see it as a session with a writer, and each call
+// reads its newest version from the disk. The two processes never change the same files:
 //
 //	versions/, objects/ and tree/ of a held session   the earlier process, until Freed
 //	session.json of a held session                    the next process; both set its modification time
 //	everything else                                   the next process
 //
-// The locks of both processes, flock(2): the file lock belongs to the next process from Open on. The
-// directory has a shared lock of each process. A plain Open needs both alone, so it is refused while one
-// of the processes lives.
+// Two locks, flock(2), protect the directory. From Open on, the next process has the file lock. Both processes
+// have a shared lock of the directory. A plain Open needs both locks exclusively, so it is refused while one of the
+// processes lives.
 
 // A Held is a session with a writer in the earlier process.
 type Held struct {
@@ -32,21 +32,21 @@ type Held struct {
 
 // takeover is the part of a Store that takeovers use. Store.mu guards it.
 type takeover struct {
-	// Of the earlier process.
-	handed   bool
-	handing  chan struct{}       // closed by HandOver
-	changes  int                 // that are under way; see enter
-	quiet    chan struct{}       // closed when changes is 0; nil: nobody waits
-	writing  map[*session]string // what HandOver has returned, without those that were released; the tenants
-	released func(tenant, id string)
+	// In the earlier process:
+	handed   bool                    // HandOver was called, and Resume was not
+	handing  chan struct{}           // closed by HandOver
+	changes  int                     // changes under way; see enter
+	quiet    chan struct{}           // closed when changes is 0; nil: HandOver does not wait
+	writing  map[*session]string     // the sessions that still have a writer here, with their tenants
+	released func(tenant, id string) // see OnRelease
 
-	// Of the next process.
+	// In the next process:
 	beside bool                // until Adopt
-	held   map[*session]string // the tenants
+	held   map[*session]string // the held sessions, with their tenants
 }
 
-// enter counts a change of the store until leave. It fails after HandOver, which waits for leave. Writers that
-// have their turn are no such changes.
+// enter counts a change of the store until leave. HandOver waits for these changes, and enter fails afterwards. A
+// writer that has its turn does not count: it goes on after HandOver.
 func (s *Store) enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,10 +69,10 @@ func (s *Store) leave() {
 	}
 }
 
-// HandOver lets another process open the store with Config.Beside, and returns the sessions with a writer.
-// These writers go on, also those that are in Release. Readers go on, too. Everything else gets
-// ErrHandedOver, until Resume: creations, deletions, updates, Purge, Sweep and Acquire, also if it waits. HandOver
-// waits for those of them that are under way. After an error the store is as before.
+// HandOver lets another process open the store, and returns the sessions with a writer for its Config.Held.
+// These writers go on, and so do readers. Until Resume, all other calls return ErrHandedOver: creations, deletions,
+// updates, Purge, Sweep and Acquire, also an Acquire that waits. HandOver first waits for the calls that have
+// begun. After an error the store is as before.
 func (s *Store) HandOver(ctx context.Context) ([]Held, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *Store) HandOver(ctx context.Context) ([]Held, error) {
 	return list, nil
 }
 
-// settle waits until no change is under way. s.mu is held, but not while settle waits.
+// settle waits until no change is under way. The caller holds s.mu; settle unlocks it while it waits.
 func (s *Store) settle(ctx context.Context) error {
 	for s.changes > 0 {
 		quiet := make(chan struct{})
@@ -127,16 +127,16 @@ func (s *Store) settle(ctx context.Context) error {
 	return nil
 }
 
-// OnRelease sets what Release calls as its last step for a session that HandOver has returned. f must see
-// to it that the next process calls Freed, and must return if that process is gone. Set it before HandOver.
-// Release waits for f, so a caller that learns the outcome after Release finds the session free there.
+// OnRelease sets a function that Release calls as its last step for a session that HandOver has returned. f must
+// make the next process call Freed, and must return if that process has died. Call OnRelease before HandOver.
+// Release waits for f. So a caller that learns the outcome after Release finds the session free in the next process.
 func (s *Store) OnRelease(f func(tenant, id string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.released = f
 }
 
-// giveBack gives a session to the next process, in end.
+// giveBack gives a session to the next process, when its writer here has ended.
 func (s *Store) giveBack(tenant string, x *session) {
 	s.mu.Lock()
 	released := s.released
@@ -145,13 +145,13 @@ func (s *Store) giveBack(tenant string, x *session) {
 	if released != nil {
 		released(tenant, x.id)
 	}
-	// The next process may have committed, and died. Resume may have left the session out, because it had
-	// this writer.
+	// If the next process has committed to the session and died, Resume may have run before. Resume skips sessions
+	// with a writer, so this reads the session's newest version.
 	s.read(tenant, x.id, x)
 }
 
-// Resume undoes HandOver after the next process has closed the store or has died. What that process changed
-// is read from the disk. After an error the store is still handed over.
+// Resume undoes HandOver after the next process has closed the store or has died. It reads the changes of that
+// process from the disk. After an error the store is still handed over.
 func (s *Store) Resume() error {
 	s.mu.Lock()
 	closed, handed := s.closed, s.handed
@@ -177,7 +177,8 @@ func (s *Store) Resume() error {
 	return nil
 }
 
-// hold makes the writers of the earlier process the writers of their sessions. Open calls it.
+// hold makes sessions held: each gets a writer that stands for the one in the earlier process, until Freed. Open
+// calls it.
 func (s *Store) hold(list []Held) {
 	s.held = map[*session]string{}
 	for _, h := range list {
@@ -192,15 +193,15 @@ func (s *Store) hold(list []Held) {
 	}
 }
 
-// Freed says that the earlier process has released a session. Its versions and settings are read again,
-// and the next writer has its turn. It does nothing to a session that is not held.
+// Freed ends the hold of a session, which the earlier process has released. It reads the session's versions and
+// settings again, and gives the next writer its turn. It does nothing to a session that is not held.
 func (s *Store) Freed(tenant, id string) {
 	if x := s.known(tenant, id); x != nil {
 		s.free(tenant, x)
 	}
 }
 
-// free is Freed. A session that cannot be read is left out, as in Open, and its files stay.
+// free does the work of Freed. As in Open, a session that cannot be read is left out, and its files stay.
 func (s *Store) free(tenant string, x *session) {
 	x.updating.Lock()
 	defer x.updating.Unlock()
@@ -233,8 +234,8 @@ func (s *Store) Adopt(ctx context.Context) error {
 	if !beside {
 		return nil
 	}
-	// A commit of a process that lives must not meet another writer. No plain Open comes between the
-	// two calls: it would need the file lock.
+	// The exclusive lock proves that the earlier process has ended, so that none of its commits meets a writer of
+	// this process. No plain Open can come between the two calls, because this process has the file lock.
 	err := awaitFlock(ctx, s.dir, unix.LOCK_EX)
 	if err = errors.Join(err, flock(s.dir, unix.LOCK_SH)); err != nil {
 		return fmt.Errorf("adopt the sessions: the earlier process has them open: %w", err)
@@ -260,7 +261,7 @@ type owned struct {
 	*session
 }
 
-// heldSessions returns the held sessions of a tenant; "": of all tenants.
+// heldSessions returns the held sessions of a tenant, or of all tenants if tenant is empty.
 func (s *Store) heldSessions(tenant string) (list []owned) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -272,7 +273,8 @@ func (s *Store) heldSessions(tenant string) (list []owned) {
 	return list
 }
 
-// refresh reads the held sessions of a tenant again, or only one of them, if they are held.
+// refresh reads the held sessions of a tenant again, because the earlier process may have committed. If only is not
+// nil, it reads just that session, if it is held.
 func (s *Store) refresh(tenant string, only *session) {
 	for _, x := range s.heldSessions(tenant) {
 		if only == nil || only == x.session {
@@ -281,7 +283,7 @@ func (s *Store) refresh(tenant string, only *session) {
 	}
 }
 
-// refreshHeld reads a held session again. If that fails, what is known stays; free says so.
+// refreshHeld reads a held session again. After an error the version in memory stays; free logs the error later.
 func (s *Store) refreshHeld(x owned) {
 	x.updating.Lock() // two refreshes must not overtake each other
 	defer x.updating.Unlock()

@@ -30,7 +30,7 @@ func (b *bench) takeOver(n int, rules order) (p *peer, ids []string) {
 	return p, ids
 }
 
-// openBeside opens the store of the test beside a second process that hands it over.
+// openBeside makes a second process hand over the store of the test, and opens it as the next process.
 func (b *bench) openBeside(p *peer) []Held {
 	b.t.Helper()
 	held := p.do(order{Do: "hand over"}).Held
@@ -163,7 +163,7 @@ func TestTakeover(t *testing.T) {
 			t.Errorf("usage: %d, %d bytes after %d", n, bytes, before)
 		}
 
-		// It has no effect to free what is not held.
+		// Freed does nothing to a session that is not held.
 		b.Freed("a", free)
 		b.Freed("a", "unknown")
 		b.Freed("unknown", id)

@@ -163,7 +163,7 @@ func TestPrivateRootsFail(t *testing.T) {
 	}
 }
 
-// A tenant that replaces its folder, or a directory above, by a link does not get the files behind the link.
+// If a tenant replaces its folder, or a directory above it, by a link, the daemon does not follow the link.
 func TestPrivateRootsFollowNoLinks(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	mustDo(t, err)
@@ -210,7 +210,7 @@ func TestPrivateRootsFailAlone(t *testing.T) {
 			t.Errorf("problems: %v", p)
 		}
 	}
-	// With other roots the tenant has none of its former skills.
+	// When the roots change, the tenant loses the skills of its former roots.
 	mustDo(t, r.SetPrivate(t.Context(), map[string][]Root{"a": Roots(later), "b": Roots(b)}))
 	if got := names(r.For("a").List()); len(got) > 0 {
 		t.Errorf("a sees %v", got)

@@ -226,9 +226,9 @@ func (o *owned) plan(p *Pushed, rules Rules) ([]*kept, error) {
 	}
 }
 
-// PushedUse returns what the quotas of pushed skills count: the bytes of all versions, also of deleted ones that an
-// execution still holds, and the kept versions of the skill with the most. Both are zero if the versions can't be
-// read.
+// PushedUse returns the use of the two quotas of pushed skills. bytes are the bytes of all versions, also of deleted
+// versions that an execution still holds. versions is the number of kept versions of the skill with the most. Both are
+// zero if the versions can't be read.
 func (v View) PushedUse() (bytes int64, versions int) {
 	o := v.registry.owner(v.tenant)
 	if o == nil {

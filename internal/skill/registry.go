@@ -78,7 +78,7 @@ type RegistryConfig struct {
 	Rules func(tenant string) Rules
 	// Reserved are names of shared skills that every tenant sees and none can push.
 	Reserved []string
-	// Beside says that an earlier process has the directories open, and will hand them over: see Registry.Adopt.
+	// Beside is set in a takeover: an earlier process has the directories open, and will hand them over. See takeover.go.
 	Beside bool
 	Log    *slog.Logger // nil: no log
 }

@@ -6,20 +6,21 @@ import (
 	"fmt"
 )
 
-// Two daemons with the same directories. Theory of operation.
+// A takeover: two daemons use the same directories. Theory of operation.
 //
-// The next daemon opens its registry with RegistryConfig.Beside while the earlier daemon still serves. Both may add snapshots: names are digests, and a name appears when its snapshot is complete. The
-// earlier one may push and delete until HandOver. Then the next one reads the lists again (Reread), and is
-// the only one that changes them. Executions of the earlier one may use any snapshot that was there, so the
-// next one removes none before Adopt. The flock(2) of package snapshot is shared the whole time: only the
-// kernel can tell that a daemon is dead.
+// The next daemon opens its registry while the earlier daemon still serves, with RegistryConfig.Beside. Both
+// daemons may add snapshots. This needs no lock: the name of a snapshot is its digest, and it appears only when the
+// snapshot is complete. The earlier daemon may push and delete until HandOver. Then the next daemon reads the lists
+// again (Reread), and only the next daemon changes them. Executions of the earlier daemon may use any snapshot, so
+// the next daemon removes none before Adopt. Both daemons hold the flock(2) of package snapshot shared as long as
+// they live, because the kernel reliably releases it when a daemon dies.
 //
 //	            adds snapshots  pushes, deletes  removes snapshots
 //	sole        yes             yes              yes
 //	beside      yes             after Reread     no
 //	handedOver  no              no               no
 
-// ErrHandedOver says that the next daemon has the skills now.
+// ErrHandedOver says that only the next daemon may change the skills now.
 var ErrHandedOver = errors.New("the skills are handed over to the next daemon")
 
 // Values of Registry.phase.
@@ -30,8 +31,8 @@ const (
 )
 
 // HandOver lets another process take over. From then on Push, Delete and Purge return ErrHandedOver, Reload does
-// nothing, and the registry removes no snapshots. Skills stay usable until Close. HandOver waits for pushes and deletions that are
-// under way. With an error, which is the one of ctx, nothing has changed.
+// nothing, and the registry removes no snapshots. Skills stay usable until Close. HandOver waits for pushes and
+// deletions that are under way. If ctx ends before, HandOver returns its error and has changed nothing.
 func (r *Registry) HandOver(ctx context.Context) error {
 	if !r.phase.CompareAndSwap(sole, handedOver) {
 		return errors.New("skills: handed over already, or not adopted yet")
@@ -47,7 +48,7 @@ func (r *Registry) HandOver(ctx context.Context) error {
 	return nil
 }
 
-// Resume undoes HandOver. The process that was to take over must have ended.
+// Resume undoes HandOver. The next process must have ended.
 func (r *Registry) Resume() error {
 	if !r.phase.CompareAndSwap(handedOver, sole) {
 		return errors.New("skills: not handed over")
@@ -63,8 +64,8 @@ func (r *Registry) Resume() error {
 	return nil
 }
 
-// Reread reads everything again that the earlier process may have changed since OpenRegistry. The earlier process
-// has called HandOver, and no skill is in use yet.
+// Reread reads everything again that the earlier process may have changed since OpenRegistry. Call it when the
+// earlier process has called HandOver, and before any skill is used.
 func (r *Registry) Reread(ctx context.Context) error {
 	var err error
 	r.owners.Range(func(_, v any) bool {
@@ -82,15 +83,15 @@ func (r *Registry) Reread(ctx context.Context) error {
 	return err
 }
 
-// Adopt makes this process the only user of the directories. The earlier process has ended. Adopt removes the
-// unused snapshots. If another process has the snapshots open all the same, they stay until the next start.
+// Adopt makes this process the only user of the directories, and removes unused snapshots. The earlier process must
+// have ended. If another process has the snapshots open all the same, unused ones stay until the next start.
 func (r *Registry) Adopt(ctx context.Context) error {
 	r.loading.Lock()
 	defer r.loading.Unlock()
 	if !r.phase.CompareAndSwap(beside, sole) {
 		return errors.New("skills: there is nothing to adopt")
 	}
-	// Executions of this process may use each version that it has loaded.
+	// Executions of this process may still use any version that was loaded since its start.
 	r.loaded(r.ever)
 	removed, _, err := r.store.Clean(ctx, r.ever)
 	r.logSwept(removed, err)
@@ -105,7 +106,7 @@ func (r *Registry) Adopt(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// exclusively calls f with o.changing.
+// exclusively calls f while it holds o.changing, so that no push and no deletion runs at the same time.
 func (o *owned) exclusively(ctx context.Context, f func() error) error {
 	select {
 	case o.changing <- struct{}{}:
@@ -116,7 +117,7 @@ func (o *owned) exclusively(ctx context.Context, f func() error) error {
 	}
 }
 
-// reset forgets the list, so that the next look-up reads it. The caller has o.changing.
+// reset drops the list from memory, so that the next look-up reads it from the disk. The caller has o.changing.
 func (o *owned) reset() error {
 	o.opening.Lock()
 	defer o.opening.Unlock()
@@ -142,7 +143,7 @@ func (o *owned) clean(ctx context.Context) error {
 	o.opening.Lock()
 	defer o.opening.Unlock()
 	if o.store == nil {
-		return nil // open does it
+		return nil // open cleans, too
 	}
 	o.mu.Lock()
 	inUse := digestsOf(o.current())
@@ -150,7 +151,7 @@ func (o *owned) clean(ctx context.Context) error {
 		inUse[digest] = true
 	}
 	o.mu.Unlock()
-	// hold finds only listed versions, so no other one can become held now.
+	// hold finds only listed versions, and all of these are in inUse. So no removed version can become held.
 	_, alone, err := o.store.Clean(ctx, inUse)
 	if !alone {
 		return err

@@ -33,8 +33,8 @@ func stays(t *testing.T, dir string, want bool) {
 	}
 }
 
-// The next registry sees what the earlier one has done until HandOver, and removes nothing that executions of the
-// earlier one may use until Adopt.
+// The next registry sees all pushes and deletions of the earlier registry before HandOver. Until Adopt it removes no
+// snapshot, because executions of the earlier daemon may use any.
 func TestTakeover(t *testing.T) {
 	b := newTenantBench(t)
 	ctx := t.Context()
@@ -157,7 +157,7 @@ func TestTakeover(t *testing.T) {
 	third.want("acme", "two", "deleted early")
 }
 
-// After Resume the earlier registry is as before, and removes what it kept meanwhile.
+// After Resume the earlier registry works as before, and removes the snapshots that it had to keep after HandOver.
 func TestTakeoverFails(t *testing.T) {
 	b := newTenantBench(t)
 	b.push("acme", "one", "1")
@@ -204,8 +204,8 @@ func TestHandOverWaits(t *testing.T) {
 	mustDo(t, b.now.HandOver(t.Context()))
 }
 
-// A daemon that was killed releases its lock, so the next one that starts in the usual way removes what is unused.
-// If the next one opened a tenant's skills before the earlier one did, it keeps them all the same.
+// The kernel releases the lock of a killed daemon, so a daemon that starts in the usual way removes unused snapshots.
+// In a takeover, the next daemon keeps a tenant's snapshots even if it has opened them before the earlier daemon.
 func TestBesideRemovesNothing(t *testing.T) {
 	b := newTenantBench(t)
 	b.push("acme", "one", "1")

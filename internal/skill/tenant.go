@@ -142,9 +142,9 @@ func (o *owned) open(ctx context.Context, make bool) error {
 	return err
 }
 
-// alone means that no other process has opened the directory. Only then may snapshots be removed: a
-// daemon that drains may still run them. Beside another daemon nothing is removed even then, because
-// the other one may be about to open it.
+// openStore opens the snapshots of a tenant. It removes unused ones only if no other process has the directory
+// open (alone), because a daemon that drains may still run skills from it. In a takeover it removes none even then,
+// because the other daemon may be about to open the directory.
 func (o *owned) openStore(ctx context.Context) error {
 	store, alone, err := snapshot.OpenStore(ctx, o.dir, o.registry.config.Owner)
 	if err != nil {
@@ -330,8 +330,8 @@ func (o *owned) removeLater() {
 	})
 }
 
-// removeUnkept removes the snapshots of deleted versions without holds. Beside another daemon it removes
-// nothing: Adopt does it. The caller has o.changing.
+// removeUnkept removes the snapshots of deleted versions without holds. In a takeover it removes nothing, and leaves
+// that to Adopt. The caller has o.changing.
 func (o *owned) removeUnkept() {
 	if o.registry.phase.Load() != sole {
 		return

@@ -11,8 +11,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// maxOutput is how many bytes of a script's standard error are kept, the last ones. A traceback ends
-// with its reason.
+// maxOutput is the number of bytes that a tail keeps. The end matters, because a traceback ends with its
+// reason.
 const maxOutput = 4 << 10
 
 // A tail keeps the last bytes that are written to it.
@@ -26,7 +26,8 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// help runs a script with --help, without network and input.
+// help runs a script with --help, without network and input. So the run has no effect outside of its sandbox, whatever
+// the script does with --help. A failure of the script is a Line; an error means that ctx has ended.
 func (s *survey) help(ctx context.Context, sk *pb.Skill, script string) (Line, error) {
 	timeout := s.Timeout
 	if most := sk.GetMaxExecutionTime(); most != nil { // a request for more is refused
@@ -41,7 +42,7 @@ func (s *survey) help(ctx context.Context, sk *pb.Skill, script string) (Line, e
 		return line, context.Cause(ctx)
 	}
 	printed := string(stderr)
-	if strings.TrimSpace(printed) == "" {
+	if strings.TrimSpace(printed) == "" { // some scripts print their errors on standard output
 		printed = string(stdout)
 	}
 	var exit *skillrun.ExitError
@@ -59,7 +60,7 @@ func (s *survey) help(ctx context.Context, sk *pb.Skill, script string) (Line, e
 	return line, nil
 }
 
-// lastLines returns the end of a text, for a report.
+// lastLines returns the last three lines of a text, for a report.
 func lastLines(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return strings.Join(lines[max(0, len(lines)-3):], "\n")

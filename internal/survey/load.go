@@ -8,10 +8,11 @@ import (
 	"strings"
 )
 
-// maxLogLine bounds a line of the log, in bytes. A path has at most 4,096.
+// maxLogLine bounds a line of the log, in bytes. Most of a line is a path, of at most 4,096 bytes (PATH_MAX).
 const maxLogLine = 1 << 20
 
-// Classes of folders that did not load. skill.Problem has their texts.
+// Classes of folders that did not load. A class applies if the error has its text. The texts come from skill.Problem,
+// and the first one that matches counts.
 var loadErrors = []struct {
 	class Class
 	text  string
@@ -24,7 +25,8 @@ var loadErrors = []struct {
 	{"it changed while it was read", "changing"},
 }
 
-// ReadLog reads the daemon's log, in its JSON form, and calls each for every folder that did not load.
+// ReadLog reads the daemon's log, in its JSON form, and calls each for every folder that did not load. Only the log names
+// these folders: a client can't list a skill that did not load.
 func ReadLog(log io.Reader, each func(Line)) error {
 	lines := bufio.NewScanner(log)
 	lines.Buffer(nil, maxLogLine)

@@ -11,7 +11,7 @@ type Report struct {
 	Skills   map[Class]int `json:"skills"`
 	Commands map[Class]int `json:"commands"`
 	Scripts  map[Class]int `json:"scripts"`
-	// ThroughUs is how many scripts failed through skillrun.
+	// ThroughUs is the number of scripts that failed because of skillrun: see Class.ThroughUs.
 	ThroughUs int `json:"scripts_failed_through_us"`
 }
 
@@ -33,7 +33,8 @@ type Count struct {
 	N     int
 }
 
-// Sorted returns the counts: first what worked, then the rest, the largest first.
+// Sorted returns the counts: first the classes of successes, then the others, in both groups the largest first. Equal
+// counts are in the order of their names, so that two reports can be compared.
 func Sorted(counts map[Class]int) []Count {
 	var list []Count
 	for _, class := range slices.Sorted(maps.Keys(counts)) {

@@ -31,7 +31,7 @@ const (
 	KindScript  = "script"
 )
 
-// A Line is one thing that was tried.
+// A Line is the result of one attempt.
 type Line struct {
 	Kind  string `json:"kind"`
 	Skill string `json:"skill"` // its name; its folder if it did not load
@@ -108,6 +108,7 @@ func (s *survey) list(ctx context.Context, names chan<- string) error {
 	}
 }
 
+// each calls Config.Each, for one line at a time.
 func (s *survey) each(l Line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +130,7 @@ func (s *survey) skill(ctx context.Context, name string) error {
 		return nil
 	}
 	for _, script := range sk.GetScripts() {
-		if script.GetLanguage() == "" {
+		if script.GetLanguage() == "" { // no runtime can run it
 			continue
 		}
 		line, err := s.help(ctx, sk, script.GetPath())
@@ -141,7 +142,8 @@ func (s *survey) skill(ctx context.Context, name string) error {
 	return nil
 }
 
-// commands checks the command lines of the skill's SKILL.md.
+// commands asks the daemon for each command line in the skill's SKILL.md whether it may run. It runs none of them: an
+// example in a text can have any effect.
 func (s *survey) commands(ctx context.Context, sk *pb.Skill) error {
 	text, err := s.manifest(ctx, sk.GetName())
 	if err != nil {
@@ -167,6 +169,7 @@ func (s *survey) manifest(ctx context.Context, skill string) (text string, err e
 	return text, err
 }
 
+// read returns a file of a skill. The daemon bounds the size of a skill's files.
 func (s *survey) read(ctx context.Context, skill, path string) (string, error) {
 	stream, err := s.Client.Skills().ReadSkillFile(ctx, &pb.ReadSkillFileRequest{Skill: skill, Path: path})
 	if err != nil {

@@ -41,8 +41,8 @@ type Tenant struct {
 	StateBytes int64
 	// SharedSkills are patterns of the daemon's skills that the tenant sees; see SeesShared. Nil: all.
 	SharedSkills []string
-	// SkillSources are patterns of the hosts from which the tenant may push skills, of those that the daemon allows. Nil: all
-	// of these.
+	// SkillSources are patterns of hosts. The tenant may push skills only from hosts that these patterns and the daemon's
+	// configuration allow. Nil: all hosts that the daemon allows.
 	SkillSources []string
 	// SkillBytes and SkillVersions bound the skills that the tenant's callers push: the bytes of all
 	// kept versions together, and the number of kept versions of each skill. Zero: no bound.

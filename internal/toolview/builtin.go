@@ -29,8 +29,8 @@ The tool RunPython runs here when its call names no skill.
 
 // WriteBuiltIn writes the built-in skill to a folder in dir, which it creates if
 // needed, and returns that folder: the first root of the registry. It leaves a correct
-// folder untouched. The folder's name depends on the text. So a daemon of another release that runs at the
-// same time keeps its own.
+// folder untouched. The folder's name depends on the text. So in a takeover, a daemon of another release keeps its
+// folder.
 func WriteBuiltIn(dir string) (root string, err error) {
 	want := []byte(builtInManifest)
 	sum := sha256.Sum256(want)

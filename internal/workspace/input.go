@@ -37,9 +37,9 @@ type Input struct {
 	// beginning, and does not close it.
 	File       *os.File
 	Executable bool
-	// Whiteout says that there is no file: what a layer below the snapshot has at Path is hidden. The path
-	// comes from that layer, so its names may have any bytes. Inputs at the path, beneath it or above it
-	// hide that layer, too, and so does the skill; the whiteout is then left out. Whiteouts do not count as inputs.
+	// Whiteout hides the file that a layer below the snapshot has at Path, and puts no file in its place. The path comes
+	// from that layer, so its names may have any bytes. If an input or the skill has a file at the path, beneath it or
+	// above it, this file hides the layer already, and the whiteout is left out. Whiteouts do not count as inputs.
 	Whiteout bool
 }
 
@@ -133,8 +133,8 @@ func newPlan(snapshot *os.Root, has func(string) bool, inputs []Input) (plan, er
 	return p, p.addWhiteouts(snapshot, has, files, inputs)
 }
 
-// addWhiteouts adds the whiteouts that hide something. files are the paths of the other inputs. The layer
-// has no file beneath another one, so a whiteout is never the directory of a later one.
+// addWhiteouts adds the whiteouts that are needed. files are the paths of the other inputs. In a layer no file is
+// beneath another file, so no whiteout is the directory of a later one.
 func (p *plan) addWhiteouts(snapshot *os.Root, has func(string) bool, files map[string]bool, inputs []Input) error {
 	for _, in := range inputs {
 		if !in.Whiteout || has != nil && has(in.Path) {

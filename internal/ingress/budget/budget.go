@@ -21,7 +21,8 @@ import (
 //	2B   a message whose peer then holds at most B/share
 //	2.5B a message whose tenant then holds at most B/share
 //
-// A peer is a user or an address. One tenant can have many peers, so the last limit is for tenants that have little.
+// A peer is a user or an address. One tenant can have many peers and could fill the budget up to 2B. The last line keeps
+// room for the other tenants.
 const (
 	// SmallMessage, in bytes, is the largest small message. A gRPC server must have stream
 	// windows of this size. A window then holds a whole small message, so the number of streams also
@@ -119,7 +120,7 @@ func (b *Budget) add(who caller, n int64) {
 	b.addTo(who.tenant, n)
 }
 
-// addTo changes by n the bytes of a tenant, if there is one. b.mu is held.
+// addTo adds n to the bytes of a tenant. Without a tenant, "", it does nothing. b.mu is held.
 func (b *Budget) addTo(tenant string, n int64) {
 	if tenant == "" {
 		return

@@ -54,8 +54,8 @@ func (b *Budget) Meter(conn net.Conn) *Conn {
 	return &Conn{Conn: conn, budget: b, in: bufio.NewReaderSize(conn, readBuffer), intakes: map[uint32]*Intake{}}
 }
 
-// caller names the peer at the other end, and its tenant if it is known. All connections of a peer have the same name,
-// so the budget's share is of the peer and not of the connection.
+// caller returns the peer at the other end, and its tenant if it is identified. All connections of a peer have the same
+// name, so the peer's connections share one part of the budget.
 func (m *Conn) caller() caller {
 	if conn, ok := m.Conn.(interface {
 		Peer() string

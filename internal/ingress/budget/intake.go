@@ -54,7 +54,7 @@ func (in *Intake) admit(n int64) bool {
 		in.add(who, -n)
 		return true
 	}
-	if in.who != who { // identified in the meantime
+	if in.who != who { // the caller was identified after the first bytes
 		in.addTo(in.who.tenant, n)
 	}
 	if in.held += n; in.parse.messages > 0 {

@@ -9,34 +9,34 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// A check of a signature takes up to a tenth of a millisecond of processor time, and a caller can send bad
-// credentials in every call. So an address may have only some bad ones each second; further ones are refused
-// without a check. Credentials that were good before are still checked, since honest callers can share an address
-// with others.
+// A check of a signature takes up to a tenth of a millisecond of processor time, and a caller can send a bad
+// credential in every call. So the daemon checks only some bad credentials of an address each second, and refuses
+// further credentials from there without a check. It still checks credentials that were good before, because an honest
+// caller can share the address with an attacker.
 const (
 	failuresPerSecond = 20
 	failureBurst      = 200
 	// maxGood bounds the hashes of good credentials.
 	maxGood = 4096
-	// minSweep is the smallest number of buckets at which the full ones are dropped.
+	// minSweep is the smallest number of buckets at which sweep drops full buckets.
 	minSweep = 1024
 )
 
 // failures bounds the checks of bad credentials. The zero failures is ready to use.
 type failures struct {
 	mu      sync.Mutex
-	buckets map[string]*rate.Limiter // by peer; a peer without one has a full one
-	sweepAt int                      // number of buckets
+	buckets map[string]*rate.Limiter // by peer; a missing bucket counts as full
+	sweepAt int                      // the number of buckets at which sweep runs
 	good    map[[sha256.Size]byte]struct{}
 }
 
-// A proof is a credential whose check takes time. It has the hash of the credential and its peer.
+// A proof describes a credential whose check takes time: the hash of the credential, and the peer that sent it.
 type proof struct {
 	peer string
 	hash [sha256.Size]byte
 }
 
-// proofOf returns the proof of a caller. ok is false if there is nothing to check.
+// proofOf returns the proof of a caller. ok is false for a caller without a credential to check.
 func (t *Table) proofOf(c Credentials) (p proof, ok bool) {
 	switch {
 	case len(c.Authorization) == 1 && (t.tokens != nil || len(t.issuers) > 0):
@@ -50,8 +50,8 @@ func (t *Table) proofOf(c Credentials) (p proof, ok bool) {
 	return p, true
 }
 
-// peerOf is the address without a port. An IPv6 address counts as its network of 64 bits, in which a machine can choose
-// any address.
+// peerOf returns the address without a port. For IPv6 it returns the /64 network, because a machine can choose any
+// address of its network.
 func peerOf(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || tcp.IP.To4() != nil || tcp.IP.IsLoopback() {
@@ -80,7 +80,7 @@ func (f *failures) checked(p proof, good bool, now time.Time) {
 		f.remember(p.hash)
 		return
 	}
-	delete(f.good, p.hash) // it has expired, or was revoked
+	delete(f.good, p.hash) // a credential that was good has expired, or was revoked
 	b := f.buckets[p.peer]
 	if b == nil {
 		f.sweep(now)
@@ -90,7 +90,7 @@ func (f *failures) checked(p proof, good bool, now time.Time) {
 	b.AllowN(now, 1)
 }
 
-// remember keeps the hash of a good credential. If there are too many, another one goes.
+// remember keeps the hash of a good credential. Beyond maxGood hashes it drops another one.
 func (f *failures) remember(hash [sha256.Size]byte) {
 	if _, known := f.good[hash]; known {
 		return

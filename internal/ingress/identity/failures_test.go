@@ -10,8 +10,8 @@ import (
 	"github.com/skillrun/skillrun/internal/certtest"
 )
 
-// An address that sends bad tokens without a pause has only some of them checked. A token that was good before works
-// meanwhile, and so do other addresses. IPv6 addresses of one network are one.
+// If an address sends bad tokens without a pause, only some are checked. At the same time a token that was good before
+// still works, and so do tokens from other addresses. The IPv6 addresses of one network count as one address.
 func TestBadCredentialsAreBounded(t *testing.T) {
 	issuer := certtest.NewIssuer(t)
 	table := openTable(t, Config{Issuers: []Issuer{{URL: issuer.URL, Audience: "skillrun", Tenant: "acme", Role: Read}}})

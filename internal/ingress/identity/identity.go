@@ -7,8 +7,8 @@
 // issuer and subject of a token), and a [Row] gives the name its tenant and role. Tokens of the daemon
 // and of issuers can bring tenant and role themselves. Nothing is kept between two calls: the files of
 // tokens and authorities are looked at for each call (package reload), so a revoked token and a removed
-// authority count at once, also on open connections. What a call needs of the network, the keys of an
-// issuer, is fetched once and kept. In doubt a credential is refused: an [Error] has a reason for the
+// authority count at once, also on open connections. Only the keys of an issuer come from the network;
+// they are fetched once and kept. In doubt a credential is refused: an [Error] has a reason for the
 // caller, and a detail for the log alone.
 //
 // No error and no line of the log has a secret: not a token, not a part of one, and not a hash.
@@ -103,7 +103,7 @@ type Error struct {
 	Reason string
 	// Detail is for the log only, because it may name addresses that the caller must not see.
 	Detail error
-	// unchecked: the credential may be valid.
+	// unchecked says that the credential was not checked, so it may be valid.
 	unchecked bool
 }
 

@@ -56,8 +56,8 @@ func CheckCaller(caller string) error {
 	return fmt.Errorf("%.80q is no caller; write uid:N, gid:N, subject:CN=NAME or spiffe://DOMAIN/PATH", caller)
 }
 
-// Covers reports whether a Row.Caller is, or has among others, the caller that another Row.Caller names. Only
-// patterns of SPIFFE IDs have others.
+// Covers reports whether the first Row.Caller covers the second: they are equal, or the first is a pattern of SPIFFE IDs
+// that matches the second.
 func Covers(caller, other string) bool {
 	if caller == other {
 		return true
@@ -66,7 +66,7 @@ func Covers(caller, other string) bool {
 	return pattern && strings.HasPrefix(caller, prefixSPIFFE) && strings.HasPrefix(other, prefix)
 }
 
-// Patterns returns the patterns that cover a Row.Caller, other than the caller itself. None if it is no SPIFFE ID.
+// Patterns returns the patterns that cover a Row.Caller, without the caller itself. Only SPIFFE IDs have patterns.
 func Patterns(caller string) (list []string) {
 	if !strings.HasPrefix(caller, prefixSPIFFE) {
 		return nil

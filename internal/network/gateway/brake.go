@@ -7,23 +7,23 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// A brake bounds the helper's work for refusals and for questions to the name server, which cost a program less
-// than they cost the helper. Beyond the rate, the Gateway reads no packet of the sandbox for a while, so that the
-// sandbox's kernel drops packets, on the account of the sandbox.
+// A brake bounds the helper's work for refusals and for questions to the name server: they cost the helper more
+// processor time than they cost the program. Beyond the rate, the Gateway stops reading the sandbox's packets for a
+// while. The queue of the sandbox's device then fills, and the kernel drops packets in the sandbox, at its cost.
 type brake struct{ limiter *rate.Limiter }
 
 const (
 	wasteRate   = 2000 // refusals and questions in a second
-	wasteBurst  = 4000
-	wasteOfPort = 10 // a search for a free port counts as so many: the kernel tries thousands
+	wasteBurst  = 4000 // that may come at once
+	wasteOfPort = 10   // a failed search for a free port counts as 10 refusals, because the kernel tries thousands of ports
 )
 
 func newBrake() *brake { return &brake{rate.NewLimiter(wasteRate, wasteBurst)} }
 
-// charge counts n refusals.
+// charge counts n refusals. It never waits, so the counter can go below zero.
 func (b *brake) charge(n int) { b.limiter.ReserveN(time.Now(), n) }
 
-// hold waits until there were not too many, or until life ends.
+// hold waits until the counted refusals are within the rate again, or until life ends.
 func (b *brake) hold(life context.Context) {
 	debt := -b.limiter.Tokens()
 	if debt <= 0 {

@@ -183,14 +183,14 @@ func (c *connection) pass(to io.Writer, b []byte, sum *atomic.Int64) error {
 	return err
 }
 
-// counted adds n bytes to a sum, which may give the connection large buffers.
+// counted adds n bytes to a sum. Beyond growAfter bytes the connection asks for large buffers.
 func (c *connection) counted(sum *atomic.Int64, n int) {
 	if sum.Add(int64(n)) >= growAfter && !c.large.Load() {
 		c.grow()
 	}
 }
 
-// grow gives a busy connection large buffers, if the tenant has not too many.
+// grow gives a busy connection large buffers, unless maxLarge connections of the tenant have such buffers.
 func (c *connection) grow() {
 	large := &c.gateway.entries.tenant.large
 	if !large.take() {
@@ -204,7 +204,7 @@ func (c *connection) grow() {
 	unlimitBuffers(c.out.socket)
 }
 
-// shrink ends the use of large buffers, after the connection's end.
+// shrink gives the large buffers back after the connection's end, so that another connection can have such buffers.
 func (c *connection) shrink() {
 	if c.large.Load() {
 		c.gateway.entries.tenant.large.give()

@@ -12,11 +12,12 @@ import (
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
-// Ports are the local ports of a helper's sockets. If a client closes a TCP connection before its server does,
-// the kernel keeps the connection's port for a minute (TIME_WAIT), during which the port can't be used for
-// another connection to the same destination. A UDP socket has its port alone. So each helper first takes
-// ports that it shares with other helpers, and then ports of its reserve: no tenant can use up all ports for
-// a destination. Linux before 6.3 ignores both.
+// Ports are the local ports of a helper's sockets. They can run out. When a client closes a TCP connection before its
+// server does, the kernel keeps the connection's port for a minute (TIME_WAIT), and no other connection to the same
+// destination can use the port during that time. A UDP socket shares its port with no other socket.
+//
+// So each helper takes ports of Common first, which all helpers share, and then ports of its Reserve. One tenant then
+// can't use up all ports for a destination. Linux before 6.3 has no IP_LOCAL_PORT_RANGE and ignores both ranges.
 type Ports struct {
 	Common  PortRange `json:"common"`
 	Reserve PortRange `json:"reserve"`
@@ -28,8 +29,8 @@ type PortRange struct {
 	Last  uint16 `json:"last"`
 }
 
-// choose is a net.Dialer's Control function that lets the kernel choose a port of the range (IP_LOCAL_PORT_RANGE,
-// ip(7)).
+// choose is a Control function of net.Dialer. It makes the kernel choose a port of the range (IP_LOCAL_PORT_RANGE,
+// ip(7)). It ignores the error of an older kernel, which then chooses any port.
 func (p PortRange) choose(_, _ string, socket syscall.RawConn) error {
 	if p == (PortRange{}) {
 		return nil
@@ -39,7 +40,8 @@ func (p PortRange) choose(_, _ string, socket syscall.RawConn) error {
 	})
 }
 
-// dial makes a socket of the helper. All sockets but the Manager's are made here.
+// dial opens a connection of the helper, from a port of Ports. The helper makes no other sockets; it gets its socket to
+// the daemon from the daemon.
 func (s *Shared) dial(ctx context.Context, network, to string) (net.Conn, error) {
 	ports := s.limits.Ports
 	c, err := dialFrom(ctx, network, to, ports.Common)
@@ -57,9 +59,9 @@ func dialFrom(ctx context.Context, network, to string, ports PortRange) (net.Con
 	return c, err
 }
 
-// limitBuffers fixes the sizes of a socket's buffers. The kernel no longer chooses them, so a peer or a program
-// that does not read can't let them grow. It comes after connect, because the kernel offers windows for
-// large buffers only to a peer of a socket without fixed sizes.
+// limitBuffers fixes the sizes of a socket's buffers. The kernel would let them grow while a peer or a program does
+// not read. Call it after connect: the kernel negotiates a large TCP window only for a socket whose sizes are not fixed
+// yet, and unlimitBuffers may need that window later.
 func limitBuffers(c *net.TCPConn) {
 	_ = c.SetReadBuffer(socketReceive)
 	_ = c.SetWriteBuffer(socketSend)
@@ -77,7 +79,8 @@ func hasNoPort(err error) bool {
 	return errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EAGAIN)
 }
 
-// fault returns why the helper or the machine could not open a socket, or "" if the cause is elsewhere.
+// fault returns the reason if the helper or the machine could not open a socket, and "" for all other errors, such as
+// a destination that refuses.
 func fault(err error) string {
 	switch {
 	case hasNoPort(err):
@@ -93,7 +96,7 @@ func fault(err error) string {
 	return ""
 }
 
-// unreached returns why a destination was not reached.
+// unreached returns the error of a dial in words for an event, such as "connection refused".
 func unreached(err error) string {
 	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
 		return "no answer in time"
@@ -104,8 +107,8 @@ func unreached(err error) string {
 	return clipped(err.Error())
 }
 
-// missed reports an allowed connection that its destination did not take. The caller has reported every other
-// failure as a refusal.
+// missed reports an allowed connection that its destination did not accept. It reports no faults of the proxy, the
+// helper or the machine, because dial has reported these as refusals.
 func (g *Gateway) missed(start time.Time, d decision, err error) {
 	if _, proxy := errors.AsType[proxyError](err); proxy || fault(err) != "" || g.life.Err() != nil {
 		return

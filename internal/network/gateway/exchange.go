@@ -74,12 +74,13 @@ func (s *exchange) serve() {
 	s.connection.credentials = slices.Clone(s.used)
 }
 
-// Bounds on the memory of one connection, of which an execution can have as many as of other ones. Requests and
-// answers that nobody reads take at most streamBuffer for each direction, however many they are.
+// Bounds on the memory of one connection with a credential. An execution can have as many of these as of other
+// connections, so each must be small. All requests and answers that wait for a reader take at most streamBuffer bytes
+// together, in each direction.
 const (
 	maxStreams      = 32 // requests at the same time
 	streamBuffer    = 512 << 10
-	frameSize       = 16 << 10  // the least that HTTP/2 has
+	frameSize       = 16 << 10  // the smallest that HTTP/2 allows (RFC 9113, 4.2)
 	maxResponseHead = 256 << 10 // of each answer
 )
 
@@ -88,7 +89,7 @@ func http2Config() *http.HTTP2Config {
 		MaxReceiveBufferPerConnection: streamBuffer, MaxReceiveBufferPerStream: streamBuffer}
 }
 
-// copyBuffers lends small buffers to ReverseProxy.
+// copyBuffers lends small buffers to ReverseProxy, which would otherwise allocate 32 KiB for each answer.
 type copyBuffers struct{}
 
 func (copyBuffers) Get() []byte  { return *smallBuffers.Get().(*[]byte) }

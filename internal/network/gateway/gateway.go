@@ -54,10 +54,10 @@ type Gateway struct {
 	end     context.CancelFunc
 
 	entering sync.Mutex
-	closed   bool           // no connection enters; guarded by entering
+	closed   bool           // enter admits no connection; guarded by entering
 	sessions sync.WaitGroup // of connections, for their events
 
-	closeTime time.Duration // how long Close waits for connections that do not end
+	closeTime time.Duration // bounds how long Close waits for connections to end
 }
 
 const nic tcpip.NICID = 1

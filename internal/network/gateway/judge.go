@@ -15,7 +15,7 @@ type decision struct {
 	allowed  bool
 	name     string   // that the sandbox resolved to the address; for events
 	names    []string // the client must name one of them; nil: a rule allows the address whatever the name
-	denies   bool     // without names: a deny rule has a name, which the client must not name
+	denies   bool     // without names: deny rules have names, and the client's name must be none of these
 	likely   []string // without names: the newest of several names that the sandbox resolved to the address
 	rule     string
 	reason   string
@@ -110,7 +110,8 @@ func (g *Gateway) deny(d decision) {
 	g.report.denied(policy.Denial{Protocol: string(d.protocol), To: d.to, Name: d.name, Reason: d.reason, Rule: d.rule, Missing: d.missing})
 }
 
-// refusePacket reports a packet that the link refused, if it is an event.
+// refusePacket counts a packet that the link refused, and reports it. A refusal without a reason is not reported: such
+// packets, for example the kernel's own multicasts, are of no interest.
 func (g *Gateway) refusePacket(r refusal) {
 	if g.brake.charge(1); r.reason == "" {
 		return
@@ -118,10 +119,10 @@ func (g *Gateway) refusePacket(r refusal) {
 	g.report.denied(policy.Denial{Protocol: r.protocol, To: netip.AddrPortFrom(r.to, 0), Reason: r.reason})
 }
 
-// reads reports whether the names that the client sends are compared with the rules.
+// reads reports whether the Gateway must read the names that the client sends, to compare them with the rules.
 func (d decision) reads() bool { return d.names != nil || d.denies }
 
-// spoken judges the name that a client sent, which is compared with the rules.
+// spoken judges a name that the client sent, such as a TLS server name. what describes it in the reason of a refusal.
 func (g *Gateway) spoken(d decision, name, what string) (decision, bool) {
 	name = normal(name)
 	if d.names == nil {
@@ -142,7 +143,7 @@ func (g *Gateway) spoken(d decision, name, what string) (decision, bool) {
 	return d.refuse(v), false
 }
 
-// undenied judges the name that a client sent over a connection that is allowed for all names but denied ones.
+// undenied judges a name that the client sent over a connection that is open for every name that no deny rule has.
 func (g *Gateway) undenied(d decision, name, what string) (decision, bool) {
 	refused := d
 	refused.name = shown(name)

@@ -38,8 +38,8 @@ func DefaultLimits() Limits {
 // Bounds without a configuration. A pin costs about 200 bytes.
 const (
 	maxPins    = 4000 // pairs of address and name
-	maxQueries = 64   // that the name server of a sandbox handles at the same time
-	maxAsking  = 1024 // questions to the resolvers of all sandboxes of a tenant: each has a socket
+	maxQueries = 64   // questions of a sandbox that its name server handles at the same time
+	maxAsking  = 1024 // questions of a tenant to the resolvers at the same time; each needs a socket
 	maxAnswer  = 32   // addresses in one answer
 	maxHandled = 1024 // connection attempts at the same time, in addition to the connections of the sandbox
 
@@ -53,24 +53,24 @@ const (
 	growAfter   = 128 << 10
 	maxLarge    = 32
 
-	// Buffers of the socket to the destination, in bytes. The kernel doubles them, for its own data. A connection
-	// without large buffers has these: with the usual net.ipv4.tcp_rmem, a new socket can receive as much. For
-	// one with large buffers the kernel chooses the sizes, so that it is fast over long distances: by default
-	// up to 6 MiB to receive and 4 MiB to send. So maxLarge of them hold at most 320 MiB.
+	// Buffers of the socket to the destination, in bytes. The kernel doubles these sizes for its own data (socket(7)).
+	// A new socket can receive as much with the usual net.ipv4.tcp_rmem. For a connection with large buffers the kernel
+	// chooses the sizes, because transfers over long distances need them: by default up to 6 MiB to receive and 4 MiB to
+	// send. So maxLarge such connections hold at most 320 MiB.
 	socketReceive = 64 << 10
 	socketSend    = 32 << 10
 )
 
 // TenantLimits bound the sandboxes of one tenant together. Connections and NewPerSecond must be positive.
 type TenantLimits struct {
-	Connections    int64 `json:"connections"`      // that exist at the same time
-	NewPerSecond   int   `json:"new_per_second"`   // on average; Connections may come at once
-	BytesPerSecond int64 `json:"bytes_per_second"` // sent and received; connections wait. 0: no limit
+	Connections    int64 `json:"connections"`      // open at the same time
+	NewPerSecond   int   `json:"new_per_second"`   // new connections on average; Connections of them may come at once
+	BytesPerSecond int64 `json:"bytes_per_second"` // sent and received; beyond it connections wait. 0: no limit
 	Ports          Ports `json:"ports"`
 }
 
-// DefaultTenantLimits are the limits of a tenant. New connections are twice those of a sandbox, so that one sandbox
-// does not use up the rate of the tenant. One helper carries less than 1 GiB in a second on most machines.
+// DefaultTenantLimits are the limits of a tenant. The rate of new connections is twice the rate of a sandbox, so that
+// one sandbox can't use up the rate of the tenant. On most machines a helper can't carry 1 GiB in a second.
 func DefaultTenantLimits() TenantLimits {
 	return TenantLimits{Connections: 4096, NewPerSecond: 2000, BytesPerSecond: 1 << 30}
 }
@@ -90,7 +90,7 @@ func NewShared(l TenantLimits) *Shared {
 	s := &Shared{count: count{most: l.Connections}, limits: l, large: count{most: maxLarge}, asking: make(chan struct{}, maxAsking),
 		rate: rate.NewLimiter(rate.Limit(l.NewPerSecond), max(l.NewPerSecond, int(l.Connections)))}
 	if l.BytesPerSecond > 0 {
-		// All that one connection carries at once must pass: a buffer, a packet or a record of TLS.
+		// A burst has room for the largest piece that a connection carries at once: a buffer, a packet or a TLS record.
 		s.bytes = rate.NewLimiter(rate.Limit(l.BytesPerSecond), int(max(l.BytesPerSecond/10, largestRead)))
 	}
 	return s
@@ -109,7 +109,7 @@ func (s *Shared) carry(life context.Context, n int) error {
 	return s.bytes.WaitN(life, n)
 }
 
-// enter takes one connection in. It returns the limit that is reached, or "".
+// enter admits one connection of the tenant. It returns "", or the limit that is reached. give ends the connection.
 func (s *Shared) enter() (reached string) {
 	if !s.take() {
 		return fmt.Sprintf("more than %d connections of the tenant (network_limits.tenant_connections)", s.most)

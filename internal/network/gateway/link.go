@@ -59,7 +59,7 @@ func (l *link) Attach(d stack.NetworkDispatcher) {
 	go l.read()
 }
 
-// readBuffers have room for one packet each. An idle sandbox holds none, and neither does an idle UDP session.
+// readBuffers have room for one packet each. Idle sandboxes and idle UDP sessions hold no buffer.
 var readBuffers = sync.Pool{New: func() any { return new([vnetHeader + largestRead]byte) }}
 
 // read ends with the device: it is closed, or the sandbox's network namespace is gone.

@@ -21,9 +21,9 @@ import (
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
-// A Proxy is an HTTP proxy that opens TCP connections for the Gateway (CONNECT, RFC 9110, 9.3.6). It is asked
-// only after the rules have allowed the connection. A sandbox reaches it only by a rule with its address: the proxy
-// may take every request that comes from this machine, and carry it past the rules.
+// A Proxy is an HTTP proxy that opens TCP connections for the Gateway (CONNECT, RFC 9110, 9.3.6). The Gateway asks the
+// proxy only after the rules have allowed a connection. The proxy's own addresses are closed to sandboxes unless a rule
+// has exactly such an address: many proxies serve every request from this machine, and know nothing of the rules.
 type Proxy struct {
 	Addresses []netip.AddrPort `json:"addresses"` // the first one that accepts is used
 	// Secure means TLS between the Gateway and the proxy. Name is compared with the proxy's certificate.
@@ -90,7 +90,7 @@ func (r *relay) resolves(name string) bool {
 	return r != nil && r.ResolvesNames && !r.Direct.hasName(name)
 }
 
-// own are the proxy's addresses.
+// own returns the proxy's addresses, for the rules to refuse.
 func (r *relay) own() *policy.Own {
 	own := &policy.Own{Service: "the proxy of the daemon"}
 	var all []netip.Addr

@@ -12,8 +12,9 @@ import (
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
-// attempts returns what handles packets of no connection: it calls tcp for each connection attempt, of which most may
-// be under way. The stack drops others, so a client would wait and try again. They are refused.
+// attempts returns the stack's handler for packets that belong to no connection. The handler calls tcp for each
+// connection attempt, and for at most most attempts at a time. The stack silently drops further attempts, so a client
+// would wait and try again. The handler refuses them instead.
 func (g *Gateway) attempts(most int) func(stack.TransportEndpointID, *stack.PacketBuffer) bool {
 	f := tcp.NewForwarder(g.stack, smallBuffer, most, g.tcp)
 	drops := g.stack.Stats().TCP.ForwardMaxInFlightDrop
@@ -50,7 +51,7 @@ func (g *Gateway) tcp(r *tcp.ForwarderRequest) {
 	g.forward(r, d)
 }
 
-// closing is why a connection does not enter a Gateway that closes. It is no event.
+// closing is the reason of a refusal while the Gateway closes. Such refusals are not reported as events.
 const closing = "the network of the execution ends"
 
 // enter admits one connection, which ends with leave. Close waits for it.
@@ -78,7 +79,7 @@ func (g *Gateway) forward(r *tcp.ForwarderRequest, d decision) {
 	start := time.Now()
 	out, err := g.dial(g.life, d)
 	if err != nil {
-		g.missed(start, d, err) // first: after the reset the program may end
+		g.missed(start, d, err) // before the reset: the program may end at once after it, and the event would be late
 		r.Complete(true)
 		return
 	}

@@ -27,10 +27,10 @@ const (
 // recordSize is the size of a record that begins with b.
 func recordSize(b []byte) int { return recordHeader + int(binary.BigEndian.Uint16(b[3:])) }
 
-// sendChecked copies the client's data over a connection that is allowed for some names only, or for all but some. A
-// TLS handshake must have an allowed one as its server name. Port 80 takes only HTTP. If some names only are
-// allowed, port 443 takes only TLS. Elsewhere, a connection that does not begin with TLS passes without a check of its
-// name: other protocols have no common place for a name.
+// sendChecked copies the client's data over a connection that is allowed for some names only, or for all names except
+// denied ones. A TLS handshake must have an allowed server name. Port 80 accepts only HTTP. Port 443 accepts only TLS if
+// the rules allow some names only. Any other connection that does not begin with TLS passes without a check, because
+// other protocols have no common place for a name.
 func (c *connection) sendChecked() error {
 	port := c.decision.to.Port()
 	if port == 80 {

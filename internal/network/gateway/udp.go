@@ -90,13 +90,14 @@ func (s *session) run() {
 		Name: s.decision.name, Names: s.decision.likely, Sent: s.sent.Load(), Received: s.received.Load()})
 }
 
-// send copies the sandbox's packets until a read fails. A buffer is taken only when a packet is there.
+// send copies the sandbox's packets until a read fails. It takes a buffer only when a packet has come, so that idle
+// sessions hold no memory.
 func (s *session) send() {
 	entry, ready := waiter.NewChannelEntry(waiter.ReadableEvents)
 	s.queue.EventRegister(&entry)
 	defer s.queue.EventUnregister(&entry)
 	for {
-		for s.endpoint.Readiness(waiter.ReadableEvents) == 0 { // a closed endpoint is ready
+		for s.endpoint.Readiness(waiter.ReadableEvents) == 0 { // a closed endpoint counts as readable, so the loop ends
 			<-ready
 		}
 		b := readBuffers.Get().(*[vnetHeader + largestRead]byte)
@@ -109,7 +110,8 @@ func (s *session) send() {
 	}
 }
 
-// receive copies the destination's packets until a read fails.
+// receive copies the destination's packets until a read fails. readPacket, too, holds a buffer only while a packet is
+// there.
 func (s *session) receive() {
 	conn, err := s.out.(*net.UDPConn).SyscallConn()
 	for ok := true; ok && err == nil; {
@@ -117,8 +119,8 @@ func (s *session) receive() {
 	}
 }
 
-// pass writes and counts a packet. It returns false if a limit is reached. A packet that can't be written is lost,
-// which UDP permits.
+// pass counts a packet and writes it. It returns false if a limit is reached or the Gateway has ended. A packet that
+// can't be written is lost, which UDP permits.
 func (s *session) pass(to net.Conn, b []byte, sum *atomic.Int64) bool {
 	if !s.gateway.entries.count(len(b)) {
 		s.gateway.deny(s.decision.refuse(policy.Verdict{Reason: s.gateway.entries.bytesReason()}))

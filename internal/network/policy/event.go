@@ -36,7 +36,8 @@ func (d Denial) String() string {
 	return fmt.Sprintf("denied: %s %s, %s", d.Protocol, what, why)
 }
 
-// A Connection describes an allowed connection, after its end, or one that its destination did not take.
+// A Connection describes an allowed connection after its end, or an allowed connection that its destination did not
+// accept.
 type Connection struct {
 	Start    time.Time      `json:"start"`
 	Took     time.Duration  `json:"took"`
@@ -49,7 +50,7 @@ type Connection struct {
 	Received int64    `json:"received"` // bytes to the sandbox
 	// Credentials are the names of the credentials that were added to its requests.
 	Credentials []string `json:"credentials,omitempty"`
-	// Error is why the destination was not reached, such as "connection refused"; empty: it was.
+	// Error is the reason if the destination was not reached, such as "connection refused". Empty: it was reached.
 	Error string `json:"error,omitempty"`
 }
 

@@ -112,13 +112,13 @@ func (r *Rules) denied(q question, p Protocol, port uint16) (v Verdict, denied b
 	return Verdict{}, false
 }
 
-// DeniesNames reports whether a deny rule for a port has a name. The names that a client sends are then compared with
-// the rules, also if the address is allowed.
+// DeniesNames reports whether a deny rule for a port has a name. Then the names that a client sends must be compared
+// with the rules, even if a rule allows the address.
 func (r *Rules) DeniesNames(p Protocol, port uint16) bool {
 	return r != nil && slices.ContainsFunc(r.deny, func(one rule) bool { return one.kind == nameRule && one.matchesPort(p, port) })
 }
 
-// IsHost reports whether a name can be that of a host, or is an address. Deny rules are about no other name.
+// IsHost reports whether a name can name a host, or is an address. No deny rule can have any other name.
 func IsHost(name string) bool {
 	_, ok := canonicalName(name)
 	_, err := netip.ParseAddr(strings.Trim(name, "[]"))
@@ -160,7 +160,7 @@ func (r *Rules) question(addr netip.Addr, names []string) question {
 	return q
 }
 
-// target is what the question is about, for a person.
+// target returns the destination of the question, for messages.
 func (q question) target(port uint16) string {
 	if !q.addr.IsValid() { // of DialName
 		return fmt.Sprintf("%s:%d", q.names[0], port)

@@ -124,8 +124,8 @@ func (r *Rules) WithOwn(own *Own) *Rules {
 // Own has the addresses of the daemon's machine, or of a service that works for the daemon. They may change while
 // Rules use them. The zero Own is empty, so it forbids no address.
 type Own struct {
-	// Service is what has the addresses, for the reason of a refusal. Empty: the daemon's machine. A refusal of a
-	// service's address does not name the rule that would open it.
+	// Service names the service in the reason of a refusal. Empty: the addresses are the machine's. The refusal of a
+	// service's address does not suggest the rule that would open it, because such a rule is hardly ever right.
 	Service   string
 	addresses atomic.Pointer[[]netip.Addr]
 }

@@ -60,7 +60,7 @@ func parsePort(text string) (uint16, bool) {
 	return uint16(port), err == nil && port > 0
 }
 
-// merged sorts the ranges and joins those that touch, so that equal sets have equal texts.
+// merged sorts the ranges and joins ranges that touch, so that equal sets have equal texts.
 func (s portSet) merged() portSet {
 	slices.SortFunc(s, func(a, b portRange) int { return int(a.first) - int(b.first) })
 	merged := s[:1]

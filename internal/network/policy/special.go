@@ -12,7 +12,7 @@ type block struct {
 	detail string // more than name says, or empty
 	exact  bool   // only a rule with exactly the address opens it
 	never  bool   // no rule opens it
-	closed bool   // a rule opens it, but nobody is advised to write the rule
+	closed bool   // a rule opens it, but no refusal suggests that rule
 }
 
 func (b block) isPublic() bool { return b.name == "" }

@@ -27,7 +27,7 @@
 // On a full disk Append fails, and nothing of the entry stays. Reset needs no room.
 //
 // The process that has a journal open holds flock(2) on the file. The kernel drops the lock when the process
-// ends, so a journal that can be locked belongs to nobody, and its entries can be taken over.
+// ends. So if a journal can be locked, no living process writes it, and another process may use its entries.
 package journal
 
 import (
@@ -99,9 +99,9 @@ func Lock(path string) (*Journal, error) {
 	return &Journal{f: f}, nil
 }
 
-// Recover must come before the first Append, once. It calls found for each entry, in order; an error of found
+// Recover must be called once, before the first Append. It calls found for each entry, in order; an error of found
 // ends Recover. New entries continue the numbers of the last entry, or of after if that is greater. A file of
-// another version stays as it is, and the error is ErrVersion.
+// another version is not changed, and the error is ErrVersion.
 func (j *Journal) Recover(after uint64, found func(Entry) error) error {
 	j.last = after
 	if err := j.recover(found); err != nil {

@@ -22,7 +22,7 @@ import (
 // snapshots, which running programs may still use.
 //
 // Several processes may share a store. Each holds a shared flock(2) on the lock file while
-// it uses the store. Only a process with an exclusive lock may remove all that is unused:
+// it uses the store. Only a process with an exclusive lock may remove all unused snapshots:
 //
 //	OpenStore   exclusive if no other process has the store open, else shared
 //	Share       shared: other processes may open the store and add to it
@@ -35,7 +35,7 @@ type Store struct {
 	lock  *os.File
 
 	mu    sync.Mutex
-	aside map[string]bool // what this Store moved aside: programs of this process may still use it
+	aside map[string]bool // damaged snapshots that this Store moved aside; programs of this process may use them
 }
 
 const (

@@ -31,7 +31,7 @@ func TestStoreWaits(t *testing.T) {
 	mustDo(t, s.Close())
 }
 
-// Clean removes nothing while another process has the store open. It keeps what this process uses.
+// Clean removes nothing while another process has the store open. It keeps snapshots that this process uses.
 func TestStoreClean(t *testing.T) {
 	dir := t.TempDir()
 	earlier, _, err := OpenStore(t.Context(), dir, owner)

@@ -100,7 +100,7 @@ func (g Group) unlimitMemory() error {
 	return nil
 }
 
-// WeighCPU sets the group's share of busy processors against the groups beside it, and reads it back. Zero means the
+// WeighCPU sets the group's weight on busy processors, relative to its sibling groups, and reads it back. Zero means the
 // kernel's default.
 func (g Group) WeighCPU(weight int) error {
 	file, text := g.weight(weight)
@@ -124,8 +124,8 @@ func (g Group) weight(weight int) (file, text string) {
 	return "cpu.shares", strconv.Itoa(int(float64(weight) * sharesPerWeight))
 }
 
-// ReachedMemoryLimit reports whether the group has ever used all the memory of its own limit, and
-// not only a child or a group above of theirs. On v2 the kernel counts that. On v1 it only keeps the
+// ReachedMemoryLimit reports whether the group has ever reached its own memory limit. The limits of
+// child groups and parent groups do not count. On v2 the kernel counts these events. On v1 it only keeps the
 // largest use, and some kernels don't count in memory.failcnt.
 func (g Group) ReachedMemoryLimit() bool {
 	if g.Unified {
