@@ -224,7 +224,7 @@ func TestTakeoverThatFails(t *testing.T) {
 
 	// It dies after the hand-over.
 	d.cmd.Process.Signal(syscall.SIGUSR2)
-	d.untilLogged("the next daemon does not serve; this one goes on")
+	d.untilLogged("the next daemon does not serve; this daemon continues to serve")
 	d.works()
 	conn := dialSocket(t, dir)
 	if got := executeOn(ctx, conn, "key"); got != "ran" {
@@ -240,7 +240,7 @@ func TestTakeoverThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.cmd.Process.Signal(syscall.SIGUSR2)
-	d.untilLogged("the next daemon did not start; this one goes on")
+	d.untilLogged("the next daemon did not start; this daemon continues to serve")
 	d.works()
 	if err := s.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Stdin{Stdin: []byte("still there\n")}}); err != nil {
 		t.Error(err)
