@@ -16,11 +16,11 @@ import (
 // A helper is a process of the daemon that works for the sandboxes of one tenant, such as the carrier of
 // their packets. Its cgroup bounds it, and has the sweep find it after the daemon's death.
 
-// HelperLimits bound a helper. MemoryBytes and Processes are necessary.
+// HelperLimits bound a helper. MemoryBytes and Processes must be set.
 type HelperLimits struct {
 	MemoryBytes int64
 	Processes   int // with threads
-	CPUWeight   int // against the groups of sandboxes when all are busy; 0: as much as a group has by default
+	CPUWeight   int // share of busy processors, relative to the groups of sandboxes; 0: a group's default
 }
 
 // HelperIDs is how many ids there are for helpers, from Config.FirstHelperID on, and so how many helpers

@@ -212,17 +212,17 @@ func (h *Host) begin(ctx context.Context) error {
 	return err
 }
 
-// HandOver says that another daemon takes over. Programs still start. But no sandbox is made before its
-// program is known, and zygotes of groups and Python zygotes end soon if no program uses them. So their memory and
-// the ids of their groups are free for the other daemon.
+// HandOver prepares this Host for a takeover by another daemon. Programs still start, but the pool makes no sandbox
+// before its program is known. Zygotes of groups and Python zygotes that no program uses end soon. So the other daemon
+// gets their memory and the ids of their groups.
 func (h *Host) HandOver() { h.pool.setFrugal(true) }
 
-// Resume undoes HandOver.
+// Resume undoes HandOver, after a takeover that has failed.
 func (h *Host) Resume() { h.pool.setFrugal(false) }
 
-// Sweep removes the remains of the other Hosts with the same StateDir, as Open does. They must have ended:
-// Sweep waits for the end of their processes, and returns an error if one of them lives on. Sandboxes of this Host are
-// not touched.
+// Sweep removes the remains of other Hosts with the same StateDir, as Open does. These Hosts must have ended. Sweep waits
+// a moment for the end of their processes, and returns an error if one still lives. It does not touch sandboxes of this
+// Host.
 func (h *Host) Sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
 	defer cancel()
@@ -237,8 +237,8 @@ func (h *Host) Sweep(ctx context.Context) error {
 	return nil
 }
 
-// awaitOthers waits until no other instance is locked. A process that dies closes its files one after the other, so
-// its lock may be held for a moment after the end of its connections. The caller holds the lock of StateDir.
+// awaitOthers waits until no other instance is locked. A process that dies closes its files one after the other. So its
+// lock may be held for a moment after its connections have ended. The caller holds the lock of StateDir.
 func (h *Host) awaitOthers(ctx context.Context) error {
 	names, err := deadCandidates(h.config)
 	for _, name := range names {
@@ -249,7 +249,7 @@ func (h *Host) awaitOthers(ctx context.Context) error {
 		lock, lerr := waitForLock(ctx, path)
 		if lerr == nil {
 			lock.Close()
-		} else if !errors.Is(lerr, fs.ErrNotExist) { // else it was removed just now
+		} else if !errors.Is(lerr, fs.ErrNotExist) { // a missing file: another process has just removed the instance
 			err = errors.Join(err, lerr)
 		}
 	}

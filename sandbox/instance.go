@@ -39,7 +39,7 @@ const groupPrefix = "skillrun-"
 // groupsFile, in an instance's state directory, holds the paths of its cgroups.
 const groupsFile = "cgroups.json"
 
-// namespaceFile, in an instance's state directory, names the mount namespace that has its mounts.
+// namespaceFile is a file in an instance's state directory. It names the mount namespace that has the instance's mounts.
 const namespaceFile = "mount-namespace"
 
 // mountNamespace names the mount namespace of this process.
@@ -161,10 +161,10 @@ func sweep(c Config, h *cgroup.Hierarchy) error {
 	return nil
 }
 
-// dropInherited unmounts the mounts of living instances that this process has inherited: a daemon that another
-// one starts begins with a copy of all mounts of that one's sandboxes. The copies would keep the files of these sandboxes
-// after their end. Mounts of an instance in the same mount namespace are not copies. RunDir is private, so nothing of
-// this reaches the namespace of the other daemon (mount_namespaces(7)).
+// dropInherited unmounts inherited copies of mounts. In a takeover, the next daemon begins with a copy of all mounts of
+// the earlier daemon's sandboxes. These copies would keep the files of the sandboxes after their end. If an instance has
+// the same mount namespace as this process, its mounts are no copies, and stay. RunDir is private, so the unmounts do
+// not reach the namespace of the earlier daemon (mount_namespaces(7)).
 func dropInherited(c Config) error {
 	names, err := deadCandidates(c)
 	if err != nil {
@@ -177,7 +177,7 @@ func dropInherited(c Config) error {
 	for _, name := range names {
 		theirs, err := os.ReadFile(filepath.Join(c.StateDir, "instances", name, namespaceFile))
 		if errors.Is(err, fs.ErrNotExist) || string(theirs) == own {
-			continue // it has just ended, or its release had no such file
+			continue // the instance has just ended, or its version of skillrun wrote no such file
 		}
 		points, merr := mount.Points(filepath.Join(c.RunDir, name))
 		err = errors.Join(err, merr)

@@ -77,7 +77,7 @@ type pool struct {
 	zygoteStarts bool
 	zygoteRest   time.Time
 	ended        bool
-	frugal       bool // see Host.HandOver
+	frugal       bool // the pool keeps little for later programs; see Host.HandOver
 	// Until turnEnds the starter starts no other one, because another caller was refused
 	// during rest.
 	turnEnds time.Time
@@ -652,7 +652,7 @@ func (p *pool) shrink() {
 	p.host.groups.freeSurplus()
 }
 
-// setFrugal says whether the pool holds little for later programs. shrink frees the rest.
+// setFrugal sets p.frugal. A frugal pool keeps no prewarmed sandboxes, and drops unused zygotes soon. shrink frees them.
 func (p *pool) setFrugal(frugal bool) {
 	if p == nil {
 		return

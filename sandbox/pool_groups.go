@@ -173,7 +173,7 @@ func (p *pool) idleGroup(since time.Time) (oldest string, ok bool) {
 	return oldest, ok
 }
 
-// dropIdleZygotes ends the zygotes of groups that were idle for so long. p.mu is held.
+// dropIdleZygotes ends the zygotes of groups that have been idle for the given time. p.mu is held.
 func (p *pool) dropIdleZygotes(idle time.Duration) {
 	for {
 		name, ok := p.idleGroup(time.Now().Add(-idle))

@@ -10,8 +10,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// repeatable are the calls with one request and one answer that may be sent again after a daemon has received
-// them: they only read, or each repetition has the effect and the answer of the first call.
+// repeatable has the calls with one request and one answer that may be sent again even if a daemon has received
+// them. Such a call only reads, or a repetition has the same effect and the same answer as the first call.
 var repeatable = map[string]bool{
 	pb.ExecutionService_GetExecution_FullMethodName:      true,
 	pb.ExecutionService_ListExecutions_FullMethodName:    true,
@@ -35,8 +35,8 @@ var repeatable = map[string]bool{
 	pb.ToolService_ValidateScriptPath_FullMethodName:     true,
 }
 
-// waits are the streams that wait for a daemon here. The other streams belong to calls of this package that
-// repeat them.
+// waits has the streams that wait for a daemon in this file. The calls of this package that use the other streams
+// repeat them themselves.
 var waits = map[string]bool{
 	pb.SkillService_ReadSkillFile_FullMethodName: true,
 	pb.SkillService_PrepareSkill_FullMethodName:  true,
@@ -44,7 +44,8 @@ var waits = map[string]bool{
 	pb.ToolService_CallTool_FullMethodName:       true,
 }
 
-// unary makes a call with one request and one answer, as often as it may and patience allows.
+// unary makes a call with one request and one answer. After a failure it makes the call again, if the call may be repeated
+// and patience allows it.
 func (c *Client) unary(ctx context.Context, method string, request, answer any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	for t := (tries{}); ; {
 		sent := &atomic.Bool{}
@@ -55,7 +56,7 @@ func (c *Client) unary(ctx context.Context, method string, request, answer any, 
 	}
 }
 
-// mayAskAgain is mayRepeat for a call with one answer.
+// mayAskAgain is mayRepeat for a call with one request and one answer.
 func (c *Client) mayAskAgain(method string, sent bool, err error) bool {
 	if reason := Reason(err); reason != "" {
 		return reason == "DRAINING" && broken(err)
@@ -63,7 +64,8 @@ func (c *Client) mayAskAgain(method string, sent bool, err error) bool {
 	return c.mayReturn(err) && (repeatable[method] || !sent)
 }
 
-// stream begins a stream. gRPC begins one only on a connection, so after an error here nothing was sent.
+// stream begins a stream. gRPC begins a stream only on a connection. So after an error the daemon has received nothing,
+// and any stream may begin again.
 func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, begin grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	if !waits[method] {
 		return begin(ctx, desc, conn, method, opts...)
@@ -85,7 +87,7 @@ func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.C
 	return w, nil
 }
 
-// A waitingStream has one request. It begins again if the daemon refuses the request because it drains.
+// A waitingStream is a stream with one request. It begins again if the daemon refuses the request with DRAINING.
 type waitingStream struct {
 	grpc.ClientStream
 	begin    func() (grpc.ClientStream, error)
@@ -111,7 +113,7 @@ func (w *waitingStream) RecvMsg(answer any) error {
 			return err
 		}
 		w.ClientStream = next
-		// After an error of these two, RecvMsg has the status.
+		// If SendMsg or CloseSend fails, RecvMsg returns the status.
 		_ = w.ClientStream.SendMsg(w.request)
 		_ = w.ClientStream.CloseSend()
 	}
@@ -121,8 +123,8 @@ func (w *waitingStream) RecvMsg(answer any) error {
 // daemon.
 type sentKey struct{}
 
-// HandleRPC is called by gRPC for the steps of a call. It sends the headers of a call first, on an established
-// connection.
+// HandleRPC implements stats.Handler: gRPC calls it at each step of a call. The first step that can reach a daemon sends
+// the headers, on an established connection.
 func (r *reached) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	if _, ok := s.(*stats.OutHeader); !ok {
 		return

@@ -41,7 +41,7 @@ func TestEveryCallIsRepeatableOrNot(t *testing.T) {
 	}
 }
 
-// A daemon that has received a call may have done what it asks. So only calls that are repeatable are sent again.
+// If a daemon has received a call, it may have executed the call already. So the client repeats only repeatable calls.
 func TestCallsAreRepeated(t *testing.T) {
 	var calls atomic.Int32
 	answer := func(first error) error {

@@ -24,14 +24,15 @@ func (a *app) doctorCommand() *cobra.Command {
 		Short: "Show what the daemon and its machine can do, and what is missing",
 		Long: `Doctor shows the state of the daemon: ready, degraded (it takes executions, but
 something is wrong), draining, or live but not ready. It shows each boundary that a
-sandbox needs, whether the daemon found it when it started, what it keeps apart, and
-how to get what is missing. "allowed" is missing, too, but the daemon's configuration
-lets it be (boundaries.allow_missing).
-It also shows the folders of skills that did not load, and why; an operator sees the
+sandbox needs: whether the daemon found the boundary at its start, what it keeps apart,
+and how to get a missing one. "allowed" means that the boundary is missing, but the
+daemon's configuration permits that (boundaries.allow_missing).
+It also shows the folders of skills that did not load, and why. An operator sees the
 tenants whose last change is not in force because of a mistake, and warnings about
-the configuration: network rules without an effect, and secrets that are missing.
-It exits with 1 if one is missing, allowed or not, or if the daemon cannot write
-its audit log, and with 125 if there is no daemon; skillrund --doctor tries a machine without one.`,
+the configuration: network rules without an effect, and missing secrets.
+It exits with 1 if a boundary is missing, allowed or not, or if the daemon cannot write
+its audit log, and with 125 if no daemon answers. To try a machine without a daemon,
+use skillrund --doctor.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.dialNow()
@@ -82,8 +83,8 @@ func (a *app) explainMissingDaemon(err error) {
 	}
 }
 
-// runtimesTable says where the interpreters are if they are not all in one place. The column
-// IMAGE is only there if the daemon has images; "-" in it is the host's file system.
+// runtimesTable lists the interpreters. It has the column IMAGE only if the daemon has images; "-" in this column
+// means the host's file system.
 func runtimesTable(r *pb.GetCapabilitiesResponse) *table {
 	t := &table{}
 	if len(r.GetImages()) == 0 {
@@ -135,7 +136,8 @@ func tenantProblemsTable(r *pb.GetCapabilitiesResponse) *table {
 	return t
 }
 
-// warningsTable lists the parts of the configuration that have no effect. "-" is the daemon itself.
+// warningsTable lists the parts of the configuration that have no effect. "-" instead of a tenant means a key of the
+// daemon.
 func warningsTable(r *pb.GetCapabilitiesResponse) *table {
 	t := &table{}
 	t.header("TENANT", "FILE", "WARNING")
@@ -145,7 +147,7 @@ func warningsTable(r *pb.GetCapabilitiesResponse) *table {
 	return t
 }
 
-// daemonCell says how the daemon is, and why. A daemon that has answered is live.
+// daemonCell returns the state of the daemon, and the causes of a bad state. Every daemon that answers is live.
 func daemonCell(r *pb.GetCapabilitiesResponse) cell {
 	switch r.GetState() {
 	case pb.DaemonState_DAEMON_STATE_READY:
@@ -158,7 +160,7 @@ func daemonCell(r *pb.GetCapabilitiesResponse) cell {
 	return cell{text: "live, but not ready: " + strings.Join(causes(r, false), "; "), colour: red}
 }
 
-// causes says why a daemon is degraded (allowed), or why it takes no executions.
+// causes returns why a daemon is degraded if allowed is set, or else why it accepts no executions.
 func causes(r *pb.GetCapabilitiesResponse, allowed bool) (list []string) {
 	for _, b := range r.GetBoundaries() {
 		if !b.GetFound() && b.GetAllowed() == allowed {
@@ -200,7 +202,7 @@ func (a *app) printCapabilities(r *pb.GetCapabilitiesResponse) error {
 	boundaries := &table{}
 	boundaries.header("BOUNDARY", "", "GROUP", "KEEPS APART", "DETAIL")
 	var missing []string
-	refused := 0 // of these, by the daemon
+	refused := 0 // missing boundaries without which the daemon runs nothing
 	for _, b := range r.GetBoundaries() {
 		found := cell{text: "found", colour: green}
 		if !b.GetFound() {

@@ -7,7 +7,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// A connection that its destination did not take is shown with the reason, and without bytes.
+// A connection that its destination did not accept is shown with the reason, and without bytes.
 func TestFailedConnectionIsShown(t *testing.T) {
 	var shown table
 	addNetwork(&shown, &pb.ExecutionOutcome{Usage: &pb.ExecutionUsage{Network: &pb.NetworkUsage{Connections: []*pb.NetworkConnection{

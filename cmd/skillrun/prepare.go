@@ -23,12 +23,13 @@ func (a *app) prepareCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prepare SKILL",
 		Short: "Install the Python and Node packages that a skill needs, for its executions",
-		Long: `Prepare has the daemon build environments with the packages that a skill says it needs,
-from the index, the wheels or the registry of the daemon's configuration. What pip and npm
-print goes to stderr, the result to stdout: for each environment the interpreter and the
-digest, then one package a line. Python and Node packages have an environment each, and so
-has each tool. An environment that exists already is returned at once. Executions of the skill use the
-environments from then on; they never install anything.`,
+		Long: `Prepare makes the daemon build environments with the packages that a skill needs, from the
+index, the wheels or the registry of the daemon's configuration. The output of pip and npm
+goes to stderr, the result to stdout: for each environment the interpreter and the
+digest, then one package a line. The Python packages have one environment, the Node
+packages another, and each tool one more. The daemon does not build an environment that
+exists already. Executions of the skill then use the environments, and never install
+anything.`,
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.dial()
@@ -73,7 +74,7 @@ environments from then on; they never install anything.`,
 		},
 		ValidArgsFunction: a.completeSkill,
 	}
-	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "build it again even if it exists")
+	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "build the environments again even if they exist")
 	return cmd
 }
 

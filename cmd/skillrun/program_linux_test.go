@@ -122,7 +122,7 @@ func shellWords(t *testing.T, line string) []string {
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
 }
 
-// A refusal has the remedy that it has over the tool bash: another way, or the missing rule.
+// A refusal names the same remedy as the tool bash would: another way, or the missing rule.
 func TestCheckNamesTheRemedy(t *testing.T) {
 	there := answers("CheckCommand", func(r *pb.CheckCommandRequest) (*pb.CheckCommandResponse, error) {
 		d := permission.ParseRules([]string{"Bash(echo:*)"}, checkBaseDir).Decide(r.GetCommand())

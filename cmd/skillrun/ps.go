@@ -13,7 +13,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// psPage is how many executions one call asks for: the contract's default.
+// psPage is the number of executions that one call asks for: the contract's default.
 const psPage = 100
 
 // psCommand lists the executions of the caller's tenant. Without --all or --end it asks for the
@@ -66,7 +66,7 @@ func (a *app) psCommand() *cobra.Command {
 	return cmd
 }
 
-// endWords are the ways in which an execution can end, as --end takes them. In the order of their
+// endWords returns the ways in which an execution can end, as words for --end. They are in the order of their
 // numbers, so that the list is the same each time.
 func endWords() []string {
 	var words []string
@@ -78,7 +78,7 @@ func endWords() []string {
 	return words
 }
 
-// errEmptyPage ends a list that would have no end.
+// errEmptyPage ends a list of a faulty daemon that sends empty pages without end.
 var errEmptyPage = errors.New("the daemon sent a page without entries that is not the last one")
 
 // ps lists executions, page by page, until limit; 0 or less: all. With --json each execution is
@@ -134,7 +134,7 @@ func (a *app) ps(ctx context.Context, request *pb.ListExecutionsRequest, limit i
 	return a.print(&t)
 }
 
-// psRow is an execution's row. TIME is the wall time of an ended program, and the time since the
+// psRow returns the row of an execution. TIME is the wall time of an ended program, and the time since the
 // start of a running one, by this machine's clock. "-" means that the value is not known yet.
 func psRow(e *pb.Execution) []cell {
 	source := sourceWord(e.GetSourceKind())
@@ -154,8 +154,8 @@ func psRow(e *pb.Execution) []cell {
 	return row
 }
 
-// stateCell is the state of an execution, or how it ended. Green is only an exit code that is there
-// and 0: an absent one is not 0.
+// stateCell returns the state of an execution, or how it ended. It is green only for the exit code 0. An absent
+// exit code does not count as 0, although a getter returns 0 for it.
 func stateCell(e *pb.Execution) cell {
 	if o := e.GetOutcome(); o != nil {
 		c := cell{text: endWord(o.GetEnd()), colour: red}

@@ -23,9 +23,9 @@ func (a *app) pushCommand() *cobra.Command {
 		Use:   "push DIR",
 		Short: "Import a folder as a skill of your tenant, or as a new version of one",
 		Long: `Push has the daemon import the folder DIR as a skill that only your tenant sees. If the tenant
-has a skill of this name, the folder becomes its newest version; a shared skill of the same
-name is hidden by it. The daemon keeps older versions within the tenant's quota, and
-NAME@sha256:DIGEST runs them. It needs the role admin.`,
+has a skill of this name, the folder becomes its newest version. The skill hides a shared
+skill of the same name. The daemon keeps older versions within the tenant's quota;
+NAME@sha256:DIGEST runs an older version. Push needs the role admin.`,
 		Example: `  skillrun push ./my-skill
   skillrun run my-skill scripts/main.py
   skillrun skills versions my-skill`,
@@ -95,7 +95,7 @@ func (a *app) printViolations(err error) {
 	}
 }
 
-// versionsCommand lists what name@sha256:DIGEST can run.
+// versionsCommand lists the versions that NAME@sha256:DIGEST can run.
 func (a *app) versionsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "versions SKILL",
@@ -158,7 +158,7 @@ func (a *app) removeSkillCommand() *cobra.Command {
 		Use:   "rm SKILL...",
 		Short: "Delete skills of your tenant, or one version of a skill (NAME@sha256:DIGEST)",
 		Long: `Rm deletes skills that were pushed to your tenant. Executions that run keep their version. A
-skill that all tenants share cannot be deleted. It needs the role admin.`,
+skill that all tenants share cannot be deleted. Rm needs the role admin.`,
 		Args: arguments(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.dial()

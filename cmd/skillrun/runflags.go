@@ -17,8 +17,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// runFlags are the flags of run. A zero value means that the flag is not given, and the daemon or
-// the skill decides; so zero can't be asked for (positive). Help texts are in add.
+// runFlags are the flags of run. A zero value means that the flag is not given, and that the daemon or
+// the skill decides. So a user can't ask for zero (see positive). Help texts are in add.
 type runFlags struct {
 	code, language   string
 	args             string
@@ -52,8 +52,8 @@ func (f *runFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.args, "args", "", "`JSON` object for the program's standard input")
 	flags.BoolVarP(&f.interactive, "interactive", "i", false, "pass standard input even if it is a terminal, or after --args")
 	flags.StringArrayVarP(&f.files, "file", "f", nil, "put a local file, or a folder with all its files, into the workspace: `path[:as]` (repeatable)")
-	flags.StringArrayVarP(&f.env, "env", "e", nil, "environment variable `NAME=value`; NAME alone takes the value from here (repeatable)")
-	flags.StringArrayVar(&f.secretEnv, "secret-env", nil, "environment variable `NAME`; its value comes from here, and the daemon never shows it (repeatable)")
+	flags.StringArrayVarP(&f.env, "env", "e", nil, "environment variable `NAME=value`; NAME alone takes the value from this command's environment (repeatable)")
+	flags.StringArrayVar(&f.secretEnv, "secret-env", nil, "environment variable `NAME`; its value comes from this command's environment, and the daemon never shows it (repeatable)")
 	flags.StringVarP(&f.dir, "dir", "w", "", "start in this `folder` of the workspace")
 	flags.StringArrayVar(&f.labels, "label", nil, "label `key=value` for finding the execution again (repeatable)")
 	flags.StringVar(&f.key, "key", "", "idempotency `key`: the same request with the same key returns the first execution")
@@ -61,8 +61,8 @@ func (f *runFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVarP(&f.detach, "detach", "d", false, "print the execution's id and leave it running")
 	addQuiet(flags, &f.quiet)
 	flags.StringVar(&f.onDisconnect, "on-disconnect", "", "`cancel or continue` the execution if the connection is lost (default cancel)")
-	flags.StringArrayVar(&f.network, "network", nil, "allow only this of what the daemon allows: `RULE`, such as example.com:443, or none (repeatable; default: as the skill says)")
-	flags.StringArrayVar(&f.deny, "network-deny", nil, "refuse this in the network: `RULE` (repeatable)")
+	flags.StringArrayVar(&f.network, "network", nil, "allow only this destination, if the daemon allows it, too: `RULE`, such as example.com:443, or none (repeatable; default: the skill's rules)")
+	flags.StringArrayVar(&f.deny, "network-deny", nil, "refuse this destination in the network: `RULE` (repeatable)")
 	flags.BoolVar(&f.learn, "learn", false, "allow every public address, and print the network rules that the run needed (for administrators)")
 	flags.StringVar(&f.session.ID, "session", "", "work on the files of the session with this `id`")
 	flags.Uint32Var(&f.session.Version, "at", 0, "start from this `version` of the session (default the newest)")
@@ -106,9 +106,9 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// command puts flags and program together. It reads local files' names and sizes, and the
-// environment of this process, but sends nothing. The files are opened by Start.
-// A mistake in any flag is reported here, before the daemon has heard of the run.
+// command makes a Cmd from the flags and the program. It reads the names and sizes of local files, and the
+// environment of this process, but sends nothing; Start opens the files.
+// It reports a mistake in any flag, before the daemon gets a request.
 func (f *runFlags) command(a *app, c *skillrun.Client, p *program) (*skillrun.Cmd, error) {
 	cmd := p.on(c, f)
 	cmd.JSONArguments = f.args
@@ -150,9 +150,9 @@ func (f *runFlags) command(a *app, c *skillrun.Client, p *program) (*skillrun.Cm
 	return cmd, nil
 }
 
-// programStdin is the program's standard input: nothing if this command's is a terminal,
-// closed, or /dev/null. With --args the JSON is the standard input, and a pipe would follow it;
-// only -i asks for that.
+// programStdin returns the program's standard input: nil if the standard input of this command is a terminal,
+// closed, or /dev/null. With --args the program gets the JSON instead. Only -i sends this command's standard
+// input after the JSON.
 func (a *app) programStdin(f *runFlags) io.Reader {
 	switch {
 	case f.interactive:
@@ -224,8 +224,8 @@ func folderFiles(root, as string) (files []skillrun.File, err error) {
 	return files, err
 }
 
-// environment reads NAME=value, and NAME with the own value. If a name is given twice, the last
-// one counts.
+// environment reads NAME=value. For NAME alone it takes the value from the environment of this process. If a
+// name is given twice, the last one counts.
 func environment(args []string) (map[string]string, error) {
 	env := map[string]string{}
 	for _, arg := range args {

@@ -24,8 +24,8 @@ type surveyFlags struct {
 	timeout    time.Duration
 }
 
-// It measures how much of a collection of published skills works, which no test of single skills
-// shows.
+// surveyCommand measures how much of a collection of published skills works. No test of single skills
+// shows that.
 func (a *app) surveyCommand() *cobra.Command {
 	var f surveyFlags
 	cmd := &cobra.Command{
@@ -34,7 +34,7 @@ func (a *app) surveyCommand() *cobra.Command {
 		Long: `Survey asks the daemon for each command line in the shell blocks of every SKILL.md
 whether it may run, and runs every script with --help, without a network. It prints
 how many skills, command lines and scripts there are of each class. Scripts that do
-not know --help may do something else; it stays in their sandbox.
+not know --help may do something else, but only inside their sandboxes.
 
 With --log FILE, the daemon's log in JSON form, it also counts the folders that the
 daemon did not load. make survey SKILLS='DIR ...' starts a daemon with these folders
@@ -58,9 +58,9 @@ With --json it prints one object a line for each skill, command line and script,
 	return cmd
 }
 
-// survey prints the lines as they come, if --json is set, and the counts at the end.
-// If stdout breaks, the run goes on to its end, and the error comes then: each is called from the
-// runs.
+// survey prints each line as it comes, if --json is set, and the counts at the end.
+// If stdout breaks, the survey still runs to its end and then returns the error, because each, which the
+// attempts call, can't stop them.
 func (a *app) survey(ctx context.Context, f surveyFlags) error {
 	var report survey.Report
 	var broken error // of stdout

@@ -24,7 +24,7 @@ admin. Each quota is printed as used/limit; a quota without a limit as used/-.`,
 			}
 			defer c.Close()
 			var list []*pb.Tenant
-			for page := ""; ; {
+			for page := ""; ; { // all pages before the table, whose columns are as wide as their longest cells
 				r, err := c.System().ListTenants(cmd.Context(), &pb.ListTenantsRequest{PageToken: page})
 				if err != nil {
 					return err
@@ -62,7 +62,8 @@ func (a *app) budgetCommand() *cobra.Command {
 	}
 }
 
-// A quota that this client does not know yet is in the JSON only.
+// printTenants prints a table, or with --json one tenant a line. Only the JSON has quotas that this client does not know
+// yet.
 func (a *app) printTenants(list []*pb.Tenant) error {
 	if a.json {
 		for _, t := range list {

@@ -214,7 +214,7 @@ func (d *daemon) warnChanged() {
 	changed := d.inForce().changed(&c)
 	d.tenants.mu.Unlock()
 	if takeover, restart := changed[byTakeover], changed[byRestart]; len(takeover)+len(restart) > 0 {
-		d.log.Warn("changed keys are not reloaded; systemctl reload skillrund takes over with the new configuration, or restart the daemon; those of restart_only need a restart",
+		d.log.Warn("changed keys are not in force yet: run systemctl reload skillrund (a takeover) for the keys in keys, and restart the daemon for those in restart_only",
 			"keys", strings.Join(takeover, " "), "restart_only", strings.Join(restart, " "))
 	}
 }

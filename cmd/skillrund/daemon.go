@@ -146,7 +146,7 @@ func serve(c config, path, program string) error {
 	background.Go(func() { d.watchTenants(ctx) })
 
 	d.readiness.set(func(r *readiness) { r.started = true })
-	// systemd takes the process for the service's main process, also if the daemon that was that has started it.
+	// After a takeover systemd must know that this process is the service's main process now: so far the earlier daemon was.
 	main := fmt.Sprintf("MAINPID=%d\n", os.Getpid())
 	if len(d.missing) == 0 {
 		notify(main + "READY=1")
@@ -227,13 +227,13 @@ func (d *daemon) start(ctx context.Context) (err error) {
 	return d.openServers()
 }
 
-// lock locks the state directory.
+// lock locks the state directory, so that no other daemon changes it.
 func (d *daemon) lock() (err error) {
 	d.unlock, err = lockState(d.config.StateDir)
 	return err
 }
 
-// prepare makes the parts that two daemons can have at the same time.
+// prepare makes the parts that both daemons of a takeover can use at the same time. The earlier daemon serves meanwhile.
 func (d *daemon) prepare(ctx context.Context) (err error) {
 	c, log := &d.config, d.log
 	if d.tracing, err = c.openTracing(log); err != nil {
@@ -292,8 +292,8 @@ func (d *daemon) prepare(ctx context.Context) (err error) {
 	return err
 }
 
-// openStores opens what one daemon alone writes to, and the executor. In a takeover the earlier daemon still ends its
-// executions there.
+// openStores opens the stores that only one daemon at a time may change freely (audit log, record, sessions), and the
+// executor. In a takeover the earlier daemon has handed them over, and only ends its executions in them.
 func (d *daemon) openStores(ctx context.Context) (err error) {
 	c, log, tenants := &d.config, d.log, d.tenantSet
 	if d.earlier != nil {
@@ -306,8 +306,8 @@ func (d *daemon) openStores(ctx context.Context) (err error) {
 	if d.audit, err = d.openAudit(); err != nil {
 		return fmt.Errorf("audit log: %w", err)
 	}
-	// SQLite reads the variable once. Else the copy of the database that a purge makes would be in a directory for
-	// temporary files, which may be small, or less protected than state_dir.
+	// A purge makes a temporary copy of the database. Without this variable SQLite would put the copy into /tmp, which
+	// may be small, or less protected than state_dir. SQLite reads the variable only once.
 	if err := os.Setenv("SQLITE_TMPDIR", filepath.Join(c.StateDir, "record")); err != nil {
 		return err
 	}
@@ -355,8 +355,8 @@ func (d *daemon) openStores(ctx context.Context) (err error) {
 	return nil
 }
 
-// openServers makes the servers. After a takeover that has failed it is called again, because a server that has
-// stopped cannot serve again.
+// openServers makes the servers. After a failed takeover the daemon calls it again, because a server that has stopped
+// cannot serve again.
 func (d *daemon) openServers() (err error) {
 	c, log := &d.config, d.log
 	d.server, err = server.New(server.Config{
@@ -412,7 +412,8 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal) error {
 	return err
 }
 
-// stopper returns a function that stops the present servers. Their calls have time until its context is done.
+// stopper returns a function that stops the servers of this moment: resume may make others before it is called. Calls of
+// the servers may go on until the function's context is done.
 func (d *daemon) stopper() func(context.Context) {
 	calls, agents, scrapes := d.server, d.mcp, d.scrapes
 	return func(ctx context.Context) {
@@ -424,8 +425,8 @@ func (d *daemon) stopper() func(context.Context) {
 	}
 }
 
-// untilStop serves until a signal, a failed listener or a takeover ends the service. handed: the next daemon
-// serves.
+// untilStop serves until a signal, a failed listener or a takeover ends the service. handed reports whether a next
+// daemon serves.
 func (d *daemon) untilStop(ctx context.Context, signals <-chan os.Signal) (handed bool, _ error) {
 	var t takeoverState
 	defer t.abandon()
@@ -507,8 +508,8 @@ func (d *daemon) watchSkills(ctx context.Context) {
 }
 
 // sweepRecords removes executions past their retention until ctx ends. An error is logged, and
-// the next tick tries again. While the next daemon serves, it removes nothing; the record still makes room for
-// the output of the executions that run here.
+// the next tick tries again. After HandOver it removes nothing, but it still reserves disk space for the
+// executions that run here (see record.Store.Sweep).
 func (d *daemon) sweepRecords(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()

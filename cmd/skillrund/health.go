@@ -32,7 +32,7 @@ func (r *readiness) set(change func(*readiness)) {
 	}
 }
 
-// health is what every caller of gRPC may know. It is called with mu held.
+// health returns the health that every caller of gRPC may know. r.mu is held.
 func (r *readiness) health() server.Health {
 	return server.Health{
 		Ready:    r.started && !r.draining && !r.unaudited && len(r.missing) == 0,
@@ -40,7 +40,8 @@ func (r *readiness) health() server.Health {
 	}
 }
 
-// current returns the health for the operator's metrics: a mistake of a tenant degrades the daemon, too.
+// current returns the health for the operator's metrics. There, a mistake in a tenant's configuration counts as degraded,
+// too.
 func (r *readiness) current() server.Health {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -97,7 +97,7 @@ func (h *hosts) writeRepository(t *testing.T) {
 	}
 }
 
-// netclient builds the Go program, once: without cgo, it needs another build of the standard library.
+// netclient builds the Go program only once. Without cgo it needs another build of the standard library, which takes long.
 var netclient = sync.OnceValues(func() ([]byte, error) {
 	dir, err := os.MkdirTemp("", "skillrund-netclient-")
 	if err != nil {

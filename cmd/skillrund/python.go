@@ -14,8 +14,8 @@ import (
 // executes a copy in memory (sandbox.Isolate).
 const programVar = "_SKILLRUN_PROGRAM"
 
-// findProgram returns the path by which the daemon was started. It may be a link, which a later takeover follows
-// again. run removes the variable in the second run.
+// findProgram returns the path by which the daemon was started. If the path is a link, a later takeover follows it again,
+// so an upgrade can change the link. run removes the variable in the second run.
 func findProgram() (string, error) {
 	if self, ok := os.LookupEnv(programVar); ok {
 		return self, nil

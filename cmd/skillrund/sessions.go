@@ -20,8 +20,8 @@ func (c *config) openSessions(tenants *tenant.Set, earlier *earlierDaemon, log *
 	})
 }
 
-// sessionRules returns the bounds of each tenant. No new call reaches a tenant that was removed; its running
-// executions commit within the daemon's bounds.
+// sessionRules returns the bounds of each tenant. A removed tenant gets no new calls, but its running executions still
+// commit, within the daemon's bounds.
 func (c *config) sessionRules(tenants *tenant.Set) func(string) session.Rules {
 	s := c.Sessions
 	return func(name string) session.Rules {

@@ -62,9 +62,9 @@ func (d *daemon) startNext(ctx context.Context) (_ *nextDaemon, err error) {
 	case <-n.ready:
 		return n, nil
 	case <-n.gone:
-		return n, fmt.Errorf("it ended with %v; its messages are above", n.cmd.ProcessState)
+		return n, fmt.Errorf("the next daemon ended with %v; its messages are above", n.cmd.ProcessState)
 	case <-patience.Done():
-		return n, fmt.Errorf("it was not ready within %v", nextPatience)
+		return n, fmt.Errorf("the next daemon was not ready within %v", nextPatience)
 	}
 }
 
@@ -132,7 +132,7 @@ func (e *earlierCalls) Await(_ Nothing, handed *HandedOver) error {
 	e.n.once.ready.Do(func() { close(e.n.ready) })
 	h, ok := <-e.n.handed
 	if !ok {
-		return errors.New("the earlier daemon goes on")
+		return errors.New("the earlier daemon has given up the takeover and continues to serve")
 	}
 	*handed = h
 	return nil
@@ -206,9 +206,9 @@ func (d *daemon) handOver(ctx context.Context, n *nextDaemon) error {
 				"callers_waited_ms", time.Since(began).Milliseconds())
 			return nil
 		case <-n.gone:
-			err = fmt.Errorf("it ended with %v; its messages are above", n.cmd.ProcessState)
+			err = fmt.Errorf("the next daemon ended with %v; its messages are above", n.cmd.ProcessState)
 		case <-patience.Done():
-			err = fmt.Errorf("it did not serve within %v", servingPatience)
+			err = fmt.Errorf("the next daemon did not serve within %v", servingPatience)
 		}
 	}
 	n.end()
@@ -294,10 +294,10 @@ type startedNext struct {
 func (t *takeoverState) ask(ctx context.Context, d *daemon) {
 	switch {
 	case t.started != nil:
-		d.log.Info("takeover: the next daemon starts already")
+		d.log.Info("takeover: the next daemon is starting already")
 	case d.inherits():
 		t.wanted = true
-		d.log.Info("takeover: begins when the earlier daemon has ended", "at_most_ms", time.Duration(d.config.Drain).Milliseconds())
+		d.log.Info("takeover: will begin when the earlier daemon has ended", "at_most_ms", time.Duration(d.config.Drain).Milliseconds())
 	default:
 		t.begin(ctx, d)
 	}
@@ -344,7 +344,7 @@ func (t *takeoverState) finish(ctx context.Context, d *daemon, s startedNext) (h
 	t.started = nil
 	if s.err != nil {
 		d.sweepNext(ctx)
-		d.log.Error("takeover: the next daemon did not start; this one goes on", "err", s.err)
+		d.log.Error("takeover: the next daemon did not start; this daemon continues to serve", "err", s.err)
 		return false, nil
 	}
 	err := d.handOver(ctx, s.next)
@@ -352,7 +352,7 @@ func (t *takeoverState) finish(ctx context.Context, d *daemon, s startedNext) (h
 		return false, lost
 	}
 	if err != nil {
-		d.log.Error("takeover: the next daemon does not serve; this one goes on", "err", err)
+		d.log.Error("takeover: the next daemon does not serve; this daemon continues to serve", "err", err)
 		return false, nil
 	}
 	return true, nil
@@ -380,7 +380,7 @@ func (t *takeoverState) abandon() {
 // daemon can't serve without them and must exit.
 type notTakenBack struct{ err error }
 
-func (e *notTakenBack) Error() string { return "takeover: not taken back: " + e.err.Error() }
+func (e *notTakenBack) Error() string { return "takeover: sockets or state not taken back: " + e.err.Error() }
 
 // A handing hands over one part of the state that only one daemon at a time may change.
 type handing struct {

@@ -154,7 +154,7 @@ func (d *daemon) outlive(ctx context.Context, e *earlierDaemon) {
 	s.ServeConn(e.conn) // until the end of the connection
 	e.calls.Close()
 	if err := d.adopt(context.WithoutCancel(ctx)); err != nil {
-		d.log.Error("takeover: not everything of the earlier daemon could be adopted; restart the daemon when it is idle", "err", err)
+		d.log.Error("takeover: some state of the earlier daemon could not be adopted; restart the daemon when it is idle", "err", err)
 	} else {
 		d.log.Info("takeover: the earlier daemon has ended")
 	}

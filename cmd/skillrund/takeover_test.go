@@ -231,7 +231,7 @@ func TestTakeoverThatFails(t *testing.T) {
 
 	// It dies after the hand-over.
 	d.cmd.Process.Signal(syscall.SIGUSR2)
-	d.untilLogged("the next daemon does not serve; this one goes on")
+	d.untilLogged("the next daemon does not serve; this daemon continues to serve")
 	d.works()
 	if got := d.instances(); len(got) != 1 {
 		t.Errorf("instances: got %q, want one", got)
@@ -250,7 +250,7 @@ func TestTakeoverThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.cmd.Process.Signal(syscall.SIGUSR2)
-	d.untilLogged("the next daemon did not start; this one goes on")
+	d.untilLogged("the next daemon did not start; this daemon continues to serve")
 	d.works()
 	if err := s.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Stdin{Stdin: []byte("still there\n")}}); err != nil {
 		t.Error(err)

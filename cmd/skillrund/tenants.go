@@ -85,8 +85,8 @@ func (c *config) manyTenants() bool { return len(c.Tenants) > 0 || c.TenantsDir 
 func (t *tenantConfig) inherit(c *config, dir, key string, lines map[string]int) {
 	set := func(name string) bool { return lines[join(key, name)] > 0 }
 	for i := range t.Skills {
-		// The path without links is the one that the checks compare and that each reload opens: a link that
-		// comes later leads nowhere.
+		// From here on only the path without links counts: the checks compare this path, and each reload opens it. A link
+		// that a tenant puts there later is not followed.
 		t.Skills[i].Path = realPath(absolute(dir, t.Skills[i].Path))
 	}
 	if !set("policy.network") {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A tenant that makes allowed calls which change nothing, as fast as it can, leaves a bounded number of entries. A call that
-// changes something is always written in full.
+// If a tenant makes allowed calls that change nothing, as fast as it can, the log gets a bounded number of entries. A call
+// that changes something always has a full entry.
 func TestAllowedCallsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := config(t.TempDir())

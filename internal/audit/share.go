@@ -32,8 +32,8 @@ const (
 	lockInterval = 10 * time.Millisecond
 )
 
-// lock takes both locks for Open. Without them, two daemons would write two chains into one file, and nobody could
-// verify it.
+// lock takes both locks for Open. Without them, two daemons would write two chains into one file, and no verification
+// could tell them apart.
 func (l *Log) lock() (err error) {
 	if l.dir, err = os.Open(l.Dir); err != nil {
 		return err
@@ -80,8 +80,8 @@ func tryFlock(f *os.File, how int) error {
 	}
 }
 
-// Share lets a next process open the log with Config.Beside and write to it, too. Until Own, each entry costs some
-// more system calls. Share does nothing to a log that is shared already.
+// Share lets a next process open the log and write to it, too. Until Own, each entry costs some more system calls. Share
+// does nothing to a log that is shared already.
 func (l *Log) Share() error {
 	if l == nil {
 		return nil
@@ -201,8 +201,8 @@ func (l *Log) moved() bool {
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok && st.Nlink == 0 {
 		return true
 	}
-	// A rotation adds nothing to a file that ends with a checkpoint, so its size says nothing. The next file has the
-	// number l.seq+1 in its name; so has the newest file itself as long as it is empty.
+	// A rotation adds nothing to a file that ends with a checkpoint, so the size of this file says nothing. The next
+	// file has the number l.seq+1 in its name. An empty newest file has this number, too, so it does not count.
 	_, err = os.Lstat(filePath(l.Dir, l.seq+1))
 	return l.size > 0 && !isMissing(err)
 }

@@ -152,7 +152,7 @@ func (p *peer) rest() error {
 	return p.cmd.Wait()
 }
 
-// kill ends the process with SIGKILL. Entries that it has written count, also if it has not said so.
+// kill ends the process with SIGKILL. Entries that it has written count even if the test got no line about them.
 func (p *peer) kill() {
 	p.t.Helper()
 	if err := p.cmd.Process.Kill(); err != nil {
@@ -362,7 +362,7 @@ func TestShareAndKillInAppend(t *testing.T) {
 	}
 }
 
-// If the earlier process dies within a line before the next one has written anything, Own notes it.
+// If the earlier process dies within a line, and the next process has written nothing yet, Own notes the damage.
 func TestOwnNotesDamage(t *testing.T) {
 	dir := t.TempDir()
 	c := tiny(dir)
@@ -546,7 +546,7 @@ func TestHeadOfSharedLog(t *testing.T) {
 	checkShared(t, dir, 40, 0, 0)
 }
 
-// The other process removes the newest file that this one knows, and the file after it.
+// The other process removes the newest file that this process knows, and the next file, too.
 func TestPrunedWhileShared(t *testing.T) {
 	c := config(t.TempDir())
 	c.FileBytes, c.Files = 1000, 1

@@ -172,7 +172,7 @@ func (r *run) group(g group, selected []string) error {
 	return nil
 }
 
-// setReason sets the reason of a row without a value.
+// setReason says why a row has no value.
 // It makes sure that a row without a figure never looks like a success.
 func (r *Row) setReason(err error) {
 	var reason notRun

@@ -218,7 +218,7 @@ func (s *Store) learnKept(t *tenant, entries []fs.DirEntry, remove func(dir stri
 			err = errors.New("a newer build replaced it")
 		}
 		if err == nil && t.kept[k.environment.Digest] != nil {
-			err = errors.New("there is another build of it")
+			err = errors.New("another build has the same digest")
 		}
 		if err != nil {
 			if s.phase != beside {

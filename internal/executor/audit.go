@@ -96,7 +96,7 @@ func (x *Executor) auditEnd(who permission.Principal, id string, out Outcome) {
 	})
 }
 
-// Bounds on the entry of one connection: an entry is one line with a bound.
+// Bounds on the parts of an entry about one connection, so that the whole entry stays within the bound of a line.
 const (
 	maxAuditedCredentials = 2
 	maxAuditedError       = 60 // bytes

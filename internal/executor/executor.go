@@ -153,7 +153,7 @@ type Executor struct {
 	// before Drain closes the admission, so no call begins once Drain waits.
 	calls    sync.WaitGroup
 	deadline *cancellation // set when a drain has run out of time; cancels executions accepted later
-	// mu guards these, too. accepting counts calls of Execute between enter and the record; enter adds to it.
+	// mu guards these fields, too. accepting counts calls of Execute that have entered and are not in the record yet.
 	accepting   sync.WaitGroup
 	heir        Heir // set by HandOver; nil: no other daemon takes over
 	inheritance inheritance
@@ -244,7 +244,7 @@ func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplica
 		return "", false, err
 	}
 	if req.Key != "" {
-		// First of all: a repeated request gets its execution even if no such request could be accepted now.
+		// The key comes first: a repeated request gets its execution even if no new request could be accepted now.
 		leave, earlier, err := x.enterKey(ctx, t, req)
 		if err != nil {
 			return "", false, err
@@ -508,7 +508,7 @@ func (x *Executor) CancelSoon(ctx context.Context, who permission.Principal, id,
 	return x.Get(ctx, who, id)
 }
 
-// beginCancel asks an execution to end. done is closed at its end, and nil if it has ended.
+// beginCancel asks an execution to end. done is closed when the execution ends. It is nil if the execution has ended.
 func (x *Executor) beginCancel(ctx context.Context, who permission.Principal, id, by, reason string, grace time.Duration) (done <-chan struct{}, _ error) {
 	entry := entryOf(ctx, audit.Cancel, who, id)
 	entry.By, entry.Why = by, reason

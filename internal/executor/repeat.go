@@ -19,7 +19,7 @@ import (
 // repeated orders requests with one key. The zero value is ready to use.
 type repeated struct {
 	mu   sync.Mutex
-	keys map[tenantKeyOf]*keyTurn // of requests that are not recorded yet
+	keys map[tenantKeyOf]*keyTurn // keys of requests that are not in the record yet
 }
 
 type tenantKeyOf struct{ tenant, key string }
@@ -101,7 +101,7 @@ func (x *Executor) awaitKey(ctx context.Context, t *tenant.Tenant, who permissio
 // takePlace counts a request that waits, but not for a slot, in the queue of its tenant.
 func (x *Executor) takePlace(t *tenant.Tenant, who permission.Principal) (*admission.Place, error) {
 	place, err := x.admission.Wait(t.Name, who.Name)
-	if errors.Is(err, admission.ErrNoTenant) { // it was removed a moment ago
+	if errors.Is(err, admission.ErrNoTenant) { // the tenant was removed a moment ago
 		err = &UnknownTenantError{who.Tenant}
 	}
 	return place, err

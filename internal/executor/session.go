@@ -158,8 +158,9 @@ func (e *execution) openSession() error {
 	return nil
 }
 
-// hideSessionFiles hides the files of the session that the program may not see: the program of another skill
-// can have made any file. The header warns of them. A file of the skill hides the session's anyway.
+// hideSessionFiles hides the files of the session that the program may not see, because the program of another skill
+// may have made them. A warning in the header names one. It skips a path at which the skill has a file: that file hides
+// the session's file anyway.
 func (e *execution) hideSessionFiles() {
 	reason, hides := "", e.grant.Hides(e.dir, len(e.secretEnv) > 0)
 	for path := range e.turn.Paths() {

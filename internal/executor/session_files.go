@@ -118,8 +118,8 @@ func (x *Executor) PutSessionFile(ctx context.Context, who permission.Principal,
 	return v, err
 }
 
-// putWaiting is Store.Put that waits until the queue timeout. The error is then a *session.BusyError. A call
-// that waits counts in the tenant's queue.
+// putWaiting is Store.Put, but it waits for a busy session until the queue timeout. Then the error is a
+// *session.BusyError. A call that waits counts in the tenant's queue.
 func (x *Executor) putWaiting(ctx context.Context, who permission.Principal, id string, f session.NewFile) (session.Version, error) {
 	t, err := x.Tenant(who)
 	if err != nil {

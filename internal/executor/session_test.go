@@ -517,7 +517,7 @@ func TestSessionWaitCounts(t *testing.T) {
 	}
 }
 
-// A repeated request gets its execution, whatever has become of its session since.
+// A repeated request gets the execution of the first request, even if the session has changed or was removed since.
 func TestKeyComesFirst(t *testing.T) {
 	b := newSessionBench(t, hosttest.Host(t))
 	b.rules.Versions = 1

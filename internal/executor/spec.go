@@ -88,8 +88,8 @@ func programOf(grant permission.Grant, s settings) sandbox.Program {
 	return sandbox.Program{{Pipeline: []sandbox.Command{{Args: args}}}}
 }
 
-// quickRetries have npm and pip give up soon in a network that refuses: by default, npm waits 70 s between its three
-// attempts, and pip 14 s between six. With these, npm needs 3 s, and pip makes three attempts in about 2 s.
+// quickRetries make npm and pip give up soon if the network refuses. By default npm makes three attempts in about 70 s,
+// and pip six attempts in about 14 s. With these variables npm needs 3 s, and pip makes three attempts in about 2 s.
 var quickRetries = []string{
 	"npm_config_fetch_retry_mintimeout=500", // ms
 	"npm_config_fetch_retry_maxtimeout=1000",

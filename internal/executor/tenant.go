@@ -39,8 +39,8 @@ func (c *Config) tenants() *tenant.Set {
 	})
 }
 
-// maxBlock is how long an execution that needs more memory or processors than are free makes smaller ones of other
-// tenants wait, before they may pass for as long. Most executions end within it.
+// maxBlock is for an execution that needs more memory or processors than are free: smaller executions of other tenants
+// wait for this time, and may then pass for the same time. Most executions end within 5 s, so the large one then starts.
 const maxBlock = 5 * time.Second
 
 // slots returns the bounds of the admission. A single tenant has the reserved slots for its callers;

@@ -62,8 +62,8 @@ type placedCode struct {
 	codeWord
 	file, folder string
 	pkg          string // the folder of a module's package, if the skill has it; else empty
-	// shipped: the author of a rule means the skill's file, whatever the request's working directory is. Code
-	// that the skill does not have is the caller's own.
+	// shipped says that the skill has the file. The author of a rule means the skill's file, whatever the request's
+	// working directory is. Code that the skill does not have belongs to the caller.
 	shipped bool
 }
 
@@ -98,7 +98,7 @@ func (p placedCode) refusesFile(name string) string {
 	return ""
 }
 
-// isIn reports whether name lies in folder.
+// isIn reports whether the path name is in folder or beneath it.
 func isIn(name, folder string) bool {
 	return len(name) > len(folder) && name[len(folder)] == '/' && name[:len(folder)] == folder
 }
@@ -117,7 +117,7 @@ func (c codeWord) in(dir string) (file string, ok bool) {
 	return file, !strings.HasPrefix(name, "/") && file != ".." && !strings.HasPrefix(file, "../")
 }
 
-// packageIn is the folder of a module's package in the workspace, if the command starts in dir.
+// packageIn returns the folder of a module's package in the workspace, for a command that starts in dir.
 func (c codeWord) packageIn(dir string) string {
 	name, _, _ := strings.Cut(c.name, ".")
 	return path.Join(dir, name)

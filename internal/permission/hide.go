@@ -65,9 +65,9 @@ func (g Grant) Hides(dir string, secret bool) func(name string) string {
 
 const hiddenRemedy = "send them as input files"
 
-// found reports whether a program finds a file as code by its name and its place: anywhere; in the
-// skill's folders; at the top of the workspace, in the working directory, and between these two, where
-// node and git search, too.
+// found reports whether a program could load a file as code because of its name and its place. Some names count
+// everywhere. Others count only in the skill's folders, at the top of the workspace, in the working directory, and in
+// the folders between the last two, because node and git search these, too.
 func (g Grant) found(dir, name string) bool {
 	folder, base := path.Dir(name), path.Base(name)
 	first, _, _ := strings.Cut(name, "/")
@@ -87,8 +87,8 @@ func (g Grant) found(dir, name string) bool {
 // (https://nodejs.org/api/packages.html, "Self-referencing a package using its name").
 var nodeFiles = strings.Fields("package.json tsconfig.json deno.json deno.jsonc bunfig.toml .npmrc .yarnrc.yml")
 
-// buildFiles have, or name, commands that a build tool in the same folder runs. A script of the skill may
-// read such a file as data.
+// buildFiles are files with commands, or names of commands, that a build tool in the same folder runs. They are hidden
+// only from commands: a script of the skill may read such a file as data.
 var buildFiles = strings.Fields(`Makefile makefile GNUmakefile justfile Rakefile Gemfile Cargo.toml build.gradle pom.xml build.xml
 	CMakeLists.txt pyproject.toml setup.cfg tox.ini pytest.ini .pre-commit-config.yaml`)
 

@@ -79,7 +79,7 @@ type Grant struct {
 	rule      string
 	scoped    bool       // for RefusesFile, see Decision
 	code      []codeWord // for RefusesFile, see Decision
-	loads     []codeWord // for Hides: the words that name the source's code, whatever covers it
+	loads     []codeWord // for Hides: the words that name the code of the source, whether or not a rule covers it
 }
 
 // Valid reports whether g approves anything.

@@ -139,7 +139,7 @@ func TestRemoteMoves(t *testing.T) {
 	}
 }
 
-// The end in the file counts only once the row has it. Without it in the file, it comes from the row.
+// An end in the file counts only when the row has it, too. If the file has no end, the end comes from the row.
 func TestRemoteEnd(t *testing.T) {
 	s := openIdleStore(t, Config{})
 	l := createInFile(t, s, Execution{ID: "x"})

@@ -69,7 +69,7 @@ func nameOf(err error) string {
 	return "other"
 }
 
-// pattern is the data of an event: it tells the event and each of its bytes.
+// pattern returns the data of an event. Each byte depends on the event and the position, so a test notices a wrong byte.
 func pattern(id string, size, seed int) []byte {
 	b := make([]byte, size)
 	for i := range b {

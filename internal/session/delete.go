@@ -39,7 +39,8 @@ func (s *Store) DeleteEmpty(tenant, id string) error {
 	return err
 }
 
-// delete removes a session if, once it has no writer, still is true. The caller is between enter and leave.
+// delete removes a session. It first waits until the session has no writer; if still then returns false, it does nothing.
+// The caller is between enter and leave.
 func (s *Store) delete(tenant string, x *session, by string, still func() bool) error {
 	if err := s.begin(x, by); err != nil {
 		return err
@@ -117,7 +118,7 @@ func (s *Store) Sweep() (removed int, err error) {
 	return removed, errors.Join(errs...)
 }
 
-// isHanding reports whether HandOver waits for this change, or has returned.
+// isHanding reports whether HandOver was called: it waits for this change, or has returned.
 func (s *Store) isHanding() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -56,9 +56,9 @@ func (s *Store) load(tenant string, x *session) error {
 	return nil
 }
 
-// committed returns the numbers of the versions on disk. It removes a version after the head: its commit has
-// failed and was reported as failed, but the version could not be removed then. After a start the head is the
-// newest version on disk.
+// committed returns the numbers of the versions on disk. It removes versions that are newer than the head. The commit of
+// such a version was reported as failed, but the disk did not let the commit remove the version. After a restart such a
+// version counts as committed, because the head is then the newest version on disk.
 func (x *session) committed() ([]int, error) {
 	numbers, err := versionNumbers(x.dir)
 	if err != nil {
@@ -129,7 +129,8 @@ func (s *Store) resize(tenant string, x *session, size int64) {
 	x.head.Stored = size
 }
 
-// readManifest reads a version whose objects are all there, with the right sizes. It does not read the objects.
+// readManifest reads the manifest of a version. It is an error if an object of the version is missing or has another
+// size. It does not read the objects, so it does not notice changed bytes.
 func readManifest(dir string, number int, sizes map[string]int64) (*manifest, error) {
 	data, err := os.ReadFile(versionPath(dir, number))
 	if err != nil {

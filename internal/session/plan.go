@@ -23,8 +23,8 @@ type Change struct {
 	// Foreign reports whether a path is not the session's, because the skill has something there: such
 	// files are neither added nor deleted. Nil: none is.
 	Foreign func(path string) bool
-	// Unseen reports whether the program did not see a file of its version. A new file can replace such a
-	// file, but the deletion of its directory does not delete it. Nil: the program saw all files.
+	// Unseen reports whether a file of the version was hidden from the program. A new file of the program can replace
+	// such a file. But if the program deletes the file's directory, the file stays. Nil: the program saw all files.
 	Unseen func(path string) bool
 }
 

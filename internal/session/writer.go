@@ -40,7 +40,7 @@ func (s *Store) Acquire(ctx context.Context, tenant, id string, u Use) (*Writer,
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
-	defer s.leave() // HandOver ends the wait, and then knows all writers
+	defer s.leave() // HandOver ends the wait for a turn, and waits for leave, so it then knows all writers
 	x, err := s.find(tenant, id)
 	if err != nil {
 		return nil, err

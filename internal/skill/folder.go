@@ -29,7 +29,7 @@ type Root struct {
 	NoLinks bool
 }
 
-// open opens the directory of a root.
+// open opens the directory of a root. It follows links only if NoLinks is not set.
 func (root Root) open() (*os.File, error) {
 	if !root.NoLinks {
 		return os.Open(root.Dir)

@@ -16,9 +16,9 @@ import (
 
 // Reload reads the roots again. If a folder can no longer be loaded, it keeps its former
 // skill and is a Problem. If a folder is gone, so is its skill. Callers may go on using
-// a Skill that they hold. An error is about the shared roots, or ctx; in that case nothing has changed. If the
-// snapshots of a tenant's roots can't be written, that is a Problem of the tenant, which keeps its former skills.
-// After HandOver, Reload does nothing.
+// a Skill that they hold. An error concerns the shared roots, or ctx; then nothing has changed. If the snapshots of a
+// tenant's roots can't be written, the tenant gets a Problem and keeps its former skills. After HandOver, Reload does
+// nothing.
 // The new lists are built next to the old ones and then stored at once, so look-ups never wait for
 // a reload and never see half of it.
 func (r *Registry) Reload(ctx context.Context) (Changes, error) {
@@ -58,8 +58,8 @@ func (r *Registry) Reload(ctx context.Context) (Changes, error) {
 	return changes, nil
 }
 
-// failed returns the former skills of a tenant after a load that failed, with the error as a problem. If the roots
-// have changed, it returns none: the former skills may be another tenant's now.
+// failed returns the former skills of a tenant after a failed load, with the error as a problem. If the tenant's roots
+// have changed, it returns no skills, because the former folders may belong to another tenant now.
 func (n *snapshotOfRoots) failed(roots []Root, err error) *snapshotOfRoots {
 	kept := &snapshotOfRoots{roots: roots}
 	if reflect.DeepEqual(n.roots, roots) {

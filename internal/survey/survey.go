@@ -142,8 +142,8 @@ func (s *survey) skill(ctx context.Context, name string) error {
 	return nil
 }
 
-// commands asks the daemon for each command line in the skill's SKILL.md whether it may run. It runs none of them: an
-// example in a text can have any effect.
+// commands asks the daemon for each command line in the skill's SKILL.md whether it may run. It does not run the command
+// lines, because an example in a text can have any effect.
 func (s *survey) commands(ctx context.Context, sk *pb.Skill) error {
 	text, err := s.manifest(ctx, sk.GetName())
 	if err != nil {

@@ -148,7 +148,7 @@ func (p *plan) addWhiteouts(snapshot *os.Root, has func(string) bool, files map[
 			continue
 		}
 		if _, planned := p.dirs[path.Dir(in.Path)]; planned && has != nil {
-			p.files = append(p.files, in) // thousands of whiteouts can have one folder
+			p.files = append(p.files, in) // the folder needs no addDirs again; one folder can have thousands of whiteouts
 			continue
 		}
 		reason, err := p.addDirs(snapshot, in.Path)

@@ -103,8 +103,8 @@ func (p plan) write(layer string, owner Owner) error {
 type whiteouts struct {
 	root  *os.Root
 	name  string   // of dir
-	dir   *os.File // nil: none yet
-	first *os.File // the folder of the whiteout to link; nil: none yet
+	dir   *os.File // the last folder; nil: no folder is open
+	first *os.File // the folder of the whiteout to link; nil: no whiteout exists yet
 	base  string   // the name of that whiteout in first
 }
 
@@ -121,7 +121,7 @@ func (w *whiteouts) make(name string) error {
 	if w.first != nil && unix.Linkat(int(w.first.Fd()), w.base, at, base, 0) == nil {
 		return nil
 	}
-	// There is none yet, or it has as many links as a file may have.
+	// No whiteout exists yet, or the first one has as many links as a file may have.
 	if err := unix.Mknodat(at, base, unix.S_IFCHR, 0); err != nil {
 		return &os.PathError{Op: "mknod", Path: name, Err: err}
 	}
@@ -132,7 +132,7 @@ func (w *whiteouts) make(name string) error {
 	return nil
 }
 
-// leave closes the last folder, unless it is still needed.
+// leave closes the last folder, unless first is in it.
 func (w *whiteouts) leave() {
 	if w.dir != nil && w.dir != w.first {
 		w.dir.Close()

@@ -360,7 +360,7 @@ func TestOneTenantLeavesRoomForOthers(t *testing.T) {
 	}
 }
 
-// The bytes of a call count for its tenant from the moment on at which its caller is identified.
+// The bytes of a call count for the tenant of the caller as soon as the caller is identified.
 func TestIdentifiedCallsCountForTheirTenant(t *testing.T) {
 	b := newBudget(t, 1000, 1000)
 	in := &Intake{Budget: b, holders: 1, who: caller{peer: "one"}}

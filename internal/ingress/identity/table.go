@@ -117,8 +117,8 @@ func (t *Table) SetRows(rows []Row) error {
 // If the Table accepts tokens, the header Authorization comes first, since a caller sends it on
 // purpose. A caller whose token is not valid is refused, even if its connection has another credential.
 //
-// If an address has sent many invalid credentials, Identify refuses its credentials without a check, except those that
-// were valid before; see failures.
+// If an address has sent many invalid credentials, Identify refuses further ones without a check, unless they were valid
+// before; see failures.
 func (t *Table) Identify(c Credentials) (id Identity, err error) {
 	p, costs := t.proofOf(c)
 	if costs && !t.failures.mayCheck(p, time.Now()) {

@@ -139,7 +139,7 @@ func (t *Table) bearer(values []string) (Identity, error) {
 	return t.jwt(token)
 }
 
-// nobodysToken takes the place of an unknown token. So the check of an unknown ID takes as long as the
+// nobodysToken is compared if the ID of a token is unknown. So the check of an unknown ID takes as long as the
 // check of a known one.
 var nobodysToken = Token{Salt: make([]byte, 16), Hash: make([]byte, sha256.Size)}
 

@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// activity is when a connection last carried data. It costs the copying loops one store, where a
-// deadline for each read would cost a timer.
+// activity notes when a connection last carried data. A note costs the copying loops one store; a
+// deadline for each read would cost a change of a timer.
 type activity struct {
 	last atomic.Int64 // in nanoseconds since 1970
 }
 
+// note notes that data has come or gone.
 func (a *activity) note() { a.last.Store(time.Now().UnixNano()) }
 
 // watch calls end when nothing was noted for the time idle, and when life ends. After stop, end may
@@ -20,6 +21,7 @@ func (a *activity) watch(life context.Context, idle time.Duration, end func()) (
 	a.note()
 	ctx, cancel := context.WithCancel(life)
 	stopEnd := context.AfterFunc(life, end)
+	// The channel is a lock that is held until the timer exists: the function may run before AfterFunc returns.
 	timer := make(chan *time.Timer, 1)
 	timer <- time.AfterFunc(idle, func() {
 		t := <-timer

@@ -59,7 +59,8 @@ func (c *connection) brokered() (*exchange, bool) {
 		return slices.ContainsFunc(list, func(n string) bool { return normal(n) == name })
 	}
 	if name == "" || !has(names) || c.decision.names != nil && !has(c.decision.names) {
-		return nil, false // the usual way refuses it, or passes it on
+		// Without a credential the connection goes on as any other, which refuses the name or passes it on.
+		return nil, false
 	}
 	list := b.matching(name, port, secure)
 	if len(list) == 0 {

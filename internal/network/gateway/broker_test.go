@@ -308,10 +308,10 @@ func TestCredentialsOfStreams(t *testing.T) {
 	}
 }
 
-// offered is what an end of HTTP/2 lets the other one send.
+// offered has the bounds that one end of an HTTP/2 connection offers to the other.
 type offered struct {
 	streams, frame, perStream uint32
-	perConnection             uint32 // zero: as much as HTTP/2 has without a word, 65,535 bytes
+	perConnection             uint32 // zero: the default of HTTP/2, 65,535 bytes
 }
 
 // readOffer reads frames until the offer is complete: settings, and an update of the connection's window.

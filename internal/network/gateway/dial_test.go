@@ -17,7 +17,8 @@ import (
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
-// testPorts is the last port that a test has taken: a port may be busy for a minute after its test.
+// testPorts is the last port that a test has taken. Each test takes new ports, because a port may be busy for a minute
+// after a test.
 var testPorts = uint16(40000)
 
 // newPorts returns the first of three ports.
@@ -26,7 +27,7 @@ func newPorts() uint16 {
 	return testPorts - 2
 }
 
-// reserving gives a tenant one port that it shares with others, and one of its own.
+// reserving gives a tenant one common port and one reserved port.
 func reserving(common, reserve uint16) func(*Config) {
 	return func(c *Config) {
 		l := DefaultTenantLimits()
@@ -50,8 +51,8 @@ func needsPortRange(t *testing.T) {
 	}
 }
 
-// A tenant that uses up its ports for a destination leaves other tenants theirs. A client that ends a connection
-// first keeps its port busy (TIME_WAIT). The refusal of a further connection is an event.
+// If a tenant uses up its ports for a destination, other tenants still have ports. A port stays busy (TIME_WAIT) if the
+// client ends the connection first. The refusal of a further connection is an event.
 func TestPorts(t *testing.T) {
 	needsPortRange(t)
 	for name, host := range map[string]string{"IPv4": networktest.Public, "IPv6": networktest.Public6} {
@@ -111,7 +112,7 @@ func TestPortsOfPackets(t *testing.T) {
 	b.awaitDenial(t, func(d policy.Denial) bool { return isPortEvent(d) && d.Protocol == "dns" && d.Name == "www.test" })
 }
 
-// A dial that fails because of the helper is an event with the cause; one that its destination refuses is none.
+// If a dial fails because of the helper, an event has the cause. A refusal by the destination is no such event.
 func TestFault(t *testing.T) {
 	for errno, want := range map[syscall.Errno]string{
 		unix.EADDRNOTAVAIL: "no free port", unix.EAGAIN: "no free port", unix.EMFILE: "too many open sockets",

@@ -34,7 +34,7 @@ const (
 	idleTCP      = 10 * time.Second
 )
 
-// listen takes the UDP port of both addresses.
+// listen opens port 53 for UDP on both addresses of the name server. TCP queries come to serveTCP by the forwarder.
 func (n *nameServer) listen() error {
 	for _, a := range []netip.Addr{NameServerIPv4, NameServerIPv6} {
 		protocol := header.IPv4ProtocolNumber
@@ -62,7 +62,7 @@ func (n *nameServer) serveUDP(conn *gonet.UDPConn) {
 			return
 		}
 		n.gateway.brake.charge(1)
-		query := append([]byte(nil), b[:size]...)
+		query := append([]byte(nil), b[:size]...) // the next read overwrites b
 		select {
 		case n.queries <- struct{}{}:
 		default:
@@ -77,7 +77,8 @@ func (n *nameServer) serveUDP(conn *gonet.UDPConn) {
 	}
 }
 
-// serveTCP answers the queries of one connection, one after the other.
+// serveTCP answers the queries of one connection, one after the other. Beyond the bound a query waits, because a client
+// does not send a query over TCP again.
 func (n *nameServer) serveTCP(c net.Conn) {
 	conn := &dns.Conn{Conn: c}
 	stop := context.AfterFunc(n.gateway.life, func() { c.Close() })

@@ -68,8 +68,8 @@ func TestConnectionLimits(t *testing.T) {
 	}
 }
 
-// The sandboxes of a tenant together carry no more bytes in a second than the limit: connections wait. All that one
-// connection carries at once passes, however small the limit is, and the end of a network ends the wait.
+// The sandboxes of a tenant together carry no more bytes in a second than the limit; connections wait. A piece that is
+// larger than the limit still passes, and the end of a network ends the wait.
 func TestBytesOfTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewShared(TenantLimits{Connections: 1, NewPerSecond: 1, BytesPerSecond: 1 << 20})
@@ -217,7 +217,7 @@ func TestAttemptsAreBounded(t *testing.T) {
 	w.awaitDenial(t, func(d policy.Denial) bool { return d.Reason == "more than 1 connection attempts at once" })
 }
 
-// silence has nobody answer at port 80 of the test's public host, until its result is called.
+// silence makes port 80 of the test's public host answer no packet, until the returned function is called.
 func silence(t *testing.T) (end func()) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -389,7 +389,7 @@ func TestHalfOpen(t *testing.T) {
 	}
 }
 
-// A connection that comes while the Gateway closes, or after, does not enter. Close would not wait for it.
+// A Gateway that closes, or has closed, admits no connection, because Close would not wait for that connection.
 func TestEnterAfterClose(t *testing.T) {
 	b := newBox(t, nil, nil)
 	if reached := b.gateway.enter(); reached != "" {

@@ -125,7 +125,7 @@ func TestServerName(t *testing.T) {
 	}
 }
 
-// A denied name is refused also at an address that public or a CIDR allows, if the client sends it in plain text. All
+// If public or a CIDR allows an address, a client that sends a denied name in plain text is refused there, too. All
 // other names and protocols pass.
 func TestDeniedNameAtAllowedAddress(t *testing.T) {
 	newZone(t)

@@ -313,7 +313,7 @@ func TestProxyIsSilent(t *testing.T) {
 		_, _ = io.Copy(io.Discard, c)
 		ended <- struct{}{}
 	})
-	// The sandbox repeats its first packet after 1 s and 3 s. A packet just after the refusal would try again.
+	// The sandbox repeats its first packet after 1 s and 3 s. A repetition just after the refusal would begin a new attempt.
 	b = newBox(t, []string{"public:7000"}, nil, through(), func(c *Config) { c.Limits.Dial = 2 * time.Second })
 	if c, err := b.Dial("tcp", networktest.Public+":7000"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Fatalf("got %v, %v", c, err)

@@ -44,21 +44,23 @@ func (g *Gateway) udp(r *udp.ForwarderRequest) bool {
 	return true
 }
 
-// A session copies packets between one port of the sandbox and one destination.
+// A session copies packets between one port of the sandbox and one destination. UDP has no connections, so a session
+// counts as one in limits and events.
 type session struct {
 	gateway  *Gateway
 	decision decision
 	start    time.Time
-	queue    waiter.Queue
-	endpoint tcpip.Endpoint
-	in       *gonet.UDPConn
-	out      net.Conn
+	queue    waiter.Queue   // wakes send when a packet has come from the sandbox
+	endpoint tcpip.Endpoint // the stack's end, under in
+	in       *gonet.UDPConn // to and from the sandbox
+	out      net.Conn       // to and from the destination
 
 	sent, received atomic.Int64
 	activity       activity
 }
 
-// run ends with the first error of a side, or after a while without a packet.
+// run copies in both directions. It ends after an error on either side, or after limits.IdleUDP without a packet: no
+// packet says that a UDP exchange is over.
 func (s *session) run() {
 	g := s.gateway
 	defer g.leave()
@@ -74,6 +76,7 @@ func (s *session) run() {
 		return
 	}
 	s.out = out
+	// Closing both sides ends the reads of send and receive.
 	end := func() { s.in.Close(); out.Close() }
 	stop := s.activity.watch(g.life, g.entries.limits.IdleUDP, end)
 	received := make(chan struct{})

@@ -20,7 +20,7 @@ func connection(t *testing.T, text string) Connection {
 	return c
 }
 
-// A connection that its destination did not take gives no rule.
+// Learn makes no rule from a connection that its destination did not accept.
 func TestLearnNothingFromFailures(t *testing.T) {
 	c := connection(t, "tcp 20.1.0.1:443 a.example")
 	c.Error = "connection refused"

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockAndRecover is what a process does at its start.
+// lockAndRecover opens a journal as a process does at its start.
 func lockAndRecover(path string, after uint64, found func(Entry) error) (*Journal, error) {
 	j, err := Lock(path)
 	if err != nil {
@@ -173,7 +173,7 @@ func TestLock(t *testing.T) {
 	check(t, "next", found, "one", "two")
 }
 
-// A journal of another version is recognized without its lock.
+// CheckVersion recognizes a journal of another version without taking the journal's lock.
 func TestCheckVersion(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	checkVersion := func(when string, want error) {
@@ -278,8 +278,8 @@ func TestFullDisk(t *testing.T) {
 	check(t, "then", found, fmt.Sprint(n+1, " ", data))
 }
 
-// FuzzOpen: whatever a crash leaves in the file, Recover takes the whole entries at its
-// beginning, and a second Recover finds the same.
+// FuzzOpen writes any bytes as the remains of a crash. Recover must take the whole entries at the
+// beginning of the file, and a second Recover must find the same entries.
 func FuzzOpen(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "journal")
 	j, _ := reopen(f, path, 0)

@@ -43,7 +43,7 @@ const (
 	oldPrefix = "old-"
 	lockName  = "lock"
 	lockRetry = 20 * time.Millisecond
-	// cleanPatience is how long Clean waits for the lock.
+	// cleanPatience bounds how long Clean waits for the lock of a process that dies.
 	cleanPatience = 3 * time.Second
 	ownersOnly    = 0o700
 )
@@ -292,11 +292,11 @@ func (s *Store) Remove(digest string) error {
 	return errors.Join(err, os.RemoveAll(old))
 }
 
-// Clean is Sweep after OpenStore. It does nothing, and alone is false, if another process has the store open.
-// No Stage may be under way. Nothing else may open the store at this time, because the lock is free for a
-// moment (flock(2)).
+// Clean is Sweep for a store that is in use. If another process has the store open, Clean does nothing and alone is
+// false. The caller must make sure that no Stage is under way, and that no process opens the store during the call:
+// the change from a shared to an exclusive lock frees the lock for a moment (flock(2)).
 func (s *Store) Clean(ctx context.Context, inUse map[string]bool) (removed int, alone bool, err error) {
-	// A process that dies closes its files one after the other, so its lock may be held for a moment.
+	// A process that dies closes its files one after the other. So its lock may still be held for a moment.
 	for deadline := time.Now().Add(cleanPatience); ; {
 		alone, err = s.acquire(ctx)
 		if err != nil || alone || time.Now().After(deadline) {
