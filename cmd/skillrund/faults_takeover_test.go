@@ -104,7 +104,7 @@ func (d *running) untilGoesOn(next *running) *running {
 	next.untilKilled()
 	tries := strings.Count(d.log.String(), "takeover: starting the next daemon")
 	until(d.t, "the earlier daemon does not go on", func() bool {
-		return strings.Count(d.log.String(), "the next daemon does not serve; this one goes on") == tries
+		return strings.Count(d.log.String(), "the next daemon does not serve; this daemon continues to serve") == tries
 	})
 	return d
 }
