@@ -380,7 +380,9 @@ func (t *takeoverState) abandon() {
 // daemon can't serve without them and must exit.
 type notTakenBack struct{ err error }
 
-func (e *notTakenBack) Error() string { return "takeover: sockets or state not taken back: " + e.err.Error() }
+func (e *notTakenBack) Error() string {
+	return "takeover: sockets or state not taken back: " + e.err.Error()
+}
 
 // A handing hands over one part of the state that only one daemon at a time may change.
 type handing struct {

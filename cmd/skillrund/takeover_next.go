@@ -112,8 +112,8 @@ func (e *earlierDaemon) Signal(id string, sig syscall.Signal) (running bool, err
 	return running, e.call("Signal", SignalCall{id, sig}, &running)
 }
 
-// nextCalls has the methods that the earlier daemon calls, in the shape that net/rpc prescribes. None of them fails:
-// they report events that have happened.
+// nextCalls has the methods that the earlier daemon calls, in the shape that net/rpc prescribes. Their errors are always
+// nil, because they only report events that have happened.
 type nextCalls struct{ d *daemon }
 
 // Started notes that an execution of the earlier daemon has got a slot. From now on it takes a slot of this daemon,

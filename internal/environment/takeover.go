@@ -17,7 +17,7 @@ import (
 // daemon looks on the disk for a key that it does not know (learnKey).
 //
 // Unfinished builds, venvs and compiled files of skills are in directories whose names contain Store.run, which
-// differs in each process. So Adopt can tell the directories of the earlier daemon from those of this one.
+// differs in each process. So Adopt recognizes the directories of the earlier daemon.
 //
 //	            begins builds  removes environments
 //	sole        yes            yes

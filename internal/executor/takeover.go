@@ -38,7 +38,7 @@ type Earlier interface {
 }
 
 // An Heir is the next daemon, seen from the earlier one, which reports the starts and ends of executions to it. The
-// methods must not block. They return no error: if the heir has died, nobody needs the report.
+// methods must not block. They return no error, because an heir that has died needs no report.
 type Heir interface {
 	Started(Inherited)
 	Ended(id string)
@@ -96,7 +96,7 @@ func (r *run) inherited() Inherited {
 	}
 }
 
-// noteAdmitted notes that a run has got its slot, and reports it to the heir, if there is one.
+// noteAdmitted notes that a run has got its slot. After HandOver it also reports this to the heir.
 func (x *Executor) noteAdmitted(r *run) {
 	r.admitted.Store(true)
 	if heir := x.currentHeir(); heir != nil {
