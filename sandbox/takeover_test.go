@@ -75,7 +75,7 @@ func startPair(h *Host) (*pair, error) {
 func startRepeater(h *Host, id, group string) (*repeater, error) {
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
-	p, err := h.Start(context.Background(), Spec{ID: id, Group: group, Env: testEnv, Program: bash("while read x; do echo $x; done")}, IO{Stdin: inR, Stdout: outW})
+	p, err := h.Start(context.Background(), Spec{ID: id, Group: group, Env: testEnv, Program: bash("while read x; do echo $x; done"), Limits: Limits{Wall: time.Hour}}, IO{Stdin: inR, Stdout: outW})
 	if err != nil {
 		return nil, err
 	}

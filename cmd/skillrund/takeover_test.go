@@ -97,6 +97,7 @@ func (n *running) untilAlone(earlier *running) {
 // waitsFor starts an execution, and returns when it has printed the line "ready".
 func (d *running) waitsFor(ctx context.Context, req *pb.ExecuteRequest) (id string, s interactiveClient) {
 	d.t.Helper()
+	wall(req, min(patience, 10*time.Minute)) // the next daemon may start slowly
 	s, err := d.runs.ExecuteInteractive(ctx)
 	if err != nil {
 		d.t.Fatal(err)
