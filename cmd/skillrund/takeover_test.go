@@ -139,10 +139,10 @@ func TestTakeover(t *testing.T) {
 	keyed := shell("calculator", "echo once")
 	keyed.IdempotencyKey = "before"
 	first := d.run(keyed)
-	waiting := code("calculator", "print('ready', flush=True); open('made', 'w').write(input()); print('finished')")
+	waiting := code("hostile", "print('ready', flush=True); open('made', 'w').write(input()); print('finished')")
 	waiting.Session = &pb.SessionUse{SessionId: sessionID}
 	id, s := d.waitsFor(ctx, waiting)
-	trap := code("calculator", "import signal, sys, time\nsignal.signal(signal.SIGUSR1, lambda *_: print('got it', flush=True))\nprint('ready', flush=True)\nwhile True: time.sleep(0.01)")
+	trap := code("hostile", "import signal, sys, time\nsignal.signal(signal.SIGUSR1, lambda *_: print('got it', flush=True))\nprint('ready', flush=True)\nwhile True: time.sleep(0.01)")
 	trap.IdempotencyKey = "under-way"
 	signalled, trapped := d.waitsFor(ctx, trap)
 
@@ -228,7 +228,7 @@ func TestTakeoverThatFails(t *testing.T) {
 	d.waitServing()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
-	_, s := d.waitsFor(ctx, code("calculator", "print('ready', flush=True); print(input())"))
+	_, s := d.waitsFor(ctx, code("hostile", "print('ready', flush=True); print(input())"))
 
 	// It dies after the hand-over.
 	d.cmd.Process.Signal(syscall.SIGUSR2)
@@ -402,11 +402,12 @@ func startLong(t *testing.T, d *running, l *faultLoad) (stop func()) {
 func TestTakeoverOfHTTP(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
+	writeHostileSkill(t, dir)
 	metrics := "127.0.0.1:" + freePort(t)
 	d := startDaemonIn(t, dir, "listen: {unix: s.sock, mcp_unix: mcp.sock, metrics_tcp: '"+metrics+"'}\n")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
-	_, s := d.waitsFor(ctx, code("calculator", "print('ready', flush=True); input()"))
+	_, s := d.waitsFor(ctx, code("hostile", "print('ready', flush=True); input()"))
 	var connections atomic.Int64
 	counted := func(network, address string) *http.Client {
 		return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
