@@ -122,18 +122,27 @@ func (a *Admission) forget(t *tenant) {
 	}
 }
 
+// takes returns a tenant whose requests are taken. The error is ErrDraining or ErrNoTenant. a.mu is held.
+func (a *Admission) takes(name string) (*tenant, error) {
+	t := a.tenants[name]
+	switch {
+	case a.draining:
+		return nil, ErrDraining
+	case t == nil || t.removed:
+		return nil, ErrNoTenant
+	}
+	return t, nil
+}
+
 // Enter returns a ticket without waiting. It holds a slot if the caller's next execution may start
 // now, else it is queued. The ticket needs nothing until Ticket.Need. The error is a *QuotaError, a
 // *SaturatedError, ErrDraining or ErrNoTenant.
 func (a *Admission) Enter(tenant, caller string) (*Ticket, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	t := a.tenants[tenant]
-	switch {
-	case a.draining:
-		return nil, ErrDraining
-	case t == nil || t.removed:
-		return nil, ErrNoTenant
+	t, err := a.takes(tenant)
+	if err != nil {
+		return nil, err
 	}
 	now := a.Now()
 	token, err := a.takeToken(t.bucket, Starts, now)

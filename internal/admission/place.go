@@ -13,12 +13,9 @@ type Place struct {
 func (a *Admission) Wait(tenant, caller string) (*Place, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	t := a.tenants[tenant]
-	switch {
-	case a.draining:
-		return nil, ErrDraining
-	case t == nil || t.removed:
-		return nil, ErrNoTenant
+	t, err := a.takes(tenant)
+	if err != nil {
+		return nil, err
 	}
 	l := t.line(caller)
 	if !t.hasRoom(l) {

@@ -299,11 +299,16 @@ func (x *Executor) enter(t *tenant.Tenant, who permission.Principal) (*admission
 	return ticket, err
 }
 
-// need tells a ticket the memory and processors of an execution with these limits. An execution
-// without a limit on processors counts as one processor, which most scripts never exceed. The error is a
+// needOf is what an execution with these limits counts for. Without a limit on processors it counts as one
+// processor, which most scripts never exceed.
+func needOf(memoryBytes int64, milliCPUs int) admission.Resources {
+	return admission.Resources{MemoryBytes: memoryBytes, MilliCPUs: int64(cmp.Or(milliCPUs, 1000))}
+}
+
+// need tells a ticket the memory and processors of an execution with these limits. The error is a
 // *LimitError, or the error of a full queue.
 func need(ticket *admission.Ticket, limits Limits) error {
-	err := ticket.Need(admission.Resources{MemoryBytes: limits.MemoryBytes, MilliCPUs: int64(cmp.Or(limits.MilliCPUs, 1000))})
+	err := ticket.Need(needOf(limits.MemoryBytes, limits.MilliCPUs))
 	if large, ok := errors.AsType[*admission.TooLargeError](err); ok {
 		return tooLarge(large)
 	}

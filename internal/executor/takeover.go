@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -128,7 +127,7 @@ func (x *Executor) inherit(from Earlier, all []Inherited) {
 // holdSlot gives an inherited execution a slot. x.mu is held.
 func (x *Executor) holdSlot(e Inherited) {
 	if i := x.inheritance.live[e.ID]; i != nil && i.ticket == nil {
-		i.ticket = x.admission.Hold(e.Tenant, e.Principal, admission.Resources{MemoryBytes: e.MemoryBytes, MilliCPUs: int64(cmp.Or(e.MilliCPUs, 1000))})
+		i.ticket = x.admission.Hold(e.Tenant, e.Principal, needOf(e.MemoryBytes, e.MilliCPUs))
 	}
 }
 
@@ -244,13 +243,6 @@ func (x *Executor) SignalHere(ctx context.Context, id string, sig syscall.Signal
 	}
 	p := r.running(ctx)
 	return p != nil && p.Signal(sig) == nil
-}
-
-// Inherits reports whether there are executions of an earlier daemon that have not ended.
-func (x *Executor) Inherits() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return len(x.inheritance.live) > 0
 }
 
 // cancelAllInherited asks the earlier daemon to end all its executions. Drain calls it when the time of a drain is over.
