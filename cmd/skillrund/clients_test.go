@@ -194,11 +194,11 @@ func TestClientKilledAndAttachedAgain(t *testing.T) {
 
 func TestGrpcurl(t *testing.T) {
 	t.Parallel()
+	d := startDaemon(t, "listen: {unix: s.sock, tcp: \"127.0.0.1:0\"}\n")
 	grpcurl := grpcurl(t)
 	if _, err := os.Stat(grpcurl); err != nil {
 		t.Fatalf("no grpcurl: run make tools: %v", err)
 	}
-	d := startDaemon(t, "listen: {unix: s.sock, tcp: \"127.0.0.1:0\"}\n")
 	address := tcpAddress(t, d)
 	for name, target := range map[string][]string{
 		"Unix socket": {"-plaintext", "-unix", d.dir + "/s.sock"},
