@@ -135,6 +135,7 @@ func serve(c config, path, program string) error {
 			d.stopper()(ctx)
 			return errors.Join(err, d.close())
 		}
+		d.metrics.Takeover(metrics.TakenOver)
 		d.adopted = make(chan struct{})
 	}
 	var background sync.WaitGroup
