@@ -34,7 +34,7 @@ func (d *daemon) openAudit() (*audit.Log, error) {
 	}
 	return audit.Open(audit.Config{
 		Dir: c.auditDir(), KeyFile: c.auditKey(), FileBytes: int64(c.Audit.FileBytes), Files: c.Audit.Files,
-		Reason: server.Reason, Log: d.log, Beside: d.earlier != nil,
+		Reason: server.Reason, Log: d.log, Takeover: d.earlier != nil,
 		Changed: func(err error) { d.readiness.set(func(r *readiness) { r.unaudited = err != nil }) },
 	})
 }

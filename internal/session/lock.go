@@ -23,7 +23,7 @@ func (s *Store) lockDir() (err error) {
 		return err
 	}
 	how := unix.LOCK_EX
-	if s.beside {
+	if s.unadopted {
 		how = unix.LOCK_SH
 	}
 	if err := flock(s.dir, how|unix.LOCK_NB); err != nil {

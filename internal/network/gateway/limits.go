@@ -154,7 +154,7 @@ func newAdmission(l Limits, tenant *Shared) *admission {
 // enter takes one connection in. It returns the limit that is reached, or "". After "", the caller
 // calls leave.
 func (a *admission) enter() (reached string) {
-	if a.spent() {
+	if a.exhausted() {
 		return a.bytesReason()
 	}
 	if !a.rate.Allow() {
@@ -179,7 +179,7 @@ func (a *admission) count(n int) bool {
 	return a.bytes.Add(int64(n)) <= a.limits.Bytes || a.limits.Bytes == 0
 }
 
-func (a *admission) spent() bool { return a.limits.Bytes > 0 && a.bytes.Load() > a.limits.Bytes }
+func (a *admission) exhausted() bool { return a.limits.Bytes > 0 && a.bytes.Load() > a.limits.Bytes }
 
 func (a *admission) bytesReason() string {
 	return fmt.Sprintf("more than %d bytes (network_limits.bytes)", a.limits.Bytes)
