@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/internal/ingress/identity"
+	"github.com/skillrun/skillrun/internal/ingress/ratelimit"
 )
 
 // Limits on connections.
@@ -45,6 +46,11 @@ const (
 	// logInterval is the minimum time between two log lines about too many connections, and
 	// between two about failed handshakes.
 	logInterval = time.Second
+	// A TLS handshake takes about half a millisecond of processor time, before the caller has sent any
+	// credential. So a caller may begin only some of them each second. A client needs one for each
+	// connection, and keeps its connection for many calls.
+	handshakesPerSecond = 50
+	handshakeBurst      = 2 * MaxPeerUnidentified
 )
 
 // Limits bound the connections of one listener whose callers are identified.
@@ -96,7 +102,7 @@ type Listener struct {
 	refused    int // refused connections since the last log line
 	ended      int // replaced connections since the last log line
 	told       time.Time
-	begun      handshakes
+	handshakes *ratelimit.Peers
 	// Handshakes that failed since the last log line about them.
 	failed     int
 	failedTold time.Time
@@ -117,6 +123,7 @@ func Listen(l net.Listener, limits Limits, log *slog.Logger) *Listener {
 	n := &Listener{
 		Listener: l, limits: limits.orDefault(), log: log, open: map[*Conn]struct{}{},
 		peers: map[string]int{}, members: map[member]int{}, tenants: map[string]int{}, closed: make(chan struct{}),
+		handshakes: ratelimit.New(handshakesPerSecond, handshakeBurst),
 	}
 	n.changed = sync.NewCond(&n.mu)
 	n.close = sync.OnceValue(func() error { close(n.closed); return l.Close() })
@@ -160,7 +167,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 func (l *Listener) enter(c *Conn) (out *Conn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.secure != nil && !l.begun.allow(c.peer, c.since) {
+	if c.secure != nil && !l.handshakes.Take(c.peer, c.since) {
 		l.refused++
 		l.tell(c)
 		return nil, false
