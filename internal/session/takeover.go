@@ -86,8 +86,10 @@ func (s *Store) HandOver(ctx context.Context) ([]Held, error) {
 	}
 	s.handed = true
 	close(s.handing)
+	// handed is set before the wait, so no further change begins and the wait ends.
 	err := s.waitUntilQuiet(ctx)
 	if err == nil {
+		// Not the lock of the directory: this process still uses files there, and a plain Open must fail.
 		err = flock(s.lock, unix.LOCK_UN)
 	}
 	if err != nil {
@@ -164,6 +166,7 @@ func (s *Store) Resume() error {
 	}
 	err := awaitFlock(context.Background(), s.lock, unix.LOCK_EX)
 	if err == nil {
+		// readTenants comes before handed is reset: calls are refused until memory is as the disk.
 		if err = s.readTenants(); err != nil {
 			err = errors.Join(err, flock(s.lock, unix.LOCK_UN))
 		}
@@ -187,6 +190,7 @@ func (s *Store) hold(list []Held) {
 			s.config.Log.Error("a session of the earlier process is not held", "tenant", h.Tenant, "session", h.ID, "writer", h.By)
 			continue
 		}
+		// This never blocks: no other call has the store yet, and an empty x.by says that the turn is free.
 		x.turn <- struct{}{}
 		x.by = cmp.Or(h.By, "another process")
 		s.held[x] = h.Tenant
