@@ -94,6 +94,7 @@ func verifyAudit(c config, args []string, out, notes io.Writer) error {
 	if len(paths) == 0 {
 		paths = []string{c.auditDir()}
 	}
+	// The first argument decides between the two forms: one directory, or files that follow each other.
 	info, err := os.Stat(paths[0])
 	if err != nil {
 		return fmt.Errorf("audit verify: %w", err)
