@@ -153,6 +153,10 @@ func expected(err error) bool {
 	if exit := (*skillrun.ExitError)(nil); err == nil || errors.As(err, &exit) {
 		return true
 	}
+	// The tenant's group of sandboxes can be so full that no new one starts.
+	if daemon := (*skillrun.DaemonError)(nil); errors.As(err, &daemon) && daemon.Outcome.GetEvidence().GetSetupStep() == "sandbox group" {
+		return true
+	}
 	switch status.Code(err) {
 	case codes.ResourceExhausted, codes.Unavailable, codes.Canceled:
 		return true
