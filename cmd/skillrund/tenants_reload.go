@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -31,6 +32,7 @@ const (
 // keep the version with which they were accepted.
 type tenancy struct {
 	network  permission.Network       // of the daemon
+	handed   atomic.Bool              // the next daemon reloads the tenants; this one does not
 	mu       sync.Mutex               // guards the fields below; also makes reloads take turns
 	sources  map[string]*tenantSource // in force, by name
 	values   map[string]*tenant.Tenant
@@ -64,6 +66,9 @@ func (d *daemon) reloadTenants(ctx context.Context) {
 	t := d.tenants
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.handed.Load() {
+		return
+	}
 	list, problems := t.read(&d.config, d.path)
 	accepted := chooseVersions(&d.config, list, t.sources)
 	for _, s := range list {
@@ -79,6 +84,16 @@ func (d *daemon) reloadTenants(ctx context.Context) {
 	t.problems = problems
 	d.readiness.set(func(r *readiness) { r.tenants = problems })
 	d.apply(ctx, accepted)
+	d.writeInForce()
+}
+
+// resumeTenants begins reloads again after a takeover that has failed. The files may have changed since the hand-over, and
+// the next daemon may have written its configuration to inForceFile.
+func (d *daemon) resumeTenants(ctx context.Context) {
+	d.tenants.handed.Store(false)
+	d.reloadTenants(ctx)
+	d.tenants.mu.Lock()
+	defer d.tenants.mu.Unlock()
 	d.writeInForce()
 }
 

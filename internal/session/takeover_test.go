@@ -80,6 +80,43 @@ func isBusy(err error, by string) bool {
 	return ok && busy.Writer == by
 }
 
+// Writers end while HandOver runs. Each writer that HandOver returns is reported to OnRelease, and no other one: the next
+// process would hold the session until the earlier one ends, or would free it too early.
+func TestWritersEndDuringHandOver(t *testing.T) {
+	b := newBench(t)
+	var mu sync.Mutex
+	var freed []string
+	b.OnRelease(func(_, id string) {
+		mu.Lock()
+		defer mu.Unlock()
+		freed = append(freed, id)
+	})
+	ids := make([]string, 32)
+	for i := range ids {
+		ids[i] = b.create(Settings{})
+	}
+	for round := range 100 {
+		freed = nil
+		var ends sync.WaitGroup
+		for _, id := range ids {
+			w := b.acquire(id, 0)
+			ends.Go(w.Release)
+		}
+		list, err := b.HandOver(t.Context())
+		b.must(err)
+		ends.Wait()
+		var held []string
+		for _, h := range list {
+			held = append(held, h.ID)
+		}
+		slices.Sort(freed)
+		if slices.Sort(held); !slices.Equal(held, freed) {
+			t.Fatalf("round %d: %d sessions are held, and %d were freed", round, len(held), len(freed))
+		}
+		b.must(b.Resume())
+	}
+}
+
 // The earlier process ends its writers, and the next one has everything else.
 func TestTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -107,13 +107,18 @@ func (s *Store) await(ctx context.Context, x *session, by string) error {
 // end lets the next writer in. The receive never blocks, because the caller is the writer.
 func (s *Store) end(x *session) {
 	s.mu.Lock()
-	tenant, handed := s.writing[x]
-	s.mu.Unlock()
-	if handed {
-		s.giveBack(tenant, x)
-	}
-	s.mu.Lock()
 	defer s.mu.Unlock()
+	// The last look is in the same critical section as the end. A HandOver in between would return a writer whose
+	// release nobody reports.
+	for {
+		tenant, handed := s.writing[x]
+		if !handed {
+			break
+		}
+		s.mu.Unlock()
+		s.giveBack(tenant, x)
+		s.mu.Lock()
+	}
 	x.by = ""
 	<-x.turn
 }

@@ -169,6 +169,8 @@ func (s *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, s.decision, http.StatusMethodNotAllowed, "a CONNECT request asks for a relay")
 	case r.Method == http.MethodTrace: // the answer would have the credential
 		s.refuse(w, s.decision, http.StatusMethodNotAllowed, "a TRACE request asks for its own headers, and one has a credential")
+	case r.URL.Opaque != "": // of "scheme:rest"; ReverseProxy would send rest as a target that is no path
+		s.refuse(w, s.decision, http.StatusBadRequest, "the target of the request is not valid")
 	default:
 		// The server would add these to an answer without them.
 		w.Header()["Date"], w.Header()["Content-Type"] = nil, nil
