@@ -68,9 +68,9 @@ wheel: packages-wheel ## Builds the wheel of the Python client into dist/, witho
 demo: packages-demo build ## Starts the daemon and runs a shipped skill in a sandbox
 	@bash deploy/demo.sh
 
-# make survey SKILLS='DIR ...' SURVEY='--json --timeout=5s'
+# make survey SKILLS='[NAME=]DIR ...' SURVEY='--json --timeout=5s'
 .PHONY: survey
-survey: packages-demo build ## Counts which skills in SKILLS='DIR ...' load, which of their command lines are allowed and which scripts run, as root
+survey: packages-demo build ## Counts which skills in SKILLS='[NAME=]DIR ...' load, which of their command lines are allowed and which scripts run, as root
 	@bash deploy/survey.sh $(SURVEY) -- $(SKILLS)
 
 .PHONY: check

@@ -144,6 +144,7 @@ func serve(c config, path, program string) error {
 		background.Go(func() { d.outlive(ctx, earlier) })
 	}
 	background.Go(func() { d.watchSkills(ctx) })
+	background.Go(func() { d.compileVenvs(ctx) })
 	background.Go(func() { d.sweepRecords(ctx) })
 	background.Go(func() { d.watchTenants(ctx) })
 

@@ -146,7 +146,7 @@ type Store struct {
 	took     time.Duration             // moving average of builds; 0: none has ended
 	passed   map[string]passedCheck    // what checked remembers
 	library  map[string]bool           // what inLibrary remembers
-	compiled map[string]*compiledSkill // by directory
+	compiled map[string]*compiledSkill // by compiledKey
 	over     bool                      // more than fits is in use, or nothing may be removed
 	phase    int                       // see takeover.go
 	leaving  map[string]*kept          // retired environments, by directory, whose files are still there
@@ -214,7 +214,7 @@ func Open(c Config) (*Store, error) {
 // It must come before Config.Host is closed, which runs the builds. Leases stay valid.
 func (s *Store) Close() {
 	s.mu.Lock()
-	s.end() // SkillDir begins nothing from here on
+	s.end() // beginCompile begins nothing from here on
 	s.mu.Unlock()
 	s.builds.Wait()
 }
