@@ -73,7 +73,7 @@ func New(c Config) (*Gateway, error) {
 	g.life, g.end = context.WithCancel(context.Background())
 	g.names = newNameServer(g, c.Resolvers)
 	g.broker = newBroker(c.Credentials, c.Roots)
-	if g.relay = newRelay(c.Proxy, c.Roots, c.Shared); g.relay != nil {
+	if g.relay = newRelay(c.Proxy, c.Roots, c.Shared.dial); g.relay != nil {
 		g.rules = g.rules.WithOwn(g.relay.own())
 	}
 	g.link = newLink(c.TUN, g.refusePacket, func() { g.brake.hold(g.life) })
