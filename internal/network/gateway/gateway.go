@@ -67,7 +67,7 @@ const defaultCloseTime = time.Second
 // New carries packets from its return on.
 func New(c Config) (*Gateway, error) {
 	g := &Gateway{
-		rules: c.Rules, pins: newPins(), entries: newAdmission(c.Limits, c.Shared), report: newReporter(c.Sink),
+		rules: c.Rules.WithTranslators(&c.Shared.translators.Translators), pins: newPins(), entries: newAdmission(c.Limits, c.Shared), report: newReporter(c.Sink),
 		brake: newBrake(), tun: c.TUN, closeTime: defaultCloseTime,
 	}
 	g.life, g.end = context.WithCancel(context.Background())

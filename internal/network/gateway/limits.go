@@ -83,6 +83,8 @@ type Shared struct {
 	bytes  *rate.Limiter // nil: no limit
 	large  count         // connections with large buffers
 	asking chan struct{} // has an element for each question to the resolvers
+
+	translators translators
 }
 
 // NewShared returns a Shared without a connection.

@@ -36,6 +36,9 @@ func (g *Gateway) tcp(r *tcp.ForwarderRequest) {
 		g.tcpNameServer(r)
 		return
 	}
+	if to.Addr().Is6() {
+		g.names.learnTranslators()
+	}
 	d := g.judge(policy.TCP, to)
 	if d.allowed {
 		if reached := g.enter(); reached != "" {
