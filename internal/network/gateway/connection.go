@@ -14,9 +14,9 @@ import (
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
-// A connection copies between a TCP connection of the sandbox and one to its destination. A slow
-// reader stops the other side's sender: only the buffers of the stack and of the kernel, and one for each
-// direction (smallCopy, largeCopy), hold data.
+// A connection carries data between a TCP connection of the sandbox and one to its destination. A slow
+// reader stops the other side's sender: only the buffers of the stack and of the kernel hold data, see direct.go. With
+// TLS to a proxy, and for requests that are checked, one more buffer for each direction holds data.
 type connection struct {
 	gateway  *Gateway
 	decision decision
@@ -100,10 +100,10 @@ func (c *connection) run() {
 	c.out.Close()
 }
 
-// send copies the client's data. If some names are not allowed, it checks the client's name first.
+// send carries the client's data. If some names are not allowed, it checks the client's name first.
 func (c *connection) send() error {
 	if !c.decision.reads() {
-		return c.copy(c.out, c.in, &c.sent)
+		return c.outward(nil)
 	}
 	return c.sendChecked()
 }
@@ -134,7 +134,7 @@ func (c *connection) abort() {
 	})
 }
 
-// copy returns nil at the end of the data.
+// copy carries data through a buffer. It returns nil at the end of the data.
 func (c *connection) copy(to io.Writer, from io.Reader, sum *atomic.Int64) error {
 	buffers := &smallBuffers
 	b := buffers.Get().(*[]byte)
@@ -171,8 +171,8 @@ func (c *connection) cut() error {
 
 // pass writes b and counts it.
 func (c *connection) pass(to io.Writer, b []byte, sum *atomic.Int64) error {
-	if !c.gateway.entries.count(len(b)) {
-		return refusedError(c.decision.refuse(policy.Verdict{Reason: c.gateway.entries.bytesReason()}))
+	if err := c.admit(len(b)); err != nil {
+		return err
 	}
 	if err := c.gateway.entries.tenant.carry(c.gateway.life, len(b)); err != nil {
 		return err
@@ -183,9 +183,22 @@ func (c *connection) pass(to io.Writer, b []byte, sum *atomic.Int64) error {
 	return err
 }
 
+// admit counts n bytes. It returns a refusal if they are more than the limit allows.
+func (c *connection) admit(n int) error {
+	if c.gateway.entries.count(n) {
+		return nil
+	}
+	return refusedError(c.decision.refuse(policy.Verdict{Reason: c.gateway.entries.bytesReason()}))
+}
+
 // counted adds n bytes to a sum. Beyond growAfter bytes the connection asks for large buffers.
 func (c *connection) counted(sum *atomic.Int64, n int) {
-	if sum.Add(int64(n)) >= growAfter && !c.large.Load() {
+	switch all := sum.Add(int64(n)); {
+	case c.large.Load():
+		// The stack reads the size and stores it again, without a lock (updateSndBufferUsage in gVisor). So it may
+		// have undone grow.
+		c.endpoint.SocketOptions().SetSendBufferSize(largeSend, false)
+	case all >= growAfter:
 		c.grow()
 	}
 }
