@@ -57,6 +57,7 @@ func TestStarvedNetworkHelper(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	writeSkill(t, dir, "online", "network_access: true", nil)
 	internet, machine := newNamespace(t), newNamespace(t)
 	connect(t, machine, daemonAddress+"/24", internet, webAddress+"/24")
 	serveWeb(t, internet)
@@ -85,11 +86,11 @@ func TestStarvedNetworkHelper(t *testing.T) {
 		}
 	}()
 	d := launchIn(t, dir, withTokens+`tenants_dir: tenants
-network: {'skills': {calculator: {allow: ["`+webAddress+`:80,9000,9001"]}}}
+network: {allow: ["`+webAddress+`:80,9000,9001"]}
 `, machine)
 	acme, globex := d.asTenant(t.Context(), "acme", "invoke"), d.asTenant(t.Context(), "globex", "invoke")
 	run := func(tenant context.Context, program string) (*result, error) {
-		s, err := d.runs.Execute(tenant, wall(code("calculator", program), patience))
+		s, err := d.runs.Execute(tenant, wall(code("online", program), patience))
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
@@ -24,12 +25,13 @@ type connection struct {
 	endpoint tcpip.Endpoint
 	in       *client   // to the sandbox
 	out      *upstream // to the destination
+	start    time.Time // of the dial
 
 	// Of a connection whose names are checked, see retry.go.
 	answered chan struct{} // closed after the server's first bytes
 	retry    bool          // valid after answered
 
-	credentials    []string // that were added to its requests, by name; valid after run
+	credentials    []string // that were added to its requests, by name; valid after carry
 	sent, received atomic.Int64
 	activity       activity
 	large          atomic.Bool // it has large buffers
@@ -78,8 +80,15 @@ func buffersAfter(n, size int) *sync.Pool {
 	return &smallBuffers
 }
 
-// run returns when both directions have ended.
+// run carries the connection until both directions have ended, and reports it.
 func (c *connection) run() {
+	c.carry()
+	c.gateway.report.closed(policy.Connection{Start: c.start, Took: time.Since(c.start), Protocol: "tcp", To: c.decision.to,
+		Name: c.decision.name, Names: c.decision.likely, Sent: c.sent.Load(), Received: c.received.Load(), Credentials: c.credentials})
+}
+
+// carry returns when both directions have ended.
+func (c *connection) carry() {
 	stop := c.activity.watch(c.gateway.life, c.gateway.entries.limits.Idle, c.abort)
 	defer stop()
 	defer c.shrink()

@@ -169,8 +169,8 @@ func (g *Gateway) start() error {
 func setOptions(s *stack.Stack) tcpip.Error {
 	// The stack scales windows for the largest buffer only if it chooses the sizes. See fixBuffers.
 	sack, moderate := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(true)
-	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: 4096, Default: smallBuffer, Max: largeWindow}
-	send := tcpip.TCPSendBufferSizeRangeOption{Min: 4096, Default: smallBuffer, Max: smallBuffer}
+	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: 4096, Default: smallWindow, Max: largeWindow}
+	send := tcpip.TCPSendBufferSizeRangeOption{Min: 4096, Default: smallSend, Max: smallSend}
 	// A forwarder has no listener, so a source port that comes again would meet the old
 	// connection in TIME_WAIT, and wait for its 60 seconds.
 	wait := tcpip.TCPTimeWaitTimeoutOption(time.Millisecond)
