@@ -119,6 +119,7 @@ func groups(s scale) []group {
 			valueAtMost(0.5).row("network-start-true", "time that a network adds to warm `true`, p50", "ms").against("no network"),
 			valueAtMost(0.5).row("network-start-python", "time that a network adds to warm Python `print(2+2)`, p50", "ms").against("no network"),
 			valueAtMost(1000).row("network-many", "the slowest of "+count(s.connections)+" connections through one network", "ms"),
+			free("network-closing", "connections to one destination, each ended by the program first, until the ports run out", "connections"),
 		}, networking},
 		{"many networks", []Row{
 			valueAtLeast(float64(s.sleeping)).row("networks", count(s.sleeping)+" networks at once: how many carried a connection", "networks"),

@@ -75,6 +75,8 @@ type Config struct {
 	Tarballs string
 	// InstallScripts allows the scripts of Node packages that npm runs when it installs them.
 	InstallScripts bool
+	// Dial connects builds to the index, the registry and the hosts of files, for example through a proxy. Nil: directly.
+	Dial Dial
 	// Bytes bounds all environments together, and each. 0: DefaultBytes.
 	Bytes int64
 	// Wall and MemoryBytes bound one build. The memory also holds the downloaded and the
