@@ -272,6 +272,7 @@ func (d *daemon) prepare(ctx context.Context) (err error) {
 	}
 	environments := c.environments(d.host, d.python, log)
 	environments.Takeover = d.earlier != nil
+	environments.Group = func(tenant string) string { return executor.GroupOf(d.tenantSet, tenant) }
 	if d.environments, err = environment.Open(environments); err != nil {
 		return err
 	}

@@ -83,6 +83,9 @@ type Config struct {
 	// installed files. 0: DefaultWall, DefaultMemory.
 	Wall        time.Duration
 	MemoryBytes int64
+	// Group names the group of sandboxes (sandbox.Spec.Group) in which the builds of a tenant run, so that the tenant's
+	// bounds hold for them, too. It is called for each build. Nil: the default group.
+	Group func(tenant string) string
 	// Takeover says that an earlier process has Dir open, and will hand it over. See takeover.go.
 	Takeover bool
 	// Log gets messages for the operator. Nil: no log.
@@ -328,6 +331,9 @@ func (s *Store) prepare(ctx context.Context, tenantName string, p *plan, rebuild
 	}
 	if err := s.canBuild(p); err != nil {
 		return Environment{}, err
+	}
+	if s.config.Group != nil {
+		p.group = s.config.Group(tenantName)
 	}
 	f, err := s.join(flightKey{dir, p.key}, p, rebuild)
 	if err != nil {
