@@ -137,6 +137,7 @@ func serve(c config, path, program string) error {
 			// Without close, as if the earlier daemon had killed this process already: it removes what is left.
 			return err
 		}
+		d.metrics.Takeover(metrics.TakenOver)
 		d.adopted = make(chan struct{})
 	}
 	var background sync.WaitGroup
