@@ -95,6 +95,11 @@ type daemon struct {
 // required boundary holds. program is the path of the daemon's binary.
 func serve(c config, path, program string) error {
 	log := newLogger(c, os.Stderr)
+	// Stops have their own channel: a signal that finds its channel full is lost, and a reload may take long.
+	signals := signals{stop: make(chan os.Signal, 2), other: make(chan os.Signal, 4)}
+	// A reload during the start waits for its end. Without this it would end the process, and systemd takes SIGHUP for a
+	// clean end, after which it starts nothing again (systemd.service(5), Restart=).
+	signal.Notify(signals.other, syscall.SIGHUP, syscall.SIGUSR2)
 	// First of all, because other processes must not get the sockets.
 	sockets, err := inherit()
 	if err != nil {
@@ -126,11 +131,8 @@ func serve(c config, path, program string) error {
 	d.tenants.mu.Lock()
 	d.writeInForce()
 	d.tenants.mu.Unlock()
-	// Before this line a signal ends the process at once, which is safe: no execution runs yet.
-	// Stops have their own channel: a signal that finds its channel full is lost, and a reload may take long.
-	signals := signals{stop: make(chan os.Signal, 2), other: make(chan os.Signal, 4)}
+	// Before this line these signals end the process at once, which is safe: no execution runs yet.
 	signal.Notify(signals.stop, syscall.SIGTERM, syscall.SIGINT)
-	signal.Notify(signals.other, syscall.SIGHUP, syscall.SIGUSR2)
 	d.accept(listeners)
 	if earlier != nil {
 		if err := earlier.serving(); err != nil {
