@@ -266,13 +266,13 @@ func (d *daemon) prepare(ctx context.Context) (err error) {
 		Owner:    snapshot.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID},
 		MaxFiles: c.Snapshots.Files, MaxBytes: int64(c.Snapshots.Bytes), Log: log,
 		TenantsDir: filepath.Join(c.StateDir, "tenants"), Rules: c.skillRules(d.tenantSet), Reserved: []string{toolview.BuiltInSkill},
-		Beside: d.earlier != nil,
+		Takeover: d.earlier != nil,
 	})
 	if err != nil {
 		return err
 	}
 	environments := c.environments(d.host, d.python, log)
-	environments.Beside = d.earlier != nil
+	environments.Takeover = d.earlier != nil
 	if d.environments, err = environment.Open(environments); err != nil {
 		return err
 	}
@@ -309,7 +309,7 @@ func (d *daemon) openStores(ctx context.Context) (err error) {
 	}
 	d.record, err = record.Open(record.Config{
 		Dir: filepath.Join(c.StateDir, "record"), MaxAge: time.Duration(c.Retention.Age), MaxBytes: int64(c.Retention.Bytes),
-		Wrote: d.metrics.Wrote, Log: log, Beside: d.earlier != nil, Earlier: ids,
+		Wrote: d.metrics.Wrote, Log: log, Takeover: d.earlier != nil, Earlier: ids,
 	})
 	if err != nil {
 		return err
@@ -358,7 +358,7 @@ func (d *daemon) openServers() (err error) {
 	d.server, err = server.New(server.Config{
 		Identify: d.callers.Identify, Connections: c.connections(), Executor: d.executor, Skills: d.skills, Tools: d.tools, Capabilities: d.capabilities,
 		MaxMessageBytes: int(c.MessageBytes), Budget: d.requests, KeepaliveInterval: time.Duration(c.Keepalive),
-		StagingDir: filepath.Join(c.StateDir, "uploads"), Beside: d.earlier != nil || d.server != nil, Audit: d.audit, Failed: d.metrics.Failed, Tracer: d.tracing.Tracer(), Log: log,
+		StagingDir: filepath.Join(c.StateDir, "uploads"), Takeover: d.earlier != nil || d.server != nil, Audit: d.audit, Failed: d.metrics.Failed, Tracer: d.tracing.Tracer(), Log: log,
 	})
 	if err != nil {
 		return err

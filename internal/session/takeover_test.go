@@ -35,7 +35,7 @@ func (b *bench) openBeside(p *peer) []Held {
 	b.t.Helper()
 	held := p.do(order{Do: "hand over"}).Held
 	c := b.config()
-	c.Beside, c.Held = true, held
+	c.Takeover, c.Held = true, held
 	s, err := Open(c)
 	b.must(err)
 	b.Store = s
@@ -326,7 +326,7 @@ func TestResume(t *testing.T) {
 				t.Fatalf("held: %v", held)
 			}
 			p := startPeer(t, b)
-			p.do(order{Do: "open beside", Held: held})
+			p.do(order{Do: "open next", Held: held})
 			if err := b.Resume(); err == nil {
 				t.Error("resumed while the next process lives")
 			}
@@ -377,7 +377,7 @@ func TestResumeAfterChanges(t *testing.T) {
 	if b.must(err); len(held) != 2 {
 		t.Fatalf("held: %v", held)
 	}
-	p.do(order{Do: "open beside", Held: held})
+	p.do(order{Do: "open next", Held: held})
 	made := p.do(order{Do: "create"}).ID
 	for _, id := range []string{made, changed} {
 		p.write(id)
@@ -583,10 +583,10 @@ func TestWritersAtHandOver(t *testing.T) {
 // While a process lives, a plain start is refused at each moment of a takeover.
 func TestThirdProcess(t *testing.T) {
 	b := newBench(t)
-	refused := func(when string, beside bool) {
+	refused := func(when string, takeover bool) {
 		t.Helper()
 		c := b.config()
-		c.Beside = beside
+		c.Takeover = takeover
 		if s, err := Open(c); err == nil {
 			t.Errorf("%s: another process could open the store", when)
 			s.Close()
@@ -598,7 +598,7 @@ func TestThirdProcess(t *testing.T) {
 	p.do(order{Do: "hand over"})
 	refused("handed over", false)
 	c := b.config()
-	c.Beside, c.Held = true, []Held{{"a", ids[0], "x"}, {"a", ids[0], "x"}, {"a", "unknown", "x"}, {"b", "unknown", "x"}}
+	c.Takeover, c.Held = true, []Held{{"a", ids[0], "x"}, {"a", ids[0], "x"}, {"a", "unknown", "x"}, {"b", "unknown", "x"}}
 	next, err := Open(c)
 	b.must(err)
 	refused("two processes", false)

@@ -38,6 +38,7 @@ func asksAgain(from *bufio.Reader) bool {
 		return false
 	}
 	start, err := from.Peek(retryRandomAt + len(retryRandom))
+	// start[recordHeader] is the type of the message, after the header of its record.
 	return err == nil && start[recordHeader] == serverHello && bytes.Equal(start[retryRandomAt:], retryRandom)
 }
 
@@ -51,9 +52,12 @@ func (c *connection) sendToHello(in *bufio.Reader) (again bool, err error) {
 			return false, nil // not a whole record; copy then reads the same bytes and the same end
 		}
 		if start[0] == handshakeRecord && recordSize(start) > recordHeader {
+			// This may be the second message. Only the answer tells, so the client's bytes wait for it.
 			<-c.answered
 			return c.retry, nil
 		}
+		// Before the answer, other records are early data, and pass. After an answer that asks for nothing, all that
+		// follows is encrypted.
 		select {
 		case <-c.answered:
 			if !c.retry {

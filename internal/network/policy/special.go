@@ -95,6 +95,7 @@ func plain(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 // IPv4 address is a block with one address, which no wider CIDR opens.
 func blockOf(addr netip.Addr) block {
 	around := smallest(netip.PrefixFrom(addr, addr.BitLen()))
+	// These are at least as narrow as the block of an embedded address.
 	if around.exact || around.never {
 		return around
 	}
