@@ -139,6 +139,7 @@ func serve(c config, path, program string) error {
 			// Without close, as if the earlier daemon had killed this process already: it removes what is left.
 			return err
 		}
+		d.metrics.Takeover(metrics.TakenOver)
 		d.adopted = make(chan struct{})
 	}
 	var background sync.WaitGroup
@@ -146,6 +147,7 @@ func serve(c config, path, program string) error {
 		background.Go(func() { d.outlive(ctx, earlier) })
 	}
 	background.Go(func() { d.watchSkills(ctx) })
+	background.Go(func() { d.compileVenvs(ctx) })
 	background.Go(func() { d.sweepRecords(ctx) })
 	background.Go(func() { d.watchTenants(ctx) })
 
@@ -273,6 +275,7 @@ func (d *daemon) prepare(ctx context.Context) (err error) {
 	}
 	environments := c.environments(d.host, d.python, log)
 	environments.Takeover = d.earlier != nil
+	environments.Group = func(tenant string) string { return executor.GroupOf(d.tenantSet, tenant) }
 	if d.environments, err = environment.Open(environments); err != nil {
 		return err
 	}

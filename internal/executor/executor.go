@@ -275,6 +275,9 @@ func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplica
 		}
 		return earlier, err == nil, err
 	}
+	if t.Quota.CallsPerSecond > 0 {
+		x.admission.Uncall(t.Name)
+	}
 	go func() {
 		defer x.calls.Done()
 		x.run(r, ticket)

@@ -73,6 +73,7 @@ func rules() []rule {
 		// Other sockets are connected, and are read and written like files.
 		{unix.SYS_SENDMSG, []condition{is(0, managerFD)}, allow},
 		{unix.SYS_RECVMSG, []condition{is(0, managerFD)}, allow},
+		{unix.SYS_IOCTL, []condition{is(1, unix.SIOCINQ)}, allow}, // how many bytes wait in a socket
 		{unix.SYS_FCNTL, []condition{is(1, unix.F_GETFL, unix.F_SETFL)}, allow},
 		{unix.SYS_TGKILL, []condition{is(0, uint32(os.Getpid()))}, allow}, // Go interrupts its threads
 		{unix.SYS_PRCTL, []condition{is(0, unix.PR_SET_VMA)}, allow},      // Go names its memory

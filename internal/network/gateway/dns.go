@@ -175,7 +175,11 @@ func (n *nameServer) resolve(reply *dns.Msg, name string, kind uint16) {
 		if n.gateway.relay.resolves(name) {
 			found = n.stand(name, kind)
 		} else {
-			found = n.judged(name, n.ask(name, kind))
+			found = n.ask(name, kind)
+			if kind == dns.TypeAAAA {
+				n.learnTranslators()
+			}
+			found = n.judged(name, found)
 		}
 		n.cache.put(name, kind, found)
 	}

@@ -127,7 +127,7 @@ func (s *exchange) roots() *x509.CertPool {
 	return s.gateway.broker.roots
 }
 
-// dial returns the connection that forward has made, and after that others to the same address, within the
+// dial returns the connection that open has made, and after that others to the same address, within the
 // limits.
 func (s *exchange) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	// The connection that forward has made counts already. Only further ones enter.

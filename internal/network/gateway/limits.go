@@ -46,11 +46,13 @@ const (
 	// Buffers of a connection in the stack, in bytes, for each direction. The sandbox is on this machine, so
 	// a small buffer is enough for every speed of the internet. A connection that has carried growAfter
 	// bytes gets large ones, which make it about twice as fast, if fewer than maxLarge connections of the
-	// tenant have them. So 4,096 connections whose peers do not read hold about 0.75 GiB, with their copying buffers.
-	smallBuffer = 32 << 10
+	// tenant have them. growAfter is more than a program's kernel takes while the program does not read. An open connection
+	// takes about 20 KiB of memory, and 65 KiB if its program does not read.
+	smallSend   = 16 << 10  // to the sandbox
+	smallWindow = 32 << 10  // from the sandbox; the stack offers half of it
 	largeSend   = 256 << 10 // to the sandbox
 	largeWindow = 1 << 20   // from the sandbox; the stack offers half of it
-	growAfter   = 128 << 10
+	growAfter   = 512 << 10
 	maxLarge    = 32
 
 	// Buffers of the socket to the destination, in bytes. The kernel doubles these sizes for its own data (socket(7)).
@@ -83,6 +85,8 @@ type Shared struct {
 	bytes  *rate.Limiter // nil: no limit
 	large  count         // connections with large buffers
 	asking chan struct{} // has an element for each question to the resolvers
+
+	translators translators
 }
 
 // NewShared returns a Shared without a connection.

@@ -327,17 +327,17 @@ func TestBuffers(t *testing.T) {
 	want := func(what string, c net.Conn, send, window int64) {
 		t.Helper()
 		receive, fixed := outside(t, peers[c])
-		if wantFixed := send == smallBuffer; fixed != wantFixed || fixed && receive != 2*socketReceive {
+		if wantFixed := send == smallSend; fixed != wantFixed || fixed && receive != 2*socketReceive {
 			t.Errorf("%s: the socket can receive %d bytes, fixed %v", what, receive, fixed)
 		}
 		if gotSend, gotWindow := size(c); gotSend != send || gotWindow != window {
 			t.Errorf("%s: %d and %d bytes, want %d and %d", what, gotSend, gotWindow, send, window)
 		}
 	}
-	want("a new connection", exchange(1), smallBuffer, smallBuffer)
+	want("a new connection", exchange(1), smallSend, smallWindow)
 	busy := exchange(2 * growAfter)
 	want("a busy one", busy, largeSend, largeWindow)
-	want("beyond the bound", exchange(2*growAfter), smallBuffer, smallBuffer)
+	want("beyond the bound", exchange(2*growAfter), smallSend, smallWindow)
 	busy.Close()
 	b.awaitClosed(t)
 	want("after its end", exchange(2*growAfter), largeSend, largeWindow)

@@ -154,8 +154,8 @@ type question struct {
 // RFC 3056, RFC 4380).
 func (r *Rules) question(addr netip.Addr, names []string) question {
 	q := question{addr: plain(addr), names: names}
-	q.inner = embedded(q.addr)
-	q.block = blockOf(q.addr)
+	q.inner = append(embedded(q.addr), r.translators.contained(q.addr)...)
+	q.block = blockWith(q.addr, q.inner)
 	// A block that no rule opens stays closed even if the machine has the address.
 	if i := slices.IndexFunc(r.own, func(o *Own) bool { return slices.ContainsFunc(append(q.inner, q.addr), o.has) }); i >= 0 && !q.block.never {
 		q.block = block{name: KindOwn, detail: cmp.Or(r.own[i].Service, "the daemon's machine"), exact: true, prefix: netip.PrefixFrom(q.addr, q.addr.BitLen()), closed: r.own[i].Service != ""}

@@ -52,6 +52,8 @@ type Rules struct {
 	allow []rule
 	deny  []rule
 	own   []*Own
+
+	translators *Translators // nil: none
 }
 
 // Nothing is the text of an empty list of allow rules. An empty list could become nil on its way to
