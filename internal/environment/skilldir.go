@@ -195,7 +195,8 @@ func linkTree(from, to string) error {
 }
 
 // compileTree adds the compiled files to a copy of a skill's snapshot, and returns their bytes. The sandbox runs only
-// Python's compiler, and sees nothing but the skill and the interpreter.
+// Python's compiler, and sees nothing but the skill and the interpreter. All tenants share the result, so it is in the
+// default group: with the small memory of one tenant, the skill would stay uncompiled for all.
 //
 // checked-hash (PEP 552) makes Python compare a source with its compiled file, because a script
 // may change a module in its workspace. -d gives the compiled files the path from which
