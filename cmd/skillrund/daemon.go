@@ -83,7 +83,8 @@ type daemon struct {
 
 	// The path of the daemon's binary, for a takeover.
 	program   string
-	unlock    func() // releases the lock of the state directory; nil: this daemon does not hold it
+	agents    []mcp.HandedSession // of agents over HTTP, from before openServers
+	unlock    func()              // releases the lock of the state directory; nil: this daemon does not hold it
 	listeners listeners
 	serving   sync.WaitGroup
 	failed    chan error     // has room for an error of each listener
@@ -223,6 +224,9 @@ func (d *daemon) start(ctx context.Context) (err error) {
 	}
 	if err := d.openStores(ctx); err != nil {
 		return err
+	}
+	if d.earlier != nil {
+		d.agents = d.earlier.handed.Agents
 	}
 	return d.openServers()
 }
@@ -375,6 +379,7 @@ func (d *daemon) openServers() (err error) {
 		Hold:  func(c *ingress.Conn, n int64) (func(), bool) { return d.requests.Hold(c.Peer(), c.Tenant(), n) },
 		Audit: d.audit, Tracer: d.tracing.Tracer(), Log: log,
 	})
+	d.mcp.Inherit(d.agents)
 	d.scrapes = d.metrics.NewServer(d.readiness.report, log)
 	return nil
 }
@@ -403,6 +408,7 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal) error {
 		d.leave(patience)
 	}
 	d.readiness.set(func(r *readiness) { r.draining = true })
+	d.mcp.Leave()
 	// Health keeps new callers away. Drain takes hardly longer than drain and cancel_grace together.
 	d.executor.Drain(patience)
 	// All executions have ended. Clients get some time to read the outcomes.

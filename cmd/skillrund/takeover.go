@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/mcp"
 	"github.com/skillrun/skillrun/internal/session"
 )
 
@@ -67,6 +68,7 @@ const peerPatience = 5 * time.Second
 type HandedOver struct {
 	Executions []executor.Inherited // the executions that have not ended
 	Sessions   []session.Held       // the sessions that these executions may change
+	Agents     []mcp.HandedSession  // the sessions of agents over HTTP
 }
 
 // Arguments of calls between the daemons. They are exported because net/rpc needs exported types.

@@ -395,6 +395,10 @@ type handing struct {
 func (d *daemon) handings(n *nextDaemon, h *HandedOver) []handing {
 	return []handing{
 		{
+			func(context.Context) error { h.Agents = d.mcp.HandOver(); return nil },
+			func() error { d.agents = h.Agents; return nil }, // for openServers
+		},
+		{
 			func(context.Context) error { h.Executions = d.executor.HandOver(n); return nil },
 			func() error { d.executor.Resume(context.Background()); return nil },
 		},
