@@ -126,6 +126,7 @@ func (e endpoint) dial(ctx context.Context, via *connection, conversation string
 			config.ServerName = host
 		}
 		conn = tls.Client(conn, config)
+	// A Unix socket and a loopback address do not leave the machine, so no other machine can read the token.
 	case token != "" && !e.local():
 		conn.Close()
 		return nil, &codedError{codeFailed, fmt.Sprintf("%s: a token needs an encrypted connection; give --tls or --tls-ca", e)}
@@ -174,6 +175,7 @@ func upgrade(conn net.Conn, e endpoint, token, conversation string) (*bufio.Read
 		return nil, noAnswer(err) // not one byte came
 	}
 	if err != nil {
+		// The error of net/http would show bytes of HTTP/2 frames.
 		return nil, errors.New("it does not answer in HTTP; is it the socket for gRPC?")
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {

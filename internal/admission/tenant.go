@@ -36,7 +36,8 @@ type Quota struct {
 	// one.
 	Burst int
 	// CallsPerSecond bounds the calls of the tenant's callers, of every kind (Admission.Call). As many as in a
-	// second may come at once, at least one. Zero: no bound.
+	// second may come at once, at least one; further calls wait for their turn. Calls that start executions don't
+	// count (Admission.Uncall). Zero: no bound.
 	CallsPerSecond float64
 }
 
@@ -151,7 +152,7 @@ func (t *tenant) hasRoom(l *line) bool {
 }
 
 // fits reports whether the quota has room for one more execution, slots apart.
-func (t *tenant) fits(r Resources) bool { return t.used.leaves(t.quota.Resources, r) }
+func (t *tenant) fits(r Resources) bool { return t.used.fitsWithin(t.quota.Resources, r) }
 
 // push puts a ticket into its caller's line: in front of all tickets of the tenant, or at the end of
 // the line.
