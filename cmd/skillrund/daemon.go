@@ -83,7 +83,8 @@ type daemon struct {
 
 	// The path of the daemon's binary, for a takeover.
 	program   string
-	lock      *os.File // holds the lock of the state directory, until this daemon and each other with a copy has closed it
+	agents    []mcp.HandedSession // of agents over HTTP, from before openServers
+	lock      *os.File            // holds the lock of the state directory, until this daemon and each other with a copy has closed it
 	listeners listeners
 	serving   sync.WaitGroup
 	failed    chan error     // has room for an error of each listener
@@ -227,6 +228,9 @@ func (d *daemon) start(ctx context.Context) (err error) {
 	}
 	if err := d.openStores(ctx); err != nil {
 		return err
+	}
+	if d.earlier != nil {
+		d.agents = d.earlier.handed.Agents
 	}
 	return d.openServers()
 }
@@ -374,6 +378,7 @@ func (d *daemon) openServers() (err error) {
 		Hold:  func(c *ingress.Conn, n int64) (func(), bool) { return d.requests.Hold(c.Peer(), c.Tenant(), n) },
 		Audit: d.audit, Tracer: d.tracing.Tracer(), Log: log,
 	})
+	d.mcp.Inherit(d.agents)
 	d.scrapes = d.metrics.NewServer(d.readiness.report, log)
 	return nil
 }
@@ -409,6 +414,7 @@ func (d *daemon) wait(ctx context.Context, signals signals) error {
 		d.leave(patience)
 	}
 	d.readiness.set(func(r *readiness) { r.draining = true })
+	d.mcp.Leave()
 	// Health keeps new callers away. Drain takes hardly longer than drain and cancel_grace together.
 	d.executor.Drain(patience)
 	// All executions have ended. Clients get some time to read the outcomes.
