@@ -52,12 +52,19 @@ func wheelOf(name, version, module, requires string) []byte {
 // credentials. Each request calls before first.
 func packageIndex(t *testing.T, before func()) (url string) {
 	t.Helper()
+	s := httptest.NewServer(packages(func(*http.Request) { before() }))
+	t.Cleanup(s.Close)
+	return strings.Replace(s.URL, "http://", "http://me:s3cret@", 1) + "/simple/"
+}
+
+// packages is the handler of packageIndex.
+func packages(before func(*http.Request)) http.Handler {
 	wheels := map[string][]byte{
 		"skgreet": wheelOf("skgreet", "1.0", "import skbase\ndef say():\n    print('hello from', skbase.NAME)\n", "Requires-Dist: skbase\n"),
 		"skbase":  wheelOf("skbase", "2.0", "NAME = 'base'\ndef say():\n    print(NAME)\n", ""),
 	}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		before()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		before(r)
 		if _, password, _ := r.BasicAuth(); password != "s3cret" {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
@@ -75,9 +82,7 @@ func packageIndex(t *testing.T, before func()) (url string) {
 		version := map[string]string{"skgreet": "1.0", "skbase": "2.0"}[name]
 		sum := sha256.Sum256(wheels[name])
 		fmt.Fprintf(w, `<a href="/files/%s-%s-py3-none-any.whl#sha256=%x">x</a>`, name, version, sum)
-	}))
-	t.Cleanup(s.Close)
-	return strings.Replace(s.URL, "http://", "http://me:s3cret@", 1) + "/simple/"
+	})
 }
 
 const needsGreet = "python_packages: [skgreet]\nallowed-tools: Bash(python3:*) Bash(skgreet-say) Bash(echo:*)"

@@ -21,6 +21,9 @@ func (c *config) environments(host *sandbox.Host, python *runtime.Installation, 
 		Registry: c.Environments.Registry, Tarballs: c.Environments.Tarballs, InstallScripts: c.Environments.InstallScripts,
 		Bytes: int64(c.Environments.Bytes), Wall: time.Duration(c.Environments.WallTime), MemoryBytes: int64(c.Environments.Memory), Log: log,
 	}
+	if p := c.NetworkProxy.proxy(); p != nil {
+		e.Dial = p.Dial
+	}
 	if python != nil {
 		e.Pip = filepath.Join(python.Dir, "pip")
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
-// A proxyConfig is the HTTP proxy that opens the connections of sandboxes (docs/network.md). An empty URL: there is
+// A proxyConfig is the HTTP proxy that opens the connections of sandboxes and builds (docs/network.md). An empty URL: there is
 // none.
 type proxyConfig struct {
 	URL          string       `yaml:"url"`
@@ -69,12 +69,14 @@ func parseProxy(text string) (*url.URL, error) {
 // parsePrefix parses an address or a CIDR.
 func parsePrefix(text string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(text); err == nil {
+		// ::ffff:192.0.2.7 is the same address as 192.0.2.7, and has another length of its prefix.
 		a = a.Unmap()
 		return a.Prefix(a.BitLen())
 	}
 	return netip.ParsePrefix(text)
 }
 
+// check reports every mistake in the key, without reading a file; inspectProxy reads them.
 func (c *proxyConfig) check(bad badFunc) {
 	const key = "network_proxy"
 	if c.URL == "" {
@@ -87,6 +89,8 @@ func (c *proxyConfig) check(bad badFunc) {
 		bad(join(key, "url"), "%v", err)
 	}
 	switch {
+	// A password and a user name go together: the header Proxy-Authorization needs both (RFC 7617), and its format
+	// ends the user name at the first colon.
 	case c.Password != (secretConfig{}):
 		(&credentialConfig{Secret: c.Password}).checkSecret(join(key, "password"), bad)
 		if c.Username == "" || strings.ContainsAny(c.Username, ":\r\n\x00") {
@@ -119,23 +123,26 @@ func (c *config) inspectProxy(bad badFunc) {
 	}
 }
 
+const unusableProxy = "executions with a network end as SETUP_FAILED, and skillrun prepare fails"
+
 // warnProxy logs a password or a file that can't be read at the start.
 func (c *config) warnProxy(log *slog.Logger) {
 	if err := c.checkProxyFiles(); err != nil {
-		log.Error("the proxy can't be used; executions with a network end as SETUP_FAILED", "err", err)
+		log.Error("the proxy can't be used: "+unusableProxy, "err", err)
 	}
 }
 
 // proxyProblems returns why the proxy can't be used now.
 func (c *config) proxyProblems() (texts []string) {
 	if err := c.checkProxyFiles(); err != nil {
-		texts = append(texts, fmt.Sprintf("the proxy of network_proxy can't be used; executions with a network end as SETUP_FAILED: %v", err))
+		texts = append(texts, fmt.Sprintf("the proxy of network_proxy can't be used: %v; %s", err, unusableProxy))
 	}
 	return texts
 }
 
 func (c *config) checkProxyFiles() error {
-	if p := c.NetworkProxy.proxy(); p != nil && !c.Network.network().None() {
+	used := !c.Network.network().None() || c.Environments.Index != "" || c.Environments.Registry != ""
+	if p := c.NetworkProxy.proxy(); p != nil && used {
 		return p.Check()
 	}
 	return nil

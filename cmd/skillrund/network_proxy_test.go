@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
@@ -23,20 +24,31 @@ const (
 	proxySecret  = "pr0xy-s3cr3t"
 )
 
-// serveShop starts a web server that shows from which address it was asked.
-func serveShop(t *testing.T, n *namespace) {
+// serveShop starts a web server that shows from which address it was asked. It is also an index of packages, and returns
+// the addresses that asked for these.
+func serveShop(t *testing.T, n *namespace) (askers *sync.Map) {
 	t.Helper()
+	askers = &sync.Map{}
+	from := func(r *http.Request) string {
+		host, _, _ := net.SplitHostPort(r.RemoteAddr)
+		return host
+	}
+	index := packages(func(r *http.Request) { askers.Store(from(r), true) })
 	var l net.Listener
 	n.do(t, func() (err error) {
 		l, err = net.Listen("tcp", shopAddress)
 		return err
 	})
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		from, _, _ := net.SplitHostPort(r.RemoteAddr)
-		fmt.Fprintf(w, "%s from %s\n", r.Host, from)
+		if r.URL.Path != "/" {
+			index.ServeHTTP(w, r)
+			return
+		}
+		fmt.Fprintf(w, "%s from %s\n", r.Host, from(r))
 	})}
 	go s.Serve(l)
 	t.Cleanup(func() { s.Close() })
+	return askers
 }
 
 // startTinyproxy starts a real proxy on the machine of the internet. It wants a password, and refuses
@@ -87,12 +99,19 @@ func startTinyproxy(t *testing.T, n *namespace, dir string) {
 // startBehindProxy starts a daemon whose internet has a proxy, and a skill that may reach names of example.
 func startBehindProxy(t *testing.T, dir, extra string) *running {
 	t.Helper()
+	d, _ := startBehindProxyWithIndex(t, dir, extra)
+	return d
+}
+
+// startBehindProxyWithIndex also returns the addresses that ask for packages.
+func startBehindProxyWithIndex(t *testing.T, dir, extra string) (d *running, askers *sync.Map) {
+	t.Helper()
 	internet, machine := newNamespace(t), newNamespace(t)
 	connect(t, machine, daemonAddress+"/24", internet, webAddress+"/24")
 	internet.do(t, func() error { return setUp(proxyHost + "/24") })
 	machine.do(t, func() error { return setUp("10.9.0.2/24") })
 	serveWeb(t, internet)
-	serveShop(t, internet)
+	askers = serveShop(t, internet)
 	startTinyproxy(t, internet, dir)
 	if err := os.WriteFile(filepath.Join(dir, "password"), []byte(proxySecret+"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -104,7 +123,7 @@ network_proxy:
   url: http://`+proxyHost+`:`+proxyPort+`
   username: `+proxyAccount+`
   password: {file: `+dir+`/password}
-`+extra, machine)
+`+extra, machine), askers
 }
 
 func wantProxyReason(t *testing.T, r *result, reason string) {
@@ -178,6 +197,47 @@ func TestNetworkProxyResolvesNames(t *testing.T) {
 		t.Skip("curl is not installed")
 	}
 	d.run(shell("online", "curl -sS http://shop.example:8080/")).wantStdout(t, "shop.example:8080 from "+webAddress+"\n")
+}
+
+// skillrun prepare downloads through the proxy, with the proxy's password, unless no_proxy has the index. A refusal of the
+// proxy is the reason of the failure.
+func TestPrepareThroughProxy(t *testing.T) {
+	t.Parallel()
+	const index = "environments: {index: 'http://me:s3cret@pypi.example:8080/simple/'}\n"
+	for _, tt := range []struct{ name, proxy, from string }{
+		{"addresses", "", webAddress},
+		{"names", "  resolve_names: true\nnetwork_resolvers: ['" + webAddress + ":5300']\n", webAddress},
+		{"no_proxy", "  no_proxy: [pypi.example]\n", daemonAddress},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := newDir(t)
+			writeSkill(t, dir, "greet", needsGreet, map[string]string{"scripts/greet.py": "import skgreet\nskgreet.say()\n"})
+			d, askers := startBehindProxyWithIndex(t, dir, tt.proxy+index)
+			if stdout, stderr, code := prepareBy(t, d, "greet"); code != 0 || !strings.HasSuffix(stdout, "skbase==2.0\nskgreet==1.0\n") {
+				t.Fatalf("prepare: got %d, %q, %q", code, stdout, stderr)
+			}
+			d.run(script("greet", "scripts/greet.py")).wantStdout(t, "hello from base\n")
+			askers.Range(func(from, _ any) bool {
+				if from != tt.from {
+					t.Errorf("%v asked the index, want only %s", from, tt.from)
+				}
+				return true
+			})
+			if strings.Contains(d.log.String(), proxySecret) {
+				t.Error("the proxy's password is in the log")
+			}
+			if tt.from == daemonAddress {
+				return
+			}
+			if err := os.WriteFile(filepath.Join(dir, "password"), []byte("wrong"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, stderr, code := prepareBy(t, d, "greet", "--rebuild")
+			if code != 125 || !strings.Contains(stderr, "the proxy refused the connection: 401 Unauthorized; it does not accept network_proxy.username and network_proxy.password") {
+				t.Errorf("with a wrong password: got %d, %q", code, stderr)
+			}
+		})
+	}
 }
 
 // A mistake in the proxy's configuration is told with its key, and without a password.

@@ -19,6 +19,7 @@ type Event string
 const (
 	Execute      Event = "execute"      // a request for an execution
 	Duplicate    Event = "duplicate"    // the execution of an earlier request with the same idempotency key was returned
+	Connections  Event = "connections"  // connections of a running execution have ended
 	End          Event = "end"          // an execution has ended
 	Cancel       Event = "cancel"       // an execution was asked to end
 	Signal       Event = "signal"       // a signal was sent to an execution
@@ -80,7 +81,7 @@ type Entry struct {
 	By       string `json:"by,omitempty"`  // who cancelled
 	Why      string `json:"why,omitempty"` // the reason of a cancel
 
-	Network *Network `json:"network,omitempty"` // of an execution that has ended; nil: it had none
+	Network *Network `json:"network,omitempty"` // Connections, End; nil: the execution had none
 
 	Count     uint64 `json:"count,omitempty"`   // how many like this one the entry stands for; 0: it is about itself
 	Through   uint64 `json:"through,omitempty"` // Pruned: the last removed entry
@@ -94,7 +95,7 @@ type Network struct {
 	Count       int64        `json:"count,omitempty"`  // of connections
 	Sent        int64        `json:"sent,omitempty"`   // bytes, of all connections
 	Received    int64        `json:"received,omitempty"`
-	Connections []Connection `json:"connections,omitempty"` // the first
+	Connections []Connection `json:"connections,omitempty"` // End: the first; Connections: those of the first that no entry has
 }
 
 // A Connection is one that was allowed.

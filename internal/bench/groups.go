@@ -50,6 +50,8 @@ func groups(s scale) []group {
 			free("venv-p50", "warm Python of a skill's venv that imports 200 modules, p50", "ms"),
 			free("venv-p95", "warm Python of a skill's venv that imports 200 modules, p95", "ms"),
 			valueAtMost(50).row("venv-overhead-p95", "time that skillrun adds to that, p95", "ms"),
+			valueAtMost(200).row("venv-overhead-max", "the same, the largest", "ms"),
+			free("venv-first", "first execution of it after the import", "ms"),
 		}, venv},
 		{"cold true", []Row{
 			ratioAtMost(0.6).row("cold-true-p50", "cold `true`, p50", "ms").against("runc run"),
@@ -58,6 +60,9 @@ func groups(s scale) []group {
 			free("no-zygote-true-p50", "cold `true` without a zygote, p50", "ms").against("runc run"),
 			free("unseen-true-p50", "`true` with limits that no request had before, p50", "ms").against("runc run"),
 		}, cold},
+		{"cold true in an image", []Row{
+			ratioAtMost(1.2).row("cold-true-image-p50", "cold `true` in an image, p50", "ms").against("the host's root"),
+		}, inImage},
 		{"sustained true, 8 clients", []Row{
 			ratioAtLeast(0.20).row("sustained-true", "`true` per second, 8 clients, "+s.load.String(), "1/s"),
 		}, sustained("sustained-true", trueProgram)},
@@ -124,6 +129,7 @@ func groups(s scale) []group {
 			valueAtMost(0.5).row("network-start-true", "time that a network adds to warm `true`, p50", "ms").against("no network"),
 			valueAtMost(0.5).row("network-start-python", "time that a network adds to warm Python `print(2+2)`, p50", "ms").against("no network"),
 			valueAtMost(1000).row("network-many", "the slowest of "+count(s.connections)+" connections through one network", "ms"),
+			free("network-closing", "connections to one destination, each ended by the program first, until the ports run out", "connections"),
 		}, networking},
 		{"many networks", []Row{
 			valueAtLeast(float64(s.sleeping)).row("networks", count(s.sleeping)+" networks at once: how many carried a connection", "networks"),

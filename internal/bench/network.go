@@ -68,16 +68,32 @@ def refuse(count):
         s.close()
         print(took)
 
-def many(count):
-    slowest, due = 0, time.perf_counter()
-    for _ in range(count):
+def paced(count):
+    due = time.perf_counter()
+    for n in range(count):
         start = time.perf_counter()
         if start < due: time.sleep(due - start)
         due = max(start, due) + 1 / 900 # a sandbox may open 1,000 in a second
+        yield n
+
+def many(count):
+    slowest = 0
+    for _ in paced(count):
         start = time.perf_counter_ns()
         greeted()
         slowest = max(slowest, time.perf_counter_ns() - start)
     print(slowest)
+
+def closing(count):
+    made = 0
+    for _ in paced(count):
+        s = socket.socket()
+        try: s.connect(("` + serverAddress + `", ` + holdPort + `))
+        except OSError: break
+        assert s.recv(1) == b"x"
+        s.close() # the server ends its side after this
+        made += 1
+    print(made)
 
 globals()[sys.argv[1]](int(sys.argv[2]))
 `
@@ -89,7 +105,8 @@ func networking(r *run, rows rowSet) error {
 		all := []*carrier{{name: "skillrun", run: r.sandboxedIn(d.client)}, {name: "bare", run: bareIn(i.machine)}}
 		peers, end := r.peersOn(i)
 		all = append(all, peers...)
-		return errors.Join(r.streams(rows, all), r.connects(rows, all), r.networkStarts(rows, i, d.client), r.manyConnections(rows, all[0]), end())
+		return errors.Join(r.streams(rows, all), r.connects(rows, all), r.networkStarts(rows, i, d.client), r.manyConnections(rows, all[0]),
+			r.closingConnections(rows, all[0]), end())
 	})
 }
 
@@ -148,6 +165,7 @@ func (r *run) turns(n int, all []*carrier, args ...string) ([][]float64, error) 
 			c.broken = nil
 		}
 	}
+	// Turn 0 does not count: it fills caches, and the helper of the tenant starts in it.
 	for turn := range n + 1 {
 		for i, c := range all {
 			if err := r.pause(0); err != nil {
@@ -202,6 +220,7 @@ func (r *run) connects(rows rowSet, all []*carrier) error {
 		row.setCarriers(all, samples, added)
 	}
 	r.Say("network-refuse")
+	// The peers have no rules that could refuse.
 	if samples, err = r.turns(r.samples(30), all[:firstPeer], "refuse", "100"); err != nil {
 		return err
 	}
@@ -229,6 +248,7 @@ func (r *run) networkStarts(rows rowSet, i *internet, c *skillrun.Client) error 
 	for name, p := range map[string]program{"true": trueProgram, "python": sum} {
 		r.Say("network-start-%s", name)
 		request := func(network *skillrun.Network) func() error {
+			// A copy for each request: p is shared by both, and the next line changes it.
 			p := p
 			p.sandboxed = func(c *skillrun.Client) *skillrun.Cmd {
 				cmd := c.Command(networkSkill, "true")
@@ -284,6 +304,18 @@ func (r *run) manyConnections(rows rowSet, sandboxed *carrier) error {
 	slowest, err := sandboxed.run("many", fmt.Sprint(r.scale.connections))
 	if err == nil {
 		rows["network-many"].set(slowest[0]/1e6, r.scale.connections)
+	}
+	return err
+}
+
+// closingConnections opens connections to one destination, one after the other, until one fails. The program ends each
+// first, so the kernel keeps the port of each for a minute. These ports are no longer free for the row's destination, so no
+// other row has it.
+func (r *run) closingConnections(rows rowSet, sandboxed *carrier) error {
+	r.Say("network-closing")
+	made, err := sandboxed.run("closing", fmt.Sprint(r.scale.connections))
+	if err == nil {
+		rows["network-closing"].set(made[0], 1)
 	}
 	return err
 }

@@ -34,7 +34,7 @@ func TestNetworkProgram(t *testing.T) {
 	for _, tt := range []struct {
 		kind, size string
 		want       int // numbers
-	}{{"send", "1048576", 1}, {"receive", "1048576", 1}, {"connect", "5", 5}, {"refuse", "5", 5}, {"many", "20", 1}} {
+	}{{"send", "1048576", 1}, {"receive", "1048576", 1}, {"connect", "5", 5}, {"refuse", "5", 5}, {"many", "20", 1}, {"closing", "5", 1}} {
 		got, err := script(tt.kind, tt.size)
 		if err != nil || len(got) != tt.want || slices.Min(got) <= 0 {
 			t.Errorf("%s: got %v, %v, want %d positive numbers", tt.kind, got, err, tt.want)

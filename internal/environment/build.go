@@ -278,6 +278,9 @@ func (s *Store) fetcher(p *plan) (*fetcher, func(context.Context, string) respon
 		return nil, nil
 	}
 	f := newFetcher(from, s.config.Sdists, s.config.MemoryBytes*downloadFactor, s.stall, s.roots)
+	if s.config.Dial != nil {
+		f.connect = s.config.Dial
+	}
 	if p.node != nil {
 		f.registry = true
 		return f, registry{f}.get

@@ -44,6 +44,7 @@ type fetcher struct {
 	maxBytes int64
 	stall    time.Duration
 	client   *http.Client
+	connect  Dial
 
 	// mu guards the fields below. The requests of one build run in up to maxRelayed
 	// goroutines.
@@ -65,15 +66,19 @@ type listedFile struct {
 	metadata bool // NAME.metadata is there, too
 }
 
+// A Dial connects to a destination, a name or an address with a port. It calls check with each address before the
+// destination learns of the connection, and the connection fails with check's error.
+type Dial func(ctx context.Context, to string, check func(netip.AddrPort) error) (net.Conn, error)
+
 // newFetcher makes one for a build. roots nil: the machine's.
 // Transport.Proxy stays nil, because a proxy from the environment would resolve names itself
-// and checkAddress would not see the addresses. DisableCompression makes the bytes that are
+// and checkAddress would not see the addresses: see Config.Dial. DisableCompression makes the bytes that are
 // counted the bytes that arrive.
 func newFetcher(index *url.URL, sources bool, maxBytes int64, stall time.Duration, roots *x509.CertPool) *fetcher {
 	base := *index
 	base.User = nil
 	base.Path = strings.TrimSuffix(base.Path, "/") + "/"
-	f := &fetcher{index: &base, user: index.User, sources: sources, maxBytes: maxBytes, stall: stall}
+	f := &fetcher{index: &base, user: index.User, sources: sources, maxBytes: maxBytes, stall: stall, connect: direct}
 	f.client = &http.Client{
 		CheckRedirect: f.checkRedirect,
 		Transport: &http.Transport{
@@ -325,30 +330,36 @@ func (f *fetcher) checkRedirect(req *http.Request, via []*http.Request) error {
 // dial connects to the index at any address. It connects to files at public addresses only: a
 // page of the index must not make the daemon send requests to its own network. An index in a
 // private network may name files there.
-func (f *fetcher) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	d := &net.Dialer{Timeout: min(dialTimeout, f.stall)}
+func (f *fetcher) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, min(dialTimeout, f.stall))
+	defer cancel()
 	if address == hostPort(f.index) {
-		c, err := d.DialContext(ctx, network, address)
-		if err == nil {
-			f.notePrivate(c.RemoteAddr())
-		}
-		return c, err
+		return f.connect(ctx, address, f.notePrivate)
 	}
-	// Control runs after the name was resolved and before connect(2), for each address that
-	// is tried. So a name can't resolve to a harmless address for the check and to another
-	// one for the connection (DNS rebinding).
-	d.Control = func(_, address string, _ syscall.RawConn) error { return f.checkAddress(address) }
-	return d.DialContext(ctx, network, address)
+	return f.connect(ctx, address, f.checkAddress)
+}
+
+// direct is the Dial without a proxy. Control runs after the name was resolved and before connect(2), for each address
+// that is tried. So a name can't resolve to a harmless address for the check and to another one for the connection (DNS
+// rebinding).
+func direct(ctx context.Context, to string, check func(netip.AddrPort) error) (net.Conn, error) {
+	d := &net.Dialer{Control: func(_, address string, _ syscall.RawConn) error {
+		at, err := netip.ParseAddrPort(address)
+		if err == nil {
+			err = check(at)
+		}
+		return err
+	}}
+	return d.DialContext(ctx, "tcp", to)
 }
 
 // notePrivate remembers whether the index's address is private (RFC 1918, RFC 4193). The
 // page is read before any of its files, so it is known when checkAddress needs it.
-func (f *fetcher) notePrivate(a net.Addr) {
-	if at, err := netip.ParseAddrPort(a.String()); err == nil {
-		f.mu.Lock()
-		f.private = at.Addr().Unmap().IsPrivate()
-		f.mu.Unlock()
-	}
+func (f *fetcher) notePrivate(a netip.AddrPort) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.private = a.Addr().Unmap().IsPrivate()
+	return nil
 }
 
 // Addresses that netip does not classify, and that no public file has.
@@ -383,16 +394,12 @@ func meant(ip netip.Addr) netip.Addr {
 // checkAddress refuses an address that is not public. A private one is allowed if the index
 // is private, too. Loopback and link-local addresses are refused in any case: 169.254.169.254 is the
 // metadata service of clouds.
-func (f *fetcher) checkAddress(address string) error {
-	at, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return err
-	}
+func (f *fetcher) checkAddress(at netip.AddrPort) error {
 	ip := meant(at.Addr())
 	f.mu.Lock()
 	private := f.private
 	f.mu.Unlock()
-	if ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() || ip.IsInterfaceLocalMulticast() ||
+	if !ip.IsValid() || ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() || ip.IsInterfaceLocalMulticast() ||
 		slices.ContainsFunc(reserved, func(p netip.Prefix) bool { return p.Contains(ip) }) || ip.IsPrivate() && !private {
 		return fmt.Errorf("it names a file at %s, an address that is not allowed", at.Addr())
 	}

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -557,22 +558,51 @@ func TestRelayEndsWhatIsDropped(t *testing.T) {
 
 func TestPrivateIndexMayNamePrivateFiles(t *testing.T) {
 	f := fetcherOf(t, "http://index.example/simple/")
-	if err := f.checkAddress("10.1.2.3:443"); err == nil {
+	if err := f.checkAddress(netip.MustParseAddrPort("10.1.2.3:443")); err == nil {
 		t.Error("a public index may name private files")
 	}
-	f.notePrivate(&net.TCPAddr{IP: net.IPv4(192, 168, 1, 1), Port: 80})
-	if err := f.checkAddress("10.1.2.3:443"); err != nil {
+	_ = f.notePrivate(netip.MustParseAddrPort("192.168.1.1:80"))
+	if err := f.checkAddress(netip.MustParseAddrPort("10.1.2.3:443")); err != nil {
 		t.Errorf("got %v, want nil", err)
 	}
-	if err := f.checkAddress("127.0.0.1:443"); err == nil {
+	if err := f.checkAddress(netip.MustParseAddrPort("127.0.0.1:443")); err == nil {
 		t.Error("a private index may name loopback")
 	}
 	for _, public := range []string{"8.8.8.8:443", "[64:ff9b::808:808]:443", "[2606:4700::1]:443"} {
-		if err := f.checkAddress(public); err != nil {
+		if err := f.checkAddress(netip.MustParseAddrPort(public)); err != nil {
 			t.Errorf("%s: got %v, want nil", public, err)
 		}
 	}
-	if f.checkAddress("nonsense") == nil {
+	if f.checkAddress(netip.AddrPort{}) == nil {
 		t.Error("got nil for no address")
+	}
+}
+
+// If the daemon has a proxy, it carries the pages and the files. The address of a file is judged as without a proxy, and
+// the address of the index is not.
+func TestFetchesByTheConfiguredDial(t *testing.T) {
+	x := newIndex(t)
+	x.handle = func(w http.ResponseWriter, r *http.Request) bool {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, `<a href="https://files.example/p-1-py3-none-any.whl">`)
+		return true
+	}
+	f := fetcherOf(t, "http://index.example/simple/")
+	var dialed []string
+	f.connect = func(ctx context.Context, to string, check func(netip.AddrPort) error) (net.Conn, error) {
+		dialed = append(dialed, to)
+		if err := check(netip.MustParseAddrPort("127.0.0.1:80")); err != nil {
+			return nil, err
+		}
+		return (&net.Dialer{}).DialContext(ctx, "tcp", strings.TrimPrefix(x.URL, "http://"))
+	}
+	if code, page := fetch(t, f, "/simple/p/"); code != http.StatusOK || !strings.Contains(page, "p-1-py3") {
+		t.Errorf("the page: got %d %s", code, page)
+	}
+	if code, _ := fetch(t, f, "/file/0/p-1-py3-none-any.whl"); code != http.StatusBadGateway || !strings.Contains(reason(f), "an address that is not allowed") {
+		t.Errorf("the file: got %d, %q", code, reason(f))
+	}
+	if want := []string{"index.example:80", "files.example:443"}; !slices.Equal(dialed, want) {
+		t.Errorf("dialed %q, want %q", dialed, want)
 	}
 }

@@ -75,6 +75,8 @@ type Config struct {
 	Tarballs string
 	// InstallScripts allows the scripts of Node packages that npm runs when it installs them.
 	InstallScripts bool
+	// Dial connects builds to the index, the registry and the hosts of files, for example through a proxy. Nil: directly.
+	Dial Dial
 	// Bytes bounds all environments together, and each. 0: DefaultBytes.
 	Bytes int64
 	// Wall and MemoryBytes bound one build. The memory also holds the downloaded and the
@@ -84,8 +86,8 @@ type Config struct {
 	// Group names the group of sandboxes (sandbox.Spec.Group) in which the builds of a tenant run, so that the tenant's
 	// bounds hold for them, too. It is called for each build. Nil: the default group.
 	Group func(tenant string) string
-	// Beside is set in a takeover: an earlier process has Dir open, and will hand it over. See takeover.go.
-	Beside bool
+	// Takeover says that an earlier process has Dir open, and will hand it over. See takeover.go.
+	Takeover bool
 	// Log gets messages for the operator. Nil: no log.
 	Log *slog.Logger
 }
@@ -149,7 +151,7 @@ type Store struct {
 	took     time.Duration             // moving average of builds; 0: none has ended
 	passed   map[string]passedCheck    // what checked remembers
 	library  map[string]bool           // what inLibrary remembers
-	compiled map[string]*compiledSkill // by directory
+	compiled map[string]*compiledSkill // by compiledKey
 	over     bool                      // more than fits is in use, or nothing may be removed
 	phase    int                       // see takeover.go
 	leaving  map[string]*kept          // retired environments, by directory, whose files are still there
@@ -204,8 +206,8 @@ func Open(c Config) (*Store, error) {
 	if c.Tarballs != "" {
 		s.tarballs = &tarballs{dir: c.Tarballs, log: c.Log}
 	}
-	if c.Beside {
-		s.phase = beside
+	if c.Takeover {
+		s.phase = unadopted
 	}
 	if err := s.load(); err != nil {
 		return nil, fmt.Errorf("environments: %w", err)
@@ -217,7 +219,7 @@ func Open(c Config) (*Store, error) {
 // It must come before Config.Host is closed, which runs the builds. Leases stay valid.
 func (s *Store) Close() {
 	s.mu.Lock()
-	s.end() // SkillDir begins nothing from here on
+	s.end() // beginCompile begins nothing from here on
 	s.mu.Unlock()
 	s.builds.Wait()
 }

@@ -90,10 +90,15 @@ func (x *Executor) audited(e audit.Entry, do func() error) error {
 // counts the entries that it has lost.
 func (x *Executor) auditEnd(who permission.Principal, id string, out Outcome) {
 	_ = x.Audit.Write(audit.Entry{
-		Network: auditNetwork(out),
+		Network: auditNetwork(out.Usage.Network, out.Evidence.NetworkDenied),
 		Event:   audit.End, Tenant: who.Tenant, Principal: who.Name, Execution: id,
 		End: string(out.End), ExitCode: out.ExitCode, Signal: out.Signal, By: out.Evidence.CancelledBy, Why: out.Evidence.CancelReason,
 	})
+}
+
+// auditConnections writes connections of a running execution. The entry about its end has them again.
+func (x *Executor) auditConnections(who permission.Principal, id string, n *audit.Network) {
+	_ = x.Audit.Write(audit.Entry{Event: audit.Connections, Tenant: who.Tenant, Principal: who.Name, Execution: id, Network: n})
 }
 
 // Bounds on the parts of an entry about one connection, so that the whole entry stays within the bound of a line.
@@ -102,12 +107,11 @@ const (
 	maxAuditedError       = 60 // bytes
 )
 
-func auditNetwork(out Outcome) *audit.Network {
-	usage := out.Usage.Network
+func auditNetwork(usage *NetworkUsage, denied int64) *audit.Network {
 	if usage == nil {
 		return nil
 	}
-	n := &audit.Network{Denied: out.Evidence.NetworkDenied, Count: usage.Count, Sent: usage.Sent, Received: usage.Received}
+	n := &audit.Network{Denied: denied, Count: usage.Count, Sent: usage.Sent, Received: usage.Received}
 	for _, c := range usage.Connections {
 		n.Connections = append(n.Connections, audit.Connection{
 			Start: c.Start.UTC(), Seconds: c.Took.Seconds(), Protocol: c.Protocol, To: c.To.String(), Name: c.Name, Sent: c.Sent, Received: c.Received,

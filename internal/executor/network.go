@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
+	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/network/credential"
 	"github.com/skillrun/skillrun/internal/network/policy"
 	"github.com/skillrun/skillrun/internal/record"
@@ -33,12 +35,18 @@ type networkSink struct {
 	log     *record.Log
 	started func() // records the start first, if it is not recorded yet
 	logger  *slog.Logger
+	audit   func(*audit.Network) // writes an entry about a running execution
+
+	writing sync.Mutex // held while audit writes; before mu
 
 	mu      sync.Mutex
 	denied  int64
-	learned *lesson  // nil: the execution does not learn
-	missing []string // rules that would have allowed the first refusals, without duplicates
-	reason  string   // of the first refusal that no rule would have allowed
+	learned *lesson     // nil: the execution does not learn
+	audited int         // connections in usage that an entry of the audit log has
+	timer   *time.Timer // of the next entry; nil: no connection waits for one
+	ended   bool        // no entry comes any more
+	missing []string    // rules that would have allowed the first refusals, without duplicates
+	reason  string      // of the first refusal that no rule would have allowed
 	usage   NetworkUsage
 	err     error // the reason why events are no longer stored
 }
@@ -50,7 +58,8 @@ func (x *Executor) openNetwork(r *run) sandbox.Network {
 	if rules == nil {
 		return nil
 	}
-	r.network = &networkSink{log: r.log, started: r.recordStarted, logger: r.logger.With("execution", r.id)}
+	r.network = &networkSink{log: r.log, started: r.recordStarted, logger: r.logger.With("execution", r.id),
+		audit: func(n *audit.Network) { x.auditConnections(r.grant.Principal(), r.id, n) }}
 	if r.grant.Learns() {
 		r.network.learned = &lesson{}
 	}
@@ -104,6 +113,40 @@ func (s *networkSink) Closed(c policy.Connection) {
 	c.Names = nil // only for the lesson
 	if len(s.usage.Connections) < MaxListedConnections {
 		s.usage.Connections = append(s.usage.Connections, c)
+		if s.timer == nil && !s.ended {
+			s.timer = time.AfterFunc(auditPause, s.writeConnections)
+		}
+	}
+}
+
+// auditPause is how long a connection of a running execution has ended, at most, before the audit log has it. The entry
+// about the execution's end has all connections, so a short execution needs no other entry.
+const auditPause = 10 * time.Second
+
+// writeConnections writes the connections that have ended since the last call to the audit log: if the daemon dies, it
+// writes no end. MaxListedConnections bounds these entries.
+func (s *networkSink) writeConnections() {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.mu.Lock()
+	usage, ended := s.usage, s.ended
+	usage.Connections = usage.Connections[s.audited:]
+	denied := s.denied
+	s.audited, s.timer = len(s.usage.Connections), nil
+	s.mu.Unlock()
+	if !ended && len(usage.Connections) > 0 {
+		s.audit(auditNetwork(&usage, denied))
+	}
+}
+
+// end waits until an entry is written. None comes after it.
+func (s *networkSink) end() {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended = true; s.timer != nil {
+		s.timer.Stop()
 	}
 }
 
@@ -116,11 +159,12 @@ func (s *networkSink) Dropped(denials, connections int64) {
 	s.learned.miss(connections)
 }
 
-// into adds the counts and connections of the network to an outcome. A nil sink adds nothing.
+// into ends the sink, and adds the counts and connections of the network to an outcome. A nil sink adds nothing.
 func (s *networkSink) into(out *Outcome) {
 	if s == nil {
 		return
 	}
+	s.end()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	usage := s.usage

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/skillrun/skillrun/internal/audit"
@@ -247,8 +248,87 @@ func TestNetworkEvents(t *testing.T) {
 	}
 }
 
+// While an execution runs, the audit log gets the connections that have ended, soon and once. After the end it gets none.
+func TestConnectionsOfARunningExecutionAreAudited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var entries []*audit.Network
+		s := &networkSink{audit: func(n *audit.Network) { entries = append(entries, n) }}
+		closed := func(name string, times int) {
+			for range times {
+				s.Closed(policy.Connection{Start: time.Now(), Protocol: "tcp", Name: name, Sent: 2})
+			}
+		}
+		want := func(when string, count int, listed ...string) {
+			t.Helper()
+			time.Sleep(auditPause)
+			synctest.Wait()
+			var got []string
+			if len(entries) > 0 {
+				for _, c := range entries[len(entries)-1].Connections {
+					got = append(got, c.Name)
+				}
+			}
+			if len(entries) != count || !slices.Equal(got, listed) {
+				t.Errorf("%s: %d entries, the last with %q, want %d and %q", when, len(entries), got, count, listed)
+			}
+		}
+		want("without a connection", 0)
+		closed("a", 2)
+		want("after two", 1, "a", "a")
+		want("later", 1, "a", "a")
+		closed("b", 1)
+		want("after the third", 2, "b")
+		if n := entries[1]; n.Count != 3 || n.Sent != 6 {
+			t.Errorf("sums: %+v", n)
+		}
+		closed("c", MaxListedConnections)
+		want("at the bound", 3, slices.Repeat([]string{"c"}, MaxListedConnections-3)...)
+		closed("d", 1)
+		want("beyond the bound", 3, slices.Repeat([]string{"c"}, MaxListedConnections-3)...)
+
+		entries = nil
+		s = &networkSink{audit: s.audit}
+		closed("a", 1)
+		var out Outcome
+		s.into(&out)
+		closed("late", 1)
+		want("after the end", 0)
+		if len(out.Usage.Network.Connections) != 1 {
+			t.Errorf("usage: %+v", out.Usage.Network)
+		}
+	})
+}
+
+// The entry about connections of a running execution names the execution.
+func TestAuditOfConnections(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "audit")
+	log, err := audit.Open(audit.Config{Dir: dir, KeyFile: filepath.Join(t.TempDir(), "key"), FileBytes: 1 << 20, Files: 2, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &testNetwork{happens: func(to policy.Sink) {
+		to.Closed(policy.Connection{Start: time.Now(), Protocol: "tcp", Name: "a.example"})
+		to.(*networkSink).writeConnections() // as its timer does
+	}}
+	x := networked(t, n, 0, func(c *Config) { c.Audit = log })
+	id := execute(t, x, scriptRequest())
+	follow(t, x, id)
+	for _, event := range []audit.Event{audit.Connections, audit.End} {
+		e := audited(t, dir, event, id)
+		if e.Tenant != who.Tenant || e.Network == nil || len(e.Network.Connections) != 1 || e.Network.Connections[0].Name != "a.example" {
+			t.Errorf("%s: %+v", event, e)
+		}
+	}
+}
+
 // auditedEnd returns the entry about the end of an execution.
-func auditedEnd(t *testing.T, dir, id string) (e audit.Entry) {
+func auditedEnd(t *testing.T, dir, id string) audit.Entry {
+	t.Helper()
+	return audited(t, dir, audit.End, id)
+}
+
+// audited returns the entry of an event of an execution.
+func audited(t *testing.T, dir string, event audit.Event, id string) (e audit.Entry) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil {
@@ -260,7 +340,7 @@ func auditedEnd(t *testing.T, dir, id string) (e audit.Entry) {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(string(data)) {
-			if json.Unmarshal([]byte(line), &e) == nil && e.Event == audit.End && e.Execution == id {
+			if json.Unmarshal([]byte(line), &e) == nil && e.Event == event && e.Execution == id {
 				return e
 			}
 		}

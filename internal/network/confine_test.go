@@ -85,6 +85,7 @@ var attempts = map[string]func() error{
 	"local ports":  func() error { return ignoring(unix.ENOPROTOOPT, option(unix.IPPROTO_IP, unix.IP_LOCAL_PORT_RANGE)) }, // Linux 6.3
 	"buffers":      func() error { return option(unix.SOL_SOCKET, unix.SO_RCVBUF) },
 	"buffer lock":  func() error { return option(unix.SOL_SOCKET, unix.SO_BUF_LOCK) },
+	"waiting":      func() error { return waiting() },
 	"device":       func() error { return option(unix.SOL_SOCKET, unix.SO_BINDTODEVICE) },
 	"mark":         func() error { return option(unix.SOL_SOCKET, unix.SO_MARK) },
 	"filter":       func() error { return option(unix.SOL_SOCKET, unix.SO_ATTACH_FILTER) },
@@ -159,6 +160,16 @@ func option(level, name int) error {
 	return unix.SetsockoptInt(fd, level, name, 1)
 }
 
+// waiting asks how many bytes a socket has.
+func waiting() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_TCP)
+	if err != nil {
+		return fmt.Errorf("no socket: %v", err)
+	}
+	_, err = unix.IoctlGetInt(fd, unix.SIOCINQ)
+	return err
+}
+
 // ignoring is nil for an error that says that an older kernel has no such option.
 func ignoring(old, err error) error {
 	if errors.Is(err, old) {
@@ -185,7 +196,7 @@ func attempt(name string) int {
 // A confined helper can make connections and threads. Everything else fails, or kills it.
 func TestConfined(t *testing.T) {
 	want := map[string]string{"clone3": "not implemented", "broadcast": "permission denied"}
-	for _, name := range []string{"dial", "thread", "UDP", "no delay", "keep alive", "local ports", "buffers", "buffer lock"} {
+	for _, name := range []string{"dial", "thread", "UDP", "no delay", "keep alive", "local ports", "buffers", "buffer lock", "waiting"} {
 		want[name] = ""
 	}
 	for _, name := range []string{"exec", "ptrace", "fork", "namespace", "thread in a namespace", "vm without a thread", "code", "code later", "io_uring", "BPF"} {

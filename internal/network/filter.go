@@ -73,6 +73,7 @@ func rules() []rule {
 		// Other sockets are connected, and are read and written like files.
 		{unix.SYS_SENDMSG, []condition{is(0, managerFD)}, allow},
 		{unix.SYS_RECVMSG, []condition{is(0, managerFD)}, allow},
+		{unix.SYS_IOCTL, []condition{is(1, unix.SIOCINQ)}, allow}, // how many bytes wait in a socket
 		{unix.SYS_FCNTL, []condition{is(1, unix.F_GETFL, unix.F_SETFL)}, allow},
 		{unix.SYS_TGKILL, []condition{is(0, uint32(os.Getpid()))}, allow}, // Go interrupts its threads
 		{unix.SYS_PRCTL, []condition{is(0, unix.PR_SET_VMA)}, allow},      // Go names its memory
@@ -115,6 +116,7 @@ func filter() ([]unix.SockFilter, error) {
 	}
 	p := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: archAt, Size: 4},
+		// Another architecture means other numbers of calls, such as the ones of 32-bit programs (seccomp(2)).
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: arch, SkipTrue: 1}, kill,
 		bpf.LoadAbsolute{Off: numberAt, Size: 4},
 	}
@@ -132,6 +134,7 @@ func filter() ([]unix.SockFilter, error) {
 
 // compile returns instructions that return r.then, or run past their end.
 func (r rule) compile() []bpf.Instruction {
+	// From the last condition to the first, because each needs to know how many instructions it has to skip.
 	rest := []bpf.Instruction{r.then}
 	for i := len(r.when) - 1; i >= 0; i-- {
 		rest = append(r.when[i].compile(len(rest)), rest...)
@@ -144,6 +147,8 @@ func (r rule) compile() []bpf.Instruction {
 
 // compile returns instructions that run past their end if the condition holds, and else skip the rest.
 func (c condition) compile(rest int) []bpf.Instruction {
+	// Only the low 32 bits are compared. That is safe for these arguments: the kernel takes them as int and ignores
+	// the upper half.
 	p := []bpf.Instruction{bpf.LoadAbsolute{Off: argumentAt(c.argument), Size: 4}, bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: ^c.ignored}}
 	for i, v := range c.values {
 		p = append(p, bpf.JumpIf{Cond: bpf.JumpEqual, Val: v, SkipTrue: uint8(len(c.values) - i)})

@@ -51,6 +51,15 @@ func (p *Proxy) open(ctx context.Context) (*gateway.Proxy, error) {
 	return g, nil
 }
 
+// Dial connects the daemon to a destination, as gateway.Proxy.Dial does. Password and address of the proxy are those of now.
+func (p *Proxy) Dial(ctx context.Context, to string, check func(netip.AddrPort) error) (net.Conn, error) {
+	g, err := p.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return g.Dial(ctx, to, check)
+}
+
 // Check reads the files of the Proxy, and forgets them.
 func (p *Proxy) Check() error {
 	_, _, err := p.read()

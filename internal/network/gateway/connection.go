@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
@@ -14,9 +15,9 @@ import (
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
-// A connection copies between a TCP connection of the sandbox and one to its destination. A slow
-// reader stops the other side's sender: only the buffers of the stack and of the kernel, and one for each
-// direction (smallCopy, largeCopy), hold data.
+// A connection carries data between a TCP connection of the sandbox and one to its destination. A slow
+// reader stops the other side's sender: only the buffers of the stack and of the kernel hold data, see direct.go. With
+// TLS to a proxy, and for requests that are checked, one more buffer for each direction holds data.
 type connection struct {
 	gateway  *Gateway
 	decision decision
@@ -24,12 +25,13 @@ type connection struct {
 	endpoint tcpip.Endpoint
 	in       *client   // to the sandbox
 	out      *upstream // to the destination
+	start    time.Time // of the dial
 
 	// Of a connection whose names are checked, see retry.go.
 	answered chan struct{} // closed after the server's first bytes
 	retry    bool          // valid after answered
 
-	credentials    []string // that were added to its requests, by name; valid after run
+	credentials    []string // that were added to its requests, by name; valid after carry
 	sent, received atomic.Int64
 	activity       activity
 	large          atomic.Bool // it has large buffers
@@ -78,8 +80,15 @@ func buffersAfter(n, size int) *sync.Pool {
 	return &smallBuffers
 }
 
-// run returns when both directions have ended.
+// run carries the connection until both directions have ended, and reports it.
 func (c *connection) run() {
+	c.carry()
+	c.gateway.report.closed(policy.Connection{Start: c.start, Took: time.Since(c.start), Protocol: "tcp", To: c.decision.to,
+		Name: c.decision.name, Names: c.decision.likely, Sent: c.sent.Load(), Received: c.received.Load(), Credentials: c.credentials})
+}
+
+// carry returns when both directions have ended.
+func (c *connection) carry() {
 	stop := c.activity.watch(c.gateway.life, c.gateway.entries.limits.Idle, c.abort)
 	defer stop()
 	defer c.shrink()
@@ -89,6 +98,7 @@ func (c *connection) run() {
 		c.out.Close()
 		return
 	}
+	// One goroutine for each direction: this one sends.
 	received := make(chan struct{})
 	go func() {
 		defer close(received)
@@ -100,10 +110,10 @@ func (c *connection) run() {
 	c.out.Close()
 }
 
-// send copies the client's data. If some names are not allowed, it checks the client's name first.
+// send carries the client's data. If some names are not allowed, it checks the client's name first.
 func (c *connection) send() error {
 	if !c.decision.reads() {
-		return c.copy(c.out, c.in, &c.sent)
+		return c.outward(nil)
 	}
 	return c.sendChecked()
 }
@@ -120,6 +130,7 @@ func (c *connection) finish(err error, closeWrite func() error) {
 	if errors.As(err, &refused) {
 		c.gateway.deny(decision(refused))
 	}
+	// closeWrite ends one direction (shutdown(2)). The peer then sees the end of the data, and can still answer.
 	if err != nil || closeWrite() != nil {
 		c.abort()
 	}
@@ -134,7 +145,7 @@ func (c *connection) abort() {
 	})
 }
 
-// copy returns nil at the end of the data.
+// copy carries data through a buffer. It returns nil at the end of the data.
 func (c *connection) copy(to io.Writer, from io.Reader, sum *atomic.Int64) error {
 	buffers := &smallBuffers
 	b := buffers.Get().(*[]byte)
@@ -171,8 +182,8 @@ func (c *connection) cut() error {
 
 // pass writes b and counts it.
 func (c *connection) pass(to io.Writer, b []byte, sum *atomic.Int64) error {
-	if !c.gateway.entries.count(len(b)) {
-		return refusedError(c.decision.refuse(policy.Verdict{Reason: c.gateway.entries.bytesReason()}))
+	if err := c.admit(len(b)); err != nil {
+		return err
 	}
 	if err := c.gateway.entries.tenant.carry(c.gateway.life, len(b)); err != nil {
 		return err
@@ -183,9 +194,22 @@ func (c *connection) pass(to io.Writer, b []byte, sum *atomic.Int64) error {
 	return err
 }
 
+// admit counts n bytes. It returns a refusal if they are more than the limit allows.
+func (c *connection) admit(n int) error {
+	if c.gateway.entries.count(n) {
+		return nil
+	}
+	return refusedError(c.decision.refuse(policy.Verdict{Reason: c.gateway.entries.bytesReason()}))
+}
+
 // counted adds n bytes to a sum. Beyond growAfter bytes the connection asks for large buffers.
 func (c *connection) counted(sum *atomic.Int64, n int) {
-	if sum.Add(int64(n)) >= growAfter && !c.large.Load() {
+	switch all := sum.Add(int64(n)); {
+	case c.large.Load():
+		// The stack reads the size and stores it again, without a lock (updateSndBufferUsage in gVisor). So it may
+		// have undone grow.
+		c.endpoint.SocketOptions().SetSendBufferSize(largeSend, false)
+	case all >= growAfter:
 		c.grow()
 	}
 }

@@ -61,6 +61,10 @@ func zoneRecords(q dns.Question, network string) []string {
 	switch {
 	case q.Qtype == dns.TypeAAAA && q.Name == "www.test.":
 		return []string{q.Name + " 60 IN AAAA " + networktest.Public6}
+	case q.Qtype == dns.TypeAAAA && q.Name == "ipv4only.arpa.":
+		return []string{q.Name + " 60 IN AAAA 2600:64::192.0.0.170", q.Name + " 60 IN AAAA 2600:64::192.0.0.171"}
+	case q.Qtype == dns.TypeAAAA && q.Name == "translated.test.":
+		return []string{q.Name + " 60 IN AAAA 2600:64::" + networktest.Private, q.Name + " 60 IN AAAA 2600:64::" + networktest.Public}
 	case q.Qtype != dns.TypeA:
 		return nil
 	case q.Name == "alias.test.":

@@ -60,20 +60,22 @@ type Gateway struct {
 	closeTime time.Duration // bounds how long Close waits for connections to end
 }
 
+// nic is the number of the stack's only interface.
 const nic tcpip.NICID = 1
 
+// defaultCloseTime keeps a connection that does not end from holding up the end of its execution.
 const defaultCloseTime = time.Second
 
 // New carries packets from its return on.
 func New(c Config) (*Gateway, error) {
 	g := &Gateway{
-		rules: c.Rules, pins: newPins(), entries: newAdmission(c.Limits, c.Shared), report: newReporter(c.Sink),
+		rules: c.Rules.WithTranslators(&c.Shared.translators.Translators), pins: newPins(), entries: newAdmission(c.Limits, c.Shared), report: newReporter(c.Sink),
 		brake: newBrake(), tun: c.TUN, closeTime: defaultCloseTime,
 	}
 	g.life, g.end = context.WithCancel(context.Background())
 	g.names = newNameServer(g, c.Resolvers)
 	g.broker = newBroker(c.Credentials, c.Roots)
-	if g.relay = newRelay(c.Proxy, c.Roots, c.Shared); g.relay != nil {
+	if g.relay = newRelay(c.Proxy, c.Roots, c.Shared.dial); g.relay != nil {
 		g.rules = g.rules.WithOwn(g.relay.own())
 	}
 	g.link = newLink(c.TUN, g.refusePacket, func() { g.brake.hold(g.life) })
@@ -92,6 +94,8 @@ func New(c Config) (*Gateway, error) {
 // closes the device, because that takes the kernel about 20 ms.
 func (g *Gateway) Close() {
 	g.end()
+	// From here on enter admits nothing, so sessions only falls, and endSessions can wait for zero
+	// (sync.WaitGroup: an Add at zero must come before Wait).
 	g.entering.Lock()
 	g.closed = true
 	g.entering.Unlock()
@@ -169,8 +173,8 @@ func (g *Gateway) start() error {
 func setOptions(s *stack.Stack) tcpip.Error {
 	// The stack scales windows for the largest buffer only if it chooses the sizes. See fixBuffers.
 	sack, moderate := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(true)
-	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: 4096, Default: smallBuffer, Max: largeWindow}
-	send := tcpip.TCPSendBufferSizeRangeOption{Min: 4096, Default: smallBuffer, Max: smallBuffer}
+	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: 4096, Default: smallWindow, Max: largeWindow}
+	send := tcpip.TCPSendBufferSizeRangeOption{Min: 4096, Default: smallSend, Max: smallSend}
 	// A forwarder has no listener, so a source port that comes again would meet the old
 	// connection in TIME_WAIT, and wait for its 60 seconds.
 	wait := tcpip.TCPTimeWaitTimeoutOption(time.Millisecond)

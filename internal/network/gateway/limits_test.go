@@ -109,7 +109,7 @@ func TestBytesOfTenantAreCounted(t *testing.T) {
 	bytes := b.gateway.entries.tenant.bytes
 	bytes.SetLimit(0) // nothing comes back
 	left := bytes.Tokens()
-	spent := func(what string, least float64) {
+	counted := func(what string, least float64) {
 		t.Helper()
 		now := bytes.Tokens()
 		if left-now < least {
@@ -127,12 +127,12 @@ func TestBytesOfTenantAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Close()
-		spent(network, 2000)
+		counted(network, 2000)
 	}
 	if s, got := get(t, b.client(t, set, true, ""), "https://api.test/"); s != 200 {
 		t.Errorf("got %d %q", s, got)
 	}
-	spent("a credential", 100)
+	counted("a credential", 100)
 }
 
 // A connection ends with a reset when the bytes are used up, when it is idle, and with the Gateway.
@@ -327,17 +327,17 @@ func TestBuffers(t *testing.T) {
 	want := func(what string, c net.Conn, send, window int64) {
 		t.Helper()
 		receive, fixed := outside(t, peers[c])
-		if wantFixed := send == smallBuffer; fixed != wantFixed || fixed && receive != 2*socketReceive {
+		if wantFixed := send == smallSend; fixed != wantFixed || fixed && receive != 2*socketReceive {
 			t.Errorf("%s: the socket can receive %d bytes, fixed %v", what, receive, fixed)
 		}
 		if gotSend, gotWindow := size(c); gotSend != send || gotWindow != window {
 			t.Errorf("%s: %d and %d bytes, want %d and %d", what, gotSend, gotWindow, send, window)
 		}
 	}
-	want("a new connection", exchange(1), smallBuffer, smallBuffer)
+	want("a new connection", exchange(1), smallSend, smallWindow)
 	busy := exchange(2 * growAfter)
 	want("a busy one", busy, largeSend, largeWindow)
-	want("beyond the bound", exchange(2*growAfter), smallBuffer, smallBuffer)
+	want("beyond the bound", exchange(2*growAfter), smallSend, smallWindow)
 	busy.Close()
 	b.awaitClosed(t)
 	want("after its end", exchange(2*growAfter), largeSend, largeWindow)

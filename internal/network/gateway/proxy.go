@@ -55,15 +55,19 @@ func (d Direct) hasName(name string) bool {
 // hasAddress reports whether an address needs no proxy. The addresses of a machine's own links mean other
 // hosts at the proxy.
 func (d Direct) hasAddress(a netip.Addr) bool {
+	// An IPv4 address in IPv6 form (::ffff:a.b.c.d) is the same destination.
 	a = a.Unmap()
 	return a.IsLoopback() || a.IsLinkLocalUnicast() || slices.ContainsFunc(d.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
+// A dialFunc opens a connection to an address.
+type dialFunc func(ctx context.Context, network, to string) (net.Conn, error)
+
 // A relay is the Proxy of one Gateway. A nil relay carries nothing.
 type relay struct {
 	Proxy
-	roots  *x509.CertPool
-	shared *Shared // makes the sockets
+	roots   *x509.CertPool
+	connect dialFunc // makes the sockets
 
 	mu     sync.Mutex
 	names  map[netip.Addr]string // of addresses that stand for a name
@@ -71,7 +75,7 @@ type relay struct {
 	next   netip.Addr
 }
 
-func newRelay(p *Proxy, roots *x509.CertPool, shared *Shared) *relay {
+func newRelay(p *Proxy, roots *x509.CertPool, connect dialFunc) *relay {
 	if p == nil {
 		return nil
 	}
@@ -82,7 +86,7 @@ func newRelay(p *Proxy, roots *x509.CertPool, shared *Shared) *relay {
 	if roots == nil {
 		roots = x509.NewCertPool() // nil would mean files that the helper can't read
 	}
-	return &relay{Proxy: *p, roots: roots, shared: shared, names: map[netip.Addr]string{}, byName: map[string]netip.Addr{}, next: policy.ProxyNames.Addr().Next()}
+	return &relay{Proxy: *p, roots: roots, connect: connect, names: map[netip.Addr]string{}, byName: map[string]netip.Addr{}, next: policy.ProxyNames.Addr().Next()}
 }
 
 // resolves reports whether only the proxy looks a name up.
@@ -143,6 +147,8 @@ func (r *relay) dial(ctx context.Context, host string) (*upstream, error) {
 		return nil, proxyError{"the proxy can't be reached (network_proxy.url): " + cause(err)}
 	}
 	u := &upstream{Conn: tcp, socket: tcp}
+	// A deadline in the past ends a write or a read of open that waits for the proxy. stop returns false if that has
+	// begun.
 	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(time.Unix(1, 0)) })
 	if err = r.open(u, host); err == nil && !stop() {
 		err = ctx.Err()
@@ -157,20 +163,72 @@ func (r *relay) dial(ctx context.Context, host string) (*upstream, error) {
 
 // reach connects to the proxy.
 func (r *relay) reach(ctx context.Context) (*net.TCPConn, error) {
-	err := errors.New("its name has no address")
-	for i, a := range r.Addresses {
+	c, err := firstOf(ctx, r.Addresses, func(ctx context.Context, a netip.AddrPort) (net.Conn, error) {
+		return r.connect(ctx, "tcp", a.String())
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.TCPConn), nil
+}
+
+// firstOf tries one address after the other. Each gets an equal part of the time that is left.
+func firstOf(ctx context.Context, all []netip.AddrPort, dial func(context.Context, netip.AddrPort) (net.Conn, error)) (c net.Conn, err error) {
+	err = errors.New("its name has no address")
+	for i, a := range all {
 		each, cancel := ctx, context.CancelFunc(func() {})
+		// The remaining time is shared equally: the first address that does not answer must not take the time of the
+		// others.
 		if late, ok := ctx.Deadline(); ok {
-			each, cancel = context.WithTimeout(ctx, time.Until(late)/time.Duration(len(r.Addresses)-i))
+			each, cancel = context.WithTimeout(ctx, time.Until(late)/time.Duration(len(all)-i))
 		}
-		var c net.Conn
-		c, err = r.shared.dial(each, "tcp", a.String())
+		c, err = dial(each, a)
 		cancel()
 		if err == nil {
-			return c.(*net.TCPConn), nil
+			return c, nil
 		}
 	}
 	return nil, err
+}
+
+// Dial connects a process that is no helper to a destination, a name or an address with a port. It takes the same way as
+// the connections of sandboxes: through the proxy, unless Direct has the destination. check judges each address before
+// the address is dialed or named to the proxy. A name that only the proxy looks up has no address to judge.
+func (p *Proxy) Dial(ctx context.Context, to string, check func(netip.AddrPort) error) (net.Conn, error) {
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, err
+	}
+	host, service, err := net.SplitHostPort(to)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.ParseUint(service, 10, 16)
+	if err != nil {
+		return nil, err
+	}
+	r := newRelay(p, roots, (&net.Dialer{}).DialContext)
+	var found []netip.Addr
+	if a, notAddress := netip.ParseAddr(host); notAddress == nil {
+		found = []netip.Addr{a}
+	} else if host = normal(host); r.resolves(host) {
+		return r.dial(ctx, net.JoinHostPort(host, service))
+	} else if found, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host); err != nil {
+		return nil, err
+	}
+	var all []netip.AddrPort
+	for _, a := range found {
+		all = append(all, netip.AddrPortFrom(a.Unmap(), uint16(port)))
+	}
+	return firstOf(ctx, all, func(ctx context.Context, a netip.AddrPort) (net.Conn, error) {
+		if err := check(a); err != nil {
+			return nil, err
+		}
+		if !r.carries(a.Addr(), []string{host}) {
+			return r.connect(ctx, "tcp", a.String())
+		}
+		return r.dial(ctx, a.String())
+	})
 }
 
 // open asks the proxy for a connection.
@@ -190,9 +248,11 @@ func (r *relay) open(u *upstream, host string) error {
 	if err != nil {
 		return proxyError{"the proxy did not answer the request for a connection: " + cause(err)}
 	}
+	// Any 2xx opens the tunnel (RFC 9110, 9.3.6).
 	if answer.StatusCode/100 != 2 {
 		return r.refusal(answer.StatusCode)
 	}
+	// The destination may speak first, and its bytes may come with the proxy's answer.
 	if n := from.Buffered(); n > 0 {
 		early, _ := from.Peek(n)
 		u.again = bytes.Clone(early)
@@ -256,6 +316,7 @@ func (u *upstream) CloseWrite() error {
 
 // reset ends the connection without the rest of its data.
 func (u *upstream) reset() {
+	// With a linger time of 0, close(2) sends a RST (SO_LINGER, socket(7)). The peer then knows that data is missing.
 	_ = u.socket.SetLinger(0)
 	u.socket.Close()
 }

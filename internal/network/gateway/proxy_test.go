@@ -415,3 +415,59 @@ func TestProxyAndCredentials(t *testing.T) {
 	}
 	p.want(t, "api.test:443 api.test:443 ")
 }
+
+// The daemon's own connections take the way of the sandboxes' ones: the proxy gets the address that was judged, or the
+// name, and gets nothing that is refused or has no need of it.
+func TestProxyDial(t *testing.T) {
+	networktest.Serve(t, networktest.Public+":7000", echo)
+	networktest.Serve(t, "127.0.0.1:7001", echo)
+	refused := errors.New("refused")
+	for _, tt := range []struct {
+		name, to string
+		change   func(*Proxy)
+		asked    string // the proxy; empty: not
+		judged   string
+		want     error
+	}{
+		{"an address", networktest.Public + ":7000", func(*Proxy) {}, "20.1.0.1:7000 20.1.0.1:7000 ", networktest.Public + ":7000", nil},
+		{"a mapped address", "[::ffff:20.1.0.1]:7000", func(*Proxy) {}, "20.1.0.1:7000 20.1.0.1:7000 ", networktest.Public + ":7000", nil},
+		{"a refused address", networktest.Private + ":7000", func(*Proxy) {}, "", networktest.Private + ":7000", refused},
+		{"an address of no_proxy", networktest.Public + ":7000", func(p *Proxy) { p.Direct.Prefixes = []netip.Prefix{netip.MustParsePrefix("20.1.0.0/24")} }, "", networktest.Public + ":7000", nil},
+		{"loopback", "localhost:7001", func(*Proxy) {}, "", "127.0.0.1:7001", nil},
+		{"a name for the proxy", "Only.the.proxy.knows.:7000", resolvesNames, "only.the.proxy.knows:7000 only.the.proxy.knows:7000 ", "", nil},
+		{"an address beside names", networktest.Private + ":7000", resolvesNames, "", networktest.Private + ":7000", refused},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newConnector(t)
+			proxy := &Proxy{Addresses: []netip.AddrPort{netip.MustParseAddrPort(proxyAddress)}}
+			tt.change(proxy)
+			var judged string
+			c, err := proxy.Dial(t.Context(), tt.to, func(a netip.AddrPort) error {
+				if a.Addr().Is6() { // of localhost
+					return refused
+				}
+				if judged = a.String(); a.Addr().IsPrivate() {
+					return refused
+				}
+				return nil
+			})
+			if !errors.Is(err, tt.want) || judged != tt.judged {
+				t.Errorf("got %v, judged %q, want %v and %q", err, judged, tt.want, tt.judged)
+			}
+			if err == nil {
+				if _, err := io.WriteString(c, "x"); err != nil {
+					t.Error(err)
+				}
+				if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+					t.Error(err)
+				}
+				c.Close()
+			}
+			if tt.asked == "" {
+				p.want(t)
+			} else {
+				p.want(t, tt.asked)
+			}
+		})
+	}
+}

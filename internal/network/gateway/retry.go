@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 )
 
@@ -20,25 +21,33 @@ const (
 var retryRandom = []byte("\xcf\x21\xad\x74\xe5\x9a\x61\x11\xbe\x1d\x8c\x02\x1e\x65\xb8\x91" +
 	"\xc2\xa2\x11\x16\x7a\xbb\x8c\x5e\x07\x9e\x09\xe2\xc8\xa8\x33\x9c")
 
-// receive copies the server's data, and inspects the first answer.
-func (c *connection) receive() error {
+// receive carries the server's data, and inspects the first answer.
+func (c *connection) receive() (err error) {
 	if !c.decision.reads() {
-		return c.copy(c.in, c.out, &c.received)
+		return c.inward(nil)
 	}
 	from := bufio.NewReaderSize(c.out, peekSize)
-	c.retry = asksAgain(from)
+	c.retry, err = asksAgain(from)
 	close(c.answered)
-	return c.copy(c.in, from, &c.received)
+	if err != nil {
+		return err
+	}
+	return c.inward(rest(from))
 }
 
 // asksAgain reports whether the server's first message is a HelloRetryRequest. It waits for no more bytes
-// than a TLS server sends at once.
-func asksAgain(from *bufio.Reader) bool {
-	if first, err := from.Peek(1); err != nil || first[0] != handshakeRecord {
-		return false
+// than a TLS server sends at once. The end of the data is no error: the next read finds it again. Any other error is
+// not found again: after a reset, the socket reports the end of the data.
+func asksAgain(from *bufio.Reader) (bool, error) {
+	start, err := from.Peek(1)
+	if err == nil && start[0] == handshakeRecord {
+		start, err = from.Peek(retryRandomAt + len(retryRandom))
 	}
-	start, err := from.Peek(retryRandomAt + len(retryRandom))
-	return err == nil && start[recordHeader] == serverHello && bytes.Equal(start[retryRandomAt:], retryRandom)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	// start[recordHeader] is the type of the message, after the header of its record.
+	return err == nil && len(start) > 1 && start[recordHeader] == serverHello && bytes.Equal(start[retryRandomAt:], retryRandom), nil
 }
 
 // sendToHello sends the records before the client's second message with a name. A client may send early
@@ -51,9 +60,12 @@ func (c *connection) sendToHello(in *bufio.Reader) (again bool, err error) {
 			return false, nil // not a whole record; copy then reads the same bytes and the same end
 		}
 		if start[0] == handshakeRecord && recordSize(start) > recordHeader {
+			// This may be the second message. Only the answer tells, so the client's bytes wait for it.
 			<-c.answered
 			return c.retry, nil
 		}
+		// Before the answer, other records are early data, and pass. After an answer that asks for nothing, all that
+		// follows is encrypted.
 		select {
 		case <-c.answered:
 			if !c.retry {

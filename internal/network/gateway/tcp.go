@@ -16,7 +16,7 @@ import (
 // connection attempt, and for at most most attempts at a time. The stack silently drops further attempts, so a client
 // would wait and try again. The handler refuses them instead.
 func (g *Gateway) attempts(most int) func(stack.TransportEndpointID, *stack.PacketBuffer) bool {
-	f := tcp.NewForwarder(g.stack, smallBuffer, most, g.tcp)
+	f := tcp.NewForwarder(g.stack, smallWindow, most, g.tcp)
 	drops := g.stack.Stats().TCP.ForwardMaxInFlightDrop
 	return func(id stack.TransportEndpointID, p *stack.PacketBuffer) bool {
 		before := drops.Value() // only the link's reader calls this
@@ -36,6 +36,9 @@ func (g *Gateway) tcp(r *tcp.ForwarderRequest) {
 		g.tcpNameServer(r)
 		return
 	}
+	if to.Addr().Is6() {
+		g.names.learnTranslators()
+	}
 	d := g.judge(policy.TCP, to)
 	if d.allowed {
 		if reached := g.enter(); reached != "" {
@@ -47,8 +50,16 @@ func (g *Gateway) tcp(r *tcp.ForwarderRequest) {
 		r.Complete(true) // a reset
 		return
 	}
-	defer g.leave()
-	g.forward(r, d)
+	c := g.open(r, d)
+	if c == nil {
+		g.leave()
+		return
+	}
+	// In a new goroutine: the stack of this one has grown while it opened the connection, and would stay so until the end.
+	go func() {
+		defer g.leave()
+		c.run()
+	}()
 }
 
 // closing is the reason of a refusal while the Gateway closes. Such refusals are not reported as events.
@@ -74,24 +85,22 @@ func (g *Gateway) leave() {
 	g.sessions.Done()
 }
 
-// forward dials first: if the destination refuses, the program sees that it refuses.
-func (g *Gateway) forward(r *tcp.ForwarderRequest, d decision) {
+// open dials first: if the destination refuses, the program sees that it refuses. Nil: there is no connection.
+func (g *Gateway) open(r *tcp.ForwarderRequest, d decision) *connection {
 	start := time.Now()
 	out, err := g.dial(g.life, d)
 	if err != nil {
 		g.missed(start, d, err) // before the reset: the program may end at once after it, and the event would be late
 		r.Complete(true)
-		return
+		return nil
 	}
 	c, err := accept(r)
 	if err != nil {
 		out.reset() // the client has not ended its data
-		return
+		return nil
 	}
-	c.gateway, c.decision, c.out = g, d, out
-	c.run()
-	g.report.closed(policy.Connection{Start: start, Took: time.Since(start), Protocol: "tcp", To: d.to,
-		Name: c.decision.name, Names: c.decision.likely, Sent: c.sent.Load(), Received: c.received.Load(), Credentials: c.credentials})
+	c.gateway, c.decision, c.out, c.start = g, d, out, start
+	return c
 }
 
 var errHandshake = errors.New("the client did not complete the handshake")
@@ -99,12 +108,13 @@ var errHandshake = errors.New("the client did not complete the handshake")
 // accept completes the handshake with the client.
 func accept(r *tcp.ForwarderRequest) (*connection, error) {
 	c := &connection{answered: make(chan struct{})}
+	// CreateEndpoint answers the client's SYN and waits for its ACK. Complete(false) ends the attempt without a reset.
 	ep, err := r.CreateEndpoint(&c.queue)
 	r.Complete(false)
 	if err != nil {
 		return nil, errHandshake
 	}
-	fixBuffers(ep, smallBuffer, smallBuffer)
+	fixBuffers(ep, smallSend, smallWindow)
 	c.endpoint, c.in = ep, &client{TCPConn: gonet.NewTCPConn(&c.queue, ep)}
 	return c, nil
 }

@@ -21,7 +21,7 @@ const (
 
 	recordHeader  = 5   // bytes: type, version, length
 	messageHeader = 4   // bytes: type, length
-	peekSize      = 512 // bytes of a buffer that stays as long as its connection
+	peekSize      = 512 // bytes of the buffer for the first records of a connection
 )
 
 // recordSize is the size of a record that begins with b.
@@ -52,7 +52,7 @@ func (c *connection) sendChecked() error {
 		return refusedError(c.decision.refuse(policy.Verdict{Reason: "it is not TLS, so no name can be checked"}))
 	}
 	_ = c.in.SetReadDeadline(time.Time{})
-	return c.copy(c.out, in, &c.sent)
+	return c.outward(rest(in))
 }
 
 // sendTLS checks the client's first message, and the second one that a server may ask for. After
@@ -68,7 +68,13 @@ func (c *connection) sendTLS(in *bufio.Reader) error {
 	if err != nil {
 		return err
 	}
-	return c.copy(c.out, in, &c.sent)
+	return c.outward(rest(in))
+}
+
+// rest returns the bytes that a reader has read ahead.
+func rest(r *bufio.Reader) []byte {
+	b, _ := r.Peek(r.Buffered())
+	return b
 }
 
 // sendHello checks one message with the server's name, and sends it.
@@ -113,6 +119,8 @@ var errNotHello = errors.New("not a valid start")
 func readHello(r io.Reader) (hello *tls.ClientHelloInfo, read []byte, err error) {
 	conn := &helloConn{from: io.LimitedReader{R: r, N: maxHello}}
 	stop := errors.New("the message is read")
+	// crypto/tls parses the message, so that no parser of TLS has to be written here. It calls GetConfigForClient when
+	// the message is whole, and the error from there ends the handshake.
 	err = tls.Server(conn, &tls.Config{GetConfigForClient: func(info *tls.ClientHelloInfo) (*tls.Config, error) {
 		hello = info
 		return nil, stop
@@ -166,6 +174,7 @@ func (c *helloConn) isOneMessage() bool {
 	for rest := c.read; len(rest) >= recordHeader && len(rest) >= recordSize(rest); rest = rest[recordSize(rest):] {
 		message = append(message, rest[recordHeader:recordSize(rest)]...)
 	}
+	// A message has its type in one byte and its length in three (RFC 8446, 4), so the mask removes the type.
 	return len(message) >= messageHeader && len(message) == messageHeader+int(binary.BigEndian.Uint32(message)&0xffffff)
 }
 

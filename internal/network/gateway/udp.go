@@ -65,6 +65,13 @@ func (s *session) run() {
 	g := s.gateway
 	defer g.leave()
 	defer s.in.Close()
+	if s.decision.to.Addr().Is6() { // udp could not wait for a resolver
+		g.names.learnTranslators()
+		if d := g.judge(policy.UDP, s.decision.to); !d.allowed {
+			g.deny(d)
+			return
+		}
+	}
 	ctx, cancel := context.WithTimeout(g.life, g.entries.limits.Dial)
 	out, err := g.entries.tenant.dial(ctx, "udp", s.decision.to.String())
 	cancel()

@@ -93,12 +93,16 @@ func plain(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 
 // blockOf returns the smallest block around a plain address. An IPv6 address that contains a special
 // IPv4 address is a block with one address, which no wider CIDR opens.
-func blockOf(addr netip.Addr) block {
+func blockOf(addr netip.Addr) block { return blockWith(addr, embedded(addr)) }
+
+// blockWith is blockOf for an address that contains these IPv4 addresses.
+func blockWith(addr netip.Addr, contained []netip.Addr) block {
 	around := smallest(netip.PrefixFrom(addr, addr.BitLen()))
+	// These are at least as narrow as the block of an embedded address.
 	if around.exact || around.never {
 		return around
 	}
-	for _, inner := range embedded(addr) {
+	for _, inner := range contained {
 		if b := smallest(netip.PrefixFrom(inner, 32)); !b.isPublic() {
 			b.detail = inner.String() + " is in it"
 			b.prefix = netip.PrefixFrom(addr, addr.BitLen())
