@@ -209,6 +209,14 @@ bench-docs: packages-test $(TOOLS)/runc build ## Runs make bench and writes its 
 	@mkdir -p .cache
 	@bin/skillrun bench --json --runc $(TOOLS)/runc --svg docs/performance.svg --into docs/performance.md $(BENCH) >.cache/bench.json
 
+# make bench-turns BASE=v1.0 ROUNDS=5 BENCH='--rows true,python'
+BASE := HEAD~1
+ROUNDS := 3
+
+.PHONY: bench-turns
+bench-turns: packages-test $(TOOLS)/runc build ## Measures this tree in turns with the commit BASE, ROUNDS times, and compares their rows
+	@.ci/bench-turns.sh '$(BASE)' '$(ROUNDS)' $(BENCH)
+
 # The price of a boundary is the median of this many pairs of sandboxes.
 BOUNDARIES := 200
 # Sandboxes can lack a layer in a build with this tag only.

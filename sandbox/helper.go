@@ -4,11 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 )
@@ -66,31 +63,25 @@ func (h *Host) NewHelperGroup(name string, l HelperLimits) (_ *HelperGroup, err 
 // ID is the user and group of the helper.
 func (g *HelperGroup) ID() int { return int(g.id) }
 
-// claimHelperID locks an id. The kernel frees the lock at the daemon's death. All ids share one file: the
-// lock of id first+N is on byte N. The search begins at number, where the id is mostly free.
+// claimHelperID locks an id. The search begins at number, where the id is mostly free.
 func claimHelperID(first, number uint32) (id uint32, lock *os.File, err error) {
 	if uint64(first)+HelperIDs > 1<<32-1 { // the last one means "unchanged", setreuid(2)
 		return 0, nil, fmt.Errorf("%d ids from %d on go past the last one", HelperIDs, first)
 	}
-	if err := os.MkdirAll(idLocks, 0o700); err != nil {
-		return 0, nil, err
-	}
-	f, err := os.OpenFile(filepath.Join(idLocks, fmt.Sprintf("helpers-%d.lock", first)), os.O_CREATE|os.O_RDWR, 0o600)
+	locks, err := openIDLocks(idLocks)
 	if err != nil {
 		return 0, nil, err
 	}
 	for i := range uint32(HelperIDs) {
-		at := (number + i) % HelperIDs
-		err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Start: int64(at), Len: 1})
-		if err == nil {
-			return first + at, f, nil
+		id := first + (number+i)%HelperIDs
+		if err = lockIDs(locks, id, 1); err == nil {
+			return id, locks, nil
 		}
-		if !errors.Is(err, unix.EAGAIN) {
+		if !errors.Is(err, errLocked) {
 			break
 		}
 	}
-	f.Close()
-	return 0, nil, fmt.Errorf("ids %d to %d: %w", first, first+HelperIDs-1, err)
+	return 0, nil, errors.Join(fmt.Errorf("no id from %d to %d: %w", first, first+HelperIDs-1, err), locks.Close())
 }
 
 // Enter moves a process into the cgroup. The process keeps its memory of before in the old one.

@@ -62,8 +62,8 @@ func TestHelperGroup(t *testing.T) {
 		}
 	}
 	for _, g := range []*HelperGroup{greedy, many, lives} {
-		if err := g.Close(); err != nil || g.group.Left() != "" {
-			t.Errorf("%v %s", err, g.group.Left())
+		if err := g.Close(); err != nil || g.group.Unremoved() != "" {
+			t.Errorf("%v %s", err, g.group.Unremoved())
 		}
 	}
 	if err := wait(); err == nil {

@@ -110,6 +110,18 @@ func TestIDBlocks(t *testing.T) {
 		b.close()
 		t.Error("a block was claimed twice")
 	}
+	// A daemon with other ids, as after a change of its configuration, gets none of the block's.
+	for _, other := range []Config{{FirstID: 1<<30 - 2, IDs: 4}, {FirstID: 1<<30 + 2, IDs: 2}, {FirstID: 1<<30 - 8, IDs: 16}} {
+		if b, err := claimBlock(other); err == nil {
+			b.close()
+			t.Errorf("ids %d to %d were claimed although another daemon has some of them", b.first, b.first+uint32(2*len(b.used))-1)
+		}
+	}
+	if id, lock, err := claimHelperID(1<<30+3, 0); err != nil || id != 1<<30+4 {
+		t.Errorf("a helper got the id %d, %v, want the first one after the block", id, err)
+	} else {
+		lock.Close()
+	}
 	first, err1 := a.take()
 	second, err2 := a.take()
 	if err := errors.Join(err1, err2); err != nil || first.root != 1<<30 || second.root != 1<<30+2 || first.script() != 1<<30+1 {
@@ -128,6 +140,28 @@ func TestIDBlocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.close()
+}
+
+// Any user may make directories in /run/lock. Locks in a directory of another user would exclude no one, or would be
+// files elsewhere.
+func TestIDLocksOfAnotherUser(t *testing.T) {
+	needsRoot(t)
+	for name, prepare := range map[string]func(dir string) error{
+		"owner": func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, 1000, 1000)) },
+		"mode":  func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o777)) },
+		"link":  func(dir string) error { return os.Symlink(t.TempDir(), dir) },
+	} {
+		dir := filepath.Join(t.TempDir(), "locks")
+		if err := prepare(dir); err != nil {
+			t.Fatal(err)
+		}
+		if f, err := openIDLocks(dir); err == nil {
+			f.Close()
+			t.Errorf("%s: it was used", name)
+		} else if !strings.Contains(err.Error(), "remove it") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
 }
 
 // If no sandbox could reach the run directory, the error says so.

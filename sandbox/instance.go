@@ -234,10 +234,6 @@ func sweepOne(c Config, h *cgroup.Hierarchy, name string) error {
 	return errors.Join(os.RemoveAll(run), os.RemoveAll(state))
 }
 
-// idLocks holds the locks of id blocks. Ids belong to the machine, so all daemons use
-// this directory, whatever their StateDir is.
-const idLocks = "/run/lock/skillrun"
-
 // An idBlock is the range of host ids of one instance. The process holds the lock.
 type idBlock struct {
 	lock  *os.File // nil: a part of a piece, which has the lock (blocks.go)
@@ -260,41 +256,39 @@ func Room(ids uint32) int { return int(min(ids, blockIDs))/4 - 1 } // one pair i
 // IDs returns the least number of ids that have Room for so many sandboxes.
 func IDs(sandboxes uint64) uint64 { return 4 * (sandboxes + 1) }
 
+// claimBlock locks a block of ids that no other daemon and no process of the machine has.
 func claimBlock(c Config) (*idBlock, error) {
 	size := min(c.IDs, blockIDs) &^ 1
-	busy, err := idsInUse(c.FirstID, c.IDs)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(idLocks, 0o700); err != nil {
-		return nil, err
-	}
 	for n := uint32(0); (n+1)*size <= c.IDs; n++ {
-		first := c.FirstID + n*size
-		lock, err := lockFile(filepath.Join(idLocks, fmt.Sprintf("ids-%d.lock", first)))
-		if errors.Is(err, errLocked) {
-			continue
-		}
+		locks, err := openIDLocks(idLocks)
 		if err != nil {
 			return nil, err
 		}
-		if busy[n] {
-			lock.Close() // processes of a dead daemon with another StateDir have these ids
-			continue
+		first := c.FirstID + n*size
+		err = lockIDs(locks, first, size)
+		busy := errors.Is(err, errLocked)
+		if err == nil {
+			// A process of a dead daemon with another StateDir may have one. The lock comes first: while a daemon
+			// lives, it may start such a process at any time.
+			busy, err = idsInUse(first, size)
 		}
-		return &idBlock{lock: lock, base: c.FirstID, first: first, used: make([]bool, size/2)}, nil
+		if err == nil && !busy {
+			return &idBlock{lock: locks, base: c.FirstID, first: first, used: make([]bool, size/2)}, nil
+		}
+		locks.Close()
+		if !busy {
+			return nil, err
+		}
 	}
 	return nil, fmt.Errorf("ids %d to %d: all blocks of %d are in use", c.FirstID, c.FirstID+c.IDs-1, size)
 }
 
-// idsInUse says for each block of ids whether a process of the machine has one of them.
-func idsInUse(first, count uint32) (map[uint32]bool, error) {
-	size := min(count, blockIDs) &^ 1
+// idsInUse reports whether a process of the machine has one of the ids.
+func idsInUse(first, count uint32) (bool, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	busy := map[uint32]bool{}
 	for _, e := range entries {
 		if _, err := strconv.Atoi(e.Name()); err != nil {
 			continue
@@ -307,10 +301,10 @@ func idsInUse(first, count uint32) (map[uint32]bool, error) {
 		}
 		uid, err := strconv.ParseUint(strings.Fields(status.Of("Uid") + " x")[0], 10, 32)
 		if id := uint32(uid); err == nil && id >= first && id-first < count {
-			busy[(id-first)/size] = true
+			return true, nil
 		}
 	}
-	return busy, nil
+	return false, nil
 }
 
 // take returns a free pair of ids.

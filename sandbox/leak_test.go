@@ -37,7 +37,7 @@ func noLeftovers(t *testing.T, h *Host) {
 		}
 	}
 	busy, err := idsInUse(h.ids.first, blockIDs)
-	if err != nil || len(busy) > 0 {
+	if err != nil || busy {
 		t.Errorf("processes with ids of sandboxes are left (%v)", err)
 	}
 }

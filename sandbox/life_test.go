@@ -123,7 +123,7 @@ func TestDaemonDeath(t *testing.T) {
 		t.Errorf("mounts are left: %v", points)
 	}
 	// Only if no other process on the machine took the block since.
-	if busy, err := idsInUse(first, blockIDs); err != nil || first == h.ids.first && len(busy) > 0 {
+	if busy, err := idsInUse(first, blockIDs); err != nil || first == h.ids.first && busy {
 		t.Errorf("processes with its ids are left (%v)", err)
 	}
 }

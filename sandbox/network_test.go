@@ -202,8 +202,8 @@ func TestDetachComesLast(t *testing.T) { eachMaker(t, testDetachComesLast) }
 func testDetachComesLast(t *testing.T, h *Host) {
 	var c *sandbox
 	n := &testNetwork{detach: func() {
-		if busy, err := idsInUse(c.ids.root, 2); err != nil || len(busy) > 0 {
-			t.Errorf("processes when the network is detached: %v, %v", busy, err)
+		if busy, err := idsInUse(c.ids.root, 2); err != nil || busy {
+			t.Errorf("processes when the network is detached: %t, %v", busy, err)
 		}
 	}}
 	k := startTalk(t, h, Spec{Program: bash("sleep 1000 & echo up; read x"), Network: n}, nil)

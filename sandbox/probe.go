@@ -114,7 +114,7 @@ func (h *Host) probe(ctx context.Context, p *preflight.Prober, of probed) ([]Bou
 	return r.Judge(preflight.End{
 		Err: err, How: exit.End.String(), Code: exit.Code, Signal: exit.Signal,
 		OutOfMemory: exit.End == OOMKilled, Killed: exit.OOMKills, RefusedForks: exit.PidsMax,
-		CPU: exit.Usage.UserCPU + exit.Usage.SystemCPU, Left: process.sandbox.left,
+		CPU: exit.Usage.UserCPU + exit.Usage.SystemCPU, Unremoved: process.sandbox.unremoved,
 	}), nil
 }
 

@@ -129,8 +129,8 @@ func TestLeftIsOfOneSandbox(t *testing.T) {
 	if next.p.sandbox.ids != p.sandbox.ids {
 		t.Fatalf("the next sandbox has the ids %v, want %v", next.p.sandbox.ids, p.sandbox.ids)
 	}
-	if p.sandbox.left != "" {
-		t.Errorf("got %q, want nothing left", p.sandbox.left)
+	if p.sandbox.unremoved != "" {
+		t.Errorf("got %q, want nothing left", p.sandbox.unremoved)
 	}
 	next.end(t)
 	noLeftovers(t, h)

@@ -46,7 +46,7 @@ type sandbox struct {
 	before    cgroup.Usage  // of init, before the program starts
 	refill    *time.Timer   // from pool.refill; nil: not taken from the pool
 	faults    faults        // empty, except in a build for tests (fault_inject.go)
-	left      string        // a directory of the cgroup that destroy could not remove; "" for none
+	unremoved string        // a directory of the cgroup that destroy could not remove; "" for none
 	destroyed chan struct{} // closed when teardown has ended, with or without an error
 }
 

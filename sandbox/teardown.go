@@ -49,7 +49,7 @@ func (c *sandbox) destroy() error {
 	}
 	err := c.destroyInit()
 	// The next sandbox with these ids has a cgroup of the same name.
-	c.left = c.group.Left()
+	c.unremoved = c.group.Unremoved()
 	if c.staging != nil {
 		err = errors.Join(err, c.staging.Close())
 	}

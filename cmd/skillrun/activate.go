@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	skillrun "github.com/skillrun/skillrun/clients/go"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -21,12 +22,7 @@ says on stderr what the skill may run, within which limits, and what an agent ad
 to its context; --json has all of it, and the messages that an agent adds to its
 conversation.`,
 		Args: arguments(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
 			r, err := c.Skills().ActivateSkill(cmd.Context(), &pb.ActivateSkillRequest{Skill: args[0]})
 			if err != nil {
 				return fmt.Errorf("activate %s: %w", args[0], err)
@@ -49,7 +45,7 @@ conversation.`,
 			}
 			_, err = io.WriteString(a.stdout, text)
 			return err
-		},
+		}),
 		ValidArgsFunction: a.completeSkill,
 	}
 }

@@ -151,6 +151,18 @@ What can have happened is not done again.`,
 // does, waits as --wait says, and its error says that no daemon answers. The caller closes the client.
 func (a *app) dial() (*skillrun.Client, error) { return a.dialWith(a.progress(false)) }
 
+// withClient returns a RunE that calls f with a client of the daemon, and closes the client.
+func (a *app) withClient(f func(cmd *cobra.Command, args []string, c *skillrun.Client) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		c, err := a.dial()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return f(cmd, args, c)
+	}
+}
+
 // dialNow is dial for a command that asks whether a daemon answers. It waits only if the user gives --wait.
 func (a *app) dialNow() (*skillrun.Client, error) {
 	if !a.flags.Changed("wait") {

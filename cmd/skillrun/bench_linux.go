@@ -74,6 +74,7 @@ func (a *app) bench(cmd *cobra.Command, f *benchFlags) error {
 		_, err := fmt.Fprintln(a.stdout, strings.Join(bench.Names(), "\n"))
 		return err
 	}
+	// Both can be set: after an interrupt the report has the rows that were measured before.
 	report, err := a.benchReport(cmd, f)
 	if report == nil {
 		return err

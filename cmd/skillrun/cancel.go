@@ -23,6 +23,7 @@ func (a *app) cancelCommand() *cobra.Command {
 		Args:              arguments(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeExecution(liveExecution),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			// The daemon would refuse it, too, but in the words of the contract.
 			if grace < 0 {
 				return usage(cmd, fmt.Errorf("--grace %s: must not be less than 0", grace))
 			}

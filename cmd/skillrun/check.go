@@ -41,6 +41,7 @@ not. With --json it exits with 0 for either: the answer is in the output,
 fields: "missingRule", which would allow the line, and "instead", another way
 to its result: "code" or "working_directory".`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			// Changed, not the value: --allowed-tools '' is a valid question, about a skill without rules.
 			offline := cmd.Flags().Changed("allowed-tools")
 			dash := cmd.ArgsLenAtDash()
 			// The words after -- are quoted and joined, because the rules see a line as a shell

@@ -42,6 +42,7 @@ func (c *connection) flags(to *pflag.FlagSet) {
 		{&c.tokenFile, "token-file", "SKILLRUN_TOKEN_FILE", "`file` with a token that identifies the caller"},
 	} {
 		to.StringVar(f.value, f.name, os.Getenv(f.variable), f.usage+" (default $"+f.variable+")")
+		// pflag prints DefValue as the default. A path from the user's environment does not belong in a help text.
 		to.Lookup(f.name).DefValue = ""
 	}
 }
@@ -66,6 +67,7 @@ func (c *connection) token(ctx context.Context) (string, error) {
 	switch {
 	case c.tokenFile != "":
 		data, err := os.ReadFile(c.tokenFile)
+		// Editors end a file with a newline, and a newline ends a header.
 		return strings.TrimSpace(string(data)), err
 	case len(c.tokenCommand) > 0:
 		return skillrun.TokenFromCommand(ctx, c.tokenCommand[0], c.tokenCommand[1:]...)

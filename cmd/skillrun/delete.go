@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	skillrun "github.com/skillrun/skillrun/clients/go"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -15,12 +16,7 @@ func (a *app) deleteCommand() *cobra.Command {
 		Short:             "Remove ended executions with their output and artifacts",
 		Args:              arguments(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeExecution(endedExecution),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
 			return a.each(cmd.Context(), args, func(id string) error {
 				if _, err := c.Executions().DeleteExecution(cmd.Context(), &pb.DeleteExecutionRequest{ExecutionId: id}); err != nil {
 					return fmt.Errorf("delete %s: %w", id, err)
@@ -28,6 +24,6 @@ func (a *app) deleteCommand() *cobra.Command {
 				_, err := fmt.Fprintf(a.stdout, "%s deleted\n", printable(id))
 				return err
 			})
-		},
+		}),
 	}
 }

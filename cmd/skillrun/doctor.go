@@ -35,6 +35,7 @@ its audit log, and with 125 if no daemon answers. To try a machine without a dae
 use skillrund --doctor.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// Without --wait doctor answers at once that no daemon answers: that is what its user wants to know.
 			c, err := a.dialNow()
 			if err != nil {
 				return err

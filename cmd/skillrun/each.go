@@ -18,6 +18,7 @@ func (a *app) each(ctx context.Context, ids []string, f func(id string) error) e
 		if err == nil {
 			continue
 		}
+		// The earlier error is printed only now, because the last one is returned and printed by exit.
 		if last != nil {
 			fmt.Fprintf(a.stderr, "skillrun: %s\n", a.explain(last))
 		}

@@ -18,6 +18,7 @@ type printer struct {
 // before it writes the event's output. After an error of standard output it prints no more; the
 // execution goes on, and ended returns the error.
 func (p *printer) event(e *pb.ExecutionEvent) {
+	// First the bar is removed, so that the next line of output begins on an empty line.
 	p.bars.event(e)
 	if p.app.json {
 		if p.err == nil {

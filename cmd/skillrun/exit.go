@@ -57,6 +57,7 @@ func (a *app) exit(ctx context.Context, err error) int {
 	if v := verdict(0); errors.As(err, &v) {
 		return int(v)
 	}
+	// Any command can have waited in vain. run and attach have said so already, with a remedy for their case.
 	if vain := (*vainWait)(nil); a.wait.inVain(ctx, err) && !errors.As(err, &vain) {
 		err = &vainWait{err, "--wait waits longer"}
 	}

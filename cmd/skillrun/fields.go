@@ -127,6 +127,7 @@ func userWords(text string) string { return pathsToWords.Replace(text) }
 // field in neither form, the word comes in front.
 func fieldText(message, path string) string {
 	word := wordOf(path)
+	// The next byte must be a blank or a colon, or the path "env" would be cut off "environment".
 	if rest, ok := strings.CutPrefix(message, path); ok && strings.HasPrefix(strings.TrimLeft(rest, ":"), " ") { // "env PATH: ..."
 		return word + userWords(rest)
 	}

@@ -70,6 +70,8 @@ func (a *app) bridge(ctx context.Context, at endpoint) error {
 		return err
 	}
 	defer conn.Close()
+	// The deferred call of AfterFunc's result stops it. After an interrupt the closed connection ends both goroutines'
+	// reads and writes.
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	open := newCalls()
 

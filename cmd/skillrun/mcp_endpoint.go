@@ -116,6 +116,7 @@ func (e endpoint) dial(ctx context.Context, via *connection) (io.ReadWriteCloser
 			config.ServerName = host
 		}
 		conn = tls.Client(conn, config)
+	// A Unix socket and a loopback address do not leave the machine, so no other machine can read the token.
 	case token != "" && !e.local():
 		conn.Close()
 		return nil, &codedError{codeFailed, fmt.Sprintf("%s: a token needs an encrypted connection; give --tls or --tls-ca", e)}
@@ -154,6 +155,7 @@ func upgrade(conn net.Conn, e endpoint, token string) (*bufio.Reader, error) {
 		return nil, fmt.Errorf("its first answer is longer than %d bytes", maxUpgradeBytes)
 	}
 	if err != nil {
+		// The error of net/http would show bytes of HTTP/2 frames.
 		return nil, errors.New("it does not answer in HTTP; is it the socket for gRPC?")
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {

@@ -11,6 +11,7 @@ import (
 
 // networkText returns the rules of an execution's network in one line, or "none".
 func networkText(r *pb.NetworkRules) string {
+	// Without rules the execution had no network at all. An empty list of rules can't be: it has "none".
 	if r == nil {
 		return "none"
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	skillrun "github.com/skillrun/skillrun/clients/go"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -31,16 +32,12 @@ packages another, and each tool one more. The daemon does not build an environme
 exists already. Executions of the skill then use the environments, and never install
 anything.`,
 		Args: arguments(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
 			stream, err := c.Skills().PrepareSkill(cmd.Context(), &pb.PrepareSkillRequest{Skill: args[0], Rebuild: rebuild})
 			if err != nil {
 				return fmt.Errorf("prepare %s: %w", args[0], err)
 			}
+			// Printed after the stream: pip's output and the result would otherwise mix on a terminal.
 			var made []*pb.SkillEnvironment
 			for {
 				r, err := stream.Recv()
@@ -71,7 +68,7 @@ anything.`,
 				}
 			}
 			return nil
-		},
+		}),
 		ValidArgsFunction: a.completeSkill,
 	}
 	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "build the environments again even if they exist")

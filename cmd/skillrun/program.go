@@ -28,6 +28,7 @@ type program struct {
 // time, on the words after SKILL. It must run before any flag is read.
 func (f *runFlags) parse(cmd *cobra.Command, args []string) (*program, error) {
 	flags := cmd.Flags()
+	// A "--" before SKILL must not count as the one before COMMAND.
 	if flags.ArgsLenAtDash() >= 0 {
 		if !strings.HasPrefix(args[0], "-") {
 			return nil, usage(cmd, errors.New("-- must follow SKILL"))

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 
+	skillrun "github.com/skillrun/skillrun/clients/go"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -49,7 +49,12 @@ func (a *app) psCommand() *cobra.Command {
 				}
 				request.Ends = append(request.Ends, pb.ExecutionEnd(end))
 			}
-			return a.ps(cmd.Context(), request, limit)
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return a.ps(cmd.Context(), c, request, limit)
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also executions that have ended")
@@ -78,60 +83,28 @@ func endWords() []string {
 	return words
 }
 
-// errEmptyPage ends a list of a faulty daemon that sends empty pages without end.
-var errEmptyPage = errors.New("the daemon sent a page without entries that is not the last one")
-
-// ps lists executions, page by page, until limit; 0 or less: all. With --json each execution is
-// printed as it comes. A table is printed at the end, when the widths of its columns are known.
-// New executions may begin between two pages. They do not shift the pages: a page token names the
-// execution after which the next page begins.
-func (a *app) ps(ctx context.Context, request *pb.ListExecutionsRequest, limit int) error {
-	c, err := a.dial()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	var t table
-	header := []string{"ID", "SKILL", "SOURCE", "STATE", "CODE", "TIME", "CREATED"}
+// ps lists executions until limit; 0 or less: all. New executions may begin between two pages. They do not shift the
+// pages: a page token names the execution after which the next page begins.
+func (a *app) ps(ctx context.Context, c *skillrun.Client, request *pb.ListExecutionsRequest, limit int) error {
+	l := listing[*pb.Execution]{[]string{"ID", "SKILL", "SOURCE", "STATE", "CODE", "TIME", "CREATED"}, psRow}
 	if request.GetTenant() != "" {
-		header = append(header, "TENANT")
+		l.header = append(l.header, "TENANT")
+		l.row = func(e *pb.Execution) []cell { return append(psRow(e), cell{text: e.GetTenant()}) }
 	}
-	t.header(header...)
-	for shown := 0; limit <= 0 || shown < limit; {
-		request.PageSize = psPage
+	shown := 0
+	return l.pages(a, func(token string) ([]*pb.Execution, string, error) {
+		request.PageToken, request.PageSize = token, psPage
 		if limit > 0 {
 			request.PageSize = uint32(min(psPage, limit-shown))
 		}
 		page, err := c.Executions().ListExecutions(ctx, request)
-		if err != nil {
-			return err
+		// A limit that is reached ends the list, whatever the daemon still has.
+		next := page.GetNextPageToken()
+		if shown += len(page.GetExecutions()); limit > 0 && shown >= limit {
+			next = ""
 		}
-		for _, e := range page.GetExecutions() {
-			if a.json {
-				if err := a.printJSON(e); err != nil {
-					return err
-				}
-				continue
-			}
-			row := psRow(e)
-			if request.GetTenant() != "" {
-				row = append(row, plain(e.GetTenant())...)
-			}
-			t.add(row...)
-		}
-		shown += len(page.GetExecutions())
-		if page.GetNextPageToken() == "" {
-			break
-		}
-		if len(page.GetExecutions()) == 0 {
-			return errEmptyPage
-		}
-		request.PageToken = page.GetNextPageToken()
-	}
-	if a.json {
-		return nil
-	}
-	return a.print(&t)
+		return page.GetExecutions(), next, err
+	})
 }
 
 // psRow returns the row of an execution. TIME is the wall time of an ended program, and the time since the

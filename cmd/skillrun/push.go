@@ -71,6 +71,7 @@ func (a *app) push(ctx context.Context, c *skillrun.Client, what string, dir fs.
 	}
 	var t table
 	t.add(cell{text: fmt.Sprintf("%s@%s %s", pushed.GetName(), pushed.GetVersion().GetDigest(), how), colour: green})
+	// The tenant's quota of versions removed these. A caller may have pinned one of them.
 	for _, digest := range pushed.GetRemovedDigests() {
 		t.add(cell{text: "removed the older version " + shortDigest(digest)})
 	}
@@ -101,55 +102,27 @@ func (a *app) versionsCommand() *cobra.Command {
 		Use:   "versions SKILL",
 		Short: "List the versions of a skill that the daemon keeps, the newest first",
 		Args:  arguments(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			return a.listVersions(cmd.Context(), c, args[0])
-		},
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
+			return skillVersions.pages(a, func(token string) ([]*pb.SkillVersion, string, error) {
+				page, err := c.Skills().ListSkillVersions(cmd.Context(), &pb.ListSkillVersionsRequest{Skill: args[0], PageToken: token})
+				if err != nil {
+					err = fmt.Errorf("versions of %s: %w", args[0], err)
+				}
+				return page.GetVersions(), page.GetNextPageToken(), err
+			})
+		}),
 		ValidArgsFunction: a.completeSkill,
 	}
 }
 
-func (a *app) listVersions(ctx context.Context, c *skillrun.Client, name string) error {
-	var t table
-	t.header("DIGEST", "PUSHED", "SIZE", "SOURCE")
-	request := &pb.ListSkillVersionsRequest{Skill: name}
-	for {
-		page, err := c.Skills().ListSkillVersions(ctx, request)
-		if err != nil {
-			return fmt.Errorf("versions of %s: %w", name, err)
-		}
-		for _, v := range page.GetVersions() {
-			if a.json {
-				if err := a.printJSON(v); err != nil {
-					return err
-				}
-				continue
-			}
-			pushed, size := "-", "-"
-			// A version from a folder of the daemon was never pushed and counts for no quota.
-			if v.GetPushTime() != nil {
-				pushed, size = v.GetPushTime().AsTime().Local().Format("2006-01-02 15:04:05"), bytesText(v.GetSizeBytes())
-			}
-			t.add(plain(v.GetDigest(), pushed, size, v.GetSource())...)
-		}
-		if page.GetNextPageToken() == "" {
-			break
-		}
-		// A faulty daemon could send empty pages without end.
-		if len(page.GetVersions()) == 0 {
-			return errEmptyPage
-		}
-		request.PageToken = page.GetNextPageToken()
+var skillVersions = listing[*pb.SkillVersion]{[]string{"DIGEST", "PUSHED", "SIZE", "SOURCE"}, func(v *pb.SkillVersion) []cell {
+	pushed, size := "-", "-"
+	// A version from a folder of the daemon was never pushed and counts for no quota.
+	if v.GetPushTime() != nil {
+		pushed, size = v.GetPushTime().AsTime().Local().Format("2006-01-02 15:04:05"), bytesText(v.GetSizeBytes())
 	}
-	if a.json {
-		return nil
-	}
-	return a.print(&t)
-}
+	return plain(v.GetDigest(), pushed, size, v.GetSource())
+}}
 
 // removeSkillCommand removes pushed skills or versions.
 // It stops at the first error. The skills before it are deleted then, and printed.
@@ -160,12 +133,7 @@ func (a *app) removeSkillCommand() *cobra.Command {
 		Long: `Rm deletes skills that were pushed to your tenant. Executions that run keep their version. A
 skill that all tenants share cannot be deleted. Rm needs the role admin.`,
 		Args: arguments(cobra.MinimumNArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
 			for _, name := range args {
 				gone, err := c.Skills().DeleteSkill(cmd.Context(), &pb.DeleteSkillRequest{Skill: name})
 				if err != nil {
@@ -182,7 +150,7 @@ skill that all tenants share cannot be deleted. Rm needs the role admin.`,
 				}
 			}
 			return nil
-		},
+		}),
 		ValidArgsFunction: a.completeSkill,
 	}
 }

@@ -28,6 +28,7 @@ func (a *app) resolve() error {
 		return nil
 	}
 	a.resolved = true
+	// Most users have no file of contexts, and then a home directory that can't be read must not stop a command.
 	if a.context == "" {
 		if path, err := contextPath(); err != nil || !exists(path) {
 			return nil // no file, so no current context
@@ -76,6 +77,7 @@ func (a *app) use(t *target) {
 	if !a.flags.Changed("tls") {
 		c.tls = t.TLS
 	}
+	// The three sources go together, so that a context's token never stands next to a token of the environment.
 	if !a.flags.Changed("token-file") {
 		c.tokenFile, c.tokenCommand, c.tokenVariable = t.TokenFile, t.TokenCommand, t.TokenVariable
 	}

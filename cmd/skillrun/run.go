@@ -92,6 +92,7 @@ func (a *app) runProgram(ctx context.Context, f *runFlags, what *program) error 
 	err = cmd.Run(ctx)
 	bars.end()
 	err = a.ended(ctx, c, cmd.Execution, out, dir, bars, err)
+	// The rules go to stderr, because standard output is the program's.
 	if e := cmd.Execution; f.learn && !a.json && e != nil && e.Learned() != nil {
 		fmt.Fprint(a.stderr, learnedText(e.Header.GetSkill(), e.Outcome()))
 	}
@@ -102,6 +103,7 @@ func (a *app) runProgram(ctx context.Context, f *runFlags, what *program) error 
 // which returns once the daemon no longer needs this client. With --json the header event is
 // printed in place of the id.
 func (a *app) detach(ctx context.Context, cmd *skillrun.Cmd) error {
+	// Without it the daemon would cancel the execution when this client goes.
 	cmd.OnDisconnect = pb.OnDisconnect_ON_DISCONNECT_CONTINUE
 	var header *pb.ExecutionEvent
 	cmd.OnEvent = func(e *pb.ExecutionEvent) {

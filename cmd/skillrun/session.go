@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	skillrun "github.com/skillrun/skillrun/clients/go"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -25,22 +26,6 @@ them into the workspace, and keeps what the program has changed as a new version
 	cmd.AddCommand(a.sessionCreateCommand(), a.sessionRunCommand(), a.sessionListCommand(), a.sessionShowCommand(), a.sessionVersionsCommand(),
 		a.sessionCopyCommand(), a.sessionUpdateCommand(), a.sessionRemoveCommand())
 	return cmd
-}
-
-// maxRows bounds the entries of a list. A faulty daemon could send pages without end, and the client would run out of
-// memory.
-const maxRows = 1_000_000
-
-// checkPage returns an error if a list must not go on after a page: the page is empty, although the daemon says that
-// another one follows, or the list has too many entries. rows are the entries of the page, total those of the list.
-func checkPage(rows, total int) error {
-	if rows == 0 {
-		return errEmptyPage
-	}
-	if total > maxRows {
-		return fmt.Errorf("the daemon sent a list of more than %d entries", maxRows)
-	}
-	return nil
 }
 
 // sessionCreateCommand prints only the ID, so that a script can keep it in a variable.
@@ -93,7 +78,7 @@ func (a *app) sessionCreateCommand() *cobra.Command {
 	return cmd
 }
 
-// sessionListCommand reads all pages before it prints: a column of the table is as wide as its longest cell.
+// sessionListCommand prints one row for each session.
 func (a *app) sessionListCommand() *cobra.Command {
 	var labels []string
 	cmd := &cobra.Command{
@@ -110,20 +95,10 @@ func (a *app) sessionListCommand() *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			var list []*pb.Session
-			for page := ""; ; {
-				r, err := c.Sessions().ListSessions(cmd.Context(), &pb.ListSessionsRequest{Labels: want, PageToken: page})
-				if err != nil {
-					return err
-				}
-				list = append(list, r.GetSessions()...)
-				if page = r.GetNextPageToken(); page == "" {
-					return a.printSessions(list)
-				}
-				if err := checkPage(len(r.GetSessions()), len(list)); err != nil {
-					return err
-				}
-			}
+			return sessions.pages(a, func(token string) ([]*pb.Session, string, error) {
+				r, err := c.Sessions().ListSessions(cmd.Context(), &pb.ListSessionsRequest{Labels: want, PageToken: token})
+				return r.GetSessions(), r.GetNextPageToken(), err
+			})
 		},
 	}
 	cmd.Flags().StringArrayVar(&labels, "label", nil, "only sessions with this label: `key=value` (repeatable)")
@@ -131,26 +106,11 @@ func (a *app) sessionListCommand() *cobra.Command {
 	return cmd
 }
 
-// printSessions prints a table, or with --json one session a line.
-func (a *app) printSessions(list []*pb.Session) error {
-	t := &table{}
-	t.header("SESSION", "VERSION", "FILES", "SIZE", "USED", "EXPIRES")
-	for _, s := range list {
-		if a.json {
-			if err := a.printJSON(s); err != nil {
-				return err
-			}
-			continue
-		}
-		n := s.GetNewest()
-		t.add(plain(s.GetSessionId(), fmt.Sprint(n.GetNumber()), fmt.Sprint(n.GetFileCount()), bytesText(n.GetSizeBytes()),
-			minuteOf(s.GetLastUseTime()), minuteOf(s.GetExpireTime()))...)
-	}
-	if a.json {
-		return nil
-	}
-	return a.print(t)
-}
+var sessions = listing[*pb.Session]{[]string{"SESSION", "VERSION", "FILES", "SIZE", "USED", "EXPIRES"}, func(s *pb.Session) []cell {
+	n := s.GetNewest()
+	return plain(s.GetSessionId(), fmt.Sprint(n.GetNumber()), fmt.Sprint(n.GetFileCount()), bytesText(n.GetSizeBytes()),
+		minuteOf(s.GetLastUseTime()), minuteOf(s.GetExpireTime()))
+}}
 
 // minuteOf returns a time to the minute, in the time zone of this machine, or "-" without a time.
 func minuteOf(t *timestamppb.Timestamp) string {
@@ -160,50 +120,23 @@ func minuteOf(t *timestamppb.Timestamp) string {
 	return t.AsTime().Local().Format("2006-01-02 15:04")
 }
 
-// sessionShowCommand prints JSON page by page, because a session can have many files. It prints the table after the last
-// page, because a column is as wide as its longest cell.
+var sessionFiles = listing[*pb.SessionFile]{[]string{"SIZE", "SHA-256", "PATH"}, func(f *pb.SessionFile) []cell {
+	return plain(bytesText(f.GetSizeBytes()), f.GetSha256(), f.GetPath())
+}}
+
+// sessionShowCommand lists files only; their content is for cp.
 func (a *app) sessionShowCommand() *cobra.Command {
 	var version uint32
 	cmd := &cobra.Command{
 		Use:   "show SESSION",
 		Short: "List the files of a session with sizes and hashes",
 		Args:  arguments(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			t := &table{}
-			t.header("SIZE", "SHA-256", "PATH")
-			total := 0
-			for page := ""; ; {
-				r, err := c.Sessions().ListSessionFiles(cmd.Context(), &pb.ListSessionFilesRequest{SessionId: args[0], Version: version, PageToken: page})
-				if err != nil {
-					return err
-				}
-				for _, f := range r.GetFiles() {
-					if a.json {
-						if err := a.printJSON(f); err != nil {
-							return err
-						}
-						continue
-					}
-					t.add(plain(bytesText(f.GetSizeBytes()), f.GetSha256(), f.GetPath())...)
-				}
-				if page = r.GetNextPageToken(); page != "" {
-					total += len(r.GetFiles())
-					if err := checkPage(len(r.GetFiles()), total); err != nil {
-						return err
-					}
-					continue
-				}
-				if a.json {
-					return nil
-				}
-				return a.print(t)
-			}
-		},
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
+			return sessionFiles.pages(a, func(token string) ([]*pb.SessionFile, string, error) {
+				r, err := c.Sessions().ListSessionFiles(cmd.Context(), &pb.ListSessionFilesRequest{SessionId: args[0], Version: version, PageToken: token})
+				return r.GetFiles(), r.GetNextPageToken(), err
+			})
+		}),
 		ValidArgsFunction: a.completeSession,
 	}
 	cmd.Flags().Uint32Var(&version, "at", 0, "files of this `version` (default the newest)")
@@ -211,39 +144,24 @@ func (a *app) sessionShowCommand() *cobra.Command {
 	return cmd
 }
 
+var sessionVersions = listing[*pb.SessionVersion]{[]string{"VERSION", "FROM", "FILES", "SIZE", "CREATED", "MADE BY"}, func(v *pb.SessionVersion) []cell {
+	return plain(fmt.Sprint(v.GetNumber()), fmt.Sprint(v.GetBase()), fmt.Sprint(v.GetFileCount()), bytesText(v.GetSizeBytes()),
+		minuteOf(v.GetCreateTime()), v.GetCommittedBy())
+}}
+
 // sessionVersionsCommand makes one call. The list has no pages, because the daemon keeps few versions of a session.
 func (a *app) sessionVersionsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "versions SESSION",
 		Short: "List the versions of a session that the daemon keeps, the newest first",
 		Args:  arguments(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
 			r, err := c.Sessions().ListSessionVersions(cmd.Context(), &pb.ListSessionVersionsRequest{SessionId: args[0]})
 			if err != nil {
 				return err
 			}
-			t := &table{}
-			t.header("VERSION", "FROM", "FILES", "SIZE", "CREATED", "MADE BY")
-			for _, v := range r.GetVersions() {
-				if a.json {
-					if err := a.printJSON(v); err != nil {
-						return err
-					}
-					continue
-				}
-				t.add(plain(fmt.Sprint(v.GetNumber()), fmt.Sprint(v.GetBase()), fmt.Sprint(v.GetFileCount()), bytesText(v.GetSizeBytes()),
-					minuteOf(v.GetCreateTime()), v.GetCommittedBy())...)
-			}
-			if a.json {
-				return nil
-			}
-			return a.print(t)
-		},
+			return sessionVersions.print(a, r.GetVersions()...)
+		}),
 		ValidArgsFunction: a.completeSession,
 	}
 }
@@ -254,12 +172,7 @@ func (a *app) sessionRemoveCommand() *cobra.Command {
 		Use:   "rm SESSION...",
 		Short: "Remove sessions with all their files",
 		Args:  arguments(cobra.MinimumNArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
 			return a.each(cmd.Context(), args, func(id string) error {
 				if _, err := c.Sessions().DeleteSession(cmd.Context(), &pb.DeleteSessionRequest{SessionId: id}); err != nil {
 					return fmt.Errorf("remove %s: %w", id, err)
@@ -267,7 +180,7 @@ func (a *app) sessionRemoveCommand() *cobra.Command {
 				_, err := fmt.Fprintf(a.stdout, "%s removed\n", printable(id))
 				return err
 			})
-		},
+		}),
 		ValidArgsFunction: a.completeSession,
 	}
 }

@@ -93,7 +93,7 @@ func (a *app) copyIn(ctx context.Context, c *skillrun.Client, file, session, to 
 		}
 		defer os.Remove(spool)
 		f.Source = spool
-	} else if fi, err := os.Stat(file); err == nil {
+	} else if fi, err := os.Stat(file); err == nil { // PutSessionFile opens the file, and reports an error
 		f.Executable = fi.Mode()&0o111 != 0
 	}
 	v, err := c.PutSessionFile(ctx, session, f)
@@ -131,6 +131,7 @@ func (a *app) copyOut(ctx context.Context, c *skillrun.Client, session, from str
 		_, err := c.GetSessionFile(ctx, session, from, version, io.MultiWriter(bound, a.stdout))
 		return err
 	}
+	// As cp does. A path that ends with a slash and does not exist is an error of OpenRoot.
 	if fi, err := os.Stat(file); err == nil && fi.IsDir() {
 		file = filepath.Join(file, path.Base(from))
 	}

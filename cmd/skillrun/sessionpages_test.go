@@ -39,6 +39,28 @@ func (s endlessSessions) GetSessionFile(_ *pb.GetSessionFileRequest, stream grpc
 	}
 }
 
+// A list ends with an error if the daemon sends empty pages without end.
+func TestEmptyPagesWithoutEnd(t *testing.T) {
+	for name, list := range map[string]struct {
+		answer any
+		args   []string
+	}{
+		"ListTenants": {func(*pb.ListTenantsRequest) (*pb.ListTenantsResponse, error) {
+			return &pb.ListTenantsResponse{NextPageToken: "more"}, nil
+		}, []string{"tenants"}},
+		"ListExecutions": {func(*pb.ListExecutionsRequest) (*pb.ListExecutionsResponse, error) {
+			return &pb.ListExecutionsResponse{NextPageToken: "more"}, nil
+		}, []string{"ps"}},
+	} {
+		for _, args := range [][]string{list.args, append([]string{"--json"}, list.args...)} {
+			f := &fake{answers: map[string]any{name: list.answer}}
+			if got := f.client(t, nil, args...); got.code != codeFailed || !strings.Contains(got.stderr, errEmptyPage.Error()) {
+				t.Errorf("%v: got %d, %.300s", args, got.code, got.stderr)
+			}
+		}
+	}
+}
+
 // Neither a list nor a file of a daemon that does not end fills memory or disk.
 func TestSessionsWithoutEnd(t *testing.T) {
 	for entries, want := range map[int]string{

@@ -50,7 +50,7 @@ func (a *app) sessionUpdateCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("update %s: %w", args[0], err)
 			}
-			return a.printSessions([]*pb.Session{r.GetSession()})
+			return sessions.print(a, r.GetSession())
 		},
 		ValidArgsFunction: a.completeSession,
 	}

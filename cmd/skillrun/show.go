@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	skillrun "github.com/skillrun/skillrun/clients/go"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -19,12 +20,7 @@ func (a *app) showCommand() *cobra.Command {
 		Short:             "Show all that is known of an execution",
 		Args:              arguments(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeExecution(anyExecution),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
 			answer, err := c.Executions().GetExecution(cmd.Context(), &pb.GetExecutionRequest{ExecutionId: args[0]})
 			if err != nil {
 				return fmt.Errorf("execution %s: %w", args[0], err)
@@ -34,7 +30,7 @@ func (a *app) showCommand() *cobra.Command {
 				return a.printJSON(e)
 			}
 			return a.print(executionTable(e))
-		},
+		}),
 	}
 }
 
@@ -65,6 +61,7 @@ func executionTable(e *pb.Execution) *table {
 	t.field("source", strings.TrimSpace(sourceWord(e.GetSourceKind())+" "+e.GetScript()))
 	addRequest(t, e.GetRequest())
 	t.field("principal", e.GetPrincipal()+" of tenant "+e.GetTenant())
+	// A map has no order, and two calls of show must print the same.
 	for _, key := range slices.Sorted(maps.Keys(e.GetLabels())) {
 		t.field("label", key+"="+e.GetLabels()[key])
 	}
@@ -81,6 +78,7 @@ func executionTable(e *pb.Execution) *table {
 		return t
 	}
 	t.field("end", endText(o))
+	// An absent exit code means a signal, a limit, or that no program started.
 	if o.ExitCode != nil {
 		t.field("exit code", fmt.Sprint(o.GetExitCode()))
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	skillrun "github.com/skillrun/skillrun/clients/go"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -18,18 +19,13 @@ func (a *app) signalCommand() *cobra.Command {
 		Example:           "  skillrun signal 01kb USR1",
 		Args:              arguments(cobra.ExactArgs(2)),
 		ValidArgsFunction: a.completeSignal,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
 			request := &pb.SignalExecutionRequest{ExecutionId: args[0], Signal: signalName(args[1])}
 			if _, err := c.Executions().SignalExecution(cmd.Context(), request); err != nil {
 				return fmt.Errorf("signal %s: %w", args[0], err)
 			}
 			return nil
-		},
+		}),
 	}
 }
 

@@ -20,17 +20,12 @@ func (a *app) skillsCommand() *cobra.Command {
 		Use:   "skills [SKILL]",
 		Short: "List the skills, or show one with its scripts",
 		Args:  arguments(cobra.MaximumNArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
 			if len(args) == 1 {
 				return a.showSkill(cmd.Context(), c, args[0])
 			}
 			return a.listSkills(cmd.Context(), c, hidden)
-		},
+		}),
 		ValidArgsFunction: a.completeSkill,
 	}
 	cmd.Flags().BoolVarP(&hidden, "all", "a", false, "also skills that ask not to be shown to a model")
@@ -94,6 +89,7 @@ func (a *app) listSkills(ctx context.Context, c *skillrun.Client, hidden bool) e
 	if err := a.print(&t); err != nil || len(unlisted) == 0 {
 		return err
 	}
+	// The header is one of the rows, hence - 1.
 	_, err := fmt.Fprintf(a.stderr, "%d of %d not listed over MCP (skillrun validate says why): %s\n",
 		len(unlisted), len(t.rows)-1, printable(strings.Join(unlisted, ", ")))
 	return err

@@ -160,6 +160,7 @@ func (a *app) addSkill(cmd *cobra.Command, c *skillrun.Client, from wellknown.Cl
 		return err
 	}
 	defer root.Close()
+	// The name of the index must be the name in SKILL.md, so that the pin's key is the name that run takes.
 	pushed, err := a.push(cmd.Context(), c, e.Name, root.FS(), skillrun.PushOptions{Name: e.Name, Source: index})
 	if err != nil {
 		return err

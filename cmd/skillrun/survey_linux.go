@@ -70,6 +70,7 @@ func (a *app) survey(ctx context.Context, f surveyFlags) error {
 			broken = a.printJSONValue(l)
 		}
 	}
+	// The log first: it needs no daemon, so a mistake in --log shows before minutes of runs.
 	if f.log != "" {
 		log, err := os.Open(f.log)
 		if err != nil {

@@ -64,6 +64,7 @@ func (t *table) write(w io.Writer, coloured bool) error {
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
+			// The terminal shows the printable form, so its width counts.
 			widths[i] = max(widths[i], uniseg.StringWidth(printable(c.text)))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	skillrun "github.com/skillrun/skillrun/clients/go"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -17,24 +18,12 @@ func (a *app) tenantsCommand() *cobra.Command {
 		Long: `Tenants lists the daemon's tenants: all of them for an operator, its own for an
 admin. Each quota is printed as used/limit; a quota without a limit as used/-.`,
 		Args: arguments(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			var list []*pb.Tenant
-			for page := ""; ; { // all pages before the table, whose columns are as wide as their longest cells
-				r, err := c.System().ListTenants(cmd.Context(), &pb.ListTenantsRequest{PageToken: page})
-				if err != nil {
-					return err
-				}
-				list = append(list, r.GetTenants()...)
-				if page = r.GetNextPageToken(); page == "" {
-					return a.printTenants(list)
-				}
-			}
-		},
+		RunE: a.withClient(func(cmd *cobra.Command, _ []string, c *skillrun.Client) error {
+			return tenants.pages(a, func(token string) ([]*pb.Tenant, string, error) {
+				r, err := c.System().ListTenants(cmd.Context(), &pb.ListTenantsRequest{PageToken: token})
+				return r.GetTenants(), r.GetNextPageToken(), err
+			})
+		}),
 	}
 	cmd.AddCommand(a.purgeCommand())
 	return cmd
@@ -47,42 +36,26 @@ func (a *app) budgetCommand() *cobra.Command {
 		Use:   "budget",
 		Short: "Show the quotas of your tenant and their use",
 		Args:  arguments(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
+		RunE: a.withClient(func(cmd *cobra.Command, _ []string, c *skillrun.Client) error {
 			r, err := c.System().GetBudget(cmd.Context(), &pb.GetBudgetRequest{})
 			if err != nil {
 				return err
 			}
-			return a.printTenants([]*pb.Tenant{r.GetTenant()})
-		},
+			return tenants.print(a, r.GetTenant())
+		}),
 	}
 }
 
-// printTenants prints a table, or with --json one tenant a line. Only the JSON has quotas that this client does not know
-// yet.
-func (a *app) printTenants(list []*pb.Tenant) error {
-	if a.json {
-		for _, t := range list {
-			if err := a.printJSON(t); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	t := &table{}
-	t.header("TENANT", "WEIGHT", "RUNNING", "QUEUED", "MEMORY", "CPUS", "STARTS", "CALLS", "STREAMS", "STATE", "SESSIONS", "SESSION BYTES", "SKILL BYTES", "VERSIONS")
-	for _, one := range list {
-		row := plain(one.GetName(), fmt.Sprint(one.GetWeight()))
+// tenants has columns for the quotas that this client knows. JSON has all quotas of the daemon.
+var tenants = listing[*pb.Tenant]{
+	[]string{"TENANT", "WEIGHT", "RUNNING", "QUEUED", "MEMORY", "CPUS", "STARTS", "CALLS", "STREAMS", "STATE", "SESSIONS", "SESSION BYTES", "SKILL BYTES", "VERSIONS"},
+	func(t *pb.Tenant) []cell {
+		row := plain(t.GetName(), fmt.Sprint(t.GetWeight()))
 		for _, key := range []string{"running", "queued", "memory", "cpus", "starts_per_second", "calls_per_second", "streams", "state_bytes", "sessions", "session_bytes", "skill_bytes", "skill_versions"} {
-			row = append(row, quotaCell(key, one.GetQuotas()))
+			row = append(row, quotaCell(key, t.GetQuotas()))
 		}
-		t.add(row...)
-	}
-	return a.print(t)
+		return row
+	},
 }
 
 // quotaCell prints one quota as used/limit. It is yellow if nothing is left.
@@ -99,6 +72,7 @@ func quotaCell(key string, quotas []*pb.Quota) cell {
 		case "cpus":
 			text = func(n uint64) string { return fmt.Sprint(float64(n) / 1000) }
 		}
+		// A limit of 0 means no limit (Quota.limit).
 		if q.GetLimit() == 0 {
 			return cell{text: text(q.GetUsed()) + "/-"}
 		}

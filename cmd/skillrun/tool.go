@@ -32,9 +32,7 @@ func (a *app) toolCommand() *cobra.Command {
 		Long: `List prints the name and the description of each tool. With --json it prints the
 definitions that platforms take, {"type": "function", "function": {...}}, one a line.`,
 		Args: arguments(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withTools(func(c *skillrun.Client) error { return a.listTools(cmd.Context(), c) })
-		},
+		RunE: a.withClient(func(cmd *cobra.Command, _ []string, c *skillrun.Client) error { return a.listTools(cmd.Context(), c) }),
 	}
 	call := &cobra.Command{
 		Use:   "call TOOL [ARGUMENTS]",
@@ -48,7 +46,7 @@ would get. With - the arguments are read from standard input.
 It exits with 1 if the call failed: the text then says why. With --json it prints
 the whole result. With -v the program's output appears on stderr while it runs.`,
 		Args: arguments(cobra.RangeArgs(1, 2)),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
 			request := &pb.CallToolRequest{Name: args[0]}
 			if len(args) == 2 {
 				request.ArgumentsJson = args[1]
@@ -63,21 +61,11 @@ the whole result. With -v the program's output appears on stderr while it runs.`
 				}
 				request.ArgumentsJson = string(text)
 			}
-			return a.withTools(func(c *skillrun.Client) error { return a.callTool(cmd.Context(), c, request) })
-		},
+			return a.callTool(cmd.Context(), c, request)
+		}),
 	}
 	cmd.AddCommand(list, call)
 	return cmd
-}
-
-// withTools calls f with a client, and closes the client.
-func (a *app) withTools(f func(*skillrun.Client) error) error {
-	c, err := a.dial()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return f(c)
 }
 
 // listTools prints the first sentence of each description; --json has all of it.

@@ -182,6 +182,7 @@ func (a *app) printValidationJSON(name string, r *pb.ValidateSkillResponse) erro
 	if err != nil {
 		return err
 	}
+	// The daemon's JSON is decoded and encoded again to put "skill" in front. RawMessage leaves the findings unchanged.
 	var fields struct {
 		Skill    string          `json:"skill"`
 		Valid    bool            `json:"valid"`

@@ -34,7 +34,7 @@ func (d *daemon) openAudit() (*audit.Log, error) {
 	}
 	return audit.Open(audit.Config{
 		Dir: c.auditDir(), KeyFile: c.auditKey(), FileBytes: int64(c.Audit.FileBytes), Files: c.Audit.Files,
-		Reason: server.Reason, Log: d.log, Beside: d.earlier != nil,
+		Reason: server.Reason, Log: d.log, Takeover: d.earlier != nil,
 		Changed: func(err error) { d.readiness.set(func(r *readiness) { r.unaudited = err != nil }) },
 	})
 }
@@ -94,6 +94,7 @@ func verifyAudit(c config, args []string, out, notes io.Writer) error {
 	if len(paths) == 0 {
 		paths = []string{c.auditDir()}
 	}
+	// The first argument decides between the two forms: one directory, or files that follow each other.
 	info, err := os.Stat(paths[0])
 	if err != nil {
 		return fmt.Errorf("audit verify: %w", err)

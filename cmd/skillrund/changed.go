@@ -181,9 +181,12 @@ func (d *daemon) inForce() inForce {
 	return d.config.inForce(salt, tenants)
 }
 
-// writeInForce writes the file from which --check learns the configuration in force. An error is only logged: the daemon
-// itself does not read the file. d.tenants.mu is held.
+// writeInForce writes the file from which --check and the next daemon of a takeover learn the configuration in force. An
+// error is only logged. d.tenants.mu is held.
 func (d *daemon) writeInForce() {
+	if d.tenants.handed.Load() {
+		return // it belongs to the next daemon
+	}
 	path := d.config.inForceFile()
 	data, err := json.Marshal(d.inForce())
 	if err == nil {
@@ -193,8 +196,17 @@ func (d *daemon) writeInForce() {
 		err = os.Rename(path+".new", path)
 	}
 	if err != nil {
-		d.log.Error("skillrund --check can't tell which keys have changed", "err", err)
+		d.log.Error("skillrund --check and a takeover can't tell which keys have changed", "err", err)
 	}
+}
+
+// readInForce reads the file that writeInForce has written in the state_dir of c.
+func (c *config) readInForce() (f inForce, err error) {
+	data, err := os.ReadFile(c.inForceFile())
+	if err == nil {
+		err = json.Unmarshal(data, &f)
+	}
+	return f, err
 }
 
 // warnChanged logs the keys whose values in the file are not in force after a reload.
@@ -225,11 +237,7 @@ func (c *config) printChanged(out io.Writer) {
 	if !stateLocked(c.StateDir) {
 		return
 	}
-	var f inForce
-	data, err := os.ReadFile(c.inForceFile())
-	if err == nil {
-		err = json.Unmarshal(data, &f)
-	}
+	f, err := c.readInForce()
 	if err != nil {
 		fmt.Fprintf(out, "skillrund: note: a daemon runs with this state_dir, but its configuration is unknown: %v\n", err)
 		return
@@ -245,7 +253,7 @@ func (c *config) printChanged(out io.Writer) {
 // stateLocked reports whether a daemon holds the lock of lockState. To find out, it takes a shared lock for a moment. A
 // daemon that starts in that moment tries again.
 func stateLocked(dir string) bool {
-	f, err := os.Open(filepath.Join(dir, "lock"))
+	f, err := os.Open(filepath.Join(dir, lockName))
 	if err != nil {
 		return false
 	}

@@ -130,6 +130,7 @@ func (c *credentialConfig) check(at string, bad badFunc) {
 // checkSecret reports a secret without exactly one place. No message has a text of the entry, because the writer may
 // have put the secret itself there.
 func (c *credentialConfig) checkSecret(at string, bad badFunc) {
+	// Two places would leave open which one counts if the first one can't be read.
 	set := 0
 	for _, text := range []string{c.Secret.File, c.Secret.SystemdCredential, c.Secret.Env} {
 		if text != "" {
@@ -206,6 +207,7 @@ func (s *tenantSource) place(c *config) {
 	}
 	list := s.config.Policy.Network.Credentials
 	for i := range list {
+		// From here on check and binding keep the entry within secrets_dir.
 		list[i].foreign = true
 		if c.SecretsDir != "" {
 			list[i].beneath = filepath.Join(c.SecretsDir, s.name)

@@ -83,7 +83,7 @@ type daemon struct {
 
 	// The path of the daemon's binary, for a takeover.
 	program   string
-	unlock    func() // releases the lock of the state directory; nil: this daemon does not hold it
+	lock      *os.File // holds the lock of the state directory, until this daemon and each other with a copy has closed it
 	listeners listeners
 	serving   sync.WaitGroup
 	failed    chan error     // has room for an error of each listener
@@ -127,13 +127,15 @@ func serve(c config, path, program string) error {
 	d.writeInForce()
 	d.tenants.mu.Unlock()
 	// Before this line a signal ends the process at once, which is safe: no execution runs yet.
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR2)
+	// Stops have their own channel: a signal that finds its channel full is lost, and a reload may take long.
+	signals := signals{stop: make(chan os.Signal, 2), other: make(chan os.Signal, 4)}
+	signal.Notify(signals.stop, syscall.SIGTERM, syscall.SIGINT)
+	signal.Notify(signals.other, syscall.SIGHUP, syscall.SIGUSR2)
 	d.accept(listeners)
 	if earlier != nil {
 		if err := earlier.serving(); err != nil {
-			d.stopper()(ctx)
-			return errors.Join(err, d.close())
+			// Without close, as if the earlier daemon had killed this process already: it removes what is left.
+			return err
 		}
 		d.adopted = make(chan struct{})
 	}
@@ -206,31 +208,23 @@ func (d *daemon) start(ctx context.Context) (err error) {
 		}
 	}()
 	if d.earlier == nil {
-		if err := d.lock(); err != nil {
-			return err
-		}
+		d.lock, err = lockState(d.config.StateDir)
+	} else {
+		d.lock, err = d.earlier.takeLock(&d.config)
+	}
+	if err != nil {
+		return err
 	}
 	if err := d.prepare(ctx); err != nil {
 		return err
 	}
-	if d.earlier != nil {
-		if err := d.earlier.await(); err != nil {
-			return err
-		}
-		if err := d.lock(); err != nil {
-			return err
-		}
+	if err := d.earlier.await(); err != nil {
+		return err
 	}
 	if err := d.openStores(ctx); err != nil {
 		return err
 	}
 	return d.openServers()
-}
-
-// lock locks the state directory, so that no other daemon changes it.
-func (d *daemon) lock() (err error) {
-	d.unlock, err = lockState(d.config.StateDir)
-	return err
 }
 
 // prepare makes the parts that both daemons of a takeover can use at the same time. The earlier daemon serves meanwhile.
@@ -270,13 +264,13 @@ func (d *daemon) prepare(ctx context.Context) (err error) {
 		Owner:    snapshot.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID},
 		MaxFiles: c.Snapshots.Files, MaxBytes: int64(c.Snapshots.Bytes), Log: log,
 		TenantsDir: filepath.Join(c.StateDir, "tenants"), Rules: c.skillRules(d.tenantSet), Reserved: []string{toolview.BuiltInSkill},
-		Beside: d.earlier != nil,
+		Takeover: d.earlier != nil,
 	})
 	if err != nil {
 		return err
 	}
 	environments := c.environments(d.host, d.python, log)
-	environments.Beside = d.earlier != nil
+	environments.Takeover = d.earlier != nil
 	if d.environments, err = environment.Open(environments); err != nil {
 		return err
 	}
@@ -313,7 +307,7 @@ func (d *daemon) openStores(ctx context.Context) (err error) {
 	}
 	d.record, err = record.Open(record.Config{
 		Dir: filepath.Join(c.StateDir, "record"), MaxAge: time.Duration(c.Retention.Age), MaxBytes: int64(c.Retention.Bytes),
-		Wrote: d.metrics.Wrote, Log: log, Beside: d.earlier != nil, Earlier: ids,
+		Wrote: d.metrics.Wrote, Log: log, Takeover: d.earlier != nil, Earlier: ids,
 	})
 	if err != nil {
 		return err
@@ -362,7 +356,7 @@ func (d *daemon) openServers() (err error) {
 	d.server, err = server.New(server.Config{
 		Identify: d.callers.Identify, Connections: c.connections(), Executor: d.executor, Skills: d.skills, Tools: d.tools, Capabilities: d.capabilities,
 		MaxMessageBytes: int(c.MessageBytes), Budget: d.requests, KeepaliveInterval: time.Duration(c.Keepalive),
-		StagingDir: filepath.Join(c.StateDir, "uploads"), Beside: d.earlier != nil || d.server != nil, Audit: d.audit, Failed: d.metrics.Failed, Tracer: d.tracing.Tracer(), Log: log,
+		StagingDir: filepath.Join(c.StateDir, "uploads"), Takeover: d.earlier != nil || d.server != nil, Audit: d.audit, Failed: d.metrics.Failed, Tracer: d.tracing.Tracer(), Log: log,
 	})
 	if err != nil {
 		return err
@@ -379,23 +373,30 @@ func (d *daemon) openServers() (err error) {
 	return nil
 }
 
+// signals are the signals that the daemon has got.
+type signals struct {
+	stop  chan os.Signal // SIGTERM and SIGINT
+	other chan os.Signal // SIGHUP and SIGUSR2
+}
+
 // wait returns after a drain, which SIGTERM, SIGINT, a failed listener or a takeover begins. A second
-// signal exits at once, and the kernel kills the sandboxes with the daemon. Its exit does not run
+// SIGTERM or SIGINT exits at once, and the kernel kills the sandboxes with the daemon. Its exit does not run
 // close: the next start clears the rest (sandbox.Open, record.Open).
 // If the sockets stay open, connections wait in the kernel for the next daemon, and none is refused.
-func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal) error {
+func (d *daemon) wait(ctx context.Context, signals signals) error {
 	handed, err := d.untilStop(ctx, signals)
 	if !handed {
 		// sd_notify(3): the shutdown begins.
 		notify("STOPPING=1")
 	}
 	go func() {
-		for s := range signals {
-			if s != syscall.SIGHUP && s != syscall.SIGUSR2 {
-				d.log.Warn("exiting at once", "signal", s.String())
-				os.Exit(1)
-			}
+		if handed { // no such signal has come yet, because SIGUSR2 began the drain
+			s := <-signals.stop
+			d.log.Info("draining already; a second signal ends the executions at once", "signal", s.String())
 		}
+		s := <-signals.stop
+		d.log.Warn("exiting at once", "signal", s.String())
+		os.Exit(1)
 	}()
 	patience, cancel := context.WithTimeout(ctx, time.Duration(d.config.Drain))
 	defer cancel()
@@ -427,20 +428,18 @@ func (d *daemon) stopper() func(context.Context) {
 
 // untilStop serves until a signal, a failed listener or a takeover ends the service. handed reports whether a next
 // daemon serves.
-func (d *daemon) untilStop(ctx context.Context, signals <-chan os.Signal) (handed bool, _ error) {
+func (d *daemon) untilStop(ctx context.Context, signals signals) (handed bool, _ error) {
 	var t takeoverState
-	defer t.abandon()
+	defer t.abandon(ctx, d)
 	for {
 		select {
-		case s := <-signals:
-			switch s {
-			case syscall.SIGHUP:
+		case s := <-signals.other:
+			if s == syscall.SIGHUP {
 				d.reload(ctx)
-				continue
-			case syscall.SIGUSR2:
+			} else {
 				t.ask(ctx, d)
-				continue
 			}
+		case s := <-signals.stop:
 			d.log.Info("draining", "signal", s.String(), "at_most_ms", time.Duration(d.config.Drain).Milliseconds())
 			return false, nil
 		case <-t.mayBegin(d):
@@ -563,8 +562,8 @@ func (d *daemon) close() error {
 		errs = append(errs, d.python.Close())
 	}
 	errs = append(errs, d.images.close())
-	if d.unlock != nil {
-		d.unlock()
+	if d.lock != nil {
+		d.lock.Close()
 	}
 	return errors.Join(errs...)
 }
@@ -574,14 +573,17 @@ func (d *daemon) close() error {
 // forked holds a copy until its exec.
 const lockPatience = 3 * time.Second
 
-// lockState creates the state directory and locks it against other daemons. unlock
-// releases the lock. The file stays after the daemon's end: if it were removed, two daemons could lock
+// lockName is the file in state_dir with the lock of lockState.
+const lockName = "lock"
+
+// lockState creates the state directory and locks it against other daemons. The lock belongs to the open
+// file. The file stays after the daemon's end: if it were removed, two daemons could lock
 // two files with the same name.
-func lockState(dir string) (unlock func(), err error) {
+func lockState(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -598,7 +600,7 @@ func lockState(dir string) (unlock func(), err error) {
 		}
 		return nil, fmt.Errorf("state_dir %s: %w", dir, err)
 	}
-	return func() { f.Close() }, nil
+	return f, nil
 }
 
 // newLogger writes lines to w, which is standard error: systemd keeps them with the unit.

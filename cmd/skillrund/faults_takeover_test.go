@@ -27,6 +27,7 @@ type takeoverFault struct {
 var takeoverFaults = []takeoverFault{
 	{"the earlier daemon", failpoint.DuringHandOver, lostWithDaemon, (*running).restartAfterBoth},
 	{"the next daemon", failpoint.BeforeServing, nil, (*running).untilGoesOn},
+	{"the earlier daemon", failpoint.DuringServing, lostWithDaemon, (*running).untilAdopted},
 	{"the earlier daemon", failpoint.AfterServing, lostWithDaemon, (*running).untilAdopted},
 }
 

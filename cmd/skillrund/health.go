@@ -46,6 +46,7 @@ func (r *readiness) current() server.Health {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.health()
+	// Not in health: its readers need no credential, and must not learn that some tenant has a mistake.
 	h.Degraded = h.Degraded || len(r.tenants) > 0
 	return h
 }
@@ -89,6 +90,7 @@ func (r *readiness) report() (ready bool, text string) {
 // the daemon from executing.
 func (d *daemon) judged() {
 	var allowed []string
+	// d.missing has only the boundaries without which nothing runs. The others that were not found are allowed ones.
 	for _, b := range d.probing.found {
 		if !b.Found && !slices.Contains(d.missing, b.Name) {
 			allowed = append(allowed, b.Name)

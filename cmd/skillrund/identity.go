@@ -58,6 +58,7 @@ func (c *config) resolveIdentity(dir string, lines map[string]int) {
 	for n := range c.Identity.Issuers {
 		i := &c.Identity.Issuers[n]
 		i.Authorities = absolute(dir, i.Authorities)
+		// The line, not the value: 0s is a valid choice.
 		if lines[join(index("identity.issuers", n), "clock_skew")] == 0 {
 			i.ClockSkew = defaultClockSkew
 		}
@@ -188,6 +189,7 @@ func (c *config) checkIssuer(n int, bad badFunc) {
 // used.
 func (c *config) inspectIdentity(bad badFunc) {
 	log := slog.New(slog.DiscardHandler)
+	// Each file is opened alone, so that each mistake is reported with its key.
 	try := func(key string, part identity.Config) {
 		part.Log = log
 		if _, err := identity.Open(part); err != nil {

@@ -125,7 +125,7 @@ type images struct {
 
 // openImages pulls the images that are not in the store yet. Executions never wait for a
 // pull. All pulls together have the time of pull.wall_time. At the end it removes the images in
-// the store that are not used any longer (Settle).
+// the store that are not used any longer (Prune).
 func openImages(ctx context.Context, c config, log *slog.Logger) (_ images, err error) {
 	var all images
 	used := c.usedImages()
@@ -155,7 +155,7 @@ func openImages(ctx context.Context, c config, log *slog.Logger) (_ images, err 
 		}
 		all.used = append(all.used, one)
 	}
-	return all, all.store.Settle()
+	return all, all.store.Prune()
 }
 
 // get pulls one image. A root directory needs no pull.

@@ -63,6 +63,7 @@ func (c *config) checkNetworkLimits(bad badFunc) {
 		why     string
 	}{
 		{"tenant_connections", l.TenantConnections, network.MaxConnections, ""},
+		// max(1, ...), so that a mistake in tenant_connections is reported once and not again here.
 		{"connections", l.Connections, min(max(1, l.TenantConnections), network.MaxConnections), ", network_limits.tenant_connections"},
 		{"new_connections", l.NewConnections, maxNewConnections, ""},
 		{"tenant_new_connections", l.TenantNewConnections, maxNewConnections, ""},

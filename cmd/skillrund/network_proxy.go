@@ -69,12 +69,14 @@ func parseProxy(text string) (*url.URL, error) {
 // parsePrefix parses an address or a CIDR.
 func parsePrefix(text string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(text); err == nil {
+		// ::ffff:192.0.2.7 is the same address as 192.0.2.7, and has another length of its prefix.
 		a = a.Unmap()
 		return a.Prefix(a.BitLen())
 	}
 	return netip.ParsePrefix(text)
 }
 
+// check reports every mistake in the key, without reading a file; inspectProxy reads them.
 func (c *proxyConfig) check(bad badFunc) {
 	const key = "network_proxy"
 	if c.URL == "" {
@@ -87,6 +89,8 @@ func (c *proxyConfig) check(bad badFunc) {
 		bad(join(key, "url"), "%v", err)
 	}
 	switch {
+	// A password and a user name go together: the header Proxy-Authorization needs both (RFC 7617), and its format
+	// ends the user name at the first colon.
 	case c.Password != (secretConfig{}):
 		(&credentialConfig{Secret: c.Password}).checkSecret(join(key, "password"), bad)
 		if c.Username == "" || strings.ContainsAny(c.Username, ":\r\n\x00") {

@@ -14,7 +14,7 @@ import (
 // openSessions opens the sessions of all tenants. earlier is the daemon from which this one takes over, or nil.
 func (c *config) openSessions(tenants *tenant.Set, earlier *earlierDaemon, log *slog.Logger) (*session.Store, error) {
 	return session.Open(session.Config{
-		Beside: earlier != nil, Held: earlier.sessions(),
+		Takeover: earlier != nil, Held: earlier.sessions(),
 		Dir: filepath.Join(c.StateDir, "sessions"), Owner: session.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID},
 		Rules: c.sessionRules(tenants), Log: log,
 	})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/rpc"
 	"os"
 	"strconv"
 	"strings"
@@ -50,7 +51,8 @@ const takeoverVar = "_SKILLRUN_TAKEOVER"
 const (
 	toEarlier   = 3 // the next daemon calls the earlier one
 	fromEarlier = 4 // the earlier daemon calls the next one
-	firstSocket = 5 // the first of the listening sockets
+	stateLock   = 5 // the file with the lock of state_dir: both daemons hold the lock, so no third one can come between them
+	firstSocket = 6 // the first of the listening sockets
 )
 
 // Names of the services of net/rpc.
@@ -59,9 +61,23 @@ const (
 	nextService    = "Next"
 )
 
-// peerPatience bounds a call to the other daemon, and each write to its socket. A daemon that does not answer in
-// this time has been stopped or is out of memory, and must not block its peer.
+// peerPatience bounds the wait for the answer to a call of the other daemon. A daemon that does not answer in this time
+// has been stopped or is out of memory, and must not block its peer.
 const peerPatience = 5 * time.Second
+
+// callPeer calls a method of the other daemon, and waits for the answer for at most peerPatience. In a goroutine, because
+// the call blocks while the socket is full. It never gives up half-way: the peer could not read what follows the part of a
+// message.
+func callPeer(calls *rpc.Client, method string, args, reply any) error {
+	answered := make(chan error, 1)
+	go func() { answered <- calls.Call(method, args, reply) }()
+	select {
+	case err := <-answered:
+		return err
+	case <-time.After(peerPatience):
+		return fmt.Errorf("the other daemon does not answer %s", method)
+	}
+}
 
 // A HandedOver lists the work that goes on in the earlier daemon.
 type HandedOver struct {
@@ -126,19 +142,5 @@ func socketPair() (net.Conn, *os.File, error) {
 func fileConn(fd int) (net.Conn, error) {
 	f := os.NewFile(uintptr(fd), "takeover")
 	defer f.Close()
-	c, err := net.FileConn(f)
-	if err != nil {
-		return nil, err
-	}
-	return patientConn{c}, nil
-}
-
-// A patientConn is a connection whose writes fail after peerPatience, when the peer does not read.
-type patientConn struct{ net.Conn }
-
-func (c patientConn) Write(p []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(peerPatience)); err != nil {
-		return 0, err
-	}
-	return c.Conn.Write(p)
+	return net.FileConn(f)
 }

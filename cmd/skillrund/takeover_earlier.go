@@ -20,8 +20,8 @@ const (
 	// nextPatience bounds the start of the next daemon, which unpacks images and probes the machine. The earlier
 	// daemon serves during that time.
 	nextPatience = 2 * time.Minute
-	// servingPatience bounds the time from the hand-over until the next daemon serves. New connections wait in
-	// the kernel during that time.
+	// servingPatience bounds the time from the start of the hand-over until the next daemon serves. New connections wait
+	// in the kernel during that time.
 	servingPatience = 30 * time.Second
 	// quietPatience bounds the wait for calls that are neither accepted nor refused yet. quietTime: when no call
 	// has come for so long, none is on its way, because a client needs only one round trip to learn that it
@@ -89,8 +89,8 @@ func (n *nextDaemon) start() error {
 	n.cmd = exec.Command(n.d.program, os.Args[1:]...)
 	n.cmd.Stdout, n.cmd.Stderr = os.Stderr, os.Stderr
 	n.cmd.Env = append(os.Environ(), takeoverVar+"="+takeoverValue(len(sockets), n.d.listeners.stay))
-	// In the order of toEarlier, fromEarlier and firstSocket.
-	n.cmd.ExtraFiles = append([]*os.File{theirs, theirAnswers}, sockets...)
+	// In the order of toEarlier, fromEarlier, stateLock and firstSocket.
+	n.cmd.ExtraFiles = append([]*os.File{theirs, theirAnswers, n.d.lock}, sockets...)
 	if err := n.cmd.Start(); err != nil {
 		n.cmd = nil
 		return errors.Join(err, calls.Close(), answers.Close())
@@ -140,6 +140,7 @@ func (e *earlierCalls) Await(_ Nothing, handed *HandedOver) error {
 
 // Serving notes that the next daemon accepts connections.
 func (e *earlierCalls) Serving(Nothing, *Nothing) error {
+	failpoint.Reach(failpoint.DuringServing)
 	e.n.once.serving.Do(func() { close(e.n.serving) })
 	return nil
 }
@@ -167,17 +168,13 @@ func (n *nextDaemon) Ended(id string) { n.tell("Ended", id) }
 // tell calls a method of the next daemon without waiting for the answer, because an execution must not wait for
 // another daemon. If the call is lost, the next daemon has died, or adopts the execution when this daemon ends.
 func (n *nextDaemon) tell(method string, args any) {
-	n.calls.Go(nextService+"."+method, args, &Nothing{}, make(chan *rpc.Call, 1))
+	go n.calls.Call(nextService+"."+method, args, &Nothing{}) // the socket is full while the next daemon starts slowly
 }
 
 // released tells the next daemon that a session is free, and waits for the answer. The executor reports the
 // outcome after that: a client that has the outcome must find the new version of the session in the next daemon.
 func (n *nextDaemon) released(tenant, id string) {
-	c := n.calls.Go(nextService+".Released", SessionName{tenant, id}, &Nothing{}, make(chan *rpc.Call, 1))
-	select {
-	case <-c.Done:
-	case <-time.After(peerPatience):
-	}
+	_ = callPeer(n.calls, nextService+".Released", SessionName{tenant, id}, &Nothing{}) // see tell
 }
 
 // handOver hands sockets and state to the next daemon, and returns nil when that daemon serves. After an error this
@@ -192,12 +189,12 @@ func (d *daemon) handOver(ctx context.Context, n *nextDaemon) error {
 	began := time.Now()
 	d.listeners.leaveNames() // the socket files must stay when the servers close their listeners
 	d.leaveForNext(ctx)
-	handed, resumeStores, err := d.handOverStores(ctx, n)
+	patience, cancel := context.WithTimeout(ctx, servingPatience)
+	defer cancel()
+	handed, resumeStores, err := d.handOverStores(patience, n)
 	if err == nil {
 		failpoint.Reach(failpoint.DuringHandOver)
 		n.handed <- handed
-		patience, cancel := context.WithTimeout(ctx, servingPatience)
-		defer cancel()
 		select {
 		case <-n.serving:
 			failpoint.Reach(failpoint.AfterServing)
@@ -295,6 +292,9 @@ func (t *takeoverState) ask(ctx context.Context, d *daemon) {
 	switch {
 	case t.started != nil:
 		d.log.Info("takeover: the next daemon is starting already")
+	case os.Getpid() == 1:
+		// The kernel ends all processes of a PID namespace with its first one (pid_namespaces(7)).
+		d.log.Error("takeover: this daemon is the first process of its container, which would end with it; restart the container instead")
 	case d.inherits():
 		t.wanted = true
 		d.log.Info("takeover: will begin when the earlier daemon has ended", "at_most_ms", time.Duration(d.config.Drain).Milliseconds())
@@ -366,7 +366,7 @@ func (d *daemon) sweepNext(ctx context.Context) {
 }
 
 // abandon ends a next daemon that is still starting, for example because this daemon stops.
-func (t *takeoverState) abandon() {
+func (t *takeoverState) abandon(ctx context.Context, d *daemon) {
 	if t.started == nil {
 		return
 	}
@@ -374,6 +374,7 @@ func (t *takeoverState) abandon() {
 	if s := <-t.started; s.err == nil {
 		s.next.end()
 	}
+	d.sweepNext(ctx)
 }
 
 // A notTakenBack says that a takeover failed and this daemon could not take its sockets or its state back. The
@@ -395,6 +396,11 @@ type handing struct {
 func (d *daemon) handings(n *nextDaemon, h *HandedOver) []handing {
 	return []handing{
 		{
+			// The next daemon reloads tenants, perhaps with another configuration, and writes inForceFile.
+			func(context.Context) error { d.tenants.handed.Store(true); return nil },
+			func() error { d.resumeTenants(context.Background()); return nil },
+		},
+		{
 			func(context.Context) error { h.Executions = d.executor.HandOver(n); return nil },
 			func() error { d.executor.Resume(context.Background()); return nil },
 		},
@@ -414,10 +420,6 @@ func (d *daemon) handings(n *nextDaemon, h *HandedOver) []handing {
 		},
 		{d.record.HandOver, d.record.Resume},
 		{func(context.Context) error { return d.audit.Share() }, d.audit.Own},
-		{
-			func(context.Context) error { d.unlock(); d.unlock = nil; return nil },
-			d.lock,
-		},
 	}
 }
 

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/rpc"
 	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -19,6 +22,7 @@ import (
 // An earlierDaemon is the daemon from which this one takes over.
 type earlierDaemon struct {
 	calls   *rpc.Client // calls to the earlier daemon
+	lock    *os.File    // has the lock of state_dir
 	conn    net.Conn    // on which the earlier daemon calls this one
 	sockets inherited   // the listening sockets
 	stay    bool        // the starter of the first daemon keeps the sockets open
@@ -41,6 +45,7 @@ func joinEarlier() (_ *earlierDaemon, err error) {
 	for fd := toEarlier; fd < firstSocket+count; fd++ {
 		unix.CloseOnExec(fd)
 	}
+	e.lock = os.NewFile(stateLock, "lock of state_dir")
 	for n := range count {
 		l, err := inheritOne(os.NewFile(uintptr(firstSocket+n), "socket"))
 		if err != nil {
@@ -71,6 +76,27 @@ func (e *earlierDaemon) await() error {
 	return nil
 }
 
+// takeLock returns the file that holds the lock of state_dir. It returns an error if c has another value of a key that a
+// takeover can't change, such as state_dir.
+func (e *earlierDaemon) takeLock(c *config) (*os.File, error) {
+	have, err := e.lock.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("takeover: %w", err)
+	}
+	// The earlier daemon would end its executions in one directory, and this one would look for them in the other one.
+	if here, err := os.Stat(filepath.Join(c.StateDir, lockName)); err != nil || !os.SameFile(have, here) {
+		return nil, fmt.Errorf("takeover: state_dir has changed to %s; the change needs %s", c.StateDir, byRestart)
+	}
+	before, err := c.readInForce()
+	if err != nil {
+		return nil, fmt.Errorf("takeover: the configuration of the earlier daemon: %w", err)
+	}
+	if keys := before.changed(c)[byRestart]; len(keys) > 0 {
+		return nil, fmt.Errorf("takeover: %s: the change needs %s", strings.Join(keys, ", "), byRestart)
+	}
+	return e.lock, nil
+}
+
 // sessions returns the sessions that executions of the earlier daemon may change. On nil the list is empty.
 func (e *earlierDaemon) sessions() []session.Held {
 	if e == nil {
@@ -91,25 +117,18 @@ func (e *earlierDaemon) executions() (all []executor.Inherited, ids []string) {
 	return e.handed.Executions, ids
 }
 
-// call calls a method of the earlier daemon. It returns an error if no answer comes within peerPatience.
-func (e *earlierDaemon) call(method string, args, reply any) error {
-	c := e.calls.Go(earlierService+"."+method, args, reply, make(chan *rpc.Call, 1))
-	select {
-	case <-c.Done:
-		return c.Error
-	case <-time.After(peerPatience):
-		return fmt.Errorf("the earlier daemon does not answer %s", method)
-	}
-}
-
 // Cancel implements executor.Earlier.
 func (e *earlierDaemon) Cancel(id, by, reason string, grace time.Duration) error {
-	return e.call("Cancel", CancelCall{id, by, reason, grace}, &Nothing{})
+	return callPeer(e.calls, earlierService+".Cancel", CancelCall{id, by, reason, grace}, &Nothing{})
 }
 
 // Signal implements executor.Earlier.
-func (e *earlierDaemon) Signal(id string, sig syscall.Signal) (running bool, err error) {
-	return running, e.call("Signal", SignalCall{id, sig}, &running)
+func (e *earlierDaemon) Signal(id string, sig syscall.Signal) (bool, error) {
+	running := new(bool) // an answer that comes too late may still change it
+	if err := callPeer(e.calls, earlierService+".Signal", SignalCall{id, sig}, running); err != nil {
+		return false, err
+	}
+	return *running, nil
 }
 
 // nextCalls has the methods that the earlier daemon calls, in the shape that net/rpc prescribes. Their errors are always
@@ -136,9 +155,11 @@ func (n *nextCalls) Released(s SessionName, _ *Nothing) error {
 }
 
 // serving tells the earlier daemon that this one accepts connections, and waits for the answer. Before the answer,
-// the earlier daemon may give up this takeover and kill this process.
+// the earlier daemon may give up this takeover and kill this process. If the earlier daemon dies, serving returns nil: it
+// has handed over everything, and outlive notices the death, too.
 func (e *earlierDaemon) serving() error {
-	if err := e.call("Serving", Nothing{}, &Nothing{}); err != nil {
+	err := callPeer(e.calls, earlierService+".Serving", Nothing{}, &Nothing{})
+	if err != nil && !errors.Is(err, rpc.ErrShutdown) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("takeover: %w", err)
 	}
 	return nil

@@ -83,6 +83,7 @@ func realPath(path string) string {
 	}
 	rest := ""
 	for at := filepath.Clean(path); ; at = filepath.Dir(at) {
+		// A folder may be missing now and be made later. The part that exists decides where it will be.
 		if to, err := filepath.EvalSymlinks(at); err == nil {
 			return filepath.Join(to, rest)
 		}

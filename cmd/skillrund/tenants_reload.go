@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -31,6 +32,7 @@ const (
 // keep the version with which they were accepted.
 type tenancy struct {
 	network  permission.Network       // of the daemon
+	handed   atomic.Bool              // the next daemon reloads the tenants; this one does not
 	mu       sync.Mutex               // guards the fields below; also makes reloads take turns
 	sources  map[string]*tenantSource // in force, by name
 	values   map[string]*tenant.Tenant
@@ -64,6 +66,9 @@ func (d *daemon) reloadTenants(ctx context.Context) {
 	t := d.tenants
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.handed.Load() {
+		return
+	}
 	list, problems := t.read(&d.config, d.path)
 	accepted := chooseVersions(&d.config, list, t.sources)
 	for _, s := range list {
@@ -82,9 +87,21 @@ func (d *daemon) reloadTenants(ctx context.Context) {
 	d.writeInForce()
 }
 
+// resumeTenants begins reloads again after a takeover that has failed. The files may have changed since the hand-over, and
+// the next daemon may have written its configuration to inForceFile.
+func (d *daemon) resumeTenants(ctx context.Context) {
+	d.tenants.handed.Store(false)
+	d.reloadTenants(ctx)
+	d.tenants.mu.Lock()
+	defer d.tenants.mu.Unlock()
+	d.writeInForce()
+}
+
 // read returns the tenants as the files have them now. A tenant whose file can't be read is as in force.
 func (t *tenancy) read(c *config, path string) (list []*tenantSource, degraded []server.TenantProblem) {
 	found, fresh := &problems{path: path}, defaultConfig()
+	// keep puts the tenants in force into the list instead of the ones that could not be read. mine says which ones
+	// these are.
 	keep := func(err error, file string, mine func(*tenantSource) bool) {
 		degraded = append(degraded, server.TenantProblem{File: file, Reason: err.Error(), Kept: true})
 		for _, s := range t.sources {
@@ -127,6 +144,8 @@ func chooseVersions(c *config, list []*tenantSource, inForce map[string]*tenantS
 		return 1
 	}
 	list = slices.Clone(list)
+	// Unchanged tenants first: they get their callers and folders, and a changed tenant that wants the same ones has
+	// the mistake.
 	slices.SortStableFunc(list, func(a, b *tenantSource) int { return changed(a) - changed(b) })
 	for {
 		accepted, ok := choose(c, list, inForce)
@@ -141,6 +160,7 @@ func chooseVersions(c *config, list []*tenantSource, inForce map[string]*tenantS
 func choose(c *config, list []*tenantSource, inForce map[string]*tenantSource) (map[string]*tenantSource, bool) {
 	accepted, claims := map[string]*tenantSource{}, c.newClaims()
 	for _, s := range list {
+		// A tenant with a mistake keeps its callers and folders, so that no other tenant can take them over.
 		if old := inForce[s.name]; len(s.found.list) > 0 && old != nil {
 			claims.add(&tenantSource{name: old.name, config: old.config, found: &problems{}})
 			accepted[old.name] = old
@@ -173,6 +193,7 @@ func (d *daemon) apply(ctx context.Context, accepted map[string]*tenantSource) {
 		case !reflect.DeepEqual(old.config, s.config):
 			updated = append(updated, name)
 		}
+		// An unchanged tenant keeps its value: the executor compares pointers, and running executions share it.
 		value, warned := t.values[name], t.warnings[name]
 		if old == nil || !reflect.DeepEqual(old.config, s.config) {
 			value = s.config.tenant(name, t.network)
@@ -204,6 +225,7 @@ func (d *daemon) apply(ctx context.Context, accepted map[string]*tenantSource) {
 	if err := d.callers.SetRows(rows); err != nil {
 		d.log.Error("callers of tenants not reloaded", "err", err) // never: each row was checked
 	}
+	// After the new tenants, so that an agent that connects again at once finds them.
 	d.mcp.DropTenants()
 	for _, name := range removed {
 		d.metrics.Forget(name)
@@ -244,6 +266,7 @@ func (d *daemon) watchTenants(ctx context.Context) {
 		return
 	}
 	d.reloadTenants(ctx) // they may have changed before the watch began
+	// A stopped timer for the loop: it is received here, and Reset starts it.
 	timer := time.NewTimer(0)
 	<-timer.C
 	var first time.Time // of the changes that are not read yet

@@ -65,12 +65,14 @@ func createToken(c *config, args []string, out, notes io.Writer) error {
 	}
 	t := identity.Token{Tenant: *tenant, Name: *name, Role: role}
 	if *life > 0 {
+		// Whole seconds, as the list shows them.
 		t.Expires = time.Now().Add(*life).UTC().Truncate(time.Second)
 	}
 	token, row, err := identity.CreateToken(c.Identity.Tokens, t)
 	if err != nil {
 		return fmt.Errorf("token create: %w", err)
 	}
+	// Before the token, so that the note is the first line even if both outputs are one terminal.
 	fmt.Fprintf(notes, "token %s of tenant %s, role %s, expires %s; it can't be shown again\n", row.ID, row.Tenant, row.Role, expiryText(row))
 	if note := c.tenantNote(*tenant); note != "" && role != identity.Operator { // an operator needs no tenant
 		fmt.Fprintln(notes, "note: "+note)

@@ -25,8 +25,8 @@ func (a *Admission) remove(k *Ticket) {
 	k.tenant.remove(k)
 }
 
-// leave removes a ticket from the queue. The caller of leave must call setNext. a.mu is held.
-func (a *Admission) leave(k *Ticket, now time.Time) {
+// dequeue removes a ticket from the queue. The caller of dequeue must call setNext. a.mu is held.
+func (a *Admission) dequeue(k *Ticket, now time.Time) {
 	a.remove(k)
 	if k.waited {
 		k.tenant.pace.departed(now, k.tenant.queued)
@@ -63,7 +63,7 @@ func (a *Admission) retry() {
 
 // start gives a waiting ticket its slot. Closing ready wakes its Wait. a.mu is held.
 func (a *Admission) start(k *Ticket, now time.Time) {
-	a.leave(k, now)
+	a.dequeue(k, now)
 	t := k.tenant
 	a.starts++
 	t.lastStart = a.starts
@@ -110,7 +110,7 @@ func (a *Admission) setNext(t *tenant) {
 }
 
 // fits reports whether the machine has memory and processors for one more execution. a.mu is held.
-func (a *Admission) fits(r Resources) bool { return a.used.leaves(a.Resources, r) }
+func (a *Admission) fits(r Resources) bool { return a.used.fitsWithin(a.Resources, r) }
 
 // Resources are the limits of one execution, or their sums over the executions of a tenant or of all
 // tenants. In a bound, zero means no bound.
@@ -124,8 +124,8 @@ func (r *Resources) add(o Resources) {
 	r.MilliCPUs += o.MilliCPUs
 }
 
-// leaves reports whether r and need together stay within bound.
-func (r Resources) leaves(bound, need Resources) bool {
+// fitsWithin reports whether r and need together stay within bound.
+func (r Resources) fitsWithin(bound, need Resources) bool {
 	return (bound.MemoryBytes == 0 || r.MemoryBytes+need.MemoryBytes <= bound.MemoryBytes) &&
 		(bound.MilliCPUs == 0 || r.MilliCPUs+need.MilliCPUs <= bound.MilliCPUs)
 }

@@ -151,7 +151,7 @@ func (t *tenant) hasRoom(l *line) bool {
 }
 
 // fits reports whether the quota has room for one more execution, slots apart.
-func (t *tenant) fits(r Resources) bool { return t.used.leaves(t.quota.Resources, r) }
+func (t *tenant) fits(r Resources) bool { return t.used.fitsWithin(t.quota.Resources, r) }
 
 // push puts a ticket into its caller's line: in front of all tickets of the tenant, or at the end of
 // the line.

@@ -117,7 +117,7 @@ func (k *Ticket) Release() {
 	k.released = true
 	now := a.Now()
 	if k.elem != nil {
-		a.leave(k, now)
+		a.dequeue(k, now)
 		a.setNext(k.tenant)
 	} else {
 		a.free(k, now)

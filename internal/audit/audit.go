@@ -31,7 +31,7 @@ import (
 	"time"
 )
 
-// Config configures a Log. Only Beside, Reason and Changed may be zero.
+// Config configures a Log. Only Takeover, Reason and Changed may be zero.
 type Config struct {
 	// Dir has the files of the log. Open makes it.
 	Dir string
@@ -41,9 +41,9 @@ type Config struct {
 	// are removed.
 	FileBytes int64
 	Files     int
-	// Beside is set in a takeover: an earlier process has the log open and has called Share. The log is shared
+	// Takeover says that an earlier process has the log open and has called Share. The log is shared
 	// until Own. With a damaged key file Open fails, and begins no new log: the earlier process still has the key.
-	Beside bool
+	Takeover bool
 	// Reason names the cause of a refusal in one word. Nil: entries have no reason.
 	Reason func(error) string
 	// Changed is called when entries can no longer be written, and with nil when they can be again. It

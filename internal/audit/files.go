@@ -87,7 +87,7 @@ func syncFile(f *os.File) error {
 func Open(c Config) (*Log, error) {
 	l, err := openLog(c)
 	var damaged *damagedKey
-	if !errors.As(err, &damaged) || c.Beside {
+	if !errors.As(err, &damaged) || c.Takeover {
 		return l, err
 	}
 	if err := setAside(c); err != nil {
@@ -99,7 +99,7 @@ func Open(c Config) (*Log, error) {
 // The order matters: the locks keep other daemons out before the key and the end of the chain are
 // read, and the start entry is written before any other.
 func openLog(c Config) (_ *Log, err error) {
-	l := &Log{Config: c, shared: c.Beside, stop: make(chan struct{}), notes: notes{map[string]int{}, map[noteKey]*Entry{}}}
+	l := &Log{Config: c, shared: c.Takeover, stop: make(chan struct{}), notes: notes{map[string]int{}, map[noteKey]*Entry{}}}
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // Two processes share a log during a takeover: the earlier process has called Share, and the next process has opened
-// the log with Config.Beside. There are two locks. Both are flock(2), which the kernel releases when a process ends.
+// the log with Config.Takeover. There are two locks. Both are flock(2), which the kernel releases when a process ends.
 //
 //   - The lock of the directory is for writing. In a log that is not shared, the only process keeps it from Open to
 //     Close. Processes that share a log take it for each append, and continue the chain after the entries of the

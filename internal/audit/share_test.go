@@ -45,7 +45,7 @@ func tiny(dir string) Config {
 // test has it open. A role prints a line after each step.
 func child(role string, c Config) error {
 	role, count, _ := strings.Cut(role, " ")
-	c.Beside = role != "earlier" && role != "plain"
+	c.Takeover = role != "earlier" && role != "plain"
 	l, err := Open(c)
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func child(role string, c Config) error {
 	}
 	fmt.Println("open")
 	switch role {
-	case "earlier", "beside":
+	case "earlier", "next":
 		n, _ := strconv.Atoi(count)
 		for i := 0; err == nil && (i < n || n == 0); i++ {
 			if err = l.Write(childEntry(i)); err == nil {
@@ -214,7 +214,7 @@ func TestShare(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			p := startPeer(t, "beside 2000", dir)
+			p := startPeer(t, "next 2000", dir)
 			ended := make(chan error, 1)
 			go func() { ended <- p.rest() }()
 			n := 1
@@ -263,14 +263,14 @@ func TestShareAndKill(t *testing.T) {
 	if testing.Short() {
 		rounds = 2
 	}
-	for _, role := range []string{"beside", "earlier"} {
+	for _, role := range []string{"next", "earlier"} {
 		t.Run(role, func(t *testing.T) {
 			for round := range rounds {
 				dir := t.TempDir()
 				c := tiny(dir)
 				var l *Log
 				var p *peer
-				if role == "beside" {
+				if role == "next" {
 					l = open(t, c)
 					if err := l.Share(); err != nil {
 						t.Fatal(err)
@@ -280,7 +280,7 @@ func TestShareAndKill(t *testing.T) {
 				} else {
 					p = startPeer(t, role, dir)
 					p.expect("open")
-					c.Beside = true
+					c.Takeover = true
 					l = open(t, c)
 				}
 				killed := make(chan bool)
@@ -308,7 +308,7 @@ func TestShareAndKill(t *testing.T) {
 				}
 				closeLog(t, l)
 				checkShared(t, dir, n+1, p.wrote, 1)
-				c.Beside = false
+				c.Takeover = false
 				l = open(t, c) // a plain start
 				closeLog(t, l)
 				if r, err := VerifyDir(c.Dir, "", nil); err != nil {
@@ -391,16 +391,16 @@ func TestThirdProcess(t *testing.T) {
 		dir := t.TempDir()
 		c := tiny(dir)
 		l := open(t, c)
-		beside := c
-		beside.Beside = true
+		nextConfig := c
+		nextConfig.Takeover = true
 		refused := func(what string, err error) {
 			t.Helper()
 			if err == nil || !strings.Contains(err.Error(), "another skillrund writes its audit log there") {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		_, err := Open(beside)
-		refused("beside a log that is not shared", err)
+		_, err := Open(nextConfig)
+		refused("next to a log that is not shared", err)
 		if err := l.Share(); err != nil {
 			t.Fatal(err)
 		}
@@ -483,7 +483,7 @@ func TestDamagedKeyBeside(t *testing.T) {
 	}
 	key := read(t, c.KeyFile)
 	write(t, c.KeyFile, []byte("nonsense"))
-	c.Beside = true
+	c.Takeover = true
 	var damaged *damagedKey
 	if _, err := Open(c); !errors.As(err, &damaged) {
 		t.Errorf("got %v", err)
@@ -505,9 +505,9 @@ func TestHeadOfSharedLog(t *testing.T) {
 	if err := l.Share(); err != nil {
 		t.Fatal(err)
 	}
-	beside := c
-	beside.Beside = true
-	other := open(t, beside)
+	nextConfig := c
+	nextConfig.Takeover = true
+	other := open(t, nextConfig)
 	last := uint64(0)
 	for i := range 20 {
 		mustWrite(t, l, 2*i)
@@ -564,9 +564,9 @@ func TestPrunedWhileShared(t *testing.T) {
 	}
 	all := entries(t, c.Dir)
 	known, next := files[0].path, filePath(c.Dir, all[len(all)-1].Seq+1)
-	beside := c
-	beside.Beside = true
-	other := open(t, beside)
+	nextConfig := c
+	nextConfig.Takeover = true
+	other := open(t, nextConfig)
 	for i := 0; ; i++ {
 		mustWrite(t, other, i)
 		_, errKnown := os.Stat(known)
@@ -594,7 +594,7 @@ func BenchmarkShared(b *testing.B) {
 	if err := l.Share(); err != nil {
 		b.Fatal(err)
 	}
-	c.Beside = true
+	c.Takeover = true
 	other := open(b, c)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -104,6 +104,7 @@ func attachPasta(r *run, machine, n *namespace) (func() error, error) {
 
 // end ends a process that is no child, and waits for its end.
 func end(pid int) error {
+	// A pidfd names this process even if its number is given to another one (pidfd_open(2)).
 	process, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return err

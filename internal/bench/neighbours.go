@@ -72,6 +72,7 @@ func besideNeighbours(r *run, d *daemon, rows rowSet) error {
 	if err != nil {
 		return err
 	}
+	// The clients of both tenants share the processors with the daemon, so a row also has their cost.
 	request := func(context.Context, int) error { return trueProgram.request(quiet, d.client) }
 	if err := r.each(r.scale.warmUp, 1, request); err != nil {
 		return err
@@ -123,6 +124,7 @@ func (r *run) moveIn(ctx context.Context, d *daemon, n neighbour) (end func() er
 	for i, c := range clients {
 		loops.Go(func() {
 			for at := i; ctx.Err() == nil; at++ {
+				// After the slice's end every error is expected: the calls were cancelled.
 				if err := n.act(ctx, d, c, at); !expected(err) && ctx.Err() == nil {
 					cancel(err)
 				}
@@ -142,6 +144,7 @@ func (r *run) moveIn(ctx context.Context, d *daemon, n neighbour) (end func() er
 		}
 		return nil
 	}
+	// The daemon refills its pool of prewarmed sandboxes, and the neighbour's load reaches its usual height.
 	if err := r.pause(r.scale.refill); err != nil {
 		return nil, errors.Join(err, end())
 	}
@@ -151,6 +154,10 @@ func (r *run) moveIn(ctx context.Context, d *daemon, n neighbour) (end func() er
 // expected reports whether a neighbour may get this error.
 func expected(err error) bool {
 	if exit := (*skillrun.ExitError)(nil); err == nil || errors.As(err, &exit) {
+		return true
+	}
+	// The tenant's group of sandboxes can be so full that no new one starts.
+	if daemon := (*skillrun.DaemonError)(nil); errors.As(err, &daemon) && daemon.Outcome.GetEvidence().GetSetupStep() == "sandbox group" {
 		return true
 	}
 	switch status.Code(err) {

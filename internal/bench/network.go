@@ -165,6 +165,7 @@ func (r *run) turns(n int, all []*carrier, args ...string) ([][]float64, error) 
 			c.broken = nil
 		}
 	}
+	// Turn 0 does not count: it fills caches, and the helper of the tenant starts in it.
 	for turn := range n + 1 {
 		for i, c := range all {
 			if err := r.pause(0); err != nil {
@@ -219,6 +220,7 @@ func (r *run) connects(rows rowSet, all []*carrier) error {
 		row.setCarriers(all, samples, added)
 	}
 	r.Say("network-refuse")
+	// The peers have no rules that could refuse.
 	if samples, err = r.turns(r.samples(30), all[:firstPeer], "refuse", "100"); err != nil {
 		return err
 	}
@@ -246,6 +248,7 @@ func (r *run) networkStarts(rows rowSet, i *internet, c *skillrun.Client) error 
 	for name, p := range map[string]program{"true": trueProgram, "python": sum} {
 		r.Say("network-start-%s", name)
 		request := func(network *skillrun.Network) func() error {
+			// A copy for each request: p is shared by both, and the next line changes it.
 			p := p
 			p.sandboxed = func(c *skillrun.Client) *skillrun.Cmd {
 				cmd := c.Command(networkSkill, "true")

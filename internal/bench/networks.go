@@ -62,6 +62,7 @@ func (r *run) holdNetworks(rows rowSet, d *daemon, clients []*skillrun.Client, n
 		return err
 	}
 	rows["networks-start"].set(float64(time.Since(began))/1e6, n)
+	// KiB for each network. The memory of connections, below, is measured in addition to this.
 	each := float64(networks-memory) / 1024 / float64(n-1)
 	rows["networks"].set(float64(len(*all)), n)
 	rows["network-memory"].set(each, n-1)
@@ -115,6 +116,7 @@ func startHolder(ctx context.Context, c *skillrun.Client, connections int) (*hol
 	if err := h.cmd.Start(ctx); err != nil {
 		return nil, err
 	}
+	// Room for one: the goroutine must end also if the program has opened its connections.
 	ended := make(chan error, 1)
 	go func() { ended <- h.cmd.Wait() }()
 	select {
@@ -129,6 +131,7 @@ func startHolder(ctx context.Context, c *skillrun.Client, connections int) (*hol
 func (h *holder) Write(b []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	// The word may come in two pieces, and must close the channel once.
 	had := bytes.Contains(h.text, []byte("open"))
 	h.text = append(h.text, b...)
 	if !had && bytes.Contains(h.text, []byte("open")) {

@@ -127,6 +127,7 @@ func (r *run) refusals(c *skillrun.Client, q question, n int) (theirs, nobodys [
 		names := []string{q.theirs, q.nobodys}
 		times := make([]float64, 2)
 		for turn := range 2 {
+			// The order changes with each pair, so that neither name always comes after the other one.
 			which := (i + turn) % 2
 			times[which], err = timed(func() error { return refused(q.ask(r.ctx, c, names[which])) })
 			if err != nil {

@@ -45,6 +45,7 @@ func inSession(r *run, rows rowSet) error {
 			return c.Code(benchSkill, "bash", "mkdir -p d0; "+changeOne, fmt.Sprint(changes))
 		},
 	} {
+		// The user has chosen other rows.
 		if rows[name] == nil {
 			continue
 		}

@@ -120,6 +120,7 @@ func streamFrom(r *run, d *daemon, rows rowSet) error {
 	if _, err := stream(r, d.client, streamPiece); err != nil { // an untimed first run
 		return err
 	}
+	// Not the memory of an idle daemon: the row has the growth during the output.
 	before, err := residentBytes(d.pid())
 	if err != nil {
 		return err

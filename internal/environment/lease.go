@@ -127,7 +127,7 @@ func (s *Store) find(u Use, requirements []manifest.Requirement) *kept {
 	s.mu.Lock()
 	// A tenant without environments is answered before newPlan, which parses all
 	// requirements.
-	none := s.tenants[tenantDir(u.Tenant)] == nil && s.phase != beside
+	none := s.tenants[tenantDir(u.Tenant)] == nil && s.phase != unadopted
 	s.mu.Unlock()
 	if none {
 		return nil
@@ -145,7 +145,7 @@ func (s *Store) find(u Use, requirements []manifest.Requirement) *kept {
 // check.
 func (s *Store) take(tenantName, key string) *kept {
 	s.mu.Lock()
-	if s.phase == beside {
+	if s.phase == unadopted {
 		s.learnKey(tenantName, key)
 	}
 	t := s.tenants[tenantName]

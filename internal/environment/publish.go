@@ -111,7 +111,7 @@ func (s *Store) load() error {
 		return err
 	}
 	remove := os.RemoveAll
-	if s.config.Beside {
+	if s.config.Takeover {
 		remove = leave
 	}
 	s.mu.Lock()
@@ -159,7 +159,7 @@ func (s *Store) learnTenant(name string, remove func(dir string) error) error {
 		t = &tenant{dir: filepath.Join(s.config.Dir, name), kept: map[string]*kept{}, prepared: map[string]string{}}
 	}
 	entries, err := os.ReadDir(t.dir)
-	if s.phase == beside && errors.Is(err, fs.ErrNotExist) {
+	if s.phase == unadopted && errors.Is(err, fs.ErrNotExist) {
 		return nil // the earlier process has just removed the tenant
 	}
 	if err != nil {
@@ -221,7 +221,7 @@ func (s *Store) learnKept(t *tenant, entries []fs.DirEntry, remove func(dir stri
 			err = errors.New("another build has the same digest")
 		}
 		if err != nil {
-			if s.phase != beside {
+			if s.phase != unadopted {
 				s.config.Log.Warn("damaged environment removed", "dir", path, "err", err)
 			}
 			if err := remove(path); err != nil {

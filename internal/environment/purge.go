@@ -48,7 +48,7 @@ func (s *Store) uses(name string, t *tenant) bool {
 		return false
 	}
 	for _, k := range t.kept {
-		if k.leases > 0 || s.phase == beside {
+		if k.leases > 0 || s.phase == unadopted {
 			return true
 		}
 	}

@@ -83,8 +83,8 @@ type Config struct {
 	// installed files. 0: DefaultWall, DefaultMemory.
 	Wall        time.Duration
 	MemoryBytes int64
-	// Beside is set in a takeover: an earlier process has Dir open, and will hand it over. See takeover.go.
-	Beside bool
+	// Takeover says that an earlier process has Dir open, and will hand it over. See takeover.go.
+	Takeover bool
 	// Log gets messages for the operator. Nil: no log.
 	Log *slog.Logger
 }
@@ -203,8 +203,8 @@ func Open(c Config) (*Store, error) {
 	if c.Tarballs != "" {
 		s.tarballs = &tarballs{dir: c.Tarballs, log: c.Log}
 	}
-	if c.Beside {
-		s.phase = beside
+	if c.Takeover {
+		s.phase = unadopted
 	}
 	if err := s.load(); err != nil {
 		return nil, fmt.Errorf("environments: %w", err)

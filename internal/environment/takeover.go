@@ -10,7 +10,7 @@ import (
 
 // A takeover: two daemons use the same directory. Theory of operation.
 //
-// The next daemon opens its store while the earlier daemon still serves, with Config.Beside. The earlier daemon
+// The next daemon opens its store while the earlier daemon still serves, with Config.Takeover. The earlier daemon
 // builds and removes until HandOver. Then the next daemon reads the directory again (Reread). Executions of the
 // earlier daemon may use any environment in it, so the next daemon removes none before Adopt. Builds that run in the
 // earlier daemon at HandOver go on, and their callers may then run the skill in the next daemon. So the next
@@ -21,7 +21,7 @@ import (
 //
 //	            begins builds  removes environments
 //	sole        yes            yes
-//	beside      yes            no
+//	unadopted   yes            no
 //	handedOver  no             no
 
 // ErrHandedOver says that only the next daemon may build and remove environments now.
@@ -30,7 +30,7 @@ var ErrHandedOver = errors.New("the environments are handed over to the next dae
 // Values of Store.phase.
 const (
 	sole       = iota // no other process uses the directory
-	beside            // an earlier process is there, until Adopt
+	unadopted         // an earlier process is there, until Adopt
 	handedOver        // a next process is there, until Resume or Close
 )
 
@@ -64,7 +64,7 @@ func (s *Store) Resume() error {
 func (s *Store) Reread(context.Context) error {
 	s.mu.Lock()
 	defer s.unlock()
-	if s.phase != beside || len(s.flights) > 0 || len(s.leaving) > 0 {
+	if s.phase != unadopted || len(s.flights) > 0 || len(s.leaving) > 0 {
 		return errors.New("environments: read again too late")
 	}
 	for _, t := range s.tenants {
@@ -87,7 +87,7 @@ func (s *Store) Reread(context.Context) error {
 func (s *Store) Adopt(context.Context) error {
 	s.mu.Lock()
 	defer s.unlock()
-	if s.phase != beside {
+	if s.phase != unadopted {
 		return errors.New("environments: there is nothing to adopt")
 	}
 	s.phase = sole

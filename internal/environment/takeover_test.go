@@ -74,7 +74,7 @@ func TestTakeover(t *testing.T) {
 	}
 
 	c := s.config
-	c.Beside = true
+	c.Takeover = true
 	next := openStore(t, c)
 	wantKeys(t, next, "acme/a", "acme/b", "acme/d", "gone/c")
 	put(t, s, "acme", "e", 30) // a goes
@@ -156,7 +156,7 @@ func TestTakeover(t *testing.T) {
 		t.Errorf("left behind: %v", got)
 	}
 	// A plain start finds the same.
-	c.Beside = false
+	c.Takeover = false
 	if got, want := keys(openStore(t, c)), keys(next); !slices.Equal(got, want) {
 		t.Errorf("after a restart %v, want %v", got, want)
 	}
@@ -168,7 +168,7 @@ func TestTakeoverFails(t *testing.T) {
 	put(t, s, "acme", "a", 30)
 	held := s.take("acme", keyOf("a"))
 	c := s.config
-	c.Beside = true
+	c.Takeover = true
 	next := openStore(t, c)
 	mustDo(t, s.HandOver(t.Context()))
 	if err := s.HandOver(t.Context()); err == nil {
@@ -192,7 +192,7 @@ func TestTakeoverFails(t *testing.T) {
 func TestTakeoverOfANameThatIsTaken(t *testing.T) {
 	s := openStore(t, Config{Dir: filepath.Join(t.TempDir(), "environments")})
 	c := s.config
-	c.Beside = true
+	c.Takeover = true
 	next := openStore(t, c)
 	one, two := put(t, s, "acme", "a", 10), put(t, next, "acme", "a", 10)
 	if one.dir == two.dir {
@@ -227,7 +227,7 @@ func TestBuildDuringTakeover(t *testing.T) {
 	}()
 	<-at
 	c := s.config
-	c.Beside = true
+	c.Takeover = true
 	next, err := Open(c)
 	mustDo(t, err)
 	mustDo(t, s.HandOver(t.Context()))

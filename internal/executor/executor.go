@@ -111,7 +111,7 @@ type Config struct {
 	Log *slog.Logger
 
 	// Earlier is set in a takeover: it runs the executions in Inherited, until InheritedEnded or Adopt is called.
-	// Record and Sessions must then be opened with their Beside. Nil: no other daemon uses the state directory.
+	// The configurations of Record and Sessions then have Takeover set. Nil: no other daemon uses the state directory.
 	Earlier   Earlier
 	Inherited []Inherited
 }
@@ -464,13 +464,13 @@ func (x *Executor) run(r *run, ticket *admission.Ticket) {
 	leave()
 	assigned(err)
 	failpoint.Reach(failpoint.AfterStart)
-	r.settle(p)
+	r.setProcess(p)
 	if err != nil {
 		x.end(r, r.neverStarted(err, out))
 		return
 	}
 	r.recordStarted()
-	// A cancel before settle did not stop p. Until stop is called, only cancel ends r.ctx, so
+	// A cancel before setProcess did not stop p. Until stop is called, only cancel ends r.ctx, so
 	// there is a cancellation.
 	stop := context.AfterFunc(r.ctx, func() { p.Stop(r.cancelled().grace) })
 	exit, err := p.Wait()

@@ -13,7 +13,7 @@ import (
 // A run is what changes of an execution between its acceptance and its outcome. Only the
 // goroutine of Executor.run writes its fields, with two exceptions: the sandbox calls collect
 // before Wait returns, and a write of output may be the first to record the start. Other
-// goroutines use the context and the channels, and proc after settled is closed.
+// goroutines use the context and the channels, and proc after startDone is closed.
 type run struct {
 	*execution
 	ticket    *admission.Ticket // others ask it for the position only
@@ -24,19 +24,19 @@ type run struct {
 	network   *networkSink // nil: the execution has no network
 
 	// Ended by cancel, with a *cancellation as the cause, or by unlive, without one.
-	ctx     context.Context
-	end     context.CancelCauseFunc
-	once    sync.Once     // of recordStarted
-	started chan struct{} // closed when the program runs
-	settled chan struct{} // closed when the sandbox's start has succeeded or failed
-	done    chan struct{} // closed when the execution has ended
-	proc    process       // set before settled is closed; nil: none
+	ctx       context.Context
+	end       context.CancelCauseFunc
+	once      sync.Once     // of recordStarted
+	started   chan struct{} // closed when the program runs
+	startDone chan struct{} // closed when the sandbox's start has succeeded or failed
+	done      chan struct{} // closed when the execution has ended
+	proc      process       // set before startDone is closed; nil: none
 }
 
 // newRun gives the run a context that no request's end cancels: an execution outlives the call
 // that started it. Executor.unlive must end it.
 func newRun(e *execution, ticket *admission.Ticket) *run {
-	r := &run{execution: e, ticket: ticket, started: make(chan struct{}), settled: make(chan struct{}), done: make(chan struct{})}
+	r := &run{execution: e, ticket: ticket, started: make(chan struct{}), startDone: make(chan struct{}), done: make(chan struct{})}
 	r.ctx, r.end = context.WithCancelCause(context.Background())
 	return r
 }
@@ -56,7 +56,7 @@ func (c *cancellation) Error() string { return "cancelled by " + c.by }
 func (r *run) cancel(c *cancellation) {
 	r.end(c)
 	select {
-	case <-r.settled:
+	case <-r.startDone:
 		if r.proc != nil {
 			r.proc.Stop(c.grace)
 		}
@@ -71,11 +71,11 @@ func (r *run) cancelled() *cancellation {
 	return c
 }
 
-// settle notes that the sandbox's start has returned. A nil p means that no program runs.
+// setProcess notes that the sandbox's start has returned. A nil p means that no program runs.
 // Executor.run calls it exactly once, if the run gets as far as a start.
-func (r *run) settle(p process) {
+func (r *run) setProcess(p process) {
 	r.proc = p
-	close(r.settled)
+	close(r.startDone)
 }
 
 // running returns the running program, or nil. It is not nil between the started event and the
@@ -88,7 +88,7 @@ func (r *run) running(ctx context.Context) process {
 		return nil
 	}
 	select {
-	case <-r.settled:
+	case <-r.startDone:
 		return r.proc
 	case <-ctx.Done():
 		return nil

@@ -81,7 +81,7 @@ func handOverRecord(t *testing.T, x *Executor, all []Inherited) *record.Store {
 	if err := x.Record.HandOver(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	c := record.Config{Dir: filepath.Join(filepath.Dir(x.StagingDir), "record"), Beside: true, Log: x.Log}
+	c := record.Config{Dir: filepath.Join(filepath.Dir(x.StagingDir), "record"), Takeover: true, Log: x.Log}
 	for _, e := range all {
 		c.Earlier = append(c.Earlier, e.ID)
 	}

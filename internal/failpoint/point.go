@@ -29,6 +29,7 @@ const (
 const (
 	DuringHandOver Point = "during hand-over" // the earlier daemon has handed over, and the next one does not know
 	BeforeServing  Point = "before serving"   // the next daemon has opened everything, and accepts nothing yet
+	DuringServing  Point = "during serving"   // the next daemon serves, and the earlier one does not know
 	AfterServing   Point = "after serving"    // the next daemon serves, and the earlier one knows
 )
 

@@ -47,7 +47,7 @@ func TestDiskFullDuringAPull(t *testing.T) {
 			if fi, err := os.Lstat(filepath.Join(got.Dir, "usr/large")); err != nil || fi.Size() != 512<<10 {
 				t.Errorf("usr/large: %v, %v", fi, err)
 			}
-			if err := s.Settle(); err != nil {
+			if err := s.Prune(); err != nil {
 				t.Error(err)
 			}
 		})

@@ -10,7 +10,7 @@
 // mount the unpacked images.
 //
 // Order of calls, all by cmd/skillrund at its start: Open, Get for each configured image,
-// Settle. Close comes at the daemon's end. Nothing here runs during an execution, so there
+// Prune. Close comes at the daemon's end. Nothing here runs during an execution, so there
 // are no deadlines of callers and no locks between goroutines: one goroutine uses a Store.
 //
 // On disk, in Config.Dir: ALGORITHM-HEX-ARCHITECTURE is an image, with rootfs and the file

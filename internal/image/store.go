@@ -47,13 +47,13 @@ const (
 // A Store keeps unpacked images. Several processes may use its directory, but only one at a
 // time may change it.
 // Two kinds of flock(2) guard the directory. An exclusive one on lockName, from Open to
-// Settle, belongs to the process that adds and removes images. A shared one on an image's
-// lock file, from Get to Close, keeps other processes' Settle from removing it.
-// So a daemon that takes over can open the store, pull and settle while the earlier daemon
+// Prune, belongs to the process that adds and removes images. A shared one on an image's
+// lock file, from Get to Close, keeps other processes' Prune from removing it.
+// So a daemon that takes over can open the store, pull and prune while the earlier daemon
 // still runs executions in its images.
 type Store struct {
 	config Config
-	lock   *os.File // held until Settle
+	lock   *os.File // held until Prune
 	// used has the locked file of each image that Get returned, by directory name.
 	used  map[string]*os.File
 	stall time.Duration
@@ -61,7 +61,7 @@ type Store struct {
 
 // Open opens a store. It waits until no other process changes the directory, and then
 // removes images that a dead process left half unpacked. After Open, call Get for each
-// image, then Settle, which lets other processes change the directory. Close ends the use
+// image, then Prune, which lets other processes change the directory. Close ends the use
 // of the images.
 func Open(ctx context.Context, c Config) (*Store, error) {
 	if c.Bytes == 0 {
@@ -203,11 +203,11 @@ func (s *Store) publish(tmp, dir string) error {
 	return store.Sync()
 }
 
-// Settle removes the images that were not requested with Get, unless another process uses
+// Prune removes the images that were not requested with Get, unless another process uses
 // them. It then lets other processes change the store.
 // Call it once, after the last Get. If it fails the daemon does not start; the lock ends
 // with Close.
-func (s *Store) Settle() error {
+func (s *Store) Prune() error {
 	entries, err := os.ReadDir(s.config.Dir)
 	if err != nil {
 		return fmt.Errorf("images: %w", err)

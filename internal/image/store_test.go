@@ -68,7 +68,7 @@ func TestGet(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(filepath.Dir(got.Dir), sourceName)); err != nil || string(b) != source.Reference+"\n" {
 		t.Errorf("reference: got %q, %v", b, err)
 	}
-	if err := s.Settle(); err != nil {
+	if err := s.Prune(); err != nil {
 		t.Fatal(err)
 	}
 	d.Close()
@@ -385,7 +385,7 @@ func TestTwoStores(t *testing.T) {
 			if _, err := s.Get(t.Context(), source); err != nil {
 				t.Error(err)
 			}
-			if err := s.Settle(); err != nil {
+			if err := s.Prune(); err != nil {
 				t.Error(err)
 			}
 		})
@@ -459,8 +459,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// Settle removes images that were not requested, unless another process uses them.
-func TestSettle(t *testing.T) {
+// Prune removes images that were not requested, unless another process uses them.
+func TestPrune(t *testing.T) {
 	d := newDepot(t)
 	dir := filepath.Join(t.TempDir(), "images")
 	var sources []Source
@@ -473,7 +473,7 @@ func TestSettle(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(s.Settle(), s.Close()); err != nil {
+	if err := errors.Join(s.Prune(), s.Close()); err != nil {
 		t.Fatal(err)
 	}
 	other, err := lockFile(filepath.Join(dir, dirName(sources[1])+lockSuffix), unix.LOCK_SH)
@@ -485,7 +485,7 @@ func TestSettle(t *testing.T) {
 	if _, err := s.Get(t.Context(), sources[0]); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Settle(); err != nil {
+	if err := s.Prune(); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []bool{true, true, false} {
@@ -498,7 +498,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// A second store opens, pulls and settles while the first one's images are in use. It removes none of them, and the
+// A second store opens, pulls and prunes while the first one's images are in use. It removes none of them, and the
 // first one's end removes none of its own.
 func TestTakeover(t *testing.T) {
 	d := newDepot(t)
@@ -515,7 +515,7 @@ func TestTakeover(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := s.Settle(); err != nil {
+		if err := s.Prune(); err != nil {
 			t.Fatal(err)
 		}
 		return s

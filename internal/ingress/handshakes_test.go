@@ -3,7 +3,6 @@ package ingress
 import (
 	"crypto/tls"
 	"log/slog"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,27 +32,4 @@ func TestHandshakesOfOnePeerAreBounded(t *testing.T) {
 			t.Errorf("a second later: got %d, want %d", got, handshakesPerSecond)
 		}
 	})
-}
-
-// The memory for callers who have gone is given back.
-func TestHandshakesForgetPeers(t *testing.T) {
-	var h handshakes
-	now := time.Now()
-	for n := range 10 * minSweep {
-		now = now.Add(time.Second)
-		if !h.allow(strconv.Itoa(n), now) {
-			t.Fatalf("caller %d was refused", n)
-		}
-	}
-	if len(h.buckets) > 2*minSweep {
-		t.Errorf("%d buckets are left", len(h.buckets))
-	}
-	for range handshakeBurst {
-		h.allow("busy", now)
-	}
-	h.sweepAt = 0
-	h.allow("other", now)
-	if h.allow("busy", now) {
-		t.Error("the bucket of a busy caller was forgotten")
-	}
 }

@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/internal/ingress/identity"
+	"github.com/skillrun/skillrun/internal/ingress/ratelimit"
 )
 
 // Limits on connections.
@@ -45,6 +46,11 @@ const (
 	// logInterval is the minimum time between two log lines about too many connections, and
 	// between two about failed handshakes.
 	logInterval = time.Second
+	// A TLS handshake takes about half a millisecond of processor time, before the caller has sent any
+	// credential. So a caller may begin only some of them each second. A client needs one for each
+	// connection, and keeps its connection for many calls.
+	handshakesPerSecond = 50
+	handshakeBurst      = 2 * MaxPeerUnidentified
 )
 
 // Limits bound the connections of one listener whose callers are identified.
@@ -96,7 +102,7 @@ type Listener struct {
 	refused    int // refused connections since the last log line
 	ended      int // replaced connections since the last log line
 	told       time.Time
-	begun      handshakes
+	handshakes *ratelimit.Peers
 	// Handshakes that failed since the last log line about them.
 	failed     int
 	failedTold time.Time
@@ -117,6 +123,7 @@ func Listen(l net.Listener, limits Limits, log *slog.Logger) *Listener {
 	n := &Listener{
 		Listener: l, limits: limits.orDefault(), log: log, open: map[*Conn]struct{}{},
 		peers: map[string]int{}, members: map[member]int{}, tenants: map[string]int{}, closed: make(chan struct{}),
+		handshakes: ratelimit.New(handshakesPerSecond, handshakeBurst),
 	}
 	n.changed = sync.NewCond(&n.mu)
 	n.close = sync.OnceValue(func() error { close(n.closed); return l.Close() })
@@ -160,14 +167,14 @@ func (l *Listener) Accept() (net.Conn, error) {
 func (l *Listener) enter(c *Conn) (out *Conn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.secure != nil && !l.begun.allow(c.peer, c.since) {
+	if c.secure != nil && !l.handshakes.Take(c.peer, c.since) {
 		l.refused++
 		l.tell(c)
 		return nil, false
 	}
 	full := l.peers[c.peer] >= MaxPeerUnidentified
 	if full || len(l.open)-l.identified >= MaxUnidentified {
-		if out = l.spare(c, full); out == nil {
+		if out = l.unidentifiedVictim(c, full); out == nil {
 			l.refused++
 			l.tell(c)
 			return nil, false
@@ -191,7 +198,7 @@ func (l *Listener) identify(c *Conn, tenant string) (out *Conn, err error) {
 	m := member{tenant, c.peer}
 	own := l.members[m] >= l.limits.PeerConnections
 	if own || l.identified >= l.limits.Connections {
-		if out = l.spareOf(m, own); out == nil {
+		if out = l.identifiedVictim(m, own); out == nil {
 			l.refused++
 			l.tell(c)
 			return nil, &FullError{l.limits, own}
@@ -211,12 +218,12 @@ func (l *Listener) replace(out *Conn) {
 	l.tell(out)
 }
 
-// spare returns the connection to replace by c, or nil. Connections with a request under
+// unidentifiedVictim returns the connection to replace by c, or nil. Connections with a request under
 // way and connections of identified callers do not qualify. Of the others, it takes one of the caller with the most
 // connections; among these one that never had a request; among these the one that has been idle for
 // longest. If own is set, it takes only connections of c's caller. Otherwise it takes
 // connections of other callers only if these callers have more connections than c's caller.
-func (l *Listener) spare(c *Conn, own bool) (best *Conn) {
+func (l *Listener) unidentifiedVictim(c *Conn, own bool) (best *Conn) {
 	for o := range l.open {
 		switch {
 		case o.requests > 0 || o.tenant != "":
@@ -228,11 +235,11 @@ func (l *Listener) spare(c *Conn, own bool) (best *Conn) {
 	return best
 }
 
-// spareOf returns the connection of an identified caller that a new connection of m replaces, or nil. If own is set,
+// identifiedVictim returns the connection of an identified caller that a new connection of m replaces, or nil. If own is set,
 // only idle connections of m qualify. Otherwise another member of the tenant, or another tenant, can lose an idle
 // connection if it has more connections. Only the tenant with the most connections can lose one in use, and only if it
 // keeps at least as many as m's tenant has then. Otherwise two tenants would close each other's connections in turns.
-func (l *Listener) spareOf(m member, own bool) (best *Conn) {
+func (l *Listener) identifiedVictim(m member, own bool) (best *Conn) {
 	mine := l.tenants[m.tenant]
 	for o := range l.open {
 		idle, same := o.requests == 0, o.member() == m

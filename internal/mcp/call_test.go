@@ -61,7 +61,7 @@ func TestCutFields(t *testing.T) {
 
 func TestResultOfText(t *testing.T) {
 	long := strings.Repeat("x", 3*maxText)
-	r := result(toolview.Result{Content: long, ExecutionID: "id"}, true, func() []string { return []string{"stdout"} })
+	r := result(toolview.Result{Content: long, Extras: toolview.Extras{ExecutionID: "id"}}, true, func() []string { return []string{"stdout"} })
 	got := r.Content[0].(*sdk.TextContent).Text
 	if len(got) > 2*maxText+100 || len(r.Content) != 2 {
 		t.Errorf("%d bytes, %d contents", len(got), len(r.Content))
@@ -72,7 +72,7 @@ func TestResultOfText(t *testing.T) {
 }
 
 func TestLinksAreBounded(t *testing.T) {
-	many := toolview.Result{ExecutionID: "id", Artifacts: make([]executor.Artifact, 3*maxLinks)}
+	many := toolview.Result{Extras: toolview.Extras{ExecutionID: "id", Artifacts: make([]executor.Artifact, 3*maxLinks)}}
 	if r := result(many, true, nil); len(r.Content) != 1+maxLinks {
 		t.Errorf("%d contents", len(r.Content))
 	}

@@ -91,7 +91,7 @@ func (t *sessions) makeRoom(who permission.Principal) error {
 	if !ownFull && !tenantFull && len(t.byID) < maxSessions {
 		return nil
 	}
-	out := t.spare(who, c, ownFull, tenantFull)
+	out := t.victim(who, c, ownFull, tenantFull)
 	if out == nil {
 		return &jsonrpc.Error{Code: codeBusy, Message: fmt.Sprintf(
 			"too many sessions: %d of %d of your tenant, %d of %d are yours; end one (DELETE) or try again later",
@@ -122,11 +122,11 @@ func (c census) goesBefore(a, b *session) bool {
 	return a.used.Before(b.used)
 }
 
-// spare returns the idle session that a new session of the principal who replaces, or nil. A session of another tenant
+// victim returns the idle session that a new session of the principal who replaces, or nil. A session of another tenant
 // qualifies only if that tenant has more sessions than the tenant of who. A session of another principal of the same
 // tenant qualifies only if that principal has more sessions than who. own says that who has as many sessions as a
 // principal may have: then only a session of who qualifies. tenant says the same of the tenant.
-func (t *sessions) spare(who permission.Principal, c census, own, tenant bool) (best *session) {
+func (t *sessions) victim(who permission.Principal, c census, own, tenant bool) (best *session) {
 	for _, n := range t.byID {
 		sameTenant := n.who.Tenant == who.Tenant
 		switch {

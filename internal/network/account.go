@@ -82,6 +82,7 @@ func (a *account) connection(c policy.Connection) policy.Connection {
 	c.Took = max(0, min(c.Took, time.Since(c.Start)))
 	c.Sent = a.take(&a.bytes, c.Sent, mostBytes)
 	c.Received = a.take(&a.bytes, c.Received, mostBytes)
+	// The list of the daemon decides the names and their order. The helper can only say which of them were used.
 	reported := c.Credentials
 	c.Credentials = nil
 	for _, name := range a.names {
@@ -97,6 +98,7 @@ func (a *account) count(n int64) int64 { return a.take(&a.events, n, mostEvents)
 
 // take adds n to a sum, as far as the sum stays below rate for each second of the network's life.
 func (a *account) take(sum *int64, n, rate int64) int64 {
+	// A network that has just begun counts as one second old, so that its first report is not cut to 0.
 	seconds := min(time.Since(a.since)/time.Second+1, 1<<26) // two years: the product does not overflow
 	n = max(0, min(n, int64(seconds)*rate-*sum))
 	*sum += n
@@ -129,6 +131,7 @@ func destination(a netip.AddrPort) netip.AddrPort {
 
 // text returns a short text of printable characters.
 func text(s string) string {
+	// The text is cut before the loop over it, and again after it: a replacement character takes three bytes.
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r

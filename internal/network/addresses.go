@@ -54,6 +54,7 @@ func (m *Manager) watchAddresses() {
 func (m *Manager) tell(own []netip.Addr) {
 	var all sync.WaitGroup
 	defer all.Wait()
+	// m.mu is held while the calls start, not while they run: the deferred Wait runs after the deferred Unlock.
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, t := range m.tenants {
@@ -68,6 +69,7 @@ func (t *tenant) tell(own []netip.Addr) {
 	if p == nil {
 		return
 	}
+	// errDied needs no action: the next helper learns the addresses with each network.
 	if _, err := p.call(t.life, request{Kind: addresses, Own: own}, -1); err != nil && !errors.Is(err, errDied) && t.life.Err() == nil {
 		p.kill() // rather than that it lets a sandbox reach the machine
 	}

@@ -22,6 +22,7 @@ func (t *tenant) carry(ctx context.Context, p *process, n *Network) error {
 			return err
 		}
 	}
+	// Fd would make the device blocking, also for the helper: O_NONBLOCK belongs to the open file (fcntl(2)).
 	conn, err := n.device.SyscallConn()
 	if err != nil {
 		return err
@@ -37,6 +38,7 @@ const attachTries = 3
 // attach tries the next one.
 func (t *tenant) attach(ctx context.Context, n *Network) error {
 	t.events.Lock()
+	// The account comes before the helper has the network, so every report finds it.
 	t.accounts[n.number] = newAccount(n.sink, n.secrets.Names()...)
 	t.events.Unlock()
 	err := errDied
@@ -66,6 +68,7 @@ func (t *tenant) attachOnce(ctx context.Context, n *Network) error {
 	if err == nil || errors.Is(err, errDied) {
 		err = errDied
 		select {
+		// The tenant must know of the death before the next try. Otherwise helper would return the dead process again.
 		case <-p.noted:
 		case <-ctx.Done():
 			err = ctx.Err()
@@ -108,6 +111,7 @@ func (t *tenant) release(n *Network) {
 	p := t.process
 	t.mu.Unlock()
 	if p != nil {
+		// Not the caller's context: the end of an execution that was cancelled has events, too.
 		ctx, cancel := context.WithTimeout(context.Background(), t.manager.config.DetachTime)
 		_, _ = p.call(ctx, request{Kind: detach, Network: n.number}, -1)
 		cancel()
@@ -117,6 +121,7 @@ func (t *tenant) release(n *Network) {
 
 func (t *tenant) leave(n *Network) {
 	t.events.Lock()
+	// No event after this: the sink belongs to an execution that ends now.
 	delete(t.accounts, n.number)
 	t.events.Unlock()
 	t.mu.Lock()
@@ -124,6 +129,7 @@ func (t *tenant) leave(n *Network) {
 	t.users--
 	t.rest()
 	t.mu.Unlock()
+	// Without t.mu: the Manager's lock comes before a tenant's.
 	t.manager.left(t)
 }
 

@@ -43,6 +43,7 @@ func confine(id int) error {
 	if id <= 0 {
 		return fmt.Errorf("user id %d: a helper can't run as root", id)
 	}
+	// Before the empty root and the filter, which would make it fail.
 	learnAddressFamilies()
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0); err != nil {
 		return fmt.Errorf("priority when memory runs out: %w", err)
@@ -52,6 +53,7 @@ func confine(id int) error {
 			return fmt.Errorf("limit %d: %w", resource, err)
 		}
 	}
+	// The directory is empty and belongs to root, and the filter has no call that opens a file.
 	if err := errors.Join(unix.Chroot("."), unix.Chdir("/")); err != nil {
 		return fmt.Errorf("empty root directory: %w", err)
 	}
@@ -59,6 +61,7 @@ func confine(id int) error {
 	if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(id, id, id), syscall.Setresuid(id, id, id)); err != nil {
 		return fmt.Errorf("user %d: %w", id, err)
 	}
+	// Now no other process of this user can trace the helper or read its memory (PR_SET_DUMPABLE, prctl(2)).
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return err
 	}
@@ -95,6 +98,8 @@ func loadFilter() error {
 	if err != nil {
 		return err
 	}
+	// PR_SET_NO_NEW_PRIVS is for one thread, and the next call must come from the same one. TSYNC then gives both to
+	// all threads (seccomp(2)).
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -105,6 +110,7 @@ func loadFilter() error {
 	if errno != 0 {
 		return fmt.Errorf("seccomp: %w", errno)
 	}
+	// With TSYNC a positive result is the id of a thread that could not take the filter; then no thread has it.
 	if thread != 0 {
 		return fmt.Errorf("seccomp: thread %d has another filter", thread)
 	}

@@ -116,6 +116,7 @@ func filter() ([]unix.SockFilter, error) {
 	}
 	p := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: archAt, Size: 4},
+		// Another architecture means other numbers of calls, such as the ones of 32-bit programs (seccomp(2)).
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: arch, SkipTrue: 1}, kill,
 		bpf.LoadAbsolute{Off: numberAt, Size: 4},
 	}
@@ -133,6 +134,7 @@ func filter() ([]unix.SockFilter, error) {
 
 // compile returns instructions that return r.then, or run past their end.
 func (r rule) compile() []bpf.Instruction {
+	// From the last condition to the first, because each needs to know how many instructions it has to skip.
 	rest := []bpf.Instruction{r.then}
 	for i := len(r.when) - 1; i >= 0; i-- {
 		rest = append(r.when[i].compile(len(rest)), rest...)
@@ -145,6 +147,8 @@ func (r rule) compile() []bpf.Instruction {
 
 // compile returns instructions that run past their end if the condition holds, and else skip the rest.
 func (c condition) compile(rest int) []bpf.Instruction {
+	// Only the low 32 bits are compared. That is safe for these arguments: the kernel takes them as int and ignores
+	// the upper half.
 	p := []bpf.Instruction{bpf.LoadAbsolute{Off: argumentAt(c.argument), Size: 4}, bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: ^c.ignored}}
 	for i, v := range c.values {
 		p = append(p, bpf.JumpIf{Cond: bpf.JumpEqual, Val: v, SkipTrue: uint8(len(c.values) - i)})

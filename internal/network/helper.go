@@ -31,6 +31,7 @@ func Helper() int {
 	for {
 		var r request
 		device, err := h.socket.receive(&r)
+		// The Manager has ended, or wants this helper to end. The process's end closes all connections.
 		if errors.Is(err, os.ErrClosed) {
 			return 0
 		}
@@ -38,6 +39,7 @@ func Helper() int {
 			fmt.Fprintln(os.Stderr, "a request:", err)
 			return 1
 		}
+		// One request after the other: handle changes the helper's maps without a lock.
 		h.handle(r, device)
 	}
 }
@@ -111,12 +113,14 @@ func (h *helper) attach(r request, device *os.File) error {
 	if device == nil {
 		return errors.New("the request has no device")
 	}
+	// The rules come as text and are parsed again here. Only the Manager sends them, and it has parsed the same text.
 	rules, err := policy.Parse(policy.Config{Allow: r.Allow, Deny: r.Deny})
 	if err != nil || h.networks[r.Network] != nil {
 		return errors.Join(err, device.Close())
 	}
 	h.own.Set(r.Own)
 	s := &sink{network: r.Network, queue: h.queue}
+	// New owns the device from here on, also after an error.
 	g, err := gateway.New(gateway.Config{TUN: device, Rules: rules.WithOwn(&h.own), Resolvers: r.Resolvers, Limits: r.Limits, Shared: h.shared, Sink: s,
 		Credentials: r.Credentials, Roots: h.roots, Proxy: r.Proxy})
 	if err != nil {
@@ -177,11 +181,13 @@ func (q *queue) run() {
 		for len(q.packets) == 0 {
 			q.more.Wait()
 		}
+		// All waiting packets at once: send may block, and must not hold the lock while it does.
 		packets := q.packets
 		q.packets = nil
 		q.mu.Unlock()
 		for _, p := range packets {
 			err := q.socket.send(p, -1)
+			// A name or a reason is too long for a packet. The event then counts without its text.
 			if errors.Is(err, errLong) {
 				err = q.socket.send(p.withoutText(), -1)
 			}

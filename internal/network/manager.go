@@ -167,6 +167,7 @@ func (m *Manager) left(t *tenant) {
 func (m *Manager) forget(t *tenant) {
 	delete(m.tenants, t.name)
 	m.reserved[t.reserve]--
+	// In the background, because close waits for the helper's end, and the caller holds mu.
 	m.closed.Go(t.close)
 }
 
@@ -186,6 +187,7 @@ func (m *Manager) Close() {
 		all.Go(t.close)
 	}
 	all.Wait()
+	// nil ends closeDevices after the devices that were sent before it. No tenant is left that could send another.
 	m.closer <- nil
 	m.addresses.Close()
 	m.closed.Wait()
@@ -197,6 +199,7 @@ func (m *Manager) tenant(name string) *tenant {
 	t := m.tenants[name]
 	if t == nil {
 		t = newTenant(m, name)
+		// After Close, a late caller gets a tenant that starts nothing and that no map has.
 		t.ended = m.ended
 		if !m.ended {
 			t.reserve = m.takeReserve()

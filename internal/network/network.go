@@ -32,6 +32,7 @@ type Network struct {
 // Attach returns when the tenant's helper carries the sandbox's packets.
 func (n *Network) Attach(ctx context.Context, l sandbox.Link) error {
 	if n.late {
+		// Attach owns the device from its call on, so it closes it here.
 		l.TUN.Close()
 		return fmt.Errorf("network of tenant %s: %w", n.name, ErrRemoved)
 	}
@@ -72,6 +73,7 @@ func (n *Network) close() {
 func (n *Network) request(ctx context.Context) (r request, err error) {
 	c := n.manager.config
 	r = request{Kind: attach, Network: n.number, Limits: c.Limits, Credentials: n.secrets}
+	// Resolvers, proxy and addresses are read now, not when the daemon started: they may have changed.
 	r.Allow, r.Deny = n.rules.Strings()
 	if r.Resolvers, err = c.resolvers(); err != nil {
 		return r, err

@@ -22,6 +22,7 @@ func portsOf(machine gateway.PortRange, reserve int) gateway.Ports {
 	if all < leastPorts {
 		return gateway.Ports{}
 	}
+	// The rest of the division goes to the common ports.
 	each := all / 2 / reserves
 	first := int(machine.First) + all - each*reserves
 	mine := first + reserve*each

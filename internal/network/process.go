@@ -61,6 +61,7 @@ func startProcess(ctx context.Context, t *tenant) (*process, error) {
 	p := &process{socket: ours, stderr: &tail{}, events: t.event, answer: c.AnswerTime,
 		dead: make(chan struct{}), noted: make(chan struct{}), waiting: map[uint64]chan report{}}
 	p.command = &exec.Cmd{
+		// /proc/self/exe is this very program, even if the file at its path was replaced by an upgrade.
 		Path: "/proc/self/exe", Args: []string{"skillrund", HelperArg}, Env: environment,
 		Dir: c.Dir, ExtraFiles: []*os.File{theirs}, Stderr: p.stderr,
 		// Its own session: a signal of the daemon's terminal is not for it.
@@ -127,6 +128,7 @@ func (p *process) read() {
 		delete(p.waiting, r.Number)
 		p.mu.Unlock()
 		if waiting != nil {
+			// This does not block: the channel has room for one, and each number has at most one reply.
 			waiting <- r
 		}
 	}
@@ -159,6 +161,7 @@ func (p *process) call(ctx context.Context, r request, fd int) (report, error) {
 	}()
 	late := time.NewTimer(p.answer)
 	defer late.Stop()
+	// The deadline is the same for all callers of send, and each call only moves it on.
 	_ = p.socket.file.SetWriteDeadline(time.Now().Add(p.answer))
 	if err := p.socket.send(r, fd); err != nil {
 		return report{}, p.sendError(err)
@@ -194,6 +197,8 @@ func (p *process) trust(ctx context.Context) error {
 		return err
 	}
 	for len(roots) > 0 {
+		// At least one certificate in each packet, so that the loop ends even with a certificate larger than
+		// rootsSize; send refuses that one.
 		n, size := 0, 0
 		for n < len(roots) && (n == 0 || size+len(roots[n]) <= rootsSize) {
 			size += len(roots[n])
@@ -221,6 +226,7 @@ func (p *process) kill() { _ = p.command.Process.Kill() }
 
 // end closes the requests, at which the helper exits. It kills a helper that does not exit in time.
 func (p *process) end() {
+	// The helper reads the end of the requests, and its last reports still come the other way.
 	if conn, err := p.socket.file.SyscallConn(); err == nil {
 		_ = conn.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_WR) })
 	}

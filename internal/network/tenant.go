@@ -86,6 +86,7 @@ func (t *tenant) helper() (*process, error) {
 	}
 	p, err := startProcess(t.life, t)
 	if err != nil {
+		// A start that close has ended is no death.
 		if t.life.Err() == nil {
 			t.died(err)
 		}
@@ -122,6 +123,7 @@ func (t *tenant) died(reason error) {
 
 // watch asks the helper whether it still answers, and replaces it after its death.
 func (t *tenant) watch(p *process) {
+	// Five questions in AnswerTime. The reply does not matter; call kills a helper that sends none.
 	ticker := time.NewTicker(t.manager.config.AnswerTime / 5)
 	defer ticker.Stop()
 	for {
@@ -228,6 +230,7 @@ func (t *tenant) deserted() bool {
 func (t *tenant) endIdle() {
 	t.mu.Lock()
 	p := t.process
+	// A network may have joined between the timer's end and the lock.
 	if t.users > 0 || p == nil {
 		t.mu.Unlock()
 		return

@@ -149,6 +149,7 @@ func (s *socket) send(packet any, fd int) error {
 	}
 	var failed error
 	err = conn.Write(func(to uintptr) bool {
+		// MSG_NOSIGNAL: a write to a dead helper is EPIPE, and no SIGPIPE ends the daemon (send(2)).
 		failed = unix.Sendmsg(int(to), b, rights, nil, unix.MSG_NOSIGNAL)
 		return failed != unix.EAGAIN
 	})
@@ -168,6 +169,7 @@ func (s *socket) receive(packet any) (device *os.File, err error) {
 	var n, nr int
 	var failed error
 	err = conn.Read(func(from uintptr) bool {
+		// The kernel closes descriptors that have no room in rights (unix(7), MSG_CTRUNC).
 		n, nr, _, _, failed = unix.Recvmsg(int(from), s.buffer, rights, unix.MSG_CMSG_CLOEXEC)
 		return failed != unix.EAGAIN
 	})
@@ -178,6 +180,8 @@ func (s *socket) receive(packet any) (device *os.File, err error) {
 		return nil, err
 	}
 	if s.limit != nil {
+		// While this waits, the socket's buffer fills and the helper's send blocks. So a helper pays for its reports
+		// itself.
 		_ = s.limit.WaitN(context.Background(), max(n, smallReport))
 	}
 	if n == 0 { // the other end is closed: neither side sends empty packets

@@ -128,14 +128,14 @@ func (c codeWord) packageIn(dir string) string {
 // an option names another. javac runs the processors and plugins that these files of META-INF/services
 // name: javac(1).
 var startFiles = map[string]string{
-	".Rprofile": "R", ".Renviron": "R", ".octaverc": "Octave", "latexmkrc": "latexmk", ".latexmkrc": "latexmk",
+	".Rprofile": "R", ".Renviron": "R", ".RData": "R", ".octaverc": "Octave", "PKG_ADD": "Octave", "latexmkrc": "latexmk", ".latexmkrc": "latexmk",
 	"javax.annotation.processing.Processor": "javac", "com.sun.source.util.Plugin": "javac",
 }
 
 // codeSuffixes are the suffixes of files that a program loads as code from its script's
 // folder or from its working directory. In doubt a suffix is in the list: a caller can rename a
 // refused file.
-var codeSuffixes = strings.Fields(".py .pyc .so .js .mjs .cjs .node .ts .mts .cts .rb .pl .pm .pmc .php .lua .sh .bash .tsx .jsx .class .jar")
+var codeSuffixes = strings.Fields(".py .pyc .so .js .mjs .cjs .node .ts .mts .cts .rb .pl .pm .pmc .php .lua .sh .bash .tsx .jsx .class .jar .m .oct .mex")
 
 // loadable reports whether a program loads a file because of its name: a module or package
 // in a folder that it searches, or a cached or installed module of Python or node.

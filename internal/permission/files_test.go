@@ -24,6 +24,7 @@ func TestRefusesFile(t *testing.T) {
 		{"Bash(ls:*)", "ls", "", "scripts/evil.py", "another folder"},
 		{"Bash(ls:*)", "ls", "", "scripts2/evil.py", ""},
 		{"Bash(Rscript {baseDir}/main.py)", "Rscript {baseDir}/main.py", "", ".Rprofile", "another name"},
+		{"Bash(R CMD BATCH:*)", "R CMD BATCH a.R", "", ".RData", "R runs"},
 		{"Bash(latexmk:*)", "latexmk a.tex", "", ".latexmkrc", "latexmk runs"},
 		{"Bash(latexmk:*)", "latexmk -cd sub/a.tex", "", "sub/latexmkrc", "latexmk runs"},
 		{"Bash(latexmk:*)", "latexmk a.tex", "", "latexmkrc.tex", ""},

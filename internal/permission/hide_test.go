@@ -24,7 +24,7 @@ func TestHides(t *testing.T) {
 		{
 			source: script("scripts/x.py"),
 			hidden: "scripts/requests.py scripts/requests/__init__.py scripts/in.csv csv.py json/__init__.py x.so package.json " +
-				"node_modules/x/index.js sub/node_modules/x/data.txt scripts/__pycache__/x.cpython-311.pyc lib/extra.py lib/deep/y.so .Rprofile",
+				"node_modules/x/index.js sub/node_modules/x/data.txt scripts/__pycache__/x.cpython-311.pyc lib/extra.py lib/deep/y.so .Rprofile .RData PKG_ADD mean.m",
 			seen: "in.csv data/in.csv Makefile pyproject.toml my-site/app.py src/app.js google/x.txt",
 			more: "src/app.py google/auth.py google/auth/__init__.py .git/config repo/.git/hooks/post-checkout HEAD",
 		},

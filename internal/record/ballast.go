@@ -49,8 +49,8 @@ func (b *ballast) fill() error {
 	return nil
 }
 
-// spend gives the space up.
-func (b *ballast) spend() error {
+// release gives the space up.
+func (b *ballast) release() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.held.Store(false)

@@ -100,7 +100,7 @@ func (s *Store) record(ctx context.Context, urgent bool, change ...statement) er
 	entry := encodeStatements(change)
 	err := s.batch.add(entry, change)
 	if urgent && isFull(err) {
-		if serr := s.ballast.spend(); serr != nil {
+		if serr := s.ballast.release(); serr != nil {
 			return errors.Join(err, serr)
 		}
 		err = s.batch.add(entry, change)

@@ -49,9 +49,9 @@ type database struct {
 }
 
 // openDatabase opens or makes the database at path, readable by its owner only,
-// and brings it to the newest schema. In a takeover (beside), the earlier process has the database open. Then it
+// and brings it to the newest schema. If takeover is set, the earlier process has the database open. Then it
 // changes nothing, and another schema is a *SchemaError. It does not check every page either, because requests wait.
-func openDatabase(ctx context.Context, path string, beside bool) (*database, error) {
+func openDatabase(ctx context.Context, path string, takeover bool) (*database, error) {
 	// SQLite gives its other files the mode of this one.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -66,11 +66,11 @@ func openDatabase(ctx context.Context, path string, beside bool) (*database, err
 		states:  openPool(path, 1, url.Values{"_synchronous": {"NORMAL"}, "_txlock": {"immediate"}}),
 		queries: openPool(path, readConnections, url.Values{"_query_only": {"1"}}),
 	}
-	err = d.check(ctx, beside)
-	if err == nil && beside {
+	err = d.check(ctx, takeover)
+	if err == nil && takeover {
 		err = d.checkSchema(ctx)
 	}
-	if err == nil && !beside {
+	if err == nil && !takeover {
 		err = migrate(ctx, d.claims, path, schema)
 	}
 	if err != nil {

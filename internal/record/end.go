@@ -78,7 +78,7 @@ func (l *Log) writeEnd(e Event, data []byte) error {
 	sum := crc32.Checksum(data, castagnoli)
 	err := l.writeFrame(e, data, sum)
 	if isFull(err) {
-		if err = l.store.ballast.spend(); err == nil {
+		if err = l.store.ballast.release(); err == nil {
 			err = l.writeFrame(e, data, sum)
 		}
 	}

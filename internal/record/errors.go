@@ -25,9 +25,9 @@ var (
 	ErrNotOpen = errors.New("execution has not been reopened")
 	// ErrHandedOver says that this process has called HandOver. It may only finish the executions that it has open.
 	ErrHandedOver = errors.New("store was handed over to the next process")
-	// ErrBeside says that a call is not possible while the earlier process still has the store open. Call again
+	// ErrNotAdopted says that a call is not possible while the earlier process still has the store open. Call again
 	// after Adopt.
-	ErrBeside = errors.New("the earlier process still has the store open")
+	ErrNotAdopted = errors.New("the earlier process still has the store open")
 )
 
 // KeyClaimed says that an execution of the tenant has the idempotency key. The caller

@@ -282,7 +282,7 @@ func TestWriteLockIsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := startProcess(t, s.config.Dir)
-	p.must("open beside")
+	p.must("open takeover")
 	p.must("lock")
 	s.handedOver.Store(false) // to have new rows
 	l := create(t, s, Execution{ID: "x"})

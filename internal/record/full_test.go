@@ -136,7 +136,7 @@ func TestDatabaseFull(t *testing.T) {
 			r := newReader(t, s, "a", l.ID(), 1)
 			fillDisk(t, dir)
 			if !s.ballast.held.Load() {
-				t.Fatal("the ballast was spent before")
+				t.Fatal("the ballast was released before")
 			}
 			// The last pages of the files have room for a little more.
 			large := make([]byte, 60_000)
@@ -144,7 +144,7 @@ func TestDatabaseFull(t *testing.T) {
 				t.Errorf("create: got %v", err)
 			}
 			// Now there is nothing left, not even for ends.
-			if err := s.ballast.spend(); err != nil {
+			if err := s.ballast.release(); err != nil {
 				t.Fatal(err)
 			}
 			if err := os.Rename(filepath.Join(dir, "filler"), filepath.Join(dir, "filled")); err != nil {
@@ -183,7 +183,7 @@ func TestDatabaseFull(t *testing.T) {
 	}
 }
 
-// While the room for ends is spent, output is not to have it.
+// While the ballast is released, its space is for ends, and output is refused.
 func TestOutputWaitsForBallast(t *testing.T) {
 	dir := t.TempDir()
 	disktest.Mount(t, dir, "size=64m")

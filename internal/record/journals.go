@@ -53,7 +53,7 @@ func (s *Store) lockJournals() error {
 	for i, name := range journalNames {
 		path := filepath.Join(s.config.Dir, name)
 		if s.batch.journal != nil {
-			if s.config.Beside {
+			if s.config.Takeover {
 				break // the other journal is for Adopt
 			}
 			if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
@@ -62,7 +62,7 @@ func (s *Store) lockJournals() error {
 		}
 		j, err := journal.Lock(path)
 		switch {
-		case errors.Is(err, journal.ErrInUse) && s.config.Beside && i == 0:
+		case errors.Is(err, journal.ErrInUse) && s.config.Takeover && i == 0:
 		case errors.Is(err, journal.ErrInUse):
 			return fmt.Errorf("%s: %w", path, ErrInUse)
 		case err != nil:
@@ -73,7 +73,7 @@ func (s *Store) lockJournals() error {
 			s.left = j
 		}
 	}
-	if !s.config.Beside {
+	if !s.config.Takeover {
 		return nil
 	}
 	// A process of another version may write statements that this version can't read.
@@ -106,7 +106,7 @@ func (s *Store) unlockJournals() error {
 func (s *Store) openJournals(ctx context.Context) (first uint64, err error) {
 	first, err = s.openJournal(ctx)
 	if errors.Is(err, journal.ErrVersion) {
-		if s.config.Beside {
+		if s.config.Takeover {
 			return 0, &SchemaError{Path: filepath.Join(s.config.Dir, s.batch.name)}
 		}
 		first, err = s.replaceJournal(ctx, err)

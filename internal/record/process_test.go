@@ -57,7 +57,7 @@ func (o *other) say(line string) {
 // nameOf names the errors that tests look for.
 func nameOf(err error) string {
 	for name, known := range map[string]error{
-		"ErrInUse": ErrInUse, "ErrHandedOver": ErrHandedOver, "ErrBeside": ErrBeside, "ErrEnded": ErrEnded, "ErrClosed": ErrClosed,
+		"ErrInUse": ErrInUse, "ErrHandedOver": ErrHandedOver, "ErrNotAdopted": ErrNotAdopted, "ErrEnded": ErrEnded, "ErrClosed": ErrClosed,
 	} {
 		if errors.Is(err, known) {
 			return name
@@ -97,7 +97,7 @@ func scanWords(words []string, to ...any) {
 // commands are the commands that the test sends to the second process.
 var commands = map[string]func(*other, []string) (string, error){
 	"open": func(o *other, words []string) (string, error) { // kind, executions of the earlier process
-		c := Config{Dir: o.dir, Beside: strings.HasSuffix(words[0], "beside"), Earlier: words[1:], MaxAge: time.Hour}
+		c := Config{Dir: o.dir, Takeover: strings.HasSuffix(words[0], "takeover"), Earlier: words[1:], MaxAge: time.Hour}
 		open := Open
 		if strings.HasPrefix(words[0], "idle") {
 			open = openIdle

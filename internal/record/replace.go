@@ -22,7 +22,7 @@ func (s *Store) openOrReplace(ctx context.Context) error {
 	if !isCorrupt(err) && !errors.Is(err, errBlank) {
 		return err
 	}
-	if s.config.Beside {
+	if s.config.Takeover {
 		return &DamagedError{Path: filepath.Join(s.config.Dir, databaseName), Err: err}
 	}
 	if s.db != nil {
@@ -60,14 +60,14 @@ func (s *Store) openRecord(ctx context.Context) error {
 	}
 	path := filepath.Join(s.config.Dir, databaseName)
 	// This comes before SQLite, which would remove the write-ahead log of an empty database.
-	used := left || s.config.Beside || hasBytes(path+"-wal")
+	used := left || s.config.Takeover || hasBytes(path+"-wal")
 	for _, name := range journalNames {
 		used = used || hasBytes(filepath.Join(s.config.Dir, name))
 	}
 	if used && !hasBytes(path) {
 		return fmt.Errorf("%s: %w", path, errBlank)
 	}
-	db, err := openDatabase(ctx, path, s.config.Beside)
+	db, err := openDatabase(ctx, path, s.config.Takeover)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (s *Store) openRecord(ctx context.Context) error {
 	slices.Sort(earlier)
 	elsewhere := func(id string) bool {
 		_, found := slices.BinarySearch(earlier, id)
-		return s.config.Beside && found
+		return s.config.Takeover && found
 	}
 	if err := s.closeEnded(ctx, elsewhere); err != nil {
 		return err

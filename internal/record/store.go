@@ -25,7 +25,7 @@ const (
 )
 
 // journalNames are the journals of the two processes of a takeover, ballastNames their ballasts: disk space that is
-// reserved for the ends of executions. Each process needs its own. If one process spent a shared ballast, the other
+// reserved for the ends of executions. Each process needs its own. If one process released a shared ballast, the other
 // would not know that the space for ends is gone, and would give the rest of the disk to output.
 var (
 	journalNames = [2]string{"journal", "journal-2"}
@@ -39,10 +39,10 @@ type Config struct {
 	// Dir is the store's own directory. Open makes it with mode 0700 if it is missing.
 	// Only one process may have it open, except in a takeover.
 	Dir string
-	// Beside is set in a takeover: an earlier process has the store open, has called HandOver, and only finishes
+	// Takeover says that an earlier process has the store open, has called HandOver, and only finishes
 	// its executions.
-	Beside bool
-	// Earlier has the IDs of the executions that the earlier process finishes. It is ignored without Beside.
+	Takeover bool
+	// Earlier has the IDs of the executions that the earlier process finishes. It is ignored without Takeover.
 	Earlier []string
 	// MaxAge is the time from the end of an execution to its removal. Zero: for ever.
 	MaxAge time.Duration
@@ -85,7 +85,7 @@ type Store struct {
 	lastRow int64           // the newest row's number
 	lastID  string          // the last ID, in the order of strings, that an execution has or had
 	// For the takeover, guarded by mu: see takeover.go. handedOver can be read without mu.
-	beside     bool                // Adopt has not been called
+	unadopted  bool                // Adopt has not been called
 	earlier    map[string]*foreign // by execution
 	handedOver atomic.Bool
 	underWay   int           // calls that HandOver waits for
@@ -108,7 +108,7 @@ type Store struct {
 // new store. If a newer version wrote the database the error is a *NewerError. If
 // another process has the store open it is ErrInUse.
 //
-// With c.Beside, Open moves nothing aside and migrates nothing: a damaged database is a *DamagedError, and another schema
+// With c.Takeover, Open moves nothing aside and migrates nothing: a damaged database is a *DamagedError, and another schema
 // is a *SchemaError. Open does not touch the journal and the executions of the earlier process. If that process has not
 // called HandOver, the error is ErrInUse. See takeover.go.
 //
@@ -125,7 +125,7 @@ func Open(c Config) (*Store, error) {
 
 // openIdle is Open without the goroutine that applies changes in time.
 func openIdle(c Config) (*Store, error) {
-	s := &Store{config: c, log: c.Log, live: map[string]*Log{}, beside: c.Beside, earlier: map[string]*foreign{}, closing: make(chan struct{})}
+	s := &Store{config: c, log: c.Log, live: map[string]*Log{}, unadopted: c.Takeover, earlier: map[string]*foreign{}, closing: make(chan struct{})}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -147,7 +147,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 	if s.lock, err = os.OpenFile(filepath.Join(s.config.Dir, lockName), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return err
 	}
-	if s.config.Beside {
+	if s.config.Takeover {
 		err = s.waitForLock()
 	} else {
 		err = s.takeLock()
@@ -158,7 +158,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 	if err := s.lockJournals(); err != nil {
 		return err
 	}
-	if !s.config.Beside {
+	if !s.config.Takeover {
 		if err := s.removeOtherBallast(); err != nil {
 			return err
 		}
@@ -266,7 +266,7 @@ func (s *Store) spoolPath(id string) string {
 func (s *Store) write(ctx context.Context, f updateFunc) error {
 	err := s.db.update(ctx, s.db.states, f)
 	if isFull(err) {
-		if serr := s.ballast.spend(); serr != nil {
+		if serr := s.ballast.release(); serr != nil {
 			return errors.Join(err, serr)
 		}
 		return s.db.update(ctx, s.db.states, f)

@@ -15,7 +15,7 @@ import (
 //
 //	earlier process                        next process
 //	HandOver: creates and removes nothing
-//	                                       Open with Beside and Earlier
+//	                                       Open with Takeover and Earlier
 //	appends and ends its open executions   creates executions; reads all of them
 //	Close, or dies
 //	                                       Adopt: the only owner, as after a plain Open
@@ -57,7 +57,7 @@ func (s *Store) done() {
 // HandOver lets a next process open the store. From then on Create, Remove, Sweep, MakeRoom and Purge
 // return ErrHandedOver. Open logs, readers and queries still work. HandOver waits until the calls of these five methods
 // that are under way have returned; a Sweep or a Purge stops at its next step. When HandOver returns nil, the database
-// has every execution. After an error, also an error of ctx, nothing has changed. Before Adopt the error is ErrBeside.
+// has every execution. After an error, also an error of ctx, nothing has changed. Before Adopt the error is ErrNotAdopted.
 func (s *Store) HandOver(ctx context.Context) error {
 	idle, err := s.refuse()
 	if err != nil {
@@ -86,8 +86,8 @@ func (s *Store) refuse() (<-chan struct{}, error) {
 	switch {
 	case s.live == nil:
 		return nil, ErrClosed
-	case s.beside:
-		return nil, ErrBeside
+	case s.unadopted:
+		return nil, ErrNotAdopted
 	case s.handedOver.Load():
 		return nil, ErrHandedOver
 	}
@@ -173,7 +173,7 @@ func (s *Store) Adopt(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.beside = false
+	s.unadopted = false
 	return nil
 }
 
@@ -200,7 +200,7 @@ type foreign struct {
 func (s *Store) isBeside() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.beside
+	return s.unadopted
 }
 
 // foreign returns a foreign execution, or nil.
@@ -214,7 +214,7 @@ func (s *Store) foreign(id string) *foreign {
 func (s *Store) runsElsewhere(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.beside && s.earlier[id] != nil
+	return s.unadopted && s.earlier[id] != nil
 }
 
 // forget ends the foreign state of an execution: from now on this process may change it.
@@ -227,7 +227,7 @@ func (s *Store) forget(id string) {
 // loadEarlier makes the executions in Config.Earlier foreign, except those that have ended. countRows, in the same
 // transaction, has counted their rows.
 func (s *Store) loadEarlier(ctx context.Context, tx *sql.Tx) error {
-	if !s.config.Beside {
+	if !s.config.Takeover {
 		return nil
 	}
 	for _, id := range s.config.Earlier {

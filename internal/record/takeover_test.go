@@ -22,7 +22,7 @@ import (
 // openBeside opens the store in dir that another process has handed over.
 func openBeside(t *testing.T, dir string, earlier ...string) *Store {
 	t.Helper()
-	return openStore(t, Config{Dir: dir, Beside: true, Earlier: earlier, MaxAge: time.Hour})
+	return openStore(t, Config{Dir: dir, Takeover: true, Earlier: earlier, MaxAge: time.Hour})
 }
 
 // read is the result of a reader: the checksum of all output, the number of events, and the end.
@@ -93,7 +93,7 @@ func TestTakeover(t *testing.T) {
 	}
 	p.must("append large", 3*maxInRows, 0)
 	checkThird(t, "before", dir)
-	if _, err := Open(Config{Dir: dir, Beside: true}); !errors.Is(err, ErrInUse) {
+	if _, err := Open(Config{Dir: dir, Takeover: true}); !errors.Is(err, ErrInUse) {
 		t.Errorf("not handed over: got %v", err)
 	}
 	p.must("handover")
@@ -101,7 +101,7 @@ func TestTakeover(t *testing.T) {
 	checkThird(t, "handed over", dir)
 
 	s := openBeside(t, dir, live...)
-	checkThird(t, "beside", dir)
+	checkThird(t, "before Adopt", dir)
 	if s.batch.name != "journal-2" {
 		t.Errorf("the journal is %s", s.batch.name)
 	}
@@ -114,10 +114,10 @@ func TestTakeover(t *testing.T) {
 	if err := s.Remove(t.Context(), "a", "small"); !errors.Is(err, ErrNotEnded) {
 		t.Errorf("remove: got %v", err)
 	}
-	if _, _, err := s.Purge(t.Context(), "b"); !errors.Is(err, ErrBeside) {
+	if _, _, err := s.Purge(t.Context(), "b"); !errors.Is(err, ErrNotAdopted) {
 		t.Errorf("purge: got %v", err)
 	}
-	if err := s.HandOver(t.Context()); !errors.Is(err, ErrBeside) {
+	if err := s.HandOver(t.Context()); !errors.Is(err, ErrNotAdopted) {
 		t.Errorf("hand over: got %v", err)
 	}
 	if err := s.Adopt(t.Context()); !errors.Is(err, ErrInUse) {
@@ -212,7 +212,7 @@ func TestTakeover(t *testing.T) {
 		t.Fatal(err)
 	}
 	p = startProcess(t, dir)
-	p.must("open beside own")
+	p.must("open takeover own")
 	if got := p.ask("journal"); got != "journal" {
 		t.Errorf("the journal is %s", got)
 	}
@@ -359,7 +359,7 @@ func TestBothCrash(t *testing.T) {
 		first.must("create", id, "a")
 	}
 	first.must("handover")
-	second.must("open idle-beside ends runs")
+	second.must("open idle-takeover ends runs")
 	second.must("create theirs a")
 	second.must("append theirs 100 1")
 	first.must("append runs 100000 1")
@@ -516,7 +516,7 @@ func TestResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := startProcess(t, dir)
-	p.must("open idle-beside small large")
+	p.must("open idle-takeover small large")
 	if err := s.Resume(); !errors.Is(err, ErrInUse) {
 		t.Errorf("got %v", err)
 	}
@@ -694,7 +694,7 @@ func TestBesideRefuses(t *testing.T) {
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
 				t.Fatal(err)
 			}
-			if s, err := Open(Config{Dir: dir, Beside: true}); err == nil {
+			if s, err := Open(Config{Dir: dir, Takeover: true}); err == nil {
 				s.Close()
 				t.Error("opened")
 			} else if !test.want(err) {

@@ -46,6 +46,8 @@ func checkLearn(ctx context.Context, m *pb.ExecuteRequest) error {
 	return nil
 }
 
+// boundRules checks only sizes. Whether a rule can be parsed, package permission finds out, with the skill's and the
+// tenant's rules.
 func boundRules(field string, list []string) error {
 	if len(list) > maxRules {
 		return invalid(field, "%d rules; at most %d", len(list), maxRules)
@@ -58,6 +60,7 @@ func boundRules(field string, list []string) error {
 	return nil
 }
 
+// fromNetwork and fromLearned return nil for nil, which means no network.
 func fromNetwork(n *executor.Network) *pb.NetworkRules {
 	if n == nil {
 		return nil

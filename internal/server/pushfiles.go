@@ -119,6 +119,7 @@ func (f *pushedFiles) create(e *pb.PushSkillEntry) error {
 		return err
 	}
 	f.file, f.name, f.left = file, e.GetPath(), int64(e.GetSizeBytes())
+	// The size counts now, although the bytes come later: the sum of all announced sizes must fit.
 	f.bytes -= f.left
 	return f.write("entry.data", e.GetData())
 }

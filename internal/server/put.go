@@ -75,6 +75,8 @@ func (c sessionCalls) PutSessionFile(stream grpc.ClientStreamingServer[pb.PutSes
 	if err != nil {
 		return err
 	}
+	// Until the last byte every end may be a lost connection, so the bytes stay. From then on they stay only for a
+	// busy session.
 	keep := true
 	defer func() {
 		if err := c.uploads.endPut(key, p, keep); err != nil {
@@ -92,6 +94,8 @@ func (c sessionCalls) PutSessionFile(stream grpc.ClientStreamingServer[pb.PutSes
 		keep = false
 		return err
 	}
+	// The zero Use.Wait: a call must not hold a stream while a program writes for minutes. The caller tries again,
+	// without sending the bytes again.
 	v, err := store.Put(ctx, key.who.Tenant, key.session, session.Use{By: "upload by " + key.who.Name}, session.NewFile{
 		File:   session.File{Path: key.path, SizeBytes: key.size, SHA256: key.sha256, Executable: key.executable},
 		Source: p.file(),
@@ -159,6 +163,7 @@ func (u *uploads) beginPut(key putKey) (*put, error) {
 	p = &put{active: true}
 	u.puts[key] = p
 	u.mu.Unlock()
+	// Without u.mu: take locks it, too. The entry in u.puts keeps another call with the same key out.
 	err := u.take(key.who, key.size)
 	if err == nil {
 		if p.dir, err = os.MkdirTemp(u.dir, u.prefix); err == nil {
@@ -210,6 +215,7 @@ func (u *uploads) endPut(key putKey, p *put, keep bool) error {
 // expirePut removes a broken upload after keepPut.
 func (u *uploads) expirePut(key putKey, p *put) {
 	u.mu.Lock()
+	// A call may have resumed the upload, or ended it, between the timer's end and the lock.
 	if p.active || u.puts[key] != p {
 		u.mu.Unlock()
 		return
@@ -239,6 +245,7 @@ func (p *put) resume(offset uint64) (call int, err error) {
 func (p *put) add(call int, data []byte, size int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// A former call of this upload: its connection broke, and its last message comes late.
 	if call != p.call {
 		return errBrokeOff
 	}
@@ -250,6 +257,7 @@ func (p *put) add(call int, data []byte, size int64) error {
 	if err != nil {
 		return err
 	}
+	// n also counts after an error, for example on a full disk: the caller then resumes after these bytes.
 	n, err := file.WriteAt(data, p.received)
 	p.received += int64(n)
 	return errors.Join(err, file.Close())

@@ -54,6 +54,7 @@ func newRequest(who permission.Principal, m *pb.ExecuteRequest, streams bool) (e
 	case *pb.ExecuteRequest_StdinBytes:
 		r.Stdin.Bytes = in.StdinBytes
 	case *pb.ExecuteRequest_JsonArguments:
+		// A pointer, because an empty text is also JSON that was given, and is then refused.
 		r.Stdin.JSON = &in.JsonArguments
 	}
 	// From here on only the type Secret has the values, so a log line can't show them.

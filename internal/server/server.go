@@ -65,8 +65,8 @@ type Config struct {
 	// StagingDir collects streamed input files. New makes it, and removes the files of an
 	// earlier server.
 	StagingDir string
-	// Beside is set in a takeover: the earlier process may still use files in StagingDir, which only Adopt removes.
-	Beside bool
+	// Takeover says that an earlier process may still use files in StagingDir, which only Adopt removes.
+	Takeover bool
 	// MaxMessageBytes bounds one message of a caller. Zero: DefaultMaxMessageBytes.
 	MaxMessageBytes int
 	// Budget bounds the messages that are in memory at the same time. Nil: one of
@@ -152,7 +152,7 @@ func New(c Config) (*Server, error) {
 		c.Identify = table.Identify
 	}
 	up, err := newUploads(c.StagingDir)
-	if err == nil && !c.Beside {
+	if err == nil && !c.Takeover {
 		err = up.sweep()
 	}
 	if err != nil {

@@ -73,6 +73,7 @@ func (c sessionCalls) ListSessions(ctx context.Context, m *pb.ListSessionsReques
 	if err != nil {
 		return nil, err
 	}
+	// IDs sort by the time of creation, so a session that is made between two pages is on a later page.
 	list := slices.DeleteFunc(store.List(tenant), func(i session.Info) bool {
 		return i.ID <= m.GetPageToken() || !hasLabels(i.Labels, m.GetLabels())
 	})
@@ -233,11 +234,13 @@ func (c sessionCalls) GetSessionFile(m *pb.GetSessionFileRequest, stream grpc.Se
 	first := &pb.GetSessionFileResponse{File: fromSessionFile(f), Version: uint32(view.Version.Number)}
 	return sendChunks(file, f.SizeBytes, m.GetOffsetBytes(), func(offset uint64, data []byte) error {
 		r := &pb.GetSessionFileResponse{File: first.File, Version: first.Version, OffsetBytes: offset, Data: data}
+		// Only the first message describes the file. Later ones have data only.
 		first = &pb.GetSessionFileResponse{}
 		return stream.Send(r)
 	})
 }
 
+// fromSession describes a session for its tenant. Without expire_time it never expires; without newest it is empty.
 func fromSession(i session.Info) *pb.Session {
 	m := &pb.Session{
 		SessionId: i.ID, CreateTime: timestamppb.New(i.Created), LastUseTime: timestamppb.New(i.Used), Labels: i.Labels,
@@ -291,6 +294,7 @@ func fromSessionBase(b *executor.SessionBase) *pb.SessionBase {
 	return &pb.SessionBase{SessionId: text(b.ID), Version: uint32(b.Version)}
 }
 
+// The executor's words for a commit that did not happen, as numbers of the contract.
 var uncommittedNumbers = map[executor.Uncommitted]pb.SessionUncommitted{
 	executor.NotSucceeded: pb.SessionUncommitted_SESSION_UNCOMMITTED_NOT_SUCCEEDED,
 	executor.NotCollected: pb.SessionUncommitted_SESSION_UNCOMMITTED_NOT_COLLECTED,

@@ -35,6 +35,8 @@ func (c skillCalls) skillsOf(ctx context.Context) skill.View { return c.skills.F
 // A page token of ListSkills has the name after which the page begins, so that it stays good when
 // the registry changes, and the tenant whose list it is.
 func (c skillCalls) ListSkills(ctx context.Context, m *pb.ListSkillsRequest) (*pb.ListSkillsResponse, error) {
+	// The token has the tenant's name in it. A token of another tenant's list would skip names that this caller has
+	// never seen.
 	size, after, list := pageSize(m.GetPageSize(), maxPage), "", caller(ctx).Tenant+"\n"
 	if token := m.GetPageToken(); token != "" {
 		text, err := base64.RawURLEncoding.DecodeString(token)

@@ -20,6 +20,7 @@ func (c systemCalls) GetBudget(ctx context.Context, _ *pb.GetBudgetRequest) (*pb
 
 // ListTenants pages by name: the token of a page is the last name of the page before.
 func (c systemCalls) ListTenants(ctx context.Context, m *pb.ListTenantsRequest) (*pb.ListTenantsResponse, error) {
+	// An admin sees its own tenant, with the same fields. So a client needs no other call for it.
 	if roleOf(ctx) != identity.Operator {
 		t, err := c.x.Tenant(caller(ctx))
 		if err != nil {
@@ -36,6 +37,7 @@ func (c systemCalls) ListTenants(ctx context.Context, m *pb.ListTenantsRequest) 
 		if strings.Compare(t.Name, m.GetPageToken()) <= 0 {
 			continue
 		}
+		// There is at least one more tenant, so this page is not the last one.
 		if len(out.Tenants) == size {
 			out.NextPageToken = out.Tenants[size-1].Name
 			break
@@ -70,6 +72,8 @@ func (c systemCalls) fromTenant(t *executor.Tenant) *pb.Tenant {
 	return &pb.Tenant{
 		Name: text(t.Name), Weight: uint32(max(q.Weight, 1)),
 		Quotas: []*pb.Quota{
+			// The keys are the names of the configuration, and their order is the order of the client's columns. A
+			// client ignores a key that it does not know.
 			{Key: "running", Limit: uint64(q.Running), Used: uint64(use.Running)},
 			{Key: "queued", Limit: uint64(q.Queued), Used: uint64(use.Queued)},
 			{Key: "memory", Limit: uint64(q.MemoryBytes), Used: uint64(use.MemoryBytes)},

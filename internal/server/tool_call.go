@@ -44,6 +44,7 @@ func (c toolCalls) CallTool(m *pb.CallToolRequest, stream grpc.ServerStreamingSe
 		return stream.Send(&pb.CallToolResponse{Event: &pb.CallToolResponse_Output{Output: fromOutput(o)}})
 	}
 	r, err := c.view.Call(ctx, toolview.ToolCall{Who: caller(ctx), Tool: m.GetName(), Arguments: json.RawMessage(m.GetArgumentsJson()), Sink: send})
+	// The status names the execution, so that its caller can attach to it, and an operator can find it.
 	if err != nil && r.ExecutionID != "" {
 		return &executionError{r.ExecutionID, err}
 	}
@@ -61,6 +62,8 @@ func (c toolCalls) CallTool(m *pb.CallToolRequest, stream grpc.ServerStreamingSe
 func fromToolResult(r toolview.Result) (*pb.ToolResult, error) {
 	m := &pb.ToolResult{Content: text(r.Content), IsError: r.IsError, ExecutionId: r.ExecutionID, Warnings: texts(r.Warnings)}
 	room := maxAnswerBytes - len(m.Content)
+	// The text comes first, because models read it. The object has the same facts, so it is left out if there is no room
+	// for both.
 	if r.Structured != nil && len(r.Structured) <= room {
 		object, err := newStruct(r.Structured)
 		if err != nil {

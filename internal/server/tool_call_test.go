@@ -226,7 +226,7 @@ func TestToolResultFits(t *testing.T) {
 	for i := range files {
 		files[i].Path = strings.Repeat("p", 1000)
 	}
-	m, err := fromToolResult(toolview.Result{Content: string(object), Structured: object, Artifacts: files})
+	m, err := fromToolResult(toolview.Result{Content: string(object), Structured: object, Extras: toolview.Extras{Artifacts: files}})
 	if err != nil || m.Structured != nil || len(m.Content) != len(object) || len(m.Artifacts) == 0 || proto.Size(m) > 4<<20 {
 		t.Errorf("%d bytes, object %t, %d files, %v", proto.Size(m), m.Structured != nil, len(m.Artifacts), err)
 	}

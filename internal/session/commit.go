@@ -50,6 +50,7 @@ func (w *Writer) Commit(c Change) (Committed, error) {
 		return Committed{}, errors.New("session: a writer commits once")
 	}
 	number := w.x.head.Number + 1 // only writers change it
+	// Everything up to w.commit happens in memory. An error before it leaves nothing to undo.
 	p, err := newPlan(number, c)
 	if err != nil {
 		return Committed{}, err
@@ -59,6 +60,7 @@ func (w *Writer) Commit(c Change) (Committed, error) {
 		return p.done, nil
 	}
 	adds := p.done.Added+p.done.Changed > 0
+	// A change that only deletes passes every quota, so that a tenant can get below a quota again.
 	if need, limit := listBytes(files), w.listLimit(); adds && need > limit {
 		return Committed{}, &QuotaError{QuotaList, limit, need}
 	}
@@ -82,6 +84,7 @@ func (w *Writer) Commit(c Change) (Committed, error) {
 
 // commit writes a version, if the quota of the tenant allows it.
 func (w *Writer) commit(next *manifest, sources map[string]string) error {
+	// The quota counts what stays after Release, which removes the surplus versions. Until then the disk holds both.
 	w.gone = w.surplus(next.Number)
 	after := slices.DeleteFunc(slices.Clone(w.x.kept), func(m *manifest) bool { return slices.Contains(w.gone, m.Number) })
 	next.Stored = stored(append(after, next))
@@ -97,6 +100,7 @@ func (w *Writer) commit(next *manifest, sources map[string]string) error {
 		w.x.loaded = false // the next writer reads the versions from the disk again
 		return fmt.Errorf("session %s: commit: %w", w.x.id, errors.Join(err, w.undo(next, sources)))
 	}
+	// The rows are on disk now. Only their size is still needed, by stored.
 	next.rows = nil
 	w.x.kept, w.next = append(w.x.kept, next), next
 	w.store.mu.Lock()
@@ -182,6 +186,7 @@ func (w *Writer) write(next *manifest, sources map[string]string) error {
 	if err != nil {
 		return err
 	}
+	// durable.WriteFile renames a synced temporary file. Its rename is the commit.
 	if err := durable.WriteFile(versionPath(w.x.dir, next.Number), data); err != nil {
 		return err
 	}
@@ -191,6 +196,7 @@ func (w *Writer) write(next *manifest, sources map[string]string) error {
 }
 
 // manySyncs is the number of files from which one syncfs(2) is used instead of an fsync(2) for each.
+// syncfs(2) also writes what other programs have changed on the file system, so it pays only for several files.
 const manySyncs = 8
 
 // writeObjects makes new objects, and makes them durable.
@@ -245,6 +251,8 @@ func (w *Writer) writeObject(f File, source string, sync bool) error {
 	if f.Executable {
 		mode = 0o755
 	}
+	// Sizes, owner and mode are read and set through one descriptor, so that nothing can take the file's place between
+	// two calls.
 	owner := w.store.config.Owner
 	if err := errors.Join(object.Chown(owner.UID, owner.GID), object.Chmod(mode)); err != nil || !sync {
 		return err
@@ -274,6 +282,7 @@ func (w *Writer) undo(next *manifest, sources map[string]string) error {
 		return err
 	}
 	err := durable.SyncDir(filepath.Join(w.x.dir, versionsName))
+	// The sync between the two removals: after a power cut a version could otherwise be there without its objects.
 	for object := range sources {
 		err = errors.Join(err, unlessGone(os.Remove(filepath.Join(w.x.dir, objectsName, object))))
 	}

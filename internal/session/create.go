@@ -32,6 +32,7 @@ func (s *Store) Create(tenant string, set Settings) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
+	// Without s.mu: the syncs of create can take as long as the disk wants.
 	x, err := s.create(filepath.Join(s.config.Dir, tenant), set)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -42,6 +42,7 @@ func (s *Store) DeleteEmpty(tenant, id string) error {
 // delete removes a session. It first waits until the session has no writer; if still then returns false, it does nothing.
 // The caller is between enter and leave.
 func (s *Store) delete(tenant string, x *session, by string, still func() bool) error {
+	// begin, not await: a deletion does not wait for a program that may run for an hour.
 	if err := s.begin(x, by); err != nil {
 		return err
 	}
@@ -103,6 +104,7 @@ func (s *Store) Sweep() (removed int, err error) {
 	s.mu.Unlock()
 	var errs []error
 	for _, x := range over {
+		// HandOver waits for this Sweep. So it ends here, between two sessions.
 		if s.isHanding() {
 			return removed, errors.Join(append(errs, ErrHandedOver)...)
 		}

@@ -36,5 +36,8 @@
 // Locks. session.turn is held by the writer from Acquire to Release, and by Delete. Store.mu guards all
 // maps and numbers in memory, and is never held during I/O, except by Purge.
 //
+// Lock order: session.turn, then session.updating, then Store.mu. The bound on lists that are read
+// (Store.beginReading) is taken with a turn and never with Store.mu.
+//
 // During a takeover two daemons have the store open; takeover.go says which of them writes what.
 package session

@@ -30,6 +30,7 @@ func (s *Store) load(tenant string, x *session) error {
 	if err := s.cleanTop(x); err != nil {
 		return err
 	}
+	// From here to the end lists of files are in memory twice, as bytes and decoded.
 	defer s.beginReading(tenant)()
 	x.kept, x.damaged = nil, map[int]error{}
 	known := map[string]File{} // of earlier versions, by object
@@ -170,6 +171,7 @@ func (x *session) clean(gone []int, objects map[string]bool) error {
 		}
 	}
 	x.kept = slices.DeleteFunc(x.kept, func(m *manifest) bool { return slices.Contains(gone, m.Number) })
+	// A damaged version may name any object, so none is removed while one is kept.
 	if err := errors.Join(errs...); err != nil || len(x.damaged) > 0 {
 		return err
 	}

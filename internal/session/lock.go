@@ -23,7 +23,7 @@ func (s *Store) lockDir() (err error) {
 		return err
 	}
 	how := unix.LOCK_EX
-	if s.beside {
+	if s.unadopted {
 		how = unix.LOCK_SH
 	}
 	if err := flock(s.dir, how|unix.LOCK_NB); err != nil {
@@ -33,6 +33,7 @@ func (s *Store) lockDir() (err error) {
 	if err != nil {
 		return err
 	}
+	// In a takeover the earlier process has released this lock in HandOver.
 	if err := flock(s.lock, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return fmt.Errorf("%s: another process uses it: %w", s.config.Dir, err)
 	}

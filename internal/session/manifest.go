@@ -132,6 +132,7 @@ func countDirs(files []File) int {
 const diskBlock = 4096
 
 // onDisk is the size on disk of a file, with its inode and its name.
+// The division rounds down. The 1 is for a block that is partly filled, or for the inode and the name.
 func onDisk(size int64) int64 { return (size/diskBlock + 1) * diskBlock }
 
 // stored returns the size on disk of all versions together, with the tree of the last one.
@@ -146,6 +147,7 @@ func stored(kept []*manifest) (total int64) {
 			}
 		}
 	}
+	// Links of the tree share the blocks of the objects. Only its directories take space.
 	if n := len(kept); n > 0 {
 		total += int64(kept[n-1].Dirs) * diskBlock
 	}
@@ -163,6 +165,7 @@ func readHead(path string) (v Version, err error) {
 	}
 	defer file.Close()
 	hash := sha256.New()
+	// ReadSlice fails with bufio.ErrBufferFull if a line is longer than maxHead.
 	r := bufio.NewReaderSize(file, maxHead)
 	sum, err := r.ReadSlice('\n')
 	want := string(bytes.TrimSuffix(sum, []byte{'\n'}))

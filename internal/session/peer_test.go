@@ -80,10 +80,10 @@ func (p *peerProcess) serve() error {
 func (p *peerProcess) do(o order) (a answer, err error) {
 	ctx := context.Background()
 	switch o.Do {
-	case "open", "open beside":
+	case "open", "open next":
 		p.rules = Rules{TotalBytes: o.Bytes, Versions: o.Keep}
 		p.store, err = Open(Config{
-			Dir: p.dir, Owner: owner, Beside: o.Do == "open beside", Held: o.Held, Log: slog.New(slog.DiscardHandler),
+			Dir: p.dir, Owner: owner, Takeover: o.Do == "open next", Held: o.Held, Log: slog.New(slog.DiscardHandler),
 			Rules: func(string) Rules { return p.rules }, Now: func() time.Time { return time.Unix(1_700_000_000, 0) },
 		})
 		if err == nil {

@@ -57,6 +57,7 @@ func newPlan(number int, c Change) (*plan, error) {
 		if err := f.checkNew(); err != nil {
 			return nil, err
 		}
+		// A new file at the path of a directory removes all that was in the directory.
 		p.gone[f.Path] = true
 		if c.Foreign(f.Path) {
 			continue
@@ -93,6 +94,7 @@ func (p *plan) apply(base []File) (files []File) {
 	was := map[string]File{} // that the change may replace
 	for _, f := range base {
 		switch {
+		// Whether it is a change or the same file again, add decides.
 		case p.added[f.Path]:
 			was[f.Path] = f
 		case p.deletes(f.Path):
@@ -134,6 +136,8 @@ func (p *plan) add(f NewFile, old File, existed bool) File {
 	}
 	p.changed = append(p.changed, Changed{f.File, kind})
 	p.done.WrittenBytes += f.SizeBytes
+	// An object's name has the number of a version, and numbers never come again. So no commit meets an object of an
+	// older one.
 	f.object = objectName(p.number, len(p.sources))
 	p.sources[f.object] = f.Source
 	return f.File

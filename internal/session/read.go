@@ -26,6 +26,7 @@ func (s *Store) Read(tenant, id string, version int) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
+	// use first: a Sweep at this moment then finds the session used, and does not remove it under the reader.
 	if err := s.use(x); err != nil {
 		return nil, gone(id, err)
 	}
@@ -69,6 +70,7 @@ func (s *Store) beginReading(tenant string) (end func()) {
 	s.mu.Lock()
 	share := s.of(tenant).reading
 	s.mu.Unlock()
+	// The tenant's share comes first: a reader that waits for it must not hold a place of the other tenants.
 	share <- struct{}{}
 	s.reading <- struct{}{}
 	return func() { <-s.reading; <-share }
@@ -95,6 +97,8 @@ func (v *View) Find(path string) (File, error) {
 // sure of the disk. The error is ErrNotFound if the version is no longer kept, or a *DamagedError if the file
 // has another size.
 func (v *View) Open(f File) (*os.File, error) {
+	// An open file stays readable after its removal (unlink(2)), so a writer that removes the version does not end a
+	// download.
 	file, err := os.OpenFile(filepath.Join(v.dir, objectsName, f.object), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("path %q: %w", f.Path, ErrNotFound)

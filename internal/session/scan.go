@@ -103,6 +103,7 @@ func (s *Store) read(tenant, id string, given *session) {
 		t.sessions[id] = now
 		t.bytes += now.head.Stored
 	case x == nil || x.gone:
+	// The writer's own lists and head are newer than the disk.
 	case x.by != "":
 		if err == nil {
 			x.set = now.set

@@ -38,10 +38,10 @@ type Config struct {
 	Owner Owner
 	// Rules returns the bounds of a tenant. It is asked at each change. Nil: no bounds.
 	Rules func(tenant string) Rules
-	// Beside is set in a takeover: an earlier process has the store open, has called HandOver, and only ends its
+	// Takeover says that an earlier process has the store open, has called HandOver, and only ends its
 	// writers. Held has the sessions of these writers, as HandOver returned them in that process.
-	Beside bool
-	Held   []Held
+	Takeover bool
+	Held     []Held
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time
 	// Log gets problems that no caller hears of. Nil: slog.Default().
@@ -98,7 +98,7 @@ func Open(c Config) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{config: c, step: func(string) {}, tenants: map[string]*tenantSessions{}, reading: make(chan struct{}, maxReading)}
-	s.beside, s.handing = c.Beside, make(chan struct{})
+	s.unadopted, s.handing = c.Takeover, make(chan struct{})
 	if err := s.lockDir(); err != nil {
 		return nil, err
 	}

@@ -41,8 +41,8 @@ type takeover struct {
 	released func(tenant, id string) // see OnRelease
 
 	// In the next process:
-	beside bool                // until Adopt
-	held   map[*session]string // the held sessions, with their tenants
+	unadopted bool                // until Adopt
+	held      map[*session]string // the held sessions, with their tenants
 }
 
 // enter counts a change of the store until leave. HandOver waits for these changes, and enter fails afterwards. A
@@ -81,13 +81,15 @@ func (s *Store) HandOver(ctx context.Context) ([]Held, error) {
 		return nil, ErrClosed
 	case s.handed:
 		return nil, ErrHandedOver
-	case s.beside:
+	case s.unadopted:
 		return nil, errors.New("sessions: the earlier process may still have writers; call Adopt first")
 	}
 	s.handed = true
 	close(s.handing)
-	err := s.settle(ctx)
+	// handed is set before the wait, so no further change begins and the wait ends.
+	err := s.waitUntilQuiet(ctx)
 	if err == nil {
+		// Not the lock of the directory: this process still uses files there, and a plain Open must fail.
 		err = flock(s.lock, unix.LOCK_UN)
 	}
 	if err != nil {
@@ -108,8 +110,8 @@ func (s *Store) HandOver(ctx context.Context) ([]Held, error) {
 	return list, nil
 }
 
-// settle waits until no change is under way. The caller holds s.mu; settle unlocks it while it waits.
-func (s *Store) settle(ctx context.Context) error {
+// waitUntilQuiet waits until no change is under way. The caller holds s.mu; waitUntilQuiet unlocks it while it waits.
+func (s *Store) waitUntilQuiet(ctx context.Context) error {
 	for s.changes > 0 {
 		quiet := make(chan struct{})
 		s.quiet = quiet
@@ -164,6 +166,7 @@ func (s *Store) Resume() error {
 	}
 	err := awaitFlock(context.Background(), s.lock, unix.LOCK_EX)
 	if err == nil {
+		// readTenants comes before handed is reset: calls are refused until memory is as the disk.
 		if err = s.readTenants(); err != nil {
 			err = errors.Join(err, flock(s.lock, unix.LOCK_UN))
 		}
@@ -187,6 +190,7 @@ func (s *Store) hold(list []Held) {
 			s.config.Log.Error("a session of the earlier process is not held", "tenant", h.Tenant, "session", h.ID, "writer", h.By)
 			continue
 		}
+		// This never blocks: no other call has the store yet, and an empty x.by says that the turn is free.
 		x.turn <- struct{}{}
 		x.by = cmp.Or(h.By, "another process")
 		s.held[x] = h.Tenant
@@ -226,12 +230,12 @@ func (s *Store) free(tenant string, x *session) {
 // all sessions that are still held. After an error it may be called again.
 func (s *Store) Adopt(ctx context.Context) error {
 	s.mu.Lock()
-	closed, beside := s.closed, s.beside
+	closed, unadopted := s.closed, s.unadopted
 	s.mu.Unlock()
 	if closed {
 		return ErrClosed
 	}
-	if !beside {
+	if !unadopted {
 		return nil
 	}
 	// The exclusive lock proves that the earlier process has ended, so that none of its commits meets a writer of
@@ -245,7 +249,7 @@ func (s *Store) Adopt(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.beside = false
+	s.unadopted = false
 	return nil
 }
 

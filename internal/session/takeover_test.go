@@ -35,7 +35,7 @@ func (b *bench) openBeside(p *peer) []Held {
 	b.t.Helper()
 	held := p.do(order{Do: "hand over"}).Held
 	c := b.config()
-	c.Beside, c.Held = true, held
+	c.Takeover, c.Held = true, held
 	s, err := Open(c)
 	b.must(err)
 	b.Store = s
@@ -78,6 +78,43 @@ func (b *bench) wait(id, name string, turns chan<- string) {
 func isBusy(err error, by string) bool {
 	busy, ok := errors.AsType[*BusyError](err)
 	return ok && busy.Writer == by
+}
+
+// Writers end while HandOver runs. Each writer that HandOver returns is reported to OnRelease, and no other one: the next
+// process would hold the session until the earlier one ends, or would free it too early.
+func TestWritersEndDuringHandOver(t *testing.T) {
+	b := newBench(t)
+	var mu sync.Mutex
+	var freed []string
+	b.OnRelease(func(_, id string) {
+		mu.Lock()
+		defer mu.Unlock()
+		freed = append(freed, id)
+	})
+	ids := make([]string, 32)
+	for i := range ids {
+		ids[i] = b.create(Settings{})
+	}
+	for round := range 100 {
+		freed = nil
+		var ends sync.WaitGroup
+		for _, id := range ids {
+			w := b.acquire(id, 0)
+			ends.Go(w.Release)
+		}
+		list, err := b.HandOver(t.Context())
+		b.must(err)
+		ends.Wait()
+		var held []string
+		for _, h := range list {
+			held = append(held, h.ID)
+		}
+		slices.Sort(freed)
+		if slices.Sort(held); !slices.Equal(held, freed) {
+			t.Fatalf("round %d: %d sessions are held, and %d were freed", round, len(held), len(freed))
+		}
+		b.must(b.Resume())
+	}
 }
 
 // The earlier process ends its writers, and the next one has everything else.
@@ -289,7 +326,7 @@ func TestResume(t *testing.T) {
 				t.Fatalf("held: %v", held)
 			}
 			p := startPeer(t, b)
-			p.do(order{Do: "open beside", Held: held})
+			p.do(order{Do: "open next", Held: held})
 			if err := b.Resume(); err == nil {
 				t.Error("resumed while the next process lives")
 			}
@@ -340,7 +377,7 @@ func TestResumeAfterChanges(t *testing.T) {
 	if b.must(err); len(held) != 2 {
 		t.Fatalf("held: %v", held)
 	}
-	p.do(order{Do: "open beside", Held: held})
+	p.do(order{Do: "open next", Held: held})
 	made := p.do(order{Do: "create"}).ID
 	for _, id := range []string{made, changed} {
 		p.write(id)
@@ -546,10 +583,10 @@ func TestWritersAtHandOver(t *testing.T) {
 // While a process lives, a plain start is refused at each moment of a takeover.
 func TestThirdProcess(t *testing.T) {
 	b := newBench(t)
-	refused := func(when string, beside bool) {
+	refused := func(when string, takeover bool) {
 		t.Helper()
 		c := b.config()
-		c.Beside = beside
+		c.Takeover = takeover
 		if s, err := Open(c); err == nil {
 			t.Errorf("%s: another process could open the store", when)
 			s.Close()
@@ -561,7 +598,7 @@ func TestThirdProcess(t *testing.T) {
 	p.do(order{Do: "hand over"})
 	refused("handed over", false)
 	c := b.config()
-	c.Beside, c.Held = true, []Held{{"a", ids[0], "x"}, {"a", ids[0], "x"}, {"a", "unknown", "x"}, {"b", "unknown", "x"}}
+	c.Takeover, c.Held = true, []Held{{"a", ids[0], "x"}, {"a", ids[0], "x"}, {"a", "unknown", "x"}, {"b", "unknown", "x"}}
 	next, err := Open(c)
 	b.must(err)
 	refused("two processes", false)

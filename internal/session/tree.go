@@ -22,6 +22,7 @@ func (x *session) setTree(owner Owner, to *manifest) error {
 	t := tree{root, owner}
 	from := x.inTree()
 	x.tree = 0 // until all is done
+	// A tree that does not have the expected files is made again. So an interrupted change needs no repair.
 	if from == nil || t.change(from.files, to.files) != nil {
 		err = t.make(to.files)
 	}
@@ -74,6 +75,7 @@ func (t tree) change(from, to []File) error {
 		}
 		add = append(add, f)
 	}
+	// old now has the files that are only in from, and the files with another object in to.
 	for p := range old {
 		if err := t.remove(p); err != nil {
 			return err

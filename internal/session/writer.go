@@ -54,6 +54,7 @@ func (s *Store) Acquire(ctx context.Context, tenant, id string, u Use) (*Writer,
 		return nil, err
 	}
 	s.mu.Lock()
+	// While this call waited for its turn, the session can have expired or been deleted.
 	gone := x.gone || s.overdue(x)
 	s.mu.Unlock()
 	if gone {
@@ -106,13 +107,18 @@ func (s *Store) await(ctx context.Context, x *session, by string) error {
 // end lets the next writer in. The receive never blocks, because the caller is the writer.
 func (s *Store) end(x *session) {
 	s.mu.Lock()
-	tenant, handed := s.writing[x]
-	s.mu.Unlock()
-	if handed {
-		s.giveBack(tenant, x)
-	}
-	s.mu.Lock()
 	defer s.mu.Unlock()
+	// The last look is in the same critical section as the end. A HandOver in between would return a writer whose
+	// release nobody reports.
+	for {
+		tenant, handed := s.writing[x]
+		if !handed {
+			break
+		}
+		s.mu.Unlock()
+		s.giveBack(tenant, x)
+		s.mu.Lock()
+	}
 	x.by = ""
 	<-x.turn
 }
@@ -122,6 +128,7 @@ func (s *Store) end(x *session) {
 // after an error.
 func (w *Writer) Open(version int) error {
 	x, s := w.x, w.store
+	// load also removes the remains of a commit that failed, because that commit has reset x.loaded.
 	if err := s.load(w.tenant, x); err != nil {
 		return fmt.Errorf("session %s: %w", x.id, err)
 	}
@@ -188,6 +195,7 @@ func (w *Writer) Room() (bytes int64, files int) {
 	w.store.mu.Lock()
 	set := w.x.set
 	w.store.mu.Unlock()
+	// Both are asked each time: the owner can change the settings, and the operator the rules, while the program runs.
 	r := w.store.config.Rules(w.tenant)
 	return least(set.Bytes, r.Bytes), least(set.Files, r.Files)
 }
@@ -204,6 +212,7 @@ func least[T int | int64](a, b T) T {
 // surplus versions. If that fails, the next writer does it.
 func (w *Writer) Release() {
 	x, s := w.x, w.store
+	// The turn ends last, and after an error too: a session without a turn could never be used again.
 	defer s.end(x)
 	err := s.use(x)
 	if w.next != nil {

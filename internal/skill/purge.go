@@ -28,7 +28,7 @@ func (r *Registry) Purge(ctx context.Context, tenant string) (versions int, byte
 	switch r.phase.Load() {
 	case handedOver:
 		return 0, 0, ErrHandedOver
-	case beside:
+	case unadopted:
 		if _, err := os.Lstat(filepath.Dir(o.dir)); !errors.Is(err, os.ErrNotExist) {
 			return 0, 0, ErrInUse
 		}

@@ -78,9 +78,9 @@ type RegistryConfig struct {
 	Rules func(tenant string) Rules
 	// Reserved are names of shared skills that every tenant sees and none can push.
 	Reserved []string
-	// Beside is set in a takeover: an earlier process has the directories open, and will hand them over. See takeover.go.
-	Beside bool
-	Log    *slog.Logger // nil: no log
+	// Takeover says that an earlier process has the directories open, and will hand them over. See takeover.go.
+	Takeover bool
+	Log      *slog.Logger // nil: no log
 }
 
 // Registry holds the skills of its roots, each in the last version that loaded, and the skills that
@@ -153,15 +153,15 @@ func OpenRegistry(ctx context.Context, c RegistryConfig) (*Registry, error) {
 	r.publish = func(_ string, staged []*snapshot.Staged) error { return st.Publish(staged) }
 	r.now.Store(&snapshotOfRoots{})
 	r.private.Store(&private{roots: roots})
-	if c.Beside {
-		r.phase.Store(beside)
+	if c.Takeover {
+		r.phase.Store(unadopted)
 		r.ever = map[string]bool{}
 	}
 	if _, err := r.Reload(ctx); err != nil {
 		st.Close()
 		return nil, err
 	}
-	if alone && !c.Beside {
+	if alone && !c.Takeover {
 		inUse := map[string]bool{}
 		r.loaded(inUse)
 		r.logSwept(st.Sweep(inUse))

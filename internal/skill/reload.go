@@ -87,7 +87,7 @@ func (r *Registry) load(ctx context.Context, tenant string, roots []Root, old *s
 	if err := l.publish(); err != nil {
 		return nil, fmt.Errorf("skill snapshots: %w", err)
 	}
-	l.settle()
+	l.assignNames()
 	return l.next, nil
 }
 
@@ -207,10 +207,10 @@ func (l *loading) discard() {
 	}
 }
 
-// settle decides which folder has which name, and sorts the skills.
+// assignNames decides which folder has which name, and sorts the skills.
 // The first folder with a name wins: found is in the order of the roots, and within a root in the
 // order of ownNamesFirst and of the names.
-func (l *loading) settle() {
+func (l *loading) assignNames() {
 	n := l.next
 	folderOf := map[string]string{}
 	for _, c := range l.found {

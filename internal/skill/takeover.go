@@ -8,7 +8,7 @@ import (
 
 // A takeover: two daemons use the same directories. Theory of operation.
 //
-// The next daemon opens its registry while the earlier daemon still serves, with RegistryConfig.Beside. Both
+// The next daemon opens its registry while the earlier daemon still serves, with RegistryConfig.Takeover. Both
 // daemons may add snapshots. This needs no lock: the name of a snapshot is its digest, and it appears only when the
 // snapshot is complete. The earlier daemon may push and delete until HandOver. Then the next daemon reads the lists
 // again (Reread), and only the next daemon changes them. Executions of the earlier daemon may use any snapshot, so
@@ -17,7 +17,7 @@ import (
 //
 //	            adds snapshots  pushes, deletes  removes snapshots
 //	sole        yes             yes              yes
-//	beside      yes             after Reread     no
+//	unadopted   yes             after Reread     no
 //	handedOver  no              no               no
 
 // ErrHandedOver says that only the next daemon may change the skills now.
@@ -26,7 +26,7 @@ var ErrHandedOver = errors.New("the skills are handed over to the next daemon")
 // Values of Registry.phase.
 const (
 	sole       = iota // no other process changes anything
-	beside            // an earlier process is there, until Adopt
+	unadopted         // an earlier process is there, until Adopt
 	handedOver        // a next process is there, until Resume or Close
 )
 
@@ -88,7 +88,7 @@ func (r *Registry) Reread(ctx context.Context) error {
 func (r *Registry) Adopt(ctx context.Context) error {
 	r.loading.Lock()
 	defer r.loading.Unlock()
-	if !r.phase.CompareAndSwap(beside, sole) {
+	if !r.phase.CompareAndSwap(unadopted, sole) {
 		return errors.New("skills: there is nothing to adopt")
 	}
 	// Executions of this process may still use any version that was loaded since its start.

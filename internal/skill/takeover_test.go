@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// beside opens the registry of the next daemon, while b's is open.
-func (b *tenantBench) beside() *tenantBench {
+// next opens the registry of the next daemon, while b's is open.
+func (b *tenantBench) next() *tenantBench {
 	b.t.Helper()
 	next := &tenantBench{t: b.t, root: b.root, state: b.state, folders: 1000}
 	next.now = open(b.t, RegistryConfig{
 		Roots: Roots(b.root), Dir: filepath.Join(b.state, "snapshots"), TenantsDir: filepath.Join(b.state, "tenants"),
-		Rules: func(string) Rules { return next.rules }, Beside: true,
+		Rules: func(string) Rules { return next.rules }, Takeover: true,
 	})
 	return next
 }
@@ -46,7 +46,7 @@ func TestTakeover(t *testing.T) {
 	running, releaseRunning := b.held("acme", "one")
 	early, releaseEarly := b.held("acme", "two")
 
-	next := b.beside()
+	next := b.next()
 	// The next one has read the lists. The earlier one goes on.
 	next.want("acme", "two", "deleted early")
 	next.want("gone", "one", "purged")
@@ -151,7 +151,7 @@ func TestTakeover(t *testing.T) {
 		t.Errorf("a purge: %d, %v", n, err)
 	}
 	next.rules.NoPush = false
-	third := next.beside()
+	third := next.next()
 	mustDo(t, next.now.HandOver(ctx))
 	mustDo(t, third.now.Reread(ctx))
 	third.want("acme", "two", "deleted early")
@@ -165,7 +165,7 @@ func TestTakeoverFails(t *testing.T) {
 	if _, err := b.now.For("acme").Delete(t.Context(), "one"); err != nil {
 		t.Fatal(err)
 	}
-	next := b.beside()
+	next := b.next()
 	next.want("acme", "demo", "shared")
 	mustDo(t, b.now.HandOver(t.Context()))
 	if err := b.now.HandOver(t.Context()); err == nil {
@@ -212,7 +212,7 @@ func TestBesideRemovesNothing(t *testing.T) {
 	b.restart() // the earlier one has not opened the skills of the tenant
 	unlisted := filepath.Join(b.now.owner("acme").dir, "1111111111111111111111111111111111111111111111111111111111111111")
 	files{"SKILL.md": ""}.Write(t, unlisted)
-	next := b.beside()
+	next := b.next()
 	next.want("acme", "one", "1")
 	stays(t, unlisted, true)
 	mustDo(t, b.now.Close())

@@ -104,6 +104,7 @@ func classOfOutcome(o *pb.ExecutionOutcome, printed string) Class {
 	case pb.ExecutionEnd_EXECUTION_END_OOM_KILLED:
 		return Confined
 	case pb.ExecutionEnd_EXECUTION_END_SIGNALED:
+		// The filter of system calls kills with SIGSYS (seccomp(2)).
 		if o.GetSignal() == "SIGSYS" {
 			return Confined
 		}

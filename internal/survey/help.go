@@ -51,6 +51,7 @@ func (s *survey) help(ctx context.Context, sk *pb.Skill, script string) (Line, e
 		line.Class = Ran
 	case errors.As(err, &exit):
 		line.Class, line.Detail = classOfOutcome(exit.Outcome, printed), lastLines(printed)
+		// An exit with a code needs no advice: the script's own text is the detail.
 		if exit.Outcome.GetEnd() != pb.ExecutionEnd_EXECUTION_END_EXITED {
 			line.Detail = strings.TrimSpace(exit.Outcome.GetAdvice() + "\n" + line.Detail)
 		}

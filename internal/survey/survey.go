@@ -67,6 +67,8 @@ func Run(ctx context.Context, c Config) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s := &survey{Config: c}
+	// No buffer: the list goes on only as fast as the workers, so few pages are read when the first error ends the
+	// survey.
 	names := make(chan string)
 	var workers sync.WaitGroup
 	for range c.Jobs {
@@ -81,6 +83,7 @@ func Run(ctx context.Context, c Config) error {
 	err := s.list(ctx, names)
 	close(names)
 	workers.Wait()
+	// The cause is the first error of a worker, or the end of the caller's ctx. err would only say that ctx has ended.
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}

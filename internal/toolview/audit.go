@@ -60,6 +60,7 @@ func clip(s string) string {
 func firstCharacters(s string) string {
 	n := 0
 	for i := range s {
+		// range steps by characters, so the cut is between two of them.
 		if n++; n > auditCharacters {
 			return s[:i]
 		}
@@ -112,6 +113,7 @@ func (a scriptAudit) ended(ctx context.Context, s ScriptResult) {
 
 // failed logs an execution without a result.
 func (a scriptAudit) failed(ctx context.Context, err error) {
+	// A cancelled program has an exit code. A program that never started has none.
 	name, took, code := auditValue(path.Base(a.script)), float64(milliseconds(a.run.Usage.Wall)), "None"
 	if a.run.ExitCode != nil {
 		code = strconv.Itoa(*a.run.ExitCode)

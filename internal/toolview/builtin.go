@@ -33,6 +33,7 @@ The tool RunPython runs here when its call names no skill.
 // folder.
 func WriteBuiltIn(dir string) (root string, err error) {
 	want := []byte(builtInManifest)
+	// Four bytes of the hash are enough: the names must differ between a few releases.
 	sum := sha256.Sum256(want)
 	root = filepath.Join(dir, "run-python-"+hex.EncodeToString(sum[:4]))
 	manifest := filepath.Join(root, "SKILL.md")

@@ -88,6 +88,7 @@ var checkCommandTool = row{
 		if sk == nil {
 			return refusal, nil
 		}
+		// Check is the same code that an execution asks, so the answer can't differ from what bash then does.
 		grant, err := v.x.Check(c.Who, sk, permission.Source{Kind: permission.Command, Command: a.Command}, nil)
 		if denied, ok := errors.AsType[*permission.Denied](err); ok {
 			object := dumps(answerOf(false, denied.Reason, denied.Rule, denied.Instead))

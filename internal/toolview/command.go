@@ -47,12 +47,9 @@ type CommandResult struct {
 	MissingRule string `json:"missing_rule,omitempty"` // empty: no rule would help
 	Instead     string `json:"instead,omitempty"`      // see permission.Instead
 
-	// The daemon adds the fields below. The contract's object does not have them.
-	ExecutionID string              `json:"-"` // empty: nothing ran
-	Artifacts   []executor.Artifact `json:"-"`
-	Warnings    []string            `json:"-"`
-	Session     *SessionEnd         `json:"-"`
-	Truncated   bool                `json:"-"` // output is missing
+	// The contract's object does not have the fields below.
+	Extras    `json:"-"`
+	Truncated bool `json:"-"` // output is missing
 }
 
 // didNotEnd is the exit code of a command that was refused, could not start, or was
@@ -102,7 +99,7 @@ func (v *View) ExecuteCommand(ctx context.Context, who permission.Principal, req
 // fill turns an outcome into the contract's fields.
 func (c CommandResult) fill(r run) (CommandResult, error) {
 	c.Stdout, c.Stderr = r.texts()
-	c.Artifacts, c.Warnings, c.Session = r.Artifacts, r.warnings, r.sessionEnd()
+	c.Extras = r.extras()
 	c.Truncated = r.cut()
 	c.ExecutionTime = float(r.Usage.Wall.Seconds())
 	switch r.End {
@@ -158,6 +155,7 @@ func (c CommandResult) because(format string, args ...any) CommandResult {
 // beneath a descriptor, so a link that leads out does not help.
 func commandDir(sk *skill.Skill, dir string) (string, bool) {
 	dir = sk.Within(sk.Expand(dir))
+	// WORKSPACE/x is x. Without the check of the next byte, WORKSPACEx would be, too.
 	if rest, ok := strings.CutPrefix(dir, skill.WorkspaceDir); ok && (rest == "" || rest[0] == '/') {
 		dir = strings.TrimLeft(rest, "/")
 	}

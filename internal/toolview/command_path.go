@@ -36,6 +36,7 @@ func (v *View) ValidateScriptPath(ctx context.Context, who permission.Principal,
 	if err != nil {
 		return "", err
 	}
+	// Lookup resolves links within the skill's snapshot, never on the machine's disk.
 	entry, err := sk.Lookup(sk.Within(scriptPath))
 	if e, ok := errors.AsType[*snapshot.PathError](err); ok {
 		switch e.Reason {

@@ -114,6 +114,7 @@ func (v *View) enterOwn(ctx context.Context, c *call, use sessionUse) (err error
 	defer f.mu.Unlock()
 	if f.id != "" {
 		gone := v.hasSession(c.Who, f.id)
+		// gone is nil here, or an error that says nothing about the session, such as a full disk.
 		if !is[*noSessionError](gone) {
 			c.session = f.id
 			return gone

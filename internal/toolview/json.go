@@ -27,6 +27,7 @@ func dumps(v any) json.RawMessage {
 		case c == '"':
 			quoted = !quoted
 			out = append(out, c)
+		// A comma or colon outside of a string is a separator. Python puts a blank after each.
 		case !quoted && (c == ',' || c == ':'):
 			out = append(out, c, ' ')
 		case c == '\\': // encoding/json escapes as Python does

@@ -43,10 +43,7 @@ type PythonScriptResult struct {
 	// complete.
 	Success bool
 
-	ExecutionID string // empty: nothing ran
-	Artifacts   []executor.Artifact
-	Warnings    []string
-	Session     *SessionEnd
+	Extras
 }
 
 // JSON returns the contract's object as Python's json.dumps prints it, with artifacts and warnings if
@@ -65,7 +62,7 @@ func (r PythonScriptResult) JSON() []byte {
 		TimedOut   bool   `json:"timed_out"`
 		Error      string `json:"error,omitempty"`
 		toolExtras
-	}{r.SkillName, r.Stdout, r.Stderr, r.Returncode, r.TimedOut, r.Error, newExtras(r.ExecutionID, r.Artifacts, r.Warnings, r.Session)})
+	}{r.SkillName, r.Stdout, r.Stderr, r.Returncode, r.TimedOut, r.Error, r.Extras.list()})
 }
 
 // RunPythonScript runs Python code in a skill's virtual environment: the contract of
@@ -103,7 +100,7 @@ func (v *View) RunPythonScript(ctx context.Context, who permission.Principal, c 
 		return out, err
 	}
 	if err := r.raised(); err != nil && !refused(err) {
-		return PythonScriptResult{ExecutionID: r.id}, err
+		return PythonScriptResult{Extras: Extras{ExecutionID: r.id}}, err
 	}
 	return newPythonScriptResult(c.Skill, r), nil
 }
@@ -132,7 +129,7 @@ func pythonScriptRefusal(name string, err error) (PythonScriptResult, error) {
 // newPythonScriptResult converts an outcome to the contract's result. The contract's error is for
 // ends that returncode does not tell: a limit, a cancel, missing output.
 func newPythonScriptResult(name string, r run) PythonScriptResult {
-	out := PythonScriptResult{Ran: true, SkillName: name, ExecutionID: r.id, Artifacts: r.Artifacts, Warnings: r.warnings, Session: r.sessionEnd()}
+	out := PythonScriptResult{Ran: true, SkillName: name, Extras: r.extras()}
 	out.Stdout, out.Stderr = r.texts()
 	out.Success = r.End == executor.Exited && *r.ExitCode == 0
 	if r.ExitCode != nil {
@@ -144,9 +141,10 @@ func newPythonScriptResult(name string, r run) PythonScriptResult {
 		out.Error = fmt.Sprintf("Script execution exceeded timeout of %s seconds", secondsText(r.Limits.Wall))
 	case r.End == executor.TimedOut && r.Evidence.Deadline == executor.CPUDeadline:
 		out.TimedOut, out.Returncode, out.Error = true, -1, r.why()
+	// These ends need no error: returncode and the streams say everything.
 	case r.End == executor.Exited && !r.cut(), r.End == executor.Signaled && !r.cut():
 	case r.ExitCode == nil || r.End == executor.TimedOut: // no program ran
-		out = PythonScriptResult{Error: "Error executing script: " + r.why(), ExecutionID: r.id}
+		out = PythonScriptResult{Error: "Error executing script: " + r.why(), Extras: Extras{ExecutionID: r.id}}
 	default:
 		out.Error = r.why()
 	}

@@ -51,6 +51,7 @@ type exception struct {
 // is false without a report.
 func (r runner) cut(stderr []byte) (left []byte, e exception, ok bool) {
 	begin := []byte("[" + r.token + " ")
+	// The last one: the program may have printed a copy of the line before it ended.
 	at := bytes.LastIndex(stderr, begin)
 	if at < 0 {
 		return stderr, e, false
@@ -58,6 +59,7 @@ func (r runner) cut(stderr []byte) (left []byte, e exception, ok bool) {
 	line, after, whole := bytes.Cut(stderr[at+len(begin):], []byte("]\n"))
 	count, digits, more := bytes.Cut(line, []byte(" "))
 	size, err := strconv.Atoi(string(count))
+	// A report that was cut by a limit, or that the program has forged badly, counts as output.
 	if !whole || !more || err != nil || size < 0 || size > at {
 		return stderr, e, false
 	}

@@ -58,6 +58,7 @@ func (q *quietSink) pass() error {
 			q.line = true
 			continue
 		}
+		// The longest tail of held that is a beginning of begin. It stays until more bytes decide.
 		keep := min(len(q.held), len(q.begin)-1)
 		for !bytes.HasPrefix(q.begin, q.held[len(q.held)-keep:]) {
 			keep--

@@ -118,6 +118,7 @@ func (v *View) run(ctx context.Context, req executor.Request, keep int64, sink S
 	ended := false
 	defer func() {
 		if !ended {
+			// WithoutCancel: the usual reason for the end is that ctx has ended. -1 is the default grace.
 			_, cancelErr := v.x.Cancel(context.WithoutCancel(ctx), req.Principal, id, byCaller, "the call that started it ended", -1)
 			err = errors.Join(err, cancelErr)
 		}
@@ -154,6 +155,10 @@ func (v *View) run(ctx context.Context, req executor.Request, keep int64, sink S
 			r.Outcome, ended = *e.Outcome, true
 		}
 	}
+}
+
+func (r run) extras() Extras {
+	return Extras{ExecutionID: r.id, Artifacts: r.Artifacts, Warnings: r.warnings, Session: r.sessionEnd()}
 }
 
 // texts returns both streams as text. A truncated stream ends with a whole character.

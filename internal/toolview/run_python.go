@@ -55,11 +55,8 @@ type PythonCall struct {
 
 // A PythonResult is the result of RunPython: always one text.
 type PythonResult struct {
-	Text        string
-	ExecutionID string // empty: nothing ran
-	Artifacts   []executor.Artifact
-	Warnings    []string
-	Session     *SessionEnd
+	Text string
+	Extras
 }
 
 // RunPython runs Python code or a file on the embedded CPython: the contract of the
@@ -91,6 +88,8 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 		if err != nil {
 			return PythonResult{}, err
 		}
+		// A default must not exceed a maximum, or the execution would be refused for a limit that the caller never
+		// gave.
 		wall = min(RunPythonTimeout, t.Bounds.Max.Wall)
 		if own := sk.Manifest.MaxExecutionTime; own > 0 {
 			wall = min(wall, own)
@@ -123,9 +122,9 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 		return out, err
 	}
 	if err := r.raised(); err != nil && !refused(err) {
-		return PythonResult{ExecutionID: r.id}, err
+		return PythonResult{Extras: Extras{ExecutionID: r.id}}, err
 	}
-	return PythonResult{Text: pythonText(r, by, c.KeepBytes), ExecutionID: r.id, Artifacts: r.Artifacts, Warnings: r.warnings, Session: r.sessionEnd()}, nil
+	return PythonResult{Text: pythonText(r, by, c.KeepBytes), Extras: r.extras()}, nil
 }
 
 // blank reports whether a text is empty or has only blanks. Models send such texts for an argument that
@@ -152,6 +151,7 @@ func (c PythonCall) source(sk *skill.Skill, inSession func(string) bool) (source
 	if !ok {
 		return source, false, textOutside
 	}
+	// The order of the checks is the contract's: first outside, then the ending, then whether the file exists.
 	_, err := sk.Lookup(p)
 	if escapes(err) {
 		return source, false, textOutside
@@ -213,6 +213,7 @@ func escapes(err error) bool {
 // stderr, and the program did not print it.
 func pythonText(r run, by runner, keep int64) string {
 	left, exception, raised := by.cut(r.stderr)
+	// Otherwise the removed report would look like output that is missing.
 	r.Outcome.Stderr.TotalBytes -= int64(len(r.stderr) - len(left))
 	r.stderr, r.keep = left, keep
 	r.stdout, r.stderr = r.keepMore(nil, r.stdout), r.keepMore(nil, r.stderr)

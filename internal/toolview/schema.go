@@ -67,6 +67,7 @@ func (s schema) checkObject(field string, value json.RawMessage) (json.RawMessag
 			delete(fields, name)
 			continue
 		}
+		// Each argument of the call is checked once, as text, so nested values need no further check.
 		if field == "" && executor.HasLoneSurrogate(string(fields[name])) {
 			return nil, &misfit{name, "a \\u escape is half of a surrogate pair: give both halves, or another character"}
 		}

@@ -57,10 +57,7 @@ type ScriptResult struct {
 	Success         bool    `json:"success"`  // ExitCode is 0
 	Signaled        bool    `json:"signaled"` // Signal is set
 
-	ExecutionID string              `json:"-"` // empty: nothing ran
-	Artifacts   []executor.Artifact `json:"-"`
-	Warnings    []string            `json:"-"`
-	Session     *SessionEnd         `json:"-"`
+	Extras `json:"-"`
 }
 
 // ExecuteScript runs a script of a skill with JSON arguments: skillkit's
@@ -108,7 +105,7 @@ func (v *View) ExecuteScript(ctx context.Context, who permission.Principal, req 
 	if r.id == "" {
 		return ScriptResult{}, v.refuseScript(ctx, sk, req, err)
 	}
-	done := ScriptResult{ScriptPath: entry.Path, ExecutionID: r.id, Artifacts: r.Artifacts, Warnings: r.warnings, Session: r.sessionEnd()}
+	done := ScriptResult{ScriptPath: entry.Path, Extras: r.extras()}
 	a := scriptAudit{log: v.log, run: r, skill: sk.Name, script: entry.Path, arguments: v.auditArguments(req.Arguments)}
 	if err == nil {
 		err = r.raised()

@@ -147,6 +147,7 @@ func pathException(sk *skill.Skill, asked string, e *snapshot.PathError) *Except
 		return raise(PathSecurityError, "Script path has too many links: %s", asked)
 	case snapshot.ReasonNotFound, snapshot.ReasonDirectory:
 		return raise(FileNotFoundError, "Script not found: %s", resolved)
+	// The snapshot has noted why it refuses an entry, so that two different texts of the contract can be told apart.
 	case snapshot.ReasonRefused:
 		switch e.Refused.Why {
 		case snapshot.SetID:

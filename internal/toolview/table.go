@@ -101,6 +101,7 @@ func (v *View) Call(ctx context.Context, t ToolCall) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	// From here on tools read the checked arguments only.
 	c := call{ToolCall: t}
 	c.Arguments = checked
 	if err := v.enter(ctx, &c, r.session); refused(err) {

@@ -30,11 +30,16 @@ type Result struct {
 	// IsError says that the call failed; Content says why. A program that exited with 0
 	// did not fail, even if its output is truncated.
 	IsError bool
+	Extras
+}
+
+// Extras are the facts about an execution that no published contract has.
+type Extras struct {
 	// ExecutionID is empty if nothing ran.
 	ExecutionID string
 	// Artifacts are the first of the program's artifacts.
 	Artifacts []executor.Artifact
-	// Warnings are the warnings of the execution's header.
+	// Warnings are the warnings of the execution's header, and about the session of the conversation.
 	Warnings []string
 	// Session is the session of files that the call has used. Nil: none.
 	Session *SessionEnd

@@ -106,8 +106,7 @@ func (c call) inputs(list []fileArgument) (in Inputs, err error) {
 	return in, nil
 }
 
-// toolExtras are the fields of a result that the published contracts do not have. They are left
-// out if they are empty.
+// toolExtras are Extras in a result. Empty fields are left out.
 type toolExtras struct {
 	Artifacts []listedArtifact `json:"artifacts,omitempty"`
 	LeftOut   int              `json:"artifacts_left_out,omitempty"`
@@ -121,19 +120,19 @@ type listedArtifact struct {
 	URI       string `json:"uri"`
 }
 
-// newExtras lists the artifacts of the execution id, as far as the bounds allow.
-func newExtras(id string, artifacts []executor.Artifact, warnings []string, s *SessionEnd) toolExtras {
-	e := toolExtras{Warnings: warnings, Session: s.list()}
+// list returns the form of e in a result. It lists artifacts as far as the bounds allow.
+func (e Extras) list() toolExtras {
+	out := toolExtras{Warnings: e.Warnings, Session: e.Session.list()}
 	room := maxListedArtifactBytes
-	for i, a := range artifacts {
-		line := listedArtifact{Path: a.Path, SizeBytes: a.SizeBytes, URI: a.URI(id)}
+	for i, a := range e.Artifacts {
+		line := listedArtifact{Path: a.Path, SizeBytes: a.SizeBytes, URI: a.URI(e.ExecutionID)}
 		if room -= len(line.Path) + len(line.URI); room < 0 || i == maxListedArtifacts {
-			e.LeftOut = len(artifacts) - i
+			out.LeftOut = len(e.Artifacts) - i
 			break
 		}
-		e.Artifacts = append(e.Artifacts, line)
+		out.Artifacts = append(out.Artifacts, line)
 	}
-	return e
+	return out
 }
 
 // text returns the same as lines in brackets, for a result that is a text.

@@ -154,13 +154,13 @@ func TestExtrasAreBounded(t *testing.T) {
 	for i := range 150 {
 		list = append(list, executor.Artifact{Path: fmt.Sprintf("f%d", i)})
 	}
-	if e := newExtras("id", list, nil, nil); len(e.Artifacts) != maxListedArtifacts || e.LeftOut != 50 {
+	if e := (Extras{ExecutionID: "id", Artifacts: list}).list(); len(e.Artifacts) != maxListedArtifacts || e.LeftOut != 50 {
 		t.Errorf("%d listed, %d left out", len(e.Artifacts), e.LeftOut)
 	}
 	for i := range list {
 		list[i].Path = strings.Repeat("é", 2000)
 	}
-	e := newExtras("id", list, []string{"careful"}, nil)
+	e := Extras{ExecutionID: "id", Artifacts: list, Warnings: []string{"careful"}}.list()
 	if len(e.Artifacts) != 4 || e.LeftOut != 146 {
 		t.Errorf("%d listed, %d left out", len(e.Artifacts), e.LeftOut)
 	}

@@ -77,11 +77,8 @@ var runSkillScriptTool = row{
 		object := dumps(struct {
 			ScriptResult
 			toolExtras
-		}{r, newExtras(r.ExecutionID, r.Artifacts, r.Warnings, r.Session)})
-		return Result{
-			Content: string(object), Structured: object, IsError: !r.Success,
-			ExecutionID: r.ExecutionID, Artifacts: r.Artifacts, Warnings: r.Warnings, Session: r.Session,
-		}, nil
+		}{r, r.Extras.list()})
+		return Result{Content: string(object), Structured: object, IsError: !r.Success, Extras: r.Extras}, nil
 	},
 }
 
@@ -152,11 +149,8 @@ var bashTool = row{
 			CommandResult
 			Truncated bool `json:"output_truncated,omitempty"`
 			toolExtras
-		}{r, r.Truncated, newExtras(r.ExecutionID, r.Artifacts, r.Warnings, r.Session)})
-		return Result{
-			Content: string(object), Structured: object, IsError: !r.Success,
-			ExecutionID: r.ExecutionID, Artifacts: r.Artifacts, Warnings: r.Warnings, Session: r.Session,
-		}, nil
+		}{r, r.Truncated, r.Extras.list()})
+		return Result{Content: string(object), Structured: object, IsError: !r.Success, Extras: r.Extras}, nil
 	},
 }
 
@@ -165,7 +159,7 @@ var bashTool = row{
 // was accepted.
 func refusedCall(id string, err error) (Result, error) {
 	if !refused(err) {
-		return Result{ExecutionID: id}, err
+		return Result{Extras: Extras{ExecutionID: id}}, err
 	}
 	why := err.Error()
 	if e, ok := errors.AsType[*Exception](err); ok {
@@ -174,5 +168,5 @@ func refusedCall(id string, err error) (Result, error) {
 	object := dumps(struct {
 		Error string `json:"error"`
 	}{why})
-	return Result{Content: string(object), Structured: object, IsError: true, ExecutionID: id}, nil
+	return Result{Content: string(object), Structured: object, IsError: true, Extras: Extras{ExecutionID: id}}, nil
 }

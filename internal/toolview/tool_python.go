@@ -66,14 +66,11 @@ var runPythonScriptTool = row{
 			Skill: a.SkillName, Script: a.Script, Args: a.Args, Inputs: in, KeepBytes: MaxToolOutput,
 		}, c.Sink)
 		if err != nil {
-			return Result{ExecutionID: r.ExecutionID}, err
+			return Result{Extras: r.Extras}, err
 		}
 		r.Warnings = append(r.Warnings, c.notes...)
 		object := r.JSON()
-		return Result{
-			Content: string(object), Structured: object, IsError: !r.Success,
-			ExecutionID: r.ExecutionID, Artifacts: r.Artifacts, Warnings: r.Warnings, Session: r.Session,
-		}, nil
+		return Result{Content: string(object), Structured: object, IsError: !r.Success, Extras: r.Extras}, nil
 	},
 }
 
@@ -134,12 +131,9 @@ var runPythonTool = row{
 			Skill: a.Skill, Args: a.Args, Inputs: in, KeepBytes: MaxToolOutput,
 		}, c.Sink)
 		if err != nil {
-			return Result{ExecutionID: r.ExecutionID}, err
+			return Result{Extras: r.Extras}, err
 		}
 		r.Warnings = append(r.Warnings, c.notes...)
-		return Result{
-			Content: r.Text + newExtras(r.ExecutionID, r.Artifacts, r.Warnings, r.Session).text(), IsError: strings.HasPrefix(r.Text, errorPrefix),
-			ExecutionID: r.ExecutionID, Artifacts: r.Artifacts, Warnings: r.Warnings, Session: r.Session,
-		}, nil
+		return Result{Content: r.Text + r.Extras.list().text(), IsError: strings.HasPrefix(r.Text, errorPrefix), Extras: r.Extras}, nil
 	},
 }

@@ -94,6 +94,7 @@ func writeFile(ctx context.Context, v *View, c call) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	// Whether the file is new, the store knows and the tool does not need: it lists the file either way.
 	change := executor.NewSessionChange(session.File{Path: path, SizeBytes: int64(len(content))}, session.Added)
 	object := dumps(struct {
 		Path      string   `json:"path"`
@@ -103,10 +104,8 @@ func writeFile(ctx context.Context, v *View, c call) (Result, error) {
 		Version   int      `json:"version"`
 		Warnings  []string `json:"warnings,omitempty"`
 	}{path, change.SizeBytes, change.URI(c.session), c.session, version.Number, c.notes})
-	return Result{
-		Content: string(object), Structured: object, Warnings: c.notes,
-		Session: &SessionEnd{ID: c.session, Version: version.Number, Changes: []executor.SessionChange{change}},
-	}, nil
+	used := &SessionEnd{ID: c.session, Version: version.Number, Changes: []executor.SessionChange{change}}
+	return Result{Content: string(object), Structured: object, Extras: Extras{Warnings: c.notes, Session: used}}, nil
 }
 
 // readFileTool reads a part of a file, as text or in base64.

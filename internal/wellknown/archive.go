@@ -34,6 +34,7 @@ func unpack(e Entry, contentType string, data []byte, dir string) error {
 	defer root.Close()
 	w := &unpacker{root: root, bytes: maxUnpackedBytes, files: maxFiles}
 	if e.Type == TypeSkillMD {
+		// A skill of the type skill-md has this one file, whatever its URL is named.
 		return w.file("SKILL.md", 0o644, bytes.NewReader(data))
 	}
 	switch formatOf(contentType, e.URL) {
@@ -143,6 +144,8 @@ func (w *unpacker) zip(data []byte) error {
 // Only the executable bits of mode are kept. The file may be left half-written after an error: the
 // caller removes the directory.
 func (w *unpacker) file(name string, mode fs.FileMode, content io.Reader) error {
+	// tar of a directory writes such a prefix. Every other form that path.Clean would change is refused, so that no
+	// two names mean one file.
 	clean := strings.TrimPrefix(name, "./")
 	if clean == "" || path.Clean(clean) != clean || !filepath.IsLocal(clean) || strings.Contains(clean, `\`) || strings.ContainsFunc(clean, unicode.IsControl) {
 		return fmt.Errorf("%q is not a path inside a skill", name)
@@ -155,6 +158,7 @@ func (w *unpacker) file(name string, mode fs.FileMode, content io.Reader) error 
 			return err
 		}
 	}
+	// O_EXCL refuses a name that comes twice; without it, the last file of the name would count in silence.
 	out, err := w.root.OpenFile(clean, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644|mode&0o111)
 	if err != nil {
 		return err

@@ -103,6 +103,7 @@ func parse(data []byte, at string) (*Index, error) {
 			index.Skipped = append(index.Skipped, fmt.Sprintf("%s (type %q)", e.Name, e.Type))
 			continue
 		}
+		// A relative URL is relative to the index (RFC 3986, section 5).
 		u, err := base.Parse(e.URL)
 		switch {
 		case e.Name == "" || seen[e.Name]:
@@ -184,6 +185,7 @@ func (c Client) get(ctx context.Context, at string, most int64) (data []byte, co
 	if response.StatusCode != http.StatusOK {
 		return nil, "", fmt.Errorf("%s: %s", at, response.Status)
 	}
+	// One byte more than the bound tells a document that is too long from one that just fits.
 	data, err = io.ReadAll(io.LimitReader(response.Body, most+1))
 	if err != nil {
 		return nil, "", fmt.Errorf("%s: %w", at, err)
@@ -191,6 +193,7 @@ func (c Client) get(ctx context.Context, at string, most int64) (data []byte, co
 	if int64(len(data)) > most {
 		return nil, "", fmt.Errorf("%s: has more than %d bytes", at, most)
 	}
+	// Without a valid Content-Type the name of the file decides (formatOf).
 	contentType, _, _ = mime.ParseMediaType(response.Header.Get("Content-Type"))
 	return data, contentType, nil
 }

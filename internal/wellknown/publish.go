@@ -37,6 +37,7 @@ type File struct {
 // archive has no times, owners or other data of a machine. Another version of Go may compress
 // differently.
 func WriteArchive(w io.Writer, files []File) error {
+	// BestSpeed: the daemon makes the archive while a client waits, and skills are mostly small texts.
 	zipped, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 	if err != nil {
 		return err

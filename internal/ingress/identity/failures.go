@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
+	"github.com/skillrun/skillrun/internal/ingress/ratelimit"
 )
 
 // A check of a signature takes up to a tenth of a millisecond of processor time, and a caller can send a bad
@@ -18,16 +18,17 @@ const (
 	failureBurst      = 200
 	// maxGood bounds the hashes of good credentials.
 	maxGood = 4096
-	// minSweep is the smallest number of buckets at which sweep drops full buckets.
-	minSweep = 1024
 )
 
-// failures bounds the checks of bad credentials. The zero failures is ready to use.
+// failures bounds the checks of bad credentials.
 type failures struct {
-	mu      sync.Mutex
-	buckets map[string]*rate.Limiter // by peer; a missing bucket counts as full
-	sweepAt int                      // the number of buckets at which sweep runs
-	good    map[[sha256.Size]byte]struct{}
+	mu     sync.Mutex
+	checks *ratelimit.Peers // a token for each further bad credential
+	good   map[[sha256.Size]byte]struct{}
+}
+
+func newFailures() *failures {
+	return &failures{checks: ratelimit.New(failuresPerSecond, failureBurst), good: map[[sha256.Size]byte]struct{}{}}
 }
 
 // A proof describes a credential whose check takes time: the hash of the credential, and the peer that sent it.
@@ -64,12 +65,8 @@ func peerOf(addr net.Addr) string {
 func (f *failures) mayCheck(p proof, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	b := f.buckets[p.peer]
-	if b == nil || b.TokensAt(now) >= 1 {
-		return true
-	}
 	_, good := f.good[p.hash]
-	return good
+	return good || f.checks.Has(p.peer, now)
 }
 
 // checked notes the result of a check.
@@ -81,22 +78,13 @@ func (f *failures) checked(p proof, good bool, now time.Time) {
 		return
 	}
 	delete(f.good, p.hash) // a credential that was good has expired, or was revoked
-	b := f.buckets[p.peer]
-	if b == nil {
-		f.sweep(now)
-		b = rate.NewLimiter(failuresPerSecond, failureBurst)
-		f.buckets[p.peer] = b
-	}
-	b.AllowN(now, 1)
+	f.checks.Take(p.peer, now)
 }
 
 // remember keeps the hash of a good credential. Beyond maxGood hashes it drops another one.
 func (f *failures) remember(hash [sha256.Size]byte) {
 	if _, known := f.good[hash]; known {
 		return
-	}
-	if f.good == nil {
-		f.good = map[[sha256.Size]byte]struct{}{}
 	}
 	for old := range f.good {
 		if len(f.good) < maxGood {
@@ -105,20 +93,4 @@ func (f *failures) remember(hash [sha256.Size]byte) {
 		delete(f.good, old)
 	}
 	f.good[hash] = struct{}{}
-}
-
-// sweep drops full buckets when their number has doubled.
-func (f *failures) sweep(now time.Time) {
-	if f.buckets == nil {
-		f.buckets, f.sweepAt = map[string]*rate.Limiter{}, minSweep
-	}
-	if len(f.buckets) < f.sweepAt {
-		return
-	}
-	for peer, b := range f.buckets {
-		if b.TokensAt(now) >= failureBurst {
-			delete(f.buckets, peer)
-		}
-	}
-	f.sweepAt = max(minSweep, 2*len(f.buckets))
 }

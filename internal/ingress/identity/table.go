@@ -50,7 +50,7 @@ type Table struct {
 	issuers  map[string]*issuer    // by URL
 	report   func(from string, err error)
 	log      *slog.Logger
-	failures failures
+	failures *failures
 
 	mu     sync.Mutex // guards the fields below
 	failed int        // callers that were not identified since the last line of the log
@@ -64,7 +64,7 @@ const logInterval = time.Second
 // Open reads the files of a Config. The Table reads them again when they change. Open does not connect
 // to issuers.
 func Open(c Config) (*Table, error) {
-	t := &Table{network: c.Network(), issuers: map[string]*issuer{}, report: c.Failed, log: c.Log}
+	t := &Table{network: c.Network(), issuers: map[string]*issuer{}, report: c.Failed, log: c.Log, failures: newFailures()}
 	err := t.SetRows(c.Rows)
 	if err != nil {
 		return nil, err

@@ -69,6 +69,7 @@ func newTemplate() (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	now := time.Now()
 	return &x509.Certificate{
+		// An hour earlier, for programs whose clock is late.
 		SerialNumber: serial, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(lifetime), BasicConstraintsValid: true,
 	}, err
 }
@@ -105,6 +106,7 @@ func (a *Authority) Leaf(name string) (*tls.Certificate, error) {
 		return nil, err
 	}
 	c := &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.leaf}
+	// Beyond the bound each handshake makes a new certificate.
 	if len(a.leaves) < maxLeaves {
 		a.leaves[name] = c
 	}

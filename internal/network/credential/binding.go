@@ -113,6 +113,7 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 
 // Matches reports whether the credential is for requests to a name and port.
 func (c Credential) Matches(name string, port uint16) bool {
+	// Open has parsed the same text. An error here is a faulty packet, and matches nothing.
 	d, err := policy.ParseDomain(c.Domain)
 	if err != nil || !d.Matches(name) {
 		return false

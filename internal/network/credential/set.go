@@ -42,6 +42,7 @@ func Open(bindings []Binding) (*Set, error) {
 			return nil, &UnavailableError{b.Name, fmt.Errorf("the credentials of an execution and their authorities have more than %d bytes; write only the necessary certificates into ca_file", maxTotal)}
 		}
 		s.credentials = append(s.credentials, c)
+		// The constraint of a name also covers the names below it, so "*." is not needed.
 		names = append(names, d.Name())
 	}
 	var err error
@@ -122,6 +123,7 @@ func Bundle() ([]byte, error) {
 	}
 	for _, file := range files {
 		b, err := os.ReadFile(file)
+		// A file that exists and can't be read is an error: the next one of the list could trust other authorities.
 		if !errors.Is(err, os.ErrNotExist) {
 			return b, err
 		}

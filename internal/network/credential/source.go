@@ -112,8 +112,10 @@ func (s Source) openFile() (*os.File, error) {
 		return f, s.explain(err)
 	}
 	if s.Beneath == "" {
+		// O_NONBLOCK: open(2) of a FIFO would wait for a writer. read then refuses it.
 		return os.OpenFile(s.File, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	}
+	// OpenRoot, because a tenant's file may be a link: it can't lead out of the directory.
 	root, err := os.OpenRoot(s.Beneath)
 	if err != nil {
 		return nil, err

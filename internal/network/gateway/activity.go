@@ -26,6 +26,7 @@ func (a *activity) watch(life context.Context, idle time.Duration, end func()) (
 	timer <- time.AfterFunc(idle, func() {
 		t := <-timer
 		defer func() { timer <- t }()
+		// Data that has come since the timer was set moves the end: the timer is set again for the rest of the time.
 		rest := time.Until(time.Unix(0, a.last.Load()).Add(idle))
 		switch {
 		case ctx.Err() != nil:
@@ -35,6 +36,7 @@ func (a *activity) watch(life context.Context, idle time.Duration, end func()) (
 			t.Reset(rest)
 		}
 	})
+	// stop waits for a timer function that runs now. That function may call end before stop returns.
 	return func() {
 		cancel()
 		stopEnd()

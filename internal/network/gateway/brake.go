@@ -25,6 +25,8 @@ func (b *brake) charge(n int) { b.limiter.ReserveN(time.Now(), n) }
 
 // hold waits until the counted refusals are within the rate again, or until life ends.
 func (b *brake) hold(life context.Context) {
+	// The tokens are below zero by the refusals beyond the rate, and grow by wasteRate in a second. So they are zero
+	// again after debt / wasteRate seconds.
 	debt := -b.limiter.Tokens()
 	if debt <= 0 {
 		return

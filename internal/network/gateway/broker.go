@@ -21,6 +21,7 @@ type broker struct {
 	roots *x509.CertPool
 }
 
+// newBroker returns nil without credentials. Then brokered reads nothing, and passes every connection on.
 func newBroker(set *credential.Set, roots *x509.CertPool) *broker {
 	if set == nil {
 		return nil
@@ -48,6 +49,8 @@ func (c *connection) brokered() (*exchange, bool) {
 	if b == nil {
 		return nil, false
 	}
+	// The names of the address come first. Without a bound domain among them, the client's bytes are not read, so a
+	// program whose server speaks first does not wait for itself.
 	names, _ := c.gateway.pins.names(c.decision.to.Addr())
 	if !slices.ContainsFunc(names, func(name string) bool { return len(b.matching(name, port, true)) > 0 }) {
 		return nil, false
@@ -55,6 +58,8 @@ func (c *connection) brokered() (*exchange, bool) {
 	seen := &recorder{from: c.in}
 	name, secure := c.named(seen)
 	c.in.again = seen.bytes
+	// A client can send any name, so the name alone decides nothing. This sandbox must have got the address as an
+	// answer for the name, and the rules must allow the name here.
 	has := func(list []string) bool {
 		return slices.ContainsFunc(list, func(n string) bool { return normal(n) == name })
 	}
@@ -73,6 +78,8 @@ func (c *connection) brokered() (*exchange, bool) {
 // named returns the server name of TLS, or the Host of a first request without TLS. Empty: the client
 // sent something else.
 func (c *connection) named(from io.Reader) (name string, secure bool) {
+	// No deadline for the first byte: an unused connection may stay for limits.Idle. After its first byte, the client
+	// has limits.Hello for the rest of the name.
 	first := make([]byte, 1)
 	if _, err := io.ReadFull(from, first); err != nil {
 		return "", false

@@ -171,6 +171,7 @@ func TestCredentials(t *testing.T) {
 		want("a name below a *", 200, "HTTP/2.0 x.deep.test / "+with, client(), "https://x.deep.test/")
 		want("a header of the program", 200, "HTTP/2.0 api.test / "+with+" [1.2.3.4]", client(), "https://api.test/", withHeader("Authorization", "mine"), withHeader("X-Forwarded-For", "1.2.3.4"))
 		if !http2 {
+			want("a target that is no path", 400, "skillrun: the target", client(), "https://api.test/", func(r *http.Request) { r.URL.Opaque = "x:@www.test/" })
 			want("Connection names the header", 200, "HTTP/2.0 api.test / "+with, client(), "https://api.test/", withHeader("Connection", "Authorization, close"))
 		}
 		want("another name", 200, proto+" www.test / []", client(), "https://www.test/")

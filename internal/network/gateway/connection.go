@@ -98,6 +98,7 @@ func (c *connection) carry() {
 		c.out.Close()
 		return
 	}
+	// One goroutine for each direction: this one sends.
 	received := make(chan struct{})
 	go func() {
 		defer close(received)
@@ -129,6 +130,7 @@ func (c *connection) finish(err error, closeWrite func() error) {
 	if errors.As(err, &refused) {
 		c.gateway.deny(decision(refused))
 	}
+	// closeWrite ends one direction (shutdown(2)). The peer then sees the end of the data, and can still answer.
 	if err != nil || closeWrite() != nil {
 		c.abort()
 	}

@@ -35,6 +35,7 @@ func (p PortRange) choose(_, _ string, socket syscall.RawConn) error {
 	if p == (PortRange{}) {
 		return nil
 	}
+	// The option has both ends of the range in one number: the last port in the upper 16 bits, the first in the lower.
 	return socket.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_LOCAL_PORT_RANGE, int(p.Last)<<16|int(p.First))
 	})
@@ -52,6 +53,8 @@ func (s *Shared) dial(ctx context.Context, network, to string) (net.Conn, error)
 }
 
 func dialFrom(ctx context.Context, network, to string, ports PortRange) (net.Conn, error) {
+	// KeepAlive -1 sends no probes: limits.Idle ends a connection without data, and a probe for each of thousands of
+	// idle connections would cost the machine.
 	c, err := (&net.Dialer{KeepAlive: -1, Control: ports.choose}).DialContext(ctx, network, to)
 	if tcp, ok := c.(*net.TCPConn); ok && err == nil {
 		limitBuffers(tcp)
@@ -85,6 +88,7 @@ func fault(err error) string {
 	switch {
 	case hasNoPort(err):
 		return "the machine has no free port for this destination; a port is free a minute after its connection's end"
+	// The bound is processLimits in package network, RLIMIT_NOFILE (getrlimit(2)).
 	case errors.Is(err, unix.EMFILE):
 		return "the tenant's network helper has too many open sockets"
 	}

@@ -61,6 +61,8 @@ func (n *nameServer) serveUDP(conn *gonet.UDPConn) {
 		if err != nil {
 			return
 		}
+		// Every packet counts, also one that gets no answer. serveUDP never waits for the brake; the link stops
+		// reading instead.
 		n.gateway.brake.charge(1)
 		query := append([]byte(nil), b[:size]...) // the next read overwrites b
 		select {
@@ -116,11 +118,14 @@ func (n *nameServer) answer(query []byte, tcp bool) []byte {
 	reply.SetReply(&m)
 	reply.RecursionAvailable = true
 	if m.Opcode != dns.OpcodeQuery || len(m.Question) != 1 || m.Question[0].Qclass != dns.ClassINET {
+		// Programs ask one question of class IN. Other forms exist in the standard only (RFC 1035, 4.1.2 and RFC
+		// 9619).
 		reply.Rcode = dns.RcodeNotImplemented
 	} else {
 		n.fill(reply, m.Question[0])
 	}
 	if !tcp {
+		// Truncate sets the bit TC if it removes addresses. The client then asks again over TCP.
 		reply.Truncate(answerSize(&m))
 	}
 	b, err := reply.Pack()
@@ -181,6 +186,7 @@ func (n *nameServer) resolve(reply *dns.Msg, name string, kind uint16) {
 	if reply.Rcode = found.code; len(found.addresses) == 0 {
 		return
 	}
+	// The pin lives as long as the program may use the answer, so that it can dial until then.
 	ttl := found.rest()
 	if !n.gateway.pins.add(name, found.addresses, ttl, n.gateway.rules.DeniesSome(name)) {
 		n.refuse(reply, name, policy.Verdict{Reason: "more addresses than an execution may resolve"})

@@ -57,11 +57,13 @@ func (s *exchange) serve() {
 		ReadHeaderTimeout: limits.Hello, IdleTimeout: limits.Idle, MaxHeaderBytes: maxHead,
 		HTTP2: http2Config(),
 	}
+	// net/http sees the sandbox's bytes through countedConn, so TLS's own bytes count for the limits, too.
 	conn := net.Conn(&countedConn{client: s.in, exchange: s})
 	l := &oneConn{conn: conn, ended: make(chan struct{})}
 	conn.(*countedConn).closed = sync.OnceFunc(func() { close(l.ended) })
 	if s.secure {
 		l.conn = tls.Server(conn, &tls.Config{
+			// A session ticket would be of no use: its key ends with this tls.Config, and each connection has a new one.
 			NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12, SessionTicketsDisabled: true,
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 				return s.gateway.broker.set.Authority().Leaf(s.name)
@@ -97,6 +99,8 @@ func (copyBuffers) Put(b []byte) { smallBuffers.Put(&b) }
 
 // transport makes the client. Its connections all go to the address that was judged.
 func (s *exchange) transport() *http.Transport {
+	// DisableCompression, because a Transport would otherwise ask for gzip and unpack the answer: the
+	// program must get the answer to its own request.
 	t := &http.Transport{
 		DialContext: s.dial, DisableCompression: true, Protocols: new(http.Protocols),
 		TLSClientConfig: &tls.Config{ServerName: s.name, RootCAs: s.roots(), MinVersion: tls.VersionTLS12},
@@ -126,6 +130,7 @@ func (s *exchange) roots() *x509.CertPool {
 // dial returns the connection that open has made, and after that others to the same address, within the
 // limits.
 func (s *exchange) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	// The connection that forward has made counts already. Only further ones enter.
 	if s.dialed.CompareAndSwap(false, true) {
 		return s.out, nil
 	}
@@ -164,6 +169,8 @@ func (s *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, s.decision, http.StatusMethodNotAllowed, "a CONNECT request asks for a relay")
 	case r.Method == http.MethodTrace: // the answer would have the credential
 		s.refuse(w, s.decision, http.StatusMethodNotAllowed, "a TRACE request asks for its own headers, and one has a credential")
+	case r.URL.Opaque != "": // of "scheme:rest"; ReverseProxy would send rest as a target that is no path
+		s.refuse(w, s.decision, http.StatusBadRequest, "the target of the request is not valid")
 	default:
 		// The server would add these to an answer without them.
 		w.Header()["Date"], w.Header()["Content-Type"] = nil, nil
@@ -182,6 +189,8 @@ var forwarding = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X
 // rewrite makes the request for the destination. ReverseProxy has already removed the headers that the
 // client's Connection lists, so a client can't have the credential removed.
 func (s *exchange) rewrite(r *httputil.ProxyRequest) {
+	// The host of the URL decides only where the Transport keeps the connection; s.dial ignores it and uses the
+	// address that was judged.
 	r.Out.URL.Scheme, r.Out.URL.Host = "http", net.JoinHostPort(s.name, strconv.Itoa(int(s.decision.to.Port())))
 	if s.secure {
 		r.Out.URL.Scheme = "https"

@@ -60,8 +60,10 @@ type Gateway struct {
 	closeTime time.Duration // bounds how long Close waits for connections to end
 }
 
+// nic is the number of the stack's only interface.
 const nic tcpip.NICID = 1
 
+// defaultCloseTime keeps a connection that does not end from holding up the end of its execution.
 const defaultCloseTime = time.Second
 
 // New carries packets from its return on.
@@ -92,6 +94,8 @@ func New(c Config) (*Gateway, error) {
 // closes the device, because that takes the kernel about 20 ms.
 func (g *Gateway) Close() {
 	g.end()
+	// From here on enter admits nothing, so sessions only falls, and endSessions can wait for zero
+	// (sync.WaitGroup: an Add at zero must come before Wait).
 	g.entering.Lock()
 	g.closed = true
 	g.entering.Unlock()

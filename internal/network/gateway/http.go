@@ -26,6 +26,7 @@ func (c *connection) sendHTTP() error {
 		if first && c.decision.names != nil {
 			_ = c.in.SetReadDeadline(time.Now().Add(c.gateway.entries.limits.Hello))
 		}
+		// A request's head is bounded, its body is not: limits.Bytes counts it.
 		limited.left = maxHead
 		r, err := http.ReadRequest(in)
 		if err != nil {
@@ -48,6 +49,7 @@ func (c *connection) endOfRequests(err error, first bool) error {
 		return c.cut()
 	}
 	var failed net.Error
+	// An idle connection that has had a request ends like any other connection. Only the first request has a deadline.
 	if errors.As(err, &failed) && !first {
 		return err
 	}
@@ -86,6 +88,8 @@ func (c *connection) checkRequest(r *http.Request) error {
 // writeRequest writes r as one request. Its head goes out before the body is waited for: the client
 // may wait for an answer to the head.
 func writeRequest(out *bufio.Writer, r *http.Request) error {
+	// A server that gets neither header can't change to WebSocket or to HTTP/2 without TLS (RFC 9110, 7.8), whose
+	// bytes would pass unchecked.
 	r.Header.Del("Upgrade")
 	r.Header.Del("Http2-Settings")
 	if _, ok := r.Header["User-Agent"]; !ok {

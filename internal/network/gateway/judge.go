@@ -51,6 +51,7 @@ func (g *Gateway) judge(p policy.Protocol, to netip.AddrPort) decision {
 // judgeName asks the rules for a name that only the proxy looks up. If they have the name, the client must send it.
 func (g *Gateway) judgeName(p policy.Protocol, to netip.AddrPort, name string) decision {
 	d := decision{protocol: p, to: to, name: name}
+	// Through the proxy a sandbox could otherwise reach the proxy itself, perhaps its administration.
 	if name == normal(g.relay.Name) {
 		return d.refuse(policy.Verdict{Rule: policy.KindOwn, Reason: name + " is the proxy of the daemon"})
 	}
@@ -71,12 +72,14 @@ func (g *Gateway) judgeAddress(p policy.Protocol, to netip.AddrPort, all, old []
 	if len(all) > 0 {
 		d.name = all[0]
 	}
+	// Old names open nothing, but a deny rule stays valid for an address whose name the sandbox resolved an hour ago.
 	if v, denied := g.rules.Denies(p, to, old); denied {
 		return d.refuse(v)
 	}
 	if v := g.rules.Dial(p, to, all); !v.Allowed {
 		return d.refuse(v)
 	}
+	// A rule that allows the address without any name, such as a CIDR, needs no name from the client.
 	if d.allowed = true; g.rules.Dial(p, to, nil).Allowed {
 		d.denies = g.rules.DeniesNames(p, to.Port())
 		if len(all) > 1 {
@@ -84,6 +87,7 @@ func (g *Gateway) judgeAddress(p policy.Protocol, to netip.AddrPort, all, old []
 		}
 		return d
 	}
+	// Only rules with names allow it. Each name is judged alone, because the client will send one of them.
 	for _, name := range all {
 		if g.rules.Dial(p, to, []string{name}).Allowed {
 			d.names = append(d.names, name)
@@ -96,6 +100,8 @@ func (g *Gateway) judgeAddress(p policy.Protocol, to netip.AddrPort, all, old []
 	return d
 }
 
+// refuse returns the decision as a refusal. The verdict has the reason, the rule that refused, and the rule that would
+// allow it.
 func (d decision) refuse(v policy.Verdict) decision {
 	d.allowed, d.rule, d.reason, d.missing = false, v.Rule, v.Reason, v.Missing
 	return d

@@ -91,6 +91,8 @@ type Shared struct {
 
 // NewShared returns a Shared without a connection.
 func NewShared(l TenantLimits) *Shared {
+	// A burst of Connections new ones lets all sandboxes of a tenant start at once. NewPerSecond then bounds how fast
+	// they replace connections.
 	s := &Shared{count: count{most: l.Connections}, limits: l, large: count{most: maxLarge}, asking: make(chan struct{}, maxAsking),
 		rate: rate.NewLimiter(rate.Limit(l.NewPerSecond), max(l.NewPerSecond, int(l.Connections)))}
 	if l.BytesPerSecond > 0 {
@@ -105,6 +107,7 @@ func (s *Shared) carry(life context.Context, n int) error {
 	if s.bytes == nil {
 		return nil
 	}
+	// WaitN fails for more than a burst at once.
 	for ; n > s.bytes.Burst(); n -= s.bytes.Burst() {
 		if err := s.bytes.WaitN(life, s.bytes.Burst()); err != nil {
 			return err
@@ -158,7 +161,7 @@ func newAdmission(l Limits, tenant *Shared) *admission {
 // enter takes one connection in. It returns the limit that is reached, or "". After "", the caller
 // calls leave.
 func (a *admission) enter() (reached string) {
-	if a.spent() {
+	if a.exhausted() {
 		return a.bytesReason()
 	}
 	if !a.rate.Allow() {
@@ -167,6 +170,7 @@ func (a *admission) enter() (reached string) {
 	if !a.own.take() {
 		return fmt.Sprintf("more than %d connections (network_limits.connections)", a.own.most)
 	}
+	// The tenant comes last: a sandbox beyond its own limits must not use up the tenant's rate.
 	if reached = a.tenant.enter(); reached != "" {
 		a.own.give()
 	}
@@ -180,10 +184,11 @@ func (a *admission) leave() {
 
 // count adds n bytes and reports whether the limit allows them.
 func (a *admission) count(n int) bool {
+	// The bytes beyond the limit are counted, too, so exhausted stays true and later connections are refused at once.
 	return a.bytes.Add(int64(n)) <= a.limits.Bytes || a.limits.Bytes == 0
 }
 
-func (a *admission) spent() bool { return a.limits.Bytes > 0 && a.bytes.Load() > a.limits.Bytes }
+func (a *admission) exhausted() bool { return a.limits.Bytes > 0 && a.bytes.Load() > a.limits.Bytes }
 
 func (a *admission) bytesReason() string {
 	return fmt.Sprintf("more than %d bytes (network_limits.bytes)", a.limits.Bytes)

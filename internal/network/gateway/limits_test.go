@@ -109,7 +109,7 @@ func TestBytesOfTenantAreCounted(t *testing.T) {
 	bytes := b.gateway.entries.tenant.bytes
 	bytes.SetLimit(0) // nothing comes back
 	left := bytes.Tokens()
-	spent := func(what string, least float64) {
+	counted := func(what string, least float64) {
 		t.Helper()
 		now := bytes.Tokens()
 		if left-now < least {
@@ -127,12 +127,12 @@ func TestBytesOfTenantAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Close()
-		spent(network, 2000)
+		counted(network, 2000)
 	}
 	if s, got := get(t, b.client(t, set, true, ""), "https://api.test/"); s != 200 {
 		t.Errorf("got %d %q", s, got)
 	}
-	spent("a credential", 100)
+	counted("a credential", 100)
 }
 
 // A connection ends with a reset when the bytes are used up, when it is idle, and with the Gateway.

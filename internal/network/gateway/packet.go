@@ -41,6 +41,7 @@ func inspectIPv4(packet []byte) refusal {
 		return quiet
 	}
 	h := header.IPv4(packet)
+	// The offsets of source and destination are in RFC 791, 3.1.
 	from, _ := netip.AddrFromSlice(packet[12:16])
 	to, _ := netip.AddrFromSlice(packet[16:20])
 	switch {
@@ -58,6 +59,7 @@ func inspectIPv6(packet []byte) refusal {
 	if len(packet) < header.IPv6MinimumSize {
 		return quiet
 	}
+	// The offsets of source and destination are in RFC 8200, 3.
 	from, _ := netip.AddrFromSlice(packet[8:24])
 	to, _ := netip.AddrFromSlice(packet[24:40])
 	// The kernel itself sends to multicast addresses of the link: it announces its groups.
@@ -67,6 +69,7 @@ func inspectIPv6(packet []byte) refusal {
 	if from != SandboxIPv6 {
 		return refusal{"ip", to, "the source address is not the sandbox's"}
 	}
+	// packet[6] is the number of the next header: an extension, or TCP or UDP.
 	switch next := packet[6]; next {
 	case unix.IPPROTO_HOPOPTS, unix.IPPROTO_ROUTING, unix.IPPROTO_FRAGMENT, unix.IPPROTO_DSTOPTS:
 		return refusal{"ip", to, "IPv6 extension headers"}

@@ -55,6 +55,7 @@ func (d Direct) hasName(name string) bool {
 // hasAddress reports whether an address needs no proxy. The addresses of a machine's own links mean other
 // hosts at the proxy.
 func (d Direct) hasAddress(a netip.Addr) bool {
+	// An IPv4 address in IPv6 form (::ffff:a.b.c.d) is the same destination.
 	a = a.Unmap()
 	return a.IsLoopback() || a.IsLinkLocalUnicast() || slices.ContainsFunc(d.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
@@ -146,6 +147,8 @@ func (r *relay) dial(ctx context.Context, host string) (*upstream, error) {
 		return nil, proxyError{"the proxy can't be reached (network_proxy.url): " + cause(err)}
 	}
 	u := &upstream{Conn: tcp, socket: tcp}
+	// A deadline in the past ends a write or a read of open that waits for the proxy. stop returns false if that has
+	// begun.
 	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(time.Unix(1, 0)) })
 	if err = r.open(u, host); err == nil && !stop() {
 		err = ctx.Err()
@@ -174,6 +177,8 @@ func firstOf(ctx context.Context, all []netip.AddrPort, dial func(context.Contex
 	err = errors.New("its name has no address")
 	for i, a := range all {
 		each, cancel := ctx, context.CancelFunc(func() {})
+		// The remaining time is shared equally: the first address that does not answer must not take the time of the
+		// others.
 		if late, ok := ctx.Deadline(); ok {
 			each, cancel = context.WithTimeout(ctx, time.Until(late)/time.Duration(len(all)-i))
 		}
@@ -243,9 +248,11 @@ func (r *relay) open(u *upstream, host string) error {
 	if err != nil {
 		return proxyError{"the proxy did not answer the request for a connection: " + cause(err)}
 	}
+	// Any 2xx opens the tunnel (RFC 9110, 9.3.6).
 	if answer.StatusCode/100 != 2 {
 		return r.refusal(answer.StatusCode)
 	}
+	// The destination may speak first, and its bytes may come with the proxy's answer.
 	if n := from.Buffered(); n > 0 {
 		early, _ := from.Peek(n)
 		u.again = bytes.Clone(early)
@@ -309,6 +316,7 @@ func (u *upstream) CloseWrite() error {
 
 // reset ends the connection without the rest of its data.
 func (u *upstream) reset() {
+	// With a linger time of 0, close(2) sends a RST (SO_LINGER, socket(7)). The peer then knows that data is missing.
 	_ = u.socket.SetLinger(0)
 	u.socket.Close()
 }

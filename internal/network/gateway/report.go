@@ -13,6 +13,7 @@ import (
 // queries. So a refusal that repeats within repeatTime is only counted, and so is an event beyond the
 // rate.
 type reporter struct {
+	// mu is held during calls of the sink, which may not block and hears of one event at a time.
 	mu          sync.Mutex
 	sink        policy.Sink
 	denials     *rate.Limiter
@@ -32,6 +33,7 @@ const (
 
 func newReporter(sink policy.Sink) *reporter {
 	return &reporter{sink: sink, recent: map[refused]time.Time{},
+		// Events in a second, and how many at once. Further ones are only counted.
 		denials: rate.NewLimiter(20, 100), connections: rate.NewLimiter(200, 1000)}
 }
 

@@ -53,6 +53,7 @@ func (n *nameServer) ask(name string, kind uint16) resolved {
 func (n *nameServer) askOne(resolver netip.AddrPort, name string, kind uint16) (resolved, error) {
 	ctx, cancel := context.WithTimeout(n.gateway.life, askTime)
 	defer cancel()
+	// The wait for a turn counts towards askTime, so a busy tenant's question fails rather than waits for long.
 	asking := n.gateway.entries.tenant.asking
 	select {
 	case asking <- struct{}{}:
@@ -99,11 +100,14 @@ func read(m *dns.Msg, q dns.Question) (resolved, error) {
 	ttl := largestTTL
 	found := resolved{code: dns.RcodeSuccess}
 	for _, r := range m.Answer {
+		// The least of all TTLs, also of aliases: after it, the name can lead elsewhere.
 		ttl = min(ttl, time.Duration(r.Header().Ttl)*time.Second)
 		if a, ok := addressOf(r); ok && r.Header().Rrtype == q.Qtype && len(found.addresses) < maxAnswer {
 			found.addresses = append(found.addresses, a)
 		}
 	}
+	// The name exists and has no address of this type. The TTL of such an answer is in its SOA (RFC 2308), which is
+	// not read here.
 	if len(found.addresses) == 0 {
 		ttl = negativeTTL
 	}

@@ -46,6 +46,7 @@ func asksAgain(from *bufio.Reader) (bool, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return false, err
 	}
+	// start[recordHeader] is the type of the message, after the header of its record.
 	return err == nil && len(start) > 1 && start[recordHeader] == serverHello && bytes.Equal(start[retryRandomAt:], retryRandom), nil
 }
 
@@ -56,12 +57,15 @@ func (c *connection) sendToHello(in *bufio.Reader) (again bool, err error) {
 	for {
 		start, err := in.Peek(recordHeader)
 		if err != nil {
-			return false, nil // not a whole record; copy then reads the same bytes and the same end
+			return false, nil // not a whole record; outward then sends the same bytes, and finds the same end
 		}
 		if start[0] == handshakeRecord && recordSize(start) > recordHeader {
+			// This may be the second message. Only the answer tells, so the client's bytes wait for it.
 			<-c.answered
 			return c.retry, nil
 		}
+		// Before the answer, other records are early data, and pass. After an answer that asks for nothing, all that
+		// follows is encrypted.
 		select {
 		case <-c.answered:
 			if !c.retry {

@@ -108,6 +108,7 @@ var errHandshake = errors.New("the client did not complete the handshake")
 // accept completes the handshake with the client.
 func accept(r *tcp.ForwarderRequest) (*connection, error) {
 	c := &connection{answered: make(chan struct{})}
+	// CreateEndpoint answers the client's SYN and waits for its ACK. Complete(false) ends the attempt without a reset.
 	ep, err := r.CreateEndpoint(&c.queue)
 	r.Complete(false)
 	if err != nil {

@@ -119,6 +119,8 @@ var errNotHello = errors.New("not a valid start")
 func readHello(r io.Reader) (hello *tls.ClientHelloInfo, read []byte, err error) {
 	conn := &helloConn{from: io.LimitedReader{R: r, N: maxHello}}
 	stop := errors.New("the message is read")
+	// crypto/tls parses the message, so that no parser of TLS has to be written here. It calls GetConfigForClient when
+	// the message is whole, and the error from there ends the handshake.
 	err = tls.Server(conn, &tls.Config{GetConfigForClient: func(info *tls.ClientHelloInfo) (*tls.Config, error) {
 		hello = info
 		return nil, stop
@@ -172,6 +174,7 @@ func (c *helloConn) isOneMessage() bool {
 	for rest := c.read; len(rest) >= recordHeader && len(rest) >= recordSize(rest); rest = rest[recordSize(rest):] {
 		message = append(message, rest[recordHeader:recordSize(rest)]...)
 	}
+	// A message has its type in one byte and its length in three (RFC 8446, 4), so the mask removes the type.
 	return len(message) >= messageHeader && len(message) == messageHeader+int(binary.BigEndian.Uint32(message)&0xffffff)
 }
 

@@ -29,6 +29,7 @@ func (d Denial) String() string {
 			what += " (" + d.Name + ")"
 		}
 	}
+	// A rule that denies says enough. Without one, the reason is all there is.
 	why := d.Rule
 	if why == "" {
 		why = d.Reason

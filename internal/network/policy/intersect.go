@@ -3,6 +3,7 @@ package policy
 // intersect returns an allow rule for the connections that both rules allow. ok is false if there are
 // no such connections. A result that equals a or b keeps that rule's text.
 func intersect(a, b rule) (both rule, ok bool) {
+	// The order of kinds is public, name, prefix: after this, half of the pairs need no case.
 	if a.kind > b.kind {
 		a, b = b, a
 	}
@@ -36,6 +37,7 @@ func intersectTargets(a, b rule) (both rule, ok bool) {
 		// Without exact: the daemon's own addresses are not public.
 		both = rule{kind: prefixRule, prefix: b.prefix}
 		return both, blockAround(b.prefix).isPublic()
+	// b has names: public allows every name, so all of b is in both.
 	case a.kind == publicRule:
 		return rule{kind: b.kind, name: b.name, below: b.below}, true
 	case a.kind == nameRule && b.kind == nameRule:

@@ -63,6 +63,8 @@ func (r *Rules) Answer(name string, addr netip.Addr) Verdict {
 			return Verdict{Allowed: true, Rule: one.text}
 		}
 	}
+	// The advice needs a protocol and a port, which the question for an address does not have. Most programs want
+	// HTTPS.
 	return q.refuse(TCP, 443)
 }
 
@@ -154,6 +156,7 @@ func (r *Rules) question(addr netip.Addr, names []string) question {
 	q := question{addr: plain(addr), names: names}
 	q.inner = append(embedded(q.addr), r.translators.contained(q.addr)...)
 	q.block = blockWith(q.addr, q.inner)
+	// A block that no rule opens stays closed even if the machine has the address.
 	if i := slices.IndexFunc(r.own, func(o *Own) bool { return slices.ContainsFunc(append(q.inner, q.addr), o.has) }); i >= 0 && !q.block.never {
 		q.block = block{name: KindOwn, detail: cmp.Or(r.own[i].Service, "the daemon's machine"), exact: true, prefix: netip.PrefixFrom(q.addr, q.addr.BitLen()), closed: r.own[i].Service != ""}
 	}
@@ -200,6 +203,7 @@ func (r rule) opens(b block) bool {
 	case b.exact:
 		return r.exact
 	}
+	// A CIDR that is larger than the block does not name it: 0.0.0.0/0 is not about private addresses.
 	return contains(b.prefix, r.prefix)
 }
 
@@ -279,6 +283,7 @@ func canonicalName(name string) (string, bool) {
 		}
 		last = label
 	}
+	// inet_aton(3) reads 10.1, 0x7f.1 and 2130706433 as addresses, and some programs call it for each name.
 	isNumber := strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x") && strings.Trim(last[2:], "0123456789abcdef") == ""
 	return name, !isNumber
 }

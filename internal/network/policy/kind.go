@@ -28,6 +28,7 @@ func kinds() []string {
 
 // Kind returns the kind under which metrics count the refusal.
 func (d Denial) Kind() string {
+	// The rule of a refusal is the name of a block, or the text of a deny rule. Such a text must not become a label.
 	_, known := slices.BinarySearch(Kinds, d.Rule)
 	switch {
 	case known:

@@ -46,6 +46,7 @@ func needed(c Connection) (rules []rule) {
 		return nil
 	}
 	one := rule{ports: portSet{{port, port}}, protocols: protocols}
+	// A rule with a name opens no port of a name server, so only a rule with the address would help.
 	if !resolverPorts.contains(port) {
 		one.kind = nameRule
 		for _, one.name = range canonicalNames(append(slices.Clone(c.Names), c.Name)) {
@@ -55,6 +56,7 @@ func needed(c Connection) (rules []rule) {
 		}
 	}
 	if len(rules) == 0 && !proxied {
+		// Names come first, because addresses of a service change.
 		one.kind, one.name, one.prefix, one.exact = prefixRule, "", netip.PrefixFrom(addr, addr.BitLen()), true
 		rules = append(rules, one)
 	}

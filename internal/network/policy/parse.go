@@ -122,6 +122,7 @@ func (r *rule) setAddr(addr netip.Addr) (problem string) {
 	if addr.Zone() != "" {
 		return "a rule has no zone; write the address alone"
 	}
+	// Two texts for the same address would be two rules that are not equal.
 	if addr.Is4In6() {
 		return fmt.Sprintf("write the IPv4 address: %s", addr.Unmap())
 	}
@@ -137,6 +138,7 @@ func (r *rule) setPrefix(target, bits string) (problem string) {
 		return fmt.Sprintf("%q is no prefix length; an example of a CIDR is 10.0.0.0/8", bits)
 	case prefix.Addr().Is4In6():
 		return "write the IPv4 CIDR, such as 10.0.0.0/8"
+	// 10.1.2.3/8 is a mistake of one part or the other, and the two readings open very different ranges.
 	case prefix != prefix.Masked():
 		return fmt.Sprintf("the address has bits beyond the prefix length; write %s or %s", bracket(prefix.Masked().String()), bracket(prefix.Addr().String()))
 	}
@@ -164,6 +166,7 @@ func (r *rule) setName(target string) (problem string) {
 	if !ok {
 		return "neither a domain name nor an address nor a CIDR; examples: example.com, *.example.com, 10.0.0.0/8:5432"
 	}
+	// "PUBLIC" and "none." are canonical forms of words with another meaning.
 	if !below && (canonical == public || canonical == Nothing) {
 		return fmt.Sprintf("write %s in lower case and without a dot", canonical)
 	}

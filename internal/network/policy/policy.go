@@ -152,6 +152,8 @@ func (r *Rules) Tighten(by *Rules) *Rules {
 		return nil
 	}
 	t := &Rules{own: append(slices.Clone(r.own), by.own...)}
+	// Each pair, because each rule of r may allow a part of each rule of by. The number of rules of a request is
+	// bounded, so the product is.
 	for _, a := range r.allow {
 		for _, b := range by.allow {
 			if both, ok := intersect(a, b); ok {

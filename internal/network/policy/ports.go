@@ -63,6 +63,7 @@ func parsePort(text string) (uint16, bool) {
 // merged sorts the ranges and joins ranges that touch, so that equal sets have equal texts.
 func (s portSet) merged() portSet {
 	slices.SortFunc(s, func(a, b portRange) int { return int(a.first) - int(b.first) })
+	// The result uses the array of s, which the sort has changed already.
 	merged := s[:1]
 	for _, one := range s[1:] {
 		end := &merged[len(merged)-1]
@@ -93,6 +94,7 @@ func (s portSet) intersect(o portSet) (both portSet) {
 // without returns the ports of s that are not in o.
 func (s portSet) without(o portSet) portSet {
 	rest := s
+	// Neither bound overflows: no hole of this package begins at port 1 or ends at port 65535.
 	for _, hole := range o {
 		rest = rest.intersect(portSet{{1, hole.first - 1}, {hole.last + 1, 65535}})
 	}

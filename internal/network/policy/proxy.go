@@ -16,6 +16,7 @@ func (r *Rules) DialName(name string, port uint16) (v Verdict, anyName bool) {
 	if resolverPorts.contains(port) {
 		return Verdict{Rule: KindResolver, Reason: "other name servers are refused unless a rule names their address"}, false
 	}
+	// The zero block of these questions is public. Which addresses the name really has, only the proxy learns.
 	v = r.dial(question{names: []string{canonical}}, TCP, port)
 	return v, v.Allowed && r.dial(question{}, TCP, port).Allowed
 }

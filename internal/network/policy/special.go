@@ -98,6 +98,7 @@ func blockOf(addr netip.Addr) block { return blockWith(addr, embedded(addr)) }
 // blockWith is blockOf for an address that contains these IPv4 addresses.
 func blockWith(addr netip.Addr, contained []netip.Addr) block {
 	around := smallest(netip.PrefixFrom(addr, addr.BitLen()))
+	// These are at least as narrow as the block of an embedded address.
 	if around.exact || around.never {
 		return around
 	}

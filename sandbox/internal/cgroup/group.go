@@ -266,8 +266,8 @@ func (g Group) RemoveDirs() error {
 	return nil
 }
 
-// Left names a directory of the group that is still there, or "".
-func (g Group) Left() string {
+// Unremoved names a directory of the group that is still there, or "".
+func (g Group) Unremoved() string {
 	for _, dir := range g.Dirs {
 		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Sprintf("%s is still there (%v)", dir, err)

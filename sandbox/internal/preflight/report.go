@@ -21,7 +21,7 @@ type End struct {
 	Killed       uint64 // processes that the kernel killed for memory
 	RefusedForks uint64 // forks that the kernel refused for the limit of processes
 	CPU          time.Duration
-	Left         string // remains of the sandbox after its teardown; "": none
+	Unremoved    string // remains of the sandbox after its teardown; "": none
 }
 
 // maxReport bounds the report, in bytes.
@@ -70,7 +70,7 @@ func (r *Report) Judge(end End) []Boundary {
 	}
 	return append(said,
 		checkMemory.boundary(end.OutOfMemory && end.Killed > 0, fmt.Sprintf("%s, %d processes killed for memory", end.How, end.Killed)),
-		checkEnd.boundary(end.Err == nil && end.Left == "", cmp.Or(end.Left, "the processes that the probe left, and their cgroup, are gone")),
+		checkEnd.boundary(end.Err == nil && end.Unremoved == "", cmp.Or(end.Unremoved, "the processes that the probe left, and their cgroup, are gone")),
 		checkCPU.boundary(end.CPU > 0, fmt.Sprintf("%v counted", end.CPU)),
 		checkReport.boundary(complaint == "", cmp.Or(complaint, fmt.Sprintf("%d checks", len(checks)))),
 	)

@@ -104,7 +104,7 @@ func TestJudge(t *testing.T) {
 		{"no refused fork", func(e *End) { e.RefusedForks = 0 }, []string{last}},
 		{"another end", func(e *End) { e.OutOfMemory = false }, []string{checkMemory.name}},
 		{"nothing killed", func(e *End) { e.Killed = 0 }, []string{checkMemory.name}},
-		{"a process is left", func(e *End) { e.Left = "a process" }, []string{checkEnd.name}},
+		{"a process is left", func(e *End) { e.Unremoved = "a process" }, []string{checkEnd.name}},
 		{"no processor time", func(e *End) { e.CPU = 0 }, []string{checkCPU.name}},
 		{"the end was not seen", func(e *End) { e.Err = errors.New("lost") }, []string{checkEnd.name, checkReport.name}},
 	} {

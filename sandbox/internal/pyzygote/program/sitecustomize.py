@@ -61,7 +61,7 @@ def main():
     except Exception:
         pass  # Python, too, continues after an error in it
     try:
-        zygote.settle_signals()
+        zygote.reset_signals()
         prctl(PR_SET_DUMPABLE, 0)  # no process may read its memory, not even another zygote
         zygote.Zygote(_bare).serve()
     except BaseException:

@@ -287,7 +287,7 @@ def keep_openssl():
         pass  # libcrypto is linked into the interpreter, or is an older version
 
 
-def settle_signals():
+def reset_signals():
     """Sets signals as in a fresh Python, whatever this process inherited."""
     default = bytes(32)  # struct kernel_sigaction
     for number in range(1, 65):
