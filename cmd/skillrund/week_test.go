@@ -135,7 +135,8 @@ func (w *week) start() {
 		metrics: metrics.New("week", server.Reason, server.Reasons()),
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
-	w.must(d.lock())
+	d.lock, err = lockState(c.StateDir)
+	w.must(err)
 	d.skills, err = skill.OpenRegistry(ctx, skill.RegistryConfig{
 		Roots: roots(c.Skills), Private: privateRoots(c.loaded), Dir: filepath.Join(c.StateDir, "snapshots"),
 		Owner: snapshot.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID}, MaxFiles: c.Snapshots.Files, MaxBytes: int64(c.Snapshots.Bytes),
