@@ -134,7 +134,8 @@ type Executor struct {
 	Config
 	admission *admission.Admission
 	streams   streams
-	starts    starts
+	starts    turns
+	lists     turns
 	names     names
 	repeated  repeated
 	// hashKey is 32 bytes of KeyFile. request.hash and KeyedHash use it.
@@ -190,6 +191,7 @@ func New(ctx context.Context, c Config) (*Executor, error) {
 		hashKey:   key,
 		live:      map[string]*run{},
 		preparing: map[string]int{},
+		lists:     turns{places: listsOfTenant},
 	}
 	x.Tenants = c.tenants()
 	if c.Host != nil {
