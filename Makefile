@@ -68,9 +68,9 @@ wheel: packages-wheel ## Builds the wheel of the Python client into dist/, witho
 demo: packages-demo build ## Starts the daemon and runs a shipped skill in a sandbox
 	@bash deploy/demo.sh
 
-# make survey SKILLS='DIR ...' SURVEY='--json --timeout=5s'
+# make survey SKILLS='[NAME=]DIR ...' SURVEY='--json --timeout=5s'
 .PHONY: survey
-survey: packages-demo build ## Counts which skills in SKILLS='DIR ...' load, which of their command lines are allowed and which scripts run, as root
+survey: packages-demo build ## Counts which skills in SKILLS='[NAME=]DIR ...' load, which of their command lines are allowed and which scripts run, as root
 	@bash deploy/survey.sh $(SURVEY) -- $(SKILLS)
 
 .PHONY: check
@@ -152,6 +152,11 @@ test-cgroup2: packages-cgroup2 build ## Runs the hostile catalogue and the sandb
 	@mkdir -p .cache/cgroup2/faulty && CGO_ENABLED=1 go build -trimpath -tags $(TAGS),skillrun_faults -ldflags '$(LDFLAGS)' -o .cache/cgroup2/faulty/ ./cmd/skillrund
 	@CGO_ENABLED=1 go test -c -trimpath -tags $(TAGS),skillrun_faults -ldflags '$(LDFLAGS)' -o .cache/cgroup2/faulty/sandbox.test ./sandbox/
 	@CGROUP2_RUN='$(RUN)' CGROUP2_FLAGS='$(FLAGS)' bash .ci/cgroup2/run.sh
+
+# What deploy/ promises of systemd: the start, a reload under load, a restart, a death.
+.PHONY: test-systemd
+test-systemd: packages-systemd build ## Runs the daemon as a service of a real systemd, in a virtual machine, as root
+	@CGROUP2_FORM=systemd bash .ci/cgroup2/run.sh
 
 # A wrong access to memory aborts, and undefined behaviour becomes an illegal instruction.
 # Both end the sandbox. The binary is not static, because AddressSanitizer cannot be.
@@ -300,7 +305,7 @@ $(TOOLS)/mcpclients/installed: $(MCP_CLIENTS)/package.json $(MCP_CLIENTS)/packag
 	@echo "==> npm packages of $(MCP_CLIENTS)"
 	@mkdir -p $(@D) && cp $^ $(@D)/ && npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --loglevel error && touch $@
 
-.PHONY: packages-build packages-demo packages-wheel packages-test packages-generate packages-cgroup2
+.PHONY: packages-build packages-demo packages-wheel packages-test packages-generate packages-cgroup2 packages-systemd
 packages-build: ; @bash deploy/packages.sh $(BUILD_PACKAGES)
 packages-wheel: ; @bash deploy/packages.sh $(WHEEL_PACKAGES)
 packages-demo: ; @bash deploy/packages.sh $(DEMO_PACKAGES)
@@ -308,6 +313,7 @@ packages-test: $(TOOLS)/promtool $(TOOLS)/unbound $(TOOLS)/nginx ; @bash deploy/
 packages-generate: ; @bash deploy/packages.sh $(GENERATE_PACKAGES)
 
 packages-cgroup2: ; @bash deploy/packages.sh $(CGROUP2_PACKAGES)
+packages-systemd: ; @bash deploy/packages.sh $(CGROUP2_PACKAGES) systemd
 
 .PHONY: clean
 clean: ## Removes what was built

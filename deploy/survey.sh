@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Tries the skills in folders, which may hold them at any level: how many load, which of their command
 # lines are allowed, and which scripts run. It fetches nothing. The flags before the folders are those
-# of skillrun survey.
+# of skillrun survey. The skills of NAME=DIR get the namespace NAME, so several folders may have a skill
+# of the same name.
 #
-# usage: survey.sh [FLAG...] [--] DIR...
+# usage: survey.sh [FLAG...] [--] [NAME=]DIR...
 set -euo pipefail
 flags=()
 while [[ ${1-} == -* ]]; do
@@ -20,8 +21,12 @@ if (($# == 0)); then
 fi
 roots=
 for root; do
+	namespace=
+	if [[ $root =~ ^([a-z0-9-]+)=(.*) ]]; then
+		namespace=", namespace: \"${BASH_REMATCH[1]}\"" root=${BASH_REMATCH[2]}
+	fi
 	# JSON strings are strings of YAML.
-	roots+="- {path: \"$(realpath -e -- "$root" | sed 's/[\\"]/\\&/g')\", recursive: true}"$'\n'
+	roots+="- {path: \"$(realpath -e -- "$root" | sed 's/[\\"]/\\&/g')\", recursive: true$namespace}"$'\n'
 done
 cd "$(dirname "$0")/.."
 . deploy/daemon.sh

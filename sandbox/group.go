@@ -181,25 +181,37 @@ func (g *groups) enter(name string) (*group, error) {
 	return of, nil
 }
 
+// tryEnter reads the number of processes without the lock: a file of a cgroup can take long on a busy machine, and the
+// starts of all other groups would wait.
 func (g *groups) tryEnter(name string) (*group, error) {
+	of, most, err := g.join(name)
+	if err != nil || most == 0 {
+		return of, err
+	}
+	if n, err := of.cgroup().Number("pids", "pids.current"); err != nil || n+2 > most {
+		g.leave(of)
+		return nil, fmt.Errorf("%w of %d processes (%d exist)", ErrGroupFull, most, n)
+	}
+	return of, nil
+}
+
+// join is tryEnter without the check of the number of processes. It returns the limit of processes.
+func (g *groups) join(name string) (of *group, most int64, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	of := g.entry(name)
+	of = g.entry(name)
 	if of.removed {
-		return nil, ErrGroupRemoved
+		return nil, 0, ErrGroupRemoved
 	}
 	if err := g.prepare(of); err != nil {
 		if of.refs == 0 {
 			g.free(of)
 		}
-		return nil, err
-	}
-	if n, err := of.cgroup().Number("pids", "pids.current"); of.limits.Processes > 0 && (err != nil || n+2 > of.limits.Processes) {
-		return nil, fmt.Errorf("%w of %d processes (%d exist)", ErrGroupFull, of.limits.Processes, n)
+		return nil, 0, err
 	}
 	of.refs++
 	of.active++
-	return of, nil
+	return of, of.limits.Processes, nil
 }
 
 // prepare gives a group its ids and its cgroup, if it lacks them. g.mu is held.

@@ -371,6 +371,9 @@ func TestHandOver(t *testing.T) {
 		t.Errorf("%d sandboxes wait, %d Python zygotes, %d zygotes of groups", waiting, pythons, zygotes)
 	}
 	h.Resume()
+	h.pool.mu.Lock()
+	h.pool.rest = time.Time{} // as if the pause after the last start were over: it is long if that start was slow
+	h.pool.mu.Unlock()
 	run(t, h, python, "")
 	waitForReady(t, h, python)
 	if err := p.end(); err != nil {

@@ -1,7 +1,7 @@
 # Makes the guest's files in $cache: Debian's cloud kernel, unpacked but not installed;
 # an initramfs that finds the disk; a disk with skillrun and with the parts of this
 # machine's Debian that sandboxes show as /usr.
-# For run.sh, which sets $here and $cache.
+# For run.sh, which sets $here, $cache and $form.
 # shellcheck shell=bash
 
 # The guest's packages, without their dependencies (see installed_closure).
@@ -9,6 +9,9 @@ guest_packages=(
 	base-files bash coreutils dash e2fsprogs findutils grep hostname libc-bin libcap2-bin mawk mount nodejs
 	perl-base procps python3 sed tzdata util-linux
 )
+if [[ $form == systemd ]]; then
+	guest_packages+=(systemd)
+fi
 
 # The kernel's modules, in the order in which the guest loads them.
 modules=(
@@ -72,18 +75,49 @@ make_initramfs() {
 make_image() {
 	local tree=$cache/root.tree
 	image=$cache/disk
+	if [[ $form == systemd ]]; then
+		tree=$cache/systemd.tree
+	fi
 	copy_packages "$tree"
 	local to=$tree/opt/skillrun
 	rm -rf "$to"
 	mkdir -p "$to"/{bin,built,faulty,src/cmd/skillrund}
+	if [[ $form == systemd ]]; then
+		install_service "$tree"
+	else
+		add_tests "$to"
+	fi
+	cp "$here"/*.sh "$to/"
+	printf '%s=%q\n' form "$form" run "$run" flags "$flags" seconds "$((limit - 10))" >"$to/settings"
+	rm -f "$image"
+	truncate --size=2G "$image"
+	mkfs.ext4 -q -d "$tree" -E lazy_itable_init=1,lazy_journal_init=1 "$image"
+}
+
+# Installs the daemon in $1 as docs/operating.md says, and the unit that runs systemd.sh.
+install_service() {
+	local tree=$1
+	install -Dm 0755 bin/skillrund bin/skillrun -t "$tree/usr/bin/"
+	install -Dm 0644 deploy/skillrund.service deploy/skillrund.socket -t "$tree/etc/systemd/system/"
+	install -Dm 0644 deploy/skillrund.sysusers "$tree/usr/lib/sysusers.d/skillrun.conf"
+	install -Dm 0644 deploy/skillrund.yaml -t "$tree/etc/skillrun/"
+	install -Dm 0644 "$here/checks.service" -t "$tree/etc/systemd/system/"
+	rm -rf "$tree/opt/skills"
+	mkdir -p "$tree/opt/skills"
+	cp -r skills/calculator "$tree/opt/skills/"
+	: >"$tree/etc/machine-id" # systemd makes one
+}
+
+# Adds the tests, and what they need, to the directory $1.
+add_tests() {
+	local to=$1
 	cp bin/skillrund bin/skillrun "$to/bin/"
 	cp "$cache"/{sandbox,cgroup,mount,preflight,pyzygote,network,gateway,skillrund}.test "$to/"
 	cp "$cache"/faulty/{skillrund,sandbox.test} "$to/faulty/"
 	# Unpacking it would take minutes in emulation.
 	printf '#!/bin/sh\necho "left out of this image" >&2\nexit 1\n' >"$to/bin/skillrun-python"
 	chmod 755 "$to/bin/skillrun-python"
-	cp -r "$cache/initramfs.tree/modules" "$here"/*.sh "$to/"
-	printf '%s=%q\n' form "$form" run "$run" flags "$flags" seconds "$((limit - 10))" >"$to/settings"
+	cp -r "$cache/initramfs.tree/modules" "$to/"
 	# Tests run in the directory of their sources. One skill is enough: each start of a
 	# daemon imports all.
 	cp -r sandbox "$to/src/"
@@ -94,9 +128,6 @@ make_image() {
 	cp -r skills/calculator "$to/src/skills/"
 	ln -s src/skills "$to/skills"
 	build_attacks "$to/built"
-	rm -f "$image"
-	truncate --size=2G "$image"
-	mkfs.ext4 -q -d "$tree" -E lazy_itable_init=1,lazy_journal_init=1 "$image"
 }
 
 # Compiles the attacks that are in C, into $1. Other machines compile them in the

@@ -2,14 +2,15 @@
 # Runs skillrun on a machine with cgroup v2 only, whatever this one has: boots
 # Debian's kernel in qemu with a small Debian of this machine's own files, runs
 # smoke.sh in it, prints its report, and succeeds only if every check passed.
-# plan.sh lists the tests.
+# plan.sh lists the tests. In the form systemd, the guest's first process is systemd, and
+# systemd.sh checks the units of deploy/.
 #
 # Expects bin/skillrund and bin/skillrun, and in .cache/cgroup2 sandbox.test, cgroup.test,
 # mount.test, preflight.test, pyzygote.test, network.test, gateway.test and skillrund.test (the tests of
 # packages sandbox, sandbox/internal/{cgroup,mount,preflight,pyzygote}, internal/network,
 # internal/network/gateway and cmd/skillrund), faulty/skillrund (the daemon of the mutations) and
 # faulty/sandbox.test (the tests of package sandbox, with the tag skillrun_faults), all static:
-# `make test-cgroup2` builds them. Needs root, because the image's files belong to
+# `make test-cgroup2` builds them. The form systemd needs only the first two. Needs root, because the image's files belong to
 # root.
 #
 # The guest is emulated in software, because in a virtual machine /dev/kvm may open
@@ -19,13 +20,18 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
 
-# The form: short, full or all (plan.sh).
+# The form: short, full or all (plan.sh), or systemd (systemd.sh).
 form=${CGROUP2_FORM:-full}
+init=/opt/skillrun/guest.sh
 case $form in
 short | full) limit=540 ;;
 all) limit=1500 ;;
+systemd)
+	limit=1500
+	init='/lib/systemd/systemd systemd.unit=checks.service systemd.show_status=false'
+	;;
 *)
-	echo "cgroup2: CGROUP2_FORM=$form: take short, full or all" >&2
+	echo "cgroup2: CGROUP2_FORM=$form: take short, full, all or systemd" >&2
 	exit 2
 	;;
 esac
@@ -67,7 +73,7 @@ machine=(
 	-nodefaults -no-user-config -display none -no-reboot
 	-serial "file:$console" -serial "file:$report"
 	-kernel "$kernel" -initrd "$initramfs"
-	-append "console=ttyS0 quiet panic=-1 cgroup_no_v1=all $cheap"
+	-append "console=ttyS0 quiet panic=-1 cgroup_no_v1=all $cheap skillrun.init=$init"
 	-drive "file=$image,if=virtio,format=raw,cache=unsafe"
 )
 echo "==> boot, at most ${limit}s"

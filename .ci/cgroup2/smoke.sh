@@ -10,7 +10,6 @@ cgroups=/sys/fs/cgroup
 slice=$cgroups/system.slice
 user_slice=$cgroups/user.slice
 logs=/var/tmp/logs
-passed=0 failed=0 skipped=0 left_out=0
 cut='' # a part that was killed at its time limit, so its cgroups may remain
 
 # Waits and deadlines of the tests are this many times longer here. The emulated
@@ -26,24 +25,7 @@ export SKILLRUN_TEST_SLICE=$slice
 # Not on /tmp: id-mapped mounts of a tmpfs need Linux 6.3.
 export TMPDIR=/var/tmp
 
-pass() { passed=$((passed + 1)) && echo "ok   $1"; }
-fail() { failed=$((failed + 1)) && echo "FAIL $1"; }
-skip() { skipped=$((skipped + 1)) && echo "skip $1"; }
-leave_out() { left_out=$((left_out + 1)) && echo "LEFT OUT $1"; }
-
-# check NAME COMMAND...: passes if the command succeeds, else fails and prints the
-# command's output. Returns the result.
-check() {
-	local name=$1 out=/var/tmp/out.$BASHPID
-	shift
-	if "$@" >$out 2>&1; then
-		pass "$name"
-	else
-		fail "$name"
-		sed 's/^/     /' $out
-		return 1
-	fi
-}
+source ./report.sh
 
 # within GROUP COMMAND...: executes the command in the cgroup.
 within() {
@@ -162,4 +144,4 @@ else
 	planned
 fi
 echo "     $(uptime) s since the boot, of $seconds"
-echo "END passed=$passed failed=$failed skipped=$skipped left_out=$left_out"
+end

@@ -37,8 +37,8 @@ how many skills, command lines and scripts there are of each class. Scripts that
 not know --help may do something else, but only inside their sandboxes.
 
 With --log FILE, the daemon's log in JSON form, it also counts the folders that the
-daemon did not load. make survey SKILLS='DIR ...' starts a daemon with these folders
-and does all of this.
+daemon did not load. make survey SKILLS='[NAME=]DIR ...' starts a daemon with these
+folders, in namespaces if they have names, and does all of this.
 
 With --json it prints one object a line for each skill, command line and script,
 {"kind", "skill", "subject", "at", "class", "detail"}, and last the counts.`,

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -24,9 +26,12 @@ func TestMCPAgentOfficialClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	least := leastCommands
+	least, more := leastCommands, []byte(nil)
 	if other := os.Getenv(agentVar); other != "" {
 		from, least = other, 1
+		if more, err = os.ReadFile(filepath.Join(from, "skillrund.yaml")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
 	}
 	dir := newDir(t)
 	if err := os.CopyFS(filepath.Join(dir, "skills"), os.DirFS(filepath.Join(from, "skills"))); err != nil {
@@ -39,7 +44,7 @@ func TestMCPAgentOfficialClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := startDaemonIn(t, dir, fmt.Sprintf("skills: [{path: skills, recursive: true}, %s]\n", shipped))
+	d := startDaemonIn(t, dir, fmt.Sprintf("skills: [{path: skills, recursive: true}, %s]\n%s", shipped, more))
 	args := append([]string{filepath.Join(from, "commands.mjs"), "2026-07-28"}, d.mcpCommand().Args...)
 	done := 0
 	for line := range bytes.Lines(runClient(t, "agent.mjs", args, "SKILLRUN_ADDRESS=unix://"+d.dir+"/s.sock")) {

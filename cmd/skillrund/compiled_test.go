@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -21,9 +22,8 @@ for module in m0, mine:
     print(module.__file__, path)
 `
 
-// The modules of a skill and of its venv are compiled once, after the first execution. Then all
-// executions find the compiled files. The artifacts, the digest and the files that a script may change
-// stay the same.
+// The modules of a skill with a venv are compiled once, when it is imported. Then all executions find
+// the compiled files. The artifacts, the digest and the files that a script may change stay the same.
 func TestModulesAreCompiledOnce(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("/usr/bin/python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2], end='')").Output()
@@ -47,21 +47,33 @@ subprocess.run([sys.executable, "-c", "import m1; print(m1.WHO)"], cwd="scripts"
 		files[fmt.Sprintf("scripts/m%d.py", i)] = fmt.Sprintf("WHO = %d\n", i)
 	}
 	dir := newDir(t)
-	writeSkill(t, dir, "modules", "allowed-tools: Bash(python:*) Bash(venv/bin/python3 scripts/*)", files)
-	bin := filepath.Join(dir, "skills/modules/venv/bin")
-	if err := os.Mkdir(bin, 0o755); err != nil {
-		t.Fatal(err)
+	add := func(name string) {
+		t.Helper()
+		writeSkill(t, filepath.Join(dir, "new"), name, "allowed-tools: Bash(python:*) Bash(venv/bin/python3 scripts/*)", files)
+		from, bin := filepath.Join(dir, "new/skills", name), filepath.Join(dir, "new/skills", name, "venv/bin")
+		if err := errors.Join(
+			os.Mkdir(bin, 0o755), os.Symlink("/home/me/bin/python3", filepath.Join(bin, "python3")),
+			os.MkdirAll(filepath.Join(dir, "skills"), 0o755), os.Rename(from, filepath.Join(dir, "skills", name)),
+		); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := os.Symlink("/home/me/bin/python3", filepath.Join(bin, "python3")); err != nil {
-		t.Fatal(err)
-	}
+	add("modules")
 	d := startDaemonIn(t, dir, "python: system\n")
 	const m0 = "/workspace/scripts/m0.py"
 	mine := "/opt/venv" + site + "mine.py"
+	with := m0 + " " + m0 + "\n" + mine + " " + mine + "\n"
+	d.untilLogged("skill compiled")
 	first := d.run(script("modules", "scripts/a.py"))
 	first.wantExit(t, 0)
-	d.untilLogged("skill compiled")
-	with := m0 + " " + m0 + "\n" + mine + " " + mine + "\n"
+	first.wantStdout(t, with)
+	t.Run("imported later", func(t *testing.T) {
+		add("later")
+		d.untilLogged(`"skill compiled" skill=later`)
+		r := d.run(script("later", "scripts/a.py"))
+		r.wantExit(t, 0)
+		r.wantStdout(t, with)
+	})
 	for what, req := range map[string]*pb.ExecuteRequest{
 		"script": script("modules", "scripts/a.py"), "code": code("modules", compiledOf),
 		"command": command("modules", "python scripts/a.py"), "command by path": command("modules", "venv/bin/python3 scripts/a.py"), "from bash": script("modules", "scripts/sh.sh"),

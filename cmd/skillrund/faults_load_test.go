@@ -36,9 +36,9 @@ type faultLoad struct {
 	powerless bool         // the disk loses its power: requests are refused, and outputs and outcomes are lost
 	refused   atomic.Int64 // requests
 
-	mu    sync.Mutex
-	ops   []*faultOp
-	reads []*sessionRead
+	mu         sync.Mutex
+	ops        []*faultOp
+	sessionOps []*sessionOp
 }
 
 // A faultOp is one request, as its client saw it.
@@ -46,7 +46,9 @@ type faultOp struct {
 	tenant       int
 	client       int
 	key          string
+	req          *pb.ExecuteRequest
 	call, answer time.Duration // since faultLoad.begun; answer is 0 if the daemon died before it answered
+	refused      string        // sessionIsBusy or sessionIsGone; "": neither
 	ended        time.Duration // when outcome came
 	id           string        // "": no answer
 	deduplicated bool
@@ -99,30 +101,35 @@ func startLoadOf(t *testing.T, d *running, programs []faultProgram, ends ...pb.E
 			})
 		}
 		l.startSession(d, i)
+		l.startFreeSession(d, i)
 	}
 	return l
 }
 
-// request sends a request until it is answered, or the load ends. In a session, the answer is the outcome, because it has
-// the committed version.
-func (l *faultLoad) request(tenant, client int, key string, req *pb.ExecuteRequest) {
+// request sends a request until it is answered, and returns the last attempt. In a session, the answer is the outcome,
+// because it has the committed version, or a refusal because of the session.
+func (l *faultLoad) request(tenant, client int, key string, req *pb.ExecuteRequest) (op *faultOp) {
 	limit := patience
 	if slices.Contains(l.ends, pb.ExecutionEnd_EXECUTION_END_TIMED_OUT) {
 		limit = faultWall
 	}
 	wall(req, limit)
 	req.IdempotencyKey, req.Labels = key, map[string]string{"key": key}
-	for !l.ended.Load() {
-		op := &faultOp{tenant: tenant, client: tenant*(faultClients+sessionClients) + client, key: key, call: time.Since(l.begun)}
+	for l.t.Context().Err() == nil {
+		op = &faultOp{tenant: tenant, client: tenant*tenantClients + client, key: key, req: req, call: time.Since(l.begun)}
 		l.mu.Lock()
 		l.ops = append(l.ops, op)
 		l.mu.Unlock()
 		err := l.try(op, req)
+		if op.refused != "" {
+			break
+		}
 		if op.outcome != nil || op.id != "" && req.Session == nil || status.Code(err) == codes.DataLoss {
 			l.answers.Add(1)
-			return
+			break
 		}
 	}
+	return op
 }
 
 // try sends a request once.
@@ -139,7 +146,12 @@ func (l *faultLoad) try(op *faultOp, req *pb.ExecuteRequest) error {
 		})
 		op.stdout, op.outcome, op.ended = r.stdout.Bytes(), r.outcome, time.Since(l.begun)
 	}
-	if err != nil {
+	if op.refused = sessionRefusal(err); op.refused == sessionIsBusy && req.Session.GetWait() {
+		op.refused = ""
+	}
+	if op.refused != "" {
+		op.answer = time.Since(l.begun)
+	} else if err != nil {
 		l.refusal(op.key, err)
 	}
 	return err
@@ -203,10 +215,9 @@ func (l *faultLoad) verify(row *faultRow) {
 		row.doubled++
 		l.t.Error("no order of the requests explains the answers to their idempotency keys")
 	}
-	if !slices.ContainsFunc(l.ops, func(op *faultOp) bool { return op.outcome.GetSession().GetCommittedVersion() != 0 }) {
-		l.t.Error("no session has a version")
-	}
-	if !isLinearizable(l.t, l.sessionHistories(read), sessionModel) {
+	histories := l.sessionHistories(read)
+	wantAllKinds(l.t, histories)
+	if !isLinearizable(l.t, histories, sessionModel) {
 		row.lost++
 		l.t.Error("no order of the executions explains the files and versions of the sessions")
 	}
@@ -240,15 +251,19 @@ func (op *faultOp) compare(now *result, ends []pb.ExecutionEnd) error {
 	case op.outcome != nil && len(op.stdout) != now.stdout.Len():
 		return fmt.Errorf("its client had all of %q, and the record has %q", op.stdout, now.stdout.String())
 	}
-	out := now.stdout.Bytes()
+	out, code := now.stdout.Bytes(), int32(0)
+	if op.fails() {
+		code = failure
+	}
 	switch {
 	case slices.Contains(ends, now.outcome.End):
 		return nil
-	case now.outcome.End != pb.ExecutionEnd_EXECUTION_END_EXITED || now.outcome.GetExitCode() != 0:
+	case now.outcome.End != pb.ExecutionEnd_EXECUTION_END_EXITED || now.outcome.GetExitCode() != code:
 		return fmt.Errorf("it ended as %v", now.outcome)
 	case op.base != nil:
-		if made := now.outcome.GetSession().GetCommittedVersion(); made != op.base.Version+1 {
-			return fmt.Errorf("it succeeded with version %d, from version %d", made, op.base.Version)
+		made := now.outcome.GetSession().GetCommittedVersion()
+		if commits := code == 0 || op.req.Session.CommitFailed; commits != (made != 0) || commits && op.req.Session.Version == 0 && made != op.base.Version+1 {
+			return fmt.Errorf("it ended with version %d, from version %d", made, op.base.Version)
 		}
 	case !bytes.HasSuffix(out, []byte("\nend\n")) || now.outcome.GetArtifactCount() != 1:
 		return fmt.Errorf("it succeeded with %q and %d artifacts", out, now.outcome.GetArtifactCount())

@@ -21,6 +21,10 @@ var keyModel = porcupine.NondeterministicModel{
 	Step: func(state, _, output any) []any {
 		id, answer := state.(string), output.(keyAnswer)
 		switch {
+		case answer.refused && id == "":
+			return []any{""}
+		case answer.refused:
+			return nil
 		case answer.id == "" && id == "":
 			return []any{"", unnamed}
 		case answer.id == "":
@@ -41,6 +45,7 @@ const unnamed = "?"
 type keyAnswer struct {
 	id           string
 	deduplicated bool
+	refused      bool // because of its session; a key that has an execution is never refused so
 }
 
 // isLinearizable reports whether some order of the operations of each history explains all that they have seen, as
@@ -67,8 +72,8 @@ func (l *faultLoad) histories() [][]porcupine.Operation {
 	}
 	histories := map[place][]porcupine.Operation{}
 	for _, op := range l.ops {
-		o := porcupine.Operation{ClientId: op.client, Call: int64(op.call), Return: int64(op.answer), Output: keyAnswer{op.id, op.deduplicated}}
-		if op.id == "" {
+		o := porcupine.Operation{ClientId: op.client, Call: int64(op.call), Return: int64(op.answer), Output: keyAnswer{op.id, op.deduplicated, op.refused != ""}}
+		if op.answer == 0 {
 			o.Return = math.MaxInt64
 		}
 		at := place{op.tenant, op.key}
@@ -86,6 +91,9 @@ func TestKeyModel(t *testing.T) {
 	silent := func(key string, client int, call time.Duration) *faultOp {
 		return &faultOp{client: client, key: key, call: call}
 	}
+	refused := func(key string, client int, call, answer time.Duration) *faultOp {
+		return &faultOp{client: client, key: key, call: call, answer: answer, refused: sessionIsBusy}
+	}
 	for _, tt := range []struct {
 		name string
 		ops  []*faultOp
@@ -101,6 +109,10 @@ func TestKeyModel(t *testing.T) {
 		{"nobody's execution", []*faultOp{answered("k", 0, 1*ms, 2*ms, "a", true)}, false},
 		{"the execution of a silent request", []*faultOp{silent("k", 0, 1*ms), answered("k", 0, 3*ms, 4*ms, "a", true)}, true},
 		{"a silent request without effect", []*faultOp{silent("k", 0, 1*ms), answered("k", 0, 3*ms, 4*ms, "a", false)}, true},
+		{"a refused request that is repeated", []*faultOp{refused("k", 0, 1*ms, 2*ms), answered("k", 0, 3*ms, 4*ms, "a", false), answered("k", 1, 5*ms, 6*ms, "a", true)}, true},
+		{"a refused request with an execution", []*faultOp{refused("k", 0, 1*ms, 2*ms), answered("k", 0, 3*ms, 4*ms, "a", true)}, false},
+		{"a refusal after the execution", []*faultOp{answered("k", 0, 1*ms, 2*ms, "a", false), refused("k", 1, 3*ms, 4*ms)}, false},
+		{"a refusal after a silent request without effect", []*faultOp{silent("k", 0, 1*ms), refused("k", 0, 3*ms, 4*ms), answered("k", 0, 5*ms, 6*ms, "a", false)}, true},
 		{"two executions after a silent request", []*faultOp{silent("k", 0, 1*ms), answered("k", 0, 3*ms, 4*ms, "a", true), answered("k", 0, 5*ms, 6*ms, "b", true)}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"math"
-	"slices"
+	"iter"
 	"strings"
-	"testing"
+	"sync/atomic"
 	"time"
 
-	"github.com/anishathalye/porcupine"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -20,69 +17,240 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// The load of the faults has a session for each tenant. Each execution in it prints the file log and adds its
+// The load of the faults has two sessions for each tenant. Each execution in them prints the file log and adds its
 // key to the file, so each commit depends on the commit before. A lost, doubled or mixed commit changes what
-// the next execution prints.
+// the next execution prints. In the first session, requests wait for each other. In the second one they do not, so
+// other calls can come between them: PutSessionFile replaces the file, and DeleteSession removes the session, which
+// another one then replaces.
 
 const (
-	sessionClients = 3 // of each tenant; the first two send the same requests, and the last one also reads
-	sessionLines   = 20
+	sessionClients  = 3 // of each tenant in its first session; the first two send the same requests, and the last one also reads
+	freeClients     = 3 // of each tenant in its second session; the last one puts files, reads and deletes
+	tenantClients   = faultClients + sessionClients + freeClients
+	sessionLines    = 20
+	sessionVersions = 10 // that the daemon keeps, by default
 )
 
-// appendTo is the program of an execution with a key.
-func appendTo(key string) *pb.ExecuteRequest {
-	text := "cat log 2>/dev/null; (tail -n %d log 2>/dev/null; echo %s) >new && mv new log"
-	return shell("hostile", fmt.Sprintf(text, sessionLines-1, key))
+// Reasons of refusals that a client may get from a session, and that change nothing.
+const (
+	sessionIsBusy = "SESSION_BUSY"
+	sessionIsGone = "SESSION_NOT_FOUND"
+)
+
+// sessionRefusal returns one of the reasons above, or "" for other errors and for nil.
+func sessionRefusal(err error) string {
+	if reason := errorInfo(err)["reason"]; reason == sessionIsBusy || reason == sessionIsGone {
+		return reason
+	}
+	return ""
 }
 
-// startSession makes the session of a tenant, and starts the clients that work in it.
+// A sessionVariant is a kind of execution in a session.
+type sessionVariant struct {
+	fails, commitFailed bool
+	earlier             bool // it starts from the version before the last one that its client knows of
+}
+
+var sessionVariants = []sessionVariant{{}, {fails: true, commitFailed: true}, {fails: true}, {earlier: true}}
+
+// failure is the exit code of programs that fail.
+const failure = 3
+
+var failing = fmt.Sprintf("; exit %d", failure)
+
+func (op *faultOp) fails() bool { return strings.HasSuffix(op.req.GetCode().GetText(), failing) }
+
+// appendTo is the program of an execution with a key.
+func appendTo(key string, fails bool) *pb.ExecuteRequest {
+	text := fmt.Sprintf("cat log 2>/dev/null; (tail -n %d log 2>/dev/null; echo %s) >new && mv new log", sessionLines-1, key)
+	if fails {
+		text += failing
+	}
+	return shell("hostile", text)
+}
+
+// rounds numbers the rounds of a client: until the load has ended, and then one for each variant. So each load has all.
+func (l *faultLoad) rounds() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for n, left := 0, len(sessionVariants); left > 0 && l.t.Context().Err() == nil && yield(n); n++ {
+			if l.ended.Load() {
+				left--
+			}
+		}
+	}
+}
+
+// A sessionClient is a client that executes in sessions, and knows the last version that it has made.
+type sessionClient struct {
+	*faultLoad
+	tenant, client int
+	wait           bool
+	id             string // of the session with the version
+	version        uint32
+	between        int // executions of untilFree
+}
+
+// execute executes a variant with a key.
+func (c *sessionClient) execute(u *sessionUser, key string, v sessionVariant) *faultOp {
+	req := appendTo(key, v.fails)
+	req.Session = &pb.SessionUse{SessionId: u.id, Wait: c.wait, CommitFailed: v.commitFailed}
+	if v.earlier && c.id == u.id {
+		req.Session.Version = c.version - 1 // 0: the newest
+	}
+	op := c.request(c.tenant, c.client, key, req)
+	if made := op.outcome.GetSession().GetCommittedVersion(); made != 0 {
+		c.id, c.version = u.id, made
+	}
+	return op
+}
+
+// startSession makes the first session of a tenant, and starts its clients.
 func (l *faultLoad) startSession(d *running, tenant int) {
 	u := d.newSession(l.tenants[tenant], &pb.CreateSessionRequest{})
-	for c := range sessionClients {
+	for n := range sessionClients {
+		c := &sessionClient{faultLoad: l, tenant: tenant, client: faultClients + n, wait: true}
 		l.clients.Go(func() {
-			for n := 0; !l.ended.Load(); n++ {
-				key := fmt.Sprintf("session%d.%d", c/2, n)
-				req := appendTo(key)
-				req.Session = &pb.SessionUse{SessionId: u.id, Wait: true}
-				l.request(tenant, faultClients+c, key, req)
-				if c == sessionClients-1 {
-					l.readSession(u, tenant)
+			for i := range l.rounds() {
+				v := sessionVariants[i%len(sessionVariants)]
+				v.earlier = v.earlier && n == sessionClients-1 // the others must not differ
+				c.execute(u, fmt.Sprintf("wait%d.%d", n/2, i), v)
+				if n == sessionClients-1 {
+					c.read(u)
 				}
 			}
 		})
 	}
 }
 
-// A sessionRead is one read of a session's file, or of the number of its newest version.
-type sessionRead struct {
-	tenant, client int
-	call, answer   time.Duration // since faultLoad.begun
+// startFreeSession makes the second session of a tenant, and starts its clients.
+func (l *faultLoad) startFreeSession(d *running, tenant int) {
+	var now atomic.Pointer[sessionUser]
+	now.Store(d.newSession(l.tenants[tenant], &pb.CreateSessionRequest{}))
+	for n := range freeClients {
+		c := &sessionClient{faultLoad: l, tenant: tenant, client: faultClients + sessionClients + n}
+		l.clients.Go(func() {
+			for i := range l.rounds() {
+				u := now.Load()
+				if n < freeClients-1 {
+					c.untilFree(func() string {
+						return c.execute(u, fmt.Sprintf("free%d.%d", n, i), sessionVariants[i%len(sessionVariants)]).refused
+					})
+					continue
+				}
+				c.untilFree(func() string { return c.put(u, fmt.Sprintf("put%d\n", i)) })
+				c.read(u)
+				if i%len(sessionVariants) == len(sessionVariants)-1 {
+					c.untilFree(func() string { return c.remove(u) })
+					now.Store(c.create(u))
+				}
+			}
+		})
+	}
+}
+
+// untilFree repeats a call while the session is busy. In between it executes something else.
+func (c *sessionClient) untilFree(call func() (refused string)) {
+	for c.t.Context().Err() == nil && call() == sessionIsBusy {
+		c.between++
+		c.request(c.tenant, c.client, fmt.Sprintf("between%d.%d", c.client, c.between), c.programs[0]())
+	}
+}
+
+// A sessionOp is a call that is no execution.
+type sessionOp struct {
+	session      string
+	client       int
+	call, answer time.Duration // since faultLoad.begun; answer is 0 if it may take effect after its end
 	sessionSeen
 }
 
-// readSession reads the file and the number of the newest version. A read that fails proves nothing.
-func (l *faultLoad) readSession(u *sessionUser, tenant int) {
-	client := tenant*(faultClients+sessionClients) + faultClients + sessionClients - 1
-	note := func(call time.Duration, seen sessionSeen) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.reads = append(l.reads, &sessionRead{tenant, client, call, time.Since(l.begun), seen})
+// note adds a call that began at a time. If it failed, it may have been refused; else its kind becomes unknown.
+func (c *sessionClient) note(u *sessionUser, call time.Duration, seen sessionSeen, err error, unknown sessionKind) (refused string) {
+	op := &sessionOp{session: u.id, client: c.tenant*tenantClients + c.client, call: call, answer: time.Since(c.begun), sessionSeen: seen}
+	switch refused = sessionRefusal(err); {
+	case refused == sessionIsBusy:
+		op.kind = sessionBusy
+	case refused == sessionIsGone:
+		op.kind = sessionGone
+	case err != nil:
+		c.refusal(u.id, err)
+		op.kind = unknown
+		// The connection of a client breaks after the daemon's death, so the call has no effect after that. A daemon
+		// with a failing disk may find the effect at its next start.
+		if status.Code(err) != codes.Unavailable {
+			op.answer = 0
+		}
 	}
-	ctx, cancel := context.WithTimeout(l.tenants[tenant], patience)
+	if op.kind == sessionUnchanged {
+		return "" // a read that has failed
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sessionOps = append(c.sessionOps, op)
+	return refused
+}
+
+// bounded is the context of one call.
+func (c *sessionClient) bounded() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(c.tenants[c.tenant], patience)
+}
+
+// read reads the file and the number of the newest version. A file that does not exist proves nothing: the
+// session may be empty or gone, or have ten versions more.
+func (c *sessionClient) read(u *sessionUser) {
+	ctx, cancel := c.bounded()
 	defer cancel()
-	call := time.Since(l.begun)
-	if text, err := u.text(ctx, "log"); err == nil {
-		note(call, sessionSeen{kind: sessionFile, text: text})
-	} else if status.Code(err) != codes.NotFound { // ten versions later, or no version yet
-		l.refusal("read", err)
+	call := time.Since(c.begun)
+	text, err := u.text(ctx, "log")
+	if status.Code(err) != codes.NotFound {
+		c.note(u, call, sessionSeen{kind: sessionFile, text: text}, err, sessionUnchanged)
 	}
-	call = time.Since(l.begun)
+	call = time.Since(c.begun)
 	got, err := u.sessions.GetSession(ctx, &pb.GetSessionRequest{SessionId: u.id}, grpc.WaitForReady(true))
-	if err == nil {
-		note(call, sessionSeen{kind: sessionNumber, version: got.Session.Newest.GetNumber()})
-	} else {
-		l.refusal("read", err)
+	c.note(u, call, sessionSeen{kind: sessionNumber, made: got.GetSession().GetNewest().GetNumber()}, err, sessionUnchanged)
+}
+
+// put makes a version with another content of the file. It is repeated until it is answered.
+func (c *sessionClient) put(u *sessionUser, content string) (refused string) {
+	return c.repeat(func(ctx context.Context, call time.Duration) (string, error) {
+		version, err := u.put(ctx, "log", content)
+		return c.note(u, call, sessionSeen{kind: sessionPut, made: version, text: content}, err, sessionPutUnknown), err
+	})
+}
+
+// remove deletes the session.
+func (c *sessionClient) remove(u *sessionUser) (refused string) {
+	return c.repeat(func(ctx context.Context, call time.Duration) (string, error) {
+		_, err := u.sessions.DeleteSession(ctx, &pb.DeleteSessionRequest{SessionId: u.id}, grpc.WaitForReady(true))
+		return c.note(u, call, sessionSeen{kind: sessionDeleted}, err, sessionDeleteUnknown), err
+	})
+}
+
+// create makes another session.
+func (c *sessionClient) create(u *sessionUser) *sessionUser {
+	next := *u
+	c.repeat(func(ctx context.Context, _ time.Duration) (string, error) {
+		made, err := u.sessions.CreateSession(ctx, &pb.CreateSessionRequest{}, grpc.WaitForReady(true))
+		if err != nil {
+			c.refusal("create", err)
+		}
+		next.id = made.GetSession().GetSessionId()
+		return "", err
+	})
+	return &next
+}
+
+// repeat makes a call until it succeeds or is refused because of the session.
+func (c *sessionClient) repeat(call func(ctx context.Context, at time.Duration) (refused string, err error)) (refused string) {
+	for c.t.Context().Err() == nil {
+		ctx, cancel := c.bounded()
+		refused, err := call(ctx, time.Since(c.begun))
+		cancel()
+		if err == nil || refused != "" {
+			return refused
+		}
 	}
+	return ""
 }
 
 // text returns the content of a file of the newest version.
@@ -101,161 +269,20 @@ func (u *sessionUser) text(ctx context.Context, path string) (string, error) {
 	return b.String(), err
 }
 
-// A sessionState is a session: a register of the number and of the file of its newest version.
-type sessionState struct {
-	version uint32
-	log     string
-}
-
-// with returns the state after the commit of an execution with a key.
-func (s sessionState) with(key string) sessionState {
-	lines := strings.SplitAfter(s.log, "\n")[:strings.Count(s.log, "\n")]
-	lines = lines[max(0, len(lines)-(sessionLines-1)):]
-	return sessionState{s.version + 1, strings.Join(lines, "") + key + "\n"}
-}
-
-// A sessionSeen is one observation of a session, by an execution or a reader.
-type sessionSeen struct {
-	kind    sessionKind
-	key     string
-	version uint32 // sessionCommitted, sessionUnknown: the one it started from
-	text    string
-	started bool // sessionUnknown: it has started from version
-}
-
-type sessionKind int
-
-const (
-	sessionFile      sessionKind = iota // read text
-	sessionNumber                       // read version
-	sessionCommitted                    // printed text, and added key
-	sessionUnknown                      // added key, or not
-	sessionUnchanged                    // ended without a commit
-)
-
-// sessionModel decides whether some order of the operations explains all observations. An execution whose daemon died may
-// or may not have committed, so it leads to two states.
-var sessionModel = porcupine.NondeterministicModel{
-	Init: func() []any { return []any{sessionState{}} },
-	Step: func(state, _, output any) []any {
-		s, seen := state.(sessionState), output.(sessionSeen)
-		switch {
-		case seen.kind == sessionFile && seen.text == s.log, seen.kind == sessionNumber && seen.version == s.version:
-			return []any{s}
-		case seen.kind == sessionCommitted && seen.version == s.version && seen.text == s.log:
-			return []any{s.with(seen.key)}
-		case seen.kind == sessionUnknown && (!seen.started || seen.version == s.version):
-			return []any{s, s.with(seen.key)}
-		case seen.kind == sessionUnknown, seen.kind == sessionUnchanged:
-			return []any{s}
-		}
-		return nil
-	},
-	Equal: func(a, b any) bool { return a == b },
-}
-
-// sessionHistories returns the executions and reads of each session, for sessionModel. records has the executions as the
-// daemon reports them at the end.
-func (l *faultLoad) sessionHistories(records map[string]*result) [][]porcupine.Operation {
-	type place struct {
-		tenant int
-		key    string
+// put uploads a file, and returns the version that has it.
+func (u *sessionUser) put(ctx context.Context, path, content string) (version uint32, _ error) {
+	stream, err := u.sessions.PutSessionFile(ctx, grpc.WaitForReady(true))
+	if err != nil {
+		return 0, err
 	}
-	executions := map[place]*porcupine.Operation{} // requests with one key are one execution
-	for _, op := range l.ops {
-		if !strings.HasPrefix(op.key, "session") {
-			continue
-		}
-		at := place{op.tenant, op.key}
-		o := executions[at]
-		if o == nil {
-			o = &porcupine.Operation{ClientId: op.client, Call: int64(op.call), Return: math.MaxInt64, Output: sessionSeen{kind: sessionUnknown, key: op.key}}
-			executions[at] = o
-		}
-		o.Call = min(o.Call, int64(op.call))
-		if op.outcome != nil {
-			o.Return = min(o.Return, int64(op.ended))
-		}
-		o.Output = op.seen(o.Output.(sessionSeen), records[op.id])
-	}
-	histories := map[int][]porcupine.Operation{}
-	for at, o := range executions {
-		histories[at.tenant] = append(histories[at.tenant], *o)
-	}
-	for _, r := range l.reads {
-		histories[r.tenant] = append(histories[r.tenant], porcupine.Operation{ClientId: r.client, Call: int64(r.call), Return: int64(r.answer), Output: r.sessionSeen})
-	}
-	return slices.Collect(maps.Values(histories))
-}
-
-// seen completes an observation with the outcome of the request. The outcome that the client got counts more than the
-// record: a commit that a client knows of must be durable.
-func (op *faultOp) seen(so sessionSeen, now *result) sessionSeen {
-	if op.base != nil {
-		so.started, so.version = true, op.base.Version
-	}
-	out, text := op.outcome, string(op.stdout)
-	if out == nil && now != nil {
-		out, text = now.outcome, now.stdout.String()
-	}
-	switch {
-	case so.kind == sessionCommitted:
-	case out.GetSession().GetCommittedVersion() != 0:
-		so.kind, so.text = sessionCommitted, text
-	case out != nil && out.End != pb.ExecutionEnd_EXECUTION_END_DAEMON_LOST:
-		so.kind = sessionUnchanged
-	}
-	return so
-}
-
-// The model itself refuses what must not happen.
-func TestSessionModel(t *testing.T) {
-	const ms = time.Millisecond
-	run := func(key string, call, answer time.Duration, base, made uint32, text string) *faultOp {
-		return &faultOp{
-			key: "session" + key, call: call, ended: answer, id: key, base: &pb.SessionBase{Version: base}, stdout: []byte(text),
-			outcome: &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, Session: &pb.SessionResult{CommittedVersion: made}},
-		}
-	}
-	lost := func(key string, call, answer time.Duration, base uint32) *faultOp {
-		op := run(key, call, answer, base, 0, "")
-		op.outcome.End = pb.ExecutionEnd_EXECUTION_END_DAEMON_LOST
-		return op
-	}
-	silent := func(key string, call time.Duration) *faultOp { return &faultOp{key: "session" + key, call: call} }
-	file := func(call, answer time.Duration, text string) *sessionRead {
-		return &sessionRead{call: call, answer: answer, sessionSeen: sessionSeen{kind: sessionFile, text: text}}
-	}
-	number := func(call, answer time.Duration, n uint32) *sessionRead {
-		return &sessionRead{call: call, answer: answer, sessionSeen: sessionSeen{kind: sessionNumber, version: n}}
-	}
-	const a, b, ab = "sessiona\n", "sessionb\n", "sessiona\nsessionb\n"
-	first, second := run("a", 1*ms, 2*ms, 0, 1, ""), run("b", 3*ms, 4*ms, 1, 2, a)
-	for _, tt := range []struct {
-		name  string
-		ops   []*faultOp
-		reads []*sessionRead
-		want  bool
-	}{
-		{"two executions", []*faultOp{first, second}, []*sessionRead{file(5*ms, 6*ms, ab), number(5*ms, 6*ms, 2)}, true},
-		{"a repeated request", []*faultOp{first, run("a", 3*ms, 4*ms, 0, 1, ""), run("b", 5*ms, 6*ms, 1, 2, a)}, nil, true},
-		{"a lost commit", []*faultOp{first, run("b", 3*ms, 4*ms, 0, 1, "")}, nil, false},
-		{"a commit lost for a reader", []*faultOp{first, second}, []*sessionRead{file(5*ms, 6*ms, a)}, false},
-		{"a doubled commit", []*faultOp{first, run("b", 3*ms, 4*ms, 2, 3, a+a)}, nil, false},
-		{"another's file", []*faultOp{first, run("b", 3*ms, 4*ms, 1, 2, b)}, nil, false},
-		{"a read before the commit", []*faultOp{run("a", 3*ms, 4*ms, 0, 1, "")}, []*sessionRead{file(1*ms, 2*ms, a)}, false},
-		{"a read during the commit", []*faultOp{run("a", 1*ms, 4*ms, 0, 1, "")}, []*sessionRead{file(2*ms, 3*ms, a)}, true},
-		{"a read that goes back", []*faultOp{run("a", 1*ms, 6*ms, 0, 1, "")}, []*sessionRead{number(2*ms, 3*ms, 1), number(4*ms, 5*ms, 0)}, false},
-		{"a lost execution that has committed", []*faultOp{lost("a", 1*ms, 2*ms, 0), second}, nil, true},
-		{"a lost execution that has not", []*faultOp{lost("a", 1*ms, 2*ms, 0), run("b", 3*ms, 4*ms, 0, 1, "")}, nil, true},
-		{"a lost execution that commits after its end", []*faultOp{lost("a", 1*ms, 2*ms, 0)}, []*sessionRead{number(3*ms, 4*ms, 0), number(5*ms, 6*ms, 1)}, false},
-		{"a lost execution on another version", []*faultOp{first, lost("b", 3*ms, 4*ms, 0)}, []*sessionRead{number(5*ms, 6*ms, 2)}, false},
-		{"a silent request that has committed", []*faultOp{silent("a", 1*ms), second}, nil, true},
+	header := &pb.PutSessionFileHeader{SessionId: u.id, Path: path, SizeBytes: uint64(len(content)), Sha256: sum([]byte(content))}
+	for _, m := range []*pb.PutSessionFileRequest{
+		{Message: &pb.PutSessionFileRequest_Header{Header: header}}, {Message: &pb.PutSessionFileRequest_Data{Data: []byte(content)}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := isLinearizable(t, (&faultLoad{ops: tt.ops, reads: tt.reads}).sessionHistories(nil), sessionModel); got != tt.want {
-				t.Errorf("got %v, want %v", got, tt.want)
-			}
-		})
+		if stream.Send(m) != nil {
+			break // CloseAndRecv has the error
+		}
 	}
+	done, err := stream.CloseAndRecv()
+	return done.GetVersion().GetNumber(), err
 }

@@ -256,7 +256,7 @@ func launchWith(t testing.TB, dir, extra string, sockets []*os.File, wrapper ...
 	defer log.Close()
 	d := &running{t: t, dir: dir, log: &logFile{log.Name()}, exited: make(chan error, 1)}
 	if len(sockets) > 0 { // sd_listen_fds(3); the shell becomes the daemon
-		wrapper = append(wrapper, "/bin/sh", "-c", fmt.Sprintf(`LISTEN_PID=$$ LISTEN_FDS=%d exec "$@"`, len(sockets)), "sh")
+		wrapper = append([]string{"/bin/sh", "-c", fmt.Sprintf(`LISTEN_PID=$$ LISTEN_FDS=%d exec "$@"`, len(sockets)), "sh"}, wrapper...)
 	}
 	args := append(slices.Clone(wrapper), binary(t, "skillrund"), "--config", config)
 	d.cmd = exec.Command(args[0], args[1:]...)

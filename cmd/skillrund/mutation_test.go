@@ -156,9 +156,9 @@ func launchFaulty(t testing.TB, program, layer, extra string) *running {
 }
 
 // launchProgram launches a daemon of another build, with a variable in its environment.
-func launchProgram(t testing.TB, dir, extra, program, variable string) *running {
+func launchProgram(t testing.TB, dir, extra, program, variable string, sockets ...*os.File) *running {
 	t.Helper()
-	d := launch(t, dir, extra, "/usr/bin/env", variable, "/bin/sh", "-c", `shift; exec "$0" "$@"`, program)
+	d := launchWith(t, dir, extra, sockets, "/usr/bin/env", variable, "/bin/sh", "-c", `shift; exec "$0" "$@"`, program)
 	d.dial("unix://" + dir + "/s.sock")
 	return d
 }

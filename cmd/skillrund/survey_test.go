@@ -29,7 +29,7 @@ var surveyScripts = map[string]string{
 	"notes.txt":   "not a script\n",
 }
 
-// writeSurveyFolders writes folders of skills at several levels: two load.
+// writeSurveyFolders writes folders of skills at several levels: two load, and two more in a namespace.
 func writeSurveyFolders(t *testing.T, root string) {
 	t.Helper()
 	files := map[string]string{
@@ -56,8 +56,8 @@ func writeSurveyFolders(t *testing.T, root string) {
 	}
 }
 
-// make survey takes folders. It counts the skills that load, the command lines that are allowed and the
-// scripts that run, and each failure by its class.
+// make survey takes folders, also with a namespace. It counts the skills that load, the command lines that are
+// allowed and the scripts that run, and each failure by its class.
 func TestSurvey(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -68,7 +68,7 @@ func TestSurvey(t *testing.T) {
 		t.Fatal(err)
 	}
 	output(t, exec.Command("cp", binary(t, "skillrund"), binary(t, "skillrun"), bin))
-	cmd := exec.Command("bash", "../../deploy/survey.sh", "--json", "--timeout=5m", "--", filepath.Join(dir, "one"), filepath.Join(dir, "two"))
+	cmd := exec.Command("bash", "../../deploy/survey.sh", "--json", "--timeout=5m", "--", filepath.Join(dir, "one"), filepath.Join(dir, "two"), "again="+filepath.Join(dir, "two"))
 	cmd.Env = append(os.Environ(), "SKILLRUN_BIN="+bin)
 	lines := strings.Split(strings.TrimSpace(string(output(t, cmd))), "\n")
 	var got survey.Report
@@ -76,8 +76,8 @@ func TestSurvey(t *testing.T) {
 		t.Fatalf("%v: %s", err, lines[len(lines)-1])
 	}
 	want := survey.Report{
-		Skills:   map[survey.Class]int{survey.Loaded: 2, "another skill has the name": 1, "its manifest is invalid": 1, "a link in place of a folder": 1},
-		Commands: map[survey.Class]int{survey.Allowed: 2, survey.NotOwnScript: 1, survey.NoRule: 1, survey.ChangesDir: 1, survey.NeedsShell: 1},
+		Skills:   map[survey.Class]int{survey.Loaded: 4, "another skill has the name": 1, "its manifest is invalid": 2, "a link in place of a folder": 2},
+		Commands: map[survey.Class]int{survey.Allowed: 3, survey.NotOwnScript: 3, survey.NoRule: 2, survey.ChangesDir: 2, survey.NeedsShell: 2},
 		Scripts: map[survey.Class]int{
 			survey.Ran: 1, survey.MissingPackage: 1, survey.NotAProgram: 1, survey.NeedsNetwork: 1, survey.UsageError: 1, survey.OwnError: 1,
 			survey.MissingProgram: 1, survey.Confined: 1,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/failpoint"
+	"github.com/skillrun/skillrun/internal/metrics"
 )
 
 const (
@@ -344,6 +345,7 @@ func (t *takeoverState) finish(ctx context.Context, d *daemon, s startedNext) (h
 	t.started = nil
 	if s.err != nil {
 		d.sweepNext(ctx)
+		d.metrics.Takeover(metrics.NotStarted)
 		d.log.Error("takeover: the next daemon did not start; this daemon continues to serve", "err", s.err)
 		return false, nil
 	}
@@ -352,6 +354,7 @@ func (t *takeoverState) finish(ctx context.Context, d *daemon, s startedNext) (h
 		return false, lost
 	}
 	if err != nil {
+		d.metrics.Takeover(metrics.NotServed)
 		d.log.Error("takeover: the next daemon does not serve; this daemon continues to serve", "err", err)
 		return false, nil
 	}
@@ -395,6 +398,10 @@ type handing struct {
 // uses the sessions and the record, and no execution may start when these no longer belong to this daemon.
 func (d *daemon) handings(n *nextDaemon, h *HandedOver) []handing {
 	return []handing{
+		{
+			func(context.Context) error { h.Agents = d.mcp.HandOver(); return nil },
+			func() error { d.agents = h.Agents; return nil }, // for openServers
+		},
 		{
 			// The next daemon reloads tenants, perhaps with another configuration, and writes inForceFile.
 			func(context.Context) error { d.tenants.handed.Store(true); return nil },

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/skillrun/skillrun/internal/failpoint"
+	"github.com/skillrun/skillrun/internal/metrics"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -218,13 +219,39 @@ func verifyAuditOf(t *testing.T, d *running) {
 	}
 }
 
+// openMetrics opens a socket for the metrics of daemons that take over from each other, and returns it with its
+// address. The test does not keep it open.
+func openMetrics(t *testing.T) (socket *os.File, address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if socket, err = l.(*net.TCPListener).File(); err != nil {
+		t.Fatal(err)
+	}
+	return socket, l.Addr().String()
+}
+
+// wantMetric checks a line of the metrics.
+func (d *running) wantMetric(line string) {
+	d.t.Helper()
+	if _, text := d.page(metrics.Path); !strings.Contains(text, "\n"+line+"\n") {
+		d.t.Errorf("no metric %s", line)
+	}
+}
+
 // A daemon whose next one does not start, or does not serve, goes on.
 func TestTakeoverThatFails(t *testing.T) {
 	t.Parallel()
 	program := buildFaulty(t)
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
-	d := launchProgram(t, dir, "", program, failpoint.KillVar+"="+string(failpoint.BeforeServing)+":0")
+	socket, address := openMetrics(t)
+	listen := fmt.Sprintf("listen: {unix: s.sock, metrics_tcp: '%s'}\n", address)
+	d := launchProgram(t, dir, listen, program, failpoint.KillVar+"="+string(failpoint.BeforeServing)+":0", socket)
+	socket.Close()
 	d.waitServing()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
@@ -241,6 +268,7 @@ func TestTakeoverThatFails(t *testing.T) {
 	if got := executeOn(ctx, conn, "key"); got != "ran" {
 		t.Errorf("a new connection: %s", got)
 	}
+	d.wantMetric(`skillrun_takeovers_total{result="not_served"} 1`)
 	// Its configuration is wrong.
 	config := filepath.Join(dir, "skillrund.yaml")
 	good, err := os.ReadFile(config)
@@ -253,6 +281,7 @@ func TestTakeoverThatFails(t *testing.T) {
 	d.cmd.Process.Signal(syscall.SIGUSR2)
 	d.untilLogged("the next daemon did not start; this daemon continues to serve")
 	d.works()
+	d.wantMetric(`skillrun_takeovers_total{result="not_started"} 1`)
 	if err := s.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Stdin{Stdin: []byte("still there\n")}}); err != nil {
 		t.Error(err)
 	}
@@ -403,8 +432,11 @@ func TestTakeoverOfHTTP(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
-	metrics := "127.0.0.1:" + freePort(t)
-	d := startDaemonIn(t, dir, "listen: {unix: s.sock, mcp_unix: mcp.sock, metrics_tcp: '"+metrics+"'}\n")
+	socket, address := openMetrics(t)
+	d := launchWith(t, dir, fmt.Sprintf("listen: {unix: s.sock, mcp_unix: mcp.sock, metrics_tcp: '%s'}\n", address), []*os.File{socket})
+	socket.Close()
+	d.dial("unix://" + dir + "/s.sock")
+	d.waitServing()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	_, s := d.waitsFor(ctx, code("hostile", "print('ready', flush=True); input()"))
@@ -415,13 +447,13 @@ func TestTakeoverOfHTTP(t *testing.T) {
 			return new(net.Dialer).DialContext(ctx, network, address)
 		}}}
 	}
-	agent, reader := counted("unix", filepath.Join(dir, "mcp.sock")), counted("tcp", metrics)
+	agent, reader := counted("unix", filepath.Join(dir, "mcp.sock")), counted("tcp", address)
 	ask := func() {
 		t.Helper()
 		if resp, body, err := postMCP(t, agent, "", mcpPing); err != nil || resp.StatusCode != http.StatusOK {
 			t.Errorf("ping: got %v, %q, %v", resp, body, err)
 		}
-		resp, err := reader.Get("http://" + metrics + "/readyz")
+		resp, err := reader.Get("http://" + address + metrics.ReadyPath)
 		if err != nil {
 			t.Error(err)
 			return
@@ -437,6 +469,7 @@ func TestTakeoverOfHTTP(t *testing.T) {
 	if got := connections.Load(); got != 4 {
 		t.Errorf("got %d connections, want 4: two to each daemon", got)
 	}
+	next.wantMetric(`skillrun_takeovers_total{result="succeeded"} 1`)
 	for range 20 {
 		reader.CloseIdleConnections()
 		ask()

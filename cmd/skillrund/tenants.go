@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"reflect"
+	"runtime"
 	"slices"
 	"time"
 
@@ -75,6 +76,9 @@ const (
 	defaultStreams       = 1000
 	defaultSkillBytes    = size(1 << 30)
 	defaultSkillVersions = 20
+	// defaultCallsPerProcessor is the default of quotas.calls_per_second, for each processor of the machine. Starts do
+	// not count. An agent makes a few other calls in a second.
+	defaultCallsPerProcessor = 50
 )
 
 // manyTenants reports whether tenants are configured. If not, all callers share the daemon's quotas.
@@ -104,6 +108,7 @@ func (t *tenantConfig) inherit(c *config, dir, key string, lines map[string]int)
 	t.inheritLimits(c, set)
 	q, daemon := &t.Quotas, c.Concurrency
 	unset(set, "quotas.weight", &q.Weight, 1)
+	unset(set, "quotas.calls_per_second", &q.CallsPerSecond, rate(defaultCallsPerProcessor*runtime.NumCPU()))
 	unset(set, "quotas.running", &q.Running, daemon.Running)
 	unset(set, "quotas.queued", &q.Queued, daemon.Queued)
 	unset(set, "quotas.queue_timeout", &q.QueueTimeout, daemon.QueueTimeout)

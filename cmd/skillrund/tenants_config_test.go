@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -52,7 +53,7 @@ tenants: {acme: {}}
 	for _, got := range all {
 		b := c.bounds()
 		b.SetBy = "tenant"
-		if got.Bounds != b || got.QueueTimeout != 7*time.Second || got.Quota != (admission.Quota{Weight: 1, Running: 7, Queued: 70}) {
+		if got.Bounds != b || got.QueueTimeout != 7*time.Second || got.Quota != (admission.Quota{Weight: 1, Running: 7, Queued: 70, CallsPerSecond: float64(50 * runtime.NumCPU())}) {
 			t.Errorf("got %+v", got)
 		}
 		if p := got.Policy; !p.Network.None() || !p.Shell || p.NoCode || !p.Unlisted.Scripts || len(p.Unlisted.Rules) != 1 {

@@ -145,7 +145,7 @@ func (a *Admission) Enter(tenant, caller string) (*Ticket, error) {
 		return nil, err
 	}
 	now := a.Now()
-	token, err := a.takeToken(t.bucket, Starts, now)
+	token, err := a.takeToken(t.bucket, Starts, 0, now)
 	if err != nil {
 		return nil, err
 	}
@@ -170,29 +170,48 @@ func (a *Admission) Enter(tenant, caller string) (*Ticket, error) {
 	return k, nil
 }
 
-// Call counts one call of a tenant's caller, or returns a *QuotaError. It does not refuse an unknown tenant.
-func (a *Admission) Call(tenant string) error {
+// maxCallWait bounds how long a call waits for its turn. A client that makes many calls at once is slowed down to the
+// quota of its tenant, and refused only if it makes more than the calls of this time.
+const maxCallWait = 5 * time.Second
+
+// Call counts one call of a tenant's caller, and returns how long the call must wait for its turn. If that is longer
+// than maxCallWait, it counts nothing and returns a *QuotaError. It does not refuse an unknown tenant.
+func (a *Admission) Call(tenant string) (wait time.Duration, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	t := a.tenants[tenant]
 	if t == nil {
-		return nil
+		return 0, nil
 	}
-	_, err := a.takeToken(t.calls, Calls, a.Now())
-	return err
+	now := a.Now()
+	token, err := a.takeToken(t.calls, Calls, maxCallWait, now)
+	if err != nil {
+		return 0, err
+	}
+	return token.DelayFrom(now), nil
 }
 
-// takeToken takes one token of a tenant's bucket. a.mu is held.
-func (a *Admission) takeToken(bucket *rate.Limiter, quota Name, now time.Time) (*rate.Reservation, error) {
+// Uncall takes a call back that has started an execution: the tenant's other quotas bound executions. So a client that
+// runs one program after the other has no wait.
+func (a *Admission) Uncall(tenant string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t := a.tenants[tenant]; t != nil {
+		t.calls.ReserveN(a.Now(), -1) // adds a token; a full bucket stays full
+	}
+}
+
+// takeToken takes one token of a tenant's bucket. The token may be one that the bucket gets within patience. a.mu is held.
+func (a *Admission) takeToken(bucket *rate.Limiter, quota Name, patience time.Duration, now time.Time) (*rate.Reservation, error) {
 	token := bucket.ReserveN(now, 1)
 	delay := token.DelayFrom(now)
-	if delay == 0 {
+	if delay <= patience {
 		return token, nil
 	}
 	token.CancelAt(now)
 	return nil, &QuotaError{
 		Quota: quota, Limit: int64(bucket.Burst()), Used: int64(bucket.Burst()),
-		RetryAfter: spread(delay, a.Jitter()),
+		RetryAfter: spread(delay-patience, a.Jitter()),
 	}
 }
 

@@ -36,7 +36,8 @@ type Quota struct {
 	// one.
 	Burst int
 	// CallsPerSecond bounds the calls of the tenant's callers, of every kind (Admission.Call). As many as in a
-	// second may come at once, at least one. Zero: no bound.
+	// second may come at once, at least one; further calls wait for their turn. Calls that start executions don't
+	// count (Admission.Uncall). Zero: no bound.
 	CallsPerSecond float64
 }
 

@@ -320,35 +320,61 @@ func TestStartsPerSecond(t *testing.T) {
 	}
 }
 
-// Calls have a bucket of their own, with room for the calls of a second. Other tenants and the starts do not use it.
+// Calls have a bucket of their own, with room for the calls of a second. The calls of the next 5 seconds wait for their
+// turn, and further calls are refused. Other tenants and the starts do not use the bucket.
 func TestCallsPerSecond(t *testing.T) {
 	c := newClock()
 	a := New(Config{Slots: 9, Now: c.time, Jitter: func() float64 { return 0 }})
 	a.SetTenant("a", Quota{Running: 9, StartsPerSecond: 1, CallsPerSecond: 2.5})
 	a.SetTenant("b", Quota{Running: 9})
 	enterFor(t, a, "a", alice)
-	for at, want := range []time.Duration{0, 0, 0, 400 * time.Millisecond, 400 * time.Millisecond} {
-		err := a.Call("a")
-		full, refused := errors.AsType[*QuotaError](err)
-		if want == 0 && err != nil || want > 0 && (!refused || full.Quota != Calls || full.Limit != 3 || full.Used != 3 || full.RetryAfter != want) {
-			t.Errorf("call %d: got %v, want a wait of %s", at, err, want)
+	const each, waiting = 400 * time.Millisecond, 12 // 12 x 400 ms are less than maxCallWait, and 13 are more
+	call := func(want time.Duration) {
+		t.Helper()
+		if wait, err := a.Call("a"); wait != want || err != nil {
+			t.Errorf("got a wait of %s, %v; want %s", wait, err, want)
 		}
 		for _, name := range []string{"b", "unknown"} {
-			if err := a.Call(name); err != nil {
-				t.Errorf("%s: %v", name, err)
+			if wait, err := a.Call(name); wait != 0 || err != nil {
+				t.Errorf("%s: got a wait of %s, %v", name, wait, err)
 			}
+		}
+	}
+	for range 3 {
+		call(0)
+	}
+	for n := range waiting {
+		call(time.Duration(n+1) * each)
+	}
+	for range 2 {
+		_, err := a.Call("a")
+		if full, ok := errors.AsType[*QuotaError](err); !ok || full.Quota != Calls || full.Limit != 3 || full.Used != 3 || full.RetryAfter != (waiting+1)*each-maxCallWait {
+			t.Errorf("got %+v, want the quota of calls", err)
 		}
 	}
 	if burst, used := a.Calls("a"); burst != 3 || used != 3 {
 		t.Errorf("got %d of %d, want 3 of 3", used, burst)
 	}
-	c.advance(400 * time.Millisecond)
+	c.advance((waiting + 1) * each)
 	if burst, used := a.Calls("a"); burst != 3 || used != 2 {
 		t.Errorf("after a pause: got %d of %d, want 2 of 3", used, burst)
 	}
-	if err := a.Call("a"); err != nil {
-		t.Errorf("after a pause: %v", err)
+	call(0)
+	a.Uncall("a") // the call has started an execution
+	a.Uncall("unknown")
+	if burst, used := a.Calls("a"); burst != 3 || used != 2 {
+		t.Errorf("after a start: got %d of %d, want 2 of 3", used, burst)
 	}
+	for range 5 {
+		a.Uncall("a")
+	}
+	if burst, used := a.Calls("a"); burst != 3 || used != 0 {
+		t.Errorf("after more starts: got %d of %d, want 0 of 3", used, burst)
+	}
+	for range 3 {
+		call(0)
+	}
+	call(each) // the bucket had no more than 3
 	if burst, used := a.Calls("b"); burst != 0 || used != 0 {
 		t.Errorf("without a bound: got %d of %d", used, burst)
 	}

@@ -23,7 +23,7 @@ func (a *Admission) Starts(name string) (burst, used int) {
 	return a.tokens(name, func(t *tenant) *rate.Limiter { return t.bucket })
 }
 
-// Calls is Starts for the tenant's calls.
+// Calls is Starts for the tenant's calls. Calls that wait for their turn don't count.
 func (a *Admission) Calls(name string) (burst, used int) {
 	return a.tokens(name, func(t *tenant) *rate.Limiter { return t.calls })
 }
@@ -36,5 +36,5 @@ func (a *Admission) tokens(name string, of func(*tenant) *rate.Limiter) (burst, 
 		return 0, 0
 	}
 	burst = of(t).Burst()
-	return burst, burst - int(math.Floor(of(t).TokensAt(a.Now())))
+	return burst, burst - int(math.Floor(max(of(t).TokensAt(a.Now()), 0)))
 }

@@ -10,8 +10,8 @@
 // from the same samples, and Run calls one group after the other. Most groups share one
 // daemon (daemon.go), warm it up, and let the subjects take turns (latency.go): skillrun, the
 // bare program, then other systems (peer.go). Other groups start separate daemons. They measure
-// cold starts, next to runc (cold.go, runc.go), memory (memory.go, prewarmed.go), growth
-// (growth.go, fill.go) and networks (network.go, networks.go), next to other programs that carry packets
+// cold starts, next to runc (cold.go, runc.go) or in an image (image.go), memory (memory.go, prewarmed.go), growth
+// (growth.go, fill.go), what a part of the daemon costs (cost.go), and networks (network.go, networks.go), next to other programs that carry packets
 // (carrier.go), in network namespaces (internet.go, netns.go). stats.go turns samples into figures,
 // row.go compares these with the targets, and report.go and svg.go write them down.
 //

@@ -10,7 +10,6 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -29,14 +28,9 @@ func listenWithTLS(dir string) error {
 	if err != nil {
 		return err
 	}
-	config := filepath.Join(dir, "skillrund.yaml")
-	text, err := os.ReadFile(config)
-	if err != nil {
-		return err
-	}
-	const unix, both = `listen: {unix: s.sock, `, `listen: {unix: s.sock, tcp: "127.0.0.1:0", tls: {certificate: tls.crt, key: tls.key}, `
+	const unix = `unix: s.sock, `
 	return errors.Join(
-		os.WriteFile(config, []byte(strings.Replace(string(text), unix, both, 1)), 0o600),
+		addToListen(dir, unix, unix+`tcp: "127.0.0.1:0", tls: {certificate: tls.crt, key: tls.key}, `),
 		os.WriteFile(filepath.Join(dir, "tls.crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}), 0o600),
 		os.WriteFile(filepath.Join(dir, "tls.key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600),
 	)

@@ -86,6 +86,16 @@ func (r *run) prepare(name, more string) (string, error) {
 	return dir, os.WriteFile(filepath.Join(dir, "skillrund.yaml"), []byte(config), 0o600)
 }
 
+// addToListen replaces a part of the key listen that prepare has written.
+func addToListen(dir, old, now string) error {
+	path := filepath.Join(dir, "skillrund.yaml")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(strings.Replace(string(text), old, now, 1)), 0o600)
+}
+
 // start starts a daemon in a prepared directory and waits until it serves. Callers time it: it
 // takes until SERVING, the health check included.
 func (r *run) start(dir string) (*daemon, error) { return r.startIn(dir, nil) }

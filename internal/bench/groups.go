@@ -50,6 +50,8 @@ func groups(s scale) []group {
 			free("venv-p50", "warm Python of a skill's venv that imports 200 modules, p50", "ms"),
 			free("venv-p95", "warm Python of a skill's venv that imports 200 modules, p95", "ms"),
 			valueAtMost(50).row("venv-overhead-p95", "time that skillrun adds to that, p95", "ms"),
+			valueAtMost(200).row("venv-overhead-max", "the same, the largest", "ms"),
+			free("venv-first", "first execution of it after the import", "ms"),
 		}, venv},
 		{"cold true", []Row{
 			ratioAtMost(0.6).row("cold-true-p50", "cold `true`, p50", "ms").against("runc run"),
@@ -58,6 +60,9 @@ func groups(s scale) []group {
 			free("no-zygote-true-p50", "cold `true` without a zygote, p50", "ms").against("runc run"),
 			free("unseen-true-p50", "`true` with limits that no request had before, p50", "ms").against("runc run"),
 		}, cold},
+		{"cold true in an image", []Row{
+			ratioAtMost(1.2).row("cold-true-image-p50", "cold `true` in an image, p50", "ms").against("the host's root"),
+		}, inImage},
 		{"sustained true, 8 clients", []Row{
 			ratioAtLeast(0.20).row("sustained-true", "`true` per second, 8 clients, "+s.load.String(), "1/s"),
 		}, sustained("sustained-true", trueProgram)},
@@ -102,9 +107,19 @@ func groups(s scale) []group {
 			ratioAtMost(2).row("neighbour-crowd-p99", "the same beside 50 clients of another tenant", "ms").against("alone"),
 			ratioAtMost(2).row("neighbour-attacks-p99", "the same beside a tenant that forks, fills memory and spins up to its limits", "ms").against("alone"),
 			ratioAtMost(2).row("neighbour-calls-p99", "the same beside a tenant that cancels, attaches, lists and retries without a pause", "ms").against("alone"),
+			ratioAtMost(2).row("neighbour-state-p99", "the same beside a tenant that fills its quota of state again and again", "ms").against("alone"),
+			ratioAtMost(2).row("neighbour-churn-p99", "the same while "+count(churnTenants)+" tenants are added and removed", "ms").against("alone"),
 			ratioAtMost(2).row("neighbour-handshakes-p99", "the same beside TLS handshakes that stall", "ms").against("alone"),
 		}, neighbours},
 		{"secrets of another tenant", secretRows(), secrecy},
+		{"traces", []Row{
+			ratioAtMost(1.03).row("traces-true", "warm `true`, every trace recorded and sent, p50", "ms").against("no traces"),
+			ratioAtMost(1.03).row("traces-processor", "processor time of the daemon for that", "ms").against("no traces"),
+		}, traces},
+		{"the audit log", []Row{
+			ratioAtMost(1.03).row("audit-true", "warm `true` with the audit log, p50", "ms").against("no audit log"),
+			ratioAtMost(1.03).row("audit-processor", "processor time of the daemon for that", "ms").against("no audit log"),
+		}, auditLog},
 		{"a network", []Row{
 			valueAtLeast(600).row("network-out", "one connection through a sandbox's network, out", "MiB/s").against("no sandbox"),
 			valueAtLeast(600).row("network-in", "the same, in", "MiB/s").against("no sandbox"),
@@ -155,9 +170,16 @@ func secretRows() (rows []Row) {
 		{"running", "the same of one that runs", "an unknown id"},
 		{"attach", "AttachExecution of another tenant's execution that runs", "an unknown id"},
 		{"cancel", "CancelExecution of another tenant's execution that runs", "an unknown id"},
+		{"signal", "SignalExecution of another tenant's execution that runs", "an unknown id"},
+		{"delete", "DeleteExecution of another tenant's execution", "an unknown id"},
+		{"artifacts", "ListArtifacts of another tenant's execution", "an unknown id"},
 		{"artifact", "GetArtifact of another tenant's execution", "an unknown id"},
+		{"session", "GetSession of another tenant's session", "an unknown id"},
+		{"session-files", "ListSessionFiles of another tenant's session", "an unknown id"},
+		{"session-use", "Execute in another tenant's session", "an unknown id"},
 		{"skill", "GetSkill of another tenant's skill", "an unknown name"},
 		{"pinned", "the same by name and digest", "an unknown name"},
+		{"environment", "PrepareSkill of another tenant's skill", "an unknown name"},
 	} {
 		rows = append(rows,
 			ratioAtMost(1.05).row("secrecy-"+q.name+"-p50", q.title+", p50", "ms").against(q.unknown),

@@ -25,23 +25,34 @@ import (
 // expected, and so is every end of an execution.
 type neighbour struct {
 	row     string
+	tenant  string
 	clients int
 	act     func(ctx context.Context, d *daemon, c *skillrun.Client, n int) error
 }
 
 // theNeighbours fill the row of each.
-var theNeighbours = []neighbour{
-	{"neighbour-crowd-p99", 50, func(ctx context.Context, _ *daemon, c *skillrun.Client, _ int) error {
-		return trueProgram.request(ctx, c)
-	}},
-	{"neighbour-attacks-p99", 24, attack},
-	{"neighbour-calls-p99", 16, pester},
-	{"neighbour-handshakes-p99", 64, stallHandshake},
+func (r *run) theNeighbours(d *daemon) ([]neighbour, error) {
+	last, err := r.token(d, churnTenant(churnTenants-1), "invoke")
+	if err != nil {
+		return nil, err
+	}
+	return []neighbour{
+		{"neighbour-crowd-p99", "neighbour", 50, func(ctx context.Context, _ *daemon, c *skillrun.Client, _ int) error {
+			return trueProgram.request(ctx, c)
+		}},
+		{"neighbour-attacks-p99", "neighbour", 24, attack},
+		{"neighbour-calls-p99", "neighbour", 16, pester},
+		{"neighbour-state-p99", "hoarder", 8, hoard},
+		{"neighbour-churn-p99", "neighbour", 1, churn(last)},
+		{"neighbour-handshakes-p99", "neighbour", 64, stallHandshake},
+	}, nil
 }
 
-// neighbourConfig gives the neighbour the bounds of a group of sandboxes, and all slots.
+// neighbourConfig gives the neighbour the bounds of a group of sandboxes, and all slots. hoarder has a quota that a
+// few executions of hoard fill. The other quotas have their defaults.
 const neighbourConfig = `identity: {tokens: tokens.json}
-tenants: {quiet: {}, default: {}, neighbour: {cgroup: {memory: 1GiB, processes: 400}}}
+tenants_dir: tenants
+tenants: {quiet: {}, default: {}, neighbour: {cgroup: {memory: 1GiB, processes: 400}}, hoarder: {quotas: {state_bytes: 64MiB}}}
 `
 
 // neighbours measures a tenant with one client, alone and with each neighbour, in turns. A row compares
@@ -51,7 +62,7 @@ func neighbours(r *run, rows rowSet) error {
 	if err != nil {
 		return err
 	}
-	if err := listenWithTLS(dir); err != nil {
+	if err := errors.Join(listenWithTLS(dir), os.Mkdir(filepath.Join(dir, "tenants"), 0o700)); err != nil {
 		return err
 	}
 	d, err := r.start(dir)
@@ -68,7 +79,7 @@ func besideNeighbours(r *run, d *daemon, rows rowSet) error {
 	if err != nil {
 		return err
 	}
-	noisy, err := r.as(d, "neighbour")
+	all, err := r.theNeighbours(d)
 	if err != nil {
 		return err
 	}
@@ -78,8 +89,12 @@ func besideNeighbours(r *run, d *daemon, rows rowSet) error {
 		return err
 	}
 	var everAlone []float64
-	for _, n := range theNeighbours {
+	for _, n := range all {
 		r.Say("%s", n.row)
+		noisy, err := r.as(d, n.tenant)
+		if err != nil {
+			return err
+		}
 		var alone, beside []float64
 		for range r.scale.slices {
 			l, err := r.load(1, r.scale.beside, request)
@@ -207,6 +222,49 @@ func pester(ctx context.Context, _ *daemon, c *skillrun.Client, n int) error {
 	cmd := c.Command(benchSkill, "true")
 	cmd.IdempotencyKey = "again"
 	return cmd.Run(ctx)
+}
+
+// hoard runs a program whose output is a sixteenth of the quota of state, so that the daemon removes older executions.
+func hoard(ctx context.Context, _ *daemon, c *skillrun.Client, _ int) error {
+	cmd := c.Code(benchSkill, "bash", "head -c 4194304 /dev/zero")
+	cmd.Stdout = io.Discard
+	return cmd.Run(ctx)
+}
+
+// churnTenants is the number of tenants that churn adds and removes.
+const churnTenants = 1000
+
+func churnTenant(n int) string { return fmt.Sprintf("churn-%d", n) }
+
+// churn adds the tenants, by a file for each as an operator does, and waits until they are in force. The next call
+// removes them. last is a token of the last one.
+func churn(last string) func(context.Context, *daemon, *skillrun.Client, int) error {
+	return func(ctx context.Context, d *daemon, c *skillrun.Client, n int) error {
+		add, change := n%2 == 0, os.Remove
+		if add {
+			change = func(path string) error { return os.WriteFile(path, nil, 0o600) }
+		}
+		for i := range churnTenants {
+			if err := change(filepath.Join(d.dir, "tenants", churnTenant(i)+".yaml")); err != nil {
+				return err
+			}
+		}
+		ask := metadata.NewOutgoingContext(ctx, metadata.Pairs("authorization", "Bearer "+last))
+		for {
+			_, err := c.System().GetBudget(ask, &pb.GetBudgetRequest{})
+			switch unknown := status.Code(err) == codes.PermissionDenied; {
+			case unknown && !add:
+				return nil
+			case !unknown && add:
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}
 }
 
 // stallHandshake begins a TLS handshake, and sends no more than the beginning until the daemon closes the

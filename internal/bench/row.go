@@ -23,7 +23,7 @@ type Row struct {
 	// Ratio is a quantile of the ratios of neighbouring samples, not the ratio of two
 	// quantiles. For rates it is Value divided by Bare.
 	Ratio *float64 `json:"ratio"`
-	// Noise is the same quantile of the baseline's ratios to itself: the Ratio of two equal
+	// Noise is the same quantile of the baseline's ratios to itself, or to an equal thing: the Ratio of two equal
 	// things.
 	Noise *float64 `json:"noise,omitempty"`
 	// Target is the limit of Ratio or Value, see TargetOf and TargetIs.

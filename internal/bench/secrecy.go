@@ -33,7 +33,10 @@ type question struct {
 // secrecy compares the times of refusals: one tenant asks in turns for things of another tenant, and for
 // things that do not exist. If the times differ, the tenant learns which names another tenant uses.
 func secrecy(r *run, rows rowSet) error {
-	d, err := r.startNew("secrecy", "identity: {tokens: tokens.json}\n")
+	// The stranger has no quota of calls: it asks as fast as it can.
+	d, err := r.startNew("secrecy", `identity: {tokens: tokens.json}
+tenants: {default: {}, owner: {}, stranger: {quotas: {calls_per_second: 0}}}
+`)
 	if err != nil {
 		return err
 	}
@@ -83,7 +86,7 @@ func (r *run) admin(d *daemon, tenant string) (*skillrun.Client, error) {
 	return skillrun.Dial(d.address(), skillrun.WithToken(token))
 }
 
-// secrets makes an execution of owner that has ended, one that runs until end is called, and a pushed skill.
+// secrets makes an execution of owner that has ended, one that runs until end is called, a session and a pushed skill.
 func (r *run) secrets(owner *skillrun.Client) (all []question, end func(), err error) {
 	ended := owner.Command(benchSkill, "true")
 	if err := ended.Run(r.ctx); err != nil {
@@ -97,6 +100,11 @@ func (r *run) secrets(owner *skillrun.Client) (all []question, end func(), err e
 	if err != nil {
 		return nil, nil, fault("push", err)
 	}
+	made, err := owner.Sessions().CreateSession(r.ctx, &pb.CreateSessionRequest{})
+	if err != nil {
+		return nil, nil, fault("create a session", err)
+	}
+	session := made.GetSession().GetSessionId()
 	s, err := startSleeper(r.ctx, owner)
 	if err != nil {
 		return nil, nil, err
@@ -108,9 +116,16 @@ func (r *run) secrets(owner *skillrun.Client) (all []question, end func(), err e
 		{"secrecy-running", s.cmd.Execution.ID, record.NewID(), get},
 		{"secrecy-attach", s.cmd.Execution.ID, record.NewID(), attach},
 		{"secrecy-cancel", s.cmd.Execution.ID, record.NewID(), stop},
+		{"secrecy-signal", s.cmd.Execution.ID, record.NewID(), signal},
+		{"secrecy-delete", ended.Execution.ID, record.NewID(), remove},
+		{"secrecy-artifacts", ended.Execution.ID, record.NewID(), artifacts},
 		{"secrecy-artifact", ended.Execution.ID, record.NewID(), artifact},
+		{"secrecy-session", session, record.NewID(), getSession},
+		{"secrecy-session-files", session, record.NewID(), sessionFilesOf},
+		{"secrecy-session-use", session, record.NewID(), useSession},
 		{"secrecy-skill", secretSkill, randomName(), skill},
 		{"secrecy-pinned", pin(secretSkill), pin(randomName()), skill},
+		{"secrecy-environment", secretSkill, randomName(), prepare},
 	}, end, nil
 }
 
@@ -159,6 +174,45 @@ func get(ctx context.Context, c *skillrun.Client, id string) error {
 
 func stop(ctx context.Context, c *skillrun.Client, id string) error {
 	_, err := c.Executions().CancelExecution(ctx, &pb.CancelExecutionRequest{ExecutionId: id})
+	return err
+}
+
+func signal(ctx context.Context, c *skillrun.Client, id string) error {
+	_, err := c.Executions().SignalExecution(ctx, &pb.SignalExecutionRequest{ExecutionId: id, Signal: "SIGUSR1"})
+	return err
+}
+
+func remove(ctx context.Context, c *skillrun.Client, id string) error {
+	_, err := c.Executions().DeleteExecution(ctx, &pb.DeleteExecutionRequest{ExecutionId: id})
+	return err
+}
+
+func artifacts(ctx context.Context, c *skillrun.Client, id string) error {
+	_, err := c.Executions().ListArtifacts(ctx, &pb.ListArtifactsRequest{ExecutionId: id})
+	return err
+}
+
+func getSession(ctx context.Context, c *skillrun.Client, id string) error {
+	_, err := c.Sessions().GetSession(ctx, &pb.GetSessionRequest{SessionId: id})
+	return err
+}
+
+func sessionFilesOf(ctx context.Context, c *skillrun.Client, id string) error {
+	_, err := c.Sessions().ListSessionFiles(ctx, &pb.ListSessionFilesRequest{SessionId: id})
+	return err
+}
+
+func useSession(ctx context.Context, c *skillrun.Client, id string) error {
+	cmd := trueProgram.sandboxed(c)
+	cmd.Session = &skillrun.Session{ID: id}
+	return cmd.Run(ctx)
+}
+
+func prepare(ctx context.Context, c *skillrun.Client, name string) error {
+	stream, err := c.Skills().PrepareSkill(ctx, &pb.PrepareSkillRequest{Skill: name})
+	if err == nil {
+		_, err = stream.Recv()
+	}
 	return err
 }
 

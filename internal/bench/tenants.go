@@ -4,13 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
+	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
 // tenantCounts are the numbers of tenants of the rows, in the order in which one daemon gets them.
@@ -19,11 +27,21 @@ var tenantCounts = []int{1, 10, 100}
 // tenantRounds is how often each tenant comes back, at least; with fewer tenants more often.
 const tenantRounds = 3
 
-// tenants measures a daemon with more and more tenants, which take turns. So between two requests of a
+// tenants measures a daemon with more and more configured tenants, which take turns. So between two requests of a
 // tenant come requests of all others. Then all are idle, and the daemon has given up what idle tenants
-// don't keep.
+// don't keep. It keeps the configuration, the quotas, the series of metrics and the server for agents of each.
 func tenants(r *run, rows rowSet) error {
-	d, err := r.startNew("tenants", "identity: {tokens: tokens.json}\n")
+	dir, err := r.prepare("tenants", "identity: {tokens: tokens.json}\ntenants_dir: tenants\ntenants: {default: {}}\n")
+	if err != nil {
+		return err
+	}
+	err = errors.Join(
+		addToListen(dir, `mcp_unix: ""`, `mcp_unix: mcp.sock, metrics_tcp: "127.0.0.1:0"`),
+		os.Mkdir(filepath.Join(dir, "tenants"), 0o700))
+	if err != nil {
+		return err
+	}
+	d, err := r.start(dir)
 	if err != nil {
 		return err
 	}
@@ -48,13 +66,11 @@ func tenantsBeneath(r *run, d *daemon, rows rowSet) error {
 	}
 	var all []context.Context
 	for _, count := range tenantCounts {
-		for len(all) < count {
-			token, err := r.token(d, fmt.Sprintf("t%d", len(all)), "invoke")
-			if err != nil {
-				return err
-			}
-			all = append(all, metadata.AppendToOutgoingContext(r.ctx, "authorization", "Bearer "+token))
+		added, err := r.addTenants(d, len(all), count)
+		if err != nil {
+			return err
 		}
+		all = append(all, added...)
 		var times []float64
 		// About 100 samples for each count, at least three of each tenant.
 		rounds := max(tenantRounds, r.samples(100)/count)
@@ -87,6 +103,78 @@ func tenantsBeneath(r *run, d *daemon, rows rowSet) error {
 	}
 	rows["tenants-waiting"].set(float64(waiting)/(1<<20), 1)
 	return nil
+}
+
+// addTenants configures tenants from one number to another, and waits until the daemon serves them. An agent of each
+// connects once. The results are for calls of the tenants.
+func (r *run) addTenants(d *daemon, from, to int) (added []context.Context, err error) {
+	var tokens []string
+	for i := from; i < to; i++ {
+		name := fmt.Sprintf("t%d", i)
+		token, err := r.token(d, name, "invoke")
+		if err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(filepath.Join(d.dir, "tenants", name+".yaml"), nil, 0o600); err != nil {
+			return nil, err
+		}
+		tokens = append(tokens, token)
+		added = append(added, metadata.AppendToOutgoingContext(r.ctx, "authorization", "Bearer "+token))
+	}
+	for i, ctx := range added {
+		if err := errors.Join(r.served(ctx, d), d.greet(ctx, tokens[i])); err != nil {
+			return nil, err
+		}
+	}
+	return added, nil
+}
+
+// served waits until the daemon knows the tenant of a caller.
+func (r *run) served(ctx context.Context, d *daemon) error {
+	for {
+		_, err := d.client.System().GetBudget(ctx, &pb.GetBudgetRequest{})
+		if status.Code(err) != codes.PermissionDenied { // TENANT_UNKNOWN
+			return err
+		}
+		if err := r.pause(20 * time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// greet opens and ends a session of MCP, as an agent with a token does.
+func (d *daemon) greet(ctx context.Context, token string) error {
+	overSocket := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(d.dir, "mcp.sock"))
+	}}}
+	send := func(method, body, session string, want int) (http.Header, error) {
+		req, err := http.NewRequestWithContext(ctx, method, "http://localhost/mcp", strings.NewReader(body))
+		if err != nil {
+			return nil, err
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept", "application/json, text/event-stream")
+		if session != "" {
+			req.Header.Set("Mcp-Session-Id", session)
+		}
+		answer, err := overSocket.Do(req)
+		if err != nil {
+			return nil, err
+		}
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		if err == nil && answer.StatusCode != want {
+			err = fmt.Errorf("MCP: %s: %s", answer.Status, text)
+		}
+		return answer.Header, err
+	}
+	header, err := send(http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}`, "", http.StatusOK)
+	if err != nil {
+		return err
+	}
+	_, err = send(http.MethodDelete, "", header.Get("Mcp-Session-Id"), http.StatusNoContent)
+	return err
 }
 
 // token makes a token of a tenant, as an operator does.

@@ -61,6 +61,7 @@ type plan struct {
 	wanted       []manifest.PythonRequirement // what of it applies to this interpreter
 	key          string
 	node         *nodePlan // if it is for Node packages; else nil
+	group        string    // of the sandboxes that build it; "": the default group
 }
 
 // image is the root file system of the interpreter.
@@ -230,7 +231,7 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 	})
 	if err != nil {
 		r.close(stdin)
-		return frozen{}, fmt.Errorf("build of an environment: %w", err)
+		return frozen{}, startFailure(p, err)
 	}
 	// Start's context bounds the start only, so the end of the last caller's wait has to
 	// stop the sandbox.
@@ -321,6 +322,23 @@ func buildFailure(p *plan, err error) error {
 	return nil
 }
 
+// startFailure says why the sandbox of a build did not start. The tenant or its operator can do something about a group
+// of sandboxes. Any other error is the daemon's.
+func startFailure(p *plan, err error) error {
+	reason := ""
+	switch {
+	case errors.Is(err, sandbox.ErrGroupFull):
+		reason = "the tenant's executions have used up its limit of processes or memory for all of them together; prepare again when some have ended"
+	case errors.Is(err, sandbox.ErrGroupRemoved):
+		reason = "the tenant was removed"
+	case errors.Is(err, sandbox.ErrNoIDs):
+		reason = "too many tenants have executions or builds at the same time for the daemon's ids (ids.count); prepare again later"
+	default:
+		return fmt.Errorf("build of an environment: %w", err)
+	}
+	return &BuildError{Skill: p.skill, Reason: reason}
+}
+
 // explain says why a build did not succeed, or nil.
 // The first cause that is known wins. An error of the index comes before pip's words,
 // because pip only sees a 502 from the relay. fetch and last may be nil if the sandbox ended
@@ -340,6 +358,9 @@ func (s *Store) explain(p *plan, exit sandbox.Exit, fetch *fetcher, last *tail) 
 		// The time ran out for the build's own work, not for a download that stalled.
 		return fail("not done after %s, the limit of environments.wall_time", s.config.Wall)
 	case sandbox.OOMKilled:
+		if exit.OOMScope == sandbox.GroupMemory {
+			return fail("together with the tenant's executions it needs more than the tenant's memory (cgroup.memory), in which the packages lie, too")
+		}
 		return fail("more memory than %d bytes, the limit of environments.memory, in which the packages lie, too", s.config.MemoryBytes)
 	}
 	if fetch != nil {
@@ -497,7 +518,8 @@ func (s *Store) baseSpec(p *plan, args []string, wall time.Duration) sandbox.Spe
 		Limits: sandbox.Limits{
 			Wall: wall, Grace: buildGrace, MemoryBytes: s.config.MemoryBytes, Processes: buildProcesses, OpenFiles: buildOpenFiles,
 		},
-		Root: p.image().Name,
+		Root:  p.image().Name,
+		Group: p.group,
 	}
 	for _, m := range p.python.Mounts {
 		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target})

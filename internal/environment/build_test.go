@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/internal/hosttest"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -61,6 +62,36 @@ func TestPreparedPackagesRun(t *testing.T) {
 			}
 		})
 	}
+	if got := leftIn(t, s); len(got) > 0 {
+		t.Errorf("left behind: %v", got)
+	}
+}
+
+// A build is in its tenant's group of sandboxes, so the tenant's bounds hold for it, too. Other tenants build on.
+func TestBuildsAreInTheTenantsGroup(t *testing.T) {
+	t.Parallel()
+	x, h := newIndex(t, base), hosttest.Host(t)
+	s := newStore(t, func(c *Config) {
+		x.from(c)
+		c.Group = func(tenant string) string { return "of-" + tenant }
+	})
+	if err := h.SetGroup("of-small", sandbox.GroupLimits{MemoryBytes: 24 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.RemoveGroup("of-small") })
+	sk := newSkill(t, "python_packages: [skbase]\n", nil)
+	refused := func(want string) {
+		t.Helper()
+		_, log, err := prepare(t, s, "small", sk, runtime.System)
+		var failed *BuildError
+		if !errors.As(err, &failed) || !strings.Contains(failed.Reason, want) {
+			t.Errorf("got %v, want a BuildError with %q\n%s", err, want, log)
+		}
+	}
+	refused("the tenant's memory (cgroup.memory)")
+	mustPrepare(t, s, "large", sk, runtime.System)
+	h.RemoveGroup("of-small")
+	refused("the tenant was removed")
 	if got := leftIn(t, s); len(got) > 0 {
 		t.Errorf("left behind: %v", got)
 	}

@@ -30,7 +30,7 @@ func (s *Store) compile(ctx context.Context, p *plan, dir string, f frozen, wall
 	c := &compiledCopier{maxBytes: s.config.Bytes, frozen: &f}
 	exit, err := s.runCompiler(ctx, spec, c, dir, Target)
 	if err != nil {
-		return frozen{}, fmt.Errorf("compile an environment: %w", err)
+		return frozen{}, startFailure(p, fmt.Errorf("compile: %w", err))
 	}
 	if ctx.Err() != nil {
 		return frozen{}, context.Cause(ctx)

@@ -456,10 +456,11 @@ func TestNodeTools(t *testing.T) {
 	}
 	one := nodePkg{name: "@sk/one", version: "1.0.0", fields: map[string]any{"bin": map[string]string{"other-name": "say.js"}}, files: say("one")}
 	two := nodePkg{name: "two", version: "1.0.0", fields: map[string]any{"bin": map[string]string{"b1": "say.js", "b2": "say.js"}}, files: say("two")}
-	registry := newRegistry(t, one, two, right)
+	three := nodePkg{name: "three", version: "1.0.0", fields: map[string]any{"bin": map[string]string{"three": "say.js"}}, files: say("three")}
+	registry := newRegistry(t, one, two, three, right)
 	s := newStore(t, registry.from)
 	sk := newSkill(t, "", map[string]string{
-		"SKILL.md":     "---\nname: demo\ndescription: Shows things.\n---\n`npx @sk/one`, `npx two@1.0.0`, `npx never`, `npx -p two@1.0.0 b9`\n",
+		"SKILL.md":     "---\nname: demo\ndescription: Shows things.\n---\n`npx @sk/one`, `npx two@1.0.0`, `npx never`, `npx -p two@1.0.0 b9`, `npx three@1.0.0`\n",
 		"package.json": `{"devDependencies": {"two": "1"}}`, "node_modules/.bin/shipped": "#!/bin/sh\necho shipped\n",
 	})
 	tool := func(text string) manifest.Requirement {
@@ -470,7 +471,7 @@ func TestNodeTools(t *testing.T) {
 	}
 	mustPrepareNode(t, s, "team", sk)
 	for text, want := range map[string]string{
-		"@sk/one": "", "@sk/one@1.0.0": "", "two@1.0.0": "", "@sk/right": "it can't be used: package @sk/right has no program", "nowhere": "package nowhere: not in the registry",
+		"@sk/one": "", "@sk/one@1.0.0": "", "two@1.0.0": "", "three@1.0.0": "", "@sk/right": "it can't be used: package @sk/right has no program", "nowhere": "package nowhere: not in the registry",
 	} {
 		env, err := prepareTool(text)
 		if want == "" && (err != nil || env.Digest == "") || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
@@ -488,6 +489,7 @@ func TestNodeTools(t *testing.T) {
 		return s.Acquire(u)
 	}
 	for _, tt := range [][3]string{
+		{"three@2", "three", "skill 'demo' does not declare three@2: an execution installs nothing."},
 		{"undeclared", "undeclared", "skill 'demo' does not declare undeclared: an execution installs nothing."},
 		{"never", "never", "needs Node packages that are not installed for node "},
 		{"two@1.0.0", "two", "SKILL.md:5: requirement \"two@1.0.0\": it has no program two; its programs, and those of its packages, are: b1, b2"},
@@ -497,7 +499,7 @@ func TestNodeTools(t *testing.T) {
 		}
 	}
 	for _, tt := range [][3]string{
-		{"@sk/one", "one", "one [ 'a' ]\n"}, {"two@1.0.0", "b2", "two [ 'a' ]\n"}, {"b1", "b1", "two [ 'a' ]\n"},
+		{"@sk/one", "one", "one [ 'a' ]\n"}, {"two@1.0.0", "b2", "two [ 'a' ]\n"}, {"b1", "b1", "two [ 'a' ]\n"}, {"three", "three", "three [ 'a' ]\n"},
 	} {
 		l, err := use(tt[0], tt[1])
 		if err != nil {

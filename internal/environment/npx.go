@@ -160,6 +160,12 @@ func (s *Store) addNodeTool(l *Lease, u Use) error {
 	missing := &PackagesError{Skill: u.Skill.Name, Packages: []string{tool.Text}, Node: u.Node.name()}
 	tools := u.Skill.NodeTools()
 	at := slices.IndexFunc(tools, func(t manifest.Requirement) bool { return t.Text == tool.Text })
+	if at < 0 { // without a version, every version will do
+		at = slices.IndexFunc(tools, func(t manifest.Requirement) bool {
+			name, _ := manifest.SplitNodeTool(t.Text)
+			return name == tool.Text
+		})
+	}
 	if at < 0 {
 		missing.Undeclared = true
 		return missing
@@ -167,6 +173,7 @@ func (s *Store) addNodeTool(l *Lease, u Use) error {
 	if u.Node == (Node{}) || u.Node.Image != u.Image {
 		return missing
 	}
+	tool.Text = tools[at].Text
 	k := s.take(tenantDir(u.Tenant), s.nodeToolKey(tool.Text, u.Node))
 	if k == nil {
 		return missing

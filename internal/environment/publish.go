@@ -519,7 +519,7 @@ func (s *Store) evict() {
 		return
 	}
 	for {
-		compiled, oldestCompiled, size := s.oldestCompiled()
+		key, compiled, size := s.oldestCompiled()
 		oldest, of, total := s.oldestOfTheMost(size)
 		total += size
 		if total <= s.config.Bytes || oldest == nil && compiled == nil {
@@ -527,9 +527,12 @@ func (s *Store) evict() {
 			return
 		}
 		if compiled != nil && (oldest == nil || compiled.used.Before(oldest.used)) {
-			s.config.Log.Info("compiled files of a skill removed: least recently used", "dir", oldestCompiled, "bytes", compiled.size)
+			s.config.Log.Info("compiled files of a skill removed: least recently used", "dir", compiled.dir, "bytes", compiled.size)
+			s.trash = append(s.trash, compiled.dir)
+			if compiled.used.IsZero() { // the first execution may compile the skill again
+				delete(s.compiled, key)
+			}
 			*compiled = compiledSkill{}
-			s.trash = append(s.trash, oldestCompiled)
 			continue
 		}
 		if err := s.drop(of, oldest); err != nil {
@@ -569,16 +572,16 @@ func (s *Store) oldestOfTheMost(compiled int64) (oldest *kept, of *tenant, total
 	return oldest, of, total
 }
 
-// oldestCompiled returns the least recently used directory of SkillDir without a lease, or nil, and the
-// bytes of all directories. The caller holds Store.mu.
-func (s *Store) oldestCompiled() (oldest *compiledSkill, dir string, total int64) {
-	for at, c := range s.compiled {
+// oldestCompiled returns the key and the least recently used copy of SkillDir without a lease, or nil, and the
+// bytes of all copies. The caller holds Store.mu.
+func (s *Store) oldestCompiled() (key string, oldest *compiledSkill, total int64) {
+	for k, c := range s.compiled {
 		total += c.size
-		if c.usable && c.leases == 0 && (oldest == nil || c.used.Before(oldest.used)) {
-			oldest, dir = c, at
+		if c.dir != "" && c.leases == 0 && (oldest == nil || c.used.Before(oldest.used)) {
+			key, oldest = k, c
 		}
 	}
-	return oldest, dir, total
+	return key, oldest, total
 }
 
 // intact reports whether an environment is as it was published. Each is looked at

@@ -33,21 +33,21 @@ const (
 	compileWall      = 5 * time.Minute
 )
 
-// A compiledSkill is a directory of SkillDir, from the start of its compilation on. It is not usable
+// A compiledSkill is a copy of SkillDir, from the start of its compilation on. It is not usable
 // before its compilation has ended, after an error, and after evict has removed it. Then it stays so until
-// the next start: if all directories don't fit into environments.bytes, they would be compiled again
-// and again. Store.mu guards the fields.
+// the next start: if all copies don't fit into environments.bytes, they would be compiled again
+// and again. A copy that no execution has used is an exception. Store.mu guards the fields.
 type compiledSkill struct {
-	usable bool
-	size   int64 // bytes of the compiled files; the others are the snapshot's
-	used   time.Time
+	dir    string    // empty: not usable
+	size   int64     // bytes of the compiled files; the others are the snapshot's
+	used   time.Time // zero: by no execution yet
 	leases int
 }
 
 // SkillDir returns the directory of this machine that an execution sees as the skill's folder: its
 // snapshot, or a copy of it that also has Python's compiled files. The copy is made in the
-// background, after the first call for a skill with many modules. It has hard links to the
-// snapshot's files. Its compiled files count towards environments.bytes, and it goes as the least
+// background, by CompileVenv or after the first call for a skill with many modules. It has hard links to
+// the snapshot's files. Its compiled files count towards environments.bytes, and it goes as the least
 // recently used environment does, but not before the lease is released, and at the latest at the next
 // start.
 // The copy depends only on the snapshot and the interpreter. So all tenants share it.
@@ -55,22 +55,69 @@ func (s *Store) SkillDir(u Use, l *Lease) string {
 	if (u.Python == runtime.Runtime{}) || !hasModules(u.Skill) {
 		return u.Skill.Dir
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %s", u.Skill.Digest, u.Python.Version, s.identity(invocationOf(u))))
-	dir := filepath.Join(s.config.Dir, s.prefix(compiledPrefix)+hex.EncodeToString(sum[:]))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.compiled[dir]
-	switch {
-	case c != nil && c.usable:
-		c.used = time.Now()
+	c := s.compiled[s.compiledKey(u)]
+	if c == nil {
+		s.beginCompile(u, time.Now())
+		return u.Skill.Dir
+	}
+	c.used = time.Now()
+	if c.dir != "" {
 		c.leases++
 		l.also(func() { s.releaseCompiled(c) })
-		return dir
-	case c == nil && s.life.Err() == nil && s.phase != handedOver:
-		s.compiled[dir] = &compiledSkill{}
-		s.builds.Go(func() { s.compileSkill(u, dir) })
+		return c.dir
 	}
 	return u.Skill.Dir
+}
+
+// CompileVenv makes the copy of SkillDir before the first execution, for a skill with a venv, which is made for one
+// Python. Other skills are compiled when an execution has chosen the Python. It returns when the copy is made, when
+// it can't be made, or when ctx ends.
+// room is false if the copy does not fit into environments.bytes beside what executions use. The copy is then made
+// after the first execution, as for other skills.
+func (s *Store) CompileVenv(ctx context.Context, u Use) (room bool) {
+	if !u.Venv || !hasModules(u.Skill) {
+		return true
+	}
+	key := s.compiledKey(u)
+	s.mu.Lock()
+	var ended <-chan struct{}
+	if s.compiled[key] == nil {
+		ended = s.beginCompile(u, time.Time{})
+	}
+	s.mu.Unlock()
+	if ended == nil {
+		return true
+	}
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.compiled[key] != nil
+}
+
+// compiledKey names a version of a skill and an interpreter.
+func (s *Store) compiledKey(u Use) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %s", u.Skill.Digest, u.Python.Version, s.identity(invocationOf(u))))
+	return hex.EncodeToString(sum[:])
+}
+
+// beginCompile starts compileSkill. The channel is closed at its end, and nil if the store begins nothing any longer.
+// The caller holds Store.mu.
+func (s *Store) beginCompile(u Use, used time.Time) <-chan struct{} {
+	if s.life.Err() != nil || s.phase == handedOver {
+		return nil
+	}
+	c, ended := &compiledSkill{used: used}, make(chan struct{})
+	s.compiled[s.compiledKey(u)] = c
+	s.builds.Go(func() {
+		defer close(ended)
+		s.compileSkill(u, c)
+	})
+	return ended
 }
 
 func (s *Store) releaseCompiled(c *compiledSkill) {
@@ -96,9 +143,9 @@ func hasModules(sk *skill.Skill) bool {
 	return enough
 }
 
-// compileSkill makes a directory of SkillDir. After an error executions go on with the snapshot,
+// compileSkill makes a copy of SkillDir. After an error executions go on with the snapshot,
 // until the next start.
-func (s *Store) compileSkill(u Use, dir string) {
+func (s *Store) compileSkill(u Use, c *compiledSkill) {
 	select {
 	case s.compiling <- struct{}{}:
 	case <-s.life.Done():
@@ -107,20 +154,17 @@ func (s *Store) compileSkill(u Use, dir string) {
 	defer func() { <-s.compiling }()
 	began := time.Now()
 	var size int64
-	tmp, err := os.MkdirTemp(s.config.Dir, s.prefix(newPrefix))
+	dir, err := os.MkdirTemp(s.config.Dir, s.prefix(compiledPrefix))
 	if err == nil {
-		err = linkTree(u.Skill.Dir, tmp)
+		err = linkTree(u.Skill.Dir, dir)
 	}
 	if err == nil {
-		size, err = s.compileTree(s.life, u, tmp)
-	}
-	if err == nil {
-		err = os.Rename(tmp, dir)
+		size, err = s.compileTree(s.life, u, dir)
 	}
 	switch {
 	case err == nil:
 		s.mu.Lock()
-		*s.compiled[dir] = compiledSkill{usable: true, size: size, used: time.Now()}
+		c.dir, c.size = dir, size
 		s.evict()
 		s.unlock()
 		s.config.Log.Info("skill compiled", "skill", u.Skill.Name, "python", pythonName(u.Python), "took_ms", time.Since(began).Milliseconds())
@@ -128,8 +172,8 @@ func (s *Store) compileSkill(u Use, dir string) {
 	case s.life.Err() == nil:
 		s.config.Log.Warn("skill not compiled, so each execution compiles its modules", "skill", u.Skill.Name, "err", err)
 	}
-	if tmp != "" {
-		s.discard(tmp)
+	if dir != "" {
+		s.discard(dir)
 	}
 }
 
@@ -151,7 +195,8 @@ func linkTree(from, to string) error {
 }
 
 // compileTree adds the compiled files to a copy of a skill's snapshot, and returns their bytes. The sandbox runs only
-// Python's compiler, and sees nothing but the skill and the interpreter.
+// Python's compiler, and sees nothing but the skill and the interpreter. All tenants share the result, so it is in the
+// default group: with the small memory of one tenant, the skill would stay uncompiled for all.
 //
 // checked-hash (PEP 552) makes Python compare a source with its compiled file, because a script
 // may change a module in its workspace. -d gives the compiled files the path from which

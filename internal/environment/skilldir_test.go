@@ -2,6 +2,7 @@ package environment
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io/fs"
 	"os"
@@ -191,7 +192,7 @@ func TestCompiledFilesAreBounded(t *testing.T) {
 	}
 	first, second := use("first"), use("second")
 	one := compiledDir(t, s, first)
-	size := s.compiled[one].size
+	size := s.compiled[s.compiledKey(first)].size
 	var onDisk int64
 	err := filepath.WalkDir(one, func(p string, d fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(p, ".pyc") {
@@ -227,6 +228,60 @@ func TestCompiledFilesAreBounded(t *testing.T) {
 	}
 	if left := leftIn(t, s); len(left) != 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// A skill with a venv is compiled before its first execution. Compiled files that no execution has used go first, and
+// the first execution compiles the skill again.
+func TestVenvIsCompiledBeforeItsFirstExecution(t *testing.T) {
+	s := newStore(t, nil)
+	t.Cleanup(s.Close)
+	version := minorOf(python(t, newSkill(t, "", nil), runtime.System).Python.Version)
+	use := func(name string) Use {
+		sk := newSkillNamed(t, name, "", modules(version))
+		u := useOf("acme", sk, python(t, sk, runtime.Auto))
+		if !u.Venv {
+			t.Fatalf("%s has no venv", name)
+		}
+		return u
+	}
+	first, second := use("first"), use("second")
+	for range 2 {
+		if !s.CompileVenv(t.Context(), first) {
+			t.Fatal("there is room")
+		}
+	}
+	if skillDir(s, first) == first.Skill.Dir {
+		t.Error("the first execution has no compiled files")
+	}
+	without := first
+	without.Venv, without.Python.Version = false, without.Python.Version+".1" // another key
+	if !s.CompileVenv(t.Context(), without) || s.compiled[s.compiledKey(without)] != nil {
+		t.Error("a skill without a venv was compiled")
+	}
+	s.config.Bytes = s.compiled[s.compiledKey(first)].size * 3 / 2 // both have the same size
+	if s.CompileVenv(t.Context(), second) {
+		t.Error("the second skill has room")
+	}
+	if skillDir(s, first) == first.Skill.Dir {
+		t.Error("used files went, not the unused ones")
+	}
+	s.config.Bytes *= 2
+	if compiledDir(t, s, second); len(leftIn(t, s)) != 2 {
+		t.Errorf("left: %v", leftIn(t, s))
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	third := use("third")
+	s.compiling <- struct{}{} // another skill is being compiled
+	if !s.CompileVenv(ended, third) {
+		t.Error("there is room")
+	}
+	<-s.compiling
+	s.builds.Wait()
+	s.Close()
+	if fourth := use("fourth"); !s.CompileVenv(t.Context(), fourth) || s.compiled[s.compiledKey(fourth)] != nil {
+		t.Error("a closed store compiles")
 	}
 }
 

@@ -83,6 +83,9 @@ type Config struct {
 	// installed files. 0: DefaultWall, DefaultMemory.
 	Wall        time.Duration
 	MemoryBytes int64
+	// Group names the group of sandboxes (sandbox.Spec.Group) in which the builds of a tenant run, so that the tenant's
+	// bounds hold for them, too. It is called for each build. Nil: the default group.
+	Group func(tenant string) string
 	// Takeover says that an earlier process has Dir open, and will hand it over. See takeover.go.
 	Takeover bool
 	// Log gets messages for the operator. Nil: no log.
@@ -148,7 +151,7 @@ type Store struct {
 	took     time.Duration             // moving average of builds; 0: none has ended
 	passed   map[string]passedCheck    // what checked remembers
 	library  map[string]bool           // what inLibrary remembers
-	compiled map[string]*compiledSkill // by directory
+	compiled map[string]*compiledSkill // by compiledKey
 	over     bool                      // more than fits is in use, or nothing may be removed
 	phase    int                       // see takeover.go
 	leaving  map[string]*kept          // retired environments, by directory, whose files are still there
@@ -216,7 +219,7 @@ func Open(c Config) (*Store, error) {
 // It must come before Config.Host is closed, which runs the builds. Leases stay valid.
 func (s *Store) Close() {
 	s.mu.Lock()
-	s.end() // SkillDir begins nothing from here on
+	s.end() // beginCompile begins nothing from here on
 	s.mu.Unlock()
 	s.builds.Wait()
 }
@@ -328,6 +331,9 @@ func (s *Store) prepare(ctx context.Context, tenantName string, p *plan, rebuild
 	}
 	if err := s.canBuild(p); err != nil {
 		return Environment{}, err
+	}
+	if s.config.Group != nil {
+		p.group = s.config.Group(tenantName)
 	}
 	f, err := s.join(flightKey{dir, p.key}, p, rebuild)
 	if err != nil {

@@ -249,6 +249,21 @@ func (x *Executor) packages(who permission.Principal, sk *skill.Skill) (*environ
 	})
 }
 
+// CompileVenv compiles the modules of a skill that has a venv, see environment.Store.CompileVenv.
+// Nothing is compiled without a suitable Python; the first execution says what is missing.
+func (x *Executor) CompileVenv(ctx context.Context, sk *skill.Skill) (room bool) {
+	if x.Environments == nil || len(x.Missing) > 0 {
+		return true
+	}
+	python, err := x.Runtimes.ForCommand(sk, []string{"python3"})
+	if err != nil {
+		return true
+	}
+	return x.Environments.CompileVenv(ctx, environment.Use{
+		Skill: sk, Python: python.Python, Image: python.Image, PythonRoot: embeddedRoot(python), Venv: python.Venv,
+	})
+}
+
 // node returns the Node.js of executions.
 // There is at most one Node.js: the configuration maps each language to one root file system.
 func (x *Executor) node() environment.Node {

@@ -134,7 +134,8 @@ type Executor struct {
 	Config
 	admission *admission.Admission
 	streams   streams
-	starts    starts
+	starts    turns
+	lists     turns
 	names     names
 	repeated  repeated
 	// hashKey is 32 bytes of KeyFile. request.hash and KeyedHash use it.
@@ -190,6 +191,7 @@ func New(ctx context.Context, c Config) (*Executor, error) {
 		hashKey:   key,
 		live:      map[string]*run{},
 		preparing: map[string]int{},
+		lists:     turns{places: listsOfTenant},
 	}
 	x.Tenants = c.tenants()
 	if c.Host != nil {
@@ -274,6 +276,9 @@ func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplica
 			err = x.auditDuplicate(ctx, req, earlier)
 		}
 		return earlier, err == nil, err
+	}
+	if t.Quota.CallsPerSecond > 0 {
+		x.admission.Uncall(t.Name)
 	}
 	go func() {
 		defer x.calls.Done()

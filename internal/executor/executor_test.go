@@ -85,9 +85,18 @@ func newFake() *fakeProcess {
 
 func (f *fakeProcess) Signal(s syscall.Signal) error { f.signals <- s; return nil }
 func (f *fakeProcess) Wait() (sandbox.Exit, error)   { return <-f.exit, f.err }
+
+// Stop does not block. A cancel may call it more than once, also after the end, and a test receives the first call.
 func (f *fakeProcess) Stop(grace time.Duration) {
-	f.stopped <- grace
-	f.exit <- sandbox.Exit{End: sandbox.Stopped, Signal: syscall.SIGTERM}
+	select {
+	case f.stopped <- grace:
+	default:
+		return
+	}
+	select {
+	case f.exit <- sandbox.Exit{End: sandbox.Stopped, Signal: syscall.SIGTERM}:
+	default: // it has ended
+	}
 }
 
 // runs starts f for every execution.

@@ -28,6 +28,15 @@ func groupOf(t *tenant.Tenant, who permission.Principal) string {
 	return who.Tenant
 }
 
+// GroupOf is groupOf for a tenant's builds of packages. They run with the tenant's bounds of the moment.
+func GroupOf(all *tenant.Set, name string) string {
+	t, ok := all.Get(name)
+	if !ok {
+		return name // a removed tenant; its group starts nothing
+	}
+	return groupOf(t, permission.Principal{Tenant: name})
+}
+
 // setGroups gives the groups of configured tenants their limits.
 func (x *Executor) setGroups(list []*tenant.Tenant) {
 	if x.Tenants.IsSingle() || x.sandboxes == nil {

@@ -55,6 +55,14 @@ func TestGroupOfTenant(t *testing.T) {
 		if got := groupOf(tt.tenant, permission.Principal{Tenant: tt.who, Name: "x"}); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.who, got, tt.want)
 		}
+		of := *tt.tenant
+		of.Name = tt.who
+		if got := GroupOf(tenant.New(&of), tt.who); got != tt.want {
+			t.Errorf("a build of %s: got %q, want %q", tt.who, got, tt.want)
+		}
+	}
+	if got := GroupOf(tenant.New(), "default"); got != "default" {
+		t.Errorf("a build of a removed tenant: got %q", got)
 	}
 }
 

@@ -1,16 +1,19 @@
 package executor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/skillrun/skillrun/internal/admission"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/tenant"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
@@ -92,6 +95,67 @@ func (o *observed) CallRefused(tenant string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.calls = append(o.calls, tenant)
+}
+
+// A call within the quota of the next seconds waits for its turn. If its context ends first, it fails.
+func TestEnterCallWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		acme := &Tenant{Name: "acme", Quota: admission.Quota{Running: 1, CallsPerSecond: 2}}
+		x := &Executor{admission: admission.New(admission.Config{Slots: 1})}
+		x.admission.SetTenant(acme.Name, acme.Quota)
+		began := time.Now()
+		for n, want := range []time.Duration{0, 0, 500 * time.Millisecond, time.Second} {
+			if err := x.EnterCall(t.Context(), acme); err != nil || time.Since(began) != want {
+				t.Errorf("call %d: got %v after %s, want %s", n, err, time.Since(began), want)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if err := x.EnterCall(ctx, acme); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want the end of the context", err)
+		}
+	})
+}
+
+// A call that starts an execution does not count. A refused request and a repeated one do.
+func TestStartsDoNotCountAsCalls(t *testing.T) {
+	f := newFake()
+	acme := newTenant("acme", func(t *tenant.Tenant) { t.Quota.CallsPerSecond = 0.001 })
+	x := withTenants(t, f, acme)
+	called := func() {
+		t.Helper()
+		if err := x.EnterCall(t.Context(), acme); err != nil {
+			t.Fatal(err)
+		}
+		if u := x.Use(acme); u.Called != 1 {
+			t.Fatalf("got the use %+v, want one call", u)
+		}
+	}
+	req := requestOf("acme")
+	req.Key = "k"
+	called()
+	execute(t, x, req)
+	if u := x.Use(acme); u.Called != 0 {
+		t.Errorf("after a start: got the use %+v, want no call", u)
+	}
+	called()
+	if _, duplicate, err := x.Execute(t.Context(), req); err != nil || !duplicate {
+		t.Fatalf("got %v, %v; want the earlier execution", duplicate, err)
+	}
+	if u := x.Use(acme); u.Called != 1 {
+		t.Errorf("after a repetition: got the use %+v, want one call", u)
+	}
+	x.admission.Uncall("acme")
+	called()
+	req = requestOf("acme")
+	req.Skill = "nosuchskill"
+	if _, _, err := x.Execute(t.Context(), req); err == nil {
+		t.Fatal("no error for an unknown skill")
+	}
+	if u := x.Use(acme); u.Called != 1 {
+		t.Errorf("after a refusal: got the use %+v, want one call", u)
+	}
+	f.exit <- sandbox.Exit{End: sandbox.Exited}
 }
 
 // Calls beyond the tenant's quota are refused and counted, and a new quota holds from then on. They do not use up

@@ -77,7 +77,9 @@ type Filter struct {
 
 // List returns a page of executions without their artifacts, newest first unless f says otherwise,
 // and the token of the next page, empty at the end.
+// The lists of a tenant take turns.
 func (x *Executor) List(ctx context.Context, who permission.Principal, f Filter) ([]Execution, string, error) {
+	defer x.lists.enter(ctx, who.Tenant)()
 	filter := record.Filter{
 		Tenant: who.Tenant, AllTenants: f.AllTenants, Principal: f.Principal, Skill: f.Skill, Labels: f.Labels,
 		CreatedAfter: f.CreatedAfter, CreatedBefore: f.CreatedBefore, OldestFirst: f.OldestFirst,

@@ -12,10 +12,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/environment"
+	"github.com/skillrun/skillrun/internal/hosttest"
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/session"
 	"github.com/skillrun/skillrun/internal/skill"
@@ -152,8 +157,6 @@ func TestTakeover(t *testing.T) {
 	fakes := make(chan *fakeProcess, 4)
 	old := newExecutor(t, t.TempDir(), func(context.Context, sandbox.Spec, sandbox.IO) (process, error) {
 		f := newFake()
-		// A cancel may call Stop twice, and the test receives only the first call.
-		f.stopped, f.exit = make(chan time.Duration, 2), make(chan sandbox.Exit, 2)
 		fakes <- f
 		return f, nil
 	}, func(c *Config) { c.MaxQueued = 3 })
@@ -252,6 +255,53 @@ func TestTakeover(t *testing.T) {
 	if e, err := next.Get(t.Context(), who, third); err != nil || e.Outcome.End != Cancelled {
 		t.Errorf("got %+v, %v", e, err)
 	}
+}
+
+// A heldTracer calls hold when an execution is about to be recorded.
+type heldTracer struct {
+	noop.Tracer
+	hold func()
+}
+
+// A recordingSpan makes the executor trace the stages, too.
+type recordingSpan struct{ noop.Span }
+
+func (recordingSpan) IsRecording() bool { return true }
+
+func (h heldTracer) Start(ctx context.Context, name string, _ ...trace.SpanStartOption) (context.Context, trace.Span) {
+	if name == "record" {
+		h.hold()
+	}
+	return ctx, recordingSpan{}
+}
+
+// An execution whose Execute is under way is in the record when HandOver returns, and the next daemon inherits it.
+func TestHandOverWaitsForExecute(t *testing.T) {
+	hosttest.Runtimes(t) // it starts processes, and a bubble can't wait for these
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		held, release := make(chan struct{}, 2), make(chan struct{})
+		x := newExecutor(t, t.TempDir(), f.runs, func(c *Config) {
+			c.Tracer = heldTracer{hold: func() { held <- struct{}{}; <-release }}
+		})
+		executed := make(chan string, 1)
+		go func() { executed <- execute(t, x, scriptRequest()) }()
+		<-held
+		handed := make(chan []Inherited, 1)
+		go func() { handed <- x.HandOver(newHeir()) }()
+		synctest.Wait()
+		if len(handed) > 0 {
+			t.Error("HandOver has not waited")
+		}
+		close(release)
+		all, id := <-handed, <-executed
+		if len(all) != 1 || all[0].ID != id {
+			t.Errorf("inherited %+v, want %s", all, id)
+		}
+		f.exit <- sandbox.Exit{End: sandbox.Exited}
+		follow(t, x, id)
+		x.Drain(t.Context())
+	})
 }
 
 // An execution of a tenant that the next daemon does not have holds no slot there.
@@ -410,6 +460,12 @@ func TestIsHandedOver(t *testing.T) {
 		if !IsHandedOver(fmt.Errorf("x: %w", err)) {
 			t.Errorf("%v does not count", err)
 		}
+		if !IsDraining(err) {
+			t.Errorf("%v: want draining", err)
+		}
+	}
+	if !IsDraining(fmt.Errorf("x: %w", ErrDraining)) || IsDraining(record.ErrClosed) || IsDraining(nil) {
+		t.Error("IsDraining")
 	}
 	for _, err := range []error{nil, ErrDraining, record.ErrClosed} {
 		if IsHandedOver(err) {

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,24 +98,29 @@ func (x *Executor) Use(t *Tenant) Use {
 // without a pause would get a thousand in a second.
 const refusedCallPause = 100 * time.Millisecond
 
-// EnterCall counts one call of a caller of a tenant, or returns a *QuotaError after a pause, which ends with ctx. The
-// calls of all protocols count together.
+// EnterCall counts one call of a caller of a tenant, and waits until it is its turn. It returns a *QuotaError after a
+// pause if too many calls wait, and the cause of ctx if ctx ends first. The calls of all protocols count together. A call
+// that starts an execution counts only until Execute has accepted it.
 func (x *Executor) EnterCall(ctx context.Context, t *Tenant) error {
 	if t.Quota.CallsPerSecond == 0 {
 		return nil // without a lock
 	}
-	err := x.admission.Call(t.Name)
-	if err == nil {
+	wait, err := x.admission.Call(t.Name)
+	if err != nil {
+		wait = refusedCallPause
+		if x.Observer != nil {
+			x.Observer.CallRefused(t.Name)
+		}
+	}
+	if wait == 0 {
 		return nil
 	}
-	if x.Observer != nil {
-		x.Observer.CallRefused(t.Name)
-	}
 	select {
-	case <-time.After(refusedCallPause):
+	case <-time.After(wait):
+		return err
 	case <-ctx.Done():
+		return cmp.Or(err, context.Cause(ctx))
 	}
-	return err
 }
 
 // Tenant returns the tenant of a caller, or an *UnknownTenantError.

@@ -47,9 +47,21 @@ type Metrics struct {
 	setup      prometheus.Histogram
 	run        prometheus.Histogram
 	record     map[record.Operation]prometheus.Observer
+	takeovers  map[Takeover]prometheus.Counter
 
 	tenants sync.Map // of *tenant by name
 }
+
+// A Takeover says how a takeover has ended.
+type Takeover string
+
+const (
+	TakenOver  Takeover = "succeeded"   // this daemon has taken over from another one
+	NotStarted Takeover = "not_started" // the next daemon was not ready in time, and this one goes on
+	NotServed  Takeover = "not_served"  // the next daemon was ready and did not serve; this one goes on
+)
+
+var takeoverResults = []Takeover{TakenOver, NotStarted, NotServed}
 
 // A tenant has the series of one tenant, because looking up a series by its labels takes longer than
 // counting.
@@ -62,7 +74,7 @@ type tenant struct {
 
 // New makes the metrics of a daemon. reason returns the cause of an error, a word of reasons.
 func New(version string, reason func(error) string, reasons []string) *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), reason: reason, record: map[record.Operation]prometheus.Observer{}}
+	m := &Metrics{registry: prometheus.NewRegistry(), reason: reason, record: map[record.Operation]prometheus.Observer{}, takeovers: map[Takeover]prometheus.Counter{}}
 	m.executions = counters("executions_total", "Executions that have ended, by tenant and by end.", "tenant", "end")
 	m.refused = counters("executions_refused_total", "Requests for an execution that were refused before anything ran, by tenant and by reason.", "tenant", "reason")
 	m.calls = counters("calls_refused_total", "Calls of gRPC and MCP that were refused because of quotas.calls_per_second, by tenant.", "tenant")
@@ -77,12 +89,16 @@ func New(version string, reason func(error) string, reasons []string) *Metrics {
 	for _, op := range record.Operations {
 		m.record[op] = recorded.WithLabelValues(string(op))
 	}
+	takeovers := counters("takeovers_total", "Takeovers that have ended, by result: succeeded (this daemon has taken over), not_started and not_served (the next daemon has failed, and this one goes on).", "result")
+	for _, result := range takeoverResults {
+		m.takeovers[result] = takeovers.WithLabelValues(string(result))
+	}
 	for _, word := range reasons {
 		m.errors.WithLabelValues(word) // the series begins with 0, so that a rate includes the first error
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "skillrun_build_info", Help: "Always 1; the label is the daemon's version."}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
-	m.registry.MustRegister(m.executions, m.refused, m.calls, m.errors, m.output, m.cpu, m.queue, m.start, m.setup, m.run, recorded, build,
+	m.registry.MustRegister(m.executions, m.refused, m.calls, m.errors, m.output, m.cpu, m.queue, m.start, m.setup, m.run, recorded, takeovers, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -168,3 +184,6 @@ func (m *Metrics) Failed(reason string) { m.errors.WithLabelValues(reason).Inc()
 func (m *Metrics) Wrote(op record.Operation, took time.Duration) {
 	m.record[op].Observe(took.Seconds())
 }
+
+// Takeover counts a takeover that has ended.
+func (m *Metrics) Takeover(result Takeover) { m.takeovers[result].Inc() }

@@ -102,6 +102,7 @@ func TestEventsAreCounted(t *testing.T) {
 	m.CallRefused("acme")
 	m.Failed("SATURATED")
 	m.Wrote(record.Ending, 30*time.Microsecond)
+	m.Takeover(NotServed)
 	want(t, scrape(t, serve(t, m)),
 		`skillrun_executions_total{end="EXITED",tenant="acme"} 2`,
 		`skillrun_executions_total{end="SETUP_FAILED",tenant="acme"} 1`,
@@ -124,6 +125,8 @@ func TestEventsAreCounted(t *testing.T) {
 		`skillrun_execution_run_seconds_bucket{le="2.5"} 2`,
 		`skillrun_record_seconds_bucket{operation="end",le="5e-05"} 1`,
 		`skillrun_record_seconds_count{operation="flush"} 0`,
+		`skillrun_takeovers_total{result="not_served"} 1`,
+		`skillrun_takeovers_total{result="not_started"} 0`,
 		`skillrun_build_info{version="v1"} 1`,
 	)
 }
@@ -226,7 +229,7 @@ func TestOnlyMetricsAreServed(t *testing.T) {
 // labels are all labels of the daemon's own metrics, and why each has a bounded number of values.
 var labels = map[string]string{
 	"tenant": "the configuration", "end": "executor.Ends", "reason": "the list that New gets, or three", "stream": "two",
-	"operation": "record.Operations", "source": "three", "cause": "two", "kind": "two", "version": "one", "le": "the buckets",
+	"operation": "record.Operations", "result": "takeoverResults", "source": "three", "cause": "two", "kind": "two", "version": "one", "le": "the buckets",
 }
 
 // A new label needs a reason in the table above.

@@ -53,7 +53,7 @@ type options struct {
 
 // languages are the programs whose arguments are more than options.
 var languages = map[string]func(args []string, fixed int) string{
-	"git": gitDanger,
+	"git": gitDanger, "kubectl": kubectlDanger,
 	"sed": sedDanger, "gsed": sedDanger, "ssed": sedDanger,
 	"awk": awkDanger, "gawk": awkDanger, "mawk": awkDanger, "nawk": awkDanger, "original-awk": awkDanger,
 	"tar": tarDanger, "gtar": tarDanger, "bsdtar": tarDanger,

@@ -10,6 +10,31 @@ func TestDangerousForms(t *testing.T) {
 		command string
 		allow   bool
 	}{
+		{"kubectl get pods -n shop -o wide", true},
+		{"kubectl -n shop --context=test logs -l app=web --tail=100", true},
+		{"kubectl rollout status deployment/web --timeout=60s", true},
+		{"kubectl set env deployment/web A=b", true},
+		{"kubectl apply -f k8s/", true},
+		{"kubectl", true},
+		{"kubectl exec web -- id", false},
+		{"kubectl debug web", false},
+		{"kubectl run web --image=web", false},
+		{"kubectl edit cm/web", false},
+		{"kubectl diff -f web.yaml", false},
+		{"kubectl foo", false}, // the plugin kubectl-foo
+		{"kubectl config set-credentials me --exec-command=id", false},
+		{"kubectl --kubeconfig=k.yaml get pods", false},
+		{"kubectl --kubeconfig k.yaml get pods", false},
+		{"kubectl -n get exec web -- id", false},
+		{"kubectl -n=shop exec web -- id", false},
+		{"kubectl -nshop exec web -- id", false},
+		{"kubectl -v get exec", false},
+		{"kubectl get pods --kubeconfig k.yaml", false},
+		{"kubectl get pods --kuberc=k.yaml", false},
+		{"kubectl get pods --profile-output=/tmp/x", false},
+		{"kubectl create -f web.yaml --edit", false},
+		{"kubectl apply -k . --enable-helm --helm-command=./x", false},
+
 		{"find . -name '*.py' -type f", true},
 		{"find . -exec id {} +", false},
 		{"find . -execdir id ';'", false},

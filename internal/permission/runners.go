@@ -38,7 +38,7 @@ var runners = strings.Fields(`
 	pipesz uclampset coresched faketime rlwrap sg newgrp hyperfine multitime pexec torsocks torify proxychains proxychains4 gtimeout gnice gnohup
 	gstdbuf genv gxargs softlimit chpst envdir envuidgid setuidgid setlock pgrphack tini dumb-init catatonit logsave
 	aws-vault chamber envchain cgexec xdotool
-	docker podman nerdctl buildah kubectl lxc lxc-attach ctr runc crun flatpak snap vagrant
+	docker podman nerdctl buildah lxc lxc-attach ctr runc crun flatpak snap vagrant
 	vi vim vim.basic vim.tiny rvim nvim view vimdiff ex ed red emacs emacsclient nano pico joe mc
 	ld.so`)
 

@@ -281,6 +281,15 @@ func hasNamespace(roots []Root, namespace string) bool {
 // List returns all shared skills, sorted by full name.
 func (r *Registry) List() []*Skill { return slices.Clone(r.now.Load().list) }
 
+// OfRoots returns the skills of all roots, shared and private.
+func (r *Registry) OfRoots() []*Skill {
+	list := r.List()
+	for _, private := range r.mine().now {
+		list = append(list, private.list...)
+	}
+	return list
+}
+
 // Changed returns a channel that is closed after the next reload, whether or not a skill
 // changed, and after a tenant pushed or deleted a skill. To miss no change, call Changed before List.
 func (r *Registry) Changed() <-chan struct{} { return r.changes.next() }

@@ -42,10 +42,7 @@ func TestRejectedSpansAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.conn.Close() })
-	e := &exporter{
-		SpanExporter: otlptrace.NewUnstarted(c), log: slog.New(slog.NewTextHandler(&log, nil)), dropped: &drops{},
-		sent: func([]sdktrace.ReadOnlySpan) {},
-	}
+	e := &exporter{to: otlptrace.NewUnstarted(c), log: slog.New(slog.NewTextHandler(&log, nil)), dropped: &drops{}}
 	_, span := sdktrace.NewTracerProvider().Tracer("test").Start(t.Context(), "call")
 	span.End()
 	batch := slices.Repeat([]sdktrace.ReadOnlySpan{span.(sdktrace.ReadOnlySpan)}, 3)
@@ -55,7 +52,7 @@ func TestRejectedSpansAreCounted(t *testing.T) {
 		counted uint64
 	}{{2, 2}, {0, 0}, {1 << 62, 3}, {-1, 0}} {
 		p.rejects.Store(c.rejects)
-		e.ExportSpans(t.Context(), batch)
+		e.send(t.Context(), batch)
 		want += c.counted
 		if got := (&Tracing{dropped: e.dropped}).Dropped(); got != (Dropped{Rejected: want}) {
 			t.Errorf("after %d: got %+v, want %d rejected", c.rejects, got, want)

@@ -13,25 +13,22 @@ import (
 // logInterval is the shortest time between two lines about spans that were not sent.
 const logInterval = time.Minute
 
-// An exporter counts and logs the errors of another one. The SDK would print each of them.
+// An exporter sends batches through the SDK's exporter, and counts and logs its errors.
 type exporter struct {
-	sdktrace.SpanExporter
+	to      sdktrace.SpanExporter
 	log     *slog.Logger
 	dropped *drops
-	sent    func([]sdktrace.ReadOnlySpan) // is called with each batch, whether it could be sent or not
 
 	mu   sync.Mutex // guards the fields below
 	last time.Time  // of the last line
 	lost int        // spans since then
 }
 
-// ExportSpans sends a batch. It returns no error: the SDK can do nothing about one.
-func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	defer e.sent(spans)
-	if err := e.SpanExporter.ExportSpans(ctx, spans); err != nil {
-		e.failed(err, e.count(err, len(spans)), time.Now())
+// send sends a batch.
+func (e *exporter) send(ctx context.Context, batch []sdktrace.ReadOnlySpan) {
+	if err := e.to.ExportSpans(ctx, batch); err != nil {
+		e.failed(err, e.count(err, len(batch)), time.Now())
 	}
-	return nil
 }
 
 // count adds the lost spans of a batch to the counters, and returns their number.

@@ -4,7 +4,7 @@
 // package. An ended span goes into a queue. A goroutine sends the queue in batches, over one gRPC
 // connection. If the receiver is slow or dead, the queue fills and further spans are dropped and
 // counted ([Dropped]), so an execution never waits for the receiver. Each tenant has a share of the
-// queue, see shares.
+// [queue].
 //
 // Whether a span is recorded is decided once for a trace: by the caller, if its request has a trace
 // context, else by Config.SampleRatio.
@@ -73,12 +73,8 @@ func Open(c Config) (*Tracing, error) {
 func newProvider(c Config, to sdktrace.SpanExporter, dropped *drops) *sdktrace.TracerProvider {
 	limits := sdktrace.NewSpanLimits()
 	limits.AttributeValueLengthLimit = maxAttributeBytes
-	queue := &shares{dropped: dropped, spans: map[string]int{}}
-	queue.SpanProcessor = sdktrace.NewBatchSpanProcessor(&exporter{SpanExporter: to, log: c.Log, dropped: dropped, sent: queue.leave},
-		sdktrace.WithMaxQueueSize(maxQueued), sdktrace.WithMaxExportBatchSize(maxBatch),
-		sdktrace.WithBatchTimeout(batchInterval), sdktrace.WithExportTimeout(exportTimeout))
 	return sdktrace.NewTracerProvider(
-		sdktrace.WithSpanProcessor(queue),
+		sdktrace.WithSpanProcessor(newQueue(&exporter{to: to, log: c.Log, dropped: dropped}, dropped)),
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(c.SampleRatio))),
 		sdktrace.WithRawSpanLimits(limits),
 		sdktrace.WithResource(resource.NewWithAttributes(semconv.SchemaURL,

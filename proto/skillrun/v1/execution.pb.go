@@ -2000,7 +2000,11 @@ type ExecutionEvent_Queued struct {
 
 type ExecutionEvent_Denied struct {
 	// The sandbox's network refused something. At most 100 of an execution are events;
-	// ExecutionEvidence.network_denied_count counts all.
+	// ExecutionEvidence.network_denied_count counts all. Nothing else has such events. The
+	// policy refuses a whole request before the first event, with the reason
+	// COMMAND_NOT_ALLOWED, SOURCE_NOT_ALLOWED or NETWORK_NOT_GRANTED. If a program makes a
+	// system call that is not allowed, or writes to a file that it may only read, only the
+	// program gets an error.
 	Denied *NetworkDenial `protobuf:"bytes,10,opt,name=denied,proto3,oneof"`
 }
 

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -15,7 +16,7 @@ import (
 // A tenant has a bounded number of starts under way, in the order in which they came, and delays no other tenant.
 func TestStartsOfATenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s starts
+		var s turns
 		var under []func()
 		for range startsPerProcessor * goruntime.GOMAXPROCS(0) {
 			under = append(under, s.enter(t.Context(), "crowd"))
@@ -88,5 +89,41 @@ func TestCancelBeforeTheStart(t *testing.T) {
 	x.calls.Wait()
 	if started.Load() != 1 || len(x.starts.tenants) != 0 {
 		t.Errorf("%d starts, and %d tenants are not forgotten", started.Load(), len(x.starts.tenants))
+	}
+}
+
+// While a list of a tenant is read, a second one of the same tenant waits, until its caller has gone. Another tenant lists.
+func TestListsOfATenant(t *testing.T) {
+	x := withTenants(t, newFake())
+	leave := x.lists.enter(t.Context(), "acme")
+	if _, _, err := x.List(t.Context(), of("globex"), Filter{}); err != nil {
+		t.Errorf("another tenant: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	waits := make(chan error)
+	go func() {
+		_, _, err := x.List(ctx, of("acme"), Filter{})
+		waits <- err
+	}()
+	users := func() int {
+		x.lists.mu.Lock()
+		defer x.lists.mu.Unlock()
+		return x.lists.tenants["acme"].users
+	}
+	for users() < 2 {
+		select {
+		case err := <-waits:
+			t.Fatalf("the second list of the tenant did not wait: %v", err)
+		default:
+			goruntime.Gosched()
+		}
+	}
+	cancel()
+	if err := <-waits; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the end of its context", err)
+	}
+	leave()
+	if _, _, err := x.List(t.Context(), of("acme"), Filter{}); err != nil {
+		t.Errorf("after the first list: %v", err)
 	}
 }
