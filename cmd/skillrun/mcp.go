@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
+	"crypto/rand"
 	"fmt"
 	"os"
 	"time"
@@ -18,8 +18,8 @@ const lastAnswers = 2 * time.Second
 // endpoint.
 const mcpVariable = "SKILLRUN_MCP_ADDRESS"
 
-// mcpCommand is a bridge without state: it understands no message, and the daemon implements MCP.
-// The file mcp_endpoint.go finds and connects to the daemon, mcp_forward.go copies the messages.
+// mcpCommand is a bridge: the daemon implements MCP. The file mcp_endpoint.go finds and connects to the daemon,
+// mcp_bridge.go forwards the messages, and mcp_greeting.go makes the next daemon know the agent.
 func (a *app) mcpCommand() *cobra.Command {
 	address := os.Getenv(mcpVariable)
 	cmd := &cobra.Command{
@@ -30,6 +30,10 @@ daemon: one JSON-RPC message a line, both ways. An agent's configuration names i
 as
 
   {"mcpServers": {"skillrun": {"command": "skillrun", "args": ["mcp"]}}}
+
+If the daemon restarts, the conversation goes on with the next daemon, with the
+same session of files. A call whose answer is lost is not made twice: it gets an
+error, unless it only reads. --wait says how long a request waits for a daemon.
 
 When standard input ends it waits a moment for the last answers, cancels what runs
 then, and ends. Without --mcp-address
@@ -60,72 +64,16 @@ the endpoint is the one of the context, or mcp.sock beside the socket of --addre
 	return cmd
 }
 
-// bridge forwards messages between standard input and output and the daemon, until one of them
-// ends. It looks only at their ids and methods, so it serves every version of the protocol. A
-// read of standard input can't be interrupted: its goroutine may outlive bridge, and ends with
-// the process.
+// bridge connects standard input and output with the daemon, until one of them ends.
 func (a *app) bridge(ctx context.Context, at endpoint) error {
-	conn, err := at.dial(ctx, &a.connection)
-	if err != nil {
-		return err
+	name := rand.Text() // of the conversation
+	p := a.wait.patience()
+	b := &bridge{
+		connect: func(ctx context.Context) (*upgraded, error) {
+			return at.dial(ctx, &a.connection, name, p.Draining)
+		},
+		pauses: pauses{Patience: p, onWait: func(answered bool) { a.waits(nil, at.String(), answered) }},
+		at:     at.String(), note: a.note, stdin: a.stdin, stdout: a.stdout,
 	}
-	defer conn.Close()
-	// The deferred call of AfterFunc's result stops it. After an interrupt the closed connection ends both goroutines'
-	// reads and writes.
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	open := newCalls()
-
-	// Both channels have room for one, so that neither goroutine waits for a bridge that has
-	// returned.
-	toDaemon := make(chan error, 1)
-	go func() {
-		toDaemon <- forward(conn, a.stdin, open.begin, nil)
-	}()
-	toAgent := make(chan error, 1)
-	go func() {
-		toAgent <- forward(a.stdout, conn, nil, open.end)
-	}()
-	select {
-	case err := <-toDaemon:
-		if err == nil {
-			// Standard input is over. The daemon sees the connection end, and ends what
-			// still runs.
-			select {
-			case <-open.last():
-			case err := <-toAgent:
-				return a.lost(ctx, at, err, open)
-			case <-time.After(lastAnswers):
-			case <-ctx.Done():
-			}
-			return nil
-		}
-		if read := (*readError)(nil); errors.As(err, &read) {
-			return read
-		}
-		// The connection broke. The receiving goroutine knows the reason better, and
-		// has the daemon's last messages.
-		err = <-toAgent
-		return a.lost(ctx, at, err, open)
-	case err := <-toAgent:
-		return a.lost(ctx, at, err, open)
-	}
-}
-
-// lost answers the requests that the daemon can't answer, and prints the reason. An agent would
-// wait for these answers without a bound: JSON-RPC has no timeout. The error -32000 is in the
-// range that JSON-RPC 2.0 leaves to implementations.
-func (a *app) lost(ctx context.Context, at endpoint, err error, open *calls) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if write := (*writeError)(nil); errors.As(err, &write) {
-		return write // the agent has gone, too
-	}
-	gone := &codedError{codeFailed, "the daemon at " + at.String() + " closed the connection: it stopped or restarts; what ran is cancelled. Start skillrun mcp again"}
-	for _, answer := range open.answers(gone.text) {
-		if _, err := a.stdout.Write(answer); err != nil {
-			break
-		}
-	}
-	return gone
+	return b.run(ctx)
 }

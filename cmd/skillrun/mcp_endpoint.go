@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"net"
 	"net/http"
@@ -16,13 +17,16 @@ import (
 	"time"
 )
 
-// The path and protocol of the daemon's endpoint; internal/mcp has the same.
+// The path and protocol of the daemon's endpoint; internal/mcp has the same. Connections with the same value of
+// conversationHeader have the same session of files.
 const (
-	mcpPath     = "/mcp"
-	mcpProtocol = "skillrun-mcp-lines"
+	mcpPath            = "/mcp"
+	mcpProtocol        = "skillrun-mcp-lines"
+	conversationHeader = "Skillrun-Conversation"
 )
 
-// mcpConnectTimeout bounds connecting and the daemon's first answer.
+// mcpConnectTimeout bounds connecting, and the daemon's first answers. During a restart, a connection can wait in the
+// kernel for the next daemon; the patience of --wait is added for that.
 const mcpConnectTimeout = 10 * time.Second
 
 // maxUpgradeBytes bounds the daemon's first answer, which net/http reads into memory.
@@ -85,10 +89,10 @@ func parseEndpoint(address string) (endpoint, error) {
 }
 
 // dial connects to the endpoint and upgrades the connection from HTTP (RFC 9110, section 7.8).
-// Connecting and the daemon's first answer are each bounded by mcpConnectTimeout. Every error is
-// a codedError that says what to do, except a signal's, which is the cause of ctx. The caller
-// closes the connection.
-func (e endpoint) dial(ctx context.Context, via *connection) (io.ReadWriteCloser, error) {
+// Connecting is bounded by mcpConnectTimeout, the daemon's first answer by that and patience. Every error is
+// a codedError that says what to do, or wraps one as an absentError; except a signal's, which is the cause of ctx.
+// The caller closes the connection. conversation is the value of conversationHeader.
+func (e endpoint) dial(ctx context.Context, via *connection, conversation string, patience time.Duration) (*upgraded, error) {
 	config, err := via.config()
 	if err != nil {
 		return nil, err
@@ -107,8 +111,14 @@ func (e endpoint) dial(ctx context.Context, via *connection) (io.ReadWriteCloser
 		if errors.As(err, &op) {
 			err = op.Err
 		}
-		return nil, &codedError{codeFailed, fmt.Sprintf("no MCP endpoint at %s: %v (is skillrund running? Its config says where it serves MCP: listen.mcp_unix, listen.mcp_tcp; tell this command by --mcp-address or %s)", e, err, mcpVariable)}
+		gone := &codedError{codeFailed, fmt.Sprintf("no MCP endpoint at %s: %v (is skillrund running? Its config says where it serves MCP: listen.mcp_unix, listen.mcp_tcp; tell this command by --mcp-address or %s)", e, err, mcpVariable)}
+		if unknown := (*net.DNSError)(nil); errors.Is(err, fs.ErrPermission) || errors.As(err, &unknown) {
+			return nil, gone
+		}
+		return nil, &absentError{gone, false}
 	}
+	raw := conn
+	defer context.AfterFunc(ctx, func() { raw.Close() })()
 	switch {
 	case config != nil && e.network == "tcp":
 		// The address has a port: parseEndpoint has checked it.
@@ -121,30 +131,37 @@ func (e endpoint) dial(ctx context.Context, via *connection) (io.ReadWriteCloser
 		conn.Close()
 		return nil, &codedError{codeFailed, fmt.Sprintf("%s: a token needs an encrypted connection; give --tls or --tls-ca", e)}
 	}
-	r, err := upgrade(conn, e, token)
-	if err != nil {
-		conn.Close()
-		return nil, &codedError{codeFailed, fmt.Sprintf("%s is no MCP endpoint of this version (%s): %v", e, version, err)}
+	conn.SetDeadline(time.Now().Add(mcpConnectTimeout + patience))
+	r, err := upgrade(conn, e, token, conversation)
+	if err == nil {
+		return &upgraded{conn, r}, nil
 	}
-	return &upgraded{conn, r}, nil
+	conn.Close()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if busy := (*absentError)(nil); errors.As(err, &busy) {
+		return nil, &absentError{&codedError{codeFailed, fmt.Sprintf("the MCP endpoint at %s: %v", e, busy.error)}, busy.answered}
+	}
+	return nil, &codedError{codeFailed, fmt.Sprintf("%s is no MCP endpoint of this version (%s): %v", e, version, err)}
 }
 
 // upgrade asks for a connection without HTTP. The reader may hold the first bytes of that
-// connection. After it the connection has no deadline: an agent may be silent for hours.
-func upgrade(conn net.Conn, e endpoint, token string) (*bufio.Reader, error) {
+// connection. After it the connection has no deadline: an agent may be silent for hours. An absentError says that the
+// daemon stops, or has no room.
+func upgrade(conn net.Conn, e endpoint, token, conversation string) (*bufio.Reader, error) {
 	// The daemon refuses a Host that is not this machine, because of DNS rebinding. A Unix
 	// socket has no host, but HTTP/1.1 requires the header (RFC 9112, section 3.2).
 	host := "localhost"
 	if e.network == "tcp" {
 		host = e.address
 	}
-	conn.SetDeadline(time.Now().Add(mcpConnectTimeout))
 	credential := ""
 	if token != "" {
 		credential = "Authorization: Bearer " + token + "\r\n"
 	}
-	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n%sConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", mcpPath, host, credential, mcpProtocol); err != nil {
-		return nil, err
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n%s%s: %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", mcpPath, host, credential, conversationHeader, conversation, mcpProtocol); err != nil {
+		return nil, noAnswer(err)
 	}
 	// After the upgrade the bridge keeps the reader, which may hold bytes of the next
 	// messages. Only its limit goes.
@@ -154,6 +171,9 @@ func upgrade(conn net.Conn, e endpoint, token string) (*bufio.Reader, error) {
 	if err != nil && head.N == 0 {
 		return nil, fmt.Errorf("its first answer is longer than %d bytes", maxUpgradeBytes)
 	}
+	if err != nil && head.N == maxUpgradeBytes {
+		return nil, noAnswer(err) // not one byte came
+	}
 	if err != nil {
 		// The error of net/http would show bytes of HTTP/2 frames.
 		return nil, errors.New("it does not answer in HTTP; is it the socket for gRPC?")
@@ -162,13 +182,27 @@ func upgrade(conn net.Conn, e endpoint, token string) (*bufio.Reader, error) {
 		defer resp.Body.Close()
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 		var why struct{ Error struct{ Message string } }
+		err := errors.New(resp.Status)
 		if json.Unmarshal(body, &why) == nil && why.Error.Message != "" {
-			return nil, fmt.Errorf("%s: %s", resp.Status, why.Error.Message)
+			err = fmt.Errorf("%s: %s", resp.Status, why.Error.Message)
 		}
-		return nil, errors.New(resp.Status)
+		if resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == http.StatusTooManyRequests {
+			return nil, &absentError{err, true}
+		}
+		return nil, err
 	}
 	head.N = math.MaxInt64 // messages have their own bound
 	return r, conn.SetDeadline(time.Time{})
+}
+
+// noAnswer is the error for a daemon that has ended the connection without an answer. A certificate that this side does
+// not trust, or one that the daemon does not trust, stays as it is.
+func noAnswer(err error) error {
+	// An alert of the other side has no exported type (crypto/tls).
+	if strings.Contains(err.Error(), "tls: ") {
+		return err
+	}
+	return &absentError{fmt.Errorf("no answer: %w", err), false}
 }
 
 // upgraded is a connection whose first bytes are in a buffer.

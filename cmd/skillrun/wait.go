@@ -24,23 +24,30 @@ func (w *waiting) add(flags *pflag.FlagSet) {
 	flags.DurationVar(&w.most, "wait", skillrun.DefaultPatience.Absent, "`time` to wait for a daemon that does not answer, for example during a restart; for a daemon that stops, at least 1m (0: do not wait; the default of doctor and version)")
 }
 
-// patience returns the client's option for --wait. With --wait 0 the client still repeats a broken call once.
-func (a *app) patience(bars *progress) grpc.DialOption {
-	w := &a.wait
-	p := skillrun.Patience{Absent: w.most, Unreached: w.most > 0, OnWait: func(err error) { a.waits(bars, err) }}
+// patience returns the patience for --wait. With --wait 0 a broken call is still repeated once.
+func (w *waiting) patience() skillrun.Patience {
+	p := skillrun.Patience{Absent: w.most, Unreached: w.most > 0}
 	if w.most > 0 {
 		p.Draining = max(skillrun.DefaultPatience.Draining, w.most)
 	}
+	return p
+}
+
+// patience returns the client's option for --wait.
+func (a *app) patience(bars *progress) grpc.DialOption {
+	p := a.wait.patience()
+	p.OnWait = func(err error) { a.waits(bars, a.at(), skillrun.Reason(err) != "") }
 	return skillrun.WithPatience(p)
 }
 
-// waits says that the command waits: on a terminal, or anywhere with -v. Scripts get no such message.
-func (a *app) waits(bars *progress, err error) {
+// waits says that the command waits: on a terminal, or anywhere with -v. Scripts get no such message. answered says
+// that a daemon answers that it stops.
+func (a *app) waits(bars *progress, at string, answered bool) {
 	w := &a.wait
 	w.some = true
-	text := "the daemon at " + a.at() + " does not answer; waiting up to " + w.most.String() + " for it"
-	if skillrun.Reason(err) != "" {
-		text = "the daemon at " + a.at() + " stops; waiting up to " + max(skillrun.DefaultPatience.Draining, w.most).String() + " for the next one"
+	text := "the daemon at " + at + " does not answer; waiting up to " + w.most.String() + " for it"
+	if answered {
+		text = "the daemon at " + at + " stops; waiting up to " + max(skillrun.DefaultPatience.Draining, w.most).String() + " for the next one"
 	}
 	if text == w.told || bars == nil && !a.verbose {
 		return

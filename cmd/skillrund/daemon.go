@@ -83,7 +83,8 @@ type daemon struct {
 
 	// The path of the daemon's binary, for a takeover.
 	program   string
-	lock      *os.File // holds the lock of the state directory, until this daemon and each other with a copy has closed it
+	agents    []mcp.HandedSession // of agents over HTTP, from before openServers
+	lock      *os.File            // holds the lock of the state directory, until this daemon and each other with a copy has closed it
 	listeners listeners
 	serving   sync.WaitGroup
 	failed    chan error     // has room for an error of each listener
@@ -95,6 +96,11 @@ type daemon struct {
 // required boundary holds. program is the path of the daemon's binary.
 func serve(c config, path, program string) error {
 	log := newLogger(c, os.Stderr)
+	// Stops have their own channel: a signal that finds its channel full is lost, and a reload may take long.
+	signals := signals{stop: make(chan os.Signal, 2), other: make(chan os.Signal, 4)}
+	// A reload during the start waits for its end. Without this it would end the process, and systemd takes SIGHUP for a
+	// clean end, after which it starts nothing again (systemd.service(5), Restart=).
+	signal.Notify(signals.other, syscall.SIGHUP, syscall.SIGUSR2)
 	// First of all, because other processes must not get the sockets.
 	sockets, err := inherit()
 	if err != nil {
@@ -126,11 +132,8 @@ func serve(c config, path, program string) error {
 	d.tenants.mu.Lock()
 	d.writeInForce()
 	d.tenants.mu.Unlock()
-	// Before this line a signal ends the process at once, which is safe: no execution runs yet.
-	// Stops have their own channel: a signal that finds its channel full is lost, and a reload may take long.
-	signals := signals{stop: make(chan os.Signal, 2), other: make(chan os.Signal, 4)}
+	// Before this line these signals end the process at once, which is safe: no execution runs yet.
 	signal.Notify(signals.stop, syscall.SIGTERM, syscall.SIGINT)
-	signal.Notify(signals.other, syscall.SIGHUP, syscall.SIGUSR2)
 	d.accept(listeners)
 	if earlier != nil {
 		if err := earlier.serving(); err != nil {
@@ -225,6 +228,9 @@ func (d *daemon) start(ctx context.Context) (err error) {
 	}
 	if err := d.openStores(ctx); err != nil {
 		return err
+	}
+	if d.earlier != nil {
+		d.agents = d.earlier.handed.Agents
 	}
 	return d.openServers()
 }
@@ -372,6 +378,7 @@ func (d *daemon) openServers() (err error) {
 		Hold:  func(c *ingress.Conn, n int64) (func(), bool) { return d.requests.Hold(c.Peer(), c.Tenant(), n) },
 		Audit: d.audit, Tracer: d.tracing.Tracer(), Log: log,
 	})
+	d.mcp.Inherit(d.agents)
 	d.scrapes = d.metrics.NewServer(d.readiness.report, log)
 	return nil
 }
@@ -407,6 +414,7 @@ func (d *daemon) wait(ctx context.Context, signals signals) error {
 		d.leave(patience)
 	}
 	d.readiness.set(func(r *readiness) { r.draining = true })
+	d.mcp.Leave()
 	// Health keeps new callers away. Drain takes hardly longer than drain and cancel_grace together.
 	d.executor.Drain(patience)
 	// All executions have ended. Clients get some time to read the outcomes.

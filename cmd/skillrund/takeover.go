@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/mcp"
 	"github.com/skillrun/skillrun/internal/session"
 )
 
@@ -83,6 +84,7 @@ func callPeer(calls *rpc.Client, method string, args, reply any) error {
 type HandedOver struct {
 	Executions []executor.Inherited // the executions that have not ended
 	Sessions   []session.Held       // the sessions that these executions may change
+	Agents     []mcp.HandedSession  // the sessions of agents over HTTP
 }
 
 // Arguments of calls between the daemons. They are exported because net/rpc needs exported types.

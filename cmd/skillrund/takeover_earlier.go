@@ -399,6 +399,10 @@ type handing struct {
 func (d *daemon) handings(n *nextDaemon, h *HandedOver) []handing {
 	return []handing{
 		{
+			func(context.Context) error { h.Agents = d.mcp.HandOver(); return nil },
+			func() error { d.agents = h.Agents; return nil }, // for openServers
+		},
+		{
 			// The next daemon reloads tenants, perhaps with another configuration, and writes inForceFile.
 			func(context.Context) error { d.tenants.handed.Store(true); return nil },
 			func() error { d.resumeTenants(context.Background()); return nil },

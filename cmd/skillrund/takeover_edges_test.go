@@ -132,6 +132,17 @@ func TestTakeoverAndSIGTERM(t *testing.T) {
 	}
 }
 
+// A reload while a daemon starts does not end it. It comes after the start.
+func TestReloadDuringStart(t *testing.T) {
+	t.Parallel()
+	d := launch(t, newDir(t), "")
+	d.dial("unix://" + d.dir + "/s.sock")
+	d.untilLogged("skills loaded")
+	d.cmd.Process.Signal(syscall.SIGHUP)
+	d.waitServing()
+	d.untilLogged("skills reloaded")
+}
+
 // A daemon that stops while the next one starts leaves nothing of the next one.
 func TestStopDuringTakeover(t *testing.T) {
 	t.Parallel()

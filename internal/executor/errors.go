@@ -72,6 +72,12 @@ func IsHandedOver(err error) bool {
 		errors.Is(err, environment.ErrHandedOver)
 }
 
+// IsDraining reports whether a call was refused, before it had any effect, because the daemon drains or another daemon
+// takes over.
+func IsDraining(err error) bool {
+	return errors.Is(err, ErrDraining) || IsHandedOver(err)
+}
+
 // tooLarge is the error for a limit above the quota of a tenant or the bound of the daemon.
 func tooLarge(e *admission.TooLargeError) error {
 	if e.Quota == admission.Processors {

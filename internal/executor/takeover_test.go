@@ -460,6 +460,12 @@ func TestIsHandedOver(t *testing.T) {
 		if !IsHandedOver(fmt.Errorf("x: %w", err)) {
 			t.Errorf("%v does not count", err)
 		}
+		if !IsDraining(err) {
+			t.Errorf("%v: want draining", err)
+		}
+	}
+	if !IsDraining(fmt.Errorf("x: %w", ErrDraining)) || IsDraining(record.ErrClosed) || IsDraining(nil) {
+		t.Error("IsDraining")
 	}
 	for _, err := range []error{nil, ErrDraining, record.ErrClosed} {
 		if IsHandedOver(err) {

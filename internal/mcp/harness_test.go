@@ -103,6 +103,7 @@ func startOn(t *testing.T, host *sandbox.Host, edit func(*Config)) *daemon {
 		edit(&c)
 	}
 	d.Server = New(c)
+	d.leaveTime = 0 // most clients of these tests do not leave
 	t.Cleanup(func() {
 		b.Stop()
 		over, cancel := context.WithCancel(context.Background())
@@ -122,6 +123,11 @@ type peer struct {
 type peerListener struct {
 	net.Listener
 	who permission.Principal
+}
+
+// SetDeadline lets ingress hold the listener.
+func (l peerListener) SetDeadline(t time.Time) error {
+	return l.Listener.(*net.UnixListener).SetDeadline(t)
 }
 
 type peerConn struct {
@@ -195,13 +201,14 @@ type readCloser struct {
 	io.Closer
 }
 
-// upgrade opens a connection and upgrades it to LinesProtocol.
-func upgrade(socket string) (net.Conn, *bufio.Reader, error) {
+// upgrade opens a connection and upgrades it to LinesProtocol, with more headers.
+func upgrade(socket string, headers ...string) (net.Conn, *bufio.Reader, error) {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
 		return nil, nil, err
 	}
-	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", Path, LinesProtocol)
+	headers = append(headers, "Host: localhost", "Connection: Upgrade", "Upgrade: "+LinesProtocol)
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\n%s\r\n\r\n", Path, strings.Join(headers, "\r\n"))
 	r := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(r, nil)
 	if err == nil && resp.StatusCode != http.StatusSwitchingProtocols {

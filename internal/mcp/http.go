@@ -81,12 +81,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err.write(w)
 		return
 	}
-	if r.URL.Path != Path {
-		s.servePublished(w, r, who)
+	if r.URL.Path == Path && strings.EqualFold(r.Header.Get("Upgrade"), LinesProtocol) { // other upgrades, such as h2c, are ignored, see RFC 9110, section 7.8
+		s.serveLines(w, r, who)
 		return
 	}
-	if strings.EqualFold(r.Header.Get("Upgrade"), LinesProtocol) { // other upgrades, such as h2c, are ignored, see RFC 9110, section 7.8
-		s.serveLines(w, r, who)
+	if s.held.Load() != nil {
+		s.redirect(w, r)
+		return
+	}
+	if r.URL.Path != Path {
+		s.servePublished(w, r, who)
 		return
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
@@ -113,6 +117,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// Only now, after the whole message has come: a half-sent request keeps no other connection
 	// out.
 	defer connectionOf(r).Begin()()
+	if e.isCall() && e.method != methodListen {
+		c.decided = s.calls.Begin()
+		defer c.decided()
+	}
 	if r.Method == http.MethodGet || e.method == methodListen {
 		leave, bad := s.enterStream(who)
 		if bad != nil {
@@ -130,6 +138,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if id := r.Header.Get(sessionHeader); id != "" {
+		id = s.ownID(c, id)
+		r.Header.Set(sessionHeader, id)
 		session, ok := s.sessions.enter(id, who.Principal)
 		if !ok {
 			refuse(http.StatusNotFound, "no such session: initialize a new one").write(w)
@@ -144,6 +154,21 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	bear(c, s.stateful, w, r)
+}
+
+// redirect answers a request that comes after Hold. The client sends it again on a new connection, which the next
+// process accepts: 307 keeps the method and the body (RFC 9110, section 15.4.8). Closing the connection would lose
+// a request that is on its way.
+func (s *Server) redirect(w http.ResponseWriter, r *http.Request) {
+	// Some clients do not read an answer before they have sent the whole body.
+	http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.bodyTime))
+	if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, s.maxMessage)); err != nil {
+		refuseStopping().write(w)
+		return
+	}
+	w.Header().Set("Connection", "close")
+	w.Header().Set("Location", r.URL.RequestURI())
+	w.WriteHeader(http.StatusTemporaryRedirect)
 }
 
 // enterStream counts a stream that lasts until its client goes away in the quota of the client's tenant.
@@ -164,7 +189,7 @@ func connectionOf(r *http.Request) *ingress.Conn { return r.Context().Value(conn
 
 // admit identifies the sender of a request and decides whether to process it.
 func (s *Server) admit(r *http.Request) (who identity.Identity, bad *refusal) {
-	if s.stopping.Err() != nil {
+	if s.stopping.Err() != nil && s.held.Load() == nil {
 		return who, refuseStopping()
 	}
 	methods := []string{http.MethodPost, http.MethodGet, http.MethodDelete}

@@ -540,8 +540,8 @@ func TestStop(t *testing.T) {
 	cancel()
 	stopped := make(chan struct{})
 	go func() { d.Stop(over); close(stopped) }()
-	if _, err := reader.ReadByte(); !errors.Is(err, io.EOF) {
-		t.Errorf("a connection without HTTP: %v", err)
+	if rest, err := io.ReadAll(reader); err != nil || !strings.Contains(string(rest), notifyLeave) || strings.Count(string(rest), "\n") != 1 {
+		t.Errorf("a connection without HTTP: got %q, %v", rest, err)
 	}
 	io.Copy(io.Discard, stream.Body)
 	io.Copy(io.Discard, call.Body)

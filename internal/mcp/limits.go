@@ -20,6 +20,10 @@ const (
 	writeTimeout = 30 * time.Second
 	// keepaliveInterval is the time between two comments in the stream of a silent call.
 	keepaliveInterval = 15 * time.Second
+	// leaveTimeout is how long clients have to leave their connections before a stop closes them. They need one round
+	// trip.
+	leaveTimeout   = 2 * time.Second
+	lingerInterval = 20 * time.Millisecond
 	// maxCalls is the maximum number of requests under way on a connection without HTTP.
 	// With HTTP each request has its own connection.
 	maxCalls = 64

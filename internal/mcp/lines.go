@@ -5,10 +5,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"regexp"
 	"sync"
 	"time"
 
@@ -25,18 +27,40 @@ import (
 // things end a connection: the client closes it (Read fails), the client does not read (write
 // fails), or the daemon stops (finish). The first two cancel the calls through gone; the last one
 // waits for them.
+//
+// Before a daemon stops or hands over, it asks the client to leave (leave). The client then sends its calls on a
+// connection to the next daemon, and closes this one after the last answer. A call that was on its way is refused with
+// errLeave, and the client sends it again. So at each moment it is known which of the two daemons does a call.
 
 // LinesProtocol is the protocol to which a client upgrades an HTTP connection to speak MCP
 // as on a pipe: one message in each line, in both directions. The connection is the
-// session. Its end cancels the running calls, and nothing else ends it. `skillrun mcp`
-// copies bytes between such a connection and the agent that started it, so it works with
-// every protocol version.
+// session, and its end cancels the running calls. `skillrun mcp` copies lines between such
+// connections and the agent that started it, so it works with every protocol version.
 const LinesProtocol = "skillrun-mcp-lines"
+
+// What `skillrun mcp` needs for a conversation that outlives its connection. cmd/skillrun has the same names.
+const (
+	// conversationHeader is a header of the upgrade. Connections with the same name have the same session of files.
+	conversationHeader = "Skillrun-Conversation"
+	// notifyLeave asks the client to leave the connection. It is not for the agent.
+	notifyLeave = "notifications/skillrun/leave"
+)
+
+// conversationName is the form of names. A client makes a random one, so that no other conversation has it.
+var conversationName = regexp.MustCompile(`^[0-9A-Za-z]{16,64}$`)
+
+// errLeave refuses a call that comes when the client was asked to leave. Nothing of the call was done.
+var errLeave = &jsonrpc.Error{Code: codeBusy, Message: errStopping.Message, Data: json.RawMessage(`{"reason":"leave"}`)}
 
 // serveLines takes a connection over from HTTP and serves it until it ends.
 func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who identity.Identity) {
 	if r.Method != http.MethodGet {
 		refuse(http.StatusBadRequest, "upgrade to %s with GET", LinesProtocol).write(w)
+		return
+	}
+	name := r.Header.Get(conversationHeader)
+	if name != "" && !conversationName.MatchString(name) {
+		refuse(http.StatusBadRequest, "%s is not 16 to 64 letters and digits", conversationHeader).write(w)
 		return
 	}
 	leave, bad := s.enterStream(who)
@@ -59,14 +83,17 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who identity
 	// A hijacked connection may have deadlines of its HTTP request (net/http.Hijacker).
 	conn.SetDeadline(time.Time{})
 	credentials := credentialsOf(r)
-	c := &caller{Identity: who, address: connectionOf(r).From(), conversation: &toolview.Conversation{}, again: func() (identity.Identity, error) { return s.identify(credentials) }}
+	c := &caller{
+		Identity: who, address: connectionOf(r).From(), conversation: toolview.NamedConversation(name), movesOn: true,
+		again: func() (identity.Identity, error) { return s.identify(credentials) },
+	}
 	ctx, gone := context.WithCancelCause(s.broken)
 	defer gone(errGone)
 	c.here = ctx
 	counted := connectionOf(r)
 	counted.Begin()() // the connection is not idle
 	l := &lineConn{
-		conn: conn, r: buffered.Reader, max: int(s.maxMessage), patience: s.patience, lineTime: s.bodyTime,
+		conn: conn, r: buffered.Reader, max: int(s.maxMessage), patience: s.patience, lineTime: s.bodyTime, leaveTime: s.leaveTime,
 		hold: func(n int64) (func(), bool) { return s.hold(counted, n) }, begin: counted.Begin, gone: gone, calls: map[jsonrpc.ID]lineCall{},
 	}
 	l.holdAnswer = func(e envelope) (func(), *refusal) { return s.holdAnswer(who.Tenant, e, l.hold) }
@@ -79,19 +106,21 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who identity
 		s.log.Error("mcp connection", "err", err)
 		return
 	}
+	defer context.AfterFunc(s.leaving, l.leave)()
 	defer context.AfterFunc(s.stopping, l.finish)()
 	defer context.AfterFunc(s.broken, func() { conn.Close() })()
 	ss.Wait()
 	l.forget()
-	s.tools.EndConversation(who.Principal, c.conversation)
+	if s.leaving.Err() == nil { // otherwise the conversation goes on at the next daemon
+		s.tools.EndConversation(who.Principal, c.conversation)
+	}
 }
 
-// beginLines registers a connection that Stop must wait for. It returns false if the server
-// is stopping.
+// beginLines registers a connection that Stop must wait for. It returns false after Leave.
 func (s *Server) beginLines() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopping.Err() != nil {
+	if s.leaving.Err() != nil {
 		return false
 	}
 	s.lines.Add(1)
@@ -109,6 +138,7 @@ type lineConn struct {
 	holdAnswer func(envelope) (release func(), bad *refusal)
 	begin      func() func() // marks the connection as busy until the returned function is called
 	lineTime   time.Duration // for a long line to arrive
+	leaveTime  time.Duration // for the client to leave, from finish on
 	gone       context.CancelCauseFunc
 	// patience is how long a client may not read before it is dropped.
 	patience time.Duration
@@ -119,7 +149,8 @@ type lineConn struct {
 	mu        sync.Mutex
 	calls     map[jsonrpc.ID]lineCall // calls without an answer yet
 	answers   int                     // answers being written
-	finishing bool
+	left      bool                    // calls are refused, see leave
+	finishing bool                    // the connection ends with the last answer
 }
 
 // A lineCall is a call under way.
@@ -138,12 +169,24 @@ func (l *lineConn) forget() {
 	}
 }
 
-// finish refuses new calls and closes the connection after the last answer.
-func (l *lineConn) finish() {
+// leave refuses new calls, and asks the client to send them to the next daemon.
+func (l *lineConn) leave() {
 	l.mu.Lock()
-	l.finishing = true
+	l.left = true
 	l.mu.Unlock()
-	l.closeIfDone()
+	// If it can't be sent, the connection ends, which tells the client the same.
+	_ = l.write([]byte(`{"jsonrpc":"2.0","method":"` + notifyLeave + `"}` + "\n"))
+}
+
+// finish closes the connection after the last answer. The client has leaveTime to close it itself: if the daemon
+// closed first, a message that is on its way would be lost without an answer.
+func (l *lineConn) finish() {
+	time.AfterFunc(l.leaveTime, func() {
+		l.mu.Lock()
+		l.finishing = true
+		l.mu.Unlock()
+		l.closeIfDone()
+	})
 }
 
 // closeIfDone closes the connection if it is finishing and no answer is to come. An answer that
@@ -227,12 +270,12 @@ func (l *lineConn) take(line []byte, release func()) (msg jsonrpc.Message, answe
 	defer l.mu.Unlock()
 	_, open := l.calls[call.ID]
 	switch {
-	case l.finishing:
-		return nil, answerTo(call.ID, codeBusy, errStopping.Message)
+	case l.left:
+		return nil, answerTo(call.ID, errLeave)
 	case open:
-		return nil, answerTo(call.ID, jsonrpc.CodeInvalidRequest, fmt.Sprintf("request %v is already under way", call.ID.Raw()))
+		return nil, answerTo(call.ID, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: fmt.Sprintf("request %v is already under way", call.ID.Raw())})
 	case len(l.calls) >= maxCalls:
-		return nil, answerTo(call.ID, codeBusy, fmt.Sprintf("%d requests are under way on this connection, which is the maximum; wait for one to end", maxCalls))
+		return nil, answerTo(call.ID, &jsonrpc.Error{Code: codeBusy, Message: fmt.Sprintf("%d requests are under way on this connection, which is the maximum; wait for one to end", maxCalls)})
 	}
 	releaseAnswer, bad := l.holdAnswer(e)
 	if bad != nil {
@@ -249,10 +292,10 @@ func (l *lineConn) take(line []byte, release func()) (msg jsonrpc.Message, answe
 }
 
 // answerTo builds an error that answers a request before the SDK sees it.
-func answerTo(id jsonrpc.ID, code int64, text string) []byte {
-	data, err := jsonrpc.EncodeMessage(&jsonrpc.Response{ID: id, Error: &jsonrpc.Error{Code: code, Message: text}})
+func answerTo(id jsonrpc.ID, why *jsonrpc.Error) []byte {
+	data, err := jsonrpc.EncodeMessage(&jsonrpc.Response{ID: id, Error: why})
 	if err != nil {
-		return refuse(0, "%s", text).encoded()
+		return refuse(0, "%s", why.Message).encoded()
 	}
 	return data
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/toolview"
 )
@@ -25,9 +26,9 @@ type pipe struct {
 	r *bufio.Reader
 }
 
-func (d *daemon) pipe(t *testing.T) *pipe {
+func (d *daemon) pipe(t *testing.T, headers ...string) *pipe {
 	t.Helper()
-	conn, r, err := upgrade(d.mine)
+	conn, r, err := upgrade(d.mine, headers...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,6 +305,9 @@ func TestStopWaits(t *testing.T) {
 	stopped := make(chan struct{})
 	go func() { d.Stop(context.Background()); close(stopped) }()
 	<-d.stopping.Done()
+	if m := p.receive(); m["method"] != notifyLeave {
+		t.Errorf("got %v, want %s", m, notifyLeave)
+	}
 	close(release)
 	if m := p.receive(); !strings.Contains(fmt.Sprint(m["result"]), "in time") {
 		t.Errorf("without HTTP: %v", m)
@@ -346,14 +350,110 @@ func TestStopRefusesCalls(t *testing.T) {
 	stopped := make(chan struct{})
 	go func() { d.Stop(context.Background()); close(stopped) }()
 	<-d.stopping.Done()
-	for refused := false; !refused; {
-		p.send(`{"jsonrpc":"2.0","id":6,"method":"ping"}`)
-		m := p.receive()
-		refused = strings.Contains(fmt.Sprint(m["error"]), "the daemon is stopping")
+	if m := p.receive(); m["method"] != notifyLeave {
+		t.Errorf("got %v, want %s", m, notifyLeave)
+	}
+	p.send(`{"jsonrpc":"2.0","id":6,"method":"ping"}`)
+	if m := p.receive(); !strings.Contains(fmt.Sprint(m["error"]), "the daemon is stopping") {
+		t.Errorf("got %v, want a refusal", m)
 	}
 	close(release)
 	if m := p.receive(); fmt.Sprint(m["id"]) != "5" || m["result"] == nil {
 		t.Errorf("got %v", m)
 	}
 	<-stopped
+}
+
+// A client that is asked to leave gets the answers to its calls. Its next calls are refused as not begun, also those
+// that the daemon had taken and not begun, and so are new connections.
+func TestLeave(t *testing.T) {
+	started, release := make(chan string), make(chan error)
+	d := startIdle(t, func(c *Config) {
+		c.Tools = fakeTools(func(_ context.Context, call toolview.ToolCall) (toolview.Result, error) {
+			started <- string(call.Arguments)
+			return toolview.Result{Content: "done"}, <-release
+		})
+	})
+	d.leaveTime = time.Hour
+	p := d.pipe(t)
+	call := func(id int) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"fake","arguments":{}}}`, id)
+	}
+	for id := range 2 {
+		p.send(call(id))
+		<-started
+	}
+	d.Leave()
+	if m := p.receive(); m["method"] != notifyLeave || m["id"] != nil {
+		t.Errorf("got %v, want %s", m, notifyLeave)
+	}
+	refused := func(m map[string]any, id float64) {
+		t.Helper()
+		e, _ := m["error"].(map[string]any)
+		if data, _ := e["data"].(map[string]any); m["id"] != id || e["code"] != float64(codeBusy) || data["reason"] != "leave" {
+			t.Errorf("got %v, want a refusal of %v", m, id)
+		}
+	}
+	p.send(call(7))
+	refused(p.receive(), 7)
+	if _, _, err := upgrade(d.mine); err == nil || !strings.HasPrefix(err.Error(), "503 ") {
+		t.Errorf("a new connection: %v, want 503", err)
+	}
+	release <- fmt.Errorf("x: %w", executor.ErrDraining)
+	first := p.receive()
+	release <- nil
+	second := p.receive()
+	if first["id"] == 1.0 {
+		refused(first, 1)
+	} else {
+		refused(first, 0)
+	}
+	if first["id"] == second["id"] || second["result"] == nil {
+		t.Errorf("got %v, want the other call's result", second)
+	}
+	// The stop waits for the client to go.
+	stopped := make(chan struct{})
+	go func() { d.Stop(context.Background()); close(stopped) }()
+	<-d.stopping.Done()
+	p.send(call(8))
+	refused(p.receive(), 8)
+	p.Close()
+	<-stopped
+}
+
+// A call over HTTP is answered with the reason, because its client does not know how to go on at the next daemon.
+func TestDrainingOverHTTP(t *testing.T) {
+	d := startIdle(t, func(c *Config) {
+		c.Tools = fakeTools(func(context.Context, toolview.ToolCall) (toolview.Result, error) {
+			return toolview.Result{}, executor.ErrDraining
+		})
+	})
+	if r := d.connect(t, "http", "").call("fake", map[string]any{}); !r.IsError || !strings.Contains(r.text, executor.ErrDraining.Error()) {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// Connections that name the same conversation have the same files.
+func TestConversationsGoOn(t *testing.T) {
+	d := startIdle(t, withFiles)
+	const name = conversationHeader + ": abcdefghijklmnop0123"
+	write := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"write_file","arguments":{"path":"a","text":"kept"}}}`
+	read := `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"read_file","arguments":{"path":"a"}}}`
+	p := d.pipe(t, name)
+	p.send(write)
+	if m := p.receive(); !strings.Contains(fmt.Sprint(m), "version:1") {
+		t.Fatalf("got %v", m)
+	}
+	for _, header := range []string{name, conversationHeader + ": another0123456789"} {
+		next := d.pipe(t, header)
+		next.send(read)
+		if m := next.receive(); strings.Contains(fmt.Sprint(m), "text:kept") != (header == name) {
+			t.Errorf("%s: got %v", header, m)
+		}
+	}
+	for _, bad := range []string{"short", strings.Repeat("x", 65), "with a blank 0123456789"} {
+		if _, _, err := upgrade(d.mine, conversationHeader+": "+bad); err == nil || !strings.HasPrefix(err.Error(), "400 ") {
+			t.Errorf("%q: %v, want 400", bad, err)
+		}
+	}
 }

@@ -17,6 +17,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -27,6 +28,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
@@ -112,12 +114,20 @@ type Server struct {
 	listeners ingress.Group
 	calls     ingress.Calls
 	sessions  *sessions
+	inherited inherited
+	held      atomic.Pointer[time.Time] // when Hold was called; nil: it was not
+	conns     atomic.Int64              // connections of HTTP
+	// HandOver was called: the conversations of sessions go on at the next server.
+	handedOver atomic.Bool
 
 	agents     sync.Mutex
 	audiences  map[string]*audience // by tenant; guarded by agents
 	mu         sync.Mutex           // guards stop, and the start of work that Stop waits for
 	stopping   context.Context      // done when the server begins to stop
 	stop       context.CancelFunc
+	leaving    context.Context // done when connections without HTTP take no new calls, see Leave
+	leave      context.CancelFunc
+	leaveTime  time.Duration   // for the clients of these connections to leave, from Stop on
 	lines      sync.WaitGroup  // connections without HTTP
 	broken     context.Context // done when Stop no longer waits for calls
 	breakAll   context.CancelCauseFunc
@@ -137,13 +147,18 @@ func New(c Config) *Server {
 	}
 	s := &Server{
 		tools: c.Tools, x: c.Executor, skills: c.Skills, identify: c.Identify, explain: c.Explain,
-		version: c.Version, audiences: map[string]*audience{}, openWorld: c.OpenWorld, publish: c.Publish, publishing: tenantLimit{now: map[string]int{}}, maxMessage: c.MaxMessageBytes, hold: c.Hold, patience: writeTimeout, keepalive: keepaliveInterval, bodyTime: bodyTimeout, audit: c.Audit, tracer: c.Tracer, log: c.Log,
+		version: c.Version, audiences: map[string]*audience{}, openWorld: c.OpenWorld, publish: c.Publish, publishing: tenantLimit{now: map[string]int{}}, maxMessage: c.MaxMessageBytes, hold: c.Hold, patience: writeTimeout, leaveTime: leaveTimeout, keepalive: keepaliveInterval, bodyTime: bodyTimeout, audit: c.Audit, tracer: c.Tracer, log: c.Log,
 	}
 	s.listeners.Limits = c.Connections
 	s.stopping, s.stop = context.WithCancel(context.Background())
+	s.leaving, s.leave = context.WithCancel(context.Background())
 	s.broken, s.breakAll = context.WithCancelCause(context.Background())
 	s.sessions = newSessions(s.broken, &s.background)
-	s.sessions.ended = func(n *session) { s.tools.EndConversation(n.who, n.conversation) }
+	s.sessions.ended = func(n *session) {
+		if !s.handedOver.Load() {
+			s.tools.EndConversation(n.who, n.conversation)
+		}
+	}
 	s.options = &sdk.ServerOptions{
 		Instructions: instructions,
 		Capabilities: &sdk.ServerCapabilities{
@@ -170,6 +185,7 @@ func New(c Config) *Server {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelError),
+		ConnState:         s.countConn,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, c)
 		},
@@ -189,13 +205,50 @@ func (s *Server) Serve(l net.Listener) error {
 	return err
 }
 
-// Hold lets new connections wait in the kernel, for the process that has the listeners next. Open connections
-// of HTTP are closed when they have no request, so that the client makes a new one. Others are served as before.
-// Stop must follow.
+// Hold lets new connections wait in the kernel, for the process that has the listeners next. From then on requests
+// over HTTP on open connections are redirected there. Hold calls Leave for the other connections. Stop must follow.
 func (s *Server) Hold(ctx context.Context) error {
 	err := s.listeners.Hold(ctx)
-	s.http.SetKeepAlivesEnabled(false)
+	now := time.Now()
+	s.held.Store(&now)
+	s.Leave()
 	return err
+}
+
+// countConn implements http.Server.ConnState.
+func (s *Server) countConn(_ net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		s.conns.Add(1)
+	case http.StateClosed, http.StateHijacked:
+		s.conns.Add(-1)
+	}
+}
+
+// linger keeps connections without a request open for leaveTime after Hold: a busy client uses each of them again in
+// this time, and is redirected.
+func (s *Server) linger(ctx context.Context) {
+	held := s.held.Load()
+	if held == nil {
+		return
+	}
+	look := time.NewTicker(lingerInterval)
+	defer look.Stop()
+	for s.conns.Load() > 0 && time.Since(*held) < s.leaveTime {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+	}
+}
+
+// Leave asks the clients of connections without HTTP to connect again, to the next daemon. From then on these
+// connections take no new calls, and new ones are refused; the calls under way go on. Stop must follow.
+func (s *Server) Leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leave()
 }
 
 // Quiet reports whether no message has come for the given time.
@@ -206,12 +259,14 @@ func (s *Server) Quiet(since time.Duration) bool { return s.calls.Quiet(since) }
 // executor before, since a broken call cancels its execution.
 func (s *Server) Stop(ctx context.Context) {
 	s.mu.Lock()
+	s.leave()
 	s.stop()
 	s.mu.Unlock()
 	defer context.AfterFunc(ctx, func() {
 		s.breakAll(errStopping)
 		s.http.Close()
 	})()
+	s.linger(ctx)
 	// Shutdown does not wait for hijacked connections (net/http), so s.lines follows.
 	s.http.Shutdown(context.WithoutCancel(ctx))
 	s.lines.Wait()
@@ -231,10 +286,16 @@ type caller struct {
 	// again identifies the caller once more, for each message of a connection without HTTP: a token
 	// may have expired since, or may have been revoked. Nil: the caller sent one message.
 	again func() (identity.Identity, error)
-	here  context.Context // done when the caller has gone
+	// movesOn says that the client sends a call that was refused with errLeave to the next daemon.
+	movesOn bool
+	here    context.Context // done when the caller has gone
 	// conversation has the session of files of an HTTP session or of a connection without HTTP. Nil: the
 	// message stands alone.
 	conversation *toolview.Conversation
+	// name is the name of the conversation that an initialize over HTTP begins. Empty: a new one.
+	name string
+	// decided is called when the daemon has accepted the message, or has answered it. Nil: no call.
+	decided func()
 	// keepAlive sends comments into a silent answer until stop is called. Nil: the
 	// transport needs none.
 	keepAlive func() (stop func())
@@ -289,8 +350,7 @@ func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
 				res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error (reference " + reference + ")"}
 			}
 		}()
-		// A call can last as long as its program, but it is accepted a moment after it has come. So the age of the
-		// last message says whether a call is still to be accepted.
+		// The age of the last message tells Quiet whether a client may be about to send another one.
 		s.calls.Begin()()
 		c := callerOf(ctx, req.GetExtra())
 		ctx = audit.WithCaller(ctx, &audit.Caller{Address: c.address, Method: methodOf(method, req)})
@@ -339,5 +399,6 @@ func (s *Server) open(ctx context.Context, req sdk.Request) error {
 	if s.stopping.Err() != nil {
 		return errStopping
 	}
-	return s.sessions.add(ss, callerOf(ctx, req.GetExtra()).Principal)
+	c := callerOf(ctx, req.GetExtra())
+	return s.sessions.add(ss, c.Principal, cmp.Or(c.name, rand.Text()))
 }

@@ -33,8 +33,9 @@ type session struct {
 	sdk    *sdk.ServerSession
 	here   context.Context // done when the session must end at once
 	cancel context.CancelCauseFunc
-	// conversation has the session of files.
+	// conversation has the session of files, and this name.
 	conversation *toolview.Conversation
+	name         string
 
 	requests int       // requests under way
 	used     time.Time // end of the last request
@@ -49,8 +50,9 @@ func newSessions(broken context.Context, background *sync.WaitGroup) *sessions {
 	return &sessions{background: background, broken: broken, idle: maxSessionIdle, ended: func(*session) {}, byID: map[string]*session{}}
 }
 
-// add registers a new session. It returns an error if the limits leave no room for it.
-func (t *sessions) add(ss *sdk.ServerSession, who permission.Principal) error {
+// add registers a new session. It returns an error if the limits leave no room for it. name is the name of its
+// conversation.
+func (t *sessions) add(ss *sdk.ServerSession, who permission.Principal, name string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.byID[ss.ID()] != nil {
@@ -59,7 +61,7 @@ func (t *sessions) add(ss *sdk.ServerSession, who permission.Principal) error {
 	if err := t.makeRoom(who); err != nil {
 		return err
 	}
-	n := &session{who: who, sdk: ss, requests: 1, used: time.Now(), conversation: &toolview.Conversation{}}
+	n := &session{who: who, sdk: ss, requests: 1, used: time.Now(), conversation: toolview.NamedConversation(name), name: name}
 	n.here, n.cancel = context.WithCancelCause(t.broken)
 	n.timer = time.AfterFunc(t.idle, func() { t.expire(n) })
 	t.byID[ss.ID()] = n

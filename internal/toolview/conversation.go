@@ -19,9 +19,16 @@ import (
 // A Conversation remembers the session of files of one agent. The zero value has no session yet. The methods
 // may be called at the same time.
 type Conversation struct {
+	name string // a label of its session; empty: the session has none
+
 	mu sync.Mutex
-	id string // empty: not made yet
+	id string // empty: not made, or not looked up yet
 }
+
+// NamedConversation returns a conversation that has the session of an earlier conversation with the same name, in the
+// same tenant. So a conversation can go on in another daemon. An empty name is no name. The name must be a
+// valid value of a session's label.
+func NamedConversation(name string) *Conversation { return &Conversation{name: name} }
 
 // A sessionUse is the way in which a tool uses a session.
 type sessionUse int
@@ -35,8 +42,11 @@ const (
 	noSessionName  = "none"
 )
 
-// sessionLabels mark the sessions that tools have made.
-var sessionLabels = map[string]string{"made-by": "tools"}
+// Labels of the sessions that tools have made.
+const (
+	madeByLabel       = "made-by" // tools
+	conversationLabel = "conversation"
+)
 
 // sessionProperty is the schema of the argument session of tools that run a program.
 const sessionProperty = `"session": {"type": "string", "maxLength": 64, "description": "Files that stay between calls: the id of a session in an earlier result, new for another session, or none. ` +
@@ -65,13 +75,13 @@ func (v *View) enter(ctx context.Context, c *call, use sessionUse) error {
 	case a.Session == noSessionName && use == runsInSession:
 		return nil
 	case a.Session == newSessionName && use != readsSession:
-		c.session, err = v.createSession(ctx, c.Who)
+		c.session, err = v.createSession(ctx, c.Who, "")
 		return err
 	case a.Session != "":
 		c.session = a.Session
 		return v.hasSession(c.Who, a.Session)
 	case use == readsSession:
-		c.session = c.Conversation.current()
+		c.session = v.sessionOf(c.Who, c.Conversation)
 		return nil
 	}
 	return v.enterOwn(ctx, c, use)
@@ -89,14 +99,27 @@ func (v *View) hasSession(who permission.Principal, id string) error {
 	return err
 }
 
-// current returns the session of a conversation, or "". The receiver may be nil.
-func (f *Conversation) current() string {
+// sessionOf returns the session of a conversation, or "". The conversation may be nil.
+func (v *View) sessionOf(who permission.Principal, f *Conversation) string {
 	if f == nil {
 		return ""
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	v.lookUp(who, f)
 	return f.id
+}
+
+// lookUp finds the session that an earlier conversation of the same name has made. f.mu is held.
+func (v *View) lookUp(who permission.Principal, f *Conversation) {
+	if f.id != "" || f.name == "" || v.x.Sessions == nil {
+		return
+	}
+	for _, s := range v.x.Sessions.List(who.Tenant) {
+		if s.Labels[conversationLabel] == f.name {
+			f.id = s.ID
+		}
+	}
 }
 
 // enterOwn gives a call the session of its conversation, and makes it if there is none. A call without
@@ -106,13 +129,13 @@ func (v *View) enterOwn(ctx context.Context, c *call, use sessionUse) (err error
 	f := c.Conversation
 	if f == nil || v.sessionIdle == 0 {
 		if use == writesSession {
-			c.session, err = v.createSession(ctx, c.Who)
+			c.session, err = v.createSession(ctx, c.Who, "")
 		}
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.id != "" {
+	if v.lookUp(c.Who, f); f.id != "" {
 		gone := v.hasSession(c.Who, f.id)
 		// gone is nil here, or an error that says nothing about the session, such as a full disk.
 		if !is[*noSessionError](gone) {
@@ -122,7 +145,7 @@ func (v *View) enterOwn(ctx context.Context, c *call, use sessionUse) (err error
 		c.notes = append(c.notes, fmt.Sprintf("the session %s and its files are gone, because it expired or was deleted; this call has a new one", f.id))
 		f.id = ""
 	}
-	f.id, err = v.createSession(ctx, c.Who)
+	f.id, err = v.createSession(ctx, c.Who, f.name)
 	if full := (*session.QuotaError)(nil); use == runsInSession && errors.As(err, &full) {
 		c.notes = append(c.notes, "the next call will not find its files: "+full.Error())
 		return nil
@@ -131,19 +154,23 @@ func (v *View) enterOwn(ctx context.Context, c *call, use sessionUse) (err error
 	return err
 }
 
-// createSession makes a session for a call.
-func (v *View) createSession(ctx context.Context, who permission.Principal) (id string, err error) {
+// createSession makes a session for a call. name is the name of its conversation, or "".
+func (v *View) createSession(ctx context.Context, who permission.Principal, name string) (id string, err error) {
 	if v.x.Sessions == nil {
 		return "", &noSessionError{"this daemon has no sessions"}
 	}
-	made, err := v.x.CreateSession(ctx, who, session.Settings{IdleTTL: v.sessionIdle, Labels: sessionLabels})
+	labels := map[string]string{madeByLabel: "tools"}
+	if name != "" {
+		labels[conversationLabel] = name
+	}
+	made, err := v.x.CreateSession(ctx, who, session.Settings{IdleTTL: v.sessionIdle, Labels: labels})
 	return made.ID, err
 }
 
 // EndConversation removes the session of a conversation if nothing was ever written to it. Another
 // session stays until it expires, so that a call can name it.
 func (v *View) EndConversation(who permission.Principal, f *Conversation) {
-	id := f.current()
+	id := v.sessionOf(who, f)
 	if id == "" {
 		return
 	}

@@ -76,14 +76,14 @@ func TestConversationSharesFiles(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil, append(sessionSkills, skillText{name: "env"}.withVenv(t))...)
 	b.talk()
-	if got := b.files(`{}`); got != nil || b.conversation.current() != "" {
+	if got := b.files(`{}`); got != nil || b.conversation.id != "" {
 		t.Errorf("before anything was written: %q", got)
 	}
 	if r := b.toolCall("read_file", `{"path": "a.csv"}`); !r.IsError {
 		t.Errorf("read_file: %s", r.Content)
 	}
 	b.toolCall("write_file", `{"path": "/workspace/in/a.csv", "text": "x,ä"}`)
-	id := b.conversation.current()
+	id := b.conversation.id
 
 	r, s := b.inSession("run_skill_script", `{"skill": "upper", "script_path": "scripts/upper.py", "args": ["in/a.csv", "big é.csv"]}`)
 	if c := s.Session.Changes; r.IsError || s.Session.ID != id || s.Session.Version != 2 || len(c) != 1 || c[0].Path != "big é.csv" ||
@@ -153,7 +153,7 @@ func TestCallNamesItsSession(t *testing.T) {
 	b.talk()
 	own := write(`{"path": "b", "base64": "AP8="}`)
 	other := write(`{"path": "c", "text": "", "session": "new"}`)
-	if write(`{"path": "d", "text": "2", "session": "` + alone.Session + `"}`); alone.Session == own.Session || own.Session == other.Session || b.conversation.current() != own.Session {
+	if write(`{"path": "d", "text": "2", "session": "` + alone.Session + `"}`); alone.Session == own.Session || own.Session == other.Session || b.conversation.id != own.Session {
 		t.Errorf("%v, %v, %v", alone, own, other)
 	}
 	if got := b.files(`{"session": "` + alone.Session + `"}`); !slices.Equal(got, []string{"a", "d"}) {
@@ -290,9 +290,9 @@ func TestConversationWithoutRoom(t *testing.T) {
 	if _, err := b.x.Sessions.Sweep(); err != nil {
 		t.Fatal(err)
 	}
-	old := first.current()
+	old := first.id
 	r = b.toolCall("RunPython", `{"code": "1"}`)
-	if r.IsError || len(r.Warnings) != 1 || !strings.HasPrefix(r.Warnings[0], "the session "+old+" and its files are gone") || first.current() == old {
+	if r.IsError || len(r.Warnings) != 1 || !strings.HasPrefix(r.Warnings[0], "the session "+old+" and its files are gone") || first.id == old {
 		t.Errorf("after the expiry: %s", r.Content)
 	}
 	// It is empty, so it goes with its conversation. One with a file stays.
@@ -382,5 +382,47 @@ func TestConversationQueues(t *testing.T) {
 	stop()
 	if err := <-ended; err == nil {
 		t.Error("the first call was not cancelled")
+	}
+}
+
+// A conversation goes on with the files of an earlier one that has its name, if the tenant is the same.
+func TestNamedConversations(t *testing.T) {
+	t.Parallel()
+	b := newIdleBench(t, nil)
+	begin := func(name string) { b.conversation = NamedConversation(name) }
+	begin("one")
+	b.toolCall("write_file", `{"path": "a", "text": "1"}`)
+	b.toolCall("write_file", `{"path": "n", "text": "1", "session": "new"}`)
+	id := b.conversation.id
+	begin("one")
+	if got := b.files(`{}`); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("the same name: got %q", got)
+	}
+	begin("one")
+	b.toolCall("write_file", `{"path": "b", "text": "2"}`)
+	if got := b.files(`{}`); !slices.Equal(got, []string{"a", "b"}) || b.conversation.id != id {
+		t.Errorf("the same name: got %q in %s, want a and b in %s", got, b.conversation.id, id)
+	}
+	for _, name := range []string{"two", ""} {
+		begin(name)
+		if got := b.files(`{}`); got != nil {
+			t.Errorf("the name %q: got %q", name, got)
+		}
+	}
+	b.who.Tenant = "other"
+	begin("one")
+	if got := b.files(`{}`); got != nil {
+		t.Errorf("another tenant: got %q", got)
+	}
+	// The end of a conversation removes a session that an earlier one has left empty.
+	b.who.Tenant = "default"
+	if _, err := b.createSession(t.Context(), b.who, "three"); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := b.x.Sessions.Usage(b.who.Tenant)
+	b.EndConversation(b.who, NamedConversation("one"))
+	b.EndConversation(b.who, NamedConversation("three"))
+	if n, _ := b.x.Sessions.Usage(b.who.Tenant); n != before-1 {
+		t.Errorf("%d sessions, want %d", n, before-1)
 	}
 }

@@ -57,7 +57,7 @@ func (c *connection) sendToHello(in *bufio.Reader) (again bool, err error) {
 	for {
 		start, err := in.Peek(recordHeader)
 		if err != nil {
-			return false, nil // not a whole record; copy then reads the same bytes and the same end
+			return false, nil // not a whole record; outward then sends the same bytes, and finds the same end
 		}
 		if start[0] == handshakeRecord && recordSize(start) > recordHeader {
 			// This may be the second message. Only the answer tells, so the client's bytes wait for it.

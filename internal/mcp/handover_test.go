@@ -1,0 +1,113 @@
+package mcp
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/toolview"
+)
+
+// withFiles gives conversations sessions of files.
+func withFiles(c *Config) {
+	c.Tools = toolview.New(toolview.Config{Executor: c.Executor, Skills: c.Skills, SessionIdle: time.Hour, Log: c.Log})
+}
+
+// A client of an HTTP session goes on with its id at the next server, and at the one after that. Nobody else does.
+func TestHandedSessions(t *testing.T) {
+	first := startIdle(t, nil)
+	r := first.open(t, first.mine)
+	idle := first.open(t, first.mine)
+	next := startIdle(t, nil)
+	next.Inherit(first.HandOver())
+	other := &raw{t: t, http: httpClient(t, next.socket(principal("default", "bob"))), session: r.session, version: r.version}
+	if got := other.ping(); got != http.StatusNotFound {
+		t.Errorf("another caller: got %d, want 404", got)
+	}
+	r.http = httpClient(t, next.mine)
+	for range 2 {
+		if got := r.ping(); got != http.StatusOK {
+			t.Errorf("the next server: got %d", got)
+		}
+	}
+	if got := next.sessions.count(); got != 1 {
+		t.Errorf("%d sessions, want 1: the other client has not come yet", got)
+	}
+	// Methods of extensions work, too.
+	resp := r.request("POST", `{"jsonrpc":"2.0","id":3,"method":"skills/list"}`)
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("skills/list: got %d", resp.StatusCode)
+	}
+	last := startIdle(t, nil)
+	all := next.HandOver()
+	if len(all) != 2 {
+		t.Errorf("%d sessions are handed over, want 2", len(all))
+	}
+	last.Inherit(all)
+	for _, r := range []*raw{r, idle} {
+		r.http = httpClient(t, last.mine)
+		if got := r.ping(); got != http.StatusOK {
+			t.Errorf("the last server: got %d", got)
+		}
+	}
+	// The client ends its session.
+	gone := r.request("DELETE", "")
+	gone.Body.Close()
+	if got := r.ping(); got != http.StatusNotFound {
+		t.Errorf("after its end: got %d", got)
+	}
+	// One that was idle for too long, and one with large parameters, are not kept.
+	for i := range all {
+		all[i].Used = all[i].Used.Add(-2 * maxSessionIdle)
+	}
+	late := startIdle(t, nil)
+	late.Inherit(all)
+	idle.http = httpClient(t, late.mine)
+	if got := idle.ping(); got != http.StatusNotFound {
+		t.Errorf("after an hour: got %d", got)
+	}
+	large := &raw{t: t, http: httpClient(t, late.mine)}
+	resp = large.request("POST", strings.Replace(initialize, `"name":"`, `"name":"`+strings.Repeat("x", maxHandedBytes), 1))
+	resp.Body.Close()
+	if got := late.HandOver(); len(got) != 0 {
+		t.Errorf("%d sessions are handed over, want none", len(got))
+	}
+}
+
+// After Hold, a request on an open connection is sent to the process that accepts connections next, with its method and
+// body. A call that is under way is answered.
+func TestHoldRedirects(t *testing.T) {
+	started, released := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(released) })
+	t.Cleanup(release)
+	d := startIdle(t, func(c *Config) {
+		c.Tools = fakeTools(func(context.Context, toolview.ToolCall) (toolview.Result, error) {
+			close(started)
+			<-released
+			return toolview.Result{Content: "done"}, nil
+		})
+	})
+	r := d.open(t, d.mine) // its connection is idle now
+	r.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	call := d.connect(t, "http", "")
+	answered := make(chan string)
+	go func() { answered <- call.call("fake", map[string]any{}).text }()
+	<-started
+	if err := d.Hold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// The body is read, also if it is larger than what net/http reads by itself.
+	resp := r.request("POST", strings.Repeat(" ", 1<<20))
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusTemporaryRedirect || resp.Header.Get("Location") != Path || !resp.Close {
+		t.Errorf("got %d, Location %q, close %v; want 307, %s, true", resp.StatusCode, resp.Header.Get("Location"), resp.Close, Path)
+	}
+	release()
+	if got := <-answered; got != "done" {
+		t.Errorf("got %q", got)
+	}
+}
