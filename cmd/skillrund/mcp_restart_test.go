@@ -269,7 +269,7 @@ func TestMCPDaemonGoes(t *testing.T) {
 			if m := a.receive(); !strings.Contains(fmt.Sprint(m["error"]), "no MCP endpoint at unix://"+dir+"/mcp.sock") {
 				t.Errorf("no daemon answers: got %v", m)
 			}
-			d = startDaemonIn(t, dir, "")
+			startDaemonIn(t, dir, "")
 			a.send(read)
 			if m := a.receive(); m["method"] != "notifications/resources/list_changed" {
 				t.Errorf("got %v", m)
