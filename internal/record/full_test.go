@@ -132,10 +132,7 @@ func TestDatabaseFull(t *testing.T) {
 			dir := t.TempDir()
 			disktest.Mount(t, dir, "size=64m")
 			// It applies no changes by itself: if it did so while Create runs, Create could get the room of the ballast.
-			s, err := openIdle(Config{Dir: filepath.Join(dir, "record")})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := openIdleStore(t, Config{Dir: filepath.Join(dir, "record")})
 			l, other := create(t, s, Execution{}), create(t, s, Execution{})
 			r := newReader(t, s, "a", l.ID(), 1)
 			fillDisk(t, dir)

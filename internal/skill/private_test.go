@@ -58,6 +58,13 @@ func TestHiddenNamespaces(t *testing.T) {
 	if r.For("blind").HasNamespace("secret") || !r.For("sees").HasNamespace("secret") {
 		t.Error("the namespace is seen by the wrong tenant")
 	}
+	var all []string
+	for _, sk := range r.OfRoots() {
+		all = append(all, sk.Name)
+	}
+	if slices.Sort(all); !slices.Equal(all, []string{"none/mine", "secret/mine", "secret/one"}) {
+		t.Errorf("all roots have %q", all)
+	}
 }
 
 // Only the tenant with a root sees the root's skills, which hide shared skills of the same name.
