@@ -46,7 +46,7 @@ type underHardship struct {
 var hardships = []hardship{
 	{name: "full disk", times: 8, short: true, begin: (*underHardship).fillDisk, during: 30, disk: true, scarce: true, ends: setupFailed},
 	{name: "slow disk", times: 5, begin: (*underHardship).slowDisk, during: 20, disk: true, device: true},
-	{name: "no descriptors for the daemon", times: 5, begin: (*underHardship).takeDescriptors, during: 30, scarce: true, ends: setupFailed, refusals: []codes.Code{codes.ResourceExhausted, codes.Internal}},
+	{name: "no descriptors for the daemon", times: 5, begin: (*underHardship).takeDescriptors, during: 30, scarce: true, ends: append(setupFailed, pb.ExecutionEnd_EXECUTION_END_SIGNALED), refusals: []codes.Code{codes.ResourceExhausted, codes.Internal}},
 	{name: "no processes for sandboxes", times: 5, begin: (*underHardship).takeProcesses, during: 30, programs: lonePrograms, scarce: true, ends: setupFailed, refusals: []codes.Code{codes.ResourceExhausted}},
 	{name: "SIGSTOP of the daemon past a deadline", times: 3, begin: (*underHardship).stopPastDeadline, config: "grace: 100ms\n"},
 }
