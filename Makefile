@@ -31,7 +31,7 @@ BUILD_PACKAGES := gcc libc6-dev libseccomp-dev pkg-config
 DEMO_PACKAGES := $(BUILD_PACKAGES)
 WHEEL_PACKAGES := python3 python3-setuptools python3-wheel
 TEST_PACKAGES := $(DEMO_PACKAGES) $(WHEEL_PACKAGES) python3-pip python3-venv python3-pandas python3-matplotlib python3-grpcio python3-protobuf \
-	protobuf-compiler protobuf-compiler-grpc libprotobuf-dev mypy python3-typeshed libcap2-bin curl git perl ruby procps jq cppcheck iproute2 openssl passt slirp4netns tinyproxy-bin
+	protobuf-compiler protobuf-compiler-grpc libprotobuf-dev mypy python3-typeshed libcap2-bin curl e2fsprogs git perl ruby procps jq cppcheck iproute2 openssl passt slirp4netns tinyproxy-bin
 
 # CPython's own tests come in a package for each version.
 CPYTHON_TESTS = $(shell /usr/bin/python3 -c 'import sys; print("libpython%d.%d-testsuite" % sys.version_info[:2])' 2>/dev/null || echo libpython3.11-testsuite)
@@ -119,7 +119,7 @@ test-mutation: packages-test tools build ## Runs the hostile suite against daemo
 	@SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test-mutation.json SKILLRUN_TEST_MUTATION=only go test -count=1 -run TestPromises ./docs/
 
 .PHONY: test-faults
-test-faults: packages-test build ## Kills the daemon and its parts under load, and prints a table of what was lost, as root, in some minutes
+test-faults: packages-test build ## Kills and starves the daemon and its parts, and its disk, under load, and prints a table of what was lost, as root
 	@echo "==> faults"
 	@$(TEST_ENV) SKILLRUN_TEST_FAULTS=whole go test -vet=off -count=1 -timeout 30m -v -run '^(TestFaults|TestKeyModel|TestSessionModel)$$' ./cmd/skillrund
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,16 +26,23 @@ type faultLoad struct {
 	t        *testing.T
 	runs     executionClient // its connection outlives the daemons
 	tenants  []context.Context
+	sessions []*sessionUser // one of each tenant
 	programs []faultProgram
 	ends     []pb.ExecutionEnd // that the fault explains, besides EXITED
+	refusals []codes.Code      // that the fault explains, besides UNAVAILABLE
 	spared   context.Context   // of a tenant whose executions may not end so; nil: none
+	round    string            // is in each key, so that the keys of two loads differ
+	rescued  map[string]bool   // executions that the daemon may have forgotten, and whose files stay
 	begun    time.Time
 	ended    atomic.Bool
 	clients  sync.WaitGroup
 	answers  atomic.Int64 // acknowledged executions, counted again for each client
 
-	powerless bool         // the disk loses its power: requests are refused, and outputs and outcomes are lost
-	refused   atomic.Int64 // requests
+	// powerless says that the disk loses its power: outputs and outcomes may be lost. scarce says that the daemon may
+	// lack what it needs to keep outputs, artifacts and versions of sessions. In both cases the daemon must say so.
+	powerless, scarce bool
+	refused           atomic.Int64 // requests
+	excused           atomic.Int64 // answers with one of ends
 
 	mu         sync.Mutex
 	ops        []*faultOp
@@ -62,7 +70,8 @@ const faultWall = 15 * time.Second
 
 const (
 	faultClients = 4 // of each tenant; two by two they send the same requests
-	faultConfig  = withTokens + "tenants: {left: {}, right: {}}\n"
+	// The skills that come with the daemon would only make its starts longer.
+	faultConfig = withTokens + "skills: [skills]\ntenants: {left: {}, right: {}}\n"
 )
 
 // A faultProgram makes a request. Each start of its program prints another word. So a program that started
@@ -88,14 +97,21 @@ func startLoad(t *testing.T, d *running, ends ...pb.ExecutionEnd) *faultLoad {
 
 // startLoadOf is like startLoad, with other programs.
 func startLoadOf(t *testing.T, d *running, programs []faultProgram, ends ...pb.ExecutionEnd) *faultLoad {
-	l := &faultLoad{t: t, runs: d.runs, programs: programs, ends: ends, begun: time.Now()}
+	l := &faultLoad{programs: programs, ends: ends}
+	l.start(t, d)
+	return l
+}
+
+// start starts the clients of a load that has its settings.
+func (l *faultLoad) start(t *testing.T, d *running) {
+	l.t, l.runs, l.begun = t, d.runs, time.Now()
 	t.Cleanup(l.end) // after a failure
 	for i, name := range []string{"left", "right"} {
 		l.tenants = append(l.tenants, d.asTenant(t.Context(), name, "invoke"))
 		for c := range faultClients {
 			l.clients.Go(func() {
 				for n := 0; !l.ended.Load(); n++ {
-					key := fmt.Sprintf("key-%d-%d", c/2, n)
+					key := fmt.Sprintf("key%s-%d-%d", l.round, c/2, n)
 					l.request(i, c, key, l.programs[c/2%len(l.programs)]())
 				}
 			})
@@ -103,7 +119,21 @@ func startLoadOf(t *testing.T, d *running, programs []faultProgram, ends ...pb.E
 		l.startSession(d, i)
 		l.startFreeSession(d, i)
 	}
-	return l
+}
+
+// untilAnswers waits for more answers.
+func (l *faultLoad) untilAnswers(more int64) {
+	l.t.Helper()
+	goal := l.answers.Load() + more
+	until(l.t, "the load stands still", func() bool { return l.answers.Load() >= goal })
+}
+
+// untilTried waits until more requests were answered or refused.
+func (l *faultLoad) untilTried(more int64) {
+	l.t.Helper()
+	tried := func() int64 { return l.answers.Load() + l.refused.Load() }
+	goal := tried() + more
+	until(l.t, "no request is answered or refused", func() bool { return tried() >= goal })
 }
 
 // request sends a request until it is answered, and returns the last attempt. In a session, the answer is the outcome,
@@ -145,6 +175,9 @@ func (l *faultLoad) try(op *faultOp, req *pb.ExecuteRequest) error {
 			}
 		})
 		op.stdout, op.outcome, op.ended = r.stdout.Bytes(), r.outcome, time.Since(l.begun)
+		if slices.Contains(l.ends, r.outcome.GetEnd()) {
+			l.excused.Add(1)
+		}
 	}
 	if op.refused = sessionRefusal(err); op.refused == sessionIsBusy && req.Session.GetWait() {
 		op.refused = ""
@@ -161,8 +194,7 @@ func (l *faultLoad) try(op *faultOp, req *pb.ExecuteRequest) error {
 func (l *faultLoad) refusal(key string, err error) {
 	l.refused.Add(1)
 	code := status.Code(err)
-	failing := l.powerless && slices.Contains([]codes.Code{codes.Internal, codes.ResourceExhausted, codes.DataLoss}, code)
-	if code != codes.Unavailable && !failing && l.t.Context().Err() == nil {
+	if code != codes.Unavailable && !slices.Contains(l.refusals, code) && l.t.Context().Err() == nil {
 		l.t.Errorf("%s: %v", key, err)
 	}
 }
@@ -188,7 +220,7 @@ func (l *faultLoad) verify(row *faultRow) {
 		at := place{op.tenant, op.key}
 		if first := byKey[at]; first != "" && first != op.id {
 			row.doubled++
-			l.t.Errorf("%s has two executions, %s and %s", op.key, first, op.id)
+			l.t.Errorf("%s has two executions, %s and %s%s", op.key, first, op.id, l.answersTo(op.tenant, op.key))
 		}
 		byKey[at] = op.id
 		if read[op.id] == nil {
@@ -198,14 +230,7 @@ func (l *faultLoad) verify(row *faultRow) {
 				l.t.Errorf("%s started more than once: %q", op.id, read[op.id].stdout.String())
 			}
 		}
-		ends := l.ends
-		if l.tenants[op.tenant] == l.spared {
-			ends = nil
-		}
-		if l.powerless {
-			continue
-		}
-		if err := op.compare(read[op.id], ends); err != nil {
+		if err := l.compare(op, read[op.id]); err != nil {
 			row.lost++
 			l.t.Errorf("%s, %s: %v", op.id, op.key, err)
 		}
@@ -223,6 +248,17 @@ func (l *faultLoad) verify(row *faultRow) {
 	}
 }
 
+// answersTo lists the requests with a key.
+func (l *faultLoad) answersTo(tenant int, key string) string {
+	var b strings.Builder
+	for _, op := range l.ops {
+		if op.tenant == tenant && op.key == key {
+			fmt.Fprintf(&b, "\nclient %d, from %v to %v: %q, deduplicated %v, outcome %v", op.client, op.call, op.answer, op.id, op.deduplicated, op.outcome.GetEnd())
+		}
+	}
+	return b.String()
+}
+
 // read returns all that the daemon knows of an execution.
 func (l *faultLoad) read(op *faultOp) *result {
 	ctx, cancel := context.WithTimeout(l.tenants[op.tenant], patience)
@@ -231,7 +267,11 @@ func (l *faultLoad) read(op *faultOp) *result {
 	if err == nil {
 		var r *result
 		r, err = collect(l.t, stream, 0, nil)
-		if err == nil || l.powerless && status.Code(err) == codes.DataLoss {
+		if err == nil {
+			return r
+		}
+		if l.powerless && status.Code(err) == codes.DataLoss {
+			r.damaged = true
 			return r
 		}
 	}
@@ -239,34 +279,40 @@ func (l *faultLoad) read(op *faultOp) *result {
 	return &result{}
 }
 
-// compare compares the answers of an execution with the record. ends are the ends that the fault explains.
-func (op *faultOp) compare(now *result, ends []pb.ExecutionEnd) error {
+// compare compares the answers of an execution with the record.
+func (l *faultLoad) compare(op *faultOp, now *result) error {
+	out, text := now.outcome, now.stdout.Bytes()
 	switch {
-	case now.outcome == nil:
+	case now.damaged:
+		return nil // the daemon says that its output is lost
+	case out == nil:
 		return errors.New("it has no end")
-	case !bytes.HasPrefix(now.stdout.Bytes(), op.stdout):
-		return fmt.Errorf("its client had %q, and the record has %q", op.stdout, now.stdout.String())
-	case op.outcome != nil && op.outcome.End != now.outcome.End:
-		return fmt.Errorf("its client was told %v, and the record has %v", op.outcome.End, now.outcome.End)
-	case op.outcome != nil && len(op.stdout) != now.stdout.Len():
-		return fmt.Errorf("its client had all of %q, and the record has %q", op.stdout, now.stdout.String())
+	case l.powerless: // what the client had may be lost
+	case !bytes.HasPrefix(text, op.stdout):
+		return fmt.Errorf("its client had %q, and the record has %q", op.stdout, text)
+	case op.outcome != nil && op.outcome.End != out.End:
+		return fmt.Errorf("its client was told %v, and the record has %v", op.outcome.End, out.End)
+	case op.outcome != nil && len(op.stdout) != len(text):
+		return fmt.Errorf("its client had all of %q, and the record has %q", op.stdout, text)
 	}
-	out, code := now.stdout.Bytes(), int32(0)
+	code := int32(0)
 	if op.fails() {
 		code = failure
 	}
 	switch {
-	case slices.Contains(ends, now.outcome.End):
+	case slices.Contains(l.ends, out.End) && l.tenants[op.tenant] != l.spared:
 		return nil
-	case now.outcome.End != pb.ExecutionEnd_EXECUTION_END_EXITED || now.outcome.GetExitCode() != code:
-		return fmt.Errorf("it ended as %v", now.outcome)
+	case out.End != pb.ExecutionEnd_EXECUTION_END_EXITED || out.GetExitCode() != code:
+		return fmt.Errorf("it ended as %v", out)
+	case l.scarce && (out.GetStdout().GetTruncated() || len(out.GetArtifactsRefused()) > 0 || out.GetSession().GetUncommitted() == pb.SessionUncommitted_SESSION_UNCOMMITTED_ERROR):
+		return nil
 	case op.base != nil:
-		made := now.outcome.GetSession().GetCommittedVersion()
+		made := out.GetSession().GetCommittedVersion()
 		if commits := code == 0 || op.req.Session.CommitFailed; commits != (made != 0) || commits && op.req.Session.Version == 0 && made != op.base.Version+1 {
 			return fmt.Errorf("it ended with version %d, from version %d", made, op.base.Version)
 		}
-	case !bytes.HasSuffix(out, []byte("\nend\n")) || now.outcome.GetArtifactCount() != 1:
-		return fmt.Errorf("it succeeded with %q and %d artifacts", out, now.outcome.GetArtifactCount())
+	case !bytes.HasSuffix(text, []byte("\nend\n")) || out.GetArtifactCount() != 1:
+		return fmt.Errorf("it succeeded with %q and %d artifacts", text, out.GetArtifactCount())
 	}
 	return nil
 }

@@ -49,8 +49,7 @@ func (f networkFault) inject(t *testing.T, row *faultRow) {
 	l := startLoadOf(t, d, programs, pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED, pb.ExecutionEnd_EXECUTION_END_TIMED_OUT)
 	l.spared = l.tenants[1]
 	for range f.times {
-		goal := l.answers.Load() + 1 + random.Int64N(40)
-		until(t, "the load stands still", func() bool { return l.answers.Load() >= goal })
+		l.untilAnswers(1 + random.Int64N(40))
 		var helper *box
 		until(t, "the tenant has no helper", func() bool { helper = d.helperOf("left"); return helper != nil })
 		pid, err := strconv.Atoi(helper.pids[0])

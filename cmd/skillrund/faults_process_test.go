@@ -1,8 +1,14 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -10,34 +16,35 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// A processFault is a signal to processes of a daemon under load. The daemon goes on and replaces them. No
-// execution that ends by the signal counts as a success.
+// A processFault ends or stops a process of a daemon under load. The daemon goes on and replaces the process. No
+// execution that ends by the fault counts as a success.
 type processFault struct {
-	signal signalFault
-	victim string
-	find   func(*running) []string // pids
-	times  int                     // in the whole form
-	short  bool                    // also in the short form
-}
-
-type signalFault struct {
 	name   string
-	number unix.Signal
+	find   func(*running) []string          // pids
+	harm   func(l *faultLoad, pid int) bool // false: the process had ended before
+	times  int                              // in the whole form
+	short  bool                             // also in the short form
+	config string                           // besides faultConfig
+	ends   []pb.ExecutionEnd                // that it explains
 }
 
 var (
-	killed  = signalFault{"SIGKILL", unix.SIGKILL}
-	stopped = signalFault{"SIGSTOP", unix.SIGSTOP} // each takes as long as the daemon's patience
+	endsOfSignal = []pb.ExecutionEnd{pb.ExecutionEnd_EXECUTION_END_SIGNALED, pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED, pb.ExecutionEnd_EXECUTION_END_TIMED_OUT}
+	endsOfMemory = []pb.ExecutionEnd{pb.ExecutionEnd_EXECUTION_END_SIGNALED, pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED, pb.ExecutionEnd_EXECUTION_END_OOM_KILLED}
 )
 
+// A stopped process takes as long as the daemon's patience.
 var processFaults = []processFault{
-	{killed, "a zygote", (*running).zygotes, 30, true},
+	{"SIGKILL to a zygote", (*running).zygotes, signaled(unix.SIGKILL), 20, true, "", endsOfSignal},
 	// If one dies during its start, the next start is half a minute later.
-	{killed, "a Python zygote", (*running).allPythonZygotes, 6, false},
-	{killed, "an init", (*running).inits, 30, false},
-	{stopped, "a zygote", (*running).zygotes, 3, false},
-	{stopped, "a Python zygote", (*running).allPythonZygotes, 3, false},
-	{stopped, "an init", (*running).inits, 3, false},
+	{"SIGKILL to a Python zygote", (*running).allPythonZygotes, signaled(unix.SIGKILL), 4, false, "", endsOfSignal},
+	{"SIGKILL to an init", (*running).inits, signaled(unix.SIGKILL), 20, false, "", endsOfSignal},
+	{"SIGSTOP to a zygote", (*running).zygotes, signaled(unix.SIGSTOP), 3, false, "", endsOfSignal},
+	{"SIGSTOP to a Python zygote", (*running).allPythonZygotes, signaled(unix.SIGSTOP), 3, false, "", endsOfSignal},
+	{"SIGSTOP to an init", (*running).inits, signaled(unix.SIGSTOP), 3, false, "", endsOfSignal},
+	{"no memory for a zygote", (*running).busyZygotes, starved, 5, false, "prepared: {python_zygotes: 0}\n", endsOfMemory},
+	{"no memory for a Python zygote", (*running).allPythonZygotes, starved, 4, false, "", endsOfMemory},
+	{"no memory for an init", (*running).inits, starvedUntilExcuse, 5, false, "", endsOfMemory},
 }
 
 // zygotes returns the pids of the zygotes of all tenants.
@@ -52,6 +59,16 @@ func (d *running) zygotes() (pids []string) {
 	return pids
 }
 
+// busyZygotes returns the pids of the zygotes of the tenants with load.
+func (d *running) busyZygotes() (pids []string) {
+	for _, pid := range d.zygotes() {
+		if id, err := strconv.Atoi(pid); err == nil && filepath.Base(memoryGroup(id)) != zygoteBox {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
 // allPythonZygotes returns the pids of the Python zygotes of all tenants: children of a zygote in its cgroup.
 func (d *running) allPythonZygotes() (pids []string) {
 	for _, b := range boxesOf(d.instance()) {
@@ -59,7 +76,7 @@ func (d *running) allPythonZygotes() (pids []string) {
 			continue
 		}
 		for _, pid := range b.pids {
-			if status := statusOf(pid); len(status["Name"]) >= 6 && status["Name"][:6] == "python" && statusOf(status["PPid"])["Name"] == zygoteComm {
+			if status := statusOf(pid); strings.HasPrefix(status["Name"], "python") && statusOf(status["PPid"])["Name"] == zygoteComm {
 				pids = append(pids, pid)
 			}
 		}
@@ -85,20 +102,109 @@ func (f processFault) inject(t *testing.T, row *faultRow) {
 	random := rand.New(rand.NewPCG(18, 3))
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
-	d := startDaemonIn(t, dir, faultConfig)
-	l := startLoad(t, d, pb.ExecutionEnd_EXECUTION_END_SIGNALED, pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED, pb.ExecutionEnd_EXECUTION_END_TIMED_OUT)
+	d := startDaemonIn(t, dir, faultConfig+f.config)
+	l := startLoad(t, d, f.ends...)
 	for row.times < times {
-		goal := l.answers.Load() + 1 + random.Int64N(40)
-		until(t, "the load stands still", func() bool { return l.answers.Load() >= goal })
+		l.untilAnswers(1 + random.Int64N(40))
 		var pids []string
-		until(t, "there is no "+f.victim, func() bool { pids = f.find(d); return len(pids) > 0 })
+		until(t, "no process to harm", func() bool { pids = f.find(d); return len(pids) > 0 })
 		pid, err := strconv.Atoi(pids[random.IntN(len(pids))])
 		if err != nil {
 			t.Fatal(err)
 		}
-		if unix.Kill(pid, f.signal.number) == nil { // an init may just have ended
+		if f.harm(l, pid) {
 			row.times++
 		}
 	}
 	endLoad(t, d, l, row)
+}
+
+func signaled(number unix.Signal) func(*faultLoad, int) bool {
+	return func(_ *faultLoad, pid int) bool { return unix.Kill(pid, number) == nil }
+}
+
+// starved leaves the processes in the cgroup of a process no more memory than they have, until the kernel has killed one
+// of them for that.
+func starved(l *faultLoad, pid int) bool {
+	l.t.Helper()
+	before := -1
+	return l.starvedUntil(pid, func(group string) bool {
+		kills, err := oomKills(group)
+		if before < 0 {
+			before = kills
+		}
+		return err != nil || kills > before
+	})
+}
+
+// starvedUntilExcuse is starved for a sandbox, whose cgroup does not last: it waits until some execution ends so that the
+// fault explains it, or the sandbox is gone.
+func starvedUntilExcuse(l *faultLoad, pid int) bool {
+	l.t.Helper()
+	before := l.excused.Load()
+	l.starvedUntil(pid, func(group string) bool {
+		_, err := os.Stat(group)
+		return err != nil || l.excused.Load() > before
+	})
+	return l.excused.Load() > before
+}
+
+func (l *faultLoad) starvedUntil(pid int, done func(group string) bool) bool {
+	l.t.Helper()
+	limit := "memory.limit_in_bytes"
+	if unified() {
+		limit = "memory.max"
+	}
+	group := memoryGroup(pid)
+	before, err := os.ReadFile(filepath.Join(group, limit))
+	if group == "" || err != nil {
+		return false
+	}
+	done(group)
+	if err := limitMemory(group, 0); err != nil {
+		if _, gone := os.Stat(group); gone == nil {
+			l.t.Error(err)
+		}
+		return false
+	}
+	until(l.t, "the memory of "+group+" is enough", func() bool { return done(group) })
+	if err := os.WriteFile(filepath.Join(group, limit), bytes.TrimSpace(before), 0); err != nil {
+		if _, gone := os.Stat(group); gone == nil {
+			l.t.Error(err)
+		}
+	}
+	return true
+}
+
+// memoryGroup returns the cgroup that limits the memory of a process of a daemon; "" if the process has ended.
+func memoryGroup(pid int) string {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	for line := range strings.Lines(string(text)) {
+		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		names, path, _ := strings.Cut(rest, ":")
+		if !strings.Contains(path, "/skillrun-") { // an ended process is in the root
+			continue
+		}
+		if unified() {
+			return filepath.Join("/sys/fs/cgroup", path)
+		} else if slices.Contains(strings.Split(names, ","), "memory") {
+			return filepath.Join("/sys/fs/cgroup/memory", path)
+		}
+	}
+	return ""
+}
+
+// oomKills returns how many processes of a cgroup the kernel has killed because its memory ran out.
+func oomKills(group string) (int, error) {
+	name := "memory.oom_control"
+	if unified() {
+		name = "memory.events"
+	}
+	text, err := os.ReadFile(filepath.Join(group, name))
+	for line := range strings.Lines(string(text)) {
+		if count, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			return strconv.Atoi(strings.TrimSpace(count))
+		}
+	}
+	return 0, err
 }

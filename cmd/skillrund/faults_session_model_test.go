@@ -210,17 +210,17 @@ func (op *faultOp) seen(so sessionSeen, now *result) sessionSeen {
 		out, text = now.outcome, now.stdout.String()
 	}
 	exited := out.GetEnd() == pb.ExecutionEnd_EXECUTION_END_EXITED
-	session := out.GetSession()
+	session, whole := out.GetSession(), !out.GetStdout().GetTruncated()
 	switch {
 	case so.kind != sessionUnknown, out == nil:
 	case session.GetCommittedVersion() != 0:
 		so.kind, so.made, so.text = sessionPartial, session.CommittedVersion, text
-		if exited {
+		if exited && whole {
 			so.kind = sessionCommitted
 		}
 	case out.End == pb.ExecutionEnd_EXECUTION_END_DAEMON_LOST, session.GetUncommitted() == pb.SessionUncommitted_SESSION_UNCOMMITTED_ERROR:
 		// On a failing disk, the next start may find the version.
-	case exited && out.GetExitCode() == failure:
+	case exited && whole && out.GetExitCode() == failure:
 		so.kind, so.text = sessionFailed, text
 	default:
 		so.kind = sessionUnchanged

@@ -60,9 +60,12 @@ var failing = fmt.Sprintf("; exit %d", failure)
 
 func (op *faultOp) fails() bool { return strings.HasSuffix(op.req.GetCode().GetText(), failing) }
 
-// appendTo is the program of an execution with a key.
+// appendTo is the program of an execution with a key. It needs no process but its own.
 func appendTo(key string, fails bool) *pb.ExecuteRequest {
-	text := fmt.Sprintf("cat log 2>/dev/null; (tail -n %d log 2>/dev/null; echo %s) >new && mv new log", sessionLines-1, key)
+	text := fmt.Sprintf(`[[ ! -e log ]] || mapfile -t lines <log
+for line in "${lines[@]}"; do echo "$line"; done
+lines+=(%s)
+printf '%%s\n' "${lines[@]:${#lines[@]} > %[2]d ? ${#lines[@]} - %[2]d : 0}" >log`, key, sessionLines)
 	if fails {
 		text += failing
 	}
@@ -107,13 +110,14 @@ func (c *sessionClient) execute(u *sessionUser, key string, v sessionVariant) *f
 // startSession makes the first session of a tenant, and starts its clients.
 func (l *faultLoad) startSession(d *running, tenant int) {
 	u := d.newSession(l.tenants[tenant], &pb.CreateSessionRequest{})
+	l.sessions = append(l.sessions, u)
 	for n := range sessionClients {
 		c := &sessionClient{faultLoad: l, tenant: tenant, client: faultClients + n, wait: true}
 		l.clients.Go(func() {
 			for i := range l.rounds() {
 				v := sessionVariants[i%len(sessionVariants)]
 				v.earlier = v.earlier && n == sessionClients-1 // the others must not differ
-				c.execute(u, fmt.Sprintf("wait%d.%d", n/2, i), v)
+				c.execute(u, fmt.Sprintf("wait%s.%d.%d", l.round, n/2, i), v)
 				if n == sessionClients-1 {
 					c.read(u)
 				}
@@ -133,7 +137,7 @@ func (l *faultLoad) startFreeSession(d *running, tenant int) {
 				u := now.Load()
 				if n < freeClients-1 {
 					c.untilFree(func() string {
-						return c.execute(u, fmt.Sprintf("free%d.%d", n, i), sessionVariants[i%len(sessionVariants)]).refused
+						return c.execute(u, fmt.Sprintf("free%s.%d.%d", l.round, n, i), sessionVariants[i%len(sessionVariants)]).refused
 					})
 					continue
 				}
@@ -152,7 +156,7 @@ func (l *faultLoad) startFreeSession(d *running, tenant int) {
 func (c *sessionClient) untilFree(call func() (refused string)) {
 	for c.t.Context().Err() == nil && call() == sessionIsBusy {
 		c.between++
-		c.request(c.tenant, c.client, fmt.Sprintf("between%d.%d", c.client, c.between), c.programs[0]())
+		c.request(c.tenant, c.client, fmt.Sprintf("between%s.%d.%d", c.round, c.client, c.between), c.programs[0]())
 	}
 }
 

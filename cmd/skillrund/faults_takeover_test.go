@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -41,15 +42,14 @@ func (f takeoverFault) inject(t *testing.T, row *faultRow) {
 	d.waitServing()
 	l := startLoad(t, d, f.ends...)
 	for range takeoversWithFault {
-		goal := l.answers.Load() + 10 + random.Int64N(30)
-		until(t, "the load stands still", func() bool { return l.answers.Load() >= goal })
-		before := d.instances()
+		l.untilAnswers(10 + random.Int64N(30))
+		before := d.doomedAll()
 		d.cmd.Process.Signal(syscall.SIGUSR2)
 		next := d.nextProcess()
 		serving := f.after(d, next)
 		row.times++
 		if serving == d {
-			before = d.instancesBut(before)
+			before = d.doomedBut(before)
 		}
 		for _, dead := range before {
 			row.left += serving.leftOf(dead)
@@ -121,12 +121,17 @@ func (d *running) untilAdopted(next *running) *running {
 	return next
 }
 
-// instancesBut returns the instances that are not in known.
-func (d *running) instancesBut(known []string) (names []string) {
+// doomedAll describes all instances in the state directory.
+func (d *running) doomedAll() (all []deadInstance) {
 	for _, name := range d.instances() {
-		if !strings.Contains(strings.Join(known, " "), name) {
-			names = append(names, name)
-		}
+		all = append(all, doomed(name))
 	}
-	return names
+	return all
+}
+
+// doomedBut describes the instances that are not in known.
+func (d *running) doomedBut(known []deadInstance) []deadInstance {
+	return slices.DeleteFunc(d.doomedAll(), func(i deadInstance) bool {
+		return slices.ContainsFunc(known, func(k deadInstance) bool { return k.name == i.name })
+	})
 }

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"text/tabwriter"
@@ -25,7 +23,7 @@ type faultRow struct {
 	tried   int // executions with a key, whose clients got an answer
 	lost    int // answered executions without a truthful end, or with less output than their clients had
 	doubled int // idempotency keys with two executions, and programs that started twice
-	left    int // processes, cgroups, mounts and directories of dead daemons
+	left    int // processes, cgroups, namespaces, mounts and directories of dead daemons; files that nothing needs
 }
 
 // wantNone fails the test if the fault did harm, and returns the row for the table.
@@ -53,7 +51,7 @@ func faultTable(rows []*faultRow) string {
 }
 
 // TestFaults injects faults under the load of two tenants. The last three numbers of each row must be
-// zero, see faultRow. The short form injects three of the faults, a few times each.
+// zero, see faultRow. The short form injects some of the faults, a few times each.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	needsDaemon(t)
@@ -72,10 +70,22 @@ func TestFaults(t *testing.T) {
 		run("takeover", takenOver)
 		for _, f := range processFaults {
 			if wholeFaults || f.short {
-				run(f.signal.name+" to "+f.victim, f.inject)
+				run(f.name, f.inject)
+			}
+		}
+		for _, f := range hardships {
+			if wholeFaults || f.short {
+				run(f.name, f.inject)
+			}
+		}
+		for _, f := range damageFaults {
+			if wholeFaults || f.short {
+				run(f.name, f.inject)
 			}
 		}
 		if wholeFaults {
+			run("no memory for the daemon", daemonStarved)
+			run("cgroup that can't be removed", groupKept)
 			for _, f := range networkFaults {
 				run(f.name, f.inject)
 			}
@@ -104,9 +114,8 @@ func killedAtRandom(t *testing.T, row *faultRow) {
 	d := startDaemonIn(t, dir, faultConfig)
 	l := startLoad(t, d, lostWithDaemon...)
 	for range times {
-		dead := d.instance()
-		goal := l.answers.Load() + 1 + random.Int64N(80) // the random moment
-		until(t, "the load stands still", func() bool { return l.answers.Load() >= goal })
+		l.untilAnswers(1 + random.Int64N(40)) // the random moment
+		dead := d.doomed()
 		d.kill()
 		row.times++
 		d = startDaemonIn(t, dir, faultConfig)
@@ -124,12 +133,14 @@ func killedAt(t *testing.T, row *faultRow, p failpoint.Point) {
 	d := startDaemonIn(t, dir, faultConfig)
 	l := startLoad(t, d, lostWithDaemon...)
 	d.stop()
-	for range 10 {
+	// Each daemon that dies removes what the one before has left.
+	var dead deadInstance
+	for range 8 {
+		before := dead
 		d = launchProgram(t, dir, faultConfig, program, fmt.Sprintf("%s=%s:%d", failpoint.KillVar, p, random.IntN(40)))
-		dead := ""
 		until(t, "the daemon does not die "+string(p), func() bool {
-			if i := d.instance(); i != "" {
-				dead = i
+			if i := d.instance(); i != "" && i != before.name && i != dead.name {
+				dead = doomed(i)
 			}
 			return d.hasExited()
 		})
@@ -137,11 +148,12 @@ func killedAt(t *testing.T, row *faultRow, p failpoint.Point) {
 			t.Fatalf("the daemon did not die by SIGKILL %s: %s\n%s", p, text, tail(d.log.String(), 2000))
 		}
 		row.times++
-		d = startDaemonIn(t, dir, faultConfig)
-		row.left += d.leftOf(dead)
-		d.stop()
+		if row.times > 1 {
+			row.left += d.leftOf(before)
+		}
 	}
 	d = startDaemonIn(t, dir, faultConfig)
+	row.left += d.leftOf(dead)
 	endLoad(t, d, l, row)
 }
 
@@ -150,47 +162,8 @@ func endLoad(t *testing.T, d *running, l *faultLoad, row *faultRow) {
 	l.end()
 	l.verify(row)
 	d.wantNothingLeft()
-	instance := d.instance()
+	row.left += l.litter(d)
+	dead := d.doomed()
 	d.stop()
-	row.left += d.leftOf(instance)
-}
-
-// leftOf counts the cgroups, processes, mounts and directories of a dead instance.
-func (d *running) leftOf(dead string) (left int) {
-	d.t.Helper()
-	if dead == "" {
-		d.t.Error("the dead daemon had no instance")
-		return 1
-	}
-	note := func(what string) {
-		left++
-		d.t.Errorf("left over: %s", what)
-	}
-	for _, path := range cgroupsOf(dead) {
-		note("cgroup " + path)
-	}
-	files, _ := filepath.Glob("/proc/[0-9]*/cgroup")
-	for _, path := range files {
-		data, _ := os.ReadFile(path)
-		status := statusOf(filepath.Base(filepath.Dir(path)))
-		// Dead processes wait, as zombies, until the machine's init reaps them.
-		if bytes.Contains(data, []byte(dead)) && !strings.HasPrefix(status["State"], "Z") {
-			note(fmt.Sprintf("process %s, %s, %s", status["Pid"], status["Name"], status["State"]))
-		}
-	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, dead) {
-			note("mount " + line)
-		}
-	}
-	for _, dir := range []string{"run", "state/sandbox/instances"} {
-		if _, err := os.Lstat(filepath.Join(d.dir, dir, dead)); err == nil {
-			note("directory " + dir + "/" + dead)
-		}
-	}
-	return left
+	row.left += d.leftOf(dead)
 }

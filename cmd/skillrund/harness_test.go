@@ -378,6 +378,7 @@ type result struct {
 	header         *pb.ExecutionHeader
 	outcome        *pb.ExecutionOutcome
 	stdout, stderr bytes.Buffer
+	damaged        bool // the daemon said that the rest is lost
 }
 
 // collect reads a stream to its end and checks the promises for every stream. It calls each,

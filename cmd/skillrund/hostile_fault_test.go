@@ -383,9 +383,14 @@ func frozenLeftoversWith(t *testing.T, extra string, damage func(instance string
 	d.wantSwept(dead, ids...)
 }
 
-// newDisk makes an ext4 file system in a file and mounts it at path. It returns
-// the file.
+// newDisk makes an ext4 file system in a file and mounts it at path.
 func newDisk(t *testing.T, file, path string, megabytes int64) {
+	t.Helper()
+	formatDisk(t, file, megabytes)
+	mountDisk(t, file, path)
+}
+
+func formatDisk(t *testing.T, file string, megabytes int64) {
 	t.Helper()
 	for _, tool := range []string{"/usr/sbin/mkfs.ext4", "/usr/sbin/losetup"} {
 		if _, err := os.Stat(tool); err != nil {
@@ -401,7 +406,6 @@ func newDisk(t *testing.T, file, path string, megabytes int64) {
 	if out, err := exec.Command("/usr/sbin/mkfs.ext4", "-q", "-m", "0", file).CombinedOutput(); err != nil {
 		t.Fatalf("mkfs: %v\n%s", err, out)
 	}
-	mountDisk(t, file, path)
 }
 
 func mountDisk(t *testing.T, file, path string) {
@@ -422,6 +426,27 @@ func mountDisk(t *testing.T, file, path string) {
 	})
 }
 
+// fillDisk fills the disk of a directory with one file. empty removes the file.
+func fillDisk(t *testing.T, dir string) (empty func()) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(dir, "fill"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for size := 1 << 20; size > 0; size /= 16 {
+		for err = nil; err == nil; {
+			_, err = f.Write(make([]byte, size))
+		}
+	}
+	return func() {
+		t.Helper()
+		if err := os.Remove(f.Name()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func diskFull(t *testing.T, _ *running, _ hostileCase) {
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
@@ -429,17 +454,7 @@ func diskFull(t *testing.T, _ *running, _ hostileCase) {
 	d := startDaemonIn(t, dir, "")
 	d.works()
 	before := d.held()
-	fill := filepath.Join(dir, "state/fill")
-	f, err := os.Create(fill)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for size := 1 << 20; size > 0; size /= 16 {
-		for err = nil; err == nil; {
-			_, err = f.Write(make([]byte, size))
-		}
-	}
-	f.Close()
+	empty := fillDisk(t, filepath.Join(dir, "state"))
 	ended := 0
 	for i := range 12 {
 		req := shell("hostile", "head -c 300000 /dev/zero; head -c 200000 /dev/zero > artifact; exit 5")
@@ -462,9 +477,7 @@ func diskFull(t *testing.T, _ *running, _ hostileCase) {
 	}
 	t.Logf("%d of 12 ended truly on a full disk", ended)
 	d.wantNothingLeft()
-	if err := os.Remove(fill); err != nil {
-		t.Fatal(err)
-	}
+	empty()
 	r := d.run(shell("hostile", "echo hi; echo kept > a"))
 	r.wantStdout(t, "hi\n")
 	if got := d.artifact(r.id, "a"); string(got) != "kept\n" {
@@ -689,16 +702,18 @@ func startDamaged(t *testing.T, dir, rel string, corrupt func([]byte) []byte) {
 	d.stop()
 }
 
-func daemonOutOfMemory(t *testing.T, _ *running, _ hostileCase) {
-	dir := newDir(t)
+// limitedDaemon makes a memory cgroup for a daemon, and cgroups elsewhere for its sandboxes, because the limit must not
+// include them. limit is the file that limits the group, relative to it. extra is configuration for the daemon.
+func limitedDaemon(t *testing.T, name string) (group, limit, extra string) {
+	t.Helper()
 	memory, limit := "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
 	if unified() {
 		memory, limit = "/sys/fs/cgroup", "memory.max"
 	} else if _, err := os.Stat(memory + "/" + limit); err != nil {
 		t.Skip("no memory controller to limit the daemon by")
 	}
-	name := fmt.Sprintf("hostile-%d", os.Getpid())
-	group := filepath.Join(memory, name)
+	name = fmt.Sprintf("%s-%d", name, os.Getpid())
+	group = filepath.Join(memory, name)
 	if err := os.Mkdir(group, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -716,10 +731,6 @@ func daemonOutOfMemory(t *testing.T, _ *running, _ hostileCase) {
 			}
 		}
 	})
-	if err := os.WriteFile(filepath.Join(group, limit), []byte("128M"), 0); err != nil {
-		t.Fatal(err)
-	}
-	// The limit must not include the sandboxes, so their cgroups are outside of the daemon's.
 	tops, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
 	if err != nil {
 		t.Fatal(err)
@@ -738,15 +749,26 @@ func daemonOutOfMemory(t *testing.T, _ *running, _ hostileCase) {
 			}
 		}
 	}
-	writeHostileSkill(t, dir)
-	extra := "cgroup_parent: /" + name + "-boxes\n"
-	start := func() *running {
-		d := launch(t, dir, extra, "/bin/sh", "-c", `echo $$ >"$0/cgroup.procs"; exec "$@"`, group)
-		d.dial("unix://" + dir + "/s.sock")
-		d.waitServing()
-		return d
+	return group, limit, "cgroup_parent: /" + name + "-boxes\n"
+}
+
+// startInGroup starts a daemon in a cgroup of limitedDaemon.
+func startInGroup(t *testing.T, dir, extra, group string) *running {
+	t.Helper()
+	d := launch(t, dir, extra, "/bin/sh", "-c", `echo $$ >"$0/cgroup.procs"; exec "$@"`, group)
+	d.dial("unix://" + dir + "/s.sock")
+	d.waitServing()
+	return d
+}
+
+func daemonOutOfMemory(t *testing.T, _ *running, _ hostileCase) {
+	dir := newDir(t)
+	group, limit, extra := limitedDaemon(t, "hostile")
+	if err := os.WriteFile(filepath.Join(group, limit), []byte("128M"), 0); err != nil {
+		t.Fatal(err)
 	}
-	d := start()
+	writeHostileSkill(t, dir)
+	d := startInGroup(t, dir, extra, group)
 	d.works()
 	id := d.hold(1, code("hostile", stubborn))[0]
 	// The kernel must kill a sandbox before it kills the daemon.
@@ -781,7 +803,7 @@ func daemonOutOfMemory(t *testing.T, _ *running, _ hostileCase) {
 			t.Fatalf("the daemon exited with %v", err)
 		}
 		t.Log("ADVISORY the daemon was killed at its limit of 128 MiB by 100 calls of 4 MiB at once")
-		d = start()
+		d = startInGroup(t, dir, extra, group)
 		d.wantSwept(dead, id)
 	}
 	d.wantNoProcess()

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,6 +40,12 @@ func ownMachine(t *testing.T) (modules string) {
 func TestHostileMachine(t *testing.T) {
 	modules := ownMachine(t)
 	t.Run("fault-11-clock-jump", clockJump)
+	t.Run("clock under load", func(t *testing.T) {
+		row := &faultRow{fault: "clock set forward and back by an hour"}
+		clockJumps(t, row)
+		row.wantNone(t)
+		fmt.Print(faultTable([]*faultRow{row}))
+	})
 	t.Run("fault-12-fail-closed", func(t *testing.T) {
 		t.Run("user.max_user_namespaces=0", func(t *testing.T) {
 			setForNow(t, "/proc/sys/user/max_user_namespaces", "0")
@@ -264,6 +271,21 @@ func clockJump(t *testing.T) {
 	}
 	d.works()
 	d.wantNothingLeft()
+}
+
+// clockJumps is a row like those of TestFaults: the clock jumps under load. Nothing ends for that reason.
+func clockJumps(t *testing.T, row *faultRow) {
+	dir := newDir(t)
+	writeHostileSkill(t, dir)
+	d := startDaemonIn(t, dir, faultConfig)
+	l := startLoad(t, d)
+	for _, by := range []time.Duration{jump, -2 * jump, jump} {
+		l.untilAnswers(4)
+		jumpBy(t, by)
+		row.times++
+	}
+	l.untilAnswers(4)
+	endLoad(t, d, l, row)
 }
 
 // jump is the size of a change of the clock.

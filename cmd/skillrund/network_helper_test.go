@@ -54,25 +54,30 @@ func helperGroup(t *testing.T, pid int, controller string) string {
 // leaveLittleMemory gives a helper's cgroup a limit of 2 MiB more than it uses.
 func leaveLittleMemory(t *testing.T, group string) {
 	t.Helper()
+	if err := limitMemory(group, 2<<20); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// limitMemory gives a cgroup a limit of so many bytes more than it uses.
+func limitMemory(group string, spare int) (err error) {
 	limit, used := "memory.limit_in_bytes", "memory.usage_in_bytes"
 	if unified() {
 		limit, used = "memory.max", "memory.current"
 	}
-	until(t, "the helper's memory can't be limited", func() bool {
-		text, err := os.ReadFile(filepath.Join(group, used))
-		if err != nil {
-			t.Fatal(err)
+	await(func() bool {
+		var text []byte
+		if text, err = os.ReadFile(filepath.Join(group, used)); err != nil {
+			return true
 		}
-		now, err := strconv.Atoi(strings.TrimSpace(string(text)))
-		if err != nil {
-			t.Fatal(err)
+		var now int
+		if now, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
+			return true
 		}
-		err = os.WriteFile(filepath.Join(group, limit), []byte(strconv.Itoa(now+2<<20)), 0)
-		if err != nil && !errors.Is(err, syscall.EBUSY) { // EBUSY: by now it uses more than that
-			t.Fatal(err)
-		}
-		return err == nil
+		err = os.WriteFile(filepath.Join(group, limit), []byte(strconv.Itoa(now+spare)), 0)
+		return !errors.Is(err, syscall.EBUSY) // EBUSY: by now it uses more than that
 	})
+	return err
 }
 
 // When the memory of a helper runs out, the kernel kills the helper and nothing else. The daemon starts

@@ -150,14 +150,14 @@ func TestStopDuringTakeover(t *testing.T) {
 	d := startDaemonIn(t, dir, "")
 	d.cmd.Process.Signal(syscall.SIGUSR2)
 	until(t, "the next daemon makes no instance", func() bool { return len(d.instances()) == 2 })
-	names := d.instances()
+	both := d.doomedAll()
 	d.stop()
 	if got := d.instances(); len(got) > 0 {
 		t.Errorf("instances are left: %q", got)
 	}
-	for _, name := range names {
-		if n := d.leftOf(name); n > 0 {
-			t.Errorf("%d things of the instance %s are left", n, name)
+	for _, dead := range both {
+		if n := d.leftOf(dead); n > 0 {
+			t.Errorf("%d things of the instance %s are left", n, dead.name)
 		}
 	}
 }

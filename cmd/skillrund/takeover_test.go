@@ -323,10 +323,9 @@ func takenOver(t *testing.T, row *faultRow) {
 	l := startLoad(t, d, pb.ExecutionEnd_EXECUTION_END_CANCELLED)
 	long := startLong(t, d, l)
 	for n := range times {
-		goal := l.answers.Load() + 20
-		until(t, "the load stands still", func() bool { return l.answers.Load() >= goal })
+		l.untilAnswers(20)
 		install(n + 1)
-		dead := d.instances()
+		dead := d.doomedAll()
 		next := d.takeOver()
 		row.times++
 		next.untilAlone(d)

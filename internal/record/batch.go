@@ -69,6 +69,9 @@ func (s *Store) recoverJournal(ctx context.Context, name string, j *journal.Jour
 		pending = append(pending, change)
 		return nil
 	})
+	if n := j.Dropped(); n > 0 {
+		s.log.Warn("record: the end of the journal is damaged, or a crash cut it short; its last changes are lost", "journal", name, "bytes", n)
+	}
 	return pending, first, err
 }
 

@@ -100,6 +100,32 @@ func TestChangesHappenOnce(t *testing.T) {
 	}
 }
 
+// Changes after a damaged one are lost, and the log says so.
+func TestDamagedJournalIsSaid(t *testing.T) {
+	s := openIdleStore(t, Config{})
+	create(t, s, Execution{ID: "x"})
+	from := s.batch.journal.Size()
+	create(t, s, Execution{ID: "y"})
+	create(t, s, Execution{ID: "z"})
+	c := killed(t, s)
+	path := c.Dir + "/" + journalNames[0]
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[from+20] ^= 1
+	write(t, path, data)
+	var logged bytes.Buffer
+	c.Log = slog.New(slog.NewTextHandler(&logged, nil))
+	next := openIdleStore(t, c)
+	if got := listAll(t, next, Filter{Tenant: "a"}); len(got) != 1 || got[0] != "x" {
+		t.Errorf("got %v", got)
+	}
+	if want := fmt.Sprintf("journal is damaged, or a crash cut it short; its last changes are lost\" journal=%s bytes=%d", journalNames[0], int64(len(data))-from); !strings.Contains(logged.String(), want) {
+		t.Errorf("logged %q, want %q", logged.String(), want)
+	}
+}
+
 // After a loss of power the journal may have changes of executions that the database
 // doesn't have. They change nothing.
 func TestChangesOfLostExecution(t *testing.T) {

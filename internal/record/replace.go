@@ -67,6 +67,15 @@ func (s *Store) openRecord(ctx context.Context) error {
 	if used && !hasBytes(path) {
 		return fmt.Errorf("%s: %w", path, errBlank)
 	}
+	if !s.config.Takeover { // else the earlier process is writing it
+		frames, err := forgottenFrames(path + "-wal")
+		if err != nil {
+			return err
+		}
+		if frames > 0 {
+			s.log.Error("record: the write-ahead log of the database is damaged; its last changes are lost", "pages", frames)
+		}
+	}
 	db, err := openDatabase(ctx, path, s.config.Takeover)
 	if err != nil {
 		return err

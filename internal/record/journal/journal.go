@@ -75,6 +75,8 @@ type Journal struct {
 	size int64
 	last uint64
 	buf  []byte // memory for the next entry
+
+	dropped int64
 }
 
 // Entry is one entry, as Recover found it.
@@ -145,6 +147,7 @@ func (j *Journal) recover(found func(Entry) error) error {
 	head := make([]byte, len(magic))
 	switch _, err := io.ReadFull(r, head); {
 	case err == io.EOF, err == io.ErrUnexpectedEOF: // new, or cut off before its first entry
+		j.dropped = fi.Size()
 		return j.f.Truncate(0)
 	case err != nil:
 		return err
@@ -167,6 +170,7 @@ func (j *Journal) recover(found func(Entry) error) error {
 			return err
 		}
 	}
+	j.dropped = fi.Size() - j.size
 	if last < j.last {
 		return j.Reset() // the next number would leave a gap
 	}
@@ -231,6 +235,10 @@ func (j *Journal) Append(data []byte) error {
 
 // Last returns the sequence number of the newest entry ever; 0 before the first one.
 func (j *Journal) Last() uint64 { return j.last }
+
+// Dropped returns how many bytes Recover has removed from the end of the file, because no whole entry begins there: a
+// part of an entry, or entries after damage.
+func (j *Journal) Dropped() int64 { return j.dropped }
 
 // Size returns the size of the file, in bytes.
 func (j *Journal) Size() int64 { return j.size }

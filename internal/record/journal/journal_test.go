@@ -131,6 +131,9 @@ func TestTornEntries(t *testing.T) {
 		}
 		j, found := reopen(t, path, 0)
 		check(t, fmt.Sprint(i), found, "1 one", "2 two")
+		if got, want := j.Dropped(), int64(len(b))-from; got != want {
+			t.Errorf("%d: %d bytes dropped, want %d", i, got, want)
+		}
 		add(t, j, "again")
 		_, found = reopen(t, path, 0)
 		check(t, fmt.Sprint(i, " again"), found, "1 one", "2 two", "3 again")

@@ -1,0 +1,48 @@
+package disktest
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestDevice(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to mount a file")
+	}
+	file := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := NewDevice(t, file)
+	f, err := os.OpenFile(d.Path, os.O_RDWR|unix.O_SYNC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	want := bytes.Repeat([]byte("written\n"), 50_000) // more than one request
+	if _, err := f.WriteAt(want, 4096); err != nil {
+		t.Fatal(err)
+	}
+	d.Fail(func() bool { return true })
+	if _, err := f.WriteAt([]byte("lost"), 0); !errors.Is(err, unix.EIO) || d.Failed() == 0 {
+		t.Errorf("a write that fails: %v, and %d requests have failed", err, d.Failed())
+	}
+	d.Fail(nil)
+	if err := f.Sync(); err != nil && !errors.Is(err, unix.EIO) { // the kernel may report the lost write again
+		t.Error(err)
+	}
+	for _, path := range []string{file, d.Path} {
+		got, err := os.ReadFile(path)
+		if err != nil || len(got) != 1<<20 || !bytes.Equal(got[4096:][:len(want)], want) {
+			t.Errorf("%s: got %d bytes, %v; want what was written", path, len(got), err)
+		}
+	}
+	if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got[:4], make([]byte, 4)) {
+		t.Errorf("the failed write is in the file: %q, %v", got[:4], err)
+	}
+}
