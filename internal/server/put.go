@@ -178,7 +178,7 @@ func (u *uploads) beginPut(key putKey) (*put, error) {
 	defer u.mu.Unlock()
 	delete(u.puts, key)
 	if p.dir != "" {
-		err = errors.Join(err, os.RemoveAll(p.dir))
+		err = errors.Join(err, removeStaged(p.dir, p.file()))
 	}
 	return nil, err
 }
@@ -209,7 +209,7 @@ func (u *uploads) endPut(key putKey, p *put, keep bool) error {
 	delete(u.puts, key)
 	u.mu.Unlock()
 	defer u.give(key.who, key.size)
-	return os.RemoveAll(p.dir)
+	return removeStaged(p.dir, p.file())
 }
 
 // expirePut removes a broken upload after keepPut.
@@ -223,7 +223,7 @@ func (u *uploads) expirePut(key putKey, p *put) {
 	delete(u.puts, key)
 	u.mu.Unlock()
 	defer u.give(key.who, key.size)
-	os.RemoveAll(p.dir) // what stays is removed at the next start
+	removeStaged(p.dir, p.file()) // what stays is removed at the next start
 }
 
 // file is named by the daemon: a caller's path never becomes a path on the host here.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -164,7 +165,11 @@ func (u *uploads) stage(up *upload, give func()) error {
 	up.dir = dir
 	up.remove = sync.OnceValue(func() error {
 		defer give()
-		return os.RemoveAll(dir)
+		var files []string
+		for _, f := range up.files {
+			files = append(files, f.host)
+		}
+		return removeStaged(dir, files...)
 	})
 	for path, f := range up.files {
 		// Named by the index: a caller's path never becomes a path on the host here.
@@ -181,6 +186,17 @@ func (u *uploads) stage(up *upload, give func()) error {
 		}
 	}
 	return nil
+}
+
+// removeStaged removes a directory and the files in it. os.RemoveAll opens a directory that has entries, which fails
+// while the daemon has no descriptors left; to remove the files first needs none.
+func removeStaged(dir string, files ...string) error {
+	for _, file := range files {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return os.RemoveAll(dir)
 }
 
 // newUploadFile checks an announcement. The daemon trusts neither size nor sum: add and complete
