@@ -3,6 +3,7 @@ package durable
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -12,13 +13,19 @@ import (
 // the directory makes it durable (fsync(2)). The file has mode 0600. A crash can leave a file .new-* in
 // the directory, which no code reads.
 func WriteFile(path string, data []byte) error {
+	return replace(path, func(tmp *os.File) error {
+		_, err := tmp.Write(data)
+		return err
+	})
+}
+
+func replace(path string, write func(*os.File) error) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
 	if err != nil {
 		return err
 	}
 	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(data)
-	if err := errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
+	if err := errors.Join(write(tmp), tmp.Sync(), tmp.Close()); err != nil {
 		return err
 	}
 	if err := os.Rename(tmp.Name(), path); err != nil {
@@ -38,4 +45,22 @@ func SyncDir(dir string) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
+}
+
+// Renew replaces a file by a synced copy. A sync of the file itself would not suffice after a write of cached pages has
+// failed: the kernel has marked these pages as written, and ext4 does not write them in full even if they are changed again. A
+// file that does not exist is not made. No process may write the file. A crash can leave a file .new-*, as with WriteFile.
+func Renew(path string) error {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return replace(path, func(tmp *os.File) error {
+		_, err := io.Copy(tmp, f)
+		return err
+	})
 }

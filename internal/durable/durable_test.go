@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -29,5 +30,27 @@ func TestWriteFile(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 		t.Errorf("got %v, %v; want the file only", entries, err)
+	}
+}
+
+func TestRenew(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := Renew(path); err != nil {
+		t.Errorf("no file: %v", err)
+	}
+	for _, size := range []int{0, 10, 1 << 20, 1<<20 + 1} {
+		want := bytes.Repeat([]byte{'x', 1}, size)[:size]
+		if err := os.WriteFile(path, want, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := Renew(path); err != nil {
+			t.Error(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%d bytes: got %d, %v", size, len(got), err)
+		}
+	}
+	if err := Renew(t.TempDir()); err == nil {
+		t.Error("a directory was renewed")
 	}
 }

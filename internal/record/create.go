@@ -124,6 +124,9 @@ func (s *Store) claim(ctx context.Context, x *Execution, change []statement) err
 		}
 		return runStatements(ctx, tx, change)
 	})
+	if err == nil {
+		err = s.db.synced.believed()
+	}
 	if err != nil || !taken {
 		return err
 	}
@@ -138,6 +141,9 @@ func (s *Store) claim(ctx context.Context, x *Execution, change []statement) err
 func (s *Store) ByKey(ctx context.Context, tenant, key string) (Execution, error) {
 	s.flushForQuery(ctx)
 	claimed, err := getRow(ctx, s.db.queries, "tenant = ? AND key = ?", tenant, key)
+	if err == nil {
+		err = s.db.synced.believed()
+	}
 	if err != nil {
 		return Execution{}, err
 	}
@@ -146,9 +152,13 @@ func (s *Store) ByKey(ctx context.Context, tenant, key string) (Execution, error
 }
 
 // Holder returns the ID and the request hash of the execution of a tenant that has an idempotency key, or
-// ErrNotFound. It does not flush the journal first, because keys are claimed in the database directly.
+// ErrNotFound. The claim is on the disk. Holder does not flush the journal first, because keys are claimed in the database
+// directly.
 func (s *Store) Holder(ctx context.Context, tenant, key string) (id string, hash []byte, err error) {
 	claimed, err := getRow(ctx, s.db.queries, "tenant = ? AND key = ?", tenant, key)
+	if err == nil {
+		err = s.db.synced.believed() // the claim may be newer than the last check
+	}
 	if err != nil {
 		return "", nil, err
 	}

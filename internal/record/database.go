@@ -46,6 +46,7 @@ type database struct {
 	states  *sql.DB
 	queries *sql.DB
 	writing sync.Mutex
+	synced  syncCheck
 }
 
 // openDatabase opens or makes the database at path, readable by its owner only,
@@ -72,6 +73,9 @@ func openDatabase(ctx context.Context, path string, takeover bool) (*database, e
 	}
 	if err == nil && !takeover {
 		err = migrate(ctx, d.claims, path, schema)
+	}
+	if err == nil {
+		err = d.synced.open(path)
 	}
 	if err != nil {
 		return nil, errors.Join(err, d.close())
@@ -156,7 +160,8 @@ func (d *database) snapshot(ctx context.Context, f updateFunc) error {
 type updateFunc = func(context.Context, *sql.Tx) error
 
 // update runs f in one transaction of db, which is d.claims or d.states. ctx can stop it
-// only before it begins: a caller of a write that began learns its result.
+// only before it begins: a caller of a write that began learns its result. If the disk has lost a write, the error is
+// a *LostWriteError.
 func (d *database) update(ctx context.Context, db *sql.DB, f updateFunc) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -164,6 +169,9 @@ func (d *database) update(ctx context.Context, db *sql.DB, f updateFunc) error {
 	ctx = context.WithoutCancel(ctx)
 	d.writing.Lock()
 	defer d.writing.Unlock()
+	if err := d.synced.noneLost(); err != nil {
+		return err
+	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -172,7 +180,11 @@ func (d *database) update(ctx context.Context, db *sql.DB, f updateFunc) error {
 	if err := f(ctx, tx); err != nil {
 		return err
 	}
-	return tx.Commit()
+	if err := tx.Commit(); err != nil {
+		d.synced.failed(err)
+		return err
+	}
+	return d.synced.noneLost()
 }
 
 // rewrite makes the database anew from its rows, so that it has no bytes of removed rows
@@ -181,6 +193,9 @@ func (d *database) update(ctx context.Context, db *sql.DB, f updateFunc) error {
 func (d *database) rewrite(ctx context.Context) error {
 	d.writing.Lock()
 	defer d.writing.Unlock()
+	if err := d.synced.noneLost(); err != nil {
+		return err
+	}
 	_, err := d.states.ExecContext(ctx, "VACUUM")
 	// Also after an error: the log keeps the room that a failed rewrite has taken.
 	return errors.Join(err, d.emptyLog(context.WithoutCancel(ctx)))
@@ -199,6 +214,11 @@ func (d *database) emptyLog(ctx context.Context) error {
 	return nil
 }
 
+// close does not close a database that has lost a write: the last connection would copy the write-ahead log and remove
+// it. The end of the process closes the files.
 func (d *database) close() error {
-	return errors.Join(d.queries.Close(), d.states.Close(), d.claims.Close())
+	if d.synced.lost.Load() != nil {
+		return nil
+	}
+	return errors.Join(d.queries.Close(), d.states.Close(), d.claims.Close(), d.synced.close())
 }

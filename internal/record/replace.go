@@ -9,6 +9,10 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/durable"
 )
 
 // errBlank says that the database has no execution, although files of executions exist:
@@ -75,6 +79,9 @@ func (s *Store) openRecord(ctx context.Context) error {
 		if frames > 0 {
 			s.log.Error("record: the write-ahead log of the database is damaged; its last changes are lost", "pages", frames)
 		}
+		if err := s.renewLog(path); err != nil {
+			return err
+		}
 	}
 	db, err := openDatabase(ctx, path, s.config.Takeover)
 	if err != nil {
@@ -110,6 +117,31 @@ func (s *Store) openRecord(ctx context.Context) error {
 		return err
 	}
 	return s.countRows(ctx)
+}
+
+// renewLog makes the changes in the write-ahead log of the database at path durable. The last process may have ended before
+// a sync, or after one that failed (see syncCheck), and from now on these changes are answered. SQLite then copies the whole
+// log into the database. No process has the database open.
+func (s *Store) renewLog(path string) error {
+	if !hasBytes(path + "-wal") {
+		return nil
+	}
+	err := durable.Renew(path + "-wal")
+	if isFull(err) {
+		if err = s.ballast.release(); err == nil {
+			err = durable.Renew(path + "-wal")
+		}
+	}
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	_ = f.Sync() // what it could not write is in the log
+	// ext4 would write lost pages in full only if it read them from the disk again: see durable.Renew.
+	return errors.Join(unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED), f.Close())
 }
 
 // readLast reads the last row number and the last ID from the database.

@@ -100,6 +100,7 @@ type Store struct {
 	keeping sync.WaitGroup
 
 	sweeping sync.Mutex // held by the one Sweep or Remove
+	tidied   bool       // removeUnnamed was called; sweeping guards it
 }
 
 // Open opens the store in c.Dir, or makes one, and repairs the damage of a crash. If

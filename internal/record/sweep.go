@@ -26,7 +26,7 @@ type expired struct {
 // ended more than MaxAge before now. Then it removes the oldest of the tenants with the most bytes, until all executions
 // together, open ones too, are within MaxBytes. It returns the number of removed executions and
 // of their bytes. Open readers and artifacts stay readable. After HandOver, Sweep removes nothing more and returns
-// ErrHandedOver.
+// ErrHandedOver. The first Sweep also removes the files of executions that the record has forgotten.
 // cmd/skillrund calls it at its start and then at intervals.
 func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed int64, err error) {
 	if err := s.begin(); err != nil {
@@ -39,6 +39,9 @@ func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed in
 	s.flushForQuery(ctx)
 	if err := s.countEarlier(ctx); err != nil {
 		return 0, 0, fmt.Errorf("record: sweep: %w", err)
+	}
+	if err := s.removeUnnamed(ctx); err != nil {
+		s.log.Error("record: files of executions that the record has forgotten; the next sweep tries again", "err", err)
 	}
 	// First by age, whatever the sum of bytes is. Then by bytes, whatever the age is.
 	if s.config.MaxAge > 0 {

@@ -383,3 +383,43 @@ func TestSweepTakesFromTheMost(t *testing.T) {
 		t.Errorf("with a running one: left %v, want %v", got, want)
 	}
 }
+
+// Damage can make the record forget executions. The first sweep removes their files, but none of a known execution, and
+// nothing during a takeover.
+func TestSweepRemovesForgottenFiles(t *testing.T) {
+	s := openStore(t, Config{})
+	for _, id := range []string{"ended", "open", "forgotten"} {
+		l := createInFile(t, s, Execution{ID: id})
+		writeArtifacts(t, s, l, map[string]string{"x": "1"})
+		if id != "open" {
+			end(t, l, "EXITED", start)
+		}
+	}
+	if err := s.flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.db.states.Exec("DELETE FROM executions WHERE id = 'forgotten'"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(s.config.Dir, spoolsName, "Not An ID"), []byte("an operator's"))
+	all := files(t, s)
+
+	c := killed(t, s)
+	if err := s.HandOver(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	next := openStore(t, Config{Dir: s.config.Dir, Takeover: true, Earlier: []string{"open"}})
+	sweep(t, next, start)
+	if got := files(t, next); !slices.Equal(got, all) {
+		t.Errorf("during a takeover: got %v, want %v", got, all)
+	}
+
+	s = openStore(t, c)
+	newer := createInFile(t, s, Execution{ID: "new"}) // its row is in the journal
+	sweep(t, s, start)
+	want := []string{"spool/Not An ID", "spool/ended", "spool/new", "spool/open", "artifacts/ended", "artifacts/open"}
+	if got := files(t, s); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	end(t, newer, "EXITED", start)
+}

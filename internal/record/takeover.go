@@ -69,6 +69,9 @@ func (s *Store) HandOver(ctx context.Context) error {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
+	if err == nil { // the next process could not learn of a lost write
+		err = s.db.synced.noneLost()
+	}
 	if err == nil {
 		err = s.dropLock()
 	}

@@ -1,0 +1,215 @@
+package record
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/disktest"
+)
+
+// A testDisk is an ext4 file system whose disk can fail.
+type testDisk struct {
+	dir    string // where it is mounted
+	file   string
+	device *disktest.Device
+}
+
+func newTestDisk(t *testing.T) *testDisk {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to mount a disk")
+	}
+	mkfs := "/usr/sbin/mkfs.ext4"
+	if _, err := os.Stat(mkfs); err != nil {
+		t.Skipf("%v: the test needs a disk of its own", err)
+	}
+	file := filepath.Join(t.TempDir(), "disk")
+	err := os.WriteFile(file, nil, 0o600)
+	if err = errors.Join(err, os.Truncate(file, 64<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(mkfs, "-q", "-m", "0", file).CombinedOutput(); err != nil {
+		t.Fatalf("mkfs: %v\n%s", err, out)
+	}
+	d := &testDisk{file: file, device: disktest.NewDevice(t, file)}
+	d.dir = mountDisk(t, d.device.Path)
+	return d
+}
+
+// mountDisk mounts a file with a file system until the test ends. Only a sync writes to it before.
+func mountDisk(t *testing.T, file string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if out, err := exec.Command("mount", "-o", "loop,commit=300", file, dir).CombinedOutput(); err != nil {
+		t.Fatalf("mount: %v\n%s", err, out)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Errorf("unmount %s: %v", dir, err)
+		}
+	})
+	return dir
+}
+
+// crashed opens the store in dir as a loss of power now would leave it.
+func (d *testDisk) crashed(t *testing.T) *Store {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "disk")
+	if out, err := exec.Command("cp", "--sparse=always", d.file, file).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return openIdleStore(t, Config{Dir: filepath.Join(mountDisk(t, file), "record")})
+}
+
+// claim creates an execution with a key. It notes an acknowledged one.
+func claim(t *testing.T, s *Store, key string, acknowledged map[string]string) error {
+	t.Helper()
+	x := Execution{ID: NewID(), Tenant: "a", Key: key}
+	_, err := s.Create(t.Context(), x, nil)
+	if err == nil {
+		acknowledged[key] = x.ID
+	}
+	return err
+}
+
+// wantClaims checks that a store knows the keys.
+func wantClaims(t *testing.T, s *Store, claims map[string]string) {
+	t.Helper()
+	for key, want := range claims {
+		if got, _, err := s.Holder(t.Context(), "a", key); got != want || err != nil {
+			t.Errorf("key %q was acknowledged as %s, and is %q, %v", key, want, got, err)
+		}
+	}
+}
+
+// endProcess closes a store as SIGKILL does: SQLite does not write the write-ahead log to the database, because somebody else
+// seems to have the database open.
+func endProcess(t *testing.T, s *Store) {
+	t.Helper()
+	f, err := os.Open(s.db.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := unix.Flock_t{Type: unix.F_RDLCK, Start: 0x40000002, Len: 510} // SHARED_FIRST, SHARED_SIZE of SQLite
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &shared); err != nil {
+		t.Fatal(err)
+	}
+	s.db.synced.lost.Store(nil)
+	if err := errors.Join(s.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if !hasBytes(s.db.path + "-wal") {
+		t.Fatal("the write-ahead log is gone")
+	}
+}
+
+// After a failed sync a later one succeeds without the lost pages. No claim may rely on it.
+func TestNoClaimAfterLostWrite(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		lose func(*testing.T, *Store) error // while the disk fails
+	}{
+		{"the sync of a claim fails", func(t *testing.T, s *Store) error {
+			return claim(t, s, "lost", map[string]string{})
+		}},
+		{"a checkpoint fails", func(t *testing.T, s *Store) error {
+			_, err := s.db.claims.Exec("PRAGMA wal_checkpoint") // as after a commit, but there SQLite drops the error
+			return err
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			disk, claims := newTestDisk(t), map[string]string{}
+			s := openIdleStore(t, Config{Dir: filepath.Join(disk.dir, "record")})
+			if err := claim(t, s, "before", claims); err != nil {
+				t.Fatal(err)
+			}
+			create(t, s, Execution{ID: "without-key"})
+			if err := s.flush(t.Context()); err != nil { // not synced
+				t.Fatal(err)
+			}
+			disk.device.Fail(func() bool { return true })
+			if err := tt.lose(t, s); err == nil || disk.device.Failed() == 0 {
+				t.Fatalf("got %v, and %d requests have failed", err, disk.device.Failed())
+			}
+			disk.device.Fail(nil)
+			err := claim(t, s, "after", claims)
+			wantClaims(t, disk.crashed(t), claims)
+			var lost *LostWriteError
+			if !errors.As(err, &lost) {
+				t.Errorf("a claim after the lost write: %v", err)
+			}
+			if _, _, err := s.Holder(t.Context(), "a", "before"); !errors.As(err, &lost) {
+				t.Errorf("a lookup after the lost write: %v", err)
+			}
+			if err := s.HandOver(t.Context()); !errors.As(err, &lost) {
+				t.Errorf("a takeover after the lost write: %v", err)
+			}
+			endProcess(t, s)
+			s = openIdleStore(t, s.config)
+			if err := claim(t, s, "next start", claims); err != nil {
+				t.Fatal(err)
+			}
+			crashed := disk.crashed(t)
+			wantClaims(t, crashed, claims)
+			if _, err := crashed.Get(t.Context(), "a", "without-key"); err != nil {
+				t.Errorf("an execution that the next start has written again: %v", err)
+			}
+		})
+	}
+}
+
+// A claim that the last process has not synced is synced before anyone learns of it.
+func TestStartSyncsClaims(t *testing.T) {
+	disk, claims := newTestDisk(t), map[string]string{}
+	s := openIdleStore(t, Config{Dir: filepath.Join(disk.dir, "record")})
+	if err := claim(t, s, "synced", claims); err != nil {
+		t.Fatal(err)
+	}
+	// The write-ahead log as SIGKILL leaves it between the write and the sync of a claim.
+	x := Execution{ID: "x", Tenant: "a", Key: "written"}
+	change, err := createStatements(s.number(1), &x, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.db.states.Exec("PRAGMA synchronous = OFF"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.apply(t.Context(), s.batch.name, [][]statement{change}, 0); err != nil {
+		t.Fatal(err)
+	}
+	endProcess(t, s)
+	claims["written"] = "x"
+	wantClaims(t, openIdleStore(t, s.config), claims)
+	wantClaims(t, disk.crashed(t), claims)
+}
+
+// A sync that ends while ext4 gives up its journal can succeed for nothing. So keys are not answered afterwards.
+func TestNoAnswerFromDeadFileSystem(t *testing.T) {
+	disk, claims := newTestDisk(t), map[string]string{}
+	s := openIdleStore(t, Config{Dir: filepath.Join(disk.dir, "record")})
+	if err := claim(t, s, "key", claims); err != nil {
+		t.Fatal(err)
+	}
+	wantClaims(t, s, claims) // its pages are in SQLite's memory
+	dir, err := os.Open(disk.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	const shutdown, noLogFlush = 0x8004587d, 2 // see EXT4_IOC_SHUTDOWN in fs/ext4/ext4.h of Linux
+	if err := unix.IoctlSetPointerInt(int(dir.Fd()), shutdown, noLogFlush); err != nil {
+		t.Fatal(err)
+	}
+	if id, _, err := s.Holder(t.Context(), "a", "key"); err == nil {
+		t.Errorf("the key was answered with %s", id)
+	}
+	if err := s.db.synced.believed(); err == nil {
+		t.Error("the last sync is believed")
+	}
+	_ = s.Close() // nothing can be written
+}
