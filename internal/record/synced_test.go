@@ -5,11 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/disktest"
+	"github.com/skillrun/skillrun/internal/durable"
 )
 
 // A testDisk is an ext4 file system whose disk can fail.
@@ -77,6 +79,11 @@ func claim(t *testing.T, s *Store, key string, acknowledged map[string]string) e
 	return err
 }
 
+func checkpoint(_ *testing.T, s *Store) error {
+	_, err := s.db.claims.Exec("PRAGMA wal_checkpoint")
+	return err
+}
+
 // wantClaims checks that a store knows the keys.
 func wantClaims(t *testing.T, s *Store, claims map[string]string) {
 	t.Helper()
@@ -112,15 +119,15 @@ func endProcess(t *testing.T, s *Store) {
 func TestNoClaimAfterLostWrite(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		lose func(*testing.T, *Store) error // while the disk fails
+		pass int64 // requests, before the disk fails
+		lose func(*testing.T, *Store) error
 	}{
-		{"the sync of a claim fails", func(t *testing.T, s *Store) error {
+		{"the sync of a claim fails", 0, func(t *testing.T, s *Store) error {
 			return claim(t, s, "lost", map[string]string{})
 		}},
-		{"a checkpoint fails", func(t *testing.T, s *Store) error {
-			_, err := s.db.claims.Exec("PRAGMA wal_checkpoint") // as after a commit, but there SQLite drops the error
-			return err
-		}},
+		// As after a commit, but there SQLite drops the error.
+		{"the sync of the log before a checkpoint fails", 0, checkpoint},
+		{"a checkpoint fails", 1, checkpoint}, // only the flush of the log passes, which is synced
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			disk, claims := newTestDisk(t), map[string]string{}
@@ -132,12 +139,19 @@ func TestNoClaimAfterLostWrite(t *testing.T) {
 			if err := s.flush(t.Context()); err != nil { // not synced
 				t.Fatal(err)
 			}
-			disk.device.Fail(func() bool { return true })
-			if err := tt.lose(t, s); err == nil || disk.device.Failed() == 0 {
+			if tt.pass > 0 {
+				if err := durable.SyncFS(disk.dir); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var requests atomic.Int64
+			disk.device.Fail(func() bool { return requests.Add(1) > tt.pass })
+			err := tt.lose(t, s)
+			if err == nil || disk.device.Failed() == 0 {
 				t.Fatalf("got %v, and %d requests have failed", err, disk.device.Failed())
 			}
 			disk.device.Fail(nil)
-			err := claim(t, s, "after", claims)
+			err = claim(t, s, "after", claims)
 			wantClaims(t, disk.crashed(t), claims)
 			var lost *LostWriteError
 			if !errors.As(err, &lost) {
@@ -159,6 +173,12 @@ func TestNoClaimAfterLostWrite(t *testing.T) {
 			if _, err := crashed.Get(t.Context(), "a", "without-key"); err != nil {
 				t.Errorf("an execution that the next start has written again: %v", err)
 			}
+			// Also without the log, which is empty then.
+			if err := s.db.emptyLog(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			_ = durable.SyncFS(disk.dir) // the kernel reports the lost write again
+			wantClaims(t, disk.crashed(t), claims)
 		})
 	}
 }
