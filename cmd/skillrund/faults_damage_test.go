@@ -83,10 +83,7 @@ func (f damageFault) inject(t *testing.T, row *faultRow) {
 		what := damage(t, random, filepath.Join(copied, "state", f.dir))
 		row.times++
 		d := startDaemonIn(t, copied, faultConfig)
-		after := &faultLoad{programs: bigPrograms, round: fmt.Sprint(".", row.times), rescued: map[string]bool{}}
-		for id := range before.executions { // an operator may still want the files of a lost one
-			after.rescued[id] = true
-		}
+		after := &faultLoad{programs: bigPrograms, round: fmt.Sprint(".", row.times), damaged: true}
 		after.start(t, d)
 		after.untilAnswers(12)
 		for _, lost := range before.unlike(d, after.tenants) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -126,7 +125,7 @@ func (l *faultLoad) litter(d *running) int {
 			d.t.Error(err)
 		}
 		for _, s := range list.GetSessions() {
-			if l.rescued != nil && !l.has(s.SessionId) {
+			if l.damaged && !l.has(s.SessionId) {
 				continue // its newest version may be damaged
 			}
 			req := appendTo("last", false)
@@ -154,10 +153,7 @@ func (l *faultLoad) has(session string) bool {
 }
 
 func (l *faultLoad) litterNow(d *running) (left []string) {
-	known := maps.Clone(l.rescued)
-	if known == nil {
-		known = map[string]bool{}
-	}
+	known := map[string]bool{}
 	for _, who := range l.tenants {
 		for token := ""; ; {
 			r, err := l.runs.ListExecutions(who, &pb.ListExecutionsRequest{PageSize: 1000, PageToken: token})

@@ -32,7 +32,7 @@ type faultLoad struct {
 	refusals []codes.Code      // that the fault explains, besides UNAVAILABLE
 	spared   context.Context   // of a tenant whose executions may not end so; nil: none
 	round    string            // is in each key, so that the keys of two loads differ
-	rescued  map[string]bool   // executions that the daemon may have forgotten, and whose files stay
+	damaged  bool              // sessions of an earlier load may be damaged
 	begun    time.Time
 	ended    atomic.Bool
 	clients  sync.WaitGroup

@@ -13,7 +13,8 @@
 // Durability. Everything that a call acknowledged survives the death of the process:
 // the kernel has it. An execution with an idempotency key, and the claim of the key,
 // also survive the loss of power: Create syncs the row before it returns. From the
-// row the spool's first event can be written again.
+// row the spool's first event can be written again. After the disk has lost a write, nothing is acknowledged until
+// the next Open; see synced.go.
 //
 // A crash can leave these, which Open or Reopen repairs:
 //
