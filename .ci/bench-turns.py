@@ -18,7 +18,8 @@ def rounds(directory, side):
     """Returns the measured rows of each round by name."""
     found = []
     for path in sorted(pathlib.Path(directory).glob(side + "-*.json")):
-        rows = json.loads(path.read_text())["rows"]
+        # The last line is the whole report; each line before it is a row.
+        rows = json.loads(path.read_text().splitlines()[-1])["rows"]
         found.append({r["name"]: r for r in rows if r.get("value") is not None})
     return found
 
