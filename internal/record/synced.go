@@ -93,8 +93,9 @@ func (c *syncCheck) believed() error {
 	if err := c.noneLost(); err != nil {
 		return err
 	}
-	if err := unix.Fallocate(int(c.log.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, 1); err != nil && !isFull(err) {
-		return &os.PathError{Op: "fallocate", Path: c.log.Name(), Err: err}
+	err := unix.Fallocate(int(c.log.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, 1)
+	if err == nil || isFull(err) || errors.Is(err, unix.EOPNOTSUPP) { // some file systems can't: fallocate(2)
+		return nil
 	}
-	return nil
+	return &os.PathError{Op: "fallocate", Path: c.log.Name(), Err: err}
 }
