@@ -109,6 +109,10 @@ func TestAbsentDaemonIsWaitedFor(t *testing.T) {
 			if status.Code(err) != codes.Unimplemented {
 				t.Fatal(err)
 			}
+			// gRPC can answer a call before the connection's state says that it is ready.
+			for at := c.conn.GetState(); at != connectivity.Ready; at = c.conn.GetState() {
+				c.conn.WaitForStateChange(t.Context(), at)
+			}
 		}
 		c.patience.Unreached = !reached
 		path := strings.TrimPrefix(f.address, "unix://")
