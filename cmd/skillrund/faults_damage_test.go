@@ -26,13 +26,12 @@ type damageFault struct {
 	name  string
 	dir   string // in the state directory
 	times int
-	short bool // also in the short form
 }
 
 var damageFaults = []damageFault{
-	{"damaged database, journal or spool", "record", 12, true},
-	{"damaged session", "sessions", 8, false},
-	{"damaged snapshot of a skill", "snapshots", 6, false},
+	{"damaged database, journal or spool", "record", 12},
+	{"damaged session", "sessions", 8},
+	{"damaged snapshot of a skill", "snapshots", 6},
 }
 
 // seedVar repeats the random damage of an earlier run.
@@ -59,10 +58,6 @@ var bigPrograms = []faultProgram{
 const wholeText = "the content of a skill\n"
 
 func (f damageFault) inject(t *testing.T, row *faultRow) {
-	times := 3
-	if wholeFaults {
-		times = f.times
-	}
 	random := rand.New(rand.NewPCG(damageSeed(t), 8))
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
@@ -75,7 +70,7 @@ func (f damageFault) inject(t *testing.T, row *faultRow) {
 	before := l.known()
 	dead := d.doomed()
 	d.kill() // an end would empty the journal
-	for row.times < times {
+	for row.times < f.times {
 		copied := newDir(t)
 		if out, err := exec.Command("cp", "-a", dir+"/state", dir+"/skills", copied).CombinedOutput(); err != nil {
 			t.Fatalf("%v %s", err, out)
