@@ -95,10 +95,7 @@ func (d *running) inits() (pids []string) {
 }
 
 func (f processFault) inject(t *testing.T, row *faultRow) {
-	times := 3
-	if wholeFaults {
-		times = f.times
-	}
+	times := shortOrWhole(3, f.times)
 	random := rand.New(rand.NewPCG(18, 3))
 	dir := newDir(t)
 	writeHostileSkill(t, dir)

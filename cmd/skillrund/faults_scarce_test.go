@@ -62,10 +62,7 @@ var lonePrograms = []faultProgram{
 }
 
 func (f hardship) inject(t *testing.T, row *faultRow) {
-	times := 3
-	if wholeFaults {
-		times = f.times
-	}
+	times := shortOrWhole(3, f.times)
 	random := rand.New(rand.NewPCG(18, 6))
 	dir := newDir(t)
 	writeHostileSkill(t, dir)

@@ -16,6 +16,14 @@ const faultsVar = "SKILLRUN_TEST_FAULTS"
 
 var wholeFaults = os.Getenv(faultsVar) == "whole"
 
+// shortOrWhole returns how often a fault is injected: in the short form, or in make test-faults.
+func shortOrWhole(short, whole int) int {
+	if wholeFaults {
+		return whole
+	}
+	return short
+}
+
 // A faultRow is one row of the table that make test-faults prints.
 type faultRow struct {
 	fault   string
@@ -103,10 +111,7 @@ func TestFaults(t *testing.T) {
 }
 
 func killedAtRandom(t *testing.T, row *faultRow) {
-	times := 4
-	if wholeFaults {
-		times = 200
-	}
+	times := shortOrWhole(4, 200)
 	random := rand.New(rand.NewPCG(18, 1))
 	dir := newDir(t)
 	writeHostileSkill(t, dir)

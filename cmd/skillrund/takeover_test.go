@@ -295,10 +295,7 @@ func TestTakeoverThatFails(t *testing.T) {
 
 // takenOver is a row of TestFaults: takeovers under load, with two programs in turns. Nothing is refused.
 func takenOver(t *testing.T, row *faultRow) {
-	times := 3
-	if wholeFaults {
-		times = 10
-	}
+	const times = 10
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
 	program := filepath.Join(dir, "bin", "skillrund")
