@@ -30,6 +30,7 @@ type conversation struct {
 	cmd              *exec.Cmd
 	stdin            io.Closer
 	rounds, released atomic.Int64
+	ending           atomic.Bool // it has seen the end of its standard input
 	last             string      // the last line; valid after ended
 	failed           atomic.Bool // a line was an error
 	ended            chan struct{}
@@ -63,6 +64,8 @@ func (d *running) converse(name, era string, server ...string) *conversation {
 				c.rounds.Add(1)
 			case "released":
 				c.released.Add(1)
+			case "ending":
+				c.ending.Store(true)
 			default:
 				if !strings.HasPrefix(c.last, "{") {
 					c.failed.Store(true)
@@ -145,6 +148,9 @@ func endConversations(ctx context.Context, d *running, all []*conversation, rele
 	ids := d.waitingCalls(ctx, all)
 	for _, c := range all {
 		c.stdin.Close()
+	}
+	for _, c := range all { // else it may start another call once this one is answered
+		until(d.t, c.name+": the client does not stop", func() bool { return c.ending.Load() || c.hasEnded() })
 	}
 	d.signalAll(ctx, ids)
 	for _, c := range all {

@@ -1,6 +1,7 @@
 // Has a long conversation as an agent would: rounds of calls that write, run, list and read, and beside them one
 // call after the other that runs until the test releases its program. Prints a line after each round and each
-// released call. When standard input ends, it prints what it has seen as JSON.
+// released call. When standard input ends it prints "ending", makes no further calls, and prints what it has seen as
+// JSON.
 //
 // Usage: node converse.mjs ERA URL
 //        node converse.mjs ERA COMMAND [ARGUMENT...]
@@ -20,7 +21,10 @@ await client.connect(transport);
 await client.listTools(); // with the schemas, by which callTool checks results
 
 let over = false;
-process.stdin.on('end', () => (over = true)).resume();
+process.stdin.on('end', () => {
+  over = true;
+  console.log('ending');
+}).resume();
 
 const timeout = 600_000; // milliseconds; a daemon may start slowly
 const seen = { rounds: 0, released: 0, errors: [], sessions: [] };
