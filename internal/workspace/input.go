@@ -33,9 +33,10 @@ type Input struct {
 	// Source, if not empty, is a regular file on the host that replaces Content. Stage
 	// moves it into the workspace, or copies it if it is on another file system.
 	Source string
-	// File, if not nil, is an open file that replaces Content. Stage copies it from its
-	// beginning, and does not close it.
-	File       *os.File
+	// Open, if not nil, opens a file that replaces Content. Stage calls it once, when all paths are
+	// checked, copies the file from its beginning, and closes it before it opens the next one. So a request
+	// with many such files needs one descriptor. An *InputError of Open becomes the error of Stage.
+	Open       func() (*os.File, error)
 	Executable bool
 	// Whiteout hides the file that a layer below the snapshot has at Path, and puts no file in its place. The path comes
 	// from that layer, so its names may have any bytes. If an input or the skill has a file at the path, beneath it or
