@@ -100,7 +100,7 @@ func (b *bridge) endedEarly(err error) error {
 }
 
 // acknowledged reports whether a message acknowledges a listening request that the agent has sent to an earlier
-// daemon. Then the agent gets notifications instead: the lists may have changed meanwhile.
+// daemon. Then the agent gets notifications instead, because the lists may have changed between the two daemons.
 func (b *bridge) acknowledged(l *link, m *message) bool {
 	var p struct {
 		Meta    map[string]json.RawMessage `json:"_meta"`
