@@ -39,7 +39,7 @@ type session struct {
 	updating sync.Mutex    // before Store.mu
 	turn     chan struct{} // a lock; see begin
 	by       string        // the writer; empty: none
-	waiting  int
+	waiting  int           // callers that wait for turn
 
 	// Only the writer uses these, and forget. The first writer after a start loads them.
 	loaded  bool
