@@ -134,8 +134,8 @@ func (e *absentError) Unwrap() error { return e.error }
 type pauses struct {
 	skillrun.Patience
 	onWait          func(answered bool) // is called before each pause
-	tries           int
-	began, answered time.Time // the first error; the last answer of a daemon
+	tries           int                 // tries that failed
+	began, answered time.Time           // the first error; the last answer of a daemon
 }
 
 // wait waits after a try that failed with err. It returns false if no try can help, or the time is over. The second try
