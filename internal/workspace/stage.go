@@ -80,7 +80,7 @@ func (p plan) write(layer string, owner Owner) error {
 		if err := root.Mkdir(dir, 0o700); err != nil {
 			return err
 		}
-		if err := owner.give(root, dir, p.dirs[dir]); err != nil {
+		if err := owner.give(root, dir, p.dirs[dir].mode); err != nil {
 			return err
 		}
 	}
