@@ -264,6 +264,13 @@ func (x *Executor) CompileVenv(ctx context.Context, sk *skill.Skill) (room bool)
 	})
 }
 
+// DropCompiled removes the compiled files of skills that are gone, see environment.Store.KeepCompiled.
+func (x *Executor) DropCompiled() {
+	if x.Environments != nil {
+		x.Environments.KeepCompiled(x.Skills.Digests())
+	}
+}
+
 // node returns the Node.js of executions.
 // There is at most one Node.js: the configuration maps each language to one root file system.
 func (x *Executor) node() environment.Node {
