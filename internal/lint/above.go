@@ -15,23 +15,34 @@ var (
 	// assigned is a statement that sets a name to an expression. bound has names that a line binds otherwise.
 	assigned = regexp.MustCompile(`^\s*([A-Za-z_]\w*)\s*(?::[^=]*)?=\s*(.*?)\s*$`)
 	bound    = regexp.MustCompile(`\bfor\s+(.*?)\s+in\b|\bas\s+([A-Za-z_]\w*)|\b(?:def|lambda)\b(.*)`)
-	names    = regexp.MustCompile(`[A-Za-z_]\w*`)
+	// passed is a call with one path as its argument, defined a function with its first parameter.
+	passed  = regexp.MustCompile(`\b([A-Za-z_]\w*)\(\s*(__file__(?:\.(?:resolve|absolute)\(\s*\)|\.parents\[\s*[0-9]+\s*\]|\.parent\b)*)\s*\)`)
+	defined = regexp.MustCompile(`^\s*def\s+([A-Za-z_]\w*)\(\s*([A-Za-z_]\w*)`)
+	names   = regexp.MustCompile(`[A-Za-z_]\w*`)
 )
 
 // fileWord stands for Path(__file__) and __file__.
 const fileWord = "__file__"
 
 // aboveSkill looks for Python programs that go from their own file to directories above the skill's folder, as in the
-// repository of the author. Only paths that begin with __file__, and variables that are set to such a path in an
-// earlier line, are known. A loop that climbs is not: it may end where a sandbox does.
+// repository of the author. Only paths that begin with __file__, variables that are set to such a path in an earlier
+// line, and parameters of functions that are called with such a path alone, are known. A loop that climbs is not known:
+// it may end where a sandbox does.
 func (c *check) aboveSkill(p program) {
 	if p.language != "python" {
 		return
 	}
 	depth := strings.Count(p.path, "/") + 1 // steps to the skill's folder
 	levels := map[string]int{fileWord: 0}   // by variable: steps above the file
-	for i, line := range scanPython(p.text).code {
-		line = pathFile.ReplaceAllString(line, fileWord)
+	arguments := map[string]int{}           // by function
+	code := scanPython(p.text).code
+	for i := range code {
+		code[i] = pathFile.ReplaceAllString(code[i], fileWord)
+		for _, m := range passed.FindAllStringSubmatch(code[i], -1) {
+			arguments[m[1]] = countSteps(m[2])
+		}
+	}
+	for i, line := range code {
 		if most := stepsOf(line, levels); most > depth {
 			c.warn(p.path, i+1, RuleAboveSkill, "goes to a directory above the skill's folder, where a sandbox has nothing of a repository: put what the program needs into the skill, or take its path as an argument")
 			return // the others follow from it
@@ -43,6 +54,12 @@ func (c *check) aboveSkill(p program) {
 				delete(levels, m[1])
 			}
 			continue
+		}
+		if m := defined.FindStringSubmatch(line); m != nil {
+			if n, ok := arguments[m[1]]; ok {
+				levels[m[2]] = n
+				continue
+			}
 		}
 		for _, m := range bound.FindAllStringSubmatch(line, -1) {
 			for _, name := range names.FindAllString(strings.Join(m[1:], " "), -1) {

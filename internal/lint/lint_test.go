@@ -239,8 +239,9 @@ var scriptRows = []row{
 	{"above the skill, by pathlib", files{
 		"scripts/a.py":     "from pathlib import Path\nHERE = Path(__file__).resolve().parent\n\nROOT = HERE.parents[2]\nOTHER = ROOT.parent\n",
 		"scripts/b.py":     "import pathlib\ndef root() -> pathlib.Path:\n    current = pathlib.Path(__file__).absolute()\n    for p in current.parents:\n        pass\n    return current.parents[3]\n",
+		"scripts/d.py":     "from pathlib import Path\ndef root(start: Path) -> Path:\n    current = start.resolve()\n    for p in [current] + list(current.parents):\n        pass\n    return current.parents[3]\nROOT = root(Path(__file__))\n",
 		"scripts/sub/c.py": "from pathlib import Path\nprint(Path( __file__ ).parent.parent.parent.parent / 'x')\n",
-	}, []string{"warning above-skill scripts/a.py:4", "warning above-skill scripts/b.py:6", "warning above-skill scripts/sub/c.py:2"}},
+	}, []string{"warning above-skill scripts/a.py:4", "warning above-skill scripts/b.py:6", "warning above-skill scripts/d.py:6", "warning above-skill scripts/sub/c.py:2"}},
 	{"above the skill, by os.path", files{
 		"scripts/a.py": "import os\nHERE = os.path.dirname(os.path.abspath(__file__))\nSKILL = os.path.dirname(HERE)\nROOT = os.path.join(os.path.dirname(SKILL), 'lib')\n",
 		"scripts/b.py": "from os.path import dirname\nroot = dirname(dirname(dirname(__file__)))\n",
