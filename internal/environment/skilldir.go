@@ -39,7 +39,7 @@ const (
 // and again. A copy that no execution has used is an exception. Store.mu guards the fields, except for digest.
 type compiledSkill struct {
 	digest string    // the skill's
-	gone   bool      // KeepCompiled has removed it; its directory goes with the last lease
+	gone   bool      // KeepSkills has removed it; its directory goes with the last lease
 	dir    string    // empty: not usable
 	size   int64     // bytes of the compiled files; the others are the snapshot's
 	used   time.Time // zero: by no execution yet
@@ -50,7 +50,7 @@ type compiledSkill struct {
 // snapshot, or a copy of it that also has Python's compiled files. The copy is made in the
 // background, by CompileVenv, or after the first call for a skill with many modules. It has hard links to
 // the snapshot's files. Its compiled files count towards environments.bytes, and it goes as the least
-// recently used environment does, with KeepCompiled, but not before the lease is released, and at the latest
+// recently used environment does, with KeepSkills, but not before the lease is released, and at the latest
 // at the next start.
 // The copy depends only on the snapshot and the interpreter. So all tenants share it.
 func (s *Store) SkillDir(u Use, l *Lease) string {
@@ -136,10 +136,10 @@ func (s *Store) releaseCompiled(c *compiledSkill) {
 	}
 }
 
-// KeepCompiled removes the copies of SkillDir of all skills but those with one of the digests. A copy has links to the
-// files of its snapshot, so the files of a deleted skill would stay on the disk with the copy.
-// An execution that uses a copy keeps it until it ends.
-func (s *Store) KeepCompiled(digests map[string]bool) {
+// KeepSkills removes the copies of SkillDir, and the directories of venvs, of all skills but those with one of the
+// digests. Both have files of the snapshot, which would stay on the disk after the skill is deleted.
+// An execution that uses one keeps it until it ends.
+func (s *Store) KeepSkills(digests map[string]bool) {
 	s.mu.Lock()
 	defer s.unlock()
 	for key, c := range s.compiled {
@@ -150,6 +150,16 @@ func (s *Store) KeepCompiled(digests map[string]bool) {
 		c.gone = true // compileSkill, if it still runs, and the last lease look at it
 		if c.dir != "" && c.leases == 0 {
 			s.trash = append(s.trash, c.dir)
+		}
+	}
+	for key, v := range s.venvs {
+		if digests[v.digest] {
+			continue
+		}
+		delete(s.venvs, key)
+		v.gone = true
+		if v.leases == 0 && v.dir != "" {
+			s.trash = append(s.trash, v.dir)
 		}
 	}
 }

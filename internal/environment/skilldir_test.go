@@ -303,7 +303,7 @@ func TestCompiledFilesOfSkillsThatAreGone(t *testing.T) {
 	inUse := s.SkillDir(used, l)
 	s.compiling <- struct{}{} // another skill is being compiled
 	skillDir(s, begun)
-	s.KeepCompiled(map[string]bool{stays.Skill.Digest: true})
+	s.KeepSkills(map[string]bool{stays.Skill.Digest: true})
 	<-s.compiling
 	s.builds.Wait()
 	if left := leftIn(t, s); len(left) != 2 || !slices.Contains(left, filepath.Base(stay)) || !slices.Contains(left, filepath.Base(inUse)) {

@@ -194,3 +194,43 @@ func TestProgramsOfTools(t *testing.T) {
 		}
 	}
 }
+
+// The directory of a venv goes with its skill, since it has copies of the skill's files; but not under an execution.
+func TestVenvsOfSkillsThatAreGone(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, nil)
+	version := minorOf(python(t, newSkill(t, "", nil), runtime.System).Python.Version)
+	sk := newSkill(t, "", map[string]string{
+		"venv/bin/python3": "-> /home/me/bin/python3", "venv/pyvenv.cfg": "home = /home/me/bin\nversion = " + version + ".0\n",
+		"venv/bin/mine": "#!/home/me/venv/bin/python3\nprint('mine')\n",
+	})
+	inv := python(t, sk, runtime.Auto)
+	acquire := func() *Lease {
+		t.Helper()
+		l, err := s.Acquire(useOf("acme", sk, inv))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	acquire().Release()
+	l := acquire()
+	s.KeepSkills(map[string]bool{sk.Digest: true})
+	if left := leftIn(t, s); len(left) != 1 {
+		t.Errorf("of two executions: %v, want one directory", left)
+	}
+	s.KeepSkills(nil)
+	again := acquire() // by an execution that has found the skill before
+	if out, _ := run(t, sk, inv, l, "python3", "/opt/venv/bin/mine"); out != "mine\n" {
+		t.Errorf("a removed skill's program under an execution: got %q", out)
+	}
+	l.Release()
+	if left := leftIn(t, s); len(left) != 1 {
+		t.Errorf("left: %v, want the second directory", left)
+	}
+	again.Release()
+	s.KeepSkills(nil)
+	if left := leftIn(t, s); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}

@@ -265,10 +265,10 @@ func (x *Executor) CompileVenv(ctx context.Context, sk *skill.Skill) (room bool)
 	})
 }
 
-// DropCompiled removes the compiled files of skills that are gone, see environment.Store.KeepCompiled.
-func (x *Executor) DropCompiled() {
+// ForgetSkills removes what was made of skills that are gone, see environment.Store.KeepSkills.
+func (x *Executor) ForgetSkills() {
 	if x.Environments != nil {
-		x.Environments.KeepCompiled(x.Skills.Digests())
+		x.Environments.KeepSkills(x.Skills.Digests())
 	}
 }
 
