@@ -38,6 +38,8 @@ const (
 // the next start: if all copies don't fit into environments.bytes, they would be compiled again
 // and again. A copy that no execution has used is an exception. Store.mu guards the fields.
 type compiledSkill struct {
+	of     string    // the snapshot's directory
+	gone   bool      // Forget has taken it off the list: it is removed after its last lease
 	dir    string    // empty: not usable
 	size   int64     // bytes of the compiled files; the others are the snapshot's
 	used   time.Time // zero: by no execution yet
@@ -86,6 +88,7 @@ func (s *Store) CompileVenv(ctx context.Context, u Use) (room bool) {
 	if s.compiled[key] == nil {
 		ended = s.beginCompile(u, time.Time{})
 	}
+	c := s.compiled[key]
 	s.mu.Unlock()
 	if ended == nil {
 		return true
@@ -96,7 +99,7 @@ func (s *Store) CompileVenv(ctx context.Context, u Use) (room bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.compiled[key] != nil
+	return s.compiled[key] != nil || c.gone
 }
 
 // compiledKey names a version of a skill and an interpreter.
@@ -111,7 +114,7 @@ func (s *Store) beginCompile(u Use, used time.Time) <-chan struct{} {
 	if s.life.Err() != nil || s.phase == handedOver {
 		return nil
 	}
-	c, ended := &compiledSkill{used: used}, make(chan struct{})
+	c, ended := &compiledSkill{of: u.Skill.Dir, used: used}, make(chan struct{})
 	s.compiled[s.compiledKey(u)] = c
 	s.builds.Go(func() {
 		defer close(ended)
@@ -123,8 +126,30 @@ func (s *Store) beginCompile(u Use, used time.Time) <-chan struct{} {
 func (s *Store) releaseCompiled(c *compiledSkill) {
 	s.mu.Lock()
 	defer s.unlock()
-	if c.leases--; c.leases == 0 && s.over {
+	c.leases--
+	switch {
+	case c.leases > 0:
+	case c.gone:
+		s.trash = append(s.trash, c.dir)
+	case s.over:
 		s.evict()
+	}
+}
+
+// Forget removes the copies of a snapshot that was removed. A copy has hard links to the snapshot's files. Without
+// Forget they would take room on the disk that no quota counts.
+func (s *Store) Forget(snapshot string) {
+	s.mu.Lock()
+	defer s.unlock()
+	for key, c := range s.compiled {
+		if c.of != snapshot {
+			continue
+		}
+		delete(s.compiled, key)
+		c.gone = true
+		if c.dir != "" && c.leases == 0 {
+			s.trash = append(s.trash, c.dir)
+		}
 	}
 }
 
@@ -161,12 +186,16 @@ func (s *Store) compileSkill(u Use, c *compiledSkill) {
 	if err == nil {
 		size, err = s.compileTree(s.life, u, dir)
 	}
-	switch {
-	case err == nil:
-		s.mu.Lock()
+	s.mu.Lock()
+	gone := c.gone
+	if err == nil && !gone {
 		c.dir, c.size = dir, size
 		s.evict()
-		s.unlock()
+	}
+	s.unlock()
+	switch {
+	case gone:
+	case err == nil:
 		s.config.Log.Info("skill compiled", "skill", u.Skill.Name, "python", pythonName(u.Python), "took_ms", time.Since(began).Milliseconds())
 		return
 	case s.life.Err() == nil:

@@ -319,3 +319,49 @@ func TestSkillCantBeCompiled(t *testing.T) {
 		})
 	}
 }
+
+// The copy of a snapshot that was removed goes at once, after its last lease, or at the end of its compilation. Its hard
+// links would keep the snapshot's files on the disk. Other skills keep their copies.
+func TestCopiesOfRemovedSnapshotsGo(t *testing.T) {
+	hosttest.Host(t)
+	s := newStore(t, nil)
+	t.Cleanup(s.Close)
+	files := map[string]string{}
+	for i := range minModules {
+		files[fmt.Sprintf("scripts/m%d.py", i)] = fmt.Sprintf("WHO = %d\n", i)
+	}
+	use := func(name string) Use {
+		sk := newSkillNamed(t, name, "", files)
+		return useOf("acme", sk, python(t, sk, runtime.System))
+	}
+	idle, used, other := use("idle"), use("used"), use("other")
+	for _, u := range []Use{idle, used, other} {
+		compiledDir(t, s, u)
+	}
+	l := &Lease{}
+	dir := s.SkillDir(used, l)
+	s.Forget(idle.Skill.Dir)
+	s.Forget(used.Skill.Dir)
+	if left := leftIn(t, s); len(left) != 2 {
+		t.Errorf("left: %v, want the copy that is in use and the other skill's", left)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "scripts/m0.py")); err != nil {
+		t.Errorf("in use: %v", err)
+	}
+	l.Release()
+	if left := leftIn(t, s); len(left) != 1 || skillDir(s, other) == other.Skill.Dir {
+		t.Errorf("left: %v, want the other skill's copy", left)
+	}
+	// The same files may belong to another snapshot, which is compiled anew.
+	compiledDir(t, s, idle)
+
+	s.compiling <- struct{}{} // another skill is being compiled
+	late := use("late")
+	skillDir(s, late)
+	s.Forget(late.Skill.Dir)
+	<-s.compiling
+	s.builds.Wait()
+	if left := leftIn(t, s); len(left) != 2 {
+		t.Errorf("left: %v, want two copies", left)
+	}
+}
