@@ -84,11 +84,11 @@ func (c *copies) inUse() map[string]bool {
 	return all
 }
 
-// forget says that nobody has used a former version yet.
+// forget says that nobody has used a version yet.
 func (c *copies) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	clear(c.former)
+	c.loaded, c.former = nil, nil
 }
 
 // digestsOfRoots returns the digests of all skills of roots, shared and private.
