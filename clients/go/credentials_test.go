@@ -2,6 +2,7 @@ package skillrun
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +16,7 @@ func TestTokensNeedASafeConnection(t *testing.T) {
 		"192.0.2.1:1": false, "daemon.example.org:1": false, "dns:///daemon.example.org:1": false, "127.0.0.1.example.org:1": false,
 	} {
 		c, err := Dial(address, WithToken("x"))
-		if (err == nil) != safe || err != nil && !strings.Contains(err.Error(), "transport level security") {
+		if (err == nil) != safe || err != nil && !errors.Is(err, ErrTokenInClear) {
 			t.Errorf("%q: got %v", address, err)
 		}
 		if err == nil {
