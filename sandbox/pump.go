@@ -176,6 +176,9 @@ type outlet struct {
 // drainOnce waits for output and writes it to w. After an error of w it drops all further
 // output.
 func (o *outlet) drainOnce() error {
+	if o.skips() {
+		time.Sleep(skipWait)
+	}
 	buffer, n, err := o.readWhenReady()
 	if buffer != nil {
 		defer pumpBuffers.put(buffer)
@@ -215,6 +218,7 @@ func (o *outlet) readWhenReady() (buffer *[]byte, n int, err error) {
 	// The runtime calls the function again when the pipe has something to read. Only then is a
 	// buffer taken: most streams are silent most of the time.
 	werr := o.conn.Read(func(fd uintptr) bool {
+		o.skip(int(fd))
 		if buffer == nil {
 			buffer = pumpBuffers.get(o.large)
 		}
