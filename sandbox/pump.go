@@ -168,16 +168,17 @@ func drain(f *os.File, w io.Writer) {
 type outlet struct {
 	f     *os.File
 	conn  syscall.RawConn
-	w     io.Writer // nil: the output is dropped
-	large bool      // the last read filled a small buffer
-	grown bool      // growPipe has run
+	w     io.Writer     // nil: the output is dropped
+	large bool          // the last read filled a small buffer
+	grown bool          // growPipe has run
+	wait  time.Duration // before the next look, see skip
 }
 
 // drainOnce waits for output and writes it to w. After an error of w it drops all further
 // output.
 func (o *outlet) drainOnce() error {
 	if o.skips() {
-		time.Sleep(skipWait)
+		time.Sleep(o.wait)
 	}
 	buffer, n, err := o.readWhenReady()
 	if buffer != nil {

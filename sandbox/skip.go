@@ -10,7 +10,8 @@ import (
 
 // A Skipper is a writer of output that can do without the content. A program may print without end, and to copy its
 // output takes the daemon twice the processor time that the program takes to print it. The program's cgroup does not
-// count this time. So the kernel drops output for a Skipper, and it is not copied (splice(2) to /dev/null).
+// count this time. So the kernel drops output for a Skipper, and it is not copied (splice(2) to /dev/null). The program
+// waits if it prints more than skipRate.
 type Skipper interface {
 	// Skips reports whether only the number of further bytes counts, and the last ones.
 	Skips() bool
@@ -21,8 +22,8 @@ type Skipper interface {
 
 const (
 	skipTail = 4 << 10
-	// skipWait lets the pipe fill, so that much is dropped at once. A pipe of 64 KiB still carries 128 MiB/s.
-	skipWait = 500 * time.Microsecond
+	// skipRate is the number of bytes that are dropped in a second. A MiB takes the daemon some 0.2 ms of a processor.
+	skipRate = 256 << 20
 )
 
 // devNull is -1 if it can't be opened. Output is then copied and dropped.
@@ -46,8 +47,14 @@ func (o *outlet) skip(fd int) {
 		return
 	}
 	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ) // FIONREAD
+	if err != nil {
+		return
+	}
+	if size, err := unix.FcntlInt(uintptr(fd), unix.F_GETPIPE_SZ, 0); err == nil {
+		o.wait = time.Duration(size) * time.Second / skipRate // for a pipe that is full each time
+	}
 	null := devNull()
-	if err != nil || n <= skipTail || null < 0 {
+	if n <= skipTail || null < 0 {
 		return
 	}
 	dropped, err := unix.Splice(fd, nil, null, nil, n-skipTail, unix.SPLICE_F_NONBLOCK)
