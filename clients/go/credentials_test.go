@@ -48,6 +48,12 @@ func TestTokenFile(t *testing.T) {
 			t.Errorf("got %q, %v", header, err)
 		}
 	}
+	if err := os.WriteFile(path, []byte(strings.Repeat("x", maxTokenBytes+1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := got(); err == nil || !strings.Contains(err.Error(), "has at most 8192") {
+		t.Errorf("got %v", err)
+	}
 	if err := os.WriteFile(path, []byte("\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -145,7 +145,7 @@ func (e endpoint) dial(ctx context.Context, via *connection, conversation string
 	}
 	switch refused := (*refusedError)(nil); {
 	case errors.As(err, &refused):
-		return nil, &codedError{codeRefused, fmt.Sprintf("the MCP endpoint at %s: %v", e, err)}
+		return nil, &codedError{codeFailed, fmt.Sprintf("the MCP endpoint at %s: %v", e, err)}
 	case strings.Contains(err.Error(), "tls: "): // see noAnswer
 		return nil, &codedError{codeFailed, fmt.Sprintf("the MCP endpoint at %s: %v (%s)", e, err, connectHelp(err.Error()))}
 	}
