@@ -207,8 +207,8 @@ func upgrade(conn net.Conn, e endpoint, token, conversation string) (*bufio.Read
 // A refusedError is the daemon's answer to a caller that it does not accept.
 type refusedError struct{ error }
 
-// noAnswer is the error for a daemon that has ended the connection without an answer. A certificate that this side does
-// not trust, or one that the daemon does not trust, stays as it is.
+// noAnswer returns the error for a daemon that has ended the connection without an answer. It returns err unchanged if
+// one of the two sides did not trust the other's certificate.
 func noAnswer(err error) error {
 	// An alert of the other side has no exported type (crypto/tls).
 	if strings.Contains(err.Error(), "tls: ") {
