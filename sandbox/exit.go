@@ -82,7 +82,7 @@ func name(names []string, i int) string {
 // IO connects a program with its caller.
 type IO struct {
 	Stdin          io.Reader // nil: empty. It may be read before the program reads
-	Stdout, Stderr io.Writer // nil: dropped. Called from one goroutine each; an error stops the writing, not the program
+	Stdout, Stderr io.Writer // nil: dropped. Called from one goroutine each; an error stops the writing, not the program. See Skipper
 	// Collect is called once, after every process is dead and before the
 	// workspace is destroyed. changes is the overlay's upper layer: the files that
 	// the program made or changed. A deleted file is a 0:0 character device there.

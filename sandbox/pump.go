@@ -169,14 +169,18 @@ func drain(f *os.File, w io.Writer) {
 type outlet struct {
 	f     *os.File
 	conn  syscall.RawConn
-	w     io.Writer // nil: the output is dropped
-	large bool      // the last read filled a small buffer
-	grown bool      // growPipe has run
+	w     io.Writer     // nil: the output is dropped
+	large bool          // the last read filled a small buffer
+	grown bool          // growPipe has run
+	wait  time.Duration // before the next look, see skip
 }
 
 // drainOnce waits for output and writes it to w. After an error of w it drops all further
 // output.
 func (o *outlet) drainOnce() error {
+	if o.skips() {
+		time.Sleep(o.wait)
+	}
 	buffer, n, err := o.readWhenReady()
 	if buffer != nil {
 		defer pumpBuffers.put(buffer)
@@ -216,6 +220,7 @@ func (o *outlet) readWhenReady() (buffer *[]byte, n int, err error) {
 	// The runtime calls the function again when the pipe has something to read. Only then is a
 	// buffer taken: most streams are silent most of the time.
 	werr := o.conn.Read(func(fd uintptr) bool {
+		o.skip(int(fd))
 		if buffer == nil {
 			buffer = pumpBuffers.get(o.large)
 		}

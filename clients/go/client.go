@@ -2,6 +2,7 @@ package skillrun
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
@@ -83,6 +84,10 @@ func Dial(address string, opts ...grpc.DialOption) (*Client, error) {
 		}),
 	}, withTokens(target, opts)...)
 	conn, err := grpc.NewClient(target, all...)
+	// gRPC has no type for this error.
+	if err != nil && strings.Contains(err.Error(), "credentials require transport level security") {
+		err = ErrTokenInClear
+	}
 	if err != nil {
 		return nil, fmt.Errorf("address %q: %w", address, err)
 	}

@@ -16,7 +16,8 @@ import (
 
 // WithToken has every call send a token that the daemon knows, or a JSON Web Token of an issuer
 // that it trusts. [Dial] returns an error if the token could be read on the way: the address must be
-// a Unix socket or a loopback address, or an option such as [WithTLS] must encrypt the connection.
+// a Unix socket or a loopback address, or an option such as [WithTLS] must encrypt the connection. The error is then
+// [ErrTokenInClear].
 func WithToken(token string) grpc.DialOption {
 	return tokenOption{source: func(context.Context) (string, error) { return token, nil }}
 }
@@ -29,6 +30,9 @@ func WithTokenFile(path string) grpc.DialOption {
 		return string(data), err
 	}}
 }
+
+// ErrTokenInClear says that others could read a token on the way to the daemon.
+var ErrTokenInClear = errors.New("a token needs an encrypted connection")
 
 // WithTLS encrypts the connection. A nil config trusts the system's authorities.
 func WithTLS(config *tls.Config) grpc.DialOption {
@@ -86,8 +90,11 @@ func (t tokenCredentials) GetRequestMetadata(ctx context.Context, _ ...string) (
 	if err != nil {
 		return nil, fmt.Errorf("token: %w", err)
 	}
-	if token = strings.TrimSpace(token); token == "" {
+	switch token = strings.TrimSpace(token); {
+	case token == "":
 		return nil, errors.New("token: it is empty")
+	case len(token) > maxTokenBytes:
+		return nil, fmt.Errorf("token: it has %d bytes; a token has at most %d", len(token), maxTokenBytes)
 	}
 	return map[string]string{"authorization": "Bearer " + token}, nil
 }

@@ -2,6 +2,7 @@ package skillrun
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +16,7 @@ func TestTokensNeedASafeConnection(t *testing.T) {
 		"192.0.2.1:1": false, "daemon.example.org:1": false, "dns:///daemon.example.org:1": false, "127.0.0.1.example.org:1": false,
 	} {
 		c, err := Dial(address, WithToken("x"))
-		if (err == nil) != safe || err != nil && !strings.Contains(err.Error(), "transport level security") {
+		if (err == nil) != safe || err != nil && !errors.Is(err, ErrTokenInClear) {
 			t.Errorf("%q: got %v", address, err)
 		}
 		if err == nil {
@@ -46,6 +47,12 @@ func TestTokenFile(t *testing.T) {
 		if header, err := got(); err != nil || header != "Bearer "+strings.TrimSpace(text) {
 			t.Errorf("got %q, %v", header, err)
 		}
+	}
+	if err := os.WriteFile(path, []byte(strings.Repeat("x", maxTokenBytes+1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := got(); err == nil || !strings.Contains(err.Error(), "has at most 8192") {
+		t.Errorf("got %v", err)
 	}
 	if err := os.WriteFile(path, []byte("\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -181,7 +182,11 @@ func (a *app) dialWith(bars *progress) (*skillrun.Client, error) {
 		return nil, err
 	}
 	a.warnExposed(a.connection.tokenFile)
-	return skillrun.Dial(a.address, append(opts, a.patience(bars))...)
+	c, err := skillrun.Dial(a.address, append(opts, a.patience(bars))...)
+	if errors.Is(err, skillrun.ErrTokenInClear) {
+		err = fmt.Errorf("%w; give --tls or --tls-ca", err)
+	}
+	return c, err
 }
 
 // at is the daemon's address, for people, once resolve was called.

@@ -132,9 +132,14 @@ func tenantProblemsTable(r *pb.GetCapabilitiesResponse) *table {
 		if p.GetKept() {
 			kept = "its former version"
 		}
-		t.add(cell{text: cmp.Or(p.GetTenant(), "all of "+p.GetFile())}, cell{text: kept}, cell{text: p.GetReason(), colour: yellow})
+		t.add(cell{text: cmp.Or(p.GetTenant(), "all of "+p.GetFile())}, cell{text: kept}, cell{text: oneLine(p.GetReason()), colour: yellow})
 	}
 	return t
+}
+
+// oneLine joins the lines of a text for a table.
+func oneLine(text string) string {
+	return strings.Join(strings.FieldsFunc(strings.ReplaceAll(text, "\n  ", "\n"), func(r rune) bool { return r == '\n' }), "; ")
 }
 
 // warningsTable lists the parts of the configuration that have no effect. "-" instead of a tenant means a key of the

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,11 +47,7 @@ func (a *app) explain(err error) string {
 	if d.reason == "" {
 		switch st.Code() {
 		case codes.Unavailable:
-			help := "is skillrund running? skillrun doctor says more"
-			if strings.Contains(cause, "permission denied") {
-				help = joinGroup
-			}
-			help = strings.Join(append([]string{help}, d.notes...), "; ")
+			help := strings.Join(append([]string{connectHelp(cause)}, d.notes...), "; ")
 			return printable(fmt.Sprintf("%sdaemon at %s: %s (%s)", object, a.at(), connectCause(cause), help))
 		case codes.Unimplemented:
 			return printable(fmt.Sprintf("%sdaemon at %s: %s (it is older than this client, %s: update it)", object, a.at(), cause, version))
@@ -63,7 +60,7 @@ func (a *app) explain(err error) string {
 			cause = fieldText(cause, path)
 		}
 	}
-	notes := append([]string{}, d.notes...)
+	notes := slices.DeleteFunc(slices.Clone(d.notes), func(note string) bool { return strings.Contains(cause, note) })
 	if hint := hint(d, cause); hint != "" {
 		notes = append(notes, hint)
 	}
@@ -93,11 +90,31 @@ func innermost(err error) error {
 // connectCause cuts gRPC's own words around the cause of a connection that
 // failed. A message in another form is not changed: grpc-go promises no form of its messages.
 func connectCause(message string) string {
-	const dialing = "Error while dialing: "
-	if _, after, ok := strings.Cut(message, dialing); ok {
-		return "cannot reach it: " + strings.TrimSuffix(after, `"`)
+	for _, before := range []string{"Error while dialing: ", "authentication handshake failed: ", `connection error: desc = "`} {
+		if _, after, ok := strings.Cut(message, before); ok {
+			return "cannot reach it: " + strings.TrimSuffix(after, `"`)
+		}
 	}
 	return message
+}
+
+// connectHelp says what to do about a connection that failed, from the words of the operating system, of crypto/tls and
+// of gRPC.
+func connectHelp(message string) string {
+	for _, h := range []struct{ words, help string }{
+		{"permission denied", joinGroup},
+		{"signed by unknown authority", "--tls-ca FILE has the authority of the daemon's certificate"},
+		{"cannot validate certificate for", "use a name that the daemon's certificate has, as the address or as --tls-server-name"},
+		{"certificate is valid for", "use a name that the daemon's certificate has, as the address or as --tls-server-name"},
+		{"first record does not look like a TLS handshake", "the daemon has no TLS at this address: leave out --tls and --tls-ca"},
+		{"no application protocol", "this address is not for gRPC; the one of listen.mcp_tcp is for skillrun mcp"},
+		{"error reading server preface", "if the daemon has TLS at this address, add --tls-ca FILE, or --tls"},
+	} {
+		if strings.Contains(message, h.words) {
+			return h.help
+		}
+	}
+	return "is skillrund running? skillrun doctor says more"
 }
 
 // details are the typed parts of the daemon's error.

@@ -15,6 +15,24 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
+// A connection that fails has its cause, without the words of gRPC, and the flag that helps.
+func TestUnreachable(t *testing.T) {
+	a := &app{address: "host:1"}
+	for message, want := range map[string]string{
+		`connection error: desc = "transport: Error while dialing: dial tcp 10.0.0.1:1: connect: connection refused"`:                                                       "cannot reach it: dial tcp 10.0.0.1:1: connect: connection refused (is skillrund running? skillrun doctor says more)",
+		`connection error: desc = "error reading server preface: EOF"`:                                                                                                      "cannot reach it: error reading server preface: EOF (if the daemon has TLS at this address, add --tls-ca FILE, or --tls)",
+		`connection error: desc = "transport: authentication handshake failed: tls: failed to verify certificate: x509: certificate signed by unknown authority"`:           "cannot reach it: tls: failed to verify certificate: x509: certificate signed by unknown authority (--tls-ca FILE has the authority of the daemon's certificate)",
+		`connection error: desc = "transport: authentication handshake failed: remote error: tls: no application protocol"`:                                                 "cannot reach it: remote error: tls: no application protocol (this address is not for gRPC; the one of listen.mcp_tcp is for skillrun mcp)",
+		`connection error: desc = "transport: authentication handshake failed: tls: first record does not look like a TLS handshake"`:                                       "cannot reach it: tls: first record does not look like a TLS handshake (the daemon has no TLS at this address: leave out --tls and --tls-ca)",
+		`connection error: desc = "transport: authentication handshake failed: tls: failed to verify certificate: x509: certificate is valid for a.example, not b.example"`: "cannot reach it: tls: failed to verify certificate: x509: certificate is valid for a.example, not b.example (use a name that the daemon's certificate has, as the address or as --tls-server-name)",
+		`another form`: "another form (is skillrund running? skillrun doctor says more)",
+	} {
+		if got := a.explain(status.Error(codes.Unavailable, message)); got != "daemon at host:1: "+want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
 // TestRefusals: one line that says what, why and what to do, and the exit code.
 func TestRefusals(t *testing.T) {
 	meta := func(pairs ...string) protoadapt.MessageV1 {
@@ -80,6 +98,8 @@ func TestRefusals(t *testing.T) {
 			"run demo: mismatch (DIGEST_MISMATCH; it is sha256:ab now)"},
 		{refusal(codes.AlreadyExists, "IDEMPOTENCY_KEY_REUSED", "key is taken", meta("executionId", "e0")), 126,
 			"run demo: key is taken (IDEMPOTENCY_KEY_REUSED; it belongs to execution e0)"},
+		{refusal(codes.ResourceExhausted, "SATURATED", "used up; try again in 2s", &errdetails.RetryInfo{RetryDelay: durationpb.New(2 * time.Second)}), 125,
+			"run demo: used up; try again in 2s (SATURATED)"},
 		{refusal(codes.ResourceExhausted, "SATURATED", "full", &errdetails.RetryInfo{RetryDelay: durationpb.New(2 * time.Second)}), 125,
 			"run demo: full (SATURATED; try again in 2s)"},
 		{refusal(codes.Unavailable, "DRAINING", "draining"), 125, "run demo: draining (DRAINING)"},

@@ -143,6 +143,12 @@ func (e endpoint) dial(ctx context.Context, via *connection, conversation string
 	if busy := (*absentError)(nil); errors.As(err, &busy) {
 		return nil, &absentError{&codedError{codeFailed, fmt.Sprintf("the MCP endpoint at %s: %v", e, busy.error)}, busy.answered}
 	}
+	switch refused := (*refusedError)(nil); {
+	case errors.As(err, &refused):
+		return nil, &codedError{codeFailed, fmt.Sprintf("the MCP endpoint at %s: %v", e, err)}
+	case strings.Contains(err.Error(), "tls: "): // see noAnswer
+		return nil, &codedError{codeFailed, fmt.Sprintf("the MCP endpoint at %s: %v (%s)", e, err, connectHelp(err.Error()))}
+	}
 	return nil, &codedError{codeFailed, fmt.Sprintf("%s is no MCP endpoint of this version (%s): %v", e, version, err)}
 }
 
@@ -189,11 +195,17 @@ func upgrade(conn net.Conn, e endpoint, token, conversation string) (*bufio.Read
 		if resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == http.StatusTooManyRequests {
 			return nil, &absentError{err, true}
 		}
+		if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
+			return nil, &refusedError{err}
+		}
 		return nil, err
 	}
 	head.N = math.MaxInt64 // messages have their own bound
 	return r, conn.SetDeadline(time.Time{})
 }
+
+// A refusedError is the daemon's answer to a caller that it does not accept.
+type refusedError struct{ error }
 
 // noAnswer returns the error for a daemon that has ended the connection without an answer. It returns err unchanged if
 // one of the two sides did not trust the other's certificate.

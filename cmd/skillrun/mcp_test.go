@@ -138,6 +138,7 @@ func TestMCPRefused(t *testing.T) {
 		{"no HTTP", endpointOf(t, answer("hello\n")), "does not answer in HTTP"},
 		{"another server", endpointOf(t, answer("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")), "is no MCP endpoint of this version"},
 		{"a refusal", endpointOf(t, answer("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 40\r\n\r\n"+`{"error":{"message":"come back later"}}`+" ")), "503 Service Unavailable: come back later"},
+		{"a bad token", endpointOf(t, answer("HTTP/1.1 401 Unauthorized\r\nContent-Length: 40\r\n\r\n"+`{"error":{"message":"the token is old"}}`)), "skillrun: the MCP endpoint at "},
 		{"no answer", endpointOf(t, func(conn net.Conn, r *bufio.Reader) { http.ReadRequest(r) }), "no answer: unexpected EOF"},
 		{"escapes", endpointOf(t, answer("HTTP/1.1 503 \x1b[31m\r\nContent-Length: 38\r\n\r\n"+`{"error":{"message":"\u001b[2Jevil"}}  `)), `503 \x1b[31m: \x1b[2Jevil`},
 		{"a header without end", endpointOf(t, func(conn net.Conn, r *bufio.Reader) {

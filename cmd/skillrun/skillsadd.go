@@ -66,6 +66,9 @@ the index names for an archive, never get it. skillrund asks for a token if it s
 				return err
 			}
 			index, err := client.Index(cmd.Context(), at)
+			if errors.Is(err, wellknown.ErrUnauthorized) {
+				return fmt.Errorf("%w (--index-token-file FILE has a token that this host knows)", err)
+			}
 			if err != nil {
 				return err
 			}

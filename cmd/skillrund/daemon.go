@@ -275,6 +275,7 @@ func (d *daemon) prepare(ctx context.Context) (err error) {
 		MaxFiles: c.Snapshots.Files, MaxBytes: int64(c.Snapshots.Bytes), Log: log,
 		TenantsDir: filepath.Join(c.StateDir, "tenants"), Rules: c.skillRules(d.tenantSet), Reserved: []string{toolview.BuiltInSkill},
 		Takeover: d.earlier != nil,
+		Removed:  func(dir string) { d.environments.Forget(dir) }, // by a reload, so environments is open
 	})
 	if err != nil {
 		return err

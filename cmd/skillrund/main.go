@@ -79,7 +79,7 @@ func run(args []string, path string, check, try, version bool) error {
 	}
 	if check {
 		c.inspect(context.Background(), bundleOf(program), found.bad)
-		c.printWarnings(os.Stderr)
+		c.printWarnings(os.Stderr, found)
 		if found.ofDaemon() == nil {
 			c.printChanged(os.Stderr)
 		}

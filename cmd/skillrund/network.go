@@ -53,7 +53,7 @@ func isNone(node *yaml.Node) bool {
 func (*networkConfig) wants() string { return networkWants }
 func (*networkRules) wants() string  { return networkWants }
 
-const networkWants = "none and not rules; write none, or {allow: [public]} (docs/network.md)"
+const networkWants = "not a list of rules; write none, or {allow: [public]} (docs/network.md)"
 
 // network converts what check has accepted.
 func (c *networkConfig) network() permission.Network {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -283,15 +284,16 @@ func (k *claims) rootOwner(dir string) string {
 	}
 }
 
-// checkTenantNames checks that identity names only tenants that exist. An operator needs none: the calls about
-// the daemon work without.
-func (c *config) checkTenantNames(bad badFunc) {
+// unknownTenants returns the tenants that identity names and known does not have. They are no mistake: an operator
+// removes a tenant by its file, and the daemon must start afterwards. Their credentials are refused. An operator needs no
+// tenant: the calls about the daemon work without.
+func (c *config) unknownTenants(known func(name string) bool) (list []problem) {
 	if !c.manyTenants() {
-		return
+		return nil
 	}
 	check := func(key, name string) {
-		if name != "" && identity.CheckTenant(name) == nil && !slices.ContainsFunc(c.loaded, func(s *tenantSource) bool { return s.name == name }) {
-			bad(key, "%s is not configured; add it to tenants or to tenants_dir, or write one of the tenants there", name)
+		if name != "" && identity.CheckTenant(name) == nil && !known(name) {
+			list = append(list, problem{key, 0, fmt.Sprintf("the tenant %s is not configured, so its credentials are refused; remove the name, or configure the tenant", name)})
 		}
 	}
 	for n, row := range c.Identity.Callers {
@@ -306,4 +308,10 @@ func (c *config) checkTenantNames(bad badFunc) {
 			check(index(join(key, "tenants"), k), name)
 		}
 	}
+	return list
+}
+
+// configured reports whether the file, or a file of tenants_dir, has the tenant.
+func (c *config) configured(name string) bool {
+	return slices.ContainsFunc(c.loaded, func(s *tenantSource) bool { return s.name == name })
 }

@@ -132,7 +132,7 @@ func TestTenantErrorsSayWhereAndWhat(t *testing.T) {
 		{"an empty folder", "skills: ['']", "line 1: skills[0].path: is empty"},
 		{"a namespace", "skills: [{path: /x, namespace: A B}]", `line 1: skills[0].namespace: "A B" is not a namespace`},
 		{"a pattern", "shared_skills: ['[']", `line 1: shared_skills[0]: "[" is not a pattern of names; write names such as pdf, team/* or *`},
-		{"a network", "policy: {network: bridge}", `line 1: policy.network: "bridge" is none and not rules; write none, or {allow: [public]}`},
+		{"a network", "policy: {network: bridge}", `line 1: policy.network: "bridge" is not a list of rules; write none, or {allow: [public]}`},
 		{"a wider network", "policy: {network: {}}", "line 1: policy.network: rules are wider than the daemon's network, none"},
 		{"a wider shell", "policy: {shell: true}", "line 1: policy.shell: true is wider than the daemon's shell, false"},
 		{"wider command lines", `policy: {without_allowed_tools: [scripts, "Bash(ls:*)"]}`, `line 1: policy.without_allowed_tools[1]: "Bash(ls:*)" is wider than the daemon's without_allowed_tools`},
@@ -210,10 +210,8 @@ tenants:
 		t.Fatal("it is accepted")
 	}
 	dir := filepath.Dir(path)
-	want := `config ` + path + `: 6 errors
+	want := `config ` + path + `: 4 errors
   line 1: grace: -1s is negative; write 0 or more
-  line 4: identity.callers[0].tenant: nobody is not configured; add it to tenants or to tenants_dir, or write one of the tenants there
-  line 6: identity.issuers[0].tenants[1]: globex is not configured; add it to tenants or to tenants_dir, or write one of the tenants there
   line 10: tenants.acme.quotas.queues: unknown key; did you mean queued?
   line 10: tenants.acme.quotas.running: 0; must be 1 to ` + number(defaultConfig().Concurrency.Running).String() + `, the daemon's concurrency.running
   line 11: tenants.Acme_2: "Acme_2" is not a name of a tenant; write up to 64 of a-z, 0-9 and '-', with no '-' at an end
@@ -226,6 +224,40 @@ config ` + dir + `/t/twice.yaml: the tenant twice is in tenants of ` + path + ` 
 	}
 	if _, err := loadConfig(writeConfig(t, "tenants_dir: none\n")); err == nil || !strings.Contains(err.Error(), "line 1: tenants_dir: open ") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// An operator removes a tenant by its file. If identity still names it, the configuration is valid, with a warning: the
+// next daemon must start.
+func TestIdentityNamesRemovedTenants(t *testing.T) {
+	path := writeTenants(t, `identity:
+  callers:
+    - {caller: "uid:1", tenant: nobody, role: read}
+    - {caller: "uid:2", tenant: acme, role: read}
+    - {caller: "uid:0", tenant: default, role: operator}
+  issuers:
+    - {issuer: "https://example.org", audience: a, tenant_claim: t, tenants: [acme, globex], role: read}
+    - {issuer: "https://example.net", audience: a, tenant: gone, role: read}
+tenants_dir: t
+`, map[string]string{"acme.yaml": ""})
+	c, found, err := readConfig(path)
+	if err := errors.Join(err, found.err()); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	c.printWarnings(&out, found)
+	const why = " is not configured, so its credentials are refused; remove the name, or configure the tenant\n"
+	warning := "skillrund: warning: config " + path + ": line "
+	want := warning + "3: identity.callers[0].tenant: the tenant nobody" + why +
+		warning + "7: identity.issuers[0].tenants[1]: the tenant globex" + why +
+		warning + "8: identity.issuers[1].tenant: the tenant gone" + why
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", &out, want)
+	}
+	// Without configured tenants, identity may name any.
+	c, _, err = readConfig(writeConfig(t, "identity: {callers: [{caller: 'uid:1', tenant: nobody, role: read}]}\n"))
+	if list := c.unknownTenants(c.configured); err != nil || len(list) > 0 {
+		t.Errorf("got %v, %v", list, err)
 	}
 }
 

@@ -78,7 +78,11 @@ func (d *daemon) reloadTenants(ctx context.Context) {
 	}
 	for _, p := range problems {
 		if !slices.Contains(t.problems, p) { // one line for each mistake, not for each reload
-			d.log.Error("tenant not reloaded; its former version stays in force", "tenant", p.Tenant, "file", p.File, "kept", p.Kept, "err", p.Reason)
+			text := "tenant not reloaded; its former version stays in force"
+			if !p.Kept {
+				text = "tenant not loaded"
+			}
+			d.log.Error(text, "tenant", p.Tenant, "file", p.File, "kept", p.Kept, "err", p.Reason)
 		}
 	}
 	t.problems = problems

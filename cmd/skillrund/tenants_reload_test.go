@@ -129,16 +129,29 @@ func limitOf(t *pb.Tenant, key string) (limit, used uint64) {
 func TestTenantsReload(t *testing.T) {
 	t.Parallel()
 	dir := newTenantsDir(t)
-	d := startDaemonIn(t, dir, withTokens+"tenants_dir: tenants\n")
+	d := startDaemonIn(t, dir, "identity: {tokens: tokens.json, callers: [{caller: 'uid:4243', tenant: acme, role: read}]}\ntenants_dir: tenants\n")
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	defer cancel()
 	acme, globex := d.asTenant(ctx, "acme", "invoke"), d.asTenant(ctx, "globex", "admin")
 	if !d.unknownTenant(acme) {
 		t.Error("acme is not configured, and its calls are answered")
 	}
+	wantWarned := func(want bool) {
+		t.Helper()
+		r, err := d.system.GetCapabilities(ctx, &pb.GetCapabilitiesRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := r.ConfigurationWarnings
+		if warned := len(list) == 1 && strings.HasPrefix(list[0].Reason, "identity.callers[0].tenant: the tenant acme is not configured"); warned != want || len(list) > 1 {
+			t.Errorf("warnings: %v", list)
+		}
+	}
+	wantWarned(true)
 
 	d.write("tenants/acme.yaml", "quotas: {running: 2}\n")
 	until(t, "a new file: no effect in time", func() bool { return !d.unknownTenant(acme) })
+	wantWarned(false)
 	runs := d.begin(acme)
 	if limit, used := limitOf(d.tenant("acme"), "running"); limit != 2 || used != 1 {
 		t.Errorf("got %d of %d running", used, limit)
@@ -201,6 +214,7 @@ func TestTenantsReload(t *testing.T) {
 	if d.tenant("acme") != nil {
 		t.Error("a removed tenant is listed")
 	}
+	wantWarned(true)
 	d.write("tenants/acme.yaml", "")
 	until(t, "the file again: no effect in time", func() bool { return !d.unknownTenant(acme) })
 	if e, err := d.runs.GetExecution(acme, &pb.GetExecutionRequest{ExecutionId: runs}); err != nil || e.State != pb.ExecutionState_EXECUTION_STATE_RUNNING {

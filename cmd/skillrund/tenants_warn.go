@@ -19,8 +19,13 @@ func (s *tenantSource) warnings(daemon permission.Network) (list []problem) {
 	return list
 }
 
-// printWarnings writes a line for each warning about a tenant without a mistake.
-func (c *config) printWarnings(out io.Writer) {
+// printWarnings writes a line for each warning about identity, and about a tenant without a mistake. found has the lines
+// of the daemon's file.
+func (c *config) printWarnings(out io.Writer, found *problems) {
+	for _, w := range c.unknownTenants(c.configured) {
+		w.line = found.lineOf(w.key)
+		fmt.Fprintf(out, "skillrund: warning: config %s: %s\n", found.path, w)
+	}
 	daemon := c.Network.network()
 	for _, s := range c.loaded {
 		if len(s.found.list) > 0 {
@@ -59,6 +64,9 @@ func (d *daemon) warnAll() {
 	t := d.tenants
 	d.config.warnProxy(d.log)
 	warnCredentials(d.log, d.config.Network.Credentials)
+	for _, w := range d.config.unknownTenants(d.config.configured) {
+		d.log.Warn("identity names a tenant that is not configured", "key", w.key, "problem", w.text)
+	}
 	for name, s := range t.sources {
 		t.warnings[name] = d.warnNetwork(s)
 	}
@@ -74,6 +82,9 @@ func (d *daemon) warned() (list []server.Warning) {
 	t.mu.Lock()
 	sources, warnings := maps.Clone(t.sources), maps.Clone(t.warnings)
 	t.mu.Unlock()
+	for _, w := range d.config.unknownTenants(func(name string) bool { return sources[name] != nil }) {
+		list = append(list, server.Warning{File: d.path, Reason: w.String()})
+	}
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
 		for _, text := range credentialProblems(sources[name].credentials()) {
 			list = append(list, server.Warning{Tenant: name, File: sources[name].found.path, Reason: text})

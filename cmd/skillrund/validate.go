@@ -40,7 +40,6 @@ const maxWall = duration(600 * time.Second)
 func (c *config) validate(bad badFunc) {
 	c.checkListen(bad)
 	c.checkIdentity(bad)
-	c.checkTenantNames(bad)
 	c.checkImages(bad)
 	c.checkIDs(bad)
 	c.checkBoundaries(bad)

@@ -16,14 +16,12 @@ type venvSkill struct {
 }
 
 // compileVenvs compiles the modules of skills with a venv when they are imported, one skill after the other, until ctx
-// ends: first skills of the roots, then pushed skills, the next one of the tenant that had the fewest. It also removes
-// the compiled files and venvs of skills that are gone.
+// ends: first skills of the roots, then pushed skills, the next one of the tenant that had the fewest.
 func (d *daemon) compileVenvs(ctx context.Context) {
 	tried := map[string]bool{}              // by digest
 	turns := map[string]int{}               // by tenant: its pushed skills that were tried
 	for unread := true; ctx.Err() == nil; { // unread: also pushed skills of tenants that have made no call since the start
 		changed := d.skills.Changed()
-		d.executor.ForgetSkills()
 		venvs := d.untriedVenvs(tried, unread)
 		if len(venvs) == 0 {
 			unread = false

@@ -88,7 +88,7 @@ func Run(ctx context.Context, c Config) (report *Report, err error) {
 	defer func() { err = errors.Join(err, r.close()) }()
 	report = &Report{Version: c.Version, Short: c.Short, Time: time.Now().UTC().Truncate(time.Second), Machine: describeMachine()}
 	report.Machine.LoadBefore = loadAverage()
-	r.report = report
+	r.report, r.chosen = report, selected
 	for _, g := range groups(r.scale) {
 		if err := r.group(g, selected); err != nil {
 			return nil, err
@@ -121,6 +121,7 @@ type run struct {
 	scale  scale
 	dir    string
 	report *Report
+	chosen []string // the names of the selected rows
 
 	// Rows that need another configuration, or measure the memory or the start of a daemon,
 	// start their own.
@@ -139,7 +140,7 @@ func (r *run) close() error {
 
 // group measures the selected rows of g. Its error is that ctx has ended.
 // A group is measured whole even if one of its rows is selected: its rows come from the same
-// samples. The others are left out of the report.
+// samples. Only neighbours are measured one by one. The others are left out of the report.
 func (r *run) group(g group, selected []string) error {
 	set := rowSet{}
 	wanted := false

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -83,13 +84,17 @@ func besideNeighbours(r *run, d *daemon, rows rowSet) error {
 	if err != nil {
 		return err
 	}
+	chosen := slices.DeleteFunc(slices.Clone(all), func(n neighbour) bool { return !slices.Contains(r.chosen, n.row) })
+	if len(chosen) == 0 { // only the row without a neighbour
+		chosen = all
+	}
 	// The clients of both tenants share the processors with the daemon, so a row also has their cost.
 	request := func(context.Context, int) error { return trueProgram.request(quiet, d.client) }
 	if err := r.each(r.scale.warmUp, 1, request); err != nil {
 		return err
 	}
 	var everAlone []float64
-	for _, n := range all {
+	for _, n := range chosen {
 		r.Say("%s", n.row)
 		noisy, err := r.as(d, n.tenant)
 		if err != nil {

@@ -38,8 +38,8 @@ const (
 // the next start: if all copies don't fit into environments.bytes, they would be compiled again
 // and again. A copy that no execution has used is an exception. Store.mu guards the fields, except for digest.
 type compiledSkill struct {
-	digest string    // the skill's
-	gone   bool      // KeepSkills has removed it; its directory goes with the last lease
+	of     string    // the snapshot's directory
+	gone   bool      // Forget has taken it off the list: it is removed after its last lease
 	dir    string    // empty: not usable
 	size   int64     // bytes of the compiled files; the others are the snapshot's
 	used   time.Time // zero: by no execution yet
@@ -50,7 +50,7 @@ type compiledSkill struct {
 // snapshot, or a copy of it that also has Python's compiled files. The copy is made in the
 // background, by CompileVenv, or after the first call for a skill with many modules. It has hard links to
 // the snapshot's files. Its compiled files count towards environments.bytes, and it goes as the least
-// recently used environment does, with KeepSkills, but not before the lease is released, and at the latest
+// recently used environment does, with Forget, but not before the lease is released, and at the latest
 // at the next start.
 // The copy depends only on the snapshot and the interpreter. So all tenants share it.
 func (s *Store) SkillDir(u Use, l *Lease) string {
@@ -88,6 +88,7 @@ func (s *Store) CompileVenv(ctx context.Context, u Use) (room bool) {
 	if s.compiled[key] == nil {
 		ended = s.beginCompile(u, time.Time{})
 	}
+	c := s.compiled[key]
 	s.mu.Unlock()
 	if ended == nil {
 		return true
@@ -98,7 +99,7 @@ func (s *Store) CompileVenv(ctx context.Context, u Use) (room bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.compiled[key] != nil
+	return s.compiled[key] != nil || c.gone
 }
 
 // compiledKey names a version of a skill and an interpreter.
@@ -113,7 +114,7 @@ func (s *Store) beginCompile(u Use, used time.Time) <-chan struct{} {
 	if s.life.Err() != nil || s.phase == handedOver {
 		return nil
 	}
-	c, ended := &compiledSkill{digest: u.Skill.Digest, used: used}, make(chan struct{})
+	c, ended := &compiledSkill{of: u.Skill.Dir, used: used}, make(chan struct{})
 	s.compiled[s.compiledKey(u)] = c
 	s.builds.Go(func() {
 		defer close(ended)
@@ -125,40 +126,39 @@ func (s *Store) beginCompile(u Use, used time.Time) <-chan struct{} {
 func (s *Store) releaseCompiled(c *compiledSkill) {
 	s.mu.Lock()
 	defer s.unlock()
-	if c.leases--; c.leases > 0 {
-		return
-	}
-	if c.gone {
+	c.leases--
+	switch {
+	case c.leases > 0:
+	case c.gone:
 		s.trash = append(s.trash, c.dir)
-	}
-	if s.over {
+	case s.over:
 		s.evict()
 	}
 }
 
-// KeepSkills removes the copies of SkillDir, and the directories of venvs, of all skills but those with one of the
-// digests. Both have files of the snapshot, which would stay on the disk after the skill is deleted.
-// An execution that uses one keeps it until it ends.
-func (s *Store) KeepSkills(digests map[string]bool) {
+// Forget removes what was made of a snapshot that was removed: the copies of SkillDir and the directories of venvs. A
+// copy has hard links to the snapshot's files, and a venv has copies of its programs. Without Forget they would take room
+// on the disk that no quota counts. An execution that uses one keeps it until it ends.
+func (s *Store) Forget(snapshot string) {
 	s.mu.Lock()
 	defer s.unlock()
 	for key, c := range s.compiled {
-		if digests[c.digest] {
+		if c.of != snapshot {
 			continue
 		}
 		delete(s.compiled, key)
-		c.gone = true // compileSkill, if it still runs, and the last lease look at it
+		c.gone = true
 		if c.dir != "" && c.leases == 0 {
 			s.trash = append(s.trash, c.dir)
 		}
 	}
 	for key, v := range s.venvs {
-		if digests[v.digest] {
+		if v.of != snapshot {
 			continue
 		}
 		delete(s.venvs, key)
 		v.gone = true
-		if v.leases == 0 && v.dir != "" {
+		if v.dir != "" && v.leases == 0 {
 			s.trash = append(s.trash, v.dir)
 		}
 	}
@@ -197,15 +197,19 @@ func (s *Store) compileSkill(u Use, c *compiledSkill) {
 	if err == nil {
 		size, err = s.compileTree(s.life, u, dir)
 	}
-	switch {
-	case err == nil:
-		s.mu.Lock()
+	s.mu.Lock()
+	gone := c.gone
+	if err == nil && !gone {
 		c.dir, c.size = dir, size
 		if c.gone {
 			s.trash = append(s.trash, dir)
 		}
 		s.evict()
-		s.unlock()
+	}
+	s.unlock()
+	switch {
+	case gone:
+	case err == nil:
 		s.config.Log.Info("skill compiled", "skill", u.Skill.Name, "python", pythonName(u.Python), "took_ms", time.Since(began).Milliseconds())
 		return
 	case s.life.Err() == nil:

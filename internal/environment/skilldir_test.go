@@ -285,37 +285,6 @@ func TestVenvIsCompiledBeforeItsFirstExecution(t *testing.T) {
 	}
 }
 
-// A copy goes with its skill, since it has links to all files of the snapshot: at once, at the end of the execution that
-// uses it, or when it is made.
-func TestCompiledFilesOfSkillsThatAreGone(t *testing.T) {
-	s := newStore(t, nil)
-	t.Cleanup(s.Close)
-	version := minorOf(python(t, newSkill(t, "", nil), runtime.System).Python.Version)
-	use := func(name string) Use {
-		sk := newSkillNamed(t, name, "", modules(version))
-		return useOf("acme", sk, python(t, sk, runtime.Auto))
-	}
-	stays, goes, used, begun := use("stays"), use("goes"), use("used"), use("begun")
-	stay := compiledDir(t, s, stays)
-	compiledDir(t, s, goes)
-	compiledDir(t, s, used)
-	l := &Lease{}
-	inUse := s.SkillDir(used, l)
-	s.compiling <- struct{}{} // another skill is being compiled
-	skillDir(s, begun)
-	s.KeepSkills(map[string]bool{stays.Skill.Digest: true})
-	<-s.compiling
-	s.builds.Wait()
-	if left := leftIn(t, s); len(left) != 2 || !slices.Contains(left, filepath.Base(stay)) || !slices.Contains(left, filepath.Base(inUse)) {
-		t.Errorf("left: %v, want the copy that stays and the copy in use", left)
-	}
-	l.Release()
-	if left := leftIn(t, s); len(left) != 1 || skillDir(s, stays) != stay {
-		t.Errorf("left: %v, want %s", left, stay)
-	}
-	compiledDir(t, s, goes) // the skill has come back
-}
-
 // Executions go on with the snapshot if compiling fails. It is tried once.
 func TestSkillCantBeCompiled(t *testing.T) {
 	sk := newSkill(t, "", modules("3.11"))
@@ -348,5 +317,51 @@ func TestSkillCantBeCompiled(t *testing.T) {
 				t.Errorf("left: %v, %v", entries, err)
 			}
 		})
+	}
+}
+
+// The copy of a snapshot that was removed goes at once, after its last lease, or at the end of its compilation. Its hard
+// links would keep the snapshot's files on the disk. Other skills keep their copies.
+func TestCopiesOfRemovedSnapshotsGo(t *testing.T) {
+	hosttest.Host(t)
+	s := newStore(t, nil)
+	t.Cleanup(s.Close)
+	files := map[string]string{}
+	for i := range minModules {
+		files[fmt.Sprintf("scripts/m%d.py", i)] = fmt.Sprintf("WHO = %d\n", i)
+	}
+	use := func(name string) Use {
+		sk := newSkillNamed(t, name, "", files)
+		return useOf("acme", sk, python(t, sk, runtime.System))
+	}
+	idle, used, other := use("idle"), use("used"), use("other")
+	for _, u := range []Use{idle, used, other} {
+		compiledDir(t, s, u)
+	}
+	l := &Lease{}
+	dir := s.SkillDir(used, l)
+	s.Forget(idle.Skill.Dir)
+	s.Forget(used.Skill.Dir)
+	if left := leftIn(t, s); len(left) != 2 {
+		t.Errorf("left: %v, want the copy that is in use and the other skill's", left)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "scripts/m0.py")); err != nil {
+		t.Errorf("in use: %v", err)
+	}
+	l.Release()
+	if left := leftIn(t, s); len(left) != 1 || skillDir(s, other) == other.Skill.Dir {
+		t.Errorf("left: %v, want the other skill's copy", left)
+	}
+	// The same files may belong to another snapshot, which is compiled anew.
+	compiledDir(t, s, idle)
+
+	s.compiling <- struct{}{} // another skill is being compiled
+	late := use("late")
+	skillDir(s, late)
+	s.Forget(late.Skill.Dir)
+	<-s.compiling
+	s.builds.Wait()
+	if left := leftIn(t, s); len(left) != 2 {
+		t.Errorf("left: %v, want two copies", left)
 	}
 }

@@ -101,9 +101,9 @@ func (s *Store) addVenv(l *Lease, u Use) error {
 // use the venv of the snapshot: its interpreter is a link out of the skill, and its programs name the interpreter of
 // the author's machine.
 // The directory has links to the snapshot's directories and copies of its programs. It stays until the skill is gone
-// (KeepSkills), and at the longest until the next start.
+// (Forget), and at the longest until the next start.
 type skillVenv struct {
-	digest string // the skill's
+	of     string // the snapshot's directory
 	making sync.Mutex
 	dir    string // empty: not made. Only the holder of making and of a lease writes it.
 	// Store.mu guards the other fields.
@@ -117,7 +117,7 @@ func (s *Store) venvOf(l *Lease, u Use) (string, error) {
 	s.mu.Lock()
 	v := s.venvs[key]
 	if v == nil {
-		v = &skillVenv{digest: u.Skill.Digest}
+		v = &skillVenv{of: u.Skill.Dir}
 		s.venvs[key] = v
 	}
 	v.leases++

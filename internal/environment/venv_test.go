@@ -215,11 +215,10 @@ func TestVenvsOfSkillsThatAreGone(t *testing.T) {
 	}
 	acquire().Release()
 	l := acquire()
-	s.KeepSkills(map[string]bool{sk.Digest: true})
 	if left := leftIn(t, s); len(left) != 1 {
 		t.Errorf("of two executions: %v, want one directory", left)
 	}
-	s.KeepSkills(nil)
+	s.Forget(sk.Dir)
 	again := acquire() // by an execution that has found the skill before
 	if out, _ := run(t, sk, inv, l, "python3", "/opt/venv/bin/mine"); out != "mine\n" {
 		t.Errorf("a removed skill's program under an execution: got %q", out)
@@ -229,7 +228,7 @@ func TestVenvsOfSkillsThatAreGone(t *testing.T) {
 		t.Errorf("left: %v, want the second directory", left)
 	}
 	again.Release()
-	s.KeepSkills(nil)
+	s.Forget(sk.Dir)
 	if left := leftIn(t, s); len(left) != 0 {
 		t.Errorf("left: %v", left)
 	}

@@ -265,13 +265,6 @@ func (x *Executor) CompileVenv(ctx context.Context, sk *skill.Skill) (room bool)
 	})
 }
 
-// ForgetSkills removes what was made of skills that are gone, see environment.Store.KeepSkills.
-func (x *Executor) ForgetSkills() {
-	if x.Environments != nil {
-		x.Environments.KeepSkills(x.Skills.Digests())
-	}
-}
-
 // node returns the Node.js of executions.
 // There is at most one Node.js: the configuration maps each language to one root file system.
 func (x *Executor) node() environment.Node {

@@ -70,6 +70,20 @@ func (s *sink) Write(p []byte) (int, error) {
 	return n, nil
 }
 
+// Skips reports whether nothing more is delivered. Then the sandbox need not copy the output, see sandbox.Skipper.
+func (s *sink) Skips() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err != nil || s.counts.DeliveredBytes >= s.limit
+}
+
+// Skip counts bytes that were dropped.
+func (s *sink) Skip(n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts.TotalBytes += n
+}
+
 // ending returns the last bytes of the stream.
 func (s *sink) ending() string {
 	s.mu.Lock()

@@ -19,15 +19,17 @@ func (s *Skill) Lookup(p string) (snapshot.Entry, error) { return s.tree.Lookup(
 
 // Open opens the file that Lookup finds. It never blocks: a file with a lease gives
 // snapshot.ErrBusy. The error is a *snapshot.PathError if Lookup fails, and a *NotFoundError if the
-// skill was deleted. The caller closes the file.
+// version was deleted or replaced since it was resolved. The caller closes the file.
 func (s *Skill) Open(p string) (*os.File, snapshot.Entry, error) {
 	e, err := s.Lookup(p)
 	if err != nil {
 		return nil, snapshot.Entry{}, err
 	}
 	f, err := snapshot.Open(s.Dir, e)
-	if s.owned && errors.Is(err, fs.ErrNotExist) { // deleted since it was resolved
-		return nil, snapshot.Entry{}, &NotFoundError{Name: s.Name}
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, gone := os.Lstat(s.Dir); gone != nil { // the version was removed since it was resolved
+			return nil, snapshot.Entry{}, &NotFoundError{Name: s.Name}
+		}
 	}
 	if err != nil {
 		return nil, snapshot.Entry{}, fmt.Errorf("snapshot of %s: %w", s.Name, err)

@@ -39,6 +39,7 @@ func (r *Registry) Purge(ctx context.Context, tenant string) (versions int, byte
 	}
 	for _, k := range list {
 		bytes += k.Bytes
+		r.removed(o.dir, k.Digest)
 	}
 	if len(list) > 0 {
 		r.changes.tell()

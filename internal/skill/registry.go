@@ -78,6 +78,8 @@ type RegistryConfig struct {
 	Rules func(tenant string) Rules
 	// Reserved are names of shared skills that every tenant sees and none can push.
 	Reserved []string
+	// Removed is called when a snapshot of a skill was removed, with its directory. It must be quick. Nil: not called.
+	Removed func(dir string)
 	// Takeover says that an earlier process has the directories open, and will hand them over. See takeover.go.
 	Takeover bool
 	Log      *slog.Logger // nil: no log
@@ -98,9 +100,10 @@ type Registry struct {
 	unwatched int // directories, when Watch looked last; only Watch uses it
 
 	// Serializes Reload and Close; readers don't take it.
-	loading sync.Mutex      // held while roots are read
-	ever    map[string]bool // digests of skills that were loaded since the start, until Adopt; guarded by loading
-	phase   atomic.Int32    // see takeover.go
+	loading sync.Mutex   // held while roots are read
+	removes bool         // former versions: no other process may use them; guarded by loading
+	copies  copies       // of the skills of roots
+	phase   atomic.Int32 // see takeover.go
 	// The last result. Readers load it once, so all they see is of one reload.
 	now     atomic.Pointer[snapshotOfRoots]
 	private atomic.Pointer[private]
@@ -155,16 +158,13 @@ func OpenRegistry(ctx context.Context, c RegistryConfig) (*Registry, error) {
 	r.private.Store(&private{roots: roots})
 	if c.Takeover {
 		r.phase.Store(unadopted)
-		r.ever = map[string]bool{}
 	}
 	if _, err := r.Reload(ctx); err != nil {
 		st.Close()
 		return nil, err
 	}
-	if alone && !c.Takeover {
-		inUse := map[string]bool{}
-		r.loaded(inUse)
-		r.logSwept(st.Sweep(inUse))
+	if r.removes = alone && !c.Takeover; r.removes {
+		r.logSwept(st.Sweep(r.copies.inUse()))
 	}
 	if alone {
 		// This lets other processes in.
@@ -174,18 +174,6 @@ func OpenRegistry(ctx context.Context, c RegistryConfig) (*Registry, error) {
 		}
 	}
 	return r, nil
-}
-
-// loaded adds the digests of all skills of the roots.
-func (r *Registry) loaded(to map[string]bool) {
-	for _, s := range r.now.Load().list {
-		to[s.Digest] = true
-	}
-	for _, n := range r.mine().now {
-		for _, s := range n.list {
-			to[s.Digest] = true
-		}
-	}
 }
 
 // logSwept logs the result of a sweep of the skills of the roots. A snapshot that remains only costs disk space.
@@ -293,8 +281,7 @@ func (r *Registry) OfRoots() []*Skill {
 // Digests returns the digests of all skills of roots, and of all versions of pushed skills of the tenants whose
 // lists this process has read.
 func (r *Registry) Digests() map[string]bool {
-	all := map[string]bool{}
-	r.loaded(all)
+	all := digestsOfRoots(r.now.Load(), r.mine())
 	r.owners.Range(func(_, o any) bool {
 		maps.Copy(all, digestsOf(o.(*owned).current()))
 		return true

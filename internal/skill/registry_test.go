@@ -333,7 +333,7 @@ func TestReloadLogsOnce(t *testing.T) {
 	}
 }
 
-// Readers see complete versions while skills change and reloads overlap.
+// Readers that hold a version see all of it while skills change, reloads overlap and former versions are removed.
 func TestConcurrentReload(t *testing.T) {
 	root, dir := skillDir(t, files{"v": "0"})
 	r := open(t, RegistryConfig{Roots: Roots(root)})
@@ -355,14 +355,18 @@ func TestConcurrentReload(t *testing.T) {
 					return
 				default:
 				}
-				s, err := r.Resolve("demo")
+				s, release, err := r.For("").Hold("demo")
 				if err != nil {
-					t.Errorf("Resolve: %v", err)
+					t.Errorf("Hold: %v", err)
 					return
 				}
 				f, e, err := s.Open("v")
+				if err == nil {
+					err = r.store.Verify(&s.tree)
+				}
+				release()
 				if err != nil {
-					t.Errorf("Open: %v", err)
+					t.Errorf("a version that is held: %v", err)
 					return
 				}
 				f.Close()

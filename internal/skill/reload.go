@@ -16,7 +16,7 @@ import (
 
 // Reload reads the roots again. If a folder can no longer be loaded, it keeps its former
 // skill and is a Problem. If a folder is gone, so is its skill. Callers may go on using
-// a Skill that they hold. An error concerns the shared roots, or ctx; then nothing has changed. If the snapshots of a
+// a Skill that they hold (View.Hold). An error concerns the shared roots, or ctx; then nothing has changed. If the snapshots of a
 // tenant's roots can't be written, the tenant gets a Problem and keeps its former skills. After HandOver, Reload does
 // nothing.
 // The new lists are built next to the old ones and then stored at once, so look-ups never wait for
@@ -43,11 +43,11 @@ func (r *Registry) Reload(ctx context.Context) (Changes, error) {
 			all.now[tenant] = mine.of(tenant).failed(roots, err)
 		}
 	}
+	// Before the new skills can be found: they and the former ones can be held from here on.
+	unused := r.copies.replace(digestsOfRoots(next, all), r.removes)
 	r.now.Store(next)
 	r.private.Store(all)
-	if r.ever != nil {
-		r.loaded(r.ever)
-	}
+	r.removeCopies(unused)
 	r.changes.tell()
 	changes := compare(old, next)
 	r.log("", old, next, changes)

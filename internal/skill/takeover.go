@@ -34,7 +34,10 @@ const (
 // nothing, and the registry removes no snapshots. Skills stay usable until Close. HandOver waits for pushes and
 // deletions that are under way. If ctx ends before, HandOver returns its error and has changed nothing.
 func (r *Registry) HandOver(ctx context.Context) error {
-	if !r.phase.CompareAndSwap(sole, handedOver) {
+	r.copies.removing.Lock() // waits for the removal of a snapshot
+	swapped := r.phase.CompareAndSwap(sole, handedOver)
+	r.copies.removing.Unlock()
+	if !swapped {
 		return errors.New("skills: handed over already, or not adopted yet")
 	}
 	var err error
@@ -76,9 +79,7 @@ func (r *Registry) Reread(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("skills: read again: %w", err)
 	}
-	r.loading.Lock()
-	clear(r.ever)
-	r.loading.Unlock()
+	r.copies.forget()
 	_, err = r.Reload(ctx)
 	return err
 }
@@ -91,11 +92,9 @@ func (r *Registry) Adopt(ctx context.Context) error {
 	if !r.phase.CompareAndSwap(unadopted, sole) {
 		return errors.New("skills: there is nothing to adopt")
 	}
-	// Executions of this process may still use any version that was loaded since its start.
-	r.loaded(r.ever)
-	removed, _, err := r.store.Clean(ctx, r.ever)
+	removed, alone, err := r.store.Clean(ctx, r.copies.inUse())
 	r.logSwept(removed, err)
-	r.ever = nil
+	r.removes = alone
 	r.owners.Range(func(_, v any) bool {
 		o := v.(*owned)
 		if err := o.exclusively(ctx, func() error { return o.clean(ctx) }); err != nil {

@@ -300,14 +300,14 @@ func (o *owned) read(v Version) (*Skill, error) {
 // version is not kept any longer.
 // The look at the list and the count are one step under o.mu, in which replace also changes the
 // list. So a version is either held or gone.
-func (o *owned) hold(sk *Skill) (release func(), ok bool) {
+func (o *owned) hold(digest string) (release func(), ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !slices.ContainsFunc(o.current(), func(k *kept) bool { return k.Digest == sk.Digest }) {
+	if !slices.ContainsFunc(o.current(), func(k *kept) bool { return k.Digest == digest }) {
 		return nil, false
 	}
-	o.holds[sk.Digest]++
-	return sync.OnceFunc(func() { o.release(sk.Digest) }), true
+	o.holds[digest]++
+	return sync.OnceFunc(func() { o.release(digest) }), true
 }
 
 // release ends a hold. The last one removes a snapshot that no version has, in the background.
@@ -351,6 +351,7 @@ func (o *owned) removeUnkept() {
 			// The next start removes it.
 			o.registry.config.Log.Warn("a deleted skill remains on disk", "digest", digest, "err", err)
 		}
+		o.registry.removed(o.dir, digest)
 		o.mu.Lock()
 		delete(o.unkept, digest)
 		o.mu.Unlock()

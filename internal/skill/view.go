@@ -95,14 +95,17 @@ func isMismatch(err error) bool {
 }
 
 // Hold is like Resolve, and the snapshot stays on disk until release is called, even after the skill is
-// deleted. Each execution holds its skill until its end.
+// deleted or replaced. Each execution holds its skill until its end.
 func (v View) Hold(ref string) (sk *Skill, release func(), err error) {
 	for {
-		sk, err = v.Resolve(ref)
-		if err != nil || !sk.owned {
-			return sk, func() {}, err
+		if sk, err = v.Resolve(ref); err != nil {
+			return nil, nil, err
 		}
-		if release, ok := v.registry.owner(v.tenant).hold(sk); ok {
+		hold := v.registry.copies.hold
+		if sk.owned {
+			hold = v.registry.owner(v.tenant).hold
+		}
+		if release, ok := hold(sk.Digest); ok {
 			return sk, release, nil
 		}
 		// It was deleted or replaced in this moment: resolve it again.

@@ -119,6 +119,9 @@ func parse(data []byte, at string) (*Index, error) {
 	return index, nil
 }
 
+// ErrUnauthorized says that a host wants a token, or another one.
+var ErrUnauthorized = errors.New("401 Unauthorized")
+
 // A Client fetches. The zero Client trusts the certificates of the system.
 type Client struct {
 	Transport http.RoundTripper // nil: http.DefaultTransport
@@ -182,6 +185,9 @@ func (c Client) get(ctx context.Context, at string, most int64) (data []byte, co
 		return nil, "", err
 	}
 	defer response.Body.Close()
+	if response.StatusCode == http.StatusUnauthorized {
+		return nil, "", fmt.Errorf("%s: %w", at, ErrUnauthorized)
+	}
 	if response.StatusCode != http.StatusOK {
 		return nil, "", fmt.Errorf("%s: %s", at, response.Status)
 	}

@@ -187,6 +187,10 @@ func TestIndexesThatAreRefused(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
+	h.pages[Path] = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }
+	if _, err := h.client().Index(t.Context(), h.URL+Path); !errors.Is(err, ErrUnauthorized) {
+		t.Errorf("without a token: got %v", err)
+	}
 	other := newHost(t)
 	other.index(good)
 	h.pages[Path] = func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL+Path, http.StatusFound) }
