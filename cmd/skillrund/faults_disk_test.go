@@ -138,20 +138,7 @@ func (k *faultDisk) crash() {
 	k.mount()
 }
 
-// cutPower lets a file system forget what it has not written, its journal, too. Every later operation
-// fails with EIO. See EXT4_IOC_SHUTDOWN and EXT4_GOING_FLAGS_NOLOGFLUSH in fs/ext4/ext4.h of Linux.
-func (k *faultDisk) cutPower() {
-	k.t.Helper()
-	const shutdown, noLogFlush = 0x8004587d, 2
-	dir, err := os.Open(k.state())
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	defer dir.Close()
-	if err := unix.IoctlSetPointerInt(int(dir.Fd()), shutdown, noLogFlush); err != nil {
-		k.t.Fatalf("shutdown of %s: %v", k.state(), err)
-	}
-}
+func (k *faultDisk) cutPower() { disktest.CutPower(k.t, k.state()) }
 
 // failAll lets every write to the disk fail.
 func (k *faultDisk) failAll() { k.device.Fail(func() bool { return true }) }
