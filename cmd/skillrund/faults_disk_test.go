@@ -61,6 +61,7 @@ func (f diskFault) inject(t *testing.T, row *faultRow) {
 		row.times++
 		disk.crash()
 		d = startDaemonIn(t, dir, faultConfig)
+		l.starts = append(l.starts, time.Since(l.begun))
 		row.left += d.leftOf(dead)
 	}
 	endLoad(t, d, l, row)

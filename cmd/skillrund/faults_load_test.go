@@ -44,6 +44,8 @@ type faultLoad struct {
 	refused           atomic.Int64 // requests
 	excused           atomic.Int64 // answers with one of ends
 
+	starts []time.Duration // of daemons after a disk that failed, since begun
+
 	mu         sync.Mutex
 	ops        []*faultOp
 	sessionOps []*sessionOp
@@ -304,7 +306,7 @@ func (l *faultLoad) compare(op *faultOp, now *result) error {
 		return nil
 	case out.End != pb.ExecutionEnd_EXECUTION_END_EXITED || out.GetExitCode() != code:
 		return fmt.Errorf("it ended as %v", out)
-	case l.scarce && (out.GetStdout().GetTruncated() || len(out.GetArtifactsRefused()) > 0 || out.GetSession().GetUncommitted() == pb.SessionUncommitted_SESSION_UNCOMMITTED_ERROR):
+	case l.scarce && (out.GetStdout().GetTruncated() || len(out.GetArtifactsRefused()) > 0 || slices.Contains([]pb.SessionUncommitted{commitError, commitUnknown}, out.GetSession().GetUncommitted())):
 		return nil
 	case op.base != nil:
 		made := out.GetSession().GetCommittedVersion()

@@ -164,7 +164,8 @@ func (c *sessionClient) untilFree(call func() (refused string)) {
 type sessionOp struct {
 	session      string
 	client       int
-	call, answer time.Duration // since faultLoad.begun; answer is 0 if it may take effect after its end
+	call, answer time.Duration // since faultLoad.begun
+	late         bool          // it may take effect until the start of the next daemon
 	sessionSeen
 }
 
@@ -181,9 +182,7 @@ func (c *sessionClient) note(u *sessionUser, call time.Duration, seen sessionSee
 		op.kind = unknown
 		// The connection of a client breaks after the daemon's death, so the call has no effect after that. A daemon
 		// with a failing disk may find the effect at its next start.
-		if status.Code(err) != codes.Unavailable {
-			op.answer = 0
-		}
+		op.late = status.Code(err) != codes.Unavailable
 	}
 	if op.kind == sessionUnchanged {
 		return "" // a read that has failed

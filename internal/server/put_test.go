@@ -273,7 +273,7 @@ func TestPutWhileDraining(t *testing.T) {
 		defer b.uploads.mu.Unlock()
 		return len(b.uploads.puts) == 2
 	})
-	b.x.Drain(t.Context())
+	b.x.Drain(t.Context(), t.Context())
 	_, err := b.put(b.header("g", "1"), putData("1"))
 	b.refusedWith(err, codes.Unavailable, "DRAINING")
 	if err := underWay.Send(putData("0123")); err != nil {

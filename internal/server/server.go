@@ -213,6 +213,9 @@ func (s *Server) Leave(ctx context.Context) (left <-chan struct{}) {
 // follow an execution count as accepted.
 func (s *Server) Quiet(since time.Duration) bool { return s.calls.Quiet(since) }
 
+// Decided returns when the last call was accepted or refused. Zero: none was.
+func (s *Server) Decided() time.Time { return s.calls.Decided() }
+
 // Stop takes no new call, waits for those under way until ctx is done, then
 // breaks them, and returns when none is left. Drain the executor first: a broken
 // stream cancels its execution.
