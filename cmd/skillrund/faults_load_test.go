@@ -64,6 +64,7 @@ type faultOp struct {
 	deduplicated bool
 	base         *pb.SessionBase // nil: it works in no session
 	stdout       []byte
+	stderr       string
 	outcome      *pb.ExecutionOutcome
 }
 
@@ -176,7 +177,7 @@ func (l *faultLoad) try(op *faultOp, req *pb.ExecuteRequest) error {
 				op.id, op.deduplicated, op.base, op.answer = e.ExecutionId, h.Deduplicated, h.Session, time.Since(l.begun)
 			}
 		})
-		op.stdout, op.outcome, op.ended = r.stdout.Bytes(), r.outcome, time.Since(l.begun)
+		op.stdout, op.stderr, op.outcome, op.ended = r.stdout.Bytes(), r.stderr.String(), r.outcome, time.Since(l.begun)
 		if slices.Contains(l.ends, r.outcome.GetEnd()) {
 			l.excused.Add(1)
 		}

@@ -62,7 +62,7 @@ func isLinearizable(t *testing.T, histories [][]porcupine.Operation, model porcu
 			t.Log("no order explains these operations:" + listOperations(history))
 			return false
 		case porcupine.Unknown:
-			t.Errorf("the search for an order of %d operations was given up after %v", len(history), patience)
+			t.Errorf("the search for an order of %d operations was given up after %v:%s", len(history), patience, listOperations(history))
 		}
 	}
 	return true

@@ -167,8 +167,8 @@ func (l *faultLoad) sessionHistories(records map[string]*result) [][]porcupine.O
 		key    string
 	}
 	histories := map[string][]porcupine.Operation{}
-	executions := map[place]*porcupine.Operation{} // requests with one key are one execution
-	sessions := map[place]string{}
+	executions := map[place]*porcupine.Operation{}                  // requests with one key are one execution
+	sessions, last := map[place]string{}, map[place]time.Duration{} // last: when the last request with the key ended
 	for _, op := range l.ops {
 		use := op.req.GetSession()
 		if use == nil {
@@ -191,8 +191,9 @@ func (l *faultLoad) sessionHistories(records map[string]*result) [][]porcupine.O
 		}
 		all := executions[at]
 		all.Call = min(all.Call, int64(op.call))
+		last[at] = max(last[at], op.call, op.ended)
 		switch {
-		case op.outcome == nil:
+		case op.outcome == nil: // see last
 		case op.outcome.GetSession().GetUncommitted() == commitUnknown:
 			all.Return = min(all.Return, l.nextStart(op.ended))
 		default:
@@ -201,6 +202,9 @@ func (l *faultLoad) sessionHistories(records map[string]*result) [][]porcupine.O
 		all.Output = op.seen(all.Output.(sessionSeen), records[op.id])
 	}
 	for at, o := range executions {
+		if o.Return == math.MaxInt64 {
+			o.Return = l.nextStart(last[at])
+		}
 		histories[sessions[at]] = append(histories[sessions[at]], *o)
 	}
 	for _, op := range l.sessionOps {
@@ -229,12 +233,13 @@ func (op *faultOp) seen(so sessionSeen, now *result) sessionSeen {
 	if op.base != nil {
 		so.started, so.base = true, op.base.Version
 	}
-	out, text := op.outcome, string(op.stdout)
+	out, text, complaint := op.outcome, string(op.stdout), op.stderr
 	if out == nil && now != nil {
-		out, text = now.outcome, now.stdout.String()
+		out, text, complaint = now.outcome, now.stdout.String(), now.stderr.String()
 	}
 	exited := out.GetEnd() == pb.ExecutionEnd_EXECUTION_END_EXITED
-	session, whole := out.GetSession(), !out.GetStdout().GetTruncated()
+	session := out.GetSession()
+	whole := !out.GetStdout().GetTruncated() && !out.GetStderr().GetTruncated() && !strings.Contains(complaint, unreadable)
 	switch {
 	case so.kind != sessionUnknown, out == nil:
 	case session.GetCommittedVersion() != 0:
@@ -296,6 +301,7 @@ func TestSessionModel(t *testing.T) {
 		return func(op *faultOp) { op.req.Session.Version = version }
 	}
 	failed := func(op *faultOp) { op.outcome.ExitCode = new(int32(failure)) }
+	complaining := func(op *faultOp) { op.stderr = "line 1: log: " + unreadable }
 	commitFailed := func(op *faultOp) { op.req.Session.CommitFailed = true }
 	cancelled := func(op *faultOp) { op.outcome.End = pb.ExecutionEnd_EXECUTION_END_CANCELLED }
 	uncommitted := func(why pb.SessionUncommitted) func(*faultOp) {
@@ -380,6 +386,8 @@ func TestSessionModel(t *testing.T) {
 
 		{"a failure", []*faultOp{first, exec("b", 3*ms, 4*ms, 1, 0, a, failed)}, []*sessionOp{number(5*ms, 6*ms, 1), file(5*ms, 6*ms, a)}, true},
 		{"a failure that has committed", []*faultOp{first, exec("b", 3*ms, 4*ms, 1, 0, a, failed)}, []*sessionOp{file(5*ms, 6*ms, ab)}, false},
+		{"a failure that could not read the file", []*faultOp{first, exec("b", 3*ms, 4*ms, 1, 0, "", failed, complaining)}, nil, true},
+		{"a failure that did not see the file", []*faultOp{first, exec("b", 3*ms, 4*ms, 1, 0, "", failed)}, nil, false},
 		{"a failure on another file", []*faultOp{first, exec("b", 3*ms, 4*ms, 1, 0, b, failed)}, nil, false},
 		{"a failure that commits", []*faultOp{first, exec("b", 3*ms, 4*ms, 1, 2, a, failed, commitFailed)}, []*sessionOp{file(5*ms, 6*ms, ab)}, true},
 		{"a failure whose commit is lost", []*faultOp{first, exec("b", 3*ms, 4*ms, 1, 2, a, failed, commitFailed)}, []*sessionOp{file(5*ms, 6*ms, a)}, false},

@@ -60,9 +60,13 @@ var failing = fmt.Sprintf("; exit %d", failure)
 
 func (op *faultOp) fails() bool { return strings.HasSuffix(op.req.GetCode().GetText(), failing) }
 
+// unreadable is in the error output of a program that could not read the file, because the disk with the session has failed.
+// The file then seems to be empty.
+const unreadable = "Input/output error"
+
 // appendTo is the program of an execution with a key. It needs no process but its own.
 func appendTo(key string, fails bool) *pb.ExecuteRequest {
-	text := fmt.Sprintf(`[[ ! -e log ]] || mapfile -t lines <log
+	text := fmt.Sprintf(`mapfile -t lines <log
 for line in "${lines[@]}"; do echo "$line"; done
 lines+=(%s)
 printf '%%s\n' "${lines[@]:${#lines[@]} > %[2]d ? ${#lines[@]} - %[2]d : 0}" >log`, key, sessionLines)
