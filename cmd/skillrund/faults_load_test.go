@@ -31,12 +31,14 @@ type faultLoad struct {
 	ends     []pb.ExecutionEnd // that the fault explains, besides EXITED
 	refusals []codes.Code      // that the fault explains, besides UNAVAILABLE
 	spared   context.Context   // of a tenant whose executions may not end so; nil: none
-	round    string            // is in each key, so that the keys of two loads differ
-	damaged  bool              // sessions of an earlier load may be damaged
-	begun    time.Time
-	ended    atomic.Bool
-	clients  sync.WaitGroup
-	answers  atomic.Int64 // acknowledged executions, counted again for each client
+	// refusesNone says that the fault explains no refusal: each is printed.
+	refusesNone bool
+	round       string // is in each key, so that the keys of two loads differ
+	damaged     bool   // sessions of an earlier load may be damaged
+	begun       time.Time
+	ended       atomic.Bool
+	clients     sync.WaitGroup
+	answers     atomic.Int64 // acknowledged executions, counted again for each client
 
 	// powerless says that the disk loses its power: outputs and outcomes may be lost. scarce says that the daemon may
 	// lack what it needs to keep outputs, artifacts and versions of sessions. In both cases the daemon must say so.
@@ -187,7 +189,8 @@ func (l *faultLoad) try(op *faultOp, req *pb.ExecuteRequest) error {
 	}
 	if op.refused != "" {
 		op.answer = time.Since(l.begun)
-	} else if err != nil {
+	}
+	if err != nil && (op.refused == "" || op.refused == sessionIsDamaged) {
 		l.refusal(op.key, err)
 	}
 	return err
@@ -197,6 +200,9 @@ func (l *faultLoad) try(op *faultOp, req *pb.ExecuteRequest) error {
 func (l *faultLoad) refusal(key string, err error) {
 	l.refused.Add(1)
 	code := status.Code(err)
+	if l.refusesNone {
+		l.t.Logf("%s was refused after %v: %v", key, time.Since(l.begun), err)
+	}
 	if code != codes.Unavailable && !slices.Contains(l.refusals, code) && l.t.Context().Err() == nil {
 		l.t.Errorf("%s: %v", key, err)
 	}

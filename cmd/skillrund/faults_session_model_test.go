@@ -171,7 +171,7 @@ func (l *faultLoad) sessionHistories(records map[string]*result) [][]porcupine.O
 	sessions, last := map[place]string{}, map[place]time.Duration{} // last: when the last request with the key ended
 	for _, op := range l.ops {
 		use := op.req.GetSession()
-		if use == nil {
+		if use == nil || op.refused == sessionIsDamaged {
 			continue
 		}
 		o := porcupine.Operation{ClientId: op.client, Call: int64(op.call), Return: math.MaxInt64}

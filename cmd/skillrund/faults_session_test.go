@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -33,13 +34,14 @@ const (
 
 // Reasons of refusals that a client may get from a session, and that change nothing.
 const (
-	sessionIsBusy = "SESSION_BUSY"
-	sessionIsGone = "SESSION_NOT_FOUND"
+	sessionIsBusy    = "SESSION_BUSY"
+	sessionIsGone    = "SESSION_NOT_FOUND"
+	sessionIsDamaged = "SESSION_DAMAGED" // also while the disk with it fails
 )
 
 // sessionRefusal returns one of the reasons above, or "" for other errors and for nil.
 func sessionRefusal(err error) string {
-	if reason := errorInfo(err)["reason"]; reason == sessionIsBusy || reason == sessionIsGone {
+	if reason := errorInfo(err)["reason"]; slices.Contains([]string{sessionIsBusy, sessionIsGone, sessionIsDamaged}, reason) {
 		return reason
 	}
 	return ""
@@ -181,6 +183,9 @@ func (c *sessionClient) note(u *sessionUser, call time.Duration, seen sessionSee
 		op.kind = sessionBusy
 	case refused == sessionIsGone:
 		op.kind = sessionGone
+	case refused == sessionIsDamaged:
+		c.refusal(u.id, err)
+		op.kind = sessionUnchanged
 	case err != nil:
 		c.refusal(u.id, err)
 		op.kind = unknown
@@ -189,7 +194,7 @@ func (c *sessionClient) note(u *sessionUser, call time.Duration, seen sessionSee
 		op.late = status.Code(err) != codes.Unavailable
 	}
 	if op.kind == sessionUnchanged {
-		return "" // a read that has failed
+		return "" // a read that has failed, or a damaged session
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
