@@ -139,6 +139,7 @@ func (k *faultDisk) crash() {
 	k.mount()
 }
 
+// cutPower makes the file system forget all data that is not on the disk yet.
 func (k *faultDisk) cutPower() { disktest.CutPower(k.t, k.state()) }
 
 // failAll lets every write to the disk fail.

@@ -56,8 +56,8 @@ func (e *Ext4) AfterCrash(t testing.TB) *Ext4 {
 	return mountExt4(t, file)
 }
 
-// CutPower lets the ext4 file system of a directory forget what it has not written, its journal, too. Every later operation
-// fails with EIO. See EXT4_IOC_SHUTDOWN and EXT4_GOING_FLAGS_NOLOGFLUSH in fs/ext4/ext4.h of Linux.
+// CutPower makes the ext4 file system of a directory forget all data that is not on the disk yet, its journal included. Every
+// later operation fails with EIO. See EXT4_IOC_SHUTDOWN and EXT4_GOING_FLAGS_NOLOGFLUSH in fs/ext4/ext4.h of Linux.
 func CutPower(t testing.TB, dir string) {
 	t.Helper()
 	const shutdown, noLogFlush = 0x8004587d, 2
