@@ -159,7 +159,7 @@ func (l *faultLoad) request(tenant, client int, key string, req *pb.ExecuteReque
 		if op.refused != "" {
 			break
 		}
-		if op.outcome != nil || op.id != "" && req.Session == nil || status.Code(err) == codes.DataLoss {
+		if op.outcome != nil || op.id != "" && req.Session == nil || l.damaged && status.Code(err) == codes.DataLoss {
 			l.answers.Add(1)
 			break
 		}
@@ -184,8 +184,8 @@ func (l *faultLoad) try(op *faultOp, req *pb.ExecuteRequest) error {
 			l.excused.Add(1)
 		}
 	}
-	if op.refused = sessionRefusal(err); op.refused == sessionIsBusy && req.Session.GetWait() {
-		op.refused = ""
+	if op.refused = sessionRefusal(err); op.refused == sessionIsBusy && req.Session.GetWait() || op.refused == sessionIsDamaged && !l.damaged {
+		op.refused = "" // it is repeated
 	}
 	if op.refused != "" {
 		op.answer = time.Since(l.begun)
