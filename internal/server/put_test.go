@@ -291,6 +291,15 @@ func TestPutWhileDraining(t *testing.T) {
 	b.await("the upload without bytes stays", func() bool { n, _ := b.upload(); return n < 0 })
 }
 
+func TestStopRemovesBrokenPuts(t *testing.T) {
+	b := newPutBench(t)
+	b.breakOff(b.header("f", "abc"), "a")
+	b.Stop(t.Context())
+	if n, _ := b.upload(); n >= 0 {
+		t.Errorf("an upload of %d bytes is left", n)
+	}
+}
+
 // A broken upload is removed when nobody resumes it, or another server starts.
 func TestBrokenPutExpires(t *testing.T) {
 	b := newPutBench(t)
