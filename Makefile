@@ -121,7 +121,7 @@ test-mutation: packages-test tools build ## Runs the hostile suite against daemo
 .PHONY: test-faults
 test-faults: packages-test build ## Kills and starves the daemon and its parts, and its disk, under load, and prints a table of what was lost, as root
 	@echo "==> faults"
-	@$(TEST_ENV) SKILLRUN_TEST_FAULTS=whole go test -vet=off -count=1 -timeout 30m -v -run '^(TestFaults|TestKeyModel|TestSessionModel)$$' ./cmd/skillrund
+	@$(TEST_ENV) SKILLRUN_TEST_FAULTS=whole go test -vet=off -count=1 -timeout 30m -parallel 4 -v -run '^(TestFaults|TestKeyModel|TestSessionModel)$$' ./cmd/skillrund
 
 # AGENT is a directory with skills and commands, as cmd/skillrund/testdata/agent/README.md describes it.
 .PHONY: test-agent

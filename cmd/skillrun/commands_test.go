@@ -140,6 +140,7 @@ func TestSessionText(t *testing.T) {
 		{&pb.SessionResult{SessionId: "s", BaseVersion: 2}, "s, version 2, unchanged"},
 		{&pb.SessionResult{SessionId: "s", CommittedVersion: 1, FilesAdded: 3, FilesChanged: 2, FilesDeleted: 1}, "s, version 0, made version 1 (files: 3 added, 2 changed, 1 deleted)"},
 		{&pb.SessionResult{SessionId: "s", BaseVersion: 2, Uncommitted: notSucceeded, Reason: "the program did not succeed"}, "s, version 2, no new version: the program did not succeed"},
+		{&pb.SessionResult{SessionId: "s", Uncommitted: pb.SessionUncommitted_SESSION_UNCOMMITTED_UNKNOWN, Reason: "the disk failed"}, "s, version 0, perhaps a new version: the disk failed"},
 	} {
 		if got := sessionText(test.session); got != test.want {
 			t.Errorf("%v: got %q, want %q", test.session, got, test.want)

@@ -111,6 +111,8 @@ func sessionText(s *pb.SessionResult) string {
 	switch {
 	case s.GetCommittedVersion() > 0:
 		return fmt.Sprintf("%s, made version %d (files: %d added, %d changed, %d deleted)", from, s.GetCommittedVersion(), s.GetFilesAdded(), s.GetFilesChanged(), s.GetFilesDeleted())
+	case s.GetUncommitted() == pb.SessionUncommitted_SESSION_UNCOMMITTED_UNKNOWN:
+		return from + ", perhaps a new version: " + s.GetReason()
 	case s.GetUncommitted() != pb.SessionUncommitted_SESSION_UNCOMMITTED_UNSPECIFIED:
 		return from + ", no new version: " + s.GetReason()
 	}

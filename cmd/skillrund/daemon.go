@@ -418,8 +418,14 @@ func (d *daemon) wait(ctx context.Context, signals signals) error {
 	}
 	d.readiness.set(func(r *readiness) { r.draining = true })
 	d.mcp.Leave()
-	// Health keeps new callers away. Drain takes hardly longer than drain and cancel_grace together.
-	d.executor.Drain(patience)
+	late := patience
+	if handed { // nobody waits for the end of this process
+		var cancel context.CancelFunc
+		late, cancel = context.WithTimeout(ctx, 2*time.Duration(d.config.Drain))
+		defer cancel()
+	}
+	// Health keeps new callers away. Drain takes hardly longer than drain and cancel_grace together, and twice that in a takeover.
+	d.executor.Drain(patience, late)
 	// All executions have ended. Clients get some time to read the outcomes.
 	readers, cancel := context.WithTimeout(ctx, readerPatience)
 	defer cancel()

@@ -61,6 +61,7 @@ func (f diskFault) inject(t *testing.T, row *faultRow) {
 		row.times++
 		disk.crash()
 		d = startDaemonIn(t, dir, faultConfig)
+		l.starts = append(l.starts, time.Since(l.begun))
 		row.left += d.leftOf(dead)
 	}
 	endLoad(t, d, l, row)
@@ -138,20 +139,8 @@ func (k *faultDisk) crash() {
 	k.mount()
 }
 
-// cutPower makes a file system forget all data that is not on the disk yet, its journal included. Every later
-// operation fails with EIO. See EXT4_IOC_SHUTDOWN and EXT4_GOING_FLAGS_NOLOGFLUSH in fs/ext4/ext4.h of Linux.
-func (k *faultDisk) cutPower() {
-	k.t.Helper()
-	const shutdown, noLogFlush = 0x8004587d, 2
-	dir, err := os.Open(k.state())
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	defer dir.Close()
-	if err := unix.IoctlSetPointerInt(int(dir.Fd()), shutdown, noLogFlush); err != nil {
-		k.t.Fatalf("shutdown of %s: %v", k.state(), err)
-	}
-}
+// cutPower makes the file system forget all data that is not on the disk yet.
+func (k *faultDisk) cutPower() { disktest.CutPower(k.t, k.state()) }
 
 // failAll lets every write to the disk fail.
 func (k *faultDisk) failAll() { k.device.Fail(func() bool { return true }) }

@@ -31,18 +31,22 @@ type faultLoad struct {
 	ends     []pb.ExecutionEnd // that the fault explains, besides EXITED
 	refusals []codes.Code      // that the fault explains, besides UNAVAILABLE
 	spared   context.Context   // of a tenant whose executions may not end so; nil: none
-	round    string            // is in each key, so that the keys of two loads differ
-	damaged  bool              // sessions of an earlier load may be damaged
-	begun    time.Time
-	ended    atomic.Bool
-	clients  sync.WaitGroup
-	answers  atomic.Int64 // acknowledged executions, counted again for each client
+	// refusesNone says that the fault explains no refusal: each is printed.
+	refusesNone bool
+	round       string // is in each key, so that the keys of two loads differ
+	damaged     bool   // sessions of an earlier load may be damaged
+	begun       time.Time
+	ended       atomic.Bool
+	clients     sync.WaitGroup
+	answers     atomic.Int64 // acknowledged executions, counted again for each client
 
 	// powerless says that the disk loses its power: outputs and outcomes may be lost. scarce says that the daemon may
 	// lack the resources to keep outputs, artifacts and versions of sessions. In both cases the daemon must say so.
 	powerless, scarce bool
 	refused           atomic.Int64 // requests
 	excused           atomic.Int64 // answers with one of ends
+
+	starts []time.Duration // of daemons after a disk that failed, since begun
 
 	mu         sync.Mutex
 	ops        []*faultOp
@@ -62,6 +66,7 @@ type faultOp struct {
 	deduplicated bool
 	base         *pb.SessionBase // nil: it works in no session
 	stdout       []byte
+	stderr       string
 	outcome      *pb.ExecutionOutcome
 }
 
@@ -154,7 +159,7 @@ func (l *faultLoad) request(tenant, client int, key string, req *pb.ExecuteReque
 		if op.refused != "" {
 			break
 		}
-		if op.outcome != nil || op.id != "" && req.Session == nil || status.Code(err) == codes.DataLoss {
+		if op.outcome != nil || op.id != "" && req.Session == nil || l.damaged && status.Code(err) == codes.DataLoss {
 			l.answers.Add(1)
 			break
 		}
@@ -174,17 +179,18 @@ func (l *faultLoad) try(op *faultOp, req *pb.ExecuteRequest) error {
 				op.id, op.deduplicated, op.base, op.answer = e.ExecutionId, h.Deduplicated, h.Session, time.Since(l.begun)
 			}
 		})
-		op.stdout, op.outcome, op.ended = r.stdout.Bytes(), r.outcome, time.Since(l.begun)
+		op.stdout, op.stderr, op.outcome, op.ended = r.stdout.Bytes(), r.stderr.String(), r.outcome, time.Since(l.begun)
 		if slices.Contains(l.ends, r.outcome.GetEnd()) {
 			l.excused.Add(1)
 		}
 	}
-	if op.refused = sessionRefusal(err); op.refused == sessionIsBusy && req.Session.GetWait() {
-		op.refused = ""
+	if op.refused = sessionRefusal(err); op.refused == sessionIsBusy && req.Session.GetWait() || op.refused == sessionIsDamaged && !l.damaged {
+		op.refused = "" // it is repeated
 	}
 	if op.refused != "" {
 		op.answer = time.Since(l.begun)
-	} else if err != nil {
+	}
+	if err != nil && (op.refused == "" || op.refused == sessionIsDamaged) {
 		l.refusal(op.key, err)
 	}
 	return err
@@ -194,6 +200,9 @@ func (l *faultLoad) try(op *faultOp, req *pb.ExecuteRequest) error {
 func (l *faultLoad) refusal(key string, err error) {
 	l.refused.Add(1)
 	code := status.Code(err)
+	if l.refusesNone {
+		l.t.Logf("%s was refused after %v: %v", key, time.Since(l.begun), err)
+	}
 	if code != codes.Unavailable && !slices.Contains(l.refusals, code) && l.t.Context().Err() == nil {
 		l.t.Errorf("%s: %v", key, err)
 	}
@@ -304,7 +313,7 @@ func (l *faultLoad) compare(op *faultOp, now *result) error {
 		return nil
 	case out.End != pb.ExecutionEnd_EXECUTION_END_EXITED || out.GetExitCode() != code:
 		return fmt.Errorf("it ended as %v", out)
-	case l.scarce && (out.GetStdout().GetTruncated() || len(out.GetArtifactsRefused()) > 0 || out.GetSession().GetUncommitted() == pb.SessionUncommitted_SESSION_UNCOMMITTED_ERROR):
+	case l.scarce && (out.GetStdout().GetTruncated() || len(out.GetArtifactsRefused()) > 0 || slices.Contains([]pb.SessionUncommitted{commitError, commitUnknown}, out.GetSession().GetUncommitted())):
 		return nil
 	case op.base != nil:
 		made := out.GetSession().GetCommittedVersion()

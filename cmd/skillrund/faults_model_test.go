@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,12 +59,27 @@ func isLinearizable(t *testing.T, histories [][]porcupine.Operation, model porcu
 	for _, history := range histories {
 		switch porcupine.CheckOperationsTimeout(model.ToModel(), history, patience) {
 		case porcupine.Illegal:
+			t.Log("no order explains these operations:" + listOperations(history))
 			return false
 		case porcupine.Unknown:
-			t.Errorf("the search for an order of %d operations was given up after %v", len(history), patience)
+			t.Errorf("the search for an order of %d operations was given up after %v:%s", len(history), patience, listOperations(history))
 		}
 	}
 	return true
+}
+
+// listOperations returns a line for each operation, in the order of their calls.
+func listOperations(history []porcupine.Operation) string {
+	history = slices.SortedFunc(slices.Values(history), func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+	var b strings.Builder
+	for _, o := range history {
+		end := "ever"
+		if o.Return != math.MaxInt64 {
+			end = time.Duration(o.Return).String()
+		}
+		fmt.Fprintf(&b, "\nfrom %v to %s, client %d: %+v", time.Duration(o.Call), end, o.ClientId, o.Output)
+	}
+	return b.String()
 }
 
 // histories returns the requests with each key, for keyModel.

@@ -71,6 +71,11 @@ const (
 	sessionDeleteUnknown                    // the same, or not
 )
 
+// String names a kind in listOperations.
+func (k sessionKind) String() string {
+	return [...]string{"file", "number", "committed", "partial", "failed", "unknown", "unchanged", "busy", "gone", "put", "put?", "deleted", "deleted?"}[k]
+}
+
 // sessionModel decides whether some order of the operations explains all observations. An execution whose daemon died,
 // and another call without an answer, may or may not have taken effect, so each leads to two states.
 var sessionModel = porcupine.NondeterministicModel{
@@ -149,6 +154,11 @@ func (s sessionState) afterExecution(seen sessionSeen) []any {
 	return after
 }
 
+const (
+	commitError   = pb.SessionUncommitted_SESSION_UNCOMMITTED_ERROR
+	commitUnknown = pb.SessionUncommitted_SESSION_UNCOMMITTED_UNKNOWN
+)
+
 // sessionHistories returns the executions in each session and the other calls, for sessionModel. records has the
 // executions as the daemon reports them at the end.
 func (l *faultLoad) sessionHistories(records map[string]*result) [][]porcupine.Operation {
@@ -157,11 +167,11 @@ func (l *faultLoad) sessionHistories(records map[string]*result) [][]porcupine.O
 		key    string
 	}
 	histories := map[string][]porcupine.Operation{}
-	executions := map[place]*porcupine.Operation{} // requests with one key are one execution
-	sessions := map[place]string{}
+	executions := map[place]*porcupine.Operation{}                  // requests with one key are one execution
+	sessions, last := map[place]string{}, map[place]time.Duration{} // last: when the last request with the key ended
 	for _, op := range l.ops {
 		use := op.req.GetSession()
-		if use == nil {
+		if use == nil || op.refused == sessionIsDamaged {
 			continue
 		}
 		o := porcupine.Operation{ClientId: op.client, Call: int64(op.call), Return: math.MaxInt64}
@@ -181,22 +191,40 @@ func (l *faultLoad) sessionHistories(records map[string]*result) [][]porcupine.O
 		}
 		all := executions[at]
 		all.Call = min(all.Call, int64(op.call))
-		if op.outcome != nil {
+		last[at] = max(last[at], op.call, op.ended)
+		switch {
+		case op.outcome == nil: // see last
+		case op.outcome.GetSession().GetUncommitted() == commitUnknown:
+			all.Return = min(all.Return, l.nextStart(op.ended))
+		default:
 			all.Return = min(all.Return, int64(op.ended))
 		}
 		all.Output = op.seen(all.Output.(sessionSeen), records[op.id])
 	}
 	for at, o := range executions {
+		if o.Return == math.MaxInt64 {
+			o.Return = l.nextStart(last[at])
+		}
 		histories[sessions[at]] = append(histories[sessions[at]], *o)
 	}
 	for _, op := range l.sessionOps {
 		o := porcupine.Operation{ClientId: op.client, Call: int64(op.call), Return: int64(op.answer), Output: op.sessionSeen}
-		if op.answer == 0 {
-			o.Return = math.MaxInt64
+		if op.late {
+			o.Return = l.nextStart(op.answer)
 		}
 		histories[op.session] = append(histories[op.session], o)
 	}
 	return slices.Collect(maps.Values(histories))
+}
+
+// nextStart returns when the first daemon after a time has started. Until then a commit with an unknown end can show.
+func (l *faultLoad) nextStart(after time.Duration) int64 {
+	for _, start := range l.starts {
+		if start > after {
+			return int64(start)
+		}
+	}
+	return math.MaxInt64
 }
 
 // seen completes an observation with the outcome of the request. The outcome that the client got counts more than the
@@ -205,12 +233,13 @@ func (op *faultOp) seen(so sessionSeen, now *result) sessionSeen {
 	if op.base != nil {
 		so.started, so.base = true, op.base.Version
 	}
-	out, text := op.outcome, string(op.stdout)
+	out, text, complaint := op.outcome, string(op.stdout), op.stderr
 	if out == nil && now != nil {
-		out, text = now.outcome, now.stdout.String()
+		out, text, complaint = now.outcome, now.stdout.String(), now.stderr.String()
 	}
 	exited := out.GetEnd() == pb.ExecutionEnd_EXECUTION_END_EXITED
-	session, whole := out.GetSession(), !out.GetStdout().GetTruncated()
+	session := out.GetSession()
+	whole := !out.GetStdout().GetTruncated() && !out.GetStderr().GetTruncated() && !strings.Contains(complaint, unreadable)
 	switch {
 	case so.kind != sessionUnknown, out == nil:
 	case session.GetCommittedVersion() != 0:
@@ -218,8 +247,7 @@ func (op *faultOp) seen(so sessionSeen, now *result) sessionSeen {
 		if exited && whole {
 			so.kind = sessionCommitted
 		}
-	case out.End == pb.ExecutionEnd_EXECUTION_END_DAEMON_LOST, session.GetUncommitted() == pb.SessionUncommitted_SESSION_UNCOMMITTED_ERROR:
-		// On a failing disk, the next start may find the version.
+	case out.End == pb.ExecutionEnd_EXECUTION_END_DAEMON_LOST, session.GetUncommitted() == commitUnknown:
 	case exited && whole && out.GetExitCode() == failure:
 		so.kind, so.text = sessionFailed, text
 	default:
@@ -273,10 +301,11 @@ func TestSessionModel(t *testing.T) {
 		return func(op *faultOp) { op.req.Session.Version = version }
 	}
 	failed := func(op *faultOp) { op.outcome.ExitCode = new(int32(failure)) }
+	complaining := func(op *faultOp) { op.stderr = "line 1: log: " + unreadable }
 	commitFailed := func(op *faultOp) { op.req.Session.CommitFailed = true }
 	cancelled := func(op *faultOp) { op.outcome.End = pb.ExecutionEnd_EXECUTION_END_CANCELLED }
-	notWritten := func(op *faultOp) {
-		op.outcome.Session.Uncommitted = pb.SessionUncommitted_SESSION_UNCOMMITTED_ERROR
+	uncommitted := func(why pb.SessionUncommitted) func(*faultOp) {
+		return func(op *faultOp) { op.outcome.Session.Uncommitted = why }
 	}
 	lost := func(key string, call, answer time.Duration, base uint32) *faultOp {
 		return exec(key, call, answer, base, 0, "", func(op *faultOp) { op.outcome.End = pb.ExecutionEnd_EXECUTION_END_DAEMON_LOST })
@@ -307,10 +336,16 @@ func TestSessionModel(t *testing.T) {
 	silentPut := func(from, to time.Duration, text string) *sessionOp {
 		return call(from, to, sessionSeen{kind: sessionPutUnknown, text: text})
 	}
+	latePut := func(from, to time.Duration, text string) *sessionOp {
+		op := silentPut(from, to, text)
+		op.late = true
+		return op
+	}
 	plain := func(kind sessionKind, from, to time.Duration) *sessionOp {
 		return call(from, to, sessionSeen{kind: kind})
 	}
 	const a, b, ab = "a\n", "b\n", "a\nb\n"
+	const start = 100 * ms // of a next daemon
 	first, second := exec("a", 1*ms, 2*ms, 0, 1, ""), exec("b", 3*ms, 4*ms, 1, 2, a)
 	var many []*faultOp // versions 1 to 11
 	log := ""
@@ -351,13 +386,19 @@ func TestSessionModel(t *testing.T) {
 
 		{"a failure", []*faultOp{first, exec("b", 3*ms, 4*ms, 1, 0, a, failed)}, []*sessionOp{number(5*ms, 6*ms, 1), file(5*ms, 6*ms, a)}, true},
 		{"a failure that has committed", []*faultOp{first, exec("b", 3*ms, 4*ms, 1, 0, a, failed)}, []*sessionOp{file(5*ms, 6*ms, ab)}, false},
+		{"a failure that could not read the file", []*faultOp{first, exec("b", 3*ms, 4*ms, 1, 0, "", failed, complaining)}, nil, true},
+		{"a failure that did not see the file", []*faultOp{first, exec("b", 3*ms, 4*ms, 1, 0, "", failed)}, nil, false},
 		{"a failure on another file", []*faultOp{first, exec("b", 3*ms, 4*ms, 1, 0, b, failed)}, nil, false},
 		{"a failure that commits", []*faultOp{first, exec("b", 3*ms, 4*ms, 1, 2, a, failed, commitFailed)}, []*sessionOp{file(5*ms, 6*ms, ab)}, true},
 		{"a failure whose commit is lost", []*faultOp{first, exec("b", 3*ms, 4*ms, 1, 2, a, failed, commitFailed)}, []*sessionOp{file(5*ms, 6*ms, a)}, false},
 		{"one that was ended before its change", []*faultOp{first, exec("b", 3*ms, 4*ms, 1, 2, "", cancelled, commitFailed)}, []*sessionOp{file(5*ms, 6*ms, a), number(5*ms, 6*ms, 2)}, true},
 		{"one that was ended after its change", []*faultOp{first, exec("b", 3*ms, 4*ms, 1, 2, "", cancelled, commitFailed)}, []*sessionOp{file(5*ms, 6*ms, ab)}, true},
 		{"one that was ended and commits nothing", []*faultOp{first, exec("b", 3*ms, 4*ms, 1, 0, "", cancelled)}, []*sessionOp{number(5*ms, 6*ms, 2)}, false},
-		{"a version that could not be written and is found", []*faultOp{exec("a", 1*ms, 2*ms, 0, 0, "", notWritten), second}, nil, true},
+		{"a version that may be there and is", []*faultOp{exec("a", 1*ms, 2*ms, 0, 0, "", uncommitted(commitUnknown)), second}, nil, true},
+		{"a version that may be there and is found later", []*faultOp{exec("a", 1*ms, 2*ms, 0, 0, "", uncommitted(commitUnknown)), second}, []*sessionOp{number(2500*time.Microsecond, 2600*time.Microsecond, 0)}, true},
+		{"a version that may be there and is not", []*faultOp{exec("a", 1*ms, 2*ms, 0, 0, "", uncommitted(commitUnknown)), exec("b", 3*ms, 4*ms, 0, 1, "")}, nil, true},
+		{"a version that may be there and is found after the next start", []*faultOp{exec("a", 1*ms, 2*ms, 0, 0, "", uncommitted(commitUnknown))}, []*sessionOp{number(start+ms, start+2*ms, 0), number(start+3*ms, start+4*ms, 1)}, false},
+		{"a version that was denied and is there", []*faultOp{exec("a", 1*ms, 2*ms, 0, 0, "", uncommitted(commitError)), second}, nil, false},
 
 		{"a request that did not wait", []*faultOp{exec("a", 1*ms, 4*ms, 0, 1, ""), refused("b", sessionIsBusy, 2*ms, 3*ms)}, []*sessionOp{file(5*ms, 6*ms, a)}, true},
 		{"a request that was refused and has run", []*faultOp{exec("a", 1*ms, 4*ms, 0, 1, ""), refused("b", sessionIsBusy, 2*ms, 3*ms)}, []*sessionOp{file(5*ms, 6*ms, ab)}, false},
@@ -372,7 +413,8 @@ func TestSessionModel(t *testing.T) {
 		{"a silent upload without effect", []*faultOp{first, second}, []*sessionOp{silentPut(2*ms, 3*ms, b)}, true},
 		{"a silent upload that is repeated", []*faultOp{first}, []*sessionOp{silentPut(3*ms, 4*ms, b), put(5*ms, 6*ms, 2, b), number(7*ms, 8*ms, 2)}, true},
 		{"a silent upload with effect after its end", []*faultOp{first}, []*sessionOp{silentPut(3*ms, 4*ms, b), number(5*ms, 6*ms, 1), number(7*ms, 8*ms, 2)}, false},
-		{"a silent upload that may come at the next start", []*faultOp{first}, []*sessionOp{silentPut(3*ms, 0, b), number(5*ms, 6*ms, 1), number(7*ms, 8*ms, 2)}, true},
+		{"an upload that comes with the next start", []*faultOp{first}, []*sessionOp{latePut(3*ms, 4*ms, b), number(5*ms, 6*ms, 1), number(start+ms, start+2*ms, 2)}, true},
+		{"an upload that comes after the next start", []*faultOp{first}, []*sessionOp{latePut(3*ms, 4*ms, b), number(start+ms, start+2*ms, 1), number(start+3*ms, start+4*ms, 2)}, false},
 
 		{"a deletion", []*faultOp{first, refused("b", sessionIsGone, 5*ms, 6*ms)}, []*sessionOp{plain(sessionDeleted, 3*ms, 4*ms), plain(sessionGone, 7*ms, 8*ms)}, true},
 		{"an execution after the deletion", []*faultOp{first, exec("b", 5*ms, 6*ms, 1, 2, a)}, []*sessionOp{plain(sessionDeleted, 3*ms, 4*ms)}, false},
@@ -385,7 +427,7 @@ func TestSessionModel(t *testing.T) {
 		{"a silent deletion with effect after its end", []*faultOp{first}, []*sessionOp{plain(sessionDeleteUnknown, 3*ms, 4*ms), number(5*ms, 6*ms, 1), plain(sessionGone, 7*ms, 8*ms)}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := isLinearizable(t, (&faultLoad{ops: tt.ops, sessionOps: tt.calls}).sessionHistories(nil), sessionModel); got != tt.want {
+			if got := isLinearizable(t, (&faultLoad{ops: tt.ops, sessionOps: tt.calls, starts: []time.Duration{start}}).sessionHistories(nil), sessionModel); got != tt.want {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
 		})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -33,13 +34,14 @@ const (
 
 // Reasons of refusals that a client may get from a session, and that change nothing.
 const (
-	sessionIsBusy = "SESSION_BUSY"
-	sessionIsGone = "SESSION_NOT_FOUND"
+	sessionIsBusy    = "SESSION_BUSY"
+	sessionIsGone    = "SESSION_NOT_FOUND"
+	sessionIsDamaged = "SESSION_DAMAGED" // also while the disk with it fails
 )
 
 // sessionRefusal returns one of the reasons above, or "" for other errors and for nil.
 func sessionRefusal(err error) string {
-	if reason := errorInfo(err)["reason"]; reason == sessionIsBusy || reason == sessionIsGone {
+	if reason := errorInfo(err)["reason"]; slices.Contains([]string{sessionIsBusy, sessionIsGone, sessionIsDamaged}, reason) {
 		return reason
 	}
 	return ""
@@ -60,9 +62,13 @@ var failing = fmt.Sprintf("; exit %d", failure)
 
 func (op *faultOp) fails() bool { return strings.HasSuffix(op.req.GetCode().GetText(), failing) }
 
+// unreadable is in the error output of a program that could not read the file, because the disk with the session has failed.
+// The file then seems to be empty.
+const unreadable = "Input/output error"
+
 // appendTo is the program of an execution with a key. It needs no process but its own.
 func appendTo(key string, fails bool) *pb.ExecuteRequest {
-	text := fmt.Sprintf(`[[ ! -e log ]] || mapfile -t lines <log
+	text := fmt.Sprintf(`mapfile -t lines <log
 for line in "${lines[@]}"; do echo "$line"; done
 lines+=(%s)
 printf '%%s\n' "${lines[@]:${#lines[@]} > %[2]d ? ${#lines[@]} - %[2]d : 0}" >log`, key, sessionLines)
@@ -164,7 +170,8 @@ func (c *sessionClient) untilFree(call func() (refused string)) {
 type sessionOp struct {
 	session      string
 	client       int
-	call, answer time.Duration // since faultLoad.begun; answer is 0 if it may take effect after its end
+	call, answer time.Duration // since faultLoad.begun
+	late         bool          // it may take effect until the start of the next daemon
 	sessionSeen
 }
 
@@ -176,17 +183,18 @@ func (c *sessionClient) note(u *sessionUser, call time.Duration, seen sessionSee
 		op.kind = sessionBusy
 	case refused == sessionIsGone:
 		op.kind = sessionGone
+	case refused == sessionIsDamaged:
+		c.refusal(u.id, err)
+		op.kind = sessionUnchanged
 	case err != nil:
 		c.refusal(u.id, err)
 		op.kind = unknown
 		// The connection of a client breaks after the daemon's death, so the call has no effect after that. A daemon
 		// with a failing disk may find the effect at its next start.
-		if status.Code(err) != codes.Unavailable {
-			op.answer = 0
-		}
+		op.late = status.Code(err) != codes.Unavailable
 	}
 	if op.kind == sessionUnchanged {
-		return "" // a read that has failed
+		return "" // a read that has failed, or a damaged session
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

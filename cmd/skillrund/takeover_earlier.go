@@ -24,10 +24,12 @@ const (
 	// servingPatience bounds the time from the start of the hand-over until the next daemon serves. New connections wait
 	// in the kernel during that time.
 	servingPatience = 30 * time.Second
-	// quietPatience bounds the wait for calls that are neither accepted nor refused yet. quietTime: when no call
-	// has come for so long, none is on its way, because a client needs only one round trip to learn that it
-	// should leave this daemon.
-	quietPatience = 2 * time.Second
+	// Calls that are neither accepted nor refused yet wait for a session, for example, whose executions go on. This daemon
+	// waits for these calls as long as one is accepted or refused every quietPatience, but at most for leavePatience: new
+	// callers wait, too, and a gRPC client gives up a connection after 20 s. quietTime: when no call has come for so long,
+	// none is on its way, because a client needs only one round trip to learn that it should leave this daemon.
+	quietPatience = 3 * time.Second
+	leavePatience = 10 * time.Second
 	quietTime     = 50 * time.Millisecond
 )
 
@@ -221,18 +223,24 @@ func (d *daemon) stopScrapes(ctx context.Context) {
 }
 
 // leaveForNext stops accepting, so that new connections wait in the kernel for the next daemon. It asks clients to
-// leave their open connections, and waits until each call that has come is accepted or refused, for at most
-// quietPatience. A call that comes on an old connection after that is refused with DRAINING.
+// leave their open connections, and waits until each call that has come is accepted or refused; quietPatience and
+// leavePatience bound the wait. A call that waits on after that, or comes on an old connection, is refused with DRAINING.
 func (d *daemon) leaveForNext(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, quietPatience)
+	leaving, cancel := context.WithTimeout(ctx, quietPatience)
 	defer cancel()
-	if err := d.mcp.Hold(ctx); err != nil {
+	if err := d.mcp.Hold(leaving); err != nil {
 		d.log.Warn("takeover: new connections of MCP can be refused", "err", err)
 	}
-	d.server.Leave(ctx)
+	d.server.Leave(leaving)
+	ctx, cancel = context.WithTimeout(ctx, leavePatience)
+	defer cancel()
+	began := time.Now()
 	look := time.NewTicker(quietTime / 10)
 	defer look.Stop()
 	for !d.server.Quiet(quietTime) || !d.mcp.Quiet(quietTime) {
+		if since := min(time.Since(began), time.Since(d.server.Decided()), time.Since(d.mcp.Decided())); since >= quietPatience {
+			return
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -298,7 +306,7 @@ func (t *takeoverState) ask(ctx context.Context, d *daemon) {
 		d.log.Error("takeover: this daemon is the first process of its container, which would end with it; restart the container instead")
 	case d.inherits():
 		t.wanted = true
-		d.log.Info("takeover: will begin when the earlier daemon has ended", "at_most_ms", time.Duration(d.config.Drain).Milliseconds())
+		d.log.Info("takeover: will begin when the earlier daemon has ended", "at_most_ms", 2*time.Duration(d.config.Drain).Milliseconds())
 	default:
 		t.begin(ctx, d)
 	}

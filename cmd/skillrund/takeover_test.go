@@ -317,7 +317,8 @@ func takenOver(t *testing.T, row *faultRow) {
 	d := launch(t, dir, faultConfig+fmt.Sprintf("drain: %s\n", drain), "/bin/sh", "-c", `shift; exec "$0" "$@"`, program)
 	d.dial("unix://" + dir + "/s.sock")
 	d.waitServing()
-	l := startLoad(t, d, pb.ExecutionEnd_EXECUTION_END_CANCELLED)
+	l := &faultLoad{programs: faultPrograms, ends: []pb.ExecutionEnd{pb.ExecutionEnd_EXECUTION_END_CANCELLED}, refusesNone: true}
+	l.start(t, d)
 	long := startLong(t, d, l)
 	for n := range times {
 		l.untilAnswers(20)

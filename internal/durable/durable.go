@@ -35,7 +35,8 @@ func replace(path string, write func(*os.File) error) error {
 }
 
 // SyncDir makes new, renamed and removed files in a directory durable; a sync of a file does not
-// (fsync(2)). On Windows, where directories cannot be synced, it does nothing.
+// (fsync(2)). It also vouches for earlier syncs of files on the same file system: see Believed. On Windows, where
+// directories cannot be synced, it does nothing.
 func SyncDir(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil
@@ -44,7 +45,15 @@ func SyncDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	return errors.Join(syncAndBelieve(d), d.Close())
+}
+
+// syncAndBelieve syncs a directory, and returns nil only if this sync can be believed.
+func syncAndBelieve(d *os.File) error {
+	if err := d.Sync(); err != nil {
+		return err
+	}
+	return Believed(d)
 }
 
 // Renew replaces a file by a synced copy. A sync of the file itself would not suffice after a write of cached pages has

@@ -15,5 +15,5 @@ func SyncFS(dir string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(unix.Syncfs(int(d.Fd())), d.Sync(), d.Close())
+	return errors.Join(unix.Syncfs(int(d.Fd())), syncAndBelieve(d), d.Close())
 }

@@ -384,7 +384,7 @@ func serveBench(dir string) error {
 	<-ctx.Done()
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	x.Drain(over)
+	x.Drain(over, over)
 	s.Stop(over)
 	return <-served
 }

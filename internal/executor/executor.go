@@ -570,13 +570,19 @@ func (x *Executor) Signal(ctx context.Context, who permission.Principal, id stri
 	return nil
 }
 
-// Drain refuses new executions and waits for the running ones. When ctx is done it cancels
-// them. It returns after the last one has ended. After ctx is done, an execution has CancelGrace
-// to end. Executions that were accepted before the drain and still wait for a slot run, too, if
-// they get one in time.
-func (x *Executor) Drain(ctx context.Context) {
+// Drain refuses new executions and waits for the accepted ones. When ctx is done, it cancels the executions whose programs
+// ran when Drain began; when late is done, too, it cancels all. So a program that begins during the drain need not end with
+// the drain, if late has more time than ctx. Drain returns after the last execution has ended. A cancelled one has
+// CancelGrace to end. Executions that still wait for a slot run, too, if they get one in time.
+func (x *Executor) Drain(ctx, late context.Context) {
 	x.mu.Lock()
 	x.admission.Close()
+	var running []*run
+	for _, r := range x.live {
+		if r.hasStarted() {
+			running = append(running, r)
+		}
+	}
 	x.mu.Unlock()
 	idle := make(chan struct{})
 	go func() { x.calls.Wait(); close(idle) }()
@@ -585,13 +591,22 @@ func (x *Executor) Drain(ctx context.Context) {
 		return
 	case <-ctx.Done():
 	}
+	c := &cancellation{by: "drain", reason: "the daemon stops", grace: x.CancelGrace}
+	for _, r := range running { // a cancel of an ended one does nothing
+		r.cancel(c)
+	}
+	select {
+	case <-idle:
+		return
+	case <-late.Done():
+	}
 	x.mu.Lock()
-	x.deadline = &cancellation{by: "drain", reason: "the daemon stops", grace: x.CancelGrace}
+	x.deadline = c
 	for _, r := range x.live {
-		r.cancel(x.deadline)
+		r.cancel(c)
 	}
 	x.mu.Unlock()
-	x.cancelAllInherited(x.deadline)
+	x.cancelAllInherited(c)
 	<-idle
 }
 

@@ -745,13 +745,40 @@ func TestDrainCancelsWhatIsLeft(t *testing.T) {
 	id := execute(t, x, scriptRequest())
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	x.Drain(over)
+	x.Drain(over, over)
 	events := follow(t, x, id)
 	if out := events[len(events)-1].Outcome; out.End != Cancelled || out.Evidence.CancelledBy != "drain" {
 		t.Errorf("got %+v, want CANCELLED by drain", out)
 	}
 	if _, _, err := x.Execute(t.Context(), scriptRequest()); !errors.Is(err, ErrDraining) {
 		t.Errorf("after the drain: %v, want ErrDraining", err)
+	}
+}
+
+// A program that begins during the drain is not cancelled with those that ran before.
+func TestDrainLeavesTimeToLateStarts(t *testing.T) {
+	fakes := make(chan *fakeProcess, 2)
+	x := newExecutor(t, t.TempDir(), func(context.Context, sandbox.Spec, sandbox.IO) (process, error) {
+		f := newFake()
+		fakes <- f
+		return f, nil
+	}, func(c *Config) { c.MaxRunning = 1 })
+	first := execute(t, x, scriptRequest())
+	untilStarted(t, x, first)
+	second := execute(t, x, scriptRequest()) // it waits for the slot
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	drained := make(chan struct{})
+	go func() { x.Drain(over, t.Context()); close(drained) }()
+	<-(<-fakes).stopped
+	late := <-fakes
+	untilStarted(t, x, second)
+	late.exit <- sandbox.Exit{End: sandbox.Exited}
+	<-drained
+	for id, want := range map[string]End{first: Cancelled, second: Exited} {
+		if e, err := x.Get(t.Context(), who, id); err != nil || e.Outcome.End != want {
+			t.Errorf("%s: got %+v, %v, want %v", id, e.Outcome, err, want)
+		}
 	}
 }
 
@@ -777,7 +804,7 @@ func TestDrainMissesNoExecution(t *testing.T) {
 				}
 			})
 		}
-		x.Drain(over)
+		x.Drain(over, over)
 		if running, queued, _ := x.Counts(); running+queued > 0 || len(x.live) > 0 {
 			t.Errorf("%d run, %d wait, %d are live after the drain", running, queued, len(x.live))
 		}

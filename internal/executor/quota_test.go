@@ -48,7 +48,7 @@ func TestQuotaOfTheTenant(t *testing.T) {
 	}
 	f.exit <- sandbox.Exit{End: sandbox.Exited}
 	follow(t, x, id)
-	x.Drain(t.Context()) // until its slot is free
+	x.Drain(t.Context(), t.Context()) // until its slot is free
 	if got := x.admission.Usage(tenant); got != (admission.Usage{}) {
 		t.Errorf("left in use: %+v", got)
 	}

@@ -134,22 +134,22 @@ func (f *Follower) Next(ctx context.Context) (Event, error) {
 	e := Event{ID: f.id, Seq: r.Seq, Time: r.Time}
 	switch r.Kind {
 	case record.KindHeader:
-		e.Header, err = decode[Header](r.Data)
+		e.Header, err = decodeEvent[Header](f.id, r)
 	case record.KindStarted:
-		e.Started, err = decode[Started](r.Data)
+		e.Started, err = decodeEvent[Started](f.id, r)
 	case record.KindOutput:
 		e.Output = &Output{Stream: Stream(r.Stream), Offset: r.Offset, Data: r.Data}
 		e.release = r.Release
 	case record.KindDenied:
-		e.Denied, err = decode[policy.Denial](r.Data)
+		e.Denied, err = decodeEvent[policy.Denial](f.id, r)
 	case record.KindEnd:
-		if e.Outcome, err = decode[Outcome](r.Data); err == nil && e.Outcome.Count > 0 {
+		if e.Outcome, err = decodeEvent[Outcome](f.id, r); err == nil && e.Outcome.Count > 0 {
 			// Without ctx: the outcome has been read from the log and would not
 			// come again.
 			e.Outcome.Artifacts, err = f.x.listed(context.WithoutCancel(ctx), f.tenant, f.id)
 		}
 	default:
-		err = fmt.Errorf("event %d has the unknown kind %d", r.Seq, r.Kind)
+		err = &CorruptError{ID: f.id, Reason: fmt.Sprintf("event %d has the unknown kind %d", r.Seq, r.Kind)}
 	}
 	if err != nil {
 		return Event{}, fmt.Errorf("execution %s: %w", f.id, err)
@@ -263,6 +263,15 @@ func (x *Executor) detail(r record.Execution) detail {
 func decode[T any](data []byte) (*T, error) {
 	v := new(T)
 	return v, json.Unmarshal(data, v)
+}
+
+// decodeEvent reads the data of an event. The header and the outcome of an execution come from its row, which has no checksum.
+func decodeEvent[T any](id string, e record.Event) (*T, error) {
+	v, err := decode[T](e.Data)
+	if err != nil {
+		return nil, &CorruptError{ID: id, Reason: fmt.Sprintf("event %d: %v", e.Seq, err)}
+	}
+	return v, nil
 }
 
 // notFound turns the record's error about the execution id into a *NotFoundError.

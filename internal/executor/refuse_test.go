@@ -254,7 +254,7 @@ func TestPrepareRefuses(t *testing.T) {
 	if made, err := x.Prepare(t.Context(), who, "demo", false, discard); err != nil || len(made) > 0 {
 		t.Errorf("a skill that needs nothing: got %+v, %v", made, err)
 	}
-	x.Drain(t.Context())
+	x.Drain(t.Context(), t.Context())
 	if _, err := x.Prepare(t.Context(), who, "demo", false, discard); !errors.Is(err, ErrDraining) {
 		t.Errorf("draining: got %v", err)
 	}

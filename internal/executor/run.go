@@ -78,13 +78,21 @@ func (r *run) setProcess(p process) {
 	close(r.startDone)
 }
 
+// hasStarted reports whether the program has started. It may have ended since.
+func (r *run) hasStarted() bool {
+	select {
+	case <-r.started:
+		return true
+	default:
+		return false
+	}
+}
+
 // running returns the running program, or nil. It is not nil between the started event and the
 // program's end. The program's first output can record the started event before start returns,
 // so running may have to wait a moment for proc.
 func (r *run) running(ctx context.Context) process {
-	select {
-	case <-r.started:
-	default:
+	if !r.hasStarted() {
 		return nil
 	}
 	select {

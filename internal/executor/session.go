@@ -54,6 +54,8 @@ const (
 	NotCollected Uncommitted = "NOT_COLLECTED" // a change could not be collected, so nothing was committed
 	OverQuota    Uncommitted = "OVER_QUOTA"    // of the session or of the tenant's sessions
 	CommitError  Uncommitted = "ERROR"         // the daemon failed
+	// CommitUnknown: the disk failed during the commit and its undoing, so the session may have the changes.
+	CommitUnknown Uncommitted = "UNKNOWN"
 )
 
 // A SessionOutcome says what became of the session.
@@ -215,11 +217,15 @@ func (x *Executor) commitSession(r *run, exit sandbox.Exit, lost error, out *Out
 		done, err := r.turn.Commit(x.changeOf(r))
 		*s = sessionOutcome(s.SessionBase, done, err)
 		out.SessionChanges = sessionChanges(r.turn.Changes())
-		if s.Uncommitted == CommitError {
+		if s.Uncommitted == CommitError || s.Uncommitted == CommitUnknown {
 			r.logger.Error("session not committed", "execution", r.id, "session", s.ID, "err", err)
 		}
 	}
-	if out.Advice == "" && s.Uncommitted != "" {
+	switch {
+	case out.Advice != "" || s.Uncommitted == "":
+	case s.Uncommitted == CommitUnknown:
+		out.Advice = "The session may lack its changes: " + s.Reason + "."
+	default:
 		out.Advice = "The session does not have its changes: " + s.Reason + "."
 	}
 }
@@ -235,6 +241,8 @@ func sessionOutcome(base SessionBase, done session.Committed, err error) Session
 	}
 	if full, ok := errors.AsType[*session.QuotaError](err); ok {
 		s.Uncommitted, s.Reason = OverQuota, full.Error()
+	} else if unknown, ok := errors.AsType[*session.UnknownError](err); ok {
+		s.Uncommitted, s.Reason = CommitUnknown, fmt.Sprintf("the disk failed while the daemon wrote version %d; look at the session's versions when the disk works again", unknown.Version)
 	} else {
 		s.Uncommitted, s.Reason = CommitError, "the daemon could not write them ("+scarcity(err)+")"
 	}

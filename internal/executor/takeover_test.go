@@ -245,7 +245,7 @@ func TestTakeover(t *testing.T) {
 	// A drain of the next daemon ends the rest.
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
-	next.Drain(late)
+	next.Drain(late, late)
 	<-three.stopped
 	checkCounts(t, next, "drained", 0)
 	if inherits(next) {
@@ -300,7 +300,7 @@ func TestHandOverWaitsForExecute(t *testing.T) {
 		}
 		f.exit <- sandbox.Exit{End: sandbox.Exited}
 		follow(t, x, id)
-		x.Drain(t.Context())
+		x.Drain(t.Context(), t.Context())
 	})
 }
 
@@ -400,7 +400,7 @@ func TestDrainInheritedOfDeadDaemon(t *testing.T) {
 	cancel()
 	drained := make(chan struct{})
 	go func() {
-		x.Drain(late)
+		x.Drain(late, late)
 		close(drained)
 	}()
 	<-from.calls
@@ -438,7 +438,7 @@ func TestHandOverAndResume(t *testing.T) {
 	f.exit <- sandbox.Exit{End: sandbox.Exited}
 	id := execute(t, x, scriptRequest())
 	follow(t, x, id)
-	x.Drain(t.Context())
+	x.Drain(t.Context(), t.Context())
 	if len(heir.started)+len(heir.ended) != 0 {
 		t.Error("the heir that has failed got a report")
 	}

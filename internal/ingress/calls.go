@@ -11,6 +11,7 @@ type Calls struct {
 	mu      sync.Mutex
 	pending int       // calls that have begun, without a decision
 	last    time.Time // when the last call began
+	decided time.Time // when the last call was decided
 }
 
 // Begin must be called when a call begins. The caller must call decided when the daemon has accepted the call, and again
@@ -24,6 +25,7 @@ func (c *Calls) Begin() (decided func()) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.pending--
+		c.decided = time.Now()
 	})
 }
 
@@ -32,4 +34,11 @@ func (c *Calls) Quiet(since time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pending == 0 && time.Since(c.last) >= since
+}
+
+// Decided returns when the last call was accepted or refused. Zero: none was.
+func (c *Calls) Decided() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.decided
 }

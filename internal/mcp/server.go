@@ -254,6 +254,9 @@ func (s *Server) Leave() {
 // Quiet reports whether no message has come for the given time.
 func (s *Server) Quiet(since time.Duration) bool { return s.calls.Quiet(since) }
 
+// Decided returns when the last call was accepted or refused. Zero: none was.
+func (s *Server) Decided() time.Time { return s.calls.Decided() }
+
 // Stop refuses new requests, ends streams that only listen, and waits for the calls under
 // way. When ctx is done, it breaks these calls. It returns when no call is left. Drain the
 // executor before, since a broken call cancels its execution.

@@ -125,9 +125,9 @@ func (s *Store) dropArtifacts(ctx context.Context, l *Log) error {
 // the end of the execution the list is empty. Sizes and tokens are as in List.
 func (s *Store) ListArtifacts(ctx context.Context, tenant, id string, size int, pageToken string) (page []Artifact, next string, err error) {
 	s.flushForQuery(ctx)
-	x, err := getRow(ctx, s.db.queries, "id = ? AND tenant = ?", id, tenant)
+	x, err := findRow(ctx, s.db.queries, tenant, id)
 	if err != nil {
-		return nil, "", fmt.Errorf("record %s: %w", id, err)
+		return nil, "", of(id, err)
 	}
 	tokens := tokenFor("artifacts", tenant, id)
 	after := []byte{}
@@ -144,18 +144,18 @@ func (s *Store) ListArtifacts(ctx context.Context, tenant, id string, size int, 
 		SELECT path, size, sha256, executable FROM artifacts
 		WHERE execution = ? AND path > ? ORDER BY path LIMIT ?`, x.n, after, size+1)
 	if err != nil {
-		return nil, "", fmt.Errorf("record %s: artifacts: %w", id, err)
+		return nil, "", of(id, fmt.Errorf("artifacts: %w", err))
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var a Artifact
 		if err := rows.Scan(&a.Path, &a.SizeBytes, &a.SHA256, &a.Executable); err != nil {
-			return nil, "", fmt.Errorf("record %s: artifacts: %w", id, err)
+			return nil, "", of(id, fmt.Errorf("artifacts: %w", err))
 		}
 		page = append(page, a)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, "", fmt.Errorf("record %s: artifacts: %w", id, err)
+		return nil, "", of(id, fmt.Errorf("artifacts: %w", err))
 	}
 	if len(page) > size {
 		page = page[:size]
@@ -181,7 +181,7 @@ func (s *Store) OpenArtifact(ctx context.Context, tenant, id, path string) (*os.
 		err = ErrNotFound
 	}
 	if err != nil {
-		return nil, Artifact{}, fmt.Errorf("record %s: artifact %q: %w", id, path, err)
+		return nil, Artifact{}, of(id, fmt.Errorf("artifact %q: %w", path, err))
 	}
 	name := filepath.Join(s.ArtifactDir(id), strconv.FormatInt(position, 10))
 	// The file's name is its position, so no path of a script is used on the host.
@@ -190,7 +190,7 @@ func (s *Store) OpenArtifact(ctx context.Context, tenant, id, path string) (*os.
 		err = ErrNotFound // removed since
 	}
 	if err != nil {
-		return nil, Artifact{}, fmt.Errorf("record %s: artifact %q: %w", id, path, err)
+		return nil, Artifact{}, of(id, fmt.Errorf("artifact %q: %w", path, err))
 	}
 	fi, err := f.Stat()
 	if err == nil && (!fi.Mode().IsRegular() || fi.Size() != a.SizeBytes) {

@@ -115,7 +115,7 @@ func (s *Store) isNew(ctx context.Context, id string) error {
 func (s *Store) claim(ctx context.Context, x *Execution, change []statement) error {
 	taken := false
 	err := s.db.update(ctx, s.db.claims, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := getRow(ctx, tx, "tenant = ? AND key = ?", x.Tenant, x.Key)
+		_, err := findKey(ctx, tx, x.Tenant, x.Key)
 		if taken = err == nil; taken {
 			return nil
 		}
@@ -140,7 +140,7 @@ func (s *Store) claim(ctx context.Context, x *Execution, change []statement) err
 // ByKey returns the execution of a tenant that has an idempotency key, or ErrNotFound.
 func (s *Store) ByKey(ctx context.Context, tenant, key string) (Execution, error) {
 	s.flushForQuery(ctx)
-	claimed, err := getRow(ctx, s.db.queries, "tenant = ? AND key = ?", tenant, key)
+	claimed, err := findKey(ctx, s.db.queries, tenant, key)
 	if err == nil {
 		err = s.db.synced.believed()
 	}
@@ -155,7 +155,7 @@ func (s *Store) ByKey(ctx context.Context, tenant, key string) (Execution, error
 // ErrNotFound. The claim is on the disk. Holder does not flush the journal first, because keys are claimed in the database
 // directly.
 func (s *Store) Holder(ctx context.Context, tenant, key string) (id string, hash []byte, err error) {
-	claimed, err := getRow(ctx, s.db.queries, "tenant = ? AND key = ?", tenant, key)
+	claimed, err := findKey(ctx, s.db.queries, tenant, key)
 	if err == nil {
 		err = s.db.synced.believed() // the claim may be newer than the last check
 	}

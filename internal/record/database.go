@@ -47,6 +47,8 @@ type database struct {
 	queries *sql.DB
 	writing sync.Mutex
 	synced  syncCheck
+	// reindexed is the damage of the indexes that check has repaired. Empty: there was none.
+	reindexed string
 }
 
 // openDatabase opens or makes the database at path, readable by its owner only,
@@ -113,17 +115,33 @@ type connector struct {
 func (c connector) Connect(context.Context) (driver.Conn, error) { return c.driver.Open(c.dsn) }
 func (c connector) Driver() driver.Driver                        { return c.driver }
 
-// check checks every page of the database, unless it has more than maxCheckedBytes or quickly is set.
-// quick_check reads every page but does not compare indexes with tables.
+// check checks every page of the database and compares the indexes with the tables, unless the database has more than
+// maxCheckedBytes or quickly is set. Damaged indexes are made again from the tables. All other damage is an error.
 func (d *database) check(ctx context.Context, quickly bool) error {
 	fi, err := os.Stat(d.path)
 	if err != nil {
 		return err
 	}
-	query := "PRAGMA quick_check(1)"
 	if quickly || fi.Size() > maxCheckedBytes {
-		query = "SELECT 'ok' FROM sqlite_schema LIMIT 1"
+		return d.checkBy(ctx, "SELECT 'ok' FROM sqlite_schema LIMIT 1")
 	}
+	damage := d.checkBy(ctx, "PRAGMA integrity_check(1)")
+	if damage == nil {
+		return nil
+	}
+	// quick_check is the same without the indexes.
+	if err := d.checkBy(ctx, "PRAGMA quick_check(1)"); err != nil {
+		return err
+	}
+	if _, err := d.claims.ExecContext(ctx, "REINDEX"); err != nil { // two rows have one id, for example
+		return errors.Join(damage, err)
+	}
+	d.reindexed = damage.Error()
+	return nil
+}
+
+// checkBy runs a query whose result is 'ok', or else the damage.
+func (d *database) checkBy(ctx context.Context, query string) error {
 	var found string
 	if err := d.claims.QueryRowContext(ctx, query).Scan(&found); err != nil {
 		return fmt.Errorf("%s: %w", d.path, err)

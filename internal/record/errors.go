@@ -66,7 +66,7 @@ func (e *OutcomeTooLargeError) Error() string {
 
 // CorruptError says that a file or a row was damaged since it was written.
 type CorruptError struct {
-	ID string
+	ID string // of the execution; empty: damage of the database that belongs to none
 	// Offset is the position in the spool, in bytes; 0 if something else is damaged.
 	Offset int64
 	Reason string
@@ -76,11 +76,36 @@ type CorruptError struct {
 }
 
 func (e *CorruptError) Error() string {
+	if e.ID == "" {
+		return "record: corrupt: " + e.Reason
+	}
 	ended := ""
 	if e.End != nil {
 		ended = "; the execution ended " + e.End.End
 	}
 	return fmt.Sprintf("record %s: corrupt at byte %d: %s%s", e.ID, e.Offset, e.Reason, ended)
+}
+
+// isDamage reports whether an error shows that a row or a spool was damaged.
+func isDamage(err error) bool {
+	var bad badFrame
+	return isCorrupt(err) || err == errShort || errors.As(err, &bad)
+}
+
+// of returns err for callers of this package, with the execution that it is about. Damage becomes a *CorruptError.
+func of(id string, err error) error {
+	if isDamage(err) {
+		return &CorruptError{ID: id, Reason: err.Error()}
+	}
+	return fmt.Errorf("record %s: %w", id, err)
+}
+
+// ofAll is of for a call that is about no single execution.
+func ofAll(call string, err error) error {
+	if isDamage(err) {
+		return &CorruptError{Reason: call + ": " + err.Error()}
+	}
+	return fmt.Errorf("record: %s: %w", call, err)
 }
 
 // TokenError says that a page token is malformed, or of another listing.

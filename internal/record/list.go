@@ -55,11 +55,11 @@ func (s *Store) List(ctx context.Context, f Filter) (page []Execution, next stri
 	s.flushForQuery(ctx)
 	rows, err := s.db.queries.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, "", fmt.Errorf("record: list: %w", err)
+		return nil, "", ofAll("list", err)
 	}
 	all, more, err := scanPage(rows, size)
 	if err != nil {
-		return nil, "", fmt.Errorf("record: list: %w", err)
+		return nil, "", ofAll("list", err)
 	}
 	if more {
 		next = f.token().encode(all[len(all)-1].n)

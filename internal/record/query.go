@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -38,6 +39,9 @@ func scanRow(scan func(...any) error) (*row, error) {
 		&x.RequestHash, &x.State, &created, &started, &ended, &x.Detail, &x.Outcome, &x.End, &lastSeq, &x.spoolBytes, &x.inFile,
 		&x.artifactBytes, &x.rowBytes)
 	if err != nil {
+		if strings.HasPrefix(err.Error(), "sql: Scan error") { // a column has a value of another type
+			err = badFrame(err.Error())
+		}
 		return nil, err
 	}
 	if err := json.Unmarshal(labels, &x.Labels); err != nil {
@@ -70,6 +74,30 @@ func getRow(ctx context.Context, q querier, where string, args ...any) (*row, er
 	return x, err
 }
 
+// errOther says that an index is damaged.
+const errOther = badFrame("the index leads to another execution")
+
+// findRow returns the execution of a tenant, or ErrNotFound.
+func findRow(ctx context.Context, q querier, tenant, id string) (*row, error) {
+	x, err := getRow(ctx, q, "id = ? AND tenant = ?", id, tenant)
+	if err == nil && (x.ID != id || x.Tenant != tenant) {
+		return nil, errOther
+	}
+	return x, err
+}
+
+// findKey returns the execution of a tenant that has an idempotency key, or ErrNotFound. Damage is a *CorruptError.
+func findKey(ctx context.Context, q querier, tenant, key string) (*row, error) {
+	x, err := getRow(ctx, q, "tenant = ? AND key = ?", tenant, key)
+	if err == nil && (x.Key != key || x.Tenant != tenant) {
+		err = errOther
+	}
+	if isDamage(err) {
+		err = ofAll("lookup of an idempotency key", err)
+	}
+	return x, err
+}
+
 // refresh sets LastSeq of an open execution, which its row doesn't have.
 // An update of the row for each event would cost a transaction each.
 func (s *Store) refresh(x *Execution) {
@@ -84,8 +112,11 @@ func (s *Store) refresh(x *Execution) {
 func (s *Store) TenantOf(ctx context.Context, id string) (string, error) {
 	s.flushForQuery(ctx)
 	x, err := getRow(ctx, s.db.queries, "id = ?", id)
+	if err == nil && x.ID != id {
+		err = errOther
+	}
 	if err != nil {
-		return "", fmt.Errorf("record %s: %w", id, err)
+		return "", of(id, err)
 	}
 	return x.Tenant, nil
 }
@@ -93,9 +124,9 @@ func (s *Store) TenantOf(ctx context.Context, id string) (string, error) {
 // Get returns the tenant's execution, or ErrNotFound.
 func (s *Store) Get(ctx context.Context, tenant, id string) (Execution, error) {
 	s.flushForQuery(ctx)
-	x, err := getRow(ctx, s.db.queries, "id = ? AND tenant = ?", id, tenant)
+	x, err := findRow(ctx, s.db.queries, tenant, id)
 	if err != nil {
-		return Execution{}, fmt.Errorf("record %s: %w", id, err)
+		return Execution{}, of(id, err)
 	}
 	s.refresh(&x.Execution)
 	return x.Execution, nil

@@ -45,9 +45,9 @@ func (s *Store) Read(ctx context.Context, tenant, id string, after uint64) (*Rea
 	}
 	remote := s.foreign(id) != nil // before the row, too
 	s.flushForQuery(ctx)
-	x, err := getRow(ctx, s.db.queries, "id = ? AND tenant = ?", id, tenant)
+	x, err := findRow(ctx, s.db.queries, tenant, id)
 	if err != nil {
-		return nil, fmt.Errorf("record %s: %w", id, err)
+		return nil, of(id, err)
 	}
 	switch {
 	case l != nil:
@@ -171,7 +171,7 @@ func (r *Reader) replayFile(ctx context.Context, s *Store, x *row) error {
 // whyNoSpool returns the reason why a file is missing: the execution was removed
 // since its row was read, or the file was lost.
 func (s *Store) whyNoSpool(ctx context.Context, tenant, id string) error {
-	if _, err := getRow(ctx, s.db.queries, "id = ? AND tenant = ?", id, tenant); err != nil {
+	if _, err := findRow(ctx, s.db.queries, tenant, id); err != nil {
 		return err
 	}
 	return badFrame("file is missing")
@@ -264,11 +264,11 @@ func (r *Reader) endOfRow() (Event, error) {
 
 // failure returns err, met at pos in the spool, for callers of this package.
 func (r *Reader) failure(pos int64, err error) error {
-	var bad badFrame
-	if err == errShort || errors.As(err, &bad) {
-		return &CorruptError{ID: r.id, Offset: pos, Reason: err.Error(), End: r.end}
+	err = of(r.id, err)
+	if bad, ok := errors.AsType[*CorruptError](err); ok {
+		bad.Offset, bad.End = pos, r.end
 	}
-	return fmt.Errorf("record %s: %w", r.id, err)
+	return err
 }
 
 // Close ends the reading.

@@ -88,6 +88,9 @@ func (s *Store) openRecord(ctx context.Context) error {
 		return err
 	}
 	s.db = db
+	if db.reindexed != "" {
+		s.log.Error("record: an index of the database was damaged and has been made again; an execution whose row was damaged, too, may be missing or unended", "err", db.reindexed)
+	}
 	first, err := s.openJournals(ctx)
 	if err != nil {
 		return err

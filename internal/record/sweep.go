@@ -115,7 +115,7 @@ func (s *Store) Remove(ctx context.Context, tenant, id string) error {
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
 	s.flushForQuery(ctx)
-	x, err := getRow(ctx, s.db.queries, "id = ? AND tenant = ?", id, tenant)
+	x, err := findRow(ctx, s.db.queries, tenant, id)
 	if err == nil && x.State != Ended {
 		err = ErrNotEnded
 	}
@@ -123,7 +123,7 @@ func (s *Store) Remove(ctx context.Context, tenant, id string) error {
 		err = s.remove(ctx, []expired{{x.n, x.ID, x.Tenant, x.spoolBytes + x.artifactBytes + x.rowBytes}})
 	}
 	if err != nil {
-		return fmt.Errorf("record: remove %s: %w", id, err)
+		return of(id, fmt.Errorf("remove: %w", err))
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/mattn/go-sqlite3"
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/durable"
 )
 
 // A syncCheck says whether successful syncs of the database can be believed.
@@ -43,7 +45,7 @@ func (c *syncCheck) open(path string) (err error) {
 	if c.database, err = os.Open(path); err != nil {
 		return err
 	}
-	c.log, err = os.OpenFile(path+"-wal", os.O_RDWR, 0)
+	c.log, err = os.Open(path + "-wal")
 	return err
 }
 
@@ -85,17 +87,10 @@ func (c *syncCheck) noneLost() error {
 	return nil
 }
 
-// believed returns nil if the last sync can be believed. In addition to noneLost it asks the file system for a change that
-// needs its journal: room for the first byte, which has it. When ext4 has given up its journal, a sync that is under way
-// can still succeed: it finds that the transaction with the size of the file is over, not that it was aborted
-// (jbd2_complete_transaction in fs/jbd2/journal.c of Linux). Every later change fails then.
+// believed returns nil if the last sync can be believed: no write was lost, and the file system still has its journal.
 func (c *syncCheck) believed() error {
 	if err := c.noneLost(); err != nil {
 		return err
 	}
-	err := unix.Fallocate(int(c.log.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, 1)
-	if err == nil || isFull(err) || errors.Is(err, unix.EOPNOTSUPP) { // some file systems can't: fallocate(2)
-		return nil
-	}
-	return &os.PathError{Op: "fallocate", Path: c.log.Name(), Err: err}
+	return durable.Believed(c.log)
 }

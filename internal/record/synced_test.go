@@ -216,15 +216,7 @@ func TestNoAnswerFromDeadFileSystem(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantClaims(t, s, claims) // its pages are in SQLite's memory
-	dir, err := os.Open(disk.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dir.Close()
-	const shutdown, noLogFlush = 0x8004587d, 2 // see EXT4_IOC_SHUTDOWN in fs/ext4/ext4.h of Linux
-	if err := unix.IoctlSetPointerInt(int(dir.Fd()), shutdown, noLogFlush); err != nil {
-		t.Fatal(err)
-	}
+	disktest.CutPower(t, disk.dir)
 	if id, _, err := s.Holder(t.Context(), "a", "key"); err == nil {
 		t.Errorf("the key was answered with %s", id)
 	}

@@ -349,8 +349,12 @@ var table = []row{
 	}),
 	typed(func(e *executor.CorruptError) verdict {
 		// Only the log has the reason: it can name files of the daemon.
-		return verdict{code: codes.DataLoss, reason: pb.ErrorReason_ERROR_REASON_OUTPUT_DAMAGED, metadata: map[string]string{"executionId": e.ID},
+		v := verdict{code: codes.DataLoss, reason: pb.ErrorReason_ERROR_REASON_OUTPUT_DAMAGED, metadata: map[string]string{"executionId": e.ID},
 			message: "execution " + e.ID + ": its stored data is damaged", log: true}
+		if e.ID == "" {
+			v.metadata, v.message = nil, "the record of executions is damaged; the daemon's log says where"
+		}
+		return v
 	}),
 	typed(func(e *executor.NotRunningError) verdict {
 		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_NOT_RUNNING, metadata: map[string]string{"executionId": e.ID}}

@@ -553,7 +553,7 @@ func TestSaturated(t *testing.T) {
 
 func TestDraining(t *testing.T) {
 	d := startIdle(t, nil)
-	d.x.Drain(t.Context())
+	d.x.Drain(t.Context(), t.Context())
 	wantRefusal(t, d.execute(script("scripts/hello.sh")).err, refusal{codes.Unavailable, "DRAINING", ""})
 	can, err := d.system.GetCapabilities(t.Context(), &pb.GetCapabilitiesRequest{})
 	if err != nil || !can.Draining {

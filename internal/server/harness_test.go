@@ -104,7 +104,7 @@ func (d *daemon) serve(l net.Listener, target string, opts ...grpc.DialOption) *
 		// In the order of a daemon that is in a hurry: everything is cancelled.
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
-		d.x.Drain(over)
+		d.x.Drain(over, over)
 		conn.Close()
 		d.Stop(context.Background()) // hangs if anything leaks
 		if err := <-done; err != nil {

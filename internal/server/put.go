@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -225,6 +226,17 @@ func (u *uploads) expirePut(key putKey, p *put) {
 	u.mu.Unlock()
 	defer u.give(key.who, key.size)
 	removeStaged(p.dir, p.file()) // what stays is removed at the next start
+}
+
+// dropPuts removes the broken uploads. Nobody can resume them after the server has stopped, for example in a takeover that
+// has failed: the daemon goes on with another server.
+func (u *uploads) dropPuts() {
+	u.mu.Lock()
+	puts := maps.Clone(u.puts)
+	u.mu.Unlock()
+	for key, p := range puts {
+		u.expirePut(key, p)
+	}
 }
 
 // file is named by the daemon: a caller's path never becomes a path on the host here.

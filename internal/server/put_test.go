@@ -273,7 +273,7 @@ func TestPutWhileDraining(t *testing.T) {
 		defer b.uploads.mu.Unlock()
 		return len(b.uploads.puts) == 2
 	})
-	b.x.Drain(t.Context())
+	b.x.Drain(t.Context(), t.Context())
 	_, err := b.put(b.header("g", "1"), putData("1"))
 	b.refusedWith(err, codes.Unavailable, "DRAINING")
 	if err := underWay.Send(putData("0123")); err != nil {
@@ -289,6 +289,15 @@ func TestPutWhileDraining(t *testing.T) {
 		t.Errorf("the upload without bytes: got %v", err)
 	}
 	b.await("the upload without bytes stays", func() bool { n, _ := b.upload(); return n < 0 })
+}
+
+func TestStopRemovesBrokenPuts(t *testing.T) {
+	b := newPutBench(t)
+	b.breakOff(b.header("f", "abc"), "a")
+	b.Stop(t.Context())
+	if n, _ := b.upload(); n >= 0 {
+		t.Errorf("an upload of %d bytes is left", n)
+	}
 }
 
 // A broken upload is removed when nobody resumes it, or another server starts.

@@ -213,6 +213,9 @@ func (s *Server) Leave(ctx context.Context) (left <-chan struct{}) {
 // follow an execution count as accepted.
 func (s *Server) Quiet(since time.Duration) bool { return s.calls.Quiet(since) }
 
+// Decided returns when the last call was accepted or refused. Zero: none was.
+func (s *Server) Decided() time.Time { return s.calls.Decided() }
+
 // Stop takes no new call, waits for those under way until ctx is done, then
 // breaks them, and returns when none is left. Drain the executor first: a broken
 // stream cancels its execution.
@@ -225,6 +228,7 @@ func (s *Server) Stop(ctx context.Context) {
 	s.grpc.GracefulStop()
 	// These goroutines end soon after their calls: without its stream, Recv returns an error.
 	s.background.Wait()
+	s.uploads.dropPuts()
 }
 
 // spawn runs f in a goroutine that may outlive the call. A panic in f ends f and not the

@@ -296,10 +296,11 @@ func fromSessionBase(b *executor.SessionBase) *pb.SessionBase {
 
 // The executor's words for a commit that did not happen, as numbers of the contract.
 var uncommittedNumbers = map[executor.Uncommitted]pb.SessionUncommitted{
-	executor.NotSucceeded: pb.SessionUncommitted_SESSION_UNCOMMITTED_NOT_SUCCEEDED,
-	executor.NotCollected: pb.SessionUncommitted_SESSION_UNCOMMITTED_NOT_COLLECTED,
-	executor.OverQuota:    pb.SessionUncommitted_SESSION_UNCOMMITTED_OVER_QUOTA,
-	executor.CommitError:  pb.SessionUncommitted_SESSION_UNCOMMITTED_ERROR,
+	executor.NotSucceeded:  pb.SessionUncommitted_SESSION_UNCOMMITTED_NOT_SUCCEEDED,
+	executor.NotCollected:  pb.SessionUncommitted_SESSION_UNCOMMITTED_NOT_COLLECTED,
+	executor.OverQuota:     pb.SessionUncommitted_SESSION_UNCOMMITTED_OVER_QUOTA,
+	executor.CommitError:   pb.SessionUncommitted_SESSION_UNCOMMITTED_ERROR,
+	executor.CommitUnknown: pb.SessionUncommitted_SESSION_UNCOMMITTED_UNKNOWN,
 }
 
 func fromSessionOutcome(o *executor.SessionOutcome) *pb.SessionResult {

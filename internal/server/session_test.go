@@ -261,7 +261,7 @@ func TestSessionMessages(t *testing.T) {
 	if got := fromSessionBase(&base); got.SessionId != "s" || got.Version != 2 || fromSessionBase(nil) != nil || fromSessionOutcome(nil) != nil {
 		t.Errorf("got %v", got)
 	}
-	for _, u := range []executor.Uncommitted{executor.NotSucceeded, executor.NotCollected, executor.OverQuota, executor.CommitError} {
+	for _, u := range []executor.Uncommitted{executor.NotSucceeded, executor.NotCollected, executor.OverQuota, executor.CommitError, executor.CommitUnknown} {
 		if uncommittedNumbers[u] == 0 {
 			t.Errorf("%s has no number", u)
 		}

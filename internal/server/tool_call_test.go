@@ -133,7 +133,7 @@ func TestCallToolRefuses(t *testing.T) {
 			t.Errorf("got %q, want %q", st.Message(), tt.message)
 		}
 	}
-	d.x.Drain(t.Context())
+	d.x.Drain(t.Context(), t.Context())
 	wantRefusal(t, d.callTool("run_skill_script", `{"skill": "demo", "script_path": "scripts/hello.sh"}`).err, refusal{codes.Unavailable, "DRAINING", ""})
 }
 

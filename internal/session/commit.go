@@ -44,7 +44,8 @@ func (w *Writer) Changes() []Changed { return w.changed }
 
 // Commit makes the next version of the session, at once or not at all. The version is durable when
 // Commit returns. If the files are as before, nothing happens. Commit may be called once. The error is a
-// *QuotaError, a *PathError, or one of the operating system.
+// *QuotaError, a *PathError, or one of the operating system: then there is no new version. After an *UnknownError there
+// may be one.
 func (w *Writer) Commit(c Change) (Committed, error) {
 	if w.next != nil {
 		return Committed{}, errors.New("session: a writer commits once")
@@ -98,7 +99,7 @@ func (w *Writer) commit(next *manifest, sources map[string]string) error {
 	if err := w.write(next, sources); err != nil {
 		w.unreserve(next.Stored - before)
 		w.x.loaded = false // the next writer reads the versions from the disk again
-		return fmt.Errorf("session %s: commit: %w", w.x.id, errors.Join(err, w.undo(next, sources)))
+		return fmt.Errorf("session %s: commit: %w", w.x.id, w.undo(next, sources, err))
 	}
 	// The rows are on disk now. Only their size is still needed, by stored.
 	next.rows = nil
@@ -275,14 +276,18 @@ func copyFile(to, from string) error {
 	return errors.Join(err, dst.Close())
 }
 
-// undo removes the files that a failed commit wrote: first the version, so that no version on disk lacks
-// an object.
-func (w *Writer) undo(next *manifest, sources map[string]string) error {
-	if err := unlessGone(os.Remove(versionPath(w.x.dir, next.Number))); err != nil {
-		return err
+// undo removes the files that a commit wrote before it failed with err, and returns err. It removes the version first, so that
+// no version on disk lacks an object. If the disk does not let it remove the version, the error is an *UnknownError: the
+// rename of the version may have reached the disk, for example with the sync of another session.
+func (w *Writer) undo(next *manifest, sources map[string]string, err error) error {
+	gone := os.Remove(versionPath(w.x.dir, next.Number))
+	if gone == nil {
+		// The sync between the two removals: after a power cut a version could otherwise be there without its objects.
+		gone = durable.SyncDir(filepath.Join(w.x.dir, versionsName))
 	}
-	err := durable.SyncDir(filepath.Join(w.x.dir, versionsName))
-	// The sync between the two removals: after a power cut a version could otherwise be there without its objects.
+	if unlessGone(gone) != nil {
+		return &UnknownError{w.x.id, next.Number, errors.Join(err, gone)}
+	}
 	for object := range sources {
 		err = errors.Join(err, unlessGone(os.Remove(filepath.Join(w.x.dir, objectsName, object))))
 	}

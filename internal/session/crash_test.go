@@ -257,12 +257,88 @@ func TestFailedSync(t *testing.T) {
 	id := b.create(Settings{})
 	b.commit(id, "f=1")
 	w := b.acquire(id, 0)
-	next := &manifest{Version: Version{Number: 2}}
+	next, cause := &manifest{Version: Version{Number: 2}}, errors.New("a failed sync")
 	b.must(os.WriteFile(versionPath(w.x.dir, 2), []byte("x"), 0o600))
-	b.must(w.undo(next, map[string]string{"2-0": ""}))
+	if err := w.undo(next, map[string]string{"2-0": ""}, cause); !errors.Is(err, cause) || isUnknown(err) {
+		t.Errorf("got %v, want %v", err, cause)
+	}
 	w.Release()
 	b.check("files", b.head(id), []string{"f=1"})
 	if v, err := b.Versions("a", id); len(v) != 1 || err != nil {
 		t.Errorf("versions: %+v, %v", v, err)
+	}
+}
+
+// onDisk moves the store of a bench to a disk of its own.
+func (b *bench) onDisk() {
+	b.t.Helper()
+	b.must(b.Close())
+	b.dir = filepath.Join(disktest.NewExt4(b.t).Dir, "sessions")
+	b.open()
+	b.t.Cleanup(func() { b.Store.Close() }) // before the disk goes
+}
+
+// Commit says what it knows when the disk fails before the version has its name: there is no such version.
+func TestDiskFailsBeforeTheVersion(t *testing.T) {
+	b := newBench(t)
+	b.onDisk()
+	id := b.create(Settings{})
+	b.commit(id, "f=1")
+	b.step = func(step string) {
+		if step == "objects" {
+			disktest.CutPower(t, b.dir)
+		}
+	}
+	w := b.acquire(id, 0)
+	if _, err := w.Commit(b.change("f=2")); err == nil || isUnknown(err) {
+		t.Errorf("got %v, want an error that denies the version", err)
+	}
+	w.Release()
+	if i, err := b.Get("a", id); i.Newest.Number != 1 || err != nil {
+		t.Errorf("got %+v, %v, want version 1", i, err)
+	}
+}
+
+func isUnknown(err error) bool {
+	_, ok := errors.AsType[*UnknownError](err)
+	return ok
+}
+
+// If the version has its name, and the disk lets nobody take the name away, then nobody knows whether the version is on the
+// disk. Commit does not deny it.
+func TestDiskFailsAfterTheVersion(t *testing.T) {
+	b := newBench(t)
+	b.onDisk()
+	id := b.create(Settings{})
+	b.commit(id, "f=1")
+	w := b.acquire(id, 0)
+	b.must(os.WriteFile(versionPath(w.x.dir, 2), []byte("x"), 0o600)) // as after a rename whose sync fails
+	disktest.CutPower(t, b.dir)
+	err := w.undo(&manifest{Version: Version{Number: 2}}, nil, errors.New("a failed sync"))
+	if unknown, ok := errors.AsType[*UnknownError](err); !ok || unknown.ID != id || unknown.Version != 2 {
+		t.Errorf("got %v, want an *UnknownError for version 2", err)
+	}
+	w.x.loaded = false // as Commit does
+	w.Release()
+	if i, err := b.Get("a", id); i.Newest.Number != 1 || err != nil {
+		t.Errorf("got %+v, %v, want version 1", i, err)
+	}
+	if err := b.openErr(id, 0); err == nil {
+		t.Error("a writer begins before the version is removed")
+	}
+}
+
+// A deletion that could not be synced can be repeated.
+func TestDeleteAgain(t *testing.T) {
+	b := newBench(t)
+	id := b.create(Settings{})
+	dir := filepath.Join(b.dir, "a", id)
+	b.must(os.Rename(dir, filepath.Join(b.dir, "a", oldPrefix+id))) // as a deletion whose sync has failed
+	b.must(b.Delete("a", id))
+	if list, err := os.ReadDir(filepath.Join(b.dir, "a")); len(list) != 0 || err != nil {
+		t.Errorf("left on disk: %v, %v", list, err)
+	}
+	if n, bytes := b.Usage("a"); n != 0 || bytes != 0 {
+		t.Errorf("usage: %d sessions of %d bytes", n, bytes)
 	}
 }

@@ -65,10 +65,11 @@ func (s *Store) delete(tenant string, x *session, by string, still func() bool) 
 	return nil
 }
 
-// remove takes the name away first, so that a crash leaves no part of a session under it.
+// remove takes the name away first, so that a crash leaves no part of a session under it. If the name is gone, an earlier
+// deletion could not sync that.
 func (s *Store) remove(x *session) error {
 	old := filepath.Join(filepath.Dir(x.dir), oldPrefix+x.id)
-	if err := os.Rename(x.dir, old); err != nil {
+	if err := unlessGone(os.Rename(x.dir, old)); err != nil {
 		return err
 	}
 	s.step("delete")

@@ -67,6 +67,21 @@ type PathError struct{ Path, Reason string }
 
 func (e *PathError) Error() string { return fmt.Sprintf("path %q: %s", e.Path, e.Reason) }
 
+// UnknownError says that a commit failed, and that the disk also failed when the commit was to be undone. So nobody knows
+// whether the version is on the disk. The next use of the session removes the version, if the disk works again. If the daemon
+// ends before that, the next start finds the version, or does not.
+type UnknownError struct {
+	ID      string
+	Version int
+	Err     error
+}
+
+func (e *UnknownError) Error() string {
+	return fmt.Sprintf("session %s: version %d may be on the disk or not: %v", e.ID, e.Version, e.Err)
+}
+
+func (e *UnknownError) Unwrap() error { return e.Err }
+
 // DamagedError says that a version on disk can't be used. Other versions can.
 type DamagedError struct {
 	ID      string

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+
+	"github.com/skillrun/skillrun/internal/durable"
 )
 
 // load reads the versions and removes the remains of an interrupted commit or release. If a version is
@@ -58,21 +60,24 @@ func (s *Store) load(tenant string, x *session) error {
 	return nil
 }
 
-// committed returns the numbers of the versions on disk. It removes versions that are newer than the head. The commit of
-// such a version was reported as failed, but the disk did not let the commit remove the version. After a restart such a
-// version counts as committed, because the head is then the newest version on disk.
+// committed returns the numbers of the versions on disk. It removes versions that are newer than the head: their commits have
+// ended with an UnknownError. After a restart such a version counts as committed, because the head is then the newest version
+// on disk.
 func (x *session) committed() ([]int, error) {
 	numbers, err := versionNumbers(x.dir)
 	if err != nil {
 		return nil, err
 	}
-	for n := len(numbers); n > 0 && numbers[n-1] > x.head.Number; n-- {
-		if err := os.Remove(versionPath(x.dir, numbers[n-1])); err != nil {
+	known := len(numbers)
+	for ; known > 0 && numbers[known-1] > x.head.Number; known-- {
+		if err := os.Remove(versionPath(x.dir, numbers[known-1])); err != nil {
 			return nil, err
 		}
-		numbers = numbers[:n-1]
 	}
-	return numbers, nil
+	if known < len(numbers) { // before load removes their objects, as in undo
+		err = durable.SyncDir(filepath.Join(x.dir, versionsName))
+	}
+	return numbers[:known], err
 }
 
 // objectSizes returns the sizes of the objects of a session, by their names.

@@ -317,7 +317,7 @@ func TestCommandOtherErrors(t *testing.T) {
 	}
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	b.x.Drain(over)
+	b.x.Drain(over, over)
 	if _, err := b.ExecuteCommand(t.Context(), b.who, CommandRequest{Skill: "data-analysis", Command: "pwd"}, nil); !errors.Is(err, executor.ErrDraining) {
 		t.Errorf("got %v", err)
 	}

@@ -195,7 +195,7 @@ func TestRunPythonScriptSaysWhatTheContractDoesNotKnow(t *testing.T) {
 func TestRefusalsOfTheDaemonAreErrors(t *testing.T) {
 	t.Parallel()
 	b := newIdleBench(t, nil, skillText{name: "calc"}.withVenv(t))
-	b.x.Drain(t.Context())
+	b.x.Drain(t.Context(), t.Context())
 	if r, err := b.RunPythonScript(t.Context(), b.who, PythonScriptCall{Skill: "calc", Script: "1"}, nil); !errors.Is(err, executor.ErrDraining) {
 		t.Errorf("run_python_script: got %+v, %v", r, err)
 	}

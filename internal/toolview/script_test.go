@@ -560,7 +560,7 @@ func TestScriptOtherErrors(t *testing.T) {
 	}
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	b.x.Drain(over)
+	b.x.Drain(over, over)
 	if _, err := b.ExecuteScript(t.Context(), b.who, ScriptRequest{Skill: "pdf", ScriptPath: "scripts/echo.py"}, nil); !errors.Is(err, executor.ErrDraining) {
 		t.Errorf("got %v", err)
 	}

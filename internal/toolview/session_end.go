@@ -14,8 +14,10 @@ type SessionEnd struct {
 	Version int                      // the newest one that the call knows
 	Changes []executor.SessionChange // the first ones
 	LeftOut int                      // how many more there are
-	// NotKept says why the session does not have the call's changes. Empty: it has them.
+	// NotKept says why the session does not have the call's changes, or, with Unknown, why it may lack them. Empty: it has
+	// them.
 	NotKept string
+	Unknown bool
 }
 
 // sessionResultProperty is the schema of the field session of a result.
@@ -35,7 +37,7 @@ const sessionResultProperty = `"session": {
           }
         },
         "changes_left_out": {"type": "integer", "description": "How many more files it changed"},
-        "not_kept": {"type": "string", "description": "Why the session does not have the changes"}
+        "not_kept": {"type": "string", "description": "Why the session does not have the changes, or may lack them"}
       },
       "required": ["id", "version"],
       "additionalProperties": false
@@ -50,6 +52,7 @@ func (r run) sessionEnd() *SessionEnd {
 	return &SessionEnd{
 		ID: s.ID, Version: cmp.Or(s.Committed, s.Version), Changes: r.SessionChanges,
 		LeftOut: s.Added + s.Changed + s.Deleted - len(r.SessionChanges), NotKept: toolWords.Replace(s.Reason),
+		Unknown: s.Uncommitted == executor.CommitUnknown,
 	}
 }
 
@@ -60,6 +63,7 @@ type listedSession struct {
 	Changes []listedChange `json:"changes,omitempty"`
 	LeftOut int            `json:"changes_left_out,omitempty"`
 	NotKept string         `json:"not_kept,omitempty"`
+	unknown bool
 }
 
 type listedChange struct {
@@ -74,7 +78,7 @@ func (s *SessionEnd) list() *listedSession {
 	if s == nil {
 		return nil
 	}
-	out := &listedSession{ID: s.ID, Version: s.Version, LeftOut: s.LeftOut, NotKept: s.NotKept}
+	out := &listedSession{ID: s.ID, Version: s.Version, LeftOut: s.LeftOut, NotKept: s.NotKept, unknown: s.Unknown}
 	for _, c := range s.Changes {
 		line := listedChange{Path: c.Path, Change: string(c.Kind)}
 		if !c.Deleted() {
@@ -102,7 +106,10 @@ func (s *listedSession) text() string {
 	if s.LeftOut > 0 {
 		fmt.Fprintf(&b, "\n[Session: %d more files changed.]", s.LeftOut)
 	}
-	if s.NotKept != "" {
+	switch {
+	case s.unknown:
+		fmt.Fprintf(&b, "\n[Session: the changes may be lost: %s]", s.NotKept)
+	case s.NotKept != "":
 		fmt.Fprintf(&b, "\n[Session: the changes were not kept: %s]", s.NotKept)
 	}
 	return b.String()

@@ -89,7 +89,7 @@ func New(t testing.TB, c Config) *Bench {
 func (b *Bench) Stop() {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	b.Executor.Drain(over)
+	b.Executor.Drain(over, over)
 }
 
 // Logs collects the lines of a log. The zero value is empty and ready to use.

@@ -184,7 +184,8 @@ const (
 	ErrorReason_ERROR_REASON_EXECUTION_NOT_FOUND ErrorReason = 47
 	// NOT_FOUND: the execution has no such artifact (executionId, path).
 	ErrorReason_ERROR_REASON_ARTIFACT_NOT_FOUND ErrorReason = 48
-	// DATA_LOSS: the stored output of the execution is damaged (executionId).
+	// DATA_LOSS: the record or the stored output of the execution is damaged (executionId; not set if
+	// the damage belongs to no single execution).
 	ErrorReason_ERROR_REASON_OUTPUT_DAMAGED ErrorReason = 49
 	// FAILED_PRECONDITION: the execution does not run (executionId).
 	ErrorReason_ERROR_REASON_NOT_RUNNING ErrorReason = 50

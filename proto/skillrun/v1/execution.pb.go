@@ -218,8 +218,12 @@ const (
 	SessionUncommitted_SESSION_UNCOMMITTED_NOT_COLLECTED SessionUncommitted = 2
 	// The next version would exceed a quota.
 	SessionUncommitted_SESSION_UNCOMMITTED_OVER_QUOTA SessionUncommitted = 3
-	// The daemon failed.
+	// The daemon could not write the version, for example because its disk is full.
 	SessionUncommitted_SESSION_UNCOMMITTED_ERROR SessionUncommitted = 4
+	// The disk failed while the daemon wrote the version, and again when the daemon removed it.
+	// So the version may exist. When the disk works again, ListSessionVersions tells: the
+	// version has the execution as committed_by.
+	SessionUncommitted_SESSION_UNCOMMITTED_UNKNOWN SessionUncommitted = 5
 )
 
 // Enum value maps for SessionUncommitted.
@@ -230,6 +234,7 @@ var (
 		2: "SESSION_UNCOMMITTED_NOT_COLLECTED",
 		3: "SESSION_UNCOMMITTED_OVER_QUOTA",
 		4: "SESSION_UNCOMMITTED_ERROR",
+		5: "SESSION_UNCOMMITTED_UNKNOWN",
 	}
 	SessionUncommitted_value = map[string]int32{
 		"SESSION_UNCOMMITTED_UNSPECIFIED":   0,
@@ -237,6 +242,7 @@ var (
 		"SESSION_UNCOMMITTED_NOT_COLLECTED": 2,
 		"SESSION_UNCOMMITTED_OVER_QUOTA":    3,
 		"SESSION_UNCOMMITTED_ERROR":         4,
+		"SESSION_UNCOMMITTED_UNKNOWN":       5,
 	}
 )
 
@@ -2745,7 +2751,7 @@ type SessionResult struct {
 	// All files of the new version.
 	FileCount uint32 `protobuf:"varint,8,opt,name=file_count,json=fileCount,proto3" json:"file_count,omitempty"`
 	SizeBytes uint64 `protobuf:"varint,9,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	// Why its changes are not in the session. Unspecified: they are.
+	// Why its changes are not in the session, or may not be. Unspecified: they are.
 	Uncommitted SessionUncommitted `protobuf:"varint,10,opt,name=uncommitted,proto3,enum=skillrun.v1.SessionUncommitted" json:"uncommitted,omitempty"`
 	// The same as a sentence.
 	Reason        string `protobuf:"bytes,11,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -4971,13 +4977,14 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\x18EXECUTION_END_OOM_KILLED\x10\x04\x12\x1b\n" +
 	"\x17EXECUTION_END_CANCELLED\x10\x05\x12\x1d\n" +
 	"\x19EXECUTION_END_DAEMON_LOST\x10\x06\x12\x1e\n" +
-	"\x1aEXECUTION_END_SETUP_FAILED\x10\a*\xca\x01\n" +
+	"\x1aEXECUTION_END_SETUP_FAILED\x10\a*\xeb\x01\n" +
 	"\x12SessionUncommitted\x12#\n" +
 	"\x1fSESSION_UNCOMMITTED_UNSPECIFIED\x10\x00\x12%\n" +
 	"!SESSION_UNCOMMITTED_NOT_SUCCEEDED\x10\x01\x12%\n" +
 	"!SESSION_UNCOMMITTED_NOT_COLLECTED\x10\x02\x12\"\n" +
 	"\x1eSESSION_UNCOMMITTED_OVER_QUOTA\x10\x03\x12\x1d\n" +
-	"\x19SESSION_UNCOMMITTED_ERROR\x10\x04*\x8e\x01\n" +
+	"\x19SESSION_UNCOMMITTED_ERROR\x10\x04\x12\x1f\n" +
+	"\x1bSESSION_UNCOMMITTED_UNKNOWN\x10\x05*\x8e\x01\n" +
 	"\x11ExecutionDeadline\x12\"\n" +
 	"\x1eEXECUTION_DEADLINE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17EXECUTION_DEADLINE_WALL\x10\x01\x12\x1a\n" +
