@@ -95,7 +95,10 @@ def closing(count):
         made += 1
     print(made)
 
-globals()[sys.argv[1]](int(sys.argv[2]))
+try: globals()[sys.argv[1]](int(sys.argv[2]))
+except Exception as e:
+    print(type(e).__name__, e) # the bare runs drop standard error
+    raise
 `
 
 // networking measures the network of one sandbox, in turns with the same script without a sandbox and with
@@ -157,11 +160,11 @@ func (r *run) peersOn(i *internet) (all []*carrier, end func() error) {
 }
 
 // turns runs the script n times by each carrier, in turns, after one run that does not count. A peer that
-// fails is left out of these turns.
+// fails again and again is left out of these turns.
 func (r *run) turns(n int, all []*carrier, args ...string) ([][]float64, error) {
 	samples := make([][]float64, len(all))
 	for _, c := range all {
-		if c.run != nil {
+		if c.failed = 0; c.run != nil {
 			c.broken = nil
 		}
 	}
@@ -174,7 +177,7 @@ func (r *run) turns(n int, all []*carrier, args ...string) ([][]float64, error) 
 			if c.broken != nil {
 				continue
 			}
-			took, err := c.run(args...)
+			took, err := c.try(i >= firstPeer, args...)
 			switch {
 			case err != nil && i >= firstPeer:
 				c.broken, samples[i] = fault(args[0], err), nil
@@ -237,7 +240,7 @@ func (r *Row) setCarriers(all []*carrier, samples [][]float64, value func(i int)
 		if all[i].broken != nil {
 			r.setPeer(all[i].name, PeerValue{Broken: all[i].broken.Error()})
 		} else {
-			r.setPeer(all[i].name, PeerValue{Value: rounded(value(i))})
+			r.setPeer(all[i].name, PeerValue{Value: rounded(value(i)), Failed: all[i].failed})
 		}
 	}
 }
