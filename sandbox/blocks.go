@@ -52,6 +52,7 @@ func (b *blocks) claim() (*piece, error) {
 	return &piece{idBlock: first, taken: make([]bool, 2*len(first.used)/int(b.config.GroupIDs))}, nil
 }
 
+// inUse counts the blocks that groups have.
 func (b *blocks) inUse() (n int) {
 	for _, p := range b.pieces {
 		for _, taken := range p.taken {
@@ -63,6 +64,7 @@ func (b *blocks) inUse() (n int) {
 	return n
 }
 
+// take returns a free block of size ids, or nil. The block has no lock: the piece's lock covers it.
 func (p *piece) take(size uint32) *idBlock {
 	for i := range p.taken {
 		at := (p.next + i) % len(p.taken)
@@ -93,6 +95,7 @@ func (b *blocks) release(block *idBlock) {
 	}
 }
 
+// free reports whether no group has a block of the piece.
 func (p *piece) free() bool {
 	for _, taken := range p.taken {
 		if taken {

@@ -58,7 +58,8 @@ func (z cloner) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 	return step("Python zygote", err)
 }
 
-// clone sets c.init.
+// clone has the zygote clone init, and sets c.init. The zygote has its own copies of all descriptors after that, so the
+// caller may close its copies.
 func (z cloner) clone(ctx context.Context, c *sandbox, theirs *os.File, procsFiles []*os.File) error {
 	streams := c.pipes.inside
 	if z.python != nil { // the forked process has the pipes, so init needs none

@@ -210,7 +210,7 @@ func mounts(s Spec, st *mount.Staging) []*configs.Mount {
 
 // An idPair is the pair of host ids of one sandbox. No other sandbox has them.
 type idPair struct {
-	index int
+	index int    // of the pair, from Config.FirstID on; it names the sandbox's cgroup and directory
 	root  uint32 // id of init; the script has the next one
 }
 

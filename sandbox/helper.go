@@ -31,7 +31,7 @@ const HelperIDs = 4096
 // it. It is in the cgroup of the instance, which the next daemon clears.
 type HelperGroup struct {
 	group cgroup.Group
-	id    uint32
+	id    uint32   // user and group id of the helper
 	lock  *os.File // of the id
 }
 

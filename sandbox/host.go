@@ -91,6 +91,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// check returns the first mistake. Ids end below 2^32-1, which means "no change" to chown(2) and setresuid(2), and
+// user_namespaces(7) maps no such id.
 func (c Config) check() error {
 	switch {
 	case !filepath.IsAbs(c.StateDir):
@@ -153,6 +155,9 @@ func Open(ctx context.Context, c Config) (_ *Host, err error) {
 	return h, nil
 }
 
+// open does the work of Open. The order matters: nothing is made before the machine's boundaries are known; the remains
+// of dead instances are removed before this one has a name and ids; the pool starts last, because it makes sandboxes at
+// once. After an error the caller calls free, which accepts a Host that is open in part.
 func (h *Host) open(ctx context.Context) (err error) {
 	h.found = Boundaries(h.config)
 	if err := errors.Join(preflight.Missing(h.found, h.config.Tolerate)...); err != nil {
@@ -256,6 +261,9 @@ func (h *Host) awaitOthers(ctx context.Context) error {
 	return err
 }
 
+// makeDirs makes the directories, with fixed modes whatever the umask is: other users, the ids of sandboxes among them,
+// may pass through RunDir but not list it, and have no access to StateDir. bound reports whether RunDir was mounted on
+// itself, which Close undoes.
 func makeDirs(c Config) (bound bool, err error) {
 	for _, d := range []struct {
 		path string

@@ -238,11 +238,11 @@ func sweepOne(c Config, h *cgroup.Hierarchy, name string) error {
 type idBlock struct {
 	lock  *os.File // nil: a part of a piece, which has the lock (blocks.go)
 	base  uint32   // Config.FirstID, which has index 0
-	first uint32
+	first uint32   // the lowest id of the block
 	// deferred counts the pairs whose sandboxes have ended and wait for their teardown.
 	deferred atomic.Int32
 	mu       sync.Mutex
-	used     []bool // from first on
+	used     []bool // by pair: pair i has the ids first+2i and first+2i+1
 }
 
 // blockIDs bounds how many ids an instance gets: a pair for each of 2,048 sandboxes.

@@ -608,7 +608,7 @@ func (p *pool) makeRoom(key profile) bool {
 
 // A groupShare says how many sandboxes of a group wait, and whether one of its buckets is recent.
 type groupShare struct {
-	held   int
+	held   int // sandboxes that wait
 	recent bool
 }
 

@@ -38,6 +38,7 @@ type pipes struct {
 	stdinOnce      sync.Once      // feed and finish both close stdin
 }
 
+// newPipes makes the pipes. After an error none of their descriptors stays open.
 func newPipes() (*pipes, error) {
 	p := &pipes{}
 	for i, end := range []**os.File{&p.stdin, &p.stdout, &p.stderr} {

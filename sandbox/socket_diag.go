@@ -148,6 +148,7 @@ const sockDestroy = 21
 // such a socket gets ECONNABORTED at once. Sockets that listen stay, and connections within the
 // sandbox. It needs a kernel with CONFIG_INET_DIAG_DESTROY.
 func cutSockets(diag int) error {
+	// First the whole list, then the requests: answers to requests would come between the packets of the list.
 	var requests [][diagRequestSize]byte
 	err := eachSocket(diag, connectedState, func(protocol byte, body []byte) error {
 		id := body[diagIDInMessage : diagIDInMessage+diagIDSize]
@@ -179,7 +180,8 @@ func outside(family byte, id []byte) bool {
 	return !peer.IsLoopback() && peer != SandboxIPv4 && peer != SandboxIPv6
 }
 
-// destroySocket ends one socket. It may have ended before.
+// destroySocket ends one socket. It may have ended before. The kernel acknowledges with NLMSG_ERROR and the number 0
+// (netlink(7)).
 func destroySocket(diag int, request [diagRequestSize]byte) error {
 	if err := sendDiag(diag, sockDestroy, unix.NLM_F_ACK, request); err != nil {
 		return err

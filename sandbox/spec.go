@@ -213,6 +213,8 @@ func (s Spec) check() error {
 	return s.checkBounds()
 }
 
+// checkBounds refuses values that would mean something else further down: the kernel and libcontainer take a negative
+// limit for no limit.
 func (s Spec) checkBounds() error {
 	l, w := s.Limits, s.Workspace
 	switch {
@@ -268,6 +270,8 @@ func (p Program) check() error {
 	return nil
 }
 
+// check refuses NUL bytes: they end a text for execve(2), so the program would get another argument than the one that
+// was checked.
 func (c Command) check() error {
 	if len(c.Args) == 0 {
 		return fmt.Errorf("program: command without arguments")
@@ -322,6 +326,7 @@ func literal(pattern string) string {
 	return b.String()
 }
 
+// check refuses paths that lead out of the working directory by their text. Links in the path are the sandbox's concern.
 func (r Redirect) check() error {
 	if r.FD < 0 || r.FD > maxFD {
 		return fmt.Errorf("redirect: descriptor %d: want 0 to %d", r.FD, maxFD)

@@ -25,8 +25,8 @@ const startPatience = 60 * time.Second
 type sandbox struct {
 	host      *Host
 	spec      Spec
-	in        *group
-	ids       idPair
+	in        *group // held from build to destroy; nil: the build has failed before
+	ids       idPair // zero: none taken yet
 	group     cgroup.Group
 	dir       string // staging's mount point
 	staging   *mount.Staging
@@ -145,6 +145,7 @@ func (h *Host) build(ctx context.Context, m maker, s Spec) (c *sandbox, err erro
 	}
 	defer theirs.Close()
 	c.control = ours
+	// Every wait of the start is a read of this socket, so the end of ctx ends the start.
 	stop := context.AfterFunc(ctx, func() { ours.File.Close() })
 	defer stop()
 	if err := m.start(ctx, c, theirs); err != nil {
@@ -208,7 +209,8 @@ func (c *sandbox) explainGroup(err error) error {
 	return nil
 }
 
-// oomScope says whose memory limit made the kernel kill a process of the sandbox.
+// oomScope says whose memory limit made the kernel kill a process of the sandbox. Its own limit comes first: a group
+// also counts the memory of its sandboxes, so both can have been reached.
 func (c *sandbox) oomScope() OOMScope {
 	switch {
 	case c.group.ReachedMemoryLimit():

@@ -11,7 +11,7 @@ import (
 // start of another group by one turn, not by all of them.
 type turns struct {
 	mu      sync.Mutex
-	free    int
+	free    int    // turns that nobody has
 	count   uint64 // turns that were given
 	waiting []*waiter
 	// users is of the groups that have a turn or wait for one. Others are forgotten, and come first when
@@ -26,7 +26,7 @@ type waiter struct {
 
 // A turnUser is one group's entry.
 type turnUser struct {
-	under, waiting int
+	under, waiting int    // turns that it has, and waits for
 	last           uint64 // turns.count of its last turn; 0: none
 }
 

@@ -75,7 +75,7 @@ func newPatience(opts []grpc.DialOption) patience {
 
 // tries are the tries of a call since its last success. The zero value: none.
 type tries struct {
-	n               int
+	n               int       // failed tries
 	began, answered time.Time // the first error; the last answer of a daemon
 }
 

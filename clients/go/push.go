@@ -100,10 +100,12 @@ func pushEntries(dir fs.FS) (entries []pushEntry, total int64, err error) {
 // A pusher sends entries.
 type pusher struct {
 	send        func(*pb.PushSkillRequest) error
-	sent, total int64
-	on          func(sent, total int64)
+	sent, total int64                   // bytes of all files
+	on          func(sent, total int64) // nil: nobody asks
 }
 
+// entry sends one file or link. The first message has the path and the first bytes, the next ones have only bytes. A file
+// that has become shorter since pushEntries is an error; one that has grown is cut at its announced size.
 func (p *pusher) entry(dir fs.FS, e pushEntry) error {
 	first := &pb.PushSkillEntry{Path: e.path, Executable: e.executable, SizeBytes: uint64(e.size), LinkTarget: e.target}
 	message := &pb.PushSkillRequest{Message: &pb.PushSkillRequest_Entry{Entry: first}}

@@ -101,6 +101,8 @@ func (w *waitingStream) SendMsg(request any) error {
 	return w.ClientStream.SendMsg(request)
 }
 
+// RecvMsg returns the next answer. Before the first answer it begins the stream again after DRAINING, which says that the
+// daemon has started nothing. After it, an error is for the caller.
 func (w *waitingStream) RecvMsg(answer any) error {
 	for {
 		err := w.ClientStream.RecvMsg(answer)

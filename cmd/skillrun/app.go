@@ -108,8 +108,8 @@ Exit codes of run and attach:
 Other commands: 0, or 125 to 127 in the same sense; bench, doctor and validate
   exit with 1 if they find a problem, tool call if the tool failed.
 
-If the daemon restarts, commands wait for it (--wait), all but doctor and version.
-What can have happened is not done again.`,
+If the daemon restarts, all commands but doctor and version wait for it (--wait).
+They do not repeat a request that may have had an effect.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,

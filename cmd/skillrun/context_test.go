@@ -177,7 +177,7 @@ func TestContextIsUsed(t *testing.T) {
 			os.Unsetenv(name)
 		}
 	}
-	// The bridge has an address of its own.
+	// The bridge has a separate address.
 	os.Unsetenv("SOME_TOKEN")
 	for want, args := range map[string][]string{
 		"no MCP endpoint at unix:///nonexistent":                                      {"mcp", "--mcp-address", "unix:///nonexistent"},

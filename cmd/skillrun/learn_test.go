@@ -8,7 +8,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// The text is YAML. What the program chose, such as names, stays in comments.
+// The text is YAML. Texts that the program chose, such as names, stay in comments.
 func TestLearnedText(t *testing.T) {
 	denied := &pb.ExecutionUsage{Network: &pb.NetworkUsage{Denials: []*pb.NetworkDenial{{Protocol: "dns", Name: "a\nnetwork: {}", Reason: "no"}}}}
 	for _, tt := range []struct {

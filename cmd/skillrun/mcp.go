@@ -35,9 +35,9 @@ If the daemon restarts, the conversation goes on with the next daemon, with the
 same session of files. A call whose answer is lost is not made twice: it gets an
 error, unless it only reads. --wait says how long a request waits for a daemon.
 
-When standard input ends it waits a moment for the last answers, cancels what runs
-then, and ends. Without --mcp-address
-the endpoint is the one of the context, or mcp.sock beside the socket of --address.`,
+When standard input ends it waits a moment for the last answers, cancels the calls
+that still run, and ends. Without --mcp-address the endpoint is the one of the
+context, or mcp.sock in the directory of the socket of --address.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			named := cmd.Flags().Changed("mcp-address")

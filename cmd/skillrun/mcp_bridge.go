@@ -17,21 +17,21 @@ import (
 
 // A bridge is one conversation of an agent. It outlives its connections to daemons.
 //
-// Theory of operation. Each connection is a link. Messages of the agent go to the current link. They wait while there
-// is none, and then reconnect makes the next one. Three things can happen to a link:
+// Theory of operation. Each connection is a link. Messages of the agent go to the current link. Without a current
+// link they wait, and reconnect makes the next link. Three things can happen to a link:
 //
 //	the daemon asks to leave it    The link is no longer current. It stays until its calls are answered. A call that
 //	                               was on its way is refused, and goes to the next link: see message.refused.
 //	it ends                        Calls that only read go to the next link. Others may have been done, so they are
 //	                               answered with an error: nothing is done twice.
-//	no daemon comes back           What waits is answered with an error. The next message of the agent tries again.
+//	no daemon comes back           Waiting messages are answered with an error. The agent's next message tries again.
 //
 // A new link begins with the agent's own initialize, whose answer the agent has already. After that the agent is told
 // that lists may have changed. All links of a bridge have the same name in conversationHeader, by which the daemon
 // finds the session of files.
 //
-// Goroutines: take runs in one for standard input, receive in one for each link, and reconnect in one of its own. mu
-// is never held during a read or write.
+// Goroutines: take reads standard input, receive reads one link, and reconnect runs while no link is current. mu is
+// never held during a read or write.
 type bridge struct {
 	// connect connects to the daemon. Its errors are *absentError if a daemon can be there later.
 	connect func(context.Context) (*upgraded, error)
@@ -49,7 +49,7 @@ type bridge struct {
 
 	mu         sync.Mutex
 	room       sync.Cond // waiting has become shorter
-	current    *link     // nil: there is none
+	current    *link     // nil: messages wait
 	connecting bool      // reconnect runs
 	links      map[*link]bool
 	waiting    []*message // for the next link, in their order
@@ -77,7 +77,7 @@ type sending struct {
 	sent bool // the whole line was written; writing of the link guards it
 }
 
-// A greeting is what begins a link, and what the agent has learned from it.
+// A greeting has the messages that begin a link, and the daemons' answers to them.
 type greeting struct {
 	request     *message
 	initialized []byte // the agent's notification; nil: it has not come yet
@@ -249,8 +249,8 @@ func (b *bridge) route(m *message) {
 	s.send()
 }
 
-// enqueue registers a message on the current link. The caller must send it after it has released mu. It returns nil
-// if there is no current link; then the message waits. mu is held.
+// enqueue registers a message on the current link. The caller must send it after it has released mu. Without a current
+// link the message waits, and the result is nil. mu is held.
 func (b *bridge) enqueue(m *message) *sending {
 	if b.current != nil {
 		return b.current.register(m)
@@ -391,8 +391,8 @@ func (b *bridge) lost(l *link) {
 	}
 }
 
-// detach ends the use of a link whose connection is closed. It returns the requests that get no answer, and those that
-// the caller must send.
+// detach ends the use of a link whose connection is closed. It returns the requests that get no answer (unanswered),
+// and the requests that the caller must send on the next link (again).
 func (b *bridge) detach(l *link) (unanswered []*message, again []*sending) {
 	// A write that is under way ends, because the connection is closed. After it, sent of each request is right.
 	l.writing.Lock()
@@ -427,8 +427,8 @@ func (b *bridge) startConnecting() {
 	})
 }
 
-// reconnect makes the current link, and sends what waits for it. It waits for a daemon as the other commands do. After
-// an error what waits has been answered.
+// reconnect makes the current link, and sends the waiting messages. It waits for a daemon as the other commands do.
+// Before it returns an error, it answers the waiting messages with the error.
 func (b *bridge) reconnect() error {
 	pauses := b.pauses
 	for {
@@ -446,7 +446,7 @@ func (b *bridge) reconnect() error {
 	}
 }
 
-// openLink connects to a daemon, which then knows what the agent has told the one before.
+// openLink connects to a daemon, and repeats the agent's initialize there.
 func (b *bridge) openLink() (*link, error) {
 	conn, err := b.connect(b.ctx)
 	if err != nil {
@@ -461,8 +461,8 @@ func (b *bridge) openLink() (*link, error) {
 	return l, nil
 }
 
-// deliver sends what waits, and makes the link the current one. It returns false if the link has ended or is to be
-// left; then everything that is not done waits again.
+// deliver sends the waiting messages, and makes the link the current one. It returns false if the link has ended or
+// the daemon has asked to leave it; then all messages that are not done wait again.
 func (b *bridge) deliver(l *link) bool {
 	b.mu.Lock()
 	b.links[l] = true

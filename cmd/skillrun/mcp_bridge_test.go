@@ -133,7 +133,8 @@ func (a *mcpAgent) send(lines ...string) {
 	}
 }
 
-// want reads as many messages as there are lines. They must be these, in any order: answers of two daemons have none.
+// want reads as many messages as there are lines. They must be these, in any order, because two daemons answer
+// independently.
 func (a *mcpAgent) want(lines ...string) {
 	a.t.Helper()
 	var got []string
@@ -145,7 +146,7 @@ func (a *mcpAgent) want(lines ...string) {
 	}
 }
 
-// end closes standard input and waits for the command. It returns what the command has said.
+// end closes standard input and waits for the command. It returns the command's standard error.
 func (a *mcpAgent) end() (stderr string) {
 	a.t.Helper()
 	a.stdin.Close()
@@ -209,7 +210,7 @@ func begin(a *mcpAgent, s *standIn) *daemonLink {
 	return d
 }
 
-// greets reads what begins each link after the first.
+// greets reads the messages that begin each link after the first, and answers the initialize.
 func (d *daemonLink) greets(answer string) {
 	d.t.Helper()
 	d.want(hello)
@@ -250,8 +251,8 @@ func TestMCPDaemonDies(t *testing.T) {
 	}
 }
 
-// A daemon that asks to leave it answers what it has begun, and gets the cancellations. Everything else goes to the
-// next one, also a request that the first one has refused. The agent notices nothing.
+// A daemon that has asked to leave its link answers the calls that it has begun, and gets their cancellations. All
+// other messages go to the next daemon, also a request that the first one has refused. The agent notices nothing.
 func TestMCPDaemonIsLeft(t *testing.T) {
 	s := newStandIn(t)
 	a := startMCP(t, s)
@@ -448,7 +449,7 @@ func TestMCPNextDaemonRefuses(t *testing.T) {
 	}
 }
 
-// At most maxWaiting messages are read from the agent while there is no daemon.
+// Without a daemon, at most maxWaiting messages are read from the agent.
 func TestMCPWaitingIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

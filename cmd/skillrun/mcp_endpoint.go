@@ -195,8 +195,8 @@ func upgrade(conn net.Conn, e endpoint, token, conversation string) (*bufio.Read
 	return r, conn.SetDeadline(time.Time{})
 }
 
-// noAnswer is the error for a daemon that has ended the connection without an answer. A certificate that this side does
-// not trust, or one that the daemon does not trust, stays as it is.
+// noAnswer returns the error for a daemon that has ended the connection without an answer. It returns err unchanged if
+// one of the two sides did not trust the other's certificate.
 func noAnswer(err error) error {
 	// An alert of the other side has no exported type (crypto/tls).
 	if strings.Contains(err.Error(), "tls: ") {

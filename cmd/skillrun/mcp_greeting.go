@@ -100,7 +100,7 @@ func (b *bridge) endedEarly(err error) error {
 }
 
 // acknowledged reports whether a message acknowledges a listening request that the agent has sent to an earlier
-// daemon. Then the agent gets notifications instead: the lists may have changed meanwhile.
+// daemon. Then the agent gets notifications instead, because the lists may have changed between the two daemons.
 func (b *bridge) acknowledged(l *link, m *message) bool {
 	var p struct {
 		Meta    map[string]json.RawMessage `json:"_meta"`
@@ -134,8 +134,8 @@ func (e *absentError) Unwrap() error { return e.error }
 type pauses struct {
 	skillrun.Patience
 	onWait          func(answered bool) // is called before each pause
-	tries           int
-	began, answered time.Time // the first error; the last answer of a daemon
+	tries           int                 // tries that failed
+	began, answered time.Time           // the first error; the last answer of a daemon
 }
 
 // wait waits after a try that failed with err. It returns false if no try can help, or the time is over. The second try

@@ -23,14 +23,14 @@ const (
 	methodAcknowledged = "notifications/subscriptions/acknowledged"
 )
 
-// Notifications of the daemon to the bridge; internal/mcp has the same. An agent gets none of them.
+// Notifications of the daemon to the bridge; internal/mcp has the same. The bridge does not pass them on to the agent.
 const (
 	ownPrefix   = "notifications/skillrun/"
 	methodLeave = ownPrefix + "leave"
 )
 
-// Codes of JSON-RPC errors. -32000 is in the range that JSON-RPC 2.0 leaves to implementations. -32800 is what the
-// daemon answers to a call that its agent has cancelled.
+// Codes of JSON-RPC errors. -32000 is in the range that JSON-RPC 2.0 leaves to implementations. With -32800 the daemon
+// answers a call that the agent has cancelled.
 const (
 	codeUnanswered = -32000
 	codeCancelled  = -32800
@@ -50,8 +50,8 @@ var readingTools = map[string]bool{
 	"list_skills": true, "activate_skill": true, "read_skill_file": true, "check_command": true, "list_files": true, "read_file": true,
 }
 
-// A message is a line of the agent or the daemon, and what the bridge reads of it. Of a line that is not JSON-RPC all
-// fields but line are zero; the daemon answers it.
+// A message is a line of the agent or the daemon, with the fields that the bridge reads. If the line is not JSON-RPC,
+// all fields but line are zero; the daemon answers such a line.
 type message struct {
 	line   []byte // with its end
 	id     string // as JSON; empty: a notification
@@ -61,7 +61,7 @@ type message struct {
 	// The state of a request. mu of the bridge guards it.
 	tries     int  // connections that have ended without the answer
 	renewed   bool // a listening request that an earlier daemon has answered, too
-	cancelled bool // the agent wants no answer any more
+	cancelled bool // the agent no longer wants an answer
 }
 
 func readMessage(line []byte) *message {
@@ -171,7 +171,7 @@ func (m *message) answer(code int, text string) []byte {
 	return append(data, '\n')
 }
 
-// notification makes a notification for the agent. Without params, it has none.
+// notification makes a notification for the agent. nil: no params.
 func notification(method string, params any) []byte {
 	data, err := json.Marshal(struct {
 		Version string `json:"jsonrpc"`

@@ -59,8 +59,8 @@ of a file has a colon.`,
 // capped is a writer that fails after left bytes. The daemon chooses the size of a download, and a faulty daemon could
 // fill the disk.
 type capped struct {
-	left int64
-	most size
+	left int64 // bytes that may still come
+	most size  // for the error
 }
 
 func (c *capped) Write(p []byte) (int, error) {

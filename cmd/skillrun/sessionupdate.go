@@ -12,7 +12,7 @@ import (
 )
 
 // sessionUpdateCommand returns the command session update. It prints the session as ls does, with its new times. Only
-// flags that the user gives change the session: a field that the request leaves out stays as it is.
+// flags that the user gives change the session: a field that the request leaves out keeps its value.
 func (a *app) sessionUpdateCommand() *cobra.Command {
 	var labels []string
 	var unlabel bool

@@ -20,9 +20,8 @@ import (
 // lockName is the default file that pins what skills add has installed.
 const lockName = "skillrun.lock.json"
 
-// A pin is a skill in the lock file.
-// Digest is compared with the index before a download; Skill is what the daemon computed from the
-// unpacked folder, so a script can run exactly the version that was added.
+// A pin is a skill in the lock file. Digest is compared with the index before a download. The daemon computed Skill
+// from the unpacked folder, so a script can run exactly the version that was added.
 type pin struct {
 	Index   string `json:"index"`
 	Version string `json:"version,omitempty"`

@@ -33,8 +33,8 @@ func (a *app) surveyCommand() *cobra.Command {
 		Short: "Try every skill of the daemon, and count what works",
 		Long: `Survey asks the daemon for each command line in the shell blocks of every SKILL.md
 whether it may run, and runs every script with --help, without a network. It prints
-how many skills, command lines and scripts there are of each class. Scripts that do
-not know --help may do something else, but only inside their sandboxes.
+the number of skills, command lines and scripts with each class of result. Scripts
+that do not know --help may do something else, but only inside their sandboxes.
 
 With --log FILE, the daemon's log in JSON form, it also counts the folders that the
 daemon did not load. make survey SKILLS='[NAME=]DIR ...' starts a daemon with these

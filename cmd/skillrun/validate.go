@@ -30,7 +30,7 @@ func (a *app) validateCommand() *cobra.Command {
 		Use:   "validate {FOLDER | SKILL}...",
 		Short: "Check skills strictly, and for what breaks in a sandbox",
 		Long: `Validate prints each finding with its file and line, and exits with 1 if one is an
-error; docs/validate.md says of each rule why, and what to do. It runs nothing of a
+error; docs/validate.md has the reason of each rule, and the remedy. It runs nothing of a
 skill.
 
 An existing folder or a path such as ./NAME needs no daemon; anything else is the name

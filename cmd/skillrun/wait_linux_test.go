@@ -45,7 +45,7 @@ func TestWaitForTheDaemonIsShown(t *testing.T) {
 	}
 }
 
-// After the wait, the error says what has happened to the request.
+// After the wait, the error says whether the request may have started something.
 func TestWaitInVain(t *testing.T) {
 	broken := newRecord().stdout("out\n").fake()
 	broken.execute = func(_ *pb.ExecuteRequest, s eventtest.Server) error { return newRecord().stdout("out\n").send(s, 0, 0) }

@@ -137,7 +137,8 @@ func serve(c config, path, program string) error {
 	d.accept(listeners)
 	if earlier != nil {
 		if err := earlier.serving(); err != nil {
-			// Without close, as if the earlier daemon had killed this process already: it removes what is left.
+			// Return without d.close: the earlier daemon has not heard of this one, so it kills this process and
+			// removes its remains.
 			return err
 		}
 		d.metrics.Takeover(metrics.TakenOver)
@@ -235,7 +236,8 @@ func (d *daemon) start(ctx context.Context) (err error) {
 	return d.openServers()
 }
 
-// prepare makes the parts that both daemons of a takeover can use at the same time. The earlier daemon serves meanwhile.
+// prepare makes the parts that both daemons of a takeover can use at the same time. In a takeover, the earlier daemon
+// still serves.
 func (d *daemon) prepare(ctx context.Context) (err error) {
 	c, log := &d.config, d.log
 	if d.tracing, err = c.openTracing(log); err != nil {

@@ -20,8 +20,9 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// A damageFault damages a file of a dead daemon at a random place. The next daemon serves all the same. What it knew before
-// is as it was, or the daemon says that it is lost: to the caller, or in its log. It never has other content.
+// A damageFault damages a file of a dead daemon at a random place. The next daemon serves all the same. Each execution
+// and session that the dead daemon had is unchanged, or the next daemon says that it is lost: to the caller, or in its
+// log. None has another content.
 type damageFault struct {
 	name  string
 	dir   string // in the state directory
@@ -47,7 +48,7 @@ func damageSeed(t *testing.T) uint64 {
 	return seed
 }
 
-// bigPrograms also have one whose output is in a file of its own.
+// bigPrograms also have a program whose output is too large for the database, so that it is in a file.
 var bigPrograms = []faultProgram{
 	faultPrograms[0],
 	func() *pb.ExecuteRequest {
@@ -162,7 +163,7 @@ func kindOfFile(path []string) string {
 	return path[0] // record/KIND
 }
 
-// knowledge is what a daemon has told its callers.
+// knowledge has the answers of a daemon to its callers.
 type knowledge struct {
 	executions map[string]*knownExecution
 	sessions   []knownSession
@@ -192,7 +193,7 @@ func (l *faultLoad) known() *knowledge {
 	return k
 }
 
-// unlike lists what a daemon no longer knows as before, although it does not say so.
+// unlike lists executions and sessions that differ from k, although the daemon does not report them as lost.
 func (k *knowledge) unlike(d *running, tenants []context.Context) (lost []string) {
 	complaints := d.complaints()
 	for id, x := range k.executions {

@@ -138,8 +138,8 @@ func (k *faultDisk) crash() {
 	k.mount()
 }
 
-// cutPower lets a file system forget what it has not written, its journal, too. Every later operation
-// fails with EIO. See EXT4_IOC_SHUTDOWN and EXT4_GOING_FLAGS_NOLOGFLUSH in fs/ext4/ext4.h of Linux.
+// cutPower makes a file system forget all data that is not on the disk yet, its journal included. Every later
+// operation fails with EIO. See EXT4_IOC_SHUTDOWN and EXT4_GOING_FLAGS_NOLOGFLUSH in fs/ext4/ext4.h of Linux.
 func (k *faultDisk) cutPower() {
 	k.t.Helper()
 	const shutdown, noLogFlush = 0x8004587d, 2

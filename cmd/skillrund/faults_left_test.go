@@ -13,7 +13,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// A deadInstance is what the test knows of an instance whose daemon is about to die.
+// A deadInstance describes an instance whose daemon is about to die.
 type deadInstance struct {
 	name       string
 	namespaces map[string]bool // of its sandboxes, zygotes and helpers, like "net:[4026532281]"
@@ -118,7 +118,7 @@ func isSandboxUser(uids string) bool {
 // session has.
 func (l *faultLoad) litter(d *running) int {
 	d.t.Helper()
-	// The first writer after a start removes what an interrupted commit has left.
+	// The first writer after a start removes the files of an interrupted commit.
 	for _, who := range l.tenants {
 		list, err := pb.NewSessionServiceClient(d.conn).ListSessions(who, &pb.ListSessionsRequest{})
 		if err != nil {

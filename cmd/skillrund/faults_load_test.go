@@ -39,7 +39,7 @@ type faultLoad struct {
 	answers  atomic.Int64 // acknowledged executions, counted again for each client
 
 	// powerless says that the disk loses its power: outputs and outcomes may be lost. scarce says that the daemon may
-	// lack what it needs to keep outputs, artifacts and versions of sessions. In both cases the daemon must say so.
+	// lack the resources to keep outputs, artifacts and versions of sessions. In both cases the daemon must say so.
 	powerless, scarce bool
 	refused           atomic.Int64 // requests
 	excused           atomic.Int64 // answers with one of ends
@@ -287,7 +287,7 @@ func (l *faultLoad) compare(op *faultOp, now *result) error {
 		return nil // the daemon says that its output is lost
 	case out == nil:
 		return errors.New("it has no end")
-	case l.powerless: // what the client had may be lost
+	case l.powerless: // output that the client had may be lost
 	case !bytes.HasPrefix(text, op.stdout):
 		return fmt.Errorf("its client had %q, and the record has %q", op.stdout, text)
 	case op.outcome != nil && op.outcome.End != out.End:

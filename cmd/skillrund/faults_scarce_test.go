@@ -35,7 +35,7 @@ type hardship struct {
 	refusals []codes.Code
 }
 
-// underHardship is what a hardship harms.
+// underHardship has the parts that a hardship harms.
 type underHardship struct {
 	*running
 	t    *testing.T
@@ -251,7 +251,7 @@ func groupKept(t *testing.T, row *faultRow) {
 	endLoad(t, d, l, row)
 }
 
-// groupStays is what the daemon says about a sandbox that it can't remove.
+// groupStays is in the daemon's log if it can't remove a sandbox.
 const groupStays = "sandbox was not removed"
 
 // unkillable starts a process that no signal ends, because it writes to a frozen disk, and gives it to use. end thaws the

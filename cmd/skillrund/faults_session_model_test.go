@@ -59,7 +59,7 @@ const (
 	sessionFile          sessionKind = iota // read text
 	sessionNumber                           // read made
 	sessionCommitted                        // printed text, and added key
-	sessionPartial                          // committed what it had done when it was ended
+	sessionPartial                          // was ended, and committed the changes that it had made until then
 	sessionFailed                           // printed text, and committed nothing
 	sessionUnknown                          // added key, or not
 	sessionUnchanged                        // ended without a commit

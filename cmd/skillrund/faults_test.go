@@ -137,7 +137,7 @@ func killedAt(t *testing.T, row *faultRow, p failpoint.Point) {
 	d := startDaemonIn(t, dir, faultConfig)
 	l := startLoad(t, d, lostWithDaemon...)
 	d.stop()
-	// Each daemon that dies removes what the one before has left.
+	// Each daemon that dies has removed the remains of the one before.
 	var dead deadInstance
 	for range 8 {
 		before := dead

@@ -269,8 +269,8 @@ func (h hog) untilClosed(t *testing.T, f front) {
 	}
 }
 
-// crowdOfHogs takes every connection of a listener, each from another address: those that a caller may have before it is
-// identified (gRPC), and those of identified callers (MCP).
+// crowdOfHogs takes every connection of a listener, each from another address: the connections without an identified
+// caller (gRPC), and the connections of identified callers (MCP).
 func crowdOfHogs(t *testing.T, _ *running, _ hostileCase) {
 	d := startListening(t, fmt.Sprint(", peer_connections: 64, connections: ", ingress.MaxUnidentified), "")
 	for _, f := range fronts(t, d) {

@@ -273,7 +273,7 @@ func clockJump(t *testing.T) {
 	d.wantNothingLeft()
 }
 
-// clockJumps is a row like those of TestFaults: the clock jumps under load. Nothing ends for that reason.
+// clockJumps is a row like the rows of TestFaults: the clock jumps under load. No execution ends for that reason.
 func clockJumps(t *testing.T, row *faultRow) {
 	dir := newDir(t)
 	writeHostileSkill(t, dir)

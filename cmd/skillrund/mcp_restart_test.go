@@ -168,7 +168,7 @@ func endConversations(ctx context.Context, d *running, all []*conversation, rele
 	}
 }
 
-// Agents with the official client go on over ten takeovers as if there were none, also those with a call that runs.
+// Agents with the official client notice nothing of ten takeovers, not even during a call.
 func TestMCPTakeoverOfficialClient(t *testing.T) {
 	t.Parallel()
 	nodeProgram(t)
@@ -211,7 +211,7 @@ func TestMCPTakeoverOfficialClient(t *testing.T) {
 }
 
 // A plain restart, without sockets that stay: the conversation of `skillrun mcp` waits for the daemon and goes on with
-// its files. The call that runs meanwhile ends in the drain.
+// its files. A call that runs at the restart ends in the drain.
 func TestMCPRestartOfficialClient(t *testing.T) {
 	t.Parallel()
 	nodeProgram(t)

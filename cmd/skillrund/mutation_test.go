@@ -125,7 +125,7 @@ func buildFaulty(t testing.TB) string {
 		return filepath.Join(built, "skillrund")
 	}
 	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("no go command to build the weakened daemon with")
+		t.Skip("no go command to build the daemon without layers with")
 	}
 	if err := faulty(); err != nil {
 		t.Fatal(err)

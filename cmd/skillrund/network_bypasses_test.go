@@ -94,7 +94,7 @@ network:
 		{"CONNECT", shell("bypass", `curl -sS -p -x http://web.example:80 https://other.example/ 2>/tmp/x || echo "exit $?"`), "exit 56\n", nil, "CONNECT"},
 		{"HTTP/2 without TLS", shell("bypass", `curl -sS --http2-prior-knowledge http://web.example/ 2>/tmp/x || echo failed`), "failed\n", nil, "HTTP/1"},
 		{"an encrypted server name", shell("bypass", environment+`$SKILL_DIR/bin/netclient hidden https://web.example/ web.example | grep -o 'connection reset'`), "connection reset\n", nil, "ECH"},
-		// The rules compare what is outside of TLS. Only a credential lets the helper read what is inside.
+		// The rules compare names outside of TLS. Only a credential lets the helper read the requests inside.
 		{"another :authority", shell("bypass", environment+`$SKILL_DIR/bin/netclient fronted https://web.example/ other.example`),
 			"200 public web.example HTTP/2.0 \n200 public other.example HTTP/2.0 \n", []string{"web.example HTTP/2.0", "other.example HTTP/2.0"}, ""},
 		{"another :authority beside a credential", shell("bound", `$SKILL_DIR/bin/netclient fronted https://web.example/ other.example | sed 's/421 .*/421/'`),

@@ -64,7 +64,7 @@ func frame(b []byte) string {
 	return fmt.Sprintf("protocol %d from %s to %s", b[23], from, to)
 }
 
-// quietCable connects the namespaces so that the kernel sends nothing of its own: no IPv6, and no question for
+// quietCable connects the namespaces so that the kernel sends only the packets of programs: it has no IPv6, and knows
 // the other end's hardware address.
 func quietCable(t *testing.T, machine, outside *namespace) {
 	t.Helper()
@@ -95,8 +95,8 @@ func quietCable(t *testing.T, machine, outside *namespace) {
 	know(outside, daemonAddress, hardware(machine))
 }
 
-// stillConnected are the lines of the kernel's table of TCP sockets that may still send: not those that listen
-// or are in TIME_WAIT.
+// stillConnected returns the lines of the kernel's table of TCP sockets that may still send. It leaves out sockets that
+// listen or are in TIME_WAIT.
 func stillConnected(t *testing.T, n *namespace) (all []string) {
 	t.Helper()
 	n.do(t, func() error {

@@ -12,8 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// listenEverywhere listens on all of the sandbox's addresses, by TCP and UDP. It reaches its sockets itself, and counts what comes
-// from elsewhere until the test says so.
+// listenEverywhere listens on all of the sandbox's addresses, by TCP and UDP. It connects to its own sockets, and counts
+// connections and packets from elsewhere until the test says so.
 const listenEverywhere = `
 import select, socket
 gate = socket.create_connection(("` + webAddress + `", 9000))
@@ -44,7 +44,7 @@ while n := take(False): others += n
 print(own, "own,", others, "from others")
 `
 
-// reachEach tries to reach each address, and prints those that answer.
+// reachEach tries to reach each address, and prints each address that answers.
 const reachEach = `
 import socket, sys
 for to in sys.argv[1:]:

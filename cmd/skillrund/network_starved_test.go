@@ -13,8 +13,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// busyWork takes an endless stream, which keeps the helper busy, and makes connections meanwhile: one before and some after the
-// test says so.
+// busyWork reads an endless stream, which keeps the helper busy. In that time it makes one connection, and more after
+// the test says so.
 const busyWork = `
 import socket, threading, urllib.request
 def drain():
@@ -48,7 +48,7 @@ func starveProcessor(t *testing.T, pid int) {
 }
 
 // A network helper that gets hardly any processor time is slow, and nothing breaks: connections come and go, the data is
-// whole, and the daemon does not take the helper for dead. The other tenant's network works meanwhile.
+// whole, and the daemon does not take the helper for dead. The other tenant's network works at the same time.
 func TestStarvedNetworkHelper(t *testing.T) {
 	t.Parallel()
 	dir := newTenantsDir(t)

@@ -18,7 +18,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// soakVar is the number of executions of leakSoak. Default: 300. If it is set, no other daemon may run meanwhile.
+// soakVar is the number of executions of leakSoak. Default: 300. If it is set, no other daemon may run during the test.
 const soakVar = "SKILLRUN_SOAK"
 
 // soakWarmUp is how many of these executions come before the daemon's resources are first counted: ten of each kind.
@@ -147,8 +147,8 @@ func (d *running) goroutines() int {
 	return n
 }
 
-// entries lists the files and directories of the daemon, except those of waiting sandboxes, which come and go, and
-// the files of the audit log, whose names change and whose number audit.files bounds.
+// entries lists the files and directories of the daemon, without the ones of waiting sandboxes, which come and go, and
+// without the files of the audit log, whose names change and whose number audit.files bounds.
 func (d *running) entries() (all []string) {
 	for _, top := range []string{"state", "run"} {
 		_ = filepath.WalkDir(filepath.Join(d.dir, top), func(path string, e fs.DirEntry, err error) error {

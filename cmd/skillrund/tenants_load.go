@@ -26,7 +26,7 @@ type tenantSource struct {
 	key    string // of the tenant in its file: "tenants.NAME", or ""
 	config tenantConfig
 	found  *problems
-	// The tenant as it is written in the key tenants, before check adds the defaults from the daemon's keys.
+	// The tenant of the key tenants, before check adds the defaults from the daemon's keys.
 	written tenantConfig
 }
 

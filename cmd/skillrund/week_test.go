@@ -34,8 +34,8 @@ import (
 
 // A week is a daemon without sandboxes and clients, in a bubble of package synctest: the clock jumps to the next timer
 // as soon as all goroutines wait. The parts of the daemon, their goroutines and their files are real. The test works
-// with them as the executor and the servers do, half a minute after each hour, and checks before that what the past
-// hours must have left. All timers of the daemon end at whole minutes, so the results are exact.
+// with them as the executor and the servers do, half a minute after each hour. Before that it checks the results of the
+// past hours. All timers of the daemon end at whole minutes, so the results are exact.
 //
 // Watches of the kernel are left out, because their goroutines wait for events from outside the bubble. The test calls
 // reloadTenants itself.
@@ -245,7 +245,7 @@ func (w *week) execute(tenant, key string, output int, artifact bool) {
 	w.executions = append(w.executions, &weekExecution{tenant, x.ID, w.hour, output > 64<<10, artifact})
 }
 
-// checkRecord checks which executions exist. Those of a tenant within its quota go by their age alone.
+// checkRecord checks which executions exist. If a tenant is within its quota, its executions go by their age alone.
 func (w *week) checkRecord() {
 	w.t.Helper()
 	store := w.daemon.record
@@ -312,7 +312,7 @@ type weekSession struct {
 // ends returns the hour in which a session expires. The sweep removes its files in this hour, after the check.
 func (s *weekSession) ends() int { return min(s.used+weekIdle, s.created+weekTTL) }
 
-// useSessions makes one session that nobody uses, uses another one, and holds a third one for longer than idle_ttl.
+// useSessions makes one session that is never used, uses another one, and holds a third one for longer than idle_ttl.
 func (w *week) useSessions() {
 	w.t.Helper()
 	w.newSession()
@@ -521,7 +521,7 @@ func (w *week) changeTenants() {
 	}
 }
 
-// weekSizes is what the daemon has on the disk at noon.
+// weekSizes has the sizes of the daemon's files at noon.
 type weekSizes struct {
 	entries  map[string]bool
 	database int64 // bytes

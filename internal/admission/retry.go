@@ -17,7 +17,7 @@ const (
 type pace struct {
 	last       time.Time     // the last departure, or the arrival in an empty queue; zero: the queue is empty
 	interval   time.Duration // moving average between departures; 0: not known
-	turnedAway int
+	turnedAway int           // refused callers for which no departure has made room yet
 }
 
 // arrived notes that a ticket waits.

@@ -49,8 +49,8 @@ type tenant struct {
 	calls   *rate.Limiter
 	removed bool // refused; forgotten when it has no line left
 
-	running, queued int
-	used            Resources
+	running, queued int              // executions
+	used            Resources        // the sums of the running executions' limits
 	lines           map[string]*line // of every caller with something running or waiting
 	turns           *list.List       // of *line: the callers that wait, the next one first
 	pace            pace

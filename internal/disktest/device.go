@@ -139,7 +139,7 @@ func (d *Device) answer(request []byte) {
 		out = make([]byte, 64)
 		endian.PutUint32(out, fuseMajor)
 		endian.PutUint32(out[4:], fuseMinor)
-		endian.PutUint32(out[8:], deviceRequest) // bytes that the kernel may read ahead
+		endian.PutUint32(out[8:], deviceRequest) // max_readahead, in bytes
 		endian.PutUint32(out[12:], fuseBigWrites)
 		endian.PutUint32(out[20:], deviceRequest)
 	case fuseGetattr, fuseSetattr:
@@ -157,7 +157,7 @@ func (d *Device) answer(request []byte) {
 		} else if opcode == fuseWrite {
 			out, err = d.write(in)
 		}
-		// A flush needs no more: the file keeps what was written when the daemon or the test is killed.
+		// A flush does not sync the file: its writes are in the kernel's memory, and survive the end of this process.
 	case fuseFlush, fuseRelease, fuseDestroy:
 	default:
 		err = unix.ENOSYS
@@ -176,7 +176,7 @@ func (d *Device) send(unique uint64, out []byte, err error) {
 	}
 	endian.PutUint32(answer, uint32(len(answer)))
 	endian.PutUint64(answer[8:], unique)
-	_, _ = unix.Write(d.fuse, answer) // it fails if nobody waits any more
+	_, _ = unix.Write(d.fuse, answer) // it fails if the kernel has dropped the request
 }
 
 func (d *Device) attributes() ([]byte, error) {

@@ -21,6 +21,7 @@ type PackagesError struct {
 	Undeclared bool
 }
 
+// Error ends with the command that helps. If the skill does not declare the packages, the declaration comes first.
 func (e *PackagesError) Error() string {
 	if e.Undeclared && e.Node != "" {
 		return fmt.Sprintf("skill '%s' does not declare %s: an execution installs nothing. Write the command line into SKILL.md, or the package into package.json. Then run: skillrun prepare %s",
@@ -180,7 +181,7 @@ func (e *TooLargeError) Error() string {
 
 // BusyError: too many builds at once.
 type BusyError struct {
-	Waiting, OfTenant int
+	Waiting, OfTenant int           // builds that wait, of all tenants and of the caller's
 	RetryAfter        time.Duration // the estimate of the time until a build has ended
 }
 

@@ -94,9 +94,9 @@ func (f *fetcher) close() { f.client.CloseIdleConnections() }
 
 // A response answers one request of the sandbox.
 type response struct {
-	status int
-	kind   string
-	length int64 // -1: not known
+	status int    // of HTTP
+	kind   string // Content-Type
+	length int64  // bytes; -1: not known
 	body   io.ReadCloser
 }
 

@@ -36,8 +36,8 @@ const builtDir = "env"
 type frozen struct {
 	packages []string // "six==1.16.0", by name
 	digest   string
-	size     int64
-	files    int
+	size     int64 // bytes of all files
+	files    int   // files, links and directories
 }
 
 // A freezer copies a build's result out of its sandbox. The processes are dead,

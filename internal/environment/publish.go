@@ -50,7 +50,7 @@ type kept struct {
 	inodes      string // see inodesOf
 	used        time.Time
 	built       time.Time
-	leases      int
+	leases      int        // executions and builds that use it
 	check       sync.Mutex // guards verified; not taken with Store.mu held
 	verified    bool       // its inodes, since this process began
 	gone        bool       // it has lost its name; the last lease removes it

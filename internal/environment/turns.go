@@ -11,11 +11,11 @@ import (
 // by one build at most. Within a tenant the oldest build is next.
 type turns struct {
 	mu      sync.Mutex
-	free    int
-	running map[string]int    // no zeros
+	free    int               // places that no build has
+	running map[string]int    // builds under way, by tenant; no zeros
 	began   map[string]uint64 // by tenant: the number of its last build; only tenants with builds that run or wait
-	builds  uint64
-	waiting []*turn
+	builds  uint64            // builds that have begun
+	waiting []*turn           // in the order of their arrival
 }
 
 type turn struct {

@@ -134,10 +134,10 @@ type Executor struct {
 	Config
 	admission *admission.Admission
 	streams   streams
-	starts    turns
-	lists     turns
+	starts    *turns[string] // by tenant
+	lists     *turns[string] // by tenant
 	names     names
-	repeated  repeated
+	repeated  *turns[tenantKeyOf]
 	// hashKey is 32 bytes of KeyFile. request.hash and KeyedHash use it.
 	hashKey []byte
 	// groups orders changes of the tenants' groups of sandboxes: SetTenants and removeGroup.
@@ -191,7 +191,9 @@ func New(ctx context.Context, c Config) (*Executor, error) {
 		hashKey:   key,
 		live:      map[string]*run{},
 		preparing: map[string]int{},
-		lists:     turns{places: listsOfTenant},
+		starts:    newTurns[string](startsPerProcessor * goruntime.GOMAXPROCS(0)),
+		lists:     newTurns[string](listsOfTenant),
+		repeated:  newTurns[tenantKeyOf](1),
 	}
 	x.Tenants = c.tenants()
 	if c.Host != nil {

@@ -32,6 +32,8 @@ type destination struct {
 	names    string
 }
 
+// note adds the destination of an ended connection. A failed connection teaches nothing: a rule for it would open an
+// address at which nobody answered.
 func (l *lesson) note(c policy.Connection) {
 	if l == nil || c.Error != "" {
 		return
@@ -50,6 +52,7 @@ func (l *lesson) note(c policy.Connection) {
 	l.known[to], l.list = true, append(l.list, c)
 }
 
+// miss notes connections that the helper has only counted.
 func (l *lesson) miss(connections int64) {
 	if l != nil && connections > 0 {
 		l.incomplete = true

@@ -40,7 +40,7 @@ type networkSink struct {
 	writing sync.Mutex // held while audit writes; before mu
 
 	mu      sync.Mutex
-	denied  int64
+	denied  int64       // all refusals, also those that were only counted
 	learned *lesson     // nil: the execution does not learn
 	audited int         // connections in usage that an entry of the audit log has
 	timer   *time.Timer // of the next entry; nil: no connection waits for one

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/skillrun/skillrun/internal/admission"
 	"github.com/skillrun/skillrun/internal/permission"
@@ -16,43 +15,9 @@ import (
 // the first request still waits for its session. So requests with the same key are accepted one after the other, and
 // each first looks for an execution that an earlier request with this key has started.
 
-// repeated orders requests with one key. The zero value is ready to use.
-type repeated struct {
-	mu   sync.Mutex
-	keys map[tenantKeyOf]*keyTurn // keys of requests that are not in the record yet
-}
-
+// tenantKeyOf is a tenant's idempotency key. Each has one place in Executor.repeated, which a request holds until the
+// record has the key.
 type tenantKeyOf struct{ tenant, key string }
-
-// A keyTurn is a lock. The request that has put a value into turn holds it.
-type keyTurn struct {
-	turn  chan struct{}
-	users int // the number of requests that hold it or wait for it; repeated.mu protects it
-}
-
-// use returns the turn of a key. The caller must call drop.
-func (r *repeated) use(of tenantKeyOf) *keyTurn {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	k := r.keys[of]
-	if k == nil {
-		if r.keys == nil {
-			r.keys = map[tenantKeyOf]*keyTurn{}
-		}
-		k = &keyTurn{turn: make(chan struct{}, 1)}
-		r.keys[of] = k
-	}
-	k.users++
-	return k
-}
-
-func (r *repeated) drop(of tenantKeyOf, k *keyTurn) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if k.users--; k.users == 0 {
-		delete(r.keys, of)
-	}
-}
 
 // enterKey waits for other requests with the same key, and returns the ID of the execution that has the key. If no
 // execution has the key, earlier is "", and later requests with the key wait until leave is called. leave is nil after
@@ -62,13 +27,10 @@ func (x *Executor) enterKey(ctx context.Context, t *tenant.Tenant, req Request) 
 		return nil, "", err
 	}
 	of := tenantKeyOf{req.Principal.Tenant, req.Key}
-	k := x.repeated.use(of)
-	leave = func() {
-		<-k.turn
-		x.repeated.drop(of, k)
-	}
-	if err := x.awaitKey(ctx, t, req.Principal, k); err != nil {
-		x.repeated.drop(of, k)
+	place, drop := x.repeated.use(of)
+	leave = func() { <-place; drop() }
+	if err := x.awaitKey(ctx, t, req.Principal, place); err != nil {
+		drop()
 		return nil, "", err
 	}
 	if earlier, err = x.byKey(ctx, req); err != nil {
@@ -78,20 +40,20 @@ func (x *Executor) enterKey(ctx context.Context, t *tenant.Tenant, req Request) 
 	return leave, earlier, nil
 }
 
-// awaitKey waits for the turn of a key. A request that must wait counts in the tenant's queue.
-func (x *Executor) awaitKey(ctx context.Context, t *tenant.Tenant, who permission.Principal, k *keyTurn) error {
+// awaitKey takes the place of a key. A request that must wait counts in the tenant's queue.
+func (x *Executor) awaitKey(ctx context.Context, t *tenant.Tenant, who permission.Principal, place chan<- struct{}) error {
 	select {
-	case k.turn <- struct{}{}:
+	case place <- struct{}{}:
 		return nil
 	default:
 	}
-	place, err := x.takePlace(t, who)
+	queued, err := x.takePlace(t, who)
 	if err != nil {
 		return err
 	}
-	defer place.Leave()
+	defer queued.Leave()
 	select {
-	case k.turn <- struct{}{}:
+	case place <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

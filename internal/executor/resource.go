@@ -76,7 +76,7 @@ func EscapePath(path string) string {
 type URI struct {
 	Owner  string // full name of the skill, or id of the execution or the session
 	Path   string
-	Offset int64
+	Offset int64  // bytes
 	Asked  bool   // the URI has an offset
 	Base   string // the URI without its offset
 }

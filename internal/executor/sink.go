@@ -17,7 +17,7 @@ import (
 type sink struct {
 	log     *record.Log
 	stream  Stream
-	limit   int64
+	limit   int64  // bytes of this stream that are stored
 	started func() // records the start first, if it is not recorded yet
 
 	mu     sync.Mutex

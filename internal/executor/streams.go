@@ -15,7 +15,7 @@ const retryStreams = time.Second
 // streams counts the open streams of each tenant. The zero value is ready to use.
 type streams struct {
 	mu     sync.Mutex
-	counts map[string]int
+	counts map[string]int // by tenant; no zeros
 }
 
 // EnterStream counts one more open stream of a tenant, or returns a *QuotaError. leave must be called at the

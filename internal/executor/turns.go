@@ -1,9 +1,7 @@
 package executor
 
 import (
-	"cmp"
 	"context"
-	goruntime "runtime"
 	"sync"
 )
 
@@ -18,51 +16,52 @@ const startsPerProcessor = 2
 // tenants would wait for each.
 const listsOfTenant = 1
 
-// turns bounds how much work of a kind each tenant has under way: starts of sandboxes, or lists. Tenants do not wait for
-// each other, so a tenant whose work is slow delays only itself. The zero value is for starts.
-type turns struct {
-	places  int // of each tenant; 0: startsPerProcessor for each processor
-	mu      sync.Mutex
-	tenants map[string]*workLine
+// turns bounds how much work is under way for each key: starts of sandboxes and lists of each tenant, requests with each
+// idempotency key. Keys do not wait for each other, so a tenant whose work is slow delays only itself.
+type turns[K comparable] struct {
+	places int // of each key, at least 1
+	mu     sync.Mutex
+	lines  map[K]*line // of keys with users
 }
 
-// A workLine has the places for one tenant's work. It is forgotten with its last user.
-type workLine struct {
+// A line has the places of one key. It is forgotten with its last user.
+type line struct {
 	places chan struct{} // one element for each piece of work under way
 	users  int           // that work or wait; turns.mu protects it
 }
 
-// enter waits until a piece of work of the tenant may begin; the one that came first is next. It also returns if ctx is
+func newTurns[K comparable](places int) *turns[K] {
+	return &turns[K]{places: places, lines: map[K]*line{}}
+}
+
+// enter waits until a piece of work for the key may begin; the one that came first is next. It also returns if ctx is
 // done: the work then fails. leave must be called once, after the work.
-func (s *turns) enter(ctx context.Context, tenant string) (leave func()) {
-	l := s.join(tenant)
+func (t *turns[K]) enter(ctx context.Context, key K) (leave func()) {
+	places, drop := t.use(key)
 	select {
-	case l.places <- struct{}{}:
-		return func() { <-l.places; s.quit(tenant, l) }
+	case places <- struct{}{}:
+		return func() { <-places; drop() }
 	case <-ctx.Done():
-		return func() { s.quit(tenant, l) }
+		return drop
 	}
 }
 
-func (s *turns) join(tenant string) *workLine {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := s.tenants[tenant]
+// use returns the places of a key. A caller that has put an element into the channel has a place, and must take one out
+// after the work. drop must be called once, after the last use of the channel.
+func (t *turns[K]) use(key K) (places chan struct{}, drop func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.lines[key]
 	if l == nil {
-		l = &workLine{places: make(chan struct{}, cmp.Or(s.places, startsPerProcessor*goruntime.GOMAXPROCS(0)))}
-		if s.tenants == nil {
-			s.tenants = map[string]*workLine{}
-		}
-		s.tenants[tenant] = l
+		l = &line{places: make(chan struct{}, t.places)}
+		t.lines[key] = l
 	}
 	l.users++
-	return l
-}
-
-func (s *turns) quit(tenant string, l *workLine) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l.users--; l.users == 0 {
-		delete(s.tenants, tenant)
+	return l.places, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if l.users--; l.users == 0 {
+			delete(t.lines, key)
+		}
 	}
 }

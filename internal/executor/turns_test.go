@@ -16,9 +16,9 @@ import (
 // A tenant has a bounded number of starts under way, in the order in which they came, and delays no other tenant.
 func TestStartsOfATenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s turns
+		s := newTurns[string](3)
 		var under []func()
-		for range startsPerProcessor * goruntime.GOMAXPROCS(0) {
+		for range 3 {
 			under = append(under, s.enter(t.Context(), "crowd"))
 		}
 		began := make(chan int, 3)
@@ -54,8 +54,8 @@ func TestStartsOfATenant(t *testing.T) {
 		for _, end := range slices.Concat(under[2:], []func(){leave[0], leave[2]}) {
 			end()
 		}
-		if len(s.tenants) != 0 {
-			t.Errorf("%d tenants are not forgotten", len(s.tenants))
+		if len(s.lines) != 0 {
+			t.Errorf("%d tenants are not forgotten", len(s.lines))
 		}
 	})
 }
@@ -87,8 +87,8 @@ func TestCancelBeforeTheStart(t *testing.T) {
 	f.exit <- sandbox.Exit{End: sandbox.Exited}
 	follow(t, x, second)
 	x.calls.Wait()
-	if started.Load() != 1 || len(x.starts.tenants) != 0 {
-		t.Errorf("%d starts, and %d tenants are not forgotten", started.Load(), len(x.starts.tenants))
+	if started.Load() != 1 || len(x.starts.lines) != 0 {
+		t.Errorf("%d starts, and %d tenants are not forgotten", started.Load(), len(x.starts.lines))
 	}
 }
 
@@ -108,7 +108,7 @@ func TestListsOfATenant(t *testing.T) {
 	users := func() int {
 		x.lists.mu.Lock()
 		defer x.lists.mu.Unlock()
-		return x.lists.tenants["acme"].users
+		return x.lists.lines["acme"].users
 	}
 	for users() < 2 {
 		select {

@@ -12,7 +12,7 @@ import (
 
 var (
 	deadly, passes = parse(os.Getenv(KillVar))
-	reached        atomic.Int64
+	reached        atomic.Int64 // how often deadly was reached
 )
 
 func parse(text string) (Point, int64) {

@@ -36,7 +36,7 @@ type unpacker struct {
 	root     *os.File
 	real     string // root's path according to the kernel
 	maxBytes int64
-	maxFiles int
+	maxFiles int // entries, directories and links included
 
 	bytes int64 // bytes written so far
 	files int   // entries so far, and directories made for them without an entry

@@ -9,7 +9,7 @@ import (
 // for them, so that it need not refuse them. The zero Calls is ready to use.
 type Calls struct {
 	mu      sync.Mutex
-	pending int
+	pending int       // calls that have begun, without a decision
 	last    time.Time // when the last call began
 }
 

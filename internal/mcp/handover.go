@@ -38,7 +38,8 @@ type handed struct {
 	own    string // the id of the new session; empty: not reopened, or that failed; set once under reopen and mu
 }
 
-// HandOver returns the sessions for the next server. Their conversations do not end with this server.
+// HandOver returns the sessions for the next server. Their conversations do not end with this server. It must come after
+// Hold, so that no request opens a session after the list was made.
 func (s *Server) HandOver() (all []HandedSession) {
 	s.handedOver.Store(true)
 	names := map[string]string{} // the id that a client uses, by the id of the session

@@ -267,7 +267,7 @@ func (c *counter) Write(p []byte) (int, error) { *c += counter(len(p)); return l
 // A tenantLimit bounds requests under way for each tenant.
 type tenantLimit struct {
 	mu  sync.Mutex
-	now map[string]int
+	now map[string]int // by tenant; no zeros
 }
 
 // enter returns false if the tenant has maxPublishing requests under way. Otherwise leave must be called.

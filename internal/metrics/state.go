@@ -51,7 +51,7 @@ type Dropped struct{ QueueFull, NotSent, Rejected uint64 }
 // Networks has figures of the networks of sandboxes. Denied of a Traffic is by kind, of which there is a
 // fixed number.
 type Networks struct {
-	Helpers, Open int
+	Helpers, Open int   // helpers that run, and networks of executions that are open
 	Deaths, OOMs  int64 // of helpers; OOMs are the deaths because memory ran out
 	Tenants       map[string]Traffic
 }

@@ -40,8 +40,8 @@ type rule struct {
 // A condition says that an argument, without the bits in ignored, is one of some values. All arguments
 // that are compared here are ints to the kernel.
 type condition struct {
-	argument uint32
-	ignored  uint32
+	argument uint32 // its index, from 0
+	ignored  uint32 // bits that may have any value
 	values   []uint32
 }
 

@@ -77,6 +77,7 @@ func (h *helper) begin() error {
 	return nil
 }
 
+// handle answers one request. An unknown kind has an empty answer: Manager and helper are always the same program.
 func (h *helper) handle(r request, device *os.File) {
 	answer := report{Kind: reply, Number: r.Number}
 	switch r.Kind {
@@ -200,7 +201,7 @@ func (q *queue) run() {
 
 // A sink is the policy.Sink of a network in the helper.
 type sink struct {
-	network uint64
+	network uint64 // its number, from the Manager
 	queue   *queue
 	mu      sync.Mutex
 	lost    [2]int64 // denials and connections that the queue had no room for
@@ -226,6 +227,7 @@ func (s *sink) Dropped(denials, connections int64) {
 	s.lost[1] += connections
 }
 
+// flush queues the sums of Dropped. It comes after the Gateway's end, so that no event follows.
 func (s *sink) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -41,8 +41,8 @@ type process struct {
 	trusts   bool       // the helper has the machine's authorities; guarded by trusting
 
 	mu      sync.Mutex
-	number  uint64
-	waiting map[uint64]chan report
+	number  uint64                 // of the last request
+	waiting map[uint64]chan report // who waits for a reply, by the number of the request
 }
 
 // startProcess starts a helper of a tenant and waits until it is confined.
@@ -68,7 +68,7 @@ func startProcess(ctx context.Context, t *tenant) (*process, error) {
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS},
 	}
 	err = p.start(t.manager, t.name)
-	theirs.Close() // before the first call: as long as it is open, read does not see the helper's end
+	theirs.Close() // before the first call: while it is open, read does not see the helper's end
 	if err != nil {
 		ours.file.Close()
 		return nil, fmt.Errorf("start the network helper: %w", err)

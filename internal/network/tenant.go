@@ -35,10 +35,10 @@ type tenant struct {
 	starting sync.Mutex // held while a helper starts; before mu
 
 	mu        sync.Mutex
-	process   *process // nil: none runs
-	networks  map[uint64]*Network
-	number    uint64
-	users     int // networks that are attached or are about to be
+	process   *process            // nil: none runs
+	networks  map[uint64]*Network // by Network.number
+	number    uint64              // of the last network; no number comes twice, also with a new helper
+	users     int                 // networks that are attached or are about to be
 	idle      *time.Timer
 	deaths    []time.Time // within crashTime
 	notBefore time.Time

@@ -40,7 +40,7 @@ const (
 // A request goes from the Manager to a helper. Each gets one reply.
 type request struct {
 	Kind   kind   `json:"kind"`
-	Number uint64 `json:"number"`
+	Number uint64 `json:"number"` // of the request; its reply has the same
 
 	Network   uint64           `json:"network,omitempty"` // of attach and detach
 	Allow     []string         `json:"allow,omitempty"`

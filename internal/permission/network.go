@@ -22,7 +22,7 @@ type Network struct {
 	Credentials []credential.Binding
 }
 
-// credentials returns what a skill with these rules may use. Nil rules use nothing. The secret of a domain
+// credentials returns the credentials that a skill with these rules may use: with nil rules none. The secret of a domain
 // that the rules do not allow is not needed.
 func (n Network) credentials(sk *skill.Skill, rules *policy.Rules) (list []credential.Binding) {
 	for _, b := range n.Credentials {

@@ -22,7 +22,7 @@ const (
 	// each other in update. So SQLite waits only for another process that has the file
 	// open. Transactions are bounded (maxBatch, artifactBatch, sweepBatch), so this is far longer than one takes.
 	busyTimeout = 5 * time.Second
-	// checkpointPages bounds the write-ahead log, in pages. A commit beyond it copies
+	// checkpointPages bounds the WAL, in pages. A commit beyond it copies
 	// the pages into the database.
 	checkpointPages = 2000
 	// readConnections bounds the queries at one time.
@@ -188,7 +188,7 @@ func (d *database) update(ctx context.Context, db *sql.DB, f updateFunc) error {
 }
 
 // rewrite makes the database anew from its rows, so that it has no bytes of removed rows
-// (sqlite.org/lang_vacuum.html), and empties the write-ahead log, which has old pages. Writers wait. If ctx
+// (sqlite.org/lang_vacuum.html), and empties the WAL, which has old pages. Writers wait. If ctx
 // ends, the database stays as it was.
 func (d *database) rewrite(ctx context.Context) error {
 	d.writing.Lock()
@@ -201,7 +201,7 @@ func (d *database) rewrite(ctx context.Context) error {
 	return errors.Join(err, d.emptyLog(context.WithoutCancel(ctx)))
 }
 
-// emptyLog copies the write-ahead log into the database, and truncates it.
+// emptyLog copies the WAL into the database, and truncates it.
 func (d *database) emptyLog(ctx context.Context) error {
 	var busy bool
 	var pages, copied int
@@ -214,7 +214,7 @@ func (d *database) emptyLog(ctx context.Context) error {
 	return nil
 }
 
-// close does not close a database that has lost a write: the last connection would copy the write-ahead log and remove
+// close does not close a database that has lost a write: the last connection would copy the WAL and remove
 // it. The end of the process closes the files.
 func (d *database) close() error {
 	if d.synced.lost.Load() != nil {

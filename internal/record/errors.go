@@ -93,7 +93,7 @@ func (e *TokenError) Error() string { return "page token: " + e.Reason }
 // NewerError says that a later version of the program wrote the database.
 type NewerError struct {
 	Path       string
-	Have, Know int
+	Have, Know int // versions of the schema: of the database, and the latest that this program knows
 }
 
 func (e *NewerError) Error() string {

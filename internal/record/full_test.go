@@ -255,7 +255,7 @@ func TestPurgeOnFullDisk(t *testing.T) {
 		end(t, create(t, s, Execution{Tenant: "globex", Detail: make([]byte, 1<<20)}), "EXITED", start)
 	}
 	s.flushForQuery(t.Context())
-	// The rows must be in the database: they would not fit later, and stay in the write-ahead log.
+	// The rows must be in the database: they would not fit later, and stay in the WAL.
 	s.db.writing.Lock()
 	err := s.db.emptyLog(t.Context())
 	s.db.writing.Unlock()

@@ -14,8 +14,8 @@ const (
 
 // An indexEntry says where in a spool a frame begins.
 type indexEntry struct {
-	seq uint64
-	pos int64
+	seq uint64 // of the frame
+	pos int64  // bytes from the start of the spool
 }
 
 // An index is sparse: it lists where some frames of a spool begin, in order. A
@@ -27,7 +27,7 @@ type indexEntry struct {
 // entries.
 type index struct {
 	entries []indexEntry
-	every   int64
+	every   int64 // least distance of two entries, in bytes; 0: indexEvery
 }
 
 // add notes that frame seq begins at pos, if the last entry is far enough away.

@@ -63,7 +63,7 @@ func (s *Store) openRecord(ctx context.Context) error {
 		left = left || some
 	}
 	path := filepath.Join(s.config.Dir, databaseName)
-	// This comes before SQLite, which would remove the write-ahead log of an empty database.
+	// This comes before SQLite, which would remove the WAL of an empty database.
 	used := left || s.config.Takeover || hasBytes(path+"-wal")
 	for _, name := range journalNames {
 		used = used || hasBytes(filepath.Join(s.config.Dir, name))
@@ -119,7 +119,7 @@ func (s *Store) openRecord(ctx context.Context) error {
 	return s.countRows(ctx)
 }
 
-// renewLog makes the changes in the write-ahead log of the database at path durable. The last process may have ended before
+// renewLog makes the changes in the WAL of the database at path durable. The last process may have ended before
 // a sync, or after one that failed (see syncCheck), and from now on these changes are answered. SQLite then copies the whole
 // log into the database. No process has the database open.
 func (s *Store) renewLog(path string) error {

@@ -14,14 +14,14 @@ import (
 //
 // A failed write to the disk makes one sync fail. Linux then takes the lost pages for written, and the next sync succeeds
 // without them (wiki.postgresql.org/wiki/Fsync_Errors). SQLite does not know that: it appends
-// further transactions to the write-ahead log. After a loss of power it finds only those before the lost pages. So a claim
+// further transactions to the WAL. After a loss of power it finds only those before the lost pages. So a claim
 // could be acknowledged and then be gone. Also a checkpoint would then not be safe.
 //
 // So after the first lost page the database takes no transaction more, and its keys are not looked up. The next start
-// makes a synced copy of the write-ahead log and uses that (renewLog).
+// makes a synced copy of the WAL and uses that (renewLog).
 type syncCheck struct {
 	database *os.File
-	log      *os.File // the write-ahead log
+	log      *os.File // the WAL
 	lost     atomic.Pointer[LostWriteError]
 }
 
@@ -37,7 +37,7 @@ func (e *LostWriteError) Error() string {
 }
 func (e *LostWriteError) Unwrap() error { return e.Err }
 
-// open begins the check. SQLite has the database at path open, and so its write-ahead log exists. close comes after
+// open begins the check. SQLite has the database at path open, and so its WAL exists. close comes after
 // SQLite has closed it: if a process closes any descriptor of a file, it loses its POSIX locks of the file (fcntl(2)).
 func (c *syncCheck) open(path string) (err error) {
 	if c.database, err = os.Open(path); err != nil {

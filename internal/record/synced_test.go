@@ -94,7 +94,7 @@ func wantClaims(t *testing.T, s *Store, claims map[string]string) {
 	}
 }
 
-// endProcess closes a store as SIGKILL does: SQLite does not write the write-ahead log to the database, because somebody else
+// endProcess closes a store as SIGKILL does: SQLite does not write the WAL to the database, because somebody else
 // seems to have the database open.
 func endProcess(t *testing.T, s *Store) {
 	t.Helper()
@@ -190,7 +190,7 @@ func TestStartSyncsClaims(t *testing.T) {
 	if err := claim(t, s, "synced", claims); err != nil {
 		t.Fatal(err)
 	}
-	// The write-ahead log as SIGKILL leaves it between the write and the sync of a claim.
+	// The WAL as SIGKILL leaves it between the write and the sync of a claim.
 	x := Execution{ID: "x", Tenant: "a", Key: "written"}
 	change, err := createStatements(s.number(1), &x, nil)
 	if err != nil {

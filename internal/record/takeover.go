@@ -120,6 +120,8 @@ func (s *Store) Resume() error {
 	return nil
 }
 
+// resume takes the lock again, and reads what the other process has changed. The order matters: its journal must be in
+// the database before numbers and executions are read from there. The caller holds sweeping.
 func (s *Store) resume(ctx context.Context) (err error) {
 	if err := s.waitForLock(); err != nil {
 		return err
@@ -193,7 +195,7 @@ func (s *Store) adopt(ctx context.Context) error {
 // A foreign execution was open in the earlier process when this process opened the store, and this process has not seen
 // its end yet. After Adopt an execution stays foreign until Reopen, because its readers still read the database.
 type foreign struct {
-	row    int64
+	row    int64 // row.n
 	tenant string
 	// counted is the number of bytes of the execution in usage.all. Store.sweeping guards it.
 	counted int64

@@ -77,8 +77,8 @@ func ignoreEnd(err error) error {
 
 // walSum is the checksum of a write-ahead log.
 type walSum struct {
-	order  binary.ByteOrder
-	s0, s1 uint32
+	order  binary.ByteOrder // of the words that are summed; the log's magic number says which
+	s0, s1 uint32           // the names that fileformat2.html has
 }
 
 func (s *walSum) add(b []byte) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// SQLite forgets what comes after a damaged page of the write-ahead log. The log says so. A page that a crash cut short is
+// SQLite forgets what comes after a damaged page of the WAL. The log says so. A page that a crash cut short is
 // no damage.
 func TestDamagedWriteAheadLogIsSaid(t *testing.T) {
 	for _, tt := range []struct {

@@ -15,8 +15,8 @@ func TestForScript(t *testing.T) {
 	sk := skilltest.Load(t, map[string]string{
 		"scripts/a.py": "x", "scripts/B.PY": "x", "scripts/c.sh": "x", "scripts/c.bash": "x", "scripts/d.js": "x", "scripts/d.mjs": "x", "scripts/d.cjs": "x", "scripts/e.rb": "x", "scripts/f.pl": "x", "g.Js": "x",
 		"scripts/two words.py": "x", "scripts/-x.py": "x", "scripts/a.b.py": "x", "scripts/link.py": "-> a.py", "scripts/link": "-> a.py",
-		"scripts/she.py": "#!/usr/bin/env node\n", // the extension wins
-		"bin/env":        "#!/usr/bin/env python3\n", "bin/env2": "#!/bin/env bash", "bin/abs": "#!/bin/sh\n", "bin/local": "#! /usr/local/bin/python -u\nx",
+		"scripts/mixed.py": "#!/usr/bin/env node\n", // the extension wins
+		"bin/env":          "#!/usr/bin/env python3\n", "bin/env2": "#!/bin/env bash", "bin/abs": "#!/bin/sh\n", "bin/local": "#! /usr/local/bin/python -u\nx",
 		"bin/opt": "#!/usr/bin/perl -w -T\n", "bin/envopt": "#!/usr/bin/env -S bash -eu -o pipefail\n", "bin/crlf": "#!/usr/bin/env python3\r\nx\r\n", "bin/nodejs": "#!/usr/bin/nodejs\n",
 		"bin/minor": "#!/usr/bin/env python3.11\n", "bin/x.xyz": "#!/usr/bin/env ruby\n", "bin/ws": "#!\t/usr/bin/env\tbash \t\n", "bin/anywhere": "#!/workspace/bash\n",
 	})
@@ -39,7 +39,7 @@ func TestForScript(t *testing.T) {
 		{"scripts/-x.py", "python", []string{"/usr/bin/python3", "/workspace/scripts/-x.py"}},
 		{"scripts/a.b.py", "python", []string{"/usr/bin/python3", "/workspace/scripts/a.b.py"}},
 		{"scripts/link.py", "python", []string{"/usr/bin/python3", "/workspace/scripts/a.py"}},
-		{"scripts/she.py", "python", []string{"/usr/bin/python3", "/workspace/scripts/she.py"}},
+		{"scripts/mixed.py", "python", []string{"/usr/bin/python3", "/workspace/scripts/mixed.py"}},
 		{"bin/env", "python", []string{"/usr/bin/python3", "/workspace/bin/env"}},
 		{"bin/env2", "bash", []string{"/usr/bin/bash", "/workspace/bin/env2"}},
 		{"bin/abs", "sh", []string{"/usr/bin/sh", "/workspace/bin/abs"}},

@@ -43,8 +43,8 @@ type put struct {
 
 	mu       sync.Mutex // guards the fields below
 	call     int        // number of the call that may write
-	received int64
-	bad      bool // the caller has sent something else than the file
+	received int64      // bytes in the file, from its start
+	bad      bool       // the caller has sent something else than the file
 }
 
 // PutSessionFile receives a file into the directory of uploads, and then commits it with one version.
@@ -107,6 +107,7 @@ func (c sessionCalls) PutSessionFile(stream grpc.ClientStreamingServer[pb.PutSes
 	return stream.SendAndClose(&pb.PutSessionFileResponse{Version: fromSessionVersion(v)})
 }
 
+// newPutKey reads the header. raw_path counts if it and path are set.
 func newPutKey(who permission.Principal, h *pb.PutSessionFileHeader) (putKey, error) {
 	if h == nil {
 		return putKey{}, invalid("header", "must be the first message")
@@ -273,6 +274,7 @@ func (p *put) complete(size int64) error {
 	return nil
 }
 
+// refuse marks the upload as one that can't go on: endPut removes its bytes.
 func (p *put) refuse(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -26,7 +26,7 @@ func byHeader(c identity.Credentials) (identity.Identity, error) {
 	return identity.Identity{Principal: permission.Principal{Tenant: c.Authorization[0], Name: c.Authorization[0]}, Role: identity.Admin}, nil
 }
 
-// dial makes a connection of its own to the daemon.
+// dial makes a new connection to the daemon.
 func (d *daemon) dial() *grpc.ClientConn {
 	d.t.Helper()
 	conn, err := grpc.NewClient("unix://"+d.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))

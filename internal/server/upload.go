@@ -86,7 +86,7 @@ type uploadFile struct {
 	host string
 	// Announced, in bytes.
 	size     int64
-	received int64
+	received int64 // bytes
 	// want is the announced SHA-256 in lower-case hex; sum is the sum of the received bytes.
 	want string
 	sum  hash.Hash

@@ -10,7 +10,8 @@ import (
 )
 
 // load reads the versions and removes the remains of an interrupted commit or release. If a version is
-// damaged, it removes no object, because the objects may be needed for a repair.
+// damaged, it removes no object, because the objects may be needed for a repair. The caller is the writer,
+// so no commit adds objects or versions between the reads of the two directories.
 func (s *Store) load(tenant string, x *session) error {
 	if x.loaded {
 		return nil
@@ -171,7 +172,8 @@ func (x *session) clean(gone []int, objects map[string]bool) error {
 		}
 	}
 	x.kept = slices.DeleteFunc(x.kept, func(m *manifest) bool { return slices.Contains(gone, m.Number) })
-	// A damaged version may name any object, so none is removed while one is kept.
+	// The versions are removed before the objects, so that a crash in between leaves no version without its objects. A
+	// damaged version may name any object, so no object is removed while a damaged version is kept.
 	if err := errors.Join(errs...); err != nil || len(x.damaged) > 0 {
 		return err
 	}

@@ -31,7 +31,7 @@ type Change struct {
 // A plan says how a Change makes the files of the next version.
 type plan struct {
 	Change
-	number  int
+	number  int               // of the next version
 	gone    map[string]bool   // paths that are deleted, with everything beneath them
 	added   map[string]bool   // paths of Files that are not foreign
 	dirs    map[string]bool   // directories of added files

@@ -31,15 +31,15 @@ type session struct {
 	id      string // never changes
 	dir     string // never changes
 	created time.Time
-	used    time.Time
+	used    time.Time // also the modification time of session.json, see use
 	set     Settings
-	head    Version
-	gone    bool // it was deleted
+	head    Version // the newest version; its Stored is the size of all versions
+	gone    bool    // it was deleted
 
 	updating sync.Mutex    // before Store.mu
 	turn     chan struct{} // a lock; see begin
 	by       string        // the writer; empty: none
-	waiting  int
+	waiting  int           // callers that wait for turn
 
 	// Only the writer uses these, and forget. The first writer after a start loads them.
 	loaded  bool
@@ -106,7 +106,7 @@ func readVersion(dir string, number int) (Version, error) {
 	return Version{Number: number, Stored: stored}, err
 }
 
-// objectBytes returns the size on disk of all objects.
+// objectBytes returns the size on disk of all objects, in bytes.
 func objectBytes(dir string) (total int64, err error) {
 	list, err := os.ReadDir(filepath.Join(dir, objectsName))
 	for _, d := range list {

@@ -51,9 +51,9 @@ func (e *SourceError) Error() string {
 // versions that can be removed.
 type QuotaError struct {
 	Quota string // quotaBytes, quotaVersions or quotaAllVersions
-	Limit int64
-	Used  int64 // by versions that cannot be removed: the newest version of each skill, and running ones
-	Asked int64
+	Limit int64  // bytes or versions, as Quota says; so are the others
+	Used  int64  // by versions that cannot be removed: the newest version of each skill, and running ones
+	Asked int64  // by the version that was pushed
 }
 
 func (e *QuotaError) Error() string {

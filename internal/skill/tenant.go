@@ -173,6 +173,8 @@ func digestsOf(list []*kept) map[string]bool {
 	return all
 }
 
+// readIndex returns nil if there is no index: the tenant has pushed nothing yet. Names and digests become parts of paths,
+// so an index with any other text in their place is an error.
 func (o *owned) readIndex() ([]*kept, error) {
 	data, err := os.ReadFile(filepath.Join(o.dir, indexName))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -30,7 +30,7 @@ func (r *Report) Add(l Line) {
 // A Count is the number of lines of a class.
 type Count struct {
 	Class Class
-	N     int
+	N     int // lines
 }
 
 // Sorted returns the counts: first the classes of successes, then the others, in both groups the largest first. Equal

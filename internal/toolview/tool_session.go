@@ -65,6 +65,8 @@ var writeFileTool = row{
 	call: writeFile,
 }
 
+// writeFile writes one file as one new version of the session. A refusal that a model can correct, such as a bad path or a
+// full quota, is a result; the error is for arguments of the wrong form and for failures of the daemon.
 func writeFile(ctx context.Context, v *View, c call) (Result, error) {
 	a, err := decode[struct {
 		Path   string  `json:"path"`
@@ -145,6 +147,7 @@ var readFileTool = row{
 	call: readFile,
 }
 
+// readFile reads from the newest version. offset and limit are numbers of JSON, which the schema has checked to be whole.
 func readFile(_ context.Context, v *View, c call) (Result, error) {
 	a, err := decode[struct {
 		Path     string  `json:"path"`
@@ -264,6 +267,7 @@ type filePage struct {
 	Next    string           `json:"next_cursor,omitempty"`
 }
 
+// listFiles lists the newest version. A conversation that has written nothing has no session, and an empty list.
 func listFiles(_ context.Context, v *View, c call) (Result, error) {
 	a, err := decode[struct {
 		Cursor string  `json:"cursor"`

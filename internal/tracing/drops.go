@@ -26,8 +26,8 @@ func (t *Tracing) Dropped() Dropped {
 
 // A rejectedError means that the receiver has taken a batch without some of its spans.
 type rejectedError struct {
-	spans int64
-	why   string
+	spans int64  // how many were not taken
+	why   string // in the receiver's words
 }
 
 func (e *rejectedError) Error() string {

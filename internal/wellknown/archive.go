@@ -77,8 +77,8 @@ func formatOf(contentType, at string) string {
 // An unpacker writes files until a bound is reached. It believes no size that an archive states.
 type unpacker struct {
 	root  *os.Root
-	bytes int64
-	files int
+	bytes int64 // of the files so far
+	files int   // so far
 }
 
 // A small .tar.gz can unpack to gigabytes of headers without any file, so the reader has a bound as

@@ -51,6 +51,7 @@ func WriteArchive(w io.Writer, files []File) error {
 	return errors.Join(archive.Close(), zipped.Close())
 }
 
+// write adds the file to an archive. The header comes first and has the size, so a content of another size is an error.
 func (f File) write(to *tar.Writer) error {
 	content, err := f.Open()
 	if err != nil {

@@ -108,6 +108,7 @@ type whiteouts struct {
 	base  string   // the name of that whiteout in first
 }
 
+// make hides one path, which is relative to the root. Its folder must exist. Paths that are sorted by folder are quick.
 func (w *whiteouts) make(name string) error {
 	if folder := path.Dir(name); w.dir == nil || w.name != folder {
 		dir, err := w.root.Open(folder)

@@ -24,6 +24,8 @@ type certificates struct {
 
 func (c *certificates) any() bool { return c.authorities != nil || len(c.bundles) > 0 }
 
+// openCertificates reads the authorities' files, which must be valid now. A later change that is not valid is logged, and
+// the former authorities stay (package reload).
 func openCertificates(c Config) (certs certificates, err error) {
 	if c.Authorities != "" {
 		parse := func(contents [][]byte) (*x509.CertPool, error) {
@@ -79,10 +81,10 @@ func (c *certificates) generation() int {
 // verified for each call. The zero Session has no identity yet.
 type Session struct {
 	mu         sync.Mutex
-	identity   Identity // the zero Identity: not known
-	until      time.Time
-	generation int
-	rows       *rowSet // with which the caller was identified
+	identity   Identity  // the zero Identity: not known
+	until      time.Time // when the last of the chains expires
+	generation int       // of the authorities with which it was verified
+	rows       *rowSet   // with which the caller was identified
 }
 
 // certificate identifies a caller by the certificate of its connection. The handshake has verified

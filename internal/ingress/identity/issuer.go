@@ -84,6 +84,7 @@ type issuer struct {
 	verifier *oidc.IDTokenVerifier
 }
 
+// newIssuer asks for nothing yet: the daemon must start while an issuer is down.
 func newIssuer(c Issuer, log *slog.Logger) (*issuer, error) {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}}
 	if c.Authorities != "" {
@@ -118,6 +119,7 @@ type patientTransport struct {
 
 var errTooSoon = errors.New("asked a moment ago")
 
+// RoundTrip counts a request that fails like one that succeeds, so that an issuer that is down is not flooded either.
 func (t *patientTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	page, now := r.URL.String(), time.Now()
 	t.mu.Lock()

@@ -135,6 +135,8 @@ func (t *Table) Identify(c Credentials) (id Identity, err error) {
 	return id, nil
 }
 
+// identify looks at one credential: the first that the caller has, in the order of Identify's comment. An invalid one is
+// not replaced by the next.
 func (t *Table) identify(c Credentials) (Identity, error) {
 	if len(c.Authorization) > 0 && (t.tokens != nil || len(t.issuers) > 0) {
 		return t.bearer(c.Authorization)

@@ -74,6 +74,8 @@ func parseTokens(path string) func([][]byte) (tokens, error) {
 	}
 }
 
+// decodeTokens reads a file of tokens. One bad row makes the whole file an error: a mistake in a file that was edited by
+// hand must be seen, and not end one token silently.
 func decodeTokens(data []byte) ([]Token, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()

@@ -16,7 +16,7 @@ const minSweep = 1024
 // already, for the decision that follows.
 type Peers struct {
 	perSecond rate.Limit
-	burst     int
+	burst     int                      // events at once
 	buckets   map[string]*rate.Limiter // by the peer's name; a missing bucket counts as full
 	sweepAt   int                      // the number of buckets at which sweep runs
 }

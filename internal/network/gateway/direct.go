@@ -21,7 +21,7 @@ import (
 // The socket is used by system calls of this file, inside of RawConn, which waits with Go's poller.
 
 // largestMove bounds how much is moved at once, in bytes: the payload of the largest packet that the stack sends. More
-// would keep the stack from handling packets of the connection meanwhile.
+// would keep the stack from handling packets of the connection for too long.
 const largestMove = largestRead - header.TCPTotalHeaderMaximumSize - 1
 
 // outward moves the client's data to the destination. It moves read first, bytes that were read before.
@@ -103,7 +103,7 @@ type socketWriter struct {
 	err   error
 }
 
-// move moves what the stack has received, at most about largestMove bytes.
+// move moves the data that the stack has received, at most about largestMove bytes.
 func (w *socketWriter) move(fd int) (n int, err error) {
 	w.fd, w.moved, w.err = fd, 0, nil
 	_, failed := w.endpoint.Read(w, tcpip.ReadOptions{})
@@ -122,6 +122,7 @@ func (w *socketWriter) move(fd int) (n int, err error) {
 // errMoved ends a move, so that the stack handles the packets that have come.
 var errMoved = errors.New("enough is moved")
 
+// Write writes one buffer of the stack to the socket. The stack keeps the bytes that Write has not taken.
 func (w *socketWriter) Write(b []byte) (int, error) {
 	if w.moved > 0 && w.moved+len(b) > largestMove {
 		w.err = errMoved
@@ -152,14 +153,14 @@ type socketReader struct {
 	err     error
 }
 
-// move moves what waits in the socket, as far as the stack has room for it.
+// move moves the data that waits in the socket, as far as the stack has room for it.
 func (r *socketReader) move(fd int) (n int, err error) {
 	r.fd, r.err = fd, nil
 	if err := r.look(); err != nil {
 		return 0, err
 	}
 	// Atomic: the stack reads while it holds the endpoint's lock. Without it, the stack could find after its read that the
-	// buffer has become smaller, and would drop what it has read.
+	// buffer has become smaller, and would drop the bytes that it has read.
 	moved, failed := r.endpoint.Write(r, tcpip.WriteOptions{Atomic: true})
 	switch failed.(type) {
 	case nil, *tcpip.ErrWouldBlock:

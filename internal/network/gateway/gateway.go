@@ -160,6 +160,7 @@ func (g *Gateway) start() error {
 	return g.names.listen()
 }
 
+// setOptions sets the options of TCP, before the first connection. Sizes are bytes.
 func setOptions(s *stack.Stack) tcpip.Error {
 	// The stack scales windows for the largest buffer only if it chooses the sizes. See fixBuffers.
 	sack, moderate := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(true)

@@ -55,6 +55,7 @@ func inspectIPv4(packet []byte) refusal {
 	return inspectProtocol(h.Protocol(), to, packet[header.IPv4MinimumSize:])
 }
 
+// inspectIPv6 does the same for IPv6, whose extension headers take the place of options and fragments.
 func inspectIPv6(packet []byte) refusal {
 	if len(packet) < header.IPv6MinimumSize {
 		return quiet

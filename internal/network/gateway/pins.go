@@ -12,7 +12,7 @@ import (
 type pins struct {
 	mu    sync.Mutex
 	named map[netip.Addr][]pin
-	count int
+	count int // of pins, in all lists of named
 }
 
 type pin struct {

@@ -137,9 +137,10 @@ type cache struct {
 	limits    Limits
 }
 
+// A question is a key of a cache.
 type question struct {
-	name string
-	kind uint16
+	name string // as normal returns it
+	kind uint16 // dns.TypeA or dns.TypeAAAA
 }
 
 func newCache(l Limits) *cache {

@@ -23,7 +23,7 @@ const (
 	translatedName    = "ipv4only.arpa"
 	translatorTime    = time.Minute      // an answer counts at least so long
 	translatorPause   = 10 * time.Minute // after an answer without a prefix
-	translatorFailure = 30 * time.Second // after no answer; what was known still counts
+	translatorFailure = 30 * time.Second // after no answer; the last answer still counts
 )
 
 // learnTranslators asks the resolvers if the last answer is old. It is called before an IPv6 address is judged. If the

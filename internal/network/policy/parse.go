@@ -149,6 +149,8 @@ func (r *rule) setPrefix(target, bits string) (problem string) {
 // toASCII converts names with other letters than ASCII to punycode, as browsers do.
 var toASCII = idna.New(idna.MapForLookup(), idna.Transitional(false), idna.StrictDomainName(false), idna.BidiRule())
 
+// setName sets a rule for a name, in its canonical form. It comes last in the attempts to read a target, so its problem
+// must explain every text that is nothing else.
 func (r *rule) setName(target string) (problem string) {
 	name, below := strings.CutPrefix(target, "*.")
 	if strings.ContainsRune(name, '*') {

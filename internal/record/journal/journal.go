@@ -73,10 +73,10 @@ var (
 type Journal struct {
 	f    *os.File
 	size int64
-	last uint64
+	last uint64 // Seq of the last entry
 	buf  []byte // memory for the next entry
 
-	dropped int64
+	dropped int64 // see Dropped
 }
 
 // Entry is one entry, as Recover found it.

@@ -42,6 +42,7 @@ type PathError struct {
 	Refused *Refused
 }
 
+// Error shows the path in the form that a terminal can print: the path comes from a request, and Resolved from a skill.
 func (e *PathError) Error() string {
 	p := Printable(e.Path)
 	switch e.Reason {

@@ -19,7 +19,7 @@ import (
 // BoundError says that a skill exceeds one of its Bounds, or that a root has too many folders.
 type BoundError struct {
 	What string // "entries", "bytes" or "folders"
-	Most int64
+	Most int64  // of What
 }
 
 func (e *BoundError) Error() string {

@@ -12,7 +12,7 @@ import (
 // (mem(4), null(4), random(4)).
 type Device struct {
 	Name  string // beneath /dev
-	Minor int64
+	Minor int64  // of makedev(3)
 }
 
 // Devices are the devices that a sandbox has. Its cgroup refuses all others.

@@ -77,6 +77,7 @@ func NewHostRoot(dir string, links, files map[string]string) (*Root, error) {
 	return root, nil
 }
 
+// makeHostRoot fills the tmpfs at dir. The last step makes it read-only, so everything else must come before.
 func makeHostRoot(dir string, links, files map[string]string) error {
 	if err := Tmpfs(dir, rootOptions); err != nil {
 		return err

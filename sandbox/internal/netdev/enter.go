@@ -20,6 +20,8 @@ func In(namespace *os.File, f func() error) error {
 		return err
 	}
 	done := make(chan error, 1)
+	// A new goroutine, because setns(2) changes only the calling thread. If the thread can't return, it must end, and
+	// the caller's goroutine must not.
 	go func() {
 		runtime.LockOSThread()
 		if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {

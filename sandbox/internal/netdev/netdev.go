@@ -53,6 +53,7 @@ func Make(namespace *os.File, also func() error) (tun *os.File, err error) {
 	return tun, err
 }
 
+// makeHere makes the interface in the namespace of the calling thread.
 func makeHere() (*os.File, error) {
 	fd, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -80,6 +81,8 @@ func create(fd int) error {
 	if err != nil {
 		return err
 	}
+	// IFF_TUN: packets of IP, without Ethernet. IFF_NO_PI: no further header in front of them. IFF_TUN_EXCL: an error
+	// if the name exists, instead of a second user of that device.
 	r.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_TUN_EXCL)
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, r); err != nil {
 		return fmt.Errorf("make %s: %w", Name, err)
@@ -122,7 +125,7 @@ func configure() error {
 	return c.checkUp()
 }
 
-// hasIPv6 reports whether the kernel has IPv6.
+// hasIPv6 reports whether the kernel has IPv6. Without it socket(2) fails with EAFNOSUPPORT.
 func hasIPv6() bool {
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

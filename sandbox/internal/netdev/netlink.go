@@ -18,12 +18,12 @@ var native = binary.NativeEndian
 // A message is one request, without its header.
 type message struct {
 	what  string // for errors
-	kind  uint16
-	flags uint16
-	body  []byte
+	kind  uint16 // RTM_...
+	flags uint16 // NLM_F_..., besides NLM_F_REQUEST and NLM_F_ACK, which send and do add
+	body  []byte // a structure that belongs to kind, then attributes
 }
 
-// attribute appends one attribute to a body.
+// attribute appends one attribute to a body, with zeros up to a multiple of four bytes (RTA_ALIGN, rtnetlink(3)).
 func attribute(body []byte, kind uint16, value []byte) []byte {
 	body = native.AppendUint16(body, uint16(unix.SizeofRtAttr+len(value)))
 	body = native.AppendUint16(body, kind)
@@ -118,7 +118,7 @@ func dial() (*conn, error) {
 
 func (c *conn) close() { unix.Close(c.fd) }
 
-// index returns the number of an interface.
+// index returns the number of an interface. SIOCGIFINDEX works on a socket of any kind (netdevice(7)).
 func (c *conn) index(name string) (int, error) {
 	r, err := unix.NewIfreq(name)
 	if err != nil {
@@ -130,7 +130,8 @@ func (c *conn) index(name string) (int, error) {
 	return int(r.Uint32()), nil
 }
 
-// send sends requests as one packet. Their sequence numbers are their indices.
+// send sends requests as one packet. Their sequence numbers are their indices. The kernel handles them in order, within
+// the call; after one that fails it goes on with the next.
 func (c *conn) send(batch []message) error {
 	var packet []byte
 	for i, m := range batch {
@@ -210,8 +211,8 @@ func nameOf(attributes []byte) string {
 
 var errAnswer = errors.New("malformed answer of the kernel")
 
-// receive reads one packet and calls each for its messages. It reports whether the packet ends a
-// list.
+// receive reads one packet and calls each for its messages, with the header and the rest. It reports whether the packet
+// ends a list. An error of each ends the packet.
 func (c *conn) receive(each func(unix.NlMsghdr, []byte) error) (done bool, err error) {
 	buffer := make([]byte, 32<<10) // the kernel's packets of a list are at most this long
 	n, _, err := unix.Recvfrom(c.fd, buffer, 0)

@@ -118,6 +118,7 @@ var neededCapabilities = map[int]string{
 	unix.CAP_SYS_PTRACE: "SYS_PTRACE",
 }
 
+// tryCapabilities wants uid 0 as well, to which the daemon's files belong.
 func tryCapabilities(Config) (string, error) {
 	have, err := effectiveCapabilities()
 	if err != nil {

@@ -60,6 +60,8 @@ func (p *Prober) Close() {
 	}
 }
 
+// listen makes the sockets that a sandbox must not reach: a TCP port of loopback, an abstract name, and a file in dir,
+// or in other if the path in dir is too long.
 func (p *Prober) listen(dir, other string) error {
 	// If the daemon can't reach a socket either, a sandbox's failure proves nothing. On a
 	// machine without loopback that check can't be made, and the report says so.

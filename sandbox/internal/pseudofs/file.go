@@ -75,7 +75,8 @@ func OpenFD(path string, flags int) (int, error) {
 	}
 }
 
-// ReadOnce is read(2), again if a signal interrupted it. The file may be any.
+// ReadOnce is read(2), again if a signal interrupted it: Go's runtime sends signals to its own threads to preempt
+// them. Unlike the functions above, it is for any file. n is -1 after an error.
 func ReadOnce(fd int, b []byte) (int, error) {
 	for {
 		n, err := unix.Read(fd, b)

@@ -41,7 +41,7 @@ func (s Status) Compare(want [][2]string) error {
 	for _, line := range want {
 		key, value := line[0], line[1]
 		got, known := s.Value(key)
-		if !known && key == "Seccomp_filters" { // since Linux 5.9
+		if !known && key == "Seccomp_filters" { // since Linux 5.9 (proc(5)); the number of filters is then not checked
 			continue
 		}
 		if got != value {
@@ -95,7 +95,8 @@ func (d Differences) Error() string {
 	return strings.Join(all, "; ")
 }
 
-// PIDOf returns the pid of a pidfd's process, in this process's PID namespace.
+// PIDOf returns the pid of a pidfd's process, in this process's PID namespace. The kernel shows 0 if the process is
+// outside of the namespace, and -1 after it was reaped (pidfd_show_fdinfo in the kernel); both are errors.
 func PIDOf(pidfd int) (int, error) {
 	text, err := Read(fmt.Sprintf("/proc/self/fdinfo/%d", pidfd))
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 
 // A namespace is one that a child of a Python zygote enters.
 type namespace struct {
-	name string
-	kind int
+	name string // in /proc/PID/ns
+	kind int    // CLONE_NEW..., for setns(2)
 }
 
 // entered returns the namespaces that a child enters, in this order: it enters the PID

@@ -9,8 +9,8 @@ import (
 // A bpfInstruction is a struct sock_filter.
 type bpfInstruction struct {
 	code   uint16
-	jt, jf uint8
-	k      uint32
+	jt, jf uint8  // of a jump: how many instructions to skip if the condition holds, and if not
+	k      uint32 // the operand
 }
 
 // The instructions that joinFilters writes.

@@ -25,7 +25,8 @@ func Pair(kind int, name string) (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), name), os.NewFile(uintptr(fds[1]), name+" of the peer"), nil
 }
 
-// Send sends one packet with descriptors. The caller still closes its copies of them.
+// Send sends one packet with descriptors. It waits while the socket's buffer is full, until the write deadline of f.
+// The caller still closes its copies of the descriptors: the kernel has made others for the peer (unix(7)).
 func Send(f *os.File, packet []byte, fds []int) error {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -45,16 +46,19 @@ func Send(f *os.File, packet []byte, fds []int) error {
 }
 
 // Receive receives one packet into b and returns its length and its descriptors, which the
-// caller closes. After an error none of the descriptors stays open.
+// caller closes. After an error none of the descriptors stays open. Of a packet that is longer than b, the rest is
+// lost, so the caller must compare n with the length that it expects.
 func Receive(f *os.File, b []byte) (n int, fds []int, err error) {
 	conn, err := f.SyscallConn()
 	if err != nil {
 		return 0, nil, err
 	}
+	// Room for four descriptors. If the peer sends more, the kernel closes the others here (unix(7), SCM_RIGHTS).
 	oob := make([]byte, unix.CmsgSpace(4*4))
 	var oobn int
 	var rerr error
 	err = conn.Read(func(fd uintptr) bool {
+		// MSG_CMSG_CLOEXEC, not a later fcntl: another thread may start a program at any moment (recvmsg(2)).
 		n, oobn, _, _, rerr = unix.Recvmsg(int(fd), b, oob, unix.MSG_CMSG_CLOEXEC)
 		return rerr != unix.EAGAIN
 	})
@@ -96,6 +100,7 @@ func Quiet(f *os.File) bool {
 	}
 	nothing := false
 	err = conn.Control(func(fd uintptr) {
+		// poll(2) also reports POLLHUP, POLLERR and POLLNVAL, which nobody has to ask for.
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 		nothing = n == 0 && err == nil
 	})

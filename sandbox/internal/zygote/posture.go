@@ -22,8 +22,8 @@ const (
 // A posture is the expected state of a zygote's process in the kernel.
 type posture struct {
 	id                   uint32 // its uid and gid, on the machine
-	effective, permitted uint64
-	filters              int
+	effective, permitted uint64 // sets of capabilities, by bit (capabilities(7))
+	filters              int    // number of the daemon's filters on the process
 }
 
 // CheckPosture compares the zygote's state in the kernel with the expected one. The caller
