@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,18 +23,38 @@ for module in m0, mine:
     print(module.__file__, path)
 `
 
-// The modules of a skill with a venv are compiled once, when it is imported. Then all executions find
-// the compiled files. The artifacts, the digest and the files that a script may change stay the same.
-func TestModulesAreCompiledOnce(t *testing.T) {
-	t.Parallel()
+// modulesWithVenv returns the files of a skill with a venv and enough modules to be compiled, and the version of
+// Python that they are for. scripts/a.py is compiledOf.
+func modulesWithVenv(t *testing.T) (version string, files map[string]string) {
+	t.Helper()
 	out, err := exec.Command("/usr/bin/python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2], end='')").Output()
 	if err != nil {
 		t.Skipf("no Python on this machine: %v", err)
 	}
-	site := "/lib/python" + string(out) + "/site-packages/"
-	files := map[string]string{
-		"venv/pyvenv.cfg": "home = /home/me/bin\nversion = " + string(out) + ".1\n", "venv" + site + "mine.py": "",
-		"scripts/a.py": compiledOf, "scripts/sh.sh": "python3 scripts/a.py\n",
+	version = string(out)
+	files = map[string]string{
+		"venv/pyvenv.cfg": "home = /home/me/bin\nversion = " + version + ".1\n",
+		"venv/lib/python" + version + "/site-packages/mine.py": "", "scripts/a.py": compiledOf,
+	}
+	for i := range 12 {
+		files[fmt.Sprintf("scripts/m%d.py", i)] = fmt.Sprintf("WHO = %d\n", i)
+	}
+	return version, files
+}
+
+// compiledOutput is the output of compiledOf if both modules are compiled.
+func compiledOutput(version string) string {
+	m0, mine := "/workspace/scripts/m0.py", "/opt/venv/lib/python"+version+"/site-packages/mine.py"
+	return m0 + " " + m0 + "\n" + mine + " " + mine + "\n"
+}
+
+// The modules of a skill with a venv are compiled once, when it is imported. Then all executions find
+// the compiled files. The artifacts, the digest and the files that a script may change stay the same.
+func TestModulesAreCompiledOnce(t *testing.T) {
+	t.Parallel()
+	version, files := modulesWithVenv(t)
+	maps.Copy(files, map[string]string{
+		"scripts/sh.sh": "python3 scripts/a.py\n",
 		"scripts/change.py": `import os, subprocess, sys
 with open(os.path.join(os.path.dirname(__file__), "m1.py"), "w") as f:
     f.write("WHO = 'changed'\n")
@@ -42,10 +63,7 @@ print(m1.WHO)
 subprocess.run([sys.executable, "-c", "import m1; print(m1.WHO)"], cwd="scripts", check=True)
 `,
 		"scripts/remove.sh": "[ -d scripts/__pycache__ ] && rm -r scripts/__pycache__ && python3 scripts/a.py | head -n 1\n",
-	}
-	for i := range 12 {
-		files[fmt.Sprintf("scripts/m%d.py", i)] = fmt.Sprintf("WHO = %d\n", i)
-	}
+	})
 	dir := newDir(t)
 	add := func(name string) {
 		t.Helper()
@@ -61,8 +79,7 @@ subprocess.run([sys.executable, "-c", "import m1; print(m1.WHO)"], cwd="scripts"
 	add("modules")
 	d := startDaemonIn(t, dir, "python: system\n")
 	const m0 = "/workspace/scripts/m0.py"
-	mine := "/opt/venv" + site + "mine.py"
-	with := m0 + " " + m0 + "\n" + mine + " " + mine + "\n"
+	with := compiledOutput(version)
 	d.untilLogged("skill compiled")
 	first := d.run(script("modules", "scripts/a.py"))
 	first.wantExit(t, 0)
@@ -107,7 +124,7 @@ subprocess.run([sys.executable, "-c", "import m1; print(m1.WHO)"], cwd="scripts"
 		r := d.run(&pb.ExecuteRequest{
 			Skill: "modules", Source: &pb.ExecuteRequest_Script{Script: "scripts/a.py"},
 			Files: []*pb.InputFile{{
-				Path:   "scripts/__pycache__/m0.cpython-" + strings.ReplaceAll(string(out), ".", "") + ".pyc",
+				Path:   "scripts/__pycache__/m0.cpython-" + strings.ReplaceAll(version, ".", "") + ".pyc",
 				Source: &pb.InputFile_Content{Content: []byte("of no Python")},
 			}},
 		})
@@ -115,5 +132,49 @@ subprocess.run([sys.executable, "-c", "import m1; print(m1.WHO)"], cwd="scripts"
 		if !strings.Contains(r.stderr.String(), "EOFError") {
 			t.Errorf("stderr %q", r.stderr.String())
 		}
+	})
+}
+
+// A pushed skill is compiled at its push, and after a restart before its tenant calls. The compiled files go with the
+// version: they are links to all files of the skill.
+func TestPushedModulesAreCompiled(t *testing.T) {
+	t.Parallel()
+	version, files := modulesWithVenv(t)
+	dir := newDir(t)
+	writeSkill(t, filepath.Join(dir, "new"), "pushed", "", files)
+	source := filepath.Join(dir, "new/skills/pushed")
+	if err := errors.Join(os.Mkdir(source+"/venv/bin", 0o755), os.Symlink("/home/me/bin/python3", source+"/venv/bin/python3")); err != nil {
+		t.Fatal(err)
+	}
+	d := startDaemonIn(t, dir, "python: system\n")
+	cli := func(args ...string) string {
+		t.Helper()
+		out, err := d.cli(args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("skillrun %v: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	compiled := func(times int) {
+		t.Helper()
+		until(t, "the skill is not compiled", func() bool { return strings.Count(d.log.String(), `"skill compiled" skill=pushed`) == times })
+	}
+	cli("push", source)
+	for daemon := range 2 {
+		compiled(daemon + 1)
+		if out := cli("run", "pushed", "scripts/a.py"); out != compiledOutput(version) {
+			t.Errorf("the first execution: got %q", out)
+		}
+		d.stop()
+		d = startDaemonIn(t, dir, "python: system\n")
+	}
+	compiled(3)
+	cli("skills", "rm", "pushed")
+	untilNone(t, "left of the deleted skill", func() []string {
+		left, err := filepath.Glob(filepath.Join(dir, "state/environments/.compiled-*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return left
 	})
 }

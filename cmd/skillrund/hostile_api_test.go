@@ -1266,3 +1266,30 @@ func stdinFlood(t *testing.T, d *running, _ hostileCase) {
 		t.Errorf("the daemon grew by %d MiB", grown>>20)
 	}
 }
+
+// manyResources names one file of a skill many times, while the daemon has few free descriptors.
+func manyResources(t *testing.T, _ *running, _ hostileCase) {
+	d := startHostile(t, "")
+	d.works()
+	before := d.held()
+	var old unix.Rlimit
+	if err := unix.Prlimit(d.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &old); err != nil {
+		t.Fatal(err)
+	}
+	few := unix.Rlimit{Cur: uint64(before.files + before.database + 128), Max: old.Max}
+	if err := unix.Prlimit(d.cmd.Process.Pid, unix.RLIMIT_NOFILE, &few, nil); err != nil {
+		t.Fatal(err)
+	}
+	req := code("hostile", "import os; print(len(os.listdir('/workspace/many')))")
+	named := func(n int) *pb.ExecuteRequest {
+		for i := len(req.Files); i < n; i++ {
+			req.Files = append(req.Files, &pb.InputFile{Path: fmt.Sprint("many/", i), Source: &pb.InputFile_Uri{Uri: "skill://hostile/SKILL.md"}})
+		}
+		return req
+	}
+	d.run(named(1000)).wantStdout(t, "1000\n")
+	_, err := d.try(named(20_000))
+	wantCode(t, "20,000 files", err, codes.InvalidArgument)
+	d.works()
+	d.wantHeldAs(before)
+}

@@ -49,6 +49,7 @@ var directCases = map[string]func(t *testing.T, d *running, c hostileCase){
 	"api-32-unpacked-git":       unpackedRepository,
 	"api-33-deep-input":         deepInput,
 	"api-34-python-hog":         pythonHog,
+	"api-35-many-resources":     manyResources,
 
 	"fault-01-sigkill-midrun":                killedMidRun,
 	"fault-02-pdeathsig-cleared":             parentDeathSignalCleared,

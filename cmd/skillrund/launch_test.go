@@ -25,7 +25,7 @@ name: guide
 description: Follows the guide for scripts.
 allowed-tools: >-
   Bash(uv run scripts/*) Bash(nice -n 5 timeout -s KILL 60 uv run scripts/*) Bash(uv run --with skbase scripts/*) Bash(uv run --python 3.2 scripts/base.py) Bash(uv run --directory x scripts/base.py)
-  Bash(uvx --from skgreet==1.0 skgreet-say) Bash(pipx run skgreet==1.0) Bash(uvx unknown-tool) Bash(echo:*)
+  Bash(uvx --from skgreet==1.0 skgreet-say) Bash(pipx run skgreet==1.0) Bash(uvx unknown-tool) Bash(uvx skgreet==1.0) Bash(echo:*)
 ---
 
 ` + "```bash\nuv run scripts/greet.py NAME\nuv run --with skbase scripts/base.py\nuvx --from skgreet@1.0 skgreet-say\n```\n"
@@ -92,6 +92,10 @@ allowed-tools: >-
 		if info := errorInfo(err); info["reason"] != reason || reason == "PACKAGES_MISSING" && !strings.Contains(err.Error(), "does not declare unknown-tool") {
 			t.Errorf("%s: got %v, %v; want %s", line, err, info, reason)
 		}
+	}
+	_, err := d.try(command("guide", "uvx skgreet==1.0"))
+	if info := errorInfo(err); info["reason"] != "REQUIREMENT_INVALID" || !strings.Contains(err.Error(), "it has no program skgreet; its programs, and those of its packages, are: skbase-say, skgreet-say") {
+		t.Errorf("a package without a program of its name: got %v", err)
 	}
 	for _, line := range []string{"uv run sh -c id", "uvx skgreet", "uv run --with skgreet scripts/greet.py"} {
 		if _, err := d.try(command("guide", line)); status.Code(err) != codes.PermissionDenied {

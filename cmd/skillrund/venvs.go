@@ -1,28 +1,80 @@
 package main
 
-import "context"
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// A venvSkill is a skill with a venv. hold finds the skill and keeps its snapshot on disk.
+type venvSkill struct {
+	digest string
+	hold   func() (sk *skill.Skill, release func(), err error)
+}
 
 // compileVenvs compiles the modules of skills with a venv when they are imported, one skill after the other, until ctx
-// ends. A skill that a tenant pushed is compiled after its first execution.
+// ends: first skills of the roots, then pushed skills, the next one of the tenant that had the fewest. It also removes
+// the compiled files and venvs of skills that are gone.
 func (d *daemon) compileVenvs(ctx context.Context) {
-	tried := map[string]bool{} // by digest
-	for {
-		changed, now := d.skills.Changed(), map[string]bool{}
-		for _, sk := range d.skills.OfRoots() {
-			now[sk.Digest] = true
-			if tried[sk.Digest] || ctx.Err() != nil {
-				continue
-			}
-			if !d.executor.CompileVenv(ctx, sk) {
-				d.log.Warn("environments.bytes is full, so a venv is compiled after the first execution of its skill", "skill", sk.Name)
+	tried := map[string]bool{}              // by digest
+	turns := map[string]int{}               // by tenant: its pushed skills that were tried
+	for unread := true; ctx.Err() == nil; { // unread: also pushed skills of tenants that have made no call since the start
+		changed := d.skills.Changed()
+		d.executor.ForgetSkills()
+		venvs := d.untriedVenvs(tried, unread)
+		if len(venvs) == 0 {
+			unread = false
+			now := d.skills.Digests()
+			maps.DeleteFunc(tried, func(digest string, _ bool) bool { return !now[digest] })
+			select {
+			case <-changed:
+			case <-ctx.Done():
 				return
 			}
+			continue
 		}
-		tried = now
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
+		tenant := slices.MinFunc(slices.Sorted(maps.Keys(venvs)), func(a, b string) int { return cmp.Compare(turns[a], turns[b]) })
+		next := venvs[tenant][0]
+		tried[next.digest] = true
+		if tenant != "" {
+			turns[tenant]++
+		}
+		sk, release, err := next.hold()
+		if err != nil {
+			continue // it was removed, or the registry has logged that it is damaged
+		}
+		room := d.executor.CompileVenv(ctx, sk)
+		release()
+		if !room {
+			d.log.Warn("environments.bytes is full, so venvs are compiled after the first execution of their skill", "skill", sk.Name)
+			for _, list := range venvs {
+				for _, v := range list {
+					tried[v.digest] = true
+				}
+			}
 		}
 	}
+}
+
+// untriedVenvs returns the skills with a venv that were not tried, by tenant. Skills of roots are those of the tenant "".
+func (d *daemon) untriedVenvs(tried map[string]bool, unread bool) map[string][]venvSkill {
+	venvs := map[string][]venvSkill{}
+	for _, sk := range d.skills.OfRoots() {
+		if sk.HasVenv() && !tried[sk.Digest] {
+			hold := func() (*skill.Skill, func(), error) { return sk, func() {}, nil }
+			venvs[""] = append(venvs[""], venvSkill{sk.Digest, hold})
+		}
+	}
+	for tenant, pushed := range d.skills.PushedVenvs(unread) {
+		for _, v := range pushed {
+			if !tried[v.Digest] {
+				hold := func() (*skill.Skill, func(), error) { return d.skills.For(tenant).Hold(v.Name + "@" + v.Digest) }
+				venvs[tenant] = append(venvs[tenant], venvSkill{v.Digest, hold})
+			}
+		}
+	}
+	return venvs
 }

@@ -39,6 +39,15 @@ type Use struct {
 	// Tool is the tool that runs, one of the skill's. It gets its own environment in place of
 	// the skill's packages. Nil: none.
 	Tool *manifest.Requirement
+	// ToolPrograms are the programs that the command line runs by uvx or pipx.
+	ToolPrograms []ToolProgram
+}
+
+// A ToolProgram is a program that a command line runs by uvx or pipx, and the requirement whose package
+// must bring it.
+type ToolProgram struct {
+	Requirement manifest.Requirement
+	Program     string
 }
 
 // pythonName says which interpreter it is: "system 3.11.2", "embedded 3.14.6".

@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -65,6 +66,9 @@ func (s *Store) Acquire(u Use) (*Lease, error) {
 		err = s.addVenv(lease, u)
 	}
 	if err == nil {
+		err = s.checkToolPrograms(lease, u)
+	}
+	if err == nil {
 		err = s.addNode(lease, u)
 	}
 	if err == nil && u.NodeTool != nil {
@@ -114,6 +118,54 @@ func (s *Store) tool(u Use) (*Lease, error) {
 		return s.lease(k, u), nil
 	}
 	return nil, &PackagesError{Skill: u.Skill.Name, Packages: []string{u.Tool.Text}, Python: pythonIn(u.Python, u.Image)}
+}
+
+// checkToolPrograms returns a *RequirementError if a package does not bring the program that a command line
+// runs by uvx or pipx. Without the check, PATH could lead to a program of the same name from another package or from
+// the system. A package that the system brings has its programs in the system.
+func (s *Store) checkToolPrograms(l *Lease, u Use) error {
+	for _, p := range u.ToolPrograms {
+		var programs []string
+		for _, m := range l.Mounts {
+			names, err := programsIn(filepath.Join(m.Source, "bin"))
+			if err != nil {
+				return err
+			}
+			programs = append(programs, names...)
+		}
+		if slices.Contains(programs, p.Program) {
+			continue
+		}
+		if _, system := s.program(u.Image, p.Program); system && l.Digest == "" {
+			continue
+		}
+		return &RequirementError{Text: p.Requirement.Text, File: p.Requirement.File, Line: p.Requirement.Line, Reason: noProgram(p.Program, programs)}
+	}
+	return nil
+}
+
+// noProgram says that a package lacks a program, and which ones are there.
+func noProgram(program string, there []string) string {
+	if len(there) == 0 {
+		return fmt.Sprintf("no program %.80s of it is installed", program)
+	}
+	return fmt.Sprintf("it has no program %.80s; its programs, and those of its packages, are: %.300s", program, strings.Join(there, ", "))
+}
+
+// programsIn lists the programs in the bin of a virtual environment, without the interpreter. Without the
+// directory there are none.
+func programsIn(bin string) ([]string, error) {
+	entries, err := os.ReadDir(bin)
+	if err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if !pythonProgram.MatchString("bin/" + e.Name()) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
 }
 
 // find leases the environment that is prepared for a use, or returns nil.

@@ -9,7 +9,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
@@ -191,5 +190,5 @@ func (s *Store) addNodeTool(l *Lease, u Use) error {
 		return err
 	}
 	return &RequirementError{Text: tool.Text, File: tools[at].File, Line: tools[at].Line,
-		Reason: fmt.Sprintf("it has no program %s; its programs, and those of its packages, are: %.300s", tool.Program, strings.Join(programs, ", "))}
+		Reason: noProgram(tool.Program, programs)}
 }

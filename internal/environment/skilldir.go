@@ -36,8 +36,10 @@ const (
 // A compiledSkill is a copy of SkillDir, from the start of its compilation on. It is not usable
 // before its compilation has ended, after an error, and after evict has removed it. Then it stays so until
 // the next start: if all copies don't fit into environments.bytes, they would be compiled again
-// and again. A copy that no execution has used is an exception. Store.mu guards the fields.
+// and again. A copy that no execution has used is an exception. Store.mu guards the fields, except for digest.
 type compiledSkill struct {
+	digest string    // the skill's
+	gone   bool      // KeepSkills has removed it; its directory goes with the last lease
 	dir    string    // empty: not usable
 	size   int64     // bytes of the compiled files; the others are the snapshot's
 	used   time.Time // zero: by no execution yet
@@ -46,10 +48,10 @@ type compiledSkill struct {
 
 // SkillDir returns the directory of this machine that an execution sees as the skill's folder: its
 // snapshot, or a copy of it that also has Python's compiled files. The copy is made in the
-// background, by CompileVenv or after the first call for a skill with many modules. It has hard links to
+// background, by CompileVenv, or after the first call for a skill with many modules. It has hard links to
 // the snapshot's files. Its compiled files count towards environments.bytes, and it goes as the least
-// recently used environment does, but not before the lease is released, and at the latest at the next
-// start.
+// recently used environment does, with KeepSkills, but not before the lease is released, and at the latest
+// at the next start.
 // The copy depends only on the snapshot and the interpreter. So all tenants share it.
 func (s *Store) SkillDir(u Use, l *Lease) string {
 	if (u.Python == runtime.Runtime{}) || !hasModules(u.Skill) {
@@ -111,7 +113,7 @@ func (s *Store) beginCompile(u Use, used time.Time) <-chan struct{} {
 	if s.life.Err() != nil || s.phase == handedOver {
 		return nil
 	}
-	c, ended := &compiledSkill{used: used}, make(chan struct{})
+	c, ended := &compiledSkill{digest: u.Skill.Digest, used: used}, make(chan struct{})
 	s.compiled[s.compiledKey(u)] = c
 	s.builds.Go(func() {
 		defer close(ended)
@@ -123,8 +125,42 @@ func (s *Store) beginCompile(u Use, used time.Time) <-chan struct{} {
 func (s *Store) releaseCompiled(c *compiledSkill) {
 	s.mu.Lock()
 	defer s.unlock()
-	if c.leases--; c.leases == 0 && s.over {
+	if c.leases--; c.leases > 0 {
+		return
+	}
+	if c.gone {
+		s.trash = append(s.trash, c.dir)
+	}
+	if s.over {
 		s.evict()
+	}
+}
+
+// KeepSkills removes the copies of SkillDir, and the directories of venvs, of all skills but those with one of the
+// digests. Both have files of the snapshot, which would stay on the disk after the skill is deleted.
+// An execution that uses one keeps it until it ends.
+func (s *Store) KeepSkills(digests map[string]bool) {
+	s.mu.Lock()
+	defer s.unlock()
+	for key, c := range s.compiled {
+		if digests[c.digest] {
+			continue
+		}
+		delete(s.compiled, key)
+		c.gone = true // compileSkill, if it still runs, and the last lease look at it
+		if c.dir != "" && c.leases == 0 {
+			s.trash = append(s.trash, c.dir)
+		}
+	}
+	for key, v := range s.venvs {
+		if digests[v.digest] {
+			continue
+		}
+		delete(s.venvs, key)
+		v.gone = true
+		if v.leases == 0 && v.dir != "" {
+			s.trash = append(s.trash, v.dir)
+		}
 	}
 }
 
@@ -165,6 +201,9 @@ func (s *Store) compileSkill(u Use, c *compiledSkill) {
 	case err == nil:
 		s.mu.Lock()
 		c.dir, c.size = dir, size
+		if c.gone {
+			s.trash = append(s.trash, dir)
+		}
 		s.evict()
 		s.unlock()
 		s.config.Log.Info("skill compiled", "skill", u.Skill.Name, "python", pythonName(u.Python), "took_ms", time.Since(began).Milliseconds())

@@ -285,6 +285,37 @@ func TestVenvIsCompiledBeforeItsFirstExecution(t *testing.T) {
 	}
 }
 
+// A copy goes with its skill, since it has links to all files of the snapshot: at once, at the end of the execution that
+// uses it, or when it is made.
+func TestCompiledFilesOfSkillsThatAreGone(t *testing.T) {
+	s := newStore(t, nil)
+	t.Cleanup(s.Close)
+	version := minorOf(python(t, newSkill(t, "", nil), runtime.System).Python.Version)
+	use := func(name string) Use {
+		sk := newSkillNamed(t, name, "", modules(version))
+		return useOf("acme", sk, python(t, sk, runtime.Auto))
+	}
+	stays, goes, used, begun := use("stays"), use("goes"), use("used"), use("begun")
+	stay := compiledDir(t, s, stays)
+	compiledDir(t, s, goes)
+	compiledDir(t, s, used)
+	l := &Lease{}
+	inUse := s.SkillDir(used, l)
+	s.compiling <- struct{}{} // another skill is being compiled
+	skillDir(s, begun)
+	s.KeepSkills(map[string]bool{stays.Skill.Digest: true})
+	<-s.compiling
+	s.builds.Wait()
+	if left := leftIn(t, s); len(left) != 2 || !slices.Contains(left, filepath.Base(stay)) || !slices.Contains(left, filepath.Base(inUse)) {
+		t.Errorf("left: %v, want the copy that stays and the copy in use", left)
+	}
+	l.Release()
+	if left := leftIn(t, s); len(left) != 1 || skillDir(s, stays) != stay {
+		t.Errorf("left: %v, want %s", left, stay)
+	}
+	compiledDir(t, s, goes) // the skill has come back
+}
+
 // Executions go on with the snapshot if compiling fails. It is tried once.
 func TestSkillCantBeCompiled(t *testing.T) {
 	sk := newSkill(t, "", modules("3.11"))

@@ -152,11 +152,12 @@ type Store struct {
 	passed   map[string]passedCheck    // what checked remembers
 	library  map[string]bool           // what inLibrary remembers
 	compiled map[string]*compiledSkill // by compiledKey
-	over     bool                      // more than fits is in use, or nothing may be removed
-	phase    int                       // see takeover.go
-	leaving  map[string]*kept          // retired environments, by directory, whose files are still there
-	trash    []string                  // directories without a name, to be removed without the lock
-	stuck    []string                  // directories that could not be removed; the next build tries again
+	venvs    map[string]*skillVenv
+	over     bool             // more than fits is in use, or nothing may be removed
+	phase    int              // see takeover.go
+	leaving  map[string]*kept // retired environments, by directory, whose files are still there
+	trash    []string         // directories without a name, to be removed without the lock
+	stuck    []string         // directories that could not be removed; the next build tries again
 }
 
 // A tenant's environments by digest, and the digest that is prepared for each key.
@@ -188,7 +189,7 @@ func Open(c Config) (*Store, error) {
 	}
 	s := &Store{
 		config: c, run: strings.ToLower(rand.Text()[:8]), leaving: map[string]*kept{}, stall: stallTimeout, runner: buildProgram, machine: machine(), system: map[runtime.Image]*runtime.SystemPackages{},
-		building: newTurns(maxBuilds), compiling: make(chan struct{}, 1), compiled: map[string]*compiledSkill{}, tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]passedCheck{}, library: map[string]bool{},
+		building: newTurns(maxBuilds), compiling: make(chan struct{}, 1), compiled: map[string]*compiledSkill{}, venvs: map[string]*skillVenv{}, tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]passedCheck{}, library: map[string]bool{},
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	if c.Index != "" {

@@ -2,8 +2,6 @@ package environment
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
@@ -82,7 +81,7 @@ func withPython(program io.Reader, target string) (io.Reader, error) {
 // addVenv adds the virtual environment that a skill ships to a lease. Its packages come before
 // the packages of a prepared environment, which are then the user's.
 func (s *Store) addVenv(l *Lease, u Use) error {
-	dir, err := s.venvOf(u)
+	dir, err := s.venvOf(l, u)
 	if err != nil {
 		return err
 	}
@@ -98,33 +97,58 @@ func (s *Store) addVenv(l *Lease, u Use) error {
 	return nil
 }
 
-// venvOf returns a directory that is a virtual environment with the packages of the skill's own
-// venv. An execution can't use the venv of the snapshot: its interpreter is a link out of the skill,
-// and its programs name the interpreter of the author's machine.
-// The directory has links to the snapshot's directories and copies of its programs. It takes a
-// few kilobytes, and stays until the next start.
-func (s *Store) venvOf(u Use) (string, error) {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", u.Skill.Digest, u.Skill.BaseDir(), u.Python.Path, u.Python.Version))
-	dir := filepath.Join(s.config.Dir, s.prefix(venvPrefix)+hex.EncodeToString(sum[:]))
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
+// A skillVenv is a directory that is a virtual environment with the packages of a skill's own venv. An execution can't
+// use the venv of the snapshot: its interpreter is a link out of the skill, and its programs name the interpreter of
+// the author's machine.
+// The directory has links to the snapshot's directories and copies of its programs. It stays until the skill is gone
+// (KeepSkills), and at the longest until the next start.
+type skillVenv struct {
+	digest string // the skill's
+	making sync.Mutex
+	dir    string // empty: not made. Only the holder of making and of a lease writes it.
+	// Store.mu guards the other fields.
+	leases int
+	gone   bool // the directory goes with the last lease
+}
+
+// venvOf returns the directory of a skill's venv, and makes it if this is the first use. The lease keeps it.
+func (s *Store) venvOf(l *Lease, u Use) (string, error) {
+	key := fmt.Sprintf("%q %q %q %q", u.Skill.Digest, u.Skill.BaseDir(), u.Python.Path, u.Python.Version)
+	s.mu.Lock()
+	v := s.venvs[key]
+	if v == nil {
+		v = &skillVenv{digest: u.Skill.Digest}
+		s.venvs[key] = v
 	}
-	tmp, err := os.MkdirTemp(s.config.Dir, s.prefix(newPrefix))
-	if err != nil {
-		return "", err
+	v.leases++
+	s.mu.Unlock()
+	l.also(func() { s.releaseVenv(v) })
+	v.making.Lock()
+	defer v.making.Unlock()
+	if v.dir != "" {
+		return v.dir, nil
 	}
-	err = errors.Join(os.Chmod(tmp, 0o755), writeVenv(tmp, u.Python), linkVenv(tmp, u.Skill))
+	// The name is new each time: a sandbox that waits may have an earlier directory mounted.
+	dir, err := os.MkdirTemp(s.config.Dir, s.prefix(venvPrefix))
 	if err == nil {
-		err = os.Rename(tmp, dir)
+		err = errors.Join(os.Chmod(dir, 0o755), writeVenv(dir, u.Python), linkVenv(dir, u.Skill))
 	}
 	if err != nil {
-		err = errors.Join(err, os.RemoveAll(tmp))
-		if _, serr := os.Stat(dir); serr == nil { // another execution was first
-			return dir, nil
+		if dir != "" {
+			err = errors.Join(err, os.RemoveAll(dir))
 		}
 		return "", fmt.Errorf("venv of skill %s: %w", u.Skill.Name, err)
 	}
+	v.dir = dir
 	return dir, nil
+}
+
+func (s *Store) releaseVenv(v *skillVenv) {
+	s.mu.Lock()
+	defer s.unlock()
+	if v.leases--; v.leases == 0 && v.gone && v.dir != "" {
+		s.trash = append(s.trash, v.dir)
+	}
 }
 
 // linkVenv adds the directories and the programs of a skill's venv to a new directory.

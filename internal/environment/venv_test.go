@@ -1,12 +1,14 @@
 package environment
 
 import (
+	"errors"
 	"io"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
 // place prints where a Python says that it lives.
@@ -144,5 +146,91 @@ func TestLinesOfPrograms(t *testing.T) {
 		if got, err := io.ReadAll(r); string(got) != want || err != nil {
 			t.Errorf("%.80q: got %.80q, %v; want %.80q", from, got, err, want)
 		}
+	}
+}
+
+// A program that a command line runs by uvx or pipx must come from the package that the line names. Otherwise the
+// refusal names the programs that are there: PATH may have another program of the same name.
+func TestProgramsOfTools(t *testing.T) {
+	t.Parallel()
+	tool := pkg{name: "sktool", version: "1.0", entryPoint: "sksay = sktool:main", files: map[string]string{"sktool.py": "def main():\n    print('said')\n"}}
+	s := newStore(t, newIndex(t, tool, base).from)
+	sk := newSkill(t, "", map[string]string{
+		"SKILL.md": "---\nname: demo\ndescription: Shows things.\npython_packages: [skbase]\n---\n`uvx sktool`\n",
+	})
+	inv := python(t, sk, runtime.System)
+	of := manifest.Requirement{Text: "sktool", File: "SKILL.md", Line: 6}
+	if _, err := s.PrepareTool(t.Context(), "acme", sk, of, inv, false, func([]byte) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	acquire := func(r manifest.Requirement, program string, tool *manifest.Requirement) (*Lease, error) {
+		u := useOf("acme", sk, inv)
+		u.Tool, u.ToolPrograms = tool, []ToolProgram{{r, program}}
+		return s.Acquire(u)
+	}
+	for _, program := range []string{"sktool", "env", "python3"} {
+		_, err := acquire(of, program, &of)
+		want := `SKILL.md:6: requirement "sktool": it has no program ` + program + "; its programs, and those of its packages, are: sksay"
+		if _, typed := errors.AsType[*RequirementError](err); !typed || err.Error() != want {
+			t.Errorf("%s: got %v, want %s", program, err, want)
+		}
+	}
+	l, err := acquire(of, "sksay", &of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, _ := run(t, sk, inv, l, "sksay"); out != "said\n" {
+		t.Errorf("got %q", out)
+	}
+	l.Release()
+	mustPrepare(t, s, "acme", sk, runtime.System)
+	declared := manifest.Requirement{Text: "skbase", File: "SKILL.md", Line: 4}
+	if _, err := acquire(declared, "env", nil); err == nil || err.Error() != `SKILL.md:4: requirement "skbase": no program env of it is installed` {
+		t.Errorf("a declared package without programs: got %v", err)
+	}
+	for _, k := range s.tenants[tenantDir("acme")].kept {
+		if k.leases != 0 {
+			t.Errorf("a refusal keeps a lease of %s", k.dir)
+		}
+	}
+}
+
+// The directory of a venv goes with its skill, since it has copies of the skill's files; but not under an execution.
+func TestVenvsOfSkillsThatAreGone(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, nil)
+	version := minorOf(python(t, newSkill(t, "", nil), runtime.System).Python.Version)
+	sk := newSkill(t, "", map[string]string{
+		"venv/bin/python3": "-> /home/me/bin/python3", "venv/pyvenv.cfg": "home = /home/me/bin\nversion = " + version + ".0\n",
+		"venv/bin/mine": "#!/home/me/venv/bin/python3\nprint('mine')\n",
+	})
+	inv := python(t, sk, runtime.Auto)
+	acquire := func() *Lease {
+		t.Helper()
+		l, err := s.Acquire(useOf("acme", sk, inv))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	acquire().Release()
+	l := acquire()
+	s.KeepSkills(map[string]bool{sk.Digest: true})
+	if left := leftIn(t, s); len(left) != 1 {
+		t.Errorf("of two executions: %v, want one directory", left)
+	}
+	s.KeepSkills(nil)
+	again := acquire() // by an execution that has found the skill before
+	if out, _ := run(t, sk, inv, l, "python3", "/opt/venv/bin/mine"); out != "mine\n" {
+		t.Errorf("a removed skill's program under an execution: got %q", out)
+	}
+	l.Release()
+	if left := leftIn(t, s); len(left) != 1 {
+		t.Errorf("left: %v, want the second directory", left)
+	}
+	again.Release()
+	s.KeepSkills(nil)
+	if left := leftIn(t, s); len(left) != 0 {
+		t.Errorf("left: %v", left)
 	}
 }

@@ -227,7 +227,7 @@ func scriptsAt(sk *skill.Skill, name string) []string {
 // prepared for them.
 // The lease is released at once, so the answer may be out of date when the caller reads it.
 func (x *Executor) Prepared(who permission.Principal, sk *skill.Skill) bool {
-	lease, err := x.packages(who, sk)
+	lease, err := x.packages(who, sk, nil)
 	if err != nil {
 		return false
 	}
@@ -235,8 +235,9 @@ func (x *Executor) Prepared(who permission.Principal, sk *skill.Skill) bool {
 	return lease.Digest != ""
 }
 
-// packages leases the packages for a Python program of a skill. The caller releases them.
-func (x *Executor) packages(who permission.Principal, sk *skill.Skill) (*environment.Lease, error) {
+// packages leases the packages for a Python program of a skill, with requirements that single scripts declare. The
+// caller releases them.
+func (x *Executor) packages(who permission.Principal, sk *skill.Skill, with []string) (*environment.Lease, error) {
 	if x.Environments == nil {
 		return nil, environment.ErrNoSource
 	}
@@ -245,7 +246,7 @@ func (x *Executor) packages(who permission.Principal, sk *skill.Skill) (*environ
 		return nil, err
 	}
 	return x.Environments.Acquire(environment.Use{
-		Tenant: who.Tenant, Skill: sk, Python: python.Python, Image: python.Image, PythonRoot: embeddedRoot(python), RunsPython: true, Venv: python.Venv,
+		Tenant: who.Tenant, Skill: sk, Python: python.Python, Image: python.Image, PythonRoot: embeddedRoot(python), RunsPython: true, Venv: python.Venv, With: with,
 	})
 }
 
@@ -262,6 +263,13 @@ func (x *Executor) CompileVenv(ctx context.Context, sk *skill.Skill) (room bool)
 	return x.Environments.CompileVenv(ctx, environment.Use{
 		Skill: sk, Python: python.Python, Image: python.Image, PythonRoot: embeddedRoot(python), Venv: python.Venv,
 	})
+}
+
+// ForgetSkills removes what was made of skills that are gone, see environment.Store.KeepSkills.
+func (x *Executor) ForgetSkills() {
+	if x.Environments != nil {
+		x.Environments.KeepSkills(x.Skills.Digests())
+	}
 }
 
 // node returns the Node.js of executions.
@@ -436,7 +444,13 @@ func (x *Executor) HasPythonPackages(who permission.Principal, sk *skill.Skill) 
 	if x.Environments == nil {
 		return true
 	}
-	lease, err := x.packages(who, sk)
+	var all []string
+	for _, r := range sk.Requirements() {
+		if !r.System {
+			all = append(all, r.Text)
+		}
+	}
+	lease, err := x.packages(who, sk, all)
 	defer lease.Release()
 	return err == nil && len(lease.Warnings) == 0
 }

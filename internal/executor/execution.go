@@ -103,7 +103,11 @@ func (x *Executor) newExecution(t *tenant.Tenant, req Request, grant permission.
 	if err := checkForm(req, kind); err != nil {
 		return nil, err
 	}
-	for _, path := range req.inputPaths() {
+	paths := req.inputPaths()
+	if len(paths) > workspace.MaxInputs {
+		return nil, &InputError{Path: paths[workspace.MaxInputs], Reason: fmt.Sprintf("the request has more than %d input files", workspace.MaxInputs)}
+	}
+	for _, path := range paths {
 		if reason := grant.RefusesFile(req.Dir, path); reason != "" {
 			return nil, &InputError{Path: path, Reason: reason}
 		}

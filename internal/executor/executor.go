@@ -356,11 +356,6 @@ func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ti
 	if err := need(ticket, e.limits); err != nil {
 		return nil, "", err
 	}
-	resources, closeResources, err := x.openResources(ctx, req)
-	if err != nil {
-		return nil, "", err
-	}
-	defer closeResources()
 	if err := x.openCredentials(e); err != nil {
 		return nil, "", err
 	}
@@ -370,7 +365,7 @@ func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ti
 	if err := x.acquire(e, req.Python); err != nil {
 		return nil, "", err
 	}
-	inputs := slices.Concat(req.Files, resources, e.hidden)
+	inputs := slices.Concat(req.Files, x.resources(ctx, req), e.hidden)
 	if e.workspace, err = workspace.Stage(filepath.Join(x.StagingDir, e.id), x.Owner, sk.Dir, sk.Has, inputs); err != nil {
 		e.lease.Release()
 		return nil, "", err

@@ -15,12 +15,18 @@ import (
 // "uv run scripts/x.py a" runs as "python scripts/x.py a" in the prepared environment, if possible forked
 // from a Python zygote. The rules of allowed-tools judge the line as it was written.
 
+// A launching is a Launch with the program that starts.
+type launching struct {
+	manifest.Launch
+	program string
+}
+
 // launched replaces each command of uv, pipx and npx in a plan by the command that it starts. It returns
 // the new plan, and the requirements of the replaced commands. It is pure.
 // The grant keeps the plan as it was written, since the rules judge that text. Everything that runs
 // or is shown comes from planOf.
-func launched(plan permission.Plan) (permission.Plan, []manifest.Launch, error) {
-	var launches []manifest.Launch
+func launched(plan permission.Plan) (permission.Plan, []launching, error) {
+	var launches []launching
 	out := make(permission.Plan, len(plan))
 	for i, step := range plan {
 		out[i] = step
@@ -39,7 +45,7 @@ func launched(plan permission.Plan) (permission.Plan, []manifest.Launch, error) 
 				return nil, nil, &RequestError{"command", "a pattern of file names stands where an option or a program is read: write the names"}
 			}
 			out[i].Pipeline[j] = c
-			launches = append(launches, l)
+			launches = append(launches, launching{l, c.Args[at]})
 		}
 	}
 	return out, launches, nil
@@ -72,11 +78,11 @@ func planOf(grant permission.Grant) permission.Plan {
 }
 
 // launchedUse adds the requirements of commands of uv, pipx and npx to a use.
-func launchedUse(u *environment.Use, launches []manifest.Launch) error {
+func launchedUse(u *environment.Use, launches []launching) error {
 	others := u.RunsPython // the line runs Python without a tool, too
 	for _, l := range launches {
 		if l.Node {
-			if err := launchedNode(u, l); err != nil {
+			if err := launchedNode(u, l.Launch); err != nil {
 				return err
 			}
 			continue
@@ -99,6 +105,7 @@ func launchedUse(u *environment.Use, launches []manifest.Launch) error {
 		}
 		if r := declared(u.Skill.Requirements(), l.Tool); r != nil { // the skill's own environment has it
 			u.With = append(u.With, r.Text)
+			u.ToolPrograms = append(u.ToolPrograms, environment.ToolProgram{Requirement: *r, Program: l.program})
 			continue
 		}
 		r := declared(u.Skill.Tools(), l.Tool)
@@ -109,6 +116,7 @@ func launchedUse(u *environment.Use, launches []manifest.Launch) error {
 			return &RequestError{"command", "each tool has a separate environment: run it in a separate command line"}
 		}
 		u.Tool = r
+		u.ToolPrograms = append(u.ToolPrograms, environment.ToolProgram{Requirement: *r, Program: l.program})
 	}
 	return nil
 }

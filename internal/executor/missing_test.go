@@ -32,6 +32,14 @@ func TestMissingPackagesAreSaidBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// Only one script declares the package.
+	scripted := filepath.Join(dir, "skills/scripted")
+	if err := errors.Join(
+		os.MkdirAll(scripted, 0o755), os.WriteFile(filepath.Join(scripted, "SKILL.md"), []byte("---\nname: scripted\ndescription: A skill.\n---\n"), 0o644),
+		os.WriteFile(filepath.Join(scripted, "go.py"), []byte("# /// script\n# dependencies = [\"no-such-package\"]\n# ///\n"), 0o644),
+	); err != nil {
+		t.Fatal(err)
+	}
 	f := newFake()
 	x := newExecutor(t, dir, f.runs)
 	var err error
@@ -48,7 +56,7 @@ func TestMissingPackagesAreSaidBefore(t *testing.T) {
 	if list, _, err := x.List(t.Context(), who, Filter{PageSize: 10}); err != nil || len(list) > 0 {
 		t.Errorf("recorded: %+v, %v", list, err)
 	}
-	for name, want := range map[string]bool{"needy": false, "demo": true} {
+	for name, want := range map[string]bool{"needy": false, "scripted": false, "demo": true} {
 		sk, err := x.Skills.Resolve(name)
 		if err != nil {
 			t.Fatal(err)

@@ -77,6 +77,7 @@ func (x *Executor) purge(ctx context.Context, name string) (done Purged, err err
 	if done.SkillVersions, done.SkillBytes, err = x.Skills.Purge(ctx, name); err != nil {
 		return done, busyOr(err, name)
 	}
+	x.ForgetSkills()
 	if x.Environments != nil {
 		if done.Environments, done.EnvironmentBytes, err = x.Environments.Purge(name); err != nil {
 			return done, busyOr(err, name)

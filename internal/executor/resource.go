@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -129,38 +130,78 @@ type Resource struct {
 	Executable bool
 }
 
-// openResources opens the resources of a request as inputs. The caller must call close when
-// the inputs are staged. A resource that does not exist is an *InputError.
-func (x *Executor) openResources(ctx context.Context, req Request) (inputs []Input, close func(), err error) {
-	close = func() {
-		for _, in := range inputs {
-			in.File.Close()
-		}
+// resources returns the resources of a request as inputs, which workspace.Stage opens one after the other. A
+// resource that does not exist is then an *InputError. Files of one session are neighbours in the list, so that
+// the session is read once.
+func (x *Executor) resources(ctx context.Context, req Request) []Input {
+	o := resourceOpener{x: x, ctx: ctx, who: req.Principal, room: MaxResourceBytes}
+	list := slices.Clone(req.Resources)
+	slices.SortStableFunc(list, func(a, b Resource) int { return strings.Compare(a.session(), b.session()) })
+	inputs := make([]Input, len(list))
+	for i, r := range list {
+		inputs[i] = Input{Path: r.Path, Open: func() (*os.File, error) { return o.open(r) }, Executable: r.Executable}
 	}
-	room := int64(MaxResourceBytes)
-	for _, r := range req.Resources {
-		f, size, err := x.openResource(ctx, req.Principal, r)
-		if err != nil {
-			close()
-			return nil, nil, err
-		}
-		inputs = append(inputs, Input{Path: r.Path, File: f, Executable: r.Executable})
-		if room -= size; room < 0 {
-			close()
-			return nil, nil, &InputError{Path: r.Path, Reason: fmt.Sprintf("the resources of the request have more than %d bytes together", MaxResourceBytes)}
-		}
-	}
-	return inputs, close, nil
+	return inputs
 }
 
-// openResource opens one resource. The errors of a request are *InputError; every other error is
-// the daemon's.
-func (x *Executor) openResource(ctx context.Context, who permission.Principal, r Resource) (*os.File, int64, error) {
+// session returns the id of the session whose file r is, or "".
+func (r Resource) session() string {
+	u, _ := ParseURI(r.URI, SessionScheme)
+	return u.Owner
+}
+
+// A resourceOpener opens the resources of one request.
+type resourceOpener struct {
+	x    *Executor
+	ctx  context.Context
+	who  permission.Principal
+	room int64 // bytes
+
+	id   string // of the session of view
+	view *session.View
+}
+
+// open opens a resource if there is room for it.
+func (o *resourceOpener) open(r Resource) (*os.File, error) {
+	if o.ctx.Err() != nil {
+		return nil, context.Cause(o.ctx)
+	}
+	f, size, err := o.find(r)
+	if err != nil {
+		return nil, err
+	}
+	if o.room -= size; o.room < 0 {
+		f.Close()
+		return nil, &InputError{Path: r.Path, Reason: fmt.Sprintf("the resources of the request have more than %d bytes together", MaxResourceBytes)}
+	}
+	return f, nil
+}
+
+// sessionFile is Executor.OpenSessionFile. It keeps the list of the last session, and reads it again if a file is gone
+// with its version.
+func (o *resourceOpener) sessionFile(id, path string) (*os.File, session.File, error) {
+	if o.view != nil && o.id == id {
+		if f, file, err := openIn(o.view, path); !errors.Is(err, session.ErrNotFound) {
+			return f, file, err
+		}
+	}
+	view, err := o.x.ReadSession(o.who, id)
+	if err != nil {
+		return nil, session.File{}, err
+	}
+	o.id, o.view = id, view
+	return openIn(view, path)
+}
+
+// find opens one resource and returns its size. The errors of a request are *InputError; every other error
+// is the daemon's.
+func (o *resourceOpener) find(r Resource) (*os.File, int64, error) {
+	skills := o.x.skillsOf(o.who)
 	bad := func(reason string) error {
 		return &InputError{Path: r.Path, Reason: fmt.Sprintf("%.300s: %s", r.URI, reason)}
 	}
-	if u, ok := ParseSkillURI(x.skillsOf(who), r.URI); ok && !u.Asked {
-		sk, err := x.skillsOf(who).Resolve(u.Owner)
+	if u, ok := ParseSkillURI(skills, r.URI); ok && !u.Asked {
+		sk, err := skills.Resolve(u.Owner)
 		if err != nil {
 			return nil, 0, bad(err.Error())
 		}
@@ -171,7 +212,7 @@ func (x *Executor) openResource(ctx context.Context, who permission.Principal, r
 		return f, e.Size, err
 	}
 	if u, ok := ParseURI(r.URI, SessionScheme); ok && !u.Asked {
-		f, file, err := x.OpenSessionFile(who, u.Owner, u.Path)
+		f, file, err := o.sessionFile(u.Owner, u.Path)
 		if errors.Is(err, session.ErrNotFound) {
 			return nil, 0, bad(err.Error())
 		}
@@ -182,7 +223,7 @@ func (x *Executor) openResource(ctx context.Context, who permission.Principal, r
 	if !ok || !artifact || u.Asked {
 		return nil, 0, bad("want skill://NAME/PATH, session://ID/PATH or execution://ID/artifacts/PATH")
 	}
-	f, a, err := x.OpenArtifact(ctx, who, u.Owner, path)
+	f, a, err := o.x.OpenArtifact(o.ctx, o.who, u.Owner, path)
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNoArtifact) {
 		return nil, 0, bad(err.Error())
 	}

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/skilltest"
 	"github.com/skillrun/skillrun/internal/skill/skilltest/folder"
+	"github.com/skillrun/skillrun/internal/workspace"
 )
 
 // A URI made from a name and a path can be parsed back to both.
@@ -86,7 +88,8 @@ func FuzzParseURI(f *testing.F) {
 	})
 }
 
-// The resources of one request have a bound together, and none stays open after a refusal.
+// The resources of one request have a bound together, and none stays open after a refusal. A request with too many
+// of them is refused before one is looked up.
 func TestResourcesAreBounded(t *testing.T) {
 	dir := t.TempDir()
 	half := filepath.Join(dir, "skills/demo/half")
@@ -98,12 +101,16 @@ func TestResourcesAreBounded(t *testing.T) {
 	for _, path := range []string{"a", "b", "c"} {
 		req.Resources = append(req.Resources, Resource{Path: path, URI: SkillURI("demo", "half")})
 	}
-	inputs, closeAll, err := x.openResources(t.Context(), Request{Principal: who, Resources: req.Resources[:2]})
-	if err != nil || len(inputs) != 2 {
-		t.Fatalf("the bound itself: %d inputs, %v", len(inputs), err)
+	for i, in := range x.resources(t.Context(), req) {
+		f, err := in.Open()
+		if i < 2 && err != nil || i == 2 && err == nil {
+			t.Errorf("file %d: %v", i, err)
+		}
+		if err == nil {
+			f.Close()
+		}
 	}
-	closeAll()
-	_, _, err = x.Execute(t.Context(), req)
+	_, _, err := x.Execute(t.Context(), req)
 	if bad, ok := errors.AsType[*InputError](err); !ok || bad.Path != "c" || !strings.Contains(bad.Reason, "more than 67108864 bytes") {
 		t.Errorf("got %v", err)
 	}
@@ -115,5 +122,12 @@ func TestResourcesAreBounded(t *testing.T) {
 		if to, _ := os.Readlink("/proc/self/fd/" + fd.Name()); strings.HasSuffix(to, "/half") {
 			t.Errorf("%s is open", to)
 		}
+	}
+	for i := range workspace.MaxInputs + 1 {
+		req.Resources = append(req.Resources, Resource{Path: fmt.Sprint(i), URI: "skill://demo/none"})
+	}
+	_, _, err = x.Execute(t.Context(), req)
+	if bad, ok := errors.AsType[*InputError](err); !ok || !strings.Contains(bad.Reason, "more than 10000 input files") {
+		t.Errorf("%d resources: %v", len(req.Resources), err)
 	}
 }

@@ -173,6 +173,11 @@ func (x *Executor) OpenSessionFile(who permission.Principal, id, path string) (*
 	if err != nil {
 		return nil, session.File{}, err
 	}
+	return openIn(view, path)
+}
+
+// openIn opens a file of a version.
+func openIn(view *session.View, path string) (*os.File, session.File, error) {
 	f, err := view.Find(path)
 	if err != nil {
 		return nil, f, err

@@ -2,10 +2,12 @@ package executor_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -79,5 +81,53 @@ func TestSessionFilesAreAudited(t *testing.T) {
 	}
 	if staged, err := os.ReadDir(b.StagingDir); err != nil || len(staged) != 0 {
 		t.Errorf("staged: %v, %v", staged, err)
+	}
+}
+
+// A request reads the list of a session's files once, however many of them it takes and however it spells their URIs:
+// a list has thousands of files. So all are of the version that was the newest at first, while that version is kept.
+func TestResourcesOfASessionAreOfOneVersion(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to give files of sessions to another user")
+	}
+	b := newSessionBench(t, nil)
+	other, err := b.sessions.Create(b.who.Tenant, session.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(id, path, content string) {
+		t.Helper()
+		if _, err := b.Executor.PutSessionFile(t.Context(), b.who, id, path, []byte(content)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{"a", "b", "c"} {
+		put(b.id, path, "old "+path)
+		put(other.ID, path, "other "+path)
+	}
+	req := executor.Request{Principal: b.who}
+	for _, uri := range []string{
+		"session://" + b.id + "/a", "session://" + other.ID + "/a", "session://%" + fmt.Sprintf("%x", b.id[:1]) + b.id[1:] + "/b",
+		"session://" + other.ID + "/b", "session:///" + b.id + "/c",
+	} {
+		req.Resources = append(req.Resources, executor.Resource{Path: fmt.Sprint(len(req.Resources)), URI: uri})
+	}
+	want := []string{"old a", "other a", "old b", "other b", "old c"}
+	for _, in := range b.Executor.Inputs(t.Context(), req) {
+		f, err := in.Open()
+		if err != nil {
+			t.Fatalf("%s: %v", in.Path, err)
+		}
+		data, err := io.ReadAll(f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if at, _ := strconv.Atoi(in.Path); string(data) != want[at] {
+			t.Errorf("%s has %q, want %q", req.Resources[at].URI, data, want[at])
+		}
+		if in.Path == "0" {
+			put(b.id, "b", "new b")
+			put(b.id, "c", "new c")
+		}
 	}
 }

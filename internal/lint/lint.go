@@ -93,6 +93,7 @@ func Skill(sk *skill.Skill, m *Machine) ([]manifest.Finding, error) {
 		c.interpreter(p)
 		c.network(p)
 		c.programPaths(p)
+		c.aboveSkill(p)
 	}
 	if err := c.packages(); err != nil {
 		return nil, err

@@ -236,6 +236,22 @@ var scriptRows = []row{
 		[]string{"warning venv-unusable venv:0"}},
 	{"venv of this version", files{"venv/pyvenv.cfg": "version = 3.11.9\n", "venv/bin/python": "-> /usr/bin/python3.11", "scripts/a.py": "print(1)\n"}, nil},
 
+	{"above the skill, by pathlib", files{
+		"scripts/a.py":     "from pathlib import Path\nHERE = Path(__file__).resolve().parent\n\nROOT = HERE.parents[2]\nOTHER = ROOT.parent\n",
+		"scripts/b.py":     "import pathlib\ndef root() -> pathlib.Path:\n    current = pathlib.Path(__file__).absolute()\n    for p in current.parents:\n        pass\n    return current.parents[3]\n",
+		"scripts/d.py":     "from pathlib import Path\ndef root(start: Path) -> Path:\n    current = start.resolve()\n    for p in [current] + list(current.parents):\n        pass\n    return current.parents[3]\nROOT = root(Path(__file__))\n",
+		"scripts/sub/c.py": "from pathlib import Path\nprint(Path( __file__ ).parent.parent.parent.parent / 'x')\n",
+	}, []string{"warning above-skill scripts/a.py:4", "warning above-skill scripts/b.py:6", "warning above-skill scripts/d.py:6", "warning above-skill scripts/sub/c.py:2"}},
+	{"above the skill, by os.path", files{
+		"scripts/a.py": "import os\nHERE = os.path.dirname(os.path.abspath(__file__))\nSKILL = os.path.dirname(HERE)\nROOT = os.path.join(os.path.dirname(SKILL), 'lib')\n",
+		"scripts/b.py": "from os.path import dirname\nroot = dirname(dirname(dirname(__file__)))\n",
+	}, []string{"warning above-skill scripts/a.py:4", "warning above-skill scripts/b.py:2"}},
+	{"not above the skill", files{
+		"scripts/a.py": "from pathlib import Path\n# Path(__file__).parents[9]\n'''Path(__file__).parents[9]'''\nSKILL = Path(__file__).resolve().parents[1]\nx = SKILL / 'assets'\nx = x.parent.parent.parent\n",
+		"scripts/b.py": "import os\nfrom pathlib import Path\nhere = Path(__file__).parent\nhere = Path.cwd()\nprint(here.parent.parent)\np = Path(__file__).parent\ndef f(p):\n    return p.parents[4]\nwhile True:\n    q = Path(__file__).parent\n    q = q.parent\n    q = q.parent\nprint(os.path.dirname(os.path.dirname(__file__)))\n",
+		"scripts/c.sh": "dirname $(dirname $(dirname __file__))\n",
+	}, nil},
+
 	{"absolute path in Python", files{"scripts/a.py": "# /home/me/x\n\"\"\"Reads /home/me/x.\"\"\"\np = '/home/me/data.csv'\nq = '/home/me/data.csv'\n"}, []string{"warning absolute-path scripts/a.py:3"}},
 	{"absolute path in shell", files{"scripts/a.sh": "# /Users/me\ncat /Users/me/x\ncd 'C:\\Users\\me'\n"}, []string{"warning absolute-path scripts/a.sh:2", "warning absolute-path scripts/a.sh:3"}},
 	{"absolute path in node", files{"scripts/a.js": "#!/usr/bin/env bash\n/* /mnt/data\n /mnt/data */\n// /mnt/data\nconst x = '/mnt/data/x'\n"}, []string{

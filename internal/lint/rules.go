@@ -4,6 +4,7 @@ package lint
 // reason and its remedy.
 // Clients match these names, so a name is never reused for another rule.
 const (
+	RuleAboveSkill         = "above-skill"
 	RuleAbsolutePath       = "absolute-path"
 	RuleCommandRefused     = "command-refused"
 	RuleInterpreterMissing = "interpreter-missing"

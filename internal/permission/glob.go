@@ -69,10 +69,13 @@ func sedHasScript(words []string) bool {
 	})
 }
 
-// awkHasProgram is sedHasScript for awk. awk takes no option after the first operand.
+// awkHasProgram is sedHasScript for awk. awk takes no option after the first operand. Only gawk certainly knows -e:
+// others may ignore it and take a file name for the program.
 func awkHasProgram(words []string) bool {
 	return hasProgram(words, false, func(arg string) (name byte, attached, known bool) {
-		name, attached = awkOption(arg)
+		if name, attached = awkOption(arg); name == 'e' && programOf(words[0]) != "gawk" {
+			name = 0
+		}
 		return name, attached, true
 	})
 }

@@ -121,6 +121,8 @@ func TestGlobsElsewhereAreRefused(t *testing.T) {
 		{"Bash(awk:*)", "awk '{print $1}' *.csv", true},
 		{"Bash(awk:*)", "awk -F , -v n=1 -- '{print n}' [a-z]*.csv", true},
 		{"Bash(awk:*)", "awk '{system($0)}' *.csv", false},
+		{"Bash(gawk:*)", "gawk -e '{print $1}' *.csv", true},
+		{"Bash(awk:*)", "awk -e '{print $1}' *.csv", false},
 		{"Bash(gawk:*)", "gawk --source 1 *.csv", true},
 		{"Bash(sort:*)", "sort --compress-program * x", false},
 		{"Bash(rg:*)", "rg --pre * x", false},

@@ -2,6 +2,7 @@ package permission
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -11,14 +12,15 @@ import (
 // sandbox mode, and gawk's refuses output to files, too.
 func awkDanger(args []string, fixed int) string {
 	var programs []int // positions in args
-	explicit := false
+	code := false      // an option that every awk knows names it
 	for i := 1; i < len(args); i++ {
 		arg := args[i]
 		if len(arg) < 2 || arg[0] != '-' || arg == "--" {
 			if arg == "--" {
 				i++
 			}
-			if !explicit && i < len(args) {
+			// Also after -e: original-awk does not know -e, ignores the word, and takes this one for the program.
+			if !code && i < len(args) {
 				programs = append(programs, i)
 			}
 			break
@@ -32,10 +34,9 @@ func awkDanger(args []string, fixed int) string {
 		switch option {
 		case 'F', 'v', 0:
 		case 'e':
-			explicit = true
 			programs = append(programs, position)
 		default:
-			explicit = true
+			code = true
 			if position >= fixed {
 				return fmt.Sprintf("the code that %s names can't be checked, so only a rule that names it allows it", excerpt(arg))
 			}
@@ -125,8 +126,12 @@ func awkDivides(before string) bool {
 	if rest != operand || strings.HasSuffix(rest, "]") {
 		return true
 	}
-	return strings.HasSuffix(strings.TrimRight(rest, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"), "$") && !strings.HasSuffix(rest, "$")
+	rest, name := rest[:strings.LastIndexByte(rest, '$')+1], rest[strings.LastIndexByte(rest, '$')+1:]
+	// After these two functions without parentheses mawk reads a regular expression.
+	return rest != "" && awkName.MatchString(name) && name != "length" && name != "getline"
 }
+
+var awkName = regexp.MustCompile(`^[A-Za-z_]+$`)
 
 // awkSkip returns the position at which the string or regular expression that
 // begins at start ends. ok is false if its end is in doubt.

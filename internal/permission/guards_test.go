@@ -136,6 +136,11 @@ func TestDangerousForms(t *testing.T) {
 		{"awk '{return /\"/; system(\"\")}'", false},
 		{"gawk 'BEGIN{system(1)}'", false},
 		{"mawk 'BEGIN{system(1)}'", false},
+		{"awk '{print $NF/2 \"|\"}' f", true},
+		{"mawk '{x = $length /\"/; system(\"id\")}#\"' f", false},
+		{"mawk '{x = $getline /\"/; system(\"id\")}#\"' f", false},
+		{"awk -e 1 '{print}' f", true},
+		{"original-awk -e1 'BEGIN{system(1)}'", false},
 
 		{"git status", true},
 		{"git log --oneline -n 5", true},

@@ -65,11 +65,17 @@ func (s *Skill) Children(p, after string, most int) (list []snapshot.Child, next
 	return list, next, err
 }
 
+// HasVenv reports whether the skill ships a virtual environment.
+func (s *Skill) HasVenv() bool { return venvOf(&s.tree) != "" }
+
+// venvConfig makes venv/ of a skill a virtual environment (PEP 405).
+const venvConfig = "venv/pyvenv.cfg"
+
 // venvOf returns the path of the virtual environment that a skill ships, or "". It has installed
 // packages, thousands of files that scripts run with and agents do not read. They would exceed the
 // limits of the extension.
 func venvOf(t *snapshot.Tree) string {
-	if _, err := t.Lookup("venv/pyvenv.cfg"); err != nil { // PEP 405
+	if _, err := t.Lookup(venvConfig); err != nil {
 		return ""
 	}
 	return "venv"

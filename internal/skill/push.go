@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/skillrun/skillrun/internal/skill/manifest"
@@ -224,6 +226,48 @@ func (o *owned) plan(p *Pushed, rules Rules) ([]*kept, error) {
 		p.Removed = append(p.Removed, gone.Version)
 		list = slices.DeleteFunc(list, func(k *kept) bool { return k == gone })
 	}
+}
+
+// PushedVenvs returns, by tenant, the newest version of each pushed skill that has a virtual environment (venv/). It
+// loads no skill. all also reads the lists of tenants that have made no call yet. Tenants that may not push are left
+// out: they are not configured any longer.
+func (r *Registry) PushedVenvs(all bool) map[string][]Version {
+	if all {
+		entries, _ := os.ReadDir(r.config.TenantsDir) // without the directory nothing was pushed
+		for _, e := range entries {
+			r.owner(e.Name())
+		}
+	}
+	venvs := map[string][]Version{}
+	r.owners.Range(func(tenant, o any) bool {
+		if !r.rules(tenant.(string)).NoPush {
+			if list := o.(*owned).venvs(all); len(list) > 0 {
+				venvs[tenant.(string)] = list
+			}
+		}
+		return true
+	})
+	return venvs
+}
+
+// venvs is PushedVenvs of one tenant. unread also reads the list if no call has done so. It leaves the tenant
+// unopened, because an opened one has a file descriptor.
+func (o *owned) venvs(unread bool) (venvs []Version) {
+	list := o.current()
+	if unread && !o.opened.Load() {
+		list, _ = o.readIndex() // open reports an error
+	}
+	seen := map[string]bool{}
+	for _, k := range slices.Backward(list) {
+		if seen[k.Name] {
+			continue
+		}
+		seen[k.Name] = true
+		if _, err := os.Lstat(filepath.Join(o.dir, strings.TrimPrefix(k.Digest, "sha256:"), venvConfig)); err == nil {
+			venvs = append(venvs, k.Version)
+		}
+	}
+	return venvs
 }
 
 // PushedUse returns the use of the two quotas of pushed skills. bytes are the bytes of all versions, also of deleted

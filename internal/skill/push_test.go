@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -416,4 +417,48 @@ func TestPushIsAChange(t *testing.T) {
 			t.Error("no notice of the change")
 		}
 	}
+}
+
+// PushedVenvs has the newest version of each skill with a virtual environment, of tenants that call only in a later
+// process, too. It opens and loads nothing.
+func TestPushedVenvs(t *testing.T) {
+	b := newTenantBench(t)
+	venv := files{"venv/pyvenv.cfg": "version = 3.11.2\n"}
+	push := func(tenant, name, text string, more files) string {
+		t.Helper()
+		p, err := b.try(tenant, name, text, more)
+		mustDo(t, err)
+		return p.Skill.Digest
+	}
+	push("a", "plain", "1", nil)
+	push("a", "with", "1", venv)
+	push("a", "without", "1", venv)
+	push("a", "without", "2", nil)
+	want := map[string][]string{"a": {push("a", "with", "2", venv)}, "b": {push("b", "with", "1", venv)}}
+	check := func(all bool, want map[string][]string) {
+		t.Helper()
+		got := map[string][]string{}
+		for tenant, list := range b.now.PushedVenvs(all) {
+			for _, v := range list {
+				got[tenant] = append(got[tenant], v.Digest)
+			}
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("all %t: got %v, want %v", all, got, want)
+		}
+	}
+	check(false, want)
+	b.restart()
+	check(false, map[string][]string{})
+	check(true, want)
+	if b.now.Digests()[want["b"][0]] {
+		t.Error("the tenants' lists were opened")
+	}
+	b.want("b", "with", "1")
+	check(false, map[string][]string{"b": want["b"]})
+	if !b.now.Digests()[want["b"][0]] || b.now.Digests()[want["a"][0]] {
+		t.Errorf("got %v", b.now.Digests())
+	}
+	b.rules.NoPush = true // the tenants are not configured any longer
+	check(true, map[string][]string{})
 }

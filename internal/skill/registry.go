@@ -290,6 +290,18 @@ func (r *Registry) OfRoots() []*Skill {
 	return list
 }
 
+// Digests returns the digests of all skills of roots, and of all versions of pushed skills of the tenants whose
+// lists this process has read.
+func (r *Registry) Digests() map[string]bool {
+	all := map[string]bool{}
+	r.loaded(all)
+	r.owners.Range(func(_, o any) bool {
+		maps.Copy(all, digestsOf(o.(*owned).current()))
+		return true
+	})
+	return all
+}
+
 // Changed returns a channel that is closed after the next reload, whether or not a skill
 // changed, and after a tenant pushed or deleted a skill. To miss no change, call Changed before List.
 func (r *Registry) Changed() <-chan struct{} { return r.changes.next() }

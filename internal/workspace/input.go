@@ -15,6 +15,9 @@ import (
 const (
 	// MaxInputs is the maximum number of input files and of directories for them.
 	MaxInputs = 10_000
+	// MaxInputParts is the maximum number of components in the paths of all inputs together. The file system resolves
+	// every component of a path, several times for each file, so deep paths cost processor time.
+	MaxInputParts = 200_000
 	// MaxInputBytes is the maximum size of all contents together.
 	MaxInputBytes = 1 << 30
 	// MaxPathBytes is the maximum length of the path of an input or artifact. It is
@@ -33,9 +36,10 @@ type Input struct {
 	// Source, if not empty, is a regular file on the host that replaces Content. Stage
 	// moves it into the workspace, or copies it if it is on another file system.
 	Source string
-	// File, if not nil, is an open file that replaces Content. Stage copies it from its
-	// beginning, and does not close it.
-	File       *os.File
+	// Open, if not nil, opens a file that replaces Content. Stage calls it once, when all paths are
+	// checked, copies the file from its beginning, and closes it before it opens the next one. So a request
+	// with many such files needs one descriptor. An *InputError of Open becomes the error of Stage.
+	Open       func() (*os.File, error)
 	Executable bool
 	// Whiteout hides the file that a layer below the snapshot has at Path, and puts no file in its place. The path comes
 	// from that layer, so its names may have any bytes. If an input or the skill has a file at the path, beneath it or
@@ -84,19 +88,27 @@ func pathReason(p string) string {
 // plan lists what Stage will write. All paths are valid and distinct.
 type plan struct {
 	files []Input
-	dirs  map[string]fs.FileMode // parents of the files, with their modes
+	dirs  map[string]plannedDir // parents of the files
+}
+
+// A plannedDir is a directory for inputs.
+type plannedDir struct {
+	mode  fs.FileMode
+	there bool // the snapshot has it
 }
 
 // newPlan checks the inputs against each other and against the snapshot. Both snapshot and
 // has may be nil.
 func newPlan(snapshot *os.Root, has func(string) bool, inputs []Input) (plan, error) {
-	p := plan{dirs: map[string]fs.FileMode{}}
+	p := plan{dirs: map[string]plannedDir{}}
 	files := make(map[string]bool, len(inputs))
 	var bytes int64
+	parts := 0
 	for _, in := range inputs {
 		if in.Whiteout {
 			continue
 		}
+		parts += strings.Count(in.Path, "/") + 1
 		p.files = append(p.files, in)
 		size, err := in.size()
 		if err != nil {
@@ -107,6 +119,8 @@ func newPlan(snapshot *os.Root, has func(string) bool, inputs []Input) (plan, er
 		case reason != "":
 		case files[in.Path]:
 			reason = "the path is given twice"
+		case parts > MaxInputParts:
+			reason = fmt.Sprintf("the paths of the input files have more than %d components together", MaxInputParts)
 		case bytes > MaxInputBytes:
 			reason = fmt.Sprintf("the input files are more than %d bytes", MaxInputBytes)
 		case has != nil && has(in.Path):
@@ -164,7 +178,8 @@ func (p *plan) addWhiteouts(snapshot *os.Root, has func(string) bool, files map[
 
 // addDirs adds the parents of file to the plan. reason says which entry of the snapshot
 // prevents the file or a parent. It checks parents from the top, so that Lstat never goes
-// through a link. It returns an error only if the snapshot can't be read.
+// through a link. It looks at each directory once, however many inputs are in it. It returns an error only if the
+// snapshot can't be read.
 func (p *plan) addDirs(snapshot *os.Root, file string) (reason string, err error) {
 	there := snapshot != nil
 	for i, c := range []byte(file) {
@@ -172,6 +187,10 @@ func (p *plan) addDirs(snapshot *os.Root, file string) (reason string, err error
 			continue
 		}
 		dir, mode := file[:i], fs.FileMode(0o755)
+		if known, ok := p.dirs[dir]; ok {
+			there = known.there
+			continue
+		}
 		if there {
 			fi, err := snapshot.Lstat(dir)
 			switch {
@@ -187,7 +206,7 @@ func (p *plan) addDirs(snapshot *os.Root, file string) (reason string, err error
 				mode = fi.Mode().Perm()
 			}
 		}
-		p.dirs[dir] = mode
+		p.dirs[dir] = plannedDir{mode, there}
 	}
 	if !there {
 		return "", nil

@@ -62,6 +62,10 @@ func TestStageRefuses(t *testing.T) {
 	skill := map[string]string{
 		"SKILL.md": "x", "scripts/run.py": "x", "link": "-> scripts", "out": "-> /etc", "up": "-> ../..", "loop": "-> loop", "empty/": "",
 	}
+	deep := make([]string, MaxInputParts/2000+1)
+	for i := range deep {
+		deep[i] = strings.Repeat("a/", 1999) + strconv.Itoa(i)
+	}
 	many := make([]string, MaxInputs+1)
 	for i := range many {
 		many[i] = strconv.Itoa(i)
@@ -109,6 +113,7 @@ func TestStageRefuses(t *testing.T) {
 		{"through a loop", content("loop/x"), "", `"loop" is not a directory`},
 		{"known to the skill only", content("refused"), "", skillHasIt},
 		{"too many", content(many...), many[MaxInputs], "more than 10000"},
+		{"too many components", content(deep...), deep[len(deep)-1], "more than 200000 components together"},
 		{"too many directories", content(strings.Repeat("d/", 2000)+"x", strings.Repeat("e/", 2000)+"x", strings.Repeat("f/", 2000)+"x",
 			strings.Repeat("g/", 2000)+"x", strings.Repeat("h/", 2000)+"x"), "", "more than 10000"},
 	} {
@@ -362,5 +367,27 @@ func TestStageWhiteouts(t *testing.T) {
 		if err := w.Remove(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A plan looks at each directory of the snapshot once, however many inputs are in it: a request can have
+// thousands of files in a deep directory.
+func TestPlanLooksAtADirectoryOnce(t *testing.T) {
+	dir := t.TempDir()
+	sub := filepath.Join(dir, "sub")
+	if err := errors.Join(os.Mkdir(sub, 0o750), os.Chmod(sub, 0o750)); err != nil {
+		t.Fatal(err)
+	}
+	has := func(path string) bool {
+		if path == "sub/second" {
+			if err := os.Remove(sub); err != nil {
+				t.Error(err)
+			}
+		}
+		return false
+	}
+	p, err := planBeside(dir, has, content("sub/first", "sub/second"))
+	if want := (plannedDir{mode: 0o750, there: true}); err != nil || p.dirs["sub"] != want {
+		t.Errorf("got %+v, %v; want %+v", p.dirs["sub"], err, want)
 	}
 }

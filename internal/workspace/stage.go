@@ -39,7 +39,10 @@ func Stage(dir string, owner Owner, snapshot string, has func(path string) bool,
 	}
 	layer := filepath.Join(dir, "inputs")
 	if err := plan.write(layer, owner); err != nil {
-		return nil, errors.Join(fmt.Errorf("stage inputs: %w", err), os.RemoveAll(dir))
+		if _, callers := errors.AsType[*InputError](err); !callers {
+			err = fmt.Errorf("stage inputs: %w", err)
+		}
+		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	w.dir = dir
 	w.lower = append([]string{layer}, w.lower...)
@@ -77,7 +80,7 @@ func (p plan) write(layer string, owner Owner) error {
 		if err := root.Mkdir(dir, 0o700); err != nil {
 			return err
 		}
-		if err := owner.give(root, dir, p.dirs[dir]); err != nil {
+		if err := owner.give(root, dir, p.dirs[dir].mode); err != nil {
 			return err
 		}
 	}
@@ -163,11 +166,8 @@ func (in Input) write(root *os.Root, owner Owner) error {
 	switch {
 	case in.Source != "":
 		err = in.move(root)
-	case in.File != nil:
-		err = fill(root, in.Path, func(f *os.File) error {
-			_, err := io.Copy(f, io.NewSectionReader(in.File, 0, MaxInputBytes))
-			return err
-		})
+	case in.Open != nil:
+		err = in.copy(root)
 	default:
 		err = fill(root, in.Path, func(f *os.File) error {
 			_, err := f.Write(in.Content)
@@ -182,6 +182,19 @@ func (in Input) write(root *os.Root, owner Owner) error {
 		mode = 0o755
 	}
 	return owner.give(root, in.Path, mode)
+}
+
+// copy copies the file that Open opens.
+func (in Input) copy(root *os.Root) error {
+	from, err := in.Open()
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	return fill(root, in.Path, func(f *os.File) error {
+		_, err := io.Copy(f, io.NewSectionReader(from, 0, MaxInputBytes))
+		return err
+	})
 }
 
 // fill creates a file and calls content to write it.
