@@ -27,9 +27,9 @@ type Network interface {
 	// program starts. An error is the error of Start.
 	Attach(ctx context.Context, l Link) error
 	// Detach ends every connection and releases the interface. Each Start with the Network calls it
-	// once, even if it did not call Attach: after the sandbox's last process is gone, and before
-	// Process.Wait returns or Start fails. Detach must not wait until the interface is closed, which
-	// takes about 20 ms.
+	// once, even if it did not call Attach: after the program's last process is gone, and before
+	// Process.Wait returns or Start fails. Init may still be there; it has no socket. Detach must not
+	// wait until the interface is closed, which takes about 20 ms.
 	Detach()
 }
 
@@ -112,10 +112,11 @@ const networkStep = "network"
 
 // An attachment connects one start with its Network. Nil: the sandbox has no network.
 type attachment struct {
-	network Network
-	cancel  context.CancelFunc // ends Attach
-	ended   chan struct{}      // closed when Attach has returned; nil: it was not called
-	err     error              // of Attach, valid after ended
+	network  Network
+	cancel   context.CancelFunc // ends Attach
+	ended    chan struct{}      // closed when Attach has returned; nil: it was not called
+	err      error              // of Attach, valid after ended
+	detached sync.Once
 
 	mu   sync.Mutex
 	diag int // sock_diag socket in the namespace, or -1: none, or detached
@@ -162,18 +163,27 @@ func (a *attachment) cut() error {
 	return cutSockets(a.diag)
 }
 
-// detach ends the network, after the sandbox's last process is gone. Only the first call does
-// something.
+// detach ends the network, after the program's last process is gone. Only the first call does
+// something; another call waits for the first.
 func (a *attachment) detach() {
-	if a == nil || a.network == nil {
-		return
+	if a != nil {
+		a.detached.Do(a.end)
 	}
+}
+
+// beginDetach has a goroutine call detach, so that the network ends at the same time as the sandbox.
+func (a *attachment) beginDetach() {
+	if a != nil {
+		go a.detach()
+	}
+}
+
+func (a *attachment) end() {
 	if a.ended != nil {
 		a.cancel()
 		<-a.ended
 	}
 	a.network.Detach()
-	a.network = nil
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.diag >= 0 {

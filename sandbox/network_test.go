@@ -196,13 +196,13 @@ func testNetworkCannotBeChanged(t *testing.T, h *Host) {
 	}
 }
 
-// Detach comes after the last process, even if children outlive the main process.
+// Detach comes after the program's last process, even if children outlive the main process.
 func TestDetachComesLast(t *testing.T) { eachMaker(t, testDetachComesLast) }
 
 func testDetachComesLast(t *testing.T, h *Host) {
 	var c *sandbox
 	n := &testNetwork{detach: func() {
-		if busy, err := idsInUse(c.ids.root, 2); err != nil || busy {
+		if busy, err := idsInUse(c.ids.script(), 1); err != nil || busy {
 			t.Errorf("processes when the network is detached: %t, %v", busy, err)
 		}
 	}}

@@ -93,11 +93,11 @@ func (p *Process) supervise() {
 // finish reads the rest of the output, calls Collect and tears the sandbox down. The
 // last process must be dead. Collect comes before teardown, which removes the workspace.
 func (p *Process) finish() {
-	p.sandbox.network.detach()
 	p.sandbox.pipes.finish()
 	if p.io.Collect != nil {
 		p.exit.CollectErr = p.io.Collect(p.sandbox.staging.Upper)
 	}
+	p.sandbox.network.detach() // waits: the network's last events come before Wait returns
 	if p.sandbox.refill != nil {
 		p.sandbox.host.pool.programEnded(p.sandbox.refill)
 	}

@@ -81,10 +81,12 @@ func (w *watch) run() error {
 	end := w.wait()
 	w.meter.close() // the last holder of a namespace pays for its destruction
 	if end.err == nil {
-		w.measure() // before init's end, which is not part of the program
+		w.p.sandbox.network.beginDetach() // init has no socket, and reports the end when no other process is left
+		w.measure()                       // before init's end, which is not part of the program
 	}
 	err := w.p.reap()
 	if end.err != nil {
+		w.p.sandbox.network.beginDetach()
 		w.measure()
 	}
 	if end.err != nil && !w.caused && w.exit.OOMKills == 0 {

@@ -60,7 +60,8 @@ func addNetwork(t *table, o *pb.ExecutionOutcome) {
 // denialText returns one refusal, and the rule that would allow the connection, if there is such a rule.
 func denialText(d *pb.NetworkDenial) string {
 	why := d.GetRule()
-	if why == "" {
+	// The reason of a refusal by a deny rule begins with the text of the rule. The name of a kind of addresses says enough.
+	if why == "" || strings.HasPrefix(d.GetReason(), "the rule "+strconv.Quote(why)) {
 		why = d.GetReason()
 	}
 	text := fmt.Sprintf("%s %s, %s", d.GetProtocol(), endOf(d.GetAddress(), d.GetPort(), d.GetName()), why)

@@ -24,3 +24,20 @@ func TestFailedConnectionIsShown(t *testing.T) {
 		}
 	}
 }
+
+// A refusal is shown with the kind of the address, the deny rule, or the reason.
+func TestDenialText(t *testing.T) {
+	for _, tt := range []struct {
+		d    *pb.NetworkDenial
+		want string
+	}{
+		{&pb.NetworkDenial{Protocol: "tcp", Address: "169.254.169.254", Port: 80, Rule: "link-local", Reason: "169.254.169.254 is a link-local address", MissingRule: "169.254.169.254:80"},
+			`tcp 169.254.169.254:80, link-local; the rule "169.254.169.254:80" would allow it`},
+		{&pb.NetworkDenial{Protocol: "dns", Name: "a.example", Rule: "*.example", Reason: `the rule "*.example" denies a.example`}, `dns a.example, the rule "*.example" denies a.example`},
+		{&pb.NetworkDenial{Protocol: "icmp", Address: "20.1.0.1", Reason: "only TCP and UDP are carried"}, "icmp 20.1.0.1, only TCP and UDP are carried"},
+	} {
+		if got := denialText(tt.d); got != tt.want {
+			t.Errorf("got %s, want %s", got, tt.want)
+		}
+	}
+}

@@ -17,11 +17,26 @@ import (
 )
 
 // A carrier is a way in which the network's script reaches the servers. run returns the numbers that the
-// script prints; nil: it can't be run, and broken says why. broken is also the failure in the last turns.
+// script prints; nil: it can't be run, and broken says why. broken is also the failure in the last turns, and failed the
+// number of runs in them that failed and were repeated.
 type carrier struct {
 	name   string
 	run    func(args ...string) ([]float64, error)
 	broken error
+	failed int
+}
+
+// peerTries is how often a peer may try a run. pasta of Debian 12 resets some of the connections that send 256 MiB.
+const peerTries = 4
+
+// try is run. A peer that fails tries again.
+func (c *carrier) try(peer bool, args ...string) (took []float64, err error) {
+	took, err = c.run(args...)
+	for tries := 1; peer && err != nil && tries < peerTries; tries++ {
+		c.failed++
+		took, err = c.run(args...)
+	}
+	return took, err
 }
 
 // bareIn runs the script without a sandbox in a namespace.

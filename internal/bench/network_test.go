@@ -75,7 +75,8 @@ func TestAttachers(t *testing.T) {
 	}
 }
 
-// A peer that fails is left out of later turns; an error of the sandbox or of the bare script ends the row.
+// A peer that fails again and again is left out of later turns. One that fails sometimes has a figure and the number of
+// failures. An error of the sandbox or of the bare script ends the row.
 func TestTurns(t *testing.T) {
 	r := &run{Config: Config{Say: func(string, ...any) {}}, ctx: t.Context()}
 	failed := errors.New("failed")
@@ -84,12 +85,25 @@ func TestTurns(t *testing.T) {
 	bad := func(...string) ([]float64, error) { calls++; return nil, failed }
 	all := []*carrier{{name: "skillrun", run: good}, {name: "bare", run: good}, {name: "peer", run: bad}}
 	samples, err := r.turns(3, all, "connect", "2")
-	if err != nil || len(samples[0]) != 6 || len(samples[1]) != 6 || samples[2] != nil || calls != 1 || !errors.Is(all[2].broken, failed) {
+	if err != nil || len(samples[0]) != 6 || len(samples[1]) != 6 || samples[2] != nil || calls != peerTries || !errors.Is(all[2].broken, failed) {
 		t.Errorf("got %v, %v, after %d calls of the peer: %v", samples, err, calls, all[2].broken)
 	}
 	all[2].run = good
 	if again, err := r.turns(3, all, "connect", "2"); err != nil || len(again[2]) != 6 || all[2].broken != nil {
 		t.Errorf("a peer that works again: got %v, %v, %v", again[2], err, all[2].broken)
+	}
+	calls = 0
+	all[2].run = func(...string) ([]float64, error) {
+		if calls++; calls%2 == 1 {
+			return nil, failed
+		}
+		return good()
+	}
+	sometimes := Row{Unit: "ms"}
+	samples, err = r.turns(3, all, "connect", "2")
+	sometimes.setCarriers(all, samples, func(int) float64 { return 7 })
+	if err != nil || len(samples[2]) != 6 || sometimes.peerText("peer") != "7 ms (4 failed runs were repeated)" {
+		t.Errorf("a peer that fails in every second run: got %v, %v, %q", samples, err, sometimes.peerText("peer"))
 	}
 	all[2].run, all[2].broken = nil, failed
 	if again, err := r.turns(3, all, "connect", "2"); err != nil || again[2] != nil || all[2].broken != failed {

@@ -161,6 +161,8 @@ func (r *Row) peerText(name string) string {
 		return ""
 	case v.Broken != "":
 		return "broken: " + v.Broken
+	case v.Failed > 0:
+		return withUnit(&v.Value, r.Unit) + fmt.Sprintf(" (%d failed runs were repeated)", v.Failed)
 	case v.Ratio == nil:
 		return withUnit(&v.Value, r.Unit)
 	}

@@ -42,10 +42,11 @@ type Row struct {
 	Note string `json:"note,omitempty"`
 }
 
-// PeerValue is a peer's figure, and its ratio to the baseline.
+// PeerValue is a peer's figure, and its ratio to the baseline. Failed is the number of runs that failed and were repeated.
 type PeerValue struct {
 	Value  float64  `json:"value"`
 	Ratio  *float64 `json:"ratio"`
+	Failed int      `json:"failed,omitempty"`
 	Broken string   `json:"broken,omitempty"`
 }
 

@@ -171,26 +171,30 @@ func (s *networkSink) into(out *Outcome) {
 	out.Usage.Network, out.Evidence.NetworkDenied, out.Learned = &usage, s.denied, s.learned.rules()
 }
 
-// advise names the missing rules, for a program that failed. Empty: the network refused nothing.
+// advise names the missing rules. Empty: the network refused nothing.
 func (s *networkSink) advise() string {
 	if s == nil {
 		return ""
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	text := fmt.Sprintf("Its network refused something %d times", s.denied)
+	if s.denied == 1 {
+		text = "Its network refused something once"
+	}
 	switch {
 	case s.denied == 0:
 		return ""
 	case len(s.missing) == 0 && s.reason != "":
-		return fmt.Sprintf("Its network refused something %d times that no rule can allow. The first reason: %s.", s.denied, s.reason)
+		return text + ". The first reason: " + s.reason + "."
 	case len(s.missing) == 0:
-		return fmt.Sprintf("Its network refused something %d times that no rule can allow; the denied events say what.", s.denied)
+		return text + "; the denied events say what."
 	}
 	rules, more := s.missing, ""
 	if len(rules) > maxMissingRules {
 		rules, more = rules[:maxMissingRules], " and more, see the denied events"
 	}
-	return fmt.Sprintf("Its network refused something %d times. If it is wanted, add to the allow rules of the daemon's network, or of the tenant's: %s%s.", s.denied, quotedList(rules), more)
+	return fmt.Sprintf("%s. If it is wanted, add to the allow rules of the daemon's network, or of the tenant's: %s%s.", text, quotedList(rules), more)
 }
 
 func quotedList(rules []string) string {

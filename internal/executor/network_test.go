@@ -364,14 +364,14 @@ func TestNetworkAdvice(t *testing.T) {
 	}{
 		{nil, 0, ""},
 		{nil, 1, ""},
-		{denials("a.example"), 0, `refused something 1 times. If it is wanted, add to the allow rules of the daemon's network, or of the tenant's: "a.example".`},
+		{denials("a.example"), 0, `refused something once. If it is wanted, add to the allow rules of the daemon's network, or of the tenant's: "a.example".`},
 		{denials("a.example", "b.example", "a.example"), 1, `: "a.example", "b.example".`},
 		{denials("1", "2", "3", "4", "5"), 1, `: "1", "2", "3" and more, see the denied events.`},
-		{denials(""), 1, "that no rule can allow; the denied events say what."},
+		{denials(""), 1, "once; the denied events say what."},
 		{func(s policy.Sink) {
 			s.Denied(policy.Denial{Reason: "the proxy refused"})
 			s.Denied(policy.Denial{Reason: "other"})
-		}, 1, "2 times that no rule can allow. The first reason: the proxy refused."},
+		}, 1, "2 times. The first reason: the proxy refused."},
 	} {
 		x := networked(t, &testNetwork{happens: tt.happens}, tt.code)
 		events := follow(t, x, execute(t, x, scriptRequest()))

@@ -11,9 +11,6 @@ import (
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
-	"gvisor.dev/gvisor/pkg/tcpip/header"
-	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
-	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
@@ -68,9 +65,13 @@ const defaultCloseTime = time.Second
 
 // New carries packets from its return on.
 func New(c Config) (*Gateway, error) {
+	s, err := takeStack()
+	if err != nil {
+		return nil, errors.Join(err, c.TUN.Close())
+	}
 	g := &Gateway{
 		rules: c.Rules.WithTranslators(&c.Shared.translators.Translators), pins: newPins(), entries: newAdmission(c.Limits, c.Shared), report: newReporter(c.Sink),
-		brake: newBrake(), tun: c.TUN, closeTime: defaultCloseTime,
+		brake: newBrake(), tun: c.TUN, stack: s, closeTime: defaultCloseTime,
 	}
 	g.life, g.end = context.WithCancel(context.Background())
 	g.names = newNameServer(g, c.Resolvers)
@@ -137,22 +138,11 @@ func (g *Gateway) endSessions() {
 	}
 }
 
-// start makes the stack. It answers for every address (promiscuous mode, spoofing), so that it can take the
+// start gives the stack its interface. It answers for every address (promiscuous mode, spoofing), so that it can take the
 // other end's part in each connection of the sandbox. The interface is enabled last, when all of this holds.
 func (g *Gateway) start() error {
-	g.stack = stack.New(stack.Options{
-		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
-		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol},
-	})
-	if err := setOptions(g.stack); err != nil {
-		return fmt.Errorf("network stack: %v", err)
-	}
 	g.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, g.attempts(int(g.entries.limits.Connections)+maxHandled))
 	g.stack.SetTransportProtocolHandler(udp.ProtocolNumber, udp.NewForwarder(g.stack, g.udp).HandlePacket)
-	g.stack.SetRouteTable([]tcpip.Route{
-		{Destination: header.IPv4EmptySubnet, NIC: nic},
-		{Destination: header.IPv6EmptySubnet, NIC: nic},
-	})
 	// The interface takes packets for every address, and answers from it.
 	err := g.stack.CreateNICWithOptions(nic, g.link, stack.NICOptions{Disabled: true})
 	if err == nil {

@@ -70,7 +70,7 @@ func (g *Gateway) judgeName(p policy.Protocol, to netip.AddrPort, name string) d
 func (g *Gateway) judgeAddress(p policy.Protocol, to netip.AddrPort, all, old []string) decision {
 	d := decision{protocol: p, to: to}
 	if len(all) > 0 {
-		d.name = all[0]
+		d.name = all[len(all)-1] // most programs connect to the name that they asked for last
 	}
 	// Old names open nothing, but a deny rule stays valid for an address whose name the sandbox resolved an hour ago.
 	if v, denied := g.rules.Denies(p, to, old); denied {
@@ -96,7 +96,7 @@ func (g *Gateway) judgeAddress(p policy.Protocol, to netip.AddrPort, all, old []
 	if len(d.names) == 0 { // a rule allows the address for all names together, but for no single name
 		return d.refuse(policy.Verdict{Reason: "no rule allows one of its names"})
 	}
-	d.name = d.names[0]
+	d.name = d.names[len(d.names)-1]
 	return d
 }
 

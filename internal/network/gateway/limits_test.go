@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -270,6 +271,13 @@ func TestPins(t *testing.T) {
 	}
 	if n, old := p.names(a[1]); len(n) != 1 || len(old) != 0 {
 		t.Errorf("names: %v, %v", n, old)
+	}
+	few := newPins()
+	for _, name := range []string{"one.test", "two.test", "one.test"} {
+		few.add(name, a[:1], 0, false)
+	}
+	if n, _ := few.names(a[0]); !slices.Equal(n, []string{"two.test", "one.test"}) || few.count != 2 {
+		t.Errorf("the newest name is not the last: %v, %d", n, few.count)
 	}
 	p.named[a[0]][0].ends, p.named[a[1]][0].ends = time.Now(), time.Now()
 	if n, old := p.names(a[1]); len(n) != 0 || len(old) != 1 {

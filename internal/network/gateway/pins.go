@@ -45,14 +45,16 @@ func (p *pins) add(name string, addresses []netip.Addr, ttl time.Duration, kept 
 	return true
 }
 
-// put adds a pin, or lets the pin of the same name live longer. p.mu is held.
+// put adds a pin, or lets the pin of the same name live longer. The pin is the last of its address: the program has just
+// asked for this name. p.mu is held.
 func (p *pins) put(a netip.Addr, new pin) {
 	list := p.named[a]
 	if i := slices.IndexFunc(list, func(old pin) bool { return old.name == new.name }); i >= 0 {
-		if list[i].ends.Before(new.ends) {
-			list[i].ends = new.ends
+		if new.ends.Before(list[i].ends) {
+			new.ends = list[i].ends
 		}
-		return
+		list = slices.Delete(list, i, i+1)
+		p.count--
 	}
 	p.named[a] = append(list, new)
 	p.count++

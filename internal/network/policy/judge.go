@@ -63,9 +63,12 @@ func (r *Rules) Answer(name string, addr netip.Addr) Verdict {
 			return Verdict{Allowed: true, Rule: one.text}
 		}
 	}
-	// The advice needs a protocol and a port, which the question for an address does not have. Most programs want
-	// HTTPS.
-	return q.refuse(TCP, 443)
+	// The question for an address has no port. A rule without ports is for the usual ones, 80 and 443.
+	v := q.refuse(TCP, 443)
+	if v.Missing != "" {
+		v.Missing = bracket(q.addr.String())
+	}
+	return v
 }
 
 // Dial reports whether the sandbox may open a connection, or exchange UDP packets. names are the names
@@ -233,7 +236,7 @@ func (q question) refuse(p Protocol, port uint16) Verdict {
 	}
 	target := q.addr.String()
 	if len(q.names) > 0 {
-		target = q.names[0]
+		target = q.names[len(q.names)-1] // the newest
 	}
 	return Verdict{Reason: fmt.Sprintf("no rule allows %s port %d of %s", p, port, target), Missing: ruleFor(target, p, port)}
 }

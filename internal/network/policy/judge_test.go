@@ -47,6 +47,7 @@ func TestDial(t *testing.T) {
 		{[]string{"example.com"}, nil, TCP, "93.184.216.34:443", []string{"EXAMPLE.com."}, "example.com", "", true},
 		{[]string{"example.com"}, nil, TCP, "93.184.216.34:443", nil, "", "93.184.216.34:443", false},
 		{[]string{"example.com"}, nil, TCP, "93.184.216.34:443", []string{"www.example.com"}, "", "www.example.com:443", false},
+		{[]string{"example.com"}, nil, TCP, "93.184.216.34:22", []string{"example.com", "git.example.com"}, "", "git.example.com:22", false}, // the newest name
 		{[]string{"example.com"}, nil, TCP, "10.0.0.1:443", []string{"example.com"}, "private", "10.0.0.1:443", false},
 		{[]string{"*.example.com"}, nil, TCP, "93.184.216.34:443", []string{"a.b.example.com"}, "*.example.com", "", true},
 		{[]string{"*.example.com"}, nil, TCP, "93.184.216.34:443", []string{"example.com"}, "", "example.com:443", false},
@@ -238,6 +239,10 @@ func TestAnswer(t *testing.T) {
 		if got.Allowed != tt.allowed {
 			t.Errorf("allow %q, deny %q: %s is %s: got %+v", tt.allow, tt.deny, tt.name, tt.addr, got)
 		}
+	}
+	// The rule that would help is for the usual ports: a lookup has none.
+	if got := rules(t, nil).Answer("example.com", netip.MustParseAddr("fd00::1")); got.Missing != "[fd00::1]" {
+		t.Errorf("a private address: got %+v", got)
 	}
 	if got := rules(t, nil).Answer("example.com", netip.Addr{}); got.Allowed || got.Reason == "" {
 		t.Errorf("no address: got %+v", got)
