@@ -1213,9 +1213,10 @@ type InputFile_Streamed struct {
 }
 
 type InputFile_Uri struct {
-	// The daemon copies a resource: a file of a skill (skill://NAME/PATH) or an
-	// artifact of an execution of the same tenant (Artifact.uri). The resources of a
-	// request have at most 64 MiB together.
+	// The daemon copies a resource: a file of a skill (skill://NAME/PATH), an artifact
+	// of an execution (Artifact.uri), or a file of a session (session://ID/PATH), the
+	// last two of the same tenant. The resources of a request have at most 64 MiB
+	// together.
 	Uri string `protobuf:"bytes,5,opt,name=uri,proto3,oneof"`
 }
 
