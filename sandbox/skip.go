@@ -41,7 +41,8 @@ func (o *outlet) skips() bool {
 	return ok && s.Skips()
 }
 
-// skip drops what is in the pipe but for the tail, if the writer skips. Errors are left to the read that follows.
+// If the writer skips, skip drops the content of the pipe except the last skipTail bytes. The read that follows finds the
+// errors.
 func (o *outlet) skip(fd int) {
 	if !o.skips() {
 		return

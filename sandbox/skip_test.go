@@ -41,7 +41,7 @@ func numbers(n int) (b []byte) {
 	return b
 }
 
-// Output that nobody gets is counted and not copied, but for the end of the stream.
+// Output that no caller gets is counted, and only the end of the stream is copied.
 func TestDrainSkips(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
