@@ -345,6 +345,33 @@ func TestHostileNodePackages(t *testing.T) {
 	}
 }
 
+// A package.json that can't be prepared refuses executions that need its packages, and no others.
+func TestUnreadableNodePackagesAreRefused(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, nil)
+	for text, want := range map[string]string{
+		`{"dependencies": {"x": "file:vendor/x"}}`:                  `package.json: dependencies: package "x"`,
+		`{"dependencies": {"x": "1"}, "workspaces": ["a"]}`:         "package.json: it has workspaces",
+		`{"devDependencies": {"x": "file:vendor/x"}}`:               "", // a program may do without
+		`{"dependencies": {"../../usr/share/nodejs/x": "file:.."}}`: "", // no package has this name
+		`{"dependencies": ["x"]}`:                                   "",
+	} {
+		l, err := s.Acquire(nodeUse(t, "team", newSkill(t, "", map[string]string{"package.json": text})))
+		if got := fmt.Sprint(err); want == "" && err != nil || !strings.Contains(got, want) {
+			t.Errorf("%s: got %v, want %q", text, err, want)
+		}
+		if err == nil {
+			l.Release()
+		}
+	}
+	brings := newSkill(t, "", map[string]string{"package.json": `{"dependencies": {"x": "file:vendor/x"}}`, "node_modules/x/package.json": "{}"})
+	l, err := s.Acquire(nodeUse(t, "team", brings))
+	if err != nil {
+		t.Fatalf("the skill brings its package: %v", err)
+	}
+	l.Release()
+}
+
 // A package's links, paths and program names stay within it, its scripts run only if they are
 // allowed, and the bounds of the store hold for it.
 func TestNodePackagesStayInside(t *testing.T) {

@@ -104,6 +104,7 @@ func (n *needsReader) nodePackages() error {
 		node, err := readNode(text)
 		if err != nil {
 			n.refuseNode(name, "%v", err)
+			n.Node.Packages = node.Packages
 			continue
 		}
 		if node.Manifest == nil {
@@ -179,38 +180,42 @@ func readNode(text []byte) (NodeNeeds, error) {
 	var node NodeNeeds
 	clean := map[string]any{}
 	count := 0
+	fail := func(format string, args ...any) (NodeNeeds, error) {
+		return NodeNeeds{Packages: node.Packages}, fmt.Errorf(format, args...)
+	}
 	for _, field := range nodeFields {
 		packages := map[string]string{}
 		if len(all[field]) > 0 {
 			if err := json.Unmarshal(all[field], &packages); err != nil {
-				return NodeNeeds{}, fmt.Errorf("%s is not a mapping from names to versions", field)
+				return fail("%s is not a mapping from names to versions", field)
 			}
 		}
-		for _, name := range slices.Sorted(maps.Keys(packages)) {
+		names := slices.Sorted(maps.Keys(packages))
+		if field == "dependencies" {
+			node.Packages = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return CheckNodePackage(name, "") != nil })
+		}
+		for _, name := range names {
 			if err := CheckNodePackage(name, packages[name]); err != nil {
-				return NodeNeeds{}, fmt.Errorf("%s: %w", field, err)
+				return fail("%s: %w", field, err)
 			}
 		}
 		if len(packages) > 0 {
 			clean[field] = packages
 		}
 		count += len(packages)
-		if field == "dependencies" {
-			node.Packages = slices.Sorted(maps.Keys(packages))
-		}
 	}
 	switch {
 	case count == 0:
 		return NodeNeeds{}, nil
 	case count > maxNodePackages:
-		return NodeNeeds{}, fmt.Errorf("it declares %d packages, the maximum is %d", count, maxNodePackages)
+		return fail("it declares %d packages, the maximum is %d", count, maxNodePackages)
 	case len(all["workspaces"]) > 0:
-		return NodeNeeds{}, fmt.Errorf("it has workspaces, which can't be prepared")
+		return fail("it has workspaces, which can't be prepared")
 	}
 	if len(all["overrides"]) > 0 {
 		var overrides any
 		if err := json.Unmarshal(all["overrides"], &overrides); err != nil || !onlyVersions(overrides, 0) {
-			return NodeNeeds{}, fmt.Errorf("overrides name more than versions; packages come from the daemon's sources only")
+			return fail("overrides name more than versions; packages come from the daemon's sources only")
 		}
 		clean["overrides"] = overrides
 	}

@@ -113,6 +113,10 @@ func TestNodePackagesFromElsewhere(t *testing.T) {
 			t.Errorf("%.100s: got %+v, %v; want %q", text, got, found, want)
 		}
 	}
+	needs, _ := readSkill(t, files{"SKILL.md": nodeFront, "package.json": `{"dependencies": {"b": "file:x", "a": "1", "../c": "1"}}`})
+	if got, want := needs.Node.Packages, []string{"a", "b"}; !slices.Equal(got, want) {
+		t.Errorf("packages %q, want %q", got, want)
+	}
 }
 
 const locked = `{"version": "1.0.0", "resolved": "https://registry.npmjs.org/z/-/z-1.0.0.tgz", "integrity": "sha512-AAAA=="}`
