@@ -89,7 +89,9 @@ func (t *tarballs) load(ctx context.Context, log io.Writer) (*localRegistry, err
 		read[e.Name()] = file
 		err := file.problem
 		if err == nil {
-			err = local.add(file)
+			if err = local.add(file); err != nil && t.read[e.Name()].stamp != file.stamp {
+				t.leftOut(e.Name(), err)
+			}
 		}
 		if err != nil {
 			fmt.Fprintf(log, "environments.tarballs: %.200q is left out: %v\n", e.Name(), err)
@@ -117,9 +119,14 @@ func (t *tarballs) look(root *os.Root, name string) tarball {
 	}
 	file, err := readTarball(f)
 	if file.stamp, file.file, file.problem = stamp, name, err; err != nil {
-		t.log.Warn("a Node package is left out", "dir", t.dir, "file", name, "err", err)
+		t.leftOut(name, err)
 	}
 	return file
+}
+
+// leftOut logs why a file that is new, or has changed, can't be used.
+func (t *tarballs) leftOut(name string, err error) {
+	t.log.Warn("a Node package is left out", "dir", t.dir, "file", name, "err", err)
 }
 
 // openTarball opens a regular file. Links may lead to other files of the directory.

@@ -185,7 +185,8 @@ func TestHostileTarballs(t *testing.T) {
 	}
 	want["outside.tgz"], want["broken.tgz"], want["dir.tgz"], want["pipe.tgz"] = "path escapes from parent", "no such file or directory", "not a file", "not a file"
 	// "twice.tgz" comes after "sk-right-2.1.0.tgz", so the other one stays.
-	s := newStore(t, d.from)
+	var daemon bytes.Buffer
+	s := newStore(t, func(c *Config) { d.from(c); c.Log = logTo(&daemon) })
 	env, log, err := prepareNode(t, s, "team", newNode(t, "@sk/right"))
 	if err != nil || !slices.Equal(env.Packages, []string{"@sk/right==2.1.0"}) {
 		t.Errorf("got %+v, %v", env, err)
@@ -197,6 +198,16 @@ func TestHostileTarballs(t *testing.T) {
 	}
 	if got := strings.Count(log, "is left out"); got != len(want) {
 		t.Errorf("got %d lines about files that are left out, want %d:\n%s", got, len(want), log)
+	}
+	if _, _, err := prepareNode(t, s, "team", newNode(t, "@sk/right")); err != nil {
+		t.Error(err)
+	}
+	for name := range want {
+		// The daemon's log has a file once, and not those that can't be opened, which have no state that could change.
+		unopened := slices.Contains([]string{"outside.tgz", "broken.tgz", "dir.tgz", "pipe.tgz"}, name)
+		if got := strings.Count(daemon.String(), "file="+name+" "); got != 1 && !unopened || got != 0 && unopened {
+			t.Errorf("%s: %d lines in the daemon's log", name, got)
+		}
 	}
 	if got := leftIn(t, s); len(got) > 0 {
 		t.Errorf("left in the store: %q", got)
