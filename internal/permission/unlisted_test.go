@@ -52,6 +52,11 @@ func TestUnlistedOwnScripts(t *testing.T) {
 	if want := "'rm x' is not covered: the skill has no allowed-tools, so only its own scripts may run, such as python {baseDir}/scripts/a.py"; d.Reason != want || d.Missing != "Bash(rm x:*)" {
 		t.Errorf("got %q, %q", d.Reason, d.Missing)
 	}
+	p.Unlisted.Rules = []string{"Bash(ls:*)"}
+	if got, want := p.DecideFor(unlistedSkill(), "rm x").Reason, "so only its own scripts, such as python {baseDir}/scripts/a.py, and the commands that the daemon's configuration lists (without_allowed_tools) may run"; !strings.HasSuffix(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	p.Unlisted.Rules = nil
 	if got, want := p.Commands(unlistedSkill()), []string{"Bash(python {baseDir}/scripts/a.py:*)", "Bash(bash {baseDir}/scripts/deep/b.sh:*)", "Bash(node {baseDir}/c.js:*)", "Bash(python {baseDir}/scripts/it's me.py:*)"}; !slices.Equal(got, want) {
 		t.Errorf("commands %q, want %q", got, want)
 	}
