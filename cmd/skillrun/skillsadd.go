@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -153,7 +154,7 @@ func (a *app) addSkill(cmd *cobra.Command, c *skillrun.Client, from wellknown.Cl
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = cmp.Or(err, os.RemoveAll(dir)) }() // a joined error would hide the status of the push
 	if err := from.Fetch(cmd.Context(), e, dir); err != nil {
 		return err
 	}

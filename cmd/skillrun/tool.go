@@ -116,8 +116,18 @@ func (a *app) callTool(ctx context.Context, c *skillrun.Client, request *pb.Call
 }
 
 // printResult prints the text of a result, or the whole with --json. A call that failed is an exit
-// code, too, except with --json, where the answer is in the output.
+// code, too.
 func (a *app) printResult(r *pb.ToolResult) error {
+	if err := a.printContent(r); err != nil {
+		return err
+	}
+	if r.GetIsError() {
+		return verdict(1)
+	}
+	return nil
+}
+
+func (a *app) printContent(r *pb.ToolResult) error {
 	if a.json {
 		return a.printJSON(r)
 	}
@@ -128,11 +138,6 @@ func (a *app) printResult(r *pb.ToolResult) error {
 	if !strings.HasSuffix(text, "\n") {
 		text += "\n"
 	}
-	if _, err := io.WriteString(a.stdout, text); err != nil {
-		return err
-	}
-	if r.GetIsError() {
-		return verdict(1)
-	}
-	return nil
+	_, err := io.WriteString(a.stdout, text)
+	return err
 }

@@ -51,7 +51,7 @@ func TestToolCall(t *testing.T) {
 			t.Errorf("%q: got %+v, want %+v", c.args, got, c.want)
 		}
 	}
-	if got := f.client(t, nil, "--json", "tool", "call", "fails"); got.code != 0 || !strings.Contains(got.stdout, `"isError":true`) {
+	if got := f.client(t, nil, "--json", "tool", "call", "fails"); got.code != 1 || !strings.Contains(got.stdout, `"isError":true`) {
 		t.Errorf("json: %+v", got)
 	}
 	if got := f.client(t, nil, "tool", "call", "none"); got.code != 127 || !strings.Contains(got.stderr, "there is no tool") {
