@@ -68,6 +68,10 @@ func (z *Zygote) Fork(p Place) (_ *Child, err error) {
 	theirs.Close() // an open copy would hide the child's end
 	_ = c.barrier.SetReadDeadline(time.Now().Add(forkPatience))
 	a, err := c.line()
+	if errors.Is(err, os.ErrDeadlineExceeded) { // perhaps because this process was stopped; then the line is there
+		_ = c.barrier.SetReadDeadline(time.Now().Add(latePatience))
+		a, err = c.line()
+	}
 	if err == nil && a.Op != "waiting" {
 		err = a.err()
 	}

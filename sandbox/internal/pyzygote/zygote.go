@@ -18,6 +18,7 @@ const (
 	ImportPatience = 60 * time.Second
 
 	forkPatience  = 10 * time.Second // for one child, until it waits
+	latePatience  = time.Second      // for what should have come within forkPatience
 	maxForkPacket = 64 << 10
 )
 
@@ -190,15 +191,22 @@ func (z *Zygote) request(packet map[string]any, fds []int, patience time.Duratio
 	} else if err != nil {
 		return answer{}, err
 	}
-	select {
-	case a := <-z.answers:
-		return a, nil
-	case <-z.gone:
-		return answer{}, errors.New("the Python zygote is gone")
-	case <-time.After(patience):
-		z.Close() // a late answer would pass for the answer to the next request
-		return answer{}, errors.New("the Python zygote doesn't answer")
+	// The time in which this process is stopped (SIGSTOP, a machine that is paused) counts as one tick at most. The
+	// zygote has answered meanwhile, and its end would end all its children.
+	const ticks = 10
+	tick := time.NewTicker(patience / ticks)
+	defer tick.Stop()
+	for range ticks {
+		select {
+		case a := <-z.answers:
+			return a, nil
+		case <-z.gone:
+			return answer{}, errors.New("the Python zygote is gone")
+		case <-tick.C:
+		}
 	}
+	z.Close() // a late answer would pass for the answer to the next request
+	return answer{}, errors.New("the Python zygote doesn't answer")
 }
 
 // listen receives the Python zygote's packets until the Python zygote is gone.
