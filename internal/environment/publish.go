@@ -532,7 +532,7 @@ func (s *Store) evict() {
 			if compiled.used.IsZero() { // the first execution may compile the skill again
 				delete(s.compiled, key)
 			}
-			*compiled = compiledSkill{of: compiled.of}
+			*compiled = compiledSkill{madeOf: madeOf{of: compiled.of}}
 			continue
 		}
 		if err := s.drop(of, oldest); err != nil {

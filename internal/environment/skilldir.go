@@ -33,17 +33,24 @@ const (
 	compileWall      = 5 * time.Minute
 )
 
+// A madeOf is a directory that was made of a skill's snapshot.
+type madeOf struct {
+	of     string // the snapshot's directory
+	dir    string // empty: not usable
+	leases int
+	gone   bool // Forget has taken it off the list: it is removed after its last lease
+}
+
+func (m *madeOf) common() *madeOf { return m }
+
 // A compiledSkill is a copy of SkillDir, from the start of its compilation on. It is not usable
 // before its compilation has ended, after an error, and after evict has removed it. Then it stays so until
 // the next start: if all copies don't fit into environments.bytes, they would be compiled again
-// and again. A copy that no execution has used is an exception. Store.mu guards the fields, except for digest.
+// and again. A copy that no execution has used is an exception. Store.mu guards the fields, except for of.
 type compiledSkill struct {
-	of     string    // the snapshot's directory
-	gone   bool      // Forget has taken it off the list: it is removed after its last lease
-	dir    string    // empty: not usable
-	size   int64     // bytes of the compiled files; the others are the snapshot's
-	used   time.Time // zero: by no execution yet
-	leases int
+	madeOf
+	size int64     // bytes of the compiled files; the others are the snapshot's
+	used time.Time // zero: by no execution yet
 }
 
 // SkillDir returns the directory of this machine that an execution sees as the skill's folder: its
@@ -114,7 +121,7 @@ func (s *Store) beginCompile(u Use, used time.Time) <-chan struct{} {
 	if s.life.Err() != nil || s.phase == handedOver {
 		return nil
 	}
-	c, ended := &compiledSkill{of: u.Skill.Dir, used: used}, make(chan struct{})
+	c, ended := &compiledSkill{madeOf: madeOf{of: u.Skill.Dir}, used: used}, make(chan struct{})
 	s.compiled[s.compiledKey(u)] = c
 	s.builds.Go(func() {
 		defer close(ended)
@@ -142,24 +149,21 @@ func (s *Store) releaseCompiled(c *compiledSkill) {
 func (s *Store) Forget(snapshot string) {
 	s.mu.Lock()
 	defer s.unlock()
-	for key, c := range s.compiled {
-		if c.of != snapshot {
+	forget(s, s.compiled, snapshot)
+	forget(s, s.venvs, snapshot)
+}
+
+// forget takes what was made of a snapshot off a list. The caller holds Store.mu.
+func forget[M interface{ common() *madeOf }](s *Store, list map[string]M, snapshot string) {
+	for key, one := range list {
+		m := one.common()
+		if m.of != snapshot {
 			continue
 		}
-		delete(s.compiled, key)
-		c.gone = true
-		if c.dir != "" && c.leases == 0 {
-			s.trash = append(s.trash, c.dir)
-		}
-	}
-	for key, v := range s.venvs {
-		if v.of != snapshot {
-			continue
-		}
-		delete(s.venvs, key)
-		v.gone = true
-		if v.dir != "" && v.leases == 0 {
-			s.trash = append(s.trash, v.dir)
+		delete(list, key)
+		m.gone = true
+		if m.leases == 0 && m.dir != "" { // the holder of a lease may be writing dir
+			s.trash = append(s.trash, m.dir)
 		}
 	}
 }
@@ -201,9 +205,6 @@ func (s *Store) compileSkill(u Use, c *compiledSkill) {
 	gone := c.gone
 	if err == nil && !gone {
 		c.dir, c.size = dir, size
-		if c.gone {
-			s.trash = append(s.trash, dir)
-		}
 		s.evict()
 	}
 	s.unlock()

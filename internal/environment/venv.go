@@ -103,12 +103,9 @@ func (s *Store) addVenv(l *Lease, u Use) error {
 // The directory has links to the snapshot's directories and copies of its programs. It stays until the skill is gone
 // (Forget), and at the longest until the next start.
 type skillVenv struct {
-	of     string // the snapshot's directory
 	making sync.Mutex
-	dir    string // empty: not made. Only the holder of making and of a lease writes it.
-	// Store.mu guards the other fields.
-	leases int
-	gone   bool // the directory goes with the last lease
+	// Only the holder of making and of a lease writes dir. Store.mu guards leases and gone.
+	madeOf
 }
 
 // venvOf returns the directory of a skill's venv, and makes it if this is the first use. The lease keeps it.
@@ -117,7 +114,7 @@ func (s *Store) venvOf(l *Lease, u Use) (string, error) {
 	s.mu.Lock()
 	v := s.venvs[key]
 	if v == nil {
-		v = &skillVenv{of: u.Skill.Dir}
+		v = &skillVenv{madeOf: madeOf{of: u.Skill.Dir}}
 		s.venvs[key] = v
 	}
 	v.leases++
