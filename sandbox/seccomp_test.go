@@ -61,6 +61,9 @@ call("setsockopt SO_ATTACH_FILTER with high bits", 54, -1, 1 + (1 << 32), 26 + (
 call("setsockopt SO_ATTACH_REUSEPORT_CBPF", 54, -1, 1, 51, 0, 0)
 call("setsockopt UDP_SEGMENT", 54, -1, 17, 103, 0, 0)
 call("setsockopt UDP_ENCAP", 54, -1, 17, 100, 0, 0)
+call("mmap MAP_HUGETLB MAP_NORESERVE", 9, 0, 2 << 20, 3, 0x44022, -1, 0)
+call("memfd_create MFD_HUGETLB", 319, 0, 4)
+call("memfd_create MFD_CLOEXEC", 319, 0, 1)
 call("sendfile", 40, -1, -1, 0, 1)
 call("getsockopt SO_ERROR", 55, -1, 1, 4, 0, 0)
 call("getsockopt TCP_INFO", 55, -1, 6, 11, 0, 0)
@@ -115,6 +118,9 @@ setsockopt SO_ATTACH_FILTER with high bits ENOSYS
 setsockopt SO_ATTACH_REUSEPORT_CBPF ENOSYS
 setsockopt UDP_SEGMENT EBADF
 setsockopt UDP_ENCAP ENOSYS
+mmap MAP_HUGETLB MAP_NORESERVE ENOSYS
+memfd_create MFD_HUGETLB ENOSYS
+memfd_create MFD_CLOEXEC EFAULT
 sendfile EINVAL
 getsockopt SO_ERROR EBADF
 getsockopt TCP_INFO EBADF
