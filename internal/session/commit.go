@@ -216,7 +216,7 @@ func (w *Writer) writeObjects(next *manifest, sources map[string]string) error {
 	}
 	dir := filepath.Join(w.x.dir, objectsName)
 	if len(sources) >= manySyncs {
-		return durable.SyncFS(dir)
+		return w.fs.Sync()
 	}
 	return durable.SyncDir(dir)
 }
