@@ -50,6 +50,9 @@ func (w *Writer) Commit(c Change) (Committed, error) {
 	if w.next != nil {
 		return Committed{}, errors.New("session: a writer commits once")
 	}
+	if len(c.Files)+len(c.Deleted) == 0 {
+		return Committed{}, nil // a list of many files takes time
+	}
 	number := w.x.head.Number + 1 // only writers change it
 	// Everything up to w.commit happens in memory. An error before it leaves nothing to undo.
 	p, err := newPlan(number, c)
