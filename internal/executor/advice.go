@@ -81,15 +81,19 @@ const (
 
 // adviseOn says what can be done about a failure that the end of stderr names. It is a guess:
 // the program may print a kernel's message for another reason. So it serves only a program that
-// failed and for which advise found nothing. network says whether the execution has a network.
+// failed and for which advise found nothing. network and session say whether the execution has one.
 // stderr is only the end of the output, which a run keeps for this; the error that ended a program
 // is there.
-func adviseOn(stderr string, l Limits, network bool) string {
+func adviseOn(stderr string, l Limits, network, session bool) string {
 	switch {
 	case strings.Contains(stderr, textReadOnly):
 		return adviseReadOnly(stderr)
 	case strings.Contains(stderr, textNoSpace), strings.Contains(stderr, textTooLarge):
-		return fmt.Sprintf("It seems to have filled /workspace, HOME or /tmp: each holds %s, and /workspace holds %d files; raise limits.workspace_bytes or limits.workspace_files. /dev/shm is smaller and can't be raised.", size(l.WorkspaceBytes), l.WorkspaceFiles)
+		text := fmt.Sprintf("It seems to have filled /workspace, HOME or /tmp: each holds %s, and /workspace holds %d files; raise limits.workspace_bytes or limits.workspace_files. /dev/shm is smaller and can't be raised.", size(l.WorkspaceBytes), l.WorkspaceFiles)
+		if session {
+			text += " The session's max_bytes and max_files are bounds, too; only a new session can have larger ones."
+		}
+		return text
 	case strings.Contains(stderr, textUnreachable), strings.Contains(stderr, textNoName), strings.Contains(stderr, textNoNameNode):
 		if network {
 			return "This machine's network or its name resolution seems to have failed; try again later."

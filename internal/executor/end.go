@@ -223,7 +223,7 @@ func (r *run) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 		out.Advice = r.network.advise()
 	}
 	if out.Advice == "" && code != 0 {
-		out.Advice = adviseOn(s.stderr.ending(), r.limits, r.grant.Network() != nil)
+		out.Advice = adviseOn(s.stderr.ending(), r.limits, r.grant.Network() != nil, out.Session != nil)
 	}
 	return out
 }
