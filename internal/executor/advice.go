@@ -56,6 +56,8 @@ func advise(out Outcome, lost error) string {
 		return ""
 	}
 	switch {
+	case out.Evidence.PidsOfTenant:
+		return fmt.Sprintf("It was refused new processes or threads %d times, because all executions of its tenant together had as many as the tenant may have, not because of its own limit; run fewer at the same time, or ask the operator for more.", out.Evidence.PidsMax)
 	case out.Evidence.PidsMax > 0:
 		return fmt.Sprintf("It was refused new processes or threads %d times by its limit of %d, which counts processes and threads besides the program itself; raise limits.processes or start fewer.", out.Evidence.PidsMax, l.Processes)
 	case lost != nil:
