@@ -124,6 +124,7 @@ func install(ctx context.Context, c InstallConfig) (*Installation, error) {
 	}
 	if place == "" {
 		began := time.Now()
+		c.Log.Info("unpacking the embedded Python; this takes some seconds", "version", version, "dir", c.Dir)
 		if place, err = replace(ctx, c, name); err != nil {
 			return nil, err
 		}
