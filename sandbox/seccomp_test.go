@@ -64,6 +64,9 @@ call("setsockopt UDP_ENCAP", 54, -1, 17, 100, 0, 0)
 call("setsockopt IPV6_2292HOPLIMIT", 54, -1, 41, 8, 0, 0)
 call("setsockopt IPV6_2292PKTOPTIONS", 54, -1, 41, 6, 0, 0)
 call("setsockopt IPV6_FLOWLABEL_MGR", 54, -1, 41, 32, 0, 0)
+call("setsockopt MCAST_BLOCK_SOURCE", 54, -1, 41, 43, 0, 0)
+call("setsockopt MCAST_JOIN_SOURCE_GROUP", 54, -1, 41, 46, 0, 0)
+call("setsockopt MCAST_MSFILTER", 54, -1, 41, 48, 0, 0)
 call("setsockopt MCAST_JOIN_GROUP", 54, -1, 41, 42, 0, 0)
 call("setsockopt IPV6_RECVPKTINFO", 54, -1, 41, 49, 0, 0)
 call("mmap MAP_HUGETLB MAP_NORESERVE", 9, 0, 2 << 20, 3, 0x44022, -1, 0)
@@ -126,6 +129,9 @@ setsockopt UDP_ENCAP ENOSYS
 setsockopt IPV6_2292HOPLIMIT EBADF
 setsockopt IPV6_2292PKTOPTIONS ENOSYS
 setsockopt IPV6_FLOWLABEL_MGR ENOSYS
+setsockopt MCAST_BLOCK_SOURCE ENOSYS
+setsockopt MCAST_JOIN_SOURCE_GROUP ENOSYS
+setsockopt MCAST_MSFILTER ENOSYS
 setsockopt MCAST_JOIN_GROUP EBADF
 setsockopt IPV6_RECVPKTINFO EBADF
 mmap MAP_HUGETLB MAP_NORESERVE ENOSYS
