@@ -100,7 +100,7 @@ TEST_FLAGS = -vet=off -ldflags='-s -w' -count=1 -timeout 20m
 TEST_ENV = GOFLAGS="$${GOFLAGS:-} -trimpath -tags=$(TAGS)" SKILLRUN_BIN=$(CURDIR)/bin SKILLRUN_TEST_PYTHON=$(CURDIR)/.cache/python
 
 .PHONY: test
-test: packages-test tools build mcp-clients ## Runs every test but the mutations, as root
+test: packages-test $(TOOLS)/gotestsum $(TOOLS)/grpcurl build mcp-clients ## Runs every test but the mutations, as root
 	@echo "==> test"
 	@mkdir -p .cache
 	@$(MAKE) --no-print-directory -j2 test-counted test-uncounted
@@ -125,7 +125,7 @@ test-uncounted:
 	@$(TEST_ENV) SKILLRUN_TEST_MUTATION=later gotestsum --format pkgname --jsonfile .cache/test-uncounted.json -- $(TEST_FLAGS) $(UNCOUNTED)
 
 .PHONY: test-mutation
-test-mutation: packages-test tools build ## Runs the hostile suite against daemons without a layer or a bound, as root
+test-mutation: packages-test $(TOOLS)/gotestsum $(TOOLS)/grpcurl build ## Runs the hostile suite against daemons without a layer or a bound, as root
 	@echo "==> mutations"
 	@mkdir -p .cache
 	@$(TEST_ENV) gotestsum --format testname --jsonfile .cache/test-mutation.json -- $(TEST_FLAGS) -run '^TestMutation' ./cmd/skillrund
