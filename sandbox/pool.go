@@ -61,6 +61,7 @@ type pool struct {
 	once                   sync.Once      // closes quit
 	decided                chan struct{}  // closed when the first start of a zygote has succeeded or failed
 	done                   sync.WaitGroup // work, discards and deferred teardowns
+	makers                 sync.WaitGroup // calls of makeOne
 
 	// mu guards the fields up to turnEnds, the buckets and the Python zygotes' entries. It is
 	// never held while a sandbox is made or destroyed.
@@ -69,6 +70,7 @@ type pool struct {
 	byGroup map[string]*zygoteEntry
 	ending  map[string]bool // groups whose last zygote is not destroyed yet
 	buckets map[profile]*bucket
+	pending map[string]bool // groups for which prewarm makes a sandbox
 	pythons map[pythonKey]*pythonEntry
 	rest    time.Time // until then no Python zygote is started
 	starter string    // the caller that the last one was started for
@@ -111,7 +113,7 @@ type bucket struct {
 func startPool(h *Host, max int) *pool {
 	p := &pool{
 		host: h, max: max, pythonZygotes: h.config.PythonZygotes, zygotes: h.config.GroupZygotes,
-		byGroup: map[string]*zygoteEntry{}, ending: map[string]bool{}, buckets: map[profile]*bucket{}, pythons: map[pythonKey]*pythonEntry{},
+		byGroup: map[string]*zygoteEntry{}, ending: map[string]bool{}, buckets: map[profile]*bucket{}, pending: map[string]bool{}, pythons: map[pythonKey]*pythonEntry{},
 		wakeups: make(chan struct{}, 1), quit: make(chan struct{}), decided: make(chan struct{}),
 		making:       newTurns(runtime.NumCPU()),
 		mostDeferred: min(maxDeferred, len(h.ids.used)/2),
@@ -366,19 +368,12 @@ func (p *pool) freeEnded() {
 	p.freers--
 }
 
-// work is the one goroutine that prewarms sandboxes.
+// work is the goroutine that keeps the zygote and decides which sandboxes are prewarmed.
 func (p *pool) work() {
 	tick := time.NewTicker(poolPeriod)
 	defer tick.Stop()
 	for p.keepZygote() {
-		for p.makeOne() {
-			select {
-			case <-p.quit:
-				p.end()
-				return
-			default:
-			}
-		}
+		p.prewarm()
 		select {
 		case <-p.quit:
 			p.end()
@@ -480,50 +475,55 @@ func (p *pool) emptyGroup(name string) (waiting []*sandbox) {
 	return waiting
 }
 
-// makeOne makes one sandbox for the bucket that shortfall names. It returns false if no
-// bucket lacks one, or if the zygote made none.
-func (p *pool) makeOne() bool {
+// prewarm begins to make a sandbox for each group that lacks one. Each group has its own goroutine: a sandbox of a group
+// whose processes use up its share of the processors can take a tenth of a second, and the other groups must not wait
+// for it.
+func (p *pool) prewarm() {
 	p.mu.Lock()
-	at, ok := p.shortfall()
-	if !ok {
-		p.mu.Unlock()
-		return false
+	defer p.mu.Unlock()
+	for at, ok := p.shortfall(); ok; at, ok = p.shortfall() {
+		b := p.buckets[at]
+		var python *pyzygote.Zygote
+		if e := p.pythons[at.python]; e != nil {
+			python = e.zygote
+		}
+		b.made = time.Now()
+		p.pending[at.group] = true
+		template, z := b.template, p.zygoteOf(at.group)
+		p.makers.Go(func() { p.makeOne(at, b, z, python, template) })
 	}
-	b := p.buckets[at]
-	var python *pyzygote.Zygote
-	if e := p.pythons[at.python]; e != nil {
-		python = e.zygote
-	}
-	b.made = time.Now()
-	template, z := b.template, p.zygoteOf(at.group)
-	p.mu.Unlock()
+}
+
+// makeOne makes one sandbox for a bucket. After a success it has the pool look for the next one.
+func (p *pool) makeOne(at profile, b *bucket, z *zygote.Zygote, python *pyzygote.Zygote, template Spec) {
 	c, err := p.buildCloned(context.Background(), z, python, template)
-	if err != nil {
-		p.notPrewarmed(at, b, err)
-		return false
-	}
-	c.prewarmed = true
 	p.mu.Lock()
-	kept := p.buckets[at] == b // the bucket may have been removed since
+	delete(p.pending, at.group)
+	kept := err == nil && p.buckets[at] == b // the bucket may have been removed since
 	if kept {
+		c.prewarmed = true
 		b.waiting = append(b.waiting, c)
 	}
 	p.mu.Unlock()
-	if !kept {
+	switch {
+	case err != nil:
+		p.notPrewarmed(at, b, err)
+		return
+	case !kept:
 		c.discard()
 	}
-	return true
+	p.wakeUp()
 }
 
 // shortfall returns the bucket that gets the next sandbox: one that holds less than it wants and for which
-// there is room. The groups take turns: the group of the latest request may be a crowd, which would get
+// there is room, of a group for which none is being made. The groups take turns: the group of the latest request may be a crowd, which would get
 // every sandbox. Within a group the bucket with the latest request is next. p.mu is held.
 func (p *pool) shortfall() (profile, bool) {
 	if p.frugal {
 		return profile{}, false
 	}
 	var found []profile
-	total := 0
+	total := len(p.pending)
 	made := map[string]time.Time{} // by group: the latest bucket.made
 	for key, s := range p.buckets {
 		total += len(s.waiting)
@@ -533,6 +533,9 @@ func (p *pool) shortfall() (profile, bool) {
 		e := p.pythons[key.python]
 		if !key.python.none() && (e == nil || e.zygote == nil) {
 			continue // no such Python zygote runs: its programs are executed
+		}
+		if p.pending[key.group] {
+			continue
 		}
 		if key.python.none() && p.making.waits(key.group) {
 			continue // a start waits for its turn, and this sandbox would take the turn
@@ -665,6 +668,7 @@ func (p *pool) setFrugal(frugal bool) {
 
 // end removes the zygotes. work calls it last.
 func (p *pool) end() {
+	p.makers.Wait()
 	p.endGroups()
 	if p.zygote != nil {
 		p.discardZygote()

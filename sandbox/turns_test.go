@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A group with one start that waits is next, however many starts of another group came before. Groups that
@@ -133,4 +135,49 @@ func TestPrewarmingTakesTurns(t *testing.T) {
 		t.Errorf("when g0 has its turn: got %q", got)
 	}
 	p.making.leave("g0")
+}
+
+// A sandbox of one group that takes long to make does not delay the sandboxes of other groups.
+func TestPrewarmingOfOneGroupIsSlow(t *testing.T) {
+	h := openGroups(t, nil)
+	slow := pythonSpec(nil, "-c", "pass")
+	slow.Group = "slow"
+	waitForGroupZygote(t, h, slow.Group)
+	waitForGroupZygote(t, h, "quick")
+	run(t, h, slow, "") // asks for a Python zygote
+	waitForReady(t, h, slow)
+	key := slow.withDefaults().profile()
+	key.python = slow.pythonKey()
+	idle := func() bool { // the pool makes nothing
+		h.pool.mu.Lock()
+		defer h.pool.mu.Unlock()
+		return len(h.pool.pending) == 0
+	}
+	until(t, "the pool still makes sandboxes", idle)
+	h.pool.mu.Lock()
+	python := h.pool.pythons[key.python].zygote
+	h.pool.mu.Unlock()
+	before := python.Children()
+	if err := unix.Kill(python.PID(), unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Kill(python.PID(), unix.SIGCONT); err != nil {
+			t.Error(err)
+		}
+	})
+	h.pool.mu.Lock()
+	h.pool.buckets[key].want = len(h.pool.buckets[key].waiting) + 1
+	h.pool.mu.Unlock()
+	h.pool.wakeUp()
+	until(t, "the pool makes no sandbox of the slow group", func() bool { return python.Children() > before })
+
+	quick := Spec{Group: "quick", Program: command("/usr/bin/true")}
+	for range 2 { // one after the other
+		c := prewarm(t, h, quick, 1)[0]
+		h.pool.mu.Lock()
+		h.pool.buckets[quick.withDefaults().profile()].waiting = nil
+		h.pool.mu.Unlock()
+		c.discard()
+	}
 }
