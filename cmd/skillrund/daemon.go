@@ -136,6 +136,11 @@ func serve(c config, path, program string) error {
 	signal.Notify(signals.stop, syscall.SIGTERM, syscall.SIGINT)
 	d.accept(listeners)
 	if earlier != nil {
+		d.serving.Go(func() {
+			if err := d.server.ServeForwarded(earlier.clients); err != nil {
+				log.Error("takeover: calls of the earlier daemon are refused", "err", err)
+			}
+		})
 		if err := earlier.serving(); err != nil {
 			// Return without d.close: the earlier daemon has not heard of this one, so it kills this process and
 			// removes its remains.
@@ -426,6 +431,9 @@ func (d *daemon) wait(ctx context.Context, signals signals) error {
 	}
 	// Health keeps new callers away. Drain takes hardly longer than drain and cancel_grace together, and twice that in a takeover.
 	d.executor.Drain(patience, late)
+	if handed && d.server.AwaitForwarded(late) != nil {
+		d.log.Warn("takeover: calls that the next daemon answers end with this daemon")
+	}
 	// All executions have ended. Clients get some time to read the outcomes.
 	readers, cancel := context.WithTimeout(ctx, readerPatience)
 	defer cancel()

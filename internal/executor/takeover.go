@@ -75,14 +75,12 @@ func (x *Executor) HandOver(heir Heir) []Inherited {
 // Resume undoes HandOver, after the heir has failed and its sandboxes are gone. Executions that the heir has accepted
 // end as DAEMON_LOST.
 func (x *Executor) Resume(ctx context.Context) {
-	x.mu.Lock()
-	x.heir = nil
-	x.mu.Unlock()
 	if err := x.closeLost(ctx); err != nil {
 		x.Log.Error("executions of the next daemon could not be closed", "err", err)
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.heir = nil
 	x.admission.Open()
 }
 

@@ -73,6 +73,7 @@ func (c executionCalls) executeUploaded(stream interactiveStream, start *pb.Exec
 		}
 	}()
 	if up.open > 0 {
+		defer c.unforwardable.Begin()()
 		// Better now than after a gigabyte.
 		if _, err := c.skills.For(req.Principal.Tenant).Resolve(start.GetSkill()); err != nil {
 			return "", false, err
