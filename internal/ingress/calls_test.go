@@ -3,6 +3,7 @@ package ingress
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 )
@@ -19,25 +20,25 @@ func TestCallsWait(t *testing.T) {
 		if err := c.Wait(done); !errors.Is(err, context.Canceled) {
 			t.Errorf("with two calls, and a context that is done: got %v", err)
 		}
-		waited := 0
+		var waited atomic.Int32
 		for range 2 {
 			go func() {
 				if err := c.Wait(t.Context()); err != nil {
 					t.Error(err)
 				}
-				waited++
+				waited.Add(1)
 			}()
 		}
 		first()
 		first() // does nothing
 		synctest.Wait()
-		if waited != 0 {
+		if waited.Load() != 0 {
 			t.Error("Wait has returned before the second call has ended")
 		}
 		second()
 		synctest.Wait()
-		if waited != 2 {
-			t.Errorf("%d of 2 have returned", waited)
+		if waited.Load() != 2 {
+			t.Errorf("%d of 2 have returned", waited.Load())
 		}
 	})
 }

@@ -126,6 +126,9 @@ func receive(oob []byte) (net.Conn, error) {
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil || len(fds) != 1 {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
 		return nil, errors.Join(errors.New("not one descriptor"), err)
 	}
 	f := os.NewFile(uintptr(fds[0]), "forwarded")
