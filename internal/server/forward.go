@@ -26,8 +26,8 @@ import (
 // daemon that does it.
 //
 // The next daemon gets the messages of the call on a connection that has the caller's credentials (ingress.Forward). It
-// identifies the caller, and counts and audits the call, as it does for its own connections. Quotas and the audit log of
-// the earlier daemon do not count a call that comes after HandOver.
+// identifies the caller, and limits and audits the call, as it does for its own connections. The earlier daemon does neither
+// for a call that comes after HandOver.
 //
 // A call of which the handler has received more than one message can't be forwarded, because the server no longer has
 // these messages: uploads. HandOver's caller waits for them (Settle).
