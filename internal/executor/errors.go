@@ -67,7 +67,7 @@ func (e *KeyConflictError) Error() string {
 var ErrDraining = admission.ErrDraining
 
 // ErrHandedOver: the next daemon accepts the executions now. See HandOver.
-var ErrHandedOver = errors.New("executions are handed over to the next daemon")
+var ErrHandedOver = admission.ErrHandedOver
 
 // IsHandedOver reports whether a call was refused, before it had any effect, because the next daemon must answer it.
 func IsHandedOver(err error) bool {

@@ -300,8 +300,6 @@ func (x *Executor) enter(t *tenant.Tenant, who permission.Principal) (*admission
 	case err == nil:
 		x.calls.Add(1)
 		x.accepting.Add(1)
-	case errors.Is(err, ErrDraining) && x.heir != nil:
-		err = ErrHandedOver
 	case errors.Is(err, admission.ErrNoTenant): // it was removed a moment ago
 		err = &UnknownTenantError{who.Tenant}
 	}

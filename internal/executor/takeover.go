@@ -59,7 +59,7 @@ type inherited struct {
 // either refused or in the record.
 func (x *Executor) HandOver(heir Heir) []Inherited {
 	x.mu.Lock()
-	x.admission.Close()
+	x.admission.HandOver()
 	x.heir = heir
 	x.mu.Unlock()
 	x.accepting.Wait()
@@ -75,12 +75,14 @@ func (x *Executor) HandOver(heir Heir) []Inherited {
 // Resume undoes HandOver, after the heir has failed and its sandboxes are gone. Executions that the heir has accepted
 // end as DAEMON_LOST.
 func (x *Executor) Resume(ctx context.Context) {
+	x.mu.Lock()
+	x.heir = nil
+	x.mu.Unlock()
 	if err := x.closeLost(ctx); err != nil {
 		x.Log.Error("executions of the next daemon could not be closed", "err", err)
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.heir = nil
 	x.admission.Open()
 }
 

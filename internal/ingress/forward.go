@@ -83,6 +83,10 @@ func (c *Conn) Forward(next *net.UnixConn) (net.Conn, error) {
 	return net.FileConn(ours)
 }
 
+// Abandoned reports whether the earlier daemon forwarded the connection and has ended since, or has closed it. Its caller
+// may still be there. A nil Conn is not.
+func (c *Conn) Abandoned() bool { return c != nil && c.forwarded && c.closed.Load() }
+
 // Forwarded returns a listener for [Listen], whose connections come from an earlier daemon. from is one end of a pair of
 // sockets of the type SOCK_SEQPACKET; the earlier daemon has the other end. Accept returns io.EOF when the earlier
 // daemon has ended.

@@ -351,6 +351,7 @@ type Conn struct {
 	// the state of the caller's own connection, or nil.
 	forwarded    bool
 	forwardedTLS *tls.ConnectionState
+	closed       atomic.Bool
 	named        atomic.Pointer[string] // a copy of tenant, for readers without listener.mu
 
 	// Guarded by listener.mu.
@@ -466,6 +467,7 @@ func (c *Conn) Begin() (end func()) {
 
 // Close closes the connection. It may be called more than once.
 func (c *Conn) Close() error {
+	c.closed.Store(true)
 	err := c.Conn.Close()
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()

@@ -10,9 +10,11 @@ import (
 
 	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress"
@@ -37,8 +39,10 @@ type takeover struct {
 	ended chan struct{}
 	next  *net.UnixConn // set before ended is closed; nil: this daemon goes on
 
-	mu    sync.Mutex
-	conns map[*ingress.Conn]*grpc.ClientConn // by the caller's connection
+	mu     sync.Mutex
+	conns  map[*ingress.Conn]*grpc.ClientConn // by the caller's connection
+	open   []net.Conn                         // beneath conns
+	closed bool
 }
 
 // HandOver begins a takeover: calls that come from now on wait until end is called. next leads to ServeForwarded in the
@@ -133,6 +137,9 @@ func (s *Server) forward(t *takeover, g *guardedStream, method string, c *call) 
 		_ = out.CloseSend()
 	}
 	err = forwardAnswers(g, out)
+	if err != nil && t.isClosed() {
+		return errForwardEnded
+	}
 	if own := context.Cause(ctx); err != nil && own != nil && g.ctx.Err() == nil {
 		return own // of forwardMessages
 	}
@@ -203,12 +210,15 @@ func outgoingContext(ctx context.Context, c *call) context.Context {
 func (t *takeover) connection(of *ingress.Conn) (*grpc.ClientConn, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.closed {
+		return nil, net.ErrClosed
+	}
 	if conn := t.conns[of]; conn != nil {
 		return conn, nil
 	}
 	conn, err := grpc.NewClient("passthrough:next",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return of.Forward(t.next) }),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return t.dial(of) }),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newCodec()), grpc.MaxCallRecvMsgSize(math.MaxInt32)),
 		grpc.WithDisableServiceConfig(), grpc.WithNoProxy())
 	if err != nil {
@@ -218,18 +228,48 @@ func (t *takeover) connection(of *ingress.Conn) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// close closes the connections to the next daemon. On nil it does nothing.
+// dial makes a connection to the next daemon for a connection of a caller.
+func (t *takeover) dial(of *ingress.Conn) (net.Conn, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, net.ErrClosed
+	}
+	conn, err := of.Forward(t.next)
+	if err == nil {
+		t.open = append(t.open, conn)
+	}
+	return conn, err
+}
+
+// close ends all forwarded calls. gRPC would first cancel each call, which tells the next daemon that the caller has gone;
+// a connection that is closed beneath gRPC tells it that this daemon ends. On nil close does nothing.
 func (t *takeover) close() {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	for of, conn := range t.conns {
+	t.closed = true
+	conns, open := t.conns, t.open
+	t.conns, t.open = nil, nil
+	t.mu.Unlock()
+	for _, conn := range open {
 		conn.Close()
-		delete(t.conns, of)
+	}
+	for _, conn := range conns {
+		conn.Close()
 	}
 }
+
+func (t *takeover) isClosed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.closed
+}
+
+// errForwardEnded answers a call that the next daemon has not answered when this daemon ends. It has no reason, because
+// the call may have had an effect.
+var errForwardEnded = status.Error(codes.Unavailable, "this daemon, which forwarded the call to the next one, has ended; an execution whose header has come goes on: attach to it")
 
 // A rawMessage is a message that is forwarded as it is.
 type rawMessage struct{ data []byte }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -16,9 +17,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/hosttest"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/permission"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+	"github.com/skillrun/skillrun/sandbox"
 )
 
 // asked is an Identify that keeps the credentials.
@@ -47,9 +50,15 @@ type handedOver struct {
 
 func startHandedOver(t *testing.T, role, roleInNext identity.Role) *handedOver {
 	t.Helper()
+	return startHandedOverOn(t, nil, role, roleInNext)
+}
+
+// startHandedOverOn is startHandedOver for tests in which the next daemon runs programs.
+func startHandedOverOn(t *testing.T, host *sandbox.Host, role, roleInNext identity.Role) *handedOver {
+	t.Helper()
 	h := &handedOver{asked: asked{role: role}, askedByNext: asked{role: roleInNext}}
 	h.daemon = startIdle(t, func(_ *executor.Config, c *Config) { c.Identify = h.asked.identify })
-	h.next = startIdle(t, func(_ *executor.Config, c *Config) { c.Identify = h.askedByNext.identify })
+	h.next = startOn(t, host, func(_ *executor.Config, c *Config) { c.Identify = h.askedByNext.identify })
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -167,6 +176,58 @@ func TestForwardToDeadDaemon(t *testing.T) {
 	h.end(h.pair)
 	_, err := h.about.ListSkills(t.Context(), &pb.ListSkillsRequest{})
 	wantRefusal(t, err, refusal{codes.Unavailable, "DRAINING", ""})
+}
+
+// When the earlier daemon ends, the calls that it forwards end, too, but not their executions: their callers are still there.
+// An execution whose input is not complete is cancelled.
+func TestForwardedCallsOutliveEarlierDaemon(t *testing.T) {
+	h := startHandedOverOn(t, hosttest.Host(t), identity.Invoke, identity.Invoke)
+	h.end(h.pair)
+	run := readUntilHeader(t)(h.runs.Execute(t.Context(), script("scripts/forever.sh")))
+	piped, err := h.runs.ExecuteInteractive(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := piped.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Start{Start: script("scripts/forever.sh")}}); err != nil {
+		t.Fatal(err)
+	}
+	fed := readUntilHeader(t)(piped, nil)
+	h.takeover.Load().close()
+	for _, f := range []*forwardedRun{run, fed} {
+		f.until(f.stream, func(*transcript) bool { return false })
+		if status.Code(f.err) != codes.Unavailable || !strings.Contains(status.Convert(f.err).Message(), "attach") {
+			t.Errorf("got %v", f.err)
+		}
+	}
+	s, err := h.next.runs.AttachExecution(t.Context(), &pb.AttachExecutionRequest{ExecutionId: fed.id})
+	if r := readAll(t, s, err); r.outcome.GetEvidence().GetCancelledBy() != byDisconnect {
+		t.Errorf("with input: got %v", r.outcome)
+	}
+	got, err := h.next.runs.CancelExecution(t.Context(), &pb.CancelExecutionRequest{ExecutionId: run.id, Reason: "the test"})
+	if err != nil || got.GetOutcome().GetEvidence().GetCancelReason() != "the test" {
+		t.Errorf("without input: got %v, %v", got, err)
+	}
+}
+
+// A forwardedRun is a stream whose header has come.
+type forwardedRun struct {
+	transcript
+	stream eventStream
+}
+
+func readUntilHeader(t *testing.T) func(eventStream, error) *forwardedRun {
+	return func(s eventStream, err error) *forwardedRun {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := &forwardedRun{stream: s}
+		f.until(s, func(r *transcript) bool { return r.started })
+		if !f.started {
+			t.Fatalf("got %+v", f)
+		}
+		return f
+	}
 }
 
 // moved is a stream of calls whose handler is the test.

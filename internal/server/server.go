@@ -222,7 +222,10 @@ func (s *Server) Stop(ctx context.Context) {
 	s.stop()
 	// When ctx is done, grpc.Stop closes the connections, and GracefulStop below returns. If
 	// all calls end earlier, the deferred call takes the function back.
-	defer context.AfterFunc(ctx, s.grpc.Stop)()
+	defer context.AfterFunc(ctx, func() {
+		s.takeover.Load().close() // before the connections of their callers
+		s.grpc.Stop()
+	})()
 	s.grpc.GracefulStop()
 	s.takeover.Load().close()
 	// These goroutines end soon after their calls: without its stream, Recv returns an error.
