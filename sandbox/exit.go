@@ -18,7 +18,9 @@ type Exit struct {
 	OOMKills uint64         // processes that the kernel killed for memory
 	OOMScope OOMScope       // whose memory ran out, if OOMKills > 0
 	PidsMax  uint64         // forks that the kernel refused for Limits.Processes, or before Linux 6.11 and on cgroup v1 for the group's limit
-	Usage    Usage
+	// PidsOfGroup: GroupLimits.Processes refused the forks of PidsMax, and not Limits.Processes.
+	PidsOfGroup bool
+	Usage       Usage
 	// CollectErr is the error that IO.Collect returned.
 	CollectErr error
 }

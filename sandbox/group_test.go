@@ -316,6 +316,24 @@ while True: x.append(b"x" * (1 << 20))
 	noLeftovers(t, h)
 }
 
+// The exit of a program that the group's number of processes stops does not blame the program's own limit. On cgroup
+// v2, Linux 6.11 and later count such a refusal in the group only.
+func TestProcessesOfAGroup(t *testing.T) {
+	h := openGroups(t, nil)
+	if err := h.SetGroup("acme", GroupLimits{Processes: 20}); err != nil {
+		t.Fatal(err)
+	}
+	got := run(t, h, Spec{Group: "acme", Env: testEnv, Limits: Limits{Processes: 90}, Program: command("/usr/bin/python3", "-c", `
+import os, time
+try:
+    while True:
+        if os.fork() == 0: time.sleep(1000)
+except OSError as e: print(e.strerror)`)}, "")
+	if got.stdout != "Resource temporarily unavailable\n" || got.exit.PidsOfGroup != (got.exit.PidsMax > 0) {
+		t.Errorf("got %q, %+v", got.stdout, got.exit)
+	}
+}
+
 // The outcome of a program that reaches its own memory limit does not blame the group's limit.
 func TestOwnMemoryInAGroup(t *testing.T) {
 	h := openGroups(t, nil)

@@ -112,8 +112,8 @@ except OSError as e: print(n, e.strerror)`
 	if want := "7 Resource temporarily unavailable\n"; got.stdout != want {
 		t.Errorf("got %q, want %q", got.stdout, want)
 	}
-	if got.exit.PidsMax == 0 {
-		t.Error("the refused fork is not counted")
+	if got.exit.PidsMax == 0 || got.exit.PidsOfGroup {
+		t.Errorf("the refused fork: got %+v", got.exit)
 	}
 	got = run(t, h, Spec{Program: command("echo", "alone"), Env: testEnv, Limits: Limits{Processes: 1}}, "")
 	if got.stdout != "alone\n" {

@@ -61,6 +61,14 @@ call("setsockopt SO_ATTACH_FILTER with high bits", 54, -1, 1 + (1 << 32), 26 + (
 call("setsockopt SO_ATTACH_REUSEPORT_CBPF", 54, -1, 1, 51, 0, 0)
 call("setsockopt UDP_SEGMENT", 54, -1, 17, 103, 0, 0)
 call("setsockopt UDP_ENCAP", 54, -1, 17, 100, 0, 0)
+call("mmap MAP_HUGETLB MAP_NORESERVE", 9, 0, 2 << 20, 3, 0x44022, -1, 0)
+call("memfd_create MFD_HUGETLB", 319, 0, 4)
+call("memfd_create MFD_CLOEXEC", 319, 0, 1)
+call("sendfile", 40, -1, -1, 0, 1)
+call("getsockopt SO_ERROR", 55, -1, 1, 4, 0, 0)
+call("getsockopt TCP_INFO", 55, -1, 6, 11, 0, 0)
+call("getsockopt TCP_ZEROCOPY_RECEIVE", 55, -1, 6, 35, 0, 0)
+call("getsockopt TCP_ZEROCOPY_RECEIVE with high bits", 55, -1, 6 + (1 << 32), 35 + (1 << 32), 0, 0)
 call("prctl PR_GET_DUMPABLE", 157, 3)
 call("prctl PR_SET_SECCOMP", 157, 22, 2, 0)
 call("prctl PR_SET_SECCOMP with high bits", 157, 22 + (1 << 32), 2, 0)
@@ -110,6 +118,14 @@ setsockopt SO_ATTACH_FILTER with high bits ENOSYS
 setsockopt SO_ATTACH_REUSEPORT_CBPF ENOSYS
 setsockopt UDP_SEGMENT EBADF
 setsockopt UDP_ENCAP ENOSYS
+mmap MAP_HUGETLB MAP_NORESERVE ENOSYS
+memfd_create MFD_HUGETLB ENOSYS
+memfd_create MFD_CLOEXEC EFAULT
+sendfile EINVAL
+getsockopt SO_ERROR EBADF
+getsockopt TCP_INFO EBADF
+getsockopt TCP_ZEROCOPY_RECEIVE ENOSYS
+getsockopt TCP_ZEROCOPY_RECEIVE with high bits ENOSYS
 prctl PR_GET_DUMPABLE ok
 prctl PR_SET_SECCOMP EINVAL
 prctl PR_SET_SECCOMP with high bits EINVAL

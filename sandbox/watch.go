@@ -200,6 +200,7 @@ func (w *watch) measure() {
 		w.exit.OOMScope = w.p.sandbox.oomScope()
 	}
 	w.exit.PidsMax = g.RefusedForks()
+	w.exit.PidsOfGroup = w.exit.PidsMax > 0 && g.NeverFull()
 }
 
 // conclude fills in the Exit from the wait status and the counters.

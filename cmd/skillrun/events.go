@@ -57,7 +57,7 @@ func quoteAll(words []string) string {
 }
 
 // notices adds the facts on stderr that the output lacks: how the program ended, if it did
-// not exit with a code; truncated streams; refused artifacts; advice. It is called once, after
+// not exit with a code; truncated streams; refused artifacts; advice; a session without the changes. It is called once, after
 // the last event. Each line begins with the execution's id: with several skillrun processes on
 // one terminal a reader must know whose line it is.
 func (a *app) notices(id string, o *pb.ExecutionOutcome) {
@@ -74,6 +74,9 @@ func (a *app) notices(id string, o *pb.ExecutionOutcome) {
 	}
 	if o.GetAdvice() != "" {
 		a.note("execution %s: %s", id, userWords(o.GetAdvice()))
+	}
+	if o.GetSession().GetUncommitted() == pb.SessionUncommitted_SESSION_UNCOMMITTED_NOT_SUCCEEDED {
+		a.note("execution %s: it did not succeed, so the session has none of its changes (--commit-failed keeps them)", id)
 	}
 	if !a.verbose {
 		return

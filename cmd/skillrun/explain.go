@@ -16,7 +16,7 @@ import (
 
 // joinGroup helps a user without permission to open the socket. listen.unix_group of the daemon's configuration
 // names the group.
-const joinGroup = "your user may not open the socket; join its group, sudo usermod -aG skillrun $USER, and log in again"
+const joinGroup = "your user may not open the socket; join its group, by default with sudo usermod -aG skillrun $USER, and log in again"
 
 // explain returns one line: the failure, its cause, and a remedy. Without the daemon's details
 // the error comes from gRPC itself: no daemon, or one that does not know the call. The parts of

@@ -69,7 +69,7 @@ func mcpAddress(address, daemon string) (endpoint, error) {
 }
 
 // parseEndpoint accepts unix:PATH, unix:///PATH, an absolute path, and host:port, also as a
-// tcp://, http:// or https:// URL whose path is /mcp.
+// tcp://, http:// or https:// URL without a path or with the path /mcp.
 func parseEndpoint(address string) (endpoint, error) {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok || strings.HasPrefix(address, "/") {
 		path = strings.TrimPrefix(path, "//")
@@ -81,7 +81,7 @@ func parseEndpoint(address string) (endpoint, error) {
 		}
 		return endpoint{"unix", path}, nil
 	}
-	host := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(address, "tcp://"), "http://"), "https://"), mcpPath)
+	host := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(strings.TrimSuffix(address, "/"), "tcp://"), "http://"), "https://"), mcpPath)
 	if _, _, err := net.SplitHostPort(host); err != nil {
 		return endpoint{}, fmt.Errorf("%q: want unix:///path or host:port", address)
 	}

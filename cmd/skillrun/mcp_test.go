@@ -25,6 +25,7 @@ func TestMCPAddress(t *testing.T) {
 		{"127.0.0.1:1", "", "127.0.0.1:1", ""},
 		{"tcp://[::1]:1", "", "[::1]:1", ""},
 		{"http://localhost:1/mcp", "", "localhost:1", ""},
+		{"https://localhost:1/", "", "localhost:1", ""},
 		{"localhost", "", "", "want unix:///path or host:port"},
 		{"unix:", "", "", "names no path"},
 	} {

@@ -61,6 +61,9 @@ func TestRunExitCodes(t *testing.T) {
 		{"unheard of", &pb.ExecutionOutcome{End: pb.ExecutionEnd(99), ExitCode: code(0)}, 125, "skillrun: execution e1: 99\n"},
 		{"truncated", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: code(0), Stdout: &pb.OutputTruncation{Truncated: true, DeliveredBytes: 10, TotalBytes: 20}}, 0,
 			"skillrun: execution e1: stdout truncated: 10 of 20 bytes delivered (--output raises the bound)\n"},
+		{"failed in a session", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: code(1), Session: &pb.SessionResult{Uncommitted: pb.SessionUncommitted_SESSION_UNCOMMITTED_NOT_SUCCEEDED}}, 1,
+			"skillrun: execution e1: it did not succeed, so the session has none of its changes (--commit-failed keeps them)\n"},
+		{"failed in a session and committed", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: code(1), Session: &pb.SessionResult{CommittedVersion: 2}}, 1, ""},
 		{"refused artifact", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: code(0), ArtifactsRefused: []string{"x: a \x1b[2Jlink"}}, 0,
 			"skillrun: execution e1: not an artifact: x: a \\x1b[2Jlink\n"},
 	}

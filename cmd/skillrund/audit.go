@@ -46,7 +46,9 @@ func (d *daemon) unidentified(from string, err error) {
 }
 
 const auditUsage = `usage: skillrund --config FILE audit verify [--key FILE] [--head FILE] [DIR | FILE...]
-       skillrund --config FILE audit key`
+       skillrund --config FILE audit key
+verify compares the audit log with the key of --key and the head of --head; default: both from its directory.
+key prints the public key.`
 
 // auditCommand verifies the audit log, or prints its public key. It needs no daemon, and one may run.
 func auditCommand(c config, args []string, out, notes io.Writer) error {

@@ -80,7 +80,7 @@ type faultDisk struct {
 func newFaultDisk(t *testing.T, dir string, megabytes int64, useDevice bool) *faultDisk {
 	t.Helper()
 	k := &faultDisk{t: t, dir: dir, file: filepath.Join(dir, "disk"), useDevice: useDevice}
-	formatDisk(t, k.file, megabytes)
+	disktest.FormatExt4(t, k.file, megabytes)
 	k.mount()
 	return k
 }

@@ -12,7 +12,7 @@ import (
 func TestSocketGroup(t *testing.T) {
 	t.Parallel()
 	d := startDaemon(t, "listen: {unix: s.sock, unix_group: '71234'}\n")
-	for gid, want := range map[uint32]string{71234: "calculator", 71235: "permission denied (your user may not open the socket; join its group, sudo usermod -aG skillrun $USER, and log in again)"} {
+	for gid, want := range map[uint32]string{71234: "calculator", 71235: "permission denied (your user may not open the socket; join its group, by default with sudo usermod -aG skillrun $USER, and log in again)"} {
 		list := exec.Command(binary(t, "skillrun"), "--address", "unix://"+d.dir+"/s.sock", "skills")
 		list.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 71234, Gid: 71234, Groups: []uint32{gid}}}
 		if gid != 71234 {
@@ -40,7 +40,7 @@ async def main():
     async with aio.connect(a) as c: print(len([s async for s in c.skills()]) > 0)
 asyncio.run(main())`,
 	} {
-		for gid, want := range map[uint32]string{71234: "True", 71235: "your user may not open the socket; join its group, sudo usermod -aG skillrun $USER, and log in again"} {
+		for gid, want := range map[uint32]string{71234: "True", 71235: "your user may not open the socket; join its group, by default with sudo usermod -aG skillrun $USER, and log in again"} {
 			list := exec.Command(debianPython, "-c", "import asyncio, sys, skillrun\nfrom skillrun import aio\na = sys.argv[1]\n"+text, "unix://"+d.dir+"/s.sock")
 			list.Env = append(os.Environ(), "PYTHONPATH="+d.dir+"/python", "PYTHONDONTWRITEBYTECODE=1")
 			list.Dir = "/"

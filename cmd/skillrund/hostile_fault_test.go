@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/skillrun/skillrun/internal/disktest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -386,26 +387,8 @@ func frozenLeftoversWith(t *testing.T, extra string, damage func(instance string
 // newDisk makes an ext4 file system in a file and mounts it at path.
 func newDisk(t *testing.T, file, path string, megabytes int64) {
 	t.Helper()
-	formatDisk(t, file, megabytes)
+	disktest.FormatExt4(t, file, megabytes)
 	mountDisk(t, file, path)
-}
-
-func formatDisk(t *testing.T, file string, megabytes int64) {
-	t.Helper()
-	for _, tool := range []string{"/usr/sbin/mkfs.ext4", "/usr/sbin/losetup"} {
-		if _, err := os.Stat(tool); err != nil {
-			t.Skipf("no %s: the case needs a disk of its own", tool)
-		}
-	}
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(file, megabytes<<20); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("/usr/sbin/mkfs.ext4", "-q", "-m", "0", file).CombinedOutput(); err != nil {
-		t.Fatalf("mkfs: %v\n%s", err, out)
-	}
 }
 
 func mountDisk(t *testing.T, file, path string) {
@@ -413,17 +396,7 @@ func mountDisk(t *testing.T, file, path string) {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("mount", "-o", "loop,commit=300", file, path).CombinedOutput(); err != nil {
-		if strings.Contains(string(out), "loop device") {
-			t.Skipf("no loop device: %s", out)
-		}
-		t.Fatalf("mount: %v\n%s", err, out)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(path, 0); err != nil {
-			t.Errorf("unmount %s: %v", path, err)
-		}
-	})
+	disktest.MountExt4(t, file, path)
 }
 
 // fillDisk fills the disk of a directory with one file. empty removes the file.

@@ -21,6 +21,9 @@ const (
 	plant     = "echo RAN >&2"
 	plantFile = "#!/bin/sh\n" + plant + "\n"
 	plantCode = "import sys; sys.stderr.write('RAN\\n')\n"
+	// selfPackage gives the name of a module to a file, for every script beneath its folder.
+	selfPackage = `{"name": "absent", "exports": "./data/e.js"}`
+	plantScript = "console.error('RAN')\n"
 )
 
 // A detour is an attack that tries to run another program than a rule covers.
@@ -50,6 +53,9 @@ func detours() []detour {
 		{"working directory", "Bash(python3 scripts/ok.py)", "python3 scripts/ok.py", "python3", "in", map[string]string{"in/scripts/ok.py": plantCode}, codes.InvalidArgument, "working_directory"},
 		{"redirected script", "Bash(python3 scripts/ok.py) Bash(cat:*)", "cat c > scripts/ok.py; python3 scripts/ok.py", "python3", "", map[string]string{"c": plantCode}, codes.PermissionDenied, "{baseDir}/scripts/ok.py"},
 		{"copied script", "Bash(python3 scripts/ok.py) Bash(cp:*)", "cp c scripts/ok.py; python3 scripts/ok.py", "python3", "", map[string]string{"c": plantCode}, codes.PermissionDenied, "{baseDir}/scripts/ok.py"},
+		{"package of node", "Bash(node tools/x.js:*)", "node tools/x.js", "node", "", map[string]string{"package.json": selfPackage, "data/e.js": plantScript}, codes.InvalidArgument, "load"},
+		{"redirected package of node", "Bash(node tools/x.js) Bash(cat:*)", "cat c > package.json; node tools/x.js", "node", "", map[string]string{"c": selfPackage, "data/e.js": plantScript}, codes.PermissionDenied, "{baseDir}/tools/x.js"},
+		{"redirected module of node", "Bash(node tools/x.js) Bash(cat:*) Bash(mkdir:*)", "mkdir node_modules; cat c > node_modules/absent.js; node tools/x.js", "node", "", map[string]string{"c": plantScript}, codes.PermissionDenied, "{baseDir}/tools/x.js"},
 		{"program in a folder", "Bash(ls*)", "lsx/run", "ls", "", map[string]string{"lsx/run": plantFile}, codes.PermissionDenied, "Bash(ls*)"},
 		{"test of zip", "Bash(zip:*)", "zip -T -qTT '" + plant + " #' x.zip c", "zip", "", map[string]string{"c": "c"}, codes.PermissionDenied, "-qTT"},
 		{"options file of gcc", "Bash(gcc:*)", "gcc @options -c a.c", "gcc", "", map[string]string{"options": "-B.", "as": plantFile, "a.c": ""}, codes.PermissionDenied, "@options"},
@@ -82,7 +88,7 @@ const processor = "public class P extends javax.annotation.processing.AbstractPr
 func aroundTheRules(t *testing.T, _ *running, _ hostileCase) {
 	cases := detours()
 	dir := newDir(t)
-	files := map[string]string{"scripts/ok.py": "print('ok')\n", "tools/json_tool.py": "import json\n", "main.py": "import json\n"}
+	files := map[string]string{"scripts/ok.py": "print('ok')\n", "tools/json_tool.py": "import json\n", "main.py": "import json\n", "tools/x.js": "try { require('absent') } catch {}\n"}
 	writeSkill(t, dir, "open", "allowed-tools: Bash", files)
 	for i, c := range cases {
 		writeSkill(t, dir, fmt.Sprintf("scoped%d", i), "allowed-tools: "+c.rules, files)

@@ -300,6 +300,15 @@ func TestSlowTLSHandshake(t *testing.T) {
 	}
 }
 
+// The help of a command needs no configuration.
+func TestHelpOfCommands(t *testing.T) {
+	for _, args := range [][]string{{"token", "--help"}, {"token", "create", "-h"}, {"audit", "-help"}, {"audit", "verify", "--help"}} {
+		if err := run(args, filepath.Join(t.TempDir(), "none.yaml"), false, false, false); err != nil {
+			t.Errorf("%q: got %v", args, err)
+		}
+	}
+}
+
 func TestTokenCommand(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "c.yaml")

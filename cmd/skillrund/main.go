@@ -23,6 +23,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/skillrun/skillrun/internal/network"
 	"github.com/skillrun/skillrun/sandbox"
@@ -36,6 +37,11 @@ func main() {
 	check := flag.Bool("check", false, "check the configuration and the paths in it, compare it with that of a running daemon, print every error, warning and note and exit")
 	try := flag.Bool("doctor", false, "test every boundary of this machine, print the results and exit")
 	version := flag.Bool("version", false, "print the version and exit")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "Usage of skillrund:")
+		flag.PrintDefaults()
+		fmt.Fprintf(flag.CommandLine.Output(), "%s\n%s\n", tokenUsage, auditUsage)
+	}
 	flag.Parse()
 	if err := run(flag.Args(), *path, *check, *try, *version); err != nil {
 		fmt.Fprintf(os.Stderr, "skillrund: %v\n", err)
@@ -43,19 +49,28 @@ func main() {
 	}
 }
 
-// commands are the commands that need no daemon.
-var commands = map[string]func(c config, args []string, out, notes io.Writer) error{
-	"audit": auditCommand,
-	"token": tokenCommand,
+// An offlineCommand needs no daemon.
+type offlineCommand struct {
+	usage string
+	run   func(c config, args []string, out, notes io.Writer) error
+}
+
+var commands = map[string]*offlineCommand{
+	"audit": {auditUsage, auditCommand},
+	"token": {tokenUsage, tokenCommand},
 }
 
 // run returns an error for exit code 1. Of version, a command, check and try, only the first
 // one that is set has an effect, in the order of the code.
 func run(args []string, path string, check, try, version bool) error {
-	var command func(c config, args []string, out, notes io.Writer) error
+	var chosen *offlineCommand
 	if len(args) > 0 {
-		if command = commands[args[0]]; command == nil {
+		if chosen = commands[args[0]]; chosen == nil {
 			return fmt.Errorf("%q: the commands are audit and token; see --help", args[0])
+		}
+		if slices.ContainsFunc(args, func(arg string) bool { return arg == "-h" || arg == "-help" || arg == "--help" }) {
+			fmt.Println(chosen.usage)
+			return nil
 		}
 	}
 	if version {
@@ -66,12 +81,12 @@ func run(args []string, path string, check, try, version bool) error {
 	if err != nil {
 		return err
 	}
-	if command != nil {
+	if chosen != nil {
 		// A mistake of a tenant must not keep an operator from revoking a token.
 		if err := found.ofDaemon(); err != nil {
 			return err
 		}
-		return command(c, args[1:], os.Stdout, os.Stderr)
+		return chosen.run(c, args[1:], os.Stdout, os.Stderr)
 	}
 	program, err := findProgram()
 	if err != nil {

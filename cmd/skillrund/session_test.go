@@ -177,7 +177,7 @@ func TestSessionByCommandLine(t *testing.T) {
 	}
 	run(id+" removed\n"+other+" removed\n", "session", "rm", id, other)
 	out, err := d.cli("session", "show", id).CombinedOutput()
-	if exitCode(t, err) == 0 || !strings.Contains(string(out), "no such session") {
+	if exitCode(t, err) == 0 || !strings.Contains(string(out), ": not found (SESSION_NOT_FOUND") {
 		t.Errorf("a removed session: got %q", out)
 	}
 	out, err = d.cli("session", "create", "--ttl", "8760h").CombinedOutput()
@@ -241,10 +241,10 @@ func TestSessionCopy(t *testing.T) {
 		"standard input has no name":          {"-", id + ":"},
 		"has the component":                   {"large", id + ":../x"},
 		"is a directory of the session":       {"large", id + ":in"},
-		"no such session":                     {"large", "x:y"},
-		"no such session, version or file":    {id + ":nothing", "to"},
+		`session "x": not found`:              {"large", "x:y"},
+		`path "nothing": not found`:           {id + ":nothing", "to"},
 		"no such file or directory":           {"nothing", id + ":x"},
-		`path "tool": no such session`:        {"--at", "1", id + ":tool", "-"},
+		`path "tool": not found`:              {"--at", "1", id + ":tool", "-"},
 	} {
 		if got, err := run("", append([]string{"cp"}, args...)...); exitCode(t, err) == 0 || !strings.Contains(got, want) {
 			t.Errorf("cp %q: got %q, want %q", args, got, want)

@@ -17,19 +17,20 @@ const defaultExpiry = 90 * 24 * time.Hour
 
 const tokenUsage = `usage: skillrund --config FILE token create --name NAME --role ROLE [--tenant TENANT] [--expires DURATION]
        skillrund --config FILE token list
-       skillrund --config FILE token revoke ID...`
+       skillrund --config FILE token revoke ID...
+ROLE is read, invoke, admin or operator. DURATION is a time such as 720h, 0 for ever; default: 90 days.`
 
 // tokenCommand changes or prints the file of identity.tokens. It needs no daemon. A running daemon
 // sees the change with the next call.
 // out is for results and notes for messages to a person, so that `token create >FILE` writes the
 // token alone.
 func tokenCommand(c config, args []string, out, notes io.Writer) error {
+	if len(args) == 0 {
+		return fmt.Errorf("token: which command?\n%s", tokenUsage)
+	}
 	path := c.Identity.Tokens
 	if path == "" {
 		return errors.New("the configuration has no file for tokens; set identity.tokens, such as /var/lib/skillrun/tokens.json")
-	}
-	if len(args) == 0 {
-		return fmt.Errorf("token: which command?\n%s", tokenUsage)
 	}
 	switch args[0] {
 	case "create":

@@ -63,7 +63,7 @@ type QuotaError struct {
 }
 
 func (e *QuotaError) Error() string {
-	return fmt.Sprintf("the quota is used up: %d of %d %s; try again in %s", e.Used, e.Limit, e.Quota, e.RetryAfter)
+	return fmt.Sprintf("the quota is used up: %d of %d %s; try again in %s", e.Used, e.Limit, e.Quota, e.RetryAfter.Round(time.Millisecond))
 }
 
 // A SaturatedError: the machine has no slot, memory or processors left, and the tenant's queue is full.
@@ -74,7 +74,7 @@ type SaturatedError struct {
 }
 
 func (e *SaturatedError) Error() string {
-	return fmt.Sprintf("the machine is saturated, and %d of your executions wait; try again in %s", e.Queued, e.RetryAfter)
+	return fmt.Sprintf("the machine is saturated, and %d of your executions wait; try again in %s", e.Queued, e.RetryAfter.Round(time.Millisecond))
 }
 
 // A TooLargeError: an execution that could never start.

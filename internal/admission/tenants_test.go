@@ -438,8 +438,9 @@ func TestRetryAfterForgetsIdleTime(t *testing.T) {
 
 func TestErrorsNameTheQuota(t *testing.T) {
 	for want, err := range map[string]error{
-		"the quota is used up: 3 of 4 queued executions; try again in 2s":          &QuotaError{Queued, 4, 3, 2 * time.Second},
-		"the machine is saturated, and 3 of your executions wait; try again in 2s": &SaturatedError{3, 2 * time.Second},
+		// In milliseconds, as clients print the RetryInfo of the same error: skillrun leaves out a time that is said already.
+		"the quota is used up: 3 of 4 queued executions; try again in 2.123s":      &QuotaError{Queued, 4, 3, 2_123_456_789},
+		"the machine is saturated, and 3 of your executions wait; try again in 2s": &SaturatedError{3, 2_000_400_000},
 	} {
 		if err.Error() != want {
 			t.Errorf("got %q, want %q", err, want)

@@ -1,59 +1,85 @@
 package disktest
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-// An Ext4 is an ext4 file system of 16 MiB that is mounted at Dir until the test ends.
+// An Ext4 is an ext4 file system of 64 MiB that is mounted at Dir until the test ends. Only a sync writes to its disk.
 type Ext4 struct {
-	Dir  string
-	file string
+	Dir    string
+	Device *Device // the disk; nil after NewExt4
+	file   string
 }
 
 // NewExt4 makes an Ext4. It skips the test if the machine can't have one.
 func NewExt4(t testing.TB) *Ext4 {
 	t.Helper()
+	e := &Ext4{Dir: t.TempDir(), file: filepath.Join(t.TempDir(), "disk")}
+	FormatExt4(t, e.file, 64)
+	MountExt4(t, e.file, e.Dir)
+	return e
+}
+
+// NewFailingExt4 is like NewExt4, but the disk can fail.
+func NewFailingExt4(t testing.TB) *Ext4 {
+	t.Helper()
+	e := &Ext4{Dir: t.TempDir(), file: filepath.Join(t.TempDir(), "disk")}
+	FormatExt4(t, e.file, 64)
+	e.Device = NewDevice(t, e.file)
+	MountExt4(t, e.Device.Path, e.Dir)
+	return e
+}
+
+// FormatExt4 makes a file with an empty ext4 file system. It skips the test if the machine can't have one.
+func FormatExt4(t testing.TB, file string, megabytes int64) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to mount a disk")
 	}
-	const mkfs = "/usr/sbin/mkfs.ext4"
-	if _, err := os.Stat(mkfs); err != nil {
-		t.Skipf("%v: the test needs a disk of its own", err)
+	for _, tool := range []string{mkfs, "/usr/sbin/losetup"} {
+		if _, err := os.Stat(tool); err != nil {
+			t.Skipf("%v: the test needs a disk of its own", err)
+		}
 	}
-	file := filepath.Join(t.TempDir(), "disk")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(file, 16<<20); err != nil {
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, megabytes<<20)); err != nil {
 		t.Fatal(err)
 	}
 	run(t, mkfs, "-q", "-m", "0", file)
-	return mountExt4(t, file)
 }
 
-func mountExt4(t testing.TB, file string) *Ext4 {
+const mkfs = "/usr/sbin/mkfs.ext4"
+
+// MountExt4 mounts a file of FormatExt4 at a directory until the test ends. It skips the test if the machine has no loop device.
+func MountExt4(t testing.TB, file, dir string) {
 	t.Helper()
-	e := &Ext4{t.TempDir(), file}
-	run(t, "mount", "-o", "loop", file, e.Dir)
+	// commit=300: the journal is not written before a sync.
+	if out, err := exec.Command("mount", "-o", "loop,commit=300", file, dir).CombinedOutput(); err != nil {
+		if strings.Contains(string(out), "loop device") {
+			t.Skipf("no loop device: %s", out)
+		}
+		t.Fatalf("mount: %v\n%s", err, out)
+	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(e.Dir, 0); err != nil {
-			t.Errorf("unmount %s: %v", e.Dir, err)
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Errorf("unmount %s: %v", dir, err)
 		}
 	})
-	return e
 }
 
 // AfterCrash mounts a copy of the file system, as a crash of the machine now would leave it.
 func (e *Ext4) AfterCrash(t testing.TB) *Ext4 {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "disk")
-	run(t, "cp", "--sparse=always", e.file, file)
-	return mountExt4(t, file)
+	after := &Ext4{Dir: t.TempDir(), file: filepath.Join(t.TempDir(), "disk")}
+	run(t, "cp", "--sparse=always", e.file, after.file)
+	MountExt4(t, after.file, after.Dir)
+	return after
 }
 
 // CutPower makes the ext4 file system of a directory forget all data that is not on the disk yet, its journal included. Every

@@ -71,11 +71,21 @@ const args = [npm, locked ? 'ci' : 'install', '--registry', `http://127.0.0.1:${
   '--userconfig', '/opt/build/user.npmrc', '--globalconfig', '/opt/build/global.npmrc', '--no-audit', '--no-fund', '--no-update-notifier', '--no-progress',
   '--color=false', '--loglevel=warn', '--fetch-retries=0', '--fetch-timeout=600000', '--git=git-is-off', '--include=dev',
   '--include=optional', '--include=peer', scripts ? '--foreground-scripts' : '--ignore-scripts'];
+// Names the packages whose scripts npm has skipped, by the lock that npm leaves in node_modules.
+function tellScripts() {
+  const lock = `${TARGET}/node_modules/.package-lock.json`;
+  if (!fs.existsSync(lock)) return;
+  const all = Object.entries(JSON.parse(fs.readFileSync(lock)).packages ?? {});
+  const names = all.filter(([, p]) => p.hasInstallScript).map(([at]) => at.slice(at.lastIndexOf('node_modules/') + 13));
+  if (names.length > 0) fs.writeSync(2, `skillrun: install scripts did not run, because environments.install_scripts is off: ${names.join(', ')}\n`);
+}
+
 const server = http.createServer(ask).listen(port, '127.0.0.1', () => {
   const run = child.spawn(process.execPath, args, { cwd: TARGET, stdio: ['ignore', 2, 2] });
   run.on('error', (err) => { fs.writeSync(2, `npm error ${err.message}\n`); process.exit(1); });
   // Files of npm itself: they name this build's server.
   run.on('close', (code) => {
+    if (code === 0 && !scripts) tellScripts();
     for (const name of ['package.json', 'package-lock.json', 'node_modules/.package-lock.json']) fs.rmSync(`${TARGET}/${name}`, { force: true });
     process.exit(code === 0 ? 0 : 1);
   });

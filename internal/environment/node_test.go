@@ -404,6 +404,9 @@ func TestNodePackagesStayInside(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, log)
 		}
+		if said := strings.Contains(log, "install scripts did not run, because environments.install_scripts is off: sly\n"); said == allowed {
+			t.Errorf("scripts allowed %t: the log names the skipped scripts: %t\n%s", allowed, said, log)
+		}
 		root := s.tenants["team"].kept[env.Digest].root()
 		var got []string
 		filepath.WalkDir(root, func(at string, d fs.DirEntry, err error) error {

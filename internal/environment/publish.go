@@ -70,7 +70,10 @@ type manifestFile struct {
 // building is an environment in the making.
 // It is not in any list: until publish only its build knows it. The build discards it after an
 // error, and load removes it after a crash.
-type building struct{ dir, root string }
+type building struct {
+	dir, root string
+	fs        *durable.FS // open since before the first write
+}
 
 // newDir makes a directory for a build. It lies in the store, so that publish can rename it:
 // rename(2) doesn't cross file systems.
@@ -79,8 +82,9 @@ func (s *Store) newDir() (building, error) {
 	if err != nil {
 		return building{}, err
 	}
-	b := building{dir, filepath.Join(dir, rootName)}
-	if err := errors.Join(os.Mkdir(b.root, 0o755), os.Chmod(b.root, 0o755)); err != nil {
+	b := building{dir: dir, root: filepath.Join(dir, rootName)}
+	b.fs, err = durable.OpenFS(dir)
+	if err := errors.Join(err, os.Mkdir(b.root, 0o755), os.Chmod(b.root, 0o755)); err != nil {
 		s.discard(dir)
 		return building{}, err
 	}
@@ -285,7 +289,7 @@ func (s *Store) publish(ctx context.Context, key flightKey, b building, env Envi
 		os.WriteFile(filepath.Join(b.dir, manifestName), text, 0o600),
 		os.WriteFile(filepath.Join(b.dir, usedName), nil, 0o600),
 		// Everything must be on disk before the name says that it is.
-		durable.SyncFS(b.dir),
+		b.fs.Sync(),
 	)
 	if err != nil {
 		return err

@@ -488,6 +488,7 @@ func (s *Store) make(ctx context.Context, key flightKey, p *plan, f *flight) (En
 	if err != nil {
 		return Environment{}, err
 	}
+	defer dir.fs.Close()
 	result, err := s.build(ctx, p, dir.root, f)
 	if err != nil {
 		s.discard(dir.dir)

@@ -56,6 +56,8 @@ func advise(out Outcome, lost error) string {
 		return ""
 	}
 	switch {
+	case out.Evidence.PidsOfTenant:
+		return fmt.Sprintf("It was refused new processes or threads %d times, because all executions of its tenant together had as many as the tenant may have, not because of its own limit; run fewer at the same time, or ask the operator for more.", out.Evidence.PidsMax)
 	case out.Evidence.PidsMax > 0:
 		return fmt.Sprintf("It was refused new processes or threads %d times by its limit of %d, which counts processes and threads besides the program itself; raise limits.processes or start fewer.", out.Evidence.PidsMax, l.Processes)
 	case lost != nil:
@@ -81,15 +83,19 @@ const (
 
 // adviseOn says what can be done about a failure that the end of stderr names. It is a guess:
 // the program may print a kernel's message for another reason. So it serves only a program that
-// failed and for which advise found nothing. network says whether the execution has a network.
+// failed and for which advise found nothing. network and session say whether the execution has one.
 // stderr is only the end of the output, which a run keeps for this; the error that ended a program
 // is there.
-func adviseOn(stderr string, l Limits, network bool) string {
+func adviseOn(stderr string, l Limits, network, session bool) string {
 	switch {
 	case strings.Contains(stderr, textReadOnly):
 		return adviseReadOnly(stderr)
 	case strings.Contains(stderr, textNoSpace), strings.Contains(stderr, textTooLarge):
-		return fmt.Sprintf("It seems to have filled /workspace, HOME or /tmp: each holds %s, and /workspace holds %d files; raise limits.workspace_bytes or limits.workspace_files. /dev/shm is smaller and can't be raised.", size(l.WorkspaceBytes), l.WorkspaceFiles)
+		text := fmt.Sprintf("It seems to have filled /workspace, HOME or /tmp: each holds %s, and /workspace holds %d files; raise limits.workspace_bytes or limits.workspace_files. /dev/shm is smaller and can't be raised.", size(l.WorkspaceBytes), l.WorkspaceFiles)
+		if session {
+			text += " The session's max_bytes and max_files are bounds, too; only a new session can have larger ones."
+		}
+		return text
 	case strings.Contains(stderr, textUnreachable), strings.Contains(stderr, textNoName), strings.Contains(stderr, textNoNameNode):
 		if network {
 			return "This machine's network or its name resolution seems to have failed; try again later."

@@ -171,7 +171,7 @@ func (r *run) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 		UserCPU: exit.Usage.UserCPU, SystemCPU: exit.Usage.SystemCPU, MemoryPeakBytes: exit.Usage.MemoryPeakBytes,
 		Wall: exit.Usage.Wall, Queue: r.queued, Setup: exit.Usage.Setup,
 	}
-	out.Evidence.OOMKills, out.Evidence.PidsMax = exit.OOMKills, exit.PidsMax
+	out.Evidence.OOMKills, out.Evidence.PidsMax, out.Evidence.PidsOfTenant = exit.OOMKills, exit.PidsMax, exit.PidsOfGroup
 	if exit.OOMKills > 0 {
 		out.Evidence.OOMScope = oomScopes[exit.OOMScope]
 	}
@@ -223,7 +223,7 @@ func (r *run) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 		out.Advice = r.network.advise()
 	}
 	if out.Advice == "" && code != 0 {
-		out.Advice = adviseOn(s.stderr.ending(), r.limits, r.grant.Network() != nil)
+		out.Advice = adviseOn(s.stderr.ending(), r.limits, r.grant.Network() != nil, out.Session != nil)
 	}
 	return out
 }

@@ -136,6 +136,7 @@ type Executor struct {
 	streams   streams
 	starts    *turns[string] // by tenant
 	lists     *turns[string] // by tenant
+	outputs   *turns[string] // by tenant
 	names     names
 	repeated  *turns[tenantKeyOf]
 	// hashKey is 32 bytes of KeyFile. request.hash and KeyedHash use it.
@@ -193,6 +194,7 @@ func New(ctx context.Context, c Config) (*Executor, error) {
 		preparing: map[string]int{},
 		starts:    newTurns[string](startsPerProcessor * goruntime.GOMAXPROCS(0)),
 		lists:     newTurns[string](listsOfTenant),
+		outputs:   newTurns[string](outputsOfTenant),
 		repeated:  newTurns[tenantKeyOf](1),
 	}
 	x.Tenants = c.tenants()

@@ -179,7 +179,9 @@ func TestOutcomeFollowsTheExit(t *testing.T) {
 		{"oom of the machine", sandbox.Exit{End: sandbox.OOMKilled, Signal: 9, OOMKills: 1, OOMScope: sandbox.MachineMemory}, nil,
 			Outcome{End: OOMKilled, Signal: "SIGKILL", Advice: "It was killed because the machine ran out of memory", Evidence: Evidence{OOMKills: 1, OOMScope: MachineMemory}}, -9},
 		{"sockets", sandbox.Exit{End: sandbox.OOMKilled, Signal: 9}, nil, Outcome{End: OOMKilled, Signal: "SIGKILL", Advice: "Its sockets held more than"}, -9},
-		{"pids", sandbox.Exit{End: sandbox.Exited, PidsMax: 7}, nil, Outcome{End: Exited, Evidence: Evidence{PidsMax: 7}}, 0},
+		{"pids", sandbox.Exit{End: sandbox.Exited, PidsMax: 7}, nil, Outcome{End: Exited, Evidence: Evidence{PidsMax: 7}, Advice: "It was refused new processes or threads 7 times by its limit"}, 0},
+		{"pids of the tenant", sandbox.Exit{End: sandbox.Exited, PidsMax: 7, PidsOfGroup: true}, nil, Outcome{End: Exited, Evidence: Evidence{PidsMax: 7, PidsOfTenant: true},
+			Advice: "It was refused new processes or threads 7 times, because all executions of its tenant"}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFake()

@@ -39,6 +39,8 @@ type networkSink struct {
 
 	writing sync.Mutex // held while audit writes; before mu
 
+	narrowed bool // by the allow rules of the request
+
 	mu      sync.Mutex
 	denied  int64       // all refusals, also those that were only counted
 	learned *lesson     // nil: the execution does not learn
@@ -58,7 +60,7 @@ func (x *Executor) openNetwork(r *run) sandbox.Network {
 	if rules == nil {
 		return nil
 	}
-	r.network = &networkSink{log: r.log, started: r.recordStarted, logger: r.logger.With("execution", r.id),
+	r.network = &networkSink{log: r.log, started: r.recordStarted, logger: r.logger.With("execution", r.id), narrowed: r.grant.Narrowed(),
 		audit: func(n *audit.Network) { x.auditConnections(r.grant.Principal(), r.id, n) }}
 	if r.grant.Learns() {
 		r.network.learned = &lesson{}
@@ -190,11 +192,14 @@ func (s *networkSink) advise() string {
 	case len(s.missing) == 0:
 		return text + "; the denied events say what."
 	}
-	rules, more := s.missing, ""
-	if len(rules) > maxMissingRules {
-		rules, more = rules[:maxMissingRules], " and more, see the denied events"
+	rules, more, where := s.missing, "", "the daemon's network, or of the tenant's"
+	if s.narrowed {
+		where = "the request (--network); the daemon's network and the tenant's must allow it, too"
 	}
-	return fmt.Sprintf("%s. If it is wanted, add to the allow rules of the daemon's network, or of the tenant's: %s%s.", text, quotedList(rules), more)
+	if len(rules) > maxMissingRules {
+		rules, more = rules[:maxMissingRules], " and more (see the denied events)"
+	}
+	return fmt.Sprintf("%s. If it is wanted, add %s%s to the allow rules of %s.", text, quotedList(rules), more, where)
 }
 
 func quotedList(rules []string) string {

@@ -359,22 +359,27 @@ func TestNetworkAdvice(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		happens func(policy.Sink)
+		request *policy.Config
 		code    int
 		want    string
 	}{
-		{nil, 0, ""},
-		{nil, 1, ""},
-		{denials("a.example"), 0, `refused something once. If it is wanted, add to the allow rules of the daemon's network, or of the tenant's: "a.example".`},
-		{denials("a.example", "b.example", "a.example"), 1, `: "a.example", "b.example".`},
-		{denials("1", "2", "3", "4", "5"), 1, `: "1", "2", "3" and more, see the denied events.`},
-		{denials(""), 1, "once; the denied events say what."},
+		{nil, nil, 0, ""},
+		{nil, nil, 1, ""},
+		{denials("a.example"), nil, 0, `refused something once. If it is wanted, add "a.example" to the allow rules of the daemon's network, or of the tenant's.`},
+		{denials("a.example"), &policy.Config{Deny: []string{"b.example"}}, 0, `add "a.example" to the allow rules of the daemon's network, or of the tenant's.`},
+		{denials("a.example"), &policy.Config{Allow: []string{"b.example"}}, 0, `add "a.example" to the allow rules of the request (--network); the daemon's network and the tenant's must allow it, too.`},
+		{denials("a.example", "b.example", "a.example"), nil, 1, `add "a.example", "b.example" to`},
+		{denials("1", "2", "3", "4", "5"), nil, 1, `add "1", "2", "3" and more (see the denied events) to`},
+		{denials(""), nil, 1, "once; the denied events say what."},
 		{func(s policy.Sink) {
 			s.Denied(policy.Denial{Reason: "the proxy refused"})
 			s.Denied(policy.Denial{Reason: "other"})
-		}, 1, "2 times. The first reason: the proxy refused."},
+		}, nil, 1, "2 times. The first reason: the proxy refused."},
 	} {
 		x := networked(t, &testNetwork{happens: tt.happens}, tt.code)
-		events := follow(t, x, execute(t, x, scriptRequest()))
+		req := scriptRequest()
+		req.Network = tt.request
+		events := follow(t, x, execute(t, x, req))
 		if got := events[len(events)-1].Outcome.Advice; !strings.Contains(got, tt.want) || (tt.want == "") != (got == "") {
 			t.Errorf("got %q, want %q", got, tt.want)
 		}

@@ -90,7 +90,8 @@ type Evidence struct {
 	// survive the kill of a child.
 	OOMKills     uint64   `json:"oom_kills,omitempty"`
 	OOMScope     OOMScope `json:"oom_scope,omitempty"`
-	PidsMax      uint64   `json:"pids_max,omitempty"` // refused forks
+	PidsMax      uint64   `json:"pids_max,omitempty"`       // refused forks
+	PidsOfTenant bool     `json:"pids_of_tenant,omitempty"` // the tenant's limit refused them, not the execution's
 	Deadline     Deadline `json:"deadline,omitempty"`
 	CancelledBy  string   `json:"cancelled_by,omitempty"`
 	CancelReason string   `json:"cancel_reason,omitempty"`

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -163,6 +164,38 @@ func (f *Follower) Position() int { return f.x.position(f.id) }
 
 // Close frees the Follower's resources.
 func (f *Follower) Close() error { return f.r.Close() }
+
+// ReadOutput returns at least most bytes of a stream from an offset on, if the stream has that many now. Else it returns
+// what there is, and end is the size of the stream. The reads of a tenant take turns.
+func (x *Executor) ReadOutput(ctx context.Context, who permission.Principal, id string, stream Stream, offset int64, most int) (data []byte, end int64, err error) {
+	defer x.outputs.enter(ctx, who.Tenant)()
+	e, err := x.Get(ctx, who, id)
+	if err != nil {
+		return nil, 0, err
+	}
+	events, err := x.Follow(ctx, who, id, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer events.Close()
+	for seq := uint64(0); seq < e.LastSeq && len(data) < most; {
+		next, err := events.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		seq = next.Seq
+		if out := next.Output; out != nil && out.Stream == stream {
+			if end = int64(out.Offset) + int64(len(out.Data)); end > offset {
+				data = append(data, out.Data[max(0, offset-int64(out.Offset)):]...)
+			}
+		}
+		next.Release()
+	}
+	return data, end, nil
+}
 
 // Artifacts returns a page of an execution's artifacts, by path, and the token
 // of the next one.

@@ -208,15 +208,18 @@ func TestAdviceIsTrue(t *testing.T) {
 	for _, tt := range []struct {
 		stderr    string
 		network   bool
+		session   bool
 		want, not string
 	}{
-		{"Network is unreachable", false, "network_access: true", ""},
-		{"Network is unreachable", true, "This machine's network", "it has none"},
-		{"Read-only file system: '/usr/x'", false, "/usr/x", "skill's"},
-		{"Read-only file system: '/usr/x'", false, "/usr/x", "of a skill"},
-		{"'/skills/a': permission\n'/usr/x': Read-only file system", false, "/usr/x", "of a skill"},
+		{"No space left on device", false, true, "max_files", ""},
+		{"No space left on device", false, false, "limits.workspace_files", "session"},
+		{"Network is unreachable", false, false, "network_access: true", ""},
+		{"Network is unreachable", true, false, "This machine's network", "it has none"},
+		{"Read-only file system: '/usr/x'", false, false, "/usr/x", "skill's"},
+		{"Read-only file system: '/usr/x'", false, false, "/usr/x", "of a skill"},
+		{"'/skills/a': permission\n'/usr/x': Read-only file system", false, false, "/usr/x", "of a skill"},
 	} {
-		got := adviseOn(tt.stderr, Limits{}, tt.network)
+		got := adviseOn(tt.stderr, Limits{}, tt.network, tt.session)
 		if !strings.Contains(got, tt.want) || tt.not != "" && strings.Contains(got, tt.not) {
 			t.Errorf("%q: got %q, want %q and not %q", tt.stderr, got, tt.want, tt.not)
 		}

@@ -10,6 +10,8 @@ import (
 
 	goruntime "runtime"
 
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
@@ -95,25 +97,43 @@ func TestCancelBeforeTheStart(t *testing.T) {
 // While a list of a tenant is read, a second one of the same tenant waits, until its caller has gone. Another tenant lists.
 func TestListsOfATenant(t *testing.T) {
 	x := withTenants(t, newFake())
-	leave := x.lists.enter(t.Context(), "acme")
-	if _, _, err := x.List(t.Context(), of("globex"), Filter{}); err != nil {
+	ofATenant(t, x.lists, func(ctx context.Context, who permission.Principal) error {
+		_, _, err := x.List(ctx, who, Filter{})
+		return err
+	})
+}
+
+// TestOutputsOfATenant has a tenant read a part of an output while another read is under way. Each read passes all
+// output before the part.
+func TestOutputsOfATenant(t *testing.T) {
+	x := withTenants(t, newFake())
+	ofATenant(t, x.outputs, func(ctx context.Context, who permission.Principal) error {
+		_, _, err := x.ReadOutput(ctx, who, record.NewID(), Stdout, 0, 1)
+		if errors.Is(err, ErrNotFound) {
+			return nil
+		}
+		return err
+	})
+}
+
+// ofATenant does a piece of work while another piece of the tenant is under way.
+func ofATenant(t *testing.T, turns *turns[string], work func(context.Context, permission.Principal) error) {
+	leave := turns.enter(t.Context(), "acme")
+	if err := work(t.Context(), of("globex")); err != nil {
 		t.Errorf("another tenant: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	waits := make(chan error)
-	go func() {
-		_, _, err := x.List(ctx, of("acme"), Filter{})
-		waits <- err
-	}()
+	go func() { waits <- work(ctx, of("acme")) }()
 	users := func() int {
-		x.lists.mu.Lock()
-		defer x.lists.mu.Unlock()
-		return x.lists.lines["acme"].users
+		turns.mu.Lock()
+		defer turns.mu.Unlock()
+		return turns.lines["acme"].users
 	}
 	for users() < 2 {
 		select {
 		case err := <-waits:
-			t.Fatalf("the second list of the tenant did not wait: %v", err)
+			t.Fatalf("the second piece of work of the tenant did not wait: %v", err)
 		default:
 			goruntime.Gosched()
 		}
@@ -123,7 +143,7 @@ func TestListsOfATenant(t *testing.T) {
 		t.Errorf("got %v, want the end of its context", err)
 	}
 	leave()
-	if _, _, err := x.List(t.Context(), of("acme"), Filter{}); err != nil {
-		t.Errorf("after the first list: %v", err)
+	if err := work(t.Context(), of("acme")); err != nil {
+		t.Errorf("after the first piece of work: %v", err)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/durable"
 )
 
 // Config says where images are stored and how large they may be.
@@ -169,6 +171,11 @@ func (s *Store) pull(ctx context.Context, source Source, dir string) (err error)
 			err = errors.Join(err, removeTree(tmp))
 		}
 	}()
+	written, err := durable.OpenFS(s.config.Dir)
+	if err != nil {
+		return err
+	}
+	defer written.Close()
 	root := filepath.Join(tmp, rootName)
 	if err := os.Mkdir(root, 0o755); err != nil {
 		return err
@@ -182,25 +189,20 @@ func (s *Store) pull(ctx context.Context, source Source, dir string) (err error)
 	if err := os.WriteFile(filepath.Join(tmp, sourceName), []byte(source.Reference+"\n"), 0o600); err != nil {
 		return err
 	}
-	return s.publish(tmp, dir)
+	return s.publish(tmp, dir, written)
 }
 
 // publish writes a complete directory to disk and renames it to its final name.
-// syncfs(2) comes before the rename, and the sync of the directory after it. So a name is on
+// The sync of all files comes before the rename, and the sync of the directory after it. So a name is on
 // disk only if the files are, even after a power cut.
-func (s *Store) publish(tmp, dir string) error {
-	store, err := os.Open(s.config.Dir)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	if err := unix.Syncfs(int(store.Fd())); err != nil {
+func (s *Store) publish(tmp, dir string, written *durable.FS) error {
+	if err := written.Sync(); err != nil {
 		return fmt.Errorf("write to disk: %w", err)
 	}
 	if err := os.Rename(tmp, dir); err != nil {
 		return err
 	}
-	return store.Sync()
+	return durable.SyncDir(s.config.Dir)
 }
 
 // Prune removes the images that were not requested with Get, unless another process uses

@@ -171,6 +171,8 @@ var packagesOf = map[string]string{
 	"win32com": "pywin32", "googleapiclient": "google-api-python-client", "rest_framework": "djangorestframework", "umap": "umap-learn", "faiss": "faiss-cpu faiss-gpu",
 	"community": "python-louvain", "igraph": "igraph python-igraph", "graphviz": "graphviz", "barcode": "python-barcode", "ffmpeg": "ffmpeg-python",
 	"moviepy": "moviepy", "pythoncom": "pywin32", "Levenshtein": "levenshtein python-levenshtein", "rdkit": "rdkit", "xdg": "pyxdg",
+	"grpc": "grpcio", "grpc_status": "grpcio-status", "grpc_tools": "grpcio-tools", "dns": "dnspython", "fpdf": "fpdf2 fpdf", "kafka": "kafka-python",
+	"absl": "absl-py", "discord": "discord-py", "bson": "pymongo", "socks": "pysocks", "markdown_it": "markdown-it-py",
 }
 
 // brings has modules that come along with a package.
@@ -181,6 +183,7 @@ var brings = map[string]string{
 	"seaborn": "numpy pandas matplotlib", "requests": "urllib3 certifi idna", "python-docx": "lxml", "python-pptx": "lxml PIL", "torch": "numpy",
 	"opencv-python": "numpy", "opencv-python-headless": "numpy", "scikit-image": "numpy scipy PIL", "statsmodels": "numpy scipy pandas", "xarray": "numpy pandas",
 	"jinja2": "markupsafe", "flask": "jinja2 werkzeug click", "fastapi": "pydantic starlette", "httpx": "httpcore anyio", "setuptools": "pkg_resources",
+	"protobuf": "google", "grpcio-status": "grpc google", "grpcio-tools": "grpc google",
 }
 
 // installed has a machine's packages: those on its Python's path, and Debian's.

@@ -116,6 +116,9 @@ var packageRows = []row{
 			"x = '''\nimport docstring\n'''\nimport json; x = 1\nimport importlib \\\n  .metadata\n",
 		"scripts/helper.py": "", "lib/core/x.py": "",
 	}, nil},
+	{"packages whose modules have other names", files{"requirements.txt": "grpcio==1.51.1\nprotobuf==4.21\n", "scripts/a.py": "import grpc\nfrom google.protobuf import message\n"}, []string{
+		"warning package-missing requirements.txt:1", "warning package-missing requirements.txt:2", "warning network-undeclared scripts/a.py:1",
+	}},
 	{"script metadata", files{
 		"scripts/a.py": "# /// script\n# dependencies = [\"pandas==1.5.3\"]\n# ///\nimport pandas\n",
 		"scripts/b.py": "import pandas\n",

@@ -233,32 +233,9 @@ func (r emptyText) MarshalJSON() ([]byte, error) {
 // output reads a piece of a stream's output so far. more says that the stream already has
 // further output.
 func (s *Server) output(ctx context.Context, who permission.Principal, t executor.URI, stream executor.Stream) (data []byte, more bool, err error) {
-	x, err := s.x.Get(ctx, who, t.Owner)
+	data, end, err := s.x.ReadOutput(ctx, who, t.Owner, stream, t.Offset, maxPiece+1)
 	if err != nil {
 		return nil, false, err
-	}
-	events, err := s.x.Follow(ctx, who, t.Owner, 0)
-	if err != nil {
-		return nil, false, err
-	}
-	defer events.Close()
-	var end int64
-	for seq := uint64(0); seq < x.LastSeq && len(data) <= maxPiece; {
-		e, err := events.Next(ctx)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, false, err
-		}
-		seq = e.Seq
-		if e.Output == nil || e.Output.Stream != stream {
-			continue
-		}
-		end = int64(e.Output.Offset) + int64(len(e.Output.Data))
-		if end > t.Offset {
-			data = append(data, e.Output.Data[max(0, t.Offset-int64(e.Output.Offset)):]...)
-		}
 	}
 	if t.Offset > end {
 		return nil, false, pastEnd(t, end)

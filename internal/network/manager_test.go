@@ -198,11 +198,16 @@ func TestHelperHangs(t *testing.T) {
 	serveEcho(t)
 	m := newManager(t)
 	b := newBox(t, m, "a")
-	if err := m.process(t, "a").command.Process.Signal(syscall.SIGSTOP); err != nil {
+	p := m.process(t, "a")
+	if err := p.command.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	<-b.cut
 	b.echo(t)
+	<-p.dead
+	if got, want := p.lastWords().Error(), fmt.Sprintf("signal: killed: it did not answer in %v", p.answer); got != want {
+		t.Errorf("the reason for the log is %q, want %q", got, want)
+	}
 }
 
 // The end of a sandbox does not wait for the events of a helper that is stopped.

@@ -114,7 +114,8 @@ func (p *process) read() {
 			err = r.check()
 		}
 		if err != nil {
-			if !errors.Is(err, os.ErrClosed) {
+			// A helper that is killed may leave requests unread: the kernel then resets the socket.
+			if !errors.Is(err, os.ErrClosed) && !errors.Is(err, unix.ECONNRESET) {
 				fmt.Fprintf(p.stderr, "; ended, because of what it sent: %v", err)
 			}
 			break
@@ -177,6 +178,7 @@ func (p *process) call(ctx context.Context, r request, fd int) (report, error) {
 	case <-ctx.Done():
 		return report{}, ctx.Err()
 	case <-late.C:
+		fmt.Fprintf(p.stderr, "; it did not answer in %v", p.answer)
 		p.kill()
 		return report{}, fmt.Errorf("%w: it did not answer in %v", errDied, p.answer)
 	}
@@ -244,7 +246,7 @@ func (p *process) lastWords() error {
 	if p.memory {
 		return fmt.Errorf("%w: %v", errMemory, p.command.ProcessState)
 	}
-	return fmt.Errorf("%v: %s", p.command.ProcessState, strings.TrimSpace(p.stderr.String()))
+	return fmt.Errorf("%v: %s", p.command.ProcessState, strings.TrimLeft(strings.TrimSpace(p.stderr.String()), "; "))
 }
 
 // A tail keeps the first maxStderr bytes that are written to it. Then it ends the copying: the pipe breaks,

@@ -459,6 +459,7 @@ func TestWildcardsStayInTheirFolder(t *testing.T) {
 
 // No command of a line may write the code that another one runs.
 func TestLinesThatWriteWhatTheyRun(t *testing.T) {
+	const node = " Bash(node scripts/*) Bash(mkdir:*) Bash(jq:*)"
 	rules := "Bash(git status:*) Bash(cp:*) Bash(tee:*) Bash(cat:*) Bash(sed:*) Bash(python3 scripts/*) Bash(python3 main.py:*) Bash(python3 {baseDir}/scripts/x.py:*) Bash(./run.sh:*) Bash(mv a .git/b) Bash(ls:*) Bash(chmod:*) Bash(python3 -m tool:*)"
 	decideRows(t, []row{
 		{rules, "cp x .git/config && git status", false},
@@ -517,6 +518,12 @@ func TestLinesThatWriteWhatTheyRun(t *testing.T) {
 		{"Bash(uniq:*) Bash(python3 scripts/*)", "uniq x scripts/y.py; python3 scripts/y.py", false},
 		{"Bash(uniq:*) Bash(python3 scripts/*)", "uniq x out; python3 scripts/y.py out", true},
 		{"Bash(python3:*) Bash(cat:*)", "cat x > scripts/x.py; python3 scripts/x.py", true},
+		{rules + node, "cat x > package.json && node scripts/x.js", false},
+		{rules + node, "cp x ./package.json && node scripts/x.js", false},
+		{rules + node, "mkdir node_modules && cat x > node_modules/y.js && node scripts/x.js", false},
+		{rules + node, "cat x > package.json && python3 scripts/x.py", true},
+		{rules + node, "cp x data/package.json && node scripts/x.js", true},
+		{rules + node, "jq .name package.json && node scripts/x.js", true},
 		{"Bash", "cp x .git/config && git status", true},
 		{"Bash", "cat x > .git/config; python3 scripts/x.py", true},
 	})

@@ -92,11 +92,23 @@ func (p placedCode) refusesFile(name string) string {
 		return fmt.Sprintf("the request runs %s, and programs load files from the same folder: put the file into another folder", excerpt(p.name))
 	case p.pkg != "" && isIn(name, p.pkg):
 		return fmt.Sprintf("the request runs %s, which is in this folder: put the file into another folder", excerpt(p.name))
-	case loadable(strings.TrimPrefix(name, p.folder+"/")):
+	case loadable(strings.TrimPrefix(name, p.folder+"/")), steersNode(p.file, name):
 		return fmt.Sprintf("the request runs %s, which could load the file as code: give it another name, or put it into a folder", excerpt(p.name))
 	}
 	return ""
 }
+
+// steersNode reports whether node loads other code for the program in file because of the file name: a module in
+// node_modules, or a package.json that gives a module's name to a file of any folder (nodeFiles).
+func steersNode(file, name string) bool {
+	if ext := strings.ToLower(path.Ext(file)); ext != "" && !slices.Contains(nodeSuffixes, ext) {
+		return false
+	}
+	return inPackages(name) || slices.Contains(nodeFiles, path.Base(name)) && within(path.Dir(file), path.Dir(name))
+}
+
+// nodeSuffixes are the suffixes of programs that node, tsx, bun and deno run. They also run a file without a suffix.
+var nodeSuffixes = strings.Fields(".js .mjs .cjs .node .ts .mts .cts .tsx .jsx")
 
 // isIn reports whether the path name is in folder or beneath it.
 func isIn(name, folder string) bool {
@@ -186,7 +198,7 @@ func checkWrite(name string) error {
 
 // readers are programs for reading files. No wildcard covers the options by which they write, such as
 // find -fprintf (programs.go), except for the options that onlyReads finds.
-var readers = strings.Fields(`cat ls head tail wc file stat chmod test [ grep egrep fgrep find echo printf diff cmp cksum md5sum sha1sum
+var readers = strings.Fields(`cat ls head tail wc file stat chmod test [ grep egrep fgrep find echo printf jq diff cmp cksum md5sum sha1sum
 	sha256sum sha512sum du tree pwd true false sort cut tr nl od basename dirname realpath readlink mkdir which`)
 
 // onlyReads reports whether a command can't write a file of the workspace: it is a reader, without an
@@ -259,7 +271,7 @@ func replaced(code []codeWord, word string) string {
 		}
 		for _, name := range names(word) {
 			if slices.ContainsFunc(strings.Split(name, "/"), func(p string) bool { return slices.Contains(parts, p) }) ||
-				path.Dir(file) == "." && loadable(path.Clean(name)) || endsIn(name, parts) {
+				path.Dir(file) == "." && loadable(path.Clean(name)) || !c.module && steersNode(file, path.Clean(name)) || endsIn(name, parts) {
 				return c.name
 			}
 		}

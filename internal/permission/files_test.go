@@ -52,6 +52,13 @@ func TestRefusesFile(t *testing.T) {
 		{"Bash(python3 main.py:*)", "python3 main.py", "", "src/app.py", ""},
 		{"Bash(python3 main.py:*)", "python3 main.py in.csv", "", "in.csv", ""},
 		{"Bash(node tools/y.js)", "node tools/y.js", "", "node_modules/x/index.js", "another name"},
+		// node takes the file that exports names for require("NAME").
+		{"Bash(node tools/y.js)", "node tools/y.js", "", "package.json", "another name"},
+		{"Bash(node tools/y.js)", "node tools/y.js", "sub", "sub/package.json", "another name"},
+		{"Bash(npx tsx tools/y.ts)", "npx tsx tools/y.ts", "", "tsconfig.json", "another name"},
+		{"Bash(tools/y:*)", "tools/y", "", "package.json", "another name"},
+		{"Bash(node tools/y.js)", "node tools/y.js", "", "data/package.json", ""},
+		{"Bash(python3 tools/y.py)", "python3 tools/y.py", "", "package.json", ""},
 		{"Bash(python3 -m pkg.mod:*)", "python3 -m pkg.mod", "", "json.py", "another name"},
 		{"Bash(python3 -m json.tool:*)", "python3 -m json.tool x", "", "json/__init__.py", "another name"},
 		{"Bash(python3 -m json.tool:*)", "python3 -m json.tool x", "sub", "sub/argparse.py", "another name"},

@@ -75,6 +75,7 @@ type Grant struct {
 	plan      Plan
 	network   *policy.Rules
 	learns    bool
+	narrowed  bool
 	secrets   []credential.Binding
 	rule      string
 	scoped    bool       // for RefusesFile, see Decision
@@ -104,6 +105,9 @@ func (g Grant) Plan() Plan { return g.plan }
 
 // Network returns the rules of the source's network, or nil if it runs without one.
 func (g Grant) Network() *policy.Rules { return g.network }
+
+// Narrowed reports whether the request had allow rules of its own for the network.
+func (g Grant) Narrowed() bool { return g.narrowed }
 
 // Learns reports whether the network's connections become rules: see [policy.Learn].
 func (g Grant) Learns() bool { return g.learns }
@@ -171,6 +175,7 @@ func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *polic
 	if g.network, err = p.Network.rules(sk, network); err != nil {
 		return Grant{}, err
 	}
+	g.narrowed = network != nil && len(network.Allow) > 0
 	secretsFor := g.network
 	if g.learns = network != nil && network.Learn; g.learns {
 		// A learning skill gets no credential that it would not get otherwise.

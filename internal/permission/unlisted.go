@@ -62,12 +62,13 @@ func (p Policy) decideUnlisted(dir string, sk *skill.Skill, command string) Deci
 		rules.add(ownScriptRules(path.Clean(dir), sk, command)...)
 	}
 	rules.none = "the skill has no allowed-tools, so no command may run: add a rule such as Bash(git status:*) to its SKILL.md"
+	const listToo = "; once SKILL.md has allowed-tools, its own scripts must be listed there, too"
 	own, listed := ownScriptRule(sk), len(p.Unlisted.Rules) > 0
 	switch scripts := p.Unlisted.Scripts && own != ""; {
 	case scripts && listed:
-		rules.none = "the skill has no allowed-tools, so only its own scripts, such as " + own + ", and the commands that the daemon's configuration lists (without_allowed_tools) may run"
+		rules.none = "the skill has no allowed-tools, so only its own scripts, such as " + own + ", and the commands that the daemon's configuration lists (without_allowed_tools) may run" + listToo
 	case scripts:
-		rules.none = "the skill has no allowed-tools, so only its own scripts may run, such as " + own
+		rules.none = "the skill has no allowed-tools, so only its own scripts may run, such as " + own + listToo
 	case listed:
 		rules.none = "the skill has no allowed-tools, so the daemon's configuration decides (without_allowed_tools)"
 	}

@@ -49,11 +49,11 @@ func TestUnlistedOwnScripts(t *testing.T) {
 		}
 	}
 	d := p.DecideFor(unlistedSkill(), "rm x")
-	if want := "'rm x' is not covered: the skill has no allowed-tools, so only its own scripts may run, such as python {baseDir}/scripts/a.py"; d.Reason != want || d.Missing != "Bash(rm x:*)" {
+	if want := "'rm x' is not covered: the skill has no allowed-tools, so only its own scripts may run, such as python {baseDir}/scripts/a.py; once SKILL.md has allowed-tools, its own scripts must be listed there, too"; d.Reason != want || d.Missing != "Bash(rm x:*)" {
 		t.Errorf("got %q, %q", d.Reason, d.Missing)
 	}
 	p.Unlisted.Rules = []string{"Bash(ls:*)"}
-	if got, want := p.DecideFor(unlistedSkill(), "rm x").Reason, "so only its own scripts, such as python {baseDir}/scripts/a.py, and the commands that the daemon's configuration lists (without_allowed_tools) may run"; !strings.HasSuffix(got, want) {
+	if got, want := p.DecideFor(unlistedSkill(), "rm x").Reason, "so only its own scripts, such as python {baseDir}/scripts/a.py, and the commands that the daemon's configuration lists (without_allowed_tools) may run; once SKILL.md has allowed-tools, its own scripts must be listed there, too"; !strings.HasSuffix(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	p.Unlisted.Rules = nil
@@ -96,7 +96,7 @@ func TestUnlistedScriptsElsewhere(t *testing.T) {
 	if len(d.code) != 1 || d.code[0].refusesFile(sk.Has, "", "tools/json.py") == "" || d.code[0].refusesFile(sk.Has, "", "in.csv") != "" {
 		t.Errorf("input files beside it: %+v", d.code)
 	}
-	if d := p.DecideFor(sk, "ls"); !strings.HasSuffix(d.Reason, "such as bash {baseDir}/lib/deep/run.sh") {
+	if d := p.DecideFor(sk, "ls"); !strings.Contains(d.Reason, "such as bash {baseDir}/lib/deep/run.sh; once") {
 		t.Errorf("got %q", d.Reason)
 	}
 }

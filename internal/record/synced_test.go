@@ -3,7 +3,6 @@ package record
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -14,58 +13,19 @@ import (
 	"github.com/skillrun/skillrun/internal/durable"
 )
 
-// A testDisk is an ext4 file system whose disk can fail.
-type testDisk struct {
-	dir    string // where it is mounted
-	file   string
-	device *disktest.Device
+// crashed opens the store of a disk as a loss of power now would leave it.
+func crashed(t *testing.T, disk *disktest.Ext4) *Store {
+	t.Helper()
+	return openIdleStore(t, Config{Dir: filepath.Join(disk.AfterCrash(t).Dir, "record")})
 }
 
-func newTestDisk(t *testing.T) *testDisk {
+func syncDisk(t *testing.T, disk *disktest.Ext4) error {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, to mount a disk")
-	}
-	mkfs := "/usr/sbin/mkfs.ext4"
-	if _, err := os.Stat(mkfs); err != nil {
-		t.Skipf("%v: the test needs a disk of its own", err)
-	}
-	file := filepath.Join(t.TempDir(), "disk")
-	err := os.WriteFile(file, nil, 0o600)
-	if err = errors.Join(err, os.Truncate(file, 64<<20)); err != nil {
+	f, err := durable.OpenFS(disk.Dir)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command(mkfs, "-q", "-m", "0", file).CombinedOutput(); err != nil {
-		t.Fatalf("mkfs: %v\n%s", err, out)
-	}
-	d := &testDisk{file: file, device: disktest.NewDevice(t, file)}
-	d.dir = mountDisk(t, d.device.Path)
-	return d
-}
-
-// mountDisk mounts a file with a file system until the test ends. Only a sync writes to it before.
-func mountDisk(t *testing.T, file string) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	if out, err := exec.Command("mount", "-o", "loop,commit=300", file, dir).CombinedOutput(); err != nil {
-		t.Fatalf("mount: %v\n%s", err, out)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, 0); err != nil {
-			t.Errorf("unmount %s: %v", dir, err)
-		}
-	})
-	return dir
-}
-
-// crashed opens the store in dir as a loss of power now would leave it.
-func (d *testDisk) crashed(t *testing.T) *Store {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "disk")
-	if out, err := exec.Command("cp", "--sparse=always", d.file, file).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return openIdleStore(t, Config{Dir: filepath.Join(mountDisk(t, file), "record")})
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // claim creates an execution with a key. It notes an acknowledged one.
@@ -130,8 +90,8 @@ func TestNoClaimAfterLostWrite(t *testing.T) {
 		{"a checkpoint fails", 1, checkpoint}, // only the flush of the log passes, which is synced
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			disk, claims := newTestDisk(t), map[string]string{}
-			s := openIdleStore(t, Config{Dir: filepath.Join(disk.dir, "record")})
+			disk, claims := disktest.NewFailingExt4(t), map[string]string{}
+			s := openIdleStore(t, Config{Dir: filepath.Join(disk.Dir, "record")})
 			if err := claim(t, s, "before", claims); err != nil {
 				t.Fatal(err)
 			}
@@ -140,19 +100,19 @@ func TestNoClaimAfterLostWrite(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tt.pass > 0 {
-				if err := durable.SyncFS(disk.dir); err != nil {
+				if err := syncDisk(t, disk); err != nil {
 					t.Fatal(err)
 				}
 			}
 			var requests atomic.Int64
-			disk.device.Fail(func() bool { return requests.Add(1) > tt.pass })
+			disk.Device.Fail(func() bool { return requests.Add(1) > tt.pass })
 			err := tt.lose(t, s)
-			if err == nil || disk.device.Failed() == 0 {
-				t.Fatalf("got %v, and %d requests have failed", err, disk.device.Failed())
+			if err == nil || disk.Device.Failed() == 0 {
+				t.Fatalf("got %v, and %d requests have failed", err, disk.Device.Failed())
 			}
-			disk.device.Fail(nil)
+			disk.Device.Fail(nil)
 			err = claim(t, s, "after", claims)
-			wantClaims(t, disk.crashed(t), claims)
+			wantClaims(t, crashed(t, disk), claims)
 			var lost *LostWriteError
 			if !errors.As(err, &lost) {
 				t.Errorf("a claim after the lost write: %v", err)
@@ -168,25 +128,25 @@ func TestNoClaimAfterLostWrite(t *testing.T) {
 			if err := claim(t, s, "next start", claims); err != nil {
 				t.Fatal(err)
 			}
-			crashed := disk.crashed(t)
-			wantClaims(t, crashed, claims)
-			if _, err := crashed.Get(t.Context(), "a", "without-key"); err != nil {
+			after := crashed(t, disk)
+			wantClaims(t, after, claims)
+			if _, err := after.Get(t.Context(), "a", "without-key"); err != nil {
 				t.Errorf("an execution that the next start has written again: %v", err)
 			}
 			// Also without the log, which is empty then.
 			if err := s.db.emptyLog(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			_ = durable.SyncFS(disk.dir) // the kernel reports the lost write again
-			wantClaims(t, disk.crashed(t), claims)
+			_ = syncDisk(t, disk) // the kernel reports the lost write again
+			wantClaims(t, crashed(t, disk), claims)
 		})
 	}
 }
 
 // A claim that the last process has not synced is synced before anyone learns of it.
 func TestStartSyncsClaims(t *testing.T) {
-	disk, claims := newTestDisk(t), map[string]string{}
-	s := openIdleStore(t, Config{Dir: filepath.Join(disk.dir, "record")})
+	disk, claims := disktest.NewFailingExt4(t), map[string]string{}
+	s := openIdleStore(t, Config{Dir: filepath.Join(disk.Dir, "record")})
 	if err := claim(t, s, "synced", claims); err != nil {
 		t.Fatal(err)
 	}
@@ -205,18 +165,18 @@ func TestStartSyncsClaims(t *testing.T) {
 	endProcess(t, s)
 	claims["written"] = "x"
 	wantClaims(t, openIdleStore(t, s.config), claims)
-	wantClaims(t, disk.crashed(t), claims)
+	wantClaims(t, crashed(t, disk), claims)
 }
 
 // A sync that ends while ext4 gives up its journal can succeed for nothing. So keys are not answered afterwards.
 func TestNoAnswerFromDeadFileSystem(t *testing.T) {
-	disk, claims := newTestDisk(t), map[string]string{}
-	s := openIdleStore(t, Config{Dir: filepath.Join(disk.dir, "record")})
+	disk, claims := disktest.NewFailingExt4(t), map[string]string{}
+	s := openIdleStore(t, Config{Dir: filepath.Join(disk.Dir, "record")})
 	if err := claim(t, s, "key", claims); err != nil {
 		t.Fatal(err)
 	}
 	wantClaims(t, s, claims) // its pages are in SQLite's memory
-	disktest.CutPower(t, disk.dir)
+	disktest.CutPower(t, disk.Dir)
 	if id, _, err := s.Holder(t.Context(), "a", "key"); err == nil {
 		t.Errorf("the key was answered with %s", id)
 	}

@@ -124,6 +124,7 @@ func install(ctx context.Context, c InstallConfig) (*Installation, error) {
 	}
 	if place == "" {
 		began := time.Now()
+		c.Log.Info("unpacking the embedded Python; this takes some seconds", "version", version, "dir", c.Dir)
 		if place, err = replace(ctx, c, name); err != nil {
 			return nil, err
 		}
@@ -219,7 +220,16 @@ func replace(ctx context.Context, c InstallConfig, name string) (place string, e
 			err = errors.Join(err, removeAll(context.WithoutCancel(ctx), tmp))
 		}
 	}()
+	written, err := durable.OpenFS(c.Dir)
+	if err != nil {
+		return "", err
+	}
+	defer written.Close()
 	if err := fill(ctx, c, tmp); err != nil {
+		return "", err
+	}
+	// Before the rename makes it visible.
+	if err := written.Sync(); err != nil {
 		return "", err
 	}
 	for _, place := range placesOf(c.Dir, name) {
@@ -228,15 +238,14 @@ func replace(ctx context.Context, c InstallConfig, name string) (place string, e
 			err = os.Rename(tmp, place)
 		}
 		if err == nil {
-			return place, durable.SyncFS(c.Dir)
+			return place, written.Sync()
 		}
 		c.Log.Warn("cannot replace the embedded Python; trying the next directory name", "dir", place, "err", err)
 	}
 	return "", err
 }
 
-// fill unpacks into dir, writes the manifest, and syncs everything to disk before the
-// rename makes it visible.
+// fill unpacks into dir and writes the manifest.
 // --target is the path in sandboxes. It differs from root, where the bundle writes, and
 // compiled files hold the path of their source.
 func fill(ctx context.Context, c InstallConfig, dir string) error {
@@ -250,10 +259,7 @@ func fill(ctx context.Context, c InstallConfig, dir string) error {
 	if err := checkModes(root); err != nil {
 		return err
 	}
-	if err := writeManifest(dir); err != nil {
-		return err
-	}
-	return durable.SyncFS(dir)
+	return writeManifest(dir)
 }
 
 // moveAway frees a name by renaming the directory there. It does not remove it.

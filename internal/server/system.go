@@ -103,6 +103,9 @@ func (c systemCalls) GetCapabilities(ctx context.Context, _ *pb.GetCapabilitiesR
 	can := c.capabilities()
 	running, queued, draining := c.x.Counts()
 	operator := roleOf(ctx) == identity.Operator
+	if !operator && can.AuditProblem != "" {
+		can.AuditProblem = "operators see the cause" // it names a directory of the machine
+	}
 	if !operator && !c.x.Tenants.IsSingle() {
 		// A tenant must not learn how busy the others are.
 		t, err := c.x.Tenant(caller(ctx))
@@ -131,6 +134,9 @@ func (c systemCalls) GetCapabilities(ctx context.Context, _ *pb.GetCapabilitiesR
 	m.Running, m.Queued, m.Draining = uint32(running), uint32(queued), draining
 	m.State = can.state(draining, operator)
 	for _, b := range can.Boundaries {
+		if !operator {
+			b.Detail = "" // it can name directories of the machine
+		}
 		m.Boundaries = append(m.Boundaries, &pb.Boundary{
 			Name: text(b.Name), Group: groupNumbers[b.Group], Found: proto.Bool(b.Found), Allowed: proto.Bool(b.Allowed), Why: text(b.Why), Detail: text(b.Detail),
 		})

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -42,6 +43,27 @@ func TestGetCapabilities(t *testing.T) {
 	}
 	if !proto.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// Boundaries, and the cause of an audit log that can't be written, can name directories of the machine. Only operators
+// see these texts.
+func TestCapabilitiesNameNoDirectories(t *testing.T) {
+	for role, want := range map[identity.Role][2]string{
+		identity.Admin:    {"", "operators see the cause"},
+		identity.Operator: {"works on /srv/state", "open /srv/state/audit: no space left on device"},
+	} {
+		d := startIdle(t, func(_ *executor.Config, c *Config) {
+			c.Identify = as(role)
+			c.Capabilities = func() Capabilities {
+				return Capabilities{Boundaries: []Boundary{{Name: "id-mapped mounts", Group: "machine", Detail: "works on /srv/state", Found: true}},
+					AuditProblem: "open /srv/state/audit: no space left on device"}
+			}
+		})
+		got, err := d.system.GetCapabilities(t.Context(), &pb.GetCapabilitiesRequest{})
+		if err != nil || got.Boundaries[0].Detail != want[0] || got.AuditProblem != want[1] {
+			t.Errorf("%v: got %v, %v, want %q", role, got, err, want)
+		}
 	}
 }
 

@@ -14,11 +14,6 @@ func (c toolCalls) RunPythonScript(ctx context.Context, m *pb.RunPythonScriptReq
 	if err != nil {
 		return nil, err
 	}
-	// The contract has no error for a missing script, so it is a result like other refusals. An empty script is valid:
-	// it does nothing.
-	if m.Script == nil {
-		return &pb.RunPythonScriptResponse{Error: new("Error executing script: script is required: give Python code")}, nil
-	}
 	in, err := newFiles(m.GetFiles(), false)
 	if err != nil {
 		return nil, err

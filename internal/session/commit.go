@@ -50,6 +50,9 @@ func (w *Writer) Commit(c Change) (Committed, error) {
 	if w.next != nil {
 		return Committed{}, errors.New("session: a writer commits once")
 	}
+	if len(c.Files)+len(c.Deleted) == 0 {
+		return Committed{}, nil // a list of many files takes time
+	}
 	number := w.x.head.Number + 1 // only writers change it
 	// Everything up to w.commit happens in memory. An error before it leaves nothing to undo.
 	p, err := newPlan(number, c)
@@ -216,7 +219,7 @@ func (w *Writer) writeObjects(next *manifest, sources map[string]string) error {
 	}
 	dir := filepath.Join(w.x.dir, objectsName)
 	if len(sources) >= manySyncs {
-		return durable.SyncFS(dir)
+		return w.fs.Sync()
 	}
 	return durable.SyncDir(dir)
 }

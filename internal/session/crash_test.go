@@ -12,9 +12,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/skillrun/skillrun/internal/disktest"
+	"github.com/skillrun/skillrun/internal/durable"
 )
 
 // crashDir, in the environment, makes the test binary the program that is killed.
@@ -270,10 +274,10 @@ func TestFailedSync(t *testing.T) {
 }
 
 // onDisk moves the store of a bench to a disk of its own.
-func (b *bench) onDisk() {
+func (b *bench) onDisk(disk *disktest.Ext4) {
 	b.t.Helper()
 	b.must(b.Close())
-	b.dir = filepath.Join(disktest.NewExt4(b.t).Dir, "sessions")
+	b.dir = filepath.Join(disk.Dir, "sessions")
 	b.open()
 	b.t.Cleanup(func() { b.Store.Close() }) // before the disk goes
 }
@@ -281,7 +285,7 @@ func (b *bench) onDisk() {
 // Commit says what it knows when the disk fails before the version has its name: there is no such version.
 func TestDiskFailsBeforeTheVersion(t *testing.T) {
 	b := newBench(t)
-	b.onDisk()
+	b.onDisk(disktest.NewExt4(t))
 	id := b.create(Settings{})
 	b.commit(id, "f=1")
 	b.step = func(step string) {
@@ -308,7 +312,7 @@ func isUnknown(err error) bool {
 // disk. Commit does not deny it.
 func TestDiskFailsAfterTheVersion(t *testing.T) {
 	b := newBench(t)
-	b.onDisk()
+	b.onDisk(disktest.NewExt4(t))
 	id := b.create(Settings{})
 	b.commit(id, "f=1")
 	w := b.acquire(id, 0)
@@ -325,6 +329,37 @@ func TestDiskFailsAfterTheVersion(t *testing.T) {
 	}
 	if err := b.openErr(id, 0); err == nil {
 		t.Error("a writer begins before the version is removed")
+	}
+}
+
+// The disk loses a file of an execution, and another session's commit learns of it first.
+func TestDiskLosesAFileBeforeTheCommit(t *testing.T) {
+	b, disk := newBench(t), disktest.NewFailingExt4(t)
+	b.onDisk(disk)
+	id := b.create(Settings{})
+	other, err := durable.OpenFS(disk.Dir)
+	b.must(err)
+	defer other.Close()
+	b.must(other.Sync())
+	w := b.acquire(id, 0)
+	var c Change
+	for i := range manySyncs {
+		f := newFile(fmt.Sprint("f", i), "content")
+		source := filepath.Join(disk.Dir, f.Path)
+		b.must(os.WriteFile(source, []byte("content"), 0o600))
+		c.Files = append(c.Files, NewFile{f, source})
+	}
+	var requests atomic.Int64
+	disk.Device.Fail(func() bool { return requests.Add(1) == 1 }) // data comes before the journal
+	if err := other.Sync(); !errors.Is(err, unix.EIO) {
+		t.Fatalf("the other sync: got %v, want EIO", err)
+	}
+	if done, err := w.Commit(c); !errors.Is(err, unix.EIO) {
+		t.Errorf("got version %d, %v, want EIO", done.Version.Number, err)
+	}
+	w.Release()
+	if i, err := b.Get("a", id); i.Newest.Number != 0 || err != nil {
+		t.Errorf("got %+v, %v, want no version", i, err)
 	}
 }
 

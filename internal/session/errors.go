@@ -7,7 +7,7 @@ import (
 
 // ErrNotFound says that the tenant has no such session, or the session no such version or file. A session
 // of another tenant and an expired one do not exist either.
-var ErrNotFound = errors.New("no such session, version or file")
+var ErrNotFound = errors.New("not found")
 
 // ErrClosed says that the store was closed.
 var ErrClosed = errors.New("sessions are closed")

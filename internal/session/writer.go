@@ -7,6 +7,7 @@ import (
 	"iter"
 	"path/filepath"
 
+	"github.com/skillrun/skillrun/internal/durable"
 	"github.com/skillrun/skillrun/internal/failpoint"
 )
 
@@ -28,8 +29,9 @@ type Writer struct {
 	tenant string
 	by     string
 	base   *manifest
-	next   *manifest // the commit; nil: none
-	gone   []int     // versions that are no longer kept after the commit
+	next   *manifest   // the commit; nil: none
+	gone   []int       // versions that are no longer kept after the commit
+	fs     *durable.FS // open since before the first file that the commit may have was written; nil before Open
 
 	changed []Changed // by the commit
 }
@@ -139,6 +141,11 @@ func (w *Writer) Open(version int) error {
 	if err := x.setTree(s.config.Owner, base); err != nil {
 		return fmt.Errorf("session %s: tree: %w", x.id, err)
 	}
+	if w.fs == nil {
+		if w.fs, err = durable.OpenFS(x.dir); err != nil {
+			return fmt.Errorf("session %s: %w", x.id, err)
+		}
+	}
 	w.base = base
 	return s.use(x)
 }
@@ -215,6 +222,9 @@ func (w *Writer) Release() {
 	// The turn ends last, and after an error too: a session without a turn could never be used again.
 	defer s.end(x)
 	err := s.use(x)
+	if w.fs != nil {
+		err = errors.Join(err, w.fs.Close())
+	}
 	if w.next != nil {
 		err = errors.Join(err, x.setTree(s.config.Owner, w.next))
 		s.step("tree")

@@ -174,7 +174,7 @@ func TestCallNamesItsSession(t *testing.T) {
 		{"read_file", `{"path": "x", "session": "` + theirs.ID + `"}`, "there is no session"},
 		{"list_files", `{"session": "` + theirs.ID + `"}`, "there is no session"},
 		{"RunPython", `{"code": "1", "session": "` + theirs.ID + `"}`, "there is no session"},
-		{"RunPython", `{"code": "1", "files": [{"path": "x", "uri": "session://` + theirs.ID + `/x"}]}`, "no such session, version or file"},
+		{"RunPython", `{"code": "1", "files": [{"path": "x", "uri": "session://` + theirs.ID + `/x"}]}`, "not found"},
 		{"list_files", `{"session": "new"}`, `there is no session "new"`},
 		{"write_file", `{"path": "x", "text": "", "session": "none"}`, `there is no session "none"`},
 		{"write_file", `{"path": "../x", "text": ""}`, `path "../x": has the component ".."`},

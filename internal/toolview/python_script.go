@@ -77,14 +77,13 @@ func (v *View) RunPythonScript(ctx context.Context, who permission.Principal, c 
 	if !runtime.HasVenv(sk) && !v.x.Prepared(who, sk) {
 		return PythonScriptResult{Error: fmt.Sprintf("Skill '%s' does not have a venv. Cannot execute script.", c.Skill)}, nil
 	}
-	code := c.Script
-	if code == "" {
-		code = "\n" // python -c accepts empty code, an execution does not
+	if c.Script == "" {
+		return PythonScriptResult{Error: "Error executing script: script is required: give Python code"}, nil
 	}
 	r, err := v.run(ctx, executor.Request{
 		Principal: who,
 		Skill:     sk.Name + "@" + sk.Digest, // the version that was checked
-		Source:    permission.Source{Kind: permission.Code, Code: code},
+		Source:    permission.Source{Kind: permission.Code, Code: c.Script},
 		Args:      c.Args,
 		Files:     c.Files,
 		Resources: c.Resources,

@@ -197,7 +197,7 @@ _BY_CODE: Dict[grpc.StatusCode, Type[CallError]] = {
 
 # Helps a user without permission to open the socket. listen.unix_group of the daemon's configuration names
 # the group.
-JOIN_GROUP = " (your user may not open the socket; join its group, sudo usermod -aG skillrun $USER, and log in again)"
+JOIN_GROUP = " (your user may not open the socket; join its group, by default with sudo usermod -aG skillrun $USER, and log in again)"
 
 
 def call_error(error: grpc.RpcError) -> CallError:

@@ -82,6 +82,7 @@ const (
 	RuleToolPlaceholder   = "tool-placeholder"
 	RuleNodePackages      = "node-packages"
 	RuleNodeLock          = "node-lock-missing"
+	RuleNodeScripts       = "node-install-scripts"
 	RuleUnlisted          = "mcp-unlisted"
 	RuleTooMany           = "too-many-findings"
 )

@@ -152,8 +152,35 @@ func (n *needsReader) nodeLock(dir string) error {
 	}
 	if _, err := NodeLock(text, n.Node.Manifest); err != nil {
 		n.refuseNode(n.Node.File, "%v", err)
+	} else if names := installScripts(text); len(names) > 0 {
+		n.Warn(0, RuleNodeScripts, "packages with scripts that npm runs when it installs them: %s; skillrun prepare runs these scripts only if the daemon's configuration has environments.install_scripts", strings.Join(names, ", "))
 	}
 	return nil
+}
+
+// maxNamedScripts bounds the names in one finding.
+const maxNamedScripts = 10
+
+// installScripts returns the first packages of a lock that NodeLock accepts, by name, whose installation runs a script.
+func installScripts(lock []byte) []string {
+	var read struct {
+		Packages map[string]struct {
+			HasInstallScript bool `json:"hasInstallScript"`
+		} `json:"packages"`
+	}
+	// A field of another type is not a script: npm reads true only.
+	_ = json.Unmarshal(bytes.TrimPrefix(lock, []byte("\xef\xbb\xbf")), &read)
+	var names []string
+	for at, p := range read.Packages {
+		if name, err := lockedName(at); p.HasInstallScript && at != "" && err == nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	if names = slices.Compact(names); len(names) > maxNamedScripts {
+		names = append(names[:maxNamedScripts], "...")
+	}
+	return names
 }
 
 // UnreadNodeLock says what the lock of another program means for a build.

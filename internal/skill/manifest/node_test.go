@@ -31,6 +31,16 @@ func TestNodePackagesOfAManifest(t *testing.T) {
 	}
 }
 
+// Packages whose installation runs a script are named: the daemon does not run it by default.
+func TestNodeInstallScripts(t *testing.T) {
+	runs := strings.Replace(locked, "{", `{"hasInstallScript": true, `, 1)
+	own := lock(`"node_modules/z": ` + runs + `, "node_modules/b/node_modules/z": ` + runs)
+	needs, found := readSkill(t, files{"SKILL.md": nodeFront, "package.json": `{"dependencies": {"z": "1"}}`, "package-lock.json": own})
+	if needs.Node.Problem.Reason != "" || len(found) != 1 || found[0].Rule != RuleNodeScripts || found[0].File != "package-lock.json" || !strings.Contains(found[0].Message, "installs them: z; ") {
+		t.Errorf("got %+v, %v", needs.Node, found)
+	}
+}
+
 // npm's locks count, the shrinkwrap first. The lock of another program is named, and does not count.
 func TestNodeLocks(t *testing.T) {
 	const text = `{"dependencies": {"z": "1"}}`

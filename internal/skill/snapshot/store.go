@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/durable"
 )
 
 // Store keeps snapshots: one directory for each, named by the hex digits of its digest. A
@@ -167,14 +169,10 @@ func (s *Store) Publish(all []*Staged) error {
 }
 
 // flush writes all staged snapshots to disk. One syncfs(2) replaces an fsync for each of
-// thousands of files.
+// thousands of files. It uses the descriptor of the lock, which is older than the snapshots: see durable.FS. Only one
+// caller at a time stages and publishes.
 func (s *Store) flush() error {
-	dir, err := os.Open(s.dir)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if err := unix.Syncfs(int(dir.Fd())); err != nil {
+	if err := unix.Syncfs(int(s.lock.Fd())); err != nil {
 		return fmt.Errorf("%s: sync: %w", s.dir, err)
 	}
 	return nil
@@ -192,14 +190,7 @@ func (st *Staged) publish() error {
 }
 
 // sync makes the final names of snapshots durable.
-func (s *Store) sync() error {
-	dir, err := os.Open(s.dir)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
-}
+func (s *Store) sync() error { return durable.SyncDir(s.dir) }
 
 // moveAside renames a damaged snapshot. Running programs keep their files; a later sweep
 // removes them.

@@ -805,7 +805,7 @@ type GetCapabilitiesResponse struct {
 	// Folders of skills that did not load, the first 100.
 	SkillProblems []*SkillProblem `protobuf:"bytes,18,rep,name=skill_problems,json=skillProblems,proto3" json:"skill_problems,omitempty"`
 	// Why the audit log cannot be written now; executions are refused until it can be.
-	// Empty: the log is writable, or the daemon writes no audit log.
+	// Empty: the log is writable, or the daemon writes no audit log. Only operators get the cause.
 	AuditProblem string `protobuf:"bytes,19,opt,name=audit_problem,json=auditProblem,proto3" json:"audit_problem,omitempty"`
 	// Tenants whose configuration has a mistake, so that its last change is not in force,
 	// the first 100. Only operators get them.
@@ -1159,7 +1159,8 @@ type Boundary struct {
 	Found *bool `protobuf:"varint,2,opt,name=found,proto3,oneof" json:"found,omitempty"`
 	// The purpose of the boundary.
 	Why string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
-	// The daemon's observation. If the boundary is missing: how to get it.
+	// The daemon's observation. If the boundary is missing: how to get it. Only operators
+	// get this field, because it can name directories of the machine.
 	Detail string        `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`
 	Group  BoundaryGroup `protobuf:"varint,5,opt,name=group,proto3,enum=skillrun.v1.BoundaryGroup" json:"group,omitempty"`
 	// Always set. The configuration allows that the boundary is missing. If a boundary is missing

@@ -27,7 +27,7 @@ type RunPythonScriptRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A skill's name. The skill must have a venv or a prepared environment.
 	SkillName string `protobuf:"bytes,1,opt,name=skill_name,proto3" json:"skill_name,omitempty"`
-	// Python code, run as python -c. Required, though it may be empty text.
+	// Python code, run as python -c. Required.
 	Script *string `protobuf:"bytes,2,opt,name=script,proto3,oneof" json:"script,omitempty"`
 	// Unset: the skill's max_execution_time, else 30 s. At most 600 s.
 	Timeout *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`

@@ -96,3 +96,14 @@ func (g Group) RefusedForks() uint64 {
 	n, _ := g.Value("pids", "pids.events", "max")
 	return n
 }
+
+// NeverFull reports that the group has never had as many processes as it may have, so that a parent's limit refused
+// its forks. Without pids.peak, before Linux 6.1, it reports false.
+func (g Group) NeverFull() bool {
+	peak, err := g.Number("pids", "pids.peak")
+	if err != nil {
+		return false
+	}
+	most, err := g.Number("pids", "pids.max")
+	return err == nil && peak < most
+}

@@ -73,6 +73,8 @@ func ActionName(action uint32) string {
 		return "EPERM"
 	case unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS):
 		return "ENOSYS"
+	case unix.SECCOMP_RET_ERRNO | uint32(unix.EINVAL):
+		return "EINVAL"
 	default:
 		return fmt.Sprintf("%#x", action)
 	}
