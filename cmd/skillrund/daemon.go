@@ -87,9 +87,10 @@ type daemon struct {
 	lock      *os.File            // holds the lock of the state directory, until this daemon and each other with a copy has closed it
 	listeners listeners
 	serving   sync.WaitGroup
-	failed    chan error     // has room for an error of each listener
-	earlier   *earlierDaemon // from which this daemon has taken over; nil: a plain start
-	adopted   chan struct{}  // closed when the earlier daemon has ended; nil: a plain start
+	endFormer []context.CancelFunc // each ends the calls of servers that a failed takeover has replaced
+	failed    chan error           // has room for an error of each listener
+	earlier   *earlierDaemon       // from which this daemon has taken over; nil: a plain start
+	adopted   chan struct{}        // closed when the earlier daemon has ended; nil: a plain start
 }
 
 // serve starts the daemon and runs it until a signal ends it. Health says SERVING only if every
@@ -438,6 +439,9 @@ func (d *daemon) wait(ctx context.Context, signals signals) error {
 	readers, cancel := context.WithTimeout(ctx, readerPatience)
 	defer cancel()
 	d.stopper()(readers)
+	for _, end := range d.endFormer {
+		end()
+	}
 	return err
 }
 

@@ -270,12 +270,10 @@ func (d *daemon) resume(ctx context.Context, resumeStores func() error, sockets 
 		again.close()
 		return &notTakenBack{err}
 	}
-	// Calls that the old servers have accepted may go on, as long as in a drain.
-	d.serving.Go(func() {
-		patience, cancel := context.WithTimeout(context.Background(), time.Duration(d.config.Drain))
-		defer cancel()
-		stop(patience)
-	})
+	// Calls that the old servers have accepted go on.
+	former, end := context.WithCancel(context.WithoutCancel(ctx))
+	d.endFormer = append(d.endFormer, end)
+	d.serving.Go(func() { stop(former) })
 	listeners, err := listenFrom(d.config, &again, d.log)
 	again.close()
 	if err != nil {
