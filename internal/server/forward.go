@@ -109,7 +109,7 @@ func (s *Server) forward(t *takeover, g *guardedStream, method string, c *call) 
 	}
 	conn, err := t.connection(connectionOf(g.ctx))
 	if err != nil {
-		return t.lost(s, err)
+		return s.notForwarded(err)
 	}
 	ctx, cancel := context.WithCancelCause(outgoingContext(g.ctx, c))
 	defer cancel(nil)
@@ -118,7 +118,7 @@ func (s *Server) forward(t *takeover, g *guardedStream, method string, c *call) 
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return t.lost(s, err)
+		return s.notForwarded(err)
 	}
 	if c != nil {
 		c.forwarded = true
@@ -146,8 +146,8 @@ func (s *Server) forward(t *takeover, g *guardedStream, method string, c *call) 
 	return err
 }
 
-// lost is the error of a call that the next daemon has not got.
-func (t *takeover) lost(s *Server, err error) error {
+// notForwarded returns the error of a call that the next daemon has not got.
+func (s *Server) notForwarded(err error) error {
 	s.log.Warn("takeover: the next daemon gets no calls", "err", err)
 	return executor.ErrHandedOver
 }
