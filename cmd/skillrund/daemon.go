@@ -88,9 +88,10 @@ type daemon struct {
 	lock      *os.File            // holds the lock of the state directory, until this daemon and each other with a copy has closed it
 	listeners listeners
 	serving   sync.WaitGroup
-	failed    chan error     // has room for an error of each listener
-	earlier   *earlierDaemon // from which this daemon has taken over; nil: a plain start
-	adopted   chan struct{}  // closed when the earlier daemon has ended; nil: a plain start
+	endFormer []context.CancelFunc // each ends the calls of servers that a failed takeover has replaced
+	failed    chan error           // has room for an error of each listener
+	earlier   *earlierDaemon       // from which this daemon has taken over; nil: a plain start
+	adopted   chan struct{}        // closed when the earlier daemon has ended; nil: a plain start
 }
 
 // serve starts the daemon and runs it until a signal ends it. Health says SERVING only if every
@@ -137,6 +138,11 @@ func serve(c config, path, program string) error {
 	signal.Notify(signals.stop, syscall.SIGTERM, syscall.SIGINT)
 	d.accept(listeners)
 	if earlier != nil {
+		d.serving.Go(func() {
+			if err := d.server.ServeForwarded(earlier.clients); err != nil {
+				log.Error("takeover: calls of the earlier daemon are refused", "err", err)
+			}
+		})
 		if err := earlier.serving(); err != nil {
 			// Return without d.close: the earlier daemon has not heard of this one, so it kills this process and
 			// removes its remains.
@@ -428,10 +434,16 @@ func (d *daemon) wait(ctx context.Context, signals signals) error {
 	}
 	// Health keeps new callers away. Drain takes hardly longer than drain and cancel_grace together, and twice that in a takeover.
 	d.executor.Drain(patience, late)
+	if handed && d.server.AwaitForwarded(late) != nil {
+		d.log.Warn("takeover: calls that the next daemon answers end with this daemon")
+	}
 	// All executions have ended. Clients get some time to read the outcomes.
 	readers, cancel := context.WithTimeout(ctx, readerPatience)
 	defer cancel()
 	d.stopper()(readers)
+	for _, end := range d.endFormer {
+		end()
+	}
 	return err
 }
 

@@ -86,7 +86,6 @@ func TestFaults(t *testing.T) {
 			}
 		}
 		if wholeFaults {
-			// On a busy machine, requests that wait for a session longer than a hand-over takes are refused.
 			run("takeover", takenOver)
 			for _, f := range damageFaults {
 				run(f.name, f.inject)

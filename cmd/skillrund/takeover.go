@@ -23,17 +23,19 @@ import (
 //
 // Theory of operation. SIGUSR2 makes the daemon start its program again, from the path of its binary and with
 // the same arguments. So the next daemon can be another version and can have another configuration. The next
-// daemon inherits the listening sockets and two socket pairs, over which the daemons call each other (net/rpc).
+// daemon inherits the listening sockets and three socket pairs: over two of them the daemons call each other (net/rpc).
+// Over the third one the earlier daemon forwards calls of its clients (server.HandOver).
 //
 //	earlier                                   next
 //	  | starts ------------------------------> | opens everything that two daemons can have open: sandboxes,
 //	  | serves                                 | skills, packages, images; probes the boundaries
 //	  | <----------------------------- Await --|
 //	  | stops accepting; asks clients to leave |
-//	  | ends the calls that are under way      |
+//	  | lets calls that still come wait        |
 //	  | hands over record, sessions, audit log |
 //	  |-- executions that have not ended ----> | opens these beside the earlier daemon
 //	  | <--------------------------- Serving --| accepts connections, which have waited in the kernel
+//	  |-- calls that waited -----------------> | answers them
 //	  | runs its executions to their ends      | asks the earlier one to cancel and to signal them
 //	  |-- Started, Released, Ended ----------> |
 //	  | exits                                  | adopts the state that the earlier daemon leaves
@@ -52,8 +54,9 @@ const takeoverVar = "_SKILLRUN_TAKEOVER"
 const (
 	toEarlier   = 3 // the next daemon calls the earlier one
 	fromEarlier = 4 // the earlier daemon calls the next one
-	stateLock   = 5 // the file with the lock of state_dir: both daemons hold the lock, so no third one can come between them
-	firstSocket = 6 // the first of the listening sockets
+	fromClients = 5 // the earlier daemon forwards calls of its clients
+	stateLock   = 6 // the file with the lock of state_dir: both daemons hold the lock, so no third one can come between them
+	firstSocket = 7 // the first of the listening sockets
 )
 
 // Names of the services of net/rpc.
@@ -126,9 +129,10 @@ func takeoverValue(sockets int, stay bool) string {
 	return strconv.Itoa(sockets)
 }
 
-// socketPair returns a connection, and the other end of it as a file for a child process.
-func socketPair() (net.Conn, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+// socketPair returns a connection, and the other end of it as a file for a child process. kind is unix.SOCK_STREAM or
+// unix.SOCK_SEQPACKET.
+func socketPair(kind int) (*net.UnixConn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -141,8 +145,16 @@ func socketPair() (net.Conn, *os.File, error) {
 }
 
 // fileConn returns the connection of a descriptor, and closes the descriptor.
-func fileConn(fd int) (net.Conn, error) {
+func fileConn(fd int) (*net.UnixConn, error) {
 	f := os.NewFile(uintptr(fd), "takeover")
 	defer f.Close()
-	return net.FileConn(f)
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("descriptor %d is a %T", fd, c), c.Close())
+	}
+	return u, nil
 }

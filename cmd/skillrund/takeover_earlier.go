@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/failpoint"
 	"github.com/skillrun/skillrun/internal/metrics"
@@ -24,13 +26,11 @@ const (
 	// servingPatience bounds the time from the start of the hand-over until the next daemon serves. New connections wait
 	// in the kernel during that time.
 	servingPatience = 30 * time.Second
-	// Calls that are neither accepted nor refused yet wait for a session, for example, whose executions go on. This daemon
-	// waits for these calls as long as one is accepted or refused every quietPatience, but at most for leavePatience: new
-	// callers wait, too, and a gRPC client gives up a connection after 20 s. quietTime: when no call has come for so long,
-	// none is on its way, because a client needs only one round trip to learn that it should leave this daemon.
-	quietPatience = 3 * time.Second
-	leavePatience = 10 * time.Second
-	quietTime     = 50 * time.Millisecond
+	// scrapePatience bounds the wait for readers of metrics and health.
+	scrapePatience = 3 * time.Second
+	// uploadPatience bounds the wait for uploads, which the next daemon can't go on with. New callers wait, too, and a gRPC
+	// client gives up a connection after 20 s.
+	uploadPatience = 5 * time.Second
 )
 
 // A nextDaemon is the daemon that takes over from this one.
@@ -38,6 +38,8 @@ type nextDaemon struct {
 	d     *daemon
 	cmd   *exec.Cmd
 	calls *rpc.Client // calls to the next daemon
+	// clients leads to the next daemon for calls of clients, see server.HandOver.
+	clients *net.UnixConn
 
 	ready   chan struct{} // closed when the next daemon calls Await
 	serving chan struct{} // closed when the next daemon calls Serving
@@ -74,37 +76,45 @@ func (d *daemon) startNext(ctx context.Context) (_ *nextDaemon, err error) {
 // start starts the process of the next daemon, with copies of this daemon's listening sockets. Both daemons then
 // share each socket and its queue of connections, so no connection is refused while neither accepts.
 func (n *nextDaemon) start() error {
-	calls, theirs, err := socketPair()
-	if err != nil {
-		return err
+	var ours [3]*net.UnixConn
+	var files []*os.File // in the order of toEarlier, fromEarlier, fromClients, stateLock and firstSocket
+	started := false
+	defer func() {
+		closeFiles(files)
+		for _, c := range ours {
+			if c != nil && !started {
+				c.Close()
+			}
+		}
+	}()
+	for i, kind := range []int{unix.SOCK_STREAM, unix.SOCK_STREAM, unix.SOCK_SEQPACKET} {
+		c, theirs, err := socketPair(kind)
+		if err != nil {
+			return err
+		}
+		ours[i], files = c, append(files, theirs)
 	}
-	defer theirs.Close()
-	answers, theirAnswers, err := socketPair()
-	if err != nil {
-		return errors.Join(err, calls.Close())
-	}
-	defer theirAnswers.Close()
 	sockets, err := n.d.listeners.files()
 	defer closeFiles(sockets)
 	if err != nil {
-		return errors.Join(err, calls.Close(), answers.Close())
+		return err
 	}
 	n.cmd = exec.Command(n.d.program, os.Args[1:]...)
 	n.cmd.Stdout, n.cmd.Stderr = os.Stderr, os.Stderr
 	n.cmd.Env = append(os.Environ(), takeoverVar+"="+takeoverValue(len(sockets), n.d.listeners.stay))
-	// In the order of toEarlier, fromEarlier, stateLock and firstSocket.
-	n.cmd.ExtraFiles = append([]*os.File{theirs, theirAnswers, n.d.lock}, sockets...)
+	n.cmd.ExtraFiles = slices.Concat(files, []*os.File{n.d.lock}, sockets)
 	if err := n.cmd.Start(); err != nil {
 		n.cmd = nil
-		return errors.Join(err, calls.Close(), answers.Close())
+		return err
 	}
+	started = true
 	go func() { n.cmd.Wait(); close(n.gone) }()
-	n.calls = rpc.NewClient(answers)
+	n.calls, n.clients = rpc.NewClient(ours[1]), ours[2]
 	s := rpc.NewServer()
 	if err := s.RegisterName(earlierService, &earlierCalls{n}); err != nil {
 		panic(err) // the methods have the wrong shape
 	}
-	go s.ServeConn(calls)
+	go s.ServeConn(ours[0])
 	return nil
 }
 
@@ -121,6 +131,7 @@ func (n *nextDaemon) end() {
 		return
 	}
 	n.calls.Close()
+	n.clients.Close()
 	n.cmd.Process.Kill()
 	<-n.gone
 }
@@ -191,7 +202,7 @@ func (d *daemon) handOver(ctx context.Context, n *nextDaemon) error {
 	}
 	began := time.Now()
 	d.listeners.leaveNames() // the socket files must stay when the servers close their listeners
-	d.leaveForNext(ctx)
+	clients := d.leaveForNext(ctx)
 	patience, cancel := context.WithTimeout(ctx, servingPatience)
 	defer cancel()
 	handed, resumeStores, err := d.handOverStores(patience, n)
@@ -201,6 +212,7 @@ func (d *daemon) handOver(ctx context.Context, n *nextDaemon) error {
 		select {
 		case <-n.serving:
 			failpoint.Reach(failpoint.AfterServing)
+			clients(n.clients)
 			d.stopScrapes(ctx)
 			d.log.Info("takeover: the next daemon serves", "pid", n.cmd.Process.Pid, "executions_left", len(handed.Executions),
 				"callers_waited_ms", time.Since(began).Milliseconds())
@@ -212,41 +224,32 @@ func (d *daemon) handOver(ctx context.Context, n *nextDaemon) error {
 		}
 	}
 	n.end()
-	return errors.Join(err, d.resume(ctx, resumeStores, sockets))
+	err = errors.Join(err, d.resume(ctx, resumeStores, sockets))
+	clients(nil)
+	return err
 }
 
 // stopScrapes leaves the listener of metrics and health to the next daemon: readers must not learn that this one drains.
 func (d *daemon) stopScrapes(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, quietPatience)
+	ctx, cancel := context.WithTimeout(ctx, scrapePatience)
 	defer cancel()
 	d.scrapes.Stop(ctx)
 }
 
 // leaveForNext stops accepting, so that new connections wait in the kernel for the next daemon. It asks clients to
-// leave their open connections, and waits until each call that has come is accepted or refused; quietPatience and
-// leavePatience bound the wait. A call that waits on after that, or comes on an old connection, is refused with DRAINING.
-func (d *daemon) leaveForNext(ctx context.Context) {
-	leaving, cancel := context.WithTimeout(ctx, quietPatience)
+// leave their open connections. Calls that still come there wait until end is called, see server.HandOver.
+func (d *daemon) leaveForNext(ctx context.Context) (end func(next *net.UnixConn)) {
+	ctx, cancel := context.WithTimeout(ctx, uploadPatience)
 	defer cancel()
-	if err := d.mcp.Hold(leaving); err != nil {
+	if err := d.mcp.Hold(ctx); err != nil {
 		d.log.Warn("takeover: new connections of MCP can be refused", "err", err)
 	}
-	d.server.Leave(leaving)
-	ctx, cancel = context.WithTimeout(ctx, leavePatience)
-	defer cancel()
-	began := time.Now()
-	look := time.NewTicker(quietTime / 10)
-	defer look.Stop()
-	for !d.server.Quiet(quietTime) || !d.mcp.Quiet(quietTime) {
-		if since := min(time.Since(began), time.Since(d.server.Decided()), time.Since(d.mcp.Decided())); since >= quietPatience {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-look.C:
-		}
+	end = d.server.HandOver()
+	d.server.Leave(ctx)
+	if d.server.Settle(ctx) != nil {
+		d.log.Warn("takeover: uploads that are under way can be refused")
 	}
+	return end
 }
 
 // resume takes back the parts that were handed over, and serves again. sockets are copies of the listening sockets,
@@ -267,12 +270,10 @@ func (d *daemon) resume(ctx context.Context, resumeStores func() error, sockets 
 		again.close()
 		return &notTakenBack{err}
 	}
-	// Calls that the old servers have accepted may go on, as long as in a drain.
-	d.serving.Go(func() {
-		patience, cancel := context.WithTimeout(context.Background(), time.Duration(d.config.Drain))
-		defer cancel()
-		stop(patience)
-	})
+	// Calls that the old servers have accepted go on.
+	former, end := context.WithCancel(context.WithoutCancel(ctx))
+	d.endFormer = append(d.endFormer, end)
+	d.serving.Go(func() { stop(former) })
 	listeners, err := listenFrom(d.config, &again, d.log)
 	again.close()
 	if err != nil {

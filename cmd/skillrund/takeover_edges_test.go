@@ -229,11 +229,11 @@ func (l *lateDaemon) Ended(id string, _ *Nothing) error {
 // While the next daemon reads nothing, the earlier one does not wait for it, and loses no message: a part of one would make
 // the next daemon take the connection for the connection of a dead daemon.
 func TestPeerThatReadsLate(t *testing.T) {
-	ours, theirs, err := socketPair()
+	ours, theirs, err := socketPair(unix.SOCK_STREAM)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ours.(interface{ SetWriteBuffer(int) error }).SetWriteBuffer(1); err != nil { // the kernel's minimum
+	if err := ours.SetWriteBuffer(1); err != nil { // the kernel's minimum
 		t.Fatal(err)
 	}
 	n := &nextDaemon{calls: rpc.NewClient(ours)}

@@ -21,12 +21,13 @@ import (
 
 // An earlierDaemon is the daemon from which this one takes over.
 type earlierDaemon struct {
-	calls   *rpc.Client // calls to the earlier daemon
-	lock    *os.File    // has the lock of state_dir
-	conn    net.Conn    // on which the earlier daemon calls this one
-	sockets inherited   // the listening sockets
-	stay    bool        // the starter of the first daemon keeps the sockets open
-	handed  HandedOver  // set by await
+	calls   *rpc.Client   // calls to the earlier daemon
+	lock    *os.File      // has the lock of state_dir
+	conn    net.Conn      // on which the earlier daemon calls this one
+	clients *net.UnixConn // on which the earlier daemon forwards calls
+	sockets inherited     // the listening sockets
+	stay    bool          // the starter of the first daemon keeps the sockets open
+	handed  HandedOver    // set by await
 }
 
 // joinEarlier takes the inherited descriptors, and returns the daemon from which this one takes over. It returns nil
@@ -59,6 +60,9 @@ func joinEarlier() (_ *earlierDaemon, err error) {
 	}
 	e.calls = rpc.NewClient(c)
 	if e.conn, err = fileConn(fromEarlier); err != nil {
+		return nil, fmt.Errorf("takeover: %w", err)
+	}
+	if e.clients, err = fileConn(fromClients); err != nil {
 		return nil, fmt.Errorf("takeover: %w", err)
 	}
 	return e, nil

@@ -249,7 +249,8 @@ func TestTakeoverThatFails(t *testing.T) {
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
 	socket, address := openMetrics(t)
-	listen := fmt.Sprintf("listen: {unix: s.sock, metrics_tcp: '%s'}\n", address)
+	// The drain has no effect on calls of a daemon that goes on.
+	listen := fmt.Sprintf("drain: 1ms\nlisten: {unix: s.sock, metrics_tcp: '%s'}\n", address)
 	d := launchProgram(t, dir, listen, program, failpoint.KillVar+"="+string(failpoint.BeforeServing)+":0", socket)
 	socket.Close()
 	d.waitServing()

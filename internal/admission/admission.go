@@ -65,16 +65,16 @@ type Admission struct {
 
 	// mu protects the fields below, every tenant and line, and the fields of tickets that ticket.go
 	// lists.
-	mu       sync.Mutex
-	running  int // tickets that hold a slot
-	queued   int // tickets that wait for a slot, and Places
-	used     Resources
-	tenants  map[string]*tenant
-	ready    []*tenant // tenants with a next ticket, in no order; see tenant.index
-	starts   uint64    // counts slots that were given; see tenant.lastStart
-	epoch    time.Time // see growth
-	began    time.Time // see blocks
-	draining bool
+	mu      sync.Mutex
+	running int // tickets that hold a slot
+	queued  int // tickets that wait for a slot, and Places
+	used    Resources
+	tenants map[string]*tenant
+	ready   []*tenant // tenants with a next ticket, in no order; see tenant.index
+	starts  uint64    // counts slots that were given; see tenant.lastStart
+	epoch   time.Time // see growth
+	began   time.Time // see blocks
+	closed  error     // of new requests; nil: they are taken
 }
 
 // New makes an Admission without tenants: SetTenant adds them.
@@ -122,12 +122,13 @@ func (a *Admission) forget(t *tenant) {
 	}
 }
 
-// takes returns a tenant whose requests are taken. The error is ErrDraining or ErrNoTenant. a.mu is held.
+// takes returns a tenant whose requests are taken. The error is ErrDraining, ErrHandedOver or ErrNoTenant. a.mu
+// is held.
 func (a *Admission) takes(name string) (*tenant, error) {
 	t := a.tenants[name]
 	switch {
-	case a.draining:
-		return nil, ErrDraining
+	case a.closed != nil:
+		return nil, a.closed
 	case t == nil || t.removed:
 		return nil, ErrNoTenant
 	}
@@ -136,7 +137,7 @@ func (a *Admission) takes(name string) (*tenant, error) {
 
 // Enter returns a ticket without waiting. It holds a slot if the caller's next execution may start
 // now, else it is queued. The ticket needs nothing until Ticket.Need. The error is a *QuotaError, a
-// *SaturatedError, ErrDraining or ErrNoTenant.
+// *SaturatedError, ErrDraining, ErrHandedOver or ErrNoTenant.
 func (a *Admission) Enter(tenant, caller string) (*Ticket, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -217,17 +218,24 @@ func (a *Admission) takeToken(bucket *rate.Limiter, quota Name, patience time.Du
 
 // Close makes Enter refuse every later request. Tickets that wait stay in the queue: they were
 // accepted, and a drain waits for them.
-func (a *Admission) Close() {
+func (a *Admission) Close() { a.close(ErrDraining) }
+
+// HandOver is Close for a takeover: the error is ErrHandedOver, also after a later Close.
+func (a *Admission) HandOver() { a.close(ErrHandedOver) }
+
+func (a *Admission) close(why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.draining = true
+	if a.closed == nil {
+		a.closed = why
+	}
 }
 
 // Counts returns the number of tickets that hold a slot, and the number of tickets and Places that wait, at one moment.
 func (a *Admission) Counts() (running, queued int, draining bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.running, a.queued, a.draining
+	return a.running, a.queued, a.closed != nil
 }
 
 // Usage counts a tenant's executions. Resources are the sums of the running executions' limits.
@@ -251,7 +259,7 @@ func (a *Admission) Usage(tenant string) Usage {
 func (a *Admission) Open() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.draining = false
+	a.closed = nil
 }
 
 // Hold returns a ticket that holds a slot at once. It ignores all bounds, because the execution runs already, in

@@ -11,6 +11,8 @@ var (
 	ErrQueueTime = errors.New("no slot became free in time")
 	// ErrDraining: Close was called, and nothing new is admitted.
 	ErrDraining = errors.New("the daemon is draining; ask another one or try again")
+	// ErrHandedOver: HandOver was called, and another daemon admits.
+	ErrHandedOver = errors.New("executions are handed over to the next daemon; try again")
 	// ErrNoTenant: SetTenant was never called for the tenant, or RemoveTenant was.
 	ErrNoTenant = errors.New("no such tenant")
 )

@@ -9,7 +9,7 @@ type Place struct {
 }
 
 // Wait returns a place without waiting. It takes no slot and no token of Quota.StartsPerSecond. The error is a
-// *QuotaError, a *SaturatedError, ErrDraining or ErrNoTenant.
+// *QuotaError, a *SaturatedError, ErrDraining, ErrHandedOver or ErrNoTenant.
 func (a *Admission) Wait(tenant, caller string) (*Place, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

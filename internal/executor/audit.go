@@ -36,8 +36,12 @@ func entryOfRequest(ctx context.Context, event audit.Event, req Request, id stri
 	return e
 }
 
-// refused tells the audit log and the observer of a refused request.
+// refused tells the audit log and the observer of a refused request. In a takeover the next daemon usually gets the
+// request instead; if it does not, the server notes the refusal.
 func (x *Executor) refused(ctx context.Context, req Request, err error) {
+	if IsHandedOver(err) {
+		return
+	}
 	e := entryOfRequest(ctx, audit.Execute, req, "")
 	if denied, ok := errors.AsType[*permission.Denied](err); ok {
 		e.Missing = denied.Rule

@@ -283,6 +283,9 @@ func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref st
 	if len(x.Missing) > 0 {
 		return nil, &BoundaryError{x.Missing}
 	}
+	if x.currentHeir() != nil {
+		return nil, ErrHandedOver
+	}
 	if _, _, draining := x.Counts(); draining {
 		return nil, ErrDraining
 	}

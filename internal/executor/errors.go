@@ -66,14 +66,16 @@ func (e *KeyConflictError) Error() string {
 // ErrDraining: the daemon is about to stop and accepts no new execution.
 var ErrDraining = admission.ErrDraining
 
-// IsHandedOver reports whether a call was refused because the next daemon must answer it: see HandOver.
+// ErrHandedOver: the next daemon accepts the executions now. See HandOver.
+var ErrHandedOver = admission.ErrHandedOver
+
+// IsHandedOver reports whether a call was refused, before it had any effect, because the next daemon must answer it.
 func IsHandedOver(err error) bool {
-	return errors.Is(err, record.ErrHandedOver) || errors.Is(err, session.ErrHandedOver) || errors.Is(err, skill.ErrHandedOver) ||
+	return errors.Is(err, ErrHandedOver) || errors.Is(err, record.ErrHandedOver) || errors.Is(err, session.ErrHandedOver) || errors.Is(err, skill.ErrHandedOver) ||
 		errors.Is(err, environment.ErrHandedOver)
 }
 
-// IsDraining reports whether a call was refused, before it had any effect, because the daemon drains or another daemon
-// takes over.
+// IsDraining reports whether a call was refused, before it had any effect, because the daemon drains or has handed over.
 func IsDraining(err error) bool {
 	return errors.Is(err, ErrDraining) || IsHandedOver(err)
 }

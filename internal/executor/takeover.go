@@ -59,7 +59,7 @@ type inherited struct {
 // either refused or in the record.
 func (x *Executor) HandOver(heir Heir) []Inherited {
 	x.mu.Lock()
-	x.admission.Close()
+	x.admission.HandOver()
 	x.heir = heir
 	x.mu.Unlock()
 	x.accepting.Wait()

@@ -176,8 +176,8 @@ func TestTakeover(t *testing.T) {
 
 	heir := newHeir()
 	all := old.HandOver(heir)
-	if _, _, err := old.Execute(t.Context(), scriptRequest()); !errors.Is(err, ErrDraining) {
-		t.Errorf("handed over: got %v, want %v", err, ErrDraining)
+	if _, _, err := old.Execute(t.Context(), scriptRequest()); !errors.Is(err, ErrHandedOver) {
+		t.Errorf("handed over: got %v, want %v", err, ErrHandedOver)
 	}
 	slices.SortFunc(all, func(a, b Inherited) int { return strings.Compare(a.ID, b.ID) })
 	ids := []string{first, second, third}

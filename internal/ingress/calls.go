@@ -1,44 +1,47 @@
 package ingress
 
 import (
+	"context"
 	"sync"
-	"time"
 )
 
-// Calls counts the calls of a server that are neither accepted nor refused yet. In a takeover, the earlier daemon waits
-// for them, so that it need not refuse them. The zero Calls is ready to use.
+// Calls counts calls of a server for which a takeover waits. The zero Calls is ready to use.
 type Calls struct {
-	mu      sync.Mutex
-	pending int       // calls that have begun, without a decision
-	last    time.Time // when the last call began
-	decided time.Time // when the last call was decided
+	mu   sync.Mutex
+	open int
+	none chan struct{} // closed when open becomes 0; nil: nobody waits
 }
 
-// Begin must be called when a call begins. The caller must call decided when the daemon has accepted the call, and again
-// at the end of the call; a second call of decided does nothing.
-func (c *Calls) Begin() (decided func()) {
+// Begin counts a call until end is called. A second call of end does nothing.
+func (c *Calls) Begin() (end func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pending++
-	c.last = time.Now()
+	c.open++
 	return sync.OnceFunc(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.pending--
-		c.decided = time.Now()
+		if c.open--; c.open == 0 && c.none != nil {
+			close(c.none)
+			c.none = nil
+		}
 	})
 }
 
-// Quiet reports whether no call is pending and no call has begun for the given time.
-func (c *Calls) Quiet(since time.Duration) bool {
+// Wait returns when no call is open, or with the error of ctx when ctx is done.
+func (c *Calls) Wait(ctx context.Context) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.pending == 0 && time.Since(c.last) >= since
-}
-
-// Decided returns when the last call was accepted or refused. Zero: none was.
-func (c *Calls) Decided() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.decided
+	if c.open > 0 && c.none == nil {
+		c.none = make(chan struct{})
+	}
+	open, none := c.open, c.none
+	c.mu.Unlock()
+	if open == 0 {
+		return nil
+	}
+	select {
+	case <-none:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

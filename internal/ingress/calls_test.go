@@ -1,43 +1,44 @@
 package ingress
 
 import (
+	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 )
 
-func TestCallsAreQuiet(t *testing.T) {
+func TestCallsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Calls
-		if !c.Quiet(time.Second) {
-			t.Error("without a call it is not quiet")
+		if err := c.Wait(t.Context()); err != nil {
+			t.Errorf("without a call: %v", err)
 		}
 		first, second := c.Begin(), c.Begin()
-		if !c.Decided().IsZero() {
-			t.Error("a pending call is decided")
+		done, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := c.Wait(done); !errors.Is(err, context.Canceled) {
+			t.Errorf("with two calls, and a context that is done: got %v", err)
 		}
-		time.Sleep(time.Minute)
-		first()
-		decided := c.Decided()
-		time.Sleep(time.Minute)
-		first()
-		if got := c.Decided(); got != decided || time.Since(got) != time.Minute {
-			t.Errorf("decided at %v, then at %v", decided, got)
+		var waited atomic.Int32
+		for range 2 {
+			go func() {
+				if err := c.Wait(t.Context()); err != nil {
+					t.Error(err)
+				}
+				waited.Add(1)
+			}()
 		}
-		if c.Quiet(time.Second) {
-			t.Error("quiet with a pending call")
+		first()
+		first() // does nothing
+		synctest.Wait()
+		if waited.Load() != 0 {
+			t.Error("Wait has returned before the second call has ended")
 		}
 		second()
-		if !c.Quiet(time.Second) {
-			t.Error("not quiet after the last call")
-		}
-		c.Begin()()
-		if c.Quiet(time.Second) {
-			t.Error("quiet right after a call")
-		}
-		time.Sleep(time.Second)
-		if !c.Quiet(time.Second) {
-			t.Error("not quiet after a second")
+		synctest.Wait()
+		if waited.Load() != 2 {
+			t.Errorf("%d of 2 have returned", waited.Load())
 		}
 	})
 }

@@ -150,6 +150,9 @@ func (l *Listener) Accept() (net.Conn, error) {
 			c.secure = tls.Server(conn, l.config)
 			c.Conn = c.secure
 		}
+		if f, ok := conn.(*forwardedConn); ok {
+			c.forwarded, c.forwardedTLS = true, f.tls
+		}
 		out, ok := l.enter(c)
 		if out != nil {
 			// Not out.Conn: TLS would try for 5 s to send its last message to a client that does not read.
@@ -173,7 +176,7 @@ func (l *Listener) enter(c *Conn) (out *Conn, ok bool) {
 		return nil, false
 	}
 	full := l.peers[c.peer] >= MaxPeerUnidentified
-	if full || len(l.open)-l.identified >= MaxUnidentified {
+	if !c.forwarded && (full || len(l.open)-l.identified >= MaxUnidentified) {
 		if out = l.unidentifiedVictim(c, full); out == nil {
 			l.refused++
 			l.tell(c)
@@ -197,7 +200,7 @@ func (l *Listener) identify(c *Conn, tenant string) (out *Conn, err error) {
 	}
 	m := member{tenant, c.peer}
 	own := l.members[m] >= l.limits.PeerConnections
-	if own || l.identified >= l.limits.Connections {
+	if !c.forwarded && (own || l.identified >= l.limits.Connections) {
 		if out = l.identifiedVictim(m, own); out == nil {
 			l.refused++
 			l.tell(c)
@@ -344,7 +347,12 @@ type Conn struct {
 	session  identity.Session
 	addr     net.Addr
 	peer     string
-	named    atomic.Pointer[string] // a copy of tenant, for readers without listener.mu
+	// The connection is of a caller of the earlier daemon, whose listener has limited it; see Forward. forwardedTLS is
+	// the state of the caller's own connection, or nil.
+	forwarded    bool
+	forwardedTLS *tls.ConnectionState
+	closed       atomic.Bool
+	named        atomic.Pointer[string] // a copy of tenant, for readers without listener.mu
 
 	// Guarded by listener.mu.
 	tenant   string    // of the first identified caller; empty: no caller is identified yet
@@ -430,7 +438,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 // connection is not encrypted, or if the handshake is not complete.
 func (c *Conn) TLS() *tls.ConnectionState {
 	if c.secure == nil {
-		return nil
+		return c.forwardedTLS
 	}
 	state := c.secure.ConnectionState()
 	if !state.HandshakeComplete {
@@ -459,6 +467,7 @@ func (c *Conn) Begin() (end func()) {
 
 // Close closes the connection. It may be called more than once.
 func (c *Conn) Close() error {
+	c.closed.Store(true)
 	err := c.Conn.Close()
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()

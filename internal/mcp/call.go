@@ -68,24 +68,21 @@ func (s *Server) call(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallT
 	if c.keepAlive != nil {
 		defer c.keepAlive()()
 	}
-	if c.decided != nil {
-		running = toolview.WithAccepted(running, c.decided)
-	}
 	r, err := s.tools.Call(running, toolview.ToolCall{
 		Who: c.Principal, Tool: req.Params.Name, Arguments: req.Params.Arguments, Sink: sink, Conversation: c.conversation,
 	})
 	if p != nil {
 		p.end()
 	}
-	if err != nil && !audit.CallerOf(ctx).Wrote() {
+	moves := executor.IsDraining(err) && running.Err() == nil && c.moveOn()
+	if err != nil && !moves && !audit.CallerOf(ctx).Wrote() {
 		s.audit.NoteRefusal(audit.By(ctx, audit.Call, c.Tenant, c.Name), err)
 	}
 	// A call that ended well before the cancellation is still answered with its result.
 	if running.Err() != nil && err != nil {
 		return nil, &jsonrpc.Error{Code: codeCancelled, Message: "cancelled"}
 	}
-	// The daemon has started nothing, so the next one can do the whole call.
-	if c.movesOn && executor.IsDraining(err) {
+	if moves {
 		return nil, errLeave
 	}
 	if bad := (*toolview.ArgumentsError)(nil); errors.As(err, &bad) {

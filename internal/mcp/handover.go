@@ -39,7 +39,7 @@ type handed struct {
 }
 
 // HandOver returns the sessions for the next server. Their conversations do not end with this server. It must come after
-// Hold, so that no request opens a session after the list was made.
+// Hold. A client that opens a session now is sent to the next server.
 func (s *Server) HandOver() (all []HandedSession) {
 	s.handedOver.Store(true)
 	names := map[string]string{} // the id that a client uses, by the id of the session

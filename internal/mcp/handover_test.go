@@ -2,12 +2,16 @@ package mcp
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/toolview"
 )
 
@@ -109,5 +113,77 @@ func TestHoldRedirects(t *testing.T) {
 	release()
 	if got := <-answered; got != "done" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// A call that the daemon has handed over, without a byte of an answer, is redirected as if it came late. With a part of the
+// answer the client gets the reason.
+func TestHandedOverCallIsRedirected(t *testing.T) {
+	for _, c := range []struct {
+		name, meta string
+		err        error
+		status     int
+	}{
+		{"a call that waited for its session", "", executor.ErrHandedOver, http.StatusTemporaryRedirect},
+		{"a call that was refused a moment before", "", executor.ErrDraining, http.StatusTemporaryRedirect},
+		{"with a part of the answer", `"_meta":{"progressToken":1},`, executor.ErrHandedOver, http.StatusOK},
+		{"another error", "", executor.ErrNoRegistry, http.StatusOK},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			started, handed := make(chan struct{}), make(chan struct{})
+			d := startIdle(t, func(config *Config) {
+				config.Tools = fakeTools(func(_ context.Context, call toolview.ToolCall) (toolview.Result, error) {
+					if call.Sink != nil {
+						call.Sink(executor.Output{Data: []byte("a part")})
+					}
+					close(started)
+					<-handed
+					return toolview.Result{}, fmt.Errorf("x: %w", c.err)
+				})
+			})
+			r := d.open(t, d.mine)
+			r.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+			go func() {
+				<-started
+				if err := d.Hold(t.Context()); err != nil {
+					t.Error(err)
+				}
+				close(handed)
+			}()
+			resp := r.request("POST", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{`+c.meta+`"name":"fake","arguments":{}}}`)
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			if err != nil || resp.StatusCode != c.status {
+				t.Fatalf("got %d, %q, %v, want %d", resp.StatusCode, body, err, c.status)
+			}
+			redirected := resp.Header.Get("Location") == Path && resp.Close && len(body) == 0 && resp.Header.Get("Content-Type") == ""
+			if answered := strings.Contains(string(body), c.err.Error()); redirected == answered || redirected != (c.status == http.StatusTemporaryRedirect) {
+				t.Errorf("got %v, %q", resp.Header, body)
+			}
+		})
+	}
+}
+
+// A session that is opened after the list of sessions was made is opened at the next server instead.
+func TestSessionOpenedDuringHandOver(t *testing.T) {
+	var d *daemon
+	d = startIdle(t, func(c *Config) {
+		// The server calls it for a message that has come before the server's own Hold.
+		c.Hold = func(*ingress.Conn, int64) (func(), bool) {
+			if err := d.Server.Hold(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if got := d.HandOver(); len(got) != 0 {
+				t.Errorf("%d sessions are handed over", len(got))
+			}
+			return func() {}, true
+		}
+	})
+	r := &raw{t: t, http: httpClient(t, d.mine)}
+	r.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	resp := r.request("POST", initialize)
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusTemporaryRedirect || resp.Header.Get(sessionHeader) != "" {
+		t.Errorf("got %d, %v", resp.StatusCode, resp.Header)
 	}
 }

@@ -86,7 +86,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s.held.Load() != nil {
-		s.redirect(w, r)
+		s.redirectUnread(w, r)
 		return
 	}
 	if r.URL.Path != Path {
@@ -96,6 +96,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(errGone)
 	c := &caller{Identity: who, address: connectionOf(r).From(), here: ctx, keepAlive: patient.keepAlive}
+	c.moveOn = func() bool { return s.held.Load() != nil && patient.drop() }
+	defer func() {
+		if patient.dropped {
+			redirect(patient.ResponseWriter, r)
+		}
+	}()
 	var e envelope
 	if r.Method == http.MethodPost {
 		release, ok := s.holdMessage(r)
@@ -117,10 +123,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// Only now, after the whole message has come: a half-sent request keeps no other connection
 	// out.
 	defer connectionOf(r).Begin()()
-	if e.isCall() && e.method != methodListen {
-		c.decided = s.calls.Begin()
-		defer c.decided()
-	}
 	if r.Method == http.MethodGet || e.method == methodListen {
 		leave, bad := s.enterStream(who)
 		if bad != nil {
@@ -156,16 +158,22 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	bear(c, s.stateful, w, r)
 }
 
-// redirect answers a request that comes after Hold. The client sends it again on a new connection, which the next
-// process accepts: 307 keeps the method and the body (RFC 9110, section 15.4.8). Closing the connection would lose
-// a request that is on its way.
-func (s *Server) redirect(w http.ResponseWriter, r *http.Request) {
+// redirectUnread redirects a request that comes after Hold. Closing the connection would lose a request that is on its
+// way.
+func (s *Server) redirectUnread(w http.ResponseWriter, r *http.Request) {
 	// Some clients do not read an answer before they have sent the whole body.
 	http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.bodyTime))
 	if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, s.maxMessage)); err != nil {
 		refuseStopping().write(w)
 		return
 	}
+	redirect(w, r)
+}
+
+// redirect lets the client send a request again on a new connection, which the next process accepts: 307 keeps the method
+// and the body (RFC 9110, section 15.4.8).
+func redirect(w http.ResponseWriter, r *http.Request) {
+	clear(w.Header())
 	w.Header().Set("Connection", "close")
 	w.Header().Set("Location", r.URL.RequestURI())
 	w.WriteHeader(http.StatusTemporaryRedirect)
@@ -347,8 +355,10 @@ type patientWriter struct {
 	interval time.Duration
 
 	// writing keeps keepAlive's comments out of the SDK's writes: http.ResponseWriter has no
-	// lock.
+	// lock. It guards the fields below, too.
 	writing sync.Mutex
+	written bool // the client may have got a part of the answer
+	dropped bool // see drop
 }
 
 func newPatientWriter(w http.ResponseWriter, patience, interval time.Duration) *patientWriter {
@@ -361,17 +371,34 @@ func newPatientWriter(w http.ResponseWriter, patience, interval time.Duration) *
 // (net/http), so it is set before each write.
 func (w *patientWriter) wait() { w.control.SetWriteDeadline(time.Now().Add(w.patience)) }
 
+// drop makes the writer drop the whole answer, so that another one can be written to the original writer. It returns false
+// if a part of the answer is written.
+func (w *patientWriter) drop() bool {
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	w.dropped = !w.written
+	return w.dropped
+}
+
 func (w *patientWriter) WriteHeader(status int) {
 	w.writing.Lock()
 	defer w.writing.Unlock()
+	if w.dropped {
+		return
+	}
 	w.wait()
+	w.written = true
 	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *patientWriter) Write(p []byte) (int, error) {
 	w.writing.Lock()
 	defer w.writing.Unlock()
+	if w.dropped {
+		return len(p), nil
+	}
 	w.wait()
+	w.written = true
 	return w.ResponseWriter.Write(p)
 }
 
@@ -379,6 +406,10 @@ func (w *patientWriter) Write(p []byte) (int, error) {
 func (w *patientWriter) FlushError() error {
 	w.writing.Lock()
 	defer w.writing.Unlock()
+	if w.dropped {
+		return nil
+	}
+	w.written = true
 	return w.control.Flush()
 }
 

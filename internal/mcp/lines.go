@@ -84,7 +84,7 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who identity
 	conn.SetDeadline(time.Time{})
 	credentials := credentialsOf(r)
 	c := &caller{
-		Identity: who, address: connectionOf(r).From(), conversation: toolview.NamedConversation(name), movesOn: true,
+		Identity: who, address: connectionOf(r).From(), conversation: toolview.NamedConversation(name), moveOn: func() bool { return true },
 		again: func() (identity.Identity, error) { return s.identify(credentials) },
 	}
 	ctx, gone := context.WithCancelCause(s.broken)

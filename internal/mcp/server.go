@@ -112,7 +112,6 @@ type Server struct {
 	perCall   http.Handler // protocol versions without sessions, from 2026-07-28 on
 	http      *http.Server
 	listeners ingress.Group
-	calls     ingress.Calls
 	sessions  *sessions
 	inherited inherited
 	held      atomic.Pointer[time.Time] // when Hold was called; nil: it was not
@@ -251,12 +250,6 @@ func (s *Server) Leave() {
 	s.leave()
 }
 
-// Quiet reports whether no message has come for the given time.
-func (s *Server) Quiet(since time.Duration) bool { return s.calls.Quiet(since) }
-
-// Decided returns when the last call was accepted or refused. Zero: none was.
-func (s *Server) Decided() time.Time { return s.calls.Decided() }
-
 // Stop refuses new requests, ends streams that only listen, and waits for the calls under
 // way. When ctx is done, it breaks these calls. It returns when no call is left. Drain the
 // executor before, since a broken call cancels its execution.
@@ -289,16 +282,15 @@ type caller struct {
 	// again identifies the caller once more, for each message of a connection without HTTP: a token
 	// may have expired since, or may have been revoked. Nil: the caller sent one message.
 	again func() (identity.Identity, error)
-	// movesOn says that the client sends a call that was refused with errLeave to the next daemon.
-	movesOn bool
-	here    context.Context // done when the caller has gone
+	// moveOn makes the client send the call, of which nothing was done, to the next daemon. It returns false if the
+	// client can't be told. After true the call must be answered with errLeave. Nil: the daemon itself calls.
+	moveOn func() bool
+	here   context.Context // done when the caller has gone
 	// conversation has the session of files of an HTTP session or of a connection without HTTP. Nil: the
 	// message stands alone.
 	conversation *toolview.Conversation
 	// name is the name of the conversation that an initialize over HTTP begins. Empty: a new one.
 	name string
-	// decided is called when the daemon has accepted the message, or has answered it. Nil: no call.
-	decided func()
 	// keepAlive sends comments into a silent answer until stop is called. Nil: the
 	// transport needs none.
 	keepAlive func() (stop func())
@@ -353,8 +345,6 @@ func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
 				res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error (reference " + reference + ")"}
 			}
 		}()
-		// The age of the last message tells Quiet whether a client may be about to send another one.
-		s.calls.Begin()()
 		c := callerOf(ctx, req.GetExtra())
 		ctx = audit.WithCaller(ctx, &audit.Caller{Address: c.address, Method: methodOf(method, req)})
 		if reason, err := s.mayCall(c, method, needOf(method, req)); err != nil {
@@ -378,6 +368,10 @@ func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
 			ctx = context.WithValue(ctx, callerKey{}, callerOf(ctx, req.GetExtra()))
 		}
 		res, err = next(ctx, method, req)
+		// The list of HandOver may lack the session.
+		if method == "initialize" && err == nil && s.handedOver.Load() && c.moveOn != nil && c.moveOn() {
+			return nil, errLeave
+		}
 		if read, ok := res.(*sdk.ReadResourceResult); ok && err == nil && hasEmptyText(read) {
 			res = emptyText{read}
 		}

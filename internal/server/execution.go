@@ -38,7 +38,7 @@ func (c executionCalls) Execute(m *pb.ExecuteRequest, stream grpc.ServerStreamin
 		return err
 	}
 	f := follow{Server: c.Server, id: id, duplicate: duplicate, send: stream.SendMsg}
-	return c.orCancel(ctx, f, m.GetOnDisconnect(), func() {})
+	return c.orCancel(ctx, f, m.GetOnDisconnect(), nil)
 }
 
 // execute executes a request. The request's bytes count until the execution has ended, even if
@@ -65,20 +65,23 @@ const byDisconnect = "disconnect"
 
 // orCancel follows an execution that this call started. If its stream breaks
 // before the outcome, and the caller wants it so, the execution is cancelled.
-// over is called when nothing more comes from the caller and the execution has
-// ended or goes on without it.
-func (c executionCalls) orCancel(ctx context.Context, f follow, policy pb.OnDisconnect, over func()) (err error) {
+// in ends when nothing more comes from the caller and the execution has
+// ended or goes on without it. Nil: the caller sends no input.
+// If the earlier daemon of a takeover has ended, which forwarded the stream, the execution goes on: its caller can attach to
+// it here. But it does not if its input is not complete.
+func (c executionCalls) orCancel(ctx context.Context, f follow, policy pb.OnDisconnect, in *stdin) (err error) {
 	// If f.run panics, the deferred function sees this error and cancels as for a broken
 	// stream.
 	err = errBrokeOff
 	defer func() {
-		if err == nil || f.duplicate || policy == pb.OnDisconnect_ON_DISCONNECT_CONTINUE {
-			over()
+		goesOn := policy == pb.OnDisconnect_ON_DISCONNECT_CONTINUE || connectionOf(ctx).Abandoned() && in.complete()
+		if err == nil || f.duplicate || goesOn {
+			in.Close()
 			return
 		}
 		// The handler does not wait: Cancel takes until the end of the execution.
 		c.spawn(func() {
-			defer over()
+			defer in.Close()
 			c.cancel(caller(ctx), f.id, byDisconnect, "the stream that started it broke")
 		})
 	}()

@@ -44,7 +44,6 @@ func (f follow) run(ctx context.Context) error {
 		return f.failed(err)
 	}
 	defer events.Close()
-	ctx.Value(callKey{}).(*call).decided()
 	for {
 		e, err := f.next(ctx, events)
 		if errors.Is(err, io.EOF) {

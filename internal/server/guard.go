@@ -30,7 +30,7 @@ type call struct {
 	who       permission.Principal
 	span      trace.Span // nil: none
 	role      identity.Role
-	decided   func() // the call is accepted; see ingress.Calls
+	forwarded bool // the next daemon answers the call, and audits it
 }
 
 type callKey struct{}
@@ -49,8 +49,21 @@ func newReference() string { return rand.Text()[:16] }
 
 // stream is the only interceptor that works: registrar makes every method a stream.
 func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	return s.guard(ss.Context(), info.FullMethod, func(ctx context.Context) error {
-		if info.FullMethod == healthpb.Health_Watch_FullMethodName {
+	method := info.FullMethod
+	g := &guardedStream{ServerStream: ss, ctx: ss.Context(), bidirectional: s.bidirectional[method]}
+	if accessTable[method] != anyone { // a probe keeps no other connection out
+		g.conn = connectionOf(g.ctx)
+	}
+	defer func() {
+		if g.end != nil {
+			g.end()
+		}
+	}()
+	if moved, err := s.moved(g, method, nil); moved {
+		return s.answer(g.ctx, &call{method: method, reference: newReference()}, err)
+	}
+	return s.guard(ss.Context(), method, func(ctx context.Context) error {
+		if method == healthpb.Health_Watch_FullMethodName {
 			// It would end only with its caller, and hold up a graceful stop.
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithCancel(ctx)
@@ -63,15 +76,15 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 				}
 			}()
 		}
-		g := &guardedStream{ServerStream: ss, ctx: ctx, bidirectional: s.bidirectional[info.FullMethod]}
-		if accessTable[info.FullMethod] != anyone { // a probe keeps no other connection out
-			g.conn = connectionOf(ctx)
+		g.ctx = ctx
+		err := handler(srv, g)
+		if !g.forwardable(err) {
+			return err
 		}
-		defer func() {
-			if g.end != nil {
-				g.end()
-			}
-		}()
+		if moved, err := s.moved(g, method, ctx.Value(callKey{}).(*call)); moved {
+			return err
+		}
+		g.again = g.received > 0
 		return handler(srv, g)
 	})
 }
@@ -85,6 +98,12 @@ type guardedStream struct {
 	broken        error         // of the last message
 	conn          *ingress.Conn // nil: not counted as in use
 	end           func()        // of the request on conn; nil: none has come
+
+	// For a takeover, see forward.go.
+	received int  // messages that have come
+	first    any  // the first of them; nil: none has come, or answered is set
+	answered bool // the handler has begun to answer
+	again    bool // the handler receives first once more
 }
 
 // Context has the call, for caller, and the intake, for budget.Of.
@@ -93,8 +112,7 @@ func (s *guardedStream) Context() context.Context { return s.ctx }
 // guard runs one call. It identifies the caller, checks access, and turns the call's error
 // into a status. A panic becomes an internal error, and the daemon lives on.
 func (s *Server) guard(ctx context.Context, method string, run func(context.Context) error) (err error) {
-	c := &call{method: method, reference: newReference(), decided: s.calls.Begin()}
-	defer c.decided()
+	c := &call{method: method, reference: newReference()}
 	began := time.Now()
 	// gRPC may end the stream before the handler has returned. The request stays in memory
 	// until then.
@@ -158,6 +176,8 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 			return unwritten
 		}
 		defer func() { end(err) }() // after a panic err is nil, and the entry is written in full
+		// If the next daemon answered the call, too, it would write a second entry.
+		defer s.unforwardable.Begin()()
 	}
 	return run(context.WithValue(ctx, callKey{}, c))
 }
@@ -167,7 +187,7 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 // read is not written, unless the caller's role or tenant is the reason.
 func (s *Server) noteRefusal(ctx context.Context, c *call, err error) {
 	from := audit.CallerOf(ctx)
-	if err == nil || from == nil || from.Wrote() || ofCaller(ctx, err) {
+	if err == nil || c.forwarded || from == nil || from.Wrote() || ofCaller(ctx, err) {
 		return
 	}
 	entry := audit.By(ctx, audit.Call, c.who.Tenant, c.who.Name)

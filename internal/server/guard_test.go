@@ -114,7 +114,7 @@ func TestPanicWhileFollowing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	over := make(chan struct{})
+	in := newStdin()
 	func() {
 		defer func() {
 			if recover() == nil {
@@ -122,9 +122,9 @@ func TestPanicWhileFollowing(t *testing.T) {
 			}
 		}()
 		f := follow{Server: d.Server, id: id, send: func(any) error { panic("secret cause") }}
-		executionCalls{Server: d.Server}.orCancel(ctx, f, pb.OnDisconnect_ON_DISCONNECT_UNSPECIFIED, func() { close(over) })
+		executionCalls{Server: d.Server}.orCancel(ctx, f, pb.OnDisconnect_ON_DISCONNECT_UNSPECIFIED, in)
 	}()
-	<-over
+	io.Copy(io.Discard, in) // until its end
 	e, err := d.x.Get(ctx, who, id)
 	if err != nil || e.Outcome == nil || e.Outcome.Evidence.CancelledBy != byDisconnect {
 		t.Errorf("got %+v, %v", e, err)

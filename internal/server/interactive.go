@@ -39,7 +39,9 @@ func (c executionCalls) ExecuteInteractive(stream interactiveStream) error {
 	}
 	in := newStdin()
 	keyed := req.Key != ""
-	if !keyed { // two streams can't be compared: with a key, stdin is what start has
+	if keyed { // two streams can't be compared: with a key, stdin is what start has
+		in.Close()
+	} else {
 		req.Stdin.Stream = in
 	}
 	id, duplicate, err := c.executeUploaded(stream, start, req)
@@ -57,7 +59,7 @@ func (c executionCalls) ExecuteInteractive(stream interactiveStream) error {
 	c.spawn(input.run)
 	// The input ends after the cancellation. Otherwise a program could take a broken stream
 	// for the end of its input, and succeed with half of it.
-	return c.orCancel(ctx, f, start.GetOnDisconnect(), func() { in.Close() })
+	return c.orCancel(ctx, f, start.GetOnDisconnect(), in)
 }
 
 // executeUploaded receives the streamed files of a request, if it has any, and
@@ -73,6 +75,7 @@ func (c executionCalls) executeUploaded(stream interactiveStream, start *pb.Exec
 		}
 	}()
 	if up.open > 0 {
+		defer c.unforwardable.Begin()()
 		// Better now than after a gigabyte.
 		if _, err := c.skills.For(req.Principal.Tenant).Resolve(start.GetSkill()); err != nil {
 			return "", false, err

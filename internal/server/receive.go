@@ -47,9 +47,17 @@ func newCodec() codec { return codec{encoding.GetCodecV2(grpcproto.Name)} }
 
 // Unmarshal never returns an error for an incoming: gRPC would answer INTERNAL with it.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if raw, ok := v.(*rawMessage); ok { // of the next daemon
+		raw.data = data.Materialize()
+		return nil
+	}
 	in, ok := v.(*incoming)
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
+	}
+	if raw, ok := in.message.(*rawMessage); ok {
+		raw.data = data.Materialize()
+		return nil
 	}
 	message, ok := in.message.(proto.Message)
 	if !ok {
@@ -92,6 +100,11 @@ func countFields(data []byte, desc protoreflect.MessageDescriptor, left int) int
 // RecvMsg receives the next message of a stream. After an error it returns that error again:
 // gRPC has received a refused message as an empty one, and would go on with the next.
 func (s *guardedStream) RecvMsg(m any) error {
+	if s.again {
+		s.again = false
+		proto.Merge(m.(proto.Message), s.first.(proto.Message))
+		return nil
+	}
 	if s.broken == nil {
 		s.broken = s.receive(m)
 	}
@@ -116,7 +129,16 @@ func (s *guardedStream) receive(m any) error {
 	if s.end == nil { // the first message, which the handler itself asks for
 		s.end = s.conn.Begin()
 	}
+	if s.received++; s.received == 1 {
+		s.first = m
+	}
 	return in.err
+}
+
+// SendMsg sends a message, after which no other daemon can answer the call.
+func (s *guardedStream) SendMsg(m any) error {
+	s.answered, s.first = true, nil
+	return s.ServerStream.SendMsg(m)
 }
 
 // A registrar registers services with gRPC so that every method is a stream of both directions

@@ -53,6 +53,9 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 		defer o.done()
 		return c.CodecV2.Marshal(&pb.ExecuteResponse{Event: o.event})
 	}
+	if raw, ok := v.(*rawMessage); ok {
+		return mem.BufferSlice{mem.SliceBuffer(raw.data)}, nil
+	}
 	return c.CodecV2.Marshal(v)
 }
 

@@ -8,10 +8,11 @@
 //     of each message, and empties a message that has no room.
 //  2. receive.go registers every method as a stream. So gRPC starts the handler before the
 //     message has come, and this package makes every error answer.
-//  3. guard.go identifies the caller, checks the table of access.go and recovers panics.
-//  4. The handler receives its message, converts it (request.go), calls the executor, and
+//  3. In a takeover, forward.go gives the call to the next daemon.
+//  4. guard.go identifies the caller, checks the table of access.go and recovers panics.
+//  5. The handler receives its message, converts it (request.go), calls the executor, and
 //     converts the result back (event.go). It returns plain errors.
-//  5. status.go turns the error into a status, with the one table of errors.go. An error
+//  6. status.go turns the error into a status, with the one table of errors.go. An error
 //     that is not in the table is internal: the caller gets only a reference to a line of
 //     the log.
 //
@@ -31,6 +32,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -109,7 +111,6 @@ type Server struct {
 
 	grpc      *grpc.Server
 	listeners ingress.Group
-	calls     ingress.Calls
 	health    *health.Server
 	// bidirectional has every registered method, and whether its callers send any number of
 	// messages.
@@ -117,6 +118,10 @@ type Server struct {
 	stopping      chan struct{} // closed when the server begins to stop
 	stop          func()        // closes it, once
 	background    sync.WaitGroup
+
+	takeover      atomic.Pointer[takeover] // nil: none has begun
+	unforwardable ingress.Calls            // for Settle
+	forwarded     ingress.Calls            // for AwaitForwarded
 }
 
 // Adopt removes the files of the earlier process from StagingDir. That process must have ended.
@@ -209,13 +214,6 @@ func (s *Server) Leave(ctx context.Context) (left <-chan struct{}) {
 	return closed
 }
 
-// Quiet reports whether each call under way is accepted or refused, and no call has begun for the given time. Calls that
-// follow an execution count as accepted.
-func (s *Server) Quiet(since time.Duration) bool { return s.calls.Quiet(since) }
-
-// Decided returns when the last call was accepted or refused. Zero: none was.
-func (s *Server) Decided() time.Time { return s.calls.Decided() }
-
 // Stop takes no new call, waits for those under way until ctx is done, then
 // breaks them, and returns when none is left. Drain the executor first: a broken
 // stream cancels its execution.
@@ -224,8 +222,12 @@ func (s *Server) Stop(ctx context.Context) {
 	s.stop()
 	// When ctx is done, grpc.Stop closes the connections, and GracefulStop below returns. If
 	// all calls end earlier, the deferred call takes the function back.
-	defer context.AfterFunc(ctx, s.grpc.Stop)()
+	defer context.AfterFunc(ctx, func() {
+		s.takeover.Load().close() // before the connections of their callers
+		s.grpc.Stop()
+	})()
 	s.grpc.GracefulStop()
+	s.takeover.Load().close()
 	// These goroutines end soon after their calls: without its stream, Recv returns an error.
 	s.background.Wait()
 	s.uploads.dropPuts()

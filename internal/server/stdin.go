@@ -54,8 +54,21 @@ func (s *stdin) Read(p []byte) (int, error) {
 	return s.waiting.Read(p)
 }
 
-// Close ends the input after the written bytes. It may be called again.
+// complete reports whether the input has ended. A nil stdin is complete.
+func (s *stdin) complete() bool {
+	if s == nil {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// Close ends the input after the written bytes. It may be called again. On nil it does nothing.
 func (s *stdin) Close() error {
+	if s == nil {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true

@@ -115,9 +115,6 @@ func (v *View) run(ctx context.Context, req executor.Request, keep int64, sink S
 		return r, err
 	}
 	r.id = id
-	if accepted, ok := ctx.Value(acceptedKey{}).(func()); ok {
-		accepted()
-	}
 	ended := false
 	defer func() {
 		if !ended {

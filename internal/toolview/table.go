@@ -30,15 +30,6 @@ type ToolCall struct {
 	Conversation *Conversation
 }
 
-// acceptedKey is the key of the function of WithAccepted.
-type acceptedKey struct{}
-
-// WithAccepted returns a context for [View.Call]. accepted is called when the executor has accepted the call's
-// execution, which then goes on in a takeover. It is not called if the call runs no program.
-func WithAccepted(ctx context.Context, accepted func()) context.Context {
-	return context.WithValue(ctx, acceptedKey{}, accepted)
-}
-
 // A call is a ToolCall whose arguments fit the schema.
 type call struct {
 	ToolCall
