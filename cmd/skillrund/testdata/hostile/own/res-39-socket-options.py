@@ -22,9 +22,12 @@ def address(text):
     return struct.pack("=HHI", socket.AF_INET6, 0, 0) + socket.inet_pton(socket.AF_INET6, text).ljust(120, b"\0")
 
 
-# struct group_filter: 64 sources of one group on the loopback, MCAST_INCLUDE
-s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, socket.inet_pton(socket.AF_INET6, "ff02::1234") + struct.pack("I", 1))
-sources = b"".join(address("2001:db8::%x" % n) for n in range(64))
-request = struct.pack("=II", 1, 0) + address("ff02::1234") + struct.pack("=II", 1, 64) + sources
-fails("sources", lambda: s.setsockopt(socket.IPPROTO_IPV6, MCAST_MSFILTER, request))
+def sources():
+    """Gives a group on the loopback 64 sources, by a struct group_filter (MCAST_INCLUDE)."""
+    s, group = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM), "ff02::1234"
+    s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, socket.inet_pton(socket.AF_INET6, group) + struct.pack("I", 1))
+    list = b"".join(address("2001:db8::%x" % n) for n in range(64))
+    s.setsockopt(socket.IPPROTO_IPV6, MCAST_MSFILTER, struct.pack("=II", 1, 0) + address(group) + struct.pack("=II", 1, 64) + list)
+
+
+fails("sources", sources)
