@@ -61,7 +61,7 @@ type pool struct {
 	once                   sync.Once      // closes quit
 	decided                chan struct{}  // closed when the first start of a zygote has succeeded or failed
 	done                   sync.WaitGroup // work, discards and deferred teardowns
-	makers                 sync.WaitGroup // sandboxes that prewarm makes
+	makers                 sync.WaitGroup // calls of makeOne
 
 	// mu guards the fields up to turnEnds, the buckets and the Python zygotes' entries. It is
 	// never held while a sandbox is made or destroyed.
@@ -70,7 +70,7 @@ type pool struct {
 	byGroup map[string]*zygoteEntry
 	ending  map[string]bool // groups whose last zygote is not destroyed yet
 	buckets map[profile]*bucket
-	pending map[string]bool // groups for which prewarm makes a sandbox that no request has claimed
+	pending map[string]bool // groups for which prewarm makes a sandbox
 	pythons map[pythonKey]*pythonEntry
 	rest    time.Time // until then no Python zygote is started
 	starter string    // the caller that the last one was started for
@@ -106,8 +106,7 @@ type bucket struct {
 	want     int // how many should wait
 	least    int // the fewest that waited since the last shrink
 	asked    time.Time
-	made     time.Time     // when the pool last began to make a sandbox for it
-	next     chan *sandbox // of the one that is being made; nil: none, or a request has claimed it
+	made     time.Time // when the pool last began to make a sandbox for it
 }
 
 // startPool starts the pool's goroutine. max is Config.Prewarmed.
@@ -148,7 +147,7 @@ func (p *pool) take(ctx context.Context, s Spec) *sandbox {
 	if k := s.pythonKey(); !k.none() && p.pythonZygotes > 0 {
 		var python *pyzygote.Zygote
 		key.python, python = p.askPythonZygote(k, s.Caller)
-		c, z := p.get(ctx, key, s)
+		c, z := p.pick(key, s)
 		if c != nil {
 			return c
 		}
@@ -161,8 +160,8 @@ func (p *pool) take(ctx context.Context, s Spec) *sandbox {
 		}
 		key.python = pythonKey{}
 	}
-	c, z := p.get(ctx, key, s)
-	if c != nil || z == nil || ctx.Err() != nil {
+	c, z := p.pick(key, s)
+	if c != nil || z == nil {
 		return c
 	}
 	p.wakeUp() // more sandboxes are needed than were waiting
@@ -186,35 +185,14 @@ func (p *pool) buildCloned(ctx context.Context, z *zygote.Zygote, python *pyzygo
 	return p.host.buildCloned(ctx, z, python, s)
 }
 
-// get takes a sandbox from the bucket for key, or waits for the one that the pool makes for it, which is ready before
-// one that the request begins. It returns nil if there is neither. It also returns the zygote, which can make one.
-func (p *pool) get(ctx context.Context, key profile, s Spec) (*sandbox, *zygote.Zygote) {
-	c, next, z := p.pick(key, s)
-	if next == nil {
-		return c, z
-	}
-	p.wakeUp() // the pool makes another one
-	select {
-	case c := <-next:
-		return c, z
-	case <-ctx.Done():
-		p.done.Go(func() {
-			if c := <-next; c != nil {
-				c.discard()
-			}
-		})
-		return nil, z
-	}
-}
-
-// pick takes a sandbox from the bucket for key. If none waits, but the pool makes one that no request has claimed, pick
-// claims it: next gets it, or is closed if it could not be made. pick also returns the zygote.
-func (p *pool) pick(key profile, s Spec) (_ *sandbox, next <-chan *sandbox, _ *zygote.Zygote) {
+// pick takes a sandbox from the bucket for key; nil if none waits. It also returns the
+// zygote, which can make one.
+func (p *pool) pick(key profile, s Spec) (*sandbox, *zygote.Zygote) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	z := p.zygoteFor(s.Group)
 	if z == nil {
-		return nil, nil, nil
+		return nil, nil
 	}
 	b := p.buckets[key]
 	if b == nil {
@@ -229,18 +207,13 @@ func (p *pool) pick(key profile, s Spec) (_ *sandbox, next <-chan *sandbox, _ *z
 		b.waiting = b.waiting[:last]
 		b.least = min(b.least, len(b.waiting))
 		if c.waits() {
-			return c, nil, z
+			return c, z
 		}
 		p.done.Go(c.discard) // it was killed while it waited
 	}
 	b.want = min(b.want+1, p.max)
 	b.least = 0
-	if b.next == nil {
-		return nil, nil, z
-	}
-	next, b.next = b.next, nil
-	delete(p.pending, key.group)
-	return nil, next, z
+	return nil, z
 }
 
 // forgetBucket removes a bucket if there are maxBuckets: of the group with the most buckets, the
@@ -515,37 +488,21 @@ func (p *pool) prewarm() {
 			python = e.zygote
 		}
 		b.made = time.Now()
-		next := make(chan *sandbox, 1)
-		p.pending[at.group], b.next = true, next
+		p.pending[at.group] = true
 		template, z := b.template, p.zygoteOf(at.group)
-		p.makers.Go(func() {
-			c, err := p.buildCloned(context.Background(), z, python, template)
-			p.made(at, b, next, c, err)
-		})
+		p.makers.Go(func() { p.makeOne(at, b, z, python, template) })
 	}
 }
 
-// made gives a sandbox, which could be made unless err is set, to the request that has claimed it, else to its bucket.
-// After a success it has the pool look for the next one.
-func (p *pool) made(at profile, b *bucket, next chan *sandbox, c *sandbox, err error) {
-	if err == nil {
-		c.prewarmed = true
-	}
+// makeOne makes one sandbox for a bucket. After a success it has the pool look for the next one.
+func (p *pool) makeOne(at profile, b *bucket, z *zygote.Zygote, python *pyzygote.Zygote, template Spec) {
+	c, err := p.buildCloned(context.Background(), z, python, template)
 	p.mu.Lock()
-	claimed := b.next != next
+	delete(p.pending, at.group)
 	kept := err == nil && p.buckets[at] == b // the bucket may have been removed since
-	switch {
-	case claimed && err == nil:
-		kept = true
-		next <- c
-	case claimed:
-		close(next)
-	default:
-		b.next = nil
-		delete(p.pending, at.group)
-		if kept {
-			b.waiting = append(b.waiting, c)
-		}
+	if kept {
+		c.prewarmed = true
+		b.waiting = append(b.waiting, c)
 	}
 	p.mu.Unlock()
 	switch {
