@@ -87,36 +87,49 @@ comma := ,
 empty :=
 blank := $(empty) $(empty)
 
-# These take longest, so they begin first, at the same time.
-LONGEST := ./cmd/skillrund ./sandbox ./internal/environment ./sandbox/internal/pyzygote
+# The tests of these packages don't count: they run the programs in bin/.
+UNCOUNTED := ./cmd/skillrund ./internal/bench ./internal/survey
 
-# Tests often wait, so there is one package more at once than processors. make lint runs vet.
-# Test binaries need no symbol tables, which take time to link. The embedded Python is unpacked
-# once, for all packages.
-TEST_FLAGS = -p $(shell expr 1 + $$(nproc)) -vet=off -ldflags='-s -w' -count=1 -timeout 20m
-TEST_ENV = SKILLRUN_BIN=$(CURDIR)/bin SKILLRUN_TEST_PYTHON=$(CURDIR)/.cache/python
+# These take longest, so they begin first, at the same time. go test ignores that it finds them again.
+LONGEST := ./sandbox ./internal/environment ./sandbox/internal/pyzygote ./cmd/skillrun
+
+# make lint runs vet. Test binaries need no symbol tables, which take time to link.
+TEST_FLAGS = -vet=off -ldflags='-s -w' -count=1 -timeout 20m
+# With the flags of make build, tests and the programs that they build use the packages that it has compiled.
+# The embedded Python is unpacked once, for all packages.
+TEST_ENV = GOFLAGS="$${GOFLAGS:-} -trimpath -tags=$(TAGS)" SKILLRUN_BIN=$(CURDIR)/bin SKILLRUN_TEST_PYTHON=$(CURDIR)/.cache/python
 
 .PHONY: test
-test: packages-test tools build mcp-clients ## Runs every test but the mutations, as root
+test: packages-test $(TOOLS)/gotestsum $(TOOLS)/grpcurl build mcp-clients ## Runs every test but the mutations, as root
 	@echo "==> test"
 	@mkdir -p .cache
-	@$(TEST_ENV) SKILLRUN_TEST_MUTATION=later gotestsum --format pkgname --jsonfile .cache/test.json -- \
-		$(TEST_FLAGS) -coverprofile=.cache/cover.out -coverpkg=$(subst $(blank),$(comma),$(COVERED:%=./%)) $(LONGEST) ./...
-	@echo "==> test of the probe, with sandboxes that lack a layer"
-	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test-faults.json -- \
-		$(TEST_FLAGS) -tags skillrun_faults -coverprofile=.cache/cover-faults.out -coverpkg=./sandbox/internal/preflight -run '^TestProbeNamesWhatIsWeak$$' ./sandbox
-	@cat .cache/test-faults.json >>.cache/test.json
+	@$(MAKE) --no-print-directory -j2 test-counted test-uncounted
+	@cat .cache/test-faults.json .cache/test-uncounted.json >>.cache/test.json
 	@echo "==> coverage: the tests of all packages together, at least $(COVERED_LEAST) % in each of these"
 	@awk -v packages="$(COVERED)" -v least=$(COVERED_LEAST) -f .ci/coverage.awk .cache/cover.out .cache/cover-faults.out
 	@echo "==> promises: every one has its test, and the test ran"
-	@SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test.json SKILLRUN_TEST_MUTATION=later go test -count=1 -run TestPromises ./docs/
+	@$(TEST_ENV) SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test.json SKILLRUN_TEST_MUTATION=later go test $(TEST_FLAGS) -run TestPromises ./docs/
+
+# The two halves of make test, which runs them at the same time. The tests of cmd/skillrund take longest, and do not
+# wait for the packages of the other half, which are compiled again to count statements.
+.PHONY: test-counted test-uncounted
+test-counted:
+	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test.json -- \
+		$(TEST_FLAGS) -coverprofile=.cache/cover.out -coverpkg=$(subst $(blank),$(comma),$(COVERED:%=./%)) \
+		$(LONGEST) $$(go list ./... | grep -vxF "$$(go list $(UNCOUNTED))")
+	@echo "==> test of the probe, with sandboxes that lack a layer"
+	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test-faults.json -- \
+		$(TEST_FLAGS) -tags $(TAGS),skillrun_faults -coverprofile=.cache/cover-faults.out -coverpkg=./sandbox/internal/preflight -run '^TestProbeNamesWhatIsWeak$$' ./sandbox
+
+test-uncounted:
+	@$(TEST_ENV) SKILLRUN_TEST_MUTATION=later gotestsum --format pkgname --jsonfile .cache/test-uncounted.json -- $(TEST_FLAGS) $(UNCOUNTED)
 
 .PHONY: test-mutation
-test-mutation: packages-test tools build ## Runs the hostile suite against daemons without a layer or a bound, as root
+test-mutation: packages-test $(TOOLS)/gotestsum $(TOOLS)/grpcurl build ## Runs the hostile suite against daemons without a layer or a bound, as root
 	@echo "==> mutations"
 	@mkdir -p .cache
 	@$(TEST_ENV) gotestsum --format testname --jsonfile .cache/test-mutation.json -- $(TEST_FLAGS) -run '^TestMutation' ./cmd/skillrund
-	@SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test-mutation.json SKILLRUN_TEST_MUTATION=only go test -count=1 -run TestPromises ./docs/
+	@$(TEST_ENV) SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test-mutation.json SKILLRUN_TEST_MUTATION=only go test $(TEST_FLAGS) -run TestPromises ./docs/
 
 .PHONY: test-faults
 test-faults: packages-test build ## Kills and starves the daemon and its parts, and its disk, under load, and prints a table of what was lost, as root

@@ -134,8 +134,9 @@ type Host struct {
 	pending sync.WaitGroup      // running starts and processes
 }
 
-// compileFilters is a variable for the test of a policy that can't be compiled.
-var compileFilters = seccomp.Compile
+// compileFilters compiles the filters once: they depend on nothing but this program. It is a variable for the test of a
+// policy that can't be compiled.
+var compileFilters = sync.OnceValues(seccomp.Compile)
 
 // Open makes this process an instance. It checks every boundary that this machine
 // must give, removes the remains of dead instances with the same StateDir, and

@@ -29,6 +29,8 @@ func Boundaries(c Config) []Boundary {
 	if c.Networks {
 		p.Network = tryNetwork
 	}
+	// The filters take half of the time of all tries, so they are compiled during the others.
+	go compileFilters()
 	return preflight.Machine(p)
 }
 
@@ -36,10 +38,11 @@ func Boundaries(c Config) []Boundary {
 // made. Without any other boundary no sandbox can be made, or its defects stay unknown.
 func Lowerable() []string { return preflight.Lowerable() }
 
-// Limits of the probe's sandbox. They are small, so that the probe reaches them soon.
+// Limits of the probe's sandbox. They are small, so that the probe reaches them soon. With less than half of probeMemory,
+// the buffers of the probe's connections would exceed their part of it (cgroup.SocketBound).
 const (
 	probeWall      = 30 * time.Second
-	probeMemory    = 64 << 20
+	probeMemory    = 32 << 20
 	probeProcesses = 8
 	probeDisk      = 1 << 20
 	probeFiles     = 64

@@ -61,6 +61,14 @@ call("setsockopt SO_ATTACH_FILTER with high bits", 54, -1, 1 + (1 << 32), 26 + (
 call("setsockopt SO_ATTACH_REUSEPORT_CBPF", 54, -1, 1, 51, 0, 0)
 call("setsockopt UDP_SEGMENT", 54, -1, 17, 103, 0, 0)
 call("setsockopt UDP_ENCAP", 54, -1, 17, 100, 0, 0)
+call("setsockopt IPV6_2292HOPLIMIT", 54, -1, 41, 8, 0, 0)
+call("setsockopt IPV6_2292PKTOPTIONS", 54, -1, 41, 6, 0, 0)
+call("setsockopt IPV6_FLOWLABEL_MGR", 54, -1, 41, 32, 0, 0)
+call("setsockopt MCAST_BLOCK_SOURCE", 54, -1, 41, 43, 0, 0)
+call("setsockopt MCAST_JOIN_SOURCE_GROUP", 54, -1, 41, 46, 0, 0)
+call("setsockopt MCAST_MSFILTER", 54, -1, 41, 48, 0, 0)
+call("setsockopt MCAST_JOIN_GROUP", 54, -1, 41, 42, 0, 0)
+call("setsockopt IPV6_RECVPKTINFO", 54, -1, 41, 49, 0, 0)
 call("mmap MAP_HUGETLB MAP_NORESERVE", 9, 0, 2 << 20, 3, 0x44022, -1, 0)
 call("memfd_create MFD_HUGETLB", 319, 0, 4)
 call("memfd_create MFD_CLOEXEC", 319, 0, 1)
@@ -118,6 +126,14 @@ setsockopt SO_ATTACH_FILTER with high bits ENOSYS
 setsockopt SO_ATTACH_REUSEPORT_CBPF ENOSYS
 setsockopt UDP_SEGMENT EBADF
 setsockopt UDP_ENCAP ENOSYS
+setsockopt IPV6_2292HOPLIMIT EBADF
+setsockopt IPV6_2292PKTOPTIONS ENOSYS
+setsockopt IPV6_FLOWLABEL_MGR ENOSYS
+setsockopt MCAST_BLOCK_SOURCE ENOSYS
+setsockopt MCAST_JOIN_SOURCE_GROUP ENOSYS
+setsockopt MCAST_MSFILTER ENOSYS
+setsockopt MCAST_JOIN_GROUP EBADF
+setsockopt IPV6_RECVPKTINFO EBADF
 mmap MAP_HUGETLB MAP_NORESERVE ENOSYS
 memfd_create MFD_HUGETLB ENOSYS
 memfd_create MFD_CLOEXEC EFAULT

@@ -66,6 +66,7 @@ type daemon struct {
 	sessions     *session.Store
 	skills       *skill.Registry
 	runtimes     *runtime.Set
+	installing   *installing
 	python       *runtime.Installation // nil without an embedded Python
 	environments *environment.Store
 	networks     *network.Manager // nil: no skill gets a network
@@ -253,6 +254,7 @@ func (d *daemon) prepare(ctx context.Context) (err error) {
 	if d.images, err = openImages(ctx, *c, log); err != nil {
 		return err
 	}
+	d.installing = d.startInstalling(ctx)
 	if d.runtimes, err = runtime.Discover(ctx, runtime.Config{Rootfs: "/", Python: runtime.Python(c.Python)}); err != nil {
 		return err
 	}
@@ -266,7 +268,7 @@ func (d *daemon) prepare(ctx context.Context) (err error) {
 	}
 	// The probe runs while the next parts start; judge waits for it.
 	d.probing = startProbing(ctx, d.host)
-	if err := d.installPython(ctx, bundleOf(d.program)); err != nil {
+	if err := d.takePython(ctx); err != nil {
 		return err
 	}
 	// The built-in skill comes first in Roots. It runs the code of tool calls that name no skill.
@@ -591,8 +593,8 @@ func (d *daemon) close() error {
 		errs = append(errs, d.record.Close())
 	}
 	errs = append(errs, d.audit.Close())
-	if d.python != nil {
-		errs = append(errs, d.python.Close())
+	if d.installing != nil {
+		errs = append(errs, d.installing.close())
 	}
 	errs = append(errs, d.images.close())
 	if d.lock != nil {

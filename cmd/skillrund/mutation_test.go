@@ -110,7 +110,8 @@ var faulty = sync.OnceValue(func() error {
 	if faultyDir, err = os.MkdirTemp("/var/tmp", "skillrund-faulty-"); err != nil {
 		return err
 	}
-	if out, err := exec.Command("go", "build", "-tags", faultTag, "-ldflags", "-s -w", "-o", faultyDir, ".").CombinedOutput(); err != nil {
+	// The other tags are those of make build, so that SQLite is not compiled again.
+	if out, err := exec.Command("go", "build", "-tags", "netgo,osusergo,sqlite_omit_load_extension,"+faultTag, "-ldflags", "-s -w", "-o", faultyDir, ".").CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 
 	"github.com/skillrun/skillrun/internal/runtime"
 )
@@ -41,14 +42,44 @@ func bundleOf(program string) string {
 	return filepath.Join(filepath.Dir(program), "skillrun-python")
 }
 
-// installPython installs the embedded Python in the state directory. With python: embedded
-// in the configuration a failure is an error. Otherwise the daemon logs a warning and
-// refuses executions that ask for the embedded Python.
-func (d *daemon) installPython(ctx context.Context, bundle string) error {
-	python, err := runtime.Install(ctx, runtime.InstallConfig{Dir: filepath.Join(d.config.StateDir, "python"), Bundle: bundle, Log: d.log})
+// An installing is an installation of the embedded Python. It runs while the daemon tries the machine's boundaries, since
+// the comparison of 1,500 files with their manifest takes long.
+type installing struct {
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	python *runtime.Installation
+	err    error
+}
+
+// startInstalling begins to install the embedded Python in the state directory, and returns at once. The fields may be
+// read after done.Wait.
+func (d *daemon) startInstalling(ctx context.Context) *installing {
+	i := &installing{}
+	ctx, i.cancel = context.WithCancel(ctx)
+	i.done.Go(func() {
+		i.python, i.err = runtime.Install(ctx, runtime.InstallConfig{Dir: filepath.Join(d.config.StateDir, "python"), Bundle: bundleOf(d.program), Log: d.log})
+	})
+	return i
+}
+
+// close ends the installation, and lets a later daemon remove what was installed.
+func (i *installing) close() error {
+	i.cancel()
+	i.done.Wait()
+	if i.python == nil {
+		return nil
+	}
+	return i.python.Close()
+}
+
+// takePython waits for the embedded Python. With python: embedded in the configuration a failure is an error. Otherwise
+// the daemon logs a warning and refuses executions that ask for the embedded Python.
+func (d *daemon) takePython(ctx context.Context) error {
+	d.installing.done.Wait()
+	err := d.installing.err
 	if err == nil {
-		d.python = python
-		d.runtimes = d.runtimes.WithEmbedded(python)
+		d.python = d.installing.python
+		d.runtimes = d.runtimes.WithEmbedded(d.python)
 		return nil
 	}
 	if ctx.Err() != nil || d.config.Python == string(runtime.Embedded) {

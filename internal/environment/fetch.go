@@ -104,7 +104,7 @@ var (
 	// A normalized project name (PEP 503): no dots and no capitals, so no path can climb out
 	// of the index. pip asks by normalized names.
 	projectPath = regexp.MustCompile(`^/simple/([a-z0-9](?:[a-z0-9-]{0,126}[a-z0-9])?)/$`)
-	filePath    = regexp.MustCompile(`^/file/([0-9]{1,9})/([^/]{1,300})$`)
+	filePath    = regexp.MustCompile(`^/file/([0-9]{1,9})/([^/]+)$`)
 )
 
 // get answers one request of the sandbox. A path that is neither a project nor a file that a

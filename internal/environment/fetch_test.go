@@ -98,6 +98,8 @@ func TestPages(t *testing.T) {
 		{`<base href="https://b.example/"><a href="p-1.zip">`, `<a href="/file/7/p-1.zip">p-1.zip</a><br>`},
 		{`<a href="file:///etc/passwd.whl">`, ""}, {`<a href="p.exe">`, ""}, {`<a>`, ""}, {`<a href="%zz.whl">`, ""},
 		{`<a href="a b.whl">`, ""}, {`text <script>alert(1)</script>`, ""},
+		{`<a href="` + strings.Repeat("p", maxFileName-4) + `.zip">`, `<a href="/file/7/` + strings.Repeat("p", maxFileName-4) + `.zip">` + strings.Repeat("p", maxFileName-4) + `.zip</a><br>`},
+		{`<a href="` + strings.Repeat("p", maxFileName-3) + `.zip">`, ""},
 	} {
 		links, err := readPage(strings.NewReader(c.page), at, anySize)
 		if err != nil {

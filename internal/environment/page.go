@@ -28,10 +28,11 @@ const (
 	maxLinks    = 100_000
 	maxTag      = 256 << 10 // bytes of a tag, or of the text between two tags
 	maxLinkText = 4 << 10   // bytes of a link with its attributes; a longer one is left out
+	maxFileName = 255       // bytes; no file system has longer names
 )
 
 var (
-	fileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+!-]{0,254}$`)
+	fileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+!-]*$`)
 	linkHash = regexp.MustCompile(`^(md5|sha1|sha224|sha256|sha384|sha512)=[0-9a-fA-F]{32,128}$`)
 	// PEP 658: "true" or a hash of the metadata file.
 	metaHash = regexp.MustCompile(`^(true|(sha256|sha384|sha512)=[0-9a-f]{64,128})$`)
@@ -117,7 +118,7 @@ func newLink(t xhtml.Token, at *url.URL) (link, bool) {
 		return link{}, false
 	}
 	l := link{name: path.Base(u.Path)}
-	if !fileName.MatchString(l.name) || !isWheel(l.name) && !isSource(l.name) {
+	if len(l.name) > maxFileName || !fileName.MatchString(l.name) || !isWheel(l.name) && !isSource(l.name) {
 		return link{}, false
 	}
 	if linkHash.MatchString(u.Fragment) {

@@ -26,7 +26,7 @@ const registryPort = 4873
 type registry struct{ *fetcher }
 
 // packagePath matches what npm asks for: /left, /@scope%2fright.
-var packagePath = regexp.MustCompile(`^/([^/?#]{1,300})$`)
+var packagePath = regexp.MustCompile(`^/([^/?#]+)$`)
 
 // get answers one request of the sandbox, as fetcher.get does for pip.
 // npm asks for more, such as audits and its own updates. It gets a 404 for these and goes on.

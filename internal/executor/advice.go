@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // advise returns one or two sentences of advice on an outcome, or nothing if all is well. lost
@@ -123,8 +125,13 @@ func adviseReadOnly(stderr string) string {
 	return "It tried to write to a read-only part of the sandbox. " + writable
 }
 
+// maxAdvisedPath is the longest path, in bytes, that advice names.
+const maxAdvisedPath = 255
+
 // readOnlyPath returns the path of the last such error: the path after the kernel's message,
-// as Python prints it, else the last path before the message, as a shell prints it.
+// as Python prints it, else the last path before the message, as a shell prints it. The program chooses the text, so a path
+// that is long, or has blanks of other scripts or characters that a terminal obeys, does not become part of a sentence of the
+// daemon.
 func readOnlyPath(stderr string) (at string) {
 	for line := range strings.Lines(stderr) {
 		before, after, ok := strings.Cut(line, textReadOnly)
@@ -136,6 +143,9 @@ func readOnlyPath(stderr string) (at string) {
 		} else if found := absolutePath.FindAllStringSubmatch(before, -1); found != nil {
 			at = found[len(found)-1][1]
 		}
+	}
+	if len(at) > maxAdvisedPath || !utf8.ValidString(at) || strings.ContainsFunc(at, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return ""
 	}
 	return at
 }

@@ -61,6 +61,7 @@ type execution struct {
 	// hidden are whiteouts of files of the session, and sessionWarnings says so.
 	hidden          []workspace.Input
 	sessionWarnings []string
+	inputs          []string // paths of the request's input files
 	logger          *slog.Logger
 	span            executionSpan
 }
@@ -140,7 +141,7 @@ func (x *Executor) newExecution(t *tenant.Tenant, req Request, grant permission.
 		},
 		grant: grant, key: req.Key, labels: maps.Clone(req.Labels), asked: newSummary(req, grant.Source()),
 		queueTimeout: cmp.Or(req.QueueTimeout, t.QueueTimeout),
-		created:      time.Now(), ended: req.Ended, logger: x.Log, turn: req.turn,
+		created:      time.Now(), ended: req.Ended, logger: x.Log, turn: req.turn, inputs: paths,
 	}
 	if e.python != nil {
 		e.python.Lines = !e.setsBuffering()

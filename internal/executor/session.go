@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -179,16 +180,24 @@ func (e *execution) hideSessionFiles() {
 	}
 }
 
-// unseen returns a function that reports whether hideSessionFiles has hidden a file, or nil if it has hidden none.
+// unseen returns a function that reports whether the program did not see a file of the session: hideSessionFiles has
+// hidden it, or it is in a directory at the path of an input. Of the skill's files, session.Change.Foreign knows the same.
 func (e *execution) unseen() func(path string) bool {
-	if len(e.hidden) == 0 {
-		return nil
-	}
-	hidden := make(map[string]bool, len(e.hidden))
+	hidden, inputs := make(map[string]bool, len(e.hidden)), map[string]bool{}
 	for _, in := range e.hidden {
 		hidden[in.Path] = true
 	}
-	return func(path string) bool { return hidden[path] }
+	for _, path := range e.inputs {
+		inputs[path] = true
+	}
+	return func(file string) bool {
+		for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
+			if inputs[dir] {
+				return true
+			}
+		}
+		return hidden[file]
+	}
 }
 
 // minSessionRoom is the least size in bytes of the workspace of an execution in a session: the sandbox needs some

@@ -234,6 +234,24 @@ func TestSessionVersion(t *testing.T) {
 	b.check(map[string]string{"f": "1\n", "in": "1\n", "h": "3\n"})
 }
 
+// A program that deletes an input does not delete the files of the session that the input hid. If it writes the input, the
+// session has a file in the place of their directory.
+func TestSessionUnderAnInput(t *testing.T) {
+	b := newSessionBench(t, hosttest.Host(t))
+	b.run(b.bash("one", `mkdir in; echo 1 > in/f`))
+	input := func(r *executor.Request) { r.Files = []executor.Input{{Path: "in", Content: []byte("input\n")}} }
+	_, out, _ := b.run(b.bash("one", `rm in`, input))
+	if out.Session.Committed != 0 {
+		t.Errorf("deleted input: got %+v", out.Session)
+	}
+	b.check(map[string]string{"in/f": "1\n"})
+	_, out, _ = b.run(b.bash("one", `echo 2 > in`, input))
+	if s := out.Session; s.Added != 1 || s.Deleted != 1 {
+		t.Errorf("written input: got %+v", s)
+	}
+	b.check(map[string]string{"in": "2\n"})
+}
+
 // A program that fails or is ended commits only if the request asks for it.
 func TestSessionOfFailedProgram(t *testing.T) {
 	b := newSessionBench(t, hosttest.Host(t))

@@ -19,7 +19,7 @@ func TestCommit(t *testing.T) {
 	for _, test := range []struct {
 		name                    string
 		before, change          []string
-		foreign                 []string
+		foreign, unseen         []string
 		want                    []string
 		added, changed, deleted int
 	}{
@@ -39,6 +39,9 @@ func TestCommit(t *testing.T) {
 		{name: "hidden by the skill's", before: []string{"s/run.py=mine", "s/data=1"}, change: []string{"-s"}, foreign: []string{"s", "s/run.py"}, want: []string{"s/run.py=mine"}, deleted: 1},
 		{name: "a file for the skill's directory", before: []string{"s/data=1"}, change: []string{"s=2"}, foreign: []string{"s"}, want: []string{}, deleted: 1},
 		{name: "beneath the skill's directory", before: []string{"s=mine"}, change: []string{"s/new=1"}, foreign: []string{"s"}, want: []string{"s/new=1"}, added: 1, deleted: 1},
+		{name: "hidden files", before: []string{"n/a=1", "n/b=2", "c=3"}, change: []string{"-n", "n/b=4", "-c"}, unseen: []string{"n/a", "n/b", "c"}, want: []string{"c=3", "n/a=1", "n/b=4"}, changed: 1},
+		{name: "a file for a directory of hidden files", before: []string{"n/a=1", "n.txt=2"}, change: []string{"n=3"}, unseen: []string{"n/a"}, want: []string{"n=3", "n.txt=2"}, added: 1, deleted: 1},
+		{name: "a directory for a hidden file", before: []string{"n=1"}, change: []string{"n/a=2"}, unseen: []string{"n"}, want: []string{"n/a=2"}, added: 1, deleted: 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBench(t)
@@ -50,6 +53,7 @@ func TestCommit(t *testing.T) {
 			b.must(err)
 			c := b.change(test.change...)
 			c.Foreign = func(p string) bool { return slices.Contains(test.foreign, p) }
+			c.Unseen = func(p string) bool { return slices.Contains(test.unseen, p) }
 			done, err := b.try(id, c)
 			b.must(err)
 			if done.Added != test.added || done.Changed != test.changed || done.Deleted != test.deleted {

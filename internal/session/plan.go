@@ -24,7 +24,8 @@ type Change struct {
 	// files are neither added nor deleted. Nil: none is.
 	Foreign func(path string) bool
 	// Unseen reports whether a file of the version was hidden from the program. A new file of the program can replace
-	// such a file. But if the program deletes the file's directory, the file stays. Nil: the program saw all files.
+	// such a file, or the directory that has it. But if the program deletes the file's directory, the file stays. Nil: the
+	// program saw all files.
 	Unseen func(path string) bool
 }
 
@@ -116,8 +117,8 @@ func (p *plan) apply(base []File) (files []File) {
 
 // deletes reports whether a file of the base is not in the next version.
 func (p *plan) deletes(path string) bool {
-	if p.dirs[path] {
-		return true // even a foreign one: a directory is there now
+	if p.dirs[path] || isBeneath(path, p.added) {
+		return true // even a foreign or unseen one: a directory is there now, or a file in the place of its directory
 	}
 	return (p.gone[path] || isBeneath(path, p.gone)) && !p.Foreign(path) && !p.Unseen(path)
 }

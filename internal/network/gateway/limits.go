@@ -48,10 +48,10 @@ const (
 	// bytes gets large ones, which make it about twice as fast, if fewer than maxLarge connections of the
 	// tenant have them. growAfter is more than a program's kernel takes while the program does not read. An open connection
 	// takes about 20 KiB of memory, and 65 KiB if its program does not read.
-	smallSend   = 16 << 10  // to the sandbox
-	smallWindow = 32 << 10  // from the sandbox; the stack offers half of it
-	largeSend   = 256 << 10 // to the sandbox
-	largeWindow = 1 << 20   // from the sandbox; the stack offers half of it
+	smallSend   = 16 << 10 // to the sandbox
+	smallWindow = 32 << 10 // from the sandbox; the stack offers half of it
+	largeSend   = 1 << 20  // to the sandbox
+	largeWindow = 1 << 20  // from the sandbox; the stack offers half of it
 	growAfter   = 512 << 10
 	maxLarge    = 32
 

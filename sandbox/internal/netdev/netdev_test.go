@@ -82,6 +82,39 @@ func TestMake(t *testing.T) {
 	}
 }
 
+// Connections of a program have the congestion control for a path on this machine, whatever the machine's default is.
+func TestCongestionControl(t *testing.T) {
+	if machine, err := os.ReadFile("/proc/sys/net/ipv4/tcp_congestion_control"); err == nil && strings.TrimSpace(string(machine)) == congestion {
+		t.Skip("the machine's default is " + congestion + ", too")
+	}
+	ns := testNamespace(t)
+	mustMake(t, ns)
+	to := map[int]unix.Sockaddr{
+		unix.AF_INET:  &unix.SockaddrInet4{Port: 9, Addr: [4]byte{198, 51, 100, 7}},
+		unix.AF_INET6: &unix.SockaddrInet6{Port: 9, Addr: netip.MustParseAddr("2001:db8::7").As16()},
+	}
+	err := In(ns, func() error {
+		for family, address := range to {
+			fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			// The kernel chooses when it sends the first packet.
+			if err := unix.Connect(fd, address); err != unix.EINPROGRESS {
+				return err
+			}
+			if got, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION); err != nil || got != congestion {
+				t.Errorf("family %d: got %q, %v; want %q", family, got, err, congestion)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // A packet that a socket sends to any address arrives at the file, and one from the file arrives at
 // the socket.
 func TestPackets(t *testing.T) {

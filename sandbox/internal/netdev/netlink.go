@@ -70,6 +70,11 @@ func address(index int, a netip.Addr) message {
 	return message{what: "address " + a.String(), kind: unix.RTM_NEWADDR, flags: unix.NLM_F_CREATE | unix.NLM_F_EXCL, body: body}
 }
 
+// congestion is the congestion control of a program's connections. Every kernel has it. They end in the carrier on this
+// machine, and lose no packets. The machine's default may be BBR, which sends no faster than its estimate of the path,
+// and loses a third of the throughput.
+const congestion = "reno"
+
 // defaultRoute sends everything of a's family to the interface. The routes have no gateway: a
 // TUN device has no other host on its link.
 func defaultRoute(index int, a netip.Addr) message {
@@ -80,6 +85,7 @@ func defaultRoute(index int, a netip.Addr) message {
 	// struct rtmsg: no prefix, so every destination.
 	body := []byte{family(a), 0, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_BOOT, scope, unix.RTN_UNICAST, 0, 0, 0, 0}
 	body = attribute(body, unix.RTA_OIF, number(uint32(index)))
+	body = attribute(body, unix.RTA_METRICS, attribute(nil, unix.RTAX_CC_ALGO, []byte(congestion+"\x00")))
 	return message{what: "route of " + a.String(), kind: unix.RTM_NEWROUTE, flags: unix.NLM_F_CREATE | unix.NLM_F_EXCL, body: body}
 }
 
