@@ -418,6 +418,7 @@ func (d *daemon) wait(ctx context.Context, signals signals) error {
 		d.log.Warn("exiting at once", "signal", s.String())
 		os.Exit(1)
 	}()
+	began := time.Now()
 	patience, cancel := context.WithTimeout(ctx, time.Duration(d.config.Drain))
 	defer cancel()
 	if d.listeners.stay && !handed {
@@ -433,8 +434,8 @@ func (d *daemon) wait(ctx context.Context, signals signals) error {
 	}
 	// Health keeps new callers away. Drain takes hardly longer than drain and cancel_grace together, and twice that in a takeover.
 	d.executor.Drain(patience, late)
-	if handed && d.server.AwaitForwarded(late) != nil {
-		d.log.Warn("takeover: calls that the next daemon answers end with this daemon")
+	if handed {
+		d.awaitForwarded(ctx, began)
 	}
 	// All executions have ended. Clients get some time to read the outcomes.
 	readers, cancel := context.WithTimeout(ctx, readerPatience)

@@ -229,6 +229,19 @@ func (d *daemon) handOver(ctx context.Context, n *nextDaemon) error {
 	return err
 }
 
+// forwardPatience bounds the wait for calls that this daemon forwards, from the beginning of the drain on. Many of them
+// wait for a session, so a short drain does not bound their time.
+const forwardPatience = time.Minute
+
+// awaitForwarded waits for the answers of forwarded calls, for forwardPatience or for twice the drain, whichever is longer.
+func (d *daemon) awaitForwarded(ctx context.Context, began time.Time) {
+	ctx, cancel := context.WithDeadline(ctx, began.Add(max(forwardPatience, 2*time.Duration(d.config.Drain))))
+	defer cancel()
+	if d.server.AwaitForwarded(ctx) != nil {
+		d.log.Warn("takeover: calls that the next daemon answers end with this daemon")
+	}
+}
+
 // stopScrapes leaves the listener of metrics and health to the next daemon: readers must not learn that this one drains.
 func (d *daemon) stopScrapes(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, scrapePatience)
@@ -307,7 +320,7 @@ func (t *takeoverState) ask(ctx context.Context, d *daemon) {
 		d.log.Error("takeover: this daemon is the first process of its container, which would end with it; restart the container instead")
 	case d.inherits():
 		t.wanted = true
-		d.log.Info("takeover: will begin when the earlier daemon has ended", "at_most_ms", 2*time.Duration(d.config.Drain).Milliseconds())
+		d.log.Info("takeover: will begin when the earlier daemon has ended", "at_most_ms", max(forwardPatience, 2*time.Duration(d.config.Drain)).Milliseconds())
 	default:
 		t.begin(ctx, d)
 	}
