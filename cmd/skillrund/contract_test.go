@@ -267,7 +267,7 @@ func TestContractActivateThenExecute(t *testing.T) {
 		"scripts/analyze.py": "#!/usr/bin/env python3\nimport sys\nprint(\"Analysis complete\")\nsys.exit(0)\n",
 		"scripts/fail.py":    "import sys\nprint('why', file=sys.stderr)\nsys.exit(1)\n",
 	})
-	d.addSkill("git-analyzer", "allowed-tools: Bash(git:*),Read\nmax_execution_time: 120\nnetwork_access: false", nil)
+	d.addSkill("git-analyzer-2", "allowed-tools: Bash(git:*),Read\nmax_execution_time: 120\nnetwork_access: false", nil)
 
 	a, err := d.skills.ActivateSkill(t.Context(), &pb.ActivateSkillRequest{Skill: "data-analysis-2"})
 	if err != nil {
@@ -323,11 +323,11 @@ func TestContractActivateThenExecute(t *testing.T) {
 
 	// The guide's third example has no scripts folder. Its context has no executor, but its
 	// commands run.
-	a, err = d.skills.ActivateSkill(t.Context(), &pb.ActivateSkillRequest{Skill: "git-analyzer"})
+	a, err = d.skills.ActivateSkill(t.Context(), &pb.ActivateSkillRequest{Skill: "git-analyzer-2"})
 	if err != nil || a.GetContext().GetScriptExecutor() || a.GetContext().GetConstraints() != nil || !strings.Contains(a.Messages[2].Content, `"allowedTools":["Bash(git:*)","Read"],"model":null`) {
 		t.Errorf("got %v, %v", a, err)
 	}
-	if got := bash("git-analyzer", "git --version"); !strings.HasPrefix(got, "git version ") {
+	if got := bash("git-analyzer-2", "git --version"); !strings.HasPrefix(got, "git version ") {
 		t.Errorf("got %q", got)
 	}
 }

@@ -272,8 +272,8 @@ func TestHostileCatalogue(t *testing.T) {
 			}
 		}
 	}
-	if len(ids) != 166 {
-		t.Errorf("%d cases, want 166", len(ids))
+	if len(ids) != 169 {
+		t.Errorf("%d cases, want 169", len(ids))
 	}
 	for id := range directCases {
 		if _, ok := ids[id]; !ok {

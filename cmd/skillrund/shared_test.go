@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"testing"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
 // shared is one daemon for all tests that need only the default configuration and that look
@@ -40,9 +42,12 @@ func startShared(t testing.TB) *running {
 }
 
 // addSkill writes a skill, see writeSkill, and waits until the daemon has it. No other test
-// may write a skill of this name.
+// may write a skill of this name, and the daemon may not have one yet.
 func (d *running) addSkill(name, frontMatter string, files map[string]string) {
 	d.t.Helper()
+	if sk, err := d.skills.GetSkill(d.t.Context(), &pb.GetSkillRequest{Skill: name}); err == nil {
+		d.t.Fatalf("the daemon has a skill of this name already: %v", sk)
+	}
 	writeSkill(d.t, d.dir, name, frontMatter, files)
 	d.reload(name)
 }

@@ -70,15 +70,15 @@ func (r PythonScriptResult) JSON() []byte {
 // contract's table of errors. An error means that the daemon failed; if an execution was
 // accepted, the result has its ID.
 func (v *View) RunPythonScript(ctx context.Context, who permission.Principal, c PythonScriptCall, sink Sink) (PythonScriptResult, error) {
+	if c.Script == "" {
+		return PythonScriptResult{Error: "Error executing script: script is required: give Python code"}, nil
+	}
 	sk, err := v.skills.For(who.Tenant).Resolve(c.Skill)
 	if err != nil {
 		return pythonScriptRefusal(c.Skill, err)
 	}
 	if !runtime.HasVenv(sk) && !v.x.Prepared(who, sk) {
 		return PythonScriptResult{Error: fmt.Sprintf("Skill '%s' does not have a venv. Cannot execute script.", c.Skill)}, nil
-	}
-	if c.Script == "" {
-		return PythonScriptResult{Error: "Error executing script: script is required: give Python code"}, nil
 	}
 	r, err := v.run(ctx, executor.Request{
 		Principal: who,
