@@ -100,7 +100,6 @@ restarts() {
 	begin_load && systemctl restart skillrund.service && end_load && active
 }
 
-# Restart=on-failure.
 killed() {
 	local before
 	before=$(main_pid)
@@ -121,8 +120,11 @@ check 'a call starts the daemon through its socket' socket_first
 check 'boundaries' skillrun doctor
 check 'three reloads under load refuse nothing' reloads
 check 'a reload that fails leaves the daemon as it is' bad_reload
+check 'a restart of a daemon that has taken over refuses nothing, under load' restarts
 check 'a restart under load refuses nothing' restarts
 check 'the service comes back after SIGKILL' killed
+check 'a reload under load refuses nothing' reloads
+check 'the service comes back after SIGKILL of a daemon that has taken over' killed
 check 'the stop leaves nothing' stopped
 ((failed == 0)) || journalctl --no-pager --unit skillrund.service | tail -n 60
 end
