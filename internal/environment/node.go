@@ -180,7 +180,7 @@ var (
 
 // explainNode says why npm failed. Requests that don't go to the build's server and programs of
 // git are a package's own wish for another source.
-// npm's messages are for npm's own users, who can choose another registry. Here the reason must name
+// npm's messages are for users of npm, and they can choose another registry. Here the reason must name
 // a remedy of the skill's author or of the operator.
 func (s *Store) explainNode(p *plan, last *tail) error {
 	var said []string
