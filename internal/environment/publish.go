@@ -540,7 +540,7 @@ func (s *Store) evict() {
 			if compiled.used.IsZero() { // the first execution may compile the skill again
 				delete(s.compiled, key)
 			}
-			*compiled = compiledSkill{madeOf: madeOf{of: compiled.of}}
+			*compiled = compiledSkill{derived: derived{of: compiled.of}}
 			continue
 		}
 		if err := s.drop(of, oldest); err != nil {
