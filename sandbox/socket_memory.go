@@ -33,6 +33,14 @@ const socketPeriod = 50 * time.Millisecond
 // sockets take long to list.
 const socketRest = 4
 
+// A list of the sockets takes the kernel about 2 ms, even of a few sockets: it searches the whole machine's table of TCP
+// connections. Only a running program fills its sockets, so a program that sleeps costs no lists. A program
+// that holds too much is found after socketCPU of its processor time, and after socketPause at the latest.
+const (
+	socketCPU   = 10 * time.Millisecond
+	socketPause = time.Second
+)
+
 // maxSockets bounds the sockets of a sandbox, including sockets without a file. It keeps a
 // look below about 20 ms.
 const maxSockets = 16384
@@ -44,12 +52,18 @@ const unacceptedBytes = 4096
 // A socketMeter measures the sockets of one network namespace. The zero socketMeter is
 // not usable: see newSocketMeter. One goroutine uses it.
 type socketMeter struct {
-	pid  int // a process of the namespace, on the machine
-	stat int // the namespace's sockstat, or -1 until it is needed
-	diag int // sock_diag socket in the namespace, or -1 until it is needed
+	pid  int                           // a process of the namespace, on the machine
+	cpu  func() (time.Duration, error) // the processor time of all processes of the namespace so far
+	stat int                           // the namespace's sockstat, or -1 until it is needed
+	diag int                           // sock_diag socket in the namespace, or -1 until it is needed
+
+	listed    time.Time     // of the last list; zero: none
+	listedCPU time.Duration // cpu at that time
 }
 
-func newSocketMeter(pid int) *socketMeter { return &socketMeter{pid: pid, stat: -1, diag: -1} }
+func newSocketMeter(pid int, cpu func() (time.Duration, error)) *socketMeter {
+	return &socketMeter{pid: pid, cpu: cpu, stat: -1, diag: -1}
+}
 
 // close releases the namespace. The meter may be nil.
 func (m *socketMeter) close() {
@@ -77,6 +91,9 @@ func (m *socketMeter) exceeds(limit int64) (bool, error) {
 	if used*most <= limit { // the usual case: a few sockets or none
 		return false, nil
 	}
+	if due, err := m.due(); !due || err != nil {
+		return false, err
+	}
 	if m.diag < 0 {
 		if m.diag, err = openDiagIn(m.pid); err != nil {
 			return false, err
@@ -84,6 +101,20 @@ func (m *socketMeter) exceeds(limit int64) (bool, error) {
 	}
 	sum, err := sumSockets(m.diag)
 	return sum.held > limit, err
+}
+
+// due reports whether the program may have filled its sockets since the last list.
+func (m *socketMeter) due() (bool, error) {
+	cpu, err := m.cpu()
+	if err != nil {
+		return false, fmt.Errorf("processor time of %d: %w", m.pid, err)
+	}
+	used := cpu - m.listedCPU
+	if !m.listed.IsZero() && (used == 0 || used < socketCPU && time.Since(m.listed) < socketPause) {
+		return false, nil
+	}
+	m.listed, m.listedCPU = time.Now(), cpu
+	return true, nil
 }
 
 // count is the number of sockets of the namespace, local ones included.
@@ -227,7 +258,7 @@ func trySocketMemory() (string, error) {
 	if _, err := sumSockets(fd); err != nil {
 		return "", err
 	}
-	own := newSocketMeter(os.Getpid())
+	own := newSocketMeter(os.Getpid(), nil)
 	defer own.close()
 	if _, err := own.count(); err != nil {
 		return "", err

@@ -61,7 +61,7 @@ func newWatch(p *Process) *watch {
 	}
 	w.sockets = stoppedTimer()
 	if !unmetered(p.sandbox) {
-		w.meter = newSocketMeter(p.sandbox.init.pid)
+		w.meter = newSocketMeter(p.sandbox.init.pid, p.sandbox.group.CPUTime)
 		w.sockets.Reset(socketPeriod)
 	}
 	return w
