@@ -137,10 +137,10 @@ func TestSocketMeter(t *testing.T) {
 		t.Fatalf("got %q, %v", line, err)
 	}
 	ran := time.Duration(0)
-	m := newSocketMeter(p.sandbox.init.pid, func() (time.Duration, error) { ran += socketCPU; return ran, nil })
+	m := newSocketMeter(p.sandbox.init.pid, func() (time.Duration, error) { ran += socketCPU; return ran, nil }, h.programs)
 	defer m.close()
-	if n, err := m.count(); n < 1001 || n > 1010 || err != nil {
-		t.Errorf("counted %d, %v, want 1001 sockets", n, err)
+	if s, err := m.count(); s.used < 1001 || s.used > 1010 || err != nil {
+		t.Errorf("counted %+v, %v, want 1001 sockets", s, err)
 	}
 	const sent = 300 * 10000
 	for limit, want := range map[int64]bool{64 << 20: false, 32 << 20: false, sent: true} {
@@ -160,7 +160,7 @@ func TestSocketMeter(t *testing.T) {
 	if over, err := m.exceeds(1); over || err != nil {
 		t.Errorf("after the end: got %v, %v", over, err)
 	}
-	gone := newSocketMeter(p.sandbox.init.pid, nil)
+	gone := newSocketMeter(p.sandbox.init.pid, nil, nil)
 	defer gone.close()
 	if _, err := gone.exceeds(1); !errors.Is(err, unix.ENOENT) {
 		t.Errorf("of a sandbox that is gone: got %v", err)
@@ -174,7 +174,7 @@ func TestSocketMeterOfASleeper(t *testing.T) {
 	}
 	var ran time.Duration
 	var failed error
-	m := newSocketMeter(os.Getpid(), func() (time.Duration, error) { return ran, failed })
+	m := newSocketMeter(os.Getpid(), func() (time.Duration, error) { return ran, failed }, nil)
 	defer m.close()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
