@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // The test binary is also the process of a neighbour's clients.
@@ -66,6 +68,10 @@ func TestNeighbourProcess(t *testing.T) {
 		end, err := r.moveIn(neighbourTask{Row: tt.row, Dir: filepath.Join(dir, "none")})
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
+		}
+		// It ends by itself: end would stop it before its first act.
+		if err := unix.Waitid(unix.P_PID, childOf(t, os.Getpid()), nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+			t.Errorf("%s: waitid: %v", tt.name, err)
 		}
 		if _, err := end(); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got the error %v, want %q in it", tt.name, err, tt.want)
