@@ -31,7 +31,7 @@ func advise(out Outcome, lost error, m manifest.Manifest) string {
 		return fmt.Sprintf("It ran longer than %s%s or let it do less.", l.Wall, raise("limits.wall_time", "max_execution_time", l.Wall, m.MaxExecutionTime, time.Duration.String))
 	case OOMKilled:
 		if out.Evidence.OOMKills == 0 { // not the kernel's decision: sandbox/socket_memory.go
-			return fmt.Sprintf("Its sockets held more than its %s of memory, in connections that it did not accept or messages that it did not read; let it accept and read them, or raise limits.memory_bytes.", size(l.MemoryBytes))
+			return fmt.Sprintf("Its sockets held more than its %s of memory, or more than its share while the machine was short of memory for connections, in connections that it did not accept or messages that it did not read; let it accept and read them, or raise limits.memory_bytes.", size(l.MemoryBytes))
 		}
 		switch out.Evidence.OOMScope {
 		case TenantMemory:

@@ -146,7 +146,8 @@ const (
 	ExecutionEnd_EXECUTION_END_TIMED_OUT ExecutionEnd = 3
 	// The kernel killed one of its processes for memory; see ExecutionEvidence.oom_scope.
 	// If ExecutionEvidence.oom_kill_count is 0, the daemon killed it because its sockets
-	// held more than its memory limit.
+	// held more than its memory limit, or more than its share while the machine was short of
+	// memory for connections.
 	ExecutionEnd_EXECUTION_END_OOM_KILLED ExecutionEnd = 4
 	// Cancelled by a client, by a lost connection, or by the daemon's drain.
 	ExecutionEnd_EXECUTION_END_CANCELLED ExecutionEnd = 5
