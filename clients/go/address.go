@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"strings"
+
+	"google.golang.org/grpc/resolver"
 )
 
 // dialTarget converts an address of Dial into a gRPC target. gRPC takes any string as a host name
@@ -19,11 +21,10 @@ func dialTarget(address string) (string, error) {
 		return address, nil
 	}
 	host := strings.TrimPrefix(address, "tcp://")
-	if strings.Contains(host, "://") {
-		// A resolver that gRPC knows, such as dns:///host:port.
+	if scheme, _, ok := strings.Cut(host, "://"); ok && resolver.Get(scheme) != nil { // such as dns:///host:port
 		return host, nil
 	}
-	if _, _, err := net.SplitHostPort(host); err != nil {
+	if _, _, err := net.SplitHostPort(host); err != nil || strings.Contains(host, "/") { // such as https://host:port
 		return "", fmt.Errorf("address %q: want unix:///path or host:port", address)
 	}
 	return "dns:///" + host, nil

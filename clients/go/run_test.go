@@ -449,6 +449,9 @@ func TestDialAddresses(t *testing.T) {
 		{"dns:///host:1", "dns:///host:1"},
 		{"localhost", ""},
 		{"run/x.sock", ""},
+		{"http://host", ""},
+		{"https://host:1", ""},
+		{"host:1/path", ""},
 	}
 	for _, test := range tests {
 		got, err := dialTarget(test.address)

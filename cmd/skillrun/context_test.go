@@ -86,7 +86,17 @@ func TestContextMistakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]string{
-		"contexts:\n  a: {adress: x}\n":                        "line 2: field adress not found",
+		"contexts:\n  a: {adress: x}\n":                        "contexts.yaml: line 2: contexts: a: adress: unknown key; the keys here are address, mcp_address,",
+		"context: {}\n":                                        "line 1: context: unknown key; the keys here are current, contexts\n",
+		"contexts:\n  a:\n    tls: maybe\n":                    `line 3: contexts: a: tls: "maybe" is not true or false`,
+		"contexts: {a: {token_command: vault}}\n":              `line 1: contexts: a: token_command: "vault" is not a list of texts`,
+		"contexts: {a: {address: [x]}}\n":                      `line 1: contexts: a: address: "" is not a text`,
+		"contexts: [a]\n":                                      "line 1: contexts: want keys with their values",
+		"contexts: {a: x}\n":                                   "line 1: contexts: a: want keys with their values",
+		"- a\n":                                                "line 1: want keys with their values",
+		"current: a\ncurrent: b\n":                             "line 2: current: the key is on line 1 already",
+		"contexts: {}\n---\ncontexts: {}\n":                    "line 2: more than one document",
+		"contexts: {\n":                                        "contexts.yaml: line 1: did not find",
 		"contexts:\n  a:\n":                                    "context a is empty",
 		"contexts:\n  \"a b\": {address: x}\n":                 "can't be the name of a context",
 		"contexts:\n  a: {token_file: x, token_variable: y}\n": "give one of token_file, token_command and token_variable",
@@ -98,6 +108,13 @@ func TestContextMistakes(t *testing.T) {
 		if got := local(t, "ps"); got.code != 125 || !strings.Contains(got.stderr, want) {
 			t.Errorf("%q: got %+v, want %q", text, got, want)
 		}
+	}
+	// A person who removed all contexts in an editor may have left the key.
+	if err := os.WriteFile(path, []byte("current:\ncontexts:\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := local(t, "context", "set", "a", "--address", "unix:///x"); got.code != 0 {
+		t.Errorf("set after an empty contexts: %+v", got)
 	}
 	if err := os.WriteFile(path, []byte("contexts:\n  a: {address: unix:///x, token_variable: NO}\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"unicode"
 
@@ -105,14 +106,89 @@ func readContexts() (*contextFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	// A mistyped key must not be ignored: without its tls_ca, a context would trust other
-	// authorities.
-	decoder.KnownFields(true)
-	if err := decoder.Decode(f); err != nil && err != io.EOF {
+	if err := f.decode(data); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return f, f.check()
+}
+
+// decode reads the text of the file. Its errors name the line, the key and the value, and say what would be right. A
+// mistyped key must not be ignored: without its tls_ca, a context would trust other authorities.
+func (f *contextFile) decode(data []byte) error {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, second yaml.Node
+	if err := decoder.Decode(&doc); err == io.EOF {
+		return nil
+	} else if err != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if err := decodeKeys("", doc.Content[0], reflect.ValueOf(f).Elem()); err != nil {
+		return err
+	}
+	if decoder.Decode(&second) != io.EOF {
+		return fmt.Errorf("line %d: more than one document; remove the line --- and everything after it", max(second.Line, 1))
+	}
+	return nil
+}
+
+// decodeKeys reads a mapping with the name at into a struct, by the yaml tags of its fields, or into a map of pointers to
+// structs. A key without a value sets nothing in a struct.
+func decodeKeys(at string, node *yaml.Node, out reflect.Value) error {
+	if node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	if node.ShortTag() == "!!null" {
+		return nil
+	}
+	if node.Kind != yaml.MappingNode {
+		return fmt.Errorf("line %d: %swant keys with their values", node.Line, at)
+	}
+	seen := map[string]int{}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		key, value := node.Content[i], node.Content[i+1]
+		name := at + key.Value + ": "
+		if first := seen[key.Value]; first > 0 {
+			return fmt.Errorf("line %d: %sthe key is on line %d already; remove one of the two", key.Line, name, first)
+		}
+		seen[key.Value] = key.Line
+		if out.Kind() == reflect.Map {
+			entry := reflect.Zero(out.Type().Elem())
+			if value.ShortTag() != "!!null" {
+				entry = reflect.New(out.Type().Elem().Elem())
+				if err := decodeKeys(name, value, entry.Elem()); err != nil {
+					return err
+				}
+			}
+			out.SetMapIndex(reflect.ValueOf(key.Value), entry)
+			continue
+		}
+		if err := decodeField(name, key, value, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decodeField reads the value of a key of a struct.
+func decodeField(name string, key, value *yaml.Node, out reflect.Value) error {
+	var known []string
+	for i := range out.NumField() {
+		tag, _, _ := strings.Cut(out.Type().Field(i).Tag.Get("yaml"), ",")
+		if tag != key.Value {
+			known = append(known, tag)
+			continue
+		}
+		field := out.Field(i)
+		if field.Kind() == reflect.Map {
+			return decodeKeys(name, value, field)
+		}
+		if value.Decode(field.Addr().Interface()) != nil {
+			want := map[reflect.Kind]string{reflect.Bool: "true or false", reflect.Slice: "a list of texts, such as [vault, read, secret]", reflect.String: "a text"}[field.Kind()]
+			return fmt.Errorf("line %d: %s%.80q is not %s", value.Line, name, value.Value, want)
+		}
+		return nil
+	}
+	return fmt.Errorf("line %d: %sunknown key; the keys here are %s", key.Line, name, strings.Trim(strings.Join(known, ", "), ", "))
 }
 
 // check finds mistakes that a person made in an editor.

@@ -309,10 +309,17 @@ func (s *Server) readMessage(w http.ResponseWriter, r *http.Request) (e envelope
 	if e, bad = readEnvelope(body); bad != nil {
 		return e, bad
 	}
-	if r.Header.Get(sessionHeader) == "" && r.Header.Get(versionHeader) < perCallVersion && e.isCall() && e.needsSession() {
-		bad := refuse(http.StatusBadRequest, "%.40s before initialize: there is no session; initialize one and send its %s", e.method, sessionHeader)
-		bad.id = e.id
-		return e, bad
+	if r.Header.Get(versionHeader) < perCallVersion && e.isCall() {
+		if r.Header.Get(sessionHeader) == "" && e.needsSession() {
+			bad = refuse(http.StatusBadRequest, "%.40s before initialize: there is no session; initialize one and send its %s", e.method, sessionHeader)
+		} else if _, known := accessTable[e.method]; !known {
+			// With the other protocol versions, and without HTTP, the SDK answers so. 404 would mean that the session is gone.
+			bad = &refusal{status: http.StatusOK, code: jsonrpc.CodeMethodNotFound, reason: fmt.Sprintf("method not found: %.80q", e.method)}
+		}
+		if bad != nil {
+			bad.id = e.id
+			return e, bad
+		}
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	r.ContentLength = int64(len(body))

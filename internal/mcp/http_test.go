@@ -141,6 +141,8 @@ func TestRefusedRequests(t *testing.T) {
 		{"an id that a double changes", "POST", `{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}`, nil, 400, `"id":9007199254740993`},
 		{"a token that a double changes", "POST", `{"jsonrpc":"2.0","id":2,"method":"ping","params":{"_meta":{"progressToken":9007199254740993}}}`, nil, 400, "up to 2^53"},
 		{"a call before initialize", "POST", `{"jsonrpc":"2.0","id":"x","method":"tools/list"}`, []string{"Mcp-Session-Id", ""}, 400, `{"code":-32600,"message":"tools/list before initialize`},
+		{"a method that does not exist", "POST", `{"jsonrpc":"2.0","id":"x","method":"nope"}`, nil, 200, `{"error":{"code":-32601,"message":"method not found: \"nope\""},"id":"x","jsonrpc":"2.0"}`},
+		{"a notification with an id", "POST", `{"jsonrpc":"2.0","id":2,"method":"notifications/cancelled"}`, nil, 400, `which has no id"},"id":2`},
 		{"a form", "POST", ping, []string{"Content-Type", "text/plain"}, 415, "application/json"},
 		{"no type", "POST", ping, []string{"Content-Type", ""}, 415, "application/json"},
 		{"another method", "PUT", ping, nil, 405, "use POST"},

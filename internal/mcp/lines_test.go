@@ -95,6 +95,8 @@ func TestLinesThatAreNoMessages(t *testing.T) {
 		})
 	}
 	p.t = t
+	p.send(`{"jsonrpc":"2.0","id":"noted","method":"notifications/cancelled"}`)
+	p.want("noted", "which has no id")
 	p.send("\n  \r\n")
 	p.send(`{"jsonrpc":"2.0","id":"unasked","result":{}}`)
 	p.send(`{"jsonrpc":"2.0","method":"notifications/nope"}`)

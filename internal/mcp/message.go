@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
@@ -89,6 +90,9 @@ func readEnvelope(body []byte) (e envelope, bad *refusal) {
 	}
 	if json.Unmarshal(method, &e.method) != nil || e.method == "" {
 		return none("method is not a non-empty string")
+	}
+	if e.id != nil && strings.HasPrefix(e.method, "notifications/") {
+		return none("%.80q is a notification, which has no id", e.method)
 	}
 	if e.meta, bad = checkParams(fields["params"]); bad != nil {
 		bad.id = e.id

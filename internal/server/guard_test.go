@@ -235,6 +235,14 @@ func TestHealth(t *testing.T) {
 	if got := status.Code(err); got != codes.NotFound {
 		t.Errorf("unknown service: %v", err)
 	}
+	// A Watch keeps its message in memory, and its caller needs no credential.
+	long, err := d.health.Watch(t.Context(), &healthpb.HealthCheckRequest{Service: strings.Repeat("x", maxWatchBytes)})
+	if err == nil {
+		_, err = long.Recv()
+	}
+	if status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a Watch of a long name: %v", err)
+	}
 }
 
 // Stop waits for calls under way, but not for callers who only watch. It takes no new call.

@@ -1,7 +1,10 @@
 package server
 
 import (
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -47,6 +50,20 @@ func (s *Server) SetHealth(h Health) {
 		pb.SessionService_ServiceDesc.ServiceName,
 		pb.ToolService_ServiceDesc.ServiceName,
 		pb.SystemService_ServiceDesc.ServiceName)
+}
+
+// probes answers the calls of gRPC's health service.
+type probes struct{ *health.Server }
+
+// maxWatchBytes bounds the message of a Watch, which stays in memory until its caller goes. Nobody has identified the
+// caller, who could otherwise fill the memory for requests with it, and keep it full.
+const maxWatchBytes = 1 << 10
+
+func (p probes) Watch(m *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
+	if n := proto.Size(m); n > maxWatchBytes {
+		return invalid("service", "the message has %d bytes; at most %d", n, maxWatchBytes)
+	}
+	return p.Server.Watch(m, stream)
 }
 
 // state says how the daemon is, as far as a caller may know: problems of tenants are for operators.

@@ -228,7 +228,7 @@ func (u *uploads) expirePut(key putKey, p *put) {
 	removeStaged(p.dir, p.file()) // what stays is removed at the next start
 }
 
-// dropPuts removes the broken uploads. Nobody can resume them after the server has stopped, for example in a takeover that
+// dropPuts removes the broken uploads. No client can resume them after the server has stopped, for example in a takeover that
 // has failed: the daemon goes on with another server.
 func (u *uploads) dropPuts() {
 	u.mu.Lock()

@@ -120,7 +120,7 @@ type Server struct {
 	background    sync.WaitGroup
 
 	takeover      atomic.Pointer[takeover] // nil: none has begun
-	unforwardable ingress.Calls            // for Settle
+	unforwardable ingress.Calls            // for AwaitUnforwardable
 	forwarded     ingress.Calls            // for AwaitForwarded
 }
 
@@ -180,7 +180,7 @@ func New(c Config) (*Server, error) {
 	pb.RegisterSessionServiceServer(registrar{s}, sessionCalls{Server: s})
 	pb.RegisterToolServiceServer(registrar{s}, toolCalls{Server: s, view: c.Tools})
 	pb.RegisterSystemServiceServer(registrar{s}, systemCalls{Server: s})
-	healthpb.RegisterHealthServer(registrar{s}, s.health)
+	healthpb.RegisterHealthServer(registrar{s}, probes{s.health})
 	described := reflection.ServerOptions{Services: registrar{s}, DescriptorResolver: pb.Files} // with comments
 	reflectionv1.RegisterServerReflectionServer(registrar{s}, reflection.NewServerV1(described))
 	reflectionv1alpha.RegisterServerReflectionServer(registrar{s}, reflection.NewServer(described)) // for old tools

@@ -238,12 +238,12 @@ func (s *Store) update(tenant string, x *session, change func(*Settings)) error 
 		return err
 	}
 	if err := writeMeta(x.dir, meta{x.created, set}); err != nil {
-		return errors.Join(fmt.Errorf("session %s: settings", x.id), err)
+		return gone(x.id, err) // a deletion does not wait for an update
 	}
 	s.mu.Lock()
 	x.set = set.clone()
 	s.mu.Unlock()
-	return s.use(x)
+	return gone(x.id, s.use(x))
 }
 
 // writeMeta replaces session.json. Its callers then set the file's modification time, which is the time of

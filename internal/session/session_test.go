@@ -74,11 +74,32 @@ func TestOtherTenant(t *testing.T) {
 	}
 }
 
+// A session that is deleted while its settings are written is not found. That is no failure of the disk.
+func TestUpdateOfDeletedSession(t *testing.T) {
+	b := newBench(t)
+	id := b.create(Settings{})
+	if _, err := b.Update("a", id, func(*Settings) { b.must(b.Delete("a", id)) }); !errors.Is(err, ErrNotFound) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestTenantNames(t *testing.T) {
 	b := newBench(t)
-	for _, name := range []string{"", ".", "..", "a/b", "/a", "lock", "a\x00b"} {
+	for _, name := range []string{"", ".", "..", "a/b", "/a", lockName, "a\x00b"} {
 		if _, err := b.Create(name, Settings{}); err == nil {
 			t.Errorf("tenant %q has a session", name)
+		}
+	}
+	// Names that a tenant can have and that the store uses for other files.
+	for _, name := range []string{"lock", "new-1", "old-1", "versions", "objects"} {
+		made, err := b.Create(name, Settings{})
+		if err != nil {
+			t.Errorf("tenant %q: %v", name, err)
+			continue
+		}
+		b.restart()
+		if _, err := b.Get(name, made.ID); err != nil {
+			t.Errorf("tenant %q after a restart: %v", name, err)
 		}
 	}
 }

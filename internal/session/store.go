@@ -73,7 +73,8 @@ type tenantSessions struct {
 }
 
 const (
-	lockName = "lock"
+	// No tenant has this name: see identity.CheckTenant.
+	lockName = ".lock"
 	// Directories with newPrefix are incomplete, with oldPrefix deleted. Both are removed at the start.
 	newPrefix = "new-"
 	oldPrefix = "old-"

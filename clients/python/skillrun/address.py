@@ -22,7 +22,7 @@ def target(address: Optional[str]) -> str:
     if address.startswith(("unix:", "unix-abstract:")):
         return address
     host = address[len("tcp://") :] if address.startswith("tcp://") else address
-    if "://" in host:
+    if "://" in host and not host.startswith(("http://", "https://")):
         return host  # a resolver that gRPC knows, such as dns:///host:port
     name, colon, port = host.rpartition(":")
     if not colon or not port.isdigit() or (":" in name and not (name.startswith("[") and name.endswith("]"))):

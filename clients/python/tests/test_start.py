@@ -363,7 +363,7 @@ class Addresses(unittest.TestCase):
             ("dns:///host:1", "dns:///host:1"),
         ):
             self.assertEqual(address.target(given), want)
-        for bad in ("host", "host:", "host:port", "::1:7777", "tcp://host"):
+        for bad in ("host", "host:", "host:port", "::1:7777", "tcp://host", "http://host:1", "https://host"):
             with self.subTest(bad), self.assertRaises(ValueError):
                 address.target(bad)
 
