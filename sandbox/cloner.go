@@ -54,7 +54,7 @@ func (z cloner) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 		return step("init", err)
 	}
 	c.forked, err = c.forkFrom(z.python, procsFiles)
-	c.init.filters++ // the filter of the Python zygote
+	c.init.filters++ // a filter holds for all children of a process, so the script has the Python zygote's, too
 	return step("Python zygote", err)
 }
 
@@ -88,7 +88,7 @@ func (z cloner) clone(ctx context.Context, c *sandbox, theirs *os.File, procsFil
 	return c.init.open(pid, pidfd)
 }
 
-// startZygote starts a zygote for the sandboxes of one group. Its posture is right.
+// startZygote starts a zygote for the sandboxes of one group. It returns only a zygote whose posture is right.
 func (h *Host) startZygote(of *group) (*zygote.Zygote, error) {
 	group, ids := of.zygoteCgroup(), of.ids.Load()
 	z, err := zygote.Start(zygote.Config{

@@ -41,7 +41,7 @@ const (
 	Exited    End = iota // the program exited: Exit.Code
 	Signaled             // a signal from inside or from Process.Signal ended it: Exit.Signal
 	TimedOut             // it reached a limit of time: Exit.Deadline
-	OOMKilled            // its memory ran out: Exit.OOMKills; or, if that is 0, its sockets held more than the limit
+	OOMKilled            // its memory ran out: Exit.OOMKills; or, if that is 0, its sockets held too much
 	Stopped              // Process.Stop ended it
 )
 

@@ -52,6 +52,7 @@ const (
 	diagIDSize      = 48 // struct inet_diag_sockid, of which the message and the request each have one
 	diagIDInMessage = 4
 	diagIDInRequest = 8
+	diagStateAt     = 1  // offset of idiag_state in a message
 	diagInodeAt     = 68 // offset of idiag_inode in a message: 0 if the socket has no file
 )
 

@@ -33,6 +33,14 @@ const socketPeriod = 50 * time.Millisecond
 // sockets take long to list.
 const socketRest = 4
 
+// A list of the sockets takes the kernel about 2 ms, even of a few sockets: it searches the whole machine's table of TCP
+// connections. Only a running program fills its sockets, so a program that sleeps costs no lists. A program
+// that holds too much is found after socketCPU of its processor time, and after socketPause at the latest.
+const (
+	socketCPU   = 10 * time.Millisecond
+	socketPause = time.Second
+)
+
 // maxSockets bounds the sockets of a sandbox, including sockets without a file. It keeps a
 // look below about 20 ms.
 const maxSockets = 16384
@@ -44,12 +52,22 @@ const unacceptedBytes = 4096
 // A socketMeter measures the sockets of one network namespace. The zero socketMeter is
 // not usable: see newSocketMeter. One goroutine uses it.
 type socketMeter struct {
-	pid  int // a process of the namespace, on the machine
-	stat int // the namespace's sockstat, or -1 until it is needed
-	diag int // sock_diag socket in the namespace, or -1 until it is needed
+	pid      int                           // a process of the namespace, on the machine
+	cpu      func() (time.Duration, error) // the processor time of all processes of the namespace so far
+	programs func() int                    // that run on this machine
+	bounds   func() (tcpBounds, error)     // of the machine
+
+	stat int       // the namespace's sockstat, or -1 until it is needed
+	text [128]byte // read from stat
+	diag int       // sock_diag socket in the namespace, or -1 until it is needed
+
+	listed    time.Time     // of the last list; zero: none
+	listedCPU time.Duration // cpu at that time
 }
 
-func newSocketMeter(pid int) *socketMeter { return &socketMeter{pid: pid, stat: -1, diag: -1} }
+func newSocketMeter(pid int, cpu func() (time.Duration, error), programs func() int) *socketMeter {
+	return &socketMeter{pid: pid, cpu: cpu, programs: programs, bounds: machineTCP, stat: -1, diag: -1}
+}
 
 // close releases the namespace. The meter may be nil.
 func (m *socketMeter) close() {
@@ -64,18 +82,27 @@ func (m *socketMeter) close() {
 	}
 }
 
-// exceeds reports whether the sockets together hold more than limit bytes, or are too many.
+// exceeds reports whether the sockets together hold more than limit bytes, or are too many, or hold more than their share
+// of what the machine is short of.
 func (m *socketMeter) exceeds(limit int64) (bool, error) {
-	used, err := m.count()
-	if err != nil || used > maxSockets {
-		return used > maxSockets, err
+	s, err := m.count()
+	if err != nil || s.used > maxSockets {
+		return s.used > maxSockets, err
 	}
 	most, err := mostPerSocket()
 	if err != nil {
 		return false, err
 	}
-	if used*most <= limit { // the usual case: a few sockets or none
+	bounds, err := m.bounds()
+	if err != nil {
+		return false, err
+	}
+	short := bounds.short(s)
+	if !short && s.used*most <= limit { // the usual case: a few sockets or none
 		return false, nil
+	}
+	if due, err := m.due(short); !due || err != nil {
+		return false, err
 	}
 	if m.diag < 0 {
 		if m.diag, err = openDiagIn(m.pid); err != nil {
@@ -83,37 +110,70 @@ func (m *socketMeter) exceeds(limit int64) (bool, error) {
 		}
 	}
 	sum, err := sumSockets(m.diag)
-	return sum.held > limit, err
+	return sum.held > limit || short && bounds.overShare(s, sum, m.programs()), err
 }
 
-// count is the number of sockets of the namespace, local ones included.
+// due reports whether the program may have filled its sockets since the last list. If the machine is short, the
+// program's share can become smaller, too.
+func (m *socketMeter) due(short bool) (bool, error) {
+	cpu, err := m.cpu()
+	if err != nil {
+		return false, fmt.Errorf("processor time of %d: %w", m.pid, err)
+	}
+	used := cpu - m.listedCPU
+	if !m.listed.IsZero() && (used == 0 && !short || used < socketCPU && time.Since(m.listed) < socketPause) {
+		return false, nil
+	}
+	m.listed, m.listedCPU = time.Now(), cpu
+	return true, nil
+}
+
+// A socketStat has the first numbers of sockstat (proc(5)).
+type socketStat struct {
+	used           int64 // sockets of the namespace, local ones included
+	orphans, pages int64 // of TCP, on the whole machine
+}
+
+// count reads sockstat.
 //
 // Each running execution asks for it 20 times a second, so the file stays open: to read it
-// again takes 3 microseconds, to open it as well takes 10. The buffer is small, because a larger
-// one would double the stack of each execution's goroutine.
-func (m *socketMeter) count() (int64, error) {
+// again takes 3 microseconds, to open it as well takes 10. The buffer is small, and not on the
+// stack of each execution's goroutine, because it would double that.
+func (m *socketMeter) count() (s socketStat, err error) {
 	if m.stat < 0 {
 		fd, err := pseudofs.OpenFD(fmt.Sprintf("/proc/%d/net/sockstat", m.pid), unix.O_RDONLY)
 		if err != nil {
-			return 0, err
+			return s, err
 		}
 		m.stat = fd
 	}
-	var b [64]byte
-	n, err := unix.Pread(m.stat, b[:], 0)
+	n, err := unix.Pread(m.stat, m.text[:], 0)
 	for errors.Is(err, unix.EINTR) {
-		n, err = unix.Pread(m.stat, b[:], 0)
+		n, err = unix.Pread(m.stat, m.text[:], 0)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("read sockstat of %d: %w", m.pid, err)
+		return s, fmt.Errorf("read sockstat of %d: %w", m.pid, err)
 	}
-	first, _, whole := bytes.Cut(b[:n], []byte("\n"))
-	number, ok := bytes.CutPrefix(first, []byte("sockets: used "))
-	used, err := strconv.ParseInt(string(number), 10, 64)
-	if !whole || !ok || err != nil {
-		return 0, fmt.Errorf("sockstat of %d begins with %q", m.pid, b[:n])
+	if s, err = parseStat(m.text[:n]); err != nil {
+		return s, fmt.Errorf("sockstat of %d begins with %q: %w", m.pid, m.text[:n], err)
 	}
-	return used, nil
+	return s, nil
+}
+
+// parseStat reads "sockets: used 2", and in the next line "TCP: inuse 0 orphan 0 tw 0 alloc 75 mem 48".
+func parseStat(text []byte) (s socketStat, err error) {
+	first, rest, whole := bytes.Cut(text, []byte("\n"))
+	second, _, next := bytes.Cut(rest, []byte("\n"))
+	words := append(bytes.Fields(first), bytes.Fields(second)...)
+	if !whole || !next || len(words) < 14 || string(words[1]) != "used" || string(words[6]) != "orphan" || string(words[12]) != "mem" {
+		return s, errors.New("other words than expected")
+	}
+	for at, number := range map[int]*int64{2: &s.used, 7: &s.orphans, 13: &s.pages} {
+		if *number, err = strconv.ParseInt(string(words[at]), 10, 64); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
 }
 
 // mostPerSocket is the largest receive buffer of a sandbox in bytes: the larger of the maximum
@@ -172,8 +232,13 @@ func largestChosen() (most int64, err error) {
 	return most, nil
 }
 
-// A socketSum is the number of sockets that sock_diag lists, and the bytes that they hold.
-type socketSum struct{ listed, held int64 }
+// A socketSum is what sock_diag lists.
+type socketSum struct {
+	listed  int64 // sockets
+	held    int64 // bytes that no cgroup may be charged with
+	tcp     int64 // bytes of the machine's TCP memory, also those that are charged
+	orphans int64
+}
 
 // sumSockets lists all sockets of the two families and two protocols of a sandbox.
 func sumSockets(diag int) (sum socketSum, err error) {
@@ -185,36 +250,49 @@ func sumSockets(diag int) (sum socketSum, err error) {
 const (
 	diagMemory     = 7
 	memoryReceived = 0 // SK_MEMINFO_RMEM_ALLOC: received, and the error queue
+	memoryForward  = 4 // SK_MEMINFO_FWD_ALLOC: taken in advance
+	memorySent     = 5 // SK_MEMINFO_WMEM_QUEUED: not yet taken by the peer
 	memoryOptions  = 6 // SK_MEMINFO_OPTMEM
 	memoryBacklog  = 7 // SK_MEMINFO_BACKLOG
 	memoryWords    = 8 // at least
 )
 
+// orphaned are the states of a connection that its program has closed, by bit: FIN_WAIT1, FIN_WAIT2, LAST_ACK and CLOSING
+// (net/tcp_states.h). A connection before accept() has no file either, but is in none of these.
+const orphaned = 1<<4 | 1<<5 | 1<<9 | 1<<11
+
 // add adds the socket of one message.
-func (sum *socketSum) add(_ byte, body []byte) error {
+func (sum *socketSum) add(protocol byte, body []byte) error {
 	sum.listed++
+	memory := memoryOf(body[diagMessageSize:])
+	sum.held += memory[memoryReceived] + memory[memoryOptions] + memory[memoryBacklog]
+	if protocol == unix.IPPROTO_TCP {
+		sum.tcp += memory[memoryReceived] + memory[memoryForward] + memory[memorySent] + memory[memoryBacklog]
+	}
 	if binary.NativeEndian.Uint32(body[diagInodeAt:]) == 0 {
 		sum.held += unacceptedBytes
+		if protocol == unix.IPPROTO_TCP && orphaned>>body[diagStateAt]&1 == 1 {
+			sum.orphans++
+		}
 	}
-	sum.held += memoryOf(body[diagMessageSize:])
 	return nil
 }
 
 // memoryOf finds the memory of a socket among the attributes of its message, in bytes.
-func memoryOf(attributes []byte) (sum int64) {
+func memoryOf(attributes []byte) (memory [memoryWords]int64) {
 	for len(attributes) >= unix.SizeofNlAttr {
 		size, kind := int(binary.NativeEndian.Uint16(attributes)), binary.NativeEndian.Uint16(attributes[2:])
 		if size < unix.SizeofNlAttr || size > len(attributes) {
-			return sum
+			return memory
 		}
 		if value := attributes[unix.SizeofNlAttr:size]; kind == diagMemory && len(value) >= 4*memoryWords {
-			for _, word := range []int{memoryReceived, memoryOptions, memoryBacklog} {
-				sum += int64(binary.NativeEndian.Uint32(value[4*word:]))
+			for i := range memory {
+				memory[i] = int64(binary.NativeEndian.Uint32(value[4*i:]))
 			}
 		}
 		attributes = attributes[min(align4(size), len(attributes)):]
 	}
-	return sum
+	return memory
 }
 
 // trySocketMemory lists the daemon's own sockets. It returns the finding for the preflight.
@@ -227,11 +305,14 @@ func trySocketMemory() (string, error) {
 	if _, err := sumSockets(fd); err != nil {
 		return "", err
 	}
-	own := newSocketMeter(os.Getpid())
+	own := newSocketMeter(os.Getpid(), nil, nil)
 	defer own.close()
 	if _, err := own.count(); err != nil {
 		return "", err
 	}
 	_, err = mostPerSocket()
+	if err == nil {
+		_, err = machineTCP()
+	}
 	return "can be measured", err
 }

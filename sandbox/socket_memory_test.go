@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"math"
+	"os"
 	"testing"
 	"time"
 
@@ -134,10 +136,11 @@ func TestSocketMeter(t *testing.T) {
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "up\n" {
 		t.Fatalf("got %q, %v", line, err)
 	}
-	m := newSocketMeter(p.sandbox.init.pid)
+	ran := time.Duration(0)
+	m := newSocketMeter(p.sandbox.init.pid, func() (time.Duration, error) { ran += socketCPU; return ran, nil }, h.programs)
 	defer m.close()
-	if n, err := m.count(); n < 1001 || n > 1010 || err != nil {
-		t.Errorf("counted %d, %v, want 1001 sockets", n, err)
+	if s, err := m.count(); s.used < 1001 || s.used > 1010 || err != nil {
+		t.Errorf("counted %+v, %v, want 1001 sockets", s, err)
 	}
 	const sent = 300 * 10000
 	for limit, want := range map[int64]bool{64 << 20: false, 32 << 20: false, sent: true} {
@@ -157,10 +160,53 @@ func TestSocketMeter(t *testing.T) {
 	if over, err := m.exceeds(1); over || err != nil {
 		t.Errorf("after the end: got %v, %v", over, err)
 	}
-	gone := newSocketMeter(p.sandbox.init.pid)
+	gone := newSocketMeter(p.sandbox.init.pid, nil, nil)
 	defer gone.close()
 	if _, err := gone.exceeds(1); !errors.Is(err, unix.ENOENT) {
 		t.Errorf("of a sandbox that is gone: got %v", err)
+	}
+}
+
+// A program that does not run fills no socket, so it costs the daemon no lists of the machine's sockets.
+func TestSocketMeterOfASleeper(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes a network namespace, which needs root: -short leaves it out")
+	}
+	var ran time.Duration
+	var failed error
+	m := newSocketMeter(os.Getpid(), func() (time.Duration, error) { return ran, failed }, nil)
+	defer m.close()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pair[0])
+	defer unix.Close(pair[1])
+	if _, err := m.exceeds(1); err != nil || m.diag < 0 {
+		t.Fatalf("the first time: got %v, want a list", err)
+	}
+	// Each further list fails.
+	unix.Close(m.diag)
+	m.diag = math.MaxInt32
+	defer func() { m.diag = -1 }()
+	if over, err := m.exceeds(1); over || err != nil {
+		t.Errorf("without processor time: got %v, %v, want no list", over, err)
+	}
+	ran += socketCPU
+	if _, err := m.exceeds(1); !errors.Is(err, unix.EBADF) {
+		t.Errorf("after %v of processor time: got %v, want a list", socketCPU, err)
+	}
+	ran++
+	if over, err := m.exceeds(1); over || err != nil {
+		t.Errorf("soon after a list: got %v, %v, want no list", over, err)
+	}
+	m.listed = m.listed.Add(-socketPause)
+	if _, err := m.exceeds(1); !errors.Is(err, unix.EBADF) {
+		t.Errorf("after %v: got %v, want a list", socketPause, err)
+	}
+	failed = unix.ENOENT
+	if _, err := m.exceeds(1); !errors.Is(err, failed) {
+		t.Errorf("without a known processor time: got %v", err)
 	}
 }
 

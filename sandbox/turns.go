@@ -11,7 +11,7 @@ import (
 // start of another group by one turn, not by all of them.
 type turns struct {
 	mu      sync.Mutex
-	free    int    // turns that nobody has
+	free    int    // turns that can be given
 	count   uint64 // turns that were given
 	waiting []*waiter
 	// users is of the groups that have a turn or wait for one. Others are forgotten, and come first when

@@ -61,7 +61,7 @@ func newWatch(p *Process) *watch {
 	}
 	w.sockets = stoppedTimer()
 	if !unmetered(p.sandbox) {
-		w.meter = newSocketMeter(p.sandbox.init.pid)
+		w.meter = newSocketMeter(p.sandbox.init.pid, p.sandbox.group.CPUTime, p.sandbox.host.programs)
 		w.sockets.Reset(socketPeriod)
 	}
 	return w
@@ -162,14 +162,14 @@ func (w *watch) checkCPU(limits Limits) {
 	w.cpu.Reset(min(max(left/time.Duration(runtime.NumCPU()), minCPUPeriod), maxCPUPeriod))
 }
 
-// checkSockets ends the program when its sockets hold more than its memory limit.
+// checkSockets ends the program when its sockets hold too much, see socketMeter.exceeds.
 func (w *watch) checkSockets(limits Limits) {
 	begin := time.Now()
 	over, err := w.meter.exceeds(limits.MemoryBytes)
 	switch {
 	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH): // init is gone; wait learns it from the frames
 	case err != nil:
-		w.fault = err
+		w.fault = fmt.Errorf("%w: %w", ErrUnwatched, err)
 		w.killAll()
 	case over:
 		w.end(OOMKilled, NoDeadline, 0)

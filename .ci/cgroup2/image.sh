@@ -108,7 +108,7 @@ install_service() {
 	: >"$tree/etc/machine-id" # systemd makes one
 }
 
-# Adds the tests, and what they need, to the directory $1.
+# Adds the tests and their files to the directory $1.
 add_tests() {
 	local to=$1
 	cp bin/skillrund bin/skillrun "$to/bin/"

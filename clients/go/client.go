@@ -52,7 +52,7 @@ type Client struct {
 
 // Dial returns a client of the daemon at address: "unix:///path", the bare absolute path of
 // a socket, "tcp://host:port" or "host:port". Empty means [DefaultAddress]. Dial does not
-// connect; if there is no daemon, the first call returns an error. A user without access to the socket gets
+// connect: without a daemon the first call returns an error. A user without access to the socket gets
 // "permission denied" until the user joins the group in listen.unix_group of the daemon's configuration.
 //
 // The daemon gets the trace context of each call's ctx (OpenTelemetry). If the program has set a

@@ -68,7 +68,7 @@ func save(dir *os.Root, name string, write func(io.Writer) (executable bool, err
 	return err
 }
 
-// makeExecutable lets everybody execute a file who may read it.
+// makeExecutable adds the execute bit for each class of users (owner, group, others) that has the read bit.
 func makeExecutable(f *os.File) error {
 	fi, err := f.Stat()
 	if err != nil {

@@ -123,7 +123,7 @@ They do not repeat a request that may have had an effect.`,
 	cmd.SetErr(a.stderr)
 	// Subcommands inherit this function; so every mistake in a flag has the same form and exit
 	// code.
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, err) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, flagError(err)) })
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&a.address, "address", os.Getenv(addressVariable), "daemon's `address`: unix:///path or host:port (default $"+addressVariable+", else "+skillrun.DefaultAddress+")")
 	a.flags = flags
@@ -213,6 +213,30 @@ func (e *usageError) Error() string {
 // usage makes an error a mistake in the command line, whose text names the command with --help.
 func usage(cmd *cobra.Command, err error) error {
 	return &usageError{command: cmd.CommandPath(), err: err}
+}
+
+// wantedValues says what is right for a flag, by pflag's name for the type of its value. Other types have
+// an error of this package, which says so itself.
+var wantedValues = map[string]string{
+	"uint32":   "want a whole number, 0 to 4294967295",
+	"uint64":   "want a whole number, 0 or more",
+	"int":      "want a whole number",
+	"duration": "want a time such as 250ms, 30s or 1m30s",
+	"bool":     "want true or false",
+}
+
+// flagError replaces pflag's message about a wrong value, which names functions of Go's library.
+func flagError(err error) error {
+	invalid := (*pflag.InvalidValueError)(nil)
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	flag := invalid.GetFlag()
+	want := wantedValues[flag.Value.Type()]
+	if want == "" {
+		want = invalid.Unwrap().Error()
+	}
+	return fmt.Errorf("--%s %s: %s", flag.Name, quote(invalid.GetValue()), want)
 }
 
 // arguments makes the mistakes that cobra finds in arguments usage errors.

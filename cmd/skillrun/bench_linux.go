@@ -64,6 +64,10 @@ is an object with the whole report; falls_short names the rows that miss their t
 	flags.StringVar(&f.svg, "svg", "", "draw the distributions into this `file`")
 	flags.StringVar(&f.into, "into", "", "write the table into this `file`, between the lines <!-- skillrun bench --> and <!-- end -->")
 	flags.StringVar(&f.from, "from", "", "measure nothing; read this `file`, the output of an earlier --json")
+	cmd.AddCommand(&cobra.Command{
+		Use: "neighbour", Short: "Be the clients of a neighbour, for the command bench", Hidden: true, Args: arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return bench.Neighbour(cmd.Context(), a.stdin, a.stdout) },
+	})
 	return cmd
 }
 
@@ -118,6 +122,9 @@ func (a *app) benchReport(cmd *cobra.Command, f *benchFlags) (*bench.Report, err
 	}
 	var err error
 	if f.config.Daemon, err = findDaemon(f.config.Daemon); err != nil {
+		return nil, err
+	}
+	if f.config.Self, err = os.Executable(); err != nil {
 		return nil, err
 	}
 	f.config.Version = version

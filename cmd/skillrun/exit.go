@@ -58,8 +58,8 @@ func (a *app) exit(ctx context.Context, err error) int {
 		return int(v)
 	}
 	// Any command can have waited in vain. run and attach have said so already, with a remedy for their case.
-	if vain := (*vainWait)(nil); a.wait.inVain(ctx, err) && !errors.As(err, &vain) {
-		err = &vainWait{err, "--wait waits longer"}
+	if vain := (*waitError)(nil); a.wait.gaveUp(ctx, err) && !errors.As(err, &vain) {
+		err = &waitError{err, "--wait waits longer"}
 	}
 	outcome := outcomeOf(err)
 	ended := outcome != nil // and notices have said how

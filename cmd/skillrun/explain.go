@@ -39,7 +39,7 @@ func (a *app) explain(err error) string {
 		}
 	}
 	d := detailsOf(st)
-	vain := (*vainWait)(nil)
+	vain := (*waitError)(nil)
 	if errors.As(err, &vain) {
 		d.notes = append(d.notes, vain.remedy)
 	}
@@ -165,6 +165,8 @@ func hint(d details, cause string) string {
 		return "'skillrun skills NAME' lists the scripts of a skill"
 	case "EXECUTION_NOT_FOUND":
 		return "'skillrun ps --all' lists what there is"
+	case "SESSION_NOT_FOUND":
+		return "'skillrun session ls' lists what there is"
 	case "COMMAND_NOT_ALLOWED":
 		if remedy := remedyText("", d.metadata["instead"]); remedy != "" {
 			return remedy

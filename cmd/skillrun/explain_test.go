@@ -54,6 +54,8 @@ func TestRefusals(t *testing.T) {
 			"run demo: resolve demo: skill not found (SKILL_NOT_FOUND; 'skillrun skills' lists what there is)"},
 		{refusal(codes.NotFound, "SKILL_FILE_NOT_FOUND", "x.py: not found"), 127,
 			"run demo: x.py: not found (SKILL_FILE_NOT_FOUND; 'skillrun skills NAME' lists the scripts of a skill)"},
+		{refusal(codes.NotFound, "SESSION_NOT_FOUND", `session "s1": not found`), 127,
+			`run demo: session "s1": not found (SESSION_NOT_FOUND; 'skillrun session ls' lists what there is)`},
 		{refusal(codes.FailedPrecondition, "INTERPRETER_MISSING", "ruby: not found"), 127, "run demo: ruby: not found (INTERPRETER_MISSING)"},
 		{refusal(codes.FailedPrecondition, "UNKNOWN_EXTENSION", "x.xyz: no interpreter"), 126, "run demo: x.xyz: no interpreter (UNKNOWN_EXTENSION)"},
 		{refusal(codes.PermissionDenied, "COMMAND_NOT_ALLOWED", "'rm' is not covered", meta("missingRule", "Bash(rm:*)")), 126,

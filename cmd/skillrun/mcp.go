@@ -5,21 +5,18 @@ import (
 	"crypto/rand"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
-)
 
-// lastAnswers is how long answers are waited for after the end of standard input: an
-// agent that goes wants none, a pipe such as printf ... | skillrun mcp does.
-const lastAnswers = 2 * time.Second
+	"github.com/skillrun/skillrun/internal/mcp/bridge"
+)
 
 // mcpVariable names the environment variable with the address of the daemon's MCP
 // endpoint.
 const mcpVariable = "SKILLRUN_MCP_ADDRESS"
 
-// mcpCommand is a bridge: the daemon implements MCP. The file mcp_endpoint.go finds and connects to the daemon,
-// mcp_bridge.go forwards the messages, and mcp_greeting.go makes the next daemon know the agent.
+// mcpCommand is a bridge: the daemon implements MCP. The file mcp_endpoint.go finds and connects to the daemon, and
+// package bridge forwards the messages, over restarts of the daemon.
 func (a *app) mcpCommand() *cobra.Command {
 	address := os.Getenv(mcpVariable)
 	cmd := &cobra.Command{
@@ -68,12 +65,11 @@ context, or mcp.sock in the directory of the socket of --address.`,
 func (a *app) bridge(ctx context.Context, at endpoint) error {
 	name := rand.Text() // of the conversation
 	p := a.wait.patience()
-	b := &bridge{
-		connect: func(ctx context.Context) (*upgraded, error) {
+	return bridge.Run(ctx, bridge.Config{
+		Connect: func(ctx context.Context) (*bridge.Connection, error) {
 			return at.dial(ctx, &a.connection, name, p.Draining)
 		},
-		pauses: pauses{Patience: p, onWait: func(answered bool) { a.waits(nil, at.String(), answered) }},
-		at:     at.String(), note: a.note, stdin: a.stdin, stdout: a.stdout,
-	}
-	return b.run(ctx)
+		Patience: p, OnWait: func(answered bool) { a.waits(nil, at.String(), answered) },
+		At: at.String(), Note: a.note, Stdin: a.stdin, Stdout: a.stdout,
+	})
 }

@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/skillrun/skillrun/internal/mcp/bridge"
 )
 
 // The path and protocol of the daemon's endpoint; internal/mcp has the same. Connections with the same value of
@@ -24,10 +26,6 @@ const (
 	mcpProtocol        = "skillrun-mcp-lines"
 	conversationHeader = "Skillrun-Conversation"
 )
-
-// mcpConnectTimeout bounds connecting, and the daemon's first answers. During a restart, a connection can wait in the
-// kernel for the next daemon; the patience of --wait is added for that.
-const mcpConnectTimeout = 10 * time.Second
 
 // maxUpgradeBytes bounds the daemon's first answer, which net/http reads into memory.
 const maxUpgradeBytes = 64 << 10
@@ -89,10 +87,10 @@ func parseEndpoint(address string) (endpoint, error) {
 }
 
 // dial connects to the endpoint and upgrades the connection from HTTP (RFC 9110, section 7.8).
-// Connecting is bounded by mcpConnectTimeout, the daemon's first answer by that and patience. Every error is
-// a codedError that says what to do, or wraps one as an absentError; except a signal's, which is the cause of ctx.
+// Connecting is bounded by bridge.ConnectTimeout, the daemon's first answer by that and patience. Every error is
+// a codedError that says what to do, or wraps one as a bridge.AbsentError; except a signal's, which is the cause of ctx.
 // The caller closes the connection. conversation is the value of conversationHeader.
-func (e endpoint) dial(ctx context.Context, via *connection, conversation string, patience time.Duration) (*upgraded, error) {
+func (e endpoint) dial(ctx context.Context, via *connection, conversation string, patience time.Duration) (*bridge.Connection, error) {
 	config, err := via.config()
 	if err != nil {
 		return nil, err
@@ -101,7 +99,7 @@ func (e endpoint) dial(ctx context.Context, via *connection, conversation string
 	if err != nil {
 		return nil, err
 	}
-	dialer := net.Dialer{Timeout: mcpConnectTimeout}
+	dialer := net.Dialer{Timeout: bridge.ConnectTimeout}
 	conn, err := dialer.DialContext(ctx, e.network, e.address)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -115,7 +113,7 @@ func (e endpoint) dial(ctx context.Context, via *connection, conversation string
 		if unknown := (*net.DNSError)(nil); errors.Is(err, fs.ErrPermission) || errors.As(err, &unknown) {
 			return nil, gone
 		}
-		return nil, &absentError{gone, false}
+		return nil, &bridge.AbsentError{Err: gone}
 	}
 	raw := conn
 	defer context.AfterFunc(ctx, func() { raw.Close() })()
@@ -131,17 +129,17 @@ func (e endpoint) dial(ctx context.Context, via *connection, conversation string
 		conn.Close()
 		return nil, &codedError{codeFailed, fmt.Sprintf("%s: a token needs an encrypted connection; give --tls or --tls-ca", e)}
 	}
-	conn.SetDeadline(time.Now().Add(mcpConnectTimeout + patience))
+	conn.SetDeadline(time.Now().Add(bridge.ConnectTimeout + patience))
 	r, err := upgrade(conn, e, token, conversation)
 	if err == nil {
-		return &upgraded{conn, r}, nil
+		return &bridge.Connection{Conn: conn, R: r}, nil
 	}
 	conn.Close()
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	if busy := (*absentError)(nil); errors.As(err, &busy) {
-		return nil, &absentError{&codedError{codeFailed, fmt.Sprintf("the MCP endpoint at %s: %v", e, busy.error)}, busy.answered}
+	if busy := (*bridge.AbsentError)(nil); errors.As(err, &busy) {
+		return nil, &bridge.AbsentError{Err: &codedError{codeFailed, fmt.Sprintf("the MCP endpoint at %s: %v", e, busy.Err)}, Answered: busy.Answered}
 	}
 	switch refused := (*refusedError)(nil); {
 	case errors.As(err, &refused):
@@ -153,7 +151,7 @@ func (e endpoint) dial(ctx context.Context, via *connection, conversation string
 }
 
 // upgrade asks for a connection without HTTP. The reader may hold the first bytes of that
-// connection. After it the connection has no deadline: an agent may be silent for hours. An absentError says that the
+// connection. After it the connection has no deadline: an agent may be silent for hours. A bridge.AbsentError says that the
 // daemon stops, or has no room.
 func upgrade(conn net.Conn, e endpoint, token, conversation string) (*bufio.Reader, error) {
 	// The daemon refuses a Host that is not this machine, because of DNS rebinding. A Unix
@@ -193,7 +191,7 @@ func upgrade(conn net.Conn, e endpoint, token, conversation string) (*bufio.Read
 			err = fmt.Errorf("%s: %s", resp.Status, why.Error.Message)
 		}
 		if resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == http.StatusTooManyRequests {
-			return nil, &absentError{err, true}
+			return nil, &bridge.AbsentError{Err: err, Answered: true}
 		}
 		if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
 			return nil, &refusedError{err}
@@ -214,14 +212,5 @@ func noAnswer(err error) error {
 	if strings.Contains(err.Error(), "tls: ") {
 		return err
 	}
-	return &absentError{fmt.Errorf("no answer: %w", err), false}
+	return &bridge.AbsentError{Err: fmt.Errorf("no answer: %w", err)}
 }
-
-// upgraded is a connection whose first bytes are in a buffer.
-type upgraded struct {
-	net.Conn
-	r *bufio.Reader
-}
-
-// Read takes the bytes that came with the answer to the upgrade first, then the bytes of the connection.
-func (u *upgraded) Read(p []byte) (int, error) { return u.r.Read(p) }

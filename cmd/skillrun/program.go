@@ -40,7 +40,7 @@ func (f *runFlags) parse(cmd *cobra.Command, args []string) (*program, error) {
 	rest := args[1:]
 	if len(rest) > 0 {
 		if err := flags.Parse(rest); err != nil {
-			return nil, usage(cmd, err)
+			return nil, usage(cmd, flagError(err))
 		}
 		rest = flags.Args()
 	}

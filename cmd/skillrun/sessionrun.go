@@ -47,7 +47,7 @@ and its changes become the next version. See skillrun run --help.
 func (f *runFlags) parseSession(cmd *cobra.Command, args []string) ([]string, error) {
 	flags := cmd.Flags()
 	if err := flags.Parse(args[1:]); err != nil {
-		return nil, usage(cmd, err)
+		return nil, usage(cmd, flagError(err))
 	}
 	if help, err := flags.GetBool("help"); err == nil && help {
 		return nil, cmd.Help()

@@ -14,9 +14,9 @@ import (
 
 // waiting is the state of a command that may have to wait for a daemon, for example while the daemon restarts.
 type waiting struct {
-	most time.Duration // --wait
-	told string        // the last message of waits, so that it is printed once
-	some bool          // the command has waited
+	most    time.Duration // --wait
+	printed string        // the last message of waits, so that it is printed once
+	some    bool          // the command has waited
 }
 
 // add adds the flag --wait.
@@ -49,24 +49,24 @@ func (a *app) waits(bars *progress, at string, answered bool) {
 	if answered {
 		text = "the daemon at " + at + " stops; waiting up to " + max(skillrun.DefaultPatience.Draining, w.most).String() + " for the next one"
 	}
-	if text == w.told || bars == nil && !a.verbose {
+	if text == w.printed || bars == nil && !a.verbose {
 		return
 	}
-	w.told = text
+	w.printed = text
 	bars.end()
 	a.note("%s (Ctrl-C ends the wait)", text)
 }
 
-// A vainWait is the error of a command that has waited for the daemon in vain.
-type vainWait struct {
+// A waitError is the error of a command that has waited for a daemon that did not answer.
+type waitError struct {
 	error
 	remedy string
 }
 
-func (v *vainWait) Unwrap() error { return v.error }
+func (e *waitError) Unwrap() error { return e.error }
 
-// inVain reports whether a command has waited for the daemon and then failed because the daemon did not answer.
-func (w *waiting) inVain(ctx context.Context, err error) bool {
+// gaveUp reports whether a command has waited for the daemon and then failed because the daemon did not answer.
+func (w *waiting) gaveUp(ctx context.Context, err error) bool {
 	return err != nil && w.some && ctx.Err() == nil && outcomeOf(err) == nil && status.Code(err) == codes.Unavailable
 }
 
@@ -74,12 +74,12 @@ func (w *waiting) inVain(ctx context.Context, err error) bool {
 // not accepted the execution. Then key decides: with an idempotency key, the daemon may have accepted the request.
 func (w *waiting) over(ctx context.Context, key string, e *skillrun.Execution, err error) error {
 	switch {
-	case !w.inVain(ctx, err):
+	case !w.gaveUp(ctx, err):
 		return err
 	case e != nil:
-		return &vainWait{err, "the end of the program is not known; when the daemon is back: skillrun attach " + e.ID}
+		return &waitError{err, "the end of the program is not known; when the daemon is back: skillrun attach " + e.ID}
 	case key != "":
-		return &vainWait{err, "the same command with the same --key never runs twice; --wait waits longer"}
+		return &waitError{err, "the same command with the same --key never runs twice; --wait waits longer"}
 	}
-	return &vainWait{err, "nothing has started; --wait waits longer"}
+	return &waitError{err, "nothing has started; --wait waits longer"}
 }

@@ -427,7 +427,7 @@ func (d *daemon) wait(ctx context.Context, signals signals) error {
 	d.readiness.set(func(r *readiness) { r.draining = true })
 	d.mcp.Leave()
 	late := patience
-	if handed { // nobody waits for the end of this process
+	if handed { // clients already have the next daemon, so this process may take its time
 		var cancel context.CancelFunc
 		late, cancel = context.WithTimeout(ctx, 2*time.Duration(d.config.Drain))
 		defer cancel()

@@ -310,7 +310,7 @@ func TestMCPReadingTools(t *testing.T) {
 	if err := json.Unmarshal(data, &list); err != nil || len(list.Tools) == 0 {
 		t.Fatalf("%v: %s", err, data)
 	}
-	source, err := os.ReadFile("../skillrun/mcp_message.go")
+	source, err := os.ReadFile("../../internal/mcp/bridge/message.go")
 	if err != nil {
 		t.Fatal(err)
 	}

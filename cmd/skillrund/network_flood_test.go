@@ -15,7 +15,7 @@ import (
 // program waits, after each 64 sockets, for an answer at its first connection: the packets before it have left.
 const flood = `
 import select, socket
-gate = socket.create_connection(("` + publicHost + `", 9000))
+control = socket.create_connection(("` + publicHost + `", 9000))
 sockets, events = [], select.poll()
 for i in range(900):
     s = socket.socket()
@@ -24,15 +24,15 @@ for i in range(900):
     sockets.append(s)
     events.register(s, select.POLLOUT)
     if i % 64 == 63:
-        gate.sendall(b".")
-        assert gate.recv(1) == b"."
+        control.sendall(b".")
+        assert control.recv(1) == b"."
 refused = 0
 while refused < 900 - 255:
     for fd, _ in events.poll():
         events.unregister(fd)
         refused += 1
-gate.sendall(b"x")
-assert gate.recv(1) == b"y"
+control.sendall(b"x")
+assert control.recv(1) == b"y"
 print("flooded")
 `
 
@@ -64,15 +64,15 @@ func TestNetworkFlood(t *testing.T) {
 	writeSkill(t, dir, "hog", "network_access: true", map[string]string{"scripts/flood.py": flood})
 	d := h.launch(t, `network: {allow: [web.example, "`+silentHost+`", "`+publicHost+`:9000"]}
 `)
-	var gate net.Listener
+	var control net.Listener
 	h.public.do(t, func() (err error) {
-		gate, err = net.Listen("tcp4", publicHost+":9000")
+		control, err = net.Listen("tcp4", publicHost+":9000")
 		return err
 	})
-	defer gate.Close()
+	defer control.Close()
 	fetched := make(chan string, 1)
 	go func() {
-		c, err := gate.Accept()
+		c, err := control.Accept()
 		if err != nil {
 			fetched <- fmt.Sprint(err)
 			return
@@ -95,7 +95,7 @@ func TestNetworkFlood(t *testing.T) {
 		_, _ = io.WriteString(c, "y")
 	}()
 	r := d.run(wall(script("hog", "scripts/flood.py"), patience))
-	gate.Close() // ends Accept, if the program did not come
+	control.Close() // ends Accept, if the program did not come
 	r.wantStdout(t, "flooded\n")
 	if got := <-fetched; got != "public web.example HTTP/2.0 \n" {
 		t.Errorf("the neighbour: %s", got)

@@ -16,7 +16,7 @@ import (
 // connections and packets from elsewhere until the test says so.
 const listenEverywhere = `
 import select, socket
-gate = socket.create_connection(("` + webAddress + `", 9000))
+control = socket.create_connection(("` + webAddress + `", 9000))
 sockets = []
 for family, any in (socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"):
     for kind in socket.SOCK_STREAM, socket.SOCK_DGRAM:
@@ -37,8 +37,8 @@ for to in "127.0.0.1", "192.0.0.2", "::1", "fd73:6b72::2":
     own += take(True)
     socket.socket(socket.AF_INET6 if ":" in to else socket.AF_INET, socket.SOCK_DGRAM).sendto(b"own", (to, 8099))
     own += take(True)
-gate.sendall(b"x")
-assert gate.recv(1) == b"y"
+control.sendall(b"x")
+assert control.recv(1) == b"y"
 others = 0
 while n := take(False): others += n
 print(own, "own,", others, "from others")
@@ -58,7 +58,7 @@ for to in sys.argv[1:]:
 print("tried")
 `
 
-// Nobody reaches a port on which a sandbox listens: no other machine, which even has a route to the sandbox's address, not
+// No peer reaches a port on which a sandbox listens: no other machine, which even has a route to the sandbox's address, not
 // the daemon's machine, and no other sandbox, even if the rules allow all of these addresses.
 func TestListeningSandboxIsNotReached(t *testing.T) {
 	t.Parallel()
@@ -71,12 +71,12 @@ func TestListeningSandboxIsNotReached(t *testing.T) {
 	internet.do(t, func() error {
 		return netlink.RouteAdd(&netlink.Route{Dst: single("192.0.0.2"), Gw: net.ParseIP(daemonAddress)})
 	})
-	var gate net.Listener
+	var control net.Listener
 	internet.do(t, func() (err error) {
-		gate, err = net.Listen("tcp", webAddress+":9000")
+		control, err = net.Listen("tcp", webAddress+":9000")
 		return err
 	})
-	defer gate.Close()
+	defer control.Close()
 	targets := []string{"192.0.0.2", "fd73:6b72::2", daemonAddress, "127.0.0.1", "::1"}
 	var rules []string
 	for _, to := range targets {
@@ -94,10 +94,10 @@ func TestListeningSandboxIsNotReached(t *testing.T) {
 	ended := make(chan answer, 1)
 	go func() {
 		r, err := d.try(wall(script("listener", "scripts/listen.py"), patience))
-		gate.Close() // ends Accept, if the program did not come
+		control.Close() // ends Accept, if the program did not come
 		ended <- answer{r, err}
 	}()
-	c, err := gate.Accept()
+	c, err := control.Accept()
 	if err != nil {
 		a := <-ended
 		t.Fatalf("the listener did not come: %+v", a)

@@ -25,9 +25,9 @@ def fetch():
     text = urllib.request.urlopen("http://` + webAddress + `/").read()
     assert text == b"hello, ` + webAddress + `\n", text
 fetch()
-gate = socket.create_connection(("` + webAddress + `", 9000))
-gate.sendall(b"x")
-assert gate.recv(1) == b"y"
+control = socket.create_connection(("` + webAddress + `", 9000))
+control.sendall(b"x")
+assert control.recv(1) == b"y"
 for _ in range(5): fetch()
 print("worked")
 `
@@ -61,14 +61,14 @@ func TestStarvedNetworkHelper(t *testing.T) {
 	internet, machine := newNamespace(t), newNamespace(t)
 	connect(t, machine, daemonAddress+"/24", internet, webAddress+"/24")
 	serveWeb(t, internet)
-	var gate, stream net.Listener
+	var control, stream net.Listener
 	internet.do(t, func() (err error) {
-		if gate, err = net.Listen("tcp", webAddress+":9000"); err == nil {
+		if control, err = net.Listen("tcp", webAddress+":9000"); err == nil {
 			stream, err = net.Listen("tcp", webAddress+":9001")
 		}
 		return err
 	})
-	defer gate.Close()
+	defer control.Close()
 	defer stream.Close()
 	go func() {
 		for {
@@ -112,14 +112,14 @@ network: {allow: ["`+webAddress+`:80,9000,9001"]}
 	ended := make(chan string, 1)
 	go func() {
 		r, err := run(acme, busyWork)
-		gate.Close() // ends Accept, if the program did not come
+		control.Close() // ends Accept, if the program did not come
 		if err != nil {
 			ended <- fmt.Sprint(err)
 			return
 		}
 		ended <- fmt.Sprintf("%s %q %q", r.outcome.GetEnd(), r.stdout.String(), r.stderr.String())
 	}()
-	c, err := gate.Accept()
+	c, err := control.Accept()
 	if err != nil {
 		t.Fatalf("the starved tenant's program did not come: %s", <-ended)
 	}

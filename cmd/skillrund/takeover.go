@@ -33,7 +33,7 @@ import (
 //	  | stops accepting; asks clients to leave |
 //	  | lets calls that still come wait        |
 //	  | hands over record, sessions, audit log |
-//	  |-- executions that have not ended ----> | opens these beside the earlier daemon
+//	  |-- executions that have not ended ----> | opens them; the earlier daemon still does
 //	  | <--------------------------- Serving --| accepts connections, which have waited in the kernel
 //	  |-- calls that waited -----------------> | answers them
 //	  | runs its executions to their ends      | asks the earlier one to cancel and to signal them

@@ -173,22 +173,22 @@ func (e *earlierCalls) Signal(c SignalCall, running *bool) error {
 	return nil
 }
 
-// Started implements executor.Heir.
-func (n *nextDaemon) Started(e executor.Inherited) { n.tell("Started", e) }
+// Started implements executor.Successor.
+func (n *nextDaemon) Started(e executor.Inherited) { n.notify("Started", e) }
 
-// Ended implements executor.Heir.
-func (n *nextDaemon) Ended(id string) { n.tell("Ended", id) }
+// Ended implements executor.Successor.
+func (n *nextDaemon) Ended(id string) { n.notify("Ended", id) }
 
-// tell calls a method of the next daemon without waiting for the answer, because an execution must not wait for
+// notify calls a method of the next daemon without waiting for the answer, because an execution must not wait for
 // another daemon. If the call is lost, the next daemon has died, or adopts the execution when this daemon ends.
-func (n *nextDaemon) tell(method string, args any) {
+func (n *nextDaemon) notify(method string, args any) {
 	go n.calls.Call(nextService+"."+method, args, &Nothing{}) // the socket is full while the next daemon starts slowly
 }
 
 // released tells the next daemon that a session is free, and waits for the answer. The executor reports the
 // outcome after that: a client that has the outcome must find the new version of the session in the next daemon.
 func (n *nextDaemon) released(tenant, id string) {
-	_ = callPeer(n.calls, nextService+".Released", SessionName{tenant, id}, &Nothing{}) // see tell
+	_ = callPeer(n.calls, nextService+".Released", SessionName{tenant, id}, &Nothing{}) // see notify
 }
 
 // handOver hands sockets and state to the next daemon, and returns nil when that daemon serves. After an error this
@@ -259,7 +259,7 @@ func (d *daemon) leaveForNext(ctx context.Context) (end func(next *net.UnixConn)
 	}
 	end = d.server.HandOver()
 	d.server.Leave(ctx)
-	if d.server.Settle(ctx) != nil {
+	if d.server.AwaitUnforwardable(ctx) != nil {
 		d.log.Warn("takeover: uploads that are under way can be refused")
 	}
 	return end

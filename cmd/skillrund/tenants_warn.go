@@ -72,7 +72,7 @@ func (d *daemon) warnAll() {
 	}
 }
 
-// warned returns the warnings about the daemon's keys, and then those of the tenants in the order of their names.
+// warned returns the warnings about the daemon's keys, then the warnings about each tenant, ordered by name.
 // It reads the secrets, because a file may have been removed since the start.
 func (d *daemon) warned() (list []server.Warning) {
 	for _, text := range append(d.config.proxyProblems(), credentialProblems(d.config.Network.Credentials)...) {

@@ -57,7 +57,7 @@ func (d *daemon) compileVenvs(ctx context.Context) {
 	}
 }
 
-// untriedVenvs returns the skills with a venv that were not tried, by tenant. Skills of roots are those of the tenant "".
+// untriedVenvs returns the skills with a venv that were not tried, by tenant. The key "" has the skills of the roots.
 func (d *daemon) untriedVenvs(tried map[string]bool, unread bool) map[string][]venvSkill {
 	venvs := map[string][]venvSkill{}
 	for _, sk := range d.skills.OfRoots() {

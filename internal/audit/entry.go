@@ -95,7 +95,7 @@ type Network struct {
 	Count       int64        `json:"count,omitempty"`  // of connections
 	Sent        int64        `json:"sent,omitempty"`   // bytes, of all connections
 	Received    int64        `json:"received,omitempty"`
-	Connections []Connection `json:"connections,omitempty"` // End: the first; Connections: those of the first that no entry has
+	Connections []Connection `json:"connections,omitempty"` // End: the first ones; Connections: of the first ones, those without an entry
 }
 
 // A Connection is one that was allowed.

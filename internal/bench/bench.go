@@ -32,6 +32,8 @@ import (
 type Config struct {
 	// Daemon is the path of skillrund.
 	Daemon string
+	// Self is the path of a program whose command "bench neighbour" calls Neighbour.
+	Self string
 	// Dir is the directory for the daemons' files, which are removed afterwards. It should
 	// be on a disk.
 	Dir string

@@ -109,7 +109,7 @@ func (r *run) cost(ctx context.Context, name string, rows rowSet, with, without 
 	return nil
 }
 
-// processorTime is what a process has used in milliseconds, with its threads that have ended. The kernel's clock of a
+// processorTime returns the processor time of a process in milliseconds, including its threads that have ended. The kernel's clock of a
 // process has the number of clock_getcpuclockid(3).
 func processorTime(pid int) (float64, error) {
 	const scheduled = 2 // CPUCLOCK_SCHED

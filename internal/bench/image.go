@@ -14,7 +14,7 @@ import (
 // imageConfig is coldConfig with a root file system for all programs that are not of a language.
 const imageConfig = coldConfig + "images: {small: {rootfs: root}}\nruntimes: {default: small}\n"
 
-// inImage compares a cold `true` in a root file system of its own with one in the host's. Both daemons run at the
+// inImage compares a cold `true` in an image with one in the host's root file system. Both daemons run at the
 // same time, so that their requests take turns.
 func inImage(r *run, rows rowSet) error {
 	dir, err := r.prepare("image", imageConfig)

@@ -4,50 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
-
-	skillrun "github.com/skillrun/skillrun/clients/go"
-	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
-
-// A neighbour is a tenant that acts while another one is measured. Its clients call act without a pause. Refusals are
-// expected, and so is every end of an execution.
-type neighbour struct {
-	row     string
-	tenant  string
-	clients int
-	act     func(ctx context.Context, d *daemon, c *skillrun.Client, n int) error
-}
-
-// theNeighbours fill the row of each.
-func (r *run) theNeighbours(d *daemon) ([]neighbour, error) {
-	last, err := r.token(d, churnTenant(churnTenants-1), "invoke")
-	if err != nil {
-		return nil, err
-	}
-	return []neighbour{
-		{"neighbour-crowd-p99", "neighbour", 50, func(ctx context.Context, _ *daemon, c *skillrun.Client, _ int) error {
-			return trueProgram.request(ctx, c)
-		}},
-		{"neighbour-attacks-p99", "neighbour", 24, attack},
-		{"neighbour-calls-p99", "neighbour", 16, pester},
-		{"neighbour-state-p99", "hoarder", 8, hoard},
-		{"neighbour-churn-p99", "neighbour", 1, churn(last)},
-		{"neighbour-handshakes-p99", "neighbour", 64, stallHandshake},
-	}, nil
-}
 
 // neighbourConfig gives the neighbour the bounds of a group of sandboxes, and all slots. hoarder has a quota that a
 // few executions of hoard fill. The other quotas have their defaults.
@@ -73,235 +36,82 @@ func neighbours(r *run, rows rowSet) error {
 	return errors.Join(besideNeighbours(r, d, rows), d.stop())
 }
 
-// besideNeighbours takes short slices alone and with a neighbour in turns, because a machine slows down and
-// speeds up for seconds at a time. A neighbour moves in for its slice only, so it cannot slow the slice alone.
+// besideNeighbours fills the row of each selected neighbour. A row that fails says why, and the next one is measured.
 func besideNeighbours(r *run, d *daemon, rows rowSet) error {
-	quiet, err := r.as(d, "quiet")
+	token, err := r.token(d, "quiet", "invoke")
 	if err != nil {
 		return err
 	}
-	all, err := r.theNeighbours(d)
+	quiet := metadata.AppendToOutgoingContext(r.ctx, "authorization", "Bearer "+token)
+	last, err := r.token(d, churnTenant(churnTenants-1), "invoke")
 	if err != nil {
 		return err
 	}
+	all := theNeighbours(last)
 	chosen := slices.DeleteFunc(slices.Clone(all), func(n neighbour) bool { return !slices.Contains(r.chosen, n.row) })
 	if len(chosen) == 0 { // only the row without a neighbour
 		chosen = all
 	}
-	// The clients of both tenants share the processors with the daemon, so a row also has their cost.
 	request := func(context.Context, int) error { return trueProgram.request(quiet, d.client) }
 	if err := r.each(r.scale.warmUp, 1, request); err != nil {
 		return err
 	}
 	var everAlone []float64
+	slice := func() (loaded, error) { return r.load(1, r.scale.beside, request) }
 	for _, n := range chosen {
 		r.Say("%s", n.row)
-		noisy, err := r.as(d, n.tenant)
+		token, err := r.token(d, n.tenant, "invoke")
 		if err != nil {
 			return err
 		}
-		var alone, beside []float64
-		for range r.scale.slices {
-			l, err := r.load(1, r.scale.beside, request)
-			if err != nil {
-				return err
-			}
-			alone = append(alone, l.times...)
-			end, err := r.moveIn(noisy, d, n)
-			if err != nil {
-				return err
-			}
-			l, err = r.load(1, r.scale.beside, request)
-			if err := errors.Join(err, end()); err != nil {
-				return fault(n.row, err)
-			}
-			beside = append(beside, l.times...)
+		task := neighbourTask{Row: n.row, Dir: d.dir, Token: token, Last: last}
+		alone, err := r.beside(n, rows[n.row], slice, func() (func() (int, error), error) { return r.moveIn(task) })
+		if err != nil {
+			rows[n.row].Broken = d.complaint(err).Error()
 		}
-		r.report.keep(n.row, "ms", []*subject{{name: "skillrun"}, {name: "alone"}}, [][]float64{beside, alone})
-		rows[n.row].setRatio(quantile(beside, 0.99), quantile(alone, 0.99), len(beside))
 		everAlone = append(everAlone, alone...)
 	}
 	rows["neighbour-alone-p99"].set(quantile(everAlone, 0.99), len(everAlone))
 	return nil
 }
 
-// as returns a context for calls of a tenant.
-func (r *run) as(d *daemon, tenant string) (context.Context, error) {
-	token, err := r.token(d, tenant, "invoke")
-	return metadata.AppendToOutgoingContext(r.ctx, "authorization", "Bearer "+token), err
-}
-
-// moveIn starts a neighbour's clients. end stops them and waits. Its error is the first unexpected error of
-// a client, or says that the clients did nothing.
-func (r *run) moveIn(ctx context.Context, d *daemon, n neighbour) (end func() error, err error) {
-	clients, closeAll, err := d.dial(n.clients)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	var acts atomic.Int64
-	var loops sync.WaitGroup
-	for i, c := range clients {
-		loops.Go(func() {
-			for at := i; ctx.Err() == nil; at++ {
-				// After the slice's end every error is expected: the calls were cancelled.
-				if err := n.act(ctx, d, c, at); !expected(err) && ctx.Err() == nil {
-					cancel(err)
-				}
-				acts.Add(1)
-			}
-		})
-	}
-	end = func() error {
-		cancel(nil)
-		loops.Wait()
-		closeAll()
-		if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
-			return err
+// beside fills the row of a neighbour, and returns the times alone. It takes short slices alone and with the neighbour in
+// turns, because a machine slows down and speeds up for seconds at a time. The neighbour moves in for its slice only, so
+// it cannot slow the slice alone. slice loads the daemon for the time of a slice.
+func (r *run) beside(n neighbour, row *Row, slice func() (loaded, error), moveIn func() (end func() (int, error), err error)) (alone []float64, err error) {
+	var beside []float64
+	var acts int
+	var took time.Duration
+	for range r.scale.slices {
+		l, err := slice()
+		if err != nil {
+			return alone, fault("the measured tenant, alone", err)
 		}
-		if acts.Load() == 0 {
-			return errors.New("the neighbour did nothing")
+		alone = append(alone, l.times...)
+		began := time.Now()
+		end, err := moveIn()
+		if err != nil {
+			return alone, fault("the neighbour", err)
 		}
-		return nil
-	}
-	// The daemon refills its pool of prewarmed sandboxes, and the neighbour's load reaches its usual height.
-	if err := r.pause(r.scale.refill); err != nil {
-		return nil, errors.Join(err, end())
-	}
-	return end, nil
-}
-
-// expected reports whether a neighbour may get this error.
-func expected(err error) bool {
-	if exit := (*skillrun.ExitError)(nil); err == nil || errors.As(err, &exit) {
-		return true
-	}
-	// The tenant's group of sandboxes can be so full that no new one starts.
-	if daemon := (*skillrun.DaemonError)(nil); errors.As(err, &daemon) && daemon.Outcome.GetEvidence().GetSetupStep() == "sandbox group" {
-		return true
-	}
-	switch status.Code(err) {
-	case codes.ResourceExhausted, codes.Unavailable, codes.Canceled:
-		return true
-	}
-	return false
-}
-
-// attacks fork, fill memory, print, spin, and start short processes, each up to the limits.
-var attacks = [][2]string{
-	{"bash", "bomb() { bomb | bomb & }\nbomb\nwhile :; do sleep 1; done\n"},
-	{"python", "b = []\nwhile True: b.append(bytearray(b'x' * (4 << 20)))\n"},
-	{"bash", "exec yes 0123456789012345678901234567890123456789\n"},
-	{"python", "import os\nfor _ in range(24):\n    if os.fork() == 0: break\nwhile True: pass\n"},
-	{"bash", "while :; do /bin/true & /bin/true & wait; done\n"},
-}
-
-// attack runs one of the attacks for at most two seconds.
-func attack(ctx context.Context, _ *daemon, c *skillrun.Client, n int) error {
-	cmd := c.Code(benchSkill, attacks[n%len(attacks)][0], attacks[n%len(attacks)][1])
-	cmd.Limits.WallTime = 2 * time.Second
-	cmd.Stdout = io.Discard
-	return cmd.Run(ctx)
-}
-
-// pester makes one of the calls that cost the caller least: it starts and cancels, attaches, lists, or
-// retries a request.
-func pester(ctx context.Context, _ *daemon, c *skillrun.Client, n int) error {
-	switch n % 4 {
-	case 0:
-		cmd := c.Command(benchSkill, "sleep 5")
-		if err := cmd.Start(ctx); err != nil {
-			return err
-		}
-		return errors.Join(cmd.Cancel(ctx), cmd.Wait())
-	case 1:
-		list, err := c.Executions().ListExecutions(ctx, &pb.ListExecutionsRequest{PageSize: 1})
-		if err != nil || len(list.Executions) == 0 {
-			return err
-		}
-		return c.Attach(ctx, list.Executions[0].ExecutionId, skillrun.AttachOptions{}).Wait()
-	case 2:
-		_, err := c.Executions().ListExecutions(ctx, &pb.ListExecutionsRequest{PageSize: 1000})
-		return err
-	}
-	cmd := c.Command(benchSkill, "true")
-	cmd.IdempotencyKey = "again"
-	return cmd.Run(ctx)
-}
-
-// hoard runs a program whose output is a sixteenth of the quota of state, so that the daemon removes older executions.
-func hoard(ctx context.Context, _ *daemon, c *skillrun.Client, _ int) error {
-	cmd := c.Code(benchSkill, "bash", "head -c 4194304 /dev/zero")
-	cmd.Stdout = io.Discard
-	return cmd.Run(ctx)
-}
-
-// churnTenants is the number of tenants that churn adds and removes.
-const churnTenants = 1000
-
-func churnTenant(n int) string { return fmt.Sprintf("churn-%d", n) }
-
-// churn adds the tenants, by a file for each as an operator does, and waits until they are in force. The next call
-// removes them. last is a token of the last one.
-func churn(last string) func(context.Context, *daemon, *skillrun.Client, int) error {
-	return func(ctx context.Context, d *daemon, c *skillrun.Client, n int) error {
-		add, change := n%2 == 0, os.Remove
-		if add {
-			change = func(path string) error { return os.WriteFile(path, nil, 0o600) }
-		}
-		for i := range churnTenants {
-			if err := change(filepath.Join(d.dir, "tenants", churnTenant(i)+".yaml")); err != nil {
-				return err
+		// The daemon refills its pool of prewarmed sandboxes, and the neighbour's load reaches its usual height.
+		err = r.pause(r.scale.refill)
+		if err == nil {
+			if l, err = slice(); err != nil {
+				err = fault("the measured tenant, beside its neighbour", err)
 			}
 		}
-		ask := metadata.NewOutgoingContext(ctx, metadata.Pairs("authorization", "Bearer "+last))
-		for {
-			_, err := c.System().GetBudget(ask, &pb.GetBudgetRequest{})
-			switch unknown := status.Code(err) == codes.PermissionDenied; {
-			case unknown && !add:
-				return nil
-			case !unknown && add:
-				return err
-			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(20 * time.Millisecond):
-			}
+		done, endErr := end()
+		if endErr != nil {
+			err = errors.Join(err, fault("the neighbour", endErr))
 		}
+		if err != nil {
+			return alone, err
+		}
+		beside = append(beside, l.times...)
+		acts, took = acts+done, took+time.Since(began)
 	}
-}
-
-// stallHandshake begins a TLS handshake, and sends no more than the beginning until the daemon closes the
-// connection. A connection that the daemon refuses is closed at once, and the next one follows.
-func stallHandshake(ctx context.Context, d *daemon, _ *skillrun.Client, _ int) error {
-	address, err := d.tcp()
-	if err != nil {
-		return err
-	}
-	c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return nil // the daemon takes no more connections
-	}
-	defer context.AfterFunc(ctx, func() { c.Close() })()
-	defer c.Close()
-	// The header of a record of 512 bytes, and the type of a ClientHello (RFC 8446, sections 4 and 5.1).
-	if _, err := c.Write([]byte{22, 3, 1, 2, 0, 1}); err == nil {
-		io.Copy(io.Discard, c)
-	}
-	return nil
-}
-
-// tcp returns the address of the daemon's TCP listener, whose port the kernel chose.
-func (d *daemon) tcp() (string, error) {
-	data, err := os.ReadFile(filepath.Join(d.dir, "log"))
-	if err != nil {
-		return "", err
-	}
-	_, rest, ok := strings.Cut(string(data), "msg=listening network=tcp address=")
-	if !ok {
-		return "", fmt.Errorf("skillrund listens on no TCP address:\n%s", data)
-	}
-	address, _, _ := strings.Cut(rest, "\n")
-	return address, nil
+	r.report.keep(n.row, "ms", []*subject{{name: "skillrun"}, {name: "alone"}}, [][]float64{beside, alone})
+	row.setRatio(quantile(beside, 0.99), quantile(alone, 0.99), len(beside))
+	row.Note = fmt.Sprintf("the neighbour began %.3g acts a second", float64(acts)/took.Seconds())
+	return alone, nil
 }

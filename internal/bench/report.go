@@ -215,6 +215,9 @@ func (r *Row) Brief() string {
 	if v := r.Verdict(); v != "" {
 		text += " (" + r.target() + ": " + v + ")"
 	}
+	if r.Note != "" {
+		text += "; " + r.Note
+	}
 	return text
 }
 

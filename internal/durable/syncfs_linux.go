@@ -11,7 +11,7 @@ import (
 // writes the unwritten files of other programs in this file system, so it pays only for many files.
 //
 // Open it before the first write: the kernel reports a lost write once to each descriptor that was open when the write was
-// lost. To later descriptors it reports the loss only if nobody has learned of it (errseq_sample in lib/errseq.c of Linux).
+// lost. To later descriptors it reports the loss only if no descriptor has got the report yet (errseq_sample in lib/errseq.c of Linux).
 type FS struct{ dir *os.File }
 
 // OpenFS returns the file system of a directory. The caller must close it.

@@ -37,7 +37,7 @@ func TestFS(t *testing.T) {
 	}
 }
 
-// The kernel reports a lost write to the first one that syncs, and to everyone who was there when it was lost.
+// The kernel reports a lost write to the first descriptor that syncs, and to every descriptor that was open at the loss.
 func TestFSLearnsOfWritesThatAnotherHasLost(t *testing.T) {
 	disk := disktest.NewFailingExt4(t)
 	file := filepath.Join(disk.Dir, "file")
@@ -66,7 +66,7 @@ func TestFSLearnsOfWritesThatAnotherHasLost(t *testing.T) {
 	if err := openFS(t, disk.Dir).Sync(); !errors.Is(err, unix.EIO) {
 		t.Fatalf("the first sync: got %v, want EIO", err)
 	}
-	mustSync() // of one who was not there
+	mustSync() // opened after the loss
 	if err := own.Sync(); !errors.Is(err, unix.EIO) {
 		t.Errorf("got %v, want EIO", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/environment/download"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
@@ -197,21 +198,20 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 	if err != nil {
 		return frozen{}, err
 	}
-	fetch, get := s.fetcher(p)
+	fetch := s.fetcher(p)
+	var get func(context.Context, string) download.Response
 	if fetch != nil {
-		defer fetch.close()
+		defer fetch.Close()
+		get = fetch.Get
 	}
 	if p.node != nil && s.tarballs != nil {
-		local, err := s.tarballs.load(ctx, log)
-		if err != nil {
+		if get, err = s.tarballs.Load(ctx, log, get); err != nil {
 			return frozen{}, err
 		}
-		local.next = get
-		get = local.get
 	}
 	relayed, stop := context.WithCancel(ctx)
 	defer stop()
-	r, stdin := newRelay(relayed, get)
+	r, stdin := download.NewRelay(relayed, get)
 	last := &tail{to: log}
 	var result frozen
 	var freezeErr error
@@ -230,7 +230,7 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 		},
 	})
 	if err != nil {
-		r.close(stdin)
+		r.Close(stdin)
 		return frozen{}, startFailure(p, err)
 	}
 	// Start's context bounds the start only, so the end of the last caller's wait has to
@@ -239,7 +239,7 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 	exit, err := process.Wait()
 	unwatch()
 	stop()
-	r.close(stdin)
+	r.Close(stdin)
 	if err != nil {
 		return frozen{}, fmt.Errorf("build of an environment: %w", err)
 	}
@@ -267,25 +267,19 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 	return s.compile(ctx, p, dir, result, s.config.Wall-time.Since(began))
 }
 
-// fetcher returns what answers the requests of a build, and its function for the relay. Both are
-// nil if nothing is configured.
-func (s *Store) fetcher(p *plan) (*fetcher, func(context.Context, string) response) {
+// fetcher returns the Fetcher of a build, or nil if no index or registry is configured.
+func (s *Store) fetcher(p *plan) *download.Fetcher {
 	from := s.index
 	if p.node != nil {
 		from = s.registry
 	}
 	if from == nil {
-		return nil, nil
+		return nil
 	}
-	f := newFetcher(from, s.config.Sdists, s.config.MemoryBytes*downloadFactor, s.stall, s.roots)
-	if s.config.Dial != nil {
-		f.connect = s.config.Dial
-	}
-	if p.node != nil {
-		f.registry = true
-		return f, registry{f}.get
-	}
-	return f, f.get
+	return download.New(download.Config{
+		Index: from, Registry: p.node != nil, Sources: s.config.Sdists, MaxBytes: s.config.MemoryBytes * downloadFactor,
+		Stall: s.stall, Roots: s.roots, Dial: s.config.Dial,
+	})
 }
 
 // complete compares the installed packages with the plan: install code may have removed some.
@@ -343,7 +337,7 @@ func startFailure(p *plan, err error) error {
 // The first cause that is known wins. An error of the index comes before pip's words,
 // because pip only sees a 502 from the relay. fetch and last may be nil if the sandbox ended
 // by a limit: compile calls it so.
-func (s *Store) explain(p *plan, exit sandbox.Exit, fetch *fetcher, last *tail) error {
+func (s *Store) explain(p *plan, exit sandbox.Exit, fetch *download.Fetcher, last *tail) error {
 	if exit.End == sandbox.Exited && exit.Code == 0 {
 		return nil
 	}
@@ -352,8 +346,8 @@ func (s *Store) explain(p *plan, exit sandbox.Exit, fetch *fetcher, last *tail) 
 	}
 	switch exit.End {
 	case sandbox.TimedOut:
-		if fetch != nil && fetch.result() != nil {
-			return fetch.result()
+		if fetch != nil && fetch.Err() != nil {
+			return fetch.Err()
 		}
 		// The time ran out for the build's own work, not for a download that stalled.
 		return fail("not done after %s, the limit of environments.wall_time", s.config.Wall)
@@ -364,7 +358,7 @@ func (s *Store) explain(p *plan, exit sandbox.Exit, fetch *fetcher, last *tail) 
 		return fail("more memory than %d bytes, the limit of environments.memory, in which the packages lie, too", s.config.MemoryBytes)
 	}
 	if fetch != nil {
-		if err := fetch.result(); err != nil {
+		if err := fetch.Err(); err != nil {
 			return err
 		}
 	}
@@ -378,11 +372,11 @@ func (s *Store) explain(p *plan, exit sandbox.Exit, fetch *fetcher, last *tail) 
 }
 
 // noPackage explains that pip found no distribution of a package, by the files that the source has.
-func (s *Store) noPackage(name string, p *plan, fetch *fetcher) error {
+func (s *Store) noPackage(name string, p *plan, fetch *download.Fetcher) error {
 	e := &NoPackageError{Name: name, Source: s.source(p), Python: pythonIn(p.python.Python, p.python.Image)}
-	var files offer
+	var files download.Offer
 	if fetch != nil {
-		files = fetch.offered(manifest.NormalName(name))
+		files = fetch.Offered(manifest.NormalName(name))
 	}
 	if s.config.Wheels != "" {
 		entries, err := os.ReadDir(s.config.Wheels)
@@ -391,30 +385,17 @@ func (s *Store) noPackage(name string, p *plan, fetch *fetcher) error {
 		}
 		for _, d := range entries {
 			if isOf(d.Name(), manifest.NormalName(name)) {
-				files.add(d.Name())
+				files.Add(d.Name())
 			}
 		}
 	}
 	switch {
-	case files.wheel != "":
-		e.Wheel = files.wheel
+	case files.Wheel != "":
+		e.Wheel = files.Wheel
 	case !s.config.Sdists:
-		e.Sdist = files.sdist
+		e.Sdist = files.Sdist
 	}
 	return e
-}
-
-// An offer describes the files that a source has for a package: the names of its last wheel and its last source
-// distribution.
-type offer struct{ wheel, sdist string }
-
-func (o *offer) add(file string) {
-	switch {
-	case isWheel(file):
-		o.wheel = file
-	case isSource(file):
-		o.sdist = file
-	}
 }
 
 // isOf reports whether a file is of a project, by its name. A version, which follows the project's

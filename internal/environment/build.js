@@ -72,7 +72,7 @@ const args = [npm, locked ? 'ci' : 'install', '--registry', `http://127.0.0.1:${
   '--color=false', '--loglevel=warn', '--fetch-retries=0', '--fetch-timeout=600000', '--git=git-is-off', '--include=dev',
   '--include=optional', '--include=peer', scripts ? '--foreground-scripts' : '--ignore-scripts'];
 // Names the packages whose scripts npm has skipped, by the lock that npm leaves in node_modules.
-function tellScripts() {
+function reportScripts() {
   const lock = `${TARGET}/node_modules/.package-lock.json`;
   if (!fs.existsSync(lock)) return;
   const all = Object.entries(JSON.parse(fs.readFileSync(lock)).packages ?? {});
@@ -85,7 +85,7 @@ const server = http.createServer(ask).listen(port, '127.0.0.1', () => {
   run.on('error', (err) => { fs.writeSync(2, `npm error ${err.message}\n`); process.exit(1); });
   // Files of npm itself: they name this build's server.
   run.on('close', (code) => {
-    if (code === 0 && !scripts) tellScripts();
+    if (code === 0 && !scripts) reportScripts();
     for (const name of ['package.json', 'package-lock.json', 'node_modules/.package-lock.json']) fs.rmSync(`${TARGET}/${name}`, { force: true });
     process.exit(code === 0 ? 0 : 1);
   });

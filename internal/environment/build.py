@@ -43,11 +43,11 @@ def ask(path):
         last += 1
         ident = last
         frames = answers[ident] = queue.Queue(PENDING)
-    tell(id=ident, path=path)
+    report(id=ident, path=path)
     return ident, frames
 
 
-def tell(**line):
+def report(**line):
     """Sends a line to the daemon."""
     with lock:
         stdout.write(json.dumps(line).encode() + b"\n")
@@ -77,7 +77,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         finally:
             # The daemon ends the download. Frames that it has already sent are read and dropped.
             if not getattr(frames, "ended", False):
-                tell(drop=ident)
+                report(drop=ident)
             threading.Thread(target=drop, args=(ident, frames), daemon=True).start()
 
     def answer(self, frames):

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/environment/download"
 	"github.com/skillrun/skillrun/internal/runtime"
 )
 
@@ -115,25 +116,7 @@ var ErrClosed = errors.New("the daemon stops; prepare again later")
 var ErrNoPip = errors.New("pip is missing: it comes with the embedded Python (skillrun-python), which this daemon lacks or could not unpack; the daemon's log says which")
 
 // IndexError: the index can't be reached, or gave no usable answer.
-type IndexError struct {
-	Index  string // without credentials
-	Reason string
-	// Registry says that it is the registry of Node packages.
-	Registry bool
-	// Key is the configuration key of a directory with packages, which Index is then.
-	Key string
-}
-
-func (e *IndexError) Error() string {
-	what, key := "package index", "environments.index"
-	switch {
-	case e.Key != "":
-		what, key = "directory", e.Key
-	case e.Registry:
-		what, key = "registry", "environments.registry"
-	}
-	return fmt.Sprintf("%s %s: %s; see %s in the daemon's configuration", what, e.Index, e.Reason, key)
-}
+type IndexError = download.IndexError
 
 // NoPackageError: the source has no such package, or none that can be installed.
 type NoPackageError struct {

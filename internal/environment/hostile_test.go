@@ -308,7 +308,7 @@ func TestInstallCodeSpoilsNobodyElse(t *testing.T) {
 			var failed *BuildError
 			switch {
 			case remove && (!errors.As(err, &failed) || !strings.Contains(err.Error(), "it lacks sksource")):
-				t.Errorf("got %v, want what is lacking\n%s", err, log)
+				t.Errorf("got %v, want what is missing\n%s", err, log)
 			case !remove && err != nil:
 				t.Fatalf("%v\n%s", err, log)
 			}

@@ -152,8 +152,8 @@ func noProgram(program string, there []string) string {
 	return fmt.Sprintf("it has no program %.80s; its programs, and those of its packages, are: %.300s", program, strings.Join(there, ", "))
 }
 
-// programsIn lists the programs in the bin of a virtual environment, without the interpreter. Without the
-// directory there are none.
+// programsIn lists the programs in the bin of a virtual environment, without the interpreter. If the
+// directory is missing, the list is empty.
 func programsIn(bin string) ([]string, error) {
 	entries, err := os.ReadDir(bin)
 	if err != nil && !os.IsNotExist(err) {

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/skillrun/skillrun/internal/environment/download"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
@@ -143,7 +144,7 @@ func (n *nodePlan) inputs() map[string][]byte {
 
 // nodeSpec is the sandbox of a build with npm.
 func (s *Store) nodeSpec(p *plan, inputs string) sandbox.Spec {
-	options, _ := json.Marshal([]any{registryPort, p.node.npm, s.config.InstallScripts}) // can't fail
+	options, _ := json.Marshal([]any{download.RegistryPort, p.node.npm, s.config.InstallScripts}) // can't fail
 	spec := s.baseSpec(p, []string{p.node.Runtime.Path, buildTarget + "/build.js", string(options)}, s.config.Wall)
 	spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: inputs, Target: buildTarget})
 	return spec
@@ -180,7 +181,7 @@ var (
 
 // explainNode says why npm failed. Requests that don't go to the build's server and programs of
 // git are a package's own wish for another source.
-// npm's messages are for npm's own users, who can choose another registry. Here the reason must name
+// npm's messages are for users of npm, and they can choose another registry. Here the reason must name
 // a remedy of the skill's author or of the operator.
 func (s *Store) explainNode(p *plan, last *tail) error {
 	var said []string
@@ -195,7 +196,7 @@ func (s *Store) explainNode(p *plan, last *tail) error {
 		return &NoPackageError{Name: strings.ReplaceAll(m[1], "%2f", "/"), Source: s.source(p)}
 	}
 	reason := cmp.Or(npmReason(said), last.reason())
-	if m := npmRequest.FindStringSubmatch(text); m != nil && !strings.HasPrefix(m[1], fmt.Sprintf("http://127.0.0.1:%d/", registryPort)) {
+	if m := npmRequest.FindStringSubmatch(text); m != nil && !strings.HasPrefix(m[1], fmt.Sprintf("http://127.0.0.1:%d/", download.RegistryPort)) {
 		reason = fmt.Sprintf("a package needs %.200s", m[1]) + only
 	}
 	if slices.Contains(said, "code EINTEGRITY") {

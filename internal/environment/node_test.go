@@ -446,38 +446,6 @@ func TestNodePackagesNeedARegistry(t *testing.T) {
 	}
 }
 
-// Credentials in the URL of a registry go to it as its protocol has them, and nowhere else.
-func TestRegistryCredentials(t *testing.T) {
-	t.Parallel()
-	for user, want := range map[string]string{"token@": "Bearer token", "a:b@": "Basic YTpi", "": ""} {
-		server := newRegistry(t, left)
-		var got string
-		server.handle = func(_ http.ResponseWriter, r *http.Request) bool {
-			got = r.Header.Get("Authorization")
-			return false
-		}
-		u, err := ParseIndex(strings.Replace(server.URL, "//", "//"+user, 1))
-		if err != nil {
-			t.Fatal(err)
-		}
-		f := newFetcher(u, false, 1<<20, stallTimeout, nil)
-		f.registry = true
-		from := registry{f}
-		answer := from.get(t.Context(), "/left")
-		if answer.status != http.StatusOK || got != want {
-			t.Errorf("%q: got %d with %q, want %q", user, answer.status, got, want)
-		}
-		for _, at := range []string{"/..%2fx", "/@a%2f..%2fx", "/left/1.0.0", "/-/ping", "/file/9/x.tgz", "//x", "/", "/left?x", "/%zz"} {
-			if answer := from.get(t.Context(), at); answer.status != http.StatusNotFound {
-				t.Errorf("%s: got %d, want 404", at, answer.status)
-			}
-		}
-		if asked := server.requests(); len(asked) != 1 {
-			t.Errorf("the registry was asked for %q", asked)
-		}
-	}
-}
-
 // A program of npx runs from its own environment, or from the skill's packages.
 func TestNodeTools(t *testing.T) {
 	t.Parallel()

@@ -33,22 +33,22 @@ const (
 	compileWall      = 5 * time.Minute
 )
 
-// A madeOf is a directory that was made of a skill's snapshot.
-type madeOf struct {
+// A derived is a directory that was made of a skill's snapshot.
+type derived struct {
 	of     string // the snapshot's directory
 	dir    string // empty: not usable
 	leases int
 	gone   bool // Forget has taken it off the list: it is removed after its last lease
 }
 
-func (m *madeOf) common() *madeOf { return m }
+func (d *derived) common() *derived { return d }
 
 // A compiledSkill is a copy of SkillDir, from the start of its compilation on. It is not usable
 // before its compilation has ended, after an error, and after evict has removed it. Then it stays so until
 // the next start: if all copies don't fit into environments.bytes, they would be compiled again
 // and again. A copy that no execution has used is an exception. Store.mu guards the fields, except for of.
 type compiledSkill struct {
-	madeOf
+	derived
 	size int64     // bytes of the compiled files; the others are the snapshot's
 	used time.Time // zero: by no execution yet
 }
@@ -83,7 +83,7 @@ func (s *Store) SkillDir(u Use, l *Lease) string {
 // CompileVenv makes the copy of SkillDir before the first execution, for a skill with a venv, which is made for one
 // Python. Other skills are compiled when an execution has chosen the Python. It returns when the copy is made, when
 // it can't be made, or when ctx ends.
-// room is false if the copy does not fit into environments.bytes beside what executions use. The copy is then made
+// room is false if the copy does not fit into environments.bytes together with the files that executions use. The copy is then made
 // after the first execution, as for other skills.
 func (s *Store) CompileVenv(ctx context.Context, u Use) (room bool) {
 	if !u.Venv || !hasModules(u.Skill) {
@@ -121,7 +121,7 @@ func (s *Store) beginCompile(u Use, used time.Time) <-chan struct{} {
 	if s.life.Err() != nil || s.phase == handedOver {
 		return nil
 	}
-	c, ended := &compiledSkill{madeOf: madeOf{of: u.Skill.Dir}, used: used}, make(chan struct{})
+	c, ended := &compiledSkill{derived: derived{of: u.Skill.Dir}, used: used}, make(chan struct{})
 	s.compiled[s.compiledKey(u)] = c
 	s.builds.Go(func() {
 		defer close(ended)
@@ -143,7 +143,7 @@ func (s *Store) releaseCompiled(c *compiledSkill) {
 	}
 }
 
-// Forget removes what was made of a snapshot that was removed: the copies of SkillDir and the directories of venvs. A
+// Forget removes the copies of SkillDir and the directories of venvs that came from a removed snapshot. A
 // copy has hard links to the snapshot's files, and a venv has copies of its programs. Without Forget they would take room
 // on the disk that no quota counts. An execution that uses one keeps it until it ends.
 func (s *Store) Forget(snapshot string) {
@@ -153,8 +153,8 @@ func (s *Store) Forget(snapshot string) {
 	forget(s, s.venvs, snapshot)
 }
 
-// forget takes what was made of a snapshot off a list. The caller holds Store.mu.
-func forget[M interface{ common() *madeOf }](s *Store, list map[string]M, snapshot string) {
+// forget takes the entries that came from a snapshot off a list. The caller holds Store.mu.
+func forget[M interface{ common() *derived }](s *Store, list map[string]M, snapshot string) {
 	for key, one := range list {
 		m := one.common()
 		if m.of != snapshot {

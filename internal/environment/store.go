@@ -2,16 +2,15 @@
 // needs, installed once, shared read-only by the executions of one tenant.
 //
 // Install code is a stranger's program, so a build runs in a new sandbox without a network
-// (build.go, build.py). pip's requests to its index go through a pipe to a relay (relay.go).
-// The relay fetches project pages of the configured index and the files that they name, and
-// nothing else (fetch.go, page.go). The result is copied out beneath descriptors (freeze.go)
+// (build.go, build.py). pip's requests to its index go through a pipe to package download, which
+// fetches project pages of the configured index and the files that they name, and
+// nothing else. The result is copied out beneath descriptors (freeze.go)
 // and published under its digest, whole or not at all (publish.go). An execution gets it by a
 // lease (lease.go). If nothing is prepared, the execution is refused before it starts, with
 // the names of the missing packages (check.go).
 //
-// Node packages take the same way with npm in place of pip (node.go, build.js). A relay speaks the
-// protocol of npm's registry to it (registry.go), and can answer from a directory of files
-// (tarballs.go). Tools of uvx, pipx and npx get environments without the skill's packages (npx.go).
+// Node packages take the same way with npm in place of pip (node.go, build.js). Package download speaks the
+// protocol of npm's registry to it, and can answer from a directory of files. Tools of uvx, pipx and npx get environments without the skill's packages (npx.go).
 //
 // Two names lead to an environment. Its digest is computed from its files, so equal builds share one
 // directory. The key of a set of requirements is computed from the skill, the interpreter and the
@@ -41,6 +40,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/environment/download"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
@@ -76,7 +76,7 @@ type Config struct {
 	// InstallScripts allows the scripts of Node packages that npm runs when it installs them.
 	InstallScripts bool
 	// Dial connects builds to the index, the registry and the hosts of files, for example through a proxy. Nil: directly.
-	Dial Dial
+	Dial download.Dial
 	// Bytes bounds all environments together, and each. 0: DefaultBytes.
 	Bytes int64
 	// Wall and MemoryBytes bound one build. The memory also holds the downloaded and the
@@ -128,7 +128,7 @@ type Store struct {
 	index  *url.URL
 	// registry has the Node packages. Nil: none.
 	registry *url.URL
-	tarballs *tarballs // nil: none
+	tarballs *download.Tarballs // nil: none
 	machine  string
 	system   map[runtime.Image]*runtime.SystemPackages // guarded by mu
 	stall    time.Duration                             // of downloads
@@ -188,7 +188,7 @@ func Open(c Config) (*Store, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{
-		config: c, run: strings.ToLower(rand.Text()[:8]), leaving: map[string]*kept{}, stall: stallTimeout, runner: buildProgram, machine: machine(), system: map[runtime.Image]*runtime.SystemPackages{},
+		config: c, run: strings.ToLower(rand.Text()[:8]), leaving: map[string]*kept{}, stall: download.StallTimeout, runner: buildProgram, machine: machine(), system: map[runtime.Image]*runtime.SystemPackages{},
 		building: newTurns(maxBuilds), compiling: make(chan struct{}, 1), compiled: map[string]*compiledSkill{}, venvs: map[string]*skillVenv{}, tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]passedCheck{}, library: map[string]bool{},
 	}
 	s.life, s.end = context.WithCancel(context.Background())
@@ -205,7 +205,7 @@ func Open(c Config) (*Store, error) {
 		}
 	}
 	if c.Tarballs != "" {
-		s.tarballs = &tarballs{dir: c.Tarballs, log: c.Log}
+		s.tarballs = download.NewTarballs(c.Tarballs, c.Log)
 	}
 	if c.Takeover {
 		s.phase = unadopted

@@ -570,3 +570,15 @@ func TestTail(t *testing.T) {
 		t.Errorf("got %d bytes of log, want a bound", len(f.log))
 	}
 }
+
+func TestParseIndex(t *testing.T) {
+	for text, want := range map[string]bool{
+		"https://pypi.org/simple/": true, "http://10.0.0.1:8080/root/pypi/+simple": true, "https://u:p@h/": true,
+		"": false, "pypi.org": false, "file:///x": false, "https:///x": false, "https://h/?q": false, "https://h/#f": false, "https://u:s3cret@%zz/": false,
+	} {
+		_, err := ParseIndex(text)
+		if (err == nil) != want || err != nil && strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: got %v, want good: %t", text, err, want)
+		}
+	}
+}

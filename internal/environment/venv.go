@@ -105,7 +105,7 @@ func (s *Store) addVenv(l *Lease, u Use) error {
 type skillVenv struct {
 	making sync.Mutex
 	// Only the holder of making and of a lease writes dir. Store.mu guards leases and gone.
-	madeOf
+	derived
 }
 
 // venvOf returns the directory of a skill's venv, and makes it if this is the first use. The lease keeps it.
@@ -114,7 +114,7 @@ func (s *Store) venvOf(l *Lease, u Use) (string, error) {
 	s.mu.Lock()
 	v := s.venvs[key]
 	if v == nil {
-		v = &skillVenv{madeOf: madeOf{of: u.Skill.Dir}}
+		v = &skillVenv{derived: derived{of: u.Skill.Dir}}
 		s.venvs[key] = v
 	}
 	v.leases++

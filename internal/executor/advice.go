@@ -4,17 +4,21 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
 // advise returns one or two sentences of advice on an outcome, or nothing if all is well. lost
-// is the error that kept output from being stored; nil if nothing was lost so. The first cause
+// is the error that kept output from being stored; nil if nothing was lost so. m is the manifest of
+// the skill, whose ceilings the advice names; zero if nothing ran. The first cause
 // that fits wins: an end that was forced explains more than output that was dropped. It names
 // limits by the contract's fields, because it is recorded; skillrun and the tools replace them by
 // the words of their users (cmd/skillrun/fields.go, internal/toolview).
 // A cancellation has no advice: the caller asked for it.
-func advise(out Outcome, lost error) string {
+func advise(out Outcome, lost error, m manifest.Manifest) string {
 	l := out.Limits
 	switch out.End {
 	case TimedOut:
@@ -24,10 +28,10 @@ func advise(out Outcome, lost error) string {
 		case QueueDeadline:
 			return "No slot became free in time and nothing ran; try again later or with a longer queue_timeout."
 		}
-		return fmt.Sprintf("It ran longer than %s; raise limits.wall_time (up to the skill's max_execution_time, if it has one) or let it do less.", l.Wall)
+		return fmt.Sprintf("It ran longer than %s%s or let it do less.", l.Wall, raise("limits.wall_time", "max_execution_time", l.Wall, m.MaxExecutionTime, time.Duration.String))
 	case OOMKilled:
 		if out.Evidence.OOMKills == 0 { // not the kernel's decision: sandbox/socket_memory.go
-			return fmt.Sprintf("Its sockets held more than its %s of memory, in connections that it did not accept or messages that it did not read; let it accept and read them, or raise limits.memory_bytes.", size(l.MemoryBytes))
+			return fmt.Sprintf("Its sockets held more than its %s of memory, or more than its share while the machine was short of memory for connections, in connections that it did not accept or messages that it did not read; let it accept and read them, or raise limits.memory_bytes.", size(l.MemoryBytes))
 		}
 		switch out.Evidence.OOMScope {
 		case TenantMemory:
@@ -35,7 +39,8 @@ func advise(out Outcome, lost error) string {
 		case MachineMemory:
 			return "It was killed because the machine ran out of memory, not because of its own limit; try again later, or tell the operator."
 		}
-		return fmt.Sprintf("It needed more than its %s of memory; raise limits.memory_bytes (up to the skill's max_memory, if it has one) or let it work in smaller pieces. Files in /workspace, /tmp, HOME and /dev/shm count as memory.", size(l.MemoryBytes))
+		return fmt.Sprintf("It needed more than its %s of memory%s or let it work in smaller pieces. Files in /workspace, /tmp, HOME and /dev/shm count as memory.",
+			size(l.MemoryBytes), raise("limits.memory_bytes", "max_memory", l.MemoryBytes, m.MaxMemoryBytes, size))
 	case DaemonLost:
 		return "The daemon died before this execution ended. If its program ran, it was killed with the daemon, and how far it came is not known. Run it again only if doing its work twice does no harm."
 	case SetupFailed:
@@ -70,6 +75,18 @@ func advise(out Outcome, lost error) string {
 		return "Some files that it left in /workspace were not kept; artifacts_refused lists them with the reasons."
 	}
 	return ""
+}
+
+// raise continues a sentence about a limit: what to raise. key is the field of SKILL.md with the skill's ceiling,
+// most; zero: the skill has none. A request above that ceiling would be refused.
+func raise[T ~int64](field, key string, limit, most T, text func(T) string) string {
+	switch {
+	case most == 0:
+		return "; raise " + field
+	case limit < most:
+		return fmt.Sprintf("; raise %s (%s in the skill's SKILL.md allows %s)", field, key, text(most))
+	}
+	return fmt.Sprintf(", and %s in the skill's SKILL.md allows no more; raise it there", key)
 }
 
 // Messages of the kernel's errors, strerror(3). In English: the sandbox's LANG is C.UTF-8, and a

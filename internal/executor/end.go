@@ -14,6 +14,7 @@ import (
 	"github.com/skillrun/skillrun/internal/failpoint"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 	"github.com/skillrun/skillrun/internal/workspace"
 	"github.com/skillrun/skillrun/sandbox"
 
@@ -75,7 +76,7 @@ func (r *run) neverRan(err error) Outcome {
 	} else {
 		out.cancelledBy(r.cancelled())
 	}
-	out.Advice = advise(out, nil)
+	out.Advice = advise(out, nil, manifest.Manifest{})
 	return out
 }
 
@@ -102,7 +103,7 @@ func (r *run) neverStarted(err error, s sinks) Outcome {
 		level = slog.LevelInfo // the caller's request or tenant is the cause
 	}
 	r.logger.Log(context.Background(), level, "sandbox", "execution", r.id, "err", err)
-	out.Advice = advise(out, nil)
+	out.Advice = advise(out, nil, manifest.Manifest{})
 	return out
 }
 
@@ -214,9 +215,12 @@ func (r *run) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 		r.logger.Error("artifacts", "execution", r.id, "err", exit.CollectErr)
 		out.Refused = append(out.Refused, "every file: the daemon could not keep them ("+scarcity(exit.CollectErr)+")")
 	}
-	out.Advice = advise(out, errors.Join(lost[:]...))
-	if errors.Is(err, sandbox.ErrLost) {
+	out.Advice = advise(out, errors.Join(lost[:]...), r.grant.Skill().Manifest)
+	switch {
+	case errors.Is(err, sandbox.ErrLost):
 		out.Advice = "Its sandbox was killed from outside: by the machine's operator, or because the whole machine ran out of memory. Whatever the program had done by then stays done."
+	case errors.Is(err, sandbox.ErrUnwatched) && out.End == Signaled:
+		out.Advice = "The daemon ended the program, because it could not watch the program's sandbox (" + scarcity(err) + "). Whatever the program had done by then stays done."
 	}
 	r.network.into(&out)
 	if out.Advice == "" {
@@ -344,7 +348,7 @@ func (x *Executor) closeLost(ctx context.Context) error {
 // up.
 func (x *Executor) closeLostOne(ctx context.Context, r record.Execution) error {
 	out := Outcome{End: DaemonLost, SkillDigest: r.Digest, Limits: x.detail(r).Limits}
-	out.Advice = advise(out, nil)
+	out.Advice = advise(out, nil, manifest.Manifest{})
 	log, err := x.Record.Reopen(ctx, r.ID)
 	if err != nil {
 		return err

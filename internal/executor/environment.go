@@ -283,7 +283,7 @@ func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref st
 	if len(x.Missing) > 0 {
 		return nil, &BoundaryError{x.Missing}
 	}
-	if x.currentHeir() != nil {
+	if x.currentSuccessor() != nil {
 		return nil, ErrHandedOver
 	}
 	if _, _, draining := x.Counts(); draining {

@@ -157,7 +157,7 @@ type Executor struct {
 	deadline *cancellation // set when a drain has run out of time; cancels executions accepted later
 	// mu guards these fields, too. accepting counts calls of Execute that have entered and are not in the record yet.
 	accepting   sync.WaitGroup
-	heir        Heir // set by HandOver; nil: no other daemon takes over
+	successor   Successor // set by HandOver; nil: no other daemon takes over
 	inheritance inheritance
 }
 
@@ -308,8 +308,8 @@ func (x *Executor) enter(t *tenant.Tenant, who permission.Principal) (*admission
 	return ticket, err
 }
 
-// needOf is what an execution with these limits counts for. Without a limit on processors it counts as one
-// processor, which most scripts never exceed.
+// needOf returns the resources that admission reserves for an execution with these limits. Without a limit on processors
+// it reserves one processor, which most scripts never exceed.
 func needOf(memoryBytes int64, milliCPUs int) admission.Resources {
 	return admission.Resources{MemoryBytes: memoryBytes, MilliCPUs: int64(cmp.Or(milliCPUs, 1000))}
 }
@@ -375,7 +375,7 @@ func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ti
 	e.withSession()
 	e.releaseSkill = release
 	accepted := newRun(e, ticket)
-	x.enliven(accepted)
+	x.register(accepted)
 	// Before the record, whose claim of the key can't be undone.
 	if err = x.auditAccepted(ctx, e); err == nil {
 		failpoint.Reach(failpoint.BeforeClaim)
@@ -385,7 +385,7 @@ func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ti
 		failpoint.Reach(failpoint.AfterClaim)
 	}
 	if err != nil {
-		x.unlive(accepted)
+		x.unregister(accepted)
 		e.lease.Release()
 		if removeErr := e.workspace.Remove(); removeErr != nil {
 			return nil, "", errors.Join(err, removeErr)
@@ -402,8 +402,8 @@ func (x *Executor) accept(ctx context.Context, t *tenant.Tenant, req Request, ti
 // skillsOf returns the skills that a principal sees.
 func (x *Executor) skillsOf(who permission.Principal) skill.View { return x.Skills.For(who.Tenant) }
 
-// enliven lets Cancel, Signal and Drain find a run.
-func (x *Executor) enliven(r *run) {
+// register lets Cancel, Signal and Drain find a run.
+func (x *Executor) register(r *run) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.live[r.id] = r
@@ -412,8 +412,8 @@ func (x *Executor) enliven(r *run) {
 	}
 }
 
-// unlive undoes enliven, and frees the run's context.
-func (x *Executor) unlive(r *run) {
+// unregister undoes register, and frees the run's context.
+func (x *Executor) unregister(r *run) {
 	x.mu.Lock()
 	delete(x.live, r.id)
 	x.mu.Unlock()
@@ -652,11 +652,11 @@ func (x *Executor) find(id string) *run {
 func (x *Executor) forget(r *run) {
 	r.lease.Release()
 	r.releaseSkill()
-	x.unlive(r) // after them: Purge takes an execution that is not live to hold nothing
+	x.unregister(r) // after them: Purge takes an execution that is not live to hold nothing
 	x.removeGroup(r.grant.Principal().Tenant)
 	close(r.done)
-	if heir := x.currentHeir(); heir != nil {
-		heir.Ended(r.id)
+	if successor := x.currentSuccessor(); successor != nil {
+		successor.Ended(r.id)
 	}
 	if r.ended != nil {
 		r.ended()

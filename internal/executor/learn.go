@@ -17,9 +17,9 @@ type Learned struct {
 	Incomplete bool `json:"incomplete,omitempty"`
 }
 
-// A lesson has the different destinations of an execution that learns. The methods of a nil lesson do
+// destinations are the different destinations of an execution that learns. The methods of nil do
 // nothing. The caller holds the lock of the networkSink.
-type lesson struct {
+type destinations struct {
 	known      map[destination]bool
 	list       []policy.Connection
 	incomplete bool
@@ -32,9 +32,9 @@ type destination struct {
 	names    string
 }
 
-// note adds the destination of an ended connection. A failed connection teaches nothing: a rule for it would open an
-// address at which nobody answered.
-func (l *lesson) note(c policy.Connection) {
+// note adds the destination of an ended connection. A failed connection is left out: a rule for it would open an
+// address at which no server answered.
+func (l *destinations) note(c policy.Connection) {
 	if l == nil || c.Error != "" {
 		return
 	}
@@ -53,13 +53,13 @@ func (l *lesson) note(c policy.Connection) {
 }
 
 // miss notes connections that the helper has only counted.
-func (l *lesson) miss(connections int64) {
+func (l *destinations) miss(connections int64) {
 	if l != nil && connections > 0 {
 		l.incomplete = true
 	}
 }
 
-func (l *lesson) rules() *Learned {
+func (l *destinations) rules() *Learned {
 	if l == nil {
 		return nil
 	}

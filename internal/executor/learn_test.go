@@ -48,7 +48,7 @@ func TestLearnedRulesAreBounded(t *testing.T) {
 		missed      int64
 		incomplete  bool
 	}{{maxLearned, 0, false}, {maxLearned + 1, 0, true}, {1, 1, true}} {
-		l := &lesson{}
+		l := &destinations{}
 		for range 2 { // a repeated destination is known
 			for i := range tt.connections {
 				l.note(policy.Connection{Protocol: "tcp", To: netip.AddrPortFrom(netip.MustParseAddr("20.1.0.1"), uint16(i+1000))})
@@ -59,7 +59,7 @@ func TestLearnedRulesAreBounded(t *testing.T) {
 			t.Errorf("%d connections, %d missed: %+v", tt.connections, tt.missed, got)
 		}
 	}
-	var none *lesson
+	var none *destinations
 	none.note(policy.Connection{})
 	none.miss(1)
 	if none.rules() != nil {

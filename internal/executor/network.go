@@ -42,13 +42,13 @@ type networkSink struct {
 	narrowed bool // by the allow rules of the request
 
 	mu      sync.Mutex
-	denied  int64       // all refusals, also those that were only counted
-	learned *lesson     // nil: the execution does not learn
-	audited int         // connections in usage that an entry of the audit log has
-	timer   *time.Timer // of the next entry; nil: no connection waits for one
-	ended   bool        // no entry comes any more
-	missing []string    // rules that would have allowed the first refusals, without duplicates
-	reason  string      // of the first refusal that no rule would have allowed
+	denied  int64         // all refusals, also refusals that were only counted
+	learned *destinations // nil: the execution does not learn
+	audited int           // connections in usage that an entry of the audit log has
+	timer   *time.Timer   // of the next entry; nil: no connection waits for one
+	ended   bool          // no further entry follows
+	missing []string      // rules that would have allowed the first refusals, without duplicates
+	reason  string        // of the first refusal that no rule would have allowed
 	usage   NetworkUsage
 	err     error // the reason why events are no longer stored
 }
@@ -63,7 +63,7 @@ func (x *Executor) openNetwork(r *run) sandbox.Network {
 	r.network = &networkSink{log: r.log, started: r.recordStarted, logger: r.logger.With("execution", r.id), narrowed: r.grant.Narrowed(),
 		audit: func(n *audit.Network) { x.auditConnections(r.grant.Principal(), r.id, n) }}
 	if r.grant.Learns() {
-		r.network.learned = &lesson{}
+		r.network.learned = &destinations{}
 	}
 	return x.Networks.Open(r.grant.Principal().Tenant, r.id, rules, r.credentials, r.network)
 }
@@ -112,7 +112,7 @@ func (s *networkSink) Closed(c policy.Connection) {
 	s.usage.Sent += c.Sent
 	s.usage.Received += c.Received
 	s.learned.note(c)
-	c.Names = nil // only for the lesson
+	c.Names = nil // only for learned
 	if len(s.usage.Connections) < MaxListedConnections {
 		s.usage.Connections = append(s.usage.Connections, c)
 		if s.timer == nil && !s.ended {

@@ -18,6 +18,7 @@ import (
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 	"github.com/skillrun/skillrun/internal/workspace"
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -182,7 +183,26 @@ func (u *unsignalled) Signal(syscall.Signal) error { return u.err }
 func (u *unsignalled) Stop(time.Duration)          {}
 
 func TestAdviceOnOutcomes(t *testing.T) {
-	l := Limits{WorkspaceBytes: 1 << 20, MemoryBytes: 1 << 30}
+	l := Limits{WorkspaceBytes: 1 << 20, MemoryBytes: 1 << 30, Wall: 10 * time.Second}
+	oom := Outcome{End: OOMKilled}
+	oom.Evidence.OOMKills = 1
+	for _, tt := range []struct {
+		m    manifest.Manifest
+		out  Outcome
+		want string
+	}{
+		// It advises nothing that would be refused.
+		{manifest.Manifest{}, Outcome{End: TimedOut}, "It ran longer than 10s; raise limits.wall_time or let it do less."},
+		{manifest.Manifest{MaxExecutionTime: time.Minute}, Outcome{End: TimedOut}, "It ran longer than 10s; raise limits.wall_time (max_execution_time in the skill's SKILL.md allows 1m0s) or let it do less."},
+		{manifest.Manifest{MaxExecutionTime: 10 * time.Second}, Outcome{End: TimedOut}, "It ran longer than 10s, and max_execution_time in the skill's SKILL.md allows no more; raise it there or let it do less."},
+		{manifest.Manifest{MaxMemoryBytes: 1 << 30}, oom, "It needed more than its 1 GiB of memory, and max_memory in the skill's SKILL.md allows no more; raise it there or let it work in smaller pieces. "},
+		{manifest.Manifest{MaxMemoryBytes: 2 << 30}, oom, "It needed more than its 1 GiB of memory; raise limits.memory_bytes (max_memory in the skill's SKILL.md allows 2 GiB) or let it work in smaller pieces. "},
+	} {
+		tt.out.Limits = l
+		if got := advise(tt.out, nil, tt.m); !strings.HasPrefix(got, tt.want) {
+			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
 	for _, tt := range []struct {
 		out  Outcome
 		lost error
@@ -196,7 +216,7 @@ func TestAdviceOnOutcomes(t *testing.T) {
 		{Outcome{End: Signaled, Signal: "SIGUSR1"}, nil, "a caller's Signal request sent the signal"},
 	} {
 		tt.out.Limits = l
-		if got := advise(tt.out, tt.lost); (tt.want == "") != (got == "") || !strings.Contains(got, tt.want) {
+		if got := advise(tt.out, tt.lost, manifest.Manifest{}); (tt.want == "") != (got == "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%+v, %v: got %q, want %q in it", tt.out, tt.lost, got, tt.want)
 		}
 	}

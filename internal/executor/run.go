@@ -23,7 +23,7 @@ type run struct {
 	collected collected
 	network   *networkSink // nil: the execution has no network
 
-	// Ended by cancel, with a *cancellation as the cause, or by unlive, without one.
+	// Ended by cancel, with a *cancellation as the cause, or by unregister, without one.
 	ctx       context.Context
 	end       context.CancelCauseFunc
 	once      sync.Once     // of recordStarted
@@ -34,7 +34,7 @@ type run struct {
 }
 
 // newRun gives the run a context that no request's end cancels: an execution outlives the call
-// that started it. Executor.unlive must end it.
+// that started it. Executor.unregister must end it.
 func newRun(e *execution, ticket *admission.Ticket) *run {
 	r := &run{execution: e, ticket: ticket, started: make(chan struct{}), startDone: make(chan struct{}), done: make(chan struct{})}
 	r.ctx, r.end = context.WithCancelCause(context.Background())

@@ -186,7 +186,7 @@ func openIn(view *session.View, path string) (*os.File, session.File, error) {
 	return file, f, err
 }
 
-// DropEmptySession removes a session without a version, unless somebody uses it.
+// DropEmptySession removes a session without a version, unless it is in use.
 func (x *Executor) DropEmptySession(who permission.Principal, id string) error {
 	store, err := x.sessionsOf(who)
 	if err != nil {

@@ -36,9 +36,9 @@ type Earlier interface {
 	Signal(id string, sig syscall.Signal) (running bool, err error)
 }
 
-// An Heir is the next daemon, seen from the earlier one, which reports the starts and ends of executions to it. The
-// methods must not block. They return no error, because an heir that has died needs no report.
-type Heir interface {
+// A Successor is the next daemon, seen from the earlier one, which reports the starts and ends of executions to it. The
+// methods must not block. They return no error, because a successor that has died needs no report.
+type Successor interface {
 	Started(Inherited)
 	Ended(id string)
 }
@@ -55,12 +55,12 @@ type inherited struct {
 }
 
 // HandOver makes the executor refuse new executions, and returns the executions that have not ended. These go on, and
-// the executor reports their starts and ends to heir. HandOver waits until each call of Execute that has begun is
+// the executor reports their starts and ends to successor. HandOver waits until each call of Execute that has begun is
 // either refused or in the record.
-func (x *Executor) HandOver(heir Heir) []Inherited {
+func (x *Executor) HandOver(successor Successor) []Inherited {
 	x.mu.Lock()
 	x.admission.HandOver()
-	x.heir = heir
+	x.successor = successor
 	x.mu.Unlock()
 	x.accepting.Wait()
 	x.mu.Lock()
@@ -72,11 +72,11 @@ func (x *Executor) HandOver(heir Heir) []Inherited {
 	return all
 }
 
-// Resume undoes HandOver, after the heir has failed and its sandboxes are gone. Executions that the heir has accepted
+// Resume undoes HandOver, after the successor has failed and its sandboxes are gone. Executions that the successor has accepted
 // end as DAEMON_LOST.
 func (x *Executor) Resume(ctx context.Context) {
 	x.mu.Lock()
-	x.heir = nil
+	x.successor = nil
 	x.mu.Unlock()
 	if err := x.closeLost(ctx); err != nil {
 		x.Log.Error("executions of the next daemon could not be closed", "err", err)
@@ -86,7 +86,7 @@ func (x *Executor) Resume(ctx context.Context) {
 	x.admission.Open()
 }
 
-// inherited describes a run for an heir.
+// inherited describes a run for a successor.
 func (r *run) inherited() Inherited {
 	who := r.grant.Principal()
 	return Inherited{
@@ -95,19 +95,19 @@ func (r *run) inherited() Inherited {
 	}
 }
 
-// noteAdmitted notes that a run has got its slot. After HandOver it also reports this to the heir.
+// noteAdmitted notes that a run has got its slot. After HandOver it also reports this to the successor.
 func (x *Executor) noteAdmitted(r *run) {
 	r.admitted.Store(true)
-	if heir := x.currentHeir(); heir != nil {
-		heir.Started(r.inherited())
+	if successor := x.currentSuccessor(); successor != nil {
+		successor.Started(r.inherited())
 	}
 }
 
-// currentHeir returns the daemon that takes over, or nil.
-func (x *Executor) currentHeir() Heir {
+// currentSuccessor returns the daemon that takes over, or nil.
+func (x *Executor) currentSuccessor() Successor {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.heir
+	return x.successor
 }
 
 // inherit registers the executions of the earlier daemon, with their slots. New calls it.
@@ -225,7 +225,7 @@ func (x *Executor) signalInherited(entry audit.Entry, id string, sig syscall.Sig
 	return true, nil
 }
 
-// CancelHere cancels an execution of this daemon for the heir. The heir has checked the caller and written the audit
+// CancelHere cancels an execution of this daemon for the successor. The successor has checked the caller and written the audit
 // entry. CancelHere returns false if the execution has ended.
 func (x *Executor) CancelHere(id, by, reason string, grace time.Duration) bool {
 	r := x.find(id)
@@ -235,7 +235,7 @@ func (x *Executor) CancelHere(id, by, reason string, grace time.Duration) bool {
 	return r != nil
 }
 
-// SignalHere sends a signal to a program of this daemon for the heir. It returns false if the program does not run.
+// SignalHere sends a signal to a program of this daemon for the successor. It returns false if the program does not run.
 func (x *Executor) SignalHere(ctx context.Context, id string, sig syscall.Signal) bool {
 	r := x.find(id)
 	if r == nil {

@@ -56,24 +56,24 @@ func (d deadEarlier) Signal(id string, _ syscall.Signal) (bool, error) {
 	return false, syscall.EPIPE
 }
 
-// An heirExecutor tells the next executor, if there is one, about starts and ends, and then the test.
-type heirExecutor struct {
+// A successorExecutor tells the next executor, if there is one, about starts and ends, and then the test.
+type successorExecutor struct {
 	next           *Executor
 	started, ended chan string
 }
 
-func newHeir() *heirExecutor {
-	return &heirExecutor{started: make(chan string, 10), ended: make(chan string, 10)}
+func newSuccessor() *successorExecutor {
+	return &successorExecutor{started: make(chan string, 10), ended: make(chan string, 10)}
 }
 
-func (h *heirExecutor) Started(e Inherited) {
+func (h *successorExecutor) Started(e Inherited) {
 	if h.next != nil {
 		h.next.InheritedStarted(e)
 	}
 	h.started <- e.ID
 }
 
-func (h *heirExecutor) Ended(id string) {
+func (h *successorExecutor) Ended(id string) {
 	if h.next != nil {
 		h.next.InheritedEnded(id)
 	}
@@ -174,8 +174,8 @@ func TestTakeover(t *testing.T) {
 	two := <-fakes
 	third := execute(t, old, scriptRequest())
 
-	heir := newHeir()
-	all := old.HandOver(heir)
+	successor := newSuccessor()
+	all := old.HandOver(successor)
 	if _, _, err := old.Execute(t.Context(), scriptRequest()); !errors.Is(err, ErrHandedOver) {
 		t.Errorf("handed over: got %v, want %v", err, ErrHandedOver)
 	}
@@ -192,7 +192,7 @@ func TestTakeover(t *testing.T) {
 	}
 
 	next := newNext(t, old, earlierExecutor{old}, all)
-	heir.next = next
+	successor.next = next
 	checkCounts(t, next, "inherited", 2)
 	if !inherits(next) {
 		t.Error("nothing is inherited")
@@ -224,10 +224,10 @@ func TestTakeover(t *testing.T) {
 	if got := <-one.stopped; got != next.CancelGrace {
 		t.Errorf("got a grace of %v, want %v", got, next.CancelGrace)
 	}
-	if got := <-heir.ended; got != first {
+	if got := <-successor.ended; got != first {
 		t.Errorf("%s has ended, want %s", got, first)
 	}
-	if got := <-heir.started; got != third {
+	if got := <-successor.started; got != third {
 		t.Errorf("%s has started, want %s", got, third)
 	}
 	three := <-fakes
@@ -239,7 +239,7 @@ func TestTakeover(t *testing.T) {
 	if got := <-two.stopped; got != time.Minute {
 		t.Errorf("got a grace of %v", got)
 	}
-	if got := <-heir.ended; got != second {
+	if got := <-successor.ended; got != second {
 		t.Errorf("%s has ended, want %s", got, second)
 	}
 	// A drain of the next daemon ends the rest.
@@ -288,7 +288,7 @@ func TestHandOverWaitsForExecute(t *testing.T) {
 		go func() { executed <- execute(t, x, scriptRequest()) }()
 		<-held
 		handed := make(chan []Inherited, 1)
-		go func() { handed <- x.HandOver(newHeir()) }()
+		go func() { handed <- x.HandOver(newSuccessor()) }()
 		synctest.Wait()
 		if len(handed) > 0 {
 			t.Error("HandOver has not waited")
@@ -422,8 +422,8 @@ func TestHandOverAndResume(t *testing.T) {
 	f := newFake()
 	var lines bytes.Buffer
 	x := newExecutor(t, t.TempDir(), f.runs, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&lines, nil)) })
-	heir := newHeir()
-	if all := x.HandOver(heir); len(all) != 0 {
+	successor := newSuccessor()
+	if all := x.HandOver(successor); len(all) != 0 {
 		t.Errorf("inherited %+v", all)
 	}
 	store := handOverRecord(t, x, nil)
@@ -439,13 +439,13 @@ func TestHandOverAndResume(t *testing.T) {
 	id := execute(t, x, scriptRequest())
 	follow(t, x, id)
 	x.Drain(t.Context(), t.Context())
-	if len(heir.started)+len(heir.ended) != 0 {
-		t.Error("the heir that has failed got a report")
+	if len(successor.started)+len(successor.ended) != 0 {
+		t.Error("the successor that has failed got a report")
 	}
 	if err := x.Record.Close(); err != nil {
 		t.Fatal(err)
 	}
-	x.HandOver(heir)
+	x.HandOver(successor)
 	x.Resume(t.Context())
 	if want := "executions of the next daemon could not be closed"; !strings.Contains(lines.String(), want) {
 		t.Errorf("the log does not have %q:\n%s", want, &lines)

@@ -142,8 +142,8 @@ func (x *Executor) Check(who permission.Principal, sk *skill.Skill, source permi
 	return x.check(t, who, sk, source, network)
 }
 
-// check is Check for a caller whose tenant is known. It adds to the policy what the policy can't see: the interpreters and
-// images of the tenant, and whether this daemon can make networks.
+// check is Check for a caller whose tenant is known. It adds two checks that the policy can't make: whether the tenant may
+// use the source's interpreter and image, and whether this daemon can make networks.
 func (x *Executor) check(t *tenant.Tenant, who permission.Principal, sk *skill.Skill, source permission.Source, network *policy.Config) (permission.Grant, error) {
 	grant, err := t.Policy.Check(who, sk, source, network)
 	if bad, ok := errors.AsType[*permission.NetworkRequestError](err); ok {

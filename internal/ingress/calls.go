@@ -9,7 +9,7 @@ import (
 type Calls struct {
 	mu   sync.Mutex
 	open int
-	none chan struct{} // closed when open becomes 0; nil: nobody waits
+	none chan struct{} // closed when open becomes 0; nil: no call of Wait is under way
 }
 
 // Begin counts a call until end is called. A second call of end does nothing.

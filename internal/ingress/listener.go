@@ -101,11 +101,11 @@ type Listener struct {
 	identified int
 	refused    int // refused connections since the last log line
 	ended      int // replaced connections since the last log line
-	told       time.Time
+	loggedAt   time.Time
 	handshakes *ratelimit.Peers
 	// Handshakes that failed since the last log line about them.
-	failed     int
-	failedTold time.Time
+	failed         int
+	failedLoggedAt time.Time
 	// For Hold (hold.go). changed tells of changes of the other two.
 	changed *sync.Cond
 	unread  int  // open connections of which no server has read anything
@@ -172,14 +172,14 @@ func (l *Listener) enter(c *Conn) (out *Conn, ok bool) {
 	defer l.mu.Unlock()
 	if c.secure != nil && !l.handshakes.Take(c.peer, c.since) {
 		l.refused++
-		l.tell(c)
+		l.logReplaced(c)
 		return nil, false
 	}
 	full := l.peers[c.peer] >= MaxPeerUnidentified
 	if !c.forwarded && (full || len(l.open)-l.identified >= MaxUnidentified) {
 		if out = l.unidentifiedVictim(c, full); out == nil {
 			l.refused++
-			l.tell(c)
+			l.logReplaced(c)
 			return nil, false
 		}
 		l.replace(out)
@@ -203,7 +203,7 @@ func (l *Listener) identify(c *Conn, tenant string) (out *Conn, err error) {
 	if !c.forwarded && (own || l.identified >= l.limits.Connections) {
 		if out = l.identifiedVictim(m, own); out == nil {
 			l.refused++
-			l.tell(c)
+			l.logReplaced(c)
 			return nil, &FullError{l.limits, own}
 		}
 		l.replace(out)
@@ -218,7 +218,7 @@ func (l *Listener) identify(c *Conn, tenant string) (out *Conn, err error) {
 func (l *Listener) replace(out *Conn) {
 	l.remove(out)
 	l.ended++
-	l.tell(out)
+	l.logReplaced(out)
 }
 
 // unidentifiedVictim returns the connection to replace by c, or nil. Connections with a request under
@@ -308,11 +308,11 @@ func add[K comparable](to map[K]int, key K, n int) {
 	}
 }
 
-// tell logs that there was no room for c or that c made room, at most once in logInterval. l.mu is held. The
+// logReplaced logs that there was no room for c or that c made room, at most once in logInterval. l.mu is held. The
 // counts include all events since the last line.
-func (l *Listener) tell(c *Conn) {
+func (l *Listener) logReplaced(c *Conn) {
 	now := time.Now()
-	if now.Sub(l.told) < logInterval {
+	if now.Sub(l.loggedAt) < logInterval {
 		return
 	}
 	args := []any{"peer", c.peer, "of_peer", l.ofPeer(c), "open", len(l.open), "refused", l.refused, "ended", l.ended}
@@ -320,7 +320,7 @@ func (l *Listener) tell(c *Conn) {
 		args = append(args, "tenant", c.tenant, "of_tenant", l.tenants[c.tenant])
 	}
 	l.log.Warn("too many connections", args...)
-	l.refused, l.ended, l.told = 0, 0, now
+	l.refused, l.ended, l.loggedAt = 0, 0, now
 }
 
 // failedHandshake counts a handshake that failed, and logs it at most once in logInterval.
@@ -329,11 +329,11 @@ func (l *Listener) failedHandshake(peer string, err error) {
 	defer l.mu.Unlock()
 	l.failed++
 	now := time.Now()
-	if now.Sub(l.failedTold) < logInterval {
+	if now.Sub(l.failedLoggedAt) < logInterval {
 		return
 	}
 	l.log.Warn("TLS handshakes failed", "count", l.failed, "last_peer", peer, "last_error", err)
-	l.failed, l.failedTold = 0, now
+	l.failed, l.failedLoggedAt = 0, now
 }
 
 // A Conn is a connection that its Listener counts until it is closed.

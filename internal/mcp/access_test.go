@@ -140,7 +140,7 @@ func TestLinesIdentifyEachMessage(t *testing.T) {
 	}
 }
 
-// Each message with an answer counts towards the quota of calls of its tenant. Notifications, which nobody could
+// Each message with an answer counts towards the quota of calls of its tenant. Notifications, which no client could
 // repeat, and operators are not counted.
 func TestCallsCountTowardsTheQuota(t *testing.T) {
 	x := executortest.New(t, executortest.Config{Dir: t.TempDir(), Edit: func(c *executor.Config) {

@@ -84,7 +84,7 @@ func (t *sessions) add(ss *sdk.ServerSession, who permission.Principal, name str
 // one: most clients never end their sessions, and a client whose session is gone gets 404,
 // after which the protocol has it open a new one.
 func (t *sessions) makeRoom(who permission.Principal) error {
-	c := census{principals: map[permission.Principal]int{}, tenants: map[string]int{}}
+	c := sessionCounts{principals: map[permission.Principal]int{}, tenants: map[string]int{}}
 	for _, n := range t.byID {
 		c.principals[n.who]++
 		c.tenants[n.who.Tenant]++
@@ -106,15 +106,15 @@ func (t *sessions) makeRoom(who permission.Principal) error {
 	return nil
 }
 
-// A census has the numbers of open sessions, by tenant and by principal.
-type census struct {
+// sessionCounts has the numbers of open sessions, by tenant and by principal.
+type sessionCounts struct {
 	principals map[permission.Principal]int
 	tenants    map[string]int
 }
 
 // goesBefore reports whether a should be ended rather than b: one of the tenant with the most sessions, among these of
 // the principal with the most, and among these the one that has been idle for longest.
-func (c census) goesBefore(a, b *session) bool {
+func (c sessionCounts) goesBefore(a, b *session) bool {
 	if n, m := c.tenants[a.who.Tenant], c.tenants[b.who.Tenant]; n != m {
 		return n > m
 	}
@@ -124,11 +124,12 @@ func (c census) goesBefore(a, b *session) bool {
 	return a.used.Before(b.used)
 }
 
-// victim returns the idle session that a new session of the principal who replaces, or nil. A session of another tenant
-// qualifies only if that tenant has more sessions than the tenant of who. A session of another principal of the same
-// tenant qualifies only if that principal has more sessions than who. own says that who has as many sessions as a
-// principal may have: then only a session of who qualifies. tenant says the same of the tenant.
-func (t *sessions) victim(who permission.Principal, c census, own, tenant bool) (best *session) {
+// victim returns the idle session that a new session of the principal who replaces, or nil if it may replace none:
+//   - with own (who has as many sessions as a principal may have), only a session of who;
+//   - with tenant (the tenant has as many sessions as a tenant may have), only a session of the tenant;
+//   - a session of another tenant, if that tenant has more sessions than the tenant of who;
+//   - a session of another principal of the tenant, if that principal has more sessions than who.
+func (t *sessions) victim(who permission.Principal, c sessionCounts, own, tenant bool) (best *session) {
 	for _, n := range t.byID {
 		sameTenant := n.who.Tenant == who.Tenant
 		switch {

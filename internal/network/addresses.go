@@ -43,26 +43,26 @@ func (m *Manager) watchAddresses() {
 		if err != nil {
 			m.config.Log.Error("the machine's addresses can't be read; a new one may be open to sandboxes", "err", err)
 		} else if !slices.Equal(own, last) {
-			m.tell(own)
+			m.sendAddresses(own)
 			last = own
 		}
 	}
 }
 
-// tell returns when all helpers know the addresses. A helper that starts later learns them with its first
+// sendAddresses returns when all helpers know the addresses. A helper that starts later learns them with its first
 // network.
-func (m *Manager) tell(own []netip.Addr) {
+func (m *Manager) sendAddresses(own []netip.Addr) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	// m.mu is held while the calls start, not while they run: the deferred Wait runs after the deferred Unlock.
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, t := range m.tenants {
-		all.Go(func() { t.tell(own) })
+		all.Go(func() { t.sendAddresses(own) })
 	}
 }
 
-func (t *tenant) tell(own []netip.Addr) {
+func (t *tenant) sendAddresses(own []netip.Addr) {
 	t.mu.Lock()
 	p := t.process
 	t.mu.Unlock()
@@ -71,7 +71,7 @@ func (t *tenant) tell(own []netip.Addr) {
 	}
 	// errDied needs no action: the next helper learns the addresses with each network.
 	if _, err := p.call(t.life, request{Kind: addresses, Own: own}, -1); err != nil && !errors.Is(err, errDied) && t.life.Err() == nil {
-		p.kill() // rather than that it lets a sandbox reach the machine
+		p.kill() // a helper with an old list would let a sandbox reach the machine
 	}
 }
 

@@ -51,7 +51,8 @@ func (p *Proxy) open(ctx context.Context) (*gateway.Proxy, error) {
 	return g, nil
 }
 
-// Dial connects the daemon to a destination, as gateway.Proxy.Dial does. Password and address of the proxy are those of now.
+// Dial connects the daemon to a destination, as gateway.Proxy.Dial does. Each call reads the password again and looks up
+// the proxy's name again.
 func (p *Proxy) Dial(ctx context.Context, to string, check func(netip.AddrPort) error) (net.Conn, error) {
 	g, err := p.open(ctx)
 	if err != nil {

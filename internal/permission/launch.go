@@ -31,10 +31,10 @@ func (r rule) launched(args []string) (as rule, words []string, ok, named bool) 
 	return as, l.Args(args[at:]), true, true
 }
 
-// namesLaunched reports whether a rule for uv, pipx or npx names what they start, perhaps by a part of a
+// namesLaunched reports whether a rule for uv, pipx or npx names the program that they start, perhaps by a part of a
 // word as in Bash(uv run scripts/*).
 func (r rule) namesLaunched() bool {
-	// What stands for the wildcard decides whether a word of uv is a script or a program.
+	// The text that replaces the wildcard decides whether uv takes the word for a script or for a program.
 	return slices.ContainsFunc([]string{"x", "x.py"}, func(word string) bool {
 		_, _, _, named := r.launched(strings.Split(strings.ReplaceAll(r.pattern, wildcard, word), boundary))
 		return named

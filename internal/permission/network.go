@@ -59,8 +59,8 @@ func (n Network) named(name, digest string) (rules *policy.Rules, own bool) {
 	return n.Rules, false
 }
 
-// Tighten returns a Network whose rules allow what both n and by allow. Each skill that is in the
-// Skills of one of them is in the Skills of the result. The credentials are those of n.
+// Tighten returns a Network whose rules allow a destination if both n and by allow it. Each skill that is in the
+// Skills of one of them is in the Skills of the result. The credentials come from n.
 func (n Network) Tighten(by Network) Network {
 	t := Network{Rules: n.Rules.Tighten(by.Rules), Credentials: n.Credentials}
 	for _, skills := range []map[string]*policy.Rules{n.Skills, by.Skills} {

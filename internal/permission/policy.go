@@ -106,7 +106,7 @@ func (g Grant) Plan() Plan { return g.plan }
 // Network returns the rules of the source's network, or nil if it runs without one.
 func (g Grant) Network() *policy.Rules { return g.network }
 
-// Narrowed reports whether the request had allow rules of its own for the network.
+// Narrowed reports whether the request had allow rules for the network.
 func (g Grant) Narrowed() bool { return g.narrowed }
 
 // Learns reports whether the network's connections become rules: see [policy.Learn].

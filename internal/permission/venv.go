@@ -55,7 +55,7 @@ func (r Rules) named(args []string) []string {
 	return args
 }
 
-// startByName changes a plan so that programs of a venv start by their names, also behind a wrapper.
+// startByName changes a plan so that programs of a venv start by their names, also after a wrapper such as nohup.
 func (r Rules) startByName(plan Plan) {
 	if r.byPath == nil {
 		return

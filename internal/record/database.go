@@ -47,7 +47,7 @@ type database struct {
 	queries *sql.DB
 	writing sync.Mutex
 	synced  syncCheck
-	// reindexed is the damage of the indexes that check has repaired. Empty: there was none.
+	// reindexed is the damage of the indexes that check has repaired. Empty: no damage.
 	reindexed string
 }
 

@@ -7,13 +7,33 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 )
 
 // Unended returns the executions of all tenants that an earlier process left unended,
-// oldest first. An execution that was reopened is not among them, and neither is one
-// whose row can't be read, which Open logs, nor before Adopt one of Config.Earlier.
+// oldest first. It leaves out executions that were reopened, executions whose row can't be
+// read (Open logs them), and before Adopt the executions in Config.Earlier.
 // The executor reopens each one and ends it as DAEMON_LOST.
 func (s *Store) Unended(ctx context.Context) ([]Execution, error) {
+	first, err := s.unendedHere(ctx)
+	if err != nil || len(first) == 0 {
+		return nil, err
+	}
+	// An execution of this process may have ended between the query and the look for its log. The second query has its
+	// end, because a log is unregistered after its end is in the journal.
+	second, err := s.unendedHere(ctx)
+	if err != nil {
+		return nil, err
+	}
+	was := make(map[string]bool, len(first))
+	for _, x := range first {
+		was[x.ID] = true
+	}
+	return slices.DeleteFunc(second, func(x Execution) bool { return !was[x.ID] }), nil
+}
+
+// unendedHere returns the executions that have no end in the database, and no log in this process at a time after the query.
+func (s *Store) unendedHere(ctx context.Context) ([]Execution, error) {
 	s.flushForQuery(ctx)
 	all, _, err := s.unended(ctx)
 	if err != nil {
@@ -103,9 +123,8 @@ func (s *Store) closeIfEnded(ctx context.Context, x *row) error {
 
 // Reopen opens the log of an execution that an earlier process left unended, so that
 // it can be ended. It cuts off a partly written frame, and drops artifacts, which only
-// an ended execution has. If the spool is unusable Reopen logs that; the log then
-// takes an end, which only the database gets, and nothing else. Before Adopt an execution of Config.Earlier is
-// ErrInUse.
+// an ended execution has. If the spool is unusable, Reopen logs that. The log then takes only an end,
+// which goes to the row. Before Adopt the error for an execution in Config.Earlier is ErrInUse.
 func (s *Store) Reopen(ctx context.Context, id string) (*Log, error) {
 	if s.runsElsewhere(id) {
 		return nil, fmt.Errorf("record %s: reopen: %w", id, ErrInUse)

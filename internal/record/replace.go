@@ -142,7 +142,7 @@ func (s *Store) renewLog(path string) error {
 	if err != nil {
 		return err
 	}
-	_ = f.Sync() // what it could not write is in the log
+	_ = f.Sync() // its error is in the log
 	// ext4 would write lost pages in full only if it read them from the disk again: see durable.Renew.
 	return errors.Join(unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED), f.Close())
 }

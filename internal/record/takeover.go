@@ -229,7 +229,7 @@ func (s *Store) forget(id string) {
 	delete(s.earlier, id)
 }
 
-// loadEarlier makes the executions in Config.Earlier foreign, except those that have ended. countRows, in the same
+// loadEarlier marks the executions in Config.Earlier that have not ended as foreign. countRows, in the same
 // transaction, has counted their rows.
 func (s *Store) loadEarlier(ctx context.Context, tx *sql.Tx) error {
 	if !s.config.Takeover {

@@ -17,8 +17,8 @@ const (
 	maxPage        = 64 << 10
 )
 
-// forgottenFrames counts the frames of the write-ahead log at path that SQLite would forget although they belong to its
-// present round. Nil is the error if there is no such file.
+// forgottenFrames counts the frames of the write-ahead log at path that SQLite would drop although they belong to its
+// present round. A missing file has no frames and is no error.
 func forgottenFrames(path string) (frames int, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {

@@ -96,7 +96,7 @@ func (f *follow) next(ctx context.Context, events *executor.Follower) (executor.
 const positionInterval = time.Second
 
 // positionWait is the time until the next look at the position. A look takes a step for each execution
-// ahead in the queue. The time grows with the position, so that looks at a long queue don't take more and
+// before it in the queue. The time grows with the position, so that looks at a long queue don't take more and
 // more of the processor.
 func (f *follow) positionWait() time.Duration {
 	return f.positions * time.Duration(1+f.position/100)

@@ -32,7 +32,7 @@ import (
 // for a call that comes after HandOver.
 //
 // A call of which the handler has received more than one message can't be forwarded, because the server no longer has
-// these messages: uploads. HandOver's caller waits for them (Settle).
+// these messages: uploads. HandOver's caller waits for them (AwaitUnforwardable).
 
 // A takeover of this server's daemon, from HandOver on.
 type takeover struct {
@@ -56,12 +56,12 @@ func (s *Server) HandOver() (end func(next *net.UnixConn)) {
 	}
 }
 
-// Settle waits, after HandOver, for the calls that can't be forwarded. Those that are under way when ctx is done may be
-// refused.
-func (s *Server) Settle(ctx context.Context) error { return s.unforwardable.Wait(ctx) }
+// AwaitUnforwardable waits, after HandOver, for the calls that can't be forwarded. Calls that are still under way when ctx is done may
+// be refused.
+func (s *Server) AwaitUnforwardable(ctx context.Context) error { return s.unforwardable.Wait(ctx) }
 
-// AwaitForwarded waits for the answers of calls that the next daemon does. Stop breaks those that have none when ctx is
-// done.
+// AwaitForwarded waits for the answers of the calls that the next daemon answers. After ctx is done, Stop breaks the calls
+// that have no answer yet.
 func (s *Server) AwaitForwarded(ctx context.Context) error { return s.forwarded.Wait(ctx) }
 
 // ServeForwarded answers calls that an earlier daemon forwards. It returns nil when that daemon has ended.

@@ -175,7 +175,7 @@ func (f *pushedFiles) note(at, p string, dir bool) error {
 	return nil
 }
 
-// badPath returns why a path cannot be in a skill, or "". The limits on length and depth are those of
+// badPath returns why a path cannot be in a skill, or "". The limits on length and depth are the limits of
 // an import, which would refuse the entry.
 func badPath(p string) string {
 	switch {

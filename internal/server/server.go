@@ -120,7 +120,7 @@ type Server struct {
 	background    sync.WaitGroup
 
 	takeover      atomic.Pointer[takeover] // nil: none has begun
-	unforwardable ingress.Calls            // for Settle
+	unforwardable ingress.Calls            // for AwaitUnforwardable
 	forwarded     ingress.Calls            // for AwaitForwarded
 }
 

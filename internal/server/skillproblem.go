@@ -12,7 +12,7 @@ import (
 )
 
 // skillProblems returns the folders of skills that did not load. An operator gets all of them with their paths.
-// Others get those of their tenant's own folders and of shared skills that they may see, without paths of the
+// Other callers get the folders of their tenant and the shared skills that they may see, without paths of the
 // daemon's machine.
 func (c systemCalls) skillProblems(ctx context.Context, operator bool) (list []*pb.SkillProblem) {
 	problems := c.skills.Problems()

@@ -99,7 +99,7 @@ func Reasons() []string {
 	return all
 }
 
-// cancelled is the reason of a call that its caller ended, internal that of an error that is not in
+// cancelled is the reason of a call that its caller ended; internal is the reason of an error that is not in
 // the table.
 const cancelled = "CANCELLED"
 

@@ -39,7 +39,7 @@ const uploadPrefix = "upload-"
 // the first byte comes, so that other uploads can't take it from an accepted one.
 type uploads struct {
 	dir string
-	// prefix begins the names of this server's directories, so that sweep can tell them from those of other processes.
+	// prefix begins the names of this server's directories, so that sweep can tell them from directories of other processes.
 	prefix string
 
 	mu      sync.Mutex                     // guards the fields below

@@ -44,7 +44,7 @@ func (w *Writer) Changes() []Changed { return w.changed }
 
 // Commit makes the next version of the session, at once or not at all. The version is durable when
 // Commit returns. If the files are as before, nothing happens. Commit may be called once. The error is a
-// *QuotaError, a *PathError, or one of the operating system: then there is no new version. After an *UnknownError there
+// *QuotaError, a *PathError, or an error of the operating system: then no version was made. After an *UnknownError there
 // may be one.
 func (w *Writer) Commit(c Change) (Committed, error) {
 	if w.next != nil {

@@ -65,8 +65,8 @@ func (s *Store) delete(tenant string, x *session, by string, still func() bool) 
 	return nil
 }
 
-// remove takes the name away first, so that a crash leaves no part of a session under it. If the name is gone, an earlier
-// deletion could not sync that.
+// remove renames the session's directory before it removes a file, so that a crash leaves no session with a part of its
+// files. If the directory is missing, an earlier deletion has renamed it and failed to sync; this one syncs again.
 func (s *Store) remove(x *session) error {
 	old := filepath.Join(filepath.Dir(x.dir), oldPrefix+x.id)
 	if err := unlessGone(os.Rename(x.dir, old)); err != nil {

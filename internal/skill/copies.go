@@ -10,7 +10,7 @@ import (
 //
 // Each version of a folder has a snapshot in Registry.store. A folder can change often, so former versions must go
 // while the daemon runs. A version is former once no root has it loaded any longer. Reload removes former versions that
-// no execution holds. It keeps those that it has just replaced until the next Reload, because a caller that has
+// no execution holds. It keeps the versions that it has just replaced until the next Reload, because a caller that has
 // resolved one may be about to read it. So the store has at most two versions of each folder, and those that
 // executions hold.
 
@@ -84,7 +84,7 @@ func (c *copies) inUse() map[string]bool {
 	return all
 }
 
-// forget says that nobody has used a version yet.
+// forget makes every version count as unused.
 func (c *copies) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -42,7 +42,7 @@ func (r *Registry) Purge(ctx context.Context, tenant string) (versions int, byte
 		r.removed(o.dir, k.Digest)
 	}
 	if len(list) > 0 {
-		r.changes.tell()
+		r.changes.notify()
 	}
 	return len(list), bytes, nil
 }

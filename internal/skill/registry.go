@@ -299,7 +299,7 @@ func (r *Registry) Bounds() snapshot.Bounds { return r.bounds.WithDefaults() }
 // A notice tells any number of waiters that something has changed.
 type notice struct {
 	mu sync.Mutex
-	ch chan struct{} // nil: nobody waits
+	ch chan struct{} // nil: no caller waits
 }
 
 func (n *notice) next() <-chan struct{} {
@@ -311,7 +311,7 @@ func (n *notice) next() <-chan struct{} {
 	return n.ch
 }
 
-func (n *notice) tell() {
+func (n *notice) notify() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.ch != nil {

@@ -48,7 +48,7 @@ func (r *Registry) Reload(ctx context.Context) (Changes, error) {
 	r.now.Store(next)
 	r.private.Store(all)
 	r.removeCopies(unused)
-	r.changes.tell()
+	r.changes.notify()
 	changes := compare(old, next)
 	r.log("", old, next, changes)
 	for tenant, next := range all.now {

@@ -377,6 +377,6 @@ func (o *owned) replace(list []*kept) error {
 	}
 	o.mu.Unlock()
 	o.removeUnkept()
-	o.registry.changes.tell()
+	o.registry.changes.notify()
 	return nil
 }

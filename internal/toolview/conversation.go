@@ -19,7 +19,7 @@ import (
 // A Conversation remembers the session of files of one agent. The zero value has no session yet. The methods
 // may be called at the same time.
 type Conversation struct {
-	name string // a label of its session; empty: the session has none
+	name string // a label of its session; empty: the session has no label
 
 	mu sync.Mutex
 	id string // empty: not made, or not looked up yet

@@ -88,7 +88,7 @@ func (r run) why() string {
 
 // toolWords replaces the fields of gRPC requests that advice names: tools have no such arguments.
 var toolWords = strings.NewReplacer(
-	"limits.memory_bytes (up to the skill's max_memory, if it has one)", "its memory limit, which the skill's max_memory or else the operator sets,",
+	"raise limits.memory_bytes or", "raise its memory limit, which the operator sets, or",
 	"limits.memory_bytes", "its memory limit",
 	"limits.wall_time", "its timeout",
 	"limits.cpu_time", "its limit of processor time, which the operator sets,",

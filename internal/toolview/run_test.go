@@ -13,8 +13,8 @@ import (
 func TestAdviceInTheWordsOfTools(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ advice, want string }{
-		{"It needed more than its 128 MiB of memory; raise limits.memory_bytes (up to the skill's max_memory, if it has one) or let it work in smaller pieces.",
-			"It needed more than its 128 MiB of memory; raise its memory limit, which the skill's max_memory or else the operator sets, or let it work in smaller pieces."},
+		{"It needed more than its 128 MiB of memory; raise limits.memory_bytes or let it work in smaller pieces.",
+			"It needed more than its 128 MiB of memory; raise its memory limit, which the operator sets, or let it work in smaller pieces."},
 		{"raise limits.workspace_bytes, and limits.memory_bytes with it: the workspace counts as memory.",
 			"raise the size of its workspace, and its memory limit with it: the workspace counts as memory."},
 		{"try again later or with a longer queue_timeout.", "try again later or with a longer queue timeout, which the operator sets."},

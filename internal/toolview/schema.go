@@ -27,15 +27,15 @@ type schema struct {
 	Maximum     *float64          `json:"maximum"`
 }
 
-// A misfit says which value does not fit a schema, and why.
-type misfit struct{ field, reason string }
+// A mismatch says which value does not fit a schema, and why.
+type mismatch struct{ field, reason string }
 
 // check returns a value without the optional fields that are null. field is the name of the
 // value; it is empty for the arguments of a call. check does not change objects whose schema names no
 // properties.
-// Only the first misfit is reported, in the order of the names: a model corrects one thing at a
+// Only the first mismatch is reported, in the order of the names: a model corrects one thing at a
 // time.
-func (s schema) check(field string, value json.RawMessage) (json.RawMessage, *misfit) {
+func (s schema) check(field string, value json.RawMessage) (json.RawMessage, *mismatch) {
 	switch {
 	case s.Properties != nil:
 		return s.checkObject(field, value)
@@ -43,25 +43,25 @@ func (s schema) check(field string, value json.RawMessage) (json.RawMessage, *mi
 		return s.checkArray(field, value)
 	}
 	if reason := s.refuse(value); reason != "" {
-		return nil, &misfit{field, reason}
+		return nil, &mismatch{field, reason}
 	}
 	return value, nil
 }
 
 // checkObject checks an object with known properties. Of a repeated key the last value counts.
-func (s schema) checkObject(field string, value json.RawMessage) (json.RawMessage, *misfit) {
+func (s schema) checkObject(field string, value json.RawMessage) (json.RawMessage, *mismatch) {
 	fields, err := members(value)
 	if err != nil && field != "" {
-		return nil, &misfit{field, fmt.Sprintf("is %s; give an object with %s", err, s.fieldList())}
+		return nil, &mismatch{field, fmt.Sprintf("is %s; give an object with %s", err, s.fieldList())}
 	}
 	if err != nil {
-		return nil, &misfit{field, fmt.Sprintf("the arguments are %s; give one JSON object with %s", err, s.fieldList())}
+		return nil, &mismatch{field, fmt.Sprintf("the arguments are %s; give one JSON object with %s", err, s.fieldList())}
 	}
 	within := func(name string) string { return strings.TrimPrefix(field+"."+name, ".") }
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		p, known := s.Properties[name]
 		if !known {
-			return nil, &misfit{field, fmt.Sprintf("no field %.80q; it takes %s", name, s.fieldList())}
+			return nil, &mismatch{field, fmt.Sprintf("no field %.80q; it takes %s", name, s.fieldList())}
 		}
 		if string(fields[name]) == "null" && !slices.Contains(s.Required, name) {
 			delete(fields, name)
@@ -69,7 +69,7 @@ func (s schema) checkObject(field string, value json.RawMessage) (json.RawMessag
 		}
 		// Each argument of the call is checked once, as text, so nested values need no further check.
 		if field == "" && executor.HasLoneSurrogate(string(fields[name])) {
-			return nil, &misfit{name, "a \\u escape is half of a surrogate pair: give both halves, or another character"}
+			return nil, &mismatch{name, "a \\u escape is half of a surrogate pair: give both halves, or another character"}
 		}
 		checked, bad := p.check(within(name), fields[name])
 		if bad != nil {
@@ -79,20 +79,20 @@ func (s schema) checkObject(field string, value json.RawMessage) (json.RawMessag
 	}
 	for _, name := range s.Required {
 		if _, ok := fields[name]; !ok {
-			return nil, &misfit{within(name), "is required: " + s.Properties[name].Description}
+			return nil, &mismatch{within(name), "is required: " + s.Properties[name].Description}
 		}
 	}
 	return encoded(fields), nil
 }
 
 // checkArray checks every item of an array.
-func (s schema) checkArray(field string, value json.RawMessage) (json.RawMessage, *misfit) {
+func (s schema) checkArray(field string, value json.RawMessage) (json.RawMessage, *mismatch) {
 	var items []json.RawMessage
 	if json.Unmarshal(value, &items) != nil || items == nil {
-		return nil, &misfit{field, "must be of the type array"}
+		return nil, &mismatch{field, "must be of the type array"}
 	}
 	if s.MaxItems != nil && len(items) > *s.MaxItems {
-		return nil, &misfit{field, fmt.Sprintf("has %d items; at most %d are allowed", len(items), *s.MaxItems)}
+		return nil, &mismatch{field, fmt.Sprintf("has %d items; at most %d are allowed", len(items), *s.MaxItems)}
 	}
 	for i, item := range items {
 		checked, bad := s.Items.check(fmt.Sprintf("%s[%d]", field, i), item)

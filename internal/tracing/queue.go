@@ -126,7 +126,7 @@ func (q *queue) send(batch []sdktrace.ReadOnlySpan) {
 	}
 }
 
-// Shutdown sends the spans in the queue. When ctx ends, it gives up those that are not sent yet. Spans that end later
+// Shutdown sends the spans in the queue. When ctx ends, it drops the spans that are not sent yet. Spans that end later
 // are dropped.
 func (q *queue) Shutdown(ctx context.Context) error {
 	q.mu.Lock()

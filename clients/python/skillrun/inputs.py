@@ -71,7 +71,7 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """Rules of what a program may reach in the network. They can only take away from what the
+    """Rules for the destinations that a program may reach. They can only narrow the rules that the
     daemon grants; docs/network.md describes the rules. An empty allow leaves the daemon's rules. With learn
     the program may reach every public address that no deny rule refuses, and the run's learned are the rules that it
     needed. That is for the role admin, and goes without allow."""

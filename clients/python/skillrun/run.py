@@ -146,7 +146,7 @@ class State:
         self.outcome: Optional[pb.ExecutionOutcome] = None
         # The sequence number of the last event that was read, for attach(id, last_sequence).
         self.last_sequence = after_sequence
-        # What the program's network refused, as far as the events were read: the first 100
+        # The refusals of the program's network in the events read so far: the first 100
         # refusals. The outcome's evidence counts all.
         self.denied: List[pb.NetworkDenial] = []
         self._started = False

@@ -52,9 +52,9 @@ type Table struct {
 	log      *slog.Logger
 	failures *failures
 
-	mu     sync.Mutex // guards the fields below
-	failed int        // callers that were not identified since the last line of the log
-	told   time.Time
+	mu       sync.Mutex // guards the fields below
+	failed   int        // callers that were not identified since the last line of the log
+	loggedAt time.Time
 }
 
 // logInterval is the minimum time between two lines of the log about callers that were not
@@ -213,7 +213,7 @@ func (t *Table) count(addr net.Addr, err error) {
 	defer t.mu.Unlock()
 	t.failed++
 	now := time.Now()
-	if now.Sub(t.told) < logInterval {
+	if now.Sub(t.loggedAt) < logInterval {
 		return
 	}
 	args := []any{"count", t.failed, "last_from", hostOf(addr), "last_reason", err.Error()}
@@ -221,7 +221,7 @@ func (t *Table) count(addr net.Addr, err error) {
 		args = append(args, "last_detail", e.Detail.Error())
 	}
 	t.log.Warn("callers not identified", args...)
-	t.failed, t.told = 0, now
+	t.failed, t.loggedAt = 0, now
 }
 
 // hostOf returns an address without its port.

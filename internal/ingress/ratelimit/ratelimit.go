@@ -27,7 +27,7 @@ func New(perSecond float64, burst int) *Peers {
 	return &Peers{perSecond: rate.Limit(perSecond), burst: burst, buckets: map[string]*rate.Limiter{}, sweepAt: minSweep}
 }
 
-// Take takes a token of a peer. It returns false, and takes nothing, if the peer has none.
+// Take takes a token of a peer. It returns false, and takes nothing, if the peer's bucket is empty.
 func (p *Peers) Take(peer string, now time.Time) bool {
 	b := p.buckets[peer]
 	if b == nil {

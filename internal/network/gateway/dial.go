@@ -131,7 +131,7 @@ func (g *Gateway) dial(ctx context.Context, d decision) (*upstream, error) {
 		reason = refused.reason
 	}
 	if hasNoPort(err) {
-		g.brake.charge(wasteOfPort)
+		g.throttle.charge(wasteOfPort)
 	}
 	if reason != "" && g.life.Err() == nil {
 		g.deny(d.refuse(policy.Verdict{Reason: reason}))

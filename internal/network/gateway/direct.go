@@ -172,7 +172,7 @@ func (r *socketReader) move(fd int) (n int, err error) {
 	return 0, errors.New(failed.String())
 }
 
-// look finds out how many bytes wait. If the kernel has none, it reads one, to know whether the data has ended.
+// look finds out how many bytes wait. If no byte waits, it reads one, to know whether the data has ended.
 func (r *socketReader) look() (err error) {
 	if r.waiting = len(r.head); r.waiting > 0 {
 		return nil

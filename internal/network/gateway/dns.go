@@ -61,9 +61,9 @@ func (n *nameServer) serveUDP(conn *gonet.UDPConn) {
 		if err != nil {
 			return
 		}
-		// Every packet counts, also one that gets no answer. serveUDP never waits for the brake; the link stops
+		// Every packet counts, also one that gets no answer. serveUDP never waits for the throttle; the link stops
 		// reading instead.
-		n.gateway.brake.charge(1)
+		n.gateway.throttle.charge(1)
 		query := append([]byte(nil), b[:size]...) // the next read overwrites b
 		select {
 		case n.queries <- struct{}{}:
@@ -91,7 +91,7 @@ func (n *nameServer) serveTCP(c net.Conn) {
 		if err != nil {
 			return
 		}
-		n.gateway.brake.charge(1)
+		n.gateway.throttle.charge(1)
 		select {
 		case n.queries <- struct{}{}:
 		case <-n.gateway.life.Done():

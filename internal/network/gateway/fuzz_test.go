@@ -32,7 +32,7 @@ func fuzzed(f testing.TB) *Gateway {
 	if err != nil {
 		f.Fatal(err)
 	}
-	g := &Gateway{life: context.Background(), rules: rules, pins: newPins(), entries: newAdmission(DefaultLimits(), NewShared(DefaultTenantLimits())), report: newReporter(newLog()), brake: newBrake()}
+	g := &Gateway{life: context.Background(), rules: rules, pins: newPins(), entries: newAdmission(DefaultLimits(), NewShared(DefaultTenantLimits())), report: newReporter(newLog()), throttle: newThrottle()}
 	g.names = newNameServer(g, nil)
 	return g
 }

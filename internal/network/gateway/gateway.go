@@ -36,19 +36,19 @@ type Config struct {
 
 // A Gateway carries the packets of one sandbox.
 type Gateway struct {
-	rules   *policy.Rules
-	names   *nameServer
-	pins    *pins
-	entries *admission
-	broker  *broker // nil: no credentials
-	relay   *relay  // nil: no proxy
-	report  *reporter
-	brake   *brake
-	tun     *os.File
-	link    *link
-	stack   *stack.Stack
-	life    context.Context // ends with the Gateway
-	end     context.CancelFunc
+	rules    *policy.Rules
+	names    *nameServer
+	pins     *pins
+	entries  *admission
+	broker   *broker // nil: no credentials
+	relay    *relay  // nil: no proxy
+	report   *reporter
+	throttle *throttle
+	tun      *os.File
+	link     *link
+	stack    *stack.Stack
+	life     context.Context // ends with the Gateway
+	end      context.CancelFunc
 
 	entering sync.Mutex
 	closed   bool           // enter admits no connection; guarded by entering
@@ -71,7 +71,7 @@ func New(c Config) (*Gateway, error) {
 	}
 	g := &Gateway{
 		rules: c.Rules.WithTranslators(&c.Shared.translators.Translators), pins: newPins(), entries: newAdmission(c.Limits, c.Shared), report: newReporter(c.Sink),
-		brake: newBrake(), tun: c.TUN, stack: s, closeTime: defaultCloseTime,
+		throttle: newThrottle(), tun: c.TUN, stack: s, closeTime: defaultCloseTime,
 	}
 	g.life, g.end = context.WithCancel(context.Background())
 	g.names = newNameServer(g, c.Resolvers)
@@ -79,7 +79,7 @@ func New(c Config) (*Gateway, error) {
 	if g.relay = newRelay(c.Proxy, c.Roots, c.Shared.dial); g.relay != nil {
 		g.rules = g.rules.WithOwn(g.relay.own())
 	}
-	g.link = newLink(c.TUN, g.refusePacket, func() { g.brake.hold(g.life) })
+	g.link = newLink(c.TUN, g.refusePacket, func() { g.throttle.hold(g.life) })
 	if err := g.start(); err != nil {
 		g.end()
 		if g.link.IsAttached() {

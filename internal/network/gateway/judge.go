@@ -112,14 +112,14 @@ func (g *Gateway) deny(d decision) {
 	if d.reason == closing {
 		return
 	}
-	g.brake.charge(1)
+	g.throttle.charge(1)
 	g.report.denied(policy.Denial{Protocol: string(d.protocol), To: d.to, Name: d.name, Reason: d.reason, Rule: d.rule, Missing: d.missing})
 }
 
 // refusePacket counts a packet that the link refused, and reports it. A refusal without a reason is not reported: such
 // packets, for example the kernel's own multicasts, are of no interest.
 func (g *Gateway) refusePacket(r refusal) {
-	if g.brake.charge(1); r.reason == "" {
+	if g.throttle.charge(1); r.reason == "" {
 		return
 	}
 	g.report.denied(policy.Denial{Protocol: r.protocol, To: netip.AddrPortFrom(r.to, 0), Reason: r.reason})

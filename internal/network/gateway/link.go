@@ -87,7 +87,7 @@ func (l *link) read() {
 		return true
 	}
 	for err == nil {
-		// Waiting here is the brake: while nothing reads, the kernel's queue of the device fills, and further packets
+		// Waiting here is the throttle: while nothing reads, the kernel's queue of the device fills, and further packets
 		// are dropped in the sandbox.
 		l.hold()
 		if err = conn.Read(once); err != nil {

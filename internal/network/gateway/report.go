@@ -49,7 +49,7 @@ func (r *reporter) denied(d policy.Denial) {
 		r.dropped.denials++
 		return
 	}
-	r.tellDropped()
+	r.reportDropped()
 	r.sink.Denied(d)
 }
 
@@ -77,12 +77,12 @@ func (r *reporter) closed(c policy.Connection) {
 		r.dropped.connections++
 		return
 	}
-	r.tellDropped()
+	r.reportDropped()
 	r.sink.Closed(c)
 }
 
-// tellDropped passes on the number of events that were only counted since the last call.
-func (r *reporter) tellDropped() {
+// reportDropped passes on the number of events that were only counted since the last call.
+func (r *reporter) reportDropped() {
 	if d := r.dropped; d.denials+d.connections > 0 {
 		r.dropped.denials, r.dropped.connections = 0, 0
 		r.sink.Dropped(d.denials, d.connections)
@@ -93,6 +93,6 @@ func (r *reporter) tellDropped() {
 func (r *reporter) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tellDropped()
+	r.reportDropped()
 	r.ended = true
 }

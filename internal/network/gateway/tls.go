@@ -71,7 +71,7 @@ func (c *connection) sendTLS(in *bufio.Reader) error {
 	return c.outward(rest(in))
 }
 
-// rest returns the bytes that a reader has read ahead.
+// rest returns the bytes that a reader has buffered.
 func rest(r *bufio.Reader) []byte {
 	b, _ := r.Peek(r.Buffered())
 	return b

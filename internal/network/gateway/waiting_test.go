@@ -6,7 +6,7 @@ import "testing"
 func TestWaitingStackIsUsedOnce(t *testing.T) {
 	makeWaiting()
 	waiting.mu.Lock()
-	ahead := waiting.stack
+	prepared := waiting.stack
 	waiting.mu.Unlock()
 	first, err := takeStack()
 	if err != nil {
@@ -18,7 +18,7 @@ func TestWaitingStackIsUsedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer second.Destroy()
-	if ahead == nil || first != ahead || second == first {
-		t.Errorf("made ahead %p, taken %p and %p", ahead, first, second)
+	if prepared == nil || first != prepared || second == first {
+		t.Errorf("prepared %p, taken %p and %p", prepared, first, second)
 	}
 }

@@ -36,7 +36,7 @@ func (t *Translators) contained(addr netip.Addr) (all []netip.Addr) {
 	return all
 }
 
-// Learn replaces the prefixes by those that a resolver has told with its IPv6 addresses for ipv4only.arpa (RFC 7050). This
+// Learn replaces the prefixes by the ones in a resolver's IPv6 addresses for ipv4only.arpa (RFC 7050). This
 // name has two IPv4 addresses, so a translator's prefix is the rest of an answer in which one of them stands.
 func (t *Translators) Learn(answer []netip.Addr) {
 	var prefixes []netip.Prefix

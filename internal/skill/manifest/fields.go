@@ -95,9 +95,9 @@ func (r *fieldReader) take(name string) (field, bool) {
 	return f, ok && f.value.ShortTag() != "!!null"
 }
 
-// misfit reports a value of the wrong type and keeps it.
+// mismatch reports a value of the wrong type and keeps it.
 // Callers then return the zero value: a skill loads without the field rather than not at all.
-func (r *fieldReader) misfit(name string, f field, want string) {
+func (r *fieldReader) mismatch(name string, f field, want string) {
 	r.Error(f.line, RuleFieldType, "Field '%s' must be %s", name, want)
 	r.kept[name] = plain(f.value)
 }
@@ -112,7 +112,7 @@ func (r *fieldReader) text(name string) string {
 		return ""
 	}
 	if f.value.Kind != yaml.ScalarNode {
-		r.misfit(name, f, "a string")
+		r.mismatch(name, f, "a string")
 		return ""
 	}
 	if f.value.ShortTag() != "!!str" {
@@ -132,7 +132,7 @@ func (r *fieldReader) word(name string, words ...string) string {
 			return v
 		}
 	}
-	r.misfit(name, f, "one of "+strings.Join(words, ", "))
+	r.mismatch(name, f, "one of "+strings.Join(words, ", "))
 	return ""
 }
 
@@ -150,7 +150,7 @@ func (r *fieldReader) flag(name string) bool {
 			return v
 		}
 	}
-	r.misfit(name, f, "true or false")
+	r.mismatch(name, f, "true or false")
 	return false
 }
 
@@ -164,14 +164,14 @@ func (r *fieldReader) amount(name, unit string) (float64, field, bool) {
 	}
 	want := "a number of " + unit
 	if f.value.Kind != yaml.ScalarNode {
-		r.misfit(name, f, want)
+		r.mismatch(name, f, want)
 		return 0, f, false
 	}
 	v, ok := number(f.value)
 	if tag := f.value.ShortTag(); tag != "!!int" && tag != "!!float" {
 		var err error
 		if v, err = strconv.ParseFloat(strings.TrimSpace(f.value.Value), 64); err != nil {
-			r.misfit(name, f, want)
+			r.mismatch(name, f, want)
 			return 0, f, false
 		}
 		ok = !math.IsInf(v, 0) && !math.IsNaN(v)
@@ -233,7 +233,7 @@ func (r *fieldReader) texts(name string, split func(string) []string) []string {
 	case yaml.SequenceNode:
 		return r.items(name, f)
 	}
-	r.misfit(name, f, "a list of strings")
+	r.mismatch(name, f, "a list of strings")
 	return nil
 }
 
@@ -254,7 +254,7 @@ func (r *fieldReader) items(name string, f field) []string {
 		}
 	}
 	if odd {
-		r.misfit(name, f, "a list of strings")
+		r.mismatch(name, f, "a list of strings")
 	}
 	return list
 }
@@ -277,7 +277,7 @@ func (r *fieldReader) tools(name string) (entries []string, given bool) {
 		}
 		return entries, true
 	}
-	r.misfit(name, f, "a string or a list of strings")
+	r.mismatch(name, f, "a string or a list of strings")
 	return nil, true
 }
 
@@ -289,7 +289,7 @@ func (r *fieldReader) textMap(name string) map[string]string {
 		return nil
 	}
 	if f.value.Kind != yaml.MappingNode {
-		r.misfit(name, f, "a mapping of strings to strings")
+		r.mismatch(name, f, "a mapping of strings to strings")
 		return nil
 	}
 	m := map[string]string{}

@@ -29,7 +29,7 @@ var nodeFiles = []string{"package.json", "scripts/package.json"}
 // nodeLocks are the names of npm's lock. The first one counts (docs.npmjs.com, npm-shrinkwrap.json).
 var nodeLocks = []string{"npm-shrinkwrap.json", "package-lock.json"}
 
-// foreignLocks are the locks of pnpm, yarn and bun. Each has a format of its own, which npm can't read
+// foreignLocks are the locks of pnpm, yarn and bun. Each has another format, which npm can't read
 // as its own lock.
 var foreignLocks = []string{"pnpm-lock.yaml", "yarn.lock", "bun.lock", "bun.lockb"}
 

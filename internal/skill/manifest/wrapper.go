@@ -46,7 +46,7 @@ func AfterWrappers(args []string) int {
 	}
 }
 
-// afterNice returns the index of the command behind "nice", "nice -n N" or "nice -N" (nice(1)).
+// afterNice returns the index of the command after "nice", "nice -n N" or "nice -N" (nice(1)).
 func afterNice(args []string) int {
 	switch {
 	case len(args) > 2 && args[1] == "-n" && niceness.MatchString(args[2]):
@@ -57,7 +57,7 @@ func afterNice(args []string) int {
 	return 1
 }
 
-// afterTimeout returns the index of the command behind "timeout [OPTION]... DURATION" (timeout(1)), or 0 if the words are
+// afterTimeout returns the index of the command after "timeout [OPTION]... DURATION" (timeout(1)), or 0 if the words are
 // not of this form.
 func afterTimeout(args []string) int {
 	for at := 1; at < len(args); at++ {

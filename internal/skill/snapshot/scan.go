@@ -197,7 +197,7 @@ func (s *scan) link(dir int, name, path string) error {
 	return nil
 }
 
-// linked reads the file that a link out of the folder leads to. It reports whether there is one.
+// linked reads the file that a link out of the folder leads to. It reports whether the link leads to a file.
 func (s *scan) linked(path string) (bool, error) {
 	fd, err := s.src.openLinked(path)
 	if err != nil {

@@ -24,7 +24,7 @@ type Source struct {
 const openForReading = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY
 
 // openBeneath opens a path that must not lead out of dir. It retries after EINTR, and after EAGAIN:
-// then something beneath dir was renamed meanwhile (openat2(2)).
+// then an entry beneath dir was renamed during the call (openat2(2)).
 func openBeneath(dir *os.File, path string, flags int, resolve uint64) (int, error) {
 	how := &unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | resolve}
 	for attempt := 0; ; attempt++ {

@@ -146,7 +146,8 @@ const (
 	ExecutionEnd_EXECUTION_END_TIMED_OUT ExecutionEnd = 3
 	// The kernel killed one of its processes for memory; see ExecutionEvidence.oom_scope.
 	// If ExecutionEvidence.oom_kill_count is 0, the daemon killed it because its sockets
-	// held more than its memory limit.
+	// held more than its memory limit, or more than its share while the machine was short of
+	// memory for connections.
 	ExecutionEnd_EXECUTION_END_OOM_KILLED ExecutionEnd = 4
 	// Cancelled by a client, by a lost connection, or by the daemon's drain.
 	ExecutionEnd_EXECUTION_END_CANCELLED ExecutionEnd = 5
@@ -218,7 +219,8 @@ const (
 	SessionUncommitted_SESSION_UNCOMMITTED_NOT_COLLECTED SessionUncommitted = 2
 	// The next version would exceed a quota.
 	SessionUncommitted_SESSION_UNCOMMITTED_OVER_QUOTA SessionUncommitted = 3
-	// The daemon could not write the version, for example because its disk is full.
+	// The daemon could not write the version, for example because its disk is full, or the sandbox failed when the
+	// program exited.
 	SessionUncommitted_SESSION_UNCOMMITTED_ERROR SessionUncommitted = 4
 	// The disk failed while the daemon wrote the version, and again when the daemon removed it.
 	// So the version may exist. When the disk works again, ListSessionVersions tells: the

@@ -70,6 +70,16 @@ func (g Group) CPUUsage() (u Usage) {
 	return u
 }
 
+// CPUTime is the sum of CPUUsage. It reads one file, and fails if the kernel does not report it.
+func (g Group) CPUTime() (time.Duration, error) {
+	if g.Unified {
+		n, err := g.Value("cpu", "cpu.stat", "usage_usec")
+		return time.Duration(n) * time.Microsecond, err
+	}
+	n, err := g.Number("cpuacct", "cpuacct.usage")
+	return time.Duration(n), err
+}
+
 // Since subtracts the CPU time of an earlier Usage. The kernel may have corrected the earlier
 // split between user and system time in the meantime, so a difference can be negative. Since
 // then takes it from the other part.

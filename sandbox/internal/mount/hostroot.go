@@ -172,7 +172,7 @@ func rootLinks(extra map[string]string) []map[string]string {
 }
 
 // nodeLink leads to the mount point of prepared Node packages. Node looks for packages in the
-// node_modules of each directory above a program, in that of the root last.
+// node_modules of each directory above a program, and in /node_modules last.
 const nodeLink = "/node_modules"
 
 // fixedLinks are in every root.

@@ -101,10 +101,10 @@ func makeOpenDir(path string) error {
 func CheckImage(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w; write a directory with a root file system", err)
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s is not a directory", dir)
+		return fmt.Errorf("%s is not a directory; write a directory with a root file system", dir)
 	}
 	if err := onlyOurs(dir, info); err != nil {
 		return err

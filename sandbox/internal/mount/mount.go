@@ -165,7 +165,7 @@ func Points(dir string) ([]string, error) {
 }
 
 // Private keeps mounts beneath dir out of other mount namespaces, also in a process
-// that has no mount namespace of its own. It reports whether it had to mount dir on itself
+// that shares its mount namespace with others. It reports whether it had to mount dir on itself
 // for that.
 func Private(dir string) (bound bool, err error) {
 	points, err := Points(dir)

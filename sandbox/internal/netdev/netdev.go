@@ -117,7 +117,7 @@ func configure() error {
 		batch = append(batch, address(index, a), defaultRoute(index, a))
 	}
 	if len(families) > 1 {
-		batch = append(batch, localRoute(index, IPv6))
+		batch = append(batch, localRoute(index, IPv6), noMulticastRoute(index))
 	}
 	if err := c.do(batch); err != nil {
 		return fmt.Errorf("%s: %w", Name, err)

@@ -141,6 +141,86 @@ func TestPackets(t *testing.T) {
 	}
 }
 
+// Packets to many addresses make no neighbour for each of them: all network namespaces share one table of neighbours.
+func TestNeighbours(t *testing.T) {
+	ns := testNamespace(t)
+	f := mustMake(t, ns)
+	const destinations = 64
+	packet := make([]byte, 1<<16)
+	for _, prefix := range []string{"2001:db8::", "fd00::", "fe80::", "ff02::", "ff05::", "ff0e::", "198.51.100.", "239.1.1."} {
+		a := netip.MustParseAddr(prefix + "2")
+		for range destinations {
+			err := In(ns, func() error {
+				fd, err := unix.Socket(int(family(a)), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+				if err != nil {
+					return err
+				}
+				defer unix.Close(fd)
+				index, err := net.InterfaceByName(Name)
+				if err != nil {
+					return err
+				}
+				var to unix.Sockaddr = &unix.SockaddrInet4{Port: 9, Addr: [4]byte(a.AsSlice())}
+				if a.Is6() {
+					to = &unix.SockaddrInet6{Port: 9, Addr: a.As16(), ZoneId: uint32(index.Index)}
+				}
+				return unix.Sendto(fd, []byte("hello"), 0, to)
+			})
+			if err != nil {
+				t.Fatal(a, err)
+			}
+			if n, err := unix.Read(int(f.Fd()), packet); err != nil || !strings.HasSuffix(string(packet[:n]), "hello") {
+				t.Fatalf("%s: got %q, %v", a, packet[:max(n, 0)], err)
+			}
+			a = a.Next()
+		}
+	}
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		if n := neighbours(t, ns, byte(family)); n < 1 || n > 2 {
+			t.Errorf("family %d: %d neighbours, want the gateway alone", family, n)
+		}
+	}
+}
+
+// neighbours counts the neighbours of the interface.
+func neighbours(t *testing.T, ns *os.File, family byte) (n int) {
+	t.Helper()
+	err := In(ns, func() error {
+		c, err := dial()
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		index, err := c.index(Name)
+		if err != nil {
+			return err
+		}
+		// struct ndmsg: family, three bytes, the interface, two bytes of state, flags, type.
+		list := message{kind: unix.RTM_GETNEIGH, flags: unix.NLM_F_DUMP, body: append([]byte{family}, make([]byte, 11)...)}
+		if err := c.send([]message{list}); err != nil {
+			return err
+		}
+		for {
+			done, err := c.receive(func(h unix.NlMsghdr, body []byte) error {
+				if h.Type != unix.RTM_NEWNEIGH || len(body) < 12 {
+					return errAnswer
+				}
+				if int(native.Uint32(body[4:])) == index {
+					n++
+				}
+				return nil
+			})
+			if done || err != nil {
+				return err
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 // When Make returns, both addresses can be used: a program may run at once.
 func TestUsableAtOnce(t *testing.T) {
 	for range 20 {

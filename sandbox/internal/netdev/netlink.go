@@ -75,8 +75,13 @@ func address(index int, a netip.Addr) message {
 // and loses a third of the throughput.
 const congestion = "reno"
 
-// defaultRoute sends everything of a's family to the interface. The routes have no gateway: a
-// TUN device has no other host on its link.
+// gatewayIPv6 is the gateway of the IPv6 route. A TUN device has no other host on its link, so no packet has this address.
+// Without a gateway the kernel would keep a neighbour for each destination. The table of IPv6 neighbours is one for the
+// whole machine and has 1,024 entries (net.ipv6.neigh.default.gc_thresh3), so a program could drive out those of others.
+// All IPv4 destinations of a point-to-point device are one neighbour anyway (__ipv4_neigh_lookup in include/net/arp.h).
+var gatewayIPv6 = netip.MustParseAddr("fe80::1")
+
+// defaultRoute sends everything of a's family to the interface.
 func defaultRoute(index int, a netip.Addr) message {
 	scope := byte(unix.RT_SCOPE_LINK)
 	if a.Is6() {
@@ -86,6 +91,9 @@ func defaultRoute(index int, a netip.Addr) message {
 	body := []byte{family(a), 0, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_BOOT, scope, unix.RTN_UNICAST, 0, 0, 0, 0}
 	body = attribute(body, unix.RTA_OIF, number(uint32(index)))
 	body = attribute(body, unix.RTA_METRICS, attribute(nil, unix.RTAX_CC_ALGO, []byte(congestion+"\x00")))
+	if a.Is6() {
+		body = attribute(body, unix.RTA_GATEWAY, gatewayIPv6.AsSlice())
+	}
 	return message{what: "route of " + a.String(), kind: unix.RTM_NEWROUTE, flags: unix.NLM_F_CREATE | unix.NLM_F_EXCL, body: body}
 }
 
@@ -97,6 +105,14 @@ func localRoute(index int, a netip.Addr) message {
 	body = attribute(body, unix.RTA_OIF, number(uint32(index)))
 	// Without NLM_F_EXCL: the worker may have been faster.
 	return message{what: "local route of " + a.String(), kind: unix.RTM_NEWROUTE, flags: unix.NLM_F_CREATE | unix.NLM_F_REPLACE, body: body}
+}
+
+// noMulticastRoute removes the route that the kernel adds for IPv6 multicasts. It has no gateway, see gatewayIPv6.
+func noMulticastRoute(index int) message {
+	body := []byte{unix.AF_INET6, 8, 0, 0, unix.RT_TABLE_LOCAL, 0, unix.RT_SCOPE_NOWHERE, 0, 0, 0, 0, 0}
+	body = attribute(body, unix.RTA_DST, netip.MustParseAddr("ff00::").AsSlice())
+	body = attribute(body, unix.RTA_OIF, number(uint32(index)))
+	return message{what: "route of multicasts", kind: unix.RTM_DELROUTE, body: body}
 }
 
 func family(a netip.Addr) byte {

@@ -1,4 +1,4 @@
-/* What an init, the zygote and their children give up for good: capabilities, system calls,
+/* The rights that an init, the zygote and their children give up for good: capabilities, system calls,
  * and the files in /proc that can be written. */
 #define _GNU_SOURCE
 #include "confine.h"

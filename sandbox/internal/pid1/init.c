@@ -181,7 +181,8 @@ static void reap(void) {
 	self.unreaped = pid > 0;
 }
 
-/* Reads one report of child i: the child is ready, it failed, or the pipe closed. */
+/* Reads one report of child i: the child is ready, it failed, or the pipe closed. The pipe is
+ * close-on-exec, so it closes without a failure when the exec has succeeded. */
 static void read_report(uint32_t i) {
 	struct report r;
 	ssize_t n = read(self.children[i].report, &r, sizeof r);
@@ -232,6 +233,7 @@ static void read_control(void) {
 	read_full(&word, f.length);
 	switch (f.type) {
 	case FRAME_SIGNAL:
+		/* main is 0 as soon as it is reaped, so this id can't belong to another process yet. */
 		if (self.main > 0)
 			kill(self.main, (int)word);
 		break;
@@ -264,6 +266,7 @@ static void wait_for_event(void) {
 		self.by_deadline = 1;
 		stop_all(SIGKILL);
 	}
+	/* In pieces of at most 1000 s, because poll takes an int of ms. */
 	int timeout = self.by_deadline ? -1 : (int)(self.deadline - now > 1000000 ? 1000000 : self.deadline - now);
 	if (poll(fds, 2 + count, self.unreaped ? 0 : timeout) < 0)
 		return;
@@ -295,7 +298,7 @@ static void run_step(const struct step *step, int first) {
 	}
 	while (!all_ended())
 		wait_for_event();
-	/* The pipe may still hold the child's last report. */
+	/* A child that is reaped may have left its last report in the pipe. */
 	for (uint32_t i = 0; i < self.count; i++)
 		while (self.children[i].report >= 0)
 			read_report(i);
@@ -413,6 +416,7 @@ static struct frame receive_header(int *fds, uint32_t *count) {
 /* Receives init's new name and the mounts of the execution, and attaches the mounts in
  * their order. */
 static void take_mounts(void) {
+	/* Static memory is zero, and length is less than its size: also a text without its NUL ends here. */
 	static char targets[MAX_MOUNTS * 4096];
 	int fds[MAX_MOUNTS];
 	uint32_t count;
@@ -486,6 +490,7 @@ static _Noreturn void serve(int executes) {
 
 /* An init in a container of libcontainer. Libcontainer has done the rest of the setup. */
 static _Noreturn void run(void) {
+	/* Then /proc/1 belongs to the machine's root, and no process of the sandbox may attach (proc(5), ptrace(2)). */
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	prctl(PR_SET_NAME, "init", 0, 0, 0);
 	prctl(PR_SET_TIMERSLACK, TIMER_SLACK, 0, 0, 0);

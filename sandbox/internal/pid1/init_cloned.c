@@ -25,7 +25,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The moved descriptors begin above those that init keeps. */
+/* The moved descriptors begin above the descriptors that init keeps. */
 enum { FIRST_MOVED_FD = 64 };
 
 /* Flags of each file system that a sandbox mounts: no setuid bits, no devices. */

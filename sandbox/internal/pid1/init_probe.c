@@ -117,7 +117,7 @@ static const struct refusal refusals[] = {
 	{ "kernel log", { CALL(syslog) } },
 	{ "watching file systems", { CALL(fanotify_init), CALL(fanotify_mark) } },
 	{ "page cache", { CALL(vmsplice), CALL(tee), CALL(splice), CALL(remap_file_pages) } },
-	{ "hidden memory", { { "memfd_secret", 447 }, CALL(mlockall) } },
+	{ "hidden memory", { { "memfd_secret", 447 }, CALL(mlockall) } }, /* libc may be older than Linux 5.14, which has it */
 	{ "priorities", { CALL(setpriority), CALL(sched_setscheduler), CALL(sched_setattr), CALL(ioprio_set) } },
 #ifdef SYS_iopl
 	{ "ports and segments", { CALL(iopl), CALL(ioperm), CALL(modify_ldt) } },
@@ -191,7 +191,7 @@ static void try_bpf(void) {
 			return;
 		}
 	}
-	/* The kernel itself would answer EFAULT. */
+	/* Mode 2 takes a filter. The kernel itself would answer EFAULT for the pointer 0, the filter says EINVAL. */
 	if (prctl(PR_SET_SECCOMP, 2L, 0L, 0L, 0L) != -1 || errno != EINVAL) {
 		say("bpf", 0, "prctl PR_SET_SECCOMP reached the kernel (%s)", strerror(errno));
 		return;

@@ -124,15 +124,15 @@ func tryCapabilities(Config) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var lacking []string
+	var missing []string
 	for n, name := range neededCapabilities {
 		if have&(1<<n) == 0 {
-			lacking = append(lacking, name)
+			missing = append(missing, name)
 		}
 	}
-	slices.Sort(lacking)
-	if os.Geteuid() != 0 || len(lacking) > 0 {
-		return "", fmt.Errorf("uid %d without %s", os.Geteuid(), strings.Join(lacking, ", "))
+	slices.Sort(missing)
+	if os.Geteuid() != 0 || len(missing) > 0 {
+		return "", fmt.Errorf("uid %d without %s", os.Geteuid(), strings.Join(missing, ", "))
 	}
 	return "all present", nil
 }

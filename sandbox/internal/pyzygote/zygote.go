@@ -41,7 +41,7 @@ type Zygote struct {
 	socket *os.File
 	pid    int
 	pidfd  *os.File
-	ready  answer        // what it has imported
+	ready  answer        // the modules that it has imported
 	gone   chan struct{} // closed when the zygote is gone
 
 	ask sync.Mutex // one fork at a time
@@ -157,7 +157,7 @@ func (z *Zygote) Imported() []string { return z.ready.Imported }
 // Failed returns the modules of its key that the zygote could not import.
 func (z *Zygote) Failed() []string { return z.ready.Failed }
 
-// Has returns all modules of Modules that the zygote has, also those that other modules
+// Has returns all modules of Modules that the zygote has, also the ones that other modules
 // imported.
 func (z *Zygote) Has() Set { return NewSet(z.ready.Has...) }
 

@@ -100,7 +100,7 @@ func Quiet(f *os.File) bool {
 	}
 	nothing := false
 	err = conn.Control(func(fd uintptr) {
-		// poll(2) also reports POLLHUP, POLLERR and POLLNVAL, which nobody has to ask for.
+		// poll(2) reports POLLHUP, POLLERR and POLLNVAL without being asked.
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 		nothing = n == 0 && err == nil
 	})

@@ -18,8 +18,8 @@ _ACTING, extension modules from outside the standard library, changed standard s
 more objects than can be checked in a short time.
 
 In these cases, and after any exception, Python's own finalization continues, as if this
-file did not exist. The Sentinel thaws the frozen objects for it. There is no fast exit at
-all on a machine that is not x86_64, in a Python without libgcc's unwinder, in a zygote whose
+file did not exist. The Sentinel thaws the frozen objects for it. No script takes the fast exit
+on a machine that is not x86_64, in a Python without libgcc's unwinder, in a zygote whose
 rehearsal (Zygote.rehearse) ended otherwise than expected, and with
 prepared.python_fast_exit: false.
 """

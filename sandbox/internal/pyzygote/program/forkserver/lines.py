@@ -32,7 +32,7 @@ def pass_on_prompt():
 
 def use():
     """Changes the standard streams of a child, if they are unbuffered. The text layer keeps the
-    pieces of a line; what is written to sys.stdout.buffer is still passed on at once."""
+    pieces of a line; bytes written to sys.stdout.buffer are still passed on at once."""
     if not sys.stdout.write_through:
         return
     for stream in (sys.stdout, sys.stderr):

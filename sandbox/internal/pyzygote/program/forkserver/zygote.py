@@ -87,7 +87,7 @@ class Zygote:
         self.generators = []  # random number generators that children must reseed
 
     def receive(self):
-        """One packet and its descriptors: a request, {} if the packet is none, or None if the
+        """One packet and its descriptors: a request, {} if the packet is not a request, or None if the
         daemon has closed the socket."""
         space = socket.CMSG_SPACE(4 * (4 + MAX_SPACES + MAX_GROUPS))
         try:

@@ -1,4 +1,4 @@
-package environment
+package download
 
 import (
 	"context"
@@ -29,14 +29,30 @@ const (
 	maxRedirects  = 3         // of one request
 	dialTimeout   = 10 * time.Second
 	headerTimeout = 30 * time.Second
-	stallTimeout  = 60 * time.Second // without a byte
 )
 
-// A fetcher is all that a build can reach: project pages of the configured index
+// StallTimeout is the usual Config.Stall.
+const StallTimeout = 60 * time.Second
+
+// Config says where the files of one build come from.
+type Config struct {
+	// Index is the package index, or the registry of Node packages. Its user and password go to it alone.
+	Index *url.URL
+	// Registry says that Index is a registry of Node packages.
+	Registry bool
+	// Sources lets builds see source distributions of an index. Without it they see wheels only.
+	Sources  bool
+	MaxBytes int64          // of all downloads
+	Stall    time.Duration  // a download without a byte for this long fails; usually StallTimeout
+	Roots    *x509.CertPool // authorities of certificates; nil: the machine's
+	Dial     Dial           // nil: directly
+}
+
+// A Fetcher is all that a build can reach: project pages of the configured index
 // and the files that those pages name.
-// One build has one fetcher, and close comes after the build. All limits count for the whole
+// One build has one Fetcher, and Close comes after the build. All limits count for the whole
 // build.
-type fetcher struct {
+type Fetcher struct {
 	index    *url.URL // without credentials, its path ends in a slash
 	user     *url.Userinfo
 	sources  bool // source distributions, too
@@ -56,7 +72,7 @@ type fetcher struct {
 	bytes   int64            // of all bodies, pages included
 	private bool             // the index is on a private network
 	failed  error            // the first thing that went wrong with the index
-	offers  map[string]offer // by project; one for each page that was read
+	offers  map[string]Offer // by project; one for each page that was read
 }
 
 // A listedFile is a file that a page names. It is kept until the build ends.
@@ -70,30 +86,34 @@ type listedFile struct {
 // destination learns of the connection, and the connection fails with check's error.
 type Dial func(ctx context.Context, to string, check func(netip.AddrPort) error) (net.Conn, error)
 
-// newFetcher makes one for a build. roots nil: the machine's.
+// New makes a Fetcher for one build.
 // Transport.Proxy stays nil, because a proxy from the environment would resolve names itself
 // and checkAddress would not see the addresses: see Config.Dial. DisableCompression makes the bytes that are
 // counted the bytes that arrive.
-func newFetcher(index *url.URL, sources bool, maxBytes int64, stall time.Duration, roots *x509.CertPool) *fetcher {
-	base := *index
+func New(c Config) *Fetcher {
+	base := *c.Index
 	base.User = nil
 	base.Path = strings.TrimSuffix(base.Path, "/") + "/"
-	f := &fetcher{index: &base, user: index.User, sources: sources, maxBytes: maxBytes, stall: stall, connect: direct}
+	f := &Fetcher{index: &base, user: c.Index.User, sources: c.Sources, registry: c.Registry, maxBytes: c.MaxBytes, stall: c.Stall, connect: c.Dial}
+	if f.connect == nil {
+		f.connect = direct
+	}
 	f.client = &http.Client{
 		CheckRedirect: f.checkRedirect,
 		Transport: &http.Transport{
-			DialContext: f.dial, TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true,
-			DisableCompression: true, TLSHandshakeTimeout: dialTimeout, ResponseHeaderTimeout: min(headerTimeout, stall),
+			DialContext: f.dial, TLSClientConfig: &tls.Config{RootCAs: c.Roots}, ForceAttemptHTTP2: true,
+			DisableCompression: true, TLSHandshakeTimeout: dialTimeout, ResponseHeaderTimeout: min(headerTimeout, c.Stall),
 			MaxResponseHeaderBytes: 64 << 10, MaxConnsPerHost: maxRelayed,
 		},
 	}
 	return f
 }
 
-func (f *fetcher) close() { f.client.CloseIdleConnections() }
+// Close frees the connections.
+func (f *Fetcher) Close() { f.client.CloseIdleConnections() }
 
-// A response answers one request of the sandbox.
-type response struct {
+// A Response answers one request of the sandbox.
+type Response struct {
 	status int    // of HTTP
 	kind   string // Content-Type
 	length int64  // bytes; -1: not known
@@ -107,9 +127,13 @@ var (
 	filePath    = regexp.MustCompile(`^/file/([0-9]{1,9})/([^/]+)$`)
 )
 
-// get answers one request of the sandbox. A path that is neither a project nor a file that a
-// page has named is a 404, and no request leaves the daemon.
-func (f *fetcher) get(ctx context.Context, path string) response {
+// Get answers one request of the sandbox: of pip, or of npm if the Fetcher is for a registry. A path that
+// is neither a project nor a file that a page has named is a 404, and no request leaves the daemon. The
+// caller closes the response's body, as the Relay does.
+func (f *Fetcher) Get(ctx context.Context, path string) Response {
+	if f.registry {
+		return registry{f}.get(ctx, path)
+	}
 	if m := projectPath.FindStringSubmatch(path); m != nil {
 		return f.page(ctx, m[1])
 	}
@@ -123,14 +147,14 @@ func (f *fetcher) get(ctx context.Context, path string) response {
 	return status(http.StatusNotFound)
 }
 
-func status(code int) response {
-	return response{status: code, kind: "text/plain", length: 0, body: http.NoBody}
+func status(code int) Response {
+	return Response{status: code, kind: "text/plain", length: 0, body: http.NoBody}
 }
 
 // page answers a request for a project's page. A project that the index doesn't have is a
 // plain 404: pip tries its other sources. Every other failure is kept for explain, which
 // reports it if pip fails.
-func (f *fetcher) page(ctx context.Context, project string) response {
+func (f *Fetcher) page(ctx context.Context, project string) Response {
 	r, body, err := f.open(ctx, f.index.JoinPath(project, "/"), "text/html")
 	if err != nil {
 		return f.fail(err)
@@ -166,25 +190,25 @@ func (f *fetcher) page(ctx context.Context, project string) response {
 		return f.fail(err)
 	}
 	text := writePage(kept, first)
-	return response{http.StatusOK, "text/html; charset=utf-8", int64(len(text)), io.NopCloser(strings.NewReader(text))}
+	return Response{http.StatusOK, "text/html; charset=utf-8", int64(len(text)), io.NopCloser(strings.NewReader(text))}
 }
 
 // noteOffer remembers the files that the index lists for a project, for the explanation of a failure.
-func (f *fetcher) noteOffer(project string, links []link) {
-	var o offer
+func (f *Fetcher) noteOffer(project string, links []link) {
+	var o Offer
 	for _, l := range links {
-		o.add(l.name)
+		o.Add(l.name)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.offers == nil {
-		f.offers = map[string]offer{}
+		f.offers = map[string]Offer{}
 	}
-	f.offers[project] = offer{strings.Clone(o.wheel), strings.Clone(o.sdist)}
+	f.offers[project] = Offer{strings.Clone(o.Wheel), strings.Clone(o.Sdist)}
 }
 
-// offered returns the files that the index lists for a project, if its page was read.
-func (f *fetcher) offered(project string) offer {
+// Offered returns the files that the index lists for a project, if its page was read.
+func (f *Fetcher) Offered(project string) Offer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.offers[project]
@@ -192,7 +216,7 @@ func (f *fetcher) offered(project string) offer {
 
 // takeText counts the bytes of a link.
 // It counts before the filter of sdists, because readPage holds all links in memory.
-func (f *fetcher) takeText(size int) error {
+func (f *Fetcher) takeText(size int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.text += size; f.text > maxFilesText {
@@ -202,7 +226,7 @@ func (f *fetcher) takeText(size int) error {
 }
 
 // keep remembers the files of a page and returns the number of the first.
-func (f *fetcher) keep(links []link) (first int, err error) {
+func (f *Fetcher) keep(links []link) (first int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	first = len(f.files)
@@ -218,7 +242,7 @@ func (f *fetcher) keep(links []link) (first int, err error) {
 
 // file answers a request for the file with number n. The name must be the listed one, or the
 // listed one with .metadata if the page promised that file (PEP 658).
-func (f *fetcher) file(ctx context.Context, n int, name string) response {
+func (f *Fetcher) file(ctx context.Context, n int, name string) Response {
 	f.mu.Lock()
 	var l listedFile
 	if n < len(f.files) {
@@ -249,12 +273,12 @@ func (f *fetcher) file(ctx context.Context, n int, name string) response {
 		}
 		return f.fail(fmt.Errorf("%s: %s answered %s", l.name, u.Host, r.Status))
 	}
-	return response{http.StatusOK, "application/octet-stream", r.ContentLength, body}
+	return Response{http.StatusOK, "application/octet-stream", r.ContentLength, body}
 }
 
 // isIndex reports whether a URL has the scheme, host and port of the index.
 // Only such a URL gets the credentials, and may use http.
-func (f *fetcher) isIndex(u *url.URL) bool {
+func (f *Fetcher) isIndex(u *url.URL) bool {
 	return u.Scheme == f.index.Scheme && hostPort(u) == hostPort(f.index)
 }
 
@@ -270,7 +294,7 @@ func hostPort(u *url.URL) string {
 // open requests a URL. Credentials go to the index only. The body counts against the bounds.
 // It ends in an error when the server stops sending.
 // The caller closes the body: close stops the timer and the request's context.
-func (f *fetcher) open(ctx context.Context, u *url.URL, accept string) (*http.Response, io.ReadCloser, error) {
+func (f *Fetcher) open(ctx context.Context, u *url.URL, accept string) (*http.Response, io.ReadCloser, error) {
 	f.mu.Lock()
 	f.fetches++
 	over := f.fetches > maxFetches
@@ -316,7 +340,7 @@ var errStalled = errors.New("it stalled")
 // checkRedirect lets the index and file hosts redirect to themselves only.
 // net/http would keep the Authorization header for a subdomain of the index (see
 // http.Client). The scheme must stay, too: https must not become http.
-func (f *fetcher) checkRedirect(req *http.Request, via []*http.Request) error {
+func (f *Fetcher) checkRedirect(req *http.Request, via []*http.Request) error {
 	from := via[0].URL
 	switch {
 	case len(via) > maxRedirects:
@@ -330,7 +354,7 @@ func (f *fetcher) checkRedirect(req *http.Request, via []*http.Request) error {
 // dial connects to the index at any address. It connects to files at public addresses only: a
 // page of the index must not make the daemon send requests to its own network. An index in a
 // private network may name files there.
-func (f *fetcher) dial(ctx context.Context, _, address string) (net.Conn, error) {
+func (f *Fetcher) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, min(dialTimeout, f.stall))
 	defer cancel()
 	if address == hostPort(f.index) {
@@ -355,7 +379,7 @@ func direct(ctx context.Context, to string, check func(netip.AddrPort) error) (n
 
 // notePrivate remembers whether the index's address is private (RFC 1918, RFC 4193). The
 // page is read before any of its files, so it is known when checkAddress needs it.
-func (f *fetcher) notePrivate(a netip.AddrPort) error {
+func (f *Fetcher) notePrivate(a netip.AddrPort) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.private = a.Addr().Unmap().IsPrivate()
@@ -394,7 +418,7 @@ func meant(ip netip.Addr) netip.Addr {
 // checkAddress refuses an address that is not public. A private one is allowed if the index
 // is private, too. Loopback and link-local addresses are refused in any case: 169.254.169.254 is the
 // metadata service of clouds.
-func (f *fetcher) checkAddress(at netip.AddrPort) error {
+func (f *Fetcher) checkAddress(at netip.AddrPort) error {
 	ip := meant(at.Addr())
 	f.mu.Lock()
 	private := f.private
@@ -409,7 +433,7 @@ func (f *fetcher) checkAddress(at netip.AddrPort) error {
 // fail keeps the first error for the caller of the build; the sandbox only learns
 // that there was one. It does not keep the error of a download that the end of the build cut
 // off: the index is not to blame for it.
-func (f *fetcher) fail(err error) response {
+func (f *Fetcher) fail(err error) Response {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.failed == nil && !errors.Is(err, context.Canceled) {
@@ -418,8 +442,9 @@ func (f *fetcher) fail(err error) response {
 	return status(http.StatusBadGateway)
 }
 
-// result is why the downloads of a build that failed did, or nil.
-func (f *fetcher) result() error {
+// Err returns the first failure of the build's downloads, an *IndexError, or nil. A build can succeed in
+// spite of it: pip tries other files.
+func (f *Fetcher) Err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.failed
@@ -427,7 +452,7 @@ func (f *fetcher) result() error {
 
 // A body is a download that counts.
 type body struct {
-	fetcher *fetcher
+	fetcher *Fetcher
 	from    io.ReadCloser
 	ctx     context.Context // of the download
 	cancel  context.CancelCauseFunc

@@ -1,4 +1,4 @@
-package environment
+package download
 
 import (
 	"archive/tar"
@@ -34,17 +34,22 @@ const (
 	// bytes of the fields of one package.json that npm needs, and of all of them
 	maxTarballFields = 64 << 10
 	maxAllFields     = 64 << 20
+	maxPackageJSON   = 1 << 20 // bytes of one package.json
 )
 
-// tarballs is the directory environments.tarballs. It has files of Node packages, as `npm pack`
+// Tarballs is the directory environments.tarballs. It has files of Node packages, as `npm pack`
 // writes them and as registries serve them. Files are read once, and again when they have changed.
-type tarballs struct {
+type Tarballs struct {
 	dir string
 	log *slog.Logger
 
 	mu   sync.Mutex
 	read map[string]tarball // by the name of the file
 }
+
+// NewTarballs returns the Tarballs of a directory, and reads nothing yet. log is the daemon's: it gets a
+// line for each file that can't be used.
+func NewTarballs(dir string, log *slog.Logger) *Tarballs { return &Tarballs{dir: dir, log: log} }
 
 // A tarball is one file of the directory. problem says why it can't be used.
 type tarball struct {
@@ -56,11 +61,12 @@ type tarball struct {
 	problem       error
 }
 
-// load reads the files of the directory for one build. It writes to the build's log why files
-// are left out.
+// Load reads the files of the directory for one build. It writes to the build's log why files
+// are left out. The result answers the requests of npm. It asks next, the function of a registry's
+// Fetcher, for packages that the directory lacks; nil: no registry. The error is an *IndexError, or ctx's.
 // The lock is held while files are read: two builds at the same time would read the same new files
 // twice. Files that have not changed are opened, but not read.
-func (t *tarballs) load(ctx context.Context, log io.Writer) (*localRegistry, error) {
+func (t *Tarballs) Load(ctx context.Context, log io.Writer, next func(context.Context, string) Response) (get func(context.Context, string) Response, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	root, err := os.OpenRoot(t.dir)
@@ -76,7 +82,7 @@ func (t *tarballs) load(ctx context.Context, log io.Writer) (*localRegistry, err
 		return nil, t.fail("it has more than %d files", maxTarballs)
 	}
 	read := map[string]tarball{}
-	local := &localRegistry{dir: t.dir, packages: map[string][]tarball{}, files: map[string]bool{}}
+	local := &localRegistry{dir: t.dir, packages: map[string][]tarball{}, files: map[string]bool{}, next: next}
 	for _, e := range entries {
 		// Reading 10,000 large files takes long, and the caller may have gone.
 		if ctx.Err() != nil {
@@ -98,17 +104,17 @@ func (t *tarballs) load(ctx context.Context, log io.Writer) (*localRegistry, err
 		}
 	}
 	t.read = read
-	return local, nil
+	return local.get, nil
 }
 
-func (t *tarballs) fail(format string, args ...any) error {
+func (t *Tarballs) fail(format string, args ...any) error {
 	return &IndexError{Index: t.dir, Reason: fmt.Sprintf(format, args...), Key: "environments.tarballs"}
 }
 
 // look returns a file of the directory. It reads the file if it is new or has changed.
 // Failures are kept, too, so the daemon's log has one line for each bad file, not one for each
 // build.
-func (t *tarballs) look(root *os.Root, name string) tarball {
+func (t *Tarballs) look(root *os.Root, name string) tarball {
 	f, stamp, err := openTarball(root, name)
 	if err != nil {
 		return tarball{problem: err}
@@ -125,7 +131,7 @@ func (t *tarballs) look(root *os.Root, name string) tarball {
 }
 
 // leftOut logs why a file that is new, or has changed, can't be used.
-func (t *tarballs) leftOut(name string, err error) {
+func (t *Tarballs) leftOut(name string, err error) {
 	t.log.Warn("a Node package is left out", "dir", t.dir, "file", name, "err", err)
 }
 
@@ -205,8 +211,8 @@ func packageJSON(f io.Reader) ([]byte, error) {
 		if _, rest, _ := strings.Cut(h.Name, "/"); rest != "package.json" || h.Typeflag != tar.TypeReg {
 			continue
 		}
-		if h.Size > maxMetadata {
-			return nil, fmt.Errorf("its package.json is %d bytes long, the maximum is %d", h.Size, int64(maxMetadata))
+		if h.Size > maxPackageJSON {
+			return nil, fmt.Errorf("its package.json is %d bytes long, the maximum is %d", h.Size, int64(maxPackageJSON))
 		}
 		return io.ReadAll(r)
 	}
@@ -257,13 +263,13 @@ func newTarball(text []byte) (tarball, error) {
 
 // A localRegistry answers the requests of one build from the directory's files. A package that the
 // directory has comes from there alone, so that no registry can offer a higher version of a private
-// package. It does not change after tarballs.load has returned it.
+// package. It does not change after Tarballs.Load has returned it.
 type localRegistry struct {
 	dir      string
 	packages map[string][]tarball
 	files    map[string]bool
 	bytes    int
-	next     func(context.Context, string) response // a registry's; nil: none
+	next     func(context.Context, string) Response // a registry's; nil: none
 }
 
 // add adds a file. Files of the same name and version must be equal.
@@ -295,7 +301,7 @@ const tarballPath = "/tarball/"
 
 // get answers one request of npm, as registry.get does.
 // An unknown version of a package that is in the directory is not looked up in the registry either.
-func (s *localRegistry) get(ctx context.Context, at string) response {
+func (s *localRegistry) get(ctx context.Context, at string) Response {
 	if name, ok := strings.CutPrefix(at, tarballPath); ok {
 		if name, err := url.PathUnescape(name); err == nil && s.files[name] {
 			return s.open(name)
@@ -315,14 +321,14 @@ func (s *localRegistry) get(ctx context.Context, at string) response {
 
 // document is the packument of a package. Its tag "latest" is the highest version, if possible one
 // that is no prerelease.
-func (s *localRegistry) document(name string) response {
+func (s *localRegistry) document(name string) Response {
 	p := packument{name, map[string]string{}, map[string]map[string]json.RawMessage{}}
 	latest := ""
 	for _, file := range s.packages[name] {
 		fields := maps.Clone(file.fields)
 		var d dist
 		_ = json.Unmarshal(fields["dist"], &d) // add has tried it
-		d.Tarball = fmt.Sprintf("http://127.0.0.1:%d%s%s", registryPort, tarballPath, url.PathEscape(file.file))
+		d.Tarball = fmt.Sprintf("http://127.0.0.1:%d%s%s", RegistryPort, tarballPath, url.PathEscape(file.file))
 		fields["dist"], _ = json.Marshal(d) // can't fail
 		p.Versions[file.version] = fields
 		if latest == "" || laterTag("v"+latest, "v"+file.version) {
@@ -343,7 +349,7 @@ func laterTag(a, b string) bool {
 
 // open answers with a file. npm compares its hash with the document's.
 // The file may have changed since load has read it. Then npm refuses it by its hash.
-func (s *localRegistry) open(name string) response {
+func (s *localRegistry) open(name string) Response {
 	root, err := os.OpenRoot(s.dir)
 	if err != nil {
 		return status(http.StatusBadGateway)
@@ -353,5 +359,5 @@ func (s *localRegistry) open(name string) response {
 	if err != nil {
 		return status(http.StatusBadGateway)
 	}
-	return response{http.StatusOK, "application/octet-stream", -1, f}
+	return Response{http.StatusOK, "application/octet-stream", -1, f}
 }

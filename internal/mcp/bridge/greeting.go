@@ -1,4 +1,4 @@
-package main
+package bridge
 
 import (
 	"bytes"
@@ -36,22 +36,22 @@ func (b *bridge) greet(l *link) error {
 	}
 	g := *b.greeting
 	b.mu.Unlock()
-	l.SetDeadline(time.Now().Add(mcpConnectTimeout))
+	l.SetDeadline(time.Now().Add(ConnectTimeout))
 	answer, err := b.exchange(l, g.request)
 	if err != nil {
 		return err
 	}
 	result, failed := answer.outcome()
 	if failed != nil {
-		err := fmt.Errorf("the daemon at %s refuses the conversation: %s", b.at, failed.Message)
+		err := fmt.Errorf("the daemon at %s refuses the conversation: %s", b.At, failed.Message)
 		if failed.Code == codeUnanswered {
-			return &absentError{err, true}
+			return &AbsentError{err, true}
 		}
 		return err
 	}
 	var now serverInfo
 	if json.Unmarshal(result, &now) != nil || now.Version != g.first.Version {
-		return fmt.Errorf("the daemon at %s now speaks version %.40q of MCP, this conversation has %.40q; start skillrun mcp again", b.at, now.Version, g.first.Version)
+		return fmt.Errorf("the daemon at %s now speaks version %.40q of MCP, this conversation has %.40q; start skillrun mcp again", b.At, now.Version, g.first.Version)
 	}
 	if g.initialized != nil {
 		if _, err := l.Write(g.initialized); err != nil {
@@ -79,7 +79,7 @@ func (b *bridge) exchange(l *link, request *message) (*message, error) {
 		return nil, b.endedEarly(err)
 	}
 	for {
-		line, err := readLine(l.r)
+		line, err := readLine(l.R)
 		if err != nil {
 			return nil, b.endedEarly(err)
 		}
@@ -87,7 +87,7 @@ func (b *bridge) exchange(l *link, request *message) (*message, error) {
 		case m.method == "" && m.id == request.id:
 			return m, nil
 		case m.method == methodLeave:
-			return nil, &absentError{errors.New("the daemon at " + b.at + " stops"), true}
+			return nil, &AbsentError{errors.New("the daemon at " + b.At + " stops"), true}
 		case m.method != "":
 			b.print(m.line)
 		}
@@ -96,7 +96,7 @@ func (b *bridge) exchange(l *link, request *message) (*message, error) {
 
 // endedEarly is the error for a link that ends before it is the current one.
 func (b *bridge) endedEarly(err error) error {
-	return &absentError{fmt.Errorf("the daemon at %s ended the connection: %w", b.at, err), false}
+	return &AbsentError{fmt.Errorf("the daemon at %s ended the connection: %w", b.At, err), false}
 }
 
 // acknowledged reports whether a message acknowledges a listening request that the agent has sent to an earlier
@@ -122,13 +122,14 @@ func (b *bridge) acknowledged(l *link, m *message) bool {
 	return renewed
 }
 
-// An absentError says that no daemon took the conversation, and that one can do so later.
-type absentError struct {
-	error
-	answered bool // a daemon has answered that it stops, or has no room now
+// An AbsentError says that no daemon took the conversation, and that one can do so later.
+type AbsentError struct {
+	Err      error
+	Answered bool // a daemon has answered that it stops, or has no room now
 }
 
-func (e *absentError) Unwrap() error { return e.error }
+func (e *AbsentError) Error() string { return e.Err.Error() }
+func (e *AbsentError) Unwrap() error { return e.Err }
 
 // pauses are the pauses of a bridge that waits for a daemon, with the meaning that they have for the Go client.
 type pauses struct {
@@ -141,7 +142,7 @@ type pauses struct {
 // wait waits after a try that failed with err. It returns false if no try can help, or the time is over. The second try
 // follows the first one at once.
 func (p *pauses) wait(ctx context.Context, err error) bool {
-	absent := (*absentError)(nil)
+	absent := (*AbsentError)(nil)
 	if !errors.As(err, &absent) || ctx.Err() != nil {
 		return false
 	}
@@ -150,14 +151,14 @@ func (p *pauses) wait(ctx context.Context, err error) bool {
 		p.began, p.answered = now, now
 		return true
 	}
-	if absent.answered {
+	if absent.Answered {
 		p.answered = now
 	}
 	left := min(max(p.Draining, p.Absent)-now.Sub(p.began), p.Absent-now.Sub(p.answered))
 	if left <= 0 {
 		return false
 	}
-	p.onWait(absent.answered)
+	p.onWait(absent.Answered)
 	select {
 	case <-time.After(min(firstPause<<min(p.tries-2, 10), mostPause, left)):
 		return true

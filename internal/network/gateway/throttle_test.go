@@ -14,9 +14,9 @@ import (
 )
 
 // Refusals beyond the burst are held back to the rate, and the end of the Gateway ends the wait.
-func TestBrake(t *testing.T) {
+func TestThrottle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBrake()
+		b := newThrottle()
 		start := time.Now()
 		for range wasteBurst {
 			b.charge(1)
@@ -44,10 +44,10 @@ func TestBrake(t *testing.T) {
 }
 
 // Each kind of refusal, and each question to the name server, counts. A Gateway that holds can be closed.
-func TestRefusalsAreBraked(t *testing.T) {
+func TestRefusalsAreThrottled(t *testing.T) {
 	newZone(t)
 	b := newBox(t, nil, nil)
-	limiter := b.gateway.brake.limiter
+	limiter := b.gateway.throttle.limiter
 	limiter.SetLimit(rate.Every(time.Hour))
 	left := limiter.Tokens()
 	counts := func(what string, f func()) {
@@ -66,7 +66,7 @@ func TestRefusalsAreBraked(t *testing.T) {
 	for _, network := range []string{"udp", "tcp"} {
 		counts("a question", func() { b.ask(t, network, "www.test", dns.TypeA) })
 	}
-	b.gateway.brake.charge(int(limiter.Tokens()) + 2)
+	b.gateway.throttle.charge(int(limiter.Tokens()) + 2)
 	_ = b.write("udp", networktest.Public+":80") // the reader holds before or after this packet
 	b.gateway.Close()
 }

@@ -1,4 +1,4 @@
-package environment
+package download
 
 import (
 	"bytes"
@@ -23,10 +23,53 @@ import (
 	"time"
 )
 
+// An index is a simple index on loopback with one project, skbase, and one wheel.
+type index struct {
+	*httptest.Server
+	mu    sync.Mutex
+	asked []string
+	// handle, if set, answers first; true means that it has.
+	handle func(http.ResponseWriter, *http.Request) bool
+}
+
+func newIndex(t *testing.T) *index {
+	x := &index{}
+	x.Server = httptest.NewServer(http.HandlerFunc(x.serve))
+	t.Cleanup(x.Server.Close)
+	return x
+}
+
+func (x *index) url() string { return x.Server.URL + "/simple/" }
+
+func (x *index) requests() []string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Clone(x.asked)
+}
+
+func (x *index) serve(w http.ResponseWriter, r *http.Request) {
+	x.mu.Lock()
+	x.asked = append(x.asked, r.URL.Path)
+	x.mu.Unlock()
+	const wheel = "skbase-1.2.0-py3-none-any.whl"
+	content := []byte("PK, as a zip file begins")
+	switch {
+	case x.handle != nil && x.handle(w, r):
+	case r.URL.Path == "/simple/skbase/":
+		sum := sha256.Sum256(content)
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, "<!DOCTYPE html><html><body><a href=\"../../files/%s#sha256=%s\">%[1]s</a></body></html>", wheel, hex.EncodeToString(sum[:]))
+	case r.URL.Path == "/files/"+wheel:
+		w.Write(content)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
 // fetch asks a fetcher for a path and returns the status and the text.
-func fetch(t *testing.T, f *fetcher, path string) (int, string) {
+func fetch(t *testing.T, f *Fetcher, path string) (int, string) {
 	t.Helper()
-	r := f.get(t.Context(), path)
+	r := f.Get(t.Context(), path)
 	defer r.body.Close()
 	text, err := io.ReadAll(r.body)
 	if err != nil {
@@ -35,21 +78,21 @@ func fetch(t *testing.T, f *fetcher, path string) (int, string) {
 	return r.status, string(text)
 }
 
-func fetcherOf(t *testing.T, raw string) *fetcher {
+func fetcherOf(t *testing.T, raw string) *Fetcher {
 	t.Helper()
-	u, err := ParseIndex(raw)
+	u, err := url.Parse(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newFetcher(u, false, 1<<20, time.Minute, nil)
-	t.Cleanup(f.close)
+	f := New(Config{Index: u, MaxBytes: 1 << 20, Stall: time.Minute})
+	t.Cleanup(f.Close)
 	return f
 }
 
 // reason is why a fetcher failed, or empty.
-func reason(f *fetcher) string {
+func reason(f *Fetcher) string {
 	var failed *IndexError
-	if errors.As(f.result(), &failed) {
+	if errors.As(f.Err(), &failed) {
 		return failed.Reason
 	}
 	return ""
@@ -57,7 +100,7 @@ func reason(f *fetcher) string {
 
 // A path that is neither a project nor a file that a page has named causes no request.
 func TestFetchesOnlyWhatPagesName(t *testing.T) {
-	x := newIndex(t, base)
+	x := newIndex(t)
 	f := fetcherOf(t, x.url())
 	for _, path := range []string{
 		"/", "/simple/", "/simple/Up/", "/simple/../x/", "/simple/a/b/", "/simple/a", "/file/0/skbase-1.2.0-py3-none-any.whl", "/file/-1/x", "/file/999999999/x",
@@ -278,7 +321,7 @@ func TestStallingIndex(t *testing.T) {
 	for _, part := range []string{"header", "page", "file"} {
 		t.Run(part, func(t *testing.T) {
 			hold := make(chan struct{})
-			x := newIndex(t, base)
+			x := newIndex(t)
 			x.handle = func(w http.ResponseWriter, r *http.Request) bool {
 				isFile := strings.HasPrefix(r.URL.Path, "/files/")
 				if isFile != (part == "file") {
@@ -292,9 +335,9 @@ func TestStallingIndex(t *testing.T) {
 				<-hold
 				return true
 			}
-			u, _ := ParseIndex(x.url())
-			f := newFetcher(u, false, 1<<20, 50*time.Millisecond, nil)
-			defer f.close()
+			u, _ := url.Parse(x.url())
+			f := New(Config{Index: u, MaxBytes: 1 << 20, Stall: 50 * time.Millisecond})
+			defer f.Close()
 			defer close(hold)
 			code, _ := fetch(t, f, "/simple/skbase/")
 			if part == "file" {
@@ -327,8 +370,8 @@ func TestSlowBuildIsNoStall(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				u, _ := ParseIndex("https://index.example/simple/")
-				f := newFetcher(u, false, 1<<20, time.Minute, nil)
+				u, _ := url.Parse("https://index.example/simple/")
+				f := New(Config{Index: u, MaxBytes: 1 << 20, Stall: time.Minute})
 				from, to := io.Pipe()
 				f.client.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
 					// As net/http does, the end of the request's context ends its body.
@@ -382,15 +425,15 @@ func TestEndOfABuildIsNoFailure(t *testing.T) {
 		f := fetcherOf(t, x.url())
 		ctx, end := context.WithCancel(t.Context())
 		go func() { <-asked; end() }()
-		if r := f.get(ctx, "/simple/p/"); r.status == http.StatusOK || f.result() != nil {
-			t.Errorf("%s: got %d, %v; want a refusal that blames nobody", part, r.status, f.result())
+		if r := f.Get(ctx, "/simple/p/"); r.status == http.StatusOK || f.Err() != nil {
+			t.Errorf("%s: got %d, %v; want a refusal that blames nobody", part, r.status, f.Err())
 		}
 	}
 }
 
 // Credentials go to the index and to no other server.
 func TestCredentials(t *testing.T) {
-	x := newIndex(t, base)
+	x := newIndex(t)
 	var denied int
 	x.handle = func(w http.ResponseWriter, r *http.Request) bool {
 		if user, password, _ := r.BasicAuth(); user != "me" || password != "s3cret" {
@@ -409,7 +452,7 @@ func TestCredentials(t *testing.T) {
 	}
 	x.Close()
 	fetch(t, f, "/simple/other/")
-	if err := f.result(); err == nil || strings.Contains(err.Error(), "s3cret") {
+	if err := f.Err(); err == nil || strings.Contains(err.Error(), "s3cret") {
 		t.Errorf("got %v, want an error without the password", err)
 	}
 	other, _ := url.Parse("http://other.example/simple/")
@@ -426,30 +469,18 @@ func TestIndexByHTTPS(t *testing.T) {
 	}))
 	s.Config.ErrorLog = nil
 	defer s.Close()
-	u, _ := ParseIndex(s.URL + "/simple/")
-	f := newFetcher(u, false, 1<<20, time.Minute, nil)
-	defer f.close()
+	u, _ := url.Parse(s.URL + "/simple/")
+	f := New(Config{Index: u, MaxBytes: 1 << 20, Stall: time.Minute})
+	defer f.Close()
 	if code, _ := fetch(t, f, "/simple/p/"); code == http.StatusOK || !strings.Contains(reason(f), "certificate") {
 		t.Errorf("unknown authority: got %d, %q", code, reason(f))
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(s.Certificate())
-	g := newFetcher(u, false, 1<<20, time.Minute, roots)
-	defer g.close()
+	g := New(Config{Index: u, MaxBytes: 1 << 20, Stall: time.Minute, Roots: roots})
+	defer g.Close()
 	if code, _ := fetch(t, g, "/simple/p/"); code != http.StatusOK {
 		t.Errorf("known authority: got %d, %q", code, reason(g))
-	}
-}
-
-func TestParseIndex(t *testing.T) {
-	for text, want := range map[string]bool{
-		"https://pypi.org/simple/": true, "http://10.0.0.1:8080/root/pypi/+simple": true, "https://u:p@h/": true,
-		"": false, "pypi.org": false, "file:///x": false, "https:///x": false, "https://h/?q": false, "https://h/#f": false, "https://u:s3cret@%zz/": false,
-	} {
-		_, err := ParseIndex(text)
-		if (err == nil) != want || err != nil && strings.Contains(err.Error(), "s3cret") {
-			t.Errorf("%s: got %v, want good: %t", text, err, want)
-		}
 	}
 }
 
@@ -494,20 +525,20 @@ func TestRelayTakesRequestsOnly(t *testing.T) {
 		{"too long", strings.Repeat("x", maxRelayLine+1), true},
 		{"too many", strings.Repeat("{\"id\":1,\"path\":\"/x\"}\n", maxRelayWait+1), true},
 	} {
-		r, in := newRelay(t.Context(), nil)
+		r, in := NewRelay(t.Context(), nil)
 		_, err := r.Write([]byte(c.text))
 		if (err != nil) != c.bad {
 			t.Errorf("%s: got %v, want error %t", c.name, err, c.bad)
 		}
-		r.close(in)
+		r.Close(in)
 	}
-	r, in := newRelay(t.Context(), nil)
+	r, in := NewRelay(t.Context(), nil)
 	go r.Write([]byte("{\"id\":258,\"path\":\"/x\"}\n"))
 	got := make([]byte, 9)
 	if _, err := io.ReadFull(in, got); err != nil || !bytes.Equal(got[:5], []byte{0, 0, 1, 2, 'h'}) {
 		t.Errorf("got %v, %v; want the head of answer 258", got, err)
 	}
-	r.close(in)
+	r.Close(in)
 }
 
 // zerosUntil is a download without an end.
@@ -518,10 +549,10 @@ func (z zerosUntil) Close() error               { return nil }
 
 // If no request waits for an answer any longer, its download ends. Other downloads continue.
 func TestRelayEndsWhatIsDropped(t *testing.T) {
-	r, in := newRelay(t.Context(), func(ctx context.Context, _ string) response {
-		return response{http.StatusOK, "x", -1, zerosUntil{ctx}}
+	r, in := NewRelay(t.Context(), func(ctx context.Context, _ string) Response {
+		return Response{http.StatusOK, "x", -1, zerosUntil{ctx}}
 	})
-	defer r.close(in)
+	defer r.Close(in)
 	frames := func(most int, end uint32) (ids []uint32, ended bool) {
 		for range most {
 			head := make([]byte, 9)

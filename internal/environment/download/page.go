@@ -1,4 +1,4 @@
-package environment
+package download
 
 import (
 	"fmt"
@@ -42,6 +42,20 @@ var (
 func isWheel(name string) bool { return strings.HasSuffix(name, ".whl") }
 func isSource(name string) bool {
 	return strings.HasSuffix(name, ".tar.gz") || strings.HasSuffix(name, ".zip")
+}
+
+// An Offer describes the files that a source has for a package: the names of its last wheel and its last source
+// distribution.
+type Offer struct{ Wheel, Sdist string }
+
+// Add adds a file to the offer, by its name.
+func (o *Offer) Add(file string) {
+	switch {
+	case isWheel(file):
+		o.Wheel = file
+	case isSource(file):
+		o.Sdist = file
+	}
 }
 
 // readPage reads the links of a project's page (PEP 503). It leaves out links that are not
@@ -142,7 +156,7 @@ func newLink(t xhtml.Token, at *url.URL) (link, bool) {
 
 // writePage makes the page that the sandbox sees: the same links, each to the
 // relay. Nothing of the index's own text is in it.
-// first is the number of the first link in the fetcher's list. The hash stays in the
+// first is the number of the first link in the Fetcher's list. The hash stays in the
 // fragment, and pip checks the download against it; the daemon doesn't.
 func writePage(links []link, first int) string {
 	var b strings.Builder

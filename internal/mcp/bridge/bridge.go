@@ -1,21 +1,5 @@
-package main
-
-import (
-	"bufio"
-	"bytes"
-	"cmp"
-	"context"
-	"encoding/json"
-	"errors"
-	"io"
-	"maps"
-	"slices"
-	"strings"
-	"sync"
-	"time"
-)
-
-// A bridge is one conversation of an agent. It outlives its connections to daemons.
+// Package bridge carries the conversation of an agent, which speaks MCP on standard input and output, to a daemon, and
+// over a restart to the next daemon. The command `skillrun mcp` uses it.
 //
 // Theory of operation. Each connection is a link. Messages of the agent go to the current link. Without a current
 // link they wait, and reconnect makes the next link. Three things can happen to a link:
@@ -27,20 +11,67 @@ import (
 //	no daemon comes back           Waiting messages are answered with an error. The agent's next message tries again.
 //
 // A new link begins with the agent's own initialize, whose answer the agent has already. After that the agent is told
-// that lists may have changed. All links of a bridge have the same name in conversationHeader, by which the daemon
-// finds the session of files.
+// that lists may have changed. Config.Connect gives the daemon the same name of the conversation for all links, by
+// which the daemon finds the session of files.
 //
 // Goroutines: take reads standard input, receive reads one link, and reconnect runs while no link is current. mu is
 // never held during a read or write.
-type bridge struct {
-	// connect connects to the daemon. Its errors are *absentError if a daemon can be there later.
-	connect func(context.Context) (*upgraded, error)
-	pauses  pauses // of each wait for a daemon
-	at      string // the daemon's address, for people
-	note    func(format string, args ...any)
+package bridge
 
-	stdin    io.Reader
-	stdout   io.Writer
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+)
+
+// Config is a conversation of an agent.
+type Config struct {
+	// Connect connects to a daemon, and has its promise to speak MCP by lines. The error is an *AbsentError if a
+	// daemon can be there later.
+	Connect func(context.Context) (*Connection, error)
+	// Patience bounds each wait for a daemon.
+	Patience skillrun.Patience
+	// OnWait is called before each pause of a wait. answered: a daemon has answered that it stops, or has no room.
+	OnWait func(answered bool)
+	At     string // the daemon's address, for people
+	Note   func(format string, args ...any)
+
+	Stdin  io.Reader
+	Stdout io.Writer
+}
+
+// A Connection is a connection to a daemon that speaks MCP by lines. R reads from it, and can have its first bytes.
+type Connection struct {
+	net.Conn
+	R *bufio.Reader
+}
+
+// Read takes the bytes in R first, then the bytes of the connection.
+func (c *Connection) Read(p []byte) (int, error) { return c.R.Read(p) }
+
+// Run connects to a daemon, and forwards messages until standard input or output ends, or ctx. A read of standard
+// input can't be interrupted: its goroutine may outlive Run, and ends with the process.
+func Run(ctx context.Context, c Config) error {
+	b := &bridge{Config: c, pauses: pauses{Patience: c.Patience, onWait: c.OnWait}}
+	return b.run(ctx)
+}
+
+// A bridge is one conversation of an agent. It outlives its connections to daemons.
+type bridge struct {
+	Config
+	pauses   pauses     // of each wait for a daemon
 	printing sync.Mutex // keeps lines whole
 	broken   chan error // gets the first error of stdout
 
@@ -61,7 +92,7 @@ type bridge struct {
 
 // A link is one connection to a daemon.
 type link struct {
-	*upgraded
+	*Connection
 	writing sync.Mutex // keeps lines whole
 
 	// mu of the bridge guards these.
@@ -92,6 +123,12 @@ type serverInfo struct {
 }
 
 const (
+	// ConnectTimeout bounds connecting, and the daemon's first answers. During a restart, a connection can wait in the
+	// kernel for the next daemon; the caller adds its patience for that.
+	ConnectTimeout = 10 * time.Second
+	// lastAnswers is how long answers are waited for after the end of standard input: an
+	// agent that goes wants none, a pipe such as printf ... | skillrun mcp does.
+	lastAnswers = 2 * time.Second
 	// maxWaiting is the most messages that wait for a link. The daemon takes as many requests at once.
 	maxWaiting = 64
 	// maxTries is on how many connections a request is tried that may be repeated. It could be the reason for
@@ -107,8 +144,7 @@ var lists = map[string]string{
 	"tools": "notifications/tools/list_changed", "prompts": "notifications/prompts/list_changed", "resources": "notifications/resources/list_changed",
 }
 
-// run connects to the daemon, and forwards messages until standard input or output ends. A read of standard input
-// can't be interrupted: its goroutine may outlive run, and ends with the process.
+// run is Run.
 func (b *bridge) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	b.ctx, b.room.L = ctx, &b.mu
@@ -121,7 +157,7 @@ func (b *bridge) run(ctx context.Context) error {
 	// It has room for one, so that the goroutine does not wait for a bridge that has returned.
 	input := make(chan error, 1)
 	go func() {
-		input <- eachLine(bufio.NewReaderSize(b.stdin, 64<<10), func(line []byte) { b.take(readMessage(line)) })
+		input <- eachLine(bufio.NewReaderSize(b.Stdin, 64<<10), func(line []byte) { b.take(readMessage(line)) })
 	}()
 	select {
 	case err := <-input:
@@ -176,7 +212,7 @@ func (b *bridge) last() <-chan struct{} {
 func (b *bridge) print(line []byte) {
 	b.printing.Lock()
 	defer b.printing.Unlock()
-	if _, err := b.stdout.Write(line); err != nil {
+	if _, err := b.Stdout.Write(line); err != nil {
 		select {
 		case b.broken <- &writeError{err}:
 		default:
@@ -287,7 +323,7 @@ func (s *sending) send() {
 // receive handles the messages of a daemon until the link ends. The end can cut the last line off.
 func (b *bridge) receive(l *link) {
 	for {
-		line, err := readLine(l.r)
+		line, err := readLine(l.R)
 		if err != nil {
 			break
 		}
@@ -381,7 +417,7 @@ func (b *bridge) lost(l *link) {
 	for _, m := range unanswered {
 		code, why := codeCancelled, "cancelled"
 		if !m.cancelled {
-			code, why = codeUnanswered, "the daemon at "+b.at+" ended before it answered. "+
+			code, why = codeUnanswered, "the daemon at "+b.At+" ended before it answered. "+
 				"The request may have been done, so it was not sent again. Look at what it has changed, for example with list_files, before you repeat it"
 		}
 		b.reply(m, m.answer(code, why))
@@ -437,7 +473,7 @@ func (b *bridge) reconnect() error {
 			if b.deliver(l) {
 				return nil
 			}
-			err = &absentError{errors.New("the daemon at " + b.at + " stops"), true}
+			err = &AbsentError{errors.New("the daemon at " + b.At + " stops"), true}
 		}
 		if !pauses.wait(b.ctx, err) {
 			b.giveUp(err)
@@ -448,12 +484,12 @@ func (b *bridge) reconnect() error {
 
 // openLink connects to a daemon, and repeats the agent's initialize there.
 func (b *bridge) openLink() (*link, error) {
-	conn, err := b.connect(b.ctx)
+	conn, err := b.Connect(b.ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer context.AfterFunc(b.ctx, func() { conn.Close() })()
-	l := &link{upgraded: conn, open: map[string]*sending{}}
+	l := &link{Connection: conn, open: map[string]*sending{}}
 	if err := b.greet(l); err != nil {
 		l.Close()
 		return nil, err
@@ -508,7 +544,7 @@ func (b *bridge) giveUp(err error) {
 	if b.ctx.Err() != nil || !conversing {
 		return
 	}
-	b.note("%v; the next request tries again", err)
+	b.Note("%v; the next request tries again", err)
 	for _, m := range unsent {
 		b.reply(m, m.answer(codeUnanswered, err.Error()+". Nothing of the request was done"))
 	}

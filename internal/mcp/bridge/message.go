@@ -1,4 +1,4 @@
-package main
+package bridge
 
 import (
 	"bufio"
@@ -9,9 +9,9 @@ import (
 	"io"
 )
 
-// maxMCPMessage bounds the memory for one message: the largest message_bytes that a daemon
+// maxMessage bounds the memory for one message: the largest message_bytes that a daemon
 // can have.
-const maxMCPMessage = 256 << 20
+const maxMessage = 256 << 20
 
 // Methods of MCP that the bridge knows.
 const (
@@ -222,8 +222,8 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	var line []byte
 	for {
 		piece, err := r.ReadSlice('\n')
-		if len(line)+len(piece) > maxMCPMessage {
-			return nil, fmt.Errorf("a message of more than %d bytes", maxMCPMessage)
+		if len(line)+len(piece) > maxMessage {
+			return nil, fmt.Errorf("a message of more than %d bytes", maxMessage)
 		}
 		line = append(line, piece...)
 		if !errors.Is(err, bufio.ErrBufferFull) {

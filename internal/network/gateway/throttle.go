@@ -7,10 +7,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// A brake bounds the helper's work for refusals and for questions to the name server: they cost the helper more
+// A throttle bounds the helper's work for refusals and for questions to the name server: they cost the helper more
 // processor time than they cost the program. Beyond the rate, the Gateway stops reading the sandbox's packets for a
 // while. The queue of the sandbox's device then fills, and the kernel drops packets in the sandbox, at its cost.
-type brake struct{ limiter *rate.Limiter }
+type throttle struct{ limiter *rate.Limiter }
 
 const (
 	wasteRate   = 2000 // refusals and questions in a second
@@ -18,20 +18,20 @@ const (
 	wasteOfPort = 10   // a failed search for a free port counts as 10 refusals, because the kernel tries thousands of ports
 )
 
-func newBrake() *brake { return &brake{rate.NewLimiter(wasteRate, wasteBurst)} }
+func newThrottle() *throttle { return &throttle{rate.NewLimiter(wasteRate, wasteBurst)} }
 
 // charge counts n refusals. It never waits, so the counter can go below zero.
-func (b *brake) charge(n int) { b.limiter.ReserveN(time.Now(), n) }
+func (t *throttle) charge(n int) { t.limiter.ReserveN(time.Now(), n) }
 
 // hold waits until the counted refusals are within the rate again, or until life ends.
-func (b *brake) hold(life context.Context) {
+func (t *throttle) hold(life context.Context) {
 	// The tokens are below zero by the refusals beyond the rate, and grow by wasteRate in a second. So they are zero
 	// again after debt / wasteRate seconds.
-	debt := -b.limiter.Tokens()
+	debt := -t.limiter.Tokens()
 	if debt <= 0 {
 		return
 	}
-	timer := time.NewTimer(time.Duration(debt / float64(b.limiter.Limit()) * float64(time.Second)))
+	timer := time.NewTimer(time.Duration(debt / float64(t.limiter.Limit()) * float64(time.Second)))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

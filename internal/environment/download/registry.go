@@ -1,4 +1,4 @@
-package environment
+package download
 
 import (
 	"bytes"
@@ -17,20 +17,20 @@ import (
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
-// registryPort is the port of a build's server. Each build has its own loopback.
-const registryPort = 4873
+// RegistryPort is the port at which npm in a build finds the registry, on the build's loopback.
+const RegistryPort = 4873
 
-// A registry is a fetcher that speaks the protocol of npm's clients
+// A registry is a Fetcher that speaks the protocol of npm's clients
 // (github.com/npm/registry, docs/REGISTRY-API.md): documents of packages, and the files that they
 // name.
-type registry struct{ *fetcher }
+type registry struct{ *Fetcher }
 
 // packagePath matches what npm asks for: /left, /@scope%2fright.
 var packagePath = regexp.MustCompile(`^/([^/?#]+)$`)
 
-// get answers one request of the sandbox, as fetcher.get does for pip.
+// get answers one request of npm, as Fetcher.Get does for pip.
 // npm asks for more, such as audits and its own updates. It gets a 404 for these and goes on.
-func (r registry) get(ctx context.Context, at string) response {
+func (r registry) get(ctx context.Context, at string) Response {
 	if m := packagePath.FindStringSubmatch(at); m != nil {
 		name, err := url.PathUnescape(m[1])
 		if err != nil || manifest.CheckNodePackage(name, "") != nil {
@@ -63,7 +63,7 @@ type dist struct {
 // document answers a request for a package. A name that the registry doesn't have is a plain 404.
 // The slash of a scope is escaped in the path, as registries expect. A 404 must stay one: npm tries
 // optional packages that do not exist.
-func (r registry) document(ctx context.Context, name string) response {
+func (r registry) document(ctx context.Context, name string) Response {
 	u, err := url.Parse(r.index.String() + strings.ReplaceAll(name, "/", "%2f"))
 	if err != nil {
 		return r.fail(err)
@@ -102,12 +102,12 @@ func (r registry) document(ctx context.Context, name string) response {
 }
 
 // response answers with a document.
-func (p packument) response() response {
+func (p packument) response() Response {
 	text, err := json.Marshal(p)
 	if err != nil {
 		return status(http.StatusBadGateway)
 	}
-	return response{http.StatusOK, "application/vnd.npm.install-v1+json", int64(len(text)), io.NopCloser(bytes.NewReader(text))}
+	return Response{http.StatusOK, "application/vnd.npm.install-v1+json", int64(len(text)), io.NopCloser(bytes.NewReader(text))}
 }
 
 // rewrite returns a document in which each file is one of the build's server, by its number. A
@@ -140,7 +140,7 @@ func (r registry) rewrite(name string, p packument, at *url.URL) (packument, err
 	}
 	kept := map[string]map[string]json.RawMessage{}
 	for i, version := range versions {
-		dists[i].Tarball = fmt.Sprintf("http://127.0.0.1:%d/file/%d/%s", registryPort, first+i, links[i].name)
+		dists[i].Tarball = fmt.Sprintf("http://127.0.0.1:%d/file/%d/%s", RegistryPort, first+i, links[i].name)
 		fields := p.Versions[version]
 		if fields["dist"], err = json.Marshal(dists[i]); err != nil {
 			return packument{}, err

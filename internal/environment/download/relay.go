@@ -1,4 +1,4 @@
-package environment
+package download
 
 import (
 	"bytes"
@@ -28,15 +28,15 @@ const (
 	frameEnd  = 'e' // a payload means that the answer is not complete
 )
 
-// A relay reads requests, one line of JSON each, from a build's standard output and writes
+// A Relay reads requests, one line of JSON each, from a build's standard output and writes
 // answers to its standard input. The line {"drop": 7} ends the download of answer 7: pip or npm has
 // hung up. Without it, the download of an endless file would go on after the build has failed, until
 // the bound of all downloads, and the build's error would blame the index. The requests come from a
-// stranger's program, so the relay obeys only the fetcher's rules and these bounds.
-type relay struct {
+// stranger's program, so the Relay obeys only the Fetcher's rules and these bounds.
+type Relay struct {
 	// The context of all downloads; build cancels it when its sandbox has ended.
 	ctx   context.Context
-	fetch func(context.Context, string) response // nil: without an index every answer is 404
+	fetch func(context.Context, string) Response // nil: without an index every answer is 404
 	out   *io.PipeWriter
 	// writing keeps the head and the payload of a frame together.
 	writing sync.Mutex
@@ -54,11 +54,12 @@ type relay struct {
 	dropped  map[uint32]context.CancelFunc
 }
 
-// newRelay returns a relay and the standard input for the build.
-// The caller calls close in any case, also if the sandbox did not start.
-func newRelay(ctx context.Context, fetch func(context.Context, string) response) (*relay, *io.PipeReader) {
+// NewRelay returns a Relay, which is the build's standard output, and the build's standard input.
+// The caller calls Close in any case, also if the sandbox did not start.
+// ctx is the context of all downloads. get answers a request; nil: every answer is 404.
+func NewRelay(ctx context.Context, get func(context.Context, string) Response) (*Relay, *io.PipeReader) {
 	r, w := io.Pipe()
-	return &relay{ctx: ctx, fetch: fetch, out: w,
+	return &Relay{ctx: ctx, fetch: get, out: w,
 		fetching: make(chan struct{}, maxRelayed), waiting: make(chan struct{}, maxRelayWait),
 		dropped: map[uint32]context.CancelFunc{}}, r
 }
@@ -68,7 +69,7 @@ var errRelay = errors.New("relay: not a request")
 // Write takes the build's standard output.
 // After an error the sandbox drops the rest of the output, so the build gets no answer to
 // later requests. It ends by its own timeout or by environments.wall_time.
-func (r *relay) Write(p []byte) (int, error) {
+func (r *Relay) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 {
 		head, rest, whole := bytes.Cut(p, []byte("\n"))
@@ -118,7 +119,7 @@ func (r *relay) Write(p []byte) (int, error) {
 }
 
 // drop ends the download of a request, if it is still under way.
-func (r *relay) drop(id uint32) {
+func (r *Relay) drop(id uint32) {
 	r.dropping.Lock()
 	defer r.dropping.Unlock()
 	if cancel := r.dropped[id]; cancel != nil {
@@ -130,7 +131,7 @@ func (r *relay) drop(id uint32) {
 // answer fetches a path and writes the answer. Frames of several answers mix on the pipe; the
 // id tells them apart. A body that breaks off ends in a frame with a payload, because the head
 // has already gone.
-func (r *relay) answer(ctx context.Context, id uint32, path string) {
+func (r *Relay) answer(ctx context.Context, id uint32, path string) {
 	res := status(404)
 	if r.fetch != nil {
 		res = r.fetch(ctx, path)
@@ -159,7 +160,7 @@ func (r *relay) answer(ctx context.Context, id uint32, path string) {
 
 // frame writes one frame. io.Pipe has no buffer: a build that doesn't read its input stops all
 // answers, and with them the downloads, until close.
-func (r *relay) frame(id uint32, kind byte, payload []byte) error {
+func (r *Relay) frame(id uint32, kind byte, payload []byte) error {
 	head := binary.BigEndian.AppendUint32(nil, id)
 	head = append(head, kind)
 	head = binary.BigEndian.AppendUint32(head, uint32(len(payload)))
@@ -175,8 +176,8 @@ func (r *relay) frame(id uint32, kind byte, payload []byte) error {
 	return err
 }
 
-// close ends the relay after its build, and waits for its requests under way.
-func (r *relay) close(in *io.PipeReader) {
+// Close ends the Relay after its build, and waits for its requests under way. in is the reader of NewRelay.
+func (r *Relay) Close(in *io.PipeReader) {
 	in.Close() // a writer that waits gives up
 	r.running.Wait()
 }

@@ -1,0 +1,160 @@
+package bench
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/metadata"
+)
+
+// A neighbour's clients run in a process of their own, in a session of its own, with the lowest priority. Real clients
+// have machines of their own. Here they share the processors with the daemon, which can't do anything about the time
+// that they take. With the lowest priority they take what the daemon, its sandboxes and the measured client leave.
+
+// lowest is the nice value of the lowest priority, see sched(7).
+const lowest = 19
+
+// A neighbourTask is the standard input of the process. The neighbour acts until the input ends.
+type neighbourTask struct {
+	Row   string // the neighbour's
+	Dir   string // of the daemon
+	Token string // of the neighbour's tenant
+	Last  string // a token of the last tenant that churn adds
+}
+
+// A neighbourEnd is the standard output of the process.
+type neighbourEnd struct {
+	Acts  int    // acts that the clients have begun
+	Error string // the first unexpected error of a client
+}
+
+// moveIn starts a neighbour's process. end stops it and returns the number of its acts.
+func (r *run) moveIn(task neighbourTask) (end func() (acts int, err error), err error) {
+	cmd := exec.Command(r.Self, "bench", "neighbour")
+	var out, complaints bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaints
+	// With a session comes a group of the scheduler (autogroups in sched(7)).
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := startLast(cmd); err != nil {
+		return nil, err
+	}
+	err = json.NewEncoder(in).Encode(task)
+	end = func() (int, error) {
+		in.Close()
+		kill := time.AfterFunc(stopPatience, func() { cmd.Process.Kill() })
+		defer kill.Stop()
+		if err := cmd.Wait(); err != nil {
+			return 0, fmt.Errorf("%w: %s", err, bytes.TrimSpace(complaints.Bytes()))
+		}
+		var e neighbourEnd
+		if err := json.Unmarshal(out.Bytes(), &e); err != nil {
+			return 0, err
+		}
+		switch {
+		case e.Error != "":
+			return e.Acts, errors.New(e.Error)
+		case e.Acts == 0:
+			return 0, errors.New("it did nothing")
+		}
+		return e.Acts, nil
+	}
+	if err != nil {
+		_, endErr := end()
+		return nil, cmp.Or(endErr, err)
+	}
+	return end, nil
+}
+
+// startLast starts a process with the lowest priority.
+func startLast(cmd *exec.Cmd) error {
+	started := make(chan error)
+	go func() {
+		// A process begins with the priority of the thread that starts it. The goroutine stays locked to the
+		// thread, so the thread ends with it.
+		runtime.LockOSThread()
+		err := unix.Setpriority(unix.PRIO_PROCESS, 0, lowest)
+		if err == nil {
+			err = cmd.Start()
+		}
+		started <- err
+	}()
+	return <-started
+}
+
+// Neighbour is the process of a neighbour's clients. It reads its task, acts until in ends, and writes to out what it did.
+func Neighbour(ctx context.Context, in io.Reader, out io.Writer) error {
+	// The kernel compares the priorities of the threads of a session with each other, and the sessions by this number.
+	// A kernel without autogroups has no such file.
+	err := os.WriteFile("/proc/self/autogroup", fmt.Append(nil, lowest), 0)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	tasks := json.NewDecoder(in)
+	var task neighbourTask
+	if err := tasks.Decode(&task); err != nil {
+		return fault("task", err)
+	}
+	all := theNeighbours(task.Last)
+	at := slices.IndexFunc(all, func(n neighbour) bool { return n.row == task.Row })
+	if at < 0 {
+		return fmt.Errorf("task: no neighbour has the row %q", task.Row)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		io.Copy(io.Discard, in)
+		cancel(nil)
+	}()
+	var end neighbourEnd
+	end.Acts, err = all[at].live(ctx, cancel, &daemon{dir: task.Dir}, task.Token)
+	if err != nil {
+		end.Error = err.Error()
+	}
+	return json.NewEncoder(out).Encode(end)
+}
+
+// live has the clients act until ctx ends, and cancels it at the first unexpected error.
+func (n neighbour) live(ctx context.Context, cancel context.CancelCauseFunc, d *daemon, token string) (int, error) {
+	clients, closeAll, err := d.dial(n.clients)
+	if err != nil {
+		return 0, err
+	}
+	defer closeAll()
+	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+	var acts atomic.Int64
+	var loops sync.WaitGroup
+	for i, c := range clients {
+		loops.Go(func() {
+			for at := i; ctx.Err() == nil; at++ {
+				acts.Add(1)
+				// After the end every error is expected: the calls were cancelled.
+				if err := n.act(ctx, d, c, at); !expected(err) && ctx.Err() == nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	loops.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return int(acts.Load()), err
+	}
+	return int(acts.Load()), nil
+}
