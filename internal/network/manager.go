@@ -210,7 +210,7 @@ func (m *Manager) tenant(name string) *tenant {
 }
 
 // closeDevices closes devices one after the other. Each close blocks a thread in the kernel for about
-// 20 ms, so only this goroutine closes.
+// 20 ms, so only this goroutine closes. A helper closes its descriptor before that, since it would stop carrying packets.
 func (m *Manager) closeDevices() {
 	for f := range m.closer {
 		if f == nil {

@@ -421,6 +421,29 @@ func TestNewOwnAddresses(t *testing.T) {
 	untilIs(t, own, false)
 }
 
+// The daemon closes a device last: the last close takes long, and a helper has packets of others to carry.
+func TestHelperClosesDevicesFirst(t *testing.T) {
+	m := newManager(t)
+	box := newBox(t, m, "a")
+	files := fmt.Sprintf("/proc/%d/fd/*", m.process(t, "a").command.Process.Pid)
+	devices := func() (n int) {
+		links, _ := filepath.Glob(files)
+		for _, link := range links {
+			if file, _ := os.Readlink(link); file == "/dev/net/tun" {
+				n++
+			}
+		}
+		return n
+	}
+	if n := devices(); n != 1 {
+		t.Fatalf("an attached network: %d devices in the helper", n)
+	}
+	box.network.Detach()
+	if n := devices(); n != 0 {
+		t.Errorf("after Detach: %d devices in the helper", n)
+	}
+}
+
 // untilIs waits until f returns want.
 func untilIs(t *testing.T, f func() bool, want bool) {
 	t.Helper()
