@@ -50,6 +50,7 @@ type helper struct {
 	queue    *queue
 	shared   *gateway.Shared
 	own      policy.Own     // for all networks
+	reading  uint64         // of own; 0: none came
 	roots    *x509.CertPool // authorities of the machine; nil: no request for trust came
 	networks map[uint64]*carried
 }
@@ -86,7 +87,10 @@ func (h *helper) handle(r request, device *os.File) {
 			answer.Error = err.Error()
 		}
 	case addresses:
-		h.own.Set(r.Own)
+		if r.Reading > h.reading {
+			h.own.Set(r.Own)
+			h.reading = r.Reading
+		}
 	case trust:
 		h.trust(r.Roots)
 	case detach:
@@ -119,7 +123,9 @@ func (h *helper) attach(r request, device *os.File) error {
 	if err != nil || h.networks[r.Network] != nil {
 		return errors.Join(err, device.Close())
 	}
-	h.own.Set(r.Own)
+	if h.reading == 0 { // its rules would allow the machine's addresses
+		return errors.Join(errors.New("the machine's addresses did not come"), device.Close())
+	}
 	s := &sink{network: r.Network, queue: h.queue}
 	// New owns the device from here on, also after an error.
 	g, err := gateway.New(gateway.Config{TUN: device, Rules: rules.WithOwn(&h.own), Resolvers: r.Resolvers, Limits: r.Limits, Shared: h.shared, Sink: s,

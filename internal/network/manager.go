@@ -69,6 +69,8 @@ type Manager struct {
 	closed sync.WaitGroup // tasks that Close waits for
 
 	addresses *os.File // see watchAddresses
+	reading   sync.Mutex
+	readings  uint64 // of the machine's addresses; guarded by reading
 	deaths    atomic.Int64
 	ooms      atomic.Int64 // of the deaths
 	open      atomic.Int64
