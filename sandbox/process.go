@@ -66,6 +66,10 @@ func (p *Process) Stop(grace time.Duration) {
 // (pid_namespaces(7)).
 var ErrLost = errors.New("sandbox: lost")
 
+// ErrUnwatched means that this package could not read how much memory the sandbox's sockets hold, and therefore
+// ended the program. A program that exited at the same moment has its own exit code.
+var ErrUnwatched = errors.New("sandbox: its sockets can't be watched")
+
 // Wait returns when every process has ended, the output was read (for at most one
 // more second) and IO.Collect has returned. Its error is a failure of this package,
 // never of the program; the Exit is valid even if there is an error. A sandbox that

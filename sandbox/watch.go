@@ -169,7 +169,7 @@ func (w *watch) checkSockets(limits Limits) {
 	switch {
 	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH): // init is gone; wait learns it from the frames
 	case err != nil:
-		w.fault = err
+		w.fault = fmt.Errorf("%w: %w", ErrUnwatched, err)
 		w.killAll()
 	case over:
 		w.end(OOMKilled, NoDeadline, 0)

@@ -318,7 +318,7 @@ func (l *faultLoad) compare(op *faultOp, now *result) error {
 	case op.base != nil:
 		made := out.GetSession().GetCommittedVersion()
 		if commits := code == 0 || op.req.Session.CommitFailed; commits != (made != 0) || commits && op.req.Session.Version == 0 && made != op.base.Version+1 {
-			return fmt.Errorf("it ended with version %d, from version %d", made, op.base.Version)
+			return fmt.Errorf("it ended with version %d, from version %d: %v", made, op.base.Version, out)
 		}
 	case !bytes.HasSuffix(text, []byte("\nend\n")) || out.GetArtifactCount() != 1:
 		return fmt.Errorf("it succeeded with %q and %d artifacts", text, out.GetArtifactCount())

@@ -227,9 +227,11 @@ func groupKept(t *testing.T, row *faultRow) {
 		l.untilAnswers(10)
 		dead := d.doomed()
 		said := strings.Count(d.log.String(), groupStays)
-		end := unkillable(t, frozen, func(pid int) {
-			until(t, "no sandbox takes the process", func() bool { return moveIntoSandbox(d.instance(), pid) })
-		})
+		e, _ := d.untilOutput(l.tenants[0], code("hostile", stubborn))
+		end := unkillable(t, frozen, func(pid int) { moveInto(t, d.boxesOfExecution(e.ExecutionId), pid) })
+		if _, err := d.runs.CancelExecution(l.tenants[0], &pb.CancelExecutionRequest{ExecutionId: e.ExecutionId}); err != nil {
+			t.Error(err)
+		}
 		until(t, "the daemon removes the cgroup", func() bool { return strings.Count(d.log.String(), groupStays) > said })
 		l.untilAnswers(20)
 		if n%2 == 0 {
@@ -281,20 +283,19 @@ func unkillable(t *testing.T, disk string, use func(pid int)) (end func()) {
 	return end
 }
 
-// moveIntoSandbox moves a process into the cgroups of a sandbox in which a program runs.
-func moveIntoSandbox(instance string, pid int) (moved bool) {
-	for _, b := range usedBoxes(instance) {
-		if !b.sandbox() || b.init == "" {
-			continue
-		}
+// moveInto moves a process into the cgroups of boxes.
+func moveInto(t *testing.T, boxes []*box, pid int) {
+	t.Helper()
+	moved := 0
+	for _, b := range boxes {
 		for _, path := range b.paths {
-			if os.WriteFile(filepath.Join(path, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0) == nil {
-				moved = true
+			if err := os.WriteFile(filepath.Join(path, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
+				t.Error(err)
 			}
-		}
-		if moved {
-			return true
+			moved++
 		}
 	}
-	return false
+	if moved == 0 {
+		t.Fatal("no cgroup takes the process")
+	}
 }

@@ -71,6 +71,7 @@ var binaries = sync.OnceValues(func() (string, error) {
 		if dir, err = os.MkdirTemp("", "skillrun-bin-"); err != nil {
 			return "", err
 		}
+		madeBinaries = dir
 		if err := os.Chmod(dir, 0o755); err != nil { // tests run the client as other users
 			return "", err
 		}
@@ -88,8 +89,14 @@ var pythonDir = sync.OnceValues(func() (string, error) {
 	if dir := os.Getenv(hosttest.PythonVar); dir != "" {
 		return dir, os.MkdirAll(dir, 0o755) // a daemon does not make the target of a link
 	}
-	return os.MkdirTemp("/var/tmp", "skillrund-python-")
+	var err error
+	madePython, err = os.MkdirTemp("/var/tmp", "skillrund-python-")
+	return madePython, err
 })
+
+// madeBinaries and madePython are the directories that binaries and pythonDir have made, if they have. TestMain removes
+// them. A fuzz worker makes none, because it is killed before it could remove anything.
+var madeBinaries, madePython string
 
 func TestMain(m *testing.M) {
 	// Tests mostly wait: for starts, deadlines and ends. -parallel overrides this.
@@ -102,13 +109,10 @@ func TestMain(m *testing.M) {
 	if faultyDir != "" {
 		os.RemoveAll(faultyDir)
 	}
-	if !testing.Short() { // else nothing was built
-		if dir, err := binaries(); err == nil && os.Getenv("SKILLRUN_BIN") == "" {
+	for _, dir := range []string{madeBinaries, madePython} {
+		if dir != "" {
 			os.RemoveAll(dir)
 		}
-	}
-	if dir, err := pythonDir(); err == nil && os.Getenv(hosttest.PythonVar) == "" {
-		os.RemoveAll(dir)
 	}
 	os.Exit(code)
 }

@@ -83,8 +83,12 @@ func (s *Store) newDir() (building, error) {
 		return building{}, err
 	}
 	b := building{dir: dir, root: filepath.Join(dir, rootName)}
-	b.fs, err = durable.OpenFS(dir)
-	if err := errors.Join(err, os.Mkdir(b.root, 0o755), os.Chmod(b.root, 0o755)); err != nil {
+	if b.fs, err = durable.OpenFS(dir); err != nil {
+		s.discard(dir)
+		return building{}, err
+	}
+	if err := errors.Join(os.Mkdir(b.root, 0o755), os.Chmod(b.root, 0o755)); err != nil {
+		b.fs.Close()
 		s.discard(dir)
 		return building{}, err
 	}

@@ -215,8 +215,11 @@ func (r *run) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 		out.Refused = append(out.Refused, "every file: the daemon could not keep them ("+scarcity(exit.CollectErr)+")")
 	}
 	out.Advice = advise(out, errors.Join(lost[:]...))
-	if errors.Is(err, sandbox.ErrLost) {
+	switch {
+	case errors.Is(err, sandbox.ErrLost):
 		out.Advice = "Its sandbox was killed from outside: by the machine's operator, or because the whole machine ran out of memory. Whatever the program had done by then stays done."
+	case errors.Is(err, sandbox.ErrUnwatched) && out.End == Signaled:
+		out.Advice = "The daemon ended the program, because it could not watch the program's sandbox (" + scarcity(err) + "). Whatever the program had done by then stays done."
 	}
 	r.network.into(&out)
 	if out.Advice == "" {

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/skillrun/skillrun/internal/admission"
 	"github.com/skillrun/skillrun/internal/hosttest"
 	"github.com/skillrun/skillrun/internal/permission"
@@ -269,6 +271,8 @@ func TestExitHoldsThoughTheSandboxIsLost(t *testing.T) {
 	}{
 		{"clean-up failed", errors.New("remove: busy"), sandbox.Exit{End: sandbox.Exited, Code: 0}, Exited, ""},
 		{"init was killed", sandbox.ErrLost, sandbox.Exit{End: sandbox.Signaled, Signal: syscall.SIGKILL}, Signaled, "killed from outside"},
+		{"the sockets can't be watched", fmt.Errorf("%w: %w", sandbox.ErrUnwatched, unix.EMFILE), sandbox.Exit{End: sandbox.Signaled, Signal: syscall.SIGKILL}, Signaled, "could not watch the program's sandbox (it has too many open files)"},
+		{"the same while it exits", sandbox.ErrUnwatched, sandbox.Exit{End: sandbox.Exited, Code: 0}, Exited, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFake()

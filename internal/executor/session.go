@@ -54,7 +54,7 @@ const (
 	NotSucceeded Uncommitted = "NOT_SUCCEEDED" // the program failed, was ended or never ran
 	NotCollected Uncommitted = "NOT_COLLECTED" // a change could not be collected, so nothing was committed
 	OverQuota    Uncommitted = "OVER_QUOTA"    // of the session or of the tenant's sessions
-	CommitError  Uncommitted = "ERROR"         // the daemon failed
+	CommitError  Uncommitted = "ERROR"         // the daemon or the sandbox failed
 	// CommitUnknown: the disk failed during the commit and its undoing, so the session may have the changes.
 	CommitUnknown Uncommitted = "UNKNOWN"
 )
@@ -211,15 +211,18 @@ func (e *execution) withSession() {
 	}
 }
 
-// commitSession commits the changes of an execution whose program has run, and notes that in the outcome.
+// commitSession commits the changes of an execution whose program has run, and notes that in the outcome. lost is the
+// failure of its sandbox.
 func (x *Executor) commitSession(r *run, exit sandbox.Exit, lost error, out *Outcome) {
 	if r.turn == nil {
 		return
 	}
 	s := out.Session // by blank: not succeeded
 	switch {
-	case lost != nil, out.End != Exited && !r.turn.use.CommitFailed, *out.ExitCode != 0 && !r.turn.use.CommitFailed:
+	case lost != nil && out.End != Exited, !r.turn.use.CommitFailed && (out.End != Exited || *out.ExitCode != 0):
 		return
+	case lost != nil: // the daemon may have ended other processes of the program, so the files may lack something
+		s.Uncommitted, s.Reason = CommitError, "its sandbox failed when the program exited ("+scarcity(lost)+")"
 	case exit.CollectErr != nil || r.collected.incomplete:
 		s.Uncommitted, s.Reason = NotCollected, "not all of its changes could be collected; artifacts_refused says why"
 	default:

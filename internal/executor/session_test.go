@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/skillrun/skillrun/internal/admission"
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/executor/executortest"
@@ -287,6 +289,39 @@ func TestSessionOfFailedProgram(t *testing.T) {
 		t.Errorf("cancelled: got %s, %+v", out.End, out.Session)
 	}
 	b.check(map[string]string{"f": "2\n"})
+}
+
+// A program that exits with 0 has succeeded, also if its sandbox fails at that moment. The outcome says why nothing was
+// committed.
+func TestSessionOfFailedSandbox(t *testing.T) {
+	b := newSessionBench(t, hosttest.Host(t))
+	for _, test := range []struct {
+		exit sandbox.Exit
+		edit func(*executor.Request)
+		want executor.Uncommitted
+	}{
+		{sandbox.Exit{End: sandbox.Exited}, func(*executor.Request) {}, executor.CommitError},
+		{sandbox.Exit{End: sandbox.Exited, Code: 3}, func(*executor.Request) {}, executor.NotSucceeded},
+		{sandbox.Exit{End: sandbox.Signaled, Signal: unix.SIGKILL}, func(r *executor.Request) { r.Session.CommitFailed = true }, executor.NotSucceeded},
+	} {
+		b.Executor.SetStart(func(context.Context, sandbox.Spec, sandbox.IO) (executor.Process, error) {
+			return failedSandbox{exit: test.exit}, nil
+		})
+		_, out, _ := b.run(b.bash("one", "echo 1 > f", test.edit))
+		if s := out.Session; s.Committed != 0 || s.Uncommitted != test.want || s.Reason == "" || (s.Uncommitted == executor.CommitError) != strings.Contains(s.Reason, "too many open files") {
+			t.Errorf("%+v: got %+v", test.exit, s)
+		}
+	}
+}
+
+// A failedSandbox is a sandbox that failed when its program ended.
+type failedSandbox struct {
+	executor.Process
+	exit sandbox.Exit
+}
+
+func (f failedSandbox) Wait() (sandbox.Exit, error) {
+	return f.exit, fmt.Errorf("%w: %w", sandbox.ErrUnwatched, unix.EMFILE)
 }
 
 // The quota is the kernel's while the program runs, and a sum afterwards. Nothing is committed beyond it.

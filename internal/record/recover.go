@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 )
 
 // Unended returns the executions of all tenants that an earlier process left unended,
@@ -14,6 +15,25 @@ import (
 // whose row can't be read, which Open logs, nor before Adopt one of Config.Earlier.
 // The executor reopens each one and ends it as DAEMON_LOST.
 func (s *Store) Unended(ctx context.Context) ([]Execution, error) {
+	first, err := s.unendedHere(ctx)
+	if err != nil || len(first) == 0 {
+		return nil, err
+	}
+	// An execution of this process may have ended between the query and the look for its log. The second query has its
+	// end, because a log is unregistered after its end is in the journal.
+	second, err := s.unendedHere(ctx)
+	if err != nil {
+		return nil, err
+	}
+	was := make(map[string]bool, len(first))
+	for _, x := range first {
+		was[x.ID] = true
+	}
+	return slices.DeleteFunc(second, func(x Execution) bool { return !was[x.ID] }), nil
+}
+
+// unendedHere returns the executions that have no end in the database, and no log in this process at a time after the query.
+func (s *Store) unendedHere(ctx context.Context) ([]Execution, error) {
 	s.flushForQuery(ctx)
 	all, _, err := s.unended(ctx)
 	if err != nil {

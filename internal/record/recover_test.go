@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -80,6 +81,40 @@ func TestReopen(t *testing.T) {
 }
 
 // Artifacts of an execution that never ended are of no use.
+// Executions of this process that end while Unended looks at them are not among the unended ones.
+func TestUnendedUnderLoad(t *testing.T) {
+	s := openStore(t, Config{})
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				l, err := s.Create(t.Context(), Execution{ID: NewID(), Tenant: "a"}, nil)
+				if err == nil {
+					err = l.End(t.Context(), "EXITED", nil, start)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 30 {
+		if left, err := s.Unended(t.Context()); err != nil || len(left) != 0 {
+			t.Errorf("got %v, %v", left, err)
+			break
+		}
+	}
+	close(stop)
+	wg.Wait()
+}
+
 func TestReopenDropsArtifacts(t *testing.T) {
 	s := openStore(t, Config{})
 	l := create(t, s, Execution{})

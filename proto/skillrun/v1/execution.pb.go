@@ -218,7 +218,8 @@ const (
 	SessionUncommitted_SESSION_UNCOMMITTED_NOT_COLLECTED SessionUncommitted = 2
 	// The next version would exceed a quota.
 	SessionUncommitted_SESSION_UNCOMMITTED_OVER_QUOTA SessionUncommitted = 3
-	// The daemon could not write the version, for example because its disk is full.
+	// The daemon could not write the version, for example because its disk is full, or the sandbox failed when the
+	// program exited.
 	SessionUncommitted_SESSION_UNCOMMITTED_ERROR SessionUncommitted = 4
 	// The disk failed while the daemon wrote the version, and again when the daemon removed it.
 	// So the version may exist. When the disk works again, ListSessionVersions tells: the
