@@ -89,8 +89,8 @@ func (t *tenant) sendAddresses(own request) {
 	}
 }
 
-// sendFirstAddresses is for a helper that has just started. The tenant's process must be set: from then on, sendAddresses reaches the helper with
-// each change, so no change falls between the two.
+// sendFirstAddresses is for a helper that has just started. The tenant's process must be set: from then on, sendAddresses
+// reaches the helper with each change, so no change falls between the two.
 func (t *tenant) sendFirstAddresses(p *process) error {
 	own, err := t.manager.readAddresses()
 	if err == nil {
