@@ -55,10 +55,10 @@ type socketMeter struct {
 	pid      int                           // a process of the namespace, on the machine
 	cpu      func() (time.Duration, error) // the processor time of all processes of the namespace so far
 	programs func() int                    // that run on this machine
-	bounds   func() (tcpBounds, error)     // of the machine
+	bounds   func() (machineStat, error)   // of the machine
 
 	stat int       // the namespace's sockstat, or -1 until it is needed
-	text [128]byte // read from stat
+	text [192]byte // read from stat
 	diag int       // sock_diag socket in the namespace, or -1 until it is needed
 
 	listed    time.Time     // of the last list; zero: none
@@ -66,7 +66,7 @@ type socketMeter struct {
 }
 
 func newSocketMeter(pid int, cpu func() (time.Duration, error), programs func() int) *socketMeter {
-	return &socketMeter{pid: pid, cpu: cpu, programs: programs, bounds: machineTCP, stat: -1, diag: -1}
+	return &socketMeter{pid: pid, cpu: cpu, programs: programs, bounds: machineBounds, stat: -1, diag: -1}
 }
 
 // close releases the namespace. The meter may be nil.
@@ -97,7 +97,7 @@ func (m *socketMeter) exceeds(limit int64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	short := bounds.short(s)
+	short := bounds.short(s.machine)
 	if !short && s.used*most <= limit { // the usual case: a few sockets or none
 		return false, nil
 	}
@@ -110,7 +110,7 @@ func (m *socketMeter) exceeds(limit int64) (bool, error) {
 		}
 	}
 	sum, err := sumSockets(m.diag)
-	return sum.held > limit || short && bounds.overShare(s, sum, m.programs()), err
+	return sum.held > limit || short && bounds.overShare(s.machine, sum, m.programs()), err
 }
 
 // due reports whether the program may have filled its sockets since the last list. If the machine is short, the
@@ -130,8 +130,8 @@ func (m *socketMeter) due(short bool) (bool, error) {
 
 // A socketStat has the first numbers of sockstat (proc(5)).
 type socketStat struct {
-	used           int64 // sockets of the namespace, local ones included
-	orphans, pages int64 // of TCP, on the whole machine
+	used    int64 // sockets of the namespace, local ones included
+	machine machineStat
 }
 
 // count reads sockstat.
@@ -160,16 +160,22 @@ func (m *socketMeter) count() (s socketStat, err error) {
 	return s, nil
 }
 
-// parseStat reads "sockets: used 2", and in the next line "TCP: inuse 0 orphan 0 tw 0 alloc 75 mem 48".
+// parseStat reads "sockets: used 2", then "TCP: inuse 0 orphan 0 tw 0 alloc 75 mem 48" and "UDP: inuse 1 mem 21".
 func parseStat(text []byte) (s socketStat, err error) {
-	first, rest, whole := bytes.Cut(text, []byte("\n"))
-	second, _, next := bytes.Cut(rest, []byte("\n"))
-	words := append(bytes.Fields(first), bytes.Fields(second)...)
-	if !whole || !next || len(words) < 14 || string(words[1]) != "used" || string(words[6]) != "orphan" || string(words[12]) != "mem" {
-		return s, errors.New("other words than expected")
+	lines := bytes.SplitN(text, []byte("\n"), 4)
+	if len(lines) < 4 {
+		return s, errors.New("too few lines")
 	}
-	for at, number := range map[int]*int64{2: &s.used, 7: &s.orphans, 13: &s.pages} {
-		if *number, err = strconv.ParseInt(string(words[at]), 10, 64); err != nil {
+	for _, n := range []struct {
+		line, at int
+		name     string
+		number   *int64
+	}{{0, 2, "used", &s.used}, {1, 4, "orphan", &s.machine.orphans}, {1, 10, "mem", &s.machine.tcp}, {2, 4, "mem", &s.machine.udp}} {
+		words := bytes.Fields(lines[n.line])
+		if len(words) <= n.at || string(words[n.at-1]) != n.name {
+			return s, errors.New("no " + n.name)
+		}
+		if *n.number, err = strconv.ParseInt(string(words[n.at]), 10, 64); err != nil {
 			return s, err
 		}
 	}
@@ -234,10 +240,11 @@ func largestChosen() (most int64, err error) {
 
 // A socketSum is what sock_diag lists.
 type socketSum struct {
-	listed  int64 // sockets
-	held    int64 // bytes that no cgroup may be charged with
-	tcp     int64 // bytes of the machine's TCP memory, also those that are charged
-	orphans int64
+	listed int64 // sockets
+	held   int64 // bytes that no cgroup may be charged with
+	// Bytes of the machine's memory for TCP and UDP, also those that a cgroup is charged with.
+	tcp, udp int64
+	orphans  int64
 }
 
 // sumSockets lists all sockets of the two families and two protocols of a sandbox.
@@ -268,6 +275,8 @@ func (sum *socketSum) add(protocol byte, body []byte) error {
 	sum.held += memory[memoryReceived] + memory[memoryOptions] + memory[memoryBacklog]
 	if protocol == unix.IPPROTO_TCP {
 		sum.tcp += memory[memoryReceived] + memory[memoryForward] + memory[memorySent] + memory[memoryBacklog]
+	} else {
+		sum.udp += memory[memoryReceived] + memory[memoryForward]
 	}
 	if binary.NativeEndian.Uint32(body[diagInodeAt:]) == 0 {
 		sum.held += unacceptedBytes
@@ -312,7 +321,7 @@ func trySocketMemory() (string, error) {
 	}
 	_, err = mostPerSocket()
 	if err == nil {
-		_, err = machineTCP()
+		_, err = machineBounds()
 	}
 	return "can be measured", err
 }

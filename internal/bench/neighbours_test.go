@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// A neighbour acts in a process with the lowest priority and in a session of its own until it is stopped, and its
+// A neighbour acts in a process with the lowest priority and a separate session until it is stopped, and its
 // unexpected error is reported.
 func TestNeighbourProcess(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -93,7 +93,7 @@ func childOf(t *testing.T, pid int) int {
 	return children[0]
 }
 
-// A row has a figure, or the error says whose fault it is that there is none.
+// A row has a figure, or an error that names the cause.
 func TestBesideNeighbour(t *testing.T) {
 	broken := errors.New("boom")
 	for _, tt := range []struct {

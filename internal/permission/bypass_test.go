@@ -381,6 +381,7 @@ func TestRunnersOfTheAttack(t *testing.T) {
 	for _, runner := range []string{
 		"pipesz", "uclampset", "coresched", "faketime", "rlwrap", "sg", "hyperfine", "torsocks", "proxychains", "gtimeout", "softlimit",
 		"chronic", "ifne", "pee", "nocache", "aa-exec", "runcon", "schroot", "datefudge", "watchexec", "nix-shell", "systemd-inhibit", "gtime", "msgfilter", "msgexec", "m4",
+		"posh", "sash", "grc", "distcc", "run-mailcap", "dc",
 		"gdb-12", "expect5.45", "strace-6.1", "bash5.2",
 		"uv run", "poetry run", "pyenv exec", "mise x", "npm exec", "uv --directory . run", "bundle exec",
 	} {
@@ -403,6 +404,9 @@ func TestRunnersOfTheAttack(t *testing.T) {
 		{"Bash(nix-shell x.nix:*)", "nix-shell x.nix --run id", false},
 		{"Bash(m4 a.m4:*)", "m4 a.m4 b.m4", false},
 		{"Bash(m4 a.m4)", "m4 a.m4", true},
+		{"Bash(dc -e:*)", "dc -e '!id'", false},
+		{"Bash(dc -e 2p)", "dc -e 2p", true},
+		{"Bash(grc ls:*)", "grc ls -l", true},
 		{"Bash(runcon -t x ls a:*)", "runcon -t x find a -delete", false},
 		{"Bash(runcon x ls:*)", "runcon x ls", false}, // its first word is a context or a program
 		{"Bash(chronic ls:*)", "chronic ls -l", true},

@@ -48,6 +48,17 @@ func TestDangerousForms(t *testing.T) {
 		{`find . "-ex"ec id ';'`, false},
 		{"find . -newer x -print0", true},
 
+		{"aria2c -x4 -d out https://example.com/a", true},
+		{"aria2c --on-download-complete=./x https://example.com/a", false},
+		{"aria2c --on-download-error ./x https://example.com/a", false},
+		{"aria2c --conf=x https://example.com/a", false},
+		{"pidstat -u -p 1", true},
+		{"pidstat -e id", false},
+		{"pidstat -ue id", false},
+		{"scrot -d 1 a.png", true},
+		{"scrot a.png -e 'id $f'", false},
+		{"scrot --exec=id a.png", false},
+
 		{"sort -rn -k2,2 f", true},
 		{"sort --compress-program=./x f", false},
 		{"sort --compress-program ./x f", false},

@@ -25,7 +25,7 @@ func isBuiltin(name string) bool { return slices.Contains(builtins, name) }
 // input. m4 is one by its esyscmd. Sources: their manuals, and the functions "shell" and "command" of gtfobins.org.
 var runners = strings.Fields(`
 	env xargs parallel sem
-	sh bash rbash dash ash zsh ksh ksh93 mksh yash fish csh tcsh elvish nu xonsh pwsh powershell busybox toybox
+	sh bash rbash dash ash posh sash zsh ksh ksh93 mksh yash fish csh tcsh elvish nu xonsh pwsh powershell busybox toybox
 	sudo sudoedit su doas runuser pkexec gosu su-exec setpriv capsh chroot fakeroot unshare nsenter bwrap firejail systemd-run
 	systemd-nspawn machinectl start-stop-daemon daemonize dbus-run-session dbus-launch xvfb-run
 	nohup timeout nice ionice chrt taskset numactl stdbuf unbuffer time prlimit setsid setarch linux32 linux64
@@ -34,7 +34,7 @@ var runners = strings.Fields(`
 	strace ltrace gdb lldb perf valgrind rr bpftrace
 	npx bunx pnpx uvx pipx npm-exec corepack dotenv direnv
 	ssh slogin rsh rlogin rexec sshpass autossh mosh ssh-agent scp sftp lftp ftp telnet socat nc ncat netcat
-	chronic ifne pee nocache aa-exec runcon schroot datefudge watchexec nix-shell systemd-inhibit gtime msgfilter msgexec m4 gm4
+	chronic ifne pee grc distcc run-mailcap dc nocache aa-exec runcon schroot datefudge watchexec nix-shell systemd-inhibit gtime msgfilter msgexec m4 gm4
 	pipesz uclampset coresched faketime rlwrap sg newgrp hyperfine multitime pexec torsocks torify proxychains proxychains4 gtimeout gnice gnohup
 	gstdbuf genv gxargs softlimit chpst envdir envuidgid setuidgid setlock pgrphack tini dumb-init catatonit logsave
 	aws-vault chamber envchain cgexec xdotool
@@ -106,7 +106,7 @@ var runnerUsages = map[string]runnerUsage{
 	"strace": {valued: "abeEIoOpPsSuUX"}, "faketime": {valued: "pf", operands: 1}, "sg": {valued: "c", operands: 1},
 	"uclampset": {valued: "mMp"}, "pipesz": {valued: "snf"}, "hyperfine": {operands: all}, "softlimit": {valued: "adflmoprst"}, "gtimeout": {valued: "sk", operands: 1},
 	"runcon": {operands: all}, "datefudge": {operands: 1}, "schroot": {valued: "cnudp"}, "aa-exec": {valued: "pn"}, "gtime": {valued: "fo"},
-	"msgfilter": {valued: "iDow"}, "msgexec": {valued: "iD"}, "pee": {operands: all}, "nix-shell": {operands: all}, "m4": {operands: all}, "gm4": {operands: all}, "watchexec": {operands: all},
+	"msgfilter": {valued: "iDow"}, "msgexec": {valued: "iD"}, "pee": {operands: all}, "run-mailcap": {operands: all}, "dc": {operands: all}, "grc": {valued: "c"}, "nix-shell": {operands: all}, "m4": {operands: all}, "gm4": {operands: all}, "watchexec": {operands: all},
 	"uv":  {valued: "pwC", long: []string{"--with", "--with-editable", "--with-requirements", "--python", "--directory", "--project", "--extra", "--group", "--package", "--index", "--env-file"}},
 	"nix": {operands: 1}, "ip": {operands: 2}, "rustup": {operands: 1}, "conda": {valued: "np"}, "npm": {valued: "pcw"},
 }

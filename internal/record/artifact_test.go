@@ -40,6 +40,24 @@ var artifactFiles = map[string]string{
 	"out.txt": "result", "a/b.csv": "1,2", "a.txt": "", "bad\xff\nname": "bytes", "ü": "umlaut", "../../up": "never a path here",
 }
 
+// Empty files with long names count: they take room in the database and on the disk.
+func TestEmptyArtifactsCount(t *testing.T) {
+	s := openStore(t, Config{})
+	l := create(t, s, Execution{})
+	before := s.BytesOf("a")
+	const files, length = 100, 4000
+	var empty []Artifact
+	for i := range files {
+		empty = append(empty, Artifact{Path: fmt.Sprintf("%0*d", length, i), SHA256: fmt.Sprintf("%x", sha256.Sum256(nil))})
+	}
+	if err := l.PutArtifacts(t.Context(), empty); err != nil {
+		t.Fatal(err)
+	}
+	if used := s.BytesOf("a") - before; used < files*(length+artifactOverhead) {
+		t.Errorf("got %d bytes for %d files with names of %d", used, files, length)
+	}
+}
+
 func TestArtifacts(t *testing.T) {
 	s := openStore(t, Config{})
 	l := create(t, s, Execution{})

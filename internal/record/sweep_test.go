@@ -156,7 +156,7 @@ func TestSweepByBytes(t *testing.T) {
 	for i := range 5 {
 		l := createInFile(t, s, Execution{ID: fmt.Sprint("e", i)})
 		appendOutput(t, l, strings.Repeat("x", 5_000))
-		writeArtifacts(t, s, l, map[string]string{"x": strings.Repeat("y", 4_000)})
+		writeArtifacts(t, s, l, map[string]string{"x": ""}) // artifactOverhead
 		logs = append(logs, l)
 	}
 	for i, at := range []int{2, 0, 1, 4, 3} { // e1 ended first, then e2, e0, e4, e3

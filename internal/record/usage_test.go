@@ -30,7 +30,8 @@ func summed(t testing.TB, s *Store) map[string][2]int64 {
 	t.Helper()
 	s.flushForQuery(t.Context())
 	rows, err := s.db.queries.Query(`
-		SELECT id, tenant, state = 3, in_file, length(detail) + length(header) + length(outcome) + length(spool_index),
+		SELECT id, tenant, state = 3, in_file, length(detail) + length(header) + length(outcome) + length(spool_index) +
+				(SELECT coalesce(sum(length(path) + 4096), 0) FROM artifacts WHERE execution = n),
 			length(header) + (SELECT coalesce(sum(length(data)), 0) FROM frames WHERE execution = n) FROM executions`)
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +158,7 @@ func TestMakeRoom(t *testing.T) {
 	s := openStore(t, Config{})
 	for i, tenant := range []string{"full", "other", "full", "full", "full"} {
 		l := createInFile(t, s, Execution{ID: fmt.Sprint("e", i), Tenant: tenant})
-		writeArtifacts(t, s, l, map[string]string{"x": strings.Repeat("x", 10_000)})
+		writeArtifacts(t, s, l, map[string]string{"x": strings.Repeat("x", 10_000-artifactOverhead)})
 		end(t, l, "EXITED", start.Add(time.Duration(i)*time.Minute))
 	}
 	runs := createInFile(t, s, Execution{ID: "runs", Tenant: "full", Created: start.Add(-time.Hour)})
