@@ -61,7 +61,7 @@ type pool struct {
 	once                   sync.Once      // closes quit
 	decided                chan struct{}  // closed when the first start of a zygote has succeeded or failed
 	done                   sync.WaitGroup // work, discards and deferred teardowns
-	makers                 sync.WaitGroup // calls of makeOne
+	makers                 sync.WaitGroup // sandboxes that prewarm makes
 
 	// mu guards the fields up to turnEnds, the buckets and the Python zygotes' entries. It is
 	// never held while a sandbox is made or destroyed.
@@ -70,7 +70,7 @@ type pool struct {
 	byGroup map[string]*zygoteEntry
 	ending  map[string]bool // groups whose last zygote is not destroyed yet
 	buckets map[profile]*bucket
-	pending map[string]bool // groups for which prewarm makes a sandbox
+	pending map[string]bool // groups for which prewarm makes a sandbox that no request has claimed
 	pythons map[pythonKey]*pythonEntry
 	rest    time.Time // until then no Python zygote is started
 	starter string    // the caller that the last one was started for
@@ -106,7 +106,8 @@ type bucket struct {
 	want     int // how many should wait
 	least    int // the fewest that waited since the last shrink
 	asked    time.Time
-	made     time.Time // when the pool last began to make a sandbox for it
+	made     time.Time     // when the pool last began to make a sandbox for it
+	next     chan *sandbox // of the one that is being made; nil: none, or a request has claimed it
 }
 
 // startPool starts the pool's goroutine. max is Config.Prewarmed.
@@ -147,7 +148,7 @@ func (p *pool) take(ctx context.Context, s Spec) *sandbox {
 	if k := s.pythonKey(); !k.none() && p.pythonZygotes > 0 {
 		var python *pyzygote.Zygote
 		key.python, python = p.askPythonZygote(k, s.Caller)
-		c, z := p.pick(key, s)
+		c, z := p.get(ctx, key, s)
 		if c != nil {
 			return c
 		}
@@ -160,8 +161,8 @@ func (p *pool) take(ctx context.Context, s Spec) *sandbox {
 		}
 		key.python = pythonKey{}
 	}
-	c, z := p.pick(key, s)
-	if c != nil || z == nil {
+	c, z := p.get(ctx, key, s)
+	if c != nil || z == nil || ctx.Err() != nil {
 		return c
 	}
 	p.wakeUp() // more sandboxes are needed than were waiting
@@ -185,14 +186,35 @@ func (p *pool) buildCloned(ctx context.Context, z *zygote.Zygote, python *pyzygo
 	return p.host.buildCloned(ctx, z, python, s)
 }
 
-// pick takes a sandbox from the bucket for key; nil if none waits. It also returns the
-// zygote, which can make one.
-func (p *pool) pick(key profile, s Spec) (*sandbox, *zygote.Zygote) {
+// get takes a sandbox from the bucket for key, or waits for the one that the pool makes for it, which is ready before
+// one that the request begins. It returns nil if there is neither. It also returns the zygote, which can make one.
+func (p *pool) get(ctx context.Context, key profile, s Spec) (*sandbox, *zygote.Zygote) {
+	c, next, z := p.pick(key, s)
+	if next == nil {
+		return c, z
+	}
+	p.wakeUp() // the pool makes another one
+	select {
+	case c := <-next:
+		return c, z
+	case <-ctx.Done():
+		p.done.Go(func() {
+			if c := <-next; c != nil {
+				c.discard()
+			}
+		})
+		return nil, z
+	}
+}
+
+// pick takes a sandbox from the bucket for key. If none waits, but the pool makes one that no request has claimed, pick
+// claims it: next gets it, or is closed if it could not be made. pick also returns the zygote.
+func (p *pool) pick(key profile, s Spec) (_ *sandbox, next <-chan *sandbox, _ *zygote.Zygote) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	z := p.zygoteFor(s.Group)
 	if z == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	b := p.buckets[key]
 	if b == nil {
@@ -207,13 +229,18 @@ func (p *pool) pick(key profile, s Spec) (*sandbox, *zygote.Zygote) {
 		b.waiting = b.waiting[:last]
 		b.least = min(b.least, len(b.waiting))
 		if c.waits() {
-			return c, z
+			return c, nil, z
 		}
 		p.done.Go(c.discard) // it was killed while it waited
 	}
 	b.want = min(b.want+1, p.max)
 	b.least = 0
-	return nil, z
+	if b.next == nil {
+		return nil, nil, z
+	}
+	next, b.next = b.next, nil
+	delete(p.pending, key.group)
+	return nil, next, z
 }
 
 // forgetBucket removes a bucket if there are maxBuckets: of the group with the most buckets, the
@@ -488,21 +515,37 @@ func (p *pool) prewarm() {
 			python = e.zygote
 		}
 		b.made = time.Now()
-		p.pending[at.group] = true
+		next := make(chan *sandbox, 1)
+		p.pending[at.group], b.next = true, next
 		template, z := b.template, p.zygoteOf(at.group)
-		p.makers.Go(func() { p.makeOne(at, b, z, python, template) })
+		p.makers.Go(func() {
+			c, err := p.buildCloned(context.Background(), z, python, template)
+			p.made(at, b, next, c, err)
+		})
 	}
 }
 
-// makeOne makes one sandbox for a bucket. After a success it has the pool look for the next one.
-func (p *pool) makeOne(at profile, b *bucket, z *zygote.Zygote, python *pyzygote.Zygote, template Spec) {
-	c, err := p.buildCloned(context.Background(), z, python, template)
-	p.mu.Lock()
-	delete(p.pending, at.group)
-	kept := err == nil && p.buckets[at] == b // the bucket may have been removed since
-	if kept {
+// made gives a sandbox, which could be made unless err is set, to the request that has claimed it, else to its bucket.
+// After a success it has the pool look for the next one.
+func (p *pool) made(at profile, b *bucket, next chan *sandbox, c *sandbox, err error) {
+	if err == nil {
 		c.prewarmed = true
-		b.waiting = append(b.waiting, c)
+	}
+	p.mu.Lock()
+	claimed := b.next != next
+	kept := err == nil && p.buckets[at] == b // the bucket may have been removed since
+	switch {
+	case claimed && err == nil:
+		kept = true
+		next <- c
+	case claimed:
+		close(next)
+	default:
+		b.next = nil
+		delete(p.pending, at.group)
+		if kept {
+			b.waiting = append(b.waiting, c)
+		}
 	}
 	p.mu.Unlock()
 	switch {

@@ -137,6 +137,42 @@ func TestPrewarmingTakesTurns(t *testing.T) {
 	p.making.leave("g0")
 }
 
+// stopPrewarming has the pool begin to make a sandbox for a Python program, and stops the Python zygote that forks its
+// first process. The sandboxes that waited are gone. goOn lets the Python zygote go on.
+func stopPrewarming(t *testing.T, h *Host, s Spec) (goOn func()) {
+	t.Helper()
+	run(t, h, s, "") // asks for a Python zygote
+	waitForReady(t, h, s)
+	key := s.withDefaults().profile()
+	key.python = s.pythonKey()
+	until(t, "the pool still makes sandboxes", func() bool {
+		h.pool.mu.Lock()
+		defer h.pool.mu.Unlock()
+		b := h.pool.buckets[key]
+		return len(h.pool.pending) == 0 && len(b.waiting) >= b.want
+	})
+	h.pool.mu.Lock()
+	python, b := h.pool.pythons[key.python].zygote, h.pool.buckets[key]
+	waiting := b.waiting
+	b.waiting, b.want = nil, 1
+	h.pool.mu.Unlock()
+	if err := unix.Kill(python.PID(), unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	goOn = func() { unix.Kill(python.PID(), unix.SIGCONT) }
+	t.Cleanup(goOn)
+	for _, c := range waiting {
+		c.discard()
+	}
+	h.pool.wakeUp()
+	until(t, "the pool makes no sandbox", func() bool {
+		h.pool.mu.Lock()
+		defer h.pool.mu.Unlock()
+		return h.pool.pending[s.Group]
+	})
+	return goOn
+}
+
 // A sandbox of one group that takes long to make does not delay the sandboxes of other groups.
 func TestPrewarmingOfOneGroupIsSlow(t *testing.T) {
 	h := openGroups(t, nil)
@@ -144,30 +180,7 @@ func TestPrewarmingOfOneGroupIsSlow(t *testing.T) {
 	slow.Group = "slow"
 	waitForGroupZygote(t, h, slow.Group)
 	waitForGroupZygote(t, h, "quick")
-	run(t, h, slow, "") // asks for a Python zygote
-	waitForReady(t, h, slow)
-	key := slow.withDefaults().profile()
-	key.python = slow.pythonKey()
-	idle := func() bool { // the pool makes nothing
-		h.pool.mu.Lock()
-		defer h.pool.mu.Unlock()
-		return len(h.pool.pending) == 0
-	}
-	until(t, "the pool still makes sandboxes", idle)
-	h.pool.mu.Lock()
-	python := h.pool.pythons[key.python].zygote
-	h.pool.mu.Unlock()
-	before := python.Children()
-	if err := unix.Kill(python.PID(), unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Kill(python.PID(), unix.SIGCONT) })
-	h.pool.mu.Lock()
-	h.pool.buckets[key].want = len(h.pool.buckets[key].waiting) + 1
-	h.pool.mu.Unlock()
-	h.pool.wakeUp()
-	until(t, "the pool makes no sandbox of the slow group", func() bool { return python.Children() > before })
-
+	stopPrewarming(t, h, slow)
 	quick := Spec{Group: "quick", Program: command("/usr/bin/true")}
 	for range 2 { // one after the other
 		c := prewarm(t, h, quick, 1)[0]
@@ -180,4 +193,58 @@ func TestPrewarmingOfOneGroupIsSlow(t *testing.T) {
 			t.Fatal("the pool made no sandbox of the quick group before the end of the slow one")
 		}
 	}
+}
+
+// A request that finds no prewarmed sandbox gets the one that the pool makes at the moment, and the pool makes another
+// one. If the request ends before, its sandbox is removed.
+func TestRequestClaimsASandbox(t *testing.T) {
+	h := openForkServer(t)
+	s := pythonSpec(nil, "-c", "print(1)")
+	key := s.withDefaults().profile()
+	key.python = s.pythonKey()
+	claimed := func() bool {
+		h.pool.mu.Lock()
+		defer h.pool.mu.Unlock()
+		return h.pool.buckets[key].want > 1
+	}
+	start := func(ctx context.Context) (<-chan *Process, <-chan error) {
+		p, failed := make(chan *Process, 1), make(chan error, 1)
+		s.ID = fmt.Sprintf("t%d", testIDs.Add(1))
+		go func() {
+			got, err := h.Start(ctx, s, IO{})
+			p <- got
+			failed <- err
+		}()
+		until(t, "the request claims no sandbox", claimed)
+		return p, failed
+	}
+	goOn := stopPrewarming(t, h, s)
+	p, failed := start(t.Context())
+	until(t, "the pool makes no other one", func() bool {
+		h.pool.mu.Lock()
+		defer h.pool.mu.Unlock()
+		return h.pool.pending[""]
+	})
+	goOn()
+	got, err := <-p, <-failed
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := got.Wait(); err != nil {
+		t.Error(err)
+	}
+	if !got.sandbox.prewarmed {
+		t.Error("a sandbox was made for the request, although the pool made one")
+	}
+
+	goOn = stopPrewarming(t, h, s)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	_, failed = start(ctx)
+	gone := errors.New("gone")
+	cancel(gone)
+	if err := <-failed; !errors.Is(err, gone) {
+		t.Errorf("got %v, want the cause of the context", err)
+	}
+	goOn()
+	noLeftovers(t, h)
 }

@@ -11,14 +11,14 @@ const pollInterval = 10 * time.Millisecond
 
 // await polls until done returns true. It returns false after patience. It is for the state
 // of other processes and of the kernel, which give a test no event to wait for.
-// Between two polls it waits as long as the last poll took. A poll may be an execution. Without the
-// pause, polls would use the processors that the awaited process needs.
+// Between two polls it waits four times as long as the last poll took. A poll may be an execution. Without the
+// pause, polls would use the processors that the awaited process and other tests need.
 func await(done func() bool) bool {
 	for began, over := time.Now(), time.Now().Add(patience); !done(); began = time.Now() {
 		if time.Now().After(over) {
 			return false
 		}
-		<-time.After(max(pollInterval, time.Since(began)))
+		<-time.After(max(pollInterval, 4*time.Since(began)))
 	}
 	return true
 }

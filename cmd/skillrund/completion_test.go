@@ -9,7 +9,7 @@ import (
 // A shell completes names that the daemon knows.
 func TestClientCompletion(t *testing.T) {
 	t.Parallel()
-	d := startDaemon(t, "")
+	d := startShared(t)
 	r := d.run(code("calculator", "open('chart.png', 'w').write('x')"))
 	r.wantExit(t, 0)
 	for _, tt := range []struct {

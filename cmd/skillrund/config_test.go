@@ -99,6 +99,8 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"negative size", "message_bytes: -1\n", `"-1" is not a size`},
 		{"size overflow", "message_bytes: 99999999999GiB\n", "is not a size"},
 		{"file mode", "listen: {unix_mode: 999}\n", "is not a file mode"},
+		{"a fraction of an execution", "concurrency: {queued: 1.5}\n", `line 1: concurrency.queued: "1.5" is not a whole number`},
+		{"a rule without its list", "network: {allow: public}\n", `line 1: network.allow: "public" is not a list of rules; write [public]`},
 		{"wrong type", "concurrency: {queued: many}\n", `line 1: concurrency.queued: "many" is not a whole number`},
 		{"network", "network: bridge\n", `line 1: network: "bridge" is not a list of rules; write none, or {allow: [public]}`},
 		{"an image's name", "images: {A/b: {rootfs: /x}}\n", `line 1: images.A/b: "A/b" cannot be a name; write up to 64 of a-z, 0-9, '.', '_' and '-', and not host`},

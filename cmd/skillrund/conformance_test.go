@@ -374,7 +374,7 @@ func executionOf(header metadata.MD) string {
 // This tests the test: processes finds the processes of a script while the script runs.
 func TestConformanceFindsProcesses(t *testing.T) {
 	t.Parallel()
-	d := startDaemon(t, "")
+	d := startShared(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	s, err := d.runs.Execute(ctx, shell("calculator", "sleep 3600 & echo ready; wait"))

@@ -233,7 +233,7 @@ func TestContractIsCommandAllowed(t *testing.T) {
 // allowed-tools may be separated by commas or blanks, quoted, or absent.
 func TestContractParseAllowedTools(t *testing.T) {
 	t.Parallel()
-	dir := newDir(t)
+	d := startShared(t)
 	cases := []struct {
 		field string
 		want  []string
@@ -247,9 +247,8 @@ func TestContractParseAllowedTools(t *testing.T) {
 		{``, nil},
 	}
 	for i, c := range cases {
-		writeSkill(t, dir, fmt.Sprintf("tools-%d", i), c.field, nil)
+		d.addSkill(fmt.Sprintf("tools-%d", i), c.field, nil)
 	}
-	d := startDaemonIn(t, dir, "")
 	for i, c := range cases {
 		sk, err := d.skills.GetSkill(t.Context(), &pb.GetSkillRequest{Skill: fmt.Sprintf("tools-%d", i)})
 		if err != nil || !slices.Equal(sk.GetAllowedTools(), c.want) {

@@ -109,7 +109,10 @@ func (f *problems) items(key string, node *yaml.Node, out reflect.Value) {
 // scalar lets yaml.v3 read a value that has no keys.
 // A type with an UnmarshalYAML (size, duration) names the accepted values by its method wants.
 func (f *problems) scalar(key string, node *yaml.Node, out reflect.Value) {
-	if err := node.Decode(out.Addr().Interface()); err != nil {
+	// yaml.v3 would cut a number such as 1.5 down to 1. The types with an UnmarshalYAML do not.
+	_, own := out.Addr().Interface().(yaml.Unmarshaler)
+	cut := !own && (out.CanInt() || out.CanUint()) && node.ShortTag() == "!!float"
+	if err := node.Decode(out.Addr().Interface()); err != nil || cut {
 		f.bad(key, "%s is not %s", shown(node), wanted(out.Interface()))
 	}
 	if node.Kind == yaml.SequenceNode {

@@ -341,14 +341,12 @@ func entrypointTricks(t *testing.T, d *running, c hostileCase) {
 		_, err := d.try(req)
 		wantCode(t, fmt.Sprintf("language %q", language), err, codes.InvalidArgument, codes.FailedPrecondition)
 	}
-	dir := newDir(t)
-	writeSkill(t, dir, "tricks", "allowed-tools: Bash", map[string]string{
+	d.addSkill("tricks", "allowed-tools: Bash", map[string]string{
 		"scripts/self": "#!/proc/self/exe\n", "scripts/one": "#!/proc/1/exe\n", "scripts/fd": "#!/proc/self/fd/6\n", "scripts/dot": "#!../bin/sh\n",
 		"scripts/loop": "#!/skills/tricks/scripts/loop\n", "scripts/env": "#!/usr/bin/env -S /proc/1/exe init\n", "scripts/long": "#!/" + strings.Repeat("a/", 4000) + "\n",
 	})
-	own := startDaemonIn(t, dir, "")
 	for _, path := range []string{"scripts/self", "scripts/one", "scripts/fd", "scripts/dot", "scripts/loop", "scripts/env", "scripts/long"} {
-		r, err := own.try(script("tricks", path))
+		r, err := d.try(script("tricks", path))
 		if err != nil {
 			wantCode(t, path, err, codes.InvalidArgument, codes.FailedPrecondition)
 		} else if r.outcome.GetExitCode() == 0 && r.outcome.End == pb.ExecutionEnd_EXECUTION_END_EXITED {
@@ -356,7 +354,7 @@ func entrypointTricks(t *testing.T, d *running, c hostileCase) {
 		}
 	}
 	for _, line := range []string{"/proc/self/exe", "/proc/1/exe --version", "/dev/fd/3", "/proc/self/fd/6"} {
-		r, err := own.try(command("tricks", line))
+		r, err := d.try(command("tricks", line))
 		if err == nil && r.outcome.End == pb.ExecutionEnd_EXECUTION_END_EXITED && r.outcome.GetExitCode() == 0 {
 			t.Errorf("%s ran: %q", line, r.stdout.String())
 		}

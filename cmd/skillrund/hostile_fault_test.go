@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -625,8 +626,7 @@ func corruptState(t *testing.T, _ *running, _ hostileCase) {
 		t.Fatalf("files %v, %v", files, err)
 	}
 	t.Logf("files: %v", files)
-	places := make(chan struct{}, 2)
-	var wg sync.WaitGroup
+	damages := map[string][]damagedFile{} // by the entry of the state directory
 	names := slices.Sorted(maps.Keys(corruptions))
 	for i, rel := range files {
 		for k, name := range names {
@@ -636,31 +636,54 @@ func corruptState(t *testing.T, _ *running, _ hostileCase) {
 			if slower > 1 && name != "cut short" && k != i%len(names) {
 				continue // a start takes ten seconds in an emulator: one damage per file
 			}
-			corrupt := corruptions[name]
-			places <- struct{}{}
-			wg.Go(func() {
-				defer func() { <-places }()
-				t.Run(filepath.Base(rel)+" "+name, func(t *testing.T) { startDamaged(t, dir, rel, corrupt) })
-			})
+			owner := strings.Split(rel, "/")[1]
+			damages[owner] = append(damages[owner], damagedFile{rel, name})
 		}
+	}
+	places := make(chan struct{}, 2)
+	var wg sync.WaitGroup
+	for i := 0; ; i++ {
+		var together []damagedFile
+		for _, owner := range slices.Sorted(maps.Keys(damages)) {
+			if list := damages[owner]; i < len(list) {
+				together = append(together, list[i])
+			}
+		}
+		if len(together) == 0 {
+			break
+		}
+		places <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-places }()
+			t.Run(fmt.Sprintf("start %d", i), func(t *testing.T) { startDamaged(t, dir, together) })
+		})
 	}
 	wg.Wait()
 }
 
-// startDamaged damages one file in a copy of dir's state and starts a daemon on the copy.
-func startDamaged(t *testing.T, dir, rel string, corrupt func([]byte) []byte) {
+// A damagedFile is a file of the state directory and one of corruptions.
+type damagedFile struct{ path, corruption string }
+
+// startDamaged damages files in a copy of dir's state and starts a daemon on the copy. The files
+// are of different packages, and none reads another one's. So each damage has its own effect.
+func startDamaged(t *testing.T, dir string, damages []damagedFile) {
+	t.Logf("damaged: %v", damages)
 	copied := newDir(t)
 	if out, err := exec.Command("cp", "-a", dir+"/state", dir+"/skills", copied).CombinedOutput(); err != nil {
 		t.Fatalf("%v %s", err, out)
 	}
-	path := filepath.Join(copied, rel)
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	damaged := corrupt(data)
-	if err := os.WriteFile(path, damaged, 0o600); err != nil {
-		t.Fatal(err)
+	lostKey := false
+	for _, one := range damages {
+		path := filepath.Join(copied, one.path)
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		damaged := corruptions[one.corruption](data)
+		if err := os.WriteFile(path, damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		lostKey = lostKey || strings.HasSuffix(path, "request.key") && len(damaged) != len(data)
 	}
 	d := launch(t, copied, "")
 	d.dial("unix://" + copied + "/s.sock")
@@ -669,7 +692,7 @@ func startDamaged(t *testing.T, dir, rel string, corrupt func([]byte) []byte) {
 	if _, err := d.runs.ListExecutions(t.Context(), &pb.ListExecutionsRequest{}); err != nil {
 		t.Errorf("list: %v", err)
 	}
-	if strings.HasSuffix(rel, "request.key") && len(damaged) != len(data) && !strings.Contains(d.log.String(), "kept_as") {
+	if lostKey && !regexp.MustCompile(`file=\S+/request\.key kept_as=`).MatchString(d.log.String()) {
 		t.Errorf("it does not say what became of the key: %s", d.log)
 	}
 	d.stop()

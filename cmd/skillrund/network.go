@@ -35,6 +35,8 @@ type networkRules struct {
 // A ruleList is nil if the key is not set. "allow:" without a value is an empty list.
 type ruleList []string
 
+func (ruleList) wants() string { return "a list of rules; write [public]" }
+
 // begin reads the word none. It returns false if the keys of the mapping are to be read.
 func (c *networkConfig) begin(node *yaml.Node) (done bool) {
 	*c = networkConfig{on: node.Kind == yaml.MappingNode}

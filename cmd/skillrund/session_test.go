@@ -189,7 +189,7 @@ func TestSessionByCommandLine(t *testing.T) {
 // Files go into a session and come back with the same bytes and mode.
 func TestSessionCopy(t *testing.T) {
 	t.Parallel()
-	d := startDaemon(t, "")
+	d := startShared(t)
 	dir := t.TempDir()
 	run := func(stdin string, args ...string) (string, error) {
 		t.Helper()

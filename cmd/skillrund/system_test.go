@@ -81,7 +81,7 @@ func TestListAndGet(t *testing.T) {
 // A deleted execution leaves no file in the daemon's state.
 func TestDelete(t *testing.T) {
 	t.Parallel()
-	d := startDaemon(t, "")
+	d := startShared(t)
 	r := d.run(shell("calculator", "head -c 100000 /dev/zero; echo x >out.txt"))
 	r.wantExit(t, 0)
 	of := func() (found []string) {

@@ -128,4 +128,37 @@ func TestPurgeTenant(t *testing.T) {
 	if again := keyed(acme, purgedText); again == first {
 		t.Error("the key still has its first execution")
 	}
+
+	// A broken upload to a session waits for its caller, but not longer than its tenant.
+	sessions := pb.NewSessionServiceClient(d.conn)
+	made, err := sessions.CreateSession(acme, &pb.CreateSessionRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	upload, err := sessions.PutSessionFile(acme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []*pb.PutSessionFileRequest{
+		{Message: &pb.PutSessionFileRequest_Header{Header: &pb.PutSessionFileHeader{
+			SessionId: made.Session.SessionId, Path: "f", SizeBytes: uint64(len(purgedText)) + 1, Sha256: strings.Repeat("0", 64),
+		}}},
+		{Message: &pb.PutSessionFileRequest_Data{Data: []byte(purgedText)}},
+	} {
+		if err := upload.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = upload.CloseAndRecv()
+	wantReason(t, err, codes.InvalidArgument, "INVALID_REQUEST", "resume there")
+	if err := os.Remove(filepath.Join(dir, "tenants/acme.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "removed again: no effect in time", func() bool { return d.unknownTenant(acme) })
+	if _, err := purge(ctx, "acme"); err != nil {
+		t.Error(err)
+	}
+	if names := d.filesWith(); len(names) > 0 {
+		t.Errorf("%v still have data of acme", names)
+	}
 }

@@ -11,9 +11,8 @@ import (
 // skillrun tool lists the tools of the daemon, and calls one as a model does.
 func TestToolCommand(t *testing.T) {
 	t.Parallel()
-	dir := newDir(t)
-	writeSkill(t, dir, "args", "", map[string]string{"scripts/a.py": "import sys\nprint(sys.argv[1], open('in.txt').read())"})
-	d := startDaemonIn(t, dir, "")
+	d := startShared(t)
+	d.addSkill("args", "", map[string]string{"scripts/a.py": "import sys\nprint(sys.argv[1], open('in.txt').read())"})
 	out, err := d.cli("tool", "list", "--json").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -46,9 +45,8 @@ func TestToolCommand(t *testing.T) {
 // git with harmless settings runs under a rule for its subcommand.
 func TestGitSettingsRun(t *testing.T) {
 	t.Parallel()
-	dir := newDir(t)
-	writeSkill(t, dir, "commits", "allowed-tools: Bash(git init:*), Bash(git commit:*), Bash(git log:*)", nil)
-	d := startDaemonIn(t, dir, "")
+	d := startShared(t)
+	d.addSkill("commits", "allowed-tools: Bash(git init:*), Bash(git commit:*), Bash(git log:*)", nil)
 	const line = "git -c init.defaultBranch=main init -q . && git -c user.name=a -c user.email=a@b -c commit.gpgsign=false commit -q --allow-empty -m x && " +
 		"GIT_AUTHOR_NAME=c GIT_AUTHOR_EMAIL=c@d GIT_COMMITTER_NAME=e GIT_COMMITTER_EMAIL=e@f GIT_PAGER=cat git commit -q --allow-empty -m y && git -c color.ui=never log --format=%an:%cn:%s --decorate=no"
 	r, _, err := d.executeCommand(&pb.ExecuteCommandRequest{Skill: "commits", Command: line})

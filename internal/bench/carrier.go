@@ -17,20 +17,28 @@ import (
 )
 
 // A carrier is a way in which the network's script reaches the servers. run returns the numbers that the
-// script prints; nil: it can't be run, and broken says why. broken is also the failure in the last turns, and failed the
-// number of runs in them that failed and were repeated.
+// script prints; nil: it can't be run, and broken says why. broken is also the failure in the last turns, failed the
+// number of runs in them that failed and were repeated, and spent the time of all runs in them.
 type carrier struct {
 	name   string
 	run    func(args ...string) ([]float64, error)
 	broken error
 	failed int
+	spent  time.Duration
 }
 
 // peerTries is how often a peer may try a run. pasta of Debian 12 resets some of the connections that send 256 MiB.
 const peerTries = 4
 
+// peerPatience is how long the runs of a peer may take in the turns of a row. After that, and at least one run that
+// counts, the peer leaves out the other turns. pasta of Debian 12 drops what a socket does not take at once: sending 256 MiB
+// takes up to 20 seconds, because the sender waits for retransmissions.
+const peerPatience = 45 * time.Second
+
 // try is run. A peer that fails tries again.
 func (c *carrier) try(peer bool, args ...string) (took []float64, err error) {
+	began := time.Now()
+	defer func() { c.spent += time.Since(began) }()
 	took, err = c.run(args...)
 	for tries := 1; peer && err != nil && tries < peerTries; tries++ {
 		c.failed++

@@ -22,9 +22,9 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// A neighbour's clients run in a process of their own, in a session of its own, with the lowest priority. Real clients
-// have machines of their own. Here they share the processors with the daemon, which can't do anything about the time
-// that they take. With the lowest priority they take what the daemon, its sandboxes and the measured client leave.
+// A neighbour's clients run in a separate process and session, with the lowest priority. Real clients run on other
+// machines. Here they share the processors with the daemon. With the lowest priority they take only the time that the
+// daemon, its sandboxes and the measured client leave.
 
 // lowest is the nice value of the lowest priority, see sched(7).
 const lowest = 19
@@ -100,7 +100,7 @@ func startLast(cmd *exec.Cmd) error {
 	return <-started
 }
 
-// Neighbour is the process of a neighbour's clients. It reads its task, acts until in ends, and writes to out what it did.
+// Neighbour is the process of a neighbour's clients. It reads its task, acts until in ends, and writes its report to out.
 func Neighbour(ctx context.Context, in io.Reader, out io.Writer) error {
 	// The kernel compares the priorities of the threads of a session with each other, and the sessions by this number.
 	// A kernel without autogroups has no such file.

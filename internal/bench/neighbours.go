@@ -75,7 +75,7 @@ func besideNeighbours(r *run, d *daemon, rows rowSet) error {
 	return nil
 }
 
-// beside fills the row of a neighbour, and returns the times alone. It takes short slices alone and with the neighbour in
+// beside fills a neighbour's row, and returns the times alone. It takes short slices alone and with the neighbour in
 // turns, because a machine slows down and speeds up for seconds at a time. The neighbour moves in for its slice only, so
 // it cannot slow the slice alone. slice loads the daemon for the time of a slice.
 func (r *run) beside(n neighbour, row *Row, slice func() (loaded, error), moveIn func() (end func() (int, error), err error)) (alone []float64, err error) {

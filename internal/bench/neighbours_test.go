@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // The test binary is also the process of a neighbour's clients.
@@ -24,7 +26,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// A neighbour acts in a process with the lowest priority and in a session of its own until it is stopped, and its
+// A neighbour acts in a process with the lowest priority and a separate session until it is stopped, and its
 // unexpected error is reported.
 func TestNeighbourProcess(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -67,6 +69,10 @@ func TestNeighbourProcess(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
+		// It ends by itself: end would stop it before its first act.
+		if err := unix.Waitid(unix.P_PID, childOf(t, os.Getpid()), nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+			t.Errorf("%s: waitid: %v", tt.name, err)
+		}
 		if _, err := end(); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got the error %v, want %q in it", tt.name, err, tt.want)
 		}
@@ -87,7 +93,7 @@ func childOf(t *testing.T, pid int) int {
 	return children[0]
 }
 
-// A row has a figure, or the error says whose fault it is that there is none.
+// A row has a figure, or an error that names the cause.
 func TestBesideNeighbour(t *testing.T) {
 	broken := errors.New("boom")
 	for _, tt := range []struct {

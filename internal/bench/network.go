@@ -160,11 +160,11 @@ func (r *run) peersOn(i *internet) (all []*carrier, end func() error) {
 }
 
 // turns runs the script n times by each carrier, in turns, after one run that does not count. A peer that
-// fails again and again is left out of these turns.
+// fails again and again, or is too slow, is left out of these turns.
 func (r *run) turns(n int, all []*carrier, args ...string) ([][]float64, error) {
 	samples := make([][]float64, len(all))
 	for _, c := range all {
-		if c.failed = 0; c.run != nil {
+		if c.failed, c.spent = 0, 0; c.run != nil {
 			c.broken = nil
 		}
 	}
@@ -174,7 +174,7 @@ func (r *run) turns(n int, all []*carrier, args ...string) ([][]float64, error) 
 			if err := r.pause(0); err != nil {
 				return nil, err
 			}
-			if c.broken != nil {
+			if c.broken != nil || i >= firstPeer && turn > 1 && c.spent > peerPatience {
 				continue
 			}
 			took, err := c.try(i >= firstPeer, args...)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // testInternet skips the test on a machine that lacks a program or a device of the rows.
@@ -118,6 +120,23 @@ func TestTurns(t *testing.T) {
 	if got := row.Peers["peer"]; got.Broken == "" || got.Value != 0 {
 		t.Errorf("got %+v, want a broken peer", got)
 	}
+}
+
+// A slow peer has a figure of the turns that it took. The sandbox takes all turns, however slow it is.
+func TestTurnsOfASlowPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &run{Config: Config{Say: func(string, ...any) {}}, ctx: t.Context()}
+		taking := func(d time.Duration) func(...string) ([]float64, error) {
+			return func(...string) ([]float64, error) { time.Sleep(d); return []float64{1}, nil }
+		}
+		all := []*carrier{{run: taking(time.Minute)}, {run: taking(0)}, {run: taking(20 * time.Second)}, {run: taking(time.Hour)}}
+		for again := range 2 { // the time of earlier turns does not count
+			samples, err := r.turns(10, all, "send", "1")
+			if err != nil || len(samples[0]) != 10 || len(samples[1]) != 10 || len(samples[2]) != 2 || len(samples[3]) != 1 {
+				t.Errorf("round %d: got %v, %v, want 10, 10, 2 and 1 samples", again, samples, err)
+			}
+		}
+	})
 }
 
 func TestNumbersOfAScript(t *testing.T) {

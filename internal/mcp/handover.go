@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -102,9 +103,10 @@ func (s *Server) ownID(c *caller, id string) string {
 // reopen initializes a session for the client of an earlier one, and returns its id. It returns "" if the session is
 // refused, for example by a quota; then the client gets 404 and initializes a session itself.
 func (s *Server) reopen(c *caller, h HandedSession) (id string) {
-	as := &caller{Identity: c.Identity, address: c.address, here: c.here, name: h.Name}
+	// Not until the caller goes: its next request needs the session, too.
+	as := &caller{Identity: c.Identity, address: c.address, here: context.WithoutCancel(c.here), name: h.Name}
 	post := func(message string) http.Header {
-		r, err := http.NewRequestWithContext(c.here, http.MethodPost, Path, strings.NewReader(message))
+		r, err := http.NewRequestWithContext(as.here, http.MethodPost, Path, strings.NewReader(message))
 		if err != nil {
 			panic(err) // cannot happen: the method and the path are constant
 		}

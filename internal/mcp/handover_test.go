@@ -12,6 +12,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/toolview"
 )
 
@@ -161,6 +162,27 @@ func TestHandedOverCallIsRedirected(t *testing.T) {
 				t.Errorf("got %v, %q", resp.Header, body)
 			}
 		})
+	}
+}
+
+// A client that goes while its session is reopened finds the session at its next request.
+func TestCallerGoesDuringReopening(t *testing.T) {
+	first := startIdle(t, nil)
+	r := first.open(t, first.mine)
+	all := first.HandOver()
+	next := startIdle(t, nil)
+	next.Inherit(all)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	next.ownID(&caller{Identity: identity.Identity{Principal: all[0].Who, Role: identity.Invoke}, here: gone}, r.session)
+	r.http = httpClient(t, next.mine)
+	if got := r.ping(); got != http.StatusOK {
+		t.Errorf("got %d", got)
+	}
+	list := r.request("POST", `{"jsonrpc":"2.0","id":3,"method":"tools/list"}`)
+	defer list.Body.Close()
+	if body, err := io.ReadAll(list.Body); err != nil || !strings.Contains(string(body), "run_skill_script") {
+		t.Errorf("got %s, %v", body, err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -302,8 +303,11 @@ func (s *Server) readMessage(w http.ResponseWriter, r *http.Request) (e envelope
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		return e, refuse(http.StatusRequestEntityTooLarge, "the message is larger than %d bytes", s.maxMessage)
 	}
-	if err != nil {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return e, refuse(http.StatusBadRequest, "the message did not arrive within %s", s.bodyTime)
+	}
+	if err != nil {
+		return e, refuse(http.StatusBadRequest, "the message broke off: %v", err)
 	}
 	control.SetReadDeadline(time.Time{}) // further reads only detect that the caller has gone
 	if e, bad = readEnvelope(body); bad != nil {

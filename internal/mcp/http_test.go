@@ -428,6 +428,26 @@ func TestBodyThatDoesNotArrive(t *testing.T) {
 	}
 }
 
+// A body that breaks off, or is not chunked as it says, is no matter of time.
+func TestBodyThatBreaksOff(t *testing.T) {
+	d := startIdle(t, nil)
+	for _, rest := range []string{"Content-Length: 1000\r\n\r\n{", "Transfer-Encoding: chunked\r\n\r\nxyz\r\n"} {
+		conn := dial(t, d.mine)
+		fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n%s", rest)
+		if err := conn.(*net.UnixConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 400 || !strings.Contains(string(body), "the message broke off") {
+			t.Errorf("got %d %s", resp.StatusCode, body)
+		}
+	}
+}
+
 // A silent call sends comments to its client, and its answer arrives as usual.
 func TestSilentCallsAreKeptAlive(t *testing.T) {
 	release := make(chan struct{})

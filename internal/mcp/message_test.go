@@ -1,12 +1,15 @@
 package mcp
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/skillrun/skillrun/internal/executor"
 )
 
 // An invalid message gets an answer with a protocol code. The answer does not mention
@@ -160,6 +163,24 @@ func TestPrintedStreams(t *testing.T) {
 		c.call("run_skill_script", map[string]any{"skill": "demo", "script_path": script})
 		if got := fmt.Sprint(d.printed(t.Context(), alice, d.newest())); got != want {
 			t.Errorf("%s: got %s, want %s", script, got, want)
+		}
+	}
+}
+
+// The answer for a large file is at most about twice the file, which is what answerBytes reserves for it.
+func TestLargeAnswersAreBounded(t *testing.T) {
+	for text, isText := range map[string]bool{
+		"plain ": true, "<li>An ordinary list item</li>\n": true, "\"\\\n": true, "\u2028\u2029": true, "\u201cquoted\u201d": true,
+		"<": false, "a&": false, "\x01": false, "\u2028\u2028<<<<": false,
+	} {
+		data := []byte(strings.Repeat(text, (maxPiece+len(text))/len(text)))
+		got := pieceOf("skill://x/y", executor.URI{}, data, false, "")
+		encoded, err := json.Marshal(got)
+		if err != nil || len(encoded) > 2*len(data)+1000 {
+			t.Errorf("%q: %d bytes take %d, %v", text, len(data), len(encoded), err)
+		}
+		if c := got.Contents[0]; (c.Text != "") != isText || (c.Blob != nil) == isText {
+			t.Errorf("%q: a text: %v, want %v", text, c.Text != "", isText)
 		}
 	}
 }

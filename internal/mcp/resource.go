@@ -72,7 +72,7 @@ func pieceSize(t executor.URI, size int64) int64 {
 
 // answerBytes returns how many bytes of memory the answer to a message needs in addition to a
 // usual answer: the encoded size of a skill's file that is larger than a piece. JSON escapes at
-// most double such a file, see escapes; base64 adds a third.
+// most double such a file, see jsonBytes; base64 adds a third.
 func (s *Server) answerBytes(tenant string, e envelope) int64 {
 	skills := s.skills.For(tenant)
 	t, ok := executor.ParseSkillURI(skills, e.uri)
@@ -178,7 +178,7 @@ func pieceOf(uri string, t executor.URI, data []byte, more bool, mime string) *s
 			data = data[:whole]
 		}
 	}
-	if utf8.Valid(data) && !bytes.ContainsRune(data, 0) && (len(data) <= maxPiece || !bytes.ContainsFunc(data, escapes)) {
+	if utf8.Valid(data) && !bytes.ContainsRune(data, 0) && (len(data) <= maxPiece || jsonBytes(data) <= 2*len(data)) {
 		c.Text = string(data)
 		if mime == "" {
 			c.MIMEType = "text/plain"
@@ -195,9 +195,22 @@ func pieceOf(uri string, t executor.URI, data []byte, more bool, mime string) *s
 	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{c}}
 }
 
-// escapes reports whether JSON writes a character in six bytes. A large file with such characters
-// comes as a blob, which bounds its answer.
-func escapes(r rune) bool { return r < ' ' && r != '\n' && r != '\r' && r != '\t' }
+// jsonBytes returns how many bytes of JSON a text takes, or a few more. The SDK's JSON has six bytes for each "<", ">" and
+// "&". A large file that would more than double comes as a blob, which bounds its answer.
+func jsonBytes(text []byte) int {
+	n := len(text)
+	for _, b := range text {
+		switch {
+		case b == '\n' || b == '\r' || b == '\t' || b == '"' || b == '\\':
+			n++
+		case b < ' ' || b == '<' || b == '>' || b == '&':
+			n += 5
+		case b == 0xe2: // U+2028 and U+2029 begin with it
+			n += 3
+		}
+	}
+	return n
+}
 
 // An emptyText is a result with empty texts. The protocol requires a text or a blob in each
 // content, and the SDK would omit an empty text.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -31,27 +32,40 @@ func openAddresses() (*os.File, error) {
 }
 
 // watchAddresses runs until Close closes the socket. The messages are not read: each time, all
-// addresses are.
+// addresses are, and all helpers get them. One that has started meanwhile may have others than the last that were sent.
 func (m *Manager) watchAddresses() {
-	var last []netip.Addr
 	for b := make([]byte, 64<<10); ; {
 		_, err := m.addresses.Read(b)
-		if err != nil && !errors.Is(err, unix.ENOBUFS) { // without room for a message, the kernel says so
+		// ENOBUFS: the kernel had no room for a message. The deadline: the addresses could not be read before.
+		if err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return
 		}
-		own, err := m.config.ownAddresses()
+		own, err := m.readAddresses()
+		again := time.Time{}
 		if err != nil {
+			again = time.Now().Add(time.Second)
 			m.config.Log.Error("the machine's addresses can't be read; a new one may be open to sandboxes", "err", err)
-		} else if !slices.Equal(own, last) {
+		}
+		_ = m.addresses.SetReadDeadline(again)
+		if err == nil {
 			m.sendAddresses(own)
-			last = own
 		}
 	}
 }
 
-// sendAddresses returns when all helpers know the addresses. A helper that starts later learns them with its first
+// readAddresses returns a request with the machine's addresses of now. A helper gets such requests from several
+// goroutines, and keeps the addresses that were read last.
+func (m *Manager) readAddresses() (request, error) {
+	m.reading.Lock()
+	defer m.reading.Unlock()
+	m.readings++
+	own, err := m.config.ownAddresses()
+	return request{Kind: addresses, Reading: m.readings, Own: own}, err
+}
+
+// sendAddresses returns when all helpers know the addresses. A helper that starts later learns them before its first
 // network.
-func (m *Manager) sendAddresses(own []netip.Addr) {
+func (m *Manager) sendAddresses(own request) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	// m.mu is held while the calls start, not while they run: the deferred Wait runs after the deferred Unlock.
@@ -62,17 +76,27 @@ func (m *Manager) sendAddresses(own []netip.Addr) {
 	}
 }
 
-func (t *tenant) sendAddresses(own []netip.Addr) {
+func (t *tenant) sendAddresses(own request) {
 	t.mu.Lock()
 	p := t.process
 	t.mu.Unlock()
 	if p == nil {
 		return
 	}
-	// errDied needs no action: the next helper learns the addresses with each network.
-	if _, err := p.call(t.life, request{Kind: addresses, Own: own}, -1); err != nil && !errors.Is(err, errDied) && t.life.Err() == nil {
-		p.kill() // a helper with an old list would let a sandbox reach the machine
+	// errDied needs no action: the next helper learns the addresses when it starts.
+	if _, err := p.call(t.life, own, -1); err != nil && !errors.Is(err, errDied) && t.life.Err() == nil {
+		p.kill() // rather than that it lets a sandbox reach the machine
 	}
+}
+
+// sendFirstAddresses is for a helper that has just started. The tenant's process must be set: from then on, sendAddresses
+// reaches the helper with each change, so no change falls between the two.
+func (t *tenant) sendFirstAddresses(p *process) error {
+	own, err := t.manager.readAddresses()
+	if err == nil {
+		_, err = p.call(t.life, own, -1)
+	}
+	return err
 }
 
 // ownAddresses returns the addresses of the machine's interfaces and the addresses in Config.Own.

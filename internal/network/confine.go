@@ -30,8 +30,10 @@ var HelperLimits = sandbox.HelperLimits{MemoryBytes: 1 << 30, Processes: 128, CP
 
 // environment is all of a helper's environment. The bounds keep one tenant from taking the memory and
 // the processors of the others. GOMEMLIMIT leaves a quarter of the cgroup's memory to the kernel's buffers.
+// GOMAXPROCS is half of the machine's processors: with both of two, Go wakes and stops threads for most packets, and
+// the programs that send and receive have fewer turns.
 // GODEBUG keeps Go from holding files of the cgroup open.
-var environment = []string{"GOMEMLIMIT=768MiB", "GOMAXPROCS=2", "GOTRACEBACK=single", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
+var environment = []string{"GOMEMLIMIT=768MiB", fmt.Sprintf("GOMAXPROCS=%d", max(1, min(runtime.NumCPU()/2, 2))), "GOTRACEBACK=single", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
 // oomScore is the helper's oom_score_adj. The daemon's own, which the helper inherits, may keep the
 // kernel from killing it, and the connections of one tenant may take gigabytes. Sandboxes have 1000.

@@ -50,6 +50,7 @@ type helper struct {
 	queue    *queue
 	shared   *gateway.Shared
 	own      policy.Own     // for all networks
+	reading  uint64         // of own; 0: none came
 	roots    *x509.CertPool // authorities of the machine; nil: no request for trust came
 	networks map[uint64]*carried
 }
@@ -86,7 +87,10 @@ func (h *helper) handle(r request, device *os.File) {
 			answer.Error = err.Error()
 		}
 	case addresses:
-		h.own.Set(r.Own)
+		if r.Reading > h.reading {
+			h.own.Set(r.Own)
+			h.reading = r.Reading
+		}
 	case trust:
 		h.trust(r.Roots)
 	case detach:
@@ -119,7 +123,9 @@ func (h *helper) attach(r request, device *os.File) error {
 	if err != nil || h.networks[r.Network] != nil {
 		return errors.Join(err, device.Close())
 	}
-	h.own.Set(r.Own)
+	if h.reading == 0 { // its rules would allow the machine's addresses
+		return errors.Join(errors.New("the machine's addresses did not come"), device.Close())
+	}
 	s := &sink{network: r.Network, queue: h.queue}
 	// New owns the device from here on, also after an error.
 	g, err := gateway.New(gateway.Config{TUN: device, Rules: rules.WithOwn(&h.own), Resolvers: r.Resolvers, Limits: r.Limits, Shared: h.shared, Sink: s,
@@ -148,17 +154,22 @@ func (h *helper) detach(network uint64, answer report) {
 // maxEvents bounds the events of all networks that wait for a slow Manager.
 const maxEvents = 1024
 
+// eventPause is how long an event waits for others. A program that opens one connection after the other would otherwise
+// share the processors with a daemon that wakes for each.
+const eventPause = 10 * time.Millisecond
+
 // A queue has the packets that wait for the socket, so that no network waits for the Manager.
 type queue struct {
 	mu      sync.Mutex
-	more    *sync.Cond
+	due     *sync.Cond
+	isDue   bool // the packets are to be sent now
 	socket  *socket
 	packets []report
 }
 
 func newQueue(s *socket) *queue {
 	q := &queue{socket: s}
-	q.more = sync.NewCond(&q.mu)
+	q.due = sync.NewCond(&q.mu)
 	return q
 }
 
@@ -167,24 +178,40 @@ func newQueue(s *socket) *queue {
 func (q *queue) push(r report) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if (r.Kind == denied || r.Kind == closed) && len(q.packets) >= maxEvents {
+	event := r.Kind == denied || r.Kind == closed
+	if event && len(q.packets) >= maxEvents {
 		return false
 	}
 	q.packets = append(q.packets, r)
-	q.more.Signal()
+	switch {
+	case !event || len(q.packets) >= maxEvents/2: // the Manager waits for a reply
+		q.send()
+	case len(q.packets) == 1:
+		time.AfterFunc(eventPause, func() {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.send()
+		})
+	}
 	return true
+}
+
+// send has run send all packets. The caller holds mu.
+func (q *queue) send() {
+	q.isDue = true
+	q.due.Signal()
 }
 
 // run sends until the process ends. When the Manager is gone, Helper ends it.
 func (q *queue) run() {
 	for {
 		q.mu.Lock()
-		for len(q.packets) == 0 {
-			q.more.Wait()
+		for !q.isDue {
+			q.due.Wait()
 		}
 		// All waiting packets at once: send may block, and must not hold the lock while it does.
 		packets := q.packets
-		q.packets = nil
+		q.packets, q.isDue = nil, false
 		q.mu.Unlock()
 		for _, p := range packets {
 			err := q.socket.send(p, -1)

@@ -69,6 +69,8 @@ type Manager struct {
 	closed sync.WaitGroup // tasks that Close waits for
 
 	addresses *os.File // see watchAddresses
+	reading   sync.Mutex
+	readings  uint64 // of the machine's addresses; guarded by reading
 	deaths    atomic.Int64
 	ooms      atomic.Int64 // of the deaths
 	open      atomic.Int64
@@ -210,7 +212,7 @@ func (m *Manager) tenant(name string) *tenant {
 }
 
 // closeDevices closes devices one after the other. Each close blocks a thread in the kernel for about
-// 20 ms, so only this goroutine closes.
+// 20 ms, so only this goroutine closes. A helper closes its descriptor before that, since it would stop carrying packets.
 func (m *Manager) closeDevices() {
 	for f := range m.closer {
 		if f == nil {

@@ -421,6 +421,56 @@ func TestNewOwnAddresses(t *testing.T) {
 	untilIs(t, own, false)
 }
 
+// Requests with the machine's addresses may reach a helper in another order than the addresses were read in. Without
+// addresses, a helper attaches nothing: the rules would allow them.
+func TestOrderOfAddresses(t *testing.T) {
+	h := &helper{queue: newQueue(nil)}
+	device, other, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := h.attach(request{Kind: attach}, device); err == nil || !strings.Contains(err.Error(), "addresses") {
+		t.Errorf("attached without the machine's addresses: %v", err)
+	}
+	early, late := netip.MustParseAddr("20.7.7.7"), netip.MustParseAddr("20.7.7.8")
+	h.handle(request{Kind: addresses, Reading: 2, Own: []netip.Addr{late}}, nil)
+	h.handle(request{Kind: addresses, Reading: 1, Own: []netip.Addr{early}}, nil)
+	rules, err := policy.Parse(policy.Config{Allow: []string{"public"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules = rules.WithOwn(&h.own)
+	for a, want := range map[netip.Addr]bool{early: true, late: false} {
+		if got := rules.Dial(policy.TCP, netip.AddrPortFrom(a, 443), nil).Allowed; got != want {
+			t.Errorf("%v: allowed is %t, want %t", a, got, want)
+		}
+	}
+}
+
+// The daemon closes a device last: the last close takes long, and a helper has packets of others to carry.
+func TestHelperClosesDevicesFirst(t *testing.T) {
+	m := newManager(t)
+	box := newBox(t, m, "a")
+	files := fmt.Sprintf("/proc/%d/fd/*", m.process(t, "a").command.Process.Pid)
+	devices := func() (n int) {
+		links, _ := filepath.Glob(files)
+		for _, link := range links {
+			if file, _ := os.Readlink(link); file == "/dev/net/tun" {
+				n++
+			}
+		}
+		return n
+	}
+	if n := devices(); n != 1 {
+		t.Fatalf("an attached network: %d devices in the helper", n)
+	}
+	box.network.Detach()
+	if n := devices(); n != 0 {
+		t.Errorf("after Detach: %d devices in the helper", n)
+	}
+}
+
 // untilIs waits until f returns want.
 func untilIs(t *testing.T, f func() bool, want bool) {
 	t.Helper()

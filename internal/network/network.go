@@ -73,14 +73,11 @@ func (n *Network) close() {
 func (n *Network) request(ctx context.Context) (r request, err error) {
 	c := n.manager.config
 	r = request{Kind: attach, Network: n.number, Limits: c.Limits, Credentials: n.secrets}
-	// Resolvers, proxy and addresses are read now, not when the daemon started: they may have changed.
+	// Resolvers and proxy are read now, not when the daemon started: they may have changed.
 	r.Allow, r.Deny = n.rules.Strings()
 	if r.Resolvers, err = c.resolvers(); err != nil {
 		return r, err
 	}
-	if r.Proxy, err = c.Proxy.open(ctx); err != nil {
-		return r, err
-	}
-	r.Own, err = c.ownAddresses()
+	r.Proxy, err = c.Proxy.open(ctx)
 	return r, err
 }

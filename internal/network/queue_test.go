@@ -38,3 +38,27 @@ func TestQueueGoesOn(t *testing.T) {
 		}
 	}
 }
+
+// An event is sent also if no reply follows.
+func TestQueueSendsEvents(t *testing.T) {
+	manager, end, err := socketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := newQueue(newSocket(end))
+	ended := make(chan struct{})
+	go func() { defer close(ended); q.run() }()
+	t.Cleanup(func() { // the next packet ends run
+		manager.file.Close()
+		q.push(report{Kind: reply})
+		<-ended
+		end.Close()
+	})
+	for network := range uint64(3) {
+		q.push(report{Kind: closed, Network: network, Connection: &policy.Connection{To: netip.MustParseAddrPort("20.1.0.1:80")}})
+		var got report
+		if _, err := manager.receive(&got); err != nil || got.Kind != closed || got.Network != network {
+			t.Fatalf("got %+v, %v, want the event of network %d", got, err, network)
+		}
+	}
+}

@@ -93,10 +93,14 @@ func (t *tenant) helper() (*process, error) {
 		return nil, fmt.Errorf("%w: %w", ErrHelper, err)
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.process = p
 	t.rest()
 	t.tasks.Go(func() { t.watch(p) })
+	t.mu.Unlock()
+	if err := t.sendFirstAddresses(p); err != nil {
+		p.kill()
+		return nil, fmt.Errorf("%w: %w", ErrHelper, err)
+	}
 	return p, nil
 }
 

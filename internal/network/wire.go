@@ -29,7 +29,7 @@ const (
 	trust  kind = "trust"
 	ping   kind = "ping"
 
-	addresses kind = "addresses" // has Own
+	addresses kind = "addresses" // has Own; comes before the first attach
 
 	reply   kind = "reply" // to any request, with its number
 	denied  kind = "denied"
@@ -45,7 +45,6 @@ type request struct {
 	Network   uint64           `json:"network,omitempty"` // of attach and detach
 	Allow     []string         `json:"allow,omitempty"`
 	Deny      []string         `json:"deny,omitempty"`
-	Own       []netip.Addr     `json:"own,omitempty"` // of attach and addresses: the machine's addresses of now
 	Resolvers []netip.AddrPort `json:"resolvers,omitempty"`
 	Limits    gateway.Limits   `json:"limits"`
 	// Credentials has secrets. No request is logged.
@@ -53,6 +52,9 @@ type request struct {
 	Proxy       *gateway.Proxy  `json:"proxy,omitempty"` // has a secret, too
 
 	Roots [][]byte `json:"roots,omitempty"` // of trust: certificates of authorities
+
+	Own     []netip.Addr `json:"own,omitempty"`     // of addresses: the machine's
+	Reading uint64       `json:"reading,omitempty"` // of addresses: a later reading has a larger number
 
 	ID     int                   `json:"id,omitempty"`     // of start: the helper's user and group
 	Tenant *gateway.TenantLimits `json:"tenant,omitempty"` // of start

@@ -36,11 +36,12 @@ type putKey struct {
 	executable            bool
 }
 
-// A put is an upload of a file to a session. uploads.mu guards active and expiry.
+// A put is an upload of a file to a session. uploads.mu guards active, expiry and broken.
 type put struct {
 	dir    string
 	active bool        // a call works on it
 	expiry *time.Timer // of an upload that is not active
+	broken time.Time   // since when it is not active
 
 	mu       sync.Mutex // guards the fields below
 	call     int        // number of the call that may write
@@ -144,9 +145,40 @@ func receivePut(stream grpc.ClientStreamingServer[pb.PutSessionFileRequest, pb.P
 	}
 }
 
-// beginPut makes an upload, or finds the broken one with the same key. Room for the whole file is
-// reserved until endPut or the expiry.
+// beginPut makes an upload, or finds the broken one with the same key. Broken uploads of the tenant make room for it, the
+// oldest first. Room for the whole file is reserved until endPut or the expiry.
 func (u *uploads) beginPut(key putKey) (*put, error) {
+	for {
+		p, err := u.tryPut(key)
+		full := errors.As(err, new(*putsFullError)) || errors.As(err, new(*uploadsFullError))
+		if !full || !u.dropOldestPut(key) {
+			return p, err
+		}
+	}
+}
+
+// dropOldestPut removes the oldest broken upload of the tenant of key. It returns false if there is none, or if room is
+// not what the upload of key lacks.
+func (u *uploads) dropOldestPut(key putKey) bool {
+	u.mu.Lock()
+	var oldest *put
+	var at putKey
+	for k, p := range u.puts {
+		if k.who.Tenant == key.who.Tenant && !p.active && (oldest == nil || p.broken.Before(oldest.broken)) {
+			oldest, at = p, k
+		}
+	}
+	same := u.puts[key] != nil
+	u.mu.Unlock()
+	if oldest == nil || same {
+		return false
+	}
+	u.expirePut(at, oldest)
+	return true
+}
+
+// tryPut is beginPut without making room.
+func (u *uploads) tryPut(key putKey) (*put, error) {
 	u.mu.Lock()
 	p := u.puts[key]
 	if p != nil {
@@ -204,7 +236,7 @@ func (u *uploads) endPut(key putKey, p *put, keep bool) error {
 	u.mu.Lock()
 	if keep {
 		defer u.mu.Unlock()
-		p.active = false
+		p.active, p.broken = false, time.Now()
 		p.expiry = time.AfterFunc(keepPut, func() { u.expirePut(key, p) })
 		return nil
 	}
@@ -228,14 +260,18 @@ func (u *uploads) expirePut(key putKey, p *put) {
 	removeStaged(p.dir, p.file()) // what stays is removed at the next start
 }
 
-// dropPuts removes the broken uploads. No client can resume them after the server has stopped, for example in a takeover that
-// has failed: the daemon goes on with another server.
-func (u *uploads) dropPuts() {
+// dropPuts removes the broken uploads of a tenant that was removed, or all if tenant is empty: no client can resume them after
+// the server has stopped, for example in a takeover that has failed, because the daemon goes on with another server. Uploads
+// that are under way are removed at their end.
+func (u *uploads) dropPuts(tenant string) {
 	u.mu.Lock()
 	puts := maps.Clone(u.puts)
 	u.mu.Unlock()
 	for key, p := range puts {
-		u.expirePut(key, p)
+		if tenant == "" || key.who.Tenant == tenant {
+			p.refuse(nil)
+			u.expirePut(key, p)
+		}
 	}
 }
 

@@ -300,6 +300,72 @@ func TestStopRemovesBrokenPuts(t *testing.T) {
 	}
 }
 
+// The purge of a tenant removes its broken uploads. One that is under way goes when its stream breaks.
+func TestPurgeRemovesPuts(t *testing.T) {
+	u := testUploads(t)
+	begin := func(tenant, path string) (putKey, *put) {
+		t.Helper()
+		key := putKey{who: permission.Principal{Tenant: tenant, Name: "x"}, size: 2, path: path}
+		p, err := u.beginPut(key)
+		if err == nil {
+			err = p.add(0, []byte("x"), 2)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return key, p
+	}
+	end := func(key putKey, p *put) {
+		t.Helper()
+		if err := u.endPut(key, p, true); err != nil {
+			t.Error(err)
+		}
+	}
+	end(begin("gone", "broken"))
+	end(begin("other", "broken"))
+	key, p := begin("gone", "under way")
+	u.dropPuts("gone")
+	if n := left(t, u); n != 2 {
+		t.Errorf("%d uploads are left; want that of the other tenant and the one under way", n)
+	}
+	end(key, p)
+	if n := left(t, u); n != 1 || u.tenantPuts("other") != 1 {
+		t.Errorf("%d uploads are left; want that of the other tenant", n)
+	}
+	u.dropPuts("")
+}
+
+// Broken uploads of a tenant make room for a new one, the oldest first, and no upload that is under way.
+func TestBrokenPutsMakeRoom(t *testing.T) {
+	u := testUploads(t)
+	keys := make([]putKey, maxTenantPuts)
+	for i := range keys {
+		keys[i] = putKey{who: uploader, size: maxCallerStagedBytes / maxTenantPuts, path: strconv.Itoa(i)}
+		p, err := u.beginPut(keys[i])
+		if err == nil && i > 0 { // the first stays under way
+			err = errors.Join(p.add(0, []byte("x"), 2), u.endPut(keys[i], p, true))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, size := range []int64{1, maxCallerStagedBytes / maxTenantPuts * 3} { // by number, then by bytes
+		key := putKey{who: uploader, size: size, path: "new" + strconv.Itoa(i)}
+		if _, err := u.beginPut(key); err != nil {
+			t.Fatalf("%d bytes: %v", size, err)
+		}
+	}
+	for i, key := range keys {
+		if there := u.puts[key] != nil; there != (i == 0 || i > 4) {
+			t.Errorf("upload %d is there: %v", i, there)
+		}
+	}
+	if _, err := u.beginPut(keys[0]); err == nil || u.puts[keys[5]] == nil {
+		t.Errorf("the same upload twice: %v", err)
+	}
+	u.dropPuts("")
+}
+
 // A broken upload is removed when nobody resumes it, or another server starts.
 func TestBrokenPutExpires(t *testing.T) {
 	b := newPutBench(t)

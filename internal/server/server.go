@@ -230,7 +230,7 @@ func (s *Server) Stop(ctx context.Context) {
 	s.takeover.Load().close()
 	// These goroutines end soon after their calls: without its stream, Recv returns an error.
 	s.background.Wait()
-	s.uploads.dropPuts()
+	s.uploads.dropPuts("")
 }
 
 // spawn runs f in a goroutine that may outlive the call. A panic in f ends f and not the

@@ -56,6 +56,7 @@ func (c systemCalls) PurgeTenant(ctx context.Context, m *pb.PurgeTenantRequest) 
 	if err != nil {
 		return nil, err
 	}
+	c.uploads.dropPuts(m.GetTenant())
 	return &pb.PurgeTenantResponse{
 		Executions: uint64(done.Executions), ExecutionBytes: uint64(done.ExecutionBytes),
 		SkillVersions: uint64(done.SkillVersions), SkillBytes: uint64(done.SkillBytes),

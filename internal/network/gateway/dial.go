@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
+	"strings"
 	"syscall"
 	"time"
 
@@ -29,16 +31,31 @@ type PortRange struct {
 	Last  uint16 `json:"last"`
 }
 
-// choose is a Control function of net.Dialer. It makes the kernel choose a port of the range (IP_LOCAL_PORT_RANGE,
-// ip(7)). It ignores the error of an older kernel, which then chooses any port.
-func (p PortRange) choose(_, _ string, socket syscall.RawConn) error {
-	if p == (PortRange{}) {
+// choose makes the kernel choose a port of the range (IP_LOCAL_PORT_RANGE, ip(7)). It ignores the error of an older
+// kernel, which then chooses any port.
+func (p PortRange) choose(fd int) {
+	if p != (PortRange{}) {
+		// The option has both ends of the range in one number: the last port in the upper 16 bits, the first in the lower.
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_LOCAL_PORT_RANGE, int(p.Last)<<16|int(p.First))
+	}
+}
+
+// connectEarly begins to connect a socket before its Dialer does. If the destination is on this machine, the kernel has
+// the answer before connect(2) returns, but says so only in the next call, which is the Dialer's. Otherwise the
+// Dialer's goroutine would sleep, and the helper would first do all else that waits.
+func connectEarly(fd int, to string) error {
+	destination, err := netip.ParseAddrPort(to)
+	if err != nil {
+		return err
+	}
+	var address unix.Sockaddr = &unix.SockaddrInet6{Addr: destination.Addr().As16(), Port: int(destination.Port())}
+	if destination.Addr().Is4() {
+		address = &unix.SockaddrInet4{Addr: destination.Addr().As4(), Port: int(destination.Port())}
+	}
+	if err = unix.Connect(fd, address); err == unix.EINPROGRESS || err == unix.EINTR {
 		return nil
 	}
-	// The option has both ends of the range in one number: the last port in the upper 16 bits, the first in the lower.
-	return socket.Control(func(fd uintptr) {
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_LOCAL_PORT_RANGE, int(p.Last)<<16|int(p.First))
-	})
+	return err
 }
 
 // dial opens a connection of the helper, from a port of Ports. The helper makes no other sockets; it gets its socket to
@@ -55,7 +72,15 @@ func (s *Shared) dial(ctx context.Context, network, to string) (net.Conn, error)
 func dialFrom(ctx context.Context, network, to string, ports PortRange) (net.Conn, error) {
 	// KeepAlive -1 sends no probes: limits.Idle ends a connection without data, and a probe for each of thousands of
 	// idle connections would cost the machine.
-	c, err := (&net.Dialer{KeepAlive: -1, Control: ports.choose}).DialContext(ctx, network, to)
+	c, err := (&net.Dialer{KeepAlive: -1, Control: func(network, to string, socket syscall.RawConn) (err error) {
+		failed := socket.Control(func(fd uintptr) {
+			ports.choose(int(fd))
+			if strings.HasPrefix(network, "tcp") {
+				err = connectEarly(int(fd), to)
+			}
+		})
+		return errors.Join(failed, err)
+	}}).DialContext(ctx, network, to)
 	if tcp, ok := c.(*net.TCPConn); ok && err == nil {
 		limitBuffers(tcp)
 	}

@@ -91,8 +91,8 @@ func New(c Config) (*Gateway, error) {
 	return g, nil
 }
 
-// Close ends every connection. After it returns, the Gateway does not call the sink. Another goroutine
-// closes the device, because that takes the kernel about 20 ms.
+// Close ends every connection. After it returns, the Gateway does not call the sink. The last close of a device takes the
+// kernel about 20 ms, so another process should hold it open.
 func (g *Gateway) Close() {
 	g.end()
 	// From here on enter admits nothing, so sessions only falls, and endSessions can wait for zero
@@ -103,20 +103,12 @@ func (g *Gateway) Close() {
 	g.link.stop() // first, and wait: Destroy waits for the reader while it holds a lock that the reader needs
 	g.endSessions()
 	g.report.end()
-	time.AfterFunc(destroyPause, func() {
-		g.stack.Destroy()
-		closers <- struct{}{}
-		g.tun.Close()
-		<-closers
-	})
+	g.tun.Close()
+	time.AfterFunc(destroyPause, g.stack.Destroy)
 }
 
 // destroyPause keeps the work of the end away from the answer of the execution, which is sent at the same time.
 const destroyPause = 20 * time.Millisecond
-
-// closers bounds the threads that close devices. The end of 1,000 sandboxes would otherwise need 1,000
-// threads, and a Go program that gets no thread dies.
-var closers = make(chan struct{}, 4)
 
 // endSessions aborts the stack's connections until every session has reported its end. It repeats this,
 // because a handshake can begin after the first round.

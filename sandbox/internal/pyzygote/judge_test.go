@@ -241,7 +241,7 @@ func TestForkServerFailsTowardsExecution(t *testing.T) {
 	makeTree(t, workspace, venvFiles(t, "venv"))
 	raise := func(what string) string { return "    raise " + what + "\n" }
 	errors := []string{"RecursionError", "MemoryError", "OSError(36, 'File name too long')", "UnicodeDecodeError('utf-8', b'', 0, 1, '')", "ValueError", "KeyboardInterrupt", "SystemExit"}
-	for i, function := range []struct{ file, def string }{
+	functions := []struct{ file, def string }{
 		{"judge", "def settings(env):"},
 		{"judge", "def names_a_file(zone):"},
 		{"judge", "def names(directory):"},
@@ -265,16 +265,21 @@ func TestForkServerFailsTowardsExecution(t *testing.T) {
 		{"become", "def renew_main():"},
 		{"exit", "def sentinel(zygote):"},
 		{"become", "def rename(argv, layout):"},
-	} {
+	}
+	// A function fails only once the child has its command: the fork server judges its own settings, too.
+	var faulty []change
+	for i, function := range functions {
+		old := "\n" + function.def + "\n"
+		faulty = append(faulty, change{"forkserver/" + function.file + ".py", old,
+			old + fmt.Sprintf("    if os.environ.get('FAULT') == %q:\n    ", function.def) + raise(errors[i%len(errors)])})
+	}
+	server := startForkServerIn(t, forkServerEnv(), forkServerPython(), []string{"json"}, faulty...)
+	for _, function := range functions {
 		t.Run(function.def, func(t *testing.T) {
-			// Only once the child has its command: the fork server judges its own settings, too.
-			old := "\n" + function.def + "\n"
-			faulty := old + "    if os.environ.get('FAULT'):\n    " + raise(errors[i%len(errors)])
-			server := startForkServerIn(t, forkServerEnv(), forkServerPython(), []string{"json"}, change{"forkserver/" + function.file + ".py", old, faulty})
 			env := server.environment("PYTHONUSERBASE=/workspace/base")
 			command := forkServerCommand{Argv: []string{"/workspace/venv/bin/python3", "main.py"}, Env: env, Venv: "/workspace/venv", Base: server.cmd.Args[0]}
 			judge(t, server, c, command, "", false)
-			env["FAULT"] = "1"
+			env["FAULT"] = function.def
 			judge(t, server, c, command, "exec", false)
 		})
 	}
