@@ -69,7 +69,7 @@ func TestSweepByAge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want += fi.Size() + 5 + row
+		want += fi.Size() + Artifact{Path: "x", SizeBytes: 5}.stored() + row
 	}
 	removed, freed := sweep(t, s, start)
 	if removed != 2 || freed != want {
