@@ -128,17 +128,17 @@ func TestDaemonDeath(t *testing.T) {
 	}
 }
 
-// eventually calls f until it returns no error or a minute has passed. f may run a sandbox. Between two calls
-// eventually waits as long as the last call took, and leaves the processors to what f waits for.
+// eventually calls f until it returns no error or a minute has passed.
 func eventually(f func() error) error {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
 	deadline := time.Now().Add(time.Minute)
 	for {
-		began := time.Now()
 		err := f()
 		if err == nil || time.Now().After(deadline) {
 			return err
 		}
-		<-time.After(max(time.Millisecond, time.Since(began)))
+		<-tick.C
 	}
 }
 

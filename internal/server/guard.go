@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -31,6 +32,8 @@ type call struct {
 	span      trace.Span // nil: none
 	role      identity.Role
 	forwarded bool // the next daemon answers the call, and audits it
+	// count counts the call in the quota of its tenant, or waits for its turn there. Nil: the caller has no such quota.
+	count func(context.Context) error
 }
 
 type callKey struct{}
@@ -77,6 +80,10 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 			}()
 		}
 		g.ctx = ctx
+		// Each message of reflection is a question of its own.
+		if strings.HasPrefix(method, "/grpc.reflection.") {
+			g.count = ctx.Value(callKey{}).(*call).count
+		}
 		err := handler(srv, g)
 		if !g.forwardable(err) {
 			return err
@@ -98,6 +105,8 @@ type guardedStream struct {
 	broken        error         // of the last message
 	conn          *ingress.Conn // nil: not counted as in use
 	end           func()        // of the request on conn; nil: none has come
+	// count is called for each message after the first. Nil: nothing is.
+	count func(context.Context) error
 
 	// For a takeover, see forward.go.
 	received int  // messages that have come
@@ -156,7 +165,8 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 		}
 		// An operator may have no tenant, and must be able to act while callers of its tenant call too often.
 		if t != nil && who.Role != identity.Operator {
-			if err := s.x.EnterCall(ctx, t); err != nil {
+			c.count = func(ctx context.Context) error { return s.x.EnterCall(ctx, t) }
+			if err := c.count(ctx); err != nil {
 				return err
 			}
 		}

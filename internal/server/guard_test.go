@@ -20,6 +20,7 @@ import (
 	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 	"google.golang.org/grpc/status"
 
+	"github.com/skillrun/skillrun/internal/admission"
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/executor/executortest"
 	"github.com/skillrun/skillrun/internal/ingress"
@@ -201,6 +202,28 @@ func TestReflection(t *testing.T) {
 	if err != nil || len(answer.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
 		t.Errorf("got %v, %v; want the file of %s", answer, err, ourServices[0])
 	}
+}
+
+// Each question of reflection counts in the quota of calls: it costs as much as a call.
+func TestReflectionCounts(t *testing.T) {
+	d := startIdle(t, func(x *executor.Config, c *Config) {
+		x.Tenants = tenant.New(&tenant.Tenant{Name: "acme", Quota: admission.Quota{Running: 1, CallsPerSecond: 0.001}})
+		c.Identify = as(identity.Read)
+	})
+	s, err := reflectionv1.NewServerReflectionClient(d.conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Send(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Recv(); err != nil {
+		t.Errorf("the first: %v", err)
+	}
+	_, err = s.Recv()
+	wantRefusal(t, err, refusal{codes.ResourceExhausted, "SATURATED", ""})
 }
 
 func TestHealth(t *testing.T) {

@@ -131,6 +131,10 @@ func (s *guardedStream) receive(m any) error {
 	}
 	if s.received++; s.received == 1 {
 		s.first = m
+	} else if s.count != nil {
+		if err := s.count(s.ctx); err != nil {
+			return err
+		}
 	}
 	return in.err
 }
