@@ -132,8 +132,12 @@ func (a *app) copyOut(ctx context.Context, c *skillrun.Client, session, from str
 		return err
 	}
 	// As cp does. A path that ends with a slash and does not exist is an error of OpenRoot.
-	if fi, err := os.Stat(file); err == nil && fi.IsDir() {
+	switch fi, err := os.Stat(file); {
+	case err != nil || fi.Mode().IsRegular():
+	case fi.IsDir():
 		file = filepath.Join(file, path.Base(from))
+	default: // a device or a pipe, such as /dev/null: no file may replace it
+		return a.copyToDevice(ctx, c, session, from, version, file, bound)
 	}
 	// SaveSessionFile writes a temporary file next to the destination and renames it when the SHA-256 is right.
 	dir, err := os.OpenRoot(filepath.Dir(file))
@@ -143,4 +147,14 @@ func (a *app) copyOut(ctx context.Context, c *skillrun.Client, session, from str
 	defer dir.Close()
 	_, err = c.SaveSessionFile(ctx, session, from, version, dir, filepath.Base(file), bound)
 	return err
+}
+
+// copyToDevice writes a file of a session to a device or a pipe as the bytes come.
+func (a *app) copyToDevice(ctx context.Context, c *skillrun.Client, session, from string, version uint32, device string, bound io.Writer) error {
+	to, err := os.OpenFile(device, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = c.GetSessionFile(ctx, session, from, version, io.MultiWriter(bound, to))
+	return errors.Join(err, to.Close())
 }

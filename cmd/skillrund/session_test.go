@@ -220,6 +220,14 @@ func TestSessionCopy(t *testing.T) {
 	must("version 2\n", "", "cp", "tool", id+":")
 	must("version 3\n", "a,b\n", "cp", "-", id+":in/table.csv")
 	must("a,b\n", "", "cp", id+":in/table.csv", "-")
+	// A device is written to and stays: root must not lose /dev/null.
+	if err := os.Symlink("/dev/stdout", filepath.Join(dir, "device")); err != nil {
+		t.Fatal(err)
+	}
+	must("a,b\n", "", "cp", id+":in/table.csv", "device")
+	if fi, err := os.Lstat(filepath.Join(dir, "device")); err != nil || fi.Mode().Type() != os.ModeSymlink {
+		t.Errorf("the device was replaced: %v, %v", fi, err)
+	}
 	got, err := d.cli("run", "--session", id, "-l", "bash", "-c", "cat in/table.csv >>out; test -x tool && wc -c <in/large", "calculator").Output()
 	if string(got) != "3000000\n" || err != nil {
 		t.Errorf("the program: got %q, %v", got, err)

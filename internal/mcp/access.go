@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -88,7 +89,7 @@ func (c *caller) mayCall(method string, need identity.Role) (reason string, err 
 }
 
 // mayCall is caller.mayCall, for callers whose tenant exists. It counts the message in the tenant's quota of calls,
-// unless the caller is an operator, or the message has no answer: then its sender could not repeat it.
+// unless the caller is an operator, or the message has no answer: see count.
 func (s *Server) mayCall(c *caller, method string, need identity.Role) (reason string, err error) {
 	if reason, err := c.mayCall(method, need); err != nil {
 		return reason, err
@@ -104,4 +105,12 @@ func (s *Server) mayCall(c *caller, method string, need identity.Role) (reason s
 		return saturated, &jsonrpc.Error{Code: codeBusy, Message: err.Error()}
 	}
 	return "", nil
+}
+
+// count counts a message in the quota of calls that mayCall does not count: one without an answer, or one that is refused
+// before. It waits as a call does. Beyond the quota the message is only late, since its sender could not repeat it.
+func (s *Server) count(ctx context.Context, who identity.Identity) {
+	if t, err := s.x.Tenant(who.Principal); err == nil && who.Role != identity.Operator {
+		_ = s.x.EnterCall(ctx, t)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -140,8 +141,8 @@ func TestLinesIdentifyEachMessage(t *testing.T) {
 	}
 }
 
-// Each message with an answer counts towards the quota of calls of its tenant. Notifications, which no client could
-// repeat, and operators are not counted.
+// Each message with an answer counts towards the quota of calls of its tenant. Operators are not counted, and notifications
+// are counted elsewhere: no client could repeat one that is refused.
 func TestCallsCountTowardsTheQuota(t *testing.T) {
 	x := executortest.New(t, executortest.Config{Dir: t.TempDir(), Edit: func(c *executor.Config) {
 		c.Tenants = tenant.New(&tenant.Tenant{Name: alice.Tenant, Quota: admission.Quota{Running: 1, CallsPerSecond: 0.001}})
@@ -169,5 +170,56 @@ func TestCallsCountTowardsTheQuota(t *testing.T) {
 	c.Role = identity.Operator
 	if _, err := s.mayCall(c, "ping", identity.Read); err != nil {
 		t.Errorf("an operator: %v", err)
+	}
+}
+
+// refusals counts the calls beyond a quota.
+type refusals struct{ atomic.Int64 }
+
+func (*refusals) Ended(string, time.Duration, executor.Outcome, string) {}
+func (*refusals) Refused(string, error)                                 {}
+func (r *refusals) CallRefused(string)                                  { r.Add(1) }
+
+// Messages that are no calls wait in the quota of calls, too, because they cost the daemon as much. They are not refused
+// for it.
+func TestOtherMessagesCountTowardsTheQuota(t *testing.T) {
+	n := &refusals{}
+	x := executortest.New(t, executortest.Config{Dir: t.TempDir(), Edit: func(c *executor.Config) {
+		c.Tenants, c.Observer = tenant.New(&tenant.Tenant{Name: alice.Tenant, Quota: admission.Quota{Running: 1}}), n
+	}}).Executor
+	d := startIdle(t, func(c *Config) {
+		c.Executor = x
+		c.Identify = func(identity.Credentials) (identity.Identity, error) {
+			return identity.Identity{Principal: alice, Role: identity.Read}, nil
+		}
+	})
+	r, p := d.open(t, d.mine), d.pipe(t)
+	x.SetTenants(&tenant.Tenant{Name: alice.Tenant, Quota: admission.Quota{Running: 1, CallsPerSecond: 0.001}})
+	const note = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"x"}}`
+	send := func(lines ...string) {
+		for _, line := range append(lines, "no JSON") {
+			p.send(line)
+		}
+		p.want(nil, "not valid JSON")
+	}
+	send() // the first message is within the quota
+	for _, lines := range [][]string{{}, {note}, {" "}, {`{"jsonrpc":"2.0","id":1,"result":{}}`}} {
+		before := n.Load()
+		if send(lines...); n.Load() != before+int64(len(lines))+1 {
+			t.Errorf("%q: %d messages were counted", lines, n.Load()-before)
+		}
+	}
+	before := n.Load()
+	p.send(`{"jsonrpc":"2.0","id":"u","method":"nope"}`)
+	if p.want("u", "method not found"); n.Load() != before+1 {
+		t.Error("an unknown method was not counted")
+	}
+	for body, status := range map[string]int{"no JSON": 400, note: 202, `{"jsonrpc":"2.0","id":"u","method":"nope"}`: 200} {
+		before := n.Load()
+		resp := r.request("POST", body)
+		resp.Body.Close()
+		if resp.StatusCode != status || n.Load() != before+1 {
+			t.Errorf("%s: got %d, %d messages were counted", body, resp.StatusCode, n.Load()-before)
+		}
 	}
 }

@@ -116,10 +116,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			release, bad = s.holdAnswer(who.Tenant, e, func(n int64) (func(), bool) { return s.hold(connectionOf(r), n) })
 		}
 		if bad != nil {
+			s.count(ctx, who)
 			bad.write(w)
 			return
 		}
 		defer release()
+		if _, known := accessTable[e.method]; !known || !e.isCall() {
+			s.count(ctx, who)
+		}
 	}
 	// Only now, after the whole message has come: a half-sent request keeps no other connection
 	// out.
@@ -145,6 +149,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Header.Set(sessionHeader, id)
 		session, ok := s.sessions.enter(id, who.Principal)
 		if !ok {
+			s.count(ctx, who)
 			refuse(http.StatusNotFound, "no such session: initialize a new one").write(w)
 			return
 		}
@@ -265,6 +270,11 @@ func trimBrackets(host string) string {
 	return host
 }
 
+// notFound is the error of a method that does not exist, as the SDK has it.
+func notFound(method string) *jsonrpc.Error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: fmt.Sprintf("method not found: %.80q", method)}
+}
+
 // holdMessage reserves memory for a message before it is read, until it is answered. A message
 // without a Content-Length counts as the largest: nothing else is known of it.
 func (s *Server) holdMessage(r *http.Request) (release func(), ok bool) {
@@ -317,8 +327,9 @@ func (s *Server) readMessage(w http.ResponseWriter, r *http.Request) (e envelope
 		if r.Header.Get(sessionHeader) == "" && e.needsSession() {
 			bad = refuse(http.StatusBadRequest, "%.40s before initialize: there is no session; initialize one and send its %s", e.method, sessionHeader)
 		} else if _, known := accessTable[e.method]; !known {
-			// With the other protocol versions, and without HTTP, the SDK answers so. 404 would mean that the session is gone.
-			bad = &refusal{status: http.StatusOK, code: jsonrpc.CodeMethodNotFound, reason: fmt.Sprintf("method not found: %.80q", e.method)}
+			// With the other protocol versions the SDK answers so. 404 would mean that the session is gone.
+			why := notFound(e.method)
+			bad = &refusal{status: http.StatusOK, code: why.Code, reason: why.Message}
 		}
 		if bad != nil {
 			bad.id = e.id

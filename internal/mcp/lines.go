@@ -96,6 +96,7 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who identity
 		conn: conn, r: buffered.Reader, max: int(s.maxMessage), patience: s.patience, lineTime: s.bodyTime, leaveTime: s.leaveTime,
 		hold: func(n int64) (func(), bool) { return s.hold(counted, n) }, begin: counted.Begin, gone: gone, calls: map[jsonrpc.ID]lineCall{},
 	}
+	l.count = func() { s.count(ctx, who) }
 	l.holdAnswer = func(e envelope) (func(), *refusal) { return s.holdAnswer(who.Tenant, e, l.hold) }
 	hello := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + LinesProtocol + "\r\n\r\n"
 	if l.write([]byte(hello)) != nil {
@@ -136,6 +137,7 @@ type lineConn struct {
 	hold func(int64) (func(), bool) // reserves memory for a line, see Config.Hold
 	// holdAnswer reserves memory for the answer to a call.
 	holdAnswer func(envelope) (release func(), bad *refusal)
+	count      func()        // counts a message that is not a call, or that is refused; it may wait
 	begin      func() func() // marks the connection as busy until the returned function is called
 	lineTime   time.Duration // for a long line to arrive
 	leaveTime  time.Duration // for the client to leave, from finish on
@@ -176,6 +178,12 @@ func (l *lineConn) leave() {
 	l.mu.Unlock()
 	// If it can't be sent, the connection ends, which tells the client the same.
 	_ = l.write([]byte(`{"jsonrpc":"2.0","method":"` + notifyLeave + `"}` + "\n"))
+}
+
+func (l *lineConn) isLeft() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.left
 }
 
 // finish closes the connection after the last answer. The client has leaveTime to close it itself: if the daemon
@@ -235,6 +243,7 @@ func (l *lineConn) Read(context.Context) (jsonrpc.Message, error) {
 			l.gone(errGone)
 			return nil, err
 		case len(bytes.TrimSpace(line)) == 0:
+			l.count()
 			continue
 		default:
 			var msg jsonrpc.Message
@@ -242,6 +251,9 @@ func (l *lineConn) Read(context.Context) (jsonrpc.Message, error) {
 				return msg, nil
 			}
 			release()
+		}
+		if !l.isLeft() { // a call that is refused because of that counts in the next daemon
+			l.count()
 		}
 		if err := l.write(append(answer, '\n')); err != nil {
 			l.gone(errGone)
@@ -264,7 +276,11 @@ func (l *lineConn) take(line []byte, release func()) (msg jsonrpc.Message, answe
 	call, ok := msg.(*jsonrpc.Request)
 	if !ok || !call.IsCall() {
 		release() // it is small, or will be ignored
+		l.count()
 		return msg, nil
+	}
+	if _, known := accessTable[call.Method]; !known {
+		return nil, answerTo(call.ID, notFound(call.Method))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
