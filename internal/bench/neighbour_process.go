@@ -37,45 +37,54 @@ type neighbourTask struct {
 	Last  string // a token of the last tenant that churn adds
 }
 
-// A neighbourEnd is the standard output of the process.
+// acting is the first value on the standard output of the process: a client has begun its first act.
+const acting = "acting"
+
+// A neighbourEnd is the second value.
 type neighbourEnd struct {
 	Acts  int    // acts that the clients have begun
 	Error string // the first unexpected error of a client
 }
 
-// moveIn starts a neighbour's process. end stops it and returns the number of its acts.
+// moveIn starts a neighbour's process and waits until it acts. end stops it and returns the number of its acts.
 func (r *run) moveIn(task neighbourTask) (end func() (acts int, err error), err error) {
 	cmd := exec.Command(r.Self, "bench", "neighbour")
-	var out, complaints bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaints
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
 	// With a session comes a group of the scheduler (autogroups in sched(7)).
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
 	if err := startLast(cmd); err != nil {
 		return nil, err
 	}
-	err = json.NewEncoder(in).Encode(task)
+	stop := context.AfterFunc(r.ctx, func() { in.Close() })
+	answers := json.NewDecoder(out)
 	end = func() (int, error) {
+		stop()
 		in.Close()
 		kill := time.AfterFunc(stopPatience, func() { cmd.Process.Kill() })
 		defer kill.Stop()
-		if err := cmd.Wait(); err != nil {
-			return 0, fmt.Errorf("%w: %s", err, bytes.TrimSpace(complaints.Bytes()))
-		}
 		var e neighbourEnd
-		if err := json.Unmarshal(out.Bytes(), &e); err != nil {
-			return 0, err
+		err := answers.Decode(&e)
+		if waitErr := cmd.Wait(); waitErr != nil {
+			return 0, fmt.Errorf("%w: %s", waitErr, bytes.TrimSpace(complaints.Bytes()))
 		}
-		switch {
-		case e.Error != "":
-			return e.Acts, errors.New(e.Error)
-		case e.Acts == 0:
-			return 0, errors.New("it did nothing")
+		if err == nil && e.Error != "" {
+			err = errors.New(e.Error)
 		}
-		return e.Acts, nil
+		return e.Acts, err
+	}
+	err = json.NewEncoder(in).Encode(task)
+	if err == nil {
+		// With the lowest priority the start takes long on a busy machine.
+		err = answers.Decode(new(string))
 	}
 	if err != nil {
 		_, endErr := end()
@@ -124,15 +133,18 @@ func Neighbour(ctx context.Context, in io.Reader, out io.Writer) error {
 		cancel(nil)
 	}()
 	var end neighbourEnd
-	end.Acts, err = all[at].live(ctx, cancel, &daemon{dir: task.Dir}, task.Token)
+	answers := json.NewEncoder(out)
+	begin := sync.OnceFunc(func() { answers.Encode(acting) }) // if the reader has gone, in ends
+	end.Acts, err = all[at].live(ctx, cancel, &daemon{dir: task.Dir}, task.Token, begin)
 	if err != nil {
 		end.Error = err.Error()
 	}
-	return json.NewEncoder(out).Encode(end)
+	return answers.Encode(end)
 }
 
-// live has the clients act until ctx ends, and cancels it at the first unexpected error.
-func (n neighbour) live(ctx context.Context, cancel context.CancelCauseFunc, d *daemon, token string) (int, error) {
+// live has the clients act until ctx ends, and cancels it at the first unexpected error. Each client calls begin with each
+// act.
+func (n neighbour) live(ctx context.Context, cancel context.CancelCauseFunc, d *daemon, token string, begin func()) (int, error) {
 	clients, closeAll, err := d.dial(n.clients)
 	if err != nil {
 		return 0, err
@@ -145,6 +157,7 @@ func (n neighbour) live(ctx context.Context, cancel context.CancelCauseFunc, d *
 		loops.Go(func() {
 			for at := i; ctx.Err() == nil; at++ {
 				acts.Add(1)
+				begin()
 				// After the end every error is expected: the calls were cancelled.
 				if err := n.act(ctx, d, c, at); !expected(err) && ctx.Err() == nil {
 					cancel(err)

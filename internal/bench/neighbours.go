@@ -88,11 +88,11 @@ func (r *run) beside(n neighbour, row *Row, slice func() (loaded, error), moveIn
 			return alone, fault("the measured tenant, alone", err)
 		}
 		alone = append(alone, l.times...)
-		began := time.Now()
 		end, err := moveIn()
 		if err != nil {
 			return alone, fault("the neighbour", err)
 		}
+		began := time.Now()
 		// The daemon refills its pool of prewarmed sandboxes, and the neighbour's load reaches its usual height.
 		err = r.pause(r.scale.refill)
 		if err == nil {

@@ -61,21 +61,19 @@ func TestNeighbourProcess(t *testing.T) {
 		t.Errorf("got %d acts and the error %v, want at least 1", acts, err)
 	}
 
-	for _, tt := range []struct{ name, row, want string }{
-		{"an unexpected error", "neighbour-churn-p99", "no such file"},
-		{"an unknown row", "true-p50", `no neighbour has the row "true-p50"`},
-	} {
-		end, err := r.moveIn(neighbourTask{Row: tt.row, Dir: filepath.Join(dir, "none")})
-		if err != nil {
-			t.Fatalf("%s: %v", tt.name, err)
-		}
-		// It ends by itself: end would stop it before its first act.
-		if err := unix.Waitid(unix.P_PID, childOf(t, os.Getpid()), nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
-			t.Errorf("%s: waitid: %v", tt.name, err)
-		}
-		if _, err := end(); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: got the error %v, want %q in it", tt.name, err, tt.want)
-		}
+	none := filepath.Join(dir, "none")
+	if _, err := r.moveIn(neighbourTask{Row: "true-p50", Dir: none}); err == nil || !strings.Contains(err.Error(), `no neighbour has the row "true-p50"`) {
+		t.Errorf("an unknown row: got the error %v", err)
+	}
+	if end, err = r.moveIn(neighbourTask{Row: "neighbour-churn-p99", Dir: none}); err != nil {
+		t.Fatal(err)
+	}
+	// It ends by itself: end would stop it before the error.
+	if err := unix.Waitid(unix.P_PID, childOf(t, os.Getpid()), nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Errorf("waitid: %v", err)
+	}
+	if _, err := end(); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("an unexpected error: got %v, want that there is no such file", err)
 	}
 }
 
