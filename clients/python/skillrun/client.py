@@ -540,6 +540,8 @@ class Client(Reach, Sessions):
                 if header is not None and header.WhichOneof("event") == "header":
                     return stream, sender, header
                 stream.cancel()
+                if sender is not None and sender.file_error is not None:  # the daemon may end the call before it is cancelled
+                    raise sender.file_error
                 raise CallError("protocol: the first event is not a header", grpc.StatusCode.INTERNAL)
             attempt += 1
             if not self._may_repeat(error, stdin is None) or not self._patience.wait(attempt, deadline):
