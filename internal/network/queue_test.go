@@ -8,8 +8,9 @@ import (
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
-// A report that is too long for a packet is counted, and the reports after it are sent.
-func TestQueueGoesOn(t *testing.T) {
+// runQueue returns a queue that runs until the end of the test, and the Manager's end of its socket.
+func runQueue(t *testing.T) (*queue, *socket) {
+	t.Helper()
 	manager, end, err := socketPair()
 	if err != nil {
 		t.Fatal(err)
@@ -23,6 +24,12 @@ func TestQueueGoesOn(t *testing.T) {
 		<-ended
 		end.Close()
 	})
+	return q, manager
+}
+
+// A report that is too long for a packet is counted, and the reports after it are sent.
+func TestQueueGoesOn(t *testing.T) {
+	q, manager := runQueue(t)
 	long := strings.Repeat("x", maxPacket)
 	q.push(report{Kind: denied, Network: 1, Denial: &policy.Denial{Name: long}})
 	q.push(report{Kind: closed, Network: 2, Connection: &policy.Connection{Name: long, To: netip.MustParseAddrPort("20.1.0.1:80")}})
@@ -41,19 +48,7 @@ func TestQueueGoesOn(t *testing.T) {
 
 // An event is sent also if no reply follows.
 func TestQueueSendsEvents(t *testing.T) {
-	manager, end, err := socketPair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	q := newQueue(newSocket(end))
-	ended := make(chan struct{})
-	go func() { defer close(ended); q.run() }()
-	t.Cleanup(func() { // the next packet ends run
-		manager.file.Close()
-		q.push(report{Kind: reply})
-		<-ended
-		end.Close()
-	})
+	q, manager := runQueue(t)
 	for network := range uint64(3) {
 		q.push(report{Kind: closed, Network: network, Connection: &policy.Connection{To: netip.MustParseAddrPort("20.1.0.1:80")}})
 		var got report
