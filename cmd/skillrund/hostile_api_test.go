@@ -141,7 +141,11 @@ func gzipBomb(t *testing.T, d *running, _ hostileCase) {
 	d.works()
 }
 
-func pathTraversal(t *testing.T, d *running, c hostileCase) {
+// pathTraversal has a daemon of its own: other cases add skills to the group's.
+func pathTraversal(t *testing.T, _ *running, c hostileCase) {
+	dir := newDir(t)
+	writeHostileSkill(t, dir)
+	d := startDaemonIn(t, dir, "")
 	before := listTree(t, d.dir)
 	for _, name := range items(t, c, "for_each_name") {
 		req := code("hostile", "import os, sys\nfor top, _, files in os.walk('/workspace'):\n    for f in files: print(os.path.join(top, f))")

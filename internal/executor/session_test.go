@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -323,6 +324,9 @@ type failedSandbox struct {
 func (f failedSandbox) Wait() (sandbox.Exit, error) {
 	return f.exit, fmt.Errorf("%w: %w", sandbox.ErrUnwatched, unix.EMFILE)
 }
+
+// Stop may be called after the outcome, by the executor's end.
+func (failedSandbox) Stop(time.Duration) {}
 
 // The quota is the kernel's while the program runs, and a sum afterwards. Nothing is committed beyond it.
 func TestSessionQuota(t *testing.T) {

@@ -127,6 +127,10 @@ func importFolder(ctx context.Context, s *snapshot.Store, f folder, b snapshot.B
 			return err
 		}
 		defer dir.Close()
+		var before unix.Stat_t
+		if err := unix.Fstat(int(dir.Fd()), &before); err != nil {
+			return err
+		}
 		src := f.source(dir)
 		r, err := readOnce(ctx, src, f.name, b)
 		if err != nil {
@@ -139,10 +143,10 @@ func importFolder(ctx context.Context, s *snapshot.Store, f folder, b snapshot.B
 		if err != nil {
 			return err
 		}
-		// An installer that exchanges two folders may go on writing to the old one. Between
-		// two writes a half-written skill looks unchanged, so check that dir is not the old
-		// one.
-		if err := snapshot.Still(f.root, f.relative, dir); err != nil {
+		// An installer that exchanges two folders may go on writing to the old one, and exchange
+		// them again. Between two writes a half-written skill looks unchanged, so check that
+		// dir was in its place all the time.
+		if err := snapshot.Still(f.root, f.relative, before); err != nil {
 			if staged != nil {
 				staged.Discard()
 			}

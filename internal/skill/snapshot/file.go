@@ -75,22 +75,20 @@ func OpenDir(root *os.File, path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// Still returns ErrChanging if the path in root no longer leads to the directory dir.
-func Still(root *os.File, path string, dir *os.File) error {
+// Still returns ErrChanging if the path in root no longer leads to the directory that was read, or if
+// that one was changed since. was is its status from before the read. A rename changes the time of the
+// last change, so a directory that was away and is back has changed.
+func Still(root *os.File, path string, was unix.Stat_t) error {
 	now, err := OpenDir(root, path)
 	if err != nil {
 		return orChanging(err)
 	}
 	defer now.Close()
-	was, err := dir.Stat()
-	if err != nil {
+	var is unix.Stat_t
+	if err := unix.Fstat(int(now.Fd()), &is); err != nil {
 		return err
 	}
-	is, err := now.Stat()
-	if err != nil {
-		return err
-	}
-	if !os.SameFile(was, is) {
+	if is.Dev != was.Dev || is.Ino != was.Ino || is.Ctim != was.Ctim {
 		return ErrChanging
 	}
 	return nil
