@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
 
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -26,6 +27,8 @@ type processFault struct {
 	short  bool                             // also in the short form
 	config string                           // besides faultConfig
 	ends   []pb.ExecutionEnd                // that it explains
+	// Codes of refusals that it explains, besides UNAVAILABLE.
+	refusals []codes.Code
 }
 
 var (
@@ -33,18 +36,22 @@ var (
 	endsOfMemory = []pb.ExecutionEnd{pb.ExecutionEnd_EXECUTION_END_SIGNALED, pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED, pb.ExecutionEnd_EXECUTION_END_OOM_KILLED}
 )
 
+// sessionStaysBusy has the refusal of a request that waits for its session for longer than the queue timeout: the daemon
+// waits longer than that for a stopped process.
+var sessionStaysBusy = []codes.Code{codes.FailedPrecondition}
+
 // A stopped process takes as long as the daemon's patience.
 var processFaults = []processFault{
-	{"SIGKILL to a zygote", (*running).zygotes, signaled(unix.SIGKILL), 20, true, "", endsOfSignal},
+	{"SIGKILL to a zygote", (*running).zygotes, signaled(unix.SIGKILL), 20, true, "", endsOfSignal, nil},
 	// If one dies during its start, the next start is half a minute later.
-	{"SIGKILL to a Python zygote", (*running).allPythonZygotes, signaled(unix.SIGKILL), 4, false, "", endsOfSignal},
-	{"SIGKILL to an init", (*running).inits, signaled(unix.SIGKILL), 20, false, "", endsOfSignal},
-	{"SIGSTOP to a zygote", (*running).zygotes, signaled(unix.SIGSTOP), 3, false, "", endsOfSignal},
-	{"SIGSTOP to a Python zygote", (*running).allPythonZygotes, signaled(unix.SIGSTOP), 3, false, "", endsOfSignal},
-	{"SIGSTOP to an init", (*running).inits, signaled(unix.SIGSTOP), 3, false, "", endsOfSignal},
-	{"no memory for a zygote", (*running).busyZygotes, starved, 5, false, "prepared: {python_zygotes: 0}\n", endsOfMemory},
-	{"no memory for a Python zygote", (*running).allPythonZygotes, starved, 4, false, "", endsOfMemory},
-	{"no memory for an init", (*running).inits, starvedUntilExcuse, 5, false, "", endsOfMemory},
+	{"SIGKILL to a Python zygote", (*running).allPythonZygotes, signaled(unix.SIGKILL), 4, false, "", endsOfSignal, nil},
+	{"SIGKILL to an init", (*running).inits, signaled(unix.SIGKILL), 20, false, "", endsOfSignal, nil},
+	{"SIGSTOP to a zygote", (*running).zygotes, signaled(unix.SIGSTOP), 3, false, "", endsOfSignal, sessionStaysBusy},
+	{"SIGSTOP to a Python zygote", (*running).allPythonZygotes, signaled(unix.SIGSTOP), 3, false, "", endsOfSignal, sessionStaysBusy},
+	{"SIGSTOP to an init", (*running).inits, signaled(unix.SIGSTOP), 3, false, "", endsOfSignal, sessionStaysBusy},
+	{"no memory for a zygote", (*running).busyZygotes, starved, 5, false, "prepared: {python_zygotes: 0}\n", endsOfMemory, nil},
+	{"no memory for a Python zygote", (*running).allPythonZygotes, starved, 4, false, "", endsOfMemory, nil},
+	{"no memory for an init", (*running).inits, starvedUntilExcuse, 5, false, "", endsOfMemory, nil},
 }
 
 // zygotes returns the pids of the zygotes of all tenants.
@@ -100,7 +107,8 @@ func (f processFault) inject(t *testing.T, row *faultRow) {
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
 	d := startDaemonIn(t, dir, faultConfig+f.config)
-	l := startLoad(t, d, f.ends...)
+	l := &faultLoad{programs: faultPrograms, ends: f.ends, refusals: f.refusals}
+	l.start(t, d)
 	for row.times < times {
 		l.untilAnswers(1 + random.Int64N(40))
 		var pids []string
