@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -97,10 +96,7 @@ func (k *faultDisk) mount() {
 	if err := os.MkdirAll(k.state(), 0o755); err != nil {
 		k.t.Fatal(err)
 	}
-	out, err := exec.Command("mount", "-o", "loop,commit=300,errors=remount-ro", path, k.state()).CombinedOutput()
-	if err != nil {
-		k.t.Fatalf("mount: %v\n%s", err, out)
-	}
+	disktest.MountLoop(k.t, path, k.state(), "commit=300,errors=remount-ro")
 	file := k.file
 	k.t.Cleanup(func() {
 		if file != k.file { // crash has unmounted it
@@ -125,9 +121,11 @@ func (k *faultDisk) crash() {
 		k.t.Fatalf("%v\n%s", err, out)
 	}
 	if k.device != nil { // as at the start of a machine: not every write that failed can be made up for by the file system's journal
-		if out, err := exec.Command("/usr/sbin/e2fsck", "-fy", copied).CombinedOutput(); err != nil && err.(*exec.ExitError).ExitCode() > 2 { // 1 and 2: repaired, e2fsck(8)
+		out, err := exec.Command("/usr/sbin/e2fsck", "-fy", copied).CombinedOutput()
+		if err != nil && err.(*exec.ExitError).ExitCode() > 2 { // 1 and 2: repaired, e2fsck(8)
 			k.t.Fatalf("e2fsck: %v\n%s", err, out)
 		}
+		k.t.Logf("e2fsck:\n%s", out)
 	}
 	if err := unix.Unmount(k.state(), unix.MNT_DETACH); err != nil {
 		k.t.Fatal(err)
@@ -152,25 +150,8 @@ func (k *faultDisk) failSome() { k.device.Fail(func() bool { return rand.IntN(4)
 // trigger_fs_error in Documentation/ABI/testing/sysfs-fs-ext4 of Linux.
 func (k *faultDisk) makeReadOnly() {
 	k.t.Helper()
-	path := filepath.Join("/sys/fs/ext4", k.loop(), "trigger_fs_error")
+	path := filepath.Join("/sys/fs/ext4", disktest.Loop(k.t, k.state()), "trigger_fs_error")
 	if err := os.WriteFile(path, []byte("a test"), 0); err != nil {
 		k.t.Fatal(err)
 	}
-}
-
-// loop returns the name of the loop device.
-func (k *faultDisk) loop() string {
-	k.t.Helper()
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(mounts)) {
-		fields := strings.Fields(line)
-		if i := strings.Index(line, " - ext4 /dev/"); i > 0 && fields[4] == k.state() {
-			return strings.Fields(line[i+len(" - ext4 /dev/"):])[0]
-		}
-	}
-	k.t.Fatalf("%s is no mount", k.state())
-	return ""
 }

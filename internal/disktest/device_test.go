@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -44,5 +45,33 @@ func TestDevice(t *testing.T) {
 	}
 	if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got[:4], make([]byte, 4)) {
 		t.Errorf("the failed write is in the file: %q, %v", got[:4], err)
+	}
+}
+
+// A write to the loop device of a Device fails if the Device loses a part of it.
+func TestLoopReportsLostParts(t *testing.T) {
+	disk := NewFailingExt4(t)
+	f, err := os.OpenFile(filepath.Join("/dev", Loop(t, disk.Dir)), os.O_RDWR|unix.O_DIRECT, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	page, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON) // for O_DIRECT
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(page)
+	at := int64(60 << 20)
+	if _, err := f.ReadAt(page, at); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt(page, at); err != nil {
+		t.Fatal(err)
+	}
+	var requests atomic.Int64
+	disk.Device.Fail(func() bool { return requests.Add(1) == 5 })
+	defer disk.Device.Fail(nil)
+	if _, err := f.WriteAt(page, at); !errors.Is(err, unix.EIO) || disk.Device.Failed() != 1 {
+		t.Errorf("one request of a write fails: got %v, and %d requests have failed", err, disk.Device.Failed())
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -59,18 +60,49 @@ const mkfs = "/usr/sbin/mkfs.ext4"
 // MountExt4 mounts a file of FormatExt4 at a directory until the test ends. It skips the test if the machine has no loop device.
 func MountExt4(t testing.TB, file, dir string) {
 	t.Helper()
-	// commit=300: the journal is not written before a sync.
-	if out, err := exec.Command("mount", "-o", "loop,commit=300", file, dir).CombinedOutput(); err != nil {
-		if strings.Contains(string(out), "loop device") {
-			t.Skipf("no loop device: %s", out)
-		}
-		t.Fatalf("mount: %v\n%s", err, out)
-	}
+	MountLoop(t, file, dir, "commit=300") // the journal is not written before a sync
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, 0); err != nil {
 			t.Errorf("unmount %s: %v", dir, err)
 		}
 	})
+}
+
+// MountLoop mounts a file at a directory, with a loop device and the options of mount(8). The caller unmounts it. It skips the
+// test if the machine has no loop device.
+//
+// The file may be a Device. The loop device calls a write a success if a part of it was one (lo_complete_rq in
+// drivers/block/loop.c of Linux), so each of its writes must be one request to the Device.
+func MountLoop(t testing.TB, file, dir, options string) {
+	t.Helper()
+	if out, err := exec.Command("mount", "-o", "loop,"+options, file, dir).CombinedOutput(); err != nil {
+		if strings.Contains(string(out), "loop device") {
+			t.Skipf("no loop device: %s", out)
+		}
+		t.Fatalf("mount: %v\n%s", err, out)
+	}
+	bound := filepath.Join("/sys/block", Loop(t, dir), "queue/max_sectors_kb")
+	// Half of it: a request need not begin with a page.
+	if err := os.WriteFile(bound, []byte(strconv.Itoa(deviceRequest>>10/2)), 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// Loop returns the name of the loop device that is mounted at a directory, without /dev.
+func Loop(t testing.TB, dir string) string {
+	t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		fields := strings.Fields(line)
+		if i := strings.Index(line, " /dev/loop"); i > 0 && fields[4] == dir {
+			return strings.Fields(line[i+len(" /dev/"):])[0]
+		}
+	}
+	t.Fatalf("%s is no mount of a loop device", dir)
+	return ""
 }
 
 // AfterCrash mounts a copy of the file system, as a crash of the machine now would leave it.
