@@ -70,8 +70,8 @@ func (d *running) leftOf(dead deadInstance) (left int) {
 		groups, _ := os.ReadFile(path)
 		pid := filepath.Base(filepath.Dir(path))
 		status := statusOf(pid)
-		// Dead processes wait, as zombies, until the machine's init reaps them.
-		if bytes.Contains(groups, []byte(dead.name)) && !strings.HasPrefix(status["State"], "Z") {
+		// Dead processes wait, as zombies, until the machine's init reaps them, which may be between the two reads.
+		if bytes.Contains(groups, []byte(dead.name)) && len(status) > 0 && !strings.HasPrefix(status["State"], "Z") {
 			note(fmt.Sprintf("process %s, %s, %s", pid, status["Name"], status["State"]))
 		}
 		// The kernel gives the number of a namespace that is gone to another one. So namespaces of living daemons, and

@@ -102,6 +102,8 @@ const (
 
 	fuseMajor, fuseMinor = 7, 31
 	fuseBigWrites        = 1 << 5
+	fuseMaxPages         = 1 << 22
+	fuseDirectIO         = 1 << 0
 	fuseInHeader         = 40
 )
 
@@ -140,12 +142,14 @@ func (d *Device) answer(request []byte) {
 		endian.PutUint32(out, fuseMajor)
 		endian.PutUint32(out[4:], fuseMinor)
 		endian.PutUint32(out[8:], deviceRequest) // max_readahead, in bytes
-		endian.PutUint32(out[12:], fuseBigWrites)
+		endian.PutUint32(out[12:], fuseBigWrites|fuseMaxPages)
 		endian.PutUint32(out[20:], deviceRequest)
+		endian.PutUint16(out[28:], deviceRequest/512) // a page may have one block of the request
 	case fuseGetattr, fuseSetattr:
 		out, err = d.attributes()
 	case fuseOpen:
 		out = make([]byte, 16)
+		endian.PutUint32(out[8:], fuseDirectIO) // the kernel's cache would split writes
 	case fuseRead:
 		time.Sleep(time.Duration(d.delay.Load()))
 		out, err = d.read(in)

@@ -56,22 +56,32 @@ func TestLoopReportsLostParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	page, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON) // for O_DIRECT
+	pages, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON) // for O_DIRECT
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Munmap(page)
-	at := int64(60 << 20)
-	if _, err := f.ReadAt(page, at); err != nil {
-		t.Fatal(err)
+	defer unix.Munmap(pages)
+	var blocks [][]byte // of different pages, as a file system writes them
+	for at := 0; at < len(pages); at += 4096 {
+		blocks = append(blocks, pages[at:][:1024])
 	}
-	if _, err := f.WriteAt(page, at); err != nil {
-		t.Fatal(err)
-	}
-	var requests atomic.Int64
-	disk.Device.Fail(func() bool { return requests.Add(1) == 5 })
 	defer disk.Device.Fail(nil)
-	if _, err := f.WriteAt(page, at); !errors.Is(err, unix.EIO) || disk.Device.Failed() != 1 {
-		t.Errorf("one request of a write fails: got %v, and %d requests have failed", err, disk.Device.Failed())
+	for _, parts := range [][][]byte{{pages}, blocks} {
+		for at := int64(60 << 20); at < 60<<20+4096; at += 512 { // requests that begin with a page, and others
+			for failing := int64(1); ; failing++ {
+				var requests atomic.Int64
+				disk.Device.Fail(func() bool { return requests.Add(1) == failing })
+				_, err := unix.Pwritev(int(f.Fd()), parts, at)
+				if requests.Load() < failing {
+					if err != nil || failing < 3 {
+						t.Errorf("%d parts at %d, none of %d requests fails: %v", len(parts), at, requests.Load(), err)
+					}
+					break
+				}
+				if !errors.Is(err, unix.EIO) {
+					t.Errorf("%d parts at %d, request %d of %d fails: %v", len(parts), at, failing, requests.Load(), err)
+				}
+			}
+		}
 	}
 }

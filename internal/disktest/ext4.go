@@ -82,8 +82,7 @@ func MountLoop(t testing.TB, file, dir, options string) {
 		t.Fatalf("mount: %v\n%s", err, out)
 	}
 	bound := filepath.Join("/sys/block", Loop(t, dir), "queue/max_sectors_kb")
-	// Half of it: a request need not begin with a page.
-	if err := os.WriteFile(bound, []byte(strconv.Itoa(deviceRequest>>10/2)), 0); err != nil {
+	if err := os.WriteFile(bound, []byte(strconv.Itoa(deviceRequest>>10)), 0); err != nil {
 		t.Error(err)
 	}
 }
