@@ -95,6 +95,8 @@ LONGEST := ./sandbox ./internal/environment ./sandbox/internal/pyzygote ./cmd/sk
 
 # make lint runs vet. Test binaries need no symbol tables, which take time to link.
 TEST_FLAGS = -vet=off -ldflags='-s -w' -count=1 -timeout 20m
+# Tests wait for most of their time. So more packages, and more tests of each, run at once than there are processors.
+CROWD = -p $$(($$(nproc) + 1)) -parallel $$(($$(nproc) + 2))
 # With the flags of make build, tests and the programs that they build use the packages that it has compiled.
 # The embedded Python is unpacked once, for all packages.
 TEST_ENV = GOFLAGS="$${GOFLAGS:-} -trimpath -tags=$(TAGS)" SKILLRUN_BIN=$(CURDIR)/bin SKILLRUN_TEST_PYTHON=$(CURDIR)/.cache/python
@@ -115,14 +117,14 @@ test: packages-test $(TOOLS)/gotestsum $(TOOLS)/grpcurl build mcp-clients ## Run
 .PHONY: test-counted test-uncounted
 test-counted:
 	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test.json -- \
-		$(TEST_FLAGS) -coverprofile=.cache/cover.out -coverpkg=$(subst $(blank),$(comma),$(COVERED:%=./%)) \
+		$(TEST_FLAGS) $(CROWD) -coverprofile=.cache/cover.out -coverpkg=$(subst $(blank),$(comma),$(COVERED:%=./%)) \
 		$(LONGEST) $$(go list ./... | grep -vxF "$$(go list $(UNCOUNTED))")
 	@echo "==> test of the probe, with sandboxes that lack a layer"
 	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test-faults.json -- \
 		$(TEST_FLAGS) -tags $(TAGS),skillrun_faults -coverprofile=.cache/cover-faults.out -coverpkg=./sandbox/internal/preflight -run '^TestProbeNamesWhatIsWeak$$' ./sandbox
 
 test-uncounted:
-	@$(TEST_ENV) SKILLRUN_TEST_MUTATION=later gotestsum --format pkgname --jsonfile .cache/test-uncounted.json -- $(TEST_FLAGS) $(UNCOUNTED)
+	@$(TEST_ENV) SKILLRUN_TEST_MUTATION=later gotestsum --format pkgname --jsonfile .cache/test-uncounted.json -- $(TEST_FLAGS) $(CROWD) $(UNCOUNTED)
 
 .PHONY: test-mutation
 test-mutation: packages-test $(TOOLS)/gotestsum $(TOOLS)/grpcurl build ## Runs the hostile suite against daemons without a layer or a bound, as root
