@@ -33,8 +33,8 @@ func openIDLocks(dir string) (*os.File, error) {
 }
 
 // lockIDs locks a range of ids until locks, a file of openIDLocks, is closed, or until the daemon's death. The lock of an
-// id is on the byte at its offset (open file description locks, fcntl_locking(2)). So two daemons never have an id in common,
-// also if their configurations divide the ids differently. If another file has one of the locks, the error is an
+// id is on the byte at its offset (open file description locks, fcntl_locking(2)). So two daemons never have an id in
+// common, also if their configurations divide the ids differently. If another file has one of the locks, the error is an
 // errLocked.
 func lockIDs(locks *os.File, first, count uint32) error {
 	err := unix.FcntlFlock(locks.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Start: int64(first), Len: int64(count)})

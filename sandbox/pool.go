@@ -559,8 +559,8 @@ func (p *pool) made(at profile, b *bucket, next chan *sandbox, c *sandbox, err e
 }
 
 // shortfall returns the bucket that gets the next sandbox: one that holds less than it wants and for which
-// there is room, of a group for which none is being made. The groups take turns: the group of the latest request may be a crowd, which would get
-// every sandbox. Within a group the bucket with the latest request is next. p.mu is held.
+// there is room, of a group for which none is being made. The groups take turns: the group of the latest request may
+// be a crowd, which would get every sandbox. Within a group the bucket with the latest request is next. p.mu is held.
 func (p *pool) shortfall() (profile, bool) {
 	if p.frugal {
 		return profile{}, false

@@ -19,8 +19,8 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 // tryCalls makes every system call by its number with invalid arguments, each in a new
 // process, since some calls end it. It prints the answers. EPERM and ENOSYS come from the
-// filter, and EINVAL where the list has it. Any other answer shows that the call reached the kernel's code, and so does a call
-// that does not return.
+// filter, and EINVAL where the list has it. Any other answer shows that the call reached the kernel's code, and so
+// does a call that does not return.
 const tryCalls = `
 import ctypes, errno, os, signal
 L = ctypes.CDLL(None, use_errno=True)

@@ -36,8 +36,8 @@ func fieldNumber(m proto.Message, name protoreflect.Name) protowire.Number {
 
 // unmarshalOutput decodes the event of a response (see eventOf) with much output and copies the
 // output's bytes only once. It handles messages that begin with the event and end with these bytes,
-// as daemons send them, and returns nil for any other message. It checks no more of the bytes than their length. proto.Unmarshal would not either,
-// since data is of type bytes.
+// as daemons send them, and returns nil for any other message. It checks no more of the bytes than their length.
+// proto.Unmarshal would not either, since data is of type bytes.
 func unmarshalOutput(data mem.BufferSlice) *pb.ExecutionEvent {
 	size := data.Len()
 	if size < muchBytes {

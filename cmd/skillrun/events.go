@@ -57,8 +57,8 @@ func quoteAll(words []string) string {
 }
 
 // notices adds the facts on stderr that the output lacks: how the program ended, if it did
-// not exit with a code; truncated streams; refused artifacts; advice; a session without the changes. It is called once, after
-// the last event. Each line begins with the execution's id: with several skillrun processes on
+// not exit with a code; truncated streams; refused artifacts; advice; a session without the changes. It is called
+// once, after the last event. Each line begins with the execution's id: with several skillrun processes on
 // one terminal a reader must know whose line it is.
 func (a *app) notices(id string, o *pb.ExecutionOutcome) {
 	if a.json {

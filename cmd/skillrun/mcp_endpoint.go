@@ -151,8 +151,8 @@ func (e endpoint) dial(ctx context.Context, via *connection, conversation string
 }
 
 // upgrade asks for a connection without HTTP. The reader may hold the first bytes of that
-// connection. After it the connection has no deadline: an agent may be silent for hours. A bridge.AbsentError says that the
-// daemon stops, or has no room.
+// connection. After it the connection has no deadline: an agent may be silent for hours. A bridge.AbsentError says
+// that the daemon stops, or has no room.
 func upgrade(conn net.Conn, e endpoint, token, conversation string) (*bufio.Reader, error) {
 	// The daemon refuses a Host that is not this machine, because of DNS rebinding. A Unix
 	// socket has no host, but HTTP/1.1 requires the header (RFC 9112, section 3.2).

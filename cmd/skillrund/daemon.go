@@ -432,7 +432,8 @@ func (d *daemon) wait(ctx context.Context, signals signals) error {
 		late, cancel = context.WithTimeout(ctx, 2*time.Duration(d.config.Drain))
 		defer cancel()
 	}
-	// Health keeps new callers away. Drain takes hardly longer than drain and cancel_grace together, and twice that in a takeover.
+	// Health keeps new callers away. Drain takes hardly longer than drain and cancel_grace together, and twice that in a
+	// takeover.
 	d.executor.Drain(patience, late)
 	if handed {
 		d.awaitForwarded(ctx, began)

@@ -62,8 +62,8 @@ var failing = fmt.Sprintf("; exit %d", failure)
 
 func (op *faultOp) fails() bool { return strings.HasSuffix(op.req.GetCode().GetText(), failing) }
 
-// unreadable is in the error output of a program that could not read the file, because the disk with the session has failed.
-// The file then seems to be empty.
+// unreadable is in the error output of a program that could not read the file, because the disk with the session has
+// failed. The file then seems to be empty.
 const unreadable = "Input/output error"
 
 // appendTo is the program of an execution with a key. It needs no process but its own.

@@ -58,8 +58,8 @@ for to in sys.argv[1:]:
 print("tried")
 `
 
-// No peer reaches a port on which a sandbox listens: no other machine, which even has a route to the sandbox's address, not
-// the daemon's machine, and no other sandbox, even if the rules allow all of these addresses.
+// No peer reaches a port on which a sandbox listens: no other machine, which even has a route to the sandbox's
+// address, not the daemon's machine, and no other sandbox, even if the rules allow all of these addresses.
 func TestListeningSandboxIsNotReached(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)

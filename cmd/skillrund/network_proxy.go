@@ -15,8 +15,8 @@ import (
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
-// A proxyConfig is the HTTP proxy that opens the connections of sandboxes and builds (docs/network.md). An empty URL: there is
-// none.
+// A proxyConfig is the HTTP proxy that opens the connections of sandboxes and builds (docs/network.md). An empty URL:
+// there is none.
 type proxyConfig struct {
 	URL          string       `yaml:"url"`
 	Username     string       `yaml:"username"`

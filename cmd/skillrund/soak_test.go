@@ -24,8 +24,8 @@ const soakVar = "SKILLRUN_SOAK"
 // soakWarmUp is how many of these executions come before the daemon's resources are first counted: ten of each kind.
 const soakWarmUp = 100
 
-// soakClients execute at the same time, as many as the daemon has slots for each of two processors. Most of the programs wait for
-// something, so fewer clients would leave the processors idle.
+// soakClients execute at the same time, as many as the daemon has slots for each of two processors. Most of the
+// programs wait for something, so fewer clients would leave the processors idle.
 const soakClients = 16
 
 // A soakKind is a kind of execution, and the end that it must have.

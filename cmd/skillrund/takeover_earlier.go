@@ -233,7 +233,8 @@ func (d *daemon) handOver(ctx context.Context, n *nextDaemon) error {
 // wait for a session, so a short drain does not bound their time.
 const forwardPatience = time.Minute
 
-// awaitForwarded waits for the answers of forwarded calls, for forwardPatience or for twice the drain, whichever is longer.
+// awaitForwarded waits for the answers of forwarded calls, for forwardPatience or for twice the drain, whichever is
+// longer.
 func (d *daemon) awaitForwarded(ctx context.Context, began time.Time) {
 	ctx, cancel := context.WithDeadline(ctx, began.Add(max(forwardPatience, 2*time.Duration(d.config.Drain))))
 	defer cancel()

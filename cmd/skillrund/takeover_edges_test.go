@@ -226,8 +226,8 @@ func (l *lateDaemon) Ended(id string, _ *Nothing) error {
 	return nil
 }
 
-// While the next daemon reads nothing, the earlier one does not wait for it, and loses no message: a part of one would make
-// the next daemon take the connection for the connection of a dead daemon.
+// While the next daemon reads nothing, the earlier one does not wait for it, and loses no message: a part of one
+// would make the next daemon take the connection for the connection of a dead daemon.
 func TestPeerThatReadsLate(t *testing.T) {
 	ours, theirs, err := socketPair(unix.SOCK_STREAM)
 	if err != nil {

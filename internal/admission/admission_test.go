@@ -135,7 +135,8 @@ func TestAdmissionSlotHandedToReleasedTicket(t *testing.T) {
 	wantEmpty(t, a)
 }
 
-// In a takeover every refusal says so, also of a request that would wait for a session, and also in the drain that follows.
+// In a takeover every refusal says so, also of a request that would wait for a session, and also in the drain that
+// follows.
 func TestAdmissionHandedOver(t *testing.T) {
 	a := newOne(1, 1, 0)
 	a.HandOver()

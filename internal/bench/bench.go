@@ -11,9 +11,9 @@
 // daemon (daemon.go), warm it up, and let the subjects take turns (latency.go): skillrun, the
 // bare program, then other systems (peer.go). Other groups start separate daemons. They measure
 // cold starts, next to runc (cold.go, runc.go) or in an image (image.go), memory (memory.go, prewarmed.go), growth
-// (growth.go, fill.go), what a part of the daemon costs (cost.go), and networks (network.go, networks.go), next to other programs that carry packets
-// (carrier.go), in network namespaces (internet.go, netns.go). stats.go turns samples into figures,
-// row.go compares these with the targets, and report.go and svg.go write them down.
+// (growth.go, fill.go), what a part of the daemon costs (cost.go), and networks (network.go, networks.go), next to
+// other programs that carry packets (carrier.go), in network namespaces (internet.go, netns.go). stats.go turns
+// samples into figures, row.go compares these with the targets, and report.go and svg.go write them down.
 //
 // prices.go belongs to another benchmark, TestPriceOfBoundaries in package sandbox: it measures the cost
 // of each layer of a sandbox.

@@ -31,8 +31,8 @@ type carrier struct {
 const peerTries = 4
 
 // peerPatience is how long the runs of a peer may take in the turns of a row. After that, and at least one run that
-// counts, the peer leaves out the other turns. pasta of Debian 12 drops what a socket does not take at once: sending 256 MiB
-// takes up to 20 seconds, because the sender waits for retransmissions.
+// counts, the peer leaves out the other turns. pasta of Debian 12 drops what a socket does not take at once: sending
+// 256 MiB takes up to 20 seconds, because the sender waits for retransmissions.
 const peerPatience = 45 * time.Second
 
 // try is run. A peer that fails tries again.

@@ -109,8 +109,8 @@ func (r *run) cost(ctx context.Context, name string, rows rowSet, with, without 
 	return nil
 }
 
-// processorTime returns the processor time of a process in milliseconds, including its threads that have ended. The kernel's clock of a
-// process has the number of clock_getcpuclockid(3).
+// processorTime returns the processor time of a process in milliseconds, including its threads that have ended. The
+// kernel's clock of a process has the number of clock_getcpuclockid(3).
 func processorTime(pid int) (float64, error) {
 	const scheduled = 2 // CPUCLOCK_SCHED
 	var used unix.Timespec

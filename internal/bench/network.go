@@ -311,13 +311,13 @@ func (r *run) manyConnections(rows rowSet, sandboxed *carrier) error {
 	return err
 }
 
-// mostClosing is more than the ports of a tenant. A machine that opens fewer than 250 connections in a second never runs out
-// of ports, and the row would take minutes.
+// mostClosing is more than the ports of a tenant. A machine that opens fewer than 250 connections in a second never
+// runs out of ports, and the row would take minutes.
 const mostClosing = 20_000
 
 // closingConnections opens connections to one destination, one after the other, until one fails. The program ends each
-// first, so the kernel keeps the port of each for a minute. These ports are no longer free for the row's destination, so no
-// other row has it.
+// first, so the kernel keeps the port of each for a minute. These ports are no longer free for the row's destination,
+// so no other row has it.
 func (r *run) closingConnections(rows rowSet, sandboxed *carrier) error {
 	r.Say("network-closing")
 	made, err := sandboxed.run("closing", fmt.Sprint(min(r.scale.connections, mostClosing)))

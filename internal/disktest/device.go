@@ -27,8 +27,8 @@ type Device struct {
 	answering sync.WaitGroup // the goroutines that answer
 }
 
-// NewDevice makes a Device of an existing file. It lives until the test ends. NewDevice skips the test if the kernel has no
-// FUSE.
+// NewDevice makes a Device of an existing file. It lives until the test ends. NewDevice skips the test if the kernel
+// has no FUSE.
 func NewDevice(t testing.TB, file string) *Device {
 	t.Helper()
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)

@@ -57,7 +57,8 @@ func FormatExt4(t testing.TB, file string, megabytes int64) {
 
 const mkfs = "/usr/sbin/mkfs.ext4"
 
-// MountExt4 mounts a file of FormatExt4 at a directory until the test ends. It skips the test if the machine has no loop device.
+// MountExt4 mounts a file of FormatExt4 at a directory until the test ends. It skips the test if the machine has no
+// loop device.
 func MountExt4(t testing.TB, file, dir string) {
 	t.Helper()
 	MountLoop(t, file, dir, "commit=300") // the journal is not written before a sync
@@ -68,8 +69,8 @@ func MountExt4(t testing.TB, file, dir string) {
 	})
 }
 
-// MountLoop mounts a file at a directory, with a loop device and the options of mount(8). The caller unmounts it. It skips the
-// test if the machine has no loop device.
+// MountLoop mounts a file at a directory, with a loop device and the options of mount(8). The caller unmounts it. It
+// skips the test if the machine has no loop device.
 //
 // The file may be a Device. The loop device calls a write a success if a part of it was one (lo_complete_rq in
 // drivers/block/loop.c of Linux), so each of its writes must be one request to the Device.
@@ -113,8 +114,9 @@ func (e *Ext4) AfterCrash(t testing.TB) *Ext4 {
 	return after
 }
 
-// CutPower makes the ext4 file system of a directory forget all data that is not on the disk yet, its journal included. Every
-// later operation fails with EIO. See EXT4_IOC_SHUTDOWN and EXT4_GOING_FLAGS_NOLOGFLUSH in fs/ext4/ext4.h of Linux.
+// CutPower makes the ext4 file system of a directory forget all data that is not on the disk yet, its journal
+// included. Every later operation fails with EIO. See EXT4_IOC_SHUTDOWN and EXT4_GOING_FLAGS_NOLOGFLUSH in
+// fs/ext4/ext4.h of Linux.
 func CutPower(t testing.TB, dir string) {
 	t.Helper()
 	const shutdown, noLogFlush = 0x8004587d, 2

@@ -57,8 +57,9 @@ func syncAndBelieve(d *os.File) error {
 }
 
 // Renew replaces a file by a synced copy. A sync of the file itself would not suffice after a write of cached pages has
-// failed: the kernel has marked these pages as written, and ext4 does not write them in full even if they are changed again. A
-// file that does not exist is not made. No process may write the file. A crash can leave a file .new-*, as with WriteFile.
+// failed: the kernel has marked these pages as written, and ext4 does not write them in full even if they are changed
+// again. A file that does not exist is not made. No process may write the file. A crash can leave a file .new-*, as
+// with WriteFile.
 func Renew(path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {

@@ -11,7 +11,8 @@ import (
 // writes the unwritten files of other programs in this file system, so it pays only for many files.
 //
 // Open it before the first write: the kernel reports a lost write once to each descriptor that was open when the write was
-// lost. To later descriptors it reports the loss only if no descriptor has got the report yet (errseq_sample in lib/errseq.c of Linux).
+// lost. To later descriptors it reports the loss only if no descriptor has got the report yet (errseq_sample in
+// lib/errseq.c of Linux).
 type FS struct{ dir *os.File }
 
 // OpenFS returns the file system of a directory. The caller must close it.
@@ -23,8 +24,8 @@ func OpenFS(dir string) (*FS, error) {
 	return &FS{d}, nil
 }
 
-// Sync makes all files of the file system and its directories durable. The error may also be about a write of another program
-// since OpenFS or the last Sync.
+// Sync makes all files of the file system and its directories durable. The error may also be about a write of another
+// program since OpenFS or the last Sync.
 func (f *FS) Sync() error {
 	return errors.Join(os.NewSyscallError("syncfs", unix.Syncfs(int(f.dir.Fd()))), syncAndBelieve(f.dir))
 }

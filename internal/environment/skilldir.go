@@ -83,8 +83,8 @@ func (s *Store) SkillDir(u Use, l *Lease) string {
 // CompileVenv makes the copy of SkillDir before the first execution, for a skill with a venv, which is made for one
 // Python. Other skills are compiled when an execution has chosen the Python. It returns when the copy is made, when
 // it can't be made, or when ctx ends.
-// room is false if the copy does not fit into environments.bytes together with the files that executions use. The copy is then made
-// after the first execution, as for other skills.
+// room is false if the copy does not fit into environments.bytes together with the files that executions use. The
+// copy is then made after the first execution, as for other skills.
 func (s *Store) CompileVenv(ctx context.Context, u Use) (room bool) {
 	if !u.Venv || !hasModules(u.Skill) {
 		return true

@@ -10,7 +10,8 @@
 // the names of the missing packages (check.go).
 //
 // Node packages take the same way with npm in place of pip (node.go, build.js). Package download speaks the
-// protocol of npm's registry to it, and can answer from a directory of files. Tools of uvx, pipx and npx get environments without the skill's packages (npx.go).
+// protocol of npm's registry to it, and can answer from a directory of files. Tools of uvx, pipx and npx get
+// environments without the skill's packages (npx.go).
 //
 // Two names lead to an environment. Its digest is computed from its files, so equal builds share one
 // directory. The key of a set of requirements is computed from the skill, the interpreter and the

@@ -146,9 +146,9 @@ func adviseReadOnly(stderr string) string {
 const maxAdvisedPath = 255
 
 // readOnlyPath returns the path of the last such error: the path after the kernel's message,
-// as Python prints it, else the last path before the message, as a shell prints it. The program chooses the text, so a path
-// that is long, or has blanks of other scripts or characters that a terminal obeys, does not become part of a sentence of the
-// daemon.
+// as Python prints it, else the last path before the message, as a shell prints it. The program chooses the text, so
+// a path that is long, or has blanks of other scripts or characters that a terminal obeys, does not become part of a
+// sentence of the daemon.
 func readOnlyPath(stderr string) (at string) {
 	for line := range strings.Lines(stderr) {
 		before, after, ok := strings.Cut(line, textReadOnly)

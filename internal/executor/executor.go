@@ -573,9 +573,9 @@ func (x *Executor) Signal(ctx context.Context, who permission.Principal, id stri
 }
 
 // Drain refuses new executions and waits for the accepted ones. When ctx is done, it cancels the executions whose programs
-// ran when Drain began; when late is done, too, it cancels all. So a program that begins during the drain need not end with
-// the drain, if late has more time than ctx. Drain returns after the last execution has ended. A cancelled one has
-// CancelGrace to end. Executions that still wait for a slot run, too, if they get one in time.
+// ran when Drain began; when late is done, too, it cancels all. So a program that begins during the drain need not
+// end with the drain, if late has more time than ctx. Drain returns after the last execution has ended. A cancelled
+// one has CancelGrace to end. Executions that still wait for a slot run, too, if they get one in time.
 func (x *Executor) Drain(ctx, late context.Context) {
 	x.mu.Lock()
 	x.admission.Close()

@@ -298,7 +298,8 @@ func decode[T any](data []byte) (*T, error) {
 	return v, json.Unmarshal(data, v)
 }
 
-// decodeEvent reads the data of an event. The header and the outcome of an execution come from its row, which has no checksum.
+// decodeEvent reads the data of an event. The header and the outcome of an execution come from its row, which has no
+// checksum.
 func decodeEvent[T any](id string, e record.Event) (*T, error) {
 	v, err := decode[T](e.Data)
 	if err != nil {

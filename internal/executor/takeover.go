@@ -72,8 +72,8 @@ func (x *Executor) HandOver(successor Successor) []Inherited {
 	return all
 }
 
-// Resume undoes HandOver, after the successor has failed and its sandboxes are gone. Executions that the successor has accepted
-// end as DAEMON_LOST.
+// Resume undoes HandOver, after the successor has failed and its sandboxes are gone. Executions that the successor
+// has accepted end as DAEMON_LOST.
 func (x *Executor) Resume(ctx context.Context) {
 	x.mu.Lock()
 	x.successor = nil
@@ -225,8 +225,8 @@ func (x *Executor) signalInherited(entry audit.Entry, id string, sig syscall.Sig
 	return true, nil
 }
 
-// CancelHere cancels an execution of this daemon for the successor. The successor has checked the caller and written the audit
-// entry. CancelHere returns false if the execution has ended.
+// CancelHere cancels an execution of this daemon for the successor. The successor has checked the caller and written
+// the audit entry. CancelHere returns false if the execution has ended.
 func (x *Executor) CancelHere(id, by, reason string, grace time.Duration) bool {
 	r := x.find(id)
 	if r != nil {

@@ -6,9 +6,9 @@ import (
 )
 
 // startsPerProcessor is how many starts of sandboxes one tenant may have under way for each processor. A slot lasts as
-// long as its execution, and most executions leave the processors idle, so there are 8 slots for each processor. A start keeps a
-// processor busy. With a start in every slot of a tenant, the start of another tenant would get one part in 17 of
-// the processors. Two are enough to keep a processor busy, because a start also waits for the kernel.
+// long as its execution, and most executions leave the processors idle, so there are 8 slots for each processor. A
+// start keeps a processor busy. With a start in every slot of a tenant, the start of another tenant would get one
+// part in 17 of the processors. Two are enough to keep a processor busy, because a start also waits for the kernel.
 const startsPerProcessor = 2
 
 // listsOfTenant is how many lists of executions are read at once for one tenant. A page of 1,000 takes about 15 ms of a

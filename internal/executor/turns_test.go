@@ -94,7 +94,8 @@ func TestCancelBeforeTheStart(t *testing.T) {
 	}
 }
 
-// While a list of a tenant is read, a second one of the same tenant waits, until its caller has gone. Another tenant lists.
+// While a list of a tenant is read, a second one of the same tenant waits, until its caller has gone. Another tenant
+// lists.
 func TestListsOfATenant(t *testing.T) {
 	x := withTenants(t, newFake())
 	ofATenant(t, x.lists, func(ctx context.Context, who permission.Principal) error {

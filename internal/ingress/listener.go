@@ -77,8 +77,8 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("all %d connections are in use (listen.connections); try again later", e.Connections)
 }
 
-// A Listener limits the connections of another listener, and the TLS handshakes of each caller. A connection beyond the limit of
-// its caller, or of all callers, replaces an idle connection. If all are in use, it
+// A Listener limits the connections of another listener, and the TLS handshakes of each caller. A connection beyond
+// the limit of its caller, or of all callers, replaces an idle connection. If all are in use, it
 // is closed at once. So a caller that only holds connections open does not lock others out.
 //
 // Connections with an identified caller have separate Limits. A connection beyond these replaces an idle connection of a
@@ -238,8 +238,8 @@ func (l *Listener) unidentifiedVictim(c *Conn, own bool) (best *Conn) {
 	return best
 }
 
-// identifiedVictim returns the connection of an identified caller that a new connection of m replaces, or nil. If own is set,
-// only idle connections of m qualify. Otherwise another member of the tenant, or another tenant, can lose an idle
+// identifiedVictim returns the connection of an identified caller that a new connection of m replaces, or nil. If own
+// is set, only idle connections of m qualify. Otherwise another member of the tenant, or another tenant, can lose an idle
 // connection if it has more connections. Only the tenant with the most connections can lose one in use, and only if it
 // keeps at least as many as m's tenant has then. Otherwise two tenants would close each other's connections in turns.
 func (l *Listener) identifiedVictim(m member, own bool) (best *Conn) {

@@ -25,8 +25,8 @@ func addressOf(conn net.Conn) net.Addr {
 }
 
 // peerName returns a name that all connections of a user, or from an IP address, have in
-// common. A network of IPv6 is like an address, see peerOfIP. It is the key of limits and budgets, so it must not depend on anything that a caller
-// can choose, such as a port.
+// common. A network of IPv6 is like an address, see peerOfIP. It is the key of limits and budgets, so it must not
+// depend on anything that a caller can choose, such as a port.
 func peerName(addr net.Addr) string {
 	switch addr := addr.(type) {
 	case identity.User:

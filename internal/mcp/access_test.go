@@ -141,8 +141,8 @@ func TestLinesIdentifyEachMessage(t *testing.T) {
 	}
 }
 
-// Each message with an answer counts towards the quota of calls of its tenant. Operators are not counted, and notifications
-// are counted elsewhere: no client could repeat one that is refused.
+// Each message with an answer counts towards the quota of calls of its tenant. Operators are not counted, and
+// notifications are counted elsewhere: no client could repeat one that is refused.
 func TestCallsCountTowardsTheQuota(t *testing.T) {
 	x := executortest.New(t, executortest.Config{Dir: t.TempDir(), Edit: func(c *executor.Config) {
 		c.Tenants = tenant.New(&tenant.Tenant{Name: alice.Tenant, Quota: admission.Quota{Running: 1, CallsPerSecond: 0.001}})

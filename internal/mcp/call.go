@@ -39,8 +39,8 @@ func (s *Server) addTools(to *sdk.Server) {
 }
 
 // annotations tell an agent how careful to be with a tool. No tool is destructive, because
-// a program can only change its own copy of the skill, and a session keeps its last versions. The protocol calls them hints: a client
-// must not rely on them.
+// a program can only change its own copy of the skill, and a session keeps its last versions. The protocol calls them
+// hints: a client must not rely on them.
 func (s *Server) annotations(t toolview.Tool) *sdk.ToolAnnotations {
 	destructive, open := false, s.openWorld && !t.ReadOnly && !t.NoProgram
 	return &sdk.ToolAnnotations{

@@ -117,8 +117,8 @@ func TestHoldRedirects(t *testing.T) {
 	}
 }
 
-// A call that the daemon has handed over, without a byte of an answer, is redirected as if it came late. With a part of the
-// answer the client gets the reason.
+// A call that the daemon has handed over, without a byte of an answer, is redirected as if it came late. With a part
+// of the answer the client gets the reason.
 func TestHandedOverCallIsRedirected(t *testing.T) {
 	for _, c := range []struct {
 		name, meta string

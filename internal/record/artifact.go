@@ -27,8 +27,8 @@ type Artifact struct {
 	Executable bool
 }
 
-// artifactOverhead is what an artifact takes besides its bytes and its path: an inode, the rest of a block of the disk, and
-// a row. Without it, a tenant could fill the disk with empty files within its quota.
+// artifactOverhead is what an artifact takes besides its bytes and its path: an inode, the rest of a block of the
+// disk, and a row. Without it, a tenant could fill the disk with empty files within its quota.
 const artifactOverhead = 4 << 10
 
 // stored is what the artifact counts towards quotas and retention, in bytes.

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// A changed bit of the database costs the executions that it damages, and these are said to be damaged: to their readers, or in
-// the log. No reader gets the output of another execution.
+// A changed bit of the database costs the executions that it damages, and these are said to be damaged: to their
+// readers, or in the log. No reader gets the output of another execution.
 func TestChangedBits(t *testing.T) {
 	s := openStore(t, Config{})
 	outputs := map[string]string{}

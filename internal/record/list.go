@@ -99,7 +99,8 @@ func pageSize(asked int) int {
 
 // query is f as SQL, for at most limit rows. A filter with labels searches the index
 // of the first label, which has the same order.
-// n is the primary key and grows with time, so both orders and the page token need no sort. Values only come in as arguments; the text has no part of a request.
+// n is the primary key and grows with time, so both orders and the page token need no sort. Values only come in as
+// arguments; the text has no part of a request.
 func (f Filter) query(limit int) (string, []any, error) {
 	var q strings.Builder
 	var args []any

@@ -32,7 +32,8 @@ func (s *Store) Unended(ctx context.Context) ([]Execution, error) {
 	return slices.DeleteFunc(second, func(x Execution) bool { return !was[x.ID] }), nil
 }
 
-// unendedHere returns the executions that have no end in the database, and no log in this process at a time after the query.
+// unendedHere returns the executions that have no end in the database, and no log in this process at a time after the
+// query.
 func (s *Store) unendedHere(ctx context.Context) ([]Execution, error) {
 	s.flushForQuery(ctx)
 	all, _, err := s.unended(ctx)

@@ -123,8 +123,8 @@ func (s *Store) openRecord(ctx context.Context) error {
 }
 
 // renewLog makes the changes in the WAL of the database at path durable. The last process may have ended before
-// a sync, or after one that failed (see syncCheck), and from now on these changes are answered. SQLite then copies the whole
-// log into the database. No process has the database open.
+// a sync, or after one that failed (see syncCheck), and from now on these changes are answered. SQLite then copies
+// the whole log into the database. No process has the database open.
 func (s *Store) renewLog(path string) error {
 	if !hasBytes(path + "-wal") {
 		return nil

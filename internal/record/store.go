@@ -109,9 +109,9 @@ type Store struct {
 // new store. If a newer version wrote the database the error is a *NewerError. If
 // another process has the store open it is ErrInUse.
 //
-// With c.Takeover, Open moves nothing aside and migrates nothing: a damaged database is a *DamagedError, and another schema
-// is a *SchemaError. Open does not touch the journal and the executions of the earlier process. If that process has not
-// called HandOver, the error is ErrInUse. See takeover.go.
+// With c.Takeover, Open moves nothing aside and migrates nothing: a damaged database is a *DamagedError, and another
+// schema is a *SchemaError. Open does not touch the journal and the executions of the earlier process. If that
+// process has not called HandOver, the error is ErrInUse. See takeover.go.
 //
 // Unended then returns the executions that had not ended. They can be listed; they
 // can be read after Reopen.

@@ -72,9 +72,9 @@ func (c *syncCheck) lose(f *os.File, err error) *LostWriteError {
 	return c.lost.Load()
 }
 
-// noneLost returns a *LostWriteError if a write to the files was lost. SQLite does not report the errors of checkpoints that
-// it makes by itself, so the kernel is asked: it tells each open file once of an error of earlier writes. There
-// are no pages at the asked offset, so the call waits for none.
+// noneLost returns a *LostWriteError if a write to the files was lost. SQLite does not report the errors of
+// checkpoints that it makes by itself, so the kernel is asked: it tells each open file once of an error of earlier
+// writes. There are no pages at the asked offset, so the call waits for none.
 func (c *syncCheck) noneLost() error {
 	if lost := c.lost.Load(); lost != nil {
 		return lost

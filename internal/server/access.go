@@ -89,8 +89,8 @@ var accessTable = map[string]identity.Role{
 	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: identity.Read,
 }
 
-// aboutDaemon has the methods that concern the daemon, or that give an operator every tenant. An operator may call them even if the
-// tenant of its credential is not configured: root of a Unix socket is of the tenant default.
+// aboutDaemon has the methods that concern the daemon, or that give an operator every tenant. An operator may call
+// them even if the tenant of its credential is not configured: root of a Unix socket is of the tenant default.
 var aboutDaemon = map[string]bool{
 	pb.ExecutionService_GetExecution_FullMethodName:    true,
 	pb.ExecutionService_ListExecutions_FullMethodName:  true,

@@ -67,8 +67,8 @@ const byDisconnect = "disconnect"
 // before the outcome, and the caller wants it so, the execution is cancelled.
 // in ends when nothing more comes from the caller and the execution has
 // ended or goes on without it. Nil: the caller sends no input.
-// If the earlier daemon of a takeover has ended, which forwarded the stream, the execution goes on: its caller can attach to
-// it here. But it does not if its input is not complete.
+// If the earlier daemon of a takeover has ended, which forwarded the stream, the execution goes on: its caller can
+// attach to it here. But it does not if its input is not complete.
 func (c executionCalls) orCancel(ctx context.Context, f follow, policy pb.OnDisconnect, in *stdin) (err error) {
 	// If f.run panics, the deferred function sees this error and cancels as for a broken
 	// stream.

@@ -28,8 +28,8 @@ import (
 // daemon that does it.
 //
 // The next daemon gets the messages of the call on a connection that has the caller's credentials (ingress.Forward). It
-// identifies the caller, and limits and audits the call, as it does for its own connections. The earlier daemon does neither
-// for a call that comes after HandOver.
+// identifies the caller, and limits and audits the call, as it does for its own connections. The earlier daemon does
+// neither for a call that comes after HandOver.
 //
 // A call of which the handler has received more than one message can't be forwarded, because the server no longer has
 // these messages: uploads. HandOver's caller waits for them (AwaitUnforwardable).
@@ -56,8 +56,8 @@ func (s *Server) HandOver() (end func(next *net.UnixConn)) {
 	}
 }
 
-// AwaitUnforwardable waits, after HandOver, for the calls that can't be forwarded. Calls that are still under way when ctx is done may
-// be refused.
+// AwaitUnforwardable waits, after HandOver, for the calls that can't be forwarded. Calls that are still under way
+// when ctx is done may be refused.
 func (s *Server) AwaitUnforwardable(ctx context.Context) error { return s.unforwardable.Wait(ctx) }
 
 // AwaitForwarded waits for the answers of the calls that the next daemon answers. After ctx is done, Stop breaks the calls
@@ -152,8 +152,8 @@ func (s *Server) notForwarded(err error) error {
 	return executor.ErrHandedOver
 }
 
-// forwardMessages forwards the caller's further messages. It returns nil after the last one, or if the next daemon takes no
-// more.
+// forwardMessages forwards the caller's further messages. It returns nil after the last one, or if the next daemon
+// takes no more.
 func forwardMessages(g *guardedStream, out grpc.ClientStream) error {
 	for {
 		m := &rawMessage{}
@@ -194,8 +194,8 @@ func forwardAnswers(g *guardedStream, out grpc.ClientStream) error {
 	}
 }
 
-// outgoingContext returns the context of a forwarded call, with the metadata that the daemon reads. If the earlier daemon has
-// a span for the call, the next daemon's span is its child. c may be nil.
+// outgoingContext returns the context of a forwarded call, with the metadata that the daemon reads. If the earlier
+// daemon has a span for the call, the next daemon's span is its child. c may be nil.
 func outgoingContext(ctx context.Context, c *call) context.Context {
 	sent := sentContext(ctx)
 	if c != nil && c.span != nil {

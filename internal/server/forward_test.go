@@ -178,8 +178,8 @@ func TestForwardToDeadDaemon(t *testing.T) {
 	wantRefusal(t, err, refusal{codes.Unavailable, "DRAINING", ""})
 }
 
-// When the earlier daemon ends, the calls that it forwards end, too, but not their executions: their callers are still there.
-// An execution whose input is not complete is cancelled.
+// When the earlier daemon ends, the calls that it forwards end, too, but not their executions: their callers are
+// still there. An execution whose input is not complete is cancelled.
 func TestForwardedCallsOutliveEarlierDaemon(t *testing.T) {
 	h := startHandedOverOn(t, hosttest.Host(t), identity.Invoke, identity.Invoke)
 	h.end(h.pair)

@@ -260,9 +260,9 @@ func (u *uploads) expirePut(key putKey, p *put) {
 	removeStaged(p.dir, p.file()) // what stays is removed at the next start
 }
 
-// dropPuts removes the broken uploads of a tenant that was removed, or all if tenant is empty: no client can resume them after
-// the server has stopped, for example in a takeover that has failed, because the daemon goes on with another server. Uploads
-// that are under way are removed at their end.
+// dropPuts removes the broken uploads of a tenant that was removed, or all if tenant is empty: no client can resume
+// them after the server has stopped, for example in a takeover that has failed, because the daemon goes on with
+// another server. Uploads that are under way are removed at their end.
 func (u *uploads) dropPuts(tenant string) {
 	u.mu.Lock()
 	puts := maps.Clone(u.puts)

@@ -279,9 +279,9 @@ func copyFile(to, from string) error {
 	return errors.Join(err, dst.Close())
 }
 
-// undo removes the files that a commit wrote before it failed with err, and returns err. It removes the version first, so that
-// no version on disk lacks an object. If the disk does not let it remove the version, the error is an *UnknownError: the
-// rename of the version may have reached the disk, for example with the sync of another session.
+// undo removes the files that a commit wrote before it failed with err, and returns err. It removes the version
+// first, so that no version on disk lacks an object. If the disk does not let it remove the version, the error is an
+// *UnknownError: the rename of the version may have reached the disk, for example with the sync of another session.
 func (w *Writer) undo(next *manifest, sources map[string]string, err error) error {
 	gone := os.Remove(versionPath(w.x.dir, next.Number))
 	if gone == nil {

@@ -308,8 +308,8 @@ func isUnknown(err error) bool {
 	return ok
 }
 
-// If the version has its name, and the disk lets nobody take the name away, then nobody knows whether the version is on the
-// disk. Commit does not deny it.
+// If the version has its name, and the disk lets nobody take the name away, then nobody knows whether the version is
+// on the disk. Commit does not deny it.
 func TestDiskFailsAfterTheVersion(t *testing.T) {
 	b := newBench(t)
 	b.onDisk(disktest.NewExt4(t))

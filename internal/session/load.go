@@ -60,9 +60,9 @@ func (s *Store) load(tenant string, x *session) error {
 	return nil
 }
 
-// committed returns the numbers of the versions on disk. It removes versions that are newer than the head: their commits have
-// ended with an UnknownError. After a restart such a version counts as committed, because the head is then the newest version
-// on disk.
+// committed returns the numbers of the versions on disk. It removes versions that are newer than the head: their
+// commits have ended with an UnknownError. After a restart such a version counts as committed, because the head is
+// then the newest version on disk.
 func (x *session) committed() ([]int, error) {
 	numbers, err := versionNumbers(x.dir)
 	if err != nil {

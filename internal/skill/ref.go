@@ -46,8 +46,8 @@ func (e *InvalidPinError) Error() string {
 var digestGrammar = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
 // ParseRef splits "name" or "name@sha256:<64 hex digits>". The name may be a full name, see
-// [manifest.SplitName]. The digest includes "sha256:". It is empty if the reference is only a name. The error is an *manifest.InvalidNameError or an
-// *InvalidPinError.
+// [manifest.SplitName]. The digest includes "sha256:". It is empty if the reference is only a name. The error is an
+// *manifest.InvalidNameError or an *InvalidPinError.
 func ParseRef(ref string) (name, digest string, err error) {
 	name, _, pinned := strings.Cut(ref, manifest.PinMark)
 	if namespace, _ := manifest.SplitName(name); namespace == "" {

@@ -51,9 +51,9 @@ type Problem struct {
 	// Kept is the name of the skill that stays loaded from the folder's former content;
 	// empty if the folder had none.
 	Kept string
-	// Err is ErrNoManifest, ErrLinkedFolder, ErrTooDeep, a *DuplicateError, a *NamespaceError, a *ReservedNameError, snapshot.ErrChanging, a
-	// *snapshot.BoundError, a *manifest.ManifestError, a *snapshot.PathError (the manifest is refused), or an error
-	// of the operating system.
+	// Err is ErrNoManifest, ErrLinkedFolder, ErrTooDeep, a *DuplicateError, a *NamespaceError, a *ReservedNameError,
+	// snapshot.ErrChanging, a *snapshot.BoundError, a *manifest.ManifestError, a *snapshot.PathError (the manifest is
+	// refused), or an error of the operating system.
 	Err error
 }
 

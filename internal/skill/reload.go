@@ -16,9 +16,9 @@ import (
 
 // Reload reads the roots again. If a folder can no longer be loaded, it keeps its former
 // skill and is a Problem. If a folder is gone, so is its skill. Callers may go on using
-// a Skill that they hold (View.Hold). An error concerns the shared roots, or ctx; then nothing has changed. If the snapshots of a
-// tenant's roots can't be written, the tenant gets a Problem and keeps its former skills. After HandOver, Reload does
-// nothing.
+// a Skill that they hold (View.Hold). An error concerns the shared roots, or ctx; then nothing has changed. If the
+// snapshots of a tenant's roots can't be written, the tenant gets a Problem and keeps its former skills. After
+// HandOver, Reload does nothing.
 // The new lists are built next to the old ones and then stored at once, so look-ups never wait for
 // a reload and never see half of it.
 func (r *Registry) Reload(ctx context.Context) (Changes, error) {

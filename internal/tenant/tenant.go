@@ -1,4 +1,5 @@
-// Package tenant has the configuration of each tenant, a group of callers, as an immutable value. It has no I/O and no locks on the path of a call.
+// Package tenant has the configuration of each tenant, a group of callers, as an immutable value. It has no I/O and
+// no locks on the path of a call.
 //
 // Theory of operation. The configuration makes the Tenants and puts them into a [Set]. Each call
 // looks up its caller's Tenant in the Set, once, and works with that value until its end. A reload

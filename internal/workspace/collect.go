@@ -94,8 +94,8 @@ type Collected struct {
 	// order of Artifacts, at most MaxDeleted. If a program deletes a directory and creates
 	// it again, the directory is listed, and every file in it is an artifact.
 	Deleted []string
-	// Hiding has the paths of entries that are neither files nor directories. The program does not see an entry of a lower layer
-	// at such a path.
+	// Hiding has the paths of entries that are neither files nor directories. The program does not see an entry of a
+	// lower layer at such a path.
 	Hiding []string
 	// Incomplete says that the lists lack a file or a deletion, because of a limit or a change during
 	// Collect. Refused has the reason, except for deletions beyond MaxDeleted.

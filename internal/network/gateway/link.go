@@ -64,7 +64,8 @@ func (l *link) Attach(d stack.NetworkDispatcher) {
 var readBuffers = sync.Pool{New: func() any { return new([vnetHeader + largestRead]byte) }}
 
 // views have room for one packet of the device each. The stack's largest pieces of memory have this size. No packet is
-// longer: the device has an MTU of 65,520 bytes, and the kernel merges TCP segments into packets that are a little shorter.
+// longer: the device has an MTU of 65,520 bytes, and the kernel merges TCP segments into packets that are a little
+// shorter.
 var views = sync.Pool{New: func() any { return buffer.NewViewSize(buffer.MaxChunkSize) }}
 
 // largePacket is the size from which a packet goes to the stack in the memory that it was read into. A copy of it would

@@ -85,7 +85,8 @@ func (g *Gateway) leave() {
 	g.sessions.Done()
 }
 
-// open dials first: if the destination refuses, the program sees that it refuses. Nil: the dial failed, and the program has its answer.
+// open dials first: if the destination refuses, the program sees that it refuses. Nil: the dial failed, and the
+// program has its answer.
 func (g *Gateway) open(r *tcp.ForwarderRequest, d decision) *connection {
 	start := time.Now()
 	out, err := g.dial(g.life, d)

@@ -27,7 +27,8 @@ const (
 )
 
 // learnTranslators asks the resolvers if the last answer is old. It is called before an IPv6 address is judged. If the
-// resolvers do not answer, the last answer counts. A proxy that looks names up is there because the resolvers know nothing.
+// resolvers do not answer, the last answer counts. A proxy that looks names up is there because the resolvers know
+// nothing.
 func (n *nameServer) learnTranslators() {
 	t := &n.gateway.entries.tenant.translators
 	t.mu.Lock()

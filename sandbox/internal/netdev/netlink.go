@@ -77,8 +77,9 @@ const congestion = "reno"
 
 // gatewayIPv6 is the gateway of the IPv6 route. A TUN device has no other host on its link, so no packet has this address.
 // Without a gateway the kernel would keep a neighbour for each destination. The table of IPv6 neighbours is one for the
-// whole machine and has 1,024 entries (net.ipv6.neigh.default.gc_thresh3), so a program could drive out the entries of others.
-// All IPv4 destinations of a point-to-point device are one neighbour anyway (__ipv4_neigh_lookup in include/net/arp.h).
+// whole machine and has 1,024 entries (net.ipv6.neigh.default.gc_thresh3), so a program could drive out the entries
+// of others. All IPv4 destinations of a point-to-point device are one neighbour anyway (__ipv4_neigh_lookup in
+// include/net/arp.h).
 var gatewayIPv6 = netip.MustParseAddr("fe80::1")
 
 // defaultRoute sends everything of a's family to the interface.

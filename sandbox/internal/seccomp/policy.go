@@ -26,7 +26,8 @@ type Calls struct {
 	Calls []string `yaml:"calls"`
 }
 
-// Rule is the answer to one call if its arguments meet all conditions of Args. Only a rule of refuse_when may have no conditions.
+// Rule is the answer to one call if its arguments meet all conditions of Args. Only a rule of refuse_when may have no
+// conditions.
 type Rule struct {
 	Why   string `yaml:"why"`
 	Call  string `yaml:"call"`
