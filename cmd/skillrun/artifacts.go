@@ -105,8 +105,8 @@ func inGit(path string) bool {
 func isSeparator(r rune) bool { return r == '/' || r == '\\' }
 
 // isGit has the rules by which git itself refuses names in a repository (is_ntfs_dotgit and is_hfs_dotgit in its
-// sources). Windows ignores case, dots and blanks at the end, and what follows a colon; GIT~1 is its short name for .git.
-// macOS ignores case and invisible characters.
+// sources). Windows ignores case, dots and blanks at the end, and what follows a colon. Its short name for .git is
+// GIT~1. macOS ignores case and invisible characters.
 func isGit(name string) bool {
 	name, _, _ = strings.Cut(name, ":")
 	name = strings.TrimRight(strings.Map(visible, name), ". ")

@@ -18,7 +18,7 @@ import (
 func TestCompletion(t *testing.T) {
 	f := newRecord().fake().withArtifacts(map[string]string{"chart.png": "12345", "out/data.csv": "", "bad\x1b[0m": "x",
 		// A program chose these to be run by a shell, or to be a flag.
-		"$(id)": "x", "`id`": "x", "a;id": "x", "two words": "x", "~": "x", "--address=evil:1": "x", "-o": "x", "größe": "x"})
+		"$(id)": "x", "`id`": "x", "a;id": "x", "two words": "x", "~": "x", "--address=evil:1": "x", "-o": "x", "=id": "x", "größe": "x"})
 	f.serve(t, "unix")
 	f.answers["ListSkills"] = func(*pb.ListSkillsRequest) (*pb.ListSkillsResponse, error) {
 		return &pb.ListSkillsResponse{Skills: []*pb.SkillSummary{{Name: "calculator", Description: "Adds\nnumbers."}, {Name: "csv"}}}, nil
