@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -94,9 +95,30 @@ func (a *app) save(ctx context.Context, c *skillrun.Client, id string, dir *os.R
 	})
 }
 
-// inGit reports whether a path lies in a git directory. Some file systems ignore case.
+// inGit reports whether a path lies in a git directory, under any name that a file system of this machine may take for
+// .git.
 func inGit(path string) bool {
-	return slices.ContainsFunc(strings.Split(path, "/"), func(part string) bool { return strings.EqualFold(part, ".git") })
+	return slices.ContainsFunc(strings.FieldsFunc(path, isSeparator), isGit)
+}
+
+// isSeparator also splits at a backslash, which separates folders on Windows.
+func isSeparator(r rune) bool { return r == '/' || r == '\\' }
+
+// isGit has the rules by which git itself refuses names in a repository (is_ntfs_dotgit and is_hfs_dotgit in its
+// sources). Windows ignores case, dots and blanks at the end, and what follows a colon. Its short name for .git is
+// GIT~1. macOS ignores case and invisible characters.
+func isGit(name string) bool {
+	name, _, _ = strings.Cut(name, ":")
+	name = strings.TrimRight(strings.Map(visible, name), ". ")
+	return strings.EqualFold(name, ".git") || strings.EqualFold(name, "git~1")
+}
+
+// visible drops the characters of the class Cf, which has all that HFS+ ignores.
+func visible(r rune) rune {
+	if unicode.Is(unicode.Cf, r) {
+		return -1
+	}
+	return r
 }
 
 // eachArtifact calls f for the artifacts with the given paths, or for all. Paths are compared

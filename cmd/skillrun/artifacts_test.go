@@ -36,3 +36,19 @@ func TestArtifactsLeaveGitAlone(t *testing.T) {
 		t.Errorf("by name: %q, %v", data, err)
 	}
 }
+
+func TestInGit(t *testing.T) {
+	for _, path := range []string{
+		".git", "a/.GIT/config", "a\\.git\\config", ".git /config", "a/.git./config", ".git. ./config", ".git::$INDEX_ALLOCATION/config",
+		"GIT~1/config", "a/git~1", ".g\u200cit/config", "\u206a.git/config", ".git\ufeff/hooks/post-merge",
+	} {
+		if !inGit(path) {
+			t.Errorf("%q is not in a git directory, and some file systems take it for one", path)
+		}
+	}
+	for _, path := range []string{".gitignore", "git/config", "a.git/config", ".github/x", "git~2", ". git", "b: .git", "\xff.git"} {
+		if inGit(path) {
+			t.Errorf("%q is in a git directory, want not", path)
+		}
+	}
+}

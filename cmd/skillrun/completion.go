@@ -50,11 +50,11 @@ func (a *app) ask(cmd *cobra.Command, f func(context.Context, *skillrun.Client) 
 	return words, cobra.ShellCompDirectiveNoFileComp
 }
 
-// offer adds one word with its description. It leaves out a word that a shell would have to
-// quote. It adds no more than completeMost words in all. A shell shows the description after the
-// tab.
+// offer adds one word with its description. It leaves out a word that a shell would have to quote (zsh replaces =NAME
+// by the path of a program), and one that this command would take for a flag: programs choose the names of artifacts.
+// It adds no more than completeMost words in all. A shell shows the description after the tab.
 func offer(words completions, word, what string) completions {
-	if word == "" || printable(word) != word || strings.ContainsAny(word, "\t\n") || len(words) >= completeMost {
+	if !isBare(word) || strings.ContainsAny(word[:1], "-=") || printable(word) != word || len(words) >= completeMost {
 		return words
 	}
 	if what = shortenTo(strings.Join(strings.Fields(printable(what)), " "), 60); what != "" {

@@ -16,7 +16,9 @@ import (
 // description. The last line is ":" with the shell's own completion (4: no files, 0: files,
 // 16: folders).
 func TestCompletion(t *testing.T) {
-	f := newRecord().fake().withArtifacts(map[string]string{"chart.png": "12345", "out/data.csv": "", "bad\x1b[0m": "x"})
+	f := newRecord().fake().withArtifacts(map[string]string{"chart.png": "12345", "out/data.csv": "", "bad\x1b[0m": "x",
+		// A program chose these to be run by a shell, or to be a flag.
+		"$(id)": "x", "`id`": "x", "a;id": "x", "two words": "x", "~": "x", "--address=evil:1": "x", "-o": "x", "=id": "x", "größe": "x"})
 	f.serve(t, "unix")
 	f.answers["ListSkills"] = func(*pb.ListSkillsRequest) (*pb.ListSkillsResponse, error) {
 		return &pb.ListSkillsResponse{Skills: []*pb.SkillSummary{{Name: "calculator", Description: "Adds\nnumbers."}, {Name: "csv"}}}, nil
@@ -78,8 +80,8 @@ func TestCompletion(t *testing.T) {
 		{"signal e2 ", "HUP INT QUIT TERM KILL USR1 USR2 CONT STOP WINCH", noFiles},
 		{"signal e2 INT ", "", noFiles},
 		{"artifacts ", "e2 e1", noFiles},
-		{"artifacts e1 ", "chart.png out/data.csv", noFiles},
-		{"artifacts e1 chart.png ", "out/data.csv", noFiles},
+		{"artifacts e1 ", "chart.png größe out/data.csv", noFiles},
+		{"artifacts e1 chart.png ", "größe out/data.csv", noFiles},
 		{"skills ", "add rm versions calculator csv", noFiles},
 		{"skills csv ", "", noFiles},
 		{"activate ", "calculator csv", noFiles},

@@ -30,31 +30,44 @@ func (s *Store) Read(tenant, id string, version int) (*View, error) {
 	if err := s.use(x); err != nil {
 		return nil, gone(id, err)
 	}
-	s.mu.Lock()
-	head := x.head.Number
-	s.mu.Unlock()
-	if version > head {
+	number := s.newest(x)
+	if version > number {
 		return nil, fmt.Errorf("session %q: version %d: %w", id, version, ErrNotFound) // see session.committed
 	}
-	if version == 0 {
-		version = head
+	if version != 0 {
+		number = version
 	}
-	if version == 0 {
+	if number == 0 {
 		return &View{id: id, dir: x.dir}, nil
 	}
 	defer s.beginReading(tenant)()
-	data, err := os.ReadFile(versionPath(x.dir, version))
+	data, err := os.ReadFile(versionPath(x.dir, number))
+	// The newest version may be removed before it is read, if commits have made newer ones meanwhile.
+	for version == 0 && errors.Is(err, os.ErrNotExist) && number != s.newest(x) {
+		number = s.newest(x)
+		data, err = os.ReadFile(versionPath(x.dir, number))
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("session %q: version %d: %w", id, number, ErrNotFound)
+	}
 	if err != nil {
-		return nil, gone(id, err)
+		return nil, err
 	}
 	m, err := decode(data)
-	if err == nil && m.Number != version {
+	if err == nil && m.Number != number {
 		err = fmt.Errorf("it is version %d", m.Number)
 	}
 	if err != nil {
-		return nil, &DamagedError{id, version, err}
+		return nil, &DamagedError{id, number, err}
 	}
 	return &View{m.Version, m.files, id, x.dir}, nil
+}
+
+// newest returns the number of the newest version; 0 without one.
+func (s *Store) newest(x *session) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return x.head.Number
 }
 
 // Bounds of the lists of files that are read at the same time. Reading and decoding one takes about four times
@@ -76,7 +89,7 @@ func (s *Store) beginReading(tenant string) (end func()) {
 	return func() { <-s.reading; <-share }
 }
 
-// gone returns ErrNotFound for a missing file: the session or the version was removed during the read.
+// gone returns ErrNotFound for a missing file: the session was removed during the read.
 func gone(id string, err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("session %q: %w", id, ErrNotFound)
@@ -122,9 +135,7 @@ func (s *Store) Versions(tenant, id string) ([]Version, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	head := x.head.Number
-	s.mu.Unlock()
+	head := s.newest(x)
 	numbers, err := versionNumbers(x.dir)
 	if err != nil {
 		return nil, gone(id, err)

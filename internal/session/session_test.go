@@ -2,6 +2,7 @@ package session
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -348,6 +349,42 @@ func TestReadsAreShared(t *testing.T) {
 		b.must(<-done)
 		if len(b.reading) != 0 {
 			t.Errorf("%d reads under way", len(b.reading))
+		}
+	})
+}
+
+// A read of the newest version finds it, even if commits remove the version that was the newest when the read began. A
+// version that is no longer kept is not found, and the error does not say that the session is gone.
+func TestReadDuringCommits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.rules.Versions = 1
+		id := b.create(Settings{})
+		b.commit(id, "f=1")
+		w := b.acquire(id, 0)
+		var ends []func()
+		for range maxTenantReading {
+			ends = append(ends, b.beginReading("a"))
+		}
+		read := make(chan error, 1)
+		go func() {
+			v, err := b.Read("a", id, 0)
+			if err == nil && v.Version.Number != 2 {
+				err = fmt.Errorf("version %d, want 2", v.Version.Number)
+			}
+			read <- err
+		}()
+		synctest.Wait() // the read waits for its share, and knows the newest version
+		_, err := w.Commit(b.change("f=2"))
+		b.must(err)
+		w.Release()
+		for _, end := range ends {
+			end()
+		}
+		b.must(<-read)
+		_, err = b.Read("a", id, 1)
+		if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "version 1: not found") {
+			t.Errorf("a version that is not kept: %v", err)
 		}
 	})
 }

@@ -82,7 +82,7 @@ class Push:
         if entry.target:
             yield skill_pb2.PushSkillRequest(entry=first)
             return
-        with open(os.path.join(self._folder, entry.path), "rb", opener=_open) as file:
+        with open(entry.path, "rb", opener=self._open) as file:
             left = entry.size
             while True:
                 data = file.read(min(left, FILE_CHUNK_BYTES))
@@ -100,11 +100,27 @@ class Push:
                 if left == 0:
                     return
 
+    def _open(self, path: str, flags: int) -> int:
+        """Opens a file of the folder that was a regular one when it was listed. It follows no link, also in the place of
+        a directory, so no file from elsewhere is sent. It waits for no writer of a pipe."""
+        # Windows has neither flag.
+        flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        if os.open not in os.supports_dir_fd:  # Windows
+            return _regular(os.open(os.path.join(self._folder, path), flags), path)
+        *parents, name = path.split("/")
+        at = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            for parent in parents:
+                inner = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+                os.close(at)
+                at = inner
+            return _regular(os.open(name, flags, dir_fd=at), path)
+        finally:
+            os.close(at)
 
-def _open(path: str, flags: int) -> int:
-    """Opens a file that was a regular one when it was listed. It follows no link, and waits for no writer of a pipe."""
-    # Windows has neither flag.
-    descriptor = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+
+def _regular(descriptor: int, path: str) -> int:
+    """Returns a descriptor of a regular file, and closes any other."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise InputError(f"push: {path}: is not a regular file any longer")

@@ -143,6 +143,36 @@ class Push(Case):
             os.unlink(self.folder / "pipe")
         self.assertEqual(ended, [])
 
+    def test_a_folder_that_becomes_a_link(self):
+        """Another program may change the folder during the push. No file from elsewhere is sent."""
+        elsewhere = tempfile.TemporaryDirectory()
+        self.addCleanup(elsewhere.cleanup)
+        (pathlib.Path(elsewhere.name) / "run.py").write_bytes(b"a secret")
+        sent = []
+
+        def answer(requests, context):
+            try:
+                sent.extend(message.entry.data for message in requests)
+            except Exception:
+                pass  # the call is cancelled
+            return skill_pb2.PushSkillResponse()
+
+        scripts = self.folder / "a" / "scripts"
+        for push in self.both(answer):
+            self.write("a/scripts/run.py", "print(1)")
+
+            def exchange(done, total):
+                if not scripts.is_symlink():
+                    scripts.rename(self.folder / "moved")
+                    scripts.symlink_to(elsewhere.name)
+
+            with self.assertRaises(skillrun.InputError):
+                push(self.folder, on_progress=exchange)
+            scripts.unlink()
+            (self.folder / "moved" / "run.py").unlink()
+            (self.folder / "moved").rmdir()
+        self.assertNotIn(b"a secret", sent)
+
 
 class Trace(Case):
     def test_each_kind_of_call_sends_the_trace_context(self):
