@@ -95,8 +95,6 @@ LONGEST := ./sandbox ./internal/environment ./sandbox/internal/pyzygote ./cmd/sk
 
 # make lint runs vet. Test binaries need no symbol tables, which take time to link.
 TEST_FLAGS = -vet=off -ldflags='-s -w' -count=1 -timeout 20m
-# Tests wait for most of their time. So more packages, and more tests of each, run at once than there are processors.
-CROWD = -p $$(($$(nproc) + 1)) -parallel $$(($$(nproc) + 2))
 # With the flags of make build, tests and the programs that they build use the packages that it has compiled.
 # The embedded Python is unpacked once, for all packages.
 TEST_ENV = GOFLAGS="$${GOFLAGS:-} -trimpath -tags=$(TAGS)" SKILLRUN_BIN=$(CURDIR)/bin SKILLRUN_TEST_PYTHON=$(CURDIR)/.cache/python
@@ -105,28 +103,26 @@ TEST_ENV = GOFLAGS="$${GOFLAGS:-} -trimpath -tags=$(TAGS)" SKILLRUN_BIN=$(CURDIR
 test: packages-test $(TOOLS)/gotestsum $(TOOLS)/grpcurl build mcp-clients ## Runs every test but the mutations, as root
 	@echo "==> test"
 	@mkdir -p .cache
-	@$(MAKE) --no-print-directory -j3 test-counted test-uncounted test-probe
+	@$(MAKE) --no-print-directory -j2 test-counted test-uncounted
 	@cat .cache/test-faults.json .cache/test-uncounted.json >>.cache/test.json
 	@echo "==> coverage: the tests of all packages together, at least $(COVERED_LEAST) % in each of these"
 	@awk -v packages="$(COVERED)" -v least=$(COVERED_LEAST) -f .ci/coverage.awk .cache/cover.out .cache/cover-faults.out
 	@echo "==> promises: every one has its test, and the test ran"
 	@$(TEST_ENV) SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test.json SKILLRUN_TEST_MUTATION=later go test $(TEST_FLAGS) -run TestPromises ./docs/
 
-# The parts of make test, which runs them at the same time. The tests of cmd/skillrund take longest, and do not
-# wait for the packages of test-counted, which are compiled again to count statements.
-.PHONY: test-counted test-uncounted test-probe
+# The two halves of make test, which runs them at the same time. The tests of cmd/skillrund take longest, and do not
+# wait for the packages of the other half, which are compiled again to count statements.
+.PHONY: test-counted test-uncounted
 test-counted:
 	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test.json -- \
-		$(TEST_FLAGS) $(CROWD) -coverprofile=.cache/cover.out -coverpkg=$(subst $(blank),$(comma),$(COVERED:%=./%)) \
+		$(TEST_FLAGS) -coverprofile=.cache/cover.out -coverpkg=$(subst $(blank),$(comma),$(COVERED:%=./%)) \
 		$(LONGEST) $$(go list ./... | grep -vxF "$$(go list $(UNCOUNTED))")
-
-test-uncounted:
-	@$(TEST_ENV) SKILLRUN_TEST_MUTATION=later gotestsum --format pkgname --jsonfile .cache/test-uncounted.json -- $(TEST_FLAGS) $(CROWD) $(UNCOUNTED)
-
-# In this build, sandboxes can lack a layer.
-test-probe:
+	@echo "==> test of the probe, with sandboxes that lack a layer"
 	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test-faults.json -- \
 		$(TEST_FLAGS) -tags $(TAGS),skillrun_faults -coverprofile=.cache/cover-faults.out -coverpkg=./sandbox/internal/preflight -run '^TestProbeNamesWhatIsWeak$$' ./sandbox
+
+test-uncounted:
+	@$(TEST_ENV) SKILLRUN_TEST_MUTATION=later gotestsum --format pkgname --jsonfile .cache/test-uncounted.json -- $(TEST_FLAGS) $(UNCOUNTED)
 
 .PHONY: test-mutation
 test-mutation: packages-test $(TOOLS)/gotestsum $(TOOLS)/grpcurl build ## Runs the hostile suite against daemons without a layer or a bound, as root
