@@ -338,8 +338,16 @@ func (d *running) wait() error {
 		d.exited <- err
 		return err
 	case <-time.After(patience):
-		d.cmd.Process.Kill()
-		d.t.Errorf("the daemon did not exit")
+		// The runtime of Go writes what each goroutine does, and exits.
+		before := len(d.log.String())
+		d.cmd.Process.Signal(syscall.SIGQUIT)
+		select {
+		case err := <-d.exited:
+			d.exited <- err
+		case <-time.After(patience):
+			d.cmd.Process.Kill()
+		}
+		d.t.Errorf("the daemon did not exit:\n%s", d.log.String()[before:])
 		return errors.New("did not exit")
 	}
 }
