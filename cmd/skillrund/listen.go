@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/skillrun/skillrun/internal/ingress"
 )
 
@@ -31,13 +33,30 @@ func (l listeners) all() []net.Listener { return slices.Concat(l.grpc, l.mcp, l.
 // files returns copies of the sockets. The caller closes them, after an error, too.
 func (l listeners) files() (open []*os.File, err error) {
 	for _, l := range l.raw {
-		f, err := l.(interface{ File() (*os.File, error) }).File()
+		f, err := copySocket(l)
 		if err != nil {
 			return open, err
 		}
 		open = append(open, f)
 	}
 	return open, nil
+}
+
+// copySocket returns another descriptor of a listener's socket. The method File of a listener does not serve: exec.Cmd and
+// net.FileListener call Fd of the file, which makes the socket blocking for all of its descriptors. Accept would then block
+// in the kernel, where neither a deadline nor Close ends it.
+func copySocket(l net.Listener) (*os.File, error) {
+	socket, err := l.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var fd int
+	var copyErr error
+	err = socket.Control(func(s uintptr) { fd, copyErr = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) })
+	if err := errors.Join(err, copyErr); err != nil {
+		return nil, fmt.Errorf("listener %s: %w", l.Addr(), err)
+	}
+	return os.NewFile(uintptr(fd), l.Addr().String()), nil
 }
 
 // leaveNames keeps the files of the Unix sockets when the listeners are closed: another daemon listens there.

@@ -44,6 +44,29 @@ func sendLine(t testing.TB, s interactiveClient, line string) {
 	}
 }
 
+// A daemon's listeners do not block when a next daemon has been started with their sockets: else neither Hold nor Close
+// ends an Accept.
+func TestCopiedSocketsDoNotBlock(t *testing.T) {
+	t.Parallel()
+	for network, address := range map[string]string{"unix": filepath.Join(t.TempDir(), "s"), "tcp": "127.0.0.1:0"} {
+		l, err := net.Listen(network, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		files, err := listeners{raw: []net.Listener{l}}.files()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeFiles(files)
+		// os/exec calls Fd.
+		flags, err := unix.FcntlInt(files[0].Fd(), unix.F_GETFL, 0)
+		if err != nil || flags&unix.O_NONBLOCK == 0 {
+			t.Errorf("%s: flags %#x, %v; want O_NONBLOCK", network, flags, err)
+		}
+	}
+}
+
 // A next daemon with another state directory, or another value of a key that needs a restart, does not start, although
 // the other directory has the state of a daemon that has stopped.
 func TestTakeoverOfOtherDirectories(t *testing.T) {

@@ -282,6 +282,10 @@ func TestTakeoverThatFails(t *testing.T) {
 	d.cmd.Process.Signal(syscall.SIGUSR2)
 	d.untilLogged("the next daemon did not start; this daemon continues to serve")
 	d.works()
+	// After this each listener waits for another connection, and the test ends the daemon.
+	if got := executeOn(ctx, dialSocket(t, dir), "other-key"); got != "ran" {
+		t.Errorf("another new connection: %s", got)
+	}
 	d.wantMetric(`skillrun_takeovers_total{result="not_started"} 1`)
 	if err := s.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Stdin{Stdin: []byte("still there\n")}}); err != nil {
 		t.Error(err)
