@@ -17,12 +17,11 @@ import (
 // nothing of rules: the Network reads every packet of the sandbox, and decides about each.
 //
 // Making the interface would add 2 ms to a start, so prewarmed sandboxes have it before their program is
-// known (profile.network). Until Attach, no process reads packets from it. The program starts after Attach
-// has returned.
+// known (profile.network). The program starts after Attach has returned.
 
 // A Network carries the packets of one sandbox. The Spec of one start has it, and no other.
 type Network interface {
-	// Attach takes the sandbox's interface into service, and returns when packets are carried.
+	// Attach takes the sandbox's interface into service, and returns when the first packet will be carried.
 	// It owns l.TUN from then on, also after an error. Start calls it at most once, before the
 	// program starts. An error is the error of Start.
 	Attach(ctx context.Context, l Link) error

@@ -1,7 +1,6 @@
 package network
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -140,7 +139,7 @@ func TestHelperLies(t *testing.T) {
 	}
 }
 
-// A helper that sends what no helper sends is killed. An attachment fails, and names the reason.
+// A helper that sends what no helper sends is killed, and the log names the reason.
 func TestHelperTalksNonsense(t *testing.T) {
 	for how, want := range map[string]string{
 		"kind": `kind "own"`, "nothing": `kind "denied"`, "no JSON": "JSON", "long": "invalid character", "descriptor": "descriptor", "empty": "", "silence": "", "dies": "exit status 3", "stderr": "exit status",
@@ -149,21 +148,14 @@ func TestHelperTalksNonsense(t *testing.T) {
 			lying(t, how)
 			m := newManager(t)
 			p := m.process(t, "a")
-			b, l := link(t, m, "a", "20.1.0.1:*")
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			attached := make(chan error, 1)
-			go func() { attached <- b.network.Attach(ctx, l) }()
+			b := attachBox(t, m, "a")
+			go b.network.tenant.carryFirst(b.network)
 			select {
 			case <-p.dead:
 			case <-time.After(30 * time.Second):
 				t.Fatal("it lives")
 			}
-			cancel() // the next helper does the same
-			if err := <-attached; err == nil {
-				t.Error("attached")
-			}
-			b.network.Detach()
+			b.network.Detach() // the next helper does the same
 			if words := fmt.Sprint(p.lastWords()); !strings.Contains(words, want) {
 				t.Errorf("reason: %s", words)
 			}
@@ -171,9 +163,9 @@ func TestHelperTalksNonsense(t *testing.T) {
 	}
 	lying(t, "error")
 	m := newManager(t)
-	b, l := link(t, m, "a", "20.1.0.1:*")
-	err := b.network.Attach(context.Background(), l)
-	if err == nil || errors.Is(err, ErrHelper) || len(err.Error()) > 2*mostText || strings.Contains(err.Error(), "\x1b") {
+	b := attachBox(t, m, "a")
+	err := b.network.tenant.carry(m.process(t, "a"), b.network)
+	if err == nil || errors.Is(err, errDied) || len(err.Error()) > 2*mostText || strings.Contains(err.Error(), "\x1b") {
 		t.Errorf("got %.100v", err)
 	}
 	b.network.Detach()

@@ -3,22 +3,66 @@ package network
 import (
 	"context"
 	"errors"
-	"fmt"
 )
 
+// attach gets a network ready that has joined.
+func (t *tenant) attach(ctx context.Context, n *Network) error {
+	t.events.Lock()
+	// The account comes before a helper has the network, so every report finds it.
+	t.accounts[n.number] = newAccount(n.sink, n.secrets.Names()...)
+	t.events.Unlock()
+	if err := t.ready(ctx, n); err != nil {
+		t.leave(n)
+		return err
+	}
+	n.life, n.end = context.WithCancel(t.life)
+	n.begun = make(chan struct{})
+	t.manager.open.Add(1)
+	go n.begin()
+	return nil
+}
+
+// startTries is how many helpers may die during their start before an attachment fails.
+const startTries = 3
+
+// ready finds every error now that would keep a helper from carrying the network, so that no program starts with it.
+func (t *tenant) ready(ctx context.Context, n *Network) error {
+	p, err := t.helper()
+	for try := 1; try < startTries && errors.Is(err, errDied); try++ {
+		p, err = t.helper()
+	}
+	if err != nil {
+		return err
+	}
+	if n.request, err = n.newRequest(ctx); err != nil {
+		return err
+	}
+	if n.needsRoots() {
+		// If the helper dies, the next one gets them with the first packet.
+		if err := p.trust(ctx); err != nil && !errors.Is(err, errDied) {
+			return err
+		}
+	}
+	return n.copyDevice()
+}
+
+// carryFirst has a helper carry a network whose first packet is there, unless the network ends.
+func (t *tenant) carryFirst(n *Network) {
+	t.mu.Lock()
+	t.networks[n.number] = n
+	t.mu.Unlock()
+	t.restore(n.life, func() []*Network { return []*Network{n} })
+}
+
 // carry tells a helper to attach a network, unless the network is already detached.
-func (t *tenant) carry(ctx context.Context, p *process, n *Network) error {
+func (t *tenant) carry(p *process, n *Network) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.device == nil {
 		return nil
 	}
-	r, err := n.request(ctx)
-	if err != nil {
-		return err
-	}
-	if n.secrets != nil && n.secrets.NeedsRoots() || r.Proxy != nil && r.Proxy.Secure && r.Proxy.CA == "" {
-		if err := p.trust(ctx); err != nil {
+	if n.needsRoots() {
+		if err := p.trust(n.life); err != nil {
 			return err
 		}
 	}
@@ -27,54 +71,8 @@ func (t *tenant) carry(ctx context.Context, p *process, n *Network) error {
 	if err != nil {
 		return err
 	}
-	failed := conn.Control(func(fd uintptr) { _, err = p.call(ctx, r, int(fd)) })
+	failed := conn.Control(func(fd uintptr) { _, err = p.call(n.life, n.request, int(fd)) })
 	return errors.Join(failed, err)
-}
-
-// attachTries is how many helpers may die before an attachment fails.
-const attachTries = 3
-
-// attach attaches a network that has joined for the first time. If the helper dies before it answers,
-// attach tries the next one.
-func (t *tenant) attach(ctx context.Context, n *Network) error {
-	t.events.Lock()
-	// The account comes before the helper has the network, so every report finds it.
-	t.accounts[n.number] = newAccount(n.sink, n.secrets.Names()...)
-	t.events.Unlock()
-	err := errDied
-	for try := 0; try < attachTries && errors.Is(err, errDied); try++ {
-		err = t.attachOnce(ctx, n)
-	}
-	if err == nil {
-		t.manager.open.Add(1)
-		return nil
-	}
-	t.release(n) // the helper may have it, if the caller went away
-	if errors.Is(err, errDied) {
-		return fmt.Errorf("%w: %w", ErrHelper, err)
-	}
-	return err
-}
-
-// attachOnce returns errDied if the helper died before it could be entered as the network's.
-func (t *tenant) attachOnce(ctx context.Context, n *Network) error {
-	p, err := t.helper()
-	if err != nil {
-		return err
-	}
-	if err = t.carry(ctx, p, n); err == nil && t.enter(p, n) {
-		return nil
-	}
-	if err == nil || errors.Is(err, errDied) {
-		err = errDied
-		select {
-		// The tenant must know of the death before the next try. Otherwise helper would return the dead process again.
-		case <-p.noted:
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
-	}
-	return err
 }
 
 // join announces a network: the helper stays. If the tenant is gone, it stays until the network has left.
@@ -88,35 +86,19 @@ func (t *tenant) join(n *Network, removed bool) {
 	t.rest()
 }
 
-// enter has n attached again if p dies. It reports whether p still runs.
-func (t *tenant) enter(p *process, n *Network) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.process != p {
-		return false
-	}
-	t.networks[n.number] = n
-	return true
-}
-
-// detach ends a network that is attached. Its caller holds the network's lock.
+// detach has the helper end a network that is attached, if the helper may have it. Its caller holds the network's lock.
 func (t *tenant) detach(n *Network) {
-	t.release(n)
-	t.manager.open.Add(-1)
-}
-
-// release has the helper end a network, and forgets it.
-func (t *tenant) release(n *Network) {
 	t.mu.Lock()
-	p := t.process
+	p, carried := t.process, t.networks[n.number] != nil
 	t.mu.Unlock()
-	if p != nil {
+	if p != nil && carried {
 		// Not the caller's context: the end of an execution that was cancelled has events, too.
 		ctx, cancel := context.WithTimeout(context.Background(), t.manager.config.DetachTime)
 		_, _ = p.call(ctx, request{Kind: detach, Network: n.number}, -1)
 		cancel()
 	}
 	t.leave(n)
+	t.manager.open.Add(-1)
 }
 
 func (t *tenant) leave(n *Network) {

@@ -2,9 +2,10 @@
 // for each tenant. Package gateway carries the packets in the helper.
 //
 // Theory of operation. A Manager belongs to the daemon. Manager.Open returns a sandbox.Network. When
-// package sandbox attaches it, the Manager sends the TUN device and the rules to the tenant's helper
-// (wire.go) and waits until the helper carries packets. The helper reports refusals and ended
-// connections, and the Manager passes them to the execution's policy.Sink.
+// package sandbox attaches it, the Manager sees to it that the tenant's helper runs. With the program's
+// first packet, it sends the TUN device and the rules to the helper (wire.go), which reads the packet from
+// the device. The helper reports refusals and ended connections, and the Manager passes them to the
+// execution's policy.Sink.
 //
 // The helper is the daemon's program with another argument (helper.go). It parses packets of hostile
 // programs, so it first drops its privileges (confine.go): it has a separate user, an empty root
@@ -19,5 +20,5 @@
 // keeps a duplicate of each device. It starts a new helper, attaches the devices again and cuts the
 // sandboxes' connections, because their state died with the old helper (tenant.go). The Manager kills
 // a helper that does not answer. If helpers die again and again, the pause before the next start
-// grows. During the pause Attach fails, so no program runs with a network that no helper carries.
+// grows. During the pause Attach fails, so no program starts with a network that no helper would carry.
 package network

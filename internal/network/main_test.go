@@ -105,14 +105,24 @@ func link(t testing.TB, m *Manager, tenant string, allow ...string) (*box, sandb
 	return b, sandbox.Link{TUN: b.TUN, Cut: func() error { b.cut <- struct{}{}; return nil }}
 }
 
-// newBox attaches a sandbox that may reach the echo server.
-func newBox(t testing.TB, m *Manager, tenant string) *box {
+// attachBox attaches a sandbox that may reach the echo server. It has sent nothing, so no helper carries it.
+func attachBox(t testing.TB, m *Manager, tenant string) *box {
 	t.Helper()
 	b, l := link(t, m, tenant, "20.1.0.1:*")
 	if err := b.network.Attach(context.Background(), l); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.network.Detach)
+	return b
+}
+
+// newBox is attachBox, and a helper carries the network as after a first packet.
+func newBox(t testing.TB, m *Manager, tenant string) *box {
+	t.Helper()
+	b := attachBox(t, m, tenant)
+	b.network.packets.Close()
+	<-b.network.begun
+	b.network.tenant.carryFirst(b.network)
 	return b
 }
 

@@ -566,3 +566,78 @@ func TestDescriptorsOfAPacket(t *testing.T) {
 		t.Errorf("a descriptor stays open: %v", err)
 	}
 }
+
+// carried returns how many networks the helper of a tenant carries.
+func (m *Manager) carried(tenant string) int {
+	t := m.tenant(tenant)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.networks)
+}
+
+// The helper gets a network with the program's first packet, in a second helper, too.
+func TestFirstPacket(t *testing.T) {
+	serveEcho(t)
+	m := newManager(t)
+	silent, b := attachBox(t, m, "a"), attachBox(t, m, "a")
+	if n := m.carried("a"); n != 0 {
+		t.Errorf("before the first packet: %d networks in the helper", n)
+	}
+	p := m.process(t, "a")
+	p.kill()
+	<-p.noted
+	b.echo(t).Close()
+	if n := m.carried("a"); n != 1 {
+		t.Errorf("after a first packet: %d networks in the helper", n)
+	}
+	silent.network.Detach()
+	b.network.Detach()
+	if len(b.closed) != 1 || len(silent.closed)+len(silent.denials) > 0 {
+		t.Errorf("events: %+v, %+v", b.closed, silent)
+	}
+	if len(silent.cut) > 0 {
+		t.Error("the connections of a network without any were cut")
+	}
+}
+
+// The refusal of a packet is reported if the program ends right after it.
+func TestOnlyPacket(t *testing.T) {
+	m := newManager(t)
+	for range 50 {
+		b := attachBox(t, m, "a")
+		c, err := b.Dial("udp", networktest.Private+":53")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		b.network.Detach()
+		if len(b.denials) != 1 {
+			t.Fatalf("refusals: %+v", b.denials)
+		}
+	}
+}
+
+// The end of a sandbox does not wait for a helper that does not take the network.
+func TestDetachBeforeStoppedHelperCarries(t *testing.T) {
+	m := newManager(t, func(c *Config) { c.AnswerTime, c.DetachTime = time.Hour, time.Millisecond })
+	b := attachBox(t, m, "a")
+	p := m.process(t, "a")
+	defer p.kill() // Close would wait for it
+	if err := p.command.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	c, err := b.Dial("udp", echoAddress)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	b.network.Detach()
+	if s := m.Stats(); s.Networks != 0 || s.Deaths != 0 {
+		t.Errorf("stats: %+v", s)
+	}
+}

@@ -36,7 +36,7 @@ type tenant struct {
 
 	mu        sync.Mutex
 	process   *process            // nil: none runs
-	networks  map[uint64]*Network // by Network.number
+	networks  map[uint64]*Network // that helpers carry, by Network.number
 	number    uint64              // of the last network; no number comes twice, also with a new helper
 	users     int                 // networks that are attached or are about to be
 	idle      *time.Timer
@@ -151,7 +151,7 @@ func (t *tenant) lost(p *process) {
 		return
 	}
 	t.process = nil
-	networks := t.attached()
+	networks := t.carried()
 	t.mu.Unlock()
 	p.socket.file.Close()
 	t.died(p.lastWords())
@@ -161,28 +161,29 @@ func (t *tenant) lost(p *process) {
 			t.manager.config.Log.Warn("connections of a dead network helper stay open", "tenant", t.name, "execution", n.execution, "reason", err)
 		}
 	}
-	t.restore()
+	t.restore(t.life, t.carried)
 }
 
-// attached returns the networks that a helper must carry. The caller holds mu.
-func (t *tenant) attached() (all []*Network) {
+// carried returns the networks that a helper must carry. The caller holds mu.
+func (t *tenant) carried() (all []*Network) {
 	for _, n := range t.networks {
 		all = append(all, n)
 	}
 	return all
 }
 
-// restore starts helpers until one carries all networks, or none is left.
-func (t *tenant) restore() {
+// restore starts helpers until one carries the networks that want returns, want returns none, or ctx ends. It calls want
+// with mu held.
+func (t *tenant) restore(ctx context.Context, want func() []*Network) {
 	for {
 		t.mu.Lock()
-		networks, wait := t.attached(), time.Until(t.notBefore)
+		networks, wait := want(), time.Until(t.notBefore)
 		t.mu.Unlock()
 		if len(networks) == 0 {
 			return
 		}
 		select {
-		case <-t.life.Done():
+		case <-ctx.Done():
 			return
 		case <-time.After(wait):
 		}
@@ -191,7 +192,7 @@ func (t *tenant) restore() {
 			continue
 		}
 		for _, n := range networks {
-			if err := t.carry(t.life, p, n); err != nil && !errors.Is(err, errDied) {
+			if err := t.carry(p, n); err != nil && !errors.Is(err, errDied) && n.life.Err() == nil {
 				t.manager.config.Log.Error("a network has ended", "tenant", t.name, "execution", n.execution, "reason", err)
 			}
 		}

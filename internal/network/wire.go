@@ -112,6 +112,15 @@ var errLong = errors.New("the network rules are too long; use fewer rules")
 // need more are refused when they are sent.
 const maxPacket = 208 << 10
 
+// checkSize returns errLong for a request that send would refuse. A request gets its number later.
+func (r request) checkSize() error {
+	b, err := json.Marshal(r)
+	if err == nil && len(b) > maxPacket-len("18446744073709551615") {
+		err = errLong
+	}
+	return err
+}
+
 // A socket is one end. Only one goroutine may call receive; several may call send.
 type socket struct {
 	file   *os.File

@@ -28,6 +28,7 @@ const (
 	mtu         = 65520
 	vnetHeader  = 10    // struct virtio_net_hdr (linux/virtio_net.h)
 	largestRead = 65535 // an IP packet; the kernel merges TCP segments up to this size
+	deviceQueue = 128   // the most packets that wait in a device; package netdev sets it
 )
 
 // A link is the stack's end of a TUN device. It reads through Go's poller, so that an idle sandbox
@@ -44,7 +45,8 @@ func newLink(tun *os.File, refused func(refusal), hold func()) *link {
 	return &link{tun: tun, refused: refused, hold: hold, done: make(chan struct{})}
 }
 
-// stop ends the reads and returns after the last one. The device stays open.
+// stop returns after the packets that wait in the device are read. No other may come: the program has ended. The device
+// stays open.
 func (l *link) stop() {
 	// A deadline in the past wakes a read that waits. Closing the device would do the same, and take about 20 ms.
 	_ = l.tun.SetReadDeadline(time.Unix(1, 0))
@@ -79,6 +81,7 @@ func (l *link) read() {
 	var view *buffer.View
 	var n int
 	var failed error
+	var again bool
 	once := func(fd uintptr) bool {
 		view = views.Get().(*buffer.View)
 		if n, failed = unix.Read(int(fd), view.AsSlice()); failed == unix.EAGAIN {
@@ -87,13 +90,7 @@ func (l *link) read() {
 		}
 		return true
 	}
-	for err == nil {
-		// Waiting here is the throttle: while nothing reads, the kernel's queue of the device fills, and further packets
-		// are dropped in the sandbox.
-		l.hold()
-		if err = conn.Read(once); err != nil {
-			return
-		}
+	pass := func() {
 		switch {
 		case n <= vnetHeader: // or an error
 			views.Put(view)
@@ -105,6 +102,21 @@ func (l *link) read() {
 			view.TrimFront(vnetHeader)
 			l.deliverView(view)
 		}
+	}
+	for err == nil {
+		// Waiting here is the throttle: while nothing reads, the kernel's queue of the device fills, and further packets
+		// are dropped in the sandbox.
+		l.hold()
+		if err = conn.Read(once); err != nil { // stop: a refusal of a last packet is reported, too
+			for range deviceQueue {
+				if err := conn.Control(func(fd uintptr) { again = once(fd) }); err != nil || !again {
+					return
+				}
+				pass()
+			}
+			return
+		}
+		pass()
 		err = failed
 	}
 }
