@@ -149,7 +149,8 @@ func TestHelperTalksNonsense(t *testing.T) {
 			m := newManager(t)
 			p := m.process(t, "a")
 			b := attachBox(t, m, "a")
-			go b.network.tenant.carryFirst(b.network)
+			b.network.manager.watcher.remove(b.network)
+			go b.network.begin()
 			select {
 			case <-p.dead:
 			case <-time.After(30 * time.Second):

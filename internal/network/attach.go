@@ -15,17 +15,14 @@ func (t *tenant) attach(ctx context.Context, n *Network) error {
 		t.leave(n)
 		return err
 	}
-	n.life, n.end = context.WithCancel(t.life)
-	n.begun = make(chan struct{})
 	t.manager.open.Add(1)
-	go n.begin()
 	return nil
 }
 
 // startTries is how many helpers may die during their start before an attachment fails.
 const startTries = 3
 
-// ready finds every error now that would keep a helper from carrying the network, so that no program starts with it.
+// ready has a helper run, and finds the errors of the request now, so that no program starts with them.
 func (t *tenant) ready(ctx context.Context, n *Network) error {
 	p, err := t.helper()
 	for try := 1; try < startTries && errors.Is(err, errDied); try++ {
@@ -43,14 +40,29 @@ func (t *tenant) ready(ctx context.Context, n *Network) error {
 			return err
 		}
 	}
-	return n.copyDevice()
+	n.life, n.end = context.WithCancel(t.life)
+	n.begun = make(chan struct{})
+	if err := t.manager.watcher.add(n); err != nil {
+		n.end()
+		n.begun = nil
+		return err
+	}
+	return nil
 }
 
 // carryFirst has a helper carry a network whose first packet is there, unless the network ends.
 func (t *tenant) carryFirst(n *Network) {
-	t.mu.Lock()
-	t.networks[n.number] = n
-	t.mu.Unlock()
+	n.mu.Lock()
+	detached := n.device == nil
+	if !detached {
+		t.mu.Lock()
+		t.networks[n.number] = n
+		t.mu.Unlock()
+	}
+	n.mu.Unlock()
+	if detached {
+		return
+	}
 	t.restore(n.life, func() []*Network { return []*Network{n} })
 }
 

@@ -120,9 +120,9 @@ func attachBox(t testing.TB, m *Manager, tenant string) *box {
 func newBox(t testing.TB, m *Manager, tenant string) *box {
 	t.Helper()
 	b := attachBox(t, m, tenant)
-	b.network.packets.Close()
-	<-b.network.begun
-	b.network.tenant.carryFirst(b.network)
+	if b.network.manager.watcher.remove(b.network) {
+		b.network.begin()
+	}
 	return b
 }
 

@@ -68,6 +68,7 @@ type Manager struct {
 	parent chan func()    // calls on the thread that starts helpers
 	closed sync.WaitGroup // tasks that Close waits for
 
+	watcher   *watcher
 	addresses *os.File // see watchAddresses
 	reading   sync.Mutex
 	readings  uint64 // of the machine's addresses; guarded by reading
@@ -107,6 +108,11 @@ func NewManager(c Config) (*Manager, error) {
 	if m.addresses, err = openAddresses(); err != nil {
 		return nil, err
 	}
+	if m.watcher, err = newWatcher(); err != nil {
+		m.addresses.Close()
+		return nil, err
+	}
+	m.closed.Go(m.watcher.run)
 	m.closed.Go(m.watchAddresses)
 	m.closed.Go(m.closeDevices)
 	go m.startHelpers()
@@ -192,6 +198,7 @@ func (m *Manager) Close() {
 	// nil ends closeDevices after the devices that were sent before it. No tenant is left that could send another.
 	m.closer <- nil
 	m.addresses.Close()
+	m.watcher.close()
 	m.closed.Wait()
 	close(m.parent)
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -636,8 +637,30 @@ func TestDetachBeforeStoppedHelperCarries(t *testing.T) {
 	if _, err := c.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
+	for m.carried("a") == 0 { // else Detach would begin itself
+		runtime.Gosched()
+	}
 	b.network.Detach()
+	b.network.Detach() // does nothing
 	if s := m.Stats(); s.Networks != 0 || s.Deaths != 0 {
+		t.Errorf("stats: %+v", s)
+	}
+}
+
+// A device that can't be watched is an error of the attachment.
+func TestDeviceThatCannotBeWatched(t *testing.T) {
+	m := newManager(t)
+	file, err := os.Create(filepath.Join(t.TempDir(), "file")) // epoll takes no regular file, see epoll_ctl(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, l := link(t, m, "a")
+	l.TUN = file
+	if err := b.network.Attach(context.Background(), l); !errors.Is(err, syscall.EPERM) {
+		t.Errorf("got %v", err)
+	}
+	b.network.Detach()
+	if s := m.Stats(); s.Networks != 0 {
 		t.Errorf("stats: %+v", s)
 	}
 }

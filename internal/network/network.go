@@ -2,7 +2,6 @@ package network
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -29,16 +28,16 @@ type Network struct {
 	late      bool // opened after the tenant's removal
 
 	// Set by Attach. A second helper needs them, too.
-	tenant  *tenant
-	number  uint64
-	cut     func() error
-	request request            // asks a helper to carry the network
-	life    context.Context    // ends with Detach
-	end     context.CancelFunc // ends life
-	packets *os.File           // a copy of device, closed after the first packet
-	begun   chan struct{}      // closed after the first packet, when a helper carries the network; or after packets
-	mu      sync.Mutex         // held while a helper attaches or detaches the network
-	device  *os.File           // nil: not attached, or detached
+	tenant     *tenant
+	number     uint64
+	cut        func() error
+	request    request            // asks a helper to carry the network
+	life       context.Context    // ends with Detach
+	end        context.CancelFunc // ends life
+	descriptor int32              // of device, for the watcher
+	begun      chan struct{}      // closed when begin has returned, or won't be called; nil: not attached
+	mu         sync.Mutex         // held while a helper attaches or detaches the network
+	device     *os.File           // nil: not attached, or detached
 }
 
 // Attach returns when the tenant's helper is ready to carry the sandbox's packets from the first one on.
@@ -61,9 +60,10 @@ func (n *Network) Attach(ctx context.Context, l sandbox.Link) error {
 
 // Detach returns after the last event of the network.
 func (n *Network) Detach() {
-	if n.begun != nil { // attached
-		n.endBegin()
+	if n.begun == nil { // not attached
+		return
 	}
+	n.endBegin()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.device != nil {
@@ -72,61 +72,36 @@ func (n *Network) Detach() {
 	}
 }
 
-// endBegin ends begin. If the program has sent a packet, a helper reads it first, so that a refusal is reported; a
-// helper that is not ready within DetachTime is not waited for.
+// endBegin ends the wait for the first packet. If the program has sent one, a helper reads it first, so that a refusal is
+// reported; a helper that does not take the network within DetachTime is not waited for.
 func (n *Network) endBegin() {
-	late := time.AfterFunc(n.manager.config.DetachTime, func() { n.end(); n.packets.Close() })
-	n.mu.Lock()
-	idle := n.device == nil || !hasPacket(n.device)
-	n.mu.Unlock()
-	if idle {
-		n.packets.Close()
+	defer n.end()
+	removed := n.manager.watcher.remove(n)
+	if removed && !n.hasPacket() {
+		close(n.begun)
+		return
 	}
-	<-n.begun
-	late.Stop()
-	n.end()
+	defer time.AfterFunc(n.manager.config.DetachTime, n.end).Stop()
+	if removed {
+		go n.begin()
+	}
+	select {
+	case <-n.begun:
+	case <-n.life.Done(): // begin may wait for the start of a helper, and then finds that the network is detached
+	}
 }
 
-// begin waits for the first packet, and has a helper carry the network from then on.
+// begin has a helper carry the network, because the program has sent a packet.
 func (n *Network) begin() {
 	defer close(n.begun)
-	conn, err := n.packets.SyscallConn()
-	if err == nil {
-		err = conn.Read(isReadable)
-	}
-	// Else each further packet would wake this process, too.
-	n.packets.Close()
-	if err == nil { // else Detach has closed it
-		n.tenant.carryFirst(n)
-	}
+	n.tenant.carryFirst(n)
 }
 
-// copyDevice sets packets. The copy is in the poller of the Go runtime; the device is not.
-func (n *Network) copyDevice() error {
-	conn, err := n.device.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var fd int
-	var copyErr error
-	err = conn.Control(func(device uintptr) { fd, copyErr = unix.FcntlInt(device, unix.F_DUPFD_CLOEXEC, 0) })
-	if err := errors.Join(err, copyErr); err != nil {
-		return err
-	}
-	n.packets = os.NewFile(uintptr(fd), n.device.Name())
-	return nil
-}
-
-// hasPacket reports whether a packet of the program waits in a device.
-func hasPacket(device *os.File) (has bool) {
-	conn, err := device.SyscallConn()
-	return err == nil && conn.Control(func(fd uintptr) { has = isReadable(fd) }) == nil && has
-}
-
-func isReadable(fd uintptr) bool {
-	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} // #nosec G115 -- a descriptor is an int32
-	n, err := unix.Poll(p, 0)
-	return err == nil && n > 0 && p[0].Revents&unix.POLLIN != 0
+// hasPacket reports whether a packet of the program waits in the device.
+func (n *Network) hasPacket() bool {
+	p := []unix.PollFd{{Fd: n.descriptor, Events: unix.POLLIN}}
+	k, err := unix.Poll(p, 0)
+	return err == nil && k > 0 && p[0].Revents&unix.POLLIN != 0
 }
 
 // close gives the device to the goroutine that closes devices, or closes it if that one is busy.

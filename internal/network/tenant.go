@@ -99,6 +99,7 @@ func (t *tenant) helper() (*process, error) {
 	t.mu.Unlock()
 	if err := t.sendFirstAddresses(p); err != nil {
 		p.kill()
+		<-p.noted // else the next call would return the dead process
 		return nil, fmt.Errorf("%w: %w", ErrHelper, err)
 	}
 	return p, nil
@@ -194,6 +195,7 @@ func (t *tenant) restore(ctx context.Context, want func() []*Network) {
 		for _, n := range networks {
 			if err := t.carry(p, n); err != nil && !errors.Is(err, errDied) && n.life.Err() == nil {
 				t.manager.config.Log.Error("a network has ended", "tenant", t.name, "execution", n.execution, "reason", err)
+				_ = n.cut() // nothing will answer the program
 			}
 		}
 		return // if p has died, its own watch restores

@@ -108,8 +108,8 @@ func (r report) withoutText() report {
 // Only the rules of a request can be so long.
 var errLong = errors.New("the network rules are too long; use fewer rules")
 
-// maxPacket is the kernel's default bound on a packet (net.core.wmem_default), in bytes. Rules that
-// need more are refused when they are sent.
+// maxPacket is the kernel's default bound on a packet (net.core.wmem_default), in bytes. A network
+// whose rules need more is not attached.
 const maxPacket = 208 << 10
 
 // checkSize returns errLong for a request that send would refuse. A request gets its number later.
