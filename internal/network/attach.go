@@ -52,18 +52,22 @@ func (t *tenant) ready(ctx context.Context, n *Network) error {
 
 // carryFirst has a helper carry a network whose first packet is there, unless the network ends.
 func (t *tenant) carryFirst(n *Network) {
+	if t.enter(n) {
+		t.restore(n.life, func() []*Network { return []*Network{n} })
+	}
+}
+
+// enter has helpers carry n from now on. It returns false if n is already detached.
+func (t *tenant) enter(n *Network) bool {
 	n.mu.Lock()
-	detached := n.device == nil
-	if !detached {
-		t.mu.Lock()
-		t.networks[n.number] = n
-		t.mu.Unlock()
+	defer n.mu.Unlock()
+	if n.device == nil {
+		return false
 	}
-	n.mu.Unlock()
-	if detached {
-		return
-	}
-	t.restore(n.life, func() []*Network { return []*Network{n} })
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.networks[n.number] = n
+	return true
 }
 
 // carry tells a helper to attach a network, unless the network is already detached.

@@ -211,15 +211,22 @@ func TestHelperHangs(t *testing.T) {
 	}
 }
 
-// The end of a sandbox does not wait for the events of a helper that is stopped.
-func TestDetachFromStoppedHelper(t *testing.T) {
+// boxOfStopped returns a box whose helper is stopped and not waited for.
+func boxOfStopped(t *testing.T, attach func(testing.TB, *Manager, string) *box) (*Manager, *box) {
+	t.Helper()
 	m := newManager(t, func(c *Config) { c.AnswerTime, c.DetachTime = time.Hour, time.Millisecond })
-	b := newBox(t, m, "a")
+	b := attach(t, m, "a")
 	p := m.process(t, "a")
-	defer p.kill() // Close would wait for it
+	t.Cleanup(p.kill) // Close would wait for it
 	if err := p.command.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	return m, b
+}
+
+// The end of a sandbox does not wait for the events of a helper that is stopped.
+func TestDetachFromStoppedHelper(t *testing.T) {
+	m, b := boxOfStopped(t, newBox)
 	b.network.Detach()
 	if s := m.Stats(); s.Networks != 0 || s.Deaths != 0 {
 		t.Errorf("stats: %+v", s)
@@ -623,13 +630,7 @@ func TestOnlyPacket(t *testing.T) {
 
 // The end of a sandbox does not wait for a helper that does not take the network.
 func TestDetachBeforeStoppedHelperCarries(t *testing.T) {
-	m := newManager(t, func(c *Config) { c.AnswerTime, c.DetachTime = time.Hour, time.Millisecond })
-	b := attachBox(t, m, "a")
-	p := m.process(t, "a")
-	defer p.kill() // Close would wait for it
-	if err := p.command.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	m, b := boxOfStopped(t, attachBox)
 	c, err := b.Dial("udp", echoAddress)
 	if err != nil {
 		t.Fatal(err)

@@ -98,11 +98,10 @@ func (w *watcher) begin(events []unix.EpollEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range events {
-		if n := w.waiting[e.Fd]; n != nil {
-			w.end(e.Fd)
+		n := w.waiting[e.Fd]
+		w.end(e.Fd)
+		if n != nil { // else remove has come in between
 			go n.begin()
-		} else {
-			_ = w.control(unix.EPOLL_CTL_DEL, e.Fd, nil)
 		}
 	}
 }
