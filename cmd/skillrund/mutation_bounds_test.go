@@ -33,7 +33,8 @@ const forkServer = "sandbox/internal/pyzygote/program/forkserver/"
 var bounds = map[string][]bound{
 	"idle connections make no room": {
 		{"internal/ingress/listener.go", "case o.requests > 0 || o.tenant != \"\":", "case true:", "API/api-23-connection-hogs", "a request of a caller who holds connections: "},
-		{"internal/ingress/listener.go", "case o.requests > 0 || o.tenant != \"\":", "case true:", "API/api-24-crowd-of-hogs", "MCP, TCP: "},
+		{"internal/ingress/listener.go", "case o.requests > 0 || o.tenant != \"\":", "case true:", "API/api-24-crowd-of-hogs", "gRPC, TCP: a request from one more address: "},
+		{"internal/ingress/listener.go", "case o.tenant == \"\" || own && !same:", "case true:", "API/api-24-crowd-of-hogs", "MCP, TCP: a request from one more address: "},
 	},
 	"no room for callers who have few connections": {
 		{"internal/ingress/listener.go", "(own || l.peers[o.peer] <= l.peers[c.peer])", "true", "API/api-24-crowd-of-hogs", "gRPC, TCP: "},
