@@ -160,7 +160,7 @@ func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 
 // execution returns the mounts of s.
 func (s Spec) execution() mount.Execution {
-	e := mount.Execution{Lower: s.Workspace.Lower, NameServers: s.nameServers()}
+	e := mount.Execution{Lower: s.Workspace.Lower}
 	for _, m := range s.Mounts {
 		e.Binds = append(e.Binds, mount.Bind(m))
 	}

@@ -60,14 +60,7 @@ var (
 	NameServerIPv6 = netdev.NameServerIPv6
 )
 
-// nameServers is the sandbox's /etc/resolv.conf; "" for the one of a sandbox without a network.
-func (s Spec) nameServers() string {
-	if s.Network == nil {
-		return ""
-	}
-	return resolvConf
-}
-
+// resolvConf is the /etc/resolv.conf of a sandbox with a network.
 var resolvConf = "nameserver " + NameServerIPv4.String() + "\nnameserver " + NameServerIPv6.String() + "\n"
 
 // unassigned stands for the network of a sandbox that is made before its program is known. It carries

@@ -183,7 +183,7 @@ netlink ENOSYS
 bind EADDRNOTAVAIL
 transparent EPERM
 sysctl EACCES
-resolv.conf EACCES
+resolv.conf EROFS
 namespace EPERM
 `
 

@@ -147,7 +147,7 @@ const (
 )
 
 // ownMounts is room for the mounts that a sandbox has without its Spec's: /workspace, /skills, /opt,
-// the root's links, /etc/resolv.conf.
+// the root's links.
 const ownMounts = 16
 
 const (

@@ -28,9 +28,8 @@ func (b Bind) mapping(userns *os.File) *os.File {
 
 // An Execution says which mounts one execution adds to a waiting sandbox.
 type Execution struct {
-	Lower       []string // directories of the host beneath the workspace's upper layer, topmost first
-	Binds       []Bind
-	NameServers string // text of /etc/resolv.conf; "" leaves the root's
+	Lower []string // directories of the host beneath the workspace's upper layer, topmost first
+	Binds []Bind
 }
 
 // Mounts makes the mounts of an execution, in a sandbox with the given root. userns is the
@@ -59,10 +58,7 @@ func (st *Staging) Mounts(root *Root, e Execution, userns *os.File) (*List, erro
 	if err := st.mountsUnder(l, "/skills", skills, root, e, userns); err != nil {
 		return l, err
 	}
-	if err := st.mountsUnder(l, "/opt", opt, root, e, userns); err != nil || e.NameServers == "" {
-		return l, err
-	}
-	return l, st.addServers(l, e.NameServers)
+	return l, st.mountsUnder(l, "/opt", opt, root, e, userns)
 }
 
 // pointsUnder returns the directories that the binds beneath top need, parents first,
@@ -163,13 +159,3 @@ func (st *Staging) cloneLinks(links map[string]string) (int, error) {
 
 // linkInodes is the number of inodes that cloneLinks uses.
 func linkInodes(links map[string]string) int { return 4 + len(links) }
-
-// addServers adds a list of name servers, for a sandbox with a network.
-func (st *Staging) addServers(l *List, text string) error {
-	path := filepath.Join(st.dir, "resolv.conf")
-	if err := writeFile(path, text); err != nil {
-		return err
-	}
-	tree, err := CloneReadOnly(path, unix.MOUNT_ATTR_NOEXEC)
-	return l.add(tree, err, "/etc/resolv.conf")
-}

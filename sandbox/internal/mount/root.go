@@ -1,8 +1,10 @@
 package mount
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -47,6 +49,16 @@ func (r *Root) Places() []string {
 		places = append(places, layer.Place)
 	}
 	return places
+}
+
+// NewServers makes the directory dir, which goes over any root ([Staging.RootTrees]) and gives it another
+// /etc/resolv.conf with this text.
+func NewServers(dir, text string) error {
+	etc := filepath.Join(dir, "etc")
+	if err := errors.Join(makeOpenDir(dir), makeOpenDir(etc)); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(etc, "resolv.conf"), text)
 }
 
 // directoriesMounted lists the directories that are mounted beneath dir, relative to dir,

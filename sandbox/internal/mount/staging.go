@@ -122,11 +122,16 @@ func (st *Staging) overlay(lower []string, userns *os.File) error {
 func lowerName(i int) string { return fmt.Sprintf("lower%d", i) }
 
 // RootTrees returns the mounts of a root in the order in which they are attached: "/",
-// /dev, then the others (Root.Places). The list is valid after an error, too.
-func (st *Staging) RootTrees(root *Root) (*List, error) {
+// /dev, then the others (Root.Places). over are directories that hide files of "/", uppermost first; see
+// [NewServers]. The list is valid after an error, too.
+func (st *Staging) RootTrees(root *Root, over ...string) (*List, error) {
 	l := &List{}
 	for i, layer := range root.Layers {
-		tree, err := st.layTree(layer.Dirs...)
+		dirs := layer.Dirs
+		if i == 0 {
+			dirs = slices.Concat(over, dirs)
+		}
+		tree, err := st.layTree(dirs...)
 		if err := l.add(tree, err, layer.Place); err != nil {
 			return l, err
 		}
