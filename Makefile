@@ -94,7 +94,7 @@ UNCOUNTED := ./cmd/skillrund ./internal/bench ./internal/survey
 LONGEST := ./sandbox ./internal/environment ./sandbox/internal/pyzygote ./cmd/skillrun
 
 # make lint runs vet. Test binaries need no symbol tables, which take time to link.
-TEST_FLAGS = -vet=off -ldflags='-s -w' -count=1 -timeout 20m
+TEST_FLAGS = -vet=off -ldflags='-s -w' -count=1 -timeout 40m
 # With the flags of make build, tests and the programs that they build use the packages that it has compiled.
 # The embedded Python is unpacked once, for all packages.
 TEST_ENV = GOFLAGS="$${GOFLAGS:-} -trimpath -tags=$(TAGS)" SKILLRUN_BIN=$(CURDIR)/bin SKILLRUN_TEST_PYTHON=$(CURDIR)/.cache/python

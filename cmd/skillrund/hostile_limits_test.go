@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -230,7 +231,7 @@ while True:
 	tenants := 0
 	for range 3 {
 		eaters.Go(func() {
-			o := h.run(ctx, limited(fills, 512<<20, 16)).outcome
+			o := h.run(ctx, wall(limited(fills, 512<<20, 16), 5*time.Minute)).outcome
 			if o.GetEnd() != pb.ExecutionEnd_EXECUTION_END_OOM_KILLED {
 				t.Errorf("got %v", o)
 			}
