@@ -59,15 +59,15 @@ func (h *Host) rootfs() string { return filepath.Join(h.instance.run, "rootfs") 
 // rootOf returns the directory where the layers of a root of the configuration are mounted.
 func (h *Host) rootOf(name string) string { return filepath.Join(h.instance.run, "root-"+name) }
 
-// servers is the directory that goes over the root of a sandbox with a network.
-func (h *Host) servers() string { return filepath.Join(h.instance.run, "servers") }
+// nameServers is the directory that goes over the root of a sandbox with a network.
+func (h *Host) nameServers() string { return filepath.Join(h.instance.run, "name-servers") }
 
 // makeRoots mounts the host's root and every root of the configuration, and makes what goes over them.
 func (h *Host) makeRoots() (err error) {
 	if err := os.Mkdir(h.rootfs(), 0o755); err != nil {
 		return err
 	}
-	if err := mount.NewServers(h.servers(), resolvConf); err != nil {
+	if err := mount.NewNameServers(h.nameServers(), resolvConf); err != nil {
 		return err
 	}
 	// Python imports the module sitecustomize at its start (site.py).
@@ -108,7 +108,7 @@ func (h *Host) knowsRoot(name string) error {
 func (c *sandbox) rootTrees() (*mount.List, error) {
 	var over []string
 	if c.spec.Network != nil {
-		over = []string{c.host.servers()}
+		over = []string{c.host.nameServers()}
 	}
 	l, err := c.staging.RootTrees(c.host.roots[c.spec.Root], over...)
 	if err == nil {

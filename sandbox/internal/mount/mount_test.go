@@ -82,6 +82,8 @@ func TestStepsNameTheirObject(t *testing.T) {
 		{"image nowhere", func() error { _, err := NewImageRoot(dir+"/x", none, nil); return err }, none},
 		{"image at a file", func() error { _, err := NewImageRoot(file, t.TempDir(), nil); return err }, "file exists"},
 		{"generated layer nowhere", func() error { return makeOver(none, none, nil) }, none},
+		{"name servers nowhere", func() error { return NewNameServers(none+"/x", "") }, none},
+		{"name servers where a directory is", func() error { return NewNameServers(dir, "") }, "file exists"},
 
 		{"workspace nowhere", func() error { _, err := NewStaging(none, Size{}, 1<<30); return err }, "tmpfs at " + none},
 		{"directory that is there", func() error { _, err := makeDir(filepath.Dir(dir), filepath.Base(dir)); return err }, "file exists"},

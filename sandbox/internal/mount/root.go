@@ -51,9 +51,9 @@ func (r *Root) Places() []string {
 	return places
 }
 
-// NewServers makes the directory dir, which goes over any root ([Staging.RootTrees]) and gives it another
+// NewNameServers makes the directory dir, which goes over any root ([Staging.RootTrees]) and gives it another
 // /etc/resolv.conf with this text.
-func NewServers(dir, text string) error {
+func NewNameServers(dir, text string) error {
 	etc := filepath.Join(dir, "etc")
 	if err := errors.Join(makeOpenDir(dir), makeOpenDir(etc)); err != nil {
 		return err

@@ -123,7 +123,7 @@ func lowerName(i int) string { return fmt.Sprintf("lower%d", i) }
 
 // RootTrees returns the mounts of a root in the order in which they are attached: "/",
 // /dev, then the others (Root.Places). over are directories that hide files of "/", uppermost first; see
-// [NewServers]. The list is valid after an error, too.
+// [NewNameServers]. The list is valid after an error, too.
 func (st *Staging) RootTrees(root *Root, over ...string) (*List, error) {
 	l := &List{}
 	for i, layer := range root.Layers {
