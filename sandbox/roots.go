@@ -62,7 +62,7 @@ func (h *Host) rootOf(name string) string { return filepath.Join(h.instance.run,
 // nameServers is the directory that goes over the root of a sandbox with a network.
 func (h *Host) nameServers() string { return filepath.Join(h.instance.run, "name-servers") }
 
-// makeRoots mounts the host's root and every root of the configuration, and makes what goes over them.
+// makeRoots mounts the host's root and every root of the configuration. It also makes the directory nameServers.
 func (h *Host) makeRoots() (err error) {
 	if err := os.Mkdir(h.rootfs(), 0o755); err != nil {
 		return err
