@@ -95,11 +95,29 @@ func TestMutation(t *testing.T) {
 				wantNoStart(t, daemon, layer, m.Refused)
 				return
 			}
+			if _, red := m.Red[i386Case]; red && !answersI386(t, cases[i386Case]) {
+				t.Logf("left out: this machine answers no system calls of i386, so %s can't fail", i386Case)
+				delete(m.Red, i386Case)
+			}
 			d := startFaulty(t, daemon, layer)
 			d.wantMissing(m.Daemon)
 			d.wantJudged(t, cases, m)
 		})
 	}
+}
+
+// i386Case asks for its own process id as a program of i386 would (int 0x80).
+const i386Case = "k-10-i386-syscalls"
+
+// answersI386 runs i386Case without a sandbox, which is harmless. Some kernels and some virtual machines answer no
+// system calls of i386; there the case passes without the filter, too.
+func answersI386(t testing.TB, c hostileCase) bool {
+	t.Helper()
+	out, err := exec.Command("python3", "-c", c.Code).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s without a sandbox: %v\n%s", i386Case, err, out)
+	}
+	return strings.HasPrefix(string(out), "FAIL")
 }
 
 // faultyDir has the daemon of buildFaulty; "" before the build. TestMain removes it.
