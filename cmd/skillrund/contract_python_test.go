@@ -113,8 +113,7 @@ func TestContractRunPythonScript(t *testing.T) {
 	writeSkill(t, dir, "no_venv_skill", "", nil)
 	// The shipped skill calculator has no venv, so this test calls the example's skill calc.
 	named := func(s string) string { return strings.ReplaceAll(s, "calculator", "calc") }
-	// The contract's example has the default timeout of 30 seconds. Here it is shorter.
-	d := startDaemonIn(t, dir, "limits: {default: {wall_time: 12s}}\n")
+	d := startDaemonIn(t, dir, "")
 	for _, tt := range []struct{ name, arguments, want string }{
 		{"1 successful execution", `{"skill_name": "calculator", "script": "result = 2 + 2\nprint(f'Result: {result}')"}`,
 			`{"skill_name": "calculator", "stdout": "Result: 4\n", "stderr": "", "returncode": 0, "timed_out": false}`},
@@ -123,7 +122,7 @@ func TestContractRunPythonScript(t *testing.T) {
 		{"3 runtime error", `{"skill_name": "calculator", "script": "x = 1 / 0"}`,
 			`{"skill_name": "calculator", "stdout": "", "stderr": "Traceback (most recent call last):\n  File \"<string>\", line 1, in <module>\nZeroDivisionError: division by zero\n", "returncode": 1, "timed_out": false}`},
 		{"4 timeout", `{"skill_name": "calculator", "script": "import time\nwhile True:\n    time.sleep(1)"}`,
-			`{"skill_name": "calculator", "stdout": "", "stderr": "", "returncode": -1, "timed_out": true, "error": "Script execution exceeded timeout of 12 seconds"}`},
+			`{"skill_name": "calculator", "stdout": "", "stderr": "", "returncode": -1, "timed_out": true, "error": "Script execution exceeded timeout of 30 seconds"}`},
 		{"5 skill without venv", `{"skill_name": "no_venv_skill", "script": "print('hello')"}`,
 			`{"error": "Skill 'no_venv_skill' does not have a venv. Cannot execute script."}`},
 		{"6 invalid skill name", `{"skill_name": "../../../etc", "script": "print('hello')"}`,

@@ -99,8 +99,8 @@ var pythonDir = sync.OnceValues(func() (string, error) {
 var madeBinaries, madePython string
 
 func TestMain(m *testing.M) {
-	// Tests mostly wait: for starts, deadlines and ends. -parallel overrides this.
-	flag.Set("test.parallel", strconv.Itoa(2*runtime.NumCPU()))
+	// Some tests wait, so one more than the processors. With more, a slow machine reaches deadlines. -parallel overrides this.
+	flag.Set("test.parallel", strconv.Itoa(1+runtime.NumCPU()))
 	code := m.Run()
 	if err := shared.end(); err != nil {
 		fmt.Fprintln(os.Stderr, "the shared daemon:", err)

@@ -659,8 +659,9 @@ func cancelStorm(t *testing.T, _ *running, _ hostileCase) {
 type holdings struct{ files, database, mounts, cgroups, threads int }
 
 // mostDatabaseFiles is the number of files that the six connections of internal/record have
-// open: each has the database and its log, and all share one index of the log.
-const mostDatabaseFiles = 6*2 + 1
+// open: each has the database and its log, and all share one index of the log. The check of synced writes has the
+// database and the log once more.
+const mostDatabaseFiles = 6*2 + 1 + 2
 
 // filesOfWaiting is how many files the daemon has open for a waiting sandbox: a socket, a
 // pidfd, four namespaces, the upper layer, three streams and the OOM notifier.

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	skillrun "github.com/skillrun/skillrun/clients/go"
 	"github.com/skillrun/skillrun/internal/ingress"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -505,10 +506,14 @@ func budgetHog(t *testing.T, _ *running, _ hostileCase) {
 	hostile, other := *d, *d
 	hostile.runs = asUser(d.dir+"/s.sock", nobody).executions(t)
 	other.runs = asUser(d.dir+"/s.sock", nobody-1).executions(t)
+	// The daemon forgets an announcement after a while, so a request that is soon refused asks whether it has read them.
+	refused := code("no-such-skill", "")
+	refused.Stdin = large.Stdin
 	var err error
-	for err == nil { // until the daemon has read the announcements
-		_, err = hostile.try(large)
-	}
+	until(t, "the announcements count", func() bool {
+		_, err = hostile.try(refused)
+		return skillrun.Reason(err) != "SKILL_NOT_FOUND"
+	})
 	wantStatus(t, err, "Unavailable", "REQUESTS_FULL")
 	other.run(large).wantStdout(t, fmt.Sprintln(message/4))
 }

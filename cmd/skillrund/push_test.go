@@ -98,6 +98,10 @@ func (p *pushing) says(who context.Context, ref string) string {
 	if err != nil {
 		return skillrun.Reason(err)
 	}
+	// An execution holds its version of the skill for a moment after its end. The cancel of an ended one waits for that.
+	if _, err := p.runs.CancelExecution(who, &pb.CancelExecutionRequest{ExecutionId: r.id}); err != nil {
+		p.t.Fatal(err)
+	}
 	return strings.TrimSpace(r.stdout.String())
 }
 
