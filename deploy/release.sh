@@ -16,7 +16,7 @@ if [[ -n $(git status --porcelain) ]]; then
 	exit 1
 fi
 version=$(git describe --tags --always)
-tags=netgo,osusergo,sqlite_omit_load_extension
+tags=netgo,osusergo,sqlite_omit_load_extension,grpcnotrace
 # The linker's build id would be of the path of the objects.
 ldflags="-s -w -buildid= -X main.version=$version -linkmode external -extldflags \"-static -pthread -Wl,-z,relro,-z,now,-z,noexecstack -Wl,--build-id=none\""
 

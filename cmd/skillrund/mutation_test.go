@@ -129,7 +129,7 @@ var faulty = sync.OnceValue(func() error {
 		return err
 	}
 	// The other tags are those of make build, so that SQLite is not compiled again.
-	if out, err := exec.Command("go", "build", "-tags", "netgo,osusergo,sqlite_omit_load_extension,"+faultTag, "-ldflags", "-s -w", "-o", faultyDir, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-tags", "netgo,osusergo,sqlite_omit_load_extension,grpcnotrace,"+faultTag, "-ldflags", "-s -w", "-o", faultyDir, ".").CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	return nil

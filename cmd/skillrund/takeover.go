@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/rpc"
 	"os"
 	"strconv"
 	"strings"
@@ -23,7 +22,7 @@ import (
 //
 // Theory of operation. SIGUSR2 makes the daemon start its program again, from the path of its binary and with
 // the same arguments. So the next daemon can be another version and can have another configuration. The next
-// daemon inherits the listening sockets and three socket pairs: over two of them the daemons call each other (net/rpc).
+// daemon inherits the listening sockets and three socket pairs: over two of them the daemons call each other (takeover_calls.go).
 // Over the third one the earlier daemon forwards calls of its clients (server.HandOver).
 //
 //	earlier                                   next
@@ -59,52 +58,40 @@ const (
 	firstSocket = 7 // the first of the listening sockets
 )
 
-// Names of the services of net/rpc.
-const (
-	earlierService = "Earlier"
-	nextService    = "Next"
-)
-
-// peerPatience bounds the wait for the answer to a call of the other daemon. A daemon that does not answer in this time
-// has been stopped or is out of memory, and must not block its peer.
-const peerPatience = 5 * time.Second
-
-// callPeer calls a method of the other daemon, and waits for the answer for at most peerPatience. The call runs in a
-// goroutine, because it blocks while the socket is full. The goroutine ends with the answer or the connection, and never
-// in the middle of a message: the peer could not read the next message after a part of one.
-func callPeer(calls *rpc.Client, method string, args, reply any) error {
-	answered := make(chan error, 1)
-	go func() { answered <- calls.Call(method, args, reply) }()
-	select {
-	case err := <-answered:
-		return err
-	case <-time.After(peerPatience):
-		return fmt.Errorf("the other daemon does not answer %s", method)
-	}
-}
-
-// A HandedOver lists the work that goes on in the earlier daemon.
-type HandedOver struct {
+// A handedOver lists the work that goes on in the earlier daemon.
+type handedOver struct {
 	Executions []executor.Inherited // the executions that have not ended
 	Sessions   []session.Held       // the sessions that these executions may change
 	Agents     []mcp.HandedSession  // the sessions of agents over HTTP
 }
 
-// Arguments of calls between the daemons. They are exported because net/rpc needs exported types.
+// Calls of the earlier daemon.
+const (
+	callAwait   = "Await"
+	callServing = "Serving"
+	callCancel  = "Cancel"
+	callSignal  = "Signal"
+)
+
+// Calls of the next daemon.
+const (
+	callStarted  = "Started"
+	callEnded    = "Ended"
+	callReleased = "Released"
+)
+
+// Arguments of calls between the daemons, as JSON.
 type (
-	CancelCall struct {
+	cancelCall struct {
 		ID, By, Reason string
 		Grace          time.Duration
 	}
-	SignalCall struct {
+	signalCall struct {
 		ID     string
 		Signal syscall.Signal
 	}
-	Nothing struct{}
+	sessionName struct{ Tenant, ID string }
 )
-
-// A SessionName names the session in a call to the next daemon.
-type SessionName struct{ Tenant, ID string }
 
 // inheritedTakeover reads takeoverVar, and unsets it so that no child process inherits it. ok is false if the
 // variable is not set: then this is a plain start. stay reports whether the value has keptByStarter.

@@ -46,13 +46,13 @@ type nextDaemon struct {
 	gone    chan struct{} // closed when its process has ended
 	once    struct{ ready, serving sync.Once }
 	// handed gets the answer to Await. It is closed without a value if this daemon does not hand over.
-	handed chan HandedOver
+	handed chan handedOver
 }
 
 // startNext starts the next daemon, and returns when that daemon is ready to take over. This daemon serves during
 // the start. With an error the process of the next daemon has ended.
 func (d *daemon) startNext(ctx context.Context) (_ *nextDaemon, err error) {
-	n := &nextDaemon{d: d, ready: make(chan struct{}), serving: make(chan struct{}), gone: make(chan struct{}), handed: make(chan HandedOver, 1)}
+	n := &nextDaemon{d: d, ready: make(chan struct{}), serving: make(chan struct{}), gone: make(chan struct{}), handed: make(chan handedOver, 1)}
 	defer func() {
 		if err != nil {
 			n.end()
@@ -109,12 +109,8 @@ func (n *nextDaemon) start() error {
 	}
 	started = true
 	go func() { n.cmd.Wait(); close(n.gone) }()
-	n.calls, n.clients = rpc.NewClient(ours[1]), ours[2]
-	s := rpc.NewServer()
-	if err := s.RegisterName(earlierService, &earlierCalls{n}); err != nil {
-		panic(err) // the methods have the wrong shape
-	}
-	go s.ServeConn(ours[0])
+	n.calls, n.clients = newCalls(ours[1]), ours[2]
+	go serveCalls(ours[0], n.earlierCalls())
 	return nil
 }
 
@@ -136,59 +132,54 @@ func (n *nextDaemon) end() {
 	<-n.gone
 }
 
-// earlierCalls has the methods that the next daemon calls. net/rpc prescribes the shape of each: the arguments, a
-// pointer to the result, and an error.
-type earlierCalls struct{ n *nextDaemon }
-
-// Await tells this daemon that the next one is ready. It returns when this daemon has handed over. With an error
-// this daemon goes on, and the next one must exit.
-func (e *earlierCalls) Await(_ Nothing, handed *HandedOver) error {
-	e.n.once.ready.Do(func() { close(e.n.ready) })
-	h, ok := <-e.n.handed
-	if !ok {
-		return errors.New("the earlier daemon has given up the takeover and continues to serve")
+// earlierCalls are the methods that the next daemon calls.
+func (n *nextDaemon) earlierCalls() map[string]peerMethod {
+	return map[string]peerMethod{
+		callAwait:   methodOf(func(nothing) (handedOver, error) { return n.await() }),
+		callServing: noteOf(func(nothing) { n.nowServes() }),
+		// The next daemon has checked the callers.
+		callCancel: noteOf(func(c cancelCall) { n.d.executor.CancelHere(c.ID, c.By, c.Reason, c.Grace) }),
+		callSignal: methodOf(func(c signalCall) (running bool, _ error) {
+			ctx, cancel := context.WithTimeout(context.Background(), peerPatience)
+			defer cancel()
+			return n.d.executor.SignalHere(ctx, c.ID, c.Signal), nil
+		}),
 	}
-	*handed = h
-	return nil
 }
 
-// Serving notes that the next daemon accepts connections.
-func (e *earlierCalls) Serving(Nothing, *Nothing) error {
+// await notes that the next daemon is ready. It returns when this daemon has handed over. With an error this daemon
+// goes on, and the next one must exit.
+func (n *nextDaemon) await() (handedOver, error) {
+	n.once.ready.Do(func() { close(n.ready) })
+	h, ok := <-n.handed
+	if !ok {
+		return h, errors.New("the earlier daemon has given up the takeover and continues to serve")
+	}
+	return h, nil
+}
+
+// nowServes notes that the next daemon accepts connections.
+func (n *nextDaemon) nowServes() {
 	failpoint.Reach(failpoint.DuringServing)
-	e.n.once.serving.Do(func() { close(e.n.serving) })
-	return nil
-}
-
-// Cancel cancels an execution that runs in this daemon. The next daemon has checked the caller.
-func (e *earlierCalls) Cancel(c CancelCall, _ *Nothing) error {
-	e.n.d.executor.CancelHere(c.ID, c.By, c.Reason, c.Grace)
-	return nil
-}
-
-// Signal sends a signal to a program that runs in this daemon, and sets running to false if it does not run.
-func (e *earlierCalls) Signal(c SignalCall, running *bool) error {
-	ctx, cancel := context.WithTimeout(context.Background(), peerPatience)
-	defer cancel()
-	*running = e.n.d.executor.SignalHere(ctx, c.ID, c.Signal)
-	return nil
+	n.once.serving.Do(func() { close(n.serving) })
 }
 
 // Started implements executor.Successor.
-func (n *nextDaemon) Started(e executor.Inherited) { n.notify("Started", e) }
+func (n *nextDaemon) Started(e executor.Inherited) { n.notify(callStarted, e) }
 
 // Ended implements executor.Successor.
-func (n *nextDaemon) Ended(id string) { n.notify("Ended", id) }
+func (n *nextDaemon) Ended(id string) { n.notify(callEnded, id) }
 
 // notify calls a method of the next daemon without waiting for the answer, because an execution must not wait for
 // another daemon. If the call is lost, the next daemon has died, or adopts the execution when this daemon ends.
 func (n *nextDaemon) notify(method string, args any) {
-	go n.calls.Call(nextService+"."+method, args, &Nothing{}) // the socket is full while the next daemon starts slowly
+	go n.calls.Call(method, args, &nothing{}) // the socket is full while the next daemon starts slowly
 }
 
 // released tells the next daemon that a session is free, and waits for the answer. The executor reports the
 // outcome after that: a client that has the outcome must find the new version of the session in the next daemon.
 func (n *nextDaemon) released(tenant, id string) {
-	_ = callPeer(n.calls, nextService+".Released", SessionName{tenant, id}, &Nothing{}) // see notify
+	_ = callPeer(n.calls, callReleased, sessionName{tenant, id}, &nothing{}) // see notify
 }
 
 // handOver hands sockets and state to the next daemon, and returns nil when that daemon serves. After an error this
@@ -419,7 +410,7 @@ type handing struct {
 
 // handings returns all parts in the order of the hand-over. A part comes after its users: for example, the executor
 // uses the sessions and the record, and no execution may start when these no longer belong to this daemon.
-func (d *daemon) handings(n *nextDaemon, h *HandedOver) []handing {
+func (d *daemon) handings(n *nextDaemon, h *handedOver) []handing {
 	return []handing{
 		{
 			func(context.Context) error { h.Agents = d.mcp.HandOver(); return nil },
@@ -455,7 +446,7 @@ func (d *daemon) handings(n *nextDaemon, h *HandedOver) []handing {
 
 // handOverStores hands over all parts, up to the first that fails. resume takes them back in the reverse order; it is
 // valid with an error, too.
-func (d *daemon) handOverStores(ctx context.Context, n *nextDaemon) (h HandedOver, resume func() error, err error) {
+func (d *daemon) handOverStores(ctx context.Context, n *nextDaemon) (h handedOver, resume func() error, err error) {
 	var done []handing
 	resume = func() (err error) {
 		for _, p := range slices.Backward(done) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/rpc"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -241,14 +240,6 @@ func TestTakeoverInContainer(t *testing.T) {
 	d.works()
 }
 
-// A lateDaemon gets the calls of an earlier daemon.
-type lateDaemon struct{ ended chan string }
-
-func (l *lateDaemon) Ended(id string, _ *Nothing) error {
-	l.ended <- id
-	return nil
-}
-
 // While the next daemon reads nothing, the earlier one does not wait for it, and loses no message: a part of one
 // would make the next daemon take the connection for the connection of a dead daemon.
 func TestPeerThatReadsLate(t *testing.T) {
@@ -259,28 +250,24 @@ func TestPeerThatReadsLate(t *testing.T) {
 	if err := ours.SetWriteBuffer(1); err != nil { // the kernel's minimum
 		t.Fatal(err)
 	}
-	n := &nextDaemon{calls: rpc.NewClient(ours)}
+	n := &nextDaemon{calls: newCalls(ours)}
 	defer n.calls.Close()
 	var want []string
 	for i := range 500 {
 		want = append(want, fmt.Sprint("execution ", i))
 		n.Ended(want[i])
 	}
-	late := &lateDaemon{make(chan string, len(want))}
-	s := rpc.NewServer()
-	if err := s.RegisterName(nextService, late); err != nil {
-		t.Fatal(err)
-	}
+	ended := make(chan string, len(want))
 	c, err := net.FileConn(theirs)
 	if err != nil {
 		t.Fatal(err)
 	}
 	theirs.Close()
-	go s.ServeConn(c)
+	go serveCalls(c, map[string]peerMethod{callEnded: noteOf(func(id string) { ended <- id })})
 	var got []string
 	for range want {
 		select {
-		case id := <-late.ended:
+		case id := <-ended:
 			got = append(got, id)
 		case <-time.After(patience):
 			t.Fatalf("%d of %d messages have come", len(got), len(want))

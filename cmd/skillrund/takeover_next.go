@@ -27,7 +27,7 @@ type earlierDaemon struct {
 	clients *net.UnixConn // on which the earlier daemon forwards calls
 	sockets inherited     // the listening sockets
 	stay    bool          // the starter of the first daemon keeps the sockets open
-	handed  HandedOver    // set by await
+	handed  handedOver    // set by await
 }
 
 // joinEarlier takes the inherited descriptors, and returns the daemon from which this one takes over. It returns nil
@@ -58,7 +58,7 @@ func joinEarlier() (_ *earlierDaemon, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("takeover: %w", err)
 	}
-	e.calls = rpc.NewClient(c)
+	e.calls = newCalls(c)
 	if e.conn, err = fileConn(fromEarlier); err != nil {
 		return nil, fmt.Errorf("takeover: %w", err)
 	}
@@ -74,7 +74,7 @@ func (e *earlierDaemon) await() error {
 	if e == nil {
 		return nil
 	}
-	if err := e.calls.Call(earlierService+".Await", Nothing{}, &e.handed); err != nil {
+	if err := e.calls.Call(callAwait, nothing{}, &e.handed); err != nil {
 		return fmt.Errorf("takeover: %w", err)
 	}
 	return nil
@@ -123,46 +123,36 @@ func (e *earlierDaemon) executions() (all []executor.Inherited, ids []string) {
 
 // Cancel implements executor.Earlier.
 func (e *earlierDaemon) Cancel(id, by, reason string, grace time.Duration) error {
-	return callPeer(e.calls, earlierService+".Cancel", CancelCall{id, by, reason, grace}, &Nothing{})
+	return callPeer(e.calls, callCancel, cancelCall{id, by, reason, grace}, &nothing{})
 }
 
 // Signal implements executor.Earlier.
 func (e *earlierDaemon) Signal(id string, sig syscall.Signal) (bool, error) {
 	running := new(bool) // an answer that comes too late may still change it
-	if err := callPeer(e.calls, earlierService+".Signal", SignalCall{id, sig}, running); err != nil {
+	if err := callPeer(e.calls, callSignal, signalCall{id, sig}, running); err != nil {
 		return false, err
 	}
 	return *running, nil
 }
 
-// nextCalls has the methods that the earlier daemon calls, in the shape that net/rpc prescribes. Their errors are always
-// nil, because they only report events that have happened.
-type nextCalls struct{ d *daemon }
-
-// Started notes that an execution of the earlier daemon has got a slot. From now on it takes a slot of this daemon,
-// so that both daemons together run no more executions than one may.
-func (n *nextCalls) Started(e executor.Inherited, _ *Nothing) error {
-	n.d.executor.InheritedStarted(e)
-	return nil
-}
-
-// Ended notes that an execution of the earlier daemon has ended. Its outcome is in the record.
-func (n *nextCalls) Ended(id string, _ *Nothing) error {
-	n.d.executor.InheritedEnded(id)
-	return nil
-}
-
-// Released notes that the earlier daemon will change this session no more. The next execution may use it.
-func (n *nextCalls) Released(s SessionName, _ *Nothing) error {
-	n.d.sessions.Freed(s.Tenant, s.ID)
-	return nil
+// nextCalls are the methods that the earlier daemon calls. They only report what has happened.
+func (d *daemon) nextCalls() map[string]peerMethod {
+	return map[string]peerMethod{
+		// An execution of the earlier daemon has got a slot. From now on it takes a slot of this daemon, so that both
+		// daemons together run no more executions than one may.
+		callStarted: noteOf(d.executor.InheritedStarted),
+		// An execution of the earlier daemon has ended. Its outcome is in the record.
+		callEnded: noteOf(d.executor.InheritedEnded),
+		// The earlier daemon will change this session no more. The next execution may use it.
+		callReleased: noteOf(func(s sessionName) { d.sessions.Freed(s.Tenant, s.ID) }),
+	}
 }
 
 // serving tells the earlier daemon that this one accepts connections, and waits for the answer. Before the answer,
 // the earlier daemon may give up this takeover and kill this process. If the earlier daemon dies, serving returns nil: it
 // has handed over everything, and outlive notices the death, too.
 func (e *earlierDaemon) serving() error {
-	err := callPeer(e.calls, earlierService+".Serving", Nothing{}, &Nothing{})
+	err := callPeer(e.calls, callServing, nothing{}, &nothing{})
 	if err != nil && !errors.Is(err, rpc.ErrShutdown) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("takeover: %w", err)
 	}
@@ -172,11 +162,7 @@ func (e *earlierDaemon) serving() error {
 // outlive answers the calls of the earlier daemon until that daemon has ended, and then adopts the state that the
 // earlier daemon leaves. It closes d.adopted even if a part could not be adopted.
 func (d *daemon) outlive(ctx context.Context, e *earlierDaemon) {
-	s := rpc.NewServer()
-	if err := s.RegisterName(nextService, &nextCalls{d}); err != nil {
-		panic(err) // the methods have the wrong shape
-	}
-	s.ServeConn(e.conn) // until the end of the connection
+	serveCalls(e.conn, d.nextCalls())
 	e.calls.Close()
 	if err := d.adopt(context.WithoutCancel(ctx)); err != nil {
 		d.log.Error("takeover: some state of the earlier daemon could not be adopted; restart the daemon when it is idle", "err", err)
