@@ -79,8 +79,8 @@ func TestOutOfMemoryLeaksNothing(t *testing.T) { eachMaker(t, testOutOfMemoryLea
 func testOutOfMemoryLeaksNothing(t *testing.T, h *Host) {
 	once := func(id string) {
 		p, err := h.Start(t.Context(), Spec{
-			ID: id, Env: testEnv, Program: command("python3", "-c", "x = bytearray(256 << 20)"),
-			Limits: Limits{MemoryBytes: 64 << 20},
+			ID: id, Env: testEnv, Program: command("python3", "-c", "x = bytearray(64 << 20)"),
+			Limits: Limits{MemoryBytes: 32 << 20},
 		}, IO{})
 		if err != nil {
 			t.Fatal(err)

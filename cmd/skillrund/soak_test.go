@@ -52,7 +52,7 @@ var soakKinds = []soakKind{
 	{"too long", func() *pb.ExecuteRequest { return wall(shell("hostile", "sleep 600"), 50*time.Millisecond) }, pb.ExecutionEnd_EXECUTION_END_TIMED_OUT, 0},
 	{"out of memory", func() *pb.ExecuteRequest {
 		req := code("hostile", "x = bytearray(1 << 30)")
-		req.Limits = &pb.ExecutionLimits{MemoryBytes: 64 << 20}
+		req.Limits = &pb.ExecutionLimits{MemoryBytes: 32 << 20}
 		return req
 	}, pb.ExecutionEnd_EXECUTION_END_OOM_KILLED, 0},
 }
