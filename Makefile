@@ -111,12 +111,11 @@ test: packages-test $(TOOLS)/gotestsum $(TOOLS)/grpcurl build mcp-clients ## Run
 	@$(TEST_ENV) SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test.json SKILLRUN_TEST_MUTATION=later go test $(TEST_FLAGS) -run TestPromises ./docs/
 
 # The two halves of make test, which runs them at the same time. The tests of cmd/skillrund take longest, and do not
-# wait for the packages of the other half, which are compiled again to count statements. These run one after the other:
-# two processors have enough to do.
+# wait for the packages of the other half, which are compiled again to count statements.
 .PHONY: test-counted test-uncounted
 test-counted:
 	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test.json -- \
-		$(TEST_FLAGS) -p 1 -coverprofile=.cache/cover.out -coverpkg=$(subst $(blank),$(comma),$(COVERED:%=./%)) \
+		$(TEST_FLAGS) -coverprofile=.cache/cover.out -coverpkg=$(subst $(blank),$(comma),$(COVERED:%=./%)) \
 		$(LONGEST) $$(go list ./... | grep -vxF "$$(go list $(UNCOUNTED))")
 	@echo "==> test of the probe, with sandboxes that lack a layer"
 	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test-faults.json -- \
