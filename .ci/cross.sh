@@ -13,7 +13,7 @@ build)
 	for platform in ${PLATFORMS:?}; do
 		os=${platform%/*} arch=${platform#*/} suffix=
 		[[ $os == windows ]] && suffix=.exe
-		GOOS=$os GOARCH=$arch go build -trimpath -tags netgo,osusergo "$@" -o "$out/skillrun-$os-$arch$suffix" ./cmd/skillrun
+		GOOS=$os GOARCH=$arch go build -trimpath -tags netgo,osusergo,grpcnotrace "$@" -o "$out/skillrun-$os-$arch$suffix" ./cmd/skillrun
 	done
 	;;
 vet)

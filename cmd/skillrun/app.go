@@ -97,6 +97,7 @@ func (r root) run(ctx context.Context, args []string) error {
 
 // root builds the tree anew for each app: the flags point into a, so two apps share nothing.
 func (a *app) root() root {
+	var onlyVersion bool // cobra's Version has a template: text/template would make the linker keep every exported method, 3 MB
 	cmd := &cobra.Command{
 		Use:   "skillrun",
 		Short: "Run the scripts of agent skills in sandboxes",
@@ -115,6 +116,10 @@ They do not repeat a request that may have had an effect.`,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if onlyVersion {
+				_, err := fmt.Fprintln(a.stdout, cmd.Name(), version)
+				return err
+			}
 			return cmd.Help()
 		},
 	}
@@ -133,9 +138,7 @@ They do not repeat a request that may have had an effect.`,
 	flags.BoolVar(&a.json, "json", false, "print JSON, one object a line")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say more on stderr")
 	a.wait.add(flags)
-	cmd.Version = version
-	cmd.Flags().Bool("version", false, "print the version of this client and exit")
-	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	cmd.Flags().BoolVar(&onlyVersion, "version", false, "print the version of this client and exit")
 	completeWith(cmd, "context", completeContext)
 	// An address in the environment is no default to be shown. Help would print the variable's
 	// value as if it were built in.
