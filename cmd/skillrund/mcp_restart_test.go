@@ -195,7 +195,7 @@ func TestMCPTakeoverOfficialClient(t *testing.T) {
 		d.converse("stdio, with sessions", "legacy", d.mcpCommand().Args...), d.converse("stdio", "2026-07-28", d.mcpCommand().Args...),
 		d.converse("HTTP, with sessions", "legacy", endpoint), d.converse("HTTP", "2026-07-28", endpoint),
 	}
-	const takeovers = 10
+	const takeovers = 4
 	for range takeovers {
 		for _, c := range all {
 			c.goOn()
