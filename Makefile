@@ -90,8 +90,8 @@ blank := $(empty) $(empty)
 # The tests of these packages don't count: they run the programs in bin/.
 UNCOUNTED := ./cmd/skillrund ./internal/bench ./internal/survey
 
-# These take longest, so they begin first, at the same time. go test ignores that it finds them again.
-LONGEST := ./sandbox ./internal/environment ./sandbox/internal/pyzygote ./cmd/skillrun
+# These begin first, because they take longest. go test ignores that it finds them again.
+LONGEST := ./internal/environment ./sandbox/internal/pyzygote ./cmd/skillrun
 
 # make lint runs vet. Test binaries need no symbol tables, which take time to link.
 TEST_FLAGS = -vet=off -ldflags='-s -w' -count=1 -timeout 40m
@@ -104,19 +104,22 @@ test: packages-test $(TOOLS)/gotestsum $(TOOLS)/grpcurl build mcp-clients ## Run
 	@echo "==> test"
 	@mkdir -p .cache
 	@$(MAKE) --no-print-directory -j2 test-counted test-uncounted
-	@cat .cache/test-faults.json .cache/test-uncounted.json >>.cache/test.json
+	@cat .cache/test-sandbox.json .cache/test-faults.json .cache/test-uncounted.json >>.cache/test.json
 	@echo "==> coverage: the tests of all packages together, at least $(COVERED_LEAST) % in each of these"
-	@awk -v packages="$(COVERED)" -v least=$(COVERED_LEAST) -f .ci/coverage.awk .cache/cover.out .cache/cover-faults.out
+	@awk -v packages="$(COVERED)" -v least=$(COVERED_LEAST) -f .ci/coverage.awk .cache/cover.out .cache/cover-sandbox.out .cache/cover-faults.out
 	@echo "==> promises: every one has its test, and the test ran"
 	@$(TEST_ENV) SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test.json SKILLRUN_TEST_MUTATION=later go test $(TEST_FLAGS) -run TestPromises ./docs/
 
+COUNTING := -coverpkg=$(subst $(blank),$(comma),$(COVERED:%=./%))
+
 # The two halves of make test, which runs them at the same time. The tests of cmd/skillrund take longest, and do not
-# wait for the packages of the other half, which are compiled again to count statements.
+# wait for the packages of the other half, which are compiled again to count statements. Beside them package sandbox
+# runs alone, which takes next longest: with more at a time, two processors are so busy that tests reach their deadlines.
 .PHONY: test-counted test-uncounted
 test-counted:
-	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test.json -- \
-		$(TEST_FLAGS) -coverprofile=.cache/cover.out -coverpkg=$(subst $(blank),$(comma),$(COVERED:%=./%)) \
-		$(LONGEST) $$(go list ./... | grep -vxF "$$(go list $(UNCOUNTED))")
+	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test-sandbox.json -- $(TEST_FLAGS) -coverprofile=.cache/cover-sandbox.out $(COUNTING) ./sandbox
+	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test.json -- $(TEST_FLAGS) -coverprofile=.cache/cover.out $(COUNTING) \
+		$(LONGEST) $$(go list ./... | grep -vxF "$$(go list ./sandbox $(UNCOUNTED))")
 	@echo "==> test of the probe, with sandboxes that lack a layer"
 	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test-faults.json -- \
 		$(TEST_FLAGS) -tags $(TAGS),skillrun_faults -coverprofile=.cache/cover-faults.out -coverpkg=./sandbox/internal/preflight -run '^TestProbeNamesWhatIsWeak$$' ./sandbox
