@@ -21,7 +21,8 @@ RUNC := github.com/opencontainers/runc@v1.5.2
 GOTESTSUM := gotest.tools/gotestsum@v1.13.0
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-# Static, so that init runs in any root file system, whatever its loader. grpcnotrace: see cmd/skillrund/takeover_calls.go.
+# Static, so that init runs in any root file system, whatever its loader.
+# grpcnotrace: see cmd/skillrund/takeover_calls.go.
 TAGS := netgo,osusergo,sqlite_omit_load_extension,grpcnotrace
 # Stripped: the daemon copies its binary when it starts, and keeps the copy in memory.
 LDFLAGS := -s -w -X main.version=$(VERSION) -linkmode external -extldflags "-static -pthread -Wl,-z,relro,-z,now,-z,noexecstack"

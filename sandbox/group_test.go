@@ -526,7 +526,7 @@ func TestGroupsWithoutIDs(t *testing.T) {
 // A hundred groups, one after the other, leave nothing.
 func TestManyGroupsLeaveNothing(t *testing.T) {
 	h := openGroups(t, nil)
-	for n := range 40 {
+	for n := range 100 {
 		group := fmt.Sprintf("g%d", n)
 		if err := h.SetGroup(group, GroupLimits{MemoryBytes: 256 << 20, Processes: 100}); err != nil {
 			t.Fatal(err)

@@ -58,7 +58,7 @@ func testNothingLeaks(t *testing.T, h *Host) {
 		once()
 	}
 	files, goroutines := sockettest.OpenFiles(t), runtime.NumGoroutine()
-	for range 30 {
+	for range 50 {
 		once()
 	}
 	noLeftovers(t, h)
@@ -96,7 +96,7 @@ func testOutOfMemoryLeaksNothing(t *testing.T, h *Host) {
 	}
 	once("first") // opens the files that are opened once
 	files := sockettest.OpenFiles(t)
-	for i := range 5 {
+	for i := range 10 {
 		once(fmt.Sprintf("again%d", i))
 	}
 	if got := keptFiles(t, files); got > files {

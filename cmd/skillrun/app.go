@@ -97,7 +97,8 @@ func (r root) run(ctx context.Context, args []string) error {
 
 // root builds the tree anew for each app: the flags point into a, so two apps share nothing.
 func (a *app) root() root {
-	var onlyVersion bool // cobra's Version has a template: text/template would make the linker keep every exported method, 3 MB
+	// Not cobra's Version: its template needs text/template, for which the linker keeps every exported method, 3 MB.
+	var onlyVersion bool
 	cmd := &cobra.Command{
 		Use:   "skillrun",
 		Short: "Run the scripts of agent skills in sandboxes",

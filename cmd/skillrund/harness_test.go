@@ -99,7 +99,8 @@ var pythonDir = sync.OnceValues(func() (string, error) {
 var madeBinaries, madePython string
 
 func TestMain(m *testing.M) {
-	// Some tests wait, so one more than the processors. With more, a slow machine reaches deadlines. -parallel overrides this.
+	// One more than the processors, because some tests wait. With more, tests reach their deadlines on a slow machine.
+	// -parallel overrides this.
 	flag.Set("test.parallel", strconv.Itoa(1+runtime.NumCPU()))
 	code := m.Run()
 	if err := shared.end(); err != nil {

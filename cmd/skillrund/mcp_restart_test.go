@@ -168,7 +168,7 @@ func endConversations(ctx context.Context, d *running, all []*conversation, rele
 	}
 }
 
-// Agents with the official client notice nothing of ten takeovers, not even during a call.
+// Agents with the official client notice nothing of takeovers, not even during a call.
 func TestMCPTakeoverOfficialClient(t *testing.T) {
 	t.Parallel()
 	nodeProgram(t)

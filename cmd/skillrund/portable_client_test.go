@@ -12,7 +12,7 @@ import (
 func portable(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "skillrun")
-	build := exec.Command("go", "build", "-tags", "netgo,osusergo", "-ldflags", "-s -w", "-o", path, "../skillrun")
+	build := exec.Command("go", "build", "-tags", "netgo,osusergo,grpcnotrace", "-ldflags", "-s -w", "-o", path, "../skillrun")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", build.Args, err, out)

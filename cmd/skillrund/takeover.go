@@ -22,8 +22,8 @@ import (
 //
 // Theory of operation. SIGUSR2 makes the daemon start its program again, from the path of its binary and with
 // the same arguments. So the next daemon can be another version and can have another configuration. The next
-// daemon inherits the listening sockets and three socket pairs: over two of them the daemons call each other (takeover_calls.go).
-// Over the third one the earlier daemon forwards calls of its clients (server.HandOver).
+// daemon inherits the listening sockets and three socket pairs: over two of them the daemons call each other
+// (takeover_calls.go). Over the third one the earlier daemon forwards calls of its clients (server.HandOver).
 //
 //	earlier                                   next
 //	  | starts ------------------------------> | opens everything that two daemons can have open: sandboxes,

@@ -48,8 +48,8 @@ func methodOf[A, R any](f func(A) (R, error)) peerMethod {
 	}
 }
 
-// noteOf returns f, which only notes that something has happened, as a method.
-func noteOf[A any](f func(A)) peerMethod {
+// withoutReply returns f as a method whose reply is empty.
+func withoutReply[A any](f func(A)) peerMethod {
 	return methodOf(func(args A) (nothing, error) { f(args); return nothing{}, nil })
 }
 
@@ -70,7 +70,7 @@ func serveCalls(c net.Conn, methods map[string]peerMethod) {
 		}
 		writing.Lock()
 		defer writing.Unlock()
-		_ = codec.WriteResponse(&to, reply) // without the connection nobody waits for it
+		_ = codec.WriteResponse(&to, reply) // it fails if the connection has ended; then nobody waits for the answer
 	}
 	for {
 		var r rpc.Request

@@ -132,13 +132,13 @@ func (n *nextDaemon) end() {
 	<-n.gone
 }
 
-// earlierCalls are the methods that the next daemon calls.
+// earlierCalls returns the methods that the next daemon calls.
 func (n *nextDaemon) earlierCalls() map[string]peerMethod {
 	return map[string]peerMethod{
 		callAwait:   methodOf(func(nothing) (handedOver, error) { return n.await() }),
-		callServing: noteOf(func(nothing) { n.nowServes() }),
+		callServing: withoutReply(func(nothing) { n.nowServes() }),
 		// The next daemon has checked the callers.
-		callCancel: noteOf(func(c cancelCall) { n.d.executor.CancelHere(c.ID, c.By, c.Reason, c.Grace) }),
+		callCancel: withoutReply(func(c cancelCall) { n.d.executor.CancelHere(c.ID, c.By, c.Reason, c.Grace) }),
 		callSignal: methodOf(func(c signalCall) (running bool, _ error) {
 			ctx, cancel := context.WithTimeout(context.Background(), peerPatience)
 			defer cancel()

@@ -263,7 +263,7 @@ func TestPeerThatReadsLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs.Close()
-	go serveCalls(c, map[string]peerMethod{callEnded: noteOf(func(id string) { ended <- id })})
+	go serveCalls(c, map[string]peerMethod{callEnded: withoutReply(func(id string) { ended <- id })})
 	var got []string
 	for range want {
 		select {

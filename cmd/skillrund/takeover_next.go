@@ -135,16 +135,16 @@ func (e *earlierDaemon) Signal(id string, sig syscall.Signal) (bool, error) {
 	return *running, nil
 }
 
-// nextCalls are the methods that the earlier daemon calls. They only report what has happened.
+// nextCalls returns the methods that the earlier daemon calls. Each call reports an event, and has an empty reply.
 func (d *daemon) nextCalls() map[string]peerMethod {
 	return map[string]peerMethod{
 		// An execution of the earlier daemon has got a slot. From now on it takes a slot of this daemon, so that both
 		// daemons together run no more executions than one may.
-		callStarted: noteOf(d.executor.InheritedStarted),
+		callStarted: withoutReply(d.executor.InheritedStarted),
 		// An execution of the earlier daemon has ended. Its outcome is in the record.
-		callEnded: noteOf(d.executor.InheritedEnded),
+		callEnded: withoutReply(d.executor.InheritedEnded),
 		// The earlier daemon will change this session no more. The next execution may use it.
-		callReleased: noteOf(func(s sessionName) { d.sessions.Freed(s.Tenant, s.ID) }),
+		callReleased: withoutReply(func(s sessionName) { d.sessions.Freed(s.Tenant, s.ID) }),
 	}
 }
 

@@ -294,7 +294,7 @@ func TestForkServerJudgesByChance(t *testing.T) {
 	server := startForkServer(t, forkServerPython(), "json", "csv")
 	words := []string{"a", "b", "json", "csv", "json.py", "csv.py", "__init__.py", "json.pyc", "json.txt", "venv", "pyvenv.cfg", "__pycache__", "\xff", "x.py", ".git", "json.so"}
 	word := func() string { return words[r.IntN(len(words))] }
-	for round := range 12 {
+	for round := range 24 {
 		workspace := openDir(t)
 		c := newForkTargetOn(t, workspace, publicDir(t), forkServerAlso()...)
 		dirs := []string{"."}
