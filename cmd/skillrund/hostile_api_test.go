@@ -667,13 +667,19 @@ const mostDatabaseFiles = 6*2 + 1 + 2
 // pidfd, four namespaces, the upper layer, three streams and the OOM notifier.
 const filesOfWaiting = 11
 
-// held counts at a moment when no sandbox is being made or destroyed.
+// held counts at a moment when no sandbox is being made or destroyed: two counts in a row are equal. One count would
+// not do, because the init of a sandbox has its name before the daemon has closed the files of its start.
 func (d *running) held() (h holdings) {
 	d.t.Helper()
+	var last holdings
 	await(func() bool {
 		waiting := d.waitingBoxes()
 		h = d.heldNow(waiting)
-		return h.cgroups == 0 && maps.Equal(d.waitingBoxes(), waiting)
+		now := h
+		now.threads = 0 // Go's runtime starts threads at any time
+		same := now == last
+		last = now
+		return same && h.cgroups == 0 && maps.Equal(d.waitingBoxes(), waiting)
 	})
 	return h
 }
