@@ -160,26 +160,38 @@ func (m *socketMeter) count() (s socketStat, err error) {
 	return s, nil
 }
 
-// parseStat reads "sockets: used 2", then "TCP: inuse 0 orphan 0 tw 0 alloc 75 mem 48" and "UDP: inuse 1 mem 21".
+// parseStat reads "sockets: used 2", then "TCP: inuse 0 orphan 0 tw 0 alloc 75 mem 48" and "UDP: inuse 1 mem 21". It
+// allocates nothing: with a thousand executions it runs 20,000 times a second.
 func parseStat(text []byte) (s socketStat, err error) {
-	lines := bytes.SplitN(text, []byte("\n"), 4)
-	if len(lines) < 4 {
+	sockets, rest, _ := bytes.Cut(text, []byte("\n"))
+	tcp, rest, _ := bytes.Cut(rest, []byte("\n"))
+	udp, _, whole := bytes.Cut(rest, []byte("\n"))
+	if !whole {
 		return s, errors.New("too few lines")
 	}
-	for _, n := range []struct {
-		line, at int
-		name     string
-		number   *int64
-	}{{0, 2, "used", &s.used}, {1, 4, "orphan", &s.machine.orphans}, {1, 10, "mem", &s.machine.tcp}, {2, 4, "mem", &s.machine.udp}} {
-		words := bytes.Fields(lines[n.line])
-		if len(words) <= n.at || string(words[n.at-1]) != n.name {
-			return s, errors.New("no " + n.name)
-		}
-		if *n.number, err = strconv.ParseInt(string(words[n.at]), 10, 64); err != nil {
-			return s, err
-		}
+	s.used, err = numberAfter(sockets, "used")
+	if err == nil {
+		s.machine.orphans, err = numberAfter(tcp, "orphan")
 	}
-	return s, nil
+	if err == nil {
+		s.machine.tcp, err = numberAfter(tcp, "mem")
+	}
+	if err == nil {
+		s.machine.udp, err = numberAfter(udp, "mem")
+	}
+	return s, err
+}
+
+// numberAfter returns the word after name as a number.
+func numberAfter(line []byte, name string) (int64, error) {
+	found := false
+	for word := range bytes.FieldsSeq(line) {
+		if found {
+			return strconv.ParseInt(string(word), 10, 64)
+		}
+		found = string(word) == name
+	}
+	return 0, errors.New("no " + name)
 }
 
 // mostPerSocket is the largest receive buffer of a sandbox in bytes: the larger of the maximum

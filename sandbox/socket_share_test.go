@@ -115,6 +115,10 @@ func TestParseStat(t *testing.T) {
 	if got, err := parseStat([]byte(text)); got != want || err != nil {
 		t.Errorf("got %+v, %v", got, err)
 	}
+	whole := []byte(text)
+	if n := testing.AllocsPerRun(10, func() { _, _ = parseStat(whole) }); n != 0 {
+		t.Errorf("it allocates %v times", n)
+	}
 	for _, text := range []string{
 		"", "sockets: used 12\n", text[:len(text)-len("\nUDPL")], strings.Replace(text, "12", "x", 1), strings.Replace(text, "orphan", "orphans", 1),
 		strings.Replace(text, " mem 48", "", 1), strings.Replace(text, " 21", "", 1),
