@@ -109,12 +109,30 @@ func startLast(cmd *exec.Cmd) error {
 	return <-started
 }
 
+// sessionLast gives the process's session the lowest priority. The kernel compares the priorities of the threads of a
+// session with each other, and the sessions by this number. A kernel without autogroups has no such file.
+// Of users other than root the kernel takes only one number in 100 ms, whoever writes it (proc_sched_autogroup_set_nice
+// in kernel/sched/autogroup.c).
+func sessionLast(ctx context.Context) error {
+	for {
+		err := os.WriteFile("/proc/self/autogroup", fmt.Append(nil, lowest), 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if !errors.Is(err, unix.EAGAIN) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
 // Neighbour is the process of a neighbour's clients. It reads its task, acts until in ends, and writes its report to out.
 func Neighbour(ctx context.Context, in io.Reader, out io.Writer) error {
-	// The kernel compares the priorities of the threads of a session with each other, and the sessions by this number.
-	// A kernel without autogroups has no such file.
-	err := os.WriteFile("/proc/self/autogroup", fmt.Append(nil, lowest), 0)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := sessionLast(ctx); err != nil {
 		return err
 	}
 	tasks := json.NewDecoder(in)
@@ -132,10 +150,10 @@ func Neighbour(ctx context.Context, in io.Reader, out io.Writer) error {
 		io.Copy(io.Discard, in)
 		cancel(nil)
 	}()
-	var end neighbourEnd
 	answers := json.NewEncoder(out)
 	begin := sync.OnceFunc(func() { answers.Encode(acting) }) // if the reader has gone, in ends
-	end.Acts, err = all[at].live(ctx, cancel, &daemon{dir: task.Dir}, task.Token, begin)
+	acts, err := all[at].live(ctx, cancel, &daemon{dir: task.Dir}, task.Token, begin)
+	end := neighbourEnd{Acts: acts}
 	if err != nil {
 		end.Error = err.Error()
 	}
