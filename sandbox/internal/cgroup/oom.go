@@ -71,7 +71,9 @@ func (g Group) watchOOMControl() (int, error) {
 // when Stop closes the file.
 func (n *OOMNotifier) listen(fired, ended chan<- struct{}) {
 	defer close(ended)
-	buffer := make([]byte, 4096)
+	// Room for some events of inotify(7), 16 bytes each because none has a name, or the 8 bytes of an eventfd. The buffer
+	// is on the goroutine's stack: 4 KiB would make that four times as large, for each sandbox.
+	buffer := make([]byte, 4*unix.SizeofInotifyEvent)
 	for {
 		if _, err := n.events.Read(buffer); err != nil {
 			return // Stop closed the file
