@@ -238,10 +238,9 @@ func credentialsOf(r *http.Request) identity.Credentials {
 }
 
 // notABrowser refuses requests that a web page could send. Browsers send Origin or
-// Sec-Fetch-Site, and a page cannot omit them; agents send neither. The check of Host stops
-// pages whose DNS name was changed to point to this machine (DNS rebinding). With TLS no check is
-// necessary: the certificate does not have the name of such a page. Other addresses than loopback
-// require a credential, which the page does not have.
+// Sec-Fetch-Site, and a page cannot omit them; agents send neither. A page whose DNS name points to
+// this machine has a Host that does not. On other addresses than loopback a credential is
+// required, which the page does not have.
 func notABrowser(r *http.Request) *refusal {
 	if len(r.Header.Values("Origin")) > 0 || len(r.Header.Values("Sec-Fetch-Site")) > 0 {
 		return refuse(http.StatusForbidden, "requests from web pages are refused (Origin, Sec-Fetch-Site)")
@@ -249,25 +248,10 @@ func notABrowser(r *http.Request) *refusal {
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && local.Network() == "unix" {
 		return nil // web pages cannot reach a Unix socket
 	}
-	if tcp, ok := connectionOf(r).LocalAddr().(*net.TCPAddr); connectionOf(r).TLS() != nil || ok && !tcp.IP.IsLoopback() {
-		return nil
-	}
-	host := r.Host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	if ip := net.ParseIP(trimBrackets(host)); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	if connectionOf(r).ForeignHost(r.Host) {
 		return refuse(http.StatusForbidden, "Host %.80q is not this machine; use localhost or 127.0.0.1", r.Host)
 	}
 	return nil
-}
-
-// trimBrackets removes the brackets around an IPv6 address.
-func trimBrackets(host string) string {
-	if n := len(host); n > 2 && host[0] == '[' && host[n-1] == ']' {
-		return host[1 : n-1]
-	}
-	return host
 }
 
 // notFound is the error of a method that does not exist, as the SDK has it.

@@ -201,6 +201,30 @@ func TestProbes(t *testing.T) {
 	}
 }
 
+// A page whose DNS name was changed to point to this machine can't read the metrics.
+func TestMetricsOfAnotherHost(t *testing.T) {
+	url := serve(t, newMetrics())
+	for host, want := range map[string]int{
+		"localhost:7880": http.StatusOK, "127.0.0.2": http.StatusOK, "[::1]": http.StatusOK, "[::1]:7880": http.StatusOK,
+		"evil.example:7880": http.StatusForbidden, "192.0.2.1": http.StatusForbidden, "localhost.evil.example": http.StatusForbidden,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host
+		r, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(r.Body)
+		r.Body.Close()
+		if r.StatusCode != want || want != http.StatusOK && strings.Contains(string(body), "skillrun_") {
+			t.Errorf("Host %s: got %s, want %d\n%.200s", host, r.Status, want, body)
+		}
+	}
+}
+
 func TestOnlyMetricsAreServed(t *testing.T) {
 	url := serve(t, newMetrics())
 	for _, c := range []struct {

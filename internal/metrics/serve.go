@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -40,10 +41,10 @@ type Server struct {
 // executions, and the text that the answer to ReadyPath has.
 func (m *Metrics) NewServer(ready func() (bool, string), log *slog.Logger) *Server {
 	mux := http.NewServeMux()
-	mux.Handle("GET "+Path, promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+	mux.Handle("GET "+Path, ownHost(promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		EnableOpenMetrics: true, MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError),
-	}))
+	})))
 	mux.HandleFunc("GET "+LivePath, func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "live\n") })
 	mux.HandleFunc("GET "+ReadyPath, func(w http.ResponseWriter, _ *http.Request) {
 		code := http.StatusOK
@@ -56,9 +57,25 @@ func (m *Metrics) NewServer(ready func() (bool, string), log *slog.Logger) *Serv
 	return &Server{log: log, http: &http.Server{
 		Handler: mux, ReadHeaderTimeout: ingress.HelloTimeout, ReadTimeout: scrapeTimeout, WriteTimeout: 2 * scrapeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		// Errors of bad requests and broken connections. The caller causes them.
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}}
+}
+
+// connKey is the key of a request's *ingress.Conn in its context.
+type connKey struct{}
+
+// ownHost refuses requests of web pages to h: the metrics have the names of tenants. Such a page can read
+// an answer only if its DNS name points to this machine, so that its requests have that name as Host.
+func ownHost(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Context().Value(connKey{}).(*ingress.Conn).ForeignHost(r.Host) {
+			answer(w, http.StatusForbidden, fmt.Sprintf("Host %.80q is not this machine; use localhost or 127.0.0.1\n", r.Host))
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // answer sends a text. An error means that the caller went away.
