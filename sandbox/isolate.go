@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -19,6 +20,9 @@ import (
 // isolatedVar marks the second run of a daemon. The second run removes it at once.
 const isolatedVar = "_SKILLRUN_ISOLATED"
 
+// firstFD is the first descriptor after the standard streams.
+const firstFD = 3
+
 // timerSlack is how many nanoseconds the kernel may prolong a sleep of the daemon
 // (PR_SET_TIMERSLACK, prctl(2)). Go's runtime checks its threads every 20 microseconds while
 // they are in system calls, as during the setup and teardown of sandboxes. With the kernel's
@@ -30,7 +34,8 @@ const timerSlack = 1_000_000
 // sealed copy of its binary in memory. It executes the program again, with the
 // same PID, arguments, environment and inherited descriptors. A daemon calls it
 // first in main, before it starts or opens anything. Isolate returns nil in the
-// second run. In the first run it returns only errors.
+// second run. In the first run it returns only errors. Programs that the second run
+// starts do not inherit the descriptors, except the standard streams.
 //
 // The namespace hides the mounts of sandboxes from the machine, and the kernel
 // removes them when the process ends. The machine's later mounts and unmounts still
@@ -47,7 +52,8 @@ func Isolate() error {
 		if err == nil {
 			err = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0)
 		}
-		return errors.Join(err, os.Unsetenv(isolatedVar))
+		// What the daemon's parent left open must reach neither its helpers nor a zygote.
+		return errors.Join(err, unix.CloseRange(firstFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC), os.Unsetenv(isolatedVar))
 	}
 	binary, err := sealedSelf()
 	if err != nil {

@@ -3,12 +3,14 @@ package sandbox
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/opencontainers/runc/libcontainer/exeseal"
+	"golang.org/x/sys/unix"
 )
 
 // TestIsolated examines this process, which called Isolate in TestMain.
@@ -69,5 +71,30 @@ func TestMainThread(t *testing.T) {
 	after, err := os.Readlink("/proc/self/ns/mnt")
 	if err != nil || after != before {
 		t.Errorf("got %s, %v, want %s", after, err, before)
+	}
+}
+
+// inheritsVar makes TestInherited the child that has inherited a descriptor.
+const inheritsVar = "SKILLRUN_TEST_INHERITS"
+
+// A descriptor that the daemon's parent left open survives Isolate, but the daemon's children do not get it.
+func TestInherited(t *testing.T) {
+	needsRoot(t)
+	if os.Getenv(inheritsVar) != "" {
+		flags, err := unix.FcntlInt(firstFD, unix.F_GETFD, 0)
+		if err != nil || flags&unix.FD_CLOEXEC == 0 {
+			t.Errorf("flags %#x, %v", flags, err)
+		}
+		return
+	}
+	f, err := os.Open("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestInherited$", "-test.v")
+	c.Env, c.ExtraFiles = append(os.Environ(), inheritsVar+"=1"), []*os.File{f}
+	if out, err := c.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestInherited") {
+		t.Errorf("%v\n%s", err, out)
 	}
 }

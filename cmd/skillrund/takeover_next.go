@@ -13,8 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/session"
 )
@@ -31,7 +29,7 @@ type earlierDaemon struct {
 }
 
 // joinEarlier takes the inherited descriptors, and returns the daemon from which this one takes over. It returns nil
-// in a plain start. The descriptors become close-on-exec, so that no child of this daemon inherits them.
+// in a plain start.
 func joinEarlier() (_ *earlierDaemon, err error) {
 	count, stay, ok, err := inheritedTakeover()
 	if !ok || err != nil {
@@ -43,9 +41,6 @@ func joinEarlier() (_ *earlierDaemon, err error) {
 			e.sockets.close()
 		}
 	}()
-	for fd := toEarlier; fd < firstSocket+count; fd++ {
-		unix.CloseOnExec(fd)
-	}
 	e.lock = os.NewFile(stateLock, "lock of state_dir")
 	for n := range count {
 		l, err := inheritOne(os.NewFile(uintptr(firstSocket+n), "socket"))
