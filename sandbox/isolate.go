@@ -52,7 +52,7 @@ func Isolate() error {
 		if err == nil {
 			err = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0)
 		}
-		// What the daemon's parent left open must reach neither its helpers nor a zygote.
+		// Descriptors that the daemon's starter left open must not reach network helpers or zygotes.
 		return errors.Join(err, unix.CloseRange(firstFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC), os.Unsetenv(isolatedVar))
 	}
 	binary, err := sealedSelf()

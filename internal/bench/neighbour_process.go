@@ -111,8 +111,8 @@ func startLast(cmd *exec.Cmd) error {
 
 // sessionLast gives the process's session the lowest priority. The kernel compares the priorities of the threads of a
 // session with each other, and the sessions by this number. A kernel without autogroups has no such file.
-// Of users other than root the kernel takes only one number in 100 ms, whoever writes it (proc_sched_autogroup_set_nice
-// in kernel/sched/autogroup.c).
+// Without root, one write in 100 ms succeeds on the whole machine (proc_sched_autogroup_set_nice in
+// kernel/sched/autogroup.c).
 func sessionLast(ctx context.Context) error {
 	for {
 		err := os.WriteFile("/proc/self/autogroup", fmt.Append(nil, lowest), 0)
