@@ -447,26 +447,6 @@ func (c *Conn) TLS() *tls.ConnectionState {
 	return &state
 }
 
-// ForeignHost reports whether host, the Host of an HTTP request, is not a name of this machine, although the connection
-// came to a loopback address. A page whose DNS name was changed to point to this machine sends such requests (DNS
-// rebinding). The result is false for connections that such a page can't have: to a Unix socket; with TLS, because the
-// certificate does not have the page's name; and to another address.
-func (c *Conn) ForeignHost(host string) bool {
-	if c.TLS() != nil || c.LocalAddr().Network() == "unix" {
-		return false
-	}
-	if tcp, ok := c.LocalAddr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
-		return false
-	}
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	} else if n := len(host); n > 2 && host[0] == '[' && host[n-1] == ']' { // IPv6 without a port
-		host = host[1 : n-1]
-	}
-	ip := net.ParseIP(host)
-	return host != "localhost" && (ip == nil || !ip.IsLoopback())
-}
-
 // Begin must be called when a complete request has arrived. Until end is called, the Listener does
 // not close the connection to make room for another. Begin of a nil Conn does nothing.
 func (c *Conn) Begin() (end func()) {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"mime"
-	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -96,7 +95,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(errGone)
-	c := &caller{Identity: who, address: connectionOf(r).From(), here: ctx, keepAlive: patient.keepAlive}
+	c := &caller{Identity: who, address: ingress.ConnOf(r).From(), here: ctx, keepAlive: patient.keepAlive}
 	c.moveOn = func() bool { return s.held.Load() != nil && patient.drop() }
 	defer func() {
 		if patient.dropped {
@@ -113,7 +112,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer release()
 		var bad *refusal
 		if e, bad = s.readMessage(w, r); bad == nil {
-			release, bad = s.holdAnswer(who.Tenant, e, func(n int64) (func(), bool) { return s.hold(connectionOf(r), n) })
+			release, bad = s.holdAnswer(who.Tenant, e, func(n int64) (func(), bool) { return s.hold(ingress.ConnOf(r), n) })
 		}
 		if bad != nil {
 			s.count(ctx, who)
@@ -127,7 +126,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// Only now, after the whole message has come: a half-sent request keeps no other connection
 	// out.
-	defer connectionOf(r).Begin()()
+	defer ingress.ConnOf(r).Begin()()
 	if r.Method == http.MethodGet || e.method == methodListen {
 		leave, bad := s.enterStream(who)
 		if bad != nil {
@@ -198,9 +197,6 @@ func (s *Server) enterStream(who identity.Identity) (leave func(), bad *refusal)
 	return leave, nil
 }
 
-// connectionOf returns the connection of a request that came through Serve.
-func connectionOf(r *http.Request) *ingress.Conn { return r.Context().Value(connKey{}).(*ingress.Conn) }
-
 // admit identifies the sender of a request and decides whether to process it.
 func (s *Server) admit(r *http.Request) (who identity.Identity, bad *refusal) {
 	if s.stopping.Err() != nil && s.held.Load() == nil {
@@ -221,7 +217,7 @@ func (s *Server) admit(r *http.Request) (who identity.Identity, bad *refusal) {
 	if err != nil {
 		return who, refuse(http.StatusUnauthorized, "not identified: %v", err)
 	}
-	if err := connectionOf(r).Identified(who.Tenant); err != nil {
+	if err := ingress.ConnOf(r).Identified(who.Tenant); err != nil {
 		return who, &refusal{status: http.StatusServiceUnavailable, code: codeBusy, reason: err.Error()}
 	}
 	if slices.Contains(methods, r.Method) {
@@ -234,7 +230,7 @@ func (s *Server) admit(r *http.Request) (who identity.Identity, bad *refusal) {
 
 // credentialsOf returns the credentials of a request and its connection.
 func credentialsOf(r *http.Request) identity.Credentials {
-	return connectionOf(r).Credentials(r.Header.Values("Authorization"))
+	return ingress.ConnOf(r).Credentials(r.Header.Values("Authorization"))
 }
 
 // notABrowser refuses requests that a web page could send. Browsers send Origin or
@@ -245,11 +241,8 @@ func notABrowser(r *http.Request) *refusal {
 	if len(r.Header.Values("Origin")) > 0 || len(r.Header.Values("Sec-Fetch-Site")) > 0 {
 		return refuse(http.StatusForbidden, "requests from web pages are refused (Origin, Sec-Fetch-Site)")
 	}
-	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && local.Network() == "unix" {
-		return nil // web pages cannot reach a Unix socket
-	}
-	if connectionOf(r).ForeignHost(r.Host) {
-		return refuse(http.StatusForbidden, "Host %.80q is not this machine; use localhost or 127.0.0.1", r.Host)
+	if text := ingress.RefuseHost(r); text != "" {
+		return refuse(http.StatusForbidden, "%s", text)
 	}
 	return nil
 }
@@ -266,7 +259,7 @@ func (s *Server) holdMessage(r *http.Request) (release func(), ok bool) {
 	if size < 0 || size > s.maxMessage {
 		size = s.maxMessage
 	}
-	return s.hold(connectionOf(r), size)
+	return s.hold(ingress.ConnOf(r), size)
 }
 
 // holdAnswer reserves memory for a large answer until it is sent.

@@ -17,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/toolview"
 )
@@ -84,13 +85,13 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who identity
 	conn.SetDeadline(time.Time{})
 	credentials := credentialsOf(r)
 	c := &caller{
-		Identity: who, address: connectionOf(r).From(), conversation: toolview.NamedConversation(name), moveOn: func() bool { return true },
+		Identity: who, address: ingress.ConnOf(r).From(), conversation: toolview.NamedConversation(name), moveOn: func() bool { return true },
 		again: func() (identity.Identity, error) { return s.identify(credentials) },
 	}
 	ctx, gone := context.WithCancelCause(s.broken)
 	defer gone(errGone)
 	c.here = ctx
-	counted := connectionOf(r)
+	counted := ingress.ConnOf(r)
 	counted.Begin()() // the connection is not idle
 	l := &lineConn{
 		conn: conn, r: buffered.Reader, max: int(s.maxMessage), patience: s.patience, lineTime: s.bodyTime, leaveTime: s.leaveTime,

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/internal/audit"
+	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
@@ -44,10 +45,10 @@ var semanticVersion = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\
 // The cheapest check comes first: role, number of requests of the tenant, memory. Only then are
 // files read.
 func (s *Server) servePublished(w http.ResponseWriter, r *http.Request, who identity.Identity) {
-	defer connectionOf(r).Begin()()
+	defer ingress.ConnOf(r).Begin()()
 	ctx, cancel := context.WithTimeout(r.Context(), publishTime)
 	defer cancel()
-	c := &caller{Identity: who, address: connectionOf(r).From(), here: ctx}
+	c := &caller{Identity: who, address: ingress.ConnOf(r).From(), here: ctx}
 	ctx = audit.WithCaller(ctx, &audit.Caller{Address: c.address, Method: methodPublished})
 	if reason, err := s.mayCall(c, methodPublished, accessTable[methodPublished]); err != nil {
 		entry := audit.By(ctx, audit.Call, c.Tenant, c.Name)
@@ -66,7 +67,7 @@ func (s *Server) servePublished(w http.ResponseWriter, r *http.Request, who iden
 		return
 	}
 	defer leave()
-	release, ok := s.hold(connectionOf(r), publishBytes)
+	release, ok := s.hold(ingress.ConnOf(r), publishBytes)
 	if !ok {
 		refuseBusy().write(w)
 		return

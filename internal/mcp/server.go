@@ -185,9 +185,7 @@ func New(c Config) *Server {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelError),
 		ConnState:         s.countConn,
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, connKey{}, c)
-		},
+		ConnContext:       ingress.ConnContext,
 	}
 	s.background.Go(s.watchSkills)
 	return s
@@ -296,12 +294,9 @@ type caller struct {
 	keepAlive func() (stop func())
 }
 
-type (
-	connKey struct{} // key of a connection's context; the value is the net.Conn
-	// callerKey is the key of the context of a connection without HTTP, and of a method of an
-	// extension. The value is a *caller.
-	callerKey struct{}
-)
+// callerKey is the key of the context of a connection without HTTP, and of a method of an
+// extension. The value is a *caller.
+type callerKey struct{}
 
 // callerInfo is the key under which the SDK passes a caller from an HTTP request to a
 // handler.

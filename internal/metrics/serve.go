@@ -3,7 +3,6 @@ package metrics
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -57,21 +56,18 @@ func (m *Metrics) NewServer(ready func() (bool, string), log *slog.Logger) *Serv
 	return &Server{log: log, http: &http.Server{
 		Handler: mux, ReadHeaderTimeout: ingress.HelloTimeout, ReadTimeout: scrapeTimeout, WriteTimeout: 2 * scrapeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		ConnContext: ingress.ConnContext,
 		// Errors of bad requests and broken connections. The caller causes them.
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}}
 }
 
-// connKey is the key of a request's *ingress.Conn in its context.
-type connKey struct{}
-
 // ownHost refuses requests of web pages to h: the metrics have the names of tenants. Such a page can read
 // an answer only if its DNS name points to this machine, so that its requests have that name as Host.
 func ownHost(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Context().Value(connKey{}).(*ingress.Conn).ForeignHost(r.Host) {
-			answer(w, http.StatusForbidden, fmt.Sprintf("Host %.80q is not this machine; use localhost or 127.0.0.1\n", r.Host))
+		if text := ingress.RefuseHost(r); text != "" {
+			answer(w, http.StatusForbidden, text+"\n")
 			return
 		}
 		h.ServeHTTP(w, r)
