@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 	"github.com/skillrun/skillrun/sandbox/internal/zygote"
 )
@@ -67,7 +67,7 @@ var (
 	ErrGroupFull = errors.New("its sandboxes have used up the group's limit")
 )
 
-var validGroup = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+var validGroup = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // checkGroup accepts a name that is a part of a file name. "" is the default group.
 func checkGroup(name string) error {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/sandbox/internal/mount"
 	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
@@ -27,7 +27,7 @@ type Root struct {
 // another or to the host.
 func CheckRootDir(dir string) error { return mount.CheckImage(dir) }
 
-var validRootName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+var validRootName = lazyregexp.New(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
 // maxRoots bounds the number of mounts that each new mount namespace copies.
 const maxRoots = 64

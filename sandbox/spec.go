@@ -3,11 +3,11 @@ package sandbox
 import (
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 	"github.com/skillrun/skillrun/sandbox/internal/mount"
 	"github.com/skillrun/skillrun/sandbox/internal/pid1"
@@ -159,7 +159,7 @@ const (
 	defaultFiles     = 16384
 )
 
-var validID = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
+var validID = lazyregexp.New(`^[a-z0-9-]{1,64}$`)
 
 // withDefaults replaces zero limits with their defaults.
 func (s Spec) withDefaults() Spec {

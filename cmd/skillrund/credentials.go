@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"regexp"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/network/credential"
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
@@ -59,9 +59,9 @@ const defaultHeader = "Authorization"
 // A systemdName has no slash and no dot at its beginning, so it can't lead out of the directory of the unit's
 // credentials.
 var (
-	credentialName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,31}$`)
-	variableName   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	systemdName    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+	credentialName = lazyregexp.New(`^[a-z0-9][a-z0-9._-]{0,31}$`)
+	variableName   = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	systemdName    = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 )
 
 // binding converts what check has accepted.

@@ -6,13 +6,13 @@ import (
 	"log/slog"
 	"maps"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/skillrun/skillrun/internal/image"
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/server"
 	"github.com/skillrun/skillrun/sandbox"
@@ -33,7 +33,7 @@ const (
 )
 
 // Names appear in the log and in GetCapabilities.
-var validImageName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+var validImageName = lazyregexp.New(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
 // maxImages bounds how many root file systems a daemon mounts.
 const maxImages = 32

@@ -2,12 +2,12 @@ package main
 
 import (
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/network/policy"
 	"github.com/skillrun/skillrun/internal/permission"
 )
@@ -82,7 +82,7 @@ func rulesOf(on bool, allow, deny ruleList) *policy.Rules {
 }
 
 // pinned is the key of a skill with a digest.
-var pinned = regexp.MustCompile(`^[^@]+(@sha256:[0-9a-f]{64})?$`)
+var pinned = lazyregexp.New(`^[^@]+(@sha256:[0-9a-f]{64})?$`)
 
 // check reports each text that is not a rule, under its configuration key.
 func (c *networkConfig) check(key string, bad badFunc) {

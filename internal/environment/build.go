@@ -10,13 +10,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/skillrun/skillrun/internal/environment/download"
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
@@ -136,8 +136,8 @@ var (
 	// In pip's file a backslash continues a line, # begins a comment and ${NAME} is replaced
 	// by an environment variable (pip's "Requirements File Format"). A marker that needs one
 	// of these characters is refused.
-	safeMarker = regexp.MustCompile(`^[A-Za-z0-9_.+*!~<>=/,'"()\t -]*$`)
-	hashForm   = regexp.MustCompile(`^sha(256|384|512):[0-9a-f]{64,128}$`)
+	safeMarker = lazyregexp.New(`^[A-Za-z0-9_.+*!~<>=/,'"()\t -]*$`)
+	hashForm   = lazyregexp.New(`^sha(256|384|512):[0-9a-f]{64,128}$`)
 )
 
 // unreadable returns an error with the requirements of a skill that can't be parsed.
@@ -578,9 +578,9 @@ func clip(said string) string {
 }
 
 // conflict finds the requirements that pip can't meet together, one a line and indented.
-var conflict = regexp.MustCompile(`(?m)^The conflict is caused by:\n((?: +.*\n)+)`)
+var conflict = lazyregexp.New(`(?m)^The conflict is caused by:\n((?: +.*\n)+)`)
 
-var noMatch = regexp.MustCompile(`ERROR: No matching distribution found for ([A-Za-z0-9._-]+)`)
+var noMatch = lazyregexp.New(`ERROR: No matching distribution found for ([A-Za-z0-9._-]+)`)
 
 // missing is the package that pip did not find at all, or empty.
 // "from versions: none" tells a name that the index doesn't have from a name without a

@@ -9,11 +9,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
@@ -97,7 +97,7 @@ func (c *compiledCopier) collect(changes *os.Root, dir, target string) error {
 	return c.walk(top, "", 1)
 }
 
-var compiledName = regexp.MustCompile(`^(.+)\.cpython-[0-9]+\.pyc$`)
+var compiledName = lazyregexp.New(`^(.+)\.cpython-[0-9]+\.pyc$`)
 
 // walk copies the entries of dir and of its directories. prefix is dir's path in the tree, with a
 // slash at its end. The order is the file system's.

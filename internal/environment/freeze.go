@@ -12,12 +12,12 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
@@ -162,15 +162,15 @@ var (
 	// RECORD lists the files of a package with their hashes ("Recording installed projects"
 	// in the packaging specifications). REQUESTED is empty and says that a user asked for
 	// the package. direct_url.json names the URL of an installation (PEP 610).
-	recordFile    = regexp.MustCompile(`^lib/python3[0-9.]*/site-packages/[^/]+\.dist-info/RECORD$`)
-	requestedFile = regexp.MustCompile(`^lib/python3[0-9.]*/site-packages/[^/]+\.dist-info/REQUESTED$`)
-	directURL     = regexp.MustCompile(`^lib/python3[0-9.]*/site-packages/[^/]+\.dist-info/direct_url\.json$`)
+	recordFile    = lazyregexp.New(`^lib/python3[0-9.]*/site-packages/[^/]+\.dist-info/RECORD$`)
+	requestedFile = lazyregexp.New(`^lib/python3[0-9.]*/site-packages/[^/]+\.dist-info/REQUESTED$`)
+	directURL     = lazyregexp.New(`^lib/python3[0-9.]*/site-packages/[^/]+\.dist-info/direct_url\.json$`)
 )
 
 // maxRecord bounds the RECORD of one package, in bytes, because it is held in memory.
 const maxRecord = 32 << 20
 
-var pythonProgram = regexp.MustCompile(`^bin/python[0-9.]*$`)
+var pythonProgram = lazyregexp.New(`^bin/python[0-9.]*$`)
 
 // entry copies one entry of dir. at is its path from the environment's root. Stat and open
 // are two calls, but no process is left that could exchange the entry between them.

@@ -2,15 +2,15 @@ package environment
 
 import (
 	"errors"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/aquasecurity/go-pep440-version"
+	version "github.com/aquasecurity/go-pep440-version"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/runtime"
 )
 
@@ -54,7 +54,7 @@ func minorOf(version string) string {
 const maxMarkerDepth = 32
 
 // markerToken is a name, a text in quotes, an operator or a parenthesis.
-var markerToken = regexp.MustCompile(`^\s*(===|==|~=|!=|<=|>=|<|>|\(|\)|'[^']*'|"[^"]*"|[A-Za-z_][A-Za-z0-9_.]*)`)
+var markerToken = lazyregexp.New(`^\s*(===|==|~=|!=|<=|>=|<|>|\(|\)|'[^']*'|"[^"]*"|[A-Za-z_][A-Za-z0-9_.]*)`)
 
 var errMarker = errors.New("not a valid environment marker")
 

@@ -12,12 +12,12 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/skillrun/skillrun/internal/environment/download"
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
@@ -174,9 +174,9 @@ func (s *Store) completeNode(p *plan, dir string) error {
 }
 
 var (
-	npmLine    = regexp.MustCompile(`^npm (?:error|ERR!) ?(.*)$`)
-	npmMissing = regexp.MustCompile(`404 .*GET http://127\.0\.0\.1:[0-9]+/(\S+)`)
-	npmRequest = regexp.MustCompile(`request to (https?://\S+) failed`)
+	npmLine    = lazyregexp.New(`^npm (?:error|ERR!) ?(.*)$`)
+	npmMissing = lazyregexp.New(`404 .*GET http://127\.0\.0\.1:[0-9]+/(\S+)`)
+	npmRequest = lazyregexp.New(`request to (https?://\S+) failed`)
 )
 
 // explainNode says why npm failed. Requests that don't go to the build's server and programs of
@@ -306,4 +306,4 @@ func (f *freezer) readNodePackages() error {
 }
 
 // nodeManifest matches the package.json of an installed package.
-var nodeManifest = regexp.MustCompile(`^(?:.*/)?node_modules/(?:@[^/]+/)?[^/@.][^/]*/package\.json$`)
+var nodeManifest = lazyregexp.New(`^(?:.*/)?node_modules/(?:@[^/]+/)?[^/@.][^/]*/package\.json$`)

@@ -11,13 +11,13 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/skillrun/skillrun/internal/durable"
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // Names in a store. An environment lies at TENANT/DIGEST, or at TENANT/DIGEST.NUMBER if it
@@ -37,8 +37,8 @@ const (
 const maxManifestBytes = 4 << 20
 
 var (
-	hexDigest  = regexp.MustCompile(`^[0-9a-f]{64}$`)
-	keptFolder = regexp.MustCompile(`^([0-9a-f]{64})(?:\.[0-9]+)?$`)
+	hexDigest  = lazyregexp.New(`^[0-9a-f]{64}$`)
+	keptFolder = lazyregexp.New(`^([0-9a-f]{64})(?:\.[0-9]+)?$`)
 )
 
 // A kept is one environment on disk.

@@ -35,13 +35,13 @@ import (
 	"net/url"
 	"os"
 	"path"
-	"regexp"
 	goruntime "runtime"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/skillrun/skillrun/internal/environment/download"
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
@@ -275,7 +275,7 @@ func (s *Store) keyOf(inv runtime.Invocation, requirements string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-var plainTenant = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
+var plainTenant = lazyregexp.New(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
 // tenantDir is the name of a tenant's directory.
 // A hash begins with +, which no plain name has. So no tenant can choose a name that another

@@ -8,10 +8,10 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
 )
@@ -54,7 +54,7 @@ func writeVenv(dir string, python runtime.Runtime) error {
 // pythonLine matches the begin of a program that is run by an interpreter at an absolute path:
 // pip and venv write their own. A path that is too long for a #! line is executed by sh (distlib,
 // scripts.py).
-var pythonLine = regexp.MustCompile(`\A#!(?:/\S*/python[0-9.]*((?:[ \t]+-\S+)*)[ \t]*|/bin/sh\n'''exec' "?/[^"\n]*/python[0-9.]*"? "\$0" "\$@"\n' ''')\r?\n`)
+var pythonLine = lazyregexp.New(`\A#!(?:/\S*/python[0-9.]*((?:[ \t]+-\S+)*)[ \t]*|/bin/sh\n'''exec' "?/[^"\n]*/python[0-9.]*"? "\$0" "\$@"\n' ''')\r?\n`)
 
 // maxPythonLine is more than pythonLine matches: a path, and the words around it.
 const maxPythonLine = 4096 + 128

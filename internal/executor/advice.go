@@ -2,12 +2,12 @@ package executor
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
@@ -126,7 +126,7 @@ func adviseOn(stderr string, l Limits, network, session bool) string {
 
 // absolutePath finds a path in a message such as "touch: cannot touch '/usr/x': ..." or
 // "open /usr/x: ...".
-var absolutePath = regexp.MustCompile(`(?:^|[\s'"\x60(=])(/[^\s'"\x60:,;)]+)`)
+var absolutePath = lazyregexp.New(`(?:^|[\s'"\x60(=])(/[^\s'"\x60:,;)]+)`)
 
 // adviseReadOnly names the read-only path, if the line with the error has one, and the
 // directories that the program can write to.

@@ -4,10 +4,10 @@ import (
 	"io"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
@@ -64,7 +64,7 @@ func bringsModules(paths []string) bool {
 }
 
 // pythonName is a program that may be the one Python that the machine has.
-var pythonName = regexp.MustCompile(`^python(3(\.\d+)?)?$`)
+var pythonName = lazyregexp.New(`^python(3(\.\d+)?)?$`)
 
 // ofCommand is pythonOf for a line that was checked.
 // Options other than -c are left to a started Python: some change how the interpreter initialises,

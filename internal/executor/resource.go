@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/session"
 	"github.com/skillrun/skillrun/internal/skill"
@@ -41,7 +41,7 @@ const artifactPrefix = "artifacts/"
 const MaxResourceBytes = 64 << 20
 
 // authority matches names that need no escaping in a URI's authority.
-var authority = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._~-]*$`)
+var authority = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._~-]*$`)
 
 // SkillURI is the URI of a skill's file. name is the skill's full name.
 func SkillURI(name, path string) string {

@@ -1,24 +1,25 @@
 package lint
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // Steps from a file to its parents, with pathlib and os.path. A name in front of the steps may be a variable.
 var (
-	pathFile  = regexp.MustCompile(`\b(?:pathlib\.)?Path\(\s*__file__\s*\)`)
-	pathSteps = regexp.MustCompile(`\b([A-Za-z_]\w*)((?:\.(?:resolve|absolute)\(\s*\)|\.parents\[\s*[0-9]+\s*\]|\.parent\b)+)`)
-	pathStep  = regexp.MustCompile(`\.parents\[\s*([0-9]+)\s*\]|\.parent\b`)
-	dirNames  = regexp.MustCompile(`((?:\b(?:os\.)?(?:path\.)?dirname\(\s*)+)(?:\b(?:os\.)?(?:path\.)?(?:abspath|realpath)\(\s*)?([A-Za-z_]\w*)[\s)]*`)
+	pathFile  = lazyregexp.New(`\b(?:pathlib\.)?Path\(\s*__file__\s*\)`)
+	pathSteps = lazyregexp.New(`\b([A-Za-z_]\w*)((?:\.(?:resolve|absolute)\(\s*\)|\.parents\[\s*[0-9]+\s*\]|\.parent\b)+)`)
+	pathStep  = lazyregexp.New(`\.parents\[\s*([0-9]+)\s*\]|\.parent\b`)
+	dirNames  = lazyregexp.New(`((?:\b(?:os\.)?(?:path\.)?dirname\(\s*)+)(?:\b(?:os\.)?(?:path\.)?(?:abspath|realpath)\(\s*)?([A-Za-z_]\w*)[\s)]*`)
 	// assigned is a statement that sets a name to an expression. bound has names that a line binds otherwise.
-	assigned = regexp.MustCompile(`^\s*([A-Za-z_]\w*)\s*(?::[^=]*)?=\s*(.*?)\s*$`)
-	bound    = regexp.MustCompile(`\bfor\s+(.*?)\s+in\b|\bas\s+([A-Za-z_]\w*)|\b(?:def|lambda)\b(.*)`)
+	assigned = lazyregexp.New(`^\s*([A-Za-z_]\w*)\s*(?::[^=]*)?=\s*(.*?)\s*$`)
+	bound    = lazyregexp.New(`\bfor\s+(.*?)\s+in\b|\bas\s+([A-Za-z_]\w*)|\b(?:def|lambda)\b(.*)`)
 	// passed is a call with one path as its argument, defined a function with its first parameter.
-	passed  = regexp.MustCompile(`\b([A-Za-z_]\w*)\(\s*(__file__(?:\.(?:resolve|absolute)\(\s*\)|\.parents\[\s*[0-9]+\s*\]|\.parent\b)*)\s*\)`)
-	defined = regexp.MustCompile(`^\s*def\s+([A-Za-z_]\w*)\(\s*([A-Za-z_]\w*)`)
-	names   = regexp.MustCompile(`[A-Za-z_]\w*`)
+	passed  = lazyregexp.New(`\b([A-Za-z_]\w*)\(\s*(__file__(?:\.(?:resolve|absolute)\(\s*\)|\.parents\[\s*[0-9]+\s*\]|\.parent\b)*)\s*\)`)
+	defined = lazyregexp.New(`^\s*def\s+([A-Za-z_]\w*)\(\s*([A-Za-z_]\w*)`)
+	names   = lazyregexp.New(`[A-Za-z_]\w*`)
 )
 
 // fileWord stands for Path(__file__) and __file__.
@@ -91,7 +92,7 @@ func isSteps(text string, levels map[string]int) (int, bool) {
 	if n, ok := levels[text]; ok {
 		return n, true
 	}
-	for _, form := range []*regexp.Regexp{pathSteps, dirNames} {
+	for _, form := range []*lazyregexp.Regexp{pathSteps, dirNames} {
 		if m := form.FindStringSubmatch(text); m != nil && m[0] == text {
 			name := m[1]
 			if form == dirNames {

@@ -1,8 +1,9 @@
 package lint
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // A markdown is the text of a SKILL.md, line by line. It knows as much of Markdown as the
@@ -35,8 +36,8 @@ type span struct {
 var (
 	// CommonMark 4.5: three or more backticks or tildes, then the info string. The > allows
 	// one level of block quote.
-	fence      = regexp.MustCompile("^\\s*(?:>\\s*)?(```+|~~~+)\\s*([A-Za-z0-9_+-]*)")
-	inlineCode = regexp.MustCompile("`+([^`]+)`+")
+	fence      = lazyregexp.New("^\\s*(?:>\\s*)?(```+|~~~+)\\s*([A-Za-z0-9_+-]*)")
+	inlineCode = lazyregexp.New("`+([^`]+)`+")
 )
 
 // shells are the languages of blocks that hold command lines.
@@ -111,10 +112,10 @@ type command struct {
 }
 
 // placeholder matches a part of a manual's command that the reader must replace.
-var placeholder = regexp.MustCompile(`<[A-Za-z][^<>|&;]*>|\.\.\.|…|\[[A-Za-z-][^\]]*\]|\{[A-Za-z_ -]+\}|\byour[-_]|/path/to/`)
+var placeholder = lazyregexp.New(`<[A-Za-z][^<>|&;]*>|\.\.\.|…|\[[A-Za-z-][^\]]*\]|\{[A-Za-z_ -]+\}|\byour[-_]|/path/to/`)
 
 // construct matches the beginning of a construct of several lines.
-var construct = regexp.MustCompile(`^\s*(?:for|while|until|if|case|function|select)\b|\(\)\s*\{|<<`)
+var construct = lazyregexp.New(`^\s*(?:for|while|until|if|case|function|select)\b|\(\)\s*\{|<<`)
 
 // commands returns the command lines of a block of shell. A line that ends in a backslash
 // continues in the next line. Lines with placeholders are left out. A construct or an open

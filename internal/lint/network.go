@@ -1,8 +1,9 @@
 package lint
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // pythonNetwork has modules whose purpose is the network; their submodules count, too.
@@ -15,15 +16,15 @@ var pythonNetwork = set(`
 
 // By language; a match names the sign in its groups. The expressions look at one line, and
 // RE2 runs in time linear in its length, so a stranger's text can't stall them.
-var otherNetwork = map[string]*regexp.Regexp{
-	"bash": regexp.MustCompile(`(?:^|[|;&({]|\b(?:then|do|else|if|while|until|sudo|exec|time|xargs|!)\s|=)\s*["']?(` +
+var otherNetwork = map[string]*lazyregexp.Regexp{
+	"bash": lazyregexp.New(`(?:^|[|;&({]|\b(?:then|do|else|if|while|until|sudo|exec|time|xargs|!)\s|=)\s*["']?(` +
 		`curl|wget|nc|ncat|netcat|telnet|ssh|scp|sftp|aws|gcloud|gsutil|az|gh|npx|` +
 		`(?:pip3?|uv pip|npm|pnpm|yarn|bun|apt|apt-get|brew|gem|cargo|go) (?:-\S+ )*(?:install|add|get|ci|create|update)|python3? -m pip install|` +
 		`git (?:-\S+ )*(?:clone|fetch|pull|push|ls-remote)[^\n]*(?:://|git@)[^\s]*)(?:\s|$)`),
-	"node": regexp.MustCompile(`(?:\brequire\(|\bfrom\s+|\bimport\s*\(?\s*)["']((?:node:)?(?:http|https|net|dgram|tls|http2)|axios|node-fetch|undici|got|ws|` +
+	"node": lazyregexp.New(`(?:\brequire\(|\bfrom\s+|\bimport\s*\(?\s*)["']((?:node:)?(?:http|https|net|dgram|tls|http2)|axios|node-fetch|undici|got|ws|` +
 		`playwright|puppeteer|superagent|openai|@anthropic-ai/sdk)["']|(?:^|[^.\w$])(fetch|XMLHttpRequest|WebSocket)\s*\(`),
-	"ruby": regexp.MustCompile(`^\s*require\s*\(?["'](net/https?|net/ftp|net/smtp|open-uri|socket|httparty|faraday|rest-client)["']`),
-	"perl": regexp.MustCompile(`^\s*use\s+(LWP\S*|HTTP::Tiny|IO::Socket\S*|Net::\w+|Mojo::UserAgent|WWW::Mechanize)\b`),
+	"ruby": lazyregexp.New(`^\s*require\s*\(?["'](net/https?|net/ftp|net/smtp|open-uri|socket|httparty|faraday|rest-client)["']`),
+	"perl": lazyregexp.New(`^\s*use\s+(LWP\S*|HTTP::Tiny|IO::Socket\S*|Net::\w+|Mojo::UserAgent|WWW::Mechanize)\b`),
 }
 
 // network looks for the first sign that a program uses the network, where the skill
@@ -39,7 +40,7 @@ func (c *check) network(p program) {
 	}
 }
 
-var inet = regexp.MustCompile(`AF_INET|create_connection|create_server|getaddrinfo|gethostbyname|\.connect\(\(`)
+var inet = lazyregexp.New(`AF_INET|create_connection|create_server|getaddrinfo|gethostbyname|\.connect\(\(`)
 
 // localSockets reports whether a Python source knows only sockets with a path.
 func localSockets(text string) bool {

@@ -1,8 +1,9 @@
 package lint
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // absolute matches a path of one person's machine. Text in the middle of a word, of a URL or
@@ -10,7 +11,7 @@ import (
 // /skills and /home/skill.
 // The class before the path keeps out URLs, "$HOME/x", "~/x", globs and closing brackets. A
 // drive letter with a backslash is a path of Windows.
-var absolute = regexp.MustCompile(`(?:^|[^\w./~$}\])>*-])((?:/(?:home|Users|root|mnt|opt|srv|media|Volumes|Applications|private|Library)/|[A-Z]:\\{1,2}[A-Za-z])[^\s"'` + "`" + `<>|;,()]*)`)
+var absolute = lazyregexp.New(`(?:^|[^\w./~$}\])>*-])((?:/(?:home|Users|root|mnt|opt|srv|media|Volumes|Applications|private|Library)/|[A-Z]:\\{1,2}[A-Za-z])[^\s"'` + "`" + `<>|;,()]*)`)
 
 // absolutePath is the first path in text that a sandbox doesn't have, or "".
 func absolutePath(text string) string {

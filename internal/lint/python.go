@@ -1,8 +1,9 @@
 package lint
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // A pythonText is a Python source in two views, line by line, of the same length:
@@ -105,10 +106,10 @@ func (m pythonImport) root() string {
 }
 
 var (
-	importLine = regexp.MustCompile(`^\s*import\s+(.+)$`)
-	fromLine   = regexp.MustCompile(`^\s*from\s+([A-Za-z_][\w.]*)\s+import\s+\(?\s*(\w*)`)
-	guardLine  = regexp.MustCompile(`^\s*(?:try\s*:|except\b|else\s*:|finally\s*:|if\s+(?:typing\.)?TYPE_CHECKING\b)`)
-	moduleName = regexp.MustCompile(`^[A-Za-z_]\w*(?:\.\w+)*`)
+	importLine = lazyregexp.New(`^\s*import\s+(.+)$`)
+	fromLine   = lazyregexp.New(`^\s*from\s+([A-Za-z_][\w.]*)\s+import\s+\(?\s*(\w*)`)
+	guardLine  = lazyregexp.New(`^\s*(?:try\s*:|except\b|else\s*:|finally\s*:|if\s+(?:typing\.)?TYPE_CHECKING\b)`)
+	moduleName = lazyregexp.New(`^[A-Za-z_]\w*(?:\.\w+)*`)
 )
 
 // pythonImports lists the absolute imports of a source, in order.

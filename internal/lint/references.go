@@ -3,24 +3,25 @@ package lint
 import (
 	"maps"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 var (
 	// relative is a path of one of the published directories, at the begin of a word.
 	// scripts, references and assets are the directories that the skill format names. The
 	// second group is a character after the path that makes it a pattern.
-	relative = regexp.MustCompile("(?:^|[\\s\"'=(])(?:\\./)?((?:scripts|references|assets)/[\\pL\\pN_./-]+)([<*$\\[{?]?)")
+	relative = lazyregexp.New("(?:^|[\\s\"'=(])(?:\\./)?((?:scripts|references|assets)/[\\pL\\pN_./-]+)([<*$\\[{?]?)")
 	// link is the target of a link or an image.
-	link = regexp.MustCompile(`\]\(\s*<?([^)\s<>]+)>?(?:\s+"[^"]*")?\s*\)`)
+	link = lazyregexp.New(`\]\(\s*<?([^)\s<>]+)>?(?:\s+"[^"]*")?\s*\)`)
 	// written comes before the name of a file that a command makes.
-	written = regexp.MustCompile(`(?:>|\s-o|--?out(?:put)?(?:-file|-dir)?|mkdir(?: -p)?|touch)[ =]?["']?$`)
+	written = lazyregexp.New(`(?:>|\s-o|--?out(?:put)?(?:-file|-dir)?|mkdir(?: -p)?|touch)[ =]?["']?$`)
 )
 
 // illustration is in lines whose names are made up.
-var illustration = regexp.MustCompile(`(?i)\bexamples?\b|\be\.g\.|\bsuch as\b|\bwould\b`)
+var illustration = lazyregexp.New(`(?i)\bexamples?\b|\be\.g\.|\bsuch as\b|\bwould\b`)
 
 // references looks for files that the instructions name by a relative path and the
 // skill doesn't have. Those beneath {baseDir} are package skill's.

@@ -3,10 +3,10 @@ package lint
 import (
 	"errors"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
@@ -24,8 +24,8 @@ func (c *check) place(p program) {
 }
 
 var (
-	mainGuard   = regexp.MustCompile(`(?m)^if\s+__name__\s*==\s*["']__main__["']`)
-	definitions = regexp.MustCompile(`(?m)^(?:def|class|async def) `)
+	mainGuard   = lazyregexp.New(`(?m)^if\s+__name__\s*==\s*["']__main__["']`)
+	definitions = lazyregexp.New(`(?m)^(?:def|class|async def) `)
 )
 
 // isStarted reports whether a file is made to be started. Many modules that are only

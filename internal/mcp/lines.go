@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"regexp"
 	"sync"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/toolview"
 )
 
@@ -48,7 +48,7 @@ const (
 )
 
 // conversationName is the form of names. A client makes a random one, so that no other conversation has it.
-var conversationName = regexp.MustCompile(`^[0-9A-Za-z]{16,64}$`)
+var conversationName = lazyregexp.New(`^[0-9A-Za-z]{16,64}$`)
 
 // errLeave refuses a call that comes when the client was asked to leave. Nothing of the call was done.
 var errLeave = &jsonrpc.Error{Code: codeBusy, Message: errStopping.Message, Data: json.RawMessage(`{"reason":"leave"}`)}

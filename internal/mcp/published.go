@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
 	"github.com/skillrun/skillrun/internal/wellknown"
@@ -36,10 +36,10 @@ const archiveName = "skill.tar.gz"
 
 // artifactURL matches an artifact's path beneath publishedDir: the skill's name, the hex digits of its
 // digest, and the file.
-var artifactURL = regexp.MustCompile(`^([a-z0-9-]+)/([0-9a-f]{64})/(SKILL\.md|skill\.tar\.gz)$`)
+var artifactURL = lazyregexp.New(`^([a-z0-9-]+)/([0-9a-f]{64})/(SKILL\.md|skill\.tar\.gz)$`)
 
 // semanticVersion matches the versions that an index may have, see semver.org.
-var semanticVersion = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
+var semanticVersion = lazyregexp.New(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 
 // servePublished answers a request for the index or for an artifact.
 // The cheapest check comes first: role, number of requests of the tenant, memory. Only then are

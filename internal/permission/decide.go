@@ -3,11 +3,12 @@ package permission
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // A Decision says whether a command line may run.
@@ -257,7 +258,7 @@ func (r Rules) uncovered(args []string) *refusal {
 	}
 }
 
-var subcommand = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+var subcommand = lazyregexp.New(`^[a-z][a-z0-9-]*$`)
 
 // summary names a command in a sentence: the program, and the second word if it looks like
 // a subcommand.

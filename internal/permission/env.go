@@ -2,9 +2,10 @@ package permission
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // Limits on the environment of a request.
@@ -50,7 +51,7 @@ func (e *EnvError) Field() string {
 	return "env"
 }
 
-var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var envName = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // CheckEnv checks the environment of a request for a source of the kind. The error is an
 // *EnvError about the first variable, by name, that is refused.

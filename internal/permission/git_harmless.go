@@ -1,15 +1,16 @@
 package permission
 
 import (
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // gitHarmlessKey matches the keys of git's configuration that a git command may set by -c although
 // no rule names them: git-config(1). Their values are names, dates, colours, numbers, switches and
 // words of a fixed list. None is a program, a file, a command line or another configuration.
-var gitHarmlessKey = regexp.MustCompile(`(?i)^(` +
+var gitHarmlessKey = lazyregexp.New(`(?i)^(` +
 	`(user|author|committer)\.(name|email)|user\.useconfigonly` +
 	`|color\.[a-z.-]+|advice\.[a-z]+|column\.[a-z]+|i18n\.(commitencoding|logoutputencoding)` +
 	`|core\.(quotepath|autocrlf|eol|safecrlf|whitespace|abbrev|filemode|ignorecase|precomposeunicode|longpaths|commentchar|checkstat|trustctime|loosecompression|compression|preloadindex|untrackedcache)` +

@@ -2,8 +2,9 @@ package permission
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // awkDanger checks awk programs. system() and | run a program, @ loads code or calls a
@@ -131,7 +132,7 @@ func awkDivides(before string) bool {
 	return rest != "" && awkName.MatchString(name) && name != "length" && name != "getline"
 }
 
-var awkName = regexp.MustCompile(`^[A-Za-z_]+$`)
+var awkName = lazyregexp.New(`^[A-Za-z_]+$`)
 
 // awkSkip returns the position at which the string or regular expression that
 // begins at start ends. ok is false if its end is in doubt.

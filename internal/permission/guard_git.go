@@ -1,9 +1,10 @@
 package permission
 
 import (
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // gitGlobal has git's options before the subcommand that make git run a program of the command
@@ -23,7 +24,7 @@ var gitTransport = options{forms: []form{{long: "upload-pack"}, {long: "receive-
 
 // gitTransportURL matches transports that run a command or use inherited
 // descriptors, gitremote-helpers(7).
-var gitTransportURL = regexp.MustCompile(`(^|=)(ext|fd)::`)
+var gitTransportURL = lazyregexp.New(`(^|=)(ext|fd)::`)
 
 // gitStrategy has the option by which git runs the program git-merge-STRATEGY, git-merge(1).
 // Git runs a strategy with a slash from the workspace.
@@ -68,7 +69,7 @@ var gitRunners = map[string][]string{
 
 // gitRunningKey matches the keys of git's configuration that hold a program, a
 // program's directory, or another configuration file, git-config(1).
-var gitRunningKey = regexp.MustCompile(`(?i)^(alias|pager|man|browser|web|instaweb|difftool|mergetool|filter|credential|gpg|` +
+var gitRunningKey = lazyregexp.New(`(?i)^(alias|pager|man|browser|web|instaweb|difftool|mergetool|filter|credential|gpg|` +
 	`include|includeif|uploadpack|receive|url|protocol|interactive|trailer|submodule|rebase|gc|sendemail|guitool|hook|http|ssh|tar|extensions|safe|init)\.` +
 	`|^core\.(fsmonitor|pager|editor|sshcommand|hookspath|gitproxy|askpass|worktree|attributesfile|alternaterefscommand)` +
 	`|^sequence\.editor|^diff\.external|^diff\..*\.(command|textconv)|^merge\..*\.driver|^remote\..*\.(uploadpack|receivepack|vcs|proxy)`)

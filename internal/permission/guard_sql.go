@@ -2,9 +2,10 @@ package permission
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // sqliteHarmless are the dot commands of sqlite3 that only show and format, sqlite3(1).
@@ -21,7 +22,7 @@ var sqliteFlags = strings.Fields(`append ascii bail batch box column csv deseria
 	memtrace nofollow quote readonly safe stats table tabs zip`)
 
 // sqliteFunctions run a program, load code or write a file, in SQL of sqlite3(1).
-var sqliteFunctions = regexp.MustCompile(`(?i)\b(edit|load_extension|writefile|fts3_tokenizer|zipfile)\b`)
+var sqliteFunctions = lazyregexp.New(`(?i)\b(edit|load_extension|writefile|fts3_tokenizer|zipfile)\b`)
 
 // sqliteDanger checks the commands of sqlite3: .shell, .system, .load, .read, .import and
 // .output run programs or code (gtfobins/sqlite3). With -safe sqlite3 refuses all of these.
@@ -79,7 +80,7 @@ func sqliteRuns(text string) bool {
 
 // psqlHarmless matches the backslash commands of psql that only show: \d and its
 // kind, \l, \conninfo, \x and the like, psql(1).
-var psqlHarmless = regexp.MustCompile(`^\\(d[A-Za-z]*\+?|l\+?|list|conninfo|encoding|x|timing|pset|a|t|sf\+?|sv\+?|z|\?|h|q|du|dn)(\s|$)`)
+var psqlHarmless = lazyregexp.New(`^\\(d[A-Za-z]*\+?|l\+?|list|conninfo|encoding|x|timing|pset|a|t|sf\+?|sv\+?|z|\?|h|q|du|dn)(\s|$)`)
 
 // psqlFiles and mysqlFiles are the options that take a script, write a file or load code.
 var psqlFiles = options{source: "psql(1); gtfobins/psql", valued: "dhpUvFRTP", forms: []form{
@@ -113,11 +114,11 @@ var mysqlFiles = options{source: "mysql(1); gtfobins/mysql", valued: "DhPpuSe", 
 	{long: "pager"}, {long: "tee", opens: true}, {long: "defaults-file"}, {long: "defaults-extra-file"}, {long: "plugin-dir"}, {long: "init-command"}, {long: "default-auth"},
 }}
 
-var mysqlRuns = regexp.MustCompile(`(?i)\\[!.PTe]|(^|;|\n)\s*(system|source|pager|tee|edit)\b`)
+var mysqlRuns = lazyregexp.New(`(?i)\\[!.PTe]|(^|;|\n)\s*(system|source|pager|tee|edit)\b`)
 
 // mysqlPrefix matches the prefixes that mysql removes from an option that it does not know. The prefixes
 // skip and disable turn an option off.
-var mysqlPrefix = regexp.MustCompile(`^((skip|disable|enable|maximum|loose|autoset)-)*(enable|maximum|loose|autoset)-`)
+var mysqlPrefix = lazyregexp.New(`^((skip|disable|enable|maximum|loose|autoset)-)*(enable|maximum|loose|autoset)-`)
 
 // mysqlOption returns a word with the name that mysql takes it for: "Program Option Modifiers" and
 // "Using Options on the Command Line" in MySQL's manual.

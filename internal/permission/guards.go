@@ -3,9 +3,10 @@ package permission
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // How a guard works. A rule such as Bash(sort:*) covers any words after sort, also an option that
@@ -98,7 +99,7 @@ func programOf(name string) string {
 // version matches what distributions put at the end of a program's name: a version, the
 // variant of a Python (python3.13t), the machine of a Perl (perl5.36-x86_64-linux-gnu) and
 // the threads of a MinGW (gcc-posix).
-var version = regexp.MustCompile(`(-?[0-9][0-9.]*[a-z]?)?(-[a-z0-9_]+-linux-gnu[a-z0-9_]*|-posix|-win32|-dbg|-dev)?$`)
+var version = lazyregexp.New(`(-?[0-9][0-9.]*[a-z]?)?(-[a-z0-9_]+-linux-gnu[a-z0-9_]*|-posix|-win32|-dbg|-dev)?$`)
 
 // withoutVersion returns a program's name without its version. It returns the whole name if a table
 // has the name with the version (sqlite3, linux32).

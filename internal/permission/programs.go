@@ -1,8 +1,9 @@
 package permission
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // guards are the programs whose dangerous forms are all options. git, sed, tar, awk and
@@ -175,18 +176,18 @@ func isPlugin(value string) bool {
 
 // rustcRuns matches the code generation options of rustc that choose the linker, give it options
 // or give options to LLVM. rustc takes _ for -.
-var rustcRuns = regexp.MustCompile(`^(linker|link[-_]arg|llvm[-_]args)`).MatchString
+var rustcRuns = lazyregexp.New(`^(linker|link[-_]arg|llvm[-_]args)`).MatchString
 
 // isTargetFile reports whether a target of rustc is a file that describes it.
 func isTargetFile(value string) bool { return strings.HasSuffix(value, ".json") }
 
 // hostCompilerRuns matches the options that nvcc passes to gcc or clang, separated by commas or
 // blanks, if they run another program: see compilers.
-var hostCompilerRuns = regexp.MustCompile(`plugin|@|-load|(^|[,\s'"])--?(B|prefix|wrapper|specs|fuse-ld|ld-path|config|Xclang|gcc-toolchain|gcc-install-dir|ccc)`).MatchString
+var hostCompilerRuns = lazyregexp.New(`plugin|@|-load|(^|[,\s'"])--?(B|prefix|wrapper|specs|fuse-ld|ld-path|config|Xclang|gcc-toolchain|gcc-install-dir|ccc)`).MatchString
 
 // goToolRuns matches the options in go's -ldflags that name a linker, and files with more
 // options: go tool link -help.
-var goToolRuns = regexp.MustCompile(`(^|[\s'"=])(--?ext|@)`).MatchString
+var goToolRuns = lazyregexp.New(`(^|[\s'"=])(--?ext|@)`).MatchString
 
 // isFalse reports whether a value turns off a switch that is on by default.
 func isFalse(value string) bool { return value != "" && !strings.HasSuffix(value, "true") }

@@ -3,10 +3,11 @@ package permission
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // Rules are the parsed entries of an allowed-tools field. The zero Rules cover nothing.
@@ -143,7 +144,7 @@ type rule struct {
 	fixed   int      // number of leading words without a wildcard
 }
 
-var toolName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.:/-]*$`)
+var toolName = lazyregexp.New(`^[A-Za-z][A-Za-z0-9_.:/-]*$`)
 
 // parseRule parses one rule. A rule with a problem that makes it useless is kept as
 // otherTool, which covers nothing.

@@ -3,10 +3,10 @@ package permission
 import (
 	"math"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
@@ -111,7 +111,7 @@ var runnerUsages = map[string]runnerUsage{
 	"nix": {operands: 1}, "ip": {operands: 2}, "rustup": {operands: 1}, "conda": {valued: "np"}, "npm": {valued: "pcw"},
 }
 
-var runnerAssignment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
+var runnerAssignment = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*=`)
 
 // payload returns the position of the program or script that a runner runs. It returns 0 if
 // the words end before it, or if it is a runner too.

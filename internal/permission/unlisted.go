@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
@@ -84,11 +84,11 @@ func (r *Rules) add(more ...rule) { r.list = append(r.list, more...) }
 
 // ownInterpreters run a script whose path is the first operand. They need no match with the
 // script's language: an interpreter of another language refuses it, or runs the same file.
-var ownInterpreters = regexp.MustCompile(`^(python(3(\.[0-9]+)?)?|node|ruby|perl|bash|sh|dash|zsh)$`)
+var ownInterpreters = lazyregexp.New(`^(python(3(\.[0-9]+)?)?|node|ruby|perl|bash|sh|dash|zsh)$`)
 
 // ownFlags are options before the script that choose no other code: python(1), bash(1).
-var ownFlags = map[string]*regexp.Regexp{
-	"python": regexp.MustCompile(`^-[uBOsE]+$`), "bash": regexp.MustCompile(`^-[eux]+$`), "sh": regexp.MustCompile(`^-[eux]+$`),
+var ownFlags = map[string]*lazyregexp.Regexp{
+	"python": lazyregexp.New(`^-[uBOsE]+$`), "bash": lazyregexp.New(`^-[eux]+$`), "sh": lazyregexp.New(`^-[eux]+$`),
 }
 
 // ownScriptRules returns a rule for each command in the line that runs a script of the skill. The
@@ -174,10 +174,10 @@ func ownScript(dir string, sk *skill.Skill, args []string) int {
 }
 
 // ownPython is an interpreter that knows -m.
-var ownPython = regexp.MustCompile(`^python(3(\.[0-9]+)?)?$`)
+var ownPython = lazyregexp.New(`^python(3(\.[0-9]+)?)?$`)
 
 // ownModules are modules in scripts/, into which a request cannot put files (refusedByRules).
-var ownModules = regexp.MustCompile(`^scripts(\.[A-Za-z_][A-Za-z0-9_]*)+$`)
+var ownModules = lazyregexp.New(`^scripts(\.[A-Za-z_][A-Za-z0-9_]*)+$`)
 
 // ownModule returns n if the first of args is a script of the skill in scripts/ by its name as a
 // module, such as scripts.report, else 0. Python searches it in the working directory first, which

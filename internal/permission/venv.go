@@ -2,10 +2,10 @@ package permission
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
@@ -14,10 +14,10 @@ import (
 // programs on PATH instead, in a venv that package environment makes. So "venv/bin/python x.py" runs as
 // "python x.py". The rules of allowed-tools judge the line as it was written.
 
-var venvProgram = regexp.MustCompile(`^(\.?venv)/bin/([A-Za-z0-9._+-]+)$`)
+var venvProgram = lazyregexp.New(`^(\.?venv)/bin/([A-Za-z0-9._+-]+)$`)
 
 // pythonName matches the names that a venv has for its interpreter.
-var pythonName = regexp.MustCompile(`^python(3(\.[0-9]+)?)?$`)
+var pythonName = lazyregexp.New(`^python(3(\.[0-9]+)?)?$`)
 
 // venvOf returns a function for Rules.byPath. It returns the name of a program on PATH for a path of it
 // in a skill's own venv, and for a Python in the venv that the skill expects its user to make. Other words

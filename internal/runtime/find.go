@@ -7,10 +7,11 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // searchPath lists the directories of interpreters, first match first, in the
@@ -62,7 +63,7 @@ func (f finder) find(name string) (program, target string, ok bool) {
 
 // names lists the programs on the search path whose names match, in order.
 // An image's directory may be huge, so readDirInside reads at most maxEntries of it.
-func (f finder) names(pattern *regexp.Regexp) []string {
+func (f finder) names(pattern *lazyregexp.Regexp) []string {
 	var names []string
 	for _, dir := range f.searchPath() {
 		entries, err := readDirInside(f.root, dir)
@@ -138,7 +139,7 @@ func (f finder) linkCounts(name string) bool {
 	return strings.HasPrefix(name, "usr/") || strings.HasPrefix(name, "etc/alternatives/")
 }
 
-var versionNumber = regexp.MustCompile(`[0-9]+\.[0-9]+(\.[0-9]+)?`)
+var versionNumber = lazyregexp.New(`[0-9]+\.[0-9]+(\.[0-9]+)?`)
 
 // version runs a program with --version, without environment and input.
 // The program belongs to this machine's root and is trusted as much as the daemon's own

@@ -1,8 +1,9 @@
 package runtime
 
 import (
-	"regexp"
 	"slices"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // commonModules are small modules of Python's standard library. Importing them has no side
@@ -29,9 +30,9 @@ var ownModules = []string{
 	"json", "keyword", "math", "operator", "os", "re", "resource", "select", "signal", "site", "socket", "stat", "struct", "sys", "time",
 }
 
-var importLine = regexp.MustCompile(`(?m)^[ \t]*(?:import[ \t]+([A-Za-z_][^\n#;]*)|from[ \t]+([A-Za-z_]\w*))`)
+var importLine = lazyregexp.New(`(?m)^[ \t]*(?:import[ \t]+([A-Za-z_][^\n#;]*)|from[ \t]+([A-Za-z_]\w*))`)
 
-var moduleName = regexp.MustCompile(`(?:^|,)[ \t]*([A-Za-z_]\w*)`)
+var moduleName = lazyregexp.New(`(?:^|,)[ \t]*([A-Za-z_]\w*)`)
 
 // Preloads returns the modules that a Python zygote should import before it forks a child
 // for the text. For a text that uses only ownModules it returns none, because a smaller
@@ -79,13 +80,13 @@ func imports(text []byte) (names []string) {
 
 // searching matches code that may change where Python searches for modules. Each expression
 // begins with literal letters, which package regexp finds at memory speed.
-var searching = []*regexp.Regexp{
-	regexp.MustCompile(`sys\W{0,3}\.\s*path\b`),
-	regexp.MustCompile(`from\s+sys\s+import\b`),
-	regexp.MustCompile(`sys\s+as\b`),
-	regexp.MustCompile(`sitedir\b`),
-	regexp.MustCompile(`chdir\b`),
-	regexp.MustCompile(`runpy\b`),
+var searching = []*lazyregexp.Regexp{
+	lazyregexp.New(`sys\W{0,3}\.\s*path\b`),
+	lazyregexp.New(`from\s+sys\s+import\b`),
+	lazyregexp.New(`sys\s+as\b`),
+	lazyregexp.New(`sitedir\b`),
+	lazyregexp.New(`chdir\b`),
+	lazyregexp.New(`runpy\b`),
 }
 
 // SearchesElsewhere reports whether a Python that runs the text may search other
@@ -93,5 +94,5 @@ var searching = []*regexp.Regexp{
 // Such a script could import its own module where a Python zygote has already imported
 // another one of that name. The fork server then executes the script instead of forking it.
 func SearchesElsewhere(text []byte) bool {
-	return slices.ContainsFunc(searching, func(r *regexp.Regexp) bool { return r.Match(text) })
+	return slices.ContainsFunc(searching, func(r *lazyregexp.Regexp) bool { return r.Match(text) })
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	goruntime "runtime"
 	"strings"
 	"syscall"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/durable"
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // InstallConfig is the source and the destination of the embedded CPython.
@@ -74,7 +74,7 @@ const (
 
 // bundleName matches the name that a bundle gives its content. It becomes the name of
 // a directory.
-var bundleName = regexp.MustCompile(`^cpython-([0-9]+\.[0-9]+\.[0-9]+)-[a-z0-9-]{1,64}$`)
+var bundleName = lazyregexp.New(`^cpython-([0-9]+\.[0-9]+\.[0-9]+)-[a-z0-9-]{1,64}$`)
 
 // Install unpacks the CPython of the bundle, unless it is already there, and returns
 // it. It unpacks into a temporary directory and renames that, so that a crash never

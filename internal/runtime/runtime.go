@@ -21,10 +21,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // A Runtime is an interpreter that a sandbox sees.
@@ -85,7 +86,7 @@ var programs = []struct{ name, language string }{
 	{"python3", "python"}, {"bash", "bash"}, {"sh", "sh"}, {"node", "node"}, {"ruby", "ruby"}, {"perl", "perl"},
 }
 
-var pythonMinor = regexp.MustCompile(`^python3\.[0-9]{1,3}$`)
+var pythonMinor = lazyregexp.New(`^python3\.[0-9]{1,3}$`)
 
 // Discover finds the interpreters and asks each for its version. A missing
 // interpreter, or one that prints no version, is not an error. A root file system

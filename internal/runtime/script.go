@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"io"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
@@ -102,7 +102,7 @@ func firstLine(sk *skill.Skill, name string) (string, error) {
 	return string(line), nil
 }
 
-var pythonName = regexp.MustCompile(`^python(2|3(\.[0-9]{1,3})?)?$`)
+var pythonName = lazyregexp.New(`^python(2|3(\.[0-9]{1,3})?)?$`)
 
 // shebang parses a #! line: /usr/bin/env and a known interpreter, or an absolute path
 // whose last element is one. Options after it are kept, one per word. For any other

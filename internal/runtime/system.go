@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // DpkgStatus is Debian's list of installed packages, from the root of a file system.
@@ -17,7 +18,7 @@ const DpkgStatus = "var/lib/dpkg/status"
 // maxStatusLine bounds a line of it.
 const maxStatusLine = 1 << 20
 
-var systemNames = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9+._-]*`)
+var systemNames = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9+._-]*`)
 
 // SystemName is the name in a text such as "jq", "jq>=1.6" or "jq (for JSON)". It is empty if
 // the text has no name. Versions are not checked.

@@ -3,9 +3,9 @@ package skill
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
@@ -43,7 +43,7 @@ func (e *InvalidPinError) Error() string {
 	return fmt.Sprintf("%s: '%s' is not a digest: want sha256: and 64 lowercase hex digits", e.Name, snapshot.Printable(e.Digest))
 }
 
-var digestGrammar = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+var digestGrammar = lazyregexp.New(`^sha256:[0-9a-f]{64}$`)
 
 // ParseRef splits "name" or "name@sha256:<64 hex digits>". The name may be a full name, see
 // [manifest.SplitName]. The digest includes "sha256:". It is empty if the reference is only a name. The error is an

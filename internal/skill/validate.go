@@ -5,10 +5,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
@@ -93,7 +93,7 @@ func (r *reading) validate() []manifest.Finding {
 }
 
 // baseDirReference matches a path beneath {baseDir} in prose or in a command.
-var baseDirReference = regexp.MustCompile(`(?:\{baseDir\}|\$\{CLAUDE_SKILL_DIR\})/([\pL\pN_./-]+)([<*$\[{]?)`)
+var baseDirReference = lazyregexp.New(`(?:\{baseDir\}|\$\{CLAUDE_SKILL_DIR\})/([\pL\pN_./-]+)([<*$\[{]?)`)
 
 // checkReferences looks for files that the instructions name but the skill does not have.
 // It skips placeholders and patterns.

@@ -21,9 +21,10 @@ import (
 	"net/http"
 	"net/url"
 	"path"
-	"regexp"
 	"strings"
 	"time"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 const (
@@ -60,7 +61,7 @@ type Index struct {
 	Skipped []string
 }
 
-var digestGrammar = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+var digestGrammar = lazyregexp.New(`^sha256:[0-9a-f]{64}$`)
 
 // IndexURL returns the URL of the index that a user means: of a host, or of an index, whose path ends
 // in .json.

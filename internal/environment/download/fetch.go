@@ -11,13 +11,14 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // Bounds of what one build downloads.
@@ -123,8 +124,8 @@ type Response struct {
 var (
 	// A normalized project name (PEP 503): no dots and no capitals, so no path can climb out
 	// of the index. pip asks by normalized names.
-	projectPath = regexp.MustCompile(`^/simple/([a-z0-9](?:[a-z0-9-]{0,126}[a-z0-9])?)/$`)
-	filePath    = regexp.MustCompile(`^/file/([0-9]{1,9})/([^/]+)$`)
+	projectPath = lazyregexp.New(`^/simple/([a-z0-9](?:[a-z0-9-]{0,126}[a-z0-9])?)/$`)
+	filePath    = lazyregexp.New(`^/file/([0-9]{1,9})/([^/]+)$`)
 )
 
 // Get answers one request of the sandbox: of pip, or of npm if the Fetcher is for a registry. A path that

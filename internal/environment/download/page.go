@@ -6,10 +6,11 @@ import (
 	"io"
 	"net/url"
 	"path"
-	"regexp"
 	"strings"
 
 	xhtml "golang.org/x/net/html"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // A link is a file that a page of the index names.
@@ -32,10 +33,10 @@ const (
 )
 
 var (
-	fileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+!-]*$`)
-	linkHash = regexp.MustCompile(`^(md5|sha1|sha224|sha256|sha384|sha512)=[0-9a-fA-F]{32,128}$`)
+	fileName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._+!-]*$`)
+	linkHash = lazyregexp.New(`^(md5|sha1|sha224|sha256|sha384|sha512)=[0-9a-fA-F]{32,128}$`)
 	// PEP 658: "true" or a hash of the metadata file.
-	metaHash = regexp.MustCompile(`^(true|(sha256|sha384|sha512)=[0-9a-f]{64,128})$`)
+	metaHash = lazyregexp.New(`^(true|(sha256|sha384|sha512)=[0-9a-f]{64,128})$`)
 )
 
 // isWheel and isSource tell files apart by their names.

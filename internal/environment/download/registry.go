@@ -9,11 +9,11 @@ import (
 	"net/http"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
@@ -26,7 +26,7 @@ const RegistryPort = 4873
 type registry struct{ *Fetcher }
 
 // packagePath matches what npm asks for: /left, /@scope%2fright.
-var packagePath = regexp.MustCompile(`^/([^/?#]+)$`)
+var packagePath = lazyregexp.New(`^/([^/?#]+)$`)
 
 // get answers one request of npm, as Fetcher.Get does for pip.
 // npm asks for more, such as audits and its own updates. It gets a 404 for these and goes on.

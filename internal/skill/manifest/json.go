@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"math/big"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // maxJSONBytes bounds the front matter as JSON. Front matter of MaxFrontMatterBytes stays below
@@ -116,10 +117,10 @@ func (w *jsonWriter) text(s string) {
 
 // The numbers of YAML's core schema, and of these the ones that JSON writes in the same way.
 var (
-	jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
-	coreInt    = regexp.MustCompile(`^[-+]?[0-9]+$`)
-	coreBased  = regexp.MustCompile(`^(0o[0-7]+|0x[0-9a-fA-F]+)$`)
-	coreFloat  = regexp.MustCompile(`^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`)
+	jsonNumber = lazyregexp.New(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
+	coreInt    = lazyregexp.New(`^[-+]?[0-9]+$`)
+	coreBased  = lazyregexp.New(`^(0o[0-7]+|0x[0-9a-fA-F]+)$`)
+	coreFloat  = lazyregexp.New(`^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`)
 )
 
 // coreValue returns the JSON of a plain scalar that is not a text in the core schema of YAML 1.2,

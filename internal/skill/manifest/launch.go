@@ -3,9 +3,10 @@ package manifest
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // A Launch describes a program that a command line of uv, pipx or npx runs: "uv run", "uv tool run", "uvx",
@@ -169,7 +170,7 @@ func (r *launchReader) with(value string) error {
 
 // pythonRequest matches a bare version with or without the name of CPython. Other implementations,
 // such as pypy@3.10, do not match: no such interpreter is installed.
-var pythonRequest = regexp.MustCompile(`^(?:c?python[@-]?)?([0-9]+(?:\.[0-9]+){0,2})$`)
+var pythonRequest = lazyregexp.New(`^(?:c?python[@-]?)?([0-9]+(?:\.[0-9]+){0,2})$`)
 
 // python reads a version of --python: 3.12, python3.12, cpython@3.12, >=3.11.
 func (r *launchReader) python(value string) error {
@@ -190,7 +191,7 @@ func (r *launchReader) python(value string) error {
 	return nil
 }
 
-var isPythonProgram = regexp.MustCompile(`^python(3(\.[0-9]+)?)?$`)
+var isPythonProgram = lazyregexp.New(`^python(3(\.[0-9]+)?)?$`)
 
 // program reads the word that runs.
 // The cases, in order:

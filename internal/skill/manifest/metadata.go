@@ -2,16 +2,16 @@ package manifest
 
 import (
 	"errors"
-	"regexp"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 // requirementHash matches a value of pip's --hash option.
-var requirementHash = regexp.MustCompile(`^(sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})$`)
+var requirementHash = lazyregexp.New(`^(sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})$`)
 
 // scripts reads the inline metadata (PEP 723) of the skill's Python scripts. It returns an error
 // only if a file of the snapshot can't be read; mistakes of an author are findings.

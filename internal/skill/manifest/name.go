@@ -2,10 +2,10 @@ package manifest
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
@@ -63,7 +63,7 @@ func SplitName(full string) (namespace, name string) {
 
 // publishedName is the grammar of the Agent Skills specification for the field name: lowercase
 // letters, digits and single hyphens.
-var publishedName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+var publishedName = lazyregexp.New(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
 // PublishedName reports whether a name keeps the Agent Skills specification, which is narrower than
 // ValidName.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
@@ -56,12 +56,12 @@ type NodeNeeds struct {
 var nodeFields = []string{"dependencies", "devDependencies", "optionalDependencies", "peerDependencies"}
 
 var (
-	nodeName = regexp.MustCompile(`^(?:@[A-Za-z0-9~_-][A-Za-z0-9._~-]*/)?[A-Za-z0-9~_-][A-Za-z0-9._~-]*$`)
+	nodeName = lazyregexp.New(`^(?:@[A-Za-z0-9~_-][A-Za-z0-9._~-]*/)?[A-Za-z0-9~_-][A-Za-z0-9._~-]*$`)
 	// A range of versions, or a tag such as "latest". Whatever has a slash or a colon names
 	// another source: a URL, a repository, a file (npm's "package-spec").
-	nodeRange = regexp.MustCompile(`^[A-Za-z0-9.^~<>=|*+ _-]*$`)
+	nodeRange = lazyregexp.New(`^[A-Za-z0-9.^~<>=|*+ _-]*$`)
 	// "npm:other@^1": another package of the registry.
-	nodeAlias = regexp.MustCompile(`^npm:((?:@[^/@]+/)?[^/@]+)(?:@(.*))?$`)
+	nodeAlias = lazyregexp.New(`^npm:((?:@[^/@]+/)?[^/@]+)(?:@(.*))?$`)
 )
 
 // CheckNodePackage reports whether a name and a version are of a package in a registry.
@@ -289,7 +289,7 @@ var lockedFields = []string{
 }
 
 // integrityForm is the form of Subresource Integrity (W3C), one or more hashes with blanks between.
-var integrityForm = regexp.MustCompile(`^(?:sha(?:1|256|384|512)-[A-Za-z0-9+/]+=*\s*)+$`)
+var integrityForm = lazyregexp.New(`^(?:sha(?:1|256|384|512)-[A-Za-z0-9+/]+=*\s*)+$`)
 
 // NodeLock returns a package-lock.json in which each package comes from the registry and has an
 // integrity. manifest is NodeNeeds.Manifest. The error names an entry that comes from elsewhere.

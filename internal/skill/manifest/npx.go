@@ -3,9 +3,10 @@ package manifest
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // nodeLaunchers are the words that begin a Launch of a Node package's program. Sources: npm's "npx"
@@ -17,7 +18,7 @@ var npxFlags = strings.Fields(`
 	--yes -y --no --no-install --quiet -q --silent -s --offline --prefer-offline --ignore-existing --bun --no-audit --no-fund`)
 
 // programName matches the name of a program that a package brings.
-var programName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
+var programName = lazyregexp.New(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
 
 // parseNode is ParseLaunch for npx and its like.
 func parseNode(line []string) (l Launch, ok bool, err error) {

@@ -2,9 +2,9 @@ package manifest
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
@@ -40,10 +40,10 @@ type PythonRequirement struct {
 }
 
 var (
-	packageName   = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?`)
-	extraName     = regexp.MustCompile(`^` + `[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?` + `$`)
-	versionClause = regexp.MustCompile(`^(===|==|~=|!=|<=|>=|<|>)\s*([A-Za-z0-9._*+!-]+)$`)
-	nameRuns      = regexp.MustCompile(`[-_.]+`)
+	packageName   = lazyregexp.New(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?`)
+	extraName     = lazyregexp.New(`^` + `[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?` + `$`)
+	versionClause = lazyregexp.New(`^(===|==|~=|!=|<=|>=|<|>)\s*([A-Za-z0-9._*+!-]+)$`)
+	nameRuns      = lazyregexp.New(`[-_.]+`)
 )
 
 // NormalName returns a package name in the form in which names are compared (PEP 503).

@@ -1,19 +1,20 @@
 package manifest
 
 import (
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // Options of nice and timeout whose effect is known: nice(1), timeout(1).
 var (
-	niceness       = regexp.MustCompile(`^[-+]?[0-9]+$`)
-	niceOption     = regexp.MustCompile(`^(-n|-|--adjustment=)[-+]?[0-9]+$`)
-	duration       = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?[smhd]?$`)
-	signalName     = regexp.MustCompile(`^[A-Z0-9]+$`)
+	niceness       = lazyregexp.New(`^[-+]?[0-9]+$`)
+	niceOption     = lazyregexp.New(`^(-n|-|--adjustment=)[-+]?[0-9]+$`)
+	duration       = lazyregexp.New(`^[0-9]+(\.[0-9]+)?[smhd]?$`)
+	signalName     = lazyregexp.New(`^[A-Z0-9]+$`)
 	timeoutFlags   = []string{"--preserve-status", "--foreground"}
-	timeoutOptions = map[string]*regexp.Regexp{"-s": signalName, "--signal": signalName, "-k": duration, "--kill-after": duration}
+	timeoutOptions = map[string]*lazyregexp.Regexp{"-s": signalName, "--signal": signalName, "-k": duration, "--kill-after": duration}
 )
 
 // AfterWrapper returns the index of the command that nohup, nice or timeout starts. It returns 0 for

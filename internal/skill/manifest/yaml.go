@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // parseYAML parses front matter into nodes. It checks that the front matter is a mapping,
@@ -58,7 +59,7 @@ func decodeYAML(text string) (doc *yaml.Node, more bool, err error) {
 	return doc, !errors.Is(d.Decode(new(yaml.Node)), io.EOF), nil
 }
 
-var yamlErrorLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?`)
+var yamlErrorLine = lazyregexp.New(`^(?:yaml: )?(?:line (\d+): )?`)
 
 // yamlError splits an error of yaml.v3 into line and message. An error without a line gets
 // the line first, where the front matter begins.

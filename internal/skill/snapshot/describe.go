@@ -1,9 +1,10 @@
 package snapshot
 
 import (
-	"regexp"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // comments is a language's comment syntax: line comments and block comments.
@@ -26,7 +27,7 @@ var commentsOf = map[string]comments{
 }
 
 // encodingLine matches an encoding declaration in the first two lines, see PEP 263.
-var encodingLine = regexp.MustCompile(`^#.*coding[:=]`)
+var encodingLine = lazyregexp.New(`^#.*coding[:=]`)
 
 // describe returns the first comment block or docstring in the first 50 lines of a
 // script, without comment marks, at most 500 characters. Models read the text to choose a script.

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/durable"
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // Store keeps snapshots: one directory for each, named by the hex digits of its digest. A
@@ -50,7 +50,7 @@ const (
 	ownersOnly    = 0o700
 )
 
-var snapshotName = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var snapshotName = lazyregexp.New(`^[0-9a-f]{64}$`)
 
 // OpenStore creates or opens a store. alone says whether this process has the lock to
 // itself. If so, the caller may call Sweep, and must then call Share.
