@@ -48,9 +48,9 @@ help: ## Lists the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: packages-build ## Builds bin/skillrund, bin/skillrun and bin/skillrun-python
-	@echo "==> build bin/skillrund bin/skillrun bin/skillrun-python"
-	@CGO_ENABLED=1 go build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/ ./cmd/skillrund ./cmd/skillrun ./cmd/skillrun-python
+build: packages-build ## Builds the programs
+	@echo "==> build bin/skillrund bin/skillrun bin/skillrun-network bin/skillrun-python"
+	@CGO_ENABLED=1 go build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/ ./cmd/skillrund ./cmd/skillrun ./cmd/skillrun-network ./cmd/skillrun-python
 
 # The client alone, for users and agents on other machines. It needs no cgo.
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
@@ -138,7 +138,7 @@ test-mutation: packages-test $(TOOLS)/gotestsum $(TOOLS)/grpcurl build ## Runs t
 .PHONY: test-faults
 test-faults: packages-test build ## Kills and starves the daemon and its parts, and its disk, under load, and prints a table of what was lost, as root
 	@echo "==> faults"
-	@$(TEST_ENV) SKILLRUN_TEST_FAULTS=whole go test -vet=off -count=1 -timeout 30m -parallel 4 -v -run '^(TestFaults|TestKeyModel|TestSessionModel)$$' ./cmd/skillrund
+	@$(TEST_ENV) SKILLRUN_TEST_FAULTS=whole go test -vet=off -count=1 -timeout 90m -parallel 4 -v -run '^(TestFaults|TestKeyModel|TestSessionModel)$$' ./cmd/skillrund
 
 # AGENT is a directory with skills and commands, as cmd/skillrund/testdata/agent/README.md describes it.
 .PHONY: test-agent
@@ -154,7 +154,7 @@ test-cpython: packages-test ## Compares CPython's own tests in forked Pythons an
 	@SKILLRUN_CPYTHON='$(CPYTHON)' go test -count=1 -timeout 90m -v -run '^TestForkServerCPython$$' ./sandbox/internal/pyzygote/
 
 # make test-cgroup2 RUN=TestX is like go test -run, for packages sandbox,
-# sandbox/internal/{cgroup,mount,preflight,pyzygote}, internal/network, internal/network/gateway and
+# sandbox/internal/{cgroup,mount,preflight,pyzygote}, internal/network and its gateway and helper, and
 # cmd/skillrund (RUN='TestHostileFault/fault-04' is one case).
 # Without RUN, .ci/cgroup2/plan.sh lists the tests. FLAGS are more flags for package
 # sandbox's tests. CI uses CGROUP2_FORM=short; CGROUP2_FORM=all adds every test of package
@@ -163,10 +163,10 @@ test-cpython: packages-test ## Compares CPython's own tests in forked Pythons an
 .PHONY: test-cgroup2
 test-cgroup2: packages-cgroup2 build ## Runs the hostile catalogue and the sandbox's tests on cgroup v2, in a virtual machine, as root
 	@mkdir -p .cache/cgroup2
-	@for package in sandbox sandbox/internal/cgroup sandbox/internal/mount sandbox/internal/preflight sandbox/internal/pyzygote internal/network internal/network/gateway cmd/skillrund; do \
+	@for package in sandbox sandbox/internal/cgroup sandbox/internal/mount sandbox/internal/preflight sandbox/internal/pyzygote internal/network internal/network/gateway internal/network/helper cmd/skillrund; do \
 		CGO_ENABLED=1 go test -c -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o .cache/cgroup2/$${package##*/}.test ./$$package/; \
 	done
-	@mkdir -p .cache/cgroup2/faulty && CGO_ENABLED=1 go build -trimpath -tags $(TAGS),skillrun_faults -ldflags '$(LDFLAGS)' -o .cache/cgroup2/faulty/ ./cmd/skillrund
+	@mkdir -p .cache/cgroup2/faulty && CGO_ENABLED=1 go build -trimpath -tags $(TAGS),skillrun_faults -ldflags '$(LDFLAGS)' -o .cache/cgroup2/faulty/ ./cmd/skillrund ./cmd/skillrun-network
 	@CGO_ENABLED=1 go test -c -trimpath -tags $(TAGS),skillrun_faults -ldflags '$(LDFLAGS)' -o .cache/cgroup2/faulty/sandbox.test ./sandbox/
 	@CGROUP2_RUN='$(RUN)' CGROUP2_FLAGS='$(FLAGS)' bash .ci/cgroup2/run.sh
 

@@ -26,7 +26,7 @@ platforms="linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64"
 build() { # SOURCE OUT
 	(cd "$1" && PLATFORMS=$platforms bash .ci/cross.sh build "$2" -buildvcs=false -ldflags "-s -w -buildid= -X main.version=$version")
 	(cd "$1" && bash clients/python/wheel.sh "$2")
-	(cd "$1" && CGO_ENABLED=1 go build -trimpath -buildvcs=false -tags "$tags" -ldflags "$ldflags" -o "$2/" ./cmd/skillrund ./cmd/skillrun ./cmd/skillrun-python)
+	(cd "$1" && CGO_ENABLED=1 go build -trimpath -buildvcs=false -tags "$tags" -ldflags "$ldflags" -o "$2/" ./cmd/skillrund ./cmd/skillrun ./cmd/skillrun-network ./cmd/skillrun-python)
 }
 
 echo "==> release $version in $out"
@@ -35,7 +35,7 @@ libc=$(dpkg-query -W -f '${Version}' libc6-dev)
 seccomp=$(dpkg-query -W -f '${Version}' libseccomp-dev)
 sqlite=$(sed -n 's/^#define SQLITE_VERSION *"\(.*\)".*/\1/p' "$(go list -m -f '{{.Dir}}' github.com/mattn/go-sqlite3)/sqlite3-binding.h")
 cpython=$(go list -m -f '{{.Version}}' github.com/kluctl/go-embed-python | sed -n 's/^v[0-9.]*-\([0-9.]*\)-.*/\1/p')
-programs=(skillrund skillrun skillrun-python)
+programs=(skillrund skillrun skillrun-network skillrun-python)
 for platform in $platforms; do
 	name=skillrun-${platform/\//-}
 	[[ $platform != windows/* ]] || name+=.exe

@@ -97,7 +97,7 @@ make_image() {
 # Installs the daemon in $1 as docs/operating.md says, and the unit that runs systemd.sh.
 install_service() {
 	local tree=$1
-	install -Dm 0755 bin/skillrund bin/skillrun -t "$tree/usr/bin/"
+	install -Dm 0755 bin/skillrund bin/skillrun bin/skillrun-network -t "$tree/usr/bin/"
 	install -Dm 0644 deploy/skillrund.service deploy/skillrund.socket -t "$tree/etc/systemd/system/"
 	install -Dm 0644 deploy/skillrund.sysusers "$tree/usr/lib/sysusers.d/skillrun.conf"
 	install -Dm 0644 deploy/skillrund.yaml -t "$tree/etc/skillrun/"
@@ -111,9 +111,9 @@ install_service() {
 # Adds the tests and their files to the directory $1.
 add_tests() {
 	local to=$1
-	cp bin/skillrund bin/skillrun "$to/bin/"
-	cp "$cache"/{sandbox,cgroup,mount,preflight,pyzygote,network,gateway,skillrund}.test "$to/"
-	cp "$cache"/faulty/{skillrund,sandbox.test} "$to/faulty/"
+	cp bin/skillrund bin/skillrun bin/skillrun-network "$to/bin/"
+	cp "$cache"/{sandbox,cgroup,mount,preflight,pyzygote,network,gateway,helper,skillrund}.test "$to/"
+	cp "$cache"/faulty/{skillrund,skillrun-network,sandbox.test} "$to/faulty/"
 	# Unpacking it would take minutes in emulation.
 	printf '#!/bin/sh\necho "left out of this image" >&2\nexit 1\n' >"$to/bin/skillrun-python"
 	chmod 755 "$to/bin/skillrun-python"

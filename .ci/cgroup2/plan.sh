@@ -20,6 +20,7 @@ asked() {
 	done
 	network_tests '!network' -test.run "$run"
 	gateway_tests '!gateway' -test.run "$run"
+	helper_tests '!helper' -test.run "$run"
 	daemon_tests '!daemon' -test.run "$run"
 	nothing_is_left
 }
@@ -77,6 +78,7 @@ planned() {
 		daemon_tests 'mutations' -test.run '^TestMutation'
 		network_tests 'network helpers' -test.run .
 		gateway_tests 'gateways' -test.run .
+		helper_tests 'network helpers, confined' -test.run .
 	else
 		leave_out 'other tests of the sandbox, of the pool, of Python zygotes: CGROUP2_FORM=all has them'
 	fi

@@ -5,12 +5,12 @@
 # plan.sh lists the tests. In the form systemd, the guest's first process is systemd, and
 # systemd.sh checks the units of deploy/.
 #
-# Expects bin/skillrund and bin/skillrun, and in .cache/cgroup2 sandbox.test, cgroup.test,
-# mount.test, preflight.test, pyzygote.test, network.test, gateway.test and skillrund.test (the tests of
+# Expects bin/skillrund, bin/skillrun and bin/skillrun-network, and in .cache/cgroup2 sandbox.test, cgroup.test,
+# mount.test, preflight.test, pyzygote.test, network.test, gateway.test, helper.test and skillrund.test (the tests of
 # packages sandbox, sandbox/internal/{cgroup,mount,preflight,pyzygote}, internal/network,
-# internal/network/gateway and cmd/skillrund), faulty/skillrund (the daemon of the mutations) and
+# internal/network/{gateway,helper} and cmd/skillrund), faulty/skillrund and faulty/skillrun-network (for the mutations) and
 # faulty/sandbox.test (the tests of package sandbox, with the tag skillrun_faults), all static:
-# `make test-cgroup2` builds them. The form systemd needs only the first two. Needs root, because the image's files belong to
+# `make test-cgroup2` builds them. The form systemd needs only the first three. Needs root, because the image's files belong to
 # root.
 #
 # The guest is emulated in software, because in a virtual machine /dev/kvm may open

@@ -119,12 +119,14 @@ result() {
 # sandbox_tests NAME ARG..., daemon_tests NAME ARG...: tests of packages sandbox and
 # cmd/skillrund. faulty_tests NAME ARG...: package sandbox, built with the tag skillrun_faults.
 # room_tests PACKAGE NAME ARG...: tests of a package of sandbox/internal. network_tests NAME ARG...,
-# gateway_tests NAME ARG...: packages internal/network and internal/network/gateway.
+# gateway_tests NAME ARG..., helper_tests NAME ARG...: packages internal/network, internal/network/gateway and
+# internal/network/helper.
 sandbox_tests() { tests "$1" src/sandbox "$PWD/sandbox.test" -test.v "${@:2}"; }
 faulty_tests() { tests "$1" src/sandbox "$PWD/faulty/sandbox.test" -test.v "${@:2}"; }
 room_tests() { tests "$2" "src/sandbox/internal/$1" "$PWD/$1.test" -test.v "${@:3}"; }
 network_tests() { tests "$1" src/internal/network "$PWD/network.test" -test.v "${@:2}"; }
 gateway_tests() { tests "$1" src/internal/network/gateway "$PWD/gateway.test" -test.v "${@:2}"; }
+helper_tests() { tests "$1" src/internal/network/helper "$PWD/helper.test" -test.v "${@:2}"; }
 daemon_tests() { tests "$1" src/cmd/skillrund "$PWD/skillrund.test" -test.v "${@:2}"; }
 
 source ./daemon.sh

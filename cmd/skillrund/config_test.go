@@ -329,7 +329,7 @@ tracing: {endpoint: "https://collector:4317", ca: file, headers_file: no.headers
 	if err != nil || found.err() != nil {
 		t.Fatal(err, found.err())
 	}
-	c.inspect(t.Context(), filepath.Join(dir, "skillrun-python"), found.bad)
+	c.inspect(t.Context(), filepath.Join(dir, "skillrund"), found.bad)
 	err = found.err()
 	if err == nil {
 		t.Fatal("nothing is wrong")

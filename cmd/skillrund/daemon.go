@@ -267,7 +267,7 @@ func (d *daemon) prepare(ctx context.Context) (err error) {
 	// The probe runs while the next parts start; judge waits for it.
 	d.probing = startProbing(ctx, d.host)
 	// Not before sandbox.Open, since it starts a process: on cgroup v2 the daemon must be alone in its cgroup until then.
-	if err := d.installPython(ctx, bundleOf(d.program)); err != nil {
+	if err := d.installPython(ctx, beside(d.program, pythonProgram)); err != nil {
 		return err
 	}
 	// The built-in skill comes first in Roots. It runs the code of tool calls that name no skill.
@@ -301,7 +301,7 @@ func (d *daemon) prepare(ctx context.Context) (err error) {
 	if err := d.routeRuntimes(ctx); err != nil {
 		return err
 	}
-	d.networks, err = c.openNetworks(d.host, log)
+	d.networks, err = c.openNetworks(d.host, beside(d.program, network.Program), log)
 	return err
 }
 

@@ -9,11 +9,11 @@ import (
 // TestHardenedBinaries checks the linker's output: no memory is both writable and executable,
 // and data that only the start-up code writes is read-only after it. With plain "go build"
 // only skillrund gets this, from the flags of package sandbox. make build sets the flags for
-// all three programs.
+// all programs.
 func TestHardenedBinaries(t *testing.T) {
 	programs := []string{"skillrund"}
 	if os.Getenv("SKILLRUN_BIN") != "" {
-		programs = append(programs, "skillrun", "skillrun-python")
+		programs = append(programs, "skillrun", "skillrun-network", "skillrun-python")
 	}
 	for _, name := range programs {
 		t.Run(name, func(t *testing.T) {

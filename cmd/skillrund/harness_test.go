@@ -60,12 +60,12 @@ var patience = func() time.Duration {
 var startsWithin = slower * 6 * time.Second
 
 var binaries = sync.OnceValues(func() (string, error) {
-	dir, build := os.Getenv("SKILLRUN_BIN"), []string{"../skillrund", "../skillrun", "../skillrun-python"}
+	dir, build := os.Getenv("SKILLRUN_BIN"), []string{"../skillrund", "../skillrun", "../skillrun-network", "../skillrun-python"}
 	if dir != "" {
 		if _, err := os.Stat(filepath.Join(dir, "skillrun-python")); err == nil {
 			return dir, nil
 		}
-		build = build[2:] // the directory has no skillrun-python: build it
+		build = build[3:] // the directory has no skillrun-python: build it
 	} else {
 		var err error
 		if dir, err = os.MkdirTemp("", "skillrun-bin-"); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/internal/network"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -20,10 +21,10 @@ import (
 // inspect compares a configuration with this machine and reports what would keep the daemon
 // from starting. The daemon calls it before it starts, and --check calls it alone. It changes
 // nothing. It does not check whether another daemon runs, and it does not probe the boundaries
-// of sandboxes, as --doctor does. bundle is the path of skillrun-python.
+// of sandboxes, as --doctor does. program is the path of the daemon's binary.
 // The answers can be out of date a moment later. So the start makes each check again, when it uses
 // the thing.
-func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
+func (c *config) inspect(ctx context.Context, program string, bad badFunc) {
 	for i, root := range c.Skills {
 		// The default folder may be missing, because a package may not have installed it.
 		// That holds for a file that names it, too: the shipped file does.
@@ -72,8 +73,13 @@ func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
 		}
 	}
 	if c.Python == string(runtime.Embedded) {
-		if _, err := os.Stat(bundle); err != nil {
+		if _, err := os.Stat(beside(program, pythonProgram)); err != nil {
 			bad("python", "embedded needs the program skillrun-python in the directory of skillrund: %v", err)
+		}
+	}
+	if !c.Network.network().None() {
+		if _, err := os.Stat(beside(program, network.Program)); err != nil {
+			bad("network", "a network needs the program skillrun-network in the directory of skillrund: %v", err)
 		}
 	}
 	c.inspectImages(ctx, bad)

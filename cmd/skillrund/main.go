@@ -25,14 +25,10 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/skillrun/skillrun/internal/network"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == network.HelperArg {
-		os.Exit(network.Helper())
-	}
 	path := flag.String("config", "", "configuration `file` (YAML); without it, the daemon uses the defaults")
 	check := flag.Bool("check", false, "check the configuration and the paths in it, compare it with that of a running daemon, print every error, warning and note and exit")
 	try := flag.Bool("doctor", false, "test every boundary of this machine, print the results and exit")
@@ -93,7 +89,7 @@ func run(args []string, path string, check, try, version bool) error {
 		return err
 	}
 	if check {
-		c.inspect(context.Background(), bundleOf(program), found.bad)
+		c.inspect(context.Background(), program, found.bad)
 		c.printWarnings(os.Stderr, found)
 		if found.ofDaemon() == nil {
 			c.printChanged(os.Stderr)
@@ -114,7 +110,7 @@ func run(args []string, path string, check, try, version bool) error {
 	if err := os.Unsetenv(programVar); err != nil {
 		return err
 	}
-	c.inspect(context.Background(), bundleOf(program), found.bad)
+	c.inspect(context.Background(), program, found.bad)
 	if err := found.err(); err != nil {
 		return err
 	}

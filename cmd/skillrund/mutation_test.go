@@ -129,7 +129,7 @@ var faulty = sync.OnceValue(func() error {
 		return err
 	}
 	// The other tags are those of make build, so that SQLite is not compiled again.
-	if out, err := exec.Command("go", "build", "-tags", "netgo,osusergo,sqlite_omit_load_extension,grpcnotrace,"+faultTag, "-ldflags", "-s -w", "-o", faultyDir, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-tags", "netgo,osusergo,sqlite_omit_load_extension,grpcnotrace,"+faultTag, "-ldflags", "-s -w", "-o", faultyDir, ".", "../skillrun-network").CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	return nil
@@ -288,7 +288,7 @@ func TestMutationOfTheDaemon(t *testing.T) {
 		t.Run(b.name, func(t *testing.T) {
 			dir := newDir(t)
 			whole := filepath.Join(dir, "whole")
-			copyPrograms(t, map[string]string{whole: binary(t, "skillrund")})
+			copyPrograms(t, map[string]string{whole: binary(t, "skillrund"), filepath.Join(dir, "skillrun-network"): binary(t, "skillrun-network")})
 			script := fmt.Sprintf("#!/bin/sh -e\nconfig=$2 dir=$(dirname \"$2\")\n%s\nexec %s \"$@\"\n", b.script, whole)
 			writeProgram(t, filepath.Join(dir, "skillrund"), script)
 			wantSuite(t, dir, b.run, patience, []string{b.why}, b.red, b.green)

@@ -177,7 +177,7 @@ func helpers(t *testing.T, machine *namespace) (pids []int) {
 	for _, p := range all {
 		command, _ := os.ReadFile(p + "/cmdline")
 		is, err := os.Stat(p + "/ns/net")
-		if err == nil && os.SameFile(is, want) && strings.Contains(string(command), network.HelperArg) {
+		if err == nil && os.SameFile(is, want) && strings.Contains(string(command), network.Program) {
 			pid, _ := strconv.Atoi(filepath.Base(p))
 			pids = append(pids, pid)
 		}

@@ -22,7 +22,7 @@ func (d *running) networkHelpers() (pids []string) {
 	for _, thread := range threads {
 		children, _ := os.ReadFile(thread) // a thread may be gone
 		for pid := range strings.FieldsSeq(string(children)) {
-			if command, _ := os.ReadFile("/proc/" + pid + "/cmdline"); strings.Contains(string(command), network.HelperArg) {
+			if command, _ := os.ReadFile("/proc/" + pid + "/cmdline"); strings.Contains(string(command), network.Program) {
 				pids = append(pids, pid)
 			}
 		}

@@ -11,18 +11,25 @@ import (
 )
 
 // openNetworks makes the manager of networks. Nil: the configuration gives no skill a network. A
-// tenant's rules only narrow the daemon's, so a reload of tenants never needs a manager later.
-func (c *config) openNetworks(host *sandbox.Host, log *slog.Logger) (*network.Manager, error) {
+// tenant's rules only narrow the daemon's, so a reload of tenants never needs a manager later. program is the path of the
+// helpers' program.
+func (c *config) openNetworks(host *sandbox.Host, program string, log *slog.Logger) (*network.Manager, error) {
 	if c.Network.network().None() {
 		return nil, nil
 	}
+	file, err := network.OpenProgram(program)
+	if err != nil {
+		return nil, fmt.Errorf("network: a network needs the program %s in the directory of skillrund: %w", network.Program, err)
+	}
 	config := network.Config{
+		Program: file, Version: buildVersion(),
 		Dir: filepath.Join(c.StateDir, "network"), Log: log, Resolvers: c.resolvers(), Own: c.ownAddresses(), Proxy: c.NetworkProxy.proxy(),
 		Group: func(tenant string) (network.Group, error) { return host.NewHelperGroup(tenant, network.HelperLimits) },
 	}
 	c.NetworkLimits.limits().Set(&config)
 	m, err := network.NewManager(config)
 	if err != nil {
+		file.Close()
 		return nil, fmt.Errorf("network: %w", err)
 	}
 	return m, nil

@@ -32,13 +32,16 @@ func findProgram() (string, error) {
 	return self, os.Setenv(programVar, self)
 }
 
-// bundleOf returns the path of the program that carries the embedded Python: skillrun-python in the directory
-// of the daemon's binary. It does not look whether the file is there.
-func bundleOf(program string) string {
-	if binary, err := filepath.EvalSymlinks(program); err == nil {
-		program = binary
+// pythonProgram carries the embedded Python.
+const pythonProgram = "skillrun-python"
+
+// beside returns the path of a program in the directory of the daemon's binary. It does not look whether the file is
+// there.
+func beside(daemon, program string) string {
+	if binary, err := filepath.EvalSymlinks(daemon); err == nil {
+		daemon = binary
 	}
-	return filepath.Join(filepath.Dir(program), "skillrun-python")
+	return filepath.Join(filepath.Dir(daemon), program)
 }
 
 // installPython installs the embedded Python in the state directory. With python: embedded

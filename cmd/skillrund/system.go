@@ -4,29 +4,19 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime/debug"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/internal/buildversion"
 	"github.com/skillrun/skillrun/internal/server"
 )
 
 // version is set by the linker. The Makefile passes it by -ldflags -X.
 var version string
 
-// buildVersion returns the version that the linker set, else the version of the module.
-func buildVersion() string {
-	if version != "" {
-		return version
-	}
-	// A build by go install has only the module's version.
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
-}
+func buildVersion() string { return buildversion.Of(version) }
 
 // notify sends a state to systemd, sd_notify(3). Without systemd it does nothing. It
 // ignores errors: if a message is lost, systemd reports a timeout.

@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/skillrun/skillrun/internal/network/policy"
+	"github.com/skillrun/skillrun/internal/network/wire"
 )
 
 // A helper may be in the hands of an attacker. So the Manager accepts only possible reports: a report is
@@ -42,17 +43,17 @@ func newAccount(sink policy.Sink, names ...string) *account {
 }
 
 // pass corrects a report, counts it and passes it on.
-func (a *account) pass(r report, counts *TenantStats) {
+func (a *account) pass(r wire.Report, counts *TenantStats) {
 	switch r.Kind {
-	case denied:
+	case wire.Denied:
 		d := a.denial(*r.Denial)
 		counts.denied(d)
 		a.sink.Denied(d)
-	case closed:
+	case wire.Closed:
 		c := a.connection(*r.Connection)
 		counts.closed(c)
 		a.sink.Closed(c)
-	case dropped:
+	case wire.Dropped:
 		denials, connections := a.count(r.Denials), a.count(r.Connections)
 		counts.dropped(denials, connections)
 		a.sink.Dropped(denials, connections)

@@ -13,85 +13,86 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/network/policy"
+	"github.com/skillrun/skillrun/internal/network/wire"
 )
 
 // liarVar makes a helper an attacker. Its value names the attack, a key of liars.
 const liarVar = "SKILLRUN_TEST_LIAR"
 
 // lies are about the network with a number.
-func lies(network uint64) []report {
+func lies(network uint64) []wire.Report {
 	zone := netip.AddrPortFrom(netip.MustParseAddr("fe80::1").WithZone("\x1b[2J"), 80)
-	return []report{
-		{Kind: denied, Network: network, Denial: &policy.Denial{
+	return []wire.Report{
+		{Kind: wire.Denied, Network: network, Denial: &policy.Denial{
 			Time: time.Now().Add(1000 * time.Hour), Protocol: "\x1b[2Jtcp", To: zone, Name: strings.Repeat("\u202e", 5000), Reason: "a\nb\x00c",
 			Rule: strings.Repeat("x", 50_000), Missing: "169.254.169.254:80\n - 10.0.0.0/8",
 		}},
-		{Kind: closed, Network: network, Connection: &policy.Connection{
+		{Kind: wire.Closed, Network: network, Connection: &policy.Connection{
 			Start: time.Unix(0, 0), Took: math.MaxInt64, Protocol: "carrier pigeon", To: zone, Name: "a\tb", Sent: math.MaxInt64, Received: math.MaxInt64,
 		}},
-		{Kind: closed, Network: network, Connection: &policy.Connection{Start: time.Now().Add(time.Hour), Took: -5, Protocol: "udp", Sent: -9, Received: math.MinInt64}},
-		{Kind: dropped, Network: network, Denials: math.MaxInt64, Connections: -7},
-		{Kind: dropped, Network: network, Denials: math.MaxInt64, Connections: math.MaxInt64},
+		{Kind: wire.Closed, Network: network, Connection: &policy.Connection{Start: time.Now().Add(time.Hour), Took: -5, Protocol: "udp", Sent: -9, Received: math.MinInt64}},
+		{Kind: wire.Dropped, Network: network, Denials: math.MaxInt64, Connections: -7},
+		{Kind: wire.Dropped, Network: network, Denials: math.MaxInt64, Connections: math.MaxInt64},
 	}
 }
 
 // lie is a helper in the hands of an attacker: it answers each request, and lies about every network.
 func lie(how string) int {
-	s := newSocket(os.NewFile(managerFD, "manager"))
+	s := wire.NewSocket(os.NewFile(wire.ManagerFD, "manager"))
 	for {
-		var r request
-		device, err := s.receive(&r)
+		var r wire.Request
+		device, err := s.Receive(&r)
 		if err != nil {
 			return 0
 		}
 		if device != nil {
 			device.Close()
 		}
-		if r.Kind == attach {
+		if r.Kind == wire.Attach {
 			liars[how](s, r.Network)
 		}
-		_ = s.send(report{Kind: reply, Number: r.Number}, -1)
+		_ = s.Send(wire.Report{Kind: wire.Reply, Number: r.Number}, -1)
 	}
 }
 
-var liars = map[string]func(s *socket, network uint64){
-	"lies": func(s *socket, network uint64) {
+var liars = map[string]func(s *wire.Socket, network uint64){
+	"lies": func(s *wire.Socket, network uint64) {
 		// About networks of other helpers, made-up networks, and the helper's network.
 		for _, number := range []uint64{0, network - 1, network + 1, math.MaxUint64, network} {
 			for _, r := range lies(number) {
-				_ = s.send(r, -1)
+				_ = s.Send(r, -1)
 			}
 		}
 	},
-	"flood": func(s *socket, network uint64) {
-		long := report{Kind: denied, Network: network, Denial: &policy.Denial{Reason: strings.Repeat("x", 150_000)}}
+	"flood": func(s *wire.Socket, network uint64) {
+		long := wire.Report{Kind: wire.Denied, Network: network, Denial: &policy.Denial{Reason: strings.Repeat("x", 150_000)}}
 		go func() {
-			for s.send(long, -1) == nil {
+			for s.Send(long, -1) == nil {
 			}
 		}()
 	},
-	"error": func(s *socket, _ uint64) { refuse(s, "\x1b[2J"+strings.Repeat("x", 100_000)) },
-	"stderr": func(*socket, uint64) {
+	"error": func(s *wire.Socket, _ uint64) { refuse(s, "\x1b[2J"+strings.Repeat("x", 100_000)) },
+	"stderr": func(*wire.Socket, uint64) {
 		for b := make([]byte, 1<<16); ; {
 			if _, err := os.Stderr.Write(b); err != nil {
 				os.Exit(4)
 			}
 		}
 	},
-	"kind":       func(s *socket, network uint64) { _ = s.send(report{Kind: "own", Network: network}, -1) },
-	"nothing":    func(s *socket, network uint64) { _ = s.send(report{Kind: denied, Network: network}, -1) },
-	"no JSON":    func(s *socket, _ uint64) { _, _ = s.file.Write([]byte("{")) },
-	"long":       func(s *socket, _ uint64) { _, _ = s.file.Write(make([]byte, maxPacket/2)) },
-	"descriptor": func(s *socket, _ uint64) { _ = s.send(report{Kind: reply}, 0) },
-	"empty":      func(s *socket, _ uint64) { _ = unix.Sendmsg(managerFD, nil, nil, nil, 0) },
-	"silence":    func(s *socket, _ uint64) { _ = unix.Shutdown(managerFD, unix.SHUT_WR) },
-	"dies":       func(*socket, uint64) { os.Exit(3) },
+	"kind":       func(s *wire.Socket, network uint64) { _ = s.Send(wire.Report{Kind: "own", Network: network}, -1) },
+	"nothing":    func(s *wire.Socket, network uint64) { _ = s.Send(wire.Report{Kind: wire.Denied, Network: network}, -1) },
+	"no JSON":    func(s *wire.Socket, _ uint64) { _, _ = s.File.Write([]byte("{")) },
+	"long":       func(s *wire.Socket, _ uint64) { _, _ = s.File.Write(make([]byte, wire.MaxPacket/2)) },
+	"descriptor": func(s *wire.Socket, _ uint64) { _ = s.Send(wire.Report{Kind: wire.Reply}, 0) },
+	"empty":      func(s *wire.Socket, _ uint64) { _ = unix.Sendmsg(wire.ManagerFD, nil, nil, nil, 0) },
+	"silence":    func(s *wire.Socket, _ uint64) { _ = unix.Shutdown(wire.ManagerFD, unix.SHUT_WR) },
+	"dies":       func(*wire.Socket, uint64) { os.Exit(3) },
 }
 
 // refuse answers the third request, after start and the ping or attach before it.
-func refuse(s *socket, why string) {
+func refuse(s *wire.Socket, why string) {
 	for number := range uint64(10) {
-		_ = s.send(report{Kind: reply, Number: number, Error: why}, -1)
+		_ = s.Send(wire.Report{Kind: wire.Reply, Number: number, Error: why}, -1)
 	}
 }
 

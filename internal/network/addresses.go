@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/network/wire"
 )
 
 // The machine may get an address at any time. Rules refuse the machine's addresses, so the kernel tells
@@ -55,17 +57,17 @@ func (m *Manager) watchAddresses() {
 
 // readAddresses returns a request with the machine's addresses of now. A helper gets such requests from several
 // goroutines, and keeps the addresses that were read last.
-func (m *Manager) readAddresses() (request, error) {
+func (m *Manager) readAddresses() (wire.Request, error) {
 	m.reading.Lock()
 	defer m.reading.Unlock()
 	m.readings++
 	own, err := m.config.ownAddresses()
-	return request{Kind: addresses, Reading: m.readings, Own: own}, err
+	return wire.Request{Kind: wire.Addresses, Reading: m.readings, Own: own}, err
 }
 
 // sendAddresses returns when all helpers know the addresses. A helper that starts later learns them before its first
 // network.
-func (m *Manager) sendAddresses(own request) {
+func (m *Manager) sendAddresses(own wire.Request) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	// m.mu is held while the calls start, not while they run: the deferred Wait runs after the deferred Unlock.
@@ -76,7 +78,7 @@ func (m *Manager) sendAddresses(own request) {
 	}
 }
 
-func (t *tenant) sendAddresses(own request) {
+func (t *tenant) sendAddresses(own wire.Request) {
 	t.mu.Lock()
 	p := t.process
 	t.mu.Unlock()

@@ -3,6 +3,8 @@ package network
 import (
 	"context"
 	"errors"
+
+	"github.com/skillrun/skillrun/internal/network/wire"
 )
 
 // attach gets a network ready that has joined.
@@ -110,7 +112,7 @@ func (t *tenant) detach(n *Network) {
 	if p != nil && carried {
 		// Not the caller's context: the end of an execution that was cancelled has events, too.
 		ctx, cancel := context.WithTimeout(context.Background(), t.manager.config.DetachTime)
-		_, _ = p.call(ctx, request{Kind: detach, Network: n.number}, -1)
+		_, _ = p.call(ctx, wire.Request{Kind: wire.Detach, Network: n.number}, -1)
 		cancel()
 	}
 	t.leave(n)
@@ -133,7 +135,7 @@ func (t *tenant) leave(n *Network) {
 
 // event passes a report to the sink of its network. Only event calls sinks. After leave, it does not
 // call the network's sink.
-func (t *tenant) event(r report) {
+func (t *tenant) event(r wire.Report) {
 	t.events.Lock()
 	defer t.events.Unlock()
 	if a := t.accounts[r.Network]; a != nil {

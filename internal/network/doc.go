@@ -1,17 +1,11 @@
 // Package network gives sandboxes a network that reaches what rules allow. It runs one helper process
-// for each tenant. Package gateway carries the packets in the helper.
+// for each tenant; package helper is that process.
 //
 // Theory of operation. A Manager belongs to the daemon. Manager.Open returns a sandbox.Network. When
 // package sandbox attaches it, the Manager sees to it that the tenant's helper runs. With the program's
-// first packet, it sends the TUN device and the rules to the helper (wire.go), which reads the packet from
+// first packet, it sends the TUN device and the rules to the helper (package wire), which reads the packet from
 // the device. The helper reports refusals and ended connections, and the Manager passes them to the
 // execution's policy.Sink.
-//
-// The helper is the daemon's program with another argument (helper.go). It parses packets of hostile
-// programs, so it first drops its privileges (confine.go): it has a separate user, an empty root
-// directory, no capabilities, a separate PID namespace, and a list of allowed system calls. The list
-// has no call that opens a file or starts a program (filter.go). The helper needs no privilege: the
-// Manager sends it configured devices, and it makes ordinary sockets.
 //
 // Each helper is in a cgroup, which bounds its memory and threads. The kernel kills the helper when the
 // daemon dies (startHelpers), and the next daemon clears the cgroup.

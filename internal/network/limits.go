@@ -3,7 +3,7 @@ package network
 import (
 	"time"
 
-	"github.com/skillrun/skillrun/internal/network/gateway"
+	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
 // Limits are the limits of a Manager that a configuration sets. Only the limits in bytes may be zero.
@@ -24,7 +24,7 @@ const MaxConnections = 8000
 
 // DefaultLimits are the limits of a Manager without a configuration.
 func DefaultLimits() Limits {
-	l, t := gateway.DefaultLimits(), gateway.DefaultTenantLimits()
+	l, t := policy.DefaultLimits(), policy.DefaultTenantLimits()
 	return Limits{
 		Connections: int(l.Connections), NewConnections: l.NewPerSecond, TenantConnections: int(t.Connections),
 		TenantNewConnections: t.NewPerSecond, TenantBytesPerSecond: t.BytesPerSecond, Bytes: l.Bytes,
@@ -34,8 +34,8 @@ func DefaultLimits() Limits {
 
 // Set sets the limits of a Manager's configuration.
 func (l Limits) Set(c *Config) {
-	c.Tenant = gateway.TenantLimits{Connections: int64(l.TenantConnections), NewPerSecond: l.TenantNewConnections, BytesPerSecond: l.TenantBytesPerSecond}
-	c.Limits = gateway.Limits{
+	c.Tenant = policy.TenantLimits{Connections: int64(l.TenantConnections), NewPerSecond: l.TenantNewConnections, BytesPerSecond: l.TenantBytesPerSecond}
+	c.Limits = policy.Limits{
 		Connections: int64(l.Connections), NewPerSecond: l.NewConnections, Bytes: l.Bytes,
 		Idle: l.Idle, IdleUDP: l.IdleUDP, Names: l.Names, Questions: l.Questions,
 	}

@@ -11,33 +11,42 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/network/helper"
 	"github.com/skillrun/skillrun/internal/network/networktest"
 	"github.com/skillrun/skillrun/internal/network/policy"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// helperID is the user of an attempt; the helpers have the ids after it.
+// The helpers have the users and groups after helperID.
 const helperID = 64011
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 {
-		switch os.Args[1] {
-		case HelperArg:
-			if how := os.Getenv(liarVar); how != "" {
-				os.Exit(lie(how))
-			}
-			os.Exit(Helper())
-		case attemptArg:
-			os.Exit(attempt(os.Args[2]))
+	if os.Args[0] == Program {
+		if how := os.Getenv(liarVar); how != "" {
+			os.Exit(lie(how))
 		}
+		os.Exit(helper.Run(testVersion))
 	}
 	networktest.Main(m)
+}
+
+const testVersion = "of the test"
+
+// testProgram is this test binary.
+func testProgram(t testing.TB) *os.File {
+	t.Helper()
+	f, err := OpenProgram("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
 }
 
 // newManager makes a Manager whose helpers are this test binary. Detach waits long: tests count the last events.
 func newManager(t testing.TB, change ...func(*Config)) *Manager {
 	t.Helper()
-	c := Config{Dir: t.TempDir(), Group: newTestGroup, DetachTime: 30 * time.Second, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	c := Config{Program: testProgram(t), Version: testVersion, Dir: t.TempDir(), Group: newTestGroup, DetachTime: 30 * time.Second, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	for _, f := range change {
 		f(&c)
 	}

@@ -3,20 +3,17 @@ package network
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/miekg/dns"
-
 	"github.com/skillrun/skillrun/internal/network/credential"
-	"github.com/skillrun/skillrun/internal/network/gateway"
 	"github.com/skillrun/skillrun/internal/network/policy"
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -24,8 +21,12 @@ import (
 // ErrRemoved says that the tenant of a network was removed.
 var ErrRemoved = errors.New("the tenant was removed")
 
-// Config of a Manager. Dir, Group and Log are necessary.
+// Config of a Manager. Program, Dir, Group and Log are necessary.
 type Config struct {
+	// Program is the program of the helpers, cmd/skillrun-network, opened with O_PATH. It must be of this Version.
+	// The Manager closes neither it nor Group.
+	Program *os.File
+	Version string
 	// Dir is a directory for this Manager. It stays empty: it is the helpers' root directory.
 	Dir string
 	// Resolvers answer the sandboxes' DNS questions. Nil: the name servers in /etc/resolv.conf, which
@@ -36,11 +37,10 @@ type Config struct {
 	Own []netip.Addr
 	// Proxy opens the TCP connections of all sandboxes. Nil: helpers make them.
 	Proxy *Proxy
-	// Limits bound each network. Zero: gateway.DefaultLimits. Zero Dial or Hello: the value in DefaultLimits.
-	Limits gateway.Limits
-	// Tenant bounds all networks of a tenant together. Zero: gateway.DefaultTenantLimits. The Manager chooses
-	// the Ports.
-	Tenant gateway.TenantLimits
+	// Limits bound each network. Zero: policy.DefaultLimits. Zero Dial or Hello: the value in DefaultLimits.
+	Limits policy.Limits
+	// Tenant bounds all networks of a tenant together. Zero: policy.DefaultTenantLimits.
+	Tenant policy.TenantLimits
 	// IdleTime is how long a helper without a network stays. Zero: one minute.
 	IdleTime time.Duration
 	// AnswerTime is how long a helper has for an answer before it is killed. Zero: ten seconds. Even a
@@ -85,13 +85,13 @@ type Manager struct {
 
 // NewManager starts no helper yet.
 func NewManager(c Config) (*Manager, error) {
-	if c.Limits == (gateway.Limits{}) {
-		c.Limits = gateway.DefaultLimits()
+	if c.Limits == (policy.Limits{}) {
+		c.Limits = policy.DefaultLimits()
 	}
-	c.Limits.Dial = cmp.Or(c.Limits.Dial, gateway.DefaultLimits().Dial)
-	c.Limits.Hello = cmp.Or(c.Limits.Hello, gateway.DefaultLimits().Hello)
-	if c.Tenant == (gateway.TenantLimits{}) {
-		c.Tenant = gateway.DefaultTenantLimits()
+	c.Limits.Dial = cmp.Or(c.Limits.Dial, policy.DefaultLimits().Dial)
+	c.Limits.Hello = cmp.Or(c.Limits.Hello, policy.DefaultLimits().Hello)
+	if c.Tenant == (policy.TenantLimits{}) {
+		c.Tenant = policy.DefaultTenantLimits()
 	}
 	if c.IdleTime == 0 {
 		c.IdleTime = time.Minute
@@ -252,18 +252,22 @@ func (c Config) resolvers() ([]netip.AddrPort, error) {
 	if c.Resolvers != nil {
 		return c.Resolvers, nil
 	}
-	file, err := dns.ClientConfigFromFile("/etc/resolv.conf")
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+	text, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("/etc/resolv.conf: %w", err)
-	}
-	var all []netip.AddrPort
-	for _, server := range file.Servers {
-		if a, err := netip.ParseAddr(server); err == nil {
-			all = append(all, netip.AddrPortFrom(a, 53))
+	return nameServers(string(text)), nil
+}
+
+// nameServers returns the name servers of a resolv.conf(5).
+func nameServers(text string) (all []netip.AddrPort) {
+	for line := range strings.Lines(text) {
+		// An address that can't be parsed is left out, as in the C library.
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "nameserver" {
+			if a, err := netip.ParseAddr(f[1]); err == nil {
+				all = append(all, netip.AddrPortFrom(a, 53))
+			}
 		}
 	}
-	return all, nil
+	return all
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -17,11 +16,10 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/skillrun/skillrun/internal/network/gateway"
 	"github.com/skillrun/skillrun/internal/network/networktest"
 	"github.com/skillrun/skillrun/internal/network/policy"
+	"github.com/skillrun/skillrun/internal/network/wire"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
@@ -409,7 +407,7 @@ func TestNewOwnAddresses(t *testing.T) {
 			if c, err := b.Dial("tcp", fmt.Sprintf("20.7.7.7:%d", port)); err == nil {
 				c.Close()
 			}
-			if _, err := p.call(context.Background(), request{Kind: ping}, -1); err != nil { // its events come first
+			if _, err := p.call(context.Background(), wire.Request{Kind: wire.Ping}, -1); err != nil { // its events come first
 				t.Fatal(err)
 			}
 			b.events.mu.Lock()
@@ -427,33 +425,6 @@ func TestNewOwnAddresses(t *testing.T) {
 	untilIs(t, own, true)
 	remove()
 	untilIs(t, own, false)
-}
-
-// Requests with the machine's addresses may reach a helper in another order than the addresses were read in. Without
-// addresses, a helper attaches nothing: the rules would allow them.
-func TestOrderOfAddresses(t *testing.T) {
-	h := &helper{queue: newQueue(nil)}
-	device, other, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	if err := h.attach(request{Kind: attach}, device); err == nil || !strings.Contains(err.Error(), "addresses") {
-		t.Errorf("attached without the machine's addresses: %v", err)
-	}
-	early, late := netip.MustParseAddr("20.7.7.7"), netip.MustParseAddr("20.7.7.8")
-	h.handle(request{Kind: addresses, Reading: 2, Own: []netip.Addr{late}}, nil)
-	h.handle(request{Kind: addresses, Reading: 1, Own: []netip.Addr{early}}, nil)
-	rules, err := policy.Parse(policy.Config{Allow: []string{"public"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rules = rules.WithOwn(&h.own)
-	for a, want := range map[netip.Addr]bool{early: true, late: false} {
-		if got := rules.Dial(policy.TCP, netip.AddrPortFrom(a, 443), nil).Allowed; got != want {
-			t.Errorf("%v: allowed is %t, want %t", a, got, want)
-		}
-	}
 }
 
 // The daemon closes a device last: the last close takes long, and a helper has packets of others to carry.
@@ -543,35 +514,6 @@ func TestAddresses(t *testing.T) {
 	theirs := []netip.Addr{sandbox.SandboxIPv4, sandbox.SandboxIPv6, sandbox.NameServerIPv4, sandbox.NameServerIPv6}
 	if !slices.Equal(ours, theirs) {
 		t.Errorf("%v, but package sandbox has %v", ours, theirs)
-	}
-}
-
-// A helper that sends more descriptors than one leaves none in the daemon.
-func TestDescriptorsOfAPacket(t *testing.T) {
-	ours, theirs, err := socketPair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ours.file.Close()
-	defer theirs.Close()
-	in, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	rights := unix.UnixRights(int(out.Fd()), int(out.Fd()))
-	if err := unix.Sendmsg(int(theirs.Fd()), []byte("{}"), rights, nil, 0); err != nil {
-		t.Fatal(err)
-	}
-	out.Close()
-	first, err := ours.receive(&report{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	first.Close()
-	_ = in.SetReadDeadline(time.Now().Add(30 * time.Second))
-	if _, err := in.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("a descriptor stays open: %v", err)
 	}
 }
 

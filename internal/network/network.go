@@ -11,6 +11,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/network/credential"
 	"github.com/skillrun/skillrun/internal/network/policy"
+	"github.com/skillrun/skillrun/internal/network/wire"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
@@ -31,7 +32,7 @@ type Network struct {
 	tenant     *tenant
 	number     uint64
 	cut        func() error
-	request    request            // asks a helper to carry the network
+	request    wire.Request       // asks a helper to carry the network
 	life       context.Context    // ends with Detach
 	end        context.CancelFunc // ends life
 	descriptor int32              // of device, for the watcher
@@ -117,9 +118,9 @@ func (n *Network) close() {
 }
 
 // newRequest returns the request that attaches the network.
-func (n *Network) newRequest(ctx context.Context) (r request, err error) {
+func (n *Network) newRequest(ctx context.Context) (r wire.Request, err error) {
 	c := n.manager.config
-	r = request{Kind: attach, Network: n.number, Limits: c.Limits, Credentials: n.secrets}
+	r = wire.Request{Kind: wire.Attach, Network: n.number, Limits: c.Limits, Credentials: n.secrets}
 	// Resolvers and proxy are read now, not when the daemon started: they may have changed.
 	r.Allow, r.Deny = n.rules.Strings()
 	if r.Resolvers, err = c.resolvers(); err != nil {
@@ -128,7 +129,7 @@ func (n *Network) newRequest(ctx context.Context) (r request, err error) {
 	if r.Proxy, err = c.Proxy.open(ctx); err != nil {
 		return r, err
 	}
-	return r, r.checkSize()
+	return r, r.CheckSize()
 }
 
 // needsRoots reports whether a helper needs the machine's authorities for the network.

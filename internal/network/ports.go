@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/skillrun/skillrun/internal/network/gateway"
+	"github.com/skillrun/skillrun/internal/network/dial"
 )
 
 // reserves is the number of reserves of local ports. Each tenant has one; with more tenants than reserves, some tenants
@@ -17,30 +17,30 @@ const leastPorts = 1024
 
 // portsOf divides the machine's range of local ports: half of it is common to all helpers, and the other half is
 // divided into reserves. The range of most machines, 32768 to 60999, gives 14,116 common ports and 882 in each reserve.
-func portsOf(machine gateway.PortRange, reserve int) gateway.Ports {
+func portsOf(machine dial.PortRange, reserve int) dial.Ports {
 	all := int(machine.Last) - int(machine.First) + 1
 	if all < leastPorts {
-		return gateway.Ports{}
+		return dial.Ports{}
 	}
 	// The rest of the division goes to the common ports.
 	each := all / 2 / reserves
 	first := int(machine.First) + all - each*reserves
 	mine := first + reserve*each
-	return gateway.Ports{
-		Common:  gateway.PortRange{First: machine.First, Last: uint16(first - 1)},
-		Reserve: gateway.PortRange{First: uint16(mine), Last: uint16(mine + each - 1)},
+	return dial.Ports{
+		Common:  dial.PortRange{First: machine.First, Last: uint16(first - 1)},
+		Reserve: dial.PortRange{First: uint16(mine), Last: uint16(mine + each - 1)},
 	}
 }
 
 // localPorts reads the range of local ports, ip(7).
-func localPorts() (p gateway.PortRange, err error) {
+func localPorts() (p dial.PortRange, err error) {
 	const file = "/proc/sys/net/ipv4/ip_local_port_range"
 	text, err := os.ReadFile(file)
 	if err == nil {
 		_, err = fmt.Sscan(string(text), &p.First, &p.Last)
 	}
 	if err != nil {
-		return gateway.PortRange{}, fmt.Errorf("%s: %w", file, err)
+		return dial.PortRange{}, fmt.Errorf("%s: %w", file, err)
 	}
 	return p, nil
 }

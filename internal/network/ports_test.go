@@ -3,12 +3,12 @@ package network
 import (
 	"testing"
 
-	"github.com/skillrun/skillrun/internal/network/gateway"
+	"github.com/skillrun/skillrun/internal/network/dial"
 )
 
 // The reserves are within the machine's range, do not overlap, and leave half of it to all.
 func TestPortsOf(t *testing.T) {
-	for _, machine := range []gateway.PortRange{{First: 32768, Last: 60999}, {First: 1, Last: 65535}, {First: 50000, Last: 51023}} {
+	for _, machine := range []dial.PortRange{{First: 32768, Last: 60999}, {First: 1, Last: 65535}, {First: 50000, Last: 51023}} {
 		owner := map[uint16]int{}
 		all := int(machine.Last) - int(machine.First) + 1
 		for reserve := range reserves {
@@ -27,7 +27,7 @@ func TestPortsOf(t *testing.T) {
 			}
 		}
 	}
-	if p := portsOf(gateway.PortRange{First: 40000, Last: 40100}, 0); p != (gateway.Ports{}) {
+	if p := portsOf(dial.PortRange{First: 40000, Last: 40100}, 0); p != (dial.Ports{}) {
 		t.Errorf("a small range: %v", p)
 	}
 }

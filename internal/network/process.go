@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,10 +16,32 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/network/credential"
+	"github.com/skillrun/skillrun/internal/network/wire"
+	"github.com/skillrun/skillrun/sandbox"
 )
+
+// HelperLimits are the limits of a helper's cgroup. A helper has about ten threads. The most of the
+// memory is buffers of connections. The processor weight is half of a tenant's default: scripts cause the helper's
+// work, and a full weight would double the tenant's share of busy processors.
+var HelperLimits = sandbox.HelperLimits{MemoryBytes: 1 << 30, Processes: 128, CPUWeight: 50}
+
+// environment is all of a helper's environment. The bounds keep one tenant from taking the memory and
+// the processors of the others. GOMEMLIMIT leaves a quarter of the cgroup's memory to the kernel's buffers.
+// GOMAXPROCS is half of the machine's processors: with both of two, Go wakes and stops threads for most packets, and
+// the programs that send and receive have fewer turns.
+// GODEBUG keeps Go from holding files of the cgroup open.
+var environment = []string{"GOMEMLIMIT=768MiB", fmt.Sprintf("GOMAXPROCS=%d", max(1, min(runtime.NumCPU()/2, 2))), "GOTRACEBACK=single", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
+
+// OpenProgram opens the helpers' program for Config.Program. The file may be replaced afterwards.
+func OpenProgram(path string) (*os.File, error) {
+	return os.OpenFile(path, unix.O_PATH, 0)
+}
 
 // maxStderr bounds the kept part of a helper's stderr, in bytes.
 const maxStderr = 4 << 10
+
+// Program is the name of the helpers' program, which is in the directory of the daemon's.
+const Program = wire.Program
 
 var (
 	errDied   = errors.New("the network helper died")
@@ -29,52 +52,50 @@ var (
 type process struct {
 	command *exec.Cmd
 	group   Group
-	socket  *socket
+	socket  *wire.Socket
 	stderr  *tail
-	events  func(report)  // called for each report that is no reply, in order
-	answer  time.Duration // see Config.AnswerTime
-	dead    chan struct{} // closed after its end
-	noted   chan struct{} // closed when the tenant knows it
-	memory  bool          // it died because its memory ran out; valid after dead
+	events  func(wire.Report) // called for each report that is no reply, in order
+	answer  time.Duration     // see Config.AnswerTime
+	dead    chan struct{}     // closed after its end
+	noted   chan struct{}     // closed when the tenant knows it
+	memory  bool              // it died because its memory ran out; valid after dead
 
 	trusting sync.Mutex // held while trust sends
 	trusts   bool       // the helper has the machine's authorities; guarded by trusting
 
 	mu      sync.Mutex
-	number  uint64                 // of the last request
-	waiting map[uint64]chan report // who waits for a reply, by the number of the request
+	number  uint64                      // of the last request
+	waiting map[uint64]chan wire.Report // who waits for a reply, by the number of the request
 }
 
 // startProcess starts a helper of a tenant and waits until it is confined.
 func startProcess(ctx context.Context, t *tenant) (*process, error) {
 	c := t.manager.config
-	limits := c.Tenant
-	if machine, err := localPorts(); err != nil {
+	machine, err := localPorts()
+	if err != nil {
 		return nil, err
-	} else {
-		limits.Ports = portsOf(machine, t.reserve)
 	}
-	ours, theirs, err := socketPair()
+	ours, theirs, err := wire.SocketPair()
 	if err != nil {
 		return nil, err
 	}
 	p := &process{socket: ours, stderr: &tail{}, events: t.event, answer: c.AnswerTime,
-		dead: make(chan struct{}), noted: make(chan struct{}), waiting: map[uint64]chan report{}}
+		dead: make(chan struct{}), noted: make(chan struct{}), waiting: map[uint64]chan wire.Report{}}
 	p.command = &exec.Cmd{
-		// /proc/self/exe is this very program, even if the file at its path was replaced by an upgrade.
-		Path: "/proc/self/exe", Args: []string{"skillrund", HelperArg}, Env: environment,
-		Dir: c.Dir, ExtraFiles: []*os.File{theirs}, Stderr: p.stderr,
+		// The descriptor is the program that the daemon found when it started, even if an upgrade has replaced the file.
+		Path: fmt.Sprintf("/proc/self/fd/%d", wire.ProgramFD), Args: []string{Program}, Env: environment,
+		Dir: c.Dir, ExtraFiles: []*os.File{theirs, c.Program}, Stderr: p.stderr,
 		// Its own session: a signal of the daemon's terminal is not for it.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS},
 	}
 	err = p.start(t.manager, t.name)
 	theirs.Close() // before the first call: while it is open, read does not see the helper's end
 	if err != nil {
-		ours.file.Close()
+		ours.File.Close()
 		return nil, fmt.Errorf("start the network helper: %w", err)
 	}
 	go p.read()
-	if _, err := p.call(ctx, request{Kind: start, ID: p.group.ID(), Tenant: &limits}, -1); err != nil {
+	if _, err := p.call(ctx, wire.Request{Kind: wire.Start, Version: c.Version, ID: p.group.ID(), Tenant: &c.Tenant, Ports: portsOf(machine, t.reserve)}, -1); err != nil {
 		p.kill()
 		<-p.dead
 		return nil, errors.Join(err, p.lastWords())
@@ -103,15 +124,15 @@ func (p *process) start(m *Manager, tenant string) (err error) {
 // read handles reports until the helper is gone.
 func (p *process) read() {
 	for {
-		var r report
-		device, err := p.socket.receive(&r)
+		var r wire.Report
+		device, err := p.socket.Receive(&r)
 		if device != nil { // a helper must not send one
 			device.Close()
 			fmt.Fprint(p.stderr, "; ended, because it sent a descriptor")
 			break
 		}
 		if err == nil {
-			err = r.check()
+			err = r.Check()
 		}
 		if err != nil {
 			// A helper that is killed may leave requests unread: the kernel then resets the socket.
@@ -120,7 +141,7 @@ func (p *process) read() {
 			}
 			break
 		}
-		if r.Kind != reply {
+		if r.Kind != wire.Reply {
 			p.events(r)
 			continue
 		}
@@ -148,8 +169,8 @@ func (p *process) buried() {
 }
 
 // call sends a request and waits for the reply. A helper that does not reply is killed.
-func (p *process) call(ctx context.Context, r request, fd int) (report, error) {
-	answer := make(chan report, 1)
+func (p *process) call(ctx context.Context, r wire.Request, fd int) (wire.Report, error) {
+	answer := make(chan wire.Report, 1)
 	p.mu.Lock()
 	p.number++
 	r.Number = p.number
@@ -163,9 +184,9 @@ func (p *process) call(ctx context.Context, r request, fd int) (report, error) {
 	late := time.NewTimer(p.answer)
 	defer late.Stop()
 	// The deadline is the same for all callers of send, and each call only moves it on.
-	_ = p.socket.file.SetWriteDeadline(time.Now().Add(p.answer))
-	if err := p.socket.send(r, fd); err != nil {
-		return report{}, p.sendError(err)
+	_ = p.socket.File.SetWriteDeadline(time.Now().Add(p.answer))
+	if err := p.socket.Send(r, fd); err != nil {
+		return wire.Report{}, p.sendError(err)
 	}
 	select {
 	case a := <-answer:
@@ -174,18 +195,18 @@ func (p *process) call(ctx context.Context, r request, fd int) (report, error) {
 		}
 		return a, nil
 	case <-p.dead:
-		return report{}, errDied
+		return wire.Report{}, errDied
 	case <-ctx.Done():
-		return report{}, ctx.Err()
+		return wire.Report{}, ctx.Err()
 	case <-late.C:
 		fmt.Fprintf(p.stderr, "; it did not answer in %v", p.answer)
 		p.kill()
-		return report{}, fmt.Errorf("%w: it did not answer in %v", errDied, p.answer)
+		return wire.Report{}, fmt.Errorf("%w: it did not answer in %v", errDied, p.answer)
 	}
 }
 
 // rootsSize bounds the certificates in one packet, in bytes. Base64 needs a third more.
-const rootsSize = maxPacket / 2
+const rootsSize = wire.MaxPacket / 2
 
 // trust sends the machine's authorities, once: the helper can't read files.
 func (p *process) trust(ctx context.Context) error {
@@ -206,7 +227,7 @@ func (p *process) trust(ctx context.Context) error {
 			size += len(roots[n])
 			n++
 		}
-		if _, err := p.call(ctx, request{Kind: trust, Roots: roots[:n]}, -1); err != nil {
+		if _, err := p.call(ctx, wire.Request{Kind: wire.Trust, Roots: roots[:n]}, -1); err != nil {
 			return err
 		}
 		roots = roots[n:]
@@ -229,7 +250,7 @@ func (p *process) kill() { _ = p.command.Process.Kill() }
 // end closes the requests, at which the helper exits. It kills a helper that does not exit in time.
 func (p *process) end() {
 	// The helper reads the end of the requests, and its last reports still come the other way.
-	if conn, err := p.socket.file.SyscallConn(); err == nil {
+	if conn, err := p.socket.File.SyscallConn(); err == nil {
 		_ = conn.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_WR) })
 	}
 	select {
@@ -238,7 +259,7 @@ func (p *process) end() {
 		p.kill()
 		<-p.dead
 	}
-	p.socket.file.Close()
+	p.socket.File.Close()
 }
 
 // lastWords returns an error with the helper's exit status and its stderr.

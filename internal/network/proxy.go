@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/internal/network/credential"
-	"github.com/skillrun/skillrun/internal/network/gateway"
+	"github.com/skillrun/skillrun/internal/network/dial"
 )
 
 // A Proxy describes the HTTP proxy of a Manager's configuration. The helpers can read neither files nor the names
@@ -22,19 +22,19 @@ type Proxy struct {
 	Password credential.Source // zero: the proxy gets no user name and no password
 	CA       credential.Source // the authorities that sign the proxy's certificate; zero: the machine's
 
-	ResolvesNames bool // see gateway.Proxy
-	Direct        gateway.Direct
+	ResolvesNames bool // see dial.Proxy
+	Direct        dial.Direct
 }
 
 // lookupTime bounds the wait for the proxy's addresses.
 const lookupTime = 10 * time.Second
 
 // open returns the Proxy for a helper, or nil without a proxy.
-func (p *Proxy) open(ctx context.Context) (*gateway.Proxy, error) {
+func (p *Proxy) open(ctx context.Context) (*dial.Proxy, error) {
 	if p == nil {
 		return nil, nil
 	}
-	g := &gateway.Proxy{Secure: p.Secure, Name: p.Host, ResolvesNames: p.ResolvesNames, Direct: p.Direct}
+	g := &dial.Proxy{Secure: p.Secure, Name: p.Host, ResolvesNames: p.ResolvesNames, Direct: p.Direct}
 	var err error
 	if g.Authorization, g.CA, err = p.read(); err != nil {
 		return nil, fmt.Errorf("network_proxy: %w", err)
@@ -51,7 +51,7 @@ func (p *Proxy) open(ctx context.Context) (*gateway.Proxy, error) {
 	return g, nil
 }
 
-// Dial connects the daemon to a destination, as gateway.Proxy.Dial does. Each call reads the password again and looks up
+// Dial connects the daemon to a destination, as dial.Proxy.Dial does. Each call reads the password again and looks up
 // the proxy's name again.
 func (p *Proxy) Dial(ctx context.Context, to string, check func(netip.AddrPort) error) (net.Conn, error) {
 	g, err := p.open(ctx)

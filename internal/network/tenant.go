@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/skillrun/skillrun/internal/network/wire"
 )
 
 // ErrHelper says that the helper of a tenant can't run now.
@@ -134,7 +136,7 @@ func (t *tenant) watch(p *process) {
 	for {
 		select {
 		case <-ticker.C:
-			_, _ = p.call(t.life, request{Kind: ping}, -1)
+			_, _ = p.call(t.life, wire.Request{Kind: wire.Ping}, -1)
 		case <-p.dead:
 			t.lost(p)
 			return
@@ -154,7 +156,7 @@ func (t *tenant) lost(p *process) {
 	t.process = nil
 	networks := t.carried()
 	t.mu.Unlock()
-	p.socket.file.Close()
+	p.socket.File.Close()
 	t.died(p.lastWords())
 	close(p.noted)
 	for _, n := range networks {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/internal/network/credential"
+	"github.com/skillrun/skillrun/internal/network/dial"
+	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
 // A broker adds credentials to the sandbox's requests. It takes a connection over only if the client
@@ -61,7 +63,7 @@ func (c *connection) brokered() (*exchange, bool) {
 	// A client can send any name, so the name alone decides nothing. This sandbox must have got the address as an
 	// answer for the name, and the rules must allow the name here.
 	has := func(list []string) bool {
-		return slices.ContainsFunc(list, func(n string) bool { return normal(n) == name })
+		return slices.ContainsFunc(list, func(n string) bool { return policy.NormalName(n) == name })
 	}
 	if name == "" || !has(names) || c.decision.names != nil && !has(c.decision.names) {
 		// Without a credential the connection goes on as any other, which refuses the name or passes it on.
@@ -92,9 +94,9 @@ func (c *connection) named(from io.Reader) (name string, secure bool) {
 		if err != nil {
 			return "", true
 		}
-		return normal(hello.ServerName), true
+		return policy.NormalName(hello.ServerName), true
 	}
-	r, err := http.ReadRequest(bufio.NewReader(&headReader{from: from, left: maxHead}))
+	r, err := http.ReadRequest(bufio.NewReader(&dial.HeadReader{From: from, Left: dial.MaxHead}))
 	if err != nil {
 		return "", false
 	}
@@ -105,9 +107,9 @@ func (c *connection) named(from io.Reader) (name string, secure bool) {
 // cutPort returns the name in a Host, and its port or "".
 func cutPort(host string) (name, port string) {
 	if name, port, err := net.SplitHostPort(host); err == nil {
-		return normal(name), port
+		return policy.NormalName(name), port
 	}
-	return normal(host), ""
+	return policy.NormalName(host), ""
 }
 
 // A recorder keeps the bytes that are read from it.

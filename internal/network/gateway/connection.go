@@ -12,6 +12,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/waiter"
 
+	"github.com/skillrun/skillrun/internal/network/dial"
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
@@ -23,9 +24,9 @@ type connection struct {
 	decision decision
 	queue    waiter.Queue
 	endpoint tcpip.Endpoint
-	in       *client   // to the sandbox
-	out      *upstream // to the destination
-	start    time.Time // of the dial
+	in       *client    // to the sandbox
+	out      *dial.Conn // to the destination
+	start    time.Time  // of the dial
 
 	// Of a connection whose names are checked, see retry.go.
 	answered chan struct{} // closed after the server's first bytes
@@ -141,7 +142,7 @@ func (c *connection) abort() {
 	c.aborted.Do(func() {
 		c.resets.Store(true)
 		c.endpoint.Abort()
-		c.out.reset()
+		c.out.Reset()
 	})
 }
 
@@ -225,7 +226,7 @@ func (c *connection) grow() {
 		return
 	}
 	fixBuffers(c.endpoint, largeSend, largeWindow)
-	unlimitBuffers(c.out.socket)
+	dial.UnlimitBuffers(c.out.Socket)
 }
 
 // shrink gives the large buffers back after the connection's end, so that another connection can have such buffers.

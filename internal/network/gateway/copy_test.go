@@ -7,6 +7,9 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+
+	"github.com/skillrun/skillrun/internal/network/dial"
+	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
 // A sizedReader returns so many bytes for each read, and notes the sizes of the buffers.
@@ -27,7 +30,7 @@ func (r *sizedReader) Read(b []byte) (int, error) {
 
 // A full buffer is followed by a large one, and a connection that waits for data has a small one.
 func TestCopyBuffers(t *testing.T) {
-	c := &connection{gateway: &Gateway{life: t.Context(), entries: newAdmission(DefaultLimits(), NewShared(DefaultTenantLimits()))}}
+	c := &connection{gateway: &Gateway{life: t.Context(), entries: newAdmission(policy.DefaultLimits(), NewShared(policy.DefaultTenantLimits(), dial.Ports{}))}}
 	c.gateway.entries.tenant.large.most = 0 // it has no sockets to grow
 	r := &sizedReader{reads: []int{1, smallCopy, largeCopy, largeCopy, smallCopy, 10}}
 	var sum atomic.Int64

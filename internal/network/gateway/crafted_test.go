@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 
+	"github.com/skillrun/skillrun/internal/network/dial"
 	"github.com/skillrun/skillrun/internal/network/networktest"
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
@@ -207,7 +208,7 @@ func TestCraftedPackets(t *testing.T) {
 // Another sandbox of the tenant can still connect, and the end of the flood gives everything back.
 func TestHalfOpenFlood(t *testing.T) {
 	networktest.Serve(t, networktest.Public+":80", echo)
-	shared := NewShared(DefaultTenantLimits())
+	shared := NewShared(policy.DefaultTenantLimits(), dial.Ports{})
 	w := newWire(t, nil, func(c *Config) { c.Shared = shared })
 	const attempts, most = 600, 256
 	for i := range uint16(attempts) {

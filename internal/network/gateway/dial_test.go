@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/internal/network/dial"
 	"github.com/skillrun/skillrun/internal/network/networktest"
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
@@ -30,9 +30,7 @@ func newPorts() uint16 {
 // reserving gives a tenant one common port and one reserved port.
 func reserving(common, reserve uint16) func(*Config) {
 	return func(c *Config) {
-		l := DefaultTenantLimits()
-		l.Ports = Ports{PortRange{common, common}, PortRange{reserve, reserve}}
-		c.Shared = NewShared(l)
+		c.Shared = NewShared(policy.DefaultTenantLimits(), dial.Ports{Common: dial.PortRange{First: common, Last: common}, Reserve: dial.PortRange{First: reserve, Last: reserve}})
 	}
 }
 
@@ -110,21 +108,4 @@ func TestPortsOfPackets(t *testing.T) {
 	}
 	b.ask(t, "udp", "www.test", dns.TypeA)
 	b.awaitDenial(t, func(d policy.Denial) bool { return isPortEvent(d) && d.Protocol == "dns" && d.Name == "www.test" })
-}
-
-// If a dial fails because of the helper, an event has the cause. A refusal by the destination is no such event.
-func TestFault(t *testing.T) {
-	for errno, want := range map[syscall.Errno]string{
-		unix.EADDRNOTAVAIL: "no free port", unix.EAGAIN: "no free port", unix.EMFILE: "too many open sockets",
-		unix.ENFILE: "the machine does not open", unix.EPERM: "operation not permitted",
-		unix.ECONNREFUSED: "", unix.ETIMEDOUT: "", unix.EHOSTUNREACH: "", unix.ENETUNREACH: "",
-	} {
-		err := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", errno)}
-		if got := fault(err); (want == "") != (got == "") || !strings.Contains(got, want) {
-			t.Errorf("%v: %q", errno, got)
-		}
-	}
-	if fault(nil) != "" {
-		t.Error("a fault without an error")
-	}
 }

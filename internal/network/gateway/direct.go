@@ -32,7 +32,7 @@ func (c *connection) outward(read []byte) error {
 			return err
 		}
 	}
-	if c.out.Conn != net.Conn(c.out.socket) { // TLS to a proxy
+	if c.out.Conn != net.Conn(c.out.Socket) { // TLS to a proxy
 		return c.copy(c.out, c.in, &c.sent)
 	}
 	w := &socketWriter{connection: c}
@@ -41,13 +41,13 @@ func (c *connection) outward(read []byte) error {
 
 // inward moves the destination's data to the client. It moves read first, bytes that were read before.
 func (c *connection) inward(read []byte) error {
-	early := slices.Concat(read, c.out.again)
-	if c.out.again = nil; len(early) > 0 {
+	early := slices.Concat(read, c.out.Early)
+	if c.out.Early = nil; len(early) > 0 {
 		if err := c.pass(c.in, early, &c.received); err != nil {
 			return err
 		}
 	}
-	if c.out.Conn != net.Conn(c.out.socket) {
+	if c.out.Conn != net.Conn(c.out.Socket) {
 		return c.copy(c.in, c.out, &c.received)
 	}
 	r := &socketReader{connection: c}
@@ -57,7 +57,7 @@ func (c *connection) inward(read []byte) error {
 // move calls step until the end of the data. Before each step, it waits until the stack is ready for events, and with wait
 // until the socket is ready. A step returns the number of bytes that it has moved, and EAGAIN if the socket was not ready.
 func (c *connection) move(events waiter.EventMask, sum *atomic.Int64, wait func(syscall.RawConn, func(uintptr) bool) error, step func(fd int) (int, error)) error {
-	socket, err := c.out.socket.SyscallConn()
+	socket, err := c.out.Socket.SyscallConn()
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/certtest"
+	"github.com/skillrun/skillrun/internal/network/dial"
 	"github.com/skillrun/skillrun/internal/network/networktest"
 )
 
@@ -59,7 +60,7 @@ func TestDataIsWhole(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"direct": func(*Config) {},
 		"proxy":  through(),
-		"proxy with TLS": through(func(p *Proxy) {
+		"proxy with TLS": through(func(p *dial.Proxy) {
 			p.Secure, p.Name, p.CA = true, "localhost", string(authority.PEM())
 		}),
 	} {

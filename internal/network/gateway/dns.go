@@ -145,7 +145,7 @@ func answerSize(m *dns.Msg) int {
 
 // fill answers a question, if the rules allow its name.
 func (n *nameServer) fill(reply *dns.Msg, q dns.Question) {
-	name := normal(q.Name)
+	name := policy.NormalName(q.Name)
 	v := n.gateway.rules.Name(name)
 	switch {
 	case !v.Allowed:
@@ -172,7 +172,7 @@ func (n *nameServer) resolve(reply *dns.Msg, name string, kind uint16) {
 			n.refuse(reply, name, policy.Verdict{Reason: reached})
 			return
 		}
-		if n.gateway.relay.resolves(name) {
+		if n.gateway.relay.Resolves(name) {
 			found = n.stand(name, kind)
 		} else {
 			found = n.ask(name, kind)
@@ -201,7 +201,7 @@ func (n *nameServer) resolve(reply *dns.Msg, name string, kind uint16) {
 // the name has no address of IPv6.
 func (n *nameServer) stand(name string, kind uint16) resolved {
 	found := resolved{code: dns.RcodeSuccess, ends: time.Now().Add(largestTTL)}
-	if a, ok := n.gateway.relay.stand(name); ok && kind == dns.TypeA {
+	if a, ok := n.gateway.relay.Stand(name); ok && kind == dns.TypeA {
 		found.addresses = []netip.Addr{a}
 	}
 	return found

@@ -218,7 +218,7 @@ func TestDNSForms(t *testing.T) {
 func TestDNSNames(t *testing.T) {
 	newZone(t)
 	b := newBox(t, nil, nil)
-	for i := range DefaultLimits().Names {
+	for i := range policy.DefaultLimits().Names {
 		b.gateway.names.cache.admit(fmt.Sprint(i))
 	}
 	if m := b.ask(t, "udp", "www.test", dns.TypeA); m.Rcode != dns.RcodeRefused {

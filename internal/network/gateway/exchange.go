@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 
 	"github.com/skillrun/skillrun/internal/network/credential"
+	"github.com/skillrun/skillrun/internal/network/dial"
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
@@ -54,7 +55,7 @@ func (s *exchange) serve() {
 	limits := s.gateway.entries.limits
 	server := &http.Server{
 		Handler: s, ErrorLog: silent, DisableGeneralOptionsHandler: true,
-		ReadHeaderTimeout: limits.Hello, IdleTimeout: limits.Idle, MaxHeaderBytes: maxHead,
+		ReadHeaderTimeout: limits.Hello, IdleTimeout: limits.Idle, MaxHeaderBytes: dial.MaxHead,
 		HTTP2: http2Config(),
 	}
 	// net/http sees the sandbox's bytes through countedConn, so TLS's own bytes count for the limits, too.
@@ -217,18 +218,12 @@ func (s *exchange) rewrite(r *httputil.ProxyRequest) {
 
 // fail tells the program that its request failed on the way to the destination.
 func (s *exchange) fail(w http.ResponseWriter, r *http.Request, err error) {
-	reason := fmt.Sprintf("the connection to %s failed: %s", s.name, clipped(err.Error()))
+	reason := fmt.Sprintf("the connection to %s failed: %s", s.name, dial.Clipped(err.Error()))
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		reason = fmt.Sprintf("the certificate of %s is not valid: %s", s.name, clipped(err.Error()))
+		reason = fmt.Sprintf("the certificate of %s is not valid: %s", s.name, dial.Clipped(err.Error()))
 		s.gateway.deny(s.decision.refuse(policy.Verdict{Reason: reason}))
 	}
 	http.Error(w, "skillrun: "+reason, http.StatusBadGateway)
-}
-
-// clipped returns an error's text for a person. It can have bytes of the server.
-func clipped(text string) string {
-	text = strconv.QuoteToASCII(text[:min(len(text), maxShown)])
-	return text[1 : len(text)-1]
 }
 
 // oneConn is a net.Listener with one connection.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/skillrun/skillrun/internal/network/dial"
 	"github.com/skillrun/skillrun/internal/network/networktest"
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
@@ -32,7 +33,7 @@ func fuzzed(f testing.TB) *Gateway {
 	if err != nil {
 		f.Fatal(err)
 	}
-	g := &Gateway{life: context.Background(), rules: rules, pins: newPins(), entries: newAdmission(DefaultLimits(), NewShared(DefaultTenantLimits())), report: newReporter(newLog()), throttle: newThrottle()}
+	g := &Gateway{life: context.Background(), rules: rules, pins: newPins(), entries: newAdmission(policy.DefaultLimits(), NewShared(policy.DefaultTenantLimits(), dial.Ports{})), report: newReporter(newLog()), throttle: newThrottle()}
 	g.names = newNameServer(g, nil)
 	return g
 }
@@ -55,7 +56,7 @@ func FuzzQuery(f *testing.F) {
 	g := fuzzed(f)
 	public := netip.MustParseAddr(networktest.Public)
 	f.Fuzz(func(t *testing.T, query []byte, tcp bool) {
-		g.names.cache = newCache(DefaultLimits())
+		g.names.cache = newCache(policy.DefaultLimits())
 		g.names.cache.put("www.test", dns.TypeA, resolved{addresses: slices.Repeat([]netip.Addr{public}, maxAnswer), ends: time.Now().Add(time.Hour)})
 		b := g.names.answer(query, tcp)
 		if b == nil {
@@ -69,7 +70,7 @@ func FuzzQuery(f *testing.F) {
 			t.Errorf("%d bytes by UDP", len(b))
 		}
 		for _, r := range m.Answer {
-			if a, ok := addressOf(r); !ok || a != public || normal(r.Header().Name) != "www.test" {
+			if a, ok := addressOf(r); !ok || a != public || policy.NormalName(r.Header().Name) != "www.test" {
 				t.Errorf("answer %v", r)
 			}
 		}
@@ -279,7 +280,7 @@ func FuzzRequest(f *testing.F) {
 	to := netip.MustParseAddrPort(networktest.Public + ":80")
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c := &connection{gateway: g, decision: decision{allowed: true, names: []string{"www.test"}, protocol: policy.TCP, to: to}}
-		in := bufio.NewReader(&headReader{from: bytes.NewReader(data), left: -1})
+		in := bufio.NewReader(&dial.HeadReader{From: bytes.NewReader(data), Left: -1})
 		for {
 			r, err := http.ReadRequest(in)
 			if err != nil || c.checkRequest(r) != nil {

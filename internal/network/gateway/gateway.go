@@ -16,6 +16,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 
 	"github.com/skillrun/skillrun/internal/network/credential"
+	"github.com/skillrun/skillrun/internal/network/dial"
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
@@ -24,14 +25,14 @@ type Config struct {
 	TUN       *os.File // as sandbox.Link has it; New owns it, also after an error
 	Rules     *policy.Rules
 	Resolvers []netip.AddrPort // that the machine uses; without one, no name has an address
-	Limits    Limits
+	Limits    policy.Limits
 	Shared    *Shared     // the tenant's connections
 	Sink      policy.Sink // called by one goroutine at a time; must not block
 	// Credentials are added to the sandbox's requests; nil: none. Roots sign the certificates of the servers
 	// that get a credential, and the proxy's certificate.
 	Credentials *credential.Set
 	Roots       *x509.CertPool
-	Proxy       *Proxy // nil: none
+	Proxy       *dial.Proxy // nil: none
 }
 
 // A Gateway carries the packets of one sandbox.
@@ -40,8 +41,8 @@ type Gateway struct {
 	names    *nameServer
 	pins     *pins
 	entries  *admission
-	broker   *broker // nil: no credentials
-	relay    *relay  // nil: no proxy
+	broker   *broker     // nil: no credentials
+	relay    *dial.Relay // nil: no proxy
 	report   *reporter
 	throttle *throttle
 	tun      *os.File
@@ -76,8 +77,8 @@ func New(c Config) (*Gateway, error) {
 	g.life, g.end = context.WithCancel(context.Background())
 	g.names = newNameServer(g, c.Resolvers)
 	g.broker = newBroker(c.Credentials, c.Roots)
-	if g.relay = newRelay(c.Proxy, c.Roots, c.Shared.dial); g.relay != nil {
-		g.rules = g.rules.WithOwn(g.relay.own())
+	if g.relay = dial.NewRelay(c.Proxy, c.Roots, c.Shared.ports.Dial); g.relay != nil {
+		g.rules = g.rules.WithOwn(g.relay.Own())
 	}
 	g.link = newLink(c.TUN, g.refusePacket, func() { g.throttle.hold(g.life) })
 	if err := g.start(); err != nil {

@@ -9,17 +9,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/network/dial"
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
-
-// maxHead bounds the head of a request in bytes.
-const maxHead = 64 << 10
 
 // sendHTTP parses each request of the connection, checks its Host and writes the parsed request. So the
 // server sees the request that was checked, even if the client's bytes were ambiguous. A request
 // can't change the protocol, because later bytes would pass unchecked.
 func (c *connection) sendHTTP() error {
-	limited := &headReader{from: c.in}
+	limited := &dial.HeadReader{From: c.in}
 	in := bufio.NewReader(limited)
 	out := bufio.NewWriter(passWriter{c})
 	for first := true; ; first = false {
@@ -27,12 +25,12 @@ func (c *connection) sendHTTP() error {
 			_ = c.in.SetReadDeadline(time.Now().Add(c.gateway.entries.limits.Hello))
 		}
 		// A request's head is bounded, its body is not: limits.Bytes counts it.
-		limited.left = maxHead
+		limited.Left = dial.MaxHead
 		r, err := http.ReadRequest(in)
 		if err != nil {
 			return c.endOfRequests(err, first)
 		}
-		limited.left = -1
+		limited.Left = -1
 		_ = c.in.SetReadDeadline(time.Time{})
 		if err := c.checkRequest(r); err != nil {
 			return err
@@ -146,26 +144,6 @@ func (b flushingBody) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	return b.ReadCloser.Read(p)
-}
-
-// A headReader reads at most left bytes; a negative left is no bound.
-type headReader struct {
-	from io.Reader
-	left int
-}
-
-var errLongHead = errors.New("the head of the request is too long")
-
-func (r *headReader) Read(b []byte) (int, error) {
-	if r.left == 0 {
-		return 0, errLongHead
-	}
-	if r.left < 0 {
-		return r.from.Read(b)
-	}
-	n, err := r.from.Read(b[:min(len(b), r.left)])
-	r.left -= n
-	return n, err
 }
 
 // A passWriter writes to the destination and counts.

@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"strings"
 
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
@@ -28,14 +27,14 @@ type decision struct {
 // judge asks the rules for a destination, and decides whether the proxy is asked for it.
 func (g *Gateway) judge(p policy.Protocol, to netip.AddrPort) decision {
 	all, old := g.pins.names(to.Addr())
-	name := g.relay.nameOf(to.Addr())
+	name := g.relay.NameOf(to.Addr())
 	d := decision{}
 	if name != "" {
 		d = g.judgeName(p, to, name)
 	} else {
 		d = g.judgeAddress(p, to, all, old)
 	}
-	if !d.allowed || name == "" && !g.relay.carries(to.Addr(), all) {
+	if !d.allowed || name == "" && !g.relay.Carries(to.Addr(), all) {
 		return d
 	}
 	if p != policy.TCP {
@@ -52,7 +51,7 @@ func (g *Gateway) judge(p policy.Protocol, to netip.AddrPort) decision {
 func (g *Gateway) judgeName(p policy.Protocol, to netip.AddrPort, name string) decision {
 	d := decision{protocol: p, to: to, name: name}
 	// Through the proxy a sandbox could otherwise reach the proxy itself, perhaps its administration.
-	if name == normal(g.relay.Name) {
+	if name == policy.NormalName(g.relay.Name) {
 		return d.refuse(policy.Verdict{Rule: policy.KindOwn, Reason: name + " is the proxy of the daemon"})
 	}
 	v, anyName := g.rules.DialName(name, to.Port())
@@ -130,12 +129,12 @@ func (d decision) reads() bool { return d.names != nil || d.denies }
 
 // spoken judges a name that the client sent, such as a TLS server name. what describes it in the reason of a refusal.
 func (g *Gateway) spoken(d decision, name, what string) (decision, bool) {
-	name = normal(name)
+	name = policy.NormalName(name)
 	if d.names == nil {
 		return g.undenied(d, name, what)
 	}
 	for _, n := range d.names {
-		if name == normal(n) {
+		if name == policy.NormalName(n) {
 			return d, true
 		}
 	}
@@ -174,6 +173,3 @@ func shown(name string) string {
 	}
 	return name
 }
-
-// normal is a name without case and final dot.
-func normal(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }

@@ -4,36 +4,12 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/skillrun/skillrun/internal/network/dial"
+	"github.com/skillrun/skillrun/internal/network/policy"
 )
-
-// Limits bound one sandbox. Connections are TCP connections and UDP sessions that exist at the same
-// time. A zero Bytes has no limit; the other fields must be positive.
-type Limits struct {
-	Connections  int64         `json:"connections"`
-	NewPerSecond int           `json:"new_per_second"` // the same number may come at once
-	Bytes        int64         `json:"bytes"`          // sent and received, of all connections together
-	Idle         time.Duration `json:"idle"`           // a TCP connection without a byte ends
-	IdleUDP      time.Duration `json:"idle_udp"`
-	// Different names that a sandbox may ask for: DNS is no channel for data. A name costs about 200 bytes
-	// of memory.
-	Names int `json:"names"`
-	// Questions that the cache does not answer. It answers none with a TTL of 0, and the order of the
-	// questions would be a channel without a bound.
-	Questions int           `json:"questions"`
-	Dial      time.Duration `json:"dial"`  // until the destination has answered
-	Hello     time.Duration `json:"hello"` // until the client has sent the name that is checked
-}
-
-// DefaultLimits are the limits of a sandbox.
-func DefaultLimits() Limits {
-	return Limits{
-		Connections: 256, NewPerSecond: 1000, Bytes: 100 << 30, Names: 1000, Questions: 10_000,
-		Idle: 5 * time.Minute, IdleUDP: time.Minute, Dial: 10 * time.Second, Hello: 10 * time.Second,
-	}
-}
 
 // Bounds without a configuration. A pin costs about 200 bytes.
 const (
@@ -54,33 +30,13 @@ const (
 	largeWindow = 1 << 20  // from the sandbox; the stack offers half of it
 	growAfter   = 512 << 10
 	maxLarge    = 32
-
-	// Buffers of the socket to the destination, in bytes. The kernel doubles these sizes for its own data (socket(7)).
-	// A new socket can receive as much with the usual net.ipv4.tcp_rmem. For a connection with large buffers the kernel
-	// chooses the sizes, because transfers over long distances need them: by default up to 6 MiB to receive and 4 MiB to
-	// send. So maxLarge such connections hold at most 320 MiB.
-	socketReceive = 64 << 10
-	socketSend    = 32 << 10
 )
-
-// TenantLimits bound the sandboxes of one tenant together. Connections and NewPerSecond must be positive.
-type TenantLimits struct {
-	Connections    int64 `json:"connections"`      // open at the same time
-	NewPerSecond   int   `json:"new_per_second"`   // new connections on average; Connections of them may come at once
-	BytesPerSecond int64 `json:"bytes_per_second"` // sent and received; beyond it connections wait. 0: no limit
-	Ports          Ports `json:"ports"`
-}
-
-// DefaultTenantLimits are the limits of a tenant. The rate of new connections is twice the rate of a sandbox, so that
-// one sandbox can't use up the rate of the tenant. On most machines a helper can't carry 1 GiB in a second.
-func DefaultTenantLimits() TenantLimits {
-	return TenantLimits{Connections: 4096, NewPerSecond: 2000, BytesPerSecond: 1 << 30}
-}
 
 // A Shared applies TenantLimits to several gateways.
 type Shared struct {
 	count
-	limits TenantLimits
+	limits policy.TenantLimits
+	ports  dial.Ports    // of the helper's sockets
 	rate   *rate.Limiter // of new connections
 	bytes  *rate.Limiter // nil: no limit
 	large  count         // connections with large buffers
@@ -89,11 +45,11 @@ type Shared struct {
 	translators translators
 }
 
-// NewShared returns a Shared without a connection.
-func NewShared(l TenantLimits) *Shared {
+// NewShared returns a Shared without a connection, whose sockets have the given ports.
+func NewShared(l policy.TenantLimits, p dial.Ports) *Shared {
 	// A burst of Connections new ones lets all sandboxes of a tenant start at once. NewPerSecond then bounds how fast
 	// they replace connections.
-	s := &Shared{count: count{most: l.Connections}, limits: l, large: count{most: maxLarge}, asking: make(chan struct{}, maxAsking),
+	s := &Shared{count: count{most: l.Connections}, limits: l, ports: p, large: count{most: maxLarge}, asking: make(chan struct{}, maxAsking),
 		rate: rate.NewLimiter(rate.Limit(l.NewPerSecond), max(l.NewPerSecond, int(l.Connections)))}
 	if l.BytesPerSecond > 0 {
 		// A burst has room for the largest piece that a connection carries at once: a buffer, a packet or a TLS record.
@@ -146,14 +102,14 @@ func (c *count) give() { c.used.Add(-1) }
 
 // admission counts the connections of a sandbox.
 type admission struct {
-	limits Limits
+	limits policy.Limits
 	own    *count
 	tenant *Shared
 	rate   *rate.Limiter
 	bytes  atomic.Int64
 }
 
-func newAdmission(l Limits, tenant *Shared) *admission {
+func newAdmission(l policy.Limits, tenant *Shared) *admission {
 	return &admission{limits: l, own: &count{most: l.Connections}, tenant: tenant,
 		rate: rate.NewLimiter(rate.Limit(l.NewPerSecond), l.NewPerSecond)}
 }

@@ -21,6 +21,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 
+	"github.com/skillrun/skillrun/internal/network/dial"
 	"github.com/skillrun/skillrun/internal/network/networktest"
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
@@ -30,10 +31,12 @@ func TestConnectionLimits(t *testing.T) {
 	const address = networktest.Public + ":80"
 	networktest.Serve(t, address, echo)
 	for want, change := range map[string]func(*Config){
-		"more than 1 connections":               func(c *Config) { c.Limits.Connections = 1 },
-		"more than 1 connections of the tenant": func(c *Config) { c.Shared = NewShared(TenantLimits{Connections: 1, NewPerSecond: 1000}) },
-		"more than 1 new connections in a":      func(c *Config) { c.Limits.NewPerSecond = 1 },
-		"more than 2 bytes":                     func(c *Config) { c.Limits.Bytes = 2 },
+		"more than 1 connections": func(c *Config) { c.Limits.Connections = 1 },
+		"more than 1 connections of the tenant": func(c *Config) {
+			c.Shared = NewShared(policy.TenantLimits{Connections: 1, NewPerSecond: 1000}, dial.Ports{})
+		},
+		"more than 1 new connections in a": func(c *Config) { c.Limits.NewPerSecond = 1 },
+		"more than 2 bytes":                func(c *Config) { c.Limits.Bytes = 2 },
 		"more than 0 new connections of the tenant": func(c *Config) {
 			c.Shared.rate = rate.NewLimiter(0, 1) // no room comes back
 			c.Shared.limits.NewPerSecond = 0
@@ -73,7 +76,7 @@ func TestConnectionLimits(t *testing.T) {
 // larger than the limit still passes, and the end of a network ends the wait.
 func TestBytesOfTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewShared(TenantLimits{Connections: 1, NewPerSecond: 1, BytesPerSecond: 1 << 20})
+		s := NewShared(policy.TenantLimits{Connections: 1, NewPerSecond: 1, BytesPerSecond: 1 << 20}, dial.Ports{})
 		start := time.Now()
 		var all sync.WaitGroup
 		for range 4 {
@@ -95,7 +98,7 @@ func TestBytesOfTenant(t *testing.T) {
 			t.Errorf("after the end: %v", err)
 		}
 	})
-	if err := NewShared(TenantLimits{Connections: 1, NewPerSecond: 1}).carry(t.Context(), 1<<40); err != nil {
+	if err := NewShared(policy.TenantLimits{Connections: 1, NewPerSecond: 1}, dial.Ports{}).carry(t.Context(), 1<<40); err != nil {
 		t.Errorf("without a limit: %v", err)
 	}
 }
@@ -335,7 +338,7 @@ func TestBuffers(t *testing.T) {
 	want := func(what string, c net.Conn, send, window int64) {
 		t.Helper()
 		receive, fixed := outside(t, peers[c])
-		if wantFixed := send == smallSend; fixed != wantFixed || fixed && receive != 2*socketReceive {
+		if wantFixed := send == smallSend; fixed != wantFixed || fixed && receive != 2*dial.ReceiveBuffer {
 			t.Errorf("%s: the socket can receive %d bytes, fixed %v", what, receive, fixed)
 		}
 		if gotSend, gotWindow := size(c); gotSend != send || gotWindow != window {
@@ -472,7 +475,7 @@ func TestNoDescriptors(t *testing.T) {
 
 // A name may be asked for again, but not without end: the order of questions carries data.
 func TestQuestionsAreBounded(t *testing.T) {
-	c := newCache(Limits{Names: 1, Questions: 100})
+	c := newCache(policy.Limits{Names: 1, Questions: 100})
 	for i := range 100 {
 		if reached := c.admit("www.test"); reached != "" {
 			t.Fatalf("question %d: %s", i, reached)

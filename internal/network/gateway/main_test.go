@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/network/dial"
 	"github.com/skillrun/skillrun/internal/network/networktest"
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
@@ -95,7 +96,7 @@ func newBox(t testing.TB, allow, deny []string, change ...func(*Config)) *box {
 		t.Fatal(err)
 	}
 	b := &box{Sandbox: networktest.NewSandbox(t), log: newLog()}
-	c := Config{TUN: b.TUN, Rules: rules, Limits: DefaultLimits(), Shared: NewShared(DefaultTenantLimits()), Sink: b.log,
+	c := Config{TUN: b.TUN, Rules: rules, Limits: policy.DefaultLimits(), Shared: NewShared(policy.DefaultTenantLimits(), dial.Ports{}), Sink: b.log,
 		Resolvers: []netip.AddrPort{netip.MustParseAddrPort(networktest.Resolver + ":53")}}
 	for _, f := range change {
 		f(&c)

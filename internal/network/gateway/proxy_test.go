@@ -21,6 +21,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/certtest"
 	"github.com/skillrun/skillrun/internal/network/credential"
+	"github.com/skillrun/skillrun/internal/network/dial"
 	"github.com/skillrun/skillrun/internal/network/networktest"
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
@@ -77,15 +78,15 @@ func newConnector(t *testing.T) *connector {
 }
 
 // through gives a Gateway the test's proxy.
-func through(change ...func(*Proxy)) func(*Config) {
-	p := &Proxy{Addresses: []netip.AddrPort{netip.MustParseAddrPort(proxyAddress)}}
+func through(change ...func(*dial.Proxy)) func(*Config) {
+	p := &dial.Proxy{Addresses: []netip.AddrPort{netip.MustParseAddrPort(proxyAddress)}}
 	for _, f := range change {
 		f(p)
 	}
 	return func(c *Config) { c.Proxy = p }
 }
 
-func resolvesNames(p *Proxy) { p.ResolvesNames = true }
+func resolvesNames(p *dial.Proxy) { p.ResolvesNames = true }
 
 // talk sends a byte to an echo server, gets it back, and the end after its own end.
 func talk(t *testing.T, c net.Conn) {
@@ -108,7 +109,7 @@ func TestProxyGetsJudgedAddresses(t *testing.T) {
 	p := newConnector(t)
 	networktest.Serve(t, networktest.Public+":7000", echo)
 	networktest.Serve(t, "["+networktest.Public6+"]:7000", func(net.Conn) { t.Error("the connection did not go through the proxy") })
-	b := newBox(t, []string{"*.test:7000", "[" + networktest.Public6 + "]:7000"}, nil, through(func(p *Proxy) { p.Authorization = "Basic dTpw" }))
+	b := newBox(t, []string{"*.test:7000", "[" + networktest.Public6 + "]:7000"}, nil, through(func(p *dial.Proxy) { p.Authorization = "Basic dTpw" }))
 	talk(t, b.dialNamed(t, "7000", "www.test"))
 	if e := b.awaitClosed(t); e.Name != "www.test" || e.To.String() != networktest.Public+":7000" || e.Sent != 1 || e.Received != 1 {
 		t.Errorf("event: %+v", e)
@@ -133,7 +134,7 @@ func TestProxyResolvesNames(t *testing.T) {
 	networktest.Serve(t, networktest.Public+":7000", echo)
 	serveHTTP(t, networktest.Public+":443", true)
 	b := newBox(t, []string{"only.the.proxy.knows:443,7000", "*.test:443", "public:7000", "20.1.0.1:7000"}, []string{"denied.test:7000"},
-		through(resolvesNames, func(p *Proxy) { p.Direct.Names = []string{"www.test"} }))
+		through(resolvesNames, func(p *dial.Proxy) { p.Direct.Names = []string{"www.test"} }))
 	for _, tt := range []struct {
 		name string
 		kind uint16
@@ -196,8 +197,8 @@ func TestProxyIsClosed(t *testing.T) {
 	newZone(t)
 	const address = networktest.Public2 + ":443"
 	networktest.Serve(t, address, echo)
-	at := func(change ...func(*Proxy)) func(*Config) {
-		return through(append(change, func(p *Proxy) {
+	at := func(change ...func(*dial.Proxy)) func(*Config) {
+		return through(append(change, func(p *dial.Proxy) {
 			p.Addresses, p.Name = []netip.AddrPort{netip.MustParseAddrPort(address)}, "proxy.test"
 			p.Direct.Prefixes = []netip.Prefix{netip.MustParsePrefix("20.0.0.0/8")}
 		})...)
@@ -234,9 +235,9 @@ func TestProxyIsNotAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	nowhere := func(p *Proxy) { p.Addresses = nil }
-	b := newBox(t, []string{"public:7000", networktest.Metadata + ":7000", "public:7000/udp"}, nil, through(nowhere, func(p *Proxy) {
-		p.Direct = Direct{Names: []string{"*.test"}, Prefixes: []netip.Prefix{netip.MustParsePrefix("20.1.0.0/28")}}
+	nowhere := func(p *dial.Proxy) { p.Addresses = nil }
+	b := newBox(t, []string{"public:7000", networktest.Metadata + ":7000", "public:7000/udp"}, nil, through(nowhere, func(p *dial.Proxy) {
+		p.Direct = dial.Direct{Names: []string{"*.test"}, Prefixes: []netip.Prefix{netip.MustParsePrefix("20.1.0.0/28")}}
 	}))
 	for _, to := range []string{networktest.Public + ":7000", networktest.Metadata + ":7000"} {
 		c, err := b.Dial("tcp", to)
@@ -268,7 +269,7 @@ func TestProxyIsNotAsked(t *testing.T) {
 
 // Whatever the proxy answers, the program's connection is refused, and an event has the reason.
 func TestProxyRefuses(t *testing.T) {
-	long := "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 2*maxHead) + "\r\n\r\n"
+	long := "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 2*dial.MaxHead) + "\r\n\r\n"
 	for _, tt := range []struct{ name, answer, authorization, want string }{
 		{"no credentials", "HTTP/1.1 407 x\r\nProxy-Authenticate: Basic\r\n\r\n", "", "the proxy refused the connection: 407 Proxy Authentication Required; it wants network_proxy.username and network_proxy.password"},
 		{"wrong credentials", "HTTP/1.1 407 x\r\n\r\n", "Basic s3cr3t", "407 Proxy Authentication Required; it does not accept network_proxy.username"},
@@ -278,14 +279,14 @@ func TestProxyRefuses(t *testing.T) {
 		{"unreachable", "HTTP/1.1 503 x\r\n\r\n", "", "the proxy did not reach the destination: 503 Service Unavailable"},
 		{"not HTTP", "220 mail.example ESMTP\r\n", "", `the proxy did not answer the request for a connection: malformed HTTP`},
 		{"nothing", "", "", "the proxy did not answer the request for a connection: unexpected EOF"},
-		{"endless head", long, "", "the proxy did not answer the request for a connection: " + errLongHead.Error()},
+		{"endless head", long, "", "the proxy did not answer the request for a connection: " + dial.ErrLongHead.Error()},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			networktest.Serve(t, proxyAddress, func(c net.Conn) {
 				_, _ = http.ReadRequest(bufio.NewReader(c))
 				_, _ = io.WriteString(c, tt.answer)
 			})
-			b := newBox(t, []string{"public:7000"}, nil, through(func(p *Proxy) { p.Authorization = credential.Value(tt.authorization) }))
+			b := newBox(t, []string{"public:7000"}, nil, through(func(p *dial.Proxy) { p.Authorization = credential.Value(tt.authorization) }))
 			if c, err := b.Dial("tcp", networktest.Public+":7000"); !errors.Is(err, syscall.ECONNREFUSED) {
 				t.Fatalf("got %v, %v", c, err)
 			}
@@ -299,7 +300,7 @@ func TestProxyRefuses(t *testing.T) {
 
 // A proxy that is not there, or is silent, does not hold up the program beyond the time to dial.
 func TestProxyIsSilent(t *testing.T) {
-	b := newBox(t, []string{"public:7000"}, nil, through(func(p *Proxy) {
+	b := newBox(t, []string{"public:7000"}, nil, through(func(p *dial.Proxy) {
 		p.Addresses = append(p.Addresses, netip.MustParseAddrPort("10.5.0.1:3129"))
 	}))
 	if c, err := b.Dial("tcp", networktest.Public+":7000"); !errors.Is(err, syscall.ECONNREFUSED) {
@@ -373,7 +374,7 @@ func TestProxyWithTLS(t *testing.T) {
 	networktest.Serve(t, proxyAddress, func(c net.Conn) { p.handle(tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}})) })
 	networktest.Serve(t, networktest.Public+":7000", echo)
 	secure := func(name, ca string) func(*Config) {
-		return through(func(p *Proxy) { p.Secure, p.Name, p.CA = true, name, ca })
+		return through(func(p *dial.Proxy) { p.Secure, p.Name, p.CA = true, name, ca })
 	}
 	ca := string(authority.PEM())
 	b := newBox(t, []string{"public:7000"}, nil, secure("localhost", ca))
@@ -424,22 +425,22 @@ func TestProxyDial(t *testing.T) {
 	refused := errors.New("refused")
 	for _, tt := range []struct {
 		name, to string
-		change   func(*Proxy)
+		change   func(*dial.Proxy)
 		asked    string // the proxy; empty: not
 		judged   string
 		want     error
 	}{
-		{"an address", networktest.Public + ":7000", func(*Proxy) {}, "20.1.0.1:7000 20.1.0.1:7000 ", networktest.Public + ":7000", nil},
-		{"a mapped address", "[::ffff:20.1.0.1]:7000", func(*Proxy) {}, "20.1.0.1:7000 20.1.0.1:7000 ", networktest.Public + ":7000", nil},
-		{"a refused address", networktest.Private + ":7000", func(*Proxy) {}, "", networktest.Private + ":7000", refused},
-		{"an address of no_proxy", networktest.Public + ":7000", func(p *Proxy) { p.Direct.Prefixes = []netip.Prefix{netip.MustParsePrefix("20.1.0.0/24")} }, "", networktest.Public + ":7000", nil},
-		{"loopback", "localhost:7001", func(*Proxy) {}, "", "127.0.0.1:7001", nil},
+		{"an address", networktest.Public + ":7000", func(*dial.Proxy) {}, "20.1.0.1:7000 20.1.0.1:7000 ", networktest.Public + ":7000", nil},
+		{"a mapped address", "[::ffff:20.1.0.1]:7000", func(*dial.Proxy) {}, "20.1.0.1:7000 20.1.0.1:7000 ", networktest.Public + ":7000", nil},
+		{"a refused address", networktest.Private + ":7000", func(*dial.Proxy) {}, "", networktest.Private + ":7000", refused},
+		{"an address of no_proxy", networktest.Public + ":7000", func(p *dial.Proxy) { p.Direct.Prefixes = []netip.Prefix{netip.MustParsePrefix("20.1.0.0/24")} }, "", networktest.Public + ":7000", nil},
+		{"loopback", "localhost:7001", func(*dial.Proxy) {}, "", "127.0.0.1:7001", nil},
 		{"a name for the proxy", "Only.the.proxy.knows.:7000", resolvesNames, "only.the.proxy.knows:7000 only.the.proxy.knows:7000 ", "", nil},
 		{"an address beside names", networktest.Private + ":7000", resolvesNames, "", networktest.Private + ":7000", refused},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newConnector(t)
-			proxy := &Proxy{Addresses: []netip.AddrPort{netip.MustParseAddrPort(proxyAddress)}}
+			proxy := &dial.Proxy{Addresses: []netip.AddrPort{netip.MustParseAddrPort(proxyAddress)}}
 			tt.change(proxy)
 			var judged string
 			c, err := proxy.Dial(t.Context(), tt.to, func(a netip.AddrPort) error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/skillrun/skillrun/internal/network/dial"
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
@@ -41,7 +42,7 @@ func (n *nameServer) ask(name string, kind uint16) resolved {
 		if err == nil {
 			return found
 		}
-		if reason := fault(err); reason != "" && n.gateway.life.Err() == nil {
+		if reason := dial.Fault(err); reason != "" && n.gateway.life.Err() == nil {
 			n.gateway.report.denied(policy.Denial{Protocol: "dns", Name: name, Reason: reason})
 		}
 	}
@@ -75,7 +76,7 @@ func (n *nameServer) askOne(resolver netip.AddrPort, name string, kind uint16) (
 }
 
 func (n *nameServer) exchange(ctx context.Context, network string, resolver netip.AddrPort, m *dns.Msg) (*dns.Msg, error) {
-	c, err := n.gateway.entries.tenant.dial(ctx, network, resolver.String())
+	c, err := n.gateway.entries.tenant.ports.Dial(ctx, network, resolver.String())
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +88,7 @@ func (n *nameServer) exchange(ctx context.Context, network string, resolver neti
 // read takes the addresses out of a resolver's answer. The resolver has followed aliases, so their
 // owner names are not compared.
 func read(m *dns.Msg, q dns.Question) (resolved, error) {
-	if len(m.Question) != 1 || normal(m.Question[0].Name) != normal(q.Name) || m.Question[0].Qtype != q.Qtype {
+	if len(m.Question) != 1 || policy.NormalName(m.Question[0].Name) != policy.NormalName(q.Name) || m.Question[0].Qtype != q.Qtype {
 		return resolved{}, errQuestion
 	}
 	switch m.Rcode {
@@ -134,16 +135,16 @@ type cache struct {
 	asked   map[string]bool // every name that a resolver was asked for
 
 	questions int // to the resolvers
-	limits    Limits
+	limits    policy.Limits
 }
 
 // A question is a key of a cache.
 type question struct {
-	name string // as normal returns it
+	name string // as policy.NormalName returns it
 	kind uint16 // dns.TypeA or dns.TypeAAAA
 }
 
-func newCache(l Limits) *cache {
+func newCache(l policy.Limits) *cache {
 	return &cache{answers: map[question]resolved{}, asked: map[string]bool{}, limits: l}
 }
 

@@ -97,7 +97,7 @@ func (g *Gateway) open(r *tcp.ForwarderRequest, d decision) *connection {
 	}
 	c, err := accept(r)
 	if err != nil {
-		out.reset() // the client has not ended its data
+		out.Reset() // the client has not ended its data
 		return nil
 	}
 	c.gateway, c.decision, c.out, c.start = g, d, out, start

@@ -33,7 +33,7 @@ func (n *nameServer) learnTranslators() {
 	t := &n.gateway.entries.tenant.translators
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if time.Now().Before(t.ends) || len(n.resolvers) == 0 || n.gateway.relay.resolves(translatedName) {
+	if time.Now().Before(t.ends) || len(n.resolvers) == 0 || n.gateway.relay.Resolves(translatedName) {
 		return
 	}
 	found := n.ask(translatedName, dns.TypeAAAA)

@@ -11,6 +11,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 	"gvisor.dev/gvisor/pkg/waiter"
 
+	"github.com/skillrun/skillrun/internal/network/dial"
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
@@ -73,10 +74,10 @@ func (s *session) run() {
 		}
 	}
 	ctx, cancel := context.WithTimeout(g.life, g.entries.limits.Dial)
-	out, err := g.entries.tenant.dial(ctx, "udp", s.decision.to.String())
+	out, err := g.entries.tenant.ports.Dial(ctx, "udp", s.decision.to.String())
 	cancel()
 	if err != nil {
-		if reason := fault(err); reason != "" {
+		if reason := dial.Fault(err); reason != "" {
 			g.deny(s.decision.refuse(policy.Verdict{Reason: reason}))
 		}
 		g.missed(s.start, s.decision, err)

@@ -271,11 +271,14 @@ func canonicalNames(names []string) (list []string) {
 	return list
 }
 
+// NormalName returns a name of DNS in lower case and without the trailing dot.
+func NormalName(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
+
 // canonicalName returns an ASCII name in lower case and without the trailing dot. ok is false if it can't
 // be the name of a host. Names whose last label is a number are refused: some programs read them as
 // addresses.
 func canonicalName(name string) (string, bool) {
-	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	name = NormalName(name)
 	if name == "" || len(name) > 253 {
 		return "", false
 	}

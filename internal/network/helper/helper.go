@@ -1,4 +1,4 @@
-package network
+package helper
 
 import (
 	"crypto/x509"
@@ -8,29 +8,27 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/skillrun/skillrun/internal/network/gateway"
 	"github.com/skillrun/skillrun/internal/network/policy"
+	"github.com/skillrun/skillrun/internal/network/wire"
 )
 
-// HelperArg is the argument that makes the daemon's program a helper.
-const HelperArg = "skillrun-network"
-
-// managerFD is the helper's socket: the first of exec.Cmd's ExtraFiles.
-const managerFD = 3
-
-// Helper runs a helper until its Manager closes the socket. It returns the exit code of the process.
-func Helper() int {
+// Run is the program. It serves its Manager until the Manager closes the socket. version is the program's; Run serves no
+// Manager of another version. It returns the exit code of the process.
+func Run(version string) int {
 	time.Local = time.UTC // or the first time that is written would look for a file
-	h := &helper{socket: newSocket(os.NewFile(managerFD, "manager")), networks: map[uint64]*carried{}}
+	h := &helper{socket: wire.NewSocket(os.NewFile(wire.ManagerFD, "manager")), networks: map[uint64]*carried{}}
 	h.queue = newQueue(h.socket)
-	if err := h.begin(); err != nil {
+	if err := h.begin(version); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	go h.queue.run()
 	for {
-		var r request
-		device, err := h.socket.receive(&r)
+		var r wire.Request
+		device, err := h.socket.Receive(&r)
 		// The Manager has ended, or wants this helper to end. The process's end closes all connections.
 		if errors.Is(err, os.ErrClosed) {
 			return 0
@@ -46,7 +44,7 @@ func Helper() int {
 
 // A helper has the networks of one tenant.
 type helper struct {
-	socket   *socket
+	socket   *wire.Socket
 	queue    *queue
 	shared   *gateway.Shared
 	own      policy.Own     // for all networks
@@ -62,38 +60,42 @@ type carried struct {
 }
 
 // begin handles the first request: the helper confines itself before it takes any device.
-func (h *helper) begin() error {
-	var r request
-	if _, err := h.socket.receive(&r); err != nil {
-		return fmt.Errorf("the first request: %w", err)
+func (h *helper) begin(version string) error {
+	var r wire.Request
+	if _, err := h.socket.Receive(&r); err != nil {
+		return fmt.Errorf("the first request: %w; skillrund starts this program, and it does nothing for others", err)
 	}
-	if r.Kind != start || r.Tenant == nil {
+	unix.Close(wire.ProgramFD)
+	if r.Kind != wire.Start || r.Tenant == nil {
 		return fmt.Errorf("the first request is %q", r.Kind)
+	}
+	if r.Version != version {
+		return fmt.Errorf("%s is version %s, but the daemon is version %s; install both from the same release", wire.Program, version, r.Version)
 	}
 	if err := confine(r.ID); err != nil {
 		return fmt.Errorf("confine the network helper: %w", err)
 	}
-	h.shared = gateway.NewShared(*r.Tenant)
-	h.queue.push(report{Kind: reply, Number: r.Number})
+	h.shared = gateway.NewShared(*r.Tenant, r.Ports)
+	h.queue.push(wire.Report{Kind: wire.Reply, Number: r.Number})
 	return nil
 }
 
-// handle answers one request. An unknown kind has an empty answer: Manager and helper are always the same program.
-func (h *helper) handle(r request, device *os.File) {
-	answer := report{Kind: reply, Number: r.Number}
+// handle answers one request. An unknown kind has an empty answer: Manager and helper are always of the same version.
+func (h *helper) handle(r wire.Request, device *os.File) {
+	answer := wire.Report{Kind: wire.Reply, Number: r.Number}
 	switch r.Kind {
-	case attach:
+	case wire.Attach:
 		if err := h.attach(r, device); err != nil {
 			answer.Error = err.Error()
 		}
-	case addresses:
+	case wire.Addresses:
 		if r.Reading > h.reading {
 			h.own.Set(r.Own)
 			h.reading = r.Reading
 		}
-	case trust:
+	case wire.Trust:
 		h.trust(r.Roots)
-	case detach:
+	case wire.Detach:
 		h.detach(r.Network, answer)
 		return
 	}
@@ -114,7 +116,7 @@ func (h *helper) trust(roots [][]byte) {
 }
 
 // attach takes over the device, also if it fails.
-func (h *helper) attach(r request, device *os.File) error {
+func (h *helper) attach(r wire.Request, device *os.File) error {
 	if device == nil {
 		return errors.New("the request has no device")
 	}
@@ -139,7 +141,7 @@ func (h *helper) attach(r request, device *os.File) error {
 
 // detach ends a network. Its last events are in the queue before the reply is. Other requests do not
 // wait for it.
-func (h *helper) detach(network uint64, answer report) {
+func (h *helper) detach(network uint64, answer wire.Report) {
 	n := h.networks[network]
 	delete(h.networks, network)
 	go func() {
@@ -163,11 +165,11 @@ type queue struct {
 	mu      sync.Mutex
 	due     *sync.Cond
 	isDue   bool // the packets are to be sent now
-	socket  *socket
-	packets []report
+	socket  *wire.Socket
+	packets []wire.Report
 }
 
-func newQueue(s *socket) *queue {
+func newQueue(s *wire.Socket) *queue {
 	q := &queue{socket: s}
 	q.due = sync.NewCond(&q.mu)
 	return q
@@ -175,10 +177,10 @@ func newQueue(s *socket) *queue {
 
 // push appends a packet. For an event beyond the bound, the result is false. There are as many
 // replies as requests, so they need no bound.
-func (q *queue) push(r report) bool {
+func (q *queue) push(r wire.Report) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	event := r.Kind == denied || r.Kind == closed
+	event := r.Kind == wire.Denied || r.Kind == wire.Closed
 	if event && len(q.packets) >= maxEvents {
 		return false
 	}
@@ -214,10 +216,10 @@ func (q *queue) run() {
 		q.packets, q.isDue = nil, false
 		q.mu.Unlock()
 		for _, p := range packets {
-			err := q.socket.send(p, -1)
+			err := q.socket.Send(p, -1)
 			// A name or a reason is too long for a packet. The event then counts without its text.
-			if errors.Is(err, errLong) {
-				err = q.socket.send(p.withoutText(), -1)
+			if errors.Is(err, wire.ErrLong) {
+				err = q.socket.Send(p.WithoutText(), -1)
 			}
 			if err != nil {
 				return
@@ -235,13 +237,13 @@ type sink struct {
 }
 
 func (s *sink) Denied(d policy.Denial) {
-	if !s.queue.push(report{Kind: denied, Network: s.network, Denial: &d}) {
+	if !s.queue.push(wire.Report{Kind: wire.Denied, Network: s.network, Denial: &d}) {
 		s.Dropped(1, 0)
 	}
 }
 
 func (s *sink) Closed(c policy.Connection) {
-	if !s.queue.push(report{Kind: closed, Network: s.network, Connection: &c}) {
+	if !s.queue.push(wire.Report{Kind: wire.Closed, Network: s.network, Connection: &c}) {
 		s.Dropped(0, 1)
 	}
 }
@@ -259,6 +261,6 @@ func (s *sink) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lost != [2]int64{} {
-		s.queue.push(report{Kind: dropped, Network: s.network, Denials: s.lost[0], Connections: s.lost[1]})
+		s.queue.push(wire.Report{Kind: wire.Dropped, Network: s.network, Denials: s.lost[0], Connections: s.lost[1]})
 	}
 }

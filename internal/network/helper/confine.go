@@ -1,4 +1,4 @@
-package network
+package helper
 
 import (
 	"errors"
@@ -11,29 +11,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/skillrun/skillrun/sandbox"
+	"github.com/skillrun/skillrun/internal/network/wire"
 )
 
 // limits of a helper's process. The files are the devices of 1,000 sandboxes, and two sockets for
-// each of the tenant's connections. GOMEMLIMIT, see environment, is below the bound on data.
+// each of the tenant's connections. GOMEMLIMIT, which the Manager sets, is below the bound on data.
 var processLimits = map[int]uint64{
 	unix.RLIMIT_NOFILE: 16384,
 	unix.RLIMIT_CORE:   0,
 	unix.RLIMIT_FSIZE:  0,
 	unix.RLIMIT_DATA:   4 << 30, // bytes
 }
-
-// HelperLimits are the limits of a helper's cgroup. A helper has about ten threads. The most of the
-// memory is buffers of connections. The processor weight is half of a tenant's default: scripts cause the helper's
-// work, and a full weight would double the tenant's share of busy processors.
-var HelperLimits = sandbox.HelperLimits{MemoryBytes: 1 << 30, Processes: 128, CPUWeight: 50}
-
-// environment is all of a helper's environment. The bounds keep one tenant from taking the memory and
-// the processors of the others. GOMEMLIMIT leaves a quarter of the cgroup's memory to the kernel's buffers.
-// GOMAXPROCS is half of the machine's processors: with both of two, Go wakes and stops threads for most packets, and
-// the programs that send and receive have fewer turns.
-// GODEBUG keeps Go from holding files of the cgroup open.
-var environment = []string{"GOMEMLIMIT=768MiB", fmt.Sprintf("GOMAXPROCS=%d", max(1, min(runtime.NumCPU()/2, 2))), "GOTRACEBACK=single", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
 // oomScore is the helper's oom_score_adj. The daemon's own, which the helper inherits, may keep the
 // kernel from killing it, and the connections of one tenant may take gigabytes. Sandboxes have 1000.
@@ -47,6 +35,10 @@ func confine(id int) error {
 	}
 	// Before the empty root and the filter, which would make it fail.
 	learnAddressFamilies()
+	// The name for ps(1): the kernel took the number of a descriptor.
+	if err := os.WriteFile("/proc/self/comm", []byte(wire.Program), 0); err != nil {
+		return err
+	}
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0); err != nil {
 		return fmt.Errorf("priority when memory runs out: %w", err)
 	}

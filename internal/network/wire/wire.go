@@ -1,4 +1,6 @@
-package network
+// Package wire has the packets that the Manager and a helper exchange: JSON on a SOCK_SEQPACKET socket. The socket keeps
+// the borders of packets, and a packet can carry the descriptor of a device.
+package wire
 
 import (
 	"context"
@@ -12,57 +14,66 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/skillrun/skillrun/internal/network/credential"
-	"github.com/skillrun/skillrun/internal/network/gateway"
+	"github.com/skillrun/skillrun/internal/network/dial"
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
-// The Manager and a helper exchange packets of JSON on a SOCK_SEQPACKET socket. The socket keeps the
-// borders of packets, and a packet can carry the descriptor of a device.
+// Program is the name of a helper's program and of its processes.
+const Program = "skillrun-network"
 
-// A kind says which fields of a packet are set.
-type kind string
-
+// Descriptors of a helper, in the order of exec.Cmd's ExtraFiles.
 const (
-	start  kind = "start"  // the first request
-	attach kind = "attach" // has the device
-	detach kind = "detach"
-	trust  kind = "trust"
-	ping   kind = "ping"
-
-	addresses kind = "addresses" // has Own; comes before the first attach
-
-	reply   kind = "reply" // to any request, with its number
-	denied  kind = "denied"
-	closed  kind = "closed"
-	dropped kind = "dropped"
+	ManagerFD = 3 // its socket
+	ProgramFD = 4 // its program, by which it is executed
 )
 
-// A request goes from the Manager to a helper. Each gets one reply.
-type request struct {
-	Kind   kind   `json:"kind"`
+// A Kind says which fields of a packet are set.
+type Kind string
+
+const (
+	Start  Kind = "start"  // the first request
+	Attach Kind = "attach" // has the device
+	Detach Kind = "detach"
+	Trust  Kind = "trust"
+	Ping   Kind = "ping"
+
+	Addresses Kind = "addresses" // has Own; comes before the first attach
+
+	Reply   Kind = "reply" // to any request, with its number
+	Denied  Kind = "denied"
+	Closed  Kind = "closed"
+	Dropped Kind = "dropped"
+)
+
+// A Request goes from the Manager to a helper. Each gets one reply.
+type Request struct {
+	Kind   Kind   `json:"kind"`
 	Number uint64 `json:"number"` // of the request; its reply has the same
 
 	Network   uint64           `json:"network,omitempty"` // of attach and detach
 	Allow     []string         `json:"allow,omitempty"`
 	Deny      []string         `json:"deny,omitempty"`
 	Resolvers []netip.AddrPort `json:"resolvers,omitempty"`
-	Limits    gateway.Limits   `json:"limits"`
+	Limits    policy.Limits    `json:"limits"`
 	// Credentials has secrets. No request is logged.
 	Credentials *credential.Set `json:"credentials,omitempty"`
-	Proxy       *gateway.Proxy  `json:"proxy,omitempty"` // has a secret, too
+	Proxy       *dial.Proxy     `json:"proxy,omitempty"` // has a secret, too
 
 	Roots [][]byte `json:"roots,omitempty"` // of trust: certificates of authorities
 
 	Own     []netip.Addr `json:"own,omitempty"`     // of addresses: the machine's
 	Reading uint64       `json:"reading,omitempty"` // of addresses: a later reading has a larger number
 
-	ID     int                   `json:"id,omitempty"`     // of start: the helper's user and group
-	Tenant *gateway.TenantLimits `json:"tenant,omitempty"` // of start
+	// Of start: the daemon's version, and the helper's user and group.
+	Version string               `json:"version,omitempty"`
+	ID      int                  `json:"id,omitempty"`
+	Ports   dial.Ports           `json:"ports"`
+	Tenant  *policy.TenantLimits `json:"tenant,omitempty"`
 }
 
-// A report goes from a helper to the Manager.
-type report struct {
-	Kind   kind   `json:"kind"`
+// A Report goes from a helper to the Manager.
+type Report struct {
+	Kind   Kind   `json:"kind"`
 	Number uint64 `json:"number,omitempty"`
 	Error  string `json:"error,omitempty"`
 
@@ -73,10 +84,10 @@ type report struct {
 	Connections int64              `json:"connections,omitempty"`
 }
 
-// check returns an error for a report that no helper makes.
-func (r report) check() error {
+// Check returns an error for a report that no helper makes.
+func (r Report) Check() error {
 	switch {
-	case r.Kind == reply, r.Kind == dropped, r.Kind == denied && r.Denial != nil, r.Kind == closed && r.Connection != nil:
+	case r.Kind == Reply, r.Kind == Dropped, r.Kind == Denied && r.Denial != nil, r.Kind == Closed && r.Connection != nil:
 		return nil
 	}
 	return fmt.Errorf("a report of kind %.20q without what belongs to it", r.Kind)
@@ -90,71 +101,71 @@ const (
 	smallReport = 512
 )
 
-// withoutText shortens a report that is too long for a packet.
-func (r report) withoutText() report {
-	short := report{Kind: r.Kind, Number: r.Number, Network: r.Network}
+// WithoutText shortens a report that is too long for a packet.
+func (r Report) WithoutText() Report {
+	short := Report{Kind: r.Kind, Number: r.Number, Network: r.Network}
 	switch r.Kind {
-	case reply:
-		short.Error = errLong.Error()
-	case denied:
-		short.Kind, short.Denials = dropped, 1
-	case closed:
-		short.Kind, short.Connections = dropped, 1
+	case Reply:
+		short.Error = ErrLong.Error()
+	case Denied:
+		short.Kind, short.Denials = Dropped, 1
+	case Closed:
+		short.Kind, short.Connections = Dropped, 1
 	}
 	return short
 }
 
-// errLong is the error of a packet that is longer than maxPacket.
+// ErrLong is the error of a packet that is longer than MaxPacket.
 // Only the rules of a request can be so long.
-var errLong = errors.New("the network rules are too long; use fewer rules")
+var ErrLong = errors.New("the network rules are too long; use fewer rules")
 
-// maxPacket is the kernel's default bound on a packet (net.core.wmem_default), in bytes. A network
+// MaxPacket is the kernel's default bound on a packet (net.core.wmem_default), in bytes. A network
 // whose rules need more is not attached.
-const maxPacket = 208 << 10
+const MaxPacket = 208 << 10
 
-// checkSize returns errLong for a request that send would refuse. A request gets its number later.
-func (r request) checkSize() error {
+// CheckSize returns ErrLong for a request that Send would refuse. A request gets its number later.
+func (r Request) CheckSize() error {
 	b, err := json.Marshal(r)
-	if err == nil && len(b) > maxPacket-len("18446744073709551615") {
-		err = errLong
+	if err == nil && len(b) > MaxPacket-len("18446744073709551615") {
+		err = ErrLong
 	}
 	return err
 }
 
-// A socket is one end. Only one goroutine may call receive; several may call send.
-type socket struct {
-	file   *os.File
+// A Socket is one end. Only one goroutine may call Receive; several may call Send.
+type Socket struct {
+	File   *os.File
 	buffer []byte
 	limit  *rate.Limiter // of received bytes; nil: none
 }
 
-func newSocket(f *os.File) *socket { return &socket{file: f, buffer: make([]byte, maxPacket)} }
+func NewSocket(f *os.File) *Socket { return &Socket{File: f, buffer: make([]byte, MaxPacket)} }
 
-// socketPair returns our end, and the end of a process that is to start.
-func socketPair() (ours *socket, theirs *os.File, err error) {
+// SocketPair returns our end, and the end of a process that is to start.
+func SocketPair() (ours *Socket, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("socket of a network helper: %w", err)
 	}
-	ours = newSocket(os.NewFile(uintptr(fds[0]), "helper"))
+	ours = NewSocket(os.NewFile(uintptr(fds[0]), "helper"))
 	ours.limit = rate.NewLimiter(reportRate, reportBurst)
 	return ours, os.NewFile(uintptr(fds[1]), "manager"), nil
 }
 
-// send sends a packet, with a descriptor if fd is not negative.
-func (s *socket) send(packet any, fd int) error {
+// Send sends a packet, with a descriptor if fd is not negative.
+func (s *Socket) Send(packet any, fd int) error {
 	b, err := json.Marshal(packet)
 	if err != nil {
 		return err
 	}
-	if len(b) > maxPacket { // the receiver's buffer
-		return errLong
+	if len(b) > MaxPacket { // the receiver's buffer
+		return ErrLong
 	}
 	var rights []byte
 	if fd >= 0 {
 		rights = unix.UnixRights(fd)
 	}
-	conn, err := s.file.SyscallConn()
+	conn, err := s.File.SyscallConn()
 	if err != nil {
 		return err
 	}
@@ -165,14 +176,14 @@ func (s *socket) send(packet any, fd int) error {
 		return failed != unix.EAGAIN
 	})
 	if errors.Is(failed, unix.EMSGSIZE) {
-		return errLong
+		return ErrLong
 	}
 	return errors.Join(err, failed)
 }
 
-// receive receives a packet and at most one descriptor; without one, device is nil.
-func (s *socket) receive(packet any) (device *os.File, err error) {
-	conn, err := s.file.SyscallConn()
+// Receive receives a packet and at most one descriptor; without one, device is nil.
+func (s *Socket) Receive(packet any) (device *os.File, err error) {
+	conn, err := s.File.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +202,7 @@ func (s *socket) receive(packet any) (device *os.File, err error) {
 		return nil, err
 	}
 	if s.limit != nil {
-		// While this waits, the socket's buffer fills and the helper's send blocks. So a helper pays for its reports
+		// While this waits, the socket's buffer fills and the helper's Send blocks. So a helper pays for its reports
 		// itself.
 		_ = s.limit.WaitN(context.Background(), max(n, smallReport))
 	}

@@ -1,4 +1,4 @@
-package network
+package helper
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/network/wire"
 )
 
 // allowed are the system calls that a helper may make with any arguments: what gateway's sockets and
@@ -71,8 +73,8 @@ func rules() []rule {
 		// network allows a broadcast.
 		{unix.SYS_SETSOCKOPT, []condition{is(1, unix.SOL_SOCKET), is(2, unix.SO_BROADCAST)}, ignore},
 		// Other sockets are connected, and are read and written like files.
-		{unix.SYS_SENDMSG, []condition{is(0, managerFD)}, allow},
-		{unix.SYS_RECVMSG, []condition{is(0, managerFD)}, allow},
+		{unix.SYS_SENDMSG, []condition{is(0, wire.ManagerFD)}, allow},
+		{unix.SYS_RECVMSG, []condition{is(0, wire.ManagerFD)}, allow},
 		{unix.SYS_IOCTL, []condition{is(1, unix.SIOCINQ)}, allow}, // how many bytes wait in a socket
 		{unix.SYS_FCNTL, []condition{is(1, unix.F_GETFL, unix.F_SETFL)}, allow},
 		{unix.SYS_TGKILL, []condition{is(0, uint32(os.Getpid()))}, allow}, // Go interrupts its threads

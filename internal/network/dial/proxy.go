@@ -1,4 +1,4 @@
-package gateway
+package dial
 
 import (
 	"bufio"
@@ -63,8 +63,8 @@ func (d Direct) hasAddress(a netip.Addr) bool {
 // A dialFunc opens a connection to an address.
 type dialFunc func(ctx context.Context, network, to string) (net.Conn, error)
 
-// A relay is the Proxy of one Gateway. A nil relay carries nothing.
-type relay struct {
+// A Relay is the Proxy of one Gateway. A nil Relay carries nothing.
+type Relay struct {
 	Proxy
 	roots   *x509.CertPool
 	connect dialFunc // makes the sockets
@@ -75,7 +75,8 @@ type relay struct {
 	next   netip.Addr
 }
 
-func newRelay(p *Proxy, roots *x509.CertPool, connect dialFunc) *relay {
+// NewRelay makes a Relay, or nil without a proxy. The roots sign the certificate of a proxy that names no CA.
+func NewRelay(p *Proxy, roots *x509.CertPool, connect dialFunc) *Relay {
 	if p == nil {
 		return nil
 	}
@@ -86,16 +87,16 @@ func newRelay(p *Proxy, roots *x509.CertPool, connect dialFunc) *relay {
 	if roots == nil {
 		roots = x509.NewCertPool() // nil would mean files that the helper can't read
 	}
-	return &relay{Proxy: *p, roots: roots, connect: connect, names: map[netip.Addr]string{}, byName: map[string]netip.Addr{}, next: policy.ProxyNames.Addr().Next()}
+	return &Relay{Proxy: *p, roots: roots, connect: connect, names: map[netip.Addr]string{}, byName: map[string]netip.Addr{}, next: policy.ProxyNames.Addr().Next()}
 }
 
-// resolves reports whether only the proxy looks a name up.
-func (r *relay) resolves(name string) bool {
+// Resolves reports whether only the proxy looks a name up.
+func (r *Relay) Resolves(name string) bool {
 	return r != nil && r.ResolvesNames && !r.Direct.hasName(name)
 }
 
-// own returns the proxy's addresses, for the rules to refuse.
-func (r *relay) own() *policy.Own {
+// Own returns the proxy's addresses, for the rules to refuse.
+func (r *Relay) Own() *policy.Own {
 	own := &policy.Own{Service: "the proxy of the daemon"}
 	var all []netip.Addr
 	for _, a := range r.Addresses {
@@ -105,8 +106,8 @@ func (r *relay) own() *policy.Own {
 	return own
 }
 
-// stand returns the address that stands for a name until the end of the Gateway. ok is false if none is left.
-func (r *relay) stand(name string) (a netip.Addr, ok bool) {
+// Stand returns the address that stands for a name until the end of the Gateway. ok is false if none is left.
+func (r *Relay) Stand(name string) (a netip.Addr, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if a, ok := r.byName[name]; ok {
@@ -120,8 +121,8 @@ func (r *relay) stand(name string) (a netip.Addr, ok bool) {
 	return a, true
 }
 
-// nameOf returns the name that an address stands for, or "".
-func (r *relay) nameOf(a netip.Addr) string {
+// NameOf returns the name that an address stands for, or "".
+func (r *Relay) NameOf(a netip.Addr) string {
 	if r == nil {
 		return ""
 	}
@@ -130,23 +131,23 @@ func (r *relay) nameOf(a netip.Addr) string {
 	return r.names[a]
 }
 
-// carries reports whether connections to an address go through the proxy. names are the address's names.
-func (r *relay) carries(a netip.Addr, names []string) bool {
+// Carries reports whether connections to an address go through the proxy. names are the address's names.
+func (r *Relay) Carries(a netip.Addr, names []string) bool {
 	return r != nil && !r.Direct.hasAddress(a) && !slices.ContainsFunc(names, r.Direct.hasName)
 }
 
-// A proxyError is the reason why the proxy opened no connection, for the program's owner.
-type proxyError struct{ reason string }
+// A ProxyError is the reason why the proxy opened no connection, for the program's owner.
+type ProxyError struct{ Reason string }
 
-func (e proxyError) Error() string { return e.reason }
+func (e ProxyError) Error() string { return e.Reason }
 
-// dial opens a connection to a host, which is an address or a name with a port.
-func (r *relay) dial(ctx context.Context, host string) (*upstream, error) {
+// Dial opens a connection to a host, which is an address or a name with a port.
+func (r *Relay) Dial(ctx context.Context, host string) (*Conn, error) {
 	tcp, err := r.reach(ctx)
 	if err != nil {
-		return nil, proxyError{"the proxy can't be reached (network_proxy.url): " + cause(err)}
+		return nil, ProxyError{"the proxy can't be reached (network_proxy.url): " + cause(err)}
 	}
-	u := &upstream{Conn: tcp, socket: tcp}
+	u := &Conn{Conn: tcp, Socket: tcp}
 	// A deadline in the past ends a write or a read of open that waits for the proxy. stop returns false if that has
 	// begun.
 	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(time.Unix(1, 0)) })
@@ -162,7 +163,7 @@ func (r *relay) dial(ctx context.Context, host string) (*upstream, error) {
 }
 
 // reach connects to the proxy.
-func (r *relay) reach(ctx context.Context) (*net.TCPConn, error) {
+func (r *Relay) reach(ctx context.Context) (*net.TCPConn, error) {
 	c, err := firstOf(ctx, r.Addresses, func(ctx context.Context, a netip.AddrPort) (net.Conn, error) {
 		return r.connect(ctx, "tcp", a.String())
 	})
@@ -207,12 +208,12 @@ func (p *Proxy) Dial(ctx context.Context, to string, check func(netip.AddrPort) 
 	if err != nil {
 		return nil, err
 	}
-	r := newRelay(p, roots, (&net.Dialer{}).DialContext)
+	r := NewRelay(p, roots, (&net.Dialer{}).DialContext)
 	var found []netip.Addr
 	if a, notAddress := netip.ParseAddr(host); notAddress == nil {
 		found = []netip.Addr{a}
-	} else if host = normal(host); r.resolves(host) {
-		return r.dial(ctx, net.JoinHostPort(host, service))
+	} else if host = policy.NormalName(host); r.Resolves(host) {
+		return r.Dial(ctx, net.JoinHostPort(host, service))
 	} else if found, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host); err != nil {
 		return nil, err
 	}
@@ -224,29 +225,29 @@ func (p *Proxy) Dial(ctx context.Context, to string, check func(netip.AddrPort) 
 		if err := check(a); err != nil {
 			return nil, err
 		}
-		if !r.carries(a.Addr(), []string{host}) {
+		if !r.Carries(a.Addr(), []string{host}) {
 			return r.connect(ctx, "tcp", a.String())
 		}
-		return r.dial(ctx, a.String())
+		return r.Dial(ctx, a.String())
 	})
 }
 
 // open asks the proxy for a connection.
-func (r *relay) open(u *upstream, host string) error {
+func (r *Relay) open(u *Conn, host string) error {
 	if r.Secure {
-		u.Conn = tls.Client(u.socket, &tls.Config{ServerName: r.Name, RootCAs: r.roots, MinVersion: tls.VersionTLS12})
+		u.Conn = tls.Client(u.Socket, &tls.Config{ServerName: r.Name, RootCAs: r.roots, MinVersion: tls.VersionTLS12})
 	}
 	request := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: host}, Host: host, Header: http.Header{"User-Agent": {""}}}
 	if r.Authorization != "" {
 		request.Header.Set("Proxy-Authorization", string(r.Authorization))
 	}
 	if err := request.Write(u.Conn); err != nil {
-		return proxyError{"the connection to the proxy failed: " + cause(err)}
+		return ProxyError{"the connection to the proxy failed: " + cause(err)}
 	}
-	from := bufio.NewReader(&headReader{from: u.Conn, left: maxHead})
+	from := bufio.NewReader(&HeadReader{From: u.Conn, Left: MaxHead})
 	answer, err := http.ReadResponse(from, request)
 	if err != nil {
-		return proxyError{"the proxy did not answer the request for a connection: " + cause(err)}
+		return ProxyError{"the proxy did not answer the request for a connection: " + cause(err)}
 	}
 	// Any 2xx opens the tunnel (RFC 9110, 9.3.6).
 	if answer.StatusCode/100 != 2 {
@@ -255,13 +256,13 @@ func (r *relay) open(u *upstream, host string) error {
 	// The destination may speak first, and its bytes may come with the proxy's answer.
 	if n := from.Buffered(); n > 0 {
 		early, _ := from.Peek(n)
-		u.again = bytes.Clone(early)
+		u.Early = bytes.Clone(early)
 	}
 	return nil
 }
 
 // refusal explains a status of the proxy. Nothing else of its answer is shown: anyone could have written it.
-func (r *relay) refusal(status int) error {
+func (r *Relay) refusal(status int) error {
 	text := strconv.Itoa(status)
 	if known := http.StatusText(status); known != "" {
 		text += " " + known
@@ -272,15 +273,15 @@ func (r *relay) refusal(status int) error {
 	case status == http.StatusProxyAuthRequired, status == http.StatusUnauthorized: // tinyproxy's answer to a wrong password
 		text += "; it does not accept network_proxy.username and network_proxy.password"
 	case status >= 500:
-		return proxyError{"the proxy did not reach the destination: " + text}
+		return ProxyError{"the proxy did not reach the destination: " + text}
 	}
-	return proxyError{"the proxy refused the connection: " + text}
+	return ProxyError{"the proxy refused the connection: " + text}
 }
 
 // cause is an error's text without the addresses, or with bytes of the proxy made printable.
 func cause(err error) string {
 	var late net.Error
-	if own := fault(err); own != "" {
+	if own := Fault(err); own != "" {
 		return own
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && !op.Timeout() {
@@ -288,21 +289,21 @@ func cause(err error) string {
 	} else if errors.As(err, &late) && late.Timeout() {
 		return "no answer in time"
 	}
-	return clipped(fmt.Sprint(err))
+	return Clipped(fmt.Sprint(err))
 }
 
-// An upstream is a connection towards a destination.
-type upstream struct {
+// An Conn is a connection towards a destination.
+type Conn struct {
 	net.Conn              // the socket, or TLS to a proxy
-	socket   *net.TCPConn // below Conn
-	again    []byte       // that came with the proxy's answer; read first
+	Socket   *net.TCPConn // below Conn
+	Early    []byte       // that came with the proxy's answer; read first
 }
 
-func (u *upstream) Read(b []byte) (int, error) {
-	if len(u.again) > 0 {
-		n := copy(b, u.again)
-		if u.again = u.again[n:]; len(u.again) == 0 {
-			u.again = nil
+func (u *Conn) Read(b []byte) (int, error) {
+	if len(u.Early) > 0 {
+		n := copy(b, u.Early)
+		if u.Early = u.Early[n:]; len(u.Early) == 0 {
+			u.Early = nil
 		}
 		return n, nil
 	}
@@ -310,13 +311,13 @@ func (u *upstream) Read(b []byte) (int, error) {
 }
 
 // CloseWrite tells the destination that no more data comes.
-func (u *upstream) CloseWrite() error {
+func (u *Conn) CloseWrite() error {
 	return u.Conn.(interface{ CloseWrite() error }).CloseWrite()
 }
 
-// reset ends the connection without the rest of its data.
-func (u *upstream) reset() {
+// Reset ends the connection without the rest of its data.
+func (u *Conn) Reset() {
 	// With a linger time of 0, close(2) sends a RST (SO_LINGER, socket(7)). The peer then knows that data is missing.
-	_ = u.socket.SetLinger(0)
-	u.socket.Close()
+	_ = u.Socket.SetLinger(0)
+	u.Socket.Close()
 }
