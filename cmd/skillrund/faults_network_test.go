@@ -46,7 +46,7 @@ func (f networkFault) inject(t *testing.T, row *faultRow) {
 	writeHostileSkill(t, dir)
 	d, _, _ := startOnHostileInternet(t, dir, networkFaultConfig)
 	programs := []faultProgram{func() *pb.ExecuteRequest { return code("hostile", fetchUntilAnswered) }}
-	l := startLoadOf(t, d, programs, pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED, pb.ExecutionEnd_EXECUTION_END_TIMED_OUT)
+	l := startLoadOf(t, d, programs, pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED)
 	l.spared = l.tenants[1]
 	for range f.times {
 		l.untilAnswers(1 + random.Int64N(40))
