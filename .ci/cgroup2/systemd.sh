@@ -110,7 +110,7 @@ killed() {
 stopped() {
 	systemctl stop skillrund.service skillrund.socket &&
 		[[ $(systemctl is-failed skillrund.service) == inactive && ! -e $group ]] &&
-		! grep /run/skillrun/ /proc/self/mountinfo && ! pgrep skillrund
+		! grep /run/skillrun/ /proc/self/mountinfo && ! pgrep skillrun
 }
 
 check 'units without a fault' systemd-analyze verify --man=no /etc/systemd/system/skillrund.service /etc/systemd/system/skillrund.socket

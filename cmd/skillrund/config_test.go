@@ -315,6 +315,7 @@ run_dir: file
 listen: {unix: socket, mcp_unix: file/mcp.sock, tcp: "0.0.0.0:0", tls: {certificate: file, key: no.key}}
 environments: {wheels: nowhere, tarballs: file}
 python: embedded
+network: {allow: [public]}
 identity: {authorities: file, tokens: no/tokens, spiffe: {e.org: file}, issuers: [{issuer: "https://e.org", audience: a, tenant: a, role: read, authorities: no.crt}]}
 images: {a: {rootfs: root}, b: {rootfs: gone}, unused: {rootfs: gone}}
 runtimes:
@@ -345,14 +346,15 @@ tracing: {endpoint: "https://collector:4317", ca: file, headers_file: no.headers
 		"line 7: environments.wheels: stat " + dir + "/nowhere: no such file or directory",
 		"line 7: environments.tarballs: " + dir + "/file is not a directory; write the directory with the .tgz files of Node packages",
 		"line 8: python: embedded needs the program skillrun-python in the directory of skillrund: stat " + dir + "/skillrun-python: no such file or directory",
-		"line 9: identity.authorities: " + dir + "/file has no certificate in PEM",
-		"line 9: identity.tokens: stat " + dir + "/no: no such file or directory; write a file in a directory that exists",
-		"line 9: identity.spiffe.e.org: " + dir + "/file: it has no certificate in PEM",
-		"line 9: identity.issuers[0].authorities: open " + dir + "/no.crt: no such file or directory",
-		"line 10: images.a.rootfs: its /tmp is a link",
-		"line 10: images.b.rootfs: ",
-		"line 14: tracing.ca: " + dir + "/file has no certificate in PEM; write a file with the receiver's authority (PEM)",
-		"line 14: tracing.headers_file: open " + dir + "/no.headers: no such file or directory",
+		"line 9: network: a network needs the program skillrun-network in the directory of skillrund: stat " + dir + "/skillrun-network: no such file or directory",
+		"line 10: identity.authorities: " + dir + "/file has no certificate in PEM",
+		"line 10: identity.tokens: stat " + dir + "/no: no such file or directory; write a file in a directory that exists",
+		"line 10: identity.spiffe.e.org: " + dir + "/file: it has no certificate in PEM",
+		"line 10: identity.issuers[0].authorities: open " + dir + "/no.crt: no such file or directory",
+		"line 11: images.a.rootfs: its /tmp is a link",
+		"line 11: images.b.rootfs: ",
+		"line 15: tracing.ca: " + dir + "/file has no certificate in PEM; write a file with the receiver's authority (PEM)",
+		"line 15: tracing.headers_file: open " + dir + "/no.headers: no such file or directory",
 	} {
 		if !strings.Contains(err.Error(), "  "+want) {
 			t.Errorf("got %v\nwant %s", err, want)

@@ -78,7 +78,7 @@ func (c *config) inspect(ctx context.Context, program string, bad badFunc) {
 		}
 	}
 	if !c.Network.network().None() {
-		if _, err := os.Stat(beside(program, network.Program)); err != nil {
+		if err := checkHelper(ctx, beside(program, network.Program)); err != nil {
 			bad("network", "a network needs the program skillrun-network in the directory of skillrund: %v", err)
 		}
 	}

@@ -1,9 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/network"
@@ -49,4 +54,21 @@ func (c *config) networkID() uint32 {
 		return c.IDs.Network
 	}
 	return c.IDs.First + c.IDs.Count
+}
+
+// checkHelper returns an error if the helpers' program is not there, or is of another version than the daemon.
+func checkHelper(ctx context.Context, program string) error {
+	if _, err := os.Stat(program); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, program, "--version").Output()
+	if err != nil {
+		return fmt.Errorf("%s --version: %w", program, err)
+	}
+	if got, want := strings.TrimSpace(string(out)), network.Program+" "+buildVersion(); got != want {
+		return fmt.Errorf("%s is %q, want %q; install both from the same release", program, got, want)
+	}
+	return nil
 }

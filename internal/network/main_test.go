@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 const testVersion = "of the test"
 
 // testProgram is this test binary.
-func testProgram(t testing.TB) *os.File {
+func testProgram(t testing.TB) *ProgramFile {
 	t.Helper()
 	f, err := OpenProgram("/proc/self/exe")
 	if err != nil {

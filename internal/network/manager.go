@@ -23,9 +23,9 @@ var ErrRemoved = errors.New("the tenant was removed")
 
 // Config of a Manager. Program, Dir, Group and Log are necessary.
 type Config struct {
-	// Program is the program of the helpers, cmd/skillrun-network, opened with O_PATH. It must be of this Version.
-	// The Manager closes neither it nor Group.
-	Program *os.File
+	// Program is the program of the helpers, cmd/skillrun-network. It must be of this Version. The Manager does not close
+	// it.
+	Program *ProgramFile
 	Version string
 	// Dir is a directory for this Manager. It stays empty: it is the helpers' root directory.
 	Dir string
@@ -262,7 +262,7 @@ func (c Config) resolvers() ([]netip.AddrPort, error) {
 // nameServers returns the name servers of a resolv.conf(5).
 func nameServers(text string) (all []netip.AddrPort) {
 	for line := range strings.Lines(text) {
-		// An address that can't be parsed is left out, as in the C library.
+		// An address that can't be parsed is left out.
 		if f := strings.Fields(line); len(f) > 1 && f[0] == "nameserver" {
 			if a, err := netip.ParseAddr(f[1]); err == nil {
 				all = append(all, netip.AddrPortFrom(a, 53))

@@ -260,6 +260,19 @@ func TestHelperDiesDuringItsStart(t *testing.T) {
 	}
 }
 
+// A program of another version than the daemon's carries nothing, and the error says what to do.
+func TestHelperOfAnotherVersion(t *testing.T) {
+	m := newManager(t, func(c *Config) { c.Version = "new" })
+	m.mu.Lock()
+	of := m.tenant("a")
+	m.mu.Unlock()
+	_, err := of.helper()
+	const want = "skillrun-network is version " + testVersion + ", but the daemon is version new; install both from the same release"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 // An attachment survives the helper's death, and a helper that can't start is a typed error.
 func TestAttachFails(t *testing.T) {
 	m := newManager(t)

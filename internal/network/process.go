@@ -32,9 +32,37 @@ var HelperLimits = sandbox.HelperLimits{MemoryBytes: 1 << 30, Processes: 128, CP
 // GODEBUG keeps Go from holding files of the cgroup open.
 var environment = []string{"GOMEMLIMIT=768MiB", fmt.Sprintf("GOMAXPROCS=%d", max(1, min(runtime.NumCPU()/2, 2))), "GOTRACEBACK=single", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
-// OpenProgram opens the helpers' program for Config.Program. The file may be replaced afterwards.
-func OpenProgram(path string) (*os.File, error) {
-	return os.OpenFile(path, unix.O_PATH, 0)
+// A ProgramFile is the helpers' program. The file at its path may be replaced; helpers go on to be of the one that was
+// opened.
+type ProgramFile struct {
+	file   *os.File
+	opened os.FileInfo
+}
+
+// OpenProgram opens the program at a path.
+func OpenProgram(path string) (*ProgramFile, error) {
+	file, err := os.OpenFile(path, unix.O_PATH, 0)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := file.Stat()
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &ProgramFile{file, opened}, nil
+}
+
+// Close ends the use of the program.
+func (p *ProgramFile) Close() error { return p.file.Close() }
+
+// unchanged returns an error if something wrote into the file. install(1) and package managers make a new file; cp(1)
+// writes into the old one.
+func (p *ProgramFile) unchanged() error {
+	now, err := p.file.Stat()
+	if err == nil && (now.Size() != p.opened.Size() || !now.ModTime().Equal(p.opened.ModTime())) {
+		err = fmt.Errorf("%s was written to after the daemon had opened it; let a new daemon take over", Program)
+	}
+	return err
 }
 
 // maxStderr bounds the kept part of a helper's stderr, in bytes.
@@ -71,6 +99,9 @@ type process struct {
 // startProcess starts a helper of a tenant and waits until it is confined.
 func startProcess(ctx context.Context, t *tenant) (*process, error) {
 	c := t.manager.config
+	if err := c.Program.unchanged(); err != nil {
+		return nil, err
+	}
 	machine, err := localPorts()
 	if err != nil {
 		return nil, err
@@ -84,7 +115,7 @@ func startProcess(ctx context.Context, t *tenant) (*process, error) {
 	p.command = &exec.Cmd{
 		// The descriptor is the program that the daemon found when it started, even if an upgrade has replaced the file.
 		Path: fmt.Sprintf("/proc/self/fd/%d", wire.ProgramFD), Args: []string{Program}, Env: environment,
-		Dir: c.Dir, ExtraFiles: []*os.File{theirs, c.Program}, Stderr: p.stderr,
+		Dir: c.Dir, ExtraFiles: []*os.File{theirs, c.Program.file}, Stderr: p.stderr,
 		// Its own session: a signal of the daemon's terminal is not for it.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS},
 	}

@@ -1,9 +1,9 @@
 package survey
 
 import (
-	"regexp"
 	"strings"
 
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -82,17 +82,17 @@ func classOfRefusal(reason string) Class {
 // script printed decides.
 var texts = []struct {
 	class Class
-	text  *regexp.Regexp
+	text  *lazyregexp.Regexp
 }{
-	{NotAProgram, regexp.MustCompile(`attempted relative import|No module named '(?:scripts|src|lib)\b`)},
-	{UsageError, regexp.MustCompile(`No such file or directory: '--help'`)},
-	{AboveSkill, regexp.MustCompile(`pathlib[\s\S]*raise IndexError`)}, // parents[3]
-	{MissingPackage, regexp.MustCompile(`ModuleNotFoundError|ImportError: |No module named|Cannot find (?:module|package)|cannot load such file|Can't locate \S+ in @INC|ERR_MODULE_NOT_FOUND|(?i)pip3? install|npm install`)},
-	{NeedsNetwork, regexp.MustCompile(`Temporary failure in name resolution|Name or service not known|Network is unreachable|ENETUNREACH|ENOTFOUND|EAI_AGAIN|getaddrinfo|Could not resolve host|[Uu]nable to access 'https?:|URLError|Failed to establish a new connection`)},
-	{Confined, regexp.MustCompile(`Read-only file system|Operation not permitted|EROFS|EPERM|Function not implemented|Resource temporarily unavailable|No space left on device|Disk quota exceeded`)},
-	{MissingProgram, regexp.MustCompile(`command not found|: not found|_execute_child[\s\S]*No such file or directory|spawn \S+ ENOENT|(?i)\b(?:is not installed|not found in PATH|is required but)\b`)},
-	{Confined, regexp.MustCompile(`Permission denied|EACCES`)},
-	{UsageError, regexp.MustCompile(`(?i)usage:|unrecognized arguments|unknown (?:option|argument|command|flag)|invalid (?:option|argument)|illegal option|unexpected argument|bad option`)},
+	{NotAProgram, lazyregexp.New(`attempted relative import|No module named '(?:scripts|src|lib)\b`)},
+	{UsageError, lazyregexp.New(`No such file or directory: '--help'`)},
+	{AboveSkill, lazyregexp.New(`pathlib[\s\S]*raise IndexError`)}, // parents[3]
+	{MissingPackage, lazyregexp.New(`ModuleNotFoundError|ImportError: |No module named|Cannot find (?:module|package)|cannot load such file|Can't locate \S+ in @INC|ERR_MODULE_NOT_FOUND|(?i)pip3? install|npm install`)},
+	{NeedsNetwork, lazyregexp.New(`Temporary failure in name resolution|Name or service not known|Network is unreachable|ENETUNREACH|ENOTFOUND|EAI_AGAIN|getaddrinfo|Could not resolve host|[Uu]nable to access 'https?:|URLError|Failed to establish a new connection`)},
+	{Confined, lazyregexp.New(`Read-only file system|Operation not permitted|EROFS|EPERM|Function not implemented|Resource temporarily unavailable|No space left on device|Disk quota exceeded`)},
+	{MissingProgram, lazyregexp.New(`command not found|: not found|_execute_child[\s\S]*No such file or directory|spawn \S+ ENOENT|(?i)\b(?:is not installed|not found in PATH|is required but)\b`)},
+	{Confined, lazyregexp.New(`Permission denied|EACCES`)},
+	{UsageError, lazyregexp.New(`(?i)usage:|unrecognized arguments|unknown (?:option|argument|command|flag)|invalid (?:option|argument)|illegal option|unexpected argument|bad option`)},
 }
 
 // classOfOutcome classifies a run that did not exit with 0.

@@ -69,7 +69,7 @@ func (p Ports) Dial(ctx context.Context, network, to string) (net.Conn, error) {
 }
 
 func dialFrom(ctx context.Context, network, to string, ports PortRange) (net.Conn, error) {
-	// KeepAlive -1 sends no probes: limits.Idle ends a connection without data, and a probe for each of thousands of
+	// KeepAlive -1 sends no probes: policy.Limits.Idle ends a connection without data, and a probe for each of thousands of
 	// idle connections would cost the machine.
 	c, err := (&net.Dialer{KeepAlive: -1, Control: func(network, to string, socket syscall.RawConn) (err error) {
 		failed := socket.Control(func(fd uintptr) {
@@ -90,7 +90,7 @@ const (
 	// Buffers of the socket to the destination, in bytes. The kernel doubles these sizes for its own data (socket(7)).
 	// A new socket can receive as much with the usual net.ipv4.tcp_rmem. For a connection with large buffers the kernel
 	// chooses the sizes, because transfers over long distances need them: by default up to 6 MiB to receive and 4 MiB to
-	// send. So maxLarge such connections hold at most 320 MiB.
+	// send. So the maxLarge such connections of package gateway hold at most 320 MiB.
 	ReceiveBuffer = 64 << 10
 	sendBuffer    = 32 << 10
 )

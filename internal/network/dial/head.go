@@ -8,12 +8,13 @@ import (
 // MaxHead bounds the head of a request in bytes.
 const MaxHead = 64 << 10
 
-// A HeadReader reads at most left bytes; a negative left is no bound.
+// A HeadReader reads at most Left bytes; a negative Left is no bound.
 type HeadReader struct {
 	From io.Reader
 	Left int
 }
 
+// ErrLongHead is the error of a head that is longer than its bound.
 var ErrLongHead = errors.New("the head of the request is too long")
 
 func (r *HeadReader) Read(b []byte) (int, error) {

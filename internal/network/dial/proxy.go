@@ -29,7 +29,7 @@ type Proxy struct {
 	// Secure means TLS between the Gateway and the proxy. Name is compared with the proxy's certificate.
 	Secure bool   `json:"secure,omitempty"`
 	Name   string `json:"name,omitempty"`
-	CA     string `json:"ca,omitempty"` // PEM; empty: Config.Roots
+	CA     string `json:"ca,omitempty"` // PEM; empty: the roots of NewRelay
 	// Authorization is the header Proxy-Authorization, or empty.
 	Authorization credential.Value `json:"authorization,omitempty"`
 	// ResolvesNames means that the proxy gets names, and looks them up. Else it gets the address that was
@@ -63,7 +63,7 @@ func (d Direct) hasAddress(a netip.Addr) bool {
 // A dialFunc opens a connection to an address.
 type dialFunc func(ctx context.Context, network, to string) (net.Conn, error)
 
-// A Relay is the Proxy of one Gateway. A nil Relay carries nothing.
+// A Relay opens connections through a Proxy, for one Gateway or for the daemon. A nil Relay carries nothing.
 type Relay struct {
 	Proxy
 	roots   *x509.CertPool
@@ -292,7 +292,7 @@ func cause(err error) string {
 	return Clipped(fmt.Sprint(err))
 }
 
-// An Conn is a connection towards a destination.
+// A Conn is a connection towards a destination.
 type Conn struct {
 	net.Conn              // the socket, or TLS to a proxy
 	Socket   *net.TCPConn // below Conn

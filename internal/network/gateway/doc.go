@@ -16,9 +16,9 @@
 // connection: the server name of TLS (tls.go), or the Host of each HTTP request on port 80 (http.go).
 //
 // If the configuration has an HTTP proxy, the Gateway asks the proxy for each TCP connection that the rules
-// allow (proxy.go). The proxy gets the address that was judged. A proxy that looks names up gets the name, and
+// allow (package dial). The proxy gets the address that was judged. A proxy that looks names up gets the name, and
 // the sandbox gets an address that stands for it.
 //
-// Everything that a sandbox can make grow has a bound (limits.go). Refusals and ended connections
+// Everything that a sandbox can make grow has a bound (limits.go, policy.Limits). Refusals and ended connections
 // are events for a policy.Sink (report.go), and they have a bound, too.
 package gateway

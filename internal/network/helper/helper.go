@@ -2,6 +2,7 @@ package helper
 
 import (
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -61,16 +62,24 @@ type carried struct {
 
 // begin handles the first request: the helper confines itself before it takes any device.
 func (h *helper) begin(version string) error {
-	var r wire.Request
-	if _, err := h.socket.Receive(&r); err != nil {
+	var text json.RawMessage
+	if _, err := h.socket.Receive(&text); err != nil {
 		return fmt.Errorf("the first request: %w; skillrund starts this program, and it does nothing for others", err)
 	}
 	unix.Close(wire.ProgramFD)
-	if r.Kind != wire.Start || r.Tenant == nil {
-		return fmt.Errorf("the first request is %q", r.Kind)
+	// The version first: the other fields may have other types in another version.
+	var r wire.Request
+	if err := json.Unmarshal(text, &struct{ Version *string }{&r.Version}); err != nil {
+		return fmt.Errorf("the first request: %w", err)
 	}
 	if r.Version != version {
 		return fmt.Errorf("%s is version %s, but the daemon is version %s; install both from the same release", wire.Program, version, r.Version)
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		return fmt.Errorf("the first request: %w", err)
+	}
+	if r.Kind != wire.Start || r.Tenant == nil {
+		return fmt.Errorf("the first request is %q", r.Kind)
 	}
 	if err := confine(r.ID); err != nil {
 		return fmt.Errorf("confine the network helper: %w", err)
@@ -204,7 +213,7 @@ func (q *queue) send() {
 	q.due.Signal()
 }
 
-// run sends until the process ends. When the Manager is gone, Helper ends it.
+// run sends until the process ends. When the Manager is gone, Run ends it.
 func (q *queue) run() {
 	for {
 		q.mu.Lock()

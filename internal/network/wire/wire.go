@@ -64,7 +64,7 @@ type Request struct {
 	Own     []netip.Addr `json:"own,omitempty"`     // of addresses: the machine's
 	Reading uint64       `json:"reading,omitempty"` // of addresses: a later reading has a larger number
 
-	// Of start: the daemon's version, and the helper's user and group.
+	// Of start: the daemon's version, the helper's user and group, its local ports and its tenant's limits.
 	Version string               `json:"version,omitempty"`
 	ID      int                  `json:"id,omitempty"`
 	Ports   dial.Ports           `json:"ports"`
@@ -139,6 +139,7 @@ type Socket struct {
 	limit  *rate.Limiter // of received bytes; nil: none
 }
 
+// NewSocket returns the Socket of one end.
 func NewSocket(f *os.File) *Socket { return &Socket{File: f, buffer: make([]byte, MaxPacket)} }
 
 // SocketPair returns our end, and the end of a process that is to start.
