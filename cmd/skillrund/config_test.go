@@ -360,8 +360,8 @@ tracing: {endpoint: "https://collector:4317", ca: file, headers_file: no.headers
 			t.Errorf("got %v\nwant %s", err, want)
 		}
 	}
-	if n := len(err.(*configError).problems); n != 18 {
-		t.Errorf("%d problems, want 18: %v", n, err)
+	if n := len(err.(*configError).problems); n != 19 {
+		t.Errorf("%d problems, want 19: %v", n, err)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 4 {
