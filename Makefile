@@ -82,7 +82,7 @@ check: $(TOOLS)/staticcheck ## The inner loop: vet, staticcheck of what changed,
 # test binary. Other processes do not count: the daemon and the command that the tests of
 # cmd start, a test binary before Isolate executes it again, and a sandbox's init, which
 # is C.
-COVERED := internal/admission internal/environment internal/environment/download internal/executor internal/network/gateway internal/network/policy internal/permission internal/session internal/skill internal/skill/manifest internal/skill/snapshot internal/toolview sandbox sandbox/internal/seccomp sandbox/internal/cgroup sandbox/internal/mount sandbox/internal/netdev sandbox/internal/pid1 sandbox/internal/preflight sandbox/internal/pseudofs sandbox/internal/pyzygote sandbox/internal/socket sandbox/internal/zygote
+COVERED := internal/admission internal/environment internal/environment/download internal/executor internal/network/dial internal/network/gateway internal/network/policy internal/permission internal/session internal/skill internal/skill/manifest internal/skill/snapshot internal/toolview sandbox sandbox/internal/seccomp sandbox/internal/cgroup sandbox/internal/mount sandbox/internal/netdev sandbox/internal/pid1 sandbox/internal/preflight sandbox/internal/pseudofs sandbox/internal/pyzygote sandbox/internal/socket sandbox/internal/zygote
 COVERED_LEAST := 90
 comma := ,
 empty :=

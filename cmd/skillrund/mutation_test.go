@@ -120,7 +120,7 @@ func answersI386(t testing.TB, c hostileCase) bool {
 	return strings.HasPrefix(string(out), "FAIL")
 }
 
-// faultyDir has the daemon of buildFaulty; "" before the build. TestMain removes it.
+// faultyDir has the programs of buildFaulty; "" before the build. TestMain removes it.
 var faultyDir string
 
 var faulty = sync.OnceValue(func() error {
@@ -135,7 +135,7 @@ var faulty = sync.OnceValue(func() error {
 	return nil
 })
 
-// buildFaulty builds the daemon that can switch layers off, once, without skillrun-python.
+// buildFaulty builds the daemon that can switch layers off, and skillrun-network, once.
 // It returns the daemon's path.
 func buildFaulty(t testing.TB) string {
 	t.Helper()
