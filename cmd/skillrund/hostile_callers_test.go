@@ -278,9 +278,12 @@ func crowdOfHogs(t *testing.T, _ *running, _ hostileCase) {
 		if strings.Contains(f.name, "Unix") {
 			continue // it would take as many users as connections
 		}
+		lines := func() int { return len(grep(d.log.String(), "too many connections")) }
+		before := lines()
 		for i := range ingress.MaxUnidentified + 10 {
 			hold(t, f, f.by(i), hogIdle)
 		}
+		until(t, f.name+": there is still room", func() bool { return lines() > before })
 		if err := f.ask(f.by(1000), t); err != nil {
 			t.Errorf("%s: a request from one more address: %v", f.name, err)
 		}
