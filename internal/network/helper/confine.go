@@ -60,7 +60,8 @@ func confine(id int) error {
 		return err
 	}
 	// Without it a helper that is stopped, or that an attacker controls, would outlive the daemon. A
-	// change of the user takes it back, so it comes after that.
+	// change of the user takes it back, so it comes after that. It belongs to this thread (prctl(2)), which lives as long as
+	// the process: Go ends only threads that a goroutine has locked.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return err
 	}
