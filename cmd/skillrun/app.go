@@ -243,6 +243,14 @@ func flagError(err error) error {
 	return fmt.Errorf("--%s %s: %s", flag.Name, quote(invalid.GetValue()), want)
 }
 
+// noArgs is cobra.NoArgs. Of a command without subcommands it does not say that an argument is an unknown one.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 || cmd.HasAvailableSubCommands() {
+		return cobra.NoArgs(cmd, args)
+	}
+	return fmt.Errorf("%s takes no arguments, but got %q", cmd.CommandPath(), args[0])
+}
+
 // arguments makes the mistakes that cobra finds in arguments usage errors.
 func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {

@@ -49,7 +49,7 @@ is an object with the whole report; falls_short names the rows that miss their t
 
 --peer measures another system, too. {} in its command stands for the program:
   --peer 'bwrap --unshare-all --ro-bind / / {}'`,
-		Args: arguments(cobra.NoArgs),
+		Args: arguments(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.bench(cmd, &f) },
 	}
 	flags := cmd.Flags()
@@ -65,7 +65,7 @@ is an object with the whole report; falls_short names the rows that miss their t
 	flags.StringVar(&f.into, "into", "", "write the table into this `file`, between the lines <!-- skillrun bench --> and <!-- end -->")
 	flags.StringVar(&f.from, "from", "", "measure nothing; read this `file`, the output of an earlier --json")
 	cmd.AddCommand(&cobra.Command{
-		Use: "neighbour", Short: "Be the clients of a neighbour, for the command bench", Hidden: true, Args: arguments(cobra.NoArgs),
+		Use: "neighbour", Short: "Be the clients of a neighbour, for the command bench", Hidden: true, Args: arguments(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return bench.Neighbour(cmd.Context(), a.stdin, a.stdout) },
 	})
 	return cmd

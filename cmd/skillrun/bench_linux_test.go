@@ -21,7 +21,7 @@ func TestBenchRefuses(t *testing.T) {
 		code       int
 		want       string
 	}{
-		{"an argument", "bench now", codeFailed, "unknown command"},
+		{"an argument", "bench now", codeFailed, "takes no arguments"},
 		{"a row that isn't there", "bench --rows tru", codeFailed, "no such row; the rows are true-p50, "},
 		{"a number", "bench -n -1", codeFailed, "must be 1 or more"},
 		{"a peer that isn't there", "bench --peer /no/such/program", codeFailed, "/no/such/program"},

@@ -37,7 +37,7 @@ The file has no secrets. A token comes from a file, from an environment variable
 from a command, which skillrun runs without a shell:
 
   skillrun context set prod -- vault read -field=token secret/skillrun`,
-		Args: arguments(cobra.NoArgs),
+		Args: arguments(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.contextList(), a.contextUse(), a.contextSet(), a.contextShow(), a.contextDelete())
@@ -50,7 +50,7 @@ func (a *app) contextList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the contexts; the current one has a star",
-		Args:  arguments(cobra.NoArgs),
+		Args:  arguments(noArgs),
 		RunE: func(*cobra.Command, []string) error {
 			f, err := readContexts()
 			if err != nil {

@@ -33,7 +33,7 @@ the configuration: network rules without an effect, and missing secrets.
 It exits with 1 if a boundary is missing, allowed or not, or if the daemon cannot write
 its audit log, and with 125 if no daemon answers. To try a machine without a daemon,
 use skillrund --doctor.`,
-		Args: arguments(cobra.NoArgs),
+		Args: arguments(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Without --wait doctor answers at once that no daemon answers: that is what its user wants to know.
 			c, err := a.dialNow()

@@ -191,7 +191,7 @@ func TestUsageErrors(t *testing.T) {
 	}{
 		{[]string{"nonsense"}, "unknown command"},
 		{[]string{"attach"}, "accepts 1 arg"},
-		{[]string{"ps", "x"}, "unknown command"},
+		{[]string{"ps", "x"}, `skillrun ps takes no arguments, but got "x"`},
 		{[]string{"ps", "--end", "well"}, "--end well: want exited"},
 		{[]string{"ps", "--label", "x"}, "want key=value"},
 		{[]string{"signal", "e1"}, "accepts 2 arg"},

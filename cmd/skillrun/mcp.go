@@ -35,7 +35,7 @@ error, unless it only reads. --wait says how long a request waits for a daemon.
 When standard input ends it waits a moment for the last answers, cancels the calls
 that still run, and ends. Without --mcp-address the endpoint is the one of the
 context, or mcp.sock in the directory of the socket of --address.`,
-		Args: arguments(cobra.NoArgs),
+		Args: arguments(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			named := cmd.Flags().Changed("mcp-address")
 			a.elsewhere = named

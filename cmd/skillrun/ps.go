@@ -27,7 +27,7 @@ func (a *app) psCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List the executions that run or wait, or all",
-		Args:  arguments(cobra.NoArgs),
+		Args:  arguments(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			request := &pb.ListExecutionsRequest{Skill: skill, Principal: principal, Tenant: tenant}
 			if oldest {

@@ -20,7 +20,7 @@ func (a *app) sessionCommand() *cobra.Command {
 		Short: "Make, list and remove sessions, which keep files between executions",
 		Long: `A session keeps files between executions: 'skillrun session run SESSION SKILL ...' puts
 them into the workspace, and keeps what the program has changed as a new version.`,
-		Args: arguments(cobra.NoArgs),
+		Args: arguments(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.sessionCreateCommand(), a.sessionRunCommand(), a.sessionListCommand(), a.sessionShowCommand(), a.sessionVersionsCommand(),
@@ -37,7 +37,7 @@ func (a *app) sessionCreateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Make an empty session and print its id",
-		Args:  arguments(cobra.NoArgs),
+		Args:  arguments(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("max-files") && files == 0 {
 				return usage(cmd, errors.New("--max-files 0: must be more than 0"))
@@ -84,7 +84,8 @@ func (a *app) sessionListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "List sessions, the oldest first",
-		Args:  arguments(cobra.NoArgs),
+		Long:  "List sessions, the oldest first. 'skillrun session show ID' prints the files of one.",
+		Args:  arguments(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			want, err := pairs("label", labels)
 			if err != nil {

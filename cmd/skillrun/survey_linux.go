@@ -42,7 +42,7 @@ folders, in namespaces if they have names, and does all of this.
 
 With --json it prints one object a line for each skill, command line and script,
 {"kind", "skill", "subject", "at", "class", "detail"}, and last the counts.`,
-		Args: arguments(cobra.NoArgs),
+		Args: arguments(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.jobs < 1 || f.timeout <= 0 {
 				return usage(cmd, errors.New("--jobs and --timeout must be above 0"))

@@ -17,7 +17,7 @@ func (a *app) tenantsCommand() *cobra.Command {
 		Short: "List tenants with their quotas and their use",
 		Long: `Tenants lists the daemon's tenants: all of them for an operator, its own for an
 admin. Each quota is printed as used/limit; a quota without a limit as used/-.`,
-		Args: arguments(cobra.NoArgs),
+		Args: arguments(noArgs),
 		RunE: a.withClient(func(cmd *cobra.Command, _ []string, c *skillrun.Client) error {
 			return tenants.pages(a, func(token string) ([]*pb.Tenant, string, error) {
 				r, err := c.System().ListTenants(cmd.Context(), &pb.ListTenantsRequest{PageToken: token})
@@ -35,7 +35,7 @@ func (a *app) budgetCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "budget",
 		Short: "Show the quotas of your tenant and their use",
-		Args:  arguments(cobra.NoArgs),
+		Args:  arguments(noArgs),
 		RunE: a.withClient(func(cmd *cobra.Command, _ []string, c *skillrun.Client) error {
 			r, err := c.System().GetBudget(cmd.Context(), &pb.GetBudgetRequest{})
 			if err != nil {

@@ -23,7 +23,7 @@ func (a *app) toolCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tool",
 		Short: "List or call the function tools that models have",
-		Args:  arguments(cobra.NoArgs),
+		Args:  arguments(noArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	list := &cobra.Command{
@@ -31,7 +31,7 @@ func (a *app) toolCommand() *cobra.Command {
 		Short: "List the function tools",
 		Long: `List prints the name and the description of each tool. With --json it prints the
 definitions that platforms take, {"type": "function", "function": {...}}, one a line.`,
-		Args: arguments(cobra.NoArgs),
+		Args: arguments(noArgs),
 		RunE: a.withClient(func(cmd *cobra.Command, _ []string, c *skillrun.Client) error { return a.listTools(cmd.Context(), c) }),
 	}
 	call := &cobra.Command{

@@ -18,7 +18,7 @@ func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this client, and of the daemon if there is one",
-		Args:  arguments(cobra.NoArgs),
+		Args:  arguments(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.dialNow()
 			if err != nil {
