@@ -318,7 +318,7 @@ func takenOver(t *testing.T, row *faultRow) {
 		}
 	}
 	install(0)
-	const drain = 3 * time.Second
+	const drain = 15 * time.Second // on a busy machine a request waits for seconds before its program starts
 	d := launch(t, dir, faultConfig+fmt.Sprintf("drain: %s\n", drain), "/bin/sh", "-c", `shift; exec "$0" "$@"`, program)
 	d.dial("unix://" + dir + "/s.sock")
 	d.waitServing()
