@@ -308,7 +308,8 @@ func writeProgram(t testing.TB, path, text string) {
 	}
 }
 
-// copyPrograms copies programs to paths.
+// copyPrograms copies programs to paths. cp writes the copies: a child that another test has just forked would keep a
+// file of this process open, and a file that is open for writing can't be executed, ETXTBSY in execve(2).
 func copyPrograms(t *testing.T, from map[string]string) {
 	t.Helper()
 	for path, program := range from {

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,9 +17,7 @@ func TestNetworkProgramIsChecked(t *testing.T) {
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("/usr/bin/cp", binary(t, "skillrund"), bin).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	copyPrograms(t, map[string]string{filepath.Join(bin, "skillrund"): binary(t, "skillrund")})
 	own := []string{"/bin/sh", "-c", "exec " + bin + `/skillrund "$@"`}
 	refuses := func(want string) {
 		t.Helper()

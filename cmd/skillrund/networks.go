@@ -24,7 +24,7 @@ func (c *config) openNetworks(host *sandbox.Host, program string, log *slog.Logg
 	}
 	file, err := network.OpenProgram(program)
 	if err != nil {
-		return nil, fmt.Errorf("network: a network needs the program %s in the directory of skillrund: %w", network.Program, err)
+		return nil, fmt.Errorf("network: %w", err) // inspect explains a missing program
 	}
 	config := network.Config{
 		Program: file, Version: buildVersion(),

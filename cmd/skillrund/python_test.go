@@ -282,11 +282,7 @@ func binariesWithQuickPython(t *testing.T) string {
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// cp writes the copy: a child that another test has just forked would keep a file of this
-	// process open, and a file that is open for writing can't be executed, ETXTBSY in execve(2).
-	if out, err := exec.Command("/usr/bin/cp", binary(t, "skillrund"), bin).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	copyPrograms(t, map[string]string{filepath.Join(bin, "skillrund"): binary(t, "skillrund")})
 	writeProgram(t, filepath.Join(bin, "skillrun-python"), fmt.Sprintf("#!/bin/sh -eu\n[ $# -gt 0 ] || exec %s\nexec /usr/bin/cp -a %s/. \"$2\"\n", bundle, unpacked.Dir))
 	return bin
 }

@@ -7,8 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
 // imageConfig is coldConfig with a root file system for all programs that are not of a language.
@@ -39,7 +40,7 @@ func inImage(r *run, rows rowSet) error {
 }
 
 // library matches the path of a library in a line of ldd.
-var library = regexp.MustCompile(`(?m)(/\S+) \(0x`)
+var library = lazyregexp.New(`(?m)(/\S+) \(0x`)
 
 // copyProgram copies a program and its libraries into a root file system, at the same paths.
 func copyProgram(ctx context.Context, program, root string) error {

@@ -161,13 +161,18 @@ func (b *box) echo(t testing.TB) net.Conn {
 	return c
 }
 
-// process returns the helper of a tenant that runs.
-func (m *Manager) process(t testing.TB, tenant string) *process {
-	t.Helper()
+// startedFor returns the helper of a tenant, which it starts if none runs.
+func (m *Manager) startedFor(tenant string) (*process, error) {
 	m.mu.Lock()
 	of := m.tenant(tenant)
 	m.mu.Unlock()
-	p, err := of.helper()
+	return of.helper()
+}
+
+// process returns the helper of a tenant that runs.
+func (m *Manager) process(t testing.TB, tenant string) *process {
+	t.Helper()
+	p, err := m.startedFor(tenant)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -263,10 +263,7 @@ func TestHelperDiesDuringItsStart(t *testing.T) {
 // A program of another version than the daemon's carries nothing, and the error says what to do.
 func TestHelperOfAnotherVersion(t *testing.T) {
 	m := newManager(t, func(c *Config) { c.Version = "new" })
-	m.mu.Lock()
-	of := m.tenant("a")
-	m.mu.Unlock()
-	_, err := of.helper()
+	_, err := m.startedFor("a")
 	const want = "skillrun-network is version " + testVersion + ", but the daemon is version new; install both from the same release"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)

@@ -40,10 +40,7 @@ func TestProgramChanges(t *testing.T) {
 	if out, err := exec.Command("/usr/bin/cp", "/bin/false", path+".old").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	m.mu.Lock()
-	of := m.tenant("b")
-	m.mu.Unlock()
-	if _, err := of.helper(); err == nil || !strings.Contains(err.Error(), "was written to after the daemon had opened it") {
+	if _, err := m.startedFor("b"); err == nil || !strings.Contains(err.Error(), "was written to after the daemon had opened it") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -68,13 +68,14 @@ func (h *helper) begin(version string) error {
 	}
 	unix.Close(wire.ProgramFD)
 	// The version first: the other fields may have other types in another version.
-	var r wire.Request
-	if err := json.Unmarshal(text, &struct{ Version *string }{&r.Version}); err != nil {
+	var daemon struct{ Version string }
+	if err := json.Unmarshal(text, &daemon); err != nil {
 		return fmt.Errorf("the first request: %w", err)
 	}
-	if r.Version != version {
-		return fmt.Errorf("%s is version %s, but the daemon is version %s; install both from the same release", wire.Program, version, r.Version)
+	if daemon.Version != version {
+		return fmt.Errorf("%s is version %s, but the daemon is version %s; install both from the same release", wire.Program, version, daemon.Version)
 	}
+	var r wire.Request
 	if err := json.Unmarshal(text, &r); err != nil {
 		return fmt.Errorf("the first request: %w", err)
 	}
