@@ -381,8 +381,11 @@ var table = []row{
 			metadata: map[string]string{"path": e.Path}}
 	}),
 	typed(func(e *session.DamagedError) verdict {
-		return verdict{code: codes.DataLoss, reason: pb.ErrorReason_ERROR_REASON_SESSION_DAMAGED,
-			metadata: map[string]string{"sessionId": e.ID, "version": strconv.Itoa(e.Version)}, log: true}
+		about := map[string]string{"sessionId": e.ID}
+		if e.Version > 0 {
+			about["version"] = strconv.Itoa(e.Version)
+		}
+		return verdict{code: codes.DataLoss, reason: pb.ErrorReason_ERROR_REASON_SESSION_DAMAGED, metadata: about, log: true}
 	}),
 	sentinel(session.ErrClosed, verdict{code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_DRAINING, retry: retryDraining}),
 	// The next daemon answers on another connection.

@@ -292,6 +292,10 @@ var errorCases = []struct {
 		meta: map[string]string{"sessionId": "s", "version": "2"},
 	},
 	{
+		err: &session.DamagedError{ID: "s", Err: errors.New("settings: checksum differs")}, want: refusal{codes.DataLoss, "SESSION_DAMAGED", ""},
+		meta: map[string]string{"sessionId": "s"},
+	},
+	{
 		err: &session.PathError{Path: "../a", Reason: "has the component \"..\""}, want: refusal{codes.InvalidArgument, "INVALID_INPUT_FILE", "header.path"},
 		meta: map[string]string{"path": "../a"},
 	},

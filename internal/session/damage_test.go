@@ -2,13 +2,15 @@ package session
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/skillrun/skillrun/internal/disktest"
 )
@@ -109,11 +111,34 @@ func TestDamagedTree(t *testing.T) {
 	b.check("after a restart", b.head(id), []string{"d/f=2", "g=1"})
 }
 
-// A session without readable settings is left out and its files stay; other files are ignored.
+// A session without readable settings is not listed and its files stay; other files are ignored. Each changed bit of the
+// settings is noticed, also in a key, where it makes other valid JSON: such a session must not expire.
 func TestUnreadableSession(t *testing.T) {
 	b := newBench(t)
+	b.rules.MaxTTL = time.Hour
 	id, bad := b.create(Settings{}), b.create(Settings{})
-	b.must(os.WriteFile(filepath.Join(b.dir, "a", bad, metaName), []byte("{"), 0o600))
+	settings := filepath.Join(b.dir, "a", bad, metaName)
+	whole := mustRead(b, settings)
+	isBad := func(what string) {
+		b.restart()
+		if _, err := b.Get("a", bad); !isDamaged(err, 0) {
+			t.Errorf("%s: got %v", what, err)
+		}
+		if _, err := os.Stat(settings); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for at := range whole {
+		b.must(os.WriteFile(settings, slices.Concat(whole[:at], []byte{whole[at] ^ 1}, whole[at+1:]), 0o600))
+		isBad(fmt.Sprintf("a changed bit at %d of %q", at, whole))
+	}
+	b.must(os.WriteFile(settings, whole, 0o600))
+	b.restart()
+	if _, err := b.Get("a", bad); err != nil {
+		t.Errorf("repaired: %v", err)
+	}
+	b.must(os.WriteFile(settings, []byte("{"), 0o600))
+	isBad("a cut")
 	stray := filepath.Join(b.dir, "a", id, ".new-1")
 	b.must(os.WriteFile(stray, nil, 0o600))
 	b.must(os.WriteFile(filepath.Join(b.dir, "a", id, versionsName, ".new-2"), nil, 0o600))
@@ -164,8 +189,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte("{}\n"))
 	f.Add([]byte(`{"files":1,"dirs":1}` + "\n" + `{"p":"Li4vYQ==","s":0,"h":"","o":"1-0"}`))
 	f.Fuzz(func(t *testing.T, rest []byte) {
-		sum := sha256.Sum256(rest)
-		m, err := decode(append(append(hex.AppendEncode(nil, sum[:]), '\n'), rest...))
+		m, err := decode(withSum(rest))
 		if err != nil {
 			return
 		}

@@ -8,7 +8,7 @@
 //
 // On disk a session is a directory, Config.Dir/TENANT/ID, with:
 //
-//	session.json  labels, bounds and times to live; its modification time is the last use
+//	settings      labels, bounds and times to live; its modification time is the last use
 //	versions/N    the list of the files of version N (manifest.go)
 //	objects/V-I   the content of a file; version V was the first to have it
 //	tree/         the files of one version as hard links to objects

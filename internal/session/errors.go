@@ -82,7 +82,8 @@ func (e *UnknownError) Error() string {
 
 func (e *UnknownError) Unwrap() error { return e.Err }
 
-// DamagedError says that a version on disk can't be used. Other versions can.
+// DamagedError says that a version on disk can't be used, while other versions can. With Version 0 the whole session
+// can't be used; its files stay for the operator.
 type DamagedError struct {
 	ID      string
 	Version int
@@ -90,6 +91,9 @@ type DamagedError struct {
 }
 
 func (e *DamagedError) Error() string {
+	if e.Version == 0 {
+		return fmt.Sprintf("session %s is damaged: %v; the daemon keeps its files, use another session", e.ID, e.Err)
+	}
 	return fmt.Sprintf("session %s: version %d is damaged: %v; use an earlier version", e.ID, e.Version, e.Err)
 }
 

@@ -109,9 +109,22 @@ func (m *manifest) encode() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	rest := slices.Concat(head, []byte{'\n'}, m.rows)
-	sum := sha256.Sum256(rest)
-	return slices.Concat(hex.AppendEncode(nil, sum[:]), []byte{'\n'}, rest), nil
+	return withSum(slices.Concat(head, []byte{'\n'}, m.rows)), nil
+}
+
+// withSum returns the SHA-256 of data in hex, a line end, and data.
+func withSum(data []byte) []byte {
+	sum := sha256.Sum256(data)
+	return slices.Concat(hex.AppendEncode(nil, sum[:]), []byte{'\n'}, data)
+}
+
+// checked returns what withSum got, or an error if it has changed since.
+func checked(withSum []byte) ([]byte, error) {
+	sum, data, _ := bytes.Cut(withSum, []byte{'\n'})
+	if got := sha256.Sum256(data); hex.EncodeToString(got[:]) != string(sum) {
+		return nil, errors.New("checksum differs")
+	}
+	return data, nil
 }
 
 // countDirs returns the number of directories that sorted files are in.
@@ -188,11 +201,10 @@ func readHead(path string) (v Version, err error) {
 
 // splitVersion checks the sum and returns the version, and the lines of its files.
 func splitVersion(data []byte) (v Version, rows []byte, err error) {
-	sum, rest, _ := bytes.Cut(data, []byte{'\n'})
-	if got := sha256.Sum256(rest); hex.EncodeToString(got[:]) != string(sum) {
-		return v, nil, errors.New("checksum differs")
+	if data, err = checked(data); err != nil {
+		return v, nil, err
 	}
-	head, rows, _ := bytes.Cut(rest, []byte{'\n'})
+	head, rows, _ := bytes.Cut(data, []byte{'\n'})
 	return v, rows, json.Unmarshal(head, &v)
 }
 

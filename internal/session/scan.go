@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,6 +76,7 @@ func (s *Store) readTenant(tenant string) error {
 				s.drop(tenant, x)
 			}
 		}
+		maps.DeleteFunc(t.damaged, func(id string, _ error) bool { return !there[id] })
 	}
 	return nil
 }
@@ -92,7 +94,7 @@ func (s *Store) read(tenant, id string, given *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil && !(s.handed && errors.Is(err, fs.ErrNotExist)) { // the next process may remove it now
-		s.config.Log.Error("a session cannot be read; its files stay", "tenant", tenant, "session", id, "err", err)
+		s.unreadable(tenant, id, err)
 	}
 	if x != nil && x == given {
 		x.by = "" // from now on another call may read it
@@ -100,6 +102,7 @@ func (s *Store) read(tenant, id string, given *session) {
 	switch {
 	case x == nil && err == nil:
 		t := s.of(tenant)
+		delete(t.damaged, id)
 		t.sessions[id] = now
 		t.bytes += now.head.Stored
 	case x == nil || x.gone:
@@ -134,6 +137,12 @@ func (s *Store) take(tenant string, x, now *session) {
 		x.used = now.used
 	}
 	x.kept, x.damaged, x.loaded, x.tree = nil, nil, false, 0
+}
+
+// unreadable says that a session on disk cannot be read. s.mu is held.
+func (s *Store) unreadable(tenant, id string, err error) {
+	s.config.Log.Error("a session cannot be read; its files stay", "tenant", tenant, "session", id, "err", err)
+	s.of(tenant).damaged[id] = err
 }
 
 // drop removes a session from memory that is no longer on the disk or cannot be read. s.mu is held.

@@ -31,7 +31,7 @@ type session struct {
 	id      string // never changes
 	dir     string // never changes
 	created time.Time
-	used    time.Time // also the modification time of session.json, see use
+	used    time.Time // also the modification time of the file settings, see use
 	set     Settings
 	head    Version // the newest version; its Stored is the size of all versions
 	gone    bool    // it was deleted
@@ -49,19 +49,19 @@ type session struct {
 }
 
 const (
-	metaName     = "session.json"
+	metaName     = "settings"
 	versionsName = "versions"
 	objectsName  = "objects"
 	treeName     = "tree"
 )
 
-// meta is session.json.
+// meta is the content of the file settings, after its sum.
 type meta struct {
 	Created time.Time `json:"created"`
 	Settings
 }
 
-// readSession reads what find and List need: session.json and the newest version.
+// readSession reads what find and List need: the file settings and the newest version.
 func readSession(dir, id string) (*session, error) {
 	path := filepath.Join(dir, metaName)
 	data, err := os.ReadFile(path)
@@ -69,7 +69,12 @@ func readSession(dir, id string) (*session, error) {
 		return nil, err
 	}
 	var m meta
-	if err := json.Unmarshal(data, &m); err != nil {
+	// Without the sum, a changed bit in a key would leave a field at zero, and a session that was made in
+	// the year 0 has expired.
+	if data, err = checked(data); err == nil {
+		err = json.Unmarshal(data, &m)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", metaName, err)
 	}
 	fi, err := os.Stat(path)
@@ -168,7 +173,7 @@ func (s *Store) expired(x *session) bool {
 	return x.by == "" && !at.IsZero() && !s.config.Now().Before(at)
 }
 
-// use notes a use of the session. The time of session.json keeps it over a restart; a crash of the
+// use notes a use of the session. The time of the file settings keeps it over a restart; a crash of the
 // machine may lose it, which only shortens the session's life.
 func (s *Store) use(x *session) error {
 	now := s.config.Now()
@@ -246,12 +251,12 @@ func (s *Store) update(tenant string, x *session, change func(*Settings)) error 
 	return gone(x.id, s.use(x))
 }
 
-// writeMeta replaces session.json. Its callers then set the file's modification time, which is the time of
+// writeMeta replaces the file settings. Its callers then set the file's modification time, which is the time of
 // the last use.
 func writeMeta(dir string, m meta) error {
 	data, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
-	return durable.WriteFile(filepath.Join(dir, metaName), data)
+	return durable.WriteFile(filepath.Join(dir, metaName), withSum(data))
 }

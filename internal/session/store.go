@@ -67,9 +67,10 @@ type Store struct {
 // tenantSessions are the sessions of a tenant. Store.mu guards the fields.
 type tenantSessions struct {
 	sessions map[string]*session
-	creating int           // sessions that are being made
-	reading  chan struct{} // see beginReading
-	bytes    int64         // on disk, of all sessions, and of commits that are under way
+	damaged  map[string]error // why sessions on disk cannot be read, by id
+	creating int              // sessions that are being made
+	reading  chan struct{}    // see beginReading
+	bytes    int64            // on disk, of all sessions, and of commits that are under way
 }
 
 const (
@@ -122,7 +123,7 @@ func (s *Store) Close() error {
 func (s *Store) of(name string) *tenantSessions {
 	t := s.tenants[name]
 	if t == nil {
-		t = &tenantSessions{sessions: map[string]*session{}, reading: make(chan struct{}, maxTenantReading)}
+		t = &tenantSessions{sessions: map[string]*session{}, damaged: map[string]error{}, reading: make(chan struct{}, maxTenantReading)}
 		s.tenants[name] = t
 	}
 	return t
@@ -145,10 +146,13 @@ func (s *Store) lookup(tenant, id string) (*session, error) {
 		return nil, ErrClosed
 	}
 	t := s.tenants[tenant]
-	if t == nil || t.sessions[id] == nil || s.expired(t.sessions[id]) {
-		return nil, fmt.Errorf("session %q: %w", id, ErrNotFound)
+	switch {
+	case t != nil && t.sessions[id] != nil && !s.expired(t.sessions[id]):
+		return t.sessions[id], nil
+	case t != nil && t.sessions[id] == nil && t.damaged[id] != nil:
+		return nil, &DamagedError{ID: id, Err: t.damaged[id]}
 	}
-	return t.sessions[id], nil
+	return nil, fmt.Errorf("session %q: %w", id, ErrNotFound)
 }
 
 // Usage returns the number of a tenant's sessions, and the bytes on disk of all their versions.

@@ -16,7 +16,7 @@ import (
 // reads its newest version from the disk. The two processes never change the same files:
 //
 //	versions/, objects/ and tree/ of a held session   the earlier process, until Freed
-//	session.json of a held session                    the next process; both set its modification time
+//	settings of a held session                        the next process; both set its modification time
 //	everything else                                   the next process
 //
 // Two locks, flock(2), protect the directory. From Open on, the next process has the file lock. Both processes
@@ -216,7 +216,7 @@ func (s *Store) free(tenant string, x *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		s.config.Log.Error("a session cannot be read; its files stay", "tenant", tenant, "session", x.id, "err", err)
+		s.unreadable(tenant, x.id, err)
 		s.drop(tenant, x)
 	} else {
 		s.take(tenant, x, now)

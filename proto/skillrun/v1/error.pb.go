@@ -202,7 +202,7 @@ const (
 	// quotas; bytes, files and list_bytes are bounds of one version (docs/sessions.md).
 	ErrorReason_ERROR_REASON_SESSION_QUOTA ErrorReason = 82
 	// DATA_LOSS: the version is damaged on the daemon's disk (sessionId, version). An
-	// earlier version may not be.
+	// earlier version may not be. Without a version, the whole session is damaged.
 	ErrorReason_ERROR_REASON_SESSION_DAMAGED ErrorReason = 83
 	// FAILED_PRECONDITION: the machine lacks boundaries, so nothing runs (boundaries:
 	// their names, separated by ", ").
