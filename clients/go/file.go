@@ -46,16 +46,15 @@ func (f File) open() (*upload, error) {
 	if f.Source == "" {
 		return &upload{path: f.Path, size: int64(len(f.Content)), content: bytes.NewReader(f.Content), close: func() error { return nil }}, nil
 	}
-	file, err := os.Open(f.Source)
-	if err != nil {
-		return nil, fmt.Errorf("file %s: %w", f.Path, err)
-	}
-	info, err := file.Stat()
+	info, err := os.Stat(f.Source) // first: to open a FIFO would wait for its writer
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("%s: not a regular file", f.Source)
 	}
+	var file *os.File
+	if err == nil {
+		file, err = os.Open(f.Source)
+	}
 	if err != nil {
-		file.Close()
 		return nil, fmt.Errorf("file %s: %w", f.Path, err)
 	}
 	return &upload{path: f.Path, size: info.Size(), content: file, close: file.Close}, nil
