@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/internal/disktest"
+	"github.com/skillrun/skillrun/internal/durable"
 )
 
 func isDamaged(err error, version int) bool {
@@ -189,7 +190,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte("{}\n"))
 	f.Add([]byte(`{"files":1,"dirs":1}` + "\n" + `{"p":"Li4vYQ==","s":0,"h":"","o":"1-0"}`))
 	f.Fuzz(func(t *testing.T, rest []byte) {
-		m, err := decode(withSum(rest))
+		m, err := decode(durable.WithSum(rest))
 		if err != nil {
 			return
 		}

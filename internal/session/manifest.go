@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/skillrun/skillrun/internal/durable"
 )
 
 // A Version describes one version of a session.
@@ -109,22 +111,7 @@ func (m *manifest) encode() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return withSum(slices.Concat(head, []byte{'\n'}, m.rows)), nil
-}
-
-// withSum returns the SHA-256 of data in hex, a line end, and data.
-func withSum(data []byte) []byte {
-	sum := sha256.Sum256(data)
-	return slices.Concat(hex.AppendEncode(nil, sum[:]), []byte{'\n'}, data)
-}
-
-// checked returns what withSum got, or an error if it has changed since.
-func checked(withSum []byte) ([]byte, error) {
-	sum, data, _ := bytes.Cut(withSum, []byte{'\n'})
-	if got := sha256.Sum256(data); hex.EncodeToString(got[:]) != string(sum) {
-		return nil, errors.New("checksum differs")
-	}
-	return data, nil
+	return durable.WithSum(slices.Concat(head, []byte{'\n'}, m.rows)), nil
 }
 
 // countDirs returns the number of directories that sorted files are in.
@@ -201,7 +188,7 @@ func readHead(path string) (v Version, err error) {
 
 // splitVersion checks the sum and returns the version, and the lines of its files.
 func splitVersion(data []byte) (v Version, rows []byte, err error) {
-	if data, err = checked(data); err != nil {
+	if data, err = durable.Checked(data); err != nil {
 		return v, nil, err
 	}
 	head, rows, _ := bytes.Cut(data, []byte{'\n'})

@@ -71,7 +71,7 @@ func readSession(dir, id string) (*session, error) {
 	var m meta
 	// Without the sum, a changed bit in a key would leave a field at zero, and a session that was made in
 	// the year 0 has expired.
-	if data, err = checked(data); err == nil {
+	if data, err = durable.Checked(data); err == nil {
 		err = json.Unmarshal(data, &m)
 	}
 	if err != nil {
@@ -258,5 +258,5 @@ func writeMeta(dir string, m meta) error {
 	if err != nil {
 		return err
 	}
-	return durable.WriteFile(filepath.Join(dir, metaName), withSum(data))
+	return durable.WriteFile(filepath.Join(dir, metaName), durable.WithSum(data))
 }

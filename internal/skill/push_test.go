@@ -357,14 +357,14 @@ func TestPushRefuses(t *testing.T) {
 
 func isInvalid(err error) bool { _, ok := errors.AsType[*InvalidSkillError](err); return ok }
 
-// The next start removes the remains of a crash: a snapshot that index.json does not list, and
+// The next start removes the remains of a crash: a snapshot that the index does not list, and
 // incomplete snapshots.
 func TestCrashLeavesNoHalfPush(t *testing.T) {
 	b := newTenantBench(t)
 	kept := b.push("a", "own", "kept")
 	lost := b.push("a", "own", "lost")
 	// As if the daemon had been killed between the two steps of the second push.
-	index := filepath.Join(b.state, "tenants/a/skills/index.json")
+	index := filepath.Join(b.state, "tenants/a/skills/index")
 	before := b.now.owner("a").current()[:1]
 	mustDo(t, b.now.owner("a").writeIndex(before))
 	mustDo(t, os.MkdirAll(filepath.Join(b.state, "tenants/a/skills/new-1/half"), 0o700))
@@ -389,9 +389,9 @@ func TestDamagedTenantFailsClosed(t *testing.T) {
 	if got := b.which("a", "demo"); !strings.Contains(got, "damaged") {
 		t.Errorf("got %s", got)
 	}
-	mustDo(t, os.WriteFile(filepath.Join(b.state, "tenants/a/skills/index.json"), []byte("{"), 0o600))
+	mustDo(t, os.WriteFile(filepath.Join(b.state, "tenants/a/skills/index"), []byte("{"), 0o600))
 	b.restart()
-	if got := b.which("a", "demo"); !strings.Contains(got, "index.json") {
+	if got := b.which("a", "demo"); !strings.Contains(got, "skills/index:") {
 		t.Errorf("got %s", got)
 	}
 	if _, err := b.try("a", "demo", "new", nil); err == nil {
@@ -401,6 +401,26 @@ func TestDamagedTenantFailsClosed(t *testing.T) {
 	if n := strings.Count(b.log.String(), "cannot be used"); n != 2 {
 		t.Errorf("logged %d times:\n%s", n, b.log.String())
 	}
+}
+
+// Each changed bit of the index is noticed, also in a name, where it makes other valid JSON. An index that seems to be
+// empty would have the snapshots removed.
+func TestChangedIndex(t *testing.T) {
+	b := newTenantBench(t)
+	sk := b.push("a", "demo", "own").Skill
+	index := filepath.Join(b.state, "tenants/a/skills/index")
+	whole, err := os.ReadFile(index)
+	mustDo(t, err)
+	for at := range whole {
+		mustDo(t, os.WriteFile(index, slices.Concat(whole[:at], []byte{whole[at] ^ 1}, whole[at+1:]), 0o600))
+		b.restart()
+		if got := b.which("a", "demo"); !strings.Contains(got, "skills/index: ") {
+			t.Errorf("a changed bit at %d of %q: got %s", at, whole, got)
+		}
+	}
+	mustDo(t, os.WriteFile(index, whole, 0o600))
+	b.restart()
+	b.want("a", "demo@"+sk.Digest, "own")
 }
 
 func TestPushIsAChange(t *testing.T) {

@@ -42,7 +42,7 @@ type Version struct {
 }
 
 // indexName is the file in a store's directory that lists its versions.
-const indexName = "index.json"
+const indexName = "index"
 
 // owned are the pushed skills of one tenant.
 type owned struct {
@@ -186,7 +186,11 @@ func (o *owned) readIndex() ([]*kept, error) {
 	var index struct {
 		Versions []*kept `json:"versions"`
 	}
-	if err := json.Unmarshal(data, &index); err != nil {
+	// Snapshots of versions that the index does not have are removed.
+	if data, err = durable.Checked(data); err == nil {
+		err = json.Unmarshal(data, &index)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(o.dir, indexName), err)
 	}
 	for _, k := range index.Versions {
@@ -206,7 +210,7 @@ func (o *owned) writeIndex(list []*kept) error {
 	if err != nil {
 		return err
 	}
-	return durable.WriteFile(filepath.Join(o.dir, indexName), data)
+	return durable.WriteFile(filepath.Join(o.dir, indexName), durable.WithSum(data))
 }
 
 // resolve returns the newest version of a skill, or the pinned one. It is nil without an error if the
