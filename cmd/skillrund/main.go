@@ -18,6 +18,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -102,12 +103,15 @@ func run(args []string, path string, check, try, version bool) error {
 	if try {
 		return doctor(c, os.Stdout)
 	}
+	if err := os.Setenv(arenasVar, "1"); err != nil {
+		return err
+	}
 	// Isolate executes this program a second time, so nothing may be started or opened
 	// before it.
 	if err := sandbox.Isolate(); err != nil {
 		return explainMachine(c, os.Stderr, err)
 	}
-	if err := os.Unsetenv(programVar); err != nil {
+	if err := errors.Join(os.Unsetenv(programVar), os.Unsetenv(arenasVar)); err != nil {
 		return err
 	}
 	c.inspect(context.Background(), program, found.bad)

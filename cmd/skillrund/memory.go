@@ -28,6 +28,11 @@ const (
 	heapPercent = 75
 )
 
+// arenasVar bounds the arenas from which the C library allocates (mallopt(3)). It reads the variable at the start of
+// the second run, which then removes it. By default up to eight arenas for each processor keep memory that was freed,
+// but only SQLite allocates there, and its writers take turns.
+const arenasVar = "MALLOC_ARENA_MAX"
+
 // requestBytes returns how many bytes the messages of all requests may hold together. The
 // default is a share of the memory limit, but at least one message of message_bytes.
 func (c *config) requestBytes() int64 {
