@@ -20,9 +20,9 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// A damageFault damages a file of a dead daemon at a random place. The next daemon serves all the same. Each execution
-// and session that the dead daemon had is unchanged, or the next daemon says that it is lost: to the caller, or in its
-// log. None has another content.
+// A damageFault damages a file of a dead daemon at a random place. The next daemon serves all the same. Each execution,
+// session and pushed skill that the dead daemon had is unchanged, or the next daemon says that it is lost: to the caller,
+// or in its log. None has another content.
 type damageFault struct {
 	name  string
 	dir   string // in the state directory
@@ -33,6 +33,7 @@ var damageFaults = []damageFault{
 	{"damaged database, journal or spool", "record", 12},
 	{"damaged session", "sessions", 8},
 	{"damaged snapshot of a skill", "snapshots", 6},
+	{"damaged pushed skill", "tenants", 6},
 }
 
 // seedVar repeats the random damage of an earlier run.
@@ -69,6 +70,11 @@ func (f damageFault) inject(t *testing.T, row *faultRow) {
 	l.end()
 	l.verify(row)
 	before := l.known()
+	p := &pushing{secured: &secured{running: d}, about: pb.NewSkillServiceClient(d.conn)}
+	for _, text := range []string{"first", "second"} {
+		before.pushed = append(before.pushed, knownSkill{"pushed@" + p.mustPush(d.asTenant(t.Context(), "left", "admin"), "pushed", text), text})
+	}
+	before.pushed = append(before.pushed, knownSkill{"pushed", "second"})
 	dead := d.doomed()
 	d.kill() // an end would empty the journal
 	for row.times < f.times {
@@ -108,8 +114,10 @@ func damage(t *testing.T, random *rand.Rand, dir string) string {
 		}
 		rel, _ := filepath.Rel(dir, path)
 		kind := kindOfFile(strings.Split(rel, "/"))
-		if info, err := e.Info(); err != nil || info.Size() == 0 || kind == "artifacts" || kind == "ballast" {
-			return err // no caller of this test reads the artifacts, and the ballast has no content
+		if info, err := e.Info(); err != nil || info.Size() == 0 || kind == "artifacts" || kind == "ballast" || kind == "index" {
+			// No caller of this test reads the artifacts, and the ballast has no content. A tenant whose index of pushed
+			// skills is damaged has no answers (skill.TestChangedIndex).
+			return err
 		}
 		if kinds[kind] == nil {
 			names = append(names, kind)
@@ -167,6 +175,7 @@ func kindOfFile(path []string) string {
 type knowledge struct {
 	executions map[string]*knownExecution
 	sessions   []knownSession
+	pushed     []knownSkill // of the first tenant
 }
 
 type knownExecution struct {
@@ -175,6 +184,8 @@ type knownExecution struct {
 }
 
 type knownSession struct{ id, log string }
+
+type knownSkill struct{ ref, says string }
 
 func (l *faultLoad) known() *knowledge {
 	k := &knowledge{executions: map[string]*knownExecution{}}
@@ -193,7 +204,7 @@ func (l *faultLoad) known() *knowledge {
 	return k
 }
 
-// unlike lists executions and sessions that differ from k, although the daemon does not report them as lost.
+// unlike lists executions, sessions and pushed skills that differ from k, although the daemon does not report them as lost.
 func (k *knowledge) unlike(d *running, tenants []context.Context) (lost []string) {
 	complaints := d.complaints()
 	for id, x := range k.executions {
@@ -221,19 +232,33 @@ func (k *knowledge) unlike(d *running, tenants []context.Context) (lost []string
 			lost = append(lost, fmt.Sprintf("session %s: got %q, %v, want %q", s.id, text, err, s.log))
 		}
 	}
-	ctx, cancel := context.WithTimeout(tenants[0], patience)
-	defer cancel()
-	stream, err := d.runs.Execute(ctx, script("whole", "scripts/print.sh"))
-	if err == nil {
-		var r *result
-		if r, err = collect(d.t, stream, 0, nil); err == nil && r.stdout.String() != strings.Repeat(wholeText, 100) {
-			lost = append(lost, fmt.Sprintf("a script printed %q and ended as %v", r.stdout.String(), r.outcome))
+	for _, s := range k.pushed {
+		text, err := d.printed(tenants[0], script(s.ref, "scripts/say.sh"))
+		switch {
+		case status.Code(err) == codes.DataLoss:
+		case err != nil || text != s.says+"\n":
+			lost = append(lost, fmt.Sprintf("skill %s: got %q, %v, want %q", s.ref, text, err, s.says))
 		}
 	}
-	if err != nil {
-		lost = append(lost, fmt.Sprintf("a script whose skill is still in its folder: %v", err))
+	if text, err := d.printed(tenants[0], script("whole", "scripts/print.sh")); err != nil || text != strings.Repeat(wholeText, 100) {
+		lost = append(lost, fmt.Sprintf("a script whose skill is still in its folder: got %q, %v", text, err))
 	}
 	return lost
+}
+
+// printed returns what a program prints.
+func (d *running) printed(who context.Context, req *pb.ExecuteRequest) (string, error) {
+	ctx, cancel := context.WithTimeout(who, patience)
+	defer cancel()
+	stream, err := d.runs.Execute(ctx, req)
+	if err != nil {
+		return "", err
+	}
+	r, err := collect(d.t, stream, 0, nil)
+	if err != nil {
+		return "", err
+	}
+	return r.stdout.String(), nil
 }
 
 // readAs returns all that a daemon knows of an execution.

@@ -246,6 +246,13 @@ var table = []row{
 	typed(func(e *skill.NotPushedError) verdict {
 		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_SKILL_NOT_PUSHED, metadata: map[string]string{"skill": e.Name}}
 	}),
+	typed(func(e *skill.DamagedError) verdict {
+		about := map[string]string{}
+		if e.Name != "" {
+			about["skill"], about["digest"] = e.Name, e.Digest
+		}
+		return verdict{code: codes.DataLoss, reason: pb.ErrorReason_ERROR_REASON_SKILL_DAMAGED, message: e.Error(), metadata: about, log: true}
+	}),
 	typed(func(e *skill.ReservedNameError) verdict {
 		return verdict{code: codes.AlreadyExists, reason: pb.ErrorReason_ERROR_REASON_SKILL_NAME_RESERVED, metadata: map[string]string{"skill": e.Name}}
 	}),

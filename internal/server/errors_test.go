@@ -179,6 +179,11 @@ var errorCases = []struct {
 		err: &skill.QuotaError{Quota: "skill bytes", Limit: 10, Used: 8, Asked: 3}, want: refusal{codes.ResourceExhausted, "SKILL_QUOTA_EXCEEDED", ""},
 		meta: map[string]string{"limit": "10", "used": "8"}, quota: "skill bytes",
 	},
+	{
+		err: &skill.DamagedError{Name: "a", Digest: "d", Err: errors.New("it has the digest e")}, want: refusal{codes.DataLoss, "SKILL_DAMAGED", ""},
+		meta: map[string]string{"skill": "a", "digest": "d"},
+	},
+	{err: fmt.Errorf("pushed skills: %w", &skill.DamagedError{Err: errors.New("checksum differs")}), want: refusal{codes.DataLoss, "SKILL_DAMAGED", ""}},
 	{err: &skill.NotPushedError{Name: "a"}, want: refusal{codes.FailedPrecondition, "SKILL_NOT_PUSHED", ""}, meta: map[string]string{"skill": "a"}},
 	{err: &skill.ReservedNameError{Name: "a"}, want: refusal{codes.AlreadyExists, "SKILL_NAME_RESERVED", ""}, meta: map[string]string{"skill": "a"}},
 	{err: &skill.SourceError{Host: "a.example"}, want: refusal{codes.PermissionDenied, "SKILL_SOURCE_NOT_ALLOWED", ""}, meta: map[string]string{"host": "a.example"}},

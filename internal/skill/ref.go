@@ -36,6 +36,23 @@ func (e *DigestMismatch) Error() string {
 	return fmt.Sprintf("%s: digest mismatch: want %s, have %s", e.Name, e.Want, e.Have)
 }
 
+// DamagedError says that a version of a pushed skill has changed on the disk. Another push of the same files repairs it.
+// Without a Name, it is the list of the tenant's pushed skills that has changed; then no skill can be used, because a
+// shared skill must not take the place of one that can't be read.
+type DamagedError struct {
+	Name, Digest string
+	Err          error
+}
+
+func (e *DamagedError) Error() string {
+	if e.Name == "" {
+		return fmt.Sprintf("the list of the tenant's pushed skills is damaged: %v; the operator of the daemon must repair it", e.Err)
+	}
+	return fmt.Sprintf("skill %s@%s is damaged on the daemon's disk: %v; push it again", e.Name, e.Digest, e.Err)
+}
+
+func (e *DamagedError) Unwrap() error { return e.Err }
+
 // InvalidPinError says that the text after the name in a reference is not a digest.
 type InvalidPinError struct{ Name, Digest string }
 

@@ -190,13 +190,13 @@ func (o *owned) readIndex() ([]*kept, error) {
 	if data, err = durable.Checked(data); err == nil {
 		err = json.Unmarshal(data, &index)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(o.dir, indexName), err)
-	}
 	for _, k := range index.Versions {
-		if k == nil || manifest.ValidName(k.Name) != nil || !digestGrammar.MatchString(k.Digest) {
-			return nil, fmt.Errorf("%s: not a list of versions", filepath.Join(o.dir, indexName))
+		if err == nil && (k == nil || manifest.ValidName(k.Name) != nil || !digestGrammar.MatchString(k.Digest)) {
+			err = errors.New("not a list of versions")
 		}
+	}
+	if err != nil {
+		return nil, &DamagedError{Err: err}
 	}
 	return index.Versions, nil
 }
@@ -269,7 +269,7 @@ func (o *owned) load(k *kept) (*Skill, error) {
 	defer k.mu.Unlock()
 	if k.skill == nil && k.err == nil {
 		if k.skill, k.err = o.read(k.Version); k.err != nil {
-			o.registry.config.Log.Error("a pushed skill cannot be used; push it again", "dir", o.dir, "err", k.err)
+			o.registry.config.Log.Error("a pushed skill cannot be used", "dir", o.dir, "err", k.err)
 		}
 	}
 	return k.skill, k.err
@@ -279,6 +279,9 @@ func (o *owned) load(k *kept) (*Skill, error) {
 func (o *owned) read(v Version) (*Skill, error) {
 	fail := func(err error) (*Skill, error) { return nil, fmt.Errorf("skill %s@%s: %w", v.Name, v.Digest, err) }
 	dir, err := os.Open(filepath.Join(o.dir, strings.TrimPrefix(v.Digest, "sha256:")))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &DamagedError{v.Name, v.Digest, errors.New("its files are gone")}
+	}
 	if err != nil {
 		return fail(err)
 	}
@@ -289,11 +292,14 @@ func (o *owned) read(v Version) (*Skill, error) {
 	if err != nil {
 		return fail(err)
 	}
+	if r.tree.Digest != v.Digest {
+		return nil, &DamagedError{v.Name, v.Digest, fmt.Errorf("it has the digest %s", r.tree.Digest)}
+	}
 	if err := r.doc.Err(); err != nil {
 		return fail(err)
 	}
-	if r.tree.Digest != v.Digest || r.doc.Name != v.Name {
-		return fail(fmt.Errorf("its snapshot is damaged: it has the digest %s", r.tree.Digest))
+	if r.doc.Name != v.Name {
+		return nil, &DamagedError{v.Name, v.Digest, fmt.Errorf("it has the name %q", r.doc.Name)}
 	}
 	sk := newSkill(r, dir.Name(), "")
 	sk.owned = true

@@ -120,6 +120,10 @@ const (
 	// FAILED_PRECONDITION: the skill is not one that was pushed, so it cannot be deleted
 	// (skill).
 	ErrorReason_ERROR_REASON_SKILL_NOT_PUSHED ErrorReason = 74
+	// DATA_LOSS: the version of a pushed skill is damaged on the daemon's disk (skill,
+	// digest). Push it again. Without a skill, the list of the tenant's pushed skills is
+	// damaged, and the tenant can use no skill.
+	ErrorReason_ERROR_REASON_SKILL_DAMAGED ErrorReason = 86
 	// ALREADY_EXISTS: no tenant may push a skill with this name (skill).
 	ErrorReason_ERROR_REASON_SKILL_NAME_RESERVED ErrorReason = 75
 	// PERMISSION_DENIED: the tenant's policy does not allow skills from this host (host).
@@ -278,6 +282,7 @@ var (
 		72: "ERROR_REASON_SKILL_INVALID",
 		77: "ERROR_REASON_SKILL_QUOTA_EXCEEDED",
 		74: "ERROR_REASON_SKILL_NOT_PUSHED",
+		86: "ERROR_REASON_SKILL_DAMAGED",
 		75: "ERROR_REASON_SKILL_NAME_RESERVED",
 		76: "ERROR_REASON_SKILL_SOURCE_NOT_ALLOWED",
 		25: "ERROR_REASON_INVALID_SKILL_PATH",
@@ -363,6 +368,7 @@ var (
 		"ERROR_REASON_SKILL_INVALID":                72,
 		"ERROR_REASON_SKILL_QUOTA_EXCEEDED":         77,
 		"ERROR_REASON_SKILL_NOT_PUSHED":             74,
+		"ERROR_REASON_SKILL_DAMAGED":                86,
 		"ERROR_REASON_SKILL_NAME_RESERVED":          75,
 		"ERROR_REASON_SKILL_SOURCE_NOT_ALLOWED":     76,
 		"ERROR_REASON_INVALID_SKILL_PATH":           25,
@@ -447,7 +453,7 @@ var File_skillrun_v1_error_proto protoreflect.FileDescriptor
 
 const file_skillrun_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x17skillrun/v1/error.proto\x12\vskillrun.v1*\x94\x17\n" +
+	"\x17skillrun/v1/error.proto\x12\vskillrun.v1*\xb4\x17\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10\x01\x12\x1d\n" +
@@ -482,7 +488,8 @@ const file_skillrun_v1_error_proto_rawDesc = "" +
 	"\x1cERROR_REASON_DIGEST_MISMATCH\x10\x18\x12\x1e\n" +
 	"\x1aERROR_REASON_SKILL_INVALID\x10H\x12%\n" +
 	"!ERROR_REASON_SKILL_QUOTA_EXCEEDED\x10M\x12!\n" +
-	"\x1dERROR_REASON_SKILL_NOT_PUSHED\x10J\x12$\n" +
+	"\x1dERROR_REASON_SKILL_NOT_PUSHED\x10J\x12\x1e\n" +
+	"\x1aERROR_REASON_SKILL_DAMAGED\x10V\x12$\n" +
 	" ERROR_REASON_SKILL_NAME_RESERVED\x10K\x12)\n" +
 	"%ERROR_REASON_SKILL_SOURCE_NOT_ALLOWED\x10L\x12#\n" +
 	"\x1fERROR_REASON_INVALID_SKILL_PATH\x10\x19\x12#\n" +
