@@ -70,7 +70,7 @@ func readSession(dir, id string) (*session, error) {
 	}
 	var m meta
 	// Without the sum, a changed bit in a key would leave a field at zero, and a session that was made in
-	// the year 0 has expired.
+	// the year 1 has expired.
 	if data, err = durable.Checked(data); err == nil {
 		err = json.Unmarshal(data, &m)
 	}
