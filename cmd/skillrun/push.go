@@ -32,7 +32,7 @@ NAME@sha256:DIGEST runs an older version. Push needs the role admin.`,
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if info, err := os.Stat(args[0]); err == nil && !info.IsDir() { // to open a FIFO would wait for its writer
-				return fmt.Errorf("push %s: not a folder: name the one that holds SKILL.md", args[0])
+				return fmt.Errorf("push %s: %s", args[0], notAFolder(args[0], info))
 			}
 			// os.Root keeps links within the folder: no file from elsewhere on this machine is
 			// sent.

@@ -171,11 +171,14 @@ func (l *faultLoad) starvedUntil(group string, done func(group string) bool) boo
 	if group == "" || err != nil {
 		return false
 	}
-	done(group)
-	if err := limitMemory(group, 0); err != nil {
-		if _, gone := os.Stat(group); gone == nil {
+	unlessGone := func(err error) {
+		if _, gone := os.Stat(group); err != nil && gone == nil {
 			l.t.Error(err)
 		}
+	}
+	done(group)
+	if err := limitMemory(group, 0); err != nil {
+		unlessGone(err)
 		return false
 	}
 	until(l.t, "the memory of "+group+" is enough", func() bool {
@@ -183,18 +186,10 @@ func (l *faultLoad) starvedUntil(group string, done func(group string) bool) boo
 			return true
 		}
 		// The first limit may have had room: the processes may have used memory then that they have freed since.
-		if err := limitMemory(group, 0); err != nil {
-			if _, gone := os.Stat(group); gone == nil {
-				l.t.Error(err)
-			}
-		}
+		unlessGone(limitMemory(group, 0))
 		return false
 	})
-	if err := os.WriteFile(filepath.Join(group, limit), bytes.TrimSpace(before), 0); err != nil {
-		if _, gone := os.Stat(group); gone == nil {
-			l.t.Error(err)
-		}
-	}
+	unlessGone(os.WriteFile(filepath.Join(group, limit), bytes.TrimSpace(before), 0))
 	return true
 }
 

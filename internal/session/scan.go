@@ -93,7 +93,10 @@ func (s *Store) read(tenant, id string, given *session) {
 	now, err := readSession(filepath.Join(s.config.Dir, tenant, id), id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err != nil && !(s.handed && errors.Is(err, fs.ErrNotExist)) { // the next process may remove it now
+	switch {
+	case err == nil:
+		delete(s.of(tenant).damaged, id)
+	case !(s.handed && errors.Is(err, fs.ErrNotExist)): // the next process may remove it now
 		s.unreadable(tenant, id, err)
 	}
 	if x != nil && x == given {
@@ -102,7 +105,6 @@ func (s *Store) read(tenant, id string, given *session) {
 	switch {
 	case x == nil && err == nil:
 		t := s.of(tenant)
-		delete(t.damaged, id)
 		t.sessions[id] = now
 		t.bytes += now.head.Stored
 	case x == nil || x.gone:
