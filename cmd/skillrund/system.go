@@ -37,7 +37,8 @@ func notify(state string) {
 }
 
 // capabilities returns the answer of GetCapabilities. It is called for each request and must not
-// block: everything it needs was found at the start.
+// block: what it needs was found at the start, except the versions of some interpreters, for which only the first
+// call waits.
 func (d *daemon) capabilities() server.Capabilities {
 	b := d.config.bounds()
 	c := server.Capabilities{

@@ -67,9 +67,11 @@ func TestVersionIsAskedWithoutEnvironment(t *testing.T) {
 	}
 	root := t.TempDir()
 	write(t, root, map[string]string{"usr/bin/node": "#!/bin/sh\nenv > " + root + "/env\npwd >> " + root + "/env\necho 1.0\n"})
-	if _, err := Discover(t.Context(), Config{Rootfs: root}); err != nil {
+	s, err := Discover(t.Context(), Config{Rootfs: root})
+	if err != nil {
 		t.Fatal(err)
 	}
+	s.List()
 	env, err := os.ReadFile(filepath.Join(root, "env"))
 	if err != nil || strings.Contains(string(env), "DAEMON_SECRET") || strings.Contains(string(env), "HOME") {
 		t.Errorf("the program saw %s (%v)", env, err)

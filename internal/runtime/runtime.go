@@ -32,7 +32,7 @@ import (
 type Runtime struct {
 	Language string // python, bash, sh, node, ruby or perl
 	Path     string // inside the sandbox
-	Version  string // the program's own answer, "3.11.2"; empty: it gave none
+	Version  string // the program's own answer, "3.11.2"; empty: it gave none, or only List asks for it
 }
 
 // An Invocation is how to run one script or text. The caller appends the program's
@@ -70,6 +70,9 @@ type Config struct {
 type Set struct {
 	list   []Runtime          // one for each language, python first
 	byName map[string]Runtime // the system's, by program name: python3, python3.11, bash
+	// ask has, by Path, the versions that Discover has not asked for. An execution needs none of them, and together the
+	// programs would take a tenth of a daemon's start.
+	ask map[string]func() string
 
 	embedded    Runtime // zero: none
 	embeddedDir string  // of the host; empty without an embedded CPython
@@ -88,9 +91,9 @@ var programs = []struct{ name, language string }{
 
 var pythonMinor = lazyregexp.New(`^python3\.[0-9]{1,3}$`)
 
-// Discover finds the interpreters and asks each for its version. A missing
-// interpreter, or one that prints no version, is not an error. A root file system
-// without usr is.
+// Discover finds the interpreters. It asks Python and Node.js for their versions, and each interpreter of an image; List
+// asks the others. A missing interpreter, or one that prints no version, is not an error. A root file system without
+// usr is.
 func Discover(ctx context.Context, c Config) (*Set, error) {
 	f := finder{root: c.Rootfs}
 	if f.root == "" {
@@ -118,24 +121,35 @@ func Discover(ctx context.Context, c Config) (*Set, error) {
 	for _, name := range f.names(pythonMinor) {
 		add(name, "python")
 	}
+	s := &Set{byName: map[string]Runtime{}, ask: map[string]func() string{}, standard: c.Python, image: c.Image}
+	asks := map[string]func() string{} // by target: python3 and python3.11 are usually one program
+	ask := func(ctx context.Context, target string) func() string {
+		if asks[target] == nil {
+			asks[target] = sync.OnceValue(func() string { return f.version(ctx, target) })
+		}
+		return asks[target]
+	}
 	// In parallel: each program takes some milliseconds to start, and in an image it needs a
 	// sandbox.
 	var asking sync.WaitGroup
 	for _, one := range found {
-		asking.Go(func() {
-			switch {
-			case !f.image:
-				one.Version = f.version(ctx, one.target)
-			case c.Ask != nil:
+		switch {
+		case f.image && c.Ask != nil:
+			asking.Go(func() {
 				one.Version = versionNumber.FindString(string(c.Ask(ctx, []string{one.Path, "--version"}, nil)))
-			}
-		})
+			})
+		case f.image:
+		case one.Language == "python" || one.Language == "node":
+			version := ask(ctx, one.target)
+			asking.Go(func() { one.Version = version() })
+		default:
+			s.ask[one.Path] = ask(context.WithoutCancel(ctx), one.target)
+		}
 	}
 	asking.Wait()
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("runtimes of %s: %w", f.root, err)
 	}
-	s := &Set{byName: map[string]Runtime{}, standard: c.Python, image: c.Image}
 	seen := map[string]bool{}
 	for _, one := range found {
 		s.byName[one.name] = one.Runtime
@@ -161,8 +175,16 @@ func (s *Set) WithEmbedded(i *Installation) *Set {
 // List returns the runtimes, python first. A language has several if several
 // versions of it are there, the default one first.
 // The order is for people and for linters; the choice of an interpreter doesn't use it.
+// The first call runs the interpreters for their versions.
 func (s *Set) List() []Runtime {
 	list := slices.Clone(s.list)
+	var asking sync.WaitGroup
+	for i, r := range list {
+		if ask := s.ask[r.Path]; ask != nil {
+			asking.Go(func() { list[i].Version = ask() })
+		}
+	}
+	asking.Wait()
 	order := func(r Runtime) int {
 		return slices.IndexFunc(programs, func(p struct{ name, language string }) bool { return p.language == r.Language })
 	}
