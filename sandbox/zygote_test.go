@@ -301,11 +301,12 @@ func TestPoolUnderLoad(t *testing.T) {
 	stop := make(chan struct{})
 	var breathing, clients sync.WaitGroup
 	breathing.Go(func() {
-		for {
+		// Without a pause this goroutine would take a processor from the programs.
+		for pause := time.Tick(time.Millisecond); ; {
 			select {
 			case <-stop:
 				return
-			default:
+			case <-pause:
 				h.pool.shrink()
 				h.pool.wakeUp()
 			}
