@@ -447,7 +447,7 @@ func TestRefusals(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "got 1, want lo and eth0") {
 		t.Errorf("without the interface: got %v", err)
 	}
-	closed := &conn{-1}
+	closed := &conn{fd: -1}
 	if err := closed.do([]message{up(1)}); !errors.Is(err, unix.EBADF) {
 		t.Errorf("do: got %v", err)
 	}

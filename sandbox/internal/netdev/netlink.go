@@ -124,7 +124,10 @@ func family(a netip.Addr) byte {
 }
 
 // A conn is a netlink socket in the namespace of the thread that dialled.
-type conn struct{ fd int }
+type conn struct {
+	fd     int
+	buffer []byte // for answers. The kernel answers each request of a batch alone, so a buffer for each would be garbage.
+}
 
 func dial() (*conn, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
@@ -136,7 +139,7 @@ func dial() (*conn, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("netlink: %w", err)
 	}
-	return &conn{fd}, nil
+	return &conn{fd, make([]byte, 32<<10)}, nil // the kernel's packets of a list are at most this long
 }
 
 func (c *conn) close() { unix.Close(c.fd) }
@@ -234,18 +237,17 @@ func nameOf(attributes []byte) string {
 
 var errAnswer = errors.New("malformed answer of the kernel")
 
-// receive reads one packet and calls each for its messages, with the header and the rest. It reports whether the packet
-// ends a list. An error of each ends the packet.
+// receive reads one packet and calls each for its messages, with the header and the rest, which are valid during the
+// call. It reports whether the packet ends a list. An error of each ends the packet.
 func (c *conn) receive(each func(unix.NlMsghdr, []byte) error) (done bool, err error) {
-	buffer := make([]byte, 32<<10) // the kernel's packets of a list are at most this long
-	n, _, err := unix.Recvfrom(c.fd, buffer, 0)
+	n, _, err := unix.Recvfrom(c.fd, c.buffer, 0)
 	for errors.Is(err, unix.EINTR) {
-		n, _, err = unix.Recvfrom(c.fd, buffer, 0)
+		n, _, err = unix.Recvfrom(c.fd, c.buffer, 0)
 	}
 	if err != nil {
 		return false, err
 	}
-	return parse(buffer[:n], each)
+	return parse(c.buffer[:n], each)
 }
 
 // parse calls each for the messages of a packet.
