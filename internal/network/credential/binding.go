@@ -1,6 +1,7 @@
 package credential
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -111,15 +112,16 @@ func (e *UnavailableError) Error() string {
 }
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// Matches reports whether the credential is for requests to a name and port.
-func (c Credential) Matches(name string, port uint16) bool {
+// Matches reports whether the credential is for requests to a name and port, with TLS if secure is set.
+func (c Credential) Matches(name string, port uint16, secure bool) bool {
 	// Open has parsed the same text. An error here is a faulty packet, and matches nothing.
 	d, err := policy.ParseDomain(c.Domain)
-	if err != nil || !d.Matches(name) {
+	if err != nil || !d.Matches(name) || !secure && !c.PlainHTTP {
 		return false
 	}
-	if d.Port() != 0 {
-		return port == d.Port()
+	usual := uint16(443)
+	if !secure {
+		usual = 80
 	}
-	return port == 443 || c.PlainHTTP && port == 80
+	return port == cmp.Or(d.Port(), usual)
 }

@@ -156,26 +156,35 @@ func TestSetHasNoSecretInText(t *testing.T) {
 }
 
 func TestMatches(t *testing.T) {
+	const (
+		tls   = 1 << iota // with TLS
+		plain             // without
+	)
 	for _, tt := range []struct {
 		c    Credential
 		name string
 		port uint16
-		want bool
+		want int
 	}{
-		{Credential{Domain: "a.example"}, "a.example", 443, true},
-		{Credential{Domain: "a.example"}, "A.example.", 443, true},
-		{Credential{Domain: "a.example"}, "a.example", 80, false},
-		{Credential{Domain: "a.example"}, "a.example", 8443, false},
-		{Credential{Domain: "a.example", PlainHTTP: true}, "a.example", 80, true},
-		{Credential{Domain: "a.example:8443"}, "a.example", 8443, true},
-		{Credential{Domain: "a.example:8443", PlainHTTP: true}, "a.example", 80, false},
-		{Credential{Domain: "*.example"}, "a.example", 443, true},
-		{Credential{Domain: "*.example"}, "example", 443, false},
-		{Credential{Domain: "a.example"}, "ba.example", 443, false},
-		{Credential{Domain: "bad domain"}, "bad domain", 443, false},
+		{Credential{Domain: "a.example"}, "a.example", 443, tls},
+		{Credential{Domain: "a.example"}, "A.example.", 443, tls},
+		{Credential{Domain: "a.example"}, "a.example", 80, 0},
+		{Credential{Domain: "a.example"}, "a.example", 8443, 0},
+		{Credential{Domain: "a.example", PlainHTTP: true}, "a.example", 80, plain},
+		{Credential{Domain: "a.example", PlainHTTP: true}, "a.example", 443, tls}, // never the secret in clear there
+		{Credential{Domain: "a.example:8443"}, "a.example", 8443, tls},
+		{Credential{Domain: "a.example:8443", PlainHTTP: true}, "a.example", 8443, tls | plain},
+		{Credential{Domain: "a.example:8443", PlainHTTP: true}, "a.example", 80, 0},
+		{Credential{Domain: "a.example:443", PlainHTTP: true}, "a.example", 443, tls | plain},
+		{Credential{Domain: "*.example"}, "a.example", 443, tls},
+		{Credential{Domain: "*.example"}, "example", 443, 0},
+		{Credential{Domain: "a.example"}, "ba.example", 443, 0},
+		{Credential{Domain: "bad domain"}, "bad domain", 443, 0},
 	} {
-		if got := tt.c.Matches(tt.name, tt.port); got != tt.want {
-			t.Errorf("%s, %s:%d: got %v", tt.c.Domain, tt.name, tt.port, got)
+		for secure, bit := range map[bool]int{true: tls, false: plain} {
+			if got := tt.c.Matches(tt.name, tt.port, secure); got != (tt.want&bit != 0) {
+				t.Errorf("%s, plain HTTP %t, %s:%d, secure %t: got %v", tt.c.Domain, tt.c.PlainHTTP, tt.name, tt.port, secure, got)
+			}
 		}
 	}
 }

@@ -244,7 +244,7 @@ func (r *Relay) open(u *Conn, host string) error {
 	if err := request.Write(u.Conn); err != nil {
 		return ProxyError{"the connection to the proxy failed: " + cause(err)}
 	}
-	from := bufio.NewReader(&HeadReader{From: u.Conn, Left: MaxHead})
+	from := bufio.NewReader(&HeadReader{From: u.Conn, Left: MaxHead, Lines: MaxLines})
 	answer, err := http.ReadResponse(from, request)
 	if err != nil {
 		return ProxyError{"the proxy did not answer the request for a connection: " + cause(err)}

@@ -37,7 +37,7 @@ func (b *broker) matching(name string, port uint16, secure bool) (list []credent
 		same := func(o credential.Credential) bool {
 			return http.CanonicalHeaderKey(o.Header) == http.CanonicalHeaderKey(c.Header)
 		}
-		if (secure || c.PlainHTTP) && c.Matches(name, port) && !slices.ContainsFunc(list, same) {
+		if c.Matches(name, port, secure) && !slices.ContainsFunc(list, same) {
 			list = append(list, c)
 		}
 	}
@@ -54,7 +54,10 @@ func (c *connection) brokered() (*exchange, bool) {
 	// The names of the address come first. Without a bound domain among them, the client's bytes are not read, so a
 	// program whose server speaks first does not wait for itself.
 	names, _ := c.gateway.pins.names(c.decision.to.Addr())
-	if !slices.ContainsFunc(names, func(name string) bool { return len(b.matching(name, port, true)) > 0 }) {
+	bound := func(name string) bool {
+		return len(b.matching(name, port, true)) > 0 || len(b.matching(name, port, false)) > 0
+	}
+	if !slices.ContainsFunc(names, bound) {
 		return nil, false
 	}
 	seen := &recorder{from: c.in}
@@ -96,7 +99,7 @@ func (c *connection) named(from io.Reader) (name string, secure bool) {
 		}
 		return policy.NormalName(hello.ServerName), true
 	}
-	r, err := http.ReadRequest(bufio.NewReader(&dial.HeadReader{From: from, Left: dial.MaxHead}))
+	r, err := http.ReadRequest(bufio.NewReader(&dial.HeadReader{From: from, Left: dial.MaxHead, Lines: dial.MaxLines}))
 	if err != nil {
 		return "", false
 	}

@@ -33,6 +33,8 @@ type connection struct {
 	retry    bool          // valid after answered
 
 	credentials    []string // that were added to its requests, by name; valid after carry
+	spoken         []string // names that the client has sent and that are allowed; valid after carry
+	refusal        atomic.Pointer[string]
 	sent, received atomic.Int64
 	activity       activity
 	large          atomic.Bool // it has large buffers
@@ -84,8 +86,16 @@ func buffersAfter(n, size int) *sync.Pool {
 // run carries the connection until both directions have ended, and reports it.
 func (c *connection) run() {
 	c.carry()
-	c.gateway.report.closed(policy.Connection{Start: c.start, Took: time.Since(c.start), Protocol: "tcp", To: c.decision.to,
-		Name: c.decision.name, Names: c.decision.likely, Sent: c.sent.Load(), Received: c.received.Load(), Credentials: c.credentials})
+	done := policy.Connection{Start: c.start, Took: time.Since(c.start), Protocol: "tcp", To: c.decision.to,
+		Name: c.decision.name, Names: c.decision.likely, Sent: c.sent.Load(), Received: c.received.Load(), Credentials: c.credentials}
+	// A client sends the name that it means. Before, only the names of the address were known.
+	if len(c.spoken) > 0 {
+		done.Name, done.Names = c.spoken[0], c.spoken[1:]
+	}
+	if reason := c.refusal.Load(); reason != nil && done.Sent == 0 {
+		done.Error = *reason
+	}
+	c.gateway.report.closed(done)
 }
 
 // carry returns when both directions have ended.
@@ -130,6 +140,7 @@ func (c *connection) finish(err error, closeWrite func() error) {
 	var refused refusedError
 	if errors.As(err, &refused) {
 		c.gateway.deny(decision(refused))
+		c.refusal.Store(&refused.reason)
 	}
 	// closeWrite ends one direction (shutdown(2)). The peer then sees the end of the data, and can still answer.
 	if err != nil || closeWrite() != nil {

@@ -49,13 +49,19 @@ func newExchange(c *connection, name string, secure bool, list []credential.Cred
 
 // serve returns after the connection has ended.
 func (s *exchange) serve() {
+	shared := s.gateway.entries.tenant
+	if !shared.exchanges.take() {
+		s.finish(refusedError(s.decision.refuse(policy.Verdict{Reason: fmt.Sprintf("more than %d connections of the tenant with credentials", maxExchanges)})), nil)
+		return
+	}
+	defer shared.exchanges.give()
 	transport := s.transport()
 	defer transport.CloseIdleConnections()
 	s.proxy.Transport = transport
 	limits := s.gateway.entries.limits
 	server := &http.Server{
 		Handler: s, ErrorLog: silent, DisableGeneralOptionsHandler: true,
-		ReadHeaderTimeout: limits.Hello, IdleTimeout: limits.Idle, MaxHeaderBytes: dial.MaxHead,
+		ReadHeaderTimeout: limits.Hello, IdleTimeout: limits.Idle, MaxHeaderBytes: maxRequestHead,
 		HTTP2: http2Config(),
 	}
 	// net/http sees the sandbox's bytes through countedConn, so TLS's own bytes count for the limits, too.
@@ -78,10 +84,13 @@ func (s *exchange) serve() {
 }
 
 // Bounds on the memory of one connection with a credential. An execution can have as many of these as of other
-// connections, so each must be small. All requests and answers that wait for a reader take at most streamBuffer bytes
-// together, in each direction.
+// connections, so each must be small. All bodies of requests and answers that wait for a reader take at most streamBuffer
+// bytes together, in each direction. A field of a head takes about 120 bytes besides its text, and HTTP/2 counts 32 of
+// them (RFC 9113, 10.5.1). HTTP/1 counts none, so a head of it may have 4,000 fields, 0.5 MiB, until ServeHTTP refuses it.
 const (
-	maxStreams      = 32 // requests at the same time
+	maxStreams      = 16      // requests at the same time
+	maxRequestHead  = 8 << 10 // bytes of each request
+	maxFields       = dial.MaxLines
 	streamBuffer    = 512 << 10
 	frameSize       = 16 << 10  // the smallest that HTTP/2 allows (RFC 9113, 4.2)
 	maxResponseHead = 256 << 10 // of each answer
@@ -172,11 +181,26 @@ func (s *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, s.decision, http.StatusMethodNotAllowed, "a TRACE request asks for its own headers, and one has a credential")
 	case r.URL.Opaque != "": // of "scheme:rest"; ReverseProxy would send rest as a target that is no path
 		s.refuse(w, s.decision, http.StatusBadRequest, "the target of the request is not valid")
+	case len(r.Header) > maxFields: // each has copies until the answer
+		s.refuse(w, s.decision, http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("the request has more than %d headers", maxFields))
 	default:
-		// The server would add these to an answer without them.
-		w.Header()["Date"], w.Header()["Content-Type"] = nil, nil
-		s.proxy.ServeHTTP(w, r)
+		s.forward(w, r)
 	}
+}
+
+// forward carries a request and its answer.
+func (s *exchange) forward(w http.ResponseWriter, r *http.Request) {
+	requests := &s.gateway.entries.tenant.requests
+	// The server would add these to an answer without them.
+	w.Header()["Date"], w.Header()["Content-Type"] = nil, nil
+	if !requests.take() {
+		s.gateway.deny(s.decision.refuse(policy.Verdict{Reason: fmt.Sprintf("more than %d requests of the tenant with credentials", maxRequests)}))
+		// Without a body: a client that reads nothing must not hold the request.
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	defer requests.give()
+	s.proxy.ServeHTTP(w, r)
 }
 
 func (s *exchange) refuse(w http.ResponseWriter, d decision, status int, reason string) {

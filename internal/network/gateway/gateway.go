@@ -83,12 +83,10 @@ func New(c Config) (*Gateway, error) {
 	g.link = newLink(c.TUN, g.refusePacket, func() { g.throttle.hold(g.life) })
 	if err := g.start(); err != nil {
 		g.end()
-		if g.link.IsAttached() {
-			g.link.stop()
-		}
 		g.stack.Destroy()
 		return nil, errors.Join(err, c.TUN.Close())
 	}
+	g.link.begin()
 	return g, nil
 }
 
@@ -132,7 +130,8 @@ func (g *Gateway) endSessions() {
 }
 
 // start gives the stack its interface. It answers for every address (promiscuous mode, spoofing), so that it can take the
-// other end's part in each connection of the sandbox. The interface is enabled last, when all of this holds.
+// other end's part in each connection of the sandbox. The interface is enabled when all of this holds, and carries
+// packets when the name server listens.
 func (g *Gateway) start() error {
 	g.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, g.attempts(int(g.entries.limits.Connections)+maxHandled))
 	g.stack.SetTransportProtocolHandler(udp.ProtocolNumber, udp.NewForwarder(g.stack, g.udp).HandlePacket)

@@ -21,14 +21,22 @@ func (c *connection) sendHTTP() error {
 	in := bufio.NewReader(limited)
 	out := bufio.NewWriter(passWriter{c})
 	for first := true; ; first = false {
-		if first && c.decision.names != nil {
-			_ = c.in.SetReadDeadline(time.Now().Add(c.gateway.entries.limits.Hello))
-		}
 		// A request's head is bounded, its body is not: limits.Bytes counts it.
-		limited.Left = dial.MaxHead
+		limited.Left, limited.Lines = dial.MaxHead, dial.MaxLines
+		// Before a request the connection may be idle like any other, except before the first one if the client must name
+		// one of some names. A head that has begun must end in time.
+		if !first || c.decision.names == nil {
+			switch _, err := in.Peek(1); {
+			case errors.Is(err, io.EOF):
+				return c.cut()
+			case err != nil:
+				return err
+			}
+		}
+		_ = c.in.SetReadDeadline(time.Now().Add(c.gateway.entries.limits.Hello))
 		r, err := http.ReadRequest(in)
 		if err != nil {
-			return c.endOfRequests(err, first)
+			return c.endOfRequests(err)
 		}
 		limited.Left = -1
 		_ = c.in.SetReadDeadline(time.Time{})
@@ -41,17 +49,13 @@ func (c *connection) sendHTTP() error {
 	}
 }
 
-// endOfRequests is nil if the client has sent whole requests and then nothing more.
-func (c *connection) endOfRequests(err error, first bool) error {
-	if errors.Is(err, io.EOF) {
-		return c.cut()
-	}
+// endOfRequests is nil if the client has sent nothing. If it has ended its data within a head, it is not refused.
+func (c *connection) endOfRequests(err error) error {
 	var failed net.Error
-	// An idle connection that has had a request ends like any other connection. Only the first request has a deadline.
-	if errors.As(err, &failed) && !first {
-		return err
-	}
-	if failed == nil {
+	switch {
+	case errors.Is(err, io.EOF):
+		return c.cut()
+	case !errors.As(err, &failed) && !errors.Is(err, io.ErrUnexpectedEOF):
 		err = errors.Join(errNotHello, err)
 	}
 	return c.late(err, "HTTP")
@@ -77,10 +81,7 @@ func (c *connection) checkRequest(r *http.Request) error {
 		}
 		host = name
 	}
-	if d, ok := c.gateway.spoken(c.decision, host, "Host of the request"); !ok {
-		return refusedError(d)
-	}
-	return nil
+	return c.names(host, "Host of the request")
 }
 
 // writeRequest writes r as one request. Its head goes out before the body is waited for: the client

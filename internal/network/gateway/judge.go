@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/skillrun/skillrun/internal/network/policy"
@@ -127,7 +128,19 @@ func (g *Gateway) refusePacket(r refusal) {
 // reads reports whether the Gateway must read the names that the client sends, to compare them with the rules.
 func (d decision) reads() bool { return d.names != nil || d.denies }
 
-// spoken judges a name that the client sent, such as a TLS server name. what describes it in the reason of a refusal.
+// names judges a name that the client sent, and keeps it if it is allowed. what describes it in the reason of a refusal.
+func (c *connection) names(name, what string) error {
+	d, ok := c.gateway.spoken(c.decision, name, what)
+	if !ok {
+		return refusedError(d)
+	}
+	if name = policy.NormalName(name); name != "" && len(c.spoken) < policy.MaxNames && !slices.Contains(c.spoken, name) {
+		c.spoken = append(c.spoken, name)
+	}
+	return nil
+}
+
+// spoken judges a name that the client sent, such as a TLS server name.
 func (g *Gateway) spoken(d decision, name, what string) (decision, bool) {
 	name = policy.NormalName(name)
 	if d.names == nil {
@@ -142,6 +155,9 @@ func (g *Gateway) spoken(d decision, name, what string) (decision, bool) {
 		return d.refuse(policy.Verdict{Reason: "the client sent no " + what}), false
 	}
 	v := g.rules.Dial(d.protocol, d.to, []string{name})
+	if g.relay.NameOf(d.to.Addr()) != "" { // the address stands for a name, and no rule has it
+		v, _ = g.rules.DialName(name, d.to.Port())
+	}
 	if v.Allowed {
 		v = policy.Verdict{Reason: fmt.Sprintf("the %s was not resolved to this address", what)}
 	}

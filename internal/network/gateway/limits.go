@@ -30,6 +30,11 @@ const (
 	largeWindow = 1 << 20  // from the sandbox; the stack offers half of it
 	growAfter   = 512 << 10
 	maxLarge    = 32
+
+	// Of a tenant, with credentials. A connection takes up to 0.5 MiB, and a request that is carried about 0.1 MiB, see
+	// exchange.go.
+	maxExchanges = 1024
+	maxRequests  = 1024
 )
 
 // A Shared applies TenantLimits to several gateways.
@@ -42,6 +47,8 @@ type Shared struct {
 	large  count         // connections with large buffers
 	asking chan struct{} // has an element for each question to the resolvers
 
+	exchanges, requests count // with credentials
+
 	translators translators
 }
 
@@ -50,6 +57,7 @@ func NewShared(l policy.TenantLimits, p dial.Ports) *Shared {
 	// A burst of Connections new ones lets all sandboxes of a tenant start at once. NewPerSecond then bounds how fast
 	// they replace connections.
 	s := &Shared{count: count{most: l.Connections}, limits: l, ports: p, large: count{most: maxLarge}, asking: make(chan struct{}, maxAsking),
+		exchanges: count{most: maxExchanges}, requests: count{most: maxRequests},
 		rate: rate.NewLimiter(rate.Limit(l.NewPerSecond), max(l.NewPerSecond, int(l.Connections)))}
 	if l.BytesPerSecond > 0 {
 		// A burst has room for the largest piece that a connection carries at once: a buffer, a packet or a TLS record.

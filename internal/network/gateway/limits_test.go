@@ -229,8 +229,9 @@ func silence(t *testing.T) (end func()) {
 		t.Fatal(err)
 	}
 	address := &unix.SockaddrInet4{Addr: [4]byte{20, 1, 0, 1}, Port: 80}
-	// With this backlog and one connection that is not accepted, the kernel ignores others.
-	if err := errors.Join(unix.Bind(fd, address), unix.Listen(fd, 0)); err != nil {
+	// Connections of other tests may be in TIME_WAIT. With this backlog and one connection that is not accepted, the kernel
+	// ignores others.
+	if err := errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), unix.Bind(fd, address), unix.Listen(fd, 0)); err != nil {
 		t.Fatal(err)
 	}
 	first, err := net.Dial("tcp", networktest.Public+":80")

@@ -38,14 +38,14 @@ type link struct {
 	refused    func(packet refusal)
 	hold       func() // returns when the next packet may be read
 	dispatcher stack.NetworkDispatcher
-	done       chan struct{} // closed after the last read
+	done       chan struct{} // closed after the last read, which begin begins
 }
 
 func newLink(tun *os.File, refused func(refusal), hold func()) *link {
 	return &link{tun: tun, refused: refused, hold: hold, done: make(chan struct{})}
 }
 
-// stop returns after the packets that wait in the device are read. No other may come: the program has ended. The device
+// stop ends what begin began. It returns after the packets that wait in the device are read. No other may come: the program has ended. The device
 // stays open.
 func (l *link) stop() {
 	// A deadline in the past wakes a read that waits. Closing the device would do the same, and take about 20 ms.
@@ -55,12 +55,13 @@ func (l *link) stop() {
 
 // Attach is called by the stack, with nil when it removes the link.
 func (l *link) Attach(d stack.NetworkDispatcher) {
-	if d == nil || l.dispatcher != nil {
-		return
+	if d != nil && l.dispatcher == nil {
+		l.dispatcher = d
 	}
-	l.dispatcher = d
-	go l.read()
 }
+
+// begin begins to read packets. Often the first one waits already, so the stack must be ready for it.
+func (l *link) begin() { go l.read() }
 
 // readBuffers have room for one UDP packet each. Idle sessions hold no buffer.
 var readBuffers = sync.Pool{New: func() any { return new([vnetHeader + largestRead]byte) }}

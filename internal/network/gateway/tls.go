@@ -15,9 +15,14 @@ import (
 )
 
 const (
-	handshakeRecord = 0x16   // the first byte of a TLS connection
-	maxHello        = 16384  // bytes until the end of a message with the server's name
-	encryptedHello  = 0xfe0d // the extension of RFC 9849: the server's name is encrypted
+	handshakeRecord = 0x16 // the first byte of a TLS connection
+	// Other records begin with firstRecord to lastRecord (RFC 8446, 5.1; RFC 6520), and then have a version. In the first
+	// record crypto/tls accepts versions whose first byte is below laterVersion.
+	firstRecord    = 0x14
+	lastRecord     = 0x18
+	laterVersion   = 0x10
+	maxHello       = 16384  // bytes until the end of a message with the server's name
+	encryptedHello = 0xfe0d // the extension of RFC 9849: the server's name is encrypted
 
 	recordHeader  = 5   // bytes: type, version, length
 	messageHeader = 4   // bytes: type, length
@@ -41,11 +46,14 @@ func (c *connection) sendChecked() error {
 		_ = c.in.SetReadDeadline(time.Now().Add(c.gateway.entries.limits.Hello))
 	}
 	in := bufio.NewReaderSize(c.in, peekSize)
-	first, err := in.Peek(1)
+	_, err := in.Peek(1)
+	if errors.Is(err, io.EOF) { // a client that sends nothing may read
+		return c.cut()
+	}
 	if err != nil {
 		return c.late(err, "TLS")
 	}
-	if first[0] == handshakeRecord {
+	if beginsTLS(in) {
 		return c.sendTLS(in)
 	}
 	if onlyTLS {
@@ -53,6 +61,20 @@ func (c *connection) sendChecked() error {
 	}
 	_ = c.in.SetReadDeadline(time.Time{})
 	return c.outward(rest(in))
+}
+
+// beginsTLS reports whether the client's data begins with a record of TLS. Some servers skip a record of another type
+// before the handshake: crypto/tls an alert, OpenSSL an empty change_cipher_spec. readHello refuses such a start.
+func beginsTLS(in *bufio.Reader) bool {
+	start, err := in.Peek(1)
+	if err != nil || start[0] < firstRecord || start[0] > lastRecord {
+		return false
+	}
+	if start[0] == handshakeRecord {
+		return true
+	}
+	start, err = in.Peek(2)
+	return err == nil && start[1] < laterVersion
 }
 
 // sendTLS checks the client's first message, and the second one that a server may ask for. After
@@ -88,20 +110,16 @@ func (c *connection) sendHello(in *bufio.Reader) error {
 	if c.decision.names != nil && slices.Contains(hello.Extensions, encryptedHello) {
 		return refusedError(c.decision.refuse(policy.Verdict{Reason: "the TLS server name is encrypted (ECH)"}))
 	}
-	d, ok := c.gateway.spoken(c.decision, hello.ServerName, "TLS server name")
-	if !ok {
-		return refusedError(d)
+	if err := c.names(hello.ServerName, "TLS server name"); err != nil {
+		return err
 	}
 	_ = c.in.SetReadDeadline(time.Time{})
 	return c.pass(c.out, read, &c.sent)
 }
 
 // late turns a read error into a refusal, if the client sent no valid start in time. A client that
-// ends the connection before it sends anything is not refused.
+// ends the connection before that is not refused.
 func (c *connection) late(err error, protocol string) error {
-	if errors.Is(err, io.EOF) {
-		return err
-	}
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
 		return refusedError(c.decision.refuse(policy.Verdict{Reason: "the client sent no name in time"}))
@@ -147,7 +165,10 @@ type helloConn struct {
 func (c *helloConn) Read(b []byte) (int, error) {
 	n, err := c.from.Read(b[:min(len(b), c.rest())])
 	c.read = append(c.read, b[:n]...)
-	if err != nil && !errors.Is(err, io.EOF) {
+	switch {
+	case errors.Is(err, io.EOF) && c.from.N > 0:
+		c.failed = io.ErrUnexpectedEOF
+	case err != nil && !errors.Is(err, io.EOF): // io.EOF: more than maxHello
 		c.failed = err
 	}
 	return n, err
@@ -167,11 +188,14 @@ func (c *helloConn) rest() int {
 	}
 }
 
-// isOneMessage reports whether the records have exactly one message. A server could read more bytes as
-// the message that it asks for next.
+// isOneMessage reports whether the records have exactly one message of the handshake. A server could read more bytes as
+// the message that it asks for next, and skip a record of another type, as crypto/tls does.
 func (c *helloConn) isOneMessage() bool {
 	var message []byte
 	for rest := c.read; len(rest) >= recordHeader && len(rest) >= recordSize(rest); rest = rest[recordSize(rest):] {
+		if rest[0] != handshakeRecord {
+			return false
+		}
 		message = append(message, rest[recordHeader:recordSize(rest)]...)
 	}
 	// A message has its type in one byte and its length in three (RFC 8446, 4), so the mask removes the type.

@@ -45,13 +45,15 @@ type Connection struct {
 	Protocol string         `json:"protocol"` // tcp or udp
 	To       netip.AddrPort `json:"to"`
 	Name     string         `json:"name,omitempty"` // the name that the sandbox resolved to the address, or sent in TLS or HTTP
-	// Names has the newest names for the address, if Name is one of several that it could be. See Learn.
+	// Names has more names: the newest ones for the address, if Name is one of several that it could be, or those that the
+	// sandbox has sent in further requests. See Learn.
 	Names    []string `json:"names,omitempty"`
 	Sent     int64    `json:"sent"`     // bytes from the sandbox
 	Received int64    `json:"received"` // bytes to the sandbox
 	// Credentials are the names of the credentials that were added to its requests.
 	Credentials []string `json:"credentials,omitempty"`
-	// Error is the reason if the destination was not reached, such as "connection refused". Empty: it was reached.
+	// Error is the reason if the destination was not reached, such as "connection refused", or if the data that the
+	// sandbox sent first was refused, such as a name that no rule allows. Empty: the connection was used.
 	Error string `json:"error,omitempty"`
 }
 

@@ -38,7 +38,7 @@ func (r *Rules) Name(name string) Verdict {
 			return Verdict{Allowed: true, Rule: one.text}
 		}
 	}
-	return Verdict{Reason: fmt.Sprintf("no rule allows the name %s", canonical), Missing: canonical}
+	return Verdict{Reason: fmt.Sprintf("no rule allows the name %s", canonical), Missing: nameOnly(canonical)}
 }
 
 // Answer reports whether the sandbox may learn that a name has an address. It may if Dial allows a
@@ -235,10 +235,27 @@ func (q question) refuse(p Protocol, port uint16) Verdict {
 		return v
 	}
 	target := q.addr.String()
+	missing := ruleFor(target, p, port)
 	if len(q.names) > 0 {
 		target = q.names[len(q.names)-1] // the newest
+		missing = nameOnly(ruleFor(target, p, port))
 	}
-	return Verdict{Reason: fmt.Sprintf("no rule allows %s port %d of %s", p, port, target), Missing: ruleFor(target, p, port)}
+	return Verdict{Reason: fmt.Sprintf("no rule allows %s port %d of %s", p, port, target), Missing: missing}
+}
+
+// nameOnly returns the text of a rule, or "" if it is not a rule about one name. The program chooses the name, and a
+// host may be named "public".
+func nameOnly(text string) string {
+	if one, problem := parseRule(text, false); problem != "" || one.kind != nameRule {
+		return ""
+	}
+	return text
+}
+
+// IsNarrow reports whether a text is a rule about one name or one address.
+func IsNarrow(text string) bool {
+	one, problem := parseRule(text, false)
+	return problem == "" && (one.kind == nameRule && !one.below || one.kind == prefixRule && one.exact)
 }
 
 func withArticle(word string) string {

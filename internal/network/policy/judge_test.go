@@ -370,3 +370,25 @@ func TestOwnAddressesChange(t *testing.T) {
 		}
 	}
 }
+
+// The program chooses the names that it asks for. The text of a name may mean another rule, which the advice must not
+// recommend.
+func TestMissingRuleMeansTheName(t *testing.T) {
+	r := rules(t, []string{"www.example"})
+	for _, name := range []string{"public", "PUBLIC.", "none"} {
+		if v := r.Name(name); v.Allowed || v.Missing != "" {
+			t.Errorf("%s: %+v", name, v)
+		}
+		if v := r.Dial(TCP, addrPort(t, "93.184.216.34:443"), []string{name}); v.Allowed || v.Missing == name+":443" || v.Missing == "public:443" {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+	for text, want := range map[string]bool{
+		"": false, "public": false, "public:443": false, "*.example.com": false, "10.0.0.0/8": false, "none": false,
+		"example.com": true, "example.com:8443/udp": true, "10.0.0.1:80": true, "[2001:db8::1]:443": true,
+	} {
+		if got := IsNarrow(text); got != want {
+			t.Errorf("%q: narrow is %t", text, got)
+		}
+	}
+}
