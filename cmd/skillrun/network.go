@@ -32,7 +32,11 @@ func addNetwork(t *table, o *pb.ExecutionOutcome) {
 	if u == nil {
 		return
 	}
-	t.field("traffic", fmt.Sprintf("%d connections, %s sent, %s received", u.GetConnectionCount(), bytesText(u.GetSentBytes()), bytesText(u.GetReceivedBytes())))
+	traffic := fmt.Sprintf("%d connections, %s sent, %s received", u.GetConnectionCount(), bytesText(u.GetSentBytes()), bytesText(u.GetReceivedBytes()))
+	if u.GetIncomplete() {
+		traffic += "; incomplete: the network's process died"
+	}
+	t.field("traffic", traffic)
 	for _, c := range u.GetConnections() {
 		text := fmt.Sprintf("%s %s, %s sent, %s received in %s", c.GetProtocol(),
 			endOf(c.GetAddress(), c.GetPort(), c.GetName()), bytesText(c.GetSentBytes()), bytesText(c.GetReceivedBytes()), c.GetDuration().AsDuration())

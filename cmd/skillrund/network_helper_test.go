@@ -100,6 +100,9 @@ func TestNetworkHelperOutOfMemory(t *testing.T) {
 	r := d.run(wall(script("online", "scripts/hold.py"), patience))
 	r.wantExit(t, 0)
 	d.untilLogged("its memory ran out")
+	if u := r.outcome.Usage.Network; !u.GetIncomplete() {
+		t.Errorf("usage after the helper's death: %v", u)
+	}
 	d.run(code("online", "import urllib.request\nprint(urllib.request.urlopen('http://web.example/').read().decode().strip())")).wantStdout(t, "hello, web.example\n")
 	if after := helpers(t, machine); len(after) != 1 || after[0] == before[0] {
 		t.Errorf("helpers: %v, then %v", before, after)

@@ -95,6 +95,7 @@ type Network struct {
 	Count       int64        `json:"count,omitempty"`  // of connections
 	Sent        int64        `json:"sent,omitempty"`   // bytes, of all connections
 	Received    int64        `json:"received,omitempty"`
+	Incomplete  bool         `json:"incomplete,omitempty"`  // a network helper died: the connections that it carried then are missing
 	Connections []Connection `json:"connections,omitempty"` // End: the first ones; Connections: of the first ones, those without an entry
 }
 
@@ -109,7 +110,7 @@ type Connection struct {
 	Received int64     `json:"received"`
 	// The names of the credentials of its requests, with commas between them.
 	Credentials string `json:"credentials,omitempty"`
-	Error       string `json:"error,omitempty"` // why the destination was not reached
+	Error       string `json:"error,omitempty"` // why the destination was not reached, or why the first data was refused
 }
 
 // Bounds on an entry, in bytes.

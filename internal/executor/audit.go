@@ -115,7 +115,7 @@ func auditNetwork(usage *NetworkUsage, denied int64) *audit.Network {
 	if usage == nil {
 		return nil
 	}
-	n := &audit.Network{Denied: denied, Count: usage.Count, Sent: usage.Sent, Received: usage.Received}
+	n := &audit.Network{Denied: denied, Count: usage.Count, Sent: usage.Sent, Received: usage.Received, Incomplete: usage.Incomplete}
 	for _, c := range usage.Connections {
 		n.Connections = append(n.Connections, audit.Connection{
 			Start: c.Start.UTC(), Seconds: c.Took.Seconds(), Protocol: c.Protocol, To: c.To.String(), Name: c.Name, Sent: c.Sent, Received: c.Received,

@@ -12,7 +12,7 @@ import (
 // An execution that learns has open rules, and its outcome has the rules for its connections. Names are
 // not in the usage.
 func TestLearnedRules(t *testing.T) {
-	n := &testNetwork{happens: func(to policy.Sink) {
+	n := &testNetwork{happens: func(to policy.DaemonSink) {
 		for i := range MaxListedConnections + 5 { // the list of the usage is shorter
 			to.Closed(policy.Connection{Protocol: "tcp", To: netip.MustParseAddrPort("20.1.0.1:443"), Name: fmt.Sprintf("h%03d.example", i%(MaxListedConnections+5)), Sent: 1})
 		}

@@ -16,7 +16,7 @@ import (
 
 // Networks opens the network of one execution. credentials may be nil. to receives the network's events.
 type Networks interface {
-	Open(tenant, execution string, rules *policy.Rules, credentials *credential.Set, to policy.Sink) sandbox.Network
+	Open(tenant, execution string, rules *policy.Rules, credentials *credential.Set, to policy.DaemonSink) sandbox.Network
 }
 
 // Bounds on the stored events of the network of one execution; the contract publishes them.
@@ -159,6 +159,14 @@ func (s *networkSink) Dropped(denials, connections int64) {
 	s.denied += denials
 	s.usage.Count += connections
 	s.learned.miss(connections)
+}
+
+// Lost implements [policy.DaemonSink].
+func (s *networkSink) Lost() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.usage.Incomplete = true
+	s.learned.miss(1)
 }
 
 // into ends the sink, and adds the counts and connections of the network to an outcome. A nil sink adds nothing.

@@ -28,11 +28,11 @@ type testNetwork struct {
 	id      string
 	rules   *policy.Rules
 	secrets *credential.Set
-	happens func(policy.Sink)
-	to      policy.Sink
+	happens func(policy.DaemonSink)
+	to      policy.DaemonSink
 }
 
-func (n *testNetwork) Open(tenant, execution string, rules *policy.Rules, credentials *credential.Set, to policy.Sink) sandbox.Network {
+func (n *testNetwork) Open(tenant, execution string, rules *policy.Rules, credentials *credential.Set, to policy.DaemonSink) sandbox.Network {
 	n.opened++
 	n.tenant, n.id, n.rules, n.secrets, n.to = tenant, execution, rules, credentials, to
 	return n
@@ -202,7 +202,7 @@ func TestNoNetworkIsOpenedWithoutAGrant(t *testing.T) {
 // sums.
 func TestNetworkEvents(t *testing.T) {
 	to := netip.MustParseAddrPort("169.254.169.254:80")
-	n := &testNetwork{happens: func(s policy.Sink) {
+	n := &testNetwork{happens: func(s policy.DaemonSink) {
 		for range MaxDeniedEvents + 50 {
 			s.Denied(policy.Denial{Time: time.Now(), Protocol: "tcp", To: to, Rule: "link-local", Reason: "r", Missing: "169.254.169.254:80"})
 		}
@@ -244,6 +244,34 @@ func TestNetworkEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e := auditedEnd(t, dir, id); e.Network == nil || e.Network.Denied != out.Evidence.NetworkDenied || e.Network.Sent != u.Sent || len(e.Network.Connections) != MaxListedConnections || e.Network.Connections[0].Name != "a.example" || len(e.Network.Connections[0].Error) != maxAuditedError {
+		t.Errorf("audit log: %+v", e.Network)
+	}
+}
+
+// If a helper has died, nobody knows the connections that it carried: the usage, the audit log and the learned rules say so.
+func TestUsageAfterADeadHelper(t *testing.T) {
+	n := &testNetwork{happens: func(s policy.DaemonSink) {
+		s.Lost()
+		s.Closed(policy.Connection{Protocol: "tcp", To: netip.MustParseAddrPort("20.1.0.1:443"), Name: "a.example", Sent: 2})
+	}}
+	dir := filepath.Join(t.TempDir(), "audit")
+	log, err := audit.Open(audit.Config{Dir: dir, KeyFile: filepath.Join(t.TempDir(), "key"), FileBytes: 1 << 20, Files: 2, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := networked(t, n, 0, func(c *Config) { c.Audit = log })
+	req := scriptRequest()
+	req.Network = &policy.Config{Learn: true}
+	id := execute(t, x, req)
+	events := follow(t, x, id)
+	out := events[len(events)-1].Outcome
+	if u := out.Usage.Network; !u.Incomplete || u.Count != 1 || !out.Learned.Incomplete {
+		t.Errorf("usage %+v, learned %+v", u, out.Learned)
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if e := auditedEnd(t, dir, id); !e.Network.Incomplete {
 		t.Errorf("audit log: %+v", e.Network)
 	}
 }
@@ -306,7 +334,7 @@ func TestAuditOfConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &testNetwork{happens: func(to policy.Sink) {
+	n := &testNetwork{happens: func(to policy.DaemonSink) {
 		to.Closed(policy.Connection{Start: time.Now(), Protocol: "tcp", Name: "a.example"})
 		to.(*networkSink).writeConnections() // as its timer does
 	}}
@@ -350,15 +378,15 @@ func audited(t *testing.T, dir string, event audit.Event, id string) (e audit.En
 }
 
 func TestNetworkAdvice(t *testing.T) {
-	denials := func(missing ...string) func(policy.Sink) {
-		return func(s policy.Sink) {
+	denials := func(missing ...string) func(policy.DaemonSink) {
+		return func(s policy.DaemonSink) {
 			for _, rule := range missing {
 				s.Denied(policy.Denial{Protocol: "dns", Missing: rule})
 			}
 		}
 	}
 	for _, tt := range []struct {
-		happens func(policy.Sink)
+		happens func(policy.DaemonSink)
 		request *policy.Config
 		code    int
 		want    string
@@ -371,7 +399,7 @@ func TestNetworkAdvice(t *testing.T) {
 		{denials("a.example", "b.example", "a.example"), nil, 1, `add "a.example", "b.example" to`},
 		{denials("1", "2", "3", "4", "5"), nil, 1, `add "1", "2", "3" and more (see the denied events) to`},
 		{denials(""), nil, 1, "once; the denied events say what."},
-		{func(s policy.Sink) {
+		{func(s policy.DaemonSink) {
 			s.Denied(policy.Denial{Reason: "the proxy refused"})
 			s.Denied(policy.Denial{Reason: "other"})
 		}, nil, 1, "2 times. The first reason: the proxy refused."},

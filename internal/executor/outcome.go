@@ -124,6 +124,8 @@ type NetworkUsage struct {
 	Count    int64 `json:"count"` // connections, and exchanges of UDP packets with one address and port
 	Sent     int64 `json:"sent"`
 	Received int64 `json:"received"`
+	// Incomplete: a helper died, so the connections that it carried then are in no number and no list.
+	Incomplete bool `json:"incomplete,omitempty"`
 	// Connections are the first that ended, at most MaxListedConnections.
 	Connections []policy.Connection `json:"connections,omitempty"`
 	// Denials are the first refusals, at most maxListedDenials.

@@ -30,7 +30,7 @@ var protocols = []string{"tcp", "udp", "dns", "icmp", "ip"}
 
 // An account has the reports about one network.
 type account struct {
-	sink  policy.Sink
+	sink  policy.DaemonSink
 	since time.Time
 	names []string // of the network's credentials
 
@@ -38,7 +38,7 @@ type account struct {
 }
 
 // newAccount makes the account of a network whose credentials have these names.
-func newAccount(sink policy.Sink, names ...string) *account {
+func newAccount(sink policy.DaemonSink, names ...string) *account {
 	return &account{sink: sink, since: time.Now(), names: names}
 }
 

@@ -112,8 +112,11 @@ func (t *tenant) detach(n *Network) {
 	if p != nil && carried {
 		// Not the caller's context: the end of an execution that was cancelled has events, too.
 		ctx, cancel := context.WithTimeout(context.Background(), t.manager.config.DetachTime)
-		_, _ = p.call(ctx, wire.Request{Kind: wire.Detach, Network: n.number}, -1)
+		_, err := p.call(ctx, wire.Request{Kind: wire.Detach, Network: n.number}, -1)
 		cancel()
+		if err != nil {
+			t.miss(n)
+		}
 	}
 	t.leave(n)
 	t.manager.open.Add(-1)
@@ -131,6 +134,15 @@ func (t *tenant) leave(n *Network) {
 	t.mu.Unlock()
 	// Without t.mu: the Manager's lock comes before a tenant's.
 	t.manager.left(t)
+}
+
+// miss says that the last events of a network are lost.
+func (t *tenant) miss(n *Network) {
+	t.events.Lock()
+	defer t.events.Unlock()
+	if a := t.accounts[n.number]; a != nil {
+		a.sink.Lost()
+	}
 }
 
 // event passes a report to the sink of its network. Only event calls sinks. After leave, it does not

@@ -70,12 +70,13 @@ func (testGroup) Enter(int) error   { return nil }
 func (testGroup) OutOfMemory() bool { return false }
 func (testGroup) Close() error      { return nil }
 
-// events is a policy.Sink.
+// events is a policy.DaemonSink.
 type events struct {
 	mu      sync.Mutex
 	denials []policy.Denial
 	closed  []policy.Connection
 	dropped int64
+	lost    int
 }
 
 func (e *events) Denied(d policy.Denial) {
@@ -92,6 +93,11 @@ func (e *events) Dropped(denials, connections int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.dropped += denials + connections
+}
+func (e *events) Lost() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lost++
 }
 
 // A box is a sandbox whose network a Manager carries.

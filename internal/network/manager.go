@@ -122,7 +122,7 @@ func NewManager(c Config) (*Manager, error) {
 // Open returns the network of one execution, with its credentials or nil. It starts the tenant's helper if
 // none runs, and returns before the helper runs. Nothing has to be closed: sandbox calls Detach. For a tenant that is
 // gone, Open starts nothing, and Attach will fail.
-func (m *Manager) Open(tenant, execution string, rules *policy.Rules, credentials *credential.Set, to policy.Sink) sandbox.Network {
+func (m *Manager) Open(tenant, execution string, rules *policy.Rules, credentials *credential.Set, to policy.DaemonSink) sandbox.Network {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := &Network{manager: m, name: tenant, execution: execution, rules: rules, secrets: credentials, sink: to, late: m.removed[tenant]}

@@ -144,6 +144,10 @@ func TestHelperDies(t *testing.T) {
 	if s := m.Stats(); s.Deaths != 1 || s.Helpers != 2 || len(b.closed) != 1 {
 		t.Errorf("stats: %+v, connections %v", s, b.closed)
 	}
+	// The connection that was open then is in no event.
+	if b.lost != 1 || other.lost != 0 {
+		t.Errorf("lost events: %d times, and of the other tenant %d times", b.lost, other.lost)
+	}
 	select {
 	case <-other.cut:
 		t.Error("the other tenant's connections were cut")

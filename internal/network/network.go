@@ -25,7 +25,7 @@ type Network struct {
 	execution string
 	rules     *policy.Rules
 	secrets   *credential.Set // nil: no credentials
-	sink      policy.Sink
+	sink      policy.DaemonSink
 	late      bool // opened after the tenant's removal
 
 	// Set by Attach. A second helper needs them, too.

@@ -160,6 +160,7 @@ func (t *tenant) lost(p *process) {
 	t.died(p.lastWords())
 	close(p.noted)
 	for _, n := range networks {
+		t.miss(n)
 		if err := n.cut(); err != nil {
 			t.manager.config.Log.Warn("connections of a dead network helper stay open", "tenant", t.name, "execution", n.execution, "reason", err)
 		}

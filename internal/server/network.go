@@ -96,7 +96,7 @@ func fromNetworkUsage(u *executor.NetworkUsage) *pb.NetworkUsage {
 	if u == nil {
 		return nil
 	}
-	m := &pb.NetworkUsage{ConnectionCount: uint64(u.Count), SentBytes: uint64(u.Sent), ReceivedBytes: uint64(u.Received)}
+	m := &pb.NetworkUsage{ConnectionCount: uint64(u.Count), SentBytes: uint64(u.Sent), ReceivedBytes: uint64(u.Received), Incomplete: u.Incomplete}
 	for _, c := range u.Connections {
 		one := &pb.NetworkConnection{
 			StartTime: timestamppb.New(c.Start), Duration: durationpb.New(c.Took), Protocol: text(c.Protocol), Name: text(c.Name),

@@ -68,3 +68,10 @@ type Sink interface {
 	// Dropped adds to the numbers of events that were only counted, because there were too many.
 	Dropped(denials, connections int64)
 }
+
+// A DaemonSink receives events in the daemon, which get there from a helper.
+type DaemonSink interface {
+	Sink
+	// Lost says that a helper has ended without its last events. The connections that it carried are in none.
+	Lost()
+}

@@ -3095,7 +3095,9 @@ type NetworkUsage struct {
 	// The first 100 that ended.
 	Connections []*NetworkConnection `protobuf:"bytes,4,rep,name=connections,proto3" json:"connections,omitempty"`
 	// The first 20 refusals; the events have up to 100.
-	Denials       []*NetworkDenial `protobuf:"bytes,5,rep,name=denials,proto3" json:"denials,omitempty"`
+	Denials []*NetworkDenial `protobuf:"bytes,5,rep,name=denials,proto3" json:"denials,omitempty"`
+	// The process that carries the tenant's networks died. The connections that it carried then are in no number and no list.
+	Incomplete    bool `protobuf:"varint,6,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3165,7 +3167,15 @@ func (x *NetworkUsage) GetDenials() []*NetworkDenial {
 	return nil
 }
 
-// NetworkConnection is one connection of an execution that has ended, or that its destination did not take.
+func (x *NetworkUsage) GetIncomplete() bool {
+	if x != nil {
+		return x.Incomplete
+	}
+	return false
+}
+
+// NetworkConnection is one connection of an execution that has ended, that its destination did not take, or whose first
+// data was refused.
 type NetworkConnection struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
@@ -3180,7 +3190,8 @@ type NetworkConnection struct {
 	ReceivedBytes uint64 `protobuf:"varint,8,opt,name=received_bytes,json=receivedBytes,proto3" json:"received_bytes,omitempty"`
 	// The names of the credentials that were added to requests of the connection.
 	Credentials []string `protobuf:"bytes,9,rep,name=credentials,proto3" json:"credentials,omitempty"`
-	// Why the destination was not reached, for example "connection refused". Empty: it was.
+	// Why the destination was not reached, for example "connection refused", or why the program's first data was refused.
+	// Empty: the connection was used.
 	Error         string `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4829,14 +4840,17 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"queue_time\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\tqueueTime\x128\n" +
 	"\n" +
 	"setup_time\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\tsetupTime\x123\n" +
-	"\anetwork\x18\a \x01(\v2\x19.skillrun.v1.NetworkUsageR\anetwork\"\xf7\x01\n" +
+	"\anetwork\x18\a \x01(\v2\x19.skillrun.v1.NetworkUsageR\anetwork\"\x97\x02\n" +
 	"\fNetworkUsage\x12)\n" +
 	"\x10connection_count\x18\x01 \x01(\x04R\x0fconnectionCount\x12\x1d\n" +
 	"\n" +
 	"sent_bytes\x18\x02 \x01(\x04R\tsentBytes\x12%\n" +
 	"\x0ereceived_bytes\x18\x03 \x01(\x04R\rreceivedBytes\x12@\n" +
 	"\vconnections\x18\x04 \x03(\v2\x1e.skillrun.v1.NetworkConnectionR\vconnections\x124\n" +
-	"\adenials\x18\x05 \x03(\v2\x1a.skillrun.v1.NetworkDenialR\adenials\"\xe1\x02\n" +
+	"\adenials\x18\x05 \x03(\v2\x1a.skillrun.v1.NetworkDenialR\adenials\x12\x1e\n" +
+	"\n" +
+	"incomplete\x18\x06 \x01(\bR\n" +
+	"incomplete\"\xe1\x02\n" +
 	"\x11NetworkConnection\x129\n" +
 	"\n" +
 	"start_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +

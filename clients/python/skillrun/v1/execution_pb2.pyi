@@ -599,18 +599,20 @@ class NetworkRules(_message.Message):
     def __init__(self, allow: _Optional[_Iterable[str]] = ..., deny: _Optional[_Iterable[str]] = ..., learn: bool = ...) -> None: ...
 
 class NetworkUsage(_message.Message):
-    __slots__ = ["connection_count", "connections", "denials", "received_bytes", "sent_bytes"]
+    __slots__ = ["connection_count", "connections", "denials", "incomplete", "received_bytes", "sent_bytes"]
     CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
     CONNECTION_COUNT_FIELD_NUMBER: _ClassVar[int]
     DENIALS_FIELD_NUMBER: _ClassVar[int]
+    INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
     SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     connection_count: int
     connections: _containers.RepeatedCompositeFieldContainer[NetworkConnection]
     denials: _containers.RepeatedCompositeFieldContainer[NetworkDenial]
+    incomplete: bool
     received_bytes: int
     sent_bytes: int
-    def __init__(self, connection_count: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., connections: _Optional[_Iterable[_Union[NetworkConnection, _Mapping]]] = ..., denials: _Optional[_Iterable[_Union[NetworkDenial, _Mapping]]] = ...) -> None: ...
+    def __init__(self, connection_count: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., connections: _Optional[_Iterable[_Union[NetworkConnection, _Mapping]]] = ..., denials: _Optional[_Iterable[_Union[NetworkDenial, _Mapping]]] = ..., incomplete: bool = ...) -> None: ...
 
 class OutputChunk(_message.Message):
     __slots__ = ["data", "offset_bytes", "stream"]
