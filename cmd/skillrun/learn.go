@@ -14,7 +14,7 @@ func learnedText(skill string, o *pb.ExecutionOutcome) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# The network that this run of %s needed:\n", printable(skill))
 	if o.GetLearnedRules().GetIncomplete() {
-		b.WriteString("# INCOMPLETE: the run had more connections than can be learned from.\n")
+		b.WriteString("# INCOMPLETE: the run had more connections than can be learned from, or the network's process died.\n")
 	}
 	for _, d := range o.GetUsage().GetNetwork().GetDenials() {
 		fmt.Fprintf(&b, "# refused: %s\n", printable(denialText(d)))
@@ -22,7 +22,8 @@ func learnedText(skill string, o *pb.ExecutionOutcome) string {
 	if listed := uint64(len(o.GetUsage().GetNetwork().GetDenials())); o.GetEvidence().GetNetworkDeniedCount() > listed {
 		fmt.Fprintf(&b, "# refused: %d more\n", o.GetEvidence().GetNetworkDeniedCount()-listed)
 	}
-	fmt.Fprintf(&b, "network:\n  skills:\n    %s:", strconv.Quote(skill))
+	// The rules of a skill close nothing for other skills: without the key allow, these have public rules.
+	fmt.Fprintf(&b, "network:\n  allow: [] # or the list that you have; without this key it is [public]\n  skills:\n    %s:", strconv.Quote(skill))
 	allow := o.GetLearnedRules().GetAllow()
 	if len(allow) == 0 {
 		b.WriteString(" none\n")

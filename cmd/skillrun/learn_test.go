@@ -17,15 +17,17 @@ func TestLearnedText(t *testing.T) {
 	}{
 		{&pb.ExecutionOutcome{LearnedRules: &pb.LearnedRules{}}, `# The network that this run of acme/demo needed:
 network:
+  allow: [] # or the list that you have; without this key it is [public]
   skills:
     "acme/demo": none
 `},
 		{&pb.ExecutionOutcome{LearnedRules: &pb.LearnedRules{Allow: []string{"a.example", "[2600::1]:22"}, Incomplete: true}, Usage: denied, Evidence: &pb.ExecutionEvidence{NetworkDeniedCount: 3}},
 			`# The network that this run of acme/demo needed:
-# INCOMPLETE: the run had more connections than can be learned from.
+# INCOMPLETE: the run had more connections than can be learned from, or the network's process died.
 # refused: dns a\nnetwork: {}, no
 # refused: 2 more
 network:
+  allow: [] # or the list that you have; without this key it is [public]
   skills:
     "acme/demo":
       allow:

@@ -30,7 +30,7 @@ func TestNetworkLearn(t *testing.T) {
 	}
 	_, yaml, _ := strings.Cut(stderr.String(), "# The network that this run of learner needed:\n")
 	if !strings.Contains(yaml, "# refused: tcp 169.254.169.254:80, link-local") ||
-		!strings.HasSuffix(yaml, "network:\n  skills:\n    \"learner\":\n      allow:\n        - \"other.example:80\"\n        - \"web.example:80\"\n") {
+		!strings.HasSuffix(yaml, "network:\n  allow: [] # or the list that you have; without this key it is [public]\n  skills:\n    \"learner\":\n      allow:\n        - \"other.example:80\"\n        - \"web.example:80\"\n") {
 		t.Fatalf("printed\n%s", stderr.String())
 	}
 	if !slices.ContainsFunc(auditEntries(t, dir), func(e audit.Entry) bool { return e.Event == audit.Execute && e.Learn && e.Decision == audit.Allowed }) {

@@ -39,7 +39,8 @@ type networkSink struct {
 
 	writing sync.Mutex // held while audit writes; before mu
 
-	narrowed bool // by the allow rules of the request
+	narrowed bool   // by the allow rules of the request
+	allowKey string // see permission.Grant
 
 	mu      sync.Mutex
 	denied  int64         // all refusals, also refusals that were only counted
@@ -60,7 +61,7 @@ func (x *Executor) openNetwork(r *run) sandbox.Network {
 	if rules == nil {
 		return nil
 	}
-	r.network = &networkSink{log: r.log, started: r.recordStarted, logger: r.logger.With("execution", r.id), narrowed: r.grant.Narrowed(),
+	r.network = &networkSink{log: r.log, started: r.recordStarted, logger: r.logger.With("execution", r.id), narrowed: r.grant.Narrowed(), allowKey: r.grant.AllowKey(),
 		audit: func(n *audit.Network) { x.auditConnections(r.grant.Principal(), r.id, n) }}
 	if r.grant.Learns() {
 		r.network.learned = &destinations{}
@@ -200,14 +201,15 @@ func (s *networkSink) advise() string {
 	case len(s.missing) == 0:
 		return text + "; the denied events say what."
 	}
-	rules, more, where := s.missing, "", "the daemon's network, or of the tenant's"
+	rules, more := s.missing, ""
+	where := s.allowKey + " in the daemon's configuration, and in the tenant's policy if that has rules for the network"
 	if s.narrowed {
-		where = "the request (--network); the daemon's network and the tenant's must allow it, too"
+		where = "the allow rules of the request (--network). It must also be in " + where
 	}
 	if len(rules) > maxMissingRules {
 		rules, more = rules[:maxMissingRules], " and more (see the denied events)"
 	}
-	return fmt.Sprintf("%s. If it is wanted, add %s%s to the allow rules of %s.", text, quotedList(rules), more, where)
+	return fmt.Sprintf("%s. If it is wanted, add %s%s to %s.", text, quotedList(rules), more, where)
 }
 
 func quotedList(rules []string) string {

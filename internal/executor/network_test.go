@@ -393,9 +393,9 @@ func TestNetworkAdvice(t *testing.T) {
 	}{
 		{nil, nil, 0, ""},
 		{nil, nil, 1, ""},
-		{denials("a.example"), nil, 0, `refused something once. If it is wanted, add "a.example" to the allow rules of the daemon's network, or of the tenant's.`},
-		{denials("a.example"), &policy.Config{Deny: []string{"b.example"}}, 0, `add "a.example" to the allow rules of the daemon's network, or of the tenant's.`},
-		{denials("a.example"), &policy.Config{Allow: []string{"b.example"}}, 0, `add "a.example" to the allow rules of the request (--network); the daemon's network and the tenant's must allow it, too.`},
+		{denials("a.example"), nil, 0, `refused something once. If it is wanted, add "a.example" to network.skills.demo.allow in the daemon's configuration, and in the tenant's policy if that has rules for the network.`},
+		{denials("a.example"), &policy.Config{Deny: []string{"b.example"}}, 0, `add "a.example" to network.skills.demo.allow in the daemon's configuration, and in the tenant's policy if that has rules for the network.`},
+		{denials("a.example"), &policy.Config{Allow: []string{"b.example"}}, 0, `add "a.example" to the allow rules of the request (--network). It must also be in network.skills.demo.allow in the daemon's configuration, and`},
 		{denials("a.example", "b.example", "a.example"), nil, 1, `add "a.example", "b.example" to`},
 		{denials("1", "2", "3", "4", "5"), nil, 1, `add "1", "2", "3" and more (see the denied events) to`},
 		{denials(""), nil, 1, "once; the denied events say what."},

@@ -59,6 +59,16 @@ func (n Network) named(name, digest string) (rules *policy.Rules, own bool) {
 	return n.Rules, false
 }
 
+// allowKey names the list of allow rules for a skill, as in the daemon's configuration and in a tenant's policy.
+func (n Network) allowKey(sk *skill.Skill) string {
+	for _, key := range []string{sk.Name + "@" + sk.Digest, sk.Name} {
+		if _, ok := n.Skills[key]; ok {
+			return "network.skills." + key + ".allow"
+		}
+	}
+	return "network.allow"
+}
+
 // Tighten returns a Network whose rules allow a destination if both n and by allow it. Each skill that is in the
 // Skills of one of them is in the Skills of the result. The credentials come from n.
 func (n Network) Tighten(by Network) Network {
@@ -111,8 +121,10 @@ func (n Network) rules(sk *skill.Skill, request *policy.Config) (*policy.Rules, 
 		return nil, nil
 	case !asks && !own:
 		return nil, &NetworkRefused{Skill: sk.Name, Reason: "the skill does not ask for it: set `network_access: true` in its SKILL.md, or name the skill under `network.skills` in the daemon's configuration, or leave the network out of the request"}
+	case !granted && own:
+		return nil, &NetworkRefused{Skill: sk.Name, Reason: "its entry under `network.skills` allows nothing: change the entry in the daemon's configuration, or in `policy.network` of the tenant, or run the skill without a network"}
 	case !granted:
-		return nil, &NetworkRefused{Skill: sk.Name, Reason: "it is asked for, and the daemon does not grant it: set `network: {allow: [public]}` in the daemon's configuration, or run it without a network"}
+		return nil, &NetworkRefused{Skill: sk.Name, Reason: fmt.Sprintf("it is asked for, and the daemon does not grant it: set `network: {allow: [], skills: {%s: {allow: [public]}}}` in the daemon's configuration (a tenant with rules in `policy.network` needs them, too), or run the skill without a network", sk.Name)}
 	case request == nil:
 		return rules, nil
 	}

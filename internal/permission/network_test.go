@@ -87,6 +87,26 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
+// What an operator must change is the skill's own entry, if it has one.
+func TestNetworkNamesWhatDecides(t *testing.T) {
+	sk := withTools()
+	sk.Digest = digest
+	for _, tt := range []struct{ entry, key string }{{"", "network.allow"}, {"other", "network.allow"}, {"demo", "network.skills.demo.allow"}, {"demo@" + sk.Digest, "network.skills.demo@" + sk.Digest + ".allow"}} {
+		n := Network{Rules: parsed(t, "public"), Skills: map[string]*policy.Rules{tt.entry: parsed(t, "a.example")}}
+		if got := n.allowKey(sk); got != tt.key {
+			t.Errorf("with an entry for %q: %s", tt.entry, got)
+		}
+	}
+	for want, n := range map[string]Network{
+		"its entry under `network.skills` allows nothing": {Rules: parsed(t, "public"), Skills: map[string]*policy.Rules{"demo": nil}},
+		"set `network: {allow: [], skills: {demo: ":       {},
+	} {
+		if _, err := networkFor(t, n, true, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
 func TestNetworkRequestMistakes(t *testing.T) {
 	for _, request := range []*policy.Config{{Allow: []string{"*"}}, {Deny: []string{"https://x"}}} {
 		_, err := networkFor(t, Network{Rules: parsed(t, "public")}, true, request)

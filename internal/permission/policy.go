@@ -76,6 +76,7 @@ type Grant struct {
 	network   *policy.Rules
 	learns    bool
 	narrowed  bool
+	allowKey  string
 	secrets   []credential.Binding
 	rule      string
 	scoped    bool       // for RefusesFile, see Decision
@@ -108,6 +109,9 @@ func (g Grant) Network() *policy.Rules { return g.network }
 
 // Narrowed reports whether the request had allow rules for the network.
 func (g Grant) Narrowed() bool { return g.narrowed }
+
+// AllowKey names the list that the rules of the network come from, such as "network.skills.pdf.allow".
+func (g Grant) AllowKey() string { return g.allowKey }
 
 // Learns reports whether the network's connections become rules: see [policy.Learn].
 func (g Grant) Learns() bool { return g.learns }
@@ -175,7 +179,9 @@ func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *polic
 	if g.network, err = p.Network.rules(sk, network); err != nil {
 		return Grant{}, err
 	}
-	g.narrowed = network != nil && len(network.Allow) > 0
+	if g.network != nil {
+		g.narrowed, g.allowKey = network != nil && len(network.Allow) > 0, p.Network.allowKey(sk)
+	}
 	secretsFor := g.network
 	if g.learns = network != nil && network.Learn; g.learns {
 		// A learning skill gets no credential that it would not get otherwise.
