@@ -230,6 +230,25 @@ func TestDNSNames(t *testing.T) {
 	}
 }
 
+// If no resolver answers, an event says so. A resolver that fails has answered.
+func TestSilentResolvers(t *testing.T) {
+	newZone(t)
+	silent, fails := netip.MustParseAddrPort(networktest.Public+":53"), netip.MustParseAddrPort(networktest.Resolver+":53")
+	for _, tt := range []struct {
+		resolvers []netip.AddrPort
+		want      int
+	}{{[]netip.AddrPort{silent, silent}, 1}, {[]netip.AddrPort{silent, fails}, 0}, {[]netip.AddrPort{fails, silent}, 0}} {
+		b := newBox(t, []string{"*.test"}, nil, func(c *Config) { c.Resolvers = tt.resolvers })
+		if m := b.ask(t, "udp", "other.test", dns.TypeA); m.Rcode != dns.RcodeServerFailure {
+			t.Errorf("%v: %v", tt.resolvers, m)
+		}
+		b.gateway.Close()
+		if len(b.denials) != tt.want || tt.want > 0 && (b.denials[0].Name != "other.test" || !strings.Contains(b.denials[0].Reason, "no name server answers")) {
+			t.Errorf("%v: %+v", tt.resolvers, b.denials)
+		}
+	}
+}
+
 // Other resolvers are refused, and the name server has no other service.
 func TestDNSOther(t *testing.T) {
 	newZone(t)

@@ -33,18 +33,26 @@ const (
 var (
 	errQuestion = errors.New("the answer is for another question")
 	errCode     = errors.New("the resolver failed")
+	errBusy     = errors.New("the tenant asks too much")
 )
 
-// ask asks one resolver after the other.
+// ask asks one resolver after the other. A program can't tell a resolver that is silent from a name that does not exist, so
+// an event does.
 func (n *nameServer) ask(name string, kind uint16) resolved {
+	silent := "no name server answers (network_resolvers in the daemon's configuration, or the machine's /etc/resolv.conf)"
 	for _, r := range n.resolvers {
 		found, err := n.askOne(r, name, kind)
 		if err == nil {
 			return found
 		}
-		if reason := dial.Fault(err); reason != "" && n.gateway.life.Err() == nil {
-			n.gateway.report.denied(policy.Denial{Protocol: "dns", Name: name, Reason: reason})
+		if reason := dial.Fault(err); reason != "" {
+			silent = reason
+		} else if errors.Is(err, errCode) || errors.Is(err, errQuestion) || errors.Is(err, errBusy) {
+			silent = ""
 		}
+	}
+	if silent != "" && name != translatedName && n.gateway.life.Err() == nil { // the script has not asked for translatedName
+		n.gateway.report.denied(policy.Denial{Protocol: "dns", Name: name, Reason: silent})
 	}
 	return resolved{code: dns.RcodeServerFailure, ends: time.Now()}
 }
@@ -60,7 +68,7 @@ func (n *nameServer) askOne(resolver netip.AddrPort, name string, kind uint16) (
 	case asking <- struct{}{}:
 		defer func() { <-asking }()
 	case <-ctx.Done():
-		return resolved{}, ctx.Err()
+		return resolved{}, errBusy
 	}
 	m := new(dns.Msg)
 	m.SetQuestion(dns.Fqdn(name), kind)
