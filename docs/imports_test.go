@@ -31,7 +31,8 @@ var mayImport = map[string][]string{
 	"sandbox/internal/socket":         {},
 	"sandbox/internal/zygote":         {"sandbox/internal/cgroup", "sandbox/internal/pid1", "sandbox/internal/pseudofs", "sandbox/internal/seccomp", "sandbox/internal/socket"},
 	"internal/skill":                  {"internal/durable", "internal/skill/manifest", "internal/skill/snapshot"},
-	"internal/skill/manifest":         {"internal/skill/snapshot"},
+	"internal/skill/manifest":         {"internal/skill/snapshot", "internal/spelling"},
+	"internal/spelling":               {},
 	"internal/skill/snapshot":         {"internal/durable"},
 	"internal/disktest":               {},
 	"internal/hosttest":               {"internal/runtime", "sandbox"},
@@ -85,7 +86,7 @@ var mayImport = map[string][]string{
 	"cmd/skillrun":                    {"clients/go", "proto/skillrun/v1", "internal/bench", "internal/mcp/bridge", "internal/durable", "internal/survey", "internal/lint", "internal/skill/manifest", "internal/permission", "internal/wellknown"},
 	"cmd/skillrun-network":            {"internal/buildversion", "internal/network/helper"},
 	"cmd/skillrun-python":             {"internal/runtime/embedded"},
-	"cmd/skillrund": {"sandbox", "internal/buildversion", "internal/failpoint", "internal/environment", "internal/skill", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/workspace",
+	"cmd/skillrund": {"sandbox", "internal/buildversion", "internal/failpoint", "internal/environment", "internal/skill", "internal/skill/snapshot", "internal/spelling", "internal/record", "internal/permission", "internal/runtime", "internal/workspace",
 		"internal/audit", "internal/executor", "internal/image", "internal/session", "internal/network", "internal/network/credential", "internal/network/policy", "internal/ingress", "internal/ingress/budget", "internal/ingress/identity", "internal/toolview", "internal/mcp", "internal/metrics", "internal/server", "internal/tracing", "internal/tenant", "internal/admission"},
 	// Evaluates a list of system calls, for tests that compare a filter or a kernel with the list.
 	"sandbox/internal/seccomp/seccomptest": {"sandbox/internal/seccomp"},

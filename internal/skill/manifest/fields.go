@@ -12,6 +12,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
+	"github.com/skillrun/skillrun/internal/spelling"
 )
 
 // field is one key of the front matter. line is the line of the key in the file, from 1.
@@ -27,6 +28,7 @@ type fieldReader struct {
 	*Findings
 	first int // line of the front matter
 	lines map[string]int
+	known []string // the fields that a method has asked for
 	rest  map[string]field
 	kept  map[string]any
 	// itemLines has the lines of each list's items, by the name of the field.
@@ -91,6 +93,7 @@ func (r *fieldReader) manifest() Manifest {
 // unknown.
 func (r *fieldReader) take(name string) (field, bool) {
 	f, ok := r.rest[name]
+	r.known = append(r.known, name)
 	delete(r.rest, name)
 	return f, ok && f.value.ShortTag() != "!!null"
 }
@@ -98,7 +101,11 @@ func (r *fieldReader) take(name string) (field, bool) {
 // mismatch reports a value of the wrong type and keeps it.
 // Callers then return the zero value: a skill loads without the field rather than not at all.
 func (r *fieldReader) mismatch(name string, f field, want string) {
-	r.Error(f.line, RuleFieldType, "Field '%s' must be %s", name, want)
+	value := ""
+	if f.value.Kind == yaml.ScalarNode {
+		value = ", not " + snapshot.Printable(f.value.Value)
+	}
+	r.Error(f.line, RuleFieldType, "Field '%s' must be %s%s", name, want, value)
 	r.kept[name] = plain(f.value)
 }
 
@@ -325,7 +332,12 @@ func (r *fieldReader) unknown() map[string]any {
 	for _, name := range slices.Sorted(maps.Keys(r.rest)) {
 		f := r.rest[name]
 		// Many published skills have fields for one host, so this is no error.
-		r.Warn(f.line, RuleUnknownField, "Unexpected fields in frontmatter: %s", snapshot.Printable(name))
+		near := ""
+		// Two edits make another word of a short one, and a field that is there is not misspelled.
+		if meant := spelling.Closest(name, r.known); len(name) > 4 && meant != "" && r.lines[meant] == 0 {
+			near = "; did you mean " + meant + "?"
+		}
+		r.Warn(f.line, RuleUnknownField, "Unexpected fields in frontmatter: %s%s", snapshot.Printable(name), near)
 		r.kept[name] = plain(f.value)
 	}
 	if len(r.kept) == 0 {

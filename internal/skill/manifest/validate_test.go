@@ -62,6 +62,17 @@ func TestValidateText(t *testing.T) {
 			"warning unknown-field SKILL.md:4: Unexpected fields in frontmatter: zeta",
 			"warning unknown-field SKILL.md:5: Unexpected fields in frontmatter: alpha",
 		}},
+		{"misspelled fields", withFields("network-access: true\nnetwork_acess: true\nnetwork_acces: true\ndate: today\nnode: 1"), "", []string{
+			"warning unknown-field SKILL.md:4: Unexpected fields in frontmatter: network-access; did you mean network_access?",
+			"warning unknown-field SKILL.md:5: Unexpected fields in frontmatter: network_acess; did you mean network_access?",
+			"warning unknown-field SKILL.md:6: Unexpected fields in frontmatter: network_acces; did you mean network_access?",
+			"warning unknown-field SKILL.md:7: Unexpected fields in frontmatter: date",
+			"warning unknown-field SKILL.md:8: Unexpected fields in frontmatter: node",
+		}},
+		{"a value", withFields("network_access: 1\nmax_memory: much"), "", []string{
+			"error field-type SKILL.md:4: Field 'network_access' must be true or false, not 1",
+			"error field-type SKILL.md:5: Field 'max_memory' must be a number of MB, not much",
+		}},
 		{"fields of hosts", withFields("homepage: https://a.example\nuser-invocable: true\nmetadata: {openclaw: {emoji: x}}"), "", []string{
 			"warning unknown-field SKILL.md:4: Unexpected fields in frontmatter: homepage",
 			"warning unknown-field SKILL.md:5: Unexpected fields in frontmatter: user-invocable",
