@@ -203,6 +203,8 @@ func TestRunRefusesHere(t *testing.T) {
 		{[]string{"--on-disconnect", "what", "demo", "x.py"}, 125, "want cancel or continue"},
 		{[]string{"--detach", "--artifacts", "out", "demo", "x.py"}, 125, "--artifacts"},
 		{[]string{"--detach", "-i", "demo", "x.py"}, 125, "--interactive"},
+		{[]string{"--network", "a.example,b.example", "demo", "x.py"}, 125, "--network a.example,b.example: a rule has one destination; repeat --network"},
+		{[]string{"--network-deny", "a.example:80,b.example:80", "demo", "x.py"}, 125, "a rule has one destination; repeat --network-deny"},
 		{[]string{"--learn", "--network", "a.example", "demo", "x.py"}, 125, "--network"},
 		{[]string{"--learn", "--detach", "demo", "x.py"}, 125, "--detach"},
 		{[]string{"--at", "2", "demo", "x.py"}, 125, "need --session"},

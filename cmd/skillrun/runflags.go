@@ -91,6 +91,16 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 	if f.detach && f.artifacts != "" {
 		return usage(cmd, errors.New("--artifacts: a detached execution's are fetched with 'skillrun artifacts'"))
 	}
+	for _, list := range []struct {
+		flag  string
+		rules []string
+	}{{"network", f.network}, {"network-deny", f.deny}} {
+		for _, rule := range list.rules {
+			if severalRules(rule) {
+				return usage(cmd, fmt.Errorf("--%s %s: a rule has one destination; repeat --%s", list.flag, rule, list.flag))
+			}
+		}
+	}
 	if f.learn && len(f.network) > 0 {
 		return usage(cmd, errors.New("--learn allows every public address; leave out --network"))
 	}
@@ -104,6 +114,17 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 		return usage(cmd, errors.New("--interactive: a detached program has no standard input"))
 	}
 	return nil
+}
+
+// severalRules reports whether something else than ports follows a comma.
+func severalRules(text string) bool {
+	for i, part := range strings.Split(text, ",") {
+		ports, _, _ := strings.Cut(part, "/")
+		if i > 0 && strings.Trim(ports, "0123456789-") != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // command makes a Cmd from the flags and the program. It reads the names and sizes of local files, and the

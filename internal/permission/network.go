@@ -164,7 +164,7 @@ func tightened(sk *skill.Skill, rules *policy.Rules, request policy.Config) (*po
 	both := rules.Tighten(by)
 	if both.AllowsNothing() {
 		allow, _ := rules.Strings()
-		return nil, &NetworkRefused{Skill: sk.Name, Reason: fmt.Sprintf("the request's rules allow no destination that the policy allows; the policy allows %s", strings.Join(allow, ", "))}
+		return nil, &NetworkRefused{Skill: sk.Name, Reason: fmt.Sprintf("the request's rules, %.200q, allow no destination that the granted rules allow; the granted rules are %s", strings.Join(request.Allow, ", "), strings.Join(allow, ", "))}
 	}
 	return both, nil
 }

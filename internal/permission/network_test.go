@@ -171,3 +171,12 @@ func TestNetworkCredentials(t *testing.T) {
 		t.Errorf("a tenant has lost its own: %v", both.Credentials)
 	}
 }
+
+// A request that asks for nothing that is granted gets its own rules back in the error.
+func TestRequestOutsideTheGrantedRules(t *testing.T) {
+	_, err := networkFor(t, Network{Rules: parsed(t, "example.com")}, true, &policy.Config{Allow: []string{"example.net", "example.org"}})
+	const want = `the request's rules, "example.net, example.org", allow no destination that the granted rules allow; the granted rules are example.com`
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}

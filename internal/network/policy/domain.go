@@ -12,9 +12,9 @@ type Domain struct{ rule rule }
 func ParseDomain(text string) (Domain, error) {
 	r, problem := parseRule(text, false)
 	switch {
-	case problem != "":
+	case problem != "" && text != "" && text != "*" && text != Nothing:
 		return Domain{}, errors.New(problem)
-	case r.kind != nameRule || r.protocols != setTCP:
+	case problem != "" || r.kind != nameRule || r.protocols != setTCP:
 		return Domain{}, errors.New("not a domain; write a name such as api.example.com or *.example.com")
 	case strings.Contains(text, ":") && (len(r.ports) != 1 || r.ports[0].first != r.ports[0].last):
 		return Domain{}, errors.New("more than one port; write one entry for each port")

@@ -17,10 +17,13 @@ func parseRule(text string, deny bool) (r rule, problem string) {
 	if deny {
 		r.ports, r.protocols = allPorts, setBoth
 	}
-	if problem := notARule(text); problem != "" {
+	if problem := notARule(text, deny); problem != "" {
 		return r, problem
 	}
 	rest, protocols := cutProtocol(text)
+	if _, another := cutProtocol(rest); another != 0 {
+		return r, "a rule has one protocol; write one rule with /tcp and one with /udp"
+	}
 	if protocols != 0 {
 		r.protocols = protocols
 	}
@@ -29,6 +32,9 @@ func parseRule(text string, deny bool) (r rule, problem string) {
 		return r, problem
 	}
 	if ports != "" {
+		if _, protocol, found := strings.Cut(ports, "/"); found {
+			return r, notAProtocol(protocol)
+		}
 		if r.ports, problem = parsePorts(ports); problem != "" {
 			return r, problem
 		}
@@ -40,7 +46,7 @@ func parseRule(text string, deny bool) (r rule, problem string) {
 }
 
 // notARule recognizes common mistakes, such as a URL, and says what to write instead.
-func notARule(text string) string {
+func notARule(text string, deny bool) string {
 	switch {
 	case !utf8.ValidString(text):
 		return "a rule is text in UTF-8"
@@ -54,8 +60,10 @@ func notARule(text string) string {
 		return "a rule has no user name; write the domain alone"
 	case text == "*" || text == "*:*":
 		return "write " + public + " for all public addresses"
+	case text == Nothing && deny:
+		return Nothing + " is no deny rule; write a destination, or leave it out to deny nothing more"
 	case text == Nothing:
-		return Nothing + " is the only rule of a list that allows nothing"
+		return Nothing + " is in a list with other rules; write it alone"
 	case strings.Trim(text, "0123456789,-") == "":
 		return `ports without a target; quote a rule with a comma in a YAML list: ["example.com:80,443"]`
 	}
@@ -91,8 +99,10 @@ func cutPorts(text string) (target, ports, problem string) {
 	}
 	target, ports, found := strings.Cut(text, ":")
 	switch {
-	case strings.ContainsRune(ports, ':'):
+	case strings.ContainsRune(ports, ':') && strings.Trim(target, "0123456789abcdefABCDEF") == "":
 		return "", "", "write an IPv6 address or CIDR in brackets: [2001:db8::1]:443 or [2001:db8::/32]"
+	case strings.ContainsRune(ports, ':'):
+		return "", "", "a rule has one destination and one colon, before its ports; write several ports with commas: example.com:80,443"
 	case found && ports == "":
 		return "", "", "ports are missing after the colon; leave the colon out for 80 and 443"
 	}
@@ -112,6 +122,9 @@ func (r *rule) setTarget(target string) (problem string) {
 	if addr, bits, ok := strings.Cut(target, "/"); ok {
 		if _, err := netip.ParseAddr(addr); err == nil {
 			return r.setPrefix(target, bits)
+		}
+		if bits != "" && strings.Trim(bits, "0123456789") == "" {
+			return fmt.Sprintf("%q is no address; an example of a CIDR is 10.0.0.0/8", addr)
 		}
 		return "only a CIDR has a slash (10.0.0.0/8), and the end of a rule (/tcp or /udp); a rule has no path"
 	}
@@ -133,7 +146,10 @@ func (r *rule) setAddr(addr netip.Addr) (problem string) {
 
 func (r *rule) setPrefix(target, bits string) (problem string) {
 	prefix, err := netip.ParsePrefix(target)
+	_, protocol, found := strings.Cut(bits, "/")
 	switch {
+	case found:
+		return notAProtocol(protocol)
 	case err != nil:
 		return fmt.Sprintf("%q is no prefix length; an example of a CIDR is 10.0.0.0/8", bits)
 	case prefix.Addr().Is4In6():
@@ -153,6 +169,12 @@ var toASCII = idna.New(idna.MapForLookup(), idna.Transitional(false), idna.Stric
 // must explain every text that is nothing else.
 func (r *rule) setName(target string) (problem string) {
 	name, below := strings.CutPrefix(target, "*.")
+	if strings.ContainsRune(target, ',') {
+		return "a rule has one destination; write one rule for each"
+	}
+	if strings.ContainsRune(target, '*') && strings.ContainsAny(target, "0123456789") && strings.Trim(target, "0123456789.*") == "" {
+		return "addresses are written as a CIDR, without a *: 10.0.0.0/24 has the addresses that begin with 10.0.0"
+	}
 	if strings.ContainsRune(name, '*') {
 		return "a * stands only at the beginning: *.example.com is every name below example.com"
 	}
@@ -173,6 +195,28 @@ func (r *rule) setName(target string) (problem string) {
 		return fmt.Sprintf("write %s in lower case and without a dot", canonical)
 	}
 	r.kind, r.name, r.below = nameRule, canonical, below
+	return ""
+}
+
+func notAProtocol(text string) (problem string) {
+	return fmt.Sprintf("%q is no protocol; write /tcp or /udp", text)
+}
+
+// words are no names of hosts that someone means in a rule.
+var words = map[string]string{
+	"all": "for all public addresses, write public", "any": "for all public addresses, write public",
+	"internet": "for all public addresses, write public",
+	"true":     "for all public addresses, write public", "yes": "for all public addresses, write public",
+	"false": "for no network, write none alone", "no": "for no network, write none alone",
+	"private":   "for private addresses, write a CIDR such as 10.0.0.0/8",
+	"localhost": "for the machine, write its address, such as 192.0.2.7",
+}
+
+// checkWord refuses words that someone takes for rules. As names of hosts they would allow or deny nothing.
+func (r *rule) checkWord() (problem string) {
+	if mean := words[r.name]; mean != "" && !r.below {
+		return fmt.Sprintf("%s means nothing in a rule; %s", r.name, mean)
+	}
 	return ""
 }
 

@@ -82,7 +82,24 @@ func TestParseSaysWhatWouldBeRight(t *testing.T) {
 		"10.0.0.1/8":               "write 10.0.0.0/8 or 10.0.0.1",
 		"[2001:db8::1/32]":         "write [2001:db8::/32] or [2001:db8::1]",
 		"10.0.0.0/33":              "no prefix length",
-		"10.0.0.0/8/sctp":          "no prefix length",
+		"10.0.0.0/8/sctp":          `"sctp" is no protocol; write /tcp or /udp`,
+		"10.0.0.0/8/tcp/udp":       "a rule has one protocol",
+		"example.com:443/tpc":      `"tpc" is no protocol; write /tcp or /udp`,
+		"[2001:db8::1]:443/icmp":   `"icmp" is no protocol; write /tcp or /udp`,
+		"example.com:443/tcp/udp":  "a rule has one protocol; write one rule with /tcp and one with /udp",
+		"example.com/icmp":         "(/tcp or /udp)",
+		"10.0.0/8":                 `"10.0.0" is no address; an example of a CIDR is 10.0.0.0/8`,
+		"10.0.0.*":                 "10.0.0.0/24",
+		"*.*":                      "only at the beginning",
+		"a.example,b.example":      "write one rule for each",
+		"a.example:80,b.example":   `"b.example" is no port`,
+		"all":                      "all means nothing in a rule; for all public addresses, write public",
+		"ANY.:443":                 "for all public addresses, write public",
+		"internet":                 "write public",
+		"yes":                      "write public",
+		"no":                       "write none",
+		"private":                  "write a CIDR such as 10.0.0.0/8",
+		"localhost":                "write its address",
 		"127.1":                    "neither a domain name",
 		"0x7f.0x1":                 "neither a domain name",
 		"2130706433":               "ports without a target",
@@ -98,13 +115,14 @@ func TestParseSaysWhatWouldBeRight(t *testing.T) {
 		"[64:ff9b::e000:1]":        "multicast addresses can't be allowed",
 		"ns.example.com:53/udp":    "name one by its address",
 		"public:53,853":            "name one by its address",
-		"none":                     "the only rule",
+		"none":                     "none is in a list with other rules; write it alone",
 		"Public.":                  "write public in lower case",
 		"a\xff.example":            "text in UTF-8",
 		"xn--a":                    "not a domain name",
 		"example.com\n":            "no blanks",
-		"example.com:80:90":        "in brackets",
-		"example.com:443/tcp/http": `"443/tcp/http" is no port`,
+		"example.com:80:90":        "one colon, before its ports; write several ports with commas: example.com:80,443",
+		"2001:db8::/32:443":        "in brackets",
+		"example.com:443/tcp/http": `"tcp/http" is no protocol`,
 	} {
 		_, err := Parse(Config{Allow: []string{text, "ok.example"}})
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -184,4 +202,14 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%q with itself is %q", text, same.text)
 		}
 	})
+}
+
+// A deny rule with a word that is no destination would deny nothing.
+func TestParseRefusesWordsInDenyRules(t *testing.T) {
+	for text, want := range map[string]string{"none": "none is no deny rule", "private": "write a CIDR", "all": "write public"} {
+		if _, err := Parse(Config{Deny: []string{text}}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", text, err, want)
+		}
+	}
+	rules(t, []string{"*.internet", "all.example"})
 }

@@ -84,6 +84,9 @@ func parseList(list string, texts []string) ([]rule, error) {
 	var mistakes []error
 	for _, text := range texts {
 		one, problem := parseRule(text, list == "deny")
+		if problem == "" {
+			problem = one.checkWord()
+		}
 		if problem != "" {
 			mistakes = append(mistakes, &Mistake{List: list, Rule: text, Problem: problem})
 			continue
