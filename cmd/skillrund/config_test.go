@@ -102,7 +102,7 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"a fraction of an execution", "concurrency: {queued: 1.5}\n", `line 1: concurrency.queued: "1.5" is not a whole number`},
 		{"a rule without its list", "network: {allow: public}\n", `line 1: network.allow: "public" is not a list of rules; write [public]`},
 		{"wrong type", "concurrency: {queued: many}\n", `line 1: concurrency.queued: "many" is not a whole number`},
-		{"network", "network: bridge\n", `line 1: network: "bridge" is not a list of rules; write none, or {allow: [public]}`},
+		{"network", "network: bridge\n", `line 1: network: "bridge" is not a mapping; write none, or {allow: [public]}`},
 		{"an image's name", "images: {A/b: {rootfs: /x}}\n", `line 1: images.A/b: "A/b" cannot be a name; write up to 64 of a-z, 0-9, '.', '_' and '-', and not host`},
 		{"an image named host", "images: {host: {rootfs: /x}}\n", `line 1: images.host: "host" cannot be a name; write up to 64 of a-z, 0-9, '.', '_' and '-', and not host`},
 		{"an image of nothing", "images: {a: {}}\n", "images.a: set one of rootfs"},
@@ -119,14 +119,14 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"nothing may be pulled", "pull: {files: 0}\n", "line 1: pull.files: 0; must be more than 0"},
 		{"python", "python: '3.14'\n", `line 1: python: "3.14" is unknown; write auto, system or embedded`},
 		{"packages", "packages: refuse\n", `line 1: packages: "refuse" is unknown; write warn or strict`},
-		{"the host's network", "network: host\n", `line 1: network: "host" is not a list of rules`},
+		{"the host's network", "network: host\n", `line 1: network: "host" is not a mapping`},
 		{"a network's rule", "network:\n  allow:\n    - public\n    - https://example.com\n", `line 4: network.allow[1]: "https://example.com": a rule has no scheme and no path; write the domain alone`},
 		{"a network's deny rule", "network: {deny: ['*']}\n", `line 1: network.deny[0]: "*": write public`},
 		{"none and more", "network: {allow: [none, public]}\n", "line 1: network.allow[0]: none is in a list with other rules"},
 		{"a rule with a comma", "network: {allow: [example.com:80,443]}\n", `line 1: network.allow[1]: "443": ports without a target; quote a rule with a comma`},
 		{"a skill's rule", "network: {skills: {pdf: {allow: [x y]}}}\n", `line 1: network.skills.pdf.allow[0]: "x y": a rule has no blanks`},
-		{"no connection", "network_limits: {connections: 0}\n", "line 1: network_limits.connections: 0; must be 1 to 4096, network_limits.tenant_connections"},
-		{"more than the tenant's", "network_limits: {tenant_connections: 10}\n", "network_limits.connections: 256; must be 1 to 10, network_limits.tenant_connections"},
+		{"no connection", "network_limits: {connections: 0}\n", "line 1: network_limits.connections: 0; must be 1 to 4096, the value of network_limits.tenant_connections"},
+		{"more than the tenant's", "network_limits: {tenant_connections: 10}\n", "network_limits.connections: 256; must be 1 to 10, the value of network_limits.tenant_connections"},
 		{"more than a helper's", "network_limits:\n  tenant_connections: 9000\n", "line 2: network_limits.tenant_connections: 9000; must be 1 to 8000"},
 		{"no new connection of a tenant", "network_limits: {tenant_new_connections: 0}\n", "network_limits.tenant_new_connections: 0; must be 1 to 100000"},
 		{"a slow tenant", "network_limits: {tenant_bytes_per_second: 1KiB}\n", "line 1: network_limits.tenant_bytes_per_second: 1KiB; must be at least 64KiB, or 0 for no limit"},
@@ -135,7 +135,7 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"a resolver's name", "network_resolvers: [192.0.2.53, dns.example]\n", `line 1: network_resolvers[1]: "dns.example" is not an address; write 192.0.2.53, 192.0.2.53:5353 or [2001:db8::53]:53`},
 		{"an own prefix", "network_own_addresses: [192.0.2.7, 192.0.2.0/24]\n", `line 1: network_own_addresses[1]: "192.0.2.0/24" is not an address; write 192.0.2.7 or 2001:db8::7`},
 		{"a resolver's port", "network_resolvers: ['192.0.2.53:0']\n", `network_resolvers[0]: "192.0.2.53:0" is not an address`},
-		{"a skill's word", "network: {skills: {pdf: all}}\n", `line 1: network.skills.pdf: "all" is not a list of rules`},
+		{"a skill's word", "network: {skills: {pdf: all}}\n", `line 1: network.skills.pdf: "all" is not a mapping`},
 		{"a skill's digest", "network: {skills: {pdf@sha256:12: none}}\n", `network.skills.pdf@sha256:12: "pdf@sha256:12" names no skill; write its full name, or name@sha256: and 64 hex digits`},
 		{"TCP for all, MCP", "listen: {mcp_tcp: 0.0.0.0:1}\n", `line 1: listen.mcp_tcp: "0.0.0.0" is reachable from other machines, and listen.tls is not set; write a loopback address such as 127.0.0.1:7878, or set listen.tls`},
 		{"long socket, MCP", "listen: {mcp_unix: /" + strings.Repeat("x", 120) + "}\n", "line 1: listen.mcp_unix: the path has 121 bytes; a socket's path has at most 107"},
@@ -198,7 +198,7 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"ids of helpers among those of sandboxes", "ids: {first: 300000, network: 296000}\n", "ids.network: the 4096 ids from 296000 on overlap"},
 		{"ids of helpers past the end", "ids: {network: 4294966000}\n", "ids.network: the 4096 ids from 4294966000 on overlap"},
 		{"ids past the end", "ids: {first: 4294967000, count: 1000}\n", "ids.count"},
-		{"a boundary that is none", "boundaries: {allow_missing: [swap, sawp]}\n", `line 1: boundaries.allow_missing[1]: "sawp" cannot be skipped; skillrund --doctor lists the boundaries`},
+		{"a boundary that is none", "boundaries: {allow_missing: [swap, sawp]}\n", `line 1: boundaries.allow_missing[1]: there is no boundary "sawp"; did you mean swap?`},
 		{"a boundary that must be there", "boundaries: {allow_missing: [user namespace]}\n", `line 1: boundaries.allow_missing[0]: "user namespace" cannot be skipped; skillrund --doctor lists the boundaries`},
 		{"a report that must be there", "boundaries: {allow_missing: [complete report]}\n", `line 1: boundaries.allow_missing[0]: "complete report" cannot be skipped; skillrund --doctor lists the boundaries`},
 		{"a boundary twice", "boundaries: {allow_missing: [swap, swap]}\n", `"swap" is listed twice`},
@@ -226,6 +226,30 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"a key twice", "grace: 1s\ndrain: 1s\ngrace: 2s\n", "line 3: grace: the key is on line 1 already; remove one of the two"},
 		{"an id below zero", "ids: {first: -1}\n", `line 1: ids.first: "-1" is not a whole number`},
 		{"itself", "skills: &a [*a]\n", "line 1: skills[0]: a list is not a mapping"},
+		{"a rule with a blank after the colon", "network:\n  allow:\n    - a.example\n    - example.com: 443\n", `line 4: network.allow[1]: a mapping is not a rule; write it in quotes, such as "example.com:443" or "[2001:db8::7]:443"`},
+		{"a rule in brackets", "network:\n  allow: [\n    [2001:db8::7]:443]\n", `line 3: network.allow[0]: a mapping is not a rule; write it in quotes`},
+		{"a list in a list of rules", "network: {deny: [[a.example]]}\n", "line 1: network.deny[0]: a list is not a rule; write it in quotes"},
+		{"a mapping in a list of texts", "network_resolvers: [{a: b}]\n", "line 1: network_resolvers[0]: a mapping is not a text; write it in quotes"},
+		{"an empty item", "network:\n  allow:\n    - a.example\n    -\n", "line 4: network.allow[1]: the item is empty; write a text, or remove the item"},
+		{"a null", "network: {allow: [~, 'a b']}\n", "2 errors\n  line 1: network.allow[0]: the item is empty; write a text, or remove the item\n  line 1: network.allow[1]: \"a b\""},
+		{"a network of a list", "network: [public]\n", "line 1: network: a list is not a mapping; write none, or {allow: [public]}"},
+		{"a skill of a list", "network: {skills: {pdf: [public]}}\n", "line 1: network.skills.pdf: a list is not a mapping; write none, or {allow: [public]}"},
+		{"a protocol", "network: {allow: ['example.com:443/tpc']}\n", `line 1: network.allow[0]: "example.com:443/tpc": "tpc" is no protocol; write /tcp or /udp`},
+		{"a star without quotes", "network:\n  allow:\n    - *.example.com\n", `line 3: did not find expected alphabetic or numeric character; write a text that begins with * or & in quotes, such as "*.example.com"`},
+		{"a star before a name without quotes", "network: {allow: [*example]}\n", `unknown anchor 'example' referenced; write a text that begins with * or & in quotes`},
+		{"a tab before a key", "network:\n\tallow: [public]\n", "line 2: a tab; indent with spaces"},
+		{"a tab after a value", "shell: true\n\n\tgrace: 1s\n", "line 3: a tab; indent with spaces"},
+		{"a tab after a dash", "skills:\n  -\t/a\n  - /b\n\t- /c\n", "a tab; indent with spaces"},
+		{"a character that begins no text", "grace: 1s\nshell: @on\n", "line 2: found character that cannot start any token; write the text in quotes"},
+		{"a bracket that is not closed", "grace: 1s\nnetwork: {allow: [public]\n", "line 2: did not find expected ',' or '}'"},
+		{"a word as a rule", "network: {allow: [a.example, 'true']}\n", `line 1: network.allow[1]: "true": true means nothing in a rule; for all public addresses, write public`},
+		{"a word as a deny rule", "network: {deny: ['localhost:80']}\n", `line 1: network.deny[0]: "localhost:80": localhost means nothing in a rule; for the machine, write its address`},
+		{"none as a deny rule", "network: {deny: [none]}\n", `line 1: network.deny[0]: "none": none is no deny rule`},
+		{"no skill's name", "network: {skills: {'a..b': none}}\n", `line 1: network.skills.a..b: "a..b" names no skill`},
+		{"no skill's name with a digest", "network: {skills: {'a/b/c@sha256:" + strings.Repeat("0", 64) + "': none}}\n", `names no skill`},
+		{"a boundary of no name", "boundaries: {allow_missing: [swaps]}\n", `line 1: boundaries.allow_missing[0]: there is no boundary "swaps"; did you mean swap?`},
+		{"connections in words", "network_limits: {connections: many}\n", `line 1: network_limits.connections: "many" is not a whole number; write one such as 100`},
+		{"eleven mistakes", "network_resolvers: [a, b, c, d, e, f, g, h, i, j, k]\n", "line 1: network_resolvers[9]: \"j\" is not an address; write 192.0.2.53, 192.0.2.53:5353 or [2001:db8::53]:53\n  line 1: network_resolvers[10]"},
 		{"message size", "message_bytes: 1\n", "line 1: message_bytes: 1; must be 64KiB to 256MiB"},
 		{"processors", "limits: {default: {cpus: two}}\n", `line 1: limits.default.cpus: "two" is not a number of processors; write 0.01 or more, or 0 for no limit`},
 		{"too few processors", "limits: {default: {cpus: 0.009}}\n", `"0.009" is not a number of processors`},
@@ -274,11 +298,11 @@ drain: 0s
   line 2: grace: "5 minutes" is not a duration; write 30s, 1m30s or 250ms
   line 5: limits.default.memory: 8GiB is above limits.max.memory, 4GiB; lower it or raise the maximum
   line 6: limits.default.cpus: "two" is not a number of processors; write 0.01 or more, or 0 for no limit
-  line 7: limits.max.open_files: "many" is not a whole number from 0 to 9223372036854775807
+  line 7: limits.max.open_files: "many" is not a whole number; write one such as 100
   line 7: limits.max.processes: 0; must be more than 0
   line 9: listen.tcp: "0.0.0.0" is reachable from other machines, and listen.tls is not set; write a loopback address such as 127.0.0.1:7878, or set listen.tls or listen.insecure
   line 10: listen.unix_mode: "0999" is not a file mode; write it in octal, such as 0660
-  line 13: boundaries.allow_missing[0]: "sawp" cannot be skipped; skillrund --doctor lists the boundaries
+  line 13: boundaries.allow_missing[0]: there is no boundary "sawp"; did you mean swap?
   line 15: boundaries.allow_missing[2]: "swap" is listed twice; remove one of the two
   line 16: shell: "perhaps" is not true or false
   line 17: artifacts: "5" is not a mapping; write keys with their values
@@ -547,6 +571,16 @@ tenants:
 		n := got.Policy.Network
 		if rules := [2]string{rulesText(n.Rules), rulesText(n.Skills["pdf"])}; rules != want[got.Name] {
 			t.Errorf("%s: got %q, want %q", got.Name, rules, want[got.Name])
+		}
+	}
+}
+
+// A file without --config is taken for a command.
+func TestConfigWithoutItsFlag(t *testing.T) {
+	path := writeConfig(t, "")
+	for arg, want := range map[string]string{path: "is a file, not a command; write --config " + path, "adit": "the commands are audit and token"} {
+		if err := run([]string{arg}, "", true, false, false); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 }

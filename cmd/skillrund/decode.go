@@ -7,12 +7,13 @@ import (
 	"io"
 	"log/slog"
 	"reflect"
-	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
 	"github.com/skillrun/skillrun/internal/ingress/identity"
+	"github.com/skillrun/skillrun/internal/lazyregexp"
+	"github.com/skillrun/skillrun/internal/spelling"
 )
 
 // decode reads a YAML file into *c, which holds the defaults. It continues after a mistake,
@@ -25,7 +26,7 @@ func (f *problems) decode(data []byte, c any) {
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
 		return // an empty file
 	} else if err != nil {
-		f.list = append(f.list, problem{text: strings.TrimPrefix(err.Error(), "yaml: ")})
+		f.list = append(f.list, syntaxProblem(err, strings.Split(strings.TrimRight(string(data), "\n"), "\n")))
 		return
 	}
 	f.value("", doc.Content[0], reflect.ValueOf(c).Elem())
@@ -78,11 +79,14 @@ func (f *problems) value(key string, node *yaml.Node, out reflect.Value) {
 			out.SetMapIndex(reflect.ValueOf(name), entry)
 		})
 	case reflect.Slice:
-		if out.Type().Elem().Kind() == reflect.Struct {
+		switch {
+		case out.Type().Elem().Kind() == reflect.Struct:
 			f.items(key, node, out)
-			return
+		case node.Kind == yaml.SequenceNode:
+			f.texts(key, node, out)
+		default:
+			f.scalar(key, node, out)
 		}
-		f.scalar(key, node, out)
 	default:
 		f.scalar(key, node, out)
 	}
@@ -106,6 +110,29 @@ func (f *problems) items(key string, node *yaml.Node, out reflect.Value) {
 	}
 }
 
+// texts reads a list of texts. An item that can't be read becomes an empty text, so that the others keep their places
+// and are checked, too.
+func (f *problems) texts(key string, node *yaml.Node, out reflect.Value) {
+	list := reflect.MakeSlice(out.Type(), len(node.Content), len(node.Content))
+	wants := "a text; write it in quotes"
+	if _, ok := out.Interface().(ruleList); ok {
+		wants = `a rule; write it in quotes, such as "example.com:443" or "[2001:db8::7]:443"`
+	}
+	out.Set(list)
+	for i, item := range node.Content {
+		at := index(key, i)
+		f.lines[at] = item.Line
+		if item.Kind == yaml.AliasNode {
+			item = item.Alias
+		}
+		if item.ShortTag() == "!!null" {
+			f.bad(at, "the item is empty; write a text, or remove the item")
+		} else if err := item.Decode(list.Index(i).Addr().Interface()); err != nil {
+			f.bad(at, "%s is not %s", shown(item), wants)
+		}
+	}
+}
+
 // scalar lets yaml.v3 read a value that has no keys.
 // A type with an UnmarshalYAML (size, duration) names the accepted values by its method wants.
 func (f *problems) scalar(key string, node *yaml.Node, out reflect.Value) {
@@ -114,11 +141,6 @@ func (f *problems) scalar(key string, node *yaml.Node, out reflect.Value) {
 	cut := !own && (out.CanInt() || out.CanUint()) && node.ShortTag() == "!!float"
 	if err := node.Decode(out.Addr().Interface()); err != nil || cut {
 		f.bad(key, "%s is not %s", shown(node), wanted(out.Interface()))
-	}
-	if node.Kind == yaml.SequenceNode {
-		for i, item := range node.Content {
-			f.lines[index(key, i)] = item.Line
-		}
 	}
 }
 
@@ -138,7 +160,7 @@ func (f *problems) field(key, name string, at, value *yaml.Node, out reflect.Val
 		names = append(names, tag)
 	}
 	text := "unknown key; the keys here are " + strings.Join(names, ", ")
-	if near := closest(name, names); near != "" {
+	if near := spelling.Closest(name, names); near != "" {
 		text = "unknown key; did you mean " + near + "?"
 	}
 	f.list = append(f.list, problem{key, at.Line, text})
@@ -200,44 +222,36 @@ func wanted(v any) string {
 		return "a list of texts; write [a, b]"
 	}
 	switch t := reflect.TypeOf(v); t.Kind() {
-	case reflect.Int, reflect.Int32, reflect.Int64:
-		return fmt.Sprintf("a whole number from 0 to %d", uint64(1)<<(t.Bits()-1)-1)
+	case reflect.Int:
+		return "a whole number; write one such as 100" // its range, which validate checks, is smaller than the type's
 	case reflect.Uint, reflect.Uint32, reflect.Uint64:
 		return fmt.Sprintf("a whole number from 0 to %d", ^uint64(0)>>(64-t.Bits()))
 	}
 	return "a text"
 }
 
-// closest returns the name that is at most two edits away from a misspelled name. It returns "" if
-// no name is that close.
-// Two edits find a swapped or a missing letter and still tell memory from message_bytes.
-func closest(word string, names []string) string {
-	best, at := "", 3
-	for _, name := range names {
-		if d := edits(word, name); d < at {
-			best, at = name, d
-		}
-	}
-	return best
-}
+// countsFromZero matches the errors of yaml.v3 with a line that counts from 0: those of its parser, but not of its scanner.
+var countsFromZero = lazyregexp.New(`^did not find expected (<|node content|key$|'-' indicator|',' or )`)
 
-// edits is the Levenshtein distance of two words. It counts bytes: the keys are ASCII.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+// syntaxProblem explains an error of yaml.v3 about the lines of a file.
+func syntaxProblem(err error, lines []string) problem {
+	text, line := strings.TrimPrefix(err.Error(), "yaml: "), 0
+	if n, _ := fmt.Sscanf(text, "line %d:", &line); n == 1 {
+		_, text, _ = strings.Cut(text, ": ")
 	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
+	switch {
+	case strings.Contains(text, "found a tab") || strings.Contains(text, "cannot start any token"):
+		// yaml.v3 may name the line where the value before the tab begins.
+		for i := max(line, 1); i <= len(lines); i++ {
+			if indent := lines[i-1]; strings.Contains(indent[:len(indent)-len(strings.TrimLeft(indent, " \t-"))], "\t") {
+				return problem{line: i, text: "a tab; indent with spaces"}
 			}
-			diagonal = row[j+1]
-			row[j+1] = slices.Min([]int{cost, row[j] + 1, row[j+1] + 1})
 		}
+		text += "; write the text in quotes"
+	case countsFromZero.MatchString(text):
+		line = min(line+1, len(lines))
+	case strings.Contains(text, "alphabetic or numeric character") || strings.Contains(text, "unknown anchor"):
+		text += `; write a text that begins with * or & in quotes, such as "*.example.com"`
 	}
-	return row[len(b)]
+	return problem{line: line, text: text}
 }

@@ -63,6 +63,9 @@ func run(args []string, path string, check, try, version bool) error {
 	var chosen *offlineCommand
 	if len(args) > 0 {
 		if chosen = commands[args[0]]; chosen == nil {
+			if _, err := os.Stat(args[0]); err == nil && path == "" {
+				return fmt.Errorf("%q is a file, not a command; write --config %s", args[0], args[0])
+			}
 			return fmt.Errorf("%q: the commands are audit and token; see --help", args[0])
 		}
 		if slices.ContainsFunc(args, func(arg string) bool { return arg == "-h" || arg == "-help" || arg == "--help" }) {

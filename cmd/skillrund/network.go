@@ -10,6 +10,7 @@ import (
 	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/network/policy"
 	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/skill"
 )
 
 // A networkConfig says which skills get a network, and which rules it has.
@@ -55,7 +56,7 @@ func isNone(node *yaml.Node) bool {
 func (*networkConfig) wants() string { return networkWants }
 func (*networkRules) wants() string  { return networkWants }
 
-const networkWants = "not a list of rules; write none, or {allow: [public]} (docs/network.md)"
+const networkWants = "not a mapping; write none, or {allow: [public]} (docs/network.md)"
 
 // network converts what check has accepted.
 func (c *networkConfig) network() permission.Network {
@@ -84,13 +85,19 @@ func rulesOf(on bool, allow, deny ruleList) *policy.Rules {
 // pinned is the key of a skill with a digest.
 var pinned = lazyregexp.New(`^[^@]+(@sha256:[0-9a-f]{64})?$`)
 
+// namesSkill reports whether a skill can have the name, alone or with a digest.
+func namesSkill(key string) bool {
+	full, _, _ := strings.Cut(key, "@")
+	return pinned.MatchString(key) && skill.ValidFullName(full)
+}
+
 // check reports each text that is not a rule, under its configuration key.
 func (c *networkConfig) check(key string, bad badFunc) {
 	checkRules(key, c.Allow, c.Deny, bad)
 	checkSecrets(join(key, "credentials"), c.Credentials, bad)
 	for _, name := range slices.Sorted(maps.Keys(c.Skills)) {
 		at := join(key, "skills."+name)
-		if !pinned.MatchString(name) {
+		if !namesSkill(name) {
 			bad(at, "%q names no skill; write its full name, or name@sha256: and 64 hex digits", name)
 		}
 		checkRules(at, c.Skills[name].Allow, c.Skills[name].Deny, bad)

@@ -64,7 +64,7 @@ func (c *config) checkNetworkLimits(bad badFunc) {
 	}{
 		{"tenant_connections", l.TenantConnections, network.MaxConnections, ""},
 		// max(1, ...), so that a mistake in tenant_connections is reported once and not again here.
-		{"connections", l.Connections, min(max(1, l.TenantConnections), network.MaxConnections), ", network_limits.tenant_connections"},
+		{"connections", l.Connections, min(max(1, l.TenantConnections), network.MaxConnections), ", the value of network_limits.tenant_connections"},
 		{"new_connections", l.NewConnections, maxNewConnections, ""},
 		{"tenant_new_connections", l.TenantNewConnections, maxNewConnections, ""},
 		{"names", l.Names, maxNetworkNames, ""},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -79,7 +80,9 @@ func (f *problems) bad(key, format string, args ...any) {
 			return
 		}
 	}
-	f.list = append(f.list, problem{key, f.lineOf(key), fmt.Sprintf(format, args...)})
+	// Joined errors have line breaks, and each problem is one line.
+	text := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; ")
+	f.list = append(f.list, problem{key, f.lineOf(key), text})
 }
 
 // lineOf returns the line of a key, or the line of its parent if the file does not have the
@@ -102,6 +105,21 @@ func (f *problems) ofDaemon() error {
 	return (&problems{path: f.path, list: mine}).err()
 }
 
+// byKey compares keys, with [2] before [10].
+func byKey(a, b string) int {
+	parts := func(key string) []string {
+		return strings.FieldsFunc(key, func(c rune) bool { return c == '[' || c == ']' })
+	}
+	return slices.CompareFunc(parts(a), parts(b), func(a, b string) int {
+		n, notA := strconv.Atoi(a)
+		m, notB := strconv.Atoi(b)
+		if notA == nil && notB == nil {
+			return cmp.Compare(n, m)
+		}
+		return strings.Compare(a, b)
+	})
+}
+
 // err returns all problems, file by file and in the order of each file, or nil. It is a *configError if
 // one file has all problems.
 func (f *problems) err() error {
@@ -119,7 +137,7 @@ func (f *problems) err() error {
 			continue
 		}
 		slices.SortStableFunc(list, func(a, b problem) int {
-			return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.key, b.key))
+			return cmp.Or(cmp.Compare(a.line, b.line), byKey(a.key, b.key))
 		})
 		errs = append(errs, &configError{path, list})
 	}

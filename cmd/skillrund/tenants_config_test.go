@@ -132,7 +132,7 @@ func TestTenantErrorsSayWhereAndWhat(t *testing.T) {
 		{"an empty folder", "skills: ['']", "line 1: skills[0].path: is empty"},
 		{"a namespace", "skills: [{path: /x, namespace: A B}]", `line 1: skills[0].namespace: "A B" is not a namespace`},
 		{"a pattern", "shared_skills: ['[']", `line 1: shared_skills[0]: "[" is not a pattern of names; write names such as pdf, team/* or *`},
-		{"a network", "policy: {network: bridge}", `line 1: policy.network: "bridge" is not a list of rules; write none, or {allow: [public]}`},
+		{"a network", "policy: {network: bridge}", `line 1: policy.network: "bridge" is not a mapping; write none, or {allow: [public]}`},
 		{"a wider network", "policy: {network: {}}", "line 1: policy.network: rules are wider than the daemon's network, none"},
 		{"a wider shell", "policy: {shell: true}", "line 1: policy.shell: true is wider than the daemon's shell, false"},
 		{"wider command lines", `policy: {without_allowed_tools: [scripts, "Bash(ls:*)"]}`, `line 1: policy.without_allowed_tools[1]: "Bash(ls:*)" is wider than the daemon's without_allowed_tools`},

@@ -15,6 +15,7 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/spelling"
 	"github.com/skillrun/skillrun/internal/toolview"
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -265,6 +266,10 @@ func (c *config) checkBoundaries(bad badFunc) {
 		key := index("boundaries.allow_missing", i)
 		switch {
 		case !slices.Contains(lowerable, name):
+			if near := spelling.Closest(name, lowerable); near != "" {
+				bad(key, "there is no boundary %q; did you mean %s?", name, near)
+				continue
+			}
 			bad(key, "%q cannot be skipped; skillrund --doctor lists the boundaries", name)
 		case slices.Contains(c.Boundaries.AllowMissing[:i], name):
 			bad(key, "%q is listed twice; remove one of the two", name)

@@ -46,6 +46,12 @@ func (root Root) open() (*os.File, error) {
 // ValidNamespace reports whether a root may have a namespace.
 func ValidNamespace(namespace string) bool { return manifest.PublishedName(namespace) }
 
+// ValidFullName reports whether a skill can have the name, with or without a namespace.
+func ValidFullName(full string) bool {
+	_, name := manifest.SplitName(full)
+	return manifest.ValidName(name) == nil
+}
+
 // Roots returns roots that are not recursive.
 func Roots(dirs ...string) (list []Root) {
 	for _, dir := range dirs {
