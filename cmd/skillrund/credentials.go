@@ -117,7 +117,7 @@ func (c *credentialConfig) check(at string, bad badFunc) {
 		bad(join(at, "value"), "%v", err) // no %q: the value may be the secret itself, by mistake
 	}
 	for i, name := range c.Skills {
-		if !pinned.MatchString(name) {
+		if !namesSkill(name) {
 			bad(index(join(at, "skills"), i), "%q names no skill; write its full name, or name@sha256: and 64 hex digits", name)
 		}
 	}
@@ -170,10 +170,26 @@ func (c *credentialConfig) checkFile(at, file string, bad badFunc) {
 // daemon's environment nor its systemd credentials, so warnCredentials reads those.
 func inspectCredentials(key string, list []credentialConfig, bad badFunc) {
 	for i := range list {
-		if b := list[i].binding(); b.Secret.File != "" {
-			if err := b.Check(); err != nil {
-				bad(index(key, i), "%v", errors.Unwrap(err))
-			}
+		at, wrong := index(key, i), false
+		// An entry with a mistake has not been confined to secrets_dir.
+		list[i].check(at, func(string, string, ...any) { wrong = true })
+		if b := list[i].binding(); !wrong {
+			inspectFiles(join(at, "secret"), b.Secret, join(at, "ca_file"), b.CA, bad)
+		}
+	}
+}
+
+// inspectFiles reads the file of a secret and a file of authorities, as far as the sources name files. The keys are
+// those of the secret and of the authorities.
+func inspectFiles(secretKey string, secret credential.Source, caKey string, ca credential.Source, bad badFunc) {
+	if secret.File != "" {
+		if _, err := secret.Secret(); err != nil {
+			bad(join(secretKey, "file"), "%v; write a file that the daemon can read", err)
+		}
+	}
+	if ca.File != "" {
+		if _, err := ca.Certificates(); err != nil {
+			bad(caKey, "%v; write a file with the server's authority (PEM)", err)
 		}
 	}
 }

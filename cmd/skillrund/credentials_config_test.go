@@ -48,6 +48,8 @@ func TestConfigOfCredentialsSaysWhatIsWrong(t *testing.T) {
 		{"{name: A B, " + good + "}", "network.credentials[0].name"},
 		{"{name: a, " + good + "}\n    - {name: a, " + good + "}", "network.credentials[1].name: a is the name of another entry"},
 		{"{name: a, domain: 10.0.0.1, secret: {env: KEY}}", "network.credentials[0].domain"},
+		{"{name: a, secret: {env: KEY}}", "network.credentials[0].domain: \"\": not a domain; write a name such as api.example.com or *.example.com"},
+		{"{name: a, domain: '*', secret: {env: KEY}}", "network.credentials[0].domain: \"*\": not a domain; write a name such as api.example.com"},
 		{"{name: a, domain: 'a.example:1-2', secret: {env: KEY}}", "more than one port"},
 		{"{name: a, header: Host, " + good + "}", "network.credentials[0].header"},
 		{"{name: a, value: s3cr3t, " + good + "}", "network.credentials[0].value: has no place for the secret"},
@@ -123,10 +125,12 @@ func TestConfigOfTenantsCredentials(t *testing.T) {
 		{has, "{file: ../globex/key}", "not a file in "},
 		{has, "{file: link}", "escapes"},
 		{has, "{file: missing}", "no such file"},
+		{"", "{file: /etc/passwd}", "the daemon has no secrets_dir"},
+		{has, "{file: key, env: NOT_SET_ANYWHERE}", "has 2 of the keys"},
 		{has, "{env: HOME}", "only the daemon's configuration file"},
 		{has, "{systemd_credential: key}", "only the daemon's configuration file"},
 	} {
-		if _, err := check(tt.daemon, tt.secret); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "policy.network.credentials[0]") {
+		if _, err := check(tt.daemon, tt.secret); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "policy.network.credentials[0].secret") || strings.Contains(err.Error(), "2 errors") {
 			t.Errorf("%s: got %v", tt.secret, err)
 		}
 	}

@@ -66,8 +66,11 @@ func parseProxy(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// parsePrefix parses an address or a CIDR.
+// parsePrefix parses an address or a CIDR. As in rules, IPv6 may be in brackets.
 func parsePrefix(text string) (netip.Prefix, error) {
+	if inner, ok := strings.CutSuffix(text, "]"); ok && strings.Contains(text, ":") {
+		text = strings.TrimPrefix(inner, "[")
+	}
 	if a, err := netip.ParseAddr(text); err == nil {
 		// ::ffff:192.0.2.7 is the same address as 192.0.2.7, and has another length of its prefix.
 		a = a.Unmap()
@@ -93,7 +96,9 @@ func (c *proxyConfig) check(bad badFunc) {
 	// ends the user name at the first colon.
 	case c.Password != (secretConfig{}):
 		(&credentialConfig{Secret: c.Password}).checkSecret(join(key, "password"), bad)
-		if c.Username == "" || strings.ContainsAny(c.Username, ":\r\n\x00") {
+		if c.Username == "" {
+			bad(join(key, "username"), "is not set, but network_proxy.password is; write the user name of the password")
+		} else if strings.ContainsAny(c.Username, ":\r\n\x00") {
 			bad(join(key, "username"), "%q; write a name without a colon, for the password", c.Username)
 		}
 	case c.Username != "":
@@ -106,8 +111,11 @@ func (c *proxyConfig) check(bad badFunc) {
 		bad(join(key, "no_proxy"), "%d entries; at most %d", len(c.NoProxy), maxNoProxy)
 	}
 	for i, text := range c.NoProxy {
-		d, err := policy.ParseDomain(text)
-		if _, notPrefix := parsePrefix(text); notPrefix != nil && (err != nil || d.Port() != 0) {
+		if prefix, err := parsePrefix(text); err == nil {
+			if base := prefix.Masked(); prefix != base {
+				bad(index(join(key, "no_proxy"), i), "%q: the address has bits beyond the prefix length; write %s or %s", text, base, prefix.Addr())
+			}
+		} else if d, err := policy.ParseDomain(text); err != nil || d.Port() != 0 {
 			bad(index(join(key, "no_proxy"), i), "%q is no destination; write example.com, *.example.com, 192.0.2.7 or 10.0.0.0/8, without a port", text)
 		}
 	}
@@ -116,10 +124,8 @@ func (c *proxyConfig) check(bad badFunc) {
 // inspectProxy reads the files of the proxy. Its environment and systemd credentials are the daemon's: see
 // inspectCredentials.
 func (c *config) inspectProxy(bad badFunc) {
-	if p := c.NetworkProxy.proxy(); p != nil && p.Password.Env == "" && p.Password.Systemd == "" {
-		if err := p.Check(); err != nil {
-			bad("network_proxy", "%v", err)
-		}
+	if p := c.NetworkProxy.proxy(); p != nil {
+		inspectFiles("network_proxy.password", p.Password, "network_proxy.ca_file", p.CA, bad)
 	}
 }
 

@@ -251,13 +251,16 @@ func TestConfigOfProxy(t *testing.T) {
 		{"{url: 'http://proxy:s3cr3t'}", "network_proxy.url: not the URL"},
 		{"{no_proxy: [a.example]}", "network_proxy: has no url"},
 		{"{" + good + ", username: a}", "network_proxy.password: is not set"},
-		{"{" + good + ", password: {env: KEY}}", "network_proxy.username: \"\"; write a name"},
+		{"{" + good + ", password: {env: KEY}}", "network_proxy.username: is not set, but network_proxy.password is"},
 		{"{" + good + ", username: 'a:b', password: {env: KEY}}", "network_proxy.username"},
 		{"{" + good + ", username: a, password: s3cr3t}", "network_proxy.password: not a place"},
 		{"{" + good + ", username: a, password: {file: x}}", "network_proxy.password.file: the path is not absolute"},
 		{"{" + good + ", ca_file: x}", "network_proxy.ca_file: the path is not absolute"},
 		{"{" + good + ", no_proxy: ['a.example:80']}", "network_proxy.no_proxy[0]: \"a.example:80\" is no destination"},
 		{"{" + good + ", no_proxy: [10.0.0.0/33]}", "network_proxy.no_proxy[0]"},
+		{"{" + good + ", no_proxy: [10.0.0.1/8]}", "network_proxy.no_proxy[0]: \"10.0.0.1/8\": the address has bits beyond the prefix length; write 10.0.0.0/8 or 10.0.0.1"},
+		{"{" + good + ", no_proxy: ['[a.example]']}", "network_proxy.no_proxy[0]: \"[a.example]\" is no destination"},
+		{"{" + good + ", no_proxy: ['[2001:db8::']}", "network_proxy.no_proxy[0]"},
 		{"{" + good + ", no_proxy: [" + strings.Repeat("a.example, ", maxNoProxy+1) + "]}", "network_proxy.no_proxy: 201 entries; at most 200"},
 	} {
 		_, err := loadConfig(writeConfig(t, "network_proxy: "+tt.keys+"\n"))
@@ -265,15 +268,52 @@ func TestConfigOfProxy(t *testing.T) {
 			t.Errorf("%s: got %v", tt.keys, err)
 		}
 	}
-	c, err := loadConfig(writeConfig(t, "network_proxy: {url: 'https://[2001:db8::1]:3129/', username: a, password: {env: KEY}, ca_file: /x, resolve_names: true, no_proxy: [10.1.2.3, 'fd00::/8', '*.a.example']}\n"))
+	c, err := loadConfig(writeConfig(t, "network_proxy: {url: 'https://[2001:db8::1]:3129/', username: a, password: {env: KEY}, ca_file: /x, resolve_names: true, no_proxy: [10.1.2.3, 'fd00::/8', '[2001:db8::/32]', '[2001:db8::7]', '*.a.example']}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := c.NetworkProxy.proxy()
-	if got := fmt.Sprintf("%+v", *p); got != "{Host:2001:db8::1 Port:3129 Secure:true Username:a Password:the environment variable KEY CA:/x ResolvesNames:true Direct:{Names:[*.a.example] Prefixes:[10.1.2.3/32 fd00::/8]}}" {
+	if got := fmt.Sprintf("%+v", *p); got != "{Host:2001:db8::1 Port:3129 Secure:true Username:a Password:the environment variable KEY CA:/x ResolvesNames:true Direct:{Names:[*.a.example] Prefixes:[10.1.2.3/32 fd00::/8 2001:db8::/32 2001:db8::7/128]}}" {
 		t.Errorf("got %s", got)
 	}
 	if none := (&proxyConfig{}).proxy(); none != nil {
 		t.Errorf("without a URL: %v", none)
+	}
+}
+
+// A missing file of the proxy, of a credential or of listen.tls is reported with its key, each on one line.
+func TestInspectNamesKeysOfFiles(t *testing.T) {
+	path := writeConfig(t, `network:
+  credentials:
+    - name: a
+      domain: a.example
+      secret: {file: /none/secret}
+    - name: b
+      domain: b.example
+      secret: {env: NOT_SET_ANYWHERE}
+      ca_file: /none/ca
+network_proxy:
+  url: http://proxy.example:3128
+  username: u
+  password: {file: /none/password}
+  ca_file: /none/proxy-ca
+identity: {tokens: tokens}
+listen: {tcp: "0.0.0.0:1", tls: {certificate: /none/cert, key: /none/key}}
+`)
+	c, found, err := readConfig(path)
+	if err != nil || found.err() != nil {
+		t.Fatal(err, found.err())
+	}
+	c.inspect(t.Context(), "", found.bad)
+	for _, want := range []string{
+		"line 5: network.credentials[0].secret.file: open /none/secret: no such file or directory; write a file that the daemon can read",
+		"line 9: network.credentials[1].ca_file: open /none/ca: no such file or directory; write a file with the server's authority (PEM)",
+		"line 13: network_proxy.password.file: open /none/password: no such file or directory",
+		"line 14: network_proxy.ca_file: open /none/proxy-ca: no such file or directory",
+		"line 16: listen.tls: stat /none/cert: no such file or directory; stat /none/key: no such file or directory; write a certificate",
+	} {
+		if err := found.err(); err == nil || !strings.Contains(err.Error(), "\n  "+want) {
+			t.Errorf("got %v\nwant %s", err, want)
+		}
 	}
 }
