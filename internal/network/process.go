@@ -298,7 +298,8 @@ func (p *process) lastWords() error {
 	if p.memory {
 		return fmt.Errorf("%w: %v", errMemory, p.command.ProcessState)
 	}
-	return fmt.Errorf("%v: %s", p.command.ProcessState, strings.TrimLeft(strings.TrimSpace(p.stderr.String()), "; "))
+	text := strings.TrimLeft(strings.TrimSpace(p.stderr.String()), "; ")
+	return errors.New(strings.TrimSuffix(fmt.Sprintf("%v: %s", p.command.ProcessState, text), ": "))
 }
 
 // A tail keeps the first maxStderr bytes that are written to it. Then it ends the copying: the pipe breaks,

@@ -436,6 +436,14 @@ func TestDiskFullIsTerse(t *testing.T) {
 	}
 }
 
+// A credential may be unavailable because of either of its files. The message must not name the daemon's paths.
+func TestUnavailableCredentialNamesBothFiles(t *testing.T) {
+	v, _ := classify(&credential.UnavailableError{Credential: "github", Err: errors.New("open /etc/ca.pem: no such file")})
+	if got := v.status().Message(); !strings.Contains(got, "the secret or the ca_file of the credential github") || strings.Contains(got, "/etc") {
+		t.Errorf("got %q", got)
+	}
+}
+
 // A status must pass through clients that take no more than 8 KiB of trailers,
 // whatever a caller made it quote.
 func TestStatusIsBounded(t *testing.T) {
