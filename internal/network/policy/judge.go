@@ -244,9 +244,9 @@ func (q question) refuse(p Protocol, port uint16) Verdict {
 }
 
 // nameOnly returns the text of a rule, or "" if it is not a rule about one name. The program chooses the name, and a
-// host may be named "public".
+// host may be named "public" or "localhost".
 func nameOnly(text string) string {
-	if one, problem := parseRule(text, false); problem != "" || one.kind != nameRule {
+	if one, problem := parseRule(text, false); problem != "" || one.kind != nameRule || one.checkWord() != "" {
 		return ""
 	}
 	return text
@@ -255,7 +255,7 @@ func nameOnly(text string) string {
 // IsNarrow reports whether a text is a rule about one name or one address.
 func IsNarrow(text string) bool {
 	one, problem := parseRule(text, false)
-	return problem == "" && (one.kind == nameRule && !one.below || one.kind == prefixRule && one.exact)
+	return problem == "" && one.checkWord() == "" && (one.kind == nameRule && !one.below || one.kind == prefixRule && one.exact)
 }
 
 func withArticle(word string) string {

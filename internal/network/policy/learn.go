@@ -67,7 +67,7 @@ func needed(c Connection) (rules []rule) {
 // one that can't be written.
 func (r rule) isWritable() bool {
 	read, problem := parseRule(r.write(), false)
-	return problem == "" && read.equal(r)
+	return problem == "" && read.checkWord() == "" && read.equal(r)
 }
 
 // widen adds a rule, or its ports to the rule for the same target and protocol.

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -212,4 +213,18 @@ func TestParseRefusesWordsInDenyRules(t *testing.T) {
 		}
 	}
 	rules(t, []string{"*.internet", "all.example"})
+}
+
+// No advice recommends a rule that Parse refuses.
+func TestWordsAreNotRecommended(t *testing.T) {
+	if v := rules(t, []string{"a.example"}).Name("localhost"); v.Allowed || v.Missing != "" {
+		t.Errorf("got %+v", v)
+	}
+	if IsNarrow("internet:443") || !IsNarrow("a.example:443") {
+		t.Error("a word is narrow, or a name is not")
+	}
+	to := netip.MustParseAddrPort("20.1.0.1:443")
+	if got := Learn([]Connection{{Protocol: "tcp", To: to, Name: "internet"}}); slices.Contains(got, "internet:443") {
+		t.Errorf("learned %q", got)
+	}
 }
