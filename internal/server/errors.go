@@ -343,7 +343,7 @@ var table = []row{
 	typed(func(e *credential.UnavailableError) verdict {
 		return verdict{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_CREDENTIAL_UNAVAILABLE,
 			metadata: map[string]string{"credential": e.Credential}, log: true,
-			message: "the daemon can't read the secret or the ca_file of the credential " + e.Credential + ", which the skill may use; skillrund --check and the daemon's log say why"}
+			message: "the daemon can't read the secret or the ca_file of the credential " + e.Credential + ", which the skill may use; the daemon's log and skillrun doctor say why"}
 	}),
 
 	// Errors about executions, their output and their artifacts.
