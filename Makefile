@@ -116,11 +116,10 @@ COUNTING := -coverpkg=$(subst $(blank),$(comma),$(COVERED:%=./%))
 # The two halves of make test, which runs them at the same time. The tests of cmd/skillrund take longest, and do not
 # wait for the packages of the other half, which are compiled again to count statements. Beside them package sandbox
 # runs alone, which takes next longest: with more at a time, two processors are so busy that tests reach their deadlines.
-# Of the others three run at a time, because the last ones wait more than they compute.
 .PHONY: test-counted test-uncounted
 test-counted:
 	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test-sandbox.json -- $(TEST_FLAGS) -coverprofile=.cache/cover-sandbox.out $(COUNTING) ./sandbox
-	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test.json -- -p 3 $(TEST_FLAGS) -coverprofile=.cache/cover.out $(COUNTING) \
+	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test.json -- $(TEST_FLAGS) -coverprofile=.cache/cover.out $(COUNTING) \
 		$(LONGEST) $$(go list ./... | grep -vxF "$$(go list ./sandbox $(UNCOUNTED))")
 	@echo "==> test of the probe, with sandboxes that lack a layer"
 	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test-faults.json -- \
