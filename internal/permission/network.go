@@ -48,23 +48,29 @@ func (n Network) None() bool {
 // named returns the rules for a skill: the entry of name@digest, else of name, else n.Rules. own is true
 // for an entry.
 func (n Network) named(name, digest string) (rules *policy.Rules, own bool) {
-	if digest != "" {
-		if rules, own = n.Skills[name+"@"+digest]; own {
-			return rules, true
-		}
-	}
-	if rules, own = n.Skills[name]; own {
-		return rules, true
+	if key := n.entry(name, digest); key != "" {
+		return n.Skills[key], true
 	}
 	return n.Rules, false
 }
 
+// entry returns the key of a skill in n.Skills, or "" if none is for the skill.
+func (n Network) entry(name, digest string) string {
+	if pinned := name + "@" + digest; digest != "" {
+		if _, ok := n.Skills[pinned]; ok {
+			return pinned
+		}
+	}
+	if _, ok := n.Skills[name]; ok {
+		return name
+	}
+	return ""
+}
+
 // allowKey names the list of allow rules for a skill, as in the daemon's configuration and in a tenant's policy.
 func (n Network) allowKey(sk *skill.Skill) string {
-	for _, key := range []string{sk.Name + "@" + sk.Digest, sk.Name} {
-		if _, ok := n.Skills[key]; ok {
-			return "network.skills." + key + ".allow"
-		}
+	if key := n.entry(sk.Name, sk.Digest); key != "" {
+		return "network.skills." + key + ".allow"
 	}
 	return "network.allow"
 }

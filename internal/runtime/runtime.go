@@ -70,8 +70,8 @@ type Config struct {
 type Set struct {
 	list   []Runtime          // one for each language, python first
 	byName map[string]Runtime // the system's, by program name: python3, python3.11, bash
-	// ask has, by Path, the versions that Discover has not asked for. An execution needs none of them, and together the
-	// programs would take a tenth of a daemon's start.
+	// ask has, by Path, functions that return versions. Discover does not call them: no execution needs these versions, and
+	// the programs would take a tenth of a daemon's start.
 	ask map[string]func() string
 
 	embedded    Runtime // zero: none

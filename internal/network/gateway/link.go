@@ -38,15 +38,15 @@ type link struct {
 	refused    func(packet refusal)
 	hold       func() // returns when the next packet may be read
 	dispatcher stack.NetworkDispatcher
-	done       chan struct{} // closed after the last read, which begin begins
+	done       chan struct{} // closed after the last read; never without begin
 }
 
 func newLink(tun *os.File, refused func(refusal), hold func()) *link {
 	return &link{tun: tun, refused: refused, hold: hold, done: make(chan struct{})}
 }
 
-// stop ends what begin began. It returns after the packets that wait in the device are read. No other may come: the program has ended. The device
-// stays open.
+// stop ends the reading. It returns after the packets that wait in the device are read. No other may come: the program
+// has ended. The device stays open.
 func (l *link) stop() {
 	// A deadline in the past wakes a read that waits. Closing the device would do the same, and take about 20 ms.
 	_ = l.tun.SetReadDeadline(time.Unix(1, 0))
@@ -60,7 +60,7 @@ func (l *link) Attach(d stack.NetworkDispatcher) {
 	}
 }
 
-// begin begins to read packets. Often the first one waits already, so the stack must be ready for it.
+// begin starts the reading of packets. Often the first one waits already, so the stack must be ready for it.
 func (l *link) begin() { go l.read() }
 
 // readBuffers have room for one UDP packet each. Idle sessions hold no buffer.

@@ -45,8 +45,8 @@ type Connection struct {
 	Protocol string         `json:"protocol"` // tcp or udp
 	To       netip.AddrPort `json:"to"`
 	Name     string         `json:"name,omitempty"` // the name that the sandbox resolved to the address, or sent in TLS or HTTP
-	// Names has more names: the newest ones for the address, if Name is one of several that it could be, or those that the
-	// sandbox has sent in further requests. See Learn.
+	// Names has further names for Learn. If the sandbox sent names, these are the other ones that it sent. Else they are the
+	// newest names for the address, if it has several.
 	Names    []string `json:"names,omitempty"`
 	Sent     int64    `json:"sent"`     // bytes from the sandbox
 	Received int64    `json:"received"` // bytes to the sandbox

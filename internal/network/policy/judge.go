@@ -246,7 +246,7 @@ func (q question) refuse(p Protocol, port uint16) Verdict {
 // nameOnly returns the text of a rule, or "" if it is not a rule about one name. The program chooses the name, and a
 // host may be named "public" or "localhost".
 func nameOnly(text string) string {
-	if one, problem := parseRule(text, false); problem != "" || one.kind != nameRule || one.checkWord() != "" {
+	if one, problem := readRule(text, false); problem != "" || one.kind != nameRule {
 		return ""
 	}
 	return text
@@ -254,8 +254,8 @@ func nameOnly(text string) string {
 
 // IsNarrow reports whether a text is a rule about one name or one address.
 func IsNarrow(text string) bool {
-	one, problem := parseRule(text, false)
-	return problem == "" && one.checkWord() == "" && (one.kind == nameRule && !one.below || one.kind == prefixRule && one.exact)
+	one, problem := readRule(text, false)
+	return problem == "" && (one.kind == nameRule && !one.below || one.kind == prefixRule && one.exact)
 }
 
 func withArticle(word string) string {

@@ -66,8 +66,8 @@ func needed(c Connection) (rules []rule) {
 // isWritable reports whether the text of the rule means this rule. The host name "public" is an example of
 // one that can't be written.
 func (r rule) isWritable() bool {
-	read, problem := parseRule(r.write(), false)
-	return problem == "" && read.checkWord() == "" && read.equal(r)
+	read, problem := readRule(r.write(), false)
+	return problem == "" && read.equal(r)
 }
 
 // widen adds a rule, or its ports to the rule for the same target and protocol.

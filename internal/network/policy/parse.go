@@ -212,12 +212,14 @@ var words = map[string]string{
 	"localhost": "for the machine, write its address, such as 192.0.2.7",
 }
 
-// checkWord refuses words that someone takes for rules. As names of hosts they would allow or deny nothing.
-func (r *rule) checkWord() (problem string) {
-	if mean := words[r.name]; mean != "" && !r.below {
-		return fmt.Sprintf("%s means nothing in a rule; %s", r.name, mean)
+// readRule is parseRule for a list of rules. It refuses words that someone takes for rules: as names of hosts they would
+// allow or deny nothing. A Domain may be such a word.
+func readRule(text string, deny bool) (r rule, problem string) {
+	r, problem = parseRule(text, deny)
+	if mean := words[r.name]; problem == "" && mean != "" && !r.below {
+		problem = fmt.Sprintf("%s means nothing in a rule; %s", r.name, mean)
 	}
-	return ""
+	return r, problem
 }
 
 // checkUse refuses rules that could never allow anything.

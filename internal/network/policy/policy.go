@@ -83,10 +83,7 @@ func parseList(list string, texts []string) ([]rule, error) {
 	var rules []rule
 	var mistakes []error
 	for _, text := range texts {
-		one, problem := parseRule(text, list == "deny")
-		if problem == "" {
-			problem = one.checkWord()
-		}
+		one, problem := readRule(text, list == "deny")
 		if problem != "" {
 			mistakes = append(mistakes, &Mistake{List: list, Rule: text, Problem: problem})
 			continue
