@@ -11,9 +11,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
+	"golang.org/x/sys/unix"
 )
 
 // A Hierarchy is the base for the cgroups of sandboxes: one directory on cgroup v2, one
@@ -121,12 +123,29 @@ func (h *Hierarchy) Prepare() error {
 			return err
 		}
 	}
-	for _, c := range []string{"+memory", "+pids", "+cpu"} {
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte(c), 0); err != nil {
-			return fmt.Errorf("enable controller %s in %s: %w", c[1:], dir, err)
+	for _, c := range []string{"memory", "pids", "cpu"} {
+		if err := passOn(dir, c); err != nil {
+			return fmt.Errorf("enable controller %s in %s: %w", c, dir, err)
 		}
 	}
 	return nil
+}
+
+// lastThread is how long a thread may take to end. It removes the mounts of its namespace, which waits for other
+// processors.
+const lastThread = 10 * time.Second
+
+// passOn lets children of dir have the controller. A move to another cgroup leaves behind a thread that is just ending,
+// such as one that tried a mount, and the kernel returns EBUSY while it is in dir.
+func passOn(dir, controller string) error {
+	deadline := time.Now().Add(lastThread)
+	for {
+		err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0)
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // isMachineRoot reports whether dir is the machine's root cgroup and not the root of a

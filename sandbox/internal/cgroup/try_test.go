@@ -2,10 +2,13 @@ package cgroup
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestTryUnified(t *testing.T) {
@@ -74,6 +77,30 @@ func TestUnifiedWithoutControllers(t *testing.T) {
 	}
 	if err := h.Prepare(); err == nil || !strings.Contains(err.Error(), "enable controller memory") {
 		t.Errorf("prepare: got %v", err)
+	}
+}
+
+// A thread of the daemon may be ending while the daemon moves into its leaf. It stays behind for a moment.
+func TestPassOnAwaitsWhatEnds(t *testing.T) {
+	h := realGroup(t)
+	have, err := os.ReadFile(filepath.Join(h.Base[""], "cgroup.controllers"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(have, []byte("memory")) {
+		t.Skip("the machine's cgroup v2 has no controllers: make test-cgroup2 is for it")
+	}
+	last := enter(t, h.Group())
+	if err := os.WriteFile(filepath.Join(h.Base[""], "cgroup.subtree_control"), []byte("+memory"), 0); !errors.Is(err, unix.EBUSY) {
+		t.Fatalf("with a process in the cgroup: got %v, want %v", err, unix.EBUSY)
+	}
+	passed := make(chan error, 1)
+	go func() { passed <- passOn(h.Base[""], "memory") }()
+	if err := errors.Join(last.Process.Kill(), last.Wait()); err == nil {
+		t.Error("the process was not killed")
+	}
+	if err := <-passed; err != nil {
+		t.Error(err)
 	}
 }
 
