@@ -113,7 +113,7 @@ func (s *networkSink) Closed(c policy.Connection) {
 	s.usage.Sent += c.Sent
 	s.usage.Received += c.Received
 	s.learned.note(c)
-	c.Names = nil // only for learned
+	c.Names, c.Claimed = nil, false // only for learned
 	if len(s.usage.Connections) < MaxListedConnections {
 		s.usage.Connections = append(s.usage.Connections, c)
 		if s.timer == nil && !s.ended {
@@ -154,12 +154,14 @@ func (s *networkSink) end() {
 }
 
 // Dropped implements [policy.Sink].
-func (s *networkSink) Dropped(denials, connections int64) {
+func (s *networkSink) Dropped(d policy.Dropped) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.denied += denials
-	s.usage.Count += connections
-	s.learned.miss(connections)
+	s.denied += d.Denials
+	s.usage.Count += d.Connections
+	s.usage.Sent += d.Sent
+	s.usage.Received += d.Received
+	s.learned.miss(d.Connections)
 }
 
 // Lost implements [policy.DaemonSink].

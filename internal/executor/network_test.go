@@ -209,7 +209,7 @@ func TestNetworkEvents(t *testing.T) {
 		for range MaxListedConnections + 1 {
 			s.Closed(policy.Connection{Start: time.Unix(1, 0), Took: time.Second, Protocol: "tcp", To: to, Name: "a.example", Sent: 2, Received: 3, Error: strings.Repeat("x", 100)})
 		}
-		s.Dropped(7, 8)
+		s.Dropped(policy.Dropped{Denials: 7, Connections: 8, Sent: 9, Received: 10})
 	}}
 	dir := filepath.Join(t.TempDir(), "audit")
 	log, err := audit.Open(audit.Config{Dir: dir, KeyFile: filepath.Join(t.TempDir(), "key"), FileBytes: 1 << 20, Files: 2, Log: slog.New(slog.DiscardHandler)})
@@ -234,7 +234,7 @@ func TestNetworkEvents(t *testing.T) {
 	out := events[len(events)-1].Outcome
 	u := out.Usage.Network
 	if denied != MaxDeniedEvents || out.Evidence.NetworkDenied != MaxDeniedEvents+57 || u == nil || u.Count != MaxListedConnections+9 ||
-		u.Sent != 2*(MaxListedConnections+1) || u.Received != 3*(MaxListedConnections+1) || len(u.Connections) != MaxListedConnections || len(u.Denials) != maxListedDenials {
+		u.Sent != 2*(MaxListedConnections+1)+9 || u.Received != 3*(MaxListedConnections+1)+10 || len(u.Connections) != MaxListedConnections || len(u.Denials) != maxListedDenials {
 		t.Errorf("%d events, evidence %+v, usage %+v", denied, out.Evidence, u)
 	}
 	if want := `"169.254.169.254:80"`; !strings.Contains(out.Advice, want) || strings.Count(out.Advice, want) != 1 {

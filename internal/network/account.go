@@ -54,9 +54,9 @@ func (a *account) pass(r wire.Report, counts *TenantStats) {
 		counts.closed(c)
 		a.sink.Closed(c)
 	case wire.Dropped:
-		denials, connections := a.count(r.Denials), a.count(r.Connections)
-		counts.dropped(denials, connections)
-		a.sink.Dropped(denials, connections)
+		d := a.dropped(*r.Dropped)
+		counts.dropped(d)
+		a.sink.Dropped(d)
 	}
 }
 
@@ -81,8 +81,7 @@ func (a *account) connection(c policy.Connection) policy.Connection {
 		c.Names[i] = text(name)
 	}
 	c.Took = max(0, min(c.Took, time.Since(c.Start)))
-	c.Sent = a.take(&a.bytes, c.Sent, mostBytes)
-	c.Received = a.take(&a.bytes, c.Received, mostBytes)
+	c.Sent, c.Received = a.carried(c.Sent), a.carried(c.Received)
 	// The list of the daemon decides the names and their order. The helper can only say which of them were used.
 	reported := c.Credentials
 	c.Credentials = nil
@@ -94,8 +93,13 @@ func (a *account) connection(c policy.Connection) policy.Connection {
 	return c
 }
 
-// count bounds the number of events that were not reported one by one.
-func (a *account) count(n int64) int64 { return a.take(&a.events, n, mostEvents) }
+// dropped returns possible sums of the events that were not reported one by one.
+func (a *account) dropped(d policy.Dropped) policy.Dropped {
+	return policy.Dropped{Denials: a.count(d.Denials), Connections: a.count(d.Connections), Sent: a.carried(d.Sent), Received: a.carried(d.Received)}
+}
+
+func (a *account) count(n int64) int64   { return a.take(&a.events, n, mostEvents) }
+func (a *account) carried(n int64) int64 { return a.take(&a.bytes, n, mostBytes) }
 
 // take adds n to a sum, as far as the sum stays below rate for each second of the network's life.
 func (a *account) take(sum *int64, n, rate int64) int64 {

@@ -31,8 +31,8 @@ func lies(network uint64) []wire.Report {
 			Start: time.Unix(0, 0), Took: math.MaxInt64, Protocol: "carrier pigeon", To: zone, Name: "a\tb", Sent: math.MaxInt64, Received: math.MaxInt64,
 		}},
 		{Kind: wire.Closed, Network: network, Connection: &policy.Connection{Start: time.Now().Add(time.Hour), Took: -5, Protocol: "udp", Sent: -9, Received: math.MinInt64}},
-		{Kind: wire.Dropped, Network: network, Denials: math.MaxInt64, Connections: -7},
-		{Kind: wire.Dropped, Network: network, Denials: math.MaxInt64, Connections: math.MaxInt64},
+		{Kind: wire.Dropped, Network: network, Dropped: &policy.Dropped{Denials: math.MaxInt64, Connections: -7, Sent: -1}},
+		{Kind: wire.Dropped, Network: network, Dropped: &policy.Dropped{Denials: math.MaxInt64, Connections: math.MaxInt64, Sent: math.MaxInt64, Received: math.MaxInt64}},
 	}
 }
 
@@ -130,8 +130,9 @@ func TestHelperLies(t *testing.T) {
 	if c := b.closed[0]; c.Protocol != "ip" || c.Name != "a\ufffdb" || b.closed[1].Protocol != "udp" || b.closed[1].Sent != 0 {
 		t.Errorf("connections: %+v", b.closed)
 	}
-	if b.dropped <= 0 || b.dropped > int64(now.Sub(begin)/time.Second+1)*mostEvents {
-		t.Errorf("dropped: %d", b.dropped)
+	if d := b.dropped; d.Denials+d.Connections <= 0 || d.Denials+d.Connections > int64(now.Sub(begin)/time.Second+1)*mostEvents ||
+		d.Sent < 0 || d.Received < 0 || d.Sent+d.Received > most {
+		t.Errorf("dropped: %+v", d)
 	}
 	for _, tenant := range []string{"a", "b"} {
 		if c := m.Stats().Tenants[tenant]; c.Connections < 2 || c.Sent < 0 || c.Sent > most || c.Repeated < 0 || len(c.Denied) != len(policy.Kinds) {

@@ -75,7 +75,7 @@ type events struct {
 	mu      sync.Mutex
 	denials []policy.Denial
 	closed  []policy.Connection
-	dropped int64
+	dropped policy.Dropped
 	lost    int
 }
 
@@ -89,10 +89,10 @@ func (e *events) Closed(c policy.Connection) {
 	defer e.mu.Unlock()
 	e.closed = append(e.closed, c)
 }
-func (e *events) Dropped(denials, connections int64) {
+func (e *events) Dropped(d policy.Dropped) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.dropped += denials + connections
+	e.dropped.Add(d)
 }
 func (e *events) Lost() {
 	e.mu.Lock()

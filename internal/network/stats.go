@@ -19,7 +19,7 @@ type Stats struct {
 // the tenant is removed and comes back.
 type TenantStats struct {
 	Connections    int64 // that have ended
-	Sent, Received int64 // bytes of the connections that were told one by one
+	Sent, Received int64 // bytes
 	// Denied counts the reported refusals by policy.Denial.Kind, Repeated the refusals that were only counted.
 	Denied   map[string]int64
 	Repeated int64
@@ -67,7 +67,9 @@ func (s *TenantStats) closed(c policy.Connection) {
 	s.Received += c.Received
 }
 
-func (s *TenantStats) dropped(denials, connections int64) {
-	s.Repeated += denials
-	s.Connections += connections
+func (s *TenantStats) dropped(d policy.Dropped) {
+	s.Repeated += d.Denials
+	s.Connections += d.Connections
+	s.Sent += d.Sent
+	s.Received += d.Received
 }

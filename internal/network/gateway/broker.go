@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/skillrun/skillrun/internal/network/credential"
@@ -65,11 +67,13 @@ func (c *connection) brokered() (*exchange, bool) {
 	c.in.again = seen.bytes
 	// A client can send any name, so the name alone decides nothing. This sandbox must have got the address as an
 	// answer for the name, and the rules must allow the name here.
-	has := func(list []string) bool {
-		return slices.ContainsFunc(list, func(n string) bool { return policy.NormalName(n) == name })
+	if name == "" || !slices.ContainsFunc(names, func(n string) bool { return policy.NormalName(n) == name }) {
+		return nil, false
 	}
-	if name == "" || !has(names) || c.decision.names != nil && !has(c.decision.names) {
-		// Without a credential the connection goes on as any other, which refuses the name or passes it on.
+	// The names are those of now: the sandbox may have resolved some of them after the decision. So the rules are asked
+	// again, also those that deny the name.
+	if _, ok := c.gateway.spoken(c.decision, name, "name"); !ok {
+		// Without a credential the connection goes on as any other, which refuses the name.
 		return nil, false
 	}
 	list := b.matching(name, port, secure)
@@ -107,12 +111,17 @@ func (c *connection) named(from io.Reader) (name string, secure bool) {
 	return name, false
 }
 
-// cutPort returns the name in a Host, and its port or "".
+// cutPort returns the name in a Host, and its port or "". A name in brackets keeps them, because no server takes it for the
+// name alone. An address loses them.
 func cutPort(host string) (name, port string) {
-	if name, port, err := net.SplitHostPort(host); err == nil {
-		return policy.NormalName(name), port
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
+		return policy.NormalName(host), ""
 	}
-	return policy.NormalName(host), ""
+	if _, err := netip.ParseAddr(name); err != nil && strings.HasPrefix(host, "[") {
+		name = "[" + name + "]"
+	}
+	return policy.NormalName(name), port
 }
 
 // A recorder keeps the bytes that are read from it.

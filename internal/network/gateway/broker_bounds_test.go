@@ -1,14 +1,22 @@
 package gateway
 
 import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/certtest"
 	"github.com/skillrun/skillrun/internal/network/dial"
+	"github.com/skillrun/skillrun/internal/network/networktest"
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
@@ -36,6 +44,71 @@ func TestCredentialHeads(t *testing.T) {
 		b := newBox(t, []string{"api.test"}, nil, func(c *Config) { c.Credentials = set })
 		if code, text := get(t, b.client(t, set, false, ""), "http://api.test/", tt.change); code != tt.want {
 			t.Errorf("%s, without TLS: %d %s", name, code, text)
+		}
+	}
+}
+
+// The head of an answer is bounded, too: an attacker may have a server in a bound domain.
+func TestCredentialAnswerHeads(t *testing.T) {
+	newZone(t)
+	networktest.Serve(t, networktest.Public+":80", func(c net.Conn) {
+		r, err := http.ReadRequest(bufio.NewReader(c))
+		if err != nil {
+			return
+		}
+		size, _ := strconv.Atoi(r.URL.Query().Get("size"))
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX: "+strings.Repeat("x", size)+"\r\n\r\n")
+	})
+	set := bind(t, nil, true, "api.test")
+	b := newBox(t, []string{"api.test"}, nil, func(c *Config) { c.Credentials = set })
+	for size, want := range map[int]int{15 << 10: http.StatusOK, 20 << 10: http.StatusBadGateway} {
+		if code, text := get(t, b.client(t, set, false, ""), fmt.Sprintf("http://api.test/?size=%d", size)); code != want {
+			t.Errorf("%d bytes: %d %s", size, code, text)
+		}
+	}
+}
+
+// A server without HTTP/2 gets a connection for each of the requests at a time, and each is reported.
+func TestFurtherConnections(t *testing.T) {
+	newZone(t)
+	authority := certtest.NewAuthority(t, "origin")
+	pair := authority.Client("origin", func(c *x509.Certificate) {
+		c.DNSNames, c.ExtKeyUsage = []string{"api.test"}, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	})
+	l, err := tls.Listen("tcp", networktest.Public+":443", &tls.Config{Certificates: []tls.Certificate{pair.TLS()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := make(chan struct{}, 2)
+	s := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		both <- struct{}{}
+		for len(both) < 2 {
+			time.Sleep(time.Millisecond)
+		}
+	})}
+	go s.Serve(l)
+	defer s.Close()
+	set := bind(t, authority.PEM(), false, "api.test")
+	b := newBox(t, []string{"api.test"}, nil, func(c *Config) { c.Credentials = set })
+	client := b.client(t, set, true, "")
+	// The connection is there before the two requests, which share it.
+	if code, text := get(t, client, "https://api.test/", toHost("www.test")); code != http.StatusMisdirectedRequest {
+		t.Fatalf("%d %s", code, text)
+	}
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			if code, text := get(t, client, "https://api.test/"); code != http.StatusOK {
+				t.Errorf("%d %s", code, text)
+			}
+		})
+	}
+	all.Wait()
+	client.CloseIdleConnections()
+	await(t, b.log, func() (bool, bool) { return true, len(b.closed) == 2 })
+	for _, c := range b.closed {
+		if c.Name != "api.test" || c.To.Port() != 443 || c.Error != "" || (c.Sent > 0) != (len(c.Credentials) > 0) {
+			t.Errorf("%+v", c)
 		}
 	}
 }

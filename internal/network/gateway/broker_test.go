@@ -5,17 +5,21 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	stdlog "log"
 	"net"
 	"net/http"
+	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 	"golang.org/x/net/http2"
+	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/certtest"
 	"github.com/skillrun/skillrun/internal/network/credential"
@@ -179,12 +183,14 @@ func TestCredentials(t *testing.T) {
 		want("a redirect", 200, proto+" www.test / []", client(), "https://api.test/redirect")
 		one := client()
 		want("first request", 200, "HTTP/2.0 api.test / "+with, one, "https://api.test/")
-		for _, host := range []string{"www.test", "api.test.evil.test", "api.test:80"} {
+		for _, host := range []string{"www.test", "api.test.evil.test", "api.test:80", "[api.test]:443"} {
 			want("another Host: "+host, 421, "skillrun: the request is for another host", one, "https://api.test/", toHost(host))
 			b.awaitDenial(t, func(d policy.Denial) bool { return d.Name == host })
 		}
 		want("the port in the Host", 200, "HTTP/2.0 api.test:443 /", one, "https://api.test/", toHost("api.test:443"))
-		want("TRACE", 405, "skillrun: a TRACE request", one, "https://api.test/", func(r *http.Request) { r.Method = "TRACE" })
+		for _, method := range []string{"TRACE", "trace"} {
+			want(method, 405, "skillrun: a TRACE request", one, "https://api.test/", func(r *http.Request) { r.Method = method })
+		}
 		want("plain HTTP", 200, "HTTP/1.1 api.test / []", b.client(t, set, false, ""), "http://api.test/")
 	}
 	e := await(t, b.log, func() (policy.Connection, bool) {
@@ -216,6 +222,59 @@ func TestCredentialNeedsTheResolvedName(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "unknown authority") {
 		t.Errorf("an unbound name: %v", err)
 	}
+}
+
+// A deny rule for a port of the domain holds, also if the sandbox resolves the domain only while the Gateway dials.
+func TestCredentialOfADeniedName(t *testing.T) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public := netip.MustParseAddr(networktest.Public)
+	address := &unix.SockaddrInet4{Addr: public.As4(), Port: 80}
+	if err := errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), unix.Bind(fd, address), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "listener")
+	defer f.Close()
+	// The backlog is full until the server accepts, so the Gateway's dial waits.
+	first, err := net.Dial("tcp", networktest.Public+":80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	set := bind(t, nil, true, "api.test")
+	b := newBox(t, []string{"public"}, []string{"api.test:80"}, func(c *Config) { c.Credentials = set })
+	ended := make(chan string, 1)
+	go func() {
+		c, err := b.Dial("tcp", networktest.Public+":80")
+		if err != nil {
+			ended <- err.Error()
+			return
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n\r\n")
+		got, _ := io.ReadAll(c)
+		ended <- string(got)
+	}()
+	for late := time.Now().Add(30 * time.Second); b.gateway.entries.own.used.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatal("no connection was judged")
+		}
+	}
+	// As a lookup does. The sandbox's only thread waits for its connection.
+	b.gateway.pins.add("api.test", []netip.Addr{public}, time.Minute, true)
+	l, err := net.FileListener(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: http.HandlerFunc(answer), ErrorLog: stdlog.New(io.Discard, "", 0)}
+	go s.Serve(l)
+	defer s.Close()
+	if got := <-ended; got != "" {
+		t.Errorf("got %q", got)
+	}
+	b.awaitDenial(t, func(d policy.Denial) bool { return d.Rule == "api.test:80" })
 }
 
 // With plain_http, requests without TLS get the credential, too, and only for the bound Host.

@@ -34,6 +34,7 @@ type connection struct {
 
 	credentials    []string // that were added to its requests, by name; valid after carry
 	spoken         []string // names that the client has sent and that are allowed; valid after carry
+	claimed        bool     // it has not resolved some of spoken to the address; valid after carry
 	refusal        atomic.Pointer[string]
 	sent, received atomic.Int64
 	activity       activity
@@ -86,8 +87,8 @@ func buffersAfter(n, size int) *sync.Pool {
 // run carries the connection until both directions have ended, and reports it.
 func (c *connection) run() {
 	c.carry()
-	done := policy.Connection{Start: c.start, Took: time.Since(c.start), Protocol: "tcp", To: c.decision.to,
-		Name: c.decision.name, Names: c.decision.likely, Sent: c.sent.Load(), Received: c.received.Load(), Credentials: c.credentials}
+	done := c.decision.connection(c.start, policy.Connection{Names: c.decision.likely, Claimed: c.claimed,
+		Sent: c.sent.Load(), Received: c.received.Load(), Credentials: c.credentials})
 	// A client sends the name that it means. Before, only the names of the address were known.
 	if len(c.spoken) > 0 {
 		done.Name, done.Names = c.spoken[0], c.spoken[1:]

@@ -16,7 +16,7 @@ func (g *Gateway) missed(start time.Time, d decision, err error) {
 	if _, proxy := errors.AsType[dial.ProxyError](err); proxy || dial.Fault(err) != "" || g.life.Err() != nil {
 		return
 	}
-	g.report.closed(policy.Connection{Start: start, Took: time.Since(start), Protocol: string(d.protocol), To: d.to, Name: d.name, Error: dial.Unreached(err)})
+	g.report.closed(d.connection(start, policy.Connection{Error: dial.Unreached(err)}))
 }
 
 // dial opens the connection of a decision, through the proxy if the decision has one. If the proxy or the

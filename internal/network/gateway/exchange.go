@@ -13,8 +13,10 @@ import (
 	"net/http/httputil"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/skillrun/skillrun/internal/network/credential"
 	"github.com/skillrun/skillrun/internal/network/dial"
@@ -92,9 +94,13 @@ const (
 	maxRequestHead  = 8 << 10 // bytes of each request
 	maxFields       = dial.MaxLines
 	streamBuffer    = 512 << 10
-	frameSize       = 16 << 10  // the smallest that HTTP/2 allows (RFC 9113, 4.2)
-	maxResponseHead = 256 << 10 // of each answer
+	frameSize       = 16 << 10 // the smallest that HTTP/2 allows (RFC 9113, 4.2)
+	maxResponseHead = 16 << 10 // of each answer, as much as Node.js takes
 )
+
+// continueTime is how long a request that has "Expect: 100-continue" waits for the server's word before its body follows.
+// Many servers say nothing. curl waits as long.
+const continueTime = time.Second
 
 func http2Config() *http.HTTP2Config {
 	return &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: frameSize,
@@ -115,7 +121,7 @@ func (s *exchange) transport() *http.Transport {
 		DialContext: s.dial, DisableCompression: true, Protocols: new(http.Protocols),
 		TLSClientConfig: &tls.Config{ServerName: s.name, RootCAs: s.roots(), MinVersion: tls.VersionTLS12},
 		IdleConnTimeout: s.gateway.entries.limits.Idle, TLSHandshakeTimeout: s.gateway.entries.limits.Dial,
-		ExpectContinueTimeout: s.gateway.entries.limits.Hello, MaxResponseHeaderBytes: maxResponseHead, HTTP2: http2Config(),
+		ExpectContinueTimeout: continueTime, MaxResponseHeaderBytes: maxResponseHead, HTTP2: http2Config(),
 	}
 	t.Protocols.SetHTTP1(true)
 	t.Protocols.SetHTTP2(s.secure)
@@ -148,12 +154,18 @@ func (s *exchange) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 		s.gateway.deny(s.decision.refuse(policy.Verdict{Reason: reached}))
 		return nil, errors.New(reached)
 	}
+	start := time.Now()
 	c, err := s.gateway.dial(ctx, s.decision)
 	if err != nil {
+		s.gateway.missed(start, s.decision, err)
 		s.gateway.leave()
 		return nil, err
 	}
-	return &entered{c, sync.OnceFunc(s.gateway.leave)}, nil
+	return &entered{c, sync.OnceFunc(func() {
+		// The bytes and credentials of all requests are with the sandbox's own connection.
+		s.gateway.report.closed(s.decision.connection(start, policy.Connection{}))
+		s.gateway.leave()
+	})}, nil
 }
 
 // entered is a further connection to the destination.
@@ -177,7 +189,7 @@ func (s *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, d, http.StatusMisdirectedRequest, "the request is for another host than its connection, which carries a credential for "+s.name)
 	case r.Method == http.MethodConnect:
 		s.refuse(w, s.decision, http.StatusMethodNotAllowed, "a CONNECT request asks for a relay")
-	case r.Method == http.MethodTrace: // the answer would have the credential
+	case strings.EqualFold(r.Method, http.MethodTrace): // the answer would have the credential
 		s.refuse(w, s.decision, http.StatusMethodNotAllowed, "a TRACE request asks for its own headers, and one has a credential")
 	case r.URL.Opaque != "": // of "scheme:rest"; ReverseProxy would send rest as a target that is no path
 		s.refuse(w, s.decision, http.StatusBadRequest, "the target of the request is not valid")

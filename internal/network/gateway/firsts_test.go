@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
 
 	"github.com/skillrun/skillrun/internal/network/dial"
 	"github.com/skillrun/skillrun/internal/network/networktest"
@@ -158,6 +159,36 @@ func TestReportedName(t *testing.T) {
 		if c := b.awaitClosed(t); c.Name != "www.test" || fmt.Sprint(c.Names) != "[second.test]" {
 			t.Errorf("HTTP: %+v", c)
 		}
+	}
+}
+
+// A name that the client sends without a lookup is reported, and nothing learns it.
+func TestReportedClaim(t *testing.T) {
+	newZone(t)
+	serveHTTP(t, networktest.Public+":443", true)
+	for _, resolved := range [][]string{nil, {"second.test"}} {
+		b := newBox(t, []string{"public"}, []string{"bad.test"})
+		c := tls.Client(b.dialNamed(t, "443", resolved...), &tls.Config{ServerName: "bank.test", InsecureSkipVerify: true})
+		if err := c.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		e := b.awaitClosed(t)
+		if got := policy.Learn([]policy.Connection{e}); e.Name != "bank.test" || fmt.Sprint(got) != "["+networktest.Public+":443]" {
+			t.Errorf("%+v, learned %q", e, got)
+		}
+	}
+}
+
+// A program may end a connection before its handshake is complete. The destination has seen it, so it counts.
+func TestEndDuringTheHandshake(t *testing.T) {
+	networktest.Serve(t, networktest.Public+":80", echo)
+	w := newWire(t, nil)
+	w.send(t, segment(3000, firstSequence, 0, header.TCPFlagSyn, ""))
+	s := w.receive(t, 3000)
+	w.send(t, segment(3000, firstSequence+1, s.SequenceNumber()+1, header.TCPFlagRst, ""))
+	if c := w.awaitClosed(t); c.To.String() != networktest.Public+":80" || c.Error != "the program ended the connection" {
+		t.Errorf("%+v", c)
 	}
 }
 

@@ -74,14 +74,11 @@ func (c *connection) checkRequest(r *http.Request) error {
 	if r.URL.Opaque != "" { // of "scheme:rest"; it would be written as a target that is no path
 		return refuse("the target of the request is not valid")
 	}
-	host := r.Host
-	if name, port, err := net.SplitHostPort(host); err == nil {
-		if strings.Trim(port, "0123456789") != "" {
-			return refuse("the Host of the request is not valid") // it would be written as an empty one
-		}
-		host = name
+	name, port := cutPort(r.Host)
+	if strings.Trim(port, "0123456789") != "" {
+		return refuse("the Host of the request is not valid") // it would be written as an empty one
 	}
-	return c.names(host, "Host of the request")
+	return c.names(name, "Host of the request")
 }
 
 // writeRequest writes r as one request. Its head goes out before the body is waited for: the client
@@ -104,17 +101,20 @@ func writeRequest(out *bufio.Writer, r *http.Request) error {
 }
 
 // A requestWriter keeps the version of a request of HTTP/1.0. Request.Write writes HTTP/1.1, to which the
-// server may answer with chunks that the client does not know.
+// server may answer with chunks that the client does not know. It also writes a Host, which such a request need not have.
 type requestWriter struct {
 	out   *bufio.Writer
 	minor int
 	begun bool
 }
 
-const newVersion, oldVersion = " HTTP/1.1\r\n", " HTTP/1.0\r\n"
+const newVersion, oldVersion, noHost = " HTTP/1.1\r\n", " HTTP/1.0\r\n", "Host: \r\n"
 
-// Write gets the whole first line at once, with the version at its end.
+// Write gets each of the first two lines at once: the one with the version at its end, and Host.
 func (w *requestWriter) Write(b []byte) (int, error) {
+	if w.minor == 0 && string(b) == noHost {
+		return len(b), nil
+	}
 	if w.begun || w.minor > 0 {
 		return w.out.Write(b)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
@@ -107,6 +108,12 @@ func (d decision) refuse(v policy.Verdict) decision {
 	return d
 }
 
+// connection returns c with what the decision says about it. It begins at start and ends now.
+func (d decision) connection(start time.Time, c policy.Connection) policy.Connection {
+	c.Start, c.Took, c.Protocol, c.To, c.Name = start, time.Since(start), string(d.protocol), d.to, d.name
+	return c
+}
+
 // deny reports d, a refusal.
 func (g *Gateway) deny(d decision) {
 	if d.reason == closing {
@@ -136,8 +143,15 @@ func (c *connection) names(name, what string) error {
 	}
 	if name = policy.NormalName(name); name != "" && len(c.spoken) < policy.MaxNames && !slices.Contains(c.spoken, name) {
 		c.spoken = append(c.spoken, name)
+		c.claimed = c.claimed || !c.gateway.resolved(c.decision.to.Addr(), name)
 	}
 	return nil
+}
+
+// resolved reports whether this sandbox has got the address as an answer for the name.
+func (g *Gateway) resolved(a netip.Addr, name string) bool {
+	names, _ := g.pins.names(a)
+	return slices.ContainsFunc(append(names, g.relay.NameOf(a)), func(n string) bool { return policy.NormalName(n) == name })
 }
 
 // spoken judges a name that the client sent, such as a TLS server name.

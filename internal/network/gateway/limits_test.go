@@ -241,7 +241,7 @@ func silence(t *testing.T) (end func()) {
 	return func() { first.Close(); unix.Close(fd) }
 }
 
-// Equal refusals and those beyond the rate only count.
+// Equal refusals and those beyond the rate only count, and so do connections, with their bytes.
 func TestReporter(t *testing.T) {
 	l := newLog()
 	r := newReporter(l)
@@ -252,14 +252,14 @@ func TestReporter(t *testing.T) {
 		r.denied(policy.Denial{Protocol: "dns", Name: "b.test", Reason: string(rune('0' + i))})
 	}
 	for range 2000 {
-		r.closed(policy.Connection{})
+		r.closed(policy.Connection{Sent: 2, Received: 3})
 	}
 	r.end()
-	if told := int64(len(l.denials)); told < 100 || told+l.dropped[0] != 310 {
-		t.Errorf("%d refusals told, %d dropped", told, l.dropped[0])
+	if told := int64(len(l.denials)); told < 100 || told+l.dropped.Denials != 310 {
+		t.Errorf("%d refusals told, %+v", told, l.dropped)
 	}
-	if told := int64(len(l.closed)); told < 1000 || told+l.dropped[1] != 2000 {
-		t.Errorf("%d connections told, %d dropped", told, l.dropped[1])
+	if told := int64(len(l.closed)); told < 1000 || told+l.dropped.Connections != 2000 || l.dropped.Sent != 2*l.dropped.Connections || l.dropped.Received != 3*l.dropped.Connections {
+		t.Errorf("%d connections told, %+v", told, l.dropped)
 	}
 }
 

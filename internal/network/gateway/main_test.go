@@ -19,16 +19,14 @@ type log struct {
 	changed chan struct{}
 	denials []policy.Denial
 	closed  []policy.Connection
-	dropped [2]int64
+	dropped policy.Dropped
 }
 
 func newLog() *log { return &log{changed: make(chan struct{}, 1)} }
 
 func (l *log) Denied(d policy.Denial)     { l.note(func() { l.denials = append(l.denials, d) }) }
 func (l *log) Closed(c policy.Connection) { l.note(func() { l.closed = append(l.closed, c) }) }
-func (l *log) Dropped(denials, connections int64) {
-	l.note(func() { l.dropped[0] += denials; l.dropped[1] += connections })
-}
+func (l *log) Dropped(d policy.Dropped)   { l.note(func() { l.dropped.Add(d) }) }
 
 func (l *log) note(f func()) {
 	l.mu.Lock()

@@ -289,6 +289,10 @@ func TestHost(t *testing.T) {
 		t.Errorf("got %v", r)
 	}
 	b.awaitDenial(t, func(d policy.Denial) bool { return d.Name == "evil.example" })
+	// Servers do not take a name in brackets for the name.
+	conn = b.dialNamed(t, "80", "www.test")
+	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: [www.test]:80\r\n\r\n")
+	b.awaitDenial(t, func(d policy.Denial) bool { return d.Name == "[www.test]" })
 }
 
 // The server sees the version of the request: it may answer one of HTTP/1.1 with chunks, which clients of
@@ -319,6 +323,30 @@ func TestHostOldVersion(t *testing.T) {
 		if got := <-heads; got != tt.want {
 			t.Errorf("%.40q: the server got %q", tt.send, got)
 		}
+	}
+}
+
+// A request of HTTP/1.0 needs no Host, and gets none.
+func TestOldVersionWithoutHost(t *testing.T) {
+	newZone(t)
+	heads := make(chan string, 1)
+	networktest.Serve(t, networktest.Public+":80", func(c net.Conn) {
+		in := bufio.NewReader(c)
+		head := ""
+		for !strings.HasSuffix(head, "\r\n\r\n") {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				break
+			}
+			head += line
+		}
+		heads <- head
+	})
+	b := newBox(t, []string{"public"}, []string{"bad.test"})
+	conn := b.dialNamed(t, "80", "www.test")
+	_, _ = io.WriteString(conn, "GET / HTTP/1.0\r\nA: b\r\n\r\n")
+	if got := <-heads; !strings.HasPrefix(got, "GET / HTTP/1.0\r\n") || strings.Contains(got, "Host") {
+		t.Errorf("the server got %q", got)
 	}
 }
 

@@ -19,7 +19,7 @@ type reporter struct {
 	denials     *rate.Limiter
 	connections *rate.Limiter
 	recent      map[refused]time.Time
-	dropped     struct{ denials, connections int64 } // counted, not yet passed on
+	dropped     policy.Dropped // counted, not yet passed on
 	ended       bool
 }
 
@@ -46,7 +46,7 @@ func (r *reporter) denied(d policy.Denial) {
 		return
 	}
 	if r.repeats(d) || !r.denials.Allow() {
-		r.dropped.denials++
+		r.dropped.Denials++
 		return
 	}
 	r.reportDropped()
@@ -74,18 +74,18 @@ func (r *reporter) closed(c policy.Connection) {
 		return
 	}
 	if !r.connections.Allow() {
-		r.dropped.connections++
+		r.dropped.Add(c.Dropped())
 		return
 	}
 	r.reportDropped()
 	r.sink.Closed(c)
 }
 
-// reportDropped passes on the number of events that were only counted since the last call.
+// reportDropped passes on the sums of the events that were only counted since the last call.
 func (r *reporter) reportDropped() {
-	if d := r.dropped; d.denials+d.connections > 0 {
-		r.dropped.denials, r.dropped.connections = 0, 0
-		r.sink.Dropped(d.denials, d.connections)
+	if d := r.dropped; d != (policy.Dropped{}) {
+		r.dropped = policy.Dropped{}
+		r.sink.Dropped(d)
 	}
 }
 

@@ -98,6 +98,8 @@ func (g *Gateway) open(r *tcp.ForwarderRequest, d decision) *connection {
 	c, err := accept(r)
 	if err != nil {
 		out.Reset() // the client has not ended its data
+		// The destination has seen the connection, so it counts.
+		g.report.closed(d.connection(start, policy.Connection{Error: "the program ended the connection"}))
 		return nil
 	}
 	c.gateway, c.decision, c.out, c.start = g, d, out, start

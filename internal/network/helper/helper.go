@@ -243,34 +243,33 @@ type sink struct {
 	network uint64 // its number, from the Manager
 	queue   *queue
 	mu      sync.Mutex
-	lost    [2]int64 // denials and connections that the queue had no room for
+	lost    policy.Dropped // events that the Gateway only counted, or that the queue had no room for
 }
 
 func (s *sink) Denied(d policy.Denial) {
 	if !s.queue.push(wire.Report{Kind: wire.Denied, Network: s.network, Denial: &d}) {
-		s.Dropped(1, 0)
+		s.Dropped(policy.Dropped{Denials: 1})
 	}
 }
 
 func (s *sink) Closed(c policy.Connection) {
 	if !s.queue.push(wire.Report{Kind: wire.Closed, Network: s.network, Connection: &c}) {
-		s.Dropped(0, 1)
+		s.Dropped(c.Dropped())
 	}
 }
 
 // Dropped only counts: one packet at the end has the sums.
-func (s *sink) Dropped(denials, connections int64) {
+func (s *sink) Dropped(d policy.Dropped) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lost[0] += denials
-	s.lost[1] += connections
+	s.lost.Add(d)
 }
 
 // flush queues the sums of Dropped. It comes after the Gateway's end, so that no event follows.
 func (s *sink) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lost != [2]int64{} {
-		s.queue.push(wire.Report{Kind: wire.Dropped, Network: s.network, Denials: s.lost[0], Connections: s.lost[1]})
+	if s.lost != (policy.Dropped{}) {
+		s.queue.push(wire.Report{Kind: wire.Dropped, Network: s.network, Dropped: &s.lost})
 	}
 }

@@ -2,6 +2,7 @@ package helper
 
 import (
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -33,15 +34,16 @@ func TestQueueGoesOn(t *testing.T) {
 	q, manager := runQueue(t)
 	long := strings.Repeat("x", wire.MaxPacket)
 	q.push(wire.Report{Kind: wire.Denied, Network: 1, Denial: &policy.Denial{Name: long}})
-	q.push(wire.Report{Kind: wire.Closed, Network: 2, Connection: &policy.Connection{Name: long, To: netip.MustParseAddrPort("20.1.0.1:80")}})
+	q.push(wire.Report{Kind: wire.Closed, Network: 2, Connection: &policy.Connection{Name: long, To: netip.MustParseAddrPort("20.1.0.1:80"), Sent: 2, Received: 3}})
 	q.push(wire.Report{Kind: wire.Reply, Number: 3, Error: long})
 	q.push(wire.Report{Kind: wire.Reply, Number: 4})
 	for _, want := range []wire.Report{
-		{Kind: wire.Dropped, Network: 1, Denials: 1}, {Kind: wire.Dropped, Network: 2, Connections: 1},
+		{Kind: wire.Dropped, Network: 1, Dropped: &policy.Dropped{Denials: 1}},
+		{Kind: wire.Dropped, Network: 2, Dropped: &policy.Dropped{Connections: 1, Sent: 2, Received: 3}},
 		{Kind: wire.Reply, Number: 3, Error: wire.ErrLong.Error()}, {Kind: wire.Reply, Number: 4},
 	} {
 		var got wire.Report
-		if _, err := manager.Receive(&got); err != nil || got != want {
+		if _, err := manager.Receive(&got); err != nil || !reflect.DeepEqual(got, want) {
 			t.Fatalf("got %+v, %v, want %+v", got, err, want)
 		}
 	}

@@ -47,9 +47,12 @@ type Connection struct {
 	Name     string         `json:"name,omitempty"` // the name that the sandbox resolved to the address, or sent in TLS or HTTP
 	// Names has further names for Learn. If the sandbox sent names, these are the other ones that it sent. Else they are the
 	// newest names for the address, if it has several.
-	Names    []string `json:"names,omitempty"`
-	Sent     int64    `json:"sent"`     // bytes from the sandbox
-	Received int64    `json:"received"` // bytes to the sandbox
+	Names []string `json:"names,omitempty"`
+	// Claimed says that the sandbox sent one of the names without having resolved it to the address. So rules with the names
+	// would not allow the connection.
+	Claimed  bool  `json:"claimed,omitempty"`
+	Sent     int64 `json:"sent"`     // bytes from the sandbox
+	Received int64 `json:"received"` // bytes to the sandbox
 	// Credentials are the names of the credentials that were added to its requests.
 	Credentials []string `json:"credentials,omitempty"`
 	// Error is the reason if the destination was not reached, such as "connection refused", or if the data that the
@@ -65,8 +68,29 @@ const MaxNames = 16
 type Sink interface {
 	Denied(d Denial)
 	Closed(c Connection)
-	// Dropped adds to the numbers of events that were only counted, because there were too many.
-	Dropped(denials, connections int64)
+	// Dropped is about events that were only counted, because there were too many.
+	Dropped(d Dropped)
+}
+
+// Dropped has the sums of events that a Sink does not get one by one.
+type Dropped struct {
+	Denials     int64 `json:"denials,omitempty"`
+	Connections int64 `json:"connections,omitempty"`
+	Sent        int64 `json:"sent,omitempty"` // bytes of Connections
+	Received    int64 `json:"received,omitempty"`
+}
+
+// Add adds the sums of other.
+func (d *Dropped) Add(other Dropped) {
+	d.Denials += other.Denials
+	d.Connections += other.Connections
+	d.Sent += other.Sent
+	d.Received += other.Received
+}
+
+// Dropped returns the sums of this one connection.
+func (c Connection) Dropped() Dropped {
+	return Dropped{Connections: 1, Sent: c.Sent, Received: c.Received}
 }
 
 // A DaemonSink receives events in the daemon, which get there from a helper.

@@ -46,8 +46,9 @@ func needed(c Connection) (rules []rule) {
 		return nil
 	}
 	one := rule{ports: portSet{{port, port}}, protocols: protocols}
-	// A rule with a name opens no port of a name server, so only a rule with the address would help.
-	if !resolverPorts.contains(port) {
+	// A rule with a name opens neither a port of a name server nor an address that was not resolved from the name. There only
+	// a rule with the address helps.
+	if !resolverPorts.contains(port) && !c.Claimed {
 		one.kind = nameRule
 		for _, one.name = range canonicalNames(append(slices.Clone(c.Names), c.Name)) {
 			if one.isWritable() {

@@ -29,6 +29,19 @@ func TestLearnNothingFromFailures(t *testing.T) {
 	}
 }
 
+// A name that the client sent without having resolved it opens nothing, so the rule has the address.
+func TestLearnClaimedNames(t *testing.T) {
+	c := connection(t, "tcp 20.1.0.1:443 bank.example")
+	c.Claimed = true
+	if got := Learn([]Connection{c}); !slices.Equal(got, []string{"20.1.0.1:443"}) {
+		t.Errorf("got %q", got)
+	}
+	c.To = addrPort(t, "198.18.0.1:443") // of a proxy that resolves names: no rule with an address helps
+	if got := Learn([]Connection{c}); len(got) > 0 {
+		t.Errorf("behind a proxy: got %q", got)
+	}
+}
+
 // Each list of connections gives the rules, and the rules allow the connections.
 func TestLearn(t *testing.T) {
 	for _, tt := range []struct {

@@ -77,17 +77,16 @@ type Report struct {
 	Number uint64 `json:"number,omitempty"`
 	Error  string `json:"error,omitempty"`
 
-	Network     uint64             `json:"network,omitempty"`
-	Denial      *policy.Denial     `json:"denial,omitempty"`
-	Connection  *policy.Connection `json:"connection,omitempty"`
-	Denials     int64              `json:"denials,omitempty"` // of dropped
-	Connections int64              `json:"connections,omitempty"`
+	Network    uint64             `json:"network,omitempty"`
+	Denial     *policy.Denial     `json:"denial,omitempty"`
+	Connection *policy.Connection `json:"connection,omitempty"`
+	Dropped    *policy.Dropped    `json:"dropped,omitempty"`
 }
 
 // Check returns an error for a report that no helper makes.
 func (r Report) Check() error {
 	switch {
-	case r.Kind == Reply, r.Kind == Dropped, r.Kind == Denied && r.Denial != nil, r.Kind == Closed && r.Connection != nil:
+	case r.Kind == Reply, r.Kind == Dropped && r.Dropped != nil, r.Kind == Denied && r.Denial != nil, r.Kind == Closed && r.Connection != nil:
 		return nil
 	}
 	return fmt.Errorf("a report of kind %.20q without what belongs to it", r.Kind)
@@ -108,9 +107,10 @@ func (r Report) WithoutText() Report {
 	case Reply:
 		short.Error = ErrLong.Error()
 	case Denied:
-		short.Kind, short.Denials = Dropped, 1
+		short.Kind, short.Dropped = Dropped, &policy.Dropped{Denials: 1}
 	case Closed:
-		short.Kind, short.Connections = Dropped, 1
+		sums := r.Connection.Dropped()
+		short.Kind, short.Dropped = Dropped, &sums
 	}
 	return short
 }

@@ -3175,7 +3175,8 @@ func (x *NetworkUsage) GetIncomplete() bool {
 }
 
 // NetworkConnection is one connection of an execution that has ended, that its destination did not take, or whose first
-// data was refused.
+// data was refused. With credentials, one connection of the program may need several to its destination. Then the program's
+// own has the bytes and credentials of all.
 type NetworkConnection struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
@@ -3190,8 +3191,8 @@ type NetworkConnection struct {
 	ReceivedBytes uint64 `protobuf:"varint,8,opt,name=received_bytes,json=receivedBytes,proto3" json:"received_bytes,omitempty"`
 	// The names of the credentials that were added to requests of the connection.
 	Credentials []string `protobuf:"bytes,9,rep,name=credentials,proto3" json:"credentials,omitempty"`
-	// Why the destination was not reached, for example "connection refused", or why the program's first data was refused.
-	// Empty: the connection was used.
+	// Why the destination was not reached, for example "connection refused", why the program's first data was refused, or that
+	// the program ended the connection at once. Empty: the connection was used.
 	Error         string `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
