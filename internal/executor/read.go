@@ -78,8 +78,12 @@ type Filter struct {
 
 // List returns a page of executions without their artifacts, newest first unless f says otherwise,
 // and the token of the next page, empty at the end.
-// The lists of a tenant take turns.
+// The lists of a tenant take turns. More labels than an execution may have are a *RequestError.
 func (x *Executor) List(ctx context.Context, who permission.Principal, f Filter) ([]Execution, string, error) {
+	// Each label is a condition of the query, and the database bounds the conditions of a query.
+	if len(f.Labels) > MaxLabels {
+		return nil, "", &RequestError{"labels", fmt.Sprintf("%d of them; an execution has at most %d", len(f.Labels), MaxLabels)}
+	}
 	defer x.lists.enter(ctx, who.Tenant)()
 	filter := record.Filter{
 		Tenant: who.Tenant, AllTenants: f.AllTenants, Principal: f.Principal, Skill: f.Skill, Labels: f.Labels,

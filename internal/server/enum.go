@@ -1,6 +1,7 @@
 package server
 
 import (
+	"slices"
 	"strings"
 	"syscall"
 
@@ -85,19 +86,22 @@ func inverse[K, V comparable](m map[K]V) map[V]K {
 	return out
 }
 
-// words looks the numbers of a filter up. A number without a word is an error.
-// UNSPECIFIED has no word, so a filter with it is refused, not ignored.
+// words looks the numbers of a filter up, each once: a message may repeat a number more often than a query of the
+// record has room for. A number without a word is an error. UNSPECIFIED has no word, so a filter with it is refused,
+// not ignored.
 func words[N interface {
 	comparable
 	String() string
-}, W any](field string, numbers []N, of map[N]W) ([]W, error) {
+}, W comparable](field string, numbers []N, of map[N]W) ([]W, error) {
 	var out []W
 	for _, n := range numbers {
 		w, ok := of[n]
 		if !ok {
 			return nil, invalid(field, "%v selects nothing", n)
 		}
-		out = append(out, w)
+		if !slices.Contains(out, w) {
+			out = append(out, w)
+		}
 	}
 	return out, nil
 }

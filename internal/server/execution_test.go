@@ -600,6 +600,11 @@ func TestList(t *testing.T) {
 		{"ends", &pb.ListExecutionsRequest{Ends: []pb.ExecutionEnd{pb.ExecutionEnd_EXECUTION_END_EXITED}}, ids[1:]},
 		{"other ends", &pb.ListExecutionsRequest{Ends: []pb.ExecutionEnd{pb.ExecutionEnd_EXECUTION_END_OOM_KILLED}}, nil},
 		{"labels", &pb.ListExecutionsRequest{Labels: map[string]string{"i": "3", "all": "yes"}}, ids[2:3]},
+		{"repeated values", &pb.ListExecutionsRequest{
+			// More values than SQLite binds in a query (32,766).
+			States: slices.Repeat([]pb.ExecutionState{pb.ExecutionState_EXECUTION_STATE_ENDED}, 40_000),
+			Ends:   slices.Repeat([]pb.ExecutionEnd{pb.ExecutionEnd_EXECUTION_END_EXITED}, 40_000),
+		}, ids[1:]},
 		{"labels together", &pb.ListExecutionsRequest{Labels: map[string]string{"i": "3", "all": "no"}}, nil},
 		{"later", &pb.ListExecutionsRequest{CreatedAfter: timestamppb.New(time.Now().Add(time.Hour))}, nil},
 		{"before later", &pb.ListExecutionsRequest{CreatedBefore: timestamppb.New(time.Now().Add(time.Hour))}, ids},
@@ -631,10 +636,15 @@ func TestList(t *testing.T) {
 	_, page := list(&pb.ListExecutionsRequest{PageSize: 4})
 	_, err = d.runs.ListExecutions(t.Context(), &pb.ListExecutionsRequest{PageToken: page.NextPageToken, Order: pb.ExecutionOrder_EXECUTION_ORDER_OLDEST_FIRST})
 	wantRefusal(t, err, refusal{codes.InvalidArgument, "INVALID_REQUEST", "page_token"})
+	tooMany := map[string]string{}
+	for i := range executor.MaxLabels + 1 {
+		tooMany[fmt.Sprint(i)] = ""
+	}
 	for _, c := range []struct {
 		m     *pb.ListExecutionsRequest
 		field string
 	}{
+		{&pb.ListExecutionsRequest{Labels: tooMany}, "labels"},
 		{&pb.ListExecutionsRequest{Order: 99}, "order"},
 		{&pb.ListExecutionsRequest{CreatedBefore: &timestamppb.Timestamp{Nanos: -1}}, "created_before"},
 		{&pb.ListExecutionsRequest{PageToken: "x"}, "page_token"},

@@ -3911,7 +3911,7 @@ type ListExecutionsRequest struct {
 	Skill string `protobuf:"bytes,1,opt,name=skill,proto3" json:"skill,omitempty"`
 	// Only executions in one of these states. Empty: all.
 	States []ExecutionState `protobuf:"varint,2,rep,packed,name=states,proto3,enum=skillrun.v1.ExecutionState" json:"states,omitempty"`
-	// Only executions with all of these labels.
+	// Only executions with all of these labels. At most 32.
 	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Only executions that ended in one of these ways. Empty: all.
 	Ends []ExecutionEnd `protobuf:"varint,4,rep,packed,name=ends,proto3,enum=skillrun.v1.ExecutionEnd" json:"ends,omitempty"`
