@@ -1,6 +1,11 @@
 package server
 
-import "google.golang.org/protobuf/proto"
+import (
+	"encoding/base64"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+)
 
 // pageSize is the page_size of a request: 0 is def, and more than maxPage is maxPage.
 func pageSize(asked uint32, def int) int {
@@ -8,6 +13,25 @@ func pageSize(asked uint32, def int) int {
 		return def
 	}
 	return int(min(asked, maxPage))
+}
+
+// pageToken is the token of the page after the entry last. It names the list: a token of another list or of another
+// tenant's list would skip entries that the caller has never seen.
+func pageToken(list, last string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(list + "\n" + last))
+}
+
+// parsePageToken returns the entry after which a page of the list begins, and "" for the first page, which has no token.
+func parsePageToken(list, token string) (last string, err error) {
+	if token == "" {
+		return "", nil
+	}
+	text, err := base64.RawURLEncoding.DecodeString(token)
+	last, ok := strings.CutPrefix(string(text), list+"\n")
+	if err != nil || !ok {
+		return "", invalid("page_token", "not a token of this list; start again without one")
+	}
+	return last, nil
 }
 
 // fittingPage gets a page, and ever smaller pages until one fits into a message: no size of an

@@ -73,9 +73,14 @@ func (c sessionCalls) ListSessions(ctx context.Context, m *pb.ListSessionsReques
 	if err != nil {
 		return nil, err
 	}
+	sessions := "sessions\n" + tenant
+	after, err := parsePageToken(sessions, m.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
 	// IDs sort by the time of creation, so a session that is made between two pages is on a later page.
 	list := slices.DeleteFunc(store.List(tenant), func(i session.Info) bool {
-		return i.ID <= m.GetPageToken() || !hasLabels(i.Labels, m.GetLabels())
+		return i.ID <= after || !hasLabels(i.Labels, m.GetLabels())
 	})
 	return fittingPage(pageSize(m.GetPageSize(), defaultPage), func(size int) (*pb.ListSessionsResponse, error) {
 		page := &pb.ListSessionsResponse{}
@@ -83,7 +88,7 @@ func (c sessionCalls) ListSessions(ctx context.Context, m *pb.ListSessionsReques
 			page.Sessions = append(page.Sessions, fromSession(i))
 		}
 		if size < len(list) {
-			page.NextPageToken = list[size-1].ID
+			page.NextPageToken = pageToken(sessions, list[size-1].ID)
 		}
 		return page, nil
 	})

@@ -94,6 +94,10 @@ func TestSessions(t *testing.T) {
 	if len(ids) != 3 || ids[0] != id {
 		t.Errorf("list: %v", ids)
 	}
+	for _, token := range []string{"0", "../", id, "YQ"} {
+		_, err := c.ListSessions(ctx, &pb.ListSessionsRequest{PageToken: token})
+		wantRefusal(t, err, refusal{codes.InvalidArgument, "INVALID_REQUEST", "page_token"})
+	}
 	list, err := c.ListSessions(ctx, &pb.ListSessionsRequest{Labels: labels})
 	if err != nil || len(list.Sessions) != 1 {
 		t.Errorf("with a label: %v, %v", list, err)

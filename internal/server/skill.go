@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"math"
 	"slices"
@@ -35,16 +34,10 @@ func (c skillCalls) skillsOf(ctx context.Context) skill.View { return c.skills.F
 // A page token of ListSkills has the name after which the page begins, so that it stays good when
 // the registry changes, and the tenant whose list it is.
 func (c skillCalls) ListSkills(ctx context.Context, m *pb.ListSkillsRequest) (*pb.ListSkillsResponse, error) {
-	// The token has the tenant's name in it. A token of another tenant's list would skip names that this caller has
-	// never seen.
-	size, after, list := pageSize(m.GetPageSize(), maxPage), "", caller(ctx).Tenant+"\n"
-	if token := m.GetPageToken(); token != "" {
-		text, err := base64.RawURLEncoding.DecodeString(token)
-		name, ok := strings.CutPrefix(string(text), list)
-		if err != nil || !ok {
-			return nil, invalid("page_token", "not a token of this list; start again without one")
-		}
-		after = name
+	size, list := pageSize(m.GetPageSize(), maxPage), caller(ctx).Tenant
+	after, err := parsePageToken(list, m.GetPageToken())
+	if err != nil {
+		return nil, err
 	}
 	// List is sorted by name and makes a new slice for each call.
 	shown := slices.DeleteFunc(c.skillsOf(ctx).List(), func(sk *skill.Skill) bool {
@@ -58,7 +51,7 @@ func (c skillCalls) ListSkills(ctx context.Context, m *pb.ListSkillsRequest) (*p
 			})
 		}
 		if size < len(shown) {
-			page.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(list + shown[size-1].Name))
+			page.NextPageToken = pageToken(list, shown[size-1].Name)
 		}
 		return page, nil
 	})

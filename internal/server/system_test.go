@@ -4,12 +4,14 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
+	"github.com/skillrun/skillrun/internal/tenant"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -65,6 +67,24 @@ func TestCapabilitiesNameNoDirectories(t *testing.T) {
 			t.Errorf("%v: got %v, %v, want %q", role, got, err, want)
 		}
 	}
+}
+
+// A page begins after the entry of its token. A token that the list did not make is refused.
+func TestListTenantsPages(t *testing.T) {
+	d := startIdle(t, func(x *executor.Config, c *Config) {
+		c.Identify = as(identity.Operator)
+		x.Tenants = tenant.New(&tenant.Tenant{Name: "a"}, &tenant.Tenant{Name: "b"})
+	})
+	first, err := d.system.ListTenants(t.Context(), &pb.ListTenantsRequest{PageSize: 1})
+	if err != nil || len(first.Tenants) != 1 || first.Tenants[0].Name != "a" {
+		t.Fatalf("got %v, %v", first, err)
+	}
+	second, err := d.system.ListTenants(t.Context(), &pb.ListTenantsRequest{PageToken: first.NextPageToken})
+	if err != nil || len(second.Tenants) != 1 || second.Tenants[0].Name != "b" || second.NextPageToken != "" {
+		t.Errorf("got %v, %v", second, err)
+	}
+	_, err = d.system.ListTenants(t.Context(), &pb.ListTenantsRequest{PageToken: "a"})
+	wantRefusal(t, err, refusal{codes.InvalidArgument, "INVALID_REQUEST", "page_token"})
 }
 
 func TestDaemonState(t *testing.T) {

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"strings"
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
@@ -18,7 +17,7 @@ func (c systemCalls) GetBudget(ctx context.Context, _ *pb.GetBudgetRequest) (*pb
 	return &pb.GetBudgetResponse{Tenant: c.fromTenant(t)}, nil
 }
 
-// ListTenants pages by name: the token of a page is the last name of the page before.
+// ListTenants pages by name: the token of a page has the last name of the page before.
 func (c systemCalls) ListTenants(ctx context.Context, m *pb.ListTenantsRequest) (*pb.ListTenantsResponse, error) {
 	// An admin sees its own tenant, with the same fields. So a client needs no other call for it.
 	if roleOf(ctx) != identity.Operator {
@@ -32,14 +31,18 @@ func (c systemCalls) ListTenants(ctx context.Context, m *pb.ListTenantsRequest) 
 	if n := int(m.GetPageSize()); n > 0 {
 		size = min(n, maxPage)
 	}
+	after, err := parsePageToken("tenants", m.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
 	out := &pb.ListTenantsResponse{}
 	for _, t := range c.x.Tenants.All() {
-		if strings.Compare(t.Name, m.GetPageToken()) <= 0 {
+		if t.Name <= after {
 			continue
 		}
 		// There is at least one more tenant, so this page is not the last one.
 		if len(out.Tenants) == size {
-			out.NextPageToken = out.Tenants[size-1].Name
+			out.NextPageToken = pageToken("tenants", out.Tenants[size-1].Name)
 			break
 		}
 		out.Tenants = append(out.Tenants, c.fromTenant(t))
