@@ -19,6 +19,11 @@ func intersect(a, b rule) (both rule, ok bool) {
 	if both.protocols == 0 || len(both.ports) == 0 {
 		return rule{}, false
 	}
+	// The common ports may be those of name servers, which only a rule with an address opens. Such a rule with a name
+	// allows nothing, and Parse refuses its text.
+	if both.checkUse(false) != "" {
+		return rule{}, false
+	}
 	switch {
 	case both.equal(a):
 		both.text = a.text

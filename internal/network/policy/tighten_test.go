@@ -20,6 +20,7 @@ func TestTighten(t *testing.T) {
 		{nil, []string{"0.0.0.0/0"}, []string{"0.0.0.0/0"}},
 		{nil, []string{"1.1.1.1"}, []string{"1.1.1.1/32"}}, // does not open the machine's address, as public doesn't
 		{[]string{"public:*"}, []string{"8.8.8.8:53", "8.8.8.8:50-60"}, []string{"8.8.8.8/32:50-52,54-60"}},
+		{[]string{"public:50-100"}, []string{"example.com:53,443", "public:100,853"}, []string{"public:100"}},
 		{[]string{"*.example.com"}, []string{"a.example.com", "example.com"}, []string{"a.example.com"}},
 		{[]string{"*.example.com"}, []string{"*.a.example.com"}, []string{"*.a.example.com"}},
 		{[]string{"*.a.example.com"}, []string{"*.example.com"}, []string{"*.a.example.com"}},
@@ -59,7 +60,7 @@ func TestTightenKeepsAllDenyRules(t *testing.T) {
 	}
 }
 
-// The result never allows what one of the two refuses, and for addresses it allows all that both allow,
+// Parse accepts the result. It never allows what one of the two refuses, and for addresses it allows all that both allow,
 // also after it went through text. The questions are made of the rules' own edges.
 func TestTightenAllowsWhatBothAllow(t *testing.T) {
 	if allowed := compareTightened(t, 18, 2_000); allowed < 100 {
@@ -113,7 +114,7 @@ var (
 	somePorts   = []uint16{53, 80, 80, 443, 443, 8080}
 	someTargets = []string{"public", "public", "example.com", "a.example.com", "*.example.com", "*.a.example.com", "*.com", "93.184.216.34", "93.184.0.0/16", "0.0.0.0/0", "8.8.8.8", "8.8.8.8/32", "10.0.0.0/8", "10.0.0.5", "10.0.0.5/32", "10.0.0.0/24", "169.254.0.0/16", "169.254.169.254",
 		"169.254.169.254/32", "[::/0]", "[2606:2800::/32]", "[2606:2800::1]", "[fd00::/8]", "[fd00:ec2::254]", "[64:ff9b::/96]", "[64:ff9b::a00:1]", "[64:ff9b::a00:0/104]", "[2002::/16]", "[2002:a00:1::]", "128.0.0.0/1", "127.0.0.1"}
-	someSuffixes = []string{"", "", ":80", ":443/udp", ":*", ":*/udp", ":1-100", ":50-60,8080", ":80,443", "/udp"}
+	someSuffixes = []string{"", "", ":80", ":443/udp", ":*", ":*/udp", ":1-100", ":50-60,8080", ":53,443", ":53,853,8080/udp", ":80,443", "/udp"}
 )
 
 func pick[T any](random *rand.Rand, list []T) T { return list[random.IntN(len(list))] }
