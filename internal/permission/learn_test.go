@@ -23,7 +23,9 @@ func TestLearnMistakes(t *testing.T) {
 
 // Open rules give an execution that learns no credential that its own rules would not give it.
 func TestLearnGivesNoCredentials(t *testing.T) {
-	n := Network{Rules: parsed(t, "a.example"), Credentials: []credential.Binding{{Name: "a", Domain: "a.example"}, {Name: "b", Domain: "b.example"}}}
+	n := Network{Rules: parsed(t, "a.example"), Credentials: []credential.Binding{
+		{Name: "a", Domain: "a.example"}, {Name: "b", Domain: "b.example"}, {Name: "below", Domain: "*.b.example"}, {Name: "port", Domain: "a.example:8443"},
+	}}
 	g, err := Policy{Network: n}.Check(who, withTools(), Source{Kind: Code, Code: "1"}, &policy.Config{Learn: true})
 	if err != nil || !g.Learns() || len(g.Credentials()) != 1 || g.Credentials()[0].Name != "a" {
 		t.Errorf("got %+v, %v", g.Credentials(), err)

@@ -26,9 +26,7 @@ type Network struct {
 // that the rules do not allow is not needed.
 func (n Network) credentials(sk *skill.Skill, rules *policy.Rules) (list []credential.Binding) {
 	for _, b := range n.Credentials {
-		d, err := policy.ParseDomain(b.Domain)
-		below := strings.HasPrefix(b.Domain, "*.")
-		if err == nil && rules != nil && b.For(sk.Name, sk.Digest) && (below || rules.Name(d.Name()).Allowed) {
+		if b.For(sk.Name, sk.Digest) && b.UsableWith(rules) {
 			list = append(list, b)
 		}
 	}

@@ -158,7 +158,7 @@ func TestNetworkCredentials(t *testing.T) {
 		}
 		return list
 	}
-	if got := names(n, n.Rules); !slices.Equal(got, []string{"all", "below", "mine", "version"}) {
+	if got := names(n, n.Rules); !slices.Equal(got, []string{"all", "mine", "version"}) {
 		t.Errorf("got %q", got)
 	}
 	if got := names(n, nil); got != nil {

@@ -35,6 +35,20 @@ func (b Binding) For(name, digest string) bool {
 	return b.Skills == nil || slices.Contains(b.Skills, name) || slices.Contains(b.Skills, name+"@"+digest)
 }
 
+// UsableWith reports whether rules may allow a connection that gets the credential.
+func (b Binding) UsableWith(rules *policy.Rules) bool {
+	d, err := policy.ParseDomain(b.Domain)
+	if err != nil {
+		return false
+	}
+	// As in Credential.Matches.
+	usable := rules.MayReach(d, cmp.Or(d.Port(), 443))
+	if d.Port() == 0 && b.PlainHTTP {
+		usable = usable || rules.MayReach(d, 80)
+	}
+	return usable
+}
+
 // framing are headers that say where a message ends, or are about one connection (RFC 9110, section 7.6.1). With
 // one of them, a secret would change the meaning of the request.
 var framing = []string{"Connection", "Content-Length", "Expect", "Host", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/skillrun/skillrun/internal/network/policy"
 )
 
 const secret = "s3cr3t"
@@ -266,5 +268,28 @@ func TestTrusted(t *testing.T) {
 	}
 	if got := s.Trusted(); !bytes.Equal(got, s.Authority().PEM()) {
 		t.Errorf("without a file: %s", got)
+	}
+}
+
+// The port is that of the domain, or the usual one with TLS, or the one without TLS.
+func TestUsableWith(t *testing.T) {
+	for _, tt := range []struct {
+		binding Binding
+		rule    string
+		want    bool
+	}{
+		{Binding{Domain: "*.example"}, "a.example:443", true},
+		{Binding{Domain: "*.example"}, "a.example:80", false},
+		{Binding{Domain: "*.example", PlainHTTP: true}, "a.example:80", true},
+		{Binding{Domain: "*.example:8443", PlainHTTP: true}, "a.example", false},
+		{Binding{Domain: "*.example:8443"}, "a.example:8443", true},
+	} {
+		rules, err := policy.Parse(policy.Config{Allow: []string{tt.rule}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := tt.binding.UsableWith(rules); got != tt.want {
+			t.Errorf("%+v with %s: %v", tt.binding, tt.rule, got)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"slices"
 	"strings"
 )
 
@@ -37,4 +38,29 @@ func (d Domain) Port() uint16 {
 		return 0
 	}
 	return d.rule.ports[0].first
+}
+
+// MayReach reports whether the rules may allow TCP connections to a port of some name of a domain. Which addresses the
+// names have is not known yet, so a rule with any address counts for the port.
+func (r *Rules) MayReach(d Domain, port uint16) bool {
+	if r == nil {
+		return false
+	}
+	for _, one := range r.deny {
+		if one.kind == nameRule && one.matchesPort(TCP, port) {
+			if both, ok := intersectNames(one, d.rule); ok && both.name == d.rule.name && both.below == d.rule.below {
+				return false // the whole domain
+			}
+		}
+	}
+	about := func(one rule) bool {
+		if one.kind == prefixRule {
+			return false
+		}
+		_, ok := intersectTargets(one, d.rule)
+		return ok
+	}
+	return slices.ContainsFunc(r.allow, about) && slices.ContainsFunc(r.allow, func(one rule) bool {
+		return one.matchesPort(TCP, port) && (one.kind == prefixRule || about(one))
+	})
 }
