@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -244,10 +245,15 @@ func (r *Relay) open(u *Conn, host string) error {
 	if err := request.Write(u.Conn); err != nil {
 		return ProxyError{"the connection to the proxy failed: " + cause(err)}
 	}
+	// One bound for all heads, so that a proxy can't send heads with 1xx without end.
 	from := bufio.NewReader(&HeadReader{From: u.Conn, Left: MaxHead, Lines: MaxLines})
 	answer, err := http.ReadResponse(from, request)
+	// A client skips any 1xx before the answer (RFC 9110, 15.2). 101 is the answer: the proxy changes the protocol.
+	for err == nil && answer.StatusCode/100 == 1 && answer.StatusCode != http.StatusSwitchingProtocols {
+		answer, err = http.ReadResponse(from, request)
+	}
 	if err != nil {
-		return ProxyError{"the proxy did not answer the request for a connection: " + cause(err)}
+		return ProxyError{noAnswer(err)}
 	}
 	// Any 2xx opens the tunnel (RFC 9110, 9.3.6).
 	if answer.StatusCode/100 != 2 {
@@ -276,6 +282,19 @@ func (r *Relay) refusal(status int) error {
 		return ProxyError{"the proxy did not reach the destination: " + text}
 	}
 	return ProxyError{"the proxy refused the connection: " + text}
+}
+
+// noAnswer explains an error of reading the proxy's answer. Errors of the parser have bytes of the answer, so they
+// are not shown.
+func noAnswer(err error) string {
+	_, ofConnection := errors.AsType[net.Error](err)
+	switch {
+	case errors.Is(err, ErrLongHead):
+		return fmt.Sprintf("the head of the proxy's answer has more than %d KiB or more than %d lines", MaxHead>>10, MaxLines)
+	case ofConnection, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "the proxy did not answer the request for a connection: " + cause(err)
+	}
+	return "the proxy's answer is not HTTP"
 }
 
 // cause is an error's text without the addresses, or with bytes of the proxy made printable.

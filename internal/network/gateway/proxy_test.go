@@ -277,9 +277,14 @@ func TestProxyRefuses(t *testing.T) {
 		{"redirect", "HTTP/1.1 302 x\r\nLocation: http://10.0.0.1/\r\n\r\n", "", "the proxy refused the connection: 302 Found"},
 		{"unknown status", "HTTP/1.1 999 x\r\n\r\n", "", "the proxy did not reach the destination: 999"},
 		{"unreachable", "HTTP/1.1 503 x\r\n\r\n", "", "the proxy did not reach the destination: 503 Service Unavailable"},
-		{"not HTTP", "220 mail.example ESMTP\r\n", "", `the proxy did not answer the request for a connection: malformed HTTP`},
+		{"not HTTP", "220 mail.example ESMTP\r\n", "", "the proxy's answer is not HTTP"},
+		{"a bad header", "HTTP/1.1 302 x\r\nmail.example\r\n\r\n", "", "the proxy's answer is not HTTP"},
+		{"a bad status", "HTTP/1.1 mail.example\r\n\r\n", "", "the proxy's answer is not HTTP"},
+		{"only 1xx", "HTTP/1.1 100 Continue\r\n\r\n", "", "the proxy did not answer the request for a connection: unexpected EOF"},
+		{"endless 1xx", strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", dial.MaxLines), "", "the head of the proxy's answer has more than 64 KiB or more than 256 lines"},
+		{"another protocol", "HTTP/1.1 101 x\r\n\r\n", "", "the proxy refused the connection: 101 Switching Protocols"},
 		{"nothing", "", "", "the proxy did not answer the request for a connection: unexpected EOF"},
-		{"endless head", long, "", "the proxy did not answer the request for a connection: " + dial.ErrLongHead.Error()},
+		{"endless head", long, "", "the head of the proxy's answer has more than 64 KiB or more than 256 lines"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			networktest.Serve(t, proxyAddress, func(c net.Conn) {
@@ -291,7 +296,7 @@ func TestProxyRefuses(t *testing.T) {
 				t.Fatalf("got %v, %v", c, err)
 			}
 			d := b.awaitDenial(t, func(d policy.Denial) bool { return true })
-			if !strings.Contains(d.Reason, tt.want) || strings.Contains(d.Reason, "s3cr3t") || d.To.String() != networktest.Public+":7000" || d.Missing != "" {
+			if !strings.Contains(d.Reason, tt.want) || strings.Contains(d.Reason, "s3cr3t") || strings.Contains(d.Reason, "mail.example") || d.To.String() != networktest.Public+":7000" || d.Missing != "" {
 				t.Errorf("event: %+v", d)
 			}
 		})
@@ -346,11 +351,12 @@ func TestProxyEndsWithItsNetwork(t *testing.T) {
 	}
 }
 
-// Bytes that the destination sends first come with the proxy's answer, and are not lost.
+// Bytes that the destination sends first come with the proxy's answer, and are not lost. Answers with 1xx come before
+// the one that counts.
 func TestProxyAnswersWithData(t *testing.T) {
 	networktest.Serve(t, proxyAddress, func(c net.Conn) {
 		_, _ = http.ReadRequest(bufio.NewReader(c))
-		_, _ = io.WriteString(c, "HTTP/1.0 200 OK\r\n\r\n220 hello\r\n")
+		_, _ = io.WriteString(c, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.0 200 OK\r\n\r\n220 hello\r\n")
 		_, _ = io.Copy(c, c)
 	})
 	b := newBox(t, []string{"public:7000"}, nil, through())
