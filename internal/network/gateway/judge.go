@@ -129,7 +129,12 @@ func (g *Gateway) refusePacket(r refusal) {
 	if g.throttle.charge(1); r.reason == "" {
 		return
 	}
-	g.report.denied(policy.Denial{Protocol: r.protocol, To: netip.AddrPortFrom(r.to, 0), Reason: r.reason})
+	d := policy.Denial{Protocol: r.protocol, To: r.to, Reason: r.reason}
+	if r.protocol == string(policy.UDP) { // to a multicast address, which no rule opens: the rules say why
+		v := g.rules.Dial(policy.UDP, r.to, nil)
+		d.Reason, d.Rule = v.Reason, v.Rule
+	}
+	g.report.denied(d)
 }
 
 // reads reports whether the Gateway must read the names that the client sends, to compare them with the rules.

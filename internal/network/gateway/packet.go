@@ -10,8 +10,8 @@ import (
 
 // A refusal is a packet that does not reach the stack. Without a reason it is no event.
 type refusal struct {
-	protocol string // "icmp" or "ip"
-	to       netip.Addr
+	protocol string         // "icmp", "ip", or "udp" for a multicast address
+	to       netip.AddrPort // the port is 0 but for "udp"
 	reason   string
 }
 
@@ -43,7 +43,7 @@ func inspectIPv4(packet []byte) refusal {
 	h := header.IPv4(packet)
 	// The offsets of source and destination are in RFC 791, 3.1.
 	from, _ := netip.AddrFromSlice(packet[12:16])
-	to, _ := netip.AddrFromSlice(packet[16:20])
+	to := addressOnly(packet[16:20])
 	switch {
 	case from != SandboxIPv4:
 		return refusal{"ip", to, "the source address is not the sandbox's"}
@@ -62,9 +62,10 @@ func inspectIPv6(packet []byte) refusal {
 	}
 	// The offsets of source and destination are in RFC 8200, 3.
 	from, _ := netip.AddrFromSlice(packet[8:24])
-	to, _ := netip.AddrFromSlice(packet[24:40])
-	// The kernel itself sends to multicast addresses of the link: it announces its groups.
-	if to.IsLinkLocalMulticast() {
+	to := addressOnly(packet[24:40])
+	// The kernel itself sends to multicast addresses of the link: it announces its groups, and looks for neighbours and
+	// routers. None of these packets is UDP.
+	if to.Addr().IsLinkLocalMulticast() && packet[6] != unix.IPPROTO_UDP {
 		return quiet
 	}
 	if from != SandboxIPv6 {
@@ -79,11 +80,19 @@ func inspectIPv6(packet []byte) refusal {
 	}
 }
 
-// inspectProtocol refuses all but TCP and UDP. A refused echo request (ping) is an event, because a program waits
-// for the answer.
-func inspectProtocol(protocol uint8, to netip.Addr, payload []byte) refusal {
+// addressOnly returns an address of a packet, with port 0.
+func addressOnly(b []byte) netip.AddrPort {
+	a, _ := netip.AddrFromSlice(b)
+	return netip.AddrPortFrom(a, 0)
+}
+
+// inspectProtocol refuses all but TCP and UDP. The stack drops UDP to most multicast addresses silently, so it is
+// refused here. A refused echo request (ping) is an event, because a program waits for the answer.
+func inspectProtocol(protocol uint8, to netip.AddrPort, payload []byte) refusal {
 	const reason = "only TCP and UDP are carried"
 	switch {
+	case protocol == unix.IPPROTO_UDP && to.Addr().IsMulticast() && len(payload) >= header.UDPMinimumSize:
+		return refusal{"udp", netip.AddrPortFrom(to.Addr(), header.UDP(payload).DestinationPort()), "a multicast address"}
 	case protocol == unix.IPPROTO_TCP, protocol == unix.IPPROTO_UDP:
 		return refusal{}
 	case protocol != unix.IPPROTO_ICMP && protocol != unix.IPPROTO_ICMPV6:

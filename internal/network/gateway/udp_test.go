@@ -98,6 +98,23 @@ func TestUDPRefused(t *testing.T) {
 	}
 }
 
+// A packet to a multicast address is an event, also if rules seem to open the address.
+func TestUDPToGroups(t *testing.T) {
+	b := newBox(t, []string{"public:*/udp", "0.0.0.0/0:*/udp", "[::/0]:*/udp"}, nil)
+	for _, to := range []string{"224.0.0.1:9000", "224.0.0.251:5353", "239.1.2.3:9000", "[ff02::fb%eth0]:5353", "[ff05::2]:9000"} {
+		c, err := b.Dial("udp", to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(c, "x"); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		want := strings.ReplaceAll(to, "%eth0", "")
+		b.awaitDenial(t, func(d policy.Denial) bool { return d.String() == "denied: udp "+want+", multicast" })
+	}
+}
+
 // A rule with the address opens QUIC's port, too: no name is needed.
 func TestQUICByAddress(t *testing.T) {
 	serveUDP(t, networktest.Public+":443")
