@@ -180,8 +180,8 @@ const (
 	// FAILED_PRECONDITION: the request asks for network, and the skill or the policy
 	// does not allow it (skill).
 	ErrorReason_ERROR_REASON_NETWORK_NOT_GRANTED ErrorReason = 46
-	// FAILED_PRECONDITION: the daemon can't read the secret of a credential that the skill
-	// may use (credential).
+	// FAILED_PRECONDITION: the daemon can't read the secret or the ca_file of a credential
+	// that the skill may use (credential).
 	ErrorReason_ERROR_REASON_CREDENTIAL_UNAVAILABLE ErrorReason = 84
 	// NOT_FOUND: no execution of the caller's tenant has this ID (executionId), whether
 	// or not another tenant has one.
