@@ -131,6 +131,28 @@ func TestSessionSurvivesSIGKILL(t *testing.T) {
 	d.wantNothingLeft()
 }
 
+// The kernel renames no directory of a lower layer of the workspace. The advice names programs that copy it, and these
+// work.
+func TestRenameOfADirectory(t *testing.T) {
+	t.Parallel()
+	d := startShared(t)
+	u := d.newSession(t.Context(), &pb.CreateSessionRequest{})
+	u.in(shell("calculator", "mkdir out; echo 1 >out/a; mv out made; mv made out")).wantExit(t, 0)
+	r := u.in(code("data-analysis", "import os; os.rename('out', 'old')"))
+	r.wantExit(t, 1)
+	if !strings.Contains(r.outcome.Advice, "shutil.move") {
+		t.Errorf("stderr %q, advice %q", r.stderr.String(), r.outcome.Advice)
+	}
+	u.in(code("data-analysis", "import os, shutil; os.rename('out/a', 'out/b'); shutil.move('out', 'old')")).wantExit(t, 0)
+	u.wantFile("old/b", "1\n")
+	if got, err := u.file("out/b"); err == nil {
+		t.Errorf("the old directory is still there: %q", got)
+	}
+	req := shell("calculator", "mv in moved; cat moved/x")
+	req.Files = []*pb.InputFile{{Path: "in/x", Source: &pb.InputFile_Content{Content: []byte("input")}}}
+	d.run(req).wantStdout(t, "input")
+}
+
 // The command line makes a session, works in it, and shows and removes it.
 func TestSessionByCommandLine(t *testing.T) {
 	t.Parallel()

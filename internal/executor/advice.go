@@ -98,6 +98,7 @@ const (
 	textUnreachable = "Network is unreachable"
 	textNoName      = "Temporary failure in name resolution" // of getaddrinfo(3)
 	textNoNameNode  = "EAI_AGAIN"                            // the same in Node.js and npm
+	textOtherDevice = "ross-device link"                     // EXDEV: "Invalid cross-device link"; of Node.js "cross-device link not permitted"
 )
 
 // adviseOn says what can be done about a failure that the end of stderr names. It is a guess:
@@ -115,6 +116,8 @@ func adviseOn(stderr string, l Limits, network, session bool) string {
 			text += " The session's max_bytes and max_files are bounds, too; only a new session can have larger ones."
 		}
 		return text
+	case strings.Contains(stderr, textOtherDevice):
+		return "It seems to have renamed a directory that the session, the inputs or the skill brought into /workspace, or a file from one of /workspace, HOME and /tmp to another. The sandbox can't do that, so copy instead: mv and Python's shutil.move do, also in place of os.rename and git mv; in Node.js, use fs.cpSync and fs.rmSync."
 	case strings.Contains(stderr, textUnreachable), strings.Contains(stderr, textNoName), strings.Contains(stderr, textNoNameNode):
 		if network {
 			return "This machine's network or its name resolution seems to have failed; try again later."

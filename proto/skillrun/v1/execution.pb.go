@@ -1108,7 +1108,9 @@ func (x *InlineCode) GetLanguage() string {
 type InputFile struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Relative to /workspace. Not absolute, no "..", not through a link, not the path
-	// of another input file, and not a path at which the skill has a file.
+	// of another input file, and not a path at which the skill has a file. The program
+	// can rename the file, but not its directories: rename(2) of these fails with EXDEV.
+	// mv and Python's shutil.move copy instead.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// Types that are valid to be assigned to Source:
 	//

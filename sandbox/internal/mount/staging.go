@@ -109,7 +109,10 @@ func (st *Staging) overlay(lower []string, userns *os.File) error {
 	}
 	// Without redirects and metadata-only copies the upper layer holds every changed
 	// file whole, so it is the list of artifacts. The price: the rename of a directory
-	// of a lower layer fails with EXDEV, and programs then copy the directory.
+	// of a lower layer fails with EXDEV. mv and shutil.move then copy the directory;
+	// os.rename, git mv and fs.renameSync fail. With redirect_dir=on, the files of a
+	// renamed directory would be in no upper layer, so package workspace would have to
+	// follow the redirects through the lower layers and their whiteouts.
 	options := "redirect_dir=nofollow,metacopy=off,index=off,xino=off,lowerdir=" + strings.Join(lowers, ":") +
 		",upperdir=" + filepath.Join(st.dir, "upper") + ",workdir=" + filepath.Join(st.dir, "work")
 	if err := unix.Mount("overlay", st.merged(), "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
