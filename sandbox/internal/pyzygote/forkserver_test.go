@@ -373,6 +373,7 @@ type forkServerCommand struct {
 	Exec bool              `json:"exec,omitempty"` // only for testdata/plainly.py
 
 	Elsewhere bool   `json:"elsewhere,omitempty"`
+	Lines     bool   `json:"lines,omitempty"`
 	Venv      string `json:"venv,omitempty"`
 	Base      string `json:"base,omitempty"`
 }
@@ -488,7 +489,8 @@ func forkServerAlso() []string {
 // scriptsOfForkServer are the scripts whose behaviour must be the same. Their first
 // lines may say more: "# args: a b", "# stdin: text", "# env: NAME=value",
 // "# order: none" if the lines may come in any, as objects that nothing relates are
-// finalized, and "# differs: why" if a difference is known.
+// finalized, "# streams: lines" for the streams that the daemon asks for by default, and
+// "# differs: why" if a difference is known.
 func scriptsOfForkServer(t *testing.T) (dir string, names []string) {
 	t.Helper()
 	dir, err := filepath.Abs("testdata/forkserver")
@@ -557,7 +559,7 @@ var forkServerImports = []string{
 }
 
 func compareForked(t *testing.T, server *forkServer, ready, bare *forkTarget, name, text string) {
-	command := forkServerCommand{Argv: append([]string{server.cmd.Args[0], "/skills/" + name}, strings.Fields(directive(text, "args"))...), Dir: "."}
+	command := forkServerCommand{Argv: append([]string{server.cmd.Args[0], "/skills/" + name}, strings.Fields(directive(text, "args"))...), Dir: ".", Lines: directive(text, "streams") == "lines"}
 	stdin := strings.ReplaceAll(directive(text, "stdin"), `\n`, "\n")
 	got, want := runBoth(t, server, ready, bare, command, stdin, "")
 	if directive(text, "order") == "none" {
@@ -584,7 +586,8 @@ func compare(t *testing.T, server *forkServer, ready, bare *forkTarget, command 
 	return got
 }
 
-// runBoth returns the results of command in a forked and in a started Python.
+// runBoth returns the results of command in a forked and in a started Python. A started
+// Python has no streams of lines: its streams are buffered instead.
 func runBoth(t *testing.T, server *forkServer, ready, bare *forkTarget, command forkServerCommand, stdin, by string) (got, want forkServerResult) {
 	t.Helper()
 	defer func(t testing.TB) { server.t = t }(server.t)
@@ -592,6 +595,9 @@ func runBoth(t *testing.T, server *forkServer, ready, bare *forkTarget, command 
 	got = server.run(ready, command, stdin, by).withoutAddresses()
 	got.files = ready.takeFiles(t)
 	command.Exec = true
+	if command.Lines {
+		command.Env = server.environment("PYTHONUNBUFFERED=")
+	}
 	want = server.run(bare, command, stdin, "exec").withoutAddresses()
 	want.files = bare.takeFiles(t)
 	return got, want

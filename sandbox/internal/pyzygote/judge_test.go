@@ -263,7 +263,7 @@ func TestForkServerFailsTowardsExecution(t *testing.T) {
 		{"become", "def reconfigure(zygote, command):"},
 		{"become", "def configure(argv, heap):"},
 		{"become", "def renew_main():"},
-		{"exit", "def sentinel(zygote):"},
+		{"exit", "def sentinel(zygote, more):"},
 		{"become", "def rename(argv, layout):"},
 	}
 	// A function fails only once the child has its command: the fork server judges its own settings, too.

@@ -221,9 +221,7 @@ def reconfigure(zygote, command):
     renew.renew_clock()
     configure(command["argv"], zygote.layout[4])
     renew_main()
-    if command.get("lines"):
-        lines.use()
-    exit.sentinel(zygote)
+    exit.sentinel(zygote, lines.use() if command.get("lines") else [])
     rename(command["argv"], zygote.layout)
     prctl(PR_SET_DUMPABLE, 1)
 

@@ -173,7 +173,8 @@ class FastExit:
         self.libc.setcontext(context)
 
 
-def sentinel(zygote):
+def sentinel(zygote, more):
+    """more: files that belong to the standard streams."""
     hooks = Sentinel(sys.path_hooks)
-    hooks.zygote, hooks.streams = zygote, standard_streams()
+    hooks.zygote, hooks.streams = zygote, standard_streams() + more
     sys.path_hooks = hooks
