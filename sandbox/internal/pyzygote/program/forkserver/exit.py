@@ -120,6 +120,8 @@ class Sentinel(list):
             return False
         if sys.stdout is not self.streams[3] or sys.stderr is not self.streams[6]:
             return False
+        if any(hasattr(s, "kept") for s in self.streams):  # Python's flush may have failed, and the exit status shows that
+            return False
         for name in reversed(loaded):
             if name == zygote.last_loaded:
                 break
