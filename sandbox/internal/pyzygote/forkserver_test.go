@@ -611,6 +611,7 @@ func TestForkServerCommands(t *testing.T) {
 	for name, text := range map[string]string{
 		"plain/main.py": "import sys\nprint(sys.argv, sys.path[0], __file__)\n",
 		"hides/main.py": "import csv\nprint(csv.__file__)\n", "hides/csv.py": "",
+		"names/main.py":       "# This may write csv.py.\nprint('names')\n",
 		"package/__main__.py": "import sys, other\nprint(sys.argv, sys.path[0], __file__, __spec__.name)\n1/0\n", "package/other.py": "",
 		"empty/file":                            "",
 		"app.zip":                               archive,
@@ -658,6 +659,9 @@ func TestForkServerCommands(t *testing.T) {
 		{name: "an option", args: []string{"-O", "-c", "print(__debug__)"}, by: "exec", want: "False"},
 		{name: "standard input", by: "exec"},
 		{name: "a module that is hidden", args: []string{"/skills/hides/main.py"}, by: "exec", want: "/skills/hides/csv.py"},
+		{name: "a module that the code writes", args: []string{"-c", "open('csv.py', 'w').write('')\nimport csv; print(csv.__file__)"}, dir: "sub", by: "exec", want: "/workspace/sub/csv.py"},
+		{name: "a module that a script names", args: []string{"/skills/names/main.py"}, by: "exec", want: "names"},
+		{name: "names of other files", args: []string{"-c", "print('main.py my_csv.py csv.pyx csv.pyplot .py')"}, want: "main.py"},
 		{name: "a path", args: []string{"-c", "import extra, sys; print(sys.path)"}, env: "PYTHONPATH=/skills/extra", by: "exec", want: "/skills/extra/extra.py"},
 		{name: "a path that hides", args: []string{"-c", "import csv; print(csv.__file__)"}, env: "PYTHONPATH=/skills/hides", by: "exec", want: "/skills/hides/csv.py"},
 		{name: "a path with a site of its own", args: []string{"-c", "import sys; print('sitecustomize' in sys.modules)"}, env: "PYTHONPATH=/skills/site", by: "exec", want: "the site of the path"},

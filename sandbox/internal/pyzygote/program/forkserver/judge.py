@@ -7,6 +7,7 @@ can't judge: become.py then executes the command.
 """
 
 import os
+import re
 import site
 import stat
 import sys
@@ -14,6 +15,7 @@ import sys
 MAX_LISTED = 1 << 16  # names of one directory that a child reads
 MAX_WALKED = 4096  # names beneath the workspace that a child reads
 MAX_DEPTH = 32  # depth of directories that a child enters
+MAX_TEXT = 1 << 16  # of a script, searched for names of files
 MAX_ZIP_END = 22 + 0xFFFF  # the last record of a zip file begins in its last so many bytes
 
 
@@ -120,6 +122,26 @@ def may_be_zip(path):
         return b"PK\5\6" in f.read(MAX_ZIP_END)
 
 
+def text_of(argv):
+    """The beginning of the program's text. first_on_path has found that it can be read."""
+    if argv[1] == "-c":
+        return argv[2][:MAX_TEXT]
+    if os.path.isdir(argv[1]):
+        return ""
+    with open(argv[1], "rb", buffering=0) as f:
+        return f.read(MAX_TEXT).decode("latin-1")
+
+
+_SUFFIX, _WORD = re.compile(r"\.py\b"), re.compile(r"\w*\Z")
+
+
+def names_a_module(text, preloaded):
+    """Whether a text has the file name of a preloaded module, such as json.py. The program may
+    write that file, and then import it."""
+    ends = (found.start() for found in _SUFFIX.finditer(text))
+    return any(_WORD.search(text, max(0, end - 64), end)[0] in preloaded for end in ends)
+
+
 def find_user_site():
     """The directory of the user's packages. None if Python would not add one."""
     site.USER_BASE = site.USER_SITE = None
@@ -150,6 +172,6 @@ def may_fork(zygote, command):
     if settings(env) != zygote.settings or names_a_file(env.get("TZ", "")):
         return False
     first = first_on_path(argv)
-    if first is None or hides(first, preloaded):
+    if first is None or hides(first, preloaded) or names_a_module(text_of(argv), preloaded):
         return False
     return not (command.get("elsewhere") and hides_beneath("/workspace", preloaded))
