@@ -154,6 +154,13 @@ func TestChangedConfiguration(t *testing.T) {
 		out, _ := exec.Command(binary(t, "skillrund"), "--config", path, "--check").CombinedOutput()
 		return len(out) == 0
 	})
+	// A daemon that has started with tenants keeps the last ones: without any it would refuse every caller.
+	d.write("skillrund.yaml", strings.Replace(string(written), "tenants: {acme: {}}\n", "", 1))
+	d.untilLogged("the file has no tenants any longer; a takeover (systemctl reload skillrund, or kill -USR2) lets the daemon go on without tenants")
+	check(path, note+"a takeover (systemctl reload skillrund, or kill -USR2): tenants.acme\n")
+	if d.unknownTenant(d.asTenant(t.Context(), "acme", "read")) {
+		t.Error("the caller of the kept tenant is refused")
+	}
 	if err := os.Rename(dir+"/next.yaml", path); err != nil {
 		t.Fatal(err)
 	}

@@ -120,6 +120,9 @@ func (t *tenancy) read(c *config, path string) (list []*tenantSource, degraded [
 		// A mistake without a key: the file is not YAML. Mistakes in other keys have no effect now.
 		if i := slices.IndexFunc(found.list, func(p problem) bool { return p.key == "" || p.key == "tenants" }); i >= 0 {
 			err = &configError{path, found.list[i : i+1]}
+		} else if len(fresh.Tenants) == 0 && c.TenantsDir == "" {
+			// This daemon would refuse every caller, also the operator. A daemon that starts without tenants serves them.
+			err = fmt.Errorf("config %s: tenants: the file has no tenants any longer; %s lets the daemon go on without tenants", path, byTakeover)
 		}
 	}
 	if err != nil {
