@@ -16,7 +16,7 @@ import (
 // each time. Callers with other roles see their own tenant only.
 func TestOperatorSeesAllTenants(t *testing.T) {
 	t.Parallel()
-	d := startDaemon(t, withTokens+"keepalive: 20ms\ntenants: {acme: {}, globex: {}}\n")
+	d := startDaemon(t, withTokens+"keepalive: 1s\ntenants: {acme: {}, globex: {}}\n")
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	defer cancel()
 	acme, globex := d.asTenant(ctx, "acme", "invoke"), d.asTenant(ctx, "globex", "admin")

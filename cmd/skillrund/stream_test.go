@@ -212,7 +212,7 @@ func TestDisconnect(t *testing.T) {
 
 func TestKeepalive(t *testing.T) {
 	t.Parallel()
-	d := startDaemon(t, "keepalive: 50ms\n")
+	d := startDaemon(t, "keepalive: 1s\n")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	s, err := d.runs.Execute(ctx, shell("calculator", "trap 'exit 0' USR1; while :; do sleep 0.02; done"))

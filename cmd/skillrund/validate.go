@@ -34,6 +34,9 @@ const maxSocketPath = 107
 // wall_time is above 600 s.
 const maxWall = duration(600 * time.Second)
 
+// minKeepalive is the least value of keepalive.
+const minKeepalive = duration(time.Second)
+
 // validate reports every mistake in the values themselves. It does not look at this
 // machine; inspect does.
 // All mistakes come in one report, so that a person mends the file once. Checks therefore do not
@@ -221,25 +224,60 @@ func (c *config) checkIDs(bad badFunc) {
 	if c.IDs.First < 65536 {
 		bad("ids.first", "%d is in the range of accounts; write 65536 or more", c.IDs.First)
 	}
+	if own := defaultConfig().IDs; c.IDs.Count == own.Count && uint64(c.IDs.First)+uint64(own.Count) > lastID {
+		bad("ids.first", "%d; the %d ids of ids.count from it on go past the last id, %d; write at most %d", c.IDs.First, own.Count, uint64(lastID), lastID+1-sandbox.HelperIDs-uint64(own.Count))
+		return
+	}
 	if c.IDs.Count < 2 || uint64(c.IDs.First)+uint64(c.IDs.Count) > lastID {
 		bad("ids.count", "%d ids from %d on; write 2 to %d", c.IDs.Count, c.IDs.First, uint64(lastID)-min(uint64(c.IDs.First), lastID))
 		return
 	}
-	id := uint64(c.networkID())
-	if id < 65536 || id+sandbox.HelperIDs-1 > lastID || id+sandbox.HelperIDs > uint64(c.IDs.First) && id < uint64(c.IDs.First)+uint64(c.IDs.Count) {
-		bad("ids.network", "the %d ids from %d on overlap with the ids of accounts or with ids.first and ids.count, or go past the last id; write an id with room after it, or 0 for the one after the range", sandbox.HelperIDs, id)
-	}
+	c.checkNetworkIDs(bad, lastID)
 	need, room := c.sandboxesAtOnce(), uint64(max(0, sandbox.Room(c.IDs.Count)))
 	if need <= room {
 		return
 	}
-	// If not even all ids are enough, a larger ids.count would not help: a daemon takes only a
-	// block of them.
-	key, which, remedy := "ids.count", fmt.Sprintf("%d ids are", c.IDs.Count), fmt.Sprintf("write at least %d", sandbox.IDs(need))
-	if most := uint64(sandbox.Room(1 << 31)); need > most {
-		key, which, remedy, room = "concurrency.running", "all ids that a daemon can use are", "lower these keys", most
+	const needed = "enough for %d sandboxes, but concurrency.running, concurrency.reserved, prepared.sandboxes and a build need %d"
+	most := uint64(sandbox.Room(1 << 31))
+	if need <= most {
+		bad("ids.count", "%d ids are "+needed+"; write at least %d", c.IDs.Count, room, need, sandbox.IDs(need))
+		return
 	}
-	bad(key, "%s enough for %d sandboxes, but concurrency.running, concurrency.reserved, prepared.sandboxes and a build need %d; %s", which, room, need, remedy)
+	// Not even all ids are enough, so a larger ids.count would not help: a daemon takes only a block of them. The
+	// largest number is the one to lower.
+	key, n := "concurrency.running", c.Concurrency.Running
+	if c.Concurrency.Reserved > n {
+		key, n = "concurrency.reserved", c.Concurrency.Reserved
+	}
+	if c.Prepared.Sandboxes > n {
+		key, n = "prepared.sandboxes", c.Prepared.Sandboxes
+	}
+	bad(key, "%d; all ids that a daemon can use are "+needed+"; lower it", n, most, need)
+}
+
+// checkNetworkIDs checks the ids of the processes that carry packets.
+func (c *config) checkNetworkIDs(bad badFunc, lastID uint64) {
+	first, end, id := uint64(c.IDs.First), uint64(c.IDs.First)+uint64(c.IDs.Count), uint64(c.networkID())
+	last := id + sandbox.HelperIDs - 1
+	if c.IDs.Network == 0 { // the ids begin after the range, so only the range can be wrong
+		if last > lastID {
+			key, value, most := "ids.first", first, lastID+1-sandbox.HelperIDs-uint64(c.IDs.Count)
+			if c.IDs.First == defaultConfig().IDs.First {
+				key, value, most = "ids.count", uint64(c.IDs.Count), lastID+1-sandbox.HelperIDs-first
+			}
+			bad(key, "%d; the %d ids after the range, which the network needs, go past the last id, %d; write at most %d, or set ids.network", value, sandbox.HelperIDs, lastID, most)
+		}
+		return
+	}
+	const remedy = "write another id, or 0 for the one after the range"
+	switch {
+	case id < 65536:
+		bad("ids.network", "%d is in the range of accounts; write 65536 or more, or 0 for the one after the range", id)
+	case last > lastID:
+		bad("ids.network", "the %d ids from %d on go past the last id, %d; %s", sandbox.HelperIDs, id, lastID, remedy)
+	case last >= first && id < end:
+		bad("ids.network", "the %d ids from %d on overlap with the ids from ids.first to the end of ids.count, %d to %d; %s", sandbox.HelperIDs, id, first, end-1, remedy)
+	}
 }
 
 // tenantIDs returns the size of a tenant's block of ids: one tenant may have every sandbox of the
@@ -319,7 +357,6 @@ func (c *config) checkRanges(bad badFunc) {
 		{"concurrency.queue_timeout", c.Concurrency.QueueTimeout, int64(c.Concurrency.QueueTimeout), 1},
 		{"grace", c.Grace, int64(c.Grace), 0},
 		{"cancel_grace", c.CancelGrace, int64(c.CancelGrace), 0},
-		{"keepalive", c.Keepalive, int64(c.Keepalive), 1},
 		{"drain", c.Drain, int64(c.Drain), 1},
 		{"artifacts.files", number(c.Artifacts.Files), int64(c.Artifacts.Files), 1},
 		{"artifacts.file_bytes", c.Artifacts.FileBytes, int64(c.Artifacts.FileBytes), 1},
@@ -350,6 +387,10 @@ func (c *config) checkRanges(bad badFunc) {
 		case f.n <= 0 && f.least > 0:
 			bad(f.key, "%s; must be more than 0", f.value)
 		}
+	}
+	// Each keepalive reads the execution's state. Below the minimum, streams would have little else.
+	if c.Keepalive < minKeepalive {
+		bad("keepalive", "%s is too short; write at least %s", c.Keepalive, minKeepalive)
 	}
 	if c.Environments.Memory < minBuildMemory {
 		bad("environments.memory", "%s is too small for a build; write at least %s", c.Environments.Memory, size(minBuildMemory))

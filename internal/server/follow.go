@@ -85,10 +85,13 @@ func (f *follow) next(ctx context.Context, events *executor.Follower) (executor.
 		if silent += wait; silent < f.keepalive {
 			continue
 		}
+		silent = 0
+		if f.after == 0 {
+			continue // the header goes first
+		}
 		if err := f.sendKeepalive(ctx); err != nil {
 			return executor.Event{}, err
 		}
-		silent = 0
 	}
 }
 
