@@ -114,12 +114,30 @@ func (c *config) checkIdentity(bad badFunc) {
 		c.checkIssuer(n, bad)
 	}
 	if (c.usesTLS() || c.Listen.Insecure) && !c.asksCredentials() {
+		const remedy = "set identity.tokens, identity.authorities, identity.spiffe or identity.issuers"
 		key := "listen.tls"
 		if c.Listen.Insecure {
 			key = "listen.insecure"
 		}
-		bad(key, "lets other machines connect, but nobody on them could be identified; set identity.tokens, identity.authorities, identity.spiffe or identity.issuers")
+		switch {
+		case !c.onlyLoopback():
+			bad(key, "lets other machines connect, but nobody on them could be identified; %s", remedy)
+		case c.Listen.Insecure:
+			bad(key, "true, but every TCP listener is on a loopback address, which needs no TLS; remove it")
+		default:
+			bad(key, "with TLS every caller needs a credential, also on a loopback address, but no credentials are configured; %s, or remove listen.tls", remedy)
+		}
 	}
+}
+
+// onlyLoopback reports whether other machines can reach none of the TCP listeners.
+func (c *config) onlyLoopback() bool {
+	for _, address := range []string{c.Listen.TCP, c.Listen.MCPTCP, c.Listen.MetricsTCP} {
+		if address != "" && checkTCP(address, false) != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // checkCaller checks one row of identity.callers.
