@@ -91,6 +91,13 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"unknown key", "state_dir: x\nnetwrok: none\n", "line 2: netwrok: unknown key; did you mean network?"},
 		{"unknown nested key", "limits:\n  max:\n    memroy: 1GiB\n", "line 3: limits.max.memroy: unknown key; did you mean memory?"},
+		{"a path as a key", "grace: 1s\nlimits.default.memory: 1g\n", "line 2: limits.default.memory: unknown key; write limits: {default: {memory: ...}}"},
+		{"a path in a mapping", "limits: {max.memory: 1g}\n", "line 1: limits.max.memory: unknown key; write max: {memory: ...}"},
+		{"a path through a name", "tenants.acme.limits.max.memory: 1g\n", "line 1: tenants.acme.limits.max.memory: unknown key; write tenants: {acme: {limits: {max: {memory: ...}}}}"},
+		{"a path of no key", "limits.default.foo: 1g\n", "line 1: limits.default.foo: unknown key; the keys here are listen, "},
+		{"an alias without an anchor", "shell: true\n# *foo1\ngrace: *foo\n", "line 3: unknown anchor 'foo' referenced; write a text that begins with * or & in quotes"},
+		{"not UTF-8", "shell: true\nskills: [/caf\xe9]\n", "line 2: invalid trailing UTF-8 octet; save the file in UTF-8"},
+		{"a control character", "shell: true\nskills: [/a\x01]\n", `line 2: control characters are not allowed; remove the character, or write it as "\x01" in quotes`},
 		{"two unknown keys", "a: 1\nb: 2\n", "2 errors\n  line 1: a: unknown key; the keys here are listen, "},
 		{"not YAML", "a: [\n", "line 1"},
 		{"two documents", "network: none\n---\nnetwork: none\n", "more than one document"},

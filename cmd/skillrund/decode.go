@@ -12,8 +12,8 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/skillrun/skillrun/internal/ingress/identity"
-	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/spelling"
+	"github.com/skillrun/skillrun/internal/yamlerror"
 )
 
 // decode reads a YAML file into *c, which holds the defaults. It continues after a mistake,
@@ -163,7 +163,40 @@ func (f *problems) field(key, name string, at, value *yaml.Node, out reflect.Val
 	if near := spelling.Closest(name, names); near != "" {
 		text = "unknown key; did you mean " + near + "?"
 	}
+	if nested := nestedKeys(name, out.Type()); nested != "" {
+		text = "unknown key; write " + nested
+	}
 	f.list = append(f.list, problem{key, at.Line, text})
+}
+
+// nestedKeys returns how to write the path of a key, such as limits.max.memory, as mappings in YAML. It returns "" if name
+// has no dot, or is not the path of a key in a struct of the type t.
+func nestedKeys(name string, t reflect.Type) string {
+	parts := strings.Split(name, ".")
+	if len(parts) == 1 {
+		return ""
+	}
+	for _, part := range parts {
+		if t.Kind() == reflect.Map {
+			t = t.Elem()
+			continue
+		}
+		if t.Kind() != reflect.Struct {
+			return ""
+		}
+		ok := false
+		for _, f := range reflect.VisibleFields(t) {
+			if ok = f.Tag.Get("yaml") == part; ok {
+				t = f.Type
+				break
+			}
+		}
+		if !ok {
+			return ""
+		}
+	}
+	last := len(parts) - 1
+	return strings.Join(parts[:last], ": {") + ": {" + parts[last] + ": ..." + strings.Repeat("}", last)
 }
 
 // eachPair calls g for every key of a mapping and notes its line. A key with a null is not
@@ -230,28 +263,21 @@ func wanted(v any) string {
 	return "a text"
 }
 
-// countsFromZero matches the errors of yaml.v3 with a line that counts from 0: those of its parser, but not of its scanner.
-var countsFromZero = lazyregexp.New(`^did not find expected (<|node content|key$|'-' indicator|',' or )`)
-
 // syntaxProblem explains an error of yaml.v3 about the lines of a file.
 func syntaxProblem(err error, lines []string) problem {
-	text, line := strings.TrimPrefix(err.Error(), "yaml: "), 0
-	if n, _ := fmt.Sscanf(text, "line %d:", &line); n == 1 {
-		_, text, _ = strings.Cut(text, ": ")
-	}
+	line, text := yamlerror.Split(err, lines)
 	switch {
 	case strings.Contains(text, "found a tab") || strings.Contains(text, "cannot start any token"):
-		// yaml.v3 may name the line where the value before the tab begins.
-		for i := max(line, 1); i <= len(lines); i++ {
-			if indent := lines[i-1]; strings.Contains(indent[:len(indent)-len(strings.TrimLeft(indent, " \t-"))], "\t") {
-				return problem{line: i, text: "a tab; indent with spaces"}
-			}
+		if line > 0 && line <= len(lines) && yamlerror.TabIndent(lines[line-1]) {
+			return problem{line: line, text: "a tab; indent with spaces"}
 		}
 		text += "; write the text in quotes"
-	case countsFromZero.MatchString(text):
-		line = min(line+1, len(lines))
 	case strings.Contains(text, "alphabetic or numeric character") || strings.Contains(text, "unknown anchor"):
 		text += `; write a text that begins with * or & in quotes, such as "*.example.com"`
+	case strings.Contains(text, "control characters"):
+		text += `; remove the character, or write it as "\x01" in quotes`
+	case yamlerror.Encoding(text):
+		text += "; save the file in UTF-8"
 	}
 	return problem{line: line, text: text}
 }

@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strconv"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/skillrun/skillrun/internal/lazyregexp"
+	"github.com/skillrun/skillrun/internal/yamlerror"
 )
 
 // parseYAML parses front matter into nodes. It checks that the front matter is a mapping,
@@ -21,8 +20,8 @@ func parseYAML(src source, f *Findings) (*yaml.Node, bool) {
 	text := strings.Repeat("\n", src.yamlLine-1) + src.yaml
 	doc, more, err := decodeYAML(text)
 	if err != nil {
-		line, message := yamlError(err, src.yamlLine)
-		f.Stop(line, RuleYAML, "Invalid YAML in frontmatter: %s", message)
+		line, message := yamlerror.Split(err, strings.Split(strings.TrimRight(text, "\n"), "\n"))
+		f.Stop(max(line, src.yamlLine), RuleYAML, "Invalid YAML in frontmatter: %s", message)
 		return nil, false
 	}
 	if doc == nil || len(doc.Content) != 1 || deref(doc.Content[0]).Kind != yaml.MappingNode {
@@ -57,17 +56,6 @@ func decodeYAML(text string) (doc *yaml.Node, more bool, err error) {
 		return nil, false, err
 	}
 	return doc, !errors.Is(d.Decode(new(yaml.Node)), io.EOF), nil
-}
-
-var yamlErrorLine = lazyregexp.New(`^(?:yaml: )?(?:line (\d+): )?`)
-
-// yamlError splits an error of yaml.v3 into line and message. An error without a line gets
-// the line first, where the front matter begins.
-func yamlError(err error, first int) (int, string) {
-	message := err.Error()
-	m := yamlErrorLine.FindStringSubmatch(message)
-	line, _ := strconv.Atoi(m[1])
-	return max(line, first), strings.TrimPrefix(message, m[0])
 }
 
 // yamlBudget counts the nodes and bytes of a walk, see maxYAMLNodes and maxYAMLBytes.
