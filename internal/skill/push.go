@@ -20,10 +20,26 @@ type InvalidSkillError struct {
 	Findings []manifest.Finding
 }
 
+// maxPlaces bounds the places in the message. The status of a refused push has as many findings (internal/server).
+const maxPlaces = 8
+
+// Error has the first finding, and the places of the others: skillrun push puts a place in front of a message that does not
+// have it.
 func (e *InvalidSkillError) Error() string {
+	var places []string
+	for _, f := range e.Findings[1:min(len(e.Findings), maxPlaces)] {
+		place := strings.TrimSuffix(f.String(), ": "+f.Message)
+		if place+": "+e.Findings[0].Message != e.Findings[0].String() && !slices.Contains(places, place) {
+			places = append(places, place)
+		}
+	}
 	more := ""
 	if n := len(e.Findings) - 1; n > 0 {
-		more = fmt.Sprintf(" (and %d more)", n)
+		more = fmt.Sprintf(" (and %d more", n)
+		if len(places) > 0 {
+			more += ": " + strings.Join(places, ", ")
+		}
+		more += ")"
 	}
 	return fmt.Sprintf("not a valid skill: %s%s; skillrun validate DIR lists all findings", e.Findings[0], more)
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
 // A tenantBench is a registry with one shared skill, demo, and tenants that push.
@@ -351,6 +353,23 @@ func TestPushRefuses(t *testing.T) {
 	} {
 		if _, err := b.now.For("a").Push(t.Context(), Push{Parent: parent, Folder: "f", Source: source}); (err == nil) != ok {
 			t.Errorf("source %q: %v", source, err)
+		}
+	}
+}
+
+// The message has each place once, so that skillrun push puts none in front of it.
+func TestInvalidSkillError(t *testing.T) {
+	finding := func(line int, message string) manifest.Finding {
+		return manifest.Finding{File: "SKILL.md", Line: line, Message: message}
+	}
+	for want, list := range map[string][]manifest.Finding{
+		"SKILL.md:5: a": {finding(5, "a")},
+		"SKILL.md:5: a (and 4 more: SKILL.md:6, SKILL.md:7)": {finding(5, "a"), finding(5, "b"), finding(6, "c: d"), finding(7, "e"), finding(6, "f")},
+		"SKILL.md:5: a (and 1 more)":                         {finding(5, "a"), finding(5, "b")},
+	} {
+		err := &InvalidSkillError{"demo", list}
+		if got := err.Error(); got != "not a valid skill: "+want+"; skillrun validate DIR lists all findings" {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }
