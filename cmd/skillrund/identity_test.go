@@ -262,7 +262,7 @@ func TestCredentialsThatAreRefused(t *testing.T) {
 		{"another authority", certtest.NewAuthority(t, "clients").Client("agent", nil), "signed by unknown authority"},
 		{"an expired certificate", s.clients.Client("agent", past), "has expired"},
 		{"two SPIFFE IDs", s.clients.Client("", nil, "spiffe://example.org/agents/1", "spiffe://example.org/agents/2"), "more than one URI SAN"},
-		{"no row", s.clients.Client("stranger", nil), "subject:CN=stranger has no row in identity.callers"},
+		{"no row", s.clients.Client("stranger", nil), "subject:CN=stranger has no row in identity.callers or in a tenant's callers"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := pb.NewSystemServiceClient(s.connect(c.pair)).GetCapabilities(ctx, &pb.GetCapabilitiesRequest{})

@@ -108,7 +108,7 @@ func (t *Table) certificate(c Credentials) (Identity, error) {
 	}
 	row, ok := lookup(rows.byCaller, name)
 	if !ok {
-		return Identity{}, refuse("%.300s has no row in identity.callers", name)
+		return Identity{}, refuse("%.300s has no row in identity.callers or in a tenant's callers", name)
 	}
 	s.identity, s.until, s.generation, s.rows = row.identity(name), expiry(chains), generation, rows
 	return s.identity, nil

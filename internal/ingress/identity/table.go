@@ -151,6 +151,8 @@ func (t *Table) identify(c Credentials) (Identity, error) {
 	switch {
 	case t.network:
 		return Identity{}, refuse("no credential was sent; send %s", t.wanted())
+	case c.TLS != nil && ok && tcp.IP.IsLoopback():
+		return Identity{}, refuse("with TLS every caller needs a credential, and no credentials are configured")
 	case c.TLS != nil || !ok || !tcp.IP.IsLoopback():
 		return Identity{}, refuse("%s is not on this machine, and no credentials are configured", hostOf(c.Addr))
 	}
@@ -196,7 +198,7 @@ func (t *Table) user(u User) (Identity, error) {
 			}
 		}
 	}
-	return Identity{}, refuse("%s has no row in identity.callers, and no group of it has", name)
+	return Identity{}, refuse("%s has no row in identity.callers or in a tenant's callers, and no group of it has", name)
 }
 
 // identity returns the identity of a principal with this row.

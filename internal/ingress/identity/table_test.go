@@ -117,7 +117,7 @@ func TestIdentifyUsers(t *testing.T) {
 		{"the first of two groups", user(7, 2001, 2000), identified("globex", "uid:7", Read), ""},
 		{"root", user(0), identified("default", "uid:0", Operator), ""},
 		{"the daemon's user", user(uint32(os.Geteuid())), identified("default", fmt.Sprint("uid:", os.Geteuid()), Operator), ""},
-		{"nobody", user(7, 5), Identity{}, "uid:7 has no row in identity.callers, and no group of it has"},
+		{"nobody", user(7, 5), Identity{}, "uid:7 has no row in identity.callers or in a tenant's callers, and no group of it has"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			wantIdentity(t, table, Credentials{Addr: c.user}, c.want, c.reason)
