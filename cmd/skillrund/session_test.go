@@ -203,7 +203,7 @@ func TestSessionByCommandLine(t *testing.T) {
 		t.Errorf("a removed session: got %q", out)
 	}
 	out, err = d.cli("session", "create", "--ttl", "8760h").CombinedOutput()
-	if exitCode(t, err) == 0 || !strings.Contains(string(out), "--ttl") || !strings.Contains(string(out), "must be at most 720h") {
+	if exitCode(t, err) == 0 || !strings.Contains(string(out), "--ttl must be at most 720h (sessions.ttl in the daemon's configuration)") {
 		t.Errorf("a long --ttl: got %q", out)
 	}
 }

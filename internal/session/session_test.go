@@ -105,6 +105,26 @@ func TestTenantNames(t *testing.T) {
 	}
 }
 
+// A setting above its bound has the bound in units, and the key of the configuration.
+func TestSettingsAboveTheirBounds(t *testing.T) {
+	rules := Rules{MaxTTL: 720 * time.Hour, Bytes: 1 << 30, Files: 10_000}
+	for want, set := range map[string]Settings{
+		"ttl must be at most 720h (sessions.ttl in the daemon's configuration)":          {TTL: 721 * time.Hour},
+		"max_bytes must be at most 1 GiB (sessions.bytes in the daemon's configuration)": {Bytes: 1<<30 + 1},
+		"max_files must be at most 10000 (sessions.files in the daemon's configuration)": {Files: 10_001},
+		"max_bytes must not be negative":                                                 {Bytes: -1},
+	} {
+		if err := set.check(rules); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	for want, d := range map[string]time.Duration{"1h30m": 90 * time.Minute, "10m": 10 * time.Minute, "20s": 20 * time.Second, "1h0m20s": time.Hour + 20*time.Second, "10h": 10 * time.Hour} {
+		if got := shortTime(d); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
 func TestSettings(t *testing.T) {
 	b := newBench(t)
 	b.rules = Rules{MaxTTL: time.Hour, DefaultIdle: time.Minute, Bytes: 10, Files: 10}
