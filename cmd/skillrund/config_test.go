@@ -193,6 +193,9 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"no listener", "listen: {unix: ''}\n", "line 1: listen: unix and tcp are both empty, so no client could reach the daemon; set one of them"},
 		{"long socket", "listen: {unix: /" + strings.Repeat("x", 120) + "}\n", "at most 107"},
 		{"default above max", "limits: {max: {memory: 64MiB}}\n", "line 1: limits.default.memory: 512MiB is above limits.max.memory, 64MiB; lower it or raise the maximum"},
+		{"an idle time above the time", "sessions: {idle_ttl: 1000h}\n", "line 1: sessions.idle_ttl: 1000h0m0s is above sessions.ttl, 720h0m0s; lower it or raise sessions.ttl"},
+		{"a session above all sessions", "sessions:\n  bytes: 10GiB\n  total_bytes: 2GiB\n", "line 2: sessions.bytes: 10GiB is above sessions.total_bytes, 2GiB; lower it or raise sessions.total_bytes"},
+		{"a file above all files", "artifacts: {file_bytes: 1GiB, total_bytes: 1MiB}\n", "line 1: artifacts.file_bytes: 1GiB is above artifacts.total_bytes, 1MiB; lower it or raise artifacts.total_bytes"},
 		{"zero default", "limits: {default: {processes: 0}}\n", "line 1: limits.default.processes: 0; must be more than 0"},
 		{"too little memory", "limits: {default: {memory: 1MiB}}\n", "line 1: limits.default.memory: 1MiB is too small to start a sandbox; write at least 8MiB"},
 		{"too few open files", "limits: {default: {open_files: 16}}\n", "line 1: limits.default.open_files: 16 are too few to start a program; write at least 32"},
@@ -361,6 +364,7 @@ runtimes:
   default: a
   python: b
 tracing: {endpoint: "https://collector:4317", ca: file, headers_file: no.headers}
+secrets_dir: no.secrets
 `
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -393,18 +397,29 @@ tracing: {endpoint: "https://collector:4317", ca: file, headers_file: no.headers
 		"line 11: images.a.rootfs: its /tmp is a link",
 		"line 11: images.b.rootfs: ",
 		"line 15: tracing.ca: " + dir + "/file has no certificate in PEM; write a file with the receiver's authority (PEM)",
+		"line 16: secrets_dir: stat " + dir + "/no.secrets: no such file or directory; write the directory that has a directory of secrets for each tenant",
 		"line 15: tracing.headers_file: open " + dir + "/no.headers: no such file or directory",
 	} {
 		if !strings.Contains(err.Error(), "  "+want) {
 			t.Errorf("got %v\nwant %s", err, want)
 		}
 	}
-	if n := len(err.(*configError).problems); n != 19 {
-		t.Errorf("%d problems, want 19: %v", n, err)
+	if n := len(err.(*configError).problems); n != 20 {
+		t.Errorf("%d problems, want 20: %v", n, err)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 4 {
 		t.Errorf("inspect made something: %v, %v", entries, err)
+	}
+}
+
+// A key that bounds the whole may be lowered alone, also below the default of a part.
+func TestConfigLowersTheWhole(t *testing.T) {
+	for _, text := range []string{"sessions: {ttl: 1h}\n", "sessions: {total_bytes: 1MiB}\n", "artifacts: {total_bytes: 1MiB}\n",
+		"sessions: {bytes: 10GiB}\ntenants: {acme: {quotas: {session_bytes: 20GiB}}}\n"} {
+		if _, err := loadConfig(writeConfig(t, text)); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
 

@@ -62,6 +62,11 @@ func (c *config) inspect(ctx context.Context, program string, bad badFunc) {
 	}
 	c.inspectIdentity(bad)
 	c.inspectTracing(bad)
+	if dir := c.SecretsDir; dir != "" {
+		if err := readableDir(dir); err != nil {
+			bad("secrets_dir", "%v; write the directory that has a directory of secrets for each tenant", err)
+		}
+	}
 	if dir := c.Environments.Wheels; dir != "" {
 		if err := readableDir(dir); err != nil {
 			bad("environments.wheels", "%v; write the directory with the wheels", err)

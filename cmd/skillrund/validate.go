@@ -50,6 +50,7 @@ func (c *config) validate(bad badFunc) {
 	c.checkPrepared(bad)
 	c.checkRanges(bad)
 	c.checkLimits(bad)
+	c.checkParts(bad)
 	c.checkResources(bad)
 	c.checkTracing(bad)
 	c.checkNetworkLimits(bad)
@@ -415,6 +416,25 @@ func (c *config) checkLimits(bad badFunc) {
 	checkLimitSet(bad, c.Limits.Default, c.Limits.Max, c.Limits.CommandWallTime)
 	if most := c.Limits.Max.WallTime; most > maxWall {
 		bad("limits.max.wall_time", "%s is too long; write at most %s", most, maxWall)
+	}
+}
+
+// checkParts checks the keys that bound a part against the keys that bound the whole. A part with its default is not compared:
+// it has no effect beyond the whole, and a file may lower the whole alone.
+func (c *config) checkParts(bad badFunc) {
+	s, a, own := c.Sessions, c.Artifacts, defaultConfig()
+	above := func(key string, part fmt.Stringer, wholeKey string, whole fmt.Stringer) {
+		bad(key, "%s is above %s, %s; lower it or raise %s", part, wholeKey, whole, wholeKey)
+	}
+	if s.IdleTTL > s.TTL && s.IdleTTL != own.Sessions.IdleTTL {
+		above("sessions.idle_ttl", s.IdleTTL, "sessions.ttl", s.TTL)
+	}
+	// A tenant may have a larger quota than total_bytes, which is only the default of the quotas.
+	if s.Bytes > s.TotalBytes && s.Bytes != own.Sessions.Bytes && !c.manyTenants() {
+		above("sessions.bytes", s.Bytes, "sessions.total_bytes", s.TotalBytes)
+	}
+	if a.FileBytes > a.TotalBytes && a.FileBytes != own.Artifacts.FileBytes {
+		above("artifacts.file_bytes", a.FileBytes, "artifacts.total_bytes", a.TotalBytes)
 	}
 }
 
