@@ -6,12 +6,15 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"strings"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
 )
 
 // WithToken has every call send a token that the daemon knows, or a JSON Web Token of an issuer
@@ -25,10 +28,22 @@ func WithToken(token string) grpc.DialOption {
 // WithTokenFile is like WithToken. It reads the file for each call, so that a renewed token counts at
 // once.
 func WithTokenFile(path string) grpc.DialOption {
-	return tokenOption{source: func(context.Context) (string, error) {
-		data, err := os.ReadFile(path)
-		return string(data), err
-	}}
+	return tokenOption{source: func(context.Context) (string, error) { return TokenFromFile(path) }}
+}
+
+// TokenFromFile returns the token in a file as [WithTokenFile] takes it.
+func TokenFromFile(path string) (string, error) {
+	var token string
+	data, err := os.ReadFile(path)
+	if err == nil {
+		token, err = checkedToken(string(data))
+	} else if bad := (*fs.PathError)(nil); errors.As(err, &bad) {
+		err = bad.Err // without the path, which is named below
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	return token, nil
 }
 
 // ErrTokenInClear says that others could read a token on the way to the daemon.
@@ -87,16 +102,46 @@ type tokenCredentials struct {
 
 func (t tokenCredentials) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
 	token, err := t.source(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("token: %w", err)
+	if err == nil {
+		token, err = checkedToken(token)
 	}
-	switch token = strings.TrimSpace(token); {
-	case token == "":
-		return nil, errors.New("token: it is empty")
-	case len(token) > maxTokenBytes:
-		return nil, fmt.Errorf("token: it has %d bytes; a token has at most %d", len(token), maxTokenBytes)
+	if _, ok := status.FromError(err); !ok {
+		// gRPC puts its own words before an error that is not a status.
+		return nil, status.Error(codes.Unauthenticated, noToken+err.Error())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s%w", noToken, err)
 	}
 	return map[string]string{"authorization": "Bearer " + token}, nil
+}
+
+// noToken begins the message of a call that was not sent because there is no token for it.
+const noToken = "token: "
+
+// NoToken returns why a call was not sent: its token could not be read, or is none. It returns "" for other errors. The
+// code of such an error is UNAUTHENTICATED, as for a token that the daemon refuses.
+func NoToken(err error) string {
+	var answer interface{ GRPCStatus() *status.Status }
+	// An answer of the daemon has a reason.
+	if !errors.As(err, &answer) || answer.GRPCStatus().Code() != codes.Unauthenticated || Reason(err) != "" {
+		return ""
+	}
+	why, ok := strings.CutPrefix(answer.GRPCStatus().Message(), noToken)
+	if !ok {
+		return ""
+	}
+	return why
+}
+
+// checkedToken returns a token without the blanks around it.
+func checkedToken(token string) (string, error) {
+	switch token = strings.TrimSpace(token); {
+	case token == "":
+		return "", errors.New("it is empty")
+	case len(token) > maxTokenBytes:
+		return "", fmt.Errorf("it has %d bytes; a token has at most %d", len(token), maxTokenBytes)
+	}
+	return token, nil
 }
 
 // RequireTransportSecurity makes gRPC refuse a connection that is not encrypted.

@@ -3,10 +3,15 @@ package skillrun
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // The client sends a token only over TLS, a Unix socket or loopback, where other users can't read it.
@@ -59,6 +64,35 @@ func TestTokenFile(t *testing.T) {
 	}
 	if _, err := got(); err == nil || !strings.Contains(err.Error(), "it is empty") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A token that can't be had is a status without words of gRPC, so that the call fails with this text.
+func TestNoToken(t *testing.T) {
+	gone := filepath.Join(t.TempDir(), "gone")
+	refused := status.Error(codes.PermissionDenied, "the issuer refuses")
+	for _, tt := range []struct {
+		option grpc.DialOption
+		want   string
+	}{
+		{WithTokenFile(gone), gone + ": no such file or directory"},
+		{WithToken(" "), "it is empty"},
+		{WithTokenCommand(gone), "command " + gone + ": fork/exec " + gone + ": no such file or directory"},
+		{WithTokenFunc(func(context.Context) (string, error) { return "", errors.New("locked") }), "locked"},
+	} {
+		_, err := tokenCredentials{source: tt.option.(tokenOption).source}.GetRequestMetadata(t.Context())
+		if got := NoToken(fmt.Errorf("run demo: %w", err)); got != tt.want || status.Code(err) != codes.Unauthenticated {
+			t.Errorf("got %q (%v), want %q", got, err, tt.want)
+		}
+	}
+	_, err := tokenCredentials{source: func(context.Context) (string, error) { return "", refused }}.GetRequestMetadata(t.Context())
+	if status.Code(err) != codes.PermissionDenied || NoToken(err) != "" {
+		t.Errorf("a status of the source: got %v", err)
+	}
+	for _, err := range []error{nil, errors.New("token: x"), status.Error(codes.Unauthenticated, "bad token: x")} {
+		if got := NoToken(err); got != "" {
+			t.Errorf("%v: got %q", err, got)
+		}
 	}
 }
 

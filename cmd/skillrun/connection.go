@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -59,16 +60,47 @@ func (c *connection) config() (*tls.Config, error) {
 	if !c.tls && c.files == (skillrun.TLSFiles{}) {
 		return nil, nil
 	}
-	return c.files.Config()
+	config, err := c.files.Config()
+	if err == nil {
+		return config, nil
+	}
+	// The authorities alone show which of the files is wrong.
+	flags := "--tls-cert and --tls-key"
+	if _, wrong := (skillrun.TLSFiles{CA: c.files.CA}).Config(); wrong != nil {
+		flags = "--tls-ca"
+	}
+	if bad := (*fs.PathError)(nil); errors.As(err, &bad) {
+		switch bad.Path {
+		case c.files.Certificate:
+			flags = "--tls-cert"
+		case c.files.Key:
+			flags = "--tls-key"
+		}
+		return nil, fmt.Errorf("%s %s: %w", flags, bad.Path, bad.Err)
+	}
+	return nil, fmt.Errorf("%s: %s", flags, strings.TrimPrefix(err.Error(), "tls: "))
+}
+
+// tokenWord returns what the user calls the token's source, for the beginning of a message about it.
+func (c *connection) tokenWord() string {
+	switch {
+	case c.tokenFile != "":
+		return "--token-file "
+	case len(c.tokenCommand) > 0:
+		return "the context's token: "
+	}
+	return "token: "
 }
 
 // token returns the token for a connection, or "" if the flags and the context name none.
 func (c *connection) token(ctx context.Context) (string, error) {
 	switch {
 	case c.tokenFile != "":
-		data, err := os.ReadFile(c.tokenFile)
-		// Editors end a file with a newline, and a newline ends a header.
-		return strings.TrimSpace(string(data)), err
+		token, err := skillrun.TokenFromFile(c.tokenFile)
+		if err != nil {
+			err = fmt.Errorf("%s%w", c.tokenWord(), err)
+		}
+		return token, err
 	case len(c.tokenCommand) > 0:
 		return skillrun.TokenFromCommand(ctx, c.tokenCommand[0], c.tokenCommand[1:]...)
 	case c.tokenVariable != "":

@@ -137,6 +137,9 @@ func errorCode(err error) int {
 	if coded := (*codedError)(nil); errors.As(err, &coded) {
 		return coded.code
 	}
+	if skillrun.NoToken(err) != "" {
+		return codeFailed // the daemon was not asked
+	}
 	if skillrun.Reason(err) == "INTERPRETER_MISSING" {
 		return codeNotFound
 	}

@@ -27,6 +27,9 @@ func (a *app) explain(err error) string {
 	if !ok {
 		return printable(err.Error())
 	}
+	if why := skillrun.NoToken(err); why != "" {
+		return printable(a.connection.tokenWord() + why)
+	}
 	// cause and object begin with the outermost text and get better ones if err wraps the status.
 	cause := st.Proto().GetMessage()
 	object := ""

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/skillrun/skillrun/internal/certtest"
 	"github.com/skillrun/skillrun/internal/eventtest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -164,6 +167,50 @@ func TestDaemonTooOld(t *testing.T) {
 		if got.code != 125 || got.stdout != "" || !strings.Contains(got.stderr, "older than this client") || strings.Count(got.stderr, "\n") != 1 {
 			t.Errorf("%q: got %+v, want code 125 and one line about the daemon's age", args, got)
 		}
+	}
+}
+
+// A file of the user's that can't be used is named with its flag, and is no refusal of the daemon.
+func TestCredentialFiles(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	gone, empty, long := filepath.Join(dir, "gone"), file("empty", "\n"), file("long", strings.Repeat("x", 9000))
+	authority := certtest.NewAuthority(t, "ours")
+	certificate, _ := authority.Client("a", nil).Write(dir, "a")
+	_, key := authority.Client("b", nil).Write(dir, "b")
+	contexts(t)
+	if got := local(t, "context", "set", "a", "--address", "unix://"+gone, "--", gone); got.code != 0 {
+		t.Fatal(got)
+	}
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--token-file", gone, "skills"}, "--token-file " + gone + ": no such file or directory"},
+		{[]string{"--token-file", gone, "run", "demo", "x.py"}, "--token-file " + gone + ": no such file or directory"},
+		{[]string{"--token-file", empty, "skills"}, "--token-file " + empty + ": it is empty"},
+		{[]string{"--token-file", long, "skills"}, "--token-file " + long + ": it has 9000 bytes; a token has at most 8192"},
+		{[]string{"--tls-ca", gone, "skills"}, "--tls-ca " + gone + ": no such file or directory"},
+		{[]string{"--tls-ca", empty, "skills"}, "--tls-ca: " + empty + " has no certificate in PEM"},
+		{[]string{"--tls-cert", certificate, "--tls-key", gone, "skills"}, "--tls-key " + gone + ": no such file or directory"},
+		{[]string{"--tls-cert", gone, "--tls-key", key, "skills"}, "--tls-cert " + gone + ": no such file or directory"},
+		{[]string{"--tls-cert", certificate, "--tls-key", key, "skills"}, "--tls-cert and --tls-key: private key does not match public key"},
+	} {
+		if got := newRecord().fake().client(t, nil, test.args...); got != (result{codeFailed, "", "skillrun: " + test.want + "\n"}) {
+			t.Errorf("%q: got %+v, want %s", test.args, got, test.want)
+		}
+	}
+	f := newRecord().fake()
+	f.serve(t, "unix")
+	got := local(t, "--context", "a", "--address", f.address, "skills")
+	if want := "skillrun: the context's token: command " + gone + ": fork/exec " + gone + ": no such file or directory\n"; got.code != codeFailed || got.stderr != want {
+		t.Errorf("got %+v, want %s", got, want)
 	}
 }
 
