@@ -1,8 +1,11 @@
 package skillrun
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"net"
+	"strconv"
 	"strings"
 
 	"google.golang.org/grpc/resolver"
@@ -24,8 +27,13 @@ func dialTarget(address string) (string, error) {
 	if scheme, _, ok := strings.Cut(host, "://"); ok && resolver.Get(scheme) != nil { // such as dns:///host:port
 		return host, nil
 	}
-	if _, _, err := net.SplitHostPort(host); err != nil || strings.Contains(host, "/") { // such as https://host:port
+	_, port, err := net.SplitHostPort(host)
+	if err != nil || strings.Contains(host, "/") { // such as https://host:port
 		return "", fmt.Errorf("address %q: want unix:///path or host:port", address)
+	}
+	// Package net refuses such a number when it connects, and the client would wait for a daemon there.
+	if n, err := strconv.Atoi(port); err == nil && (n < 1 || n > math.MaxUint16) || errors.Is(err, strconv.ErrRange) {
+		return "", fmt.Errorf("address %q: the port must be 1 to 65535", address)
 	}
 	return "dns:///" + host, nil
 }

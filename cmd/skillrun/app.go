@@ -40,6 +40,9 @@ type app struct {
 	elsewhere  bool           // a flag of the command itself has the address, as of skillrun mcp
 	hasContext bool           // a context is used
 	mcpAddress string         // of the context
+
+	// What this command calls a field of its request, if not as the table fields does.
+	words map[string]string
 }
 
 // An interrupt is the cause of a context that a signal ended. SIGINT and SIGTERM both cancel.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -637,6 +638,10 @@ func TestTenantsPurge(t *testing.T) {
 	calls := 0
 	f := answers("PurgeTenant", func(m *pb.PurgeTenantRequest) (*pb.PurgeTenantResponse, error) {
 		calls++
+		if m.Tenant == "Bad N" {
+			detail := &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: "tenant"}}}
+			return nil, refusal(codes.InvalidArgument, "INVALID_REQUEST", `tenant: "Bad N" is not a name of a tenant`, detail)
+		}
 		if m.Tenant == "idle" {
 			return &pb.PurgeTenantResponse{Sessions: 1, SessionBytes: 2048}, nil
 		}
@@ -654,6 +659,9 @@ func TestTenantsPurge(t *testing.T) {
 	}
 	// A tenant with sessions and nothing else had data.
 	if got := f.client(t, nil, "tenants", "purge", "idle", "--yes"); !strings.HasSuffix(got.stdout, "and 1 session(s) with 2 KiB removed\n") {
+		t.Errorf("got %+v", got)
+	}
+	if got := f.client(t, nil, "tenants", "purge", "Bad N", "--yes"); got.stderr != "skillrun: NAME: \"Bad N\" is not a name of a tenant (INVALID_REQUEST)\n" {
 		t.Errorf("got %+v", got)
 	}
 	if got := f.client(t, nil, "tenants", "purge", "amce", "--yes"); got != (result{0, "the daemon had no data of tenant amce\n", ""}) {

@@ -60,7 +60,14 @@ func (a *app) explain(err error) string {
 		cause = text
 	} else {
 		for _, path := range d.fields {
-			cause = fieldText(cause, path)
+			word := a.words[path]
+			if word == "" {
+				word = wordOf(path)
+			}
+			cause = fieldText(cause, path, word)
+		}
+		if len(d.fields) == 0 {
+			cause = beginningText(cause)
 		}
 	}
 	notes := slices.DeleteFunc(slices.Clone(d.notes), func(note string) bool { return strings.Contains(cause, note) })
@@ -93,6 +100,14 @@ func innermost(err error) error {
 // connectCause cuts gRPC's own words around the cause of a connection that
 // failed. A message in another form is not changed: grpc-go promises no form of its messages.
 func connectCause(message string) string {
+	for _, c := range []struct{ words, cause string }{
+		{"looked like an HTTP/1.1 header", "it answers in HTTP/1.1, which gRPC does not use"},
+		{"produced zero addresses", "its host is not found"},
+	} {
+		if strings.Contains(message, c.words) {
+			return c.cause
+		}
+	}
 	for _, before := range []string{"Error while dialing: ", "authentication handshake failed: ", `connection error: desc = "`} {
 		if _, after, ok := strings.Cut(message, before); ok {
 			return "cannot reach it: " + strings.TrimSuffix(after, `"`)
@@ -111,6 +126,8 @@ func connectHelp(message string) string {
 		{"certificate is valid for", "use a name that the daemon's certificate has, as the address or as --tls-server-name"},
 		{"first record does not look like a TLS handshake", "the daemon has no TLS at this address: leave out --tls and --tls-ca"},
 		{"no application protocol", "this address is not for gRPC; the one of listen.mcp_tcp is for skillrun mcp"},
+		{"looked like an HTTP/1.1 header", "is it the address for MCP or for metrics? --address takes the one for gRPC"},
+		{"produced zero addresses", "check the name in the address"},
 		{"error reading server preface", "if the daemon has TLS at this address, add --tls-ca FILE, or --tls"},
 	} {
 		if strings.Contains(message, h.words) {
@@ -169,6 +186,12 @@ func hint(d details, cause string) string {
 	case "EXECUTION_NOT_FOUND":
 		return "'skillrun ps --all' lists what there is"
 	case "SESSION_NOT_FOUND":
+		switch { // the reason is the same for a session, a version and a file
+		case strings.HasPrefix(cause, "path "):
+			return "'skillrun session show SESSION' lists the files"
+		case strings.Contains(cause, ": version "):
+			return "'skillrun session versions SESSION' lists the versions"
+		}
 		return "'skillrun session ls' lists what there is"
 	case "COMMAND_NOT_ALLOWED":
 		if remedy := remedyText("", d.metadata["instead"]); remedy != "" {

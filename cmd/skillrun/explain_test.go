@@ -1,6 +1,8 @@
 package main
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,6 +30,8 @@ func TestUnreachable(t *testing.T) {
 		`connection error: desc = "transport: authentication handshake failed: remote error: tls: no application protocol"`:                                                 "cannot reach it: remote error: tls: no application protocol (this address is not for gRPC; the one of listen.mcp_tcp is for skillrun mcp)",
 		`connection error: desc = "transport: authentication handshake failed: tls: first record does not look like a TLS handshake"`:                                       "cannot reach it: tls: first record does not look like a TLS handshake (the daemon has no TLS at this address: leave out --tls and --tls-ca)",
 		`connection error: desc = "transport: authentication handshake failed: tls: failed to verify certificate: x509: certificate is valid for a.example, not b.example"`: "cannot reach it: tls: failed to verify certificate: x509: certificate is valid for a.example, not b.example (use a name that the daemon's certificate has, as the address or as --tls-server-name)",
+		`connection error: desc = "error reading server preface: http2: frame too large, note that the frame header looked like an HTTP/1.1 header"`:                        "it answers in HTTP/1.1, which gRPC does not use (is it the address for MCP or for metrics? --address takes the one for gRPC)",
+		`name resolver error: produced zero addresses`: "its host is not found (check the name in the address)",
 		`another form`: "another form (is skillrund running? skillrun doctor says more)",
 	} {
 		if got := a.explain(status.Error(codes.Unavailable, message)); got != "daemon at host:1: "+want {
@@ -59,6 +63,12 @@ func TestRefusals(t *testing.T) {
 			"run demo: x.py: not found (SKILL_FILE_NOT_FOUND; 'skillrun skills NAME' lists the scripts of a skill)"},
 		{refusal(codes.NotFound, "SESSION_NOT_FOUND", `session "s1": not found`), 127,
 			`run demo: session "s1": not found (SESSION_NOT_FOUND; 'skillrun session ls' lists what there is)`},
+		{refusal(codes.NotFound, "SESSION_NOT_FOUND", `path "nosuch": not found`), 127,
+			`run demo: path "nosuch": not found (SESSION_NOT_FOUND; 'skillrun session show SESSION' lists the files)`},
+		{refusal(codes.NotFound, "SESSION_NOT_FOUND", `session "s1": version 99: not found`), 127,
+			`run demo: session "s1": version 99: not found (SESSION_NOT_FOUND; 'skillrun session versions SESSION' lists the versions)`},
+		{refusal(codes.AlreadyExists, "IDEMPOTENCY_KEY_REUSED", "idempotency_key: belongs to another request (execution e1); use a new key"), 126,
+			"run demo: --key: belongs to another request (execution e1); use a new key (IDEMPOTENCY_KEY_REUSED)"},
 		{refusal(codes.FailedPrecondition, "INTERPRETER_MISSING", "ruby: not found"), 127, "run demo: ruby: not found (INTERPRETER_MISSING)"},
 		{refusal(codes.FailedPrecondition, "UNKNOWN_EXTENSION", "x.xyz: no interpreter"), 126, "run demo: x.xyz: no interpreter (UNKNOWN_EXTENSION)"},
 		{refusal(codes.PermissionDenied, "COMMAND_NOT_ALLOWED", "'rm' is not covered", meta("missingRule", "Bash(rm:*)")), 126,
@@ -219,6 +229,14 @@ func TestBadAddress(t *testing.T) {
 	if got := f.client(t, nil, "ps"); got.code != 125 || !strings.Contains(got.stderr, `address "nonsense"`) {
 		t.Errorf("got %+v, want code 125 and the address", got)
 	}
+	if got := local(t, "--address", "localhost:99999", "ps"); got != (result{125, "", "skillrun: address \"localhost:99999\": the port must be 1 to 65535\n"}) {
+		t.Errorf("got %+v, want code 125 and the port", got)
+	}
+	metrics := httptest.NewServer(http.NotFoundHandler())
+	defer metrics.Close()
+	if got := local(t, "--address", metrics.Listener.Addr().String(), "--wait", "0", "ps"); got.code != 125 || !strings.Contains(got.stderr, ": it answers in HTTP/1.1, which gRPC does not use (is it the address for MCP or for metrics?") {
+		t.Errorf("got %+v, want code 125 and the other addresses", got)
+	}
 }
 
 func TestAddressFromTheEnvironmentAndTCP(t *testing.T) {
@@ -247,6 +265,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"check", "demo", "--allowed-tools", "Bash", "--command", "ls"}, "give --allowed-tools or one SKILL"},
 		{[]string{"check", "demo", "--command", "ls", "--", "ls"}, "give the command once"},
 		{[]string{"check", "demo", "--"}, "give the command once"},
+		{[]string{"session", "cp", "f", "s1:x", "--max-size", "5"}, "--max-size is for copies out of a session"},
 	}
 	for _, test := range tests {
 		got := (&fake{}).client(t, nil, test.args...)

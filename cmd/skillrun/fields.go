@@ -124,9 +124,8 @@ func userWords(text string) string { return pathsToWords.Replace(text) }
 
 // fieldText is the daemon's message about a field, in the words of the command line. The daemon
 // begins some messages with the path and has it in the middle of others. If the text names the
-// field in neither form, the word comes in front.
-func fieldText(message, path string) string {
-	word := wordOf(path)
+// field in neither form, the word comes in front. word is the command line's word for the path.
+func fieldText(message, path, word string) string {
 	// The next byte must be a blank or a colon, or the path "env" would be cut off "environment".
 	if rest, ok := strings.CutPrefix(message, path); ok && strings.HasPrefix(strings.TrimLeft(rest, ":"), " ") { // "env PATH: ..."
 		return word + userWords(rest)
@@ -139,6 +138,17 @@ func fieldText(message, path string) string {
 		return text
 	}
 	return word + ": " + text
+}
+
+// beginningText replaces a path with which a message begins, for an error that names no field, such as one about a reused
+// idempotency key.
+func beginningText(message string) string {
+	for _, f := range fields {
+		if rest, ok := strings.CutPrefix(message, f.path+": "); ok && strings.ContainsAny(f.path, "._") {
+			return f.word + ": " + rest
+		}
+	}
+	return message
 }
 
 // limitText says that a limit is out of its range: the value, the bound, and where the

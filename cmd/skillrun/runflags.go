@@ -252,8 +252,11 @@ func environment(args []string) (map[string]string, error) {
 	for _, arg := range args {
 		name, value, ok := strings.Cut(arg, "=")
 		if !ok {
+			if strings.ContainsAny(name, " \t\n") {
+				return nil, fmt.Errorf("--env %s: want NAME=value, or NAME alone; a name has no blanks", quote(arg))
+			}
 			if value, ok = os.LookupEnv(name); !ok {
-				return nil, fmt.Errorf("--env %s: not set here", name)
+				return nil, fmt.Errorf("--env %s: not set in this command's environment; --env %[1]s=VALUE sets it", name)
 			}
 		}
 		env[name] = value
@@ -272,7 +275,7 @@ func secrets(names []string) (map[string]string, error) {
 		}
 		value, ok := os.LookupEnv(name)
 		if !ok {
-			return nil, fmt.Errorf("--secret-env %s: not set here", name)
+			return nil, fmt.Errorf("--secret-env %s: not set in this command's environment", name)
 		}
 		env[name] = value
 	}

@@ -39,6 +39,9 @@ of a file has a colon.`,
 			if in && version != 0 {
 				return usage(cmd, errors.New("--at is for copies out of a session"))
 			}
+			if in && cmd.Flags().Changed("max-size") {
+				return usage(cmd, errors.New("--max-size is for copies out of a session"))
+			}
 			c, err := a.dial()
 			if err != nil {
 				return err

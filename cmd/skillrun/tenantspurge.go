@@ -44,6 +44,7 @@ On a terminal, purge asks for the tenant's name again. Elsewhere it needs --yes.
 				return err
 			}
 			defer c.Close()
+			a.words = map[string]string{"tenant": "NAME"}
 			done, err := c.System().PurgeTenant(cmd.Context(), &pb.PurgeTenantRequest{Tenant: args[0]})
 			if err != nil {
 				return err
