@@ -21,7 +21,7 @@ func (a *app) activateCommand() *cobra.Command {
 says on stderr what the skill may run, within which limits, and what an agent adds
 to its context; --json has all of it, and the messages that an agent adds to its
 conversation.`,
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: arguments(needs("SKILL")),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
 			r, err := c.Skills().ActivateSkill(cmd.Context(), &pb.ActivateSkillRequest{Skill: args[0]})
 			if err != nil {

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -95,6 +98,17 @@ type root struct{ *cobra.Command }
 
 func (r root) run(ctx context.Context, args []string) error {
 	r.SetArgs(args)
+	// cobra's command completion prints its help for a shell that it does not know, and exits with 0.
+	r.InitDefaultCompletionCmd(args...)
+	if completion, _, err := r.Find([]string{"completion"}); err == nil {
+		completion.Args = cobra.ArbitraryArgs
+		completion.RunE = func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return usage(cmd, fmt.Errorf("no completion for %q; there is one for bash, zsh, fish and powershell", args[0]))
+		}
+	}
 	return r.ExecuteContext(ctx)
 }
 
@@ -240,6 +254,9 @@ func flagError(err error) error {
 	}
 	flag := invalid.GetFlag()
 	want := wantedValues[flag.Value.Type()]
+	if slices.Contains(positiveFlags, flag.Name) {
+		want = strings.Replace(want, "0 to", "1 to", 1)
+	}
 	if want == "" {
 		want = invalid.Unwrap().Error()
 	}
@@ -254,7 +271,41 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%s takes no arguments, but got %q", cmd.CommandPath(), args[0])
 }
 
-// arguments makes the mistakes that cobra finds in arguments usage errors.
+// needs checks the number of arguments, by their names. A name in brackets may be left out, and one with "..." may
+// have several arguments.
+func needs(names ...string) cobra.PositionalArgs {
+	var required []string
+	most := len(names)
+	for _, name := range names {
+		if strings.Contains(name, "...") {
+			most = math.MaxInt
+		}
+		if !strings.HasPrefix(name, "[") {
+			required = append(required, strings.TrimSuffix(name, "..."))
+		}
+	}
+	return func(cmd *cobra.Command, args []string) error {
+		command := strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ") // every message begins with the root's name
+		switch {
+		case len(args) < len(required):
+			return fmt.Errorf("%s needs %s", command, wordList(required))
+		case len(args) > most:
+			return fmt.Errorf("%s takes only %s, but got %q as well", command, wordList(names), args[most])
+		}
+		return nil
+	}
+}
+
+// wordList writes "A", "A and B" or "A, B and C".
+func wordList(words []string) string {
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " and " + words[last]
+}
+
+// arguments makes the mistakes in the number of arguments usage errors.
 func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {

@@ -22,7 +22,7 @@ func (a *app) artifactsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "artifacts ID [PATH...]",
 		Short: "List the files that an execution made, or save them",
-		Args:  arguments(cobra.MinimumNArgs(1)),
+		Args:  arguments(needs("ID", "[PATH...]")),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			bars := a.progress(quiet)
 			c, err := a.dialWith(bars)

@@ -22,7 +22,7 @@ func (a *app) attachCommand() *cobra.Command {
 		Long: `Attach prints what an execution has printed and goes on until its end. It works
 during and after the run, from anywhere, any number of times at once. Ctrl-C ends
 only this command; the execution goes on.`,
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: arguments(needs("ID")),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.attach(cmd.Context(), args[0], after, artifacts, quiet)
 		},

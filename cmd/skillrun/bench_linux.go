@@ -57,7 +57,7 @@ is an object with the whole report; falls_short names the rows that miss their t
 	flags.StringVar(&f.config.Dir, "dir", "/var/tmp", "`directory` on a disk for the state of the daemons")
 	flags.StringSliceVar(&f.config.Rows, "rows", nil, "only the `rows` with these names or prefixes; * matches any text")
 	flags.BoolVar(&f.list, "list", false, "print the names of all rows and exit")
-	flags.IntVarP(&f.config.Samples, "n", "n", 0, "number of samples of each row with single requests (default: a number for each row)")
+	flags.IntVarP(&f.config.Samples, "n", "n", 0, "`number` of samples of each row with single requests (default: a number for each row)")
 	flags.BoolVar(&f.config.Short, "short", false, "measure everything at a small scale, to test the benchmark and not the speed")
 	flags.StringArrayVar(&f.peers, "peer", nil, "measure another system, too: [NAME=]`COMMAND`, not run by a shell; may be repeated")
 	flags.StringVar(&f.config.Runc, "runc", "", "`path` of runc, for the cold rows (default: in PATH)")
@@ -113,6 +113,9 @@ func (a *app) benchReport(cmd *cobra.Command, f *benchFlags) (*bench.Report, err
 	}
 	if f.config.Samples < 0 {
 		return nil, usage(cmd, fmt.Errorf("-n %d: must be 1 or more", f.config.Samples))
+	}
+	if cmd.Flags().Changed("rows") && len(f.config.Rows) == 0 {
+		return nil, usage(cmd, errors.New("--rows is empty; --list prints the names of the rows"))
 	}
 	if _, err := bench.MatchRows(bench.Names(), f.config.Rows); err != nil {
 		return nil, usage(cmd, err)

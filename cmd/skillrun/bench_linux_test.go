@@ -27,6 +27,7 @@ func TestBenchRefuses(t *testing.T) {
 		{"a peer that isn't there", "bench --peer /no/such/program", codeFailed, "/no/such/program"},
 		{"a daemon that isn't there", "bench --daemon /no/such/skillrund", codeNotFound, "name its path with --daemon"},
 		{"a file that isn't there", "bench --from /no/such/file", codeFailed, "no such file"},
+		{"empty rows", "bench --rows=", codeFailed, "--rows is empty; --list prints the names of the rows"},
 		{"a file with something else", "bench --from " + empty, codeFailed, "give the output of skillrun bench --json"},
 	}
 	for _, test := range tests {

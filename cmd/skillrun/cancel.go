@@ -20,7 +20,7 @@ func (a *app) cancelCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "cancel ID...",
 		Short:             "End executions: SIGTERM, and after the grace SIGKILL",
-		Args:              arguments(cobra.MinimumNArgs(1)),
+		Args:              arguments(needs("ID...")),
 		ValidArgsFunction: a.completeExecution(liveExecution),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// The daemon would refuse it, too, but in the words of the contract.

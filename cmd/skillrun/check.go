@@ -73,7 +73,7 @@ to its result: "code" or "working_directory".`,
 	}
 	cmd.Flags().StringVar(&rules, "allowed-tools", "", "decide by these `rules`, written as in an allowed-tools field, without a daemon")
 	cmd.Flags().StringVar(&line, "command", "", "the command `line`")
-	cmd.Flags().StringVar(&baseDir, "base-dir", checkBaseDir, "what {baseDir} stands for with --allowed-tools")
+	cmd.Flags().StringVar(&baseDir, "base-dir", checkBaseDir, "`path` that {baseDir} stands for with --allowed-tools")
 	return cmd
 }
 

@@ -101,7 +101,7 @@ func (a *app) contextUse() *cobra.Command {
 	return &cobra.Command{
 		Use:               "use NAME",
 		Short:             "Make a context the current one",
-		Args:              arguments(cobra.ExactArgs(1)),
+		Args:              arguments(needs("NAME")),
 		ValidArgsFunction: completeContext,
 		RunE: func(_ *cobra.Command, args []string) error {
 			f, err := readContexts()
@@ -123,7 +123,7 @@ func (a *app) contextShow() *cobra.Command {
 	return &cobra.Command{
 		Use:               "show [NAME]",
 		Short:             "Show a context; without NAME the one that a command would use",
-		Args:              arguments(cobra.MaximumNArgs(1)),
+		Args:              arguments(needs("[NAME]")),
 		ValidArgsFunction: completeContext,
 		RunE: func(_ *cobra.Command, args []string) error {
 			f, err := readContexts()
@@ -159,7 +159,7 @@ func (a *app) contextDelete() *cobra.Command {
 	return &cobra.Command{
 		Use:               "delete NAME",
 		Short:             "Remove a context from the file",
-		Args:              arguments(cobra.ExactArgs(1)),
+		Args:              arguments(needs("NAME")),
 		ValidArgsFunction: completeContext,
 		RunE: func(_ *cobra.Command, args []string) error {
 			f, err := readContexts()
@@ -189,7 +189,7 @@ func (a *app) contextSet() *cobra.Command {
 		Long: `Set makes a context, or changes an existing one: only what the flags name changes, and
 an empty value removes it. A token has one source, so a new one replaces the old one.
 Paths become absolute. Variables such as $SKILLRUN_ADDRESS do not count here.`,
-		Args:              arguments(cobra.MinimumNArgs(1)),
+		Args:              arguments(needs("NAME", "[TOKEN-COMMAND...]")),
 		ValidArgsFunction: completeContext,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var command []string

@@ -14,7 +14,7 @@ func (a *app) deleteCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "delete ID...",
 		Short:             "Remove ended executions with their output and artifacts",
-		Args:              arguments(cobra.MinimumNArgs(1)),
+		Args:              arguments(needs("ID...")),
 		ValidArgsFunction: a.completeExecution(endedExecution),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
 			return a.each(cmd.Context(), args, func(id string) error {

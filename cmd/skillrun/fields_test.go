@@ -87,6 +87,18 @@ func TestFieldsNameFlags(t *testing.T) {
 	}
 }
 
+// TestHelpHasNoTypes: the help names the value of each flag with a word for users, not with a type of Go.
+func TestHelpHasNoTypes(t *testing.T) {
+	for _, cmd := range (&app{}).root().Commands() {
+		eachFlag(cmd, func(flag *pflag.Flag) {
+			switch name, _ := pflag.UnquoteUsage(flag); name {
+			case "uint32", "uint64", "int", "string", "strings", "stringArray", "duration":
+				t.Errorf("%s: the value of --%s is a %s", cmd.CommandPath(), flag.Name, name)
+			}
+		})
+	}
+}
+
 // TestFieldsNameTheirKeys: every limit names the key of the configuration that is its
 // ceiling, and the configuration has that key.
 func TestFieldsNameTheirKeys(t *testing.T) {

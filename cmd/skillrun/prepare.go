@@ -31,7 +31,7 @@ digest, then one package a line. The Python packages have one environment, the N
 packages another, and each tool one more. The daemon does not build an environment that
 exists already. Executions of the skill then use the environments, and never install
 anything.`,
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: arguments(needs("SKILL")),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
 			stream, err := c.Skills().PrepareSkill(cmd.Context(), &pb.PrepareSkillRequest{Skill: args[0], Rebuild: rebuild})
 			if err != nil {

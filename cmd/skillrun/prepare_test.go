@@ -61,7 +61,7 @@ func TestPrepare(t *testing.T) {
 		{"refused", &fake{prepare: func(*pb.PrepareSkillRequest, prepareServer) error {
 			return status.Error(codes.FailedPrecondition, "no source of packages")
 		}}, nil, result{126, "", "skillrun: prepare demo: no source of packages (FailedPrecondition)\n"}},
-		{"no arguments", preparing(built), []string{}, result{125, "", "skillrun: accepts 1 arg(s), received 0 (see 'skillrun prepare --help')\n"}},
+		{"no arguments", preparing(built), []string{}, result{125, "", "skillrun: prepare needs SKILL (see 'skillrun prepare --help')\n"}},
 	} {
 		args := append([]string{"prepare"}, "demo")
 		if test.args != nil {

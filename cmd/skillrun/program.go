@@ -37,6 +37,9 @@ func (f *runFlags) parse(cmd *cobra.Command, args []string) (*program, error) {
 		flags.Init(cmd.DisplayName(), pflag.ContinueOnError)
 	}
 	p := &program{skill: args[0]}
+	if p.skill == "" {
+		return nil, usage(cmd, errors.New("SKILL is empty"))
+	}
 	rest := args[1:]
 	if len(rest) > 0 {
 		if err := flags.Parse(rest); err != nil {
@@ -70,11 +73,17 @@ func (f *runFlags) parse(cmd *cobra.Command, args []string) (*program, error) {
 	return p, f.check(cmd)
 }
 
+// positiveFlags have no 0: the daemon would take it for "not set".
+var positiveFlags = []string{"timeout", "cpu-time", "queue-timeout", "processes", "workspace-files", "open-files", "max-files", "idle-ttl", "ttl"}
+
 // positive refuses values that the daemon would take for "not set".
 func positive(cmd *cobra.Command) error {
-	for _, name := range []string{"timeout", "cpu-time", "queue-timeout", "processes", "workspace-files", "open-files"} {
+	for _, name := range positiveFlags {
 		flag := cmd.Flags().Lookup(name)
-		if value := flag.Value.String(); flag.Changed && (value == "0" || value == "0s" || value[0] == '-') {
+		if flag == nil || !flag.Changed {
+			continue
+		}
+		if value := flag.Value.String(); value == "0" || value == "0s" || value[0] == '-' {
 			return usage(cmd, fmt.Errorf("--%s %s: must be more than 0", name, value))
 		}
 	}

@@ -49,6 +49,9 @@ func (a *app) psCommand() *cobra.Command {
 				}
 				request.Ends = append(request.Ends, pb.ExecutionEnd(end))
 			}
+			if limit < 0 {
+				return usage(cmd, fmt.Errorf("--limit %d: must not be less than 0", limit))
+			}
 			c, err := a.dial()
 			if err != nil {
 				return err
@@ -58,7 +61,7 @@ func (a *app) psCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also executions that have ended")
-	cmd.Flags().IntVarP(&limit, "limit", "n", psPage, "show at most this many; 0: all")
+	cmd.Flags().IntVarP(&limit, "limit", "n", psPage, "show at most this `number`; 0: all")
 	cmd.Flags().BoolVar(&oldest, "oldest", false, "the oldest first, not the newest")
 	cmd.Flags().StringVar(&skill, "skill", "", "only of this `skill`")
 	cmd.Flags().StringVar(&principal, "principal", "", "only executions that this `principal` requested, as 'skillrun show' prints it")
@@ -83,7 +86,7 @@ func endWords() []string {
 	return words
 }
 
-// ps lists executions until limit; 0 or less: all. New executions may begin between two pages. They do not shift the
+// ps lists executions until limit; 0: all. New executions may begin between two pages. They do not shift the
 // pages: a page token names the execution after which the next page begins.
 func (a *app) ps(ctx context.Context, c *skillrun.Client, request *pb.ListExecutionsRequest, limit int) error {
 	l := listing[*pb.Execution]{[]string{"ID", "SKILL", "SOURCE", "STATE", "CODE", "TIME", "CREATED"}, psRow}

@@ -29,7 +29,7 @@ NAME@sha256:DIGEST runs an older version. Push needs the role admin.`,
 		Example: `  skillrun push ./my-skill
   skillrun run my-skill scripts/main.py
   skillrun skills versions my-skill`,
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: arguments(needs("DIR")),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if info, err := os.Stat(args[0]); err == nil && !info.IsDir() { // to open a FIFO would wait for its writer
 				return fmt.Errorf("push %s: %s", args[0], notAFolder(args[0], info))
@@ -104,7 +104,7 @@ func (a *app) versionsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "versions SKILL",
 		Short: "List the versions of a skill that the daemon keeps, the newest first",
-		Args:  arguments(cobra.ExactArgs(1)),
+		Args:  arguments(needs("SKILL")),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
 			return skillVersions.pages(a, func(token string) ([]*pb.SkillVersion, string, error) {
 				page, err := c.Skills().ListSkillVersions(cmd.Context(), &pb.ListSkillVersionsRequest{Skill: args[0], PageToken: token})
@@ -135,7 +135,7 @@ func (a *app) removeSkillCommand() *cobra.Command {
 		Short: "Delete skills of your tenant, or one version of a skill (NAME@sha256:DIGEST)",
 		Long: `Rm deletes skills that were pushed to your tenant. Executions that run keep their version. A
 skill that all tenants share cannot be deleted. Rm needs the role admin.`,
-		Args: arguments(cobra.MinimumNArgs(1)),
+		Args: arguments(needs("SKILL...")),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
 			for _, name := range args {
 				gone, err := c.Skills().DeleteSkill(cmd.Context(), &pb.DeleteSkillRequest{Skill: name})

@@ -36,7 +36,7 @@ too. Ctrl-C cancels the execution, and a second one does not wait for it.
 
 If the daemon restarts, run waits for it and goes on. It sends a request again only
 if nothing can have started, or with --key.`,
-		Args: arguments(cobra.MinimumNArgs(1)),
+		Args: arguments(needs("SKILL", "[SCRIPT...]")),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			what, err := f.parse(cmd, args)
 			if err != nil || what == nil {

@@ -177,8 +177,9 @@ func TestRunRefusesHere(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{}, 125, "requires at least 1 arg"},
+		{[]string{}, 125, "run needs SKILL"},
 		{[]string{"demo"}, 125, "nothing to run"},
+		{[]string{"", "x.py"}, 125, "skillrun: SKILL is empty"},
 		{[]string{"demo", "--", ""}, 125, "the script or command is empty"},
 		{[]string{"demo", ""}, 125, "the script or command is empty"},
 		{[]string{"demo", "--"}, 125, "nothing to run"},
@@ -188,8 +189,8 @@ func TestRunRefusesHere(t *testing.T) {
 		{[]string{"--timeout", "-1s", "demo", "x.py"}, 125, "--timeout -1s: must be more than 0"},
 		{[]string{"--timeout", "soon", "demo", "x.py"}, 125, "skillrun: --timeout soon: want a time such as 250ms, 30s or 1m30s (see"},
 		{[]string{"--memory", "0", "demo", "x.py"}, 125, "skillrun: --memory 0: want a size above 0"},
-		{[]string{"--processes", "-1", "demo", "x.py"}, 125, "skillrun: --processes -1: want a whole number, 0 to 4294967295 (see"},
-		{[]string{"--processes", "4294967296", "demo", "x.py"}, 125, "skillrun: --processes 4294967296: want a whole number, 0 to 4294967295 (see"},
+		{[]string{"--processes", "-1", "demo", "x.py"}, 125, "skillrun: --processes -1: want a whole number, 1 to 4294967295 (see"},
+		{[]string{"--processes", "4294967296", "demo", "x.py"}, 125, "skillrun: --processes 4294967296: want a whole number, 1 to 4294967295 (see"},
 		{[]string{"--verbose=maybe", "demo", "x.py"}, 125, "skillrun: --verbose maybe: want true or false (see"},
 		{[]string{"--processes", "0", "demo", "x.py"}, 125, "--processes 0: must be more than 0"},
 		{[]string{"--workspace-files", "0", "demo", "x.py"}, 125, "--workspace-files 0: must be more than 0"},

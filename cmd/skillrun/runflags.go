@@ -48,7 +48,7 @@ type runFlags struct {
 // (pflag.UnquoteUsage).
 func (f *runFlags) add(flags *pflag.FlagSet) {
 	flags.StringVarP(&f.code, "code", "c", "", "run this `code` instead of a script")
-	flags.StringVarP(&f.language, "language", "l", "", "language of the code: python, bash, sh, node, ruby, perl (default python)")
+	flags.StringVarP(&f.language, "language", "l", "", "`language` of the code: python, bash, sh, node, ruby, perl (default python)")
 	flags.StringVar(&f.args, "args", "", "`JSON` object for the program's standard input")
 	flags.BoolVarP(&f.interactive, "interactive", "i", false, "pass standard input even if it is a terminal, or after --args")
 	flags.StringArrayVarP(&f.files, "file", "f", nil, "put a local file, or a folder with all its files, into the workspace: `path[:as]` (repeatable)")
@@ -75,9 +75,9 @@ func (f *runFlags) add(flags *pflag.FlagSet) {
 	flags.Var(&f.memory, "memory", "limit of memory, such as 256m")
 	flags.Var(&f.output, "output", "limit of bytes delivered from each of stdout and stderr")
 	flags.Var(&f.writable, "workspace", "limit of bytes in the workspace")
-	flags.Uint32Var(&f.writableFiles, "workspace-files", 0, "limit of files and directories in the workspace")
-	flags.Uint32Var(&f.processes, "processes", 0, "limit of processes and threads, besides the program itself")
-	flags.Uint32Var(&f.openFiles, "open-files", 0, "limit of open files of each process")
+	flags.Uint32Var(&f.writableFiles, "workspace-files", 0, "at most this `number` of files and directories in the workspace")
+	flags.Uint32Var(&f.processes, "processes", 0, "at most this `number` of processes and threads, besides the program itself")
+	flags.Uint32Var(&f.openFiles, "open-files", 0, "at most this `number` of open files of each process")
 }
 
 // check refuses values that the daemon would take for "not set", and flags that exclude each

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -39,8 +38,8 @@ func (a *app) sessionCreateCommand() *cobra.Command {
 		Short: "Make an empty session and print its id",
 		Args:  arguments(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().Changed("max-files") && files == 0 {
-				return usage(cmd, errors.New("--max-files 0: must be more than 0"))
+			if err := positive(cmd); err != nil {
+				return err
 			}
 			m := &pb.CreateSessionRequest{MaxBytes: uint64(bytes), MaxFiles: files}
 			var err error
@@ -73,7 +72,7 @@ func (a *app) sessionCreateCommand() *cobra.Command {
 	cmd.Flags().DurationVar(&idle, "idle-ttl", 0, "remove the session this `time` after its last use (default: the daemon's)")
 	cmd.Flags().DurationVar(&ttl, "ttl", 0, "remove the session this `time` after its creation (default: the daemon's)")
 	cmd.Flags().Var(&bytes, "max-bytes", "limit of bytes in one version, such as 10m (default: the daemon's)")
-	cmd.Flags().Uint32Var(&files, "max-files", 0, "limit of files and directories in one version (default: the daemon's)")
+	cmd.Flags().Uint32Var(&files, "max-files", 0, "at most this `number` of files and directories in one version (default: the daemon's)")
 	completeNothing(cmd, "label", "idle-ttl", "ttl", "max-bytes", "max-files")
 	return cmd
 }
@@ -131,7 +130,7 @@ func (a *app) sessionShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show SESSION",
 		Short: "List the files of a session with sizes and hashes",
-		Args:  arguments(cobra.ExactArgs(1)),
+		Args:  arguments(needs("SESSION")),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
 			return sessionFiles.pages(a, func(token string) ([]*pb.SessionFile, string, error) {
 				r, err := c.Sessions().ListSessionFiles(cmd.Context(), &pb.ListSessionFilesRequest{SessionId: args[0], Version: version, PageToken: token})
@@ -155,7 +154,7 @@ func (a *app) sessionVersionsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "versions SESSION",
 		Short: "List the versions of a session that the daemon keeps, the newest first",
-		Args:  arguments(cobra.ExactArgs(1)),
+		Args:  arguments(needs("SESSION")),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
 			r, err := c.Sessions().ListSessionVersions(cmd.Context(), &pb.ListSessionVersionsRequest{SessionId: args[0]})
 			if err != nil {
@@ -172,7 +171,7 @@ func (a *app) sessionRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm SESSION...",
 		Short: "Remove sessions with all their files",
-		Args:  arguments(cobra.MinimumNArgs(1)),
+		Args:  arguments(needs("SESSION...")),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
 			return a.each(cmd.Context(), args, func(id string) error {
 				if _, err := c.Sessions().DeleteSession(cmd.Context(), &pb.DeleteSessionRequest{SessionId: id}); err != nil {

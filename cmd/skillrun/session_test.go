@@ -37,7 +37,7 @@ func TestSessionRun(t *testing.T) {
 		})
 	}
 	for line, want := range map[string]string{
-		"s1":                         "requires at least 2 arg(s)",
+		"s1":                         "session run needs SESSION and SKILL",
 		"s1 --at 1":                  "no SKILL after SESSION",
 		"s1 --session s2 demo x.py":  "--session: the argument SESSION names the session already",
 		"s1 demo":                    "nothing to run",

@@ -29,7 +29,7 @@ func (a *app) sessionCopyCommand() *cobra.Command {
 		Long: `Copy a file into a session, which makes a version, or out of it. FILE - is standard
 input or standard output. The SHA-256 of the copy is checked. Write ./FILE if the name
 of a file has a colon.`,
-		Args: arguments(cobra.ExactArgs(2)),
+		Args: arguments(needs("FILE", "SESSION:PATH")),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			from, fromPath, out := inSession(args[0])
 			to, toPath, in := inSession(args[1])

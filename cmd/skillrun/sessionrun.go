@@ -16,7 +16,7 @@ func (a *app) sessionRunCommand() *cobra.Command {
 and its changes become the next version. See skillrun run --help.
 
   skillrun session run $id data-analysis scripts/stats.py sales.csv`,
-		Args: arguments(cobra.MinimumNArgs(2)),
+		Args: arguments(needs("SESSION", "SKILL", "[SCRIPT...]")),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			args, err := f.parseSession(cmd, args)
 			if err != nil || args == nil {

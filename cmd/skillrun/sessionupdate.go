@@ -20,7 +20,7 @@ func (a *app) sessionUpdateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "update SESSION",
 		Short: "Change the labels of a session, or the times after which it is removed",
-		Args:  arguments(cobra.ExactArgs(1)),
+		Args:  arguments(needs("SESSION")),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			flags, m := cmd.Flags(), &pb.UpdateSessionRequest{SessionId: args[0]}
 			switch {

@@ -18,7 +18,7 @@ func (a *app) showCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "show ID",
 		Short:             "Show all that is known of an execution",
-		Args:              arguments(cobra.ExactArgs(1)),
+		Args:              arguments(needs("ID")),
 		ValidArgsFunction: a.completeExecution(anyExecution),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
 			answer, err := c.Executions().GetExecution(cmd.Context(), &pb.GetExecutionRequest{ExecutionId: args[0]})

@@ -16,8 +16,8 @@ func (a *app) signalCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "signal ID SIGNAL",
 		Short:             "Send a signal to the main process of an execution",
-		Example:           "  skillrun signal 01kb USR1",
-		Args:              arguments(cobra.ExactArgs(2)),
+		Example:           "  skillrun signal 0199c0e2-5d3a-7b1f-8c44-0a5b9e6f2d17 USR1",
+		Args:              arguments(needs("ID", "SIGNAL")),
 		ValidArgsFunction: a.completeSignal,
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
 			request := &pb.SignalExecutionRequest{ExecutionId: args[0], Signal: signalName(args[1])}

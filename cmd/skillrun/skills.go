@@ -19,7 +19,7 @@ func (a *app) skillsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "skills [SKILL]",
 		Short: "List the skills, or show one with its scripts",
-		Args:  arguments(cobra.MaximumNArgs(1)),
+		Args:  arguments(needs("[SKILL]")),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
 			if len(args) == 1 {
 				return a.showSkill(cmd.Context(), c, args[0])

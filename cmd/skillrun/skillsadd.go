@@ -52,7 +52,7 @@ the index names for an archive, never get it. skillrund asks for a token if it s
 (listen.skills_index).`,
 		Example: `  skillrun skills add https://skills.example.com code-review
   skillrun skills add https://skillrund.example.com:7879 --index-token-file token code-review`,
-		Args: arguments(cobra.MinimumNArgs(1)),
+		Args: arguments(needs("URL", "[SKILL...]")),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			at, err := wellknown.IndexURL(args[0])
 			if err != nil {

@@ -54,7 +54,7 @@ With --json it prints one object a line for each skill, command line and script,
 	flags.StringVar(&f.log, "log", "", "the daemon's log, a `file` with JSON lines")
 	flags.BoolVar(&f.checksOnly, "checks-only", false, "run no script")
 	flags.IntVar(&f.jobs, "jobs", runtime.NumCPU(), "try this `number` of skills at once")
-	flags.DurationVar(&f.timeout, "timeout", surveyTimeout, "limit of each run")
+	flags.DurationVar(&f.timeout, "timeout", surveyTimeout, "limit of `time` of each run")
 	return cmd
 }
 

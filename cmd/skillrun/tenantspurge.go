@@ -28,7 +28,7 @@ skills that it has pushed, its prepared packages and its sessions. Remove the te
 executions that still run must have ended. It needs the role operator. The audit log keeps its entries.
 
 On a terminal, purge asks for the tenant's name again. Elsewhere it needs --yes.`,
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: arguments(needs("NAME")),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !yes {
 				// A pipe could answer with anything, so it is no confirmation.

@@ -45,7 +45,7 @@ would get. With - the arguments are read from standard input.
 
 It exits with 1 if the call failed: the text then says why. With --json it prints
 the whole result. With -v the program's output appears on stderr while it runs.`,
-		Args: arguments(cobra.RangeArgs(1, 2)),
+		Args: arguments(needs("TOOL", "[ARGUMENTS]")),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, c *skillrun.Client) error {
 			request := &pb.CallToolRequest{Name: args[0]}
 			if len(args) == 2 {

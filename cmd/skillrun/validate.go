@@ -40,7 +40,7 @@ programs and packages of this machine, a loaded skill by the daemon's.
 With --json it prints one object a line for each argument,
 {"skill": "...", "valid": bool, "findings": [{"severity", "file", "line", "rule", "message"}]}.`,
 		Example: "  skillrun validate --strict skills/*",
-		Args:    arguments(cobra.MinimumNArgs(1)),
+		Args:    arguments(needs("FOLDER or SKILL...")),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if slices.Contains(args, "") {
 				return usage(cmd, errors.New("an empty argument is neither a folder nor the name of a skill"))

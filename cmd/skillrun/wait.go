@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -21,8 +22,25 @@ type waiting struct {
 
 // add adds the flag --wait.
 func (w *waiting) add(flags *pflag.FlagSet) {
-	flags.DurationVar(&w.most, "wait", skillrun.DefaultPatience.Absent, "`time` to wait for a daemon that does not answer, for example during a restart; for a daemon that stops, at least 1m (0: do not wait; the default of doctor and version)")
+	w.most = skillrun.DefaultPatience.Absent
+	flags.Var((*waitTime)(&w.most), "wait", "`time` to wait for a daemon that does not answer, for example during a restart; for a daemon that stops, at least 1m (0: do not wait; the default of doctor and version)")
 }
+
+// waitTime is a time of at least 0 on the command line.
+type waitTime time.Duration
+
+func (w *waitTime) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return errors.New("want a time such as 250ms, 30s or 1m30s, or 0")
+	}
+	*w = waitTime(d)
+	return nil
+}
+
+func (w *waitTime) String() string { return time.Duration(*w).String() }
+
+func (*waitTime) Type() string { return "time" }
 
 // patience returns the patience for --wait. With --wait 0 a broken call is still repeated once.
 func (w *waiting) patience() skillrun.Patience {
