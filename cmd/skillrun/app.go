@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -46,6 +47,8 @@ type app struct {
 
 	// What this command calls a field of its request, if not as the table fields does.
 	words map[string]string
+	// --queue-timeout of a run with --session-wait; 0: not given.
+	waitedForSession time.Duration
 }
 
 // An interrupt is the cause of a context that a signal ended. SIGINT and SIGTERM both cancel.

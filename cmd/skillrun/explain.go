@@ -70,6 +70,10 @@ func (a *app) explain(err error) string {
 			cause = beginningText(cause)
 		}
 	}
+	if d.reason == "SESSION_BUSY" && a.waitedForSession > 0 {
+		cause = strings.TrimSuffix(cause, "; wait for it or cancel it")
+		d.notes = append(d.notes, fmt.Sprintf("waited for --queue-timeout %s; a longer one waits longer", a.waitedForSession))
+	}
 	notes := slices.DeleteFunc(slices.Clone(d.notes), func(note string) bool { return strings.Contains(cause, note) })
 	if hint := hint(d, cause); hint != "" {
 		notes = append(notes, hint)

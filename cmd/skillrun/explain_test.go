@@ -95,6 +95,10 @@ func TestRefusals(t *testing.T) {
 			"run demo: ARGUMENTS: bash: timeout: must be at most 600 (INVALID_TOOL_ARGUMENTS)"},
 		{refusal(codes.InvalidArgument, "INVALID_REQUEST", "labels: the key has 70 characters", field("labels")), 126,
 			"run demo: --label: the key has 70 characters (INVALID_REQUEST)"},
+		{refusal(codes.InvalidArgument, "INVALID_REQUEST", "code: empty", field("code.text")), 126,
+			"run demo: --code: empty (INVALID_REQUEST)"},
+		{refusal(codes.InvalidArgument, "UNKNOWN_LANGUAGE", `language "cobol": unknown, use python`, field("code.language")), 126,
+			`run demo: --language "cobol": unknown, use python (UNKNOWN_LANGUAGE)`},
 		{refusal(codes.InvalidArgument, "INVALID_REQUEST", "args[3]: has a NUL byte", field("args[3]")), 126,
 			"run demo: argument 4: has a NUL byte (INVALID_REQUEST)"},
 		{refusal(codes.InvalidArgument, "INVALID_INPUT_FILE", `input "x": the skill has something there`, field("files")), 126,
@@ -221,6 +225,23 @@ func TestCredentialFiles(t *testing.T) {
 	got := local(t, "--context", "a", "--address", f.address, "skills")
 	if want := "skillrun: the context's token: command " + gone + ": fork/exec " + gone + ": no such file or directory\n"; got.code != codeFailed || got.stderr != want {
 		t.Errorf("got %+v, want %s", got, want)
+	}
+}
+
+// A run that has waited for its session is not told to wait.
+func TestSessionBusy(t *testing.T) {
+	f := &fake{execute: func(*pb.ExecuteRequest, eventtest.Server) error {
+		return refusal(codes.FailedPrecondition, "SESSION_BUSY", "session s1: another execution writes to it; wait for it or cancel it")
+	}}
+	const busy = "session s1: another execution writes to it"
+	for flags, want := range map[string]string{
+		"":                                  busy + "; wait for it or cancel it (SESSION_BUSY)",
+		"--session-wait --queue-timeout 1s": busy + " (SESSION_BUSY; waited for --queue-timeout 1s; a longer one waits longer)",
+	} {
+		args := append([]string{"session", "run"}, strings.Fields(flags+" s1 demo x.py")...)
+		if got := f.client(t, nil, args...); got.code != codeRefused || !strings.HasSuffix(got.stderr, want+"\n") {
+			t.Errorf("%q: got %+v, want %s", flags, got, want)
+		}
 	}
 }
 

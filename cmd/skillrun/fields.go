@@ -130,6 +130,15 @@ func fieldText(message, path, word string) string {
 	if rest, ok := strings.CutPrefix(message, path); ok && strings.HasPrefix(strings.TrimLeft(rest, ":"), " ") { // "env PATH: ..."
 		return word + userWords(rest)
 	}
+	// "code: empty" about code.text, or `language "x": unknown` about code.language: the flag says the same.
+	if parent, last, ok := strings.Cut(path, "."); ok && strings.HasPrefix(word, "--") {
+		if rest, ok := strings.CutPrefix(message, parent+": "); ok {
+			return word + ": " + userWords(rest)
+		}
+		if rest, ok := strings.CutPrefix(message, last+" "); ok && strings.HasPrefix(rest, `"`) {
+			return word + " " + userWords(rest)
+		}
+	}
 	text := userWords(message)
 	// An argument's word is in capitals (SKILL); a message that has "skill" in it is clear
 	// enough.

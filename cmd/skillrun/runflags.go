@@ -147,6 +147,9 @@ func (f *runFlags) command(a *app, c *skillrun.Client, p *program) (*skillrun.Cm
 	}
 	if f.session.ID != "" {
 		cmd.Session = &f.session
+		if f.session.Wait {
+			a.waitedForSession = f.queueTimeout
+		}
 	}
 	if f.onDisconnect == "continue" {
 		cmd.OnDisconnect = pb.OnDisconnect_ON_DISCONNECT_CONTINUE
