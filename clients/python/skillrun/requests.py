@@ -3,10 +3,11 @@ methods say what the arguments mean."""
 
 from __future__ import annotations
 
+import collections.abc
 import datetime
 import json
 import uuid
-from typing import Any, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Iterable, Mapping, Optional, Sequence, Tuple, Union
 
 import grpc
 
@@ -51,6 +52,16 @@ def execute(
         raise ValueError(f"on_disconnect {on_disconnect!r}: want cancel or continue")
     if isinstance(args, (str, bytes)):
         raise TypeError("args: want a list of strings, got one string")
+    args = list(args or ())  # it may be an iterator, which can be read once
+    _strings("args", args)
+    for name, texts in (("env", env), ("secret_env", secret_env), ("labels", labels)):
+        if texts is not None:
+            if not isinstance(texts, collections.abc.Mapping):
+                raise TypeError(f"{name}: want a dict, got {type(texts).__name__}")
+            _strings(name, [*texts.keys(), *texts.values()])
+    for name, given, kind in (("limits", limits, Limits), ("network", network, Network), ("session", session, Session)):
+        if given is not None and not isinstance(given, kind):
+            raise TypeError(f"{name}: want a skillrun.{kind.__name__}, got {type(given).__name__}")
     request = pb.ExecuteRequest(
         skill=skill,
         args=args,
@@ -75,6 +86,13 @@ def execute(
     if session is not None:
         request.session.CopyFrom(session.message())
     return request
+
+
+def _strings(name: str, values: Iterable[object]) -> None:
+    """Raises TypeError with the parameter's name; protobuf's error does not have it."""
+    for value in values:
+        if not isinstance(value, (str, bytes)):  # protobuf takes bytes in UTF-8, too
+            raise TypeError(f"{name}: want strings, got {type(value).__name__}")
 
 
 def add_input(request: pb.ExecuteRequest, stdin: Any, json_arguments: Arguments) -> Tuple[Any, int]:

@@ -18,6 +18,21 @@ UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 
 
 class Requests(Case):
+    def test_a_parameter_of_a_wrong_type_is_named_before_the_call(self):
+        daemon, client = self.daemon()
+        for name, value, why in (
+            ("session", "abc", "want a skillrun.Session, got str"),
+            ("limits", {"wall_time": 1}, "want a skillrun.Limits, got dict"),
+            ("network", ["a"], "want a skillrun.Network, got list"),
+            ("args", [1], "want strings, got int"),
+            ("env", {"A": 1}, "want strings, got int"),
+            ("secret_env", {1: "a"}, "want strings, got int"),
+            ("labels", ["a"], "want a dict, got list"),
+        ):
+            with self.subTest(name), self.assertRaisesRegex(TypeError, f"^{name}: {why}$"):
+                client.run("s", script="x.py", **{name: value})
+        self.assertEqual(daemon.asked("Execute"), [])
+
     def test_every_option_arrives(self):
         daemon, client = self.daemon(Execute=lambda r, c: iter(Record().exit().events))
         client.run(
