@@ -81,7 +81,7 @@ func (c *connection) config() (*tls.Config, error) {
 	return nil, fmt.Errorf("%s: %s", flags, strings.TrimPrefix(err.Error(), "tls: "))
 }
 
-// tokenWord returns what the user calls the token's source, for the beginning of a message about it.
+// tokenWord begins a message about the token with the user's word for its source.
 func (c *connection) tokenWord() string {
 	switch {
 	case c.tokenFile != "":

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/skillrun/skillrun/internal/quantity"
 )
 
 // A field says how the command line spells one field of a request. Errors and advice of
@@ -211,14 +213,7 @@ func userTime(value string) string {
 	if err != nil || d == 0 {
 		return value
 	}
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
+	return quantity.Time(d)
 }
 
 // userCPUs reads thousandths of a processor.

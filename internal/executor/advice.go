@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/skillrun/skillrun/internal/lazyregexp"
+	"github.com/skillrun/skillrun/internal/quantity"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
@@ -31,7 +32,7 @@ func advise(out Outcome, lost error, m manifest.Manifest) string {
 		return fmt.Sprintf("It ran longer than %s%s or let it do less.", l.Wall, raise("limits.wall_time", "max_execution_time", l.Wall, m.MaxExecutionTime, time.Duration.String))
 	case OOMKilled:
 		if out.Evidence.OOMKills == 0 { // not the kernel's decision: sandbox/socket_memory.go
-			return fmt.Sprintf("Its sockets held more than its %s of memory, or more than its share while the machine was short of memory for connections, in connections that it did not accept or messages that it did not read; let it accept and read them, or raise limits.memory_bytes.", size(l.MemoryBytes))
+			return fmt.Sprintf("Its sockets held more than its %s of memory, or more than its share while the machine was short of memory for connections, in connections that it did not accept or messages that it did not read; let it accept and read them, or raise limits.memory_bytes.", quantity.Bytes(l.MemoryBytes))
 		}
 		switch out.Evidence.OOMScope {
 		case TenantMemory:
@@ -40,7 +41,7 @@ func advise(out Outcome, lost error, m manifest.Manifest) string {
 			return "It was killed because the machine ran out of memory, not because of its own limit; try again later, or tell the operator."
 		}
 		return fmt.Sprintf("It needed more than its %s of memory%s or let it work in smaller pieces. Files in /workspace, /tmp, HOME and /dev/shm count as memory.",
-			size(l.MemoryBytes), raise("limits.memory_bytes", "max_memory", l.MemoryBytes, m.MaxMemoryBytes, size))
+			quantity.Bytes(l.MemoryBytes), raise("limits.memory_bytes", "max_memory", l.MemoryBytes, m.MaxMemoryBytes, quantity.Bytes))
 	case DaemonLost:
 		return "The daemon died before this execution ended. If its program ran, it was killed with the daemon, and how far it came is not known. Run it again only if doing its work twice does no harm."
 	case SetupFailed:
@@ -53,7 +54,7 @@ func advise(out Outcome, lost error, m manifest.Manifest) string {
 		return "Nothing ran: the sandbox could not be made; the daemon's log says why under this execution's ID."
 	case Signaled:
 		if out.Signal == "SIGXFSZ" {
-			return fmt.Sprintf("It tried to write a file larger than its workspace, %s; raise limits.workspace_bytes, and limits.memory_bytes with it: the workspace counts as memory.", size(l.WorkspaceBytes))
+			return fmt.Sprintf("It tried to write a file larger than its workspace, %s; raise limits.workspace_bytes, and limits.memory_bytes with it: the workspace counts as memory.", quantity.Bytes(l.WorkspaceBytes))
 		}
 		if out.Signal == "SIGSEGV" || out.Signal == "SIGBUS" || out.Signal == "SIGABRT" || out.Signal == "SIGILL" {
 			return "It crashed with " + out.Signal + ": a bug in the program or in a native library that it uses."
@@ -70,7 +71,7 @@ func advise(out Outcome, lost error, m manifest.Manifest) string {
 	case lost != nil:
 		return "The daemon could not store all of the output (its disk may be full), so some of it was dropped."
 	case out.Stdout.Truncated() || out.Stderr.Truncated():
-		return fmt.Sprintf("It printed more than %s to %s and the rest was dropped; write large results to a file, which comes back as an artifact, or raise limits.output_bytes.", size(l.OutputBytes), truncatedStreams(out))
+		return fmt.Sprintf("It printed more than %s to %s and the rest was dropped; write large results to a file, which comes back as an artifact, or raise limits.output_bytes.", quantity.Bytes(l.OutputBytes), truncatedStreams(out))
 	case len(out.Refused) > 0:
 		return "Some files that it left in /workspace were not kept; artifacts_refused lists them with the reasons."
 	}
@@ -111,7 +112,7 @@ func adviseOn(stderr string, l Limits, network, session bool) string {
 	case strings.Contains(stderr, textReadOnly):
 		return adviseReadOnly(stderr)
 	case strings.Contains(stderr, textNoSpace), strings.Contains(stderr, textTooLarge):
-		text := fmt.Sprintf("It seems to have filled /workspace, HOME or /tmp: each holds %s, and /workspace holds %d files; raise limits.workspace_bytes or limits.workspace_files. /dev/shm is smaller and can't be raised.", size(l.WorkspaceBytes), l.WorkspaceFiles)
+		text := fmt.Sprintf("It seems to have filled /workspace, HOME or /tmp: each holds %s, and /workspace holds %d files; raise limits.workspace_bytes or limits.workspace_files. /dev/shm is smaller and can't be raised.", quantity.Bytes(l.WorkspaceBytes), l.WorkspaceFiles)
 		if session {
 			text += " The session's max_bytes and max_files are bounds, too; only a new session can have larger ones."
 		}
@@ -181,15 +182,4 @@ func truncatedStreams(out Outcome) string {
 		names = append(names, "stderr")
 	}
 	return strings.Join(names, " and ")
-}
-
-// size prints bytes in the largest binary unit that keeps it whole.
-func size(n int64) string {
-	units := []string{"bytes", "KiB", "MiB", "GiB"}
-	i := 0
-	for n >= 1024 && n%1024 == 0 && i < len(units)-1 {
-		n /= 1024
-		i++
-	}
-	return fmt.Sprintf("%d %s", n, units[i])
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/skillrun/skillrun/internal/admission"
 	"github.com/skillrun/skillrun/internal/failpoint"
 	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/quantity"
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 	"github.com/skillrun/skillrun/internal/workspace"
@@ -120,7 +121,7 @@ func (e *execution) publicSetupError(err *sandbox.SetupError) string {
 	case stepDirectory:
 		return "working directory " + e.dir + ": " + err.Err.Error()
 	case stepMemory:
-		return fmt.Sprintf("%s of memory is too small to start a sandbox", size(e.limits.MemoryBytes))
+		return fmt.Sprintf("%s of memory is too small to start a sandbox", quantity.Bytes(e.limits.MemoryBytes))
 	}
 	switch {
 	case err.Step == stepNetwork:

@@ -29,9 +29,14 @@ func parsePageToken(list, token string) (last string, err error) {
 	text, err := base64.RawURLEncoding.DecodeString(token)
 	last, ok := strings.CutPrefix(string(text), list+"\n")
 	if err != nil || !ok {
-		return "", invalid("page_token", "not a token of this list; start again without one")
+		return "", invalidPageToken()
 	}
 	return last, nil
+}
+
+// invalidPageToken refuses a token that the list did not make.
+func invalidPageToken() error {
+	return invalid("page_token", "not a token of this list; start again without one")
 }
 
 // fittingPage gets a page, and ever smaller pages until one fits into a message: no size of an

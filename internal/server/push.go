@@ -200,7 +200,7 @@ func (c skillCalls) ListSkillVersions(ctx context.Context, m *pb.ListSkillVersio
 			}
 		}
 		if at < 0 {
-			return nil, invalid("page_token", "not a token of this list; start again without one")
+			return nil, invalidPageToken()
 		}
 		list = list[at+1:]
 	}

@@ -204,7 +204,7 @@ func parseFilesToken(m *pb.ListSessionFilesRequest) (version int, after string, 
 	number, after, ok := strings.Cut(string(token), " ")
 	version, numberErr := strconv.Atoi(number)
 	if err != nil || numberErr != nil || !ok || version <= 0 || m.GetVersion() != 0 && int(m.GetVersion()) != version {
-		return 0, "", invalid("page_token", "not a token of this list; start again without one")
+		return 0, "", invalidPageToken()
 	}
 	return version, after, nil
 }

@@ -118,11 +118,6 @@ func TestSettingsAboveTheirBounds(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	for want, d := range map[string]time.Duration{"1h30m": 90 * time.Minute, "10m": 10 * time.Minute, "20s": 20 * time.Second, "1h0m20s": time.Hour + 20*time.Second, "10h": 10 * time.Hour} {
-		if got := shortTime(d); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
-	}
 }
 
 func TestSettings(t *testing.T) {

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/skillrun/skillrun/internal/quantity"
 )
 
 // Bounds of the labels of a session. List returns the labels of all sessions of a tenant, so they are bounded.
@@ -51,29 +52,6 @@ func (r Rules) since(was, set Settings) Rules {
 // above is the reason of a setting above its bound. The second value is the key of the bound.
 const above = "must be at most %s (%s in the daemon's configuration)"
 
-// shortTime is d.String without the parts that are zero: "720h" and not "720h0m0s".
-func shortTime(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
-}
-
-// shortBytes has the largest unit that keeps the number whole: "1 GiB".
-func shortBytes(n int64) string {
-	units := []string{"bytes", "KiB", "MiB", "GiB"}
-	i := 0
-	for n >= 1024 && n%1024 == 0 && i < len(units)-1 {
-		n /= 1024
-		i++
-	}
-	return fmt.Sprintf("%d %s", n, units[i])
-}
-
 // check returns a *SettingsError for a setting that the rules do not allow.
 func (set Settings) check(r Rules) error {
 	switch {
@@ -82,11 +60,11 @@ func (set Settings) check(r Rules) error {
 	case set.TTL < 0:
 		return &SettingsError{"ttl", "must not be negative"}
 	case r.MaxTTL > 0 && set.TTL > r.MaxTTL:
-		return &SettingsError{"ttl", fmt.Sprintf(above, shortTime(r.MaxTTL), "sessions.ttl")}
+		return &SettingsError{"ttl", fmt.Sprintf(above, quantity.Time(r.MaxTTL), "sessions.ttl")}
 	case set.Bytes < 0:
 		return &SettingsError{"max_bytes", "must not be negative"}
 	case r.Bytes > 0 && set.Bytes > r.Bytes:
-		return &SettingsError{"max_bytes", fmt.Sprintf(above, shortBytes(r.Bytes), "sessions.bytes")}
+		return &SettingsError{"max_bytes", fmt.Sprintf(above, quantity.Bytes(r.Bytes), "sessions.bytes")}
 	case set.Files < 0:
 		return &SettingsError{"max_files", "must not be negative"}
 	case r.Files > 0 && set.Files > r.Files:

@@ -67,7 +67,7 @@ func (c *connection) brokered() (*exchange, bool) {
 	c.in.again = seen.bytes
 	// A client can send any name, so the name alone decides nothing. This sandbox must have got the address as an
 	// answer for the name, and the rules must allow the name here.
-	if name == "" || !slices.ContainsFunc(names, func(n string) bool { return policy.NormalName(n) == name }) {
+	if name == "" || !includes(names, name) {
 		return nil, false
 	}
 	// The names are those of now: the sandbox may have resolved some of them after the decision. So the rules are asked

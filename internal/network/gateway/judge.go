@@ -156,7 +156,12 @@ func (c *connection) names(name, what string) error {
 // resolved reports whether this sandbox has got the address as an answer for the name.
 func (g *Gateway) resolved(a netip.Addr, name string) bool {
 	names, _ := g.pins.names(a)
-	return slices.ContainsFunc(append(names, g.relay.NameOf(a)), func(n string) bool { return policy.NormalName(n) == name })
+	return includes(append(names, g.relay.NameOf(a)), name)
+}
+
+// includes reports whether a list has a name in the form of policy.NormalName.
+func includes(list []string, name string) bool {
+	return slices.ContainsFunc(list, func(n string) bool { return policy.NormalName(n) == name })
 }
 
 // spoken judges a name that the client sent, such as a TLS server name.
@@ -165,10 +170,8 @@ func (g *Gateway) spoken(d decision, name, what string) (decision, bool) {
 	if d.names == nil {
 		return g.undenied(d, name, what)
 	}
-	for _, n := range d.names {
-		if name == policy.NormalName(n) {
-			return d, true
-		}
+	if includes(d.names, name) {
+		return d, true
 	}
 	if d.name = shown(name); name == "" {
 		return d.refuse(policy.Verdict{Reason: "the client sent no " + what}), false
