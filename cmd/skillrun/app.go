@@ -126,7 +126,8 @@ func (a *app) root() root {
 
 Exit codes of run and attach:
   the program's own; 128+N if signal N ended it; 124 if it timed out;
-  125 if the daemon or this command failed (the program's end is not known),
+  125 if the daemon or this command failed (the program's end is not known), or if
+  the session did not get the changes of a program that succeeded,
   126 if the request was refused, 127 if the skill, script or interpreter is missing.
 Other commands: 0, or 125 to 127 in the same sense; bench, doctor and validate
   exit with 1 if they find a problem, tool call if the tool failed.

@@ -95,6 +95,8 @@ func TestContextMistakes(t *testing.T) {
 		"contexts: {a: x}\n":                                   "line 1: contexts: a: want keys with their values",
 		"- a\n":                                                "line 1: want keys with their values",
 		"current: a\ncurrent: b\n":                             "line 2: current: the key is on line 1 already",
+		"contexts:\n  a:\n\taddress: x\n":                      "contexts.yaml: line 3: found",
+		"contexts:\n  a: {address: x\ncurrent: a\n":            "contexts.yaml: line 2: did not find expected",
 		"contexts: {}\n---\ncontexts: {}\n":                    "line 2: more than one document",
 		"contexts: {\n":                                        "contexts.yaml: line 1: did not find",
 		"contexts:\n  a:\n":                                    "context a is empty",

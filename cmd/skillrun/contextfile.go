@@ -15,6 +15,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/skillrun/skillrun/internal/durable"
+	"github.com/skillrun/skillrun/internal/yamlerror"
 )
 
 // contextFileVariable names the environment variable with the path of the file of contexts.
@@ -120,7 +121,11 @@ func (f *contextFile) decode(data []byte) error {
 	if err := decoder.Decode(&doc); err == io.EOF {
 		return nil
 	} else if err != nil {
-		return errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
+		line, text := yamlerror.Split(err, strings.Split(strings.TrimRight(string(data), "\n"), "\n"))
+		if line == 0 {
+			return errors.New(text)
+		}
+		return fmt.Errorf("line %d: %s", line, text)
 	}
 	if err := decodeKeys("", doc.Content[0], reflect.ValueOf(f).Elem()); err != nil {
 		return err

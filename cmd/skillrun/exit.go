@@ -140,8 +140,11 @@ func errorCode(err error) int {
 	if skillrun.NoToken(err) != "" {
 		return codeFailed // the daemon was not asked
 	}
-	if skillrun.Reason(err) == "INTERPRETER_MISSING" {
+	switch skillrun.Reason(err) {
+	case "INTERPRETER_MISSING":
 		return codeNotFound
+	case "SATURATED": // nothing ran
+		return codeRefused
 	}
 	switch status.Code(err) {
 	case codes.NotFound:

@@ -148,5 +148,8 @@ func (a *app) ended(ctx context.Context, c *skillrun.Client, e *skillrun.Executi
 	if err == nil {
 		err = out.err
 	}
+	if err == nil && outcome.GetSession().GetUncommitted() != pb.SessionUncommitted_SESSION_UNCOMMITTED_UNSPECIFIED {
+		return verdict(codeFailed) // the notices have the cause
+	}
 	return err
 }

@@ -63,6 +63,8 @@ func TestRunExitCodes(t *testing.T) {
 			"skillrun: execution e1: stdout truncated: 10 of 20 bytes delivered (--output raises the bound)\n"},
 		{"failed in a session", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: code(1), Session: &pb.SessionResult{Uncommitted: pb.SessionUncommitted_SESSION_UNCOMMITTED_NOT_SUCCEEDED}}, 1,
 			"skillrun: execution e1: it did not succeed, so the session has none of its changes (--commit-failed keeps them)\n"},
+		{"changes lost", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: code(0), Session: &pb.SessionResult{Uncommitted: pb.SessionUncommitted_SESSION_UNCOMMITTED_OVER_QUOTA}, Advice: "Too large."}, 125,
+			"skillrun: execution e1: Too large.\n"},
 		{"failed in a session and committed", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: code(1), Session: &pb.SessionResult{CommittedVersion: 2}}, 1, ""},
 		{"refused artifact", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: code(0), ArtifactsRefused: []string{"x: a \x1b[2Jlink"}}, 0,
 			"skillrun: execution e1: not an artifact: x: a \\x1b[2Jlink\n"},

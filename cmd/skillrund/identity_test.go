@@ -349,6 +349,7 @@ func TestTokenCommand(t *testing.T) {
 		{[]string{"create", "--role", "read"}, "can't be the name of a token"},
 		{[]string{"create", "--name", "a", "--role", "read", "--tenant", "../x"}, "is not a name of a tenant"},
 		{[]string{"create", "--name", "a", "--role", "read", "--expires", "-1h"}, "is in the past"},
+		{[]string{"create", "--name", "a", "--role", "read", "--expires", "90d"}, "want hours, such as 720h for 30 days"},
 		{[]string{"create", "--name", "a", "--role", "read", "more"}, `"more" is too much`},
 		{[]string{"create", "--nome"}, "flag provided but not defined"},
 		{[]string{"list", "more"}, `"more" is too much`},

@@ -194,11 +194,12 @@ func TestSessionByCommandLine(t *testing.T) {
 		t.Errorf("after update: got %q", text)
 	}
 	small := run("", "session", "create", "--max-bytes", "1k", "--max-files", "2")
-	if text := run("", "session", "run", small, "-l", "bash", "-c", "head -c 2000 /dev/zero >f; true", "calculator", "--json"); !strings.Contains(text, "SESSION_UNCOMMITTED_OVER_QUOTA") {
-		t.Errorf("2000 bytes in a session of 1 KiB: got %s", text)
+	out, err := d.cli("session", "run", small, "-l", "bash", "-c", "head -c 2000 /dev/zero >f; true", "calculator", "--json").Output()
+	if exitCode(t, err) != 125 || !strings.Contains(string(out), "SESSION_UNCOMMITTED_OVER_QUOTA") {
+		t.Errorf("2000 bytes in a session of 1 KiB: got %v, %s", err, out)
 	}
 	run(id+" removed\n"+other+" removed\n", "session", "rm", id, other)
-	out, err := d.cli("session", "show", id).CombinedOutput()
+	out, err = d.cli("session", "show", id).CombinedOutput()
 	if exitCode(t, err) == 0 || !strings.Contains(string(out), ": not found (SESSION_NOT_FOUND") {
 		t.Errorf("a removed session: got %q", out)
 	}

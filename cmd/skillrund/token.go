@@ -46,13 +46,19 @@ func tokenCommand(c config, args []string, out, notes io.Writer) error {
 // createToken prints only the token to out, so that a caller can redirect it to a file.
 func createToken(c *config, args []string, out, notes io.Writer) error {
 	flags := flag.NewFlagSet("token create", flag.ContinueOnError)
-	flags.SetOutput(notes)
-	name := flags.String("name", "", "`name` of the token; its principal is token:NAME")
-	tenant := flags.String("tenant", identity.DefaultTenant, "`tenant` of its holders")
-	word := flags.String("role", "", "`role`: read, invoke, admin or operator")
-	life := flags.Duration("expires", defaultExpiry, "`duration` until it expires, such as 720h; 0: never")
+	flags.SetOutput(io.Discard) // Parse prints each mistake, which the caller prints too
+	name := flags.String("name", "", "")
+	tenant := flags.String("tenant", identity.DefaultTenant, "")
+	word := flags.String("role", "", "")
+	life := defaultExpiry
+	flags.Func("expires", "", func(text string) (err error) {
+		if life, err = time.ParseDuration(text); err != nil {
+			err = errors.New("want hours, such as 720h for 30 days, or 0 for a token that never expires")
+		}
+		return err
+	})
 	if err := flags.Parse(args); err != nil {
-		return fmt.Errorf("token create: %w", err)
+		return fmt.Errorf("token create: %w\n%s", err, tokenUsage)
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("token create: %q is too much\n%s", flags.Arg(0), tokenUsage)
@@ -61,13 +67,13 @@ func createToken(c *config, args []string, out, notes io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("token create: --role: %w", err)
 	}
-	if *life < 0 {
-		return fmt.Errorf("token create: --expires: %s is in the past", *life)
+	if life < 0 {
+		return fmt.Errorf("token create: --expires: %s is in the past", life)
 	}
 	t := identity.Token{Tenant: *tenant, Name: *name, Role: role}
-	if *life > 0 {
+	if life > 0 {
 		// Whole seconds, as the list shows them.
-		t.Expires = time.Now().Add(*life).UTC().Truncate(time.Second)
+		t.Expires = time.Now().Add(life).UTC().Truncate(time.Second)
 	}
 	token, row, err := identity.CreateToken(c.Identity.Tokens, t)
 	if err != nil {

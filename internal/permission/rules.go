@@ -8,6 +8,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 
 	"github.com/skillrun/skillrun/internal/lazyregexp"
+	"github.com/skillrun/skillrun/internal/spelling"
 )
 
 // Rules are the parsed entries of an allowed-tools field. The zero Rules cover nothing.
@@ -146,6 +147,9 @@ type rule struct {
 
 var toolName = lazyregexp.New(`^[A-Za-z][A-Za-z0-9_.:/-]*$`)
 
+// shortTools are the tools of agents whose names a misspelled Bash could be taken for.
+var shortTools = []string{"Bash", "Edit", "Glob", "Grep", "LS", "Read", "Skill", "Task", "Write"}
+
 // parseRule parses one rule. A rule with a problem that makes it useless is kept as
 // otherTool, which covers nothing.
 func parseRule(text, baseDir string) rule {
@@ -160,6 +164,8 @@ func parseRule(text, baseDir string) rule {
 		r.problem = "names of tools are case-sensitive: write Bash"
 	case name != "Bash" && (!toolName.MatchString(name) || strings.HasPrefix(name, "Bash:")):
 		r.problem = "not the name of a tool: write Bash(command:*)"
+	case name != "Bash" && spelling.Closest(name, shortTools) == "Bash":
+		r.problem = "no tool has this name: write Bash"
 	case name != "Bash":
 	case !scoped:
 		r.kind = wholeTool

@@ -24,9 +24,17 @@ func (e *AmbiguousError) Error() string {
 var ErrNotFound = errors.New("skill not found")
 
 // NotFoundError is ErrNotFound with the name.
-type NotFoundError struct{ Name string }
+type NotFoundError struct {
+	Name string
+	Why  string // why the folder of this name did not load; empty: the caller sees no such folder
+}
 
-func (e *NotFoundError) Error() string { return fmt.Sprintf("%q: %v", e.Name, ErrNotFound) }
+func (e *NotFoundError) Error() string {
+	if e.Why != "" {
+		return fmt.Sprintf("%q: %v: its folder did not load: %s", e.Name, ErrNotFound, e.Why)
+	}
+	return fmt.Sprintf("%q: %v", e.Name, ErrNotFound)
+}
 func (e *NotFoundError) Unwrap() error { return ErrNotFound }
 
 // DigestMismatch says that the skill is loaded with another digest than the pinned one.

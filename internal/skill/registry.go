@@ -43,20 +43,6 @@ func (e *NamespaceError) Error() string {
 	return fmt.Sprintf("%q is the namespace of another root; rename the skill, or give its root a namespace, too", e.Name)
 }
 
-// Problem is a folder or root that did not load.
-type Problem struct {
-	// Tenant has the folder for itself; empty: it is shared.
-	Tenant string
-	Folder string
-	// Kept is the name of the skill that stays loaded from the folder's former content;
-	// empty if the folder had none.
-	Kept string
-	// Err is ErrNoManifest, ErrLinkedFolder, ErrTooDeep, a *DuplicateError, a *NamespaceError, a *ReservedNameError,
-	// snapshot.ErrChanging, a *snapshot.BoundError, a *manifest.ManifestError, a *snapshot.PathError (the manifest is
-	// refused), or an error of the operating system.
-	Err error
-}
-
 // RegistryConfig says where the skills are and where their snapshots go.
 type RegistryConfig struct {
 	// If two skills have the same full name, the skill of the earlier root wins, then the one whose folder has
@@ -318,18 +304,4 @@ func (n *notice) notify() {
 		close(n.ch)
 		n.ch = nil
 	}
-}
-
-// Problems returns the folders and roots that did not load, in reading order: the shared ones first, then
-// each tenant's.
-func (r *Registry) Problems() []Problem {
-	list := slices.Clone(r.now.Load().problems)
-	now := r.mine().now
-	for _, tenant := range slices.Sorted(maps.Keys(now)) {
-		for _, p := range now[tenant].problems {
-			p.Tenant = tenant
-			list = append(list, p)
-		}
-	}
-	return list
 }

@@ -60,6 +60,9 @@ func (v View) Resolve(ref string) (*Skill, error) {
 	if err != nil && ownErr != nil {
 		return nil, ownErr // a mismatch names the caller's own digest
 	}
+	if missing, ok := err.(*NotFoundError); ok {
+		missing.Why = v.whyMissing(name)
+	}
 	return shared, err
 }
 

@@ -192,8 +192,12 @@ var activateSkillTool = row{
 // The skill is nil if there is a result.
 func (v *View) resolve(who permission.Principal, ref string) (*skill.Skill, Result) {
 	sk, err := v.skills.For(who.Tenant).Resolve(ref)
-	if errors.Is(err, skill.ErrNotFound) {
-		return nil, say("There is no skill %q. list_skills has the names of all skills.", ref)
+	if missing, ok := errors.AsType[*skill.NotFoundError](err); ok {
+		why := ""
+		if missing.Why != "" {
+			why = " Its folder did not load: " + missing.Why + "."
+		}
+		return nil, say("There is no skill %q.%s list_skills has the names of all skills.", ref, why)
 	}
 	if err != nil {
 		return nil, say("%s", err)
