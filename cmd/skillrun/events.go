@@ -75,8 +75,12 @@ func (a *app) notices(id string, o *pb.ExecutionOutcome) {
 	if o.GetAdvice() != "" {
 		a.note("execution %s: %s", id, userWords(o.GetAdvice()))
 	}
-	if o.GetSession().GetUncommitted() == pb.SessionUncommitted_SESSION_UNCOMMITTED_NOT_SUCCEEDED {
+	switch s := o.GetSession(); {
+	case s.GetUncommitted() == pb.SessionUncommitted_SESSION_UNCOMMITTED_UNSPECIFIED:
+	case s.GetUncommitted() == pb.SessionUncommitted_SESSION_UNCOMMITTED_NOT_SUCCEEDED:
 		a.note("execution %s: it did not succeed, so the session has none of its changes (--commit-failed keeps them)", id)
+	case !strings.Contains(o.GetAdvice(), s.GetReason()): // the advice is about something else
+		a.note("execution %s: the session does not have its changes, or may not: %s", id, userWords(s.GetReason()))
 	}
 	if !a.verbose {
 		return

@@ -442,6 +442,7 @@ func (x *Executor) run(r *run, ticket *admission.Ticket) {
 	err := ticket.Wait(r.ctx, r.queueTimeout)
 	if err != nil {
 		admitted(err)
+		ticket.Release() // who sees the outcome may need the place in the queue
 		x.end(r, r.neverRan(err))
 		return
 	}
