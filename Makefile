@@ -91,8 +91,10 @@ blank := $(empty) $(empty)
 # The tests of these packages don't count: they run the programs in bin/.
 UNCOUNTED := ./cmd/skillrund ./internal/bench ./internal/survey
 
-# These begin first, because they take longest. go test ignores that it finds them again.
-LONGEST := ./internal/environment ./sandbox/internal/pyzygote ./cmd/skillrun
+# These take longest after sandbox, and have work for two processors.
+LONGEST := ./internal/environment ./sandbox/internal/pyzygote
+# These begin first of the others, because they take longest. go test ignores that it finds them again.
+LONG := ./internal/mcp ./internal/network ./internal/record ./internal/toolview ./cmd/skillrun ./internal/network/gateway
 
 # make lint runs vet. Test binaries need no symbol tables, which take time to link.
 TEST_FLAGS = -vet=off -ldflags='-s -w' -count=1 -timeout 40m
@@ -105,9 +107,9 @@ test: packages-test $(TOOLS)/gotestsum $(TOOLS)/grpcurl build mcp-clients ## Run
 	@echo "==> test"
 	@mkdir -p .cache
 	@$(MAKE) --no-print-directory -j2 test-counted test-uncounted
-	@cat .cache/test-sandbox.json .cache/test-faults.json .cache/test-uncounted.json >>.cache/test.json
+	@cat $(foreach part,sandbox longest others faults uncounted,.cache/test-$(part).json) >.cache/test.json
 	@echo "==> coverage: the tests of all packages together, at least $(COVERED_LEAST) % in each of these"
-	@awk -v packages="$(COVERED)" -v least=$(COVERED_LEAST) -f .ci/coverage.awk .cache/cover.out .cache/cover-sandbox.out .cache/cover-faults.out
+	@awk -v packages="$(COVERED)" -v least=$(COVERED_LEAST) -f .ci/coverage.awk $(foreach part,sandbox longest others faults,.cache/cover-$(part).out)
 	@echo "==> promises: every one has its test, and the test ran"
 	@$(TEST_ENV) SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test.json SKILLRUN_TEST_MUTATION=later go test $(TEST_FLAGS) -run TestPromises ./docs/
 
@@ -116,14 +118,15 @@ COUNTING := -coverpkg=$(subst $(blank),$(comma),$(COVERED:%=./%))
 # The two halves of make test, which runs them at the same time. The tests of cmd/skillrund take longest, and do not
 # wait for the packages of the other half, which are compiled again to count statements. Beside them package sandbox
 # runs alone, which takes next longest: with more at a time, two processors are so busy that tests reach their deadlines.
+# The tests of the last group wait most of the time, so three packages run at a time.
 .PHONY: test-counted test-uncounted
+COUNTED = $(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test-$(1).json -- $(TEST_FLAGS) -coverprofile=.cache/cover-$(1).out
 test-counted:
-	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test-sandbox.json -- $(TEST_FLAGS) -coverprofile=.cache/cover-sandbox.out $(COUNTING) ./sandbox
-	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test.json -- $(TEST_FLAGS) -coverprofile=.cache/cover.out $(COUNTING) \
-		$(LONGEST) $$(go list ./... | grep -vxF "$$(go list ./sandbox $(UNCOUNTED))")
+	@$(call COUNTED,sandbox) $(COUNTING) ./sandbox
+	@$(call COUNTED,longest) $(COUNTING) $(LONGEST)
+	@$(call COUNTED,others) $(COUNTING) -p 3 $(LONG) $$(go list ./... | grep -vxF "$$(go list ./sandbox $(LONGEST) $(UNCOUNTED))")
 	@echo "==> test of the probe, with sandboxes that lack a layer"
-	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test-faults.json -- \
-		$(TEST_FLAGS) -tags $(TAGS),skillrun_faults -coverprofile=.cache/cover-faults.out -coverpkg=./sandbox/internal/preflight -run '^TestProbeNamesWhatIsWeak$$' ./sandbox
+	@$(call COUNTED,faults) -tags $(TAGS),skillrun_faults -coverpkg=./sandbox/internal/preflight -run '^TestProbeNamesWhatIsWeak$$' ./sandbox
 
 test-uncounted:
 	@$(TEST_ENV) SKILLRUN_TEST_MUTATION=later gotestsum --format pkgname --jsonfile .cache/test-uncounted.json -- $(TEST_FLAGS) $(UNCOUNTED)
