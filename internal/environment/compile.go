@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/internal/beneath"
 	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -118,7 +119,7 @@ func (c *compiledCopier) entry(dir *os.File, prefix, name string, depth int) err
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
-		sub, err := openBeneath(dir, name, unix.O_DIRECTORY)
+		sub, err := beneath.OpenDir(dir, name)
 		if err != nil {
 			return err
 		}
@@ -131,7 +132,7 @@ func (c *compiledCopier) entry(dir *os.File, prefix, name string, depth int) err
 		if fi, err := c.into.Lstat(prefix + m[1] + ".py"); err != nil || !fi.Mode().IsRegular() {
 			return nil // it has no source here
 		}
-		from, err := openBeneath(dir, name, 0)
+		from, err := beneath.Open(dir, name, unix.O_RDONLY)
 		if err != nil {
 			return err
 		}

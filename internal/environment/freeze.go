@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/internal/beneath"
 	"github.com/skillrun/skillrun/internal/lazyregexp"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
@@ -109,21 +110,7 @@ func openDir(root *os.Root, name string) (*os.File, error) {
 		return nil, err
 	}
 	defer top.Close()
-	return openBeneath(top, name, unix.O_DIRECTORY)
-}
-
-// openBeneath opens an entry of dir. RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS keep the kernel
-// inside dir, RESOLVE_NO_XDEV refuses mounts (openat2(2)), and O_NONBLOCK makes the opening
-// of a pipe return at once (fifo(7)).
-func openBeneath(dir *os.File, name string, flags int) (*os.File, error) {
-	fd, err := unix.Openat2(int(dir.Fd()), name, &unix.OpenHow{
-		Flags:   uint64(unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC | flags),
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
-	})
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: name, Err: err}
-	}
-	return os.NewFile(uintptr(fd), name), nil
+	return beneath.OpenDir(top, name)
 }
 
 // walk copies a directory.
@@ -205,13 +192,13 @@ func (f *freezer) entry(dir *os.File, at, name string, depth int) error {
 		if err := f.mkdir(at); err != nil {
 			return err
 		}
-		sub, err := openBeneath(dir, name, unix.O_DIRECTORY)
+		sub, err := beneath.OpenDir(dir, name)
 		if err != nil {
 			return err
 		}
 		return errors.Join(f.walk(sub, at+"/", depth+1), sub.Close())
 	case unix.S_IFREG:
-		file, err := openBeneath(dir, name, 0)
+		file, err := beneath.Open(dir, name, unix.O_RDONLY)
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/beneath"
 )
 
 // Stage creates the lower layers of a workspace: the inputs, above the snapshot. snapshot
@@ -67,30 +69,27 @@ func (p plan) write(layer string, owner Owner) error {
 	if err := os.Mkdir(layer, 0o700); err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(layer)
+	top, err := os.Open(layer)
 	if err != nil {
 		return err
 	}
-	defer root.Close()
-	if err := owner.give(root, ".", 0o755); err != nil {
+	defer top.Close()
+	if err := owner.give(top, ".", 0o755); err != nil {
 		return err
 	}
 	// Sorted, a directory comes before its entries.
 	for _, dir := range slices.Sorted(maps.Keys(p.dirs)) {
-		if err := root.Mkdir(dir, 0o700); err != nil {
-			return err
-		}
-		if err := owner.give(root, dir, p.dirs[dir].mode); err != nil {
+		if err := makeDir(top, dir, owner, p.dirs[dir].mode); err != nil {
 			return err
 		}
 	}
-	hidden := whiteouts{root: root}
+	hidden := whiteouts{top: top}
 	defer hidden.close()
 	for _, in := range p.files {
 		if in.Whiteout {
 			err = hidden.make(in.Path)
 		} else {
-			err = in.write(root, owner)
+			err = in.write(top, owner)
 		}
 		if err != nil {
 			return err
@@ -104,17 +103,17 @@ func (p plan) write(layer string, owner Owner) error {
 // of hidden files. So the last folder stays open, and the whiteouts are hard links to the first one: on ext4 a
 // link takes a tenth of the time of a new inode.
 type whiteouts struct {
-	root  *os.Root
+	top   *os.File
 	name  string   // of dir
 	dir   *os.File // the last folder; nil: no folder is open
 	first *os.File // the folder of the whiteout to link; nil: no whiteout exists yet
 	base  string   // the name of that whiteout in first
 }
 
-// make hides one path, which is relative to the root. Its folder must exist. Paths that are sorted by folder are quick.
+// make hides one path, which is relative to top. Its folder must exist. Paths that are sorted by folder are quick.
 func (w *whiteouts) make(name string) error {
 	if folder := path.Dir(name); w.dir == nil || w.name != folder {
-		dir, err := w.root.Open(folder)
+		dir, err := beneath.OpenDir(w.top, folder)
 		if err != nil {
 			return err
 		}
@@ -151,25 +150,45 @@ func (w *whiteouts) close() {
 	}
 }
 
-// give sets the owner of path and its mode, regardless of the umask.
-func (o Owner) give(root *os.Root, path string, mode fs.FileMode) error {
-	if err := root.Chown(path, o.UID, o.GID); err != nil {
+// makeDir makes a directory beneath top, whose parent exists.
+func makeDir(top *os.File, name string, owner Owner, mode fs.FileMode) error {
+	dir, err := beneath.OpenDir(top, path.Dir(name))
+	if err != nil {
 		return err
 	}
-	return root.Chmod(path, mode)
+	defer dir.Close()
+	if err := unix.Mkdirat(int(dir.Fd()), path.Base(name), 0o700); err != nil {
+		return &os.PathError{Op: "mkdir", Path: name, Err: err}
+	}
+	return owner.give(dir, path.Base(name), mode)
 }
 
-// write creates the input's file. root keeps the path within the layer, whatever links it may
-// have.
-func (in Input) write(root *os.Root, owner Owner) error {
-	var err error
+// give sets the owner of an entry of dir and its mode, regardless of the umask. The entry is no link.
+func (o Owner) give(dir *os.File, name string, mode fs.FileMode) error {
+	if err := unix.Fchownat(int(dir.Fd()), name, o.UID, o.GID, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return &os.PathError{Op: "chown", Path: name, Err: err}
+	}
+	if err := unix.Fchmodat(int(dir.Fd()), name, uint32(mode), 0); err != nil {
+		return &os.PathError{Op: "chmod", Path: name, Err: err}
+	}
+	return nil
+}
+
+// write creates the input's file.
+func (in Input) write(top *os.File, owner Owner) error {
+	dir, err := beneath.OpenDir(top, path.Dir(in.Path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	name := path.Base(in.Path)
 	switch {
 	case in.Source != "":
-		err = in.move(root)
+		err = in.move(dir, name)
 	case in.Open != nil:
-		err = in.copy(root)
+		err = in.copy(dir, name)
 	default:
-		err = fill(root, in.Path, func(f *os.File) error {
+		err = fill(dir, name, func(f *os.File) error {
 			_, err := f.Write(in.Content)
 			return err
 		})
@@ -181,40 +200,35 @@ func (in Input) write(root *os.Root, owner Owner) error {
 	if in.Executable {
 		mode = 0o755
 	}
-	return owner.give(root, in.Path, mode)
+	return owner.give(dir, name, mode)
 }
 
 // copy copies the file that Open opens.
-func (in Input) copy(root *os.Root) error {
+func (in Input) copy(dir *os.File, name string) error {
 	from, err := in.Open()
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	return fill(root, in.Path, func(f *os.File) error {
+	return fill(dir, name, func(f *os.File) error {
 		_, err := io.Copy(f, io.NewSectionReader(from, 0, MaxInputBytes))
 		return err
 	})
 }
 
-// fill creates a file and calls content to write it.
-func fill(root *os.Root, path string, content func(*os.File) error) error {
-	f, err := root.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+// fill creates a file in dir and calls content to write it.
+func fill(dir *os.File, name string, content func(*os.File) error) error {
+	f, err := beneath.Open(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
 		return err
 	}
 	return errors.Join(content(f), f.Close())
 }
 
-// move renames the source to the input's path, or copies it from another file system.
-func (in Input) move(root *os.Root) error {
-	dir, err := root.Open(path.Dir(in.Path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
+// move renames the source to an entry of dir, or copies it from another file system.
+func (in Input) move(dir *os.File, name string) error {
 	// Renameat replaces nothing, because the plan has each path only once.
-	err = unix.Renameat(unix.AT_FDCWD, in.Source, int(dir.Fd()), path.Base(in.Path))
+	err := unix.Renameat(unix.AT_FDCWD, in.Source, int(dir.Fd()), name)
 	if err != unix.EXDEV {
 		if err != nil {
 			err = &os.LinkError{Op: "rename", Old: in.Source, New: in.Path, Err: err}
@@ -226,7 +240,7 @@ func (in Input) move(root *os.Root) error {
 		return err
 	}
 	defer from.Close()
-	return fill(root, in.Path, func(f *os.File) error {
+	return fill(dir, name, func(f *os.File) error {
 		_, err := io.Copy(f, io.LimitReader(from, MaxInputBytes))
 		return err
 	})
