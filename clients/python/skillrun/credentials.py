@@ -30,7 +30,7 @@ def channel_credentials(
     """Returns the credentials of a channel, or None for one that is not encrypted. The second
     result is the source of a token that these credentials do not send, and that each call needs
     as metadata. Raises ValueError for arguments that contradict each other, and for a token
-    that could be read on the way."""
+    that could be read on the way, and OSError for a file that can't be read."""
     if (tls_cert is None) != (tls_key is None):
         raise ValueError("tls_cert and tls_key go together: the certificate and its private key")
     if token is not None and token_file is not None:
@@ -85,6 +85,7 @@ def _source(token: Optional[Token], token_file: Optional[File]) -> Optional[Call
     """Returns a function that returns the token. A file is read for each call, so that a
     renewed token counts at once."""
     if token_file is not None:
+        _read(token_file)  # a file that is missing is the caller's mistake; later, gRPC makes Unavailable of it
         return lambda: (_read(token_file) or b"").decode()
     return functools.partial(str, token) if isinstance(token, str) else token
 

@@ -9,7 +9,7 @@ import unittest
 import grpc
 
 import skillrun
-from skillrun import address
+from skillrun import address, aio
 from skillrun.v1 import execution_pb2 as pb
 
 from .fake import Case, Record, abort
@@ -364,6 +364,14 @@ class Refusals(Case):
                 with self.assertRaises(kind) as caught:
                     client.run("s", script="x").check()
                 self.assertEqual((str(caught.exception), caught.exception.execution_id), (text, "x1"))
+
+
+class Credentials(unittest.TestCase):
+    def test_a_missing_file_is_an_error_at_once(self):
+        missing = "/nowhere/token"
+        for connect in (skillrun.connect, aio.connect):
+            with self.subTest(connect), self.assertRaisesRegex(OSError, missing):
+                connect("unix:///nowhere/s.sock", token_file=missing)
 
 
 class Addresses(unittest.TestCase):

@@ -63,8 +63,8 @@ def connect(
     is a file with the authorities of the daemon's certificate, tls_cert and tls_key are
     files with this client's certificate and its private key, all in PEM. token, or the
     content of token_file, identifies the caller; it needs a Unix socket, a loopback address or
-    an encrypted connection. token may be a function, which is called for each call. timeout,
-    in seconds, limits each call that runs no program.
+    an encrypted connection. token may be a function, which is called for each call. A file that
+    can't be read raises OSError. timeout, in seconds, limits each call that runs no program.
 
     Each call sends the trace context that traceparent returns (W3C Trace Context); None or "":
     no trace. Without the argument, it is OpenTelemetry's current context if that is installed.
