@@ -156,7 +156,9 @@ func (i *issuer) ready(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 		return nil, &Error{Reason: "the issuer of the token can't be asked for its keys now; try again later", Detail: err, unchecked: true}
 	}
 	i.verifier = provider.Verifier(&oidc.Config{
-		ClientID: i.Audience, SupportedSigningAlgs: algorithms,
+		SupportedSigningAlgs: algorithms,
+		// The library ignores the case of the names of claims, so check looks at these claims.
+		SkipIssuerCheck: true, SkipClientIDCheck: true,
 		// The library compares this time with the claim exp. For nbf it allows five more minutes, so
 		// identify checks nbf again.
 		Now: func() time.Time { return time.Now().Add(-i.ClockSkew) },
@@ -194,10 +196,14 @@ func (t *Table) jwt(text string) (Identity, error) {
 	if err := uniquejson.Unmarshal(payload, &claims); err != nil {
 		return Identity{}, &Error{Reason: "the token's claims are not clear: one may be there twice", Detail: err}
 	}
-	return i.identify(token.Subject, claims)
+	if err := i.check(claims); err != nil {
+		return Identity{}, err
+	}
+	return i.identify(claims)
 }
 
-// issuerOf reads the claim iss of a token before the token is verified.
+// issuerOf reads the claim iss of a token before the token is verified, to find the issuer's keys. It ignores the case of
+// the name; check looks at the exact claim.
 func issuerOf(text string) (string, error) {
 	parts := strings.Split(text, ".")
 	if len(parts) != 3 {
@@ -228,8 +234,6 @@ func (i *issuer) explain(err error) error {
 		reason = notYet
 	case strings.HasPrefix(text, "oidc: malformed jwt"):
 		reason = "the token is malformed, or its algorithm is not allowed"
-	case strings.HasPrefix(text, "oidc: expected audience"):
-		reason = fmt.Sprintf("the token is for another audience; it must be for %q", i.Audience)
 	case strings.HasPrefix(text, "failed to verify signature: fetching keys"):
 		reason = "no key of the issuer that is known now fits the token's signature"
 	case strings.HasPrefix(text, "failed to verify signature"):
@@ -241,8 +245,32 @@ func (i *issuer) explain(err error) error {
 // notYet is the reason of a token from the future.
 const notYet = "the token is not valid yet (nbf)"
 
-// identify reads the tenant and the role from the claims of a verified token.
-func (i *issuer) identify(subject string, claims map[string]any) (Identity, error) {
+// check returns an error if a verified token is not for this daemon now. Only a claim with the exact name counts (RFC 7519,
+// section 7.3): an issuer may let its users choose the names of other claims, such as "AUD".
+func (i *issuer) check(claims map[string]any) error {
+	if claims["iss"] != i.URL {
+		return refuse("the token's claim iss is not %q", i.URL)
+	}
+	audiences, ok := claims["aud"].([]any)
+	if !ok {
+		audiences = []any{claims["aud"]}
+	}
+	if !slices.Contains(audiences, any(i.Audience)) {
+		return refuse("the token is for another audience; it must be for %q", i.Audience)
+	}
+	exp, ok := claims["exp"].(float64)
+	if !ok {
+		return refuse("the token's claim exp is missing, or not a number")
+	}
+	if end := time.Unix(int64(exp), 0); end.Before(time.Now().Add(-i.ClockSkew)) {
+		return refuse("the token has expired at %s", end.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// identify reads the principal, the tenant and the role from the claims of a verified token.
+func (i *issuer) identify(claims map[string]any) (Identity, error) {
+	subject, _ := claims["sub"].(string)
 	if nbf, ok := claims["nbf"].(float64); ok && time.Unix(int64(nbf), 0).After(time.Now().Add(i.ClockSkew)) {
 		return Identity{}, refuse(notYet)
 	}

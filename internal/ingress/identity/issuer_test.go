@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -52,7 +53,8 @@ func TestJSONWebTokens(t *testing.T) {
 		{"several roles", map[string]any{"role": []any{"x", "admin", "read", 5}}, identified("acme", name, Admin), ""},
 		{"within the skew", map[string]any{"exp": now.Add(-30 * time.Second).Unix(), "nbf": now.Add(30 * time.Second).Unix()}, identified("acme", name, Invoke), ""},
 		{"expired", map[string]any{"exp": now.Add(-2 * time.Minute).Unix()}, Identity{}, "the token has expired at"},
-		{"without an end", map[string]any{"exp": nil}, Identity{}, "the token has expired at"},
+		{"without an end", map[string]any{"exp": nil}, Identity{}, "the token"},
+		{"an end that is a text", map[string]any{"exp": strconv.FormatInt(now.Add(time.Minute).Unix(), 10)}, Identity{}, "the token's claim exp is missing, or not a number"},
 		{"not yet valid", map[string]any{"nbf": now.Add(2 * time.Minute).Unix()}, Identity{}, "not valid yet"},
 		{"valid in an hour", map[string]any{"nbf": now.Add(time.Hour).Unix()}, Identity{}, "not valid yet"},
 		{"another audience", map[string]any{"aud": "other"}, Identity{}, `the token is for another audience; it must be for "skillrun"`},
@@ -117,6 +119,57 @@ func TestForgedTokens(t *testing.T) {
 			wantIdentity(t, table, bearer(c.token), Identity{}, c.reason)
 		})
 	}
+}
+
+// An issuer may let users choose the names of further claims. A claim whose name equals a registered one except for its
+// case, or for a letter that folds to the same one (U+017F, the long s), does not count, in any order of the two claims.
+func TestNamesOfClaimsAreExact(t *testing.T) {
+	i := certtest.NewIssuer(t)
+	table := issuerTable(t, i, nil)
+	past, future := time.Now().Add(-time.Hour).Unix(), time.Now().Add(time.Hour).Unix()
+	agent := identified("acme", i.URL+"#agent-1", Invoke)
+	for _, c := range []struct {
+		name   string         // of the registered claim
+		value  any            // nil: the claim is missing
+		others map[string]any // claims with similar names
+		want   Identity
+		reason string
+	}{
+		{"aud", "other", map[string]any{"AUD": "skillrun"}, Identity{}, "for another audience"},
+		{"aud", nil, map[string]any{"Aud": "skillrun"}, Identity{}, "for another audience"},
+		{"aud", "skillrun", map[string]any{"AUD": "other"}, agent, ""},
+		{"sub", "agent-1", map[string]any{"SUB": "alice", "\u017fub": "alice"}, agent, ""},
+		{"sub", nil, map[string]any{"Sub": "alice"}, Identity{}, "claim sub"},
+		{"exp", past, map[string]any{"EXP": future}, Identity{}, "the token has expired at"},
+		{"exp", nil, map[string]any{"Exp": future}, Identity{}, "the token's claim exp is missing"},
+		{"iss", "https://evil.example", map[string]any{"ISS": i.URL, "i\u017fs": i.URL}, Identity{}, "iss"},
+		{"iss", nil, map[string]any{"ISS": i.URL}, Identity{}, "the token's claim iss is not"},
+	} {
+		rest := i.Claims(map[string]any{c.name: nil})
+		for _, parts := range [][]map[string]any{{{c.name: c.value}, c.others, rest}, {c.others, {c.name: c.value}, rest}} {
+			t.Run(fmt.Sprint(parts[:2]), func(t *testing.T) {
+				wantIdentity(t, table, bearer(i.SignText(joinedClaims(t, parts))), c.want, c.reason)
+			})
+		}
+	}
+}
+
+// joinedClaims returns an object with the claims of the parts in their order, without those that are nil.
+func joinedClaims(t *testing.T, parts []map[string]any) string {
+	t.Helper()
+	var fields []string
+	for _, part := range parts {
+		for name, value := range part {
+			data, err := json.Marshal(value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if value != nil {
+				fields = append(fields, fmt.Sprintf("%q:%s", name, data))
+			}
+		}
+	}
+	return "{" + strings.Join(fields, ",") + "}"
 }
 
 // A new key of the issuer is valid at once, and the old one is not valid any longer.
