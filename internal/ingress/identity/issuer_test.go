@@ -53,10 +53,12 @@ func TestJSONWebTokens(t *testing.T) {
 		{"several roles", map[string]any{"role": []any{"x", "admin", "read", 5}}, identified("acme", name, Admin), ""},
 		{"within the skew", map[string]any{"exp": now.Add(-30 * time.Second).Unix(), "nbf": now.Add(30 * time.Second).Unix()}, identified("acme", name, Invoke), ""},
 		{"expired", map[string]any{"exp": now.Add(-2 * time.Minute).Unix()}, Identity{}, "the token has expired at"},
-		{"without an end", map[string]any{"exp": nil}, Identity{}, "the token"},
+		{"without an end", map[string]any{"exp": nil}, Identity{}, "the token's claim exp is missing"},
 		{"an end that is a text", map[string]any{"exp": strconv.FormatInt(now.Add(time.Minute).Unix(), 10)}, Identity{}, "the token's claim exp is missing, or not a number"},
 		{"not yet valid", map[string]any{"nbf": now.Add(2 * time.Minute).Unix()}, Identity{}, "not valid yet"},
 		{"valid in an hour", map[string]any{"nbf": now.Add(time.Hour).Unix()}, Identity{}, "not valid yet"},
+		{"valid never", map[string]any{"nbf": 1e300}, Identity{}, "not valid yet"},
+		{"valid after a text", map[string]any{"nbf": strconv.FormatInt(now.Unix(), 10)}, Identity{}, "the token's claim nbf is not a number"},
 		{"another audience", map[string]any{"aud": "other"}, Identity{}, `the token is for another audience; it must be for "skillrun"`},
 		{"no audience", map[string]any{"aud": nil}, Identity{}, "for another audience"},
 		{"another issuer", map[string]any{"iss": "https://evil.example"}, Identity{}, `the issuer of the token, "https://evil.example", is not in identity.issuers`},
@@ -74,6 +76,31 @@ func TestJSONWebTokens(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			wantIdentity(t, table, bearer(i.Sign(c.changes)), c.want, c.reason)
 		})
+	}
+}
+
+// Each skew that the configuration allows counts for the begin and for the end of a token.
+func TestClockSkew(t *testing.T) {
+	i := certtest.NewIssuer(t)
+	agent := identified("acme", i.URL+"#agent-1", Invoke)
+	const margin = 30 * time.Second // more than the test takes
+	for _, skew := range []time.Duration{0, time.Minute, 3 * time.Minute, 5 * time.Minute} {
+		table := issuerTable(t, i, func(c *Issuer) { c.ClockSkew = skew })
+		in := func(d time.Duration) int64 { return time.Now().Add(d).Unix() }
+		for _, c := range []struct {
+			changes map[string]any
+			want    Identity
+			reason  string
+		}{
+			{map[string]any{"nbf": in(skew)}, agent, ""},
+			{map[string]any{"nbf": in(skew + margin)}, Identity{}, "not valid yet"},
+			{map[string]any{"exp": in(margin - skew)}, agent, ""},
+			{map[string]any{"exp": in(-skew - time.Second)}, Identity{}, "the token has expired at"},
+		} {
+			t.Run(fmt.Sprint(skew, c.changes), func(t *testing.T) {
+				wantIdentity(t, table, bearer(i.Sign(c.changes)), c.want, c.reason)
+			})
+		}
 	}
 }
 
