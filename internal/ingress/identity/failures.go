@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/internal/ingress/ratelimit"
+	"github.com/skillrun/skillrun/internal/permission"
 )
 
 // A check of a signature takes up to a tenth of a millisecond of processor time, and a caller can send a bad
@@ -16,7 +17,7 @@ import (
 const (
 	failuresPerSecond = 20
 	failureBurst      = 200
-	// maxGood bounds the hashes of good credentials.
+	// maxGood is the maximum number of hashes of good credentials, about 1 MiB.
 	maxGood = 4096
 )
 
@@ -24,11 +25,16 @@ const (
 type failures struct {
 	mu     sync.Mutex
 	checks *ratelimit.Peers // a token for each further bad credential
-	good   map[[sha256.Size]byte]struct{}
+	good   map[[sha256.Size]byte]permission.Principal
+	// counts has the number of hashes in good of each principal: by its tenant, then by its name.
+	counts map[string]map[string]int
 }
 
 func newFailures() *failures {
-	return &failures{checks: ratelimit.New(failuresPerSecond, failureBurst), good: map[[sha256.Size]byte]struct{}{}}
+	return &failures{
+		checks: ratelimit.New(failuresPerSecond, failureBurst),
+		good:   map[[sha256.Size]byte]permission.Principal{}, counts: map[string]map[string]int{},
+	}
 }
 
 // A proof describes a credential whose check takes time: the hash of the credential, and the peer that sent it.
@@ -69,28 +75,71 @@ func (f *failures) mayCheck(p proof, now time.Time) bool {
 	return good || f.checks.Has(p.peer, now)
 }
 
-// checked notes the result of a check.
-func (f *failures) checked(p proof, good bool, now time.Time) {
+// valid notes that a credential was checked and belongs to a principal.
+func (f *failures) valid(p proof, who permission.Principal) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if good {
-		f.remember(p.hash)
+	if _, known := f.good[p.hash]; known {
 		return
 	}
-	delete(f.good, p.hash) // a credential that was good has expired, or was revoked
+	if len(f.good) >= maxGood {
+		f.forgetOne()
+	}
+	f.good[p.hash] = who
+	if f.counts[who.Tenant] == nil {
+		f.counts[who.Tenant] = map[string]int{}
+	}
+	f.counts[who.Tenant][who.Name]++
+}
+
+// invalid notes that a credential was checked and is not valid. If it was valid before, it has expired or was revoked.
+func (f *failures) invalid(p proof, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.forget(p.hash)
 	f.checks.Take(p.peer, now)
 }
 
-// remember keeps the hash of a good credential. Beyond maxGood hashes it drops another one.
-func (f *failures) remember(hash [sha256.Size]byte) {
-	if _, known := f.good[hash]; known {
+// forgetOne forgets a good credential of the tenant with the most, and in this tenant of the principal with the most. So
+// a principal with any number of valid credentials makes the daemon forget only its own.
+func (f *failures) forgetOne() {
+	var who permission.Principal
+	most := 0
+	for tenant, names := range f.counts {
+		sum := 0
+		for _, n := range names {
+			sum += n
+		}
+		if sum > most {
+			who.Tenant, most = tenant, sum
+		}
+	}
+	most = 0
+	for name, n := range f.counts[who.Tenant] {
+		if n > most {
+			who.Name, most = name, n
+		}
+	}
+	for hash, owner := range f.good {
+		if owner == who {
+			f.forget(hash)
+			return
+		}
+	}
+}
+
+// forget removes a credential from the good ones, if it is there.
+func (f *failures) forget(hash [sha256.Size]byte) {
+	who, known := f.good[hash]
+	if !known {
 		return
 	}
-	for old := range f.good {
-		if len(f.good) < maxGood {
-			break
-		}
-		delete(f.good, old)
+	delete(f.good, hash)
+	names := f.counts[who.Tenant]
+	if names[who.Name]--; names[who.Name] == 0 {
+		delete(names, who.Name)
 	}
-	f.good[hash] = struct{}{}
+	if len(names) == 0 {
+		delete(f.counts, who.Tenant)
+	}
 }

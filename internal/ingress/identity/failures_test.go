@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/internal/certtest"
+	"github.com/skillrun/skillrun/internal/permission"
 )
 
 // If an address sends bad tokens without a pause, only some are checked. At the same time a token that was good before
@@ -66,7 +68,7 @@ func TestFailuresForget(t *testing.T) {
 		f := newFailures()
 		p := proof{peer: "192.0.2.1"}
 		for range failureBurst {
-			f.checked(p, false, time.Now())
+			f.invalid(p, time.Now())
 		}
 		if f.mayCheck(p, time.Now()) {
 			t.Error("more than the burst may be checked")
@@ -77,10 +79,47 @@ func TestFailuresForget(t *testing.T) {
 		}
 		for i := range 2 * maxGood {
 			p.hash[0], p.hash[1], p.hash[2] = byte(i), byte(i>>8), byte(i>>16)
-			f.checked(p, true, time.Now())
+			f.valid(p, permission.Principal{Tenant: "acme", Name: fmt.Sprint(i)})
 		}
 		if len(f.good) != maxGood {
 			t.Errorf("%d good credentials are kept, want %d", len(f.good), maxGood)
 		}
 	})
+}
+
+// Neither a principal with any number of valid credentials, nor a tenant with any number of such principals, makes the
+// daemon forget the credentials of others.
+func TestValidCredentialsOfOthersStay(t *testing.T) {
+	f := newFailures()
+	used := uint32(0)
+	add := func(tenant, name string) proof {
+		used++
+		p := proof{peer: "192.0.2.1"}
+		binary.LittleEndian.PutUint32(p.hash[:], used)
+		f.valid(p, permission.Principal{Tenant: tenant, Name: name})
+		return p
+	}
+	honest := []proof{add("acme", "a"), add("acme", "b"), add("globex", "a"), add("globex", "a")}
+	for range 2 * maxGood {
+		add("acme", "many")
+	}
+	other := add("acme", "c")
+	for i := range 2 * maxGood {
+		add("evil", fmt.Sprint(i))
+	}
+	for range failureBurst {
+		f.invalid(proof{peer: "192.0.2.1"}, time.Unix(1, 0))
+	}
+	for i, p := range append(honest, other) {
+		if !f.mayCheck(p, time.Unix(1, 0)) {
+			t.Errorf("credential %d is forgotten", i)
+		}
+	}
+	// The counts follow: after the end of all credentials nothing is left.
+	for hash := range f.good {
+		f.invalid(proof{hash: hash}, time.Unix(1, 0))
+	}
+	if len(f.good) != 0 || len(f.counts) != 0 {
+		t.Errorf("%d credentials and %d tenants are left", len(f.good), len(f.counts))
+	}
 }

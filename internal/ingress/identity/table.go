@@ -124,8 +124,10 @@ func (t *Table) Identify(c Credentials) (id Identity, err error) {
 	if costs && !t.failures.mayCheck(p, time.Now()) {
 		err = refuse("too many credentials from %s were not valid; wait a few seconds", hostOf(c.Addr))
 	} else if id, err = t.identify(c); costs {
-		if e, ok := errors.AsType[*Error](err); !ok || !e.unchecked {
-			t.failures.checked(p, err == nil, time.Now())
+		if e, ok := errors.AsType[*Error](err); err == nil {
+			t.failures.valid(p, id.Principal)
+		} else if !ok || !e.unchecked {
+			t.failures.invalid(p, time.Now())
 		}
 	}
 	if err != nil {
