@@ -113,7 +113,9 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who identity
 	defer context.AfterFunc(s.broken, func() { conn.Close() })()
 	ss.Wait()
 	l.forget()
-	if s.leaving.Err() == nil { // otherwise the conversation goes on at the next daemon
+	// After leave the conversation goes on at the next daemon. A reader removes no session, also not by naming the
+	// conversation of somebody else.
+	if s.leaving.Err() == nil && who.Role.Covers(identity.Invoke) {
 		s.tools.EndConversation(who.Principal, c.conversation)
 	}
 }

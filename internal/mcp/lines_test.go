@@ -16,6 +16,8 @@ import (
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
+	files "github.com/skillrun/skillrun/internal/session"
 	"github.com/skillrun/skillrun/internal/toolview"
 )
 
@@ -456,6 +458,37 @@ func TestConversationsGoOn(t *testing.T) {
 	for _, bad := range []string{"short", strings.Repeat("x", 65), "with a blank 0123456789"} {
 		if _, _, err := upgrade(d.mine, conversationHeader+": "+bad); err == nil || !strings.HasPrefix(err.Error(), "400 ") {
 			t.Errorf("%q: %v, want 400", bad, err)
+		}
+	}
+}
+
+// A reader who names a conversation does not remove its empty session. The end of the conversation itself does.
+func TestReadersEndNoConversation(t *testing.T) {
+	d := startIdle(t, func(c *Config) {
+		withFiles(c)
+		identify := c.Identify
+		c.Identify = func(from identity.Credentials) (identity.Identity, error) {
+			who, err := identify(from)
+			if who.Name == "reader" {
+				who.Role = identity.Read
+			}
+			return who, err
+		}
+	})
+	const name = "abcdefghijklmnop0123"
+	if _, err := d.x.CreateSession(t.Context(), alice, files.Settings{Labels: map[string]string{"conversation": name}}); err != nil {
+		t.Fatal(err)
+	}
+	own := d.mine
+	for _, c := range []struct {
+		socket string
+		left   int // sessions after the end of the connection
+	}{{d.socket(principal(alice.Tenant, "reader")), 1}, {own, 0}} {
+		d.mine = c.socket
+		d.pipe(t, conversationHeader+": "+name).Close()
+		d.lines.Wait()
+		if got := d.usage(); got != c.left {
+			t.Errorf("%s: %d sessions are left, want %d", c.socket, got, c.left)
 		}
 	}
 }

@@ -49,7 +49,7 @@ import (
 type Tools interface {
 	Tools() []toolview.Tool
 	Call(ctx context.Context, c toolview.ToolCall) (toolview.Result, error)
-	// EndConversation is called when a conversation has no more calls.
+	// EndConversation is called when a conversation of a caller with the role Invoke has no more calls.
 	EndConversation(who permission.Principal, f *toolview.Conversation)
 }
 
