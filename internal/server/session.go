@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"slices"
 	"strconv"
@@ -162,8 +161,8 @@ func (c sessionCalls) ListSessionVersions(ctx context.Context, m *pb.ListSession
 	return out, nil
 }
 
-// ListSessionFiles pages by path. The token of a page has the version and the last path of the page
-// before, so that all pages are of one version.
+// ListSessionFiles pages by path. The token of a page has the session, the version and the last path of the page before, so
+// that all pages are of one version.
 func (c sessionCalls) ListSessionFiles(ctx context.Context, m *pb.ListSessionFilesRequest) (*pb.ListSessionFilesResponse, error) {
 	store, tenant, err := c.sessions(ctx)
 	if err != nil {
@@ -189,21 +188,27 @@ func (c sessionCalls) ListSessionFiles(ctx context.Context, m *pb.ListSessionFil
 			page.Files = append(page.Files, fromSessionFile(f))
 		}
 		if size < len(files) {
-			page.NextPageToken = base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d %s", view.Version.Number, files[size-1].Path))
+			page.NextPageToken = pageToken(filesOf(m), fmt.Sprintf("%d %s", view.Version.Number, files[size-1].Path))
 		}
 		return page, nil
 	})
 }
+
+// filesOf names the list of a session's files, for tokens of its pages.
+func filesOf(m *pb.ListSessionFilesRequest) string { return "files\n" + m.GetSessionId() }
 
 // parseFilesToken returns the version and the path after which a page of ListSessionFiles begins.
 func parseFilesToken(m *pb.ListSessionFilesRequest) (version int, after string, err error) {
 	if m.GetPageToken() == "" {
 		return int(m.GetVersion()), "", nil
 	}
-	token, err := base64.RawURLEncoding.DecodeString(m.GetPageToken())
-	number, after, ok := strings.Cut(string(token), " ")
-	version, numberErr := strconv.Atoi(number)
-	if err != nil || numberErr != nil || !ok || version <= 0 || m.GetVersion() != 0 && int(m.GetVersion()) != version {
+	last, err := parsePageToken(filesOf(m), m.GetPageToken())
+	if err != nil {
+		return 0, "", err
+	}
+	number, after, ok := strings.Cut(last, " ")
+	version, err = strconv.Atoi(number)
+	if err != nil || !ok || version <= 0 || m.GetVersion() != 0 && int(m.GetVersion()) != version {
 		return 0, "", invalidPageToken()
 	}
 	return version, after, nil

@@ -159,8 +159,19 @@ func TestSessionFiles(t *testing.T) {
 	if want := []string{"a", "b/c", "b\ufffdb\xff", "large"}; !slices.Equal(paths, want) {
 		t.Errorf("files: got %q, want %q", paths, want)
 	}
-	_, err = c.ListSessionFiles(ctx, &pb.ListSessionFilesRequest{SessionId: id, PageToken: "x"})
-	d.refusedWith(err, codes.InvalidArgument, "INVALID_REQUEST")
+	other, err := c.CreateSession(ctx, &pb.CreateSessionRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.commit(other.Session.SessionId, map[string]string{"a": "1", "b": "2"})
+	ofOther, err := c.ListSessionFiles(ctx, &pb.ListSessionFilesRequest{SessionId: other.Session.SessionId, PageSize: 1})
+	if err != nil || ofOther.NextPageToken == "" {
+		t.Fatalf("the other session: %v, %v", ofOther, err)
+	}
+	for _, token := range []string{"x", ofOther.NextPageToken} {
+		_, err = c.ListSessionFiles(ctx, &pb.ListSessionFilesRequest{SessionId: id, PageToken: token})
+		d.refusedWith(err, codes.InvalidArgument, "INVALID_REQUEST")
+	}
 
 	versions, err := c.ListSessionVersions(ctx, &pb.ListSessionVersionsRequest{SessionId: id})
 	if err != nil || len(versions.Versions) != 2 || versions.Versions[0].Number != 2 || versions.Versions[1].FileCount != 4 || versions.Versions[1].CommittedBy != "the test" {
