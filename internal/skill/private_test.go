@@ -92,7 +92,7 @@ func TestPrivateRoots(t *testing.T) {
 		{"b", "only", (&NotFoundError{Name: "only"}).Error()},
 		{"a", "team/none", (&NotFoundError{Name: "team/none"}).Error()},
 		{"b", "team/both", manifest.ValidName("team/both").Error()},
-		{"a", "reserved", (&NotFoundError{Name: "reserved"}).Error()},
+		{"a", "reserved", (&NotFoundError{Name: "reserved", Why: (&ReservedNameError{Name: "reserved"}).Error()}).Error()},
 		{"a", "x", (&NotFoundError{Name: "x"}).Error()},
 	} {
 		if got := which(r, tt.tenant, tt.ref); got != tt.want {
