@@ -38,6 +38,7 @@ var mayImport = map[string][]string{
 	"internal/quantity":               {},
 	"internal/skill/snapshot":         {"internal/durable"},
 	"internal/disktest":               {},
+	"internal/scarcetest":             {},
 	"internal/hosttest":               {"internal/runtime", "sandbox"},
 	"internal/executor/executortest":  {"internal/executor", "internal/record", "internal/runtime", "internal/session", "internal/skill", "internal/skill/skilltest", "internal/workspace", "sandbox"},
 	"internal/skill/skilltest":        {"internal/skill", "internal/skill/skilltest/folder", "internal/skill/snapshot"},

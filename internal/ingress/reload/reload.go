@@ -28,7 +28,8 @@ type Files[T any] struct {
 	log      *slog.Logger
 
 	mu         sync.Mutex // guards the fields below
-	seen       []stamp    // of the last attempt to read the files
+	seen       []stamp    // of the contents that were parsed last, with or without success
+	failure    string     // the error that the log has; empty: none since the last change
 	value      T
 	generation int // grows with each new value
 }
@@ -43,7 +44,7 @@ type stamp struct {
 
 // Open reads files and returns them parsed. parse gets the contents in the order of paths. what
 // names the files in the log. A later change that parse refuses is logged, and the last good value
-// stays.
+// stays. It also stays while a file cannot be read.
 func Open[T any](log *slog.Logger, what string, parse func([][]byte) (T, error), paths ...string) (*Files[T], error) {
 	return open(&Files[T]{what: what, paths: paths, parse: parse, log: log})
 }
@@ -65,7 +66,8 @@ func open[T any](f *Files[T]) (*Files[T], error) {
 
 // Get returns the current value and its generation, which differs from the generation of every
 // other value. It asks the kernel about each file, which takes about a microsecond, so a change
-// takes effect with the next call.
+// takes effect with the next call. If a file cannot be read, for example because the process has no descriptor left,
+// each further call tries again.
 func (f *Files[T]) Get() (value T, generation int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,11 +78,11 @@ func (f *Files[T]) Get() (value T, generation int) {
 	if err == nil {
 		err = f.read(stamps)
 	}
-	f.seen = stamps // also after an error, so that one change has one line in the log
-	if err != nil {
-		f.log.Error("file not reloaded; the last good version stays in force", "what", f.what, "err", err)
-	} else {
+	if err == nil {
 		f.log.Info("file reloaded", "what", f.what)
+	} else if err.Error() != f.failure { // the first of several attempts with the same result
+		f.failure = err.Error()
+		f.log.Error("file not reloaded; the last good version stays in force", "what", f.what, "err", err)
 	}
 	return f.value, f.generation
 }
@@ -106,7 +108,8 @@ func (f *Files[T]) stamps() ([]stamp, error) {
 }
 
 // read reads and parses the files. The caller holds f.mu. The stamps are older than the content:
-// if a file changes in between, the next Get reads it again.
+// if a file changes in between, the next Get reads it again. An error of reading may end without a change of the file,
+// so only contents that parse has seen count as seen.
 func (f *Files[T]) read(stamps []stamp) error {
 	contents := make([][]byte, len(f.paths))
 	for i, path := range f.paths {
@@ -118,17 +121,18 @@ func (f *Files[T]) read(stamps []stamp) error {
 			return err
 		}
 	}
+	f.seen, f.failure = stamps, ""
 	value, err := f.parse(contents)
 	if err != nil {
 		return err
 	}
-	f.value, f.seen = value, stamps
+	f.value = value
 	f.generation++
 	return nil
 }
 
 // readFile reads a regular file of at most maxBytes. O_NONBLOCK: opening a FIFO would wait for a
-// writer.
+// writer. If the file grows during the read, its stamp changes, and the next Get reads it again.
 func readFile(path string) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -139,12 +143,11 @@ func readFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() {
+	switch {
+	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is not a file", path)
+	case info.Size() > maxBytes:
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxBytes)
 	}
-	data, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
-	if err == nil && len(data) > maxBytes {
-		err = fmt.Errorf("%s is larger than %d bytes", path, maxBytes)
-	}
-	return data, err
+	return io.ReadAll(io.LimitReader(file, maxBytes))
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/skillrun/skillrun/internal/scarcetest"
 )
 
 // joined parses files to one text. It refuses the word bad.
@@ -106,5 +108,31 @@ func TestFilesAreBounded(t *testing.T) {
 		if _, err := Open(slog.New(slog.DiscardHandler), "words", joined, path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", path, err, want)
 		}
+	}
+}
+
+// A file that could not be read for a moment is read by the next call, though it has not changed again. So a token that
+// was revoked in this moment does not stay valid.
+func TestFileThatCannotBeReadForAMoment(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	write(t, path, "1")
+	var logs bytes.Buffer
+	f, err := Open(slog.New(slog.NewTextHandler(&logs, nil)), "words", joined, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, "2")
+	scarcetest.WithoutDescriptors(t, func() {
+		for range 2 {
+			if got, _ := f.Get(); got != "1" {
+				t.Errorf("without descriptors: got %q", got)
+			}
+		}
+	})
+	if n := strings.Count(logs.String(), "\n"); n != 1 {
+		t.Errorf("%d lines for one error:\n%s", n, logs.String())
+	}
+	if got, _ := f.Get(); got != "2" {
+		t.Errorf("with descriptors again: got %q", got)
 	}
 }
