@@ -26,6 +26,9 @@ type tenantSource struct {
 	key    string // of the tenant in its file: "tenants.NAME", or ""
 	config tenantConfig
 	found  *problems
+	// A mistake may end without a change of the file: the file could not be read, or the mistake is in something else
+	// on this machine.
+	elsewhere bool
 	// The tenant of the key tenants, before check adds the defaults from the daemon's keys.
 	written tenantConfig
 }
@@ -98,6 +101,7 @@ func readTenant(path string) *tenantSource {
 			err = pathError.Err
 		}
 		s.bad("", "%v; write a file with the keys of a tenant", err)
+		s.elsewhere = true
 		return s
 	}
 	s.found.decode(data, &s.config)
@@ -126,6 +130,7 @@ func (s *tenantSource) check(c *config, dir string) {
 
 // inspect compares a tenant with this machine.
 func (s *tenantSource) inspect() {
+	before := len(s.found.list)
 	for i, root := range s.config.Skills {
 		if err := readableDir(root.Path); err != nil {
 			s.bad(index("skills", i), "%v; write the folder that holds the skills", err)
@@ -134,6 +139,7 @@ func (s *tenantSource) inspect() {
 	if s.found.lines[join(s.key, "policy.network")] > 0 { // the daemon's own are inspected with the daemon
 		inspectCredentials("policy.network.credentials", s.config.Policy.Network.Credentials, s.bad)
 	}
+	s.elsewhere = s.elsewhere || len(s.found.list) > before
 }
 
 // rows returns the credentials of a tenant.

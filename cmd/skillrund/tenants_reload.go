@@ -22,16 +22,19 @@ import (
 )
 
 // A change of files is read when no further change has come for tenantsQuiet, or tenantsMost after the first
-// change. So a file that an editor writes in pieces is read once.
+// change. So a file that an editor writes in pieces is read once. After a mistake that may end without a change of these
+// files, they are read again after tenantsUnread.
 const (
-	tenantsQuiet = 200 * time.Millisecond
-	tenantsMost  = 2 * time.Second
+	tenantsQuiet  = 200 * time.Millisecond
+	tenantsMost   = 2 * time.Second
+	tenantsUnread = 5 * time.Second
 )
 
 // tenancy has the tenants that are in force. A reload replaces them; running executions
 // keep the version with which they were accepted.
 type tenancy struct {
 	network  permission.Network       // of the daemon
+	unread   chan struct{}            // a signal for watchTenants: read the files again after tenantsUnread
 	handed   atomic.Bool              // the next daemon reloads the tenants; this one does not
 	mu       sync.Mutex               // guards the fields below; also makes reloads take turns
 	sources  map[string]*tenantSource // in force, by name
@@ -42,7 +45,7 @@ type tenancy struct {
 
 // newTenancy returns the tenants with which the daemon starts.
 func newTenancy(c *config, set *tenant.Set) *tenancy {
-	t := &tenancy{network: c.Network.network(), sources: map[string]*tenantSource{}, values: map[string]*tenant.Tenant{}, warnings: map[string][]server.Warning{}}
+	t := &tenancy{network: c.Network.network(), unread: make(chan struct{}, 1), sources: map[string]*tenantSource{}, values: map[string]*tenant.Tenant{}, warnings: map[string][]server.Warning{}}
 	for _, s := range c.loaded {
 		t.sources[s.name] = s
 		t.values[s.name], _ = set.Get(s.name)
@@ -69,11 +72,18 @@ func (d *daemon) reloadTenants(ctx context.Context) {
 	if t.handed.Load() {
 		return
 	}
-	list, problems := t.read(&d.config, d.path)
+	list, problems, unread := t.read(&d.config, d.path)
 	accepted := chooseVersions(&d.config, list, t.sources)
 	for _, s := range list {
 		if err := s.found.err(); err != nil {
 			problems = append(problems, server.TenantProblem{Tenant: s.name, File: s.found.path, Reason: err.Error(), Kept: t.sources[s.name] != nil})
+		}
+		unread = unread || s.elsewhere
+	}
+	if unread {
+		select {
+		case t.unread <- struct{}{}:
+		default: // the signal is there already
 		}
 	}
 	for _, p := range problems {
@@ -101,8 +111,9 @@ func (d *daemon) resumeTenants(ctx context.Context) {
 	d.writeInForce()
 }
 
-// read returns the tenants as the files have them now. A tenant whose file can't be read is as in force.
-func (t *tenancy) read(c *config, path string) (list []*tenantSource, degraded []server.TenantProblem) {
+// read returns the tenants as the files have them now. A tenant whose file can't be read is as in force. unread says that
+// the configuration file or tenants_dir could not be read.
+func (t *tenancy) read(c *config, path string) (list []*tenantSource, degraded []server.TenantProblem, unread bool) {
 	found, fresh := &problems{path: path}, defaultConfig()
 	// keep puts the tenants in force into the list instead of the ones that could not be read. mine says which ones
 	// these are.
@@ -115,6 +126,7 @@ func (t *tenancy) read(c *config, path string) (list []*tenantSource, degraded [
 		}
 	}
 	data, err := os.ReadFile(path)
+	unread = err != nil
 	if err == nil {
 		found.decode(data, &fresh)
 		// A mistake without a key: the file is not YAML. Mistakes in other keys have no effect now.
@@ -131,13 +143,14 @@ func (t *tenancy) read(c *config, path string) (list []*tenantSource, degraded [
 	}
 	read, err := c.readTenants(fresh.Tenants, found)
 	if err != nil {
+		unread = true
 		read = slices.DeleteFunc(read, func(s *tenantSource) bool { return s.key == "" })
 		keep(err, c.TenantsDir, func(s *tenantSource) bool { return s.key == "" })
 	}
 	for _, s := range read {
 		s.inspect()
 	}
-	return append(list, read...), degraded
+	return append(list, read...), degraded, unread
 }
 
 // chooseVersions chooses the version of each tenant that is in force from now on: the one in list, or, if that has a
@@ -286,6 +299,11 @@ func (d *daemon) watchTenants(ctx context.Context) {
 				continue
 			}
 		case <-w.Errors: // events were lost
+		case <-d.tenants.unread:
+			if first.IsZero() { // else the timer runs, and ends earlier
+				timer.Reset(tenantsUnread)
+			}
+			continue
 		case <-timer.C:
 			first = time.Time{}
 			d.reloadTenants(ctx)

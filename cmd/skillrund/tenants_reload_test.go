@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
 	skillrun "github.com/skillrun/skillrun/clients/go"
@@ -237,6 +238,46 @@ func TestTenantsReload(t *testing.T) {
 	if p := found[0]; p.Tenant != "" || !p.Kept || d.tenant("initech") == nil || d.tenant("globex") == nil {
 		t.Errorf("got %v", found)
 	}
+}
+
+// Files of tenants and skills that changed while the daemon had no descriptor left are in force soon afterwards, without
+// another change.
+func TestReloadAfterAMomentWithoutDescriptors(t *testing.T) {
+	t.Parallel()
+	dir := newTenantsDir(t)
+	writeSkill(t, dir, "changing", "", map[string]string{"data": "one"})
+	d := startDaemonIn(t, dir, "identity: {tokens: tokens.json}\ntenants_dir: tenants\n")
+	d.write("tenants/acme.yaml", "quotas: {weight: 5}\n")
+	until(t, "a new file: no effect in time", func() bool { return d.tenant("acme").GetWeight() == 5 })
+	acme := d.asTenant(t.Context(), "acme", "invoke")
+	digest := func() string {
+		sk, err := d.skills.GetSkill(acme, &pb.GetSkillRequest{Skill: "changing"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sk.Digest
+	}
+	before := digest()
+
+	var old unix.Rlimit
+	if err := unix.Prlimit(d.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Prlimit(d.cmd.Process.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Max: old.Max}, nil); err != nil {
+		t.Fatal(err)
+	}
+	d.write("tenants/acme.yaml", "quotas: {weight: 6}\n")
+	writeSkill(t, dir, "changing", "", map[string]string{"data": "two"})
+	d.untilLogged("tenant not reloaded")
+	d.untilLogged("skill not loaded")
+	if d.tenant("acme").GetWeight() != 5 || digest() != before {
+		t.Error("the former versions are not in force")
+	}
+	if err := unix.Prlimit(d.cmd.Process.Pid, unix.RLIMIT_NOFILE, &old, nil); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the tenant has its former version", func() bool { return d.tenant("acme").GetWeight() == 6 })
+	until(t, "the skill has its former version", func() bool { return digest() != before })
 }
 
 // A thousand tenants come and go while another one works. Each of its executions succeeds.

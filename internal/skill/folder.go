@@ -113,7 +113,11 @@ func (s *search) dir(relative string, depth int) error {
 		return err
 	}
 	defer dir.Close()
-	if hasManifest(int(dir.Fd())) {
+	has, err := hasManifest(int(dir.Fd()))
+	if err != nil {
+		return err
+	}
+	if has {
 		s.add(relative)
 		return nil
 	}
@@ -123,8 +127,12 @@ func (s *search) dir(relative string, depth int) error {
 	}
 	for _, name := range names {
 		var st unix.Stat_t
-		if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		if errors.Is(err, unix.ENOENT) {
 			continue // removed since the directory was read
+		}
+		if err != nil {
+			return err
 		}
 		at := filepath.Join(relative, name)
 		switch st.Mode & unix.S_IFMT {

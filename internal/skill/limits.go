@@ -13,6 +13,9 @@ const (
 	maxWatches = 8192
 	// The time after which skills are read again if some directories are not watched.
 	unwatchedInterval = 5 * time.Minute
+	// The first pause before skills are read again after an error that may pass; each further pause is twice as long,
+	// up to unwatchedInterval.
+	unreadInterval = 5 * time.Second
 
 	// Kept versions of all skills that one tenant pushed: the daemon has the newest one of each skill in
 	// memory.

@@ -3,7 +3,6 @@ package skill
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -65,7 +64,9 @@ func whileChanging(ctx context.Context, f func() error) error {
 // manifest larger than manifest.MaxBytes is not parsed.
 func readOnce(ctx context.Context, src snapshot.Source, folder string, b snapshot.Bounds) (*reading, error) {
 	// A folder without a manifest can be anything, and large, so it is not scanned.
-	if !hasManifest(int(src.Dir.Fd())) {
+	if has, err := hasManifest(int(src.Dir.Fd())); err != nil {
+		return nil, err
+	} else if !has {
 		return nil, ErrNoManifest
 	}
 	t, err := snapshot.Scan(ctx, src, b)
@@ -101,11 +102,14 @@ func readOnce(ctx context.Context, src snapshot.Source, folder string, b snapsho
 
 // hasManifest reports whether the directory has an entry with a manifest's name, of any
 // kind.
-func hasManifest(dir int) bool {
-	return slices.ContainsFunc(manifest.Names, func(name string) bool {
+func hasManifest(dir int) (bool, error) {
+	for _, name := range manifest.Names {
 		var st unix.Stat_t
-		return unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
-	})
+		if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); !errors.Is(err, unix.ENOENT) {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // manifestName returns the first of manifest.Names that the tree has, or "".

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/skillrun/skillrun/internal/durable"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
@@ -23,7 +24,7 @@ const (
 )
 
 // Watch reloads whenever something in the roots changes. It begins with a reload, so that
-// changes before the call count too. It returns nil when ctx ends, or an error if watching
+// changes before the call count too. After an error that may pass, it reloads again without a change. It returns nil when ctx ends, or an error if watching
 // becomes impossible. Reload may be called at the same time, for example on SIGHUP. It is the
 // caller's goroutine that works. The error, for example when the machine has no inotify instance
 // left, ends the watching only: Reload still works.
@@ -33,6 +34,7 @@ func (r *Registry) Watch(ctx context.Context) error {
 		return fmt.Errorf("watch skills: %w", err)
 	}
 	defer w.Close()
+	pause := unreadInterval
 	for {
 		// Watches come before the reload, so that changes during the reload are seen.
 		unwatched, why := r.watch(w)
@@ -41,8 +43,15 @@ func (r *Registry) Watch(ctx context.Context) error {
 		if unwatched > 0 {
 			again = unwatchedInterval
 		}
-		if _, err := r.Reload(ctx); err != nil && ctx.Err() == nil {
+		_, err := r.Reload(ctx)
+		if err != nil && ctx.Err() == nil {
 			r.config.Log.Error("skills not reloaded", "err", err)
+		}
+		if err != nil || r.unread() {
+			again = pause
+			pause = min(2*pause, unwatchedInterval)
+		} else {
+			pause = unreadInterval
 		}
 		if err := r.awaitChange(ctx, w, again); err != nil {
 			if ctx.Err() != nil {
@@ -51,6 +60,11 @@ func (r *Registry) Watch(ctx context.Context) error {
 			return fmt.Errorf("watch skills: %w", err)
 		}
 	}
+}
+
+// unread reports whether a root or a folder could not be read, for a reason that may pass without a change of the folder.
+func (r *Registry) unread() bool {
+	return slices.ContainsFunc(r.Problems(), func(p Problem) bool { return durable.MayPass(p.Err) })
 }
 
 // sayUnwatched logs how many directories are not watched, when the number changes.
@@ -62,7 +76,7 @@ func (r *Registry) sayUnwatched(unwatched int, why error) {
 }
 
 // awaitChange returns after a change, once it has been quiet, see watchQuiet. Unless again is 0,
-// it returns after that time at the latest, for the directories that are not watched.
+// it returns after that time at the latest, for directories that are not watched or could not be read.
 func (r *Registry) awaitChange(ctx context.Context, w *fsnotify.Watcher, again time.Duration) error {
 	var quiet, most <-chan time.Time
 	if again > 0 {
@@ -138,8 +152,14 @@ func (r *Registry) watch(w *fsnotify.Watcher) (unwatched int, why error) {
 		}
 		_ = filepath.WalkDir(top, func(p string, d fs.DirEntry, err error) error {
 			switch {
-			case err != nil || !d.IsDir():
-				return nil // Reload names what can't be read
+			case err != nil:
+				// Reload may succeed a moment later, so no problem would say that changes beneath p are not seen.
+				if !errors.Is(err, fs.ErrNotExist) {
+					unwatched, why = unwatched+1, cmp.Or(why, err)
+				}
+				return nil
+			case !d.IsDir():
+				return nil
 			case snapshot.Excluded(d.Name()):
 				return fs.SkipDir
 			}
