@@ -355,8 +355,12 @@ func readFile(name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	if fi, err := file.Stat(); err != nil || !fi.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a file", name)
+	fi, err := file.Stat()
+	if err == nil && !fi.Mode().IsRegular() {
+		err = fmt.Errorf("%s: not a file", name)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return io.ReadAll(io.LimitReader(file, limit))
 }

@@ -325,3 +325,12 @@ func leftIn(t *testing.T, s *Store) []string {
 
 // logTo returns a logger into a buffer.
 func logTo(b *bytes.Buffer) *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
+
+// taken is take for environments that can be read.
+func (s *Store) taken(tenantName, key string) *kept {
+	k, err := s.take(tenantName, key)
+	if err != nil {
+		panic(err)
+	}
+	return k
+}

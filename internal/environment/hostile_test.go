@@ -69,7 +69,7 @@ func TestHostileWheels(t *testing.T) {
 			if err != nil {
 				return
 			}
-			k := s.take("acme", s.keyFor(t, sk, python(t, sk, runtime.System)))
+			k := s.taken("acme", s.keyFor(t, sk, python(t, sk, runtime.System)))
 			defer s.release(k)
 			walkErr := filepath.WalkDir(k.root(), func(p string, d fs.DirEntry, err error) error {
 				if to, err := os.Readlink(p); err == nil && to == "/usr/bin/python3" && pythonProgram.MatchString(strings.TrimPrefix(p, k.root()+"/")) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/skillrun/skillrun/internal/durable"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
@@ -92,12 +93,15 @@ func (s *Store) prepared(u Use) (*Lease, error) {
 		return &Lease{}, nil
 	}
 	// From here k is leased, and every error below must release it.
-	k := s.find(u, requirements)
+	k, err := s.find(u, requirements)
+	if err != nil {
+		return nil, err
+	}
 	if k == nil {
 		warnings, err := s.checked(u)
 		return &Lease{Warnings: warnings}, err
 	}
-	err := s.checkSystem(u.Skill, u.Image)
+	err = s.checkSystem(u.Skill, u.Image)
 	if err == nil && u.RunsPython {
 		err = checkInterpreter(u)
 	}
@@ -114,7 +118,11 @@ func (s *Store) tool(u Use) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	if k := s.take(tenantDir(u.Tenant), p.key); k != nil {
+	k, err := s.take(tenantDir(u.Tenant), p.key)
+	if err != nil {
+		return nil, err
+	}
+	if k != nil {
 		return s.lease(k, u), nil
 	}
 	return nil, &PackagesError{Skill: u.Skill.Name, Packages: []string{u.Tool.Text}, Python: pythonIn(u.Python, u.Image)}
@@ -168,49 +176,57 @@ func programsIn(bin string) ([]string, error) {
 	return names, nil
 }
 
-// find leases the environment that is prepared for a use, or returns nil.
+// find leases the environment that is prepared for a use. It returns nil without an error if none is.
 // The interpreter and the requirements decide; a script's name does not. So all scripts of a
 // skill share one environment.
-func (s *Store) find(u Use, requirements []manifest.Requirement) *kept {
+func (s *Store) find(u Use, requirements []manifest.Requirement) (*kept, error) {
 	forPython := slices.ContainsFunc(requirements, func(r manifest.Requirement) bool { return !r.System })
 	if !forPython || u.Python == (runtime.Runtime{}) {
-		return nil
+		return nil, nil
 	}
 	s.mu.Lock()
 	// A tenant without environments is answered before newPlan, which parses all
 	// requirements.
-	none := s.tenants[tenantDir(u.Tenant)] == nil && s.phase != unadopted
+	none := s.tenants[tenantDir(u.Tenant)] == nil && !s.incomplete()
 	s.mu.Unlock()
 	if none {
-		return nil
+		return nil, nil
 	}
 	p, err := s.newPlan(u.Skill, invocationOf(u))
 	if err != nil {
-		return nil // it can't have been prepared
+		return nil, nil // it can't have been prepared
 	}
 	return s.take(tenantDir(u.Tenant), p.key)
 }
 
-// take leases the environment that is prepared for a key, or returns nil. It drops a damaged
-// environment.
+// take leases the environment that is prepared for a key. It returns nil without an error if none is. It drops a damaged
+// environment. An environment that cannot be read at present is an error, and stays.
 // The lease is counted before intact looks, so that no eviction removes the files under the
 // check.
-func (s *Store) take(tenantName, key string) *kept {
+func (s *Store) take(tenantName, key string) (*kept, error) {
 	s.mu.Lock()
-	if s.phase == unadopted {
-		s.learnKey(tenantName, key)
+	if s.incomplete() {
+		if err := s.learnKey(tenantName, key); err != nil {
+			s.mu.Unlock()
+			return nil, err
+		}
 	}
 	t := s.tenants[tenantName]
 	if t == nil || t.kept[t.prepared[key]] == nil {
 		s.mu.Unlock()
-		return nil
+		return nil, nil
 	}
 	k := t.kept[t.prepared[key]]
 	k.leases++
 	s.touch(k)
 	s.unlock()
-	if s.intact(k) {
-		return k
+	err := s.intact(k)
+	if err == nil {
+		return k, nil
+	}
+	if durable.MayPass(err) {
+		s.release(k)
+		return nil, err
 	}
 	s.mu.Lock()
 	// Another caller may have dropped or replaced it while intact ran without the lock.
@@ -221,7 +237,7 @@ func (s *Store) take(tenantName, key string) *kept {
 	}
 	s.unlock()
 	s.release(k)
-	return nil
+	return nil, nil
 }
 
 // release ends one lease of k. The last lease removes a retired environment, and makes up

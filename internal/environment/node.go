@@ -230,7 +230,11 @@ func (s *Store) addNode(l *Lease, u Use) error {
 		return nil
 	}
 	if needs.Problem.Reason == "" {
-		if k := s.take(tenantDir(u.Tenant), s.nodeKey(u.Skill, u.Node)); k != nil {
+		k, err := s.take(tenantDir(u.Tenant), s.nodeKey(u.Skill, u.Node))
+		if err != nil {
+			return err
+		}
+		if k != nil {
 			l.NodeDigest = k.environment.Digest
 			l.Path = append(l.Path, NodeTarget+"/.bin")
 			l.Mounts = append(l.Mounts, runtime.Mount{Source: filepath.Join(k.root(), "node_modules"), Target: NodeTarget})

@@ -173,7 +173,10 @@ func (s *Store) addNodeTool(l *Lease, u Use) error {
 		return missing
 	}
 	tool.Text = tools[at].Text
-	k := s.take(tenantDir(u.Tenant), s.nodeToolKey(tool.Text, u.Node))
+	k, err := s.take(tenantDir(u.Tenant), s.nodeToolKey(tool.Text, u.Node))
+	if err != nil {
+		return err
+	}
 	if k == nil {
 		return missing
 	}

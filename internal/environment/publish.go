@@ -159,7 +159,7 @@ func (s *Store) learn(remove func(dir string) error) error {
 }
 
 // learnTenant is learn for one tenant. It removes a damaged entry with a warning, because the next prepare builds the
-// environment again, and keys whose environment is missing. An environment in the list stays there even if the disk has
+// environment again, and keys whose environment is missing. It leaves out what cannot be read at present; see learnKey. An environment in the list stays there even if the disk has
 // another build of the same digest, because the two are equal.
 func (s *Store) learnTenant(name string, remove func(dir string) error) error {
 	t := s.tenants[name]
@@ -174,7 +174,8 @@ func (s *Store) learnTenant(name string, remove func(dir string) error) error {
 		return err
 	}
 	s.tenants[name] = t
-	if err := s.learnKept(t, entries, remove); err != nil {
+	unread, err := s.learnKept(t, entries, remove)
+	if err != nil {
 		return err
 	}
 	keys, err := os.ReadDir(filepath.Join(t.dir, preparedName))
@@ -184,6 +185,13 @@ func (s *Store) learnTenant(name string, remove func(dir string) error) error {
 	for _, e := range keys {
 		path := filepath.Join(t.dir, preparedName, e.Name())
 		digest, err := readFile(path, 128)
+		if durable.MayPass(err) {
+			s.unread = err
+			continue
+		}
+		if unread && err == nil && t.kept[string(digest)] == nil {
+			continue // it may be the key of an environment that was not read
+		}
 		if err != nil || !hexDigest.MatchString(e.Name()) || t.kept[string(digest)] == nil {
 			if err := remove(path); err != nil {
 				return err
@@ -195,8 +203,9 @@ func (s *Store) learnTenant(name string, remove func(dir string) error) error {
 	return nil
 }
 
-// learnKept adds the environments among the entries of a tenant's directory.
-func (s *Store) learnKept(t *tenant, entries []fs.DirEntry, remove func(dir string) error) error {
+// learnKept adds the environments among the entries of a tenant's directory. unread says that it could not read one of
+// them, for a reason that may pass.
+func (s *Store) learnKept(t *tenant, entries []fs.DirEntry, remove func(dir string) error) (unread bool, err error) {
 	listed := map[string]bool{}
 	for _, k := range t.kept {
 		listed[k.dir] = true
@@ -206,7 +215,7 @@ func (s *Store) learnKept(t *tenant, entries []fs.DirEntry, remove func(dir stri
 		path := filepath.Join(t.dir, e.Name())
 		if strings.HasPrefix(e.Name(), newPrefix) {
 			if err := remove(path); err != nil {
-				return err
+				return unread, err
 			}
 			continue
 		}
@@ -215,6 +224,11 @@ func (s *Store) learnKept(t *tenant, entries []fs.DirEntry, remove func(dir stri
 			continue
 		}
 		k, err := readKept(path, remove)
+		if durable.MayPass(err) {
+			s.config.Log.Warn("environment not read", "dir", path, "err", err)
+			s.unread, unread = err, true
+			continue
+		}
 		if err == nil && k.environment.Digest != "sha256:"+m[1] {
 			err = errors.New("its manifest belongs to another environment")
 		}
@@ -233,14 +247,14 @@ func (s *Store) learnKept(t *tenant, entries []fs.DirEntry, remove func(dir stri
 				s.config.Log.Warn("damaged environment removed", "dir", path, "err", err)
 			}
 			if err := remove(path); err != nil {
-				return err
+				return unread, err
 			}
 			continue
 		}
 		found[k.environment.Digest] = k
 	}
 	maps.Copy(t.kept, found)
-	return nil
+	return unread, nil
 }
 
 // readKept reads what publish wrote. It doesn't compare inodes; intact does that at the
@@ -356,12 +370,12 @@ func (s *Store) damaged(tenantName, digest string) *kept {
 	k := t.kept[digest]
 	k.leases++
 	s.unlock()
-	whole := s.intact(k)
+	err := s.intact(k)
 	s.release(k)
-	if whole {
+	if err == nil {
 		return nil
 	}
-	return k
+	return k // an environment that could not be read, too: the caller has a new one
 }
 
 // freeDir is where a new environment of a digest goes.
@@ -592,25 +606,28 @@ func (s *Store) oldestCompiled() (key string, oldest *compiledSkill, total int64
 	return key, oldest, total
 }
 
-// intact reports whether an environment is as it was published. Each is looked at
-// once in a process's life, without the lock: a large one takes its time. The caller
-// holds a lease.
-func (s *Store) intact(k *kept) bool {
+// intact returns nil if an environment is as it was published. With durable.MayPass(err) that is not known: the
+// environment could not be read. Each is looked at once in a process's life, without the lock: a large one takes its
+// time. The caller holds a lease.
+func (s *Store) intact(k *kept) error {
 	k.check.Lock()
 	defer k.check.Unlock()
 	if k.verified {
-		return true
+		return nil
 	}
 	now, err := inodesOf(k.root())
-	if err == nil && now != k.inodes {
+	switch {
+	case durable.MayPass(err):
+		return fmt.Errorf("environment %s: %w", k.environment.Digest, err)
+	case err == nil && now != k.inodes:
 		err = errors.New("its files differ from the build")
 	}
 	if err != nil {
 		s.config.Log.Warn("damaged environment", "dir", k.dir, "err", err)
-		return false
+		return err
 	}
 	k.verified = true
-	return true
+	return nil
 }
 
 // usedInterval limits how often the time of the last use is written to disk. After a restart

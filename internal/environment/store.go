@@ -126,6 +126,7 @@ type Environment struct {
 type Store struct {
 	config Config
 	run    string // part of the names of this process's unfinished directories, see prefix
+	unread error  // why learn has left out environments or keys on disk, see learnKey; nil: it has not. Guarded by mu
 	index  *url.URL
 	// registry has the Node packages. Nil: none.
 	registry *url.URL
@@ -324,7 +325,11 @@ func (s *Store) prepare(ctx context.Context, tenantName string, p *plan, rebuild
 	}
 	dir := tenantDir(tenantName)
 	if !rebuild {
-		if k := s.take(dir, p.key); k != nil {
+		k, err := s.take(dir, p.key)
+		if err != nil {
+			return Environment{}, err
+		}
+		if k != nil {
 			defer s.release(k)
 			env := k.environment
 			env.Reused, env.BuildTime = true, 0

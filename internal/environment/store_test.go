@@ -12,8 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/durable"
 	"github.com/skillrun/skillrun/internal/hosttest"
 	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/scarcetest"
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
@@ -366,13 +368,13 @@ func TestLeastRecentlyUsedGoes(t *testing.T) {
 		k := put(t, s, "acme", name, 30)
 		k.used = now.Add(time.Duration(i) * time.Second)
 	}
-	held := s.take("acme", strings.Repeat("b", 64))
+	held := s.taken("acme", strings.Repeat("b", 64))
 	s.tenants["acme"].kept["sha256:"+strings.Repeat("b", 64)].used = now.Add(-time.Hour)
 	put(t, s, "beta", "d", 30)
 	if got, want := keys(s), []string{"acme/b", "acme/c", "beta/d"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if s.take("acme", strings.Repeat("a", 64)) != nil {
+	if s.taken("acme", strings.Repeat("a", 64)) != nil {
 		t.Error("what was removed is still found")
 	}
 	put(t, s, "beta", "e", 90)
@@ -431,7 +433,7 @@ func TestStartAfterACrash(t *testing.T) {
 	if err != nil || len(found) != 1 {
 		t.Errorf("got %v, %v; want one key", found, err)
 	}
-	if k := again.take("acme", strings.Repeat("a", 64)); k == nil {
+	if k := again.taken("acme", strings.Repeat("a", 64)); k == nil {
 		t.Error("the whole one is not found")
 	}
 }
@@ -456,14 +458,72 @@ func TestDamageIsNoticed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if again.take("acme", strings.Repeat("a", 64)) != nil || !strings.Contains(log.String(), "damaged environment") {
+			if again.taken("acme", strings.Repeat("a", 64)) != nil || !strings.Contains(log.String(), "damaged environment") {
 				t.Errorf("used all the same; log %s", log.String())
 			}
 			put(t, again, "acme", "a", 10)
-			if k := again.take("acme", strings.Repeat("a", 64)); k == nil {
+			if k := again.taken("acme", strings.Repeat("a", 64)); k == nil {
 				t.Error("the new one is not found")
 			}
 		})
+	}
+}
+
+// An environment that cannot be read for a moment is not damaged: it stays, and is used as soon as it can be read. The
+// moment may be at the first use, at the start, or at the end of a takeover.
+func TestEnvironmentThatCannotBeReadForAMoment(t *testing.T) {
+	key := strings.Repeat("a", 64)
+	s := newStore(t, nil)
+	put(t, s, "acme", "a", 10)
+	again, err := Open(s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refuses := func() {
+		if k, err := again.take("acme", key); k != nil || !durable.MayPass(err) {
+			t.Errorf("got %v, %v; want the error of the system", k, err)
+		}
+	}
+	scarcetest.WithoutDescriptors(t, refuses)
+	if again.taken("acme", key) == nil {
+		t.Fatal("lost after the first use")
+	}
+
+	if again, err = Open(s.config); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(filepath.Join(s.config.Dir, "acme"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.mu.Lock()
+	clear(again.tenants["acme"].kept)
+	clear(again.tenants["acme"].prepared)
+	scarcetest.WithoutDescriptors(t, func() {
+		if _, err := again.learnKept(again.tenants["acme"], entries, os.RemoveAll); err != nil {
+			t.Error(err)
+		}
+	})
+	again.unlock()
+	scarcetest.WithoutDescriptors(t, refuses)
+	if again.taken("acme", key) == nil {
+		t.Error("lost after the lists were read")
+	}
+
+	c := s.config
+	c.Takeover = true
+	if again, err = Open(c); err != nil {
+		t.Fatal(err)
+	}
+	clear(again.tenants)
+	scarcetest.WithoutDescriptors(t, func() {
+		if err := again.Adopt(t.Context()); !durable.MayPass(err) {
+			t.Errorf("adopt: got %v", err)
+		}
+		refuses()
+	})
+	if again.taken("acme", key) == nil {
+		t.Error("lost after a takeover")
 	}
 }
 

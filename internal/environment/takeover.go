@@ -1,9 +1,11 @@
 package environment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -98,6 +100,7 @@ func (s *Store) Adopt(context.Context) error {
 	s.endAllRetired()
 	s.evict()
 	if err != nil {
+		s.unread = err // take looks on the disk for what learn has not found
 		return fmt.Errorf("environments: adopt: %w", err)
 	}
 	return nil
@@ -114,15 +117,27 @@ func (s *Store) endAllRetired() {
 	}
 }
 
-// learnKey looks for an environment that the earlier process has prepared since Reread. The caller holds Store.mu.
-func (s *Store) learnKey(tenantName, key string) {
+// incomplete reports whether the disk may have environments that are not in the lists: of an earlier process, or ones
+// that could not be read. The caller holds Store.mu.
+func (s *Store) incomplete() bool { return s.phase == unadopted || s.unread != nil }
+
+// learnKey looks for an environment that the earlier process has prepared since Reread, or that learn could not read. The
+// error says that the environment cannot be read now. The caller holds Store.mu.
+func (s *Store) learnKey(tenantName, key string) error {
 	if t := s.tenants[tenantName]; t != nil && t.prepared[key] != "" {
-		return
+		return nil
 	}
-	if _, err := os.Lstat(filepath.Join(s.config.Dir, tenantName, preparedName, key)); err != nil {
-		return
+	path := filepath.Join(s.config.Dir, tenantName, preparedName, key)
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	if err := s.learnTenant(tenantName, leave); err != nil {
-		s.config.Log.Warn("environments of an earlier daemon not read", "tenant", tenantName, "err", err)
+	was := s.unread
+	s.unread = nil
+	err := s.learnTenant(tenantName, leave)
+	err = cmp.Or(err, s.unread)
+	s.unread = cmp.Or(err, was) // other tenants may have unread entries, too
+	if t := s.tenants[tenantName]; t != nil && t.prepared[key] != "" {
+		return nil
 	}
+	return err
 }

@@ -67,7 +67,7 @@ func TestTakeover(t *testing.T) {
 	put(t, s, "gone", "c", 10)
 	replaced := put(t, s, "acme", "d", 10)
 	s.tenants["acme"].kept["sha256:"+keyOf("a")].used = time.Now().Add(-time.Hour)
-	running := s.take("acme", keyOf("b"))
+	running := s.taken("acme", keyOf("b"))
 	theirs := []string{filepath.Join(s.config.Dir, s.prefix(newPrefix)+"1"), filepath.Join(s.config.Dir, s.prefix(compiledPrefix)+"x"), filepath.Join(s.config.Dir, s.prefix(venvPrefix)+"x")}
 	for _, dir := range theirs {
 		mustDo(t, os.Mkdir(dir, 0o700))
@@ -101,9 +101,9 @@ func TestTakeover(t *testing.T) {
 
 	// A build of the earlier one ends. Another one replaces an environment that the next one uses.
 	put(t, s, "new", "f", 30)
-	mine := next.take("acme", keyOf("d"))
+	mine := next.taken("acme", keyOf("d"))
 	again := rebuild(t, s, "acme", "d")
-	if k := next.take("new", keyOf("f")); k == nil {
+	if k := next.taken("new", keyOf("f")); k == nil {
 		t.Error("a late build is not found")
 	} else {
 		next.release(k)
@@ -121,7 +121,7 @@ func TestTakeover(t *testing.T) {
 		k := store.tenants["acme"].kept["sha256:"+keyOf("e")]
 		mustDo(t, os.WriteFile(filepath.Join(k.root(), "data"), nil, 0o644))
 		k.verified = false
-		if store.take("acme", keyOf("e")) != nil {
+		if store.taken("acme", keyOf("e")) != nil {
 			t.Error("damage is not found")
 		}
 		isThere(t, k.root(), true)
@@ -166,7 +166,7 @@ func TestTakeover(t *testing.T) {
 func TestTakeoverFails(t *testing.T) {
 	s := openStore(t, Config{Dir: filepath.Join(t.TempDir(), "environments"), Bytes: 50})
 	put(t, s, "acme", "a", 30)
-	held := s.take("acme", keyOf("a"))
+	held := s.taken("acme", keyOf("a"))
 	c := s.config
 	c.Takeover = true
 	next := openStore(t, c)

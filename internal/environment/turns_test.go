@@ -82,7 +82,7 @@ func TestNeighboursKeepTheirEnvironments(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	// A tenant keeps environments that it uses, and the other tenants still lose none.
-	held := []*kept{s.take("hog", strings.Repeat("e", 64)), s.take("hog", strings.Repeat("f", 64))}
+	held := []*kept{s.taken("hog", strings.Repeat("e", 64)), s.taken("hog", strings.Repeat("f", 64))}
 	put(t, s, "hog", "d", 30)
 	if got, want := keys(s), []string{"hog/d", "hog/e", "hog/f", "quiet/a", "quiet/b"}; !slices.Equal(got, want) {
 		t.Errorf("in use: got %v, want %v", got, want)
