@@ -47,8 +47,9 @@ func (r *Registry) Purge(ctx context.Context, tenant string) (versions int, byte
 	return len(list), bytes, nil
 }
 
-// forget removes the tenant's directory, and begins again without versions. The index goes first: after a
-// crash, no version is listed whose snapshot is gone. The caller has o.changing.
+// forget removes the tenant's directory, and begins again without versions. Index and snapshots lose their place
+// together: after a crash, no version is listed whose snapshot is gone, and no snapshot is there without an index. The next
+// Purge removes the rest. The caller has o.changing.
 func (o *owned) forget() error {
 	o.opening.Lock()
 	defer o.opening.Unlock()
@@ -62,7 +63,11 @@ func (o *owned) forget() error {
 	if held {
 		return ErrInUse
 	}
-	if err := os.Remove(filepath.Join(o.dir, indexName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	away := filepath.Join(filepath.Dir(o.dir), "purged")
+	if err := os.RemoveAll(away); err != nil {
+		return err
+	}
+	if err := os.Rename(o.dir, away); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	if err := os.RemoveAll(filepath.Dir(o.dir)); err != nil {

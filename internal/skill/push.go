@@ -184,6 +184,12 @@ func (v View) Push(ctx context.Context, p Push) (Pushed, error) {
 		discard()
 		return Pushed{}, err
 	}
+	if len(o.current()) == 0 { // before the first snapshot, see blank
+		if err := o.writeIndex(nil); err != nil {
+			discard()
+			return Pushed{}, err
+		}
+	}
 	if staged != nil {
 		if err := o.store.Publish([]*snapshot.Staged{staged}); err != nil {
 			discard()

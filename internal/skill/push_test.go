@@ -444,6 +444,37 @@ func TestChangedIndex(t *testing.T) {
 	b.want("a", "demo@"+sk.Digest, "own")
 }
 
+// Without its index a store with snapshots is damaged: nothing is removed, and the skills are back with the index. A crash
+// during the first push leaves an index.
+func TestMissingIndex(t *testing.T) {
+	b := newTenantBench(t)
+	sk := b.push("a", "demo", "own").Skill
+	index := filepath.Join(b.state, "tenants/a/skills/index")
+	whole, err := os.ReadFile(index)
+	mustDo(t, err)
+	mustDo(t, os.Remove(index))
+	b.restart()
+	if got := b.which("a", "demo"); !strings.Contains(got, "is damaged: it is missing") {
+		t.Errorf("got %s", got)
+	}
+	if _, err := b.try("a", "demo", "new", nil); err == nil {
+		t.Error("a push without the index")
+	}
+	mustDo(t, os.WriteFile(index, whole, 0o600))
+	b.restart()
+	b.want("a", "demo@"+sk.Digest, "own")
+
+	mustDo(t, os.MkdirAll(filepath.Join(b.state, "tenants/b/skills/new-1"), 0o700)) // a crash before the snapshot
+	b.restart()
+	b.push("b", "own", "1")
+	b.want("b", "own", "1")
+	b.push("c", "own", "1")
+	mustDo(t, b.now.owner("c").writeIndex(nil)) // a crash before the second step of the first push
+	b.restart()
+	b.push("c", "own", "2")
+	b.want("c", "own", "2")
+}
+
 func TestPushIsAChange(t *testing.T) {
 	b := newTenantBench(t)
 	for _, change := range []func(){

@@ -24,7 +24,7 @@ import (
 //
 // Each tenant has a directory with a snapshot.Store and the file index.json. The file lists the kept
 // versions in the order of their pushes. Only listed versions exist. A push publishes the snapshot and
-// then replaces the file. A deletion replaces the file and then removes the snapshot. After a crash
+// then replaces the file. The first push makes the file before the snapshot, so snapshots without the file are damage. A deletion replaces the file and then removes the snapshot. After a crash
 // between the two steps, the next open removes the snapshot, because the file does not list it.
 //
 // Two locks order the changes. The holder of owned.changing may change index.json and remove
@@ -128,7 +128,7 @@ func (o *owned) open(ctx context.Context, make bool) error {
 		return o.failed
 	}
 	if !make {
-		if _, err := os.Lstat(filepath.Join(o.dir, indexName)); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(o.dir); errors.Is(err, fs.ErrNotExist) {
 			o.opened.Store(true)
 			return nil
 		}
@@ -173,12 +173,12 @@ func digestsOf(list []*kept) map[string]bool {
 	return all
 }
 
-// readIndex returns nil if there is no index: the tenant has pushed nothing yet. Names and digests become parts of paths,
-// so an index with any other text in their place is an error.
+// readIndex returns nil if there is neither an index nor a snapshot: the tenant has pushed nothing yet. Names and digests
+// become parts of paths, so an index with any other text in their place is an error.
 func (o *owned) readIndex() ([]*kept, error) {
 	data, err := os.ReadFile(filepath.Join(o.dir, indexName))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, o.blank()
 	}
 	if err != nil {
 		return nil, err
@@ -199,6 +199,21 @@ func (o *owned) readIndex() ([]*kept, error) {
 		return nil, &DamagedError{Err: err}
 	}
 	return index.Versions, nil
+}
+
+// blank returns an error if the directory has a snapshot. Each push writes the index before its snapshot, so the index was
+// lost.
+func (o *owned) blank() error {
+	entries, err := os.ReadDir(o.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if digestGrammar.MatchString("sha256:" + e.Name()) {
+			return &DamagedError{Err: errors.New("it is missing, but there are skills, whose files are kept")}
+		}
+	}
+	return err
 }
 
 func (o *owned) writeIndex(list []*kept) error {
