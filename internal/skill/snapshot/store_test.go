@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/skillrun/skillrun/internal/durable"
+	"github.com/skillrun/skillrun/internal/scarcetest"
 )
 
 // Opening waits, within ctx, for a process that holds the lock exclusively.
@@ -146,6 +149,29 @@ func TestStageFails(t *testing.T) {
 	}
 	if names := storeNames(t, s.dir); len(names) != 0 {
 		t.Errorf("remaining files: %v", names)
+	}
+}
+
+// A snapshot that cannot be read for a moment stays in its place.
+func TestSnapshotThatCannotBeReadForAMoment(t *testing.T) {
+	_, dir := skillDir(t, files{"x": "x"})
+	s, _, err := OpenStore(t.Context(), t.TempDir(), owner)
+	mustDo(t, err)
+	defer s.Close()
+	src, err := os.Open(dir)
+	mustDo(t, err)
+	defer src.Close()
+	tr := mustScan(t, dir)
+	at, staged, err := s.Stage(t.Context(), Source{Dir: src}, tr, Bounds{})
+	mustDo(t, err)
+	mustDo(t, s.Publish([]*Staged{staged}))
+	scarcetest.WithoutDescriptors(t, func() {
+		if _, _, err := s.Stage(t.Context(), Source{Dir: src}, tr, Bounds{}); !durable.MayPass(err) {
+			t.Errorf("err = %v, want the error of the system", err)
+		}
+	})
+	if _, err := os.Stat(at); err != nil {
+		t.Error(err)
 	}
 }
 
