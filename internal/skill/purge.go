@@ -77,7 +77,7 @@ func (o *owned) forget() error {
 	if o.store != nil {
 		err = o.store.Close()
 	}
-	o.store, o.failed = nil, nil
+	o.store, o.failed, o.logged = nil, nil, ""
 	o.opened.Store(true)
 	return err
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/durable"
+	"github.com/skillrun/skillrun/internal/scarcetest"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
@@ -473,6 +475,33 @@ func TestMissingIndex(t *testing.T) {
 	b.restart()
 	b.push("c", "own", "2")
 	b.want("c", "own", "2")
+}
+
+// A tenant's skills that cannot be read for a moment are back afterwards, and not damaged.
+func TestPushedSkillsThatCannotBeReadForAMoment(t *testing.T) {
+	b := newTenantBench(t)
+	b.push("a", "demo", "own")
+	b.restart()
+	fails := func(when string) {
+		t.Helper()
+		logged := strings.Count(b.log.String(), "cannot be used")
+		scarcetest.WithoutDescriptors(t, func() {
+			for range 2 {
+				if _, err := b.now.For("a").Resolve("demo"); !durable.MayPass(err) {
+					t.Errorf("%s: got %v, want the error of the system", when, err)
+				}
+			}
+		})
+		if n := strings.Count(b.log.String(), "cannot be used"); n != logged+1 {
+			t.Errorf("%s: logged %d times", when, n-logged)
+		}
+	}
+	fails("the index")
+	if v, err := b.now.For("a").Versions("demo"); err != nil || len(v) != 1 {
+		t.Errorf("the index, again: got %v, %v", v, err)
+	}
+	fails("the skill")
+	b.want("a", "demo", "own")
 }
 
 func TestPushIsAChange(t *testing.T) {

@@ -130,7 +130,7 @@ func (o *owned) reset() error {
 		err = o.store.Close()
 	}
 	clear(o.unkept)
-	o.store, o.failed = nil, nil
+	o.store, o.failed, o.logged = nil, nil, ""
 	o.now.Store(nil)
 	o.opened.Store(false)
 	return err

@@ -51,6 +51,7 @@ type owned struct {
 	opening  sync.Mutex
 	opened   atomic.Bool
 	failed   error           // of opening; final once opened is set
+	logged   string          // the error of opening that the log has
 	store    *snapshot.Store // nil: the tenant has pushed nothing yet
 
 	changing chan struct{}           // a lock that a context can give up waiting for
@@ -65,9 +66,10 @@ type owned struct {
 // A kept version loads its skill when someone asks for it.
 type kept struct {
 	Version
-	mu    sync.Mutex
-	skill *Skill
-	err   error // of loading; final
+	mu     sync.Mutex
+	skill  *Skill
+	err    error  // of loading; final
+	logged string // the error of loading that the log has
 }
 
 // owner returns the pushed skills of a tenant. It returns nil if this tenant cannot push.
@@ -105,7 +107,9 @@ func (r *Registry) closeOwned() (err error) {
 // versions returns the kept versions, the oldest first. It reads the index the first time.
 func (o *owned) versions() ([]*kept, error) {
 	if !o.opened.Load() {
-		_ = o.open(context.Background(), false) // failed has the error
+		if err := o.open(context.Background(), false); err != nil {
+			return nil, err
+		}
 	}
 	return o.current(), o.failed
 }
@@ -119,8 +123,8 @@ func (o *owned) current() []*kept {
 }
 
 // open reads the index and removes snapshots that the index does not list. Without make, open creates no
-// directory for a tenant without pushes. An error is final and is logged once: the operator must
-// repair the directory and restart the daemon.
+// directory for a tenant without pushes. An error is logged once. The next call tries again if the error may pass;
+// another error is final, and the operator must repair the directory and restart the daemon.
 func (o *owned) open(ctx context.Context, make bool) error {
 	o.opening.Lock()
 	defer o.opening.Unlock()
@@ -135,8 +139,13 @@ func (o *owned) open(ctx context.Context, make bool) error {
 	}
 	err := o.openStore(ctx)
 	if err != nil && ctx.Err() == nil {
-		o.failed = err
-		o.registry.config.Log.Error("the skills of a tenant cannot be used", "dir", o.dir, "err", err)
+		if !durable.MayPass(err) {
+			o.failed = err
+		}
+		if err.Error() != o.logged {
+			o.logged = err.Error()
+			o.registry.config.Log.Error("the skills of a tenant cannot be used", "dir", o.dir, "err", err)
+		}
 	}
 	o.opened.Store(err == nil || o.failed != nil)
 	return err
@@ -282,12 +291,18 @@ func (o *owned) versionsOf(name string) (all []Version, err error) {
 func (o *owned) load(k *kept) (*Skill, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.skill == nil && k.err == nil {
-		if k.skill, k.err = o.read(k.Version); k.err != nil {
-			o.registry.config.Log.Error("a pushed skill cannot be used", "dir", o.dir, "err", k.err)
-		}
+	if k.skill != nil || k.err != nil {
+		return k.skill, k.err
 	}
-	return k.skill, k.err
+	sk, err := o.read(k.Version)
+	if err != nil && err.Error() != k.logged {
+		k.logged = err.Error()
+		o.registry.config.Log.Error("a pushed skill cannot be used", "dir", o.dir, "err", err)
+	}
+	if !durable.MayPass(err) { // else the next call tries again
+		k.skill, k.err = sk, err
+	}
+	return sk, err
 }
 
 // read reads a version's snapshot. It computes the digest again, so a damaged snapshot is an error.
