@@ -146,7 +146,7 @@ func (w *Writer) surplus(number int) (gone []int) {
 // exceed its quota only if both processes commit at the same moment.
 func (w *Writer) recount() error {
 	s := w.store
-	s.refresh(w.tenant, nil)
+	s.refresh(w.tenant)
 	if !s.isHanding() || s.config.Rules(w.tenant).TotalBytes == 0 {
 		return nil
 	}

@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/skillrun/skillrun/internal/disktest"
 	"github.com/skillrun/skillrun/internal/durable"
+	"github.com/skillrun/skillrun/internal/scarcetest"
 )
 
 func isDamaged(err error, version int) bool {
@@ -153,6 +155,38 @@ func TestUnreadableSession(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(b.dir, "a", bad)); err != nil {
 		t.Error(err)
+	}
+}
+
+// A session that cannot be read for a moment is not damaged: it is back as soon as it can be read.
+func TestSessionThatCannotBeReadForAMoment(t *testing.T) {
+	b := newBench(t)
+	id, other := b.create(Settings{}), b.create(Settings{})
+	b.commit(id, "f=1")
+	b.commit(other, "f=22")
+	_, before := b.Usage("a")
+	scarcetest.WithoutDescriptors(t, func() {
+		b.read("a", id, nil) // as Open and Resume do
+		b.read("a", other, nil)
+		if _, err := b.Get("a", id); !durable.MayPass(err) || isDamaged(err, 0) {
+			t.Errorf("get: got %v, want the error of the system", err)
+		}
+		if list := b.List("a"); len(list) != 0 {
+			t.Errorf("list: got %+v", list)
+		}
+	})
+	b.check("files", b.head(id), []string{"f=1"})
+	if list := b.List("a"); len(list) != 2 {
+		t.Errorf("list, again: got %+v", list)
+	}
+	if _, after := b.Usage("a"); after != before {
+		t.Errorf("usage: got %d bytes, want %d", after, before)
+	}
+
+	b.must(os.Remove(filepath.Join(b.dir, "a", id, metaName)))
+	b.restart()
+	if _, err := b.Get("a", id); !isDamaged(err, 0) || strings.Contains(err.Error(), b.dir) {
+		t.Errorf("without its settings: got %v, want damage without a path", err)
 	}
 }
 

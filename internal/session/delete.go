@@ -90,6 +90,7 @@ func (s *Store) Sweep() (removed int, err error) {
 		return 0, err
 	}
 	defer s.leave()
+	s.refresh("") // also for writers that wait for a session that free could not read
 	var over []owned
 	s.mu.Lock()
 	for name, t := range s.tenants {

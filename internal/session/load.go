@@ -39,6 +39,9 @@ func (s *Store) load(tenant string, x *session) error {
 	known := map[string]File{} // of earlier versions, by object
 	for _, n := range numbers {
 		m, err := readManifest(x.dir, n, sizes)
+		if durable.MayPass(err) {
+			return err
+		}
 		if err != nil {
 			s.config.Log.Error("a version of a session is damaged; earlier ones are not", "session", x.id, "version", n, "err", err)
 			x.damaged[n] = err

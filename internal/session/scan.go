@@ -2,11 +2,14 @@ package session
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/durable"
 )
 
 // readTenants finds all sessions on the disk. It first removes the remains of creations and deletions that a dead
@@ -16,20 +19,24 @@ func (s *Store) readTenants() error {
 	if err != nil {
 		return err
 	}
-	all := map[string]bool{}
+	known := map[string]bool{} // all tenants; true: their sessions are in memory
 	for _, d := range dirs {
 		if d.IsDir() {
-			all[d.Name()] = true
+			known[d.Name()] = false
 			s.removeRemains(d.Name())
 		}
 	}
 	s.mu.Lock()
 	for tenant := range s.tenants {
-		all[tenant] = true
+		known[tenant] = true
 	}
 	s.mu.Unlock()
-	for tenant := range all {
-		if err := s.readTenant(tenant); err != nil {
+	for tenant := range known {
+		err := s.readTenant(tenant)
+		if err != nil && known[tenant] {
+			return err // another process may have committed; load would remove versions that memory does not have
+		}
+		if err != nil {
 			// The error concerns one tenant: the sessions of the other tenants can still be used.
 			s.config.Log.Error("the sessions of a tenant cannot be read; their files stay", "tenant", tenant, "err", err)
 		}
@@ -141,10 +148,49 @@ func (s *Store) take(tenant string, x, now *session) {
 	x.kept, x.damaged, x.loaded, x.tree = nil, nil, false, 0
 }
 
-// unreadable says that a session on disk cannot be read. s.mu is held.
+// unreadable says that a session on disk cannot be read. s.mu is held. The caller of the daemon learns the reason without
+// the path.
 func (s *Store) unreadable(tenant, id string, err error) {
 	s.config.Log.Error("a session cannot be read; its files stay", "tenant", tenant, "session", id, "err", err)
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = fmt.Errorf("%s: %w", filepath.Base(e.Path), e.Err)
+	}
 	s.of(tenant).damaged[id] = err
+}
+
+// readUnread reads the sessions of a tenant again that could not be read for a reason that may pass. An empty tenant stands
+// for all of them.
+func (s *Store) readUnread(tenant string) {
+	var list []Held
+	s.mu.Lock()
+	for of, t := range s.tenants {
+		for id, err := range t.damaged {
+			if (tenant == "" || of == tenant) && durable.MayPass(err) {
+				list = append(list, Held{Tenant: of, ID: id})
+			}
+		}
+	}
+	s.mu.Unlock()
+	for _, x := range list {
+		s.readAgain(x.Tenant, x.ID)
+	}
+}
+
+// readAgain reads one session of readUnread. It is not in memory, so it has no writer.
+func (s *Store) readAgain(tenant, id string) {
+	now, err := readSession(filepath.Join(s.config.Dir, tenant, id), id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.tenants[tenant]
+	switch {
+	case t == nil || !durable.MayPass(t.damaged[id]): // another call has read it, and may have removed it since
+	case err == nil:
+		delete(t.damaged, id)
+		t.sessions[id] = now
+		t.bytes += now.head.Stored
+	case !durable.MayPass(err):
+		s.unreadable(tenant, id, err)
+	}
 }
 
 // drop removes a session from memory that is no longer on the disk or cannot be read. s.mu is held.

@@ -35,6 +35,7 @@ type session struct {
 	set     Settings
 	head    Version // the newest version; its Stored is the size of all versions
 	gone    bool    // it was deleted
+	freed   bool    // it is held only because free could not read it, see free
 
 	updating sync.Mutex    // before Store.mu
 	turn     chan struct{} // a lock; see begin
@@ -196,7 +197,7 @@ func (s *Store) Get(tenant, id string) (Info, error) {
 
 // List describes a tenant's sessions, in the order of their creation.
 func (s *Store) List(tenant string) []Info {
-	s.refresh(tenant, nil)
+	s.refresh(tenant)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.tenants[tenant]

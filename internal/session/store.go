@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/skillrun/skillrun/internal/durable"
 )
 
 // Owner is the user and the group of the files on disk: the ids that package sandbox shows as the
@@ -104,10 +106,13 @@ func Open(c Config) (*Store, error) {
 	if err := s.lockDir(); err != nil {
 		return nil, err
 	}
-	if err := s.readTenants(); err != nil {
+	err := s.readTenants()
+	if err == nil {
+		err = s.hold(c.Held)
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.unlock())
 	}
-	s.hold(c.Held)
 	return s, nil
 }
 
@@ -132,8 +137,12 @@ func (s *Store) of(name string) *tenantSessions {
 // find returns a session that has not expired. A held one is as on the disk.
 func (s *Store) find(tenant, id string) (*session, error) {
 	x, err := s.lookup(tenant, id)
+	if durable.MayPass(err) {
+		s.readAgain(tenant, id)
+		x, err = s.lookup(tenant, id)
+	}
 	if err == nil && s.isHeld(x) {
-		s.refresh(tenant, x)
+		s.refreshHeld(owned{tenant, x})
 	}
 	return x, err
 }
@@ -149,6 +158,8 @@ func (s *Store) lookup(tenant, id string) (*session, error) {
 	switch {
 	case t != nil && t.sessions[id] != nil && !s.expired(t.sessions[id]):
 		return t.sessions[id], nil
+	case t != nil && t.sessions[id] == nil && durable.MayPass(t.damaged[id]):
+		return nil, fmt.Errorf("session %q: %w", id, t.damaged[id])
 	case t != nil && t.sessions[id] == nil && t.damaged[id] != nil:
 		return nil, &DamagedError{ID: id, Err: t.damaged[id]}
 	}
@@ -157,7 +168,7 @@ func (s *Store) lookup(tenant, id string) (*session, error) {
 
 // Usage returns the number of a tenant's sessions, and the bytes on disk of all their versions.
 func (s *Store) Usage(tenant string) (sessions int, bytes int64) {
-	s.refresh(tenant, nil)
+	s.refresh(tenant)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.tenants[tenant]

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/durable"
 )
 
 // A takeover. The earlier process calls HandOver. From then on its only work is to end the writers that it has.
@@ -181,10 +183,14 @@ func (s *Store) Resume() error {
 }
 
 // hold makes sessions held: each gets a writer that stands for the one in the earlier process, until Freed. Open
-// calls it.
-func (s *Store) hold(list []Held) {
+// calls it. A session that cannot be read for a reason that may pass is an error: it would be read later, without the
+// writer.
+func (s *Store) hold(list []Held) error {
 	s.held = map[*session]string{}
 	for _, h := range list {
+		if err := s.of(h.Tenant).damaged[h.ID]; durable.MayPass(err) {
+			return fmt.Errorf("session %s: %w", h.ID, err)
+		}
 		x := s.known(h.Tenant, h.ID)
 		if x == nil || x.by != "" {
 			s.config.Log.Error("a session of the earlier process is not held", "tenant", h.Tenant, "session", h.ID, "writer", h.By)
@@ -195,6 +201,7 @@ func (s *Store) hold(list []Held) {
 		x.by = cmp.Or(h.By, "another process")
 		s.held[x] = h.Tenant
 	}
+	return nil
 }
 
 // Freed ends the hold of a session, which the earlier process has released. It reads the session's versions and
@@ -205,7 +212,8 @@ func (s *Store) Freed(tenant, id string) {
 	}
 }
 
-// free does the work of Freed. As in Open, a session that cannot be read is left out, and its files stay.
+// free does the work of Freed. As in Open, a damaged session is left out, and its files stay. A session that cannot be read
+// for a reason that may pass stays held, and the next call or the next Sweep tries again.
 func (s *Store) free(tenant string, x *session) {
 	x.updating.Lock()
 	defer x.updating.Unlock()
@@ -215,6 +223,14 @@ func (s *Store) free(tenant string, x *session) {
 	now, err := readSession(x.dir, x.id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if durable.MayPass(err) {
+		if !x.freed {
+			x.freed = true
+			s.config.Log.Error("a session cannot be read yet", "tenant", tenant, "session", x.id, "err", err)
+		}
+		return
+	}
+	x.freed = false
 	if err != nil {
 		s.unreadable(tenant, x.id, err)
 		s.drop(tenant, x)
@@ -277,18 +293,24 @@ func (s *Store) heldSessions(tenant string) (list []owned) {
 	return list
 }
 
-// refresh reads the held sessions of a tenant again, because the earlier process may have committed. If only is not
-// nil, it reads just that session, if it is held.
-func (s *Store) refresh(tenant string, only *session) {
+// refresh reads the held sessions of a tenant again, because the earlier process may have committed, and the sessions
+// that could not be read. An empty tenant stands for all of them.
+func (s *Store) refresh(tenant string) {
 	for _, x := range s.heldSessions(tenant) {
-		if only == nil || only == x.session {
-			s.refreshHeld(x)
-		}
+		s.refreshHeld(x)
 	}
+	s.readUnread(tenant)
 }
 
 // refreshHeld reads a held session again. After an error the version in memory stays; free logs the error later.
 func (s *Store) refreshHeld(x owned) {
+	s.mu.Lock()
+	freed := x.freed
+	s.mu.Unlock()
+	if freed {
+		s.free(x.tenant, x.session)
+		return
+	}
 	x.updating.Lock() // two refreshes must not overtake each other
 	defer x.updating.Unlock()
 	if !s.isHeld(x.session) {

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/skillrun/skillrun/internal/scarcetest"
 )
 
 // takeOver closes the store of the test, lets a second process open it, and gives that process n sessions
@@ -115,6 +117,38 @@ func TestWritersEndDuringHandOver(t *testing.T) {
 		}
 		b.must(b.Resume())
 	}
+}
+
+// A session that the next process cannot read when it is freed stays held. The next call, or the next Sweep, frees it.
+func TestFreedSessionThatCannotBeReadForAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		p, ids := b.takeOver(2, order{})
+		for _, id := range ids {
+			p.do(order{Do: "commit", ID: id, Files: []string{"f=1"}})
+		}
+		b.openBeside(p)
+		turns := make(chan string, 1)
+		b.wait(ids[1], "waiter", turns)
+		for _, id := range ids {
+			p.send(order{Do: "release", ID: id})
+			p.answer()
+			scarcetest.WithoutDescriptors(t, func() {
+				b.Freed("a", id)
+				if _, err := b.Acquire(t.Context(), "a", id, Use{By: "x"}); !isBusy(err, "execution "+id) {
+					t.Errorf("got %v, want that the session is busy", err)
+				}
+			})
+			p.send(order{})
+			p.answer()
+		}
+		b.check("the next call", b.head(ids[0]), []string{"f=1"})
+		_, err := b.Sweep()
+		b.must(err)
+		if got := <-turns; got != "waiter at 1" {
+			t.Errorf("got %s", got)
+		}
+	})
 }
 
 // The earlier process ends its writers, and the next one has everything else.
