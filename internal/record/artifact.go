@@ -172,29 +172,24 @@ func (s *Store) ListArtifacts(ctx context.Context, tenant, id string, size int, 
 }
 
 // OpenArtifact opens the content of one artifact of the tenant's ended execution, by
-// its exact name. Without such an artifact the error is ErrNotFound. If the file has
+// its exact name. Without such an artifact the error is ErrNotFound. If the file is missing or has
 // another length than it had, it is a *CorruptError. The caller closes the file, which
 // stays readable after the removal of the execution.
 func (s *Store) OpenArtifact(ctx context.Context, tenant, id, path string) (*os.File, Artifact, error) {
 	s.flushForQuery(ctx)
-	a := Artifact{Path: path}
-	var position int64
-	err := s.db.queries.QueryRowContext(ctx, `
-		SELECT a.position, a.size, a.sha256, a.executable
-		FROM executions AS e JOIN artifacts AS a ON a.execution = e.n
-		WHERE e.id = ? AND e.tenant = ? AND e.state = ? AND a.path = ?`, id, tenant, Ended, []byte(path)).
-		Scan(&position, &a.SizeBytes, &a.SHA256, &a.Executable)
-	if errors.Is(err, sql.ErrNoRows) {
-		err = ErrNotFound
-	}
+	a, position, err := s.findArtifact(ctx, tenant, id, path)
 	if err != nil {
-		return nil, Artifact{}, of(id, fmt.Errorf("artifact %q: %w", path, err))
+		return nil, Artifact{}, err
 	}
 	name := filepath.Join(s.ArtifactDir(id), strconv.FormatInt(position, 10))
 	// The file's name is its position, so no path of a script is used on the host.
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, os.ErrNotExist) {
-		err = ErrNotFound // removed since
+		// remove removes the row before the file.
+		if _, _, err = s.findArtifact(ctx, tenant, id, path); err == nil {
+			err = &CorruptError{ID: id, Reason: fmt.Sprintf("artifact %q has no file", path)}
+		}
+		return nil, Artifact{}, err
 	}
 	if err != nil {
 		return nil, Artifact{}, of(id, fmt.Errorf("artifact %q: %w", path, err))
@@ -207,4 +202,21 @@ func (s *Store) OpenArtifact(ctx context.Context, tenant, id, path string) (*os.
 		return nil, Artifact{}, errors.Join(err, f.Close())
 	}
 	return f, a, nil
+}
+
+// findArtifact returns an artifact, and the position that names its file. The error is of the form of OpenArtifact.
+func (s *Store) findArtifact(ctx context.Context, tenant, id, path string) (a Artifact, position int64, err error) {
+	a.Path = path
+	err = s.db.queries.QueryRowContext(ctx, `
+		SELECT a.position, a.size, a.sha256, a.executable
+		FROM executions AS e JOIN artifacts AS a ON a.execution = e.n
+		WHERE e.id = ? AND e.tenant = ? AND e.state = ? AND a.path = ?`, id, tenant, Ended, []byte(path)).
+		Scan(&position, &a.SizeBytes, &a.SHA256, &a.Executable)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return Artifact{}, 0, of(id, fmt.Errorf("artifact %q: %w", path, err))
+	}
+	return a, position, nil
 }

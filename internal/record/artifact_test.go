@@ -171,7 +171,8 @@ func TestDamagedArtifact(t *testing.T) {
 	}{
 		{"cut", func(p string) error { return os.Truncate(p, 1) }, isCorruptError},
 		{"longer", func(p string) error { return os.Truncate(p, 100) }, isCorruptError},
-		{"gone", os.Remove, func(err error) bool { return errors.Is(err, ErrNotFound) }},
+		{"gone", os.Remove, isCorruptError},
+		{"all gone", func(p string) error { return os.RemoveAll(filepath.Dir(p)) }, isCorruptError},
 		{"link", func(p string) error { return errors.Join(os.Remove(p), os.Symlink("/etc/passwd", p)) },
 			func(err error) bool { return err != nil }},
 	} {
