@@ -90,7 +90,7 @@ var mayImport = map[string][]string{
 	"cmd/skillrun":                    {"clients/go", "proto/skillrun/v1", "internal/bench", "internal/mcp/bridge", "internal/durable", "internal/survey", "internal/lint", "internal/quantity", "internal/skill/manifest", "internal/permission", "internal/wellknown", "internal/yamlerror"},
 	"cmd/skillrun-network":            {"internal/buildversion", "internal/network/helper"},
 	"cmd/skillrun-python":             {"internal/runtime/embedded"},
-	"cmd/skillrund": {"sandbox", "internal/buildversion", "internal/failpoint", "internal/environment", "internal/skill", "internal/skill/snapshot", "internal/spelling", "internal/yamlerror", "internal/record", "internal/permission", "internal/runtime", "internal/workspace",
+	"cmd/skillrund": {"sandbox", "internal/buildversion", "internal/durable", "internal/failpoint", "internal/environment", "internal/skill", "internal/skill/snapshot", "internal/spelling", "internal/yamlerror", "internal/record", "internal/permission", "internal/runtime", "internal/workspace",
 		"internal/audit", "internal/executor", "internal/image", "internal/session", "internal/network", "internal/network/credential", "internal/network/policy", "internal/ingress", "internal/ingress/budget", "internal/ingress/identity", "internal/toolview", "internal/mcp", "internal/metrics", "internal/server", "internal/tracing", "internal/tenant", "internal/admission"},
 	// Evaluates a list of system calls, for tests that compare a filter or a kernel with the list.
 	"sandbox/internal/seccomp/seccomptest": {"sandbox/internal/seccomp"},

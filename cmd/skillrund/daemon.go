@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/audit"
+	"github.com/skillrun/skillrun/internal/durable"
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/failpoint"
@@ -220,7 +221,9 @@ func (d *daemon) start(ctx context.Context) (err error) {
 		}
 	}()
 	if d.earlier == nil {
-		d.lock, err = lockState(d.config.StateDir)
+		if d.lock, err = lockState(d.config.StateDir); err == nil {
+			d.removeUnfinished()
+		}
 	} else {
 		d.lock, err = d.earlier.takeLock(&d.config)
 	}
@@ -636,6 +639,19 @@ func lockState(dir string) (*os.File, error) {
 		return nil, fmt.Errorf("state_dir %s: %w", dir, err)
 	}
 	return f, nil
+}
+
+// removeUnfinished removes the files that a dead daemon was about to write in state_dir. Sessions, environments and images
+// clean their own directories. The caller has the lock of lockState, and no other daemon writes there.
+func (d *daemon) removeUnfinished() {
+	state := d.config.StateDir
+	pushed, _ := filepath.Glob(filepath.Join(state, "tenants/*/skills")) // an error would be about the pattern
+	dirs := append(pushed, state, filepath.Join(state, "record"), d.config.auditDir())
+	for _, dir := range dirs {
+		if err := durable.RemoveUnfinished(dir); err != nil {
+			d.log.Warn("unfinished files remain on disk", "dir", dir, "err", err)
+		}
+	}
 }
 
 // newLogger writes lines to w, which is standard error: systemd keeps them with the unit.

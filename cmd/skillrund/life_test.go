@@ -429,3 +429,32 @@ func TestAuditLine(t *testing.T) {
 		t.Error("the log has the arguments")
 	}
 }
+
+// A start removes the files that a killed daemon was about to write. It keeps all others.
+func TestUnfinishedFilesAreRemoved(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	d := startDaemonIn(t, dir, "")
+	d.stop()
+	state := filepath.Join(dir, "state")
+	kept := filepath.Join(state, "tenants/acme/skills/index")
+	if err := os.MkdirAll(filepath.Dir(kept), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	files := []string{kept}
+	for _, of := range []string{"", "record", "audit", "tenants/acme/skills"} {
+		files = append(files, filepath.Join(state, of, ".new-123"))
+	}
+	for _, file := range files {
+		if err := os.WriteFile(file, []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d = startDaemonIn(t, dir, "")
+	for _, file := range files {
+		if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) == (file == kept) {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	d.stop()
+}

@@ -10,8 +10,8 @@ import (
 )
 
 // WriteFile makes or replaces the file as a whole or not at all: rename(2) is atomic, and the sync of
-// the directory makes it durable (fsync(2)). The file has mode 0600. A crash can leave a file .new-* in
-// the directory, which no code reads.
+// the directory makes it durable (fsync(2)). The file has mode 0600. A crash can leave a file in the directory, which
+// RemoveUnfinished removes.
 func WriteFile(path string, data []byte) error {
 	return replace(path, func(tmp *os.File) error {
 		_, err := tmp.Write(data)
@@ -20,7 +20,7 @@ func WriteFile(path string, data []byte) error {
 }
 
 func replace(path string, write func(*os.File) error) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
+	tmp, err := os.CreateTemp(filepath.Dir(path), unfinished) // mode 0600
 	if err != nil {
 		return err
 	}
@@ -32,6 +32,24 @@ func replace(path string, write func(*os.File) error) error {
 		return err
 	}
 	return SyncDir(filepath.Dir(path))
+}
+
+// unfinished is the pattern of the names of files that are not complete yet.
+const unfinished = ".new-*"
+
+// RemoveUnfinished removes the files that crashes in WriteFile and Renew have left in a directory. No process may write
+// there meanwhile. A directory that does not exist has none.
+func RemoveUnfinished(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if is, _ := filepath.Match(unfinished, e.Name()); is && e.Type().IsRegular() {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
 }
 
 // SyncDir makes new, renamed and removed files in a directory durable; a sync of a file does not
@@ -58,8 +76,8 @@ func syncAndBelieve(d *os.File) error {
 
 // Renew replaces a file by a synced copy. A sync of the file itself would not suffice after a write of cached pages has
 // failed: the kernel has marked these pages as written, and ext4 does not write them in full even if they are changed
-// again. A file that does not exist is not made. No process may write the file. A crash can leave a file .new-*, as
-// with WriteFile.
+// again. A file that does not exist is not made. No process may write the file. A crash can leave a file, as with
+// WriteFile.
 func Renew(path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {

@@ -2,8 +2,10 @@ package durable
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -30,6 +32,28 @@ func TestWriteFile(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 		t.Errorf("got %v, %v; want the file only", entries, err)
+	}
+}
+
+func TestRemoveUnfinished(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	if err := errors.Join(WriteFile(path, nil), os.Mkdir(filepath.Join(dir, ".new-dir"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, ".new-1"), []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(RemoveUnfinished(dir), RemoveUnfinished(filepath.Join(dir, "none"))); err != nil {
+		t.Error(err)
+	}
+	var names []string
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if want := []string{".new-dir", "file"}; !slices.Equal(names, want) || err != nil {
+		t.Errorf("got %v, %v; want %v", names, err, want)
 	}
 }
 
