@@ -114,7 +114,9 @@ func (s *Store) planOf(sk *skill.Skill, requirements []manifest.Requirement, pyt
 			}
 			continue
 		}
-		if s.inLibrary(python, parsed.Name) {
+		if in, err := s.inLibrary(python, parsed.Name); err != nil {
+			return nil, err
+		} else if in {
 			continue
 		}
 		if applies {

@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/durable"
 	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/scarcetest"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
@@ -269,6 +271,20 @@ func TestCheckOfTheEmbeddedPython(t *testing.T) {
 		if (err == nil) != want {
 			t.Errorf("%q: got %v, want there: %t", text, err, want)
 		}
+	}
+}
+
+// A module of the standard library is not remembered as missing if the library could not be read for a moment.
+func TestLibraryThatCannotBeReadForAMoment(t *testing.T) {
+	s := newRootfs(t, map[string]string{"usr/lib/python3.11/csv.py": ""}).store()
+	inv := runtime.Invocation{Python: python311}
+	scarcetest.WithoutDescriptors(t, func() {
+		if is, err := s.inLibrary(inv, "csv"); is || !durable.MayPass(err) {
+			t.Errorf("got %t, %v; want the error of the system", is, err)
+		}
+	})
+	if is, err := s.inLibrary(inv, "csv"); !is || err != nil {
+		t.Errorf("got %t, %v; want that it is there", is, err)
 	}
 }
 

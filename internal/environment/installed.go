@@ -53,23 +53,26 @@ func stampOf(dirs []string) string {
 // inLibrary reports whether a name is a module of an interpreter's standard library. Such a
 // module comes with the interpreter, and no index has it. The result is remembered, because
 // every execution asks.
-func (s *Store) inLibrary(inv runtime.Invocation, name string) bool {
+func (s *Store) inLibrary(inv runtime.Invocation, name string) (bool, error) {
 	embedded := embeddedRoot(inv)
 	key := inv.Python.Version + "\x00" + inv.Image.Digest + "\x00" + embedded + "\x00" + name
 	s.mu.Lock()
 	is, known := s.library[key]
 	s.mu.Unlock()
 	if known {
-		return is
+		return is, nil
 	}
 	// Without the lock, because InLibrary reads directories. Two callers may do it twice and
 	// store the same result.
-	is = runtime.InLibrary(s.rootfs(inv.Image), embedded, inv.Python, name)
+	is, err := runtime.InLibrary(s.rootfs(inv.Image), embedded, inv.Python, name)
+	if err != nil {
+		return false, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.library) >= maxPassed {
 		clear(s.library)
 	}
 	s.library[key] = is
-	return is
+	return is, nil
 }

@@ -193,6 +193,9 @@ func (s *Store) find(u Use, requirements []manifest.Requirement) (*kept, error) 
 		return nil, nil
 	}
 	p, err := s.newPlan(u.Skill, invocationOf(u))
+	if durable.MayPass(err) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, nil // it can't have been prepared
 	}

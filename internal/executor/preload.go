@@ -120,13 +120,13 @@ func (p preload) ofFile(file string) (*sandbox.Python, error) {
 		text, err := readText(p.skill, entry.Path, maxPreloadText+1)
 		return found{
 			imports:   runtime.Preloads(text[:min(len(text), maxPreloadText)]),
-			elsewhere: len(text) > maxPreloadText || runtime.SearchesElsewhere(text) || searchesElsewhere(p.skill),
+			elsewhere: len(text) > maxPreloadText || runtime.SearchesElsewhere(text),
 		}, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &sandbox.Python{Imports: of.imports, Elsewhere: of.elsewhere || p.modules}, nil
+	return &sandbox.Python{Imports: of.imports, Elsewhere: of.elsewhere || p.modules || searchesElsewhere(p.skill)}, nil
 }
 
 // searchesElsewhere reports whether a module of the skill may change the module path. It calls
@@ -143,8 +143,11 @@ func searchesElsewhere(sk *skill.Skill) bool {
 			}
 			text, err := readText(sk, entry.Path, left)
 			files, left = files+1, left-len(text)
-			if err != nil || left <= 0 || files > maxSearchedFiles || runtime.SearchesElsewhere(text) {
-				return true, nil // also if a file can't be read
+			if err != nil {
+				return true, err // not kept: the next execution reads the file again
+			}
+			if left <= 0 || files > maxSearchedFiles || runtime.SearchesElsewhere(text) {
+				return true, nil
 			}
 		}
 		return false, nil

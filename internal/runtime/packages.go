@@ -13,6 +13,7 @@ import (
 
 	"github.com/aquasecurity/go-pep440-version"
 
+	"github.com/skillrun/skillrun/internal/durable"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
@@ -62,8 +63,8 @@ func (p Packages) Has(r manifest.PythonRequirement) (found string, ok bool) {
 		fits, known := Satisfies(version, r.Specifier)
 		ok = !known || fits
 	}
-	if !ok && p.inLibrary(r.Name) {
-		ok = true
+	if !ok {
+		ok, _ = p.inLibrary(r.Name) // a library that can't be read counts as one without the module
 	}
 	return version, ok
 }
@@ -199,34 +200,41 @@ var builtins = map[string]bool{
 }
 
 // InLibrary reports whether a name is a module of an interpreter's standard library.
-// It has the same parameters as ReadPackages.
-func InLibrary(rootfs, embedded string, python Runtime, name string) bool {
+// It has the same parameters as ReadPackages. The error says that the library can't be read at present.
+func InLibrary(rootfs, embedded string, python Runtime, name string) (bool, error) {
 	root, _, libraries := sitesFor(rootfs, embedded, python)
 	return Packages{root: root, libraries: libraries}.inLibrary(name)
 }
 
 // inLibrary reports whether a name is a module of the standard library.
 // lib-dynload has the compiled modules of the standard library, NAME.cpython-311-....so.
-func (p Packages) inLibrary(name string) bool {
+func (p Packages) inLibrary(name string) (bool, error) {
 	module := strings.ReplaceAll(manifest.NormalName(name), "-", "_")
 	if builtins[module] {
-		return true
+		return true, nil
 	}
 	for _, lib := range p.libraries {
 		for _, file := range []string{module + ".py", module + "/__init__.py"} {
-			if f, err := OpenInside(p.root, path.Join(lib, file)); err == nil {
+			f, err := OpenInside(p.root, path.Join(lib, file))
+			if err == nil {
 				f.Close()
-				return true
+				return true, nil
+			}
+			if durable.MayPass(err) {
+				return false, err
 			}
 		}
 		entries, err := readDirInside(p.root, path.Join(lib, "lib-dynload"))
-		if err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		if durable.MayPass(err) {
+			return false, err
+		}
+		if slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
 			return strings.HasPrefix(e.Name(), module+".") && strings.HasSuffix(e.Name(), ".so")
 		}) {
-			return true
+			return true, nil
 		}
 	}
-	return false
+	return false, nil
 }
 
 // Satisfies reports whether a version meets a specifier such as ">=1,<2".
