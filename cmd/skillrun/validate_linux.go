@@ -44,7 +44,7 @@ func (v *folders) validate(ctx context.Context, dir string) (*pb.ValidateSkillRe
 			return nil, fmt.Errorf("validate %s: %w", dir, err)
 		}
 	}
-	findings, err := lint.Dir(dir, v.machine)
+	findings, err := lint.Dir(ctx, dir, v.machine)
 	if err != nil {
 		return nil, fmt.Errorf("validate %s: %w", dir, err)
 	}

@@ -15,7 +15,11 @@ var (
 	dirNames  = lazyregexp.New(`((?:\b(?:os\.)?(?:path\.)?dirname\(\s*)+)(?:\b(?:os\.)?(?:path\.)?(?:abspath|realpath)\(\s*)?([A-Za-z_]\w*)[\s)]*`)
 	// assigned is a statement that sets a name to an expression. bound has names that a line binds otherwise.
 	assigned = lazyregexp.New(`^\s*([A-Za-z_]\w*)\s*(?::[^=]*)?=\s*(.*?)\s*$`)
-	bound    = lazyregexp.New(`\bfor\s+(.*?)\s+in\b|\bas\s+([A-Za-z_]\w*)|\b(?:def|lambda)\b(.*)`)
+	// These are several expressions because one would take a time that grows with the square of some lines: it reads
+	// to the end of "for x as y for x as y" for each match.
+	bound = []*lazyregexp.Regexp{
+		lazyregexp.New(`\bfor\s+(.*?)\s+in\b`), lazyregexp.New(`\bas\s+([A-Za-z_]\w*)`), lazyregexp.New(`\b(?:def|lambda)\b(.*)`),
+	}
 	// passed is a call with one path as its argument, defined a function with its first parameter.
 	passed  = lazyregexp.New(`\b([A-Za-z_]\w*)\(\s*(__file__(?:\.(?:resolve|absolute)\(\s*\)|\.parents\[\s*[0-9]+\s*\]|\.parent\b)*)\s*\)`)
 	defined = lazyregexp.New(`^\s*def\s+([A-Za-z_]\w*)\(\s*([A-Za-z_]\w*)`)
@@ -62,10 +66,12 @@ func (c *check) aboveSkill(p program) {
 				continue
 			}
 		}
-		for _, m := range bound.FindAllStringSubmatch(line, -1) {
-			for _, name := range names.FindAllString(strings.Join(m[1:], " "), -1) {
-				if name != fileWord {
-					delete(levels, name)
+		for _, form := range bound {
+			for _, m := range form.FindAllStringSubmatch(line, -1) {
+				for _, name := range names.FindAllString(m[1], -1) {
+					if name != fileWord {
+						delete(levels, name)
+					}
 				}
 			}
 		}

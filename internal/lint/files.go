@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"context"
 	"errors"
 	"io"
 	"path"
@@ -44,7 +45,7 @@ func (c *check) read(p string, most int64) (string, error) {
 // readPrograms finds the programs of the skill. It skips code of others (packages in the
 // skill, virtual environments) and material (templates, examples, tests), because nothing runs
 // those unchanged.
-func (c *check) readPrograms() error {
+func (c *check) readPrograms(ctx context.Context) error {
 	for e := range c.skill.Entries() {
 		if e.Kind != snapshot.KindFile || isForeign(e.Path) || isMaterial(e.Path) {
 			continue
@@ -53,6 +54,9 @@ func (c *check) readPrograms() error {
 		// An unknown extension without the executable bit is data: images, JSON, text.
 		if !known && path.Ext(e.Path) != "" && !e.Executable {
 			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
 		}
 		text, err := c.read(e.Path, maxText)
 		if err != nil {

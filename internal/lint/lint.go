@@ -10,6 +10,10 @@
 // Order of the rules: readManifest and readPrograms read the files once, then each rule
 // looks at that text and adds findings. A rule that repeats what another one has said in the
 // same file asks has, so rules later in Skill depend on earlier ones.
+//
+// A skill is a stranger's text of up to maxText bytes a file, so the work of a rule must grow
+// with the length of the text, not with its square: do nothing with a whole line or a whole
+// block for each match in it. TestHostileTexts tries texts with very many matches.
 package lint
 
 import (
@@ -27,8 +31,9 @@ import (
 // Bounds on the text that is read.
 const (
 	maxText = 1 << 20 // bytes of a file; the rest of it is not looked at
-	// Further programs are not looked at, without a finding.
+	// Further programs and command lines are not looked at, without a finding.
 	maxPrograms = 1_000
+	maxCommands = 1_000
 	maxFindings = 500 // of this package; the findings of validation come on top
 )
 
@@ -63,31 +68,36 @@ func ThisMachine(ctx context.Context) (*Machine, error) {
 // machine. The error says that the folder couldn't be read at all.
 // If the folder breaks the published rules so badly that it is not a skill, the result has only the
 // findings of skill.ReadDir.
-func Dir(dir string, m *Machine) ([]manifest.Finding, error) {
+func Dir(ctx context.Context, dir string, m *Machine) ([]manifest.Finding, error) {
 	sk, found, err := skill.ReadDir(dir)
 	if err != nil || sk == nil {
 		return found, err
 	}
-	return Skill(sk, m)
+	return Skill(ctx, sk, m)
 }
 
 // Skill checks a loaded skill, or one that skill.ReadDir read. It returns the
 // findings of validation too, all in the order of files and lines. The error says
-// that a file of the skill couldn't be read, or a directory of the machine's Python packages.
-// A list of system packages that can't be read is passed over.
-func Skill(sk *skill.Skill, m *Machine) ([]manifest.Finding, error) {
+// that a file of the skill couldn't be read, or a directory of the machine's Python packages,
+// or that ctx ended. A list of system packages that can't be read is passed over.
+func Skill(ctx context.Context, sk *skill.Skill, m *Machine) ([]manifest.Finding, error) {
 	c := &check{skill: sk, machine: m, found: sk.Validate()}
 	if err := c.readManifest(); err != nil {
 		return nil, err
 	}
-	if err := c.readPrograms(); err != nil {
+	if err := c.readPrograms(ctx); err != nil {
 		return nil, err
 	}
 	c.references()
 	c.tools()
-	c.commands()
+	if err := c.commands(ctx); err != nil {
+		return nil, err
+	}
 	c.manifestPaths()
 	for _, p := range c.programs {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		c.place(p)
 		c.shebang(p)
 		c.interpreter(p)
@@ -95,7 +105,7 @@ func Skill(sk *skill.Skill, m *Machine) ([]manifest.Finding, error) {
 		c.programPaths(p)
 		c.aboveSkill(p)
 	}
-	if err := c.packages(); err != nil {
+	if err := c.packages(ctx); err != nil {
 		return nil, err
 	}
 	slices.SortStableFunc(c.found, func(a, b manifest.Finding) int {

@@ -108,7 +108,7 @@ func TestCommandsFollowPolicy(t *testing.T) {
 	} {
 		m := machine(t)
 		m.Policy = tt.policy
-		list, err := Dir(dir, m)
+		list, err := Dir(t.Context(), dir, m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func TestRules(t *testing.T) {
 	fired := map[string]bool{}
 	for _, tt := range all {
 		t.Run(tt.name, func(t *testing.T) {
-			list, err := Dir(skillDir(t, tt.files), m)
+			list, err := Dir(t.Context(), skillDir(t, tt.files), m)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -180,7 +180,7 @@ func TestVenvWithoutDaemon(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			m := machine(t)
 			m.Daemon = tt.daemon
-			list, err := Dir(skillDir(t, files{
+			list, err := Dir(t.Context(), skillDir(t, files{
 				"SKILL.md": md("python: "+tt.python, ""), "venv/pyvenv.cfg": "version = " + tt.version + "\n",
 				"venv/bin/python": "-> /usr/bin/python3", "scripts/a.py": "print(1)\n",
 			}), m)
@@ -197,7 +197,7 @@ func TestPreparedPackages(t *testing.T) {
 	dir := skillDir(t, files{"requirements.txt": "polars==1.0\n"})
 	for _, has := range []bool{false, true} {
 		m.HasPackages = has
-		list, err := Dir(dir, m)
+		list, err := Dir(t.Context(), dir, m)
 		if err != nil || (len(list) == 0) != has {
 			t.Errorf("prepared %t: got %v, %v", has, list, err)
 		}

@@ -123,19 +123,18 @@ var construct = lazyregexp.New(`^\s*(?:for|while|until|if|case|function|select)\
 func (b block) commands() []command {
 	var list []command
 	// In a session only lines with a prompt are commands, if there is any prompt.
-	session := b.language == "console" || strings.HasPrefix(b.language, "shell")
+	session := (b.language == "console" || strings.HasPrefix(b.language, "shell")) && hasPrompt(b.lines)
 	for i := 0; i < len(b.lines); i++ {
 		first, text := i, b.lines[i]
 		prompt := strings.HasPrefix(strings.TrimSpace(text), "$ ")
-		if session && !prompt && hasPrompt(b.lines) {
+		if session && !prompt {
 			continue // what a command printed
 		}
 		if prompt {
 			text = strings.TrimPrefix(strings.TrimSpace(text), "$ ")
 		}
-		for strings.HasSuffix(text, `\`) && i+1 < len(b.lines) {
-			i++
-			text = strings.TrimSuffix(text, `\`) + strings.TrimLeft(b.lines[i], " \t")
+		if strings.HasSuffix(text, `\`) && i+1 < len(b.lines) {
+			text, i = b.join(text, i)
 		}
 		if construct.MatchString(text) || openQuote(text) {
 			text = strings.Join(b.lines[first:], "\n")
@@ -151,6 +150,19 @@ func (b block) commands() []command {
 		list = append(list, command{b.first + first, text})
 	}
 	return list
+}
+
+// join appends the lines after line i to text, as long as a backslash ends it. It returns the text and the
+// index of its last line.
+func (b block) join(text string, i int) (string, int) {
+	var joined strings.Builder
+	for strings.HasSuffix(text, `\`) && i+1 < len(b.lines) {
+		joined.WriteString(strings.TrimSuffix(text, `\`))
+		i++
+		text = strings.TrimLeft(b.lines[i], " \t")
+	}
+	joined.WriteString(text)
+	return joined.String(), i
 }
 
 // hasPrompt reports whether a block shows a session, with commands after "$ " and their output.

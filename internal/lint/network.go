@@ -7,12 +7,14 @@ import (
 )
 
 // pythonNetwork has modules whose purpose is the network; their submodules count, too.
-// urllib.parse and http.server are not in it.
+// urllib.parse and http.server are not in it. No name is longer than maxNetworkName.
 var pythonNetwork = set(`
 	requests urllib.request urllib3 http.client socket aiohttp httpx websocket websockets ftplib smtplib imaplib poplib nntplib
 	telnetlib xmlrpc.client paramiko fabric grpc boto3 botocore google.cloud googleapiclient openai anthropic cohere replicate
 	slack_sdk telegram tweepy praw yt_dlp youtube_dl feedparser playwright selenium pyppeteer scrapy github gitlab stripe twilio
 	notion_client kubernetes docker psycopg psycopg2 pymysql pymongo redis asyncpg mcp huggingface_hub fal_client yfinance wget`)
+
+const maxNetworkName = 32 // bytes
 
 // By language; a match names the sign in its groups. The expressions look at one line, and
 // RE2 runs in time linear in its length, so a stranger's text can't stall them.
@@ -50,10 +52,11 @@ func localSockets(text string) bool {
 // networkSign is what looks like use of the network, and its line.
 func (p program) networkSign() (string, int) {
 	if p.language == "python" {
+		local := localSockets(p.text)
 		for _, m := range pythonImports(p.text) {
-			// a.b.c counts if a.b.c, a.b or a is in the list.
-			for name := m.module; name != ""; name = name[:max(strings.LastIndexByte(name, '.'), 0)] {
-				if pythonNetwork[name] && !(name == "socket" && localSockets(p.text)) {
+			// a.b.c counts if a.b.c, a.b or a is in the list. A longer name may have very many parts.
+			for name := m.module[:min(len(m.module), maxNetworkName+1)]; name != ""; name = name[:max(strings.LastIndexByte(name, '.'), 0)] {
+				if pythonNetwork[name] && !(name == "socket" && local) {
 					return "import of " + name, m.line
 				}
 			}

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"context"
 	"fmt"
 	"path"
 	"slices"
@@ -12,7 +13,7 @@ import (
 
 // packages compares the declared packages and the imports of the Python code.
 // Without a machine only the rules that need none run: unpinned and undeclared packages.
-func (c *check) packages() error {
+func (c *check) packages(ctx context.Context) error {
 	var here *installed
 	if c.machine != nil {
 		var err error
@@ -50,7 +51,9 @@ func (c *check) packages() error {
 			c.packageMissing(r, p, found)
 		}
 	}
-	c.imports(declared)
+	if err := c.imports(ctx, declared); err != nil {
+		return err
+	}
 	c.nodePackages()
 	return nil
 }
@@ -100,8 +103,8 @@ func bounded(specifier string) bool {
 
 // imports looks for modules that come from nowhere. One in a try is optional.
 // A module is said once for the skill, not once for each program. A package for one script
-// counts in that script only.
-func (c *check) imports(declared map[string][]string) {
+// counts in that script only. The error is that of ctx.
+func (c *check) imports(ctx context.Context, declared map[string][]string) error {
 	local := c.modules()
 	said := map[string]bool{}
 	for _, p := range c.programs {
@@ -109,9 +112,17 @@ func (c *check) imports(declared map[string][]string) {
 			continue
 		}
 		have := slices.Concat(declared[""], declared[p.path])
+		seen := map[string]bool{} // in this program
 		for _, m := range pythonImports(p.text) {
 			root := m.root()
-			if m.optional || said[root] || stdlib[root] || strings.HasPrefix(root, "_") || local[root] || provided(root, have) {
+			if m.optional || said[root] || seen[root] || stdlib[root] || strings.HasPrefix(root, "_") || local[root] {
+				continue
+			}
+			seen[root] = true
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if provided(root, have) {
 				continue
 			}
 			said[root] = true
@@ -119,6 +130,7 @@ func (c *check) imports(declared map[string][]string) {
 				"%s looks like a module of a package, and none that the skill declares: add %s to python_packages in SKILL.md, with a version", root, distributions(root)[0])
 		}
 	}
+	return nil
 }
 
 // modules returns the names that a program can import from its skill, from any directory of the skill.
@@ -143,9 +155,9 @@ func (c *check) modules() map[string]bool {
 // provided reports whether one of the declared packages has a module, judged by their names
 // and by a table of well-known packages.
 func provided(module string, declared []string) bool {
-	names := distributions(module)
+	names, begin := distributions(module), manifest.NormalName(module)+"-"
 	return slices.ContainsFunc(declared, func(d string) bool {
-		return slices.Contains(names, d) || strings.HasPrefix(d, manifest.NormalName(module)+"-") ||
+		return slices.Contains(names, d) || strings.HasPrefix(d, begin) ||
 			slices.Contains(strings.Fields(brings[d]), module)
 	})
 }

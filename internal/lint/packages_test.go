@@ -27,7 +27,7 @@ func TestPackageMissingText(t *testing.T) {
 	} {
 		m := machine(t)
 		m.Daemon = tt.daemon
-		list, err := Dir(skillDir(t, files{"requirements.txt": tt.text + "\n"}), m)
+		list, err := Dir(t.Context(), skillDir(t, files{"requirements.txt": tt.text + "\n"}), m)
 		if err != nil || len(list) != 1 || strings.TrimSpace(list[0].Message) != tt.want {
 			t.Errorf("%s, daemon %t: got %v, %v, want %q", tt.text, tt.daemon, list, err, tt.want)
 		}
@@ -40,7 +40,7 @@ func TestNodePackageMissing(t *testing.T) {
 	for _, prepared := range []bool{false, true} {
 		m := machine(t)
 		m.HasNodePackages, m.Daemon = prepared, true
-		list, err := Dir(skillDir(t, content), m)
+		list, err := Dir(t.Context(), skillDir(t, content), m)
 		var got []string
 		for _, f := range list {
 			got = append(got, f.Rule+" "+f.Message)
@@ -72,7 +72,7 @@ func TestSystemPackagesWithoutDpkg(t *testing.T) {
 			if err := errors.Join(os.Remove(status), replace(status)); err != nil {
 				t.Fatal(err)
 			}
-			list, err := Dir(skillDir(t, files{"SKILL.md": md("system_packages: [ffmpeg, jq]\npython_packages: [pandas]", "")}), m)
+			list, err := Dir(t.Context(), skillDir(t, files{"SKILL.md": md("system_packages: [ffmpeg, jq]\npython_packages: [pandas]", "")}), m)
 			if want := []string{"warning package-unpinned SKILL.md:5"}; err != nil || !slices.Equal(brief(list), want) {
 				t.Errorf("got %v, %v, want %v", brief(list), err, want)
 			}

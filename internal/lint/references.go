@@ -20,6 +20,9 @@ var (
 	written = lazyregexp.New(`(?:>|\s-o|--?out(?:put)?(?:-file|-dir)?|mkdir(?: -p)?|touch)[ =]?["']?$`)
 )
 
+// maxWritten is more than the longest text that written matches.
+const maxWritten = 32
+
 // illustration is in lines whose names are made up.
 var illustration = lazyregexp.New(`(?i)\bexamples?\b|\be\.g\.|\bsuch as\b|\bwould\b`)
 
@@ -39,7 +42,7 @@ func (c *check) references() {
 	words := func(line int, text string) {
 		for _, at := range relative.FindAllStringSubmatchIndex(text, -1) {
 			name, pattern := text[at[2]:at[3]], at[4] < at[5]
-			if !pattern && !written.MatchString(text[:at[2]]) && !placeholderName(name) {
+			if !pattern && !written.MatchString(text[max(0, at[2]-maxWritten):at[2]]) && !placeholderName(name) {
 				missing(line, name)
 			}
 		}
@@ -52,8 +55,14 @@ func (c *check) references() {
 			words(b.first+i, line)
 		}
 	}
+	illustrated := map[int]bool{} // by line; a line may have very many spans
 	for _, s := range c.manifest.spans {
-		if !illustration.MatchString(c.manifest.lines[s.line-1]) {
+		made, known := illustrated[s.line]
+		if !known {
+			made = illustration.MatchString(c.manifest.lines[s.line-1])
+			illustrated[s.line] = made
+		}
+		if !made {
 			words(s.line, s.text)
 		}
 	}

@@ -17,7 +17,7 @@ func TestShippedSkills(t *testing.T) {
 		t.Fatalf("%d skills: not the right folder", len(dirs))
 	}
 	for _, d := range dirs {
-		list, err := Dir(filepath.Join("../../skills", d.Name()), nil)
+		list, err := Dir(t.Context(), filepath.Join("../../skills", d.Name()), nil)
 		if err != nil || len(list) > 0 {
 			t.Errorf("%s: %v, %v", d.Name(), list, err)
 		}
@@ -26,11 +26,11 @@ func TestShippedSkills(t *testing.T) {
 
 // A folder that is no skill has the findings that say so, and nothing breaks.
 func TestDirWithoutSkill(t *testing.T) {
-	list, err := Dir(t.TempDir(), nil)
+	list, err := Dir(t.Context(), t.TempDir(), nil)
 	if err != nil || len(list) != 1 {
 		t.Errorf("got %v, %v, want one finding", list, err)
 	}
-	if _, err := Dir(filepath.Join(t.TempDir(), "none"), nil); err == nil {
+	if _, err := Dir(t.Context(), filepath.Join(t.TempDir(), "none"), nil); err == nil {
 		t.Error("a folder that isn't there was checked")
 	}
 }

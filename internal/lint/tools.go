@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"context"
 	"path"
 	"strings"
 
@@ -98,18 +99,25 @@ func holdsRule(line, text string) bool {
 // commands looks at the command lines in the blocks of SKILL.md: an agent will run them as they
 // stand. The function that judges executions judges them here. Without allowed-tools the daemon's
 // policy decides; if it is not known, no line is judged. A reason is said once, at the first command
-// that it refuses.
-func (c *check) commands() {
+// that it refuses. The error is that of ctx.
+func (c *check) commands(ctx context.Context) error {
 	decide, who := c.decider()
 	if decide == nil {
-		return
+		return nil
 	}
 	said := map[string]bool{}
+	count := 0
 	for _, b := range c.manifest.blocks {
 		if !shells[b.language] {
 			continue
 		}
 		for _, cmd := range b.commands() {
+			if count++; count > maxCommands {
+				return nil
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
 			d := decide(cmd.text)
 			if d.Allowed || said[d.Reason] {
 				continue
@@ -122,6 +130,7 @@ func (c *check) commands() {
 			c.warn(c.manifest.file, cmd.line, RuleCommandRefused, "%s refuses this command: %s%s", who, d.Reason, add)
 		}
 	}
+	return nil
 }
 
 // decider returns the function that decides about the skill's command lines, or nil, and the source of

@@ -205,7 +205,7 @@ func (c skillCalls) ValidateSkill(ctx context.Context, m *pb.ValidateSkillReques
 		if err != nil {
 			return nil, err
 		}
-		if findings, err = lint.Skill(sk, &lint.Machine{
+		if findings, err = lint.Skill(ctx, sk, &lint.Machine{
 			Runtimes: c.x.Runtimes, HasPackages: c.x.HasPythonPackages(who, sk), HasNodePackages: c.x.HasNodePackages(who, sk), Daemon: true, Policy: &t.Policy,
 		}); err != nil {
 			return nil, err
