@@ -26,14 +26,14 @@ const (
 func (n *needsReader) commandLines(d *Document) {
 	n.File = d.File
 	fence := ""
-	var joined string
+	var joined []byte // at most maxCommandLine bytes and one line: a longer command line is left out
 	for i, line := range strings.Split(d.Body, "\n") {
 		trimmed := strings.TrimSpace(line)
 		if mark := fenceOf(trimmed); mark != "" && (fence == "" || mark == fence) {
 			if fence != "" {
 				mark = ""
 			}
-			fence, joined = mark, ""
+			fence, joined = mark, joined[:0]
 			continue
 		}
 		if fence == "" {
@@ -47,11 +47,13 @@ func (n *needsReader) commandLines(d *Document) {
 		}
 		// A finding names the line on which the whole command ends.
 		if before, more := strings.CutSuffix(trimmed, `\`); more {
-			joined += before + " "
+			if len(joined) <= maxCommandLine {
+				joined = append(append(joined, before...), ' ')
+			}
 			continue
 		}
-		n.commandLine(d.BodyLine+i, joined+trimmed)
-		joined = ""
+		n.commandLine(d.BodyLine+i, string(joined)+trimmed)
+		joined = joined[:0]
 	}
 }
 

@@ -152,8 +152,10 @@ func (r *launchReader) with(value string) error {
 	var texts []string
 	for _, part := range strings.Split(value, ",") {
 		part = strings.TrimSpace(part)
-		if len(texts) > 0 && packageName.FindString(part) == "" {
-			texts[len(texts)-1] += "," + part
+		if n := len(texts); n > 0 && packageName.FindString(part) == "" {
+			if texts[n-1] += "," + part; len(texts[n-1]) > maxRequirementBytes {
+				break // toolRequirement refuses it
+			}
 		} else {
 			texts = append(texts, part)
 		}

@@ -83,6 +83,10 @@ func (n *needsReader) metadata(script, text string) {
 		return first // the text is written with escapes
 	}
 	for _, dep := range fields.Dependencies {
+		// Each search reads the block, so there must not be many in vain.
+		if n.full {
+			break
+		}
 		dep = strings.TrimSpace(dep)
 		n.add(Requirement{Text: dep, File: script, Line: lineOf(dep), Script: script})
 	}

@@ -68,6 +68,10 @@ var (
 // Versions are checked by their characters, not by npm's grammar: npm itself refuses a bad range.
 // The point is that no text leads npm to another place than the configured registry.
 func CheckNodePackage(name, version string) error {
+	// The bound comes first, because aliases can be nested: npm:a@npm:a@npm:a...
+	if len(version) > maxNodeName+maxNodeSpec {
+		return fmt.Errorf("package %.80q: its version is longer than %d bytes", name, maxNodeName+maxNodeSpec)
+	}
 	if !nodeName.MatchString(name) || len(name) > maxNodeName || name == "node_modules" {
 		return fmt.Errorf("package %.80q: not a valid name", name)
 	}

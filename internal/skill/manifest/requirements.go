@@ -19,7 +19,9 @@ const (
 	maxRequirementIncludes = 8       // levels of -r
 	maxMetadataScript      = 1 << 20 // bytes of a script that is searched for metadata
 	maxMetadataScripts     = 1000
-	maxMetadataBytes       = 64 << 10 // of one block (PEP 723)
+	// Bytes of one block (PEP 723). The TOML parser's time grows with the square of the number of keys: 64 KiB of keys take
+	// 0.3 s, and there may be maxMetadataScripts blocks.
+	maxMetadataBytes = 16 << 10
 )
 
 // requirementFiles are the files of a skill that list Python packages.
@@ -58,7 +60,7 @@ type needsReader struct {
 	*Findings
 	tree *snapshot.Tree
 	open func(snapshot.Entry) ([]byte, error)
-	full bool            // maxRequirements is reached and reported
+	full bool            // maxRequirements is reached and reported; add keeps nothing more
 	read map[string]bool // requirement files that were read, by path
 }
 
@@ -101,7 +103,7 @@ func (n *needsReader) add(r Requirement) {
 	switch {
 	case r.Text == "":
 		return
-	case len(n.Needs.List) >= maxRequirements:
+	case len(n.Needs.List)+len(n.Unreadable) >= maxRequirements:
 		if !n.full {
 			n.refuse(r.Line, RuleRequirement, "more than %d requirements: the rest is ignored", maxRequirements)
 		}
