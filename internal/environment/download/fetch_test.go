@@ -165,19 +165,26 @@ func anySize(int) error { return nil }
 func TestPagesAreBounded(t *testing.T) {
 	at, _ := url.Parse("https://index.example/simple/p/")
 	for name, page := range map[string]string{
-		"links":                 strings.Repeat(`<a href="p-1.zip">`, maxLinks+1),
-		"an attribute":          `<a href="p-1.zip" data-yanked="` + strings.Repeat("y", maxTag) + `">`,
-		"attributes":            `<a ` + strings.Repeat("a=b ", maxTag/4+1) + `href="p-1.zip">`,
-		"a text":                strings.Repeat("t", maxTag+1) + `<a href="p-1.zip">`,
-		"a comment":             `<!--` + strings.Repeat("t", maxTag+1) + `--><a href="p-1.zip">`,
-		"a tag that never ends": `<a href="` + strings.Repeat("u", maxTag+1),
+		"links":                   strings.Repeat(`<a href="p-1.zip">`, maxLinks+1),
+		"an attribute":            `<a href="p-1.zip" data-yanked="` + strings.Repeat("y", maxTag) + `">`,
+		"attributes":              `<a ` + strings.Repeat("a=b ", maxTag/4+1) + `href="p-1.zip">`,
+		"a text":                  strings.Repeat("t", maxTag+1) + `<a href="p-1.zip">`,
+		"a comment":               `<!--` + strings.Repeat("t", maxTag+1) + `--><a href="p-1.zip">`,
+		"a tag that never ends":   `<a href="` + strings.Repeat("u", maxTag+1),
+		"links that are left out": strings.Repeat(`<a href="x">`, maxLinks+1),
+		"a base":                  `<base href="https://index.example/` + strings.Repeat("b", maxLinkText) + `/"><a href="p-1.zip">`,
 	} {
 		if links, err := readPage(strings.NewReader(page), at, anySize); err == nil {
 			t.Errorf("%s: got %d links and no error", name, len(links))
 		}
 	}
+	// Only the first base counts (HTML 5). Each one would make the next one longer.
+	links, err := readPage(strings.NewReader(`<base href="x/"><base href="y/"><a href="p-1.zip">`), at, anySize)
+	if err != nil || len(links) != 1 || links[0].url != "https://index.example/simple/p/x/p-1.zip" {
+		t.Errorf("got %v, %v; want a link beneath the first base", links, err)
+	}
 	long := strings.Repeat("l", maxLinkText)
-	links, err := readPage(strings.NewReader(`<a href="`+long+`/p-1.zip"><a href="p-2.zip" data-yanked="`+long+`"><a href="p-3.zip">`), at, anySize)
+	links, err = readPage(strings.NewReader(`<a href="`+long+`/p-1.zip"><a href="p-2.zip" data-yanked="`+long+`"><a href="p-3.zip">`), at, anySize)
 	if err != nil || len(links) != 1 || links[0].name != "p-3.zip" {
 		t.Errorf("got %d links, %v; want only the short one", len(links), err)
 	}

@@ -26,7 +26,7 @@ type link struct {
 // Bounds of a page. The daemon holds a page's links while it rewrites the page, and where they
 // lead until the build ends.
 const (
-	maxLinks    = 100_000
+	maxLinks    = 100_000   // other links count, too
 	maxTag      = 256 << 10 // bytes of a tag, or of the text between two tags
 	maxLinkText = 4 << 10   // bytes of a link with its attributes; a longer one is left out
 	maxFileName = 255       // bytes; no file system has longer names
@@ -64,6 +64,7 @@ func (o *Offer) Add(file string) {
 // The tokenizer holds one tag at a time. A parser would build the tree of a 64 MiB page.
 func readPage(r io.Reader, at *url.URL, take func(size int) error) ([]link, error) {
 	var links []link
+	count, moved := 0, false
 	z := xhtml.NewTokenizer(r)
 	z.SetMaxBuf(maxTag)
 	for {
@@ -80,21 +81,28 @@ func readPage(r io.Reader, at *url.URL, take func(size int) error) ([]link, erro
 		case xhtml.StartTagToken, xhtml.SelfClosingTagToken:
 			t := z.Token()
 			switch t.Data {
-			// A base element moves relative links (PEP 503 pages are HTML 5). checkAddress
-			// and file judge the result like any other URL.
+			// The first base element moves relative links (PEP 503 pages are HTML 5). checkAddress
+			// and file judge the result like any other URL. Each link is resolved against it, so it must
+			// not be long.
 			case "base":
-				if href, ok := attribute(t, "href"); ok {
-					if u, err := at.Parse(href); err == nil {
-						at = u
-					}
+				href, ok := attribute(t, "href")
+				if !ok || moved {
+					continue
+				}
+				if len(href) > maxLinkText {
+					return nil, fmt.Errorf("its page has a base of more than %d bytes", maxLinkText)
+				}
+				moved = true
+				if u, err := at.Parse(href); err == nil {
+					at = u
 				}
 			case "a":
+				if count++; count > maxLinks {
+					return nil, fmt.Errorf("its page has more than %d links", maxLinks)
+				}
 				l, ok := newLink(t, at)
 				if !ok || l.size() > maxLinkText {
 					continue
-				}
-				if len(links) == maxLinks {
-					return nil, fmt.Errorf("its page has more than %d links", maxLinks)
 				}
 				if err := take(l.size()); err != nil {
 					return nil, err
