@@ -8,8 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"path"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -46,7 +44,7 @@ func (r registry) get(ctx context.Context, at string) Response {
 	return status(http.StatusNotFound)
 }
 
-// A packument is the document of a package. npm ignores the fields that are left out here.
+// A packument is the document of a package that localRegistry makes.
 type packument struct {
 	Name     string                                `json:"name"`
 	Tags     map[string]string                     `json:"dist-tags"`
@@ -83,22 +81,11 @@ func (r registry) document(ctx context.Context, name string) Response {
 	default:
 		return r.fail(fmt.Errorf("it answered %s", answer.Status))
 	}
-	limited := &io.LimitedReader{R: body, N: maxPageBytes + 1}
-	text, err := io.ReadAll(limited)
-	switch {
-	case err != nil:
-		return r.fail(err)
-	case limited.N == 0:
-		return r.fail(fmt.Errorf("the document of %s is longer than %d bytes", name, int64(maxPageBytes)))
-	}
-	var p packument
-	if err := json.Unmarshal(text, &p); err != nil {
-		return r.fail(fmt.Errorf("the document of %s is not that of a package: %w", name, err))
-	}
-	if p, err = r.rewrite(name, p, answer.Request.URL); err != nil {
+	text, err := r.readDocument(name, body, answer.Request.URL)
+	if err != nil {
 		return r.fail(err)
 	}
-	return p.response()
+	return documentResponse(text)
 }
 
 // response answers with a document.
@@ -107,51 +94,9 @@ func (p packument) response() Response {
 	if err != nil {
 		return status(http.StatusBadGateway)
 	}
-	return Response{http.StatusOK, "application/vnd.npm.install-v1+json", int64(len(text)), io.NopCloser(bytes.NewReader(text))}
+	return documentResponse(text)
 }
 
-// rewrite returns a document in which each file is one of the build's server, by its number. A
-// version without a usable file is left out.
-// The sandbox learns numbers, not URLs: whatever npm asks for, the daemon fetches only files that a
-// document of the configured registry has named.
-func (r registry) rewrite(name string, p packument, at *url.URL) (packument, error) {
-	var links []link
-	var dists []dist
-	var versions []string
-	for version, fields := range p.Versions {
-		var d dist
-		if json.Unmarshal(fields["dist"], &d) != nil || d.Integrity == "" && d.Shasum == "" || manifest.CheckNodePackage(name, version) != nil {
-			continue
-		}
-		u, err := at.Parse(d.Tarball)
-		if err != nil || d.Tarball == "" || u.Scheme != "https" && u.Scheme != "http" || len(d.Tarball) > maxLinkText {
-			continue
-		}
-		u.User, u.Fragment = nil, ""
-		if err := r.takeText(len(d.Tarball) + len(version)); err != nil {
-			return packument{}, err
-		}
-		links = append(links, link{url: u.String(), name: path.Base(name) + "-" + version + ".tgz"})
-		dists, versions = append(dists, d), append(versions, version)
-	}
-	first, err := r.keep(links)
-	if err != nil {
-		return packument{}, err
-	}
-	kept := map[string]map[string]json.RawMessage{}
-	for i, version := range versions {
-		dists[i].Tarball = fmt.Sprintf("http://127.0.0.1:%d/file/%d/%s", RegistryPort, first+i, links[i].name)
-		fields := p.Versions[version]
-		if fields["dist"], err = json.Marshal(dists[i]); err != nil {
-			return packument{}, err
-		}
-		kept[version] = fields
-	}
-	// npm needs "latest", and a tag must lead to a version.
-	for tag, version := range p.Tags {
-		if !slices.Contains(versions, version) {
-			delete(p.Tags, tag)
-		}
-	}
-	return packument{name, p.Tags, kept}, nil
+func documentResponse(text []byte) Response {
+	return Response{http.StatusOK, "application/vnd.npm.install-v1+json", int64(len(text)), io.NopCloser(bytes.NewReader(text))}
 }
