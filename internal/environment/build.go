@@ -207,7 +207,12 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 		get = fetch.Get
 	}
 	if p.node != nil && s.tarballs != nil {
-		if get, err = s.tarballs.Load(ctx, log, get); err != nil {
+		// The build's sandbox, which has the same bound, has not started yet.
+		loading, done := context.WithTimeoutCause(ctx, s.config.Wall, &BuildError{Skill: p.skill,
+			Reason: fmt.Sprintf("the files of environments.tarballs were not read after %s, the limit of environments.wall_time; prepare again, which goes on from there", s.config.Wall)})
+		get, err = s.tarballs.Load(loading, log, get)
+		done()
+		if err != nil {
 			return frozen{}, err
 		}
 	}

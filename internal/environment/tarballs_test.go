@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -253,5 +254,16 @@ func TestTarballsOfBadContent(t *testing.T) {
 	}
 	if got := leftIn(t, s); len(got) > 0 {
 		t.Errorf("left in the store: %q", got)
+	}
+}
+
+// The wall time of a build bounds the reading of the directory, too.
+func TestTarballsWithinWallTime(t *testing.T) {
+	t.Parallel()
+	d := newTarballs(t, right)
+	s := newStore(t, func(c *Config) { d.from(c); c.Wall = time.Nanosecond })
+	_, _, err := prepareNode(t, s, "team", newNode(t, "@sk/right"))
+	if late, ok := errors.AsType[*BuildError](err); !ok || !strings.Contains(late.Error(), "environments.tarballs were not read after 1ns, the limit of environments.wall_time") {
+		t.Errorf("got %v, want a *BuildError", err)
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"os"
 	"path"
 	"strings"
-	"sync"
 	"syscall"
 
 	"golang.org/x/mod/semver"
@@ -29,6 +28,8 @@ import (
 // Bounds of the directory environments.tarballs. Its files may come from strangers.
 const (
 	maxTarballs = 10_000
+	// bytes of a file, packed; packages of npm's registry have up to 300 MB
+	maxTarball = 512 << 20
 	// bytes of a file, unpacked, in which package.json must end
 	maxTarballScan = 512 << 20
 	// bytes of the fields of one package.json that npm needs, and of all of them
@@ -43,13 +44,17 @@ type Tarballs struct {
 	dir string
 	log *slog.Logger
 
-	mu   sync.Mutex
-	read map[string]tarball // by the name of the file
+	// The turn to read files, of one build at a time: two builds would read the same new files twice. It is a
+	// channel, so that a build that ends stops waiting.
+	turn chan struct{}
+	read map[string]tarball // by the name of the file; belongs to the turn
 }
 
 // NewTarballs returns the Tarballs of a directory, and reads nothing yet. log is the daemon's: it gets a
 // line for each file that can't be used.
-func NewTarballs(dir string, log *slog.Logger) *Tarballs { return &Tarballs{dir: dir, log: log} }
+func NewTarballs(dir string, log *slog.Logger) *Tarballs {
+	return &Tarballs{dir: dir, log: log, turn: make(chan struct{}, 1), read: map[string]tarball{}}
+}
 
 // A tarball is one file of the directory. problem says why it can't be used.
 type tarball struct {
@@ -63,12 +68,15 @@ type tarball struct {
 
 // Load reads the files of the directory for one build. It writes to the build's log why files
 // are left out. The result answers the requests of npm. It asks next, the function of a registry's
-// Fetcher, for packages that the directory lacks; nil: no registry. The error is an *IndexError, or ctx's.
-// The lock is held while files are read: two builds at the same time would read the same new files
-// twice. Files that have not changed are opened, but not read.
+// Fetcher, for packages that the directory lacks; nil: no registry. The error is an *IndexError, or the cause of ctx's
+// end. Files that have not changed are opened, but not read. If ctx ends, the next build goes on where this one stopped.
 func (t *Tarballs) Load(ctx context.Context, log io.Writer, next func(context.Context, string) Response) (get func(context.Context, string) Response, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	select {
+	case t.turn <- struct{}{}:
+		defer func() { <-t.turn }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 	root, err := os.OpenRoot(t.dir)
 	if err != nil {
 		return nil, t.fail("%v", err)
@@ -84,14 +92,15 @@ func (t *Tarballs) Load(ctx context.Context, log io.Writer, next func(context.Co
 	read := map[string]tarball{}
 	local := &localRegistry{dir: t.dir, packages: map[string][]tarball{}, files: map[string]bool{}, next: next}
 	for _, e := range entries {
-		// Reading 10,000 large files takes long, and the caller may have gone.
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
 		if !strings.HasSuffix(e.Name(), ".tgz") && !strings.HasSuffix(e.Name(), ".tar.gz") {
 			continue
 		}
-		file := t.look(root, e.Name())
+		file := t.look(ctx, root, e.Name())
+		// Reading 10,000 large files takes long, and the caller may have gone. The last file may be half read.
+		if ctx.Err() != nil {
+			maps.Copy(t.read, read)
+			return nil, context.Cause(ctx)
+		}
 		read[e.Name()] = file
 		err := file.problem
 		if err == nil {
@@ -114,7 +123,7 @@ func (t *Tarballs) fail(format string, args ...any) error {
 // look returns a file of the directory. It reads the file if it is new or has changed.
 // Failures are kept, too, so the daemon's log has one line for each bad file, not one for each
 // build.
-func (t *Tarballs) look(root *os.Root, name string) tarball {
+func (t *Tarballs) look(ctx context.Context, root *os.Root, name string) tarball {
 	f, stamp, err := openTarball(root, name)
 	if err != nil {
 		return tarball{problem: err}
@@ -123,8 +132,8 @@ func (t *Tarballs) look(root *os.Root, name string) tarball {
 	if known, ok := t.read[name]; ok && known.stamp == stamp {
 		return known
 	}
-	file, err := readTarball(f)
-	if file.stamp, file.file, file.problem = stamp, name, err; err != nil {
+	file, err := readTarball(ctx, f)
+	if file.stamp, file.file, file.problem = stamp, name, err; err != nil && ctx.Err() == nil {
 		t.leftOut(name, err)
 	}
 	return file
@@ -146,8 +155,12 @@ func openTarball(root *os.Root, name string) (f *os.File, stamp string, err erro
 		return nil, "", err
 	}
 	fi, err := f.Stat()
-	if err == nil && !fi.Mode().IsRegular() {
+	switch {
+	case err != nil:
+	case !fi.Mode().IsRegular():
 		err = errors.New("not a file")
+	case fi.Size() > maxTarball:
+		err = fmt.Errorf("it is %d bytes long, the maximum is %d", fi.Size(), int64(maxTarball))
 	}
 	if err != nil {
 		f.Close()
@@ -169,15 +182,16 @@ var tarballFields = []string{
 
 // readTarball reads the package.json of a file, and the file's hash.
 // It hashes the compressed file, because npm compares the hash with the bytes that it downloads.
-func readTarball(f *os.File) (tarball, error) {
+func readTarball(ctx context.Context, f *os.File) (tarball, error) {
+	r := untilDone{ctx, f}
 	sum := sha512.New()
-	if _, err := io.Copy(sum, f); err != nil {
+	if _, err := io.Copy(sum, r); err != nil {
 		return tarball{}, err
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return tarball{}, err
 	}
-	text, err := packageJSON(f)
+	text, err := packageJSON(r)
 	if err != nil {
 		return tarball{}, err
 	}
@@ -189,6 +203,19 @@ func readTarball(f *os.File) (tarball, error) {
 		Integrity: "sha512-" + base64.StdEncoding.EncodeToString(sum.Sum(nil)),
 	})
 	return file, nil
+}
+
+// An untilDone ends with the error of a context.
+type untilDone struct {
+	ctx  context.Context
+	from io.Reader
+}
+
+func (r untilDone) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.from.Read(p)
 }
 
 // packageJSON finds the package.json of a file. npm ignores the first part of each path in it.
