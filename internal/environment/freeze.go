@@ -187,7 +187,11 @@ func (f *freezer) entry(dir *os.File, at, name string, depth int) error {
 	if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return &os.PathError{Op: "stat", Path: at, Err: err}
 	}
-	switch st.Mode & unix.S_IFMT {
+	kind := st.Mode & unix.S_IFMT
+	if at == "bin" && kind != unix.S_IFDIR {
+		return &entryError{at, "not a directory; a link could bring another python"}
+	}
+	switch kind {
 	case unix.S_IFDIR:
 		if err := f.mkdir(at); err != nil {
 			return err
@@ -214,9 +218,6 @@ func (f *freezer) entry(dir *os.File, at, name string, depth int) error {
 		}
 		return errors.Join(err, file.Close())
 	case unix.S_IFLNK:
-		if at == "bin" {
-			return &entryError{at, "a link; it could bring another python"}
-		}
 		return f.link(dir, at, name)
 	}
 	return &entryError{at, "a device, a pipe or a socket"}
