@@ -166,3 +166,14 @@ func TestFailedRemovalLeavesNothing(t *testing.T) {
 		t.Errorf("left behind: %v", got)
 	}
 }
+
+// The path of the store may have characters of a pattern.
+func TestStoreInADirectoryWithBrackets(t *testing.T) {
+	t.Parallel()
+	x := newIndex(t, pkg{name: "skbase", version: "1.0", files: map[string]string{"skbase.py": "x=1\n"}})
+	s := newStore(t, func(c *Config) { x.from(c); c.Dir += "[1]" })
+	env, log, err := prepare(t, s, "acme", newSkill(t, "python_packages: [skbase]\n", nil), runtime.System)
+	if err != nil || !slices.Equal(env.Packages, []string{"skbase==1.0"}) {
+		t.Errorf("got %+v, %v\n%s", env, err, log)
+	}
+}

@@ -330,12 +330,13 @@ func (f *freezer) note(kind, at, value string) {
 // readPackages lists the installed packages.
 // It reads the copy, not the sandbox's tree: only the daemon can change the copy.
 func (f *freezer) readPackages() error {
-	infos, err := filepath.Glob(filepath.Join(f.into, "lib/python3*/site-packages/*.dist-info"))
+	// Not filepath.Glob: the path of state_dir may have characters of a pattern.
+	infos, err := fs.Glob(os.DirFS(f.into), "lib/python3*/site-packages/*.dist-info")
 	if err != nil {
 		return err
 	}
 	for _, info := range infos {
-		data, err := readFile(filepath.Join(info, "METADATA"), maxMetadata)
+		data, err := readFile(filepath.Join(f.into, info, "METADATA"), maxMetadata)
 		if err != nil {
 			return &entryError{filepath.Base(info), "without readable METADATA"}
 		}

@@ -276,9 +276,9 @@ func readKept(dir string, remove func(dir string) error) (*kept, error) {
 	if err != nil {
 		return nil, err
 	}
-	unfinished, err := filepath.Glob(filepath.Join(dir, newPrefix+"*"))
-	for _, u := range unfinished {
-		err = errors.Join(err, remove(u))
+	unfinished, err := fs.Glob(os.DirFS(dir), newPrefix+"*")
+	for _, name := range unfinished {
+		err = errors.Join(err, remove(filepath.Join(dir, name)))
 	}
 	if err != nil {
 		return nil, err

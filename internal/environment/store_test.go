@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -403,7 +404,7 @@ func TestLeastRecentlyUsedGoes(t *testing.T) {
 
 // A start removes the remains of a crash. Complete environments stay, with their times.
 func TestStartAfterACrash(t *testing.T) {
-	s := newStore(t, nil)
+	s := newStore(t, func(c *Config) { c.Dir += "[1]" }) // characters of a pattern mean nothing
 	put(t, s, "acme", "a", 10)
 	put(t, s, "acme", "b", 10)
 	dir := s.config.Dir
@@ -435,6 +436,9 @@ func TestStartAfterACrash(t *testing.T) {
 	}
 	if k := again.taken("acme", strings.Repeat("a", 64)); k == nil {
 		t.Error("the whole one is not found")
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "acme", strings.Repeat("a", 64), newPrefix+"1")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the part that was not finished: got %v, want that it is gone", err)
 	}
 }
 

@@ -60,10 +60,10 @@ func newUploads(dir string) (*uploads, error) {
 
 // sweep removes the files of earlier servers. Their processes must have ended.
 func (u *uploads) sweep() error {
-	all, err := filepath.Glob(filepath.Join(u.dir, uploadPrefix+"*"))
-	for _, path := range all {
-		if !strings.HasPrefix(filepath.Base(path), u.prefix) {
-			err = errors.Join(err, os.RemoveAll(path))
+	all, err := fs.Glob(os.DirFS(u.dir), uploadPrefix+"*")
+	for _, name := range all {
+		if !strings.HasPrefix(name, u.prefix) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(u.dir, name)))
 		}
 	}
 	return err

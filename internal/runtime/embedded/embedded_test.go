@@ -52,7 +52,7 @@ func TestName(t *testing.T) {
 }
 
 func TestUnpack(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "python")
+	dir := filepath.Join(t.TempDir(), "[python]") // characters of a pattern mean nothing
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -62,15 +62,15 @@ func unpack(dir, target string) error {
 
 // programOf returns the name of the interpreter in bin, such as python3.14.
 func programOf(bin string) (string, error) {
-	found, err := filepath.Glob(filepath.Join(bin, "python3.[0-9]*"))
+	found, err := fs.Glob(os.DirFS(bin), "python3.[0-9]*")
 	if err != nil {
 		return "", err
 	}
-	found = slices.DeleteFunc(found, func(path string) bool { return strings.HasSuffix(path, "-config") })
+	found = slices.DeleteFunc(found, func(name string) bool { return strings.HasSuffix(name, "-config") })
 	if len(found) != 1 {
 		return "", fmt.Errorf("%d interpreters in bin, want one", len(found))
 	}
-	return filepath.Base(found[0]), nil
+	return found[0], nil
 }
 
 // keepPython removes files that do not work. The other programs in bin import modules
@@ -94,12 +94,12 @@ func keepPython(dir, program string) error {
 			return err
 		}
 	}
-	libraries, err := filepath.Glob(filepath.Join(dir, "lib/libpython3*"))
+	libraries, err := fs.Glob(os.DirFS(dir), "lib/libpython3*")
 	if err != nil {
 		return err
 	}
-	for _, path := range libraries {
-		if err := os.Remove(path); err != nil {
+	for _, name := range libraries {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
 			return err
 		}
 	}
