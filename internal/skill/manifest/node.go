@@ -3,6 +3,7 @@ package manifest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -20,6 +21,7 @@ const (
 	maxNodeLock     = 8 << 20 // bytes of a package-lock.json
 	maxNodeSpec     = 200     // bytes of one version
 	maxNodeName     = 214     // characters (npm's rule for new names)
+	maxNodePath     = 4096    // bytes of a package's path in a lock; PATH_MAX
 )
 
 // nodeFiles are the files of a skill that may declare Node packages. The first one that declares
@@ -168,15 +170,13 @@ const maxNamedScripts = 10
 // installScripts returns the first packages of a lock that NodeLock accepts, by name, whose installation runs a script.
 func installScripts(lock []byte) []string {
 	var read struct {
-		Packages map[string]struct {
-			HasInstallScript bool `json:"hasInstallScript"`
-		} `json:"packages"`
+		Packages map[string]lockedEntry `json:"packages"`
 	}
-	// A field of another type is not a script: npm reads true only.
 	_ = json.Unmarshal(bytes.TrimPrefix(lock, []byte("\xef\xbb\xbf")), &read)
 	var names []string
 	for at, p := range read.Packages {
-		if name, err := lockedName(at); p.HasInstallScript && at != "" && err == nil {
+		// npm reads true only.
+		if name, err := lockedName(at); string(p["hasInstallScript"]) == "true" && at != "" && err == nil {
 			names = append(names, name)
 		}
 	}
@@ -274,15 +274,44 @@ func onlyVersions(value any, depth int) bool {
 	return false
 }
 
-// lockedPackage has the fields of an entry of package-lock.json that say where a package comes
-// from (docs.npmjs.com/cli/configuring-npm/package-lock-json).
+// A lockedEntry is an entry of package-lock.json, by the exact names of its fields. A struct would not do: encoding/json
+// takes "Integrity" for "integrity", and npm does not.
+type lockedEntry map[string]json.RawMessage
+
+// lockedPackage has the fields of an entry that say where a package comes from
+// (docs.npmjs.com/cli/configuring-npm/package-lock-json).
 type lockedPackage struct {
-	Name      string `json:"name"`
-	Version   string `json:"version"`
-	Resolved  string `json:"resolved"`
-	Integrity string `json:"integrity"`
-	Link      bool   `json:"link"`
-	InBundle  bool   `json:"inBundle"`
+	name, version, resolved, integrity string
+	link, inBundle                     bool
+}
+
+// read reads the fields. The error says that a field has another type.
+func (e lockedEntry) read() (p lockedPackage, err error) {
+	for name, to := range map[string]any{
+		"name": &p.name, "version": &p.version, "resolved": &p.resolved, "integrity": &p.integrity, "link": &p.link, "inBundle": &p.inBundle,
+	} {
+		if value, ok := e[name]; ok {
+			err = errors.Join(err, json.Unmarshal(value, to))
+		}
+	}
+	return p, err
+}
+
+// bundles reports whether an entry has a list of packages that come within it.
+func (e lockedEntry) bundles() bool {
+	var names []string
+	value := e["bundleDependencies"]
+	return string(value) == "true" || json.Unmarshal(value, &names) == nil && len(names) > 0
+}
+
+// within reports whether the package at a path of a lock is below one of these packages.
+func within(at string, packages map[string]bool) bool {
+	for i := strings.LastIndex(at, "/node_modules/"); i >= 0; i = strings.LastIndex(at, "/node_modules/") {
+		if at = at[:i]; packages[at] {
+			return true
+		}
+	}
+	return false
 }
 
 // lockedFields are the only fields of such an entry that npm gets: without "resolved" it asks the
@@ -299,14 +328,20 @@ var integrityForm = lazyregexp.New(`^(?:sha(?:1|256|384|512)-[A-Za-z0-9+/]+=*\s*
 // integrity. manifest is NodeNeeds.Manifest. The error names an entry that comes from elsewhere.
 func NodeLock(text, manifest []byte) ([]byte, error) {
 	var lock struct {
-		Version  int                                   `json:"lockfileVersion"`
-		Packages map[string]map[string]json.RawMessage `json:"packages"`
+		Version  int                    `json:"lockfileVersion"`
+		Packages map[string]lockedEntry `json:"packages"`
 	}
 	if err := json.Unmarshal(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")), &lock); err != nil {
 		return nil, fmt.Errorf("the lock is not JSON of the known form")
 	}
 	if lock.Version < 2 || lock.Version > 3 || lock.Packages == nil {
 		return nil, fmt.Errorf("the lock has version %d; write it anew with npm 7 or later: npm install --package-lock-only", lock.Version)
+	}
+	bundlers := map[string]bool{} // without the skill: its own list is not in manifest
+	for at, fields := range lock.Packages {
+		if at != "" && fields.bundles() {
+			bundlers[at] = true
+		}
 	}
 	clean := map[string]any{"": json.RawMessage(manifest)}
 	for at, fields := range lock.Packages {
@@ -317,7 +352,7 @@ func NodeLock(text, manifest []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := checkLocked(at, name, fields); err != nil {
+		if err := checkLocked(at, name, fields, within(at, bundlers)); err != nil {
 			return nil, err
 		}
 		kept := map[string]json.RawMessage{}
@@ -334,6 +369,9 @@ func NodeLock(text, manifest []byte) ([]byte, error) {
 // lockedName returns the name of the package at a path of a lock: "b" of
 // "node_modules/a/node_modules/b". All its folders must be names of packages.
 func lockedName(at string) (string, error) {
+	if len(at) > maxNodePath {
+		return "", fmt.Errorf("the lock has a path of %d bytes, the maximum is %d", len(at), maxNodePath)
+	}
 	name := ""
 	for i, part := range strings.Split("/"+at, "/node_modules/") {
 		if i == 0 && part != "" || i > 0 && CheckNodePackage(part, "") != nil {
@@ -347,27 +385,23 @@ func lockedName(at string) (string, error) {
 // checkLocked reports an entry of a lock that doesn't come from a registry, or has no integrity to
 // compare.
 // A link would make npm follow a path of the skill. Sources other than a registry (git, files,
-// plain URLs) would be fetched without the daemon's bounds.
-func checkLocked(at, name string, fields map[string]json.RawMessage) error {
-	text, err := json.Marshal(fields)
-	var p lockedPackage
-	if err == nil {
-		err = json.Unmarshal(text, &p)
-	}
+// plain URLs) would be fetched without the daemon's bounds. bundled says that a package above it has a bundle.
+func checkLocked(at, name string, fields lockedEntry, bundled bool) error {
+	p, err := fields.read()
 	if err != nil {
 		return fmt.Errorf("the lock's entry %.200q has fields of another type", at)
 	}
-	if p.Name != "" { // an alias
-		name = p.Name
+	if p.name != "" { // an alias
+		name = p.name
 	}
 	switch {
-	case p.Link || p.Version == "" || CheckNodePackage(name, p.Version) != nil:
+	case p.link || p.version == "" || CheckNodePackage(name, p.version) != nil:
 		return fmt.Errorf("the lock's entry %.200q is no version of a package in a registry", at)
-	case p.InBundle:
+	case p.inBundle && bundled:
 		return nil // it comes within another package
-	case p.Resolved != "" && !fromRegistry(p.Resolved, name):
-		return fmt.Errorf("the lock takes %.200q from %.200q; packages come from the daemon's sources only", at, p.Resolved)
-	case !integrityForm.MatchString(p.Integrity):
+	case p.resolved != "" && !fromRegistry(p.resolved, name):
+		return fmt.Errorf("the lock takes %.200q from %.200q; packages come from the daemon's sources only", at, p.resolved)
+	case !integrityForm.MatchString(p.integrity):
 		return fmt.Errorf("the lock's entry %.200q has no integrity; write the lock anew: npm install --package-lock-only", at)
 	}
 	return nil

@@ -33,7 +33,7 @@ func TestNodePackagesOfAManifest(t *testing.T) {
 
 // Packages whose installation runs a script are named: the daemon does not run it by default.
 func TestNodeInstallScripts(t *testing.T) {
-	runs := strings.Replace(locked, "{", `{"hasInstallScript": true, `, 1)
+	runs := strings.Replace(locked, "{", `{"hasInstallScript": true, "HasInstallScript": false, `, 1)
 	own := lock(`"node_modules/z": ` + runs + `, "node_modules/b/node_modules/z": ` + runs)
 	needs, found := readSkill(t, files{"SKILL.md": nodeFront, "package.json": `{"dependencies": {"z": "1"}}`, "package-lock.json": own})
 	if needs.Node.Problem.Reason != "" || len(found) != 1 || found[0].Rule != RuleNodeScripts || found[0].File != "package-lock.json" || !strings.Contains(found[0].Message, "installs them: z; ") {
@@ -138,9 +138,9 @@ func lock(entries string) string {
 
 // A lock says which versions there are and their hashes, never where they come from.
 func TestNodeLock(t *testing.T) {
-	clean, err := NodeLock([]byte(lock(`"node_modules/z": {"version": "1.0.0", "resolved": "https://elsewhere.example/npm/z/-/z-1.0.0.tgz", "integrity": "sha512-AAAA==", "evil": 1, "bin": {"z": "z.js"}},
-		"node_modules/z/node_modules/@s/y": {"version": "1.0.0", "inBundle": true}`)), []byte(`{"dependencies":{"z":"1"}}`))
-	const want = `{"lockfileVersion":3,"name":"skill","packages":{"":{"dependencies":{"z":"1"}},"node_modules/z":{"bin":{"z":"z.js"},"integrity":"sha512-AAAA==","version":"1.0.0"},"node_modules/z/node_modules/@s/y":{"inBundle":true,"version":"1.0.0"}},"requires":true}`
+	clean, err := NodeLock([]byte(lock(`"node_modules/z": {"version": "1.0.0", "resolved": "https://elsewhere.example/npm/z/-/z-1.0.0.tgz", "integrity": "sha512-AAAA==", "evil": 1, "bin": {"z": "z.js"}, "bundleDependencies": ["@s/y"]},
+		"node_modules/z/node_modules/@s/y/node_modules/x": {"version": "1.0.0", "inBundle": true}, "node_modules/z/node_modules/@s/y": {"version": "1.0.0", "inBundle": true}`)), []byte(`{"dependencies":{"z":"1"}}`))
+	const want = `{"lockfileVersion":3,"name":"skill","packages":{"":{"dependencies":{"z":"1"}},"node_modules/z":{"bin":{"z":"z.js"},"bundleDependencies":["@s/y"],"integrity":"sha512-AAAA==","version":"1.0.0"},"node_modules/z/node_modules/@s/y":{"inBundle":true,"version":"1.0.0"},"node_modules/z/node_modules/@s/y/node_modules/x":{"inBundle":true,"version":"1.0.0"}},"requires":true}`
 	if err != nil || string(clean) != want {
 		t.Errorf("got %s, %v\nwant %s", clean, err, want)
 	}
@@ -157,7 +157,14 @@ func TestNodeLock(t *testing.T) {
 		`"node_modules/../z": {"version": "1.0.0"}`:               "no package of a registry",
 		`"packages/z": {"version": "1.0.0"}`:                      "no package of a registry",
 		`"node_modules/a/b/node_modules/z": {"version": "1.0.0"}`: "no package of a registry",
-		`"node_modules/z": {"version": 1}`:                        "another type",
+		// npm knows the exact names of the fields only.
+		`"node_modules/z": {"version": "1.0.0", "Integrity": "sha512-AAAA=="}`:                                                            "no integrity",
+		`"node_modules/z": {"version": "file:../z", "verſion": "1.0.0", "integrity": "sha512-AAAA=="}`:                                    "no version",
+		`"node_modules/z": {"version": "1.0.0", "inBundle": true}`:                                                                        "no integrity",
+		`"node_modules/z": ` + locked + `, "node_modules/z/node_modules/y": {"version": "1.0.0", "inBundle": true}`:                       "no integrity",
+		`"node_modules/z": {"version": "1.0.0", "inBundle": true, "bundleDependencies": ["y"]}`:                                           "no integrity",
+		`"` + strings.Repeat("node_modules/z/", 300) + `node_modules/z": ` + locked:                                                       "a path of",
+		`"node_modules/z": {"version": 1}`:                                                                                                "another type",
 		`"node_modules/z": {"name": "../y", "version": "1.0.0", "resolved": "https://a.example/y/-/y.tgz", "integrity": "sha512-AAAA=="}`: "no version",
 	} {
 		if _, err := NodeLock([]byte(lock(entries)), []byte(`{}`)); err == nil || !strings.Contains(err.Error(), reason) {
