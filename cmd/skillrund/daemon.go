@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -196,19 +195,21 @@ func (d *daemon) listen(sockets inherited) (listeners, error) {
 // accept serves the listeners. A server that fails sends its error to d.failed.
 func (d *daemon) accept(open listeners) {
 	d.listeners = open
-	serve := func(of []net.Listener, message string, f func(net.Listener) error) {
-		for _, l := range of {
-			d.log.Info(message, "network", l.Addr().Network(), "address", l.Addr().String())
-			d.serving.Go(func() {
-				if err := f(l); err != nil {
-					d.failed <- err
-				}
-			})
+	for _, l := range open.all {
+		message, serve := "listening", d.server.Serve
+		switch l.to {
+		case serviceMCP:
+			message, serve = "listening for MCP", d.mcp.Serve
+		case serviceMetrics:
+			message, serve = "listening for Prometheus", d.scrapes.Serve
 		}
+		d.log.Info(message, "network", l.Addr().Network(), "address", l.Addr().String())
+		d.serving.Go(func() {
+			if err := serve(open.secured(l)); err != nil {
+				d.failed <- err
+			}
+		})
 	}
-	serve(open.grpc, "listening", d.server.Serve)
-	serve(open.mcp, "listening for MCP", d.mcp.Serve)
-	serve(open.metrics, "listening for Prometheus", d.scrapes.Serve)
 }
 
 // start makes all parts of a daemon except the listeners. On an error it closes the parts

@@ -352,10 +352,8 @@ func TestListenTakesInheritedSockets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, l := range open.all() {
-			defer l.Close()
-		}
-		if open.stay != stay || len(open.all()) != 3 || open.grpc[0] != grpc || (open.mcp[0] == agents) != stay {
+		defer open.close()
+		if open.stay != stay || len(open.all) != 3 || open.all[0].Listener != grpc || (open.all[1].Listener == agents) != stay {
 			t.Errorf("got %+v, want the sockets %v and %v, stay %v", open, grpc.Addr(), agents.Addr(), stay)
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"syscall"
 
@@ -19,25 +18,70 @@ import (
 	"github.com/skillrun/skillrun/internal/ingress"
 )
 
-// listeners holds the open listeners of each protocol.
+// listeners holds the open listeners.
 type listeners struct {
-	grpc, mcp, metrics []net.Listener
-	// The same ones without TLS, for a takeover.
-	raw []net.Listener
+	all         []listener
+	certificate *ingress.Certificate // of the TCP listeners; nil: no TLS
 	// The sockets of all callers are inherited. So connections wait in the kernel while no daemon accepts them.
 	stay bool
 }
 
-func (l listeners) all() []net.Listener { return slices.Concat(l.grpc, l.mcp, l.metrics) }
+// A listener is one listener of the daemon, without TLS.
+type listener struct {
+	net.Listener
+	to service
+}
+
+// A service is what a daemon serves at a listener.
+type service int
+
+const (
+	serviceGRPC service = iota
+	serviceMCP
+	serviceMetrics
+)
+
+// secured returns one of the listeners with TLS, if it has TLS.
+func (l listeners) secured(one listener) net.Listener {
+	if l.certificate == nil || one.Addr().Network() != "tcp" {
+		return one.Listener
+	}
+	if one.to == serviceGRPC {
+		return ingress.Secure(one.Listener, l.certificate, ingress.HTTP2)
+	}
+	return ingress.Secure(one.Listener, l.certificate, ingress.HTTP1)
+}
+
+func (l listeners) close() {
+	for _, one := range l.all {
+		one.Close()
+	}
+}
 
 // files returns copies of the sockets. The caller closes them, after an error, too.
 func (l listeners) files() (open []*os.File, err error) {
-	for _, l := range l.raw {
-		f, err := copySocket(l)
+	for _, one := range l.all {
+		f, err := copySocket(one.Listener)
 		if err != nil {
 			return open, err
 		}
 		open = append(open, f)
+	}
+	return open, nil
+}
+
+// reopen returns listeners of copies of the sockets, which files has made. It changes no socket file and reads no
+// certificate, so it works even if these are gone.
+func (l listeners) reopen(copies []*os.File) (listeners, error) {
+	open := l
+	open.all = nil
+	for n, f := range copies {
+		again, err := net.FileListener(f)
+		if err != nil {
+			open.close()
+			return listeners{}, fmt.Errorf("listener %s: %w", f.Name(), err)
+		}
+		open.all = append(open.all, listener{again, l.all[n].to})
 	}
 	return open, nil
 }
@@ -61,8 +105,8 @@ func copySocket(l net.Listener) (*os.File, error) {
 
 // leaveNames keeps the files of the Unix sockets when the listeners are closed: another daemon listens there.
 func (l listeners) leaveNames() {
-	for _, l := range l.raw {
-		if u, ok := l.(*net.UnixListener); ok {
+	for _, one := range l.all {
+		if u, ok := one.Listener.(*net.UnixListener); ok {
 			u.SetUnlinkOnClose(false)
 		}
 	}
@@ -102,9 +146,7 @@ func listen(c config, sockets inherited, log *slog.Logger) (listeners, error) {
 	}
 	if err != nil {
 		sockets.close()
-		for _, l := range open.all() {
-			l.Close()
-		}
+		open.close()
 	}
 	return open, err
 }
@@ -116,9 +158,7 @@ func listen(c config, sockets inherited, log *slog.Logger) (listeners, error) {
 func listenFrom(c config, sockets *inherited, log *slog.Logger) (open listeners, err error) {
 	defer func() {
 		if err != nil {
-			for _, l := range open.all() {
-				l.Close()
-			}
+			open.close()
 		}
 	}()
 	gid, err := c.socketGroup()
@@ -128,38 +168,32 @@ func listenFrom(c config, sockets *inherited, log *slog.Logger) (open listeners,
 		}
 		log.Info("the group of the sockets does not exist, so only root can open them; run groupadd --system "+defaultGroup, "group", defaultGroup)
 	}
-	var certificate *ingress.Certificate
 	if c.usesTLS() {
-		if certificate, err = c.certificate(log); err != nil {
+		if open.certificate, err = c.certificate(log); err != nil {
 			return open, fmt.Errorf("listen.tls: %w", err)
 		}
 	}
 	open.stay = true
 	for _, at := range []struct {
 		key, network, address string
-		protocol              string
-		to                    *[]net.Listener
+		to                    service
 	}{
-		{"listen.unix", "unix", c.Listen.Unix, "", &open.grpc},
-		{"listen.tcp", "tcp", c.Listen.TCP, ingress.HTTP2, &open.grpc},
-		{"listen.mcp_unix", "unix", c.Listen.MCPUnix, "", &open.mcp},
-		{"listen.mcp_tcp", "tcp", c.Listen.MCPTCP, ingress.HTTP1, &open.mcp},
-		{"listen.metrics_tcp", "tcp", c.Listen.MetricsTCP, ingress.HTTP1, &open.metrics},
+		{"listen.unix", "unix", c.Listen.Unix, serviceGRPC},
+		{"listen.tcp", "tcp", c.Listen.TCP, serviceGRPC},
+		{"listen.mcp_unix", "unix", c.Listen.MCPUnix, serviceMCP},
+		{"listen.mcp_tcp", "tcp", c.Listen.MCPTCP, serviceMCP},
+		{"listen.metrics_tcp", "tcp", c.Listen.MetricsTCP, serviceMetrics},
 	} {
 		if at.address == "" {
 			continue
 		}
 		l := sockets.take(at.network, at.address)
-		open.stay = open.stay && (l != nil || at.to == &open.metrics)
+		open.stay = open.stay && (l != nil || at.to == serviceMetrics)
 		l, err := c.listenOn(l, at.network, at.address, gid)
 		if err != nil {
 			return open, fmt.Errorf("%s: %w", at.key, err)
 		}
-		open.raw = append(open.raw, l)
-		if at.network == "tcp" && certificate != nil {
-			l = ingress.Secure(l, certificate, at.protocol)
-		}
-		*at.to = append(*at.to, l)
+		open.all = append(open.all, listener{l, at.to})
 	}
 	return open, nil
 }

@@ -263,15 +263,9 @@ func (d *daemon) leaveForNext(ctx context.Context) (end func(next *net.UnixConn)
 func (d *daemon) resume(ctx context.Context, resumeStores func() error, sockets []*os.File) error {
 	d.sweepNext(ctx)
 	err := resumeStores()
-	var again inherited
-	for _, f := range sockets {
-		l, openErr := net.FileListener(f)
-		if err = errors.Join(err, openErr); openErr == nil {
-			again = append(again, l)
-		}
-	}
-	stop, stay := d.stopper(), d.listeners.stay
-	if err := errors.Join(err, d.openServers()); err != nil {
+	again, reopenErr := d.listeners.reopen(sockets)
+	stop := d.stopper()
+	if err := errors.Join(err, reopenErr, d.openServers()); err != nil {
 		again.close()
 		return &notTakenBack{err}
 	}
@@ -279,13 +273,7 @@ func (d *daemon) resume(ctx context.Context, resumeStores func() error, sockets 
 	former, end := context.WithCancel(context.WithoutCancel(ctx))
 	d.endFormer = append(d.endFormer, end)
 	d.serving.Go(func() { stop(former) })
-	listeners, err := listenFrom(d.config, &again, d.log)
-	again.close()
-	if err != nil {
-		return &notTakenBack{err}
-	}
-	listeners.stay = stay
-	d.accept(listeners)
+	d.accept(again)
 	return nil
 }
 

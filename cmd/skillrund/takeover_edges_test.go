@@ -53,7 +53,7 @@ func TestCopiedSocketsDoNotBlock(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		files, err := listeners{raw: []net.Listener{l}}.files()
+		files, err := listeners{all: []listener{{Listener: l}}}.files()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -258,9 +258,15 @@ func TestTakeoverThatFails(t *testing.T) {
 	defer cancel()
 	_, s := d.waitsFor(ctx, code("hostile", "print('ready', flush=True); print(input())"))
 
-	// It dies after the hand-over.
+	// It dies after the hand-over. The daemon takes its socket back although the socket's file is gone.
+	if err := os.Rename(filepath.Join(dir, "s.sock"), filepath.Join(dir, "away")); err != nil {
+		t.Fatal(err)
+	}
 	d.cmd.Process.Signal(syscall.SIGUSR2)
 	d.untilLogged("the next daemon does not serve; this daemon continues to serve")
+	if err := os.Rename(filepath.Join(dir, "away"), filepath.Join(dir, "s.sock")); err != nil {
+		t.Fatal(err)
+	}
 	d.works()
 	if got := d.instances(); len(got) != 1 {
 		t.Errorf("instances: got %q, want one", got)
