@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"net"
+	"os/exec"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -43,5 +45,36 @@ func TestPeerCalls(t *testing.T) {
 	case <-ended:
 	case <-time.After(patience):
 		t.Error("still serving, after the end of the connection")
+	}
+}
+
+// The next daemon waits for the answer to Serving however long the earlier one is stopped: if it gave up, the earlier
+// one would read the call later, and end, too.
+func TestServingWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		next, earlier := net.Pipe()
+		e := &earlierDaemon{calls: newCalls(next)}
+		defer e.calls.Close()
+		go serveCalls(earlier, map[string]peerMethod{callServing: withoutReply(func(nothing) { time.Sleep(time.Hour) })})
+		if err := e.serving(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A next daemon that has called Serving, and has ended before the earlier one reads the call, does not serve.
+func TestServingOfAnEndedDaemon(t *testing.T) {
+	n := &nextDaemon{cmd: &exec.Cmd{}, serving: make(chan struct{}), gone: make(chan struct{})}
+	close(n.serving)
+	for range 100 { // select chooses at random
+		if err := n.awaitServing(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(n.gone)
+	for range 100 {
+		if err := n.awaitServing(t.Context()); err == nil {
+			t.Fatal("a daemon that has ended serves")
+		}
 	}
 }

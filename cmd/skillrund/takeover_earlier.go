@@ -200,24 +200,40 @@ func (d *daemon) handOver(ctx context.Context, n *nextDaemon) error {
 	if err == nil {
 		failpoint.Reach(failpoint.DuringHandOver)
 		n.handed <- handed
-		select {
-		case <-n.serving:
+		if err = n.awaitServing(patience); err == nil {
 			failpoint.Reach(failpoint.AfterServing)
 			clients(n.clients)
 			d.stopScrapes(ctx)
 			d.log.Info("takeover: the next daemon serves", "pid", n.cmd.Process.Pid, "executions_left", len(handed.Executions),
 				"callers_waited_ms", time.Since(began).Milliseconds())
 			return nil
-		case <-n.gone:
-			err = fmt.Errorf("the next daemon ended with %v; its messages are above", n.cmd.ProcessState)
-		case <-patience.Done():
-			err = fmt.Errorf("the next daemon did not serve within %v", servingPatience)
 		}
 	}
 	n.end()
 	err = errors.Join(err, d.resume(ctx, resumeStores, sockets))
 	clients(nil)
 	return err
+}
+
+// awaitServing waits until the next daemon serves. A next daemon that has called Serving may have ended since, for example
+// while this daemon was stopped.
+func (n *nextDaemon) awaitServing(patience context.Context) error {
+	select {
+	case <-n.serving:
+	case <-n.gone:
+	case <-patience.Done():
+	}
+	select {
+	case <-n.gone:
+		return fmt.Errorf("the next daemon ended with %v; its messages are above", n.cmd.ProcessState)
+	default:
+	}
+	select {
+	case <-n.serving:
+		return nil
+	default:
+		return fmt.Errorf("the next daemon did not serve within %v", servingPatience)
+	}
 }
 
 // forwardPatience bounds the wait for calls that this daemon forwards, from the beginning of the drain on. Many of them

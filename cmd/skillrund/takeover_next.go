@@ -144,10 +144,11 @@ func (d *daemon) nextCalls() map[string]peerMethod {
 }
 
 // serving tells the earlier daemon that this one accepts connections, and waits for the answer. Before the answer,
-// the earlier daemon may give up this takeover and kill this process. If the earlier daemon dies, serving returns nil: it
-// has handed over everything, and outlive notices the death, too.
+// the earlier daemon may give up this takeover and kill this process. So serving has no time limit: if this daemon gave
+// up, too, then both could end. If the earlier daemon dies, serving returns nil: it has handed over everything, and
+// outlive notices the death, too.
 func (e *earlierDaemon) serving() error {
-	err := callPeer(e.calls, callServing, nothing{}, &nothing{})
+	err := e.calls.Call(callServing, nothing{}, &nothing{})
 	if err != nil && !errors.Is(err, rpc.ErrShutdown) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("takeover: %w", err)
 	}
