@@ -90,7 +90,7 @@ type daemon struct {
 	endFormer []context.CancelFunc // each ends the calls of servers that a failed takeover has replaced
 	failed    chan error           // has room for an error of each listener
 	earlier   *earlierDaemon       // from which this daemon has taken over; nil: a plain start
-	adopted   chan struct{}        // closed when the earlier daemon has ended; nil: a plain start
+	adopted   chan struct{}        // closed when the earlier daemon has ended and its state is adopted; nil: a plain start
 }
 
 // serve starts the daemon and runs it until a signal ends it. Health says SERVING only if every

@@ -295,7 +295,7 @@ func (d *daemon) resume(ctx context.Context, resumeStores func() error, sockets 
 
 // A takeoverState says whether a takeover is wanted, or a next daemon starts. It has no lock: only untilStop uses it.
 type takeoverState struct {
-	wanted  bool             // a takeover begins when the earlier daemon has ended
+	wanted  bool             // a takeover begins when the state of the earlier daemon is adopted
 	started chan startedNext // gets the result of the start; nil: no next daemon starts
 	stop    context.CancelFunc
 }
@@ -305,8 +305,8 @@ type startedNext struct {
 	err  error
 }
 
-// ask begins a takeover. Two daemons at most can share the state. So while an earlier daemon has not ended, ask only
-// notes that a takeover is wanted.
+// ask begins a takeover. Two daemons at most can share the state. So until the state of an earlier daemon is
+// adopted, ask only notes that a takeover is wanted.
 func (t *takeoverState) ask(ctx context.Context, d *daemon) {
 	switch {
 	case t.started != nil:
@@ -322,7 +322,7 @@ func (t *takeoverState) ask(ctx context.Context, d *daemon) {
 	}
 }
 
-// inherits reports whether the daemon from which this one took over has not ended.
+// inherits reports whether this daemon has not adopted all state of the daemon from which it took over.
 func (d *daemon) inherits() bool {
 	if d.adopted == nil {
 		return false

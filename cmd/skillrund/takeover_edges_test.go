@@ -134,7 +134,7 @@ func TestTakeoverKeepsTheLock(t *testing.T) {
 }
 
 // After a takeover the first SIGTERM to the earlier daemon ends no execution: the daemon drains already. Ctrl-C in a
-// terminal sends the signal to both daemons.
+// terminal sends the signal to both daemons. The next daemon adopts the state again and again until it has everything.
 func TestTakeoverAndSIGTERM(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -146,8 +146,17 @@ func TestTakeoverAndSIGTERM(t *testing.T) {
 	next := d.takeOver()
 	d.cmd.Process.Signal(syscall.SIGTERM)
 	d.untilLogged("draining already")
+	// A part of the state that can't be adopted at first is adopted later.
+	environments := filepath.Join(dir, "state/environments")
+	if err := os.Rename(environments, environments+".away"); err != nil {
+		t.Fatal(err)
+	}
 	sendLine(t, s, "still there")
 	readLine(t, s, "still there\n")
+	next.untilLogged("some state of the earlier daemon is not adopted yet")
+	if err := os.Rename(environments+".away", environments); err != nil {
+		t.Fatal(err)
+	}
 	next.untilAlone(d)
 	if r := next.attach(id, 0); r.outcome.GetEnd() != pb.ExecutionEnd_EXECUTION_END_EXITED {
 		t.Errorf("it ended as %v", r.outcome)

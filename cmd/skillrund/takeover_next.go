@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/rpc"
 	"os"
@@ -156,30 +157,62 @@ func (e *earlierDaemon) serving() error {
 }
 
 // outlive answers the calls of the earlier daemon until that daemon has ended, and then adopts the state that the
-// earlier daemon leaves. It closes d.adopted even if a part could not be adopted.
+// earlier daemon leaves. It closes d.adopted when everything is adopted.
 func (d *daemon) outlive(ctx context.Context, e *earlierDaemon) {
 	serveCalls(e.conn, d.nextCalls())
 	e.calls.Close()
-	if err := d.adopt(context.WithoutCancel(ctx)); err != nil {
-		d.log.Error("takeover: some state of the earlier daemon could not be adopted; restart the daemon when it is idle", "err", err)
-	} else {
+	if adopt(ctx, d.log, d.adoptions()) {
 		d.log.Info("takeover: the earlier daemon has ended")
+		close(d.adopted)
 	}
-	close(d.adopted)
 }
 
-// adopt makes this daemon the only user of all state, after the earlier daemon has ended. The order matters: the
-// sandboxes of the earlier daemon are removed first, because no program may still run when the record says that its
-// execution has ended. If the adoption of one part fails, adopt still adopts the other parts.
-func (d *daemon) adopt(ctx context.Context) error {
-	return errors.Join(
-		d.host.Sweep(ctx),
-		d.audit.Own(),
-		d.record.Adopt(ctx),
-		d.sessions.Adopt(ctx),
-		d.executor.Adopt(ctx),
-		d.skills.Adopt(ctx),
-		d.environments.Adopt(ctx),
-		d.server.Adopt(),
-	)
+// adoptions returns the steps that make this daemon the only user of all state, after the earlier daemon has ended. The
+// order matters: the sandboxes of the earlier daemon are removed first, because no program may still run when the record
+// says that its execution has ended.
+func (d *daemon) adoptions() []adoption {
+	return []adoption{
+		d.host.Sweep,
+		func(context.Context) error { return d.audit.Own() },
+		// The executor frees the slots of the executions also if the record is not adopted yet. It ends those in the record.
+		func(ctx context.Context) error { return errors.Join(d.record.Adopt(ctx), d.executor.Adopt(ctx)) },
+		d.sessions.Adopt,
+		d.skills.Adopt,
+		d.environments.Adopt,
+		func(context.Context) error { return d.server.Adopt() },
+	}
+}
+
+// An adoption adopts a part of the state. It is called until it succeeds.
+type adoption func(context.Context) error
+
+// adoptInterval is the time after which adopt tries again. Most errors come from a full disk or a lack of descriptors.
+const adoptInterval = 5 * time.Second
+
+// adopt takes all steps. It takes those that fail again and again until they succeed, or ctx is done. done reports
+// whether all have succeeded.
+func adopt(ctx context.Context, log *slog.Logger, steps []adoption) (done bool) {
+	logged := ""
+	for {
+		var failed []adoption
+		var errs error
+		for _, step := range steps {
+			if err := step(context.WithoutCancel(ctx)); err != nil {
+				failed, errs = append(failed, step), errors.Join(errs, err)
+			}
+		}
+		if errs == nil {
+			return true
+		}
+		if logged != errs.Error() {
+			logged = errs.Error()
+			log.Error("takeover: some state of the earlier daemon is not adopted yet; the daemon tries again until it is", "err", errs)
+		}
+		steps = failed
+		select {
+		case <-time.After(adoptInterval):
+		case <-ctx.Done():
+			return false
+		}
+	}
 }

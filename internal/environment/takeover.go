@@ -85,7 +85,7 @@ func (s *Store) Reread(context.Context) error {
 
 // Adopt makes this process the only user of the directory. The earlier process must have ended. Adopt adds the
 // environments that the earlier process has built since Reread, and removes unused files that Open has left for it.
-// If a removal fails, the next build tries again.
+// If a removal fails, the next build tries again. After an error Adopt can be called again.
 func (s *Store) Adopt(context.Context) error {
 	s.mu.Lock()
 	defer s.unlock()
@@ -97,12 +97,12 @@ func (s *Store) Adopt(context.Context) error {
 		s.trash = append(s.trash, dir)
 		return nil
 	})
-	s.endAllRetired()
-	s.evict()
 	if err != nil {
-		s.unread = err // take looks on the disk for what learn has not found
+		s.phase = unadopted
 		return fmt.Errorf("environments: adopt: %w", err)
 	}
+	s.endAllRetired()
+	s.evict()
 	return nil
 }
 

@@ -244,3 +244,22 @@ func TestBuildDuringTakeover(t *testing.T) {
 	l.Release()
 	next.Close()
 }
+
+// An Adopt that fails changes nothing that a second one needs.
+func TestAdoptAgain(t *testing.T) {
+	s := openStore(t, Config{Dir: filepath.Join(t.TempDir(), "environments")})
+	c := s.config
+	c.Takeover = true
+	next := openStore(t, c)
+	mustDo(t, s.HandOver(t.Context()))
+	mustDo(t, next.Reread(t.Context()))
+	s.Close()
+	mustDo(t, os.Rename(c.Dir, c.Dir+".away"))
+	if err := next.Adopt(t.Context()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v, want %v", err, os.ErrNotExist)
+	}
+	mustDo(t, os.Rename(c.Dir+".away", c.Dir))
+	mustDo(t, next.Adopt(t.Context()))
+	put(t, next, "acme", "a", 10)
+	wantKeys(t, next, "acme/a")
+}

@@ -160,7 +160,8 @@ func (x *Executor) endInherited(id string) {
 }
 
 // Adopt ends the executions that died with the earlier daemon, as DAEMON_LOST. Call it when the earlier daemon has
-// ended, its sandboxes are removed, and Config.Record is adopted.
+// ended, its sandboxes are removed, and Config.Record is adopted. If Config.Record is not adopted yet, Adopt only frees
+// the slots. It can be called again.
 func (x *Executor) Adopt(ctx context.Context) error {
 	x.mu.Lock()
 	x.inheritance.from = nil

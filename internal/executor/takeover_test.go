@@ -379,6 +379,28 @@ func TestAdoptInherited(t *testing.T) {
 	}
 }
 
+// While the record can't be adopted, Adopt frees the slots. It is called again, and ends the executions then.
+func TestAdoptBeforeTheRecord(t *testing.T) {
+	x, _, ids, earlier := newDead(t)
+	if err := x.Adopt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	checkCounts(t, x, "not adopted", 0)
+	for _, id := range ids {
+		if e, err := x.Get(t.Context(), who, id); err != nil || e.State == Ended {
+			t.Errorf("got %+v, %v", e, err)
+		}
+	}
+	if err := errors.Join(earlier.Close(), x.Record.Adopt(t.Context()), x.Adopt(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		if e, err := x.Get(t.Context(), who, id); err != nil || e.State != Ended || e.Outcome.End != DaemonLost {
+			t.Errorf("got %+v, %v", e, err)
+		}
+	}
+}
+
 // A duringAdopt observes the ends of lost executions. Adopt records these ends before it frees the executions.
 type duringAdopt struct {
 	call  func()
