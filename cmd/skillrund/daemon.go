@@ -418,9 +418,7 @@ func (d *daemon) wait(ctx context.Context, signals signals) error {
 			s := <-signals.stop
 			d.log.Info("draining already; a second signal ends the executions at once", "signal", s.String())
 		}
-		s := <-signals.stop
-		d.log.Warn("exiting at once", "signal", s.String())
-		os.Exit(1)
+		d.exit(<-signals.stop)
 	}()
 	began := time.Now()
 	patience, cancel := context.WithTimeout(ctx, time.Duration(d.config.Drain))
@@ -450,6 +448,12 @@ func (d *daemon) wait(ctx context.Context, signals signals) error {
 		end()
 	}
 	return err
+}
+
+// exit ends the process at once, because of a second signal.
+func (d *daemon) exit(s os.Signal) {
+	d.log.Warn("exiting at once", "signal", s.String())
+	os.Exit(1)
 }
 
 // stopper returns a function that stops the servers of this moment: resume may make others before it is called. Calls of
@@ -484,7 +488,7 @@ func (d *daemon) untilStop(ctx context.Context, signals signals) (handed bool, _
 		case <-t.mayBegin(d):
 			t.begin(ctx, d)
 		case n := <-t.started:
-			handed, err := t.finish(ctx, d, n)
+			handed, err := t.finish(ctx, d, n, signals.stop)
 			if err != nil {
 				return false, err
 			}

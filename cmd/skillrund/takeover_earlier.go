@@ -183,8 +183,8 @@ func (n *nextDaemon) released(tenant, id string) {
 }
 
 // handOver hands sockets and state to the next daemon, and returns nil when that daemon serves. After an error this
-// daemon serves again, unless the error is a notTakenBack.
-func (d *daemon) handOver(ctx context.Context, n *nextDaemon) error {
+// daemon serves again, unless the error is a notTakenBack. The end of until ends the hand-over with an error.
+func (d *daemon) handOver(ctx, until context.Context, n *nextDaemon) error {
 	sockets, err := d.listeners.files()
 	defer closeFiles(sockets)
 	if err != nil {
@@ -193,8 +193,8 @@ func (d *daemon) handOver(ctx context.Context, n *nextDaemon) error {
 	}
 	began := time.Now()
 	d.listeners.leaveNames() // the socket files must stay when the servers close their listeners
-	clients := d.leaveForNext(ctx)
-	patience, cancel := context.WithTimeout(ctx, servingPatience)
+	clients := d.leaveForNext(until)
+	patience, cancel := context.WithTimeoutCause(until, servingPatience, fmt.Errorf("the next daemon did not serve within %v", servingPatience))
 	defer cancel()
 	handed, resumeStores, err := d.handOverStores(patience, n)
 	if err == nil {
@@ -232,7 +232,7 @@ func (n *nextDaemon) awaitServing(patience context.Context) error {
 	case <-n.serving:
 		return nil
 	default:
-		return fmt.Errorf("the next daemon did not serve within %v", servingPatience)
+		return context.Cause(patience)
 	}
 }
 
@@ -357,8 +357,9 @@ func (t *takeoverState) begin(ctx context.Context, d *daemon) {
 }
 
 // finish hands over to a next daemon whose start has ended. handed reports whether the next daemon serves. If it
-// does not, this daemon goes on; fatal is set only if this daemon cannot go on either.
-func (t *takeoverState) finish(ctx context.Context, d *daemon, s startedNext) (handed bool, fatal error) {
+// does not, this daemon goes on; fatal is set only if this daemon cannot go on either. A signal in stop ends the hand-over,
+// and stays in stop for the caller.
+func (t *takeoverState) finish(ctx context.Context, d *daemon, s startedNext, stop chan os.Signal) (handed bool, fatal error) {
 	t.stop()
 	t.started = nil
 	if s.err != nil {
@@ -367,7 +368,9 @@ func (t *takeoverState) finish(ctx context.Context, d *daemon, s startedNext) (h
 		d.log.Error("takeover: the next daemon did not start; this daemon continues to serve", "err", s.err)
 		return false, nil
 	}
-	err := d.handOver(ctx, s.next)
+	until, end := d.untilSignal(ctx, stop)
+	err := d.handOver(ctx, until, s.next)
+	end()
 	if lost, ok := errors.AsType[*notTakenBack](err); ok {
 		return false, lost
 	}
@@ -377,6 +380,31 @@ func (t *takeoverState) finish(ctx context.Context, d *daemon, s startedNext) (h
 		return false, nil
 	}
 	return true, nil
+}
+
+// untilSignal returns a context that ends with the first signal in stop. At the second signal the daemon exits. end ends
+// the wait, and leaves a first signal in stop.
+func (d *daemon) untilSignal(ctx context.Context, stop chan os.Signal) (_ context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	over := make(chan struct{})
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		select {
+		case s := <-stop:
+			cancel(fmt.Errorf("this daemon stops: %v", s))
+			select {
+			case s := <-stop:
+				d.exit(s)
+			case <-over:
+			}
+			select {
+			case stop <- s:
+			default: // stop is full of other signals
+			}
+		case <-over:
+		}
+	})
+	return ctx, func() { close(over); waiting.Wait(); cancel(nil) }
 }
 
 // sweepNext removes the sandboxes of a next daemon that has ended.

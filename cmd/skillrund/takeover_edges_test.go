@@ -193,6 +193,41 @@ func TestStopDuringTakeover(t *testing.T) {
 	}
 }
 
+// A daemon that gets SIGTERM during the hand-over does not wait for the next daemon.
+func TestStopDuringHandOver(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	program := filepath.Join(dir, "bin", "skillrund")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.Mkdir(filepath.Dir(program), 0o755))
+	must(os.Symlink(binary(t, "skillrund"), program))
+	d := launch(t, dir, "", "/bin/sh", "-c", `shift; exec "$0" "$@"`, program)
+	d.dial("unix://" + dir + "/s.sock")
+	d.waitServing()
+	// The next daemon says that it is ready, and never serves.
+	must(os.Remove(program))
+	must(os.WriteFile(program, fmt.Appendf(nil, `#!/bin/sh
+echo '{"method":"%s","params":[{}],"id":0}' >&%d
+head -n 1 <&%[2]d >/dev/null
+echo handed over >&2
+exec sleep 1000
+`, callAwait, toEarlier), 0o755))
+	d.cmd.Process.Signal(syscall.SIGUSR2)
+	d.untilLogged("handed over")
+	d.cmd.Process.Signal(syscall.SIGTERM)
+	if err := d.wait(); err != nil {
+		t.Errorf("the daemon exited with %v, want 0", err)
+	}
+	if log := d.log.String(); !strings.Contains(log, "this daemon stops: terminated") || !strings.Contains(log, "msg=draining") {
+		t.Error("the daemon waited for the next one")
+	}
+}
+
 // After a takeover only the next daemon reloads tenants. The earlier one has another configuration, and would write it to
 // the file with which skillrund --check compares.
 func TestTakeoverOfTenants(t *testing.T) {
