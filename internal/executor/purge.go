@@ -121,6 +121,8 @@ func busyOr(err error, name string) error {
 		return &TenantBusyError{name, "packages of its skills are in use"}
 	case errors.Is(err, record.ErrNotEnded):
 		return &TenantBusyError{name, "one of its executions has not ended"}
+	case errors.Is(err, record.ErrNotAdopted):
+		return &TenantBusyError{name, "the earlier daemon of a takeover has not ended"}
 	}
 	if _, busy := errors.AsType[*session.BusyError](err); busy {
 		return &TenantBusyError{name, "one of its sessions is in use"}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/skillrun/skillrun/internal/tenant"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
@@ -56,5 +57,20 @@ func TestPurgeWhileBusy(t *testing.T) {
 	}
 	if _, err := x.Get(t.Context(), of("a"), id); !errors.Is(err, ErrNotFound) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// The earlier daemon of a takeover may have bytes of each tenant. A purge works when that daemon has ended.
+func TestPurgeBesideAnEarlierDaemon(t *testing.T) {
+	x, _, _, earlier := newDead(t, func(c *Config) { c.Tenants = tenant.New(newTenant("a", nil)) })
+	_, err := x.Purge(t.Context(), of("a"), "gone")
+	if e, ok := errors.AsType[*TenantBusyError](err); !ok || e.Reason != "the earlier daemon of a takeover has not ended" {
+		t.Errorf("got %v", err)
+	}
+	if err := errors.Join(earlier.Close(), x.Record.Adopt(t.Context()), x.Adopt(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.Purge(t.Context(), of("a"), "gone"); err != nil {
+		t.Error(err)
 	}
 }
