@@ -58,6 +58,10 @@ func (d *daemon) startNext(ctx context.Context) (_ *nextDaemon, err error) {
 			n.end()
 		}
 	}()
+	// The next daemon compares. The file may be missing or damaged.
+	d.tenants.mu.Lock()
+	d.writeInForce()
+	d.tenants.mu.Unlock()
 	if err := n.start(); err != nil {
 		return n, err
 	}

@@ -67,7 +67,8 @@ func TestCopiedSocketsDoNotBlock(t *testing.T) {
 }
 
 // A next daemon with another state directory, or another value of a key that needs a restart, does not start, although
-// the other directory has the state of a daemon that has stopped.
+// the other directory has the state of a daemon that has stopped. The file with which the next daemon compares is made
+// again for each takeover.
 func TestTakeoverOfOtherDirectories(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -95,6 +96,9 @@ func TestTakeoverOfOtherDirectories(t *testing.T) {
 		d.rewrite(tt.text, tt.old)
 	}
 	d.works()
+	if err := os.Truncate(filepath.Join(dir, "state/config.json"), 0); err != nil {
+		t.Fatal(err)
+	}
 	d.takeOver().untilAlone(d)
 }
 
