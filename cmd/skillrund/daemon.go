@@ -147,6 +147,8 @@ func serve(c config, path, program string) error {
 			// removes its remains.
 			return err
 		}
+		earlier.sockets.remove()
+		d.listeners.removeNames(true)
 		d.metrics.Takeover(metrics.TakenOver)
 		d.adopted = make(chan struct{})
 	}
@@ -180,14 +182,13 @@ func serve(c config, path, program string) error {
 	return errors.Join(err, d.close())
 }
 
-// listen opens the listeners of the configuration. In a takeover it uses the sockets of the earlier daemon, and closes
-// inherited sockets that the configuration no longer has.
+// listen opens the listeners of the configuration. In a takeover it uses the sockets of the earlier daemon. Those that the
+// configuration no longer has stay in d.earlier.sockets.
 func (d *daemon) listen(sockets inherited) (listeners, error) {
 	if d.earlier == nil {
 		return listen(d.config, sockets, d.log)
 	}
 	open, err := listenFrom(d.config, &d.earlier.sockets, d.log)
-	d.earlier.sockets.close()
 	open.stay = open.stay && d.earlier.stay
 	return open, err
 }

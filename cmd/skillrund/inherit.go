@@ -14,7 +14,7 @@ import (
 // inherited are the sockets that the starter of the daemon has opened, as systemd does for a unit with a
 // socket unit (sd_listen_fds(3)). The starter keeps them when the daemon ends, so connections wait for the
 // next daemon.
-type inherited []net.Listener
+type inherited []listener
 
 // inherit takes the sockets from the environment. Processes that the daemon starts get neither them nor the
 // variables.
@@ -29,7 +29,7 @@ func inherit() (open inherited, err error) {
 		if err != nil {
 			return open, fmt.Errorf("descriptor %s of LISTEN_FDS: %w", f.Name(), err)
 		}
-		open = append(open, l)
+		open = append(open, listener{Listener: l})
 	}
 	return open, nil
 }
@@ -44,16 +44,16 @@ func inheritOne(f *os.File) (net.Listener, error) {
 	return net.FileListener(f)
 }
 
-// take returns the socket with an address of the configuration, and removes it from the list. Nil: there is
-// none. A TCP address is host:port.
-func (i *inherited) take(network, address string) net.Listener {
+// take returns the socket with an address of the configuration, and removes it from the list. If there is none, the
+// result has no Listener. A TCP address is host:port.
+func (i *inherited) take(network, address string) listener {
 	for n, l := range *i {
-		if l != nil && l.Addr().Network() == network && sameAddress(l.Addr(), address) {
-			(*i)[n] = nil
+		if l.Listener != nil && l.Addr().Network() == network && sameAddress(l.Addr(), address) {
+			(*i)[n] = listener{}
 			return l
 		}
 	}
-	return nil
+	return listener{}
 }
 
 // sameAddress reports whether a socket has an address of the configuration. A directory may have two names, as
@@ -83,7 +83,7 @@ func realDir(path string) string {
 // rest returns an error that names a socket that no listener has taken. Its clients would wait for ever.
 func (i inherited) rest() error {
 	for _, l := range i {
-		if l != nil {
+		if l.Listener != nil {
 			return fmt.Errorf("the socket %s was passed to the daemon, but no key of listen has this address; write it there, or remove its ListenStream= from the socket unit", l.Addr())
 		}
 	}
@@ -92,8 +92,16 @@ func (i inherited) rest() error {
 
 func (i inherited) close() {
 	for _, l := range i {
-		if l != nil {
+		if l.Listener != nil {
 			l.Close()
 		}
 	}
+}
+
+// remove closes the sockets, and removes the files of those that are the daemon's own.
+func (i inherited) remove() {
+	for _, l := range i {
+		l.removeName(true)
+	}
+	i.close()
 }

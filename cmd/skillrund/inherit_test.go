@@ -343,9 +343,9 @@ func TestListenTakesInheritedSockets(t *testing.T) {
 		c.Listen.Unix, c.Listen.MCPUnix, c.Listen.MetricsTCP = "", "", "127.0.0.1:0"
 		grpc, agents := passed("127.0.0.1:0"), passed("127.0.0.1:0")
 		c.Listen.TCP, c.Listen.MCPTCP = grpc.Addr().String(), agents.Addr().String()
-		sockets := inherited{agents, grpc}
+		sockets := inherited{{Listener: agents}, {Listener: grpc}}
 		if !stay {
-			sockets = inherited{grpc}
+			sockets = inherited{{Listener: grpc}}
 			agents.Close()
 		}
 		open, err := listen(c, sockets, log)

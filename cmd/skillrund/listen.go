@@ -30,6 +30,8 @@ type listeners struct {
 type listener struct {
 	net.Listener
 	to service
+	// A daemon has made the Unix socket, and not the starter of the daemon. So the last daemon removes the socket's file.
+	own bool
 }
 
 // A service is what a daemon serves at a listener.
@@ -81,8 +83,9 @@ func (l listeners) reopen(copies []*os.File) (listeners, error) {
 			open.close()
 			return listeners{}, fmt.Errorf("listener %s: %w", f.Name(), err)
 		}
-		open.all = append(open.all, listener{again, l.all[n].to})
+		open.all = append(open.all, listener{again, l.all[n].to, l.all[n].own})
 	}
+	open.removeNames(true)
 	return open, nil
 }
 
@@ -103,13 +106,26 @@ func copySocket(l net.Listener) (*os.File, error) {
 	return os.NewFile(uintptr(fd), l.Addr().String()), nil
 }
 
-// leaveNames keeps the files of the Unix sockets when the listeners are closed: another daemon listens there.
-func (l listeners) leaveNames() {
+// removeNames decides whether the files of the daemon's own Unix sockets are removed when the listeners are closed. They
+// must stay while another daemon listens there.
+func (l listeners) removeNames(remove bool) {
 	for _, one := range l.all {
-		if u, ok := one.Listener.(*net.UnixListener); ok {
-			u.SetUnlinkOnClose(false)
-		}
+		one.removeName(remove)
 	}
+}
+
+func (l listener) removeName(remove bool) {
+	if u, ok := l.Listener.(*net.UnixListener); ok {
+		u.SetUnlinkOnClose(remove && l.own)
+	}
+}
+
+// own reports of each listener whether it is the daemon's own.
+func (l listeners) own() (own []bool) {
+	for _, one := range l.all {
+		own = append(own, one.own)
+	}
+	return own
 }
 
 // certificate reads the files of listen.tls.
@@ -188,12 +204,17 @@ func listenFrom(c config, sockets *inherited, log *slog.Logger) (open listeners,
 			continue
 		}
 		l := sockets.take(at.network, at.address)
-		open.stay = open.stay && (l != nil || at.to == serviceMetrics)
-		l, err := c.listenOn(l, at.network, at.address, gid)
+		if _, err := os.Lstat(at.address); l.own && errors.Is(err, fs.ErrNotExist) {
+			l.Close() // no client can connect to a socket whose file is gone
+			l = listener{}
+		}
+		own := at.network == "unix" && (l.own || l.Listener == nil)
+		open.stay = open.stay && (l.Listener != nil || at.to == serviceMetrics)
+		with, err := c.listenOn(l.Listener, at.network, at.address, gid)
 		if err != nil {
 			return open, fmt.Errorf("%s: %w", at.key, err)
 		}
-		open.all = append(open.all, listener{l, at.to})
+		open.all = append(open.all, listener{with, at.to, own})
 	}
 	return open, nil
 }

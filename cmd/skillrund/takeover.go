@@ -63,6 +63,7 @@ type handedOver struct {
 	Executions []executor.Inherited // the executions that have not ended
 	Sessions   []session.Held       // the sessions that these executions may change
 	Agents     []mcp.HandedSession  // the sessions of agents over HTTP
+	OwnSockets []bool               // listener.own of each socket
 }
 
 // Calls of the earlier daemon.

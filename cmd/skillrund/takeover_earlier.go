@@ -196,7 +196,7 @@ func (d *daemon) handOver(ctx, until context.Context, n *nextDaemon) error {
 		return err
 	}
 	began := time.Now()
-	d.listeners.leaveNames() // the socket files must stay when the servers close their listeners
+	d.listeners.removeNames(false) // the socket files must stay when the servers close their listeners
 	clients := d.leaveForNext(until)
 	patience, cancel := context.WithTimeoutCause(until, servingPatience, fmt.Errorf("the next daemon did not serve within %v", servingPatience))
 	defer cancel()
@@ -483,6 +483,7 @@ func (d *daemon) handings(n *nextDaemon, h *handedOver) []handing {
 // handOverStores hands over all parts, up to the first that fails. resume takes them back in the reverse order; it is
 // valid with an error, too.
 func (d *daemon) handOverStores(ctx context.Context, n *nextDaemon) (h handedOver, resume func() error, err error) {
+	h.OwnSockets = d.listeners.own()
 	var done []handing
 	resume = func() (err error) {
 		for _, p := range slices.Backward(done) {

@@ -197,6 +197,40 @@ func TestStopDuringTakeover(t *testing.T) {
 	}
 }
 
+// A takeover makes the missing file of a socket again, and removes the file of a socket that the configuration no longer
+// has. The last daemon removes the files of all its sockets.
+func TestTakeoverOfSocketFiles(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	writeHostileSkill(t, dir)
+	d := startDaemonIn(t, dir, "listen: {unix: s.sock, mcp_unix: old.sock}\n")
+	if err := os.Remove(filepath.Join(dir, "s.sock")); err != nil {
+		t.Fatal(err)
+	}
+	d.rewrite("old.sock", "new.sock")
+	next := d.takeOver()
+	next.untilAlone(d)
+	next.works()
+	last := next.takeOver()
+	last.untilAlone(next)
+	last.wantSockets("new.sock", "s.sock")
+	last.stop()
+	last.wantSockets()
+}
+
+// wantSockets checks the names of the socket files in the daemon's directory.
+func (d *running) wantSockets(want ...string) {
+	d.t.Helper()
+	paths, _ := filepath.Glob(filepath.Join(d.dir, "*.sock"))
+	var got []string
+	for _, path := range paths {
+		got = append(got, filepath.Base(path))
+	}
+	if !slices.Equal(got, want) {
+		d.t.Errorf("socket files: got %q, want %q", got, want)
+	}
+}
+
 // A daemon that gets SIGTERM during the hand-over does not wait for the next daemon.
 func TestStopDuringHandOver(t *testing.T) {
 	t.Parallel()

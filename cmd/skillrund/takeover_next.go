@@ -48,7 +48,7 @@ func joinEarlier() (_ *earlierDaemon, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("takeover: socket %d: %w", n, err)
 		}
-		e.sockets = append(e.sockets, l)
+		e.sockets = append(e.sockets, listener{Listener: l})
 	}
 	c, err := fileConn(toEarlier)
 	if err != nil {
@@ -72,6 +72,9 @@ func (e *earlierDaemon) await() error {
 	}
 	if err := e.calls.Call(callAwait, nothing{}, &e.handed); err != nil {
 		return fmt.Errorf("takeover: %w", err)
+	}
+	for n, own := range e.handed.OwnSockets {
+		e.sockets[n].own = own
 	}
 	return nil
 }
