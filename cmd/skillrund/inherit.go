@@ -56,6 +56,20 @@ func (i *inherited) take(network, address string) listener {
 	return listener{}
 }
 
+// withPort returns the address of a socket in the list that has the port of a TCP address, or nil.
+func (i inherited) withPort(address string) net.Addr {
+	want, err := net.ResolveTCPAddr("tcp", address)
+	for _, l := range i {
+		if l.Listener == nil || err != nil {
+			continue
+		}
+		if have, ok := l.Addr().(*net.TCPAddr); ok && have.Port == want.Port {
+			return have
+		}
+	}
+	return nil
+}
+
 // sameAddress reports whether a socket has an address of the configuration. A directory may have two names, as
 // /var/run and /run. A socket for all addresses is one for every way to write that.
 func sameAddress(have net.Addr, want string) bool {

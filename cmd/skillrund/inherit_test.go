@@ -326,7 +326,7 @@ func TestSocketUnitHasTheDefaults(t *testing.T) {
 }
 
 // The daemon opens only the sockets that it has not inherited. Connections can wait in the kernel only if the sockets of
-// all callers are inherited.
+// all callers are inherited. The port of an inherited socket can't get another address.
 func TestListenTakesInheritedSockets(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	passed := func(address string) net.Listener {
@@ -357,13 +357,22 @@ func TestListenTakesInheritedSockets(t *testing.T) {
 			t.Errorf("got %+v, want the sockets %v and %v, stay %v", open, grpc.Addr(), agents.Addr(), stay)
 		}
 	}
+	loopback := passed("127.0.0.1:0")
+	_, port, err := net.SplitHostPort(loopback.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := defaultConfig()
+	c.Listen.Unix, c.Listen.MCPUnix, c.Listen.TCP = "", "", "0.0.0.0:"+port
+	if _, err := listen(c, inherited{{Listener: loopback}}, log); err == nil || !strings.Contains(err.Error(), "another address, "+loopback.Addr().String()+"; restart the daemon") {
+		t.Errorf("the port of an inherited socket: got %v", err)
+	}
 	c.Listen.Unix = filepath.Join(t.TempDir(), "gone", "s") // no file has this name
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.listenOn(l, "unix", c.Listen.Unix, -1); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := c.listenOn(l, "unix", c.Listen.Unix, -1, nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a socket without a file: got %v, want %v", err, fs.ErrNotExist)
 	}
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {

@@ -210,7 +210,7 @@ func listenFrom(c config, sockets *inherited, log *slog.Logger) (open listeners,
 		}
 		own := at.network == "unix" && (l.own || l.Listener == nil)
 		open.stay = open.stay && (l.Listener != nil || at.to == serviceMetrics)
-		with, err := c.listenOn(l.Listener, at.network, at.address, gid)
+		with, err := c.listenOn(l.Listener, at.network, at.address, gid, sockets)
 		if err != nil {
 			return open, fmt.Errorf("%s: %w", at.key, err)
 		}
@@ -220,14 +220,14 @@ func listenFrom(c config, sockets *inherited, log *slog.Logger) (open listeners,
 }
 
 // listenOn returns l, or a new listener if l is nil. The sockets of a socket unit get the mode and the group
-// of the configuration, too: systemd's default lets every user in.
-func (c *config) listenOn(l net.Listener, network, address string, gid int) (_ net.Listener, err error) {
+// of the configuration, too: systemd's default lets every user in. others are the inherited sockets without a key.
+func (c *config) listenOn(l net.Listener, network, address string, gid int, others *inherited) (_ net.Listener, err error) {
 	mode := fs.FileMode(c.Listen.UnixMode)
 	switch {
 	case network == "unix" && l == nil:
 		return listenUnix(address, mode, gid)
 	case l == nil:
-		return listenTCP(address)
+		return listenTCP(address, others)
 	case network == "unix":
 		err = restrict(address, mode, gid)
 	}
@@ -239,9 +239,12 @@ func (c *config) listenOn(l net.Listener, network, address string, gid int) (_ n
 }
 
 // listenTCP listens on an address that validate has checked.
-func listenTCP(address string) (net.Listener, error) {
+func listenTCP(address string, others *inherited) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
+		if have := others.withPort(address); have != nil {
+			return nil, fmt.Errorf("%s: the daemon has inherited a socket with this port and another address, %s; restart the daemon to change the address, or change the socket unit", address, have)
+		}
 		return nil, fmt.Errorf("%s: the port is in use; stop the program that uses it, or choose another port", address)
 	}
 	return l, err
