@@ -251,8 +251,8 @@ func (out *Outcome) cancelledBy(c *cancellation) {
 }
 
 // end records the outcome: exactly one for each execution. If the first try fails, perhaps because the
-// outcome is too large, end tries again without the list of refused files. If another path has already
-// ended the row (record.ErrEnded), the recorded end stays.
+// outcome is too large, end tries again without the list of refused files. If the log is already
+// ended (record.ErrEnded), that end stays: on a full disk the record keeps it until there is room.
 func (x *Executor) end(r *run, out Outcome) {
 	r.turn.release()
 	now := time.Now()
@@ -268,7 +268,6 @@ func (x *Executor) end(r *run, out Outcome) {
 	}
 	// Readers of this execution wait until their own deadline, because no end is made up for them.
 	if err != nil && !errors.Is(err, record.ErrEnded) {
-		// The next start of the daemon closes the execution as lost.
 		r.logger.Error("outcome not recorded", "execution", r.id, "end", out.End, "err", err)
 	}
 	failpoint.Reach(failpoint.AfterOutcome)

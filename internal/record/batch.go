@@ -37,6 +37,14 @@ type batch struct {
 	wake    chan struct{} // holds one if changes are pending
 
 	flushing sync.Mutex // held by the one flush; taken before mu
+
+	owed []owedEnd // ends that readers have seen and the journal could not take, in order; mu guards it
+}
+
+// An owedEnd is the end of a log that is still registered.
+type owedEnd struct {
+	log    *Log
+	change statement
 }
 
 // openJournal reads the locked journal of this process. Changes that the database lacks become pending.
@@ -100,6 +108,15 @@ func (s *Store) record(ctx context.Context, urgent bool, change ...statement) er
 			return err
 		}
 	}
+	err := s.add(urgent, change)
+	if err == nil {
+		s.batch.notify()
+	}
+	return err
+}
+
+// add appends a change to the journal. For an urgent change on a full disk it gives up the ballast and tries again.
+func (s *Store) add(urgent bool, change []statement) error {
 	entry := encodeStatements(change)
 	err := s.batch.add(entry, change)
 	if urgent && isFull(err) {
@@ -108,10 +125,41 @@ func (s *Store) record(ctx context.Context, urgent bool, change ...statement) er
 		}
 		err = s.batch.add(entry, change)
 	}
-	if err == nil {
-		s.batch.notify()
-	}
 	return err
+}
+
+// owe keeps the end of l until the journal can take it.
+func (b *batch) owe(l *Log, end statement) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.owed = append(b.owed, owedEnd{l, end})
+}
+
+// firstOwed returns the oldest end that the journal must take, or nil.
+func (b *batch) firstOwed() *owedEnd {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.owed) == 0 || b.journal == nil { // nil: the store is closed
+		return nil
+	}
+	return &b.owed[0]
+}
+
+// recordOwed appends the owed ends to the journal. After an error the rest stay owed. batch.flushing is held.
+func (s *Store) recordOwed() error {
+	for {
+		o := s.batch.firstOwed()
+		if o == nil {
+			return nil
+		}
+		if err := s.add(true, []statement{o.change}); err != nil {
+			return fmt.Errorf("end of execution %s: %w", o.log.id, err)
+		}
+		s.unregister(o.log)
+		s.batch.mu.Lock()
+		s.batch.owed = s.batch.owed[1:]
+		s.batch.mu.Unlock()
+	}
 }
 
 // notify tells flushInTime that changes are pending.
@@ -148,12 +196,13 @@ func (b *batch) add(entry []byte, change []statement) error {
 	return nil
 }
 
-// flush applies all changes that were recorded before the call.
-// After an error the changes stay pending, and a later flush tries again.
+// flush records the ends that are owed, and applies all changes that were recorded before the call.
+// After an error the rest stay owed or pending, and a later flush tries again.
 func (s *Store) flush(ctx context.Context) error {
 	s.batch.flushing.Lock()
 	defer s.batch.flushing.Unlock()
-	return s.flushFirst(ctx, s.batch.count(), maxJournal)
+	err := s.recordOwed()
+	return errors.Join(err, s.flushFirst(ctx, s.batch.count(), maxJournal))
 }
 
 // emptyJournal is flush, but no change is added during the call, so the journal is empty afterwards.

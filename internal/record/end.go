@@ -16,9 +16,10 @@ import (
 //
 // An end that is out of bounds is refused and changes nothing: readers go on waiting,
 // and the caller must call End again. For an outcome the error is then an
-// *OutcomeTooLargeError. After any other error the log is closed and readers have seen
-// the end, but the row is not closed. The next Open closes the row if the spool is a
-// file with the end in it. Otherwise Unended returns the execution.
+// *OutcomeTooLargeError. After any other error, for example on a full disk, the log is
+// closed and readers have seen the end, but the row is not closed. The store keeps the end in memory, and
+// each flush and Close try to record it. If the process dies before that, the next Open closes the row if the spool
+// is a file with the end in it. Otherwise Unended returns the execution.
 // The state logEnding keeps other writers out while l.mu is free, so readers go on during
 // the write to the journal.
 func (l *Log) End(ctx context.Context, end string, outcome []byte, at time.Time) error {
@@ -35,13 +36,15 @@ func (l *Log) End(ctx context.Context, end string, outcome []byte, at time.Time)
 		return err
 	}
 	e.Data = bytes.Clone(outcome) // the caller's
-	err = l.store.record(context.WithoutCancel(ctx), true, endStatement(l.row, e, size, index))
+	change := endStatement(l.row, e, size, index)
+	err = l.store.record(context.WithoutCancel(ctx), true, change)
 	if err == nil && l.store.handedOver.Load() {
 		// A client that reads the end here may then ask the next process for it. That process sees only the database.
 		l.store.flushForQuery(context.WithoutCancel(ctx))
 	}
-	l.showEnd(e, size, len(index), err == nil)
+	l.showEnd(e, size, len(index))
 	if err != nil {
+		l.store.batch.owe(l, change)
 		return l.failure(err)
 	}
 	l.store.unregister(l)
@@ -85,16 +88,13 @@ func (l *Log) writeEnd(e Event, data []byte) error {
 	return err
 }
 
-// showEnd lets readers see the end, and counts it. In the row are the outcome and the index if the end was
-// recorded.
-func (l *Log) showEnd(e Event, size int64, index int, recorded bool) {
+// showEnd lets readers see the end, and counts it. The outcome and the index are in the row, or will be.
+func (l *Log) showEnd(e Event, size int64, index int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.usage.all.Add(size - l.size)
-	if recorded {
-		l.counted(int64(len(e.Data)+index), 0)
-		l.usage.ended.Add(size + l.rowBytes + l.artifactBytes)
-	}
+	l.counted(int64(len(e.Data)+index), 0)
+	l.usage.ended.Add(size + l.rowBytes + l.artifactBytes)
 	l.state, l.seq, l.size, l.end = logEnded, e.Seq, size, &e
 	l.finish()
 }

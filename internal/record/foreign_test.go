@@ -174,7 +174,7 @@ func TestRemoteEnd(t *testing.T) {
 	if got := <-done; got.End != "EXITED" || string(got.Data) != "outcome" || got.Seq != 2 {
 		t.Errorf("got %+v", got)
 	}
-	l.showEnd(e, size, len(index), true)
+	l.showEnd(e, size, len(index))
 	if err := errors.Join(r.Close(), looked.Close()); err != nil {
 		t.Error(err)
 	}

@@ -177,10 +177,49 @@ func TestDatabaseFull(t *testing.T) {
 			}
 			end(t, other, "EXITED", start)
 			s = reopenStore(t, s)
-			if left, err := s.Unended(t.Context()); len(left) != 1 || left[0].ID != l.ID() || err != nil {
-				t.Errorf("got %v, %v", left, err)
+			// Close has recorded the end that readers saw.
+			if x := get(t, s, "a", l.ID()); x.State != Ended || x.End != "EXITED" || !bytes.Equal(x.Outcome, outcome) {
+				t.Errorf("got %v, %q with %d bytes", x.State, x.End, len(x.Outcome))
 			}
 		})
+	}
+}
+
+// An end for which there was no room is recorded once there is room, without a restart. A handover waits for it: the
+// next process would take the execution for lost.
+func TestOwedEnd(t *testing.T) {
+	dir := t.TempDir()
+	disktest.Mount(t, dir, "size=64m")
+	s := openIdleStore(t, Config{Dir: filepath.Join(dir, "record")})
+	l := create(t, s, Execution{})
+	s.flushForQuery(t.Context())
+	fillDisk(t, dir)
+	if err := s.ballast.release(); err != nil {
+		t.Fatal(err)
+	}
+	full := filepath.Join(dir, "full")
+	if err := os.Rename(filepath.Join(dir, "filler"), full); err != nil {
+		t.Fatal(err)
+	}
+	fillDisk(t, dir)
+	outcome := make([]byte, 300_000)
+	if err := l.End(t.Context(), "EXITED", outcome, start); !isSpoolFull(err) {
+		t.Fatalf("got %v", err)
+	}
+	if err := s.HandOver(t.Context()); !isFull(err) {
+		t.Errorf("hand over: got %v", err)
+	}
+	if err := s.Remove(t.Context(), "a", l.ID()); !errors.Is(err, ErrNotEnded) {
+		t.Errorf("remove: got %v", err)
+	}
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	if x := get(t, s, "a", l.ID()); x.State != Ended || x.End != "EXITED" || !bytes.Equal(x.Outcome, outcome) {
+		t.Errorf("got %v, %q with %d bytes", x.State, x.End, len(x.Outcome))
+	}
+	if err := s.HandOver(t.Context()); err != nil {
+		t.Errorf("hand over: %v", err)
 	}
 }
 
