@@ -225,6 +225,7 @@ func (d *daemon) start(ctx context.Context) (err error) {
 	if d.earlier == nil {
 		if d.lock, err = lockState(d.config.StateDir); err == nil {
 			d.removeUnfinished()
+			err = record.ReleaseBallast(filepath.Join(d.config.StateDir, "record"))
 		}
 	} else {
 		d.lock, err = d.earlier.takeLock(&d.config)

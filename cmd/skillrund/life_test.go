@@ -362,6 +362,28 @@ func TestDiskFullWhileSpooling(t *testing.T) {
 	d.stop()
 }
 
+// A daemon that was killed on a full disk starts again, with the room that it has reserved.
+func TestStartOnFullDisk(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	newDisk(t, filepath.Join(dir, "disk"), filepath.Join(dir, "state"), 96)
+	d := startDaemonIn(t, dir, "")
+	r := d.run(code("calculator", "print(1)"))
+	d.kill()
+	empty := fillDisk(t, filepath.Join(dir, "state"))
+	d = startDaemonIn(t, dir, "")
+	s, err := d.runs.AttachExecution(t.Context(), &pb.AttachExecutionRequest{ExecutionId: r.id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := collect(t, s, 0, nil); err != nil || r.outcome.GetExitCode() != 0 {
+		t.Errorf("got %+v, %v", r.outcome, err)
+	}
+	empty()
+	d.run(code("calculator", "print(1)")).wantStdout(t, "1\n")
+	d.stop()
+}
+
 func TestRetention(t *testing.T) {
 	t.Parallel()
 	d := startDaemon(t, "retention: {age: 1ms, bytes: 1GiB}\n")

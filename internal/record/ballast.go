@@ -3,6 +3,7 @@ package record
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 
@@ -15,13 +16,27 @@ const ballastBytes = 16 << 20
 
 // ballast is a file that holds disk space and nothing else. Once the disk is full the
 // space is given up. The store then takes no output and no new executions until the
-// file has its space again, so that the room goes to ends.
+// file has its space again, so that the room goes to ends. After Open the file has no space
+// until the first Create or Sweep.
 // fallocate(2) reserves blocks without writing them; a sparse file would hold nothing. held
 // is read without mu, because each Append asks for it.
 type ballast struct {
 	f    *os.File
 	mu   sync.Mutex
 	held atomic.Bool
+}
+
+// ReleaseBallast gives up the space that the last process reserved in the directory of a record. A start needs a little
+// space before Open, and must work on a full disk: the daemon that starts can remove old executions. The first Create or
+// Sweep takes the space again. No process may have the store open.
+func ReleaseBallast(dir string) error {
+	for _, name := range ballastNames {
+		err := os.Truncate(filepath.Join(dir, name), 0)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // openBallast opens or makes the file at path, without its space; fill takes that.

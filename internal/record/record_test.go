@@ -28,6 +28,7 @@ func openStore(t testing.TB, c Config) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.fillBallast() // as the daemon's first sweep
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil && !errors.Is(err, ErrClosed) {
 			t.Error(err)

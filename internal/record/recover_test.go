@@ -153,6 +153,7 @@ func TestTornFrames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		s.fillBallast() // as the daemon's first sweep
 		l := reopenLog(t, s, x.ID)
 		if seq := appendOutput(t, l, "again"); seq != 4 {
 			t.Errorf("%d: got %d", i, seq)

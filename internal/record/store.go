@@ -164,12 +164,9 @@ func (s *Store) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	// Not filled yet, so that a full disk doesn't stop the start: what there is can still be read and removed.
 	if s.ballast, err = openBallast(filepath.Join(s.config.Dir, ballastNames[s.index])); err != nil {
 		return err
-	}
-	// A full disk doesn't stop the start: what there is can still be read and removed.
-	if err := s.ballast.fill(); err != nil {
-		s.log.Warn(warnFull, "err", err)
 	}
 	return s.openOrReplace(ctx)
 }
