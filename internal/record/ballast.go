@@ -14,16 +14,20 @@ import (
 // running executions.
 const ballastBytes = 16 << 20
 
-// ballast is a file that holds disk space and nothing else. Once the disk is full the
-// space is given up. The store then takes no output and no new executions until the
-// file has its space again, so that the room goes to ends. After Open the file has no space
-// until the first Create or Sweep.
+// ballastStep is the space that one write gets at most before it is tried again. Most ends are much smaller.
+const ballastStep = 256 << 10
+
+// ballast is a file that holds disk space and nothing else. Once the disk is full, an end gets a
+// step of this space at the moment when it needs it. The rest stays reserved: programs and uploads fill each
+// free block of a full disk. The store then takes no output and no new executions until the
+// file has all of its space again. After Open that is so from the first Create or Sweep on.
 // fallocate(2) reserves blocks without writing them; a sparse file would hold nothing. held
 // is read without mu, because each Append asks for it.
 type ballast struct {
 	f    *os.File
 	mu   sync.Mutex
-	held atomic.Bool
+	size int64       // of the space; mu guards it
+	held atomic.Bool // the file has all of its space
 }
 
 // ReleaseBallast gives up the space that the last process reserved in the directory of a record. A start needs a little
@@ -45,7 +49,11 @@ func openBallast(path string) (*ballast, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ballast{f: f}, nil
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &ballast{f: f, size: fi.Size()}, nil
 }
 
 // fill takes the space if it isn't held, and says why if it can't.
@@ -57,19 +65,40 @@ func (b *ballast) fill() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := unix.Fallocate(int(b.f.Fd()), 0, 0, ballastBytes); err != nil {
-		// Give a part of the space back: ends may need it.
-		return errors.Join(&os.PathError{Op: "fallocate", Path: b.f.Name(), Err: err}, b.f.Truncate(0))
+		// Give back what fallocate has added: a write may need it now.
+		return errors.Join(&os.PathError{Op: "fallocate", Path: b.f.Name(), Err: err}, b.f.Truncate(b.size))
 	}
+	b.size = ballastBytes
 	b.held.Store(true)
 	return nil
 }
 
-// release gives the space up.
-func (b *ballast) release() error {
+// use calls write. While the disk is full for it, use gives up a step of the space and calls write again.
+func (b *ballast) use(write func() error) error {
+	err := write()
+	for isFull(err) {
+		gave, rerr := b.release()
+		if rerr != nil {
+			return errors.Join(err, rerr)
+		}
+		if !gave {
+			return err
+		}
+		err = write()
+	}
+	return err
+}
+
+// release gives up a step of the space, and reports whether there was one.
+func (b *ballast) release() (bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.held.Store(false)
-	return b.f.Truncate(0)
+	if b.size == 0 {
+		return false, nil
+	}
+	b.size = max(0, b.size-ballastStep)
+	return true, b.f.Truncate(b.size)
 }
 
 func (b *ballast) close() error { return b.f.Close() }

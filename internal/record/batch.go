@@ -96,7 +96,7 @@ func (s *Store) applyLeft(ctx context.Context) error {
 
 // record writes a change to the journal; the database gets it later. When record returns
 // nil, the kernel has the change. After an error nothing of it happens. For an urgent
-// change on a full disk, record gives up the ballast and tries again.
+// change on a full disk, record uses the ballast.
 func (s *Store) record(ctx context.Context, urgent bool, change ...statement) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -115,17 +115,13 @@ func (s *Store) record(ctx context.Context, urgent bool, change ...statement) er
 	return err
 }
 
-// add appends a change to the journal. For an urgent change on a full disk it gives up the ballast and tries again.
+// add appends a change to the journal. For an urgent change on a full disk it uses the ballast.
 func (s *Store) add(urgent bool, change []statement) error {
 	entry := encodeStatements(change)
-	err := s.batch.add(entry, change)
-	if urgent && isFull(err) {
-		if serr := s.ballast.release(); serr != nil {
-			return errors.Join(err, serr)
-		}
-		err = s.batch.add(entry, change)
+	if !urgent {
+		return s.batch.add(entry, change)
 	}
-	return err
+	return s.ballast.use(func() error { return s.batch.add(entry, change) })
 }
 
 // owe keeps the end of l until the journal can take it.

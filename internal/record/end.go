@@ -75,17 +75,11 @@ func (l *Log) beginEnd(e *Event) (size int64, index []byte, err error) {
 	return l.size + frameSize + int64(len(data)), l.index.encode(), nil
 }
 
-// writeEnd writes an end to the file, where readers can't see it yet. If the disk is
-// full, it gives up the ballast and tries again. l.mu is held.
+// writeEnd writes an end to the file, where readers can't see it yet. On a full disk it
+// uses the ballast. l.mu is held.
 func (l *Log) writeEnd(e Event, data []byte) error {
 	sum := crc32.Checksum(data, castagnoli)
-	err := l.writeFrame(e, data, sum)
-	if isFull(err) {
-		if err = l.store.ballast.release(); err == nil {
-			err = l.writeFrame(e, data, sum)
-		}
-	}
-	return err
+	return l.store.ballast.use(func() error { return l.writeFrame(e, data, sum) })
 }
 
 // showEnd lets readers see the end, and counts it. The outcome and the index are in the row, or will be.

@@ -3,6 +3,7 @@ package record
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -34,6 +35,17 @@ func fillDisk(t *testing.T, dir string) (filler string) {
 func isSpoolFull(err error) bool {
 	_, ok := errors.AsType[*SpoolFullError](err)
 	return ok && errors.Is(err, unix.ENOSPC)
+}
+
+// releaseAll gives up the whole ballast.
+func releaseAll(t *testing.T, s *Store) {
+	t.Helper()
+	for gave := true; gave; {
+		var err error
+		if gave, err = s.ballast.release(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // Output fills the disk. Acknowledged output stays, and ends with large outcomes are
@@ -145,9 +157,7 @@ func TestDatabaseFull(t *testing.T) {
 				t.Errorf("create: got %v", err)
 			}
 			// Now there is nothing left, not even for ends.
-			if err := s.ballast.release(); err != nil {
-				t.Fatal(err)
-			}
+			releaseAll(t, s)
 			if err := os.Rename(filepath.Join(dir, "filler"), filepath.Join(dir, "filled")); err != nil {
 				t.Fatal(err)
 			}
@@ -194,9 +204,7 @@ func TestOwedEnd(t *testing.T) {
 	l := create(t, s, Execution{})
 	s.flushForQuery(t.Context())
 	fillDisk(t, dir)
-	if err := s.ballast.release(); err != nil {
-		t.Fatal(err)
-	}
+	releaseAll(t, s)
 	full := filepath.Join(dir, "full")
 	if err := os.Rename(filepath.Join(dir, "filler"), full); err != nil {
 		t.Fatal(err)
@@ -220,6 +228,34 @@ func TestOwedEnd(t *testing.T) {
 	}
 	if err := s.HandOver(t.Context()); err != nil {
 		t.Errorf("hand over: %v", err)
+	}
+}
+
+// Others take each block that becomes free on a full disk. All ends get their room nevertheless.
+func TestEndsWhileOthersFillTheDisk(t *testing.T) {
+	for place, create := range creators {
+		t.Run(place, func(t *testing.T) {
+			dir := t.TempDir()
+			disktest.Mount(t, dir, "size=64m")
+			s := openStore(t, Config{Dir: filepath.Join(dir, "record")})
+			var logs []*Log
+			for range 8 {
+				logs = append(logs, create(t, s, Execution{}))
+			}
+			outcome := make([]byte, 10_000)
+			for i, l := range logs {
+				filler := fillDisk(t, dir)
+				if err := os.Rename(filler, fmt.Sprint(filler, i)); err != nil {
+					t.Fatal(err)
+				}
+				if err := l.End(t.Context(), "EXITED", outcome, start); err != nil {
+					t.Errorf("%d: %v", i, err)
+				}
+				if x := get(t, s, "a", l.ID()); x.State != Ended || !bytes.Equal(x.Outcome, outcome) {
+					t.Errorf("%d: got %v with %d bytes", i, x.State, len(x.Outcome))
+				}
+			}
+		})
 	}
 }
 

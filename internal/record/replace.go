@@ -129,13 +129,7 @@ func (s *Store) renewLog(path string) error {
 	if !hasBytes(path + "-wal") {
 		return nil
 	}
-	err := durable.Renew(path + "-wal")
-	if isFull(err) {
-		if err = s.ballast.release(); err == nil {
-			err = durable.Renew(path + "-wal")
-		}
-	}
-	if err != nil {
+	if err := s.ballast.use(func() error { return durable.Renew(path + "-wal") }); err != nil {
 		return err
 	}
 	f, err := os.Open(path)

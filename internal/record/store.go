@@ -258,16 +258,8 @@ func (s *Store) spoolPath(id string) string {
 	return filepath.Join(s.config.Dir, spoolsName, id)
 }
 
-// write runs f in a transaction. If the disk is full, it gives up the ballast and
-// tries again.
+// write runs f in a transaction. On a full disk it uses the ballast.
 // Flushes of the journal, artifacts and removals come here; a new end goes to the journal.
 func (s *Store) write(ctx context.Context, f updateFunc) error {
-	err := s.db.update(ctx, s.db.states, f)
-	if isFull(err) {
-		if serr := s.ballast.release(); serr != nil {
-			return errors.Join(err, serr)
-		}
-		return s.db.update(ctx, s.db.states, f)
-	}
-	return err
+	return s.ballast.use(func() error { return s.db.update(ctx, s.db.states, f) })
 }
