@@ -292,8 +292,8 @@ func TestAuditSurvivesSIGKILL(t *testing.T) {
 	}
 }
 
-// While the audit log cannot be written, executions are refused, health and doctor say so, and cancels
-// work. As soon as the disk has room, executions start again without a restart.
+// While the disk of the audit log is full, executions are refused, health and doctor say so, and cancels
+// and deletions work. As soon as the disk has room, executions start again without a restart.
 func TestAuditDiskFull(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -342,7 +342,9 @@ func TestAuditDiskFull(t *testing.T) {
 		t.Errorf("got %+v, %v", r.outcome, err)
 	}
 	_, err = d.runs.DeleteExecution(t.Context(), &pb.DeleteExecutionRequest{ExecutionId: ready.ExecutionId})
-	wantReason(t, err, codes.Unavailable, "AUDIT_UNAVAILABLE", "")
+	if err != nil {
+		t.Errorf("delete: %v", err)
+	}
 
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)

@@ -362,8 +362,9 @@ func TestDiskFullWhileSpooling(t *testing.T) {
 	d.stop()
 }
 
-// A daemon that was killed on a full disk starts again, with the room that it has reserved.
-func TestStartOnFullDisk(t *testing.T) {
+// A daemon that was killed on a full disk starts again, with the room that it has reserved. While it runs on a full disk,
+// callers can remove executions and sessions.
+func TestFullStateDisk(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
 	newDisk(t, filepath.Join(dir, "disk"), filepath.Join(dir, "state"), 96)
@@ -380,8 +381,23 @@ func TestStartOnFullDisk(t *testing.T) {
 		t.Errorf("got %+v, %v", r.outcome, err)
 	}
 	empty()
+	u := d.newSession(t.Context(), &pb.CreateSessionRequest{})
+	u.in(shell("calculator", "head -c 100000 /dev/urandom > file")).wantExit(t, 0)
+	empty = fillDisk(t, filepath.Join(dir, "state"))
+	// The last blocks of the files have room for a few executions.
+	for err = nil; err == nil; {
+		_, err = d.try(code("calculator", "print(1)"))
+	}
+	if _, err := d.runs.DeleteExecution(t.Context(), &pb.DeleteExecutionRequest{ExecutionId: r.id}); err != nil {
+		t.Errorf("delete an execution: %v", err)
+	}
+	if _, err := u.sessions.DeleteSession(t.Context(), &pb.DeleteSessionRequest{SessionId: u.id}); err != nil {
+		t.Errorf("delete a session: %v", err)
+	}
+	empty()
 	d.run(code("calculator", "print(1)")).wantStdout(t, "1\n")
 	d.stop()
+	wantVerified(t, dir)
 }
 
 func TestRetention(t *testing.T) {

@@ -3,20 +3,24 @@ package audit
 // Allow writes an entry about an allowed call before the call runs. end must be called with the call's error, before
 // its answer. Calls that fail, for example for a session that does not exist, cost callers almost nothing, and could
 // fill the log. So only a number of entries of a tenant is written at once each second. Beyond it, the entry waits for
-// end: a call without an error gets its entry, and a failed call is counted, as by Note. The error is an
-// *UnavailableError.
+// end: a call without an error gets its entry, and a failed call is counted, as by Note. On a full disk, entries of
+// calls that free room wait in the same way, and the log has space for them. The error is an *UnavailableError.
 func (l *Log) Allow(e Entry) (end func(error), err error) {
 	if l == nil {
 		return func(error) {}, nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.within(e.Tenant) || l.broken != nil {
+	promised := int64(0)
+	if l.broken != nil && e.frees() && l.promise() {
+		promised = promiseBytes
+	} else if l.within(e.Tenant) || l.broken != nil {
 		return func(error) {}, l.write(e)
 	}
 	return func(failed error) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
+		l.promised -= promised
 		if failed == nil {
 			_ = l.write(e) // a failure is counted as a lost entry
 			return

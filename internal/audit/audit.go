@@ -15,7 +15,8 @@
 // daemon. fsync(2) comes with each checkpoint, so a power cut can take the entries of the last minute.
 // If the daemon dies within a write, the next Open removes the incomplete line and notes its bytes in
 // an entry. If a write fails, Write returns an *UnavailableError, and the next entry that can be
-// written is preceded by one with the number of lost entries.
+// written is preceded by one with the number of lost entries. On a full disk, entries about calls that
+// free room are written into space that the log has reserved for them; reserve.go has the rules.
 //
 // During a takeover two daemons write to one chain alternately; share.go has the rules.
 //
@@ -78,6 +79,10 @@ type Log struct {
 	stats         Stats
 	notes         notes
 
+	reserved int64 // the offset up to which the newest file has space; at most size: none is known. See reserve.go
+	promised int64 // bytes of this space for entries of calls that run
+	scarce   error // of the last reserve
+
 	shared bool   // another process may write to the log, too
 	stale  bool   // catchUp has failed, so seq, prev, size and f may be out of date
 	damage *Entry // the damage that catchUp has found, until an entry notes it; nil: none
@@ -118,10 +123,11 @@ func (l *Log) write(e Entry) error {
 		l.lost++
 		l.stats.Failures++
 	}
-	l.report(err)
 	if err != nil {
+		l.report(err)
 		return &UnavailableError{err}
 	}
+	l.report(l.scarce)
 	return nil
 }
 
@@ -142,16 +148,20 @@ func (l *Log) report(err error) {
 	}
 }
 
-// append writes an entry, and before it, if necessary, the number of lost entries.
+// append writes an entry, and before it, if necessary, the number of lost entries. Without space behind it, it writes only
+// an entry that frees.
 func (l *Log) append(e Entry) error {
 	if err := l.enter(); err != nil {
 		return err
 	}
 	defer l.leave()
 	if l.size >= l.FileBytes {
-		if err := l.rotate(); err != nil {
+		if err := l.rotate(); err != nil && !e.frees() {
 			return err
 		}
+	}
+	if l.scarce = l.reserve(); l.scarce != nil && !e.frees() {
+		return l.scarce
 	}
 	if l.lost > 0 {
 		if err := l.put(Entry{Event: Lost, Count: l.lost}); err != nil {
@@ -169,7 +179,7 @@ func (l *Log) put(e Entry) error {
 		if err := l.f.Truncate(l.size); err != nil {
 			return err
 		}
-		l.dirty = false
+		l.dirty, l.reserved = false, 0
 	}
 	if found := l.damage; found != nil {
 		l.damage = nil
@@ -186,6 +196,7 @@ func (l *Log) put(e Entry) error {
 	if _, err := l.f.Write(line); err != nil {
 		// A part of the line may be there.
 		l.dirty = l.f.Truncate(l.size) != nil
+		l.reserved = 0
 		return err
 	}
 	l.size += int64(len(line))

@@ -420,7 +420,7 @@ func TestDiskFull(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "audit"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	remount := disktest.Mount(t, filepath.Join(dir, "audit"), "size=64k")
+	remount := disktest.Mount(t, filepath.Join(dir, "audit"), "size=512k")
 	c := config(dir)
 	var changes []bool
 	c.Changed = func(err error) { changes = append(changes, err != nil) }
@@ -462,6 +462,76 @@ func TestDiskFull(t *testing.T) {
 	}
 	if lost != 2 {
 		t.Errorf("%d entries are noted as lost, want 2", lost)
+	}
+}
+
+// On a full disk, calls that free room get their entries, and other entries are refused. Calls that fail use no space.
+func TestFreeingOnFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "audit"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	remount := disktest.Mount(t, filepath.Join(dir, "audit"), "size=512k")
+	c := config(dir)
+	l := open(t, c)
+	for l.Write(Entry{Event: Execute, Command: strings.Repeat("x", 500)}) == nil {
+	}
+	for size := 64 << 10; size > 0; size /= 2 {
+		f, err := os.OpenFile(filepath.Join(c.Dir, "filler"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+		for err == nil {
+			_, err = f.Write(make([]byte, size))
+		}
+		f.Close()
+	}
+	free := Entry{Event: Call, Method: "DeleteSession", Tenant: "acme", Decision: Allowed, Frees: true}
+	for range 1000 {
+		l.NoteRefusal(Entry{Event: Delete, Tenant: "acme"}, errors.New("no such execution"))
+		end, err := l.Allow(free)
+		if err != nil {
+			t.Fatal(err)
+		}
+		end(errors.New("no such session"))
+		l.flush() // as each second
+	}
+	for i := range 30 {
+		end, err := l.Allow(free)
+		if err != nil {
+			t.Fatalf("%d: %v", i, err)
+		}
+		end(nil)
+		if err := l.Write(Entry{Event: Execute}); err == nil {
+			t.Fatal("another entry was written")
+		}
+	}
+	if s := l.Stats(); s.Broken == nil {
+		t.Error("the log seems to work")
+	}
+	// Calls that run at the same time have their space, too.
+	var ends []func(error)
+	for {
+		end, err := l.Allow(free)
+		if err == nil && l.promised == int64(len(ends))*promiseBytes {
+			break // no space was promised, so the entry was written at once
+		}
+		if err != nil {
+			break
+		}
+		ends = append(ends, end)
+	}
+	before := l.Stats().Failures
+	for _, end := range ends {
+		end(nil)
+	}
+	if got := l.Stats().Failures; len(ends) == 0 || got != before {
+		t.Errorf("%d of %d entries were lost", got-before, len(ends))
+	}
+	remount("size=2m")
+	if err := l.Write(Entry{Event: Execute, Command: "after"}); err != nil {
+		t.Error(err)
+	}
+	closeLog(t, l)
+	if r, err := VerifyDir(c.Dir, "", nil); err != nil || r.Signed != r.Last {
+		t.Errorf("got %+v, %v", r, err)
 	}
 }
 
@@ -631,14 +701,14 @@ func TestCheckpointOnFullDisk(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "audit"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	remount := disktest.Mount(t, filepath.Join(dir, "audit"), "size=64k")
+	remount := disktest.Mount(t, filepath.Join(dir, "audit"), "size=512k")
 	c := config(dir)
 	changed := make(chan bool, 10)
 	c.Changed = func(err error) { changed <- err != nil }
 	l := open(t, c)
 	for l.Write(Entry{Event: Execute, Command: strings.Repeat("x", 2000)}) == nil {
 	}
-	for l.Write(Entry{Event: End}) == nil {
+	for l.Write(Entry{Event: Delete, Decision: Allowed}) == nil { // also the reserved space
 	}
 	if err := l.Checkpoint(); err == nil {
 		t.Error("a checkpoint was written to a full disk")

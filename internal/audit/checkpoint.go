@@ -36,8 +36,12 @@ func (l *Log) rotate() error {
 	if err := l.f.Sync(); err != nil {
 		return err
 	}
+	path, size := l.f.Name(), l.size
 	if err := l.begin(); err != nil {
 		return err
+	}
+	if err := os.Truncate(path, size); err != nil {
+		l.Log.Error("the reserved space of an old file of the audit log was not freed", "err", err)
 	}
 	if err := l.prune(); err != nil {
 		l.Log.Error("old files of the audit log were not removed", "err", err)

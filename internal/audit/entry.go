@@ -87,6 +87,9 @@ type Entry struct {
 	Through   uint64 `json:"through,omitempty"` // Pruned: the last removed entry
 	Torn      string `json:"torn,omitempty"`    // Start, Damage: the beginning of a line that a dead daemon left incomplete; Count has its bytes
 	Signature []byte `json:"signature,omitempty"`
+
+	// Frees says that the call removes data, so that it must work on a full disk. Delete and Purge need no Frees.
+	Frees bool `json:"-"`
 }
 
 // A Network has the connections and refusals of an execution.

@@ -172,6 +172,10 @@ func (l *Log) resume() (start Entry, err error) {
 		if err := l.reopen(files[len(files)-1].path); err != nil {
 			return start, err
 		}
+		if end.torn == 0 {
+			return start, nil // Truncate would also free the reserved space
+		}
+		l.reserved = 0
 		return start, l.f.Truncate(end.whole)
 	}
 	// The end was changed or is missing. The chain continues after the last known checkpoint, in a new
@@ -192,7 +196,7 @@ func (l *Log) begin() error {
 		return err
 	}
 	l.f.Close()
-	l.f, l.size = f, 0
+	l.f, l.size, l.reserved = f, 0, 0
 	return nil
 }
 
@@ -207,7 +211,7 @@ func (l *Log) reopen(path string) error {
 		return f.Close()
 	}
 	l.f.Close()
-	l.f = f
+	l.f, l.reserved = f, 0
 	return nil
 }
 

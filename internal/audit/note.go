@@ -73,7 +73,7 @@ func (l *Log) flush() {
 		l.report(err)
 		return
 	}
-	l.report(nil)
+	l.report(l.scarce)
 }
 
 // A Caller is where a call came from. It travels in the context of the call.

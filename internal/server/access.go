@@ -9,6 +9,13 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
+// freeing has the methods that remove data, so that callers can make room on a full disk. Its entries in the audit log
+// are written even then. Package executor does the same for the methods in entriesBelow.
+var freeing = map[string]bool{
+	pb.SessionService_DeleteSession_FullMethodName: true,
+	pb.SkillService_DeleteSkill_FullMethodName:     true,
+}
+
 // entriesBelow has the methods whose entries of the audit log package executor writes, with the
 // execution and the skill. guard writes an entry for every other call that needs more than the role read.
 var entriesBelow = map[string]bool{

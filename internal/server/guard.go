@@ -180,7 +180,7 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 		ctx = s.trace(ctx, c)
 	}
 	if need >= identity.Invoke && !entriesBelow[method] {
-		entry := audit.Entry{Event: audit.Call, Tenant: c.who.Tenant, Principal: c.who.Name, Address: connectionOf(ctx).From(), Method: method, Decision: audit.Allowed}
+		entry := audit.Entry{Event: audit.Call, Tenant: c.who.Tenant, Principal: c.who.Name, Address: connectionOf(ctx).From(), Method: method, Decision: audit.Allowed, Frees: freeing[method]}
 		end, unwritten := s.audit.Allow(entry)
 		if unwritten != nil {
 			return unwritten
