@@ -124,8 +124,12 @@ func TestTarballsGoOn(t *testing.T) {
 		}
 	}
 	known := ts.read["a.tgz"]
-	if _, err := ts.Load(t.Context(), io.Discard, nil); err != nil || ts.read["b.tgz"].problem != nil {
+	patient := &countdown{t.Context(), 1000}
+	if _, err := ts.Load(patient, io.Discard, nil); err != nil || ts.read["b.tgz"].problem != nil {
 		t.Errorf("got %v and %v", err, ts.read["b.tgz"].problem)
+	}
+	if asked := 1000 - patient.left; asked < 16 {
+		t.Errorf("the context was asked %d times while a file of 1 MiB was read", asked)
 	}
 	// The same map: the file was not read again.
 	if reflect.ValueOf(ts.read["a.tgz"].fields).Pointer() != reflect.ValueOf(known.fields).Pointer() {
