@@ -26,7 +26,8 @@ type expired struct {
 // ended more than MaxAge before now. Then it removes the oldest of the tenants with the most bytes, until all executions
 // together, open ones too, are within MaxBytes. It returns the number of removed executions and
 // of their bytes. Open readers and artifacts stay readable. After HandOver, Sweep removes nothing more and returns
-// ErrHandedOver. Each Sweep tries again to record ends for which there was no room (see Log.End). The first Sweep also removes the files of executions that the record has forgotten.
+// ErrHandedOver. Each Sweep tries again to record ends for which there was no room (see Log.End). The first Sweep also
+// removes the files of executions that the record has forgotten.
 // cmd/skillrund calls it at its start and then at intervals.
 func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed int64, err error) {
 	if err := s.begin(); err != nil {

@@ -163,9 +163,16 @@ func (s *Store) unreadable(tenant, id string, err error) {
 func (s *Store) readUnread(tenant string) {
 	var list []Held
 	s.mu.Lock()
-	for of, t := range s.tenants {
+	tenants := s.tenants
+	if tenant != "" { // each List and Usage comes here, so do not look through all tenants
+		tenants = map[string]*tenantSessions{}
+		if t := s.tenants[tenant]; t != nil {
+			tenants[tenant] = t
+		}
+	}
+	for of, t := range tenants {
 		for id, err := range t.damaged {
-			if (tenant == "" || of == tenant) && durable.MayPass(err) {
+			if durable.MayPass(err) {
 				list = append(list, Held{Tenant: of, ID: id})
 			}
 		}

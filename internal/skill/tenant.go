@@ -24,7 +24,8 @@ import (
 //
 // Each tenant has a directory with a snapshot.Store and the file index.json. The file lists the kept
 // versions in the order of their pushes. Only listed versions exist. A push publishes the snapshot and
-// then replaces the file. The first push makes the file before the snapshot, so snapshots without the file are damage. A deletion replaces the file and then removes the snapshot. After a crash
+// then replaces the file. The first push makes the file before the snapshot, so snapshots without the file are
+// damage. A deletion replaces the file and then removes the snapshot. After a crash
 // between the two steps, the next open removes the snapshot, because the file does not list it.
 //
 // Two locks order the changes. The holder of owned.changing may change index.json and remove

@@ -24,7 +24,8 @@ const (
 )
 
 // Watch reloads whenever something in the roots changes. It begins with a reload, so that
-// changes before the call count too. After an error that may pass, it reloads again without a change. It returns nil when ctx ends, or an error if watching
+// changes before the call count too. After an error that may pass, it reloads again without a change. It returns nil
+// when ctx ends, or an error if watching
 // becomes impossible. Reload may be called at the same time, for example on SIGHUP. It is the
 // caller's goroutine that works. The error, for example when the machine has no inotify instance
 // left, ends the watching only: Reload still works.

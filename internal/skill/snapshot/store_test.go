@@ -129,22 +129,28 @@ func TestPublishTwice(t *testing.T) {
 	}
 }
 
-// A failed import leaves no files.
-func TestStageFails(t *testing.T) {
-	_, dir := skillDir(t, files{"x": "x"})
+// storeAndSkill returns the folder of a skill, as a source and scanned, and an empty store.
+func storeAndSkill(t *testing.T) (dir string, s *Store, src Source, tr *Tree) {
+	t.Helper()
+	_, dir = skillDir(t, files{"x": "x"})
 	s, _, err := OpenStore(context.Background(), t.TempDir(), owner)
 	mustDo(t, err)
-	defer s.Close()
-	src, err := os.Open(dir)
+	t.Cleanup(func() { s.Close() })
+	src.Dir, err = os.Open(dir)
 	mustDo(t, err)
-	defer src.Close()
-	tr := mustScan(t, dir)
+	t.Cleanup(func() { src.Dir.Close() })
+	return dir, s, src, mustScan(t, dir)
+}
+
+// A failed import leaves no files.
+func TestStageFails(t *testing.T) {
+	dir, s, src, tr := storeAndSkill(t)
 	files{"y": "changed since"}.Write(t, dir)
-	if _, _, err := s.Stage(context.Background(), Source{Dir: src}, tr, Bounds{}); !errors.Is(err, ErrChanging) {
+	if _, _, err := s.Stage(context.Background(), src, tr, Bounds{}); !errors.Is(err, ErrChanging) {
 		t.Errorf("err = %v, want ErrChanging", err)
 	}
 	var be *BoundError
-	if _, _, err := s.Stage(context.Background(), Source{Dir: src}, tr, Bounds{MaxFiles: 1}); !errors.As(err, &be) {
+	if _, _, err := s.Stage(context.Background(), src, tr, Bounds{MaxFiles: 1}); !errors.As(err, &be) {
 		t.Errorf("err = %v, want a *BoundError", err)
 	}
 	if names := storeNames(t, s.dir); len(names) != 0 {
@@ -154,19 +160,12 @@ func TestStageFails(t *testing.T) {
 
 // A snapshot that cannot be read for a moment stays in its place.
 func TestSnapshotThatCannotBeReadForAMoment(t *testing.T) {
-	_, dir := skillDir(t, files{"x": "x"})
-	s, _, err := OpenStore(t.Context(), t.TempDir(), owner)
-	mustDo(t, err)
-	defer s.Close()
-	src, err := os.Open(dir)
-	mustDo(t, err)
-	defer src.Close()
-	tr := mustScan(t, dir)
-	at, staged, err := s.Stage(t.Context(), Source{Dir: src}, tr, Bounds{})
+	_, s, src, tr := storeAndSkill(t)
+	at, staged, err := s.Stage(t.Context(), src, tr, Bounds{})
 	mustDo(t, err)
 	mustDo(t, s.Publish([]*Staged{staged}))
 	scarcetest.WithoutDescriptors(t, func() {
-		if _, _, err := s.Stage(t.Context(), Source{Dir: src}, tr, Bounds{}); !durable.MayPass(err) {
+		if _, _, err := s.Stage(t.Context(), src, tr, Bounds{}); !durable.MayPass(err) {
 			t.Errorf("err = %v, want the error of the system", err)
 		}
 	})
@@ -177,15 +176,8 @@ func TestSnapshotThatCannotBeReadForAMoment(t *testing.T) {
 
 // A snapshot that belongs to other ids than the store's owner is not intact.
 func TestSnapshotOfAnotherOwner(t *testing.T) {
-	_, dir := skillDir(t, files{"x": "x"})
-	s, _, err := OpenStore(context.Background(), t.TempDir(), owner)
-	mustDo(t, err)
-	defer s.Close()
-	src, err := os.Open(dir)
-	mustDo(t, err)
-	defer src.Close()
-	tr := mustScan(t, dir)
-	_, st, err := s.Stage(context.Background(), Source{Dir: src}, tr, Bounds{})
+	_, s, src, tr := storeAndSkill(t)
+	_, st, err := s.Stage(context.Background(), src, tr, Bounds{})
 	mustDo(t, err)
 	mustDo(t, s.Publish([]*Staged{st}))
 	mustDo(t, s.Verify(tr))
