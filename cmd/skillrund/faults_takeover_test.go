@@ -62,25 +62,37 @@ func (f takeoverFault) inject(t *testing.T, row *faultRow) {
 // dyingAt is the variable with which daemons die at a point. The next daemon inherits it.
 func dyingAt(p failpoint.Point) string { return fmt.Sprintf("%s=%s:0", failpoint.KillVar, p) }
 
-// nextProcess returns the daemon that d has started to take over.
+// nextProcess returns the daemon that d has started to take over. It returns nil if both have died so soon that nobody
+// saw the next one.
 func (d *running) nextProcess() *running {
 	d.t.Helper()
-	var found int
+	var next int
 	until(d.t, "the next daemon does not start", func() bool {
-		paths, _ := filepath.Glob("/proc/[0-9]*/environ")
-		for _, path := range paths {
-			pid := filepath.Base(filepath.Dir(path))
-			// Only the next daemon is a child with this variable: it removes the variable for its own children.
-			if statusOf(pid)["PPid"] != strconv.Itoa(d.cmd.Process.Pid) {
-				continue
-			}
-			if env, _ := os.ReadFile(path); bytes.Contains(env, []byte(takeoverVar+"=")) {
-				found, _ = strconv.Atoi(pid)
-			}
-		}
-		return found != 0
+		dead := d.hasExited()
+		next = d.findNext()
+		return next != 0 || dead
 	})
-	return d.adoptProcess(found)
+	if next == 0 {
+		return nil
+	}
+	return d.adoptProcess(next)
+}
+
+// findNext returns the process of the next daemon, or 0. Besides d it is the only one that has takeoverVar in its
+// environment and uses d's directory: it removes the variable for its own children.
+func (d *running) findNext() int {
+	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range paths {
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		args, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+		if pid == d.cmd.Process.Pid || !bytes.Contains(args, []byte(d.dir)) {
+			continue
+		}
+		if env, _ := os.ReadFile(path); bytes.Contains(env, []byte(takeoverVar+"=")) {
+			return pid
+		}
+	}
+	return 0
 }
 
 // untilKilled waits for the end of a daemon at its point.
@@ -93,7 +105,9 @@ func (d *running) untilKilled() {
 func (d *running) restartAfterBoth(next *running) *running {
 	d.t.Helper()
 	d.untilKilled()
-	until(d.t, "the next daemon does not give up", next.hasExited)
+	if next != nil {
+		until(d.t, "the next daemon does not give up", next.hasExited)
+	}
 	again := launchProgram(d.t, d.dir, faultConfig, buildFaulty(d.t), dyingAt(failpoint.DuringHandOver))
 	again.waitServing()
 	return again

@@ -65,11 +65,15 @@ func (d *running) adoptProcess(pid int) *running {
 	if err != nil {
 		d.t.Fatal(err)
 	}
+	n := &running{t: d.t, dir: d.dir, log: d.log, exited: make(chan error, 1), cmd: &exec.Cmd{Process: p}}
 	fd, err := unix.PidfdOpen(pid, 0)
+	if err == unix.ESRCH {
+		n.exited <- nil
+		return n
+	}
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	n := &running{t: d.t, dir: d.dir, log: d.log, exited: make(chan error, 1), cmd: &exec.Cmd{Process: p}}
 	go func() {
 		defer unix.Close(fd)
 		for {

@@ -27,7 +27,7 @@ func main() {
 	}
 }
 
-// run writes the bill. args are those of the command line, without the program's name.
+// run writes the bill. args is the command line without the program's name.
 func run(args []string) error {
 	if len(args) < 2 {
 		return fmt.Errorf("usage: sbom BINARY VERSION [NAME@VERSION ...]")

@@ -148,8 +148,8 @@ func (l *Log) report(err error) {
 	}
 }
 
-// append writes an entry, and before it, if necessary, the number of lost entries. Without space behind it, it writes only
-// an entry that frees.
+// append writes an entry, and before it, if necessary, the number of lost entries. If the reserved space can't be kept,
+// it writes only an entry that frees room.
 func (l *Log) append(e Entry) error {
 	if err := l.enter(); err != nil {
 		return err

@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On a full disk, callers must be able to free room, and each such call needs an entry. So the newest file has space
-// behind its end: fallocate(2) with FALLOC_FL_KEEP_SIZE reserves blocks, and the file keeps its size. Other entries are
-// refused when this space can't be kept behind them.
+// On a full disk, callers must be able to free room, and each such call needs an entry. So the newest file has blocks
+// past its end: fallocate(2) with FALLOC_FL_KEEP_SIZE reserves them without a change of the file's size. An entry that
+// frees nothing is refused if it would take from this space.
 const (
-	// reserveBytes is the space that stays behind other entries.
+	// reserveBytes is the space that entries which free nothing leave.
 	reserveBytes = 64 << 10
 	// reserveStep is how much is reserved at once, so that not each entry needs a system call.
 	reserveStep = 128 << 10
@@ -30,7 +30,7 @@ func (e *Entry) frees() bool {
 	return e.Frees && e.Decision == Allowed && e.Count == 0
 }
 
-// reserve keeps reserveBytes behind the end of the newest file. On a file system without fallocate(2) it does nothing.
+// reserve keeps reserveBytes past the end of the newest file. On a file system without fallocate(2) it does nothing.
 // l.mu is held.
 func (l *Log) reserve() error {
 	if l.reserved >= l.size+reserveBytes {

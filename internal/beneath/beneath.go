@@ -10,7 +10,7 @@ import (
 
 // Open opens an entry of dir. RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS keep the kernel
 // inside dir, RESOLVE_NO_XDEV refuses mounts (openat2(2)), and O_NONBLOCK makes the opening
-// of a pipe return at once (fifo(7)). flags are those of open(2); a file that O_CREAT makes has mode 0600.
+// of a pipe return at once (fifo(7)). flags are the flags of open(2); a file that O_CREAT makes has mode 0600.
 func Open(dir *os.File, name string, flags int) (*os.File, error) {
 	how := unix.OpenHow{
 		Flags:   uint64(unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC | flags),

@@ -37,8 +37,8 @@ func replace(path string, write func(*os.File) error) error {
 // unfinished is the pattern of the names of files that are not complete yet.
 const unfinished = ".new-*"
 
-// RemoveUnfinished removes the files that crashes in WriteFile and Renew have left in a directory. No process may write
-// there meanwhile. A directory that does not exist has none.
+// RemoveUnfinished removes the files that crashes in WriteFile and Renew have left in a directory, in which no process
+// may write at the same time. It does nothing if the directory does not exist.
 func RemoveUnfinished(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {

@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// A Regexp compiles its text at its first use. The methods are those of regexp.Regexp.
+// A Regexp compiles its text at its first use. It has the methods of regexp.Regexp.
 type Regexp struct {
 	text     string
 	once     sync.Once

@@ -13,15 +13,15 @@ import (
 )
 
 var (
-	// The errors with a line that counts from 0: those of yaml.v3's parser, but not of its scanner.
+	// The parser of yaml.v3 counts the lines of these errors from 0. Its scanner counts from 1.
 	countsFromZero = lazyregexp.New(`^did not find expected (<|node content|key$|'-' indicator|',' or )`)
 	// The errors of yaml.v3's reader, which is the first to see a byte. They have no line.
 	encoding      = lazyregexp.New(`UTF-8|Unicode character`)
 	unknownAnchor = lazyregexp.New(`^unknown anchor '(.*)' referenced`)
 )
 
-// Split returns the line and the text of an error of yaml.v3. lines are those of the file. The line is 0 if the error does
-// not tell it.
+// Split returns the line and the text of an error of yaml.v3. lines is the file, line by line. The line is 0 if the error
+// has none.
 func Split(err error, lines []string) (line int, text string) {
 	text = strings.TrimPrefix(err.Error(), "yaml: ")
 	if n, _ := fmt.Sscanf(text, "line %d:", &line); n == 1 {

@@ -1,4 +1,4 @@
-// Netclient is the Go program of the tests of networks. It prints what a server answers, or the error.
+// Netclient is the Go program in tests of networks. It prints what a server answers, or the error.
 package main
 
 import (
