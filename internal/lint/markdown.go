@@ -119,7 +119,7 @@ var construct = lazyregexp.New(`^\s*(?:for|while|until|if|case|function|select)\
 
 // commands returns the command lines of a block of shell. A line that ends in a backslash
 // continues in the next line. Lines with placeholders are left out. A construct or an open
-// quote makes the rest of the block one command.
+// quote makes the rest of the block one command, except in a session, where the rest can be output.
 func (b block) commands() []command {
 	var list []command
 	// In a session only lines with a prompt are commands, if there is any prompt.
@@ -136,8 +136,8 @@ func (b block) commands() []command {
 		if strings.HasSuffix(text, `\`) && i+1 < len(b.lines) {
 			text, i = b.join(text, i)
 		}
-		if construct.MatchString(text) || openQuote(text) {
-			text = strings.Join(b.lines[first:], "\n")
+		if !session && (construct.MatchString(text) || openQuote(text)) {
+			text = strings.Join(append([]string{text}, b.lines[i+1:]...), "\n")
 			i = len(b.lines)
 		}
 		text = strings.TrimSpace(text)
@@ -187,7 +187,7 @@ func openQuote(line string) bool {
 		case in != 0 && ch == in:
 			in = 0
 		case in != 0:
-		case ch == '#' && (i == 0 || line[i-1] == ' '):
+		case ch == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t'):
 			return false
 		case ch == '"' || ch == '\'':
 			in = ch

@@ -76,6 +76,9 @@ func TestCommands(t *testing.T) {
 		{"no session", block{"console", 10, []string{"a", "b"}}, []command{{10, "a"}, {11, "b"}}},
 		{"prompt in bash", block{"bash", 10, []string{"$ a"}}, []command{{10, "a"}}},
 		{"placeholders", block{"bash", 10, []string{"a <file>", "a [-x]", "a ...", "a {name}", "a /path/to/x", "a {baseDir}/x", "a < x"}}, []command{{15, "a {baseDir}/x"}, {16, "a < x"}}},
+		{"construct in a session", block{"console", 10, []string{"$ for f in a; do b; done", "out"}}, []command{{10, "for f in a; do b; done"}}},
+		{"construct after a prompt in bash", block{"bash", 10, []string{"$ for f in a; do", "b", "done"}}, []command{{10, "for f in a; do\nb\ndone"}}},
+		{"comment after a tab", block{"bash", 10, []string{"a\t# don't", "b"}}, []command{{10, "a\t# don't"}, {11, "b"}}},
 		{"comment with a quote", block{"bash", 10, []string{"a # don't", "b"}}, []command{{10, "a # don't"}, {11, "b"}}},
 	}
 	for _, tt := range tests {
