@@ -29,7 +29,7 @@ type Files[T any] struct {
 
 	mu         sync.Mutex // guards the fields below
 	seen       []stamp    // of the contents that were parsed last, with or without success
-	failure    string     // the error that the log has; empty: none since the last change
+	failure    string     // the error that the log has; empty after a Get that finds the files as seen
 	value      T
 	generation int // grows with each new value
 }
@@ -73,6 +73,7 @@ func (f *Files[T]) Get() (value T, generation int) {
 	defer f.mu.Unlock()
 	stamps, err := f.stamps()
 	if slices.Equal(stamps, f.seen) {
+		f.failure = "" // an error that comes again is logged again
 		return f.value, f.generation
 	}
 	if err == nil {

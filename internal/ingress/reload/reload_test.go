@@ -33,7 +33,10 @@ func write(t *testing.T, path, text string) {
 }
 
 func TestFilesAreReadAgain(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "files")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
 	write(t, a, "1")
 	write(t, b, "2")
@@ -68,6 +71,16 @@ func TestFilesAreReadAgain(t *testing.T) {
 	want("1+3", 2, 3, 3)
 	write(t, a, "4")
 	want("4+3", 3, 4, 4)
+	for lines := 5; lines <= 6; lines++ { // each time that the file is away is one problem
+		if err := os.Rename(dir, dir+".away"); err != nil {
+			t.Fatal(err)
+		}
+		want("4+3", 3, 4, lines)
+		if err := os.Rename(dir+".away", dir); err != nil {
+			t.Fatal(err)
+		}
+		want("4+3", 3, 4, lines)
+	}
 }
 
 func TestOptionalFile(t *testing.T) {
