@@ -143,7 +143,7 @@ func serve(c config, path, program string) error {
 			}
 		})
 		if err := earlier.serving(); err != nil {
-			// Return without d.close: the earlier daemon has not heard of this one, so it kills this process and
+			// Return without d.close: the earlier daemon has given up, so it kills this process and
 			// removes its remains.
 			return err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os/exec"
@@ -65,7 +66,9 @@ func TestServingWaits(t *testing.T) {
 // A next daemon that has called Serving, and has ended before the earlier one reads the call, does not serve.
 func TestServingOfAnEndedDaemon(t *testing.T) {
 	n := &nextDaemon{cmd: &exec.Cmd{}, serving: make(chan struct{}), gone: make(chan struct{})}
-	close(n.serving)
+	if err := n.nowServes(); err != nil {
+		t.Fatal(err)
+	}
 	for range 100 { // select chooses at random
 		if err := n.awaitServing(t.Context()); err != nil {
 			t.Fatal(err)
@@ -75,6 +78,25 @@ func TestServingOfAnEndedDaemon(t *testing.T) {
 	for range 100 {
 		if err := n.awaitServing(t.Context()); err == nil {
 			t.Fatal("a daemon that has ended serves")
+		}
+	}
+}
+
+// The next daemon calls Serving at the moment in which the earlier one gives up. Both must know the same about the
+// takeover: otherwise the next daemon removes socket files that the earlier one still serves.
+func TestServingWhileTheEarlierDaemonGivesUp(t *testing.T) {
+	over, end := context.WithCancelCause(t.Context())
+	end(errors.New("the patience is over"))
+	for range 20_000 {
+		n := &nextDaemon{cmd: &exec.Cmd{}, serving: make(chan struct{}), gone: make(chan struct{})}
+		answer := make(chan error)
+		go func() { answer <- n.nowServes() }()
+		gaveUp := n.awaitServing(over)
+		if refused := <-answer; (gaveUp == nil) != (refused == nil) {
+			t.Fatalf("the earlier daemon has %v, the next one %v", gaveUp, refused)
+		}
+		if gaveUp != nil && gaveUp.Error() != "the patience is over" {
+			t.Fatalf("got %v", gaveUp)
 		}
 	}
 }

@@ -42,7 +42,8 @@ type nextDaemon struct {
 	clients *net.UnixConn
 
 	ready   chan struct{} // closed when the next daemon calls Await
-	serving chan struct{} // closed when the next daemon calls Serving
+	serving chan struct{} // closed when the next daemon calls Serving, or this one has given up
+	serves  bool          // the next daemon has called Serving in time; to be read when serving is closed
 	gone    chan struct{} // closed when its process has ended
 	once    struct{ ready, serving sync.Once }
 	// handed gets the answer to Await. It is closed without a value if this daemon does not hand over.
@@ -140,7 +141,7 @@ func (n *nextDaemon) end() {
 func (n *nextDaemon) earlierCalls() map[string]peerMethod {
 	return map[string]peerMethod{
 		callAwait:   methodOf(func(nothing) (handedOver, error) { return n.await() }),
-		callServing: withoutReply(func(nothing) { n.nowServes() }),
+		callServing: methodOf(func(nothing) (nothing, error) { return nothing{}, n.nowServes() }),
 		// The next daemon has checked the callers.
 		callCancel: withoutReply(func(c cancelCall) { n.d.executor.CancelHere(c.ID, c.By, c.Reason, c.Grace) }),
 		callSignal: methodOf(func(c signalCall) (running bool, _ error) {
@@ -151,21 +152,32 @@ func (n *nextDaemon) earlierCalls() map[string]peerMethod {
 	}
 }
 
+// errGivenUp tells the next daemon to exit.
+var errGivenUp = errors.New("the earlier daemon has given up the takeover and continues to serve")
+
 // await notes that the next daemon is ready. It returns when this daemon has handed over. With an error this daemon
 // goes on, and the next one must exit.
 func (n *nextDaemon) await() (handedOver, error) {
 	n.once.ready.Do(func() { close(n.ready) })
 	h, ok := <-n.handed
 	if !ok {
-		return h, errors.New("the earlier daemon has given up the takeover and continues to serve")
+		return h, errGivenUp
 	}
 	return h, nil
 }
 
-// nowServes notes that the next daemon accepts connections.
-func (n *nextDaemon) nowServes() {
+// nowServes notes that the next daemon accepts connections. With an error the next daemon must exit: this daemon has
+// given up before, in awaitServing, and serves again.
+func (n *nextDaemon) nowServes() error {
 	failpoint.Reach(failpoint.DuringServing)
-	n.once.serving.Do(func() { close(n.serving) })
+	n.once.serving.Do(func() {
+		n.serves = true
+		close(n.serving)
+	})
+	if !n.serves {
+		return errGivenUp
+	}
+	return nil
 }
 
 // Started implements executor.Successor.
@@ -219,25 +231,25 @@ func (d *daemon) handOver(ctx, until context.Context, n *nextDaemon) error {
 	return err
 }
 
-// awaitServing waits until the next daemon serves. A next daemon that has called Serving may have ended since, for example
-// while this daemon was stopped.
+// awaitServing waits until the next daemon serves. With an error, nowServes has failed or will fail, or the process of
+// the next daemon has ended. A next daemon that has called Serving may have ended since, for example while this daemon
+// was stopped.
 func (n *nextDaemon) awaitServing(patience context.Context) error {
 	select {
 	case <-n.serving:
 	case <-n.gone:
 	case <-patience.Done():
 	}
+	n.once.serving.Do(func() { close(n.serving) }) // gives up, unless the next daemon has called Serving
 	select {
 	case <-n.gone:
 		return fmt.Errorf("the next daemon ended with %v; its messages are above", n.cmd.ProcessState)
 	default:
 	}
-	select {
-	case <-n.serving:
-		return nil
-	default:
+	if !n.serves {
 		return context.Cause(patience)
 	}
+	return nil
 }
 
 // forwardPatience bounds the wait for calls that this daemon forwards, from the beginning of the drain on. Many of them

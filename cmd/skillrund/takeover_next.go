@@ -148,7 +148,7 @@ func (d *daemon) nextCalls() map[string]peerMethod {
 }
 
 // serving tells the earlier daemon that this one accepts connections, and waits for the answer. Before the answer,
-// the earlier daemon may give up this takeover and kill this process. So serving has no time limit: if this daemon gave
+// the earlier daemon may give up this takeover and kill this process. Then an answer that still comes is an error. So serving has no time limit: if this daemon gave
 // up, too, then both could end. If the earlier daemon dies, serving returns nil: it has handed over everything, and
 // outlive notices the death, too.
 func (e *earlierDaemon) serving() error {
