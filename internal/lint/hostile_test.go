@@ -88,7 +88,7 @@ func TestLinesThatGoOn(t *testing.T) {
 		b := block{"bash", 1, append(slices.Repeat([]string{`x\`}, n), "y")}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		if got := b.commands(); len(got) != 1 || len(got[0].text) != n+1 {
+		if got := b.commands(); len(got) != 1 || len(got[0].Text) != n+1 {
 			t.Errorf("%d lines are %d commands", n, len(got))
 		}
 		runtime.ReadMemStats(&after)

@@ -43,22 +43,27 @@ var (
 // shells are the languages of blocks that hold command lines.
 var shells = map[string]bool{"bash": true, "sh": true, "shell": true, "zsh": true, "console": true, "shell-session": true, "shellsession": true}
 
-// The name may also be skill.md, which package skill accepts. CRLF becomes LF, so that rules
-// need not know it; line numbers stay.
+// readManifest reads SKILL.md, or skill.md, which package skill accepts, too.
 func (c *check) readManifest() error {
-	m := &c.manifest
-	m.file = "SKILL.md"
-	if _, err := c.skill.Lookup(m.file); err != nil {
-		m.file = "skill.md"
+	file := "SKILL.md"
+	if _, err := c.skill.Lookup(file); err != nil {
+		file = "skill.md"
 	}
-	text, err := c.read(m.file, maxText)
+	text, err := c.read(file, maxText)
 	if err != nil {
 		return err
 	}
-	m.lines = strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
+	c.manifest = parseMarkdown(text)
+	c.manifest.file = file
+	return nil
+}
+
+// parseMarkdown parses the text of a SKILL.md. CRLF becomes LF, so that rules need not know it; line numbers stay.
+func parseMarkdown(text string) markdown {
+	m := markdown{lines: strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")}
 	m.body = frontMatterEnd(m.lines)
 	m.readBody()
-	return nil
+	return m
 }
 
 // frontMatterEnd is the index of the line after the second "---", or 0.
@@ -105,10 +110,22 @@ func (m *markdown) readBody() {
 	}
 }
 
-// A command is a command line in a block of a SKILL.md.
-type command struct {
-	line int
-	text string
+// A CommandLine is a command line in a block of shell in a SKILL.md.
+type CommandLine struct {
+	Line int // counts from 1
+	Text string
+}
+
+// CommandLines returns the command lines that a SKILL.md tells agents to run: those in its blocks of
+// shell, without lines in which the reader must replace a part.
+func CommandLines(text string) []CommandLine {
+	var list []CommandLine
+	for _, b := range parseMarkdown(text).blocks {
+		if shells[b.language] {
+			list = append(list, b.commands()...)
+		}
+	}
+	return list
 }
 
 // placeholder matches a part of a manual's command that the reader must replace.
@@ -120,8 +137,8 @@ var construct = lazyregexp.New(`^\s*(?:for|while|until|if|case|function|select)\
 // commands returns the command lines of a block of shell. A line that ends in a backslash
 // continues in the next line. Lines with placeholders are left out. A construct or an open
 // quote makes the rest of the block one command, except in a session, where the rest can be output.
-func (b block) commands() []command {
-	var list []command
+func (b block) commands() []CommandLine {
+	var list []CommandLine
 	// In a session only lines with a prompt are commands, if there is any prompt.
 	session := (b.language == "console" || strings.HasPrefix(b.language, "shell")) && hasPrompt(b.lines)
 	for i := 0; i < len(b.lines); i++ {
@@ -147,7 +164,7 @@ func (b block) commands() []command {
 		if text == "" || strings.HasPrefix(text, "#") || placeholder.MatchString(bare) {
 			continue
 		}
-		list = append(list, command{b.first + first, text})
+		list = append(list, CommandLine{b.first + first, text})
 	}
 	return list
 }
@@ -194,28 +211,4 @@ func openQuote(line string) bool {
 		}
 	}
 	return in != 0
-}
-
-// A CommandLine is a command line in a block of shell in a SKILL.md.
-type CommandLine struct {
-	Line int // counts from 1
-	Text string
-}
-
-// CommandLines returns the command lines that a SKILL.md tells agents to run: those in its blocks of
-// shell, without lines in which the reader must replace a part.
-func CommandLines(text string) []CommandLine {
-	m := markdown{lines: strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")}
-	m.body = frontMatterEnd(m.lines)
-	m.readBody()
-	var list []CommandLine
-	for _, b := range m.blocks {
-		if !shells[b.language] {
-			continue
-		}
-		for _, c := range b.commands() {
-			list = append(list, CommandLine{c.line, c.text})
-		}
-	}
-	return list
 }

@@ -66,20 +66,20 @@ func TestCommands(t *testing.T) {
 	tests := []struct {
 		name string
 		b    block
-		want []command
+		want []CommandLine
 	}{
-		{"lines", block{"bash", 10, []string{"a 1", "", "# c", "b 2"}}, []command{{10, "a 1"}, {13, "b 2"}}},
-		{"continued", block{"bash", 10, []string{`a \`, "  -b \\", "  c", "d"}}, []command{{10, "a -b c"}, {13, "d"}}},
-		{"quote that goes on", block{"bash", 10, []string{"a", "b '", "c", "'"}}, []command{{10, "a"}, {11, "b '\nc\n'"}}},
-		{"here-document", block{"sh", 10, []string{"cat <<EOF", "x", "EOF"}}, []command{{10, "cat <<EOF\nx\nEOF"}}},
-		{"session", block{"console", 10, []string{"$ a", "out", "$ b"}}, []command{{10, "a"}, {12, "b"}}},
-		{"no session", block{"console", 10, []string{"a", "b"}}, []command{{10, "a"}, {11, "b"}}},
-		{"prompt in bash", block{"bash", 10, []string{"$ a"}}, []command{{10, "a"}}},
-		{"placeholders", block{"bash", 10, []string{"a <file>", "a [-x]", "a ...", "a {name}", "a /path/to/x", "a {baseDir}/x", "a < x"}}, []command{{15, "a {baseDir}/x"}, {16, "a < x"}}},
-		{"construct in a session", block{"console", 10, []string{"$ for f in a; do b; done", "out"}}, []command{{10, "for f in a; do b; done"}}},
-		{"construct after a prompt in bash", block{"bash", 10, []string{"$ for f in a; do", "b", "done"}}, []command{{10, "for f in a; do\nb\ndone"}}},
-		{"comment after a tab", block{"bash", 10, []string{"a\t# don't", "b"}}, []command{{10, "a\t# don't"}, {11, "b"}}},
-		{"comment with a quote", block{"bash", 10, []string{"a # don't", "b"}}, []command{{10, "a # don't"}, {11, "b"}}},
+		{"lines", block{"bash", 10, []string{"a 1", "", "# c", "b 2"}}, []CommandLine{{10, "a 1"}, {13, "b 2"}}},
+		{"continued", block{"bash", 10, []string{`a \`, "  -b \\", "  c", "d"}}, []CommandLine{{10, "a -b c"}, {13, "d"}}},
+		{"quote that goes on", block{"bash", 10, []string{"a", "b '", "c", "'"}}, []CommandLine{{10, "a"}, {11, "b '\nc\n'"}}},
+		{"here-document", block{"sh", 10, []string{"cat <<EOF", "x", "EOF"}}, []CommandLine{{10, "cat <<EOF\nx\nEOF"}}},
+		{"session", block{"console", 10, []string{"$ a", "out", "$ b"}}, []CommandLine{{10, "a"}, {12, "b"}}},
+		{"no session", block{"console", 10, []string{"a", "b"}}, []CommandLine{{10, "a"}, {11, "b"}}},
+		{"prompt in bash", block{"bash", 10, []string{"$ a"}}, []CommandLine{{10, "a"}}},
+		{"placeholders", block{"bash", 10, []string{"a <file>", "a [-x]", "a ...", "a {name}", "a /path/to/x", "a {baseDir}/x", "a < x"}}, []CommandLine{{15, "a {baseDir}/x"}, {16, "a < x"}}},
+		{"construct in a session", block{"console", 10, []string{"$ for f in a; do b; done", "out"}}, []CommandLine{{10, "for f in a; do b; done"}}},
+		{"construct after a prompt in bash", block{"bash", 10, []string{"$ for f in a; do", "b", "done"}}, []CommandLine{{10, "for f in a; do\nb\ndone"}}},
+		{"comment after a tab", block{"bash", 10, []string{"a\t# don't", "b"}}, []CommandLine{{10, "a\t# don't"}, {11, "b"}}},
+		{"comment with a quote", block{"bash", 10, []string{"a # don't", "b"}}, []CommandLine{{10, "a # don't"}, {11, "b"}}},
 	}
 	for _, tt := range tests {
 		if got := tt.b.commands(); !slices.Equal(got, tt.want) {
@@ -119,13 +119,11 @@ func FuzzManifest(f *testing.F) {
 		if !utf8.ValidString(text) {
 			return
 		}
-		m := markdown{lines: strings.Split(text, "\n")}
-		m.body = frontMatterEnd(m.lines)
-		m.readBody()
+		m := parseMarkdown(text)
 		for _, b := range m.blocks {
 			for _, cmd := range b.commands() {
-				if cmd.line <= m.body || cmd.line > len(m.lines) {
-					t.Fatalf("%q: a command in line %d", text, cmd.line)
+				if cmd.Line <= m.body || cmd.Line > len(m.lines) {
+					t.Fatalf("%q: a command in line %d", text, cmd.Line)
 				}
 			}
 		}

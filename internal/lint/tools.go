@@ -118,7 +118,7 @@ func (c *check) commands(ctx context.Context) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			d := decide(cmd.text)
+			d := decide(cmd.Text)
 			if d.Allowed || said[d.Reason] {
 				continue
 			}
@@ -127,7 +127,7 @@ func (c *check) commands(ctx context.Context) error {
 			if d.Missing != "" {
 				add = ": add " + d.Missing + " to allowed-tools, or change the command"
 			}
-			c.warn(c.manifest.file, cmd.line, RuleCommandRefused, "%s refuses this command: %s%s", who, d.Reason, add)
+			c.warn(c.manifest.file, cmd.Line, RuleCommandRefused, "%s refuses this command: %s%s", who, d.Reason, add)
 		}
 	}
 	return nil
