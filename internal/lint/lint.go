@@ -124,7 +124,7 @@ type check struct {
 	manifest markdown
 	programs []program
 	found    []manifest.Finding
-	// Findings of this package, those beyond maxFindings included.
+	// Number of findings of this package, also those beyond maxFindings.
 	added int
 }
 

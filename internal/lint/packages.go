@@ -102,7 +102,7 @@ func bounded(specifier string) bool {
 }
 
 // imports looks for modules that come from nowhere. One in a try is optional.
-// A module is said once for the skill, not once for each program. A package for one script
+// A module is reported once for the skill, not once for each program. A package for one script
 // counts in that script only. The error is that of ctx.
 func (c *check) imports(ctx context.Context, declared map[string][]string) error {
 	local := c.modules()
@@ -238,7 +238,7 @@ func (c *check) pythonPackages() (runtime.Packages, error) {
 	return runtime.ReadPackages(rootfs, embedded, python.Python, c.skill)
 }
 
-// rootfs is what programs of the skill see that are of no language.
+// rootfs returns the root file system of programs that belong to no language.
 func (c *check) rootfs() string {
 	if c.machine.Rootfs == "" && c.machine.Runtimes != nil {
 		return c.machine.Runtimes.Image().Rootfs()

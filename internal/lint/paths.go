@@ -27,7 +27,7 @@ func (c *check) absolute(file string, line int, p string) {
 	c.warn(file, line, RuleAbsolutePath, "%s looks like a path that no sandbox has: use a relative path, {baseDir} for files of the skill, or /tmp", p)
 }
 
-// manifestPaths looks at the code in SKILL.md. A path is said once.
+// manifestPaths looks at the code in SKILL.md. A path is reported once.
 func (c *check) manifestPaths() {
 	said := map[string]bool{}
 	look := func(line int, text string) {
@@ -47,7 +47,7 @@ func (c *check) manifestPaths() {
 }
 
 // programPaths looks at a program's code and strings, not at its comments.
-// A path is said once for each program.
+// A path is reported once for each program.
 func (c *check) programPaths(p program) {
 	said := map[string]bool{}
 	for i, line := range p.withoutComments() {

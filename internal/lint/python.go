@@ -135,7 +135,7 @@ func pythonImports(text string) []pythonImport {
 			// from urllib import request
 			if m[2] != "" {
 				// The name may be a submodule or an attribute. networkSign needs
-				// urllib.request; a too long name does no harm, because it tries the shorter
+				// urllib.request; a name that is too long does no harm, because it tries the shorter
 				// ones.
 				list[len(list)-1].module += "." + m[2]
 			}

@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	// relative is a path of one of the published directories, at the begin of a word.
+	// relative is a path of one of the published directories, at the beginning of a word.
 	// scripts, references and assets are the directories that the skill format names. The
 	// second group is a character after the path that makes it a pattern.
 	relative = lazyregexp.New("(?:^|[\\s\"'=(])(?:\\./)?((?:scripts|references|assets)/[\\pL\\pN_./-]+)([<*$\\[{?]?)")

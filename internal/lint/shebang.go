@@ -91,7 +91,8 @@ func shebangProgram(line string) (name, direct string) {
 	return "", ""
 }
 
-// It is "" for other programs. A version at the end of the name doesn't count: python3.11.
+// shebangLanguage returns the language of a #! line's program, or "". A version at the end of the name doesn't count:
+// python3.11.
 func shebangLanguage(text string) string {
 	first, _, _ := strings.Cut(text, "\n")
 	name, _ := shebangProgram(first)
@@ -106,14 +107,14 @@ func shebangLanguage(text string) string {
 	return ""
 }
 
-// onPath reports whether programs are found in a directory of a sandbox.
-func onPath(dir string) bool {
+// isProgramDir reports whether a directory is on the PATH of sandboxes.
+func isProgramDir(dir string) bool {
 	return slices.Contains([]string{"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin"}, dir)
 }
 
 // inSandbox reports whether a program is where a #! line says.
 func (c *check) inSandbox(direct string) bool {
-	return onPath(path.Dir(direct)) && c.program(path.Base(direct))
+	return isProgramDir(path.Dir(direct)) && c.program(path.Base(direct))
 }
 
 // interpreter asks as an execution would.

@@ -39,7 +39,7 @@ func (c *check) toolProgram(line int, e permission.Entry) {
 				"the rule %s allows %s, which is not on this machine: install it, or remove the rule", e.Text, name)
 		}
 	case !ofSkill && path.IsAbs(name):
-		if dir := path.Dir(name); c.machine != nil && (!onPath(dir) || !c.program(path.Base(name))) {
+		if dir := path.Dir(name); c.machine != nil && (!isProgramDir(dir) || !c.program(path.Base(name))) {
 			c.warn(c.manifest.file, line, RuleToolProgram,
 				"the rule %s allows %s, which is in no sandbox: name a program without its directory, or a file of the skill beneath {baseDir}", e.Text, name)
 		}
@@ -82,7 +82,7 @@ func (c *check) toolLine(text string) int {
 	return field
 }
 
-// holdsRule reports whether a line has a rule that is not the begin of a longer one.
+// holdsRule reports whether a line has a rule that is not the beginning of a longer one.
 func holdsRule(line, text string) bool {
 	for rest := line; ; {
 		_, after, ok := strings.Cut(rest, text)
@@ -98,7 +98,7 @@ func holdsRule(line, text string) bool {
 
 // commands looks at the command lines in the blocks of SKILL.md: an agent will run them as they
 // stand. The function that judges executions judges them here. Without allowed-tools the daemon's
-// policy decides; if it is not known, no line is judged. A reason is said once, at the first command
+// policy decides; if it is not known, no line is judged. A reason is reported once, at the first command
 // that it refuses. The error is that of ctx.
 func (c *check) commands(ctx context.Context) error {
 	decide, who := c.decider()
