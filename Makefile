@@ -9,16 +9,16 @@ SHELL := /bin/bash
 TOOLS := $(CURDIR)/.tools
 export PATH := $(TOOLS):$(PATH)
 # Tools have fixed versions here and are installed into .tools, so that go.mod does not
-# need them.
-BUF := github.com/bufbuild/buf/cmd/buf@v1.71.0
-PROTOC_GEN_GO := google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
-PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
-GRPCURL := github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
-STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
+# need them. tool.NAME makes the rule of .tools/NAME.
+tool.buf := github.com/bufbuild/buf/cmd/buf@v1.71.0
+tool.protoc-gen-go := google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
+tool.protoc-gen-go-grpc := google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
+tool.grpcurl := github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
+tool.staticcheck := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+tool.govulncheck := golang.org/x/vuln/cmd/govulncheck@v1.8.0
+tool.gotestsum := gotest.tools/gotestsum@v1.13.0
 # Not a tool: the benchmark compares sandboxes with it.
 RUNC := github.com/opencontainers/runc@v1.5.2
-GOTESTSUM := gotest.tools/gotestsum@v1.13.0
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # Static, so that init runs in any root file system, whatever its loader.
@@ -286,20 +286,8 @@ release-check: packages-build packages-wheel ## Builds a release twice, in diffe
 .PHONY: tools
 tools: $(TOOLS)/gotestsum $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-go-grpc $(TOOLS)/grpcurl $(TOOLS)/staticcheck
 
-$(TOOLS)/buf: Makefile
-	@echo "==> tool $(BUF)"; GOBIN=$(TOOLS) go install $(BUF) && touch $@
-$(TOOLS)/protoc-gen-go: Makefile
-	@echo "==> tool $(PROTOC_GEN_GO)"; GOBIN=$(TOOLS) go install $(PROTOC_GEN_GO) && touch $@
-$(TOOLS)/protoc-gen-go-grpc: Makefile
-	@echo "==> tool $(PROTOC_GEN_GO_GRPC)"; GOBIN=$(TOOLS) go install $(PROTOC_GEN_GO_GRPC) && touch $@
-$(TOOLS)/grpcurl: Makefile
-	@echo "==> tool $(GRPCURL)"; GOBIN=$(TOOLS) go install $(GRPCURL) && touch $@
-$(TOOLS)/gotestsum: Makefile
-	@echo "==> tool $(GOTESTSUM)"; GOBIN=$(TOOLS) go install $(GOTESTSUM) && touch $@
-$(TOOLS)/staticcheck: Makefile
-	@echo "==> tool $(STATICCHECK)"; GOBIN=$(TOOLS) go install $(STATICCHECK) && touch $@
-$(TOOLS)/govulncheck: Makefile
-	@echo "==> tool $(GOVULNCHECK)"; GOBIN=$(TOOLS) go install $(GOVULNCHECK) && touch $@
+$(patsubst tool.%,$(TOOLS)/%,$(filter tool.%,$(.VARIABLES))): $(TOOLS)/%: Makefile
+	@echo "==> tool $(tool.$*)"; GOBIN=$(TOOLS) go install $(tool.$*) && touch $@
 
 $(TOOLS)/runc: Makefile | packages-build
 	@echo "==> $(RUNC)"; GOBIN=$(TOOLS) CGO_ENABLED=1 go install -tags seccomp $(RUNC) && touch $@
