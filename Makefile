@@ -29,16 +29,15 @@ LDFLAGS := -s -w -X main.version=$(VERSION) -linkmode external -extldflags "-sta
 
 # Debian packages for the build, the demo and the tests.
 BUILD_PACKAGES := gcc libc6-dev libseccomp-dev pkg-config
-DEMO_PACKAGES := $(BUILD_PACKAGES)
 WHEEL_PACKAGES := python3 python3-setuptools python3-wheel
-TEST_PACKAGES := $(DEMO_PACKAGES) $(WHEEL_PACKAGES) python3-pip python3-venv python3-pandas python3-matplotlib python3-grpcio python3-protobuf \
-	protobuf-compiler protobuf-compiler-grpc libprotobuf-dev mypy python3-typeshed libcap2-bin curl e2fsprogs git perl ruby procps jq cppcheck iproute2 openssl passt slirp4netns tinyproxy-bin
+# These generate the Python code of the contract.
+GENERATE_PACKAGES := protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
+TEST_PACKAGES := $(BUILD_PACKAGES) $(WHEEL_PACKAGES) python3-pip python3-venv python3-pandas python3-matplotlib \
+	python3-grpcio python3-protobuf $(GENERATE_PACKAGES) mypy python3-typeshed libcap2-bin curl e2fsprogs git perl ruby \
+	procps jq cppcheck iproute2 openssl passt slirp4netns tinyproxy-bin
 
 # CPython's own tests come in a package for each version.
 CPYTHON_TESTS = $(shell /usr/bin/python3 -c 'import sys; print("libpython%d.%d-testsuite" % sys.version_info[:2])' 2>/dev/null || echo libpython3.11-testsuite)
-
-# Debian packages that generate the Python code of the contract.
-GENERATE_PACKAGES := protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
 
 # For the run on cgroup v2, in a virtual machine.
 CGROUP2_PACKAGES := $(BUILD_PACKAGES) qemu-system-x86 busybox-static e2fsprogs hostname libcap2-bin nodejs procps python3 tzdata
@@ -66,12 +65,12 @@ wheel: packages-wheel ## Builds the wheel of the Python client into dist/, witho
 	@bash clients/python/wheel.sh dist
 
 .PHONY: demo
-demo: packages-demo build ## Starts the daemon and runs a shipped skill in a sandbox
+demo: build ## Starts the daemon and runs a shipped skill in a sandbox
 	@bash deploy/demo.sh
 
 # make survey SKILLS='[NAME=]DIR ...' SURVEY='--json --timeout=5s'
 .PHONY: survey
-survey: packages-demo build ## Counts which skills in SKILLS='[NAME=]DIR ...' load, which of their command lines are allowed and which scripts run, as root
+survey: build ## Counts which skills in SKILLS='[NAME=]DIR ...' load, which of their command lines are allowed and which scripts run, as root
 	@bash deploy/survey.sh $(SURVEY) -- $(SKILLS)
 
 .PHONY: check
@@ -194,7 +193,8 @@ test-sanitize-short: packages-test ## Runs one test of each kind of make test-sa
 .PHONY: lint
 lint: tools packages-test ## Checks format, Go and C code, the contract and its compatibility, and the shipped skills
 	@echo "==> lint"
-	@test -z "$$(gofmt -l $$(git ls-files '*.go' | grep -v '\.pb\.go$$'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
+	@unformatted=$$(git ls-files -z '*.go' | grep -zv '\.pb\.go$$' | xargs -0r gofmt -l); \
+		test -z "$$unformatted" || { echo "not formatted: $$unformatted"; exit 1; }
 	@go vet ./...
 	@staticcheck ./...
 	@staticcheck -tags skillrun_faults ./sandbox/... ./internal/failpoint
@@ -313,10 +313,9 @@ $(TOOLS)/mcpclients/installed: $(MCP_CLIENTS)/package.json $(MCP_CLIENTS)/packag
 	@echo "==> npm packages of $(MCP_CLIENTS)"
 	@mkdir -p $(@D) && cp $^ $(@D)/ && npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --loglevel error && touch $@
 
-.PHONY: packages-build packages-demo packages-wheel packages-test packages-generate packages-cgroup2 packages-systemd
+.PHONY: packages-build packages-wheel packages-test packages-generate packages-cgroup2 packages-systemd
 packages-build: ; @bash deploy/packages.sh $(BUILD_PACKAGES)
 packages-wheel: ; @bash deploy/packages.sh $(WHEEL_PACKAGES)
-packages-demo: ; @bash deploy/packages.sh $(DEMO_PACKAGES)
 packages-test: $(TOOLS)/promtool $(TOOLS)/unbound $(TOOLS)/nginx ; @bash deploy/packages.sh $(TEST_PACKAGES) $(CPYTHON_TESTS) node:nodejs npm:npm
 packages-generate: ; @bash deploy/packages.sh $(GENERATE_PACKAGES)
 
