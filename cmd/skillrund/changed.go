@@ -17,6 +17,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/durable"
 )
 
 // The three ways in which a changed key of the configuration takes effect.
@@ -28,8 +30,8 @@ const (
 	byRestart  change = "a restart (systemctl restart skillrund)"
 )
 
-// changes says of every key how a change takes effect. In a map such as tenants, each name is a key, and the last part *
-// stands for all names. A list is one key.
+// changes says of every key how a change takes effect. In a map such as tenants, each name is a key, and the last part
+// * stands for all names. A list is one key.
 var changes = func() map[string]change {
 	all := map[string]change{}
 	for way, keys := range map[change]string{
@@ -88,8 +90,8 @@ func wayOf(key string) (way change, entry, ok bool) {
 	return "", false, false
 }
 
-// inForce is the content of state_dir/config.json: the configuration that a daemon uses. It has hashes instead of values,
-// because some values are secret, such as a password in a URL.
+// inForce is the content of state_dir/config.json: the configuration that a daemon uses. It has hashes instead of
+// values, because some values are secret, such as a password in a URL.
 type inForce struct {
 	// The key of the HMACs. It is random in each file, so that equal values have different hashes in two files.
 	Salt []byte `json:"salt"`
@@ -142,8 +144,8 @@ func (f *inForce) hash(key string, values ...reflect.Value) {
 	f.Keys[key] = hex.EncodeToString(h.Sum(nil))
 }
 
-// changed returns the keys whose values in c differ from the values in force, sorted by name, for each way in which they
-// take effect.
+// changed returns the keys whose values in c differ from the values in force, sorted by name, for each way in which
+// they take effect.
 func (f inForce) changed(c *config) map[change][]string {
 	now, all := c.inForce(f.Salt, c.Tenants), maps.Clone(f.Keys)
 	maps.Copy(all, now.Keys)
@@ -181,22 +183,18 @@ func (d *daemon) inForce() inForce {
 	return d.config.inForce(salt, tenants)
 }
 
-// writeInForce writes the file from which --check and the next daemon of a takeover learn the configuration in force. An
-// error is only logged. d.tenants.mu is held.
+// writeInForce writes the file from which --check and the next daemon of a takeover learn the configuration in force.
+// An error is only logged. d.tenants.mu is held.
 func (d *daemon) writeInForce() {
 	if d.tenants.handed.Load() {
 		return // it belongs to the next daemon
 	}
-	path := d.config.inForceFile()
 	data, err := json.Marshal(d.inForce())
 	if err == nil {
-		err = os.WriteFile(path+".new", data, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(path+".new", path)
+		err = durable.WriteFile(d.config.inForceFile(), data)
 	}
 	if err != nil {
-		d.log.Error("skillrund --check and a takeover can't tell which keys have changed", "err", err)
+		d.log.Error("skillrund --check and a takeover can't tell which keys have changed until the next reload; make room in state_dir", "err", err)
 	}
 }
 
@@ -231,8 +229,8 @@ func (d *daemon) warnChanged() {
 	}
 }
 
-// printChanged compares c with the configuration of a running daemon that has the same state_dir. It writes one line with
-// the keys that differ for each way in which they take effect.
+// printChanged compares c with the configuration of a running daemon that has the same state_dir. It writes one line
+// with the keys that differ for each way in which they take effect.
 func (c *config) printChanged(out io.Writer) {
 	if !stateLocked(c.StateDir) {
 		return
