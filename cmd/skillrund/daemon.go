@@ -562,7 +562,7 @@ func (d *daemon) sweepRecords(ctx context.Context) {
 		switch removed, freed, err := d.record.Sweep(ctx, time.Now()); {
 		case executor.IsHandedOver(err), ctx.Err() != nil:
 		case err != nil:
-			d.log.Error("retention", "err", err)
+			d.log.Error("old executions were not removed; the daemon tries again in a minute", "err", err)
 		case removed > 0:
 			d.log.Info("retention", "removed", removed, "freed_bytes", freed)
 		}

@@ -262,7 +262,7 @@ func (d *daemon) awaitForwarded(ctx context.Context, began time.Time) {
 	ctx, cancel := context.WithDeadline(ctx, began.Add(max(forwardPatience, 2*time.Duration(d.config.Drain))))
 	defer cancel()
 	if d.server.AwaitForwarded(ctx) != nil {
-		d.log.Warn("takeover: calls that the next daemon answers end with this daemon")
+		d.log.Warn("takeover: the next daemon has not answered some calls in time; their clients lose the connection and must ask again")
 	}
 }
 
@@ -284,7 +284,7 @@ func (d *daemon) leaveForNext(ctx context.Context) (end func(next *net.UnixConn)
 	end = d.server.HandOver()
 	d.server.Leave(ctx)
 	if d.server.AwaitUnforwardable(ctx) != nil {
-		d.log.Warn("takeover: uploads that are under way can be refused")
+		d.log.Warn("takeover: uploads have not ended in time; they may be refused, and their clients must repeat them")
 	}
 	return end
 }
