@@ -136,6 +136,7 @@ func serve(c config, path, program string) error {
 	// Before this line these signals end the process at once, which is safe: no execution runs yet.
 	signal.Notify(signals.stop, syscall.SIGTERM, syscall.SIGINT)
 	d.accept(listeners)
+	var background sync.WaitGroup
 	if earlier != nil {
 		d.serving.Go(func() {
 			if err := d.server.ServeForwarded(earlier.clients); err != nil {
@@ -151,9 +152,6 @@ func serve(c config, path, program string) error {
 		d.listeners.removeNames(true)
 		d.metrics.Takeover(metrics.TakenOver)
 		d.adopted = make(chan struct{})
-	}
-	var background sync.WaitGroup
-	if earlier != nil {
 		background.Go(func() { d.outlive(ctx, earlier) })
 	}
 	background.Go(func() { d.watchSkills(ctx) })
@@ -162,17 +160,7 @@ func serve(c config, path, program string) error {
 	background.Go(func() { d.watchTenants(ctx) })
 
 	d.readiness.set(func(r *readiness) { r.started = true })
-	// After a takeover systemd must know that this process is the service's main process now: so far the earlier daemon was.
-	main := fmt.Sprintf("MAINPID=%d\n", os.Getpid())
-	if len(d.missing) == 0 {
-		notify(main + "READY=1")
-		log.Info("serving", "version", buildVersion(), "skills", len(d.skills.List()))
-	} else {
-		// The daemon keeps running, so that its operator can ask which boundaries are missing.
-		notify(main + "READY=1\nSTATUS=Not serving, boundaries are missing: " + strings.Join(d.missing, ", "))
-		log.Error("not serving: executions are refused while boundaries are missing; mend them and restart the daemon",
-			"missing", strings.Join(d.missing, ", "))
-	}
+	d.announce()
 
 	// wait has drained the executor and stopped all servers, so every Serve returns.
 	err = d.wait(ctx, signals)
@@ -182,8 +170,24 @@ func serve(c config, path, program string) error {
 	return errors.Join(err, d.close())
 }
 
-// listen opens the listeners of the configuration. In a takeover it uses the sockets of the earlier daemon. Those that the
-// configuration no longer has stay in d.earlier.sockets.
+// announce tells systemd and the log that the daemon has started.
+func (d *daemon) announce() {
+	// After a takeover systemd must know that this process is the service's main process now, instead of the earlier
+	// daemon.
+	main := fmt.Sprintf("MAINPID=%d\n", os.Getpid())
+	if len(d.missing) == 0 {
+		notify(main + "READY=1")
+		d.log.Info("serving", "version", buildVersion(), "skills", len(d.skills.List()))
+		return
+	}
+	// The daemon keeps running, so that its operator can ask which boundaries are missing.
+	notify(main + "READY=1\nSTATUS=Not serving, boundaries are missing: " + strings.Join(d.missing, ", "))
+	d.log.Error("not serving: executions are refused while boundaries are missing; mend them and restart the daemon",
+		"missing", strings.Join(d.missing, ", "))
+}
+
+// listen opens the listeners of the configuration. In a takeover it uses the sockets of the earlier daemon. Those that
+// the configuration no longer has stay in d.earlier.sockets.
 func (d *daemon) listen(sockets inherited) (listeners, error) {
 	if d.earlier == nil {
 		return listen(d.config, sockets, d.log)
@@ -648,8 +652,8 @@ func lockState(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// removeUnfinished removes the files that a dead daemon was about to write in state_dir. Sessions, environments and images
-// clean their own directories. The caller has the lock of lockState, and no other daemon writes there.
+// removeUnfinished removes the files that a dead daemon was about to write in state_dir. Sessions, environments and
+// images clean their own directories. The caller has the lock of lockState, and no other daemon writes there.
 func (d *daemon) removeUnfinished() {
 	state := d.config.StateDir
 	pushed, _ := filepath.Glob(filepath.Join(state, "tenants/*/skills")) // an error would be about the pattern
