@@ -462,8 +462,8 @@ func (d *daemon) exit(s os.Signal) {
 	os.Exit(1)
 }
 
-// stopper returns a function that stops the servers of this moment: resume may make others before it is called. Calls of
-// the servers may go on until the function's context is done.
+// stopper returns a function that stops the present servers. It holds them, because resume may replace d.server, d.mcp
+// and d.scrapes before the call. Calls of the servers may go on until the function's context is done.
 func (d *daemon) stopper() func(context.Context) {
 	calls, agents, scrapes := d.server, d.mcp, d.scrapes
 	return func(ctx context.Context) {

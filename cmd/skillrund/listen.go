@@ -30,7 +30,7 @@ type listeners struct {
 type listener struct {
 	net.Listener
 	to service
-	// A daemon has made the Unix socket, and not the starter of the daemon. So the last daemon removes the socket's file.
+	// A daemon has made the Unix socket, not systemd or another starter, so the last daemon removes its file.
 	own bool
 }
 
@@ -89,9 +89,9 @@ func (l listeners) reopen(copies []*os.File) (listeners, error) {
 	return open, nil
 }
 
-// copySocket returns another descriptor of a listener's socket. The method File of a listener does not serve: exec.Cmd and
-// net.FileListener call Fd of the file, which makes the socket blocking for all of its descriptors. Accept would then block
-// in the kernel, where neither a deadline nor Close ends it.
+// copySocket returns another descriptor of a listener's socket. It does not use the listener's method File: exec.Cmd
+// and net.FileListener call Fd of that file, which makes the socket blocking for all of its descriptors. Accept would
+// then block in the kernel, where neither a deadline nor Close ends it.
 func copySocket(l net.Listener) (*os.File, error) {
 	socket, err := l.(syscall.Conn).SyscallConn()
 	if err != nil {
@@ -106,8 +106,8 @@ func copySocket(l net.Listener) (*os.File, error) {
 	return os.NewFile(uintptr(fd), l.Addr().String()), nil
 }
 
-// removeNames decides whether the files of the daemon's own Unix sockets are removed when the listeners are closed. They
-// must stay while another daemon listens there.
+// removeNames decides whether the files of the daemon's own Unix sockets are removed when the listeners are closed.
+// They must stay while another daemon listens there.
 func (l listeners) removeNames(remove bool) {
 	for _, one := range l.all {
 		one.removeName(remove)
@@ -120,7 +120,7 @@ func (l listener) removeName(remove bool) {
 	}
 }
 
-// own reports of each listener whether it is the daemon's own.
+// own returns the field own of each listener.
 func (l listeners) own() (own []bool) {
 	for _, one := range l.all {
 		own = append(own, one.own)

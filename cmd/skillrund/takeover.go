@@ -49,6 +49,9 @@ import (
 // sockets, and keptByStarter if systemd or another starter of the first daemon keeps the sockets open.
 const takeoverVar = "_SKILLRUN_TAKEOVER"
 
+// keptByStarter follows the number in takeoverVar: the sockets stay open when both daemons have ended.
+const keptByStarter = "kept"
+
 // File descriptors of the next daemon. They begin at 3, after standard input, output and error.
 const (
 	toEarlier   = 3 // the next daemon calls the earlier one
@@ -105,9 +108,6 @@ func inheritedTakeover() (sockets int, stay, ok bool, err error) {
 	sockets, err = strconv.Atoi(count)
 	return sockets, kept == keptByStarter, true, errors.Join(err, os.Unsetenv(takeoverVar))
 }
-
-// keptByStarter follows the number in takeoverVar: the sockets stay open when both daemons have ended.
-const keptByStarter = "kept"
 
 // takeoverValue is the value that inheritedTakeover reads.
 func takeoverValue(sockets int, stay bool) string {

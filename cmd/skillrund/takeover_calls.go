@@ -21,8 +21,8 @@ const peerPatience = 5 * time.Second
 func newCalls(c net.Conn) *rpc.Client { return jsonrpc.NewClient(c) }
 
 // callPeer calls a method of the other daemon, and waits for the answer for at most peerPatience. The call runs in a
-// goroutine, because it blocks while the socket is full. The goroutine ends with the answer or the connection, and never
-// in the middle of a message: the peer could not read the next message after a part of one.
+// goroutine, because it blocks while the socket is full. The goroutine ends with the answer or the connection, and
+// never in the middle of a message: the peer could not read the next message after a part of one.
 func callPeer(calls *rpc.Client, method string, args, reply any) error {
 	answered := make(chan error, 1)
 	go func() { answered <- calls.Call(method, args, reply) }()

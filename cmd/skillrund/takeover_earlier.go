@@ -28,9 +28,12 @@ const (
 	servingPatience = 30 * time.Second
 	// scrapePatience bounds the wait for readers of metrics and health.
 	scrapePatience = 3 * time.Second
-	// uploadPatience bounds the wait for uploads, which the next daemon can't go on with. New callers wait, too, and a gRPC
-	// client gives up a connection after 20 s.
+	// uploadPatience bounds the wait for uploads, which the next daemon can't go on with. New callers wait, too, and a
+	// gRPC client gives up a connection after 20 s.
 	uploadPatience = 5 * time.Second
+	// forwardPatience bounds the wait for calls that this daemon forwards, from the beginning of the drain on. Many of
+	// them wait for a session, so a short drain does not bound their time.
+	forwardPatience = time.Minute
 )
 
 // A nextDaemon is the daemon that takes over from this one.
@@ -59,7 +62,7 @@ func (d *daemon) startNext(ctx context.Context) (_ *nextDaemon, err error) {
 			n.end()
 		}
 	}()
-	// The next daemon compares. The file may be missing or damaged.
+	// The next daemon compares its configuration with inForceFile, which may be missing or damaged by now.
 	d.tenants.mu.Lock()
 	d.writeInForce()
 	d.tenants.mu.Unlock()
@@ -82,7 +85,7 @@ func (d *daemon) startNext(ctx context.Context) (_ *nextDaemon, err error) {
 // share each socket and its queue of connections, so no connection is refused while neither accepts.
 func (n *nextDaemon) start() error {
 	var ours [3]*net.UnixConn
-	var files []*os.File // in the order of toEarlier, fromEarlier, fromClients, stateLock and firstSocket
+	var files []*os.File // the next daemon's ends, in the order of toEarlier, fromEarlier and fromClients
 	started := false
 	defer func() {
 		closeFiles(files)
@@ -252,10 +255,6 @@ func (n *nextDaemon) awaitServing(patience context.Context) error {
 	return nil
 }
 
-// forwardPatience bounds the wait for calls that this daemon forwards, from the beginning of the drain on. Many of them
-// wait for a session, so a short drain does not bound their time.
-const forwardPatience = time.Minute
-
 // awaitForwarded waits for the answers of forwarded calls, for forwardPatience or for twice the drain, whichever is
 // longer.
 func (d *daemon) awaitForwarded(ctx context.Context, began time.Time) {
@@ -266,7 +265,8 @@ func (d *daemon) awaitForwarded(ctx context.Context, began time.Time) {
 	}
 }
 
-// stopScrapes leaves the listener of metrics and health to the next daemon: readers must not learn that this one drains.
+// stopScrapes leaves the listener of metrics and health to the next daemon: readers must not learn that this one
+// drains.
 func (d *daemon) stopScrapes(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, scrapePatience)
 	defer cancel()
@@ -373,8 +373,8 @@ func (t *takeoverState) begin(ctx context.Context, d *daemon) {
 }
 
 // finish hands over to a next daemon whose start has ended. handed reports whether the next daemon serves. If it
-// does not, this daemon goes on; fatal is set only if this daemon cannot go on either. A signal in stop ends the hand-over,
-// and stays in stop for the caller.
+// does not, this daemon goes on; fatal is set only if this daemon cannot go on either. A signal in stop ends the
+// hand-over, and stays in stop for the caller.
 func (t *takeoverState) finish(ctx context.Context, d *daemon, s startedNext, stop chan os.Signal) (handed bool, fatal error) {
 	t.stop()
 	t.started = nil
@@ -398,8 +398,8 @@ func (t *takeoverState) finish(ctx context.Context, d *daemon, s startedNext, st
 	return true, nil
 }
 
-// untilSignal returns a context that ends with the first signal in stop. At the second signal the daemon exits. end ends
-// the wait, and leaves a first signal in stop.
+// untilSignal returns a context that ends with the first signal in stop. At the second signal the daemon exits. end
+// ends the wait, and leaves a first signal in stop.
 func (d *daemon) untilSignal(ctx context.Context, stop chan os.Signal) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	over := make(chan struct{})

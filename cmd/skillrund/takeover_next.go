@@ -79,8 +79,8 @@ func (e *earlierDaemon) await() error {
 	return nil
 }
 
-// takeLock returns the file that holds the lock of state_dir. It returns an error if c has another value of a key that a
-// takeover can't change, such as state_dir.
+// takeLock returns the file that holds the lock of state_dir. It returns an error if c has another value of a key that
+// a takeover can't change, such as state_dir.
 func (e *earlierDaemon) takeLock(c *config) (*os.File, error) {
 	have, err := e.lock.Stat()
 	if err != nil {
@@ -148,9 +148,9 @@ func (d *daemon) nextCalls() map[string]peerMethod {
 }
 
 // serving tells the earlier daemon that this one accepts connections, and waits for the answer. Before the answer,
-// the earlier daemon may give up this takeover and kill this process. Then an answer that still comes is an error. So serving has no time limit: if this daemon gave
-// up, too, then both could end. If the earlier daemon dies, serving returns nil: it has handed over everything, and
-// outlive notices the death, too.
+// the earlier daemon may give up this takeover and kill this process; an answer that still comes then is an error. So
+// serving has no time limit: if this daemon gave up, too, then both could end. If the earlier daemon dies, serving
+// returns nil: it has handed over everything, and outlive notices the death, too.
 func (e *earlierDaemon) serving() error {
 	err := e.calls.Call(callServing, nothing{}, &nothing{})
 	if err != nil && !errors.Is(err, rpc.ErrShutdown) && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -170,9 +170,9 @@ func (d *daemon) outlive(ctx context.Context, e *earlierDaemon) {
 	}
 }
 
-// adoptions returns the steps that make this daemon the only user of all state, after the earlier daemon has ended. The
-// order matters: the sandboxes of the earlier daemon are removed first, because no program may still run when the record
-// says that its execution has ended.
+// adoptions returns the steps that make this daemon the only user of all state, after the earlier daemon has ended.
+// The order matters: the sandboxes of the earlier daemon are removed first, because no program may still run when the
+// record says that its execution has ended.
 func (d *daemon) adoptions() []adoption {
 	return []adoption{
 		d.host.Sweep,
@@ -192,7 +192,7 @@ type adoption func(context.Context) error
 // adoptInterval is the time after which adopt tries again. Most errors come from a full disk or a lack of descriptors.
 const adoptInterval = 5 * time.Second
 
-// adopt takes all steps. It takes those that fail again and again until they succeed, or ctx is done. done reports
+// adopt runs all steps, and repeats those that fail each adoptInterval until they succeed or ctx is done. done reports
 // whether all have succeeded.
 func adopt(ctx context.Context, log *slog.Logger, steps []adoption) (done bool) {
 	logged := ""
