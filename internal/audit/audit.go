@@ -81,7 +81,7 @@ type Log struct {
 
 	reserved int64 // the offset up to which the newest file has space; at most size: none is known. See reserve.go
 	promised int64 // bytes of this space for entries of calls that run
-	scarce   error // of the last reserve
+	scarce   error // why the last append would write only an entry that frees room; nil: it would write any
 
 	shared bool   // another process may write to the log, too
 	stale  bool   // catchUp has failed, so seq, prev, size and f may be out of date
@@ -122,8 +122,6 @@ func (l *Log) write(e Entry) error {
 	if err != nil {
 		l.lost++
 		l.stats.Failures++
-	}
-	if err != nil {
 		l.report(err)
 		return &UnavailableError{err}
 	}
@@ -148,19 +146,21 @@ func (l *Log) report(err error) {
 	}
 }
 
-// append writes an entry, and before it, if necessary, the number of lost entries. If the reserved space can't be kept,
-// it writes only an entry that frees room.
+// append writes an entry, and before it, if necessary, the number of lost entries. If a full file can't be ended or the
+// reserved space can't be kept, it writes only an entry that frees room.
 func (l *Log) append(e Entry) error {
 	if err := l.enter(); err != nil {
 		return err
 	}
 	defer l.leave()
+	l.scarce = nil
 	if l.size >= l.FileBytes {
-		if err := l.rotate(); err != nil && !e.frees() {
-			return err
-		}
+		l.scarce = l.rotate()
 	}
-	if l.scarce = l.reserve(); l.scarce != nil && !e.frees() {
+	if err := l.reserve(); l.scarce == nil {
+		l.scarce = err
+	}
+	if l.scarce != nil && !e.frees() {
 		return l.scarce
 	}
 	if l.lost > 0 {

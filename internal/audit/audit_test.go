@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -532,6 +533,58 @@ func TestFreeingOnFullDisk(t *testing.T) {
 		t.Error(err)
 	}
 	closeLog(t, l)
+	if r, err := VerifyDir(c.Dir, "", nil); err != nil || r.Signed != r.Last {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
+// On a disk without a free inode the log can begin no next file. Calls that free room get their entries, and the log
+// says once that it does not work.
+func TestNoNextFile(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "audit"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	disktest.Mount(t, filepath.Join(dir, "audit"), "size=1m,nr_inodes=20")
+	c := config(dir)
+	c.FileBytes = 16 << 10
+	var changes []bool
+	c.Changed = func(err error) { changes = append(changes, err != nil) }
+	l := open(t, c)
+	if err := l.Checkpoint(); err != nil { // so that none frees an inode later
+		t.Fatal(err)
+	}
+	filler := func(i int) string { return filepath.Join(c.Dir, fmt.Sprint("filler", i)) }
+	fillers := 0
+	for os.WriteFile(filler(fillers), nil, 0o600) == nil {
+		fillers++
+	}
+	for l.Write(Entry{Event: Execute, Command: strings.Repeat("x", 500)}) == nil {
+	}
+	for i := range 10 {
+		if err := l.Write(Entry{Event: Delete, Decision: Allowed}); err != nil {
+			t.Fatalf("%d: %v", i, err)
+		}
+		if l.Stats().Broken == nil {
+			t.Fatalf("%d: the log seems to work", i)
+		}
+		if err := l.Write(Entry{Event: Execute}); err == nil {
+			t.Fatalf("%d: another entry was written", i)
+		}
+		l.flush() // as each second
+	}
+	for i := range fillers {
+		if err := os.Remove(filler(i)); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := l.Write(Entry{Event: Execute, Command: "after"}); err != nil {
+		t.Error(err)
+	}
+	closeLog(t, l)
+	if want := []bool{true, false}; !slices.Equal(changes, want) {
+		t.Errorf("changes: %v, want %v", changes, want)
+	}
 	if r, err := VerifyDir(c.Dir, "", nil); err != nil || r.Signed != r.Last {
 		t.Errorf("got %+v, %v", r, err)
 	}
