@@ -57,7 +57,7 @@ func (l *Log) PutArtifacts(ctx context.Context, artifacts []Artifact) error {
 	if err != nil {
 		return err
 	}
-	if err := l.store.flush(ctx); err != nil { // the row must be there
+	if err := l.store.flushRecorded(ctx); err != nil { // the row must be there
 		return l.failure(fmt.Errorf("artifacts: %w", err))
 	}
 	var bytes int64

@@ -201,7 +201,14 @@ func (s *Store) flush(ctx context.Context) error {
 	return errors.Join(err, s.flushFirst(ctx, s.batch.count(), maxJournal))
 }
 
-// emptyJournal is flush, but no change is added during the call, so the journal is empty afterwards.
+// flushRecorded is flush without the ends that are owed: a full disk may have no room for them.
+func (s *Store) flushRecorded(ctx context.Context) error {
+	s.batch.flushing.Lock()
+	defer s.batch.flushing.Unlock()
+	return s.flushFirst(ctx, s.batch.count(), maxJournal)
+}
+
+// emptyJournal is flushRecorded, but no change is added during the call, so the journal is empty afterwards.
 func (s *Store) emptyJournal(ctx context.Context) error {
 	s.batch.flushing.Lock()
 	defer s.batch.flushing.Unlock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -35,6 +36,18 @@ func fillDisk(t *testing.T, dir string) (filler string) {
 func isSpoolFull(err error) bool {
 	_, ok := errors.AsType[*SpoolFullError](err)
 	return ok && errors.Is(err, unix.ENOSPC)
+}
+
+// fillAll fills the disk of dir and the space of the ballast, and returns the larger one of the two files that it writes.
+func fillAll(t *testing.T, s *Store, dir string) (full string) {
+	t.Helper()
+	full = filepath.Join(dir, "full")
+	if err := os.Rename(fillDisk(t, dir), full); err != nil {
+		t.Fatal(err)
+	}
+	releaseAll(t, s)
+	fillDisk(t, dir)
+	return full
 }
 
 // releaseAll gives up the whole ballast.
@@ -203,13 +216,7 @@ func TestOwedEnd(t *testing.T) {
 	s := openIdleStore(t, Config{Dir: filepath.Join(dir, "record")})
 	l := create(t, s, Execution{})
 	s.flushForQuery(t.Context())
-	fillDisk(t, dir)
-	releaseAll(t, s)
-	full := filepath.Join(dir, "full")
-	if err := os.Rename(filepath.Join(dir, "filler"), full); err != nil {
-		t.Fatal(err)
-	}
-	fillDisk(t, dir)
+	full := fillAll(t, s, dir)
 	outcome := make([]byte, 300_000)
 	if err := l.End(t.Context(), "EXITED", outcome, start); !isSpoolFull(err) {
 		t.Fatalf("got %v", err)
@@ -228,6 +235,46 @@ func TestOwedEnd(t *testing.T) {
 	}
 	if err := s.HandOver(t.Context()); err != nil {
 		t.Errorf("hand over: %v", err)
+	}
+}
+
+// An end for which there is no room stops neither Resume nor the artifacts of another execution, and is counted once.
+func TestOwedEndStopsNothingElse(t *testing.T) {
+	dir := t.TempDir()
+	disktest.Mount(t, dir, "size=64m")
+	s := openIdleStore(t, Config{Dir: filepath.Join(dir, "record")})
+	l, other := create(t, s, Execution{}), create(t, s, Execution{})
+	if err := s.HandOver(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	full := fillAll(t, s, dir)
+	if err := l.End(t.Context(), "EXITED", make([]byte, 1_000_000), start); !isSpoolFull(err) {
+		t.Fatalf("got %v", err)
+	}
+	fi, err := os.Stat(full)
+	if err == nil {
+		err = os.Truncate(full, fi.Size()-(512<<10)) // room for all but the end
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Resume(); err != nil {
+		t.Errorf("resume: %v", err)
+	}
+	if err := other.PutArtifacts(t.Context(), []Artifact{{Path: "x"}}); err != nil {
+		t.Errorf("artifacts: %v", err)
+	}
+	if x := get(t, s, "a", l.ID()); x.State == Ended {
+		t.Error("the end found room")
+	}
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	if x := get(t, s, "a", l.ID()); x.State != Ended {
+		t.Errorf("got %v", x.State)
+	}
+	if got, want := usagesOf(s), summed(t, s); !maps.Equal(got, want) {
+		t.Errorf("counted %v, want %v", got, want)
 	}
 }
 

@@ -112,7 +112,7 @@ func (s *Store) countAgain(ctx context.Context) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 	}
-	if err := s.flush(ctx); err != nil {
+	if err := s.flushRecorded(ctx); err != nil {
 		return err
 	}
 	var all map[string]sums
@@ -145,7 +145,7 @@ func (s *Store) countAgain(ctx context.Context) error {
 }
 
 // countInstead replaces the bytes of l's row in all by the bytes that l has in memory. l.mu is held.
-// If the row has the end and l has not, End will add the rest (showEnd).
+// If l has no end yet, End will add it (showEnd). If only l has an end, the end is owed.
 func (l *Log) countInstead(ctx context.Context, tx *sql.Tx, all map[string]sums) error {
 	var state State
 	var spool, other int64
@@ -161,9 +161,9 @@ func (l *Log) countInstead(ctx context.Context, tx *sql.Tx, all map[string]sums)
 	if state == Ended {
 		sum.all -= spool
 		sum.ended -= spool + other
-		if l.state == logEnded {
-			sum.ended += mine
-		}
+	}
+	if l.state == logEnded {
+		sum.ended += mine
 	}
 	sum.all += mine - other
 	all[l.tenant] = sum
