@@ -44,7 +44,7 @@ func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed in
 		return 0, 0, fmt.Errorf("record: sweep: %w", err)
 	}
 	if err := s.removeUnnamed(ctx); err != nil {
-		s.log.Error("record: files of executions that the record has forgotten; the next sweep tries again", "err", err)
+		s.log.Error("record: files of executions that the record has forgotten were not removed; the next sweep tries again", "err", err)
 	}
 	// First by age, whatever the sum of bytes is. Then by bytes, whatever the age is.
 	if s.config.MaxAge > 0 {
@@ -239,7 +239,7 @@ func (s *Store) oldest(ctx context.Context, tenant string, before int64) ([]expi
 	return batch, rows.Err()
 }
 
-// oldestQuery is two queries, so that each uses an index.
+// oldestQuery returns one of two queries. Each uses its own index.
 func oldestQuery(tenant string, before int64) (query string, args []any) {
 	query = "SELECT n, id, tenant, spool_bytes + artifact_bytes + row_bytes FROM executions WHERE state = 3 AND ended < ?"
 	args = []any{before}
@@ -283,7 +283,7 @@ func (s *Store) collectGarbage(ctx context.Context) error {
 	var gone []string
 	for _, id := range ids {
 		if err := s.removeFiles(id); err != nil {
-			s.log.Error("record: files of a removed execution", "execution", id, "err", err)
+			s.log.Error("record: files of a removed execution remain; the next sweep tries again", "execution", id, "err", err)
 			continue
 		}
 		gone = append(gone, id)

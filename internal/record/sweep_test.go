@@ -1,10 +1,12 @@
 package record
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -209,30 +211,36 @@ func TestSweepCountsRows(t *testing.T) {
 	}
 }
 
-// Files that can't be removed are tried again, and hold up nothing; an id that is
-// none names no files.
-func TestGarbageThatStays(t *testing.T) {
+// makeBusy makes a directory that can't be removed until unmount: a mount point.
+func makeBusy(t *testing.T, dir string) (unmount func()) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to mount a file system")
 	}
-	s := openStore(t, Config{MaxAge: time.Hour})
-	outside := filepath.Join(s.config.Dir, "outside")
-	write(t, outside, nil)
-	mount := s.ArtifactDir("busy") // a mount point can't be removed
-	if err := os.MkdirAll(mount, 0o700); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount("tmpfs", mount, "tmpfs", 0, "size=4k"); err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4k"); err != nil {
 		t.Fatal(err)
 	}
 	mounted := true
-	unmount := func() {
-		if err := unix.Unmount(mount, unix.MNT_DETACH); mounted && err != nil {
+	unmount = func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); mounted && err != nil {
 			t.Error(err)
 		}
 		mounted = false
 	}
 	t.Cleanup(unmount)
+	return unmount
+}
+
+// Files that can't be removed are tried again, and hold up nothing; an id that is
+// none names no files.
+func TestGarbageThatStays(t *testing.T) {
+	s := openStore(t, Config{MaxAge: time.Hour})
+	outside := filepath.Join(s.config.Dir, "outside")
+	write(t, outside, nil)
+	unmount := makeBusy(t, s.ArtifactDir("busy"))
 	if err := os.MkdirAll(filepath.Join(s.spoolPath("directory"), "x"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -422,4 +430,25 @@ func TestSweepRemovesForgottenFiles(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	end(t, newer, "EXITED", start)
+}
+
+// The log says that files of a forgotten execution were removed only when they were.
+func TestForgottenFilesThatStay(t *testing.T) {
+	var said bytes.Buffer
+	s := openIdleStore(t, Config{Log: slog.New(slog.NewTextHandler(&said, nil))})
+	unmount := makeBusy(t, s.ArtifactDir("busy"))
+	check := func(want string) {
+		t.Helper()
+		said.Reset()
+		sweep(t, s, start)
+		if got := said.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, want) {
+			t.Errorf("logged %q, want %q", got, want)
+		}
+	}
+	check("were not removed; the next sweep tries again")
+	unmount()
+	check("removed files of executions that the record has forgotten")
+	if left := files(t, s); len(left) != 0 {
+		t.Errorf("left %v", left)
+	}
 }

@@ -46,11 +46,11 @@ func (s *Store) removeUnnamed(ctx context.Context) error {
 			errs = append(errs, s.removeFiles(id))
 		}
 	}
-	if len(unnamed) > 0 {
-		s.log.Warn("record: removed files of executions that the record has forgotten", "executions", len(unnamed))
-	}
 	if err := errors.Join(errs...); err != nil {
 		return err
+	}
+	if len(unnamed) > 0 {
+		s.log.Warn("record: removed files of executions that the record has forgotten", "executions", len(unnamed))
 	}
 	s.tidied = true
 	return nil
