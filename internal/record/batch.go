@@ -39,6 +39,8 @@ type batch struct {
 	flushing sync.Mutex // held by the one flush; taken before mu
 
 	owed []owedEnd // ends that readers have seen and the journal could not take, in order; mu guards it
+
+	said string // the last error of flushForQuery, which is in the log; empty: it succeeded. mu guards it
 }
 
 // An owedEnd is the end of a log that is still registered.
@@ -131,21 +133,21 @@ func (b *batch) owe(l *Log, end statement) {
 	b.owed = append(b.owed, owedEnd{l, end})
 }
 
-// firstOwed returns the oldest end that the journal must take, or nil.
-func (b *batch) firstOwed() *owedEnd {
+// firstOwed returns the oldest end that the journal must take, if there is one.
+func (b *batch) firstOwed() (o owedEnd, found bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.owed) == 0 || b.journal == nil { // nil: the store is closed
-		return nil
+		return owedEnd{}, false
 	}
-	return &b.owed[0]
+	return b.owed[0], true
 }
 
 // recordOwed appends the owed ends to the journal. After an error the rest stay owed. batch.flushing is held.
 func (s *Store) recordOwed() error {
 	for {
-		o := s.batch.firstOwed()
-		if o == nil {
+		o, found := s.batch.firstOwed()
+		if !found {
 			return nil
 		}
 		if err := s.add(true, []statement{o.change}); err != nil {
@@ -153,7 +155,7 @@ func (s *Store) recordOwed() error {
 		}
 		s.unregister(o.log)
 		s.batch.mu.Lock()
-		s.batch.owed = s.batch.owed[1:]
+		s.batch.owed = slices.Delete(s.batch.owed, 0, 1)
 		s.batch.mu.Unlock()
 	}
 }
@@ -264,16 +266,29 @@ func (s *Store) apply(ctx context.Context, name string, changes [][]statement, s
 	})
 }
 
-// flushForQuery is flush before a query. If it fails, the query misses the changes, and
-// the failure is logged. If another process had the write lock for too long, flushInTime tries again.
+// flushForQuery is flush before a query. If it fails, the query misses the changes, and the failure is logged once, until
+// it changes. If another process had the write lock for too long, flushInTime tries again.
 func (s *Store) flushForQuery(ctx context.Context) {
 	err := s.flush(ctx)
-	if err != nil {
-		s.log.Error("record: changes wait in the journal", "err", err)
+	if s.batch.isNews(err) {
+		s.log.Error("record: changes are not in the database yet; the daemon tries again", "err", err)
 	}
 	if isBusy(err) {
 		s.batch.notify()
 	}
+}
+
+// isNews reports whether flushForQuery has another error than the last time.
+func (b *batch) isNews(err error) bool {
+	said := ""
+	if err != nil {
+		said = err.Error()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	changed := said != b.said
+	b.said = said
+	return changed && err != nil
 }
 
 // flushInTime applies changes batchTime after the first one, until Close.

@@ -122,7 +122,7 @@ type NewerError struct {
 }
 
 func (e *NewerError) Error() string {
-	return fmt.Sprintf("%s: written by a newer version (schema %d, known up to %d)", e.Path, e.Have, e.Know)
+	return fmt.Sprintf("%s: written by a newer version (schema %d, known up to %d); run that version, or move the directory away", e.Path, e.Have, e.Know)
 }
 
 // SchemaError says that the earlier process uses another version of the database or of the journal. So this process
@@ -135,9 +135,9 @@ type SchemaError struct {
 
 func (e *SchemaError) Error() string {
 	if e.Know == 0 {
-		return fmt.Sprintf("%s: the running process writes another version of the journal", e.Path)
+		return fmt.Sprintf("%s: the running process writes another version of the journal; a takeover can't change that: restart the daemon", e.Path)
 	}
-	return fmt.Sprintf("%s: the running process works with schema %d, this one with schema %d", e.Path, e.Have, e.Know)
+	return fmt.Sprintf("%s: the running process works with schema %d, this one with schema %d; a takeover can't change that: restart the daemon", e.Path, e.Have, e.Know)
 }
 
 // DamagedError says that the database is damaged or missing while the earlier process has it open. Open has changed
@@ -147,7 +147,10 @@ type DamagedError struct {
 	Err  error
 }
 
-func (e *DamagedError) Error() string { return fmt.Sprintf("%s: damaged: %v", e.Path, e.Err) }
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("%s: damaged: %v; restart the daemon, which repairs the record or begins a new one", e.Path, e.Err)
+}
+
 func (e *DamagedError) Unwrap() error { return e.Err }
 
 // isFull reports whether the disk is full, by an error of a file or of SQLite.

@@ -273,8 +273,13 @@ func (w lineWriter) Write(line []byte) (int, error) {
 // While another process has the write lock for longer than SQLite waits, executions go on in the journal. The database
 // gets the changes afterwards, without a query.
 func TestWriteLockIsHeld(t *testing.T) {
-	lines := make(lineWriter, 10_000)
-	s := openStore(t, Config{Log: slog.New(slog.NewTextHandler(lines, nil))})
+	lines, tries := make(lineWriter, 10_000), make(chan Operation, 10_000)
+	wrote := func(op Operation, _ time.Duration) {
+		if op == Flushing {
+			tries <- op
+		}
+	}
+	s := openStore(t, Config{Log: slog.New(slog.NewTextHandler(lines, nil)), Wrote: wrote})
 	if _, err := s.db.states.Exec("PRAGMA busy_timeout = 1"); err != nil { // instead of busyTimeout
 		t.Fatal(err)
 	}
@@ -291,10 +296,14 @@ func TestWriteLockIsHeld(t *testing.T) {
 	}
 	s.handedOver.Store(true)
 	end(t, l, "EXITED", start)
+	if line := <-lines; !strings.Contains(line, "changes are not in the database yet") {
+		t.Errorf("logged %q", line)
+	}
 	for range 20 { // it tries again and again
-		if line := <-lines; !strings.Contains(line, "changes wait in the journal") {
-			t.Errorf("logged %q", line)
-		}
+		<-tries
+	}
+	if n := len(lines); n > 0 {
+		t.Errorf("logged %d lines more, first %q", n, <-lines)
 	}
 	if n := stored(t, s); n != 0 {
 		t.Errorf("%d executions are in the database", n)
