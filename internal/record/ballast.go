@@ -31,8 +31,8 @@ type ballast struct {
 }
 
 // ReleaseBallast gives up the space that the last process reserved in the directory of a record. A start needs a little
-// space before Open, and must work on a full disk: the daemon that starts can remove old executions. The first Create or
-// Sweep takes the space again. No process may have the store open.
+// space before Open, and must work on a full disk: the daemon that starts can remove old executions. The first Create
+// or Sweep takes the space again. No process may have the store open.
 func ReleaseBallast(dir string) error {
 	for _, name := range ballastNames {
 		err := os.Truncate(filepath.Join(dir, name), 0)

@@ -57,8 +57,8 @@ func (s *Store) openJournal(ctx context.Context) (first uint64, err error) {
 	return first, err
 }
 
-// recoverJournal returns the changes in a locked journal that the database lacks, and the number of the oldest of these,
-// or 0 if the database has all.
+// recoverJournal returns the changes in a locked journal that the database lacks, and the number of the oldest of
+// these, or 0 if the database has all.
 func (s *Store) recoverJournal(ctx context.Context, name string, j *journal.Journal) (pending [][]statement, first uint64, err error) {
 	var applied int64
 	err = s.db.queries.QueryRowContext(ctx, "SELECT applied FROM journal WHERE name = ?", name).Scan(&applied)
@@ -266,8 +266,8 @@ func (s *Store) apply(ctx context.Context, name string, changes [][]statement, s
 	})
 }
 
-// flushForQuery is flush before a query. If it fails, the query misses the changes, and the failure is logged once, until
-// it changes. If another process had the write lock for too long, flushInTime tries again.
+// flushForQuery is flush before a query. If it fails, the query misses the changes, and the failure is logged once,
+// until it changes. If another process had the write lock for too long, flushInTime tries again.
 func (s *Store) flushForQuery(ctx context.Context) {
 	err := s.flush(ctx)
 	if s.batch.isNews(err) {

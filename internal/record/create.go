@@ -152,8 +152,8 @@ func (s *Store) ByKey(ctx context.Context, tenant, key string) (Execution, error
 }
 
 // Holder returns the ID and the request hash of the execution of a tenant that has an idempotency key, or
-// ErrNotFound. The claim is on the disk. Holder does not flush the journal first, because keys are claimed in the database
-// directly.
+// ErrNotFound. The claim is on the disk. Holder does not flush the journal first, because keys are claimed in the
+// database directly.
 func (s *Store) Holder(ctx context.Context, tenant, key string) (id string, hash []byte, err error) {
 	claimed, err := findKey(ctx, s.db.queries, tenant, key)
 	if err == nil {

@@ -16,8 +16,8 @@ import (
 const lookEvery = 25 * time.Millisecond
 
 // A remote reads the spool of an execution that another process writes. A small spool is in rows of the database, and
-// mem has a copy of them. A larger spool moves to a file, and the execution's row then has in_file. The file has the same
-// bytes at the same positions, so a reader doesn't notice the move (see moveToFile).
+// mem has a copy of them. A larger spool moves to a file, and the execution's row then has in_file. The file has the
+// same bytes at the same positions, so a reader doesn't notice the move (see moveToFile).
 type remote struct {
 	store *Store
 	x     *row // of the time when Read found the execution

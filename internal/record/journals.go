@@ -34,7 +34,8 @@ func (s *Store) takeLock() error {
 	return nil
 }
 
-// waitForLock takes the lock of the directory in a takeover, which must not fail because of the Open of a third process.
+// waitForLock takes the lock of the directory in a takeover, which must not fail because of the Open of a third
+// process.
 func (s *Store) waitForLock() error {
 	for end := time.Now().Add(lockTime); ; time.Sleep(lockEvery) {
 		if err := s.takeLock(); !errors.Is(err, ErrInUse) || time.Now().After(end) {
@@ -46,9 +47,9 @@ func (s *Store) waitForLock() error {
 // dropLock releases the lock of the directory.
 func (s *Store) dropLock() error { return unix.Flock(int(s.lock.Fd()), unix.LOCK_UN) }
 
-// lockJournals locks a journal for this process: the first of the two that no other process has locked. In a plain Open,
-// a journal that another process has locked is an error. Then lockJournals also locks the second journal, if that file
-// exists, as s.left: a process that has died may have left changes in it. The lock of the directory is held.
+// lockJournals locks a journal for this process: the first of the two that no other process has locked. In a plain
+// Open, a journal that another process has locked is an error. Then lockJournals also locks the second journal, if that
+// file exists, as s.left: a process that has died may have left changes in it. The lock of the directory is held.
 func (s *Store) lockJournals() error {
 	for i, name := range journalNames {
 		path := filepath.Join(s.config.Dir, name)

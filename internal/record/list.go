@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// DefaultPage is how many items a page has if nothing else is asked for.
-	DefaultPage = 100
+	// defaultPage is how many items a page has if nothing else is asked for.
+	defaultPage = 100
 	// MaxPage bounds what can be asked for.
 	MaxPage = 1000
 	// pageBytes bounds the details and outcomes on a page; the last item may exceed it.
@@ -37,7 +37,7 @@ type Filter struct {
 	CreatedAfter, CreatedBefore time.Time
 	// OldestFirst reverses the order.
 	OldestFirst bool
-	// PageSize is clamped to MaxPage; zero or less: DefaultPage.
+	// PageSize is clamped to MaxPage; zero or less: defaultPage.
 	PageSize int
 	// PageToken is the token from the last List with this filter.
 	PageToken string
@@ -92,7 +92,7 @@ func scanPage(rows *sql.Rows, size int) (page []*row, more bool, err error) {
 
 func pageSize(asked int) int {
 	if asked <= 0 {
-		return DefaultPage
+		return defaultPage
 	}
 	return min(asked, MaxPage)
 }

@@ -15,7 +15,8 @@ import (
 // ErrNotEnded if an execution of the tenant has not ended. A Purge that failed can be repeated. After it no
 // file of the store has bytes of the tenant, also of executions that Sweep removed before. While an earlier process has
 // the store open, Purge removes nothing and returns ErrNotAdopted: the journal of that process may have bytes of the
-// tenant, and its changes would have to wait for the rewrite of the database. After HandOver the error is ErrHandedOver.
+// tenant, and its changes would have to wait for the rewrite of the database. After HandOver the error is
+// ErrHandedOver.
 func (s *Store) Purge(ctx context.Context, tenant string) (removed int, freed int64, err error) {
 	err = s.begin()
 	if err == nil {

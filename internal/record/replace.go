@@ -50,38 +50,10 @@ func (s *Store) openOrReplace(ctx context.Context) error {
 // The order matters: blank check, database, journals, waiting changes, garbage, ends in
 // files, counts. Each step relies on the ones before it.
 func (s *Store) openRecord(ctx context.Context) error {
-	left := false
-	for _, name := range []string{spoolsName, artifactsName} {
-		dir := filepath.Join(s.config.Dir, name)
-		if err := mkdirSynced(dir); err != nil {
-			return err
-		}
-		some, err := hasEntries(dir)
-		if err != nil {
-			return err
-		}
-		left = left || some
-	}
 	path := filepath.Join(s.config.Dir, databaseName)
-	// This comes before SQLite, which would remove the WAL of an empty database.
-	used := left || s.config.Takeover || hasBytes(path+"-wal")
-	for _, name := range journalNames {
-		used = used || hasBytes(filepath.Join(s.config.Dir, name))
-	}
-	if used && !hasBytes(path) {
-		return fmt.Errorf("%s: %w", path, errBlank)
-	}
-	if !s.config.Takeover { // else the earlier process is writing it
-		frames, err := forgottenFrames(path + "-wal")
-		if err != nil {
-			return err
-		}
-		if frames > 0 {
-			s.log.Error("record: the write-ahead log of the database is damaged; its last changes are lost", "pages", frames)
-		}
-		if err := s.renewLog(path); err != nil {
-			return err
-		}
+	left, err := s.beforeOpen(path)
+	if err != nil {
+		return err
 	}
 	db, err := openDatabase(ctx, path, s.config.Takeover)
 	if err != nil {
@@ -120,6 +92,43 @@ func (s *Store) openRecord(ctx context.Context) error {
 		return err
 	}
 	return s.countRows(ctx)
+}
+
+// beforeOpen does what must come before SQLite opens the database at path. left reports whether there are files of
+// executions. The error is errBlank if the database is missing or empty although there are traces of executions.
+func (s *Store) beforeOpen(path string) (left bool, err error) {
+	for _, name := range []string{spoolsName, artifactsName} {
+		dir := filepath.Join(s.config.Dir, name)
+		if err := mkdirSynced(dir); err != nil {
+			return false, err
+		}
+		some, err := hasEntries(dir)
+		if err != nil {
+			return false, err
+		}
+		left = left || some
+	}
+	// This comes before SQLite, which would remove the WAL of an empty database.
+	used := left || s.config.Takeover || hasBytes(path+"-wal")
+	for _, name := range journalNames {
+		used = used || hasBytes(filepath.Join(s.config.Dir, name))
+	}
+	if used && !hasBytes(path) {
+		return false, fmt.Errorf("%s: %w", path, errBlank)
+	}
+	if !s.config.Takeover { // else the earlier process is writing it
+		frames, err := forgottenFrames(path + "-wal")
+		if err != nil {
+			return false, err
+		}
+		if frames > 0 {
+			s.log.Error("record: the write-ahead log of the database is damaged; its last changes are lost", "pages", frames)
+		}
+		if err := s.renewLog(path); err != nil {
+			return false, err
+		}
+	}
+	return left, nil
 }
 
 // renewLog makes the changes in the WAL of the database at path durable. The last process may have ended before

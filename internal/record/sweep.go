@@ -23,8 +23,8 @@ type expired struct {
 }
 
 // Sweep removes ended executions with their spools and artifacts. First it removes executions that
-// ended more than MaxAge before now. Then it removes the oldest of the tenants with the most bytes, until all executions
-// together, open ones too, are within MaxBytes. It returns the number of removed executions and
+// ended more than MaxAge before now. Then it removes the oldest of the tenants with the most bytes, until all
+// executions together, open ones too, are within MaxBytes. It returns the number of removed executions and
 // of their bytes. Open readers and artifacts stay readable. After HandOver, Sweep removes nothing more and returns
 // ErrHandedOver. Each Sweep tries again to record ends for which there was no room (see Log.End). The first Sweep also
 // removes the files of executions that the record has forgotten.
@@ -140,9 +140,9 @@ func (s *Store) Expires(ended time.Time) time.Time {
 	return ended.Add(s.config.MaxAge)
 }
 
-// sweepBytes removes ended executions until the store is within MaxBytes. It takes the oldest of the tenant with the most
-// bytes, so that a tenant with many executions does not cost another tenant its few. It stops earlier when no tenant
-// above its fair share has an ended execution. The results are removed and freed plus the removed executions.
+// sweepBytes removes ended executions until the store is within MaxBytes. It takes the oldest of the tenant with the
+// most bytes, so that a tenant with many executions does not cost another tenant its few. It stops earlier when no
+// tenant above its fair share has an ended execution. The results are removed and freed plus the removed executions.
 func (s *Store) sweepBytes(ctx context.Context, removed int, freed int64) (int, int64, error) {
 	if s.config.MaxBytes <= 0 {
 		return removed, freed, nil
@@ -163,8 +163,8 @@ func (s *Store) sweepBytes(ctx context.Context, removed int, freed int64) (int, 
 	}
 }
 
-// most returns the tenant with the most bytes, without the tenants in apart. above is how many bytes to remove before the
-// next call of most. 0: no tenant has more than its fair share, MaxBytes divided by the number of tenants.
+// most returns the tenant with the most bytes, without the tenants in apart. above is how many bytes to remove before
+// the next call of most. 0: no tenant has more than its fair share, MaxBytes divided by the number of tenants.
 func (s *Store) most(apart map[string]bool) (tenant string, above int64) {
 	var first, second, tenants int64
 	s.usages.Range(func(name, u any) bool {

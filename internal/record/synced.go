@@ -14,8 +14,8 @@ import (
 
 // A syncCheck says whether successful syncs of the database can be believed.
 //
-// A failed write to the disk makes one sync fail. Linux then takes the lost pages for written, and the next sync succeeds
-// without them (wiki.postgresql.org/wiki/Fsync_Errors). SQLite does not know that: it appends
+// A failed write to the disk makes one sync fail. Linux then takes the lost pages for written, and the next sync
+// succeeds without them (wiki.postgresql.org/wiki/Fsync_Errors). SQLite does not know that: it appends
 // further transactions to the WAL. After a loss of power it finds only those before the lost pages. So a claim
 // could be acknowledged and then be gone. Also a checkpoint would then not be safe.
 //

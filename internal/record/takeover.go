@@ -26,9 +26,9 @@ import (
 // log files. It locks its journal as long as it has the store open. By these locks a plain Open notices that another
 // process uses the store, and Adopt and Resume notice that the other process has ended.
 //
-// Both processes write the database, one transaction at a time (SQLite's write lock, busyTimeout). They never change the
-// same row: the earlier process changes its open executions only, and the next process all others. The next process may
-// change an execution of the earlier one when its end is in the database, or after Adopt.
+// Both processes write the database, one transaction at a time (SQLite's write lock, busyTimeout). They never change
+// the same row: the earlier process changes its open executions only, and the next process all others. The next process
+// may change an execution of the earlier one when its end is in the database, or after Adopt.
 
 // begin counts a call that HandOver waits for, or returns the reason why the call is refused. done ends the call.
 func (s *Store) begin() error {
@@ -57,7 +57,8 @@ func (s *Store) done() {
 // HandOver lets a next process open the store. From then on Create, Remove, Sweep, MakeRoom and Purge
 // return ErrHandedOver. Open logs, readers and queries still work. HandOver waits until the calls of these five methods
 // that are under way have returned; a Sweep or a Purge stops at its next step. When HandOver returns nil, the database
-// has every execution. After an error, also an error of ctx, nothing has changed. Before Adopt the error is ErrNotAdopted.
+// has every execution. After an error, also an error of ctx, nothing has changed. Before Adopt the error is
+// ErrNotAdopted.
 func (s *Store) HandOver(ctx context.Context) error {
 	idle, err := s.refuse()
 	if err != nil {
@@ -163,8 +164,8 @@ func (s *Store) applyOther(ctx context.Context) error {
 	return s.removeOtherBallast()
 }
 
-// Adopt makes this process the only owner of the store, as after a plain Open, when the earlier process has ended. While
-// the earlier process lives, the error is ErrInUse. After an error Adopt can be called again. Executions that the
+// Adopt makes this process the only owner of the store, as after a plain Open, when the earlier process has ended.
+// While the earlier process lives, the error is ErrInUse. After an error Adopt can be called again. Executions that the
 // earlier process has not ended are in Unended after Adopt; the caller must Reopen each and append its end. Readers of
 // these executions wait for that end. After a plain Open, Adopt does nothing.
 func (s *Store) Adopt(ctx context.Context) error {

@@ -9,8 +9,8 @@ import (
 
 // removeUnnamed removes the spools and artifacts of executions that have no row. Damage of the database's WAL
 // or of the journal leaves them: the record then has forgotten executions, and no removal would ever find their files.
-// Only a crash leaves such files, so one call after Open suffices. While an earlier process has the store open, or changes
-// wait in the journal, it leaves the task to a later Sweep. s.sweeping is held.
+// Only a crash leaves such files, so one call after Open suffices. While an earlier process has the store open, or
+// changes wait in the journal, it leaves the task to a later Sweep. s.sweeping is held.
 func (s *Store) removeUnnamed(ctx context.Context) error {
 	if s.tidied || s.isBeside() {
 		return nil

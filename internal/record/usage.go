@@ -101,9 +101,9 @@ func sumRows(ctx context.Context, tx *sql.Tx) (map[string]sums, error) {
 	return all, nil
 }
 
-// countAgain counts all executions again, when another process may have added and removed some. It counts executions with
-// an open log from memory, because these logs have bytes that their rows lack. Appends wait until it returns. No Create
-// and no removal may run at the same time; s.sweeping is held.
+// countAgain counts all executions again, when another process may have added and removed some. It counts executions
+// with an open log from memory, because these logs have bytes that their rows lack. Appends wait until it returns. No
+// Create and no removal may run at the same time; s.sweeping is held.
 func (s *Store) countAgain(ctx context.Context) error {
 	s.mu.Lock()
 	live := slices.Collect(maps.Values(s.live))

@@ -7,9 +7,9 @@ import (
 	"os"
 )
 
-// SQLite takes the frames of a write-ahead log up to the first one with a wrong checksum, and silently forgets the rest.
-// After a crash the rest is a transaction that no caller was told of. After damage it may be anything, so Open looks
-// for it. See sqlite.org/fileformat2.html, "The Write-Ahead Log".
+// SQLite takes the frames of a write-ahead log up to the first one with a wrong checksum, and silently forgets the
+// rest. After a crash the rest is a transaction that no caller was told of. After damage it may be anything, so Open
+// looks for it. See sqlite.org/fileformat2.html, "The Write-Ahead Log".
 const (
 	walHeader      = 32
 	walFrameHeader = 24
