@@ -44,8 +44,8 @@ func (w *Writer) Changes() []Changed { return w.changed }
 
 // Commit makes the next version of the session, at once or not at all. The version is durable when
 // Commit returns. If the files are as before, nothing happens. Commit may be called once. The error is a
-// *QuotaError, a *PathError, or an error of the operating system: then no version was made. After an *UnknownError there
-// may be one.
+// *QuotaError, a *PathError, or an error of the operating system: then no version was made. After an *UnknownError
+// there may be one.
 func (w *Writer) Commit(c Change) (Committed, error) {
 	if w.next != nil {
 		return Committed{}, errors.New("session: a writer commits once")
@@ -217,11 +217,10 @@ func (w *Writer) writeObjects(next *manifest, sources map[string]string) error {
 			return fmt.Errorf("%q: %w", f.Path, err)
 		}
 	}
-	dir := filepath.Join(w.x.dir, objectsName)
 	if len(sources) >= manySyncs {
 		return w.fs.Sync()
 	}
-	return durable.SyncDir(dir)
+	return durable.SyncDir(filepath.Join(w.x.dir, objectsName))
 }
 
 // writeObject makes the object of a file from its source: a hard link, which costs no copy, or a copy if the

@@ -39,8 +39,8 @@ func (s *Store) DeleteEmpty(tenant, id string) error {
 	return err
 }
 
-// delete removes a session. It first waits until the session has no writer; if still then returns false, it does nothing.
-// The caller is between enter and leave.
+// delete removes a session. It first waits until the session has no writer; if still then returns false, it does
+// nothing. The caller is between enter and leave.
 func (s *Store) delete(tenant string, x *session, by string, still func() bool) error {
 	// begin, not await: a deletion does not wait for a program that may run for an hour.
 	if err := s.begin(x, by); err != nil {

@@ -67,9 +67,9 @@ type PathError struct{ Path, Reason string }
 
 func (e *PathError) Error() string { return fmt.Sprintf("path %q: %s", e.Path, e.Reason) }
 
-// UnknownError says that a commit failed, and that the disk also failed when the commit was to be undone. So it is unknown
-// whether the version is on the disk. The next use of the session removes the version, if the disk works again. If
-// the daemon ends before that, the next start finds the version, or does not.
+// UnknownError says that a commit failed, and that the disk also failed when the commit was to be undone. So it is
+// unknown whether the version is on the disk. The next use of the session removes the version, if the disk works again.
+// If the daemon ends before that, the next start finds the version, or does not.
 type UnknownError struct {
 	ID      string
 	Version int

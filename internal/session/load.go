@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,10 +22,6 @@ func (s *Store) load(tenant string, x *session) error {
 	sizes, err := objectSizes(x.dir)
 	if err != nil {
 		return err
-	}
-	objects := make(map[string]bool, len(sizes))
-	for name := range sizes {
-		objects[name] = true
 	}
 	numbers, err := x.committed()
 	if err != nil {
@@ -55,7 +52,7 @@ func (s *Store) load(tenant string, x *session) error {
 	if len(numbers) > keep {
 		gone = numbers[:len(numbers)-keep]
 	}
-	if err := x.clean(gone, objects); err != nil {
+	if err := x.clean(gone, slices.Collect(maps.Keys(sizes))); err != nil {
 		return err
 	}
 	s.resize(tenant, x, stored(x.kept))
@@ -111,7 +108,7 @@ func (s *Store) cleanTop(x *session) error {
 		return err
 	}
 	var errs []error
-	for name := range list {
+	for _, name := range list {
 		if !slices.Contains([]string{metaName, versionsName, objectsName, treeName}, name) {
 			errs = append(errs, os.RemoveAll(filepath.Join(x.dir, name)))
 		}
@@ -124,7 +121,7 @@ func (s *Store) keep(tenant string) int {
 	if n := s.config.Rules(tenant).Versions; n > 0 {
 		return n
 	}
-	return DefaultVersions
+	return defaultVersions
 }
 
 // resize sets the size on disk of a session. With damaged versions it is only a lower bound, so a
@@ -166,13 +163,13 @@ func readManifest(dir string, number int, sizes map[string]int64) (*manifest, er
 
 // clean removes versions, and then objects that no version has. objects are the names on disk. A name among
 // the versions that is no number is a temporary file of durable.WriteFile.
-func (x *session) clean(gone []int, objects map[string]bool) error {
+func (x *session) clean(gone []int, objects []string) error {
 	list, err := names(filepath.Join(x.dir, versionsName))
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for name := range list {
+	for _, name := range list {
 		n, err := strconv.Atoi(name)
 		if err != nil || slices.Contains(gone, n) {
 			errs = append(errs, os.Remove(filepath.Join(x.dir, versionsName, name)))
@@ -191,7 +188,7 @@ func (x *session) clean(gone []int, objects map[string]bool) error {
 			used[f.object] = true
 		}
 	}
-	for name := range objects {
+	for _, name := range objects {
 		if !used[name] {
 			errs = append(errs, unlessGone(os.Remove(filepath.Join(x.dir, objectsName, name))))
 		}
@@ -200,11 +197,10 @@ func (x *session) clean(gone []int, objects map[string]bool) error {
 }
 
 // names returns the names in a directory.
-func names(dir string) (map[string]bool, error) {
+func names(dir string) (names []string, err error) {
 	list, err := os.ReadDir(dir)
-	set := make(map[string]bool, len(list))
 	for _, d := range list {
-		set[d.Name()] = true
+		names = append(names, d.Name())
 	}
-	return set, err
+	return names, err
 }

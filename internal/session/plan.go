@@ -95,7 +95,7 @@ func (p *plan) apply(base []File) (files []File) {
 	was := map[string]File{} // that the change may replace
 	for _, f := range base {
 		switch {
-		// Whether it is a change or the same file again, add decides.
+		// add decides whether the file has changed.
 		case p.added[f.Path]:
 			was[f.Path] = f
 		case p.deletes(f.Path):

@@ -145,7 +145,8 @@ func (s *Store) Versions(tenant, id string) ([]Version, error) {
 	var list []Version
 	for _, n := range numbers {
 		v, err := readHead(versionPath(x.dir, n))
-		if _, io := errors.AsType[*os.PathError](err); io && !errors.Is(err, os.ErrNotExist) { // a writer removed it
+		// A version that is gone was removed by a writer, and a damaged one is left out.
+		if _, io := errors.AsType[*os.PathError](err); io && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
 		if err == nil && v.Number == n {

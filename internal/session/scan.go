@@ -148,8 +148,8 @@ func (s *Store) take(tenant string, x, now *session) {
 	x.kept, x.damaged, x.loaded, x.tree = nil, nil, false, 0
 }
 
-// unreadable says that a session on disk cannot be read. s.mu is held. The caller of the daemon learns the reason without
-// the path.
+// unreadable says that a session on disk cannot be read. s.mu is held. The caller of the daemon learns the reason
+// without the path.
 func (s *Store) unreadable(tenant, id string, err error) {
 	s.config.Log.Error("a session cannot be read; its files stay", "tenant", tenant, "session", id, "err", err)
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
@@ -158,8 +158,8 @@ func (s *Store) unreadable(tenant, id string, err error) {
 	s.of(tenant).damaged[id] = err
 }
 
-// readUnread reads the sessions of a tenant again that could not be read for a reason that may pass. An empty tenant stands
-// for all of them.
+// readUnread reads the sessions of a tenant again that could not be read for a reason that may pass. An empty tenant
+// stands for all of them.
 func (s *Store) readUnread(tenant string) {
 	var list []Held
 	s.mu.Lock()

@@ -114,13 +114,9 @@ func readVersion(dir string, number int) (Version, error) {
 
 // objectBytes returns the size on disk of all objects, in bytes.
 func objectBytes(dir string) (total int64, err error) {
-	list, err := os.ReadDir(filepath.Join(dir, objectsName))
-	for _, d := range list {
-		fi, err := d.Info()
-		if err != nil {
-			return 0, err
-		}
-		total += onDisk(fi.Size())
+	sizes, err := objectSizes(dir)
+	for _, size := range sizes {
+		total += onDisk(size)
 	}
 	return total, err
 }
@@ -170,8 +166,7 @@ func (x *session) expires() (at time.Time) {
 
 // expired reports whether a session no longer exists for callers. s.mu is held.
 func (s *Store) expired(x *session) bool {
-	at := x.expires()
-	return x.by == "" && !at.IsZero() && !s.config.Now().Before(at)
+	return x.by == "" && s.overdue(x)
 }
 
 // use notes a use of the session. The time of the file settings keeps it over a restart; a crash of the

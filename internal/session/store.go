@@ -26,13 +26,13 @@ type Rules struct {
 	TotalBytes  int64 // on disk, of all sessions together
 	Bytes       int64 // of the files of one version
 	Files       int   // of one version
-	Versions    int   // that are kept of each session; 0 is DefaultVersions
+	Versions    int   // that are kept of each session; 0 is defaultVersions
 	MaxTTL      time.Duration
 	DefaultIdle time.Duration // IdleTTL of sessions that set none
 }
 
-// DefaultVersions is the number of versions that are kept of a session.
-const DefaultVersions = 10
+// defaultVersions is the number of versions that are kept of a session.
+const defaultVersions = 10
 
 // Config configures a Store.
 type Config struct {

@@ -212,8 +212,8 @@ func (s *Store) Freed(tenant, id string) {
 	}
 }
 
-// free does the work of Freed. As in Open, a damaged session is left out, and its files stay. A session that cannot be read
-// for a reason that may pass stays held, and the next call or the next Sweep tries again.
+// free does the work of Freed. As in Open, a damaged session is left out, and its files stay. A session that cannot be
+// read for a reason that may pass stays held, and the next call or the next Sweep tries again.
 func (s *Store) free(tenant string, x *session) {
 	x.updating.Lock()
 	defer x.updating.Unlock()

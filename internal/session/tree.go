@@ -10,7 +10,7 @@ import (
 // changes only what differs from the version that is there. A version without files needs no tree.
 //
 // No sandbox uses the tree at this time: the session has one writer, and its program has ended.
-func (x *session) setTree(owner Owner, to *manifest) error {
+func (s *Store) setTree(x *session, to *manifest) error {
 	if x.tree == to.Number && to.Number != 0 || len(to.files) == 0 {
 		return nil
 	}
@@ -19,7 +19,7 @@ func (x *session) setTree(owner Owner, to *manifest) error {
 		return err
 	}
 	defer root.Close()
-	t := tree{root, owner}
+	t := tree{root, s.config.Owner}
 	from := x.inTree()
 	x.tree = 0 // until all is done
 	// A tree that does not have the expected files is made again. So an interrupted change needs no repair.

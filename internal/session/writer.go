@@ -138,7 +138,7 @@ func (w *Writer) Open(version int) error {
 	if err != nil {
 		return err
 	}
-	if err := x.setTree(s.config.Owner, base); err != nil {
+	if err := s.setTree(x, base); err != nil {
 		return fmt.Errorf("session %s: tree: %w", x.id, err)
 	}
 	if w.fs == nil {
@@ -226,7 +226,7 @@ func (w *Writer) Release() {
 		err = errors.Join(err, w.fs.Close())
 	}
 	if w.next != nil {
-		err = errors.Join(err, x.setTree(s.config.Owner, w.next))
+		err = errors.Join(err, s.setTree(x, w.next))
 		s.step("tree")
 		failpoint.Reach(failpoint.BeforeTidy)
 		err = errors.Join(err, w.tidy())
