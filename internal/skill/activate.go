@@ -21,9 +21,9 @@ type Activation struct {
 	Context      Context
 }
 
-// DefaultCommandTime limits a command of a skill that sets no max_execution_time. The
+// defaultCommandTime limits a command of a skill that sets no max_execution_time. The
 // published tool contract says 300 seconds.
-const DefaultCommandTime = 300 * time.Second
+const defaultCommandTime = 300 * time.Second
 
 // A Context holds the additions of the published activation flow to an agent's context. It
 // is the zero Context for a skill without a scripts folder.
@@ -129,7 +129,7 @@ func (s *Skill) constraints(tools []string) *Constraints {
 		NetworkAccess: s.Manifest.NetworkAccess, AllowedCommands: tools, WorkingDirectory: WorkspaceDir,
 	}
 	if c.MaxExecutionTime == 0 {
-		c.MaxExecutionTime = DefaultCommandTime
+		c.MaxExecutionTime = defaultCommandTime
 	}
 	return c
 }

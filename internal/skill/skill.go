@@ -48,11 +48,11 @@ func (s *Skill) BareName() string {
 // view of the skill's folder. The skill's scripts run from there.
 const WorkspaceDir = "/workspace"
 
-// BaseDirVar is the placeholder for the skill's folder in instructions and rules.
-const BaseDirVar = "{baseDir}"
+// baseDirVar is the placeholder for the skill's folder in instructions and rules.
+const baseDirVar = "{baseDir}"
 
-// baseDirVars are BaseDirVar and the spellings of other agents.
-var baseDirVars = []string{BaseDirVar, "${CLAUDE_SKILL_DIR}", "${CLAUDE_PLUGIN_ROOT}"}
+// baseDirVars are baseDirVar and the spellings of other agents.
+var baseDirVars = []string{baseDirVar, "${CLAUDE_SKILL_DIR}", "${CLAUDE_PLUGIN_ROOT}"}
 
 // BaseDir returns the path of the skill's snapshot inside every sandbox, which is read-only. A
 // skill's name may have blanks and shell metacharacters, so quote the path in a command line.

@@ -100,9 +100,9 @@ func (r *Registry) Adopt(ctx context.Context) error {
 		if err := o.exclusively(ctx, func() error { return o.clean(ctx) }); err != nil {
 			r.config.Log.Warn("deleted skills remain on disk", "dir", o.dir, "err", err)
 		}
-		return ctx.Err() == nil
+		return true
 	})
-	return ctx.Err()
+	return nil
 }
 
 // exclusively calls f while it holds o.changing, so that no push and no deletion runs at the same time.

@@ -22,13 +22,13 @@ import (
 
 // Skills that tenants push. Theory of operation.
 //
-// Each tenant has a directory with a snapshot.Store and the file index.json. The file lists the kept
+// Each tenant has a directory with a snapshot.Store and the file index. The file lists the kept
 // versions in the order of their pushes. Only listed versions exist. A push publishes the snapshot and
 // then replaces the file. The first push makes the file before the snapshot, so snapshots without the file are
 // damage. A deletion replaces the file and then removes the snapshot. After a crash
 // between the two steps, the next open removes the snapshot, because the file does not list it.
 //
-// Two locks order the changes. The holder of owned.changing may change index.json and remove
+// Two locks order the changes. The holder of owned.changing may change the index and remove
 // snapshots. owned.mu guards the count of holds. A held snapshot stays on disk after its version was
 // deleted, and counts in the quota until the last release. Lookups take neither lock.
 
@@ -183,8 +183,8 @@ func digestsOf(list []*kept) map[string]bool {
 	return all
 }
 
-// readIndex returns nil if there is neither an index nor a snapshot: the tenant has pushed nothing yet. Names and digests
-// become parts of paths, so an index with any other text in their place is an error.
+// readIndex returns nil if there is neither an index nor a snapshot: the tenant has pushed nothing yet. Names and
+// digests become parts of paths, so an index with any other text in their place is an error.
 func (o *owned) readIndex() ([]*kept, error) {
 	data, err := os.ReadFile(filepath.Join(o.dir, indexName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -211,8 +211,8 @@ func (o *owned) readIndex() ([]*kept, error) {
 	return index.Versions, nil
 }
 
-// blank returns an error if the directory has a snapshot. Each push writes the index before its snapshot, so the index was
-// lost.
+// blank returns an error if the directory has a snapshot. Each push writes the index before its snapshot, so the index
+// was lost.
 func (o *owned) blank() error {
 	entries, err := os.ReadDir(o.dir)
 	if errors.Is(err, fs.ErrNotExist) {

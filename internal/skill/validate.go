@@ -105,7 +105,7 @@ func (r *reading) checkReferences(f *manifest.Findings) {
 				continue
 			}
 			if at := r.tree.Resolve(p); at.Reason == snapshot.ReasonNotFound || at.Reason == snapshot.ReasonEscapes {
-				f.Warn(r.doc.BodyLine+i, manifest.RuleBaseDirReference, "%s/%s is not in the skill", BaseDirVar, p)
+				f.Warn(r.doc.BodyLine+i, manifest.RuleBaseDirReference, "%s/%s is not in the skill", baseDirVar, p)
 			}
 		}
 	}
