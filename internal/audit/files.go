@@ -129,8 +129,8 @@ func openLog(c Config) (_ *Log, err error) {
 }
 
 // resume finds the end of the chain and opens the file in which it continues. It returns the first
-// entry of this daemon, which describes the damage, if any. A shared log calls it again when the other daemon has written.
-// There are three cases. A new log begins with entry 1. A log with a good last line continues
+// entry of this daemon, which describes the damage, if any. A shared log calls it again when the other daemon has
+// written. There are three cases. A new log begins with entry 1. A log with a good last line continues
 // there, after an incomplete line was cut off: a daemon that is killed leaves one. A log whose end
 // contradicts the copy of the last checkpoint was changed. resume does not repair such a log, so that
 // `skillrund audit verify` shows the change.

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Bounds of the entries in a second. fullNotes is for each tenant: so many entries Note writes in full, and as many again
-// Allow and WriteOrCount write at once. The other bound is for entries about unidentified callers, who have no tenant.
+// Bounds of the entries in a second. Note writes at most fullNotes entries of a tenant in full. Allow and WriteOrCount
+// together write as many at once. fullUnidentified is for callers who are not identified, and so have no tenant.
 const (
 	fullNotes        = 20
 	fullUnidentified = 1

@@ -80,8 +80,8 @@ func tryFlock(f *os.File, how int) error {
 	}
 }
 
-// Share lets a next process open the log and write to it, too. Until Own, each entry costs some more system calls. Share
-// does nothing to a log that is shared already.
+// Share lets a next process open the log and write to it, too. Until Own, each entry costs some more system calls.
+// Share does nothing to a log that is shared already.
 func (l *Log) Share() error {
 	if l == nil {
 		return nil
@@ -191,8 +191,8 @@ func (l *Log) catchUp() error {
 	return nil
 }
 
-// moved reports whether the other process has moved the end of the log. It may have written to the newest file, may have
-// begun a next file, or may have removed the newest file that this process knows: an empty file, or an old one.
+// moved reports whether the other process has moved the end of the log. It may have written to the newest file, may
+// have begun a next file, or may have removed the newest file that this process knows: an empty file, or an old one.
 func (l *Log) moved() bool {
 	fi, err := l.f.Stat()
 	if err != nil || fi.Size() != l.size {

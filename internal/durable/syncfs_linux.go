@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An FS makes files of one file system durable together, by one syncfs(2) instead of an fsync(2) for each of them. It also
-// writes the unwritten files of other programs in this file system, so it pays only for many files.
+// An FS makes files of one file system durable together, by one syncfs(2) instead of an fsync(2) for each of them. It
+// also writes the unwritten files of other programs in this file system, so it pays only for many files.
 //
-// Open it before the first write: the kernel reports a lost write once to each descriptor that was open when the write was
-// lost. To later descriptors it reports the loss only if no descriptor has got the report yet (errseq_sample in
+// Open it before the first write: the kernel reports a lost write once to each descriptor that was open when the write
+// was lost. To later descriptors it reports the loss only if no descriptor has got the report yet (errseq_sample in
 // lib/errseq.c of Linux).
 type FS struct{ dir *os.File }
 
