@@ -3,6 +3,7 @@ package disktest
 
 import (
 	"os"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -29,4 +30,26 @@ func Mount(t testing.TB, dir, options string) (remount func(options string)) {
 		}
 	})
 	return func(options string) { mount(unix.MS_REMOUNT, options) }
+}
+
+// MountBusy makes a directory that can't be removed until unmount, because a disk is mounted there. MountBusy skips the
+// test if it does not run as root.
+func MountBusy(t testing.TB, dir string) (unmount func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to mount a small disk")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=4k"); err != nil {
+		t.Fatal(err)
+	}
+	unmount = sync.OnceFunc(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(unmount)
+	return unmount
 }

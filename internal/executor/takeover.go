@@ -45,8 +45,9 @@ type Successor interface {
 
 // An inheritance has the executions of the earlier daemon. Executor.mu guards it.
 type inheritance struct {
-	from Earlier
-	live map[string]*inherited
+	from   Earlier
+	live   map[string]*inherited
+	staged []string // executions that have ended and whose staging directories Adopt could not remove
 }
 
 type inherited struct {
@@ -166,16 +167,21 @@ func (x *Executor) Adopt(ctx context.Context) error {
 	x.mu.Lock()
 	x.inheritance.from = nil
 	left := slices.Collect(maps.Keys(x.inheritance.live))
+	staged := append(x.inheritance.staged, left...)
 	x.mu.Unlock()
 	err := x.closeLost(ctx)
 	if err != nil {
 		err = fmt.Errorf("executions of the earlier daemon: %w", err)
 	}
-	for _, id := range left {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(x.StagingDir, id)))
+	var remain []string
+	for _, id := range staged {
+		if failed := os.RemoveAll(filepath.Join(x.StagingDir, id)); failed != nil {
+			err, remain = errors.Join(err, failed), append(remain, id)
+		}
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.inheritance.staged = remain
 	for _, id := range left {
 		x.endInherited(id)
 	}

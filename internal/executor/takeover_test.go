@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/skillrun/skillrun/internal/audit"
+	"github.com/skillrun/skillrun/internal/disktest"
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/hosttest"
 	"github.com/skillrun/skillrun/internal/record"
@@ -398,6 +399,28 @@ func TestAdoptBeforeTheRecord(t *testing.T) {
 		if e, err := x.Get(t.Context(), who, id); err != nil || e.State != Ended || e.Outcome.End != DaemonLost {
 			t.Errorf("got %+v, %v", e, err)
 		}
+	}
+}
+
+// Adopt frees the executions whose files it can't remove, and removes these files when it is called again.
+func TestAdoptRemovesFilesLater(t *testing.T) {
+	x, _, ids, earlier := newDead(t)
+	unmount := disktest.MountBusy(t, filepath.Join(x.StagingDir, ids[0]))
+	if err := errors.Join(earlier.Close(), x.Record.Adopt(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := x.Adopt(t.Context()); !errors.Is(err, syscall.EBUSY) {
+			t.Errorf("got %v, want %v", err, syscall.EBUSY)
+		}
+		checkCounts(t, x, "adopted", 0)
+	}
+	unmount()
+	if err := x.Adopt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(x.StagingDir); err != nil || len(left) != 0 {
+		t.Errorf("left %v, %v", left, err)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/skillrun/skillrun/internal/disktest"
 )
 
 func sweep(t testing.TB, s *Store, now time.Time) (removed int, freed int64) {
@@ -211,36 +211,13 @@ func TestSweepCountsRows(t *testing.T) {
 	}
 }
 
-// makeBusy makes a directory that can't be removed until unmount: a mount point.
-func makeBusy(t *testing.T, dir string) (unmount func()) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, to mount a file system")
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4k"); err != nil {
-		t.Fatal(err)
-	}
-	mounted := true
-	unmount = func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); mounted && err != nil {
-			t.Error(err)
-		}
-		mounted = false
-	}
-	t.Cleanup(unmount)
-	return unmount
-}
-
 // Files that can't be removed are tried again, and hold up nothing; an id that is
 // none names no files.
 func TestGarbageThatStays(t *testing.T) {
 	s := openStore(t, Config{MaxAge: time.Hour})
 	outside := filepath.Join(s.config.Dir, "outside")
 	write(t, outside, nil)
-	unmount := makeBusy(t, s.ArtifactDir("busy"))
+	unmount := disktest.MountBusy(t, s.ArtifactDir("busy"))
 	if err := os.MkdirAll(filepath.Join(s.spoolPath("directory"), "x"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -436,7 +413,7 @@ func TestSweepRemovesForgottenFiles(t *testing.T) {
 func TestForgottenFilesThatStay(t *testing.T) {
 	var said bytes.Buffer
 	s := openIdleStore(t, Config{Log: slog.New(slog.NewTextHandler(&said, nil))})
-	unmount := makeBusy(t, s.ArtifactDir("busy"))
+	unmount := disktest.MountBusy(t, s.ArtifactDir("busy"))
 	check := func(want string) {
 		t.Helper()
 		said.Reset()
