@@ -231,11 +231,11 @@ func TestCredentialFiles(t *testing.T) {
 // A run that has waited for its session is not told to wait.
 func TestSessionBusy(t *testing.T) {
 	f := &fake{execute: func(*pb.ExecuteRequest, eventtest.Server) error {
-		return refusal(codes.FailedPrecondition, "SESSION_BUSY", "session s1: another execution writes to it; wait for it or cancel it")
+		return refusal(codes.FailedPrecondition, "SESSION_BUSY", "session s1 is in use by another execution; try again when it has ended")
 	}}
-	const busy = "session s1: another execution writes to it"
+	const busy = "session s1 is in use by another execution"
 	for flags, want := range map[string]string{
-		"":                                  busy + "; wait for it or cancel it (SESSION_BUSY)",
+		"":                                  busy + "; try again when it has ended (SESSION_BUSY)",
 		"--session-wait --queue-timeout 1s": busy + " (SESSION_BUSY; waited for --queue-timeout 1s; a longer one waits longer)",
 	} {
 		args := append([]string{"session", "run"}, strings.Fields(flags+" s1 demo x.py")...)

@@ -102,7 +102,7 @@ func TestSessionSurvivesSIGKILL(t *testing.T) {
 	req.Session = &pb.SessionUse{SessionId: u.id, CommitFailed: true}
 	runs, _ := d.untilOutput(ctx, req)
 	_, err := d.try(&pb.ExecuteRequest{Skill: "calculator", Source: &pb.ExecuteRequest_Code{Code: &pb.InlineCode{Text: "1"}}, Session: &pb.SessionUse{SessionId: u.id}})
-	wantReason(t, err, codes.FailedPrecondition, "SESSION_BUSY", "execution "+runs.ExecutionId+" writes to it")
+	wantReason(t, err, codes.FailedPrecondition, "SESSION_BUSY", "is in use by execution "+runs.ExecutionId)
 	_, err = u.sessions.DeleteSession(ctx, &pb.DeleteSessionRequest{SessionId: u.id})
 	wantReason(t, err, codes.FailedPrecondition, "SESSION_BUSY", "")
 	d.kill()

@@ -116,7 +116,7 @@ func (l *Log) keep() {
 		if now := time.Now(); !now.Before(next) {
 			next = now.Add(checkpointInterval)
 			if err := l.Checkpoint(); err != nil {
-				l.Log.Error("audit", "err", err)
+				l.Log.Error("no checkpoint in the audit log; the daemon tries again in a minute", "err", err)
 			}
 		}
 		select {

@@ -57,7 +57,7 @@ func (l *Log) lock() (err error) {
 
 // foreign returns the error for a log that another process has open.
 func (l *Log) foreign(err error) error {
-	return fmt.Errorf("%s: another skillrund writes its audit log there; choose another directory: %w", l.Dir, err)
+	return fmt.Errorf("%s: another skillrund writes its audit log there; stop that one, or choose another audit.dir: %w", l.Dir, err)
 }
 
 // flock calls flock(2), again if a signal interrupts it. Without LOCK_NB it waits without a bound.

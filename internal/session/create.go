@@ -16,7 +16,7 @@ import (
 // *QuotaError, ErrNotFound for a removed tenant, or one of the operating system.
 func (s *Store) Create(tenant string, set Settings) (Info, error) {
 	if !isTenant(tenant) {
-		return Info{}, fmt.Errorf("tenant %q: cannot have sessions: its name cannot be a directory", tenant)
+		return Info{}, fmt.Errorf("tenant %q cannot have sessions: its name cannot be the name of a directory; rename the tenant", tenant)
 	}
 	if err := s.enter(); err != nil {
 		return Info{}, err

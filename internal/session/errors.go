@@ -24,9 +24,9 @@ type BusyError struct {
 
 func (e *BusyError) Error() string {
 	if e.Queued > 0 {
-		return fmt.Sprintf("session %s: %s writes to it and %d more wait; try again later", e.ID, e.Writer, e.Queued)
+		return fmt.Sprintf("session %s is in use by %s, and %d more wait; try again later", e.ID, e.Writer, e.Queued)
 	}
-	return fmt.Sprintf("session %s: %s writes to it; wait for it or cancel it", e.ID, e.Writer)
+	return fmt.Sprintf("session %s is in use by %s; try again when it has ended", e.ID, e.Writer)
 }
 
 // The quotas of a QuotaError.
@@ -77,7 +77,7 @@ type UnknownError struct {
 }
 
 func (e *UnknownError) Error() string {
-	return fmt.Sprintf("session %s: version %d may be on the disk or not: %v", e.ID, e.Version, e.Err)
+	return fmt.Sprintf("session %s: version %d may be on the disk or not: %v; list the session's versions before you repeat the call", e.ID, e.Version, e.Err)
 }
 
 func (e *UnknownError) Unwrap() error { return e.Err }

@@ -27,7 +27,7 @@ func (s *Store) lockDir() (err error) {
 		how = unix.LOCK_SH
 	}
 	if err := flock(s.dir, how|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("%s: another process uses it: %w", s.config.Dir, err)
+		return fmt.Errorf("%s: another process uses it; stop that one, or choose another state_dir: %w", s.config.Dir, err)
 	}
 	s.lock, err = os.OpenFile(filepath.Join(s.config.Dir, lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *Store) lockDir() (err error) {
 	}
 	// In a takeover the earlier process has released this lock in HandOver.
 	if err := flock(s.lock, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("%s: another process uses it: %w", s.config.Dir, err)
+		return fmt.Errorf("%s: another process uses it; stop that one, or choose another state_dir: %w", s.config.Dir, err)
 	}
 	// From here on the lock of the directory is shared, so that a next process can take it, too. If a plain Open of
 	// another process has the directory now, this waits until that Open fails: it can't get the file lock.

@@ -233,7 +233,7 @@ func (w *Writer) Release() {
 	}
 	if err != nil {
 		x.loaded = false
-		s.config.Log.Warn("a session was not tidied", "session", x.id, "err", err)
+		s.config.Log.Warn("old versions of a session remain until its next use", "session", x.id, "err", err)
 	}
 }
 
