@@ -311,15 +311,8 @@ func TestAuditDiskFull(t *testing.T) {
 		return r.Status
 	}
 	ready, stream := d.untilOutput(t.Context(), shell("calculator", "echo ready; sleep 3600"))
-	filler := filepath.Join(logs, "filler")
-	f, err := os.Create(filler)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for err == nil {
-		_, err = f.Write(make([]byte, 4096))
-	}
-	f.Close()
+	filler := disktest.Fill(t, logs)
+	var err error
 	// The last page of the newest file may still have room, even for the small entries that say how many
 	// were lost.
 	for refused := 0; refused < 25; {

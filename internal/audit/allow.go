@@ -4,8 +4,8 @@ package audit
 // its answer. Calls that fail, for example for a session that does not exist, cost callers almost nothing, and could
 // fill the log. So only a number of entries of a tenant is written at once each second. Beyond it, the entry waits for
 // end: a call without an error gets its entry, and a failed call is counted, as by Note. On a full disk, entries of
-// calls that free room wait in the same way, and the log has space for them. A call for which too little space is left is
-// refused. The error is an *UnavailableError.
+// calls that free room wait in the same way, and the log has space for them. A call for which too little space is left
+// is refused. The error is an *UnavailableError.
 func (l *Log) Allow(e Entry) (end func(error), err error) {
 	if l == nil {
 		return func(error) {}, nil

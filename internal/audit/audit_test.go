@@ -477,13 +477,7 @@ func TestFreeingOnFullDisk(t *testing.T) {
 	l := open(t, c)
 	for l.Write(Entry{Event: Execute, Command: strings.Repeat("x", 500)}) == nil {
 	}
-	for size := 64 << 10; size > 0; size /= 2 {
-		f, err := os.OpenFile(filepath.Join(c.Dir, "filler"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-		for err == nil {
-			_, err = f.Write(make([]byte, size))
-		}
-		f.Close()
-	}
+	disktest.Fill(t, c.Dir)
 	free := Entry{Event: Call, Method: "DeleteSession", Tenant: "acme", Decision: Allowed, Frees: true}
 	for range 1000 {
 		l.NoteRefusal(Entry{Event: Delete, Tenant: "acme"}, errors.New("no such execution"))

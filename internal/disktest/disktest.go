@@ -2,6 +2,7 @@
 package disktest
 
 import (
+	"errors"
 	"os"
 	"sync"
 	"testing"
@@ -30,6 +31,23 @@ func Mount(t testing.TB, dir, options string) (remount func(options string)) {
 		}
 	})
 	return func(options string) { mount(unix.MS_REMOUNT, options) }
+}
+
+// Fill writes a new file in dir until the disk is full, and returns the path of the file.
+func Fill(t testing.TB, dir string) (path string) {
+	t.Helper()
+	f, err := os.CreateTemp(dir, "filler")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	return f.Name()
 }
 
 // MountBusy makes a directory that can't be removed until unmount, because a disk is mounted there. MountBusy skips the

@@ -3,7 +3,6 @@ package record
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -16,38 +15,19 @@ import (
 	"github.com/skillrun/skillrun/internal/disktest"
 )
 
-// fillDisk writes a file until the disk is full.
-func fillDisk(t *testing.T, dir string) (filler string) {
-	t.Helper()
-	f, err := os.Create(filepath.Join(dir, "filler"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for err == nil {
-		_, err = f.Write(make([]byte, 4096))
-	}
-	if !errors.Is(err, unix.ENOSPC) {
-		t.Fatal(err)
-	}
-	return f.Name()
-}
-
 func isSpoolFull(err error) bool {
 	_, ok := errors.AsType[*SpoolFullError](err)
 	return ok && errors.Is(err, unix.ENOSPC)
 }
 
-// fillAll fills the disk of dir and the space of the ballast, and returns the larger one of the two files that it writes.
-func fillAll(t *testing.T, s *Store, dir string) (full string) {
+// fillAll fills the disk of dir and the space of the ballast. It returns the path of the larger one of the two files
+// that it writes.
+func fillAll(t *testing.T, s *Store, dir string) (large string) {
 	t.Helper()
-	full = filepath.Join(dir, "full")
-	if err := os.Rename(fillDisk(t, dir), full); err != nil {
-		t.Fatal(err)
-	}
+	large = disktest.Fill(t, dir)
 	releaseAll(t, s)
-	fillDisk(t, dir)
-	return full
+	disktest.Fill(t, dir)
+	return large
 }
 
 // releaseAll gives up the whole ballast.
@@ -87,7 +67,7 @@ func TestDiskFull(t *testing.T) {
 	if err != nil || fi.Size() != l.size {
 		t.Errorf("the spool has %d bytes, %d of them whole, %v", fi.Size(), l.size, err)
 	}
-	filler := fillDisk(t, dir)
+	filler := disktest.Fill(t, dir)
 	if _, err := logs[1].Append(Event{Kind: KindOutput, Data: chunk}); !isSpoolFull(err) {
 		t.Errorf("another: got %v", err)
 	}
@@ -160,7 +140,7 @@ func TestDatabaseFull(t *testing.T) {
 			s := openIdleStore(t, Config{Dir: filepath.Join(dir, "record")})
 			l, other := create(t, s, Execution{}), create(t, s, Execution{})
 			r := newReader(t, s, "a", l.ID(), 1)
-			fillDisk(t, dir)
+			fillers := []string{disktest.Fill(t, dir)}
 			if !s.ballast.held.Load() {
 				t.Fatal("the ballast was released before")
 			}
@@ -171,10 +151,7 @@ func TestDatabaseFull(t *testing.T) {
 			}
 			// Now there is nothing left, not even for ends.
 			releaseAll(t, s)
-			if err := os.Rename(filepath.Join(dir, "filler"), filepath.Join(dir, "filled")); err != nil {
-				t.Fatal(err)
-			}
-			fillDisk(t, dir)
+			fillers = append(fillers, disktest.Fill(t, dir))
 			outcome := make([]byte, MaxOutcomeBytes)
 			for name, err := range map[string]error{
 				"start":     l.Started(t.Context(), start, large),
@@ -193,8 +170,8 @@ func TestDatabaseFull(t *testing.T) {
 			if err := l.End(t.Context(), "EXITED", nil, start); !errors.Is(err, ErrEnded) {
 				t.Errorf("again: got %v", err)
 			}
-			for _, name := range []string{"filler", "filled"} {
-				if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			for _, filler := range fillers {
+				if err := os.Remove(filler); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -291,10 +268,7 @@ func TestEndsWhileOthersFillTheDisk(t *testing.T) {
 			}
 			outcome := make([]byte, 10_000)
 			for i, l := range logs {
-				filler := fillDisk(t, dir)
-				if err := os.Rename(filler, fmt.Sprint(filler, i)); err != nil {
-					t.Fatal(err)
-				}
+				disktest.Fill(t, dir)
 				if err := l.End(t.Context(), "EXITED", outcome, start); err != nil {
 					t.Errorf("%d: %v", i, err)
 				}
@@ -312,7 +286,7 @@ func TestOutputWaitsForBallast(t *testing.T) {
 	disktest.Mount(t, dir, "size=64m")
 	s := openStore(t, Config{Dir: filepath.Join(dir, "record")})
 	runs, ends := create(t, s, Execution{}), create(t, s, Execution{})
-	filler := fillDisk(t, dir)
+	filler := disktest.Fill(t, dir)
 	if err := ends.End(t.Context(), "EXITED", make([]byte, 100_000), start); err != nil {
 		t.Fatal(err)
 	}
@@ -384,7 +358,7 @@ func TestPurgeOnFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	filler := fillDisk(t, dir)
+	filler := disktest.Fill(t, dir)
 	if _, _, err := s.Purge(t.Context(), "acme"); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("got %v, want ENOSPC", err)
 	}
