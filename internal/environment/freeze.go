@@ -157,7 +157,8 @@ var (
 // maxRecord bounds the RECORD of one package, in bytes, because it is held in memory.
 const maxRecord = 32 << 20
 
-var pythonProgram = lazyregexp.New(`^bin/python[0-9.]*$`)
+// pythonProgram matches the interpreter among the programs of Python and Node packages.
+var pythonProgram = lazyregexp.New(`^(bin|node_modules/\.bin)/python[0-9.]*$`)
 
 // entry copies one entry of dir. at is its path from the environment's root. Stat and open
 // are two calls, but no process is left that could exchange the entry between them.
@@ -172,8 +173,8 @@ func (f *freezer) entry(dir *os.File, at, name string, depth int) error {
 		return &entryError{at, "a path that is too long or has control characters"}
 	}
 	switch {
-	// An environment's bin comes before the system's directories in PATH, so a package with
-	// bin/python could replace the interpreter.
+	// The programs of packages come before the system's directories in PATH, so a package with
+	// a program python could replace the interpreter.
 	case pythonProgram.MatchString(at), at == venvConfig:
 		return nil // writeVenv makes them; python is the interpreter, not a package's program
 	case name == cacheName:

@@ -378,7 +378,7 @@ func TestNodePackagesStayInside(t *testing.T) {
 	t.Parallel()
 	sly := nodePkg{name: "sly", version: "1.0.0",
 		fields: map[string]any{
-			"bin":     map[string]string{"../../outside": "cli.js", "ok": "../../../../usr/bin/id", "sly": "cli.js"},
+			"bin":     map[string]string{"../../outside": "cli.js", "ok": "../../../../usr/bin/id", "sly": "cli.js", "python3": "cli.js"},
 			"scripts": map[string]string{"postinstall": "touch ran && echo the script of sly"},
 			// npm asks for the scripts only if the document says that there are some.
 			"hasInstallScript": true,
