@@ -209,7 +209,7 @@ func (c *config) onlyTenant() *tenant.Tenant {
 		Bounds:       c.bounds(),
 		Quota:        admission.Quota{Running: c.Concurrency.Running, Reserved: c.Concurrency.Reserved, Queued: c.Concurrency.Queued},
 		QueueTimeout: time.Duration(c.Concurrency.QueueTimeout),
-		SkillBytes:   int64(defaultSkillBytes), SkillVersions: defaultSkillVersions,
+		SkillBytes:   int64(c.Snapshots.PushedBytes), SkillVersions: c.Snapshots.PushedVersions,
 		Sessions: c.Sessions.Count, SessionBytes: int64(c.Sessions.TotalBytes),
 	}
 }

@@ -297,3 +297,15 @@ func TestRealPath(t *testing.T) {
 		}
 	}
 }
+
+// Without configured tenants, the quotas of pushed skills that callers see are those of snapshots, which pushes obey.
+func TestQuotasOfPushedSkillsWithoutTenants(t *testing.T) {
+	t.Parallel()
+	c, err := loadConfig(writeConfig(t, "snapshots:\n  pushed_versions: 3\n  pushed_bytes: 5MiB\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.onlyTenant(); got.SkillVersions != 3 || got.SkillBytes != 5<<20 {
+		t.Errorf("got %d versions and %d bytes, want 3 and 5 MiB", got.SkillVersions, got.SkillBytes)
+	}
+}
