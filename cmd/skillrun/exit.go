@@ -143,7 +143,7 @@ func errorCode(err error) int {
 	switch skillrun.Reason(err) {
 	case "INTERPRETER_MISSING":
 		return codeNotFound
-	case "SATURATED": // nothing ran
+	case "SATURATED", "SKILL_QUOTA_EXCEEDED": // nothing ran, nothing was pushed
 		return codeRefused
 	}
 	switch status.Code(err) {

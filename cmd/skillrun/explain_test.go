@@ -121,6 +121,7 @@ func TestRefusals(t *testing.T) {
 			"run demo: used up; try again in 2s (SATURATED)"},
 		{refusal(codes.ResourceExhausted, "SATURATED", "full", &errdetails.RetryInfo{RetryDelay: durationpb.New(2 * time.Second)}), 126,
 			"run demo: full (SATURATED; try again in 2s)"},
+		{refusal(codes.ResourceExhausted, "SKILL_QUOTA_EXCEEDED", "too large"), 126, "run demo: too large (SKILL_QUOTA_EXCEEDED)"},
 		{refusal(codes.Unavailable, "DRAINING", "draining"), 125, "run demo: draining (DRAINING)"},
 		{refusal(codes.Internal, "INTERNAL", "internal error (reference r1)"), 125, "run demo: internal error (reference r1) (INTERNAL)"},
 		{refusal(codes.Unauthenticated, "UNIDENTIFIED", "who?"), 126, "run demo: who? (UNIDENTIFIED)"},

@@ -185,6 +185,9 @@ func readPins(file string) (map[string]pin, error) {
 	if err := json.Unmarshal(data, &pins); err != nil {
 		return nil, fmt.Errorf("--lock %s: %w", file, err)
 	}
+	if pins == nil { // the file has null
+		pins = map[string]pin{}
+	}
 	return pins, nil
 }
 
