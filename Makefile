@@ -117,13 +117,13 @@ COUNTING := -coverpkg=$(subst $(blank),$(comma),$(COVERED:%=./%))
 # The two halves of make test, which runs them at the same time. The tests of cmd/skillrund take longest, and do not
 # wait for the packages of the other half, which are compiled again to count statements. Beside them package sandbox
 # runs alone, which takes next longest: with more at a time, two processors are so busy that tests reach their deadlines.
-# The tests of the last group wait most of the time, so four packages run at a time.
+# The tests of the last group wait most of the time, so three packages run at a time.
 .PHONY: test-counted test-uncounted
 COUNTED = $(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test-$(1).json -- $(TEST_FLAGS) -coverprofile=.cache/cover-$(1).out
 test-counted:
 	@$(call COUNTED,sandbox) $(COUNTING) ./sandbox
 	@$(call COUNTED,longest) $(COUNTING) $(LONGEST)
-	@$(call COUNTED,others) $(COUNTING) -p 4 $(LONG) $$(go list ./... | grep -vxF "$$(go list ./sandbox $(LONGEST) $(UNCOUNTED))")
+	@$(call COUNTED,others) $(COUNTING) -p 3 $(LONG) $$(go list ./... | grep -vxF "$$(go list ./sandbox $(LONGEST) $(UNCOUNTED))")
 	@echo "==> test of the probe, with sandboxes that lack a layer"
 	@$(call COUNTED,faults) -tags $(TAGS),skillrun_faults -coverpkg=./sandbox/internal/preflight -run '^TestProbeNamesWhatIsWeak$$' ./sandbox
 
