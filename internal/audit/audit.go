@@ -153,6 +153,18 @@ func (l *Log) append(e Entry) error {
 		return err
 	}
 	defer l.leave()
+	l.makeRoom()
+	if l.scarce != nil && !e.frees() {
+		return l.scarce
+	}
+	if err := l.putLost(); err != nil {
+		return err
+	}
+	return l.put(e)
+}
+
+// makeRoom ends a full file, reserves space, and sets scarce. The caller is between enter and leave.
+func (l *Log) makeRoom() {
 	l.scarce = nil
 	if l.size >= l.FileBytes {
 		l.scarce = l.rotate()
@@ -160,16 +172,30 @@ func (l *Log) append(e Entry) error {
 	if err := l.reserve(); l.scarce == nil {
 		l.scarce = err
 	}
-	if l.scarce != nil && !e.frees() {
+}
+
+// putLost writes the number of lost entries, if there are any. The caller is between enter and leave.
+func (l *Log) putLost() error {
+	if l.lost == 0 {
+		return nil
+	}
+	if err := l.put(Entry{Event: Lost, Count: l.lost}); err != nil {
+		return err
+	}
+	l.lost = 0
+	return nil
+}
+
+// retry finds out whether entries can be written again, and notes the lost ones.
+func (l *Log) retry() error {
+	if err := l.enter(); err != nil {
+		return err
+	}
+	defer l.leave()
+	if l.makeRoom(); l.scarce != nil {
 		return l.scarce
 	}
-	if l.lost > 0 {
-		if err := l.put(Entry{Event: Lost, Count: l.lost}); err != nil {
-			return err
-		}
-		l.lost = 0
-	}
-	return l.put(e)
+	return l.putLost()
 }
 
 // put writes one line at the end of the newest file. While the log is shared, the caller is between enter

@@ -51,8 +51,7 @@ func (l *Log) Note(e Entry) {
 	l.count(e, tenant)
 }
 
-// flush writes the counts and begins a new interval. It also tries to note lost entries, so that the log
-// is seen to work again without a call.
+// flush writes the counts and begins a new interval. It also sees that the log works again, without a call.
 func (l *Log) flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,17 +62,9 @@ func (l *Log) flush() {
 		}
 		delete(l.notes.counted, key)
 	}
-	if l.lost == 0 {
-		return
+	if l.lost > 0 || l.broken != nil {
+		l.report(l.retry())
 	}
-	lost := l.lost
-	l.lost = 0
-	if err := l.append(Entry{Event: Lost, Count: lost}); err != nil {
-		l.lost = lost
-		l.report(err)
-		return
-	}
-	l.report(l.scarce)
 }
 
 // A Caller is where a call came from. It travels in the context of the call.
