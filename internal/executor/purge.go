@@ -22,7 +22,7 @@ type TenantConfiguredError struct {
 
 func (e *TenantConfiguredError) Error() string {
 	if e.Single {
-		return fmt.Sprintf("this daemon has no configured tenants, so callers of tenant %s can use it; configure tenants without %s, and restart the daemon", e.Tenant, e.Tenant)
+		return fmt.Sprintf("this daemon has no configured tenants, so callers of tenant %s can use it; configure tenants without %s, and run systemctl reload skillrund (a takeover)", e.Tenant, e.Tenant)
 	}
 	return fmt.Sprintf("tenant %s is configured; remove it from tenants or tenants_dir first", e.Tenant)
 }
