@@ -34,7 +34,7 @@ type listener struct {
 	own bool
 }
 
-// A service is what a daemon serves at a listener.
+// A service names one of the daemon's servers, which a listener belongs to.
 type service int
 
 const (
@@ -292,7 +292,7 @@ func listenUnix(path string, mode fs.FileMode, gid int) (net.Listener, error) {
 	return l, nil
 }
 
-// restrict sets the users who can connect to a Unix socket. chown(2) does not change an id for which it gets -1.
+// restrict sets the users who can connect to a Unix socket. With -1, chown(2) does not change the id.
 func restrict(path string, mode fs.FileMode, gid int) error {
 	return errors.Join(os.Chown(path, -1, gid), os.Chmod(path, mode))
 }

@@ -192,8 +192,8 @@ type adoption func(context.Context) error
 // adoptInterval is the time after which adopt tries again. Most errors come from a full disk or a lack of descriptors.
 const adoptInterval = 5 * time.Second
 
-// adopt runs all steps, and repeats those that fail each adoptInterval until they succeed or ctx is done. done reports
-// whether all have succeeded.
+// adopt runs all steps. Each adoptInterval it repeats the steps that have failed, until all have succeeded or ctx is
+// done. done reports whether all have succeeded.
 func adopt(ctx context.Context, log *slog.Logger, steps []adoption) (done bool) {
 	logged := ""
 	for {

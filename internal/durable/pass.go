@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// MayPass reports whether an error of reading may be gone at the next attempt, though nobody has changed the files: the
-// process had no descriptor or no memory left, or the disk did not answer. Such an error says nothing about the content.
-// Errors that don't come from the operating system stay, and so do those that say what is in the place of the file.
+// MayPass reports whether the next attempt to read may succeed although no file has changed: the process had no
+// descriptor or no memory left, or the disk did not answer. Such an error says nothing about the content. MayPass is false
+// for errors that don't come from the operating system, and for a missing file or another kind of file.
 func MayPass(err error) bool {
 	errno, ok := errors.AsType[syscall.Errno](err)
 	if !ok {
