@@ -11,6 +11,7 @@ import (
 // TestIDsStayTakenUntilGone makes the removal of a sandbox fail after its program has
 // ended. No other sandbox gets its ids. The ids of a removed sandbox are free again.
 func TestIDsStayTakenUntilGone(t *testing.T) {
+	t.Parallel()
 	c := testConfig(t)
 	c.Prewarmed = 0 // prewarmed sandboxes would take free ids
 	h := openWith(t, c)

@@ -16,7 +16,10 @@ const (
 	later = 5 * time.Second
 )
 
-func TestDeadlines(t *testing.T) { eachMaker(t, testDeadlines) }
+func TestDeadlines(t *testing.T) {
+	t.Parallel()
+	eachMaker(t, testDeadlines)
+}
 
 func testDeadlines(t *testing.T, h *Host) {
 	for _, tt := range []struct {

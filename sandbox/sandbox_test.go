@@ -14,6 +14,7 @@ import (
 // TestMain runs the tests like a daemon, in a new mount namespace. With -short it also runs
 // without root, because tests that make sandboxes are then skipped.
 func TestMain(m *testing.M) {
+	flag.Set("test.parallel", "8") // tests are parallel if they wait most of the time; -parallel overrides this
 	flag.Parse()
 	if !testing.Short() || os.Geteuid() == 0 {
 		if err := Isolate(); err != nil {

@@ -318,6 +318,7 @@ func TestTwoDaemons(t *testing.T) {
 
 // After HandOver, a Host holds no sandboxes, zygotes and ids for later programs. Programs still start.
 func TestHandOver(t *testing.T) {
+	t.Parallel()
 	h := openWith(t, pairConfig(testConfig(t).StateDir))
 	p, err := startPair(h)
 	if err != nil {

@@ -175,6 +175,7 @@ func stopPrewarming(t *testing.T, h *Host, s Spec) (goOn func()) {
 
 // A sandbox of one group that takes long to make does not delay the sandboxes of other groups.
 func TestPrewarmingOfOneGroupIsSlow(t *testing.T) {
+	t.Parallel()
 	h := openGroups(t, nil)
 	slow := pythonSpec(nil, "-c", "pass")
 	slow.Group = "slow"
