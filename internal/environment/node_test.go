@@ -276,6 +276,31 @@ func TestPreparedNodePackagesRun(t *testing.T) {
 
 }
 
+// An optional peer is installed neither with a lock, which lacks it, nor without one. Other peers are.
+func TestOptionalPeersAreNotInstalled(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, newRegistry(t, left, right, modern).from)
+	const text = `{"dependencies": {"@sk/right": "2"}, "peerDependencies": {"left": "1", "modern": "3"}, "peerDependenciesMeta": {"left": {"optional": true}}}`
+	lock := lockOf(func(packages map[string]map[string]any) { delete(packages, "node_modules/left") })
+	for name, files := range map[string]map[string]string{
+		"locked": {"package.json": text, "package-lock.json": lock}, "free": {"package.json": text},
+	} {
+		env, log, err := prepareNode(t, s, "team", newSkill(t, "", files))
+		if want := []string{"@sk/right==2.1.0", "modern==3.0.0"}; err != nil || !slices.Equal(env.Packages, want) {
+			t.Errorf("%s: got %q, %v, want %q\n%s", name, env.Packages, err, want, log)
+		}
+	}
+	const only = `{"peerDependencies": {"left": "1"}, "peerDependenciesMeta": {"left": {"optional": true}}}`
+	if env, log, err := prepareNode(t, s, "team", newSkill(t, "", map[string]string{"package.json": only})); err != nil || len(env.Packages) > 0 {
+		t.Errorf("only an optional peer: got %q, %v\n%s", env.Packages, err, log)
+	}
+	const both = `{"devDependencies": {"left": "1"}, "peerDependencies": {"left": "1"}, "peerDependenciesMeta": {"left": {"optional": true}}}`
+	env, log, err := prepareNode(t, s, "team", newSkill(t, "", map[string]string{"package.json": both}))
+	if want := []string{"@sk/right==2.1.0", "left==1.0.0"}; err != nil || !slices.Equal(env.Packages, want) {
+		t.Errorf("a peer for development, too: got %q, %v, want %q\n%s", env.Packages, err, want, log)
+	}
+}
+
 // nodeInvocation is the invocation of a Node program: it has no Python.
 func nodeInvocation() runtime.Invocation { return runtime.Invocation{} }
 

@@ -233,6 +233,11 @@ func readNode(text []byte) (NodeNeeds, error) {
 		if len(packages) > 0 {
 			clean[field] = packages
 		}
+		if field == "peerDependencies" {
+			if optional := optionalPeers(all["peerDependenciesMeta"], packages); len(optional) > 0 {
+				clean["peerDependenciesMeta"] = optional
+			}
+		}
 		count += len(packages)
 	}
 	switch {
@@ -254,6 +259,22 @@ func readNode(text []byte) (NodeNeeds, error) {
 	// Maps are written in the order of their keys, so that equal declarations give equal texts.
 	node.Manifest, err = json.Marshal(clean)
 	return node, err
+}
+
+// optionalPeers returns what the field peerDependenciesMeta says of these packages. npm does not install a peer that
+// is optional, and its lock then lacks it.
+func optionalPeers(meta json.RawMessage, peers map[string]string) map[string]map[string]json.RawMessage {
+	var all map[string]json.RawMessage
+	_ = json.Unmarshal(meta, &all) // npm ignores what is no object
+	optional := map[string]map[string]json.RawMessage{}
+	for name := range peers {
+		var fields map[string]json.RawMessage
+		_ = json.Unmarshal(all[name], &fields)
+		if value, ok := fields["optional"]; ok {
+			optional[name] = map[string]json.RawMessage{"optional": value}
+		}
+	}
+	return optional
 }
 
 // onlyVersions reports whether all texts of overrides are versions, or references to one that is

@@ -31,6 +31,23 @@ func TestNodePackagesOfAManifest(t *testing.T) {
 	}
 }
 
+// npm does not install an optional peer, so the build must know which peers are optional.
+func TestOptionalPeers(t *testing.T) {
+	const text = `{"dependencies": {"z": "1"}, "peerDependencies": {"a": "1", "b": "1", "c": "1", "d": "1"}, "peerDependenciesMeta": {
+		"a": {"optional": true, "more": {}}, "b": {"optional": false}, "c": {"Optional": true}, "d": true, "e": {"optional": true}}}`
+	needs, _ := readSkill(t, files{"SKILL.md": nodeFront, "package.json": text})
+	want := `{"dependencies":{"z":"1"},"peerDependencies":{"a":"1","b":"1","c":"1","d":"1"},"peerDependenciesMeta":{"a":{"optional":true},"b":{"optional":false}}}`
+	if got := needs.Node; string(got.Manifest) != want || got.Problem.Reason != "" {
+		t.Errorf("got %+v, %s\nwant %s", got, got.Manifest, want)
+	}
+	for _, meta := range []string{"null", "[]", `"a"`, "{}"} {
+		needs, _ := readSkill(t, files{"SKILL.md": nodeFront, "package.json": `{"peerDependencies": {"a": "1"}, "peerDependenciesMeta": ` + meta + `}`})
+		if got := needs.Node; string(got.Manifest) != `{"peerDependencies":{"a":"1"}}` || got.Problem.Reason != "" {
+			t.Errorf("%s: got %+v, %s", meta, got, got.Manifest)
+		}
+	}
+}
+
 // Packages whose installation runs a script are named: the daemon does not run it by default.
 func TestNodeInstallScripts(t *testing.T) {
 	runs := strings.Replace(locked, "{", `{"hasInstallScript": true, "HasInstallScript": false, `, 1)
