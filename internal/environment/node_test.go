@@ -377,6 +377,8 @@ func TestUnreadableNodePackagesAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"dependencies": {"x": "file:vendor/x"}}`:                  `package.json: dependencies: package "x"`,
 		`{"dependencies": {"x": "1"}, "workspaces": ["a"]}`:         "package.json: it has workspaces",
+		`{"dependencies": {"x": ".."}}`:                             `package.json: dependencies: package "x": ".." is no version; `,
+		`{"dependencies": {"x": "x.tgz"}}`:                          `package.json: dependencies: package "x": "x.tgz" is no version; `,
 		`{"devDependencies": {"x": "file:vendor/x"}}`:               "", // a program may do without
 		`{"dependencies": {"../../usr/share/nodejs/x": "file:.."}}`: "", // no package has this name
 		`{"dependencies": ["x"]}`:                                   "",

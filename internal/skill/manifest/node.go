@@ -62,6 +62,8 @@ var (
 	// A range of versions, or a tag such as "latest". Whatever has a slash or a colon names
 	// another source: a URL, a repository, a file (npm's "package-spec").
 	nodeRange = lazyregexp.New(`^[A-Za-z0-9.^~<>=|*+ _-]*$`)
+	// npm takes these for a directory and for a file (npm-package-arg, isPosixFile and isFileType).
+	nodeFile = lazyregexp.New(`(?i)^ *\.|\.(?:tgz|tar|tar\.gz) *$`)
 	// "npm:other@^1": another package of the registry.
 	nodeAlias = lazyregexp.New(`^npm:((?:@[^/@]+/)?[^/@]+)(?:@(.*))?$`)
 )
@@ -80,8 +82,9 @@ func CheckNodePackage(name, version string) error {
 	if m := nodeAlias.FindStringSubmatch(version); m != nil {
 		return CheckNodePackage(m[1], m[2])
 	}
-	if !nodeRange.MatchString(version) || len(version) > maxNodeSpec {
-		return fmt.Errorf("package %.80q: %.80q is no version; packages come from the daemon's sources only", name, version)
+	if !nodeRange.MatchString(version) || nodeFile.MatchString(version) || len(version) > maxNodeSpec {
+		return fmt.Errorf("package %.80q: %.80q is no version; packages come from the daemon's sources only: "+
+			"write a version, such as ^1.2.0, or bring the package in node_modules of the skill", name, version)
 	}
 	return nil
 }
@@ -417,7 +420,8 @@ func checkLocked(at, name string, fields lockedEntry, bundled bool) error {
 	}
 	switch {
 	case p.link || p.version == "" || CheckNodePackage(name, p.version) != nil:
-		return fmt.Errorf("the lock's entry %.200q is no version of a package in a registry", at)
+		return fmt.Errorf("the lock's entry %.200q is no version of a package in a registry; "+
+			"write a version into package.json, such as ^1.2.0, and the lock anew: npm install --package-lock-only", at)
 	case p.inBundle && bundled:
 		return nil // it comes within another package
 	case p.resolved != "" && !fromRegistry(p.resolved, name):

@@ -40,6 +40,7 @@ func TestParseNodeLaunch(t *testing.T) {
 		{line: "npx https://evil.example/x.tgz", err: "not a valid name"},
 		{line: "npx x@git+https://evil.example/x", err: "is no version"},
 		{line: "npx x@file:..", err: "is no version"},
+		{line: "npx x@..", err: "is no version"},
 		{line: "npx ../x", err: "not a valid name"},
 		{line: "npx -p x ../../bin/sh", err: "not the name of a program"},
 		{line: "npx -p x -- -c", err: "not the name of a program"},
