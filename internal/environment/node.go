@@ -75,7 +75,7 @@ func (s *Store) PrepareNode(ctx context.Context, tenantName string, sk *skill.Sk
 func (s *Store) nodePlan(sk *skill.Skill, node Node) (*plan, error) {
 	needs := sk.Node()
 	if needs.Problem.Reason != "" {
-		return nil, &RequirementError{File: needs.Problem.File, Reason: needs.Problem.Reason}
+		return nil, problemOf(needs)
 	}
 	n := &nodePlan{Node: node, manifest: needs.Manifest}
 	if needs.Lock != "" {
@@ -92,6 +92,11 @@ func (s *Store) nodePlan(sk *skill.Skill, node Node) (*plan, error) {
 		return nil, ErrNoNpm
 	}
 	return &plan{skill: sk.Name, node: n, key: s.nodeKey(sk, node)}, nil
+}
+
+// problemOf is the error for Node packages that can't be prepared.
+func problemOf(needs manifest.NodeNeeds) error {
+	return &RequirementError{File: needs.Problem.File, Line: needs.Problem.Line, Reason: needs.Problem.Reason}
 }
 
 // program finds a program of an image or of this machine.
@@ -250,7 +255,7 @@ func (s *Store) addNode(l *Lease, u Use) error {
 	case len(missing) == 0:
 		return nil
 	case needs.Problem.Reason != "":
-		return &RequirementError{File: needs.Problem.File, Reason: needs.Problem.Reason}
+		return problemOf(needs)
 	}
 	return &PackagesError{Skill: u.Skill.Name, Packages: missing, Node: u.Node.name()}
 }

@@ -391,6 +391,14 @@ func TestUnreadableNodePackagesAreRefused(t *testing.T) {
 			l.Release()
 		}
 	}
+	broken := newSkill(t, "", map[string]string{"package.json": `{"dependencies": {"x": "1"}}`, "package-lock.json": "{\n,"})
+	_, err := s.Acquire(nodeUse(t, "team", broken))
+	_, _, prepareErr := prepareNode(t, s, "team", broken)
+	for _, err := range []error{err, prepareErr} {
+		if want := "package-lock.json:2: column 1: it is not JSON: "; !strings.HasPrefix(fmt.Sprint(err), want) {
+			t.Errorf("a broken lock: got %v, want %s", err, want)
+		}
+	}
 	brings := newSkill(t, "", map[string]string{"package.json": `{"dependencies": {"x": "file:vendor/x"}}`, "node_modules/x/package.json": "{}"})
 	l, err := s.Acquire(nodeUse(t, "team", brings))
 	if err != nil {

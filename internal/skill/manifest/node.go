@@ -103,7 +103,7 @@ func (n *needsReader) nodePackages() error {
 			continue
 		}
 		if at.Entry.Size > maxNodeFile {
-			n.refuseNode(name, "is %d bytes long, the maximum is %d: it can't be read", at.Entry.Size, maxNodeFile)
+			n.refuseNode(name, fmt.Errorf("is %d bytes long, the maximum is %d: it can't be read", at.Entry.Size, maxNodeFile))
 			continue
 		}
 		text, err := n.open(at.Entry)
@@ -112,7 +112,7 @@ func (n *needsReader) nodePackages() error {
 		}
 		node, err := readNode(text)
 		if err != nil {
-			n.refuseNode(name, "%v", err)
+			n.refuseNode(name, err)
 			n.Node.Packages = node.Packages
 			continue
 		}
@@ -152,7 +152,7 @@ func (n *needsReader) nodeLock(dir string) error {
 	}
 	n.File, n.Node.Lock = name, name
 	if entry.Size > maxNodeLock {
-		n.refuseNode(n.Node.File, "%s is %d bytes long, the maximum is %d", name, entry.Size, maxNodeLock)
+		n.refuseNode(n.Node.File, fmt.Errorf("%s is %d bytes long, the maximum is %d", name, entry.Size, maxNodeLock))
 		return nil
 	}
 	text, err := n.open(entry)
@@ -160,7 +160,7 @@ func (n *needsReader) nodeLock(dir string) error {
 		return err
 	}
 	if _, err := NodeLock(text, n.Node.Manifest); err != nil {
-		n.refuseNode(n.Node.File, "%v", err)
+		n.refuseNode(n.Node.File, err)
 	} else if names := installScripts(text); len(names) > 0 {
 		n.Warn(0, RuleNodeScripts, "packages with scripts that npm runs when it installs them: %s; skillrun prepare runs these scripts only if the daemon's configuration has environments.install_scripts", strings.Join(names, ", "))
 	}
@@ -195,11 +195,15 @@ func UnreadNodeLock(name string) string {
 	return fmt.Sprintf("the versions in %s do not count: npm, which prepares the packages, reads only its own lock, so the ranges in package.json decide, and another day gives other versions; run npm install --package-lock-only, and keep package-lock.json", name)
 }
 
-// refuseNode reports why Node packages can't be prepared. It is a warning: scripts may not need
-// them, or the skill may bring them.
-func (n *needsReader) refuseNode(file, format string, args ...any) {
-	n.Warn(0, RuleNodePackages, format, args...)
-	n.Node.Problem = UnreadableRequirement{File: n.File, Reason: fmt.Sprintf(format, args...)}
+// refuseNode reports why the Node packages of a package.json can't be prepared. It is a warning: scripts may not need
+// them, or the skill may bring them. err is about n.File.
+func (n *needsReader) refuseNode(file string, err error) {
+	line := 0
+	if broken, ok := errors.AsType[*JSONError](err); ok {
+		line = broken.Line
+	}
+	n.Warn(line, RuleNodePackages, "%v", err)
+	n.Node.Problem = UnreadableRequirement{File: n.File, Line: line, Reason: err.Error()}
 	n.Node.File = file
 }
 
@@ -208,8 +212,8 @@ func (n *needsReader) refuseNode(file, format string, args ...any) {
 // purpose. npm would run scripts while it installs, and ask other registries.
 func readNode(text []byte) (NodeNeeds, error) {
 	var all map[string]json.RawMessage
-	if err := json.Unmarshal(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")), &all); err != nil {
-		return NodeNeeds{}, fmt.Errorf("it is not a JSON object")
+	if err := readJSON(text, &all); err != nil {
+		return NodeNeeds{}, err
 	}
 	var node NodeNeeds
 	clean := map[string]any{}
@@ -355,8 +359,8 @@ func NodeLock(text, manifest []byte) ([]byte, error) {
 		Version  int                    `json:"lockfileVersion"`
 		Packages map[string]lockedEntry `json:"packages"`
 	}
-	if err := json.Unmarshal(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")), &lock); err != nil {
-		return nil, fmt.Errorf("the lock is not JSON of the known form")
+	if err := readJSON(text, &lock); err != nil {
+		return nil, err
 	}
 	if lock.Version < 2 || lock.Version > 3 || lock.Packages == nil {
 		return nil, fmt.Errorf("the lock has version %d; write it anew with npm 7 or later: npm install --package-lock-only", lock.Version)

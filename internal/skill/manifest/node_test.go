@@ -134,7 +134,6 @@ func TestNodePackagesFromElsewhere(t *testing.T) {
 		`{"dependencies": ["a"]}`:                        "not a mapping",
 		`{"dependencies": {"a": 1}}`:                     "not a mapping",
 		`["a"]`:                                          "not a JSON object",
-		`{`:                                              "not a JSON object",
 		`{"dependencies": {"a": "1"}, "workspaces": []}`: "workspaces",
 		`{"dependencies": {"a": "1"}, "overrides": {"b": "file:x"}}`:       "overrides",
 		`{"dependencies": {"a": "1"}, "overrides": {"b": {"c": ["1"]}}}`:   "overrides",
@@ -198,7 +197,7 @@ func TestNodeLock(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", entries, err, reason)
 		}
 	}
-	for text, reason := range map[string]string{`{"lockfileVersion": 1, "dependencies": {}}`: "version 1", `[]`: "not JSON", `{"lockfileVersion": 3}`: "version 3"} {
+	for text, reason := range map[string]string{`{"lockfileVersion": 1, "dependencies": {}}`: "version 1", `[]`: "not a JSON object", `{"lockfileVersion": 3}`: "version 3"} {
 		needs, found := readSkill(t, files{"SKILL.md": nodeFront, "package.json": `{"dependencies": {"z": "1"}}`, "package-lock.json": text})
 		if got := needs.Node.Problem; !strings.Contains(got.Reason, reason) || got.File != "package-lock.json" || len(found) != 1 {
 			t.Errorf("%s: got %+v, %v; want %q", text, got, found, reason)
