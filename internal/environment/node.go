@@ -1,7 +1,6 @@
 package environment
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	_ "embed"
@@ -176,53 +175,6 @@ func (s *Store) completeNode(p *plan, dir string) error {
 		}
 	}
 	return nil
-}
-
-var (
-	npmLine    = lazyregexp.New(`^npm (?:error|ERR!) ?(.*)$`)
-	npmMissing = lazyregexp.New(`404 .*GET http://127\.0\.0\.1:[0-9]+/(\S+)`)
-	npmRequest = lazyregexp.New(`request to (https?://\S+) failed`)
-)
-
-// explainNode says why npm failed. Requests that don't go to the build's server and programs of
-// git are a package's own wish for another source.
-// npm's messages are for users of npm, and they can choose another registry. Here the reason must name
-// a remedy of the skill's author or of the operator.
-func (s *Store) explainNode(p *plan, last *tail) error {
-	var said []string
-	for line := range strings.Lines(string(last.last)) {
-		if m := npmLine.FindStringSubmatch(strings.TrimSpace(line)); m != nil && m[1] != "" && !strings.HasPrefix(m[1], "A complete log") {
-			said = append(said, m[1])
-		}
-	}
-	text := strings.Join(said, "\n")
-	const only = "; packages come from the daemon's sources only"
-	if m := npmMissing.FindStringSubmatch(text); m != nil {
-		return &NoPackageError{Name: strings.ReplaceAll(m[1], "%2f", "/"), Source: s.source(p)}
-	}
-	reason := cmp.Or(npmReason(said), last.reason())
-	if m := npmRequest.FindStringSubmatch(text); m != nil && !strings.HasPrefix(m[1], fmt.Sprintf("http://127.0.0.1:%d/", download.RegistryPort)) {
-		reason = fmt.Sprintf("a package needs %.200s", m[1]) + only
-	}
-	if slices.Contains(said, "code EINTEGRITY") {
-		reason = "a file differs from its integrity: " + reason
-	}
-	if strings.Contains(text, "git-is-off") {
-		reason = "a package needs a git repository" + only
-	}
-	return &BuildError{Skill: p.skill, Reason: "npm: " + reason}
-}
-
-// npmReason is the first line of npm's errors that is a sentence: codes come before it.
-func npmReason(said []string) string {
-	i := slices.IndexFunc(said, func(line string) bool {
-		first, _, _ := strings.Cut(line, " ")
-		return !slices.Contains([]string{"code", "errno", "syscall", "path", "command", "dest"}, first)
-	})
-	if i < 0 {
-		return ""
-	}
-	return strings.ToValidUTF8(said[i][:min(len(said[i]), maxReason)], "\uFFFD")
 }
 
 // addNode adds the skill's Node packages to a lease: the prepared ones. It adds none if the skill
