@@ -2,6 +2,7 @@ package environment
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -375,7 +376,7 @@ func (s *Store) explain(p *plan, exit sandbox.Exit, fetch *download.Fetcher, las
 	if name := last.missing(); name != "" {
 		return s.noPackage(name, p, fetch)
 	}
-	return fail("pip: %s", last.reason())
+	return fail("pip: %s", cmp.Or(last.elsewhere(), last.reason()))
 }
 
 // noPackage explains that pip found no distribution of a package, by the files that the source has.

@@ -338,6 +338,34 @@ func TestInstallCodeSpoilsNobodyElse(t *testing.T) {
 	}
 }
 
+// A package that comes from a URL is named with the URL and the package that needs it.
+func TestURLsOfDistributions(t *testing.T) {
+	t.Parallel()
+	const only = "; packages come from the daemon's index and wheels only: declare a version that needs no URL, or bring "
+	for _, sdists := range []bool{false, true} {
+		for _, url := range []string{"https://nowhere.example/skdep-1.0-py3-none-any.whl", "http://192.0.2.1/skdep-1.0.tar.gz", "git+https://nowhere.example/skdep"} {
+			requires := []string{"skdep[extra] @ " + url + ` ; python_version > "3"`}
+			x := newIndex(t, pkg{name: "skref", version: "1.0", requires: requires, files: map[string]string{"skref.py": ""}},
+				pkg{name: "sk-top", version: "1.0", requires: []string{"skref"}, files: map[string]string{"sktop.py": ""}})
+			s := newStore(t, func(c *Config) { x.from(c); c.Sdists = sdists })
+			_, log, err := prepare(t, s, "acme", newSkill(t, "python_packages: [sk-top]\n", nil), runtime.System)
+			failed, ok := errors.AsType[*BuildError](err)
+			if want := "pip: skref needs skdep from " + url + only; !ok || !strings.HasPrefix(failed.Reason, want) {
+				t.Errorf("%s, sdists %t: got %v, want %s\n%s", url, sdists, err, want, log)
+			}
+		}
+	}
+	nested := &tail{last: []byte("      Collecting hatch@ https://x.example/" + strings.Repeat("h", 1000) + "\n      ERROR: Could not install packages\n")}
+	if got := nested.elsewhere(); !strings.HasPrefix(got, "a package needs hatch from https://x.example/hhh") || !strings.Contains(got, only) {
+		t.Errorf("got %q", got)
+	}
+	for _, text := range []string{"Collecting skref>=1 (from sk-top)\nERROR: x\n", "x Collecting a @ https://x/\n"} {
+		if got := (&tail{last: []byte(text)}).elsewhere(); got != "" {
+			t.Errorf("%q: got %q", text, got)
+		}
+	}
+}
+
 // A wheel that names a dependency by a URL gets nothing from there, and above all no install
 // code runs.
 func TestDirectReferencesOfWheels(t *testing.T) {
