@@ -72,6 +72,47 @@ func TestTarballs(t *testing.T) {
 	}
 }
 
+// The files of directories.bin are programs, as in a registry, unless the package names its programs in bin.
+func TestTarballsWithADirectoryOfPrograms(t *testing.T) {
+	t.Parallel()
+	say := func(text string) string {
+		return "#!/usr/bin/env node\nconsole.log('" + text + "', process.argv.slice(2))\n"
+	}
+	files := map[string]string{"tools/one": say("one"), "tools/deep/two.js": say("two"), "tools/.hidden": say("hidden"), "tools/.d/three": say("three"), "toolsmore/four": say("four")}
+	var packages []nodePkg
+	for name, fields := range map[string]map[string]any{
+		"plain": {}, "up": {"directories": map[string]any{"bin": "../../tools"}}, "sk-dots": {"directories": map[string]any{"bin": "./tools/"}},
+		"both": {"directories": map[string]any{"bin": "tools"}, "bin": map[string]string{"only": "toolsmore/four"}}, "none": {"directories": map[string]any{"bin": "nowhere"}},
+		"listed": {"directories": []string{"tools"}}, "number": {"directories": map[string]any{"bin": 1}},
+	} {
+		packages = append(packages, nodePkg{name: name, version: "1.0.0", fields: fields, files: files})
+	}
+	s := newStore(t, newTarballs(t, packages...).from)
+	for name, want := range map[string][]string{
+		"plain": nil, "up": {"one", "two.js"}, "sk-dots": {"one", "two.js"}, "both": {"only"}, "none": nil, "listed": nil, "number": nil,
+	} {
+		sk := newNode(t, name)
+		env, log, err := prepareNode(t, s, "team", sk)
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", name, err, log)
+		}
+		programs, err := programsOf(s.tenants["team"].kept[env.Digest].root())
+		if err != nil || !slices.Equal(programs, want) {
+			t.Errorf("%s: got the programs %q, %v, want %q\n%s", name, programs, err, want, log)
+		}
+		l, err := s.Acquire(nodeUse(t, "team", sk))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, program := range programs {
+			if out, exit := run(t, sk, nodeInvocation(), l, program, "x"); exit.Code != 0 || !strings.HasSuffix(out, " [ 'x' ]\n") {
+				t.Errorf("%s: %s: got %q, %+v", name, program, out, exit)
+			}
+		}
+		l.Release()
+	}
+}
+
 // A package of the directory comes from there alone; others come from the registry.
 func TestTarballsBesideARegistry(t *testing.T) {
 	t.Parallel()
@@ -168,7 +209,12 @@ func TestHostileTarballs(t *testing.T) {
 		"short.tgz":     {withJSON(`{"name": "x", "version": "1.2"}`), `its package.json: "1.2" is no version, such as 1.2.3`},
 		"listed.tgz":    {withJSON(`{"name": "x", "version": "1.0.0", "dependencies": ["a"]}`), "its package.json: not JSON of the known form"},
 		"wrongkind.tgz": {withJSON(`{"name": "x", "version": "1.0.0", "peerDependencies": {"a": 1}}`), "its package.json: not JSON of the known form"},
-		"twice.tgz":     {withJSON(`{"name": "@sk/right", "version": "2.1.0"}`), `"sk-right-2.1.0.tgz" has @sk/right 2.1.0, too, and differs`},
+		"programs.tgz": {nodePkg{name: "programs", version: "1.0.0", fields: map[string]any{"directories": map[string]string{"bin": "b"}}, raw: func(w *tar.Writer) {
+			for i := range 1000 {
+				w.WriteHeader(&tar.Header{Name: fmt.Sprintf("package/b/%d/%s", i, strings.Repeat("x", 90)), Mode: 0o644})
+			}
+		}}.tarball(), `its directory for programs, "b/", has names of more than 65536 bytes`},
+		"twice.tgz": {withJSON(`{"name": "@sk/right", "version": "2.1.0"}`), `"sk-right-2.1.0.tgz" has @sk/right 2.1.0, too, and differs`},
 	} {
 		d.write(t, name, file.data)
 		want[name] = file.want

@@ -2,6 +2,7 @@ package download
 
 import (
 	"archive/tar"
+	"bytes"
 	"compress/gzip"
 	"context"
 	"crypto/sha512"
@@ -195,7 +196,20 @@ func readTarball(ctx context.Context, f *os.File) (tarball, error) {
 	if err != nil {
 		return tarball{}, err
 	}
-	file, err := newTarball(text)
+	programs, err := programDir(text)
+	if err != nil {
+		return tarball{}, fmt.Errorf("its package.json: %w", err)
+	}
+	var bin map[string]string
+	if programs != "" {
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return tarball{}, err
+		}
+		if bin, err = programsIn(r, programs); err != nil {
+			return tarball{}, err
+		}
+	}
+	file, err := newTarball(text, bin)
 	if err != nil {
 		return tarball{}, fmt.Errorf("its package.json: %w", err)
 	}
@@ -218,35 +232,123 @@ func (r untilDone) Read(p []byte) (int, error) {
 	return r.from.Read(p)
 }
 
-// packageJSON finds the package.json of a file. npm ignores the first part of each path in it.
-func packageJSON(f io.Reader) ([]byte, error) {
+// A tarballReader reads the regular files of a tarball, one after the other.
+type tarballReader struct {
+	*tar.Reader
+	left *io.LimitedReader
+}
+
+func unpack(f io.Reader) (tarballReader, error) {
 	z, err := gzip.NewReader(f)
 	if err != nil {
-		return nil, fmt.Errorf("not a tar file in gzip: %w", err)
+		return tarballReader{}, notTar(err)
 	}
-	limited := &io.LimitedReader{R: z, N: maxTarballScan}
-	for r := tar.NewReader(limited); ; {
-		h, err := r.Next()
+	left := &io.LimitedReader{R: z, N: maxTarballScan}
+	return tarballReader{tar.NewReader(left), left}, nil
+}
+
+var errLongTarball = fmt.Errorf("longer than %d bytes, unpacked", int64(maxTarballScan))
+
+// next returns the next file, and its path without the first part, which npm ignores. The error is io.EOF after the
+// last file, or errLongTarball.
+func (p tarballReader) next() (*tar.Header, string, error) {
+	for {
+		h, err := p.Next()
 		switch {
-		case limited.N <= 0:
+		case p.left.N <= 0:
+			return nil, "", errLongTarball
+		case err == io.EOF:
+			return nil, "", err
+		case err != nil:
+			return nil, "", notTar(err)
+		}
+		if _, at, _ := strings.Cut(h.Name, "/"); h.Typeflag == tar.TypeReg {
+			return h, at, nil
+		}
+	}
+}
+
+func notTar(err error) error { return fmt.Errorf("not a tar file in gzip: %w", err) }
+
+// packageJSON finds the package.json of a file.
+func packageJSON(f io.Reader) ([]byte, error) {
+	files, err := unpack(f)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		h, at, err := files.next()
+		switch {
+		case err == errLongTarball:
 			return nil, fmt.Errorf("no package.json in its first %d bytes, unpacked", int64(maxTarballScan))
 		case err == io.EOF:
 			return nil, errors.New("it has no package.json")
 		case err != nil:
-			return nil, fmt.Errorf("not a tar file in gzip: %w", err)
-		}
-		if _, rest, _ := strings.Cut(h.Name, "/"); rest != "package.json" || h.Typeflag != tar.TypeReg {
+			return nil, err
+		case at != "package.json":
 			continue
-		}
-		if h.Size > maxPackageJSON {
+		case h.Size > maxPackageJSON:
 			return nil, fmt.Errorf("its package.json is %d bytes long, the maximum is %d", h.Size, int64(maxPackageJSON))
 		}
-		return io.ReadAll(r)
+		return io.ReadAll(files)
 	}
 }
 
-// newTarball checks a package.json and keeps the fields that npm needs.
-func newTarball(text []byte) (tarball, error) {
+// programDir returns the directory whose files are the programs of a package: directories.bin of its package.json,
+// which counts if there is no bin. Without one it is empty.
+func programDir(text []byte) (string, error) {
+	var p struct {
+		Bin         any             `json:"bin"`
+		Directories json.RawMessage `json:"directories"`
+	}
+	if err := json.Unmarshal(withoutMark(text), &p); err != nil {
+		return "", errUnknownForm
+	}
+	var dirs struct {
+		Bin string `json:"bin"`
+	}
+	if p.Bin != nil || len(p.Directories) == 0 || json.Unmarshal(p.Directories, &dirs) != nil || dirs.Bin == "" {
+		return "", nil
+	}
+	return path.Join("/", dirs.Bin)[1:] + "/", nil
+}
+
+// programsIn returns the programs of a tarball whose package.json names a directory for them: all files beneath it,
+// under their last names. A registry stores this mapping, so npm does not make it. As in npm, names that begin with a
+// dot do not count (@npmcli/package-json, lib/normalize.js, binDir).
+func programsIn(f io.Reader, dir string) (map[string]string, error) {
+	files, err := unpack(f)
+	if err != nil {
+		return nil, err
+	}
+	bin, size := map[string]string{}, 0
+	for {
+		_, at, err := files.next()
+		if err == io.EOF {
+			return bin, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		at = path.Join("/", at)[1:]
+		within, ok := strings.CutPrefix("/"+at, "/"+strings.TrimPrefix(dir, "/"))
+		if !ok || strings.Contains("/"+within, "/.") {
+			continue
+		}
+		if size += len(at); size > maxTarballFields {
+			return nil, fmt.Errorf("its directory for programs, %.80q, has names of more than %d bytes", dir, maxTarballFields)
+		}
+		bin[path.Base(at)] = at
+	}
+}
+
+var errUnknownForm = errors.New("not JSON of the known form")
+
+// withoutMark is a text without a byte order mark.
+func withoutMark(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\ufeff")) }
+
+// newTarball checks a package.json and keeps the fields that npm needs. bin are the programs that programsIn has found.
+func newTarball(text []byte, bin map[string]string) (tarball, error) {
 	var all map[string]json.RawMessage
 	var head struct {
 		Name, Version string
@@ -255,9 +357,12 @@ func newTarball(text []byte) (tarball, error) {
 		// The types that npm relies on.
 		Dependencies, OptionalDependencies, PeerDependencies map[string]string
 	}
-	text = []byte(strings.TrimPrefix(string(text), "\ufeff"))
+	text = withoutMark(text)
 	if err := errors.Join(json.Unmarshal(text, &all), json.Unmarshal(text, &head)); err != nil {
-		return tarball{}, errors.New("not JSON of the known form")
+		return tarball{}, errUnknownForm
+	}
+	if len(bin) > 0 {
+		all["bin"], _ = json.Marshal(bin) // can't fail
 	}
 	if err := manifest.CheckNodePackage(head.Name, ""); err != nil {
 		return tarball{}, err
