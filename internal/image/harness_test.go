@@ -171,10 +171,13 @@ func (d *depot) push(t testing.TB, repository string, what remote.Taggable) Sour
 	if err != nil {
 		t.Fatal(err)
 	}
-	if index, ok := what.(v1.ImageIndex); ok {
-		err = remote.WriteIndex(ref, index)
-	} else {
-		err = remote.Write(ref, what.(v1.Image))
+	switch what := what.(type) {
+	case v1.ImageIndex:
+		err = remote.WriteIndex(ref, what)
+	case v1.Image:
+		err = remote.Write(ref, what)
+	default:
+		err = remote.Put(ref, what)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -121,12 +121,15 @@ func fits(img v1.Image) error {
 	if err != nil {
 		return err
 	}
+	if m.Config.Digest == (v1.Hash{}) {
+		return errors.New("its manifest names no configuration (config), so it is not a container image")
+	}
 	if m.Config.Size < 0 || m.Config.Size > maxConfig {
 		return fmt.Errorf("its configuration has %d bytes; at most %d", m.Config.Size, maxConfig)
 	}
 	c, err := img.ConfigFile()
 	if err != nil {
-		return err
+		return fmt.Errorf("its configuration: %w", err)
 	}
 	if c.OS != "" && c.OS != thisPlatform.OS || c.Architecture != "" && c.Architecture != thisPlatform.Architecture {
 		return fmt.Errorf("the image is for %s/%s, and this machine is %s", c.OS, c.Architecture, thisPlatform)

@@ -293,6 +293,40 @@ func TestGetRefuses(t *testing.T) {
 	}
 }
 
+// A bareManifest is a manifest without the blobs that it names.
+type bareManifest string
+
+func (m bareManifest) RawManifest() ([]byte, error) { return []byte(m), nil }
+
+func (m bareManifest) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
+
+func (m bareManifest) Digest() (v1.Hash, error) {
+	h, _, err := v1.SHA256(strings.NewReader(string(m)))
+	return h, err
+}
+
+// A manifest that is not that of an image is refused with what it lacks.
+func TestGetOfNoImage(t *testing.T) {
+	d := newDepot(t)
+	dir := filepath.Join(t.TempDir(), "images")
+	s := openStore(t, dir, nil)
+	zeros := strings.Repeat("0", 64)
+	layers := `"layers":[{"mediaType":"application/vnd.oci.image.layer.v1.tar+gzip","digest":"sha256:` + zeros + `","size":1}]`
+	for text, want := range map[string]string{
+		`{"schemaVersion":2,` + layers + `}`:               "its manifest names no configuration (config), so it is not a container image",
+		`{"schemaVersion":2,"config":{},` + layers + `}`:   "its manifest names no configuration (config), so it is not a container image",
+		`{"schemaVersion":2,"config":null,` + layers + `}`: "its manifest names no configuration (config), so it is not a container image",
+		`{"schemaVersion":2,"config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"sha256:` + zeros + `","size":1},` + layers + `}`: "its configuration: ",
+	} {
+		source := d.push(t, "x", bareManifest(text))
+		_, err := s.Get(t.Context(), source)
+		if pull, ok := errors.AsType[*PullError](err); !ok || !strings.HasPrefix(pull.Err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", text, err, want)
+		}
+		onlyLocks(t, dir)
+	}
+}
+
 // A registry that does not answer, or stops in the middle, causes an error with a reason.
 func TestGetOfSilence(t *testing.T) {
 	d := newDepot(t)

@@ -210,12 +210,27 @@ func (u *unpacker) makeDirs(parts []string) error {
 			return err
 		}
 		err = u.makeDir(p, 0o755)
+		if errors.Is(err, fs.ErrExist) {
+			err = danglingLink(p)
+		}
 		p.close()
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// danglingLink is the error for a directory of an entry that can't be opened as one, although there is something of its
+// name: a link whose target is missing. find has opened the directory above it.
+func danglingLink(p place) error {
+	target := make([]byte, maxTarget)
+	n, err := unix.Readlinkat(p.dir, p.name, target)
+	if err != nil {
+		return &os.PathError{Op: "readlink", Path: p.full(), Err: err}
+	}
+	return fmt.Errorf("it lies beneath %.200q, a symbolic link to %.200q, which the image does not have",
+		p.full(), target[:n])
 }
 
 // Names in an OCI layer that delete entries of lower layers (image-spec, layer.md).
