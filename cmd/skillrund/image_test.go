@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -450,6 +451,37 @@ func TestImageRefused(t *testing.T) {
 			t.Errorf("got %v: %s", err, said)
 		}
 	})
+}
+
+// After a takeover, an image that the configuration no longer names is removed when the earlier daemon has ended: until
+// then its executions run in it.
+func TestImageAfterTakeover(t *testing.T) {
+	t.Parallel()
+	depot := newDepot(t)
+	tree := newTree(t)
+	writeTree(t, tree, map[string]string{"usr/share/mark": "of the image"})
+	reference := depot.push(t, "tools", layerOfTree(t, tree))
+	dir := newDir(t)
+	writeSkill(t, dir, "demo", "", nil)
+	extra := fmt.Sprintf("images: {tools: {image: %q}}\nruntimes: {bash: tools}\n", reference)
+	d := startDaemonIn(t, dir, extra)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	_, s := d.waitsFor(ctx, shell("demo", "echo ready; read -r; cat /usr/share/mark"))
+	d.rewrite(extra, "")
+	next := d.takeOver()
+	images := filepath.Join(dir, "state/images/sha256-*")
+	if there, err := filepath.Glob(images); err != nil || len(there) == 0 {
+		t.Errorf("an image in use was removed: %v", err)
+	}
+	if err := s.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Stdin{Stdin: []byte("\n")}}); err != nil {
+		t.Fatal(err)
+	}
+	readLine(t, s, "of the image")
+	next.untilAlone(d)
+	if left, err := filepath.Glob(images); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
 }
 
 // A daemon that is killed during a pull leaves nothing that the next daemon takes for an

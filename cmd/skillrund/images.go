@@ -125,7 +125,7 @@ type images struct {
 
 // openImages pulls the images that are not in the store yet. Executions never wait for a
 // pull. All pulls together have the time of pull.wall_time. At the end it removes the images in
-// the store that are not used any longer (Prune).
+// the store that no daemon uses any longer (Prune).
 func openImages(ctx context.Context, c config, log *slog.Logger) (_ images, err error) {
 	var all images
 	used := c.usedImages()

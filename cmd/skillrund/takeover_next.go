@@ -183,6 +183,7 @@ func (d *daemon) adoptions() []adoption {
 		d.skills.Adopt,
 		d.environments.Adopt,
 		func(context.Context) error { return d.server.Adopt() },
+		d.images.store.Adopt,
 	}
 }
 

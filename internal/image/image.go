@@ -6,12 +6,13 @@
 // configuration (pull.go). Limits bound the size of layers (layer.go). No entry is written
 // outside the image's directory (unpack.go).
 //
-// Only this package talks to registries. It runs when a daemon starts; executions only
+// Only this package talks to registries. It does so when a daemon starts; executions only
 // mount the unpacked images.
 //
 // Order of calls, all by cmd/skillrund at its start: Open, Get for each configured image,
-// Prune. Close comes at the daemon's end. Nothing here runs during an execution, so there
-// are no deadlines of callers and no locks between goroutines: one goroutine uses a Store.
+// Prune. After a takeover, Adopt comes when the earlier daemon has ended. Close comes at the
+// daemon's end. No execution waits for any of these calls, so there are no deadlines of callers
+// and no locks between goroutines: one goroutine at a time uses a Store.
 //
 // On disk, in Config.Dir: ALGORITHM-HEX-ARCHITECTURE is an image, with rootfs and the file
 // reference in it. The same name with .lock is the file that users of the image lock. new-*

@@ -52,7 +52,7 @@ const (
 // Prune, belongs to the process that adds and removes images. A shared one on an image's
 // lock file, from Get to Close, keeps other processes' Prune from removing it.
 // So a daemon that takes over can open the store, pull and prune while the earlier daemon
-// still runs executions in its images.
+// still runs executions in its images. It calls Adopt when the earlier daemon has ended.
 type Store struct {
 	config Config
 	lock   *os.File // held until Prune
@@ -210,30 +210,72 @@ func (s *Store) publish(tmp, dir string, written *durable.FS) error {
 // Call it once, after the last Get. If it fails the daemon does not start; the lock ends
 // with Close.
 func (s *Store) Prune() error {
-	entries, err := os.ReadDir(s.config.Dir)
-	if err != nil {
+	if _, err := s.dropUnused(); err != nil {
 		return fmt.Errorf("images: %w", err)
-	}
-	for _, e := range entries {
-		if name := e.Name(); e.IsDir() && s.used[name] == nil {
-			if err := s.drop(name); err != nil {
-				return fmt.Errorf("images: %w", err)
-			}
-		}
 	}
 	s.lock.Close()
 	s.lock = nil
 	return nil
 }
 
-// drop removes an image that no process uses. It renames the image first, so that sweep
+// adoptPatience is how long Adopt waits for the locks of a process that dies.
+const adoptPatience = 5 * time.Second
+
+// Adopt removes the images that only the earlier daemon of a takeover has used. Call it after Prune, when the earlier
+// daemon has ended. After an error it can be called again.
+func (s *Store) Adopt(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, adoptPatience)
+	defer cancel()
+	lock, err := waitForLock(ctx, filepath.Join(s.config.Dir, lockName))
+	if err != nil {
+		return fmt.Errorf("images: %w", err)
+	}
+	defer lock.Close()
+	for {
+		// A process that dies closes its files one after the other, so an image may be locked for a moment after the
+		// process has closed its connections.
+		locked, err := s.dropUnused()
+		if err == nil && locked == "" {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("images: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("images: remove %s: %w", locked, errLocked)
+		case <-time.After(lockPeriod):
+		}
+	}
+}
+
+// dropUnused removes the images that were not requested with Get and that no other process uses. locked is one that
+// another process uses. The caller holds the exclusive lock of the store.
+func (s *Store) dropUnused() (locked string, err error) {
+	entries, err := os.ReadDir(s.config.Dir)
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if !e.IsDir() || s.used[name] != nil {
+			continue
+		}
+		switch err := s.drop(name); {
+		case errors.Is(err, errLocked):
+			locked = name
+		case err != nil:
+			return "", err
+		}
+	}
+	return locked, nil
+}
+
+// drop removes an image, unless another process uses it (errLocked). It renames the image first, so that sweep
 // removes the rest after a crash.
 func (s *Store) drop(name string) error {
 	path := filepath.Join(s.config.Dir, name)
 	lock, err := lockFile(path+lockSuffix, unix.LOCK_EX)
-	if errors.Is(err, errLocked) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}

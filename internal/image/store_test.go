@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
@@ -533,7 +534,7 @@ func TestPrune(t *testing.T) {
 }
 
 // A second store opens, pulls and prunes while the first one's images are in use. It removes none of them, and the
-// first one's end removes none of its own.
+// first one's end removes none of its own. Adopt removes what only the first one has used.
 func TestTakeover(t *testing.T) {
 	d := newDepot(t)
 	dir := filepath.Join(t.TempDir(), "images")
@@ -563,12 +564,62 @@ func TestTakeover(t *testing.T) {
 		}
 	}
 	earlier := open(0, 1)
-	open(1, 2)
+	next := open(1, 2)
 	want(true, true, true)
 	if err := earlier.Close(); err != nil {
 		t.Fatal(err)
 	}
 	want(true, true, true)
+	for range 2 {
+		if err := next.Adopt(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want(false, true, true)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) != 5 { // two images, their locks, and lock
+		t.Errorf("left: %v, %v", left, err)
+	}
 	open(2) // the start after that
 	want(false, true, true)
+}
+
+// A process that dies may hold its locks for a moment. Adopt waits for them, and for the lock of the store, and gives
+// up with an error.
+func TestAdoptWaits(t *testing.T) {
+	d := newDepot(t)
+	dir := filepath.Join(t.TempDir(), "images")
+	source := d.push(t, "x", imageWith(t, layerOf(t, item{name: "a", text: "x"})))
+	earlier := openStore(t, dir, nil)
+	if _, err := earlier.Get(t.Context(), source); err != nil {
+		t.Fatal(err)
+	}
+	if err := earlier.Prune(); err != nil {
+		t.Fatal(err)
+	}
+	next := openStore(t, dir, nil)
+	if err := next.Prune(); err != nil {
+		t.Fatal(err)
+	}
+	name := dirName(source)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := next.Adopt(ended); !errors.Is(err, errLocked) || !strings.Contains(err.Error(), name) {
+		t.Errorf("of an image in use: got %v, want %v", err, errLocked)
+	}
+	lock, err := lockFile(filepath.Join(dir, lockName), unix.LOCK_EX)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Adopt(ended); !errors.Is(err, errLocked) {
+		t.Errorf("of a store that is locked: got %v, want %v", err, errLocked)
+	}
+	adopted := make(chan error)
+	go func() { adopted <- next.Adopt(t.Context()) }()
+	lock.Close()
+	if err := errors.Join(earlier.Close(), <-adopted); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the image is still there: %v", err)
+	}
 }
