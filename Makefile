@@ -90,10 +90,12 @@ blank := $(empty) $(empty)
 # The tests of these packages don't count: they run the programs in bin/.
 UNCOUNTED := ./cmd/skillrund ./internal/bench ./internal/survey
 
+# These wait most of the time, so they run beside package sandbox.
+WAITING := ./internal/network ./cmd/skillrun ./internal/network/gateway
 # These take longest after sandbox, and have work for two processors.
 LONGEST := ./internal/environment ./sandbox/internal/pyzygote
 # These begin first of the others, because they take longest. go test ignores that it finds them again.
-LONG := ./internal/mcp ./internal/network ./internal/record ./internal/toolview ./cmd/skillrun ./internal/network/gateway
+LONG := ./internal/mcp ./internal/record ./internal/toolview
 
 # make lint runs vet. Test binaries need no symbol tables, which take time to link.
 TEST_FLAGS = -vet=off -ldflags='-s -w' -count=1 -timeout 40m
@@ -116,14 +118,14 @@ COUNTING := -coverpkg=$(subst $(blank),$(comma),$(COVERED:%=./%))
 
 # The two halves of make test, which runs them at the same time. The tests of cmd/skillrund take longest, and do not
 # wait for the packages of the other half, which are compiled again to count statements. Beside them package sandbox
-# runs alone, which takes next longest: with more at a time, two processors are so busy that tests reach their deadlines.
-# The tests of the last group wait most of the time, so three packages run at a time.
+# runs first, which takes next longest, with packages that wait: with more work at a time, two processors are so busy that
+# tests reach their deadlines. The tests of the last group wait most of the time, so three packages run at a time.
 .PHONY: test-counted test-uncounted
 COUNTED = $(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test-$(1).json -- $(TEST_FLAGS) -coverprofile=.cache/cover-$(1).out
 test-counted:
-	@$(call COUNTED,sandbox) $(COUNTING) ./sandbox
+	@$(call COUNTED,sandbox) $(COUNTING) ./sandbox $(WAITING)
 	@$(call COUNTED,longest) $(COUNTING) $(LONGEST)
-	@$(call COUNTED,others) $(COUNTING) -p 3 $(LONG) $$(go list ./... | grep -vxF "$$(go list ./sandbox $(LONGEST) $(UNCOUNTED))")
+	@$(call COUNTED,others) $(COUNTING) -p 3 $(LONG) $$(go list ./... | grep -vxF "$$(go list ./sandbox $(WAITING) $(LONGEST) $(UNCOUNTED))")
 	@echo "==> test of the probe, with sandboxes that lack a layer"
 	@$(call COUNTED,faults) -tags $(TAGS),skillrun_faults -coverpkg=./sandbox/internal/preflight -run '^TestProbeNamesWhatIsWeak$$' ./sandbox
 
