@@ -20,9 +20,10 @@ const (
 	writeTimeout = 30 * time.Second
 	// keepaliveInterval is the time between two comments in the stream of a silent call.
 	keepaliveInterval = 15 * time.Second
-	// leaveTimeout is how long clients have to leave their connections before a stop closes them. They need one round
-	// trip.
-	leaveTimeout   = 2 * time.Second
+	// leaveTimeout is how long clients have to leave their connections before a stop closes them: a close loses a
+	// request that is on its way. They need one round trip, and close idle connections on their own: Node's fetch after
+	// 4 s (undici, keepAliveTimeout), Python's httpx after 5 s (keepalive_expiry).
+	leaveTimeout   = 6 * time.Second
 	lingerInterval = 20 * time.Millisecond
 	// maxCalls is the maximum number of requests under way on a connection without HTTP.
 	// With HTTP each request has its own connection.

@@ -222,8 +222,8 @@ func (s *Server) countConn(_ net.Conn, state http.ConnState) {
 	}
 }
 
-// linger keeps connections without a request open for leaveTime after Hold: a busy client uses each of them again in
-// this time, and is redirected.
+// linger keeps connections without a request open for leaveTime after Hold. In this time a client uses each of them
+// again, and is redirected, or closes it.
 func (s *Server) linger(ctx context.Context) {
 	held := s.held.Load()
 	if held == nil {
