@@ -31,6 +31,8 @@ func TestSkillsAdd(t *testing.T) {
 				digest = sha256.Sum256(nil)
 			}
 			fmt.Fprintf(w, `{"$schema": %q, "skills": [{"name": "published", "type": "skill-md", "description": "d", "url": "p/SKILL.md", "version": "1.0.0", "digest": "sha256:%x"}]}`, wellknown.Schema, digest)
+		case "/empty.json":
+			fmt.Fprintf(w, `{"$schema": %q, "skills": []}`, wellknown.Schema)
 		case "/.well-known/agent-skills/p/SKILL.md":
 			fmt.Fprint(w, text)
 		default:
@@ -49,7 +51,13 @@ func TestSkillsAdd(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	out, err := add(host.URL, "published")
+	// A lock file that cannot be written is known before anything is pushed.
+	nowhere := filepath.Join(dir, "no", "skillrun.lock.json")
+	out, err := add(host.URL, "--lock", nowhere)
+	if err == nil || !strings.Contains(out, "--lock "+nowhere+": no such file or directory") || strings.Contains(out, "published@") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	out, err = add(host.URL, "published")
 	if err != nil || !strings.Contains(out, "published@sha256:") {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -76,6 +84,9 @@ func TestSkillsAdd(t *testing.T) {
 	refuse("nothing was installed", "--update", host.URL)
 	lies = false
 	refuse("has no skill", host.URL, "another")
+	if out, err := add(host.URL + "/empty.json"); err != nil || !strings.Contains(out, host.URL+"/empty.json names no skills") {
+		t.Errorf("%v\n%s", err, out)
+	}
 	refuse("want https://", strings.Replace(host.URL, "https", "http", 1))
 	refuse("SKILL_SOURCE_NOT_ALLOWED", strings.Replace(host.URL, "127.0.0.1", "localhost", 1))
 }
