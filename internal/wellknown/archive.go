@@ -14,6 +14,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"unicode"
 )
 
@@ -154,12 +155,19 @@ func (w *unpacker) file(name string, mode fs.FileMode, content io.Reader) error 
 		return fmt.Errorf("the archive has more than %d files", maxFiles)
 	}
 	if dir := path.Dir(clean); dir != "." {
-		if err := w.root.MkdirAll(dir, 0o755); err != nil {
+		err := w.root.MkdirAll(dir, 0o755)
+		if errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTDIR) {
+			return fmt.Errorf("%q is beneath a file of the archive", name)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	// O_EXCL refuses a name that comes twice; without it, the last file of the name would count in silence.
 	out, err := w.root.OpenFile(clean, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644|mode&0o111)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%q is in the archive twice", name)
+	}
 	if err != nil {
 		return err
 	}
