@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"unicode/utf8"
 
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -70,6 +71,8 @@ func (c *Client) PushSkill(ctx context.Context, dir fs.FS, o PushOptions) (*pb.P
 func pushEntries(dir fs.FS) (entries []pushEntry, total int64, err error) {
 	err = fs.WalkDir(dir, ".", func(p string, d fs.DirEntry, err error) error {
 		switch {
+		case !utf8.ValidString(p): // before err: io/fs opens no such directory
+			return fmt.Errorf("%q: the name is not UTF-8; rename it", p)
 		case err != nil:
 			return err
 		case p != "." && slices.Contains(unpushed, path.Base(p)):
@@ -81,6 +84,9 @@ func pushEntries(dir fs.FS) (entries []pushEntry, total int64, err error) {
 			return nil
 		case d.Type() == fs.ModeSymlink:
 			target, err := fs.ReadLink(dir, p)
+			if !utf8.ValidString(target) {
+				return fmt.Errorf("%q: is a link to %q, which is not UTF-8", p, target)
+			}
 			entries = append(entries, pushEntry{path: p, target: target})
 			return err
 		case !d.Type().IsRegular():

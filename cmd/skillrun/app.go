@@ -47,6 +47,8 @@ type app struct {
 
 	// What this command calls a field of its request, if not as the table fields does.
 	words map[string]string
+	// What this command advises after an error, by the error's reason.
+	advice map[string]string
 	// --queue-timeout of a run with --session-wait; 0: not given.
 	waitedForSession time.Duration
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -60,11 +61,7 @@ func (a *app) explain(err error) string {
 		cause = text
 	} else {
 		for _, path := range d.fields {
-			word := a.words[path]
-			if word == "" {
-				word = wordOf(path)
-			}
-			cause = fieldText(cause, path, word)
+			cause = fieldText(cause, path, cmp.Or(a.words[path], wordOf(path)))
 		}
 		if len(d.fields) == 0 {
 			cause = beginningText(cause)
@@ -75,7 +72,7 @@ func (a *app) explain(err error) string {
 		d.notes = append(d.notes, fmt.Sprintf("waited for --queue-timeout %s; a longer one waits longer", a.waitedForSession))
 	}
 	notes := slices.DeleteFunc(slices.Clone(d.notes), func(note string) bool { return strings.Contains(cause, note) })
-	if hint := hint(d, cause); hint != "" {
+	if hint := cmp.Or(a.advice[d.reason], hint(d, cause)); hint != "" {
 		notes = append(notes, hint)
 	}
 	name := d.reason

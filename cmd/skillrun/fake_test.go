@@ -54,6 +54,7 @@ type fake struct {
 	attach      func(*pb.AttachExecutionRequest, eventtest.Server) error
 	artifact    func(*pb.GetArtifactRequest, artifactServer) error
 	prepare     func(*pb.PrepareSkillRequest, grpc.ServerStreamingServer[pb.PrepareSkillResponse]) error
+	push        func(*pb.PushSkillHeader) (*pb.PushSkillResponse, error)
 	sessions    pb.SessionServiceServer // nil: none
 	callTool    func(*pb.CallToolRequest, grpc.ServerStreamingServer[pb.CallToolResponse]) error
 	// answers has func(*Request) (*Response, error) by method name. GetExecution, CancelExecution and
@@ -174,6 +175,18 @@ func (f *fake) PrepareSkill(r *pb.PrepareSkillRequest, s grpc.ServerStreamingSer
 		return f.UnimplementedSkillServiceServer.PrepareSkill(r, s)
 	}
 	return f.prepare(r, s)
+}
+
+func (f *fake) PushSkill(s grpc.ClientStreamingServer[pb.PushSkillRequest, pb.PushSkillResponse]) error {
+	first, err := s.Recv()
+	if err != nil {
+		return err
+	}
+	answer, err := f.push(first.GetHeader())
+	if err != nil {
+		return err
+	}
+	return s.SendAndClose(answer)
 }
 
 func (f *fake) ListTools(_ context.Context, r *pb.ListToolsRequest) (*pb.ListToolsResponse, error) {

@@ -14,7 +14,8 @@ import (
 // name.
 type field struct {
 	path string // in the request, as the contract names it
-	word string // on the command line: a flag, or an argument in capitals
+	// On the command line: a flag, or an argument in capitals. Empty: messages name the file, so the path is left out.
+	word string
 
 	// Only of limits.
 	unit   func(value string) string // writes a value of the daemon for people; nil: unchanged
@@ -76,6 +77,13 @@ var fields = []field{
 	{path: "header.session_id", word: "SESSION"},
 	{path: "header.path", word: "PATH"},
 	{path: "header.name", word: "--name"},
+	{path: "header.size_bytes", word: "size in bytes"},
+	{path: "entry.path"},
+	{path: "entry.size_bytes"},
+	{path: "entry.data"},
+	{path: "entry.link_target"},
+	{path: "entry"},
+	{path: "data"},
 	{path: "order", word: "--oldest"},
 	{path: "return_immediately", word: "--no-wait"},
 	{path: "allowed_tools", word: "--allowed-tools"},
@@ -112,7 +120,7 @@ func wordOf(path string) string {
 var pathsToWords = func() *strings.Replacer {
 	var pairs []string
 	for _, f := range fields {
-		if strings.ContainsAny(f.path, "._") {
+		if strings.ContainsAny(f.path, "._") && f.word != "" {
 			pairs = append(pairs, f.path, f.word)
 		}
 	}
@@ -128,6 +136,9 @@ func userWords(text string) string { return pathsToWords.Replace(text) }
 // begins some messages with the path and has it in the middle of others. If the text names the
 // field in neither form, the word comes in front. word is the command line's word for the path.
 func fieldText(message, path, word string) string {
+	if word == "" {
+		return userWords(strings.TrimPrefix(message, path+": "))
+	}
 	// The next byte must be a blank or a colon, or the path "env" would be cut off "environment".
 	if rest, ok := strings.CutPrefix(message, path); ok && strings.HasPrefix(strings.TrimLeft(rest, ":"), " ") { // "env PATH: ..."
 		return word + userWords(rest)
@@ -155,7 +166,7 @@ func fieldText(message, path, word string) string {
 // idempotency key.
 func beginningText(message string) string {
 	for _, f := range fields {
-		if rest, ok := strings.CutPrefix(message, f.path+": "); ok && strings.ContainsAny(f.path, "._") {
+		if rest, ok := strings.CutPrefix(message, f.path+": "); ok && strings.ContainsAny(f.path, "._") && f.word != "" {
 			return f.word + ": " + rest
 		}
 	}

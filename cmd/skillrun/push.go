@@ -41,6 +41,7 @@ NAME@sha256:DIGEST runs an older version. Push needs the role admin.`,
 				return err
 			}
 			defer root.Close()
+			a.advice = map[string]string{"SKILL_INVALID": "skillrun validate " + quote(args[0]) + " lists all findings"}
 			c, err := a.dial()
 			if err != nil {
 				return err

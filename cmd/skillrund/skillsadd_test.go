@@ -33,6 +33,10 @@ func TestSkillsAdd(t *testing.T) {
 			fmt.Fprintf(w, `{"$schema": %q, "skills": [{"name": "published", "type": "skill-md", "description": "d", "url": "p/SKILL.md", "version": "1.0.0", "digest": "sha256:%x"}]}`, wellknown.Schema, digest)
 		case "/empty.json":
 			fmt.Fprintf(w, `{"$schema": %q, "skills": []}`, wellknown.Schema)
+		case "/bad.json", "/other.json": // the name in the index is not the skill's
+			name := map[string]string{"/bad.json": "a/b", "/other.json": "other"}[r.URL.Path]
+			fmt.Fprintf(w, `{"$schema": %q, "skills": [{"name": %q, "type": "skill-md", "description": "d", "url": "/.well-known/agent-skills/p/SKILL.md", "digest": "sha256:%x"}]}`,
+				wellknown.Schema, name, sha256.Sum256([]byte(text)))
 		case "/.well-known/agent-skills/p/SKILL.md":
 			fmt.Fprint(w, text)
 		default:
@@ -87,6 +91,8 @@ func TestSkillsAdd(t *testing.T) {
 	if out, err := add(host.URL + "/empty.json"); err != nil || !strings.Contains(out, host.URL+"/empty.json names no skills") {
 		t.Errorf("%v\n%s", err, out)
 	}
+	refuse("the skill's name in the index: Invalid skill name: 'a/b'", host.URL+"/bad.json")
+	refuse("must match skill name 'published' (SKILL_INVALID)", host.URL+"/other.json")
 	refuse("want https://", strings.Replace(host.URL, "https", "http", 1))
 	refuse("SKILL_SOURCE_NOT_ALLOWED", strings.Replace(host.URL, "127.0.0.1", "localhost", 1))
 }

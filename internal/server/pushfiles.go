@@ -96,7 +96,7 @@ func (f *pushedFiles) entry(e *pb.PushSkillEntry) error {
 	}
 	if target := e.GetLinkTarget(); target != "" {
 		if len(e.GetData()) > 0 || e.GetSizeBytes() > 0 || len(target) > maxLinkTarget || strings.ContainsFunc(target, snapshot.IsControl) {
-			return invalid("entry.link_target", "of %q: a link has no data, and a target of at most %d bytes without control characters", clip(p, maxStatusField), maxLinkTarget)
+			return invalid("entry.link_target", "%q: a link has no data, and a target of at most %d bytes without control characters", clip(p, maxStatusField), maxLinkTarget)
 		}
 		f.links = append(f.links, e)
 		return nil

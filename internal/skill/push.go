@@ -41,7 +41,7 @@ func (e *InvalidSkillError) Error() string {
 		}
 		more += ")"
 	}
-	return fmt.Sprintf("not a valid skill: %s%s; skillrun validate DIR lists all findings", e.Findings[0], more)
+	return fmt.Sprintf("not a valid skill: %s%s", e.Findings[0], more)
 }
 
 // ReservedNameError says that no tenant can push a skill with the name.
