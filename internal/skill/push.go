@@ -70,11 +70,17 @@ func (e *SourceError) Error() string {
 type QuotaError struct {
 	Quota string // quotaBytes, quotaVersions or quotaAllVersions
 	Limit int64  // bytes or versions, as Quota says; so are the others
-	Used  int64  // by versions that cannot be removed: the newest version of each skill, and running ones
-	Asked int64  // by the version that was pushed
+	// Used is by versions that cannot be removed: the newest version of each skill, and running ones. It is 0 in an error
+	// of CheckPush, which only compares Asked with Limit.
+	Used  int64
+	Asked int64 // by the version that was pushed
 }
 
 func (e *QuotaError) Error() string {
+	if e.Quota == quotaBytes && e.Asked > e.Limit {
+		return fmt.Sprintf("quota of %s: the skill alone needs %d, and the whole quota is %d; make the skill smaller, or ask the operator for more",
+			e.Quota, e.Asked, e.Limit)
+	}
 	return fmt.Sprintf("quota of %s: the skill needs %d, and %d of %d are in use by the newest versions and by running ones; delete skills that are not needed (skillrun skills rm)",
 		e.Quota, e.Asked, e.Used, e.Limit)
 }

@@ -359,6 +359,20 @@ func TestPushRefuses(t *testing.T) {
 	}
 }
 
+// A skill that is larger than the whole quota is told so, before its files come and after: no deletion would help.
+func TestPushLargerThanTheQuota(t *testing.T) {
+	b := newTenantBench(t)
+	one := b.push("a", "small", "x").Version.Bytes
+	b.rules.MaxBytes = one - 1
+	_, err := b.try("a", "large", "x", nil)
+	for asked, err := range map[int64]error{one: err, 1 << 30: b.now.For("a").CheckPush("", 1<<30)} {
+		want := fmt.Sprintf("quota of skill bytes: the skill alone needs %d, and the whole quota is %d; make the skill smaller, or ask the operator for more", asked, one-1)
+		if e, ok := errors.AsType[*QuotaError](err); !ok || e.Error() != want {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
 // The message has each place once, so that skillrun push puts none in front of it.
 func TestInvalidSkillError(t *testing.T) {
 	finding := func(line int, message string) manifest.Finding {
