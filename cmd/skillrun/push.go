@@ -76,8 +76,8 @@ func (a *app) push(ctx context.Context, c *skillrun.Client, what string, dir fs.
 	var t table
 	t.add(cell{text: fmt.Sprintf("%s@%s %s", pushed.GetName(), pushed.GetVersion().GetDigest(), how), colour: green})
 	// The tenant's quota of versions removed these. A caller may have pinned one of them.
-	for _, digest := range pushed.GetRemovedDigests() {
-		t.add(cell{text: "removed the older version " + shortDigest(digest)})
+	for _, v := range pushed.GetRemovedVersions() {
+		t.add(cell{text: fmt.Sprintf("removed %s@%s, to make room", v.GetName(), v.GetDigest())})
 	}
 	return pushed, a.print(&t)
 }

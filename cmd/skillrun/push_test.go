@@ -32,6 +32,18 @@ func TestPushRefusals(t *testing.T) {
 	}
 }
 
+// A version that was removed to make room can be of another skill.
+func TestPushRemovesVersions(t *testing.T) {
+	f := &fake{push: func(*pb.PushSkillHeader) (*pb.PushSkillResponse, error) {
+		return &pb.PushSkillResponse{Name: "demo", Version: &pb.SkillVersion{Digest: demoDigest},
+			RemovedVersions: []*pb.RemovedSkillVersion{{Name: "other", Digest: "sha256:ab"}}}, nil
+	}}
+	want := result{0, "demo@" + demoDigest + " pushed\nremoved other@sha256:ab, to make room\n", ""}
+	if got := f.client(t, nil, "push", t.TempDir()); got != want {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+}
+
 // The command that lists the other findings names the folder that was pushed.
 func TestPushOfAnInvalidSkill(t *testing.T) {
 	dir := t.TempDir()

@@ -133,7 +133,7 @@ func TestPushAndRunVersions(t *testing.T) {
 	p.wantSays(p.acme, "say", "two")
 	p.wantSays(p.acme, "say@"+one, "one")
 	r, err := p.push(p.acme, pushable("say", "three")...)
-	if err != nil || !slices.Equal(r.GetRemovedDigests(), []string{one}) {
+	if gone := r.GetRemovedVersions(); err != nil || len(gone) != 1 || gone[0].GetName() != "say" || gone[0].GetDigest() != one {
 		t.Errorf("got %v, %v; want the oldest version removed", r, err)
 	}
 	p.wantSays(p.acme, "say@"+one, "DIGEST_MISMATCH")

@@ -65,7 +65,7 @@ func (c skillCalls) PushSkill(stream grpc.ClientStreamingServer[pb.PushSkillRequ
 		"source", header.GetSource(), "existed", done.Existed, "removed", len(done.Removed))
 	out := &pb.PushSkillResponse{Version: fromVersion(done.Version), Name: text(done.Skill.Name), Existed: done.Existed}
 	for _, v := range done.Removed {
-		out.RemovedDigests = append(out.RemovedDigests, v.Digest)
+		out.RemovedVersions = append(out.RemovedVersions, &pb.RemovedSkillVersion{Name: text(v.Name), Digest: v.Digest})
 	}
 	room := maxAnswerBytes
 	out.Findings = fitting(&room, done.Skill.Validate(), fromFinding)

@@ -2188,12 +2188,13 @@ type PushSkillResponse struct {
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// The version was kept already. It is the newest version now.
 	Existed bool `protobuf:"varint,3,opt,name=existed,proto3" json:"existed,omitempty"`
-	// The older versions that were removed to stay within the tenant's quota.
-	RemovedDigests []string `protobuf:"bytes,4,rep,name=removed_digests,json=removedDigests,proto3" json:"removed_digests,omitempty"`
 	// What validation noticed. A push with a finding of severity error is refused.
-	Findings      []*Finding `protobuf:"bytes,5,rep,name=findings,proto3" json:"findings,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Findings []*Finding `protobuf:"bytes,5,rep,name=findings,proto3" json:"findings,omitempty"`
+	// The older versions that were removed to stay within the tenant's quota, also of other
+	// skills.
+	RemovedVersions []*RemovedSkillVersion `protobuf:"bytes,6,rep,name=removed_versions,json=removedVersions,proto3" json:"removed_versions,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *PushSkillResponse) Reset() {
@@ -2247,18 +2248,73 @@ func (x *PushSkillResponse) GetExisted() bool {
 	return false
 }
 
-func (x *PushSkillResponse) GetRemovedDigests() []string {
-	if x != nil {
-		return x.RemovedDigests
-	}
-	return nil
-}
-
 func (x *PushSkillResponse) GetFindings() []*Finding {
 	if x != nil {
 		return x.Findings
 	}
 	return nil
+}
+
+func (x *PushSkillResponse) GetRemovedVersions() []*RemovedSkillVersion {
+	if x != nil {
+		return x.RemovedVersions
+	}
+	return nil
+}
+
+// RemovedSkillVersion is a version that was removed to make room for another one.
+type RemovedSkillVersion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name of the skill.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// "sha256:<64 hex digits>".
+	Digest        string `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemovedSkillVersion) Reset() {
+	*x = RemovedSkillVersion{}
+	mi := &file_skillrun_v1_skill_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemovedSkillVersion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemovedSkillVersion) ProtoMessage() {}
+
+func (x *RemovedSkillVersion) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_skill_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemovedSkillVersion.ProtoReflect.Descriptor instead.
+func (*RemovedSkillVersion) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *RemovedSkillVersion) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RemovedSkillVersion) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
 }
 
 // SkillVersion is a version of a skill that the daemon keeps.
@@ -2278,7 +2334,7 @@ type SkillVersion struct {
 
 func (x *SkillVersion) Reset() {
 	*x = SkillVersion{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[27]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2290,7 +2346,7 @@ func (x *SkillVersion) String() string {
 func (*SkillVersion) ProtoMessage() {}
 
 func (x *SkillVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[27]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +2359,7 @@ func (x *SkillVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkillVersion.ProtoReflect.Descriptor instead.
 func (*SkillVersion) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{27}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SkillVersion) GetDigest() string {
@@ -2344,7 +2400,7 @@ type DeleteSkillRequest struct {
 
 func (x *DeleteSkillRequest) Reset() {
 	*x = DeleteSkillRequest{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[28]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2356,7 +2412,7 @@ func (x *DeleteSkillRequest) String() string {
 func (*DeleteSkillRequest) ProtoMessage() {}
 
 func (x *DeleteSkillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[28]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2369,7 +2425,7 @@ func (x *DeleteSkillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSkillRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSkillRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{28}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeleteSkillRequest) GetSkill() string {
@@ -2389,7 +2445,7 @@ type DeleteSkillResponse struct {
 
 func (x *DeleteSkillResponse) Reset() {
 	*x = DeleteSkillResponse{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[29]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2401,7 +2457,7 @@ func (x *DeleteSkillResponse) String() string {
 func (*DeleteSkillResponse) ProtoMessage() {}
 
 func (x *DeleteSkillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[29]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2414,7 +2470,7 @@ func (x *DeleteSkillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSkillResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSkillResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{29}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeleteSkillResponse) GetDigests() []string {
@@ -2437,7 +2493,7 @@ type ListSkillVersionsRequest struct {
 
 func (x *ListSkillVersionsRequest) Reset() {
 	*x = ListSkillVersionsRequest{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[30]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2449,7 +2505,7 @@ func (x *ListSkillVersionsRequest) String() string {
 func (*ListSkillVersionsRequest) ProtoMessage() {}
 
 func (x *ListSkillVersionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[30]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2462,7 +2518,7 @@ func (x *ListSkillVersionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSkillVersionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSkillVersionsRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{30}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListSkillVersionsRequest) GetSkill() string {
@@ -2497,7 +2553,7 @@ type ListSkillVersionsResponse struct {
 
 func (x *ListSkillVersionsResponse) Reset() {
 	*x = ListSkillVersionsResponse{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[31]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2509,7 +2565,7 @@ func (x *ListSkillVersionsResponse) String() string {
 func (*ListSkillVersionsResponse) ProtoMessage() {}
 
 func (x *ListSkillVersionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[31]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2522,7 +2578,7 @@ func (x *ListSkillVersionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSkillVersionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSkillVersionsResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{31}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListSkillVersionsResponse) GetVersions() []*SkillVersion {
@@ -2557,7 +2613,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[32]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2625,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[32]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +2638,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{32}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Finding) GetSeverity() FindingSeverity {
@@ -2799,13 +2855,16 @@ const file_skillrun_v1_skill_proto_rawDesc = "" +
 	"size_bytes\x18\x03 \x01(\x04R\tsizeBytes\x12\x12\n" +
 	"\x04data\x18\x04 \x01(\fR\x04data\x12\x1f\n" +
 	"\vlink_target\x18\x05 \x01(\tR\n" +
-	"linkTarget\"\xd1\x01\n" +
+	"linkTarget\"\x8c\x02\n" +
 	"\x11PushSkillResponse\x123\n" +
 	"\aversion\x18\x01 \x01(\v2\x19.skillrun.v1.SkillVersionR\aversion\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
-	"\aexisted\x18\x03 \x01(\bR\aexisted\x12'\n" +
-	"\x0fremoved_digests\x18\x04 \x03(\tR\x0eremovedDigests\x120\n" +
-	"\bfindings\x18\x05 \x03(\v2\x14.skillrun.v1.FindingR\bfindings\"\x96\x01\n" +
+	"\aexisted\x18\x03 \x01(\bR\aexisted\x120\n" +
+	"\bfindings\x18\x05 \x03(\v2\x14.skillrun.v1.FindingR\bfindings\x12K\n" +
+	"\x10removed_versions\x18\x06 \x03(\v2 .skillrun.v1.RemovedSkillVersionR\x0fremovedVersionsJ\x04\b\x04\x10\x05R\x0fremoved_digests\"A\n" +
+	"\x13RemovedSkillVersion\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\"\x96\x01\n" +
 	"\fSkillVersion\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x127\n" +
 	"\tpush_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\bpushTime\x12\x16\n" +
@@ -2860,7 +2919,7 @@ func file_skillrun_v1_skill_proto_rawDescGZIP() []byte {
 }
 
 var file_skillrun_v1_skill_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_skillrun_v1_skill_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_skillrun_v1_skill_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_skillrun_v1_skill_proto_goTypes = []any{
 	(FindingSeverity)(0),              // 0: skillrun.v1.FindingSeverity
 	(*ListSkillsRequest)(nil),         // 1: skillrun.v1.ListSkillsRequest
@@ -2890,72 +2949,74 @@ var file_skillrun_v1_skill_proto_goTypes = []any{
 	(*PushSkillHeader)(nil),           // 25: skillrun.v1.PushSkillHeader
 	(*PushSkillEntry)(nil),            // 26: skillrun.v1.PushSkillEntry
 	(*PushSkillResponse)(nil),         // 27: skillrun.v1.PushSkillResponse
-	(*SkillVersion)(nil),              // 28: skillrun.v1.SkillVersion
-	(*DeleteSkillRequest)(nil),        // 29: skillrun.v1.DeleteSkillRequest
-	(*DeleteSkillResponse)(nil),       // 30: skillrun.v1.DeleteSkillResponse
-	(*ListSkillVersionsRequest)(nil),  // 31: skillrun.v1.ListSkillVersionsRequest
-	(*ListSkillVersionsResponse)(nil), // 32: skillrun.v1.ListSkillVersionsResponse
-	(*Finding)(nil),                   // 33: skillrun.v1.Finding
-	nil,                               // 34: skillrun.v1.Skill.MetadataEntry
-	(*durationpb.Duration)(nil),       // 35: google.protobuf.Duration
-	(*structpb.Struct)(nil),           // 36: google.protobuf.Struct
-	(*ExecutionLimits)(nil),           // 37: skillrun.v1.ExecutionLimits
-	(*Argv)(nil),                      // 38: skillrun.v1.Argv
-	(*OutputChunk)(nil),               // 39: skillrun.v1.OutputChunk
-	(*timestamppb.Timestamp)(nil),     // 40: google.protobuf.Timestamp
+	(*RemovedSkillVersion)(nil),       // 28: skillrun.v1.RemovedSkillVersion
+	(*SkillVersion)(nil),              // 29: skillrun.v1.SkillVersion
+	(*DeleteSkillRequest)(nil),        // 30: skillrun.v1.DeleteSkillRequest
+	(*DeleteSkillResponse)(nil),       // 31: skillrun.v1.DeleteSkillResponse
+	(*ListSkillVersionsRequest)(nil),  // 32: skillrun.v1.ListSkillVersionsRequest
+	(*ListSkillVersionsResponse)(nil), // 33: skillrun.v1.ListSkillVersionsResponse
+	(*Finding)(nil),                   // 34: skillrun.v1.Finding
+	nil,                               // 35: skillrun.v1.Skill.MetadataEntry
+	(*durationpb.Duration)(nil),       // 36: google.protobuf.Duration
+	(*structpb.Struct)(nil),           // 37: google.protobuf.Struct
+	(*ExecutionLimits)(nil),           // 38: skillrun.v1.ExecutionLimits
+	(*Argv)(nil),                      // 39: skillrun.v1.Argv
+	(*OutputChunk)(nil),               // 40: skillrun.v1.OutputChunk
+	(*timestamppb.Timestamp)(nil),     // 41: google.protobuf.Timestamp
 }
 var file_skillrun_v1_skill_proto_depIdxs = []int32{
 	3,  // 0: skillrun.v1.ListSkillsResponse.skills:type_name -> skillrun.v1.SkillSummary
 	6,  // 1: skillrun.v1.GetSkillResponse.skill:type_name -> skillrun.v1.Skill
-	34, // 2: skillrun.v1.Skill.metadata:type_name -> skillrun.v1.Skill.MetadataEntry
-	35, // 3: skillrun.v1.Skill.max_execution_time:type_name -> google.protobuf.Duration
-	36, // 4: skillrun.v1.Skill.unknown_fields:type_name -> google.protobuf.Struct
+	35, // 2: skillrun.v1.Skill.metadata:type_name -> skillrun.v1.Skill.MetadataEntry
+	36, // 3: skillrun.v1.Skill.max_execution_time:type_name -> google.protobuf.Duration
+	37, // 4: skillrun.v1.Skill.unknown_fields:type_name -> google.protobuf.Struct
 	8,  // 5: skillrun.v1.Skill.scripts:type_name -> skillrun.v1.SkillScript
-	33, // 6: skillrun.v1.Skill.warnings:type_name -> skillrun.v1.Finding
+	34, // 6: skillrun.v1.Skill.warnings:type_name -> skillrun.v1.Finding
 	9,  // 7: skillrun.v1.Skill.refused:type_name -> skillrun.v1.RefusedEntry
 	7,  // 8: skillrun.v1.Skill.requirements:type_name -> skillrun.v1.SkillRequirement
-	37, // 9: skillrun.v1.ActivateSkillRequest.limits:type_name -> skillrun.v1.ExecutionLimits
-	37, // 10: skillrun.v1.ActivateSkillResponse.limits:type_name -> skillrun.v1.ExecutionLimits
+	38, // 9: skillrun.v1.ActivateSkillRequest.limits:type_name -> skillrun.v1.ExecutionLimits
+	38, // 10: skillrun.v1.ActivateSkillResponse.limits:type_name -> skillrun.v1.ExecutionLimits
 	14, // 11: skillrun.v1.ActivateSkillResponse.messages:type_name -> skillrun.v1.ActivationMessage
 	12, // 12: skillrun.v1.ActivateSkillResponse.context:type_name -> skillrun.v1.ActivationContext
 	13, // 13: skillrun.v1.ActivationContext.constraints:type_name -> skillrun.v1.ExecutionConstraints
-	38, // 14: skillrun.v1.CheckCommandResponse.commands:type_name -> skillrun.v1.Argv
-	33, // 15: skillrun.v1.ValidateSkillResponse.findings:type_name -> skillrun.v1.Finding
-	39, // 16: skillrun.v1.PrepareSkillResponse.output:type_name -> skillrun.v1.OutputChunk
+	39, // 14: skillrun.v1.CheckCommandResponse.commands:type_name -> skillrun.v1.Argv
+	34, // 15: skillrun.v1.ValidateSkillResponse.findings:type_name -> skillrun.v1.Finding
+	40, // 16: skillrun.v1.PrepareSkillResponse.output:type_name -> skillrun.v1.OutputChunk
 	23, // 17: skillrun.v1.PrepareSkillResponse.environment:type_name -> skillrun.v1.SkillEnvironment
-	35, // 18: skillrun.v1.SkillEnvironment.build_time:type_name -> google.protobuf.Duration
+	36, // 18: skillrun.v1.SkillEnvironment.build_time:type_name -> google.protobuf.Duration
 	25, // 19: skillrun.v1.PushSkillRequest.header:type_name -> skillrun.v1.PushSkillHeader
 	26, // 20: skillrun.v1.PushSkillRequest.entry:type_name -> skillrun.v1.PushSkillEntry
-	28, // 21: skillrun.v1.PushSkillResponse.version:type_name -> skillrun.v1.SkillVersion
-	33, // 22: skillrun.v1.PushSkillResponse.findings:type_name -> skillrun.v1.Finding
-	40, // 23: skillrun.v1.SkillVersion.push_time:type_name -> google.protobuf.Timestamp
-	28, // 24: skillrun.v1.ListSkillVersionsResponse.versions:type_name -> skillrun.v1.SkillVersion
-	0,  // 25: skillrun.v1.Finding.severity:type_name -> skillrun.v1.FindingSeverity
-	1,  // 26: skillrun.v1.SkillService.ListSkills:input_type -> skillrun.v1.ListSkillsRequest
-	4,  // 27: skillrun.v1.SkillService.GetSkill:input_type -> skillrun.v1.GetSkillRequest
-	10, // 28: skillrun.v1.SkillService.ActivateSkill:input_type -> skillrun.v1.ActivateSkillRequest
-	15, // 29: skillrun.v1.SkillService.ReadSkillFile:input_type -> skillrun.v1.ReadSkillFileRequest
-	17, // 30: skillrun.v1.SkillService.CheckCommand:input_type -> skillrun.v1.CheckCommandRequest
-	19, // 31: skillrun.v1.SkillService.ValidateSkill:input_type -> skillrun.v1.ValidateSkillRequest
-	21, // 32: skillrun.v1.SkillService.PrepareSkill:input_type -> skillrun.v1.PrepareSkillRequest
-	24, // 33: skillrun.v1.SkillService.PushSkill:input_type -> skillrun.v1.PushSkillRequest
-	29, // 34: skillrun.v1.SkillService.DeleteSkill:input_type -> skillrun.v1.DeleteSkillRequest
-	31, // 35: skillrun.v1.SkillService.ListSkillVersions:input_type -> skillrun.v1.ListSkillVersionsRequest
-	2,  // 36: skillrun.v1.SkillService.ListSkills:output_type -> skillrun.v1.ListSkillsResponse
-	5,  // 37: skillrun.v1.SkillService.GetSkill:output_type -> skillrun.v1.GetSkillResponse
-	11, // 38: skillrun.v1.SkillService.ActivateSkill:output_type -> skillrun.v1.ActivateSkillResponse
-	16, // 39: skillrun.v1.SkillService.ReadSkillFile:output_type -> skillrun.v1.ReadSkillFileResponse
-	18, // 40: skillrun.v1.SkillService.CheckCommand:output_type -> skillrun.v1.CheckCommandResponse
-	20, // 41: skillrun.v1.SkillService.ValidateSkill:output_type -> skillrun.v1.ValidateSkillResponse
-	22, // 42: skillrun.v1.SkillService.PrepareSkill:output_type -> skillrun.v1.PrepareSkillResponse
-	27, // 43: skillrun.v1.SkillService.PushSkill:output_type -> skillrun.v1.PushSkillResponse
-	30, // 44: skillrun.v1.SkillService.DeleteSkill:output_type -> skillrun.v1.DeleteSkillResponse
-	32, // 45: skillrun.v1.SkillService.ListSkillVersions:output_type -> skillrun.v1.ListSkillVersionsResponse
-	36, // [36:46] is the sub-list for method output_type
-	26, // [26:36] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	29, // 21: skillrun.v1.PushSkillResponse.version:type_name -> skillrun.v1.SkillVersion
+	34, // 22: skillrun.v1.PushSkillResponse.findings:type_name -> skillrun.v1.Finding
+	28, // 23: skillrun.v1.PushSkillResponse.removed_versions:type_name -> skillrun.v1.RemovedSkillVersion
+	41, // 24: skillrun.v1.SkillVersion.push_time:type_name -> google.protobuf.Timestamp
+	29, // 25: skillrun.v1.ListSkillVersionsResponse.versions:type_name -> skillrun.v1.SkillVersion
+	0,  // 26: skillrun.v1.Finding.severity:type_name -> skillrun.v1.FindingSeverity
+	1,  // 27: skillrun.v1.SkillService.ListSkills:input_type -> skillrun.v1.ListSkillsRequest
+	4,  // 28: skillrun.v1.SkillService.GetSkill:input_type -> skillrun.v1.GetSkillRequest
+	10, // 29: skillrun.v1.SkillService.ActivateSkill:input_type -> skillrun.v1.ActivateSkillRequest
+	15, // 30: skillrun.v1.SkillService.ReadSkillFile:input_type -> skillrun.v1.ReadSkillFileRequest
+	17, // 31: skillrun.v1.SkillService.CheckCommand:input_type -> skillrun.v1.CheckCommandRequest
+	19, // 32: skillrun.v1.SkillService.ValidateSkill:input_type -> skillrun.v1.ValidateSkillRequest
+	21, // 33: skillrun.v1.SkillService.PrepareSkill:input_type -> skillrun.v1.PrepareSkillRequest
+	24, // 34: skillrun.v1.SkillService.PushSkill:input_type -> skillrun.v1.PushSkillRequest
+	30, // 35: skillrun.v1.SkillService.DeleteSkill:input_type -> skillrun.v1.DeleteSkillRequest
+	32, // 36: skillrun.v1.SkillService.ListSkillVersions:input_type -> skillrun.v1.ListSkillVersionsRequest
+	2,  // 37: skillrun.v1.SkillService.ListSkills:output_type -> skillrun.v1.ListSkillsResponse
+	5,  // 38: skillrun.v1.SkillService.GetSkill:output_type -> skillrun.v1.GetSkillResponse
+	11, // 39: skillrun.v1.SkillService.ActivateSkill:output_type -> skillrun.v1.ActivateSkillResponse
+	16, // 40: skillrun.v1.SkillService.ReadSkillFile:output_type -> skillrun.v1.ReadSkillFileResponse
+	18, // 41: skillrun.v1.SkillService.CheckCommand:output_type -> skillrun.v1.CheckCommandResponse
+	20, // 42: skillrun.v1.SkillService.ValidateSkill:output_type -> skillrun.v1.ValidateSkillResponse
+	22, // 43: skillrun.v1.SkillService.PrepareSkill:output_type -> skillrun.v1.PrepareSkillResponse
+	27, // 44: skillrun.v1.SkillService.PushSkill:output_type -> skillrun.v1.PushSkillResponse
+	31, // 45: skillrun.v1.SkillService.DeleteSkill:output_type -> skillrun.v1.DeleteSkillResponse
+	33, // 46: skillrun.v1.SkillService.ListSkillVersions:output_type -> skillrun.v1.ListSkillVersionsResponse
+	37, // [37:47] is the sub-list for method output_type
+	27, // [27:37] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_skillrun_v1_skill_proto_init() }
@@ -2986,7 +3047,7 @@ func file_skillrun_v1_skill_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skillrun_v1_skill_proto_rawDesc), len(file_skillrun_v1_skill_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

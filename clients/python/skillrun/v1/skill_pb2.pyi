@@ -236,18 +236,18 @@ class PushSkillRequest(_message.Message):
     def __init__(self, header: _Optional[_Union[PushSkillHeader, _Mapping]] = ..., entry: _Optional[_Union[PushSkillEntry, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class PushSkillResponse(_message.Message):
-    __slots__ = ["existed", "findings", "name", "removed_digests", "version"]
+    __slots__ = ["existed", "findings", "name", "removed_versions", "version"]
     EXISTED_FIELD_NUMBER: _ClassVar[int]
     FINDINGS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
-    REMOVED_DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     existed: bool
     findings: _containers.RepeatedCompositeFieldContainer[Finding]
     name: str
-    removed_digests: _containers.RepeatedScalarFieldContainer[str]
+    removed_versions: _containers.RepeatedCompositeFieldContainer[RemovedSkillVersion]
     version: SkillVersion
-    def __init__(self, version: _Optional[_Union[SkillVersion, _Mapping]] = ..., name: _Optional[str] = ..., existed: bool = ..., removed_digests: _Optional[_Iterable[str]] = ..., findings: _Optional[_Iterable[_Union[Finding, _Mapping]]] = ...) -> None: ...
+    def __init__(self, version: _Optional[_Union[SkillVersion, _Mapping]] = ..., name: _Optional[str] = ..., existed: bool = ..., findings: _Optional[_Iterable[_Union[Finding, _Mapping]]] = ..., removed_versions: _Optional[_Iterable[_Union[RemovedSkillVersion, _Mapping]]] = ...) -> None: ...
 
 class ReadSkillFileRequest(_message.Message):
     __slots__ = ["offset_bytes", "path", "skill"]
@@ -278,6 +278,14 @@ class RefusedEntry(_message.Message):
     path: str
     reason: str
     def __init__(self, path: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class RemovedSkillVersion(_message.Message):
+    __slots__ = ["digest", "name"]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    name: str
+    def __init__(self, name: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class Skill(_message.Message):
     __slots__ = ["activation_mode", "allowed_tools", "author", "compatibility", "description", "digest", "disable_model_invocation", "file_count", "has_allowed_tools", "license", "max_execution_time", "max_memory_bytes", "metadata", "mode", "model", "name", "network_access", "optional_tools", "python", "python_packages", "refused", "required_tools", "requirements", "scripts", "size_bytes", "system_packages", "tags", "unknown_fields", "version", "warnings", "when_to_use"]
