@@ -68,7 +68,6 @@ func (a *app) explain(err error) string {
 		}
 	}
 	if d.reason == "SESSION_BUSY" && a.waitedForSession > 0 {
-		cause = strings.TrimSuffix(cause, "; try again when it has ended")
 		d.notes = append(d.notes, fmt.Sprintf("waited for --queue-timeout %s; a longer one waits longer", a.waitedForSession))
 	}
 	notes := slices.DeleteFunc(slices.Clone(d.notes), func(note string) bool { return strings.Contains(cause, note) })

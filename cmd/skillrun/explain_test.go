@@ -231,13 +231,16 @@ func TestCredentialFiles(t *testing.T) {
 
 // A run that has waited for its session is not told to wait.
 func TestSessionBusy(t *testing.T) {
-	f := &fake{execute: func(*pb.ExecuteRequest, eventtest.Server) error {
-		return refusal(codes.FailedPrecondition, "SESSION_BUSY", "session s1 is in use by another execution; try again when it has ended")
-	}}
 	const busy = "session s1 is in use by another execution"
+	f := &fake{execute: func(r *pb.ExecuteRequest, _ eventtest.Server) error {
+		if r.GetSession().GetWait() {
+			return refusal(codes.FailedPrecondition, "SESSION_BUSY", busy+", also at the end of the queue timeout")
+		}
+		return refusal(codes.FailedPrecondition, "SESSION_BUSY", busy+"; try again when it has ended")
+	}}
 	for flags, want := range map[string]string{
 		"":                                  busy + "; try again when it has ended (SESSION_BUSY)",
-		"--session-wait --queue-timeout 1s": busy + " (SESSION_BUSY; waited for --queue-timeout 1s; a longer one waits longer)",
+		"--session-wait --queue-timeout 1s": busy + ", also at the end of the queue timeout (SESSION_BUSY; waited for --queue-timeout 1s; a longer one waits longer)",
 	} {
 		args := append([]string{"session", "run"}, strings.Fields(flags+" s1 demo x.py")...)
 		if got := f.client(t, nil, args...); got.code != codeRefused || !strings.HasSuffix(got.stderr, want+"\n") {

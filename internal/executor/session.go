@@ -136,7 +136,7 @@ func (x *Executor) awaitSession(ctx context.Context, t *tenant.Tenant, req Reque
 	use.Wait = true
 	w, err := x.Sessions.Acquire(patience, req.Principal.Tenant, req.Session.ID, use)
 	if err != nil && patience.Err() != nil && ctx.Err() == nil {
-		return nil, &session.BusyError{ID: req.Session.ID, Writer: "another execution"}
+		return nil, &session.BusyError{ID: req.Session.ID, Writer: "another execution", Waited: true}
 	}
 	return w, err
 }

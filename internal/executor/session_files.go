@@ -140,7 +140,7 @@ func (x *Executor) putWaiting(ctx context.Context, who permission.Principal, id 
 	use.Wait = true
 	v, err = x.Sessions.Put(patience, who.Tenant, id, use, f)
 	if err != nil && patience.Err() != nil && ctx.Err() == nil {
-		return v, &session.BusyError{ID: id, Writer: "an execution"}
+		return v, &session.BusyError{ID: id, Writer: "an execution", Waited: true}
 	}
 	return v, err
 }

@@ -383,7 +383,8 @@ func TestSessionHasOneWriter(t *testing.T) {
 		t.Errorf("a second writer: %v", err)
 	}
 	short := b.bash("two", "true", wait, func(r *executor.Request) { r.QueueTimeout = 1e6 })
-	if _, _, err = b.Executor.Execute(t.Context(), short); !isBusy(err) {
+	_, _, err = b.Executor.Execute(t.Context(), short)
+	if busy, ok := errors.AsType[*session.BusyError](err); !ok || !busy.Waited {
 		t.Errorf("a wait that is over: %v", err)
 	}
 	gone, cancel := context.WithCancel(t.Context())
@@ -413,11 +414,6 @@ func TestSessionHasOneWriter(t *testing.T) {
 	for range 20 {
 		b.run(b.bash("one", "date +%N > f"))
 	}
-}
-
-func isBusy(err error) bool {
-	_, ok := errors.AsType[*session.BusyError](err)
-	return ok
 }
 
 // untilOutput returns when an execution has printed something.

@@ -20,11 +20,15 @@ type BusyError struct {
 	ID     string
 	Writer string // the execution or the call that writes
 	Queued int    // that wait; 0: the caller did not want to wait
+	Waited bool   // until the end of the caller's queue timeout
 }
 
 func (e *BusyError) Error() string {
 	if e.Queued > 0 {
 		return fmt.Sprintf("session %s is in use by %s, and %d more wait; try again later", e.ID, e.Writer, e.Queued)
+	}
+	if e.Waited {
+		return fmt.Sprintf("session %s is in use by %s, also at the end of the queue timeout", e.ID, e.Writer)
 	}
 	return fmt.Sprintf("session %s is in use by %s; try again when it has ended", e.ID, e.Writer)
 }

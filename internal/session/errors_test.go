@@ -9,8 +9,9 @@ import (
 func TestErrorTexts(t *testing.T) {
 	cause := errors.New("checksum differs")
 	for want, err := range map[string]error{
-		"session s is in use by e; try again when it has ended":                                              &BusyError{"s", "e", 0},
-		"session s is in use by e, and 64 more wait; try again later":                                        &BusyError{"s", "e", 64},
+		"session s is in use by e; try again when it has ended":                                              &BusyError{ID: "s", Writer: "e"},
+		"session s is in use by e, and 64 more wait; try again later":                                        &BusyError{ID: "s", Writer: "e", Queued: 64},
+		"session s is in use by e, also at the end of the queue timeout":                                     &BusyError{ID: "s", Writer: "e", Waited: true},
 		"the tenant has 3 sessions, and may have no more; delete one":                                        &QuotaError{QuotaSessions, 3, 4},
 		"the sessions of the tenant would need 9 bytes on disk, of at most 8; delete files or sessions":      &QuotaError{QuotaTenantBytes, 8, 9},
 		"the session would have 9 bytes, of at most 8; delete files":                                         &QuotaError{QuotaBytes, 8, 9},

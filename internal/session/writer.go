@@ -84,7 +84,7 @@ func (s *Store) await(ctx context.Context, x *session, by string) error {
 	s.mu.Lock()
 	if x.waiting >= maxWaiting {
 		defer s.mu.Unlock()
-		return &BusyError{x.id, x.by, x.waiting}
+		return &BusyError{ID: x.id, Writer: x.by, Queued: x.waiting}
 	}
 	x.waiting++
 	handing := s.handing
