@@ -73,7 +73,7 @@ func (a *app) notices(id string, o *pb.ExecutionOutcome) {
 		a.note("execution %s: not an artifact: %s", id, line)
 	}
 	if o.GetAdvice() != "" {
-		a.note("execution %s: %s", id, userWords(o.GetAdvice()))
+		a.note("execution %s: %s", id, outcomeWords(o, o.GetAdvice()))
 	}
 	switch s := o.GetSession(); {
 	case s.GetUncommitted() == pb.SessionUncommitted_SESSION_UNCOMMITTED_UNSPECIFIED:

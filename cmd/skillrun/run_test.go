@@ -57,6 +57,8 @@ func TestRunExitCodes(t *testing.T) {
 		{"cancelled in the queue", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_CANCELLED}, 143, "skillrun: execution e1: cancelled\n"},
 		{"cancelled and exited well", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_CANCELLED, ExitCode: code(0)}, 143, "skillrun: execution e1: cancelled\n"},
 		{"setup failed", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED, Evidence: &pb.ExecutionEvidence{SetupStep: "mount", SetupError: "no space"}}, 125, "skillrun: execution e1: setup failed: mount: no space\n"},
+		{"no such directory", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED, Evidence: &pb.ExecutionEvidence{SetupStep: "directory", SetupError: "working directory x: not found"}, Advice: "Nothing ran: working directory x: not found."}, 125,
+			"skillrun: execution e1: setup failed: directory: --dir x: not found\nskillrun: execution e1: Nothing ran: --dir x: not found.\n"},
 		{"daemon lost", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_DAEMON_LOST}, 125, "skillrun: execution e1: daemon lost: it died before the execution ended\n"},
 		{"unheard of", &pb.ExecutionOutcome{End: pb.ExecutionEnd(99), ExitCode: code(0)}, 125, "skillrun: execution e1: 99\n"},
 		{"truncated", &pb.ExecutionOutcome{End: pb.ExecutionEnd_EXECUTION_END_EXITED, ExitCode: code(0), Stdout: &pb.OutputTruncation{Truncated: true, DeliveredBytes: 10, TotalBytes: 20}}, 0,

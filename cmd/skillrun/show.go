@@ -97,7 +97,7 @@ func executionTable(e *pb.Execution) *table {
 	for _, line := range o.GetArtifactsRefused() {
 		t.field("not an artifact", line)
 	}
-	t.field("advice", userWords(o.GetAdvice()))
+	t.field("advice", outcomeWords(o, o.GetAdvice()))
 	return t
 }
 

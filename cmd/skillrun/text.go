@@ -16,11 +16,19 @@ import (
 func endText(o *pb.ExecutionOutcome) string {
 	switch o.GetEnd() {
 	case pb.ExecutionEnd_EXECUTION_END_SETUP_FAILED:
-		return "setup failed: " + o.GetEvidence().GetSetupStep() + ": " + o.GetEvidence().GetSetupError()
+		return "setup failed: " + o.GetEvidence().GetSetupStep() + ": " + outcomeWords(o, o.GetEvidence().GetSetupError())
 	case pb.ExecutionEnd_EXECUTION_END_DAEMON_LOST:
 		return "daemon lost: it died before the execution ended"
 	}
 	return (&skillrun.ExitError{Outcome: o}).Error()
+}
+
+// outcomeWords writes the daemon's words about an outcome in the words of the command line.
+func outcomeWords(o *pb.ExecutionOutcome, text string) string {
+	if o.GetEvidence().GetSetupStep() == "directory" { // the working directory could not be entered
+		text = strings.Replace(text, "working directory ", "--dir ", 1)
+	}
+	return userWords(text)
 }
 
 // endWord is the end in a table.
