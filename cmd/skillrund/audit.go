@@ -51,13 +51,13 @@ verify compares the audit log with the key of --key and the head of --head; defa
 key prints the public key.`
 
 // auditCommand verifies the audit log, or prints its public key. It needs no daemon, and one may run.
-func auditCommand(c config, args []string, out, notes io.Writer) error {
+func auditCommand(c config, args []string, out, _ io.Writer) error {
 	if len(args) == 0 {
 		return fmt.Errorf("audit: which command?\n%s", auditUsage)
 	}
 	switch {
 	case args[0] == "verify":
-		return verifyAudit(c, args[1:], out, notes)
+		return verifyAudit(c, args[1:], out)
 	case args[0] == "key" && len(args) == 1:
 		text, err := audit.PublicKey(c.auditKey())
 		if err != nil {
@@ -74,13 +74,12 @@ func auditCommand(c config, args []string, out, notes io.Writer) error {
 // verifyAudit verifies a directory, by default the configured one, or files that follow each other.
 // Without --key it uses the public key next to the log, which shows accidents and careless changes
 // only: a person with write access can replace the key, too.
-func verifyAudit(c config, args []string, out, notes io.Writer) error {
+func verifyAudit(c config, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("audit verify", flag.ContinueOnError)
-	flags.SetOutput(notes)
 	keyFile := flags.String("key", "", "`file` with the public key that skillrund audit key prints; default: audit.pub in the directory")
 	head := flags.String("head", "", "`file` with a copy of the file head; default: head in the directory")
-	if err := flags.Parse(args); err != nil {
-		return fmt.Errorf("audit verify: %w", err)
+	if err := parseFlags(flags, args); err != nil {
+		return fmt.Errorf("audit verify: %w\n%s", err, auditUsage)
 	}
 	var key ed25519.PublicKey
 	if *keyFile != "" {

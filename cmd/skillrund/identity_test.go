@@ -351,7 +351,7 @@ func TestTokenCommand(t *testing.T) {
 		{[]string{"create", "--name", "a", "--role", "read", "--expires", "-1h"}, "is in the past"},
 		{[]string{"create", "--name", "a", "--role", "read", "--expires", "90d"}, "want hours, such as 720h for 30 days"},
 		{[]string{"create", "--name", "a", "--role", "read", "more"}, `"more" is too much`},
-		{[]string{"create", "--nome"}, "flag provided but not defined"},
+		{[]string{"create", "--nome"}, "flag provided but not defined: --nome"},
 		{[]string{"list", "more"}, `"more" is too much`},
 		{[]string{"revoke"}, "which one?"},
 	} {

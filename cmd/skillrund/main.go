@@ -30,17 +30,20 @@ import (
 )
 
 func main() {
-	path := flag.String("config", "", "configuration `file` (YAML); without it, the daemon uses the defaults")
-	check := flag.Bool("check", false, "check the configuration and the paths in it, compare it with that of a running daemon, print every error, warning and note and exit")
-	try := flag.Bool("doctor", false, "test every boundary of this machine, print the results and exit")
-	version := flag.Bool("version", false, "print the version and exit")
-	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "Usage of skillrund:")
-		flag.PrintDefaults()
-		fmt.Fprintf(flag.CommandLine.Output(), "%s\n%s\n", tokenUsage, auditUsage)
+	flags := flag.NewFlagSet("skillrund", flag.ContinueOnError)
+	path := flags.String("config", "", "configuration `file` (YAML); without it, the daemon uses the defaults")
+	check := flags.Bool("check", false, "check the configuration and the paths in it, compare it with that of a running daemon, print every error, warning and note and exit")
+	try := flags.Bool("doctor", false, "test every boundary of this machine, print the results and exit")
+	version := flags.Bool("version", false, "print the version and exit")
+	switch err := parseFlags(flags, os.Args[1:]); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Printf("Usage of skillrund:\n%s%s\n%s\n", flagUsage(flags), tokenUsage, auditUsage)
+		return
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "skillrund: %v; see --help\n", err)
+		os.Exit(2)
 	}
-	flag.Parse()
-	if err := run(flag.Args(), *path, *check, *try, *version); err != nil {
+	if err := run(flags.Args(), *path, *check, *try, *version); err != nil {
 		fmt.Fprintf(os.Stderr, "skillrund: %v\n", err)
 		os.Exit(1)
 	}

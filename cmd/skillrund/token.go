@@ -46,7 +46,6 @@ func tokenCommand(c config, args []string, out, notes io.Writer) error {
 // createToken prints only the token to out, so that a caller can redirect it to a file.
 func createToken(c *config, args []string, out, notes io.Writer) error {
 	flags := flag.NewFlagSet("token create", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // Parse prints each mistake, which the caller prints too
 	name := flags.String("name", "", "")
 	tenant := flags.String("tenant", identity.DefaultTenant, "")
 	word := flags.String("role", "", "")
@@ -57,7 +56,7 @@ func createToken(c *config, args []string, out, notes io.Writer) error {
 		}
 		return err
 	})
-	if err := flags.Parse(args); err != nil {
+	if err := parseFlags(flags, args); err != nil {
 		return fmt.Errorf("token create: %w\n%s", err, tokenUsage)
 	}
 	if flags.NArg() > 0 {
