@@ -92,10 +92,8 @@ UNCOUNTED := ./cmd/skillrund ./internal/bench ./internal/survey
 
 # These wait most of the time, so they run beside package sandbox.
 WAITING := ./internal/network ./cmd/skillrun ./internal/network/gateway
-# These take longest after sandbox, and have work for two processors.
-LONGEST := ./internal/environment ./sandbox/internal/pyzygote
-# These begin first of the others, because they take longest. go test ignores that it finds them again.
-LONG := ./internal/mcp ./internal/record ./internal/toolview
+# These take longest after sandbox. go test begins them in this order.
+LONGEST := ./internal/environment ./sandbox/internal/pyzygote ./internal/mcp ./internal/executor ./internal/toolview ./internal/record
 
 # make lint runs vet. Test binaries need no symbol tables, which take time to link.
 TEST_FLAGS = -vet=off -ldflags='-s -w' -count=1 -timeout 40m
@@ -125,7 +123,7 @@ COUNTED = $(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test-$(1).jso
 test-counted:
 	@$(call COUNTED,sandbox) $(COUNTING) ./sandbox $(WAITING)
 	@$(call COUNTED,longest) $(COUNTING) $(LONGEST)
-	@$(call COUNTED,others) $(COUNTING) -p 3 $(LONG) $$(go list ./... | grep -vxF "$$(go list ./sandbox $(WAITING) $(LONGEST) $(UNCOUNTED))")
+	@$(call COUNTED,others) $(COUNTING) -p 3 $$(go list ./... | grep -vxF "$$(go list ./sandbox $(WAITING) $(LONGEST) $(UNCOUNTED))")
 	@echo "==> test of the probe, with sandboxes that lack a layer"
 	@$(call COUNTED,faults) -tags $(TAGS),skillrun_faults -coverpkg=./sandbox/internal/preflight -run '^TestProbeNamesWhatIsWeak$$' ./sandbox
 
