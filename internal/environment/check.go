@@ -248,7 +248,10 @@ type passedCheck struct {
 func (s *Store) checked(u Use) (warnings []string, err error) {
 	scripts := slices.Clone(u.Scripts)
 	slices.Sort(scripts)
-	key := strings.Join(append([]string{u.Skill.Digest, u.Python.Path, u.Python.Version, u.Image.Digest, fmt.Sprintf("%t %q", u.RunsPython, u.With)}, scripts...), "\x00")
+	// The snapshot, not its digest: the time of an answer must not tell what another tenant has pushed.
+	key := strings.Join(append([]string{
+		u.Skill.Dir, u.Python.Path, u.Python.Version, u.Image.Digest, fmt.Sprintf("%t %q", u.RunsPython, u.With),
+	}, scripts...), "\x00")
 	// Before the check: a package that is removed during the check gives another stamp the
 	// next time, and the check runs again.
 	stamp := s.stamp(u)

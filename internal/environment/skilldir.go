@@ -59,7 +59,8 @@ type compiledSkill struct {
 // the snapshot's files. Its compiled files count towards environments.bytes, and it goes as the least
 // recently used environment does, with Forget, but not before the lease is released, and at the latest
 // at the next start.
-// The copy depends only on the snapshot and the interpreter. So all tenants share it.
+// The copy depends only on the snapshot and the interpreter, so all tenants share the copy of a skill that they all
+// see. Equal files that two tenants have pushed are two snapshots.
 func (s *Store) SkillDir(u Use, l *Lease) string {
 	if (u.Python == runtime.Runtime{}) || !hasModules(u.Skill) {
 		return u.Skill.Dir
@@ -109,9 +110,10 @@ func (s *Store) CompileVenv(ctx context.Context, u Use) (room bool) {
 	return s.compiled[key] != nil || c.gone
 }
 
-// compiledKey names a version of a skill and an interpreter.
+// compiledKey names a snapshot and an interpreter. It has no digest: a tenant that pushes another tenant's files would
+// find them compiled, with the inodes of the other tenant's snapshot, and so learn that the other tenant has them.
 func (s *Store) compiledKey(u Use) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %s", u.Skill.Digest, u.Python.Version, s.identity(invocationOf(u))))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %s", u.Skill.Dir, u.Python.Version, s.identity(invocationOf(u))))
 	return hex.EncodeToString(sum[:])
 }
 
@@ -239,8 +241,9 @@ func linkTree(from, to string) error {
 }
 
 // compileTree adds the compiled files to a copy of a skill's snapshot, and returns their bytes. The sandbox runs only
-// Python's compiler, and sees nothing but the skill and the interpreter. All tenants share the result, so it is in the
-// default group: with the small memory of one tenant, the skill would stay uncompiled for all.
+// Python's compiler, and sees nothing but the skill and the interpreter. It is in the default group, because all
+// tenants share the result of a shared skill: with the small memory of one tenant, the skill would stay uncompiled
+// for all.
 //
 // checked-hash (PEP 552) makes Python compare a source with its compiled file, because a script
 // may change a module in its workspace. -d gives the compiled files the path from which

@@ -106,6 +106,46 @@ func TestSkillIsCompiled(t *testing.T) {
 	}
 }
 
+// Two tenants push equal files. Each tenant has its own snapshot, and nothing that was made for one tenant may be seen
+// in the other's executions: no compiled files before its own compilation, and no inodes.
+func TestEqualSkillsShareNothing(t *testing.T) {
+	s := newStore(t, nil)
+	t.Cleanup(s.Close)
+	version := minorOf(python(t, newSkill(t, "", nil), runtime.System).Python.Version)
+	use := func(tenant string) Use {
+		sk := newSkill(t, "", modules(version))
+		return useOf(tenant, sk, python(t, sk, runtime.Auto))
+	}
+	first, second := use("acme"), use("other")
+	if first.Skill.Digest != second.Skill.Digest || first.Skill.Dir == second.Skill.Dir {
+		t.Fatal("want two snapshots of the same files")
+	}
+	one, venvs := compiledDir(t, s, first), map[string]bool{}
+	two := compiledDir(t, s, second) // checks that the first call returns the snapshot
+	for _, p := range []string{"scripts/m0.py", "SKILL.md", "venv/pyvenv.cfg"} {
+		of, err := os.Stat(filepath.Join(one, p))
+		mine, err2 := os.Stat(filepath.Join(two, p))
+		if err != nil || err2 != nil || os.SameFile(of, mine) {
+			t.Errorf("%s: one inode for both, %v, %v", p, err, err2)
+		}
+	}
+	for _, u := range []Use{first, second} {
+		l := &Lease{}
+		dir, err := s.venvOf(l, u)
+		if err != nil || venvs[dir] {
+			t.Errorf("venv of %s: %s, %v", u.Tenant, dir, err)
+		}
+		venvs[dir] = true
+		defer l.Release()
+		if _, err := s.checked(u); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(s.passed) != 2 {
+		t.Errorf("%d checks are remembered", len(s.passed))
+	}
+}
+
 // Each interpreter has its own compiled files.
 func TestSkillIsCompiledForEachPython(t *testing.T) {
 	s := newStore(t, nil)

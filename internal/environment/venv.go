@@ -110,7 +110,7 @@ type skillVenv struct {
 
 // venvOf returns the directory of a skill's venv, and makes it if this is the first use. The lease keeps it.
 func (s *Store) venvOf(l *Lease, u Use) (string, error) {
-	key := fmt.Sprintf("%q %q %q %q", u.Skill.Digest, u.Skill.BaseDir(), u.Python.Path, u.Python.Version)
+	key := fmt.Sprintf("%q %q %q %q", u.Skill.Dir, u.Skill.BaseDir(), u.Python.Path, u.Python.Version)
 	s.mu.Lock()
 	v := s.venvs[key]
 	if v == nil {
