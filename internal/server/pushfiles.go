@@ -59,6 +59,9 @@ func (f *pushedFiles) take(m *pb.PushSkillRequest) error {
 		if f.file == nil {
 			return invalid("data", "no file is open for it; send an entry first")
 		}
+		if len(m.Data) == 0 {
+			return errNoData("data")
+		}
 		return f.write("data", m.Data)
 	}
 	return invalid("message", "want an entry or data after the header")
@@ -95,8 +98,9 @@ func (f *pushedFiles) entry(e *pb.PushSkillEntry) error {
 		}
 	}
 	if target := e.GetLinkTarget(); target != "" {
-		if len(e.GetData()) > 0 || e.GetSizeBytes() > 0 || len(target) > maxLinkTarget || strings.ContainsFunc(target, snapshot.IsControl) {
-			return invalid("entry.link_target", "%q: a link has no data, and a target of at most %d bytes without control characters", clip(p, maxStatusField), maxLinkTarget)
+		if len(e.GetData()) > 0 || e.GetSizeBytes() > 0 || len(target) > maxLinkTarget || strings.ContainsFunc(target, misleads) {
+			return invalid("entry.link_target", "%q: a link has no data, and a target of at most %d bytes without control characters or characters that reverse text",
+				clip(p, maxStatusField), maxLinkTarget)
 		}
 		f.links = append(f.links, e)
 		return nil
@@ -175,13 +179,20 @@ func (f *pushedFiles) note(at, p string, dir bool) error {
 	return nil
 }
 
+// misleads reports whether a terminal or a log may show a text with r as another text. The embeddings, overrides and
+// isolates of bidirectional text reverse what follows (Unicode, UAX 9). A folder's skill may have them: there, a path
+// that is refused changes the digest.
+func misleads(r rune) bool {
+	return snapshot.IsControl(r) || r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069'
+}
+
 // badPath returns why a path cannot be in a skill, or "". The limits on length and depth are the limits of
 // an import, which would refuse the entry.
 func badPath(p string) string {
 	switch {
 	case p == "":
 		return "is empty"
-	case !utf8.ValidString(p) || strings.ContainsFunc(p, snapshot.IsControl):
+	case !utf8.ValidString(p) || strings.ContainsFunc(p, misleads):
 		return "has characters that no path of a skill may have"
 	case strings.Contains(p, `\`):
 		return `has a backslash; separate components by "/"`

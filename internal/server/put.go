@@ -301,6 +301,8 @@ func (p *put) add(call int, data []byte, size int64) error {
 	if n := int64(len(data)); n > size-p.received {
 		p.bad = true
 		return invalid("data", "ends at %d, but %d bytes were announced", p.received+n, size)
+	} else if n == 0 {
+		return errNoData("data")
 	}
 	file, err := os.OpenFile(p.file(), os.O_WRONLY, 0)
 	if err != nil {

@@ -144,6 +144,7 @@ func TestRefusedPuts(t *testing.T) {
 		"no message":     {b.header("b", "22"), []*pb.PutSessionFileRequest{putData("2"), {}}, codes.InvalidArgument, "INVALID_REQUEST"},
 		"too much":       {b.header("b", "22"), []*pb.PutSessionFileRequest{putData("2"), putData("23")}, codes.InvalidArgument, "INVALID_REQUEST"},
 		"too little":     {b.header("b", "22"), nil, codes.InvalidArgument, "INVALID_REQUEST"},
+		"empty data":     {b.header("b", "22"), []*pb.PutSessionFileRequest{putData(""), putData("22")}, codes.InvalidArgument, "INVALID_REQUEST"},
 		"other bytes":    {b.header("b", "22"), []*pb.PutSessionFileRequest{putData("23")}, codes.DataLoss, "FILE_DIGEST_MISMATCH"},
 		"no hash":        {edit("b", func(h *pb.PutSessionFileHeader) { h.Sha256 = "22" }), nil, codes.InvalidArgument, "INVALID_REQUEST"},
 		"large":          {edit("b", func(h *pb.PutSessionFileHeader) { h.SizeBytes = maxUploadBytes + 1 }), nil, codes.InvalidArgument, "INVALID_REQUEST"},

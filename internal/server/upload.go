@@ -225,6 +225,12 @@ func announced(field string, m interface {
 	return want, nil
 }
 
+// errNoData refuses a message without data. The announced bytes bound the other messages of an upload, but not this
+// one.
+func errNoData(field string) error {
+	return invalid(field, "is empty; an empty file needs no data")
+}
+
 // add takes one chunk. The chunks of a file come in order and without a gap.
 func (up *upload) add(m *pb.FileChunk) error {
 	f, ok := up.files[m.GetPath()]
@@ -237,7 +243,7 @@ func (up *upload) add(m *pb.FileChunk) error {
 	case size > f.size-f.received:
 		return invalid("file_chunk.data", "ends at %d, but %d bytes were announced", f.received+size, f.size)
 	case size == 0:
-		return nil
+		return errNoData("file_chunk.data")
 	}
 	// Opened for each chunk: a thousand files may take turns.
 	file, err := os.OpenFile(f.host, os.O_WRONLY|os.O_APPEND, 0)

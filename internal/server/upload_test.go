@@ -73,9 +73,9 @@ func TestUpload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Files take turns; an empty chunk changes nothing.
+	// Files take turns.
 	for i, c := range []*pb.FileChunk{
-		chunk("a", 0, "hello"), chunk("b", 0, "x"), chunk("b", 1, ""), chunk("a", 5, " world"), chunk("b", 1, "yz"),
+		chunk("a", 0, "hello"), chunk("b", 0, "x"), chunk("a", 5, " world"), chunk("b", 1, "yz"),
 	} {
 		if up.open == 0 {
 			t.Fatalf("complete before chunk %d", i)
@@ -162,6 +162,7 @@ func TestUploadRefusesChunk(t *testing.T) {
 		{"huge offset", "file_chunk.offset_bytes", []*pb.FileChunk{{Path: "a", OffsetBytes: 1<<64 - 1, Data: []byte("x")}}},
 		{"too long", "file_chunk.data", []*pb.FileChunk{chunk("a", 0, "hello!")}},
 		{"after the last", "file_chunk.data", []*pb.FileChunk{chunk("a", 0, "hello"), chunk("a", 5, "!")}},
+		{"empty", "file_chunk.data", []*pb.FileChunk{chunk("a", 0, "he"), chunk("a", 2, "")}},
 		{"another content", "", []*pb.FileChunk{chunk("a", 0, "hell"), chunk("a", 4, "0")}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1337,7 +1337,7 @@ type PutSessionFileRequest_Header struct {
 }
 
 type PutSessionFileRequest_Data struct {
-	// The next bytes of the file.
+	// The next bytes of the file, not empty.
 	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
 }
 

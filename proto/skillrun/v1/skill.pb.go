@@ -2020,7 +2020,7 @@ type PushSkillRequest_Entry struct {
 }
 
 type PushSkillRequest_Data struct {
-	// The next bytes of the latest file.
+	// The next bytes of the latest file, not empty.
 	Data []byte `protobuf:"bytes,3,opt,name=data,proto3,oneof"`
 }
 
@@ -2100,8 +2100,8 @@ func (x *PushSkillHeader) GetSource() string {
 type PushSkillEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Relative to the skill, with "/" between components. "..", ".", empty components,
-	// backslashes and control characters are refused, and so is a path that comes twice
-	// or differs from another one only in case.
+	// backslashes, control characters and those that reverse text (U+202E) are refused,
+	// and so is a path that comes twice or differs from another one only in case.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// At least one user may execute the file. All other permissions are dropped.
 	Executable bool `protobuf:"varint,2,opt,name=executable,proto3" json:"executable,omitempty"`
