@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"path"
+	"reflect"
+	"slices"
 
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
@@ -16,6 +19,7 @@ import (
 const (
 	maxDocumentValue = 1 << 20 // bytes of one version; a package.json has the same bound
 	maxDocumentExtra = 8 << 20 // bytes of one field that is left out, such as the times of all versions
+	maxTagName       = 256     // bytes of a tag or its version; a longer one is left out
 )
 
 // A documentReader reads the document of a package piece by piece, and writes the one that npm gets. So
@@ -30,18 +34,61 @@ type documentReader struct {
 	count    int // of versions and tags
 	tags     map[string]string
 	versions map[string]bool
-	out      bytes.Buffer
+	out      *answer
+}
+
+// documentFields are the fields of a version that npm gets. A registry without the short form has scripts in place of
+// hasInstallScript.
+var documentFields = append([]string{
+	"dist", "directories", "acceptDependencies", "hasInstallScript", "scripts", "_hasShrinkwrap",
+}, tarballFields...)
+
+// versionFields are the documentFields of a version.
+type versionFields map[string]json.RawMessage
+
+// UnmarshalJSON leaves out the other fields before they become values of Go.
+func (f *versionFields) UnmarshalJSON(data []byte) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	switch begin, err := d.Token(); {
+	case err != nil || begin == nil: // null is a version without fields
+		return err
+	case begin != json.Delim('{'):
+		return &json.UnmarshalTypeError{Value: fmt.Sprintf("%T", begin), Type: reflect.TypeFor[versionFields]()}
+	}
+	*f = versionFields{}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return err
+		}
+		var value json.RawMessage
+		if slices.Contains(documentFields, name.(string)) { // the decoder allows no other name
+			err = d.Decode(&value)
+			(*f)[name.(string)] = value
+		} else {
+			err = d.Decode(new(extra))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readDocument reads the document of a package, from the URL at. It returns a document in which each file is
 // one of the build's server, by its number. A version without a usable file is left out, and so is each field
-// that npm ignores.
+// that npm does not need. The caller closes the answer.
 // The sandbox learns numbers, not URLs: whatever npm asks for, the daemon fetches only files that a
 // document of the configured registry has named.
-func (r registry) readDocument(name string, text io.Reader, at *url.URL) ([]byte, error) {
+func (r registry) readDocument(name string, text io.Reader, at *url.URL, out *answer) error {
 	from := &valueReader{from: &io.LimitedReader{R: text, N: maxPageBytes + 1}}
-	d := &documentReader{registry: r, name: name, at: at, from: from, decoder: json.NewDecoder(from), tags: map[string]string{}, versions: map[string]bool{}}
-	d.out.WriteString(`{"versions":{`)
+	d := &documentReader{
+		registry: r, name: name, at: at, from: from, decoder: json.NewDecoder(from),
+		tags: map[string]string{}, versions: map[string]bool{}, out: out,
+	}
+	if err := d.write(`{"versions":{`); err != nil {
+		return err
+	}
 	err := d.object(func(field string) error {
 		switch field {
 		case "dist-tags":
@@ -52,20 +99,39 @@ func (r registry) readDocument(name string, text io.Reader, at *url.URL) ([]byte
 		return d.value(new(extra), maxDocumentExtra)
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	// npm needs "latest", and a tag must lead to a version.
-	for tag, version := range d.tags {
-		if !d.versions[version] {
-			delete(d.tags, tag)
+	return d.end()
+}
+
+// end writes the tags and the name. npm needs "latest", and a tag must lead to a version.
+func (d *documentReader) end() error {
+	if err := d.write(`},"dist-tags":{`); err != nil {
+		return err
+	}
+	comma := ""
+	for _, tag := range slices.Sorted(maps.Keys(d.tags)) {
+		if !d.versions[d.tags[tag]] {
+			continue
 		}
+		text, err := encode(tag)
+		if err != nil {
+			return err
+		}
+		if err := d.write("%s%s:%q", comma, text, d.tags[tag]); err != nil {
+			return err
+		}
+		comma = ","
 	}
-	tags, err := encode(d.tags)
-	if err != nil {
-		return nil, err
+	return d.write(`},"name":%q}`, d.name)
+}
+
+// write appends to the document for npm.
+func (d *documentReader) write(format string, args ...any) error {
+	if _, err := fmt.Fprintf(d.out, format, args...); err != nil {
+		return d.fail("has %w", err)
 	}
-	fmt.Fprintf(&d.out, `},"dist-tags":%s,"name":%q}`, tags, name)
-	return d.out.Bytes(), nil
+	return nil
 }
 
 // object calls member with the name of each member of an object. It has to read the member's value. null is an
@@ -139,6 +205,13 @@ func (d *documentReader) tag(name string) error {
 	if err := d.value(&version, maxDocumentValue); err != nil {
 		return err
 	}
+	if len(name) > maxTagName || len(version) > maxTagName {
+		return nil
+	}
+	// Counts here, because the tags are held until the end, and there again.
+	if err := d.out.take(len(name) + len(version)); err != nil {
+		return d.fail("has %w", err)
+	}
 	d.tags[name] = version
 	return nil
 }
@@ -149,7 +222,7 @@ func (d *documentReader) version(version string) error {
 	if err := d.take(); err != nil {
 		return err
 	}
-	var fields map[string]json.RawMessage
+	var fields versionFields
 	if err := d.value(&fields, maxDocumentValue); err != nil {
 		return err
 	}
@@ -162,11 +235,8 @@ func (d *documentReader) version(version string) error {
 		return nil
 	}
 	u.User, u.Fragment = nil, ""
-	if err := d.takeText(len(f.Tarball) + len(version)); err != nil {
-		return err
-	}
 	file := path.Base(d.name) + "-" + version + ".tgz"
-	n, err := d.keep([]link{{url: u.String(), name: file}})
+	n, err := d.keep(link{url: u.String(), name: file})
 	if err != nil {
 		return err
 	}
@@ -178,12 +248,13 @@ func (d *documentReader) version(version string) error {
 	if err != nil {
 		return err
 	}
+	comma := ""
 	if len(d.versions) > 0 {
-		d.out.WriteByte(',')
+		comma = ","
 	}
 	d.versions[version] = true
-	fmt.Fprintf(&d.out, "%q:%s", version, text) // as name above: CheckNodePackage allows no character that JSON escapes
-	return nil
+	// %q, as for the name: CheckNodePackage allows no character that JSON escapes.
+	return d.write("%s%q:%s", comma, version, text)
 }
 
 // encode is json.Marshal without the escapes for HTML, which would make a text of "<" six times as long.
@@ -192,7 +263,7 @@ func encode(v any) ([]byte, error) {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	err := e.Encode(v)
-	return b.Bytes(), err
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // An extra is a value that is left out.

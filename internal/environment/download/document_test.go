@@ -3,6 +3,7 @@ package download
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/url"
 	"reflect"
 	"runtime"
@@ -19,14 +20,20 @@ func read(t *testing.T, text string) (string, error) {
 	}
 	f := New(Config{Index: at, Registry: true})
 	t.Cleanup(f.Close)
-	doc, err := registry{f}.readDocument("left", strings.NewReader(text), at)
+	a := f.newAnswer(t.Context())
+	defer a.Close()
+	if err := (registry{f}).readDocument("left", strings.NewReader(text), at, a); err != nil {
+		return "", err
+	}
+	doc, err := io.ReadAll(a)
 	return string(doc), err
 }
 
 // npm gets the versions that have a file, and the tags that lead to them. The places of the files are the build's.
 func TestDocument(t *testing.T) {
 	got, err := read(t, `{"_id": "left", "readme": [{"a": ["<", 1e999]}], "dist-tags": {"latest": "1.1.0", "gone": "3.0.0"}, "versions": {
-		"1.0.0": {"name": "left", "dist": {"tarball": "https://files.example/l.tgz", "integrity": "sha512-a"}, "engines": {"node": ">=18"}},
+		"1.0.0": {"name": "left", "dist": {"tarball": "https://files.example/l.tgz", "integrity": "sha512-a"}, "engines": {"node": ">=18"},
+			"readme": "r", "devDependencies": {"d": "1"}, "Engines": "e", "scripts": {"install": "x"}},
 		"1.1.0": {"dist": {"tarball": "left/-/left-1.1.0.tgz", "shasum": "b", "unpackedSize": 7}},
 		"2.0.0": {"dist": {"tarball": "https://files.example/l.tgz"}},
 		"2.1.0": {"dist": {"tarball": "file:///etc/passwd", "shasum": "b"}},
@@ -36,7 +43,7 @@ func TestDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"name": "left", "dist-tags": {"latest": "1.1.0"}, "versions": {
-		"1.0.0": {"name": "left", "dist": {"tarball": "http://127.0.0.1:4873/file/0/left-1.0.0.tgz", "integrity": "sha512-a"}, "engines": {"node": ">=18"}},
+		"1.0.0": {"name": "left", "dist": {"tarball": "http://127.0.0.1:4873/file/0/left-1.0.0.tgz", "integrity": "sha512-a"}, "engines": {"node": ">=18"}, "scripts": {"install": "x"}},
 		"1.1.0": {"dist": {"tarball": "http://127.0.0.1:4873/file/1/left-1.1.0.tgz", "shasum": "b"}}
 	}}`
 	var g, w any
@@ -50,7 +57,7 @@ func TestDocument(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	for _, text := range []string{`null`, `{}`, `{"versions": null, "dist-tags": null}`} {
-		if got, err := read(t, text); err != nil || got != "{\"versions\":{},\"dist-tags\":{}\n,\"name\":\"left\"}" {
+		if got, err := read(t, text); err != nil || got != `{"versions":{},"dist-tags":{},"name":"left"}` {
 			t.Errorf("%s: got %q, %v", text, got, err)
 		}
 	}
@@ -78,6 +85,8 @@ func TestDocumentsAreBounded(t *testing.T) {
 		{"a number", `{"readme": ` + strings.Repeat("1", 2*maxDocumentExtra) + `}`, "is too long"},
 		{"blanks", `{` + strings.Repeat(" ", 2*maxDocumentValue) + `}`, "is too long"},
 		{"length", `{` + members(maxPageBytes/maxDocumentExtra+1, `"%d": "`+strings.Repeat("x", maxDocumentExtra-100)+`"`) + `}`, "longer than 67108864 bytes"},
+		{"a long document for npm", `{"versions": {` + members(40, `"1.0.%d": {"dist": {"shasum": "b", "tarball": "c"}, "deprecated": "`+strings.Repeat("x", maxDocumentValue-200)+`"}`) + `}}`, "more than 33554432 bytes for the build"},
+		{"long tags", `{"dist-tags": {` + members(maxLinks, `"%06d`+strings.Repeat("\xff", 80)+`": "`+strings.Repeat("1", 200)+`"`) + `}}`, "more than 33554432 bytes for the build"},
 		{"no end", `{"versions": {"1.0.0": `, "not that of a package"},
 		{"a list", `[]`, "not that of a package"},
 		{"versions as a list", `{"versions": []}`, "not that of a package"},

@@ -26,7 +26,7 @@ const (
 	maxPageBytes  = 64 << 20  // bytes of one project page
 	maxFetches    = 20_000    // requests of one build, pages and files together
 	maxFiles      = 200_000   // that pages name
-	maxFilesText  = 128 << 20 // bytes of their links; 200,000 links of an ordinary index have half of it
+	maxFilesText  = 128 << 20 // bytes of their URLs and names; 200,000 files of an ordinary index have a third of it
 	maxRedirects  = 3         // of one request
 	dialTimeout   = 10 * time.Second
 	headerTimeout = 30 * time.Second
@@ -62,13 +62,14 @@ type Fetcher struct {
 	stall    time.Duration
 	client   *http.Client
 	connect  Dial
+	large    chan struct{} // the turn of large answers
 
 	// mu guards the fields below. The requests of one build run in up to maxRelayed
 	// goroutines.
 	mu sync.Mutex
 	// Files are only appended, so the number in a link stays valid until the build ends.
 	files   []listedFile
-	text    int              // bytes of the links that were read
+	text    int              // bytes of files
 	fetches int              // requests to the index and to file hosts
 	bytes   int64            // of all bodies, pages included
 	private bool             // the index is on a private network
@@ -95,7 +96,10 @@ func New(c Config) *Fetcher {
 	base := *c.Index
 	base.User = nil
 	base.Path = strings.TrimSuffix(base.Path, "/") + "/"
-	f := &Fetcher{index: &base, user: c.Index.User, sources: c.Sources, registry: c.Registry, maxBytes: c.MaxBytes, stall: c.Stall, connect: c.Dial}
+	f := &Fetcher{
+		index: &base, user: c.Index.User, sources: c.Sources, registry: c.Registry,
+		maxBytes: c.MaxBytes, stall: c.Stall, connect: c.Dial, large: make(chan struct{}, 1),
+	}
 	if f.connect == nil {
 		f.connect = direct
 	}
@@ -171,35 +175,48 @@ func (f *Fetcher) page(ctx context.Context, project string) Response {
 	case !strings.Contains(r.Header.Get("Content-Type"), "html"):
 		return f.fail(fmt.Errorf("the page of %s has the type %.80q, not the HTML of PEP 503", project, r.Header.Get("Content-Type")))
 	}
-	limited := &io.LimitedReader{R: body, N: maxPageBytes + 1}
-	links, err := readPage(limited, r.Request.URL, f.takeText)
+	a := f.newAnswer(ctx)
+	if err := f.rewrite(a, project, body, r.Request.URL); err != nil {
+		a.Close()
+		return f.fail(err)
+	}
+	return Response{http.StatusOK, "text/html; charset=utf-8", a.length(), a}
+}
+
+// rewrite writes the page that the sandbox sees. It has the links of the index's page, each to the relay.
+func (f *Fetcher) rewrite(to io.Writer, project string, page io.Reader, at *url.URL) error {
+	if _, err := io.WriteString(to, pageBegin); err != nil {
+		return err
+	}
+	limited := &io.LimitedReader{R: page, N: maxPageBytes + 1}
+	var o Offer
+	err := readPage(limited, at, func(l link) error {
+		o.Add(l.name)
+		if !f.sources && !isWheel(l.name) {
+			return nil
+		}
+		number, err := f.keep(l)
+		if err != nil {
+			return err
+		}
+		if err := l.write(to, number); err != nil {
+			return fmt.Errorf("the page of %s has %w", project, err)
+		}
+		return nil
+	})
 	if err == nil && limited.N == 0 {
 		err = fmt.Errorf("the page of %s is longer than %d bytes", project, int64(maxPageBytes))
 	}
 	if err != nil {
-		return f.fail(err)
+		return err
 	}
-	f.noteOffer(project, links)
-	kept := links[:0]
-	for _, l := range links {
-		if f.sources || isWheel(l.name) {
-			kept = append(kept, l)
-		}
-	}
-	first, err := f.keep(kept)
-	if err != nil {
-		return f.fail(err)
-	}
-	text := writePage(kept, first)
-	return Response{http.StatusOK, "text/html; charset=utf-8", int64(len(text)), io.NopCloser(strings.NewReader(text))}
+	f.noteOffer(project, o)
+	_, err = io.WriteString(to, pageEnd)
+	return err
 }
 
 // noteOffer remembers the files that the index lists for a project, for the explanation of a failure.
-func (f *Fetcher) noteOffer(project string, links []link) {
-	var o Offer
-	for _, l := range links {
-		o.Add(l.name)
-	}
+func (f *Fetcher) noteOffer(project string, o Offer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.offers == nil {
@@ -215,30 +232,19 @@ func (f *Fetcher) Offered(project string) Offer {
 	return f.offers[project]
 }
 
-// takeText counts the bytes of a link.
-// It counts before the filter of sdists, because readPage holds all links in memory.
-func (f *Fetcher) takeText(size int) error {
+// keep remembers a file of a page and returns its number.
+func (f *Fetcher) keep(l link) (number int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.text += size; f.text > maxFilesText {
-		return fmt.Errorf("its pages have more than %d bytes of links", maxFilesText)
+	if f.text += len(l.url) + len(l.name); f.text > maxFilesText {
+		return 0, fmt.Errorf("its pages have more than %d bytes of links", maxFilesText)
 	}
-	return nil
-}
-
-// keep remembers the files of a page and returns the number of the first.
-func (f *Fetcher) keep(links []link) (first int, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	first = len(f.files)
-	if first+len(links) > maxFiles {
+	if len(f.files) >= maxFiles {
 		return 0, fmt.Errorf("its pages name more than %d files", maxFiles)
 	}
-	for _, l := range links {
-		// Copies: the originals are parts of larger texts.
-		f.files = append(f.files, listedFile{strings.Clone(l.url), strings.Clone(l.name), l.metadata != ""})
-	}
-	return first, nil
+	// Copies: the originals are parts of larger texts.
+	f.files = append(f.files, listedFile{strings.Clone(l.url), strings.Clone(l.name), l.metadata != ""})
+	return len(f.files) - 1, nil
 }
 
 // file answers a request for the file with number n. The name must be the listed one, or the

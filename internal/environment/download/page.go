@@ -18,23 +18,25 @@ type link struct {
 	url      string  // absolute, without a fragment
 	name     string  // of the file
 	hash     string  // "sha256=...", or empty
-	python   string  // data-requires-python, a specifier (PEP 503)
+	python   string  // data-requires-python, a specifier (PEP 503); empty if it is none
 	yanked   *string // data-yanked, the reason, which may be empty (PEP 592); nil: not yanked
 	metadata string  // data-core-metadata: the page says that NAME.metadata is there
 }
 
-// Bounds of a page. The daemon holds a page's links while it rewrites the page, and where they
-// lead until the build ends.
+// Bounds of a page. The daemon holds where its links lead until the build ends.
 const (
 	maxLinks    = 100_000   // other links count, too
 	maxTag      = 256 << 10 // bytes of a tag, or of the text between two tags
 	maxLinkText = 4 << 10   // bytes of a link with its attributes; a longer one is left out
 	maxFileName = 255       // bytes; no file system has longer names
+	maxPython   = 256       // bytes of data-requires-python
 )
 
 var (
 	fileName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._+!-]*$`)
 	linkHash = lazyregexp.New(`^(md5|sha1|sha224|sha256|sha384|sha512)=[0-9a-fA-F]{32,128}$`)
+	// The characters of specifiers (PEP 440). pip ignores a text that is none, too.
+	specifiers = lazyregexp.New(`^[A-Za-z0-9 .,<>=!~*+_()-]*$`)
 	// PEP 658: "true" or a hash of the metadata file.
 	metaHash = lazyregexp.New(`^(true|(sha256|sha384|sha512)=[0-9a-f]{64,128})$`)
 )
@@ -59,11 +61,10 @@ func (o *Offer) Add(file string) {
 	}
 }
 
-// readPage reads the links of a project's page (PEP 503). It leaves out links that are not
-// distributions. take gets the size of each link, in bytes, and ends the reading by an error.
+// readPage calls take with each link of a project's page (PEP 503). It leaves out links that are not
+// distributions. An error of take ends the reading.
 // The tokenizer holds one tag at a time. A parser would build the tree of a 64 MiB page.
-func readPage(r io.Reader, at *url.URL, take func(size int) error) ([]link, error) {
-	var links []link
+func readPage(r io.Reader, at *url.URL, take func(link) error) error {
 	count, moved := 0, false
 	z := xhtml.NewTokenizer(r)
 	z.SetMaxBuf(maxTag)
@@ -72,11 +73,11 @@ func readPage(r io.Reader, at *url.URL, take func(size int) error) ([]link, erro
 		case xhtml.ErrorToken:
 			switch err := z.Err(); err {
 			case io.EOF:
-				return links, nil
+				return nil
 			case xhtml.ErrBufferExceeded:
-				return nil, fmt.Errorf("its page has a tag or a text of more than %d bytes", maxTag)
+				return fmt.Errorf("its page has a tag or a text of more than %d bytes", maxTag)
 			default:
-				return nil, err
+				return err
 			}
 		case xhtml.StartTagToken, xhtml.SelfClosingTagToken:
 			t := z.Token()
@@ -90,7 +91,7 @@ func readPage(r io.Reader, at *url.URL, take func(size int) error) ([]link, erro
 					continue
 				}
 				if len(href) > maxLinkText {
-					return nil, fmt.Errorf("its page has a base of more than %d bytes", maxLinkText)
+					return fmt.Errorf("its page has a base of more than %d bytes", maxLinkText)
 				}
 				moved = true
 				if u, err := at.Parse(href); err == nil {
@@ -98,16 +99,15 @@ func readPage(r io.Reader, at *url.URL, take func(size int) error) ([]link, erro
 				}
 			case "a":
 				if count++; count > maxLinks {
-					return nil, fmt.Errorf("its page has more than %d links", maxLinks)
+					return fmt.Errorf("its page has more than %d links", maxLinks)
 				}
 				l, ok := newLink(t, at)
 				if !ok || l.size() > maxLinkText {
 					continue
 				}
-				if err := take(l.size()); err != nil {
-					return nil, err
+				if err := take(l); err != nil {
+					return err
 				}
-				links = append(links, l)
 			}
 		}
 	}
@@ -149,7 +149,9 @@ func newLink(t xhtml.Token, at *url.URL) (link, bool) {
 	}
 	u.Fragment, u.RawFragment, u.User = "", "", nil
 	l.url = u.String()
-	l.python, _ = attribute(t, "data-requires-python")
+	if v, _ := attribute(t, "data-requires-python"); len(v) <= maxPython && specifiers.MatchString(v) {
+		l.python = v
+	}
 	if why, ok := attribute(t, "data-yanked"); ok {
 		l.yanked = &why
 	}
@@ -163,30 +165,32 @@ func newLink(t xhtml.Token, at *url.URL) (link, bool) {
 	return l, true
 }
 
-// writePage makes the page that the sandbox sees: the same links, each to the
-// relay. Nothing of the index's own text is in it.
-// first is the number of the first link in the Fetcher's list. The hash stays in the
+// The begin and the end of the page that the sandbox sees.
+const (
+	pageBegin = "<!DOCTYPE html>\n<html><body>\n"
+	pageEnd   = "</body></html>\n"
+)
+
+// write writes a link as the sandbox sees it: to the relay. Nothing of the index's own text is in it.
+// number is the link's in the Fetcher's list. The hash stays in the
 // fragment, and pip checks the download against it; the daemon doesn't.
-func writePage(links []link, first int) string {
+func (l link) write(w io.Writer, number int) error {
 	var b strings.Builder
-	b.WriteString("<!DOCTYPE html>\n<html><body>\n")
-	for i, l := range links {
-		href := fmt.Sprintf("/file/%d/%s", first+i, url.PathEscape(l.name))
-		if l.hash != "" {
-			href += "#" + l.hash
-		}
-		fmt.Fprintf(&b, "<a href=\"%s\"", html.EscapeString(href))
-		if l.python != "" {
-			fmt.Fprintf(&b, " data-requires-python=\"%s\"", html.EscapeString(l.python))
-		}
-		if l.yanked != nil {
-			fmt.Fprintf(&b, " data-yanked=\"%s\"", html.EscapeString(*l.yanked))
-		}
-		if l.metadata != "" {
-			fmt.Fprintf(&b, " data-core-metadata=\"%s\" data-dist-info-metadata=\"%s\"", l.metadata, l.metadata)
-		}
-		fmt.Fprintf(&b, ">%s</a><br>\n", html.EscapeString(l.name))
+	href := fmt.Sprintf("/file/%d/%s", number, url.PathEscape(l.name))
+	if l.hash != "" {
+		href += "#" + l.hash
 	}
-	b.WriteString("</body></html>\n")
-	return b.String()
+	fmt.Fprintf(&b, "<a href=\"%s\"", html.EscapeString(href))
+	if l.python != "" {
+		fmt.Fprintf(&b, " data-requires-python=\"%s\"", html.EscapeString(l.python))
+	}
+	if l.yanked != nil {
+		fmt.Fprintf(&b, " data-yanked=\"%s\"", html.EscapeString(*l.yanked))
+	}
+	if l.metadata != "" {
+		fmt.Fprintf(&b, " data-core-metadata=\"%s\" data-dist-info-metadata=\"%s\"", l.metadata, l.metadata)
+	}
+	fmt.Fprintf(&b, ">%s</a><br>\n", html.EscapeString(l.name))
+	_, err := io.WriteString(w, b.String())
+	return err
 }

@@ -81,12 +81,15 @@ func (r registry) document(ctx context.Context, name string) Response {
 	default:
 		return r.fail(fmt.Errorf("it answered %s", answer.Status))
 	}
-	text, err := r.readDocument(name, body, answer.Request.URL)
-	if err != nil {
+	a := r.newAnswer(ctx)
+	if err := r.readDocument(name, body, answer.Request.URL, a); err != nil {
+		a.Close()
 		return r.fail(err)
 	}
-	return documentResponse(text)
+	return Response{http.StatusOK, documentType, a.length(), a}
 }
+
+const documentType = "application/vnd.npm.install-v1+json"
 
 // response answers with a document.
 func (p packument) response() Response {
@@ -94,9 +97,5 @@ func (p packument) response() Response {
 	if err != nil {
 		return status(http.StatusBadGateway)
 	}
-	return documentResponse(text)
-}
-
-func documentResponse(text []byte) Response {
-	return Response{http.StatusOK, "application/vnd.npm.install-v1+json", int64(len(text)), io.NopCloser(bytes.NewReader(text))}
+	return Response{http.StatusOK, documentType, int64(len(text)), io.NopCloser(bytes.NewReader(text))}
 }
