@@ -147,7 +147,7 @@ func (c *compiledCopier) file(from *os.File, prefix, name string) error {
 	cache := filepath.Join(prefix, cacheName)
 	if err := c.into.Mkdir(cache, 0o755); err == nil {
 		err = c.into.Chmod(cache, 0o755) // whatever the umask
-		if err != nil {
+		if err = errors.Join(err, charge(&c.frozen.size, 0, c.maxBytes)); err != nil {
 			return err
 		}
 	} else if !errors.Is(err, fs.ErrExist) {
@@ -161,8 +161,5 @@ func (c *compiledCopier) file(from *os.File, prefix, name string) error {
 	if err = errors.Join(err, to.Chmod(0o644), to.Close()); err != nil {
 		return err
 	}
-	if c.frozen.size += n; c.frozen.size > c.maxBytes {
-		return &errOversize{"bytes", c.maxBytes}
-	}
-	return nil
+	return charge(&c.frozen.size, n, c.maxBytes)
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/beneath"
 	"github.com/skillrun/skillrun/internal/lazyregexp"
+	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
@@ -30,6 +31,10 @@ const (
 	maxLinkTarget  = 1024    // bytes
 )
 
+// ownEntries is the number of entries that the daemon adds to an environment: its directory, root, its manifest, the
+// time of its last use, its key, and what writeVenv makes.
+const ownEntries = 10
+
 // builtDir is where a build leaves its result, beneath the workspace.
 const builtDir = "env"
 
@@ -37,7 +42,7 @@ const builtDir = "env"
 type frozen struct {
 	packages []string // "six==1.16.0", by name
 	digest   string
-	size     int64 // bytes of all files
+	size     int64 // bytes of files, links and directories, see charge
 	files    int   // files, links and directories
 }
 
@@ -79,7 +84,7 @@ func (e *entryError) Error() string { return fmt.Sprintf("%.200q is %s", e.path,
 // Links are checked after the walk, when all their targets are there. An error leaves a part
 // of the files in into.
 func freeze(changes *os.Root, into string, p *plan, maxBytes int64) (frozen, error) {
-	f := &freezer{into: into, maxBytes: maxBytes, node: p.node != nil, packages: map[string]string{}, buf: make([]byte, 128<<10)}
+	f := &freezer{into: into, maxBytes: maxBytes, size: ownEntries * skill.DiskBytes(0), node: p.node != nil, packages: map[string]string{}, buf: make([]byte, 128<<10)}
 	top, err := openDir(changes, builtDir)
 	if err != nil {
 		return frozen{}, &entryError{builtDir, "no directory any more"}
@@ -224,7 +229,19 @@ func (f *freezer) entry(dir *os.File, at, name string, depth int) error {
 	return &entryError{at, "a device, a pipe or a socket"}
 }
 
+// charge adds an entry to size, as it counts on disk; n is the length of a file, and 0 for a link or a directory. The
+// error says that size is more than limit.
+func charge(size *int64, n, limit int64) error {
+	if *size += skill.DiskBytes(n); *size > limit {
+		return &errOversize{"bytes", limit}
+	}
+	return nil
+}
+
 func (f *freezer) mkdir(at string) error {
+	if err := charge(&f.size, 0, f.maxBytes); err != nil {
+		return err
+	}
 	p := filepath.Join(f.into, at)
 	if err := os.Mkdir(p, 0o755); err != nil {
 		return err
@@ -276,8 +293,8 @@ func (f *freezer) file(from io.Reader, at string, executable bool) error {
 	if err = errors.Join(err, to.Chmod(mode), to.Close()); err != nil {
 		return err
 	}
-	if f.size += n; f.size > f.maxBytes {
-		return &errOversize{"bytes", f.maxBytes}
+	if err := charge(&f.size, n, f.maxBytes); err != nil {
+		return err
 	}
 	f.note(kind, at, hex.EncodeToString(sum.Sum(nil)))
 	return nil
@@ -292,6 +309,9 @@ func (f *freezer) link(dir *os.File, at, name string) error {
 	}
 	if n > maxLinkTarget {
 		return &entryError{at, "a link that is too long"}
+	}
+	if err := charge(&f.size, 0, f.maxBytes); err != nil {
+		return err
 	}
 	target := string(buf[:n])
 	if err := os.Symlink(target, filepath.Join(f.into, at)); err != nil {

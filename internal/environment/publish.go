@@ -62,7 +62,7 @@ func (k *kept) root() string { return filepath.Join(k.dir, rootName) }
 type manifestFile struct {
 	Digest   string   `json:"digest"`
 	Packages []string `json:"packages"`
-	Size     int64    `json:"size_bytes"`
+	Size     int64    `json:"disk_bytes"` // never 0
 	Python   string   `json:"python"`
 	Inodes   string   `json:"inodes"`
 }
@@ -267,6 +267,9 @@ func readKept(dir string, remove func(dir string) error) (*kept, error) {
 	var m manifestFile
 	if err := json.Unmarshal(text, &m); err != nil {
 		return nil, err
+	}
+	if m.Size <= 0 {
+		return nil, errors.New("its manifest has no disk_bytes")
 	}
 	fi, err := os.Lstat(filepath.Join(dir, usedName))
 	if err != nil {

@@ -49,14 +49,14 @@ func (d *derived) common() *derived { return d }
 // and again. A copy that no execution has used is an exception. Store.mu guards the fields, except for of.
 type compiledSkill struct {
 	derived
-	size int64     // bytes of the compiled files; the others are the snapshot's
+	size int64     // bytes of the compiled files and the directories; the other files are the snapshot's
 	used time.Time // zero: by no execution yet
 }
 
 // SkillDir returns the directory of this machine that an execution sees as the skill's folder: its
 // snapshot, or a copy of it that also has Python's compiled files. The copy is made in the
 // background, by CompileVenv, or after the first call for a skill with many modules. It has hard links to
-// the snapshot's files. Its compiled files count towards environments.bytes, and it goes as the least
+// the snapshot's files. Its compiled files and directories count towards environments.bytes, and it goes as the least
 // recently used environment does, with Forget, but not before the lease is released, and at the latest
 // at the next start.
 // The copy depends only on the snapshot and the interpreter, so all tenants share the copy of a skill that they all
@@ -195,18 +195,18 @@ func (s *Store) compileSkill(u Use, c *compiledSkill) {
 	}
 	defer func() { <-s.compiling }()
 	began := time.Now()
-	var size int64
+	var directories, files int64
 	dir, err := os.MkdirTemp(s.config.Dir, s.prefix(compiledPrefix))
 	if err == nil {
-		err = linkTree(u.Skill.Dir, dir)
+		directories, err = linkTree(u.Skill.Dir, dir)
 	}
 	if err == nil {
-		size, err = s.compileTree(s.life, u, dir)
+		files, err = s.compileTree(s.life, u, dir)
 	}
 	s.mu.Lock()
 	gone := c.gone
 	if err == nil && !gone {
-		c.dir, c.size = dir, size
+		c.dir, c.size = dir, directories+files
 		s.evict()
 	}
 	s.unlock()
@@ -223,13 +223,17 @@ func (s *Store) compileSkill(u Use, c *compiledSkill) {
 	}
 }
 
-// linkTree makes the directory to a copy of a snapshot, with hard links to its files and links.
-func linkTree(from, to string) error {
-	return filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
+// linkTree makes the directory to a copy of a snapshot, with hard links to its files and links. It returns the bytes
+// of the directories on disk.
+func linkTree(from, to string) (size int64, err error) {
+	err = filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		at := filepath.Join(to, strings.TrimPrefix(p, from))
+		if d.IsDir() {
+			size += skill.DiskBytes(0)
+		}
 		switch {
 		case p == from:
 			return os.Chmod(at, 0o755)
@@ -238,6 +242,7 @@ func linkTree(from, to string) error {
 		}
 		return os.Link(p, at)
 	})
+	return size, err
 }
 
 // compileTree adds the compiled files to a copy of a skill's snapshot, and returns their bytes. The sandbox runs only

@@ -235,11 +235,19 @@ func TestCompiledFilesAreBounded(t *testing.T) {
 	size := s.compiled[s.compiledKey(first)].size
 	var onDisk int64
 	err := filepath.WalkDir(one, func(p string, d fs.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(p, ".pyc") {
-			fi, _ := d.Info()
-			onDisk += fi.Size()
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			onDisk += skill.DiskBytes(0)
+		case strings.HasSuffix(p, ".pyc"):
+			fi, err := d.Info()
+			if err != nil {
+				return err
+			}
+			onDisk += skill.DiskBytes(fi.Size())
 		}
-		return err
+		return nil
 	})
 	if err != nil || size != onDisk || size == 0 {
 		t.Fatalf("counts %d bytes, and has %d on disk, %v", size, onDisk, err)

@@ -78,7 +78,7 @@ type Config struct {
 	InstallScripts bool
 	// Dial connects builds to the index, the registry and the hosts of files, for example through a proxy. Nil: directly.
 	Dial download.Dial
-	// Bytes bounds all environments together, and each. 0: DefaultBytes.
+	// Bytes bounds the room of all environments together on disk, and of each. 0: DefaultBytes.
 	Bytes int64
 	// Wall and MemoryBytes bound one build. The memory also holds the downloaded and the
 	// installed files. 0: DefaultWall, DefaultMemory.
@@ -112,9 +112,9 @@ type Environment struct {
 	// Digest is "sha256:" and 64 hex digits; empty: the skill needs no package.
 	Digest    string
 	Packages  []string // "six==1.16.0", by name
-	SizeBytes int64
-	Python    string // "system 3.11.2"; of Node packages "node 20.20.2"
-	Reused    bool   // it was there already
+	SizeBytes int64    // on disk, see skill.DiskBytes
+	Python    string   // "system 3.11.2"; of Node packages "node 20.20.2"
+	Reused    bool     // it was there already
 	BuildTime time.Duration
 }
 

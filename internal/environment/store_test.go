@@ -442,6 +442,25 @@ func TestStartAfterACrash(t *testing.T) {
 	}
 }
 
+// An environment whose manifest does not say its size on disk is built anew. It would not count.
+func TestEnvironmentWithoutSizeIsDropped(t *testing.T) {
+	s := newStore(t, nil)
+	k := put(t, s, "acme", "a", 10)
+	name := filepath.Join(k.dir, manifestName)
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	without := bytes.Replace(text, []byte("disk_bytes"), []byte("size_bytes"), 1)
+	if err := os.WriteFile(name, without, 0o600); err != nil || bytes.Equal(text, without) {
+		t.Fatalf("%v; %s", err, text)
+	}
+	again := openStore(t, s.config)
+	if got := keys(again); len(got) > 0 {
+		t.Errorf("got %v", got)
+	}
+}
+
 // An environment that was changed is not used, and can be built anew.
 func TestDamageIsNoticed(t *testing.T) {
 	for name, damage := range map[string]func(root string) error{

@@ -21,7 +21,7 @@ const (
 	// memory.
 	maxOwnVersions = 2000
 	maxSourceBytes = 2048    // of the URL that a pushed skill comes from
-	diskBlock      = 4 << 10 // the unit in which pushed skills count
+	diskBlock      = 4 << 10 // the unit of DiskBytes
 
 	scanAttempts = 3 // attempts at a folder that changes during the read
 )

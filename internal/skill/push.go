@@ -429,12 +429,17 @@ func (v View) notPushed(name string) error {
 	return &NotPushedError{sk.Name}
 }
 
-// diskBytes returns the size of a skill's snapshot on a disk with blocks of 4 KiB. Counted so, a quota
-// of bytes bounds the number of files, too.
+// DiskBytes returns the size of a file on a disk with blocks of 4 KiB; size is its length. A link, a directory and an
+// empty file have one block. Counted so, a bound on bytes bounds the number of files, too.
+func DiskBytes(size int64) int64 {
+	return max(1, (size+diskBlock-1)/diskBlock) * diskBlock
+}
+
+// diskBytes returns the size of a skill's snapshot on disk, see DiskBytes.
 func diskBytes(sk *Skill) int64 {
-	total := int64(diskBlock) // the directory itself
+	total := DiskBytes(0) // the directory itself
 	for e := range sk.Entries() {
-		total += max(1, (e.Size+diskBlock-1)/diskBlock) * diskBlock
+		total += DiskBytes(e.Size)
 	}
 	return total
 }
