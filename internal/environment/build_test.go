@@ -99,7 +99,7 @@ func TestBuildsAreInTheTenantsGroup(t *testing.T) {
 
 // A user reads what to do. Only a bound that has a key of the configuration names it.
 func TestTooLargeErrorHelps(t *testing.T) {
-	for what, key := range map[string]bool{"bytes": true, "files": false} {
+	for what, key := range map[string]bool{"bytes": true, "files": false, "packages": false, "bytes of names of packages": false} {
 		err := buildFailure(&plan{skill: "demo"}, &errOversize{what, 7})
 		if got := err.Error(); !strings.Contains(got, "more than 7 "+what) || !strings.Contains(got, "declare fewer") || strings.Contains(got, "environments.bytes") != key {
 			t.Errorf("%s: got %q", what, got)

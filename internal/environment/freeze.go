@@ -29,6 +29,10 @@ const (
 	maxFrozenDepth = 64      // nested directories
 	maxFrozenPath  = 1024    // bytes of a path from the environment's root
 	maxLinkTarget  = 1024    // bytes
+	// Packages are in memory and in the manifest, and in one message of PrepareSkill. An npm project of a thousand
+	// packages is a large one.
+	maxPackages     = 10_000
+	maxPackageBytes = 1 << 20 // of their names and versions
 )
 
 // ownEntries is the number of entries that the daemon adds to an environment: its directory, root, its manifest, the
@@ -60,6 +64,7 @@ type freezer struct {
 	lines    []string // of the digest
 	links    []string
 	packages map[string]string // by normal name
+	named    int               // bytes of packages
 	node     bool              // the tree is npm's
 	// manifests are the package.json of its packages.
 	manifests []string
@@ -365,7 +370,24 @@ func (f *freezer) readPackages() error {
 		if _, err := manifest.ParseRequirement(name + "==" + version); name == "" || err != nil {
 			return &entryError{filepath.Base(info), "of a package without a valid name and version"}
 		}
-		f.packages[manifest.NormalName(name)] = name + "==" + version
+		if err := f.add(manifest.NormalName(name), name+"=="+version); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add adds a package, as "six==1.16.0". The same package may be there more than once.
+func (f *freezer) add(key, text string) error {
+	if f.packages[key] == text {
+		return nil
+	}
+	f.packages[key] = text
+	if len(f.packages) > maxPackages {
+		return &errOversize{"packages", maxPackages}
+	}
+	if f.named += len(text); f.named > maxPackageBytes {
+		return &errOversize{"bytes of names of packages", maxPackageBytes}
 	}
 	return nil
 }

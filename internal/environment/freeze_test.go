@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,4 +81,39 @@ func TestEntriesCountAsOnDisk(t *testing.T) {
 func oversize(err error, what string, limit int64) bool {
 	over, ok := errors.AsType[*errOversize](err)
 	return ok && *over == errOversize{what, limit}
+}
+
+// The daemon keeps the names of packages in memory and in the manifest, and sends them in one message.
+func TestPackagesAreBounded(t *testing.T) {
+	t.Parallel()
+	dir := hosttest.Dir(t)
+	for name, text := range map[string]string{
+		"node_modules/one/package.json":                       `{"name": "one", "version": "1.0"}`,
+		"lib/python3.11/site-packages/one.dist-info/METADATA": "Name: one\nVersion: 1.0\n",
+	} {
+		at := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const one = "one==1.0"
+	for kind, read := range map[string]func(*freezer) error{"node": (*freezer).readNodePackages, "python": (*freezer).readPackages} {
+		with := func(packages, bytes int) *freezer {
+			f := &freezer{into: dir, manifests: slices.Repeat([]string{"node_modules/one/package.json"}, 2), packages: map[string]string{}, named: bytes}
+			for i := range packages {
+				f.packages[fmt.Sprint(i)] = ""
+			}
+			return f
+		}
+		f := with(maxPackages-1, maxPackageBytes-len(one))
+		if err := read(f); err != nil || len(f.packages) != maxPackages {
+			t.Errorf("%s, as many as fit: got %d packages, %v", kind, len(f.packages), err)
+		}
+		if err := read(with(maxPackages, 0)); !oversize(err, "packages", maxPackages) {
+			t.Errorf("%s: got %v, want too many packages", kind, err)
+		}
+		if err := read(with(0, maxPackageBytes-len(one)+1)); !oversize(err, "bytes of names of packages", maxPackageBytes) {
+			t.Errorf("%s: got %v, want too long names", kind, err)
+		}
+	}
 }

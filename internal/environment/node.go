@@ -258,7 +258,9 @@ func (f *freezer) readNodePackages() error {
 			continue
 		}
 		entry := p.Name + "==" + p.Version
-		f.packages[entry] = entry
+		if err := f.add(entry, entry); err != nil {
+			return err
+		}
 	}
 	if fi, err := os.Lstat(filepath.Join(f.into, "node_modules")); err != nil || !fi.IsDir() {
 		return &entryError{"node_modules", "no directory"}

@@ -33,8 +33,8 @@ const (
 	preparedName = "prepared"
 )
 
-// maxManifestBytes bounds a manifest.
-const maxManifestBytes = 4 << 20
+// maxManifestBytes bounds a manifest. It is more than freeze's bounds allow: JSON needs at most 6 bytes for one.
+const maxManifestBytes = 8 * maxPackageBytes
 
 var (
 	hexDigest  = lazyregexp.New(`^[0-9a-f]{64}$`)
@@ -305,6 +305,9 @@ func (s *Store) publish(ctx context.Context, key flightKey, b building, env Envi
 	text, err := json.Marshal(manifestFile{env.Digest, env.Packages, env.SizeBytes, env.Python, inodes})
 	if err != nil {
 		return err
+	}
+	if len(text) > maxManifestBytes { // the next start could not read it
+		return fmt.Errorf("manifest of an environment: %d bytes; at most %d are read", len(text), maxManifestBytes)
 	}
 	err = errors.Join(
 		os.WriteFile(filepath.Join(b.dir, manifestName), text, 0o600),

@@ -3,6 +3,7 @@ package environment
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"net/http"
@@ -439,6 +440,36 @@ func TestStartAfterACrash(t *testing.T) {
 	}
 	if _, err := os.Lstat(filepath.Join(dir, "acme", strings.Repeat("a", 64), newPrefix+"1")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the part that was not finished: got %v, want that it is gone", err)
+	}
+}
+
+// A manifest that a start could not read is not written.
+func TestManifestIsBounded(t *testing.T) {
+	s := newStore(t, nil)
+	for _, over := range []int{0, 1} {
+		b, err := s.newDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.fs.Close()
+		env := Environment{Digest: "sha256:" + keyOf("a"), Packages: []string{""}, SizeBytes: 1}
+		inodes, err := inodesOf(b.root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		empty, err := json.Marshal(manifestFile{env.Digest, env.Packages, env.SizeBytes, env.Python, inodes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		env.Packages[0] = strings.Repeat("x", maxManifestBytes-len(empty)+over)
+		err = s.publish(t.Context(), flightKey{"acme", keyOf("a")}, b, env, func() bool { return true })
+		if (err == nil) != (over == 0) {
+			t.Errorf("%d bytes beyond the bound: got %v", over, err)
+		}
+		s.discard(b.dir)
+		if got, want := keys(openStore(t, s.config)), []string{"acme/a"}; !slices.Equal(got, want) {
+			t.Errorf("%d bytes beyond the bound: a start finds %v, want %v", over, got, want)
+		}
 	}
 }
 
