@@ -307,9 +307,10 @@ var (
 		files: map[string]string{"sktop/__init__.py": "import skbase\ndef main():\n    print('top on', skbase.NAME)\n"}}
 )
 
-// leftIn lists the entries of a store's directory that are not finished environments.
+// leftIn lists the entries of a store's directory that are not finished environments, after what Open removes.
 func leftIn(t *testing.T, s *Store) []string {
 	t.Helper()
+	s.removal.Wait()
 	var found []string
 	entries, err := os.ReadDir(s.config.Dir)
 	if err != nil {

@@ -2,6 +2,7 @@ package environment
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -109,8 +110,8 @@ func (s *Store) temporary(name string) (is, own bool) {
 	return false, false
 }
 
-// load removes incomplete environments and learns the others. An error stops the daemon's start: a
-// store that can't be cleaned would fill the disk.
+// load learns the complete environments. It sets aside the others, and those beyond the bound, and removes them in the
+// background: the removal of one environment can take a minute, in which the daemon would refuse all tenants.
 func (s *Store) load() error {
 	if err := os.MkdirAll(s.config.Dir, 0o700); err != nil {
 		return err
@@ -118,16 +119,34 @@ func (s *Store) load() error {
 	if err := os.Chmod(s.config.Dir, 0o700); err != nil {
 		return err
 	}
-	remove := os.RemoveAll
+	remove := s.setAside
 	if s.config.Takeover {
 		remove = leave
 	}
 	s.mu.Lock()
-	defer s.unlock()
+	defer s.mu.Unlock()
 	if err := s.learn(remove); err != nil {
 		return err
 	}
 	s.evict()
+	trash := s.trash
+	s.trash = nil
+	s.removal.Go(func() { s.remove(trash) })
+	return nil
+}
+
+// setAside puts an entry into trash. A crash before its removal leaves a name that the next start removes. An entry that
+// cannot be renamed, for example on a full disk, is removed at once. The caller holds Store.mu.
+func (s *Store) setAside(path string) error {
+	is, _ := s.temporary(filepath.Base(path))
+	if !is || filepath.Dir(path) != s.config.Dir {
+		away := filepath.Join(s.config.Dir, s.prefix(oldPrefix)+rand.Text())
+		if err := os.Rename(path, away); err != nil {
+			return s.config.removeAll(path)
+		}
+		path = away
+	}
+	s.trash = append(s.trash, path)
 	return nil
 }
 
@@ -527,8 +546,13 @@ func (s *Store) unlock() {
 	trash := s.trash
 	s.trash = nil
 	s.mu.Unlock()
+	s.remove(trash)
+}
+
+// remove removes directories. The caller does not hold Store.mu.
+func (s *Store) remove(trash []string) {
 	for _, dir := range trash {
-		if err := os.RemoveAll(dir); err != nil {
+		if err := s.config.removeAll(dir); err != nil {
 			s.config.Log.Error("environment not removed; the next build tries again", "dir", dir, "err", err)
 			s.mu.Lock()
 			s.stuck = append(s.stuck, dir)

@@ -91,6 +91,8 @@ type Config struct {
 	Takeover bool
 	// Log gets messages for the operator. Nil: no log.
 	Log *slog.Logger
+	// removeAll removes a directory. Nil: os.RemoveAll. Tests set it.
+	removeAll func(dir string) error
 }
 
 // Defaults of Config.
@@ -146,6 +148,8 @@ type Store struct {
 	life   context.Context // of builds
 	end    context.CancelFunc
 	builds sync.WaitGroup
+	// removal removes what load has set aside. Close does not wait for it: the next start removes the rest.
+	removal sync.WaitGroup
 
 	mu       sync.Mutex
 	tenants  map[string]*tenant
@@ -171,8 +175,8 @@ type tenant struct {
 
 type flightKey struct{ tenant, key string }
 
-// Open opens a store. It removes the remains of a crash, learns the environments, and removes
-// environments beyond the bound. In a takeover it removes nothing, and leaves that to Adopt.
+// Open opens a store. It learns the environments. It removes the remains of a crash, and environments beyond the bound,
+// in the background. In a takeover it removes nothing, and leaves that to Adopt.
 func Open(c Config) (*Store, error) {
 	if c.Bytes == 0 {
 		c.Bytes = DefaultBytes
@@ -188,6 +192,9 @@ func Open(c Config) (*Store, error) {
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.removeAll == nil {
+		c.removeAll = os.RemoveAll
 	}
 	s := &Store{
 		config: c, run: strings.ToLower(rand.Text()[:8]), leaving: map[string]*kept{}, stall: download.StallTimeout, runner: buildProgram, machine: machine(), system: map[runtime.Image]*runtime.SystemPackages{},

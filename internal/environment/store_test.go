@@ -492,6 +492,45 @@ func TestEnvironmentWithoutSizeIsDropped(t *testing.T) {
 	}
 }
 
+// A start doesn't wait for the removal of what is not kept: the remains of a crash, a damaged environment, and one
+// beyond the bound. Their names are free at once, and the next start removes what a crash has left.
+func TestStartRemovesInTheBackground(t *testing.T) {
+	s := newStore(t, nil)
+	damaged := put(t, s, "acme", "a", 10)
+	put(t, s, "acme", "b", 10).used = time.Now().Add(-time.Hour)
+	put(t, s, "acme", "c", 10)
+	if err := os.Chtimes(filepath.Join(s.config.Dir, "acme", keyOf("b"), usedName), time.Time{}, time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(filepath.Join(damaged.dir, manifestName)), os.Mkdir(filepath.Join(s.config.Dir, newPrefix+"1"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	c := s.config
+	c.Bytes = 15
+	opened := make(chan struct{})
+	c.removeAll = func(dir string) error {
+		<-opened
+		return errors.New("this start is killed")
+	}
+	killed := openStore(t, c)
+	if got, want := keys(killed), []string{"acme/c"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got, err := filepath.Glob(filepath.Join(c.Dir, ".[no]*")); err != nil || len(got) < 3 { // and keys
+		t.Errorf("to be removed: %v, %v; want three directories", got, err)
+	}
+	isThere(t, damaged.dir, false)
+	close(opened)
+	killed.removal.Wait()
+	again := openStore(t, s.config)
+	if got, want := keys(again), []string{"acme/c"}; !slices.Equal(got, want) {
+		t.Errorf("after a crash: got %v, want %v", got, want)
+	}
+	if got := leftIn(t, again); len(got) > 0 {
+		t.Errorf("left behind: %v", got)
+	}
+}
+
 // An environment that was changed is not used, and can be built anew.
 func TestDamageIsNoticed(t *testing.T) {
 	for name, damage := range map[string]func(root string) error{

@@ -93,11 +93,7 @@ func (s *Store) Adopt(context.Context) error {
 		return errors.New("environments: there is nothing to adopt")
 	}
 	s.phase = sole
-	err := s.learn(func(dir string) error {
-		s.trash = append(s.trash, dir)
-		return nil
-	})
-	if err != nil {
+	if err := s.learn(s.setAside); err != nil {
 		s.phase = unadopted
 		return fmt.Errorf("environments: adopt: %w", err)
 	}
