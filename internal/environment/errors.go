@@ -150,7 +150,7 @@ func (e *BuildError) Error() string {
 // A TooLargeError is an environment beyond a bound.
 type TooLargeError struct {
 	Skill string
-	What  string // "bytes" on disk, "files", "packages", "bytes of names of packages"
+	What  string // "bytes" on disk, "files", "packages", "bytes of names of packages", "bytes of paths"
 	Limit int64
 }
 

@@ -33,6 +33,8 @@ const (
 	// packages is a large one.
 	maxPackages     = 10_000
 	maxPackageBytes = 1 << 20 // of their names and versions
+	// The paths of files and the targets of links are in memory until the digest is computed.
+	maxPathBytes = 64 << 20
 )
 
 // ownEntries is the number of entries that the daemon adds to an environment: its directory, root, its manifest, the
@@ -62,6 +64,7 @@ type freezer struct {
 	files    int
 	size     int64
 	lines    []string // of the digest
+	paths    int      // bytes of all paths and targets of links
 	links    []string
 	packages map[string]string // by normal name
 	named    int               // bytes of packages
@@ -182,6 +185,9 @@ func (f *freezer) entry(dir *os.File, at, name string, depth int) error {
 	if len(at) > maxFrozenPath || strings.ContainsFunc(at, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return &entryError{at, "a path that is too long or has control characters"}
 	}
+	if err := f.keep(at); err != nil {
+		return err
+	}
 	switch {
 	// The programs of packages come before the system's directories in PATH, so a package with
 	// a program python could replace the interpreter.
@@ -239,6 +245,14 @@ func (f *freezer) entry(dir *os.File, at, name string, depth int) error {
 func charge(size *int64, n, limit int64) error {
 	if *size += skill.DiskBytes(n); *size > limit {
 		return &errOversize{"bytes", limit}
+	}
+	return nil
+}
+
+// keep counts a path or the target of a link.
+func (f *freezer) keep(text string) error {
+	if f.paths += len(text); f.paths > maxPathBytes {
+		return &errOversize{"bytes of paths", maxPathBytes}
 	}
 	return nil
 }
@@ -319,6 +333,9 @@ func (f *freezer) link(dir *os.File, at, name string) error {
 		return err
 	}
 	target := string(buf[:n])
+	if err := f.keep(target); err != nil {
+		return err
+	}
 	if err := os.Symlink(target, filepath.Join(f.into, at)); err != nil {
 		return err
 	}

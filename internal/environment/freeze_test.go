@@ -117,3 +117,32 @@ func TestPackagesAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// The paths of all files, and the targets of all links, are in memory until the digest is computed.
+func TestPathsAreBounded(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{"file": "", "link": "-> ."} {
+		dir, into := t.TempDir(), t.TempDir()
+		at, bytes := filepath.Join(dir, name), len(name)
+		err := os.WriteFile(at, nil, 0o644)
+		if target, link := strings.CutPrefix(text, "-> "); link {
+			err = errors.Join(os.Remove(at), os.Symlink(target, at))
+			bytes += len(target)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, over := range []int{1, 0} {
+			top, err := os.Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer top.Close()
+			f := &freezer{into: into, maxBytes: 1 << 20, paths: maxPathBytes - bytes + over}
+			err = f.walk(top, "", 1)
+			if over == 0 && err != nil || over == 1 && !oversize(err, "bytes of paths", maxPathBytes) {
+				t.Errorf("%s, %d bytes beyond the bound: got %v", name, over, err)
+			}
+		}
+	}
+}
