@@ -103,6 +103,7 @@ func connectCause(message string) string {
 	for _, c := range []struct{ words, cause string }{
 		{"looked like an HTTP/1.1 header", "it answers in HTTP/1.1, which gRPC does not use"},
 		{"produced zero addresses", "its host is not found"},
+		{"received prior goaway", "the daemon stopped, or handed over to another one, before it answered"},
 	} {
 		if strings.Contains(message, c.words) {
 			return c.cause
@@ -121,6 +122,7 @@ func connectCause(message string) string {
 func connectHelp(message string) string {
 	for _, h := range []struct{ words, help string }{
 		{"permission denied", joinGroup},
+		{"received prior goaway", "run the command again"},
 		{"signed by unknown authority", "--tls-ca FILE has the authority of the daemon's certificate"},
 		{"cannot validate certificate for", "use a name that the daemon's certificate has, as the address or as --tls-server-name"},
 		{"certificate is valid for", "use a name that the daemon's certificate has, as the address or as --tls-server-name"},

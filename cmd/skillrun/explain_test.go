@@ -32,6 +32,7 @@ func TestUnreachable(t *testing.T) {
 		`connection error: desc = "transport: authentication handshake failed: tls: failed to verify certificate: x509: certificate is valid for a.example, not b.example"`: "cannot reach it: tls: failed to verify certificate: x509: certificate is valid for a.example, not b.example (use a name that the daemon's certificate has, as the address or as --tls-server-name)",
 		`connection error: desc = "error reading server preface: http2: frame too large, note that the frame header looked like an HTTP/1.1 header"`:                        "it answers in HTTP/1.1, which gRPC does not use (is it the address for MCP or for metrics? --address takes the one for gRPC)",
 		`name resolver error: produced zero addresses`: "its host is not found (check the name in the address)",
+		`connection error: desc = "error reading from server: EOF", received prior goaway: code: NO_ERROR, debug data: "graceful_stop"`: "the daemon stopped, or handed over to another one, before it answered (run the command again)",
 		`another form`: "another form (is skillrund running? skillrun doctor says more)",
 	} {
 		if got := a.explain(status.Error(codes.Unavailable, message)); got != "daemon at host:1: "+want {

@@ -70,6 +70,10 @@ func refuseBusy() *refusal {
 	return refuse(http.StatusServiceUnavailable, "request memory is full; retry shortly")
 }
 
+func (s *Server) refuseLarge() *refusal {
+	return refuse(http.StatusRequestEntityTooLarge, "the message is larger than %d bytes", s.maxMessage)
+}
+
 // ServeHTTP answers one request. The request must come through Serve, which adds its
 // connection to the context.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -104,6 +108,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	var e envelope
 	if r.Method == http.MethodPost {
+		if r.ContentLength > s.maxMessage { // before any of it comes
+			s.count(ctx, who)
+			s.refuseLarge().write(w)
+			return
+		}
 		release, ok := s.holdMessage(r)
 		if !ok {
 			refuseBusy().write(w)
@@ -256,7 +265,7 @@ func notFound(method string) *jsonrpc.Error {
 // without a Content-Length counts as the largest: nothing else is known of it.
 func (s *Server) holdMessage(r *http.Request) (release func(), ok bool) {
 	size := r.ContentLength
-	if size < 0 || size > s.maxMessage {
+	if size < 0 {
 		size = s.maxMessage
 	}
 	return s.hold(ingress.ConnOf(r), size)
@@ -288,7 +297,7 @@ func (s *Server) readMessage(w http.ResponseWriter, r *http.Request) (e envelope
 	control.SetReadDeadline(time.Now().Add(s.bodyTime))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.maxMessage))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		return e, refuse(http.StatusRequestEntityTooLarge, "the message is larger than %d bytes", s.maxMessage)
+		return e, s.refuseLarge()
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return e, refuse(http.StatusBadRequest, "the message did not arrive within %s", s.bodyTime)

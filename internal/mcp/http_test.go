@@ -534,6 +534,17 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	t.Logf("without HTTP: %v", <-cancelled)
 }
 
+// A message that is announced as too large is refused before it comes.
+func TestAnnouncedTooLarge(t *testing.T) {
+	d := startDaemon(t, nil)
+	conn := dial(t, d.mine)
+	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", Path, int64(1)<<40)
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || resp.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("got %v, %v", resp, err)
+	}
+}
+
 func dial(t *testing.T, socket string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("unix", socket)
