@@ -445,6 +445,7 @@ func (d *daemon) wait(ctx context.Context, signals signals) error {
 	d.executor.Drain(patience, late)
 	if handed {
 		d.awaitForwarded(ctx, began)
+		d.awaitBuilds(ctx)
 	}
 	// All executions have ended. Clients get some time to read the outcomes.
 	readers, cancel := context.WithTimeout(ctx, readerPatience)

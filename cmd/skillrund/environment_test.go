@@ -15,6 +15,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -238,6 +239,43 @@ func TestEnvironmentAfterAKill(t *testing.T) {
 	d = startDaemonIn(t, dir, extra)
 	until(t, "the remains are removed in the background", func() bool { return leftOver(t, dir) == 0 })
 	if stdout, stderr, code := prepareBy(t, d, "greet"); code != 0 {
+		t.Errorf("got %d, %q, %q", code, stdout, stderr)
+	}
+}
+
+// A build that is under way in a takeover goes on, and its client gets the answer. The earlier daemon waits for it.
+func TestBuildGoesOnInATakeover(t *testing.T) {
+	t.Parallel()
+	asked, hold := make(chan struct{}, 16), make(chan struct{})
+	release := sync.OnceFunc(func() { close(hold) })
+	defer release()
+	index := packageIndex(t, func() {
+		asked <- struct{}{}
+		<-hold
+	})
+	dir := newDir(t)
+	writeSkill(t, dir, "greet", needsGreet, nil)
+	d := startDaemonIn(t, dir, "environments: {index: \""+index+"\"}\n")
+	stream, err := d.skills.PrepareSkill(t.Context(), &pb.PrepareSkillRequest{Skill: "greet"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	next := d.takeOver()
+	until(t, "the earlier daemon waits for no build", func() bool {
+		return strings.Contains(d.log.String(), "builds of packages go on here") || d.hasExited()
+	})
+	// Without the build, the earlier daemon would end after readerPatience. With it, the next one does not wait for that.
+	next.run(code("calculator", "print(1)")).wantStdout(t, "1\n")
+	release()
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Errorf("the build ends with %v", err)
+	}
+	next.untilAlone(d)
+	if stdout, stderr, code := prepareBy(t, next, "greet"); code != 0 || !strings.Contains(stdout+stderr, "was there already") {
 		t.Errorf("got %d, %q, %q", code, stdout, stderr)
 	}
 }

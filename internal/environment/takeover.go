@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // A takeover: two daemons use the same directory. Theory of operation.
@@ -46,6 +47,29 @@ func (s *Store) HandOver(context.Context) error {
 	}
 	s.phase = handedOver
 	return nil
+}
+
+// buildsPeriod is the time between two looks of AwaitBuilds.
+const buildsPeriod = 20 * time.Millisecond
+
+// AwaitBuilds waits after HandOver until no build is under way, or ctx is done. It returns the number of builds that are
+// left.
+func (s *Store) AwaitBuilds(ctx context.Context) int {
+	look := time.NewTicker(buildsPeriod)
+	defer look.Stop()
+	for {
+		s.mu.Lock()
+		left := len(s.flights)
+		s.mu.Unlock()
+		if left == 0 {
+			return 0
+		}
+		select {
+		case <-ctx.Done():
+			return left
+		case <-look.C:
+		}
+	}
 }
 
 // Resume undoes HandOver. The next process must have ended.
