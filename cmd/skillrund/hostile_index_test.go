@@ -102,7 +102,7 @@ var lies = []lie{
 	// A page may have 64 MiB, or 100,000 short links. While the daemon reads it, Go's heap has
 	// as much garbage.
 	{name: "list", page: endless("", `<a href="sklist-1-py3-none-any.whl">`), most: 128 << 20, want: unavailable, says: "more than 100000 links"},
-	{name: "links", page: endless("", `<a href="sklinks-1-py3-none-any.whl" data-yanked="`+strings.Repeat("y", 3900)+`">`), most: 128 << 20, want: unavailable, says: "longer than 67108864 bytes"},
+	{name: "links", page: endless("", `<a href="sklinks-1-py3-none-any.whl" data-yanked="`+strings.Repeat("y", 3900)+`">`), most: 128 << 20, want: unavailable, says: "more than 33554432 bytes for the build"},
 	{name: "gzip", page: func(w http.ResponseWriter, _ string) {
 		w.Header().Set("Content-Type", "text/html")
 		w.Header().Set("Content-Encoding", "gzip")
