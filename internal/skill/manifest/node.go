@@ -199,7 +199,7 @@ func UnreadNodeLock(name string) string {
 // them, or the skill may bring them. err is about n.File.
 func (n *needsReader) refuseNode(file string, err error) {
 	line := 0
-	if broken, ok := errors.AsType[*JSONError](err); ok {
+	if broken, ok := errors.AsType[*jsonError](err); ok {
 		line = broken.Line
 	}
 	n.Warn(line, RuleNodePackages, "%v", err)
