@@ -129,18 +129,20 @@ func (s *Store) load() error {
 		return err
 	}
 	s.evict()
-	trash := s.trash
-	s.trash = nil
+	trash := s.takeTrash()
 	s.removal.Go(func() { s.remove(trash) })
 	return nil
 }
+
+// away returns a new name that the next start removes.
+func (s *Store) away() string { return filepath.Join(s.config.Dir, s.prefix(oldPrefix)+rand.Text()) }
 
 // setAside puts an entry into trash. A crash before its removal leaves a name that the next start removes. An entry that
 // cannot be renamed, for example on a full disk, is removed at once. The caller holds Store.mu.
 func (s *Store) setAside(path string) error {
 	is, _ := s.temporary(filepath.Base(path))
 	if !is || filepath.Dir(path) != s.config.Dir {
-		away := filepath.Join(s.config.Dir, s.prefix(oldPrefix)+rand.Text())
+		away := s.away()
 		if err := os.Rename(path, away); err != nil {
 			return s.config.removeAll(path)
 		}
@@ -510,15 +512,11 @@ func (s *Store) drop(t *tenant, k *kept) error {
 		s.retire(k)
 		return nil
 	}
-	away, err := os.MkdirTemp(s.config.Dir, s.prefix(oldPrefix))
-	if err != nil {
+	away := s.away()
+	if err := os.Rename(k.dir, away); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	s.trash = append(s.trash, away)
-	to := filepath.Join(away, "environment")
-	if err := os.Rename(k.dir, to); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
 	k.dir, k.gone = away, true
 	return nil
 }
@@ -541,12 +539,18 @@ func (s *Store) discardAgain() {
 
 // unlock releases the lock, then removes retired environments: removing a large tree takes
 // time. What can't be removed is kept in mind for the next build.
-// Every function that can put something into trash ends with it instead of mu.Unlock.
+// Every function but load that can put something into trash ends with it instead of mu.Unlock.
 func (s *Store) unlock() {
-	trash := s.trash
-	s.trash = nil
+	trash := s.takeTrash()
 	s.mu.Unlock()
 	s.remove(trash)
+}
+
+// takeTrash empties trash. The caller holds Store.mu, and removes what it gets.
+func (s *Store) takeTrash() []string {
+	trash := s.trash
+	s.trash = nil
+	return trash
 }
 
 // remove removes directories. The caller does not hold Store.mu.
