@@ -268,9 +268,13 @@ func (d *daemon) awaitForwarded(ctx context.Context, began time.Time) {
 // awaitBuilds waits for builds of packages, which may be under way or wait for others. Each may take
 // environments.wall_time.
 func (d *daemon) awaitBuilds(ctx context.Context) {
+	n := d.environments.Builds()
+	if n == 0 {
+		return
+	}
+	d.log.Info("takeover: builds of packages go on here until they end", "builds", n)
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(d.config.Environments.WallTime))
 	defer cancel()
-	d.log.Info("takeover: builds of packages go on here until they end")
 	if left := d.environments.AwaitBuilds(ctx); left > 0 {
 		d.log.Warn("takeover: builds of packages have not ended in environments.wall_time; their clients must prepare again", "builds", left)
 	}

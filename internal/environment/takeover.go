@@ -52,15 +52,20 @@ func (s *Store) HandOver(context.Context) error {
 // buildsPeriod is the time between two looks of AwaitBuilds.
 const buildsPeriod = 20 * time.Millisecond
 
+// Builds returns how many builds run or wait.
+func (s *Store) Builds() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.flights)
+}
+
 // AwaitBuilds waits after HandOver until no build is under way, or ctx is done. It returns the number of builds that are
 // left.
 func (s *Store) AwaitBuilds(ctx context.Context) int {
 	look := time.NewTicker(buildsPeriod)
 	defer look.Stop()
 	for {
-		s.mu.Lock()
-		left := len(s.flights)
-		s.mu.Unlock()
+		left := s.Builds()
 		if left == 0 {
 			return 0
 		}
