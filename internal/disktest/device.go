@@ -115,7 +115,7 @@ func (d *Device) serve() error {
 	for {
 		n, err := unix.Read(d.fuse, buffer)
 		switch {
-		case err == unix.ENODEV: // unmounted
+		case err == unix.ENODEV, err == unix.ECONNABORTED: // unmounted; ECONNABORTED: while the kernel gave a request
 			d.answering.Wait()
 			return errors.Join(unix.Close(d.fuse), d.file.Close())
 		case err == unix.EINTR, err == unix.EAGAIN, err == unix.ENOENT: // ENOENT: the request was interrupted

@@ -90,9 +90,8 @@ func TestMessagesAreHeld(t *testing.T) {
 	})
 	r := d.open(t, d.mine)
 	ping := `{"jsonrpc":"2.0","id":2,"method":"ping"}`
-	for _, body := range []string{ping, ping + strings.Repeat(" ", 20_000)} {
-		r.request("POST", body).Body.Close()
-	}
+	r.request("POST", ping).Body.Close()
+	r.send("POST", io.MultiReader(strings.NewReader(ping))).Body.Close() // without a Content-Length
 	mu.Lock()
 	if last := asked[len(asked)-2:]; last[0] != int64(len(ping)) || last[1] != 10_000 {
 		t.Errorf("asked for %v, want %d and 10000", last, len(ping))

@@ -27,7 +27,13 @@ type raw struct {
 // request sends a message and returns the response with its body unread.
 func (r *raw) request(method, body string, header ...string) *http.Response {
 	r.t.Helper()
-	req, err := http.NewRequestWithContext(r.t.Context(), method, endpoint, strings.NewReader(body))
+	return r.send(method, strings.NewReader(body), header...)
+}
+
+// send does a request. It has a Content-Length if net/http knows the type of body.
+func (r *raw) send(method string, body io.Reader, header ...string) *http.Response {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, endpoint, body)
 	if err != nil {
 		r.t.Fatal(err)
 	}
