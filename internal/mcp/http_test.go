@@ -572,7 +572,9 @@ func TestStop(t *testing.T) {
 	cancel()
 	stopped := make(chan struct{})
 	go func() { d.Stop(over); close(stopped) }()
-	if rest, err := io.ReadAll(reader); err != nil || !strings.Contains(string(rest), notifyLeave) || strings.Count(string(rest), "\n") != 1 {
+	// Stop may close the connection before it has asked the client to leave, because its context is over.
+	leave := `{"jsonrpc":"2.0","method":"` + notifyLeave + `"}` + "\n"
+	if rest, err := io.ReadAll(reader); err != nil || string(rest) != "" && string(rest) != leave {
 		t.Errorf("a connection without HTTP: got %q, %v", rest, err)
 	}
 	io.Copy(io.Discard, stream.Body)
