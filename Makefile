@@ -90,10 +90,10 @@ blank := $(empty) $(empty)
 # The tests of these packages don't count: they run the programs in bin/.
 UNCOUNTED := ./cmd/skillrund ./internal/bench ./internal/survey
 
-# These wait most of the time, so they run beside package sandbox.
-WAITING := ./internal/network ./cmd/skillrun ./internal/network/gateway
-# These take longest after sandbox. go test begins them in this order.
-LONGEST := ./internal/environment ./sandbox/internal/pyzygote ./internal/mcp ./internal/executor ./internal/toolview ./internal/record
+# The first of the other packages, in the order in which go test begins them: the longest one with those that wait most
+# of the time, and then the next longest ones.
+FIRST := ./sandbox ./internal/network ./cmd/skillrun ./internal/network/gateway \
+	./internal/environment ./sandbox/internal/pyzygote ./internal/mcp ./internal/executor ./internal/toolview ./internal/record
 
 # make lint runs vet. Test binaries need no symbol tables, which take time to link.
 TEST_FLAGS = -vet=off -ldflags='-s -w' -count=1 -timeout 40m
@@ -102,33 +102,31 @@ TEST_FLAGS = -vet=off -ldflags='-s -w' -count=1 -timeout 40m
 TEST_ENV = GOFLAGS="$${GOFLAGS:-} -trimpath -tags=$(TAGS)" SKILLRUN_BIN=$(CURDIR)/bin SKILLRUN_TEST_PYTHON=$(CURDIR)/.cache/python
 
 .PHONY: test
-test: packages-test $(TOOLS)/gotestsum $(TOOLS)/grpcurl build mcp-clients ## Runs every test but the mutations, as root
+test: packages-test ## Runs every test but the mutations, as root
+	@$(MAKE) --no-print-directory -j2 $(TOOLS)/gotestsum $(TOOLS)/grpcurl build mcp-clients
 	@echo "==> test"
 	@mkdir -p .cache
 	@$(MAKE) --no-print-directory -j2 test-counted test-uncounted
-	@cat $(foreach part,sandbox longest others faults uncounted,.cache/test-$(part).json) >.cache/test.json
+	@cat $(foreach part,counted uncounted faults,.cache/test-$(part).json) >.cache/test.json
 	@echo "==> coverage: the tests of all packages together, at least $(COVERED_LEAST) % in each of these"
-	@awk -v packages="$(COVERED)" -v least=$(COVERED_LEAST) -f .ci/coverage.awk $(foreach part,sandbox longest others faults,.cache/cover-$(part).out)
+	@awk -v packages="$(COVERED)" -v least=$(COVERED_LEAST) -f .ci/coverage.awk .cache/cover-counted.out .cache/cover-faults.out
 	@echo "==> promises: every one has its test, and the test ran"
 	@$(TEST_ENV) SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test.json SKILLRUN_TEST_MUTATION=later go test $(TEST_FLAGS) -run TestPromises ./docs/
 
 COUNTING := -coverpkg=$(subst $(blank),$(comma),$(COVERED:%=./%))
 
 # The two halves of make test, which runs them at the same time. The tests of cmd/skillrund take longest, and do not
-# wait for the packages of the other half, which are compiled again to count statements. Beside them package sandbox
-# runs first, which takes next longest, with packages that wait: with more work at a time, two processors are so busy that
-# tests reach their deadlines. The tests of the last group wait most of the time, so three packages run at a time.
+# wait for the packages of the other half, which are compiled again to count statements. One half ends about when the other
+# does, so both processors are busy to the end.
 .PHONY: test-counted test-uncounted
-COUNTED = $(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test-$(1).json -- $(TEST_FLAGS) -coverprofile=.cache/cover-$(1).out
+TESTED = $(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test-$(1).json -- $(TEST_FLAGS)
 test-counted:
-	@$(call COUNTED,sandbox) $(COUNTING) ./sandbox $(WAITING)
-	@$(call COUNTED,longest) $(COUNTING) $(LONGEST)
-	@$(call COUNTED,others) $(COUNTING) -p 3 $$(go list ./... | grep -vxF "$$(go list ./sandbox $(WAITING) $(LONGEST) $(UNCOUNTED))")
-	@echo "==> test of the probe, with sandboxes that lack a layer"
-	@$(call COUNTED,faults) -tags $(TAGS),skillrun_faults -coverpkg=./sandbox/internal/preflight -run '^TestProbeNamesWhatIsWeak$$' ./sandbox
+	@$(call TESTED,counted) -coverprofile=.cache/cover-counted.out $(COUNTING) -p 3 $(FIRST) $$(go list ./... | grep -vxF "$$(go list $(FIRST) $(UNCOUNTED))")
 
 test-uncounted:
-	@$(TEST_ENV) SKILLRUN_TEST_MUTATION=later gotestsum --format pkgname --jsonfile .cache/test-uncounted.json -- $(TEST_FLAGS) $(UNCOUNTED)
+	@SKILLRUN_TEST_MUTATION=later $(call TESTED,uncounted) $(UNCOUNTED)
+	@echo "==> test of the probe, with sandboxes that lack a layer"
+	@$(call TESTED,faults) -coverprofile=.cache/cover-faults.out -tags $(TAGS),skillrun_faults -coverpkg=./sandbox/internal/preflight -run '^TestProbeNamesWhatIsWeak$$' ./sandbox
 
 .PHONY: test-mutation
 test-mutation: packages-test $(TOOLS)/gotestsum $(TOOLS)/grpcurl build ## Runs the hostile suite against daemons without a layer or a bound, as root
