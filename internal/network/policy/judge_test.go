@@ -132,6 +132,7 @@ func TestSpecialAddressesNeedTheirOwnRule(t *testing.T) {
 		"64:ff9b::a9fe:a9fe": "link-local", "64:ff9b::7f00:1": "loopback", "64:ff9b::10.1.1.1": "private",
 		"64:ff9b:1::10.1.1.1": "reserved", "64:ff9b:1::93.184.216.34": "reserved", "64:ff9b:1:a9fe:a9:fe00::": "reserved",
 		"2002:a9fe:a9fe::1": "link-local", "2002:7f00:1::": "loopback",
+		"2606:2800::5efe:a9fe:a9fe": "link-local", "2606:2800::200:5efe:10.1.1.1": "private",
 		"2001:0:a00:1::": "private", "2001:0:5db8:d822:0:0:5601:5601": "link-local", "2001:0:5db8:d822:0:0:80ff:fffe": "loopback",
 		"fd00:ec2::254": "private", "168.63.129.16": "metadata", "192.0.0.192": "reserved", "192.0.0.1": "reserved",
 		"192.0.2.1": "documentation", "198.51.100.1": "documentation", "203.0.113.1": "documentation", "2001:db8::1": "documentation", "3fff::1": "documentation",
@@ -344,10 +345,13 @@ func forms(a [4]byte, rest [16]byte) []netip.Addr {
 	for i := range a {
 		b[12+i] = ^a[i]
 	}
+	isatap := with("2606:2800::/32", 12, 13, 14, 15).As16()
+	copy(isatap[8:], []byte{rest[8] & 0x02, 0, 0x5e, 0xfe})
 	return []netip.Addr{
 		with("::ffff:0:0/96", 12, 13, 14, 15), with("::/96", 12, 13, 14, 15), with("64:ff9b::/96", 12, 13, 14, 15),
 		with("64:ff9b:1::/48", 6, 7, 9, 10), with("64:ff9b:1::/48", 7, 9, 10, 11), with("64:ff9b:1::/48", 9, 10, 11, 12), with("64:ff9b:1::/48", 12, 13, 14, 15),
 		with("2002::/16", 2, 3, 4, 5), with("2001::/32", 4, 5, 6, 7), netip.AddrFrom16(b),
+		netip.AddrFrom16(isatap),
 	}
 }
 

@@ -81,6 +81,9 @@ var (
 	sixToFour  = cidr("2002::/16")
 )
 
+// isatap begins the interface identifiers of ISATAP, after their first byte (RFC 5214, 6.1).
+var isatap = [3]byte{0x00, 0x5e, 0xfe}
+
 func cidr(text string) netip.Prefix { return netip.MustParsePrefix(text) }
 
 func metadata(addr, name string) block {
@@ -140,23 +143,26 @@ func contains(outer, inner netip.Prefix) bool {
 
 // embedded returns the IPv4 addresses that a plain IPv6 address has in it. Where the format leaves it
 // open which bits they are, it returns all possible ones.
-func embedded(addr netip.Addr) []netip.Addr {
+func embedded(addr netip.Addr) (inner []netip.Addr) {
 	if !addr.Is6() {
 		return nil
 	}
 	b := addr.As16()
 	switch {
 	case nat64.Contains(addr), compatible.Contains(addr) && !addr.IsUnspecified() && !addr.IsLoopback():
-		return v4(b[12:16])
+		inner = v4(b[12:16])
 	case sixToFour.Contains(addr):
-		return v4(b[2:6])
+		inner = v4(b[2:6])
 	case teredo.Contains(addr):
 		client := ^binary.BigEndian.Uint32(b[12:16]) // the client's address is inverted
-		return append(v4(b[4:8]), v4(binary.BigEndian.AppendUint32(nil, client))...)
+		inner = append(v4(b[4:8]), v4(binary.BigEndian.AppendUint32(nil, client))...)
 	case localNAT64.Contains(addr): // the layouts of RFC 6052 for prefixes of 48, 56, 64 and 96 bits
-		return v4([]byte{b[6], b[7], b[9], b[10]}, []byte{b[7], b[9], b[10], b[11]}, b[9:13], b[12:16])
+		inner = v4([]byte{b[6], b[7], b[9], b[10]}, []byte{b[7], b[9], b[10], b[11]}, b[9:13], b[12:16])
 	}
-	return nil
+	if b[8]&^0x02 == 0 && [3]byte(b[9:12]) == isatap { // in any prefix; the bit says whether the IPv4 address is unique
+		inner = append(inner, v4(b[12:16])...)
+	}
+	return inner
 }
 
 func v4(each ...[]byte) (addrs []netip.Addr) {
