@@ -224,8 +224,10 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 	var result frozen
 	var freezeErr error
 	froze := false
-	// compile gets the rest of Wall, after the start, the build and the copying.
-	began := time.Now()
+	// Wall bounds the start, the build, the copying and the compiling together.
+	deadline := time.Now().Add(s.config.Wall)
+	copying, done := context.WithDeadlineCause(ctx, deadline, s.overtime(p))
+	defer done()
 	process, err := s.config.Host.Start(ctx, spec, sandbox.IO{
 		// Collect runs even if pip failed. Its error is kept here until explain has judged
 		// pip's end: a failed build often leaves a tree that can't be frozen, and pip's own
@@ -233,7 +235,7 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 		Stdin: stdin, Stdout: r, Stderr: last,
 		Collect: func(changes *os.Root) error {
 			froze = true
-			result, freezeErr = freeze(changes, dir, p, s.config.Bytes)
+			result, freezeErr = freeze(copying, changes, dir, p, s.config.Bytes)
 			return nil
 		},
 	})
@@ -272,7 +274,7 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 	if err := writeVenv(dir, p.python.Python); err != nil {
 		return frozen{}, err
 	}
-	return s.compile(ctx, p, dir, result, s.config.Wall-time.Since(began))
+	return s.compile(ctx, p, dir, result, time.Until(deadline))
 }
 
 // fetcher returns the Fetcher of a build, or nil if no index or registry is configured.
@@ -313,7 +315,10 @@ func (s *Store) complete(p *plan, got frozen) error {
 func buildFailure(p *plan, err error) error {
 	var over *errOversize
 	var entry *entryError
+	var late *BuildError
 	switch {
+	case errors.As(err, &late):
+		return late
 	case errors.As(err, &over):
 		return &TooLargeError{Skill: p.skill, What: over.what, Limit: over.limit}
 	case errors.As(err, &entry):
@@ -341,6 +346,11 @@ func startFailure(p *plan, err error) error {
 	return &BuildError{Skill: p.skill, Reason: reason}
 }
 
+// overtime is the error of a build that is not done when Wall is over.
+func (s *Store) overtime(p *plan) error {
+	return &BuildError{Skill: p.skill, Reason: fmt.Sprintf("not done after %s, the limit of environments.wall_time", s.config.Wall)}
+}
+
 // explain says why a build did not succeed, or nil.
 // The first cause that is known wins. An error of the index comes before pip's words,
 // because pip only sees a 502 from the relay. fetch and last may be nil if the sandbox ended
@@ -358,7 +368,7 @@ func (s *Store) explain(p *plan, exit sandbox.Exit, fetch *download.Fetcher, las
 			return fetch.Err()
 		}
 		// The time ran out for the build's own work, not for a download that stalled.
-		return fail("not done after %s, the limit of environments.wall_time", s.config.Wall)
+		return s.overtime(p)
 	case sandbox.OOMKilled:
 		if exit.OOMScope == sandbox.GroupMemory {
 			return fail("together with the tenant's executions it needs more than the tenant's memory (cgroup.memory), in which the packages lie, too")

@@ -3,6 +3,7 @@ package environment
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -59,6 +60,7 @@ type frozen struct {
 // Owners, times, extended attributes and hard links are not taken over. Each name of a hard
 // link becomes a file and counts with its full size.
 type freezer struct {
+	during   context.Context
 	into     string // exists and is empty
 	maxBytes int64
 	files    int
@@ -90,9 +92,9 @@ func (e *entryError) Error() string { return fmt.Sprintf("%.200q is %s", e.path,
 // freeze copies the files at builtDir of changes into a directory. The interpreter of p is part of
 // the digest.
 // Links are checked after the walk, when all their targets are there. An error leaves a part
-// of the files in into.
-func freeze(changes *os.Root, into string, p *plan, maxBytes int64) (frozen, error) {
-	f := &freezer{into: into, maxBytes: maxBytes, size: ownEntries * skill.DiskBytes(0), node: p.node != nil, packages: map[string]string{}, buf: make([]byte, 128<<10)}
+// of the files in into. When ctx is over, the error is its cause.
+func freeze(ctx context.Context, changes *os.Root, into string, p *plan, maxBytes int64) (frozen, error) {
+	f := &freezer{during: ctx, into: into, maxBytes: maxBytes, size: ownEntries * skill.DiskBytes(0), node: p.node != nil, packages: map[string]string{}, buf: make([]byte, 128<<10)}
 	top, err := openDir(changes, builtDir)
 	if err != nil {
 		return frozen{}, &entryError{builtDir, "no directory any more"}
@@ -176,6 +178,9 @@ var pythonProgram = lazyregexp.New(`^(bin|node_modules/\.bin)/python[0-9.]*$`)
 // entry copies one entry of dir. at is its path from the environment's root. Stat and open
 // are two calls, but no process is left that could exchange the entry between them.
 func (f *freezer) entry(dir *os.File, at, name string, depth int) error {
+	if f.during.Err() != nil {
+		return context.Cause(f.during)
+	}
 	if f.files++; f.files > maxFrozenFiles {
 		return &errOversize{"files", maxFrozenFiles}
 	}

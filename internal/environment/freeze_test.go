@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -43,7 +44,31 @@ func freezeFiles(t *testing.T, p *plan, maxBytes int64, files map[string]string)
 		t.Fatal(err)
 	}
 	defer root.Close()
-	return freeze(root, into, p, maxBytes)
+	return freeze(t.Context(), root, into, p, maxBytes)
+}
+
+// Copying ends with the time of the build, also in the middle of the files.
+func TestFreezeEndsInTime(t *testing.T) {
+	t.Parallel()
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := errors.Join(root.MkdirAll(builtDir, 0o755), root.WriteFile(builtDir+"/file", nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	p, late := &plan{skill: "s"}, &BuildError{Skill: "s", Reason: "late"}
+	over, cancel := context.WithCancelCause(t.Context())
+	cancel(late)
+	into := t.TempDir()
+	_, err = freeze(over, root, into, p, 1<<20)
+	if got := buildFailure(p, err); got != error(late) {
+		t.Errorf("got %v, want %v", got, late)
+	}
+	if left, err := os.ReadDir(into); err != nil || len(left) > 0 {
+		t.Errorf("copied %v, %v", left, err)
+	}
 }
 
 // Files, links and directories count with the blocks that they have on disk, however little is in them.
@@ -138,7 +163,7 @@ func TestPathsAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer top.Close()
-			f := &freezer{into: into, maxBytes: 1 << 20, paths: maxPathBytes - bytes + over}
+			f := &freezer{during: t.Context(), into: into, maxBytes: 1 << 20, paths: maxPathBytes - bytes + over}
 			err = f.walk(top, "", 1)
 			if over == 0 && err != nil || over == 1 && !oversize(err, "bytes of paths", maxPathBytes) {
 				t.Errorf("%s, %d bytes beyond the bound: got %v", name, over, err)
