@@ -394,7 +394,10 @@ func waitUntilGone(t *testing.T, pid string) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	ready, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 60_000)
+	ready, err := 0, unix.EINTR // signals of the Go runtime interrupt poll(2)
+	for err == unix.EINTR {
+		ready, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 60_000)
+	}
 	if err != nil || ready != 1 {
 		t.Errorf("the bundle outlived its parent: %v", err)
 	}
