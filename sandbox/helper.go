@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/filelock"
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 )
 
@@ -77,7 +78,7 @@ func claimHelperID(first, number uint32) (id uint32, lock *os.File, err error) {
 		if err = lockIDs(locks, id, 1); err == nil {
 			return id, locks, nil
 		}
-		if !errors.Is(err, errLocked) {
+		if !errors.Is(err, filelock.ErrHeld) {
 			break
 		}
 	}

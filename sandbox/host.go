@@ -16,6 +16,7 @@ import (
 	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/internal/filelock"
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 	"github.com/skillrun/skillrun/sandbox/internal/mount"
 	"github.com/skillrun/skillrun/sandbox/internal/preflight"
@@ -200,7 +201,7 @@ func (h *Host) open(ctx context.Context) (err error) {
 // begin sweeps dead instances and makes this one. It holds the lock of StateDir, so
 // that no other daemon does the same at the same time.
 func (h *Host) begin(ctx context.Context) error {
-	lock, err := waitForLock(ctx, filepath.Join(h.config.StateDir, "lock"))
+	lock, err := filelock.AwaitOpen(ctx, filepath.Join(h.config.StateDir, "lock"), filelock.Exclusive)
 	if err != nil {
 		return err
 	}
@@ -232,7 +233,7 @@ func (h *Host) Resume() { h.pool.setFrugal(false) }
 func (h *Host) Sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
 	defer cancel()
-	lock, err := waitForLock(ctx, filepath.Join(h.config.StateDir, "lock"))
+	lock, err := filelock.AwaitOpen(ctx, filepath.Join(h.config.StateDir, "lock"), filelock.Exclusive)
 	if err == nil {
 		err = errors.Join(h.awaitOthers(ctx), sweep(h.config, h.cgroups))
 		lock.Close()
@@ -252,7 +253,7 @@ func (h *Host) awaitOthers(ctx context.Context) error {
 			continue
 		}
 		path := filepath.Join(h.config.StateDir, "instances", name, "lock")
-		lock, lerr := waitForLock(ctx, path)
+		lock, lerr := filelock.AwaitOpen(ctx, path, filelock.Exclusive)
 		if lerr == nil {
 			lock.Close()
 		} else if !errors.Is(lerr, fs.ErrNotExist) { // a missing file: another process has just removed the instance

@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/filelock"
 )
 
 // idLocks holds the locks of ids. Ids belong to the machine, so all daemons use this directory, whatever their
@@ -35,11 +37,11 @@ func openIDLocks(dir string) (*os.File, error) {
 // lockIDs locks a range of ids until locks, a file of openIDLocks, is closed, or until the daemon's death. The lock of an
 // id is on the byte at its offset (open file description locks, fcntl_locking(2)). So two daemons never have an id in
 // common, also if their configurations divide the ids differently. If another file has one of the locks, the error is an
-// errLocked.
+// filelock.ErrHeld.
 func lockIDs(locks *os.File, first, count uint32) error {
 	err := unix.FcntlFlock(locks.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Start: int64(first), Len: int64(count)})
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
-		err = errLocked
+		err = filelock.ErrHeld
 	}
 	if err != nil {
 		return fmt.Errorf("ids %d to %d: %w", first, first+count-1, err)

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -15,8 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/skillrun/skillrun/internal/filelock"
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 	"github.com/skillrun/skillrun/sandbox/internal/mount"
 	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
@@ -67,7 +65,7 @@ func newInstance(c Config, h *cgroup.Hierarchy) (_ *instance, err error) {
 	if err := os.Mkdir(i.state, 0o700); err != nil {
 		return nil, err
 	}
-	if i.lock, err = lockFile(filepath.Join(i.state, "lock")); err != nil {
+	if i.lock, err = filelock.Open(filepath.Join(i.state, "lock"), filelock.Exclusive); err != nil {
 		return nil, err
 	}
 	if err := h.Save(filepath.Join(i.state, groupsFile)); err != nil {
@@ -97,45 +95,6 @@ func (i *instance) close() error {
 	return err
 }
 
-// waitForLock locks path as soon as no other process holds the lock.
-func waitForLock(ctx context.Context, path string) (*os.File, error) {
-	for {
-		f, err := lockFile(path)
-		if !errors.Is(err, errLocked) {
-			return f, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", err, context.Cause(ctx))
-		case <-time.After(lockPeriod):
-		}
-	}
-}
-
-// lockPeriod is how often waitForLock tries: flock(2) can wait, but not until a deadline.
-const lockPeriod = 10 * time.Millisecond
-
-// errLocked means that another process holds the lock, so that process is alive.
-var errLocked = errors.New("locked")
-
-// lockFile returns a file with an exclusive lock, or an errLocked. The lock belongs to the open
-// file, so the kernel frees it when this process dies. Programs that it executes don't
-// inherit the file: Go opens files with O_CLOEXEC.
-func lockFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		if err == unix.EWOULDBLOCK {
-			err = errLocked
-		}
-		return nil, fmt.Errorf("lock %s: %w", path, err)
-	}
-	return f, nil
-}
-
 // sweep removes the processes, cgroups, mounts and directories of dead instances. It
 // touches no instance whose lock is held.
 func sweep(c Config, h *cgroup.Hierarchy) error {
@@ -145,8 +104,8 @@ func sweep(c Config, h *cgroup.Hierarchy) error {
 	}
 	for _, name := range names {
 		dir := filepath.Join(c.StateDir, "instances", name)
-		lock, err := lockFile(filepath.Join(dir, "lock"))
-		if errors.Is(err, errLocked) || errors.Is(err, fs.ErrNotExist) {
+		lock, err := filelock.Open(filepath.Join(dir, "lock"), filelock.Exclusive)
+		if errors.Is(err, filelock.ErrHeld) || errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
@@ -266,7 +225,7 @@ func claimBlock(c Config) (*idBlock, error) {
 		}
 		first := c.FirstID + n*size
 		err = lockIDs(locks, first, size)
-		busy := errors.Is(err, errLocked)
+		busy := errors.Is(err, filelock.ErrHeld)
 		if err == nil {
 			// A process of a dead daemon with another StateDir may have one. The lock comes first: while a daemon
 			// lives, it may start such a process at any time.

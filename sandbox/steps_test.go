@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/skillrun/skillrun/internal/filelock"
 	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 
@@ -39,7 +40,7 @@ func TestStepsNameTheirObject(t *testing.T) {
 		try  func() error
 		want string
 	}{
-		{"lock nowhere", func() error { _, err := lockFile(none + "/lock"); return err }, none},
+		{"lock nowhere", func() error { _, err := filelock.Open(none+"/lock", filelock.Exclusive); return err }, none},
 		{"sweep of nothing", func() error { return sweep(Config{StateDir: none}, h) }, none},
 		{"instance without a state directory", func() error {
 			_, err := newInstance(Config{StateDir: none, RunDir: dir, FirstID: c.FirstID, IDs: 2}, h)
@@ -140,12 +141,12 @@ func TestOpenIsHindered(t *testing.T) {
 		want   string
 	}{
 		{"another daemon sweeps", func(t *testing.T, c *Config) func() {
-			lock, err := lockFile(filepath.Join(c.StateDir, "lock"))
+			lock, err := filelock.Open(filepath.Join(c.StateDir, "lock"), filelock.Exclusive)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return func() { lock.Close() }
-		}, "locked: context canceled"},
+		}, "another process holds the lock: context canceled"},
 		{"all ids are taken", func(t *testing.T, c *Config) func() {
 			c.FirstID, c.IDs = 1<<30+8, 2
 			ids, err := claimBlock(*c)

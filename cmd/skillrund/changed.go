@@ -16,9 +16,8 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/skillrun/skillrun/internal/durable"
+	"github.com/skillrun/skillrun/internal/filelock"
 )
 
 // The three ways in which a changed key of the configuration takes effect.
@@ -256,5 +255,5 @@ func stateLocked(dir string) bool {
 		return false
 	}
 	defer f.Close()
-	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+	return errors.Is(filelock.Try(f, filelock.Shared), filelock.ErrHeld)
 }

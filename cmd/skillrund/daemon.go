@@ -14,13 +14,12 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/skillrun/skillrun/internal/audit"
 	"github.com/skillrun/skillrun/internal/durable"
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/failpoint"
+	"github.com/skillrun/skillrun/internal/filelock"
 	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/ingress/budget"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
@@ -637,15 +636,11 @@ func lockState(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	deadline := time.Now().Add(lockPatience)
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	for errors.Is(err, unix.EWOULDBLOCK) && time.Now().Before(deadline) {
-		time.Sleep(10 * time.Millisecond)
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	}
-	if err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
+	defer cancel()
+	if err := filelock.Await(ctx, f, filelock.Exclusive); err != nil {
 		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
+		if errors.Is(err, filelock.ErrHeld) {
 			return nil, fmt.Errorf("state_dir %s: another skillrund uses it; stop that one, or choose another directory", dir)
 		}
 		return nil, fmt.Errorf("state_dir %s: %w", dir, err)

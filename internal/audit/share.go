@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/durable"
+	"github.com/skillrun/skillrun/internal/filelock"
 )
 
 // Two processes share a log during a takeover: the earlier process has called Share, and the next process has opened
@@ -26,10 +28,10 @@ import (
 // A log that is not shared makes no system calls for these locks between Open and Close.
 
 // lockPatience bounds how long Open and Own wait for the locks of a killed daemon: its children have copies of its
-// descriptors until their exec. Open and Own try again after each lockInterval.
+// descriptors until their exec. Own tries again after each ownInterval.
 const (
 	lockPatience = 3 * time.Second
-	lockInterval = 10 * time.Millisecond
+	ownInterval  = 10 * time.Millisecond
 )
 
 // lock takes both locks for Open. Without them, two daemons would write two chains into one file, and no verification
@@ -42,42 +44,24 @@ func (l *Log) lock() (err error) {
 	if err != nil {
 		return err
 	}
-	how := unix.LOCK_EX
+	kind := filelock.Exclusive
 	if l.shared {
-		how = unix.LOCK_SH
+		kind = filelock.Shared
 	}
-	if err := tryFlock(l.living, how); err != nil {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), lockPatience, fmt.Errorf("for more than %s", lockPatience))
+	defer cancel()
+	if err := filelock.Await(ctx, l.living, kind); err != nil {
 		return l.foreign(err)
 	}
-	if err := tryFlock(l.dir, unix.LOCK_EX); err != nil {
+	if err := filelock.Await(ctx, l.dir, filelock.Exclusive); err != nil {
 		return l.foreign(err)
 	}
-	return flock(l.living, unix.LOCK_SH)
+	return filelock.Lock(l.living, filelock.Shared)
 }
 
 // foreign returns the error for a log that another process has open.
 func (l *Log) foreign(err error) error {
 	return fmt.Errorf("%s: another skillrund writes its audit log there; stop that one, or choose another audit.dir: %w", l.Dir, err)
-}
-
-// flock calls flock(2), again if a signal interrupts it. Without LOCK_NB it waits without a bound.
-func flock(f *os.File, how int) error {
-	for {
-		if err := unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
-}
-
-// tryFlock calls flock(2) without blocking, again and again for at most lockPatience.
-func tryFlock(f *os.File, how int) error {
-	for deadline := time.Now().Add(lockPatience); ; {
-		err := flock(f, how|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
-			return err
-		}
-		time.Sleep(lockInterval)
-	}
 }
 
 // Share lets a next process open the log and write to it, too. Until Own, each entry costs some more system calls.
@@ -93,7 +77,7 @@ func (l *Log) Share() error {
 	if l.shared {
 		return nil
 	}
-	if err := flock(l.dir, unix.LOCK_UN); err != nil {
+	if err := filelock.Unlock(l.dir); err != nil {
 		return fmt.Errorf("share the audit log: %w", err)
 	}
 	l.shared = true
@@ -112,13 +96,13 @@ func (l *Log) Own() error {
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
+		if !errors.Is(err, filelock.ErrHeld) {
 			return fmt.Errorf("own the audit log: %w", err)
 		}
 		if time.Now().After(deadline) {
 			return l.foreign(err)
 		}
-		time.Sleep(lockInterval)
+		time.Sleep(ownInterval)
 	}
 }
 
@@ -135,8 +119,8 @@ func (l *Log) own() error {
 		return err
 	}
 	// No plain Open can take the file lock in between and continue: it needs the directory, too.
-	err := flock(l.living, unix.LOCK_EX|unix.LOCK_NB)
-	if errSH := flock(l.living, unix.LOCK_SH); err == nil {
+	err := filelock.Try(l.living, filelock.Exclusive)
+	if errSH := filelock.Lock(l.living, filelock.Shared); err == nil {
 		err = errSH
 	}
 	if err != nil {
@@ -152,7 +136,7 @@ func (l *Log) enter() error {
 	if !l.shared {
 		return nil
 	}
-	if err := flock(l.dir, unix.LOCK_EX); err != nil {
+	if err := filelock.Lock(l.dir, filelock.Exclusive); err != nil {
 		return err
 	}
 	err := l.catchUp()
@@ -165,7 +149,7 @@ func (l *Log) enter() error {
 // leave lets the other process write to a shared log.
 func (l *Log) leave() {
 	if l.shared {
-		_ = flock(l.dir, unix.LOCK_UN) // it cannot fail: the descriptor is open
+		_ = filelock.Unlock(l.dir) // it cannot fail: the descriptor is open
 	}
 }
 

@@ -14,9 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/skillrun/skillrun/internal/durable"
+	"github.com/skillrun/skillrun/internal/filelock"
 )
 
 // Config says where images are stored and how large they may be.
@@ -80,7 +79,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		return nil, fmt.Errorf("images: %w", err)
 	}
 	var err error
-	if s.lock, err = waitForLock(ctx, filepath.Join(c.Dir, lockName)); err != nil {
+	if s.lock, err = filelock.AwaitOpen(ctx, filepath.Join(c.Dir, lockName), filelock.Exclusive); err != nil {
 		return nil, fmt.Errorf("images: %w", err)
 	}
 	if err := s.sweep(); err != nil {
@@ -149,7 +148,7 @@ func (s *Store) Get(ctx context.Context, source Source) (Unpacked, error) {
 	if s.used[name] == nil {
 		// Only drop takes this lock exclusively, and drop needs the store's lock, which this
 		// process holds. So the attempt can't meet a removal.
-		lock, err := lockFile(filepath.Join(s.config.Dir, name+lockSuffix), unix.LOCK_SH)
+		lock, err := filelock.Open(filepath.Join(s.config.Dir, name+lockSuffix), filelock.Shared)
 		if err != nil {
 			return Unpacked{}, fmt.Errorf("images: %w", err)
 		}
@@ -221,12 +220,15 @@ func (s *Store) Prune() error {
 // adoptPatience is how long Adopt waits for the locks of a process that dies.
 const adoptPatience = 5 * time.Second
 
+// adoptPause is the time between two attempts of Adopt.
+const adoptPause = 20 * time.Millisecond
+
 // Adopt removes the images that only the earlier daemon of a takeover has used. Call it after Prune, when the earlier
 // daemon has ended. After an error it can be called again.
 func (s *Store) Adopt(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, adoptPatience)
 	defer cancel()
-	lock, err := waitForLock(ctx, filepath.Join(s.config.Dir, lockName))
+	lock, err := filelock.AwaitOpen(ctx, filepath.Join(s.config.Dir, lockName), filelock.Exclusive)
 	if err != nil {
 		return fmt.Errorf("images: %w", err)
 	}
@@ -243,8 +245,8 @@ func (s *Store) Adopt(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("images: remove %s: %w", locked, errLocked)
-		case <-time.After(lockPeriod):
+			return fmt.Errorf("images: remove %s: %w", locked, filelock.ErrHeld)
+		case <-time.After(adoptPause):
 		}
 	}
 }
@@ -262,7 +264,7 @@ func (s *Store) dropUnused() (locked string, err error) {
 			continue
 		}
 		switch err := s.drop(name); {
-		case errors.Is(err, errLocked):
+		case errors.Is(err, filelock.ErrHeld):
 			locked = name
 		case err != nil:
 			return "", err
@@ -271,11 +273,11 @@ func (s *Store) dropUnused() (locked string, err error) {
 	return locked, nil
 }
 
-// drop removes an image, unless another process uses it (errLocked). It renames the image first, so that sweep
+// drop removes an image, unless another process uses it (filelock.ErrHeld). It renames the image first, so that sweep
 // removes the rest after a crash.
 func (s *Store) drop(name string) error {
 	path := filepath.Join(s.config.Dir, name)
-	lock, err := lockFile(path+lockSuffix, unix.LOCK_EX)
+	lock, err := filelock.Open(path+lockSuffix, filelock.Exclusive)
 	if err != nil {
 		return err
 	}
@@ -301,44 +303,4 @@ func (s *Store) Close() error {
 		s.lock = nil
 	}
 	return nil
-}
-
-// errLocked says that another process holds the lock.
-var errLocked = errors.New("another process holds the lock")
-
-// lockFile opens a file and takes a flock(2) on it without waiting. It returns errLocked if
-// another process holds the lock. The lock ends with the file's descriptor, so the kernel
-// releases the lock of a dead process.
-func lockFile(path string, how int) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = errLocked
-		}
-		return nil, fmt.Errorf("lock %s: %w", path, err)
-	}
-	return f, nil
-}
-
-// lockPeriod is the time between two attempts. flock(2) without LOCK_NB would wait in the
-// kernel, where the end of ctx can't reach it.
-const lockPeriod = 20 * time.Millisecond
-
-// waitForLock takes an exclusive lock and tries every lockPeriod until ctx ends.
-func waitForLock(ctx context.Context, path string) (*os.File, error) {
-	for {
-		f, err := lockFile(path, unix.LOCK_EX)
-		if !errors.Is(err, errLocked) {
-			return f, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", err, context.Cause(ctx))
-		case <-time.After(lockPeriod):
-		}
-	}
 }

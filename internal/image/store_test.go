@@ -24,7 +24,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/filelock"
 )
 
 // onlyLocks fails the test if a store's directory has anything but locks.
@@ -433,7 +434,7 @@ func TestTwoStores(t *testing.T) {
 		openStore(t, dir, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := Open(ctx, Config{Dir: dir}); !errors.Is(err, errLocked) || !errors.Is(err, context.Canceled) {
+		if _, err := Open(ctx, Config{Dir: dir}); !errors.Is(err, filelock.ErrHeld) || !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -511,7 +512,7 @@ func TestPrune(t *testing.T) {
 	if err := errors.Join(s.Prune(), s.Close()); err != nil {
 		t.Fatal(err)
 	}
-	other, err := lockFile(filepath.Join(dir, dirName(sources[1])+lockSuffix), unix.LOCK_SH)
+	other, err := filelock.Open(filepath.Join(dir, dirName(sources[1])+lockSuffix), filelock.Shared)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -603,15 +604,15 @@ func TestAdoptWaits(t *testing.T) {
 	name := dirName(source)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := next.Adopt(ended); !errors.Is(err, errLocked) || !strings.Contains(err.Error(), name) {
-		t.Errorf("of an image in use: got %v, want %v", err, errLocked)
+	if err := next.Adopt(ended); !errors.Is(err, filelock.ErrHeld) || !strings.Contains(err.Error(), name) {
+		t.Errorf("of an image in use: got %v, want %v", err, filelock.ErrHeld)
 	}
-	lock, err := lockFile(filepath.Join(dir, lockName), unix.LOCK_EX)
+	lock, err := filelock.Open(filepath.Join(dir, lockName), filelock.Exclusive)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := next.Adopt(ended); !errors.Is(err, errLocked) {
-		t.Errorf("of a store that is locked: got %v, want %v", err, errLocked)
+	if err := next.Adopt(ended); !errors.Is(err, filelock.ErrHeld) {
+		t.Errorf("of a store that is locked: got %v, want %v", err, filelock.ErrHeld)
 	}
 	adopted := make(chan error)
 	go func() { adopted <- next.Adopt(t.Context()) }()

@@ -8,24 +8,30 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/skillrun/skillrun/internal/filelock"
 	"github.com/skillrun/skillrun/internal/record/journal"
 )
 
-const (
-	// lockTime bounds waitForLock. During a takeover, only a plain Open of a third process can hold the lock of the
-	// directory. It does so for microseconds, until it finds a journal in use and fails.
-	lockTime = time.Second
-	// lockEvery is the pause between two attempts of waitForLock.
-	lockEvery = 10 * time.Millisecond
-)
+// lockTime bounds waitForLock. During a takeover, only a plain Open of a third process can hold the lock of the
+// directory. It does so for microseconds, until it finds a journal in use and fails.
+const lockTime = time.Second
 
 // takeLock takes the lock of the directory, which belongs to the process that creates executions.
-// flock(2) goes with the open file, so the kernel drops it when the process dies.
 func (s *Store) takeLock() error {
-	err := unix.Flock(int(s.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	return s.locked(filelock.Try(s.lock, filelock.Exclusive))
+}
+
+// waitForLock takes the lock of the directory in a takeover, which must not fail because of the Open of a third
+// process.
+func (s *Store) waitForLock() error {
+	ctx, cancel := context.WithTimeout(context.Background(), lockTime)
+	defer cancel()
+	return s.locked(filelock.Await(ctx, s.lock, filelock.Exclusive))
+}
+
+// locked adds the path to an error of the lock of the directory.
+func (s *Store) locked(err error) error {
+	if errors.Is(err, filelock.ErrHeld) {
 		err = ErrInUse
 	}
 	if err != nil {
@@ -34,18 +40,8 @@ func (s *Store) takeLock() error {
 	return nil
 }
 
-// waitForLock takes the lock of the directory in a takeover, which must not fail because of the Open of a third
-// process.
-func (s *Store) waitForLock() error {
-	for end := time.Now().Add(lockTime); ; time.Sleep(lockEvery) {
-		if err := s.takeLock(); !errors.Is(err, ErrInUse) || time.Now().After(end) {
-			return err
-		}
-	}
-}
-
 // dropLock releases the lock of the directory.
-func (s *Store) dropLock() error { return unix.Flock(int(s.lock.Fd()), unix.LOCK_UN) }
+func (s *Store) dropLock() error { return filelock.Unlock(s.lock) }
 
 // lockJournals locks a journal for this process: the first of the two that no other process has locked. In a plain
 // Open, a journal that another process has locked is an error. Then lockJournals also locks the second journal, if that

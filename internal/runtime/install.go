@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/durable"
+	"github.com/skillrun/skillrun/internal/filelock"
 	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
@@ -60,8 +61,6 @@ const (
 const (
 	// bundleTimeout bounds one unpacking, which takes seconds.
 	bundleTimeout = 5 * time.Minute
-	// lockInterval is the time between two attempts to take a lock.
-	lockInterval = 20 * time.Millisecond
 	// removeTries and removeInterval bound the attempts to remove a directory into
 	// which another process still writes: the bundle of a daemon that was just
 	// killed.
@@ -110,8 +109,8 @@ func install(ctx context.Context, c InstallConfig) (*Installation, error) {
 		return nil, err
 	}
 	defer only.Close()
-	if err := lockExclusive(ctx, only); err != nil {
-		return nil, err
+	if err := filelock.Await(ctx, only, filelock.Exclusive); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", only.Name(), err)
 	}
 	// The look comes before the removal: keep must name the copy that is used.
 	place := intact(c, name)
@@ -134,7 +133,7 @@ func install(ctx context.Context, c InstallConfig) (*Installation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
+	if err := filelock.Try(lock, filelock.Shared); err != nil {
 		lock.Close()
 		return nil, fmt.Errorf("lock %s: %w", place, err)
 	}
@@ -310,7 +309,7 @@ func (c InstallConfig) removeUnless(ctx context.Context, path string) {
 			continue // a link, or removed by another process since ReadDir
 		}
 		defer f.Close()
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		if errors.Is(filelock.Try(f, filelock.Exclusive), filelock.ErrHeld) {
 			return
 		}
 	}
@@ -331,21 +330,6 @@ func removeAll(ctx context.Context, path string) error {
 		case <-ctx.Done():
 			return err
 		case <-time.After(removeInterval):
-		}
-	}
-}
-
-// lockExclusive takes a flock(2) and tries every lockInterval until ctx ends.
-func lockExclusive(ctx context.Context, f *os.File) error {
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("lock %s, which another process holds: %w", f.Name(), ctx.Err())
-		case <-time.After(lockInterval):
 		}
 	}
 }

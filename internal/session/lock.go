@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/filelock"
 )
 
 // lockDir takes the locks of Open: takeover.go says which process holds which. An error means that another process
@@ -22,11 +24,11 @@ func (s *Store) lockDir() (err error) {
 	if s.dir, err = os.Open(s.config.Dir); err != nil {
 		return err
 	}
-	how := unix.LOCK_EX
+	kind := filelock.Exclusive
 	if s.unadopted {
-		how = unix.LOCK_SH
+		kind = filelock.Shared
 	}
-	if err := flock(s.dir, how|unix.LOCK_NB); err != nil {
+	if err := filelock.Try(s.dir, kind); err != nil {
 		return fmt.Errorf("%s: another process uses it; stop that one, or choose another state_dir: %w", s.config.Dir, err)
 	}
 	s.lock, err = os.OpenFile(filepath.Join(s.config.Dir, lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
@@ -34,12 +36,12 @@ func (s *Store) lockDir() (err error) {
 		return err
 	}
 	// In a takeover the earlier process has released this lock in HandOver.
-	if err := flock(s.lock, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := filelock.Try(s.lock, filelock.Exclusive); err != nil {
 		return fmt.Errorf("%s: another process uses it; stop that one, or choose another state_dir: %w", s.config.Dir, err)
 	}
 	// From here on the lock of the directory is shared, so that a next process can take it, too. If a plain Open of
 	// another process has the directory now, this waits until that Open fails: it can't get the file lock.
-	return flock(s.dir, unix.LOCK_SH)
+	return filelock.Lock(s.dir, filelock.Shared)
 }
 
 // unlock releases the locks of Open.
@@ -53,30 +55,13 @@ func (s *Store) unlock() error {
 	return errors.Join(errs...)
 }
 
-// flock calls flock(2), again if a signal interrupts it.
-func flock(f *os.File, how int) error {
-	for {
-		if err := unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
-}
-
-// lockPatience bounds awaitFlock. The lock of a killed process can stay for a moment: its children have copies of
+// lockPatience bounds awaitLock. The lock of a killed process can stay for a moment: its children have copies of
 // its descriptors until their exec.
 const lockPatience = 3 * time.Second
 
-// awaitFlock calls flock(2) without blocking, again and again for at most lockPatience.
-func awaitFlock(ctx context.Context, f *os.File, how int) error {
-	for deadline := time.Now().Add(lockPatience); ; {
-		err := flock(f, how|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+// awaitLock locks a file exclusively within lockPatience.
+func awaitLock(ctx context.Context, f *os.File) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, lockPatience, fmt.Errorf("for more than %s", lockPatience))
+	defer cancel()
+	return filelock.Await(ctx, f, filelock.Exclusive)
 }

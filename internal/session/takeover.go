@@ -7,9 +7,8 @@ import (
 	"fmt"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/skillrun/skillrun/internal/durable"
+	"github.com/skillrun/skillrun/internal/filelock"
 )
 
 // A takeover. The earlier process calls HandOver. From then on its only work is to end the writers that it has.
@@ -92,7 +91,7 @@ func (s *Store) HandOver(ctx context.Context) ([]Held, error) {
 	err := s.waitUntilQuiet(ctx)
 	if err == nil {
 		// Not the lock of the directory: this process still uses files there, and a plain Open must fail.
-		err = flock(s.lock, unix.LOCK_UN)
+		err = filelock.Unlock(s.lock)
 	}
 	if err != nil {
 		s.handed, s.handing = false, make(chan struct{})
@@ -166,11 +165,11 @@ func (s *Store) Resume() error {
 	if !handed {
 		return nil
 	}
-	err := awaitFlock(context.Background(), s.lock, unix.LOCK_EX)
+	err := awaitLock(context.Background(), s.lock)
 	if err == nil {
 		// readTenants comes before handed is reset: calls are refused until memory is as the disk.
 		if err = s.readTenants(); err != nil {
-			err = errors.Join(err, flock(s.lock, unix.LOCK_UN))
+			err = errors.Join(err, filelock.Unlock(s.lock))
 		}
 	}
 	if err != nil {
@@ -256,8 +255,8 @@ func (s *Store) Adopt(ctx context.Context) error {
 	}
 	// The exclusive lock proves that the earlier process has ended, so that none of its commits meets a writer of
 	// this process. No plain Open can come between the two calls, because this process has the file lock.
-	err := awaitFlock(ctx, s.dir, unix.LOCK_EX)
-	if err = errors.Join(err, flock(s.dir, unix.LOCK_SH)); err != nil {
+	err := awaitLock(ctx, s.dir)
+	if err = errors.Join(err, filelock.Lock(s.dir, filelock.Shared)); err != nil {
 		return fmt.Errorf("adopt the sessions: the earlier process has them open: %w", err)
 	}
 	for _, h := range s.heldSessions("") {

@@ -14,9 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/skillrun/skillrun/internal/durable"
+	"github.com/skillrun/skillrun/internal/filelock"
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
@@ -225,7 +224,7 @@ func changeTokens(path string, change func([]Token) ([]Token, error)) error {
 		return err
 	}
 	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+	if err := filelock.Lock(lock, filelock.Exclusive); err != nil {
 		return fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
 	list, err := ListTokens(path)

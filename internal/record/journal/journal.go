@@ -40,6 +40,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/filelock"
 )
 
 // An entry is, little endian:
@@ -92,8 +94,8 @@ func Lock(path string) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
+	if err := filelock.Try(f, filelock.Exclusive); err != nil {
+		if errors.Is(err, filelock.ErrHeld) {
 			err = ErrInUse
 		}
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/durable"
+	"github.com/skillrun/skillrun/internal/filelock"
 	"github.com/skillrun/skillrun/internal/lazyregexp"
 )
 
@@ -91,13 +92,9 @@ func OpenStore(ctx context.Context, dir string, owner Owner) (s *Store, alone bo
 // another process holds it exclusively.
 func (s *Store) acquire(ctx context.Context) (alone bool, err error) {
 	for {
-		for _, how := range []int{unix.LOCK_EX, unix.LOCK_SH} {
-			err := unix.Flock(int(s.lock.Fd()), how|unix.LOCK_NB)
-			if err == nil {
-				return how == unix.LOCK_EX, nil
-			}
-			if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-				return false, err
+		for _, kind := range []filelock.Kind{filelock.Exclusive, filelock.Shared} {
+			if err := filelock.Try(s.lock, kind); !errors.Is(err, filelock.ErrHeld) {
+				return err == nil && kind == filelock.Exclusive, err
 			}
 		}
 		select {
@@ -109,7 +106,7 @@ func (s *Store) acquire(ctx context.Context) (alone bool, err error) {
 }
 
 // Share turns an exclusive lock into a shared one, which lets other processes in.
-func (s *Store) Share() error { return unix.Flock(int(s.lock.Fd()), unix.LOCK_SH) }
+func (s *Store) Share() error { return filelock.Lock(s.lock, filelock.Shared) }
 
 // Close releases the lock. Another process may then remove the snapshots.
 func (s *Store) Close() error { return s.lock.Close() }
