@@ -88,23 +88,24 @@ func (c *caller) mayCall(method string, need identity.Role) (reason string, err 
 	return "", nil
 }
 
-// mayCall is caller.mayCall, for callers whose tenant exists. It counts the message in the tenant's quota of calls,
-// unless the caller is an operator, or the message has no answer: see count.
+// mayCall is caller.mayCall, for callers whose tenant exists. It counts the message in the tenant's quota of calls, also
+// one that the caller's role refuses, unless the caller is an operator, or the message has no answer: see count.
 func (s *Server) mayCall(c *caller, method string, need identity.Role) (reason string, err error) {
-	if reason, err := c.mayCall(method, need); err != nil {
-		return reason, err
-	}
+	reason, refused := c.mayCall(method, need)
 	t, err := s.x.Tenant(c.Principal)
-	if err != nil {
+	switch {
+	case reason == unidentified:
+		return reason, refused
+	case err != nil:
 		return audit.TenantUnknown, &jsonrpc.Error{Code: codeDenied, Message: err.Error()}
+	case c.Role == identity.Operator || strings.HasPrefix(method, "notifications/"):
+		return reason, refused
 	}
-	if c.Role == identity.Operator || strings.HasPrefix(method, "notifications/") {
-		return "", nil
-	}
-	if err := s.x.EnterCall(c.here, t); err != nil {
+	c.counted.Store(true)
+	if err := s.x.EnterCall(c.here, t); err != nil && refused == nil {
 		return saturated, &jsonrpc.Error{Code: codeBusy, Message: err.Error()}
 	}
-	return "", nil
+	return reason, refused
 }
 
 // count counts a message in the quota of calls that mayCall does not count: one without an answer, or one that is refused

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -66,6 +68,9 @@ func TestDropTenants(t *testing.T) {
 	tenants.Replace(&tenant.Tenant{Name: "globex"})
 	s.DropTenants()
 	s.background.Wait()
+	if s.strangers = new(audience); s.audienceOf("acme") != s.strangers {
+		t.Error("a tenant that is not configured has a server")
+	}
 	if len(s.audiences) != 1 || s.audiences["globex"] == nil || !s.knows("globex") || s.knows("acme") {
 		t.Errorf("got %v", s.audiences)
 	}
@@ -221,5 +226,29 @@ func TestOtherMessagesCountTowardsTheQuota(t *testing.T) {
 		if resp.StatusCode != status || n.Load() != before+1 {
 			t.Errorf("%s: got %d, %d messages were counted", body, resp.StatusCode, n.Load()-before)
 		}
+	}
+	const call = `{"jsonrpc":"2.0","id":"c","method":"tools/call"}`
+	const run = `{"jsonrpc":"2.0","id":"c","method":"tools/call","params":{"name":"run_skill_script"}}`
+	for what, request := range map[string]func() *http.Response{
+		"media type that the SDK refuses": func() *http.Response { return r.request("POST", call, "Accept", "application/json") },
+		"call without parameters":         func() *http.Response { return r.request("POST", call) },
+		"call that the role refuses":      func() *http.Response { return r.request("POST", run) },
+		"GET without a session":           func() *http.Response { return (&raw{t: t, http: r.http}).request("GET", "") },
+	} {
+		before := n.Load()
+		resp := request()
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		for n.Load() == before && t.Context().Err() == nil { // it may be counted after the answer
+			time.Sleep(time.Millisecond)
+		}
+		if n.Load() != before+1 {
+			t.Errorf("%s: %d messages were counted", what, n.Load()-before)
+		}
+	}
+	before = n.Load()
+	p.send(run)
+	if p.want("c", "needs the role"); n.Load() != before+1 {
+		t.Error("a call that the role refuses was not counted without HTTP")
 	}
 }

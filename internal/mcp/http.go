@@ -118,20 +118,36 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			refuseBusy().write(w)
 			return
 		}
-		defer release()
+		defer func() { release() }()
+		chunked := r.ContentLength < 0
 		var bad *refusal
-		if e, bad = s.readMessage(w, r); bad == nil {
-			release, bad = s.holdAnswer(who.Tenant, e, func(n int64) (func(), bool) { return s.hold(ingress.ConnOf(r), n) })
+		e, bad = s.readMessage(w, r)
+		if bad == nil && chunked { // now the length is known
+			release()
+			if release, ok = s.holdMessage(r); !ok {
+				release, bad = func() {}, refuseBusy()
+				bad.id = e.id
+			}
+		}
+		var releaseAnswer func()
+		if bad == nil {
+			releaseAnswer, bad = s.holdAnswer(who.Tenant, e, func(n int64) (func(), bool) { return s.hold(ingress.ConnOf(r), n) })
 		}
 		if bad != nil {
 			s.count(ctx, who)
 			bad.write(w)
 			return
 		}
-		defer release()
-		if _, known := accessTable[e.method]; !known || !e.isCall() {
-			s.count(ctx, who)
-		}
+		defer releaseAnswer()
+	}
+	if _, known := accessTable[e.method]; !known || !e.isCall() {
+		s.count(ctx, who)
+	} else {
+		defer func() { // the SDK refuses some calls before mayCall
+			if !c.counted.Load() {
+				s.count(r.Context(), who)
+			}
+		}()
 	}
 	// Only now, after the whole message has come: a half-sent request keeps no other connection
 	// out.

@@ -28,6 +28,9 @@ const (
 	// maxCalls is the maximum number of requests under way on a connection without HTTP.
 	// With HTTP each request has its own connection.
 	maxCalls = 64
+	// maxUnread bounds what waits in memory for a client without HTTP that does not read: answers, and calls that
+	// read. Beyond it no further message is read from the connection.
+	maxUnread = 4
 	// maxSmall is the maximum size of messages other than tools/call, and of the _meta of
 	// any message. Sessions keep some of this data until they end.
 	maxSmall = 64 << 10

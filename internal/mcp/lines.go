@@ -97,6 +97,7 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who identity
 		conn: conn, r: buffered.Reader, max: int(s.maxMessage), patience: s.patience, lineTime: s.bodyTime, leaveTime: s.leaveTime,
 		hold: func(n int64) (func(), bool) { return s.hold(counted, n) }, begin: counted.Begin, gone: gone, calls: map[jsonrpc.ID]lineCall{},
 	}
+	l.fewer.L = &l.mu
 	l.count = func() { s.count(ctx, who) }
 	l.holdAnswer = func(e envelope) (func(), *refusal) { return s.holdAnswer(who.Tenant, e, l.hold) }
 	hello := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + LinesProtocol + "\r\n\r\n"
@@ -154,24 +155,40 @@ type lineConn struct {
 	mu        sync.Mutex
 	calls     map[jsonrpc.ID]lineCall // calls without an answer yet
 	answers   int                     // answers being written
+	reading   int                     // calls that read, without an answer yet
+	fewer     sync.Cond               // answers or reading has become less; of mu
 	left      bool                    // calls are refused, see leave
 	finishing bool                    // the connection ends with the last answer
 }
 
 // A lineCall is a call under way.
 type lineCall struct {
-	ends bool   // false: a stream that lasts until the client goes away
-	done func() // releases the memory of the call
+	ends  bool   // false: a stream that lasts until the client goes away
+	reads bool   // see envelope
+	done  func() // releases the memory of the call
 }
 
 // forget releases the memory of calls whose answers cannot be sent any longer.
 func (l *lineConn) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for id, c := range l.calls {
-		delete(l.calls, id)
-		c.done()
+	for id := range l.calls {
+		l.remove(id)()
 	}
+}
+
+// remove takes a call out of calls, and returns the function that releases its memory. l.mu is held.
+func (l *lineConn) remove(id jsonrpc.ID) (done func()) {
+	c, ok := l.calls[id]
+	if !ok {
+		return func() {}
+	}
+	delete(l.calls, id)
+	if c.reads {
+		l.reading--
+		l.fewer.Broadcast()
+	}
+	return c.done
 }
 
 // leave refuses new calls, and asks the client to send them to the next daemon.
@@ -235,6 +252,7 @@ var errLongLine = errors.New("line too long")
 // the answers blocks itself.
 func (l *lineConn) Read(context.Context) (jsonrpc.Message, error) {
 	for {
+		l.awaitReader()
 		line, release, err := l.readLine()
 		var answer []byte
 		switch {
@@ -262,6 +280,16 @@ func (l *lineConn) Read(context.Context) (jsonrpc.Message, error) {
 			l.gone(errGone)
 			return nil, err
 		}
+	}
+}
+
+// awaitReader waits while as many large answers as maxUnread are not sent yet. write bounds the time in which a client
+// must read.
+func (l *lineConn) awaitReader() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.answers+l.reading >= maxUnread {
+		l.fewer.Wait()
 	}
 }
 
@@ -306,7 +334,10 @@ func (l *lineConn) take(line []byte, release func()) (msg jsonrpc.Message, answe
 		end := l.begin()
 		done = func() { end(); releaseAnswer(); release() }
 	}
-	l.calls[call.ID] = lineCall{ends, done}
+	l.calls[call.ID] = lineCall{ends, e.reads, done}
+	if e.reads {
+		l.reading++
+	}
 	return msg, nil
 }
 
@@ -376,15 +407,13 @@ func (l *lineConn) Write(_ context.Context, msg jsonrpc.Message) error {
 	if isAnswer {
 		// The id must be free before the client can see the answer and reuse it.
 		l.mu.Lock()
-		if c, ok := l.calls[answer.ID]; ok {
-			delete(l.calls, answer.ID)
-			defer c.done()
-		}
 		l.answers++
+		defer l.remove(answer.ID)()
 		l.mu.Unlock()
 		defer func() {
 			l.mu.Lock()
 			l.answers--
+			l.fewer.Broadcast()
 			l.mu.Unlock()
 			l.closeIfDone()
 		}()

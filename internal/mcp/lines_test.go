@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/ingress/identity"
@@ -147,6 +149,54 @@ func TestLinesBoundCalls(t *testing.T) {
 	if m := p.receive(); m["id"] != "call 0" || m["result"] == nil {
 		t.Errorf("afterwards: %v", m)
 	}
+}
+
+// A client that reads no answers cannot have many of them made: the connection is not read further.
+func TestUnreadAnswersAreFew(t *testing.T) {
+	client, server := net.Pipe()
+	defer client.Close()
+	l := &lineConn{
+		conn: server, r: bufio.NewReader(server), max: 1 << 20, patience: time.Minute, gone: func(error) {}, calls: map[jsonrpc.ID]lineCall{},
+		begin: func() func() { return func() {} }, count: func() {}, holdAnswer: func(envelope) (func(), *refusal) { return func() {}, nil },
+	}
+	l.fewer.L = &l.mu
+	go func() {
+		for i := range 2 * maxUnread {
+			fmt.Fprintf(client, `{"jsonrpc":"2.0","id":%d,"method":"resources/read","params":{"uri":"x"}}`+"\n", i)
+		}
+	}()
+	read := func() *jsonrpc.Request {
+		msg, err := l.Read(t.Context())
+		if err != nil {
+			t.Error(err)
+			return nil
+		}
+		return msg.(*jsonrpc.Request)
+	}
+	var calls []*jsonrpc.Request
+	for range maxUnread {
+		calls = append(calls, read())
+	}
+	next := make(chan *jsonrpc.Request)
+	go func() { next <- read() }()
+	var written sync.WaitGroup
+	for _, call := range calls { // nobody reads, so each of these waits
+		written.Go(func() { _ = l.Write(t.Context(), &jsonrpc.Response{ID: call.ID, Result: []byte("{}")}) })
+	}
+	select {
+	case <-next:
+		t.Error("another call was read before an answer was")
+	case <-time.After(100 * time.Millisecond):
+	}
+	answers := bufio.NewReader(client)
+	if _, err := answers.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	if call := <-next; call == nil || call.ID == calls[0].ID {
+		t.Errorf("got %v", call)
+	}
+	client.Close()
+	written.Wait()
 }
 
 // A client that floods the server and does not read blocks itself.

@@ -40,24 +40,34 @@ const maxAudiences = 256
 // audienceOf returns the agents of a tenant. It makes the tenant's server at the first call, and keeps it while
 // the tenant is configured. Without configured tenants, the number of servers is bounded: a new server replaces one
 // without sessions. If all have sessions, the new server is not kept, and its agents get no notifications.
+// Tenants that are not configured share a server, which refuses their messages.
 func (s *Server) audienceOf(tenant string) *audience {
 	s.agents.Lock()
 	defer s.agents.Unlock()
 	if a := s.audiences[tenant]; a != nil {
 		return a
 	}
+	if !s.knows(tenant) {
+		return s.strangers
+	}
+	a := s.newAudience(s.skills.For(tenant))
+	a.syncSkills()
+	if s.makeRoom() {
+		s.audiences[tenant] = a
+	}
+	return a
+}
+
+// newAudience makes a server of the SDK. It shows no skills until syncSkills.
+func (s *Server) newAudience(skills skill.View) *audience {
 	a := &audience{
 		sdk:    sdk.NewServer(&sdk.Implementation{Name: "skillrun", Title: "skillrun", Version: s.version}, s.options),
-		skills: s.skills.For(tenant), read: s.readSkill,
+		skills: skills, read: s.readSkill,
 	}
 	a.sdk.AddReceivingMiddleware(s.receive)
 	s.addTools(a.sdk)
 	s.addResources(a.sdk)
 	s.addSkills(a.sdk)
-	a.syncSkills()
-	if s.knows(tenant) && s.makeRoom() {
-		s.audiences[tenant] = a
-	}
 	return a
 }
 

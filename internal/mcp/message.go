@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/skillrun/skillrun/internal/toolview"
 )
 
 // maxExactInteger is the limit up to which float64 holds every integer. JSON decoders, the
@@ -33,6 +35,8 @@ type envelope struct {
 	method string          // empty: the message is a response
 	meta   map[string]json.RawMessage
 	uri    string // of the resource that a resources/read names
+	// reads: the call only reads, for example a file. It ends soon, and its answer may be large.
+	reads bool
 }
 
 // isCall reports whether the message is a request, which must be answered.
@@ -98,9 +102,15 @@ func readEnvelope(body []byte) (e envelope, bad *refusal) {
 		bad.id = e.id
 		return e, bad
 	}
-	if e.method == "resources/read" {
-		// Anything but a text was refused above, or is left out.
+	// Anything but a text was refused above, or is left out.
+	switch {
+	case e.method == "resources/read":
+		e.reads = true
 		_ = json.Unmarshal(object(fields["params"])["uri"], &e.uri)
+	case e.method == "tools/call" && len(body) <= maxSmall:
+		var tool string
+		_ = json.Unmarshal(object(fields["params"])["name"], &tool)
+		e.reads = toolview.OnlyReads(tool)
 	}
 	return e, nil
 }

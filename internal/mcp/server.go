@@ -121,6 +121,7 @@ type Server struct {
 
 	agents     sync.Mutex
 	audiences  map[string]*audience // by tenant; guarded by agents
+	strangers  *audience            // of tenants that are not configured
 	mu         sync.Mutex           // guards stop, and the start of work that Stop waits for
 	stopping   context.Context      // done when the server begins to stop
 	stop       context.CancelFunc
@@ -169,6 +170,7 @@ func New(c Config) *Server {
 		SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.CacheScope = "private" },
 	}
 
+	s.strangers = s.newAudience(s.skills.For(""))
 	server := func(r *http.Request) *sdk.Server {
 		return s.audienceOf(callerOf(r.Context(), &sdk.RequestExtra{TokenInfo: auth.TokenInfoFromContext(r.Context())}).Tenant).sdk
 	}
@@ -265,7 +267,7 @@ func (s *Server) Stop(ctx context.Context) {
 	s.http.Shutdown(context.WithoutCancel(ctx))
 	s.lines.Wait()
 	// Sessions are closed last, because closing one loses the answers to its calls.
-	for _, a := range s.allAudiences() {
+	for _, a := range append(s.allAudiences(), s.strangers) {
 		for ss := range a.sdk.Sessions() {
 			ss.Close()
 		}
@@ -284,6 +286,8 @@ type caller struct {
 	// client can't be told. After true the call must be answered with errLeave. Nil: the daemon itself calls.
 	moveOn func() bool
 	here   context.Context // done when the caller has gone
+	// counted is true once mayCall has counted a call of the caller.
+	counted atomic.Bool
 	// conversation has the session of files of an HTTP session or of a connection without HTTP. Nil: the
 	// message stands alone.
 	conversation *toolview.Conversation
