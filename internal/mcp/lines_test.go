@@ -185,7 +185,7 @@ func TestUnreadAnswersAreFew(t *testing.T) {
 	}
 	select {
 	case <-next:
-		t.Error("another call was read before an answer was")
+		t.Fatal("another call was read before an answer was")
 	case <-time.After(100 * time.Millisecond):
 	}
 	answers := bufio.NewReader(client)
