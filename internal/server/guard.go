@@ -156,19 +156,20 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 		}
 		budget.Of(ctx).Identified(who.Tenant)
 		ctx = audit.WithCaller(ctx, &audit.Caller{Address: connectionOf(ctx).From(), Method: method})
-		if !who.Role.Covers(need) {
-			return &roleError{who, need}
-		}
-		t, err := s.x.Tenant(who.Principal)
-		if err != nil && !(who.Role == identity.Operator && aboutDaemon[method]) {
-			return err
-		}
+		t, unknown := s.x.Tenant(who.Principal)
 		// An operator may have no tenant, and must be able to act while callers of its tenant call too often.
 		if t != nil && who.Role != identity.Operator {
 			c.count = func(ctx context.Context) error { return s.x.EnterCall(ctx, t) }
+			// Before the role is checked: a refusal costs time, too, and an entry in the audit log, which all tenants share.
 			if err := c.count(ctx); err != nil {
 				return err
 			}
+		}
+		if !who.Role.Covers(need) {
+			return &roleError{who, need}
+		}
+		if unknown != nil && !(who.Role == identity.Operator && aboutDaemon[method]) {
+			return unknown
 		}
 		if streaming[method] && t != nil {
 			leave, err := s.x.EnterStream(t)

@@ -163,35 +163,42 @@ func TestStreamsOfATenant(t *testing.T) {
 	}
 }
 
-// No method can be called beyond the tenant's quota of calls, whatever the call would have cost. Probes and
-// operators are not counted.
+// No method can be called beyond the tenant's quota of calls, whatever the call would have cost, and whether or not the
+// role of the caller covers it. Probes and operators are not counted.
 func TestCallsOfATenant(t *testing.T) {
-	x := executortest.New(t, executortest.Config{Dir: t.TempDir(), Edit: func(c *executor.Config) { c.Tenants = tenant.New() }}).Executor
-	x.SetTenants(&tenant.Tenant{Name: "acme", Quota: admission.Quota{Running: 1, CallsPerSecond: 0.001}})
-	s := &Server{log: slog.New(slog.DiscardHandler), identify: as(identity.Admin), x: x, bidirectional: map[string]bool{}}
 	ran := func(context.Context) error { return nil }
-	for method := range accessTable {
-		s.bidirectional[method] = false
-	}
-	if err := s.guard(callContext(t), pb.SystemService_GetBudget_FullMethodName, ran); err != nil {
-		t.Fatal(err)
+	newServer := func() *Server {
+		x := executortest.New(t, executortest.Config{Dir: t.TempDir(), Edit: func(c *executor.Config) { c.Tenants = tenant.New() }}).Executor
+		x.SetTenants(&tenant.Tenant{Name: "acme", Quota: admission.Quota{Running: 1, CallsPerSecond: 0.001}})
+		s := &Server{log: slog.New(slog.DiscardHandler), x: x, bidirectional: map[string]bool{}}
+		for method := range accessTable {
+			s.bidirectional[method] = false
+		}
+		return s
 	}
 	gone, cancel := context.WithCancel(callContext(t))
 	cancel() // a caller who is gone does not wait for the refusal
-	for method, need := range accessTable {
-		err := s.guard(gone, method, ran)
-		if need == anyone {
-			if err != nil {
-				t.Errorf("%s: %v", method, err)
-			}
-			continue
-		}
-		if !identity.Admin.Covers(need) {
-			continue
-		}
-		st := wantRefusal(t, err, refusal{codes.ResourceExhausted, "SATURATED", ""})
+	wantFull := func(s *Server, method string) {
+		t.Helper()
+		st := wantRefusal(t, s.guard(gone, method, ran), refusal{codes.ResourceExhausted, "SATURATED", ""})
 		if !strings.Contains(st.Message(), "1 of 1 calls at once") {
 			t.Errorf("%s: got %q", method, st.Message())
+		}
+	}
+
+	s := newServer()
+	s.identify = as(identity.Admin)
+	if err := s.guard(callContext(t), pb.SystemService_GetBudget_FullMethodName, ran); err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range []identity.Role{identity.None, identity.Read, identity.Admin} {
+		s.identify = as(role)
+		for method, need := range accessTable {
+			if need != anyone {
+				wantFull(s, method)
+			} else if err := s.guard(gone, method, ran); err != nil {
+				t.Errorf("%s: %v", method, err)
+			}
 		}
 	}
 	s.identify = as(identity.Operator)
@@ -200,6 +207,13 @@ func TestCallsOfATenant(t *testing.T) {
 			t.Errorf("an operator: %v", err)
 		}
 	}
+
+	s = newServer()
+	s.identify = as(identity.Read)
+	err := s.guard(callContext(t), pb.ExecutionService_Execute_FullMethodName, ran)
+	wantRefusal(t, err, refusal{codes.PermissionDenied, "ROLE_REQUIRED", ""})
+	wantFull(s, pb.ExecutionService_Execute_FullMethodName)
+	wantFull(s, pb.SystemService_GetBudget_FullMethodName)
 }
 
 // Every method is open to the role that the table names, and closed to the role below.
