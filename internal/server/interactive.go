@@ -188,7 +188,8 @@ func misplaced(err error) bool {
 }
 
 // take passes on one message. A signal waits until the program has started, and the messages
-// after the signal wait with it. A signal for a program that has ended is dropped.
+// after the signal wait with it. A signal for a program that has ended is dropped. A signal counts in the quota of
+// calls, as SignalExecution does.
 func (f *feed) take(ctx context.Context, m *pb.ExecuteInteractiveRequest) error {
 	switch m := m.GetMessage().(type) {
 	case *pb.ExecuteInteractiveRequest_Stdin:
@@ -211,6 +212,13 @@ func (f *feed) take(ctx context.Context, m *pb.ExecuteInteractiveRequest) error 
 		case <-f.started:
 		case <-ctx.Done():
 			return nil
+		}
+		if count := ctx.Value(callKey{}).(*call).count; count != nil {
+			// Beyond the quota the signal is only late: the call has no answer to a message that could refuse it.
+			_ = count(ctx)
+			if ctx.Err() != nil {
+				return nil
+			}
 		}
 		err = f.x.Signal(ctx, caller(ctx), f.id, sig)
 		if errors.Is(err, executor.ErrNotRunning) || ofCaller(ctx, err) {

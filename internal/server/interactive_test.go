@@ -10,7 +10,10 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/skillrun/skillrun/internal/admission"
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress/identity"
+	"github.com/skillrun/skillrun/internal/tenant"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -142,6 +145,32 @@ func TestInteractiveSignal(t *testing.T) {
 	if r.outcome.GetEnd() != pb.ExecutionEnd_EXECUTION_END_SIGNALED || r.outcome.GetSignal() != "SIGTERM" {
 		t.Errorf("got %v, %v", r.outcome, r.err)
 	}
+}
+
+// A signal counts in the tenant's quota of calls, and the call that starts the execution does not. Beyond the quota
+// signals still arrive.
+func TestInteractiveSignalsCount(t *testing.T) {
+	acme := &tenant.Tenant{Name: "acme", Quota: admission.Quota{Running: 1, CallsPerSecond: 0.001}}
+	d := startDaemon(t, func(x *executor.Config, c *Config) {
+		acme.Policy, acme.Bounds, acme.QueueTimeout = x.Policy, x.Bounds, x.QueueTimeout
+		x.Tenants = tenant.New(acme)
+		c.Identify = as(identity.Invoke)
+	})
+	s := d.interact(t.Context(), start(script("scripts/signals.sh", "3")))
+	r := readUntil(t, s, nil, "ready")
+	if n := d.x.Use(acme).Called; n != 0 {
+		t.Errorf("after the start: %d calls, want none", n)
+	}
+	for range 3 {
+		before := strings.Count(r.stdout, "got USR1")
+		send(t, s, signalMessage("SIGUSR1"))
+		r.until(s, func(r *transcript) bool { return strings.Count(r.stdout, "got USR1") > before })
+		if n := d.x.Use(acme).Called; n != 1 {
+			t.Errorf("after a signal: %d calls, want 1", n)
+		}
+	}
+	r.until(s, func(*transcript) bool { return false })
+	wantExit(t, r, 0)
 }
 
 func TestInteractiveUpload(t *testing.T) {
