@@ -53,7 +53,7 @@ func newReference() string { return rand.Text()[:16] }
 // stream is the only interceptor that works: registrar makes every method a stream.
 func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	method := info.FullMethod
-	g := &guardedStream{ServerStream: ss, ctx: ss.Context(), bidirectional: s.bidirectional[method]}
+	g := &guardedStream{ServerStream: ss, ctx: ss.Context(), bidirectional: s.bidirectional[method], reads: accessTable[method] == identity.Read}
 	if accessTable[method] != anyone { // a probe keeps no other connection out
 		g.conn = connectionOf(g.ctx)
 	}
@@ -102,6 +102,7 @@ type guardedStream struct {
 	grpc.ServerStream
 	ctx           context.Context
 	bidirectional bool          // the caller may send any number of messages
+	reads         bool          // the method changes nothing
 	broken        error         // of the last message
 	conn          *ingress.Conn // nil: not counted as in use
 	end           func()        // of the request on conn; nil: none has come

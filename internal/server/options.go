@@ -23,7 +23,8 @@ const (
 // Bounds on the memory of a connection. gRPC's own defaults are unlimited, or far larger.
 // Package ingress bounds the number of connections and the time of their beginning. Memory of
 // requests has a second bound across all connections, the budget: streamWindow alone would
-// allow 64 KiB for each of 100 streams of each connection.
+// allow 64 KiB for each of 100 streams of each connection. The budget also bounds answers that
+// clients do not read.
 const (
 	maxStreams     = 100 // of one connection
 	maxHeaderBytes = 16 << 10

@@ -139,10 +139,26 @@ func (s *guardedStream) receive(m any) error {
 	return in.err
 }
 
-// SendMsg sends a message, after which no other daemon can answer the call.
+// SendMsg sends a message, after which no other daemon can answer the call. The budget counts a large message
+// until gRPC has written it. It may refuse only the first answer to a call that changes nothing: the caller can repeat
+// such a call, and a longer stream holds at most two messages at a time.
 func (s *guardedStream) SendMsg(m any) error {
+	_, forwarded := m.(*rawMessage)
+	must := s.answered || !s.reads || forwarded
 	s.answered, s.first = true, nil
-	return s.ServerStream.SendMsg(m)
+	size := answerSize(m)
+	if size <= budget.SmallMessage {
+		return s.ServerStream.SendMsg(m)
+	}
+	counted, err := budget.Of(s.ctx).Answer(int64(size), must)
+	if err != nil {
+		return err
+	}
+	if err := s.ServerStream.SendMsg(answer{m, counted}); err != nil {
+		counted.Done()
+		return err
+	}
+	return nil
 }
 
 // A registrar registers services with gRPC so that every method is a stream of both directions

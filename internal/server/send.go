@@ -1,11 +1,17 @@
 package server
 
 import (
+	"bytes"
+	"runtime"
+	"slices"
+	"sync/atomic"
+
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/skillrun/skillrun/internal/ingress/budget"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -53,10 +59,76 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 		defer o.done()
 		return c.CodecV2.Marshal(&pb.ExecuteResponse{Event: o.event})
 	}
+	if a, ok := v.(answer); ok {
+		data, err := c.Marshal(a.message)
+		if err != nil {
+			return nil, err
+		}
+		return inPieces(data, a.counted), nil
+	}
 	if raw, ok := v.(*rawMessage); ok {
 		return mem.BufferSlice{mem.SliceBuffer(raw.data)}, nil
 	}
 	return c.CodecV2.Marshal(v)
+}
+
+// An answer is a large message that is being sent, and that the budget counts.
+type answer struct {
+	message any
+	counted *budget.Outbound
+}
+
+// answerSize returns the bytes of a message, or 0 if it has few.
+func answerSize(m any) int {
+	switch m := m.(type) {
+	case outgoing:
+		return len(m.event.GetOutput().GetData()) // other events are small
+	case *rawMessage:
+		return len(m.data)
+	case proto.Message:
+		return proto.Size(m)
+	}
+	return 0
+}
+
+// pieceBytes is how much of an answer gRPC must write so that the answer has not stalled.
+const pieceBytes = 64 << 10
+
+// pieces is the pool of the pieces of an answer, so gRPC calls Put after it has written a piece.
+type pieces struct {
+	whole   mem.BufferSlice
+	left    atomic.Int64 // pieces that gRPC has not freed
+	counted *budget.Outbound
+}
+
+func (p *pieces) Get(length int) *[]byte { return mem.DefaultBufferPool().Get(length) }
+
+func (p *pieces) Put(*[]byte) {
+	p.counted.Wrote()
+	if p.left.Add(-1) == 0 {
+		p.whole.Free()
+		p.counted.Done()
+	}
+}
+
+// inPieces returns the bytes of an encoded answer in pieces.
+func inPieces(whole mem.BufferSlice, counted *budget.Outbound) mem.BufferSlice {
+	p := &pieces{whole: whole, counted: counted}
+	// gRPC drops the data of a stream that the client has reset, sometimes without a Free.
+	runtime.AddCleanup(p, (*budget.Outbound).Done, counted)
+	var out mem.BufferSlice
+	for _, b := range whole {
+		for data := range slices.Chunk(b.ReadOnlyData(), pieceBytes) {
+			// NewBuffer would not call Put, so such data must not be whole's, which is free before it.
+			if mem.IsBelowBufferPoolingThreshold(len(data)) {
+				out = append(out, mem.SliceBuffer(bytes.Clone(data)))
+				continue
+			}
+			p.left.Add(1)
+			out = append(out, mem.NewBuffer(&data, p))
+		}
+	}
+	return out
 }
 
 // marshalOutput encodes a response with an event with output: first the other fields, then the

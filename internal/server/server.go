@@ -19,7 +19,8 @@
 // A request counts against the budget until its last holder releases it: the stream, the
 // handler, or the execution that it started. Output goes the other way: the executor keeps all
 // events on disk, and follow.go sends them at the caller's pace. So a slow caller holds up
-// neither the script nor another caller.
+// neither the script nor another caller. gRPC keeps an answer in memory until the caller takes it,
+// also after the handler has returned. So large answers count against the budget, too (SendMsg).
 //
 // The life of a Server: New, then Serve for each listener, SetHealth when sandboxes can
 // be made, and Stop after the executor has drained.

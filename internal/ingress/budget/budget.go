@@ -1,10 +1,11 @@
 // Package budget bounds the bytes of requests that the daemon holds in memory, of all protocols
-// together. A server of gRPC wraps each connection with [Budget.Meter]; other servers call
-// [Budget.Hold] for each message.
+// together, and of gRPC's answers that wait for a slow client. A server of gRPC wraps each
+// connection with [Budget.Meter]; other servers call [Budget.Hold] for each message.
 //
 // gRPC has no hook between a message's size and its bytes, so the wrapped connection reads the
 // frames before gRPC does (conn.go). It counts each message for the [Intake] of its call, which
-// the handler finds with [Of] (intake.go).
+// the handler finds with [Of] (intake.go). The handler counts a large answer with [Intake.Answer]
+// (outbound.go).
 package budget
 
 import (
@@ -32,7 +33,7 @@ const (
 	// checks are that small.
 	tinyMessage = 4 << 10
 	// stalledAfter is the time after which an incomplete message has stalled, if it keeps other messages
-	// out.
+	// out. An answer has stalled if no part of it was written for this time.
 	stalledAfter = 20 * time.Second
 	// RetryAfter is the time after which a refused caller should try again.
 	RetryAfter = time.Second
@@ -54,9 +55,10 @@ type Budget struct {
 	mu sync.Mutex // guards the fields below
 	// The sum of peers. Tiny messages are counted but never refused, so used may pass 2.5B.
 	used      int64
-	peers     map[string]int64      // bytes that each peer uses; no zeros
-	tenants   map[string]int64      // bytes of each tenant's identified callers; no zeros
-	receiving map[*Intake]time.Time // calls with an incomplete message of more than one frame, and since when
+	peers     map[string]int64                 // bytes that each peer uses; no zeros
+	tenants   map[string]int64                 // bytes of each tenant's identified callers; no zeros
+	receiving map[*Intake]time.Time            // calls with an incomplete message of more than one frame, and since when
+	outbound  map[*Conn]map[*Outbound]struct{} // answers that are being sent; no empty maps
 }
 
 // A FullError refuses a message because the budget has no room for it now.
@@ -80,14 +82,14 @@ func New(limit, maxMessage int64) (*Budget, error) {
 	if limit < maxMessage {
 		return nil, fmt.Errorf("a budget of %d bytes has no room for one message of %d", limit, maxMessage)
 	}
-	return &Budget{limit: limit, maxMessage: maxMessage, peers: map[string]int64{}, tenants: map[string]int64{}, receiving: map[*Intake]time.Time{}}, nil
+	return &Budget{limit: limit, maxMessage: maxMessage, peers: map[string]int64{}, tenants: map[string]int64{}, receiving: map[*Intake]time.Time{}, outbound: map[*Conn]map[*Outbound]struct{}{}}, nil
 }
 
 // A caller is a peer that calls for a tenant. The tenant is empty until the caller is identified.
 type caller struct{ peer, tenant string }
 
 // take takes n bytes for a message of a caller, or returns false. Every take must be followed by
-// an add of -n: free and Hold do it. A refusal first looks for messages that have stalled, so
+// an add of -n: free, Hold and Outbound do it. A refusal first looks for messages that have stalled, so
 // that a retry may succeed.
 func (b *Budget) take(who caller, n int64) bool {
 	b.mu.Lock()
@@ -151,14 +153,20 @@ func (b *Budget) Used() int64 {
 	return b.used
 }
 
-// breakStalled closes the connections of messages that have stalled for stalledAfter. Their
-// bytes become free when their calls have ended. The caller of breakStalled holds b.mu.
+// breakStalled closes the connections of messages and answers that have stalled for stalledAfter. The
+// bytes of messages become free when their calls have ended. The caller of breakStalled holds b.mu.
 func (b *Budget) breakStalled() {
 	for in, since := range b.receiving {
 		if time.Since(since) >= stalledAfter {
 			delete(b.receiving, in)
 			// In its own goroutine, because closing a connection may block, and b.mu is held.
 			go in.abandon()
+		}
+	}
+	for conn, answers := range b.outbound {
+		if !conn.abandoned && anyStalled(answers) {
+			conn.abandoned = true
+			go conn.Conn.Close() // then gRPC closes conn
 		}
 	}
 }

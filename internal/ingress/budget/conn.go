@@ -46,6 +46,10 @@ type Conn struct {
 
 	mu      sync.Mutex
 	intakes map[uint32]*Intake // by stream
+
+	// Guarded by the budget's mu.
+	closed    bool
+	abandoned bool // it is being closed because an answer has stalled
 }
 
 // Meter takes over a connection and counts the messages in it. The gRPC server must call Begin
@@ -68,7 +72,7 @@ func (m *Conn) caller() caller {
 
 // Begin notes a call on the stream of the last frame, until ctx is done.
 func (m *Conn) Begin(ctx context.Context) context.Context {
-	in := &Intake{Budget: m.budget, who: m.caller(), holders: 1, abandon: func() { m.Conn.Close() }}
+	in := &Intake{Budget: m.budget, conn: m, who: m.caller(), holders: 1, abandon: func() { m.Conn.Close() }}
 	stream := m.stream
 	m.mu.Lock()
 	m.intakes[stream] = in

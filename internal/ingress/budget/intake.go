@@ -8,9 +8,10 @@ import (
 
 // An Intake is what one gRPC call has sent and the daemon holds. It is made when the
 // call's headers come (Conn.Begin). A nil Intake, of a call whose connection has no Meter, counts
-// nothing: Received, Hold and Forget accept it.
+// nothing: Received, Hold, Forget and Answer accept it.
 type Intake struct {
 	*Budget
+	conn    *Conn
 	abandon func() // ends the connection
 
 	// By the connection's reader alone.
