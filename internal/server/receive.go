@@ -145,9 +145,13 @@ func (s *guardedStream) receive(m any) error {
 func (s *guardedStream) SendMsg(m any) error {
 	_, forwarded := m.(*rawMessage)
 	must := s.answered || !s.reads || forwarded
+	uncounted := budget.TinyMessage
+	if s.answered { // gRPC holds up to 64 KiB of small messages for a stream, and more only with a larger one
+		uncounted = budget.SmallMessage
+	}
 	s.answered, s.first = true, nil
 	size := answerSize(m)
-	if size <= budget.SmallMessage {
+	if size <= uncounted {
 		return s.ServerStream.SendMsg(m)
 	}
 	counted, err := budget.Of(s.ctx).Answer(int64(size), must)

@@ -65,7 +65,8 @@ func (m *mute) call(method string, request proto.Message) (stream uint32) {
 	}
 	stream = m.next
 	m.next += 2
-	m.must(m.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: m.block.Bytes(), EndHeaders: true}))
+	headers := http2.HeadersFrameParam{StreamID: stream, BlockFragment: m.block.Bytes(), EndHeaders: true}
+	m.must(m.framer.WriteHeaders(headers))
 	data, err := proto.Marshal(request)
 	m.must(err)
 	head := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(data)))
@@ -99,9 +100,11 @@ func (m *mute) answered(stream uint32) map[string]string {
 }
 
 // describe asks for an answer of more than budget.SmallMessage.
-var describe = &reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_FileContainingSymbol{
-	FileContainingSymbol: "skillrun.v1.ToolService",
-}}
+var describe = &reflectionv1.ServerReflectionRequest{
+	MessageRequest: &reflectionv1.ServerReflectionRequest_FileContainingSymbol{
+		FileContainingSymbol: "skillrun.v1.ToolService",
+	},
+}
 
 // Answers count in the memory for requests until the client takes them, also after their handlers have returned.
 // Without room a call is refused. The memory is free when the client resets its calls or closes the connection.
@@ -171,7 +174,8 @@ func TestPieces(t *testing.T) {
 		}
 		want := bytes.Clone(data)
 		freed := 0
-		whole := mem.BufferSlice{mem.SliceBuffer("head"), mem.NewBuffer(&data, outgoing{release: func() { freed++; clear(data) }})}
+		pool := outgoing{release: func() { freed++; clear(data) }}
+		whole := mem.BufferSlice{mem.SliceBuffer("head"), mem.NewBuffer(&data, pool)}
 		got := mem.BufferSlice{}
 		for _, b := range inPieces(whole, nil) {
 			read := mem.SliceBuffer(bytes.Clone(b.ReadOnlyData()))

@@ -29,9 +29,9 @@ const (
 	// windows of this size. A window then holds a whole small message, so the number of streams also
 	// bounds the memory of small messages.
 	SmallMessage = 64 << 10
-	// tinyMessage, in bytes, is the largest message that is never refused. Queries, cancels and health
+	// TinyMessage, in bytes, is the largest message that is never refused. Queries, cancels and health
 	// checks are that small.
-	tinyMessage = 4 << 10
+	TinyMessage = 4 << 10
 	// stalledAfter is the time after which an incomplete message has stalled, if it keeps other messages
 	// out. An answer has stalled if no part of it was written for this time.
 	stalledAfter = 20 * time.Second
@@ -105,7 +105,7 @@ func (b *Budget) take(who caller, n int64) bool {
 	if who.tenant != "" && b.tenants[who.tenant]+n <= b.limit/share {
 		limit = 2*b.limit + b.limit/2
 	}
-	if b.used+n > limit && n > tinyMessage {
+	if b.used+n > limit && n > TinyMessage {
 		b.breakStalled()
 		return false
 	}

@@ -302,7 +302,7 @@ func TestLargeMessagesLeaveRoomForSmallOnes(t *testing.T) {
 		}
 	}
 	b.add(caller{peer: "one"}, 1<<40)
-	if !b.take(caller{peer: "one"}, tinyMessage) || b.take(caller{peer: "one"}, tinyMessage+1) {
+	if !b.take(caller{peer: "one"}, TinyMessage) || b.take(caller{peer: "one"}, TinyMessage+1) {
 		t.Error("beyond all bounds: want what is tiny, and no more")
 	}
 }
@@ -341,7 +341,7 @@ func TestOneTenantLeavesRoomForOthers(t *testing.T) {
 	const limit = 1 << 20
 	b := newBudget(t, limit, limit)
 	for i := range 3 * share {
-		for b.take(caller{fmt.Sprint("address", i), "hog"}, tinyMessage+1) {
+		for b.take(caller{fmt.Sprint("address", i), "hog"}, TinyMessage+1) {
 		}
 	}
 	for i := range share/2 - 1 {
