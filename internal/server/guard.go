@@ -53,7 +53,10 @@ func newReference() string { return rand.Text()[:16] }
 // stream is the only interceptor that works: registrar makes every method a stream.
 func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	method := info.FullMethod
-	g := &guardedStream{ServerStream: ss, ctx: ss.Context(), bidirectional: s.bidirectional[method], reads: accessTable[method] == identity.Read}
+	g := &guardedStream{
+		ServerStream: ss, ctx: ss.Context(), bidirectional: s.bidirectional[method],
+		reads: accessTable[method] == identity.Read && !entriesBelow[method], // not CallTool, which can run a program
+	}
 	if accessTable[method] != anyone { // a probe keeps no other connection out
 		g.conn = connectionOf(g.ctx)
 	}
