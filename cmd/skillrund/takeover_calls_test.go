@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A daemon of another version may send a call that this one does not know, or other arguments. The caller learns that,
@@ -61,6 +63,28 @@ func TestServingWaits(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// The death of the earlier daemon is no refusal, also if it has not read the call: the kernel then resets the connection.
+func TestServingOutlivesTheEarlierDaemon(t *testing.T) {
+	next, theirs, err := socketPair(unix.SOCK_STREAM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &earlierDaemon{calls: newCalls(next)}
+	defer e.calls.Close()
+	served := make(chan error, 1)
+	go func() { served <- e.serving() }()
+	readable := []unix.PollFd{{Fd: int32(theirs.Fd()), Events: unix.POLLIN}}
+	for n := 0; n == 0; {
+		if n, err = unix.Poll(readable, -1); err != nil && err != unix.EINTR {
+			t.Fatal(err)
+		}
+	}
+	theirs.Close()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
 }
 
 // A next daemon that has called Serving, and has ended before the earlier one reads the call, does not serve.

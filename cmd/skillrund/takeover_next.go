@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/rpc"
@@ -150,11 +149,13 @@ func (d *daemon) nextCalls() map[string]peerMethod {
 // serving tells the earlier daemon that this one accepts connections, and waits for the answer. Before the answer,
 // the earlier daemon may give up this takeover and kill this process; an answer that still comes then is an error. So
 // serving has no time limit: if this daemon gave up, too, then both could end. If the earlier daemon dies, serving
-// returns nil: it has handed over everything, and outlive notices the death, too.
+// returns nil: it has handed over everything, and outlive notices the death, too. The earlier daemon closes the connection
+// only by its death, so only an answer is a refusal. The kernel's error depends on what the earlier daemon had read: for a
+// close with unread data it is ECONNRESET (unix(7)).
 func (e *earlierDaemon) serving() error {
 	err := e.calls.Call(callServing, nothing{}, &nothing{})
-	if err != nil && !errors.Is(err, rpc.ErrShutdown) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("takeover: %w", err)
+	if refused, ok := errors.AsType[rpc.ServerError](err); ok {
+		return fmt.Errorf("takeover: %w", refused)
 	}
 	return nil
 }
