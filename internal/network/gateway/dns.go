@@ -61,6 +61,7 @@ func (n *nameServer) serveUDP(conn *gonet.UDPConn) {
 		if err != nil {
 			return
 		}
+		n.gateway.taken.Add(1)
 		// Every packet counts, also one that gets no answer. serveUDP never waits for the throttle; the link stops
 		// reading instead.
 		n.gateway.throttle.charge(1)

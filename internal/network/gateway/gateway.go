@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -47,6 +48,7 @@ type Gateway struct {
 	throttle *throttle
 	tun      *os.File
 	link     *link
+	taken    atomic.Uint64 // UDP packets that have left the stack's queues
 	stack    *stack.Stack
 	life     context.Context // ends with the Gateway
 	end      context.CancelFunc
@@ -81,6 +83,7 @@ func New(c Config) (*Gateway, error) {
 		g.rules = g.rules.WithOwn(g.relay.Own())
 	}
 	g.link = newLink(c.TUN, g.refusePacket, func() { g.throttle.hold(g.life) })
+	g.link.crowded = g.crowded
 	if err := g.start(); err != nil {
 		g.end()
 		g.stack.Destroy()

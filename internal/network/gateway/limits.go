@@ -17,6 +17,7 @@ const (
 	maxQueries = 64   // questions of a sandbox that its name server handles at the same time
 	maxAsking  = 1024 // questions of a tenant to the resolvers at the same time; each needs a socket
 	maxAnswer  = 32   // addresses in one answer
+	maxWaiting = 4096 // UDP packets of a sandbox that wait for a session or the name server; each takes about 1 KB
 	maxHandled = 1024 // connection attempts at the same time, in addition to the connections of the sandbox
 
 	// Buffers of a connection in the stack, in bytes, for each direction. The sandbox is on this machine, so
@@ -30,6 +31,8 @@ const (
 	largeWindow = 1 << 20  // from the sandbox; the stack offers half of it
 	growAfter   = 512 << 10
 	maxLarge    = 32
+
+	sessionBuffer = 64 << 10 // bytes of UDP packets that wait for a session
 
 	// Of a tenant, with credentials. A connection takes up to 0.5 MiB, and a request that is carried about 0.1 MiB, see
 	// exchange.go.

@@ -36,7 +36,8 @@ const (
 type link struct {
 	tun        *os.File
 	refused    func(packet refusal)
-	hold       func() // returns when the next packet may be read
+	hold       func()      // returns when the next packet may be read
+	crowded    func() bool // reports that UDP packets are dropped; nil: never
 	dispatcher stack.NetworkDispatcher
 	done       chan struct{} // closed after the last read; never without begin
 }
@@ -160,6 +161,10 @@ func (l *link) deliverView(packet *buffer.View) {
 	if refused != (refusal{}) {
 		packet.Release()
 		l.refused(refused)
+		return
+	}
+	if l.crowded != nil && isUDP(packet.AsSlice()) && l.crowded() {
+		packet.Release()
 		return
 	}
 	p := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithView(packet)})

@@ -80,6 +80,14 @@ func inspectIPv6(packet []byte) refusal {
 	}
 }
 
+// isUDP is for packets that inspect passes.
+func isUDP(packet []byte) bool {
+	if packet[0]>>4 == 4 {
+		return packet[9] == unix.IPPROTO_UDP
+	}
+	return packet[6] == unix.IPPROTO_UDP
+}
+
 // addressOnly returns an address of a packet, with port 0.
 func addressOnly(b []byte) netip.AddrPort {
 	a, _ := netip.AddrFromSlice(b)

@@ -40,6 +40,7 @@ func (g *Gateway) udp(r *udp.ForwarderRequest) bool {
 		g.leave()
 		return false
 	}
+	ep.SocketOptions().SetReceiveBufferSize(sessionBuffer, false)
 	s.endpoint, s.in = ep, gonet.NewUDPConn(&s.queue, ep)
 	go s.run()
 	return true
@@ -58,6 +59,27 @@ type session struct {
 
 	sent, received atomic.Int64
 	activity       activity
+	taken          uint64 // packets that send has read
+}
+
+// crowded reports whether so many UDP packets of the sandbox wait in the stack that the next one is dropped. The stack
+// itself bounds only their bytes, for each session.
+func (g *Gateway) crowded() bool {
+	udp := g.stack.Stats().UDP
+	// g.taken comes first: it never has a packet that PacketsReceived does not have.
+	taken := g.taken.Load()
+	return int64(udp.PacketsReceived.Value()-udp.ReceiveBufferErrors.Value()-taken) >= maxWaiting
+}
+
+// closeIn closes the sandbox's side. Packets that nothing has read wait no longer.
+func (s *session) closeIn() {
+	s.in.Close()
+	stats, ok := s.endpoint.Stats().(*tcpip.TransportEndpointStats)
+	if !ok {
+		return
+	}
+	dropped := stats.ReceiveErrors.ReceiveBufferOverflow.Value() + stats.ReceiveErrors.ClosedReceiver.Value()
+	s.gateway.taken.Add(stats.PacketsReceived.Value() - dropped - s.taken)
 }
 
 // run copies in both directions. It ends after an error on either side, or after limits.IdleUDP without a packet: no
@@ -65,7 +87,7 @@ type session struct {
 func (s *session) run() {
 	g := s.gateway
 	defer g.leave()
-	defer s.in.Close()
+	defer s.closeIn()
 	if s.decision.to.Addr().Is6() { // udp could not wait for a resolver
 		g.names.learnTranslators()
 		if d := g.judge(policy.UDP, s.decision.to); !d.allowed {
@@ -113,6 +135,10 @@ func (s *session) send() {
 		}
 		b := readBuffers.Get().(*[vnetHeader + largestRead]byte)
 		n, err := s.in.Read(b[:])
+		if err == nil {
+			s.taken++
+			s.gateway.taken.Add(1)
+		}
 		ok := err == nil && s.pass(s.out, b[:n], &s.sent)
 		readBuffers.Put(b)
 		if !ok {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"runtime"
 	"strings"
 	"syscall"
@@ -11,7 +12,10 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
 
+	"github.com/skillrun/skillrun/internal/network/dial"
 	"github.com/skillrun/skillrun/internal/network/networktest"
 	"github.com/skillrun/skillrun/internal/network/policy"
 )
@@ -172,4 +176,43 @@ func heap() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+// Packets that wait for the byte rate are few, also if they have no payload, for which the stack has no bound.
+func TestWaitingPacketsAreBounded(t *testing.T) {
+	serveUDP(t, networktest.Public+":5000")
+	b := newBox(t, []string{"public:5000/udp"}, nil, func(c *Config) {
+		l := policy.DefaultTenantLimits()
+		l.BytesPerSecond = 70_000
+		c.Shared = NewShared(l, dial.Ports{})
+	})
+	c, err := b.Dial("udp", networktest.Public+":5000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range 4 { // more than a burst, so the session waits
+		if _, err := c.Write(make([]byte, 60_000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	local := netip.MustParseAddrPort(c.LocalAddr().String())
+	empty := ipv4Packet(SandboxIPv4.String(), unix.IPPROTO_UDP, func(h header.IPv4) {
+		copy(h[16:20], netip.MustParseAddr(networktest.Public).AsSlice())
+		h.SetTotalLength(header.IPv4MinimumSize + header.UDPMinimumSize)
+		h[8] = 64
+		h.SetChecksum(^h.CalculateChecksum())
+		u := header.UDP(h[header.IPv4MinimumSize:])
+		u.Encode(&header.UDPFields{SrcPort: local.Port(), DstPort: 5000, Length: header.UDPMinimumSize})
+	})[:header.IPv4MinimumSize+header.UDPMinimumSize]
+	before := heap()
+	for range 100_000 {
+		b.gateway.link.deliver(empty)
+	}
+	if grown := heap() - before; grown > 16<<20 {
+		t.Errorf("the packets hold %d bytes", grown)
+	}
+	if n := b.gateway.stack.Stats().UDP.PacketsReceived.Value(); n < 1000 {
+		t.Errorf("the stack has got only %d packets", n)
+	}
 }
