@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -109,6 +111,73 @@ func TestFurtherConnections(t *testing.T) {
 	for _, c := range b.closed {
 		if c.Name != "api.test" || c.To.Port() != 443 || c.Error != "" || (c.Sent > 0) != (len(c.Credentials) > 0) {
 			t.Errorf("%+v", c)
+		}
+	}
+}
+
+// Further HTTP/2 connections end with the sandbox's connection, also while they carry requests.
+func TestFurtherConnectionsEnd(t *testing.T) {
+	newZone(t)
+	authority := certtest.NewAuthority(t, "origin")
+	pair := authority.Client("origin", func(c *x509.Certificate) {
+		c.DNSNames, c.ExtKeyUsage = []string{"api.test"}, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	})
+	l, err := net.Listen("tcp", networktest.Public+":443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const requests = 3
+	arrived := make(chan struct{}, requests)
+	var open atomic.Int64
+	s := &http.Server{
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair.TLS()}}, ErrorLog: silent,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1}, // so each request needs a connection
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew:
+				open.Add(1)
+			case http.StateClosed:
+				open.Add(-1)
+			}
+		},
+		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			arrived <- struct{}{}
+			<-r.Context().Done()
+		}),
+	}
+	go s.ServeTLS(l, "", "")
+	defer s.Close()
+	set := bind(t, authority.PEM(), false, "api.test")
+	b := newBox(t, []string{"api.test"}, nil, func(c *Config) { c.Credentials = set })
+	client := b.client(t, set, true, "")
+	var conn net.Conn
+	transport := client.Transport.(*http.Transport)
+	dialBox := transport.DialContext
+	transport.DialContext = func(ctx context.Context, network, to string) (net.Conn, error) {
+		c, err := dialBox(ctx, network, to)
+		conn = c
+		return c, err
+	}
+	// The connection is there before the requests, which share it.
+	if code, text := get(t, client, "https://api.test/", toHost("www.test")); code != http.StatusMisdirectedRequest {
+		t.Fatalf("%d %s", code, text)
+	}
+	var all sync.WaitGroup
+	for range requests {
+		all.Go(func() { get(t, client, "https://api.test/") })
+	}
+	for range requests {
+		<-arrived
+	}
+	if n := open.Load(); n < requests {
+		t.Errorf("%d connections carry %d requests", n, requests)
+	}
+	conn.Close()
+	all.Wait()
+	own := b.gateway.entries.own
+	for late := time.Now().Add(30 * time.Second); open.Load() != 0 || own.used.Load() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatalf("the destination has %d connections, and %d count", open.Load(), own.used.Load())
 		}
 	}
 }

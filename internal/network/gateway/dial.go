@@ -32,7 +32,7 @@ func (g *Gateway) dial(ctx context.Context, d decision) (*dial.Conn, error) {
 	if dial.HasNoPort(err) {
 		g.throttle.charge(wasteOfPort)
 	}
-	if reason != "" && g.life.Err() == nil {
+	if reason != "" && !errors.Is(ctx.Err(), context.Canceled) {
 		g.deny(d.refuse(policy.Verdict{Reason: reason}))
 	}
 	return u, err

@@ -32,7 +32,8 @@ type exchange struct {
 	secure      bool   // TLS
 	credentials []credential.Credential
 	proxy       *httputil.ReverseProxy
-	dialed      atomic.Bool // the first connection is in use
+	life        context.Context // ends with serve; further connections end with it
+	dialed      atomic.Bool     // the first connection is in use
 	mu          sync.Mutex
 	used        []string // names of credentials
 }
@@ -57,6 +58,9 @@ func (s *exchange) serve() {
 		return
 	}
 	defer shared.exchanges.give()
+	life, end := context.WithCancel(s.gateway.life)
+	defer end()
+	s.life = life
 	transport := s.transport()
 	defer transport.CloseIdleConnections()
 	s.proxy.Transport = transport
@@ -154,27 +158,41 @@ func (s *exchange) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 		s.gateway.deny(s.decision.refuse(policy.Verdict{Reason: reached}))
 		return nil, errors.New(reached)
 	}
+	// The Transport cuts the dial off from the end of its request.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.life, cancel)()
 	start := time.Now()
 	c, err := s.gateway.dial(ctx, s.decision)
 	if err != nil {
-		s.gateway.missed(start, s.decision, err)
+		if s.life.Err() == nil { // else the destination may well be reached
+			s.gateway.missed(start, s.decision, err)
+		}
 		s.gateway.leave()
 		return nil, err
 	}
-	return &entered{c, sync.OnceFunc(func() {
+	leave := sync.OnceFunc(func() {
 		// The bytes and credentials of all requests are with the sandbox's own connection.
 		s.gateway.report.closed(s.decision.connection(start, policy.Connection{}))
 		s.gateway.leave()
-	})}, nil
+	})
+	// The Transport closes an HTTP/2 connection only when it is idle, which it may notice after CloseIdleConnections.
+	stop := context.AfterFunc(s.life, func() {
+		c.Reset()
+		leave()
+	})
+	return &entered{c, stop, leave}, nil
 }
 
 // entered is a further connection to the destination.
 type entered struct {
 	net.Conn
+	stop  func() bool // of the reset at the exchange's end
 	leave func()
 }
 
 func (e *entered) Close() error {
+	e.stop()
 	defer e.leave()
 	return e.Conn.Close()
 }
