@@ -146,7 +146,7 @@ func (e ProxyError) Error() string { return e.Reason }
 func (r *Relay) Dial(ctx context.Context, host string) (*Conn, error) {
 	tcp, err := r.reach(ctx)
 	if err != nil {
-		return nil, ProxyError{"the proxy can't be reached (network_proxy.url): " + cause(err)}
+		return nil, ProxyError{"the proxy can't be reached (network_proxy.url): " + Cause(err)}
 	}
 	u := &Conn{Conn: tcp, Socket: tcp}
 	// A deadline in the past ends a write or a read of open that waits for the proxy. stop returns false if that has
@@ -243,7 +243,7 @@ func (r *Relay) open(u *Conn, host string) error {
 		request.Header.Set("Proxy-Authorization", string(r.Authorization))
 	}
 	if err := request.Write(u.Conn); err != nil {
-		return ProxyError{"the connection to the proxy failed: " + cause(err)}
+		return ProxyError{"the connection to the proxy failed: " + Cause(err)}
 	}
 	// One bound for all heads, so that a proxy can't send heads with 1xx without end.
 	from := bufio.NewReader(&HeadReader{From: u.Conn, Left: MaxHead, Lines: MaxLines})
@@ -292,13 +292,13 @@ func noAnswer(err error) string {
 	case errors.Is(err, ErrLongHead):
 		return fmt.Sprintf("the head of the proxy's answer has more than %d KiB or more than %d lines", MaxHead>>10, MaxLines)
 	case ofConnection, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return "the proxy did not answer the request for a connection: " + cause(err)
+		return "the proxy did not answer the request for a connection: " + Cause(err)
 	}
 	return "the proxy's answer is not HTTP"
 }
 
-// cause is an error's text without the addresses, or with bytes of the proxy made printable.
-func cause(err error) string {
+// Cause is an error's text without the addresses of sockets, and with bytes of the peer made printable.
+func Cause(err error) string {
 	var late net.Error
 	if own := Fault(err); own != "" {
 		return own

@@ -182,6 +182,22 @@ func TestFurtherConnectionsEnd(t *testing.T) {
 	}
 }
 
+// The program learns why its request failed, but no address of the machine.
+func TestFailedRequestShowsNoAddress(t *testing.T) {
+	newZone(t)
+	networktest.Serve(t, networktest.Public+":80", func(c net.Conn) {
+		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+			_ = c.(*net.TCPConn).SetLinger(0) // a reset
+		}
+	})
+	set := bind(t, nil, true, "api.test")
+	b := newBox(t, []string{"api.test"}, nil, func(c *Config) { c.Credentials = set })
+	code, text := get(t, b.client(t, set, false, ""), "http://api.test/")
+	if code != http.StatusBadGateway || !strings.Contains(text, "connection reset by peer") || strings.Contains(text, "->") {
+		t.Errorf("%d %s", code, text)
+	}
+}
+
 func manyHeaders(r *http.Request, n int) {
 	for i := range n {
 		r.Header.Set(fmt.Sprint("A", i), "")

@@ -272,7 +272,7 @@ func (s *exchange) rewrite(r *httputil.ProxyRequest) {
 
 // fail tells the program that its request failed on the way to the destination.
 func (s *exchange) fail(w http.ResponseWriter, r *http.Request, err error) {
-	reason := fmt.Sprintf("the connection to %s failed: %s", s.name, dial.Clipped(err.Error()))
+	reason := fmt.Sprintf("the connection to %s failed: %s", s.name, dial.Cause(err))
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		reason = fmt.Sprintf("the certificate of %s is not valid: %s", s.name, dial.Clipped(err.Error()))
 		s.gateway.deny(s.decision.refuse(policy.Verdict{Reason: reason}))
