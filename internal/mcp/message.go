@@ -98,54 +98,55 @@ func readEnvelope(body []byte) (e envelope, bad *refusal) {
 	if e.id != nil && strings.HasPrefix(e.method, "notifications/") {
 		return none("%.80q is a notification, which has no id", e.method)
 	}
-	if e.meta, bad = checkParams(fields["params"]); bad != nil {
+	params, meta, bad := checkParams(fields["params"])
+	if bad != nil {
 		bad.id = e.id
 		return e, bad
 	}
+	e.meta = meta
 	// Anything but a text was refused above, or is left out.
-	switch {
-	case e.method == "resources/read":
+	switch e.method {
+	case "resources/read":
 		e.reads = true
-		_ = json.Unmarshal(object(fields["params"])["uri"], &e.uri)
-	case e.method == "tools/call" && len(body) <= maxSmall:
+		_ = json.Unmarshal(params["uri"], &e.uri)
+	case "tools/call":
 		var tool string
-		_ = json.Unmarshal(object(fields["params"])["name"], &tool)
+		_ = json.Unmarshal(params["name"], &tool)
 		e.reads = toolview.OnlyReads(tool)
 	}
 	return e, nil
 }
 
-// checkParams checks the types of a request's parameters and returns its _meta.
-func checkParams(params json.RawMessage) (meta map[string]json.RawMessage, bad *refusal) {
-	wrong := func(format string, args ...any) (map[string]json.RawMessage, *refusal) {
-		return nil, &refusal{status: http.StatusBadRequest, code: jsonrpc.CodeInvalidParams, reason: fmt.Sprintf(format, args...)}
+// checkParams checks the types of a request's parameters. It returns their fields, and those of _meta.
+func checkParams(params json.RawMessage) (fields, meta map[string]json.RawMessage, bad *refusal) {
+	wrong := func(format string, args ...any) (_, _ map[string]json.RawMessage, bad *refusal) {
+		return nil, nil, &refusal{status: http.StatusBadRequest, code: jsonrpc.CodeInvalidParams, reason: fmt.Sprintf(format, args...)}
 	}
 	if null(params) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if params[0] != '{' {
 		return wrong("params is not an object")
 	}
-	fields := object(params)
+	fields = object(params)
 	for name, kind := range kinds {
 		if value := fields[name]; !null(value) && value[0] != kind.first {
 			return wrong("params.%s is not %s", name, kind.name)
 		}
 	}
 	if why := notExact(fields["requestId"]); why != "" {
-		return nil, refuse(http.StatusBadRequest, "params.requestId %s", why)
+		return nil, nil, refuse(http.StatusBadRequest, "params.requestId %s", why)
 	}
 	if len(fields["_meta"]) > maxSmall {
 		return wrong("params._meta is larger than %d bytes", maxSmall)
 	}
-	if meta := fields["_meta"]; !null(meta) {
-		fields = object(meta)
-		if why := notExact(fields["progressToken"]); why != "" {
-			return nil, refuse(http.StatusBadRequest, "params._meta.progressToken %s", why)
+	if !null(fields["_meta"]) {
+		meta = object(fields["_meta"])
+		if why := notExact(meta["progressToken"]); why != "" {
+			return nil, nil, refuse(http.StatusBadRequest, "params._meta.progressToken %s", why)
 		}
-		return fields, nil
 	}
-	return nil, nil
+	return fields, meta, nil
 }
 
 // notExact says why an id or a token would come back changed. Empty: it would not, or there

@@ -184,3 +184,15 @@ func TestLargeAnswersAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// A call that reads is known as one, however long its arguments are.
+func TestCallsThatRead(t *testing.T) {
+	for tool, reads := range map[string]bool{"read_file": true, "run_skill_script": false} {
+		for _, padding := range []int{0, 2 * maxSmall} {
+			e, bad := readEnvelope([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool + `","arguments":{"x":"` + strings.Repeat("x", padding) + `"}}}`))
+			if bad != nil || e.reads != reads {
+				t.Errorf("%s with %d bytes: reads is %t, %v", tool, padding, e.reads, bad)
+			}
+		}
+	}
+}
