@@ -77,18 +77,9 @@ func (s *Store) AwaitBuilds(ctx context.Context) int {
 	}
 }
 
-// Resume undoes HandOver. The next process must have ended.
-func (s *Store) Resume() error {
-	s.mu.Lock()
-	defer s.unlock()
-	if s.phase != handedOver {
-		return errors.New("environments: not handed over")
-	}
-	s.phase = sole
-	s.endAllRetired()
-	s.evict()
-	return nil
-}
+// Resume undoes HandOver. The next process must have ended. Resume adds the environments that it has built. After an
+// error Resume can be called again.
+func (s *Store) Resume() error { return s.own(handedOver, "not handed over") }
 
 // Reread reads everything again that the earlier process may have changed since Open. Call it when the earlier
 // process has called HandOver, and before any lease and any build of this process.
@@ -115,16 +106,19 @@ func (s *Store) Reread(context.Context) error {
 // Adopt makes this process the only user of the directory. The earlier process must have ended. Adopt adds the
 // environments that the earlier process has built since Reread, and removes unused files that Open has left for it.
 // If a removal fails, the next build tries again. After an error Adopt can be called again.
-func (s *Store) Adopt(context.Context) error {
+func (s *Store) Adopt(context.Context) error { return s.own(unadopted, "there is nothing to adopt") }
+
+// own ends the phase from, in which another process used the directory, too. otherwise is the error in another phase.
+func (s *Store) own(from int, otherwise string) error {
 	s.mu.Lock()
 	defer s.unlock()
-	if s.phase != unadopted {
-		return errors.New("environments: there is nothing to adopt")
+	if s.phase != from {
+		return errors.New("environments: " + otherwise)
 	}
 	s.phase = sole
 	if err := s.learn(s.setAside); err != nil {
-		s.phase = unadopted
-		return fmt.Errorf("environments: adopt: %w", err)
+		s.phase = from
+		return fmt.Errorf("environments: read again: %w", err)
 	}
 	s.endAllRetired()
 	s.evict()

@@ -188,6 +188,30 @@ func TestTakeoverFails(t *testing.T) {
 	}
 }
 
+// The next daemon builds environments and then ends. The earlier daemon has them.
+func TestResumeReadsAgain(t *testing.T) {
+	s := openStore(t, Config{Dir: filepath.Join(t.TempDir(), "environments")})
+	put(t, s, "acme", "a", 30)
+	held := s.taken("acme", keyOf("a"))
+	c := s.config
+	c.Takeover = true
+	next := openStore(t, c)
+	mustDo(t, s.HandOver(t.Context()))
+	mustDo(t, next.Reread(t.Context()))
+	built := put(t, next, "acme", "b", 10)
+	other := put(t, next, "new", "c", 10)
+	next.Close()
+	mustDo(t, s.Resume())
+	wantKeys(t, s, "acme/a", "acme/b", "new/c")
+	for _, k := range []*kept{held, built, other} {
+		isThere(t, k.root(), true)
+	}
+	s.release(held)
+	s.Close()
+	c.Takeover = false
+	wantKeys(t, openStore(t, c), "acme/a", "acme/b", "new/c")
+}
+
 // Two processes that publish the same at the same time have two directories.
 func TestTakeoverOfANameThatIsTaken(t *testing.T) {
 	s := openStore(t, Config{Dir: filepath.Join(t.TempDir(), "environments")})

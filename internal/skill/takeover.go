@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/skillrun/skillrun/internal/durable"
 )
 
 // A takeover: two daemons use the same directories. Theory of operation.
@@ -46,16 +48,34 @@ func (r *Registry) HandOver(ctx context.Context) error {
 		return err == nil
 	})
 	if err != nil {
-		return errors.Join(fmt.Errorf("skills: hand over: %w", err), r.Resume())
+		r.resume()
+		return fmt.Errorf("skills: hand over: %w", err)
 	}
 	return nil
 }
 
-// Resume undoes HandOver. The next process must have ended.
-func (r *Registry) Resume() error {
-	if !r.phase.CompareAndSwap(handedOver, sole) {
+// Resume undoes HandOver. The next process must have ended. Resume reads the lists again, because the next process may
+// have answered pushes and deletions. After an error it can be called again.
+func (r *Registry) Resume() (err error) {
+	if r.phase.Load() != handedOver {
 		return errors.New("skills: not handed over")
 	}
+	r.owners.Range(func(_, v any) bool {
+		o := v.(*owned)
+		err = o.exclusively(context.Background(), o.relearn)
+		return err == nil
+	})
+	if err != nil {
+		return fmt.Errorf("skills: read again: %w", err)
+	}
+	r.resume()
+	r.changes.notify()
+	return nil
+}
+
+// resume makes this process the only user again. It removes the snapshots that had to stay after HandOver.
+func (r *Registry) resume() {
+	r.phase.Store(sole)
 	r.owners.Range(func(_, v any) bool {
 		v.(*owned).removeLater()
 		return true
@@ -64,7 +84,6 @@ func (r *Registry) Resume() error {
 	case r.rewatch <- struct{}{}:
 	default: // Watch reloads soon
 	}
-	return nil
 }
 
 // Reread reads everything again that the earlier process may have changed since OpenRegistry. Call it when the
@@ -134,6 +153,28 @@ func (o *owned) reset() error {
 	o.now.Store(nil)
 	o.opened.Store(false)
 	return err
+}
+
+// relearn reads the list again after another process may have changed it. The caller has o.changing.
+func (o *owned) relearn() error {
+	o.opening.Lock()
+	defer o.opening.Unlock()
+	if o.store == nil { // without a store there are no holds
+		o.failed, o.logged = nil, ""
+		o.opened.Store(false)
+		return nil
+	}
+	list, err := o.readIndex()
+	if err != nil && durable.MayPass(err) {
+		return err
+	}
+	if err != nil {
+		o.failed = fmt.Errorf("pushed skills: %w", err)
+		o.registry.config.Log.Error("the skills of a tenant cannot be used", "dir", o.dir, "err", o.failed)
+		return nil
+	}
+	o.put(list)
+	return nil
 }
 
 // clean removes the snapshots that are neither listed nor held. The caller has o.changing, so no push is under

@@ -188,6 +188,74 @@ func TestTakeoverFails(t *testing.T) {
 	}
 }
 
+// The next daemon answers calls and then ends. The earlier one knows what it has answered.
+func TestResumeReadsAgain(t *testing.T) {
+	b := newTenantBench(t)
+	ctx := t.Context()
+	b.push("acme", "one", "1")
+	b.push("acme", "two", "1")
+	dir, release := b.held("acme", "two")
+	if _, err := b.now.For("new").Resolve("one"); err == nil {
+		t.Fatal("a skill of a tenant without skills")
+	}
+	next := b.next()
+	mustDo(t, b.now.HandOver(ctx))
+	mustDo(t, next.now.Reread(ctx))
+	next.push("acme", "one", "2")
+	next.push("new", "one", "of a new tenant")
+	if _, err := next.now.For("acme").Delete(ctx, "two"); err != nil {
+		t.Fatal(err)
+	}
+	mustDo(t, next.now.Close())
+
+	changed := b.now.Changed()
+	mustDo(t, b.now.Resume())
+	select {
+	case <-changed:
+	default:
+		t.Error("the change was not announced")
+	}
+	check := func() {
+		t.Helper()
+		b.want("acme", "one", "2")
+		b.want("new", "one", "of a new tenant")
+		if _, err := b.now.For("acme").Resolve("two"); !errors.As(err, new(*NotFoundError)) {
+			t.Errorf("a deleted skill: got %v", err)
+		}
+	}
+	check()
+	stays(t, dir, true)
+	release()
+	b.now.owner("acme").removal.Wait()
+	stays(t, dir, false)
+	b.push("acme", "three", "pushed afterwards")
+	b.restart()
+	check()
+}
+
+// A list that the next daemon has left damaged is not used. With an error that may pass, Resume can be called again.
+func TestResumeOfADamagedList(t *testing.T) {
+	b := newTenantBench(t)
+	b.push("acme", "one", "1")
+	b.push("other", "one", "1")
+	mustDo(t, b.now.HandOver(t.Context()))
+	index := filepath.Join(b.now.owner("acme").dir, indexName)
+	good, err := os.ReadFile(index)
+	mustDo(t, err)
+	mustDo(t, os.WriteFile(index, []byte("{"), 0o600))
+	mustDo(t, b.now.Resume())
+	if _, err := b.now.For("acme").Resolve("one"); !errors.As(err, new(*DamagedError)) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := b.try("acme", "one", "2", nil); !errors.As(err, new(*DamagedError)) {
+		t.Errorf("a push: got %v", err)
+	}
+	b.want("other", "one", "1")
+	mustDo(t, os.WriteFile(index, good, 0o600))
+	b.restart()
+	b.want("acme", "one", "1")
+}
+
 // HandOver waits for a push that is under way.
 func TestHandOverWaits(t *testing.T) {
 	b := newTenantBench(t)

@@ -405,8 +405,17 @@ func (o *owned) replace(list []*kept) error {
 	if err := o.writeIndex(list); err != nil {
 		return err
 	}
+	o.put(list)
+	o.removeUnkept()
+	o.registry.changes.notify()
+	return nil
+}
+
+// put sets the list of versions in memory. The caller has o.changing.
+func (o *owned) put(list []*kept) {
 	has := digestsOf(list)
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	for _, k := range o.current() {
 		if !has[k.Digest] {
 			o.unkept[k.Digest] = k.Bytes
@@ -416,8 +425,4 @@ func (o *owned) replace(list []*kept) error {
 	for digest := range has {
 		delete(o.unkept, digest) // pushed again while an execution held it
 	}
-	o.mu.Unlock()
-	o.removeUnkept()
-	o.registry.changes.notify()
-	return nil
 }
