@@ -96,28 +96,24 @@ func (i *instance) close() error {
 }
 
 // sweep removes the processes, cgroups, mounts and directories of dead instances. It
-// touches no instance whose lock is held.
+// touches no instance whose lock is held. After an error it goes on with the other instances.
 func sweep(c Config, h *cgroup.Hierarchy) error {
 	names, err := deadCandidates(c)
-	if err != nil {
-		return err
-	}
 	for _, name := range names {
 		dir := filepath.Join(c.StateDir, "instances", name)
-		lock, err := filelock.Open(filepath.Join(dir, "lock"), filelock.Exclusive)
-		if errors.Is(err, filelock.ErrHeld) || errors.Is(err, fs.ErrNotExist) {
+		lock, lerr := filelock.Open(filepath.Join(dir, "lock"), filelock.Exclusive)
+		if errors.Is(lerr, filelock.ErrHeld) || errors.Is(lerr, fs.ErrNotExist) {
 			continue
 		}
-		if err != nil {
-			return err
+		if lerr == nil {
+			lerr = sweepOne(c, h, name)
+			lock.Close()
 		}
-		err = sweepOne(c, h, name)
-		lock.Close()
-		if err != nil {
-			return fmt.Errorf("sweep of instance %s: %w", name, err)
+		if lerr != nil {
+			err = errors.Join(err, fmt.Errorf("sweep of instance %s: %w", name, lerr))
 		}
 	}
-	return nil
+	return err
 }
 
 // dropInherited unmounts inherited copies of mounts. In a takeover, the next daemon begins with a copy of all mounts of

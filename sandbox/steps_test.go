@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -307,5 +308,26 @@ func TestClosedPipes(t *testing.T) {
 	}
 	if n := readNow(p.stdout, make([]byte, 1)); n != 0 {
 		t.Errorf("read: got %d", n)
+	}
+}
+
+// A sweep removes the dead instances that it can, and names the others.
+func TestSweepGoesOn(t *testing.T) {
+	c := Config{StateDir: t.TempDir(), RunDir: t.TempDir()}
+	instances := filepath.Join(c.StateDir, "instances")
+	for _, dir := range []string{"a/lock", "b"} { // no one can lock a directory for writing
+		if err := os.MkdirAll(filepath.Join(instances, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(instances, "b", "lock"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := sweep(c, &cgroup.Hierarchy{Base: map[string]string{}})
+	if err == nil || !strings.Contains(err.Error(), "sweep of instance a: ") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(instances, "b")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the other instance: %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os/exec"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,6 +104,43 @@ func TestServingOfAnEndedDaemon(t *testing.T) {
 		if err := n.awaitServing(t.Context()); err == nil {
 			t.Fatal("a daemon that has ended serves")
 		}
+	}
+}
+
+// The earlier daemon was stopped until its patience was over. It reads a call of Serving that was made before.
+func TestServingUnreadWhileStopped(t *testing.T) {
+	over, end := context.WithCancel(t.Context())
+	end()
+	n := &nextDaemon{cmd: &exec.Cmd{}, serving: make(chan struct{}), gone: make(chan struct{}), unread: time.Hour}
+	answer := make(chan error, 1)
+	go func() { answer <- n.nowServes() }()
+	if err := n.awaitServing(over); err != nil {
+		t.Error(err)
+	}
+	if err := <-answer; err != nil {
+		t.Error(err)
+	}
+}
+
+// A part that can't be taken back for a passing reason is tried again; another error is final.
+func TestResumePart(t *testing.T) {
+	for _, tt := range []struct {
+		err   error
+		fails int
+		want  int // calls
+	}{{nil, 0, 1}, {syscall.EMFILE, 2, 3}, {errors.New("damaged"), 5, 1}, {syscall.EMFILE, 100, resumeAttempts}} {
+		synctest.Test(t, func(t *testing.T) {
+			calls := 0
+			err := resumePart(func() error {
+				if calls++; calls <= tt.fails {
+					return tt.err
+				}
+				return nil
+			})
+			if calls != tt.want || (err != nil) != (tt.fails >= tt.want) {
+				t.Errorf("%v, %d times: %d calls, %v", tt.err, tt.fails, calls, err)
+			}
+		})
 	}
 }
 

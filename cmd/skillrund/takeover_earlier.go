@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/internal/durable"
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/failpoint"
 	"github.com/skillrun/skillrun/internal/metrics"
@@ -26,8 +27,14 @@ const (
 	// servingPatience bounds the time from the start of the hand-over until the next daemon serves. New connections wait
 	// in the kernel during that time.
 	servingPatience = 30 * time.Second
+	// unreadPatience bounds the wait for a call that the next daemon has made in time. If this process was stopped for
+	// longer than servingPatience, it has not read the call when it goes on.
+	unreadPatience = time.Second
 	// scrapePatience bounds the wait for readers of metrics and health.
 	scrapePatience = 3 * time.Second
+	// resumeAttempts and resumeInterval bound the attempts to take a part of the state back.
+	resumeAttempts = 10
+	resumeInterval = 100 * time.Millisecond
 	// uploadPatience bounds the wait for uploads, which the next daemon can't go on with. New callers wait, too, and a
 	// gRPC client gives up a connection after 20 s.
 	uploadPatience = 5 * time.Second
@@ -49,6 +56,7 @@ type nextDaemon struct {
 	serves  bool          // the next daemon has called Serving in time; to be read when serving is closed
 	gone    chan struct{} // closed when its process has ended
 	once    struct{ ready, serving sync.Once }
+	unread  time.Duration // see unreadPatience
 	// handed gets the answer to Await. It is closed without a value if this daemon does not hand over.
 	handed chan handedOver
 }
@@ -56,7 +64,8 @@ type nextDaemon struct {
 // startNext starts the next daemon, and returns when that daemon is ready to take over. This daemon serves during
 // the start. With an error the process of the next daemon has ended.
 func (d *daemon) startNext(ctx context.Context) (_ *nextDaemon, err error) {
-	n := &nextDaemon{d: d, ready: make(chan struct{}), serving: make(chan struct{}), gone: make(chan struct{}), handed: make(chan handedOver, 1)}
+	n := &nextDaemon{d: d, ready: make(chan struct{}), serving: make(chan struct{}), gone: make(chan struct{}), handed: make(chan handedOver, 1),
+		unread: unreadPatience}
 	defer func() {
 		if err != nil {
 			n.end()
@@ -242,6 +251,11 @@ func (n *nextDaemon) awaitServing(patience context.Context) error {
 	case <-n.serving:
 	case <-n.gone:
 	case <-patience.Done():
+		select {
+		case <-n.serving:
+		case <-n.gone:
+		case <-time.After(n.unread):
+		}
 	}
 	n.once.serving.Do(func() { close(n.serving) }) // gives up, unless the next daemon has called Serving
 	select {
@@ -471,6 +485,18 @@ type handing struct {
 	resume   func() error
 }
 
+// resumePart calls resume until it succeeds, at most resumeAttempts times. Without a part of its state the daemon would have
+// to exit, with all executions, and some errors pass: the process may have had no descriptor left.
+func resumePart(resume func() error) error {
+	for attempt := 1; ; attempt++ {
+		err := resume()
+		if err == nil || attempt == resumeAttempts || !durable.MayPass(err) {
+			return err
+		}
+		time.Sleep(resumeInterval)
+	}
+}
+
 // handings returns all parts in the order of the hand-over. A part comes after its users: for example, the executor
 // uses the sessions and the record, and no execution may start when these no longer belong to this daemon.
 func (d *daemon) handings(n *nextDaemon, h *handedOver) []handing {
@@ -514,7 +540,7 @@ func (d *daemon) handOverStores(ctx context.Context, n *nextDaemon) (h handedOve
 	var done []handing
 	resume = func() (err error) {
 		for _, p := range slices.Backward(done) {
-			err = errors.Join(err, p.resume())
+			err = errors.Join(err, resumePart(p.resume))
 		}
 		return err
 	}

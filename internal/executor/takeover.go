@@ -224,11 +224,10 @@ func (x *Executor) signalInherited(entry audit.Entry, id string, sig syscall.Sig
 	if from == nil {
 		return true, &NotRunningError{id}
 	}
-	running, err := from.Signal(id, sig)
-	if err != nil || !running {
+	x.auditNote(entry) // as before any signal: an answer that is lost must not leave the log without it
+	if running, err := from.Signal(id, sig); err != nil || !running {
 		return true, &NotRunningError{id}
 	}
-	x.auditNote(entry)
 	return true, nil
 }
 
