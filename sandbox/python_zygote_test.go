@@ -65,6 +65,47 @@ func TestPythonZygote(t *testing.T) {
 	noLeftovers(t, h)
 }
 
+// A Python zygote imports each module that a started Python can import in a sandbox. A module that can't be imported
+// there, for example because it wants a temporary directory, must not be in the list: what is left of it would be in
+// every script.
+func TestPythonZygoteImportsWhatPythonImports(t *testing.T) {
+	h := openForkServer(t)
+	const there = `import importlib, sys
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+        print(name)
+    except ImportError:
+        pass`
+	s := pythonSpec(nil, append([]string{"-c", there}, PythonModules()...)...)
+	s.Program[0].Pipeline[0].Args[0] = "/usr/bin/python3" // has the packages of Debian
+	s.Python = nil
+	imported := strings.Fields(run(t, h, s, "").stdout)
+	if !slices.Contains(imported, "numpy") {
+		t.Fatalf("Debian's Python imports only %v", imported)
+	}
+	s = pythonSpec(imported, append([]string{"-c", "import sys; print(*(m for m in sys.argv[1:] if m not in sys.modules))"}, imported...)...)
+	s.Program[0].Pipeline[0].Args[0] = "/usr/bin/python3"
+	run(t, h, s, "") // asks for it
+	waitForReady(t, h, s)
+	if got := run(t, h, s, ""); got.stdout != "\n" {
+		t.Errorf("not imported: %s%s", got.stdout, got.stderr)
+	}
+}
+
+// A script that imports matplotlib works in a forked Python as in a started one.
+func TestForkedMatplotlib(t *testing.T) {
+	h := openForkServer(t)
+	s := pythonSpec([]string{"numpy"}, "-c", "import matplotlib; from matplotlib.text import Text; Text(0, 0, 'x'); print(hasattr(matplotlib, 'colors'))")
+	s.Program[0].Pipeline[0].Args[0] = "/usr/bin/python3"
+	for range 2 {
+		if got := run(t, h, s, ""); got.stdout != "True\n" {
+			t.Fatalf("got %+v", got)
+		}
+		waitForReady(t, h, s)
+	}
+}
+
 // If no child waits, a program is forked at its Start. A forked program has no parent in its
 // sandbox; the parent of an executed one is init.
 func TestPythonZygoteIsForkedWhenAskedFor(t *testing.T) {

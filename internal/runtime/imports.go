@@ -19,9 +19,14 @@ var commonModules = []string{
 // largeModules take longer to import than Python takes to start. If the machine has them, a
 // Python zygote imports them once for all scripts that use them.
 var largeModules = []string{
-	"asyncio", "bs4", "docx", "jinja2", "lxml", "matplotlib", "networkx", "numpy", "openpyxl", "pandas", "PIL", "pptx", "pydantic", "pypdf",
-	"reportlab", "requests", "scipy", "sklearn", "sqlite3", "sympy", "unittest", "xml", "yaml",
+	"asyncio", "bs4", "docx", "jinja2", "lxml", "networkx", "numpy", "openpyxl", "pandas", "PIL", "pptx", "pydantic", "pypdf",
+	"reportlab", "requests", "scipy", "sqlite3", "sympy", "unittest", "xml", "yaml",
 }
+
+// uses are modules that a Python zygote must not import, with the large modules that they import. A zygote has no writable
+// files: matplotlib looks for a directory for its configuration, and sklearn looks for shared memory, and decides for
+// ever that it can't have several processes.
+var uses = map[string][]string{"matplotlib": {"numpy"}, "seaborn": {"numpy", "pandas"}, "sklearn": {"numpy", "scipy"}}
 
 // ownModules are the modules that every Python zygote imports for itself, and some that are
 // built into Python.
@@ -49,6 +54,7 @@ func Preloads(text []byte) []string {
 		if slices.Contains(largeModules, name) {
 			large = append(large, name)
 		}
+		large = append(large, uses[name]...)
 	}
 	if plain {
 		return []string{}

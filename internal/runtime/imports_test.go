@@ -25,6 +25,8 @@ func TestPreloads(t *testing.T) {
 		{"from own import numpy\n", common},
 		{"from . import pandas\n", ""},
 		{"import pandas\nimport pandas\n", common + " pandas"},
+		{"import matplotlib.pyplot as plt\n", common + " numpy"},
+		{"import numpy\nfrom sklearn import svm\n", common + " numpy scipy"},
 	} {
 		preloads := Preloads([]byte(tt.text))
 		got := slices.DeleteFunc(slices.Clone(preloads), func(m string) bool { return slices.Contains(commonModules, m) })

@@ -251,6 +251,8 @@ func TestForkServerFailsTowardsExecution(t *testing.T) {
 		{"judge", "def hides_by_link(entry, top, preloaded):"},
 		{"judge", "def where_is(path):"},
 		{"judge", "def first_on_path(argv):"},
+		{"judge", "def names_a_module(text, preloaded):"},
+		{"judge", "def names_a_setting(text):"},
 		{"judge", "def may_be_zip(path):"},
 		{"judge", "def find_user_site():"},
 		{"judge", "def runs_code(path):"},

@@ -19,13 +19,16 @@ MAX_TEXT = 1 << 16  # of a script, searched for names of files
 MAX_ZIP_END = 22 + 0xFFFF  # the last record of a zip file begins in its last so many bytes
 
 
+# How the names of variables begin that packages of the zygote's list read at their import.
+OF_PACKAGES = ("BLIS_", "GOTO_", "KMP_", "MKL_", "MPMATH_", "NETWORKX_", "NPY_", "NUMEXPR_", "NUMPY_", "OMP_", "OPENBLAS_")
+OF_PACKAGES += ("OPENPYXL_", "PANDAS_", "PILLOW_", "PYDANTIC_", "RL_", "SCIPY_", "SYMPY_", "VECLIB_")
+
+
 def settings(env):
     """The variables of an environment that are read before the fork: by Python and the C
     library at their start, and by packages at their import."""
     read = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "XDG_CONFIG_HOME", "GCONV_PATH", "LOCPATH", "TZDIR")
-    families = ("PYTHON", "BLIS_", "GLIBC_", "GOTO_", "JOBLIB_", "KMP_", "LD_", "LOKY_", "MALLOC_", "MATPLOTLIB", "MKL_", "MPL", "NETWORKX_")
-    families += ("NPY_", "NUMEXPR_", "NUMPY_", "OMP_", "OPENBLAS_", "OPENPYXL_", "PANDAS_", "PILLOW_", "PYDANTIC_", "SCIPY_", "SKLEARN_")
-    families += ("SYMPY_", "VECLIB_")
+    families = ("PYTHON", "GLIBC_", "LD_", "MALLOC_") + OF_PACKAGES
     return {k: v for k, v in env.items() if k in read or k.startswith(families) and k != "PYTHONUSERBASE"}
 
 
@@ -142,6 +145,15 @@ def names_a_module(text, preloaded):
     return any(_WORD.search(text, max(0, end - 64), end)[0] in preloaded for end in ends)
 
 
+_QUOTED = re.compile(r"""(?<=["'])(?:%s)\w""" % "|".join(OF_PACKAGES))
+
+
+def names_a_setting(text):
+    """Whether a text has, in quotes, a variable that packages read at their import. The
+    program may set it first, and then import the package."""
+    return _QUOTED.search(text) is not None
+
+
 def find_user_site():
     """The directory of the user's packages. None if Python would not add one."""
     site.USER_BASE = site.USER_SITE = None
@@ -172,6 +184,9 @@ def may_fork(zygote, command):
     if settings(env) != zygote.settings or names_a_file(env.get("TZ", "")):
         return False
     first = first_on_path(argv)
-    if first is None or hides(first, preloaded) or names_a_module(text_of(argv), preloaded):
+    if first is None or hides(first, preloaded):
+        return False
+    text = text_of(argv)
+    if names_a_module(text, preloaded) or names_a_setting(text):
         return False
     return not (command.get("elsewhere") and hides_beneath("/workspace", preloaded))

@@ -36,8 +36,8 @@ MAX_SPACES = 8  # namespaces of a sandbox
 # no other influence on the zygote. Package sandbox reads this list.
 MODULES = """
     argparse asyncio base64 bs4 collections contextlib copy csv dataclasses datetime decimal docx enum fractions
-    functools glob hashlib html io itertools jinja2 json logging lxml math matplotlib networkx numpy openpyxl operator
-    os pandas pathlib PIL platform pptx pydantic pypdf random re reportlab requests scipy shlex shutil signal sklearn
+    functools glob hashlib html io itertools jinja2 json logging lxml math networkx numpy openpyxl operator
+    os pandas pathlib PIL platform pptx pydantic pypdf random re reportlab requests scipy shlex shutil signal
     sqlite3 statistics string struct subprocess sympy tempfile textwrap time traceback types typing unicodedata
     unittest urllib uuid xml yaml zipfile zlib
 """.split()
@@ -131,6 +131,10 @@ class Zygote:
                 imported.append(name)
             except BaseException:
                 failed.append(name)
+                # Python removes the package, but not the submodules that it has imported. A child that imports the package
+                # would not set them as its attributes.
+                for module in [m for m in sys.modules if m.partition(".")[0] == name]:
+                    del sys.modules[module]
         if stop:
             stop()
         del os.environ["OPENBLAS_NUM_THREADS"]
