@@ -16,7 +16,7 @@ func (d *daemon) state(requests *budget.Budget) metrics.State {
 		Dropped:      metrics.Dropped(d.tracing.Dropped()),
 		AuditEntries: audited.Entries, AuditFailures: audited.Failures,
 		Tenants: map[string]metrics.Load{}, Slots: d.config.Concurrency.Running + d.config.Concurrency.Reserved,
-		Sandboxes:    d.host.Stats(),
+		Reserved: d.config.Concurrency.Reserved, Sandboxes: d.host.Stats(),
 		RequestBytes: requests.Used(), RequestLimit: d.config.requestBytes(),
 		StateBytes: d.record.Bytes(), StateLimit: int64(d.config.Retention.Bytes), TenantBytes: map[string]int64{}, Sessions: map[string]metrics.Sessions{},
 	}

@@ -134,7 +134,7 @@ func TestEventsAreCounted(t *testing.T) {
 func TestStateIsReadAtEachScrape(t *testing.T) {
 	m := newMetrics()
 	state := State{
-		Serving: true, Slots: 8, Tenants: map[string]Load{"acme": {Running: 2, Queued: 1}},
+		Serving: true, Slots: 8, Reserved: 2, Tenants: map[string]Load{"acme": {Running: 2, Queued: 1}},
 		Sandboxes: sandbox.Stats{
 			FromPool: 5, FromZygote: 4, FromLibcontainer: 3, Prewarmed: 2, Existing: 6, Most: 2047, Deferred: 1, Zygote: true, PythonZygotes: 4,
 		},
@@ -144,7 +144,7 @@ func TestStateIsReadAtEachScrape(t *testing.T) {
 	m.Watch(func() State { return state })
 	url := serve(t, m)
 	want(t, scrape(t, url),
-		`skillrun_serving 1`, `skillrun_draining 0`, `skillrun_slots 8`,
+		`skillrun_serving 1`, `skillrun_draining 0`, `skillrun_slots 8`, `skillrun_slots_reserved 2`,
 		`skillrun_executions_running{tenant="acme"} 2`, `skillrun_executions_queued{tenant="acme"} 1`,
 		`skillrun_sandboxes_started_total{source="prewarmed"} 5`, `skillrun_sandboxes_started_total{source="zygote"} 4`,
 		`skillrun_sandboxes_started_total{source="libcontainer"} 3`,

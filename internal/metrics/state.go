@@ -14,7 +14,9 @@ type State struct {
 	// Tenants has the executions of each tenant.
 	Tenants map[string]Load
 	// Slots is the number of executions that may run at once.
-	Slots     int
+	Slots int
+	// Reserved are those of Slots that only callers without a running execution get.
+	Reserved  int
 	Sandboxes sandbox.Stats
 	// Networks are of the sandboxes that have one.
 	Networks Networks
@@ -81,6 +83,7 @@ var (
 	draining      = describe("draining", "1 if the daemon waits for its executions in order to stop, else 0.")
 	degraded      = describe("degraded", "1 if a boundary is missing that the configuration allows to be missing, or the last change of a tenant has a mistake, else 0.")
 	slots         = describe("slots", "Executions that may run at once, of all tenants together.")
+	reserved      = describe("slots_reserved", "Slots that only callers without a running execution get.")
 	running       = describe("executions_running", "Executions that hold a slot, by tenant.", "tenant")
 	queued        = describe("executions_queued", "Executions that wait for a slot, by tenant.", "tenant")
 	started       = describe("sandboxes_started_total", "Sandboxes that programs were started in, by the source of the sandbox: prewarmed (waited in the pool), zygote (made on request by the zygote), libcontainer (made on request without it).", "source")
@@ -113,7 +116,7 @@ var (
 // Describe implements prometheus.Collector.
 func (s states) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		serving, draining, degraded, slots, running, queued, started, prewarmed, existing, most, deferred, zygotes,
+		serving, draining, degraded, slots, reserved, running, queued, started, prewarmed, existing, most, deferred, zygotes,
 		requestBytes, requestLimit, stateBytes, tenantBytes, sessions, sessionBytes, stateLimit, auditEntries, auditFailures, spansDropped, diskAvailable, diskSize,
 		networkHelpers, networksOpen, networkDeaths, networkConnections, networkBytes, networkDenied,
 	} {
@@ -131,6 +134,7 @@ func (s states) Collect(to chan<- prometheus.Metric) {
 	gauge(draining, number(now.Draining))
 	gauge(degraded, number(now.Degraded))
 	gauge(slots, float64(now.Slots))
+	gauge(reserved, float64(now.Reserved))
 	for name, load := range now.Tenants {
 		s.of(name) // makes the tenant's counters, so that Prometheus has them before their first event
 		gauge(running, float64(load.Running), name)
