@@ -63,7 +63,7 @@ func newOrigin(t *testing.T, edit func(*x509.Certificate), names ...string) *ori
 	return o
 }
 
-// answer shows a request. /redirect leads to another host, /echo sends the body back, and an upgrade
+// answer shows a request. /redirect leads to another host, /large sends 256 KiB and no end, /echo sends the body back, and an upgrade
 // becomes an echo of lines.
 func answer(w http.ResponseWriter, r *http.Request) {
 	switch {
@@ -80,6 +80,10 @@ func answer(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(c, "%s:%s", r.Header.Get("Authorization"), line)
 	case r.URL.Path == "/redirect":
 		http.Redirect(w, r, "https://www.test/", http.StatusFound)
+	case r.URL.Path == "/large":
+		_, _ = w.Write(make([]byte, 256<<10))
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
 	case r.URL.Path == "/echo":
 		_, _ = io.Copy(w, r.Body)
 	default:
@@ -366,6 +370,29 @@ func TestCredentialsOfStreams(t *testing.T) {
 	if line, _ := in.ReadString('\n'); line != "Bearer "+secret+":hello\n" {
 		t.Errorf("got %q", line)
 	}
+}
+
+// An answer counts for the limit of bytes although the program cancels its request and reads nothing of it.
+func TestCredentialsOfCancelledRequests(t *testing.T) {
+	o := newOrigin(t, nil, "api.test")
+	set := bind(t, o.authority.PEM(), false, "api.test")
+	const limit = 60 << 20 // the sandbox receives 25 MiB at most
+	b := newBox(t, []string{"*.test"}, nil, func(c *Config) { c.Credentials, c.Limits.Bytes = set, limit })
+	client := b.client(t, set, true, "")
+	client.Transport.(*http.Transport).HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 64 << 10}
+	for range 400 { // 100 MiB
+		ctx, cancel := context.WithCancel(t.Context())
+		r, _ := http.NewRequestWithContext(ctx, "GET", "https://api.test/large", nil)
+		w, err := client.Do(r)
+		if err != nil {
+			cancel()
+			break
+		}
+		_, _ = io.CopyN(io.Discard, w.Body, 8<<10)
+		cancel()
+		w.Body.Close()
+	}
+	b.awaitDenial(t, func(d policy.Denial) bool { return strings.Contains(d.Reason, "network_limits.bytes") })
 }
 
 // offered has the bounds that one end of an HTTP/2 connection offers to the other.

@@ -152,7 +152,7 @@ func (s *exchange) roots() *x509.CertPool {
 func (s *exchange) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	// The connection that forward has made counts already. Only further ones enter.
 	if s.dialed.CompareAndSwap(false, true) {
-		return s.out, nil
+		return &answers{s.out, s}, nil
 	}
 	if reached := s.gateway.enter(); reached != "" {
 		s.gateway.deny(s.decision.refuse(policy.Verdict{Reason: reached}))
@@ -181,7 +181,7 @@ func (s *exchange) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 		c.Reset()
 		leave()
 	})
-	return &entered{c, stop, leave}, nil
+	return &entered{&answers{c, s}, stop, leave}, nil
 }
 
 // entered is a further connection to the destination.
@@ -300,7 +300,22 @@ func (l *oneConn) Accept() (net.Conn, error) {
 func (l *oneConn) Close() error   { return nil }
 func (l *oneConn) Addr() net.Addr { return l.conn.LocalAddr() }
 
-// A countedConn counts the bytes of the sandbox.
+// answers counts the bytes of the destination as they arrive: those of a request that the program cancels never reach the
+// sandbox.
+type answers struct {
+	net.Conn
+	exchange *exchange
+}
+
+func (d *answers) Read(b []byte) (int, error) {
+	n, err := d.Conn.Read(b)
+	if over := d.exchange.count(n, &d.exchange.received); over != nil {
+		return 0, over
+	}
+	return n, err
+}
+
+// A countedConn counts the bytes that the sandbox sends.
 type countedConn struct {
 	*client
 	exchange *exchange
@@ -309,16 +324,14 @@ type countedConn struct {
 
 func (c *countedConn) Read(b []byte) (int, error) {
 	n, err := c.client.Read(b)
-	if over := c.count(n, &c.exchange.sent); over != nil {
+	if over := c.exchange.count(n, &c.exchange.sent); over != nil {
 		return 0, over
 	}
 	return n, err // not wrapped: net/http compares errors
 }
 
 func (c *countedConn) Write(b []byte) (int, error) {
-	if err := c.count(len(b), &c.exchange.received); err != nil {
-		return 0, err
-	}
+	c.exchange.activity.note()
 	return c.client.Write(b)
 }
 
@@ -328,8 +341,7 @@ func (c *countedConn) Close() error {
 }
 
 // count ends the connection if the limit of bytes is reached.
-func (c *countedConn) count(n int, sum *atomic.Int64) error {
-	s := c.exchange
+func (s *exchange) count(n int, sum *atomic.Int64) error {
 	s.counted(sum, n)
 	s.activity.note()
 	if s.gateway.entries.count(n) {
