@@ -71,7 +71,7 @@ func detours() []detour {
 		{"pipe of psql in a cluster", "Bash(psql:*) Bash(cat:*)", "psql '-qo|" + plant + "' -c 'select 1' 2>&1 | cat >&2", "psql", "", nil, codes.PermissionDenied, "-qo"},
 		{"value of an option of sqlite3", "Bash(sqlite3:*)", "sqlite3 -nonce -safe x.db '.shell " + plant + "'", "sqlite3", "", nil, codes.PermissionDenied, "-nonce"},
 		{"plugin of gcc's preprocessor", "Bash(gcc:*)", "gcc -shared -fPIC -o p.so p.c && gcc -Wp,-fplugin=./p.so -c a.c", "gcc", "", map[string]string{"p.c": "#include <unistd.h>\n__attribute__((constructor)) static void f(void) { write(2, \"RAN\\n\", 4); }\n", "a.c": ""}, codes.PermissionDenied, "-Wp,-fplugin"},
-		{"runner hyperfine", "Bash(hyperfine:*)", "hyperfine -r 1 --show-output '" + plant + "'", "hyperfine", "", nil, codes.PermissionDenied, "must name the program"},
+		{"runner hyperfine", "Bash(hyperfine:*)", "hyperfine -r 1 --show-output '" + plant + "'", "hyperfine", "", nil, codes.PermissionDenied, "must have all words"},
 		{"configuration of latexmk", "Bash(latexmk:*)", "latexmk a.tex", "latexmk", "", map[string]string{"latexmkrc": "system('" + plant + "');\n", "a.tex": ""}, codes.InvalidArgument, "latexmk runs"},
 		{"processor of javac", "Bash(javac:*)", "javac -proc:none P.java && javac A.java", "javac", "", map[string]string{"META-INF/services/javax.annotation.processing.Processor": "P\n", "P.java": processor, "A.java": "class A {}\n"}, codes.InvalidArgument, "javac runs"},
 		{"linker of rustc", "Bash(rustc:*)", "rustc -C linker=./x a.rs", "/usr/bin/rustc", "", map[string]string{"x": plantFile, "a.rs": "fn main() {}\n"}, codes.PermissionDenied, "'-C'"},

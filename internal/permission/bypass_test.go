@@ -421,6 +421,78 @@ func TestRunnersOfTheAttack(t *testing.T) {
 	})
 }
 
+// Some runners take a command, in a shell line or by an option, from any of their words.
+func TestRunnersOfAnyWord(t *testing.T) {
+	for _, commands := range [][2]string{ // the words of the rule, and the words after them
+		{"watch ls", "';id'"},
+		{"parallel gzip", "';id' ::: x"},
+		{"sem gzip", "';id'"},
+		{"ssh host uptime", "';rm -rf x'"},
+		{"slogin host uptime", "';id'"},
+		{"rsh host uptime", "';id'"},
+		{"rlogin host", "id"},
+		{"rexec host uptime", "';id'"},
+		{"autossh host uptime", "';id'"},
+		{"mosh host uptime", "id"},
+		{"tmux ls", "';' new-session -d id"},
+		{"screen -S x", "-X exec id"},
+		{"script log", "-c id"},
+		{"vi a.txt", "-c '!id'"},
+		{"vim a.txt", "-c '!id'"},
+		{"vim.basic a.txt", "-c '!id'"},
+		{"vim.tiny a.txt", "-c '!id'"},
+		{"rvim a.txt", "-c '!id'"},
+		{"nvim a.txt", "-c '!id'"},
+		{"view a.txt", "-c '!id'"},
+		{"vimdiff a.txt", "-c '!id'"},
+		{"ex a.txt", "-c '!id'"},
+		{"ed a.txt", "'!id'"},
+		{"red a.txt", "'!id'"},
+		{"emacs a.txt", "--eval '(shell-command \"id\")'"},
+		{"emacsclient a.txt", "--eval '(shell-command \"id\")'"},
+		{"nano a.txt", "-s id"},
+		{"pico a.txt", "-s id"},
+		{"joe a.txt", "-x"},
+		{"mc .", "-v x"},
+		{"gdb ./a", "-ex 'shell id'"},
+		{"gdb-12 ./a", "-ex 'shell id'"},
+		{"lldb ./a", "-o 'platform shell id'"},
+		{"nc host 80", "-e id"},
+		{"ncat host 80", "-e id"},
+		{"netcat host 80", "-e id"},
+		{"socat -", "EXEC:id"},
+		{"lftp host", "-e '!id'"},
+		{"ftp host", "-e"},
+		{"telnet host", "-e x"},
+		{"xdotool key a", "exec id"},
+		{"env A=b watch ls", "';id'"},
+	} {
+		words, rest := commands[0], commands[1]
+		decideRows(t, []row{
+			{"Bash(" + words + ":*)", words + " " + rest, false},
+			{"Bash(" + words + " *)", words, false},
+			{"Bash(" + words + ")", words, true},
+		})
+	}
+	const want = "'watch' may run any of its words, so the rule must have all words, without *"
+	if d := ParseRules([]string{"Bash(watch ls:*)"}, "").Decide("watch ls -l"); !strings.Contains(d.Reason, want) || d.Missing != "Bash(watch ls -l)" {
+		t.Errorf("reason %q, missing %q", d.Reason, d.Missing)
+	}
+	if e := ParseRules([]string{"Bash(watch ls:*)"}, "").Entries(); len(e) != 1 || e[0].Problem != want {
+		t.Errorf("got %+v, want the problem %q", e, want)
+	}
+}
+
+// A rule with every word keeps the protection of the code and the repository that the inner command uses.
+func TestRunnersOfAnyWordKeepTheGuards(t *testing.T) {
+	for _, command := range []string{"watch git log", "parallel git log", "ssh host git log", "hyperfine git"} {
+		d := ParseRules([]string{"Bash(" + command + ")"}, "").Decide(command)
+		if !d.Allowed || len(d.Plan[0].Pipeline[0].Env) == 0 {
+			t.Errorf("%s: got %+v, want git's environment", command, d)
+		}
+	}
+}
+
 func TestWildcardsStayInTheirFolder(t *testing.T) {
 	decideRows(t, []row{
 		{"Bash(ls*)", "lsx/run", false},

@@ -205,14 +205,15 @@ func (r rule) exception(args []string) string {
 	if runnerAt(args) < 0 {
 		return danger(args, r.fixed)
 	}
-	at := 0
-	if r.fixed > 0 && !launches {
-		at = payload(args[:r.fixed])
+	fixed := args[:r.fixed]
+	if launches {
+		fixed = nil
 	}
-	if at == 0 {
-		return fmt.Sprintf("%s runs other programs, so the rule must name the program to run", excerpt(strings.Join(args[:runnerAt(args)+1], " ")))
+	if problem := runnerProblem(fixed, args); problem != "" {
+		return problem
 	}
-	if base := runnerName(args[0]); guarded(args[at]) && (base == "xargs" || base == "gxargs" || base == "parallel") {
+	at := payload(fixed)
+	if base := runnerName(args[0]); guarded(args[at]) && (base == "xargs" || base == "gxargs") {
 		return fmt.Sprintf("%s takes words for %s from standard input, which can't be checked", excerpt(args[0]), excerpt(args[at]))
 	}
 	return danger(args[at:], r.fixed-at)

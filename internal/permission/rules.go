@@ -227,8 +227,8 @@ func (r *rule) parseWords(body, baseDir string) error {
 	if r.fixed > 0 && isBuiltin(list[0]) {
 		return fmt.Errorf("%s is a shell builtin and no shell runs here", excerpt(list[0]))
 	}
-	if r.kind == wildcardWords && r.fixed > 0 && runnerAt(list[:r.fixed]) >= 0 && payload(list[:r.fixed]) == 0 && !r.namesLaunched() {
-		r.problem = fmt.Sprintf("%s runs other programs, so the rule must name the program to run", excerpt(strings.Join(list[:runnerAt(list)+1], " ")))
+	if fixed := list[:r.fixed]; r.kind == wildcardWords && r.fixed > 0 && runnerAt(fixed) >= 0 && !r.namesLaunched() {
+		r.problem = runnerProblem(fixed, fixed)
 	}
 	return nil
 }

@@ -1,7 +1,7 @@
 package permission
 
 import (
-	"math"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -82,9 +82,14 @@ func runnerName(name string) string {
 	return withoutVersion(path.Base(name), func(known string) bool { return slices.Contains(runners, known) })
 }
 
-// all, as a number of operands, means that every word of a runner may be a program or a line of text
-// to run. Only a rule with the exact words covers such a runner.
-const all = math.MaxInt
+// anyWord are runners that may take a command from any of their words: they join the words into a line
+// for a shell, start a second program after a separator, or take options after operands. Only a rule with
+// the exact words covers such a runner. Sources: their manuals.
+var anyWord = strings.Fields(`
+	watch watchexec parallel sem hyperfine pee runcon run-mailcap nix-shell xdotool
+	ssh slogin rsh rlogin rexec autossh mosh tmux screen script
+	vi vim vim.basic vim.tiny rvim nvim view vimdiff ex ed red emacs emacsclient nano pico joe mc
+	gdb lldb nc ncat netcat socat lftp ftp telnet dc m4 gm4`)
 
 // A runnerUsage describes a runner's arguments, to find the program that it runs.
 type runnerUsage struct {
@@ -104,9 +109,9 @@ var runnerUsages = map[string]runnerUsage{
 	"flock": {valued: "wEc", operands: 1}, "chroot": {operands: 1}, "setarch": {operands: 1}, "su": {operands: 1, valued: "cgGsw"},
 	"ssh": {valued: "BbcDEeFIiJLlmOopQRSWw", operands: 1}, "npx": {valued: "pc"}, "watch": {valued: "nq"},
 	"strace": {valued: "abeEIoOpPsSuUX"}, "faketime": {valued: "pf", operands: 1}, "sg": {valued: "c", operands: 1},
-	"uclampset": {valued: "mMp"}, "pipesz": {valued: "snf"}, "hyperfine": {operands: all}, "softlimit": {valued: "adflmoprst"}, "gtimeout": {valued: "sk", operands: 1},
-	"runcon": {operands: all}, "datefudge": {operands: 1}, "schroot": {valued: "cnudp"}, "aa-exec": {valued: "pn"}, "gtime": {valued: "fo"},
-	"msgfilter": {valued: "iDow"}, "msgexec": {valued: "iD"}, "pee": {operands: all}, "run-mailcap": {operands: all}, "dc": {operands: all}, "grc": {valued: "c"}, "nix-shell": {operands: all}, "m4": {operands: all}, "gm4": {operands: all}, "watchexec": {operands: all},
+	"uclampset": {valued: "mMp"}, "pipesz": {valued: "snf"}, "softlimit": {valued: "adflmoprst"}, "gtimeout": {valued: "sk", operands: 1},
+	"datefudge": {operands: 1}, "schroot": {valued: "cnudp"}, "aa-exec": {valued: "pn"}, "gtime": {valued: "fo"},
+	"msgfilter": {valued: "iDow"}, "msgexec": {valued: "iD"}, "grc": {valued: "c"},
 	"uv":  {valued: "pwC", long: []string{"--with", "--with-editable", "--with-requirements", "--python", "--directory", "--project", "--extra", "--group", "--package", "--index", "--env-file"}},
 	"nix": {operands: 1}, "ip": {operands: 2}, "rustup": {operands: 1}, "conda": {valued: "np"}, "npm": {valued: "pcw"},
 }
@@ -141,6 +146,19 @@ func payload(words []string) int {
 		}
 	}
 	return 0
+}
+
+// runnerProblem returns the reason why a rule that fixes only words, the first ones of command, does not cover command,
+// which runs a runner. It returns "" if words have the program to run.
+func runnerProblem(words, command []string) string {
+	name := excerpt(strings.Join(command[:runnerAt(command)+1], " "))
+	switch {
+	case slices.Contains(anyWord, runnerName(command[0])):
+		return fmt.Sprintf("%s may run any of its words, so the rule must have all words, without *", name)
+	case len(words) == 0 || payload(words) == 0:
+		return fmt.Sprintf("%s runs other programs, so the rule must name the program to run", name)
+	}
+	return ""
 }
 
 // unwrap returns the command that nohup, nice or timeout without options runs, or a git command without
