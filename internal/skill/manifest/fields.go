@@ -88,11 +88,11 @@ func (r *fieldReader) manifest() Manifest {
 	return m
 }
 
-// take removes a field from rest. A null field counts as absent.
+// take removes a field from rest. A null field counts as absent: ok is false, but f has its line and value.
 // All other methods call take first, so that even a field with a wrong value is not reported as
 // unknown.
-func (r *fieldReader) take(name string) (field, bool) {
-	f, ok := r.rest[name]
+func (r *fieldReader) take(name string) (f field, ok bool) {
+	f, ok = r.rest[name]
 	r.known = append(r.known, name)
 	delete(r.rest, name)
 	return f, ok && f.value.ShortTag() != "!!null"
@@ -268,12 +268,16 @@ func (r *fieldReader) items(name string, f field) []string {
 
 // tools reads allowed-tools. The value is a string with several entries, or a list of such
 // strings.
-// given is true even if the value is empty or has the wrong type: the author wanted to restrict
+// given is true even if the value is null, is empty or has the wrong type: the author wanted to restrict
 // commands, so a mistake must not lift the restriction.
 func (r *fieldReader) tools(name string) (entries []string, given bool) {
 	f, ok := r.take(name)
-	if !ok {
+	switch {
+	case f.value == nil:
 		return nil, false
+	case !ok:
+		r.Warn(f.line, RuleFieldType, "Field '%s' is empty: no command may run; remove the key, or name rules", name)
+		return nil, true
 	}
 	switch f.value.Kind {
 	case yaml.ScalarNode:

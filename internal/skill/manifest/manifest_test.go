@@ -104,7 +104,8 @@ func TestManifestFields(t *testing.T) {
 		{fields: "allowed-tools:\n- Bash(git log:*)\n- Read Write", want: Manifest{AllowedTools: []string{"Bash(git log:*)", "Read", "Write"}, HasAllowedTools: true}},
 		{fields: "allowed-tools: ''", want: Manifest{HasAllowedTools: true}},
 		{fields: "allowed-tools: []", want: Manifest{HasAllowedTools: true}},
-		{fields: "allowed-tools:", want: Manifest{}},
+		{fields: "allowed-tools:", want: Manifest{HasAllowedTools: true}, rules: []string{"field-type:4"}},
+		{fields: "allowed-tools: ~", want: Manifest{HasAllowedTools: true}, rules: []string{"field-type:4"}},
 		{fields: "allowed-tools: {Bash: git}", want: Manifest{HasAllowedTools: true, Unknown: map[string]any{"allowed-tools": map[string]any{"Bash": "git"}}}, rules: []string{"field-type:4"}},
 		{fields: "allowed-tools: [Read, {Bash: git}]", want: Manifest{AllowedTools: []string{"Read"}, HasAllowedTools: true, Unknown: map[string]any{"allowed-tools": []any{"Read", map[string]any{"Bash": "git"}}}}, rules: []string{"field-type:4"}},
 
