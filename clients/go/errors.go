@@ -1,6 +1,7 @@
 package skillrun
 
 import (
+	"errors"
 	"fmt"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -51,6 +52,22 @@ func sized(err error) error {
 		}
 	}
 	return err
+}
+
+// MayHaveStarted reports whether err, an error of Start or Run, leaves open whether the program has started: the
+// request was sent, and the stream or ctx ended before the daemon's answer. Execution is nil then. With the same
+// IdempotencyKey the command may be sent again: its program never runs twice.
+func MayHaveStarted(err error) bool { return errors.As(err, new(*startError)) }
+
+// A startError is the error of a request that a daemon may have received and accepted.
+type startError struct{ error }
+
+func (e *startError) Unwrap() error { return e.error }
+
+// unanswered reports whether err does not say what the daemon did with a request.
+func unanswered(err error) bool {
+	// ResourceExhausted is gRPC's answer to a message that is too large.
+	return Reason(err) == "" && broken(err) && status.Code(err) != codes.ResourceExhausted
 }
 
 // broken reports whether err may be caused by the connection, so that the call can succeed

@@ -161,6 +161,37 @@ func TestRefusalKeepsItsStatus(t *testing.T) {
 	}
 }
 
+// Only the daemon's answer says that nothing has started.
+func TestMayHaveStarted(t *testing.T) {
+	for _, test := range []struct {
+		answer error
+		want   bool
+	}{
+		{status.Error(codes.Unavailable, "the connection broke"), true},
+		{status.Error(codes.Internal, "the stream broke"), true},
+		{status.Error(codes.ResourceExhausted, "grpc: received message larger than max (9 vs. 8)"), false},
+		{status.Error(codes.PermissionDenied, "no"), false},
+		{refusal(codes.Unavailable, "SATURATED", "no"), false},
+		{refusal(codes.Unavailable, "DRAINING", "draining"), false},
+	} {
+		f := &fake{execute: func(*pb.ExecuteRequest, eventtest.Server) error { return test.answer }}
+		c := f.dial(t)
+		c.patience.Patience = Patience{}
+		err := c.Script("demo", "x.py").Run(t.Context())
+		if status.Code(err) != status.Code(test.answer) || MayHaveStarted(err) != test.want {
+			t.Errorf("%v: got %v, %v, want %v", test.answer, MayHaveStarted(err), err, test.want)
+		}
+	}
+	c, err := Dial("unix:///nonexistent/s.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Script("demo", "x.py").Run(t.Context()); err == nil || MayHaveStarted(err) {
+		t.Errorf("without a daemon: got %v", err)
+	}
+}
+
 func TestRequestHasWhatTheCommandSays(t *testing.T) {
 	var got *pb.ExecuteRequest
 	done := newRecord().exit(0)
@@ -402,8 +433,8 @@ func TestEndOfContextBeforeTheHeader(t *testing.T) {
 		<-asked
 		end()
 	}()
-	if err := f.dial(t).Script("demo", "x.py").Run(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want context.Canceled", err)
+	if err := f.dial(t).Script("demo", "x.py").Run(ctx); !errors.Is(err, context.Canceled) || !MayHaveStarted(err) {
+		t.Errorf("got %v, want context.Canceled, and that the program may have started", err)
 	}
 }
 

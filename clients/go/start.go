@@ -7,15 +7,14 @@ import (
 	"io"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
 // Start asks the daemon to run the command. It returns when the daemon has recorded the
 // execution, and sets Execution; the program may still wait for a slot. Call Wait after
-// Start, unless you call [Execution.Detach].
+// Start, unless you call [Execution.Detach]. After an error, [MayHaveStarted] says whether the program
+// may run nevertheless.
 //
 // If ctx ends before Wait has returned, the execution is cancelled. The cause of ctx is the
 // reason.
@@ -104,6 +103,9 @@ func (c *Client) open(ctx context.Context, life lifetime, call *call) (*opened, 
 			return o, nil
 		}
 		if !c.mayRepeat(call, sent, err) || !c.patience.wait(ctx, &t, err) {
+			if sent && (ctx.Err() != nil || unanswered(err)) {
+				err = &startError{err}
+			}
 			return nil, err
 		}
 	}
@@ -116,7 +118,7 @@ func (c *Client) mayRepeat(call *call, sent bool, err error) bool {
 	switch {
 	case Reason(err) != "":
 		return Reason(err) == "DRAINING" // the one answer that another daemon does not repeat
-	case !broken(err), status.Code(err) == codes.ResourceExhausted: // gRPC's answer to a message that is too large
+	case !unanswered(err):
 		return false
 	case !sent:
 		return c.mayReturn(err)

@@ -75,7 +75,7 @@ func (a *app) waits(bars *progress, at string, answered bool) {
 	a.note("%s (Ctrl-C ends the wait)", text)
 }
 
-// A waitError is the error of a command that has waited for a daemon that did not answer.
+// A waitError is the error of a command whose daemon did not answer, with a remedy.
 type waitError struct {
 	error
 	remedy string
@@ -88,10 +88,13 @@ func (w *waiting) gaveUp(ctx context.Context, err error) bool {
 	return err != nil && w.some && ctx.Err() == nil && outcomeOf(err) == nil && status.Code(err) == codes.Unavailable
 }
 
-// over adds a remedy to err, the error of run or attach, if the command has waited in vain. e is nil if the daemon has
-// not accepted the execution. Then key decides: with an idempotency key, the daemon may have accepted the request.
+// over adds a remedy to err, the error of run or attach, if the command has waited in vain, or if nobody knows whether
+// its program has started. e is nil if the daemon has not answered that it accepted the execution. Then key decides:
+// with an idempotency key, the daemon may have accepted the request.
 func (w *waiting) over(ctx context.Context, key string, e *skillrun.Execution, err error) error {
 	switch {
+	case e == nil && key == "" && ctx.Err() == nil && skillrun.MayHaveStarted(err):
+		return &waitError{err, "the program may have started: 'skillrun ps --all' shows it"}
 	case !w.gaveUp(ctx, err):
 		return err
 	case e != nil:

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/skillrun/skillrun/internal/eventtest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
@@ -53,6 +54,20 @@ func TestWaitInVain(t *testing.T) {
 		return refusal(codes.Unavailable, "", "the connection broke")
 	}
 	broken.serve(t, "unix")
+	// It drains, and the next daemon breaks the stream of every third request.
+	var asked atomic.Int32
+	unknown := &fake{execute: func(*pb.ExecuteRequest, eventtest.Server) error {
+		if asked.Add(1)%3 != 0 {
+			return refusal(codes.Unavailable, "DRAINING", "draining")
+		}
+		return status.Error(codes.Unavailable, "the connection broke")
+	}}
+	unknown.serve(t, "unix")
+	broke := &fake{execute: func(*pb.ExecuteRequest, eventtest.Server) error {
+		return status.Error(codes.Unavailable, "the connection broke")
+	}}
+	broke.serve(t, "unix")
+	const mayRun = "the program may have started: 'skillrun ps --all' shows it)"
 	const nowhere = "unix:///nonexistent/skillrun.sock"
 	for _, test := range []struct {
 		address string
@@ -67,6 +82,9 @@ func TestWaitInVain(t *testing.T) {
 		{nowhere, []string{"show", "e1"}, "", []string{"no such file", "; --wait waits longer)"}},
 		{nowhere, []string{"session", "rm", "s1"}, "", []string{"no such file", "; --wait waits longer)"}},
 		{broken.address, []string{"run", "demo", "x.py"}, "out\n", []string{"the end of the program is not known", "skillrun attach e1"}},
+		{unknown.address, []string{"run", "demo", "x.py"}, "", []string{"the connection broke", mayRun}},
+		{broke.address, []string{"run", "demo", "x.py"}, "", []string{"the connection broke", mayRun}},
+		{broke.address, []string{"run", "-d", "demo", "x.py"}, "", []string{"the connection broke", mayRun}},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
 			t.Parallel()
