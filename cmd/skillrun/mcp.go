@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -53,10 +54,13 @@ context, or mcp.sock in the directory of the socket of --address.`,
 			if err != nil {
 				return usage(cmd, err)
 			}
+			if strings.HasPrefix(address, "https://") {
+				a.connection.tls = true
+			}
 			return a.bridge(cmd.Context(), at)
 		},
 	}
-	cmd.Flags().StringVar(&address, "mcp-address", address, "`address` of the daemon's MCP endpoint: unix:///path or host:port (default $"+mcpVariable+")")
+	cmd.Flags().StringVar(&address, "mcp-address", address, "`address` of the daemon's MCP endpoint: unix:///path or host:port; https://host:port implies --tls (default $"+mcpVariable+")")
 	cmd.Flags().Lookup("mcp-address").DefValue = ""
 	return cmd
 }

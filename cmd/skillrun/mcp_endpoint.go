@@ -67,7 +67,8 @@ func mcpAddress(address, daemon string) (endpoint, error) {
 }
 
 // parseEndpoint accepts unix:PATH, unix:///PATH, an absolute path, and host:port, also as a
-// tcp://, http:// or https:// URL without a path or with the path /mcp.
+// tcp://, http:// or https:// URL without a path or with the path /mcp. The caller encrypts the connection to an
+// https:// URL.
 func parseEndpoint(address string) (endpoint, error) {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok || strings.HasPrefix(address, "/") {
 		path = strings.TrimPrefix(path, "//")

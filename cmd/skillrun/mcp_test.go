@@ -162,6 +162,37 @@ func TestMCPRefused(t *testing.T) {
 	}
 }
 
+// An https:// address encrypts the connection without --tls.
+func TestMCPOverHTTPS(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	first := make(chan byte, 10)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			b, _ := bufio.NewReader(conn).ReadByte()
+			conn.Close()
+			first <- b
+		}
+	}()
+	address := "https://" + l.Addr().String()
+	for _, args := range [][]string{{"--mcp-address", address}, nil} {
+		if args == nil {
+			t.Setenv(mcpVariable, address)
+		}
+		code := run(t.Context(), append([]string{"mcp", "--wait", "0"}, args...), strings.NewReader(""), io.Discard, io.Discard)
+		if got := <-first; got != 0x16 || code != codeFailed { // a TLS handshake record, RFC 8446, section 5.1
+			t.Errorf("%q: the first byte is %#x, the code %d", args, got, code)
+		}
+	}
+}
+
 // An agent that no longer reads ends the command.
 func TestMCPAgentStopsReading(t *testing.T) {
 	address := endpointOf(t, func(conn net.Conn, r *bufio.Reader) {
