@@ -75,6 +75,9 @@ func Dial(address string, opts ...grpc.DialOption) (*Client, error) {
 		grpc.WithReadBufferSize(readBytes),
 		grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithPropagators(propagation.TraceContext{}))),
 		grpc.WithStatsHandler(c.reached),
+		// Only this package decides which calls are repeated. gRPC would also take a policy from DNS.
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDisableRetry(),
 		grpc.WithChainUnaryInterceptor(c.unary),
 		grpc.WithChainStreamInterceptor(c.stream),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),

@@ -1,16 +1,21 @@
 package skillrun
 
 import (
+	"context"
 	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/skillrun/skillrun/internal/eventtest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -77,6 +82,45 @@ func TestCallsAreRepeated(t *testing.T) {
 				t.Errorf("SignalExecution: got %v after %d calls, want %d", err, calls.Load(), test.signal)
 			}
 		})
+	}
+}
+
+// Whoever answers for the daemon's name in DNS must not decide that gRPC repeats calls.
+func TestDNSMakesNoCallRepeat(t *testing.T) {
+	var executes, signals atomic.Int32
+	f := &fake{
+		execute: func(*pb.ExecuteRequest, eventtest.Server) error {
+			executes.Add(1)
+			return status.Error(codes.Unavailable, "the connection broke")
+		},
+		signal: func(*pb.SignalExecutionRequest) (*pb.SignalExecutionResponse, error) {
+			signals.Add(1)
+			return nil, status.Error(codes.Unavailable, "the connection broke")
+		},
+	}
+	f.dial(t)
+	dns := manual.NewBuilderWithScheme("dns")
+	dns.BuildCallback = func(_ resolver.Target, cc resolver.ClientConn, _ resolver.BuildOptions) {
+		dns.InitialState(resolver.State{
+			Addresses: []resolver.Address{{Addr: f.address}},
+			ServiceConfig: cc.ParseServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 5,
+				"initialBackoff": "0.001s", "maxBackoff": "0.001s", "backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`),
+		})
+	}
+	c, err := Dial("dns:///daemon:7777", grpc.WithResolvers(dns), grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(address, "unix://"))
+	}), WithPatience(Patience{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	err = c.Script("demo", "x.py").Run(t.Context())
+	if status.Code(err) != codes.Unavailable || executes.Load() != 1 {
+		t.Errorf("Execute: got %v after %d calls, want 1", err, executes.Load())
+	}
+	_, err = c.Executions().SignalExecution(t.Context(), &pb.SignalExecutionRequest{})
+	if status.Code(err) != codes.Unavailable || signals.Load() != 1 {
+		t.Errorf("SignalExecution: got %v after %d calls, want 1", err, signals.Load())
 	}
 }
 
