@@ -1,7 +1,10 @@
 """Starting a run: the request, its repetition, and refusals."""
 
+import asyncio
 import os
 import pathlib
+import subprocess
+import sys
 import tempfile
 import threading
 import unittest
@@ -191,6 +194,59 @@ class Requests(Case):
                 else:
                     pipe.write(b"%d" % len(seen))
         self.assertEqual(seen, ["got 0", "got 1", "got 2"])
+
+
+# Starts more runs than asyncio's executor has threads. Nobody ends their standard input.
+UNREAD = """
+import asyncio, os, sys
+import skillrun
+from skillrun import aio
+
+async def main():
+    async with aio.connect(sys.argv[1]) as client:
+        for _ in range(min(32, (os.cpu_count() or 1) + 4) + 1):
+            run = await client.run("s", script="x", stdin=skillrun.Pipe())
+            await run.wait()
+        try:
+            keyed = client.run("s", script="x", stdin=skillrun.Pipe(), idempotency_key="k")
+            await asyncio.wait_for(keyed, 0.01)
+        except asyncio.TimeoutError:
+            print("ended", flush=True)
+
+asyncio.run(main())
+"""
+
+
+class BlockingInput(Case):
+    def test_input_that_blocks_holds_nothing_up(self):
+        daemon, _ = self.daemon(ExecuteInteractive=lambda r, c: iter(Record().exit().events))
+        # The time only ends a process that hangs.
+        done = subprocess.run([sys.executable, "-c", UNREAD, daemon.address], capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (0, "ended\n"), done.stderr)
+
+    def test_pieces_and_errors_of_a_thread_arrive(self):
+        def source():
+            yield b"a"
+            yield b"b"
+            raise OSError("no more")
+
+        async def run(address):
+            async with aio.connect(address) as client:
+                await (await client.run("s", script="x", stdin=source())).wait()
+
+        got = []
+
+        def interactive(requests, _):
+            for request in requests:
+                got.append(request.stdin)
+                if request.HasField("close_stdin"):
+                    break
+            return iter(Record().exit().events)
+
+        daemon, _ = self.daemon(ExecuteInteractive=interactive)
+        with self.assertRaisesRegex(skillrun.InputLost, "stdin: no more"):
+            asyncio.run(run(daemon.address))
+        self.assertEqual(got, [b"", b"a", b"b", b""])
 
 
 class Retries(Case):

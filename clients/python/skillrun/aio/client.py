@@ -15,7 +15,7 @@ import grpc
 from skillrun import address as addresses
 from skillrun import inputs, requests, tools
 from skillrun.aio.channel import Events, Stream, channel, translated
-from skillrun.aio.run import Run, Sender, Stdin, _more
+from skillrun.aio.run import Run, Sender, Stdin, _more, in_own_thread
 from skillrun.aio.sessions import Sessions
 from skillrun.client import _OPTIONS, Reach, _at, _left, execution_of
 from skillrun.credentials import File, Token, channel_credentials
@@ -462,7 +462,7 @@ class Client(Reach, Sessions):
         by = _at(deadline)
         if request.idempotency_key and stdin is not None and hasattr(stdin, "__aiter__"):
             raise ValueError("stdin: an idempotency key needs bytes, text or a file")
-        stdin, inline = await asyncio.to_thread(requests.add_input, request, stdin, json_arguments)
+        stdin, inline = await in_own_thread(requests.add_input, request, stdin, json_arguments)
         opened = await asyncio.to_thread(inputs.uploads, files)
         try:
             streamed = await asyncio.to_thread(inputs.add_files, request, opened, max(0, inputs.INLINE_BYTES - inline))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
+import threading
 import time
 import warnings
-from typing import TYPE_CHECKING, Any, AsyncIterable, AsyncIterator, Dict, Iterator, List, Optional, Union
+from typing import TYPE_CHECKING, Any, AsyncIterable, AsyncIterator, Callable, Dict, Iterator, List, Optional, Union
 
 from skillrun import inputs
 from skillrun.aio.channel import Events, Stream
@@ -56,6 +59,33 @@ def _more(source: Iterator[Any]) -> Any:
     return next(source, None)
 
 
+def in_own_thread(function: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
+    """Calls a function that may block for ever. Unlike asyncio.to_thread, it takes no thread of the event loop's
+    executor, which other calls need and for which asyncio.run waits at its end."""
+    loop = asyncio.get_running_loop()
+    future: "asyncio.Future[Any]" = loop.create_future()
+
+    def settle(result: Any, error: Optional[BaseException]) -> None:
+        if future.done():
+            return  # cancelled
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    def call() -> None:
+        result, error = None, None
+        try:
+            result = function(*args)
+        except BaseException as caught:
+            error = caught
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=contextvars.copy_context().run, args=(call,), daemon=True).start()
+    return future
+
+
 async def _pieces(stdin: Stdin) -> AsyncIterator[bytes]:
     """Yields standard input as it arrives. A source that may block is read in a thread."""
     if isinstance(stdin, AsyncIterable):
@@ -64,8 +94,12 @@ async def _pieces(stdin: Stdin) -> AsyncIterator[bytes]:
                 yield piece
         return
     source = inputs.stdin_pieces(stdin)
+    if isinstance(stdin, (bytes, bytearray, str)):
+        for piece in source:
+            yield piece
+        return
     while True:
-        more = await asyncio.to_thread(_more, source)
+        more = await in_own_thread(_more, source)
         if more is None:
             return
         yield more
