@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -353,6 +356,9 @@ func TestValidateHere(t *testing.T) {
 		}
 	}
 	write("good", "---\nname: good\ndescription: Adds numbers. Use it when numbers must be added.\n---\n# Good\n\nRun it.\n")
+	if err := os.Mkdir("empty", 0o755); err != nil {
+		t.Fatal(err)
+	}
 	write("bad", "---\nname: Bad Name\n---\n# Bad\n")
 	tests := []struct {
 		arg  string
@@ -364,6 +370,7 @@ func TestValidateHere(t *testing.T) {
 		{filepath.Join(dir, "good") + "/", 0, "valid\n"},
 		{"bad", 1, "bad/SKILL.md:2: error: "},
 		{"./bad/", 1, "./bad/SKILL.md:2: error: "},
+		{"./empty", 1, "./empty/SKILL.md: error: "},
 		{"./nowhere", 127, ""},
 		{"./good/SKILL.md", 127, ""},
 	}
@@ -383,7 +390,21 @@ func TestValidateHere(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.stdout), &r); err != nil || r.Skill != "bad" || r.Valid == nil || *r.Valid || len(r.Findings) == 0 || r.Findings[0].Rule == "" {
 		t.Errorf("json: got %+v, %v", got, err)
 	}
+	// A signal comes while the findings of the first folder are written. The second one is not checked.
+	ctx, end := context.WithCancelCause(t.Context())
+	stdout := writerFunc(func(p []byte) (int, error) {
+		end(&interrupt{syscall.SIGTERM})
+		return len(p), nil
+	})
+	if code := run(ctx, []string{"validate", "good", "empty"}, nil, stdout, io.Discard); code != codeTerminated {
+		t.Errorf("interrupted: got code %d, want %d", code, codeTerminated)
+	}
 }
+
+// writerFunc is an io.Writer.
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func TestCheckHere(t *testing.T) {
 	tests := []struct {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,7 +63,7 @@ func (a *app) validateAll(ctx context.Context, args []string, strict bool) error
 	for _, arg := range args {
 		r, err := v.validate(ctx, arg)
 		if ctx.Err() != nil {
-			return err
+			return cmp.Or(err, context.Cause(ctx))
 		}
 		if err != nil {
 			fmt.Fprintf(a.stderr, "skillrun: %s\n", a.explain(err))
