@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -104,4 +106,25 @@ func TestSessionVersions(t *testing.T) {
 	if r := f.client(t, nil, "session", "versions", "s1", "--json"); strings.Count(r.stdout, "\n") != 2 || !strings.Contains(r.stdout, `"committedBy":"execution e1"`) {
 		t.Errorf("--json: got %+v", r)
 	}
+}
+
+// A copy to a device explains a refusal as a copy to a file does.
+func TestSessionCopyToADeviceIsRefused(t *testing.T) {
+	const want = `session "s1": not found (SESSION_NOT_FOUND; 'skillrun session ls' lists what there is)` + "\n"
+	f := &fake{sessions: missingSessions{}}
+	for _, to := range []string{"/dev/null", "-"} {
+		got := f.client(t, nil, "session", "cp", "s1:a", to)
+		if got.code != codeNotFound || !strings.HasSuffix(got.stderr, want) || strings.Contains(got.stderr, "rpc error") {
+			t.Errorf("%s: got %+v, want %q", to, got, want)
+		}
+	}
+}
+
+// missingSessions is the session service of a daemon without sessions.
+type missingSessions struct {
+	pb.UnimplementedSessionServiceServer
+}
+
+func (missingSessions) GetSessionFile(*pb.GetSessionFileRequest, grpc.ServerStreamingServer[pb.GetSessionFileResponse]) error {
+	return refusal(codes.NotFound, "SESSION_NOT_FOUND", `session "s1": not found`)
 }

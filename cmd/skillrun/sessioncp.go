@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -159,5 +160,6 @@ func (a *app) copyToDevice(ctx context.Context, c *skillrun.Client, session, fro
 		return err
 	}
 	_, err = c.GetSessionFile(ctx, session, from, version, io.MultiWriter(bound, to))
-	return errors.Join(err, to.Close())
+	closeErr := to.Close()
+	return cmp.Or(err, closeErr)
 }
