@@ -39,8 +39,12 @@ anything.`,
 			}
 			// Printed after the stream: pip's output and the result would otherwise mix on a terminal.
 			var made []*pb.SkillEnvironment
+			output := &pieces{to: a.stderr}
 			for {
 				r, err := stream.Recv()
+				if err != nil {
+					output.flush()
+				}
 				if errors.Is(err, io.EOF) {
 					break
 				}
@@ -51,11 +55,7 @@ anything.`,
 				if env := r.GetEnvironment(); env != nil {
 					made = append(made, env)
 				}
-				text := string(r.GetOutput().GetData())
-				if terminal(a.stderr) {
-					text = printableText(text) // a file gets the text unchanged
-				}
-				if _, err := io.WriteString(a.stderr, text); err != nil {
+				if err := output.write(r.GetOutput()); err != nil {
 					return err
 				}
 			}

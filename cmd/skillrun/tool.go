@@ -96,8 +96,12 @@ func (a *app) callTool(ctx context.Context, c *skillrun.Client, request *pb.Call
 	if err != nil {
 		return err
 	}
+	output := &pieces{to: a.stderr}
 	for {
 		m, err := stream.Recv()
+		if err != nil || m.GetResult() != nil {
+			output.flush()
+		}
 		if errors.Is(err, io.EOF) {
 			return errors.New("protocol: the stream ended without a result")
 		}
@@ -105,7 +109,7 @@ func (a *app) callTool(ctx context.Context, c *skillrun.Client, request *pb.Call
 			return err
 		}
 		if o := m.GetOutput(); o != nil && a.verbose {
-			if _, err := io.WriteString(a.stderr, printableText(string(o.GetData()))); err != nil {
+			if err := output.write(o); err != nil {
 				return err
 			}
 		}
