@@ -42,6 +42,10 @@ func (a *app) explain(err error) string {
 			object = "" // the daemon names it too
 		}
 	}
+	if large := (*skillrun.MessageSizeError)(nil); errors.As(err, &large) {
+		object = strings.TrimSuffix(err.Error(), large.Error())
+		cause = fmt.Sprintf("the request has %d bytes, the daemon accepts %d: pass large data by --file or standard input, or raise message_bytes in the daemon's configuration", large.Size, large.Limit)
+	}
 	d := detailsOf(st)
 	vain := (*waitError)(nil)
 	if errors.As(err, &vain) {
