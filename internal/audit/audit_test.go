@@ -362,6 +362,36 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// After a power cut no file is gone without an entry that names it.
+func TestPowerCutAfterPruning(t *testing.T) {
+	disk := disktest.NewExt4(t)
+	c := config(disk.Dir)
+	c.FileBytes, c.Files = 2000, 2
+	l := open(t, c)
+	l.checkpointing.Lock() // a checkpoint would sync the entries
+	for i := 0; ; i++ {
+		mustWrite(t, l, i)
+		if _, err := os.Stat(filePath(c.Dir, 1)); isMissing(err) {
+			break
+		}
+	}
+	// The sync of one file brings all removals to the disk, but not the content of other files.
+	other, err := os.Create(filepath.Join(disk.Dir, "other"))
+	if err == nil {
+		err = errors.Join(other.Sync(), other.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := config(disk.AfterCrash(t).Dir)
+	l.checkpointing.Unlock()
+	closeLog(t, l)
+	closeLog(t, open(t, after))
+	if r, err := VerifyDir(after.Dir, "", nil); err != nil || r.First == 1 {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
 // A daemon that died within a write left a part of a line. The next one says so in the chain.
 func TestTornLine(t *testing.T) {
 	for _, tt := range []struct{ name, torn string }{

@@ -49,8 +49,8 @@ func (l *Log) rotate() error {
 	return nil
 }
 
-// prune removes the oldest files. An entry says so first: without it, Verify reports that the log's
-// beginning is missing.
+// prune removes the oldest files. An entry on the disk says so first: without it, Verify reports that the log's
+// beginning is missing. Without the sync, a power cut could take the entry and not the removal.
 func (l *Log) prune() error {
 	files, err := list(l.Dir)
 	if err != nil || len(files) <= l.Files {
@@ -58,6 +58,9 @@ func (l *Log) prune() error {
 	}
 	old := files[:len(files)-l.Files]
 	if err := l.put(Entry{Event: Pruned, Through: files[len(old)].first - 1}); err != nil {
+		return err
+	}
+	if err := l.f.Sync(); err != nil {
 		return err
 	}
 	for _, f := range old {
