@@ -46,8 +46,8 @@ func (s *Store) ArtifactDir(id string) string {
 
 // PutArtifacts records the artifacts of the execution, whose contents are in
 // ArtifactDir. They replace earlier ones. Call it before End: artifacts are visible
-// after the end. If the disk is full the error is a *SpoolFullError, and some artifacts
-// may be recorded.
+// after the end. If the disk is full the error is a *SpoolFullError. After an error none of the artifacts is visible or
+// counted, and the caller removes the files.
 // The order is: files into ArtifactDir, PutArtifacts, End. A crash in between leaves an
 // unended execution, and Reopen drops its artifacts.
 func (l *Log) PutArtifacts(ctx context.Context, artifacts []Artifact) error {
@@ -60,36 +60,52 @@ func (l *Log) PutArtifacts(ctx context.Context, artifacts []Artifact) error {
 	if err := l.store.flushRecorded(ctx); err != nil { // the row must be there
 		return l.failure(fmt.Errorf("artifacts: %w", err))
 	}
-	var bytes int64
+	drop := func(ctx context.Context, tx *sql.Tx) error { return deleteArtifacts(ctx, tx, l.row) }
+	if err := l.store.write(ctx, drop); err != nil {
+		return l.failure(fmt.Errorf("artifacts: %w", err))
+	}
+	l.countArtifacts(0)
+	bytes, err := l.addArtifacts(ctx, artifacts)
+	if err != nil {
+		// If the rows stay, they are not visible, and go with the execution.
+		err = errors.Join(err, l.store.write(context.WithoutCancel(ctx), drop))
+		return l.failure(fmt.Errorf("artifacts: %w", err))
+	}
+	l.countArtifacts(bytes)
+	return nil
+}
+
+// addArtifacts adds the rows of artifacts, and returns what they count together, in bytes. The last transaction sets
+// artifact_bytes. Until then the rows are not visible, because artifact_bytes is 0.
+func (l *Log) addArtifacts(ctx context.Context, artifacts []Artifact) (bytes int64, err error) {
 	for _, a := range artifacts {
 		bytes += a.stored()
 	}
-	err = l.store.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "DELETE FROM artifacts WHERE execution = ?", l.row); err != nil {
-			return err
-		}
-		_, err := tx.ExecContext(ctx, "UPDATE executions SET artifact_bytes = ? WHERE n = ?", bytes, l.row)
-		return err
-	})
-	if err == nil {
-		l.mu.Lock()
-		l.counted(0, bytes-l.artifactBytes)
-		l.mu.Unlock()
-	}
 	position := 0
 	for batch := range slices.Chunk(artifacts, artifactBatch) {
-		if err != nil {
-			break
-		}
-		err = l.store.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			return insertArtifacts(ctx, tx, l.row, position, batch)
+		err := l.store.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			if err := insertArtifacts(ctx, tx, l.row, position, batch); err != nil {
+				return err
+			}
+			if position+len(batch) < len(artifacts) {
+				return nil
+			}
+			_, err := tx.ExecContext(ctx, "UPDATE executions SET artifact_bytes = ? WHERE n = ?", bytes, l.row)
+			return err
 		})
+		if err != nil {
+			return 0, err
+		}
 		position += len(batch)
 	}
-	if err != nil {
-		return l.failure(fmt.Errorf("artifacts: %w", err))
-	}
-	return nil
+	return bytes, nil
+}
+
+// countArtifacts sets what the artifacts of l's execution count, in bytes.
+func (l *Log) countArtifacts(bytes int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.counted(0, bytes-l.artifactBytes)
 }
 
 // position is the number of the first of the batch.
@@ -110,17 +126,20 @@ func insertArtifacts(ctx context.Context, tx *sql.Tx, row int64, position int, b
 	return nil
 }
 
+// deleteArtifacts removes the rows of an execution's artifacts.
+func deleteArtifacts(ctx context.Context, tx *sql.Tx, row int64) error {
+	if _, err := tx.ExecContext(ctx, "DELETE FROM artifacts WHERE execution = ?", row); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, "UPDATE executions SET artifact_bytes = 0 WHERE n = ?", row)
+	return err
+}
+
 // dropArtifacts removes the artifacts of l's execution. l.mu is held.
 // The rows go first. A crash in between leaves files, which the next Reopen or the removal
 // of the execution removes.
 func (s *Store) dropArtifacts(ctx context.Context, l *Log) error {
-	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "DELETE FROM artifacts WHERE execution = ?", l.row); err != nil {
-			return err
-		}
-		_, err := tx.ExecContext(ctx, "UPDATE executions SET artifact_bytes = 0 WHERE n = ?", l.row)
-		return err
-	})
+	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error { return deleteArtifacts(ctx, tx, l.row) })
 	if err == nil {
 		l.counted(0, -l.artifactBytes)
 	}
@@ -143,7 +162,7 @@ func (s *Store) ListArtifacts(ctx context.Context, tenant, id string, size int, 
 			return nil, "", err
 		}
 	}
-	if x.State != Ended {
+	if x.State != Ended || x.artifactBytes == 0 { // 0: also if PutArtifacts has failed
 		return nil, "", nil
 	}
 	size = pageSize(size)
@@ -210,7 +229,8 @@ func (s *Store) findArtifact(ctx context.Context, tenant, id, path string) (a Ar
 	err = s.db.queries.QueryRowContext(ctx, `
 		SELECT a.position, a.size, a.sha256, a.executable
 		FROM executions AS e JOIN artifacts AS a ON a.execution = e.n
-		WHERE e.id = ? AND e.tenant = ? AND e.state = ? AND a.path = ?`, id, tenant, Ended, []byte(path)).
+		WHERE e.id = ? AND e.tenant = ? AND e.state = ? AND e.artifact_bytes > 0 AND a.path = ?`,
+		id, tenant, Ended, []byte(path)).
 		Scan(&position, &a.SizeBytes, &a.SHA256, &a.Executable)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = ErrNotFound

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -160,6 +161,52 @@ func TestManyArtifacts(t *testing.T) {
 	err = s.db.queries.QueryRow("SELECT position FROM artifacts ORDER BY path DESC LIMIT 1").Scan(&last)
 	if last != len(want)-1 || err != nil {
 		t.Errorf("the last is at %d, %v", last, err)
+	}
+}
+
+// Artifacts of a PutArtifacts that has failed after its first transaction are neither visible nor counted, also if
+// their rows stay.
+func TestArtifactsHalfRecorded(t *testing.T) {
+	for name, stay := range map[string]bool{"rows are removed": false, "rows stay": true} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t, Config{})
+			l := create(t, s, Execution{})
+			before := usagesOf(s)
+			writeArtifacts(t, s, l, map[string]string{"earlier": "content"})
+			refuse := fmt.Sprintf(`CREATE TRIGGER refuse BEFORE INSERT ON artifacts WHEN NEW.position = %d
+				BEGIN SELECT RAISE(ABORT, 'refused'); END`, artifactBatch+1)
+			if stay {
+				refuse += `; CREATE TRIGGER stay BEFORE DELETE ON artifacts WHEN OLD.path = CAST('000000' AS BLOB)
+					BEGIN SELECT RAISE(ABORT, 'stays'); END`
+			}
+			if _, err := s.db.states.Exec(refuse); err != nil {
+				t.Fatal(err)
+			}
+			var artifacts []Artifact
+			for i := range 2*artifactBatch + 1 {
+				artifacts = append(artifacts, Artifact{Path: fmt.Sprintf("%06d", i), SizeBytes: 1 << 20, SHA256: "00"})
+			}
+			if err := l.PutArtifacts(t.Context(), artifacts); err == nil || !strings.Contains(err.Error(), "refused") {
+				t.Fatalf("got %v", err)
+			}
+			if n := rowsIn(t, s, "artifacts"); n != 0 && !stay || n != artifactBatch && stay {
+				t.Errorf("%d rows", n)
+			}
+			if got := usagesOf(s); !maps.Equal(got, before) {
+				t.Errorf("counted %v, want %v", got, before)
+			}
+			end(t, l, "EXITED", start)
+			want := usagesOf(s)
+			if got, _, err := s.ListArtifacts(t.Context(), "a", l.ID(), 0, ""); len(got) != 0 || err != nil {
+				t.Errorf("got %d artifacts, %v", len(got), err)
+			}
+			if _, _, err := s.OpenArtifact(t.Context(), "a", l.ID(), "000000"); !errors.Is(err, ErrNotFound) {
+				t.Errorf("got %v", err)
+			}
+			if got := usagesOf(reopenStore(t, s)); !maps.Equal(got, want) {
+				t.Errorf("after a restart: counted %v, want %v", got, want)
+			}
+		})
 	}
 }
 

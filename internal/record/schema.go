@@ -12,7 +12,8 @@ import (
 // In table executions state is a State, labels a JSON object, and created, started and ended are
 // nanoseconds since 1970, 0 for a time that has not come (nanos). last_seq, spool_bytes and
 // spool_index are set with the end; before it the open Log knows them. row_bytes is the sum of
-// the lengths of detail, header, outcome and spool_index.
+// the lengths of detail, header, outcome and spool_index. If artifact_bytes is 0, rows in artifacts are remains of a
+// PutArtifacts that failed.
 // executions_id has the tenant, so that a query for another tenant's execution ends in the index, as one for
 // an execution that does not exist: the time must not tell them apart. isNew sees to it that no two tenants
 // have one id. executions_key lets a tenant use a key once. executions_live holds the few rows that have not
