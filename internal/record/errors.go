@@ -6,6 +6,8 @@ import (
 
 	"github.com/mattn/go-sqlite3"
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/durable"
 )
 
 var (
@@ -25,6 +27,8 @@ var (
 	ErrNotOpen = errors.New("execution has not been reopened")
 	// ErrHandedOver says that this process has called HandOver. It may only finish the executions that it has open.
 	ErrHandedOver = errors.New("store was handed over to the next process")
+	// ErrPending says that the journal has changes that the database can't take yet, for example on a full disk.
+	ErrPending = errors.New("changes wait in the journal")
 	// ErrNotAdopted says that a call is not possible while the earlier process still has the store open. Call again
 	// after Adopt.
 	ErrNotAdopted = errors.New("the earlier process still has the store open")
@@ -168,6 +172,15 @@ func isFull(err error) bool {
 func isBusy(err error) bool {
 	var e sqlite3.Error
 	return errors.As(err, &e) && e.Code == sqlite3.ErrBusy
+}
+
+// mayPass reports whether an error about a spool says nothing about its content, so that a later attempt may succeed.
+// EIO does not count: the row of the execution can be read and written, so it is the spool that has a bad block.
+func mayPass(err error) bool {
+	if e, ok := errors.AsType[sqlite3.Error](err); ok {
+		return isFull(e) || !isCorrupt(e) && e.Code != sqlite3.ErrIoErr
+	}
+	return durable.MayPass(err) && !errors.Is(err, unix.EIO)
 }
 
 // isCorrupt reports whether the database file is damaged, or no database.

@@ -13,8 +13,14 @@ import (
 // Unended returns the executions of all tenants that an earlier process left unended,
 // oldest first. It leaves out executions that were reopened, executions whose row can't be
 // read (Open logs them), and before Adopt the executions in Config.Earlier.
+// While changes of the journal can't reach the database, the error is ErrPending: an end may be among them. After
+// HandOver the error is ErrHandedOver, because the unended executions may be the next process's.
 // The executor reopens each one and ends it as DAEMON_LOST.
 func (s *Store) Unended(ctx context.Context) ([]Execution, error) {
+	if err := s.begin(); err != nil {
+		return nil, fmt.Errorf("record: unended: %w", err)
+	}
+	defer s.done()
 	first, err := s.unendedHere(ctx)
 	if err != nil || len(first) == 0 {
 		return nil, err
@@ -35,7 +41,9 @@ func (s *Store) Unended(ctx context.Context) ([]Execution, error) {
 // unendedHere returns the executions that have no end in the database, and no log in this process at a time after the
 // query.
 func (s *Store) unendedHere(ctx context.Context) ([]Execution, error) {
-	s.flushForQuery(ctx)
+	if err := s.flushPending(ctx); err != nil {
+		return nil, fmt.Errorf("record: unended: %w", err)
+	}
 	all, _, err := s.unended(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("record: unended: %w", err)
@@ -47,6 +55,16 @@ func (s *Store) unendedHere(ctx context.Context) ([]Execution, error) {
 		}
 	}
 	return left, nil
+}
+
+// flushPending is flushRecorded. The error is ErrPending if a later call may succeed. The ends that are owed are no
+// matter: their logs are open, so these executions are not lost.
+func (s *Store) flushPending(ctx context.Context) error {
+	err := s.flushRecorded(ctx)
+	if err == nil || isCorrupt(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrPending, err)
 }
 
 // unended returns the rows without an end, oldest first (state 3 is Ended), and one error for each
@@ -124,9 +142,15 @@ func (s *Store) closeIfEnded(ctx context.Context, x *row) error {
 
 // Reopen opens the log of an execution that an earlier process left unended, so that
 // it can be ended. It cuts off a partly written frame, and drops artifacts, which only
-// an ended execution has. If the spool is unusable, Reopen logs that. The log then takes only an end,
-// which goes to the row. Before Adopt the error for an execution in Config.Earlier is ErrInUse.
+// an ended execution has. If the spool is damaged, Reopen logs that. The log then takes only an end,
+// which goes to the row. After an error that may pass, for example a full disk, Reopen can be called again. If the
+// execution has its end, the error is ErrEnded. Before Adopt the error for an execution in Config.Earlier is ErrInUse.
+// After HandOver it is ErrHandedOver.
 func (s *Store) Reopen(ctx context.Context, id string) (*Log, error) {
+	if err := s.begin(); err != nil {
+		return nil, fmt.Errorf("record %s: reopen: %w", id, err)
+	}
+	defer s.done()
 	if s.runsElsewhere(id) {
 		return nil, fmt.Errorf("record %s: reopen: %w", id, ErrInUse)
 	}
@@ -149,10 +173,12 @@ func (s *Store) Reopen(ctx context.Context, id string) (*Log, error) {
 }
 
 // reopen sets l up for the end of an execution whose daemon died. Pending statements go to the
-// database first: the row may be among them. It returns ErrEnded for an execution that has its
+// database first: the row or its end may be among them. It returns ErrEnded for an execution that has its
 // end. l has no artifacts afterwards.
 func (s *Store) reopen(ctx context.Context, l *Log) error {
-	s.flushForQuery(ctx)
+	if err := s.flushPending(ctx); err != nil {
+		return err
+	}
 	x, err := getRow(ctx, s.db.queries, "id = ?", l.id)
 	if err != nil {
 		return err
@@ -175,6 +201,13 @@ func (s *Store) reopen(ctx context.Context, l *Log) error {
 		return nil
 	}
 	if errors.Is(err, ErrEnded) {
+		// The database has got the row after Open, from the journal, so Open has not closed it.
+		if err := s.closeIfEnded(ctx, x); err != nil {
+			return err
+		}
+		return ErrEnded
+	}
+	if ctx.Err() != nil || mayPass(err) {
 		return err
 	}
 	// The execution must get its end even without its output, so this is no error of reopen.

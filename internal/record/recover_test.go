@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/disktest"
+	"github.com/skillrun/skillrun/internal/scarcetest"
 )
 
 // unended makes an execution with three outputs in a file that never ends, in a store
@@ -80,7 +83,6 @@ func TestReopen(t *testing.T) {
 	}
 }
 
-// Artifacts of an execution that never ended are of no use.
 // Executions of this process that end while Unended looks at them are not among the unended ones.
 func TestUnendedUnderLoad(t *testing.T) {
 	s := openStore(t, Config{})
@@ -113,6 +115,94 @@ func TestUnendedUnderLoad(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
+}
+
+// On a full disk, changes of the last process wait in the journal, also ends. Nothing is taken for unended before these
+// changes are in the database.
+func TestUnendedOnFullDisk(t *testing.T) {
+	s := openIdleStore(t, Config{})
+	ended := create(t, s, Execution{ID: "ended"})
+	s.flushForQuery(t.Context())
+	outcome := make([]byte, 1_000_000)
+	if err := ended.End(t.Context(), "EXITED", outcome, start); err != nil {
+		t.Fatal(err)
+	}
+	create(t, s, Execution{ID: "lost"})
+	dir := t.TempDir()
+	disktest.Mount(t, dir, "size=64m")
+	c := s.config
+	c.Dir = filepath.Join(dir, "record")
+	if err := os.CopyFS(c.Dir, os.DirFS(s.config.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := ReleaseBallast(c.Dir); err != nil {
+		t.Fatal(err)
+	}
+	filler := disktest.Fill(t, dir)
+	fi, err := os.Stat(filler)
+	if err == nil {
+		err = os.Truncate(filler, fi.Size()-(512<<10)) // room for Open, but not for the outcome
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = openIdleStore(t, c)
+	if n := s.batch.count(); n != 2 {
+		t.Fatalf("%d changes wait, want 2", n)
+	}
+	if left, err := s.Unended(t.Context()); len(left) != 0 || !errors.Is(err, ErrPending) || !isFull(err) {
+		t.Errorf("got %v, %v", left, err)
+	}
+	for _, id := range []string{"ended", "lost"} {
+		if _, err := s.Reopen(t.Context(), id); !errors.Is(err, ErrPending) || !isFull(err) {
+			t.Errorf("%s: got %v", id, err)
+		}
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	left, err := s.Unended(t.Context())
+	if err != nil || len(left) != 1 || left[0].ID != "lost" {
+		t.Errorf("got %v, %v", left, err)
+	}
+	end(t, reopenLog(t, s, "lost"), "DAEMON_LOST", start)
+	if x := get(t, s, "a", "ended"); x.End != "EXITED" || !bytes.Equal(x.Outcome, outcome) {
+		t.Errorf("got %q with %d bytes", x.End, len(x.Outcome))
+	}
+}
+
+// A lack that passes is no damage of a spool: a later Reopen finds all output.
+func TestReopenAfterScarcity(t *testing.T) {
+	s, x, _ := unended(t)
+	s = openStore(t, s.config)
+	end(t, create(t, s, Execution{}), "EXITED", start)
+	get(t, s, "a", x.ID) // flushes and queries, so that the database has its connections
+	scarcetest.WithoutDescriptors(t, func() {
+		if _, err := s.Reopen(t.Context(), x.ID); !errors.Is(err, unix.EMFILE) {
+			t.Errorf("got %v, want %v", err, unix.EMFILE)
+		}
+	})
+	end(t, reopenLog(t, s, x.ID), "DAEMON_LOST", start)
+	if got := len(readAll(t, s, "a", x.ID, 0)); got != 5 {
+		t.Errorf("got %d events", got)
+	}
+}
+
+// After HandOver the executions of the next process are not this one's to end.
+func TestUnendedAfterHandOver(t *testing.T) {
+	s := openStore(t, Config{})
+	if err := s.HandOver(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	next := openStore(t, Config{Dir: s.config.Dir, Takeover: true})
+	create(t, next, Execution{ID: "theirs"})
+	next.flushForQuery(t.Context())
+	if left, err := s.Unended(t.Context()); len(left) != 0 || !errors.Is(err, ErrHandedOver) {
+		t.Errorf("got %v, %v", left, err)
+	}
+	if _, err := s.Reopen(t.Context(), "theirs"); !errors.Is(err, ErrHandedOver) {
+		t.Errorf("got %v", err)
+	}
 }
 
 func TestReopenDropsArtifacts(t *testing.T) {
@@ -197,8 +287,15 @@ func TestLostSpool(t *testing.T) {
 	}
 }
 
-// A crash after the end was written and before the row was closed.
+// A crash after the end was written and before the row was closed. On a full disk the row may be in the database only
+// after Open.
 func TestEndOnlyInSpool(t *testing.T) {
+	for name, again := range map[string]bool{"before Open": true, "after Open": false} {
+		t.Run(name, func(t *testing.T) { testEndOnlyInSpool(t, again) })
+	}
+}
+
+func testEndOnlyInSpool(t *testing.T, again bool) {
 	s := openStore(t, Config{})
 	l := createInFile(t, s, Execution{ID: "x", Created: start})
 	appendOutput(t, l, "one")
@@ -208,7 +305,11 @@ func TestEndOnlyInSpool(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = reopenStore(t, s)
+	if again {
+		s = reopenStore(t, s)
+	} else if _, err := s.Reopen(t.Context(), "x"); !errors.Is(err, ErrEnded) {
+		t.Errorf("reopen: got %v", err)
+	}
 	if left, err := s.Unended(t.Context()); len(left) != 0 || err != nil {
 		t.Errorf("got %v, %v", left, err)
 	}

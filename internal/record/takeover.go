@@ -54,8 +54,8 @@ func (s *Store) done() {
 	}
 }
 
-// HandOver lets a next process open the store. From then on Create, Remove, Sweep, MakeRoom and Purge
-// return ErrHandedOver. Open logs, readers and queries still work. HandOver waits until the calls of these five methods
+// HandOver lets a next process open the store. From then on Create, Unended, Reopen, Remove, Sweep, MakeRoom and Purge
+// return ErrHandedOver. Open logs, readers and queries still work. HandOver waits until the calls of these methods
 // that are under way have returned; a Sweep or a Purge stops at its next step. When HandOver returns nil, the database
 // has every execution. After an error, also an error of ctx, nothing has changed. Before Adopt the error is
 // ErrNotAdopted.
