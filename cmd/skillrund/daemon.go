@@ -555,9 +555,9 @@ func (d *daemon) watchSkills(ctx context.Context) {
 	}
 }
 
-// sweepRecords removes executions past their retention until ctx ends. An error is logged, and
-// the next tick tries again. After HandOver it removes nothing, but it still reserves disk space for the
-// executions that run here (see record.Store.Sweep).
+// sweepRecords removes executions past their retention until ctx ends. Each time it then closes the lost executions
+// that could not be closed before. An error is logged, and the next tick tries again. After HandOver it removes and closes
+// nothing, but it still reserves disk space for the executions that run here (see record.Store.Sweep).
 func (d *daemon) sweepRecords(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
@@ -571,6 +571,9 @@ func (d *daemon) sweepRecords(ctx context.Context) {
 			d.log.Info("retention", "removed", removed, "freed_bytes", freed)
 		}
 		d.sweepTenants(ctx)
+		if err := d.executor.CloseLeft(ctx); err != nil && ctx.Err() == nil {
+			d.log.Error("executions of an earlier daemon were not closed; the daemon tries again in a minute", "err", err)
+		}
 		d.sweepSessions()
 		select {
 		case <-ctx.Done():

@@ -85,22 +85,9 @@ audit: {file_bytes: 64KiB, files: %d}
 // days the daemon holds no more than a day before. Each midnight the daemon restarts.
 func TestWeek(t *testing.T) {
 	t.Parallel()
-	dir := newDir(t)
-	runtimes, err := runtime.Discover(t.Context(), runtime.Config{Rootfs: "/", Python: "auto"}) // starts processes, which a bubble can't wait for
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.Unsetenv("SQLITE_TMPDIR") }) // openStores sets it
-	for _, name := range []string{"skills", "tenants", "state", "run"} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(dir, "skillrund.yaml"), []byte(weekConfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	w := newWeek(t)
 	synctest.Test(t, func(t *testing.T) {
-		w := &week{t: t, dir: dir, runtimes: runtimes}
+		w.t = t
 		w.newAuthority()
 		w.start()
 		defer func() { w.stop() }()
@@ -120,6 +107,26 @@ func TestWeek(t *testing.T) {
 			time.Sleep(time.Hour - 30*time.Second)
 		}
 	})
+}
+
+// newWeek makes the files of a week. A bubble must set t.
+func newWeek(t *testing.T) *week {
+	t.Helper()
+	dir := newDir(t)
+	runtimes, err := runtime.Discover(t.Context(), runtime.Config{Rootfs: "/", Python: "auto"}) // starts processes, which a bubble can't wait for
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Unsetenv("SQLITE_TMPDIR") }) // openStores sets it
+	for _, name := range []string{"skills", "tenants", "state", "run"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "skillrund.yaml"), []byte(weekConfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return &week{t: t, dir: dir, runtimes: runtimes}
 }
 
 // start starts the daemon as daemon.start does, without the parts that need sandboxes.

@@ -323,42 +323,85 @@ func (x *Executor) logEnd(e *execution, out Outcome, now time.Time) {
 	)
 }
 
+// errNotClosed says that some lost executions have no end yet.
+var errNotClosed = errors.New("executions that could not be closed")
+
 // closeLost ends, as DAEMON_LOST, every execution that has no end in the record. The sandboxes of the
-// last daemon are already gone.
-// New calls it before the first request, so no reader can see an execution of a dead daemon as
-// running.
+// last daemon are already gone. An execution that can't be closed, for example on a full disk, holds up no other; the
+// error is then errNotClosed. After any error CloseLeft tries again.
+// New calls it before the first request, so readers see an execution of a dead daemon as running only after such an
+// error.
 func (x *Executor) closeLost(ctx context.Context) error {
+	x.closing.Lock()
+	defer x.closing.Unlock()
 	lost, err := x.Record.Unended(ctx)
 	if err != nil {
+		x.left = true
 		return err
 	}
+	failed := 0
 	for _, r := range lost {
-		// An execution that can't be closed must not keep the daemon from starting.
-		if err := x.closeLostOne(ctx, r); err != nil {
-			x.Log.Error("an execution of the last daemon could not be closed", "execution", r.ID, "err", err)
-			continue
+		switch closed, failure := x.closeLostOne(ctx, r); {
+		case failure != nil:
+			if failed++; failed == 1 {
+				err = failure
+			}
+		case closed:
+			x.Log.Warn("an execution ended with the last daemon: DAEMON_LOST", "execution", r.ID, "skill", r.Skill+"@"+r.Digest)
 		}
-		x.Log.Warn("an execution ended with the last daemon: DAEMON_LOST", "execution", r.ID, "skill", r.Skill+"@"+r.Digest)
+	}
+	x.left = failed > 0
+	if x.left {
+		return fmt.Errorf("%w: %d; the first: %w", errNotClosed, failed, err)
 	}
 	return nil
 }
 
+// CloseLeft ends the lost executions that New, Resume or Adopt could not end. Without any it does nothing, and after
+// HandOver it leaves them to the next daemon. cmd/skillrund calls it after each sweep of the record, which may have
+// made room.
+func (x *Executor) CloseLeft(ctx context.Context) error {
+	x.closing.Lock()
+	left := x.left
+	x.closing.Unlock()
+	if !left || !x.beginClosing() {
+		return nil
+	}
+	defer x.accepting.Done()
+	return x.closeLost(ctx)
+}
+
+// beginClosing adds to x.accepting, so that HandOver waits: the next daemon would close the same executions. It returns
+// false after HandOver.
+func (x *Executor) beginClosing() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.successor != nil {
+		return false
+	}
+	x.accepting.Add(1)
+	return true
+}
+
 // closeLostOne ends one lost execution. Its output stays readable: Reopen keeps every whole event.
 // The outcome has no exit code and no usage: this daemon saw neither, and the record makes nothing
-// up.
-func (x *Executor) closeLostOne(ctx context.Context, r record.Execution) error {
+// up. closed is false if the spool had an end.
+func (x *Executor) closeLostOne(ctx context.Context, r record.Execution) (closed bool, _ error) {
 	out := Outcome{End: DaemonLost, SkillDigest: r.Digest, Limits: x.detail(r).Limits}
 	out.Advice = advise(out, nil, manifest.Manifest{})
 	log, err := x.Record.Reopen(ctx, r.ID)
+	if errors.Is(err, record.ErrEnded) {
+		return false, nil
+	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	x.auditEnd(permission.Principal{Tenant: r.Tenant, Name: r.Principal}, r.ID, out)
 	if err := recordEnd(log, out, time.Now()); err != nil {
-		return err
+		return false, err
 	}
 	x.observe(r.Tenant, 0, out, "")
-	return nil
+	return true, nil
 }
 
 // recordQueued makes the execution durable and claims its key; event 1 is its

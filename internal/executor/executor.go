@@ -155,10 +155,14 @@ type Executor struct {
 	// before Drain closes the admission, so no call begins once Drain waits.
 	calls    sync.WaitGroup
 	deadline *cancellation // set when a drain has run out of time; cancels executions accepted later
-	// mu guards these fields, too. accepting counts calls of Execute that have entered and are not in the record yet.
+	// mu guards these fields, too. accepting counts calls of Execute that have entered and are not in the record yet, and
+	// calls of CloseLeft.
 	accepting   sync.WaitGroup
 	successor   Successor // set by HandOver; nil: no other daemon takes over
 	inheritance inheritance
+
+	closing sync.Mutex // held by the one closeLost
+	left    bool       // the last closeLost has failed; closing guards it
 }
 
 // A startFunc is [sandbox.Host.Start]; tests put another in its place. Its context bounds only
@@ -173,8 +177,8 @@ type process interface {
 }
 
 // New makes an Executor. It ends, as DAEMON_LOST, the executions that ran or waited when the
-// last daemon died. Before New, c.Host must have ended the sandboxes of that daemon: a lost
-// execution must not run any longer.
+// last daemon died. If that is not possible yet, for example on a full disk, New logs this, and CloseLeft tries again.
+// Before New, c.Host must have ended the sandboxes of that daemon: a lost execution must not run any longer.
 func New(ctx context.Context, c Config) (*Executor, error) {
 	if c.Log == nil {
 		c.Log = slog.Default()
@@ -217,8 +221,12 @@ func New(ctx context.Context, c Config) (*Executor, error) {
 	} else if err := emptyDir(c.StagingDir); err != nil {
 		return nil, fmt.Errorf("staging: %w", err)
 	}
-	if err := x.closeLost(ctx); err != nil {
+	err = x.closeLost(ctx)
+	if err != nil && !errors.Is(err, errNotClosed) && !errors.Is(err, record.ErrPending) {
 		return nil, fmt.Errorf("executions of the last daemon: %w", err)
+	}
+	if err != nil {
+		x.Log.Error("executions of the last daemon were not closed; the daemon tries again in a minute", "err", err)
 	}
 	return x, nil
 }

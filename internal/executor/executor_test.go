@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/admission"
+	"github.com/skillrun/skillrun/internal/disktest"
 	"github.com/skillrun/skillrun/internal/hosttest"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
@@ -858,6 +859,92 @@ func TestLostExecutionsAreClosed(t *testing.T) {
 	e, err := x.Get(t.Context(), who, id)
 	if err != nil || e.State != Ended || e.Outcome.End != DaemonLost || e.Outcome.Limits.Wall != 30*time.Second || e.Outcome.Advice == "" {
 		t.Errorf("got %+v, %v; want DAEMON_LOST with its limits", e.Outcome, err)
+	}
+}
+
+// A lost execution that can't be closed does not keep the daemon from starting, and is closed later. After HandOver it
+// belongs to the next daemon.
+func TestLostExecutionsAreClosedLater(t *testing.T) {
+	dir := t.TempDir()
+	x := newExecutor(t, dir, nil)
+	id := createRow(t, x.Record)
+	unmount := disktest.MountBusy(t, x.Record.ArtifactDir(id))
+	if err := x.Record.Close(); err != nil {
+		t.Fatal(err)
+	}
+	x = newExecutor(t, dir, nil)
+	if err := x.CloseLeft(t.Context()); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("got %v, want %v", err, unix.EBUSY)
+	}
+	unmount()
+	x.HandOver(newSuccessor())
+	if err := x.CloseLeft(t.Context()); err != nil {
+		t.Errorf("handed over: %v", err)
+	}
+	if e, err := x.Get(t.Context(), who, id); err != nil || e.State != Queued {
+		t.Errorf("handed over: got state %v, %v", e.State, err)
+	}
+	x.mu.Lock()
+	x.successor = nil
+	x.mu.Unlock()
+	for range 2 {
+		if err := x.CloseLeft(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if e, err := x.Get(t.Context(), who, id); err != nil || e.State != Ended || e.Outcome.End != DaemonLost {
+			t.Errorf("got %+v, %v", e, err)
+		}
+	}
+}
+
+// On a full disk a start does not find the executions that are only in the journal. They are closed when there is room.
+func TestLostExecutionInTheJournal(t *testing.T) {
+	dir := t.TempDir()
+	disktest.Mount(t, dir, "size=64m")
+	x := newExecutor(t, dir, nil)
+	createRow(t, x.Record)
+	// The disk has room for the change in the journal, but not in the database, too.
+	if err := record.ReleaseBallast(filepath.Join(dir, "record")); err != nil {
+		t.Fatal(err)
+	}
+	filler := disktest.Fill(t, dir)
+	free := func(bytes int64) {
+		t.Helper()
+		fi, err := os.Stat(filler)
+		if err == nil {
+			err = os.Truncate(filler, fi.Size()-bytes)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	free(5 << 20)
+	lost := record.Execution{
+		ID: record.NewID(), Tenant: who.Tenant, Principal: who.Name, Skill: "demo", SourceKind: "script",
+		Detail: slices.Concat([]byte("{}"), bytes.Repeat([]byte(" "), 4<<20)),
+	}
+	if _, err := x.Record.Create(t.Context(), lost, []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Record.Close(); err == nil {
+		t.Fatal("the database has the execution")
+	}
+	free(1536 << 10) // Open copies the write-ahead log
+	x = newExecutor(t, dir, nil)
+	if _, err := x.Get(t.Context(), who, lost.ID); !errors.Is(err, ErrNotFound) {
+		t.Errorf("got %v", err)
+	}
+	if err := x.CloseLeft(t.Context()); !errors.Is(err, record.ErrPending) {
+		t.Errorf("got %v, want %v", err, record.ErrPending)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.CloseLeft(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if e, err := x.Get(t.Context(), who, lost.ID); err != nil || e.State != Ended || e.Outcome.End != DaemonLost {
+		t.Errorf("got state %v, %v", e.State, err)
 	}
 }
 

@@ -80,7 +80,7 @@ func (x *Executor) Resume(ctx context.Context) {
 	x.successor = nil
 	x.mu.Unlock()
 	if err := x.closeLost(ctx); err != nil {
-		x.Log.Error("executions of the next daemon could not be closed", "err", err)
+		x.Log.Error("executions of the next daemon were not closed; the daemon tries again in a minute", "err", err)
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -162,7 +162,7 @@ func (x *Executor) endInherited(id string) {
 
 // Adopt ends the executions that died with the earlier daemon, as DAEMON_LOST. Call it when the earlier daemon has
 // ended, its sandboxes are removed, and Config.Record is adopted. If Config.Record is not adopted yet, Adopt only frees
-// the slots. It can be called again.
+// the slots. It can be called again, and must be after an error.
 func (x *Executor) Adopt(ctx context.Context) error {
 	x.mu.Lock()
 	x.inheritance.from = nil

@@ -424,6 +424,32 @@ func TestAdoptRemovesFilesLater(t *testing.T) {
 	}
 }
 
+// Adopt says which executions it can't close, closes the others, and closes the rest when it is called again.
+func TestAdoptClosesLater(t *testing.T) {
+	x, _, ids, earlier := newDead(t)
+	unmount := disktest.MountBusy(t, x.Record.ArtifactDir(ids[0]))
+	if err := errors.Join(earlier.Close(), x.Record.Adopt(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := x.Adopt(t.Context()); !errors.Is(err, syscall.EBUSY) || !strings.Contains(err.Error(), ids[0]) {
+			t.Errorf("got %v, want %v of %s", err, syscall.EBUSY, ids[0])
+		}
+	}
+	for i, want := range []State{Queued, Ended} {
+		if e, err := x.Get(t.Context(), who, ids[i]); err != nil || e.State != want {
+			t.Errorf("%d: got state %v, %v; want %v", i, e.State, err, want)
+		}
+	}
+	unmount()
+	if err := x.Adopt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := x.Get(t.Context(), who, ids[0]); err != nil || e.State != Ended || e.Outcome.End != DaemonLost {
+		t.Errorf("got %+v, %v", e, err)
+	}
+}
+
 // A duringAdopt observes the ends of lost executions. Adopt records these ends before it frees the executions.
 type duringAdopt struct {
 	call  func()
@@ -492,7 +518,7 @@ func TestHandOverAndResume(t *testing.T) {
 	}
 	x.HandOver(successor)
 	x.Resume(t.Context())
-	if want := "executions of the next daemon could not be closed"; !strings.Contains(lines.String(), want) {
+	if want := "executions of the next daemon were not closed"; !strings.Contains(lines.String(), want) {
 		t.Errorf("the log does not have %q:\n%s", want, &lines)
 	}
 	if _, _, draining := x.Counts(); draining {
