@@ -5,17 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"golang.org/x/sys/unix"
 )
 
+var errFilesRemain = errors.New("files of removed executions remain, and the log says why; repeat the purge later")
+
 // Purge removes all executions of a tenant with their spools, artifacts and idempotency keys. It returns the
 // number of removed executions and of their bytes, also with an error. Before the first removal it returns
 // ErrNotEnded if an execution of the tenant has not ended. A Purge that failed can be repeated. After it no
-// file of the store has bytes of the tenant, also of executions that Sweep removed before. While an earlier process has
-// the store open, Purge removes nothing and returns ErrNotAdopted: the journal of that process may have bytes of the
-// tenant, and its changes would have to wait for the rewrite of the database. After HandOver the error is
+// file of the store has bytes of the tenant, also of executions that Sweep removed before. So it fails as long as files
+// of a removed execution can't be removed, of any tenant: the store does not know whose they were. While an earlier
+// process has the store open, Purge removes nothing and returns ErrNotAdopted: the journal of that process may have
+// bytes of the tenant, and its changes would have to wait for the rewrite of the database. After HandOver the error is
 // ErrHandedOver.
 func (s *Store) Purge(ctx context.Context, tenant string) (removed int, freed int64, err error) {
 	err = s.begin()
@@ -44,10 +46,28 @@ func (s *Store) Purge(ctx context.Context, tenant string) (removed int, freed in
 			break
 		}
 	}
-	if err := s.erase(ctx); err != nil {
+	remain, err := s.filesRemain(ctx)
+	if err == nil {
+		err = s.erase(ctx)
+	}
+	if err == nil && remain {
+		err = errFilesRemain
+	}
+	if err != nil {
 		return removed, freed, fmt.Errorf("record: purge of tenant %s: %w", tenant, err)
 	}
 	return removed, freed, nil
+}
+
+// filesRemain tries again to remove the files of removed executions, and reports whether some remain.
+func (s *Store) filesRemain(ctx context.Context) (bool, error) {
+	s.sweeping.Lock()
+	defer s.sweeping.Unlock()
+	if err := s.collectGarbage(ctx); err != nil {
+		return false, err
+	}
+	left, err := s.garbage(ctx)
+	return len(left) > 0, err
 }
 
 // erase removes what deleted rows have left in the files. Without it SQLite would overwrite them only with
@@ -94,9 +114,5 @@ func (s *Store) purgeBatch(ctx context.Context, tenant string) (removed int, fre
 	for _, d := range batch {
 		freed += d.bytes
 	}
-	left, err := s.garbage(ctx)
-	if err == nil && slices.ContainsFunc(batch, func(d expired) bool { return slices.Contains(left, d.id) }) {
-		err = errors.New("files remain, and the log says why; the daemon tries again with its next sweep")
-	}
-	return len(batch), freed, err
+	return len(batch), freed, nil
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/skillrun/skillrun/internal/disktest"
 )
 
 // Purge removes every execution of one tenant, more than one batch has. The other tenants lose nothing.
@@ -59,6 +61,35 @@ func TestPurge(t *testing.T) {
 	}
 	if n := rowsIn(t, s, "executions"); n != 2 {
 		t.Errorf("%d rows, want 2", n)
+	}
+}
+
+// A purge is not done before the files are gone, and a sweep that finds nothing else to remove tries again, too.
+func TestPurgeOfFilesThatStay(t *testing.T) {
+	s := openStore(t, Config{})
+	sweep(t, s, start) // the first one also removes files without a row
+	for _, id := range []string{"busy", "other"} {
+		end(t, createInFile(t, s, Execution{ID: id, Tenant: "acme"}), "EXITED", start)
+	}
+	unmount := disktest.MountBusy(t, s.ArtifactDir("busy"))
+	for i := range 2 {
+		removed, _, err := s.Purge(t.Context(), "acme")
+		if !errors.Is(err, errFilesRemain) || i == 0 && removed != 2 {
+			t.Errorf("purge %d: got %d, %v", i, removed, err)
+		}
+	}
+	if got := files(t, s); !slices.Equal(got, []string{"artifacts/busy"}) {
+		t.Errorf("left %v", got)
+	}
+	unmount()
+	if removed, _ := sweep(t, s, start); removed != 0 {
+		t.Errorf("the sweep removed %d", removed)
+	}
+	if got := files(t, s); len(got) != 0 || rowsIn(t, s, "garbage") != 0 {
+		t.Errorf("left %v and %d rows", got, rowsIn(t, s, "garbage"))
+	}
+	if _, _, err := s.Purge(t.Context(), "acme"); err != nil {
+		t.Error(err)
 	}
 }
 

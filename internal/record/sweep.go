@@ -26,8 +26,9 @@ type expired struct {
 // ended more than MaxAge before now. Then it removes the oldest of the tenants with the most bytes, until all
 // executions together, open ones too, are within MaxBytes. It returns the number of removed executions and
 // of their bytes. Open readers and artifacts stay readable. After HandOver, Sweep removes nothing more and returns
-// ErrHandedOver. Each Sweep tries again to record ends for which there was no room (see Log.End). The first Sweep also
-// removes the files of executions that the record has forgotten.
+// ErrHandedOver. Each Sweep tries again to record ends for which there was no room (see Log.End), and to remove files
+// of removed executions that remain. The first Sweep also removes the files of executions that the record has
+// forgotten.
 // cmd/skillrund calls it at its start and then at intervals.
 func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed int64, err error) {
 	if err := s.begin(); err != nil {
@@ -45,6 +46,9 @@ func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed in
 	}
 	if err := s.removeUnnamed(ctx); err != nil {
 		s.log.Error("record: files of executions that the record has forgotten were not removed; the next sweep tries again", "err", err)
+	}
+	if err := s.collectGarbage(ctx); err != nil {
+		s.log.Error("record: the list of files to remove can't be read or changed; the next sweep tries again", "err", err)
 	}
 	// First by age, whatever the sum of bytes is. Then by bytes, whatever the age is.
 	if s.config.MaxAge > 0 {
