@@ -61,7 +61,7 @@ func (l *Log) PutArtifacts(ctx context.Context, artifacts []Artifact) error {
 		return l.failure(fmt.Errorf("artifacts: %w", err))
 	}
 	drop := func(ctx context.Context, tx *sql.Tx) error { return deleteArtifacts(ctx, tx, l.row) }
-	if err := l.store.write(ctx, drop); err != nil {
+	if err := l.store.writeWithoutBallast(ctx, drop); err != nil {
 		return l.failure(fmt.Errorf("artifacts: %w", err))
 	}
 	l.countArtifacts(0)
@@ -83,7 +83,7 @@ func (l *Log) addArtifacts(ctx context.Context, artifacts []Artifact) (bytes int
 	}
 	position := 0
 	for batch := range slices.Chunk(artifacts, artifactBatch) {
-		err := l.store.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		err := l.store.writeWithoutBallast(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			if err := insertArtifacts(ctx, tx, l.row, position, batch); err != nil {
 				return err
 			}

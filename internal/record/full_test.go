@@ -3,6 +3,7 @@ package record
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -302,6 +303,38 @@ func TestOutputWaitsForBallast(t *testing.T) {
 	sweep(t, s, start)
 	appendOutput(t, runs, "x")
 	end(t, runs, "EXITED", start)
+}
+
+// Artifacts of one execution don't take the room that is kept for the ends of all.
+func TestArtifactsLeaveTheBallast(t *testing.T) {
+	dir := t.TempDir()
+	disktest.Mount(t, dir, "size=64m")
+	s := openStore(t, Config{Dir: filepath.Join(dir, "record")})
+	l, other := create(t, s, Execution{}), create(t, s, Execution{})
+	full := disktest.Fill(t, dir)
+	fi, err := os.Stat(full)
+	if err == nil {
+		err = os.Truncate(full, fi.Size()-(4<<20))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var artifacts []Artifact
+	for i := range 10_000 {
+		artifacts = append(artifacts, Artifact{Path: fmt.Sprintf("%04000d", i), SHA256: fmt.Sprintf("%064d", 0)})
+	}
+	if err := l.PutArtifacts(t.Context(), artifacts); !isSpoolFull(err) {
+		t.Errorf("got %v", err)
+	}
+	if s.ballast.size != ballastBytes {
+		t.Errorf("%d bytes are left of the ballast, want %d", s.ballast.size, ballastBytes)
+	}
+	if n := rowsIn(t, s, "artifacts"); n != 0 {
+		t.Errorf("%d rows", n)
+	}
+	for _, l := range []*Log{other, l} {
+		end(t, l, "EXITED", start)
+	}
 }
 
 // A disk that is full at the start is no reason not to start.

@@ -259,7 +259,13 @@ func (s *Store) spoolPath(id string) string {
 }
 
 // write runs f in a transaction. On a full disk it uses the ballast.
-// Flushes of the journal, artifacts and removals come here; a new end goes to the journal.
+// Flushes of the journal and removals come here; a new end goes to the journal.
 func (s *Store) write(ctx context.Context, f updateFunc) error {
-	return s.ballast.use(func() error { return s.db.update(ctx, s.db.states, f) })
+	return s.ballast.use(func() error { return s.writeWithoutBallast(ctx, f) })
+}
+
+// writeWithoutBallast is write for artifacts. The rows of one execution may need more room than the ballast has, and
+// the ballast is for the ends of all executions.
+func (s *Store) writeWithoutBallast(ctx context.Context, f updateFunc) error {
+	return s.db.update(ctx, s.db.states, f)
 }
