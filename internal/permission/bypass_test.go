@@ -401,6 +401,9 @@ func TestRunnersOfTheAttack(t *testing.T) {
 		{"Bash(hyperfine ls)", "hyperfine ls", true},
 		{"Bash(hyperfine ls:*)", "hyperfine ls id", false}, // it runs every word
 		{"Bash(pee cat:*)", "pee cat id", false},
+		{"Bash(perf stat:*)", "perf stat id", false},
+		{"Bash(perf stat ls)", "perf stat ls", true},
+		{"Bash(direnv exec:*)", "direnv exec . id", false},
 		{"Bash(nix-shell x.nix:*)", "nix-shell x.nix --run id", false},
 		{"Bash(m4 a.m4:*)", "m4 a.m4 b.m4", false},
 		{"Bash(m4 a.m4)", "m4 a.m4", true},

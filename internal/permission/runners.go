@@ -82,14 +82,14 @@ func runnerName(name string) string {
 	return withoutVersion(path.Base(name), func(known string) bool { return slices.Contains(runners, known) })
 }
 
-// anyWord are runners that may take a command from any of their words: they join the words into a line
+// anyWord are runners that may take a command from any of their words: they have subcommands, join the words into a line
 // for a shell, start a second program after a separator, or take options after operands. Only a rule with
 // the exact words covers such a runner. Sources: their manuals.
 var anyWord = strings.Fields(`
 	watch watchexec parallel sem hyperfine pee runcon run-mailcap nix-shell xdotool
 	ssh slogin rsh rlogin rexec autossh mosh tmux screen script
 	vi vim vim.basic vim.tiny rvim nvim view vimdiff ex ed red emacs emacsclient nano pico joe mc
-	gdb lldb nc ncat netcat socat lftp ftp telnet dc m4 gm4`)
+	perf rr direnv machinectl gdb lldb nc ncat netcat socat lftp ftp telnet dc m4 gm4`)
 
 // A runnerUsage describes a runner's arguments, to find the program that it runs.
 type runnerUsage struct {
