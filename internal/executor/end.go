@@ -396,10 +396,14 @@ func (x *Executor) closeLostOne(ctx context.Context, r record.Execution) (closed
 	if err != nil {
 		return false, err
 	}
-	x.auditEnd(permission.Principal{Tenant: r.Tenant, Name: r.Principal}, r.ID, out)
+	if !x.endsAudited[r.ID] { // else an earlier attempt has failed after that
+		x.auditEnd(permission.Principal{Tenant: r.Tenant, Name: r.Principal}, r.ID, out)
+	}
 	if err := recordEnd(log, out, time.Now()); err != nil {
+		x.endsAudited[r.ID] = true
 		return false, err
 	}
+	delete(x.endsAudited, r.ID)
 	x.observe(r.Tenant, 0, out, "")
 	return true, nil
 }

@@ -161,8 +161,9 @@ type Executor struct {
 	successor   Successor // set by HandOver; nil: no other daemon takes over
 	inheritance inheritance
 
-	closing sync.Mutex // held by the one closeLost
-	left    bool       // the last closeLost has failed; closing guards it
+	closing     sync.Mutex      // held by the one closeLost; it guards the next two
+	left        bool            // the last closeLost has failed
+	endsAudited map[string]bool // executions with an end in the audit log but none in the record yet
 }
 
 // A startFunc is [sandbox.Host.Start]; tests put another in its place. Its context bounds only
@@ -191,15 +192,16 @@ func New(ctx context.Context, c Config) (*Executor, error) {
 		return nil, err
 	}
 	x := &Executor{
-		Config:    c,
-		admission: admission.New(c.slots()),
-		hashKey:   key,
-		live:      map[string]*run{},
-		preparing: map[string]int{},
-		starts:    newTurns[string](startsPerProcessor * goruntime.GOMAXPROCS(0)),
-		lists:     newTurns[string](listsOfTenant),
-		outputs:   newTurns[string](outputsOfTenant),
-		repeated:  newTurns[tenantKeyOf](1),
+		Config:      c,
+		admission:   admission.New(c.slots()),
+		hashKey:     key,
+		live:        map[string]*run{},
+		preparing:   map[string]int{},
+		starts:      newTurns[string](startsPerProcessor * goruntime.GOMAXPROCS(0)),
+		lists:       newTurns[string](listsOfTenant),
+		outputs:     newTurns[string](outputsOfTenant),
+		endsAudited: map[string]bool{},
+		repeated:    newTurns[tenantKeyOf](1),
 	}
 	x.Tenants = c.tenants()
 	if c.Host != nil {
