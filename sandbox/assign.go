@@ -43,7 +43,7 @@ func (c *sandbox) verify() error {
 	if err != nil {
 		return &SetupError{Step: "posture", Err: err}
 	}
-	// Register before the program runs: the kernel does not repeat a notification.
+	// Register before the program runs: the kernel of cgroup v1 does not repeat a notification.
 	if c.oom, err = c.group.NotifyOOM(); err != nil {
 		return &SetupError{Step: "cgroup", Err: err}
 	}

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"crypto/rand"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -98,6 +99,28 @@ func TestUnifiedCounters(t *testing.T) {
 			t.Errorf("got %+v, want refused forks", got.exit)
 		}
 	})
+}
+
+// TestUnifiedSandboxTakesNoInotify counts this process's inotify instances while a sandbox runs.
+func TestUnifiedSandboxTakesNoInotify(t *testing.T) {
+	h, _ := openBeneath(t)
+	p, err := h.Start(t.Context(), Spec{ID: "watched", Program: command("sleep", "1000"), Env: testEnv}, IO{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	links, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil || len(links) == 0 {
+		t.Errorf("descriptors: %v, %v", links, err)
+	}
+	for _, link := range links {
+		if got, _ := os.Readlink(link); got == "anon_inode:inotify" {
+			t.Errorf("%s is %s", link, got)
+		}
+	}
+	p.Stop(0)
+	if exit, err := p.Wait(); err != nil || exit.End != Stopped {
+		t.Errorf("got %+v, %v, want it stopped", exit, err)
+	}
 }
 
 // TestUnifiedLimits reads the limits of a running sandbox from its cgroup.

@@ -179,8 +179,8 @@ func (w *watch) checkSockets(limits Limits) {
 }
 
 // checkOOM ends the whole program after the kernel has killed one of its processes for
-// memory. On cgroup v2 the kernel itself kills the whole group (memory.oom.group); v1 has
-// no such setting.
+// memory. Only cgroup v1 needs it: on v2 the kernel itself kills the whole group
+// (memory.oom.group).
 func (w *watch) checkOOM() {
 	kills, err := w.p.sandbox.group.OOMKills()
 	if err == nil && kills > 0 {

@@ -26,8 +26,8 @@
 // # Limits and counters
 //
 // The kernel may round a limit, or take it and not apply it. So limits are read back: LimitCPU
-// does it at once, Verify for the others, before a program runs. An OOMNotifier only says that
-// memory ran out; OOMKills says whether the kernel killed a process for it. Counters of v1 are
+// does it at once, Verify for the others, before a program runs. On v1 an OOMNotifier says
+// that memory ran out; OOMKills says whether the kernel killed a process for it. Counters of v1 are
 // less exact than counters of v2: CPUUsage corrects the CPU times.
 //
 // # The end

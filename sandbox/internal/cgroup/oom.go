@@ -9,44 +9,33 @@ import (
 	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
 
-// An OOMNotifier fires when the kernel reports that a cgroup's memory has run out. The
-// kernel reports that before it kills a process.
+// An OOMNotifier fires when the kernel reports that the memory of a cgroup v1 has run out. The
+// kernel reports that before it kills a process. On v2 it never fires: there the kernel kills all
+// processes of the group, init included (memory.oom.group, which Create sets and Verify reads). So
+// the end of init is the report, and OOMKills has the count.
 type OOMNotifier struct {
-	Fired  <-chan struct{} // holds at most one report
+	Fired  <-chan struct{} // holds at most one report; nil on v2
 	Ended  <-chan struct{} // closed when the goroutine of the notifier has ended
-	events *os.File
+	events *os.File        // nil on v2
 }
 
 // NotifyOOM starts an OOMNotifier. The group must exist. The caller calls Stop.
+//
+// On v2 it takes no inotify instance for memory.events: a user may have only 128 instances by
+// default, and the daemon shares root's with the machine's services (inotify(7)).
 func (g Group) NotifyOOM() (*OOMNotifier, error) {
-	var fd int
-	var err error
+	fired, ended := make(chan struct{}, 1), make(chan struct{})
 	if g.Unified {
-		fd, err = g.watchMemoryEvents()
-	} else {
-		fd, err = g.watchOOMControl()
+		close(ended)
+		return &OOMNotifier{Ended: ended}, nil
 	}
+	fd, err := g.watchOOMControl()
 	if err != nil {
 		return nil, fmt.Errorf("OOM notifier: %w", err)
 	}
-	fired, ended := make(chan struct{}, 1), make(chan struct{})
 	n := &OOMNotifier{Fired: fired, Ended: ended, events: os.NewFile(uintptr(fd), "oom")}
 	go n.listen(fired, ended)
 	return n, nil
-}
-
-// watchMemoryEvents returns an inotify descriptor for cgroup v2. The kernel modifies
-// memory.events with each event (cgroup-v2.rst).
-func (g Group) watchMemoryEvents() (int, error) {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err != nil {
-		return -1, err
-	}
-	if _, err := unix.InotifyAddWatch(fd, g.File("memory", "memory.events"), unix.IN_MODIFY); err != nil {
-		unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
 }
 
 // watchOOMControl returns an eventfd for cgroup v1 (cgroup-v1/memory.rst, section 9).
@@ -71,9 +60,7 @@ func (g Group) watchOOMControl() (int, error) {
 // when Stop closes the file.
 func (n *OOMNotifier) listen(fired, ended chan<- struct{}) {
 	defer close(ended)
-	// Room for some events of inotify(7), 16 bytes each because none has a name, or the 8 bytes of an eventfd. The buffer
-	// is on the goroutine's stack: 4 KiB would make that four times as large, for each sandbox.
-	buffer := make([]byte, 4*unix.SizeofInotifyEvent)
+	buffer := make([]byte, 8) // an eventfd's counter
 	for {
 		if _, err := n.events.Read(buffer); err != nil {
 			return // Stop closed the file
@@ -87,7 +74,7 @@ func (n *OOMNotifier) listen(fired, ended chan<- struct{}) {
 
 // Stop ends the notifier. It may be called on nil.
 func (n *OOMNotifier) Stop() {
-	if n != nil {
+	if n != nil && n.events != nil {
 		n.events.Close()
 	}
 }
