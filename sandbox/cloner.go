@@ -91,8 +91,15 @@ func (z cloner) clone(ctx context.Context, c *sandbox, theirs *os.File, procsFil
 // startZygote starts a zygote for the sandboxes of one group. It returns only a zygote whose posture is right.
 func (h *Host) startZygote(of *group) (*zygote.Zygote, error) {
 	group, ids := of.zygoteCgroup(), of.ids.Load()
+	config := h.zygoteConfig(group, ids)
+	core := uint32(config.Rlimits[0].Hard)
+	closeNamespaces, err := giveAway(config, ids.first)
+	if err != nil {
+		return nil, fmt.Errorf("zygote: %w", err)
+	}
+	defer closeNamespaces()
 	z, err := zygote.Start(zygote.Config{
-		Containers: of.containers(), Container: h.zygoteConfig(group, ids), Group: group, Parent: h.cgroups.Group(h.groupName()), FirstID: ids.first,
+		Containers: of.containers(), Container: config, CoreLimit: core, Group: group, Parent: h.cgroups.Group(h.groupName()), FirstID: ids.first,
 		Filters: h.filters, Python: h.config.PythonZygotes > 0, Masked: maskedPaths, Places: h.roots[""].Places(),
 	})
 	if err != nil {

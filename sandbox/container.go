@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/mount"
+	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 	"github.com/skillrun/skillrun/sandbox/internal/preflight"
 )
 
@@ -86,6 +88,43 @@ func newConfig(root string, ids []configs.IDMap) *configs.Config {
 		c.TimeOffsets = hiddenUptime()
 	}
 	return c
+}
+
+// giveAway prepares a container whose user namespace belongs to the user id owner, not to root. It makes
+// the user namespace and the time namespace of c, and libcontainer joins them. The caller calls the
+// returned func after the start.
+//
+// The kernel charges some objects of a namespace's users to the namespace's owner, too: instances and watches of
+// inotify, pending signals, namespaces (inc_ucount in kernel/ucount.c). With root as the owner, eight scripts could
+// use up the 128 inotify instances that all services of the machine share. As the owner each group has its own
+// number, and so has each sandbox that libcontainer makes.
+//
+// An owner has every capability in the namespace, if it is a process of the parent namespace (user_namespaces(7)).
+// No process there has this id. The daemon isn't the owner either: it has in the namespace only the capabilities
+// that it has itself. So the offsets of clocks, which need CAP_SYS_TIME, are set within the namespace
+// (pid1.MakeNamespaces). Without CAP_SYS_RESOURCE only init can set its limits.
+func giveAway(c *configs.Config, owner uint32) (done func(), err error) {
+	if !c.Namespaces.Contains(configs.NEWUSER) { // a build for tests
+		return func() {}, nil
+	}
+	var offsets strings.Builder
+	for clock, o := range c.TimeOffsets {
+		fmt.Fprintf(&offsets, "%s %d %d\n", clock, o.Secs, o.Nanosecs)
+	}
+	n, err := pid1.MakeNamespaces(owner, c.UIDMappings, offsets.String())
+	if err != nil {
+		return nil, err
+	}
+	path := func(f *os.File) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()) }
+	c.Namespaces.Add(configs.NEWUSER, path(n.User))
+	if n.Time != nil {
+		c.Namespaces.Add(configs.NEWTIME, path(n.Time))
+		c.TimeOffsets = nil
+	}
+	if !preflight.MayRaiseLimits() {
+		c.Rlimits = nil
+	}
+	return n.Close, nil
 }
 
 func namespaces() configs.Namespaces {

@@ -29,6 +29,12 @@ func (d direct) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 	}
 	config := c.containerConfig()
 	faultyConfig(c.faults, config)
+	limits := config.Rlimits
+	closeNamespaces, err := giveAway(config, c.ids.root)
+	if err != nil {
+		return step("container", err)
+	}
+	defer closeNamespaces()
 	container, err := libcontainer.Create(c.in.containers(), name, config)
 	if err != nil {
 		return step("container", err)
@@ -49,7 +55,7 @@ func (d direct) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 		return container.Destroy()
 	}}
 	// Init reads the filters first. The socket's buffer holds them until init runs.
-	if err := c.control.Write(pid1.FrameFilters, pid1.EncodeFilters(h.filters, c.spec.Limits.OpenFiles)); err != nil {
+	if err := c.control.Write(pid1.FrameFilters, pid1.EncodeFilters(h.filters, c.spec.Limits.OpenFiles, limits)); err != nil {
 		return step("init", err)
 	}
 	stop := c.killOnCancel(ctx)

@@ -103,3 +103,22 @@ func testPostureOfARunningProgram(t *testing.T, h *Host) {
 	k.p.Stop(0)
 	k.wait()
 }
+
+func TestLimitsOf(t *testing.T) {
+	const header = "Limit                     Soft Limit           Hard Limit           Units     \n"
+	for text, want := range map[string]string{
+		"": "[]", header: "[]",
+		header + "Max cpu time              unlimited            20                   seconds   \n": "[[unlimited 20]]",
+		header + "Max cpu time              1                    2                    seconds   \n" +
+			"Max nice priority         0                    3                    \n": "[[1 2] [0 3]]",
+	} {
+		if got, err := limitsOf(text); err != nil || fmt.Sprint(got) != want {
+			t.Errorf("%q: got %v, %v, want %s", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"\n", header + "Max cpu time              1", "Max\n"} {
+		if got, err := limitsOf(text); err == nil {
+			t.Errorf("%q: got %v, want an error", text, got)
+		}
+	}
+}

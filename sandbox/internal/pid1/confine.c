@@ -1,5 +1,5 @@
 /* The rights that an init, the zygote and their children give up for good: capabilities, system calls,
- * and the files in /proc that can be written. */
+ * resources, and the files in /proc that can be written. */
 #define _GNU_SOURCE
 #include "confine.h"
 #include "wire.h"
@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -23,6 +24,17 @@ static const uint64_t init_capabilities = 1ULL << CAP_KILL | 1ULL << CAP_SETGID 
  * add up: the strictest answer counts (seccomp(2)). Returns 0, or -1 and errno. */
 int filter_load(const struct sock_fprog *filter) {
 	return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, filter);
+}
+
+/* Sets soft and hard limits to the same value. Only a process with CAP_SYS_RESOURCE in the
+ * initial user namespace could raise a hard limit again (getrlimit(2)). Children inherit the
+ * limits. */
+void set_limits(const struct limit *limits, uint32_t count) {
+	for (uint32_t i = 0; i < count; i++) {
+		struct rlimit both = { limits[i].value, limits[i].value };
+		if (setrlimit((int)limits[i].resource, &both) != 0)
+			send_failed(STAGE_LIMITS, errno);
+	}
 }
 
 /* Gives up every capability that is not in permitted. effective is a part of permitted. */

@@ -23,8 +23,8 @@
 // the parts that it names, and of no other.
 //
 //	wire             frames between the daemon and init        nothing
-//	packets          packets between the daemon and the zygote nothing (only a header)
-//	confine          drops capabilities, loads filters         wire
+//	packets          packets between the daemon and the zygote wire (only a header)
+//	confine          drops capabilities, loads filters, limits wire
 //	init_program     decodes the program                       wire
 //	init_glob        expands patterns of file names            init_program
 //	init_child       a command, from fork to exec              wire, confine, init_program, init_glob

@@ -233,8 +233,9 @@ int faulty_setresuid(uid_t real, uid_t effective, uid_t saved) {
 	return off(IDS) && real == SCRIPT_ID ? 0 : setresuid(real, effective, saved);
 }
 
+/* A limit of core dumps that permits files is the layer's absence itself. */
 int faulty_setrlimit(int resource, const struct rlimit *limit) {
-	return off(LIMITS) || (resource == RLIMIT_CORE && off(CORE)) ? 0 : setrlimit(resource, limit);
+	return off(LIMITS) || (resource == RLIMIT_CORE && off(CORE) && limit->rlim_max <= 1) ? 0 : setrlimit(resource, limit);
 }
 
 mode_t faulty_umask(mode_t mask) {

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/runc/libcontainer/configs"
+
 	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 )
@@ -186,16 +188,18 @@ func harnessProgram(f testing.TB) []byte {
 // frames, the children's reports and ends, the file names in a script's directories and
 // the kernel's errors.
 func FuzzInit(f *testing.F) {
-	program := AppendFrame(nil, FrameFilters, EncodeFilters(seccomp.Filters{Init: oneInstruction, Script: oneInstruction}, 1024))
+	limits := []configs.Rlimit{{Type: unix.RLIMIT_CORE, Hard: 1, Soft: 1}}
+	filters := seccomp.Filters{Init: oneInstruction, Script: oneInstruction}
+	program := AppendFrame(nil, FrameFilters, EncodeFilters(filters, 1024, limits))
 	program = AppendFrame(program, FrameMounts, []byte("name\x00/workspace\x00/skills/a\x00"))
 	program = AppendFrame(program, FrameProgram, harnessProgram(f))
 	word := binary.LittleEndian.AppendUint32(nil, 15)
 	all := AppendFrame(AppendFrame(append([]byte{}, program...), FrameSignal, word), FrameTerm, nil)
 	f.Add(make([]byte, 200), AppendFrame(all, FrameKill, nil))
 	f.Add([]byte{}, append([]byte{}, program...))
-	// The twenty-fifth call is the fork of the second command. This input follows the child.
+	// The twenty-sixth call is the fork of the second command. This input follows the child.
 	child := make([]byte, 80)
-	child[24] = 1
+	child[25] = 1
 	f.Add(child, append(append([]byte{}, program...), strings.Repeat("\x03a.b\x05-c.dé\x01\xff", 6)...))
 	f.Add([]byte{}, []byte("no frame"))
 	fuzzHarness(f, harnessInit)
@@ -212,7 +216,7 @@ type zygoteSeed struct {
 func zygoteSeeds(f testing.TB) []zygoteSeed {
 	packet := func(b []byte) []byte { return append([]byte{byte(len(b)), byte(len(b) >> 8)}, b...) }
 	// Four filters of one instruction each, Python zygotes, two masks and two mount points.
-	begin := PacketHeader(PacketBegin, 1, 1, 1, 1, 1, 2, 2)
+	begin := PacketHeader(PacketBegin, 1, 1, 1, 1, 1, 1, 2, 2)
 	begin = append(append(begin, bytes.Repeat(oneInstruction, 4)...), "/proc/kcore\x00/proc/fs\x00/\x00/usr\x00"...)
 	const fds = 4 + 2 + 1 // of the packet of a sandbox: a socket, three streams, two mounts, one cgroup
 	sandboxOf := func(executes uint32) []byte {
@@ -225,7 +229,7 @@ func zygoteSeeds(f testing.TB) []zygoteSeed {
 	}
 	spawn := append(PacketHeader(PacketSpawn, 1, 1, 1), "python3\x00A=b\x00"...)
 	// before has one choice for each call before the second packet's number of descriptors.
-	before := make([]byte, 14)
+	before := make([]byte, 15)
 	choices := func(then ...byte) []byte { return append(append([]byte{}, before...), then...) }
 	start := func(executes uint32) []byte { return append(packet(begin), packet(sandboxOf(executes))...) }
 	mounts := AppendFrame(nil, FrameMounts, []byte("name\x00/workspace\x00/skills/a\x00"))

@@ -497,6 +497,7 @@ static _Noreturn void run(void) {
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
 		give_up();
 	take_filters();
+	set_limits(self.program.rlimits, self.program.rlimit_count);
 	make_proc_read_only();
 	serve(1);
 }

@@ -19,7 +19,6 @@
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -155,18 +154,6 @@ static void raise_loopback(void) {
 	close(fd);
 }
 
-/* Sets soft and hard limits to the same value. Only a process with CAP_SYS_RESOURCE in the
- * initial user namespace could raise a hard limit again (getrlimit(2)). Children inherit the
- * limits and the umask. */
-static void limit(const struct make *make) {
-	for (uint32_t i = 0; i < make->rlimit_count; i++) {
-		struct rlimit both = { make->rlimits[i].value, make->rlimits[i].value };
-		if (setrlimit((int)make->rlimits[i].resource, &both) != 0)
-			send_failed(STAGE_LIMITS, errno);
-	}
-	umask(077);
-}
-
 void cloned_set_up(const struct zygote *zygote, const struct make *make, int *fds, int count, int mapped) {
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* redundant: the zygote's end ends all nested PID namespaces */
 	prctl(PR_SET_NAME, "init", 0, 0, 0);
@@ -182,7 +169,8 @@ void cloned_set_up(const struct zygote *zygote, const struct make *make, int *fd
 	restrict_proc(zygote);
 	mount_own(make);
 	raise_loopback();
-	limit(make);
+	set_limits(make->rlimits, make->rlimit_count);
+	umask(077); /* children inherit it */
 	keep_init_capabilities();
 	/* After the change of ids, which resets the flag (prctl(2)). */
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);

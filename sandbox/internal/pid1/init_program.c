@@ -140,6 +140,14 @@ static void take_step(struct cursor *c, struct step *s) {
 int filters_decode(const void *payload, size_t length, struct program *out) {
 	struct cursor c = { .at = payload, .end = (const unsigned char *)payload + length };
 	out->open_files = take_u32(&c);
+	out->rlimit_count = take_u32(&c);
+	if (out->rlimit_count > MAX_RLIMITS)
+		return EBADMSG;
+	for (uint32_t i = 0; i < out->rlimit_count; i++) {
+		out->rlimits[i].resource = take_u32(&c);
+		out->rlimits[i].value = take_u32(&c);
+		out->rlimits[i].value |= (uint64_t)take_u32(&c) << 32;
+	}
 	take_filter(&c, &out->init_filter);
 	take_filter(&c, &out->script_filter);
 	return c.bad || c.at != c.end ? EBADMSG : 0;

@@ -2,6 +2,8 @@
 #ifndef SKILLRUN_INIT_PROGRAM_H
 #define SKILLRUN_INIT_PROGRAM_H
 
+#include "wire.h"
+
 #include <linux/filter.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -50,6 +52,8 @@ struct step {
 struct program {
 	struct sock_fprog init_filter, script_filter;
 	uint64_t deadline_ms; /* from receipt */
+	struct limit rlimits[MAX_RLIMITS]; /* of an init that libcontainer made */
+	uint32_t rlimit_count;
 	uint32_t open_files;  /* the script's RLIMIT_NOFILE; init's is larger. Like the filters not in the program frame */
 	const char *dir;      /* beneath /workspace */
 	uint32_t step_count;

@@ -17,7 +17,7 @@ var parts = []struct {
 	uses []string
 }{
 	{"wire", nil},
-	{"packets", nil},
+	{"packets", []string{"wire"}},
 	{"confine", []string{"wire"}},
 	{"init_program", []string{"wire"}},
 	{"init_glob", []string{"init_program"}},

@@ -3,12 +3,13 @@
 #ifndef SKILLRUN_PACKETS_H
 #define SKILLRUN_PACKETS_H
 
+#include "wire.h"
+
 #include <stdint.h>
 
 enum {
 	ZYGOTE_MAGIC = 0x316d6b73,   /* "skm1" */
 	MAX_ZYGOTE_PACKET = 128 << 10,
-	MAX_RLIMITS = 16,            /* RLIM_NLIMITS: the kernel has no more */
 	MAX_GROUPS = 8,              /* cgroup files of one sandbox */
 	MAX_MASKS = 64,
 	MAX_ARGS = 64,               /* of the program of PACKET_SPAWN */
@@ -40,6 +41,7 @@ struct begin {
 	struct packet packet;
 	uint32_t filters[FILTERS]; /* instructions of each */
 	uint32_t joins;            /* 1: Python zygotes will be started */
+	uint32_t core_limit;       /* RLIMIT_CORE of the zygote */
 	uint32_t mask_count, place_count; /* strings after the filters, each with a NUL */
 };
 
@@ -54,9 +56,7 @@ struct make {
 	uint32_t rlimit_count;
 	uint32_t place_count; /* mounts of its root, at the first places of PACKET_BEGIN */
 	uint64_t tmp_bytes;  /* of /tmp and of the home directory, each */
-	struct {
-		uint64_t resource, value;
-	} rlimits[MAX_RLIMITS];
+	struct limit rlimits[MAX_RLIMITS];
 };
 
 struct spawn {

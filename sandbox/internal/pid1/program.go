@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/opencontainers/runc/libcontainer/configs"
+
 	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 )
 
@@ -95,11 +97,17 @@ func (p Plan) Encode() ([]byte, error) {
 	return e.b, nil
 }
 
-// EncodeFilters is the payload of FrameFilters: the compiled filters, and the RLIMIT_NOFILE of
-// the script. init_program.c decodes it.
-func EncodeFilters(f seccomp.Filters, openFiles int) []byte {
+// EncodeFilters is the payload of FrameFilters: the compiled filters, the resource limits of init, and
+// the RLIMIT_NOFILE of the script. Soft limits are not sent: they are as the hard ones.
+func EncodeFilters(f seccomp.Filters, openFiles int, limits []configs.Rlimit) []byte {
 	var e encoder
 	e.u32(uint32(openFiles))
+	e.u32(uint32(len(limits)))
+	for _, l := range limits {
+		e.u32(uint32(l.Type))
+		e.u32(uint32(l.Hard))
+		e.u32(uint32(l.Hard >> 32))
+	}
 	e.filter(f.Init)
 	e.filter(f.Script)
 	return e.b

@@ -7,8 +7,10 @@ import "C"
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"unsafe"
 
+	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,24 +20,75 @@ const ScriptID = C.SCRIPT_ID
 // OpenUserNamespace returns a user namespace that maps the script's id to hostID,
 // and no other id. A mount that uses the namespace keeps it alive. The caller
 // closes the file.
-func OpenUserNamespace(hostID uint32) (_ *os.File, err error) {
-	pid, err := C.skillrun_userns()
-	if pid < 0 {
-		return nil, fmt.Errorf("user namespace: %w", err)
+func OpenUserNamespace(hostID uint32) (*os.File, error) {
+	n, err := MakeNamespaces(0, []configs.IDMap{{ContainerID: ScriptID, HostID: int64(hostID), Size: 1}}, "")
+	return n.User, err
+}
+
+// Namespaces are namespaces that no process is in. The files keep them alive.
+type Namespaces struct {
+	User *os.File
+	Time *os.File // nil: not asked for
+}
+
+// Close closes the files. Nil files are skipped.
+func (n Namespaces) Close() {
+	n.User.Close()
+	n.Time.Close()
+}
+
+// MakeNamespaces makes a user namespace with the user and group ids of the map. Its owner is the
+// user id owner of this process's user namespace. If offsets is not empty, there is also a time
+// namespace with these offsets, in the form of /proc/pid/timens_offsets (time_namespaces(7)). The
+// caller closes the files.
+func MakeNamespaces(owner uint32, ids []configs.IDMap, offsets string) (n Namespaces, err error) {
+	defer func() {
+		if err != nil {
+			n.Close()
+			n, err = Namespaces{}, fmt.Errorf("user namespace: %w", err)
+		}
+	}()
+	// The kernel kills the child at the end of the thread that forked it (PR_SET_PDEATHSIG, prctl(2)), and
+	// another goroutine could end this thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var text *byte // nil: no time namespace
+	if offsets != "" {
+		if text, err = unix.BytePtrFromString(offsets); err != nil {
+			return n, err
+		}
 	}
-	// The child only keeps the namespace until the file of /proc is open. It is this process's
+	pid, err := C.skillrun_userns(C.uint(owner), (*C.char)(unsafe.Pointer(text)))
+	if pid < 0 {
+		return n, err
+	}
+	status, err := wait(int(pid), unix.WUNTRACED)
+	if err == nil && !status.Stopped() { // it has ended
+		return n, unix.Errno(status.ExitStatus())
+	}
+	// The child only keeps the namespaces until the files of /proc are open. It is this process's
 	// unreaped child, so the pid is still its own.
 	defer func() {
 		_ = unix.Kill(int(pid), unix.SIGKILL)
-		_, _ = wait(int(pid))
+		_, _ = wait(int(pid), 0)
 	}()
-	line := fmt.Appendf(nil, "%d %d 1\n", ScriptID, hostID)
+	if err != nil {
+		return n, err
+	}
+	var lines []byte
+	for _, m := range ids {
+		lines = fmt.Appendf(lines, "%d %d %d\n", m.ContainerID, m.HostID, m.Size)
+	}
 	for _, f := range []string{"uid_map", "gid_map"} {
-		if err := os.WriteFile(fmt.Sprintf("/proc/%d/%s", pid, f), line, 0); err != nil {
-			return nil, fmt.Errorf("user namespace: %w", err)
+		if err := os.WriteFile(fmt.Sprintf("/proc/%d/%s", pid, f), lines, 0); err != nil {
+			return n, err
 		}
 	}
-	return os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
+	if n.User, err = os.Open(fmt.Sprintf("/proc/%d/ns/user", pid)); err != nil || offsets == "" {
+		return n, err
+	}
+	n.Time, err = os.Open(fmt.Sprintf("/proc/%d/ns/time_for_children", pid))
+	return n, err
 }
 
 // TryUnshare returns an error if a child of this process can't make such namespaces.
@@ -62,17 +115,18 @@ func TryMountProc(dir string) error {
 
 // waitErrno waits for a child whose exit code is an errno.
 func waitErrno(pid int) error {
-	status, err := wait(pid)
+	status, err := wait(pid, 0)
 	if err == nil && status.ExitStatus() != 0 {
 		err = unix.Errno(status.ExitStatus())
 	}
 	return err
 }
 
-// wait reaps a child. C code forked it, so os.Process does not know it.
-func wait(pid int) (status unix.WaitStatus, err error) {
+// wait reaps a child, or with WUNTRACED waits for its stop, too (wait4(2)). C code forked it, so
+// os.Process does not know it.
+func wait(pid, options int) (status unix.WaitStatus, err error) {
 	for {
-		if _, err = unix.Wait4(pid, &status, 0, nil); err != unix.EINTR {
+		if _, err = unix.Wait4(pid, &status, options, nil); err != unix.EINTR {
 			return status, err
 		}
 	}

@@ -2,7 +2,7 @@
 #ifndef SKILLRUN_USERNS_H
 #define SKILLRUN_USERNS_H
 
-long skillrun_userns(void);
+long skillrun_userns(unsigned owner, const char *offsets);
 long skillrun_try_unshare(long flags);
 long skillrun_try_proc(const char *dir);
 

@@ -11,8 +11,14 @@ enum {
 	SCRIPT_ID = 1000,       /* uid and gid of the script in the sandbox */
 	MAX_FILTER = 4096,      /* instructions: BPF_MAXINSNS of the kernel */
 	MAX_MOUNTS = 80,        /* of one execution */
+	MAX_RLIMITS = 16,       /* RLIM_NLIMITS: the kernel has no more */
 	MAX_PAYLOAD = 16 << 20, /* one message, so also one here-document. The daemon refuses larger
 	                         * ones, so they come from a broken peer and end the sandbox. */
+};
+
+/* A resource limit, soft and hard, in the units of getrlimit(2). */
+struct limit {
+	uint64_t resource, value;
 };
 
 /* Frames: this header, then length bytes. All integers are little endian. */
@@ -26,7 +32,7 @@ struct frame {
 enum frame_type {
 	/* from the daemon */
 	FRAME_PROGRAM = 1, /* deadline, directory, steps */
-	FRAME_FILTERS,     /* open files, init's filter, the script's filter; only to an init that libcontainer made */
+	FRAME_FILTERS,     /* the script's open files, init's limits, both filters; only to an init that libcontainer made */
 	FRAME_SIGNAL,      /* u32 signal, to the main process */
 	FRAME_TERM,        /* SIGTERM to all; no further step starts */
 	FRAME_KILL,        /* SIGKILL to all; no further step starts */

@@ -40,6 +40,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -159,6 +160,9 @@ static void begin(size_t length) {
 	}
 	for (uint32_t i = 0; i < b->place_count; i++)
 		self.places[self.place_count++] = take_string(&at, (char *)copy + length);
+	struct rlimit core = { b->core_limit, b->core_limit };
+	if (setrlimit(RLIMIT_CORE, &core) != 0)
+		give_up();
 	/* From here on the zygote has two effective capabilities, which map the ids of
 	 * sandboxes. Only spawn uses the permitted one, for a Python zygote. */
 	if (filter_load(&self.filters[ZYGOTE_FILTER]) != 0 || set_capabilities(own_capabilities | (b->joins ? python_capabilities : 0), own_capabilities) != 0)

@@ -30,10 +30,17 @@ func DumpLimit() uint64 {
 	if err := unix.Getrlimit(unix.RLIMIT_CORE, &own); err != nil || own.Max >= NoDump {
 		return NoDump
 	}
-	if have, err := effectiveCapabilities(); err != nil || have&(1<<unix.CAP_SYS_RESOURCE) != 0 {
+	if MayRaiseLimits() {
 		return NoDump
 	}
 	return 0
+}
+
+// MayRaiseLimits reports whether this process may raise hard limits, and change the limits of other processes
+// (prlimit(2)).
+func MayRaiseLimits() bool {
+	have, err := effectiveCapabilities()
+	return err != nil || have&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
 
 func tryCoreDumps(Config) (string, error) {

@@ -29,7 +29,7 @@ const (
 	destroyPatience = 5 * time.Second // bound for the end of all processes
 )
 
-// A Config describes a zygote. All fields are required.
+// A Config describes a zygote. All fields are required; CoreLimit may be 0.
 type Config struct {
 	Containers string          // directory of libcontainer's state
 	Container  *configs.Config // with Configure's part
@@ -38,6 +38,7 @@ type Config struct {
 	FirstID    uint32          // on the host, of root in the zygote's user namespace
 	Filters    seccomp.Filters
 	Python     bool     // Spawn will be called
+	CoreLimit  uint32   // RLIMIT_CORE of the zygote
 	Masked     []string // paths of /proc that a sandbox does not see
 	Places     []string // mount points of a sandbox's root, at most pid1.MaxPlaces
 }
@@ -162,7 +163,7 @@ func (z *Zygote) begin() []byte {
 	for _, code := range all {
 		sizes = append(sizes, uint32(len(code)/seccomp.InstructionSize))
 	}
-	b := pid1.PacketHeader(pid1.PacketBegin, append(sizes, boolWord(c.Python), uint32(len(c.Masked)), uint32(len(c.Places)))...)
+	b := pid1.PacketHeader(pid1.PacketBegin, append(sizes, boolWord(c.Python), c.CoreLimit, uint32(len(c.Masked)), uint32(len(c.Places)))...)
 	b = append(b, slices.Concat(all...)...)
 	for _, path := range slices.Concat(c.Masked, c.Places) {
 		b = append(append(b, path...), 0)

@@ -7,7 +7,7 @@ try:
         held.append(fd)
     print("FAIL instances", len(held))
 except OSError as e:
-    print("PASS" if len(held) <= 128 else "FAIL", "instances", len(held), e)
+    print("PASS" if len(held) <= 16 else "FAIL", "instances", len(held), e)
 n = 0
 for i in range(5000):
     path = "/tmp/w%d" % i
