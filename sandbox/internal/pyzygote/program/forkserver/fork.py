@@ -116,12 +116,12 @@ def prepare_child(zygote, request, spaces, barrier, stdio, groups):
         ("renew", renew.renew, (zygote.generators,)),  # may open /dev/urandom, so before descriptors
         ("namespaces", enter_namespaces, (spaces[1:], request["namespaces"][1:])),
         ("session", os.setsid, ()),
-        ("keyring", join_keyring, ()),
         ("descriptors", arrange_descriptors, (barrier, stdio)),
         ("streams", renew.renew_streams, ()),
         ("rlimits", set_limits, (request["rlimits"],)),
         ("capabilities", drop_bounding_set, ()),
         ("ids", become_script, ()),
+        ("keyring", join_keyring, ()),  # after ids: the quota of keys is the script's, not the zygote's
         ("filter", zygote.filter.load, ()),
     )
     run_stages(stages)
