@@ -165,7 +165,11 @@ func (z *Zygote) Has() Set { return NewSet(z.ready.Has...) }
 func (z *Zygote) Close() {
 	z.socket.Close()
 	if z.pidfd != nil {
-		_ = unix.PidfdSendSignal(int(z.pidfd.Fd()), unix.SIGKILL, nil, 0)
+		// Another call may close the file at the same time, and its number may then be another file's. Control keeps
+		// the file open during the signal.
+		if conn, err := z.pidfd.SyscallConn(); err == nil {
+			_ = conn.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
+		}
 		z.pidfd.Close()
 	}
 }
