@@ -63,6 +63,9 @@ func newOrigin(t *testing.T, edit func(*x509.Certificate), names ...string) *ori
 	return o
 }
 
+// sentLarge gets a value when the server has sent all of /large.
+var sentLarge = make(chan struct{}, 1)
+
 // answer shows a request. /redirect leads to another host, /large sends 256 KiB and no end, /echo sends the body back, and an upgrade
 // becomes an echo of lines.
 func answer(w http.ResponseWriter, r *http.Request) {
@@ -83,6 +86,10 @@ func answer(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/large":
 		_, _ = w.Write(make([]byte, 256<<10))
 		_ = http.NewResponseController(w).Flush()
+		select {
+		case sentLarge <- struct{}{}:
+		default:
+		}
 		<-r.Context().Done()
 	case r.URL.Path == "/echo":
 		_, _ = io.Copy(w, r.Body)
@@ -380,7 +387,7 @@ func TestCredentialsOfCancelledRequests(t *testing.T) {
 	b := newBox(t, []string{"*.test"}, nil, func(c *Config) { c.Credentials, c.Limits.Bytes = set, limit })
 	client := b.client(t, set, true, "")
 	client.Transport.(*http.Transport).HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 64 << 10}
-	for range 400 { // 100 MiB
+	for range 400 { // 100 MiB, and each answer fits into the window of HTTP/2
 		ctx, cancel := context.WithCancel(t.Context())
 		r, _ := http.NewRequestWithContext(ctx, "GET", "https://api.test/large", nil)
 		w, err := client.Do(r)
@@ -389,10 +396,40 @@ func TestCredentialsOfCancelledRequests(t *testing.T) {
 			break
 		}
 		_, _ = io.CopyN(io.Discard, w.Body, 8<<10)
+		select {
+		case <-sentLarge:
+		case <-ctx.Done():
+		}
 		cancel()
 		w.Body.Close()
 	}
 	b.awaitDenial(t, func(d policy.Denial) bool { return strings.Contains(d.Reason, "network_limits.bytes") })
+}
+
+// A connection gets no large buffers by the bytes of an answer that its program does not read.
+func TestCredentialsOfAnUnreadAnswer(t *testing.T) {
+	o := newOrigin(t, nil, "api.test")
+	set := bind(t, o.authority.PEM(), false, "api.test")
+	b := newBox(t, []string{"*.test"}, nil, func(c *Config) { c.Credentials = set })
+	client := b.client(t, set, true, "")
+	client.Transport.(*http.Transport).HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 64 << 10}
+	for range 2 { // as much as HTTP/2 reads without a reader
+		r, _ := http.NewRequestWithContext(t.Context(), "GET", "https://api.test/large", nil)
+		w, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Body.Close()
+		<-sentLarge
+	}
+	for late := time.Now().Add(30 * time.Second); b.gateway.entries.bytes.Load() < growAfter; time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatalf("only %d bytes have arrived", b.gateway.entries.bytes.Load())
+		}
+	}
+	if n := b.gateway.entries.tenant.large.used.Load(); n != 0 {
+		t.Errorf("%d connections have large buffers", n)
+	}
 }
 
 // offered has the bounds that one end of an HTTP/2 connection offers to the other.

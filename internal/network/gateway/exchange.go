@@ -34,6 +34,7 @@ type exchange struct {
 	proxy       *httputil.ReverseProxy
 	life        context.Context // ends with serve; further connections end with it
 	dialed      atomic.Bool     // the first connection is in use
+	passed      atomic.Int64    // bytes to the sandbox; those of cancelled requests are only in received
 	mu          sync.Mutex
 	used        []string // names of credentials
 }
@@ -309,13 +310,15 @@ type answers struct {
 
 func (d *answers) Read(b []byte) (int, error) {
 	n, err := d.Conn.Read(b)
-	if over := d.exchange.count(n, &d.exchange.received); over != nil {
+	d.exchange.received.Add(int64(n))
+	if over := d.exchange.count(n); over != nil {
 		return 0, over
 	}
 	return n, err
 }
 
-// A countedConn counts the bytes that the sandbox sends.
+// A countedConn counts the bytes that the sandbox sends. Large buffers depend on the bytes that pass here, because HTTP/2
+// reads some of an answer for a program that reads nothing.
 type countedConn struct {
 	*client
 	exchange *exchange
@@ -324,13 +327,15 @@ type countedConn struct {
 
 func (c *countedConn) Read(b []byte) (int, error) {
 	n, err := c.client.Read(b)
-	if over := c.exchange.count(n, &c.exchange.sent); over != nil {
+	c.exchange.counted(&c.exchange.sent, n)
+	if over := c.exchange.count(n); over != nil {
 		return 0, over
 	}
 	return n, err // not wrapped: net/http compares errors
 }
 
 func (c *countedConn) Write(b []byte) (int, error) {
+	c.exchange.counted(&c.exchange.passed, len(b))
 	c.exchange.activity.note()
 	return c.client.Write(b)
 }
@@ -341,8 +346,7 @@ func (c *countedConn) Close() error {
 }
 
 // count ends the connection if the limit of bytes is reached.
-func (s *exchange) count(n int, sum *atomic.Int64) error {
-	s.counted(sum, n)
+func (s *exchange) count(n int) error {
 	s.activity.note()
 	if s.gateway.entries.count(n) {
 		return s.gateway.entries.tenant.carry(s.gateway.life, n)
