@@ -671,6 +671,7 @@ func TestForkServerCommands(t *testing.T) {
 		{name: "a setting of a package", args: []string{"-c", "pass"}, env: "SYMPY_USE_CACHE=no", by: "exec"},
 		{name: "a setting of a package of a package", args: []string{"-c", "pass"}, env: "MPMATH_NOGMPY=1", by: "exec"},
 		{name: "a setting that the code makes", args: []string{"-c", "import os; os.environ['OMP_NUM_THREADS'] = '2'"}, by: "exec"},
+		{name: "a setting by a keyword", args: []string{"-c", "import os; os.environ |= dict(OMP_NUM_THREADS='2')"}, by: "exec"},
 		{name: "other words", args: []string{"-c", "print('COMP_X', \"OMP\") # OMP_NUM_THREADS"}, want: "COMP_X"},
 		{name: "a setting of the C library", args: []string{"-c", "pass"}, env: "MALLOC_ARENA_MAX=1", by: "exec"},
 		{name: "a time zone", args: []string{"-c", "import time; print(time.tzname)"}, env: "TZ=XYZ-3", want: "XYZ"},

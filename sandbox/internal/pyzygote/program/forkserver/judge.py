@@ -145,13 +145,13 @@ def names_a_module(text, preloaded):
     return any(_WORD.search(text, max(0, end - 64), end)[0] in preloaded for end in ends)
 
 
-_QUOTED = re.compile(r"""(?<=["'])(?:%s)\w""" % "|".join(OF_PACKAGES))
+_SETTING = re.compile(r"""(?<=["'])(?:{0})\w|\b(?:{0})\w+\s*=(?!=)""".format("|".join(OF_PACKAGES)))
 
 
 def names_a_setting(text):
-    """Whether a text has, in quotes, a variable that packages read at their import. The
-    program may set it first, and then import the package."""
-    return _QUOTED.search(text) is not None
+    """Whether a text has, in quotes or as a keyword, a variable that packages read at their
+    import. The program may set it first, and then import the package."""
+    return _SETTING.search(text) is not None
 
 
 def find_user_site():
