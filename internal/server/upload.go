@@ -81,7 +81,7 @@ type upload struct {
 // An uploadFile is one announced file. It is complete when received is size and the sums are
 // equal.
 type uploadFile struct {
-	index int // in the request
+	index int // in the message
 	// The path on this machine.
 	host string
 	// Announced, in bytes.
@@ -274,9 +274,12 @@ func (f *uploadFile) complete(path string) error {
 	return nil
 }
 
-// fill puts the files into the request that announced them.
+// fill puts the files into the request that announced them. r.Files has no entry for a file with a URI, so the index in
+// the message is not the one in r.Files.
 func (up *upload) fill(r *executor.Request) {
-	for _, f := range up.files {
-		r.Files[f.index].Source = f.host
+	for i := range r.Files {
+		if f := up.files[r.Files[i].Path]; f != nil {
+			r.Files[i].Source = f.host
+		}
 	}
 }

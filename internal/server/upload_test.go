@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -64,12 +63,14 @@ func left(t testing.TB, u *uploads) int {
 
 func TestUpload(t *testing.T) {
 	u := testUploads(t)
-	up, err := u.open(uploader, []*pb.InputFile{
+	list := []*pb.InputFile{
+		{Path: "u", Source: &pb.InputFile_Uri{Uri: "skill://demo/SKILL.md"}}, // no entry of Request.Files
 		announce("a", "hello world"),
 		{Path: "inline", Source: &pb.InputFile_Content{Content: []byte("x")}},
 		announce("b", "xyz"),
 		announce("empty", ""),
-	})
+	}
+	up, err := u.open(uploader, list)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +89,11 @@ func TestUpload(t *testing.T) {
 		t.Errorf("%d files open, want none", up.open)
 	}
 	var r executor.Request
-	r.Files = slices.Grow(r.Files, 4)[:4]
+	in, err := newFiles(list, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Files = in.Files
 	up.fill(&r)
 	for i, want := range []string{"hello world", "", "xyz", ""} {
 		if i == 1 {
