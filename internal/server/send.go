@@ -82,7 +82,10 @@ type answer struct {
 func answerSize(m any) int {
 	switch m := m.(type) {
 	case outgoing:
-		return len(m.event.GetOutput().GetData()) // other events are small
+		if output := m.event.GetOutput(); output != nil {
+			return len(output.GetData())
+		}
+		return proto.Size(m.event) // an outcome lists up to 1,000 artifacts
 	case *rawMessage:
 		return len(m.data)
 	case proto.Message:

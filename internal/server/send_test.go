@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,5 +87,21 @@ func TestOutgoingIsReleased(t *testing.T) {
 		if released != 1 {
 			t.Errorf("%d bytes: released %d times", size, released)
 		}
+	}
+}
+
+// An event without output counts with its whole size: an outcome may list many artifacts.
+func TestAnswerSizeOfAnOutcome(t *testing.T) {
+	outcome := &pb.ExecutionOutcome{}
+	for range 1000 {
+		outcome.Artifacts = append(outcome.Artifacts, &pb.Artifact{Path: strings.Repeat("x", 1000)})
+	}
+	e := &pb.ExecutionEvent{Event: &pb.ExecutionEvent_Outcome{Outcome: outcome}}
+	if got, want := answerSize(outgoing{event: e}), proto.Size(e); got != want || got < 1_000_000 {
+		t.Errorf("got %d bytes, want %d", got, want)
+	}
+	e = &pb.ExecutionEvent{Event: &pb.ExecutionEvent_Output{Output: &pb.OutputChunk{Data: make([]byte, 5000)}}}
+	if got := answerSize(outgoing{event: e}); got != 5000 {
+		t.Errorf("an output of 5000 bytes counts as %d", got)
 	}
 }
