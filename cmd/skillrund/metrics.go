@@ -22,7 +22,7 @@ func (d *daemon) state(requests *budget.Budget) metrics.State {
 	}
 	for _, t := range d.executor.Tenants.All() {
 		s.TenantBytes[t.Name] = d.executor.StateBytes(t)
-		count, bytes := d.executor.SessionUse(t)
+		count, bytes := d.executor.SessionUse(t.Name)
 		s.Sessions[t.Name] = metrics.Sessions{Count: count, Bytes: bytes}
 	}
 	for name, use := range d.executor.Usages() {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -283,6 +284,34 @@ func TestSessionCopy(t *testing.T) {
 	}
 	if list, err := os.ReadDir(filepath.Join(dir, "to")); len(list) != 2 || err != nil {
 		t.Errorf("left: %v, %v", list, err)
+	}
+}
+
+// Without configured tenants each caller sees the use of the tenant in its credential, as the quotas count it.
+func TestBudgetWithoutTenants(t *testing.T) {
+	t.Parallel()
+	d := startDaemon(t, withTokens)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	for tenant, sessions := range map[string]uint64{"default": 2, "acme": 1} {
+		caller := d.asTenant(ctx, tenant, "admin")
+		for range sessions {
+			d.newSession(caller, &pb.CreateSessionRequest{})
+		}
+		one, err := d.system.GetBudget(caller, &pb.GetBudgetRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := d.system.ListTenants(caller, &pb.ListTenantsRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range append(list.Tenants, one.Tenant) {
+			i := slices.IndexFunc(b.Quotas, func(q *pb.Quota) bool { return q.Key == "sessions" })
+			if b.Name != tenant || b.Quotas[i].Used != sessions {
+				t.Errorf("%s: got %v, want %d sessions", tenant, b, sessions)
+			}
+		}
 	}
 }
 

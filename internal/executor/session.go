@@ -55,7 +55,8 @@ const (
 	NotCollected Uncommitted = "NOT_COLLECTED" // a change could not be collected, so nothing was committed
 	OverQuota    Uncommitted = "OVER_QUOTA"    // of the session or of the tenant's sessions
 	CommitError  Uncommitted = "ERROR"         // the daemon or the sandbox failed
-	// CommitUnknown: the disk failed during the commit and its undoing, so the session may have the changes.
+	// CommitUnknown: the disk failed during the commit and its undoing, or the daemon died, so the session may have the
+	// changes.
 	CommitUnknown Uncommitted = "UNKNOWN"
 )
 
@@ -278,11 +279,11 @@ func (x *Executor) changeOf(r *run) session.Change {
 }
 
 // SessionUse returns the number of a tenant's sessions, and what all of their versions have on disk.
-func (x *Executor) SessionUse(t *tenant.Tenant) (sessions int, bytes int64) {
+func (x *Executor) SessionUse(tenant string) (sessions int, bytes int64) {
 	if x.Sessions == nil {
 		return 0, 0
 	}
-	return x.Sessions.Usage(t.Name)
+	return x.Sessions.Usage(tenant)
 }
 
 // newCollected keeps the parts for the outcome and for the session.

@@ -10,22 +10,31 @@ import (
 
 // GetBudget answers for the caller's own tenant.
 func (c systemCalls) GetBudget(ctx context.Context, _ *pb.GetBudgetRequest) (*pb.GetBudgetResponse, error) {
-	t, err := c.x.Tenant(caller(ctx))
+	own, err := c.ownTenant(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &pb.GetBudgetResponse{Tenant: c.fromTenant(t)}, nil
+	return &pb.GetBudgetResponse{Tenant: own}, nil
+}
+
+func (c systemCalls) ownTenant(ctx context.Context) (*pb.Tenant, error) {
+	who := caller(ctx)
+	t, err := c.x.Tenant(who)
+	if err != nil {
+		return nil, err
+	}
+	return c.fromTenant(t, who.Tenant), nil
 }
 
 // ListTenants pages by name: the token of a page has the last name of the page before.
 func (c systemCalls) ListTenants(ctx context.Context, m *pb.ListTenantsRequest) (*pb.ListTenantsResponse, error) {
 	// An admin sees its own tenant, with the same fields. So a client needs no other call for it.
 	if roleOf(ctx) != identity.Operator {
-		t, err := c.x.Tenant(caller(ctx))
+		own, err := c.ownTenant(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return &pb.ListTenantsResponse{Tenants: []*pb.Tenant{c.fromTenant(t)}}, nil
+		return &pb.ListTenantsResponse{Tenants: []*pb.Tenant{own}}, nil
 	}
 	size := maxPage
 	if n := int(m.GetPageSize()); n > 0 {
@@ -45,7 +54,7 @@ func (c systemCalls) ListTenants(ctx context.Context, m *pb.ListTenantsRequest) 
 			out.NextPageToken = pageToken("tenants", out.Tenants[size-1].Name)
 			break
 		}
-		out.Tenants = append(out.Tenants, c.fromTenant(t))
+		out.Tenants = append(out.Tenants, c.fromTenant(t, t.Name))
 	}
 	return out, nil
 }
@@ -68,13 +77,14 @@ func (c systemCalls) PurgeTenant(ctx context.Context, m *pb.PurgeTenantRequest) 
 	}, nil
 }
 
-// fromTenant converts a tenant with its quotas.
-func (c systemCalls) fromTenant(t *executor.Tenant) *pb.Tenant {
+// fromTenant converts a tenant with its quotas. name is the tenant of the sessions and the pushed skills. Without
+// configured tenants it is the one of the credential, and all callers share the executions' quotas in t.
+func (c systemCalls) fromTenant(t *executor.Tenant, name string) *pb.Tenant {
 	use, q := c.x.Use(t), t.Quota
-	sessions, sessionBytes := c.x.SessionUse(t)
-	skillBytes, skillVersions := c.skills.For(t.Name).PushedUse()
+	sessions, sessionBytes := c.x.SessionUse(name)
+	skillBytes, skillVersions := c.skills.For(name).PushedUse()
 	return &pb.Tenant{
-		Name: text(t.Name), Weight: uint32(max(q.Weight, 1)),
+		Name: text(name), Weight: uint32(max(q.Weight, 1)),
 		Quotas: []*pb.Quota{
 			// The keys are the names of the configuration, and their order is the order of the client's columns. A
 			// client ignores a key that it does not know.
