@@ -385,9 +385,14 @@ func (x *Executor) beginClosing() bool {
 
 // closeLostOne ends one lost execution. Its output stays readable: Reopen keeps every whole event.
 // The outcome has no exit code and no usage: this daemon saw neither, and the record makes nothing
-// up. closed is false if the spool had an end.
+// up. A version of the session is written before the outcome, so it may exist. closed is false if the spool had an end.
 func (x *Executor) closeLostOne(ctx context.Context, r record.Execution) (closed bool, _ error) {
-	out := Outcome{End: DaemonLost, SkillDigest: r.Digest, Limits: x.detail(r).Limits}
+	d := x.detail(r)
+	out := Outcome{End: DaemonLost, SkillDigest: r.Digest, Limits: d.Limits}
+	if d.Session != nil {
+		out.Session = &SessionOutcome{SessionBase: *d.Session, Uncommitted: CommitUnknown,
+			Reason: "the daemon died; look at the session's versions for one that this execution made"}
+	}
 	out.Advice = advise(out, nil, manifest.Manifest{})
 	log, err := x.Record.Reopen(ctx, r.ID)
 	if errors.Is(err, record.ErrEnded) {

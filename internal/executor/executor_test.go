@@ -3,6 +3,7 @@ package executor
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -852,6 +853,14 @@ func TestLostExecutionsAreClosed(t *testing.T) {
 	x := newExecutor(t, dir, newFake().runs) // whose process never ends
 	id := execute(t, x, scriptRequest())
 	untilStarted(t, x, id)
+	header, err := json.Marshal(Header{Session: &SessionBase{ID: "s1", Version: 3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := record.Execution{ID: record.NewID(), Tenant: who.Tenant, Principal: who.Name, Skill: "demo", SourceKind: "script", Detail: header}
+	if _, err := x.Record.Create(t.Context(), changed, header); err != nil {
+		t.Fatal(err)
+	}
 	if err := x.Record.Close(); err != nil { // as if the daemon had died
 		t.Fatal(err)
 	}
@@ -859,6 +868,14 @@ func TestLostExecutionsAreClosed(t *testing.T) {
 	e, err := x.Get(t.Context(), who, id)
 	if err != nil || e.State != Ended || e.Outcome.End != DaemonLost || e.Outcome.Limits.Wall != 30*time.Second || e.Outcome.Advice == "" {
 		t.Errorf("got %+v, %v; want DAEMON_LOST with its limits", e.Outcome, err)
+	}
+	if e.Outcome.Session != nil {
+		t.Errorf("a session: %+v", e.Outcome.Session)
+	}
+	// The daemon may have died between a version of the session and the outcome.
+	e, err = x.Get(t.Context(), who, changed.ID)
+	if err != nil || e.Outcome.Session == nil || e.Outcome.Session.SessionBase != (SessionBase{ID: "s1", Version: 3}) || e.Outcome.Session.Uncommitted != CommitUnknown {
+		t.Errorf("got %+v, %v; want a session whose version is unknown", e.Outcome, err)
 	}
 }
 

@@ -222,8 +222,8 @@ const (
 	// The daemon could not write the version, for example because its disk is full, or the sandbox failed when the
 	// program exited.
 	SessionUncommitted_SESSION_UNCOMMITTED_ERROR SessionUncommitted = 4
-	// The disk failed while the daemon wrote the version, and again when the daemon removed it.
-	// So the version may exist. When the disk works again, ListSessionVersions tells: the
+	// The disk failed while the daemon wrote the version, and again when the daemon removed it. Or the daemon died
+	// (DAEMON_LOST). So the version may exist. When the disk works again, ListSessionVersions tells: the
 	// version has the execution as committed_by.
 	SessionUncommitted_SESSION_UNCOMMITTED_UNKNOWN SessionUncommitted = 5
 )
