@@ -30,6 +30,7 @@ type destination struct {
 	protocol string
 	to       netip.AddrPort
 	names    string
+	claimed  bool // the rule is for the address, see policy.Connection
 }
 
 // note adds the destination of an ended connection. A failed connection is left out: a rule for it would open an
@@ -38,7 +39,7 @@ func (l *destinations) note(c policy.Connection) {
 	if l == nil || c.Error != "" {
 		return
 	}
-	to := destination{c.Protocol, c.To, strings.Join(append([]string{c.Name}, c.Names...), " ")}
+	to := destination{c.Protocol, c.To, strings.Join(append([]string{c.Name}, c.Names...), " "), c.Claimed}
 	if l.known[to] {
 		return
 	}

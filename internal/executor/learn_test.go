@@ -59,6 +59,14 @@ func TestLearnedRulesAreBounded(t *testing.T) {
 			t.Errorf("%d connections, %d missed: %+v", tt.connections, tt.missed, got)
 		}
 	}
+	// The address is claimed in one of two connections, which then need different rules.
+	l := &destinations{}
+	for _, claimed := range []bool{true, false} {
+		l.note(policy.Connection{Protocol: "tcp", To: netip.MustParseAddrPort("20.1.0.1:443"), Name: "h.example", Names: []string{"h.example"}, Claimed: claimed})
+	}
+	if got := l.rules().Allow; !slices.Equal(got, []string{"20.1.0.1:443", "h.example:443"}) {
+		t.Errorf("learned %q", got)
+	}
 	var none *destinations
 	none.note(policy.Connection{})
 	none.miss(1)
