@@ -41,9 +41,7 @@ func TestChangedBits(t *testing.T) {
 		damaged := bytes.Clone(whole)
 		damaged[at] ^= 1 << bit
 		c := Config{Dir: filepath.Join(t.TempDir(), "record")}
-		if err := os.CopyFS(c.Dir, os.DirFS(s.config.Dir)); err != nil {
-			t.Fatal(err)
-		}
+		copyStore(t, c.Dir, s)
 		if err := os.WriteFile(filepath.Join(c.Dir, databaseName), damaged, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -132,12 +132,7 @@ func TestUnendedOnFullDisk(t *testing.T) {
 	disktest.Mount(t, dir, "size=64m")
 	c := s.config
 	c.Dir = filepath.Join(dir, "record")
-	if err := os.CopyFS(c.Dir, os.DirFS(s.config.Dir)); err != nil {
-		t.Fatal(err)
-	}
-	if err := ReleaseBallast(c.Dir); err != nil {
-		t.Fatal(err)
-	}
+	copyStore(t, c.Dir, s)
 	filler := disktest.Fill(t, dir)
 	fi, err := os.Stat(filler)
 	if err == nil {

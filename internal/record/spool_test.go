@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,10 +22,24 @@ func killed(t *testing.T, s *Store) Config {
 	t.Helper()
 	c := s.config
 	c.Dir = filepath.Join(t.TempDir(), "record")
-	if err := os.CopyFS(c.Dir, os.DirFS(s.config.Dir)); err != nil {
+	copyStore(t, c.Dir, s)
+	return c
+}
+
+// copyStore copies the files of a store, without the ballast, which is large and has no data.
+func copyStore(t *testing.T, to string, s *Store) {
+	t.Helper()
+	if err := os.CopyFS(to, withoutBallast{os.DirFS(s.config.Dir)}); err != nil {
 		t.Fatal(err)
 	}
-	return c
+}
+
+// withoutBallast lists no ballast.
+type withoutBallast struct{ fs.FS }
+
+func (w withoutBallast) ReadDir(name string) ([]fs.DirEntry, error) {
+	list, err := fs.ReadDir(w.FS, name)
+	return slices.DeleteFunc(list, func(e fs.DirEntry) bool { return slices.Contains(ballastNames[:], e.Name()) }), err
 }
 
 func inRows(l *Log) bool {
