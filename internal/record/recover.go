@@ -117,7 +117,7 @@ func (s *Store) closeEnded(ctx context.Context, skip func(id string) bool) error
 	return nil
 }
 
-// closeIfEnded copies the end of x from its file to its row, if the file has an end. A daemon that
+// closeIfEnded copies the end of x from its file to its row, if the file has an end, and counts it. A daemon that
 // crashed after writeEnd and before the journal had the end leaves such a file.
 func (s *Store) closeIfEnded(ctx context.Context, x *row) error {
 	if !x.inFile {
@@ -135,9 +135,31 @@ func (s *Store) closeIfEnded(ctx context.Context, x *row) error {
 	if err != nil || at.end == nil {
 		return err
 	}
-	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		return runStatements(ctx, tx, []statement{endStatement(x.n, *at.end, at.size, at.index.encode())})
+	var before, after int64 // what the execution counts, as in sumRows
+	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		err := tx.QueryRowContext(ctx, `
+			SELECT artifact_bytes + row_bytes FROM executions WHERE n = ? AND state < 3`, x.n).Scan(&before)
+		if err != nil {
+			return err
+		}
+		if err := runStatements(ctx, tx, []statement{endStatement(x.n, *at.end, at.size, at.index.encode())}); err != nil {
+			return err
+		}
+		return tx.QueryRowContext(ctx, `
+			SELECT spool_bytes + artifact_bytes + row_bytes FROM executions WHERE n = ?`, x.n).Scan(&after)
 	})
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil // another call has closed the row
+	}
+	if err != nil {
+		return err
+	}
+	if s.foreign(x.ID) == nil { // else countEarlier or removed counts it
+		u := s.usageOf(x.Tenant)
+		u.all.Add(after - before)
+		u.ended.Add(after)
+	}
+	return nil
 }
 
 // Reopen opens the log of an execution that an earlier process left unended, so that
@@ -174,7 +196,7 @@ func (s *Store) Reopen(ctx context.Context, id string) (*Log, error) {
 
 // reopen sets l up for the end of an execution whose daemon died. Pending statements go to the
 // database first: the row or its end may be among them. It returns ErrEnded for an execution that has its
-// end. l has no artifacts afterwards.
+// end, and keeps its artifacts. Otherwise l has no artifacts afterwards.
 func (s *Store) reopen(ctx context.Context, l *Log) error {
 	if err := s.flushPending(ctx); err != nil {
 		return err
@@ -188,34 +210,33 @@ func (s *Store) reopen(ctx context.Context, l *Log) error {
 	}
 	l.tenant, l.row, l.started = x.Tenant, x.n, x.State == Running
 	l.usage, l.rowBytes, l.artifactBytes = s.usageOf(x.Tenant), x.rowBytes, x.artifactBytes
-	if err := s.dropArtifacts(ctx, l); err != nil {
-		return err
-	}
 	if x.inFile {
 		err = s.reopenFile(ctx, l, x)
 	} else {
 		err = s.reopenRows(ctx, l, x)
 	}
-	if err == nil {
-		l.usage.all.Add(l.size) // countRows did not know it
-		return nil
-	}
-	if errors.Is(err, ErrEnded) {
-		// The database has got the row after Open, from the journal, so Open has not closed it.
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrEnded):
+		// Open did not close it: the file could not be read then, or the row was still in the journal.
 		if err := s.closeIfEnded(ctx, x); err != nil {
 			return err
 		}
 		return ErrEnded
+	case ctx.Err() != nil || mayPass(err):
+		return err
+	default:
+		// The execution must get its end even without its output, so this is no error of reopen.
+		s.log.Error("record: an execution's spool can't be used", "execution", l.id, "err", err)
+		if l.f != nil {
+			l.f.Close() // nothing is buffered in it
+		}
+		l.f, l.mem, l.size, l.seq, l.index = nil, nil, 0, x.LastSeq, index{}
 	}
-	if ctx.Err() != nil || mayPass(err) {
+	if err := s.dropArtifacts(ctx, l); err != nil {
 		return err
 	}
-	// The execution must get its end even without its output, so this is no error of reopen.
-	s.log.Error("record: an execution's spool can't be used", "execution", l.id, "err", err)
-	if l.f != nil {
-		l.f.Close() // nothing is buffered in it
-	}
-	l.f, l.mem, l.size, l.seq, l.index = nil, nil, 0, x.LastSeq, index{}
+	l.usage.all.Add(l.size) // countRows did not know it
 	return nil
 }
 

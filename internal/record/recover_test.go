@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -313,6 +314,74 @@ func testEndOnlyInSpool(t *testing.T, again bool) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	checkEvents(t, readAll(t, s, "a", "x", 0), events)
+}
+
+// If Open or Adopt could not read the file with the end, the execution keeps its artifacts when it is closed later, and
+// is counted.
+func TestEndOnlyInUnreadSpool(t *testing.T) {
+	for name, later := range map[string]func(t *testing.T, s *Store, readable func()) *Store{
+		"Reopen": func(t *testing.T, s *Store, readable func()) *Store {
+			readable()
+			if _, err := s.Reopen(t.Context(), "x"); !errors.Is(err, ErrEnded) {
+				t.Errorf("reopen: got %v", err)
+			}
+			return s
+		},
+		"Adopt": func(t *testing.T, s *Store, readable func()) *Store {
+			if err := s.HandOver(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			next := openBeside(t, s.config.Dir)
+			readable()
+			if err := errors.Join(s.Close(), next.Adopt(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			return next
+		},
+	} {
+		t.Run(name, func(t *testing.T) { testEndOnlyInUnreadSpool(t, later) })
+	}
+}
+
+func testEndOnlyInUnreadSpool(t *testing.T, later func(*testing.T, *Store, func()) *Store) {
+	s := openStore(t, Config{})
+	l := createInFile(t, s, Execution{ID: "x", Created: start})
+	appendOutput(t, l, "one")
+	writeArtifacts(t, s, l, map[string]string{"result": "whole"})
+	end(t, l, "EXITED", start.Add(time.Minute))
+	want := summed(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	execIn(t, filepath.Join(s.config.Dir, databaseName), `UPDATE executions SET state = 2, ended = 0, ending = '',
+		outcome = x'', last_seq = 1, spool_bytes = 0, spool_index = x'', row_bytes = length(detail) + length(header)`)
+	spool, away := s.spoolPath("x"), filepath.Join(t.TempDir(), "x")
+	if err := errors.Join(os.Rename(spool, away), os.Mkdir(spool, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, s.config)
+	if left, err := s.Unended(t.Context()); err != nil || len(left) != 1 {
+		t.Fatalf("got %v, %v", left, err)
+	}
+	s = later(t, s, func() {
+		if err := errors.Join(os.Remove(spool), os.Rename(away, spool)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	f, a, err := s.OpenArtifact(t.Context(), "a", "x", "result")
+	if err != nil || a.SizeBytes != int64(len("whole")) {
+		t.Fatalf("got %+v, %v", a, err)
+	}
+	f.Close()
+	if all, _, err := s.ListArtifacts(t.Context(), "a", "x", 0, ""); err != nil || len(all) != 1 {
+		t.Errorf("got %v, %v", all, err)
+	}
+	if got := usagesOf(s); !maps.Equal(got, want) || !maps.Equal(got, summed(t, s)) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if err := s.Remove(t.Context(), "a", "x"); err != nil || len(usagesOf(s)) > 0 {
+		t.Errorf("removed: got %v, %v", usagesOf(s), err)
+	}
 }
 
 // An end that only the row has is read like any other, with the log open and
