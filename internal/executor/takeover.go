@@ -162,7 +162,8 @@ func (x *Executor) endInherited(id string) {
 
 // Adopt ends the executions that died with the earlier daemon, as DAEMON_LOST. Call it when the earlier daemon has
 // ended, its sandboxes are removed, and Config.Record is adopted. If Config.Record is not adopted yet, Adopt only frees
-// the slots. It can be called again, and must be after an error.
+// the slots. It can be called again, and must be after an error. An execution that can't be closed is no error: Adopt
+// logs it, and CloseLeft tries again.
 func (x *Executor) Adopt(ctx context.Context) error {
 	x.mu.Lock()
 	x.inheritance.from = nil
@@ -170,7 +171,11 @@ func (x *Executor) Adopt(ctx context.Context) error {
 	staged := append(x.inheritance.staged, left...)
 	x.mu.Unlock()
 	err := x.closeLost(ctx)
-	if err != nil {
+	switch {
+	case errors.Is(err, errNotClosed):
+		x.Log.Error("executions of the earlier daemon were not closed; the daemon tries again in a minute", "err", err)
+		err = nil
+	case err != nil:
 		err = fmt.Errorf("executions of the earlier daemon: %w", err)
 	}
 	var remain []string
