@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/skillrun/skillrun/internal/durable"
+	"golang.org/x/sys/unix"
 )
 
 // A takeover: two daemons use the same directories. Theory of operation.
@@ -55,7 +55,8 @@ func (r *Registry) HandOver(ctx context.Context) error {
 }
 
 // Resume undoes HandOver. The next process must have ended. Resume reads the lists again, because the next process may
-// have answered pushes and deletions. After an error it can be called again.
+// have answered pushes and deletions. A tenant whose list can't be read has no pushed skills until a restart. After an
+// error Resume can be called again.
 func (r *Registry) Resume() (err error) {
 	if r.phase.Load() != handedOver {
 		return errors.New("skills: not handed over")
@@ -155,7 +156,8 @@ func (o *owned) reset() error {
 	return err
 }
 
-// relearn reads the list again after another process may have changed it. The caller has o.changing.
+// relearn reads the list again after another process may have changed it. An error that is about the tenant's files is
+// no error of relearn: without the tenant's skills the daemon can serve the others. The caller has o.changing.
 func (o *owned) relearn() error {
 	o.opening.Lock()
 	defer o.opening.Unlock()
@@ -165,10 +167,14 @@ func (o *owned) relearn() error {
 		return nil
 	}
 	list, err := o.readIndex()
-	if err != nil && durable.MayPass(err) {
-		return err
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) {
+		return err // about this process; the next attempt may succeed
 	}
 	if err != nil {
+		// The list may have these snapshots again. If not, the next start removes them.
+		o.mu.Lock()
+		clear(o.unkept)
+		o.mu.Unlock()
 		o.failed = fmt.Errorf("pushed skills: %w", err)
 		o.registry.config.Log.Error("the skills of a tenant cannot be used", "dir", o.dir, "err", o.failed)
 		return nil

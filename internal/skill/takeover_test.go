@@ -6,6 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/durable"
+	"github.com/skillrun/skillrun/internal/scarcetest"
 )
 
 // next opens the registry of the next daemon, while b's is open.
@@ -233,26 +238,69 @@ func TestResumeReadsAgain(t *testing.T) {
 	check()
 }
 
-// A list that the next daemon has left damaged is not used. With an error that may pass, Resume can be called again.
+// A list that the next daemon has left damaged, or that can't be read, is not used. The daemon serves the other
+// tenants.
 func TestResumeOfADamagedList(t *testing.T) {
+	for name, tt := range map[string]struct {
+		damage func(index string) error
+		want   func(error) bool
+	}{
+		"damaged": {
+			func(index string) error { return os.WriteFile(index, []byte("{"), 0o600) },
+			func(err error) bool { return errors.As(err, new(*DamagedError)) },
+		},
+		"not readable": {
+			// The first page of the memory can't be read: EIO (mem_rw in fs/proc/base.c of Linux).
+			func(index string) error { return os.Symlink("/proc/self/mem", index) },
+			func(err error) bool { return errors.Is(err, unix.EIO) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newTenantBench(t)
+			b.push("acme", "one", "1")
+			b.push("acme", "deleted", "1")
+			b.push("other", "one", "1")
+			dir, release := b.held("acme", "deleted")
+			if _, err := b.now.For("acme").Delete(t.Context(), "deleted"); err != nil {
+				t.Fatal(err)
+			}
+			mustDo(t, b.now.HandOver(t.Context()))
+			index := filepath.Join(b.now.owner("acme").dir, indexName)
+			good, err := os.ReadFile(index)
+			mustDo(t, err)
+			mustDo(t, os.Remove(index))
+			mustDo(t, tt.damage(index))
+			mustDo(t, b.now.Resume())
+			if _, err := b.now.For("acme").Resolve("one"); !tt.want(err) {
+				t.Errorf("got %v", err)
+			}
+			if _, err := b.try("acme", "one", "2", nil); !tt.want(err) {
+				t.Errorf("a push: got %v", err)
+			}
+			release()
+			b.now.owner("acme").removal.Wait()
+			stays(t, dir, true) // the next daemon may have listed it again
+			b.want("other", "one", "1")
+			mustDo(t, os.Remove(index))
+			mustDo(t, os.WriteFile(index, good, 0o600))
+			b.restart()
+			b.want("acme", "one", "1")
+			stays(t, dir, false)
+		})
+	}
+}
+
+// Without descriptors Resume fails, and can be called again.
+func TestResumeWithoutDescriptors(t *testing.T) {
 	b := newTenantBench(t)
 	b.push("acme", "one", "1")
-	b.push("other", "one", "1")
 	mustDo(t, b.now.HandOver(t.Context()))
-	index := filepath.Join(b.now.owner("acme").dir, indexName)
-	good, err := os.ReadFile(index)
-	mustDo(t, err)
-	mustDo(t, os.WriteFile(index, []byte("{"), 0o600))
+	scarcetest.WithoutDescriptors(t, func() {
+		if err := b.now.Resume(); !durable.MayPass(err) {
+			t.Errorf("got %v", err)
+		}
+	})
 	mustDo(t, b.now.Resume())
-	if _, err := b.now.For("acme").Resolve("one"); !errors.As(err, new(*DamagedError)) {
-		t.Errorf("got %v", err)
-	}
-	if _, err := b.try("acme", "one", "2", nil); !errors.As(err, new(*DamagedError)) {
-		t.Errorf("a push: got %v", err)
-	}
-	b.want("other", "one", "1")
-	mustDo(t, os.WriteFile(index, good, 0o600))
-	b.restart()
 	b.want("acme", "one", "1")
 }
 
