@@ -3,6 +3,7 @@ package disktest
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"sync"
 	"testing"
@@ -61,6 +62,32 @@ func MountBusy(t testing.TB, dir string) (unmount func()) {
 		t.Fatal(err)
 	}
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=4k"); err != nil {
+		t.Fatal(err)
+	}
+	unmount = sync.OnceFunc(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(unmount)
+	return unmount
+}
+
+// MountDead makes a directory that can't be read until unmount: the process that serves its file system (fuse(4)) has
+// ended, and each operation fails with ENOTCONN. MountDead skips the test if it does not run as root, or if the kernel
+// has no FUSE.
+func MountDead(t testing.TB, dir string) (unmount func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to mount a file system")
+	}
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Skipf("/dev/fuse: %v: a directory that can't be read needs FUSE", err)
+	}
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)
+	err = unix.Mount("skillrun-test", dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV, options)
+	if err := errors.Join(err, unix.Close(fd)); err != nil {
 		t.Fatal(err)
 	}
 	unmount = sync.OnceFunc(func() {

@@ -155,8 +155,9 @@ func (s *Store) setAside(path string) error {
 // leave is an argument of learn that removes nothing: the earlier process may use the entry.
 func leave(string) error { return nil }
 
-// learn adds the environments on disk that are not in the lists. It calls remove for each entry that this
-// process does not need; an earlier process, if it lives, may need it. The caller holds Store.mu.
+// learn adds the environments on disk that are not in the lists. It leaves out a tenant whose directory can't be read
+// at present: the daemon can serve the others. It calls remove for each entry that this process does not need; an
+// earlier process, if it lives, may need it. The caller holds Store.mu.
 func (s *Store) learn(remove func(dir string) error) error {
 	entries, err := os.ReadDir(s.config.Dir)
 	if err != nil {
@@ -171,6 +172,10 @@ func (s *Store) learn(remove func(dir string) error) error {
 			err = remove(path)
 		case e.IsDir():
 			err = s.learnTenant(e.Name(), remove)
+			if durable.MayPass(err) {
+				s.config.Log.Warn("environments of a tenant not read", "dir", path, "err", err)
+				s.unread, err = err, nil
+			}
 		}
 		if err != nil {
 			return err
@@ -191,10 +196,10 @@ func (s *Store) learnTenant(name string, remove func(dir string) error) error {
 	if s.phase == unadopted && errors.Is(err, fs.ErrNotExist) {
 		return nil // the earlier process has just removed the tenant
 	}
+	s.tenants[name] = t // also after an error: Purge must not take the directory for missing
 	if err != nil {
 		return err
 	}
-	s.tenants[name] = t
 	unread, err := s.learnKept(t, entries, remove)
 	if err != nil {
 		return err

@@ -33,8 +33,12 @@ func (s *Store) Purge(tenantName string) (removed int, bytes int64, err error) {
 		}
 		removed, bytes = removed+1, bytes+k.environment.SizeBytes
 	}
+	// Only the small files are left, or what could not be read.
+	if err := os.RemoveAll(t.dir); err != nil {
+		return removed, bytes, fmt.Errorf("environments of tenant %s: %w", tenantName, err)
+	}
 	delete(s.tenants, name)
-	return removed, bytes, os.RemoveAll(t.dir) // only the small files are left
+	return removed, bytes, nil
 }
 
 // uses reports whether builds or leases of a tenant are under way. The caller holds Store.mu.
@@ -47,8 +51,11 @@ func (s *Store) uses(name string, t *tenant) bool {
 	if t == nil {
 		return false
 	}
+	if s.phase == unadopted {
+		return true
+	}
 	for _, k := range t.kept {
-		if k.leases > 0 || s.phase == unadopted {
+		if k.leases > 0 {
 			return true
 		}
 	}

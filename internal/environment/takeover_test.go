@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/disktest"
+	"github.com/skillrun/skillrun/internal/durable"
 	"github.com/skillrun/skillrun/internal/runtime"
 )
 
@@ -286,4 +288,52 @@ func TestAdoptAgain(t *testing.T) {
 	mustDo(t, next.Adopt(t.Context()))
 	put(t, next, "acme", "a", 10)
 	wantKeys(t, next, "acme/a")
+}
+
+// A tenant whose directory can't be read stops neither a start nor a takeover nor the end of a failed one. Its
+// environments are found as soon as the directory can be read.
+func TestTenantThatCannotBeRead(t *testing.T) {
+	s := openStore(t, Config{Dir: filepath.Join(t.TempDir(), "environments")})
+	put(t, s, "acme", "a", 30)
+	put(t, s, "other", "b", 10)
+	unmount := disktest.MountDead(t, filepath.Join(s.config.Dir, "acme"))
+	unread := func(s *Store) {
+		t.Helper()
+		if k, err := s.take("acme", keyOf("a")); k != nil || !durable.MayPass(err) {
+			t.Errorf("got %v, %v; want the error of the system", k, err)
+		}
+	}
+
+	mustDo(t, s.HandOver(t.Context()))
+	c := s.config
+	c.Takeover = true
+	next := openStore(t, c)
+	mustDo(t, next.Reread(t.Context()))
+	put(t, next, "other", "c", 10)
+	unread(next)
+	if _, _, err := next.Purge("acme"); !errors.Is(err, ErrInUse) {
+		t.Errorf("a purge beside the earlier one: %v", err)
+	}
+	next.Close()
+	mustDo(t, s.Resume())
+	wantKeys(t, s, "acme/a", "other/b", "other/c")
+	mustDo(t, next.Adopt(t.Context())) // as if the earlier one had ended
+	unread(next)
+
+	c.Takeover = false
+	again := openStore(t, c)
+	wantKeys(t, again, "other/b", "other/c")
+	unread(again)
+	for range 2 {
+		if _, _, err := again.Purge("acme"); err == nil {
+			t.Error("purged without an error")
+		}
+	}
+	again = openStore(t, c)
+	unmount()
+	for _, s := range []*Store{next, again} {
+		if s.taken("acme", keyOf("a")) == nil {
+			t.Error("not found afterwards")
+		}
+	}
 }
