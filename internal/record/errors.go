@@ -183,6 +183,20 @@ func mayPass(err error) bool {
 	return durable.MayPass(err) && !errors.Is(err, unix.EIO)
 }
 
+// A passing error comes from SQLite, and the next attempt may succeed. durable.MayPass is true for it: that function
+// looks for an error number, which SQLite's own error does not unwrap to.
+type passing struct{ error }
+
+func (e passing) Unwrap() []error { return []error{e.error, unix.EAGAIN} }
+
+// markPassing returns err as a passing error if SQLite has reported anything but damage.
+func markPassing(err error) error {
+	if e, ok := errors.AsType[sqlite3.Error](err); ok && !isCorrupt(e) {
+		return passing{err}
+	}
+	return err
+}
+
 // isCorrupt reports whether the database file is damaged, or no database.
 func isCorrupt(err error) bool {
 	var e sqlite3.Error

@@ -107,7 +107,8 @@ func (s *Store) refuse() (<-chan struct{}, error) {
 
 // Resume undoes HandOver after the next process has ended or has failed to open the store. While the next process has
 // the store open, the error is ErrInUse and the store stays handed over. Executions that the next process has created
-// and not ended are in Unended. Without a HandOver, Resume does nothing.
+// and not ended are in Unended. Without a HandOver, Resume does nothing. After an error it can be called again;
+// durable.MayPass reports whether that may succeed.
 func (s *Store) Resume() error {
 	if !s.handedOver.Load() {
 		return nil
@@ -115,7 +116,7 @@ func (s *Store) Resume() error {
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
 	if err := s.resume(context.Background()); err != nil {
-		return fmt.Errorf("record: resume: %w", err)
+		return fmt.Errorf("record: resume: %w", markPassing(err))
 	}
 	s.handedOver.Store(false)
 	return nil

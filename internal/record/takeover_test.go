@@ -17,6 +17,11 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/mattn/go-sqlite3"
+
+	"github.com/skillrun/skillrun/internal/durable"
+	"github.com/skillrun/skillrun/internal/scarcetest"
 )
 
 // openBeside opens the store in dir that another process has handed over.
@@ -566,6 +571,41 @@ func TestResume(t *testing.T) {
 	}
 	if removed, _ := sweep(t, s, start.Add(2*time.Hour)); removed != 6 {
 		t.Errorf("removed %d", removed)
+	}
+}
+
+// Resume tells errors that may pass from damage, also if SQLite has reported them. It can be called again.
+func TestResumeAgain(t *testing.T) {
+	s := openStore(t, Config{})
+	end(t, create(t, s, Execution{ID: "x"}), "EXITED", start)
+	if err := s.HandOver(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	scarcetest.WithoutDescriptors(t, func() {
+		if err := s.Resume(); !durable.MayPass(err) {
+			t.Errorf("without descriptors: got %v", err)
+		}
+	})
+	s.db.queries.SetMaxIdleConns(0) // the next query opens the database
+	path := filepath.Join(s.config.Dir, databaseName)
+	if err := errors.Join(os.Rename(path, path+".away"), os.Mkdir(path, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Resume(); !durable.MayPass(err) {
+		t.Errorf("without a database: got %v", err)
+	}
+	if err := errors.Join(os.Remove(path), os.Rename(path+".away", path)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	end(t, create(t, s, Execution{ID: "y"}), "EXITED", start)
+	if got := listAll(t, s, Filter{Tenant: "a"}); len(got) != 2 {
+		t.Errorf("got %v", got)
+	}
+	if err := markPassing(sqlite3.Error{Code: sqlite3.ErrCorrupt}); durable.MayPass(err) {
+		t.Errorf("damage may pass: %v", err)
 	}
 }
 
