@@ -77,7 +77,8 @@ func (o *owned) forget() error {
 	if o.store != nil {
 		err = o.store.Close()
 	}
-	o.store, o.failed, o.logged = nil, nil, ""
+	o.store, o.logged = nil, ""
+	o.failed.Store(nil)
 	o.opened.Store(true)
 	return err
 }

@@ -150,7 +150,8 @@ func (o *owned) reset() error {
 		err = o.store.Close()
 	}
 	clear(o.unkept)
-	o.store, o.failed, o.logged = nil, nil, ""
+	o.store, o.logged = nil, ""
+	o.failed.Store(nil)
 	o.now.Store(nil)
 	o.opened.Store(false)
 	return err
@@ -162,7 +163,8 @@ func (o *owned) relearn() error {
 	o.opening.Lock()
 	defer o.opening.Unlock()
 	if o.store == nil { // without a store there are no holds
-		o.failed, o.logged = nil, ""
+		o.logged = ""
+		o.failed.Store(nil)
 		o.opened.Store(false)
 		return nil
 	}
@@ -175,8 +177,9 @@ func (o *owned) relearn() error {
 		o.mu.Lock()
 		clear(o.unkept)
 		o.mu.Unlock()
-		o.failed = fmt.Errorf("pushed skills: %w", err)
-		o.registry.config.Log.Error("the skills of a tenant cannot be used", "dir", o.dir, "err", o.failed)
+		err = fmt.Errorf("pushed skills: %w", err)
+		o.failed.Store(&err)
+		o.registry.config.Log.Error("the skills of a tenant cannot be used", "dir", o.dir, "err", err)
 		return nil
 	}
 	o.put(list)

@@ -51,9 +51,9 @@ type owned struct {
 	dir      string
 	opening  sync.Mutex
 	opened   atomic.Bool
-	failed   error           // of opening; final once opened is set
-	logged   string          // the error of opening that the log has
-	store    *snapshot.Store // nil: the tenant has pushed nothing yet
+	failed   atomic.Pointer[error] // of opening; nil: none
+	logged   string                // the error of opening that the log has
+	store    *snapshot.Store       // nil: the tenant has pushed nothing yet
 
 	changing chan struct{}           // a lock that a context can give up waiting for
 	now      atomic.Pointer[[]*kept] // in the order of the pushes; never changed, only replaced
@@ -112,7 +112,15 @@ func (o *owned) versions() ([]*kept, error) {
 			return nil, err
 		}
 	}
-	return o.current(), o.failed
+	return o.current(), o.failure()
+}
+
+// failure returns the error of opening.
+func (o *owned) failure() error {
+	if err := o.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // current returns the kept versions of an opened owned, the oldest first.
@@ -129,8 +137,8 @@ func (o *owned) current() []*kept {
 func (o *owned) open(ctx context.Context, make bool) error {
 	o.opening.Lock()
 	defer o.opening.Unlock()
-	if o.failed != nil || o.store != nil || o.opened.Load() && !make {
-		return o.failed
+	if o.failure() != nil || o.store != nil || o.opened.Load() && !make {
+		return o.failure()
 	}
 	if !make {
 		if _, err := os.Lstat(o.dir); errors.Is(err, fs.ErrNotExist) {
@@ -141,14 +149,14 @@ func (o *owned) open(ctx context.Context, make bool) error {
 	err := o.openStore(ctx)
 	if err != nil && ctx.Err() == nil {
 		if !durable.MayPass(err) {
-			o.failed = err
+			o.failed.Store(&err)
 		}
 		if err.Error() != o.logged {
 			o.logged = err.Error()
 			o.registry.config.Log.Error("the skills of a tenant cannot be used", "dir", o.dir, "err", err)
 		}
 	}
-	o.opened.Store(err == nil || o.failed != nil)
+	o.opened.Store(err == nil || o.failure() != nil)
 	return err
 }
 
