@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import hashlib
+import io
 import os
 import queue
+import select
 import stat
-from typing import Any, BinaryIO, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
+import threading
+from typing import Any, BinaryIO, Callable, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
 
 from google.protobuf import duration_pb2
 
@@ -293,6 +296,52 @@ def whole_files(files: Optional[Mapping[str, Input]]) -> List[pb.InputFile]:
         close(opened)
 
 
+# Held for a read that does not block. Without it, two runs with the same standard input could both see bytes that
+# only one of them gets.
+_reading = threading.Lock()
+
+
+def _waiting_read1(stdin: io.BufferedReader) -> Callable[[int], bytes]:
+    """Returns a read1 that first waits for bytes. The read1 of stdin waits while it holds the lock of stdin. A thread
+    that holds this lock blocks a close in other threads, and aborts an interpreter that exits."""
+    ready = select.poll()
+    ready.register(stdin, select.POLLIN)
+    raw: Any = stdin.raw
+    buffered = True  # the caller may have left bytes in the buffer of stdin
+
+    def read1(size: int) -> bytes:
+        nonlocal buffered
+        if buffered:
+            with _reading:
+                # No method reads only the buffer. Until the del, raw seems to be at its end.
+                raw.readinto = lambda _: 0
+                try:
+                    piece = stdin.read1(size)
+                finally:
+                    del raw.readinto
+            if piece:
+                return piece
+            buffered = False
+        while True:
+            ready.poll()
+            with _reading:
+                if ready.poll(0):
+                    return stdin.read1(size)
+
+    return read1
+
+
+def _reads(stdin: Any) -> Iterable[Any]:
+    """Returns what a file or another iterable yields."""
+    # A raw file of another type, such as a TLS connection, may have bytes while its descriptor has none.
+    if isinstance(stdin, io.BufferedReader) and isinstance(stdin.raw, io.FileIO) and hasattr(select, "poll"):
+        read: Any = _waiting_read1(stdin)
+    else:
+        # read1 returns the available bytes at once, which matters if a person types the input.
+        read = getattr(stdin, "read1", None) or getattr(stdin, "read", None)
+    return stdin if read is None else iter(lambda: read(STDIN_CHUNK_BYTES), b"")
+
+
 def stdin_pieces(stdin: Stdin) -> Iterator[bytes]:
     """Yields standard input as it arrives."""
     if isinstance(stdin, str):
@@ -301,9 +350,7 @@ def stdin_pieces(stdin: Stdin) -> Iterator[bytes]:
         for at in range(0, len(stdin), STDIN_CHUNK_BYTES):
             yield bytes(stdin[at : at + STDIN_CHUNK_BYTES])
         return
-    # read1 returns the available bytes at once, which matters if a person types the input.
-    read: Any = getattr(stdin, "read1", None) or getattr(stdin, "read", None)
-    for piece in stdin if read is None else iter(lambda: read(STDIN_CHUNK_BYTES), b""):
+    for piece in _reads(stdin):
         if not isinstance(piece, (bytes, bytearray)):
             raise InputError(f"stdin: want bytes, got {type(piece).__name__}")
         for at in range(0, len(piece), STDIN_CHUNK_BYTES):

@@ -12,7 +12,7 @@ import unittest
 import grpc
 
 import skillrun
-from skillrun import address, aio
+from skillrun import address, aio, inputs
 from skillrun.v1 import execution_pb2 as pb
 
 from .fake import Case, Record, abort
@@ -216,6 +216,24 @@ async def main():
 asyncio.run(main())
 """
 
+# The caller has read a line. The second line is in the buffer of sys.stdin, and no third one comes.
+OPEN = """
+import asyncio, sys
+import skillrun
+from skillrun import aio
+
+async def main():
+    async with aio.connect(sys.argv[2]) as client:
+        await (await client.run("s", script="x", stdin=sys.stdin.buffer)).wait()
+
+print(sys.stdin.buffer.readline().decode(), end="")
+if sys.argv[1] == "aio":
+    asyncio.run(main())
+else:
+    with skillrun.connect(sys.argv[2]) as client:
+        client.run("s", script="x", stdin=sys.stdin.buffer).wait()
+"""
+
 
 class BlockingInput(Case):
     def test_input_that_blocks_holds_nothing_up(self):
@@ -223,6 +241,56 @@ class BlockingInput(Case):
         # The time only ends a process that hangs.
         done = subprocess.run([sys.executable, "-c", UNREAD, daemon.address], capture_output=True, text=True, timeout=60)
         self.assertEqual((done.returncode, done.stdout), (0, "ended\n"), done.stderr)
+
+    def test_a_program_can_exit_while_its_input_is_open(self):
+        def interactive(requests, _):
+            next(requests)
+            line = next(requests).stdin
+            return iter((Record().exit() if line == b"two\n" else Record().exit(1)).events)
+
+        daemon, _ = self.daemon(ExecuteInteractive=interactive)
+        for client in ("sync", "aio"):
+            command = [sys.executable, "-c", OPEN, client, daemon.address]
+            with self.subTest(client), subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            ) as process:
+                process.stdin.write(b"one\ntwo\n")
+                process.stdin.flush()
+                try:
+                    # The time only ends a process that hangs.
+                    code = process.wait(timeout=60)
+                finally:
+                    process.kill()
+                self.assertEqual((code, process.stdout.read()), (0, b"one\n"), process.stderr.read().decode())
+
+    def test_a_reader_is_read_to_its_end(self):
+        content = b"0123456789" * 10000
+
+        def file():
+            with tempfile.NamedTemporaryFile() as made:
+                made.write(content)
+                made.flush()
+                return open(made.name, "rb")
+
+        def pipe():
+            receiver, sender = os.pipe()
+            writer = open(sender, "wb")
+            thread = threading.Thread(target=lambda: [writer.write(content), writer.close()])
+            thread.start()
+            self.addCleanup(thread.join)
+            return open(receiver, "rb")
+
+        for make in (file, pipe):
+            with self.subTest(make.__name__), make() as reader:
+                taken = reader.read(7)  # the next bytes are in the reader's buffer
+                self.assertEqual(taken + b"".join(inputs.stdin_pieces(reader)), content)
+        with file() as reader:
+            pieces = inputs.stdin_pieces(reader)
+            taken = next(pieces)
+            self.assertEqual((taken, reader.tell()), (content[: len(taken)], len(taken)))
+            reader.close()
+            with self.assertRaisesRegex(ValueError, "closed file"):
+                next(pieces)
 
     def test_pieces_and_errors_of_a_thread_arrive(self):
         def source():
