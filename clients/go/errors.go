@@ -55,11 +55,12 @@ func sized(err error) error {
 }
 
 // MayHaveStarted reports whether err, an error of Start or Run, leaves open whether the program has started: the
-// request was sent, and the stream or ctx ended before the daemon's answer. Execution is nil then. With the same
-// IdempotencyKey the command may be sent again: its program never runs twice.
+// request was sent, and the stream or ctx ended before the daemon's answer. If Start sent the request several times, one
+// such try is enough. Execution is nil then. With the same IdempotencyKey the command may be sent again: its program
+// never runs twice.
 func MayHaveStarted(err error) bool { return errors.As(err, new(*startError)) }
 
-// A startError is the error of a request that a daemon may have received and accepted.
+// A startError is the last error of a request that a daemon may have accepted in one of the tries.
 type startError struct{ error }
 
 func (e *startError) Unwrap() error { return e.error }

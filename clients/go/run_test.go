@@ -192,6 +192,44 @@ func TestMayHaveStarted(t *testing.T) {
 	}
 }
 
+// Each of the tries may have started the program, not only the last one.
+func TestMayHaveStartedInAnyTry(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		gone     bool // the first call breaks the stream, and then no daemon is there; false: the daemon drains
+		patience Patience
+		cancel   bool // ctx ends during the pause after the second try
+	}{
+		{"the daemon is gone until patience ends", true, Patience{}, false},
+		{"the daemon is gone until ctx ends", true, DefaultPatience, true},
+		{"the daemon drains until ctx ends", false, DefaultPatience, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := &fake{}
+			f.execute = func(_ *pb.ExecuteRequest, s eventtest.Server) error {
+				if !test.gone {
+					return refusal(codes.Unavailable, "DRAINING", "draining")
+				}
+				go f.server.Stop()
+				<-s.Context().Done()
+				return s.Context().Err()
+			}
+			c := f.dial(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			c.patience.Patience, c.patience.first, c.patience.most = test.patience, time.Hour, time.Hour
+			if test.cancel {
+				c.patience.OnWait = func(error) { cancel() }
+			}
+			cmd := c.Script("demo", "x.py")
+			cmd.IdempotencyKey = "key"
+			if err := cmd.Run(ctx); err == nil || MayHaveStarted(err) != test.gone {
+				t.Errorf("got %v, %v, want %v", MayHaveStarted(err), err, test.gone)
+			}
+		})
+	}
+}
+
 func TestRequestHasWhatTheCommandSays(t *testing.T) {
 	var got *pb.ExecuteRequest
 	done := newRecord().exit(0)

@@ -97,13 +97,17 @@ type opened struct {
 
 // open sends the call until its header arrives, as often as it may and patience allows.
 func (c *Client) open(ctx context.Context, life lifetime, call *call) (*opened, error) {
+	mayHaveStarted := false // in any try
 	for t := (tries{}); ; {
 		o, sent, err := c.openOnce(ctx, life, call)
 		if err == nil {
 			return o, nil
 		}
+		if sent && (unanswered(err) || ctx.Err() != nil && Reason(err) == "") {
+			mayHaveStarted = true
+		}
 		if !c.mayRepeat(call, sent, err) || !c.patience.wait(ctx, &t, err) {
-			if sent && (ctx.Err() != nil || unanswered(err)) {
+			if mayHaveStarted {
 				err = &startError{err}
 			}
 			return nil, err
