@@ -397,6 +397,8 @@ func TestRunnersOfTheAttack(t *testing.T) {
 		{"Bash(uv:*)", "uv add requests", true},
 		{"Bash(npm:*)", "npm run build", true},
 		{"Bash(npm:*)", "npm install --global x", true},
+		{"Bash(mise:*)", "mise ls", true},
+		{"Bash(nix:*)", "nix build .#x", true},
 		{"Bash(poetry run python scripts/*)", "poetry run python scripts/../evil.py", false},
 		{"Bash(hyperfine ls)", "hyperfine ls", true},
 		{"Bash(hyperfine ls:*)", "hyperfine ls id", false}, // it runs every word
@@ -422,6 +424,27 @@ func TestRunnersOfTheAttack(t *testing.T) {
 		{"Bash(xargs git log)", "xargs git log", true},
 		{"Bash(xargs cat:*)", "xargs cat", true},
 	})
+}
+
+// The words between a runner and its program are a user, a file or a subcommand, and do not name the program.
+func TestRunnersWithOperands(t *testing.T) {
+	for _, words := range []string{
+		"gosu bob", "/usr/sbin/gosu bob", "su-exec bob", "setuidgid bob", "envuidgid bob", "envdir d", "setlock -n f",
+		"logsave -a f", "envchain ns", "dtach -n s", "dtach -A s -r none", "coresched new -t pid", "npm explore p",
+		"aws-vault exec p", "aws-vault --debug exec -d 1h p", "aws-vault exec --region r p",
+		"sops exec-env f", "sops exec-env --user bob f", "sops -i exec-file f", "sops exec-file --filename n f",
+	} {
+		decideRows(t, []row{
+			{"Bash(" + words + ":*)", words + " id", false},
+			{"Bash(" + words + " *)", words + " -- id", false},
+			{"Bash(" + words + " ls:*)", words + " ls -l", true},
+			{"Bash(" + words + " ls:*)", words + " id", false},
+			{"Bash(" + words + " env:*)", words + " env id", false},
+			{"Bash(" + words + " sed:*)", words + " sed 1eid", false},
+			{"Bash(" + words + " id)", words + " id", true},
+		})
+	}
+	decideRows(t, []row{{"Bash(aws-vault exec:*)", "aws-vault exec p id", false}})
 }
 
 // Some runners take a command, in a shell line or by an option, from any of their words.
@@ -469,6 +492,35 @@ func TestRunnersOfAnyWord(t *testing.T) {
 		{"telnet host", "-e x"},
 		{"xdotool key a", "exec id"},
 		{"env A=b watch ls", "';id'"},
+		{"su bob x", "-c id"},
+		{"runuser bob", "-c id"},
+		{"runuser -u bob ls", "id"},
+		{"start-stop-daemon --start --exec ls", "--startas id"},
+		{"at now", "-f x.sh"},
+		{"batch -v", "-f x.sh"},
+		{"anacron job", "-t tab"},
+		{"dotenv run", "id"},
+		{"dotenv -f .env", "id"},
+		{"chamber exec a b", "-- id"},
+		{"mise x node", "-- id"},
+		{"mise exec node@20", "-- id"},
+		{"rtx x node", "-- id"},
+		{"nix shell a b", "-c id"},
+		{"guix shell a", "-- id"},
+		{"guix environment a", "-- id"},
+		{"docker run image", "id"},
+		{"docker container exec c", "id"},
+		{"podman exec c", "id"},
+		{"nerdctl run image", "id"},
+		{"buildah run c", "id"},
+		{"lxc exec c", "-- id"},
+		{"lxc-attach -n c", "-- id"},
+		{"ctr run image c", "id"},
+		{"runc exec c", "id"},
+		{"crun exec c", "id"},
+		{"flatpak run app", "--command=id"},
+		{"snap run app", "id"},
+		{"vagrant ssh m", "-c id"},
 	} {
 		words, rest := commands[0], commands[1]
 		decideRows(t, []row{

@@ -83,10 +83,12 @@ func runnerName(name string) string {
 }
 
 // anyWord are runners that may take a command from any of their words: they have subcommands, join the words into a line
-// for a shell, start a second program after a separator, or take options after operands. Only a rule with
-// the exact words covers such a runner. Sources: their manuals.
+// for a shell, start a second program after a separator, take options after operands, or have an unknown number of
+// operands before the program. Only a rule with the exact words covers such a runner. Sources: their manuals.
 var anyWord = strings.Fields(`
-	watch watchexec parallel sem hyperfine pee runcon run-mailcap nix-shell xdotool
+	watch watchexec parallel sem hyperfine pee runcon run-mailcap nix nix-shell guix xdotool
+	su runuser start-stop-daemon at batch anacron dotenv chamber mise rtx
+	docker podman nerdctl buildah lxc lxc-attach ctr runc crun flatpak snap vagrant
 	ssh slogin rsh rlogin rexec autossh mosh tmux screen script
 	vi vim vim.basic vim.tiny rvim nvim view vimdiff ex ed red emacs emacsclient nano pico joe mc
 	perf rr direnv machinectl gdb lldb nc ncat netcat socat lftp ftp telnet dc m4 gm4`)
@@ -99,7 +101,7 @@ type runnerUsage struct {
 }
 
 // runnerUsages has the usage of runners that take more than options without a value and a
-// program.
+// program. The key "npm explore" is for one word of runnerWords, "npm" for the others.
 var runnerUsages = map[string]runnerUsage{
 	"env": {valued: "uCS"}, "sudo": {valued: "ughpCrtTRDU"}, "doas": {valued: "uC"}, "runuser": {valued: "ugGcsw"},
 	"timeout": {valued: "sk", operands: 1}, "nice": {valued: "n"}, "ionice": {valued: "cnpPu"},
@@ -112,6 +114,13 @@ var runnerUsages = map[string]runnerUsage{
 	"uclampset": {valued: "mMp"}, "pipesz": {valued: "snf"}, "softlimit": {valued: "adflmoprst"}, "gtimeout": {valued: "sk", operands: 1},
 	"datefudge": {operands: 1}, "schroot": {valued: "cnudp"}, "aa-exec": {valued: "pn"}, "gtime": {valued: "fo"},
 	"msgfilter": {valued: "iDow"}, "msgexec": {valued: "iD"}, "grc": {valued: "c"},
+	"gosu": {operands: 1}, "su-exec": {operands: 1}, "setuidgid": {operands: 1}, "envuidgid": {operands: 1},
+	"envdir": {operands: 1}, "setlock": {operands: 1}, "logsave": {operands: 1}, "envchain": {operands: 1},
+	"dtach": {valued: "er", operands: 1}, "coresched": {valued: "sdt", operands: 1}, "npm explore": {operands: 1},
+	"sops": {operands: 1, long: []string{"--user", "--filename"}},
+	"aws-vault": {valued: "dt", operands: 2, long: []string{
+		"--duration", "--mfa-token", "--region", "--backend", "--prompt", "--keychain", "--secret-service-collection",
+		"--pass-dir", "--pass-cmd", "--pass-prefix", "--file-dir"}},
 	"uv":  {valued: "pwC", long: []string{"--with", "--with-editable", "--with-requirements", "--python", "--directory", "--project", "--extra", "--group", "--package", "--index", "--env-file"}},
 	"nix": {operands: 1}, "ip": {operands: 2}, "rustup": {operands: 1}, "conda": {valued: "np"}, "npm": {valued: "pcw"},
 }
@@ -121,12 +130,16 @@ var runnerAssignment = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*=`)
 // payload returns the position of the program or script that a runner runs. It returns 0 if
 // the words end before it, or if it is a runner too.
 func payload(words []string) int {
-	usage := runnerUsages[runnerName(words[0])]
-	operands := usage.operands
 	start := runnerAt(words)
 	if start < 0 {
 		return 0 // the words end before the one that makes it a runner
 	}
+	name := runnerName(words[0])
+	usage, ok := runnerUsages[name+" "+words[start]]
+	if !ok {
+		usage = runnerUsages[name]
+	}
+	operands := usage.operands
 	for i := start + 1; i < len(words); i++ {
 		word := words[i]
 		switch {
