@@ -62,7 +62,7 @@ const bombSize = 1 << 30
 var bomb = sync.OnceValue(func() []byte {
 	var out bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&out, gzip.BestSpeed) // a gigabyte takes seconds with the default
-	io.CopyN(z, zeros{}, bombSize) // a buffer can't fail
+	io.CopyN(z, zeros{}, bombSize)                    // a buffer can't fail
 	z.Close()
 	return out.Bytes()
 })
