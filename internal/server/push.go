@@ -141,7 +141,7 @@ func (u *uploads) openPush(who permission.Principal, size int64) (dir string, re
 // receivePush receives the entries of a push until the caller closes its side.
 // A message is bounded by message_bytes, so large files come in several pieces of data.
 func (c skillCalls) receivePush(stream grpc.ClientStreamingServer[pb.PushSkillRequest, pb.PushSkillResponse], dir string, size int64) error {
-	f, err := newPushedFiles(dir, size, c.skills.Bounds().MaxFiles)
+	f, err := newPushedFiles(dir, size, c.skills.Bounds())
 	if err != nil {
 		return err
 	}

@@ -21,23 +21,30 @@ type pushedFiles struct {
 	root  *os.Root
 	bytes int64 // announced, and not yet received
 	room  int   // for more entries, with their directories
+	names int64 // bytes for more paths, with their directories, and for more targets of links
 	// at has every path so far, with the directories: true is a directory. folded has the same
 	// paths in lower case, for systems that do not tell the cases apart.
 	at     map[string]bool
 	folded map[string]string
-	links  []*pb.PushSkillEntry
+	links  []linkEntry
 
 	file *os.File // the latest file, while bytes of it are missing
 	name string
 	left int64 // bytes of file that are missing
 }
 
-func newPushedFiles(dir string, bytes int64, entries int) (*pushedFiles, error) {
+// A linkEntry is a link that finish creates. It does not keep the message of its entry, which can be much larger.
+type linkEntry struct{ path, target string }
+
+func newPushedFiles(dir string, bytes int64, bounds snapshot.Bounds) (*pushedFiles, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}
-	return &pushedFiles{root: root, bytes: bytes, room: entries, at: map[string]bool{}, folded: map[string]string{}}, nil
+	return &pushedFiles{
+		root: root, bytes: bytes, room: bounds.MaxFiles, names: bounds.NameBytes(),
+		at: map[string]bool{}, folded: map[string]string{},
+	}, nil
 }
 
 // close leaves the files; the caller removes the directory.
@@ -73,7 +80,7 @@ func (f *pushedFiles) finish() error {
 		return invalid("data", "%d bytes of %q are missing", f.left, clip(f.name, maxStatusField))
 	}
 	for _, l := range f.links {
-		if err := f.root.Symlink(l.GetLinkTarget(), l.GetPath()); err != nil {
+		if err := f.root.Symlink(l.target, l.path); err != nil {
 			return err
 		}
 	}
@@ -102,8 +109,8 @@ func (f *pushedFiles) entry(e *pb.PushSkillEntry) error {
 			return invalid("entry.link_target", "%q: a link has no data, and a target of at most %d bytes without control characters or characters that reverse text",
 				clip(p, maxStatusField), maxLinkTarget)
 		}
-		f.links = append(f.links, e)
-		return nil
+		f.links = append(f.links, linkEntry{p, target})
+		return f.keep(target)
 	}
 	if e.GetSizeBytes() > math.MaxInt64 || int64(e.GetSizeBytes()) > f.bytes {
 		return invalid("entry.size_bytes", "%d of %q is more than the header announced; %d bytes are left", e.GetSizeBytes(), clip(p, maxStatusField), f.bytes)
@@ -176,6 +183,14 @@ func (f *pushedFiles) note(at, p string, dir bool) error {
 		return invalid("entry", "the skill has too many files and directories (snapshots.files in the daemon's configuration)")
 	}
 	f.at[at], f.folded[folded] = dir, at
+	return f.keep(at)
+}
+
+// keep counts a path or the target of a link, which stays in memory until the end of the push.
+func (f *pushedFiles) keep(text string) error {
+	if f.names -= int64(len(text)); f.names < 0 {
+		return invalid("entry", "the paths and link targets of the skill have too many bytes together (the bound grows with snapshots.files in the daemon's configuration)")
+	}
 	return nil
 }
 

@@ -2,16 +2,20 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"weak"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -35,7 +39,7 @@ func receive(t testing.TB, bytes int64, messages ...*pb.PushSkillRequest) (strin
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	f, err := newPushedFiles(dir, bytes, 100)
+	f, err := newPushedFiles(dir, bytes, snapshot.Bounds{MaxFiles: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,6 +126,65 @@ func TestPushedFilesRefuse(t *testing.T) {
 	}
 }
 
+// A link keeps its path and its target until the end of the push, and nothing else of its message.
+func TestPushedLinksKeepNoMessage(t *testing.T) {
+	f, err := newPushedFiles(t.TempDir(), 0, snapshot.Bounds{MaxFiles: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	const links = 50
+	var entries []weak.Pointer[pb.PushSkillEntry]
+	for i := range links {
+		m := pushedLink(fmt.Sprint("link", i), "target")
+		m.GetEntry().ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), make([]byte, 1<<20)))
+		if err := f.take(m); err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, weak.Make(m.GetEntry()))
+	}
+	runtime.GC()
+	kept := 0
+	for _, e := range entries {
+		if e.Value() != nil {
+			kept++
+		}
+	}
+	if kept > 1 { // the stack may still have the last one
+		t.Errorf("%d of %d messages are in memory", kept, links)
+	}
+	if len(f.links) != links {
+		t.Errorf("got %d links, want %d", len(f.links), links)
+	}
+}
+
+// Paths, directories and targets of links have a bound together, because all of them stay in memory during the push.
+func TestPushedNamesAreBounded(t *testing.T) {
+	bounds, folders := snapshot.Bounds{MaxFiles: 20_000}, strings.Repeat(strings.Repeat("d", 250)+"/", 3)
+	for name, entry := range map[string]func(i int) *pb.PushSkillRequest{
+		"targets": func(i int) *pb.PushSkillRequest { return pushedLink(fmt.Sprint(i), strings.Repeat("x", maxLinkTarget)) },
+		"paths":   func(i int) *pb.PushSkillRequest { return pushedLink(folders+fmt.Sprintf("%0250d", i), "x") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := newPushedFiles(t.TempDir(), 0, bounds)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.close()
+			for i := range bounds.MaxFiles {
+				err := f.take(entry(i))
+				if e, ok := errors.AsType[*executor.RequestError](err); ok && e.Field == "entry" && strings.Contains(err.Error(), "too many bytes together") {
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Error("the names have no bound")
+		})
+	}
+}
+
 // Whatever messages come, no file is written outside the directory, no more bytes than announced are
 // on disk, and a push that is complete has exactly the entries that it sent.
 func FuzzPushedFiles(f *testing.F) {
@@ -147,7 +210,7 @@ func FuzzPushedFiles(f *testing.F) {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		files, err := newPushedFiles(dir, most, 20)
+		files, err := newPushedFiles(dir, most, snapshot.Bounds{MaxFiles: 20})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,6 +27,10 @@ import (
 // can become a hundred in memory. The budget counts only the bytes of input.
 const maxFields = 100_000
 
+// decoding drops the fields that a request's type does not have. A handler may keep the request for longer than the
+// budget counts its bytes.
+var decoding = proto.UnmarshalOptions{DiscardUnknown: true}
+
 // A messageError is a request that can't be decoded, such as one with a string that
 // is not UTF-8.
 type messageError struct{ reason string }
@@ -68,7 +72,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	defer buf.Free()
 	if countFields(buf.ReadOnlyData(), message.ProtoReflect().Descriptor(), maxFields) < 0 {
 		in.err = &messageError{fmt.Sprintf("it has more than %d fields", maxFields)}
-	} else if err := proto.Unmarshal(buf.ReadOnlyData(), message); err != nil {
+	} else if err := decoding.Unmarshal(buf.ReadOnlyData(), message); err != nil {
 		in.err = &messageError{err.Error()}
 	}
 	return nil

@@ -6,6 +6,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -59,4 +62,25 @@ func TestMessagesThatCantBeDecoded(t *testing.T) {
 		})
 	}
 	wantExit(t, d.execute(script("scripts/hello.sh")), 3)
+}
+
+// A request has no bytes of fields that its type does not have: a handler may keep it while the budget no longer
+// counts it.
+func TestUnknownFieldsAreDropped(t *testing.T) {
+	unknown := protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), []byte("unknown"))
+	sent := pushedLink("link", "target")
+	sent.ProtoReflect().SetUnknown(unknown)
+	sent.GetEntry().ProtoReflect().SetUnknown(unknown)
+	data, err := proto.Marshal(sent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := new(pb.PushSkillRequest)
+	in := &incoming{message: got}
+	if err := newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(data)}, in); err != nil || in.err != nil {
+		t.Fatal(err, in.err)
+	}
+	if want := pushedLink("link", "target"); !proto.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
 }

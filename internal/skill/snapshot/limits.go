@@ -15,6 +15,10 @@ const (
 	// other can have far more paths than entries.
 	maxListed = 16 << 10
 
+	// NameBytes is minNameBytes, or nameBytes for each entry that a skill may have. Paths of packages have about 80 bytes.
+	minNameBytes = 16 << 20
+	nameBytes    = 256
+
 	maxScriptLevels      = 5 // folders beneath scripts/
 	maxDescriptionLines  = 50
 	maxScriptDescription = 500 // characters
@@ -24,6 +28,12 @@ const (
 type Bounds struct {
 	MaxFiles int   // entries of every kind; 0: DefaultMaxFiles
 	MaxBytes int64 // of regular files; 0: DefaultMaxBytes
+}
+
+// NameBytes bounds the paths of all entries and the targets of all links together. They stay in memory while the
+// skill is loaded, and no other bound counts them.
+func (b Bounds) NameBytes() int64 {
+	return max(minNameBytes, nameBytes*int64(b.WithDefaults().MaxFiles))
 }
 
 // WithDefaults replaces zeros.
