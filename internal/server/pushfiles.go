@@ -189,7 +189,8 @@ func (f *pushedFiles) note(at, p string, dir bool) error {
 // keep counts a path or the target of a link, which stays in memory until the end of the push.
 func (f *pushedFiles) keep(text string) error {
 	if f.names -= int64(len(text)); f.names < 0 {
-		return invalid("entry", "the paths and link targets of the skill have too many bytes together (the bound grows with snapshots.files in the daemon's configuration)")
+		return invalid("entry", "the paths and link targets of the skill have too many bytes together "+
+			"(the bound grows with snapshots.files in the daemon's configuration)")
 	}
 	return nil
 }

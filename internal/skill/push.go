@@ -441,5 +441,10 @@ func diskBytes(sk *Skill) int64 {
 	for e := range sk.Entries() {
 		total += DiskBytes(e.Size)
 	}
+	for _, r := range sk.Refused {
+		if r.Why == snapshot.VenvInterpreter { // only these are in the snapshot, as links
+			total += DiskBytes(0)
+		}
+	}
 	return total
 }

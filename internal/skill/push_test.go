@@ -534,6 +534,29 @@ func TestPushIsAChange(t *testing.T) {
 	}
 }
 
+// The links of a venv to its interpreter lead out of the skill, and are on the disk all the same. So they count.
+func TestInterpreterLinksCount(t *testing.T) {
+	b := newTenantBench(t)
+	parent := t.TempDir()
+	all := files{"f/SKILL.md": "---\nname: own\ndescription: Is pushed.\n---\n"}
+	const links = 1000
+	for i := range links {
+		all[fmt.Sprintf("f/venv/bin/python%d", i)] = "-> /usr/bin/python3"
+	}
+	all.Write(t, parent)
+	b.rules.MaxBytes = 1 << 20
+	_, err := b.now.For("a").Push(t.Context(), Push{Parent: parent, Folder: "f"})
+	if e, ok := errors.AsType[*QuotaError](err); !ok || e.Quota != quotaBytes || e.Limit != 1<<20 {
+		t.Errorf("got %v, want an error about the quota of bytes", err)
+	}
+	b.rules.MaxBytes = 0
+	p, err := b.now.For("a").Push(t.Context(), Push{Parent: parent, Folder: "f"})
+	mustDo(t, err)
+	if want := int64(links+4) * diskBlock; p.Version.Bytes != want { // and SKILL.md with three directories
+		t.Errorf("got %d bytes, want %d", p.Version.Bytes, want)
+	}
+}
+
 // PushedVenvs has the newest version of each skill with a virtual environment, of tenants that call only in a later
 // process, too. It opens and loads nothing.
 func TestPushedVenvs(t *testing.T) {

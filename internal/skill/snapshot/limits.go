@@ -1,5 +1,7 @@
 package snapshot
 
+import "math"
+
 // Limits on reading a skill folder. [Bounds] can change the first two.
 const (
 	DefaultMaxFiles = 100_000
@@ -33,7 +35,7 @@ type Bounds struct {
 // NameBytes bounds the paths of all entries and the targets of all links together. They stay in memory while the
 // skill is loaded, and no other bound counts them.
 func (b Bounds) NameBytes() int64 {
-	return max(minNameBytes, nameBytes*int64(b.WithDefaults().MaxFiles))
+	return max(minNameBytes, nameBytes*min(int64(b.WithDefaults().MaxFiles), math.MaxInt64/nameBytes))
 }
 
 // WithDefaults replaces zeros.

@@ -18,13 +18,15 @@ import (
 
 // BoundError says that a skill exceeds one of its Bounds, or that a root has too many folders.
 type BoundError struct {
-	What string // "entries", "bytes" or "folders"
+	What string // "entries", "bytes", "folders" or boundNames
 	Most int64  // of What
 }
 
 func (e *BoundError) Error() string {
 	return fmt.Sprintf("skill has more than %d %s", e.Most, e.What)
 }
+
+const boundNames = "bytes of paths and link targets"
 
 // scanBytes is the most that one read of a file returns.
 const scanBytes = 128 << 10
@@ -42,7 +44,8 @@ type scan struct {
 	bounds Bounds
 	dst    *destination // to copy into; nil: only read
 	tree   *Tree
-	seen   int // entries so far, refused ones too
+	seen   int   // entries so far, refused ones too
+	names  int64 // bytes of their paths and of the targets of links
 	hash   hash.Hash
 	buf    []byte
 }
@@ -87,7 +90,7 @@ func newScan(ctx context.Context, dst *destination, b Bounds) *scan {
 func (s *scan) dir(fd int, prefix string, depth int) error {
 	f := os.NewFile(uintptr(fd), prefix)
 	defer f.Close()
-	names, err := s.names(f)
+	names, err := s.list(f)
 	if err != nil {
 		return err
 	}
@@ -99,8 +102,8 @@ func (s *scan) dir(fd int, prefix string, depth int) error {
 	return s.ctx.Err()
 }
 
-// names lists a directory in byte order, without excluded names.
-func (s *scan) names(f *os.File) ([]string, error) {
+// list lists a directory in byte order, without excluded names.
+func (s *scan) list(f *os.File) ([]string, error) {
 	var names []string
 	for {
 		some, err := f.Readdirnames(1024)
@@ -126,6 +129,9 @@ func (s *scan) names(f *os.File) ([]string, error) {
 
 // entry reads one entry of the directory dir.
 func (s *scan) entry(dir int, name, path string, depth int) error {
+	if err := s.keep(path); err != nil {
+		return err
+	}
 	switch {
 	case badName(name):
 		s.refuse(path, BadName, "has a name that is not UTF-8 or has control characters")
@@ -147,6 +153,14 @@ func (s *scan) entry(dir int, name, path string, depth int) error {
 		return s.link(dir, name, path)
 	}
 	s.refuse(path, NotRegular, "is neither a file, a directory nor a link")
+	return nil
+}
+
+// keep counts a path or the target of a link, which the tree keeps in memory.
+func (s *scan) keep(text string) error {
+	if s.names += int64(len(text)); s.names > s.bounds.NameBytes() {
+		return &BoundError{boundNames, s.bounds.NameBytes()}
+	}
 	return nil
 }
 
@@ -188,6 +202,9 @@ func (s *scan) link(dir int, name, path string) error {
 		return fmt.Errorf("%s: %w", path, orChanging(err))
 	}
 	target := string(s.buf[:n])
+	if err := s.keep(target); err != nil {
+		return err
+	}
 	if leaves(path, target) {
 		if done, err := s.linked(path); done || err != nil {
 			return err

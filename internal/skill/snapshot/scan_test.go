@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -191,6 +192,22 @@ func TestBounds(t *testing.T) {
 			}
 		})
 	}
+	t.Run("long links", func(t *testing.T) {
+		_, dir := skillDir(t, files{})
+		bound := Bounds{MaxFiles: 10_000}
+		target := strings.Repeat("x", 4000)
+		for i := range bound.NameBytes()/int64(len(target)) + 1 {
+			mustDo(t, os.Symlink(target, filepath.Join(dir, fmt.Sprint(i))))
+		}
+		_, err := scanDir(t, dir, bound)
+		var be *BoundError
+		if !errors.As(err, &be) || be.Most != bound.NameBytes() {
+			t.Errorf("err = %v, want a bound of %d bytes", err, bound.NameBytes())
+		}
+		if _, err := scanDir(t, dir, Bounds{MaxFiles: math.MaxInt, MaxBytes: math.MaxInt64}); err != nil {
+			t.Errorf("without a bound: %v", err)
+		}
+	})
 	t.Run("sparse file", func(t *testing.T) {
 		mustDo(t, os.Truncate(filepath.Join(dir, "a"), 1<<40))
 		_, err := scanDir(t, dir, Bounds{})
