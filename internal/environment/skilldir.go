@@ -31,6 +31,9 @@ const (
 	maxCompiledBytes = 256 << 20
 	compileMemory    = 2 * maxCompiledBytes
 	compileWall      = 5 * time.Minute
+	// maxQueued bounds the compilations of one tenant's pushed skills, and of all other skills, that run or wait. Each
+	// keeps its skill in memory. Executions of further skills use the snapshot, and a later one tries again.
+	maxQueued = 16
 )
 
 // A derived is a directory that was made of a skill's snapshot.
@@ -38,7 +41,8 @@ type derived struct {
 	of     string // the snapshot's directory
 	dir    string // empty: not usable
 	leases int
-	gone   bool // Forget has taken it off the list: it is removed after its last lease
+	stop   context.CancelFunc // ends what makes dir; nil: Forget does not end it
+	gone   bool               // Forget has taken it off the list: it is removed after its last lease
 }
 
 func (d *derived) common() *derived { return d }
@@ -117,19 +121,37 @@ func (s *Store) compiledKey(u Use) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// beginCompile starts compileSkill. The channel is closed at its end, and nil if the store begins nothing any longer.
-// The caller holds Store.mu.
+// beginCompile starts compileSkill. The channel is closed at its end. It is nil if the store begins nothing any longer,
+// or if as many compilations as maxQueued have not ended. The caller holds Store.mu.
 func (s *Store) beginCompile(u Use, used time.Time) <-chan struct{} {
-	if s.life.Err() != nil || s.phase == handedOver {
+	tenant := u.Skill.PushedBy()
+	if s.life.Err() != nil || s.phase == handedOver || s.queued[tenant] >= maxQueued {
 		return nil
 	}
-	c, ended := &compiledSkill{derived: derived{of: u.Skill.Dir}, used: used}, make(chan struct{})
+	ctx, cancel := context.WithCancel(s.life)
+	c, ended := &compiledSkill{derived: derived{of: u.Skill.Dir, stop: cancel}, used: used}, make(chan struct{})
 	s.compiled[s.compiledKey(u)] = c
+	s.queued[tenant]++
 	s.builds.Go(func() {
 		defer close(ended)
-		s.compileSkill(u, c)
+		defer s.dequeue(tenant)
+		defer cancel()
+		if s.compiling.enter(ctx, tenant) != nil {
+			return
+		}
+		defer s.compiling.leave(tenant)
+		s.compileSkill(ctx, u, c)
 	})
 	return ended
+}
+
+// dequeue notes the end of a compilation.
+func (s *Store) dequeue(tenant string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.queued[tenant]--; s.queued[tenant] == 0 {
+		delete(s.queued, tenant)
+	}
 }
 
 func (s *Store) releaseCompiled(c *compiledSkill) {
@@ -164,6 +186,9 @@ func forget[M interface{ common() *derived }](s *Store, list map[string]M, snaps
 		}
 		delete(list, key)
 		m.gone = true
+		if m.stop != nil {
+			m.stop()
+		}
 		if m.leases == 0 && m.dir != "" { // the holder of a lease may be writing dir
 			s.trash = append(s.trash, m.dir)
 		}
@@ -187,13 +212,7 @@ func hasModules(sk *skill.Skill) bool {
 
 // compileSkill makes a copy of SkillDir. After an error executions go on with the snapshot,
 // until the next start.
-func (s *Store) compileSkill(u Use, c *compiledSkill) {
-	select {
-	case s.compiling <- struct{}{}:
-	case <-s.life.Done():
-		return
-	}
-	defer func() { <-s.compiling }()
+func (s *Store) compileSkill(ctx context.Context, u Use, c *compiledSkill) {
 	began := time.Now()
 	var directories, files int64
 	dir, err := os.MkdirTemp(s.config.Dir, s.prefix(compiledPrefix))
@@ -201,7 +220,7 @@ func (s *Store) compileSkill(u Use, c *compiledSkill) {
 		directories, err = linkTree(u.Skill.Dir, dir)
 	}
 	if err == nil {
-		files, err = s.compileTree(s.life, u, dir)
+		files, err = s.compileTree(ctx, u, dir)
 	}
 	s.mu.Lock()
 	gone := c.gone

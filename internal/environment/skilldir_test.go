@@ -3,14 +3,19 @@ package environment
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/skillrun/skillrun/internal/hosttest"
 	"github.com/skillrun/skillrun/internal/runtime"
@@ -40,6 +45,59 @@ func skillDir(s *Store, u Use) string {
 	l := &Lease{}
 	defer l.Release()
 	return s.SkillDir(u, l)
+}
+
+// occupy takes the place of a compilation for a tenant until leave is called.
+func occupy(t *testing.T, s *Store, tenant string) (leave func()) {
+	t.Helper()
+	if err := s.compiling.enter(t.Context(), tenant); err != nil {
+		t.Fatal(err)
+	}
+	return func() { s.compiling.leave(tenant) }
+}
+
+// manyModules are the files of a skill that is compiled and has no venv.
+func manyModules() map[string]string {
+	files := map[string]string{}
+	for i := range minModules {
+		files[fmt.Sprintf("scripts/m%d.py", i)] = fmt.Sprintf("WHO = %d\n", i)
+	}
+	return files
+}
+
+// pushedSkill returns a skill that a tenant has pushed.
+func pushedSkill(t *testing.T, tenant, name string, files map[string]string) *skill.Skill {
+	t.Helper()
+	dir := hosttest.Dir(t)
+	files = maps.Clone(files)
+	files["SKILL.md"] = "---\nname: " + name + "\ndescription: Is pushed.\n---\n"
+	for p, text := range files {
+		p = filepath.Join(dir, "folder", p)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := skill.OpenRegistry(t.Context(), skill.RegistryConfig{
+		Dir: filepath.Join(dir, "snapshots"), TenantsDir: filepath.Join(dir, "tenants"), Owner: skilltest.Owner(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	p, err := r.For(tenant).Push(t.Context(), skill.Push{Parent: dir, Folder: "folder"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Skill
+}
+
+// variants are uses of one skill by interpreters that don't exist. Each has a compilation of its own, which fails soon.
+func variants(sk *skill.Skill, n int) (uses []Use) {
+	for i := range n {
+		python := runtime.Runtime{Language: "python", Path: "/usr/bin/no-such-python3", Version: fmt.Sprintf("3.11.%d", i)}
+		uses = append(uses, Use{Tenant: "acme", Skill: sk, Python: python, RunsPython: true})
+	}
+	return uses
 }
 
 // compiledDir returns the directory with compiled files of a skill, when it has been made.
@@ -321,11 +379,11 @@ func TestVenvIsCompiledBeforeItsFirstExecution(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	third := use("third")
-	s.compiling <- struct{}{} // another skill is being compiled
+	leave := occupy(t, s, "") // another skill is being compiled
 	if !s.CompileVenv(ended, third) {
 		t.Error("there is room")
 	}
-	<-s.compiling
+	leave()
 	s.builds.Wait()
 	s.Close()
 	if fourth := use("fourth"); !s.CompileVenv(t.Context(), fourth) || s.compiled[s.compiledKey(fourth)] != nil {
@@ -368,6 +426,83 @@ func TestSkillCantBeCompiled(t *testing.T) {
 	}
 }
 
+// The compilations of skills that are gone end, also those that wait, so that their skills do not stay in memory.
+func TestCompilationsOfRemovedSkillsEnd(t *testing.T) {
+	hosttest.Host(t)
+	s := newStore(t, nil)
+	leave := occupy(t, s, "")
+	t.Cleanup(s.Close)
+	t.Cleanup(leave)
+	u := variants(pushedSkill(t, "acme", "pushed", manyModules()), 1)[0]
+	for range 100 {
+		skillDir(s, u)
+		s.Forget(u.Skill.Dir)
+	}
+	ended := make(chan struct{})
+	go func() { s.builds.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Fatal("compilations of removed skills wait")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queued)+len(s.compiled) > 0 {
+		t.Errorf("%d tenants have compilations, %d copies are known", len(s.queued), len(s.compiled))
+	}
+}
+
+// A tenant's pushed skills don't keep other skills from being compiled: the tenants take turns, and few compilations of
+// a tenant wait.
+func TestCompilationsOfTenantsTakeTurns(t *testing.T) {
+	hosttest.Host(t)
+	var log bytes.Buffer
+	s := newStore(t, func(c *Config) { c.Log = logTo(&log) })
+	t.Cleanup(s.Close)
+	hog, quiet := pushedSkill(t, "hog", "of-hog", manyModules()), pushedSkill(t, "quiet", "of-quiet", manyModules())
+	shared := newSkillNamed(t, "shared", "", manyModules())
+	leave := occupy(t, s, "hog")
+	asked := variants(hog, maxQueued+10)
+	for _, u := range append(append(asked, variants(quiet, 1)...), variants(shared, 1)...) {
+		skillDir(s, u)
+	}
+	waiting := func() int {
+		s.compiling.mu.Lock()
+		defer s.compiling.mu.Unlock()
+		return len(s.compiling.waiting)
+	}
+	for late := time.After(time.Minute); waiting() < maxQueued+2; goruntime.Gosched() {
+		select {
+		case <-late:
+			t.Fatalf("%d compilations wait, want %d", waiting(), maxQueued+2)
+		default:
+		}
+	}
+	leave()
+	s.builds.Wait()
+	var order []string
+	for _, m := range regexp.MustCompile(`skill not compiled.* skill=(\S+)`).FindAllStringSubmatch(log.String(), -1) {
+		order = append(order, m[1])
+	}
+	if len(order) != maxQueued+2 {
+		t.Fatalf("%d compilations: %v", len(order), order)
+	}
+	first := order[:2]
+	slices.Sort(first)
+	if want := []string{"of-quiet", "shared"}; !slices.Equal(first, want) {
+		t.Errorf("first came %v, want %v", first, want)
+	}
+	last := asked[len(asked)-1]
+	if s.compiled[s.compiledKey(last)] != nil {
+		t.Fatal("a compilation beyond the bound is remembered")
+	}
+	skillDir(s, last)
+	s.builds.Wait()
+	if s.compiled[s.compiledKey(last)] == nil {
+		t.Error("a later execution does not compile the skill")
+	}
+}
+
 // The copy of a snapshot that was removed goes at once, after its last lease, or at the end of its compilation. Its hard
 // links would keep the snapshot's files on the disk. Other skills keep their copies.
 func TestCopiesOfRemovedSnapshotsGo(t *testing.T) {
@@ -403,11 +538,11 @@ func TestCopiesOfRemovedSnapshotsGo(t *testing.T) {
 	// The same files may belong to another snapshot, which is compiled anew.
 	compiledDir(t, s, idle)
 
-	s.compiling <- struct{}{} // another skill is being compiled
+	leave := occupy(t, s, "") // another skill is being compiled
 	late := use("late")
 	skillDir(s, late)
 	s.Forget(late.Skill.Dir)
-	<-s.compiling
+	leave()
 	s.builds.Wait()
 	if left := leftIn(t, s); len(left) != 2 {
 		t.Errorf("left: %v, want two copies", left)

@@ -142,8 +142,8 @@ type Store struct {
 	// A build has a place in building while its sandbox runs. So all builds
 	// together have at most maxBuilds times Config.MemoryBytes.
 	building *turns
-	// compiling is a semaphore for compileSkill. It is not building: a caller waits for a build.
-	compiling chan struct{}
+	// A compileSkill has the place in compiling. It is not in building: a caller waits for a build.
+	compiling *turns
 
 	life   context.Context // of builds
 	end    context.CancelFunc
@@ -158,6 +158,7 @@ type Store struct {
 	passed   map[string]passedCheck    // what checked remembers
 	library  map[string]bool           // what inLibrary remembers
 	compiled map[string]*compiledSkill // by compiledKey
+	queued   map[string]int            // compilations that run or wait, by skill.PushedBy; no zeros
 	venvs    map[string]*skillVenv
 	over     bool             // more than fits is in use, or nothing may be removed
 	phase    int              // see takeover.go
@@ -198,7 +199,7 @@ func Open(c Config) (*Store, error) {
 	}
 	s := &Store{
 		config: c, run: strings.ToLower(rand.Text()[:8]), leaving: map[string]*kept{}, stall: download.StallTimeout, runner: buildProgram, machine: machine(), system: map[runtime.Image]*runtime.SystemPackages{},
-		building: newTurns(maxBuilds), compiling: make(chan struct{}, 1), compiled: map[string]*compiledSkill{}, venvs: map[string]*skillVenv{}, tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]passedCheck{}, library: map[string]bool{},
+		building: newTurns(maxBuilds), compiling: newTurns(1), queued: map[string]int{}, compiled: map[string]*compiledSkill{}, venvs: map[string]*skillVenv{}, tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]passedCheck{}, library: map[string]bool{},
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	if c.Index != "" {

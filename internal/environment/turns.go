@@ -8,7 +8,7 @@ import (
 
 // turns is a semaphore that is fair to tenants. A free place goes to the tenant with the fewest builds under way, and
 // among equals to the tenant whose last build began first. So a tenant with many waiting builds delays another tenant
-// by one build at most. Within a tenant the oldest build is next.
+// by one build at most. Within a tenant the oldest build is next. A compilation of a skill's modules is a build here.
 type turns struct {
 	mu      sync.Mutex
 	free    int               // places that no build has

@@ -179,7 +179,7 @@ func (v View) Push(ctx context.Context, p Push) (Pushed, error) {
 			staged.Discard()
 		}
 	}
-	sk.owned = true
+	sk.pushedBy = v.tenant
 	if err := v.mayHave(sk); err != nil {
 		discard()
 		return Pushed{}, err

@@ -35,8 +35,11 @@ type Skill struct {
 	unlisted error              // an *UnlistedError, or nil
 	findings []manifest.Finding // see Validate
 	derived  sync.Map           // see Derived
-	owned    bool               // pushed by a tenant; the snapshot can be removed while the daemon runs
+	pushedBy string             // see PushedBy
 }
+
+// PushedBy returns the tenant that has pushed the skill. It is empty for a skill of a root.
+func (s *Skill) PushedBy() string { return s.pushedBy }
 
 // BareName returns the skill's name without the namespace, which is the name in its front matter.
 func (s *Skill) BareName() string {

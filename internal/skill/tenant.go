@@ -48,6 +48,7 @@ const indexName = "index"
 // owned are the pushed skills of one tenant.
 type owned struct {
 	registry *Registry
+	tenant   string
 	dir      string
 	opening  sync.Mutex
 	opened   atomic.Bool
@@ -84,7 +85,7 @@ func (r *Registry) owner(tenant string) *owned {
 		return o.(*owned)
 	}
 	o, _ := r.owners.LoadOrStore(tenant, &owned{
-		registry: r, dir: filepath.Join(r.config.TenantsDir, tenant, "skills"),
+		registry: r, tenant: tenant, dir: filepath.Join(r.config.TenantsDir, tenant, "skills"),
 		changing: make(chan struct{}, 1), holds: map[string]int{}, unkept: map[string]int64{},
 	})
 	return o.(*owned)
@@ -341,7 +342,7 @@ func (o *owned) read(v Version) (*Skill, error) {
 		return nil, &DamagedError{v.Name, v.Digest, fmt.Errorf("it has the name %q", r.doc.Name)}
 	}
 	sk := newSkill(r, dir.Name(), "")
-	sk.owned = true
+	sk.pushedBy = o.tenant
 	return sk, nil
 }
 

@@ -105,7 +105,7 @@ func (v View) Hold(ref string) (sk *Skill, release func(), err error) {
 			return nil, nil, err
 		}
 		hold := v.registry.copies.hold
-		if sk.owned {
+		if sk.pushedBy != "" {
 			hold = v.registry.owner(v.tenant).hold
 		}
 		if release, ok := hold(sk.Digest); ok {
