@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -177,4 +178,39 @@ func TestPushedModulesAreCompiled(t *testing.T) {
 		}
 		return left
 	})
+}
+
+// Two tenants push equal skills, and each skill is compiled before its first execution. Otherwise the second tenant
+// would learn that the other one has the skill.
+func TestEqualPushedModulesAreCompiledForEachTenant(t *testing.T) {
+	t.Parallel()
+	version, files := modulesWithVenv(t)
+	files["SKILL.md"] = "---\nname: pushed\ndescription: A skill that a test pushes.\n---\nRun it.\n"
+	p := startPushing(t, "python: system\n")
+	digests := map[string]bool{}
+	for i, who := range []context.Context{p.acme, p.other} {
+		link := &pb.PushSkillEntry{Path: "venv/bin/python3", LinkTarget: "/home/me/bin/python3"}
+		r, err := p.push(who, append(pushOf(files), &pb.PushSkillRequest{Message: &pb.PushSkillRequest_Entry{Entry: link}})...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		digests[r.GetVersion().GetDigest()] = true
+		until(t, fmt.Sprintf("%d of 2 skills are compiled", i), func() bool {
+			return strings.Count(p.log.String(), `"skill compiled" skill=pushed`) == i+1
+		})
+	}
+	if len(digests) != 1 {
+		t.Errorf("got %d digests, want equal skills", len(digests))
+	}
+	for _, who := range []context.Context{p.acme, p.other} {
+		stream, err := p.runs.Execute(who, script("pushed", "scripts/a.py"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := collect(t, stream, 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.wantStdout(t, compiledOutput(version))
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -262,17 +261,6 @@ func (r *Registry) OfRoots() []*Skill {
 		list = append(list, private.list...)
 	}
 	return list
-}
-
-// Digests returns the digests of all skills of roots, and of all versions of pushed skills of the tenants whose
-// lists this process has read.
-func (r *Registry) Digests() map[string]bool {
-	all := digestsOfRoots(r.now.Load(), r.mine())
-	r.owners.Range(func(_, o any) bool {
-		maps.Copy(all, digestsOf(o.(*owned).current()))
-		return true
-	})
-	return all
 }
 
 // Changed returns a channel that is closed after the next reload, whether or not a skill
