@@ -49,11 +49,10 @@ func (d *daemon) compileVenvs(ctx context.Context) {
 		room := d.executor.CompileVenv(ctx, sk)
 		release()
 		if !room {
-			d.log.Warn("environments.bytes is full, so venvs are compiled after the first execution of their skill", "skill", sk.Name)
-			for _, list := range venvs {
-				for _, v := range list {
-					tried[v.venvKey] = true
-				}
+			d.log.Warn("environments.bytes is full, so venvs of the tenant are compiled after the first execution of their skill",
+				"tenant", tenant, "skill", sk.Name)
+			for _, v := range venvs[tenant] {
+				tried[v.venvKey] = true
 			}
 		}
 	}

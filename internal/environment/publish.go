@@ -571,7 +571,7 @@ func (s *Store) remove(trash []string) {
 }
 
 // evict removes environments and compiled files, the least recently used first, until the rest fits. It removes
-// environments only of tenants beyond their fair share, and first of the tenant with the most bytes. An environment
+// them only of tenants beyond their fair share, and first of the tenant with the most bytes. An environment
 // in use is removed when its last lease ends. Before Adopt, and after HandOver, evict removes nothing.
 // The caller holds Store.mu. The bound counts all tenants together. over tells release that
 // something has to go later.
@@ -593,7 +593,7 @@ func (s *Store) evict() {
 			if compiled.used.IsZero() { // the first execution may compile the skill again
 				delete(s.compiled, key)
 			}
-			*compiled = compiledSkill{derived: derived{of: compiled.of}}
+			*compiled = compiledSkill{derived: derived{of: compiled.of}, tenant: compiled.tenant}
 			continue
 		}
 		if err := s.drop(of, oldest); err != nil {
@@ -633,12 +633,29 @@ func (s *Store) oldestOfTheMost(compiled int64) (oldest *kept, of *tenant, total
 	return oldest, of, total
 }
 
-// oldestCompiled returns the key and the least recently used copy of SkillDir without a lease, or nil, and the
-// bytes of all copies. The caller holds Store.mu.
+// oldestCompiled returns the key and a copy of SkillDir without a lease, or nil, and the bytes of all copies. The copy is
+// the least recently used one of the tenant whose pushed skills have the most compiled bytes; all other skills count as
+// one more tenant. Only tenants with more than their fair share of the share of compiled files count, see
+// oldestOfTheMost. The caller holds Store.mu.
 func (s *Store) oldestCompiled() (key string, oldest *compiledSkill, total int64) {
+	bytes, holders := map[string]int64{}, int64(1)
+	for _, c := range s.compiled {
+		if c.size > 0 {
+			bytes[c.tenant] += c.size
+			total += c.size
+		}
+	}
+	for _, t := range s.tenants {
+		if len(t.kept) > 0 {
+			holders++
+		}
+	}
 	for k, c := range s.compiled {
-		total += c.size
-		if c.dir != "" && c.leases == 0 && (oldest == nil || c.used.Before(oldest.used)) {
+		n := bytes[c.tenant]
+		if c.dir == "" || c.leases > 0 || n <= s.config.Bytes/holders/int64(len(bytes)) {
+			continue
+		}
+		if oldest == nil || n > bytes[oldest.tenant] || n == bytes[oldest.tenant] && c.used.Before(oldest.used) {
 			key, oldest = k, c
 		}
 	}

@@ -53,8 +53,9 @@ func (d *derived) common() *derived { return d }
 // and again. A copy that no execution has used is an exception. Store.mu guards the fields, except for of.
 type compiledSkill struct {
 	derived
-	size int64     // bytes of the compiled files and the directories; the other files are the snapshot's
-	used time.Time // zero: by no execution yet
+	tenant string    // that pushed the skill, see skill.PushedBy
+	size   int64     // bytes of the compiled files and the directories; the other files are the snapshot's
+	used   time.Time // zero: by no execution yet
 }
 
 // SkillDir returns the directory of this machine that an execution sees as the skill's folder: its
@@ -129,7 +130,7 @@ func (s *Store) beginCompile(u Use, used time.Time) <-chan struct{} {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(s.life)
-	c, ended := &compiledSkill{derived: derived{of: u.Skill.Dir, stop: cancel}, used: used}, make(chan struct{})
+	c, ended := &compiledSkill{derived: derived{of: u.Skill.Dir, stop: cancel}, tenant: tenant, used: used}, make(chan struct{})
 	s.compiled[s.compiledKey(u)] = c
 	s.queued[tenant]++
 	s.builds.Go(func() {

@@ -337,6 +337,57 @@ func TestCompiledFilesAreBounded(t *testing.T) {
 	}
 }
 
+// Beyond the bound, the store removes compiled files of the tenant with the most, although another tenant's were used
+// longer ago, and although the tenant with the most uses all of its own.
+func TestNeighboursKeepTheirCompiledFiles(t *testing.T) {
+	s := newStore(t, func(c *Config) { c.Bytes = 100 })
+	t.Cleanup(s.Close)
+	now := time.Now()
+	add := func(tenant, name string, bytes int64, used time.Time) *compiledSkill {
+		c := &compiledSkill{derived: derived{dir: filepath.Join(s.config.Dir, compiledPrefix+name)}, tenant: tenant, size: bytes, used: used}
+		s.mu.Lock()
+		defer s.unlock()
+		s.compiled[name] = c
+		s.evict()
+		return c
+	}
+	quiet := []*compiledSkill{add("quiet", "a", 10, now), add("quiet", "b", 10, time.Time{}), add("", "c", 20, now)}
+	var hog []*compiledSkill
+	for i := range 4 {
+		hog = append(hog, add("hog", fmt.Sprint("hog", i), 30, now.Add(time.Duration(i+1)*time.Second)))
+	}
+	left := func() (names []string) {
+		for name, c := range s.compiled {
+			if c.dir != "" {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	if got, want := left(), []string{"a", "b", "c", "hog2", "hog3"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	for _, c := range hog {
+		c.leases++
+	}
+	add("quiet", "d", 10, now)
+	if got, want := left(), []string{"a", "b", "c", "d", "hog2", "hog3"}; !slices.Equal(got, want) {
+		t.Errorf("in use: got %v, want %v", got, want)
+	}
+	for _, c := range hog[2:] {
+		s.releaseCompiled(c)
+	}
+	if got, want := left(), []string{"a", "b", "c", "d", "hog3"}; !slices.Equal(got, want) {
+		t.Errorf("given back: got %v, want %v", got, want)
+	}
+	for _, c := range quiet {
+		if c.size == 0 {
+			t.Errorf("a copy of %q is gone", c.tenant)
+		}
+	}
+}
+
 // A skill with a venv is compiled before its first execution. Compiled files that no execution has used go first, and
 // the first execution compiles the skill again.
 func TestVenvIsCompiledBeforeItsFirstExecution(t *testing.T) {
