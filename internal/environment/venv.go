@@ -24,11 +24,9 @@ const (
 	venvPrefix = ".venv-" // of a directory of the store
 )
 
-// Bounds of a venv's programs. The rest is left out.
-const (
-	maxVenvPrograms = 1000
-	maxVenvProgram  = 1 << 20 // bytes
-)
+// maxVenvPrograms bounds a venv's programs. The rest is left out, and so are programs of more than
+// skill.MaxVenvProgram bytes.
+const maxVenvPrograms = 1000
 
 // pythonNames are the names of the interpreter in a virtual environment.
 func pythonNames(python runtime.Runtime) []string {
@@ -148,7 +146,8 @@ func (s *Store) releaseVenv(v *skillVenv) {
 	}
 }
 
-// linkVenv adds the directories and the programs of a skill's venv to a new directory.
+// linkVenv adds the directories and the programs of a skill's venv to a new directory. Their bytes count in the quota of
+// the tenant that has pushed the skill, see skill.Version.
 func linkVenv(dir string, sk *skill.Skill) error {
 	programs := 0
 	for e := range sk.Entries() {
@@ -161,7 +160,7 @@ func linkVenv(dir string, sk *skill.Skill) error {
 				return err
 			}
 		case inside && top == "bin" && e.SHA256 != "" && !strings.Contains(rest, "/") && !pythonProgram.MatchString(name):
-			if programs++; programs > maxVenvPrograms || e.Size > maxVenvProgram {
+			if programs++; programs > maxVenvPrograms || e.Size > skill.MaxVenvProgram {
 				continue
 			}
 			if err := copyProgram(filepath.Join(dir, name), sk, e.Path, e.Executable); err != nil {
@@ -183,7 +182,7 @@ func copyProgram(to string, sk *skill.Skill, name string, executable bool) error
 	if err != nil {
 		return err
 	}
-	text, err := io.ReadAll(io.LimitReader(from, maxVenvProgram+maxPythonLine))
+	text, err := io.ReadAll(io.LimitReader(from, skill.MaxVenvProgram+maxPythonLine))
 	if err != nil {
 		return err
 	}

@@ -435,11 +435,15 @@ func DiskBytes(size int64) int64 {
 	return max(1, (size+diskBlock-1)/diskBlock) * diskBlock
 }
 
-// diskBytes returns the size of a skill's snapshot on disk, see DiskBytes.
+// diskBytes returns the size of a skill's snapshot on disk, see DiskBytes, together with the directory that its
+// executions see as its venv.
 func diskBytes(sk *Skill) int64 {
-	total := DiskBytes(0) // the directory itself
+	total, venv := DiskBytes(0), sk.HasVenv() // the directory itself
 	for e := range sk.Entries() {
 		total += DiskBytes(e.Size)
+		if venv {
+			total += venvBytes(e)
+		}
 	}
 	for _, r := range sk.Refused {
 		if r.Why == snapshot.VenvInterpreter { // only these are in the snapshot, as links
@@ -447,4 +451,21 @@ func diskBytes(sk *Skill) int64 {
 		}
 	}
 	return total
+}
+
+// MaxVenvProgram is the size up to which a program of a venv is copied for executions, with another first line.
+const MaxVenvProgram = 1 << 20
+
+// venvBytes returns the size of what package environment makes of an entry for executions (its linkVenv): a directory
+// with a link to each entry of the venv, and with copies of the programs.
+func venvBytes(e snapshot.Entry) int64 {
+	name, inVenv := strings.CutPrefix(e.Path, "venv/")
+	dir, program, deeper := strings.Cut(name, "/")
+	switch {
+	case e.Path == "venv", inVenv && !deeper:
+		return DiskBytes(0)
+	case inVenv && dir == "bin" && e.Kind == snapshot.KindFile && !strings.Contains(program, "/") && e.Size <= MaxVenvProgram:
+		return DiskBytes(e.Size)
+	}
+	return 0
 }

@@ -557,6 +557,29 @@ func TestInterpreterLinksCount(t *testing.T) {
 	}
 }
 
+// Executions use copies of a venv's programs, and links to the other entries of the venv. They count as the files of the
+// skill do.
+func TestCopiesOfAVenvCount(t *testing.T) {
+	b := newTenantBench(t)
+	parent := t.TempDir()
+	files{
+		"f/SKILL.md": "---\nname: own\ndescription: Is pushed.\n---\n", "f/venv/pyvenv.cfg": "version = 3.11.2\n",
+		"f/venv/bin/python3": "-> /usr/bin/python3", "f/venv/bin/tool": strings.Repeat("x", 2*diskBlock), "f/venv/bin/sub/tool": "x",
+		"f/venv/bin/large": strings.Repeat("x", MaxVenvProgram+1), "f/venv/lib/mine.py": "", "f/bin/tool": "x",
+	}.Write(t, parent)
+	p, err := b.now.For("a").Push(t.Context(), Push{Parent: parent, Folder: "f"})
+	mustDo(t, err)
+	const (
+		directories = 6 // the skill, bin, venv, and venv's bin, bin/sub and lib
+		small       = 6 // the files, without tool and large, and the link
+		copies      = 4 // venv itself, and links to its three entries
+	)
+	want := DiskBytes(MaxVenvProgram+1) + 2*DiskBytes(2*diskBlock) + (directories+small+copies)*diskBlock
+	if p.Version.Bytes != want {
+		t.Errorf("got %d bytes, want %d", p.Version.Bytes, want)
+	}
+}
+
 // PushedVenvs has the newest version of each skill with a virtual environment, of tenants that call only in a later
 // process, too. It opens and loads nothing.
 func TestPushedVenvs(t *testing.T) {

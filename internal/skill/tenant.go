@@ -38,7 +38,7 @@ type Version struct {
 	Digest string    `json:"digest"`
 	Pushed time.Time `json:"pushed,omitzero"`
 	Source string    `json:"source,omitempty"`
-	// Bytes is the snapshot's size on disk, see diskBytes. 0: it does not count in a quota.
+	// Bytes is the size on disk, see diskBytes. 0: it does not count in a quota.
 	Bytes int64 `json:"bytes"`
 }
 
